@@ -14,7 +14,7 @@ from typing import Any, Final, cast
 
 from shtypes import rules
 from shtypes.ops.table import OPS
-from shtypes.resharding.moves import MOVES, REINTERPRETATIONS, Grade, Kind
+from shtypes.resharding.moves import MOVES, REINTERPRETATIONS, ROUNDS, Grade, Kind
 from shtypes.rules import local, tables
 from shtypes.rules.tables import Role
 from shtypes.types import COTANGENT, State
@@ -141,7 +141,7 @@ def collectives() -> str:
 
 def sent_by(row: local.CollectiveRow) -> str:
     """The bytes that a collective sends."""
-    return "B" if row.kind is Kind.PERMUTE else sent(local.ROUNDS.get(row.kind, 0))
+    return "B" if row.kind is Kind.PERMUTE else sent(ROUNDS.get(row.kind, 0))
 
 
 # which op is typed by which rule

@@ -618,8 +618,8 @@ from shtypes.training.batches import prefetch_to_device as prefetch_to_device
 from shtypes.types import Dim as Dim
 from shtypes.types import ShType as ShType
 from shtypes.types import State as State
-from shtypes.types.notation.dim_axes import dim_axes as dim_axes
-from shtypes.types.notation.dim_sizes import dims as dims
+from shtypes.types.notation.dim_names import dim_axes as dim_axes
+from shtypes.types.notation.dim_names import dims as dims
 from shtypes.types.policy import current_policy as current_policy
 from shtypes.types.policy import policy as policy
 from shtypes.types.policy import set_policy as set_policy

@@ -62,8 +62,7 @@ PURE: Final[Mapping[str, str]] = {
     "shtypes.analysis.explain_reshard": "ReshardPrice Resharding explain_reshard price",
     "shtypes.errors": "Fix ShardingTypeError",
     "shtypes.types": "Dim ShType State",
-    "shtypes.types.notation.dim_axes": "dim_axes",
-    "shtypes.types.notation.dim_sizes": "dims",
+    "shtypes.types.notation.dim_names": "dim_axes dims",
     "shtypes.types.policy": "current_policy policy set_policy",
 }
 #: The public names that are modules.

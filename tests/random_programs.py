@@ -100,13 +100,9 @@ class Program:
 
     def __str__(self) -> str:
         lines = [
-            "import jax, jax.numpy as jnp, numpy as np",
-            'jax.config.update("jax_num_cpu_devices", 8)',
-            "import shtypes as sh",
-            "from tests.random_programs import *",
-            "globals().update(CONSTANTS)",
-            f"sh.set_policy({self.policy!r}); sh.set_mesh(sh.make_mesh({dict(self.mesh)!r}))",
-            "m = sh",
+            *("import jax, jax.numpy as jnp, numpy as np", 'jax.config.update("jax_num_cpu_devices", 8)'),
+            *("import shtypes as sh", "from tests.random_programs import *", "globals().update(CONSTANTS)"),
+            *(f"sh.set_policy({self.policy!r}); sh.set_mesh(sh.make_mesh({dict(self.mesh)!r}))", "m = sh"),
             *(
                 f"{name} = spread(np.asarray({_shown(array)}, {str(array.dtype)!r}).reshape({array.shape}), {text!r})"
                 for name, (array, text) in self.inputs.items()

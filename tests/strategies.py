@@ -77,25 +77,7 @@ def spaced(draw: st.DrawFn, text: str) -> str:
 def garbled(draw: st.DrawFn) -> str:
     """Texts that are nearly types: a few words of the language in any order, or a type with a word changed."""
     words = [
-        "f32",
-        "bool",
-        "[",
-        "]",
-        "{",
-        "}",
-        "(",
-        ")",
-        ",",
-        ":",
-        "=",
-        "@",
-        "8",
-        "x",
-        "dp",
-        "seq",
-        "_",
-        "...",
-        "U",
+        *("f32", "bool", "[", "]", "{", "}", "(", ")", ",", ":", "=", "@", "8", "x", "dp", "seq", "_", "...", "U"),
         "S",
     ]
     word = st.sampled_from([*words, "-", "é", " ", "key<fry>", "<", ""])

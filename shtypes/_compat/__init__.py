@@ -138,7 +138,7 @@ def trace_of(tracer: Any) -> Any:
 
 
 class _Naming:
-    """What makes the variables of a frame, where JAX has one for all frames: it lives as long as the frame."""
+    """A frame's own generator of variables, which lives as long as the frame."""
 
     def __init__(self, variable: Callable[..., Any]) -> None:
         self._variable = variable

@@ -137,6 +137,3 @@ def _of_jit(bind: Bind, args: Sequence[Any], params: dict[str, Any]) -> Any:
 
 def _of_one(x: Any, sharding: Any) -> Any:
     return _said(x, sharding) if isinstance(sharding, jax.sharding.NamedSharding) else x
-
-
-__all__ = ["Bind", "annotated", "annotation_p"]

@@ -37,7 +37,7 @@ def custom_jvp_rule(eqn: Any, in_zeros: Sequence[bool]) -> JvpRule:
 
 
 def closes_over(name: str) -> ShardingTypeError:
-    """What is said of a rule that closes over a value that is gone where the rule is applied."""
+    """The error for a rule that closes over a tracer whose trace has ended."""
     return ShardingTypeError(
         f"a derivative rule of `{name}` closes over a value of the lifted program",
         why="the program is traced before it is differentiated, as under `jax.jit`; its values are gone by then",
@@ -149,7 +149,7 @@ def has_own_vjp(prim: Any) -> bool:
 
 
 def name_of(eqn: Any) -> str:
-    """What the user calls the function of an equation: that of a custom derivative, or the primitive."""
+    """The user's name for an equation: the function of a custom derivative, or the primitive."""
     body = eqn.params.get("call_jaxpr", eqn.params.get("call"))
     info = getattr(jaxpr_of(body), "debug_info", None)
     name = str(getattr(info, "func_name", "") or "").partition(" ")[0]

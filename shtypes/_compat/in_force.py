@@ -31,7 +31,7 @@ _OF_SEARCH: Final = frozenset({"scopes", "plan", "shared", "tried", "search", "a
 
 
 class InForce(NamedTuple):
-    """What a program set beyond what held where it began."""
+    """The settings that a program changed since its start."""
 
     rules: tuple[Any, ...] = ()  # what the scopes of communication say that it opened, outermost first
     fields: tuple[tuple[str, Any], ...] = ()  # our other settings, by field of `Settings`
@@ -48,7 +48,7 @@ class _Mark(NamedTuple):
 
 
 class _Start(NamedTuple):
-    """What holds where a plain program begins, and the marks of what was set in it since."""
+    """The settings at the start of a plain program, and a cache of marks for changed ones."""
 
     settings: Settings
     checks: tuple[Any, ...]
@@ -81,7 +81,7 @@ def _checks() -> tuple[Any, ...]:
 
 
 def mark() -> _Mark | None:
-    """What is in force here beyond what held where the program began; None where that is nothing."""
+    """The mark of the settings that changed since the program's start; None if none did."""
     start = _thread.start
     if start is None:
         return None
@@ -121,7 +121,7 @@ def marked(found: _Mark | None) -> contextlib.AbstractContextManager[Any]:
 
 
 def set_at(eqn: Any) -> InForce | None:
-    """What was in force at an equation beyond what held where its program began; None where that was nothing."""
+    """The settings at an equation that had changed since its program's start; None if none had."""
     stack = eqn.source_info.name_stack.stack
     for element in reversed(stack):
         if type(element) is _Mark:
@@ -160,6 +160,3 @@ def _setting(state: Any, value: Any) -> Iterator[None]:
         state.set_local(outer)
         if hook is not None:
             hook(state.value)
-
-
-__all__ = ["InForce", "mark", "marked", "noting_settings", "set_at", "settings", "without_marks"]

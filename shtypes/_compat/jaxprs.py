@@ -183,7 +183,7 @@ _PARAMETERS: Final[dict[str, tuple[set[str], ...]]] = {
 
 
 def control(eqn: Any) -> Control | None:
-    """What an equation that has bodies does with them, or None if it has none that are known."""
+    """The control flow of an equation with sub-jaxprs; None for any other."""
     name, params = eqn.primitive.name, eqn.params
     layouts = _PARAMETERS.get(name)
     if layouts is None:
@@ -279,7 +279,7 @@ _SMALL: Final = 1 << 12
 
 
 class Key(NamedTuple):
-    """What a program is."""
+    """A hashable that identifies a program."""
 
     form: tuple[Any, ...]  # its equations, without the values of numbers and constants and without functions of Python
     values: tuple[Any, ...]  # these, in the order in which they come
@@ -332,7 +332,7 @@ class _Walk:
         return self._static(value)
 
     def value(self, x: Any) -> Any:
-        """What a number, a constant or an object is equal by."""
+        """A hashable by which numbers, constants and objects are compared."""
         plain = isinstance(x, (np.ndarray, np.generic)) or (
             isinstance(x, jax.Array) and not isinstance(x, jax.core.Tracer) and type(x).__module__.startswith("jax")
         )

@@ -44,7 +44,7 @@ def local_mesh() -> ProgramMesh | None:
 def struct(
     shape: Sequence[int], dtype: Any, t: ShType | None = None, *, weak_type: bool = False, like: Any = None
 ) -> Any:
-    """What stands for a value in the trace of a plain program.
+    """The `ShapeDtypeStruct` of a value in the trace of a plain program.
 
     In local mode it says over which axes the value varies: by its type ``t``, or as JAX was told of it in ``like``.
     """
@@ -73,7 +73,7 @@ def _on(mesh: ProgramMesh, ndim: int) -> Any:
 
 
 def _tracked(mesh: Any, types: Sequence[Any]) -> Any:
-    """What JAX is told of an array in local mode: over which axes it varies, and along which it is a pending sum."""
+    """JAX's manual axis type of an array in local mode: the axes over which it varies, or is a pending sum."""
     manual, varying, unreduced = set(mesh.manual_axes), set[str](), set[str]()
     for t in types:
         if isinstance(t, ShType):
@@ -116,7 +116,7 @@ def as_in_program() -> Iterator[None]:
 
 
 def trace(f: Callable[..., Any], avals: Sequence[Any]) -> Any:
-    """What JAX traces of a plain function, in the scope of a plain program, for arguments that `struct` made."""
+    """Traces a plain function, in the scope of a plain program, for arguments that `struct` made."""
     mesh = local_mesh()
     with _in_our_words():
         return _traced(f, avals) if mesh is None else _traced_in(mesh, f, avals)
@@ -221,6 +221,3 @@ def _untracked_gradient(refused: Exception) -> ShardingTypeError:
             "sh.grad around sh.shard_map, whose gradients need no tracking",
         ],
     )
-
-
-__all__ = ["Axes", "as_in_program", "local_mesh", "plain_aval", "struct", "told_of", "trace", "untracked"]

@@ -21,7 +21,7 @@ from shtypes.context.frames import frames
 
 
 def bound_to_typed(original: Callable[..., Any], primitive: Any, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
-    """What a primitive of JAX's is on operands some of which are typed; it is bound as ever where that is nothing."""
+    """Binds a JAX primitive to operands some of which are typed: by its entry in `_MEANT`, or unchanged."""
     meant = _MEANT.get(primitive.name)
     if meant is not None:
         found = meant(functools.partial(original, primitive), args, params)
@@ -79,7 +79,7 @@ def _barred(bind: _Bind, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
 
 
 def _forward(bind: _Bind, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
-    """What a `custom_vjp` is in forward mode: it is staged to be transposed; it has no value, and no derivative."""
+    """Refuses to evaluate or differentiate the linear part of a `custom_vjp`, which is only to be transposed."""
     trace = trace_ctx.trace
     if getattr(trace, "requires_low", False) or type(trace).__name__ in ("BatchTrace", "JVPTrace", "LinearizeTrace"):
         _first_type(args).refuse_forward()
@@ -193,7 +193,7 @@ def by_type(original: Callable[..., None]) -> Callable[..., None]:
 
 
 def by_operands(original: Callable[..., Any]) -> Callable[..., Any]:
-    """What binds a primitive; one of JAX's to typed values, as these take it."""
+    """Replaces `Primitive.bind`: typed operands and plain programs being traced get rules of their own."""
 
     def bind(self: Any, *args: Any, **params: Any) -> Any:
         if plain_trace.depth and sees_plain():

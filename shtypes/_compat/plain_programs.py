@@ -116,7 +116,7 @@ class PlainPrimitive(Primitive):
 
 
 def closed_over(x: Any) -> Any:
-    """What a plain program that is being traced sees of a value: of a typed one, a plain array of its global shape.
+    """A value as a plain program being traced sees it: a typed one as a plain array of its global shape.
 
     What makes it plain is an equation of the program, so that it is the typed value again where that is evaluated.
     """
@@ -128,7 +128,7 @@ def closed_over(x: Any) -> Any:
 
 
 def _no_constant(*values: Any, mesh: Any = None) -> Any:
-    """What differentiates with respect to it in the program, or computes at once, is refused."""
+    """Refuses to differentiate with respect to a closed-over typed value, or to compute with it at once."""
     typed: Any = next(x for x in values if type(x) in CLASSES)
     return typed.type.refuse_native("")
 
@@ -167,7 +167,7 @@ _FULL_LIKE: Final = private("jax._src.lax.lax", "full_like").__code__
 
 
 def _like(args: Sequence[Any], params: dict[str, Any]) -> tuple[Any, Any] | None:
-    """What an equation that fills an array is to be like, and the number, where `jax.numpy.zeros_like` binds it.
+    """The argument and the fill value of the `jax.numpy.zeros_like` or `full_like` that binds an equation.
 
     Found on Python's stack: JAX's equation says the shape alone.
     """
@@ -197,7 +197,7 @@ _CALLS: Final = frozenset(
 
 
 def bound_in_program(bind: Callable[..., Any], primitive: Any, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
-    """What a plain program binds while it is traced: with its annotations and settings kept in the equations."""
+    """Binds a primitive of a plain program being traced; annotations and settings become part of its equations."""
     mesh = program_mesh_in_context()
     args = tuple([closed_over(x) if type(x) in CLASSES else x for x in args])
     if mesh is None or (mesh.is_inner and not mesh.manual_axes):

@@ -146,7 +146,7 @@ def sees_plain() -> bool:
 
 
 def in_program(original: Callable[..., Any]) -> Callable[..., Any]:
-    """What JAX makes of a sharding given to jit: in a plain program, one on the mesh that the program sees."""
+    """Resolves a `PartitionSpec` given to jit; in a plain program, on the mesh that the program sees."""
 
     def create_sharding_for_array(mesh: Any, x: Any, name: str, api_name: str) -> Any:
         if mesh.empty and isinstance(x, jax.P):
@@ -167,7 +167,7 @@ def allowed_in_program(original: Callable[[Any], None]) -> Callable[[Any], None]
 
 
 def pspec_in_program(original: Callable[..., Any]) -> Callable[..., Any]:
-    """What `jax.device_put` makes of a `PartitionSpec`: in a plain program, a sharding on the mesh that it sees."""
+    """Resolves a `PartitionSpec` given to `jax.device_put`; in a plain program, on the mesh that it sees."""
 
     def pspec_to_sharding(name: str, val: Any) -> Any:
         mesh = program_mesh_in_context()
@@ -348,20 +348,3 @@ def how_it_lies(x: Any) -> Any:
     """The type of an argument of the program that is being traced; None of any other value."""
     lies = _lying_as(x)
     return None if lies is None else lies.type
-
-
-__all__ = [
-    "Lies",
-    "ProgramMesh",
-    "allowed_in_program",
-    "how_it_lies",
-    "in_program",
-    "lying",
-    "on_mesh",
-    "program_mesh",
-    "program_mesh_in_context",
-    "pspec_in_program",
-    "sees_plain",
-    "shard_map_in_program",
-    "telling_types",
-]

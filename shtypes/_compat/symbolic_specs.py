@@ -55,7 +55,7 @@ class AxesOf(str):
     dim: int  # its dim
 
     def __new__(cls, of: Any, dim: int) -> AxesOf:
-        """What stands for the axes of a dim of a value."""
+        """A placeholder for the mesh axes that shard a dim of a tracer."""
         made = super().__new__(cls, f"axes of dim {dim}")
         made.of, made.dim = of, dim
         return made
@@ -138,6 +138,3 @@ def resolved(wanted: Wanted, axes: Sequence[Sequence[tuple[str, ...]]]) -> Any:
 
     entries = [e if e is None or e is jax.P.UNCONSTRAINED else one(e) or None for e in wanted.entries]
     return jax.P(*entries, unreduced=wanted.unreduced, reduced=wanted.reduced)
-
-
-__all__ = ["AxesOf", "ByAxis", "Wanted", "by_jax", "resolved", "spec_like", "with_operands"]

@@ -90,7 +90,7 @@ def arguments_of(x: Any) -> list[Any] | None:
 
 
 def _made_of(v: Any) -> list[Any] | None:
-    """What a value of a program that is being traced is made of; None if it is an argument."""
+    """The operands of the equation that computes a tracer; None if it is an argument."""
     if v.parent is None:
         held = getattr(getattr(v._trace, "frame", None), "constvar_to_val", {})
         return [] if is_literal(v.val) else [held[v.val]] if v.val in held else None

@@ -28,7 +28,7 @@ _CHECK_COTANGENT: Final[CodeType] = private("jax._src.core", "typecheck").__code
 
 
 class Behaviour(NamedTuple):
-    """What JAX is led to have types do with their values, which takes the primitives."""
+    """Operations of types on their values that JAX asks for; they take the primitives, and so are set from above."""
 
     raised: Callable[[Any, Any], Any]  # of a type and a carrier: the value
     zero: Callable[[Any], Any]  # zero of a type
@@ -53,14 +53,14 @@ class TypedType(HiType):
 
     @property
     def is_high(self) -> bool:  # type: ignore[override]  # JAX only reads it
-        """That it is none of JAX's own types; what asks on behalf of a sharding is refused."""
+        """True for JAX's dispatch on hijax types; a check of shardings that asks is refused."""
         asking = sys._getframe(1)
         if asking.f_code is _CHECK_PLACED:
             self.refuse_sharding(by_jit="jit" in asking.f_locals.get("what_aval", ""))
         return True
 
     def normalize(self) -> Any:
-        """What JAX compares with another type's; for `jax.linear_transpose`, that of a result with a cotangent's."""
+        """The type that JAX's `typecheck` compares; for `jax.linear_transpose`, equal to the cotangent type."""
         asking = sys._getframe(3)
         if asking.f_code is _CHECK_COTANGENT and asking.f_locals.get("aval") is self:
             outer = (asking.f_back, asking.f_back and asking.f_back.f_back)
@@ -158,7 +158,7 @@ def refused_cotangents() -> list[tuple[Any, Any]]:
 
 
 def is_shown_as_no_loss() -> bool:
-    """Whether `jax.grad` is making its message for a loss that is no scalar: in the caller's caller."""
+    """Whether `jax.grad` is formatting its error for a loss that is no scalar (in the caller's caller)."""
     return sys._getframe(2).f_code is _CHECK_SCALAR
 
 
@@ -198,7 +198,7 @@ def register(kind: type, attribute: str) -> None:
 
 
 def _scalar_array(t: TypedType) -> Any:
-    """What a scalar loss is to `jax.grad`; one that is none stays what it is."""
+    """The scalar array type under which `jax.grad` accepts a loss; the type itself if it is no loss."""
     try:
         t.behaviour.check_loss(t)
     except TypeError:

@@ -11,7 +11,7 @@ from shtypes.errors import ShardingTypeError, how_many
 from shtypes.resharding import Plan, Step, least_bytes, plan
 from shtypes.resharding.costs import CostModel, Link, as_cost_model
 from shtypes.resharding.steps import common_prefix
-from shtypes.resharding.transport import AS_IT_IS, Asked, Transport
+from shtypes.resharding.transport import AS_IT_IS, CommArguments, Transport
 from shtypes.types import REPLICATED, ShType, State
 from shtypes.types.mesh import Mesh, NamedAxes
 from shtypes.types.tables import Report, Table
@@ -204,7 +204,7 @@ def explain_reshard(
     """
     cost = None if model is None else as_cost_model(model, "`model` is")
     before, after = _ends("explain_reshard", src, dst, mesh, policy, dims)
-    transport = Asked(comm_dtype, ct_comm_dtype, narrow_sums).transport("reshard", before, after)
+    transport = CommArguments(comm_dtype, ct_comm_dtype, narrow_sums).transport("reshard", before, after)
     return Resharding(before, after, cost, transport)
 
 

@@ -21,8 +21,8 @@ from shtypes.signatures.typed import is_typed_function, typed
 from shtypes.traced.program import is_merged, leaves_by_path, program_of
 from shtypes.types import ShType
 from shtypes.types.mesh import Mesh, context, current_mesh
-from shtypes.types.notation import dim_sizes
-from shtypes.types.notation.dim_sizes import current_dims
+from shtypes.types.notation import dim_names
+from shtypes.types.notation.dim_names import current_dims
 from shtypes.types.policy import policy, replicated
 
 
@@ -150,7 +150,7 @@ def scopes(mesh: AnyMesh | None, name: str | None, dims: Mapping[str, int] | Non
         if name is not None:
             stack.enter_context(policy(name))
         if dims:
-            stack.enter_context(dim_sizes.dims(**dims))
+            stack.enter_context(dim_names.dims(**dims))
         yield
 
 

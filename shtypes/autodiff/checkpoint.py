@@ -113,7 +113,7 @@ def contraction(params: dict[str, Any]) -> str | None:
 
 
 def _dimension_numbers(equation: str) -> Any:
-    """What `jax.lax.dot_general` is told of a contraction: the contracted dims of both operands, and the batch dims."""
+    """`jax.lax.dot_general`'s dimension numbers of a contraction: contracted dims and batch dims."""
     inputs, output = equation.split("->")
     lhs, rhs = inputs.split(",")
     both = [label for label in lhs if label in rhs]
@@ -142,7 +142,7 @@ class ForTyped:
         return hash(self.policy)
 
     def __call__(self, prim: Any, *args: Any, **params: Any) -> Any:
-        """What is to be done with the results of an equation."""
+        """The policy's decision on the results of an equation."""
         applied = params.get("operation")
         if applied is None:
             return self.policy(prim, *args, **params)
@@ -159,7 +159,7 @@ class ForTyped:
 
 
 def kept_in_place(decision: Any) -> Any:
-    """What a policy says of a typed value."""
+    """A policy's decision on a typed value; refuses to offload."""
     if offloads(decision):
         raise ShardingTypeError(
             "a policy of `checkpoint` offloads a typed value",

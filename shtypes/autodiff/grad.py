@@ -129,7 +129,7 @@ def value_and_grad(
 
 
 def with_aux(result: Any, has_aux: bool, name: str, what: str) -> tuple[Any, Any]:
-    """What a function returns, taken apart from its auxiliary results."""
+    """A function's result and its auxiliary results."""
     if has_aux and (not isinstance(result, tuple) or len(result) != 2):
         raise ShardingTypeError(f"with has_aux=True, `{name}` must return ({what}, aux)")
     return result if has_aux else (result, None)

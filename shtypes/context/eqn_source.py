@@ -31,7 +31,7 @@ def eqn_source() -> EqnSource | None:
 
 
 def current_eqn() -> Callable[[], EqnSource | None] | None:
-    """What tells the source of the equation being evaluated; None outside of any."""
+    """The function that gives the source of the equation being evaluated; None outside of any."""
     return plain_trace.eqn
 
 

@@ -60,7 +60,7 @@ def owner_of_file(file: str) -> Owner:
 
 
 def frames(start: int = 0) -> Iterator[FrameType]:
-    """What is running, innermost first: from the function that asks, or ``start`` callers of it further out."""
+    """Python's frames, innermost first, from the caller or ``start`` frames further out."""
 
     def outwards(frame: FrameType | None) -> Iterator[FrameType]:
         while frame is not None:

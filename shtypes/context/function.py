@@ -19,7 +19,7 @@ class Function(Generic[P, T]):
     __wrapped__: object
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> T:
-        """What it makes of these arguments."""
+        """The result for these arguments."""
         raise NotImplementedError
 
 

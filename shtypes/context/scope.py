@@ -111,7 +111,7 @@ def _decorated(f: Callable[..., Any], run: Callable[[], Open]) -> Callable[..., 
 
 
 class _Awaited:
-    """What can be awaited, each of its steps in a scope."""
+    """An awaitable, each of whose steps runs in a scope."""
 
     def __init__(self, inner: Any, step: Open) -> None:
         self._inner, self._step = inner, step

@@ -77,7 +77,7 @@ def parameters(fn: Callable[..., Any], skip: int = 0) -> tuple[str, ...]:
 
 
 def signature_error(name: str, fn: Callable[..., Any], error: TypeError) -> ShardingTypeError:
-    """What Python says of a call whose arguments do not fit, in our shape."""
+    """Python's `TypeError` about a call's arguments, as a `ShardingTypeError`."""
     said = str(error)
     found = re.search(r"unexpected keyword argument '(\w+)'", said)
     if found is None:
@@ -89,7 +89,7 @@ def signature_error(name: str, fn: Callable[..., Any], error: TypeError) -> Shar
 def argument_error(
     name: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], error: Exception
 ) -> ShardingTypeError:
-    """What Python or JAX says of an argument that a function of arrays cannot use, in our shape."""
+    """An error of Python's or JAX's about an argument of a function of arrays, as a `ShardingTypeError`."""
     try:
         given = inspect.signature(fn).bind(*args, **kwargs).arguments
     except (TypeError, ValueError):  # of a function that another one made

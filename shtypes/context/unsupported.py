@@ -165,7 +165,7 @@ _BY_NAME: Final = {name: absence for absence in UNSUPPORTED for name in absence.
 
 
 def unsupported_parameter(function: str, parameter: str) -> UnsupportedParameters | None:
-    """What is said of a parameter of JAX's that a function does not take."""
+    """The entry for a parameter of JAX's that a function does not take."""
     for found in UNSUPPORTED_PARAMETERS:
         if parameter in found.names and function in (found.functions or (function,)):
             return found

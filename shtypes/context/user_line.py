@@ -51,7 +51,7 @@ def is_users_call() -> bool:
 
 
 def frames_of_call() -> list[FrameType]:
-    """What runs between the line outside JAX and us and the function that asks, outermost first."""
+    """The frames between the user's (or a library's) line and the caller, outermost first."""
     return list(_inside(frames(2)))[::-1]
 
 
@@ -61,7 +61,7 @@ def _inside(running: Iterable[FrameType]) -> Iterator[FrameType]:
 
 
 def line_of(traceback: TracebackType | None) -> str:
-    """The same as `user_line` of the line that an error came through; empty if it is not known."""
+    """The user's line in a traceback, as `user_line` writes it; empty without one."""
     found = inmost = ""
     library: FrameType | None = None
     while traceback is not None:
@@ -167,7 +167,7 @@ _HANDING_ON: Final = frozenset({"public.<locals>.call", "replayed.<locals>.call"
 
 
 def _did_not_fit(error: Exception) -> TypeGuard[TypeError]:
-    """Whether Python itself raised an error where a function of ours was called: the arguments do not fit it."""
+    """Whether a `TypeError` is Python's own about the arguments of a call of ours."""
     code = _raising(error) if isinstance(error, TypeError) else None
     return code is not None and code.co_qualname in _HANDING_ON and owner_of_file(code.co_filename) is Owner.OURS
 
@@ -204,7 +204,7 @@ _on_one_device: list[Callable[..., Any]] = []
 
 
 def _without_mesh(call: Any, args: tuple[Any, ...], kwargs: dict[str, Any], *, needs_mesh: bool) -> Any:
-    """What a call of a public function is where no mesh is set; None where it is nothing, or within another op."""
+    """The result of a public function without a mesh; None if it has none, or within another op."""
     if not _on_one_device or _within(_A_CALL):
         return None
     return _on_one_device[0](call, args, kwargs, needs_mesh=needs_mesh)

@@ -275,7 +275,7 @@ def _join_leaf(name: str, path: str, leaves: Sequence[Leaf]) -> ShType | None:
 
 
 def _price(types: Sequence[ShType], goal: ShType) -> tuple[Cost, int]:
-    """What it costs to take values of all types to one; and in how many collectives."""
+    """The cost of resharding values of all types to one, and the number of collectives."""
     forth = [plan(t, goal) for t in types]
     back = [backward(p) for p in forth]
     sent = cost(sum(p.bytes for p in forth), sum(p.bytes for p in back), minimizing())

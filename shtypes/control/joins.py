@@ -291,7 +291,7 @@ def _carry_hints(entered: ShType, left: ShType) -> list[str]:
 
 @dataclass(frozen=True)
 class _OwnValue(LocalFn):
-    """What each device has, as the value by which it goes on."""
+    """Each device's own value, by which its control flow goes on."""
 
     compared = False
 

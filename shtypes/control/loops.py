@@ -274,7 +274,7 @@ _DTYPE: Final = {"bool": "bool", "integer": "i32"}
 
 
 def _whole_leading(types: tuple[ShType, ...]) -> Typing:
-    """What a loop can run over."""
+    """The typing rule of a loop's operand: its leading dim is not sharded."""
     for t in types:
         if t.dims and t.dims[0].axes:
             raise ShardingTypeError("the leading dim is sharded", axes=t.dims[0].axes)

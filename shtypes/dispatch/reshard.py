@@ -15,7 +15,7 @@ from shtypes.lowering.replay import public
 from shtypes.primitives.placing import type_of
 from shtypes.primitives.reshard import resharded
 from shtypes.primitives.together import move_together
-from shtypes.resharding.transport import Asked, transport_in_force
+from shtypes.resharding.transport import CommArguments, transport_in_force
 from shtypes.rules.moves import check_varying, dim_from_front, named_form, replicated_state, target_of
 from shtypes.scopes.check_comm import check_comm
 from shtypes.types import ShType, State
@@ -23,7 +23,7 @@ from shtypes.types import ShType, State
 Tree = TypeVar("Tree")
 
 
-def _sent(name: str, x: Any, dst: ShType, asked: Asked, written: str = "") -> Array:
+def _sent(name: str, x: Any, dst: ShType, asked: CommArguments, written: str = "") -> Array:
     """A value in another type, once the scopes around have judged that; ``written`` as of `_named`."""
     t, call = jax.typeof(x), ""
     transport = asked._replace(shared=name == "reshard").transport(name, t, dst)
@@ -78,7 +78,7 @@ def reshard(
     try:
         dst = target_of(t, target, states, type_of)
         check_varying(t, dst)
-        return _sent("reshard", x, dst, Asked(comm_dtype, ct_comm_dtype, narrow_sums))
+        return _sent("reshard", x, dst, CommArguments(comm_dtype, ct_comm_dtype, narrow_sums))
     except ShardingTypeError as error:
         raise located(error, "reshard", [t]).with_traceback(None) from None
 
@@ -100,7 +100,7 @@ def _named(
     *,
     dim: Any = None,
     to: Any = None,
-    asked: Asked = Asked(),  # noqa: B008  # immutable
+    asked: CommArguments = CommArguments(),  # noqa: B008  # immutable
 ) -> Array:
     """A reshard of some axes by a form of `rules.moves.FORMS`."""
     plain = not is_typed(x)
@@ -202,9 +202,9 @@ def all_reduce(
     Communicates: an all-reduce, of a tree one for each group of axes and each dtype; backward, an all-reduce for each
     value (to R) or nothing (to I). Transpose: U to R, or I to R.
     """
-    asked = Asked(comm_dtype, ct_comm_dtype, narrow_sums)
+    asked = CommArguments(comm_dtype, ct_comm_dtype, narrow_sums)
     if _is_tree(x):
-        if asked != Asked():
+        if asked != CommArguments():
             error = ShardingTypeError(
                 "`all_reduce` sends the values of a tree in their own dtypes",
                 why="they go in one collective for each dtype",
@@ -237,7 +237,7 @@ def reduce_scatter(
 
     Communicates: a reduce-scatter; backward, an all-gather. Transpose: S to R.
     """
-    asked = Asked(comm_dtype, ct_comm_dtype, narrow_sums)
+    asked = CommArguments(comm_dtype, ct_comm_dtype, narrow_sums)
     return _named("reduce_scatter", x, (axis,), dim=dim, asked=asked)
 
 
@@ -268,7 +268,7 @@ def all_gather(
 
     Communicates: an all-gather; backward, a reduce-scatter (to R) or nothing (to I). Transpose: U to S, or I to S.
     """
-    return _named("all_gather", x, axes, to=to, asked=Asked(comm_dtype, ct_comm_dtype, narrow_sums))
+    return _named("all_gather", x, axes, to=to, asked=CommArguments(comm_dtype, ct_comm_dtype, narrow_sums))
 
 
 @public
@@ -293,7 +293,7 @@ def all_to_all(
 
     Communicates: an all-to-all, forward and backward. Transpose: the all-to-all back.
     """
-    return _named("all_to_all", x, (axis,), dim=dim, asked=Asked(comm_dtype, ct_comm_dtype, narrow_sums))
+    return _named("all_to_all", x, (axis,), dim=dim, asked=CommArguments(comm_dtype, ct_comm_dtype, narrow_sums))
 
 
 @public

@@ -44,7 +44,7 @@ def checked(given: dict[str, Any]) -> Config:
         raise ShardingTypeError(f"`[tool.shtypes]` has no entry `{unknown[0]}`", hints=hints)
     config = Config(**{name: value for name, value in given.items() if name in Config._fields})
     if isinstance(given.get("mesh"), str):  # only for it types are loaded
-        read_sizes = import_module("shtypes.types.notation.dim_sizes").read_sizes
+        read_sizes = import_module("shtypes.types.notation.dim_names").read_sizes
         config = config._replace(mesh=read_sizes(given["mesh"]))
     if config.policy not in ("partial", "jax"):
         raise ShardingTypeError(f"`[tool.shtypes]` has a policy `{config.policy}`", hints=['"partial"', '"jax"'])
@@ -60,7 +60,7 @@ def checked(given: dict[str, Any]) -> Config:
 
 @functools.cache
 def hash_of_runtime() -> str:
-    """What tells apart versions of the runtime: mypy forgets what it found by others."""
+    """A hash of the runtime's files, on which mypy's cache depends."""
     digest = hashlib.sha256(version("jax").encode())
     for file in sorted(Path(__file__).parents[1].rglob("*.py")):
         about = file.stat()

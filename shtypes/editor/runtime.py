@@ -86,7 +86,7 @@ def _names() -> Mapping[str, str]:
 
 @functools.cache
 def function(fullname: str) -> Any:
-    """What a full name of the package stands for, as users call it; None if it is not public."""
+    """The public object with a full name of the package; None if it is not public."""
     short = fullname.removeprefix("shtypes.").removeprefix("namespaces.")
     module, _, attr = fullname.rpartition(".")
     if attr.startswith("_"):
@@ -100,7 +100,7 @@ def function(fullname: str) -> Any:
 
 @functools.cache
 def library_value(name: str) -> Any:
-    """What a full name of JAX, numpy or the package stands for; None for nothing."""
+    """The object with a full name of JAX, numpy or the package; None if there is none."""
     if name.startswith("shtypes."):
         return function(name)
     module, _, attr = name.rpartition(".")
@@ -263,7 +263,7 @@ def _types(result: Any) -> Any:
 
 
 class Wanted(BaseException):
-    """What a function returns is to be found first, outside of the runtime, which then is asked again."""
+    """Leaves the runtime so that mypy can type a function's result first; the call is then repeated."""
 
     def __init__(self, find: Callable[[], None]) -> None:
         self.find = find

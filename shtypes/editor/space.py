@@ -22,7 +22,7 @@ _NO_AXIS: Final = "devices"
 
 
 class Unknown(Exception):  # noqa: N818  # no error: nothing is said
-    """What is asked is not known before the program runs."""
+    """The answer is not known before the program runs."""
 
 
 class Space:
@@ -107,7 +107,7 @@ class Space:
         return t.named(names)
 
     def words(self, error: ShardingTypeError) -> list[str]:
-        """What an error says: what is wrong, and why; names in place of the sizes that stand for them."""
+        """The text of an error and its reason, with dim names in place of their stand-in sizes."""
         found = [self.sizes.in_words(text) for text in (error.what, error.why)]
         if None in found:
             raise Unknown

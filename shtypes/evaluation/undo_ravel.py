@@ -39,22 +39,14 @@ def unraveled(jaxpr: Any) -> Any:
 
 
 class _Unraveled:
-    """What is known of the variables of a program.
-
-    Attributes:
-        wide: Of raveled variables, those of the same elements with all dims.
-        filled: Of those that hold one scalar, the equations that fill them.
-        idle: The variables that may be left out where nothing uses them.
-        ravel: An equation that ravels, for others like it.
-        changed: Whether an equation was written in another way.
-    """
+    """Rewrites the equations of a program, one after another."""
 
     def __init__(self) -> None:
-        self.wide: dict[Any, Any] = {}
-        self.filled: dict[Any, Any] = {}
-        self.idle: set[Any] = set()
-        self.ravel: Any = None
-        self.changed = False
+        self.wide: dict[Any, Any] = {}  # of raveled variables, those of the same elements with all dims
+        self.filled: dict[Any, Any] = {}  # of variables that hold one scalar, the equations that fill them
+        self.idle: set[Any] = set()  # the variables that may be left out where nothing uses them
+        self.ravel: Any = None  # an equation that ravels, for others like it
+        self.changed = False  # whether an equation was written in another way
 
     def of(self, eqn: Any) -> list[Any]:
         """The equations in the place of one."""

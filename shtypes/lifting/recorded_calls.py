@@ -238,6 +238,11 @@ def recorded(
     return _called(name, args, kwargs, fn, plain)
 
 
+def recorded_op(name: str, *args: Any) -> Any:
+    """A call of a function of the table in a plain program that is traced, as one equation."""
+    return _called(name, args, {})
+
+
 def _called(
     name: str,
     args: tuple[Any, ...],

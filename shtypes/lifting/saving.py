@@ -1,8 +1,6 @@
-"""The policies of checkpoints in plain programs, which are asked about the equations of those.
+"""The policies of checkpoints in plain programs: asked about each plain equation where it is evaluated, as JAX asks.
 
-A typed equation is none of JAX's, and one equation of a plain program may be several typed ones. So a policy is asked
-where the plain program is evaluated, about each of its equations as JAX asks it; what it keeps is marked, and JAX asks
-about the marks.
+One plain equation may be several typed ones, of which none is JAX's: what a policy saves is marked, and JAX sees marks.
 """
 
 from __future__ import annotations

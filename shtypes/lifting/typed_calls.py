@@ -41,20 +41,15 @@ _AXES: Final = re.compile(r"(?:@|\b[A-Z]:)\s*(\w+|\([^)]*\))")
 
 @dataclass(frozen=True)
 class TypedCall:
-    """A call of a public op: its arrays apart from all else.
-
-    Attributes:
-        axes: The axes of the mesh that the program sees, with their sizes; none where there is but one device.
-        types: The types of its arrays, as far as they are known where a program is traced: of its own arguments.
-    """
+    """A call of a public op: its arrays apart from all else."""
 
     name: str  # the op, as `OPS` calls it; what messages call any other function
     tree: Any  # the structure of its arguments
     static: tuple[Static | None, ...]  # the leaves that are no arrays; None in the places of arrays
     fn: Callable[..., Any] | None = None  # the function, if it is no op
-    axes: tuple[tuple[str, int], ...] = ()
+    axes: tuple[tuple[str, int], ...] = ()  # those of the mesh that the program sees, with sizes; none on one device
     plain: Callable[..., Any] | None = None  # what it is on one device, if that is another function
-    types: tuple[ShType | None, ...] = ()
+    types: tuple[ShType | None, ...] = ()  # of its arrays, where they are arguments of the program that is traced
 
     def __str__(self) -> str:
         return self.name

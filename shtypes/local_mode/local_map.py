@@ -38,7 +38,7 @@ from shtypes.rules.typing import Typing
 from shtypes.traced.program import split
 from shtypes.types import ShType, State
 from shtypes.types.mesh import Mesh
-from shtypes.types.notation.dim_axes import in_scope
+from shtypes.types.notation.dim_names import in_scope
 from shtypes.types.notation.syntax import spread
 from shtypes.types.policy import replicated
 from shtypes.types.target import Spec

@@ -25,8 +25,7 @@ from shtypes.errors import ShardingTypeError, quoted
 from shtypes.primitives.placing import type_of
 from shtypes.types import Dim, ShType, dtypes
 from shtypes.types.mesh import Mesh, current_mesh
-from shtypes.types.notation.dim_axes import in_scope
-from shtypes.types.notation.dim_sizes import current_dims
+from shtypes.types.notation.dim_names import current_dims, in_scope
 from shtypes.types.notation.syntax import spread
 
 #: From where to where each dim of a block of an array goes.

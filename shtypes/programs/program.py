@@ -232,12 +232,12 @@ class Program:
 
 
 def typed(results: Any) -> Any:
-    """What the user sees of the results of a program's ``fn``."""
+    """The results of a program's ``fn`` as typed values."""
     return results.typed() if type(results) is _Results else results  # under jax.disable_jit it was the user's function
 
 
 def specimen(x: Any, t: HiShType | None) -> Any:
-    """What stands for a leaf in a trace: its data, or the shape and sharding of the carrier of a value without data."""
+    """A leaf's stand-in in a trace: its data, or the shape and sharding of its physical array."""
     if t is None or x is not None:
         return x
     try:
@@ -255,7 +255,7 @@ LEAF: Final = jax.tree.structure(0)
 
 
 def reader(tree: Any) -> Callable[[Any], list[Any] | None] | None:
-    """What lists the leaves of a value that has the structure ``tree``, in the order of `jax.tree.leaves`.
+    """A function that lists the leaves of a pytree of structure ``tree``, in the order of `jax.tree.leaves`.
 
     It is one expression, such as ``[x0["a"], x0["b"]] if type(x0 := call) is dict and len(x0) == 2 else None``. Of a
     value of another structure it gives None or raises a KeyError. It takes anything for a leaf: look at those.

@@ -251,7 +251,7 @@ def factorization_of(
     found: list[DimFactor] = []
     either: list[tuple[tuple[int, ...], tuple[int, ...]]] = []
     spare: list[DimFactor] = []
-    ends = [[_outside(t.state(a)) for a, _ in parts] for t in (src, dst)]
+    ends = [[PENDING if t.state(a) is State.UNREDUCED else REPLICATED for a, _ in parts] for t in (src, dst)]
     for d, (axes, goal) in enumerate(zip(before, after, strict=True)):
         lists = [[number[a, i] for a in x[len(fixed[d]) :] for i in range(len(factors[a]))] for x in (axes, goal)]
         one, other = ([sizes[p] for p in x] for x in lists)
@@ -321,10 +321,6 @@ def _completed(sizes: list[int], other: list[int], room: int) -> list[int]:
         if room % (math.prod(found) * size) == 0:
             found.append(size)
     return found
-
-
-def _outside(state: State) -> int:
-    return PENDING if state is State.UNREDUCED else REPLICATED
 
 
 def _spare(dim: int, at: int, rest: int, sizes: Counter[int]) -> list[DimFactor]:

@@ -28,7 +28,7 @@ class Kind(enum.Enum):
     @property
     def communicates(self) -> bool:
         """Whether it moves anything between devices."""
-        return self in _COMMUNICATING
+        return self is Kind.PERMUTE or self in ROUNDS
 
     __hash__ = object.__hash__
 
@@ -38,9 +38,8 @@ def in_words(kind: str, axes: Iterable[str]) -> str:
     return f"{kind} over {quoted(axes)}"
 
 
-_COMMUNICATING: Final = frozenset(
-    {Kind.ALL_GATHER, Kind.ALL_TO_ALL, Kind.PERMUTE, Kind.REDUCE_SCATTER, Kind.ALL_REDUCE}
-)
+#: How often the larger of the two local arrays goes round the ring; a permute sends its shards as they are.
+ROUNDS: Final = {Kind.ALL_REDUCE: 2, Kind.ALL_GATHER: 1, Kind.REDUCE_SCATTER: 1, Kind.ALL_TO_ALL: 1}
 
 
 class Grade(enum.IntEnum):
@@ -52,14 +51,15 @@ class Grade(enum.IntEnum):
 
 
 class Move(NamedTuple):
-    """One row: over an axis of size n it sends ``rounds * (n - 1) / n * B`` bytes per device.
-
-    B is the bytes per device of the larger of the two local arrays.
-    """
+    """One row of the table of moves."""
 
     kind: Kind
     grade: Grade
-    rounds: int = 0
+
+    @property
+    def rounds(self) -> int:
+        """Over an axis of size n it sends ``rounds * (n - 1) / n`` of the larger local array."""
+        return ROUNDS.get(self.kind, 0)
 
     def bytes(self, n: int, local_bytes: int) -> int:
         """Bytes that each device sends, in the ring model (direct sends for all-to-all), rounded up."""
@@ -83,12 +83,12 @@ MOVES: Final[Mapping[tuple[State, State], Move]] = {
     (REDUCED, SHARDED): Move(Kind.SLICE, FREE),
     (INVARIANT, SHARDED): Move(Kind.SLICE, FREE_FORWARD),  # transpose: sharded to invariant, an all-gather
     (SHARDED, UNREDUCED): Move(Kind.PLACE, FREE),
-    (SHARDED, REDUCED): Move(Kind.ALL_GATHER, COMMUNICATING, 1),
-    (SHARDED, INVARIANT): Move(Kind.ALL_GATHER, COMMUNICATING, 1),
-    (SHARDED, SHARDED): Move(Kind.ALL_TO_ALL, COMMUNICATING, 1),
-    (UNREDUCED, REDUCED): Move(Kind.ALL_REDUCE, COMMUNICATING, 2),
-    (UNREDUCED, INVARIANT): Move(Kind.ALL_REDUCE, COMMUNICATING, 2),
-    (UNREDUCED, SHARDED): Move(Kind.REDUCE_SCATTER, COMMUNICATING, 1),
+    (SHARDED, REDUCED): Move(Kind.ALL_GATHER, COMMUNICATING),
+    (SHARDED, INVARIANT): Move(Kind.ALL_GATHER, COMMUNICATING),
+    (SHARDED, SHARDED): Move(Kind.ALL_TO_ALL, COMMUNICATING),
+    (UNREDUCED, REDUCED): Move(Kind.ALL_REDUCE, COMMUNICATING),
+    (UNREDUCED, INVARIANT): Move(Kind.ALL_REDUCE, COMMUNICATING),
+    (UNREDUCED, SHARDED): Move(Kind.REDUCE_SCATTER, COMMUNICATING),
 }
 
 #: What turns a value with a global meaning into a family, or back, and changes what is denoted. Not unreduced to

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from shtypes.resharding.device_permutation import Pieces, index_along, pieces_of
-from shtypes.resharding.moves import Kind, in_words, ring_bytes
+from shtypes.resharding.moves import ROUNDS, Kind, in_words, ring_bytes
 from shtypes.types import ShType, State
 from shtypes.types.mesh import Mesh
 
@@ -46,15 +46,10 @@ class Step:
     @functools.cached_property
     def bytes(self) -> int:
         """Bytes that each device sends (ring model; direct sends for all-to-all)."""
-        larger = max(self.src.local_bytes, self.dst.local_bytes)
-        match self.kind:
-            case Kind.ALL_GATHER | Kind.REDUCE_SCATTER | Kind.ALL_TO_ALL:
-                return ring_bytes(1, self.group, larger)
-            case Kind.ALL_REDUCE:
-                return ring_bytes(2, self.group, larger)
-            case Kind.PERMUTE:
-                return self.dst.local_bytes * self.launches // self._parts
-        return 0
+        if self.kind is Kind.PERMUTE:
+            parts = 1 if self.pieces is None else len(self.pieces.rounds)
+            return self.dst.local_bytes * self.launches // parts
+        return ring_bytes(ROUNDS.get(self.kind, 0), self.group, max(self.src.local_bytes, self.dst.local_bytes))
 
     @property
     def launches(self) -> int:
@@ -82,11 +77,6 @@ class Step:
         if self.kind is not Kind.PERMUTE or self.src.local_shape == self.dst.local_shape:
             return None
         return pieces_of(self.src, self.dst, self.live)
-
-    @property
-    def _parts(self) -> int:
-        """How many pieces a shard has after a permute."""
-        return 1 if self.pieces is None else len(self.pieces.rounds)
 
     def __str__(self) -> str:
         return in_words(self.kind.value, self.axes)

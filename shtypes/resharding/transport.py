@@ -98,7 +98,7 @@ def reshard_fix(src: ShType, dst: ShType, name: str = "x") -> Fix:
     return price(src, dst).of(f'sh.reshard({name}, "{str(dst).removeprefix(dst.dtype_name)}")')
 
 
-class Asked(NamedTuple):
+class CommArguments(NamedTuple):
     """What a call says about how it communicates, as the user gave it."""
 
     comm_dtype: Any = None

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
-from typing import Final
 
-from shtypes.resharding import Cost, Direction, Price, cost, least_bytes, price
+from shtypes.resharding import MOVES, Cost, Direction, Price, cost, least_bytes, price
 from shtypes.types import ShType, State, dtypes
 from shtypes.types.parts import COTANGENT
 
@@ -14,16 +13,6 @@ SHARDED, REDUCED, INVARIANT, UNREDUCED, VARYING = State
 
 #: Where a mesh axis is: a state, or the dim that it shards, as its minor axis; ``~dim`` as its major one.
 Place = State | int
-
-#: How often (n - 1)/n of the larger local array is sent by the move of one axis; what is absent sends nothing.
-_SENT: Final[dict[tuple[State, State], int]] = {
-    (UNREDUCED, REDUCED): 2,  # all-reduce
-    (UNREDUCED, INVARIANT): 2,
-    (UNREDUCED, SHARDED): 1,  # reduce-scatter
-    (SHARDED, REDUCED): 1,  # all-gather
-    (SHARDED, INVARIANT): 1,
-    (SHARDED, SHARDED): 1,  # all-to-all
-}
 
 
 def place_of(t: ShType, axis: str) -> Place:
@@ -85,13 +74,17 @@ def estimate(t: ShType, moves: tuple[tuple[str, Place], ...], minimize: Directio
         if src is SHARDED and dst is not SHARDED:
             size *= n
         part = size * (n - 1) // n
-        forward += _SENT.get((src, dst), 0) * part
-        backward += _SENT.get((COTANGENT[dst], COTANGENT[src]), 0) * part
+        forward += _rounds(src, dst) * part
+        backward += _rounds(COTANGENT[dst], COTANGENT[src]) * part
         if dst is SHARDED is not src:
             size //= n
             if not isinstance(place, State) and place < 0:  # the slices of the other axes move too
                 forward, backward = forward + size, backward + size
     return cost(forward, backward if t.differentiable else 0, minimize)
+
+
+def _rounds(src: State, dst: State) -> int:
+    return MOVES[src, dst].rounds if (src, dst) in MOVES else 0
 
 
 def finishing(t: ShType, minimize: Direction = "both") -> Cost:

@@ -58,33 +58,24 @@ def seed_type(loss: ShType, *, holomorphic: bool = False, mapped: Sequence[str] 
 
 
 def check_cotangent(given: ShType | str, primal: ShType, what: str) -> None:
-    """Checks that a cotangent, which messages call ``what``, has the type that its primal's type maps to.
-
-    ``given`` says what the cotangent is where it has no type.
-    """
-    wanted, typed = primal.cotangent(), given if isinstance(given, ShType) else None
-    if typed is not None and typed == wanted:
-        return
-    raise ShardingTypeError(
-        f"{what} has type {given} instead of {wanted}",
-        why=f"the type of a gradient is a function of the type of the value, which is {primal}",
-        hints=ways_to("ct", typed, wanted),
-    )
+    """Checks that a cotangent, ``what`` in messages, has the type that its primal's maps to; a text says what it is."""
+    expected = primal.cotangent()
+    if isinstance(given, str) or given != expected:
+        raise ShardingTypeError(
+            f"{what} has type {given} instead of {expected}",
+            why=f"the type of a gradient is a function of the type of the value, which is {primal}",
+            hints=ways_to("ct", None if isinstance(given, str) else given, expected),
+        )
 
 
 def check_tangent(given: ShType | str, primal: ShType) -> None:
-    """Checks that a tangent has the type of its value, which has a gradient: JAX compares no types but its own.
-
-    ``given`` says what the tangent is where it has no type.
-    """
-    typed = given if isinstance(given, ShType) else None
-    if typed is not None and typed == primal:
-        return
-    raise ShardingTypeError(
-        f"a tangent is {given} instead of {primal}",
-        why="a tangent has the type of its value",
-        hints=ways_to("tangent", typed, primal),
-    )
+    """Checks that a tangent has the type of its primal, since JAX compares no types but its own."""
+    if isinstance(given, str) or given != primal:
+        raise ShardingTypeError(
+            f"a tangent is {given} instead of {primal}",
+            why="a tangent has the type of its value",
+            hints=ways_to("tangent", None if isinstance(given, str) else given, primal),
+        )
 
 
 def ways_to(name: str, given: ShType | None, wanted: ShType) -> list[str]:

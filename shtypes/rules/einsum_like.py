@@ -98,7 +98,9 @@ def parse_equation(equation: str, ndims: tuple[int, ...]) -> EinsumEquation:
     left, arrow, right = text.partition("->")
     inputs = left.split(",")
     for part in (*inputs, right):
-        _check_letters(equation, part)
+        odd = next((c for c in part.replace("...", "", 1) if c not in string.ascii_letters), None)
+        if odd is not None:
+            raise _bad(equation, f"`{odd}` is not a letter")
     if len(inputs) != len(ndims):
         raise _bad(equation, f"it names {how_many(len(inputs), 'operand')}, and there are {len(ndims)}")
     hidden = [_hidden(equation, inputs[i], ndims[i], i, len(ndims)) for i in range(len(ndims))]
@@ -124,13 +126,6 @@ def canonical_equation(equation: str, ndims: Sequence[int]) -> str:
 
 def _bad(equation: str, what: str) -> ShardingTypeError:
     return ShardingTypeError(f"the equation `{equation}` cannot be read: {what}")
-
-
-def _check_letters(equation: str, part: str) -> None:
-    letters = part.replace("...", "", 1)
-    wrong = next((c for c in letters if c not in string.ascii_letters), None)
-    if wrong is not None:
-        raise _bad(equation, f"`{wrong}` is not a letter")
 
 
 def _hidden(equation: str, part: str, ndim: int, index: int, count: int) -> int:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from shtypes.errors import Fix, ShardingTypeError
-from shtypes.resharding.moves import Kind, in_words, ring_bytes
+from shtypes.resharding.moves import ROUNDS, Kind, in_words, ring_bytes
 from shtypes.rules import messages
 from shtypes.types import COTANGENT, REPLICATED, Dim, ShType, State, dtypes
 from shtypes.types.mesh import Mesh
@@ -31,17 +31,15 @@ class CollectiveRow(NamedTuple):
 ROWS: Final[Mapping[tuple[str, State, State], CollectiveRow]] = {
     ("psum", VARYING, INVARIANT): CollectiveRow(Kind.ALL_REDUCE, "pbroadcast"),
     ("psum", VARYING, REDUCED): CollectiveRow(Kind.ALL_REDUCE, "psum"),
-    ("psum", UNREDUCED, VARYING): CollectiveRow(
-        Kind.ALL_REDUCE, "psum"
-    ),  # transposes V to R: each device needs the whole sum
+    # The transpose of V to R: each device needs the whole sum.
+    ("psum", UNREDUCED, VARYING): CollectiveRow(Kind.ALL_REDUCE, "psum"),
     ("pbroadcast", INVARIANT, VARYING): CollectiveRow(Kind.RELABEL, "psum"),
     ("all_gather", VARYING, VARYING): CollectiveRow(Kind.ALL_GATHER, "psum_scatter"),
     ("all_gather", VARYING, REDUCED): CollectiveRow(Kind.ALL_GATHER, "psum_scatter"),
     ("all_gather_invariant", VARYING, INVARIANT): CollectiveRow(Kind.ALL_GATHER, "pscatter"),
     ("psum_scatter", VARYING, VARYING): CollectiveRow(Kind.REDUCE_SCATTER, "all_gather"),
-    ("psum_scatter", UNREDUCED, VARYING): CollectiveRow(
-        Kind.REDUCE_SCATTER, "all_gather"
-    ),  # transposes all_gather to R
+    # The transpose of all_gather to R.
+    ("psum_scatter", UNREDUCED, VARYING): CollectiveRow(Kind.REDUCE_SCATTER, "all_gather"),
     ("pscatter", INVARIANT, VARYING): CollectiveRow(Kind.SLICE, "all_gather_invariant"),
     ("pscatter", REDUCED, VARYING): CollectiveRow(Kind.SLICE, "pplace"),
     ("pplace", VARYING, UNREDUCED): CollectiveRow(Kind.PLACE, "pscatter"),
@@ -55,8 +53,6 @@ ROWS: Final[Mapping[tuple[str, State, State], CollectiveRow]] = {
 # Not psum of REDUCED or INVARIANT: it would multiply the value by the number of devices.
 # REDUCED to VARYING and VARYING to UNREDUCED are no collectives: `reshard.moves.REINTERPRETATIONS`, free both ways.
 
-#: How often the larger of the two local arrays goes round the ring.
-ROUNDS: Final = {Kind.ALL_REDUCE: 2, Kind.ALL_GATHER: 1, Kind.REDUCE_SCATTER: 1, Kind.ALL_TO_ALL: 1}
 #: Collectives that act along a dim.
 GATHERS: Final = frozenset({"all_gather", "all_gather_invariant", "pplace"})
 SCATTERS: Final = frozenset({"psum_scatter", "pscatter"})

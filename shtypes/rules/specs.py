@@ -6,16 +6,16 @@ varying and the dim local; leaving, they come back as the major-most axes of the
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from shtypes.errors import ShardingTypeError
+from shtypes.errors import ShardingTypeError, quoted
 from shtypes.resharding import grade_of, plan
 from shtypes.resharding.moves import Grade
 from shtypes.resharding.transport import reshard_fix
 from shtypes.rules.local import Op, priced, result
 from shtypes.types import REPLICATED, Dim, ShType, State
-from shtypes.types.notation.dim_axes import in_scope
+from shtypes.types.notation.dim_names import in_scope
 from shtypes.types.notation.syntax import DimText, spread
 from shtypes.types.policy import replicated
 from shtypes.types.target import Spec, as_type
@@ -26,7 +26,7 @@ SHARDED, REDUCED, INVARIANT, UNREDUCED, VARYING = State
 _EXAMPLE: Final = '"[_@x, _]", a jax.P or an sh.ShType'
 
 
-class Said(NamedTuple):
+class ParsedSpec(NamedTuple):
     """What a spec says."""
 
     dims: tuple[tuple[str, ...], ...]  # the mesh axes on each dim
@@ -38,7 +38,7 @@ class Said(NamedTuple):
         return {*self.states, *(a for axes in self.dims for a in axes)}
 
 
-def read(spec: Any, t: ShType) -> Said:
+def read(spec: Any, t: ShType) -> ParsedSpec:
     """Reads a spec for a value of some rank."""
     if isinstance(spec, str):
         _, syntax = in_scope(spec, t.mesh)
@@ -47,17 +47,17 @@ def read(spec: Any, t: ShType) -> Said:
         if full is None:
             raise _other_rank(spec, sum(not d.open_ended for d in written), t)
         dims = [old.axes if d.keeps else tuple(a.text for a in d.axes) for d, old in zip(full, t.dims, strict=True)]
-        return Said(tuple(dims), {a.text: s for s, axes in syntax.states for a in axes})
+        return ParsedSpec(tuple(dims), {a.text: s for s, axes in syntax.states for a in axes})
     if isinstance(spec, ShType):
         if spec.ndim != t.ndim:
             raise _other_rank(spec, spec.ndim, t)
-        return Said(tuple(d.axes for d in spec.dims), spec.beside_dims)
+        return ParsedSpec(tuple(d.axes for d in spec.dims), spec.beside_dims)
     if isinstance(spec, Spec):
         entries = [(e,) if isinstance(e, str) else tuple(e or ()) for e in spec.partitions]
         if len(entries) > t.ndim:
             raise _other_rank(spec, len(entries), t)
         states = {**dict.fromkeys(spec.unreduced, UNREDUCED), **dict.fromkeys(spec.reduced, REDUCED)}
-        return Said((*entries, *[()] * (t.ndim - len(entries))), states)
+        return ParsedSpec((*entries, *[()] * (t.ndim - len(entries))), states)
     raise ShardingTypeError(f"`{spec!r}` is no spec", hints=[_EXAMPLE])
 
 
@@ -69,7 +69,7 @@ def _other_rank(spec: Any, count: int, t: ShType) -> ShardingTypeError:
     return ShardingTypeError(f"the spec `{spec}` has {count} dims, and {t} has {t.ndim}")
 
 
-def _check_named(said: Said, t: ShType) -> None:
+def _check_named(said: ParsedSpec, t: ShType) -> None:
     for axis in said.named:
         t.mesh.index(axis)
     listed = [*said.states, *(a for axes in said.dims for a in axes)]
@@ -83,7 +83,7 @@ def _check_named(said: Said, t: ShType) -> None:
 
 def entering(t: ShType, spec: Any, mapped: Sequence[str]) -> tuple[ShType, ShType]:
     """The type that an argument is cast to, and its type in the function; without a spec, as the type says."""
-    said = Said(tuple(d.axes for d in t.dims), {}) if spec is None else read(spec, t)
+    said = ParsedSpec(tuple(d.axes for d in t.dims), {}) if spec is None else read(spec, t)
     _check_named(said, t)
     cast = _wanted(t, said, mapped)
     if spec is not None:
@@ -99,7 +99,7 @@ def entering(t: ShType, spec: Any, mapped: Sequence[str]) -> tuple[ShType, ShTyp
     return cast, cast.replace(dims=dims, states=cast.beside_dims | dict.fromkeys(lead, VARYING))
 
 
-def _wanted(t: ShType, said: Said, mapped: Sequence[str]) -> ShType:
+def _wanted(t: ShType, said: ParsedSpec, mapped: Sequence[str]) -> ShType:
     """The argument's type with what the spec says in place of it."""
     for axis in mapped:
         if axis not in said.named and t.state(axis) is SHARDED:
@@ -150,17 +150,13 @@ def _not_named_in(t: ShType, axis: str) -> ShardingTypeError:
 def _not_major(t: ShType, dim: Dim, mapped: Sequence[str]) -> ShardingTypeError:
     others = [a for a in dim.axes if a not in mapped]
     reordered = t.replace(dims=[d._replace(axes=(*mapped, *others)) if d is dim else d for d in t.dims])
-    names = _listed(mapped)
+    names = quoted(mapped)
     return ShardingTypeError(
         f"the mapped mesh ax{'is' if len(mapped) == 1 else 'es'} {names} must be the first to shard a dim of {t}",
-        why=f"the pieces of a device along {names} would not be contiguous: {_listed(others)} would shard them again",
+        why=f"the pieces of a device along {names} would not be contiguous: {quoted(others)} would shard them again",
         fixes=[reshard_fix(t, reordered)],
         axes=dim.axes,
     )
-
-
-def _listed(axes: Iterable[str]) -> str:
-    return ", ".join(f"`{a}`" for a in axes)
 
 
 # out

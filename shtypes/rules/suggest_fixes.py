@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from shtypes.errors import Fix, ShardingTypeError
-from shtypes.resharding import Cost, Direction, Price, cost
+from shtypes.resharding import Cost, Direction, cost
 from shtypes.rules.candidate_types import (
     Place,
     estimate,
@@ -234,7 +234,8 @@ class Search:
 
         def push(moves: Moves) -> None:
             costs = [self._estimate(i, base[i], ((axis, place),)) for unit, place in moves for i in unit]
-            casts = sum(_is_cast(base[unit[0]].state(axis), place) for unit, place in moves)
+            replicated = [place for unit, place in moves if base[unit[0]].state(axis) in REPLICATED]
+            casts = sum(place not in REPLICATED for place in replicated)  # which a rule would make itself
             heapq.heappush(heap, _Option(added(costs), len(moves) + 2 * casts, next(numbers), axis, moves))
 
         units = self._units(base, axis)
@@ -278,7 +279,7 @@ class Search:
         for about, _, _, each in ordered[1:]:
             if len(estimates) >= 6 * most:
                 break
-            if len(estimates) >= most and about > _doubled(sorted(estimates.values())[most - 1]):
+            if len(estimates) >= most and about > added([sorted(estimates.values())[most - 1]] * 2):
                 break
             if any(blamed[option] > 1 for option in each):  # whatever the other axes do
                 continue
@@ -318,9 +319,10 @@ class Search:
         return tuple(not_yet_varying(t, typing.operands[i]) if i in changed else t for i, t in enumerate(operands))
 
     def _estimate(self, index: int, t: ShType, moves: tuple[tuple[str, Place], ...]) -> Cost:
-        if self._held[index] and self._moved_one(t, moves) in self._held[index]:
-            return 0, 0
-        return estimate(t, moves, self.minimize)
+        target: ShType | None = t
+        for axis, place in moves if self._held[index] else ():
+            target = target and moved(target, axis, place)
+        return (0, 0) if target in self._held[index] else estimate(t, moves, self.minimize)
 
     def _together(self, options: Sequence[_Option]) -> Cost:
         """About what some options cost together."""
@@ -330,12 +332,6 @@ class Search:
                 for i in unit:
                     moves.setdefault(i, []).append((option.axis, place))
         return added(self._estimate(i, self.operands[i], tuple(several)) for i, several in moves.items())
-
-    @staticmethod
-    def _moved_one(t: ShType | None, moves: Sequence[tuple[str, Place]]) -> ShType | None:
-        for axis, place in moves:
-            t = t if t is None else moved(t, axis, place)
-        return t
 
     def _units(self, operands: tuple[ShType, ...], axis: str) -> list[tuple[int, ...]]:
         """The operands that are moved together: each by itself, or of many those with the axis at one place."""
@@ -396,21 +392,18 @@ class Search:
         moves = [min(least(src, t) for src in self._sources(i, t)) for i, t in enumerate(operands)]
         return added([*moves, *map(least, operands, typing.operands), cost(*self._sent(operands), self.minimize)])
 
-    def _price(self, index: int, t: ShType) -> Price:
-        prices = (price_of(src, t) for src in self._sources(index, t))
-        return min(prices, key=lambda p: p.cost(self.minimize))
-
     def priced(self, operands: tuple[ShType, ...], typing: Typing) -> Candidate:
         """A candidate that types, with its price."""
         changed = [(i, operands[i]) for i in self._changed(operands)]
         casts = [(src, dst) for src, dst in zip(operands, typing.operands, strict=True) if src != dst]
-        prices = [self._price(i, t) for i, t in changed] + [price_of(*pair) for pair in casts]
+        ways = ([price_of(src, t) for src in self._sources(i, t)] for i, t in changed)
+        prices = [min(each, key=lambda p: p.cost(self.minimize)) for each in ways] + [price_of(*c) for c in casts]
         back = prices if any(t.differentiable for t in typing.results) else []
         inside = self._sent(operands)
         forward = sum((p.forward_bytes for p in prices), inside[0])
         backward = sum((p.backward_bytes for p in back), inside[1])
         fix = Fix(
-            code="; ".join(f'sh.reshard({self.names[i]}, "{_target(t)}")' for i, t in changed),
+            code="; ".join(f'sh.reshard({self.names[i]}, "{str(t).removeprefix(t.dtype_name)}")' for i, t in changed),
             forward=" and ".join(p.forward for p in prices if p.forward),
             backward=" and ".join(p.backward for p in back if p.backward),
             bytes_forward=forward,
@@ -426,15 +419,6 @@ class Search:
 def _plainest(options: Sequence[_Option]) -> _Option:
     """The option that is the least in the way of other axes: one that replicates, else the cheapest."""
     return next((o for o in options if all(place in REPLICATED for _, place in o.moves)), options[0])
-
-
-def _is_cast(state: State, place: Place) -> bool:
-    """Whether a rule makes a move itself where it is needed: from a replicated state."""
-    return state in REPLICATED and place not in REPLICATED
-
-
-def _doubled(of: Cost) -> Cost:
-    return 2 * of[0], 2 * of[1]
 
 
 def _sharing(operands: Sequence[ShType]) -> int:
@@ -504,8 +488,3 @@ def called_names(operands: Sequence[ShType]) -> Sequence[str]:
     """What operands are called in printed code."""
     short = ("x",) if len(operands) == 1 else ("lhs", "rhs") if len(operands) == 2 else ()
     return short or [f"operand_{i}" for i in range(len(operands))]
-
-
-def _target(t: ShType) -> str:
-    """The type as the target of a reshard, which keeps the dtype."""
-    return str(t).removeprefix(t.dtype_name)

@@ -36,7 +36,7 @@ from shtypes.types.policy import current_policy
 
 
 class Sent(NamedTuple):
-    """What a move communicates in one direction."""
+    """The communication of a move in one direction."""
 
     kinds: tuple[str, ...] = ()  # the kinds of its collectives
     axes: tuple[str, ...] = ()  # the mesh axes that they run over
@@ -54,14 +54,14 @@ class Sent(NamedTuple):
 
 
 def sent_by(plan: Plan, transport: Transport = AS_IT_IS) -> Sent:
-    """What a plan communicates; by states, so that the size of an axis does not matter."""
+    """The communication of a plan; by states, so that the size of an axis does not matter."""
     steps = [s for s in plan.steps if s.kind.communicates]
     axes = whole_axes(a for s in steps for a in s.axes)
     return Sent(tuple(s.kind.value for s in steps), axes, plan.bytes, plan.launches, transport.words(plan))
 
 
 class _Event(NamedTuple):
-    """What a move sends, in which direction and why there."""
+    """The communication of a move in a direction, and why it is there."""
 
     direction: str
     sent: Sent
@@ -174,7 +174,7 @@ def _refusal(what: str, event: _Event, src: ShType, dst: ShType, times: int | No
 
 
 def exceeded(rule: Budget, direction: str, sums: Sums, words: str) -> str:
-    """What of a budget is exceeded, as the start of a sentence; empty if nothing.
+    """The part of a budget that is exceeded, as the start of a sentence; empty if none.
 
     ``words`` are the collective that comes last; empty where all of them are meant.
     """
@@ -210,7 +210,7 @@ def _events_of(forth: Sent, back: Sent, rules: Rules, again: bool, gradient: str
 
 
 def _against(rule: ScopeRule, event: _Event) -> str:
-    """What of an event a rule forbids, as the start of a sentence; empty if nothing."""
+    """The part of an event that a rule forbids, as the start of a sentence; empty if none."""
     sent = event.sent
     if isinstance(rule, NoComm):
         return f"`{rule}` forbids {sent.words}" if rule.direction in ("both", event.direction) else ""
@@ -228,7 +228,7 @@ def _listed(items: Sequence[str]) -> str:
 
 
 def _hints(src: ShType, dst: ShType, changed: Sequence[str], name: str, call: str = "") -> tuple[str, ...]:
-    """What else to do. It cannot be typed again here, because it is outside the scope."""
+    """Advice; not typed again, because it is outside the scope."""
     if any(src.state(a) not in (State.INVARIANT, State.REDUCED) for a in changed) or not changed:
         call = call or f'sh.reshard({name}, "{str(dst).removeprefix(dst.dtype_name)}")'
         return (f"{call} before the scope",)

@@ -41,7 +41,7 @@ class NoComm:
 
 @dataclass(frozen=True)
 class Budget:
-    """What all that runs in a scope may communicate, in each direction; None for no bound."""
+    """A bound on the communication of a scope, in each direction; None for no bound."""
 
     kinds: tuple[str, ...] | None
     axes: tuple[str, ...] | None
@@ -153,7 +153,7 @@ InsertedForms = NotesOn[dict[Any, Any]]
 
 
 class Sums(NamedTuple):
-    """What was sent, loops counted."""
+    """Bytes and launches, loops counted."""
 
     bytes: int = 0  # bytes that each device sent
     launches: int = 0  # collectives that ran
@@ -172,7 +172,7 @@ class Sums(NamedTuple):
 
 
 class _ScopeTracker(Protocol):
-    """What one run of a scope sees: `traced.comm_tracker.CommTracker`, as far as it is used from here."""
+    """The part of `traced.comm_tracker.CommTracker` that is used here: the communication of one run of a scope."""
 
     rule: ScopeRule
 
@@ -255,7 +255,7 @@ class CommScope(Scope):
         self.rule = rule
 
     def new_run(self) -> Open:
-        """What opens each part of a run; what one part sent counts in the next."""
+        """A function that opens each part of a run; the communication of one part counts in the next."""
         spent: Any = None
         rule, forms = self.rule, _forms_of((self.rule,))
         if isinstance(rule, Budget) and is_tracing_plain():  # evaluated afterwards, each run by itself
@@ -399,7 +399,7 @@ def _inserting(forms: InsertedForms | None) -> Iterator[None]:
 
 
 def inserted_forms() -> InsertedForms | None:
-    """What was inserted in the run that is open here of a scope that lets ops insert; None where they may not."""
+    """The reshards inserted so far in the open run of a scope that lets ops insert; None where they may not."""
     return _thread.inserted if allows_implicit() or finishes_scalars() else None
 
 
@@ -413,7 +413,7 @@ def allows_implicit() -> bool:
 
 
 def minimizing() -> Direction:
-    """What the innermost scope in which ops may insert reshards wants to be least."""
+    """The direction that the innermost `implicit_comm` minimizes."""
     if current.value.aim:
         return current.value.aim  # type: ignore[return-value]
     found = [rule.minimize for rule in rules_in_force() if isinstance(rule, Implicit)]

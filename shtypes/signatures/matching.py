@@ -11,7 +11,7 @@ from shtypes.resharding.transport import reshard_fix
 from shtypes.signatures.pattern import Pattern, evaluate, names_in, pattern_in_scope
 from shtypes.types import Dim, ShType, State
 from shtypes.types.mesh import Mesh
-from shtypes.types.notation.dim_axes import current_dim_axes
+from shtypes.types.notation.dim_names import current_dim_axes
 from shtypes.types.notation.printing import show_axes, show_dim
 from shtypes.types.notation.syntax import DimText, spread
 

@@ -15,7 +15,7 @@ from shtypes.context.settings import DimAxes
 from shtypes.errors import ShardingTypeError
 from shtypes.types import dtypes
 from shtypes.types.mesh import Mesh
-from shtypes.types.notation.dim_axes import in_scope
+from shtypes.types.notation.dim_names import in_scope
 from shtypes.types.notation.syntax import DimText, caret, error_at, read_signature
 
 _FLOATS: Final = frozenset(n for n in dtypes.LONG if n == "bf16" or (n[0] == "f" and n != "float0"))

@@ -17,7 +17,7 @@ from shtypes.signatures.matching import Bindings, Structure, instance, structure
 from shtypes.signatures.pattern import Pattern, pattern_in_scope
 from shtypes.types import ShType, State
 from shtypes.types.mesh import Mesh
-from shtypes.types.notation.dim_axes import current_dim_axes
+from shtypes.types.notation.dim_names import current_dim_axes
 
 
 class Problem(NamedTuple):

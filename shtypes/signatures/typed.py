@@ -19,7 +19,7 @@ from shtypes.lifting.recorded_calls import observed
 from shtypes.signatures.annotations import Annotations, annotated, annotations_of
 from shtypes.signatures.matching import Bindings, fix_for, structure
 from shtypes.signatures.pytree_spec import Checking, Problem, type_of
-from shtypes.types.notation.dim_sizes import current_dims
+from shtypes.types.notation.dim_names import current_dims
 from shtypes.types.policy import replicated
 
 F = TypeVar("F", bound=Callable[..., Any])

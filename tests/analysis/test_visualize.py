@@ -21,21 +21,10 @@ from tests.golden import golden
 MESHES = {"one": {"x": 4}, "two": {"x": 2, "y": 4}, "three": {"x": 2, "y": 2, "z": 2}}
 #: An array of each rank on a mesh of each number of axes.
 CASES = [
-    ("one", "f32[]"),
-    ("one", "f32[]{U:x}"),
-    ("one", "f32[8@x]"),
-    ("one", "f32[8,4@x]{}"),
-    ("two", "f32[]{U:(x,y)}"),
-    ("two", "f32[8@(x,y)]"),
-    ("two", "f32[8@(y,x), 4]"),
-    ("two", "f32[8@y, 4@x]"),
-    ("two", "f32[8@x]{U:y}"),
-    ("two", "f32[8, 4]{I:x}"),
-    ("three", "f32[]{U:y, I:x}"),
-    ("three", "f32[8@x, 4@z]"),
-    ("three", "f32[4@z, 8@(y,x), 2]"),
-    ("three", "f32[4@z, 8, 2]{U:x}"),
-    ("three", "f32[2, 4@z, 2, 8@y, 3]"),
+    *(("one", "f32[]"), ("one", "f32[]{U:x}"), ("one", "f32[8@x]"), ("one", "f32[8,4@x]{}")),
+    *(("two", "f32[]{U:(x,y)}"), ("two", "f32[8@(x,y)]"), ("two", "f32[8@(y,x), 4]"), ("two", "f32[8@y, 4@x]")),
+    *(("two", "f32[8@x]{U:y}"), ("two", "f32[8, 4]{I:x}"), ("three", "f32[]{U:y, I:x}"), ("three", "f32[8@x, 4@z]")),
+    *(("three", "f32[4@z, 8@(y,x), 2]"), ("three", "f32[4@z, 8, 2]{U:x}"), ("three", "f32[2, 4@z, 2, 8@y, 3]")),
 ]
 
 

@@ -200,21 +200,8 @@ def test_every_function_of_arrays_remembers_its_calls() -> None:
 #: What functions of arrays are called with: these, and keys for samples.
 GIVEN = (
     *(
-        "a",
-        "a, b",
-        "a, 2",
-        "i, 4",
-        "a, i",
-        "a, j",
-        "v, v",
-        "q",
-        "q, q",
-        "q, w",
-        "a, (8, 4)",
-        "[a, b]",
-        "n",
-        "n, n",
-        "h",
+        *("a", "a, b", "a, 2", "i, 4", "a, i", "a, j", "v, v", "q", "q, q", "q, w", "a, (8, 4)", "[a, b]", "n"),
+        *("n, n", "h"),
     ),
     *("p, a, b", "a, 1", "z", "s", "a, b, c", "a, 0, 1", "t, t", "4", "(4, 8)", "'f32[4,8@x]'", "key", "key, 4"),
     *("key, a", "key, 0.5, (4, 8)", "key, q[0], q", "'ij,ij->i', a, b", "a, (0, 0), (2, 8)", "a, 0, 2"),

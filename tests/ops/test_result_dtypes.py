@@ -29,15 +29,7 @@ WIDE: Final = ("i64", "u64", "f64", "c128")
 OTHERS: Final = ("bool", "i8", "u32", "bf16", "f32", "c64")
 #: Arguments by name that choose what is computed, of functions that have them.
 KEYWORDS: Final = (
-    "",
-    "keepdims=True",
-    "axis=0",
-    "ddof=1",
-    "weights=b",
-    "returned=True",
-    "where=p",
-    "q=0.5",
-    "dtype='f32'",
+    *("", "keepdims=True", "axis=0", "ddof=1", "weights=b", "returned=True", "where=p", "q=0.5", "dtype='f32'"),
 )
 MORE: Final = [*(f"a, {k}" for k in KEYWORDS if k), "a, 0.5", "2, a", "a, b, 3", "n, keepdims=True", "n, axis=0"]
 #: But for scalars, which a few functions of JAX promote in a way of their own.

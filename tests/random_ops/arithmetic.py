@@ -163,18 +163,12 @@ def arrange(d: Choices) -> Expression:
     v = d.value("f", lambda x: x.ndim >= 1)
     k = d.dim(v)
     forms = [
-        f"m.flip({v.name}, {k})",
-        f"m.roll({v.name}, {d.one([1, -3])}, {k})",
-        f"m.roll({v.name}, 2)",
-        f"m.cumsum({v.name}, axis={k}) * 0.25",
-        f"m.repeat({v.name}, 2, axis={k})",
-        f"m.repeat({v.name}, 2)",
+        *(f"m.flip({v.name}, {k})", f"m.roll({v.name}, {d.one([1, -3])}, {k})", f"m.roll({v.name}, 2)"),
+        *(f"m.cumsum({v.name}, axis={k}) * 0.25", f"m.repeat({v.name}, 2, axis={k})", f"m.repeat({v.name}, 2)"),
         f"m.tile({v.name}, {d.one([1, 2, (2, 1), (1,) * v.ndim])})",
         f"m.pad({v.name}, {d.one(['1', '((0, 2),) + ((0, 0),) * ' + str(v.ndim - 1)])})",
-        f"m.pad({v.name}, 1, constant_values={d.one([1.5, -2])})",
-        f"m.diff({v.name}, axis={k})",
-        f"m.sort({v.name} + 0.3, axis={k})",
-        f"m.cummax({v.name}, axis={k})",
+        *(f"m.pad({v.name}, 1, constant_values={d.one([1.5, -2])})", f"m.diff({v.name}, axis={k})"),
+        *(f"m.sort({v.name} + 0.3, axis={k})", f"m.cummax({v.name}, axis={k})"),
     ]
     if v.ndim >= 2:
         forms += [

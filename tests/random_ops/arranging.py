@@ -21,12 +21,9 @@ def shape(d: Choices) -> Expression:
     target = (*((d.one([1, 4, 8]),) if v.ndim < 3 and d.flip() else ()), *target)
     target = tuple(t if n == 1 else n for t, n in zip(target[len(target) - v.ndim :], v.shape, strict=True))
     forms = [
-        f"m.reshape({v.name}, {d.one(shapes) if shapes else (-1,)})",
-        f"m.transpose({v.name}, {perm})",
-        f"m.expand_dims({v.name}, {d.one(range(-v.ndim - 1, v.ndim + 1))})",
-        f"m.squeeze({v.name})",
-        f"m.ravel({v.name})",
-        f"m.broadcast_to({v.name}, {(*((4,) if v.ndim < 3 and d.flip() else ()), *target)})",
+        *(f"m.reshape({v.name}, {d.one(shapes) if shapes else (-1,)})", f"m.transpose({v.name}, {perm})"),
+        *(f"m.expand_dims({v.name}, {d.one(range(-v.ndim - 1, v.ndim + 1))})", f"m.squeeze({v.name})"),
+        *(f"m.ravel({v.name})", f"m.broadcast_to({v.name}, {(*((4,) if v.ndim < 3 and d.flip() else ()), *target)})"),
         f"{v.name}.T",
     ]
     return d.one(forms), v.bound

@@ -36,20 +36,12 @@ def pairs(d: Choices) -> Expression:
     w = d.partner(v)
     form = d.one(
         [
-            "m.fmax({a}, {b})",
-            "m.fmin({b}, {a})",
-            "m.logaddexp2({a}, {b})",
-            "m.power(1.5 + m.abs({a}), 0.25 * {b})",
-            "m.float_power(1.5 + m.abs({a}), 2)",
-            "m.xlogy({a}, 1.5 + m.abs({b}))",
-            "m.xlog1py({a}, m.abs({b}) + 0.5)",
-            "m.rel_entr(0.5 + m.abs({a}), 0.5 + m.abs({b}))",
-            "m.kl_div(0.5 + m.abs({a}), 0.5 + m.abs({b}))",
-            "m.betaln(1.5 + m.abs({a}), 1.5 + m.abs({b}))",
-            "m.true_divide({a}, 1.5 + m.abs({b}))",
-            "m.divide({a}, 2.5)",
-            "m.atan2({a}, 2.5 + m.abs({b}))",
-            "m.ldexp({a}, 2)",
+            *("m.fmax({a}, {b})", "m.fmin({b}, {a})", "m.logaddexp2({a}, {b})"),
+            *("m.power(1.5 + m.abs({a}), 0.25 * {b})", "m.float_power(1.5 + m.abs({a}), 2)"),
+            *("m.xlogy({a}, 1.5 + m.abs({b}))", "m.xlog1py({a}, m.abs({b}) + 0.5)"),
+            *("m.rel_entr(0.5 + m.abs({a}), 0.5 + m.abs({b}))", "m.kl_div(0.5 + m.abs({a}), 0.5 + m.abs({b}))"),
+            *("m.betaln(1.5 + m.abs({a}), 1.5 + m.abs({b}))", "m.true_divide({a}, 1.5 + m.abs({b}))"),
+            *("m.divide({a}, 2.5)", "m.atan2({a}, 2.5 + m.abs({b}))", "m.ldexp({a}, 2)"),
             "m.heaviside({a} * 0 + 1.0, {b})",
         ]
     )
@@ -63,13 +55,8 @@ def predicates(d: Choices) -> Expression:
     name = d.one(["less", "less_equal", "greater", "greater_equal", "equal", "not_equal"])
     form = d.one(
         [
-            f"m.{name}({{a}}, {{b}} + 0.0107)",
-            f"m.{name}({{a}}, 0.1071)",
-            "m.isfinite({a})",
-            "m.isnan({a})",
-            "m.isclose({a}, {b} + 0.0107)",
-            "m.signbit({a} + 0.0107)",
-            "m.isinf({a})",
+            *(f"m.{name}({{a}}, {{b}} + 0.0107)", f"m.{name}({{a}}, 0.1071)", "m.isfinite({a})", "m.isnan({a})"),
+            *("m.isclose({a}, {b} + 0.0107)", "m.signbit({a} + 0.0107)", "m.isinf({a})"),
         ]
     )
     return form.format(a=v.name, b=w.name), 1.0
@@ -92,26 +79,10 @@ def bits(d: Choices) -> Expression:
     w = d.partner(v, "i")
     form = d.one(
         [
-            "{a} & {b}",
-            "{a} | {b}",
-            "{a} ^ {b}",
-            "~{a}",
-            "{a} << 1",
-            "{a} >> 1",
-            "m.gcd({a}, {b})",
-            "m.mod({a}, 3)",
-            "m.remainder({a}, 4)",
-            "m.fmod({a}, 3)",
-            "m.bitwise_count({a})",
-            "m.floor_divide({a}, 2)",
-            "m.abs({a})",
-            "m.sign({a})",
-            "m.minimum({a}, {b})",
-            "m.equal({a}, {b})",
-            "m.less({a}, {b})",
-            "{a} ** 2",
-            "m.square({a})",
-            "m.prod({a} % 3)",
+            *("{a} & {b}", "{a} | {b}", "{a} ^ {b}", "~{a}", "{a} << 1", "{a} >> 1", "m.gcd({a}, {b})"),
+            *("m.mod({a}, 3)", "m.remainder({a}, 4)", "m.fmod({a}, 3)", "m.bitwise_count({a})"),
+            *("m.floor_divide({a}, 2)", "m.abs({a})", "m.sign({a})", "m.minimum({a}, {b})", "m.equal({a}, {b})"),
+            *("m.less({a}, {b})", "{a} ** 2", "m.square({a})", "m.prod({a} % 3)"),
             "m.cumsum({a}, axis=-1)" if v.ndim else "{a}",
             "m.max({a}, axis=0)" if v.ndim else "{a}",
             "m.argsort({a}, axis=-1)" if v.ndim else "{a}",
@@ -134,15 +105,10 @@ def reductions(d: Choices) -> Expression:
         f"m.std({v.name} + LONG[0] * m.cumsum(m.ones_like({v.name})), {options})"
         if v.ndim == 1
         else f"m.ptp({v.name})",
-        f"m.ptp({v.name}, axis={one!r})",
-        f"m.prod(0.5 + 0.3 * m.tanh({v.name}), {options})",
-        f"m.amax({v.name}, {options})",
-        f"m.amin({v.name}, {options})",
-        f"m.nansum({v.name}, axis={axis!r})",
-        f"m.nanmax({v.name}, axis={axis!r})",
-        f"m.average({v.name}, axis={one!r})",
-        f"m.median({v.name}, axis={one!r})",
-        f"m.linalg.vector_norm(1.5 + m.abs({v.name}), axis={one!r})",
+        *(f"m.ptp({v.name}, axis={one!r})", f"m.prod(0.5 + 0.3 * m.tanh({v.name}), {options})"),
+        *(f"m.amax({v.name}, {options})", f"m.amin({v.name}, {options})", f"m.nansum({v.name}, axis={axis!r})"),
+        *(f"m.nanmax({v.name}, axis={axis!r})", f"m.average({v.name}, axis={one!r})"),
+        *(f"m.median({v.name}, axis={one!r})", f"m.linalg.vector_norm(1.5 + m.abs({v.name}), axis={one!r})"),
         f"m.sum({v.name}, axis={axis!r}, out={d.type(())!r})" if axis is None else f"m.mean({v.name}, axis={axis!r})",
     ]
     if v.name.startswith("x") and v.ndim:

@@ -104,10 +104,8 @@ def layers(d: Choices) -> Expression:
     v = d.value()
     w = d.value("f", lambda x: x.shape == v.shape)
     forms = [
-        f"m.nn.swiglu({v.name}, {w.name})",
-        f"m.nn.geglu({v.name}, {w.name}, approximate={d.flip()})",
-        f"m.nn.dropout({v.name}, 0.25, m.random.key(4))",
-        f"m.nn.gelu({v.name}, approximate=False)",
+        *(f"m.nn.swiglu({v.name}, {w.name})", f"m.nn.geglu({v.name}, {w.name}, approximate={d.flip()})"),
+        *(f"m.nn.dropout({v.name}, 0.25, m.random.key(4))", f"m.nn.gelu({v.name}, approximate=False)"),
         f"m.nn.logsumexp({v.name}, axis={d.dims(v)!r})",
     ]
     if v.ndim:

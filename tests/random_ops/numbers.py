@@ -72,11 +72,9 @@ def by_position(d: Choices) -> Expression:
     n, k = d.one([4, 8]), d.one([-1, 0, 1])
     pair, row = "f32" + d.type((n, 4)), "f32" + d.type((n,))
     forms = [
-        f"m.eye({n}, 4, {k}, type={pair!r})",
-        f"m.tri({n}, 4, {k}, type={pair!r})",
+        *(f"m.eye({n}, 4, {k}, type={pair!r})", f"m.tri({n}, 4, {k}, type={pair!r})"),
         f"m.linspace(0.0, 1.0, {n}, endpoint={d.flip()}, type={row!r})",
-        f"m.geomspace(1.0, 4.0, {n}, type={row!r})",
-        f"m.logspace(0.0, 1.0, {n}, type={row!r}) * 0.1",
+        *(f"m.geomspace(1.0, 4.0, {n}, type={row!r})", f"m.logspace(0.0, 1.0, {n}, type={row!r}) * 0.1"),
         f"m.broadcasted_iota('f32', ({n}, 4), {d.one([0, 1])}, type={pair!r})",
         f"m.iota('f32', {n}, type={row!r})",
     ]
@@ -127,12 +125,8 @@ def factored(d: Choices) -> Expression:
     safe = f"(0.2 * {v.name} + {n + 1.5} * jnp.eye({n}) + jnp.diag(jnp.arange({n}, dtype=np.float32)))"
     both = f"({safe} + m.matrix_transpose({safe}))"
     forms = [
-        f"m.linalg.qr({safe})[1]",
-        f"m.linalg.svdvals({safe})",
-        f"m.linalg.eigvalsh({both})",
-        f"m.linalg.eigh({both})[0]",
-        f"m.linalg.expm(0.1 * {v.name})",
-        f"m.linalg.pinv({safe})",
+        *(f"m.linalg.qr({safe})[1]", f"m.linalg.svdvals({safe})", f"m.linalg.eigvalsh({both})"),
+        *(f"m.linalg.eigh({both})[0]", f"m.linalg.expm(0.1 * {v.name})", f"m.linalg.pinv({safe})"),
         f"m.linalg.matrix_rank({safe})",
         f"m.linalg.lu({safe})[2]" if v.ndim == 2 else f"m.linalg.det({safe} * {0.4 / n})",
         f"m.linalg.cho_solve((m.linalg.cholesky({both}), True), {v.name})",
@@ -147,11 +141,8 @@ def factored(d: Choices) -> Expression:
 def more_spectra(d: Choices) -> Expression:
     v = d.value("f", lambda x: x.ndim >= 2 and all(n > 1 for n in x.shape))
     forms = [
-        f"m.real(m.fft.ifft2({v.name}))",
-        f"m.imag(m.fft.ifftn({v.name}, axes=(0,)))",
-        f"m.fft.irfft2(m.fft.rfft2({v.name}))",
-        f"m.fft.irfftn(m.fft.rfftn({v.name}, axes=(-1,)), axes=(-1,))",
-        f"m.real(m.fft.ihfft({v.name}))",
-        f"m.real(m.complex({v.name}, {v.name}) * (1 - 2j))",
+        *(f"m.real(m.fft.ifft2({v.name}))", f"m.imag(m.fft.ifftn({v.name}, axes=(0,)))"),
+        *(f"m.fft.irfft2(m.fft.rfft2({v.name}))", f"m.fft.irfftn(m.fft.rfftn({v.name}, axes=(-1,)), axes=(-1,))"),
+        *(f"m.real(m.fft.ihfft({v.name}))", f"m.real(m.complex({v.name}, {v.name}) * (1 - 2j))"),
     ]
     return d.one(forms), v.bound * 8

@@ -13,11 +13,9 @@ def sliced(d: Choices) -> Expression:
     sizes = tuple(d.one([n, n, 2]) for n in v.shape)
     starts = tuple(0 if s == n else d.one([0, 1]) for s, n in zip(sizes, v.shape, strict=True))
     forms = [
-        f"m.dynamic_slice({v.name}, {starts}, {sizes})",
-        f"m.dynamic_slice_in_dim({v.name}, {start}, 2, axis={k})",
+        *(f"m.dynamic_slice({v.name}, {starts}, {sizes})", f"m.dynamic_slice_in_dim({v.name}, {start}, 2, axis={k})"),
         f"m.dynamic_index_in_dim({v.name}, {start}, axis={k}, keepdims={d.flip()})",
-        f"m.index_in_dim({v.name}, {d.one([0, -1, 2])}, axis={k})",
-        f"m.slice_in_dim({v.name}, 1, 3, axis={k})",
+        *(f"m.index_in_dim({v.name}, {d.one([0, -1, 2])}, axis={k})", f"m.slice_in_dim({v.name}, 1, 3, axis={k})"),
         f"m.slice({v.name}, {starts}, {tuple(a + s for a, s in zip(starts, sizes, strict=True))})",
         f"m.dynamic_update_slice_in_dim({v.name}, {v.name} * 0.5, 0, axis={k})",
         f"m.dynamic_update_slice({v.name}, 0.5 * m.slice_in_dim({v.name}, 0, 2, axis={k}), {(0,) * v.ndim})",
@@ -75,15 +73,10 @@ def joined(d: Choices) -> Expression:
 def turned(d: Choices) -> Expression:
     v = d.value("f", lambda x: x.ndim >= 2)
     forms = [
-        f"m.moveaxis({v.name}, 0, -1)",
-        f"m.swapaxes({v.name}, 0, 1)",
-        f"m.matrix_transpose({v.name})",
-        f"m.rot90({v.name}, {d.one([1, 2, 3])})",
-        f"m.flipud({v.name})",
-        f"m.fliplr({v.name})",
+        *(f"m.moveaxis({v.name}, 0, -1)", f"m.swapaxes({v.name}, 0, 1)", f"m.matrix_transpose({v.name})"),
+        *(f"m.rot90({v.name}, {d.one([1, 2, 3])})", f"m.flipud({v.name})", f"m.fliplr({v.name})"),
         f"m.permute_dims({v.name}, {tuple(range(v.ndim))[::-1]})",
-        f"m.broadcast_in_dim({v.name}, {(2, *v.shape)}, {tuple(range(1, v.ndim + 1))})",
-        f"{v.name}.mT",
+        *(f"m.broadcast_in_dim({v.name}, {(2, *v.shape)}, {tuple(range(1, v.ndim + 1))})", f"{v.name}.mT"),
     ]
     return d.one(forms), v.bound
 
@@ -93,12 +86,9 @@ def along(d: Choices) -> Expression:
     v = d.value("f", lambda x: x.ndim >= 1)
     k = d.dim(v)
     forms = [
-        f"m.cummin({v.name}, axis={k})",
-        f"m.cumlogsumexp({v.name}, axis={k})",
-        f"m.cumprod(0.5 + 0.3 * m.tanh({v.name}), axis={k})",
-        f"m.cumsum({v.name}) * 0.25",
-        f"m.diff({v.name}, axis={k}, prepend=0.5)",
-        f"m.top_k({v.name}, 1)[0]",
+        *(f"m.cummin({v.name}, axis={k})", f"m.cumlogsumexp({v.name}, axis={k})"),
+        *(f"m.cumprod(0.5 + 0.3 * m.tanh({v.name}), axis={k})", f"m.cumsum({v.name}) * 0.25"),
+        *(f"m.diff({v.name}, axis={k}, prepend=0.5)", f"m.top_k({v.name}, 1)[0]"),
         f"m.sort({v.name} + 0.3, axis={k}, descending=True)",
         f"m.pad({v.name}, 1, mode={d.one(['edge', 'wrap'])!r})",
         f"m.select([{v.name} > 0.1931, {v.name} > -0.2207], [{v.name}, 0.5], -1)" if v.name[0] == "x" else f"-{v.name}",
@@ -112,14 +102,9 @@ def created(d: Choices) -> Expression:
     text = "f32" + d.type(shape)
     key = d.one(["m.random.key(7)", "m.random.fold_in(m.random.key(1), 5)", "m.random.split(m.random.key(2))[1]"])
     forms = [
-        f"m.zeros({text!r})",
-        f"m.ones({text!r})",
-        f"m.full({text!r}, 0.75)",
-        f"m.random.normal({key}, {text!r})",
-        f"m.random.uniform({key}, {text!r})",
-        f"m.random.bernoulli({key}, 0.5, {d.type(shape)!r})",
-        f"m.random.randint({key}, {'i32' + d.type(shape)!r}, 0, 4)",
-        f"m.arange(8, type={'f32' + d.type((8,))!r})",
+        *(f"m.zeros({text!r})", f"m.ones({text!r})", f"m.full({text!r}, 0.75)", f"m.random.normal({key}, {text!r})"),
+        *(f"m.random.uniform({key}, {text!r})", f"m.random.bernoulli({key}, 0.5, {d.type(shape)!r})"),
+        *(f"m.random.randint({key}, {'i32' + d.type(shape)!r}, 0, 4)", f"m.arange(8, type={'f32' + d.type((8,))!r})"),
         f"m.arange(4, type={'i32' + d.type((4,))!r})",
     ]
     return d.one(forms), 4.0

@@ -10,16 +10,12 @@ def spectra(d: Choices) -> Expression:
     v = d.value("f", lambda x: x.ndim >= 1 and all(n > 1 for n in x.shape))
     k = d.dim(v)
     forms = [
-        f"m.real(m.fft.fft({v.name}, axis={k}))",
-        f"m.imag(m.fft.fft({v.name}))",
+        *(f"m.real(m.fft.fft({v.name}, axis={k}))", f"m.imag(m.fft.fft({v.name}))"),
         f"m.real(m.fft.ifft(m.fft.fft({v.name}, axis={k}), axis={k}))",
         f"m.fft.irfft(m.fft.rfft({v.name}, axis={k}), axis={k})",
-        f"m.abs(m.fft.rfft({v.name}, axis={k}) + (9 + 2j))",
-        f"m.fft.fftshift({v.name}, axes={k})",
-        f"m.fft.ifftshift({v.name}, axes={k})",
-        f"m.real(m.fft.hfft({v.name}, axis={k}))",
-        f"m.real(({v.name} + 1j) * (0.5 - 2j))",
-        f"m.imag(({v.name} - 2j) * {v.name})",
+        *(f"m.abs(m.fft.rfft({v.name}, axis={k}) + (9 + 2j))", f"m.fft.fftshift({v.name}, axes={k})"),
+        *(f"m.fft.ifftshift({v.name}, axes={k})", f"m.real(m.fft.hfft({v.name}, axis={k}))"),
+        *(f"m.real(({v.name} + 1j) * (0.5 - 2j))", f"m.imag(({v.name} - 2j) * {v.name})"),
         f"m.imag(m.conj(m.fft.fft({v.name}, axis={k})))",
     ]
     if v.ndim >= 2:
@@ -34,16 +30,10 @@ def matrices(d: Choices) -> Expression:
     n = v.shape[-1]
     safe = f"(0.2 * {v.name} + {n + 1.5} * jnp.eye({n}))"
     forms = [
-        f"m.linalg.solve({safe}, {w.name})",
-        f"m.linalg.inv({safe})",
-        f"m.linalg.det({safe} * {0.4 / n})",
-        f"m.linalg.slogdet({safe})[1]",
-        f"m.linalg.solve_triangular({safe}, {w.name}, lower={d.flip()})",
-        f"m.linalg.matrix_power({v.name}, 2)",
-        f"m.linalg.cholesky({safe} + m.matrix_transpose({safe}))",
-        f"m.linalg.norm({safe})",
-        f"m.linalg.matrix_norm({safe})",
-        f"m.linalg.multi_dot([{v.name}, {w.name}])",
+        *(f"m.linalg.solve({safe}, {w.name})", f"m.linalg.inv({safe})", f"m.linalg.det({safe} * {0.4 / n})"),
+        *(f"m.linalg.slogdet({safe})[1]", f"m.linalg.solve_triangular({safe}, {w.name}, lower={d.flip()})"),
+        *(f"m.linalg.matrix_power({v.name}, 2)", f"m.linalg.cholesky({safe} + m.matrix_transpose({safe}))"),
+        *(f"m.linalg.norm({safe})", f"m.linalg.matrix_norm({safe})", f"m.linalg.multi_dot([{v.name}, {w.name}])"),
     ]
     return d.one(forms), (v.bound * w.bound + 1) * 8
 

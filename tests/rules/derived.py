@@ -99,12 +99,14 @@ def all_moves() -> dict[Row, moves.Move]:
         for dst in "SRIU":
             if src == dst != "S":
                 continue
-            kind, rounds = (None if src == dst else meaning.local_move(src, dst)), 0
-            if kind is None:
-                kind, rounds = meaning.collective(src, dst)
             grade = _GRADES[str(meaning.grade(src, dst))]
-            found[State(src), State(dst)] = moves.Move(moves.Kind(kind), grade, rounds)
+            found[State(src), State(dst)] = moves.Move(moves.Kind(_kind_and_rounds(src, dst)[0]), grade)
     return found
+
+
+def _kind_and_rounds(src: str, dst: str) -> tuple[str, int]:
+    kind = None if src == dst else meaning.local_move(src, dst)
+    return meaning.collective(src, dst) if kind is None else (kind, 0)
 
 
 def reinterpretations() -> dict[Row, moves.Grade]:
@@ -223,7 +225,7 @@ TABLES: dict[str, Table] = {
         moves.MOVES,
         all_moves,
         PAIRS,
-        tuple(moves.Move(k, g, r) for k in moves.Kind for g in moves.Grade for r in range(3)),
+        tuple(moves.Move(k, g) for k in moves.Kind for g in moves.Grade),
     ),
     "REINTERPRETATIONS": Table(
         moves.REINTERPRETATIONS,
@@ -287,6 +289,7 @@ def _move_problem() -> str | None:
             return f"{src} to {dst} is a move: {has}, and by meaning {right}"
         if has is None or right is None:
             continue
-        if (has.kind, has.grade, has.bytes(4, 64)) != (right.kind, right.grade, right.rounds * 48):
+        rounds = _kind_and_rounds(src.value, dst.value)[1]
+        if (has, has.bytes(4, 64)) != (right, rounds * 48):
             return f"{src} to {dst} is {has}, and by meaning {right}"
     return None

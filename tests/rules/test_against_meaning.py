@@ -22,12 +22,8 @@ from tests.rules.cases import (
 )
 
 _ON_TWO_AXES = (
-    "add [(4, 2), (4, 2)] set()",
-    "add [(4, 2), (2,)] {1}",
-    "mul [(4, 2), (4, 2)] set()",
-    "where ((2,), (2,), ()",
-    "silu",
-    "neg",
+    *("add [(4, 2), (4, 2)] set()", "add [(4, 2), (2,)] {1}", "mul [(4, 2), (4, 2)] set()", "where ((2,), (2,), ()"),
+    *("silu", "neg"),
 )
 
 

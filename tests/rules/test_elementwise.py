@@ -59,14 +59,10 @@ def test_equal_arguments_give_the_same_typing() -> None:
 @pytest.mark.parametrize(
     ("src", "dst", "result"),
     [
-        ("bf16[8]{U:x}", "f32", "f32[8]{U:x}"),
-        ("i32[8]{U:x}", "f32", "f32[8]{U:x}"),
-        ("i32[8]{U:x}", "i64", "i64[8]{U:x}"),
-        ("f32[8]{I:x}", "i32", "i32[8]"),
-        ("f32[8@x]{V:y}", "bool", "bool[8@x]{V:y}"),
-        ("f32[8@x]", "bf16", "bf16[8@x]"),
-        ("f32[8]{U:x}", "c64", "c64[8]{U:x}"),
-        ("f32[8]{U:x}", "float32", "f32[8]{U:x}"),
+        *(("bf16[8]{U:x}", "f32", "f32[8]{U:x}"), ("i32[8]{U:x}", "f32", "f32[8]{U:x}")),
+        *(("i32[8]{U:x}", "i64", "i64[8]{U:x}"), ("f32[8]{I:x}", "i32", "i32[8]")),
+        *(("f32[8@x]{V:y}", "bool", "bool[8@x]{V:y}"), ("f32[8@x]", "bf16", "bf16[8@x]")),
+        *(("f32[8]{U:x}", "c64", "c64[8]{U:x}"), ("f32[8]{U:x}", "float32", "f32[8]{U:x}")),
     ],
 )
 def test_a_cast_keeps_the_states(src: str, dst: str, result: str) -> None:
@@ -88,12 +84,8 @@ def test_a_cast_to_integers_or_bools_is_nonlinear(src: str, dst: str) -> None:
 @pytest.mark.parametrize(
     ("src", "dst", "lost"),
     [
-        ("f32", "bf16", True),
-        ("bf16", "f32", False),
-        ("f16", "bf16", True),
-        ("bf16", "f16", True),
-        ("c64", "f32", False),
-        ("c128", "c64", True),
+        *(("f32", "bf16", True), ("bf16", "f32", False), ("f16", "bf16", True), ("bf16", "f16", True)),
+        *(("c64", "f32", False), ("c128", "c64", True)),
     ],
 )
 def test_a_cast_narrows_where_exponent_or_mantissa_lose_bits(src: str, dst: str, lost: bool) -> None:

@@ -67,12 +67,9 @@ def test_a_scope_that_allows_some_keeps_those(scope: Any, codes: list[str]) -> N
 @pytest.mark.parametrize(
     ("call", "text"),
     [
-        ('sh.all_reduce(x, "y")', "f32[8,8]{U:y}"),
-        ('sh.all_reduce(x, "x", "y", to="I")', "f32[8,8]{U:(x,y)}"),
-        ('sh.reduce_scatter(x, "y", -1)', "f32[8,8]{U:y}"),
-        ('sh.all_gather(x, "x", to="R")', "f32[8@x,8]"),
-        ('sh.all_to_all(x, "x", 1)', "f32[8@x,8]"),
-        ('sh.reshard(x, "[8,8]")', "f32[8@x,8]"),
+        *(('sh.all_reduce(x, "y")', "f32[8,8]{U:y}"), ('sh.all_reduce(x, "x", "y", to="I")', "f32[8,8]{U:(x,y)}")),
+        *(('sh.reduce_scatter(x, "y", -1)', "f32[8,8]{U:y}"), ('sh.all_gather(x, "x", to="R")', "f32[8@x,8]")),
+        *(('sh.all_to_all(x, "x", 1)', "f32[8@x,8]"), ('sh.reshard(x, "[8,8]")', "f32[8@x,8]")),
     ],
 )
 def test_the_advice_names_the_form_that_the_user_wrote(call: str, text: str) -> None:

@@ -25,24 +25,13 @@ def reasons(text: str, *types: str, name: str = "partial") -> list[str]:
 
 
 FITS = [
-    ("f32[s, b@dp, h]", "f32[4,8@dp,16]"),
-    ("f32[4, b=8@dp, 16]", "f32[4,8@dp,16]"),
-    ("[s, b@dp]", "bf16[4,8@dp]"),
-    ("f32[_, _@dp]", "f32[4,8@dp]"),
-    ("f32[...]", "f32[4@tp,8@dp]"),
-    ("f32[..., h]", "f32[4@tp,8@dp,16]"),
-    ("f32[*b, h]", "f32[4@tp,8@dp,16]"),
-    ("f32[*_, h]", "f32[16]"),
-    ("{U:tp}", "f32[4@dp]{U:tp}"),
-    ("f32[b@(dp,tp)]", "f32[8@(dp,tp)]"),
-    ("f32[b, b*2, (b + 2)//2, b/2, b - 1]", "f32[4,8,3,2,3]"),
-    ("f32[2*b, b]", "f32[8,4]"),
-    ("f32[b]{...}", "f32[8]{U:dp, I:tp}"),
-    ("f32[b]{U:dp, ...}", "f32[8]{U:dp, I:tp}"),
-    ("f32[b]{..., U:dp}", "f32[8]{U:dp}"),
-    ("i32[b]{I:dp}", "i32[8]"),
-    ("f32[]", "f32[]"),
-    ("key<fry>[n]", "key<fry>[4]"),
+    *(("f32[s, b@dp, h]", "f32[4,8@dp,16]"), ("f32[4, b=8@dp, 16]", "f32[4,8@dp,16]"), ("[s, b@dp]", "bf16[4,8@dp]")),
+    *(("f32[_, _@dp]", "f32[4,8@dp]"), ("f32[...]", "f32[4@tp,8@dp]"), ("f32[..., h]", "f32[4@tp,8@dp,16]")),
+    *(("f32[*b, h]", "f32[4@tp,8@dp,16]"), ("f32[*_, h]", "f32[16]"), ("{U:tp}", "f32[4@dp]{U:tp}")),
+    *(("f32[b@(dp,tp)]", "f32[8@(dp,tp)]"), ("f32[b, b*2, (b + 2)//2, b/2, b - 1]", "f32[4,8,3,2,3]")),
+    *(("f32[2*b, b]", "f32[8,4]"), ("f32[b]{...}", "f32[8]{U:dp, I:tp}")),
+    *(("f32[b]{U:dp, ...}", "f32[8]{U:dp, I:tp}"), ("f32[b]{..., U:dp}", "f32[8]{U:dp}"), ("i32[b]{I:dp}", "i32[8]")),
+    *(("f32[]", "f32[]"), ("key<fry>[n]", "key<fry>[4]")),
 ]
 
 
@@ -107,8 +96,7 @@ def test_a_word_allows_its_dtypes(word: str) -> None:
 @pytest.mark.parametrize(
     ("text", "what", "column"),
     [
-        ("f33[a]", "there is no dtype `f33`", 0),
-        ("f32[a,", "cannot read the type: expected a size", 6),
+        *(("f33[a]", "there is no dtype `f33`", 0), ("f32[a,", "cannot read the type: expected a size", 6)),
         ("f32[a b]", "cannot read `a b` as arithmetic of dims", 4),
         ("f32[2**a]", "cannot read `2**a` as arithmetic of dims", 4),
         ("f32[f(a)]", "cannot read `f(a)` as arithmetic of dims", 4),
@@ -116,8 +104,7 @@ def test_a_word_allows_its_dtypes(word: str) -> None:
         ("f32[*]", "expected the name of any number of dims", 5),
         ("f32[..., *a]", "a type has `...` or a dim like `*batch` at most once", 9),
         ("f32[..., ...]", "a type has `...` at most once", 9),
-        ("f32[a@x, b@x]", "mesh axis `x` is written twice", 11),
-        ("f32[a]{W:x}", "there is no state `W`", 7),
+        *(("f32[a@x, b@x]", "mesh axis `x` is written twice", 11), ("f32[a]{W:x}", "there is no state `W`", 7)),
     ],
 )
 def test_a_text_that_is_none_is_refused_at_its_column(text: str, what: str, column: int) -> None:
@@ -136,12 +123,8 @@ def test_an_axis_that_the_mesh_has_not_is_named() -> None:
 @pytest.mark.parametrize(
     ("text", "wanted"),
     [
-        ("f32[s, b@dp]", "f32[4,8@dp]"),
-        ("f32[s, b]{U:tp}", "f32[4,8]{U:tp}"),
-        ("f32[*any]", "f32[4,8]"),
-        ("f32[4, 9]", None),
-        ("i32[s, b]", None),
-        ("f32[s, b@(dp,tp)]", "f32[4,8@(dp,tp)]"),
+        *(("f32[s, b@dp]", "f32[4,8@dp]"), ("f32[s, b]{U:tp}", "f32[4,8]{U:tp}"), ("f32[*any]", "f32[4,8]")),
+        *(("f32[4, 9]", None), ("i32[s, b]", None), ("f32[s, b@(dp,tp)]", "f32[4,8@(dp,tp)]")),
         ("f32[s@(dp,tp), b]", None),
     ],
 )

@@ -24,16 +24,11 @@ pytestmark = pytest.mark.mesh(AXES)
 
 #: Each body and each thing around it at least once, inside another.
 QUICK = [
-    ("scan", "scan over weights", "sequence", "partial"),
-    ("checkpoint", "scan", "mapped", "jax"),
-    ("scan", "checkpoint names", "mlp", "partial"),
-    ("fori_loop", "cond", "custom", "jax"),
-    ("checkpoint dots", "vmap", "of shards", "partial"),
-    ("jit", "checkpoint everything", "permuted", "jax"),
-    ("cond", "checkpoint nothing", "custom", "partial"),
-    ("step", "scan", "mlp", "partial"),
-    ("scan", "checkpoint in a loop", "sequence", "jax"),
-    ("checkpoint", "vmap", "narrow", "partial"),
+    *(("scan", "scan over weights", "sequence", "partial"), ("checkpoint", "scan", "mapped", "jax")),
+    *(("scan", "checkpoint names", "mlp", "partial"), ("fori_loop", "cond", "custom", "jax")),
+    *(("checkpoint dots", "vmap", "of shards", "partial"), ("jit", "checkpoint everything", "permuted", "jax")),
+    *(("cond", "checkpoint nothing", "custom", "partial"), ("step", "scan", "mlp", "partial")),
+    *(("scan", "checkpoint in a loop", "sequence", "jax"), ("checkpoint", "vmap", "narrow", "partial")),
     ("cond", "scan", "narrow", "jax"),
 ]
 

@@ -54,13 +54,9 @@ WAYS: Final = {
 }
 #: Those that run by default; the others where there is time.
 FEW: Final = {
-    ("optimistic_gradient_descent", "sharded"),
-    ("scale_by_distance_over_gradients", "replicated"),
-    ("chain", "pending gradients"),
-    ("skip_large_updates", "sharded, invariant"),
-    ("add_noise", "sharded, invariant"),
-    ("monitor", "sharded"),
-    ("lamb", "sharded"),
+    *(("optimistic_gradient_descent", "sharded"), ("scale_by_distance_over_gradients", "replicated")),
+    *(("chain", "pending gradients"), ("skip_large_updates", "sharded, invariant")),
+    *(("add_noise", "sharded, invariant"), ("monitor", "sharded"), ("lamb", "sharded")),
 }
 CASES: Final = [
     pytest.param(name, way, marks=[] if (name, way) in FEW else [pytest.mark.nightly])

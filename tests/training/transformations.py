@@ -215,12 +215,7 @@ TRANSFORMATIONS: Final[dict[str, Case]] = {
 #: elements or factors along one dim, products of a matrix with itself, and trees as one vector.
 COMMUNICATING: Final = (
     *(
-        "adafactor",
-        "adaptive_grad_clip",
-        "centralize",
-        "differentially_private_aggregate",
-        "dpsgd",
-        "flatten",
+        *("adafactor", "adaptive_grad_clip", "centralize", "differentially_private_aggregate", "dpsgd", "flatten"),
         "galore",
     ),
     *("muon", "scale_by_factored_rms", "scale_by_galore", "scale_by_muon", "scale_by_sm3", "sm3"),

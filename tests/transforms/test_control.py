@@ -167,12 +167,7 @@ def test_gradients_accumulate_unreduced_with_one_all_reduce_after_the_loop() -> 
 @pytest.mark.parametrize(
     ("start", "step", "joined"),
     [
-        ("R", "I", "I"),
-        ("I", "R", "I"),
-        ("R", "U", "U"),
-        ("U", "R", "U"),
-        ("I", "U", "U"),
-        ("U", "I", "U"),
+        *(("R", "I", "I"), ("I", "R", "I"), ("R", "U", "U"), ("U", "R", "U"), ("I", "U", "U"), ("U", "I", "U")),
     ],
 )
 def test_a_carry_is_cast_to_what_both_ends_can_be_for_free(start: str, step: str, joined: str) -> None:

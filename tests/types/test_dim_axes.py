@@ -16,7 +16,7 @@ import shtypes as sh
 from shtypes.errors import ShardingTypeError
 from shtypes.types import Dim, ShType
 from shtypes.types.mesh import Mesh
-from shtypes.types.notation.dim_axes import current_dim_axes
+from shtypes.types.notation.dim_names import current_dim_axes
 from tests import strategies
 
 MESH = Mesh({"dp": 2, "tp": 4})

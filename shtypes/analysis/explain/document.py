@@ -22,7 +22,7 @@ from shtypes.traced.ledger import Ledger
 from shtypes.traced.merging import merge
 from shtypes.types import ShType
 from shtypes.types.mesh import Mesh
-from shtypes.types.notation.dim_axes import current_dim_axes
+from shtypes.types.notation.dim_names import current_dim_axes
 from shtypes.types.policy import current_policy
 
 _NOWHERE = SourceLine()

@@ -49,7 +49,7 @@ def keep_texts(file: MypyFile, constants: Mapping[str, Constant]) -> None:
 
 
 def names_of_annotated(file: MypyFile) -> set[str]:
-    """What a file calls `Annotated`; without, it has no texts."""
+    """The names of `Annotated` in a file; without one, it has no texts."""
     found: set[str] = set()
     for line in file.imports:
         if isinstance(line, ImportFrom) and line.id in _TYPING:
@@ -159,7 +159,7 @@ def constant_of(expression: Expression, known: Mapping[str, Constant]) -> Consta
 
 
 def _computed(op: str, a: Constant | None, b: Constant | None) -> Constant | None:
-    """What an operator makes of two numbers, or of two texts."""
+    """The result of an operator on two numbers, or on two texts."""
     if isinstance(a, str) and isinstance(b, str):
         return a + b if op == "+" else None
     if not isinstance(a, int) or not isinstance(b, int):

@@ -18,7 +18,7 @@ from shtypes.signatures.pattern import pattern
 
 
 class Annotations:
-    """What reads annotations.
+    """Reads annotations.
 
     Attributes:
         aside: Whether mypy is to read the next one by itself.

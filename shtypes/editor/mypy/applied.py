@@ -83,7 +83,7 @@ class Applied:
         return given.copy_modified(arg_types=types, ret_type=ret_type, variables=variables)
 
     def made(self, context: FunctionContext, name: str) -> Type:
-        """What takes gradients of a function with a signature: a function of the same arguments."""
+        """The type of `grad` of a function with a signature: a function of the same arguments."""
         default = get_proper_type(context.default_return_type)
         call = self.ops.written(context, name, lambda: None, ())
         if not isinstance(default, Instance) or len(default.args) != 2 or call is None:
@@ -99,7 +99,7 @@ class Applied:
         return made if self.knows(name) else of_unknown(made, default)
 
     def result(self, context: MethodContext, otherwise: Callable[[MethodContext], Type]) -> Type:
-        """What a function made of another one gives for some arguments."""
+        """The type of a call of a transformed function."""
         found = _made(context.context)
         if found is None:
             return otherwise(context)
@@ -149,9 +149,6 @@ def _made(where: object) -> tuple[str, Expression, Mapping[str, Expression]] | N
     return None if None in named else (name, first, {n: e for n, e in named.items() if n is not None})
 
 
-_ANY: Final = AnyType(TypeOfAny.special_form)
-
-
 def typed_lambda(context: AnyContext, function: Expression, given: Sequence[Type]) -> CallableType:
     """The type of a lambda that is given values of some types."""
     if not isinstance(function, LambdaExpr) or len(function.arguments) != len(given):
@@ -175,7 +172,7 @@ def signature_of(function: Expression) -> CallableType | None:
 
 
 class Functions:
-    """What makes functions for the runtime of the user's."""
+    """Makes functions for the runtime that stand for the user's."""
 
     def __init__(self, checking: Checking) -> None:
         self.checking = checking

@@ -118,7 +118,7 @@ class CallHooks:
 
 
 def _called(where: Context, seen: _Seen) -> str:
-    """What the function of a call is called."""
+    """The name of the function of a call, for messages."""
     callee = getattr(where, "callee", None)
     if isinstance(callee, CallExpr):
         function, first = shown(callee.callee), shown(callee.args[0]) if callee.args else ""
@@ -144,7 +144,7 @@ def _is_function(expression: Expression) -> bool:
 
 
 class Given(NamedTuple):
-    """What a call gives: the arguments for each parameter, their types, and what mypy makes of the result."""
+    """A call: the arguments for each parameter, their types, and mypy's type of the result."""
 
     args: Sequence[Sequence[Expression | None]]
     arg_types: Sequence[Sequence[Type]]

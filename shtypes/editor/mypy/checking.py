@@ -34,7 +34,7 @@ AnyContext = FunctionContext | MethodContext | AttributeContext
 
 
 class Checking:
-    """What one run of mypy has in common."""
+    """The state that the hooks of one run of mypy share."""
 
     def __init__(self, config: Config, lookup: Callable[[str], SymbolTableNode | None]) -> None:
         self.space, self.lookup = Space(config), lookup
@@ -44,7 +44,7 @@ class Checking:
         self._string: Instance | None = None
 
     def around(self, api: CheckerPluginInterface, where: Context) -> Around:
-        """What the scopes around a call say."""
+        """The scopes around a call."""
         self.leniency.watch(api.msg.errors)
         tree = getattr(api, "tree", None)
         return self.regions.around(tree, where.line)

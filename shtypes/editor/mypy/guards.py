@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import Final, TypeVar
-
-from mypy.plugin import AttributeContext
-from mypy.types import FunctionLike, Type
+from typing import Any, Final, TypeVar
 
 C = TypeVar("C")
+T = TypeVar("T")
 
 #: Whether errors of the plugin itself leave it, for its own tests.
 STRICT: Final = bool(os.environ.get("SHTYPES_STRICT_PLUGIN"))
@@ -24,36 +22,22 @@ class guarding:  # noqa: N801  # used as a function is
         return isinstance(error, Exception) and not STRICT
 
 
-def result(hook: Callable[[C], Type]) -> Callable[[C], Type]:
-    """A hook for the type of a result; where it fails that is what mypy finds."""
+def _guarded(default: str) -> Callable[[Callable[[C], T]], Callable[[C], T]]:
+    """A decorator for hooks that returns mypy's default, an attribute of the hook's context, if the hook fails."""
 
-    def guarded(context: C) -> Type:
-        with guarding():
-            return hook(context)
-        default: Type = context.default_return_type  # type: ignore[attr-defined]
-        return default
+    def guard(hook: Callable[[C], T]) -> Callable[[C], T]:
+        def guarded(context: C) -> T:
+            with guarding():
+                return hook(context)
+            found: Any = getattr(context, default)
+            return found  # type: ignore[no-any-return]
 
-    return guarded
+        return guarded
 
-
-def attribute(hook: Callable[[AttributeContext], Type]) -> Callable[[AttributeContext], Type]:
-    """A hook for the type of an attribute."""
-
-    def guarded(context: AttributeContext) -> Type:
-        with guarding():
-            return hook(context)
-        return context.default_attr_type
-
-    return guarded
+    return guard
 
 
-def signature(hook: Callable[[C], FunctionLike]) -> Callable[[C], FunctionLike]:
-    """A hook for a signature."""
-
-    def guarded(context: C) -> FunctionLike:
-        with guarding():
-            return hook(context)
-        default: FunctionLike = context.default_signature  # type: ignore[attr-defined]
-        return default
-
-    return guarded
+#: Hooks for the type of a result, for that of an attribute, and for a signature.
+result: Final = _guarded("default_return_type")
+attribute: Final = _guarded("default_attr_type")
+signature: Final = _guarded("default_signature")

@@ -65,7 +65,7 @@ class Hooks:
         return guards.result(self.transformations.unknown) if fullname.startswith("shtypes.") else None
 
     def _asked(self, context: FunctionContext, fullname: str) -> Type:
-        """What a function of the package gives, but for one that makes functions."""
+        """The result type of a function of the package that is no transformation."""
         if is_function(context.default_return_type) or not self.applied.knows(fullname):
             return self.transformations.unknown(context)
         return self.ops.function(context, fullname)

@@ -34,7 +34,7 @@ _SAYS: Final = (
 
 
 class Leniency:
-    """What lets errors of mypy's own pass that may be none."""
+    """A filter of mypy's own errors that may be none."""
 
     def __init__(self, space: Space) -> None:
         self.space = space

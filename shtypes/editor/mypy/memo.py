@@ -23,7 +23,7 @@ _LARGE: Final = re.compile(r"\d{6}")
 
 
 class Known(NamedTuple):
-    """What is known of a call: the texts of its results, None where nothing is."""
+    """The cached answer for a call: the texts of its results, None where the answer is unknown."""
 
     texts: Texts
 
@@ -36,7 +36,7 @@ class Question(NamedTuple):
 
 
 class Memo:
-    """What is known of calls."""
+    """A cache of the types of calls."""
 
     def __init__(self, space: Space) -> None:
         self._forms = space.forms
@@ -57,7 +57,7 @@ class Memo:
         return Question((name, current_settings().policy, *described, None, *by_name), names)
 
     def answer(self, question: Question) -> Known | None:
-        """What is known of a call; None where it is the first of its like."""
+        """The cached answer for a call; None if there is none."""
         found = self._found.get(question.key)
         if found is None:
             return None
@@ -73,7 +73,7 @@ class Memo:
 
 
 def _described(value: Value, names: Numbering, written: list[str]) -> Hashable:
-    """What the type of a call depends on of an argument: the text of an array, by its names' numbers, or the value."""
+    """The cache key of an argument: an array's text with its names numbered, or the value."""
     t = value.type
     if isinstance(t, Instance) and t.type.fullname == ARRAY:
         text = text_of(t)

@@ -45,7 +45,7 @@ SCOPES: Final = frozenset((_NO_COMM, "shtypes.scopes.comm.implicit_comm"))
 #: In these, what the rules refuse may be right.
 _FORGIVING: Final = frozenset(("shtypes.scopes.comm.implicit_comm", "shtypes.scopes.comm.finishing_scalars"))
 #: In these, texts mean what no file says.
-_CHANGING: Final = frozenset(("shtypes.types.notation.dim_axes.dim_axes", "shtypes.types.notation.dim_sizes.dims"))
+_CHANGING: Final = frozenset(("shtypes.types.notation.dim_names.dim_axes", "shtypes.types.notation.dim_names.dims"))
 
 
 class Region(NamedTuple):
@@ -60,7 +60,7 @@ class Region(NamedTuple):
 
 
 class Around(NamedTuple):
-    """What the scopes around a line say together."""
+    """The scopes around a line, combined."""
 
     rules: tuple[ScopeRule, ...] = ()
     policy: str | None = None
@@ -92,7 +92,7 @@ class Regions:
             self._of[tree.path].append(found)
 
     def around(self, tree: MypyFile | None, line: int) -> Around:
-        """What is around a line of a file."""
+        """The scopes around a line of a file."""
         if tree is None:
             return NOTHING
         found = self._of.get(tree.path)

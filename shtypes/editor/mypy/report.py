@@ -233,7 +233,7 @@ def _in_words(error: ShardingTypeError, asked: Asked, space: Space) -> list[str]
 
 
 def node_of(expression: Expression | None) -> object:
-    """What a name stands for."""
+    """The node that a name refers to."""
     return expression.node if isinstance(expression, RefExpr) else None
 
 

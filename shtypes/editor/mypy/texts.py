@@ -99,12 +99,14 @@ def mentions_array(t: Type, *, or_any: bool = False) -> bool:
     found = get_proper_type(t)
     if is_array(found) or (or_any and isinstance(found, AnyType)):
         return True
-    inner: Sequence[Type] = ()
-    if isinstance(found, Instance):
-        inner = found.args
-    elif isinstance(found, (UnionType, TupleType)):
-        inner = found.items
-    return any(mentions_array(t, or_any=or_any) for t in inner)
+    return any(mentions_array(t, or_any=or_any) for t in _inner(found))
+
+
+def _inner(t: ProperType) -> Sequence[Type]:
+    """The types in a generic class, a union or a tuple."""
+    if isinstance(t, Instance):
+        return t.args
+    return t.items if isinstance(t, (UnionType, TupleType)) else ()
 
 
 def map_arrays(t: Type, change: Callable[[Instance], Type], *, fields: bool = False) -> Type:
@@ -112,23 +114,30 @@ def map_arrays(t: Type, change: Callable[[Instance], Type], *, fields: bool = Fa
     if is_endless(t):
         return t
     found = get_proper_type(t)
-    if isinstance(found, Instance):
-        if found.type.fullname == ARRAY:
-            return change(found)
-        args = [map_arrays(a, change, fields=fields) for a in found.args]
-        made = t if _same(args, found.args) else found.copy_modified(args=args)
-        return _with_other_fields(made, found) if fields else made
-    if isinstance(found, UnionType):
-        items = [map_arrays(a, change, fields=fields) for a in found.items]
-        return t if _same(items, found.items) else UnionType.make_union(items, found.line, found.column)
-    if isinstance(found, TupleType):
-        items = [map_arrays(a, change, fields=fields) for a in found.items]
-        made = t if _same(items, found.items) else found.copy_modified(items=items)
-        return _with_other_fields(made, found.partial_fallback) if fields else made
-    if isinstance(found, TypedDictType):
-        values = [map_arrays(a, change, fields=fields) for a in found.items.values()]
-        same = _same(values, list(found.items.values()))
-        return t if same else found.copy_modified(item_types=values)
+    if isinstance(found, Instance) and found.type.fullname == ARRAY:
+        return change(found)
+    made = _with_inner(t, lambda inner: map_arrays(inner, change, fields=fields))
+    if fields and isinstance(found, (Instance, TupleType)):
+        return _with_other_fields(made, found if isinstance(found, Instance) else found.partial_fallback)
+    return made
+
+
+def _with_inner(t: Type, change: Callable[[Type], Type]) -> Type:
+    """A generic class, a union, a tuple or a typed dict with the types in it changed; itself where none is."""
+    found = get_proper_type(t)
+    old = list(found.items.values()) if isinstance(found, TypedDictType) else _inner(found)
+    new = [change(inner) for inner in old]
+    if all(a is b for a, b in zip(new, old, strict=True)):
+        return t
+    match found:
+        case Instance():
+            return found.copy_modified(args=new)
+        case UnionType():
+            return UnionType.make_union(new, found.line, found.column)
+        case TupleType():
+            return found.copy_modified(items=new)
+        case TypedDictType():
+            return found.copy_modified(item_types=new)
     return t
 
 
@@ -209,19 +218,9 @@ def without_texts_of_functions(t: Type) -> Type:
     if isinstance(found, CallableType):
         args = [without_texts_of_functions(map_arrays(a, without_text)) for a in found.arg_types]
         result = without_texts_of_functions(map_arrays(found.ret_type, without_text))
-        same = result is found.ret_type and _same(args, found.arg_types)
+        same = result is found.ret_type and all(a is b for a, b in zip(args, found.arg_types, strict=True))
         return t if same else found.copy_modified(arg_types=args, ret_type=result)
-    if isinstance(found, UnionType):
-        items = [without_texts_of_functions(a) for a in found.items]
-        return t if _same(items, found.items) else UnionType.make_union(items, found.line, found.column)
-    if isinstance(found, Instance) and found.type.fullname != ARRAY:
-        args = [without_texts_of_functions(a) for a in found.args]
-        return t if _same(args, found.args) else found.copy_modified(args=args)
-    return t
-
-
-def _same(new: list[Type], old: object) -> bool:
-    return isinstance(old, (list, tuple)) and all(a is b for a, b in zip(new, old, strict=True))
+    return t if is_array(found) else _with_inner(t, without_texts_of_functions)
 
 
 def texts_in(t: Type) -> Iterator[str]:
@@ -229,16 +228,12 @@ def texts_in(t: Type) -> Iterator[str]:
     if is_endless(t):
         return
     found = get_proper_type(t)
-    if isinstance(found, Instance):
-        text = text_of(found)
-        if text is not None:
-            yield text
-        elif found.type.fullname != ARRAY:
-            for argument in found.args:
-                yield from texts_in(argument)
-    elif isinstance(found, (UnionType, TupleType)):
-        for item in found.items:
-            yield from texts_in(item)
+    text = text_of(found)
+    if text is not None:
+        yield text
+    elif not is_array(found):
+        for inner in _inner(found):
+            yield from texts_in(inner)
 
 
 #: Of functions, and what is made of them, that run in `no_comm`: mypy keeps no decorators of other files.

@@ -163,7 +163,7 @@ class Value:
 
 
 class Reading:
-    """What a call's arguments are read for.
+    """How a call's arguments become values of the runtime.
 
     Attributes:
         operands: The arrays that were read, with the expressions that they have.
@@ -201,7 +201,7 @@ class Reading:
 
 
 def no_function(value: Value, mesh: Mesh) -> Any:
-    """What takes no argument for a function."""
+    """Refuses a function as an argument."""
     raise Unknown
 
 
@@ -312,7 +312,7 @@ _MOST_MEMBERS: Final = 16
 
 
 def members(types: Iterable[Type]) -> list[tuple[Type, ...]]:
-    """What some types may be together, a member of each union."""
+    """The combinations of members of unions among some types."""
     several: list[list[Type]] = []
     for t in types:
         found = get_proper_type(t)

@@ -21,7 +21,7 @@ from shtypes.primitives import conversions
 from shtypes.primitives.placing import type_of
 from shtypes.types import ShType, dtypes
 from shtypes.types.mesh import Mesh, current_mesh
-from shtypes.types.notation.dim_axes import current_dim_axes
+from shtypes.types.notation.dim_names import current_dim_axes
 from shtypes.types.target import Target
 
 

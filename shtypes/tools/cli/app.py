@@ -13,7 +13,7 @@ import shtypes as sh
 from shtypes.analysis.explain_reshard import Resharding
 from shtypes.errors import ShardingTypeError
 from shtypes.resharding.devices import DEVICES
-from shtypes.resharding.transport import Asked
+from shtypes.resharding.transport import CommArguments
 from shtypes.tools.cli import check
 from shtypes.tools.cli.config import config
 from shtypes.tools.cli.options import (
@@ -192,7 +192,7 @@ def reshard(
         sizes = {**settings.dims, **dims}
         src: ShType = _read("FROM", parse, source, mesh=mesh, dims=sizes)
         dst: ShType = _read("TO", parse, goal, like=src, dims=sizes)
-        transport = _read("--comm-dtype", Asked(**dtypes).transport, "reshard", src, dst)
+        transport = _read("--comm-dtype", CommArguments(**dtypes).transport, "reshard", src, dst)
         emit(Resharding(src, dst, read_links(links), transport), form, output)
 
 

@@ -15,7 +15,7 @@ from shtypes.context.settings import check_policy
 from shtypes.editor import config as plugin
 from shtypes.errors import ShardingTypeError
 from shtypes.types.mesh import Mesh
-from shtypes.types.notation.dim_sizes import read_sizes, sorted_sizes
+from shtypes.types.notation.dim_names import read_sizes, sorted_sizes
 
 #: The keys of the table, and of each of its targets.
 KEYS: Final = (*plugin.Config._fields, *plugin.FOR_CHECK)

@@ -30,7 +30,7 @@ from shtypes.errors import ShardingTypeError, short
 from shtypes.tools.cli.config import TargetConfig, config
 from shtypes.tools.cli.output import WrongUse, clipped, for_the_shell, loading, tracing
 from shtypes.types.mesh import Mesh
-from shtypes.types.notation import dim_sizes
+from shtypes.types.notation import dim_names
 from shtypes.types.policy import current_policy, policy
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class LoadedTarget:
     @contextlib.contextmanager
     def scope(self) -> Iterator[None]:
         """The mesh, the policy and the dim names in force; loads JAX."""
-        with sh.use_mesh(self.mesh), policy(self.policy), dim_sizes.dims(**self.dims):
+        with sh.use_mesh(self.mesh), policy(self.policy), dim_names.dims(**self.dims):
             yield
 
     @property

@@ -12,8 +12,7 @@ from shtypes.context.settings import DimAxes, Sizes, check_policy
 from shtypes.errors import ShardingTypeError
 from shtypes.types import dtypes
 from shtypes.types.mesh import Mesh, NamedAxes, current_mesh
-from shtypes.types.notation.dim_axes import current_dim_axes, in_scope
-from shtypes.types.notation.dim_sizes import current_dims, sorted_sizes
+from shtypes.types.notation.dim_names import current_dim_axes, current_dims, in_scope, sorted_sizes
 from shtypes.types.notation.syntax import DimText, Syntax, caret, error_at, spread
 from shtypes.types.parts import Dim, State, TypeParts, check_divides
 from shtypes.types.policy import REPLICATED_STATE, current_policy

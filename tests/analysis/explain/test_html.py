@@ -24,15 +24,8 @@ from tests.analysis.explain.test_listing import PROGRAMS, explained
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
 DRIVER = shutil.which("chromedriver")
 QUIET = [
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--window-size=1400,1200",
+    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-sync", "--window-size=1400,1200"),
 ]
 
 needs_browser = pytest.mark.skipif(BROWSER is None, reason="no browser is installed")

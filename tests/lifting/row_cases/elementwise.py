@@ -26,30 +26,8 @@ _UNARY: Final = {
     "sinh": ("", "ulps"), "tan": ("", "ulps"), "tanh": ("!", "ulps"), "one_minus_square": ("!", "bits"),
 }  # fmt: skip
 _COMPLEX: Final = [
-    "acos",
-    "asin",
-    "atan",
-    "cos",
-    "cosh",
-    "exp",
-    "expm1",
-    "log",
-    "log1p",
-    "logistic",
-    "neg",
-    "rsqrt",
-    "sign",
-    "sin",
-    "sinh",
-    "sqrt",
-    "square",
-    "tan",
-    "tanh",
-    "abs",
-    "acosh",
-    "asinh",
-    "atanh",
-    "exp2",
+    *("acos", "asin", "atan", "cos", "cosh", "exp", "expm1", "log", "log1p", "logistic", "neg", "rsqrt", "sign"),
+    *("sin", "sinh", "sqrt", "square", "tan", "tanh", "abs", "acosh", "asinh", "atanh", "exp2"),
 ]
 _BINARY: Final = {
     "add": ("!", "bits"), "sub": ("!", "bits"), "mul": ("!", "bits"), "div": ("!", "bits"), "max": ("!", "bits"),
@@ -58,18 +36,7 @@ _BINARY: Final = {
 }  # fmt: skip
 _COMPARED: Final = ["eq", "ne", "lt", "le", "gt", "ge"]
 _INTEGERS: Final = [
-    "add",
-    "sub",
-    "mul",
-    "div",
-    "rem",
-    "max",
-    "min",
-    "and",
-    "or",
-    "xor",
-    "shift_left",
-    "shift_right_arithmetic",
+    *("add", "sub", "mul", "div", "rem", "max", "min", "and", "or", "xor", "shift_left", "shift_right_arithmetic"),
     "shift_right_logical",
 ]
 
@@ -96,19 +63,7 @@ def _unary() -> Iterator[Case]:
             yield case(name, dtype, _fn(name), f"{dtype}[8,4]!")
     yield case("not", "bool", lax.bitwise_not, "bool[8,4]")
     for name in (
-        "exp",
-        "log",
-        "tanh",
-        "sqrt",
-        "rsqrt",
-        "logistic",
-        "cbrt",
-        "expm1",
-        "log1p",
-        "sin",
-        "cos",
-        "tan",
-        "exp2",
+        *("exp", "log", "tanh", "sqrt", "rsqrt", "logistic", "cbrt", "expm1", "log1p", "sin", "cos", "tan", "exp2"),
     ):
         f = functools.partial(_fn(name), accuracy=lax.AccuracyMode.DEFAULT)
         yield case(name, "accuracy", f, "f32[8,4]+", close="ulps", orders=1)
@@ -258,12 +213,7 @@ def _casts() -> Iterator[Case]:
     yield case("convert_element_type", "weak", lambda a: lax.convert_element_type_p.bind(
         a, new_dtype=np.dtype("float32"), weak_type=True, sharding=None), "bf16[8,4]!", orders=1)  # fmt: skip
     for src, dst in (
-        ("f32", "i32"),
-        ("i32", "f32"),
-        ("u8", "i8"),
-        ("f32", "u8"),
-        ("f32", "u16"),
-        ("bf16", "u16"),
+        *(("f32", "i32"), ("i32", "f32"), ("u8", "i8"), ("f32", "u8"), ("f32", "u16"), ("bf16", "u16")),
         ("f64", "i64"),
     ):
         f = functools.partial(lax.bitcast_convert_type, new_dtype=np.dtype(DTYPES[dst]))

@@ -65,12 +65,7 @@ def _gathers() -> Iterator[Case]:
             yield case("gather", f"{label}, fill with {value}", f, f"f32[{x}]!", ids, orders=1)
     ids = _positions("of others", (8, 1))
     for dtype, value in (
-        ("i8", None),
-        ("u8", None),
-        ("i32", 7),
-        ("bool", None),
-        ("bf16", 0.1),
-        ("c64", 1j),
+        *(("i8", None), ("u8", None), ("i32", 7), ("bool", None), ("bf16", 0.1), ("c64", 1j)),
         ("u32", 2**32 - 1),
     ):
         f = functools.partial(lax.gather, dimension_numbers=_ROWS, slice_sizes=(1, 4), mode="fill", fill_value=value)

@@ -181,15 +181,7 @@ def test_progress_is_shown_on_a_terminal_and_nowhere_else(capsys: pytest.Capture
 def test_python_runs_the_command_without_an_installed_script() -> None:
     args = [
         sys.executable,
-        "-m",
-        "shtypes",
-        "reshard",
-        "f32[8@dp]",
-        "[8]",
-        "--mesh",
-        "dp=2",
-        "--format",
-        "json",
+        *("-m", "shtypes", "reshard", "f32[8@dp]", "[8]", "--mesh", "dp=2", "--format", "json"),
     ]
     ran = subprocess.run(args, capture_output=True, text=True, cwd=ROOT, check=True)
     assert json.loads(ran.stdout)["forward"]["bytes"] == 16

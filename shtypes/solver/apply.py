@@ -1,0 +1,237 @@
+"""A plan written into the function that it is of: the same operations, with reshards at their operands."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from shtypes._compat.in_force import InForce, set_at, settings
+from shtypes._compat.jaxprs import bound
+from shtypes._compat.plain_programs import as_written
+from shtypes.core.array import Array
+from shtypes.errors import ShardingTypeError
+from shtypes.lifting.lift import lift
+from shtypes.lifting.recorded_calls import recorded_op
+from shtypes.primitives.conversions import array
+from shtypes.scopes.comm import implicit_comm
+from shtypes.solver.axis_states import typed
+from shtypes.solver.program import Checkpoint, Item, Loop, Op, Operand, Program, Value
+from shtypes.solver.tables import Assignment, Costs, Way
+from shtypes.types import ShType
+from shtypes.types.mesh import Mesh
+
+
+@dataclass(frozen=True)
+class Written:
+    """What is written at a place of a program.
+
+    Attributes:
+        to: The type that the value is brought to; None where it stays as it is.
+        second: Whether it is brought there from its second form.
+    """
+
+    to: ShType | None = None
+    second: bool = False
+
+
+@dataclass(frozen=True)
+class Decisions:
+    """All that a plan decides.
+
+    Attributes:
+        mesh: The mesh.
+        arguments: The types of the arguments, of all that are arrays.
+        places: By place, what is written there: ``12.0`` for operand 0 of item 12, ``second.7`` for the second form
+            of value 7, ``result.0``.
+        joined: The numbers of the equations that reduce a sharded dim and are joined by a collective.
+    """
+
+    mesh: Mesh
+    arguments: tuple[ShType, ...]
+    places: Mapping[str, Written] = field(default_factory=dict)
+    joined: frozenset[int] = frozenset()
+
+
+def place_of(way: Way) -> str:
+    """The place of a program that a value is brought to."""
+    node, i = way.use.node, way.use.operand
+    if node.kind == "shared":
+        return f"second.{way.use.value.id}"
+    if node.kind == "result":
+        return f"result.{node.among}"
+    assert node.item is not None
+    if isinstance(node.item, Op):
+        return f"{node.item.id}.{i}"
+    return f"{node.item.id}.{node.kind}.{node.among}.{i}"
+
+
+def decided(costs: Costs, now: Assignment, ways: Sequence[Way]) -> Decisions:
+    """The decisions of an assignment."""
+    graph = costs.graph
+    mesh = graph.mesh
+
+    def type_of(v: Value, states: Sequence[int]) -> ShType:
+        return typed(mesh, v.dtype, v.shape, states)
+
+    arguments = []
+    for v in graph.program.inputs:
+        node, k = graph.source[v.id]
+        arguments.append(type_of(v, costs.made(node, costs.row(node, now), k)[0].tolist()))
+    places = {
+        place_of(way): Written(type_of(way.use.value, way.dst) if way.src != way.dst else None, way.second)
+        for way in ways
+        if way.src != way.dst or way.second
+    }
+    joined = {
+        node.op.id for node in graph.nodes if node.op is not None and any(o.sent for o in costs.chosen(node, now))
+    }
+    return Decisions(mesh, tuple(arguments), places, frozenset(joined))
+
+
+def applied(program: Program, decisions: Decisions) -> Callable[..., Any]:
+    """The function with the reshards in it, as a plain function that `lift` types."""
+    run = _Run(program, decisions)
+
+    def f(*args: Any) -> Any:
+        leaves = [x for x, a in zip(jax.tree.leaves(args), program.is_array, strict=True) if a]
+        return jax.tree.unflatten(program.out_tree, run(leaves))
+
+    f.__name__ = f.__qualname__ = program.name
+    return f
+
+
+def typed_function(program: Program, decisions: Decisions) -> Callable[..., Any]:
+    """The function of typed values; plain arrays among its arguments are given the types of the plan.
+
+    Raises:
+        ShardingTypeError: (when called) an argument has another type than in the plan.
+    """
+    lifted = lift(applied(program, decisions))
+
+    def f(*args: Any) -> Any:
+        leaves, tree = jax.tree.flatten(args)
+        if tree != program.tree:
+            raise ShardingTypeError(
+                f"the plan is for arguments of another structure than `{program.name}` was given",
+                why=f"they are {tree}, and were {program.tree}",
+            )
+        types = iter(zip(program.inputs, decisions.arguments, strict=True))
+        given = [_given(x, *next(types)) if a else x for x, a in zip(leaves, program.is_array, strict=True)]
+        return lifted(*jax.tree.unflatten(tree, given))
+
+    f.__name__ = f.__qualname__ = program.name
+    return f
+
+
+def _given(x: Any, v: Value, t: ShType) -> Any:
+    """An argument in the type of a plan."""
+    if not isinstance(x, Array):
+        return array(x, t)
+    if x.type != t:
+        raise ShardingTypeError(
+            f"argument `{v.name}` is {x.type}, and the plan has it as {t}",
+            hints=[f'sh.reshard(x, "{target_text(t)}")'],
+        )
+    return x
+
+
+def target_text(t: ShType) -> str:
+    """A type as the target of a reshard."""
+    return str(t).removeprefix(t.dtype_name)
+
+
+def _resharded(x: Any, t: ShType | None) -> Any:
+    return x if t is None else recorded_op("reshard", x, target_text(t))
+
+
+class _Run:
+    """One evaluation of a program, with what is written into it."""
+
+    def __init__(self, program: Program, decisions: Decisions) -> None:
+        self.program, self.decisions = program, decisions
+
+    def __call__(self, arrays: Sequence[Any]) -> list[Any]:
+        env: dict[Any, Any] = {}
+        for v, x in zip(self.program.inputs, arrays, strict=True):
+            self._put(env, v, x)
+        self._items(self.program.items, env)
+        return [self._get(env, v, f"result.{i}") for i, v in enumerate(self.program.outputs)]
+
+    def _put(self, env: dict[Any, Any], v: Value, x: Any) -> None:
+        env[v.id] = x
+        second = self.decisions.places.get(f"second.{v.id}")
+        if second is not None:
+            env["second", v.id] = _resharded(x, second.to)
+
+    def _get(self, env: dict[Any, Any], x: Operand, place: str) -> Any:
+        if not isinstance(x, Value):
+            return x
+        if x.id not in env:
+            return x.number
+        written = self.decisions.places.get(place, Written())
+        value = env.get(("second", x.id), env[x.id]) if written.second else env[x.id]
+        return _resharded(value, written.to)
+
+    def _items(self, items: Sequence[Item], env: dict[Any, Any]) -> None:
+        for item in items:
+            if isinstance(item, Op):
+                self._op(item, env)
+            elif isinstance(item, Loop):
+                self._loop(item, env)
+            else:
+                self._checkpoint(item, env)
+
+    def _op(self, op: Op, env: dict[Any, Any]) -> None:
+        joined = implicit_comm() if op.id in self.decisions.joined else contextlib.nullcontext()
+        with as_written(op.eqn, op.eqn.source_info.traceback):
+            xs = [self._get(env, x, f"{op.id}.{i}") for i, x in enumerate(op.operands)]
+            with settings(set_at(op.eqn) or InForce()), joined:
+                outs = bound(op.eqn, xs)
+            for v, x in zip(op.results, outs, strict=True):
+                self._put(env, v, x)
+
+    def _loop(self, loop: Loop, env: dict[Any, Any]) -> None:
+        carries, slices, stacks = list(loop.carries()), list(loop.slices()), list(loop.stacks())
+
+        def body(carry: Any, xs: Any) -> Any:
+            inner = dict(env)
+            for v, x in zip(loop.inputs, (*carry, *xs), strict=True):
+                self._put(inner, v, x)
+            self._items(loop.items, inner)
+            after = [self._get(inner, x, f"{loop.id}.carry.{i}.1") for i, (_, _, x, _) in enumerate(carries)]
+            return after, [self._get(inner, y, f"{loop.id}.stack.{i}.0") for i, (y, _) in enumerate(stacks)]
+
+        with as_written(loop.eqn, loop.eqn.source_info.traceback):
+            first = [
+                _array(self._get(env, x, f"{loop.id}.carry.{i}.0"), loop.eqn.outvars[i].aval.dtype)
+                for i, (x, *_) in enumerate(carries)
+            ]
+            xs = [self._get(env, x, f"{loop.id}.slice.{i}.0") for i, (x, _) in enumerate(slices)]
+            scan = loop.scan
+            last, stacked = jax.lax.scan(body, first, xs, length=scan.length, reverse=scan.reverse, unroll=scan.unroll)
+            for v, x in zip(loop.results, (*last, *stacked), strict=True):
+                self._put(env, v, x)
+
+    def _checkpoint(self, item: Checkpoint, env: dict[Any, Any]) -> None:
+        before = list(env)
+
+        def body(values: list[Any]) -> Any:
+            inner = dict(zip(before, values, strict=True))
+            self._items(item.items, inner)
+            return [inner[v.id] for v in item.results]
+
+        params = item.eqn.params
+        run = jax.checkpoint(body, policy=params["policy"], prevent_cse=params["prevent_cse"])
+        outs = run([env[key] for key in before])
+        for v, x in zip(item.results, outs, strict=True):
+            self._put(env, v, x)
+
+
+def _array(x: Any, dtype: Any) -> Any:
+    """A number as the first value of a carry, which has a dtype."""
+    return x if isinstance(x, jax.Array) else jnp.asarray(x, dtype)

@@ -1,0 +1,401 @@
+"""Plans: the types of arguments and the reshards of a program, as a reader sees, edits and compares them."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import jax
+
+from shtypes.analysis.memory import memory as memory_of
+from shtypes.autodiff.train_step import train_step
+from shtypes.core.meshes import use_mesh
+from shtypes.errors import ShardingTypeError, how_many
+from shtypes.primitives.conversions import abstract_array
+from shtypes.resharding import plan as steps_of
+from shtypes.resharding.costs import CostModel
+from shtypes.solver.apply import Decisions, Written, decided, target_text, typed_function
+from shtypes.solver.axis_states import typed
+from shtypes.solver.program import Program
+from shtypes.solver.search import Point, size
+from shtypes.solver.tables import Costs, Way
+from shtypes.traced.equations import SourceLine
+from shtypes.traced.ledger import Ledger, ledger
+from shtypes.types import ShType
+from shtypes.types.mesh import Mesh
+from shtypes.types.tables import Report, Table
+
+#: The version of what `Plan.to_json` writes.
+SCHEMA: Final = 1
+#: So many rows of a table are shown.
+_SHOWN: Final = 40
+_NUMBER: Final = re.compile(r"(^|/)\d+(?=/|$)")
+
+
+class Rule(NamedTuple):
+    """A type for the arguments whose paths fit a pattern.
+
+    Attributes:
+        pattern: A path in which ``*`` stands for the number of a layer.
+        type: Their type.
+        arguments: How many they are.
+        bytes: Bytes of them on each device.
+        seconds: What bringing them to their uses, and their gradients to their types, takes.
+        given: Whether the user said the type.
+    """
+
+    pattern: str
+    type: ShType
+    arguments: int
+    bytes: int
+    seconds: float
+    given: bool
+
+
+class PlannedReshard(NamedTuple):
+    """A reshard of a plan, or several alike from one line.
+
+    Attributes:
+        place: The user's line that takes the value.
+        value: The name of the value: the path of an argument, or what made it.
+        src: The type before it.
+        dst: The type after it.
+        times: How often it runs in a step, forward.
+        bytes: Bytes that each device sends in a step for it, forward and backward.
+        seconds: How long that takes.
+        what: The collectives, in words.
+    """
+
+    place: SourceLine
+    value: str
+    src: ShType
+    dst: ShType
+    times: int
+    bytes: float
+    seconds: float
+    what: str
+
+
+class Problem(NamedTuple):
+    """What a plan is for.
+
+    Attributes:
+        name: The function.
+        program: It, as operations.
+        costs: What decisions cost.
+        model: The links.
+        argnums: The arguments that are differentiated; none without a backward pass.
+        state: Bytes of optimizer state for each byte of these.
+        given: The names of the arguments whose types the user said.
+    """
+
+    name: str
+    program: Program
+    costs: Costs
+    model: CostModel
+    argnums: tuple[int, ...]
+    state: float
+    given: frozenset[str]
+
+    @property
+    def mesh(self) -> Mesh:
+        """The mesh."""
+        return self.costs.graph.mesh
+
+
+class Plan(Report):
+    """Types of a function's arguments, and the reshards inside it.
+
+    Attributes:
+        bound: Seconds that no plan of this space is below; None where that is not known.
+    """
+
+    def __init__(self, problem: Problem, point: Point, bound: float | None = None) -> None:
+        self.problem, self.point, self.bound = problem, point, bound
+        self._ways: list[Way] = problem.costs.ways(point.assignment, point.byte)
+        self.decisions: Decisions = decided(problem.costs, point.assignment, self._ways)
+
+    # what it decides
+
+    @property
+    def arguments(self) -> tuple[Any, ...]:
+        """The types of the arguments, in their trees."""
+        return self.problem.program.arguments(self.decisions.arguments)
+
+    @functools.cached_property
+    def rules(self) -> dict[str, str]:
+        """The types of the arguments as texts, by pattern of their paths; of layers that are alike one."""
+        return {rule.pattern: target_text(rule.type) for rule in self._rules}
+
+    @functools.cached_property
+    def _rules(self) -> list[Rule]:
+        moved: dict[str, float] = {}
+        for way in self._ways:
+            name = way.use.value.name.removesuffix("[i]")
+            moved[name] = moved.get(name, 0.0) + float(way.cost.comm)
+        costs, found = self.problem.costs, dict[tuple[str, ShType, bool], list[tuple[int, float]]]()
+        for v, t in zip(self.problem.program.inputs, self.decisions.arguments, strict=True):
+            node, _ = costs.graph.source[v.id]
+            gradient = float(costs.alone(node, costs.row(node, self.point.assignment)).comm.sum())
+            key = (_NUMBER.sub(r"\1*", v.name), t, v.name in self.problem.given)
+            found.setdefault(key, []).append((t.local_bytes, gradient + moved.get(v.name, 0.0)))
+        several = {key[0] for key in found if sum(k[0] == key[0] for k in found) > 1}
+        if several:  # layers that are not alike have a rule each
+            return [
+                Rule(v.name, t, 1, t.local_bytes, moved.get(v.name, 0.0), v.name in self.problem.given)
+                for v, t in zip(self.problem.program.inputs, self.decisions.arguments, strict=True)
+            ]
+        return [
+            Rule(pattern, t, len(each), sum(b for b, _ in each), sum(s for _, s in each), given)
+            for (pattern, t, given), each in found.items()
+        ]
+
+    @functools.cached_property
+    def reshards(self) -> tuple[PlannedReshard, ...]:
+        """The reshards that communicate, the longest first; those alike from one line together."""
+        groups: dict[Any, list[tuple[Way, ShType, ShType]]] = {}
+        for way in self._ways:
+            if way.src != way.dst and way.cost.sent:
+                src, dst = (self._type(way, states) for states in (way.src, way.dst))
+                name = _NUMBER.sub(r"\1*", way.use.value.name)
+                groups.setdefault((self._place(way), name, src, dst), []).append((way, src, dst))
+        found = []
+        for (place, name, src, dst), ways in groups.items():
+            times, sent = sum(w.use.times for w, *_ in ways), sum(float(w.cost.sent) for w, *_ in ways)
+            backward = self.problem.costs.graph.has_cotangent(ways[0][0].use.value)
+            seconds = sum(float(w.cost.comm) for w, *_ in ways)
+            again = ways[0][0].use.node.again
+            words = _words(src, dst, backward=backward, again=again)
+            found.append(PlannedReshard(place, name, src, dst, times, sent, seconds, words))
+        return tuple(sorted(found, key=lambda r: -r.seconds))
+
+    def _type(self, way: Way, states: Sequence[int]) -> ShType:
+        v = way.use.value
+        return typed(self.problem.mesh, v.dtype, v.shape, states)
+
+    def _place(self, way: Way) -> SourceLine:
+        item = way.use.node.item
+        if item is not None:
+            return item.place
+        uses = (u for u in self.problem.costs.graph.uses() if u.value is way.use.value and u.node.item is not None)
+        return next((u.node.item.place for u in uses if u.node.item), SourceLine())
+
+    # what it costs
+
+    @property
+    def compute(self) -> float:
+        """Seconds of a step that are computing."""
+        return float(self.point.cost.seconds)
+
+    @property
+    def communication(self) -> float:
+        """Seconds of a step that are communication."""
+        return float(self.point.cost.comm)
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of a step."""
+        return self.compute + self.communication
+
+    @property
+    def bytes(self) -> float:
+        """Bytes that each device sends in a step, as they were predicted; the ledger has what is sent."""
+        return float(self.point.cost.sent)
+
+    @functools.cached_property
+    def _step(self) -> tuple[Any, tuple[Any, ...]]:
+        """What is typed for the proof: the step, and its arguments."""
+        problem = self.problem
+        f = typed_function(problem.program, self.decisions)
+        step = train_step(f, problem.argnums) if problem.argnums else f
+        return step, jax.tree.map(
+            lambda x: abstract_array(x) if isinstance(x, ShType) else x,
+            self.arguments,
+            is_leaf=lambda x: isinstance(x, ShType),
+        )
+
+    @functools.cached_property
+    def ledger(self) -> Ledger:
+        """The collectives of a step, read off the typed program: of the loss, its gradients in the arguments' types."""
+        step, args = self._step
+        with use_mesh(self.problem.mesh):
+            return ledger(step, *args)
+
+    @functools.cached_property
+    def memory(self) -> int:
+        """Bytes on each device at the peak of a step, by `sh.memory`, and those of the optimizer's state."""
+        step, args = self._step
+        with use_mesh(self.problem.mesh):
+            peak = memory_of(step, *args).peak
+        trained = (
+            t.local_bytes
+            for v, t in zip(self.problem.program.inputs, self.decisions.arguments, strict=True)
+            if self.problem.costs.graph.has_cotangent(v)
+        )
+        return peak + math.ceil(self.problem.state * sum(trained))
+
+    # how it is shown
+
+    @property
+    def title(self) -> str:
+        """The heading of its page."""
+        return f"Types of {self.problem.name} on {self.problem.mesh}"
+
+    def __repr__(self) -> str:
+        return f"<Plan of {self.problem.name}: {self.seconds * 1e3:.3g} ms, {self.bytes / 1e6:.6g} MB/device>"
+
+    def head(self) -> str:
+        """The step in two lines."""
+        sent = self.ledger.total.bytes
+        bound = "" if self.bound is None else f"; no plan of this space is quicker than {_ms(self.bound)} ms"
+        return (
+            f"step {_ms(self.seconds)} ms = compute {_ms(self.compute)} + communication {_ms(self.communication)}"
+            f"      memory {size(self.memory)}      sent {sent / 1e6:,.1f} MB/device\n"
+            f"proved: ledger {sent / 1e6:,.1f} MB{bound}"
+        )
+
+    def tables(self) -> list[Table]:
+        """The step, the types of the arguments, and the reshards."""
+        return [*self.head_tables(self.title), *self.decision_tables()]
+
+    def head_tables(self, title: str) -> list[Table]:
+        """The step under a title."""
+        return [Table(title, (), (), note=self.head().replace("\n", "\n  "))]
+
+    def decision_tables(self) -> list[Table]:
+        """The types of the arguments, and the reshards."""
+        rules = _merged(self._rules)
+        rows = [
+            (
+                "given" if rule.given else f"R{i + 1}",
+                pattern,
+                str(rule.type),
+                size(rule.bytes) if rule.arguments == 1 else f"{rule.arguments} x {size(rule.bytes / rule.arguments)}",
+                _ms(rule.seconds) if rule.seconds else "-",
+            )
+            for i, (pattern, rule) in enumerate(rules)
+        ]
+        headings = ("", "path", "type", "on each device", "ms")
+        arguments = Table(f"arguments ({how_many(len(rules), 'rule')})", headings, tuple(rows), frozenset(headings[3:]))
+        moves = [
+            (
+                str(r.place),
+                r.value,
+                f"{target_text(r.src)} -> {target_text(r.dst)}",
+                _ms(r.seconds),
+                f"{r.times}x " * (r.times > 1) + r.what,
+            )
+            for r in self.reshards[:_SHOWN]
+        ]
+        more = len(self.reshards) - _SHOWN
+        headings = ("line", "value", "reshard", "ms", "what it is")
+        title = f"reshards ({how_many(len(self.reshards), 'line')})"
+        note = f"and {more} more" if more > 0 else "" if moves else "none: no operand moves"
+        return [arguments, Table(title, headings, tuple(moves), frozenset({"ms"}), note)]
+
+    def diff(self, other: Plan) -> str:
+        """How another plan of the same function differs: in time, types and reshards."""
+        lines = [
+            f"{_ms(self.seconds)} -> {_ms(other.seconds)} ms ({100 * (other.seconds / self.seconds - 1):+.2f} %)",
+            f"{self.bytes / 1e6:,.1f} -> {other.bytes / 1e6:,.1f} MB/device",
+        ]
+        ours, theirs = self.rules, other.rules
+        for pattern in {**ours, **theirs}:
+            a, b = ours.get(pattern), theirs.get(pattern)
+            if a != b:
+                lines.append(f"{pattern}  {a or 'in other rules'} -> {b or 'in other rules'}")
+        for sign, some, others in (("-", self.reshards, other.reshards), ("+", other.reshards, self.reshards)):
+            known = {r[:4] for r in others}
+            lines += [
+                f"{sign} {r.place}  {r.value}  {target_text(r.src)} -> {target_text(r.dst)}  {_ms(r.seconds)} ms"
+                for r in some
+                if r[:4] not in known
+            ]
+        return "\n".join(lines)
+
+    def to_json(self, indent: int | None = None) -> str:
+        """The decisions as JSON, and nothing that may be out of date: what `sh.apply` takes."""
+        found = {
+            "schema": SCHEMA,
+            "function": self.problem.name,
+            "mesh": dict(self.problem.mesh.shape),
+            "program": fingerprint(self.problem.program),
+            "arguments": {
+                v.name: t.canonical()
+                for v, t in zip(self.problem.program.inputs, self.decisions.arguments, strict=True)
+            },
+            "reshards": {
+                place: {"to": w.to and w.to.canonical(), "second": w.second}
+                for place, w in self.decisions.places.items()
+            },
+            "joined": sorted(self.decisions.joined),
+        }
+        return json.dumps(found, indent=indent)
+
+
+def fingerprint(program: Program) -> str:
+    """What programs with the same operations have in common."""
+    ops = [(op.id, op.name, [v.shape for v in op.results]) for op in program.ops]
+    return hashlib.sha1(repr(ops).encode()).hexdigest()[:16]
+
+
+def decisions_of(saved: Mapping[str, Any], program: Program) -> Decisions:
+    """The decisions that `Plan.to_json` wrote.
+
+    Raises:
+        ShardingTypeError: they are of another program.
+    """
+    if saved.get("schema") != SCHEMA or saved.get("program") != fingerprint(program):
+        raise ShardingTypeError(
+            f"the plan is not of `{program.name}` as it is now",
+            why="it was made for other operations, shapes or another release of JAX",
+            hints=["sh.suggest(f, *args, mesh=mesh, fixed={...}) with its rules as they are fixed"],
+        )
+    mesh = Mesh(saved["mesh"])
+    places = {
+        place: Written(w["to"] and ShType.parse(w["to"], mesh), w["second"]) for place, w in saved["reshards"].items()
+    }
+    types = tuple(ShType.parse(saved["arguments"][v.name], mesh) for v in program.inputs)
+    return Decisions(mesh, types, places, frozenset(saved["joined"]))
+
+
+def _words(src: ShType, dst: ShType, *, backward: bool, again: bool) -> str:
+    """The collectives of a reshard, forward and backward."""
+    parts = [_steps(src, dst) + (", again in the backward pass" if again and _steps(src, dst) else "")]
+    if backward:
+        back = _steps(dst.cotangent(), src.cotangent())
+        parts.append(f"backward {back}" if back else "")
+    return "; ".join(filter(None, parts))
+
+
+def _steps(src: ShType, dst: ShType) -> str:
+    steps = [s for s in steps_of(src, dst).steps if s.kind.communicates]
+    return ", ".join(f"{s.kind.value} {','.join(s.axes)}" for s in steps)
+
+
+def _merged(rules: Iterable[Rule]) -> list[tuple[str, Rule]]:
+    """Rules with their patterns; of siblings with one type one: ``attn/[k,q,v]``."""
+    groups: dict[tuple[str, ShType, bool], list[Rule]] = {}
+    for rule in rules:
+        groups.setdefault((rule.pattern.rpartition("/")[0], rule.type, rule.given), []).append(rule)
+    found = []
+    for (parent, _, _), some in groups.items():
+        names = ",".join(r.pattern.rpartition("/")[2] for r in some)
+        pattern = f"{parent}/[{names}]" if len(some) > 1 and parent else names if not parent else f"{parent}/{names}"
+        total = some[0]._replace(
+            arguments=sum(r.arguments for r in some),
+            bytes=sum(r.bytes for r in some),
+            seconds=sum(r.seconds for r in some),
+        )
+        found.append((pattern, total))
+    return found
+
+
+def _ms(seconds: float) -> str:
+    ms = seconds * 1e3
+    return f"{ms:,.1f}" if ms >= 10 else f"{ms:.3f}" if ms >= 0.01 else f"{ms:.2g}"

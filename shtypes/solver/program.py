@@ -1,0 +1,326 @@
+"""A plain function as operations on values: what the solver decides about, and what a plan is written into.
+
+Calls are inlined, loops of known length are entered once with how often they run, checkpoints are entered as they are.
+Other equations with bodies (`while`, `cond`, functions with derivative rules) are one operation each.
+"""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import jax
+
+from shtypes._compat.eqn_frames import user_frames
+from shtypes._compat.jaxprs import Scan, captured, control, is_literal, jaxpr_of, literal_value
+from shtypes._compat.plain_programs import needed, trace_plain
+from shtypes.context.frames import Owner, owner_of_file
+from shtypes.errors import ShardingTypeError
+from shtypes.traced.equations import SourceLine
+from shtypes.types import dtypes
+
+#: What `jax.jit` and what is written in its place are called.
+_INLINED: Final = frozenset({"jit", "pjit", "closed_call", "core_call"})
+
+
+@dataclass(eq=False)
+class Value:
+    """An array of the program.
+
+    Attributes:
+        id: Its number.
+        shape: Its shape.
+        dtype: The short name of its dtype.
+        constant: Whether it depends on no argument.
+        differentiated: Whether it has a cotangent in the backward pass.
+        name: Its path, of an argument; else what made it.
+        number: What it is, of a constant that the program captured.
+    """
+
+    id: int
+    shape: tuple[int, ...]
+    dtype: str
+    constant: bool = False
+    differentiated: bool = False
+    name: str = ""
+    number: Any = None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the array on all devices."""
+        return math.prod(self.shape) * dtypes.itemsize(self.dtype)
+
+
+#: What equations take: values of the program, and numbers.
+Operand = Value | Any
+
+
+@dataclass(eq=False)
+class Op:
+    """An equation, and how often it runs."""
+
+    id: int
+    eqn: Any
+    operands: list[Operand]
+    results: list[Value]
+    times: int
+    place: SourceLine
+    checkpointed: bool = False
+
+    @property
+    def name(self) -> str:
+        """JAX's name of the primitive."""
+        return str(self.eqn.primitive.name)
+
+
+@dataclass(eq=False)
+class Loop:
+    """A scan: its body's items run ``length`` times; the carry has one type all along."""
+
+    id: int
+    eqn: Any
+    scan: Scan
+    operands: list[Operand]
+    items: list[Item]
+    inputs: list[Value]  # of the body: the carry, then the slices
+    outputs: list[Operand]  # of the body: the next carry, then what is stacked
+    results: list[Value]
+    times: int
+    place: SourceLine
+    checkpointed: bool = False
+
+    def carries(self) -> Iterator[tuple[Operand, Value, Operand, Value]]:
+        """Of each carry the first value, the one in the body, the next one and the last one."""
+        k, first = self.scan.carry, self.operands[self.scan.consts :]
+        return zip(first[:k], self.inputs[:k], self.outputs[:k], self.results[:k], strict=True)
+
+    def slices(self) -> Iterator[tuple[Operand, Value]]:
+        """What is sliced, and its slice."""
+        k = self.scan.carry
+        return zip(self.operands[self.scan.consts + k :], self.inputs[k:], strict=True)
+
+    def stacks(self) -> Iterator[tuple[Operand, Value]]:
+        """What is stacked, and the stack."""
+        k = self.scan.carry
+        return zip(self.outputs[k:], self.results[k:], strict=True)
+
+
+@dataclass(eq=False)
+class Checkpoint:
+    """A part of the program that is computed again in the backward pass; its results are values of its items."""
+
+    id: int
+    eqn: Any
+    items: list[Item]
+    outputs: list[Operand]
+    results: list[Value]
+
+
+Item = Op | Loop | Checkpoint
+
+
+def is_value(x: Operand) -> bool:
+    """Whether an operand is a value that depends on arguments, and so has a type to be chosen."""
+    return isinstance(x, Value) and not x.constant
+
+
+def path_of(path: Any) -> str:
+    """The path of a leaf: ``layers/0/attn/q``."""
+    return "/".join(str(getattr(k, "key", getattr(k, "idx", getattr(k, "name", k)))) for k in path)
+
+
+def _parameters(f: Callable[..., Any], count: int) -> list[str]:
+    """What the positional arguments of a function are called; their numbers where it does not tell."""
+    try:
+        kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        names = [p.name for p in inspect.signature(f).parameters.values() if p.kind in kinds]
+    except (TypeError, ValueError):
+        names = []
+    return [*names[:count], *map(str, range(len(names), count))]
+
+
+def line_of(eqn: Any) -> SourceLine:
+    """The user's line of an equation: the innermost that is in no installed library, if there is one."""
+    frames = user_frames(eqn)
+    if not frames:
+        return SourceLine()
+    frame = next((f for f in frames if owner_of_file(f.file) is Owner.USERS), frames[0])
+    return SourceLine(frame.file, frame.line, frame.function)
+
+
+class Program:
+    """A plain function for arguments of some shapes.
+
+    Args:
+        f: The function.
+        args: Its arguments: trees of what has a shape and a dtype; numbers and the rest are as they are.
+        argnums: The arguments that are differentiated.
+
+    Raises:
+        ShardingTypeError: the function cannot be traced, or has no array among its arguments.
+    """
+
+    def __init__(self, f: Callable[..., Any], args: tuple[Any, ...], argnums: Sequence[int] = ()) -> None:
+        leaves, self.tree = jax.tree.flatten(args)
+        paths = [path for path, _ in jax.tree_util.tree_flatten_with_path(args)[0]]
+        self.is_array = [hasattr(x, "shape") and hasattr(x, "dtype") for x in leaves]
+        if not any(self.is_array):
+            raise ShardingTypeError(
+                "none of the arguments is an array", hints=['sh.suggest(f, jax.ShapeDtypeStruct((8, 16), "float32"))']
+            )
+        self._leaves = [None if a else x for x, a in zip(leaves, self.is_array, strict=True)]
+        arrays = [x for x, a in zip(leaves, self.is_array, strict=True) if a]
+        avals = [jax.ShapeDtypeStruct(x.shape, jax.dtypes.canonicalize_dtype(x.dtype)) for x in arrays]
+
+        def flat(*xs: Any) -> Any:
+            return f(*self.arguments(xs))
+
+        flat.__name__ = flat.__qualname__ = self.name = getattr(f, "__name__", "f")
+        closed, around, self.out_tree = trace_plain(flat, avals)
+        if around:
+            raise ShardingTypeError(f"`{self.name}` closes over values that are being traced: pass them as arguments")
+        jaxpr, consts = needed(closed)
+        self._ids = itertools.count()
+        self.values: list[Value] = []
+        self.ops: list[Op] = []
+        self.loops: list[Loop] = []
+        env: dict[Any, Any] = {}
+        of_arrays = [path for path, a in zip(paths, self.is_array, strict=True) if a]
+        self.inputs = []
+        names = _parameters(f, len(args))
+        for var, path in zip(jaxpr.invars, of_arrays, strict=True):
+            v = env[var] = self._value(var.aval, "/".join(filter(None, (names[path[0].idx], path_of(path[1:])))))
+            v.differentiated = path[0].idx in argnums and dtypes.differentiable(v.dtype)
+            self.inputs.append(v)
+        for var, number in zip(jaxpr.constvars, consts, strict=True):
+            env[var] = self._constant(var.aval, number)
+        self.items = self._block(jaxpr, env, 1, False)
+        self.outputs = [_read(env, v) for v in jaxpr.outvars]
+        self._only_what_reaches()
+
+    def arguments(self, arrays: Sequence[Any]) -> tuple[Any, ...]:
+        """The arguments, with these arrays."""
+        rest = iter(arrays)
+        leaves = [next(rest) if a else x for x, a in zip(self._leaves, self.is_array, strict=True)]
+        args: tuple[Any, ...] = jax.tree.unflatten(self.tree, leaves)
+        return args
+
+    def _value(self, aval: Any, name: str = "") -> Value:
+        v = Value(next(self._ids), tuple(map(int, aval.shape)), dtypes.from_numpy(aval.dtype), name=name)
+        self.values.append(v)
+        return v
+
+    def _constant(self, aval: Any, number: Any) -> Value:
+        v = self._value(aval, "constant")
+        v.constant, v.number = True, number
+        return v
+
+    def _block(self, jaxpr: Any, env: dict[Any, Any], times: int, checkpointed: bool) -> list[Item]:
+        items: list[Item] = []
+        for eqn in jaxpr.eqns:
+            operands = [_read(env, v) for v in eqn.invars]
+            name, how = eqn.primitive.name, control(eqn)
+            if name in _INLINED:
+                inner, sub = self._body(getattr(how, "body", None) or eqn.params["jaxpr"], operands)
+                items += self._block(inner, sub, times, checkpointed)
+                env.update((v, _read(sub, w)) for v, w in zip(eqn.outvars, inner.outvars, strict=True))
+            elif name == "remat2":
+                inner, sub = self._body(eqn.params["jaxpr"], operands)
+                body = self._block(inner, sub, times, True)
+                outputs = [_read(sub, w) for w in inner.outvars]
+                env.update(zip(eqn.outvars, outputs, strict=True))
+                made = [x for x in outputs if isinstance(x, Value)]
+                items.append(Checkpoint(next(self._ids), eqn, body, outputs, made))
+            elif isinstance(how, Scan):
+                items.append(self._loop(eqn, how, operands, env, times, checkpointed))
+            else:
+                items.append(self._op(eqn, operands, env, times, checkpointed))
+        return items
+
+    def _body(self, body: Any, operands: Sequence[Any]) -> tuple[Any, dict[Any, Any]]:
+        """The open jaxpr of a body, and its variables with operands and constants in them."""
+        inner = jaxpr_of(body)
+        env = dict(zip(inner.invars, operands, strict=True))
+        env.update((v, self._constant(v.aval, c)) for v, c in zip(inner.constvars, captured(body), strict=True))
+        return inner, env
+
+    def _op(self, eqn: Any, operands: list[Any], env: dict[Any, Any], times: int, checkpointed: bool) -> Op:
+        results = [self._value(v.aval, eqn.primitive.name) for v in eqn.outvars]
+        env.update(zip(eqn.outvars, results, strict=True))
+        constant = not any(map(is_value, operands))
+        live = _has_cotangent(eqn, operands)
+        for v in results:
+            v.constant = constant
+            v.differentiated = live and dtypes.differentiable(v.dtype)
+        op = Op(next(self._ids), eqn, operands, results, times, line_of(eqn), checkpointed)
+        self.ops.append(op)
+        return op
+
+    def _loop(
+        self, eqn: Any, scan: Scan, operands: list[Any], env: dict[Any, Any], times: int, checkpointed: bool
+    ) -> Loop:
+        consts, first = operands[: scan.consts], operands[scan.consts :]
+        body = jaxpr_of(scan.body)
+        inputs = [self._value(v.aval) for v in body.invars[scan.consts :]]
+        inner, sub = self._body(scan.body, [*consts, *inputs])
+        for i, (v, x) in enumerate(zip(inputs, first, strict=True)):
+            if i < scan.carry:
+                v.name, v.differentiated = "carry", dtypes.differentiable(v.dtype)
+            else:
+                v.name = f"{x.name}[i]" if isinstance(x, Value) and x.name else ""
+                v.constant = not is_value(x)
+                v.differentiated = isinstance(x, Value) and x.differentiated
+        items = self._block(inner, sub, times * scan.length, checkpointed)
+        outputs = [_read(sub, v) for v in inner.outvars]
+        results = [self._value(v.aval, "scan") for v in eqn.outvars]
+        for r, y in zip(results, outputs, strict=True):
+            r.differentiated = isinstance(y, Value) and y.differentiated
+        for r, y in zip(results[scan.carry :], outputs[scan.carry :], strict=True):
+            r.constant = not is_value(y)
+        env.update(zip(eqn.outvars, results, strict=True))
+        loop = Loop(
+            next(self._ids), eqn, scan, operands, items, inputs, outputs, results, times, line_of(eqn), checkpointed
+        )
+        self.loops.append(loop)
+        return loop
+
+    def _only_what_reaches(self) -> None:
+        """Takes the cotangent from values that no differentiated result depends on."""
+        reached = {v.id for v in self.outputs if isinstance(v, Value) and v.differentiated}
+        before = -1
+        while len(reached) != before:
+            before = len(reached)
+            _reach(self.items, reached)
+        for v in self.values:
+            v.differentiated = v.differentiated and v.id in reached
+
+
+def _read(env: dict[Any, Any], atom: Any) -> Any:
+    return literal_value(atom) if is_literal(atom) else env[atom]
+
+
+def _has_cotangent(eqn: Any, operands: Sequence[Any]) -> bool:
+    return eqn.primitive.name != "stop_gradient" and any(isinstance(x, Value) and x.differentiated for x in operands)
+
+
+def _reach(items: Sequence[Item], reached: set[int]) -> None:
+    def add(xs: Sequence[Any]) -> None:
+        reached.update(x.id for x in xs if isinstance(x, Value) and x.differentiated)
+
+    for item in reversed(items):
+        if isinstance(item, Op):
+            if any(v.id in reached for v in item.results) and item.name != "stop_gradient":
+                add(item.operands)
+            continue
+        if isinstance(item, Loop):
+            for x0, v, x1, r in item.carries():
+                if r.id in reached or v.id in reached:
+                    add([x0, v, x1])
+            add([y for y, r in item.stacks() if r.id in reached])
+        _reach(item.items, reached)
+        if isinstance(item, Loop):
+            add([x for x, v in item.slices() if v.id in reached])

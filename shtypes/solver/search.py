@@ -1,0 +1,187 @@
+"""The assignment that costs least: exact for two mesh axes, pairs of them in turn for more; memory by a multiplier."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from shtypes.errors import ShardingTypeError
+from shtypes.solver.elimination import TooWideError, eliminate
+from shtypes.solver.tables import Assignment, Costs, Domains, Factor, Measure, combined
+
+#: How many axes vary together.
+_BLOCK: Final = 2
+#: How often prices are corrected by those of the plans that a solution runs.
+_CORRECTIONS: Final = 3
+#: How many corners of the front of time against memory are looked for between two points.
+_CORNERS: Final = 12
+#: The price of all memory, in the time of the quickest plan, at which nothing but memory counts.
+_ALL: Final = 1e6
+
+
+class Point(NamedTuple):
+    """An assignment, and what it costs."""
+
+    assignment: Assignment
+    cost: Measure
+    byte: float  # the price of a byte of memory that it is best for
+
+    @property
+    def seconds(self) -> float:
+        """Of computing and communication."""
+        return float(self.cost.seconds + self.cost.comm)
+
+
+def size(n: float) -> str:
+    """Bytes in words."""
+    for unit, width in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if n >= width:
+            return f"{n / width:,.1f} {unit}"
+    return f"{n:.0f} B"
+
+
+class Search:
+    """The search for the best assignments.
+
+    Args:
+        costs: What decisions cost.
+        seed: Of the starts where there are more than two axes.
+        progress: Told what is being done.
+    """
+
+    def __init__(self, costs: Costs, *, seed: int = 0, progress: Callable[[str], None] = lambda text: None) -> None:
+        self.costs, self.progress = costs, progress
+        self.axes = range(len(costs.sizes))
+        self.block = min(_BLOCK, len(costs.sizes))
+        self.rng = np.random.default_rng(seed)
+        self.solves = 0
+        self.visited: list[Point] = []
+        self._whole: tuple[Domains, list[Factor]] | None = None
+        self._bound: list[tuple[float, float]] = []  # prices of bytes, and the least of seconds and these
+
+    @property
+    def exact(self) -> bool:
+        """Whether all axes vary together."""
+        return len(self.axes) <= self.block
+
+    # one solution
+
+    def _minimum(self, axes: Sequence[int], fixed: Assignment, byte: float, reshard: float) -> tuple[Assignment, float]:
+        whole = self.exact and len(axes) == len(self.axes)
+        if whole and self._whole is not None:
+            domains, factors = self._whole
+        else:
+            domains = {n.id: self.costs.domain(n, axes, fixed) for n in self.costs.graph.decisions}
+            for n in self.costs.graph.decisions:
+                if not len(domains[n.id]):
+                    name = n.op.name if n.op else n.kind
+                    raise ShardingTypeError(f"no type fits `{name}` with what is fixed")
+            factors = self.costs.factors(domains)
+            if whole:
+                self._whole = domains, factors
+        self.solves += 1
+        self.progress(f"solving ({self.solves})")
+        chosen, value = eliminate({i: len(d) for i, d in domains.items()}, combined(factors, byte, reshard))
+        return {i: tuple(int(x) for x in domains[i][k]) for i, k in chosen.items()}, value
+
+    def solve(self, byte: float = 0.0, reshard: float = 0.0, warm: Assignment | None = None) -> Point:
+        """The best assignment for a price of a byte of memory and one of a reshard."""
+        best = self._solved(byte, reshard, warm)
+        for _ in range(_CORRECTIONS):
+            if not self.costs.correct(best):
+                break
+            self._whole = None
+            self._bound.clear()
+            best = self._solved(byte, reshard, best)
+        point = Point(best, self.costs.price(best, byte), byte)
+        self.visited.append(point)
+        return point
+
+    def _solved(self, byte: float, reshard: float, warm: Assignment | None) -> Assignment:
+        none: Assignment = {n.id: (0,) * len(self.axes) for n in self.costs.graph.decisions}
+        if self.exact:
+            best, value = self._minimum(self.axes, none, byte, reshard)
+            if not reshard:
+                self._bound.append((byte, value))
+        elif warm is not None:
+            best, _ = self._settled(warm, byte, reshard)
+        else:
+            found = [
+                self._settled(self._in_turn(order, none, byte, reshard), byte, reshard) for order in self._orders()
+            ]
+            best, _ = min(found, key=lambda each: each[1])
+        return best
+
+    def _orders(self) -> Iterator[Sequence[int]]:
+        yield tuple(self.axes)
+        yield tuple(reversed(self.axes))
+
+    def _in_turn(self, order: Sequence[int], now: Assignment, byte: float, reshard: float) -> Assignment:
+        for a in order:
+            now, _ = self._minimum([a], now, byte, reshard)
+        return now
+
+    def _settled(self, now: Assignment, byte: float, reshard: float) -> tuple[Assignment, float]:
+        """Pairs of axes in turn until none improves."""
+        pairs = list(itertools.combinations(self.axes, self.block))
+        value, still = math.inf, 0
+        for pair in itertools.cycle(pairs):
+            now, found = self._minimum(pair, now, byte, reshard)
+            value, still = (found, 0) if found < value * (1 - 1e-9) else (value, still + 1)
+            if still >= len(pairs):
+                return now, value
+        raise AssertionError
+
+    # memory
+
+    def within(self, memory: float) -> Point:
+        """The quickest that is found with at most so many bytes on each device.
+
+        Raises:
+            ShardingTypeError: nothing fits.
+        """
+        best = self.solve()
+        if best.cost.memory <= memory:
+            return best
+        low, high = best, self.solve(_ALL * best.seconds / best.cost.memory)
+        if high.cost.memory > memory:
+            least = float(high.cost.memory)
+            raise ShardingTypeError(
+                f"nothing fits in {size(memory)} on each device",
+                why=f"the least that was found needs {size(least)}",
+                hints=["a larger mesh", "jax.checkpoint around the layers", f"memory={math.ceil(least)}"],
+            )
+        for _ in range(_CORNERS):  # the corner of the front beyond the line between two of its points, if there is one
+            gap = float(low.cost.memory - high.cost.memory)
+            byte = (high.seconds - low.seconds) / gap if gap > 0 else 0.0
+            if byte <= 0:
+                break
+            point = self.solve(byte, warm=high.assignment)
+            cost, line = (p.seconds + byte * float(p.cost.memory) for p in (point, low))
+            if cost >= line * (1 - 1e-6):
+                break
+            low, high = (low, point) if point.cost.memory <= memory else (point, high)
+        return min((p for p in self.visited if p.cost.memory <= memory), key=lambda p: p.seconds)
+
+    def bound(self, memory: float | None) -> float | None:
+        """Seconds that no assignment is below; None where the solutions are not exact."""
+        if not self._bound:
+            return None
+        limit = math.inf if memory is None else memory
+        return max(value - (byte * limit if byte else 0.0) for byte, value in self._bound)
+
+    def front(self, memory: float | None) -> list[Point]:
+        """The assignments that were found of which none is quicker and smaller at once, the quickest first."""
+        found: list[Point] = []
+        limit = math.inf if memory is None else memory
+        for point in sorted(self.visited, key=lambda p: (p.seconds, p.cost.memory)):
+            if point.cost.memory <= limit and (not found or point.cost.memory < found[-1].cost.memory * (1 - 1e-3)):
+                found.append(point)
+        return found
+
+
+__all__ = ["Point", "Search", "TooWideError"]

@@ -1,0 +1,362 @@
+"""What decisions cost: tables of seconds, bytes of memory and reshards, for a block of mesh axes that vary together."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple, Protocol
+
+import numpy as np
+
+from shtypes.solver.axis_states import REDUCED, SHARDED
+from shtypes.solver.graph import Graph, Node, Use, flops
+from shtypes.solver.options import Option, Work
+from shtypes.solver.program import Value, is_value
+from shtypes.solver.reshard_prices import Cost, Prices, States, Table, cotangents, parts
+
+#: The part of the memory traffic of equations that are no products which is left when a compiler has fused them.
+FUSED: Final = 0.4
+
+#: For each decision, the number of an option for each mesh axis.
+Assignment = dict[int, tuple[int, ...]]
+#: For each decision, rows of those.
+Domains = dict[int, Any]
+
+
+class Device(Protocol):
+    """What is asked of a device."""
+
+    def seconds(self, flops: float, dtype: str, nbytes: float) -> float:
+        """What a kernel takes."""
+
+
+class Measure(NamedTuple):
+    """What something costs, as numbers or as tables over decisions."""
+
+    seconds: Any  # of computing
+    comm: Any  # seconds of communication
+    memory: Any  # bytes on each device
+    sent: Any  # bytes that each device sends
+    reshards: Any  # how many a reader sees
+
+    def weighed(self, byte: float, reshard: float) -> Any:
+        """The seconds, with a price for each byte of memory and each reshard."""
+        return self.seconds + self.comm + byte * self.memory + reshard * self.reshards
+
+    def __add__(self, other: Any) -> Measure:
+        return Measure(*(a + b for a, b in zip(self, other, strict=True)))
+
+    def times(self, n: float, *, reshards: float | None = None) -> Measure:
+        """It so often."""
+        count = n if reshards is None else reshards
+        return Measure(self.seconds * n, self.comm * n, self.memory * n, self.sent * n, self.reshards * count)
+
+
+NOTHING: Final = Measure(0.0, 0.0, 0.0, 0.0, 0.0)
+
+
+@dataclass
+class Factor:
+    """The cost of some decisions together: the cheapest of some ways."""
+
+    ids: tuple[int, ...]
+    ways: list[Measure]
+
+
+class Way(NamedTuple):
+    """How a value comes to a use: its states before and after, and whether from its second form."""
+
+    use: Use
+    src: tuple[int, ...]
+    dst: tuple[int, ...]
+    second: bool
+    cost: Measure
+
+
+class Costs:
+    """The costs of the decisions of a graph.
+
+    Args:
+        graph: The decisions.
+        prices: What reshards cost.
+        device: What computing costs.
+        state: Bytes of optimizer state for each byte of an argument that is differentiated.
+    """
+
+    def __init__(self, graph: Graph, prices: Prices, device: Device, state: float) -> None:
+        self.graph, self.prices, self.device, self.state = graph, prices, device, state
+        self.sizes = graph.sizes
+        self._results = {n.id: _states(n, "results") for n in graph.decisions}
+        self._operands = {n.id: _states(n, "operands") for n in graph.decisions}
+        self._work = {
+            n.id: [np.array([o.work is Work.PART for o in each]) for each in n.options] for n in graph.decisions
+        }
+        self._sent = {
+            n.id: [np.array([(o.sent, o.sent_backward) for o in each]) for each in n.options] for n in graph.decisions
+        }
+        self._known: dict[Any, Cost] = {}
+        self.allowed: dict[int, list[Sequence[int] | None]] = {}  # options that the user leaves, for each axis
+
+    # domains
+
+    def domain(self, node: Node, axes: Sequence[int], fixed: Assignment) -> Any:
+        """Rows of options: all of ``axes`` that fit, with those of ``fixed`` for the other axes."""
+        limits = self.allowed.get(node.id, [None] * len(self.sizes))
+        ranges: list[Sequence[int]] = []
+        for a, limit in enumerate(limits):
+            every: Sequence[int] = range(len(node.options[a])) if limit is None else limit
+            ranges.append(every if a in axes else [fixed[node.id][a]])
+        rows = np.array(list(itertools.product(*ranges)), np.int64).reshape(-1, len(self.sizes))
+        ok = np.ones(len(rows), bool)
+        for i, v in enumerate(node.results):
+            ok &= self.graph.fits(v, self.made(node, rows, i))
+        for i, x in enumerate(node.operands):
+            if is_value(x):
+                ok &= self.graph.fits(x, self.needed(node, rows, i))
+        return rows[ok]
+
+    def made(self, node: Node, rows: Any, i: int) -> States:
+        """The states of a result."""
+        tables = self._results[node.first.id]
+        return np.stack([t[rows[:, a], i] for a, t in enumerate(tables)], -1)
+
+    def needed(self, node: Node, rows: Any, i: int) -> States:
+        """The states that a node takes an operand in."""
+        tables = self._operands[node.first.id]
+        return np.stack([t[rows[:, a], i] for a, t in enumerate(tables)], -1)
+
+    @staticmethod
+    def row(node: Node, now: Assignment) -> Any:
+        """The row of an assignment that decides a node."""
+        return np.array([now[node.first.id]])
+
+    @staticmethod
+    def chosen(node: Node, now: Assignment) -> list[Option]:
+        """The options of a node that an assignment takes, for each axis."""
+        return [each[i] for each, i in zip(node.first.options, now[node.first.id], strict=True)]
+
+    # costs of one decision
+
+    def alone(self, node: Node, rows: Any) -> Measure:
+        """What the options of a node cost by themselves."""
+        cost = Measure(*(np.zeros(len(rows)) for _ in Measure._fields))
+        if node.op is not None:
+            cost += self._computing(node, rows)
+        if node.kind == "argument":
+            v = node.results[0]
+            states = self.made(node, rows, 0)
+            trained = self.graph.has_cotangent(v)
+            memory = (2 + self.state if trained else 1) * v.nbytes / parts(states, self.sizes)
+            cost += Measure(0.0, 0.0, memory, 0.0, 0.0)
+            if trained:  # its gradient is brought to its type
+                each = self._diagonal(cotangents(states), states)
+                cost += Measure(0.0, each.seconds * v.nbytes + each.latency, 0.0, each.sent * v.nbytes, 0.0)
+            elif self.graph.grad:  # data comes from outside at each step
+                slowest = min(bandwidth for bandwidth, _ in self.prices.links)
+                cost += Measure(0.0, v.nbytes / parts(states, self.sizes) / slowest, 0.0, 0.0, 0.0)
+            if v.id in self.graph.sliced:  # a reader expects no axis on the dim of the layers
+                cost += Measure(0.0, 0.0, 0.0, 0.0, 0.5 * (states == SHARDED).any(-1))
+        for i, v in enumerate(node.results):
+            if v.id in self.graph.saved:
+                kept = node.times * v.nbytes / parts(self.made(node, rows, i), self.sizes)
+                cost += Measure(0.0, 0.0, kept, 0.0, 0.0)
+        return cost
+
+    def _diagonal(self, src: States, dst: States) -> Cost:
+        pairs, which = np.unique(np.concatenate([src, dst], -1), axis=0, return_inverse=True)
+        k = src.shape[-1]
+        found = [self.prices.table(pair[None, :k], pair[None, k:]) for pair in pairs]
+        return Cost(*(np.array([c[i][0, 0] for c in found])[which.ravel()] for i in range(3)))
+
+    def _computing(self, node: Node, rows: Any) -> Measure:
+        op, graph = node.op, self.graph
+        assert op is not None
+        divided = np.ones(len(rows))
+        for a, n in enumerate(self.sizes):
+            divided = np.where(self._work[node.first.id][a][rows[:, a]], divided * n, divided)
+        operands = [(i, x) for i, x in enumerate(op.operands) if isinstance(x, Value)]
+        traffic = np.zeros(len(rows))
+        for i, x in operands:
+            cut = parts(self.needed(node, rows, i), self.sizes) if is_value(x) else divided
+            traffic += x.nbytes / cut
+        for i, v in enumerate(op.results):
+            traffic += v.nbytes / parts(self.made(node, rows, i), self.sizes)
+        has_cotangent = any(map(graph.has_cotangent, op.results))
+        runs = 1 + node.again + (sum(graph.has_cotangent(x) for _, x in operands) if has_cotangent else 0)
+        work = flops(op)
+        dtype = op.operands[0].dtype if work else op.results[0].dtype
+        seconds = np.array(
+            [
+                self.device.seconds(work / n, dtype, (1 if work else FUSED) * b)
+                for n, b in zip(divided, traffic, strict=True)
+            ]
+        )
+        comm, sent = np.zeros(len(rows)), np.zeros(len(rows))
+        for a, n in enumerate(self.sizes):
+            share = self._sent[node.first.id][a][rows[:, a]] @ np.array([1.0, float(has_cotangent)])
+            if share.any():
+                b = share * op.results[0].nbytes / parts(self.made(node, rows, 0), self.sizes)
+                bandwidth, latency = self.prices.links[a]
+                sent += b
+                comm += b / bandwidth + np.where(share > 0, 2 * (n - 1) * latency, 0.0)
+        return Measure(seconds * runs, comm, 0.0, sent, 0.0).times(node.times)
+
+    # costs of two decisions
+
+    def between(self, use: Use, src: States, dst: States) -> Measure:
+        """What it costs to bring a value to a use: forward and backward, from each row to each."""
+        v, node = use.value, use.node
+        one, other = np.unique(src, axis=0, return_inverse=True), np.unique(dst, axis=0, return_inverse=True)
+        back = self.graph.has_cotangent(v)
+        key = (v.nbytes, one[0].tobytes(), other[0].tobytes(), back, node.again)
+        if key not in self._known:
+            there = self.prices.table(one[0], other[0])
+            cost = [there.seconds * v.nbytes + there.latency, there.sent * v.nbytes]
+            cost = [c * (1 + node.again) for c in cost]
+            if back:
+                again = self.prices.table(cotangents(other[0]), cotangents(one[0]))
+                cost[0] = cost[0] + (again.seconds * v.nbytes + again.latency).T
+                cost[1] = cost[1] + again.sent.T * v.nbytes
+            moved = (one[0][:, None, :] != other[0][None, :, :]).any(-1)
+            self._known[key] = Cost(cost[0], cost[1], moved.astype(float))
+        at = np.ix_(one[1].ravel(), other[1].ravel())
+        seconds, sent, moved = (t[at] for t in self._known[key])
+        memory = moved * self._kept(use) / parts(dst, self.sizes)[None, :]
+        return Measure(0.0 * seconds, seconds * use.times, memory, sent * use.times, moved * (sent > 0))
+
+    def _kept(self, use: Use) -> float:
+        """Bytes on all devices of a resharded value that live on: for the backward pass, or as long as a loop."""
+        v, node = use.value, use.node
+        if node.kind == "slice":
+            return v.nbytes * use.times * (2 if self.graph.has_cotangent(v) else 1)
+        return v.nbytes * use.times if v.id in self.graph.saved and not node.again else 0.0
+
+    # all of them
+
+    def factors(self, domains: Domains) -> list[Factor]:
+        """The costs of all decisions; what repeats is one factor, that often."""
+        counted: dict[Any, tuple[int, Any]] = {}
+        key: Any
+        for node in self.graph.nodes:
+            key = ("alone", node.first.id, tuple(v.id in self.graph.saved for v in node.results), node.again)
+            counted[key] = (counted.get(key, (0, None))[0] + 1, node)
+        for use in self.graph.uses():
+            source, k = self.graph.source[use.value.id]
+            second = self.graph.shared.get(use.value.id)
+            same = (use.value.id in self.graph.saved, use.node.again, use.times, use.value.differentiated)
+            ids = (source.first.id, k, None if second is None else second.first.id, use.node.first.id, use.operand)
+            counted[ids, same] = (counted.get((ids, same), (0, None))[0] + 1, use)
+        for second in self.graph.shared.values():
+            use = Use(second, 0, second.operands[0], second.times)
+            source, k = self.graph.source[use.value.id]
+            key = ("second", source.first.id, k, second.first.id, use.value.id in self.graph.saved, second.again)
+            counted[key] = (counted.get(key, (0, None))[0] + 1, use)
+        return [self._factor(what, count, domains) for count, what in counted.values()]
+
+    def _factor(self, what: Node | Use, count: int, domains: Domains) -> Factor:
+        if isinstance(what, Node):
+            return Factor((what.first.id,), [self.alone(what, domains[what.first.id]).times(count, reshards=1)])
+        ids, ways = self._ways(what, domains)
+        return Factor(ids, [way.times(count, reshards=1) for way in ways])
+
+    def _ways(self, use: Use, domains: Domains) -> tuple[tuple[int, ...], list[Measure]]:
+        node = use.node
+        source, k = self.graph.source[use.value.id]
+        have = self.made(source, domains[source.first.id], k)
+        need = self.needed(node, domains[node.first.id], use.operand)
+        direct = self.between(use, have, need)
+        second = self.graph.shared.get(use.value.id)
+        if second is None or second is node:
+            return (source.first.id, node.first.id), [direct]
+        via = self.between(use, self.needed(second, domains[second.first.id], 0), need)
+        return (source.first.id, second.first.id, node.first.id), [
+            Measure(*(x[:, None, :] for x in direct)),
+            Measure(*(x[None, :, :] for x in via)),
+        ]
+
+    # of one assignment
+
+    def ways(self, now: Assignment, byte: float = 0.0) -> list[Way]:
+        """How each value comes to each use, and to its second form; priced by the plans that run."""
+        one = {i: np.array([row]) for i, row in now.items()}
+        found = []
+        seconds = [Use(n, 0, n.operands[0], n.times) for n in self.graph.shared.values()]
+        for use in [*seconds, *self.graph.uses()]:
+            _, ways = self._ways(use, one)
+            best = min(range(len(ways)), key=lambda i: (float(np.ravel(ways[i].weighed(byte, 1e-12))[0]), i))
+            source, k = self.graph.source[use.value.id]
+            second = self.graph.shared[use.value.id] if best else None
+            src = (
+                self.made(source, one[source.first.id], k)
+                if second is None
+                else self.needed(second, one[second.first.id], 0)
+            )
+            dst = self.needed(use.node, one[use.node.first.id], use.operand)
+            before, after = (tuple(map(int, states[0])) for states in (src, dst))
+            found.append(Way(use, before, after, bool(best), self._planned(use, before, after)))
+        return found
+
+    def _planned(self, use: Use, src: tuple[int, ...], dst: tuple[int, ...]) -> Measure:
+        v, runs = use.value, use.times * (1 + use.node.again)
+        if src == dst:
+            return NOTHING
+        there = self.prices.planned(v.dtype, v.shape, src, dst)
+        seconds, sent = runs * (there.seconds * v.nbytes + there.latency), runs * there.sent * v.nbytes
+        if self.graph.has_cotangent(v):
+            back = self.prices.planned(v.dtype, v.shape, *(cotangents(np.array(s)).tolist() for s in (dst, src)))
+            seconds += use.times * (back.seconds * v.nbytes + back.latency)
+            sent += use.times * back.sent * v.nbytes
+        memory = self._kept(use) / float(parts(np.array(dst), self.sizes))
+        return Measure(0.0, float(seconds), memory, float(sent), float(sent > 0))
+
+    def price(self, now: Assignment, byte: float = 0.0) -> Measure:
+        """What an assignment costs, with reshards by the plans that run."""
+        total = NOTHING
+        for node in self.graph.nodes:
+            cost = self.alone(node, self.row(node, now))
+            total += Measure(*(float(np.ravel(x)[0]) for x in cost))
+        for way in self.ways(now, byte):
+            total += way.cost
+        return total
+
+    def correct(self, now: Assignment) -> bool:
+        """Takes over the prices of the plans that an assignment runs; whether any was another."""
+        found = False
+        for way in self.ways(now):
+            v = way.use.value
+            found |= self.prices.correct(v.dtype, v.shape, way.src, way.dst)
+            if self.graph.has_cotangent(v):
+                found |= self.prices.correct(
+                    v.dtype, v.shape, *(cotangents(np.array(s)).tolist() for s in (way.dst, way.src))
+                )
+        if found:
+            self._known.clear()
+        return found
+
+
+def combined(factors: Sequence[Factor], byte: float, reshard: float) -> Mapping[tuple[int, ...], Table]:
+    """Tables of seconds by the decisions that they are over, in ascending order."""
+    tables: dict[tuple[int, ...], Table] = {}
+    for factor in factors:
+        table = factor.ways[0].weighed(byte, reshard)
+        for way in factor.ways[1:]:
+            table = np.minimum(table, way.weighed(byte, reshard))
+        ids = tuple(sorted(set(factor.ids)))
+        letters = "".join(chr(97 + ids.index(i)) for i in factor.ids)
+        table = np.einsum(
+            f"{letters}->{''.join(sorted(set(letters)))}", table
+        )  # what is tied to itself is the diagonal
+        tables[ids] = tables[ids] + table if ids in tables else table
+    return tables
+
+
+def _states(node: Node, which: str) -> list[Any]:
+    """For each axis, the states of the operands or results of each option."""
+    count = len(node.results if which == "results" else node.operands)
+    return [
+        np.array([getattr(o, which) for o in each], np.int64).reshape(len(each), count)
+        if count
+        else np.full((len(each), 0), REDUCED)
+        for each in node.options
+    ]

@@ -1,0 +1,95 @@
+"""Assignments written into the programs that they are of: what these send, and what they compute."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+import shtypes as sh
+from shtypes.solver.apply import decided, typed_function
+from shtypes.solver.search import Point, Search
+from tests import tolerance
+from tests.solver import models
+from tests.solver.test_search import searched
+
+MESHES = {"dp": {"dp": 8}, "dp x tp": {"dp": 2, "tp": 4}, "three axes": {"a": 2, "b": 2, "c": 2}}
+CASES: dict[str, tuple[Any, Any]] = {
+    "mlp": (models.mlp_loss, models.mlp(64, 16, 32)),
+    "block": (models.block_loss, (models.block_params(16, 8, 4, 32), models.f32(16, 8, 16))),
+    "experts": (models.experts_loss, models.experts(64, 16, 32, 8)),
+    "convolutions": (models.convolutions_loss, models.convolutions(16, 4, 8, 32)),
+    "scanned gpt": (models.gpt_loss, models.gpt(2, 8, 8, 16, 8, 4, 32, 64)),
+    "unrolled gpt": (models.gpt_loss, models.gpt(2, 8, 8, 16, 8, 4, 32, 64, scanned=False)),
+    "checkpoint": (
+        models.checkpointed_loss,
+        ({"layers": models.stacked(2, models.block_params(16, 8, 4, 32))}, models.f32(8, 8, 16)),
+    ),
+}
+
+
+def written(search: Search, point: Point) -> tuple[Any, Any]:
+    """The typed function of an assignment, and the types of its arguments."""
+    costs = search.costs
+    decisions = decided(costs, point.assignment, costs.ways(point.assignment, point.byte))
+    program = costs.graph.program
+    return typed_function(program, decisions), program.arguments(decisions.arguments)
+
+
+def ledger_of_step(f: Any, types: Any, mesh: dict[str, int]) -> sh.Ledger:
+    args = jax.tree.map(sh.abstract_array, types, is_leaf=lambda x: isinstance(x, sh.ShType))
+    with sh.use_mesh(sh.abstract_mesh(mesh)):
+        return sh.ledger(sh.train_step(f), *args)
+
+
+#: On three axes each pair is solved in turn, several times: of large programs that is for the wide half of the tests.
+LARGE = ("block", "scanned gpt", "unrolled gpt", "checkpoint")
+
+
+@pytest.mark.one_in(5)
+@pytest.mark.parametrize("byte", [0.0, 1e-4], ids=["quick", "small"])
+@pytest.mark.parametrize(
+    ("case", "mesh"),
+    [
+        pytest.param(case, mesh, marks=[pytest.mark.nightly] * (mesh == "three axes" and case in LARGE))
+        for case in CASES
+        for mesh in MESHES
+    ],
+)
+def test_the_ledger_of_the_typed_program_has_the_bytes_that_were_predicted(case: str, mesh: str, byte: float) -> None:
+    f, args = CASES[case]
+    search = searched(f, args, MESHES[mesh])
+    point = search.solve(byte * search.solve().seconds / 1e3)
+    ledger = ledger_of_step(*written(search, point), MESHES[mesh])
+    assert math.isclose(ledger.total.bytes, point.cost.sent, rel_tol=2e-3, abs_tol=64)
+
+
+@pytest.mark.one_in(5)
+@pytest.mark.parametrize("policy", ["partial", "jax"])
+@pytest.mark.parametrize("case", CASES)
+def test_values_and_gradients_are_those_of_one_device(case: str, policy: str) -> None:
+    f, args = CASES[case]
+    values = models.arrays(args)
+    with sh.policy(policy):
+        search = searched(f, args, MESHES["dp x tp"])
+        typed, types = written(search, search.solve())
+        with sh.use_mesh(sh.make_mesh(MESHES["dp x tp"])):
+            placed = jax.tree.map(sh.array, values, types)
+            found = jax.block_until_ready(jax.tree.map(lambda x: x.to_jax(), sh.jit(sh.train_step(typed))(*placed)))
+    expected = jax.value_and_grad(f)(*values)
+    for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=tolerance.SHORT * 2e-7 * float(np.abs(b).max()))
+
+
+def test_an_argument_in_another_type_than_the_plans_is_refused() -> None:
+    f, args = CASES["mlp"]
+    search = searched(f, args, {"dp": 2})
+    typed, types = written(search, search.solve())
+    with sh.use_mesh(sh.abstract_mesh({"dp": 2})):
+        other = sh.abstract_array("f32[64, 16@dp]")
+        assert other.type != types[1]
+        with pytest.raises(sh.ShardingTypeError, match=r"argument `x` is .* and the plan has it as"):
+            typed(jax.tree.map(sh.abstract_array, types[0], is_leaf=lambda x: isinstance(x, sh.ShType)), other)

@@ -1,0 +1,41 @@
+"""Elimination, against the sum of all tables over all combinations."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+
+from shtypes.solver import elimination
+from shtypes.solver.elimination import TooWideError, eliminate
+
+
+def random_problem(seed: int) -> tuple[dict[int, int], dict[tuple[int, ...], np.ndarray]]:  # type: ignore[type-arg]
+    rng = np.random.default_rng(seed)
+    sizes = {v: int(rng.integers(1, 5)) for v in range(7)}
+    tables = {}
+    for _ in range(int(rng.integers(5, 12))):
+        ids = tuple(sorted(map(int, rng.choice(7, int(rng.integers(1, 4)), replace=False))))
+        tables[ids] = rng.normal(size=[sizes[v] for v in ids])
+    return sizes, tables
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_minimum_is_that_of_all_combinations(seed: int) -> None:
+    sizes, tables = random_problem(seed)
+
+    def total(values: tuple[int, ...]) -> float:
+        return sum(float(t[tuple(values[v] for v in ids)]) for ids, t in tables.items())
+
+    best = min(map(total, itertools.product(*(range(n) for n in sizes.values()))))
+    chosen, value = eliminate(sizes, tables)
+    assert math.isclose(value, best, rel_tol=1e-12, abs_tol=1e-12)
+    assert math.isclose(total(tuple(chosen[v] for v in sizes)), best, rel_tol=1e-12, abs_tol=1e-12)
+
+
+def test_what_is_too_wide_is_said_and_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(elimination, "MOST_ENTRIES", 10)
+    with pytest.raises(TooWideError):
+        eliminate({0: 4, 1: 4}, {(0, 1): np.zeros((4, 4))})

@@ -1,0 +1,117 @@
+"""The search, against all assignments of small programs."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import shtypes as sh
+from shtypes.resharding.costs import CostModel, Link
+from shtypes.solver.graph import Graph
+from shtypes.solver.program import Program
+from shtypes.solver.reshard_prices import Prices
+from shtypes.solver.search import Search
+from shtypes.solver.tables import Costs, combined
+from shtypes.types.mesh import Mesh
+from tests.solver.models import f32, gpt, gpt_loss, mlp, mlp_loss
+
+
+class Machine:
+    """Some device."""
+
+    def seconds(self, flops: float, dtype: str, nbytes: float) -> float:
+        return max(flops / 1e3, nbytes / 1e2)
+
+
+def searched(f: Any, args: Any, mesh: dict[str, int], **options: Any) -> Search:
+    graph = Graph(Program(f, args, (0,)), Mesh(mesh), grad=options.pop("grad", True))
+    model = CostModel(Link(10.0, 1e-2), {axis: Link(10.0 + 5 * i, 1e-2) for i, axis in enumerate(mesh)})
+    return Search(Costs(graph, Prices(graph.mesh, model), Machine(), 2.0))
+
+
+def random_program(seed: int) -> tuple[Any, Any]:
+    """A short program, and its arguments."""
+    rng = np.random.default_rng(seed)
+    last = [lambda w, x: jnp.tanh(x @ w), lambda w, x: (x @ w) * 2, lambda w, x: x + w, lambda w, x: jnp.exp(x) * w]
+    which = int(rng.integers(len(last)))
+    reduce = [lambda y: y, jnp.sum, lambda y: jnp.sum(y, 0), lambda y: y.T, lambda y: jnp.max(y, 1)][
+        int(rng.integers(5))
+    ]
+    sizes = [int(n) for n in rng.choice([2, 4, 6, 8], 2)]
+    w = (sizes[1], int(rng.choice([4, 8]))) if which < 2 else tuple(sizes)
+    return lambda w, x: reduce(last[which](w, x)), (f32(*w), f32(*sizes))
+
+
+@pytest.mark.one_in(4)
+@pytest.mark.parametrize("seed", range(50))
+def test_the_assignment_costs_least_of_all(seed: int) -> None:
+    search = searched(*random_program(seed), {"x": 2}, grad=bool(seed % 2))
+    costs = search.costs
+    domains = {n.id: costs.domain(n, [0], {}) for n in costs.graph.decisions}
+    assert math.prod(map(len, domains.values())) <= 1e6
+    byte = 1e-3 * (seed % 3)
+    ids = sorted(domains)
+    total = np.zeros([1] * len(ids))
+    for over, table in combined(costs.factors(domains), byte, 0.0).items():
+        total = total + table.reshape([len(domains[i]) if i in over else 1 for i in ids])
+    point = search.solve(byte)
+    found = point.seconds + byte * point.cost.memory
+    assert math.isclose(found, total.min(), rel_tol=1e-9)
+
+
+def test_what_repeats_is_decided_once_and_costs_as_often() -> None:
+    sizes = {"batch": 8, "seq": 8, "d": 16, "heads": 4, "k": 4, "f": 32, "vocab": 64}
+    scanned, unrolled = (
+        searched(gpt_loss, gpt(4, scanned=scanned, **sizes), {"dp": 2, "tp": 2})
+        for scanned in (True, False)  # type: ignore[arg-type]
+    )
+    assert len(unrolled.costs.graph.decisions) < len(scanned.costs.graph.decisions) + 10
+    assert unrolled.costs.graph.layers[0][0] == 4
+    assert unrolled.solve().seconds <= scanned.solve().seconds * 1.001
+
+
+def test_the_first_front_is_below_the_bound_on_memory_and_the_bound_below_the_front() -> None:
+    search = searched(mlp_loss, mlp(32, 16, 64), {"dp": 2, "tp": 2})
+    free = search.solve()
+    limit = (float(free.cost.memory) + float(search.solve(1e6).cost.memory)) / 2
+    point = search.within(limit)
+    assert point.cost.memory <= limit
+    assert point.seconds >= free.seconds
+    bound = search.bound(limit)
+    assert bound is not None
+    assert free.seconds * (1 - 1e-9) <= bound <= point.seconds * (1 + 1e-9)
+    assert math.isclose(search.bound(None) or 0, free.seconds)
+    seconds = [p.seconds for p in search.front(None)]
+    assert seconds == sorted(seconds)
+
+
+def test_what_fits_in_no_memory_is_refused_with_the_least_that_was_found() -> None:
+    search = searched(mlp_loss, mlp(32, 16, 64), {"dp": 2})
+    with pytest.raises(sh.ShardingTypeError, match="the least that was found needs"):
+        search.within(10)
+
+
+@pytest.mark.one_in(3)
+@pytest.mark.parametrize("seed", range(30))
+def test_on_three_axes_pairs_in_turn_are_next_to_the_best(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    n, d, f = (int(n) for n in rng.choice([8, 16, 32, 64], 3))
+    search = searched(lambda w, x: jnp.sum(jnp.tanh(x @ w), 0), (f32(d, f), f32(n, d)), {"a": 2, "b": 2, "c": 2})
+    in_turn = search.solve().seconds
+    search.block = 3
+    assert search.exact
+    exact = search.solve().seconds
+    assert exact * (1 - 1e-9) <= in_turn <= 1.02 * exact
+
+
+def test_a_line_of_which_nothing_is_known_is_named() -> None:
+    def f(w: Any, x: Any) -> Any:
+        return jnp.sum(jax.experimental.io_callback(lambda y: y, x, x @ w))
+
+    with pytest.raises(sh.ShardingTypeError):
+        searched(f, (f32(8, 8), f32(8, 8)), {"x": 2})
