@@ -145,7 +145,7 @@ def xla_bytes(src: ShType, dst: ShType) -> int:
     """What XLA's partitioner sends for the same pair."""
     import jax
 
-    from tests.lowering.hlo import collectives
+    from tests.core.hlo import collectives
 
     x = jax.ShapeDtypeStruct(src.shape, "float32", sharding=sharding(explicit_mesh(src.mesh), src))
     compiled: Any = native(src, dst)

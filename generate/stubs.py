@@ -25,9 +25,8 @@ import jax
 
 import shtypes as sh
 from shtypes import api
-from shtypes.core import array
-from shtypes.core.foreign import OF_ARRAYS
-from shtypes.core.placement import OF_CARRIERS
+from shtypes.core.conversion import array
+from shtypes.core.interop_errors import OF_ARRAYS, OF_CARRIERS
 from shtypes.ops.jax_functions import native_of, with_out
 from shtypes.ops.of_arrays import BINARY, COMPARISONS
 from shtypes.ops.table import OPS

@@ -49,11 +49,12 @@ OTHERS: Final[Mapping[str, str]] = {
         "nan ndim newaxis number pi promote_types result_type shape signedinteger size uint16 uint32 uint64 uint8 "
         "unsignedinteger"
     ),
-    "shtypes.primitives.conversions": "abstract_array array from_jax to_jax typeof",
-    "shtypes.primitives.processes": "addressable_slices array_from_process",
+    "shtypes.core.conversion": "abstract_array array from_jax to_jax typeof",
+    "shtypes.core.processes": "addressable_slices array_from_process",
     "shtypes.programs.jit": "jit set_region",
     "shtypes.scopes.comm": "comm_budget implicit_comm no_comm",
     "shtypes.signatures.typed": "typed",
+    "shtypes.solver.suggest": "apply suggest",
     "shtypes.traced.ledger": "Ledger ledger",
     "shtypes.training.batches": "prefetch_to_device",
 }

@@ -17,8 +17,8 @@ import numpy as np
 
 import shtypes as sh
 from shtypes.core.array import wrap
-from shtypes.core.carrier import carrier_sharding
-from shtypes.core.hitype import hi
+from shtypes.core.jax_type import as_jax_type
+from shtypes.core.physical import physical_sharding
 from tests import random_ops as random_ops  # registers the ops
 from tests.random_choices import OPS, Choices, NothingFits, Value, chances, evaluated, typed_step
 from tests.random_choices import Step as Step
@@ -118,7 +118,7 @@ def _shown(array: Any) -> str:
 
 def spread(array: Any, text: str) -> Any:
     """A typed value whose pending sums are really spread: no device holds the value, and none holds zeros."""
-    t = hi(sh.abstract_array(text, shape=array.shape, dtype=str(array.dtype)).type)
+    t = as_jax_type(sh.abstract_array(text, shape=array.shape, dtype=str(array.dtype)).type)
     sizes = [t.mesh.shape[a] for a in t.axes(sh.State.UNREDUCED)]
     count = int(np.prod(sizes, dtype=int))
     rng = np.random.default_rng(3)
@@ -127,7 +127,7 @@ def spread(array: Any, text: str) -> Any:
         parts *= rng.choice((-1.0, 1.0), parts.shape)
     parts = parts.astype(array.dtype)  # wraps, for unsigned ones
     parts[..., -1] = array - parts[..., :-1].sum(-1, dtype=array.dtype)
-    return wrap(t, jax.device_put(parts.reshape((*array.shape, *sizes)), carrier_sharding(t)))
+    return wrap(t, jax.device_put(parts.reshape((*array.shape, *sizes)), physical_sharding(t)))
 
 
 # generating

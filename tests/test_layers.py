@@ -21,8 +21,8 @@ FILES = {
 
 #: The rooms, bottom to top; a name stands for the module and all in it. What is loose has a place among them.
 ROOMS = (
-    *("caches", "errors", "context", "types", "resharding", "rules", "scopes", "_compat", "core", "lowering"),
-    *("primitives", "region", "traced", "programs", "dispatch", "evaluation", "ops", "control", "autodiff"),
+    *("caches", "errors", "context", "types", "resharding", "rules", "scopes", "_compat", "core"),
+    *("traced", "programs", "dispatch", "evaluation", "ops", "control", "autodiff"),
     *("local_mode", "numerics", "lifting", "training", "signatures", "analysis", "solver", "api", "", "editor"),
     *("mypy_plugin", "tools", "__main__"),
 )

@@ -11,8 +11,7 @@ import pytest
 
 import shtypes as sh
 from shtypes import api
-from shtypes.core.foreign import OF_ARRAYS
-from shtypes.core.placement import OF_CARRIERS
+from shtypes.core.interop_errors import OF_ARRAYS, OF_CARRIERS
 from shtypes.ops.jax_functions import native_of
 from shtypes.ops.table import OPS
 

@@ -14,7 +14,7 @@ import pytest
 
 import shtypes as sh
 from shtypes.core.array import wrap
-from shtypes.core.hitype import hi
+from shtypes.core.jax_type import as_jax_type
 from tests.end_to_end import some
 from tests.random_attacks import ATTACKS
 from tests.random_attacks.making import FOUR, X, floats
@@ -176,7 +176,7 @@ def test_a_false_claim_of_replication_is_found() -> None:
     with sh.use_mesh(sh.make_mesh(X)):
         x = sh.array(FOUR, "[4]")
         parts = [jax.device_put(FOUR + i, d) for i, d in enumerate(x.data.sharding.mesh.devices.flat)]
-        broken = wrap(hi(x.type), jax.make_array_from_single_device_arrays((4,), x.data.sharding, parts))
+        broken = wrap(as_jax_type(x.type), jax.make_array_from_single_device_arrays((4,), x.data.sharding, parts))
         np.testing.assert_array_equal(denoted(x), FOUR)
         with pytest.raises(AssertionError, match="the devices of a replicated axis hold"):
             denoted(broken)

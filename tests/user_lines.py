@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 
 import shtypes as sh
-from shtypes.core.hitype import HiShType
+from shtypes.core.jax_type import HiShType
 
 
 def arrays(x: sh.Array, w: sh.Array, i: sh.Array) -> None:

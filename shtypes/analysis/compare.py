@@ -14,11 +14,11 @@ from shtypes.analysis.check import Signature, signature_of
 from shtypes.analysis.target import mesh_of, scopes, target_of
 from shtypes.context.user_line import public
 from shtypes.core.array import Array
+from shtypes.core.conversion import abstract_array
 from shtypes.core.meshes import AnyMesh, to_mesh
 from shtypes.core.operation import applied_by
+from shtypes.core.reshard import Reshard
 from shtypes.errors import ShardingTypeError
-from shtypes.primitives.conversions import abstract_array
-from shtypes.primitives.reshard import Reshard
 from shtypes.resharding.costs import CostModel, cost_model
 from shtypes.traced.entry import Entry
 from shtypes.traced.equations import SourceLine, equations

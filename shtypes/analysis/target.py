@@ -11,9 +11,9 @@ import jax
 
 from shtypes.context.signature_errors import name_of
 from shtypes.core.array import Array
+from shtypes.core.conversion import abstract_array
 from shtypes.core.meshes import AnyMesh, to_mesh, use_mesh
 from shtypes.errors import ShardingTypeError
-from shtypes.primitives.conversions import abstract_array
 from shtypes.signatures.annotations import Annotations, annotations_of
 from shtypes.signatures.matching import Bindings, named
 from shtypes.signatures.pytree_spec import Checking, Making

@@ -16,14 +16,13 @@ from jax.extend.core import Primitive
 from shtypes._compat.derivative_rules import name_p, offloads
 from shtypes.context.function import Function
 from shtypes.context.signature_errors import check_function
-from shtypes.core.functions.basics import IDENTITY, Identity
-from shtypes.core.functions.derivatives import Vmap
-from shtypes.core.functions.products import Einsum
-from shtypes.core.localfn import LocalFn
+from shtypes.core.dim_fns import Einsum
+from shtypes.core.elementwise_fns import IDENTITY, Identity
+from shtypes.core.local import Local, local
+from shtypes.core.shard_fn import ShardFn, Vmap
 from shtypes.dispatch.apply import is_number, is_typed
 from shtypes.errors import ShardingTypeError
 from shtypes.ops.collective_matmul.primitives import Overlapped
-from shtypes.primitives.local import Local, local
 from shtypes.scopes.comm import Recomputed, under
 
 P = ParamSpec("P")
@@ -42,7 +41,7 @@ class Named(Identity):
         return f"name[{self.name}]"
 
     @property
-    def linear_part(self) -> LocalFn | None:
+    def linear_part(self) -> ShardFn | None:
         """The operand without the name: tangents and cotangents have none."""
         return IDENTITY
 
@@ -94,7 +93,7 @@ def checkpoint_name(x: Any, name: str) -> Any:
 # policies
 
 
-def function_of(params: dict[str, Any]) -> LocalFn | None:
+def function_of(params: dict[str, Any]) -> ShardFn | None:
     """The local function of a typed equation, mapped or not."""
     applied = params.get("operation")
     fn = applied.fn if isinstance(applied, Local) else None

@@ -16,9 +16,9 @@ from shtypes.caches import PROGRAMS, Bounded
 from shtypes.context.eqn_source import is_tracing_plain
 from shtypes.context.signature_errors import check_function
 from shtypes.context.user_line import public
+from shtypes.core.reshard import move
 from shtypes.dispatch.apply import is_typed
 from shtypes.errors import ShardingTypeError
-from shtypes.primitives.moving import move
 from shtypes.rules.cotangent import check_cotangent
 from shtypes.scopes.comm import InBackward, Rules, allows_implicit, rules_in_force, under
 from shtypes.types import ShType

@@ -20,18 +20,17 @@ from shtypes.context.user_line import in_our_words, public
 from shtypes.control.branches import selected
 from shtypes.control.joins import can_reshard
 from shtypes.core.array import Array, wrap
-from shtypes.core.carrier import put_right
-from shtypes.core.functions.arithmetic import Add
-from shtypes.core.functions.basics import Identity, NamedFn
-from shtypes.core.hitype import HiShType
-from shtypes.core.localfn import Linear
+from shtypes.core.collective import vary
+from shtypes.core.device_put import raise_p
+from shtypes.core.elementwise_fns import Add, Identity, NamedFn
+from shtypes.core.jax_type import HiShType
+from shtypes.core.local import local, repeated, zeros_of
+from shtypes.core.physical import put_right
+from shtypes.core.reshard import move
+from shtypes.core.shard_fn import Linear
 from shtypes.dispatch.apply import is_number, is_typed, located
 from shtypes.errors import ShardingTypeError
 from shtypes.ops.create import full
-from shtypes.primitives.collective import vary
-from shtypes.primitives.doors import raise_p
-from shtypes.primitives.local import local, repeated, zeros_of
-from shtypes.primitives.moving import move
 from shtypes.rules.cotangent import check_cotangent, check_tangent, seed_type, ways_to
 from shtypes.scopes.check_comm import check_comm
 from shtypes.scopes.comm import allows_implicit

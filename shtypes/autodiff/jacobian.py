@@ -17,12 +17,12 @@ from shtypes.context.scope import mapped_axes
 from shtypes.context.signature_errors import check_function
 from shtypes.context.user_line import in_our_words
 from shtypes.control.vmap import vmap
+from shtypes.core.local import zeros_of
 from shtypes.dispatch.apply import is_typed, located
 from shtypes.errors import ShardingTypeError
 from shtypes.ops.create import masked, span
 from shtypes.ops.functions import moveaxis, reshape
 from shtypes.ops.ranges import ByIndex
-from shtypes.primitives.local import zeros_of
 from shtypes.types import Dim, ShType, State
 
 P = ParamSpec("P")

@@ -163,7 +163,7 @@ def named(
 
 
 #: What hands a call's arguments on as they are.
-_HANDING_ON: Final = frozenset({"public.<locals>.call", "replayed.<locals>.call", "maker.<locals>.make"})
+_HANDING_ON: Final = frozenset({"public.<locals>.call", "cached_eagerly.<locals>.call", "maker.<locals>.make"})
 
 
 def _did_not_fit(error: Exception) -> TypeGuard[TypeError]:

@@ -28,7 +28,7 @@ from shtypes.control.joins import (
     varying_type,
 )
 from shtypes.control.loops import scalar_of
-from shtypes.core.as_raised import suggest_when_read
+from shtypes.core.jax_context import suggest_when_read
 from shtypes.dispatch.apply import is_typed, lift, located
 from shtypes.errors import ShardingTypeError
 from shtypes.ops.elementwise import less, logical_and, logical_not, not_equal

@@ -17,10 +17,10 @@ import numpy as np
 from shtypes._compat import no_trace_is_running
 from shtypes.context.signature_errors import check_function, refuse_unsupported
 from shtypes.context.user_line import public
+from shtypes.core.callbacks import AxisIndices, HostCall
+from shtypes.core.callbacks import call as _call
 from shtypes.dispatch.apply import is_typed, lift
 from shtypes.errors import ShardingTypeError
-from shtypes.primitives.callbacks import AxisIndices, HostCall
-from shtypes.primitives.callbacks import call as _call
 from shtypes.traced.program import split
 from shtypes.types import ShType, State
 

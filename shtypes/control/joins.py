@@ -14,13 +14,12 @@ import numpy as np
 
 from shtypes._compat.tracing import arguments_of
 from shtypes.context.user_line import in_our_words
-from shtypes.core.localfn import LocalFn
+from shtypes.core.conversion import from_jax, to_jax
+from shtypes.core.local import local
+from shtypes.core.reshard import move
+from shtypes.core.shard_fn import ShardFn
 from shtypes.dispatch.apply import constant, constant_of, is_number, is_typed, located
 from shtypes.errors import ShardingTypeError
-from shtypes.primitives.conversions import to_jax
-from shtypes.primitives.local import local
-from shtypes.primitives.moving import move
-from shtypes.primitives.native import from_jax
 from shtypes.resharding.join import join
 from shtypes.scopes.check_comm import check_comm
 from shtypes.scopes.comm import allows_implicit, rules_in_force, trying
@@ -290,7 +289,7 @@ def _carry_hints(entered: ShType, left: ShType) -> list[str]:
 
 
 @dataclass(frozen=True)
-class _OwnValue(LocalFn):
+class _OwnValue(ShardFn):
     """Each device's own value, by which its control flow goes on."""
 
     compared = False

@@ -19,11 +19,11 @@ from shtypes.context.signature_errors import check_function
 from shtypes.context.user_line import public
 from shtypes.control.joins import TypesDiffer, joined_loop, leaf_types, own_value, varying_type
 from shtypes.control.vmap import own_steps
-from shtypes.core.as_raised import suggest_when_read
+from shtypes.core.conversion import to_jax
+from shtypes.core.jax_context import suggest_when_read
 from shtypes.dispatch.apply import is_typed, located, settled
 from shtypes.errors import ShardingTypeError, quoted
 from shtypes.ops.functions import index_in_dim, stack
-from shtypes.primitives.conversions import to_jax
 from shtypes.rules import Typing
 from shtypes.scopes.comm import NoComm, allows_implicit, no_comm
 from shtypes.types import ShType, State

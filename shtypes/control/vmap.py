@@ -12,11 +12,11 @@ from shtypes.context.function import Function
 from shtypes.context.scope import mapped_over
 from shtypes.context.signature_errors import check_function
 from shtypes.context.user_line import in_our_words, maker, placed
+from shtypes.core.collective import reinterpreted, vary
+from shtypes.core.device_put import ensure_mapped_p
+from shtypes.core.reshard import move
 from shtypes.dispatch.apply import is_typed, located
 from shtypes.errors import ShardingTypeError, quoted
-from shtypes.primitives.collective import reinterpreted, vary
-from shtypes.primitives.doors import ensure_mapped_p
-from shtypes.primitives.moving import move
 from shtypes.scopes.check_comm import check_comm
 from shtypes.scopes.comm import allows_implicit
 from shtypes.types import REPLICATED, Dim, ShType, State

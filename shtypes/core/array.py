@@ -18,26 +18,24 @@ from shtypes._compat.plain_programs import closed_over
 from shtypes._compat.program_mesh import sees_plain
 from shtypes._compat.typed import register
 from shtypes.context.user_line import placed
-from shtypes.core.carrier import carrier_sharding, hidden_axes, without_keys
 from shtypes.core.checkpoints import sharding_for_orbax
-from shtypes.core.foreign import (
+from shtypes.core.host import here, host_value
+from shtypes.core.interop_errors import (
     OF_ARRAYS,
+    OF_CARRIERS,
     as_jax_array,
     as_numpy_ufunc,
-    refuse_lowering,
-    refuse_setting,
-)
-from shtypes.core.hitype import HiShType
-from shtypes.core.host import here, host_value
-from shtypes.core.placement import (
-    OF_CARRIERS,
     asking,
     attribute,
     is_jax,
     refuse_attribute,
+    refuse_lowering,
+    refuse_setting,
     refused_attribute,
     sharding_of_value,
 )
+from shtypes.core.jax_type import HiShType
+from shtypes.core.physical import hidden_axes, physical_sharding, without_keys
 from shtypes.errors import ShardingTypeError
 from shtypes.types import REPLICATED, State, dtypes
 
@@ -66,7 +64,7 @@ class Array(_Base, metaclass=_ArrayMeta):
 
     Attributes:
         type: The sharding type.
-        data: The carrier (see `shtypes.core.carrier`), or None for a value that has only a type.
+        data: The carrier (see `shtypes.core.physical`), or None for a value that has only a type.
     """
 
     __slots__ = ("__weakref__", "data", "type")
@@ -278,7 +276,7 @@ def unpickled(t: HiShType, host: Any) -> Array:
         return wrap(t, None)
     if dtypes.is_key(t.dtype_name):
         host = jax.random.wrap_key_data(host, impl=dtypes.key_impl(t.dtype_name))
-    return wrap(t, jax.device_put(host, carrier_sharding(t)))
+    return wrap(t, jax.device_put(host, physical_sharding(t)))
 
 
 def _length(x: Any) -> int:

@@ -20,11 +20,11 @@ from jax.sharding import NamedSharding
 from shtypes._compat.typed import type_of
 from shtypes.caches import Bounded
 from shtypes.context.user_line import placed
-from shtypes.core.carrier import carrier_sharding
-from shtypes.core.hitype import HiShType
 from shtypes.core.host import without_data
+from shtypes.core.interop_errors import IN_CHECKPOINTS, sharding_of_value
+from shtypes.core.jax_type import HiShType
 from shtypes.core.meshes import concrete_mesh
-from shtypes.core.placement import IN_CHECKPOINTS, sharding_of_value
+from shtypes.core.physical import physical_sharding
 from shtypes.errors import ShardingTypeError
 from shtypes.types import dtypes
 
@@ -158,7 +158,7 @@ def _typed(x: Any, sharding: Any) -> Any:
             hints=["restore what was saved, then x.astype(dtype) or sh.reshape(x, shape)"],
         )
         raise placed(error, f"restore({t})")
-    return t.raise_val(jax.device_put(x, carrier_sharding(t, sharding.mesh)))
+    return t.raise_val(jax.device_put(x, physical_sharding(t, sharding.mesh)))
 
 
 __all__ = ["TypedSharding", "note_words", "sharding_for_orbax"]

@@ -29,8 +29,8 @@ from shtypes.context.scope import Scope, simple
 from shtypes.context.settings import current_settings
 from shtypes.context.user_line import user_line
 from shtypes.core.array import Array
-from shtypes.core.carrier import carrier_spec, to_shard, without_keys
 from shtypes.core.meshes import concrete_mesh, manual_mesh
+from shtypes.core.physical import physical_spec, to_shard, without_keys
 from shtypes.errors import ShardingTypeError
 from shtypes.types import REPLICATED, ShType, State
 
@@ -225,7 +225,7 @@ def _checker(name: str, t: ShType, line: str, given: bool) -> Any:
     def check(carrier: Any) -> None:
         _check(name, t, line, to_shard(t, carrier), given)
 
-    return jax.shard_map(check, mesh=over, in_specs=carrier_spec(t), out_specs=None, check_vma=False, **options)
+    return jax.shard_map(check, mesh=over, in_specs=physical_spec(t), out_specs=None, check_vma=False, **options)
 
 
 # shards of a program that is lowered in one region
@@ -329,7 +329,7 @@ def _terms_checker(name: str, ins: tuple[ShType, ...], t: ShType, axes: tuple[st
         return None
 
     specs: dict[str, Any] = {
-        "in_specs": tuple(map(carrier_spec, given)),
+        "in_specs": tuple(map(physical_spec, given)),
         "out_specs": jax.P() if line is None else None,
     }
     return jax.jit(jax.shard_map(check, mesh=over, check_vma=False, **specs, **options), inline=True)

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from shtypes.context.user_line import placed
-from shtypes.core.as_raised import suggest_when_read
+from shtypes.core.jax_context import suggest_when_read
 from shtypes.errors import ShardingTypeError, quoted
 from shtypes.rules.typing import Typing
 from shtypes.types import ShType, State, dtypes

@@ -1,14 +1,23 @@
-"""The user context that makes what is in force a part of every JAX trace-cache key."""
+"""What JAX knows of the settings in force, and errors that are completed as of where they were raised."""
 
 from __future__ import annotations
 
+import contextlib
+import functools
+from collections.abc import Callable, Iterable, Sequence
+from types import CellType, FunctionType, MethodType
 from typing import Any, Final
 
 import jax
 from jax.extend import source_info_util
 
+from shtypes.context import settings
 from shtypes.context.frames import OURS
-from shtypes.context.settings import connect_jax
+from shtypes.context.settings import connect_jax, current_settings
+from shtypes.core.meshes import context_mesh, use_mesh
+from shtypes.errors import ShardingTypeError
+from shtypes.rules.suggest_fixes import Rule, fixes
+from shtypes.types import ShType
 
 #: Holds the `Settings` in force.
 CONTEXT: Final[Any] = jax.make_user_context(default_value=None)
@@ -19,3 +28,47 @@ connect_jax(CONTEXT, CONTEXT.set_global)
 # JAX's equations and compiled programs name the user's lines, not ours.
 for _path in OURS:
     source_info_util.register_exclusion(_path)
+
+
+def complete_when_read(error: ShardingTypeError, complete: Callable[[], None]) -> None:
+    """Has ``complete`` run when the fixes of an error are read first, in the scopes and on the mesh in force here."""
+    around, mesh = current_settings(), context_mesh()
+
+    def as_raised() -> None:
+        with contextlib.ExitStack() as scopes:
+            scopes.enter_context(settings.scope(around))
+            if context_mesh() != mesh:
+                scopes.enter_context(jax.set_mesh(None) if mesh is None else use_mesh(mesh))
+            complete()
+
+    error.defer(as_raised)
+
+
+def suggest_when_read(
+    error: ShardingTypeError, rule: Rule, operands: tuple[ShType, ...], names: Sequence[str] | None = None
+) -> ShardingTypeError:
+    """The error with the fixes of an op that does not type, unless it has others; arguments as of `fixes`."""
+
+    def complete() -> None:
+        error.fixes = error.fixes or fixes(rule, operands, names)
+
+    complete_when_read(error, complete)
+    return error
+
+
+def holds_tracers(x: Any, seen: set[int] | None = None) -> bool:
+    """Whether what is read later may need a trace that has ended then: a tracer, or a function that closes over one."""
+    seen = set() if seen is None else seen
+    if isinstance(x, jax.core.Tracer):
+        return True
+    if id(x) in seen or not isinstance(x, (tuple, list, functools.partial, FunctionType, MethodType)):
+        return False
+    seen.add(id(x))
+    inside: Iterable[Any]
+    if isinstance(x, FunctionType):
+        inside = (cell.cell_contents for cell in x.__closure__ or () if cell != CellType())
+    elif isinstance(x, functools.partial):
+        inside = (x.func, *x.args, *x.keywords.values())
+    else:
+        inside = (x.__func__, x.__self__) if isinstance(x, MethodType) else x
+    return any(holds_tracers(each, seen) for each in inside)

@@ -1,6 +1,6 @@
-"""What our primitives apply: an `Operation` is the parameter of a JAX primitive that is there once for each kind.
+"""`Operation`: what our primitives apply, as a parameter; its type is checked, and scopes check what it communicates.
 
-So JAX's tables have a few entries, whatever programs do; an operation lives as long as the programs that hold it. It
+There is one JAX primitive per kind of operation, so JAX's tables have a few entries, whatever programs do. An operation
 prints in jaxprs as a primitive of its own would, knows the types of its operands, and refuses any others.
 """
 
@@ -19,41 +19,60 @@ from shtypes._compat import is_transposing, no_trace_is_running, print_as
 from shtypes._compat.typed import TypedPrimitive
 from shtypes.context.user_line import placed
 from shtypes.core.array import Array
-from shtypes.core.hitype import HiShType
+from shtypes.core.jax_type import HiShType
 from shtypes.errors import ShardingTypeError
+from shtypes.resharding import Plan
 from shtypes.resharding.moves import Kind, in_words
-from shtypes.resharding.steps import Step
 from shtypes.scopes.check_comm import Sent, check_bound
 from shtypes.scopes.comm import open_trackers, rules_in_force
 from shtypes.types import ShType
 
 
-class Sends(NamedTuple):
-    """A step that communicates, as the ledger lists it."""
+class Comm(NamedTuple):
+    """A step that communicates, as the ledger lists it, of the move from ``src`` to ``dst``."""
 
     kind: Kind  # what it does on the devices
     axes: tuple[str, ...]  # the mesh axes that it goes along
     bytes: int  # bytes that each device sends
     launches: int  # how many collectives the compiled program has for it
-
-
-class Sending(NamedTuple):
-    """A step that communicates, of a plan or not, and the types before and after the move that it belongs to."""
-
-    step: Sends | Step
     src: ShType
     dst: ShType
-
-    @property
-    def dtype(self) -> str:
-        """What is sent: the step of a plan may be one of a narrower dtype than the value's."""
-        return self.step.src.dtype_name if isinstance(self.step, Step) else self.src.dtype_name
+    dtype: str  # what is sent: it may be narrower than the value
 
     @property
     def words(self) -> str:
         """It in words."""
         narrow = f" in {self.dtype}" if self.dtype != self.src.dtype_name else ""
-        return in_words(self.step.kind.value, self.step.axes) + narrow
+        return in_words(self.kind.value, self.axes) + narrow
+
+
+def comm_of(plan: Plan, src: ShType, dst: ShType) -> list[Comm]:
+    """What a plan for the move from ``src`` to ``dst`` communicates."""
+    return [
+        Comm(s.kind, s.axes, s.bytes, s.launches, src, dst, s.src.dtype_name) for s in plan.steps if s.kind.communicates
+    ]
+
+
+#: An operation that was bound, its operands and its results.
+Bound = tuple["Operation", Sequence[Any], Sequence[Any]]
+
+
+class _Thread(threading.local):
+    bound: list[Bound] | None = None
+
+
+_thread: Final = _Thread()
+
+
+@contextlib.contextmanager
+def noting_bound() -> Iterator[list[Bound]]:
+    """Lists the operations that are bound in here; not what binding these binds."""
+    outer, bound = _thread.bound, list[Bound]()
+    _thread.bound = bound
+    try:
+        yield bound
+    finally:
+        _thread.bound = outer
 
 
 class Operation:
@@ -65,25 +84,13 @@ class Operation:
     inserted: bool = False  # whether a typing rule inserted it; else the user wrote it
     merged: tuple[Any, ...] = ()  # of one that does what several did: the lines of these
 
-    def forth(self) -> Sequence[Sending]:
+    def forward_comm(self) -> Sequence[Comm]:
         """What it communicates."""
         return ()
 
-    def back(self) -> Sequence[Sending]:
+    def backward_comm(self) -> Sequence[Comm]:
         """What it communicates when it is transposed in all operands that have a gradient."""
         return ()
-
-    def applied(self, *operands: Any) -> list[Any]:
-        """The results: at once for concrete values, else in whatever JAX makes of them."""
-        at_once = all(type(x) is Array for x in operands) and no_trace_is_running()
-        return self.run(*operands) if at_once else self.bind(*operands)
-
-    def run(self, *operands: Any) -> list[Any]:
-        """The results for concrete values, at once."""
-        check_operation(self)
-        found = self.to_lojax(*operands)
-        count(self)
-        return found
 
     @property
     def name(self) -> str:
@@ -107,34 +114,47 @@ class Operation:
     def __hash__(self) -> int:
         return self._hash
 
+    def applied(self, *operands: Any) -> list[Any]:
+        """The results: at once for concrete values, else in whatever JAX makes of them."""
+        at_once = all(type(x) is Array for x in operands) and no_trace_is_running()
+        return self.run(*operands) if at_once else self.bind(*operands)
+
+    def run(self, *operands: Any) -> list[Any]:
+        """The results for concrete values, at once."""
+        check_operation(self)
+        results = self.to_lojax(*operands)
+        count(self)
+        return results
+
     def bind(self, *operands: Any) -> list[Any]:
         """The results, in whatever JAX makes of them."""
-        noted = _noted.bound
-        if noted is None:
+        bound = _thread.bound
+        if bound is None:
             return self.primitive.bind(*operands, operation=self)  # type: ignore[no-any-return]
-        _noted.bound = None  # what its derivative binds follows from it
+        _thread.bound = None  # what its derivative binds follows from it
         try:
-            found: list[Any] = self.primitive.bind(*operands, operation=self)
+            results: list[Any] = self.primitive.bind(*operands, operation=self)
         finally:
-            _noted.bound = noted
-        noted.append((self, operands, found))
-        return found
+            _thread.bound = bound
+        bound.append((self, operands, results))
+        return results
 
-    def abstract_eval(self, *given: Any) -> tuple[list[Any], set[Any]]:
+    # The rules that JAX asks for; what they take and return is that of JAX's primitives with several results.
+
+    def abstract_eval(self, *types: Any) -> tuple[list[Any], set[Any]]:
         """The results' types; JAX asks when it traces, and when it checks a jaxpr again.
 
         Raises:
             ShardingTypeError: the operands have other types.
         """
-        if given != self.operands:
+        if types != self.operands:
+            actual, expected = (" and ".join(map(str, ts)) or "nothing" for ts in (types, self.operands))
             raise ShardingTypeError(
-                f"`{self}` was given {_listed(given)} instead of {_listed(self.operands)}",
+                f"`{self}` was given {actual} instead of {expected}",
                 why="it is typed for these operands, and for others it would be another operation",
                 hints=["apply the function of shtypes again, which finds the types of the results"],
             )
         return list(self.results), set()
-
-    # The rules that JAX asks for; what they take and return is that of JAX's primitives with several results.
 
     def to_lojax(self, *operands: Any) -> list[Any]:
         """The results where JAX runs or lowers it alone."""
@@ -153,31 +173,11 @@ class Operation:
         raise NotImplementedError
 
 
-class _Noted(threading.local):
-    """What is bound in this thread, where somebody asks for it."""
-
-    bound: list[tuple[Operation, Sequence[Any], Sequence[Any]]] | None = None
-
-
-_noted: Final = _Noted()
-
-
-@contextlib.contextmanager
-def noting_bound() -> Iterator[list[tuple[Operation, Sequence[Any], Sequence[Any]]]]:
-    """Lists the operations that are bound in here, with their operands and results; not what binding these binds."""
-    outer, found = _noted.bound, list[tuple[Operation, Sequence[Any], Sequence[Any]]]()
-    _noted.bound = found
-    try:
-        yield found
-    finally:
-        _noted.bound = outer
-
-
 class UnaryOperation(Operation):
     """One of one operand and one result."""
 
-    src: HiShType  # the type of its operand
-    dst: HiShType  # the type of its result
+    src: HiShType
+    dst: HiShType
 
     @property
     def operands(self) -> tuple[HiShType, ...]:  # type: ignore[override]
@@ -200,14 +200,10 @@ def _exact(value: Any) -> Any:
     return tuple([_exact(x) for x in value]) if type(value) is tuple else value
 
 
-def _listed(types: Sequence[Any]) -> str:
-    return " and ".join(map(str, types)) or "nothing"
-
-
 class OperationPrimitive(TypedPrimitive):
-    """The primitive of one kind of operation.
+    """The primitive of one kind of operation, which says itself how it is evaluated.
 
-    Whoever binds it, an op, a derivative or a jaxpr that is evaluated again, is judged by the scopes in force.
+    Whoever binds it, an op, a derivative or a jaxpr that is evaluated again, is checked by the scopes in force.
 
     Args:
         name: Its name.
@@ -224,14 +220,14 @@ class OperationPrimitive(TypedPrimitive):
             check_operation(params["operation"])
         return super().bind(*operands, **params)
 
-    def abstract_eval(self, *given: Any, operation: Operation) -> tuple[list[Any], set[Any]]:
-        return operation.abstract_eval(*given)
+    def abstract_eval(self, *types: Any, operation: Operation) -> tuple[list[Any], set[Any]]:
+        return operation.abstract_eval(*types)
 
     def to_lojax(self, *operands: Any, operation: Operation) -> list[Any]:
-        found = operation.to_lojax(*operands)
+        results = operation.to_lojax(*operands)
         if self.communicates and no_trace_is_running():
             count(operation)
-        return found
+        return results
 
     def jvp(self, primals: Sequence[Any], tangents: Sequence[Any], operation: Operation) -> tuple[list[Any], list[Any]]:
         return operation.jvp(primals, tangents)
@@ -252,11 +248,16 @@ class LinearizedPrimitive(OperationPrimitive):
         return params["operation"].linearize(primals, nonzero, for_vjp)
 
 
+def applied_by(eqn: Any) -> Any:
+    """What an equation applies: an operation of ours, else JAX's primitive."""
+    return eqn.params["operation"] if isinstance(eqn.primitive, OperationPrimitive) else eqn.primitive
+
+
 # what scopes are told
 
 
 def direction_of(stack: str) -> str:
-    """The direction that a name stack tells; that of an equation in a body goes on from the outer equation's."""
+    """Forward, backward or recomputed, from a name stack; equations of a sub-jaxpr inherit the outer direction."""
     if "rematted_computation" in stack:
         return "recomputed"
     return "backward" if "transpose(" in stack else "forward"
@@ -279,44 +280,31 @@ def check_operation(operation: Operation) -> None:
     """
     if not rules_in_force():
         return
-    forth, back = operation.forth(), operation.back()
-    if not forth and not back:
+    forward, backward = operation.forward_comm(), operation.backward_comm()
+    if not forward and not backward:
         return
-    src, dst = (forth or back)[0][1:]
-    if not forth:
+    src, dst = (forward or backward)[0][4:6]
+    if not forward:
         src, dst = dst.cotangent(), src.cotangent()
-    direction, _ = current_direction()
+    sent, direction = (sent_by(forward), sent_by(backward)), current_direction()[0]
     try:
-        check_bound(
-            operation.name,
-            src,
-            dst,
-            sent_by(forth),
-            sent_by(back),
-            direction=direction,
-            inserted=operation.inserted,
-        )
+        check_bound(operation.name, src, dst, *sent, direction=direction, inserted=operation.inserted)
     except ShardingTypeError as error:
         raise placed(error, f"{operation}({', '.join(map(str, operation.operands))})") from None
 
 
-def sent_by(sendings: Sequence[Sending], noun: str = "") -> Sent:
-    """What some steps communicate, in one; in words, each of them or what ``noun`` says they are together."""
-    if not sendings:
+def sent_by(comms: Sequence[Comm], noun: str = "") -> Sent:
+    """The sum of some steps; in words, each of them or what ``noun`` says they are together."""
+    if not comms:
         return Sent()
-    steps = [s.step for s in sendings]
-    axes = tuple(dict.fromkeys(a for s in steps for a in s.axes))
-    kinds = tuple(s.kind.value for s in steps)
-    words = in_words(noun, axes) if noun else " and ".join(dict.fromkeys(s.words for s in sendings))
-    return Sent(kinds, axes, sum(s.bytes for s in steps), sum(s.launches for s in steps), words)
+    axes = tuple(dict.fromkeys(a for c in comms for a in c.axes))
+    words = in_words(noun, axes) if noun else " and ".join(dict.fromkeys(c.words for c in comms))
+    return Sent(
+        tuple(c.kind.value for c in comms), axes, sum(c.bytes for c in comms), sum(c.launches for c in comms), words
+    )
 
 
 def count(operation: Operation) -> None:
     """Tells open scopes that an operation ran."""
     for tracker in open_trackers():
         tracker.ran(operation, *current_direction())
-
-
-def applied_by(eqn: Any) -> Any:
-    """What an equation applies: an operation of ours, else JAX's primitive."""
-    return eqn.params["operation"] if isinstance(eqn.primitive, OperationPrimitive) else eqn.primitive

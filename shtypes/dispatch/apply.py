@@ -23,17 +23,17 @@ from shtypes.caches import MOST
 from shtypes.context.settings import current_settings
 from shtypes.context.user_line import placed
 from shtypes.core.array import Array, wrap
-from shtypes.core.as_raised import suggest_when_read
-from shtypes.core.carrier import carrier_sharding
-from shtypes.core.hitype import hi
-from shtypes.core.localfn import LocalFn, local_dtype, promotion
+from shtypes.core.conversion import convert, own_type
+from shtypes.core.device_put import from_concrete_p
+from shtypes.core.eager_cache import current_recorder
+from shtypes.core.jax_context import suggest_when_read
+from shtypes.core.jax_type import as_jax_type
+from shtypes.core.local import local_all
+from shtypes.core.physical import physical_sharding
+from shtypes.core.reshard import move
+from shtypes.core.run_op import only_types
+from shtypes.core.shard_fn import ShardFn, local_dtype, promotion
 from shtypes.errors import ShardingTypeError
-from shtypes.lowering.per_op import only_types
-from shtypes.lowering.replay import recording
-from shtypes.primitives.doors import from_concrete_p
-from shtypes.primitives.local import local_all
-from shtypes.primitives.moving import move
-from shtypes.primitives.native import from_jax, own_type
 from shtypes.resharding import Cost
 from shtypes.rules import Typing
 from shtypes.rules.candidate_types import price_of, varies_no_more
@@ -54,7 +54,7 @@ from shtypes.types.policy import replicated
 
 Rule = Callable[[tuple[ShType, ...]], Typing]
 #: The function of shards, or what makes it of the operands' types after the casts, which a scope may have changed.
-Local = LocalFn | Callable[[tuple[ShType, ...]], LocalFn]
+Local = ShardFn | Callable[[tuple[ShType, ...]], ShardFn]
 
 
 def is_number(x: Any) -> bool:
@@ -81,7 +81,7 @@ def lift(xs: Sequence[Any]) -> tuple[list[Array], frozenset[int]]:
             if not x.type.differentiable:
                 constants.add(i)
         elif isinstance(x, jax.core.Tracer):
-            lifted.append(from_jax(x, mesh=mesh))
+            lifted.append(convert(x, mesh=mesh))
         elif isinstance(x, (jax.Array, np.ndarray, np.generic)) or is_number(x):
             lifted.append(constant(x, mesh or current_mesh()))
             constants.add(i)
@@ -162,18 +162,20 @@ def constant(x: Any, mesh: Mesh) -> Array:
     if isinstance(x, jax.Array) and isinstance(x.sharding, jax.NamedSharding):
         t = own_type(x)
         if t.axes(State.UNREDUCED):
-            return from_jax(x)
+            return convert(x)
         t = t.replace(states=tuple(State.REDUCED if s is State.INVARIANT else s for s in t.states))
     else:
         x = np.asarray(x) if not isinstance(x, jax.Array) else x
         dtype = jax.dtypes.canonicalize_dtype(x.dtype) if isinstance(x, np.ndarray) else x.dtype
-        t = hi(ShType(mesh, dtypes.from_numpy(dtype), list(x.shape), dict.fromkeys(mesh.axis_names, State.REDUCED)))
+        t = as_jax_type(
+            ShType(mesh, dtypes.from_numpy(dtype), list(x.shape), dict.fromkeys(mesh.axis_names, State.REDUCED))
+        )
         x = x.astype(dtype) if isinstance(x, np.ndarray) else x
     if only_types():
         return wrap(t, None)
     if no_trace_is_running():
-        made = wrap(t, jax.device_put(x, carrier_sharding(t)))
-        noted = recording()
+        made = wrap(t, jax.device_put(x, physical_sharding(t)))
+        noted = current_recorder()
         if noted is not None:
             noted.made(made)
         return made
@@ -192,7 +194,7 @@ def constant_of(x: Any, mesh: Mesh) -> Array:
     known = None if notes is None else notes.get(key)
     if known is None:
         states = dict.fromkeys(mesh.axis_names, State.REDUCED)
-        t = hi(ShType(mesh, dtypes.from_numpy(x.dtype), list(x.shape), states))
+        t = as_jax_type(ShType(mesh, dtypes.from_numpy(x.dtype), list(x.shape), states))
         if notes is None:
             alone: Array = from_concrete_p.bind(x, ty=t)
             return alone
@@ -270,7 +272,7 @@ def located(
 def apply_all(name: str, fn: Local, rule: Rule, operands: Sequence[Any]) -> list[Array]:
     """Applies an op that has several results."""
     operands, typing = typed_operands(name, rule, operands)
-    fn = fn if isinstance(fn, LocalFn) else fn(typing.operands)
+    fn = fn if isinstance(fn, ShardFn) else fn(typing.operands)
     results = local_all(fn, *operands, out=typing.results)
     if rules_in_force():
         check_now()
@@ -393,7 +395,7 @@ def _notes(x: Any) -> dict[Any, Any] | None:
     scope = inserted_forms()
     if scope is None or not no_trace_is_running():
         return None
-    noting = recording()
+    noting = current_recorder()
     if noting is not None:  # a call that is repeated takes no notice of what was inserted before
         noting.incomplete()
     found = scope.get(x)
@@ -405,7 +407,7 @@ def apply(name: str, fn: Local, rule: Rule, *operands: Any) -> Array:
     return apply_all(name, fn, rule, operands)[0]
 
 
-def result_dtype(fn: LocalFn, operands: Sequence[Any]) -> str:
+def result_dtype(fn: ShardFn, operands: Sequence[Any]) -> str:
     """The dtype that a local elementwise function gives, by JAX's own promotion."""
     return local_dtype(fn, tuple(x.type.dtype_name for x in operands))
 

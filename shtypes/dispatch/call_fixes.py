@@ -14,13 +14,13 @@ from typing import Any, Final
 import jax
 
 from shtypes.context.user_line import connect_retelling
-from shtypes.core.as_raised import complete_when_read, holds_tracers
+from shtypes.core.conversion import abstract_array
+from shtypes.core.jax_context import complete_when_read, holds_tracers
 from shtypes.core.operation import applied_by
+from shtypes.core.reshard import Reshard
 from shtypes.dispatch.apply import is_typed
 from shtypes.dispatch.reshard import reshard
 from shtypes.errors import Fix, ShardingTypeError
-from shtypes.primitives.conversions import abstract_array
-from shtypes.primitives.reshard import Reshard
 from shtypes.rules import Typing, suggest_fixes
 from shtypes.rules.suggest_fixes import MOST, memory_note
 from shtypes.scopes.check_comm import is_bounded, keep_to_scopes

@@ -9,12 +9,12 @@ from typing import Any, TypeVar, overload
 import jax
 
 from shtypes.core.array import Array, ArrayLike
+from shtypes.core.combined_collectives import move_together
+from shtypes.core.device_put import type_of
+from shtypes.core.eager_cache import public
+from shtypes.core.reshard import resharded, sent_before
 from shtypes.dispatch.apply import as_ints, is_typed, lift, located
 from shtypes.errors import ShardingTypeError, quoted
-from shtypes.lowering.replay import public
-from shtypes.primitives.placing import type_of
-from shtypes.primitives.reshard import resharded
-from shtypes.primitives.together import move_together
 from shtypes.resharding.transport import CommArguments, transport_in_force
 from shtypes.rules.moves import check_varying, dim_from_front, named_form, replicated_state, target_of
 from shtypes.scopes.check_comm import check_comm
@@ -31,6 +31,8 @@ def _sent(name: str, x: Any, dst: ShType, asked: CommArguments, written: str = "
         call = f"sh.{name}(x{written}{asked.written})"
     elif asked.written:
         call = f'sh.reshard(x, "{str(dst).removeprefix(dst.dtype_name)}"{asked.written})'
+    if (before := sent_before(x, dst, transport=transport)) is not None:
+        return before
     check_comm(name, t, dst, call=call, transport=transport)
     return resharded(x, dst, transport=transport)
 

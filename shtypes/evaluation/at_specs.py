@@ -17,11 +17,11 @@ from shtypes._compat.jaxprs import inner_jaxprs, is_literal, jaxpr_of
 from shtypes.caches import Bounded
 from shtypes.context.frames import Owner
 from shtypes.context.user_line import placed
+from shtypes.core.device_put import type_of
 from shtypes.core.operation import direction_of
 from shtypes.dispatch.apply import is_typed
 from shtypes.dispatch.reshard import reshard
 from shtypes.errors import ShardingTypeError, short
-from shtypes.primitives.placing import type_of
 from shtypes.types import State
 from shtypes.types.policy import replicated
 

@@ -17,8 +17,8 @@ import numpy as np
 from shtypes._compat.jaxprs import is_literal, jaxpr_of
 from shtypes._compat.plain_programs import as_of_here, without_mesh
 from shtypes.caches import MOST, Static
-from shtypes.core.functions.basics import IDENTITY
-from shtypes.core.localfn import Linear, LocalFn, wide_enough
+from shtypes.core.elementwise_fns import IDENTITY
+from shtypes.core.shard_fn import Linear, ShardFn, wide_enough
 from shtypes.types import ShType, dtypes
 
 
@@ -96,7 +96,7 @@ class _Operand:
         self.index = index
 
 
-class Bound(LocalFn):
+class Bound(ShardFn):
     """A primitive with the parameters of a shard, and the operands that are known.
 
     Two are equal if the primitive and the parameters are: a jaxpr, or an array, is equal to itself only. For each
@@ -176,7 +176,7 @@ class Bound(LocalFn):
         return bool(self.primitive.name == "stop_gradient")
 
     @property
-    def linear_part(self) -> LocalFn | None:
+    def linear_part(self) -> ShardFn | None:
         if self.linear is not Linear.NO:
             return super().linear_part
         if self.linearity.kind not in (Linear.JOINTLY, Linear.BESIDE):
@@ -188,7 +188,7 @@ class Bound(LocalFn):
         zeros = [np.zeros_like(x) if _is_known(x) else x for x in self.known]
         return Bound(self.primitive, params, zeros, self.linearity, per_element=self.per_element)
 
-    def restricted(self, kept: Sequence[bool], operands: Sequence[ShType], result: ShType) -> LocalFn | None:
+    def restricted(self, kept: Sequence[bool], operands: Sequence[ShType], result: ShType) -> ShardFn | None:
         signs = _SIGNS.get(self.primitive.name)
         at = list(kept).index(True)
         same = operands[at].local_shape == result.local_shape
@@ -196,14 +196,14 @@ class Bound(LocalFn):
 
     # derivatives
 
-    def adjoint(self, index: int, operands: Sequence[ShType], result: ShType) -> LocalFn | None:
+    def adjoint(self, index: int, operands: Sequence[ShType], result: ShType) -> ShardFn | None:
         t = operands[index]
         if self.primitive.name in _SIGNS and not self.known and t.local_shape == result.local_shape:
             return _signed(_SIGNS[self.primitive.name][index])
         shapes = tuple((t.local_shape, t.dtype_name) for t in operands)
         return _transposed(self, index, shapes, (result.local_shape, result.dtype_name))
 
-    def number_apart(self, operands: Sequence[ShType]) -> tuple[LocalFn, Any] | None:
+    def number_apart(self, operands: Sequence[ShType]) -> tuple[ShardFn, Any] | None:
         numbers = [i for i, x in enumerate(self.known) if _is_known(x)]
         if len(numbers) != 1 or not self.per_element:
             return None
@@ -228,7 +228,7 @@ def _said(value: Any) -> str:
     return dtypes.from_numpy(value) if isinstance(value, np.dtype) else str(value)
 
 
-def _signed(sign: int) -> LocalFn:
+def _signed(sign: int) -> ShardFn:
     return IDENTITY if sign > 0 else _NEG
 
 
@@ -238,8 +238,8 @@ _NEG: Final = Bound(jax.lax.neg_p, {}, per_element=True)
 @functools.lru_cache(maxsize=MOST)
 def _transposed(
     fn: Bound, index: int, operands: tuple[tuple[tuple[int, ...], str], ...], result: tuple[tuple[int, ...], str]
-) -> LocalFn | None:
-    """The transpose in one operand, if JAX writes it as one primitive; it takes what `LocalFn.adjoint` says."""
+) -> ShardFn | None:
+    """The transpose in one operand, if JAX writes it as one primitive; it takes what `ShardFn.adjoint` says."""
     if fn.primitive.multiple_results:
         return None
     jointly = fn.linear is not Linear.EACH
@@ -269,7 +269,7 @@ def _transposed(
         return _as_one(transpose, args)
 
 
-def _as_one(f: Callable[..., Any], args: Sequence[Any]) -> LocalFn | None:
+def _as_one(f: Callable[..., Any], args: Sequence[Any]) -> ShardFn | None:
     """A function of arrays as a local function, if it is one primitive of its operands and of known numbers."""
     try:
         closed = jax.make_jaxpr(f)(*args)

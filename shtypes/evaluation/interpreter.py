@@ -15,8 +15,10 @@ from shtypes._compat.typed import is_of_typed, is_typed_var
 from shtypes.caches import COMPILED, Bounded, Static
 from shtypes.context.eqn_source import set_current_eqn
 from shtypes.context.user_line import placed
+from shtypes.core.local import Local
 from shtypes.core.meshes import context_mesh
 from shtypes.core.operation import Operation, noting_bound
+from shtypes.core.reshard import Reshard
 from shtypes.dispatch.apply import is_number, is_typed
 from shtypes.errors import ShardingTypeError
 from shtypes.evaluation.at_specs import AtSpecs
@@ -37,8 +39,6 @@ from shtypes.evaluation.value_info import (
     noted,
     number,
 )
-from shtypes.primitives.local import Local
-from shtypes.primitives.reshard import Reshard
 from shtypes.scopes.comm import rules_in_force
 
 

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from shtypes.core.localfn import Linear, LocalFn
+from shtypes.core.shard_fn import Linear, ShardFn
 from shtypes.evaluation.bound_primitive import Bound
 
 
@@ -50,7 +50,7 @@ def _counting(at: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class _Own(LocalFn):
+class _Own(ShardFn):
     """A primitive on a shard, at positions of the device's own: linear as the primitive is."""
 
     fn: Bound
@@ -172,7 +172,7 @@ class OwnWindows(_Own):
         return Linear.NO if self.fill is not None else Linear.BESIDE
 
     @property
-    def linear_part(self) -> LocalFn | None:
+    def linear_part(self) -> ShardFn | None:
         return replace(self, fill=None)
 
     def __call__(self, x: Any, ids: Any) -> Any:

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 from shtypes._compat.eqn_frames import Frame, frames_of
 from shtypes._compat.jaxprs import is_literal
 from shtypes.context.frames import Owner
-from shtypes.core.as_raised import complete_when_read
+from shtypes.core.jax_context import complete_when_read
 from shtypes.dispatch.apply import is_typed
 from shtypes.dispatch.call_fixes import fixes_of_call
 from shtypes.errors import Fix, ShardingTypeError

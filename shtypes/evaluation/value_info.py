@@ -19,11 +19,11 @@ import numpy as np
 
 from shtypes._compat import trace_notes, trace_of
 from shtypes._compat.local_axes import struct
-from shtypes.core.localfn import wide_enough
+from shtypes.core.conversion import from_jax
+from shtypes.core.reshard import move
+from shtypes.core.shard_fn import wide_enough
 from shtypes.dispatch.apply import constant, constant_of, is_number, is_typed
 from shtypes.errors import ShardingTypeError
-from shtypes.primitives.moving import move
-from shtypes.primitives.native import from_jax
 from shtypes.resharding import plan
 from shtypes.resharding.join import join
 from shtypes.scopes.check_comm import check_comm

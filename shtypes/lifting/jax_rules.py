@@ -32,13 +32,13 @@ from shtypes._compat.plain_programs import bind_in_program, trace_plain, without
 from shtypes.context.eqn_source import set_current_eqn
 from shtypes.context.settings import current_settings, scope
 from shtypes.context.user_line import placed as at_users_line
+from shtypes.core.call_with_rules import call_with_rules
 from shtypes.dispatch.apply import is_typed
 from shtypes.errors import ShardingTypeError
 from shtypes.evaluation.frames import Step, current
 from shtypes.evaluation.interpreter import evaluate, evaluate_closed
 from shtypes.evaluation.value_info import aval_of, is_constant, is_inexact, note_constant, of_some, placed
 from shtypes.lifting.saving import marked, policies_in_force, under_policies
-from shtypes.primitives.with_rules import call_with_rules
 from shtypes.resharding import plan
 from shtypes.scopes.comm import InBackward, NotTransposed, Rules, allows_implicit, rules_in_force, under
 from shtypes.types import ShType, State

@@ -23,6 +23,7 @@ from shtypes._compat.program_mesh import how_it_lies, program_mesh_in_context
 from shtypes.caches import Static
 from shtypes.context.eqn_source import is_tracing_plain
 from shtypes.context.user_line import connect_one_device
+from shtypes.core.conversion import abstract_array, array, from_jax
 from shtypes.core.meshes import use_mesh
 from shtypes.dispatch.apply import is_typed
 from shtypes.dispatch.reshard import reshard
@@ -34,8 +35,6 @@ from shtypes.lifting.typed_calls import Derived, TypedCall, check_closure, eval_
 from shtypes.local_mode import lax
 from shtypes.local_mode.lax.arguments import axes_of, replicated_state, state_of
 from shtypes.ops.table import OPS
-from shtypes.primitives.conversions import abstract_array, array
-from shtypes.primitives.native import from_jax
 from shtypes.types import State
 from shtypes.types.mesh import context, current_mesh
 from shtypes.types.policy import replicated

@@ -16,11 +16,11 @@ from shtypes._compat import HiPrimitive
 from shtypes._compat.derivative_rules import asks_inside, is_asked_about, name_p, offloads, saves
 from shtypes._compat.jaxprs import jaxpr_of, variable, with_bodies, with_equations
 from shtypes.autodiff.checkpoint import ForTyped, Policy, contraction, function_of, kept_in_place
-from shtypes.core.functions.basics import IDENTITY, Identity
-from shtypes.core.localfn import LocalFn
+from shtypes.core.elementwise_fns import IDENTITY, Identity
+from shtypes.core.local import local
+from shtypes.core.shard_fn import ShardFn
 from shtypes.dispatch.apply import is_typed
 from shtypes.evaluation.value_info import note, noted
-from shtypes.primitives.local import local
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class _Marked(Identity):
         return str(self.mark)
 
     @property
-    def linear_part(self) -> LocalFn | None:
+    def linear_part(self) -> ShardFn | None:
         """The operand without the mark: tangents and cotangents are never kept."""
         return IDENTITY
 

@@ -14,17 +14,16 @@ import jax
 from shtypes._compat.plain_programs import alone
 from shtypes.caches import COMPILED, Static
 from shtypes.control.vmap import vmap
+from shtypes.core.collective import reinterpreted
+from shtypes.core.conversion import abstract_array, from_jax, to_jax
+from shtypes.core.device_put import type_of
 from shtypes.core.meshes import abstract_mesh, use_mesh
+from shtypes.core.region import Lowering
 from shtypes.dispatch.apply import is_typed
 from shtypes.errors import ShardingTypeError
 from shtypes.evaluation.value_info import aval_of, is_inexact, of_some, placed
 from shtypes.local_mode.shard_map import specs_of
 from shtypes.ops.table import OPS
-from shtypes.primitives.collective import reinterpreted
-from shtypes.primitives.conversions import abstract_array, to_jax
-from shtypes.primitives.native import from_jax
-from shtypes.primitives.placing import type_of
-from shtypes.region import Lowering
 from shtypes.scopes.comm import in_force
 from shtypes.types import ShType, State, dtypes
 from shtypes.types.mesh import current_mesh

@@ -14,8 +14,10 @@ from shtypes.context.scope import mapped_axes
 from shtypes.context.signature_errors import check_function, name_of
 from shtypes.context.user_line import public
 from shtypes.core.array import Array
-from shtypes.core.as_raised import complete_when_read
-from shtypes.core.hitype import hi
+from shtypes.core.device_put import type_of
+from shtypes.core.jax_context import complete_when_read
+from shtypes.core.jax_type import as_jax_type
+from shtypes.core.local import local_all
 from shtypes.dispatch.apply import cast_all, is_typed, lift, typed
 from shtypes.errors import ShardingTypeError
 from shtypes.local_mode.user_function import (
@@ -28,8 +30,6 @@ from shtypes.local_mode.user_function import (
     with_residuals,
 )
 from shtypes.ops.reinterpret import stop_gradient
-from shtypes.primitives.local import local_all
-from shtypes.primitives.placing import type_of
 from shtypes.resharding.transport import reshard_fix
 from shtypes.rules.claims import claimed
 from shtypes.rules.implicit import note_shards
@@ -203,7 +203,9 @@ def _apply(
     active = tuple(t.differentiable and i not in constants for i, t in enumerate(typing.operands))
     saves = residuals == "save" or (residuals == "auto" and shard_results.has_own_backward)
     if saves and any(active) and any(t.differentiable for t in typing.results):
-        outs = with_residuals(fn, tuple(map(hi, typing.operands)), tuple(map(hi, typing.results)), active)(*values)
+        outs = with_residuals(
+            fn, tuple(map(as_jax_type, typing.operands)), tuple(map(as_jax_type, typing.results)), active
+        )(*values)
     else:
         outs = local_all(fn, *values, out=typing.results)
     return jax.tree.unflatten(shard_results.tree, outs)

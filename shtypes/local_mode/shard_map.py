@@ -20,11 +20,11 @@ from shtypes.context.frames import Owner, owner_of_frame
 from shtypes.context.function import Decorator, Function
 from shtypes.context.scope import in_local_mode
 from shtypes.context.signature_errors import check_function
+from shtypes.core.collective import reinterpreted
 from shtypes.core.meshes import to_mesh
+from shtypes.core.reshard import move
 from shtypes.dispatch.apply import lift, located
 from shtypes.errors import ShardingTypeError
-from shtypes.primitives.collective import reinterpreted
-from shtypes.primitives.moving import move
 from shtypes.rules.specs import entering, leaving
 from shtypes.scopes.check_comm import casts_are_written, check_comm
 from shtypes.scopes.comm import rules_in_force, trying

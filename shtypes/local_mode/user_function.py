@@ -13,13 +13,13 @@ import jax.numpy as jnp
 
 from shtypes._compat.jaxprs import captured, inner_jaxprs, jaxpr_of
 from shtypes.caches import MOST, Bounded
-from shtypes.core.hitype import hi
-from shtypes.core.localfn import LocalFn, as_tuple, tell_apart
+from shtypes.core.jax_type import as_jax_type
+from shtypes.core.local import local_all
 from shtypes.core.meshes import context_mesh, inside_a_device
 from shtypes.core.operation import applied_by
+from shtypes.core.shard_fn import ShardFn, as_tuple, tell_apart
 from shtypes.dispatch.apply import is_typed
 from shtypes.errors import ShardingTypeError
-from shtypes.primitives.local import local_all
 from shtypes.rules.claims import Dependence
 from shtypes.traced.dependence import dependences
 from shtypes.types import Dim, ShType, State, dtypes
@@ -29,7 +29,7 @@ Shards = tuple[tuple[tuple[int, ...], str], ...]
 
 
 @dataclass(frozen=True)
-class UserFn(LocalFn):
+class UserFn(ShardFn):
     """A user's function, with the arguments that are no arrays in their places."""
 
     f: Callable[..., Any]
@@ -120,7 +120,7 @@ def gradients_of(
         return None
 
 
-def vjp_of(fn: LocalFn, active: Sequence[bool], live: Sequence[bool], shards: Sequence[Any]) -> tuple[Any, Any]:
+def vjp_of(fn: ShardFn, active: Sequence[bool], live: Sequence[bool], shards: Sequence[Any]) -> tuple[Any, Any]:
     """All results, and what takes cotangents of the kept ones to those of the active operands."""
 
     def of_active(*values: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
@@ -257,10 +257,10 @@ def shards_of(types: Sequence[ShType]) -> Shards:
 
 
 @dataclass(frozen=True)
-class Forward(LocalFn):
+class Forward(ShardFn):
     """A function's results, and what its backward pass needs besides the operands."""
 
-    fn: LocalFn
+    fn: ShardFn
     active: tuple[bool, ...]
     kept: tuple[bool, ...]
     forwarded: tuple[int | None, ...]  # for each residual the operand that it is, or None
@@ -276,10 +276,10 @@ class Forward(LocalFn):
 
 
 @dataclass(frozen=True)
-class Backward(LocalFn):
+class Backward(ShardFn):
     """(residuals, cotangents of the kept results) -> cotangents of the active operands."""
 
-    fn: LocalFn
+    fn: ShardFn
     active: tuple[bool, ...]
     kept: tuple[bool, ...]
     operands: Shards
@@ -302,7 +302,7 @@ class Backward(LocalFn):
 
 
 @functools.lru_cache(maxsize=MOST)
-def _saved(fn: LocalFn, active: tuple[bool, ...], live: tuple[bool, ...], operands: Shards) -> tuple[Any, ...]:
+def _saved(fn: ShardFn, active: tuple[bool, ...], live: tuple[bool, ...], operands: Shards) -> tuple[Any, ...]:
     """For each residual the operand that it is, or its shape and dtype."""
     residuals = jax.make_jaxpr(lambda *xs: jax.tree.leaves(vjp_of(fn, active, live, xs)[1]))
     jaxpr = jaxpr_of(residuals(*structs_of(operands)))
@@ -338,7 +338,7 @@ def _made_saving(
         saved = _saved(fn, active, live, shards_of(operands))
         # Each device's own, without a global meaning: always sound, and no larger than on one device.
         varying = dict.fromkeys(mesh.axis_names, State.VARYING)
-        types = [hi(ShType(mesh, s[1], map(Dim, s[0]), varying)) for s in saved if not isinstance(s, int)]
+        types = [as_jax_type(ShType(mesh, s[1], map(Dim, s[0]), varying)) for s in saved if not isinstance(s, int)]
         ran = Forward(fn, active, live, tuple(s if isinstance(s, int) else None for s in saved))
         outs = local_all(ran, *xs, out=(*results, *types))
         rest = iter(outs[len(results) :])

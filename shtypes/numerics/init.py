@@ -16,8 +16,8 @@ import jax
 from shtypes.caches import MOST
 from shtypes.context.user_line import maker
 from shtypes.core.array import Array
+from shtypes.core.eager_cache import public
 from shtypes.errors import ShardingTypeError
-from shtypes.lowering.replay import public
 from shtypes.numerics.bits.samples import as_key, asked, default_float, sample, type_or_shape
 from shtypes.numerics.bits.samples_whole import sample_whole
 from shtypes.ops import create

@@ -19,7 +19,9 @@ from jax import lax
 
 from shtypes import rules
 from shtypes.core.array import Array
-from shtypes.core.localfn import LocalFn
+from shtypes.core.collective import collect, reinterpreted, vary
+from shtypes.core.reshard import move
+from shtypes.core.shard_fn import ShardFn
 from shtypes.dispatch.apply import apply, apply_all
 from shtypes.dispatch.call_fixes import to_state
 from shtypes.dispatch.reshard import reshard
@@ -30,8 +32,6 @@ from shtypes.ops.elementwise import equal, isfinite
 from shtypes.ops.functions import sum as sum_
 from shtypes.ops.functions import where
 from shtypes.ops.reinterpret import stop_gradient
-from shtypes.primitives.collective import collect, reinterpreted, vary
-from shtypes.primitives.moving import move
 from shtypes.rules.local import Op
 from shtypes.types import ShType, State, dtypes
 
@@ -175,7 +175,7 @@ def product(x: Any, dims: tuple[int, ...], **options: Any) -> Array:
 
 
 @dataclass(frozen=True)
-class Candidate(LocalFn):
+class Candidate(ShardFn):
     """The best element of a device's own part of some dims, and where it is among all of them, as one flat index."""
 
     name: str

@@ -11,9 +11,9 @@ import jax
 from shtypes import rules
 from shtypes.caches import MOST
 from shtypes.core.array import Array
-from shtypes.core.functions.basics import NamedFn
-from shtypes.core.functions.shapes import Sum
-from shtypes.core.localfn import Linear, LocalFn, local_dtype, promotion, static_params
+from shtypes.core.dim_fns import Sum
+from shtypes.core.elementwise_fns import NamedFn
+from shtypes.core.shard_fn import Linear, ShardFn, local_dtype, promotion, static_params
 from shtypes.dispatch.apply import apply, as_ints
 from shtypes.errors import ShardingTypeError
 from shtypes.types import dtypes
@@ -40,7 +40,7 @@ def function(name: str, fn: Callable[..., Any], **params: Any) -> NamedFn:
 _NO_MESH: Final = jax.sharding.AbstractMesh((), ())
 
 
-def made(fn: LocalFn, *operands: tuple[tuple[int, ...], str]) -> Any:
+def made(fn: ShardFn, *operands: tuple[tuple[int, ...], str]) -> Any:
     """The shapes and dtypes that a function makes of operands of these, in the structure in which it gives them.
 
     Raises:
@@ -50,7 +50,7 @@ def made(fn: LocalFn, *operands: tuple[tuple[int, ...], str]) -> Any:
 
 
 @functools.lru_cache(maxsize=MOST)
-def _made(fn: LocalFn, operands: tuple[tuple[tuple[int, ...], str], ...], promotion: tuple[Any, ...]) -> Any:
+def _made(fn: ShardFn, operands: tuple[tuple[tuple[int, ...], str], ...], promotion: tuple[Any, ...]) -> Any:
     structs = [jax.ShapeDtypeStruct(shape, dtypes.to_numpy(dtype)) for shape, dtype in operands]
     try:
         with jax.sharding.use_abstract_mesh(_NO_MESH):  # JAX's own sharding rules do not matter here
@@ -60,7 +60,7 @@ def _made(fn: LocalFn, operands: tuple[tuple[tuple[int, ...], str], ...], promot
         raise ShardingTypeError(f"`{fn}` cannot be applied to {given}", why=str(error).strip().split("\n")[0]) from None
 
 
-def apply_whole(name: str, fn: LocalFn, x: Any, along: Sequence[int]) -> Array:
+def apply_whole(name: str, fn: ShardFn, x: Any, along: Sequence[int]) -> Array:
     """Applies a nonlinear local function of one typed operand along dims that must be whole, and keeps its dims."""
     t = jax.typeof(x)
     out = made(fn, (t.shape, t.dtype_name))

@@ -14,11 +14,10 @@ import numpy as np
 
 from shtypes import rules
 from shtypes.core.array import Array, ArrayLike
-from shtypes.core.functions.arithmetic import Add, AddNumber, Divide, DivideBy, Mul, Scale
-from shtypes.core.functions.basics import Cast
-from shtypes.core.localfn import local_dtype
+from shtypes.core.eager_cache import public
+from shtypes.core.elementwise_fns import Add, AddNumber, Cast, Divide, DivideBy, Mul, Scale
+from shtypes.core.shard_fn import local_dtype
 from shtypes.dispatch.apply import apply, dtype_name, is_number, is_typed, lift, result_dtype
-from shtypes.lowering.replay import public
 from shtypes.ops.elementwise import maximum, minimum
 from shtypes.ops.pointwise import apply_linear, apply_nonlinear
 from shtypes.types import State, dtypes

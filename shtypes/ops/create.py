@@ -12,18 +12,18 @@ from jax import lax
 from jax.sharding import PartitionSpec
 
 from shtypes.core.array import Array, ArrayLike
-from shtypes.core.functions.basics import Full
+from shtypes.core.conversion import array
+from shtypes.core.device_put import type_of
+from shtypes.core.eager_cache import public
+from shtypes.core.elementwise_fns import Full
 from shtypes.core.host import check_width
-from shtypes.core.localfn import LocalFn, tell_apart
+from shtypes.core.local import local, zeros_of
 from shtypes.core.meshes import to_mesh
+from shtypes.core.reshard import move
+from shtypes.core.shard_fn import ShardFn, tell_apart
 from shtypes.dispatch.apply import all_replicated, dtype_name, is_number, is_typed, lift
 from shtypes.errors import ShardingTypeError
-from shtypes.lowering.replay import public
 from shtypes.ops.arithmetic import astype
-from shtypes.primitives.conversions import array
-from shtypes.primitives.local import local, zeros_of
-from shtypes.primitives.moving import move
-from shtypes.primitives.placing import type_of
 from shtypes.types import ShType, State, dtypes
 from shtypes.types.mesh import current_mesh
 
@@ -65,7 +65,7 @@ def _default_float() -> str:
     return dtypes.from_numpy(jax.dtypes.canonicalize_dtype(np.float64))
 
 
-def masked(fn: LocalFn, t: ShType) -> Array:
+def masked(fn: ShardFn, t: ShType) -> Array:
     """A value made on each device; on unreduced axes it is kept on index 0, so that it counts once."""
     check_width(t)
     unreduced = t.axes(State.UNREDUCED)
@@ -198,7 +198,7 @@ def asarray(
 
 
 @dataclass(frozen=True)
-class Iota(LocalFn):
+class Iota(ShardFn):
     """``start + step * index`` along dim 0, by the global index."""
 
     start: Any = field(compare=False)

@@ -13,13 +13,13 @@ import opt_einsum
 
 from shtypes import rules
 from shtypes.core.array import Array, ArrayLike
-from shtypes.core.functions.basics import NamedFn, Permute
-from shtypes.core.functions.products import Einsum, Own
-from shtypes.core.localfn import local_dtype
+from shtypes.core.dim_fns import Einsum, Own
+from shtypes.core.eager_cache import public
+from shtypes.core.elementwise_fns import NamedFn, Permute
+from shtypes.core.shard_fn import local_dtype
 from shtypes.dispatch.apply import apply, as_ints, dtype_name, is_number, lift, meeting
 from shtypes.dispatch.reshard import reshard
 from shtypes.errors import ShardingTypeError
-from shtypes.lowering.replay import public
 from shtypes.ops.arithmetic import multiply
 from shtypes.ops.collective_matmul.einsum import overlapped_einsum
 from shtypes.ops.elementwise import conj

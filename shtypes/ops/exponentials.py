@@ -11,12 +11,12 @@ import numpy as np
 
 from shtypes import rules
 from shtypes.core.array import Array, ArrayLike
-from shtypes.core.localfn import local_dtype
+from shtypes.core.eager_cache import public, published
+from shtypes.core.shard_fn import local_dtype
 from shtypes.dispatch.apply import apply, dtype_name, inexact, is_number, lift
 from shtypes.dispatch.call_fixes import with_own_fixes
 from shtypes.dispatch.reshard import finished
 from shtypes.errors import ShardingTypeError
-from shtypes.lowering.replay import public, published
 from shtypes.ops.across import bound, constant, finite_bound, matching, total
 from shtypes.ops.along_dims import Axis, apply_whole, function, normalize_dims, reduced, sum_of
 from shtypes.ops.arithmetic import add, astype, divide, multiply, subtract

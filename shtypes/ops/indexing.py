@@ -12,10 +12,10 @@ import numpy as np
 
 from shtypes.context.signature_errors import check_function, refuse_unknown
 from shtypes.core.array import Array, ArrayLike, install
+from shtypes.core.eager_cache import public
 from shtypes.dispatch.apply import is_typed
 from shtypes.dispatch.reshard import finished
 from shtypes.errors import ShardingTypeError
-from shtypes.lowering.replay import public
 from shtypes.ops.jax_functions import JaxFunction
 
 _getitem = JaxFunction("index", operator.getitem, takes_out=False)

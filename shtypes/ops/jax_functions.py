@@ -24,17 +24,17 @@ from shtypes.caches import PROGRAMS, Bounded, Static
 from shtypes.context.signature_errors import refuse_unknown
 from shtypes.context.user_line import placed
 from shtypes.core.array import Array, wrap
-from shtypes.core.hitype import HiShType, hi
+from shtypes.core.eager_cache import published
+from shtypes.core.jax_type import HiShType, as_jax_type
+from shtypes.core.local import local_all
 from shtypes.dispatch.apply import beside_others, dtype_name, is_typed, lift, located, typed_operands
 from shtypes.dispatch.call_fixes import with_own_fixes
 from shtypes.dispatch.reshard import finished
 from shtypes.errors import ShardingTypeError
 from shtypes.evaluation.interpreter import evaluate_call
 from shtypes.evaluation.value_info import aval_of, note_constant, noting, typed_constant
-from shtypes.lowering.replay import published
 from shtypes.ops.rows import Op
 from shtypes.ops.shard_programs import NotLocalError, ShardProgram, shard_program
-from shtypes.primitives.local import local_all
 from shtypes.scopes.check_comm import check_now
 from shtypes.scopes.comm import FinishesSums, allows_implicit, implicit_comm, rules_in_force, under, without_scopes
 from shtypes.types import ShType, State, dtypes
@@ -321,7 +321,7 @@ def _typed_call(name: str, shown: str, trace: Trace, types: Sequence[ShType], co
             refused.append(error)
 
     with without_scopes():
-        closed = jax.make_jaxpr(run)(*[wrap(hi(t), None) for t in types])
+        closed = jax.make_jaxpr(run)(*[wrap(as_jax_type(t), None) for t in types])
     if refused:
         raise _of_call(refused[0], name, types)
     results = tuple(closed.out_avals)

@@ -13,10 +13,10 @@ from jax import lax
 
 from shtypes import rules
 from shtypes.core.array import Array, ArrayLike
-from shtypes.core.localfn import Linear, LocalFn
+from shtypes.core.eager_cache import public
+from shtypes.core.shard_fn import Linear, ShardFn
 from shtypes.dispatch.apply import apply, dtype_name, lift
 from shtypes.errors import ShardingTypeError
-from shtypes.lowering.replay import public
 from shtypes.ops.along_dims import normalize_dims
 from shtypes.ops.functions import take
 from shtypes.rules.lookups import one_hot as _one_hot_rule
@@ -57,7 +57,7 @@ def _over(over: str | Sequence[str]) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True)
-class OneHot(LocalFn):
+class OneHot(ShardFn):
     """One where the class is the operand's, zero elsewhere; by the global number of the class."""
 
     size: int
@@ -107,7 +107,7 @@ def one_hot(
 
 
 @dataclass(frozen=True)
-class SegmentSum(LocalFn):
+class SegmentSum(ShardFn):
     """Rows summed by segment, for a device's own segments."""
 
     size: int

@@ -10,8 +10,8 @@ import numpy as np
 
 from shtypes.context.user_line import named
 from shtypes.core.array import Array, install
+from shtypes.core.eager_cache import public
 from shtypes.dispatch.apply import is_number, is_typed
-from shtypes.lowering.replay import public
 from shtypes.ops import functions
 from shtypes.ops.einsum import dot
 from shtypes.ops.of_arrays import BINARY, COMPARISONS, METHODS, PROPERTIES, UNARY

@@ -16,14 +16,14 @@ import jax.numpy as jnp
 from shtypes import rules
 from shtypes.context.signature_errors import refuse_unknown
 from shtypes.core.array import Array, ArrayLike
-from shtypes.core.functions.basics import NamedFn
-from shtypes.core.localfn import Linear, LocalFn
+from shtypes.core.eager_cache import published
+from shtypes.core.elementwise_fns import NamedFn
+from shtypes.core.shard_fn import Linear, ShardFn
 from shtypes.dispatch.apply import apply, is_number, lift, result_dtype
 from shtypes.errors import ShardingTypeError
-from shtypes.lowering.replay import published
 
 
-def apply_linear(name: str, fn: LocalFn, x: ArrayLike) -> Array:
+def apply_linear(name: str, fn: ShardFn, x: ArrayLike) -> Array:
     """A linear function of one operand: every state is kept, unreduced too."""
     ((x,), _) = lift([x])
     dtype = result_dtype(fn, [x])

@@ -14,18 +14,18 @@ import numpy as np
 from shtypes.context.signature_errors import bound, signature_of
 from shtypes.context.user_line import named
 from shtypes.core.array import Array, ArrayLike
-from shtypes.core.localfn import LocalFn, tell_apart
+from shtypes.core.device_put import type_of
+from shtypes.core.eager_cache import public
+from shtypes.core.shard_fn import ShardFn, tell_apart
 from shtypes.dispatch.apply import as_ints, dtype_name, is_number, lift
 from shtypes.errors import ShardingTypeError
-from shtypes.lowering.replay import public
 from shtypes.ops.create import OwnIndices, masked, span
 from shtypes.ops.functions import broadcast_in_dim, reshape, stack
-from shtypes.primitives.placing import type_of
 from shtypes.types import dtypes
 
 
 @dataclass(frozen=True)
-class ByIndex(LocalFn):
+class ByIndex(ShardFn):
     """A function of the global indices of a device's own part, one array of them for each dim."""
 
     name: str

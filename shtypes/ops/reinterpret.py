@@ -8,14 +8,14 @@ import jax
 from jax import lax
 
 from shtypes.core.array import Array
-from shtypes.core.functions.basics import Identity
+from shtypes.core.collective import reinterpreted, vary
+from shtypes.core.device_put import type_of
+from shtypes.core.eager_cache import public
+from shtypes.core.elementwise_fns import Identity
+from shtypes.core.local import local
 from shtypes.dispatch.apply import is_typed, lift, located
 from shtypes.dispatch.reshard import normalize_dim
 from shtypes.errors import ShardingTypeError
-from shtypes.lowering.replay import public
-from shtypes.primitives.collective import reinterpreted, vary
-from shtypes.primitives.local import local
-from shtypes.primitives.placing import type_of
 from shtypes.resharding.moves import REINTERPRETATIONS
 from shtypes.rules.implicit import note_shards
 from shtypes.scopes.check_comm import check_comm

@@ -10,15 +10,15 @@ import jax.numpy as jnp
 
 from shtypes._compat.jaxprs import ClosedCall, Control, captured, control, inner_jaxprs, is_literal, jaxpr_of
 from shtypes.caches import Static
-from shtypes.core.functions.composite import Composite, Known, ShardStep
-from shtypes.core.hitype import HiShType
-from shtypes.core.localfn import Linear, LocalFn, as_tuple
+from shtypes.core.composite import Composite, Known, ShardStep
+from shtypes.core.device_put import from_concrete_p
+from shtypes.core.jax_type import HiShType
+from shtypes.core.local import Local
+from shtypes.core.region import run_control
+from shtypes.core.reshard import Reshard
+from shtypes.core.run_plan import run_plan
+from shtypes.core.shard_fn import Linear, ShardFn, as_tuple
 from shtypes.evaluation.bound_primitive import Bound
-from shtypes.lowering.collectives import run_plan
-from shtypes.primitives.doors import from_concrete_p
-from shtypes.primitives.local import Local
-from shtypes.primitives.reshard import Reshard
-from shtypes.region.control import run_control
 from shtypes.resharding import plan
 from shtypes.types import ShType, State
 
@@ -37,7 +37,7 @@ class ShardProgram(NamedTuple):
     """
 
     operands: tuple[ShType, ...]
-    fn: LocalFn | None
+    fn: ShardFn | None
     passed: tuple[int, ...] = ()
 
 
@@ -88,7 +88,7 @@ class _Steps:
         """The slot of a variable, or of a literal, which gets one."""
         return self._add(Known(Static(x.val)), (), [x]) if is_literal(x) else self._slots[x]
 
-    def _add(self, fn: LocalFn, operands: Sequence[Any], results: Sequence[Any]) -> int:
+    def _add(self, fn: ShardFn, operands: Sequence[Any], results: Sequence[Any]) -> int:
         """Adds a function, and returns the slot of its first result."""
         slots = tuple([self.slot(x) for x in operands])
         self.steps.append(ShardStep(fn, slots, tuple([_is_inexact(v.aval) for v in results])))
@@ -118,7 +118,7 @@ class _Steps:
 
     def _cast(self, eqn: Any, operation: Reshard) -> None:
         (x,), (y,) = eqn.invars, eqn.outvars
-        if self.slot(x) in self._constant and not operation.forth():
+        if self.slot(x) in self._constant and not operation.forward_comm():
             self._add(PartOfConstant(operation.src, operation.dst), [x], [y])
             return
         is_operand = not self._is_body and x in self._jaxpr.invars
@@ -151,7 +151,7 @@ def _bodies(eqn: Any) -> dict[int, Composite]:
 
 
 @dataclass(frozen=True, eq=False)
-class ShardControl(LocalFn):
+class ShardControl(ShardFn):
     """A loop, a branch or a call on shards."""
 
     what: Control
@@ -169,7 +169,7 @@ class ShardControl(LocalFn):
 
 
 @dataclass(frozen=True)
-class PartOfConstant(LocalFn):
+class PartOfConstant(ShardFn):
     """What a device has of a constant, in another type: nothing is sent."""
 
     src: ShType

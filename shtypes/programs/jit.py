@@ -22,12 +22,12 @@ from shtypes.context.settings import Settings, current, current_settings
 from shtypes.context.signature_errors import check_function, parameters, refuse_unknown
 from shtypes.core.array import Array
 from shtypes.core.checks import deliver
-from shtypes.core.hitype import HiShType
+from shtypes.core.jax_type import HiShType
+from shtypes.core.region_plan import UnsupportedError
 from shtypes.errors import ShardingTypeError
 from shtypes.programs.arguments import Indices, Names, Roles
 from shtypes.programs.program import Program
 from shtypes.programs.stages import Lowered, Traced
-from shtypes.region import UnsupportedError
 from shtypes.scopes.comm import open_trackers
 from shtypes.traced.comm_tracker import counted
 from shtypes.traced.program import Jitted

@@ -15,12 +15,13 @@ from shtypes._compat.jaxprs import captured, jaxpr_of
 from shtypes.context.signature_errors import name_of
 from shtypes.context.user_line import placed
 from shtypes.core.array import Array, wrap, wrap_all
-from shtypes.core.carrier import carrier_shape, carrier_spec, put_right
-from shtypes.core.hitype import HiShType, without_data_error
+from shtypes.core.jax_type import HiShType, without_data_error
 from shtypes.core.meshes import concrete_mesh, jax_mesh
+from shtypes.core.physical import physical_shape, physical_spec, put_right
+from shtypes.core.region import Lowering
+from shtypes.core.region_plan import UnknownReleaseError, UnsupportedError
 from shtypes.errors import ShardingTypeError
 from shtypes.programs.arguments import Arguments, Roles
-from shtypes.region import Lowering, UnknownReleaseError, UnsupportedError
 from shtypes.traced.merging import merged
 
 
@@ -244,7 +245,7 @@ def specimen(x: Any, t: HiShType | None) -> Any:
         mesh: Any = concrete_mesh(t.mesh)
     except ShardingTypeError:
         mesh = jax_mesh(t.mesh)
-    return jax.ShapeDtypeStruct(carrier_shape(t), t.dtype, sharding=jax.NamedSharding(mesh, carrier_spec(t)))
+    return jax.ShapeDtypeStruct(physical_shape(t), t.dtype, sharding=jax.NamedSharding(mesh, physical_spec(t)))
 
 
 # trees of arguments

@@ -11,11 +11,11 @@ from jax.tree_util import tree_flatten, tree_map, tree_unflatten
 
 from shtypes._compat.jaxprs import jaxpr_of
 from shtypes.core.array import Array, wrap
-from shtypes.core.hitype import HiShType
+from shtypes.core.jax_type import HiShType
+from shtypes.core.region_plan import UnsupportedError
 from shtypes.errors import ShardingTypeError
 from shtypes.programs.arguments import Arguments
 from shtypes.programs.program import Program, typed
-from shtypes.region import UnsupportedError
 from shtypes.traced.comm_tracker import counted
 from shtypes.traced.merging import merged
 

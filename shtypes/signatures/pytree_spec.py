@@ -11,7 +11,7 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 
 from shtypes.core.array import Array
-from shtypes.core.hitype import HiShType
+from shtypes.core.jax_type import HiShType
 from shtypes.errors import ShardingTypeError
 from shtypes.signatures.matching import Bindings, Structure, instance, structure
 from shtypes.signatures.pattern import Pattern, pattern_in_scope

@@ -14,10 +14,10 @@ from shtypes._compat.in_force import InForce, set_at, settings
 from shtypes._compat.jaxprs import bound
 from shtypes._compat.plain_programs import as_written
 from shtypes.core.array import Array
+from shtypes.core.conversion import array
 from shtypes.errors import ShardingTypeError
 from shtypes.lifting.lift import lift
 from shtypes.lifting.recorded_calls import recorded_op
-from shtypes.primitives.conversions import array
 from shtypes.scopes.comm import implicit_comm
 from shtypes.solver.axis_states import typed
 from shtypes.solver.program import Checkpoint, Item, Loop, Op, Operand, Program, Value
@@ -114,7 +114,8 @@ def typed_function(program: Program, decisions: Decisions) -> Callable[..., Any]
     lifted = lift(applied(program, decisions))
 
     def f(*args: Any) -> Any:
-        leaves, tree = jax.tree.flatten(args)
+        flat: tuple[list[Any], Any] = jax.tree.flatten(args)
+        leaves, tree = flat
         if tree != program.tree:
             raise ShardingTypeError(
                 f"the plan is for arguments of another structure than `{program.name}` was given",
@@ -164,9 +165,14 @@ class _Run:
 
     def _put(self, env: dict[Any, Any], v: Value, x: Any) -> None:
         env[v.id] = x
-        second = self.decisions.places.get(f"second.{v.id}")
+        if v.id not in self.program.entering:
+            self._second(env, v.id)
+
+    def _second(self, env: dict[Any, Any], v: int) -> None:
+        """Makes the second form of a value, if it has one."""
+        second = self.decisions.places.get(f"second.{v}")
         if second is not None:
-            env["second", v.id] = _resharded(x, second.to)
+            env["second", v] = _resharded(env[v], second.to)
 
     def _get(self, env: dict[Any, Any], x: Operand, place: str) -> Any:
         if not isinstance(x, Value):
@@ -222,6 +228,9 @@ class _Run:
 
         def body(values: list[Any]) -> Any:
             inner = dict(zip(before, values, strict=True))
+            for v, place in self.program.entering.items():
+                if place == item.id:
+                    self._second(inner, v)
             self._items(item.items, inner)
             return [inner[v.id] for v in item.results]
 

@@ -155,7 +155,7 @@ class Graph:
         inner = loop.times * loop.scan.length
         carries = []
         for i, (x0, v, x1, r) in enumerate(loop.carries()):
-            node = self._node("carry", (), [], [v], inner, item=loop, among=i)
+            node = self._node("carry", (), [], [v], inner, item=loop, among=i, again=loop.checkpointed)
             states = [o.results[0] for o in self._states(v, pending=True)]
             node.options = (tuple(Option((s, s), (s,)) for s in states),) * len(self.sizes)
             self.source[r.id] = node, 0
@@ -167,7 +167,17 @@ class Graph:
                 self.sliced.add(x.id)
                 states = [o.results[0] for o in self._states(v, pending=True)]
                 options = [Option((s + (s >= SHARDED),), (s,)) for s in states]
-                self._node("slice", options, [x], [v], inner, item=loop, operand_times=[loop.times], among=i)
+                self._node(
+                    "slice",
+                    options,
+                    [x],
+                    [v],
+                    inner,
+                    item=loop,
+                    operand_times=[loop.times],
+                    among=i,
+                    again=loop.checkpointed,
+                )
         self._items(loop.items)
         for node, x0, x1 in carries:
             node.operands, node.operand_times = [x0, x1], [loop.times, inner]
@@ -186,7 +196,7 @@ class Graph:
             try:
                 asked = options_.options(op.eqn, small, known)
             except ShardingTypeError as error:
-                error.what = f"nothing is known of `{op.name}` at {op.place or 'a line of JAX'}: {error.what}"
+                error.what = f"nothing is known of `{op.name}` at {str(op.place) or 'a line of JAX'}: {error.what}"
                 raise error.with_traceback(None) from None
             scale = (n - 1) / n / ((small - 1) / small) if n > 1 else 0.0
             found.append(tuple(_scaled(o, scale) for o in asked if INVARIANT not in o.operands))
@@ -222,7 +232,7 @@ class Graph:
             inside = max(use.times for use in found) > times
             if math.prod(v.shape) > 1 and (len({use.node.id for use in found}) > 1 or inside):
                 node = self._node("shared", self._states(v, pending=True, to=True), [v], [], times)
-                node.again = source.again or (source.op is None and any(use.node.again for use in found))
+                node.again = source.again or v.id in self.program.entering
                 self.shared[v.id] = node
 
     def uses(self) -> Iterator[Use]:

@@ -21,14 +21,14 @@ from jax.extend import source_info_util
 from shtypes._compat.jaxprs import is_literal, key_of, literal_value
 from shtypes.caches import Bounded, Static
 from shtypes.core.array import Array, wrap
-from shtypes.core.hitype import HiShType, hi
+from shtypes.core.jax_type import HiShType, as_jax_type
 from shtypes.core.operation import noting_bound
+from shtypes.core.reshard import Reshard
 from shtypes.errors import ShardingTypeError
 from shtypes.evaluation.interpreter import by_row, evaluate_closed
 from shtypes.evaluation.table import ACROSS, BODIES
 from shtypes.evaluation.value_info import PLACES, note, note_constant, noting
 from shtypes.lifting import lift as lift_
-from shtypes.primitives.reshard import Reshard
 from shtypes.scopes.comm import implicit_comm, without_scopes
 from shtypes.solver.axis_states import INVARIANT, REDUCED, SHARDED, UNREDUCED, axis_state, shown, typed
 from shtypes.traced.ledger import ledger_of
@@ -167,7 +167,7 @@ class _Asked:
 
     def _types(self, seed: dict[int, int]) -> list[HiShType]:
         known = [(i, self._of(i)) for i in self.values]
-        return [hi(typed(self.mesh, x.dtype, x.shape, (seed.get(i, REDUCED),))) for i, x in known]
+        return [as_jax_type(typed(self.mesh, x.dtype, x.shape, (seed.get(i, REDUCED),))) for i, x in known]
 
     def _typed(self, seeds: Sequence[dict[int, int]]) -> list[Option | ShardingTypeError | None]:
         """For each seed the option that it is, or why it does not type; None where a result varies."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import json
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,23 +11,25 @@ from typing import Any, Final, NamedTuple
 
 import jax
 
-from shtypes.analysis.memory import memory as memory_of
+from shtypes.analysis.check import Signature, check
+from shtypes.analysis.compute import Compute
 from shtypes.autodiff.train_step import train_step
+from shtypes.core.conversion import abstract_array
 from shtypes.core.meshes import use_mesh
 from shtypes.errors import ShardingTypeError, how_many
-from shtypes.primitives.conversions import abstract_array
 from shtypes.resharding import plan as steps_of
 from shtypes.resharding.costs import CostModel
+from shtypes.resharding.devices import Device
 from shtypes.solver.apply import Decisions, Written, decided, target_text, typed_function
 from shtypes.solver.axis_states import typed
 from shtypes.solver.program import Program
 from shtypes.solver.search import Point, size
 from shtypes.solver.tables import Costs, Way
 from shtypes.traced.equations import SourceLine
-from shtypes.traced.ledger import Ledger, ledger
+from shtypes.traced.ledger import Ledger
 from shtypes.types import ShType
 from shtypes.types.mesh import Mesh
-from shtypes.types.tables import Report, Table
+from shtypes.types.tables import Report, Table, Text
 
 #: The version of what `Plan.to_json` writes.
 SCHEMA: Final = 1
@@ -89,6 +90,7 @@ class Problem(NamedTuple):
         program: It, as operations.
         costs: What decisions cost.
         model: The links.
+        device: What one device is.
         argnums: The arguments that are differentiated; none without a backward pass.
         state: Bytes of optimizer state for each byte of these.
         given: The names of the arguments whose types the user said.
@@ -98,6 +100,7 @@ class Problem(NamedTuple):
     program: Program
     costs: Costs
     model: CostModel
+    device: Device
     argnums: tuple[int, ...]
     state: float
     given: frozenset[str]
@@ -220,24 +223,31 @@ class Plan(Report):
         )
 
     @functools.cached_property
-    def ledger(self) -> Ledger:
-        """The collectives of a step, read off the typed program: of the loss, its gradients in the arguments' types."""
+    def signature(self) -> Signature:
+        """The typed program of a step, from which all that is proved is read: of the loss with its gradients."""
         step, args = self._step
         with use_mesh(self.problem.mesh):
-            return ledger(step, *args)
+            return check(step, *args)
+
+    @property
+    def ledger(self) -> Ledger:
+        """The collectives of a step, its gradients in the arguments' types."""
+        return self.signature.ledger
+
+    @functools.cached_property
+    def work(self) -> Compute:
+        """The work of one device in a step, by `sh.compute`."""
+        return self.signature.compute(self.problem.device)
 
     @functools.cached_property
     def memory(self) -> int:
         """Bytes on each device at the peak of a step, by `sh.memory`, and those of the optimizer's state."""
-        step, args = self._step
-        with use_mesh(self.problem.mesh):
-            peak = memory_of(step, *args).peak
         trained = (
             t.local_bytes
             for v, t in zip(self.problem.program.inputs, self.decisions.arguments, strict=True)
             if self.problem.costs.graph.has_cotangent(v)
         )
-        return peak + math.ceil(self.problem.state * sum(trained))
+        return self.signature.memory.peak + math.ceil(self.problem.state * sum(trained))
 
     # how it is shown
 
@@ -249,25 +259,23 @@ class Plan(Report):
     def __repr__(self) -> str:
         return f"<Plan of {self.problem.name}: {self.seconds * 1e3:.3g} ms, {self.bytes / 1e6:.6g} MB/device>"
 
+    @property
     def head(self) -> str:
-        """The step in two lines."""
-        sent = self.ledger.total.bytes
+        """The step, and what typing it once proved."""
+        ledger, sent = self.ledger, self.ledger.total.bytes / 1e6
         bound = "" if self.bound is None else f"; no plan of this space is quicker than {_ms(self.bound)} ms"
         return (
             f"step {_ms(self.seconds)} ms = compute {_ms(self.compute)} + communication {_ms(self.communication)}"
-            f"      memory {size(self.memory)}      sent {sent / 1e6:,.1f} MB/device\n"
-            f"proved: ledger {sent / 1e6:,.1f} MB{bound}"
+            f"      memory {size(self.memory)}      sent {sent:,.1f} MB/device{bound}\n"
+            f"typed: ledger {sent:,.1f} MB, {_ms(ledger.time(self.problem.model))} ms by the links; "
+            f"sh.compute {_ms(self.work.seconds())} ms; sh.memory and the state {size(self.memory)}"
         )
 
-    def tables(self) -> list[Table]:
+    def parts(self) -> list[Table | Text]:
         """The step, the types of the arguments, and the reshards."""
-        return [*self.head_tables(self.title), *self.decision_tables()]
+        return [Text(f"{self.title}\n  {self.head.replace(chr(10), chr(10) + '  ')}"), *self.tables()]
 
-    def head_tables(self, title: str) -> list[Table]:
-        """The step under a title."""
-        return [Table(title, (), (), note=self.head().replace("\n", "\n  "))]
-
-    def decision_tables(self) -> list[Table]:
+    def tables(self) -> list[Table]:
         """The types of the arguments, and the reshards."""
         rules = _merged(self._rules)
         rows = [
@@ -318,9 +326,9 @@ class Plan(Report):
             ]
         return "\n".join(lines)
 
-    def to_json(self, indent: int | None = None) -> str:
-        """The decisions as JSON, and nothing that may be out of date: what `sh.apply` takes."""
-        found = {
+    def to_dict(self) -> dict[str, Any]:
+        """The decisions for JSON, and nothing that may be out of date: what `sh.apply` takes."""
+        return {
             "schema": SCHEMA,
             "function": self.problem.name,
             "mesh": dict(self.problem.mesh.shape),
@@ -335,7 +343,6 @@ class Plan(Report):
             },
             "joined": sorted(self.decisions.joined),
         }
-        return json.dumps(found, indent=indent)
 
 
 def fingerprint(program: Program) -> str:

@@ -201,6 +201,8 @@ class Program:
         self.items = self._block(jaxpr, env, 1, False)
         self.outputs = [_read(env, v) for v in jaxpr.outvars]
         self._only_what_reaches()
+        #: Values that are made outside of a checkpoint, by the checkpoint that all of their uses are in.
+        self.entering = self._entering()
 
     def arguments(self, arrays: Sequence[Any]) -> tuple[Any, ...]:
         """The arguments, with these arrays."""
@@ -297,6 +299,35 @@ class Program:
             _reach(self.items, reached)
         for v in self.values:
             v.differentiated = v.differentiated and v.id in reached
+
+    def _entering(self) -> dict[int, int]:
+        uses: dict[int, set[int | None]] = {v.id: {None} for v in self.outputs if isinstance(v, Value)}
+        made: dict[int, int | None] = {}
+        _places(self.items, None, uses, made)
+        return {
+            v: place
+            for v, (place, *others) in ((v, tuple(places)) for v, places in uses.items())
+            if place is not None and not others and made.get(v) != place
+        }
+
+
+def _places(
+    items: Sequence[Item], inside: int | None, uses: dict[int, set[int | None]], made: dict[int, int | None]
+) -> None:
+    """Notes the checkpoint in which each value is made, and those in which it is used."""
+    for item in items:
+        if isinstance(item, Checkpoint):
+            _places(item.items, item.id, uses, made)
+            continue
+        made.update((v.id, inside) for v in item.results)
+        taken = list(item.operands)
+        if isinstance(item, Loop):
+            made.update((v.id, inside) for v in item.inputs)
+            _places(item.items, inside, uses, made)
+            taken += item.outputs
+        for x in taken:
+            if isinstance(x, Value):
+                uses.setdefault(x.id, set()).add(inside)
 
 
 def _read(env: dict[Any, Any], atom: Any) -> Any:

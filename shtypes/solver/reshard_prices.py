@@ -30,6 +30,8 @@ _COTANGENTS: Final = np.array(COTANGENTS)
 _LAUNCH: Final = 1e-7
 #: Axes on which a value stays replicated share the work where that sends at most so much, as the planner has it.
 _SAVES: Final = 0.8
+#: Of values with fewer elements than this for each device, what is sent is a matter of rounding.
+_ROUNDED: Final = 16
 #: States with more dims than this are priced with their dims numbered anew, pair by pair, for so many axes.
 _DIMS: Final = {1: 16, 2: 6, 3: 4}
 #: On meshes of so many axes a dim may have gaps on the way, as the planner's plans do.
@@ -91,6 +93,8 @@ class Prices:
 
     def correct(self, dtype: str, shape: Sequence[int], src: Sequence[int], dst: Sequence[int]) -> bool:
         """Takes over what the plan of a pair sends; whether that is another price than before."""
+        if math.prod(shape) < _ROUNDED * self.mesh.size:
+            return False
         found = self.planned(dtype, shape, src, dst)
         before = self.table(np.array([src]), np.array([dst]))
         if math.isclose(found.sent, before.sent[0, 0], rel_tol=1e-3, abs_tol=1e-9):

@@ -19,6 +19,8 @@ _BLOCK: Final = 2
 _CORRECTIONS: Final = 3
 #: How many corners of the front of time against memory are looked for between two points.
 _CORNERS: Final = 12
+#: How many more are looked for to be shown.
+_BETWEEN: Final = 3
 #: The price of all memory, in the time of the quickest plan, at which nothing but memory counts.
 _ALL: Final = 1e6
 
@@ -173,6 +175,18 @@ class Search:
             return None
         limit = math.inf if memory is None else memory
         return max(value - (byte * limit if byte else 0.0) for byte, value in self._bound)
+
+    def explore(self, quick: Point) -> None:
+        """Looks for corners of the front below a point: the smallest, and some between."""
+        low, high = quick, self.solve(_ALL * quick.seconds / quick.cost.memory, warm=quick.assignment)
+        for _ in range(_BETWEEN):
+            gap = float(low.cost.memory - high.cost.memory)
+            if gap <= 0 or high.seconds <= low.seconds:
+                break
+            point = self.solve((high.seconds - low.seconds) / gap, warm=high.assignment)
+            if point.assignment in (low.assignment, high.assignment):
+                break
+            high = point
 
     def front(self, memory: float | None) -> list[Point]:
         """The assignments that were found of which none is quicker and smaller at once, the quickest first."""

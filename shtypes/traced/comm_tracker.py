@@ -17,9 +17,9 @@ from jax.extend import source_info_util
 from shtypes._compat import no_trace_is_running
 from shtypes._compat.tracing import OpenTrace, open_scans, open_traces, program_of_call
 from shtypes.caches import Bounded
+from shtypes.core.local import Local
 from shtypes.core.operation import Operation, applied_by, current_direction, sent_by
 from shtypes.errors import ShardingTypeError
-from shtypes.primitives.local import Local
 from shtypes.scopes.check_comm import exceeded, forbidden
 from shtypes.scopes.comm import Budget, InBackward, ScopeRule, Sums, connect_tracker, open_trackers, rules_in_force
 from shtypes.traced.entry import Entry, entries_of, entries_of_transpose
@@ -113,9 +113,9 @@ class CommTracker:
         if self._counting or not isinstance(self.rule, Budget):
             return
         forward = direction == "forward" and not self._backward
-        now: Parts = {("forward" if forward else "backward", depth): sent_by(operation.forth()).sums}
+        now: Parts = {("forward" if forward else "backward", depth): sent_by(operation.forward_comm()).sums}
         if forward:
-            now["caused", depth] = sent_by(operation.back()).sums
+            now["caused", depth] = sent_by(operation.backward_comm()).sums
         self._ran = _added(self._ran, now)
         self._check(_directions(self._ran), list)
 
@@ -198,18 +198,18 @@ class CommTracker:
                 raise self._cannot_vouch(e, why)
 
     def _check_operation(self, equation: Equation, operation: Operation) -> None:
-        forth, back = operation.forth(), operation.back()
+        forth, back = operation.forward_comm(), operation.backward_comm()
         if not forth and not back:
             return
         forward = self._is_forward(equation)
         events = [("forward" if forward else "backward", forth)]
         events += [("backward", back)] if forward and equation.transposed else []
         events += [("backward", forth)] if forward and equation.checkpointed else []
-        for direction, sendings in events:
-            if not sendings:
+        for direction, comms in events:
+            if not comms:
                 continue
-            _, src, dst = sendings[0]
-            sent, call = sent_by(sendings), f"`{operation}` takes {operation.operands[0]} to {operation.results[0]}"
+            src, dst = comms[0].src, comms[0].dst
+            sent, call = sent_by(comms), f"`{operation}` takes {operation.operands[0]} to {operation.results[0]}"
             error = forbidden(self.rule, direction, sent, call, src, dst)
             if error is not None:
                 raise _at(error, equation, str(operation))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from shtypes.core.operation import Operation, Sending, applied_by
+from shtypes.core.operation import Comm, Operation, applied_by
 from shtypes.traced.equations import Branch, Equation, SourceLine
 from shtypes.types import ShType
 
@@ -98,31 +98,30 @@ def entries_of(equation: Equation) -> Iterator[Entry]:
     """What an equation communicates, if it is one of ours that does."""
     p = applied_by(equation.eqn)
     if isinstance(p, Operation):
-        for sending in p.forth():
-            yield _entry(equation, sending, p)
+        for comm in p.forward_comm():
+            yield _entry(equation, comm, p)
 
 
 def entries_of_transpose(equation: Equation) -> Iterator[Entry]:
     """What an equation will communicate when it is transposed, if its operand has a gradient."""
     p = applied_by(equation.eqn)
     if isinstance(p, Operation) and equation.transposed:
-        for sending in p.back():
-            yield _entry(equation._replace(direction="backward"), sending, p)
+        for comm in p.backward_comm():
+            yield _entry(equation._replace(direction="backward"), comm, p)
 
 
-def _entry(equation: Equation, sending: Sending, operation: Operation) -> Entry:
-    step, src, dst = sending
+def _entry(equation: Equation, comm: Comm, operation: Operation) -> Entry:
     return Entry(
-        kind=step.kind.value,
-        axes=step.axes,
-        dtype=sending.dtype,
-        bytes=step.bytes,
-        launches=step.launches,
+        kind=comm.kind.value,
+        axes=comm.axes,
+        dtype=comm.dtype,
+        bytes=comm.bytes,
+        launches=comm.launches,
         times=equation.times,
         direction=equation.direction,
         place=equation.place,
-        src=src,
-        dst=dst,
+        src=comm.src,
+        dst=comm.dst,
         inserted=operation.inserted,
         branches=equation.branches,
         merged=operation.merged,

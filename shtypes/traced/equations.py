@@ -32,15 +32,15 @@ from shtypes._compat.jaxprs import (
     jaxpr_of,
 )
 from shtypes.context.frames import Owner, owner_of_file
-from shtypes.core.carrier import carrier_spec
-from shtypes.core.hitype import HiShType
+from shtypes.core.call_with_rules import call_with_rules_p
+from shtypes.core.callbacks import Callback
+from shtypes.core.collective import Collective as Collective
+from shtypes.core.combined_collectives import Joint as Joint
+from shtypes.core.device_put import EnsureMapped, FromJax, Raise, ToJax, from_concrete_p
+from shtypes.core.jax_type import HiShType
 from shtypes.core.operation import Operation, OperationPrimitive, applied_by, direction_of
-from shtypes.primitives.callbacks import Callback
-from shtypes.primitives.collective import Collective as Collective
-from shtypes.primitives.doors import EnsureMapped, FromJax, Raise, ToJax, from_concrete_p
-from shtypes.primitives.joint import Joint as Joint
-from shtypes.primitives.with_rules import call_with_rules_p
-from shtypes.region.planning import HANDS_ON, PLACED, same_spec, spec_of
+from shtypes.core.physical import physical_spec
+from shtypes.core.region_plan import HANDS_ON, PLACED, same_spec, spec_of
 
 _PLACE = re.compile(r"(?P<file>.*?):(?P<line>\d+)(:\d+)?( \((?P<function>.*)\))?$")
 
@@ -304,7 +304,9 @@ def _entering(eqn: Any) -> str:
     """A plain array that becomes typed is moved first if it lies in another way than its type says."""
     aval, t = eqn.invars[0].aval, eqn.params["ty"]
     spec, lies_somewhere = spec_of(aval), _is_auto(aval) and math.prod(aval.shape) > 1
-    if eqn.primitive is from_concrete_p or (not lies_somewhere and (same_spec(spec, carrier_spec(t)) or not any(spec))):
+    if eqn.primitive is from_concrete_p or (
+        not lies_somewhere and (same_spec(spec, physical_spec(t)) or not any(spec))
+    ):
         return ""
     return f"a plain array, {aval}, may lie in another way than its type {t} says"
 

@@ -16,7 +16,7 @@ from shtypes.caches import Bounded
 from shtypes.context import settings
 from shtypes.context.settings import current_settings
 from shtypes.core.array import wrap
-from shtypes.core.hitype import HiShType
+from shtypes.core.jax_type import HiShType
 from shtypes.core.meshes import context_mesh
 from shtypes.resharding import Direction, cost
 from shtypes.rules.implicit import ChoicePoint, Choices, LookAheadSignal, Seen, is_waiting, noting, waiting

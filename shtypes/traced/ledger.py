@@ -12,9 +12,9 @@ from typing import Any, NamedTuple, overload
 import jax
 
 from shtypes.context.signature_errors import check_function
-from shtypes.core.operation import Operation, Sending, applied_by
+from shtypes.core.conversion import abstract_array
+from shtypes.core.operation import Comm, Operation, applied_by
 from shtypes.errors import how_many
-from shtypes.primitives.conversions import abstract_array
 from shtypes.resharding.costs import CostModel
 from shtypes.resharding.moves import in_words
 from shtypes.traced.entry import HEADINGS, NUMBERS, Entry, NotCovered, entries_of, entry_json, row
@@ -260,12 +260,12 @@ def sent_by_program(jaxpr: Any) -> Sent:
         if isinstance(operation, Operation):
             times = equation.times or 1
             if equation.direction != "forward":
-                backward += times * _bytes(operation.forth())
+                backward += times * _bytes(operation.forward_comm())
                 continue
-            forward += times * _bytes(operation.forth())
-            backward += 0 if equation.depth else times * _bytes(operation.back())
+            forward += times * _bytes(operation.forward_comm())
+            backward += 0 if equation.depth else times * _bytes(operation.backward_comm())
     return forward, backward
 
 
-def _bytes(sendings: Iterable[Sending]) -> int:
-    return sum(s.step.bytes for s in sendings)
+def _bytes(comms: Iterable[Comm]) -> int:
+    return sum(c.bytes for c in comms)

@@ -16,9 +16,8 @@ from shtypes._compat.jaxprs import is_literal, jaxpr_of, with_bodies, with_equat
 from shtypes.context.scope import Scope, changed
 from shtypes.context.settings import current_settings
 from shtypes.core.operation import applied_by
-from shtypes.primitives.merged import MergedReshard, absorbed, direct
-from shtypes.primitives.reshard import Price, Reshard
-from shtypes.region.planning import live
+from shtypes.core.region_plan import live
+from shtypes.core.reshard import Price, Reshard, direct
 from shtypes.traced.equations import control_of, place_of
 
 #: The reshards of a row that are looked at.
@@ -83,7 +82,7 @@ class Merged:
                 eqn = eqn.replace(params={**eqn.params, "operation": op})
             for origin in row:
                 self.runs[id(origin)] = origin.replace(
-                    params={**origin.params, "operation": absorbed(applied_by(origin))}
+                    params={**origin.params, "operation": dataclasses.replace(applied_by(origin), absorbed=True)}
                 )
             if eqn is not None:
                 after.append(eqn)
@@ -124,7 +123,7 @@ class _Sweep:
         """Puts one reshard in the place of the row that ends here, as far back as that saves most."""
         row = list(self._row(last))
         moves = [move for at in row if (move := _reshard(self.eqns[at])) is not None]
-        best: tuple[Price, int, MergedReshard] | None = None
+        best: tuple[Price, int, Reshard] | None = None
         for count in range(2, len(row) + 1):
             move = self._one(row[:count], moves[:count])
             if move is not None:
@@ -155,7 +154,7 @@ class _Sweep:
             (operand,) = self.eqns[at].invars
             at = self._maker.get(operand) if not is_literal(operand) and self._uses[operand] == 1 else None
 
-    def _one(self, row: Sequence[int], moves: Sequence[Reshard]) -> MergedReshard | None:
+    def _one(self, row: Sequence[int], moves: Sequence[Reshard]) -> Reshard | None:
         """One reshard for a row, the last first; None where it saves nothing or takes more memory."""
         src, dst = moves[-1].src, moves[0].dst
         move = direct(moves, src, dst)

@@ -13,8 +13,8 @@ import numpy as np
 
 from shtypes.context.signature_errors import name_of
 from shtypes.core.array import Array
-from shtypes.primitives.local import zeros_of
-from shtypes.primitives.reshard import resharded
+from shtypes.core.local import zeros_of
+from shtypes.core.reshard import resharded
 from shtypes.traced.merging import merged
 from shtypes.types import ShType, State
 

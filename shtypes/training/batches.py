@@ -9,8 +9,8 @@ from typing import Any
 import jax
 
 from shtypes.context.user_line import placed, public
+from shtypes.core.processes import array_from_process
 from shtypes.errors import ShardingTypeError
-from shtypes.primitives.processes import array_from_process
 
 Tree = Any
 

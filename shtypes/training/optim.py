@@ -10,10 +10,10 @@ import jax
 import numpy as np
 
 from shtypes.context.user_line import placed, public
+from shtypes.core.combined_collectives import move_together, sent_together
 from shtypes.dispatch.apply import finished_type, is_typed
 from shtypes.errors import Fix, ShardingTypeError, quoted
 from shtypes.lifting.lift import lift as lifted
-from shtypes.primitives.together import move_together, sent_together
 from shtypes.scopes.comm import finishing_scalars, rules_in_force
 from shtypes.training.states import (
     Layout,

@@ -11,13 +11,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from shtypes._compat import no_trace_is_running
-from shtypes.core.hitype import hi
+from shtypes.core.combined_collectives import move_together
+from shtypes.core.device_put import place, type_of
+from shtypes.core.jax_type import as_jax_type
+from shtypes.core.reshard import move
 from shtypes.dispatch.apply import finished_type, is_number, is_typed, versions
 from shtypes.errors import ShardingTypeError
 from shtypes.evaluation import value_info
-from shtypes.primitives.moving import move
-from shtypes.primitives.placing import place, type_of
-from shtypes.primitives.together import move_together
 from shtypes.resharding import plan
 from shtypes.resharding.transport import reshard_fix
 from shtypes.scopes.check_comm import check_comm
@@ -68,7 +68,7 @@ def placed(x: Any, t: ShType) -> Any:
     """A plain array in a type of its shape and dtype."""
     if isinstance(x, jax.core.Tracer) or not no_trace_is_running():
         return value_info.placed(x, t)
-    return place(np.asarray(x, t.dtype) if is_number(x) else x, hi(t))
+    return place(np.asarray(x, t.dtype) if is_number(x) else x, as_jax_type(t))
 
 
 def _contains(path: Path, part: Path) -> bool:

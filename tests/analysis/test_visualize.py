@@ -13,7 +13,7 @@ import pytest
 import shtypes as sh
 from shtypes.analysis.device_slices import distinct, holding, visible
 from shtypes.analysis.svg import drawn_dims
-from shtypes.core.carrier import hidden_axes
+from shtypes.core.physical import hidden_axes
 from shtypes.types import State
 from shtypes.types.mesh import Mesh
 from tests.golden import golden

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 import shtypes as sh
-from shtypes.core.foreign import OF_ARRAYS
+from shtypes.core.interop_errors import OF_ARRAYS
 from tests.end_to_end import close, host, source
 
 m: Any = sh  # for calls that a type checker refuses too

@@ -11,16 +11,16 @@ from jax._src.interpreters import ad, batching
 from jax.extend.core import check_jaxpr
 
 import shtypes as sh
-from shtypes.core.functions.basics import NamedFn
-from shtypes.core.hitype import hi
+from shtypes.core.elementwise_fns import NamedFn
+from shtypes.core.jax_type import as_jax_type
+from shtypes.core.local import Local
 from shtypes.core.operation import Operation, applied_by
-from shtypes.primitives.local import Local
 
 MESH = sh.abstract_mesh({"x": 2})
 
 
 def types(*texts: str) -> tuple[Any, ...]:
-    return tuple(hi(sh.ShType.parse(text, MESH)) for text in texts)
+    return tuple(as_jax_type(sh.ShType.parse(text, MESH)) for text in texts)
 
 
 def exp_of(text: str) -> Operation:

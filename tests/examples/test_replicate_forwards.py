@@ -12,8 +12,8 @@ import pytest
 
 import shtypes as sh
 from examples import replicate_forwards as model
+from tests.core.hlo import CALL, group_size
 from tests.end_to_end import host
-from tests.lowering.hlo import CALL, group_size
 from tests.tolerance import assert_close
 
 MESH = {"dp": 2, "tp": 4}

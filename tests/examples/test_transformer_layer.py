@@ -12,8 +12,8 @@ import pytest
 
 import shtypes as sh
 from examples import jep_14273 as model
+from tests.core.hlo import collectives
 from tests.end_to_end import host
-from tests.lowering.hlo import collectives
 from tests.tolerance import assert_close
 
 MESH, SIZES = {"X": 2, "Y": 2, "Z": 2}, {"batch": 2, "time": 4, "embed": 8, "heads": 8}

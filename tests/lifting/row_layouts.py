@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 import shtypes as sh
-from shtypes.core.hitype import hi
+from shtypes.core.jax_type import as_jax_type
 from shtypes.types import Dim, ShType, dtypes
 from shtypes.types.mesh import current_mesh
 from tests.lifting.row_cases.case import Case
@@ -45,7 +45,7 @@ def _typed(x: Any, dims: Sequence[Sequence[str]], states: dict[str, Any]) -> Any
     sizes = [Dim(n, tuple(axes)) for n, axes in zip(np.shape(x), dims, strict=True)]
     taken = {axis for axes in dims for axis in axes}
     others = {axis: sh.State.REDUCED for axis in MESH if axis not in taken}
-    return hi(ShType(current_mesh(), dtypes.from_numpy(np.dtype(x.dtype)), sizes, {**others, **states}))
+    return as_jax_type(ShType(current_mesh(), dtypes.from_numpy(np.dtype(x.dtype)), sizes, {**others, **states}))
 
 
 def _random_types(case: Case, rng: Any) -> list[Any]:

@@ -13,14 +13,14 @@ import pytest
 
 import shtypes as sh
 from shtypes._compat.jaxprs import inner_jaxprs, jaxpr_of
-from shtypes.core.functions.basics import Full, Identity
-from shtypes.core.functions.derivatives import Jvp, Transpose, Vmap
+from shtypes.core.callbacks import HostFunction
+from shtypes.core.elementwise_fns import Full, Identity
+from shtypes.core.local import Local
 from shtypes.core.operation import applied_by
+from shtypes.core.shard_fn import Jvp, Transpose, Vmap
 from shtypes.evaluation.bound_primitive import Bound
 from shtypes.evaluation.table import BODIES, EXCEPTIONS, ROWS
 from shtypes.lifting.lift import lift
-from shtypes.primitives.callbacks import HostFunction
-from shtypes.primitives.local import Local
 from tests.denotation import denoted
 from tests.lifting.row_cases import bits, products
 from tests.lifting.row_cases import elementwise as elementwise_cases

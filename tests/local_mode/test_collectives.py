@@ -18,7 +18,7 @@ from shtypes.local_mode import lax
 from shtypes.resharding import Kind
 from shtypes.rules import local as rules
 from tests import collectives_spec as spec
-from tests.lowering.hlo import collectives
+from tests.core.hlo import collectives
 from tests.small_models import equations
 from tests.tolerance import assert_close
 

@@ -14,8 +14,8 @@ import pytest
 
 import shtypes as sh
 from examples import jep_14273, shard_map_tutorial
+from tests.core.hlo import collectives
 from tests.end_to_end import host
-from tests.lowering.hlo import collectives
 from tests.small_models import assert_close
 
 RING, GRID = {"i": 4}, {"i": 4, "j": 2}

@@ -13,7 +13,7 @@ import pytest
 
 import shtypes as sh
 from shtypes.local_mode import lax
-from tests.lowering.hlo import collectives
+from tests.core.hlo import collectives
 from tests.small_models import assert_close
 from tests.tolerance import SHORT
 

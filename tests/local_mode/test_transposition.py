@@ -13,7 +13,7 @@ import pytest
 import shtypes as sh
 from examples import jep_17111
 from shtypes.core.operation import applied_by
-from tests.lowering.hlo import collectives
+from tests.core.hlo import collectives
 from tests.tolerance import assert_close
 
 N, ROWS = 4, 8

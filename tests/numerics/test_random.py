@@ -16,8 +16,8 @@ from hypothesis import given, settings
 
 import shtypes as sh
 from shtypes.numerics.bits.global_bits import flat_indices
+from tests.core.hlo import collectives
 from tests.end_to_end import WIDE, host
-from tests.lowering.hlo import collectives
 from tests.tolerance import assert_close
 
 pytestmark = pytest.mark.one_in(4)

@@ -15,9 +15,9 @@ import pytest
 
 import shtypes as sh
 from shtypes.resharding import Kind
+from tests.core.hlo import collectives
 from tests.denotation import denoted
 from tests.end_to_end import assignments, some
-from tests.lowering.hlo import collectives
 from tests.random_programs import spread
 from tests.traced.compiled import assert_compiled_as_said, compiled_text, sent_by_compiled, sent_by_ledger
 

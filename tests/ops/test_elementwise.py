@@ -29,6 +29,17 @@ COMPLEX = (X + 1j * Y).astype(np.complex64)
 pytestmark = [pytest.mark.one_in(4), pytest.mark.mesh({"x": 2, "y": 2})]
 
 
+@pytest.mark.core
+def test_some_functions_are_those_of_one_device() -> None:
+    """To the last digits; `tests.peers.test_functions` walks over all."""
+    names = {"gelu": 1, "silu": 1, "erf_inv": 1, "softplus": 1, "arctan2": 2, "hypot": 2, "logaddexp": 2, "mod": 2}
+    cases = [
+        Case(lambda m, *xs, name=name: getattr(m, name)(*xs), (X, Y)[:n], ("[4@x,8@y]", "[4@x,8]{I:y}")[:n], id=name)
+        for name, n in names.items()
+    ]
+    check(sh.make_mesh({"x": 2, "y": 2}), cases)
+
+
 U = "[4,8]{U:x,R:y}"
 #: Only on values: JAX asks a traced value on the right to become a plain array.
 JAX_ARRAY_FIRST: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {

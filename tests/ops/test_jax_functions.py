@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import shtypes as sh
-from shtypes.core.functions.composite import Composite, ShardStep
-from shtypes.core.localfn import Linear
+from shtypes.core.composite import Composite, ShardStep
+from shtypes.core.shard_fn import Linear
 from shtypes.evaluation.bound_primitive import Bound
 from shtypes.ops.jax_functions import JaxFunction
 from tests.end_to_end import Case, check, host

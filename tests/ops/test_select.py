@@ -34,6 +34,7 @@ def test_choices_have_the_types_that_the_law_gives(policy: Any) -> None:
             mesh,
             [
                 Case(two, (P, A, B), ("[4,8]", "[4,8]{U:x}", "[4,8]{R:x}"), out="[4,8]{U:x}"),
+                Case(two, (P, A, B), ("[4,8]", "[4,8]{R:x}", "[4,8]{U:x}"), out="[4,8]{U:x}"),
                 Case(two, (P, A, B), ("[4@x,8]", "[4,8]{R:x}", "[4,8]{I:x}"), out="[4@x,8]"),
                 Case(beside, (P, A), ("[4,8]", "[4,8]{U:x}"), out="[4,8]{U:x}"),
                 Case(lambda m, p: m.where(p, 1.5, 2.0), (P,), ("[4@x,8]",), out="[4@x,8]"),

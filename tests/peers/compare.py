@@ -11,7 +11,7 @@ import jax
 import numpy as np
 
 import shtypes as sh
-from shtypes.core.hitype import hi
+from shtypes.core.jax_type import as_jax_type
 from tests.meaning import Layout, layouts
 from tests.peers.oracle import free_results, is_right
 from tests.peers.programs import Program
@@ -36,7 +36,7 @@ class Answer(NamedTuple):
 
 def operand_type(layout: Layout, dtype: str) -> Any:
     """The type of an operand that lies so; its axes are called x, y, z."""
-    return hi(to_type(layout, dtype))
+    return as_jax_type(to_type(layout, dtype))
 
 
 def answer(program: Program, given: Sequence[Layout], call: Any = None) -> Answer:

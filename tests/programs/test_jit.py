@@ -20,8 +20,8 @@ from jax import lax
 
 import shtypes as sh
 from shtypes._compat import jaxprs
-from shtypes.core.localfn import LocalFn
-from shtypes.primitives.local import local
+from shtypes.core.local import local
+from shtypes.core.shard_fn import ShardFn
 from tests.tolerance import assert_close
 
 X = np.arange(32, dtype=np.float32).reshape(4, 8)
@@ -568,7 +568,7 @@ def test_shardings_do_not_go_with_types(mesh: Any) -> None:
 
 
 @dataclass(frozen=True)
-class Wrong(LocalFn):
+class Wrong(ShardFn):
     """A local function whose shards do not fit its type."""
 
     def __str__(self) -> str:

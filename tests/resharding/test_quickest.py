@@ -15,7 +15,7 @@ from shtypes.resharding import Kind, Plan, plan
 from shtypes.resharding.costs import CostModel, Link
 from shtypes.types import Dim, ShType, State
 from shtypes.types.mesh import Mesh
-from tests.lowering.hlo import collectives
+from tests.core.hlo import collectives
 from tests.resharding import simulate
 
 MESH = Mesh({"node": 2, "x": 2, "y": 2})

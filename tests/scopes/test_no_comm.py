@@ -12,7 +12,7 @@ import pytest
 from jax import lax
 
 import shtypes as sh
-from tests.lowering.hlo import CALL
+from tests.core.hlo import CALL
 from tests.scopes.communicating import DOORS, OPS, Case, held, placed, values
 from tests.traced.compiled import Sent, compiled_text, sent_by_compiled
 from tests.traced.random_programs import AXES, filled

@@ -12,7 +12,7 @@ from shtypes.solver import elimination
 from shtypes.solver.elimination import TooWideError, eliminate
 
 
-def random_problem(seed: int) -> tuple[dict[int, int], dict[tuple[int, ...], np.ndarray]]:  # type: ignore[type-arg]
+def random_problem(seed: int) -> tuple[dict[int, int], dict[tuple[int, ...], np.ndarray]]:
     rng = np.random.default_rng(seed)
     sizes = {v: int(rng.integers(1, 5)) for v in range(7)}
     tables = {}

@@ -15,7 +15,7 @@ import pytest
 
 import shtypes as sh
 from shtypes._compat.jaxprs import is_literal, literal_value
-from shtypes.core.hitype import hi
+from shtypes.core.jax_type import as_jax_type
 from shtypes.evaluation.table import BODIES
 from shtypes.solver.axis_states import INVARIANT, REDUCED, SHARDED, UNREDUCED, axis_state, shown, typed
 from shtypes.solver.options import Option, Work, operand, operands_of, options, states_of
@@ -149,7 +149,7 @@ def result_of(eqn: Any, states: Sequence[int], given: Sequence[Any]) -> tuple[in
         return eqn.primitive.bind(*full, **eqn.primitive.get_bind_params(eqn.params))
 
     known = [(given[i], states[i]) for i in values]
-    arrays = [sh.abstract_array(hi(typed(MESH, x.dtype, x.shape, (s,)))) for x, s in known]
+    arrays = [sh.abstract_array(as_jax_type(typed(MESH, x.dtype, x.shape, (s,)))) for x, s in known]
     try:
         made = jax.make_jaxpr(sh.lift(run))(*arrays).out_avals
     except sh.ShardingTypeError:

@@ -37,9 +37,14 @@ def searched(f: Any, args: Any, mesh: dict[str, int], **options: Any) -> Search:
 def random_program(seed: int) -> tuple[Any, Any]:
     """A short program, and its arguments."""
     rng = np.random.default_rng(seed)
-    last = [lambda w, x: jnp.tanh(x @ w), lambda w, x: (x @ w) * 2, lambda w, x: x + w, lambda w, x: jnp.exp(x) * w]
+    last: list[Any] = [
+        lambda w, x: jnp.tanh(x @ w),
+        lambda w, x: (x @ w) * 2,
+        lambda w, x: x + w,
+        lambda w, x: jnp.exp(x) * w,
+    ]
     which = int(rng.integers(len(last)))
-    reduce = [lambda y: y, jnp.sum, lambda y: jnp.sum(y, 0), lambda y: y.T, lambda y: jnp.max(y, 1)][
+    reduce: Any = [lambda y: y, jnp.sum, lambda y: jnp.sum(y, 0), lambda y: y.T, lambda y: jnp.max(y, 1)][
         int(rng.integers(5))
     ]
     sizes = [int(n) for n in rng.choice([2, 4, 6, 8], 2)]
@@ -67,8 +72,7 @@ def test_the_assignment_costs_least_of_all(seed: int) -> None:
 def test_what_repeats_is_decided_once_and_costs_as_often() -> None:
     sizes = {"batch": 8, "seq": 8, "d": 16, "heads": 4, "k": 4, "f": 32, "vocab": 64}
     scanned, unrolled = (
-        searched(gpt_loss, gpt(4, scanned=scanned, **sizes), {"dp": 2, "tp": 2})
-        for scanned in (True, False)  # type: ignore[arg-type]
+        searched(gpt_loss, gpt(4, scanned=scanned, **sizes), {"dp": 2, "tp": 2}) for scanned in (True, False)
     )
     assert len(unrolled.costs.graph.decisions) < len(scanned.costs.graph.decisions) + 10
     assert unrolled.costs.graph.layers[0][0] == 4

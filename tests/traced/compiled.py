@@ -15,7 +15,7 @@ import jax
 
 import shtypes as sh
 from shtypes.traced.ledger import Ledger
-from tests.lowering.hlo import CALL, OPS, array_bytes, group_size
+from tests.core.hlo import CALL, OPS, array_bytes, group_size
 
 HEAD = re.compile(r"^(ENTRY )?%?([\w.\-]+) .*\{$")
 TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')

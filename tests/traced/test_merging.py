@@ -14,7 +14,7 @@ import pytest
 
 import shtypes as sh
 from shtypes.core.operation import applied_by
-from shtypes.primitives.reshard import Reshard
+from shtypes.core.reshard import Reshard
 from shtypes.traced.equations import equations
 from shtypes.traced.merging import merge
 from tests.analysis.explain.test_json import SCHEMA, faults
@@ -309,4 +309,4 @@ def test_every_reshard_of_the_program_is_accounted_for() -> None:
     assert found is not None
     written = [e.eqn for e in equations(program) if isinstance(applied_by(e.eqn), Reshard)]
     kept = {id(e.eqn) for e in equations(found.jaxpr)}
-    assert all(id(eqn) in kept or id(eqn) in found.runs for eqn in written if applied_by(eqn).forth())
+    assert all(id(eqn) in kept or id(eqn) in found.runs for eqn in written if applied_by(eqn).forward_comm())

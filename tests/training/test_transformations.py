@@ -27,7 +27,10 @@ TENSOR: Final = {"bias": "f32[16]", "down": "f32[32@tp,16]", "scale": "f32[32@tp
 WHOLE: Final = {"bias": "f32[16]", "down": "f32[32,16]", "scale": "f32[32]", "up": "f32[16,32]"}
 STEPS: Final = 3
 #: optax says of some of its transformations that they will go.
-pytestmark: Final = pytest.mark.filterwarnings("ignore:.*deprecated.*:DeprecationWarning")
+pytestmark: Final = [
+    pytest.mark.filterwarnings("ignore:.*deprecated.*:DeprecationWarning"),
+    pytest.mark.mesh({"dp": 2, "tp": 4}),
+]
 
 
 class Way(NamedTuple):
@@ -63,9 +66,6 @@ CASES: Final = [
     for name in TRANSFORMATIONS
     for way in WAYS
 ]
-
-
-pytestmark = pytest.mark.mesh({"dp": 2, "tp": 4})
 
 
 def types_of(tree: Any) -> dict[str, Any]:

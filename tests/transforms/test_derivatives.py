@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 import shtypes as sh
-from shtypes.core.functions.basics import NamedFn
-from shtypes.core.localfn import Linear, LocalFn
-from shtypes.primitives.local import local, local_all
+from shtypes.core.elementwise_fns import NamedFn
+from shtypes.core.local import local, local_all
+from shtypes.core.shard_fn import Linear, ShardFn
 from tests import small_models as p
 from tests.tolerance import SHORT
 
@@ -101,7 +101,7 @@ def sines(x: Any) -> Any:
     ("fn", "derivative"),
     [
         (NamedFn("halves", halves, linear=Linear.JOINTLY), lambda x: 2 * x),
-        (NamedFn("sines", sines, per_element=True), lambda x: 2 * np.sin(x) * np.cos(x)),
+        (NamedFn("sines", sines), lambda x: 2 * np.sin(x) * np.cos(x)),
     ],
     ids=["linear", "nonlinear"],
 )
@@ -130,7 +130,7 @@ kernel.defvjp(lambda x: (x * 2, x), lambda x, ct: (ct * 5,))
 
 
 @dataclass(frozen=True)
-class Kernel(LocalFn):
+class Kernel(ShardFn):
     def __call__(self, x: Any) -> Any:
         return kernel(x)
 

@@ -13,9 +13,8 @@ from shtypes.analysis.explain.source import lines_of_file, spans
 from shtypes.analysis.explain.values import BodyRun, Occurrence, Value, saved_only
 from shtypes.context.settings import DimAxes
 from shtypes.core.operation import applied_by
+from shtypes.core.reshard import Reshard
 from shtypes.errors import how_many
-from shtypes.primitives.merged import AbsorbedReshard
-from shtypes.primitives.reshard import Reshard
 from shtypes.traced.entry import Entry, entries_of, entry_json
 from shtypes.traced.equations import Equation, SourceLine, control_of, outside
 from shtypes.traced.ledger import Ledger
@@ -305,7 +304,7 @@ class Lister:
             collectives=entries,
             not_covered=why,
             span=record.frames[0].end_line if record.frames else 0,
-            merged=isinstance(applied_by(equation.eqn), AbsorbedReshard),
+            merged=getattr(applied_by(equation.eqn), "absorbed", False),
         )
 
     def _cause(self, record: Occurrence) -> Line | None:

@@ -9,14 +9,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from shtypes import rules
-from shtypes.core.functions.basics import Full
-from shtypes.core.localfn import Linear, wide_enough
+from shtypes.core.elementwise_fns import Full
+from shtypes.core.local import local
+from shtypes.core.shard_fn import Linear, wide_enough
 from shtypes.dispatch.apply import apply, is_typed
 from shtypes.evaluation.bound_primitive import LINEAR, Bound, Linearity
 from shtypes.evaluation.rows.families import Call, Row, Types, rows
 from shtypes.evaluation.table import row
 from shtypes.evaluation.value_info import WIDENED, note_of
-from shtypes.primitives.local import local
 from shtypes.rules import Typing
 from shtypes.rules.along_dims import WholeResult
 from shtypes.types import State, dtypes

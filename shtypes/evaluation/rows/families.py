@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from shtypes import rules
-from shtypes.core.localfn import Linear, LocalFn, wide_enough
+from shtypes.core.shard_fn import Linear, ShardFn, wide_enough
 from shtypes.dispatch.apply import apply_all, is_number, is_typed, lift
 from shtypes.evaluation.bound_primitive import LINEAR, NAMES, Bound, Linearity
 from shtypes.evaluation.table import ROWS
@@ -70,7 +70,7 @@ FamilyRule = Callable[[Call, Types], Typing]
 #: The parameters of a call on a shard, from the types of its operands, after the casts, and of its results.
 ShardParams = Callable[[Call, Types, Types], Mapping[str, Any]]
 #: What a device does instead, from the same.
-Function = Callable[[Call, Types, Types], LocalFn]
+Function = Callable[[Call, Types, Types], ShardFn]
 
 #: Parameters that say how a result lies on devices, which the typing says.
 _OF_MESHES: Final = ("out_sharding", "sharding")
@@ -118,7 +118,7 @@ class Row:
     def applied(self, call: Call, values: Sequence[Any]) -> list[Any]:
         """The results of a call for typed values."""
 
-        def local(types: Types) -> LocalFn:
+        def local(types: Types) -> ShardFn:
             results = self.rule(call, types).results
             if self.function is not None:
                 return self.function(call, types, results)

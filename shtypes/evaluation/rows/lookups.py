@@ -14,7 +14,7 @@ from jax import lax
 
 from shtypes._compat.local_axes import struct
 from shtypes._compat.plain_programs import without_mesh
-from shtypes.core.localfn import Linear, LocalFn
+from shtypes.core.shard_fn import Linear, ShardFn
 from shtypes.dispatch.apply import is_typed
 from shtypes.evaluation.bound_primitive import LINEAR, Linearity
 from shtypes.evaluation.interpreter import evaluate_closed
@@ -101,13 +101,13 @@ def _gather(eqn: Any, operands: Sequence[Any]) -> list[Any]:
     def rule(call: Call, types: Types) -> Typing:
         return _gather_rule("gather", types, _together(numbers, batch), sizes, call.constants)
 
-    def own(call: Call, types: Types, results: Types) -> LocalFn:
+    def own(call: Call, types: Types, results: Types) -> ShardFn:
         return _own_windows(call, types, results, numbers, batch)
 
     return Row(rule, function=own)(eqn, operands)
 
 
-def _own_windows(call: Call, types: Types, results: Types, numbers: Numbers, batch: dict[int, int]) -> LocalFn:
+def _own_windows(call: Call, types: Types, results: Types, numbers: Numbers, batch: dict[int, int]) -> ShardFn:
     """A lookup on a shard: the primitive, where no position is in a sharded dim and no number fills a pending sum."""
     (t, ids), p = types, call.params
     sizes = ints(p["slice_sizes"])
@@ -180,13 +180,13 @@ def _scatter(eqn: Any, operands: Sequence[Any]) -> list[Any]:
     def rule(call: Call, types: Types) -> Typing:
         return _scatter_rule(name, how, types, _together(numbers, batch), sizes, call.constants)
 
-    def own(call: Call, types: Types, results: Types) -> LocalFn:
+    def own(call: Call, types: Types, results: Types) -> ShardFn:
         return _own_updates(call, types, numbers, batch, sizes)
 
     return Row(rule, name, function=own, linearity=_linearity)(eqn, operands)
 
 
-def _own_updates(call: Call, types: Types, numbers: Numbers, batch: dict[int, int], sizes: Sequence[int]) -> LocalFn:
+def _own_updates(call: Call, types: Types, numbers: Numbers, batch: dict[int, int], sizes: Sequence[int]) -> ShardFn:
     """A change of a shard: the primitive, where no position is in a sharded dim."""
     (t, ids, update), p = types, call.params
     rows = [d for d in range(update.ndim) if d not in numbers.window]

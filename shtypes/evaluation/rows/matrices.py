@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from shtypes import rules
-from shtypes.core.functions.products import Einsum
-from shtypes.core.localfn import LocalFn
+from shtypes.core.dim_fns import Einsum
+from shtypes.core.shard_fn import ShardFn
 from shtypes.errors import ShardingTypeError
 from shtypes.evaluation.rows.families import (
     Call,
@@ -47,7 +47,7 @@ def _equation(eqn: Any) -> str:
     return f"{''.join(a)},{''.join(b)}->{''.join(result)}"
 
 
-def _einsum(call: Call, operands: Types, results: Types) -> LocalFn:
+def _einsum(call: Call, operands: Types, results: Types) -> ShardFn:
     """An einsum of one dot; of two dtypes, which `jnp.einsum` would promote, the dot itself."""
     if operands[0].dtype_name != operands[1].dtype_name:
         return call.bound()

@@ -9,7 +9,7 @@ from typing import Any
 import jax.numpy as jnp
 
 from shtypes import rules
-from shtypes.core.localfn import LocalFn, wide_enough
+from shtypes.core.shard_fn import ShardFn, wide_enough
 from shtypes.evaluation.bound_primitive import Bound
 from shtypes.evaluation.own_rows import OwnPart, OwnRow, Place, Start
 from shtypes.evaluation.rows.families import Call, Row, Types, along, ints, rows, unchanged
@@ -124,7 +124,7 @@ def _spans(t: ShType, starts: Sequence[Any], sizes: Sequence[int], steps: Sequen
     return tuple(spans)
 
 
-def _own_row(fn: Bound, t: ShType, spans: Sequence[Slice], starts: Sequence[Any]) -> LocalFn:
+def _own_row(fn: Bound, t: ShType, spans: Sequence[Slice], starts: Sequence[Any]) -> ShardFn:
     """With the positions that are looked up in a sharded dim, each of which one device has."""
     looked_up = [d for d, span in enumerate(spans) if is_lookup(span, t, d)]
     places = tuple(Place(d, t.shape[d], t.dims[d].axes, starts[d]) for d in looked_up)
@@ -136,7 +136,7 @@ def _sliced_spans(call: Call, t: ShType) -> tuple[Slice, ...]:
     return _spans(t, ints(p["start_indices"]), call.shapes[0], ints(p["strides"] or ones))
 
 
-def _own_slice(call: Call, operands: Types, results: Types) -> LocalFn:
+def _own_slice(call: Call, operands: Types, results: Types) -> ShardFn:
     """A slice on a shard: of a sharded dim that is taken whole or in place, of all that a device has."""
     (t,), p = operands, call.params
     spans = _sliced_spans(call, t)
@@ -177,7 +177,7 @@ def _dynamic_spans(call: Call, t: ShType) -> tuple[Slice, ...]:
     return _spans(t, _starts(call, 1), ints(call.params["slice_sizes"]), (1,) * t.ndim)
 
 
-def _own_dynamic_slice(call: Call, operands: Types, results: Types) -> LocalFn:
+def _own_dynamic_slice(call: Call, operands: Types, results: Types) -> ShardFn:
     t, sizes = operands[0], ints(call.params["slice_sizes"])
     spans = _dynamic_spans(call, t)
     dims = zip(t.local_shape, t.dims, sizes, strict=True)
@@ -204,7 +204,7 @@ def _dynamic_slice(eqn: Any, operands: Sequence[Any]) -> list[Any]:
     return _DYNAMIC_SLICE(eqn, [x, *_settled(eqn.outvars[0].aval.shape, eqn.invars[0].aval.shape, starts)])
 
 
-def _own_update(call: Call, operands: Types, results: Types) -> LocalFn:
+def _own_update(call: Call, operands: Types, results: Types) -> ShardFn:
     """A slice replaced on a shard: of a sharded dim that is not replaced whole, a device's own part of it."""
     t, update, *_ = operands
     starts, fn = _starts(call, 2), call.bound()

@@ -17,6 +17,7 @@ import numpy as np
 from shtypes._compat.jaxprs import jaxpr_of
 from shtypes._compat.symbolic_specs import Wanted, resolved
 from shtypes.context.scope import local_axes
+from shtypes.core.collective import collect
 from shtypes.core.meshes import use_mesh
 from shtypes.dispatch.apply import cast, is_typed
 from shtypes.dispatch.reshard import all_reduce, reshard
@@ -31,7 +32,6 @@ from shtypes.local_mode.shard_map import mapped_over
 from shtypes.ops.arithmetic import multiply
 from shtypes.ops.elementwise import equal
 from shtypes.ops.functions import where
-from shtypes.primitives.collective import collect
 from shtypes.rules.local import Op
 from shtypes.scopes.check_comm import check_comm
 from shtypes.types import REPLICATED, ShType, State

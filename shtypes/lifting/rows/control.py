@@ -17,6 +17,8 @@ from shtypes.autodiff.checkpoint import checkpoint_name
 from shtypes.control import debug
 from shtypes.control.branches import switch
 from shtypes.control.loops import scan, while_loop
+from shtypes.core.callbacks import HostFunction
+from shtypes.core.local import local_all
 from shtypes.dispatch.apply import all_replicated, apply, is_typed
 from shtypes.errors import ShardingTypeError
 from shtypes.evaluation.bound_primitive import Bound
@@ -38,8 +40,6 @@ from shtypes.lifting.saving import ByMarks, Mark, marked, policies_in_force, und
 from shtypes.ops import functions
 from shtypes.ops.along_dims import function
 from shtypes.ops.table import OPS
-from shtypes.primitives.callbacks import HostFunction
-from shtypes.primitives.local import local_all
 from shtypes.rules.typing import Typing
 from shtypes.scopes.comm import NoComm, NotTransposed, Recomputed, under
 from shtypes.types import ShType, State, dtypes

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from shtypes import rules
-from shtypes.core.localfn import LocalFn
+from shtypes.core.shard_fn import ShardFn
 from shtypes.evaluation.bound_primitive import NAMES
 from shtypes.evaluation.own_rows import OwnSorted
 from shtypes.evaluation.rows.elementwise import cast_to
@@ -95,7 +95,7 @@ def _sorted(call: Call, types: Types) -> Typing:
     return _sort_rule("sort", types, _axis(call)[0], call.params["num_keys"], call.constants)
 
 
-def _own_sort(call: Call, operands: Types, results: Types) -> LocalFn:
+def _own_sort(call: Call, operands: Types, results: Types) -> ShardFn:
     (dim,) = _axis(call)
     axes = tuple(t.dims[dim].axes for t in operands)
     return OwnSorted(call.bound(), dim, axes) if any(axes) else call.bound()

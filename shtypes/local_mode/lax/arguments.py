@@ -10,12 +10,12 @@ import jax
 
 from shtypes.context.user_line import public
 from shtypes.core.array import Array
-from shtypes.core.functions.basics import Cast
-from shtypes.core.hitype import hi
+from shtypes.core.collective import AxisIndex
+from shtypes.core.elementwise_fns import Cast
+from shtypes.core.jax_type import as_jax_type
+from shtypes.core.local import local
 from shtypes.dispatch.apply import lift, located
 from shtypes.errors import ShardingTypeError
-from shtypes.primitives.collective import AxisIndex
-from shtypes.primitives.local import local
 from shtypes.types import ShType, State
 from shtypes.types.mesh import Mesh, current_mesh
 from shtypes.types.policy import replicated
@@ -99,7 +99,7 @@ def axis_index(axis_name: Axes) -> Array:
     for axis in axes:
         mesh.index(axis)
     states = {a: VARYING if a in axes else REDUCED for a in mesh.axis_names}
-    return local(AxisIndex(axes), out=hi(ShType(mesh, "i32", [], states)))
+    return local(AxisIndex(axes), out=as_jax_type(ShType(mesh, "i32", [], states)))
 
 
 @public

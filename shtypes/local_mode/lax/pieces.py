@@ -10,13 +10,13 @@ import jax
 
 from shtypes.context.user_line import public
 from shtypes.core.array import Array
+from shtypes.core.collective import collect
+from shtypes.core.combined_collectives import Ragged
 from shtypes.core.operation import sent_by
+from shtypes.core.reshard import move
 from shtypes.dispatch.apply import lift, located
 from shtypes.errors import ShardingTypeError
 from shtypes.local_mode.lax.arguments import Axes, axes_of, axis_size, dim_from_front, each, no_groups, state_of
-from shtypes.primitives.collective import collect
-from shtypes.primitives.moving import move
-from shtypes.primitives.ragged import Ragged
 from shtypes.rules.local import Op
 from shtypes.scopes.check_comm import check_sent
 from shtypes.scopes.comm import rules_in_force
@@ -215,7 +215,9 @@ def ragged_all_to_all(
     try:
         _check(types, axes)
         if rules_in_force():
-            sent = (sent_by(way, "a ragged all-to-all") for way in (operation.forth(), operation.back()))
+            sent = (
+                sent_by(way, "a ragged all-to-all") for way in (operation.forward_comm(), operation.backward_comm())
+            )
             check_sent("ragged_all_to_all", *operation.change, *sent)
     except ShardingTypeError as error:
         raise located(error, "ragged_all_to_all", types).with_traceback(None) from None

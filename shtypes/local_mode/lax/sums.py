@@ -9,8 +9,11 @@ import jax
 
 from shtypes.context.user_line import public
 from shtypes.core.array import Array
-from shtypes.core.functions.arithmetic import DivideBy
-from shtypes.core.localfn import local_dtype
+from shtypes.core.collective import collect, reinterpreted, vary
+from shtypes.core.elementwise_fns import DivideBy
+from shtypes.core.local import local
+from shtypes.core.reshard import move
+from shtypes.core.shard_fn import local_dtype
 from shtypes.dispatch.apply import is_number
 from shtypes.errors import ShardingTypeError
 from shtypes.local_mode.lax.arguments import (
@@ -26,9 +29,6 @@ from shtypes.local_mode.lax.arguments import (
     state_of,
 )
 from shtypes.ops.functions import where
-from shtypes.primitives.collective import collect, reinterpreted, vary
-from shtypes.primitives.local import local
-from shtypes.primitives.moving import move
 from shtypes.rules.local import Op
 from shtypes.scopes.check_comm import check_comm
 from shtypes.types import ShType, State

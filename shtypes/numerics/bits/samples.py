@@ -14,14 +14,14 @@ from jax import lax
 
 from shtypes.caches import MOST
 from shtypes.core.array import Array
-from shtypes.core.localfn import LocalFn
+from shtypes.core.conversion import convert
+from shtypes.core.local import local
+from shtypes.core.reshard import move
+from shtypes.core.shard_fn import ShardFn
 from shtypes.dispatch.apply import apply, constant, is_typed
 from shtypes.errors import ShardingTypeError
 from shtypes.numerics.bits.global_bits import part_key
 from shtypes.ops import create
-from shtypes.primitives.local import local
-from shtypes.primitives.moving import move
-from shtypes.primitives.native import from_jax
 from shtypes.rules.random import check_key
 from shtypes.rules.random import sample as _sample_rule
 from shtypes.types import ShType, State, dtypes
@@ -87,7 +87,7 @@ def own_key(key: Any, layout: Layout, local_shape: Sequence[int], folded: Sequen
 
 
 @dataclass(frozen=True)
-class Sample(LocalFn):
+class Sample(ShardFn):
     """A device's own part of a sample.
 
     ``same`` tells parameters apart that are equal and of different kinds.
@@ -127,7 +127,7 @@ def as_key(name: str, key: Any) -> Array:
     if not is_typed(key):
         if not isinstance(key, jax.Array):
             raise ShardingTypeError(f"`{name}` needs a key, not {key!r:.40}", hints=["sh.random.key(seed)"])
-        key = from_jax(key) if isinstance(key, jax.core.Tracer) else constant(key, current_mesh())
+        key = convert(key) if isinstance(key, jax.core.Tracer) else constant(key, current_mesh())
     found: Array = key
     check_key(name, jax.typeof(found))
     return found
@@ -210,7 +210,7 @@ def default_int() -> str:
 
 
 @dataclass(frozen=True)
-class KeyFromSeed(LocalFn):
+class KeyFromSeed(ShardFn):
     """A key from a seed."""
 
     seed: int
@@ -229,7 +229,7 @@ def key_of_seed(seed: int, impl: str | None, out: ShType) -> Array:
 
 
 @dataclass(frozen=True)
-class OnKeys(LocalFn):
+class OnKeys(ShardFn):
     """A function of keys and integers that every device applies alike."""
 
     name: str
@@ -245,7 +245,7 @@ class OnKeys(LocalFn):
 
 
 @dataclass(frozen=True)
-class Categorical(LocalFn):
+class Categorical(ShardFn):
     """Which class is greatest after noise from the key; the noise is a device's own part."""
 
     dim: int

@@ -13,7 +13,7 @@ from jax import lax
 
 from shtypes import rules
 from shtypes.core.array import Array
-from shtypes.core.localfn import LocalFn
+from shtypes.core.shard_fn import ShardFn
 from shtypes.dispatch.apply import apply, is_number, lift
 from shtypes.dispatch.reshard import reshard
 from shtypes.errors import ShardingTypeError
@@ -24,7 +24,7 @@ from shtypes.types import Dim, ShType, State, dtypes
 
 
 @dataclass(frozen=True)
-class AtOnce(LocalFn):
+class AtOnce(ShardFn):
     """A function of `jax.random` as it is, with typed parameters; by itself on ``folded`` axes."""
 
     name: str

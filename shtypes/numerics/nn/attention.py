@@ -9,11 +9,11 @@ import jax
 import numpy as np
 
 from shtypes.core.array import Array
+from shtypes.core.eager_cache import public
 from shtypes.dispatch.apply import lift, located
 from shtypes.dispatch.call_fixes import with_own_fixes
 from shtypes.dispatch.reshard import finished
 from shtypes.errors import ShardingTypeError
-from shtypes.lowering.replay import public
 from shtypes.numerics.nn.positions import positions
 from shtypes.ops.across import wide
 from shtypes.ops.arithmetic import add, astype, multiply, subtract

@@ -10,9 +10,9 @@ import jax
 
 from shtypes.context.signature_errors import refuse_unknown
 from shtypes.core.array import Array, ArrayLike
+from shtypes.core.eager_cache import public
 from shtypes.dispatch.apply import as_ints, is_number, lift, meeting
 from shtypes.errors import ShardingTypeError
-from shtypes.lowering.replay import public
 from shtypes.numerics.random.samples import bernoulli
 from shtypes.ops.along_dims import normalize_dims
 from shtypes.ops.arithmetic import add, divide, multiply

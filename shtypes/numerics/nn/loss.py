@@ -10,10 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from shtypes.core.array import Array, ArrayLike
+from shtypes.core.eager_cache import public
 from shtypes.dispatch.apply import beside, is_typed, lift, located
 from shtypes.dispatch.reshard import reshard
 from shtypes.errors import ShardingTypeError
-from shtypes.lowering.replay import public
 from shtypes.numerics.nn.positions import positions
 from shtypes.ops.across import finite_bound, total, wide
 from shtypes.ops.along_dims import normalize_dims, sum_of

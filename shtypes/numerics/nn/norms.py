@@ -9,9 +9,9 @@ import jax.numpy as jnp
 from jax import lax
 
 from shtypes.core.array import Array, ArrayLike
+from shtypes.core.eager_cache import public
 from shtypes.dispatch.apply import meeting
 from shtypes.dispatch.reshard import finished
-from shtypes.lowering.replay import public
 from shtypes.ops.across import averaged, wide
 from shtypes.ops.along_dims import Axis, apply_whole, function, normalize_dims
 from shtypes.ops.arithmetic import add, astype, multiply, subtract

@@ -12,10 +12,10 @@ import numpy as np
 
 from shtypes import rules
 from shtypes.core.array import Array, ArrayLike
-from shtypes.core.localfn import Linear, LocalFn
+from shtypes.core.eager_cache import public
+from shtypes.core.shard_fn import Linear, ShardFn
 from shtypes.dispatch.apply import apply, lift
 from shtypes.errors import ShardingTypeError
-from shtypes.lowering.replay import public
 from shtypes.ops.across import wide
 from shtypes.ops.create import arange
 from shtypes.ops.functions import expand_dims
@@ -33,7 +33,7 @@ def positions(t: ShType, dim: int) -> Array:
 
 
 @dataclass(frozen=True)
-class Rotary(LocalFn):
+class Rotary(ShardFn):
     """(positions, x) -> pairs of ``x``, an element of each half of the last dim, turned by angles."""
 
     base: float
@@ -52,7 +52,7 @@ class Rotary(LocalFn):
         a, b = x[..., :half].astype(dtype), x[..., half:].astype(dtype)
         return jnp.concatenate([a * cos - b * sin, b * cos + a * sin], -1).astype(x.dtype)
 
-    def adjoint(self, index: int, operands: Sequence[ShType], result: ShType) -> LocalFn | None:
+    def adjoint(self, index: int, operands: Sequence[ShType], result: ShType) -> ShardFn | None:
         return Rotary(self.base, -self.turn)
 
 

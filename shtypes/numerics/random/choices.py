@@ -8,10 +8,10 @@ from typing import Any
 import jax
 
 from shtypes import rules
+from shtypes.core.eager_cache import public
 from shtypes.dispatch.apply import apply, as_ints, is_number, lift
 from shtypes.dispatch.reshard import finished
 from shtypes.errors import ShardingTypeError
-from shtypes.lowering.replay import public
 from shtypes.numerics.bits.samples import (
     Categorical,
     OnKeys,

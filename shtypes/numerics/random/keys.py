@@ -10,11 +10,11 @@ import numpy as np
 
 from shtypes import rules
 from shtypes.core.checkpoints import note_words
-from shtypes.core.hitype import HiShType
+from shtypes.core.eager_cache import public
+from shtypes.core.jax_type import HiShType
 from shtypes.core.meshes import context_mesh, to_mesh, use_mesh
 from shtypes.dispatch.apply import all_replicated, apply, is_number, is_typed, lift
 from shtypes.errors import ShardingTypeError
-from shtypes.lowering.replay import public
 from shtypes.numerics.bits.samples import OnKeys, as_key, key_of_seed
 from shtypes.rules.along_dims import WholeResult
 from shtypes.types import ShType, dtypes

@@ -11,8 +11,8 @@ import jax
 from shtypes.context.signature_errors import bound, signature_of
 from shtypes.context.user_line import named
 from shtypes.core.array import Array
+from shtypes.core.eager_cache import public
 from shtypes.dispatch.apply import is_number, lift
-from shtypes.lowering.replay import public
 from shtypes.numerics.bits.samples import default_float, default_int, sample, type_or_shape
 from shtypes.numerics.bits.samples_whole import sample_whole
 from shtypes.ops.elementwise import less

@@ -9,9 +9,9 @@ from typing import Any
 import jax
 
 from shtypes.core.array import Array
+from shtypes.core.eager_cache import public
 from shtypes.dispatch.apply import as_ints, lift
 from shtypes.errors import ShardingTypeError
-from shtypes.lowering.replay import public
 from shtypes.numerics.bits.samples import default_float, default_int, type_or_shape
 from shtypes.numerics.bits.samples_whole import sample_whole
 from shtypes.numerics.random.samples import distribution

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from shtypes.core.hitype import HiShType
+from shtypes.core.jax_type import HiShType
 from shtypes.dispatch.apply import is_typed
 from shtypes.numerics.tree.flax_names import Names, is_box, is_dropped, names_of
 from shtypes.types import dtypes

@@ -9,10 +9,10 @@ import jax
 
 from shtypes.context.signature_errors import check_function
 from shtypes.context.user_line import public
+from shtypes.core import conversion as array
+from shtypes.core.conversion import convert as value_from_jax
 from shtypes.dispatch.apply import is_typed
 from shtypes.errors import ShardingTypeError
-from shtypes.primitives import conversions as array
-from shtypes.primitives.native import from_jax as value_from_jax
 from shtypes.types import ShType
 
 

@@ -9,16 +9,16 @@ import jax
 import numpy as np
 
 from shtypes.context.user_line import public
-from shtypes.core.hitype import HiShType, hi
+from shtypes.core import conversion
+from shtypes.core.device_put import type_of
 from shtypes.core.host import converted
+from shtypes.core.jax_type import HiShType, as_jax_type
 from shtypes.core.meshes import to_mesh
 from shtypes.dispatch import reshard as moves
 from shtypes.errors import ShardingTypeError
 from shtypes.numerics.tree.flax_names import text_of
 from shtypes.numerics.tree.leaves import Leaf, mapped
 from shtypes.numerics.tree.rules import Pattern, Rules, first_matches, read_rules, shown, unmatched
-from shtypes.primitives import conversions
-from shtypes.primitives.placing import type_of
 from shtypes.types import ShType, dtypes
 from shtypes.types.mesh import Mesh, current_mesh
 from shtypes.types.notation.dim_names import current_dim_axes
@@ -155,20 +155,20 @@ def _made(leaf: Leaf, target: Target | None, mesh: Mesh | None) -> Any:
         _type(leaf, target, mesh)
         return leaf.value
     if isinstance(leaf.value, jax.ShapeDtypeStruct):
-        return conversions.abstract_array(_type(leaf, target, mesh))
-    return conversions.array(leaf.value, target, mesh=mesh)
+        return conversion.abstract_array(_type(leaf, target, mesh))
+    return conversion.array(leaf.value, target, mesh=mesh)
 
 
 def _type(leaf: Leaf, target: Target | None, mesh: Mesh | None) -> HiShType:
     """The type of a leaf; a typed one has it already."""
     t = leaf.type
     if t is not None:
-        wanted = t if target is None else hi(type_of(target, t.mesh, like=t))
+        wanted = t if target is None else as_jax_type(type_of(target, t.mesh, like=t))
         if wanted != t:
             hints = ["sh.tree.reshard(tree, rules)"]
             raise ShardingTypeError(f"it has the type {t} already, not {wanted}", hints=hints)
         return t
-    wanted = conversions.type_for(leaf.value, target, mesh)
+    wanted = conversion.type_for(leaf.value, target, mesh)
     own = dtypes.from_numpy(leaf.value.dtype)
     if wanted.dtype_name != own:  # refused here as it is where there is data
         converted(np.zeros((), None if dtypes.is_key(own) else leaf.value.dtype), own, wanted)

@@ -8,13 +8,13 @@ from typing import Any, Final, Literal
 import jax
 
 from shtypes.core.array import Array
+from shtypes.core.device_put import type_of
 from shtypes.core.operation import sent_by
 from shtypes.dispatch.apply import cast, located
 from shtypes.dispatch.reshard import reshard
 from shtypes.errors import ShardingTypeError
 from shtypes.ops.collective_matmul.primitives import Overlapped, gathering_of, scattering_of
 from shtypes.ops.collective_matmul.ring import Course
-from shtypes.primitives.placing import type_of
 from shtypes.rules.einsum_like import label_sizes, parse_equation
 from shtypes.rules.overlap import Ring
 from shtypes.rules.overlap import overlap as rule
@@ -98,7 +98,7 @@ def _judge(name: str, types: Sequence[ShType], ring: Ring, primitive: Overlapped
     """Tells scopes what goes round, forward and backward."""
     for t, goal in zip(types, ring.operands, strict=True):
         check_comm(name, t, goal, inserted=True)
-    sent = (sent_by(way, "a ring of permutes") for way in (primitive.forth(), primitive.back()))
+    sent = (sent_by(way, "a ring of permutes") for way in (primitive.forward_comm(), primitive.backward_comm()))
     check_sent(name, ring.moved, ring.becomes, *sent)
 
 

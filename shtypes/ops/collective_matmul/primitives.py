@@ -14,14 +14,14 @@ from typing import Any, ClassVar
 import jax
 
 from shtypes._compat import Zero, is_undefined_primal
-from shtypes.core.functions.products import Einsum
-from shtypes.core.hitype import HiShType, hi
-from shtypes.core.operation import Sending
+from shtypes.core.combined_collectives import Joint
+from shtypes.core.dim_fns import Einsum
+from shtypes.core.jax_type import HiShType, as_jax_type
+from shtypes.core.local import check_tangents, local, repeated
+from shtypes.core.operation import Comm
+from shtypes.core.reshard import move
 from shtypes.errors import ShardingTypeError
 from shtypes.ops.collective_matmul.ring import Course, gathering, one_round, scattering
-from shtypes.primitives.joint import Joint
-from shtypes.primitives.local import check_tangents, local, repeated
-from shtypes.primitives.moving import move
 from shtypes.types import ShType, State
 
 
@@ -62,16 +62,16 @@ class Gathering(Overlapped):
     does = "gather"
     positions: tuple[int, ...]
 
-    def forth(self) -> list[Sending]:
-        return [Sending(one_round(self.course, self.operands[0]), self.src, self.dst)]
+    def forward_comm(self) -> list[Comm]:
+        return [one_round(self.course, self.operands[0], self.src, self.dst)]
 
-    def back(self) -> list[Sending]:
+    def backward_comm(self) -> list[Comm]:
         moved, *others = self.operands
-        again = self.forth() if any(t.differentiable for t in others) else []
+        again = self.forward_comm() if any(t.differentiable for t in others) else []
         if not moved.differentiable or self._cotangent_is_whole:
             return again
         own = moved.cotangent()
-        return [*again, Sending(one_round(self.course, own), self.dst.cotangent(), own)]
+        return [*again, one_round(self.course, own, self.dst.cotangent(), own)]
 
     @property
     def _cotangent_is_whole(self) -> bool:
@@ -147,7 +147,7 @@ class Gathering(Overlapped):
             equations.append(_mapped(equation, letter, pair, mapped[i]))
         change: tuple[ShType, ShType] = (self.src, self.dst)
         if moved:
-            change = (hi(self.src).inc_rank(size, dims[0]), hi(self.dst).inc_rank(size, dims[0]))
+            change = (as_jax_type(self.src).inc_rank(size, dims[0]), as_jax_type(self.dst).inc_rank(size, dims[0]))
         results = tuple(t.inc_rank(size, 0) if m else t for t, m in zip(self.results, mapped, strict=True))
         course = self.course._replace(equations=tuple(equations))
         return gather(course, self.positions, change, results, *operands), [0 if m else None for m in mapped]
@@ -159,14 +159,14 @@ class Scattering(Overlapped):
 
     does = "scatter"
 
-    def forth(self) -> list[Sending]:
-        return [Sending(one_round(self.course, self.results[0]), self.src, self.dst)]
+    def forward_comm(self) -> list[Comm]:
+        return [one_round(self.course, self.results[0], self.src, self.dst)]
 
-    def back(self) -> list[Sending]:
+    def backward_comm(self) -> list[Comm]:
         if not any(t.differentiable for t in self.operands):
             return []
         own = self.results[0].cotangent()
-        return [Sending(one_round(self.course, own), own, self.src.cotangent())]
+        return [one_round(self.course, own, own, self.src.cotangent())]
 
     def on_shards(self, *shards: Any) -> list[Any]:
         return scattering(self.course, self.results[0])(*shards)
@@ -203,7 +203,7 @@ class Scattering(Overlapped):
         pairs = list(zip(at[::2], at[1::2], strict=True))
         equations = tuple(_mapped(e, letter, pair, True) for e, pair in zip(self.equations, pairs, strict=True))
         result = self.results[0].inc_rank(size, 0)
-        change = (hi(self.src).inc_rank(size, 0), result)
+        change = (as_jax_type(self.src).inc_rank(size, 0), result)
         return [scatter(self.course._replace(equations=equations), change, result, *values)], [0]
 
 
@@ -237,7 +237,7 @@ def gathering_of(
     results: Sequence[ShType],
 ) -> Gathering:
     """The operation for these types."""
-    return Gathering(course, change, tuple(map(hi, operands)), tuple(map(hi, results)), positions)
+    return Gathering(course, change, tuple(map(as_jax_type, operands)), tuple(map(as_jax_type, results)), positions)
 
 
 def scatter(course: Course, change: tuple[ShType, ShType], result: ShType, *operands: Any) -> Any:
@@ -256,7 +256,7 @@ def scattering_of(
     course: Course, change: tuple[ShType, ShType], operands: Sequence[ShType], result: ShType
 ) -> Scattering:
     """The operation for these types."""
-    return Scattering(course, change, tuple(map(hi, operands)), (hi(result),))
+    return Scattering(course, change, tuple(map(as_jax_type, operands)), (as_jax_type(result),))
 
 
 # small parts

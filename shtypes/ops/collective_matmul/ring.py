@@ -15,9 +15,9 @@ import jax.numpy as jnp
 from jax import lax
 
 from shtypes.caches import MOST
-from shtypes.core.functions.products import Einsum
-from shtypes.core.operation import Sends
-from shtypes.primitives.collective import on_shards
+from shtypes.core.collective import on_shards
+from shtypes.core.dim_fns import Einsum
+from shtypes.core.operation import Comm
 from shtypes.resharding.moves import Kind
 from shtypes.rules.local import Op
 from shtypes.types import REPLICATED, ShType
@@ -56,18 +56,18 @@ def halves(size: int, both: bool) -> list[_Half]:
     return [_Half(0, size // 2, 1), _Half(size // 2, size - size // 2, -1)]
 
 
-def one_round(course: Course, piece: ShType) -> Sends:
+def one_round(course: Course, piece: ShType, src: ShType, dst: ShType) -> Comm:
     """What is sent where shards of a type go round once, for the ledger and for scopes."""
     others = piece.mesh.product(course.axes) - 1
     dim = next(i for i, d in enumerate(piece.dims) if course.axes[-1] in d.axes)
     launches = others * len(halves(piece.local_shape[dim], course.both))
-    return Sends(Kind.PERMUTE, course.axes, others * piece.local_bytes, launches)
+    return Comm(Kind.PERMUTE, course.axes, others * piece.local_bytes, launches, src, dst, src.dtype_name)
 
 
 def _shift(x: Any, by: int, course: Course, t: ShType) -> Any:
     n = t.mesh.product(course.axes)
     perm = tuple((i, (i + by) % n) for i in range(n))
-    return on_shards(Op("ppermute", course.axes, perm=perm), t)(x)
+    return on_shards(Op("ppermute", course.axes, perm=perm), t)(x)[0]
 
 
 def _index(course: Course, t: ShType) -> Any:

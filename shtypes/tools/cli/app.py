@@ -136,6 +136,76 @@ def compute(device: str | None, form: str, output: str | None, **given: Any) -> 
     emit(found, form, output)
 
 
+def _types_by_path(ctx: click.Context, param: click.Parameter, given: Sequence[str]) -> dict[str, str]:
+    """The values of an option such as ``--fixed path=type``."""
+    wrong = next((text for text in given if "=" not in text), None)
+    if wrong is not None:
+        raise click.BadParameter(f"`{wrong}` is not PATH=TYPE, such as 'layers/*/up=[_, _@tp]'")
+    return dict(text.split("=", 1) for text in given)
+
+
+def _by_path(name: str, text: str) -> Callable[[Any], Any]:
+    return click.option(name, multiple=True, metavar="PATH=TYPE", callback=_types_by_path, help=text)
+
+
+@cli.command()
+@target_arguments
+@mesh_option
+@policy_option
+@dims_option
+@click.option("--memory", metavar="SIZE", help="What a device has, such as 80GiB; by default that does not count.")
+@_by_path("--fixed", "The type of the arguments with a path: 'layers/*/up=[_, _@tp]'.")
+@_by_path("--input", "The same of data, which arrive so.")
+@click.option(
+    "--link", "links", multiple=True, metavar="[AXIS=]LINK", help="What connects the devices, as for compare."
+)
+@click.option("--device", default="h100-sxm", metavar="DEVICE", help="What one device is, as for compute.")
+@click.option("--state", default=2.0, help="Bytes of optimizer state for each byte of a parameter.", show_default=True)
+@click.option("--no-grad", is_flag=True, help="Only the forward pass; else the first argument is differentiated.")
+@_by_path("--why-not", "What it would cost if the arguments with a path had a type, and what would differ.")
+@output_options
+def suggest(
+    memory: str | None,
+    fixed: dict[str, str],
+    input: dict[str, str],
+    links: tuple[str, ...],
+    device: str,
+    state: float,
+    no_grad: bool,
+    why_not: dict[str, str],
+    form: str,
+    output: str | None,
+    **given: Any,
+) -> None:
+    r"""Finds the types of a plain JAX function's arguments, and the reshards in it, by which a step takes least time.
+
+    TARGET is a plain function, and TYPE the shapes of its arguments; those with axes are fixed. JSON has the decisions,
+    which `sh.apply` takes.
+
+    \b
+      shtypes suggest model.py:loss --arguments shapes --mesh dp=16,tp=16 --memory 80GiB
+      shtypes suggest model.py:loss "f32[256, 1024]" "f32[4096, 256]" --mesh dp=8 --output loss.json
+    """
+    one = program(**given)
+    model = read_links(links) or "h100-nvlink"
+    with one.scope(), tracing(one.name):
+        plans = sh.suggest(
+            one.function,
+            *one.args,
+            memory=memory,
+            fixed=fixed,
+            inputs=input,
+            links=model,
+            compute=device,
+            state=state,
+            grad=not no_grad,
+        )
+        if why_not:
+            click.echo(plans[0].diff(plans.why_not(why_not)))
+            return
+    emit(plans, form, output)
+
+
 @cli.command()
 @target_arguments
 @mesh_option

@@ -120,7 +120,7 @@ def _made(make: Callable[..., Any], name: str) -> tuple[Any, ...]:
     """
     import jax
 
-    from shtypes.primitives.conversions import without_data
+    from shtypes.core.conversion import without_data
 
     args: tuple[Any, ...] = ()
 

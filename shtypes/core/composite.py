@@ -1,0 +1,154 @@
+"""Several local functions, one after another, as one."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+
+from shtypes.core.shard_fn import Linear, ShardFn, as_tuple
+
+
+@dataclass(frozen=True)
+class Known(ShardFn):
+    """An array that is known, alike on all devices; equal to itself only, by what holds it."""
+
+    holder: Any
+
+    def __str__(self) -> str:
+        return "constant"
+
+    def __call__(self) -> Any:
+        return self.holder.value
+
+
+@dataclass(frozen=True)
+class ZerosLike(ShardFn):
+    """Zeros in the place of an operand."""
+
+    def __str__(self) -> str:
+        return "zeros"
+
+    def __call__(self, x: Any) -> Any:
+        return jnp.zeros_like(x)
+
+
+class ShardStep(NamedTuple):
+    """A local function of a composite.
+
+    Attributes:
+        fn: The function.
+        operands: The slots of its operands: those of the composite's operands first, then of each result.
+        inexact: Of each result, whether its dtype has a gradient.
+    """
+
+    fn: ShardFn
+    operands: tuple[int, ...]
+    inexact: tuple[bool, ...] = (True,)
+
+
+class _Slot(NamedTuple):
+    """In what sense a value depends on the operands that have a gradient: not at all, linearly, or otherwise."""
+
+    depends: bool
+    linear: bool
+    inexact: bool = True
+    zero: bool = False
+
+
+@dataclass(frozen=True)
+class Composite(ShardFn):
+    """Local functions applied one after another. JAX differentiates it as a whole, by the chain rule on each device.
+
+    Attributes:
+        name: What listings call it.
+        steps: The functions.
+        results: The slots of its results.
+        moving: Which operands have a gradient.
+    """
+
+    name: str
+    steps: tuple[ShardStep, ...]
+    results: tuple[int, ...]
+    moving: tuple[bool, ...]
+
+    def __str__(self) -> str:
+        return self.name
+
+    def __call__(self, *shards: Any) -> Any:
+        slots = list(shards)
+        for fn, operands, _ in self.steps:
+            slots += as_tuple(fn(*[slots[i] for i in operands]))
+        results = tuple([slots[i] for i in self.results])
+        return results[0] if len(results) == 1 else results
+
+    @functools.cached_property
+    def _linearized(self) -> tuple[Linear, ShardFn | None]:
+        """In what sense it is linear, and the linear part of it: what it is where each term that is held is zero."""
+        slots = [_Slot(moves, True, moves) for moves in self.moving]
+        part = _Steps(len(slots))
+        for fn, operands, inexact in self.steps:
+            given = [slots[i] for i in operands]
+            depends, linear = any(x.depends for x in given), all(x.linear for x in given) and _is_linear(fn, given)
+            at = [part.places[i] for i in operands]
+            if depends and fn.linear in (Linear.JOINTLY, Linear.BESIDE):
+                at = [
+                    i if x.depends or x.zero or not x.inexact else part.zeros(i) for i, x in zip(at, given, strict=True)
+                ]
+            part.add(ShardStep(fn, tuple(at), inexact))
+            slots += [_Slot(depends, linear, kind, isinstance(fn, ZerosLike)) for kind in inexact]
+        outs = [slots[i] for i in self.results]
+        if not all(x.linear for x in outs) or not any(x.depends for x in outs):
+            return Linear.NO, None
+        results = [
+            part.places[i] if x.depends or x.zero else part.zeros(part.places[i])
+            for i, x in zip(self.results, outs, strict=True)
+        ]
+        if part.is_same:
+            return (Linear.JOINTLY if all(self.moving) else Linear.BESIDE), self
+        return Linear.NO, Composite(self.name, tuple(part.steps), tuple(results), self.moving)
+
+    @property
+    def linear(self) -> Linear:  # type: ignore[override]  # a class attribute elsewhere: here it follows from the steps
+        return self._linearized[0]
+
+    @property
+    def linear_part(self) -> ShardFn | None:
+        return self._linearized[1]
+
+    def linear_in(self, index: int) -> bool:
+        return self.moving[index]
+
+
+class _Steps:
+    """The steps of a linear part, while they are put together."""
+
+    def __init__(self, count: int) -> None:
+        self.steps: list[ShardStep] = []
+        self.places = list(range(count))  # of each slot of the whole, the slot here
+        self.is_same = True
+        self._count = count
+
+    def add(self, step: ShardStep) -> None:
+        """Adds a step of the whole."""
+        self.steps.append(step)
+        self.places += range(self._count, self._count + len(step.inexact))
+        self._count += len(step.inexact)
+
+    def zeros(self, slot: int) -> int:
+        """The slot of zeros in the place of a term that is held."""
+        self.steps.append(ShardStep(ZerosLike(), (slot,)))
+        self.is_same = False
+        self._count += 1
+        return self._count - 1
+
+
+def _is_linear(fn: ShardFn, operands: Sequence[_Slot]) -> bool:
+    """Whether a function is linear in all its operands that depend on something."""
+    moving = [i for i, x in enumerate(operands) if x.depends]
+    if not moving or fn.linear in (Linear.JOINTLY, Linear.BESIDE):
+        return not moving or all(operands[i].inexact for i in moving)
+    return fn.linear is Linear.EACH and len(moving) == 1 and fn.linear_in(moving[0])

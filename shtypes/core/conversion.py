@@ -1,0 +1,312 @@
+"""The public ways in and out of the typed world: from host arrays and `jax.Array`s, and back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import NamedSharding
+
+from shtypes._compat import no_trace_is_running
+from shtypes.context.eqn_source import is_tracing_plain
+from shtypes.context.scope import Scope, changed
+from shtypes.context.signature_errors import refuse_unknown
+from shtypes.context.user_line import public
+from shtypes.core.array import Array, wrap
+from shtypes.core.array import install as install
+from shtypes.core.checks import check_values, checks_are_on
+from shtypes.core.device_put import from_concrete_p, from_jax_p, place, to_jax_p, type_of
+from shtypes.core.host import canonical, converted, host_array, refuse_hidden
+from shtypes.core.jax_type import HiShType, as_jax_type
+from shtypes.core.meshes import to_mesh
+from shtypes.core.physical import physical_sharding
+from shtypes.core.reshard import move
+from shtypes.errors import ShardingTypeError
+from shtypes.scopes.check_comm import check_comm, check_leaving, check_now
+from shtypes.scopes.comm import allows_implicit, rules_in_force
+from shtypes.types import Dim, ShType, State, dtypes
+from shtypes.types.mesh import Mesh, current_mesh
+
+
+def own_type(x: Any, mesh: Any = None) -> HiShType:
+    """The type that JAX's own type of an array means: S where sharded, R where reduced, U where unreduced, else I."""
+    aval = jax.typeof(x)
+    sharding = aval.sharding
+    if isinstance(x, jax.Array) and not isinstance(x, jax.core.Tracer) and isinstance(x.sharding, jax.NamedSharding):
+        sharding = x.sharding
+    found = sharding.mesh
+    spec: Any = sharding.spec
+    if found.empty:
+        where = to_mesh(mesh) if mesh is not None else current_mesh()
+        spec = ()
+    else:
+        where = to_mesh(found)
+        _refuse_auto(x, aval, found)
+    dims = [Dim(n) for n in aval.shape]
+    for i, entry in enumerate(getattr(spec, "partitions", ())):
+        dims[i] = Dim(aval.shape[i], (entry,) if isinstance(entry, str) else tuple(entry or ()))
+    sharded = {a for d in dims for a in d.axes}
+    reduced, unreduced = _pending(spec)
+    states = {
+        a: State.REDUCED if a in reduced else State.UNREDUCED if a in unreduced else State.INVARIANT
+        for a in where.axis_names
+        if a not in sharded
+    }
+    return as_jax_type(ShType(where, dtypes.from_numpy(aval.dtype), dims, states))
+
+
+def _pending(spec: Any) -> tuple[frozenset[str], frozenset[str]]:
+    """The reduced and unreduced axes of a spec."""
+    kind = str(getattr(spec, "unreduced_kind", None) or "sum").lower()
+    unreduced = frozenset(getattr(spec, "unreduced", ()) or ())
+    if unreduced and "sum" not in kind and "add" not in kind:
+        raise ShardingTypeError(
+            f"an array that is unreduced by {kind} cannot be typed",
+            why="`U` denotes a pending sum",
+            hints=["reshard it first"],
+        )
+    return frozenset(getattr(spec, "reduced", ()) or ()), unreduced
+
+
+def _refuse_auto(x: Any, aval: Any, mesh: Any) -> None:
+    concrete = isinstance(x, jax.Array) and not isinstance(x, jax.core.Tracer)
+    auto = [a for a, kind in zip(mesh.axis_names, mesh.axis_types, strict=True) if kind == jax.sharding.AxisType.Auto]
+    if auto and not concrete:
+        error = ShardingTypeError(
+            f"{aval} says nothing about mesh axis `{auto[0]}`: JAX's automatic mode owns it",
+            hints=["give the type: sh.from_jax(x, type)", "use a mesh of explicit axes: sh.make_mesh(...)"],
+        )
+        error.of_plain = True  # a function that makes such arrays is a plain program
+        raise error
+
+
+def _as_own(x: Any, wanted: ShType | None, mesh: Any) -> HiShType:
+    """The array's own type; where JAX cannot say, the sharded dims of the wanted one, invariant elsewhere."""
+    tracked = any(kind == jax.sharding.AxisType.Explicit for kind in jax.typeof(x).sharding.mesh.axis_types)
+    if wanted is None or tracked:
+        return own_type(x, mesh)
+    rest = {a: State.INVARIANT for a in wanted.mesh.axis_names if wanted.dim_of(a) is None}
+    return as_jax_type(wanted.replace(states=rest))
+
+
+def convert(x: Any, type: Any = None, *, mesh: Any = None) -> Array:
+    """See `shtypes.from_jax`."""
+    if isinstance(x, Array):
+        raise ShardingTypeError(f"the value has a type already, {jax.typeof(x)}", hints=["sh.reshard(x, type)"])
+    if not isinstance(x, (jax.Array, jax.core.Tracer)):
+        raise ShardingTypeError(
+            f"`from_jax` takes a jax.Array, not {x.__class__.__name__}", hints=["sh.array(x, type)"]
+        )
+    where: Mesh | None = None
+    if type is not None:
+        known = jax.typeof(x).sharding.mesh
+        where = to_mesh(mesh) if mesh is not None else None if known.empty else to_mesh(known)
+    dtype = dtypes.from_numpy(x.dtype)
+    wanted = None if type is None else as_jax_type(type_of(type, where, shape=tuple(x.shape), dtype=dtype))
+    if wanted is not None and wanted.dtype_name != dtype:
+        raise ShardingTypeError(f"an array of dtype {dtype} is not of type {wanted}", hints=["x.astype(...) first"])
+    if isinstance(x, jax.core.Tracer) and is_tracing_plain():
+        current_mesh()  # without one it gets its type where the program is evaluated, beside whatever typed value
+    if not isinstance(x, jax.core.Tracer) and no_trace_is_running():
+        own = _concrete(x, wanted, mesh)
+        if checks_are_on():
+            check_values("from_jax", [own], given=True)
+    else:
+        traced = isinstance(x, jax.core.Tracer)
+        known = not traced and isinstance(x.sharding, jax.NamedSharding)
+        t = own_type(x, mesh) if known else _as_own(x, wanted, mesh)
+        _refuse_pending(t)
+        own = (from_jax_p if traced else from_concrete_p).bind(x, ty=t)
+        check_now()
+    if wanted is None:
+        return own
+    constant = not isinstance(x, jax.core.Tracer)
+    check_comm("from_jax", jax.typeof(own), wanted, has_gradient=not constant)
+    return move(own, wanted, constant=constant)
+
+
+def _refuse_pending(t: ShType) -> None:
+    for state in (State.UNREDUCED, State.REDUCED):
+        if t.axes(state) and (t.differentiable or state is State.UNREDUCED):  # integers: reduced is invariant
+            raise ShardingTypeError(
+                f"a plain array of type {t} cannot be typed inside a traced function",
+                why="JAX's own reduced and unreduced arrays have no form that both sides share",
+                hints=[
+                    "convert it outside: sh.from_jax on the concrete array",
+                    "jax.reshard it to a replicated or sharded type first",
+                ],
+            )
+
+
+def _concrete(x: Any, wanted: HiShType | None, mesh: Any) -> Array:
+    """A concrete array as a value of its own type: the same buffers where they lie right."""
+    if isinstance(x.sharding, jax.NamedSharding):
+        t = own_type(x, mesh)
+        if t.axes(State.UNREDUCED):
+            return _unreduced(x, t)
+        devices: Any = x.sharding.mesh
+        return wrap(t, jax.device_put(x, physical_sharding(t, devices)))
+    where = wanted.mesh if wanted is not None else to_mesh(mesh) if mesh is not None else current_mesh()
+    states = dict.fromkeys(where.axis_names, State.INVARIANT)
+    t = as_jax_type(ShType(where, dtypes.from_numpy(x.dtype), list(x.shape), states))
+    return place(x, t)
+
+
+def _unreduced(x: Any, t: HiShType) -> Array:
+    """JAX's unreduced array: the partial sums that its devices hold, behind hidden dims."""
+    shape = tuple(t.mesh.shape[a] for a in t.axes(State.UNREDUCED))
+    # By way of the host: an op on one device's part would meet the mesh in context.
+    parts = [
+        jax.device_put(np.asarray(s.data).reshape(s.data.shape + (1,) * len(shape)), s.device)
+        for s in x.addressable_shards
+    ]
+    data = jax.make_array_from_single_device_arrays(t.shape + shape, physical_sharding(t, x.sharding.mesh), parts)
+    return wrap(t, data)
+
+
+# in
+
+
+@public
+def abstract_array(type: Any, mesh: Any = None, **options: Any) -> Array:
+    """A value that has only a type: for `jax.eval_shape`, `jax.make_jaxpr`, ``.lower()`` and checks without devices.
+
+    Args:
+        type: A type, or its text.
+        mesh: The mesh of a text; by default the one in context.
+        **options: As for `ShType.parse`: ``dims``, ``dtype``, ``like``, ``policy``, ``shape``.
+    """
+    refuse_unknown("abstract_array", options, ("dims", "dtype", "like", "policy", "shape"))
+    return wrap(as_jax_type(type_of(type, mesh, **options)), None)
+
+
+@public
+def array(x: Any, type: Any = None, *, mesh: Any = None) -> Array:
+    """A typed value from a host array, which is copied, a number or a plain `jax.Array`.
+
+    Args:
+        x (...): The global value. Every process gives the same one.
+        type: A text such as ``"f32[seq, batch@dp, hidden]"``, a `ShType` or a `jax.P`; by default replicated on every
+            axis, as the policy says.
+        mesh: The mesh of a text; by default the one in context.
+
+    Returns:
+        (...): The value with that type. An unreduced axis holds the value on index 0 and zeros elsewhere.
+
+    Raises:
+        ShardingTypeError: the type does not fit the array, or is varying.
+
+    Communicates: nothing (each device is sent its own part).
+    """
+    if isinstance(x, jax.core.Tracer):
+        return from_jax(x, type, mesh=mesh)
+    if isinstance(x, Array):
+        raise ShardingTypeError(f"the value has a type already, {x.type}", hints=["sh.reshard(x, type)"])
+    host = x if isinstance(x, jax.Array) else host_array(x)
+    own, t = dtypes.from_numpy(host.dtype), type_for(host, type, mesh)
+    if _lies_somewhere(host) and (rules_in_force() or not no_trace_is_running()):
+        return from_jax(host, t)  # what that sends is to be seen
+    return place(converted(host, own, t), t)
+
+
+def type_for(x: Any, type: Any = None, mesh: Any = None) -> HiShType:
+    """The type that `array` gives to what has a shape and a dtype."""
+    own = dtypes.from_numpy(x.dtype)
+    target = "[...]" if type is None else type
+    says_dtype = isinstance(target, ShType) or (isinstance(target, str) and target.lstrip()[:1] not in ("[", "{", ""))
+    default = None if says_dtype else own if dtypes.is_key(own) else dtypes.from_numpy(canonical(x.dtype))
+    return as_jax_type(type_of(target, mesh, shape=tuple(x.shape), dtype=default))
+
+
+def _lies_somewhere(x: Any) -> bool:
+    """Whether an array is on several devices, and not the same on each."""
+    return isinstance(x, jax.Array) and isinstance(x.sharding, NamedSharding) and not x.sharding.is_fully_replicated
+
+
+def without_data() -> Scope:
+    """Makes values that have only types of host arrays, so that a program that makes its arguments needs no devices."""
+    return changed(lambda s: s._replace(only_types=True))
+
+
+@public
+def from_jax(x: Any, type: Any = None, *, mesh: Any = None) -> Array:
+    """A typed value from a plain `jax.Array`, concrete or traced.
+
+    Args:
+        x (...): The array. Its own type is JAX's: sharded where JAX says so, reduced, unreduced, else invariant.
+        type: The type to give it, where that differs: reached from JAX's meaning by a visible reshard.
+        mesh: The mesh, where neither the array nor the context has one.
+
+    Returns:
+        (...): The typed value.
+
+    Raises:
+        ShardingTypeError: an axis of the mesh is of JAX's auto kind and no type is given; the type does not fit.
+
+    Communicates: what the reshard from the array's own type does; nothing without ``type``.
+    Transpose: `to_jax`.
+    """
+    return convert(x, type, mesh=mesh)
+
+
+@public
+def to_jax(x: Array) -> Any:
+    """A typed value as a plain `jax.Array`, which any JAX function takes.
+
+    Args:
+        x (...): Sharded, reduced or invariant on each axis. Reduced axes become invariant, free in both directions.
+
+    Returns:
+        (...): The same global array, sharded in the same way; no copy.
+
+    Raises:
+        ShardingTypeError: the value is unreduced or varying.
+
+    Communicates: nothing. Transpose: `from_jax`.
+    """
+    t = typeof(x)
+    pending = t.axes(State.UNREDUCED)
+    if pending and allows_implicit():
+        whole = t.with_axes(pending, State.INVARIANT)
+        check_comm("to_jax", t, whole, inserted=True)
+        x, t = move(x, whole, inserted=True), whole
+    refuse_hidden(t, "become a plain array")
+    check_leaving(t)
+    if type(x) is Array and no_trace_is_running():
+        if x.data is None:
+            raise ShardingTypeError(f"a value that has only a type, {t}, has no data")
+        return x.data
+    return to_jax_p.bind(
+        move(x, t.replace(states=tuple(State.INVARIANT if s is State.REDUCED else s for s in t.states)))
+    )
+
+
+@public
+def typeof(x: Any) -> HiShType:
+    """The sharding type of a typed value or tracer; equal to `jax.typeof`.
+
+    Raises:
+        ShardingTypeError: ``x`` has none.
+    """
+    if type(x) is Array:
+        found: HiShType = x.type
+        return found
+    t = jax.typeof(x) if isinstance(x, jax.core.Tracer) else None
+    if type(t) is not HiShType:
+        raise ShardingTypeError(
+            f"a value without a sharding type was given: {_describe(x)}",
+            hints=["sh.array(x, type) for a host array", "sh.from_jax(x) for a jax.Array"],
+        )
+    return t
+
+
+def _describe(x: Any) -> str:
+    if isinstance(x, (jax.Array, jax.core.Tracer)):
+        return f"a plain array of type {jax.typeof(x)}"
+    if isinstance(x, np.ndarray):
+        return f"a numpy array of shape {x.shape}"
+    return f"{x!r:.60} ({type(x).__name__})"
+
+
+install({}, {"to_jax": to_jax}, {})

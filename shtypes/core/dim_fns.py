@@ -1,0 +1,182 @@
+"""Shard functions that act along dims: contractions, sums, broadcasts."""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax.numpy as jnp
+from jax import lax
+
+from shtypes.core.shard_fn import Linear, ShardFn
+from shtypes.types import ShType, dtypes
+
+
+@dataclass(frozen=True)
+class Own:
+    """A dim of which a device takes its own part, as ``axes`` share it out: the other side of a diagonal."""
+
+    operand: int
+    dim: int
+    axes: tuple[str, ...]
+    size: int
+
+
+@dataclass(frozen=True)
+class Einsum(ShardFn):
+    """A contraction of one or two operands, with explicit labels."""
+
+    equation: str
+    dtype: str
+    precision: Any = None
+    own: tuple[Own, ...] = ()
+    #: The operand that is a cotangent, and the order that its dims get first, so that its products share the copy.
+    laid_out: tuple[int, str] | None = None
+    linear = Linear.EACH
+
+    def __str__(self) -> str:
+        return f"einsum[{self.equation}]"
+
+    def __call__(self, *xs: Any) -> Any:
+        parts = list(xs)
+        for own in self.own:
+            start = lax.axis_index(own.axes) * own.size
+            parts[own.operand] = lax.dynamic_slice_in_dim(parts[own.operand], start, own.size, own.dim)
+        equation = self.equation
+        if self.laid_out is not None:
+            index, order = self.laid_out
+            inputs, output = equation.split("->")
+            given = inputs.split(",")
+            parts[index] = lax.transpose(parts[index], [given[index].index(label) for label in order])
+            given[index] = order
+            if len(given) == 2 and _of_dot(given, output)[-1:] != output[-1:]:  # the minor dim stays minor
+                given, parts = given[::-1], parts[::-1]
+            equation = ",".join(given) + "->" + output
+        dtype = dtypes.to_numpy(self.dtype)
+        if any(map(jnp.iscomplexobj, parts)) and not jnp.issubdtype(dtype, jnp.complexfloating):
+            # The gradient of a real operand beside complex ones: not all of XLA's paths take the real part.
+            return jnp.einsum(equation, *parts, precision=self.precision).real.astype(dtype)
+        return jnp.einsum(equation, *parts, precision=self.precision, preferred_element_type=dtype).astype(dtype)
+
+    def adjoint(self, index: int, operands: Sequence[ShType], result: ShType) -> ShardFn | None:
+        given, output = self.equation.split("->")
+        parts = given.split(",")
+        others = [p for i, p in enumerate(parts) if i != index]
+        lost = set(parts[index]) - set(output).union(*others)
+        repeated = any(len(set(p)) != len(p) for p in (*parts, output))
+        sizes: dict[str, set[int]] = {}
+        for part, t in zip((*parts, output), (*operands, result), strict=True):
+            for label, n in zip(part, t.local_shape, strict=True):
+                sizes.setdefault(label, set()).add(n)
+        stretched = any(len(found) > 1 for found in sizes.values())
+        if lost or repeated or stretched or self.own:
+            return None  # JAX transposes: labels to broadcast along, diagonals, dims of size 1
+        inputs = ",".join([*parts[:index], output, *parts[index + 1 :]])
+        laid_out = (index, _of_dot(parts, output))
+        return Einsum(f"{inputs}->{parts[index]}", operands[index].dtype_name, self.precision, laid_out=laid_out)
+
+    def batched(self, dims: Sequence[int | None], ranks: Sequence[int]) -> ShardFn | None:
+        inputs, output = self.equation.split("->")
+        letter = next((c for c in string.ascii_letters if c not in self.equation), None)
+        if letter is None or self.own:
+            return None
+        parts = [p if d is None else p[:d] + letter + p[d:] for p, d in zip(inputs.split(","), dims, strict=True)]
+        return Einsum(",".join(parts) + "->" + letter + output, self.dtype, self.precision)
+
+
+def _of_dot(inputs: list[str], output: str) -> str:
+    """The order of the dims that XLA's dot gives, which `jnp.einsum` transposes to the output's."""
+    if len(inputs) < 2:
+        return output
+    left, right = inputs
+    both = "".join(c for c in output if c in left and c in right)
+    left, right = ("".join(c for c in part if c in output and c not in both) for part in (left, right))
+    return output if both + left + right == output else both + right + left
+
+
+@dataclass(frozen=True)
+class Sum(ShardFn):
+    """The local sum over ``dims``, divided by ``count``."""
+
+    dims: tuple[int, ...]
+    keepdims: bool = False
+    dtype: str | None = None
+    count: int = 1
+    linear = Linear.JOINTLY
+
+    def __str__(self) -> str:
+        dims = ",".join(map(str, self.dims))
+        return f"{'sum' if self.count == 1 else 'mean'}[{dims}]"
+
+    def __call__(self, x: Any) -> Any:
+        dtype = dtypes.to_numpy(self.dtype) if self.dtype else None
+        if self.count == 1:
+            return jnp.sum(x, self.dims, keepdims=self.keepdims, dtype=dtype)
+        # Where the terms are narrow, the sum and the count may be too large for them.
+        wide = jnp.sum(x, self.dims, keepdims=self.keepdims, dtype=_wide(dtype or x.dtype))
+        return (wide / float(self.count)).astype(dtype or x.dtype)
+
+    def adjoint(self, index: int, operands: Sequence[ShType], result: ShType) -> ShardFn | None:
+        if operands[0].dtype_name != result.dtype_name:
+            return None
+        return Spread(operands[0].local_shape, self.dims, self.keepdims, self.count)
+
+    def batched(self, dims: Sequence[int | None], ranks: Sequence[int]) -> ShardFn | None:
+        moved = tuple(d + 1 for d in self.dims)
+        return Sum(moved, self.keepdims, self.dtype, self.count) if dims[0] == 0 else None
+
+
+@dataclass(frozen=True)
+class Spread(ShardFn):
+    """The transpose of `Sum`: the operand repeated along ``dims`` to ``shape``, divided by ``count``."""
+
+    shape: tuple[int, ...]
+    dims: tuple[int, ...]
+    keepdims: bool = False
+    count: int = 1
+    linear = Linear.JOINTLY
+
+    def __str__(self) -> str:
+        return f"broadcast[{','.join(map(str, self.dims))}]"
+
+    def __call__(self, x: Any) -> Any:
+        x = x if self.keepdims else lax.expand_dims(x, self.dims)
+        x = x if self.count == 1 else (x.astype(_wide(x.dtype)) / float(self.count)).astype(x.dtype)
+        return jnp.broadcast_to(x, self.shape)
+
+    def adjoint(self, index: int, operands: Sequence[ShType], result: ShType) -> ShardFn | None:
+        return Sum(self.dims, self.keepdims, None, self.count)
+
+
+def _wide(dtype: Any) -> Any:
+    """The dtype to compute a mean in."""
+    narrow = jnp.issubdtype(dtype, jnp.floating) and jnp.dtype(dtype).itemsize < 4
+    return jnp.float32 if narrow else dtype  # by width: JAX promotes no floats of eight bits
+
+
+@dataclass(frozen=True)
+class Broadcast(ShardFn):
+    """Dim ``i`` of the operand at ``dims[i]`` of the (local) shape; dims of size 1 stretch."""
+
+    shape: tuple[int, ...]
+    dims: tuple[int, ...]
+    linear = Linear.JOINTLY
+
+    def __str__(self) -> str:
+        return f"broadcast[{','.join(map(str, self.shape))}]"
+
+    def __call__(self, x: Any) -> Any:
+        return lax.broadcast_in_dim(x, self.shape, self.dims)
+
+    def adjoint(self, index: int, operands: Sequence[ShType], result: ShType) -> ShardFn | None:
+        shape = operands[0].local_shape
+        new = tuple(d for d in range(len(self.shape)) if d not in self.dims)
+        stretched = tuple(d for d, n in zip(self.dims, shape, strict=True) if n != self.shape[d])
+        if stretched:
+            return None
+        return Sum(new)
+
+    def batched(self, dims: Sequence[int | None], ranks: Sequence[int]) -> ShardFn | None:
+        return None

@@ -1,0 +1,257 @@
+"""The eager cache: an op on operands of the same types runs what it ran before, without asking the rules again.
+
+What an op does follows from the types of its operands, its static arguments and JAX's context, which holds the policy
+and the mesh. The general path alone decides: its first eager call is recorded as the compiled functions that it ran.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple, ParamSpec, TypeVar
+
+import jax
+import numpy as np
+
+from shtypes._compat import no_trace_is_running, trace_context
+from shtypes.caches import COMPILED, Bounded
+from shtypes.context import user_line
+from shtypes.context.user_line import named
+from shtypes.core.array import Array, wrap
+from shtypes.core.host import READ
+from shtypes.core.meshes import context_mesh
+from shtypes.scopes.comm import open_trackers
+from shtypes.types import ShType, State
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class CachedCall(NamedTuple):
+    """A call that can run again. Physical arrays are numbered: those of the operands, then what each step makes.
+
+    Attributes:
+        steps: Compiled functions of physical arrays, and the numbers of their operands.
+        results: For each leaf of the result its number and its type. The type is None if the leaf is an operand itself;
+            the number is -1 if it is no typed value, and stands second.
+        constants: The physical arrays that the op makes of nothing, in steps without operands.
+        structure: The tree that the result is; None if it is one typed value.
+    """
+
+    steps: tuple[tuple[Callable[..., Sequence[Any]], tuple[int, ...]], ...]
+    results: tuple[tuple[int, Any], ...]
+    constants: tuple[Any, ...] = ()
+    structure: Any = None
+
+    def matches(self, operands: list[Array]) -> bool:
+        """Whether the constants are on the devices of the operands."""
+        return not (self.constants and operands) or (self.constants[0].sharding.mesh == operands[0].data.sharding.mesh)
+
+    def run(self, operands: list[Array]) -> Any:
+        """The result for operands of the types of the first call."""
+        arrays = [x.data for x in operands]
+        for compiled, places in self.steps:
+            arrays += compiled(*[arrays[i] for i in places])
+        if self.structure is None:
+            ((place, t),) = self.results
+            return operands[place] if t is None else wrap(t, arrays[place])
+        leaves = [
+            t if place < 0 else operands[place] if t is None else wrap(t, arrays[place]) for place, t in self.results
+        ]
+        return jax.tree.unflatten(self.structure, leaves)
+
+
+class CallRecorder:
+    """Records what an op runs. Its operands are distinct objects."""
+
+    def __init__(self, operands: Sequence[Array]) -> None:
+        self._operands = list(operands)
+        self._values: list[Any] = []  # kept, so that no id is another's
+        self._places: dict[int, int] = {}  # the numbers of values, by their ids
+        self._constants: list[Any] = []
+        self._steps: list[tuple[Callable[..., Sequence[Any]], tuple[Any, ...]]] = []
+        self._count = 0
+        self._complete = True
+        self._number(operands)
+
+    def _number(self, values: Sequence[Array]) -> None:
+        self._values += values
+        for x in values:
+            self._places[id(x)] = self._count
+            self._count += 1
+
+    def ran(self, compiled: Callable[..., Sequence[Any]], operands: Sequence[Array], results: Sequence[Array]) -> None:
+        """Records a compiled function."""
+        places = tuple([self._places.get(id(x)) for x in operands])
+        self._complete = self._complete and None not in places
+        self._steps.append((compiled, places))
+        self._number(results)
+
+    def made(self, constant: Array) -> None:
+        """Records a value that follows from static arguments alone."""
+        made = (constant.data,)
+        self._constants += made
+        self._steps.append((lambda: made, ()))
+        self._number([constant])
+
+    def relabelled(self, operand: Array, result: Array) -> None:
+        """Records another type for the same physical array."""
+        place = self._places.get(id(operand))
+        if place is not None:
+            self._values.append(result)
+            self._places[id(result)] = place
+
+    def incomplete(self) -> None:
+        """Records that another call on operands of these types may run something else."""
+        self._complete = False
+
+    def cached_call(self, result: Any) -> CachedCall | None:
+        """The call; None if it used or gave what was not recorded."""
+        leaves, structure = ([result], None) if type(result) is Array else jax.tree.flatten(result)
+        results = [self._leaf(leaf) for leaf in leaves]
+        if not self._complete or None in results:
+            return None
+        known: Any = tuple(results)
+        steps = () if all(0 <= place < len(self._operands) for place, _ in known) else tuple(self._steps)
+        return CachedCall(steps, known, tuple(self._constants) if steps else (), structure)
+
+    def _leaf(self, leaf: Any) -> tuple[int, Any] | None:
+        """The entry of `CachedCall.results` for a leaf; None if it cannot be told."""
+        if type(leaf) is not Array:
+            return None if _static(leaf) is None else (-1, leaf)
+        place = self._places.get(id(leaf))
+        if place is None:
+            return None
+        return place, None if any(leaf is x for x in self._operands) else leaf.type
+
+
+class _Thread(threading.local):
+    recorder: CallRecorder | None = None
+
+
+_thread: Final = _Thread()
+
+
+def current_recorder() -> CallRecorder | None:
+    """The recorder of the op that this thread runs, if there is one."""
+    return _thread.recorder
+
+
+def _data_is_read() -> None:
+    if _thread.recorder is not None:
+        _thread.recorder.incomplete()  # what follows may depend on the data
+
+
+READ.append(_data_is_read)
+
+
+def cached_eagerly(op: Callable[P, T]) -> Callable[P, T]:
+    """Makes an op remember its eager calls.
+
+    Args:
+        op: A function of typed values, in lists and tuples too, and static arguments that returns typed values, and
+            whose doings follow from their types, the static arguments' values and JAX's context.
+    """
+
+    @functools.wraps(op)
+    def call(*args: P.args, **kwargs: P.kwargs) -> Any:
+        if _thread.recorder is not None or not no_trace_is_running() or open_trackers():
+            return op(*args, **kwargs)
+        operands: list[Array] = []
+        key = _key(args, kwargs, operands)
+        if key is None:
+            return op(*args, **kwargs)
+        cached = _calls.get((op, key))
+        if cached is not None:
+            return cached.run(operands) if cached is not _NONE and cached.matches(operands) else op(*args, **kwargs)
+        _thread.recorder = recorder = CallRecorder(operands)
+        try:
+            result = op(*args, **kwargs)
+        finally:
+            _thread.recorder = None
+        _calls.put((op, key), recorder.cached_call(result) or _NONE)
+        return result
+
+    return call
+
+
+def public(op: Callable[P, T]) -> Callable[P, T]:
+    """A public op of values: its errors leave with the user's line, and its eager calls are remembered."""
+    return user_line.public(cached_eagerly(op))
+
+
+def published(op: Callable[P, T], name: str, doc: str, signature: inspect.Signature | None = None) -> Callable[P, T]:
+    """A function that another one made, as a public op with what `named` gives it."""
+    return public(named(op, name, doc, signature=signature))
+
+
+#: Stands for a call that cannot be cached.
+_NONE: Final = CachedCall((), ())
+_calls: Final[Bounded[CachedCall]] = Bounded(COMPILED)
+
+
+def _key(args: Sequence[Any], kwargs: dict[str, Any], operands: list[Array]) -> tuple[Any, ...] | None:
+    """What a call follows from, and its operands; None where that cannot be said."""
+    key: list[Any] = []
+    for x in (*args, *kwargs.values()) if kwargs else args:
+        part = _operand(x, operands) if type(x) is Array else _part(x, operands)
+        if part is None:
+            return None
+        key.append(part)
+    context = trace_context()
+    if context is None:
+        return None
+    mesh = context_mesh() if operands else jax.sharding.get_mesh()  # of nothing it makes something on these devices
+    return context, mesh, *key, *kwargs
+
+
+def _operand(x: Array, operands: list[Array]) -> Any:
+    """What a typed value adds to the key: its type, or which operand before it is the same value."""
+    if x.data is None:
+        return None
+    for i, other in enumerate(operands):
+        if other is x:
+            return "same", i  # what was cached for one value twice does not hold for two values
+    operands.append(x)
+    return x.type.serial  # equal types may differ in names
+
+
+def _part(x: Any, operands: list[Array]) -> Any:
+    """What an argument adds to the key: of a container its parts; None for what cannot be told apart."""
+    kind = type(x)
+    if kind is Array:
+        return _operand(x, operands)
+    if kind is list or kind is tuple or kind is dict:
+        parts = [_part(y, operands) for y in (x.values() if kind is dict else x)]
+        names = tuple(x) if kind is dict else ()
+        return None if None in parts else (kind, names, *parts)
+    return _static(x)
+
+
+_PLAIN: Final = frozenset({int, bool, str, type(None)})
+_NAMED: Final = (type, np.dtype, jax.sharding.PartitionSpec, jax.lax.Precision, jax.lax.GatherScatterMode, State)
+#: How many elements a host array may have that is told apart by them.
+_FEW: Final = 64
+
+
+def _static(x: Any) -> Any:
+    """A static argument so that only what acts alike is equal: 1 is neither 1.0 nor True, and 0.0 is not -0.0."""
+    kind = type(x)
+    if kind in _PLAIN:
+        return kind, x
+    if kind is float or kind is complex:
+        return kind, repr(x)
+    if kind is slice or kind is range:
+        parts = (_static(x.start), _static(x.stop), _static(x.step))
+        return None if None in parts else (kind, *parts)
+    if kind is tuple:
+        parts = tuple(map(_static, x))
+        return None if None in parts else (kind, parts)
+    if isinstance(x, ShType):
+        return ShType, x.serial
+    if isinstance(x, (np.ndarray, np.generic)):
+        few = x.size <= _FEW and not x.dtype.hasobject
+        return (kind, str(x.dtype), x.shape, x.tobytes()) if few else None
+    return (kind, x) if x is Ellipsis or isinstance(x, _NAMED) else None

@@ -1,0 +1,368 @@
+"""Shard functions of single elements: constants, named functions of JAX, arithmetic, numbers as operands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from shtypes.core.shard_fn import Linear, ShardFn, static_params, tell_apart
+from shtypes.types import ShType, dtypes
+
+
+@dataclass(frozen=True)
+class OfNumber(ShardFn):
+    """A local function of one operand, and of the Python number that ``fn`` has a place for."""
+
+    fn: ShardFn
+    place: str
+
+    def __call__(self, x: Any, number: Any) -> Any:
+        return _with(self.fn, self.place, number)(x)
+
+
+def apart(fn: ShardFn, place: str, operands: Sequence[ShType]) -> tuple[ShardFn, Any] | None:
+    """The number in a field of ``fn`` apart, in the dtype that JAX gives it beside the operand; see `number_apart`."""
+    held: Any = getattr(fn, place)
+    number: Any = next(n for n in held if n is not None) if isinstance(held, tuple) else held
+    dtype: Any = operands[0].dtype
+    if type(number) not in (int, float) or jnp.result_type(dtype, number) != dtype or not _plain(number, dtype):
+        return None
+    value = np.asarray(number, np.float32 if type(number) is float and dtype.itemsize < 4 else None).astype(dtype)
+    return OfNumber(_with(fn, place, 0), place), value
+
+
+def _with(fn: Any, place: str, number: Any) -> ShardFn:
+    """The function with a number in a field; in a tuple, in the place of the one that is there."""
+    held = getattr(fn, place)
+    given = tuple(None if n is None else number for n in held) if isinstance(held, tuple) else number
+    made: ShardFn = replace(fn, **{place: given})
+    return made
+
+
+def _plain(number: Any, dtype: Any) -> bool:
+    """Whether a number is one that numpy rounds to a dtype as XLA does: no overflow, nothing subnormal, not complex."""
+    about: Any = jnp  # its finfo has no annotations
+    if jnp.issubdtype(dtype, jnp.integer):
+        return bool(about.iinfo(dtype).min <= number <= about.iinfo(dtype).max)
+    if not jnp.issubdtype(dtype, jnp.floating):
+        return False
+    limits = about.finfo(dtype)
+    fits = abs(number) <= (float(limits.max) if type(number) is float else 1 << 24)
+    return bool(fits and (number == 0 or abs(number) >= limits.tiny))
+
+
+@dataclass(frozen=True)
+class Identity(ShardFn):
+    """The operand; ``label`` marks it (names for checkpoint policies, stop_gradient, constants)."""
+
+    label: str = "identity"
+    constant: bool = False
+    linear = Linear.JOINTLY
+    per_element = True
+
+    def __str__(self) -> str:
+        return self.label
+
+    def __call__(self, x: Any) -> Any:
+        return x
+
+    def adjoint(self, index: int, operands: Sequence[ShType], result: ShType) -> ShardFn | None:
+        return IDENTITY
+
+    @property
+    def stops_gradient(self) -> bool:
+        return self.constant
+
+
+IDENTITY = Identity()
+
+
+@dataclass(frozen=True)
+class Full(ShardFn):
+    """One value everywhere: no operands, so it holds its own local shape."""
+
+    value: Any = field(compare=False)
+    shape: tuple[int, ...]
+    dtype: str
+    same: Any = field(init=False, repr=False)
+    linear = Linear.JOINTLY
+
+    def __post_init__(self) -> None:
+        tell_apart(self, self.value)
+
+    def __str__(self) -> str:
+        return f"full[{self.value}]"
+
+    def __call__(self) -> Any:
+        if self.dtype == "float0":
+            return np.zeros(self.shape, jax.dtypes.float0)
+        return jnp.full(self.shape, self.value, dtypes.to_numpy(self.dtype))
+
+
+@dataclass(frozen=True)
+class NamedFn(ShardFn):
+    """A function of JAX's, or of shards as it is, with its static parameters."""
+
+    name: str  # what jaxprs and messages call it
+    fn: Callable[..., Any]  # the function; equal ones are one local function
+    params: tuple[tuple[str, Any], ...] = field(compare=False, default=())  # its static parameters, by keyword
+    linear: Linear = Linear.NO
+    held: frozenset[int] = frozenset()  # for EACH, the operands in which it is not linear: positions, counts
+    #: Where some of its operands are Python numbers: these, and None in the places of arrays.
+    numbers: tuple[Any, ...] = field(compare=False, default=())
+    per_element: bool = False
+    same: Any = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "params", static_params(self.name, self.params))
+        tell_apart(self, *self.numbers, *self.params)
+
+    def __str__(self) -> str:
+        numbers = ", ".join("_" if n is None else f"{n:g}" for n in self.numbers)
+        return f"{self.name}[{numbers}]" if numbers else self.name
+
+    def __call__(self, *xs: Any) -> Any:
+        rest = iter(xs)
+        operands = [next(rest) if n is None else n for n in self.numbers] if self.numbers else xs
+        return self.fn(*operands, **dict(self.params))
+
+    def linear_in(self, index: int) -> bool:
+        return index not in self.held
+
+    def number_apart(self, operands: Sequence[ShType]) -> tuple[ShardFn, Any] | None:
+        if self.name not in _NUMBER_IS_AN_OPERAND or len(self.numbers) != 2:
+            return None
+        return apart(self, "numbers", operands)
+
+
+#: Functions of two operands for which a number is what an array of one element is.
+_NUMBER_IS_AN_OPERAND = {
+    *("maximum", "minimum", "fmax", "fmin", "mod", "remainder", "fmod", "floor_divide", "arctan2", "hypot"),
+    *("equal", "not_equal", "less", "less_equal", "greater", "greater_equal", "logaddexp", "copysign"),
+}
+
+
+@dataclass(frozen=True)
+class Permute(ShardFn):
+    """Dims in another order."""
+
+    perm: tuple[int, ...]
+    linear = Linear.JOINTLY
+
+    def __str__(self) -> str:
+        return f"transpose[{','.join(map(str, self.perm))}]"
+
+    def __call__(self, x: Any) -> Any:
+        return lax.transpose(x, self.perm)
+
+    def adjoint(self, index: int, operands: Sequence[ShType], result: ShType) -> ShardFn | None:
+        return Permute(tuple(int(i) for i in np.argsort(self.perm)))
+
+    def batched(self, dims: Sequence[int | None], ranks: Sequence[int]) -> ShardFn | None:
+        return Permute((0, *(p + 1 for p in self.perm))) if dims[0] == 0 else None
+
+
+@dataclass(frozen=True)
+class Cast(ShardFn):
+    """Another dtype."""
+
+    dtype: str
+
+    per_element = True
+
+    @property
+    def linear(self) -> Linear:  # type: ignore[override]  # a cast between floats is linear
+        return Linear.JOINTLY if dtypes.differentiable(self.dtype) else Linear.NO
+
+    def __str__(self) -> str:
+        return f"astype[{self.dtype}]"
+
+    def __call__(self, x: Any) -> Any:
+        return x.astype(dtypes.to_numpy(self.dtype))
+
+    def adjoint(self, index: int, operands: Sequence[ShType], result: ShType) -> ShardFn | None:
+        real = operands[0].dtype_name[0] != "c" != result.dtype_name[0]
+        return Cast(operands[0].dtype_name) if operands[0].differentiable and real else None
+
+
+@dataclass(frozen=True)
+class Add(ShardFn):
+    """``x + y``, or ``x - y``, with broadcasting."""
+
+    minus: bool = False
+    linear = Linear.JOINTLY
+    per_element = True
+
+    def __str__(self) -> str:
+        return "sub" if self.minus else "add"
+
+    def __call__(self, x: Any, y: Any) -> Any:
+        return x - y if self.minus else x + y
+
+    def adjoint(self, index: int, operands: Sequence[ShType], result: ShType) -> ShardFn | None:
+        if operands[index].dtype_name != result.dtype_name:
+            return None
+        sign = Scale(-1) if self.minus and index == 1 else IDENTITY
+        return unbroadcast(sign, operands[index].local_shape, result.local_shape)
+
+    def restricted(self, kept: Sequence[bool], operands: Sequence[ShType], result: ShType) -> ShardFn | None:
+        t = operands[list(kept).index(True)]
+        if t.local_shape != result.local_shape or t.dtype_name != result.dtype_name:
+            return None
+        return Scale(-1) if self.minus and kept[1] else IDENTITY
+
+
+@dataclass(frozen=True)
+class WithNumber(ShardFn):
+    """A function of one operand and a Python number."""
+
+    number: Any = field(compare=False)
+    same: Any = field(init=False, repr=False)
+    per_element = True
+
+    def __post_init__(self) -> None:
+        tell_apart(self, self.number)
+
+    def number_apart(self, operands: Sequence[ShType]) -> tuple[ShardFn, Any] | None:
+        return apart(self, "number", operands)
+
+
+@dataclass(frozen=True)
+class Scale(WithNumber):
+    """The operand times a Python number."""
+
+    linear = Linear.JOINTLY
+
+    @property
+    def negates(self) -> bool:
+        """Whether this is the negation; times -1.0 is not, since it makes floats of integers."""
+        return isinstance(self.number, int) and self.number == -1
+
+    def __str__(self) -> str:
+        return "neg" if self.negates else f"scale[{self.number:g}]"
+
+    def __call__(self, x: Any) -> Any:
+        return -x if self.negates else x * self.number
+
+    def adjoint(self, index: int, operands: Sequence[ShType], result: ShType) -> ShardFn | None:
+        return self if operands[0].dtype_name == result.dtype_name else None
+
+    def number_apart(self, operands: Sequence[ShType]) -> tuple[ShardFn, Any] | None:
+        return None if self.negates else super().number_apart(operands)
+
+
+@dataclass(frozen=True)
+class DivideBy(WithNumber):
+    """The operand over a Python number."""
+
+    linear = Linear.JOINTLY
+
+    def __str__(self) -> str:
+        return f"div[{self.number:g}]"
+
+    def __call__(self, x: Any) -> Any:
+        return x / self.number
+
+    def adjoint(self, index: int, operands: Sequence[ShType], result: ShType) -> ShardFn | None:
+        return self if operands[0].dtype_name == result.dtype_name else None
+
+
+@dataclass(frozen=True)
+class AddNumber(WithNumber):
+    """``x + number``, ``x - number`` or, reversed, ``number - x``."""
+
+    minus: bool = False
+    reverse: bool = False
+
+    def __str__(self) -> str:
+        return f"{'r' * self.reverse}{'sub' if self.minus else 'add'}[{self.number:g}]"
+
+    def __call__(self, x: Any) -> Any:
+        if self.reverse:
+            return self.number - x
+        return x - self.number if self.minus else x + self.number
+
+    @property
+    def linear_part(self) -> ShardFn | None:
+        if isinstance(self.number, complex):  # the result may be complex where the operand is not
+            return Scale(-1 + 0j if self.reverse else 1 + 0j)
+        return Scale(-1) if self.reverse else IDENTITY
+
+
+@dataclass(frozen=True)
+class Divide(ShardFn):
+    """``x / y``: linear in the numerator."""
+
+    linear = Linear.EACH
+    per_element = True
+
+    def __str__(self) -> str:
+        return "div"
+
+    def __call__(self, x: Any, y: Any) -> Any:
+        return x / y
+
+    def linear_in(self, index: int) -> bool:
+        return index == 0
+
+    def adjoint(self, index: int, operands: Sequence[ShType], result: ShType) -> ShardFn | None:
+        if index != 0 or {t.dtype_name for t in operands} != {result.dtype_name}:
+            return None
+        return unbroadcast(self, operands[0].local_shape, result.local_shape)
+
+
+@dataclass(frozen=True)
+class Mul(ShardFn):
+    """``x * y``, with broadcasting."""
+
+    linear = Linear.EACH
+    per_element = True
+
+    def __str__(self) -> str:
+        return "mul"
+
+    def __call__(self, x: Any, y: Any) -> Any:
+        return x * y
+
+    def adjoint(self, index: int, operands: Sequence[ShType], result: ShType) -> ShardFn | None:
+        if {t.dtype_name for t in operands} != {result.dtype_name}:
+            return None
+        return unbroadcast(self, operands[index].local_shape, result.local_shape)
+
+
+def unbroadcast(fn: ShardFn, shape: tuple[int, ...], result: tuple[int, ...]) -> ShardFn:
+    """``fn`` followed by the local sum over the dims that ``shape`` was broadcast along."""
+    if shape == result:
+        return fn
+    extra = len(result) - len(shape)
+    dims = tuple(range(extra)) + tuple(extra + i for i, n in enumerate(shape) if n != result[extra + i])
+    return SumTo(fn, dims, shape)
+
+
+@dataclass(frozen=True)
+class SumTo(ShardFn):
+    """A local function followed by a sum over ``dims`` that gives ``shape``."""
+
+    fn: ShardFn
+    dims: tuple[int, ...]
+    shape: tuple[int, ...]
+
+    @property
+    def linear(self) -> Linear:  # type: ignore[override]  # as that of the wrapped function
+        return self.fn.linear
+
+    def __str__(self) -> str:
+        dims = ",".join(map(str, self.dims))
+        return f"sum[{dims}]" if self.fn == IDENTITY else f"{self.fn}_sum[{dims}]"
+
+    def linear_in(self, index: int) -> bool:
+        return self.fn.linear_in(index)
+
+    def __call__(self, *xs: Any) -> Any:
+        return self.fn(*xs).sum(self.dims).reshape(self.shape)

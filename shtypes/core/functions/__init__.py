@@ -1,1 +1,0 @@
-"""The local functions that several ops share."""

@@ -1,0 +1,349 @@
+"""What code is told that takes a typed value for a plain array: a function of JAX or numpy, or a library."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Sequence
+from types import FrameType
+from typing import Any, Final, NoReturn
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import NamedSharding
+
+from shtypes._compat.plain_programs import closed_over
+from shtypes._compat.program_mesh import sees_plain
+from shtypes.caches import Bounded
+from shtypes.context.frames import frames
+from shtypes.context.unsupported import alternative_to
+from shtypes.context.user_line import frames_of_call, line_of, placed, user_line
+from shtypes.core.host import refuse_hidden, without_data
+from shtypes.core.meshes import AnyMesh, concrete_mesh, without_devices
+from shtypes.core.physical import physical_spec
+from shtypes.errors import ShardingTypeError
+from shtypes.types import ShType, State
+
+#: What numpy does for its arrays' operators, and the method of the operand on the right that takes them over.
+_REFLECTED: Final = {
+    "add": "__radd__",
+    "subtract": "__rsub__",
+    "multiply": "__rmul__",
+    "divide": "__rtruediv__",
+    "floor_divide": "__rfloordiv__",
+    "remainder": "__rmod__",
+    "divmod": "__rdivmod__",
+    "power": "__rpow__",
+    "matmul": "__rmatmul__",
+    "bitwise_and": "__rand__",
+    "bitwise_or": "__ror__",
+    "bitwise_xor": "__rxor__",
+    "left_shift": "__rlshift__",
+    "right_shift": "__rrshift__",
+    "less": "__gt__",
+    "less_equal": "__ge__",
+    "greater": "__lt__",
+    "greater_equal": "__le__",
+    "equal": "__eq__",
+    "not_equal": "__ne__",
+}
+
+#: What to write instead of functions that shtypes does not have under the same name.
+_INSTEAD: Final[dict[str, tuple[str, ...]]] = {
+    "jax.lax.psum": ("sh.all_reduce(x, axis) sums a pending value", "sh.lax.psum in sh.shard_map"),
+    "jax.lax.psum_scatter": ("sh.reduce_scatter(x, axis, dim)", "sh.lax.psum_scatter in sh.shard_map"),
+    "jax.lax.all_gather": ("sh.all_gather(x, axis)", "sh.lax.all_gather in sh.shard_map"),
+    "jax.lax.all_to_all": ("sh.all_to_all(x, axis, dim)", "sh.lax.all_to_all in sh.shard_map"),
+    **{
+        f"jax.lax.{name}": (f"sh.lax.{name} in sh.shard_map",)
+        for name in ("pmean", "pmax", "pmin", "ppermute", "pshuffle", "pswapaxes", "pcast", "pbroadcast")
+    },
+    "jax.lax.ragged_all_to_all": ("sh.lax.ragged_all_to_all in sh.shard_map",),
+    "jax.device_put": ("sh.reshard(x, type)",),
+    "jax.pure_callback": ("sh.local_map(lambda x: jax.pure_callback(f, jax.typeof(x), x), out=type), on each shard",),
+    "jax.experimental.io_callback": (
+        "sh.local_map(lambda x: io_callback(f, jax.typeof(x), x), out=type), on each shard",
+    ),
+    "jax.debug.print": ("sh.debug.print",),
+    "jax.debug.callback": ("sh.debug.callback",),
+}
+#: Where users find JAX's functions, and where their typed forms are.
+_MODULES: Final = {
+    "jax.numpy": (jnp, ""),
+    "jax.lax": (jax.lax, ""),
+    "jax.nn": (jax.nn, "nn"),
+    "jax.numpy.linalg": (jnp.linalg, "linalg"),
+    "jax.numpy.fft": (jnp.fft, "fft"),
+    "jax.scipy.special": (jax.scipy.special, ""),
+    "jax.random": (jax.random, "random"),
+}
+#: What JAX calls functions in its files, and users do not.
+_CALLED: Final = {
+    "debug_print": "jax.debug.print",
+    "debug_callback": "jax.debug.callback",
+    "pure_callback": "jax.pure_callback",
+    "io_callback": "jax.experimental.io_callback",
+    "jacrev": "jax.jacrev",
+    "jacfwd": "jax.jacfwd",
+    "device_put": "jax.device_put",
+}
+
+
+class NotAnArrayError(ShardingTypeError, AttributeError):
+    """For those who look whether a typed value or its type has an attribute, and for users who did not ask.
+
+    JAX looks often. So the user's line is found only when it is asked for.
+    """
+
+    of_plain = True
+
+    def __init__(self, what: str, *, why: str, hints: Sequence[str]) -> None:
+        super().__init__(what, why=why, hints=hints)
+        self._where = ""
+        self.name = ""  # else Python adds to the message which attribute could be meant
+
+    @property
+    def where(self) -> str:
+        """The user's line."""
+        return self._where or line_of(self.__traceback__)
+
+    @where.setter
+    def where(self, found: str) -> None:
+        self._where = found
+
+
+# What users see of it is what they may catch.
+NotAnArrayError.__name__ = NotAnArrayError.__qualname__ = ShardingTypeError.__name__
+NotAnArrayError.__module__ = ShardingTypeError.__module__
+
+
+def refuse_native(x: Any, called: str = "") -> NoReturn:
+    """Explains what to do when a typed value meets a function of `jax.numpy`, `jax.lax` or numpy.
+
+    Args:
+        x: The value, or its type.
+        called: The function, or what it is in words; by default the one that the user called, if it can be told.
+    """
+    t = x if isinstance(x, ShType) else jax.typeof(x)
+    name = called or _called()
+    said = f"`{name}`" if name and " " not in name else name or "a function of jax.numpy, jax.lax or numpy"
+    hints = [*_instead(name, t), *plain_hints(t)]
+    if name.endswith(" numpy"):
+        hints.append("outside of traced code, np.asarray(x) reads the value")
+    elif " " in name:
+        hints = ["write the typed one first: x * a, not a * x", "sh.from_jax(a) gives the plain one a type"]
+    why = "it does not know the value's type"
+    if sees_plain():
+        why = "a lifted program has the typed value that it closes over as a constant only"
+        hints = ["give the value to the lifted function as an argument"]
+    error = ShardingTypeError(f"a typed value, {t}, was given to {said}", why=why, hints=hints)
+    error.of_plain = True
+    if name and " " not in name:
+        raise placed(error, f"{name}({t})")
+    error.where, error.placed = user_line(), True
+    raise error
+
+
+def plain_hints(t: ShType) -> list[str]:
+    """How a value of a type becomes a plain array, if it can."""
+    if t.axes(State.VARYING):
+        return []
+    x = "sh.all_reduce(x)" if t.axes(State.UNREDUCED) else "x"
+    return [f"{x}.to_jax() gives a plain jax.Array"]
+
+
+def _instead(name: str, t: ShType) -> Sequence[str]:
+    """What to write instead of a function of JAX's for a value of a type."""
+    module, _, function = name.rpartition(".")
+    if name in _INSTEAD:
+        collective = f"sh.lax.{function}"
+        inside = t.axes(State.VARYING) and any(collective in hint for hint in _INSTEAD[name])
+        return (collective,) if inside else _INSTEAD[name]
+    room = _MODULES.get(module, (None, ""))[1]
+    ours: Any = importlib.import_module("shtypes")
+    for place in (f"{room}.{function}", function) if room else (function,):
+        if function and _has(ours, place):
+            return (f"sh.{place}",)
+    return (alternative_to(function) or "use the function of the same name in shtypes",)
+
+
+def _has(module: Any, path: str) -> bool:
+    """Whether a module has something public under a path."""
+    for name in path.split("."):
+        if name not in dir(module):
+            return False
+        module = getattr(module, name)
+    return True
+
+
+def _called() -> str:
+    """The function of JAX that the user called; empty if it cannot be told."""
+    for frame in frames_of_call():
+        name = frame.f_code.co_qualname.split(".")[0]
+        home = str(frame.f_globals.get("__name__", ""))
+        if not home.startswith("jax.") or home.startswith(("jax._src.tree", "jax._src.interpreters")):
+            continue
+        if name in _CALLED:
+            return _CALLED[name]
+        name = getattr(frame.f_locals.get("self"), "__name__", name)  # of `jax.numpy.add`, which is an object
+        for place, (module, _) in _MODULES.items():
+            if name[0] != "_" and callable(getattr(module, name, None)):
+                return f"{place}.{name}"
+    return ""
+
+
+#: What an operator of a plain array sees of a typed value: nothing that it knows, so it leaves the operation to ours.
+_NO_ARRAY: Final = object()
+
+
+def as_jax_array(x: Any) -> Any:
+    """``__jax_array__``, which JAX asks of what it does not know: no function takes a typed value for an array.
+
+    Only the trace of a lifted program does, of one that the program closes over.
+
+    An operator of a plain array is told that the value is none either, and then leaves the operation to ours. A library
+    that asks which leaves are arrays is given the value: its functions of arrays refuse it.
+    """
+    if sees_plain():
+        return closed_over(x)
+    asking: FrameType | None = sys._getframe(1)
+    outside = asking.f_back if asking is not None and asking.f_code.co_name == "<lambda>" else asking
+    if outside is not None and not str(outside.f_globals.get("__name__", "")).startswith("jax."):
+        return x
+    for frame in (asking, asking and asking.f_back):  # of a tracer by way of a lambda
+        if frame is not None and frame.f_code.co_name.startswith("_operator_"):
+            if type(frame.f_locals.get("self")) is not type(x):
+                return _NO_ARRAY
+            refuse_native(x, "an operator of a traced plain array")  # Python asks no operand of the same class
+    refuse_native(x)
+
+
+def refuse_lowering(x: Any) -> Any:
+    """What JAX reaches for only after it took a value for a plain array, to lower an equation of its own.
+
+    While a plain program is traced that closes over the value, JAX is told what the plain array is.
+    """
+    if sees_plain():
+        return jax.core.ShapedArray(x.shape, x.dtype)
+    for frame in frames(1):
+        if frame.f_globals.get("__name__") != "jax._src.interpreters.partial_eval":
+            break
+        if getattr(getattr(frame.f_locals.get("eqn"), "primitive", None), "name", "") == "custom_lin":
+            jax.typeof(x).refuse_forward()
+    refuse_native(x)
+
+
+def as_numpy_ufunc(x: Any, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+    """``__array_ufunc__``: an operator of a numpy array or number is ours to apply; no other function of numpy is."""
+    reflected = _REFLECTED.get(ufunc.__name__)
+    if reflected is not None and method == "__call__" and not options and inputs[-1] is x is not inputs[0]:
+        return getattr(x, reflected)(inputs[0])
+    refuse_native(x, f"numpy.{ufunc.__name__}")
+
+
+def refuse_setting(x: Any, key: Any, value: Any) -> NoReturn:
+    """Explains how a part of a value is changed: not in place."""
+    del value
+    shown = "..." if key is Ellipsis else f"{key!r:.40}" if isinstance(key, int) else "i"
+    error = ShardingTypeError(
+        f"a typed value, {jax.typeof(x)}, does not change in place", hints=[f"x = x.at[{shown}].set(value)"]
+    )
+    raise placed(error, f"x[{shown}] = value")
+
+
+#: What a jax.Array has, and a typed value cannot answer for: where its carrier lies is for its type to say.
+OF_ARRAYS: Final = (
+    *("device", "to_device", "flat", "byteswap", "format", "platform", "traceback", "unsafe_buffer_pointer"),
+    *("__dlpack__", "__array_namespace__"),
+)
+
+
+#: What the carrier of a whole value answers for it. JAX is refused: it asks what it takes for a plain array.
+OF_CARRIERS: Final = (
+    *("addressable_data", "addressable_shards", "committed", "devices", "global_shards"),
+    "on_device_size_in_bytes",
+)
+
+
+#: What orbax asks for, in the words of a refusal.
+IN_CHECKPOINTS: Final = "be in a checkpoint"
+
+
+def asking() -> str:
+    """The package of the code that reads a property: of the caller's caller."""
+    return str(sys._getframe(2).f_globals.get("__name__", "")).partition(".")[0]
+
+
+def is_jax(package: str) -> bool:
+    """Whether a package takes what has a sharding for a plain array: JAX, and our own code where it looks for one."""
+    return package in ("jax", "shtypes")
+
+
+def sharding_of(t: ShType, what: str = "have a `sharding`", mesh: AnyMesh | None = None) -> NamedSharding:
+    """How values of a type lie on the devices.
+
+    Args:
+        t: The type: sharded, reduced or invariant on each axis.
+        what: What needs it, for the refusal.
+        mesh: The devices, where a value has some; by default those of the context, or the last ones seen for the mesh.
+
+    Returns:
+        A sharding on devices; on an abstract mesh where none are known.
+
+    Raises:
+        ShardingTypeError: the type is unreduced or varying: no sharding says what the devices hold.
+    """
+    try:
+        refuse_hidden(t, what)
+    except ShardingTypeError as error:
+        raise placed(error, "sharding") from None
+    try:
+        found: Any = mesh or concrete_mesh(t.mesh)
+    except ShardingTypeError:
+        found = without_devices(t.mesh)
+    return NamedSharding(found, physical_spec(t))
+
+
+def sharding_of_value(x: Any, what: str = "have a `sharding`") -> NamedSharding:
+    """How a typed value lies on the devices, on those that it is on; see `sharding_of`."""
+    carrier = None if x.data is None else x.data.sharding
+    return sharding_of(x.type, what, carrier.mesh if isinstance(carrier, NamedSharding) else None)
+
+
+def attribute(name: str) -> property:
+    """What the carrier of a whole value answers for it."""
+
+    def answer(x: Any) -> Any:
+        package = asking()
+        if is_jax(package):
+            refuse_attribute(x, name)
+        try:
+            if x.data is None:
+                raise without_data(x.type)
+            refuse_hidden(x.type, IN_CHECKPOINTS if package == "orbax" else f"have `{name}`")
+        except ShardingTypeError as error:
+            raise placed(error, name) from None
+        return getattr(x.data, name)
+
+    return property(answer)
+
+
+def refused_attribute(name: str) -> property:
+    """An attribute of arrays that a typed value does not have."""
+    return property(lambda x: refuse_attribute(x, name))
+
+
+def refuse_attribute(x: Any, name: str) -> NoReturn:
+    """Says that a typed value does not have an attribute of arrays."""
+    t = jax.typeof(x)
+    what, hints = _refusals.get((t.exact, name)) or _refusals.put((t.exact, name), _refusal(t, name))
+    raise NotAnArrayError(what, why="its type says how it lies on the devices", hints=hints)
+
+
+#: What was said of types: JAX asks each argument of a jitted function for what it has not, more than once.
+_refusals: Final[Bounded[tuple[str, list[str]]]] = Bounded()
+
+
+def _refusal(t: ShType, name: str) -> tuple[str, list[str]]:
+    hints = [h.replace(" gives a plain jax.Array", f".{name}") for h in plain_hints(t)]
+    return f"a typed value, {t}, has no `{name}`", ["x.type", *hints]

@@ -1,0 +1,237 @@
+"""Values of which each process has a part: typed values from the parts, and which part is whose."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import zlib
+from typing import Any, Final
+
+import jax
+import numpy as np
+from jax.experimental import multihost_utils
+from jax.sharding import Mesh as JaxMesh
+
+from shtypes._compat import no_trace_is_running
+from shtypes.caches import MOST
+from shtypes.context.settings import current_settings
+from shtypes.context.user_line import public
+from shtypes.core.array import Array, wrap
+from shtypes.core.device_put import type_of
+from shtypes.core.host import canonical, check_width, converted, host_array, refuse_hidden
+from shtypes.core.jax_type import as_jax_type
+from shtypes.core.meshes import concrete_mesh, to_mesh
+from shtypes.core.physical import physical_sharding
+from shtypes.errors import ShardingTypeError, quoted
+from shtypes.types import Dim, ShType, dtypes
+from shtypes.types.mesh import Mesh, current_mesh
+from shtypes.types.notation.dim_names import current_dims, in_scope
+from shtypes.types.notation.syntax import spread
+
+#: From where to where each dim of a block of an array goes.
+Block = tuple[tuple[int, int], ...]
+Slices = tuple[slice, ...]
+_WHAT: Final = "be made from the parts of processes"
+
+
+@public
+def addressable_slices(type: Any, *, mesh: Any = None) -> Slices:
+    """Which part of a value is on devices of this process: what it has to load for `array_from_process`.
+
+    Args:
+        type: The value's type, with all sizes: a `ShType`, or a text such as ``"f32[batch=64@dp, seq=128]"``.
+        mesh: The mesh of a text; by default the one in context.
+
+    Returns:
+        A slice of each dim, with its start and its stop. In one process they are whole.
+
+    Raises:
+        ShardingTypeError: the type is unreduced or varying; what this process's devices hold is no slice of each dim;
+            no device of the mesh is this process's.
+
+    Communicates: nothing.
+
+    Examples:
+        >>> import shtypes as sh
+        >>> with sh.use_mesh(sh.make_mesh({"dp": 4})):
+        ...     sh.addressable_slices("f32[batch=64@dp, seq=128]")
+        (slice(0, 64, None), slice(0, 128, None))
+    """
+    t = type_of(type, mesh)
+    refuse_hidden(t, _WHAT)
+    return _slices(t)
+
+
+@public
+def array_from_process(x: Any, type: Any, *, mesh: Any = None, check: bool = True) -> Array:
+    """A typed value of which each process gives the part that its own devices hold.
+
+    Each process calls it, with the same type. `addressable_slices` says which part is whose. In one process the part is
+    the whole, so that a program runs alike in one process and in many.
+
+    Args:
+        x (...): The part of this process: a host array, which is copied.
+        type: The type of the whole value, as for `array`. A size that it does not say follows from the part.
+        mesh: The mesh of a text; by default the one in context.
+        check: Whether to compare the parts of processes that hold the same one, as they do where an axis between them
+            does not shard the value. Without such processes nothing is compared.
+
+    Returns:
+        (...): The whole value with that type.
+
+    Raises:
+        ShardingTypeError: the part has another shape than the type says of this process; processes that hold the same
+            part give different ones; the type is unreduced or varying.
+
+    Communicates: nothing; four bytes of each process where processes hold the same part, unless ``check`` is off.
+    Source: `jax.make_array_from_process_local_data`.
+
+    Examples:
+        >>> import numpy as np
+        >>> import shtypes as sh
+        >>> with sh.use_mesh(sh.make_mesh({"dp": 4})):
+        ...     sh.array_from_process(np.zeros((8, 3)), "f32[batch@dp, 3]").type
+        f32[batch@dp, 3]
+    """
+    if isinstance(x, Array):
+        raise ShardingTypeError(f"the value has a type already, {x.type}", hints=["sh.reshard(x, type)"])
+    if not (no_trace_is_running() and getattr(x, "is_fully_addressable", True)):
+        traced = not no_trace_is_running()
+        raise ShardingTypeError(
+            "`array_from_process` makes a value of what is on the host"
+            + (", and here a program is traced" if traced else ", and this is on devices of several processes"),
+            hints=["make it outside, and give it as an argument"] if traced else ["sh.from_jax(x, type)"],
+        )
+    local = host_array(x)
+    t = as_jax_type(_whole_type(local, type, mesh))
+    local = converted(local, dtypes.from_numpy(local.dtype), t)
+    check_width(t)
+    if current_settings().only_types:
+        return wrap(t, None)
+    mine = _slices(t)
+    shape = tuple(s.stop - s.start for s in mine)
+    if local.shape != shape:
+        held = ", ".join(f"{s.start}:{s.stop}" for s in mine)
+        raise ShardingTypeError(
+            f"process {jax.process_index()} of {jax.process_count()} holds [{held}] of {t}, of shape {shape}, "
+            f"and gives an array of shape {local.shape}",
+            why="each process gives the part that its own devices hold",
+            hints=["x[sh.addressable_slices(type)]", "sh.array(x, type) where each process has the whole value"],
+        )
+    if check:
+        _compare(local, t)
+    return wrap(t, jax.make_array_from_callback(t.shape, physical_sharding(t), functools.partial(_part, local, mine)))
+
+
+def _part(local: Any, mine: Slices, index: Slices) -> Any:
+    """What one device holds, of what its process holds."""
+    whole = [m.stop for m in mine]
+    dims = zip(index, mine, whole, strict=True)
+    return local[
+        tuple(slice((i.start or 0) - m.start, (n if i.stop is None else i.stop) - m.start) for i, m, n in dims)
+    ]
+
+
+# the type of the whole
+
+
+def _whole_type(local: Any, type: Any, mesh: Any) -> ShType:
+    """The type of the value that has a part of this shape: a size that is not written follows from the part."""
+    if isinstance(type, ShType):
+        t: ShType = type
+    else:
+        says_dtype = isinstance(type, str) and type.lstrip()[:1] not in ("[", "{", "")
+        dtype = None if says_dtype else dtypes.from_numpy(canonical(local.dtype))
+        over = current_mesh() if mesh is None else to_mesh(mesh)
+        whole = [d.size if s is None else s for d, s in _dims(type, over, local.shape, dtype)]
+        t = type_of(type, over, shape=whole, dtype=dtype)
+    refuse_hidden(t, _WHAT)
+    return t
+
+
+def _dims(type: Any, mesh: Mesh, shape: tuple[int, ...], dtype: str | None) -> list[tuple[Dim, int | None]]:
+    """For each dim of a part, how it is sharded and what size the part says it has, and the size that is written."""
+    sample = [mesh.size] * len(shape)
+    sizes: list[int | None] = [None] * len(shape)
+    if isinstance(type, str):
+        _, syntax = in_scope(type, mesh)
+        dims = spread(syntax.dims or (), len(shape)) if syntax.dims is not None else None
+        named = dict(current_dims())
+        sizes = [d.size if d.size is not None else named.get(d.head) for d in dims] if dims else sizes
+        sample = [mesh.size if s is None else s for s in sizes]
+    t = type_of(type, mesh, shape=sample, dtype=dtype)
+    refuse_hidden(t, _WHAT)
+    if current_settings().only_types:
+        return [(d._replace(size=n), s) for d, n, s in zip(t.dims, shape, sizes, strict=True)]
+    held = zip(t.dims, _slices(t), shape, sizes, strict=True)
+    return [(d._replace(size=n * (d.size // max(m.stop - m.start, 1))), s) for d, m, n, s in held]
+
+
+# who holds what
+
+
+def _slices(t: ShType) -> Slices:
+    """What this process holds of a value, as a slice of each dim.
+
+    Raises:
+        ShardingTypeError: it holds nothing, or its blocks do not make one.
+    """
+    own = jax.process_index()
+    blocks = _blocks(t, concrete_mesh(t.mesh)).get(own)
+    if blocks is None:
+        raise ShardingTypeError(
+            f"no device of the mesh ({t.mesh}) is of process {own}", hints=["sh.make_mesh over all of jax.devices()"]
+        )
+    found, count = [], 1
+    for i, dim in enumerate(t.dims):
+        held = sorted({block[i] for block in blocks})
+        if any(before[1] != after[0] for before, after in itertools.pairwise(held)):
+            parts = ", ".join(f"{start}:{stop}" for start, stop in held)
+            raise ShardingTypeError(
+                f"what process {own} holds of dim {i} of {t} is no slice: {parts}",
+                why="its devices are not neighbours along " + quoted(dim.axes),
+                hints=["sh.make_mesh orders devices so that those of a process are neighbours where it can"],
+            )
+        found.append(slice(held[0][0], held[-1][1]))
+        count *= len(held)
+    if count != len(blocks):
+        raise ShardingTypeError(
+            f"what process {own} holds of {t} is no slice of each dim: of {count} blocks it has {len(blocks)}",
+            why="its devices are no rectangle of the mesh",
+            hints=["sh.make_mesh orders devices so that those of a process are neighbours where it can"],
+        )
+    return tuple(found)
+
+
+@functools.lru_cache(maxsize=MOST)
+def _blocks(t: ShType, mesh: JaxMesh) -> dict[int, frozenset[Block]]:
+    """The blocks of a value on the devices of each process."""
+    held: dict[int, set[Block]] = {}
+    indices: dict[Any, Any] = physical_sharding(t, mesh).devices_indices_map(t.shape)  # type: ignore[assignment]
+    for device, index in indices.items():
+        block = tuple(i.indices(n)[:2] for i, n in zip(index, t.shape, strict=True))
+        held.setdefault(device.process_index, set()).add(block)
+    return {process: frozenset(blocks) for process, blocks in held.items()}
+
+
+def _compare(local: Any, t: ShType) -> None:
+    """Checks that processes that hold the same blocks give the same.
+
+    Raises:
+        ShardingTypeError: this process gives another part than one that holds the same.
+    """
+    blocks = _blocks(t, concrete_mesh(t.mesh))
+    if len(set(blocks.values())) == len(blocks):
+        return
+    own = jax.process_index()
+    sums = multihost_utils.process_allgather(np.uint32(zlib.crc32(np.ascontiguousarray(local).tobytes())))
+    others = [p for p, held in sorted(blocks.items()) if held == blocks[own] and sums[p] != sums[own]]
+    if others:
+        raise ShardingTypeError(
+            f"processes {own} and {others[0]} hold the same part of {t}, and give different ones",
+            why="no axis between their devices shards the value, so that it would not be one value",
+            hints=[
+                "load the rows of sh.addressable_slices(type), which are alike on both",
+                "the same seed in all processes",
+            ],
+        )

@@ -1,0 +1,272 @@
+"""Which equations run inside a region: decided before anything is lowered."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any, Final, NamedTuple
+
+import jax
+from jax.extend import source_info_util
+from jax.sharding import AxisType
+
+from shtypes._compat import HiPrimitive
+from shtypes._compat.jaxprs import (
+    UnknownEquationError,
+    captured,
+    control,
+    has_own_context,
+    inner_jaxprs,
+    is_literal,
+    jaxpr_of,
+)
+from shtypes.core.callbacks import Callback
+from shtypes.core.collective import Collective
+from shtypes.core.combined_collectives import Joint
+from shtypes.core.device_put import EnsureMapped, FromJax, Raise, ToJax
+from shtypes.core.jax_type import HiShType
+from shtypes.core.local import Local
+from shtypes.core.operation import Operation, applied_by
+from shtypes.core.physical import physical_spec
+from shtypes.core.reshard import Reshard
+
+#: A plain equation on replicated arrays of up to so many elements is computed on every device.
+SMALL: Final = 1 << 16
+#: JAX's primitives that take typed values as they take arrays: they hand their operands on.
+HANDS_ON: Final = {"name", "copy", "copy_p"}
+#: Primitives that say themselves where they run.
+PLACED: Final = {
+    *("shard_map", "sharding_constraint", "mesh_cast", "device_put", "layout_constraint", "custom_partitioning"),
+    *("pure_callback", "io_callback", "debug_callback", "ffi_call"),
+}
+
+
+class UnsupportedError(Exception):
+    """A program that the region lowering leaves to JAX; the text says why."""
+
+
+class UnknownReleaseError(UnsupportedError):
+    """A program that it leaves to JAX because this release of JAX writes it in another way than is known here."""
+
+
+class Segment(NamedTuple):
+    """Equations that are lowered together: in one region, or one by one on global arrays."""
+
+    region: bool  # whether they are in a region
+    equations: tuple[Any, ...]  # in the order of the program
+    operands: tuple[Any, ...]  # what they read and do not make
+    results: tuple[Any, ...]  # what they make and others read
+
+
+def is_typed(atom: Any) -> bool:
+    """Whether a variable holds a typed value."""
+    return type(atom.aval) is HiShType
+
+
+def variables(atoms: Iterable[Any]) -> list[Any]:
+    """The atoms that are variables."""
+    return [v for v in atoms if not is_literal(v)]
+
+
+def spec_of(aval: Any) -> Any:
+    """How the global array of a variable is sharded, as far as JAX tracks it."""
+    if type(aval) is HiShType:
+        return physical_spec(aval)
+    sharding = getattr(aval, "sharding", None)
+    return jax.P() if sharding is None or sharding.mesh.empty else sharding.spec
+
+
+def same_spec(a: Any, b: Any) -> bool:
+    """Whether two specs say the same; one may leave out unsharded dims at its end."""
+    return _stripped(a) == _stripped(b)
+
+
+def _stripped(spec: Any) -> tuple[Any, ...]:
+    entries = tuple(spec)
+    while entries and not entries[-1]:
+        entries = entries[:-1]
+    return entries
+
+
+class Planner:
+    """Plans of one program; remembers what it found out about each body."""
+
+    def __init__(self) -> None:
+        self._bodies: dict[int, str] = {}
+        self._segments: dict[int, list[Segment]] = {}
+
+    # what can be in a region: an empty text, or the reason against it
+
+    def against(self, eqn: Any) -> str:
+        """Why an equation cannot be in a region; empty if it can."""
+        p, ins, outs = applied_by(eqn), [v.aval for v in eqn.invars], [v.aval for v in eqn.outvars]
+        if has_own_context(eqn):
+            return "it is to run in a special way (offloaded, or with metadata)"
+        if isinstance(p, (Operation, HiPrimitive)) and control(eqn) is None:
+            return _against_ours(p, ins, outs)
+        if eqn.effects and control(eqn) is None:  # what has bodies has the effects of these
+            return f"it has an effect ({', '.join(sorted(type(e).__name__ for e in eqn.effects))})"
+        if p.name in PLACED:
+            return "it says itself where it runs"
+        if control(eqn) is not None:
+            return next(filter(None, map(self._against_body, inner_jaxprs(eqn))), "") or _against_entering(ins)
+        if p.name in HANDS_ON:
+            return _against_plain([a for a in ins if type(a) is not HiShType])
+        if p.name == "broadcast_in_dim" and not ins[0].shape:
+            return ""  # whatever its placement, each shard is the scalar
+        return "it has a body of its own" if inner_jaxprs(eqn) else _against_plain(ins + outs)
+
+    def _against_body(self, body: tuple[Any, Any]) -> str:
+        jaxpr = jaxpr_of(body[0])
+        if id(jaxpr) not in self._bodies:
+            reasons = ((self.against(eqn), eqn) for eqn in jaxpr.eqns)
+            self._bodies[id(jaxpr)] = next((_inside(r, e) for r, e in reasons if r), "")
+        return self._bodies[id(jaxpr)]
+
+    # segments
+
+    def segments(self, jaxpr: Any) -> list[Segment]:
+        """The live equations of a jaxpr in as few regions as a greedy walk finds."""
+        if id(jaxpr) not in self._segments:
+            self._segments[id(jaxpr)] = self._walk(jaxpr)
+        return self._segments[id(jaxpr)]
+
+    def _walk(self, jaxpr: Any) -> list[Segment]:
+        waiting = live(jaxpr)
+        native = self._native(waiting)
+        made = {*jaxpr.invars, *jaxpr.constvars}
+        groups: list[tuple[bool, list[Any]]] = []
+        region, idle = False, False
+        while waiting:
+            taken, rest = _ready(waiting, made, native, region)
+            if idle and not taken:
+                raise AssertionError(f"nothing makes what these equations take: {waiting}")
+            idle = not taken
+            if taken:
+                # Without a typed value there is nothing to gain from a region, and no mesh for it.
+                typed = any(is_typed(v) for eqn in taken for v in (*eqn.invars, *eqn.outvars))
+                groups.append((region and typed, taken))
+            waiting, region = rest, not region
+        return _with_borders(groups, jaxpr.outvars)
+
+    def _native(self, eqns: list[Any]) -> set[int]:
+        """The equations to be lowered outside regions: those that must be, and the plain ones that these depend on."""
+        found: set[int] = set()
+        needed: set[Any] = set()
+        for eqn in reversed(eqns):
+            plain = not any(is_typed(v) for v in (*eqn.invars, *eqn.outvars))
+            if self.against(eqn) or (plain and any(v in needed for v in eqn.outvars)):
+                found.add(id(eqn))
+                needed.update(variables(eqn.invars))
+        return found
+
+
+def _against_ours(p: Operation | HiPrimitive, ins: list[Any], outs: list[Any]) -> str:
+    if isinstance(p, Local | Reshard | Collective | Joint | EnsureMapped | Callback):
+        return "it has no values (float0)" if any(t.dtype_name == "float0" for t in outs) else ""
+    if not isinstance(p, FromJax | ToJax | Raise):
+        return "it is lowered on its own"
+    src, dst = spec_of(ins[0]), spec_of(outs[0])
+    if same_spec(src, dst):
+        return ""
+    # A slice of a replicated array is in the region. Where JAX does not track placements, it may be sharded already.
+    if isinstance(p, FromJax) and not _stripped(src) and _tracked(ins[0]):
+        return ""
+    return "its array is placed in another way than its type"
+
+
+def _tracked(aval: Any) -> bool:
+    """Whether JAX tracks where an array is."""
+    mesh = aval.sharding.mesh
+    return not mesh.empty and all(kind == AxisType.Explicit for kind in mesh.axis_types)
+
+
+def _against_plain(avals: list[Any]) -> str:
+    """A plain equation must give the same on every device, and be cheap."""
+    for aval in avals:
+        if type(aval) is HiShType or not hasattr(aval, "shape"):
+            return "it is not an operation on arrays"
+        if _stripped(spec_of(aval)):
+            return f"it computes on a plain array that is sharded, {aval}"
+        if math.prod(aval.shape) > SMALL:
+            return f"it computes on a large plain array, {aval}, which each device would do for itself"
+    return ""
+
+
+def _against_entering(avals: list[Any]) -> str:
+    """A large plain array may only enter a region where JAX knows that it is on each device as it is needed."""
+    for aval in avals:
+        if type(aval) is not HiShType and math.prod(getattr(aval, "shape", ())) > SMALL and not _tracked(aval):
+            return f"it takes a large plain array, {aval}, that lies somewhere"
+    return ""
+
+
+def _inside(reason: str, eqn: Any) -> str:
+    return f"`{applied_by(eqn).name}` in its body, {source_info_util.summarize(eqn.source_info)}: {reason}"
+
+
+def live(jaxpr: Any) -> list[Any]:
+    """The equations that results or effects need, whatever of their operands those need."""
+    needed = set(variables(jaxpr.outvars))
+    kept = []
+    for eqn in reversed(jaxpr.eqns):
+        if eqn.effects or any(v in needed for v in eqn.outvars):
+            kept.append(eqn)
+            needed.update(variables(eqn.invars))
+    return kept[::-1]
+
+
+def _ready(eqns: list[Any], made: set[Any], native: set[int], region: bool) -> tuple[list[Any], list[Any]]:
+    """The equations of one kind that can run now, each adding its results to ``made``, and the others."""
+    taken, rest = [], []
+    effects_wait = False
+    for eqn in eqns:
+        ready = (id(eqn) not in native) == region and all(v in made for v in variables(eqn.invars))
+        if ready and not (eqn.effects and effects_wait):
+            taken.append(eqn)
+            made.update(eqn.outvars)
+        else:
+            rest.append(eqn)
+            effects_wait = effects_wait or bool(eqn.effects)
+    return taken, rest
+
+
+def _with_borders(groups: list[tuple[bool, list[Any]]], outvars: list[Any]) -> list[Segment]:
+    """Segments with what enters and leaves them."""
+    segments: list[Segment] = []
+    later = set(variables(outvars))
+    for region, eqns in reversed(groups):
+        made = {v for eqn in eqns for v in eqn.outvars}
+        read = dict.fromkeys(v for eqn in eqns for v in variables(eqn.invars))
+        operands = tuple(v for v in read if v not in made)
+        results = tuple(v for v in dict.fromkeys(v for eqn in eqns for v in eqn.outvars) if v in later)
+        segments.append(Segment(region, tuple(eqns), operands, results))
+        later.update(operands)
+    return segments[::-1]
+
+
+def check_supported(jaxpr: Any) -> bool:
+    """Whether a jaxpr has typed values, in its bodies too.
+
+    Raises:
+        UnsupportedError: some equation takes typed values in a way that is not known here.
+    """
+    typed = any(is_typed(v) for v in (*jaxpr.invars, *jaxpr.outvars, *jaxpr.constvars))
+    for eqn in jaxpr.eqns:
+        inner = inner_jaxprs(eqn)
+        try:
+            known = control(eqn) is not None
+        except UnknownEquationError as err:
+            raise UnknownReleaseError(str(err)) from None
+        here = isinstance(eqn.primitive, HiPrimitive) or any(
+            getattr(v.aval, "is_high", False) for v in (*eqn.invars, *eqn.outvars)
+        )
+        if here and not (known or isinstance(eqn.primitive, HiPrimitive) or eqn.primitive.name in HANDS_ON):
+            raise UnsupportedError(f"`{eqn.primitive.name}` is not known to take typed values")
+        if known:
+            if any(captured(body) for body, _ in inner):
+                raise UnsupportedError(f"`{eqn.primitive.name}` has captured constants in its body")
+            for body, _ in inner:
+                here = check_supported(jaxpr_of(body)) or here
+        typed = typed or here
+    return typed

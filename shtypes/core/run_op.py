@@ -1,0 +1,193 @@
+"""Lowers one operation as one `jax.shard_map`: eager code, an outer `jax.jit`, and whatever a region cannot hold."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import AbstractMesh
+
+from shtypes._compat import no_trace_is_running
+from shtypes.caches import COMPILED
+from shtypes.core.array import Array, wrap
+from shtypes.core.checks import check_terms, check_values, checks_are_on
+from shtypes.core.eager_cache import current_recorder
+from shtypes.core.jax_type import HiShType
+from shtypes.core.meshes import concrete_mesh, context_mesh, manual_mesh
+from shtypes.core.physical import from_shard, physical_shape, physical_sharding, physical_spec, to_shard
+from shtypes.core.run_plan import run_plan
+from shtypes.core.shard_fn import WIDE, ShardFn, as_tuple, wide_enough
+from shtypes.errors import ShardingTypeError
+from shtypes.resharding import plan
+from shtypes.resharding.moves import Kind
+from shtypes.resharding.transport import AS_IT_IS, Transport
+from shtypes.types import ShType
+
+
+def apply_local(fn: Callable[..., Any], shards: Sequence[Any], results: Sequence[ShType]) -> list[Any]:
+    """A shard function on one device's shards; both lowerings go through it."""
+    # It may be traced here first, outside of the scope in which a program enabled 64 bits.
+    with wide_enough(*[x.dtype for x in shards], *[t.dtype_name for t in results]):
+        outs = as_tuple(fn(*shards))
+    for out, t in zip(outs, results, strict=True):
+        if out.shape != t.local_shape or out.dtype != t.dtype:
+            name = getattr(fn, "__name__", fn)
+            raise ShardingTypeError(
+                f"`{name}` made a shard {out.dtype}{list(out.shape)} where its type {t} says {list(t.local_shape)}",
+                why="this is a mistake in shtypes; please report it",
+            )
+    return list(outs)
+
+
+@functools.lru_cache(maxsize=COMPILED)
+def _compiled(
+    fn: Callable[..., Any],
+    name: str,
+    ins: tuple[ShType, ...],
+    outs: tuple[ShType, ...],
+    context: AbstractMesh | None,
+    numbers: int = 0,
+) -> Callable[..., Any]:
+    """``fn`` on shards, and then numbers, jitted for physical arrays; ``context`` is only a part of the key."""
+    mesh = (*ins, *outs)[0].mesh
+    over, options = manual_mesh(mesh)
+    # XLA drops operands without elements, and then finds none where its partitioner wants one: they are made inside.
+    given = [t for t in ins if t.size]
+    if not given and context is None:
+        over = concrete_mesh(mesh)  # without operands nothing else says which devices
+
+    def body(*arrays: Any) -> tuple[Any, ...]:
+        rest = iter(arrays)
+        shards = [to_shard(t, next(rest)) if t.size else jnp.zeros(t.local_shape, t.dtype) for t in ins]
+        return tuple(from_shard(t, r) for t, r in zip(outs, fn(*shards, *rest), strict=True))
+
+    body.__name__ = name
+    in_specs = (*map(physical_spec, given), *[jax.P()] * numbers)
+    out_specs = tuple(map(physical_spec, outs))
+    mapped = jax.jit(
+        jax.shard_map(body, mesh=over, in_specs=in_specs, out_specs=out_specs, check_vma=False, **options), inline=True
+    )
+    call = mapped if all(t.size for t in (*ins, *outs)) else _around_empty(mapped, ins, outs)
+    dtypes = [t.dtype_name for t in (*ins, *outs)]
+    if WIDE.isdisjoint(dtypes):
+        return call
+
+    def in_wide(*arrays: Any) -> Sequence[Any]:
+        with wide_enough(*dtypes):  # JAX would make 32 bits of what a jitted function is given
+            return call(*arrays)
+
+    return in_wide
+
+
+def _around_empty(
+    mapped: Callable[..., Any], ins: tuple[ShType, ...], outs: tuple[ShType, ...]
+) -> Callable[..., Sequence[Any]]:
+    """A compiled function that takes no physical arrays without elements, and whose own XLA gives wrong shards."""
+    kept = [bool(t.size) for t in ins]
+
+    def call(*arrays: Any) -> Sequence[Any]:
+        results = mapped(*itertools.compress(arrays, kept), *arrays[len(kept) :])
+        if not no_trace_is_running():
+            return tuple(results)
+        return tuple(c if t.size else _empty(t) for t, c in zip(outs, results, strict=True))
+
+    return call
+
+
+def _empty(t: ShType) -> Any:
+    return jax.device_put(jnp.zeros(physical_shape(t), t.dtype), physical_sharding(t))
+
+
+def run(fn: ShardFn, operands: Sequence[Any], results: tuple[HiShType, ...]) -> list[Array]:
+    """A shard function on typed values; values that have only types give values that have only types."""
+    if any(x.data is None for x in operands) or (not operands and only_types()):
+        return [wrap(t, None) for t in results]
+    if all(t.dtype_name == "float0" for t in results):
+        return [wrap(t, jax.numpy.zeros(physical_shape(t), jax.dtypes.float0)) for t in results]
+    name = str(fn)
+    compiled = _compiled_fn(fn, name.split("[")[0], tuple(x.type for x in operands), results)
+    return _call(name, compiled, operands, results, local=fn.compared)
+
+
+def _compiled_fn(fn: ShardFn, name: str, ins: tuple[ShType, ...], outs: tuple[HiShType, ...]) -> Callable[..., Any]:
+    """A shard function compiled; where it runs at once, for all Python numbers that it could hold."""
+    apart = fn.number_apart(ins) if no_trace_is_running() else None
+    if apart is None:
+        return _compiled(_checked(fn, outs), name, ins, outs, context_mesh())
+    of_number, number = apart
+    compiled = _compiled(_checked(of_number, outs), name, ins, outs, context_mesh(), 1)
+    return lambda *arrays: compiled(*arrays, number)
+
+
+@functools.lru_cache(maxsize=COMPILED)
+def _checked(fn: ShardFn, results: tuple[ShType, ...]) -> Callable[..., Any]:
+    return lambda *shards: apply_local(fn, shards, results)
+
+
+def only_types() -> bool:
+    """Whether the mesh in context has no devices, so that what is made of nothing has only a type."""
+    return no_trace_is_running() and context_mesh() is not None and jax.sharding.get_mesh().empty
+
+
+def _call(
+    name: str, compiled: Callable[..., Any], operands: Sequence[Array], results: Sequence[HiShType], local: bool = False
+) -> list[Array]:
+    """A compiled function on typed values, recorded for the eager cache; results of a ``local`` one can be checked."""
+    checks = checks_are_on()
+    if checks:
+        check_values(name, operands, given=True)
+    outs = [wrap(t, c) for t, c in zip(results, compiled(*[x.data for x in operands]), strict=True)]
+    if checks and local:
+        check_values(name, outs)
+        check_terms(name, operands, outs)
+        return outs  # not recorded: each call is checked
+    recorder = current_recorder()
+    if recorder is not None:
+        recorder.ran(compiled, operands, outs)
+    return outs
+
+
+@functools.lru_cache(maxsize=COMPILED)
+def reshard_on_shards(src: ShType, dst: ShType, transport: Transport = AS_IT_IS) -> Callable[[Any], list[Any]]:
+    """What a reshard does to one device's shard."""
+    steps = transport.plan(src, dst)
+
+    def reshard(shard: Any) -> list[Any]:
+        return [run_plan(steps, shard)]
+
+    return reshard
+
+
+def run_reshard(x: Array, dst: HiShType, transport: Transport = AS_IT_IS) -> Array:
+    """A reshard of a typed value."""
+    if x.data is None:
+        plan(x.type, dst)
+        return wrap(dst, None)
+    if _only_relabels(x.type, dst):
+        y = wrap(dst, x.data)
+        recorder = current_recorder()
+        if recorder is not None:
+            recorder.relabelled(x, y)
+        return y
+    return run_on_shards(reshard_on_shards(x.type, dst, transport), "reshard", [x], (dst,))[0]
+
+
+@functools.lru_cache(maxsize=COMPILED)
+def _only_relabels(src: ShType, dst: ShType) -> bool:
+    """Whether a reshard says something else about the same physical array: between the two replicated states."""
+    same = physical_shape(src) == physical_shape(dst) and physical_spec(src) == physical_spec(dst)
+    return same and all(s.kind is Kind.RELABEL for s in plan(src, dst).steps if s.live)
+
+
+def run_on_shards(
+    fn: Callable[..., Any], name: str, operands: Sequence[Any], results: tuple[HiShType, ...]
+) -> list[Array]:
+    """A function of shards that may communicate, on typed values; equal functions are compiled once."""
+    if any(x.data is None for x in operands):
+        return [wrap(t, None) for t in results]
+    compiled = _compiled(fn, name, tuple(x.type for x in operands), results, context_mesh())
+    return _call(name, compiled, operands, results)

@@ -1,0 +1,362 @@
+"""What a function of shards is: what the `local` primitive applies on each device.
+
+A local function is hashable (equal ones share traces and compilations) and prints as it should in a jaxpr. Its
+derivatives come from JAX: `functions.derivatives` wraps the function; a class overrides `adjoint` or `restricted`
+only so that backward programs stay readable.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import functools
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from shtypes._compat.jaxprs import equations
+from shtypes._compat.local_axes import axes_bound
+from shtypes.caches import MOST
+from shtypes.context.user_line import placed
+from shtypes.errors import ShardingTypeError
+from shtypes.types import ShType, dtypes
+
+
+class Linear(enum.Enum):
+    """In what sense a local function is linear."""
+
+    NO = "no"
+    JOINTLY = "jointly"  # f(a + b, c + d) = f(a, c) + f(b, d)
+    EACH = "each"  # in each operand, the others held
+    BESIDE = "beside"  # jointly in the operands that have a gradient; the others (masks, positions) are held
+
+    __hash__ = object.__hash__  # quicker: local functions are hashed often
+
+
+class ShardFn:
+    """A function of shards that never communicates."""
+
+    linear: Linear = Linear.NO
+    #: Whether it acts on each element alone, so that mapped at the front of all operands it is itself.
+    per_element: bool = False
+    #: Whether `debug_checks` compare what its type says that devices have alike: not where each takes its own for it.
+    compared: bool = True
+    #: Whether it calls functions of the host, whose errors are kept until the program ends.
+    calls_host: bool = False
+
+    def __call__(self, *shards: Any) -> Any:
+        """The result's shard, or a tuple of them."""
+        raise NotImplementedError
+
+    def adjoint(self, index: int, operands: Sequence[ShType], result: ShType) -> ShardFn | None:
+        """The local function that transposes operand ``index``.
+
+        It takes the cotangent alone or, for EACH, all operands with the cotangent in the place of that one; for BESIDE
+        the operands without a gradient and then the cotangent. None asks JAX; `Identity` passes the cotangent on.
+        """
+        return None
+
+    def check_transposed(self) -> None:
+        """Refuses to be transposed where the code around it does not allow that; asked each time."""
+
+    def restricted(self, kept: Sequence[bool], operands: Sequence[ShType], result: ShType) -> ShardFn | None:
+        """For JOINTLY: the function of the kept operands alone, the others being zero; None if there is none."""
+        return None
+
+    def batched(self, dims: Sequence[int | None], ranks: Sequence[int]) -> ShardFn | None:
+        """The function mapped over ``dims``, with the mapped dim leading in the result; None asks `jax.vmap`."""
+        aligned = set(dims) == {0} and len(set(ranks)) == 1
+        return self if self.per_element and aligned else None
+
+    def linear_in(self, index: int) -> bool:
+        """For EACH: whether the function is linear in that operand."""
+        return True
+
+    @property
+    def linear_part(self) -> ShardFn | None:
+        """The function that takes tangents to tangents whatever the operands with a gradient are, if there is one."""
+        return self if self.linear in (Linear.JOINTLY, Linear.BESIDE) else None
+
+    def primal(self, operands: Sequence[ShType]) -> tuple[ShardFn, Sequence[ShType]]:
+        """The function of which it is a derivative, or itself; with that function's operands."""
+        return self, operands
+
+    def no_derivative(self, active: Sequence[bool]) -> str:
+        """Why there is no derivative by the ``active`` operands, where JAX has none; else empty."""
+        return ""
+
+    @property
+    def stops_gradient(self) -> bool:
+        """Whether results count as constants."""
+        return False
+
+    def number_apart(self, operands: Sequence[ShType]) -> tuple[ShardFn, Any] | None:
+        """The same function with one operand more, a number, and its value; None where it holds no number.
+
+        Eager calls with one number after another then share a compilation.
+        """
+        return None
+
+
+_WIDE: Final = tuple(map(np.dtype, ("int64", "uint64", "float64", "complex128")))
+#: The dtypes of 64 bits, which JAX makes in its x64 mode only, and their names.
+WIDE: Final = frozenset((*_WIDE, *map(dtypes.from_numpy, _WIDE)))
+
+
+def wide_enough(*found: Any) -> contextlib.AbstractContextManager[Any]:
+    """A scope in which JAX keeps numbers of 64 bits, where one of some dtypes, or of their names, has as many."""
+    manager: contextlib.AbstractContextManager[Any] = (
+        contextlib.nullcontext() if WIDE.isdisjoint(found) else jax.enable_x64(True)
+    )
+    return manager
+
+
+def tell_apart(fn: ShardFn, *numbers: Any) -> None:
+    """Makes local functions equal only if their numbers do the same: 1 is not 1.0, and 0.0 is not -0.0.
+
+    The numbers' own fields do not compare; ``same`` does.
+    """
+    object.__setattr__(fn, "same", tuple((type(n), repr(n)) for n in numbers))
+
+
+_PLAIN: Final = frozenset({int, float, complex, bool, str, type(None)})
+
+
+def static_params(name: str, params: Iterable[tuple[str, Any]]) -> tuple[tuple[str, Any], ...]:
+    """The parameters of a function of JAX's, by keyword: known when it is traced. An array of no dims is its number.
+
+    Raises:
+        ShardingTypeError: one is a typed or traced value, or an array.
+    """
+    return tuple((k, v if type(v) in _PLAIN else _static(name, k, v)) for k, v in params)
+
+
+def _static(name: str, keyword: str, value: Any) -> Any:
+    if isinstance(value, jax.core.Tracer) or isinstance(getattr(value, "type", None), ShType):
+        raise ShardingTypeError(
+            f"`{keyword}` of `{name}` must be known when it is traced", why=f"it is a value of type {jax.typeof(value)}"
+        )
+    if not isinstance(value, (np.ndarray, jax.Array)):
+        return value
+    if np.ndim(value):
+        raise ShardingTypeError(f"`{keyword}` of `{name}` is one number, not an array of shape {list(np.shape(value))}")
+    return np.asarray(value)[()]
+
+
+def as_tuple(outs: Any) -> tuple[Any, ...]:
+    """A local function's results as a tuple."""
+    return tuple(outs) if isinstance(outs, (tuple, list)) else (outs,)
+
+
+def check_derivative(
+    fn: ShardFn, active: Sequence[bool], derivative: ShardFn, primals: Sequence[ShType], tangents: Sequence[ShType]
+) -> None:
+    """Refuses to differentiate what has no derivative, where it is differentiated and not where it is lowered.
+
+    Raises:
+        ShardingTypeError: JAX has no derivative of such a function.
+    """
+    why = fn.no_derivative(active)
+    if not why and not _is_differentiable(*fn.primal(primals)):
+        why = _no_derivative(derivative, (*primals, *tangents))
+    if why:
+        error = ShardingTypeError(f"`{fn}` cannot be differentiated", why=why)
+        raise placed(error, f"{fn}({', '.join(map(str, primals))})")
+
+
+def check_transpose(fn: ShardFn, types: Sequence[ShType], transpose: ShardFn, operands: Sequence[ShType]) -> None:
+    """Refuses to transpose what JAX cannot, where it is differentiated and not where it is lowered.
+
+    Args:
+        fn: The function.
+        types: The types of its operands.
+        transpose: Its transpose.
+        operands: The types of the transpose's operands.
+
+    Raises:
+        ShardingTypeError: JAX has no transpose of such a function.
+    """
+    why = "" if _is_differentiable(*fn.primal(types)) else _no_derivative(transpose, tuple(operands))
+    if why:
+        raise placed(ShardingTypeError(f"`{fn}` cannot be differentiated", why=why), f"{transpose}")
+
+
+#: Primitives of which JAX has every derivative and transpose, whatever their parameters are.
+_DIFFERENTIABLE: Final = frozenset({
+    *("add", "add_any", "sub", "mul", "div", "neg", "max", "min", "abs", "sign", "square", "integer_pow", "pow"),
+    *("sqrt", "rsqrt", "cbrt", "exp", "exp2", "expm1", "log", "log1p", "logistic", "tanh", "sin", "cos", "tan"),
+    *("erf", "erfc", "floor", "ceil", "round", "select_n", "clamp", "stop_gradient", "copy", "copy_p", "is_finite"),
+    *("eq", "ne", "lt", "le", "gt", "ge", "and", "or", "not", "xor", "convert_element_type", "iota"),
+    *("reduce_sum", "reduce_max", "reduce_min", "dot_general", "broadcast_in_dim", "reshape", "squeeze", "expand_dims"),
+    *("transpose", "rev", "slice", "concatenate", "pad", "jit", "pjit"),
+})  # fmt: skip
+
+
+def _is_differentiable(fn: ShardFn, operands: Sequence[ShType]) -> bool:
+    """Whether a function's primitives alone say that it has its derivatives; if not, they have to be tried."""
+    shapes = tuple((1,) if fn.per_element else t.local_shape for t in operands)
+    try:
+        jaxpr = _jaxpr(fn, shapes, tuple(t.dtype_name for t in operands), promotion())
+    except (NameError, NotImplementedError, TypeError, ValueError):  # as where it asks which device it is on
+        return False
+    return all(eqn.primitive.name in _DIFFERENTIABLE for eqn in equations(jaxpr))
+
+
+@functools.lru_cache(maxsize=MOST)
+def _jaxpr(fn: ShardFn, shapes: tuple[tuple[int, ...], ...], names: tuple[str, ...], promotion: tuple[Any, ...]) -> Any:
+    """The program of a local function on shards of some shapes and dtypes."""
+    structs = [jax.ShapeDtypeStruct(s, dtypes.to_numpy(name)) for s, name in zip(shapes, names, strict=True)]
+    with wide_enough(*names), jax.sharding.use_abstract_mesh(_NO_MESH):
+        return jax.make_jaxpr(lambda *shards: fn(*shards))(*structs)  # noqa: PLW0108  (JAX caches by function)
+
+
+#: What a function of shards sees: none of the axes that its program has.
+_NO_MESH: Final = jax.sharding.AbstractMesh((), ())
+
+
+@functools.lru_cache(maxsize=MOST)
+def _no_derivative(fn: ShardFn, operands: tuple[ShType, ...]) -> str:
+    """Why JAX has no derivative ``fn`` of a local function on such shards; empty if it has one."""
+    structs = [jax.ShapeDtypeStruct(t.local_shape, t.dtype) for t in operands]
+    names = operands[0].mesh.axis_names if operands else ()  # bound, so that a device can ask where it is
+    env = axes_bound([(name, 1) for name in names])
+    try:
+        with wide_enough(*(s.dtype for s in structs)), jax.sharding.use_abstract_mesh(_NO_MESH), env:
+            jax.eval_shape(lambda *shards: fn(*shards), *structs)  # noqa: PLW0108  (JAX caches by function)
+    except (NotImplementedError, TypeError, ValueError) as error:  # the function itself was typed before
+        return str(error).strip().split("\n")[0]
+    return ""
+
+
+def promotion() -> tuple[Any, ...]:
+    """What JAX's promotion of dtypes follows from besides them: a part of the key of what is remembered of it."""
+    config: Any = jax.config
+    return config.jax_enable_x64, config.jax_numpy_dtype_promotion
+
+
+def local_dtype(fn: ShardFn, operands: tuple[str, ...], rank: int = 1) -> str:
+    """The dtype of a local function's result on operands of ``rank`` dims, by JAX's promotion.
+
+    Raises:
+        ShardingTypeError: JAX refuses these dtypes, or a parameter of the function.
+    """
+    shape = (1,) * rank  # not (): a few functions of jax.numpy promote scalars otherwise
+    try:
+        return dtypes.from_numpy(_jaxpr(fn, (shape,) * len(operands), operands, promotion()).out_avals[0].dtype)
+    except (TypeError, ValueError, OverflowError, NotImplementedError) as error:
+        what = f"`{fn}` cannot be applied to {' and '.join(operands)}"
+        raise ShardingTypeError(what, why=str(error).strip().split("\n")[0]) from None
+
+
+@dataclass(frozen=True)
+class Jvp(ShardFn):
+    """(operands, tangents of the ``active`` ones) -> tangents of the ``kept`` results."""
+
+    fn: ShardFn
+    active: tuple[bool, ...]
+    kept: tuple[bool, ...]
+
+    def __str__(self) -> str:
+        return f"jvp({self.fn})"
+
+    def __call__(self, *shards: Any) -> Any:
+        n = len(self.active)
+        primals, tangents = shards[:n], shards[n:]
+
+        def of_active(*values: Any) -> tuple[Any, ...]:
+            rest = iter(values)
+            merged = [next(rest) if a else p for p, a in zip(primals, self.active, strict=True)]
+            outs = as_tuple(self.fn(*merged))
+            return tuple(o for o, k in zip(outs, self.kept, strict=True) if k)
+
+        active = tuple(p for p, a in zip(primals, self.active, strict=True) if a)
+        return jax.jvp(of_active, active, tangents)[1]
+
+    def primal(self, operands: Sequence[ShType]) -> tuple[ShardFn, Sequence[ShType]]:
+        return self.fn.primal(operands[: len(self.active)])
+
+    def adjoint(self, index: int, operands: Sequence[ShType], result: ShType) -> ShardFn | None:
+        # The derivative of a real elementwise function is diagonal, so it is its own transpose.
+        alone = len(self.active) == 1 and index == 1
+        real = result.dtype_name[0] != "c" != operands[0].dtype_name[0]
+        return self if alone and self.fn.per_element and real and result.dtype_name == operands[0].dtype_name else None
+
+    def batched(self, dims: Sequence[int | None], ranks: Sequence[int]) -> ShardFn | None:
+        return self if self.fn.per_element and len(set(dims)) == 1 == len(set(ranks)) and dims[0] == 0 else None
+
+
+@dataclass(frozen=True)
+class Transpose(ShardFn):
+    """(nonlinear operands, cotangents of the ``given`` results) -> cotangents of the linear operands."""
+
+    fn: ShardFn
+    linear_operands: tuple[tuple[tuple[int, ...], str] | None, ...]  # local shape and dtype, or None for nonlinear
+    given: tuple[bool, ...]
+    results: tuple[tuple[tuple[int, ...], str], ...]
+
+    def __str__(self) -> str:
+        return f"transpose({self.fn})"
+
+    def __call__(self, *shards: Any) -> Any:
+        n = sum(op is None for op in self.linear_operands)
+        others, given = iter(shards[:n]), iter(shards[n:])
+        operands = [next(others) if op is None else _struct(*op) for op in self.linear_operands]
+        # A function that is linear in all of them together is transposed in all of them: what the others are is nothing
+        # to it, and JAX's rules for such primitives know no others.
+        jointly = self.fn.linear is Linear.JOINTLY
+        chosen = [
+            op is not None or (jointly and _is_inexact(x)) for op, x in zip(self.linear_operands, operands, strict=True)
+        ]
+
+        def of_chosen(*values: Any) -> tuple[Any, ...]:
+            rest = iter(values)
+            return as_tuple(self.fn(*[next(rest) if c else x for x, c in zip(operands, chosen, strict=True)]))
+
+        cts = tuple(
+            next(given) if g else jnp.zeros(shape, dtypes.to_numpy(dtype))
+            for g, (shape, dtype) in zip(self.given, self.results, strict=True)
+        )
+        structs = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x, c in zip(operands, chosen, strict=True) if c]
+        found = iter(jax.linear_transpose(of_chosen, *structs)(cts))
+        moved = [next(found) if c else None for c in chosen]
+        return tuple(ct for ct, op in zip(moved, self.linear_operands, strict=True) if op is not None)
+
+
+def _struct(shape: tuple[int, ...], dtype: str) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(shape, dtypes.to_numpy(dtype))
+
+
+def _is_inexact(x: Any) -> bool:
+    return bool(jnp.issubdtype(x.dtype, jnp.inexact))
+
+
+@dataclass(frozen=True)
+class Vmap(ShardFn):
+    """A local function mapped over ``dims`` of its operands."""
+
+    fn: ShardFn
+    dims: tuple[int | None, ...]
+
+    def __str__(self) -> str:
+        return f"vmap({self.fn})"
+
+    @property
+    def linear(self) -> Linear:  # type: ignore[override]  # a class attribute elsewhere: here it is the wrapped one's
+        return self.fn.linear
+
+    def linear_in(self, index: int) -> bool:
+        return self.fn.linear_in(index)
+
+    @property
+    def stops_gradient(self) -> bool:
+        return self.fn.stops_gradient
+
+    def no_derivative(self, active: Sequence[bool]) -> str:
+        return self.fn.no_derivative(active)
+
+    def __call__(self, *shards: Any) -> Any:
+        return jax.vmap(self.fn, in_axes=self.dims)(*shards)

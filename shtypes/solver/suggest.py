@@ -1,0 +1,369 @@
+"""`suggest`: the types of a whole model, found; and `apply`, the model in these types."""
+
+from __future__ import annotations
+
+import fnmatch
+import functools
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, overload
+
+import jax
+
+from shtypes.context.signature_errors import check_function, name_of
+from shtypes.context.user_line import public
+from shtypes.core.array import Array
+from shtypes.core.meshes import AnyMesh, to_mesh
+from shtypes.errors import ShardingTypeError
+from shtypes.resharding.costs import CostModel, Link, as_cost_model
+from shtypes.resharding.devices import Device, as_device
+from shtypes.solver.apply import typed_function
+from shtypes.solver.axis_states import INVARIANT, REDUCED, axis_state, typed
+from shtypes.solver.graph import Graph, Node
+from shtypes.solver.plan import SCHEMA, Plan, Problem, decisions_of
+from shtypes.solver.program import Program, Value
+from shtypes.solver.reshard_prices import Prices
+from shtypes.solver.search import Point, Search, size
+from shtypes.solver.tables import Costs
+from shtypes.types import ShType
+from shtypes.types.mesh import Mesh, current_mesh
+from shtypes.types.tables import Report, Table, Text
+
+#: Plans within so much of the quickest are equals; of these the reader gets the one with the fewest reshards.
+_EQUAL: Final = 0.005
+#: How often a bound on memory is tightened by what `sh.memory` says beyond the prediction.
+_TIGHTENED: Final = 6
+#: Plans that may fit in spite of their prediction: of at most so much of the bound.
+_LIKELY: Final = 1.5
+_UNITS: Final = {"": 1, "B": 1, "KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
+
+
+class Suggestions(Sequence[Plan], Report):
+    """The plans that were found, the quickest first; each is smaller than those before it.
+
+    Attributes:
+        problem: What they are for.
+        limit: The bytes that a device has; None where that was not said.
+        solves: How many minima were found for them.
+    """
+
+    def __init__(self, plans: Sequence[Plan], search: Search, limit: float | None) -> None:
+        self.plans, self.limit, self._search = tuple(plans), limit, search
+        self.problem, self.solves = plans[0].problem, search.solves
+
+    @overload
+    def __getitem__(self, index: int) -> Plan: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Plan]: ...
+    def __getitem__(self, index: int | slice) -> Plan | Sequence[Plan]:
+        return self.plans[index]
+
+    def __len__(self) -> int:
+        return len(self.plans)
+
+    @property
+    def title(self) -> str:
+        """The heading of its page."""
+        links = ", ".join(
+            f"{a}={n} ({self.problem.model.link(a).bandwidth / 1e9:g} GB/s)" for a, n in self.problem.mesh.shape.items()
+        )
+        limit = "" if self.limit is None else f", {size(self.limit)}"
+        return f"suggestion 1 of {len(self)} for {self.problem.name} on {links}{limit}"
+
+    def why_not(self, fixed: Mapping[str, Any]) -> Plan:
+        """The best plan in which some arguments have other types: what it would cost; `Plan.diff` compares.
+
+        Args:
+            fixed: Types by path, as for `suggest`.
+
+        Raises:
+            ShardingTypeError: no argument has such a path, or the types do not fit.
+        """
+        costs = self.problem.costs
+        before = dict(costs.allowed)
+        try:
+            names = _fix(costs, fixed)
+            search = Search(costs)
+            point = _readable(search, self.limit)
+        finally:
+            costs.allowed = before
+        return Plan(self.problem._replace(given=self.problem.given | names), point, search.bound(self.limit))
+
+    def parts(self) -> list[Table | Text]:
+        """The quickest plan, and what the others of the front cost."""
+        first = self.plans[0]
+        return [Text(f"{self.title}\n  {first.head.replace(chr(10), chr(10) + '  ')}"), *self.tables()]
+
+    def tables(self) -> list[Table]:
+        """The decisions of the quickest plan, and the front."""
+        first = self.plans[0]
+        rows = [
+            (f"{p.seconds * 1e3:,.3f}", f"{100 * (p.seconds / first.seconds - 1):+.2f} %", size(p.point.cost.memory))
+            for p in self.plans
+        ]
+        headings = ("ms", "", "predicted memory")
+        note = 'edit: sh.suggest(..., fixed={"path": "[_, _@dp]"})   use: sh.apply(f, plan)'
+        return [*first.tables(), Table("time against memory", headings, tuple(rows), frozenset(headings), note)]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The decisions of each plan, for JSON."""
+        return {"schema": SCHEMA, "plans": [plan.to_dict() for plan in self.plans]}
+
+
+@public
+def suggest(
+    f: Callable[..., Any],
+    *args: Any,
+    mesh: AnyMesh | Mapping[str, int] | None = None,
+    memory: float | str | None = None,
+    fixed: Mapping[str, Any] | None = None,
+    inputs: Mapping[str, Any] | None = None,
+    out: Any = None,
+    links: CostModel | Link | str = "h100-nvlink",
+    compute: Device | str = "h100-sxm",
+    state: float = 2.0,
+    grad: bool | int | Sequence[int] = True,
+    seed: int = 0,
+) -> Suggestions:
+    """The types of a plain function's arguments and the reshards inside it by which a step takes least time.
+
+    Each equation may do a few things along each mesh axis; what they cost is known from the types alone: the work of
+    one device's part, and the reshards between them, forward and backward. The least sum is found exactly on meshes of
+    up to two axes, and by pairs of axes in turn on others. Then the plan is typed, so that its `ledger` and `memory`
+    are those of the program as it would run (docs: suggest).
+
+    Args:
+        f: A function of trees of arrays that `lift` can type.
+        *args: Its arguments: arrays, `jax.ShapeDtypeStruct`, or texts such as ``"f32[8, 16]"``, in trees.
+        mesh: The mesh; or its axes with their sizes; by default the one in context. It needs no devices.
+        memory: What a device has, in bytes or as ``"80GiB"``. By default that does not count.
+        fixed: Types of arguments by path, such as ``{"params/layers/*/up": "[_, _@tp]"}``; ``*`` stands for anything,
+            and the name of the parameter may be left out.
+        inputs: The same of arguments that arrive so, as data do.
+        out: The types of the results, in their tree; None for what may be chosen. Results are never pending.
+        links: What connects the devices: a cost model, a link, or the name of one.
+        compute: What one device is: a device, or the name of one.
+        state: Bytes of optimizer state for each byte of a differentiated argument: 2 for Adam in the dtype of the
+            parameters.
+        grad: Which positional arguments are differentiated, as ``argnums`` of `jax.grad`: True for the first. False for
+            the forward pass alone.
+        seed: Of the search on more than two axes.
+
+    Returns:
+        The plans of the front of time against memory, the quickest first. Each has ``arguments``, ``rules``,
+        ``reshards``, ``ledger``, ``memory``, ``seconds`` and ``bound``, and prints.
+
+    Raises:
+        ShardingTypeError: nothing is known of an operation, no plan fits, a path is no argument's.
+
+    Communicates: nothing.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> import shtypes as sh
+        >>> def loss(params, x):
+        ...     return jnp.mean(jnp.square(jnp.tanh(x @ params["up"]) @ params["down"]))
+        >>> params = {"up": "f32[256, 1024]", "down": "f32[1024, 256]"}
+        >>> found = sh.suggest(loss, params, "f32[4096, 256]", mesh=sh.abstract_mesh({"dp": 8}))
+        >>> found[0].rules["x"]
+        '[4096@dp,256]'
+    """
+    check_function("suggest", f)
+    on = current_mesh() if mesh is None else Mesh(mesh) if isinstance(mesh, Mapping) else to_mesh(mesh)
+    argnums = _argnums(grad, len(args))
+    shapes, types = _shapes(args, on)
+    program = Program(f, shapes, argnums)
+    program.name = name_of(f) or "f"
+    graph = Graph(program, on, grad=bool(argnums))
+    model = as_cost_model(links, "`links` of `suggest` is")
+    device = as_device(compute, "`compute` of `suggest` is")
+    costs = Costs(graph, Prices(on, model), device, float(state))
+    given = _fix(costs, {**(inputs or {}), **(fixed or {})})
+    for v, t in zip(program.inputs, types, strict=True):
+        if t is not None:
+            _leave(costs, graph.source[v.id][0], v, t, "made")
+            given |= {v.name}
+    _fix_results(costs, out)
+    problem = Problem(program.name, program, costs, model, device, argnums, float(state), frozenset(given))
+    return _found(problem, None if memory is None else _bytes(memory), seed)
+
+
+def _found(problem: Problem, limit: float | None, seed: int) -> Suggestions:
+    """The front, whose first plan is typed and fits."""
+    search = Search(problem.costs, seed=seed)
+    bound = limit
+    for _ in range(_TIGHTENED):
+        point = _readable(search, bound)
+        if limit is None or (best := Plan(problem, point, None)).memory <= limit:
+            search.explore(point)
+            return Suggestions(_front(problem, search, point, limit), search, limit)
+        bound = min(bound or limit, float(point.cost.memory)) - (best.memory - limit)
+        if bound <= 0:
+            break
+    raise ShardingTypeError(
+        f"nothing that was found fits in {size(limit or 0)} on each device",
+        why="what a step needs besides arguments and what it keeps is more than is left",
+        hints=["a larger mesh", "jax.checkpoint around the layers"],
+    )
+
+
+def _front(problem: Problem, search: Search, point: Point, limit: float | None) -> list[Plan]:
+    """The plans of the front from the quickest that fits by `sh.memory`, which may be less than was predicted."""
+    first = Plan(problem, point)
+    if limit is not None:
+        quicker = sorted((p for p in search.visited if p.seconds < point.seconds * (1 - 1e-6)), key=lambda p: p.seconds)
+        likely = [p for p in quicker if p.cost.memory <= _LIKELY * limit][:_TIGHTENED]
+        first = next((plan for p in likely if (plan := Plan(problem, p)).memory <= limit), first)
+        limit = max(limit, float(first.point.cost.memory))  # as it is predicted
+    first.bound = search.bound(limit)
+    smaller = (p for p in search.front(limit) if p.cost.memory < 0.99 * first.point.cost.memory)
+    return [first, *(Plan(problem, p, first.bound) for p in smaller if p.seconds > first.seconds)]
+
+
+def _readable(search: Search, bound: float | None) -> Point:
+    """The quickest, or one as quick for a reader that has fewer reshards."""
+    point = search.solve() if bound is None else search.within(bound)
+    simple = search.solve(point.byte, _EQUAL * point.seconds / 100, warm=point.assignment)
+    fits = bound is None or simple.cost.memory <= bound
+    return simple if fits and simple.seconds <= (1 + _EQUAL) * point.seconds else point
+
+
+@public
+def apply(f: Callable[..., Any], plan: Plan | Suggestions | str | Path) -> Callable[..., Any]:
+    """A plain function in the types of a plan: `lift` with the reshards of the plan written into it.
+
+    Args:
+        f: The function that the plan was made for.
+        plan: The plan; of several the first; or the name of a file with its JSON.
+
+    Returns:
+        A function of typed values. Plain arrays among its arguments are placed as the plan has them.
+
+    Raises:
+        ShardingTypeError: (when called) the plan is of another program, or an argument has another type.
+
+    Communicates: what the plan says.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> import shtypes as sh
+        >>> def loss(w, x):
+        ...     return jnp.mean(jnp.square(x @ w))
+        >>> found = sh.suggest(loss, "f32[16, 4]", "f32[8, 16]", mesh=sh.abstract_mesh({"dp": 2}))
+        >>> typed = sh.apply(loss, found)
+        >>> sh.check(typed, *found[0].arguments).results
+        f32[]
+    """
+    check_function("apply", f)
+    if isinstance(plan, Suggestions):
+        plan = plan[0]
+    if isinstance(plan, Plan):
+        return typed_function(plan.problem.program, plan.decisions)
+    saved = json.loads(Path(plan).read_text(encoding="utf-8"))
+    saved = saved["plans"][0] if "plans" in saved else saved
+
+    @functools.wraps(f)
+    def run(*args: Any) -> Any:
+        program = Program(f, jax.tree.map(_struct, args))
+        return typed_function(program, decisions_of(saved, program))(*args)
+
+    return run
+
+
+# the arguments
+
+
+def _struct(x: Any) -> Any:
+    return jax.ShapeDtypeStruct(x.shape, x.dtype) if hasattr(x, "shape") else x
+
+
+def _argnums(grad: bool | int | Sequence[int], count: int) -> tuple[int, ...]:
+    """The arguments that are differentiated."""
+    if isinstance(grad, bool):
+        return (0,) * grad
+    found = (grad,) if isinstance(grad, int) else tuple(grad)
+    if not all(-count <= i < count for i in found):
+        raise ShardingTypeError(
+            f"`grad` of `suggest` is {grad!r}, and there are {count} arguments", hints=["grad=(0,)"]
+        )
+    return tuple(i % count for i in found)
+
+
+def _shapes(args: tuple[Any, ...], mesh: Mesh) -> tuple[tuple[Any, ...], list[ShType | None]]:
+    """The arguments as shapes, and the types of the arrays among them that come with one."""
+    types: list[ShType | None] = []
+
+    def one(x: Any) -> Any:
+        t = ShType.parse(x, mesh) if isinstance(x, str) else x.type if isinstance(x, Array) else x
+        if isinstance(t, ShType):
+            types.append(t if any(d.axes for d in t.dims) else None)
+            return jax.ShapeDtypeStruct(t.shape, t.dtype)
+        if hasattr(x, "shape") and hasattr(x, "dtype"):
+            types.append(None)
+        return x
+
+    return jax.tree.map(one, args, is_leaf=lambda x: isinstance(x, (Array, ShType))), types
+
+
+def _bytes(memory: float | str) -> float:
+    if isinstance(memory, str):
+        found = re.fullmatch(r"\s*([\d.]+)\s*([A-Za-z]*)\s*", memory)
+        if found is None or found[2] not in _UNITS:
+            raise ShardingTypeError(f"`memory` of `suggest` is {memory!r}", hints=['"80GiB"', "80e9"])
+        return float(found[1]) * _UNITS[found[2]]
+    if not memory > 0:
+        raise ShardingTypeError(f"`memory` of `suggest` is {memory!r}, and no plan fits in that", hints=['"80GiB"'])
+    return float(memory)
+
+
+def _fix(costs: Costs, fixed: Mapping[str, Any]) -> frozenset[str]:
+    """Leaves arguments the types that are said, by path; the names of these."""
+    graph, found = costs.graph, set()
+    for pattern, said in fixed.items():
+        met = [v for v in graph.program.inputs if _fits(v.name, pattern)]
+        if not met:
+            some = ", ".join(f"`{v.name}`" for v in graph.program.inputs[:6])
+            raise ShardingTypeError(f"no argument has the path `{pattern}`", why=f"there are {some}", hints=[])
+        for v in met:
+            _leave(costs, graph.source[v.id][0], v, said, "made")
+            found.add(v.name)
+    return frozenset(found)
+
+
+def _fits(name: str, pattern: str) -> bool:
+    return fnmatch.fnmatchcase(name, pattern) or fnmatch.fnmatchcase(name.partition("/")[2], pattern)
+
+
+def _leave(costs: Costs, node: Node, v: Value, said: Any, which: str) -> None:
+    """Leaves a node the options by which its value has a type."""
+    mesh = costs.graph.mesh
+    plain = typed(mesh, v.dtype, v.shape, [REDUCED] * len(mesh.axis_names))
+    t = said if isinstance(said, ShType) else ShType.parse(said, mesh, like=plain)
+    allowed: list[Sequence[int] | None] = []
+    for a, options in zip(mesh.axis_names, node.first.options, strict=True):
+        state = axis_state(t, a)
+        state = REDUCED if state == INVARIANT else state
+        left = [i for i, o in enumerate(options) if (o.results if which == "made" else o.operands) == (state,)]
+        if not left:
+            raise ShardingTypeError(f"`{v.name}` cannot be {t} in a plan", why=f"it may not be so on mesh axis `{a}`")
+        allowed.append(left)
+    costs.allowed[node.first.id] = allowed
+
+
+def _fix_results(costs: Costs, out: Any) -> None:
+    """Leaves results the types that are said."""
+    if out is None:
+        return
+    program = costs.graph.program
+    said = jax.tree.leaves(out, is_leaf=lambda x: x is None or isinstance(x, (str, ShType)))
+    if len(said) != len(program.outputs):
+        raise ShardingTypeError(
+            f"`out` of `suggest` says {len(said)} types, and `{program.name}` has {len(program.outputs)} results",
+            hints=["a tree of types like the results, with None for what may be chosen"],
+        )
+    for i, t in enumerate(said):
+        node = costs.graph.results.get(i)
+        if t is not None and node is not None:
+            _leave(costs, node, program.outputs[i], t, "needed")

@@ -1,0 +1,182 @@
+"""`sh.suggest` and `sh.apply`: what they find for models whose best layouts are known, and what a reader gets."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import shtypes as sh
+from shtypes.solver.plan import Plan
+from tests.solver import models
+from tests.solver.models import f32
+
+LINK = sh.Link(50e9)
+DEVICE = sh.Device({"f32": 400e12}, 2.4e12)
+SETTINGS: dict[str, Any] = {"links": LINK, "compute": DEVICE}
+
+
+def loss(params: Any, x: Any) -> Any:
+    return jnp.mean(jnp.square(jnp.tanh(x @ params["up"]) @ params["down"]))
+
+
+def params(d: int, f: int) -> Any:
+    return {"up": f32(d, f), "down": f32(f, d)}
+
+
+def sent(types: Any, f: Any, *args: Any, mesh: dict[str, int], **options: Any) -> float:
+    """Bytes that a step sends where the arguments have some types, with the best reshards for them."""
+    return sh.suggest(f, *args, mesh=mesh, fixed=types, **{**SETTINGS, **options})[0].ledger.total.bytes
+
+
+# what is known to be best
+
+
+def test_few_weights_and_much_data_are_data_parallel() -> None:
+    plan = sh.suggest(loss, params(64, 256), f32(65536, 64), mesh={"dp": 8}, **SETTINGS)[0]
+    assert plan.rules == {"params/down": "[256,64]", "params/up": "[64,256]", "x": "[65536@dp,64]"}
+    assert [(e.kind, e.direction) for e in plan.ledger if e.src.size > 1] == [("all-reduce", "backward")] * 2
+
+
+def test_many_weights_and_little_data_are_tensor_parallel_as_in_megatron() -> None:
+    plan = sh.suggest(loss, params(1024, 8192), f32(64, 1024), mesh={"tp": 8}, inputs={"x": "[_, _]"}, **SETTINGS)[0]
+    assert plan.rules["params/up"] == "[1024,8192@tp]"
+    assert plan.rules["params/down"] == "[8192@tp,1024]"
+
+
+@pytest.mark.parametrize("share", [0.5, 0.25])
+def test_a_bound_on_memory_shards_what_is_kept(share: float) -> None:
+    p = {"layers": models.stacked(8, params(512, 2048))}
+
+    def scanned(p: Any, x: Any) -> Any:
+        step = jax.checkpoint(lambda x, q: (x + jnp.tanh(x @ q["up"]) @ q["down"], None))
+        return jnp.mean(jnp.square(jax.lax.scan(step, x, p["layers"])[0]))
+
+    free = sh.suggest(scanned, p, f32(4096, 512), mesh={"dp": 8}, **SETTINGS)
+    limit = share * free[0].memory
+    found = sh.suggest(scanned, p, f32(4096, 512), mesh={"dp": 8}, memory=limit, **SETTINGS)
+    assert all(plan.memory <= limit for plan in found)
+    assert found[0].seconds >= free[0].seconds
+    assert "dp" in found[0].rules["p/layers/up"] + found[0].rules["p/layers/down"]
+
+
+def test_experts_are_sharded_with_what_they_compute() -> None:
+    args = models.experts(4096, 256, 1024, 8)
+    found = sh.suggest(models.experts_loss, *args, mesh={"ep": 8}, **SETTINGS)[0]
+    known = sent({"up": "[_@ep, _, _]", "down": "[_@ep, _, _]"}, models.experts_loss, *args, mesh={"ep": 8})
+    assert found.ledger.total.bytes <= known
+
+
+@pytest.mark.one_in(2)
+@pytest.mark.parametrize("d", [256, 1024])
+def test_it_is_never_slower_than_what_is_written_by_hand(d: int) -> None:
+    args, mesh = (models.block_params(d, 16, d // 16, 4 * d), f32(32, 128, d)), {"dp": 4, "tp": 4}
+    found = sh.suggest(models.block_loss, *args, mesh=mesh, **SETTINGS)[0].seconds
+    megatron = {"attn/[qkv]": "[_, _@tp, _]", "attn/o": "[_@tp, _, _]", "up": "[_, _@tp]", "down": "[_@tp, _]"}
+    for known in (megatron, dict.fromkeys(("up", "down", "attn/*"), "[_@dp, ...]")):
+        other = sh.suggest(models.block_loss, *args, mesh=mesh, fixed=known, inputs={"x": "[_@dp, _, _]"}, **SETTINGS)
+        assert found <= other[0].seconds * 1.005
+
+
+# what is said
+
+
+def test_texts_with_axes_fixed_arguments_and_results_are_kept() -> None:
+    mesh = {"dp": 2, "tp": 2}
+
+    def f(w: Any, x: Any) -> Any:
+        return jnp.tanh(x @ w)
+
+    plan = sh.suggest(f, "f32[16@tp, 8]", "f32[32, 16]", mesh=mesh, grad=False, out="[_, _@dp]", **SETTINGS)[0]
+    assert plan.rules["w"] == "[16@tp,8]"
+    assert str(sh.check(sh.apply(f, plan), *plan.arguments).results) == "f32[32,8@dp]"
+    plan = sh.suggest(f, "f32[16, 8]", "f32[32, 16]", mesh=mesh, fixed={"w": "[_, _@(dp,tp)]"}, **SETTINGS, grad=False)[
+        0
+    ]
+    assert plan.rules["w"] == "[16,8@(dp,tp)]"
+
+
+def test_the_plan_prints_its_types_its_reshards_and_its_proof() -> None:
+    found = sh.suggest(models.gpt_loss, *models.gpt(2, 8, 16, 64, 8, 8, 256, 512), mesh={"dp": 2, "tp": 2}, **SETTINGS)
+    text = str(found)
+    assert text.startswith("suggestion 1 of ")
+    assert "arguments (" in text
+    assert "p/layers/attn/[k,q,v]" in text
+    assert "models.py:" in text
+    assert f"ledger {found[0].ledger.total.bytes / 1e6:,.1f} MB" in text
+    assert "<h1>" in found.to_html()
+    assert math.isclose(found[0].bytes, found[0].ledger.total.bytes, rel_tol=2e-3)
+    assert found[0].communication >= 0.99 * found[0].ledger.time(sh.cost_model(LINK))
+
+
+def test_what_is_not_chosen_says_what_it_would_cost_and_what_differs() -> None:
+    found = sh.suggest(loss, params(64, 256), f32(65536, 64), mesh={"dp": 8}, **SETTINGS)
+    other = found.why_not({"x": "[_, _@dp]"})
+    assert isinstance(other, Plan)
+    assert other.seconds > found[0].seconds
+    lines = found[0].diff(other).splitlines()
+    assert "x  [65536@dp,64] -> [65536,64@dp]" in lines
+    assert any(line.startswith("+ test_suggest.py:") for line in lines)
+    assert found[0].seconds == sh.suggest(loss, params(64, 256), f32(65536, 64), mesh={"dp": 8}, **SETTINGS)[0].seconds
+
+
+def test_the_same_question_has_the_same_answer() -> None:
+    args = models.mlp(64, 32, 128)
+    texts = {str(sh.suggest(models.mlp_loss, *args, mesh={"a": 2, "b": 2, "c": 2}, **SETTINGS)) for _ in range(2)}
+    assert len(texts) == 1
+
+
+def _wrong() -> Iterator[Any]:
+    yield pytest.param({"fixed": {"weights": "[_, _]"}}, "no argument has the path `weights`", id="path")
+    yield pytest.param({"memory": "10 apples"}, "`memory` of `suggest` is '10 apples'", id="memory")
+    yield pytest.param({"memory": 1000}, "nothing fits in", id="too little")
+    yield pytest.param({"links": "string"}, "there is no link", id="links")
+    yield pytest.param({"compute": "abacus"}, "there is no device", id="device")
+    yield pytest.param({"grad": 5}, "`grad` of `suggest` is 5", id="grad")
+    yield pytest.param({"fixed": {"w": "[_, _]{U:dp}"}}, "cannot be", id="pending")
+    yield pytest.param({"out": ["[]", "[]"]}, "`out` of `suggest` says 2 types", id="out")
+
+
+@pytest.mark.parametrize(("options", "message"), list(_wrong()))
+def test_what_cannot_be_is_refused(options: Any, message: str) -> None:
+    with pytest.raises(sh.ShardingTypeError, match=message):
+        sh.suggest(
+            lambda w, x: jnp.sum(jnp.tanh(x @ w)),
+            "f32[16, 8]",
+            "f32[32, 16]",
+            mesh={"dp": 2},
+            **{**SETTINGS, **options},
+        )
+
+
+# what runs
+
+
+def test_an_applied_plan_takes_plain_arrays_and_computes_what_one_device_does() -> None:
+    shapes = models.gpt(2, 8, 8, 16, 8, 4, 32, 64)
+    values = models.arrays(shapes)
+    found = sh.suggest(models.gpt_loss, *shapes, mesh={"dp": 2, "tp": 4}, **SETTINGS)
+    with sh.use_mesh(sh.make_mesh({"dp": 2, "tp": 4})):
+        value = jax.block_until_ready(sh.jit(sh.apply(models.gpt_loss, found))(*values).to_jax())
+    np.testing.assert_allclose(value, models.gpt_loss(*values), rtol=1e-5)
+
+
+def test_a_saved_plan_is_decisions_and_applies_to_the_program_that_it_is_of(tmp_path: Path) -> None:
+    args = models.mlp(64, 32, 128)
+    found = sh.suggest(models.mlp_loss, *args, mesh={"dp": 2, "tp": 2}, **SETTINGS)
+    path = tmp_path / "plan.json"
+    path.write_text(found.to_json())
+    assert not {"seconds", "bytes", "memory"} & set(json.loads(path.read_text())["plans"][0])
+    types = found[0].arguments
+    with sh.use_mesh(sh.abstract_mesh({"dp": 2, "tp": 2})):
+        one, other = (sh.ledger(sh.train_step(sh.apply(models.mlp_loss, p)), *types) for p in (found, path))
+        assert one == other
+        with pytest.raises(sh.ShardingTypeError, match="the plan is not of"):
+            sh.check(sh.apply(loss, path), *types)

@@ -1,0 +1,67 @@
+"""`shtypes suggest`: a plain model, the types that are found, and the plan that is saved."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import shtypes as sh
+from tests.tools.cli.running import Run
+
+MODEL = """
+import jax.numpy as jnp
+
+def loss(w, x):
+    return jnp.mean(jnp.square(jnp.tanh(x @ w["up"]) @ w["down"]))
+
+def shapes():
+    return {"up": "f32[64, 256]", "down": "f32[256, 64]"}, "f32[65536, 64]"
+"""
+CALL = ("suggest", "model.py:loss", "--arguments", "shapes", "--mesh", "dp=8")
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "model.py").write_text(MODEL)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_it_prints_the_types_and_what_a_step_takes(run: Run) -> None:
+    text = run(*CALL, "--link", "infiniband-ndr", "--device", "tpu-v5p", "--memory", "1GiB").out
+    assert "suggestion 1 of" in text
+    assert "for loss on dp=8 (50 GB/s), 1.0 GiB" in text
+    assert "f32[65536@dp,64]" in text
+
+
+def test_a_saved_plan_has_its_decisions_and_is_applied(run: Run, folder: Path) -> None:
+    run(*CALL, "--output", "plan.json")
+    (first, *_) = json.loads((folder / "plan.json").read_text())["plans"]
+    assert first["arguments"]["x"] == "f32[65536@dp,64]"
+    namespace: dict[str, object] = {}
+    exec(MODEL, namespace)
+    types = {"up": first["arguments"]["w/up"], "down": first["arguments"]["w/down"]}, first["arguments"]["x"]
+    applied = sh.apply(namespace["loss"], folder / "plan.json")  # type: ignore[arg-type]
+    assert str(sh.check(applied, *types, mesh=sh.abstract_mesh({"dp": 8})).results) == "f32[]"
+
+
+def test_it_says_what_another_type_would_cost(run: Run) -> None:
+    lines = run(*CALL, "--why-not", "x=[_, _@dp]").out.splitlines()
+    assert " -> " in lines[0]
+    assert "x  [65536@dp,64] -> [65536,64@dp]" in lines
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "message"),
+    [
+        pytest.param(("--fixed", "up"), 2, "is not PATH=TYPE", id="no type"),
+        pytest.param(("--fixed", "sideways=[_]"), 1, "no argument has the path", id="no argument"),
+        pytest.param(("--memory", "1KiB"), 1, "nothing fits", id="too little memory"),
+    ],
+)
+def test_what_cannot_be_is_said(options: tuple[str, ...], code: int, message: str, run: Run) -> None:
+    ran = run(*CALL, *options)
+    assert ran.code == code
+    assert message in ran.err
