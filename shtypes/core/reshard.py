@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 import jax
 
-from shtypes._compat import Zero, trace_notes, trace_of
+from shtypes._compat import Zero, trace_ctx, trace_notes, trace_of
 from shtypes.caches import Bounded, NotesOn
 from shtypes.core.array import Array
 from shtypes.core.collective import vary
@@ -120,17 +120,43 @@ def changes(src: ShType, dst: ShType) -> str:
 def resharded(
     x: Array, dst: ShType, *, inserted: bool = False, constant: bool = False, transport: Transport | None = None
 ) -> Array:
-    """A typed value in another type of the same mesh, dtype, shape and varying axes; itself if it has it."""
+    """A typed value in another type of the same mesh, dtype, shape and varying axes; itself if it has it.
+
+    A traced value that was resharded to the same type before, in the same trace, is not sent again.
+    """
     transport = transport_in_force() if transport is None else transport
     src = jax.typeof(x)
     if src == dst:
         return x
     plan(src, dst)  # raises if there is no way
     operation = _reshard(src, dst, inserted, constant, transport)
+    if (before := sent_before(x, dst, constant=constant, transport=transport)) is not None:
+        return before
     moved: Array = operation.applied(x)[0]
+    if _of_current_trace(x) and (operation.forward_comm() or operation.backward_comm()):
+        notes = trace_notes(trace_ctx.trace)
+        if notes is not None:  # the value is kept, so that its id is not another's
+            notes[_sending(x, dst, constant, transport)] = x, moved
     if not operation.forward_comm() and src.local_bytes <= dst.local_bytes:
         _note_cast(moved, x, operation)
     return moved
+
+
+def sent_before(x: Array, dst: ShType, *, constant: bool = False, transport: Transport = AS_IT_IS) -> Array | None:
+    """What a traced value became when it was resharded to a type before, in the same trace; None if it was not."""
+    notes = trace_notes(trace_ctx.trace) if _of_current_trace(x) else None
+    known: tuple[Any, Array] | None = (notes or {}).get(_sending(x, dst, constant, transport))
+    return None if known is None else known[1]
+
+
+def _sending(x: Array, dst: ShType, constant: bool, transport: Transport) -> tuple[Any, ...]:
+    """What of a reshard its result depends on: not by which plan it is sent."""
+    return "sent", id(x), dst, dst.names, constant, transport.dtype, transport.ct_dtype
+
+
+def _of_current_trace(x: Any) -> bool:
+    """Whether a value is one of the trace that equations go to now: in the body of a loop or a checkpoint, its own."""
+    return isinstance(x, jax.core.Tracer) and trace_of(x) is trace_ctx.trace
 
 
 def move(x: Array, dst: ShType, *, inserted: bool = False, constant: bool = False) -> Array:
