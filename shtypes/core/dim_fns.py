@@ -35,7 +35,7 @@ class Einsum(ShardFn):
     #: Of an adjoint: the index of the cotangent, and the order of labels to transpose it to before it is contracted.
     #: All adjoints of one einsum transpose it alike, and share the copy.
     transposed: tuple[int, str] | None = None
-    linear = Linear.EACH
+    linear = Linear.MULTILINEAR
 
     def __str__(self) -> str:
         return f"einsum[{self.equation}]"
@@ -88,7 +88,7 @@ class Einsum(ShardFn):
 
 
 def _dot_output(inputs: list[str], output: str) -> str:
-    """The labels of ``output`` as XLA's dot orders them: batch labels, then each operand's (`jnp.einsum` may swap the two)."""
+    """The labels of ``output`` as XLA's dot orders them: batch labels, then one operand's, then the other's."""
     if len(inputs) < 2:
         return output
     left, right = inputs

@@ -115,7 +115,7 @@ class SegmentSum(ShardFn):
     local: int
     axes: tuple[str, ...]
     bound: Bound
-    linear = Linear.EACH
+    linear = Linear.MULTILINEAR
 
     def __str__(self) -> str:
         return f"segment_sum[{self.size}]"
