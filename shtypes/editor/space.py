@@ -118,7 +118,7 @@ def is_open(read: Pattern) -> bool:
     """Whether a text allows more than one type."""
     if read.dtypes is None or len(read.dtypes) != 1 or read.dims is None or read.any_state:
         return True
-    return any(d.open_ended or d.head == "_" or d.keeps for d in read.dims)
+    return any(d.open_ended or d.head == "_" or d.keeps_axes for d in read.dims)
 
 
 @functools.lru_cache(maxsize=8192)

@@ -324,7 +324,7 @@ class Matched:
         for d in asked.dims or ():
             if d.form != "*":
                 size = sizes.get(d.head) if d.head and not d.form else d.size
-                if size is None or d.keeps:
+                if size is None or d.keeps_axes:
                     raise Unknown
                 dims.append(Dim(size, tuple(a.text for a in d.axes)))
                 continue
