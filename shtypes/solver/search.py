@@ -92,6 +92,19 @@ class Search:
 
     def solve(self, byte: float = 0.0, reshard: float = 0.0, warm: Assignment | None = None) -> Point:
         """The best assignment for a price of a byte of memory and one of a reshard."""
+        try:
+            return self._solution(byte, reshard, warm)
+        except TooWideError:
+            if self.block == 1:
+                raise ShardingTypeError(
+                    "the types of this program cannot be found: too many of its values depend on one another",
+                    hints=["fixed={...} for the arguments whose types are known"],
+                ) from None
+            self.block, self._whole = 1, None
+            self._bound.clear()
+            return self.solve(byte, reshard, warm)
+
+    def _solution(self, byte: float, reshard: float, warm: Assignment | None) -> Point:
         best = self._solved(byte, reshard, warm)
         for _ in range(_CORRECTIONS):
             if not self.costs.correct(best):

@@ -174,7 +174,7 @@ def suggest(
     on = current_mesh() if mesh is None else Mesh(mesh) if isinstance(mesh, Mapping) else to_mesh(mesh)
     argnums = _argnums(grad, len(args))
     shapes, types = _shapes(args, on)
-    program = Program(f, shapes, argnums)
+    program = Program(f, shapes, argnums, on)
     program.name = name_of(f) or "f"
     graph = Graph(program, on, grad=bool(argnums))
     model = as_cost_model(links, "`links` of `suggest` is")
@@ -266,7 +266,7 @@ def apply(f: Callable[..., Any], plan: Plan | Suggestions | str | Path) -> Calla
 
     @functools.wraps(f)
     def run(*args: Any) -> Any:
-        program = Program(f, jax.tree.map(_struct, args))
+        program = Program(f, jax.tree.map(_struct, args), mesh=Mesh(saved["mesh"]))
         return typed_function(program, decisions_of(saved, program))(*args)
 
     return run

@@ -69,7 +69,7 @@ def test_the_ledger_of_the_typed_program_has_the_bytes_that_were_predicted(case:
 
 @pytest.mark.one_in(5)
 @pytest.mark.parametrize("policy", ["partial", "jax"])
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", [pytest.param(c, marks=[pytest.mark.nightly] * (c in LARGE)) for c in CASES])
 def test_values_and_gradients_are_those_of_one_device(case: str, policy: str) -> None:
     f, args = CASES[case]
     values = models.arrays(args)
