@@ -25,7 +25,7 @@ import jax
 
 import shtypes as sh
 from shtypes import api
-from shtypes.core.conversion import array
+from shtypes.core import array
 from shtypes.core.interop_errors import OF_ARRAYS, OF_CARRIERS
 from shtypes.ops.jax_functions import native_of, with_out
 from shtypes.ops.of_arrays import BINARY, COMPARISONS

@@ -6,9 +6,9 @@ import functools
 from collections.abc import Iterable
 from typing import Final
 
-from shtypes.editor.alike import Forms
 from shtypes.editor.config import Config
-from shtypes.editor.sizes import Sizes
+from shtypes.editor.stand_in_sizes import StandInSizes
+from shtypes.editor.templates import Templates
 from shtypes.errors import ShardingTypeError
 from shtypes.signatures.matching import instance
 from shtypes.signatures.pattern import Pattern, names_in, pattern
@@ -34,8 +34,8 @@ class Space:
 
     def __init__(self, config: Config) -> None:
         self.config = config
-        self.sizes = Sizes(config.dims, Mesh(config.mesh).size)
-        self.forms = Forms(config.dims)
+        self.sizes = StandInSizes(config.dims, Mesh(config.mesh).size)
+        self.templates = Templates(config.dims)
         self._closed = functools.lru_cache(maxsize=8192)(self._read)
         self._texts: dict[object, str | None] = {}
         self._meshes: dict[frozenset[str], Mesh] = {}
@@ -69,7 +69,7 @@ class Space:
         if is_open(read):
             return None
         for d in read.dims or ():
-            self.sizes.write(d.size or 0)
+            self.sizes.add_written(d.size or 0)
         sizes = {d.head: d.size for d in read.dims or () if d.head and d.size is not None}
         for name in names_of(read):
             sizes.setdefault(name, self.sizes.of(name))
@@ -83,7 +83,7 @@ class Space:
         if found is None:
             raise Unknown
         if all(
-            self.sizes.is_known(d.size) or d.name == self.sizes.text(d.size) for d in t.dims
+            self.sizes.is_actual(d.size) or d.name == self.sizes.text(d.size) for d in t.dims
         ):  # else it is called otherwise
             self._made.setdefault((found, t.mesh), t)
         return found
@@ -91,7 +91,7 @@ class Space:
     def _written(self, t: ShType) -> str | None:
         names: list[str | None] = []
         for d in t.dims:
-            if self.sizes.is_known(d.size):
+            if self.sizes.is_actual(d.size):
                 known = d.name is None or self.config.dims.get(d.name) == d.size
                 names.append(d.name if known else f"{d.name}={d.size}")
                 continue
@@ -103,12 +103,12 @@ class Space:
 
     def named(self, t: ShType) -> ShType:
         """The type with names that messages show in place of the sizes that stand for them."""
-        names = (d.name if self.sizes.is_known(d.size) else self.sizes.text(d.size) for d in t.dims)
+        names = (d.name if self.sizes.is_actual(d.size) else self.sizes.text(d.size) for d in t.dims)
         return t.named(names)
 
     def words(self, error: ShardingTypeError) -> list[str]:
         """The text of an error and its reason, with dim names in place of their stand-in sizes."""
-        found = [self.sizes.in_words(text) for text in (error.what, error.why)]
+        found = [self.sizes.with_names(text) for text in (error.what, error.why)]
         if None in found:
             raise Unknown
         return [text for text in found if text]
@@ -118,7 +118,7 @@ def is_open(read: Pattern) -> bool:
     """Whether a text allows more than one type."""
     if read.dtypes is None or len(read.dtypes) != 1 or read.dims is None or read.any_state:
         return True
-    return any(d.open_ended or d.head == "_" or d.keeps for d in read.dims)
+    return any(d.open_ended or d.head == "_" or d.keeps_axes for d in read.dims)
 
 
 @functools.lru_cache(maxsize=8192)

@@ -114,7 +114,7 @@ class SegmentSum(ShardFn):
     local: int
     axes: tuple[str, ...]
     clips: bool
-    linear = Linear.EACH
+    linear = Linear.MULTILINEAR
 
     def __str__(self) -> str:
         return f"segment_sum[{self.size}]"

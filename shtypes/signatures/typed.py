@@ -279,7 +279,7 @@ def _fixes(into: Checking) -> list[Fix]:
 def _hints(problem: Problem) -> list[str]:
     if problem.actual is None and problem.pattern is not None:
         dims = problem.pattern.dims or ()
-        written = not any(d.head == "_" or d.open_ended or d.keeps or d.form for d in dims)
+        written = not any(d.head == "_" or d.open_ended or d.keeps_axes or d.form for d in dims)
         text = f'"{problem.expected}"' if written and problem.pattern.dims is not None else "type"
         return [f"sh.array({problem.path}, {text})"] if problem.got != "None" else []
     dtypes = problem.pattern.dtypes if problem.pattern else None

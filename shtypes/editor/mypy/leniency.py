@@ -95,9 +95,9 @@ class Leniency:
             if pairs is None:
                 return False
             for a, b in pairs:
-                if a == b or self.space.sizes.is_known(a) != self.space.sizes.is_known(b):
+                if a == b or self.space.sizes.is_actual(a) != self.space.sizes.is_actual(b):
                     continue
-                if not renames or self.space.sizes.is_known(a):
+                if not renames or self.space.sizes.is_actual(a):
                     return False
                 for i, (x, y) in enumerate(((a, b), (b, a))):
                     fits[i] &= names[i].setdefault(x, y) == y

@@ -27,7 +27,7 @@ from mypy.types import AnyType, Instance, NoneType, TupleType, Type, TypeOfAny, 
 
 from shtypes.editor import runtime
 from shtypes.editor.mypy.checking import AnyContext, Checking
-from shtypes.editor.mypy.memo import Known, Memo, Texts
+from shtypes.editor.mypy.memo import CachedAnswer, Memo, Texts
 from shtypes.editor.mypy.regions import Around
 from shtypes.editor.mypy.report import Asked, past_one_filter, refuse
 from shtypes.editor.mypy.texts import (
@@ -227,7 +227,7 @@ class OpHooks:
         except Unknown:
             found = None
         if question is not None:
-            self._memo.keep(question, Known(found))
+            self._memo.keep(question, CachedAnswer(found))
         pending = any(State.UNREDUCED in t.states for _, t in asked.operands)
         if found is None or (around.forgiving and pending):
             return unknown(default)  # what was reduced before may be taken in its place

@@ -13,8 +13,8 @@ from mypy.plugin import CheckerPluginInterface
 
 from shtypes.editor import runtime
 from shtypes.editor.mypy.values import Reading, Value
-from shtypes.editor.sizes import LEAST
 from shtypes.editor.space import Space, Unknown
+from shtypes.editor.stand_in_sizes import SMALLEST_STAND_IN
 from shtypes.errors import Fix, NoMeshError, ShardingTypeError
 from shtypes.resharding.transport import reshard_fix
 from shtypes.rules.suggest_fixes import called_names
@@ -115,7 +115,7 @@ class Asked:
         kwargs = {name: v.python(reading) for name, v in self._call.kwargs.items()}
         self.operands = reading.operands
         sizes = (*(d.size for _, t in reading.operands for d in t.dims), *reading.sizes.values())
-        self.is_known = all(map(reading.space.sizes.is_known, sizes)) and runtime.is_written([args, kwargs])
+        self.is_known = all(map(reading.space.sizes.is_actual, sizes)) and runtime.is_written([args, kwargs])
         function = self._call.function()
         if function is None:
             raise Unknown
@@ -141,7 +141,7 @@ def refuse(api: CheckerPluginInterface, error: ShardingTypeError, asked: Asked, 
     if applied is not None and operands and of_operands and operands[0] not in error.why:
         where = _operand(error, asked, operands) or context
         called = f"{applied[1]}({applied[2]})"
-        notes.append(f"in {space.sizes.in_words(called) or called}")
+        notes.append(f"in {space.sizes.with_names(called) or called}")
     for devices, scaled in _PRICES:
         with contextlib.suppress(Unknown, ShardingTypeError):
             refused = asked.again(space, fixes=True, devices=devices, scaled=scaled)
@@ -167,7 +167,7 @@ def _same(a: ShardingTypeError, b: ShardingTypeError) -> bool:
 
 def _may_fit(error: ShardingTypeError, asked: Asked, space: Space) -> bool:
     """Whether an error may be none: of sizes of which one is written and another has a name, which may be equal."""
-    if space.sizes.any_in(_SIZE.sub("", error.what)):
+    if space.sizes.any_stand_in(_SIZE.sub("", error.what)):
         return True
     if error.axes:
         return False
@@ -176,7 +176,7 @@ def _may_fit(error: ShardingTypeError, asked: Asked, space: Space) -> bool:
         return True
     if not _is_of_rules(error):
         return not (asked.is_known and type(error.__context__) in _OF_ARGUMENTS)
-    named = [not space.sizes.is_known(int(n)) for n in _SIZE.findall(error.what)]
+    named = [not space.sizes.is_actual(int(n)) for n in _SIZE.findall(error.what)]
     if any(named) and not all(named):
         return True
     of_name: dict[str, int] = {}
@@ -229,7 +229,9 @@ def _in_words(error: ShardingTypeError, asked: Asked, space: Space) -> list[str]
     """The fixes of an error, the cheapest first, but for those that say a size which only stands for one."""
     types, operands = [t for t in error.subjects or () if isinstance(t, ShType)], [t for _, t in asked.operands]
     texts = [in_words(f._replace(code=renamed(f.code, asked, types)), operands, space) for f in error.fixes]
-    return [text for text in texts if not any(len(n) > 5 and int(n) >= LEAST for n in re.findall(r"\d+", text))]
+    return [
+        text for text in texts if not any(len(n) > 5 and int(n) >= SMALLEST_STAND_IN for n in re.findall(r"\d+", text))
+    ]
 
 
 def node_of(expression: Expression | None) -> object:
@@ -277,5 +279,5 @@ def reshard_in_words(src: ShType, dst: ShType, name: str, space: Space) -> str:
 
 def in_words(fix: Fix, types: Sequence[ShType], space: Space) -> str:
     """A fix; its price in bytes, where every size is known."""
-    known = all(space.knows(t.mesh.axis_names) and all(space.sizes.is_known(d.size) for d in t.dims) for t in types)
+    known = all(space.knows(t.mesh.axis_names) and all(space.sizes.is_actual(d.size) for d in t.dims) for t in types)
     return str(fix) if known else _BYTES.sub("", str(fix))

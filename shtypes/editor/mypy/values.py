@@ -187,7 +187,7 @@ class Reading:
             with contextlib.suppress(ShardingTypeError):
                 self.sizes.update((name, self.space.sizes.of(name)) for name in names_of(pattern(found)))
         elif type(found) is int:
-            self.space.sizes.write(found)
+            self.space.sizes.add_written(found)
         elif isinstance(found, (tuple, list)):
             for item in found:
                 self.static(item)
