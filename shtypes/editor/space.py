@@ -11,7 +11,7 @@ from shtypes.editor.stand_in_sizes import StandInSizes
 from shtypes.editor.templates import Templates
 from shtypes.errors import ShardingTypeError
 from shtypes.signatures.matching import instance
-from shtypes.signatures.pattern import Pattern, names_in, pattern
+from shtypes.signatures.pattern import Pattern, names_in_arithmetic, pattern
 from shtypes.types import ShType
 from shtypes.types.mesh import Mesh
 from shtypes.types.notation.printing import show
@@ -132,7 +132,7 @@ def names_of(read: Pattern) -> list[str]:
     found: list[str] = []
     for d in read.dims or ():
         if d.form == "=":
-            found += names_in(d.head)
+            found += names_in_arithmetic(d.head)
         elif d.head and not d.open_ended and d.head != "_":
             found.append(d.head)
     return found
