@@ -187,7 +187,8 @@ class Program:
             return f(*self.arguments(xs))
 
         flat.__name__ = flat.__qualname__ = self.name = getattr(f, "__name__", "f")
-        closed, around, self.out_tree = trace_plain(flat, avals, mesh and (mesh.axis_sizes, mesh.axis_names))
+        axes = None if mesh is None else (mesh.axis_sizes, mesh.axis_names)
+        closed, around, self.out_tree = trace_plain(flat, avals, axes)
         if around:
             raise ShardingTypeError(f"`{self.name}` closes over values that are being traced: pass them as arguments")
         jaxpr, consts = needed(closed)

@@ -141,6 +141,7 @@ def _wrong() -> Iterator[Any]:
     yield pytest.param({"compute": "abacus"}, "there is no device", id="device")
     yield pytest.param({"grad": 5}, "`grad` of `suggest` is 5", id="grad")
     yield pytest.param({"fixed": {"w": "[_, _]{U:dp}"}}, "cannot be", id="pending")
+    yield pytest.param({"fixed": {"w": "[_@(tp,dp), _]"}, "mesh": {"dp": 2, "tp": 2}}, "mesh's order", id="order")
     yield pytest.param({"out": ["[]", "[]"]}, "`out` of `suggest` says 2 types", id="out")
 
 
@@ -151,9 +152,17 @@ def test_what_cannot_be_is_refused(options: Any, message: str) -> None:
             lambda w, x: jnp.sum(jnp.tanh(x @ w)),
             "f32[16, 8]",
             "f32[32, 16]",
-            mesh={"dp": 2},
-            **{**SETTINGS, **options},
+            **{"mesh": {"dp": 2}, **SETTINGS, **options},
         )
+
+
+def test_one_of_the_layers_that_are_decided_together_is_not_fixed_alone() -> None:
+    args = models.gpt(4, 8, 8, 16, 8, 4, 32, 64, scanned=False)
+    with pytest.raises(sh.ShardingTypeError, match="cannot be given a type for itself") as refused:
+        sh.suggest(models.gpt_loss, *args, mesh={"dp": 2}, fixed={"layers/0/up": "[_@dp, _]"}, **SETTINGS)
+    assert "p/layers/*/up" in str(refused.value)
+    plan = sh.suggest(models.gpt_loss, *args, mesh={"dp": 2}, fixed={"layers/*/up": "[_@dp, _]"}, **SETTINGS)[0]
+    assert plan.rules["p/layers/*/up"] == "[16@dp,32]"
 
 
 def test_reshards_and_annotations_of_the_model_give_way_to_those_of_the_plan() -> None:
@@ -175,7 +184,7 @@ ODD: dict[str, Any] = {
     "scan in scan": lambda w, x: jnp.mean(
         jax.lax.fori_loop(0, 2, lambda i, y: jax.lax.fori_loop(0, 2, lambda j, z: jnp.tanh(z @ w), y), x)
     ),
-    "stacks": lambda w, x: jnp.mean(jax.lax.scan(lambda c, r: (c + jnp.sum(r), jnp.tanh(r @ w)), 0.0, x)[1]),
+    "stacks": lambda w, x: jnp.mean(jax.lax.scan(lambda c, r: (c + jnp.sum(r), jnp.tanh(r @ w)), jnp.zeros(()), x)[1]),
     "own derivative": lambda w, x: jnp.mean(jax.nn.relu(x @ w) * jax.nn.silu(x @ w)),
     "sort": lambda w, x: jnp.mean(jnp.sort(x @ w, -1)[:, :4]),
     "argmax": lambda w, x: jnp.mean(jnp.take_along_axis(x @ w, jnp.argmax(x @ w, -1)[:, None], -1)),
