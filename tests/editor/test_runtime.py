@@ -20,7 +20,7 @@ MESH = Mesh({"dp": 2})
 
 
 def asked(call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    return runtime.ask(call, args, kwargs, MESH, "partial", sizes={})
+    return runtime.types_of_call(call, args, kwargs, MESH, "partial", sizes={})
 
 
 def value(text: str) -> Any:
@@ -68,12 +68,12 @@ def test_what_gives_no_answer_is_unknown(
 def test_the_fixes_of_a_refusal_are_looked_for_where_they_are_wanted() -> None:
     for fixes in (False, True):
         with pytest.raises(sh.ShardingTypeError) as caught:
-            runtime.ask(sh.exp, [value("f32[8]{U:dp}")], {}, MESH, "partial", sizes={}, fixes=fixes)
+            runtime.types_of_call(sh.exp, [value("f32[8]{U:dp}")], {}, MESH, "partial", sizes={}, fixes=fixes)
         assert bool(caught.value._fixes) == fixes
 
 
 def test_a_number_that_is_not_written_is_known_where_its_value_does_not_matter() -> None:
-    number = runtime.unwritten_number("int")
+    number = runtime.unknown_number("int")
     assert str(asked(lambda x, n: x[n], value("f32[8, 4]"), number)) == "f32[4]"
     assert str(asked(lambda x, n: x * n, value("bf16[8@dp]"), number)) == "bf16[8@dp]"
     with pytest.raises(Unknown):
@@ -87,11 +87,11 @@ def test_a_function_is_given_types_and_asked_between_two_calls() -> None:
 
     def find(types: Any) -> Callable[[], Any]:
         seen.append(str(types))
-        return lambda: (runtime.made(types[0]), runtime.made(types[1]))
+        return lambda: (runtime.value_in_trace(types[0]), runtime.value_in_trace(types[1]))
 
     body = runtime.function_of_types(find)
     args = [body, value("f32[4]"), value("f32[6, 4]")]
-    with pytest.raises(runtime.Wanted) as wanted:
+    with pytest.raises(runtime.NeedsResult) as wanted:
         asked(sh.scan, *args)
     wanted.value.find()
     assert str(asked(sh.scan, *args)) == "(f32[4], f32[6,4])"

@@ -93,7 +93,7 @@ class Annotations:
             for axis in read.axes:
                 mesh.index(axis)
             opens = is_open(read)
-            return text if opens else self.space.text(self.space.closed(text, mesh)), opens
+            return text if opens else self.space.text(self.space.type_of(text, mesh)), opens
         except ShardingTypeError as error:
             where: Context = context.context
             context.api.fail("; ".join(self.space.words(error)), where, code=CODE)

@@ -83,7 +83,7 @@ def _described(value: Value, names: NameNumbers, written: list[str]) -> Hashable
         return found
     kind = t.type.fullname if isinstance(t, Instance) else type(t)
     try:
-        text = repr(value.static())
+        text = repr(value.literal())
     except Unknown:
         if value.is_number:
             return kind, None
