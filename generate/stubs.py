@@ -25,7 +25,7 @@ import jax
 
 import shtypes as sh
 from shtypes import api
-from shtypes.core.conversion import array
+from shtypes.core import array
 from shtypes.core.interop_errors import OF_ARRAYS, OF_CARRIERS
 from shtypes.ops.jax_functions import native_of, with_out
 from shtypes.ops.of_arrays import BINARY, COMPARISONS
@@ -37,7 +37,7 @@ _IMPORTS: Final = {
     "Any": "from typing import Any",
     "Array": "from shtypes.core.array import Array as Array",
     "ArrayLike": "from shtypes.core.array import ArrayLike",
-    "Axis": "from shtypes.ops.reduce import Axis",
+    "Axis": "from shtypes.ops.along_dims import Axis",
     "Callable": "from collections.abc import Callable",
     "Dims": "from shtypes.numerics.init import Dims",
     "EigResult": "from shtypes.numerics.results import EigResult",
@@ -145,7 +145,7 @@ def _text(annotation: Any) -> _Text:
     if annotation is jax.Array:
         return _Text("Array")
     if isinstance(annotation, type) and annotation is not Parameter.empty:
-        return _Text(annotation.__name__)
+        return _Text(re.sub(r"^Callable$", "Callable[..., Any]", annotation.__name__))
     if not isinstance(annotation, str):
         return _Text("Any")
     text = re.sub(r"\bAxis\b", "int | Sequence[int] | None", annotation).replace("_Unique", "Unique")

@@ -336,6 +336,7 @@ from shtypes.ops.elementwise import trunc as trunc
 from shtypes.ops.elementwise import xlog1py as xlog1py
 from shtypes.ops.elementwise import xlogy as xlogy
 from shtypes.ops.elementwise import zeta as zeta
+from shtypes.ops.exponentials import logsumexp as logsumexp
 from shtypes.ops.functions import all as all
 from shtypes.ops.functions import allclose as allclose
 from shtypes.ops.functions import amax as amax
@@ -432,6 +433,7 @@ from shtypes.ops.functions import flip as flip
 from shtypes.ops.functions import fliplr as fliplr
 from shtypes.ops.functions import flipud as flipud
 from shtypes.ops.functions import fresnel as fresnel
+from shtypes.ops.functions import frexp as frexp
 from shtypes.ops.functions import fromfunction as fromfunction
 from shtypes.ops.functions import gather as gather
 from shtypes.ops.functions import gradient as gradient
@@ -550,6 +552,8 @@ from shtypes.ops.functions import sph_harm_y as sph_harm_y
 from shtypes.ops.functions import split as split
 from shtypes.ops.functions import squeeze as squeeze
 from shtypes.ops.functions import stack as stack
+from shtypes.ops.functions import standardize as standardize
+from shtypes.ops.functions import std as std
 from shtypes.ops.functions import sum as sum
 from shtypes.ops.functions import swapaxes as swapaxes
 from shtypes.ops.functions import take as take
@@ -572,6 +576,7 @@ from shtypes.ops.functions import unravel_index as unravel_index
 from shtypes.ops.functions import unstack as unstack
 from shtypes.ops.functions import unwrap as unwrap
 from shtypes.ops.functions import vander as vander
+from shtypes.ops.functions import var as var
 from shtypes.ops.functions import vsplit as vsplit
 from shtypes.ops.functions import vstack as vstack
 from shtypes.ops.functions import where as where
@@ -579,7 +584,6 @@ from shtypes.ops.functions import wofz as wofz
 from shtypes.ops.lookup import embedding as embedding
 from shtypes.ops.lookup import one_hot as one_hot
 from shtypes.ops.lookup import segment_sum as segment_sum
-from shtypes.ops.nn import standardize as standardize
 from shtypes.ops.ranges import broadcasted_iota as broadcasted_iota
 from shtypes.ops.ranges import diag_indices_from as diag_indices_from
 from shtypes.ops.ranges import eye as eye
@@ -593,11 +597,9 @@ from shtypes.ops.ranges import meshgrid as meshgrid
 from shtypes.ops.ranges import tri as tri
 from shtypes.ops.ranges import tril_indices_from as tril_indices_from
 from shtypes.ops.ranges import triu_indices_from as triu_indices_from
-from shtypes.ops.reduce_nonlinear import logsumexp as logsumexp
 from shtypes.ops.reinterpret import constant as constant
 from shtypes.ops.reinterpret import reinterpret as reinterpret
 from shtypes.ops.reinterpret import stop_gradient as stop_gradient
-from shtypes.ops.whole import frexp as frexp
 from shtypes.programs.jit import jit as jit
 from shtypes.programs.jit import set_region as set_region
 from shtypes.resharding.costs import CostModel as CostModel
@@ -669,31 +671,7 @@ def hanning(M: Any) -> Array: ...
 def kaiser(M: Any, beta: Any) -> Array: ...
 def log_softmax(x: Any, axis: int | Sequence[int] | None = -1, where: Any = None, *, out: Any = None) -> Array: ...
 def softmax(x: Any, axis: int | Sequence[int] | None = -1, where: Any = None, *, out: Any = None) -> Array: ...
-def std(
-    a: Any,
-    axis: int | Sequence[int] | None = None,
-    dtype: Any = None,
-    out: Any = None,
-    ddof: Any = 0,
-    keepdims: bool = False,
-    *,
-    where: Any = None,
-    mean: Any = None,
-    correction: Any = None,
-) -> Array: ...
 def tril_indices(n: Any, k: int = 0, m: Any = None) -> tuple[Array, Array]: ...
 def triu_indices(n: Any, k: int = 0, m: Any = None) -> tuple[Array, Array]: ...
-def var(
-    a: Any,
-    axis: int | Sequence[int] | None = None,
-    dtype: Any = None,
-    out: Any = None,
-    ddof: Any = 0,
-    keepdims: bool = False,
-    *,
-    where: Any = None,
-    mean: Any = None,
-    correction: Any = None,
-) -> Array: ...
 
 __version__: str

@@ -118,8 +118,8 @@ def load() -> dict[str, Any]:
         importlib.import_module(module)
     found = {name: getattr(importlib.import_module(module), attr) for name, module, attr in places()}
     for name, path in NAMESPACES.items():
-        module = importlib.import_module(path)
-        found[name] = getattr(module, "NAMESPACES", {}).get(name, module)
+        home = importlib.import_module(path)
+        found[name] = getattr(home, "NAMESPACES", {}).get(name, home)
     copyreg.pickle(found["Array"], _pickled)
     # Every error of a public function names the user's line, and so does one of a function that it returns.
     for name, value in found.items():

@@ -452,8 +452,8 @@ MUTANTS: Final = (
     Mutant(
         "a name in scope gives way to the type's own size",
         "shtypes/types/notation/reading.py",
-        "found = [*sizes, *scoped]",
-        "found = sizes or scoped",
+        "candidates = [*sizes, *scoped]",
+        "candidates = sizes or scoped",
         ("tests/types/test_notation.py",),
     ),
     Mutant(

@@ -38,6 +38,20 @@ def test_an_op_is_named_in_its_row_its_primitive_and_the_list_of_methods_only(op
     assert 1 <= len(places) <= PLACES, places
 
 
+# the pages for those who change the code
+
+
+@pytest.mark.parametrize("page", ["docs/architecture.md", "CONTRIBUTING.md"])
+def test_the_files_and_folders_that_a_page_names_exist(page: str) -> None:
+    root = PACKAGE.parent
+    paths = re.findall(
+        r"(?<![\w/.])((?:\w+/)+\w+\.py|(?<=`)\w+\.py|(?<=`)(?:\w+/)+(?=`))", (root / page).read_text(encoding="utf-8")
+    )
+    roots = [root, PACKAGE, PACKAGE / "_compat"]  # whose files a paragraph names without their room
+    assert [path for path in paths if not any((r / path).exists() for r in roots)] == []
+    assert len(paths) >= 5
+
+
 # the plugin for mypy asks the runtime
 
 EDITOR = [file for file in FILES if file.is_relative_to(PACKAGE / "editor")]

@@ -9,6 +9,7 @@ from pathlib import Path
 import jax
 import pytest
 
+from shtypes._compat import private
 from shtypes._compat.patches import PATCHES, Patch
 
 ROOT = Path(__file__).parents[1]
@@ -72,3 +73,9 @@ def test_a_patch_says_in_which_of_the_supported_releases_it_is_needed(patch: Pat
     assert number(found[2]) <= number(releases()[-1])
     if number(found[2]) < number(releases()[-1]):
         assert f"up to {found[2]}" in text("docs/architecture.md")
+
+
+@pytest.mark.parametrize(("module", "name"), [("jax._src.core", "no_such_name"), ("jax._src.no_such_module", "core")])
+def test_a_release_that_lacks_a_private_name_is_refused_by_that_name(module: str, name: str) -> None:
+    with pytest.raises(ImportError, match=rf"JAX {jax.__version__} has no `{module}.{name}`"):
+        private(module, name)

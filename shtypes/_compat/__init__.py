@@ -21,8 +21,16 @@ from shtypes.context.frames import frames
 
 
 def private(module: str, name: str) -> Any:
-    """A private object of JAX that all supported releases have; importing shtypes fails on one that lacks it."""
-    return getattr(importlib.import_module(module), name)
+    """A private object of JAX that all supported releases have.
+
+    Raises:
+        ImportError: this release lacks it, and so is none that shtypes works with.
+    """
+    try:
+        return getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError):
+        what = f"shtypes works with JAX 0.10.2 to 0.12, and JAX {jax.__version__} has no `{module}.{name}`"
+        raise ImportError(what) from None
 
 
 #: JAX's table of rules for linearizing.

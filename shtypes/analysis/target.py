@@ -83,7 +83,7 @@ def target_of(f: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str,
         annotations = annotations_of(f)
     except (NameError, TypeError, ValueError):
         annotations = None
-    if annotations is not None and annotations.ask and not is_typed_function(f):
+    if annotations is not None and annotations.any_checks and not is_typed_function(f):
         function = typed(f)
     if not args and not kwargs and annotations is not None:
         args = _from_annotations(f, annotations.signature, annotations.nodes)

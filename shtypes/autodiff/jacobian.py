@@ -20,8 +20,7 @@ from shtypes.control.vmap import vmap
 from shtypes.core.local import zeros_of
 from shtypes.dispatch.apply import is_typed, located
 from shtypes.errors import ShardingTypeError
-from shtypes.ops.create import masked
-from shtypes.ops.diagonals import span
+from shtypes.ops.create import masked, span
 from shtypes.ops.functions import moveaxis, reshape
 from shtypes.ops.ranges import ByIndex
 from shtypes.types import Dim, ShType, State

@@ -32,10 +32,11 @@ UNSUPPORTED: Final[tuple[Unsupported, ...]] = (
     Unsupported(("composite",), "what it makes is a function of plain arrays", "sh.lift of what it makes"),
     Unsupported(("platform_dependent",), "types are the same on every platform", "sh.lift of a function that calls it"),
     Unsupported(
-        ("scaled_dot", "scaled_dot_general", "scaled_matmul", "get_scaled_dot_general_config", "mulhi"),
+        ("scaled_dot", "scaled_dot_general", "scaled_matmul", "get_scaled_dot_general_config"),
         "it is a kernel for one kind of device",
         "sh.local_map",
     ),
+    Unsupported(("mulhi",), "its primitive has no row", "sh.local_map"),
     Unsupported(
         ("rng_bit_generator", "rng_uniform"),
         "their numbers depend on the devices",

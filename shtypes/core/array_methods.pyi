@@ -196,12 +196,12 @@ class Methods:
         axis: int | Sequence[int] | None = None,
         dtype: Any = None,
         out: Any = None,
-        ddof: Any = 0,
+        ddof: int = 0,
         keepdims: bool = False,
         *,
-        where: Any = None,
-        mean: Any = None,
-        correction: Any = None,
+        where: ArrayLike | None = None,
+        mean: ArrayLike | None = None,
+        correction: int | float | None = None,
     ) -> Array: ...
     def sum(
         self,
@@ -234,11 +234,11 @@ class Methods:
         axis: int | Sequence[int] | None = None,
         dtype: Any = None,
         out: Any = None,
-        ddof: Any = 0,
+        ddof: int = 0,
         keepdims: bool = False,
         *,
-        where: Any = None,
-        mean: Any = None,
-        correction: Any = None,
+        where: ArrayLike | None = None,
+        mean: ArrayLike | None = None,
+        correction: int | float | None = None,
     ) -> Array: ...
     def view(self, dtype: Any) -> Array: ...

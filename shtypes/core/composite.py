@@ -151,4 +151,4 @@ def _is_linear(fn: ShardFn, operands: Sequence[_Slot]) -> bool:
     moving = [i for i, x in enumerate(operands) if x.depends]
     if not moving or fn.linear in (Linear.JOINTLY, Linear.BESIDE):
         return not moving or all(operands[i].inexact for i in moving)
-    return fn.linear is Linear.EACH and len(moving) == 1 and fn.linear_in(moving[0])
+    return fn.linear is Linear.MULTILINEAR and len(moving) == 1 and fn.linear_in(moving[0])

@@ -15,13 +15,13 @@ from shtypes.types import ShType, dtypes
 
 
 @dataclass(frozen=True)
-class Own:
-    """A dim of which a device takes its own part, as ``axes`` share it out: the other side of a diagonal."""
+class DeviceSlice:
+    """A replicated dim of an operand of which each device takes its slice: the other side of a sharded diagonal."""
 
     operand: int
     dim: int
-    axes: tuple[str, ...]
-    size: int
+    axes: tuple[str, ...]  # the mesh axes that the dim is sliced over
+    size: int  # of the slice
 
 
 @dataclass(frozen=True)
@@ -31,29 +31,30 @@ class Einsum(ShardFn):
     equation: str
     dtype: str
     precision: Any = None
-    own: tuple[Own, ...] = ()
-    #: The operand that is a cotangent, and the order that its dims get first, so that its products share the copy.
-    laid_out: tuple[int, str] | None = None
-    linear = Linear.EACH
+    slices: tuple[DeviceSlice, ...] = ()
+    #: Of an adjoint: the index of the cotangent, and the order of labels to transpose it to before it is contracted.
+    #: All adjoints of one einsum transpose it alike, and share the copy.
+    transposed: tuple[int, str] | None = None
+    linear = Linear.MULTILINEAR
 
     def __str__(self) -> str:
         return f"einsum[{self.equation}]"
 
     def __call__(self, *xs: Any) -> Any:
         parts = list(xs)
-        for own in self.own:
-            start = lax.axis_index(own.axes) * own.size
-            parts[own.operand] = lax.dynamic_slice_in_dim(parts[own.operand], start, own.size, own.dim)
+        for s in self.slices:
+            start = lax.axis_index(s.axes) * s.size
+            parts[s.operand] = lax.dynamic_slice_in_dim(parts[s.operand], start, s.size, s.dim)
         equation = self.equation
-        if self.laid_out is not None:
-            index, order = self.laid_out
+        if self.transposed is not None:
+            index, order = self.transposed
             inputs, output = equation.split("->")
-            given = inputs.split(",")
-            parts[index] = lax.transpose(parts[index], [given[index].index(label) for label in order])
-            given[index] = order
-            if len(given) == 2 and _of_dot(given, output)[-1:] != output[-1:]:  # the minor dim stays minor
-                given, parts = given[::-1], parts[::-1]
-            equation = ",".join(given) + "->" + output
+            labels = inputs.split(",")
+            parts[index] = lax.transpose(parts[index], [labels[index].index(label) for label in order])
+            labels[index] = order
+            if len(labels) == 2 and _dot_output(labels, output)[-1:] != output[-1:]:  # the minor dim stays minor
+                labels, parts = labels[::-1], parts[::-1]
+            equation = ",".join(labels) + "->" + output
         dtype = dtypes.to_numpy(self.dtype)
         if any(map(jnp.iscomplexobj, parts)) and not jnp.issubdtype(dtype, jnp.complexfloating):
             # The gradient of a real operand beside complex ones: not all of XLA's paths take the real part.
@@ -61,33 +62,33 @@ class Einsum(ShardFn):
         return jnp.einsum(equation, *parts, precision=self.precision, preferred_element_type=dtype).astype(dtype)
 
     def adjoint(self, index: int, operands: Sequence[ShType], result: ShType) -> ShardFn | None:
-        given, output = self.equation.split("->")
-        parts = given.split(",")
+        inputs, output = self.equation.split("->")
+        parts = inputs.split(",")
         others = [p for i, p in enumerate(parts) if i != index]
-        lost = set(parts[index]) - set(output).union(*others)
+        summed = set(parts[index]) - set(output).union(*others)  # within the operand
         repeated = any(len(set(p)) != len(p) for p in (*parts, output))
         sizes: dict[str, set[int]] = {}
         for part, t in zip((*parts, output), (*operands, result), strict=True):
             for label, n in zip(part, t.local_shape, strict=True):
                 sizes.setdefault(label, set()).add(n)
-        stretched = any(len(found) > 1 for found in sizes.values())
-        if lost or repeated or stretched or self.own:
+        stretched = any(len(different) > 1 for different in sizes.values())
+        if summed or repeated or stretched or self.slices:
             return None  # JAX transposes: labels to broadcast along, diagonals, dims of size 1
         inputs = ",".join([*parts[:index], output, *parts[index + 1 :]])
-        laid_out = (index, _of_dot(parts, output))
-        return Einsum(f"{inputs}->{parts[index]}", operands[index].dtype_name, self.precision, laid_out=laid_out)
+        order = (index, _dot_output(parts, output))
+        return Einsum(f"{inputs}->{parts[index]}", operands[index].dtype_name, self.precision, transposed=order)
 
     def batched(self, dims: Sequence[int | None], ranks: Sequence[int]) -> ShardFn | None:
         inputs, output = self.equation.split("->")
         letter = next((c for c in string.ascii_letters if c not in self.equation), None)
-        if letter is None or self.own:
+        if letter is None or self.slices:
             return None
         parts = [p if d is None else p[:d] + letter + p[d:] for p, d in zip(inputs.split(","), dims, strict=True)]
         return Einsum(",".join(parts) + "->" + letter + output, self.dtype, self.precision)
 
 
-def _of_dot(inputs: list[str], output: str) -> str:
-    """The order of the dims that XLA's dot gives, which `jnp.einsum` transposes to the output's."""
+def _dot_output(inputs: list[str], output: str) -> str:
+    """The labels of ``output`` as XLA's dot orders them: batch labels, then one operand's, then the other's."""
     if len(inputs) < 2:
         return output
     left, right = inputs
@@ -98,7 +99,7 @@ def _of_dot(inputs: list[str], output: str) -> str:
 
 @dataclass(frozen=True)
 class Sum(ShardFn):
-    """The local sum over ``dims``, divided by ``count``."""
+    """The local sum over ``dims``, divided by ``count``: a mean divides by the global number of terms."""
 
     dims: tuple[int, ...]
     keepdims: bool = False

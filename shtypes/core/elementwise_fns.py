@@ -113,7 +113,7 @@ class NamedFn(ShardFn):
     fn: Callable[..., Any]  # the function; equal ones are one local function
     params: tuple[tuple[str, Any], ...] = field(compare=False, default=())  # its static parameters, by keyword
     linear: Linear = Linear.NO
-    held: frozenset[int] = frozenset()  # for EACH, the operands in which it is not linear: positions, counts
+    held: frozenset[int] = frozenset()  # for MULTILINEAR, the operands in which it is not linear: positions, counts
     #: Where some of its operands are Python numbers: these, and None in the places of arrays.
     numbers: tuple[Any, ...] = field(compare=False, default=())
     per_element: bool = False
@@ -299,7 +299,7 @@ class AddNumber(WithNumber):
 class Divide(ShardFn):
     """``x / y``: linear in the numerator."""
 
-    linear = Linear.EACH
+    linear = Linear.MULTILINEAR
     per_element = True
 
     def __str__(self) -> str:
@@ -321,7 +321,7 @@ class Divide(ShardFn):
 class Mul(ShardFn):
     """``x * y``, with broadcasting."""
 
-    linear = Linear.EACH
+    linear = Linear.MULTILINEAR
     per_element = True
 
     def __str__(self) -> str:

@@ -243,7 +243,7 @@ class Local(Operation):
 
 def _is_linear_in(fn: ShardFn, active: Sequence[bool]) -> bool:
     """Whether a function is linear in each of the active operands, the others constant."""
-    return fn.linear is Linear.EACH and all(fn.linear_in(i) for i, a in enumerate(active) if a)
+    return fn.linear is Linear.MULTILINEAR and all(fn.linear_in(i) for i, a in enumerate(active) if a)
 
 
 def _one(

@@ -26,7 +26,7 @@ from shtypes.errors import ShardingTypeError, quoted
 from shtypes.types import Dim, ShType, dtypes
 from shtypes.types.mesh import Mesh, current_mesh
 from shtypes.types.notation.dim_names import current_dims, in_scope
-from shtypes.types.notation.syntax import spread
+from shtypes.types.notation.syntax import expand_ellipsis
 
 #: From where to where each dim of a block of an array goes.
 Block = tuple[tuple[int, int], ...]
@@ -155,7 +155,7 @@ def _dims(type: Any, mesh: Mesh, shape: tuple[int, ...], dtype: str | None) -> l
     sizes: list[int | None] = [None] * len(shape)
     if isinstance(type, str):
         _, syntax = in_scope(type, mesh)
-        dims = spread(syntax.dims or (), len(shape)) if syntax.dims is not None else None
+        dims = expand_ellipsis(syntax.dims or (), len(shape)) if syntax.dims is not None else None
         named = dict(current_dims())
         sizes = [d.size if d.size is not None else named.get(d.head) for d in dims] if dims else sizes
         sample = [mesh.size if s is None else s for s in sizes]

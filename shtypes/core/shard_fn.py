@@ -31,8 +31,8 @@ class Linear(enum.Enum):
 
     NO = "no"
     JOINTLY = "jointly"  # f(a + b, c + d) = f(a, c) + f(b, d)
-    EACH = "each"  # in each operand, the others held
-    BESIDE = "beside"  # jointly in the operands that have a gradient; the others (masks, positions) are held
+    MULTILINEAR = "multilinear"  # in each operand, the others fixed
+    BESIDE = "beside"  # jointly in the operands that have a gradient; the others (masks, positions) are fixed
 
     __hash__ = object.__hash__  # quicker: local functions are hashed often
 
@@ -55,8 +55,9 @@ class ShardFn:
     def adjoint(self, index: int, operands: Sequence[ShType], result: ShType) -> ShardFn | None:
         """The local function that transposes operand ``index``.
 
-        It takes the cotangent alone or, for EACH, all operands with the cotangent in the place of that one; for BESIDE
-        the operands without a gradient and then the cotangent. None asks JAX; `Identity` passes the cotangent on.
+        It takes the cotangent alone or, for MULTILINEAR, all operands with the cotangent in the place of that one; for
+        BESIDE the operands without a gradient and then the cotangent. None: JAX transposes it; `Identity`: the
+        cotangent as it is.
         """
         return None
 
@@ -73,7 +74,7 @@ class ShardFn:
         return self if self.per_element and aligned else None
 
     def linear_in(self, index: int) -> bool:
-        """For EACH: whether the function is linear in that operand."""
+        """For MULTILINEAR: whether the function is linear in that operand."""
         return True
 
     @property

@@ -1,7 +1,7 @@
-"""Errors of an op that is made of others, in terms of the user's call.
+"""Fixes of a whole call, typed again and priced by the ledger: other types of its operands, and ``out=``.
 
-An op inside refuses values that the user never sees, and its fixes speak of those. So the fixes are looked for again,
-over the operands of the call: types are tried and priced by the whole of it.
+An op inside a call refuses values that the user never sees, and its fixes speak of those. So the fixes are looked for
+again, over the operands of the call.
 """
 
 from __future__ import annotations
@@ -16,14 +16,19 @@ import jax
 from shtypes.context.user_line import connect_retelling
 from shtypes.core.conversion import abstract_array
 from shtypes.core.jax_context import complete_when_read, holds_tracers
+from shtypes.core.operation import applied_by
+from shtypes.core.reshard import Reshard
 from shtypes.dispatch.apply import is_typed
 from shtypes.dispatch.reshard import reshard
 from shtypes.errors import Fix, ShardingTypeError
 from shtypes.rules import Typing, suggest_fixes
+from shtypes.rules.suggest_fixes import MOST, memory_note
 from shtypes.scopes.check_comm import is_bounded, keep_to_scopes
 from shtypes.scopes.comm import runs_again, trying
+from shtypes.traced.equations import equations
 from shtypes.traced.ledger import priced, sent_by_program
-from shtypes.types import ShType
+from shtypes.types import ShType, State
+from shtypes.types.policy import replicated
 
 
 def in_terms_of_the_call(
@@ -56,7 +61,7 @@ def _retell(error: ShardingTypeError, fn: Callable[..., Any], args: tuple[Any, .
         try:
             with trying():
                 found = [*_asking(call, types, codes), *fixes_of_call(call, types, _MOST_TRIED)]
-            error.fixes = tuple(sorted(found, key=lambda f: f.bytes)[: suggest_fixes.MOST])
+            error.fixes = tuple(sorted(found, key=lambda f: f.bytes)[:MOST])
         except Exception:  # what else it may meet on the way is not what the user asked about: no advice
             error.fixes = ()
 
@@ -77,7 +82,16 @@ def _asking(call: Callable[..., Any], types: tuple[ShType, ...], codes: Sequence
     for code in codes:
         found = _OUT.search(code)
         assert found is not None  # they were chosen by it
-        yield Fix(code, *priced(functools.partial(call, out=found[1]), types))
+        yield _fix_of(code, functools.partial(call, out=found[1]), types)
+
+
+def _fix_of(code: str, f: Callable[..., Any], types: Sequence[ShType]) -> Fix:
+    """A fix with the price of what it makes of a call; of one that sends nothing, what it holds."""
+    fix = Fix(code, *priced(f, types))
+    if fix.forward or fix.backward:
+        return fix
+    moves = [applied_by(found.eqn) for found in equations(jax.make_jaxpr(f)(*map(abstract_array, types)))]
+    return fix._replace(note=memory_note([(m.src, m.dst) for m in moves if isinstance(m, Reshard)]))
 
 
 def fixes_of_call(call: Callable[..., Any], types: tuple[ShType, ...], most_tried: int) -> tuple[Fix, ...]:
@@ -106,6 +120,50 @@ def fixes_of_call(call: Callable[..., Any], types: tuple[ShType, ...], most_trie
 
     jax.eval_shape(search, *map(abstract_array, types))
     return found[0]
+
+
+def with_own_fixes(
+    error: ShardingTypeError, name: str, across: Callable[..., Any], *types: ShType
+) -> ShardingTypeError:
+    """An error with the ways to ask for ``across`` among its fixes, typed and priced by the ledger."""
+
+    @functools.cache
+    def asking() -> list[Fix]:
+        try:
+            with trying():
+                return _own_fixes(name, across, types)
+        except ShardingTypeError:  # it does not type for another reason
+            return []
+
+    def complete() -> None:
+        found = {fix.code: fix for fix in (*error.fixes, *asking())}
+        error.fixes = tuple(sorted(found.values(), key=lambda f: f.bytes)[:MOST])
+
+    if holds_tracers(across):
+        asking()
+    error.asking = asking
+    complete_when_read(error, complete)
+    return error
+
+
+def _own_fixes(name: str, across: Callable[..., Any], types: Sequence[ShType]) -> list[Fix]:
+    natural: Any = jax.make_jaxpr(across)(*map(abstract_array, types)).out_avals[0]
+    lost = [a for a in natural.axes(State.INVARIANT) if any(t.state(a) is not State.INVARIANT for t in types)]
+    outs = {natural: None}
+    if natural.differentiable and replicated() is State.REDUCED:
+        outs[to_state(natural, lost, State.REDUCED)] = None
+    found = []
+    for out in outs:
+        text = str(out).removeprefix(out.dtype_name)
+        found.append(_fix_of(f'sh.{name}(..., out="{text}")', lambda *xs, out=out: reshard(across(*xs), out), types))
+    return found
+
+
+def to_state(t: ShType, axes: Sequence[str], state: State) -> ShType:
+    """The type with each of the axes replicated or unreduced."""
+    for axis in axes:
+        t = t.with_axis(axis, state)
+    return t
 
 
 connect_retelling(in_terms_of_the_call)

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, TypeVar, overload
 
 import jax
 
 from shtypes.core.array import Array, ArrayLike
+from shtypes.core.combined_collectives import move_together
 from shtypes.core.device_put import type_of
 from shtypes.core.eager_cache import public
 from shtypes.core.reshard import resharded, sent_before
 from shtypes.dispatch.apply import as_ints, is_typed, lift, located
-from shtypes.dispatch.reshard_tree import all_reduce_tree, is_tree
-from shtypes.errors import ShardingTypeError
-from shtypes.resharding.transport import CommArguments
+from shtypes.errors import ShardingTypeError, quoted
+from shtypes.resharding.transport import CommArguments, transport_in_force
 from shtypes.rules.moves import check_varying, dim_from_front, named_form, replicated_state, target_of
 from shtypes.scopes.check_comm import check_comm
 from shtypes.types import ShType, State
@@ -129,6 +131,38 @@ def _written(axes: tuple[str, ...], *, dim: Any = None, to: Any = None) -> str:
     return "".join(f", {argument}" for argument in given)
 
 
+def _is_tree(x: Any) -> bool:
+    """Whether something is a tree of values, and not one value."""
+    return type(x) is not Array and x is not None and not jax.tree_util.all_leaves([x])
+
+
+def _all_reduce_tree(tree: Any, axes: Sequence[str], state: State) -> Any:
+    """The tree with the pending sums of its typed values finished, on ``axes`` or on all."""
+    leaves, structure = jax.tree.flatten(tree)
+    types = {i: jax.typeof(x) for i, x in enumerate(leaves) if is_typed(x)}
+    goals = {i: _without_sums(t, axes, state) for i, t in types.items()}
+    moving = [i for i, goal in goals.items() if goal != types[i]]
+    pending = {a for i in moving for a in types[i].axes(State.UNREDUCED)}
+    if not pending.issuperset(axes):
+        error = ShardingTypeError(
+            f"`all_reduce` finds no value of the tree that is pending over mesh axis {quoted(set(axes) - pending)}",
+            hints=["sh.all_reduce(tree) finishes what is pending, over whichever axes"],
+        )
+        raise located(error, "all_reduce", list(types.values())[:3])
+    along = replace(transport_in_force(), shared=False)  # the axes that change, as of one value
+    moved = move_together([leaves[i] for i in moving], [goals[i] for i in moving], along)
+    for i, x in zip(moving, moved, strict=True):
+        leaves[i] = x
+    return jax.tree.unflatten(structure, leaves)
+
+
+def _without_sums(t: ShType, axes: Sequence[str], state: State) -> ShType:
+    for axis in t.axes(State.UNREDUCED):
+        if not axes or axis in axes:
+            t = t.with_axis(axis, state)
+    return t
+
+
 @overload
 def all_reduce(
     x: ArrayLike,
@@ -171,7 +205,7 @@ def all_reduce(
     value (to R) or nothing (to I). Transpose: U to R, or I to R.
     """
     asked = CommArguments(comm_dtype, ct_comm_dtype, narrow_sums)
-    if is_tree(x):
+    if _is_tree(x):
         if asked != CommArguments():
             error = ShardingTypeError(
                 "`all_reduce` sends the values of a tree in their own dtypes",
@@ -179,7 +213,7 @@ def all_reduce(
                 hints=[f"jax.tree.map(lambda x: sh.all_reduce(x{asked.written}), tree)"],
             )
             raise located(error, "all_reduce", [])
-        return all_reduce_tree(x, axes, replicated_state(to))
+        return _all_reduce_tree(x, axes, replicated_state(to))
     return _named("all_reduce", x, axes, to=to, asked=asked)
 
 

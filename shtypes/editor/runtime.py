@@ -1,4 +1,4 @@
-"""What the runtime says of calls, asked on values that have only types. Importing this does not load JAX; asking does.
+"""Types a call by running the library on shape-only values. The first call loads JAX; importing this does not.
 
 A type checker's process must survive every question. So whatever is not a `ShardingTypeError` means that the answer is
 not known, and a call that takes too long, or too much memory, is given up: sizes that stand for names are large.
@@ -48,18 +48,18 @@ class Fields(NamedTuple):
     values: dict[str, Any]  # the values, or their types
 
 
-class Unwritten(NamedTuple):
-    """An argument whose value the program does not write: values that it may have.
+class UnknownArgument(NamedTuple):
+    """An argument whose value only the running program has, with candidates for it.
 
-    Where the runtime takes some of them, and gives one type for all of these, that is the type.
+    The call is typed with each candidate; where all that are accepted give one type, that is the type.
     """
 
     values: tuple[Any, ...]
 
 
-def unwritten_number(kind: str) -> Unwritten:
-    """A Python number whose value is not written."""
-    return Unwritten(_NUMBERS[kind])
+def unknown_number(kind: str) -> UnknownArgument:
+    """A Python number whose value is unknown."""
+    return UnknownArgument(_NUMBERS[kind])
 
 
 _NUMBERS: Final[Mapping[str, tuple[Any, ...]]] = {
@@ -116,12 +116,12 @@ def library_value(name: str) -> Any:
 
 
 def value(t: ShType) -> Any:
-    """A value that has only a type."""
+    """A shape-only value of a type."""
     return public().abstract_array(t)
 
 
-def made(t: ShType) -> Any:
-    """A value of a type, made where it stands: in a program that is traced as well."""
+def value_in_trace(t: ShType) -> Any:
+    """A value of a type that may be made while a program is traced, where a shape-only value may not."""
     return value(t) if is_key(t.dtype_name) else public().zeros(t)
 
 
@@ -155,7 +155,7 @@ def _warm_up() -> None:
         _traced(lambda x: (x + x * 2.0)[0], [x], {})
 
 
-def ask(
+def types_of_call(
     call: Callable[..., Any],
     args: Sequence[Any],
     kwargs: Mapping[str, Any],
@@ -166,12 +166,12 @@ def ask(
     scopes: tuple[object, ...] = (),
     fixes: bool = False,
 ) -> Any:
-    """The tree of types that a call gives; None stands for None, and False for what else is no array."""
+    """The result of a call as a pytree of types; None stands for None, and False for any other leaf."""
     now = Settings(policy, dims=tuple(sorted(sizes.items())), scopes=scopes, only_types=True)
-    unwritten = list(_unwritten((args, kwargs)))
-    if not unwritten:
-        return _ask(call, args, kwargs, mesh, now, fixes)
-    combinations = list(itertools.islice(itertools.product(*(u.values for u in unwritten)), _MOST_VALUES + 1))
+    unknowns = list(_unknowns((args, kwargs)))
+    if not unknowns:
+        return _types_of_call(call, args, kwargs, mesh, now, fixes)
+    combinations = list(itertools.islice(itertools.product(*(u.values for u in unknowns)), _MOST_VALUES + 1))
     if len(combinations) > _MOST_VALUES:
         raise Unknown
     answers: list[Any] = []
@@ -179,7 +179,7 @@ def ask(
     for values in combinations:
         again, named = _filled((args, kwargs), iter(values))
         try:
-            answers.append(_ask(call, again, named, mesh, now, fixes))
+            answers.append(_types_of_call(call, again, named, mesh, now, fixes))
         except ShardingTypeError as error:
             errors.append(error)
     if errors and not answers and len({error.what for error in errors}) == 1:
@@ -189,7 +189,7 @@ def ask(
     return answers[0]
 
 
-def _ask(
+def _types_of_call(
     call: Callable[..., Any],
     args: Sequence[Any],
     kwargs: Mapping[str, Any],
@@ -262,7 +262,7 @@ def _types(result: Any) -> Any:
     return None if result is None else False
 
 
-class Wanted(BaseException):
+class NeedsResult(BaseException):
     """Leaves the runtime so that mypy can type a function's result first; the call is then repeated."""
 
     def __init__(self, find: Callable[[], None]) -> None:
@@ -281,37 +281,37 @@ def function_of_types(find: Callable[[Sequence[Any]], Callable[[], Any]], name: 
             def answer() -> None:
                 known[key] = find(types)
 
-            raise Wanted(answer)
+            raise NeedsResult(answer)
         return known[key]()
 
     call.__name__ = name
     return call
 
 
-def _unwritten(tree: Any) -> Iterator[Unwritten]:
-    if isinstance(tree, Unwritten):
+def _unknowns(tree: Any) -> Iterator[UnknownArgument]:
+    if isinstance(tree, UnknownArgument):
         yield tree
     elif isinstance(tree, (tuple, list, Mapping)):
         for item in tree.values() if isinstance(tree, Mapping) else tree:
-            yield from _unwritten(item)
+            yield from _unknowns(item)
 
 
-def is_written(tree: Any) -> bool:
-    """Whether the program itself has all of some arguments: nothing stands for a number, an instance or a function."""
+def has_no_unknowns(tree: Any) -> bool:
+    """Whether no argument stands for a number, an instance or a function that only the running program has."""
     if isinstance(tree, Mapping):
         tree = list(tree.values())
-    if isinstance(tree, (Unwritten, Fields, FunctionType)):
+    if isinstance(tree, (UnknownArgument, Fields, FunctionType)):
         return False
-    return all(map(is_written, tree)) if isinstance(tree, (tuple, list)) else True
+    return all(map(has_no_unknowns, tree)) if isinstance(tree, (tuple, list)) else True
 
 
-def with_values(tree: Any) -> Any:
-    """A tree of arguments with some value for each that is not written."""
-    return _filled(tree, iter([u.values[0] for u in _unwritten(tree)]))
+def with_first_candidates(tree: Any) -> Any:
+    """A pytree of arguments with the first candidate for each unknown one."""
+    return _filled(tree, iter([u.values[0] for u in _unknowns(tree)]))
 
 
 def _filled(tree: Any, values: Iterator[Any]) -> Any:
-    if isinstance(tree, Unwritten):
+    if isinstance(tree, UnknownArgument):
         return next(values)
     if isinstance(tree, Mapping):
         return {name: _filled(item, values) for name, item in tree.items()}

@@ -1,4 +1,4 @@
-"""What texts mean to a type checker: the mesh, the policy and the sizes of dim names as far as known. Pure."""
+"""Evaluates the texts of types in the checker: with the configured mesh, policy and sizes, else stand-ins. Pure."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import functools
 from collections.abc import Iterable
 from typing import Final
 
-from shtypes.editor.alike import Forms
 from shtypes.editor.config import Config
-from shtypes.editor.sizes import Sizes
+from shtypes.editor.stand_in_sizes import StandInSizes
+from shtypes.editor.templates import Templates
 from shtypes.errors import ShardingTypeError
 from shtypes.signatures.matching import instance
-from shtypes.signatures.pattern import Pattern, names_in, pattern
+from shtypes.signatures.pattern import Pattern, names_in_arithmetic, pattern
 from shtypes.types import ShType
 from shtypes.types.mesh import Mesh
 from shtypes.types.notation.printing import show
@@ -26,7 +26,7 @@ class Unknown(Exception):  # noqa: N818  # no error: nothing is said
 
 
 class Space:
-    """What texts mean.
+    """The context in which the checker evaluates texts: mesh, policy, sizes of dim names.
 
     Where no mesh is configured, it is whatever the texts name, and its axes have size 1: no rule looks at the size of
     an axis but to divide by it.
@@ -34,12 +34,12 @@ class Space:
 
     def __init__(self, config: Config) -> None:
         self.config = config
-        self.sizes = Sizes(config.dims, Mesh(config.mesh).size)
-        self.forms = Forms(config.dims)
-        self._closed = functools.lru_cache(maxsize=8192)(self._read)
+        self.sizes = StandInSizes(config.dims, Mesh(config.mesh).size)
+        self.templates = Templates(config.dims)
+        self._type_of = functools.lru_cache(maxsize=8192)(self._read)
         self._texts: dict[object, str | None] = {}
         self._meshes: dict[frozenset[str], Mesh] = {}
-        self._made: dict[tuple[str, Mesh], ShType] = {}  # types by the texts that were written of them
+        self._of_texts: dict[tuple[str, Mesh], ShType] = {}  # by printed text, the type that was printed
 
     def mesh(self, axes: Iterable[str]) -> Mesh:
         """The mesh of values whose texts name some axes."""
@@ -53,13 +53,13 @@ class Space:
         """Whether the sizes of mesh axes are known."""
         return all(axis in self.config.mesh for axis in axes)
 
-    def closed(self, text: str, mesh: Mesh, policy: str = "") -> ShType:
-        """The one type that a text names, under the policy of the project or another one."""
+    def type_of(self, text: str, mesh: Mesh, policy: str = "") -> ShType:
+        """The type of a text that leaves nothing open, under the project's policy or another; else raises `Unknown`."""
         if policy in ("", self.config.policy):
-            made = self._made.get((text, mesh))
+            made = self._of_texts.get((text, mesh))
             if made is not None:
                 return made
-        found = self._closed(text, mesh, policy or self.config.policy)
+        found = self._type_of(text, mesh, policy or self.config.policy)
         if found is None:
             raise Unknown
         return found
@@ -69,29 +69,29 @@ class Space:
         if is_open(read):
             return None
         for d in read.dims or ():
-            self.sizes.write(d.size or 0)
+            self.sizes.add_written(d.size or 0)
         sizes = {d.head: d.size for d in read.dims or () if d.head and d.size is not None}
         for name in names_of(read):
             sizes.setdefault(name, self.sizes.of(name))
         return instance(read, mesh, REPLICATED_STATE[policy], sizes)
 
     def text(self, t: ShType) -> str:
-        """The text of a type, which reads back under the policy of the project."""
+        """The text of a type under the project's policy; raises `Unknown` where a size cannot be read back to names."""
         if t.exact not in self._texts:
             self._texts[t.exact] = self._written(t)
         found = self._texts[t.exact]
         if found is None:
             raise Unknown
         if all(
-            self.sizes.is_known(d.size) or d.name == self.sizes.text(d.size) for d in t.dims
+            self.sizes.is_actual(d.size) or d.name == self.sizes.text(d.size) for d in t.dims
         ):  # else it is called otherwise
-            self._made.setdefault((found, t.mesh), t)
+            self._of_texts.setdefault((found, t.mesh), t)
         return found
 
     def _written(self, t: ShType) -> str | None:
         names: list[str | None] = []
         for d in t.dims:
-            if self.sizes.is_known(d.size):
+            if self.sizes.is_actual(d.size):
                 known = d.name is None or self.config.dims.get(d.name) == d.size
                 names.append(d.name if known else f"{d.name}={d.size}")
                 continue
@@ -103,12 +103,12 @@ class Space:
 
     def named(self, t: ShType) -> ShType:
         """The type with names that messages show in place of the sizes that stand for them."""
-        names = (d.name if self.sizes.is_known(d.size) else self.sizes.text(d.size) for d in t.dims)
+        names = (d.name if self.sizes.is_actual(d.size) else self.sizes.text(d.size) for d in t.dims)
         return t.named(names)
 
     def words(self, error: ShardingTypeError) -> list[str]:
         """The text of an error and its reason, with dim names in place of their stand-in sizes."""
-        found = [self.sizes.in_words(text) for text in (error.what, error.why)]
+        found = [self.sizes.with_names(text) for text in (error.what, error.why)]
         if None in found:
             raise Unknown
         return [text for text in found if text]
@@ -118,7 +118,7 @@ def is_open(read: Pattern) -> bool:
     """Whether a text allows more than one type."""
     if read.dtypes is None or len(read.dtypes) != 1 or read.dims is None or read.any_state:
         return True
-    return any(d.open_ended or d.head == "_" or d.keeps for d in read.dims)
+    return any(d.open_ended or d.head == "_" or d.keeps_axes for d in read.dims)
 
 
 @functools.lru_cache(maxsize=8192)
@@ -132,7 +132,7 @@ def names_of(read: Pattern) -> list[str]:
     found: list[str] = []
     for d in read.dims or ():
         if d.form == "=":
-            found += names_in(d.head)
+            found += names_in_arithmetic(d.head)
         elif d.head and not d.open_ended and d.head != "_":
             found.append(d.head)
     return found

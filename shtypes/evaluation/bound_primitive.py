@@ -33,21 +33,21 @@ class Linearity(NamedTuple):
         places = [i for i, x in enumerate(known) if not _is_known(x)] if known else range(count)
         not_linear = range(max(count, len(known)))[self.nonlinear]
         nonlinear = frozenset(j for j, i in enumerate(places) if i in not_linear)
-        if self.kind is not Linear.EACH or len(places) == len(known or places):
+        if self.kind is not Linear.MULTILINEAR or len(places) == len(known or places):
             return self.kind, nonlinear
         factors = len(places) - len(nonlinear)
         return (
             (Linear.NO, nonlinear)
             if not factors
-            else (Linear.EACH, nonlinear)
+            else (Linear.MULTILINEAR, nonlinear)
             if nonlinear
             else (Linear.JOINTLY, nonlinear)
         )
 
 
 _ALONE: Final = Linearity(Linear.JOINTLY)
-_EACH: Final = Linearity(Linear.EACH)
-_FIRST: Final = Linearity(Linear.EACH, slice(1, None))
+_EACH: Final = Linearity(Linear.MULTILINEAR)
+_FIRST: Final = Linearity(Linear.MULTILINEAR, slice(1, None))
 _ADDED: Final = Linearity(Linear.BESIDE, slice(1, 2))
 #: In what the primitives of JAX are linear that are linear in anything.
 LINEAR: Final[Mapping[str, Linearity]] = {
@@ -58,8 +58,8 @@ LINEAR: Final[Mapping[str, Linearity]] = {
     **dict.fromkeys(("mul", "dot_general", "conv_general_dilated"), _EACH),
     **dict.fromkeys(("div", "dynamic_slice"), _FIRST),
     "gather": Linearity(Linear.BESIDE, slice(1, 2)),
-    "ragged_dot_general": Linearity(Linear.EACH, slice(2, None)),
-    "triangular_solve": Linearity(Linear.EACH, slice(0, 1)),
+    "ragged_dot_general": Linearity(Linear.MULTILINEAR, slice(2, None)),
+    "triangular_solve": Linearity(Linear.MULTILINEAR, slice(0, 1)),
     "select_n": Linearity(Linear.BESIDE, slice(0, 1)),
     "dynamic_update_slice": Linearity(Linear.BESIDE, slice(2, None)),
     "scatter-add": _ADDED,
@@ -242,7 +242,7 @@ def _transposed(
     """The transpose in one operand, if JAX writes it as one primitive; it takes what `ShardFn.adjoint` says."""
     if fn.primitive.multiple_results:
         return None
-    jointly = fn.linear is not Linear.EACH
+    jointly = fn.linear is not Linear.MULTILINEAR
     structs = [jax.ShapeDtypeStruct(shape, dtypes.to_numpy(dtype)) for shape, dtype in operands]
     ct = jax.ShapeDtypeStruct(result[0], dtypes.to_numpy(result[1]))
     beside = (
@@ -250,7 +250,7 @@ def _transposed(
     )
 
     def transpose(*args: Any) -> Any:
-        if fn.linear is Linear.EACH:
+        if fn.linear is Linear.MULTILINEAR:
             others = list(args)
             others[index], cotangent = None, args[index]
         else:

@@ -39,7 +39,7 @@ from shtypes.traced.program import split
 from shtypes.types import ShType, State
 from shtypes.types.mesh import Mesh
 from shtypes.types.notation.dim_names import in_scope
-from shtypes.types.notation.syntax import spread
+from shtypes.types.notation.syntax import expand_ellipsis
 from shtypes.types.policy import replicated
 from shtypes.types.target import Spec
 
@@ -314,5 +314,5 @@ def _axes(target: Any, rank: int, mesh: Mesh) -> list[tuple[str, ...]]:
     written = in_scope(target, mesh)[1].dims
     if written is None:
         return [()] * rank
-    full = spread(written, rank)
+    full = expand_ellipsis(written, rank)
     return [tuple(a.text for a in d.axes) for d in (written if full is None else full)]

@@ -38,13 +38,14 @@ from shtypes.ops.elementwise import sparse_sigmoid as sparse_sigmoid
 from shtypes.ops.elementwise import squareplus as squareplus
 from shtypes.ops.elementwise import swish as swish
 from shtypes.ops.elementwise import tanh as tanh
+from shtypes.ops.exponentials import logsumexp as logsumexp
 from shtypes.ops.functions import nn_logmeanexp as _logmeanexp
+from shtypes.ops.functions import nn_standardize as _standardize
 from shtypes.ops.lookup import embedding as embedding
 from shtypes.ops.lookup import one_hot as one_hot
-from shtypes.ops.nn import standardize as standardize
-from shtypes.ops.reduce_nonlinear import logsumexp as logsumexp
 
 logmeanexp = _logmeanexp
+standardize = _standardize
 
 def log_softmax(x: Any, axis: int | Sequence[int] | None = -1, where: Any = None, *, out: Any = None) -> Array: ...
 def softmax(x: Any, axis: int | Sequence[int] | None = -1, where: Any = None, *, out: Any = None) -> Array: ...

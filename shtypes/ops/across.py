@@ -23,14 +23,15 @@ from shtypes.core.collective import collect, reinterpreted, vary
 from shtypes.core.reshard import move
 from shtypes.core.shard_fn import ShardFn
 from shtypes.dispatch.apply import apply, apply_all
-from shtypes.dispatch.out_fixes import to_state
+from shtypes.dispatch.call_fixes import to_state
 from shtypes.dispatch.reshard import reshard
+from shtypes.ops.along_dims import function, reduced, sum_of
 from shtypes.ops.arithmetic import astype, divide, multiply
 from shtypes.ops.asking import sharding
-from shtypes.ops.elementwise import equal
+from shtypes.ops.elementwise import equal, isfinite
 from shtypes.ops.functions import sum as sum_
+from shtypes.ops.functions import where
 from shtypes.ops.reinterpret import stop_gradient
-from shtypes.ops.whole import function, reduced
 from shtypes.rules.local import Op
 from shtypes.types import ShType, State, dtypes
 
@@ -114,6 +115,23 @@ def _value(order: Any, least: bool, dtype: str) -> Any:
     bits = jnp.where(order < 0, order ^ np.iinfo(order.dtype).max, order)
     wide = lax.bitcast_convert_type(bits, np.float64 if order.dtype.itemsize == 8 else np.float32)
     return wide.astype(dtypes.to_numpy(dtype))
+
+
+def finite_bound(x: Any, dims: tuple[int, ...]) -> Array:
+    """The maximum over dims, or zero where it is not finite; no gradient."""
+    most = bound("max", x, dims)
+    return matching(constant(where(isfinite(most), most, 0)), jax.typeof(x))
+
+
+def averaged(x: Any, dims: tuple[int, ...]) -> Array:
+    """The mean over dims, which are kept; reduced where they are sharded, since it meets sharded values."""
+    y = sum_of("mean", x, dims, True, None, math.prod(jax.typeof(x).shape[d] for d in dims))
+    return total(y, jax.typeof(y).axes(State.UNREDUCED), REDUCED)
+
+
+def wide(dtype: str) -> str:
+    """The dtype that statistics are computed in: at least 32 bits."""
+    return "f32" if dtype in ("bf16", "f16") or dtype.startswith("f8") else dtype
 
 
 def extreme(name: str, x: Any, dims: tuple[int, ...]) -> Array:

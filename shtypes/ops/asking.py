@@ -7,18 +7,18 @@ by the ledger.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any
 
 import jax
 
 from shtypes import rules
 from shtypes.core.array import Array
 from shtypes.dispatch.apply import settled
-from shtypes.dispatch.out_fixes import with_own_fixes
+from shtypes.dispatch.call_fixes import with_own_fixes
 from shtypes.dispatch.reshard import finished
 from shtypes.errors import ShardingTypeError
+from shtypes.ops.along_dims import Axis, normalize_dims
 from shtypes.ops.functions import squeeze
-from shtypes.ops.reduce import Axis, normalize_dims
 from shtypes.scopes.comm import allows_implicit, finishes_scalars
 from shtypes.types import ShType
 
@@ -62,11 +62,6 @@ def along(
 def may_communicate(out: Any) -> bool:
     """Whether the user asked for it."""
     return out is not None or allows_implicit()
-
-
-#: What the docstrings of all of them say of sharded dims.
-DOC: Final = """Per axis: every state but unreduced is kept. Where an axis shards one of the dims, ``out`` or an
-    `implicit_comm` scope must allow communication; the result is then invariant there, or what ``out`` says."""
 
 
 def over(

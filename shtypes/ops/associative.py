@@ -11,9 +11,9 @@ from shtypes.context.signature_errors import check_function
 from shtypes.core.eager_cache import public
 from shtypes.dispatch.apply import is_typed, lift
 from shtypes.errors import ShardingTypeError
+from shtypes.ops.along_dims import normalize_dims
 from shtypes.ops.functions import concatenate, flip, reshape, stack
 from shtypes.ops.indexing import getitem
-from shtypes.ops.reduce import normalize_dims
 
 
 @public

@@ -43,6 +43,24 @@ def _wanted(type: Any, dtype: Any, mesh: Any, default: str) -> ShType:
     )
 
 
+@dataclass(frozen=True)
+class OwnIndices:
+    """Which indices of a global dim a device holds: ``size`` of them, as ``axes`` share them out."""
+
+    axes: tuple[str, ...]
+    size: int
+
+    def indices(self) -> Any:
+        """The global indices."""
+        own = jnp.arange(self.size)
+        return own + lax.axis_index(self.axes) * self.size if self.axes else own
+
+
+def span(t: ShType, dim: int) -> OwnIndices:
+    """The indices of one dim that each device holds."""
+    return OwnIndices(t.dims[dim].axes, t.local_shape[dim])
+
+
 def _default_float() -> str:
     return dtypes.from_numpy(jax.dtypes.canonicalize_dtype(np.float64))
 

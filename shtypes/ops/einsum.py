@@ -13,7 +13,7 @@ import opt_einsum
 
 from shtypes import rules
 from shtypes.core.array import Array, ArrayLike
-from shtypes.core.dim_fns import Einsum, Own
+from shtypes.core.dim_fns import DeviceSlice, Einsum
 from shtypes.core.eager_cache import public
 from shtypes.core.elementwise_fns import NamedFn, Permute
 from shtypes.core.shard_fn import local_dtype
@@ -128,19 +128,19 @@ def _pair(equation: str, values: list[Any], constants: frozenset[int], dtype: st
             return apply("einsum", Permute(perm), rule, *values)
 
     def local(types: tuple[ShType, ...]) -> Einsum:
-        own = tuple(o for i, t in enumerate(types) for o in _diagonals(i, inputs.split(",")[i], t))
-        return Einsum(equation, dtype, precision, own)
+        slices = tuple(s for i, t in enumerate(types) for s in _diagonals(i, inputs.split(",")[i], t))
+        return Einsum(equation, dtype, precision, slices)
 
     return apply(f"einsum[{equation}]", local, rule, *values)
 
 
-def _diagonals(operand: int, labels: str, t: ShType) -> list[Own]:
+def _diagonals(operand: int, labels: str, t: ShType) -> list[DeviceSlice]:
     """The dims of an operand that must follow a sharded dim with the same label."""
     found = []
     for i, label in enumerate(labels):
         at = next((j for j, other in enumerate(labels) if other == label and t.dims[j].axes), None)
         if at is not None and i != at and not t.dims[i].axes and t.local_shape[i] != t.local_shape[at]:
-            found.append(Own(operand, i, t.dims[at].axes, t.local_shape[at]))
+            found.append(DeviceSlice(operand, i, t.dims[at].axes, t.local_shape[at]))
     return found
 
 

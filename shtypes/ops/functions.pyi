@@ -321,7 +321,7 @@ def cumulative_sum(
     x: ArrayLike, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False, out: Any = None
 ) -> Array: ...
 def custom_linear_solve(
-    matvec: Callable,
+    matvec: Callable[..., Any],
     b: Any,
     solve: Any,
     transpose_solve: Any = None,
@@ -331,7 +331,7 @@ def custom_linear_solve(
     out: Any = None,
 ) -> Array: ...
 def custom_root(
-    f: Callable, initial_guess: Any, solve: Any, tangent_solve: Any, has_aux: Any = False, *, out: Any = None
+    f: Callable[..., Any], initial_guess: Any, solve: Any, tangent_solve: Any, has_aux: Any = False, *, out: Any = None
 ) -> Array: ...
 def dawsn(x: ArrayLike, *, out: Any = None) -> Array: ...
 def delete(
@@ -485,6 +485,7 @@ def flip(m: ArrayLike, axis: int | Sequence[int] | None = None, *, out: Any = No
 def fliplr(m: ArrayLike, *, out: Any = None) -> Array: ...
 def flipud(m: ArrayLike, *, out: Any = None) -> Array: ...
 def fresnel(x: ArrayLike, *, out: Any = None) -> tuple[Array, Array]: ...
+def frexp(x: ArrayLike, /, *, out: Any = None) -> tuple[Array, Array]: ...
 def fromfunction(
     function: Callable[..., Array], shape: Any, *, dtype: Any = ..., out: Any = None, **kwargs: Any
 ) -> Array: ...
@@ -1043,6 +1044,17 @@ def nn_logmeanexp(
     *,
     out: Any = None,
 ) -> Array: ...
+def nn_standardize(
+    x: ArrayLike,
+    axis: int | Sequence[int] | None = -1,
+    mean: ArrayLike | None = None,
+    variance: ArrayLike | None = None,
+    epsilon: ArrayLike = 1e-05,
+    where: ArrayLike | None = None,
+    *,
+    algorithm: str = "fast",
+    out: Any = None,
+) -> Array: ...
 def nonzero(
     a: ArrayLike,
     *,
@@ -1402,6 +1414,29 @@ def split(
 ) -> list[Array]: ...
 def squeeze(a: ArrayLike, axis: int | Sequence[int] | None = None, *, out: Any = None) -> Array: ...
 def stack(arrays: Any, axis: int = 0, out: Any = None, dtype: Any = None) -> Array: ...
+def standardize(
+    x: ArrayLike,
+    axis: int | Sequence[int] | None = -1,
+    mean: ArrayLike | None = None,
+    variance: ArrayLike | None = None,
+    epsilon: ArrayLike = 1e-05,
+    where: ArrayLike | None = None,
+    *,
+    algorithm: str = "fast",
+    out: Any = None,
+) -> Array: ...
+def std(
+    a: ArrayLike,
+    axis: int | Sequence[int] | None = None,
+    dtype: Any = None,
+    out: Any = None,
+    ddof: int = 0,
+    keepdims: bool = False,
+    *,
+    where: ArrayLike | None = None,
+    mean: ArrayLike | None = None,
+    correction: int | float | None = None,
+) -> Array: ...
 def sum(
     a: ArrayLike,
     axis: int | Sequence[int] | None = None,
@@ -1486,6 +1521,18 @@ def unwrap(
     out: Any = None,
 ) -> Array: ...
 def vander(x: ArrayLike, N: int | None = None, increasing: bool = False, *, out: Any = None) -> Array: ...
+def var(
+    a: ArrayLike,
+    axis: int | Sequence[int] | None = None,
+    dtype: Any = None,
+    out: Any = None,
+    ddof: int = 0,
+    keepdims: bool = False,
+    *,
+    where: ArrayLike | None = None,
+    mean: ArrayLike | None = None,
+    correction: int | float | None = None,
+) -> Array: ...
 def vsplit(ary: ArrayLike, indices_or_sections: int | Sequence[int] | ArrayLike, *, out: Any = None) -> list[Array]: ...
 def vstack(tup: Any, dtype: Any = None, *, out: Any = None) -> Array: ...
 @overload

@@ -28,7 +28,7 @@ from shtypes.core.eager_cache import published
 from shtypes.core.jax_type import HiShType, as_jax_type
 from shtypes.core.local import local_all
 from shtypes.dispatch.apply import beside_others, dtype_name, is_typed, lift, located, typed_operands
-from shtypes.dispatch.out_fixes import with_own_fixes
+from shtypes.dispatch.call_fixes import with_own_fixes
 from shtypes.dispatch.reshard import finished
 from shtypes.errors import ShardingTypeError
 from shtypes.evaluation.interpreter import evaluate_call
@@ -333,12 +333,18 @@ def _typed_call(name: str, shown: str, trace: Trace, types: Sequence[ShType], co
 
 
 def _of_call(error: ShardingTypeError, name: str, types: Sequence[ShType]) -> ShardingTypeError:
-    """A refusal inside a call, told as one of the call; by a primitive that is called otherwise, that is said too."""
+    """A refusal inside a call, as one of the call; where a primitive of another name refuses, ``where`` names it."""
     inner = re.split(r": |, by ", error.where.partition("\n")[0])[-1]
     error.operands = error.subjects = error.asking = None
     error.fixes, error.where, error.placed = (), "", False
     if not error.what.startswith(f"`{name}`") and inner:
-        placed(error, f"{name}({', '.join(map(str, types))}), by {inner}")
+        operands = f"({', '.join(map(str, types))})"
+        called, _, applied = inner.partition("(")
+        if f"({applied}" == operands and not name.endswith(
+            f".{called}"
+        ):  # what is said of its operands is of the call's
+            error.what = error.what.replace(f"`{called}`", f"`{name}`", 1)
+        placed(error, f"{name}{operands}, by {inner}")
     return error.with_traceback(None)
 
 

@@ -17,9 +17,8 @@ from shtypes.core.eager_cache import public
 from shtypes.core.shard_fn import Linear, ShardFn
 from shtypes.dispatch.apply import apply, dtype_name, lift
 from shtypes.errors import ShardingTypeError
+from shtypes.ops.along_dims import normalize_dims
 from shtypes.ops.functions import take
-from shtypes.ops.positions import Bound, LocalPosition, found
-from shtypes.ops.reduce import normalize_dims
 from shtypes.rules.lookups import one_hot as _one_hot_rule
 from shtypes.rules.lookups import segment_sum as _segment_sum_rule
 from shtypes.types import ShType, dtypes
@@ -114,8 +113,8 @@ class SegmentSum(ShardFn):
     size: int
     local: int
     axes: tuple[str, ...]
-    bound: Bound
-    linear = Linear.EACH
+    clips: bool
+    linear = Linear.MULTILINEAR
 
     def __str__(self) -> str:
         return f"segment_sum[{self.size}]"
@@ -124,9 +123,14 @@ class SegmentSum(ShardFn):
         return index == 0
 
     def __call__(self, data: Any, ids: Any) -> Any:
-        at, here = found(LocalPosition(0, 0, self.size, self.axes, self.local), [ids], self.bound)
-        if here is not None:
-            at = jnp.where(here, at, self.local)
+        if jnp.issubdtype(ids.dtype, jnp.unsignedinteger) and ids.dtype.itemsize >= 4:
+            ids = jnp.minimum(ids, ids.dtype.type(self.size)).astype(f"int{8 * ids.dtype.itemsize}")
+        at = ids.astype(jnp.int32) if ids.dtype.itemsize < 4 else ids
+        if self.clips:
+            at = jnp.clip(at, 0, self.size - 1)
+        if self.axes:
+            at = at - lax.axis_index(self.axes) * self.local
+        at = jnp.where((at >= 0) & (at < self.local), at, self.local)
         zeros = jnp.zeros((self.local, *data.shape[ids.ndim :]), data.dtype)
         return zeros.at[at].add(data, mode="drop", wrap_negative_indices=False)
 
@@ -167,10 +171,9 @@ def segment_sum(
     (data, ids), constants = lift([data, as_positions(segment_ids, "segment_sum")])
     axes = _over(over)
     clips = mode is not None and lax.GatherScatterMode.from_any(mode) is lax.GatherScatterMode.CLIP
-    bound = Bound(negative=False, clip=clips)
     local = num_segments // jax.typeof(data).mesh.product(axes)
 
     def rule(types: tuple[ShType, ...]) -> rules.Typing:
         return _segment_sum_rule("segment_sum", types, num_segments, axes, constants)
 
-    return apply("segment_sum", SegmentSum(num_segments, local, axes, bound), rule, data, ids)
+    return apply("segment_sum", SegmentSum(num_segments, local, axes, clips), rule, data, ids)

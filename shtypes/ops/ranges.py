@@ -19,8 +19,7 @@ from shtypes.core.eager_cache import public
 from shtypes.core.shard_fn import ShardFn, tell_apart
 from shtypes.dispatch.apply import as_ints, dtype_name, is_number, lift
 from shtypes.errors import ShardingTypeError
-from shtypes.ops.create import masked
-from shtypes.ops.diagonals import OwnIndices, span
+from shtypes.ops.create import OwnIndices, masked, span
 from shtypes.ops.functions import broadcast_in_dim, reshape, stack
 from shtypes.types import dtypes
 

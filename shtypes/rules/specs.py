@@ -16,7 +16,7 @@ from shtypes.resharding.transport import reshard_fix
 from shtypes.rules.local import Op, priced, result
 from shtypes.types import REPLICATED, Dim, ShType, State
 from shtypes.types.notation.dim_names import in_scope
-from shtypes.types.notation.syntax import DimText, spread
+from shtypes.types.notation.syntax import DimText, expand_ellipsis
 from shtypes.types.policy import replicated
 from shtypes.types.target import Spec, as_type
 
@@ -43,10 +43,12 @@ def read(spec: Any, t: ShType) -> ParsedSpec:
     if isinstance(spec, str):
         _, syntax = in_scope(spec, t.mesh)
         written = (_REST,) if syntax.dims is None else syntax.dims
-        full = spread(written, t.ndim)
+        full = expand_ellipsis(written, t.ndim)
         if full is None:
             raise _other_rank(spec, sum(not d.open_ended for d in written), t)
-        dims = [old.axes if d.keeps else tuple(a.text for a in d.axes) for d, old in zip(full, t.dims, strict=True)]
+        dims = [
+            old.axes if d.keeps_axes else tuple(a.text for a in d.axes) for d, old in zip(full, t.dims, strict=True)
+        ]
         return ParsedSpec(tuple(dims), {a.text: s for s, axes in syntax.states for a in axes})
     if isinstance(spec, ShType):
         if spec.ndim != t.ndim:

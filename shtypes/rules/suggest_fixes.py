@@ -431,10 +431,15 @@ def _sharing(operands: Sequence[ShType]) -> int:
 
 def _note(before: Sequence[ShType], after: Sequence[ShType]) -> str:
     """What a fix costs that sends nothing: memory, or work."""
-    larger = sum(b.local_bytes > a.local_bytes for a, b in zip(before, after, strict=True))
-    if larger:
-        return f"each device holds all of {'it' if larger == 1 else 'them'}"
-    return "each device does all of the work" if _sharing(after) < _sharing(before) else ""
+    return memory_note(zip(before, after, strict=True)) or (
+        "each device does all of the work" if _sharing(after) < _sharing(before) else ""
+    )
+
+
+def memory_note(moves: Iterable[tuple[ShType, ShType]]) -> str:
+    """What some moves cost in memory: whether each device holds more after than before."""
+    larger = sum(dst.local_bytes > src.local_bytes for src, dst in moves)
+    return f"each device holds all of {'it' if larger == 1 else 'them'}" if larger else ""
 
 
 def _paying(operands: Sequence[ShType], typing: Typing, state: State) -> set[str]:

@@ -1,4 +1,4 @@
-"""From annotations, such as ``Annotated[Array, "f32[...]"]`` and what holds it, to what they ask of values."""
+"""Parses annotations, such as ``Annotated[Array, "f32[...]"]`` and pytrees of it, into checks of values."""
 
 from __future__ import annotations
 
@@ -35,21 +35,21 @@ class Reader:
     """Reads annotations.
 
     Args:
-        names: The names that annotations which are text may use, besides those of the module of a class.
-        last: Whether an annotation that cannot be evaluated asks nothing, unless it holds a text or `Array`: a class
-            may be imported for type checkers only. Else it is an error.
+        names: The names that string annotations may use, besides those of the module of a class.
+        skip_undefined: Whether a string annotation with an undefined name is skipped, unless it mentions a text or
+            `Array`: a class may be imported for type checkers only. Else it is an error.
     """
 
-    def __init__(self, names: Mapping[str, Any], *, last: bool = True) -> None:
-        self._names, self._last = names, last
+    def __init__(self, names: Mapping[str, Any], *, skip_undefined: bool = True) -> None:
+        self._names, self._skip_undefined = names, skip_undefined
         self._records: dict[type, Fields] = {}
 
     def read(self, annotation: Any, names: Mapping[str, Any] | None = None) -> Node | None:
-        """What an annotation asks of values, evaluated first if it is text; None for nothing.
+        """The check of an annotation, which is evaluated first if it is a string; None if it has no sharding types.
 
         Raises:
-            NameError: it names what is not defined (yet).
-            ShardingTypeError: a text in it cannot be read.
+            NameError: it has a name that is not defined (yet).
+            ShardingTypeError: a text in it has a syntax error.
         """
 
         def one() -> None: ...
@@ -60,13 +60,13 @@ class Reader:
             hint = typing.get_type_hints(one, globalns=scope, include_extras=True)["it"]
         except NameError:
             text = str(getattr(annotation, "__forward_arg__", annotation))
-            if not self._last or any(mark in text for mark in ("'", '"', "Array", "Annotated")):
+            if not self._skip_undefined or any(mark in text for mark in ("'", '"', "Array", "Annotated")):
                 raise
             return None
         return self.node(hint)
 
     def node(self, hint: Any, text: str | None = None) -> Node | None:
-        """What an evaluated annotation asks, with the text of an ``Annotated`` around it."""
+        """The check of an evaluated annotation; ``text`` is that of an ``Annotated`` around it."""
         hint = getattr(hint, "__value__", hint) if type(hint).__name__ == "TypeAliasType" else hint
         origin, args = typing.get_origin(hint), typing.get_args(hint)
         if origin is typing.Annotated:
@@ -76,28 +76,28 @@ class Reader:
         if hint is typing.Any or hint is jax.Array:
             return None if text is None else Leaf(pattern(text))
         if origin in (typing.Union, types.UnionType):
-            return self._either(args, text)
+            return self._union(args, text)
         if text is not None:  # one text for all the values of a tree
-            return AllOf(pattern(text)) if self._holds_arrays(hint) else None
+            return AllOf(pattern(text)) if self._may_have_arrays(hint) else None
         if origin is tuple:
             if len(args) == 2 and args[1] is Ellipsis:
-                return self._wrapped(Sequence, args[0])
+                return self._of_items(Sequence, args[0])
             nodes = tuple(self.node(a) for a in args)
             return Tuple(nodes) if any(n is not None for n in nodes) else None
         if isinstance(origin, type) and issubclass(origin, collections.abc.Mapping) and len(args) == 2:
-            return self._wrapped(MappingOf, args[1])
+            return self._of_items(MappingOf, args[1])
         if isinstance(origin, type) and issubclass(origin, collections.abc.Sequence) and len(args) == 1:
-            return self._wrapped(Sequence, args[0])
+            return self._of_items(Sequence, args[0])
         if origin is not None and origin in (typing.Required, typing.NotRequired, _READ_ONLY):
             return self.node(args[0])
         record = hint if origin is None else origin  # of a generic class, the class
         return self._record(record) if _is_record(record) else None
 
-    def _wrapped(self, kind: Callable[[Node], Node], item: Any) -> Node | None:
+    def _of_items(self, kind: Callable[[Node], Node], item: Any) -> Node | None:
         node = self.node(item)
         return None if node is None else kind(node)
 
-    def _either(self, args: tuple[Any, ...], text: str | None) -> Node | None:
+    def _union(self, args: tuple[Any, ...], text: str | None) -> Node | None:
         members = {a: self.node(a, text) for a in args if a is not types.NoneType}
         if all(node is None for node in members.values()):
             return None
@@ -106,7 +106,7 @@ class Reader:
 
     def _record(self, owner: type) -> Node | None:
         existing = self._records.get(owner)
-        if existing is not None:  # it holds itself
+        if existing is not None:  # a recursive class
             return existing
         record = self._records[owner] = Fields(owner, {})
         for base in reversed(owner.__mro__):
@@ -117,11 +117,11 @@ class Reader:
                     record.fields[name] = node
         return record if record.fields else None
 
-    def _holds_arrays(self, hint: Any) -> bool:
-        """Whether typed values may be in a tree of this kind."""
+    def _may_have_arrays(self, hint: Any) -> bool:
+        """Whether a pytree of this annotation may have typed leaves."""
         if hint is Array or _is_record(hint) or _is_record(typing.get_origin(hint)):
             return True
-        return any(self._holds_arrays(a) for a in typing.get_args(hint))
+        return any(self._may_have_arrays(a) for a in typing.get_args(hint))
 
 
 _READ_ONLY = getattr(typing, "ReadOnly", None)  # Python 3.13
@@ -138,20 +138,20 @@ def _is_record(hint: Any) -> bool:
 
 
 class Annotations(NamedTuple):
-    """What a function's annotations ask."""
+    """The checks of a function's annotations."""
 
-    signature: inspect.Signature  # its parameters
-    #: What each parameter asks, by name; of ``*args`` and ``**kwargs``, what each one of them asks.
+    signature: inspect.Signature
+    #: The check of each annotated parameter; for ``*args`` and ``**kwargs``, that of each item.
     nodes: Mapping[str, Node]
-    result: Node | None  # what its result is to be
+    result: Node | None  # the check of its result
 
     @property
-    def ask(self) -> bool:
-        """Whether they ask anything."""
+    def any_checks(self) -> bool:
+        """Whether a parameter or the result has a check."""
         return bool(self.nodes) or self.result is not None
 
     def check(self, into: Checking, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Checks the arguments of a call, and returns them by name; none where they are not those of the function."""
+        """Checks the arguments of a call and returns them by parameter; empty if they do not bind to the signature."""
         try:
             bound = self.signature.bind(*args, **kwargs).arguments
         except TypeError:
@@ -172,20 +172,24 @@ class Annotations(NamedTuple):
         return bound
 
 
-def annotations_of(f: Callable[..., Any], local: Mapping[str, Any] | None = None, *, last: bool = True) -> Annotations:
-    """Reads the annotations of a function, through what wraps it.
+def annotations_of(
+    f: Callable[..., Any], local: Mapping[str, Any] | None = None, *, skip_undefined: bool = True
+) -> Annotations:
+    """The checks of a function's annotations; of a wrapper, those of the function that it wraps.
 
     Args:
         f: The function.
-        local: Names besides those of its module, for annotations that are text.
-        last: As for `Reader`.
+        local: Names besides those of its module, for string annotations.
+        skip_undefined: As for `Reader`.
 
     Raises:
-        NameError: an annotation names what is not defined (yet).
-        ShardingTypeError: a text in one cannot be read.
+        NameError: an annotation has a name that is not defined (yet).
+        ShardingTypeError: a text in one has a syntax error.
     """
-    inner = annotated(f)
-    reader = Reader({**getattr(inner, "__globals__", {}), **(local or {}), **_closure(inner)}, last=last)
+    inner = unwrapped(f)
+    reader = Reader(
+        {**getattr(inner, "__globals__", {}), **(local or {}), **_closure(inner)}, skip_undefined=skip_undefined
+    )
     nodes: dict[str, Node] = {}
     result = None
     for name, annotation in inspect.get_annotations(inner).items():
@@ -202,8 +206,8 @@ def annotations_of(f: Callable[..., Any], local: Mapping[str, Any] | None = None
     return Annotations(inspect.signature(f), nodes, result)
 
 
-def annotated(f: Any) -> Any:
-    """The function whose annotations count: in wrappers and partials, of a method, of an object that can be called."""
+def unwrapped(f: Any) -> Any:
+    """The plain function inside wrappers, partials, methods and callable objects, which has the annotations."""
     while not isinstance(f, types.FunctionType) or hasattr(f, "__wrapped__"):
         if hasattr(f, "__wrapped__"):
             f = f.__wrapped__
@@ -222,7 +226,7 @@ def _no_annotations() -> Any: ...
 
 
 def _closure(f: Any) -> dict[str, Any]:
-    """The names that a function captures: texts of annotations may use them."""
+    """The variables that a function closes over, by name; string annotations may use them."""
     names = getattr(getattr(f, "__code__", None), "co_freevars", ())
     captured = {}
     for name, cell in zip(names, getattr(f, "__closure__", None) or (), strict=True):

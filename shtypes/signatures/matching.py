@@ -8,12 +8,12 @@ from typing import NamedTuple
 
 from shtypes.errors import Fix, ShardingTypeError, how_many
 from shtypes.resharding.transport import reshard_fix
-from shtypes.signatures.pattern import Pattern, evaluate, names_in, pattern_in_scope
+from shtypes.signatures.pattern import Pattern, evaluate, names_in_arithmetic, with_scoped_axes
 from shtypes.types import Dim, ShType, State
 from shtypes.types.mesh import Mesh
 from shtypes.types.notation.dim_names import current_dim_axes
 from shtypes.types.notation.printing import show_axes, show_dim
-from shtypes.types.notation.syntax import DimText, spread
+from shtypes.types.notation.syntax import DimText, expand_ellipsis
 
 #: The dims that a name like ``*batch`` stands for: their sizes and axes.
 Group = tuple[tuple[int, tuple[str, ...]], ...]
@@ -71,7 +71,7 @@ class Bindings:
         """Why dims that are written as arithmetic do not have the size that it comes to."""
         reasons = []
         for dim, index, size in structure.arithmetic:
-            missing = [name for name in names_in(dim.head) if name not in self.sizes]
+            missing = [name for name in names_in_arithmetic(dim.head) if name not in self.sizes]
             if missing:
                 reasons.append(f"nothing says what `{missing[0]}` in `{dim.head}` is")
                 continue
@@ -130,7 +130,7 @@ def structure(pattern: Pattern, t: ShType, replicated: State) -> Structure:
             continue
         (dim,) = group
         axes = tuple(word.text for word in d.axes)
-        if d.keeps:
+        if d.keeps_axes:
             axes = tuple(a for a in dim.axes if a not in set(pattern.axes))
             open_axes |= set(dim.axes)
         dims.append(dim._replace(axes=axes))
@@ -163,7 +163,7 @@ def _elsewhere(pattern: Pattern, group: Sequence[Dim], first: int) -> Iterator[s
 def _aligned(pattern: Pattern, t: ShType) -> list[tuple[DimText, int, tuple[Dim, ...]]] | None:
     """Each written dim with the index of the first dim that it stands for, and these dims; None if they do not fit."""
     written = (DimText("...", None, (), 0),) if pattern.dims is None else pattern.dims
-    full = spread(written, t.ndim)
+    full = expand_ellipsis(written, t.ndim)
     if full is None:
         return None
     groups, at = [], 0
@@ -234,7 +234,7 @@ def instance(pattern: Pattern, mesh: Mesh, replicated: State, sizes: dict[str, i
     Raises:
         ShardingTypeError: the text leaves something open: the dtype, ``...``, ``_``, ``*batch``, or a name's size.
     """
-    pattern = pattern_in_scope(pattern, mesh, current_dim_axes())
+    pattern = with_scoped_axes(pattern, mesh, current_dim_axes())
     for d in pattern.dims or ():
         if d.head and d.size is not None:
             sizes.setdefault(d.head, d.size)
@@ -242,10 +242,10 @@ def instance(pattern: Pattern, mesh: Mesh, replicated: State, sizes: dict[str, i
         raise _open(pattern, pattern.text.partition("[")[0], "the dtype")
     dims = []
     for d in pattern.dims if pattern.dims is not None else (DimText("...", None, (), 0),):
-        if d.open_ended or d.head == "_" or d.keeps:
-            text = str(d) if d.open_ended or d.keeps else d.head
+        if d.open_ended or d.head == "_" or d.keeps_axes:
+            text = str(d) if d.open_ended or d.keeps_axes else d.head
             raise _open(pattern, text, f"`{text}`")
-        missing = [n for n in (names_in(d.head) if d.form else (d.head,)) if n and n not in sizes]
+        missing = [n for n in (names_in_arithmetic(d.head) if d.form else (d.head,)) if n and n not in sizes]
         if missing:
             raise _open(pattern, missing[0], f"the size of `{missing[0]}`")
         size = evaluate(d, sizes) if d.form else sizes[d.head] if d.head else d.size or 0

@@ -1,6 +1,6 @@
-"""The types that a text in a signature allows: dtypes, dims with names and arithmetic, states. Pure.
+"""Parses the text of a type in a signature into a `Pattern`, which many types match. Pure.
 
-A text allows many types: its dim names stand for any size, the same one everywhere in the signature.
+Its dtype may be a class of dtypes; a dim name stands for any size, the same one everywhere in the signature.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ _UINTS: Final = frozenset(n for n in dtypes.LONG if n[0] == "u")
 _COMPLEX: Final = frozenset(n for n in dtypes.LONG if n[0] == "c")
 _KEYS: Final = frozenset(f"key<{impl}>" for impl in ("fry", "rbg", "urbg"))
 
-#: The dtypes that a word in place of one stands for.
-CLASSES: Final[Mapping[str, frozenset[str]]] = {
+#: Words that stand for any of several dtypes.
+DTYPE_CLASSES: Final[Mapping[str, frozenset[str]]] = {
     "float": _FLOATS,
     "int": _INTS,
     "uint": _UINTS,
@@ -45,14 +45,14 @@ _OPERATORS: Final[Mapping[type[ast.operator], Callable[[int, int], int]]] = {
 
 
 class Pattern:
-    """A signature's text, read; one object for each text.
+    """A parsed text; `pattern` has one object for each text.
 
     Attributes:
         text: The text.
-        dtypes: The dtypes that it allows; None for all.
-        dims: The dims as they are written; None where the text has no brackets, which allows any.
-        states: The axes that braces name.
-        any_state: Whether the other axes may be in any state; else they are replicated, by policy.
+        dtypes: The dtypes that match; None for all.
+        dims: The dims; None where the text has no brackets, which any dims match.
+        states: By mesh axis, the state that braces give it.
+        any_state: Whether the other axes may be in any state; else they must be replicated, as the policy says.
     """
 
     __slots__ = ("any_state", "dims", "dtypes", "states", "text")
@@ -60,7 +60,7 @@ class Pattern:
     def __init__(self, text: str) -> None:
         syntax = read_signature(text)
         self.text = " ".join(text.split())
-        self.dtypes = _allowed(text, syntax.dtype.text, syntax.dtype.at) if syntax.dtype else None
+        self.dtypes = _matching_dtypes(text, syntax.dtype.text, syntax.dtype.at) if syntax.dtype else None
         self.dims = syntax.dims
         self.states = {axis.text: state for state, axes in syntax.states for axis in axes}
         self.any_state = syntax.any_state
@@ -80,11 +80,11 @@ class Pattern:
 
     @property
     def sharding_axes(self) -> frozenset[str]:
-        """The mesh axes that it writes at dims."""
+        """The mesh axes after ``@``, which shard dims."""
         return frozenset(axis.text for d in self.dims or () for axis in d.axes)
 
     def at(self, what: str) -> str:
-        """The text with a mark below the first place where ``what`` is written."""
+        """The text with a caret below the first occurrence of ``what``, for messages."""
         return caret(self.text, max(self.text.find(what), 0))
 
     def __str__(self) -> str:
@@ -95,46 +95,47 @@ class Pattern:
 
 @functools.lru_cache(maxsize=4096)
 def pattern(text: str) -> Pattern:
-    """Reads a signature's text.
+    """The parsed pattern of a text, cached.
 
     Raises:
-        ShardingTypeError: it is none; the message points at the column.
+        ShardingTypeError: a syntax error; the message points at the column.
     """
     return Pattern(text)
 
 
-def pattern_in_scope(read: Pattern, mesh: Mesh, scope: DimAxes) -> Pattern:
-    """A text that was read, with the axes of its dims' names in a `dim_axes` scope.
+def with_scoped_axes(parsed: Pattern, mesh: Mesh, scope: DimAxes) -> Pattern:
+    """A pattern with the axes that a `dim_axes` scope gives to its dim names.
 
     Raises:
-        ShardingTypeError: the mesh has no such axis, or the text has it elsewhere too.
+        ShardingTypeError: the mesh lacks such an axis, or the text has it elsewhere too.
     """
-    return pattern(in_scope(read.text, mesh, scope, read_signature)[0]) if scope else read
+    return pattern(in_scope(parsed.text, mesh, scope, read_signature)[0]) if scope else parsed
 
 
-def _allowed(text: str, word: str, at: int) -> frozenset[str]:
-    if word in CLASSES:
-        return CLASSES[word]
+def _matching_dtypes(text: str, word: str, at: int) -> frozenset[str]:
+    """The dtypes of a class, or the one that ``word`` names."""
+    if word in DTYPE_CLASSES:
+        return DTYPE_CLASSES[word]
     try:
         return frozenset((dtypes.short_name(word),))
     except ShardingTypeError as error:
-        error.hints = (*error.hints, f"for many: {', '.join(CLASSES)}")
+        error.hints = (*error.hints, f"for many: {', '.join(DTYPE_CLASSES)}")
         error.where = error.where or caret(text, at)
         raise
 
 
 @functools.lru_cache(maxsize=4096)
-def names_in(arithmetic: str) -> tuple[str, ...]:
-    """The dim names in arithmetic, in order."""
+def names_in_arithmetic(arithmetic: str) -> tuple[str, ...]:
+    """The dim names in ``2*n + m``, in order of first appearance."""
     nodes = (node for node in ast.walk(ast.parse(arithmetic, mode="eval")) if isinstance(node, ast.Name))
     return tuple(dict.fromkeys(node.id for node in nodes))
 
 
 def evaluate(dim: DimText, sizes: Mapping[str, int]) -> int:
-    """The size that arithmetic of dims comes to.
+    """The size of a dim that is written as arithmetic, for these sizes of its names.
 
     Raises:
-        ShardingTypeError: a division leaves a rest, or is by zero.
+        ShardingTypeError: a division has a remainder, or is by zero.
     """
     return _value(ast.parse(dim.head, mode="eval").body, dim.head, sizes)
 
@@ -154,4 +155,4 @@ def _value(node: ast.expr, text: str, sizes: Mapping[str, int]) -> int:
                     raise ShardingTypeError(f"`{text}` is no whole number: {a} / {b}")
                 return a // b
             return _OPERATORS[type(op)](a, b)
-    raise AssertionError(text)  # the reader let nothing else through
+    raise AssertionError(text)  # the parser refuses all else

@@ -14,7 +14,7 @@ from shtypes.core.array import Array
 from shtypes.core.jax_type import HiShType
 from shtypes.errors import ShardingTypeError
 from shtypes.signatures.matching import Bindings, Structure, instance, structure
-from shtypes.signatures.pattern import Pattern, pattern_in_scope
+from shtypes.signatures.pattern import Pattern, with_scoped_axes
 from shtypes.types import ShType, State
 from shtypes.types.mesh import Mesh
 from shtypes.types.notation.dim_names import current_dim_axes
@@ -55,7 +55,7 @@ class Checking:
             why = "it has no sharding type"
             self.problems.append(Problem(path, pattern.text, describe(value), (why,), pattern=pattern, owner=owner))
             return
-        pattern = pattern_in_scope(pattern, t.mesh, current_dim_axes())
+        pattern = with_scoped_axes(pattern, t.mesh, current_dim_axes())
         fit = structure(pattern, t, self.replicated)
         reasons = fit.reasons
         if fit.claims:

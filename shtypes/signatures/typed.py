@@ -16,7 +16,7 @@ from shtypes.context.frames import frames
 from shtypes.context.user_line import user_line
 from shtypes.errors import Fix, ShardingTypeError
 from shtypes.lifting.recorded_calls import observed
-from shtypes.signatures.annotations import Annotations, annotated, annotations_of
+from shtypes.signatures.annotations import Annotations, annotations_of, unwrapped
 from shtypes.signatures.matching import Bindings, fix_for, structure
 from shtypes.signatures.pytree_spec import Checking, Problem, type_of
 from shtypes.types.notation.dim_names import current_dims
@@ -85,7 +85,7 @@ def typed(f: F) -> F:
     local = sys._getframe(1).f_locals if _has_text(f) else {}
     annotations: Annotations | None
     try:
-        annotations = annotations_of(f, local, last=False)
+        annotations = annotations_of(f, local, skip_undefined=False)
     except NameError:  # something is defined further down
         annotations = None
     except ShardingTypeError as error:
@@ -99,7 +99,7 @@ def typed(f: F) -> F:
 
     @functools.wraps(f)
     def call(*args: Any, **kwargs: Any) -> Any:
-        if not read().ask:
+        if not read().any_checks:
             return f(*args, **kwargs)
         if is_tracing_plain():
             return _in_program(f, read(), args, kwargs)
@@ -127,7 +127,7 @@ def is_typed_function(f: Any) -> bool:
 
 def _has_text(f: Any) -> bool:
     try:
-        annotations = getattr(annotated(f), "__annotations__", {})
+        annotations = getattr(unwrapped(f), "__annotations__", {})
     except NameError:  # Python 3.14 evaluates them when they are asked for
         return True
     return any(isinstance(a, str) for a in annotations.values())
@@ -148,7 +148,7 @@ def _read(f: Callable[..., Any]) -> Annotations:
 
 def _enclosing(f: Any) -> dict[str, Any]:
     """The local names of the functions that a function is defined in, where these are running."""
-    code: Any = getattr(annotated(f), "__code__", None)
+    code: Any = getattr(unwrapped(f), "__code__", None)
     outer = str(getattr(f, "__qualname__", "")).split(".")
     names: dict[str, Any] = {}
     for frame in frames(1) if code is not None and "<locals>" in outer else ():
@@ -164,7 +164,7 @@ def _unreadable(error: ShardingTypeError, f: Callable[..., Any]) -> ShardingType
 
 
 def _name(f: Any) -> str:
-    f = f if hasattr(f, "__name__") else annotated(f)
+    f = f if hasattr(f, "__name__") else unwrapped(f)
     return str(getattr(f, "__qualname__", None) or getattr(f, "__name__", "f")).rpartition("<locals>.")[2]
 
 
@@ -279,7 +279,7 @@ def _fixes(into: Checking) -> list[Fix]:
 def _hints(problem: Problem) -> list[str]:
     if problem.actual is None and problem.pattern is not None:
         dims = problem.pattern.dims or ()
-        written = not any(d.head == "_" or d.open_ended or d.keeps or d.form for d in dims)
+        written = not any(d.head == "_" or d.open_ended or d.keeps_axes or d.form for d in dims)
         text = f'"{problem.expected}"' if written and problem.pattern.dims is not None else "type"
         return [f"sh.array({problem.path}, {text})"] if problem.got != "None" else []
     dtypes = problem.pattern.dtypes if problem.pattern else None
@@ -296,13 +296,13 @@ def _hints(problem: Problem) -> list[str]:
 
 def definition(f: Callable[..., Any]) -> str:
     """``model.py:12`` of a function."""
-    code = getattr(annotated(f), "__code__", None)
+    code = getattr(unwrapped(f), "__code__", None)
     return "" if code is None else f"{os.path.basename(code.co_filename)}:{code.co_firstlineno}"
 
 
 def _said_at(f: Callable[..., Any], problem: Problem) -> str:
     """The line of the user's that says what a value does not fit."""
-    subject: Any = annotated(f) if problem.owner is None else problem.owner[0]
+    subject: Any = unwrapped(f) if problem.owner is None else problem.owner[0]
     name = problem.path.partition("[")[0].partition(".")[0] if problem.owner is None else problem.owner[1]
     try:
         lines, start = inspect.getsourcelines(subject)

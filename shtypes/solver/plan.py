@@ -35,6 +35,7 @@ from shtypes.types.tables import Report, Table, Text
 SCHEMA: Final = 1
 #: So many rows of a table are shown.
 _SHOWN: Final = 40
+#: The number of a layer in a path.
 _NUMBER: Final = re.compile(r"(^|/)\d+(?=/|$)")
 
 
@@ -145,7 +146,7 @@ class Plan(Report):
         for v, t in zip(self.problem.program.inputs, self.decisions.arguments, strict=True):
             node, _ = costs.graph.source[v.id]
             gradient = float(costs.alone(node, costs.row(node, self.point.assignment)).comm.sum())
-            key = (_NUMBER.sub(r"\1*", v.name), t, v.name in self.problem.given)
+            key = (pattern_of(v.name), t, v.name in self.problem.given)
             found.setdefault(key, []).append((t.local_bytes, gradient + moved.get(v.name, 0.0)))
         several = {key[0] for key in found if sum(k[0] == key[0] for k in found) > 1}
         if several:  # layers that are not alike have a rule each
@@ -165,7 +166,7 @@ class Plan(Report):
         for way in self._ways:
             if way.src != way.dst and way.cost.sent:
                 src, dst = (self._type(way, states) for states in (way.src, way.dst))
-                name = _NUMBER.sub(r"\1*", way.use.value.name)
+                name = pattern_of(way.use.value.name)
                 groups.setdefault((self._place(way), name, src, dst), []).append((way, src, dst))
         found = []
         for (place, name, src, dst), ways in groups.items():
@@ -290,21 +291,19 @@ class Plan(Report):
         ]
         headings = ("", "path", "type", "on each device", "ms")
         arguments = Table(f"arguments ({how_many(len(rules), 'rule')})", headings, tuple(rows), frozenset(headings[3:]))
+        lines: dict[tuple[str, str, str], list[PlannedReshard]] = {}
+        for r in self.reshards:
+            text = f"{target_text(r.src)} -> {target_text(r.dst)}", f"{r.times}x " * (r.times > 1) + r.what
+            lines.setdefault((str(r.place), *text), []).append(r)
         moves = [
-            (
-                str(r.place),
-                r.value,
-                f"{target_text(r.src)} -> {target_text(r.dst)}",
-                _ms(r.seconds),
-                f"{r.times}x " * (r.times > 1) + r.what,
-            )
-            for r in self.reshards[:_SHOWN]
+            (place, ", ".join(r.value for r in some), text, _ms(sum(r.seconds for r in some)), what)
+            for (place, text, what), some in lines.items()
         ]
-        more = len(self.reshards) - _SHOWN
+        more = len(moves) - _SHOWN
         headings = ("line", "value", "reshard", "ms", "what it is")
-        title = f"reshards ({how_many(len(self.reshards), 'line')})"
+        title = f"reshards ({how_many(len(moves), 'line')})"
         note = f"and {more} more" if more > 0 else "" if moves else "none: no operand moves"
-        return [arguments, Table(title, headings, tuple(moves), frozenset({"ms"}), note)]
+        return [arguments, Table(title, headings, tuple(moves[:_SHOWN]), frozenset({"ms"}), note)]
 
     def diff(self, other: Plan) -> str:
         """How another plan of the same function differs: in time, types and reshards."""
@@ -343,6 +342,11 @@ class Plan(Report):
             },
             "joined": sorted(self.decisions.joined),
         }
+
+
+def pattern_of(path: str) -> str:
+    """A path with ``*`` for the numbers of layers."""
+    return _NUMBER.sub(r"\1*", path)
 
 
 def fingerprint(program: Program) -> str:

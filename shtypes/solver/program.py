@@ -22,9 +22,13 @@ from shtypes.context.frames import Owner, owner_of_file
 from shtypes.errors import ShardingTypeError
 from shtypes.traced.equations import SourceLine
 from shtypes.types import dtypes
+from shtypes.types.mesh import Mesh
 
 #: What `jax.jit` and what is written in its place are called.
 _INLINED: Final = frozenset({"jit", "pjit", "closed_call", "core_call"})
+
+#: Annotations, as `lift` records them and as JAX does.
+_PLACING: Final = frozenset({"sharding_annotation", "sharding_constraint", "reshard", "mesh_cast"})
 
 
 @dataclass(eq=False)
@@ -159,12 +163,15 @@ class Program:
         f: The function.
         args: Its arguments: trees of what has a shape and a dtype; numbers and the rest are as they are.
         argnums: The arguments that are differentiated.
+        mesh: The mesh that its annotations speak of.
 
     Raises:
         ShardingTypeError: the function cannot be traced, or has no array among its arguments.
     """
 
-    def __init__(self, f: Callable[..., Any], args: tuple[Any, ...], argnums: Sequence[int] = ()) -> None:
+    def __init__(
+        self, f: Callable[..., Any], args: tuple[Any, ...], argnums: Sequence[int] = (), mesh: Mesh | None = None
+    ) -> None:
         leaves, self.tree = jax.tree.flatten(args)
         paths = [path for path, _ in jax.tree_util.tree_flatten_with_path(args)[0]]
         self.is_array = [hasattr(x, "shape") and hasattr(x, "dtype") for x in leaves]
@@ -180,7 +187,8 @@ class Program:
             return f(*self.arguments(xs))
 
         flat.__name__ = flat.__qualname__ = self.name = getattr(f, "__name__", "f")
-        closed, around, self.out_tree = trace_plain(flat, avals)
+        axes = None if mesh is None else (mesh.axis_sizes, mesh.axis_names)
+        closed, around, self.out_tree = trace_plain(flat, avals, axes)
         if around:
             raise ShardingTypeError(f"`{self.name}` closes over values that are being traced: pass them as arguments")
         jaxpr, consts = needed(closed)
@@ -237,6 +245,8 @@ class Program:
                 env.update(zip(eqn.outvars, outputs, strict=True))
                 made = [x for x in outputs if isinstance(x, Value)]
                 items.append(Checkpoint(next(self._ids), eqn, body, outputs, made))
+            elif _only_places(eqn):
+                env.update(zip(eqn.outvars, operands, strict=False))
             elif isinstance(how, Scan):
                 items.append(self._loop(eqn, how, operands, env, times, checkpointed))
             else:
@@ -332,6 +342,14 @@ def _places(
 
 def _read(env: dict[Any, Any], atom: Any) -> Any:
     return literal_value(atom) if is_literal(atom) else env[atom]
+
+
+def _only_places(eqn: Any) -> bool:
+    """Whether an equation says how its operand lies and nothing else: the plan says that instead."""
+    call = eqn.params.get("call")
+    return eqn.primitive.name in _PLACING or (
+        eqn.primitive.name == "typed_call" and getattr(call, "is_the_value", False)
+    )
 
 
 def _has_cotangent(eqn: Any, operands: Sequence[Any]) -> bool:

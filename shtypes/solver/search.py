@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -51,12 +51,11 @@ class Search:
 
     Args:
         costs: What decisions cost.
-        seed: Of the starts where there are more than two axes.
-        progress: Told what is being done.
+        seed: Of the order of axes that is started with besides theirs, where there are more than two.
     """
 
-    def __init__(self, costs: Costs, *, seed: int = 0, progress: Callable[[str], None] = lambda text: None) -> None:
-        self.costs, self.progress = costs, progress
+    def __init__(self, costs: Costs, *, seed: int = 0) -> None:
+        self.costs = costs
         self.axes = range(len(costs.sizes))
         self.block = min(_BLOCK, len(costs.sizes))
         self.rng = np.random.default_rng(seed)
@@ -86,12 +85,24 @@ class Search:
             if whole:
                 self._whole = domains, factors
         self.solves += 1
-        self.progress(f"solving ({self.solves})")
         chosen, value = eliminate({i: len(d) for i, d in domains.items()}, combined(factors, byte, reshard))
         return {i: tuple(int(x) for x in domains[i][k]) for i, k in chosen.items()}, value
 
     def solve(self, byte: float = 0.0, reshard: float = 0.0, warm: Assignment | None = None) -> Point:
         """The best assignment for a price of a byte of memory and one of a reshard."""
+        try:
+            return self._solution(byte, reshard, warm)
+        except TooWideError:
+            if self.block == 1:
+                raise ShardingTypeError(
+                    "the types of this program cannot be found: too many of its values depend on one another",
+                    hints=["fixed={...} for the arguments whose types are known"],
+                ) from None
+            self.block, self._whole = 1, None
+            self._bound.clear()
+            return self.solve(byte, reshard, warm)
+
+    def _solution(self, byte: float, reshard: float, warm: Assignment | None) -> Point:
         best = self._solved(byte, reshard, warm)
         for _ in range(_CORRECTIONS):
             if not self.costs.correct(best):
@@ -120,7 +131,7 @@ class Search:
 
     def _orders(self) -> Iterator[Sequence[int]]:
         yield tuple(self.axes)
-        yield tuple(reversed(self.axes))
+        yield tuple(map(int, self.rng.permutation(len(self.axes))))
 
     def _in_turn(self, order: Sequence[int], now: Assignment, byte: float, reshard: float) -> Assignment:
         for a in order:

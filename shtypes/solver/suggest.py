@@ -22,7 +22,7 @@ from shtypes.resharding.devices import Device, as_device
 from shtypes.solver.apply import typed_function
 from shtypes.solver.axis_states import INVARIANT, REDUCED, axis_state, typed
 from shtypes.solver.graph import Graph, Node
-from shtypes.solver.plan import SCHEMA, Plan, Problem, decisions_of
+from shtypes.solver.plan import SCHEMA, Plan, Problem, decisions_of, pattern_of
 from shtypes.solver.program import Program, Value
 from shtypes.solver.reshard_prices import Prices
 from shtypes.solver.search import Point, Search, size
@@ -149,7 +149,7 @@ def suggest(
             parameters.
         grad: Which positional arguments are differentiated, as ``argnums`` of `jax.grad`: True for the first. False for
             the forward pass alone.
-        seed: Of the search on more than two axes.
+        seed: Of the search on more than two axes, which starts with two orders of them.
 
     Returns:
         The plans of the front of time against memory, the quickest first. Each has ``arguments``, ``rules``,
@@ -174,17 +174,16 @@ def suggest(
     on = current_mesh() if mesh is None else Mesh(mesh) if isinstance(mesh, Mapping) else to_mesh(mesh)
     argnums = _argnums(grad, len(args))
     shapes, types = _shapes(args, on)
-    program = Program(f, shapes, argnums)
+    program = Program(f, shapes, argnums, on)
     program.name = name_of(f) or "f"
     graph = Graph(program, on, grad=bool(argnums))
     model = as_cost_model(links, "`links` of `suggest` is")
     device = as_device(compute, "`compute` of `suggest` is")
     costs = Costs(graph, Prices(on, model), device, float(state))
     given = _fix(costs, {**(inputs or {}), **(fixed or {})})
-    for v, t in zip(program.inputs, types, strict=True):
-        if t is not None:
-            _leave(costs, graph.source[v.id][0], v, t, "made")
-            given |= {v.name}
+    written = {v: t for v, t in zip(program.inputs, types, strict=True) if t is not None}
+    _say(costs, written)
+    given |= {v.name for v in written}
     _fix_results(costs, out)
     problem = Problem(program.name, program, costs, model, device, argnums, float(state), frozenset(given))
     return _found(problem, None if memory is None else _bytes(memory), seed)
@@ -266,7 +265,7 @@ def apply(f: Callable[..., Any], plan: Plan | Suggestions | str | Path) -> Calla
 
     @functools.wraps(f)
     def run(*args: Any) -> Any:
-        program = Program(f, jax.tree.map(_struct, args))
+        program = Program(f, jax.tree.map(_struct, args), mesh=Mesh(saved["mesh"]))
         return typed_function(program, decisions_of(saved, program))(*args)
 
     return run
@@ -326,10 +325,23 @@ def _fix(costs: Costs, fixed: Mapping[str, Any]) -> frozenset[str]:
         if not met:
             some = ", ".join(f"`{v.name}`" for v in graph.program.inputs[:6])
             raise ShardingTypeError(f"no argument has the path `{pattern}`", why=f"there are {some}", hints=[])
-        for v in met:
-            _leave(costs, graph.source[v.id][0], v, said, "made")
-            found.add(v.name)
+        _say(costs, dict.fromkeys(met, said))
+        found |= {v.name for v in met}
     return frozenset(found)
+
+
+def _say(costs: Costs, types: Mapping[Value, Any]) -> None:
+    """Leaves some arguments a type each; of those that are decided together all must have the same."""
+    node_of = {v: costs.graph.source[v.id][0] for v in costs.graph.program.inputs}
+    for v, said in types.items():
+        _leave(costs, node_of[v], v, said, "made")
+        for other, node in node_of.items():
+            if node.first is node_of[v].first and str(types.get(other)) != str(said):
+                raise ShardingTypeError(
+                    f"`{v.name}` cannot be given a type for itself",
+                    why=f"layers that are alike are decided together, and `{other.name}` is in one of them",
+                    hints=[f'fixed={{"{pattern_of(v.name)}": "{said}"}}'],
+                )
 
 
 def _fits(name: str, pattern: str) -> bool:
@@ -341,6 +353,9 @@ def _leave(costs: Costs, node: Node, v: Value, said: Any, which: str) -> None:
     mesh = costs.graph.mesh
     plain = typed(mesh, v.dtype, v.shape, [REDUCED] * len(mesh.axis_names))
     t = said if isinstance(said, ShType) else ShType.parse(said, mesh, like=plain)
+    states = [axis_state(t, a) for a in mesh.axis_names]
+    if None in states or typed(mesh, v.dtype, v.shape, states) != t:  # type: ignore[arg-type]
+        raise ShardingTypeError(f"`{v.name}` cannot be {t} in a plan", why="axes on one dim are in the mesh's order")
     allowed: list[Sequence[int] | None] = []
     for a, options in zip(mesh.axis_names, node.first.options, strict=True):
         state = axis_state(t, a)

@@ -96,6 +96,7 @@ class Costs:
             n.id: [np.array([(o.sent, o.sent_backward) for o in each]) for each in n.options] for n in graph.decisions
         }
         self._known: dict[Any, Cost] = {}
+        self.nodes, self.uses = self._alike()
         self.allowed: dict[int, list[Sequence[int] | None]] = {}  # options that the user leaves, for each axis
 
     # domains
@@ -234,31 +235,32 @@ class Costs:
 
     # all of them
 
+    def _alike(self) -> tuple[list[list[Node]], list[list[Use]]]:
+        """Nodes and uses that cost alike, whatever is decided: those of layers that repeat."""
+        graph = self.graph
+        nodes: dict[Any, list[Node]] = {}
+        for node in graph.nodes:
+            noted = tuple((v.id in graph.saved, v.id in graph.sliced, v.differentiated) for v in node.results)
+            nodes.setdefault((node.first.id, noted, node.again), []).append(node)
+        uses: dict[Any, list[Use]] = {}
+        for use in [*(Use(n, 0, n.operands[0], n.times) for n in graph.shared.values()), *graph.uses()]:
+            source, k = graph.source[use.value.id]
+            second = graph.shared.get(use.value.id)
+            same = (use.value.id in graph.saved, use.node.again, use.times, use.value.differentiated)
+            ids = (source.first.id, k, None if second is None else second.first.id, use.node.first.id, use.operand)
+            uses.setdefault((ids, same), []).append(use)
+        return list(nodes.values()), list(uses.values())
+
     def factors(self, domains: Domains) -> list[Factor]:
         """The costs of all decisions; what repeats is one factor, that often."""
-        counted: dict[Any, tuple[int, Any]] = {}
-        key: Any
-        for node in self.graph.nodes:
-            key = ("alone", node.first.id, tuple(v.id in self.graph.saved for v in node.results), node.again)
-            counted[key] = (counted.get(key, (0, None))[0] + 1, node)
-        for use in self.graph.uses():
-            source, k = self.graph.source[use.value.id]
-            second = self.graph.shared.get(use.value.id)
-            same = (use.value.id in self.graph.saved, use.node.again, use.times, use.value.differentiated)
-            ids = (source.first.id, k, None if second is None else second.first.id, use.node.first.id, use.operand)
-            counted[ids, same] = (counted.get((ids, same), (0, None))[0] + 1, use)
-        for second in self.graph.shared.values():
-            use = Use(second, 0, second.operands[0], second.times)
-            source, k = self.graph.source[use.value.id]
-            key = ("second", source.first.id, k, second.first.id, use.value.id in self.graph.saved, second.again)
-            counted[key] = (counted.get(key, (0, None))[0] + 1, use)
-        return [self._factor(what, count, domains) for count, what in counted.values()]
-
-    def _factor(self, what: Node | Use, count: int, domains: Domains) -> Factor:
-        if isinstance(what, Node):
-            return Factor((what.first.id,), [self.alone(what, domains[what.first.id]).times(count, reshards=1)])
-        ids, ways = self._ways(what, domains)
-        return Factor(ids, [way.times(count, reshards=1) for way in ways])
+        found = []
+        for node, *others in self.nodes:
+            cost = self.alone(node, domains[node.first.id])
+            found.append(Factor((node.first.id,), [cost.times(1 + len(others), reshards=1)]))
+        for use, *more in self.uses:
+            ids, ways = self._ways(use, domains)
+            found.append(Factor(ids, [way.times(1 + len(more), reshards=1) for way in ways]))
+        return found
 
     def _ways(self, use: Use, domains: Domains) -> tuple[tuple[int, ...], list[Measure]]:
         node = use.node
@@ -279,23 +281,28 @@ class Costs:
 
     def ways(self, now: Assignment, byte: float = 0.0) -> list[Way]:
         """How each value comes to each use, and to its second form; priced by the plans that run."""
-        one = {i: np.array([row]) for i, row in now.items()}
         found = []
-        seconds = [Use(n, 0, n.operands[0], n.times) for n in self.graph.shared.values()]
-        for use in [*seconds, *self.graph.uses()]:
-            _, ways = self._ways(use, one)
-            best = min(range(len(ways)), key=lambda i: (float(np.ravel(ways[i].weighed(byte, 1e-12))[0]), i))
-            source, k = self.graph.source[use.value.id]
-            second = self.graph.shared[use.value.id] if best else None
-            src = (
-                self.made(source, one[source.first.id], k)
-                if second is None
-                else self.needed(second, one[second.first.id], 0)
-            )
-            dst = self.needed(use.node, one[use.node.first.id], use.operand)
-            before, after = (tuple(map(int, states[0])) for states in (src, dst))
-            found.append(Way(use, before, after, bool(best), self._planned(use, before, after)))
+        for some in self.uses:
+            way = self._way(some[0], now, byte)
+            found += [way._replace(use=use) for use in some]
         return found
+
+    def _way(self, use: Use, now: Assignment, byte: float) -> Way:
+        one = {n.first.id: self.row(n, now) for n in (use.node, self.graph.source[use.value.id][0])}
+        second = self.graph.shared.get(use.value.id)
+        if second is not None:
+            one[second.first.id] = self.row(second, now)
+        _, ways = self._ways(use, one)
+        best = min(range(len(ways)), key=lambda i: (float(np.ravel(ways[i].weighed(byte, 1e-12))[0]), i))
+        source, k = self.graph.source[use.value.id]
+        src = (
+            self.needed(second, one[second.first.id], 0)
+            if best and second
+            else self.made(source, one[source.first.id], k)
+        )
+        dst = self.needed(use.node, one[use.node.first.id], use.operand)
+        before, after = (tuple(map(int, states[0])) for states in (src, dst))
+        return Way(use, before, after, bool(best), self._planned(use, before, after))
 
     def _planned(self, use: Use, src: tuple[int, ...], dst: tuple[int, ...]) -> Measure:
         v, runs = use.value, use.times * (1 + use.node.again)
@@ -313,23 +320,22 @@ class Costs:
     def price(self, now: Assignment, byte: float = 0.0) -> Measure:
         """What an assignment costs, with reshards by the plans that run."""
         total = NOTHING
-        for node in self.graph.nodes:
+        for node, *others in self.nodes:
             cost = self.alone(node, self.row(node, now))
-            total += Measure(*(float(np.ravel(x)[0]) for x in cost))
-        for way in self.ways(now, byte):
-            total += way.cost
+            total += Measure(*(float(np.ravel(x)[0]) for x in cost)).times(1 + len(others), reshards=1)
+        for use, *more in self.uses:
+            total += self._way(use, now, byte).cost.times(1 + len(more), reshards=1)
         return total
 
     def correct(self, now: Assignment) -> bool:
         """Takes over the prices of the plans that an assignment runs; whether any was another."""
         found = False
-        for way in self.ways(now):
-            v = way.use.value
+        for use, *_ in self.uses:
+            way, v = self._way(use, now, 0.0), use.value
             found |= self.prices.correct(v.dtype, v.shape, way.src, way.dst)
             if self.graph.has_cotangent(v):
-                found |= self.prices.correct(
-                    v.dtype, v.shape, *(cotangents(np.array(s)).tolist() for s in (way.dst, way.src))
-                )
+                back = (cotangents(np.array(s)).tolist() for s in (way.dst, way.src))
+                found |= self.prices.correct(v.dtype, v.shape, *back)
         if found:
             self._known.clear()
         return found
@@ -344,9 +350,8 @@ def combined(factors: Sequence[Factor], byte: float, reshard: float) -> Mapping[
             table = np.minimum(table, way.weighed(byte, reshard))
         ids = tuple(sorted(set(factor.ids)))
         letters = "".join(chr(97 + ids.index(i)) for i in factor.ids)
-        table = np.einsum(
-            f"{letters}->{''.join(sorted(set(letters)))}", table
-        )  # what is tied to itself is the diagonal
+        # What is tied to itself is the diagonal.
+        table = np.einsum(f"{letters}->{''.join(sorted(set(letters)))}", table)
         tables[ids] = tables[ids] + table if ids in tables else table
     return tables
 

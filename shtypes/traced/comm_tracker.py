@@ -23,7 +23,7 @@ from shtypes.errors import ShardingTypeError
 from shtypes.scopes.check_comm import exceeded, forbidden
 from shtypes.scopes.comm import Budget, InBackward, ScopeRule, Sums, connect_tracker, open_trackers, rules_in_force
 from shtypes.traced.entry import Entry, entries_of, entries_of_transpose
-from shtypes.traced.equations import Equation, equations, equations_of, outside
+from shtypes.traced.equations import Equation, equations, equations_of, why_not_covered
 from shtypes.traced.ledger import Ledger
 
 #: What a `CommTracker` adds up, by the number of derivatives around it: ``"forward"``, what that will send backward
@@ -194,7 +194,7 @@ class CommTracker:
             operation = applied_by(e.eqn)
             if isinstance(operation, Operation):
                 self._check_operation(e, operation)
-            elif why := outside(e.eqn):
+            elif why := why_not_covered(e.eqn):
                 raise self._cannot_vouch(e, why)
 
     def _check_operation(self, equation: Equation, operation: Operation) -> None:

@@ -95,7 +95,7 @@ class Equation(NamedTuple):
 
 
 def control_of(eqn: Any) -> Any:
-    """What an equation does with its bodies; None where it has none, or they are not known."""
+    """The control flow of an equation (`Scan`, `While`, `Cond`, `ClosedCall`); None for any other."""
     try:
         return control(eqn)
     except UnknownEquationError:
@@ -107,11 +107,11 @@ def place_of(eqn: Any) -> SourceLine:
     match = _PLACE.match(source_info_util.summarize(eqn.source_info))
     if match is None or match["file"] == "unknown":
         return SourceLine()
-    return of_user(eqn, SourceLine(match["file"], int(match["line"]), match["function"] or ""))
+    return user_line(eqn, SourceLine(match["file"], int(match["line"]), match["function"] or ""))
 
 
-def of_user(eqn: Any, place: SourceLine) -> SourceLine:
-    """The innermost line of an equation, or the user's where that is an installed library's and the user called it."""
+def user_line(eqn: Any, place: SourceLine) -> SourceLine:
+    """``place``, or the line of the user's code that called it where ``place`` is in an installed library."""
     if owner_of_file(place.file) is not Owner.INSTALLED:
         return place
     outer = users_frame(eqn)
@@ -130,7 +130,7 @@ def equations(jaxpr: Any, stack: str = "", keep: Callable[[Any], bool] = lambda 
         keep: Which of JAX's equations are told of.
     """
     opened = jaxpr_of(jaxpr)
-    yield from Walk(keep).equations(opened, (True,) * len(opened.outvars), Around(stack))
+    yield from Walk(keep).equations(opened, (True,) * len(opened.outvars), BodyContext(stack))
 
 
 def equations_of(eqns: Sequence[Any], stack: str = "") -> Iterator[Equation]:
@@ -140,7 +140,7 @@ def equations_of(eqns: Sequence[Any], stack: str = "") -> Iterator[Equation]:
 
 
 class Body(NamedTuple):
-    """A body of an equation: which results are used, how often it runs, and the branch that it is, if it is one."""
+    """A sub-jaxpr of an equation: which results are used, its trip count, and as a branch ``(index, count)``."""
 
     jaxpr: Any
     used: tuple[bool, ...]
@@ -149,7 +149,7 @@ class Body(NamedTuple):
 
 
 class Needs(NamedTuple):
-    """What an equation needs for the results that are used."""
+    """The operands and the sub-jaxprs that an equation needs for those of its results that are used."""
 
     operands: tuple[bool, ...]
     bodies: tuple[Body, ...] = ()
@@ -161,8 +161,8 @@ def _needs_all(operands: int) -> Needs:
     return Needs((True,) * operands)
 
 
-class Around(NamedTuple):
-    """What is known of all equations of a body: their name stack so far, and the rest as in `Equation`."""
+class BodyContext(NamedTuple):
+    """What all equations of a body have in common: the name stack of its equation, and the rest as in `Equation`."""
 
     stack: str = ""
     times: int | None = 1
@@ -170,8 +170,8 @@ class Around(NamedTuple):
     checkpointed: bool = False
     transposed: bool = True
 
-    def inside(self, body: Body, choice: int, place: SourceLine) -> Around:
-        """The same of the equations of a body of an equation at ``place``, which is the choice of that number."""
+    def inside(self, body: Body, choice: int, place: SourceLine) -> BodyContext:
+        """The context of a body of an equation at ``place``; ``choice`` is the number of that `cond`, if it is one."""
         branches = self.branches if body.branch is None else (*self.branches, Branch(choice, *body.branch, place))
         times = None if self.times is None or body.trips is None else self.times * body.trips
         return self._replace(times=times, branches=branches)
@@ -185,22 +185,22 @@ class Walk:
         self._known: dict[Any, tuple[list[tuple[Any, Needs]], tuple[bool, ...]]] = {}
         self._choices = 0
 
-    def equations(self, jaxpr: Any, used: tuple[bool, ...], around: Around) -> Iterator[Equation]:
+    def equations(self, jaxpr: Any, used: tuple[bool, ...], context: BodyContext) -> Iterator[Equation]:
         """The equations of a body and of the bodies inside it."""
-        stack, times, branches, checkpointed, transposed = around
+        stack, times, branches, checkpointed, transposed = context
         for eqn, use in self.live(jaxpr, used)[0]:
             if not use.bodies and not self._keep(eqn):
                 continue
             full_stack = f"{stack}/{eqn.source_info.name_stack}"
             place = place_of(eqn)
-            if not use.bodies or outside(eqn):
+            if not use.bodies or why_not_covered(eqn):
                 depth = full_stack.count("jvp(")
                 yield Equation(eqn, place, direction_of(full_stack), times, branches, checkpointed, depth, transposed)
             self._choices += 1
             choice = self._choices
             again = checkpointed or eqn.primitive.name in ("remat2", "checkpoint")
             by_rules = eqn.primitive is call_with_rules_p
-            inner = around._replace(stack=full_stack, checkpointed=again, transposed=transposed and not by_rules)
+            inner = context._replace(stack=full_stack, checkpointed=again, transposed=transposed and not by_rules)
             for body in use.bodies:
                 yield from self.equations(body.jaxpr, body.used, inner.inside(body, choice, place))
 
@@ -270,10 +270,10 @@ def _either(*flags: Sequence[bool]) -> tuple[bool, ...]:
     return tuple(map(any, zip(*flags, strict=True)))
 
 
-# what is outside the typed world
+# communication that types do not show
 
 
-def outside(eqn: Any) -> str:
+def why_not_covered(eqn: Any) -> str:
     """Why an equation's communication cannot be read off its types; empty where it can, or has none.
 
     Ours communicate by reshards alone. JAX's own cannot where no plain array that they touch is sharded, or may be.

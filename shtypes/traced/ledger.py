@@ -18,7 +18,7 @@ from shtypes.errors import how_many
 from shtypes.resharding.costs import CostModel
 from shtypes.resharding.moves import in_words
 from shtypes.traced.entry import HEADINGS, NUMBERS, Entry, NotCovered, entries_of, entry_json, row
-from shtypes.traced.equations import Equation, equations, outside
+from shtypes.traced.equations import Equation, equations, why_not_covered
 from shtypes.traced.program import is_merged, program_of, with_gradient, zero_cotangent
 from shtypes.types import ShType
 from shtypes.types.tables import Report, Table
@@ -209,7 +209,7 @@ def ledger_from(program: Iterable[Equation]) -> Ledger:
     for equation in program:
         if isinstance(applied_by(equation.eqn), Operation):
             entries += entries_of(equation)
-        elif why := outside(equation.eqn):
+        elif why := why_not_covered(equation.eqn):
             uncovered.append(
                 NotCovered(str(applied_by(equation.eqn)), why, equation.times, equation.direction, equation.place)
             )

@@ -14,7 +14,7 @@ from shtypes.errors import ShardingTypeError
 from shtypes.types import dtypes
 from shtypes.types.mesh import Mesh, NamedAxes, whole
 from shtypes.types.notation.printing import canonical, show
-from shtypes.types.notation.reading import ReadingContext, check_names_any, read, reading_context
+from shtypes.types.notation.reading import ReadingContext, check_axes_and_dtype, read, reading_context
 from shtypes.types.parts import COTANGENT, Dim, State, check_divides
 from shtypes.types.tables import Table, notebook
 
@@ -267,7 +267,7 @@ class ShType:
         try:
             return self.parse(text, like=self.named([None] * self.ndim)) == self
         except ShardingTypeError:
-            check_names_any(text, self)
+            check_axes_and_dtype(text, self)
             return False  # of another shape or dtype
 
     def canonical(self) -> str:

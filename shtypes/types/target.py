@@ -8,7 +8,7 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 from shtypes.errors import ShardingTypeError
 from shtypes.types.mesh import Mesh, NamedAxes
 from shtypes.types.notation.printing import show_dim
-from shtypes.types.notation.reading import Known, common_mesh, describe
+from shtypes.types.notation.reading import ValueInfo, common_mesh, describe
 from shtypes.types.shtype import ShType
 
 parse = ShType.parse
@@ -111,7 +111,7 @@ def as_type(
     )
 
 
-def _fitting(t: ShType, mesh: Mesh | None, value: Known) -> ShType:
+def _fitting(t: ShType, mesh: Mesh | None, value: ValueInfo) -> ShType:
     if mesh not in (None, t.mesh):
         raise ShardingTypeError(f"the type {t} is over the mesh {t.mesh}, not over {mesh}")
     if value.dims is not None and value.shape != t.shape:

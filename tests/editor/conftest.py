@@ -1,4 +1,4 @@
-"""One cache of mypy for the tests of a worker: reading the package and its libraries is most of a run."""
+"""One cache of mypy for the tests of a worker: reader the package and its libraries is most of a run."""
 
 from __future__ import annotations
 

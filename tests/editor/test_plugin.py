@@ -174,7 +174,7 @@ def test_a_hook_that_fails_does_not_end_the_run(project: Project) -> None:
 from mypy import api
 from shtypes.editor import runtime
 def fail(*args, **kwargs): raise RuntimeError
-runtime.ask = fail
+runtime.types_of_call = fail
 print(api.run(["--config-file", "pyproject.toml", "--cache-dir", {str(project.cache)!r}, "user.py"])[0])
 """
     printed = _python(code, project.folder)

@@ -12,15 +12,15 @@ import pytest
 
 import shtypes as sh
 from shtypes.editor import runtime
-from shtypes.editor.sizes import LEAST, Sizes
 from shtypes.editor.space import Unknown
+from shtypes.editor.stand_in_sizes import SMALLEST_STAND_IN, StandInSizes
 from shtypes.types.mesh import Mesh
 
 MESH = Mesh({"dp": 2})
 
 
 def asked(call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    return runtime.ask(call, args, kwargs, MESH, "partial", sizes={})
+    return runtime.types_of_call(call, args, kwargs, MESH, "partial", sizes={})
 
 
 def value(text: str) -> Any:
@@ -68,12 +68,12 @@ def test_what_gives_no_answer_is_unknown(
 def test_the_fixes_of_a_refusal_are_looked_for_where_they_are_wanted() -> None:
     for fixes in (False, True):
         with pytest.raises(sh.ShardingTypeError) as caught:
-            runtime.ask(sh.exp, [value("f32[8]{U:dp}")], {}, MESH, "partial", sizes={}, fixes=fixes)
+            runtime.types_of_call(sh.exp, [value("f32[8]{U:dp}")], {}, MESH, "partial", sizes={}, fixes=fixes)
         assert bool(caught.value._fixes) == fixes
 
 
 def test_a_number_that_is_not_written_is_known_where_its_value_does_not_matter() -> None:
-    number = runtime.unwritten_number("int")
+    number = runtime.unknown_number("int")
     assert str(asked(lambda x, n: x[n], value("f32[8, 4]"), number)) == "f32[4]"
     assert str(asked(lambda x, n: x * n, value("bf16[8@dp]"), number)) == "bf16[8@dp]"
     with pytest.raises(Unknown):
@@ -87,11 +87,11 @@ def test_a_function_is_given_types_and_asked_between_two_calls() -> None:
 
     def find(types: Any) -> Callable[[], Any]:
         seen.append(str(types))
-        return lambda: (runtime.made(types[0]), runtime.made(types[1]))
+        return lambda: (runtime.value_in_trace(types[0]), runtime.value_in_trace(types[1]))
 
     body = runtime.function_of_types(find)
     args = [body, value("f32[4]"), value("f32[6, 4]")]
-    with pytest.raises(runtime.Wanted) as wanted:
+    with pytest.raises(runtime.NeedsResult) as wanted:
         asked(sh.scan, *args)
     wanted.value.find()
     assert str(asked(sh.scan, *args)) == "(f32[4], f32[6,4])"
@@ -99,7 +99,7 @@ def test_a_function_is_given_types_and_asked_between_two_calls() -> None:
 
 
 def test_sizes_of_names_are_read_back_from_arithmetic() -> None:
-    sizes = Sizes({"heads": 16}, 8)
+    sizes = StandInSizes({"heads": 16}, 8)
     n, m = sizes.of("n"), sizes.of("m")
     found = [sizes.text(s) for s in (n, 3 * n, n + 4, 2 * n - 1, n * m, n * m - 1, m * (n - 1), 16, 4096)]
     assert found == ["n", "3*n", "n + 4", "2*n - 1", "m*n", "m*n - 1", "m*(n - 1)", "16", "4096"]
@@ -108,19 +108,19 @@ def test_sizes_of_names_are_read_back_from_arithmetic() -> None:
 
 
 def test_a_large_size_that_is_written_is_a_number() -> None:
-    sizes = Sizes({}, 1)
+    sizes = StandInSizes({}, 1)
     sizes.of("vocab")
-    size = LEAST + 28256
+    size = SMALLEST_STAND_IN + 28256
     assert sizes.text(size) is None
-    sizes.write(size)
-    assert sizes.is_known(size)
+    sizes.add_written(size)
+    assert sizes.is_actual(size)
     assert [sizes.text(s) for s in (size, 2 * size, size + 1)] == [str(size), str(2 * size), str(size + 1)]
 
 
 def test_names_have_sizes_of_their_own_in_every_run() -> None:
     names = [f"n{i}" for i in range(200)]
-    sizes = Sizes({}, 1)
+    sizes = StandInSizes({}, 1)
     found = {sizes.of(name) for name in names}
     assert len(found) == 200
-    assert Sizes({}, 1).of("n7") == sizes.of("n7")
-    assert min(found) >= LEAST
+    assert StandInSizes({}, 1).of("n7") == sizes.of("n7")
+    assert min(found) >= SMALLEST_STAND_IN

@@ -201,7 +201,7 @@ def test_a_sample_has_no_gradient_and_scales_what_has() -> None:
         (lambda k: sh.random.normal(jax.random.PRNGKey(0), "[4]"), "`normal` needs a key, not u32[2]"),
         (lambda k: sh.random.normal(sh.random.split(k), "[4]"), "`normal` needs one key, not key<fry>[2]"),
         (lambda k: sh.random.normal(sh.random.key(0, impl="rbg"), "[4@x]"), "`normal` cannot make a part of f32[4@x]"),
-        (lambda k: sh.random.categorical(k, sh.ones("f32[4,8@x]")), "`categorical` reduces dim 1"),
+        (lambda k: sh.random.categorical(k, sh.ones("f32[4,8@x]")), "`categorical` acts along dim 1"),
         (lambda k: sh.random.categorical(k, sh.ones("f32[4,8]{U:x}")), "`categorical` is nonlinear in rhs"),
         (lambda k: sh.random.key(1.5), "a seed is an integer, not 1.5"),
         (lambda k: sh.init.lecun_normal()(k, "f32[8]"), "f32[8] has too few dims to tell inputs from outputs"),

@@ -90,7 +90,7 @@ def test_a_sharded_spatial_dim_is_refused_with_prices() -> None:
     with sh.use_mesh(sh.make_mesh({"x": 2})), pytest.raises(sh.ShardingTypeError) as info:
         sh.conv(sh.array(arr(4, 4, 6, 6), "f32[4,4,6@x,6]"), arr(8, 4, 3, 3), (1, 1), "SAME")
     error = info.value
-    assert error.what == "`conv_general_dilated` acts along dim 2, which is sharded on mesh axis `x`"
+    assert error.what == "`conv` acts along dim 2, which is sharded on mesh axis `x`"
     assert error.why == "each device holds only its slice of that dim, and the result needs all of it"
     assert {str(f) for f in error.fixes} >= {
         'sh.reshard(x, "[4@x,4,6,6]")   [forward: all-to-all over `x`, 576 B/device; '
@@ -106,7 +106,7 @@ def test_a_sharded_spatial_dim_is_refused_with_prices() -> None:
         (lambda x, w: sh.conv_general_dilated(x, w, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHW")),
          "`conv_general_dilated` does not take `dimension_numbers=('NHWC', 'HWIO', 'NHW')`"),
         (lambda x, w: sh.conv(x, w[..., :0], (1, 1), "SAME"),
-         "`conv_general_dilated` of shapes (4, 4, 6, 6) and (8, 4, 3, 0) has windows without elements"),
+         "`conv` of shapes (4, 4, 6, 6) and (8, 4, 3, 0) has windows without elements"),
     ],
 )  # fmt: skip
 def test_convolutions_that_do_not_fit_say_why(call: Callable[..., Any], what: str) -> None:

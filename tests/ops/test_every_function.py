@@ -129,6 +129,8 @@ SYMMETRIC = (MATRIX @ MATRIX.T).astype(np.float32)
 UNIT = rng.uniform(0.1, 0.9, (4, 4)).astype(np.float32)
 POSITIVE = UNIT + 0.5
 FACTORS = tuple(np.asarray(x) for x in jax.scipy.linalg.lu_factor(MATRIX))
+_RAGGED = lax.RaggedDotDimensionNumbers((((1,), (1,)), ((), ())), [0], [0])
+_SCATTER = lax.ScatterDimensionNumbers((), (0,), (0,))
 ROWS = "[4@x,4]"
 MATRICES = "[4@x,4,4]"
 
@@ -190,7 +192,7 @@ CALLS = [
     Call("reduce_xor", lambda f, x: f(x, (1,)), (ints(9, 4, 8),), ("[4@x,8]",), "[4@x]"),
     Call("ragged_dot_general", lambda f, x, y, n: f(x, y, n, _RAGGED), (arr(8, 4), arr(2, 4, 4),
          np.array([3, 5], np.int32)), ("[8,4]", "[2,4,4@x]", "[2]"), "[8,4@x]"),
-    Call("scatter_apply", lambda f, x, i: f(x, i, lambda v: 2 * v, _SCATTER, unique_indices=True),
+    Call("scatter_apply", lambda f, x, i: f(x, i, lambda v: 2 * v, _SCATTER, update_shape=(2,), unique_indices=True),
          (arr(6), np.array([[1], [4]], np.int32)), ("[6]", "[2,1]"), "[6]"),
     Call("custom_root", lambda f, x: f(lambda v: v * v - x, x, _newton, lambda g, y: y / g(y * 0 + 1)), (POSITIVE,),
          (ROWS,), ROWS),
@@ -241,8 +243,6 @@ CALLS = [
     Call("linalg.tridiagonal_solve", _same, (arr(4, 4), arr(4, 4) + 4, arr(4, 4), arr(4, 4, 2)),
          (ROWS, ROWS, ROWS, "[4@x,4,2]"), "[4@x,4,2]"),
 ]  # fmt: skip
-_RAGGED = lax.RaggedDotDimensionNumbers((((1,), (1,)), ((), ())), [0], [0])
-_SCATTER = lax.ScatterDimensionNumbers((), (0,), (0,))
 
 
 def _newton(f: Any, x: Any) -> Any:

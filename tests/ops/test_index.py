@@ -94,7 +94,7 @@ def test_a_value_gives_its_rows_one_by_one() -> None:
 @pytest.mark.parametrize(
     ("key", "what"),
     [
-        (np.s_[2:4], "`slice` acts along dim 0, which is sharded on mesh axis `x`"),
+        (np.s_[2:4], "`index` acts along dim 0, which is sharded on mesh axis `x`"),
         (np.s_[1, 2, 3], "`getitem` does not take these arguments"),
         (1.5, "`getitem` does not take these arguments"),
         (np.s_[..., 1, ...], "`getitem` does not take these arguments"),

@@ -8,6 +8,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax import lax
 
 import shtypes as sh
 from tests.end_to_end import host
@@ -51,3 +52,13 @@ def test_a_cast_of_a_pending_sum_says_what_there_is() -> None:
         x.astype("bf16")
     assert caught.value.hints == ("reduce first, then cast", 'x.astype("bf16", narrow=True) rounds each term')
     np.testing.assert_array_equal(host(x.astype("bf16", narrow=True)), X.astype(jnp.bfloat16))
+
+
+def test_a_fix_that_sends_nothing_says_what_each_device_holds() -> None:
+    dims = lax.RaggedDotDimensionNumbers((((1,), (1,)), ((), ())), [0], [0])
+    with pytest.raises(sh.ShardingTypeError) as caught:
+        sh.ragged_dot_general(
+            sh.array(X, "[8@x,4]"), sh.zeros("f32[2,4,4]"), sh.array(np.array([3, 5], np.int32)), dims
+        )
+    fixes = [str(fix) for fix in caught.value.fixes]
+    assert 'sh.ragged_dot_general(..., out="[8,4]{U:x}")   [free, but each device holds all of it]' in fixes

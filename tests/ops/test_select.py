@@ -57,7 +57,7 @@ def test_a_number_beside_an_unreduced_branch_counts_once() -> None:
         (lambda p, a: sh.where(p, a, 1.0), "`select_n` cannot combine sharded with unreduced on mesh axis `x`"),
         (
             lambda p, a: sh.where(a, 1.0, 0.0),
-            "`ne` is nonlinear in the operand, which is unreduced on mesh axis `x`",
+            "`where` is nonlinear in the operand, which is unreduced on mesh axis `x`",
         ),
         (lambda p, a: sh.select([p], [a, a]), "`select` does not take these arguments"),
     ],

@@ -6,7 +6,7 @@ import pytest
 
 from shtypes.errors import ShardingTypeError
 from shtypes.signatures.matching import Bindings, instance, structure
-from shtypes.signatures.pattern import CLASSES, pattern
+from shtypes.signatures.pattern import DTYPE_CLASSES, pattern
 from shtypes.types import ShType
 from shtypes.types.mesh import Mesh
 from shtypes.types.policy import policy, replicated
@@ -87,10 +87,10 @@ def test_the_dims_of_a_variadic_name_are_the_same_everywhere_sharding_included()
     assert reasons("f32[..., h]", "f32[4,8@dp,16]", "f32[8,16]") == []
 
 
-@pytest.mark.parametrize("word", CLASSES)
+@pytest.mark.parametrize("word", DTYPE_CLASSES)
 def test_a_word_allows_its_dtypes(word: str) -> None:
     for t in ("f32", "bf16", "f8_e4m3fn", "i32", "u8", "c64", "bool", "key<fry>"):
-        assert (not reasons(f"{word}[...]", f"{t}[4]")) == (t in CLASSES[word])
+        assert (not reasons(f"{word}[...]", f"{t}[4]")) == (t in DTYPE_CLASSES[word])
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from shtypes.solver.search import Point, Search
 from tests import tolerance
 from tests.solver import models
 from tests.solver.test_search import searched
+from tests.traced.compiled import assert_compiled_as_said
 
 MESHES = {"dp": {"dp": 8}, "dp x tp": {"dp": 2, "tp": 4}, "three axes": {"a": 2, "b": 2, "c": 2}}
 CASES: dict[str, tuple[Any, Any]] = {
@@ -69,7 +70,7 @@ def test_the_ledger_of_the_typed_program_has_the_bytes_that_were_predicted(case:
 
 @pytest.mark.one_in(5)
 @pytest.mark.parametrize("policy", ["partial", "jax"])
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", [pytest.param(c, marks=[pytest.mark.nightly] * (c in LARGE)) for c in CASES])
 def test_values_and_gradients_are_those_of_one_device(case: str, policy: str) -> None:
     f, args = CASES[case]
     values = models.arrays(args)
@@ -82,6 +83,19 @@ def test_values_and_gradients_are_those_of_one_device(case: str, policy: str) ->
     expected = jax.value_and_grad(f)(*values)
     for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=tolerance.SHORT * 2e-7 * float(np.abs(b).max()))
+
+
+@pytest.mark.one_in(4)
+@pytest.mark.parametrize("case", [pytest.param(c, marks=[pytest.mark.nightly] * (c in LARGE)) for c in CASES])
+def test_the_compiled_step_has_the_collectives_of_the_ledger(case: str) -> None:
+    f, args = CASES[case]
+    search = searched(f, args, MESHES["dp x tp"])
+    point = search.solve()
+    typed, types = written(search, point)
+    with sh.use_mesh(sh.make_mesh(MESHES["dp x tp"])):
+        placed = jax.tree.map(sh.array, models.arrays(args), types)
+        ledger = assert_compiled_as_said(sh.train_step(typed), *placed, jits=(jax.jit,))
+    assert math.isclose(ledger.total.bytes, point.cost.sent, rel_tol=2e-3, abs_tol=64)
 
 
 def test_an_argument_in_another_type_than_the_plans_is_refused() -> None:

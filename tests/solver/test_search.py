@@ -12,6 +12,7 @@ import pytest
 
 import shtypes as sh
 from shtypes.resharding.costs import CostModel, Link
+from shtypes.solver import elimination
 from shtypes.solver.graph import Graph
 from shtypes.solver.program import Program
 from shtypes.solver.reshard_prices import Prices
@@ -111,6 +112,19 @@ def test_on_three_axes_pairs_in_turn_are_next_to_the_best(seed: int) -> None:
     assert search.exact
     exact = search.solve().seconds
     assert exact * (1 - 1e-9) <= in_turn <= 1.02 * exact
+
+
+def test_a_program_that_is_too_wide_for_two_axes_is_solved_axis_after_axis(monkeypatch: pytest.MonkeyPatch) -> None:
+    args = f32(8, 8), f32(8, 8)
+    exact = searched(lambda w, x: jnp.sum(jnp.tanh(x @ w)), args, {"a": 2, "b": 2})
+    best = exact.solve().seconds
+    monkeypatch.setattr(elimination, "MOST_ENTRIES", 200)
+    search = searched(lambda w, x: jnp.sum(jnp.tanh(x @ w)), args, {"a": 2, "b": 2})
+    assert search.solve().seconds >= best * (1 - 1e-9)
+    assert search.bound(None) is None
+    monkeypatch.setattr(elimination, "MOST_ENTRIES", 10)
+    with pytest.raises(sh.ShardingTypeError, match="depend on one another"):
+        searched(mlp_loss, mlp(8, 8, 8), {"a": 2}).solve()
 
 
 def test_a_line_of_which_nothing_is_known_is_named() -> None:

@@ -74,7 +74,7 @@ def test_experts_are_sharded_with_what_they_compute() -> None:
     assert found.ledger.total.bytes <= known
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.nightly
 @pytest.mark.parametrize("d", [256, 1024])
 def test_it_is_never_slower_than_what_is_written_by_hand(d: int) -> None:
     args, mesh = (models.block_params(d, 16, d // 16, 4 * d), f32(32, 128, d)), {"dp": 4, "tp": 4}
@@ -141,6 +141,7 @@ def _wrong() -> Iterator[Any]:
     yield pytest.param({"compute": "abacus"}, "there is no device", id="device")
     yield pytest.param({"grad": 5}, "`grad` of `suggest` is 5", id="grad")
     yield pytest.param({"fixed": {"w": "[_, _]{U:dp}"}}, "cannot be", id="pending")
+    yield pytest.param({"fixed": {"w": "[_@(tp,dp), _]"}, "mesh": {"dp": 2, "tp": 2}}, "mesh's order", id="order")
     yield pytest.param({"out": ["[]", "[]"]}, "`out` of `suggest` says 2 types", id="out")
 
 
@@ -151,12 +152,67 @@ def test_what_cannot_be_is_refused(options: Any, message: str) -> None:
             lambda w, x: jnp.sum(jnp.tanh(x @ w)),
             "f32[16, 8]",
             "f32[32, 16]",
-            mesh={"dp": 2},
-            **{**SETTINGS, **options},
+            **{"mesh": {"dp": 2}, **SETTINGS, **options},
         )
 
 
+def test_one_of_the_layers_that_are_decided_together_is_not_fixed_alone() -> None:
+    args = models.gpt(4, 8, 8, 16, 8, 4, 32, 64, scanned=False)
+    with pytest.raises(sh.ShardingTypeError, match="cannot be given a type for itself") as refused:
+        sh.suggest(models.gpt_loss, *args, mesh={"dp": 2}, fixed={"layers/0/up": "[_@dp, _]"}, **SETTINGS)
+    assert "p/layers/*/up" in str(refused.value)
+    plan = sh.suggest(models.gpt_loss, *args, mesh={"dp": 2}, fixed={"layers/*/up": "[_@dp, _]"}, **SETTINGS)[0]
+    assert plan.rules["p/layers/*/up"] == "[16@dp,32]"
+
+
+def test_reshards_and_annotations_of_the_model_give_way_to_those_of_the_plan() -> None:
+    def f(w: Any, x: Any) -> Any:
+        y = sh.reshard(jnp.tanh(x @ w), "[_, _@dp]")
+        return jnp.mean(jax.lax.with_sharding_constraint(y, jax.P(None, "tp")))
+
+    def g(w: Any, x: Any) -> Any:
+        return jnp.mean(jnp.tanh(x @ w))
+
+    one, other = (sh.suggest(h, "f32[16, 8]", "f32[32, 16]", mesh={"dp": 2, "tp": 2}, **SETTINGS)[0] for h in (f, g))
+    assert one.rules == other.rules
+    assert one.ledger.total == other.ledger.total
+
+
+#: Programs with what is one operation to the solver: branches, loops, derivative rules, sorts, random numbers.
+ODD: dict[str, Any] = {
+    "branches": lambda w, x: jnp.sum(jax.lax.cond(x[0, 0] > 0, jnp.sin, lambda y: y * 2, x @ w)),
+    "scan in scan": lambda w, x: jnp.mean(
+        jax.lax.fori_loop(0, 2, lambda i, y: jax.lax.fori_loop(0, 2, lambda j, z: jnp.tanh(z @ w), y), x)
+    ),
+    "stacks": lambda w, x: jnp.mean(jax.lax.scan(lambda c, r: (c + jnp.sum(r), jnp.tanh(r @ w)), jnp.zeros(()), x)[1]),
+    "own derivative": lambda w, x: jnp.mean(jax.nn.relu(x @ w) * jax.nn.silu(x @ w)),
+    "sort": lambda w, x: jnp.mean(jnp.sort(x @ w, -1)[:, :4]),
+    "argmax": lambda w, x: jnp.mean(jnp.take_along_axis(x @ w, jnp.argmax(x @ w, -1)[:, None], -1)),
+    "random": lambda w, x: jnp.mean(jnp.where(jax.random.bernoulli(jax.random.key(0), 0.5, x.shape), x, 0.0) @ w),
+    "gradient inside": lambda w, x: jnp.sum(jax.grad(lambda w: jnp.sum(jnp.tanh(x @ w)))(w)),
+    "checkpoint twice": lambda w, x: jnp.mean(
+        (lambda f: f(f(x)))(jax.checkpoint(lambda x: jnp.tanh(jnp.tanh(x @ w) @ w.T)))
+    ),
+    "unused": lambda w, x: jnp.sum(w),
+}
+
+
 # what runs
+
+
+@pytest.mark.one_in(4)
+@pytest.mark.parametrize("name", ODD)
+def test_odd_programs_send_what_is_predicted_and_compute_what_one_device_does(name: str) -> None:
+    f, mesh, shapes = ODD[name], {"dp": 2, "tp": 2}, (f32(16, 16), f32(32, 16))
+    plan = sh.suggest(f, *shapes, mesh=mesh, links=sh.Link(1e9), compute=sh.Device({"f32": 1e12}, 1e11))[0]
+    assert math.isclose(plan.bytes, plan.ledger.total.bytes, rel_tol=2e-3, abs_tol=16)
+    values = models.arrays(shapes)
+    with sh.use_mesh(sh.make_mesh(mesh)):
+        placed = jax.tree.map(sh.array, values, plan.arguments)
+        found = jax.tree.map(lambda y: y.to_jax(), sh.jit(sh.train_step(sh.apply(f, plan)))(*placed))
+        jax.block_until_ready(found)
+    for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(jax.value_and_grad(f)(*values)), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5 * float(np.abs(b).max()))
 
 
 def test_an_applied_plan_takes_plain_arrays_and_computes_what_one_device_does() -> None:

@@ -1,4 +1,4 @@
-"""A listing: its lines, and the blocks that loops and conditionals make of them; text, page and JSON are made of it."""
+"""The listing of a program as data: lines, and blocks for loops and conditionals; text, page and JSON print it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from shtypes.core.operation import applied_by
 from shtypes.core.reshard import Reshard
 from shtypes.errors import how_many
 from shtypes.traced.entry import Entry, entries_of, entry_json
-from shtypes.traced.equations import Equation, SourceLine, control_of, outside
+from shtypes.traced.equations import Equation, SourceLine, control_of, why_not_covered
 from shtypes.traced.ledger import Ledger
 from shtypes.traced.merging import merge
 from shtypes.types import ShType
@@ -32,19 +32,19 @@ class Line:
     """One value of a listing.
 
     Attributes:
-        name: Its name: what the source assigns it to, ``g_x`` for the cotangent of ``x``, or made from the operation.
-        type: Its type; of a plain array, JAX's.
+        name: Its name: the variable it is assigned to, ``g_x`` for the cotangent of ``x``, or operation and operand.
+        type: Its type; for a plain array, JAX's.
         op: The operation that computes it, as the jaxpr prints it; empty for inputs.
         operands: The names of its operands.
         direction: ``"forward"``, ``"backward"`` or ``"recomputed"``.
-        place: The user's line that makes it, or that causes it.
+        place: The user's line that computes it; of a backward line, the line that causes it.
         cause: For a backward line, the forward line that causes it; None where none does alone.
-        times: How often it runs, or None where a while loop decides.
+        times: How often it runs; None inside a while loop.
         cast: Whether a typing rule inserted it.
-        collectives: What it communicates.
-        not_covered: Why its communication is not known; empty where it is.
+        collectives: Its entries in the ledger.
+        not_covered: Why its communication is unknown; empty where it is known.
         span: The last line of the user's expression.
-        merged: Whether it does nothing by itself: it is a reshard that was merged with others, which say so.
+        merged: Whether it is a reshard that was merged into others, and does nothing by itself.
     """
 
     name: str
@@ -71,10 +71,10 @@ class Block:
     """A loop, a conditional, or one of its bodies.
 
     Attributes:
-        title: What it is: ``"scan, 12 steps"``, ``"branch 0 of 2"``.
-        results: What it makes; empty for a body.
-        given: The inputs of the body that are not values from outside it.
-        items: What is inside.
+        title: ``"scan, 12 steps"``, ``"branch 0 of 2"``.
+        results: Its results; empty for a body.
+        given: The body's parameters: a carry, a slice; not the values that it closes over.
+        items: The lines and blocks inside.
         direction: As in `Line`.
         place: The user's line.
         cause: As in `Line`.
@@ -96,11 +96,11 @@ def type_text(t: Any) -> str:
     """The text of a type, typed or JAX's own, under the policy in force."""
     if not isinstance(t, ShType):
         return str(t.str_short(short_dtypes=True))
-    return _shown(t.exact, t, current_policy(), current_dim_axes())
+    return _cached_text(t.exact, t, current_policy(), current_dim_axes())
 
 
 @functools.lru_cache(maxsize=4096)
-def _shown(exact: Any, t: Any, policy: str, dim_axes: DimAxes) -> str:
+def _cached_text(exact: Any, t: Any, policy: str, dim_axes: DimAxes) -> str:
     return str(t)
 
 
@@ -122,8 +122,8 @@ class Saved(NamedTuple):
         name: Its name; of what a loop saves at each step, ``saved_x``.
         type: Its type.
         bytes: Bytes on each device.
-        argument: Whether it is an argument, which is there anyhow.
-        place: The user's line that makes it.
+        argument: Whether it is an argument of the program, which takes no extra memory.
+        place: The user's line that computes it.
     """
 
     name: str
@@ -135,7 +135,7 @@ class Saved(NamedTuple):
 
 @dataclass(frozen=True)
 class Listing:
-    """The parts of an `Explanation`, which says what they are."""
+    """The parts of an `Explanation`, which documents them."""
 
     function: str
     policy: str
@@ -173,24 +173,24 @@ class Listing:
 
 #: The version of what `Explanation.to_json` writes.
 SCHEMA: Final = 1
-_GIVEN: Final = ("arguments", "results", "seeds", "gradients")
+_PARTS: Final = ("arguments", "results", "seeds", "gradients")
 
 
 def document(listing: Listing) -> dict[str, Any]:
-    """What the JSON document holds."""
+    """The JSON document of a listing, by `docs/explain.schema.json`."""
     return {
         "schema": SCHEMA,
         "function": listing.function,
         "policy": listing.policy,
         "mesh": None if listing.mesh is None else [{"axis": a, "size": n} for a, n in listing.mesh.shape.items()],
         "gradient": listing.gradient,
-        **{part: [_typed(line.name, line.type) for line in getattr(listing, part)] for part in _GIVEN},
+        **{part: [_name_and_type(line.name, line.type) for line in getattr(listing, part)] for part in _PARTS},
         "items": [_item(item) for item in listing.items],
         "ledger": listing.ledger.to_dict(),
         "saved": {
             "bytes": listing.saved_bytes,
             "values": [
-                {**_typed(v.name, v.type), "bytes": v.bytes, "argument": v.argument, **v.place.to_json()}
+                {**_name_and_type(v.name, v.type), "bytes": v.bytes, "argument": v.argument, **v.place.to_json()}
                 for v in listing.saved
             ],
         },
@@ -201,7 +201,7 @@ def document(listing: Listing) -> dict[str, Any]:
     }
 
 
-def _typed(name: str, t: Any) -> dict[str, Any]:
+def _name_and_type(name: str, t: Any) -> dict[str, Any]:
     return {"name": name, "type": type_text(t), "canonical": t.canonical() if isinstance(t, ShType) else None}
 
 
@@ -218,7 +218,7 @@ def _item(item: Item) -> dict[str, Any]:
 def _line(line: Line, common: dict[str, Any]) -> dict[str, Any]:
     return {
         "item": "line",
-        **_typed(line.name, line.type),
+        **_name_and_type(line.name, line.type),
         "op": line.op,
         "operands": list(line.operands),
         **common,
@@ -243,11 +243,11 @@ def _block(block: Block, common: dict[str, Any]) -> dict[str, Any]:
 
 
 class Lister:
-    """Makes the lines of a program; remembers those of the forward pass, which cause the others."""
+    """Makes the lines of a program, and finds the forward line that causes each backward one."""
 
     def __init__(self) -> None:
-        self._first: dict[int, Line] = {}  # by record
-        self._filling: set[int] = set()  # values
+        self._first: dict[int, Line] = {}  # by forward record
+        self._padding: set[int] = set()  # values
 
     def items(self, scope: BodyRun) -> tuple[Item, ...]:
         """The lines and blocks of a body, in program order; the cotangents of one line in the order of its operands."""
@@ -268,8 +268,8 @@ class Lister:
         if record.bodies:
             return [self._block(record)]
         entries = tuple(entries_of(record.equation))
-        why = outside(record.equation.eqn)
-        if self._fills(record) and not entries:
+        why = why_not_covered(record.equation.eqn)
+        if self._is_padding(record) and not entries:
             return []
         applied = applied_by(record.equation.eqn)
         cast = isinstance(applied, Reshard) and record.op.startswith("cast[")
@@ -279,13 +279,13 @@ class Lister:
         self._first[id(record)] = first
         return [first, *(self._line(record, v, (), why, cast=cast) for v in record.outs[1:])]
 
-    def _fills(self, record: Occurrence) -> bool:
-        """Whether an equation is JAX's own and stands for nothing: zeros for what only another branch saves."""
-        made_of = [id(v) in self._filling for v in record.values]
+    def _is_padding(self, record: Occurrence) -> bool:
+        """Whether JAX inserted an equation without a meaning of its own: zeros for residuals of another branch."""
+        made_of = [id(v) in self._padding for v in record.values]
         if record.op == "empty2" or (made_of and all(made_of) and record.equation.direction == "forward"):
-            self._filling.update(id(v) for v in record.outs)
+            self._padding.update(id(v) for v in record.outs)
             return True
-        return not record.frames and record.equation.direction == "forward" and not outside(record.equation.eqn)
+        return not record.frames and record.equation.direction == "forward" and not why_not_covered(record.equation.eqn)
 
     def _line(
         self, record: Occurrence, value: Value, entries: tuple[Entry, ...] = (), why: str = "", *, cast: bool = False
@@ -353,8 +353,8 @@ def _body_inputs(record: Occurrence, body: BodyRun) -> tuple[Line, ...]:
     )
 
 
-def say_what_runs(scope: BodyRun, program: Any) -> None:
-    """Has equations whose reshards `jit` merges say what runs in their place."""
+def use_merged_equations(scope: BodyRun, program: Any) -> None:
+    """Replaces equations by those that run in their place where `jit` merges reshards."""
     merged = merge(program)
     if merged is not None and merged.runs:
         _replace_eqns(scope, merged.runs)
@@ -377,10 +377,10 @@ def equations_in(scope: BodyRun) -> Iterator[Equation]:
 
 
 def saved_by(scope: BodyRun) -> tuple[Saved, ...]:
-    """What the forward equations of a program leave for its backward equations, in program order.
+    """The residuals of a program: forward values that its backward equations use, in program order.
 
-    Of loops that take gradients themselves, such as one over microbatches, what a step of the largest one leaves. What
-    a checkpoint computes again is not among them, and what the compiler saves by fusing is not known here.
+    Of loops that take gradients themselves, such as one over microbatches, those of one step of the largest. What a
+    checkpoint recomputes is not among them; fusion by the compiler is not taken into account.
     """
     inside = [saved_by(body) for r in scope.records if r.equation.direction == "forward" for body in r.bodies]
     return (*_saved(scope), *max(inside, key=lambda saved: sum(v.bytes for v in saved if not v.argument), default=()))

@@ -9,7 +9,15 @@ from typing import Any, NamedTuple
 
 import jax
 
-from shtypes.analysis.explain.document import Line, Lister, Listing, document, equations_in, saved_by, say_what_runs
+from shtypes.analysis.explain.document import (
+    Line,
+    Lister,
+    Listing,
+    document,
+    equations_in,
+    saved_by,
+    use_merged_equations,
+)
 from shtypes.analysis.explain.page import framed, plot, to_html
 from shtypes.analysis.explain.text import plain, rich, table
 from shtypes.analysis.explain.values import BodyRun, Value, name_cotangents, resolve
@@ -169,7 +177,7 @@ def explained(name: str, traced: TracedProgram, *, grad: bool, fold: bool = True
     name_cotangents(scope)
     gradients = _gradients(scope, traced)
     if merges:
-        say_what_runs(scope, traced.jaxpr)
+        use_merged_equations(scope, traced.jaxpr)
     ledger = ledger_from(equations_in(scope))
     saved = saved_by(scope)
     started = {id(v.producer) for seed in seeds for v in (seed, *_number(seed)) if v.producer is not None}

@@ -163,10 +163,10 @@ def _of_body(what: Any, operands: Sequence[Operand], index: int) -> Sequence[Ope
     return operands
 
 
-def outward(record: Occurrence, body: BodyRun, forward: BodyRun | None) -> None:
-    """Says of what the results of a transposed loop are cotangents, where only its body tells.
+def link_results_by_body(record: Occurrence, body: BodyRun, forward: BodyRun | None) -> None:
+    """Finds what results of a transposed loop are cotangents of from its body, where its operands do not say.
 
-    So it is where JAX moved out of the forward loop what is the same at each step.
+    So it is where JAX hoisted loop-invariant code out of the forward loop.
     """
     if forward is None or record.link is None:
         return

@@ -56,7 +56,7 @@ class Occurrence:
     link: Occurrence | None = None  # the forward equation that causes it
     bodies: list[BodyRun] = field(default_factory=list)  # of a loop or of a conditional
     instance: int = 0  # how many equations of its body come from the same expressions before it
-    answered: bool = False  # whether a backward equation comes from it
+    has_backward: bool = False  # whether a backward equation comes from it
 
     def __post_init__(self) -> None:
         self.values = [v for v in self.operands if isinstance(v, Value)]
@@ -164,7 +164,7 @@ def _reaches(value: Value, sinks: Sequence[Value], depth: int) -> bool:
     if not depth:
         return any(value is sink for sink in sinks)
     producer = value.producer
-    if producer is None or producer.answered:
+    if producer is None or producer.has_backward:
         return False
     return any(_reaches(v, sinks, depth - 1) for v in producer.values)
 
@@ -231,11 +231,11 @@ class Links:
     Args:
         places: The scopes whose forward equations may be the cause: of a transposed body, the forward one first. Those
             around it are among them: JAX moves out of a loop what is the same at each step.
-        anywhere: For expressions, a scope that has forward equations of them: JAX may split a conditional in two.
+        by_expression: For expressions, a scope that has forward equations of them: JAX may split a conditional in two.
     """
 
-    def __init__(self, places: Sequence[BodyRun], anywhere: Mapping[tuple[int, ...], BodyRun]) -> None:
-        self._places, self._anywhere = places, anywhere
+    def __init__(self, places: Sequence[BodyRun], by_expression: Mapping[tuple[int, ...], BodyRun]) -> None:
+        self._places, self._by_expression = places, by_expression
         self._last: dict[tuple[int, ...], Occurrence] = {}  # the last backward equation of an expression
         self._before: Occurrence | None = None
         self._reached: dict[int, int] = {}  # by scope: how far the backward pass is, which goes back without a return
@@ -252,8 +252,8 @@ class Links:
         place, same = next(((s, s.forward[record.key]) for s in self._places if record.key in s.forward), (None, []))
         if place is None:  # a backward function of the user's own is under the line of the call
             place, same = next(((s, s.calls[record.key]) for s in self._places if record.key in s.calls), (None, []))
-        if place is None and record.key in self._anywhere:
-            place = self._anywhere[record.key]
+        if place is None and record.key in self._by_expression:
+            place = self._by_expression[record.key]
             same = place.forward[record.key]
         if place is None or not record.frames:
             return _by_kind(record, self._places)
@@ -328,7 +328,7 @@ def _by_kind(record: Occurrence, places: Sequence[BodyRun]) -> Occurrence | None
         for other in reversed(scope.records):
             if (
                 other.equation.direction == "forward"
-                and not other.answered
+                and not other.has_backward
                 and applied_by(other.equation.eqn).name == name
             ):
                 return other

@@ -1,4 +1,4 @@
-"""From a traced program to its equations with their values, named forward, and linked backward."""
+"""Walks a traced program: names the values of forward equations, links backward equations to their forward causes."""
 
 from __future__ import annotations
 
@@ -11,35 +11,47 @@ from shtypes.analysis.explain.inputs import (
     backward_inputs,
     body_frame,
     forward_inputs,
+    link_results_by_body,
     name_carry,
-    outward,
     result_names,
 )
 from shtypes.analysis.explain.source import Unique, assigned
 from shtypes.analysis.explain.values import BodyRun, Links, Occurrence, Operand, Value, cotangent_type, resolve
 from shtypes.core.operation import applied_by, direction_of
-from shtypes.traced.equations import Around, Body, Equation, Needs, SourceLine, Walk, control_of, of_user, outside
+from shtypes.traced.equations import (
+    Body,
+    BodyContext,
+    Equation,
+    Needs,
+    SourceLine,
+    Walk,
+    control_of,
+    user_line,
+    why_not_covered,
+)
 
-#: The longest name that is made from an operation and its operand.
+#: The longest name made from an operation and its first operand.
 _LONGEST = 24
 
 
 class Walker:
-    """One walk over a program."""
+    """One walk over a program and the bodies of its loops and conditionals."""
 
     def __init__(self) -> None:
         self._walk = Walk()
         self._choices = 0
-        self.anywhere: dict[tuple[int, ...], BodyRun] = {}  # by expression, a body that has forward equations of it
-        #: Bodies of the backward pass, whose values are not resolved yet.
-        self._pending: dict[int, tuple[Needs, Around]] = {}
+        self.by_expression: dict[
+            tuple[int, ...], BodyRun
+        ] = {}  # by source expression, a body with its forward equations
+        #: By record, bodies of backward equations that wait for `resolve`.
+        self._pending: dict[int, tuple[Needs, BodyContext]] = {}
 
     def program(self, jaxpr: Any, arguments: Sequence[str]) -> BodyRun:
-        """The equations of a program whose arguments have these names; cotangents are not linked yet."""
+        """The body of the whole program, its arguments under these names; `resolve` then links the cotangents."""
         opened = jaxpr_of(jaxpr)
         scope = BodyRun()
         scope.inputs = [Value(v.aval, scope.unique(n)) for v, n in zip(opened.invars, arguments, strict=True)]
-        self._fill(scope, opened, (True,) * len(opened.outvars), Around(), None)
+        self._walk_body(scope, opened, (True,) * len(opened.outvars), BodyContext(), None)
         return scope
 
     def backward_bodies(self, scope: BodyRun) -> None:
@@ -53,46 +65,46 @@ class Walker:
                 forward = linked[i] if i < len(linked) else None
                 run = BodyRun(label, forward.unique if forward else Unique(), scope)
                 run.inputs, targets = backward_inputs(record, i, forward, body)
-                self._fill(run, body.jaxpr, body.used, inner, forward)
+                self._walk_body(run, body.jaxpr, body.used, inner, forward)
                 record.bodies.append(run)
                 resolve(run, targets)
                 self.backward_bodies(run)
-                outward(record, run, forward)
+                link_results_by_body(record, run, forward)
 
-    def _fill(
-        self, scope: BodyRun, jaxpr: Any, used: tuple[bool, ...], context: Around, linked: BodyRun | None
+    def _walk_body(
+        self, scope: BodyRun, jaxpr: Any, used: tuple[bool, ...], context: BodyContext, linked: BodyRun | None
     ) -> None:
-        """The equations of a body with its inputs; those that run in the backward pass have no bodies yet."""
-        scope.results = _Filler(self, scope, linked).run(jaxpr, used, scope.inputs, context)
+        """Fills a body whose inputs are set; bodies of its backward equations wait for `backward_bodies`."""
+        scope.results = _BodyWalk(self, scope, linked).run(jaxpr, used, scope.inputs, context)
 
-    def _bodies(self, record: Occurrence, use: Needs, context: Around) -> Iterator[tuple[Body, str, Around]]:
-        """The bodies of a loop or a conditional, what each is, and where it runs."""
+    def _bodies(self, record: Occurrence, use: Needs, context: BodyContext) -> Iterator[tuple[Body, str, BodyContext]]:
+        """Each body of a loop or conditional, with its label and its context."""
         labels = _labels(record, len(use.bodies))
         self._choices += 1
         for body, label in zip(use.bodies, labels, strict=True):
             yield body, label, context.inside(body, self._choices, record.equation.place)
 
 
-class _Filler:
-    """Fills one scope: follows calls, names what is computed forward, links what is computed backward."""
+class _BodyWalk:
+    """The walk of one body: inlines calls, names forward results, links backward equations."""
 
     def __init__(self, walker: Walker, scope: BodyRun, linked: BodyRun | None) -> None:
         self.walker, self.scope = walker, scope
-        self.links = Links([*(linked.around if linked is not None else ()), *scope.around], walker.anywhere)
+        self.links = Links([*(linked.around if linked is not None else ()), *scope.around], walker.by_expression)
 
-    def run(self, jaxpr: Any, used: tuple[bool, ...], inputs: Sequence[Operand], context: Around) -> list[Operand]:
+    def run(self, jaxpr: Any, used: tuple[bool, ...], inputs: Sequence[Operand], context: BodyContext) -> list[Operand]:
         env: dict[Any, Operand] = dict(zip(jaxpr.invars, inputs, strict=True))
         env |= {v: Value(v.aval, self.scope.unique("constant")) for v in jaxpr.constvars}
         live = self.walker._walk.live(jaxpr, used)[0]
         frames = [user_frames(eqn) for eqn, _ in live]
         stacks = [f"{context.stack}/{eqn.source_info.name_stack}" for eqn, _ in live]
         needed = _needed(jaxpr, live, stacks)
-        finals = _finals([str(applied_by(eqn)) for eqn, _ in live], frames)
+        finals = _computes_expression([str(applied_by(eqn)) for eqn, _ in live], frames)
         for (eqn, use), at, final, stack in zip(live, frames, finals, stacks, strict=True):
             operands = [_operand(env, v) for v in eqn.invars]
             inner = context._replace(stack=stack)
             what = control_of(eqn)
-            if isinstance(what, ClosedCall) and not outside(eqn):
+            if isinstance(what, ClosedCall) and not why_not_covered(eqn):
                 outs = self.run(use.bodies[0].jaxpr, use.bodies[0].used, operands, inner)
             else:
                 needs = [needed.get(v) for v in eqn.outvars]
@@ -110,14 +122,14 @@ class _Filler:
         use: Needs,
         frames: Any,
         operands: list[Operand],
-        context: Around,
+        context: BodyContext,
         *,
         final: bool,
         needs: Sequence[str | None],
     ) -> Occurrence:
         place = SourceLine()
         if frames:
-            place = of_user(eqn, SourceLine(frames[0].file, frames[0].line, frames[0].function))
+            place = user_line(eqn, SourceLine(frames[0].file, frames[0].line, frames[0].function))
         equation = Equation(eqn, place, direction_of(context.stack), context.times, context.branches)
         record = Occurrence(equation, frames, operands, len(self.scope.records))
         self.scope.records.append(record)
@@ -126,7 +138,7 @@ class _Filler:
         if equation.direction == "forward":
             self.links.restart()
             same = self.scope.forward.setdefault(record.key, [])
-            self.walker.anywhere.setdefault(record.key, self.scope)
+            self.walker.by_expression.setdefault(record.key, self.scope)
             record.instance = len(same)
             same.append(record)
             for i in range(1, len(record.key)):
@@ -146,10 +158,10 @@ class _Filler:
             gradient = any(v.gradient for v in record.values) or self._seeded(record) or not record.values
             outs = [Value(t, producer=record, gradient=gradient) for t in avals]
             if record.link is not None and gradient:
-                record.link.answered = True
+                record.link.has_backward = True
             return outs
         outs = [Value(t, producer=record) for t in avals]
-        forward = record.link.outs if record.link is not None else []  # computed again under the same names
+        forward = record.link.outs if record.link is not None else []  # recomputed values keep their names
         for i, value in enumerate(forward[: len(outs)]):
             if value.type == outs[i].type:
                 value.saved = any(use.equation.direction != "forward" for use in value.uses)
@@ -160,14 +172,14 @@ class _Filler:
         fresh = [i for i, (v, w) in enumerate(zip(outs, needs, strict=True)) if not v.name and not _is_saved(record, w)]
         names = result_names(record, assigned(record.frames) if final else (), fresh, len(outs))
         for i, name in zip(fresh, names, strict=True):
-            outs[i].name = self.scope.unique(name or _made_name(record))
+            outs[i].name = self.scope.unique(name or _default_name(record))
         return outs
 
-    def _enter(self, record: Occurrence, use: Needs, context: Around) -> None:
-        """The bodies of a loop or conditional whose equations are computed forward."""
-        again = record.link.bodies if record.link is not None else []
+    def _enter(self, record: Occurrence, use: Needs, context: BodyContext) -> None:
+        """Walks the bodies of a forward loop or conditional."""
+        recomputed = record.link.bodies if record.link is not None else []
         for i, (body, label, inner) in enumerate(self.walker._bodies(record, use, context)):
-            forward = again[i] if i < len(again) else None
+            forward = recomputed[i] if i < len(recomputed) else None
             run = BodyRun(label, forward.unique if forward else Unique(), self.scope)
             live = self.walker._walk.live(body.jaxpr, body.used)[0]
             frame = body_frame(record, [user_frames(eqn) for eqn, _ in live])
@@ -180,7 +192,7 @@ class _Filler:
                     taken = run.unique(value.name)
                     value.name = value.name if id(value) in outer else taken
             run.inputs = inputs
-            self.walker._fill(run, body.jaxpr, body.used, inner, forward)
+            self.walker._walk_body(run, body.jaxpr, body.used, inner, forward)
             record.bodies.append(run)
             name_carry(record, run, frame)
             for out, result in zip(record.outs, run.results, strict=False):
@@ -190,7 +202,7 @@ class _Filler:
             self.walker.backward_bodies(run)
 
     def _results(self, record: Occurrence) -> list[Operand]:
-        """What an equation makes; what all branches pass on as they took it, to be saved, is the operand itself."""
+        """The values of an equation's results. A residual that all branches return unchanged is the operand itself."""
         if not isinstance(control_of(record.equation.eqn), Cond):
             return list(record.outs)
         operands, results = set(map(id, record.values)), list[Operand](record.outs)
@@ -203,7 +215,7 @@ class _Filler:
     # links
 
     def _seeded(self, record: Occurrence) -> bool:
-        """Whether an equation starts the backward pass; names the cotangent that it starts with."""
+        """Whether an equation takes the seed, the cotangent that the backward pass starts with; names the seed."""
         cause = record.link
         if cause is None or not cause.outs:
             return False
@@ -229,7 +241,7 @@ def _labels(record: Occurrence, count: int) -> list[str]:
 
 
 def _needed(jaxpr: Any, live: Sequence[tuple[Any, Needs]], stacks: Sequence[str]) -> dict[Any, str]:
-    """The variables of a body that something takes, and whether something computed forward does."""
+    """By used variable of a body, the direction of its uses: ``"forward"`` if any use is."""
     needed: dict[Any, str] = {}
     for (eqn, _), stack in zip(live, stacks, strict=True):
         direction = direction_of(stack)
@@ -240,12 +252,13 @@ def _needed(jaxpr: Any, live: Sequence[tuple[Any, Needs]], stacks: Sequence[str]
 
 
 def _is_saved(record: Occurrence, where: str | None) -> bool:
+    """Whether a result of a loop or conditional is a residual: only the backward pass uses it."""
     return isinstance(control_of(record.equation.eqn), (Scan, While, Cond)) and where not in (None, "forward")
 
 
 def _operand(env: dict[Any, Operand], atom: Any) -> Operand:
     if not is_literal(atom):
-        return env.get(atom, "_")  # of what is not used, nothing is computed
+        return env.get(atom, "_")  # an unused result is not computed
     value = atom.val
     return str(value.item()) if getattr(value, "ndim", 1) == 0 and hasattr(value, "item") else _literal(value)
 
@@ -253,12 +266,15 @@ def _operand(env: dict[Any, Operand], atom: Any) -> Operand:
 def _literal(value: Any) -> str:
     for plain in (bool, int, float, complex):
         if isinstance(value, plain):
-            return plain.__repr__(value)  # JAX's own kinds of numbers print more
+            return plain.__repr__(value)  # JAX's subclasses print more
     return str(value)
 
 
-def _finals(ops: Sequence[str], frames: Sequence[Any]) -> list[bool]:
-    """Which equations make what their expression makes: the last of each run, and earlier ones of its operation."""
+def _computes_expression(ops: Sequence[str], frames: Sequence[Any]) -> list[bool]:
+    """Which equations compute the value of their source expression, whose name they get.
+
+    Of the equations of one expression: the last, and earlier ones of the same operation.
+    """
     finals = [False] * len(ops)
     last = None
     for i in reversed(range(len(ops))):
@@ -274,8 +290,8 @@ def _base(op: str) -> str:
     return op.split("[")[0]
 
 
-def _made_name(record: Occurrence) -> str:
-    """A name for what no statement names: the operation and its first operand."""
+def _default_name(record: Occurrence) -> str:
+    """The name of a value that no statement assigns: the operation and its first operand."""
     op = "".join(c if c.isalnum() else "_" for c in _base(record.op)).strip("_")
     first = next((v.name for v in record.values if v.name), "")
     name = f"{op}_{first}" if first else op

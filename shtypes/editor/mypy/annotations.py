@@ -7,12 +7,12 @@ from mypy.plugin import AnalyzeTypeContext
 from mypy.types import Instance, RawExpressionType, Type, UnboundType
 
 from shtypes.caches import Bounded
-from shtypes.editor.alike import Numbered, Numbering
 from shtypes.editor.mypy.aliases import MARK
 from shtypes.editor.mypy.checking import Checking
 from shtypes.editor.mypy.report import CODE
 from shtypes.editor.mypy.texts import map_arrays, texts_in, with_open_text, with_text
 from shtypes.editor.space import Unknown, is_open
+from shtypes.editor.templates import NameNumbers, NumberedTemplate
 from shtypes.errors import ShardingTypeError
 from shtypes.signatures.pattern import pattern
 
@@ -29,7 +29,7 @@ class Annotations:
         self.space, self.leniency = checking.space, checking.leniency
         self.aside = False
         self.constants: dict[str, dict[str, str]] = {}
-        self._found: Bounded[tuple[Numbered, bool]] = Bounded()
+        self._found: Bounded[tuple[NumberedTemplate, bool]] = Bounded()
 
     def read(self, context: AnalyzeTypeContext) -> Type:
         """The type of an annotation: that of an array, or of a tree of arrays, with its text."""
@@ -74,7 +74,7 @@ class Annotations:
 
         It is read only where it is the first of those that differ in the names of dims.
         """
-        names = Numbering(self.space.forms)
+        names = NameNumbers(self.space.templates)
         like = names.of(text)
         if like is not None and like in self._found:
             numbered, opens = self._found[like]
@@ -93,7 +93,7 @@ class Annotations:
             for axis in read.axes:
                 mesh.index(axis)
             opens = is_open(read)
-            return text if opens else self.space.text(self.space.closed(text, mesh)), opens
+            return text if opens else self.space.text(self.space.type_of(text, mesh)), opens
         except ShardingTypeError as error:
             where: Context = context.context
             context.api.fail("; ".join(self.space.words(error)), where, code=CODE)

@@ -32,7 +32,7 @@ from shtypes.editor.mypy.ops import OpHooks
 from shtypes.editor.mypy.report import shown
 from shtypes.editor.mypy.texts import ARRAY, mentions_array, unknown, with_fields, with_text
 from shtypes.editor.mypy.transformations import KEEP, of_unknown
-from shtypes.editor.mypy.values import Reading, Value, no_function
+from shtypes.editor.mypy.values import ArgumentReader, Value, refuse_function
 from shtypes.editor.space import Unknown
 from shtypes.types.mesh import Mesh
 
@@ -237,5 +237,5 @@ class Functions:
 
     def _values(self, t: Type, mesh: Mesh) -> Any:
         """Values of the runtime that have the types that mypy knows."""
-        reading = Reading(self.checking.space, mesh, runtime.made, no_function)
-        return runtime.with_values(Value(None, t, self.checking.space).python(reading))
+        reader = ArgumentReader(self.checking.space, mesh, runtime.value_in_trace, refuse_function)
+        return runtime.with_first_candidates(Value(None, t, self.checking.space).runtime_argument(reader))

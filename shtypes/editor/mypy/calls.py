@@ -266,7 +266,7 @@ class Matched:
     def _may_be_so(self, reason: str) -> bool:
         """Whether a reason compares a size that is written with that of a name, which may be the same."""
         compared = _SIZES.match(reason)
-        is_known = self.space.sizes.is_known
+        is_known = self.space.sizes.is_actual
         return compared is not None and is_known(int(compared[1])) != is_known(int(compared[2]))
 
     def _is_sure(self, claim: Claim) -> bool:
@@ -274,14 +274,14 @@ class Matched:
         known = self.bindings.of.get(claim.name)
         if known is None or not isinstance(claim.value, int) or not isinstance(known[0], int):
             return True
-        if self.space.sizes.is_known(known[0]) == self.space.sizes.is_known(claim.value):
+        if self.space.sizes.is_actual(known[0]) == self.space.sizes.is_actual(claim.value):
             return True
         self.unsure.add(claim.name)
         return False
 
     def _refuse(self, asked: Pattern, t: ShType, wanted: ShType | None, reasons: Sequence[str], at: _At) -> None:
         self.failed = True
-        words = [self.space.sizes.in_words(reason) for reason in reasons]
+        words = [self.space.sizes.with_names(reason) for reason in reasons]
         what = f"argument `{at.path}` of `{self.given.called}` is {self.space.named(t)}, not {asked}"
         notes = [_ITSELF.sub(r"not `\1`", w) for w in words if w is not None]
         if wanted is not None and wanted != t and _same_sizes(wanted, t) and not any("has size" in w for w in notes):
@@ -324,7 +324,7 @@ class Matched:
         for d in asked.dims or ():
             if d.form != "*":
                 size = sizes.get(d.head) if d.head and not d.form else d.size
-                if size is None or d.keeps:
+                if size is None or d.keeps_axes:
                     raise Unknown
                 dims.append(Dim(size, tuple(a.text for a in d.axes)))
                 continue

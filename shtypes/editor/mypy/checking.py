@@ -23,7 +23,7 @@ from shtypes.context.settings import current_settings
 from shtypes.editor.config import Config
 from shtypes.editor.mypy.leniency import Leniency
 from shtypes.editor.mypy.regions import NOTHING, Around, Parts, Regions
-from shtypes.editor.mypy.report import Asked, fail, renamed, shown
+from shtypes.editor.mypy.report import RuntimeCall, fail, renamed, shown
 from shtypes.editor.mypy.texts import QUIET, has_mark, is_array, is_endless, mentions_array, texts_in
 from shtypes.editor.space import Space, Unknown, names_of
 from shtypes.scopes.comm import NoComm
@@ -83,14 +83,14 @@ class Checking:
         config = self.space.config
         return around.policy in (None, config.policy) or bool(config.mesh)
 
-    def judge(self, context: AnyContext, asked: Asked, around: Around) -> None:
+    def judge(self, context: AnyContext, run: RuntimeCall, around: Around) -> None:
         """Reports what communicates in a call though a scope around it forbids it."""
         with contextlib.suppress(Unknown):
-            error = asked.again(self.space, scopes=around.rules)
+            error = run.again(self.space, scopes=around.rules)
             if error is not None:
                 notes = [why] if (why := _SENDS.sub("", error.why)) else []
                 notes += [f"the scope is that of line {around.lines[-1]}"]
-                notes += [f"try: {renamed(h, asked)}" for h in error.hints[:1]]
+                notes += [f"try: {renamed(h, run)}" for h in error.hints[:1]]
                 fail(context.api, context.context, error.what, notes)
 
 

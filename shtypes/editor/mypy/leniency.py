@@ -95,9 +95,9 @@ class Leniency:
             if pairs is None:
                 return False
             for a, b in pairs:
-                if a == b or self.space.sizes.is_known(a) != self.space.sizes.is_known(b):
+                if a == b or self.space.sizes.is_actual(a) != self.space.sizes.is_actual(b):
                     continue
-                if not renames or self.space.sizes.is_known(a):
+                if not renames or self.space.sizes.is_actual(a):
                     return False
                 for i, (x, y) in enumerate(((a, b), (b, a))):
                     fits[i] &= names[i].setdefault(x, y) == y
@@ -107,7 +107,7 @@ class Leniency:
         """The sizes of two types; None where anything else is different."""
         try:
             mesh = self.space.mesh((*axes_of(given), *axes_of(wanted)))
-            a, b = self.space.closed(given, mesh), self.space.closed(wanted, mesh)
+            a, b = self.space.type_of(given, mesh), self.space.type_of(wanted, mesh)
         except (ShardingTypeError, Unknown):
             return None
         return list(zip(a.shape, b.shape, strict=True)) if _lies(a) == _lies(b) else None

@@ -1,4 +1,4 @@
-"""What is known of calls: of one that differs from another in the names of dims only, nothing is computed again."""
+"""A cache of the types of calls: two that differ in dim names only share an entry."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from mypy.types import Instance
 
 from shtypes.caches import Bounded
 from shtypes.context.settings import current_settings
-from shtypes.editor.alike import Numbered, Numbering
 from shtypes.editor.mypy.texts import ARRAY, is_known, text_of
 from shtypes.editor.mypy.values import Value
 from shtypes.editor.runtime import Fields
 from shtypes.editor.space import Space, Unknown
+from shtypes.editor.templates import NameNumbers, NumberedTemplate
 
 #: The texts of a tree of results: empty for an array whose type has none, None for None, False for what else there is.
 Texts = str | tuple["Texts", ...] | list["Texts"] | Fields | bool | None
@@ -22,29 +22,29 @@ Texts = str | tuple["Texts", ...] | list["Texts"] | Fields | bool | None
 _LARGE: Final = re.compile(r"\d{6}")
 
 
-class Known(NamedTuple):
+class CachedAnswer(NamedTuple):
     """The cached answer for a call: the texts of its results, None where the answer is unknown."""
 
     texts: Texts
 
 
 class Question(NamedTuple):
-    """A call without the names of its dims, and these."""
+    """The cache key of a call, its dim names numbered, and their numbers."""
 
     key: Hashable
-    names: Numbering
+    names: NameNumbers
 
 
 class Memo:
     """A cache of the types of calls."""
 
     def __init__(self, space: Space) -> None:
-        self._forms = space.forms
-        self._found: Bounded[tuple[object, Known]] = Bounded()
+        self._templates = space.templates
+        self._found: Bounded[tuple[object, CachedAnswer]] = Bounded()
 
     def question(self, name: str, args: Sequence[Value], kwargs: Mapping[str, Value]) -> Question | None:
-        """A call that may be like another one; None of one whose arguments are not all known."""
-        names = Numbering(self._forms)
+        """The key of a call; None where an argument is unknown, or a dim name is also in the text of a static one."""
+        names = NameNumbers(self._templates)
         written: list[str] = []
         try:
             described = [_described(value, names, written) for value in args]
@@ -56,7 +56,7 @@ class Memo:
             return None
         return Question((name, current_settings().policy, *described, None, *by_name), names)
 
-    def answer(self, question: Question) -> Known | None:
+    def answer(self, question: Question) -> CachedAnswer | None:
         """The cached answer for a call; None if there is none."""
         found = self._found.get(question.key)
         if found is None:
@@ -64,15 +64,15 @@ class Memo:
         numbered, known = found
         return known._replace(texts=_named(numbered, question.names))
 
-    def keep(self, question: Question, known: Known) -> None:
-        """Keeps what was found of a call, unless its results have names that its operands have not."""
+    def keep(self, question: Question, known: CachedAnswer) -> None:
+        """Caches the answer for a call, unless its results have dim names that its operands lack."""
         try:
             self._found.put(question.key, (_numbered(known.texts, question.names), known))
         except Unknown:
             return
 
 
-def _described(value: Value, names: Numbering, written: list[str]) -> Hashable:
+def _described(value: Value, names: NameNumbers, written: list[str]) -> Hashable:
     """The cache key of an argument: an array's text with its names numbered, or the value."""
     t = value.type
     if isinstance(t, Instance) and t.type.fullname == ARRAY:
@@ -83,7 +83,7 @@ def _described(value: Value, names: Numbering, written: list[str]) -> Hashable:
         return found
     kind = t.type.fullname if isinstance(t, Instance) else type(t)
     try:
-        text = repr(value.static())
+        text = repr(value.literal())
     except Unknown:
         if value.is_number:
             return kind, None
@@ -92,7 +92,7 @@ def _described(value: Value, names: Numbering, written: list[str]) -> Hashable:
     return kind, text
 
 
-def _numbered(texts: Texts, names: Numbering) -> object:
+def _numbered(texts: Texts, names: NameNumbers) -> object:
     if isinstance(texts, str):
         numbered = names.of(texts, new=False)
         if numbered is None:
@@ -106,7 +106,7 @@ def _numbered(texts: Texts, names: Numbering) -> object:
     return found if isinstance(texts, list) else tuple(found)
 
 
-def _named(found: Any, names: Numbering) -> Any:
+def _named(found: Any, names: NameNumbers) -> Any:
     if not isinstance(found, (tuple, list)):
         return found
-    return names.text(found) if isinstance(found, Numbered) else type(found)([_named(f, names) for f in found])
+    return names.text(found) if isinstance(found, NumberedTemplate) else type(found)([_named(f, names) for f in found])

@@ -27,9 +27,9 @@ from mypy.types import AnyType, Instance, NoneType, TupleType, Type, TypeOfAny, 
 
 from shtypes.editor import runtime
 from shtypes.editor.mypy.checking import AnyContext, Checking
-from shtypes.editor.mypy.memo import Known, Memo, Texts
+from shtypes.editor.mypy.memo import CachedAnswer, Memo, Texts
 from shtypes.editor.mypy.regions import Around
-from shtypes.editor.mypy.report import Asked, past_one_filter, refuse
+from shtypes.editor.mypy.report import RuntimeCall, past_one_filter, refuse
 from shtypes.editor.mypy.texts import (
     ARRAY,
     fields_of,
@@ -41,7 +41,7 @@ from shtypes.editor.mypy.texts import (
     with_text,
     without_text,
 )
-from shtypes.editor.mypy.values import Value, members
+from shtypes.editor.mypy.values import Value, union_combinations
 from shtypes.editor.space import Space, Unknown, axes_of
 from shtypes.errors import ShardingTypeError
 from shtypes.types import ShType, State
@@ -196,7 +196,7 @@ class OpHooks:
             with checking.scope(around):
                 return self._one(call, context, default, around)
         try:
-            combinations = members([v.type for v in unions if v.type is not None])
+            combinations = union_combinations([v.type for v in unions if v.type is not None])
         except Unknown:
             return unknown(default)
         results: list[Type] = []
@@ -214,21 +214,21 @@ class OpHooks:
         if known is not None:
             return unknown(default) if known.texts is None else self._result(known.texts, context, default)
         policy = around.policy or space.config.policy
-        asked = Asked(call, self._axes(call), policy, functools.partial(self._function, context))
+        run = RuntimeCall(call, self._axes(call), policy, functools.partial(self._function, context))
         try:
-            found = _texts(asked.result(space), space) or None
+            found = _texts(run.result(space), space) or None
             if around.rules:
-                self.checking.judge(context, asked, around)
+                self.checking.judge(context, run, around)
         except ShardingTypeError as error:
             if not around.forgiving:
                 with contextlib.suppress(Unknown):
-                    refuse(context.api, error, asked, context.context, space)
+                    refuse(context.api, error, run, context.context, space)
             return unknown(default)
         except Unknown:
             found = None
         if question is not None:
-            self._memo.keep(question, Known(found))
-        pending = any(State.UNREDUCED in t.states for _, t in asked.operands)
+            self._memo.keep(question, CachedAnswer(found))
+        pending = any(State.UNREDUCED in t.states for _, t in run.operands)
         if found is None or (around.forgiving and pending):
             return unknown(default)  # what was reduced before may be taken in its place
         return self._result(found, context, default)
@@ -330,7 +330,7 @@ _SEVERAL: Final = frozenset(("builtins.list", "builtins.tuple", "typing.Iterator
 
 def _static_or_none(value: Value) -> object:
     try:
-        return value.static()
+        return value.literal()
     except Unknown:
         return None
 

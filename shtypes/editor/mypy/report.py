@@ -12,9 +12,9 @@ from mypy.nodes import Context, Decorator, Expression, FuncDef, LambdaExpr, Memb
 from mypy.plugin import CheckerPluginInterface
 
 from shtypes.editor import runtime
-from shtypes.editor.mypy.values import Reading, Value
-from shtypes.editor.sizes import LEAST
+from shtypes.editor.mypy.values import ArgumentReader, Value
 from shtypes.editor.space import Space, Unknown
+from shtypes.editor.stand_in_sizes import SMALLEST_STAND_IN
 from shtypes.errors import Fix, NoMeshError, ShardingTypeError
 from shtypes.resharding.transport import reshard_fix
 from shtypes.rules.suggest_fixes import called_names
@@ -55,12 +55,12 @@ def fail(api: CheckerPluginInterface, where: Context, what: str, notes: Sequence
         api.msg.note(note, where, code=CODE)
 
 
-#: With how many different types a call may call the functions that it is given.
-_MOST_QUESTIONS: Final = 20
+#: How many times a call is repeated for results of the functions that it takes.
+_MOST_REPEATS: Final = 20
 
 
-class Asked:
-    """A call as the runtime is asked about it.
+class RuntimeCall:
+    """A call that the runtime types.
 
     Where no mesh is configured, the mesh is whatever the call names, of axes of size 1: every size divides by it. Its
     fixes, and what it communicates, are those on axes of two devices.
@@ -77,7 +77,7 @@ class Asked:
 
     @property
     def function(self) -> Expression | None:
-        """The first function among its arguments, which it then is about."""
+        """The first function among its arguments; errors are reported there."""
         types = (LambdaExpr, FuncDef, Decorator)
         values = (v.expression for v in self._call.args)
         return next((e for e in values if isinstance(e if isinstance(e, LambdaExpr) else node_of(e), types)), None)
@@ -85,7 +85,7 @@ class Asked:
     def result(self, space: Space) -> Any:
         """The types of its results."""
         mesh = space.mesh(self._axes)
-        return self._ask(Reading(space, mesh, runtime.value, self._function), mesh)
+        return self._types_of_call(ArgumentReader(space, mesh, runtime.value, self._function), mesh)
 
     def again(
         self,
@@ -96,7 +96,7 @@ class Asked:
         devices: int = 2,
         scaled: bool = True,
     ) -> ShardingTypeError | None:
-        """The error of the same call where axes have prices, or in scopes; None where there is none."""
+        """The error of the same call on axes of several devices, or inside scopes; None where it types."""
         mesh = space.mesh(self._axes)
 
         def array(t: ShType) -> Any:
@@ -104,49 +104,53 @@ class Asked:
 
         try:
             prices = mesh_of_prices(mesh, space, devices)
-            reading = Reading(space, mesh, array, lambda v, _: self._function(v, prices))
-            self._ask(reading, prices, scopes, fixes)
+            reader = ArgumentReader(space, mesh, array, lambda v, _: self._function(v, prices))
+            self._types_of_call(reader, prices, scopes, fixes)
         except ShardingTypeError as error:
             return error
         return None
 
-    def _ask(self, reading: Reading, mesh: Mesh, scopes: tuple[object, ...] = (), fixes: bool = False) -> Any:
-        args = [v.python(reading) for v in self._call.args]
-        kwargs = {name: v.python(reading) for name, v in self._call.kwargs.items()}
-        self.operands = reading.operands
-        sizes = (*(d.size for _, t in reading.operands for d in t.dims), *reading.sizes.values())
-        self.is_known = all(map(reading.space.sizes.is_known, sizes)) and runtime.is_written([args, kwargs])
+    def _types_of_call(
+        self, reader: ArgumentReader, mesh: Mesh, scopes: tuple[object, ...] = (), fixes: bool = False
+    ) -> Any:
+        args = [v.runtime_argument(reader) for v in self._call.args]
+        kwargs = {name: v.runtime_argument(reader) for name, v in self._call.kwargs.items()}
+        self.operands = reader.operands
+        sizes = (*(d.size for _, t in reader.operands for d in t.dims), *reader.sizes.values())
+        self.is_known = all(map(reader.space.sizes.is_actual, sizes)) and runtime.has_no_unknowns([args, kwargs])
         function = self._call.function()
         if function is None:
             raise Unknown
-        for _ in range(_MOST_QUESTIONS):
+        for _ in range(_MOST_REPEATS):
             try:
-                return runtime.ask(
-                    function, args, kwargs, mesh, self._policy, sizes=reading.sizes, scopes=scopes, fixes=fixes
+                return runtime.types_of_call(
+                    function, args, kwargs, mesh, self._policy, sizes=reader.sizes, scopes=scopes, fixes=fixes
                 )
-            except runtime.Wanted as wanted:
-                wanted.find()
+            except runtime.NeedsResult as needed:
+                needed.find()
         raise Unknown
 
 
-def refuse(api: CheckerPluginInterface, error: ShardingTypeError, asked: Asked, context: Context, space: Space) -> None:
+def refuse(
+    api: CheckerPluginInterface, error: ShardingTypeError, run: RuntimeCall, context: Context, space: Space
+) -> None:
     """Reports what the runtime refuses of a call."""
-    if _may_fit(error, asked, space):
+    if _may_fit(error, run, space):
         raise Unknown
     words = space.words(error)
-    where, notes = asked.function or context, words[1:]
+    where, notes = run.function or context, words[1:]
     applied = _APPLIED.search(error.where.partition("\n")[0])
     operands = _TYPES.findall(applied[2]) if applied else []
     of_operands = error.what.startswith("`") and (error.axes or not error.hints)
     if applied is not None and operands and of_operands and operands[0] not in error.why:
-        where = _operand(error, asked, operands) or context
+        where = _operand(error, run, operands) or context
         called = f"{applied[1]}({applied[2]})"
-        notes.append(f"in {space.sizes.in_words(called) or called}")
+        notes.append(f"in {space.sizes.with_names(called) or called}")
     for devices, scaled in _PRICES:
         with contextlib.suppress(Unknown, ShardingTypeError):
-            refused = asked.again(space, fixes=True, devices=devices, scaled=scaled)
+            refused = run.again(space, fixes=True, devices=devices, scaled=scaled)
             if refused is not None and _same(refused, error):
-                notes += [f"fix: {text}" for text in _in_words(refused, asked, space)[:1]]
+                notes += [f"fix: {text}" for text in _in_words(refused, run, space)[:1]]
                 break
     hints = [f"try: {hint}" for hint in error.hints[:1]] if not any(n.startswith("fix: ") for n in notes) else []
     fail(api, where, words[0], [*notes, *hints])
@@ -165,9 +169,9 @@ def _same(a: ShardingTypeError, b: ShardingTypeError) -> bool:
     return _DIGITS.sub("", a.what) == _DIGITS.sub("", b.what)
 
 
-def _may_fit(error: ShardingTypeError, asked: Asked, space: Space) -> bool:
+def _may_fit(error: ShardingTypeError, run: RuntimeCall, space: Space) -> bool:
     """Whether an error may be none: of sizes of which one is written and another has a name, which may be equal."""
-    if space.sizes.any_in(_SIZE.sub("", error.what)):
+    if space.sizes.any_stand_in(_SIZE.sub("", error.what)):
         return True
     if error.axes:
         return False
@@ -175,12 +179,12 @@ def _may_fit(error: ShardingTypeError, asked: Asked, space: Space) -> bool:
     if of_mesh and not space.config.mesh:
         return True
     if not _is_of_rules(error):
-        return not (asked.is_known and type(error.__context__) in _OF_ARGUMENTS)
-    named = [not space.sizes.is_known(int(n)) for n in _SIZE.findall(error.what)]
+        return not (run.is_known and type(error.__context__) in _OF_ARGUMENTS)
+    named = [not space.sizes.is_actual(int(n)) for n in _SIZE.findall(error.what)]
     if any(named) and not all(named):
         return True
     of_name: dict[str, int] = {}
-    return any(of_name.setdefault(d.name, d.size) != d.size for _, t in asked.operands for d in t.dims if d.name)
+    return any(of_name.setdefault(d.name, d.size) != d.size for _, t in run.operands for d in t.dims if d.name)
 
 
 #: What JAX raises of arguments that it cannot use; of values that are not there yet it raises classes of its own.
@@ -195,7 +199,7 @@ def _is_of_rules(error: BaseException) -> bool:
     return isinstance(context, (ShardingTypeError, KeyError)) and _is_of_rules(context)
 
 
-def _operand(error: ShardingTypeError, asked: Asked, operands: Sequence[str]) -> Expression | None:
+def _operand(error: ShardingTypeError, run: RuntimeCall, operands: Sequence[str]) -> Expression | None:
     """The expression of the operand that an error speaks of, if it is one."""
     words = _WORDS.findall(error.what)
     places = {("lhs", "rhs").index(w) if w in ("lhs", "rhs") else int(w.split()[1]) for w in words}
@@ -203,33 +207,35 @@ def _operand(error: ShardingTypeError, asked: Asked, operands: Sequence[str]) ->
         places = {0}
     if len(places) != 1 or max(places) >= len(operands):
         return None
-    return _expression_of(asked, operands[max(places)], places)
+    return _expression_of(run, operands[max(places)], places)
 
 
-def _expression_of(asked: Asked, text: str, places: Iterable[int]) -> Expression | None:
+def _expression_of(run: RuntimeCall, text: str, places: Iterable[int]) -> Expression | None:
     """The expression of an operand that prints as a text: the one at a place, or the first."""
-    same = [(i, e) for i, (e, t) in enumerate(asked.operands) if str(t) == text]
+    same = [(i, e) for i, (e, t) in enumerate(run.operands) if str(t) == text]
     return next((e for i, e in same if i in places), same[0][1] if same else None)
 
 
-def renamed(code: str, asked: Asked, types: Sequence[ShType] = ()) -> str:
+def renamed(code: str, run: RuntimeCall, types: Sequence[ShType] = ()) -> str:
     """Code of a fix, or of advice, with the operands' own names; ``types`` are those that it speaks of, if known."""
-    operands = asked.operands
+    operands = run.operands
     names = called_names(types or [t for _, t in operands])
     for i, name in enumerate(names):
         same = not types or len(types) == len(operands)
-        expression = operands[i][0] if same else _expression_of(asked, str(types[i]), ())
+        expression = operands[i][0] if same else _expression_of(run, str(types[i]), ())
         written = shown(expression) if isinstance(expression, Expression) else None
         if written or len(names) == 1:
             code = re.sub(rf"(?<=\w\(){name}(?=[,)])", written or "...", code)
     return code
 
 
-def _in_words(error: ShardingTypeError, asked: Asked, space: Space) -> list[str]:
+def _in_words(error: ShardingTypeError, run: RuntimeCall, space: Space) -> list[str]:
     """The fixes of an error, the cheapest first, but for those that say a size which only stands for one."""
-    types, operands = [t for t in error.subjects or () if isinstance(t, ShType)], [t for _, t in asked.operands]
-    texts = [in_words(f._replace(code=renamed(f.code, asked, types)), operands, space) for f in error.fixes]
-    return [text for text in texts if not any(len(n) > 5 and int(n) >= LEAST for n in re.findall(r"\d+", text))]
+    types, operands = [t for t in error.subjects or () if isinstance(t, ShType)], [t for _, t in run.operands]
+    texts = [in_words(f._replace(code=renamed(f.code, run, types)), operands, space) for f in error.fixes]
+    return [
+        text for text in texts if not any(len(n) > 5 and int(n) >= SMALLEST_STAND_IN for n in re.findall(r"\d+", text))
+    ]
 
 
 def node_of(expression: Expression | None) -> object:
@@ -277,5 +283,5 @@ def reshard_in_words(src: ShType, dst: ShType, name: str, space: Space) -> str:
 
 def in_words(fix: Fix, types: Sequence[ShType], space: Space) -> str:
     """A fix; its price in bytes, where every size is known."""
-    known = all(space.knows(t.mesh.axis_names) and all(space.sizes.is_known(d.size) for d in t.dims) for t in types)
+    known = all(space.knows(t.mesh.axis_names) and all(space.sizes.is_actual(d.size) for d in t.dims) for t in types)
     return str(fix) if known else _BYTES.sub("", str(fix))

@@ -1,4 +1,4 @@
-"""What mypy's expressions and types say of a value: the type of an array, a number, or the value itself."""
+"""Turns the arguments of a call, as mypy sees them, into arguments of the runtime: typed arrays, literals, pytrees."""
 
 from __future__ import annotations
 
@@ -49,19 +49,25 @@ from shtypes.signatures.pattern import pattern
 from shtypes.types import ShType, State
 from shtypes.types.mesh import Mesh
 
-_NUMBERS: Final = {f"builtins.{kind}": kind for kind in ("bool", "int", "float", "complex")}
-_NAMES: Final = {"None": None, "True": True, "False": False}
-#: Of what libraries names stand for the values that they have.
+_NUMBER_TYPES: Final = {f"builtins.{kind}": kind for kind in ("bool", "int", "float", "complex")}
+_CONSTANTS: Final = {"None": None, "True": True, "False": False}
+#: Libraries whose names are evaluated by import: functions, dtypes and constants.
 _LIBRARIES: Final = frozenset(("jax", "math", "ml_dtypes", "numpy", "shtypes"))
-#: Modules that files import from JAX.
+#: Modules that users import by a short name.
 _MODULES: Final = {"lax": "jax.lax"}
-#: The dtype of keys.
+#: The dtype of `jax.random.key`.
 KEY: Final = "key<fry>"
 _OPERATORS: Final = {"+": operator.add, "-": operator.sub, "*": operator.mul, "//": operator.floordiv}
 
 
 class Value:
-    """An argument: its expression, where there is one, its type, and the parameter of a function that it is for."""
+    """An argument of a call as mypy sees it.
+
+    Attributes:
+        expression: Its expression; None where it has none, as the item of a tuple.
+        type: Its type to mypy; None if unknown.
+        parameter: The parameter that it is passed for.
+    """
 
     def __init__(
         self,
@@ -75,21 +81,21 @@ class Value:
         self.type: ProperType | None = None if t is None else get_proper_type(t)
 
     def operand(self, mesh: Mesh) -> ShType | None:
-        """The type of the array; None where it is a number."""
+        """Its sharding type; None for a Python number."""
         text = None if self.type is None else text_of(self.type)
         if self.type is not None and text is not None and is_known(self.type):
-            return self.space.closed(text, mesh)
-        if self.type is None or _number(self.type) is None:
+            return self.space.type_of(text, mesh)
+        if self.type is None or _number_kind(self.type) is None:
             raise Unknown
         return None
 
     @property
     def is_number(self) -> bool:
-        """Whether it is a Python number."""
-        return self.type is not None and _number(self.type) is not None
+        """Whether it is a Python number, written out or not."""
+        return self.type is not None and _number_kind(self.type) is not None
 
     def types(self) -> list[Type]:
-        """The types that it is made of."""
+        """The types of it and of its parts, to mypy: list items, fields, a function's parameters and result."""
         if isinstance(self.expression, ListExpr) and self.api is not None:
             return [v.type for v in self.items() if v.type is not None]
         if isinstance(self.type, CallableType):
@@ -97,7 +103,7 @@ class Value:
         return [] if self.type is None else [self.type, *fields_of(self.type).values()]
 
     def items(self) -> list[Value]:
-        """The items of a tuple, or of a list that is written out."""
+        """The items of a tuple or of a list display."""
         if isinstance(self.type, TupleType):
             expressions: Sequence[Expression | None] = [None] * len(self.type.items)
             if isinstance(self.expression, (TupleExpr, ListExpr)) and len(self.expression.items) == len(expressions):
@@ -108,8 +114,8 @@ class Value:
             return [Value(e, t, self.space, self.api) for e, t in zip(self.expression.items, types, strict=True)]
         raise Unknown
 
-    def static(self) -> Any:
-        """The value, where it is written out or mypy knows it."""
+    def literal(self) -> Any:
+        """Its value, from a literal expression or a `Literal` type; raises `Unknown` if there is none."""
         if self.expression is not None:
             try:
                 return literal(self.expression, self._array)
@@ -117,57 +123,63 @@ class Value:
                 pass
         if self.type is None:
             raise Unknown
-        return _value(self.type)
+        return _value_of_type(self.type)
 
-    def python(self, reading: Reading) -> Any:
-        """It as an argument of the runtime: an array that has only a type, a number, a value, a tuple or a list."""
+    def runtime_argument(self, reader: ArgumentReader) -> Any:
+        """The argument to pass to the runtime: a shape-only array, a literal, a pytree of these, or a function."""
         found = self.type
         if self.parameter == "key" and (found is None or not is_known(found)):
-            return reading.key()
+            return reader.key()
         if found is not None and is_array(found):
-            t = self.operand(reading.mesh)
+            t = self.operand(reader.mesh)
             assert t is not None  # no array is a number
-            reading.operands.append((self.expression, t))
-            return reading.array(t)
+            reader.operands.append((self.expression, t))
+            return reader.array(t)
         try:
-            return reading.static(self.static())
+            return reader.literal(self.literal())
         except Unknown:
             pass
         fields = {} if found is None else fields_of(found)
         if found is not None and fields:
             parts = {n: Value(None, t, self.space, self.api) for n, t in fields.items()}
-            return runtime.Fields(found, {n: part.part_of_a_tree(reading) for n, part in parts.items()})
+            return runtime.Fields(found, {n: part.runtime_leaf(reader) for n, part in parts.items()})
         if isinstance(found, TupleType) or isinstance(self.expression, ListExpr):
-            items = [item.python(reading) for item in self.items()]
+            items = [item.runtime_argument(reader) for item in self.items()]
             return items if isinstance(self.expression, ListExpr) else tuple(items)
         if self.is_number and found is not None:
-            return runtime.unwritten_number(_number(found) or "")
-        return reading.function(self, reading.mesh)
+            return runtime.unknown_number(_number_kind(found) or "")
+        return reader.function(self, reader.mesh)
 
-    def part_of_a_tree(self, reading: Reading) -> Any:
-        """The same; what is not known has no values, and comes out as it goes in."""
+    def runtime_leaf(self, reader: ArgumentReader) -> Any:
+        """The same for a field: an opaque leaf where it is unknown, which comes out as it goes in."""
         try:
-            return self.python(reading)
+            return self.runtime_argument(reader)
         except Unknown:
             return runtime.Fields(self.type, {})
 
     def _array(self, expression: Expression) -> tuple[str, ShType]:
-        """The type of an array that an expression names, and its text."""
+        """The text and the sharding type of an array expression."""
         if self.api is None or not isinstance(expression, RefExpr):
             raise Unknown
         found = get_proper_type(self.api.get_expression_type(expression))
         text = text_of(found)
         if text is None or not is_known(found):
             raise Unknown
-        return text, self.space.closed(text, self.space.mesh(axes_of(text)))
+        return text, self.space.type_of(text, self.space.mesh(axes_of(text)))
 
 
-class Reading:
-    """How a call's arguments become values of the runtime.
+class ArgumentReader:
+    """Turns the arguments of one call into arguments of the runtime, and records what it sees.
+
+    Args:
+        space: What texts mean.
+        mesh: The mesh of the call.
+        array: Makes an array of the runtime from its type.
+        function: Makes a function of the runtime from a user's function.
 
     Attributes:
-        operands: The arrays that were read, with the expressions that they have.
-        sizes: The sizes of the dim names in the texts that were read.
+        operands: The arrays read so far, each with its expression.
+        sizes: The sizes of the dim names in literal texts.
     """
 
     def __init__(
@@ -181,37 +193,37 @@ class Reading:
         self.operands: list[tuple[Expression | None, ShType]] = []
         self.sizes: dict[str, int] = {}
 
-    def static(self, found: Any) -> Any:
-        """An argument that is written out; what its sizes are, and the sizes of its names, is noted."""
+    def literal(self, found: Any) -> Any:
+        """A literal as it is; records its sizes and dim names, so that no stand-in is taken for them."""
         if isinstance(found, str) and "[" in found:
             with contextlib.suppress(ShardingTypeError):
                 self.sizes.update((name, self.space.sizes.of(name)) for name in names_of(pattern(found)))
         elif type(found) is int:
-            self.space.sizes.write(found)
+            self.space.sizes.add_written(found)
         elif isinstance(found, (tuple, list)):
             for item in found:
-                self.static(item)
+                self.literal(item)
         return found
 
     def key(self) -> Any:
-        """A key of which nothing is known: one for all devices, or for each device along an axis one of its own."""
+        """An unknown key: the same on all devices, or another one on each device along an axis."""
         states = [{}, *({axis: State.VARYING} for axis in self.mesh.axis_names)]
         keys = [{**dict.fromkeys(self.mesh.axis_names, State.REDUCED), **s} for s in states]
-        return runtime.Unwritten(tuple([self.array(ShType(self.mesh, KEY, [], s)) for s in keys]))
+        return runtime.UnknownArgument(tuple([self.array(ShType(self.mesh, KEY, [], s)) for s in keys]))
 
 
-def no_function(value: Value, mesh: Mesh) -> Any:
-    """Refuses a function as an argument."""
+def refuse_function(value: Value, mesh: Mesh) -> Any:
+    """An `ArgumentReader.function` for calls that take no functions."""
     raise Unknown
 
 
-def _number(t: ProperType) -> str | None:
-    """The kind of a Python number."""
+def _number_kind(t: ProperType) -> str | None:
+    """``bool``, ``int``, ``float`` or ``complex``; None where a type is no Python number's."""
     found: ProperType = t.fallback if isinstance(t, LiteralType) else t
-    return _NUMBERS.get(found.type.fullname) if isinstance(found, Instance) else None
+    return _NUMBER_TYPES.get(found.type.fullname) if isinstance(found, Instance) else None
 
 
-#: What says of an expression that it is an array, of what text and type.
+#: Gives an array expression's text and type; raises `Unknown` for other expressions.
 Arrays = Callable[[Expression], tuple[str, ShType]]
 
 
@@ -220,16 +232,16 @@ def _no_array(expression: Expression) -> tuple[str, ShType]:
 
 
 def literal(expression: Expression, arrays: Arrays = _no_array) -> Any:
-    """The value of an expression that is written out, or that the type of an array says."""
+    """Evaluates a literal expression, with ``x.shape``, ``x.ndim``, ``x.type`` and ``x.dtype`` of arrays."""
     match expression:
         case IntExpr() | StrExpr() | FloatExpr() | ComplexExpr():
             return expression.value
-        case NameExpr() if expression.name in _NAMES:
-            return _NAMES[expression.name]
-        case MemberExpr() if expression.name in _OF_ARRAYS:
-            return _OF_ARRAYS[expression.name](*arrays(expression.expr))
+        case NameExpr() if expression.name in _CONSTANTS:
+            return _CONSTANTS[expression.name]
+        case MemberExpr() if expression.name in _ARRAY_ATTRIBUTES:
+            return _ARRAY_ATTRIBUTES[expression.name](*arrays(expression.expr))
         case NameExpr() | MemberExpr():
-            return _of_libraries(expression)
+            return _library_object(expression)
         case UnaryExpr(op="-"):
             found = literal(expression.expr, arrays)
             if isinstance(found, (int, float, complex)):
@@ -252,8 +264,8 @@ def literal(expression: Expression, arrays: Arrays = _no_array) -> Any:
     raise Unknown
 
 
-#: What attributes of an array are, by its text and type.
-_OF_ARRAYS: Final[dict[str, Callable[[str, ShType], Any]]] = {
+#: Attributes of an array, from its text and type.
+_ARRAY_ATTRIBUTES: Final[dict[str, Callable[[str, ShType], Any]]] = {
     "shape": lambda text, t: t.shape,
     "ndim": lambda text, t: t.ndim,
     "type": lambda text, t: text,
@@ -275,8 +287,8 @@ def _item(shape: Sequence[int], index: Any) -> Any:
     raise Unknown
 
 
-def _of_libraries(expression: NameExpr | MemberExpr) -> Any:
-    """A function, a dtype or a constant of a library that the runtime itself is made of; mypy may skip its files."""
+def _library_object(expression: NameExpr | MemberExpr) -> Any:
+    """The object of JAX, numpy or this package that a dotted name stands for; mypy may not follow their imports."""
     path: list[str] = []
     inner: Expression = expression
     while isinstance(inner, MemberExpr):
@@ -293,8 +305,8 @@ def _of_libraries(expression: NameExpr | MemberExpr) -> Any:
     return found
 
 
-def _value(t: ProperType) -> Any:
-    """The value that a type says: of a literal, of a final name, of a tuple of such."""
+def _value_of_type(t: ProperType) -> Any:
+    """The value of a type that has one only: a literal, a ``Final`` name, None, a tuple of these."""
     match t:
         case NoneType():
             return None
@@ -303,23 +315,23 @@ def _value(t: ProperType) -> Any:
         case Instance() if t.last_known_value is not None:
             return t.last_known_value.value
         case TupleType():
-            return tuple(_value(get_proper_type(item)) for item in t.items)
+            return tuple(_value_of_type(get_proper_type(item)) for item in t.items)
     raise Unknown
 
 
-#: Of how many combinations of members of unions a call is typed.
-_MOST_MEMBERS: Final = 16
+#: A call with unions is typed for each combination of their members, up to this many.
+_MOST_COMBINATIONS: Final = 16
 
 
-def members(types: Iterable[Type]) -> list[tuple[Type, ...]]:
-    """The combinations of members of unions among some types."""
-    several: list[list[Type]] = []
+def union_combinations(types: Iterable[Type]) -> list[tuple[Type, ...]]:
+    """All combinations of types in which each union is replaced by one of its members."""
+    alternatives: list[list[Type]] = []
     for t in types:
         found = get_proper_type(t)
-        several.append(list(found.items) if isinstance(found, UnionType) else [t])
+        alternatives.append(list(found.items) if isinstance(found, UnionType) else [t])
     count = 1
-    for each in several:
+    for each in alternatives:
         count *= len(each)
-    if count > _MOST_MEMBERS:
+    if count > _MOST_COMBINATIONS:
         raise Unknown
-    return list(itertools.product(*several))
+    return list(itertools.product(*alternatives))

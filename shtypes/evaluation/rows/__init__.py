@@ -1,1 +1,1 @@
-"""The rows of the table of primitives that have no body."""
+"""Rows of primitives, by family; those that need ops or `sh.lax` are in `lifting/rows/`."""

@@ -47,7 +47,7 @@ def _per_element(call: Call, types: Types) -> Typing:
         return rules.nonlinear(name, types, dtype, constants)
     if kind is Linear.BESIDE:
         return rules.select_n(name, types, dtype, constants)
-    if kind is Linear.EACH and nonlinear:
+    if kind is Linear.MULTILINEAR and nonlinear:
         return rules.divide(types[0], types[1], dtype, constants, name)
     if len(types) == 1:
         return rules.linear_unary(name, types[0], dtype)

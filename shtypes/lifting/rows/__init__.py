@@ -1,1 +1,1 @@
-"""What each primitive of JAX does with typed values: a row each, by family."""
+"""Rows of primitives that need ops or `sh.lax`: reductions, loops and branches, derivative rules, collectives."""

@@ -38,8 +38,8 @@ from shtypes.evaluation.value_info import (
 from shtypes.lifting.jax_rules import Split
 from shtypes.lifting.saving import ByMarks, Mark, marked, policies_in_force, under_policies, with_mark
 from shtypes.ops import functions
+from shtypes.ops.along_dims import function
 from shtypes.ops.table import OPS
-from shtypes.ops.whole import function
 from shtypes.rules.typing import Typing
 from shtypes.scopes.comm import NoComm, NotTransposed, Recomputed, under
 from shtypes.types import ShType, State, dtypes

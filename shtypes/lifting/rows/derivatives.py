@@ -24,8 +24,8 @@ from shtypes.evaluation.table import FALLBACKS, REASONS, body_row
 from shtypes.evaluation.value_info import beside_others, is_inexact, of_some, placed, type_of, typed_constant
 from shtypes.lifting.jax_rules import Run, Site, with_rules
 from shtypes.ops import functions
+from shtypes.ops.along_dims import function
 from shtypes.ops.table import OPS
-from shtypes.ops.whole import function
 from shtypes.rules.typing import Typing
 from shtypes.scopes.comm import Implicit, allows_implicit, in_force, rules_in_force
 from shtypes.types import Dim, ShType, State

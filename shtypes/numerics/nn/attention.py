@@ -11,17 +11,17 @@ import numpy as np
 from shtypes.core.array import Array
 from shtypes.core.eager_cache import public
 from shtypes.dispatch.apply import lift, located
-from shtypes.dispatch.out_fixes import with_own_fixes
+from shtypes.dispatch.call_fixes import with_own_fixes
 from shtypes.dispatch.reshard import finished
 from shtypes.errors import ShardingTypeError
 from shtypes.numerics.nn.positions import positions
+from shtypes.ops.across import wide
 from shtypes.ops.arithmetic import add, astype, multiply, subtract
 from shtypes.ops.asking import may_communicate
 from shtypes.ops.einsum import einsum
 from shtypes.ops.elementwise import greater_equal, less, less_equal, logical_and
+from shtypes.ops.exponentials import softmax
 from shtypes.ops.functions import expand_dims, repeat, reshape, where
-from shtypes.ops.nn import softmax
-from shtypes.ops.reduce_nonlinear import wide
 from shtypes.rules import messages
 from shtypes.types import ShType
 

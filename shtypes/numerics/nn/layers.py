@@ -14,12 +14,12 @@ from shtypes.core.eager_cache import public
 from shtypes.dispatch.apply import as_ints, is_number, lift, meeting
 from shtypes.errors import ShardingTypeError
 from shtypes.numerics.random.samples import bernoulli
+from shtypes.ops.along_dims import normalize_dims
 from shtypes.ops.arithmetic import add, divide, multiply
 from shtypes.ops.create import zeros_like
 from shtypes.ops.einsum import einsum
 from shtypes.ops.elementwise import gelu, sigmoid, silu
 from shtypes.ops.functions import split, where
-from shtypes.ops.reduce import normalize_dims
 from shtypes.types import ShType, State
 
 

@@ -164,7 +164,7 @@ def _in_scope(text: str, mesh: Mesh, scope: DimAxes, read: Callable[[str], Synta
     taken |= {a.text: "the braces have" for _, axes in syntax.states for a in axes}
     pieces, last = [], 0
     for d in syntax.dims or ():
-        axes = of_names.get(d.head, ()) if not (d.axes or d.keeps or d.whole or d.form) else ()
+        axes = of_names.get(d.head, ()) if not (d.axes or d.keeps_axes or d.unsharded or d.form) else ()
         if not axes:
             continue
         for axis in axes:

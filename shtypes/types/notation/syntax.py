@@ -29,14 +29,14 @@ class DimText(NamedTuple):
     #: In signatures: ``*`` for any number of dims of one name, ``=`` for the arithmetic of dims that ``head`` holds.
     form: str = ""
     #: Whether it is written ``_@...``: with the axes that the dim has.
-    keeps: bool = False
+    keeps_axes: bool = False
     #: Whether it is written ``name@()``: without axes, whatever a `dim_axes` scope says of its name.
-    whole: bool = False
+    unsharded: bool = False
 
     def __str__(self) -> str:
         head = f"{'*' if self.form == '*' else ''}{self.head or self.size}"
-        if self.keeps or self.whole:
-            return f"{head}@..." if self.keeps else f"{head}@()"
+        if self.keeps_axes or self.unsharded:
+            return f"{head}@..." if self.keeps_axes else f"{head}@()"
         return show_dim(head, [a.text for a in self.axes])
 
     @property
@@ -45,10 +45,10 @@ class DimText(NamedTuple):
         return self.head in ("...", "_...") or self.form == "*"
 
 
-def spread(written: Sequence[DimText], ndim: int) -> list[DimText] | None:
-    """The dims as they are written, one for each of ``ndim``; None where they do not fit.
+def expand_ellipsis(written: Sequence[DimText], ndim: int) -> list[DimText] | None:
+    """One `DimText` for each of ``ndim`` dims, with ``...`` repeated as often as needed; None where they do not fit.
 
-    What stands for the dims that are left is there as often as there are such, and ``_...`` as so many ``_``.
+    ``_...`` becomes as many ``_``.
     """
     left = ndim - sum(not d.open_ended for d in written)
     if left < 0 or (left and not any(d.open_ended for d in written)):
@@ -161,7 +161,7 @@ class _Reader:
             if not self.mark(","):
                 if not self.mark("]"):
                     d = dims[-1]
-                    bare = not (d.axes or d.keeps or d.whole or d.open_ended)
+                    bare = not (d.axes or d.keeps_axes or d.unsharded or d.open_ended)
                     self.expected("`,`", "`]`", *(("`@`",) if bare else ()))
                 break
         open_ended = [d for d in dims if d.open_ended]
@@ -197,8 +197,8 @@ class _Reader:
         if not self.mark("@"):
             return d
         if self.take(_NO_AXES):
-            return d._replace(whole=True)
-        return d._replace(keeps=True) if self.mark("...") else d._replace(axes=self.axes())
+            return d._replace(unsharded=True)
+        return d._replace(keeps_axes=True) if self.mark("...") else d._replace(axes=self.axes())
 
     def axes(self) -> tuple[Word, ...]:
         """One axis, or several in parentheses."""

@@ -1,4 +1,4 @@
-"""Texts that differ in the names of dims only."""
+"""Templates of texts that differ in dim names only."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shtypes.editor.alike import Forms, Numbering
+from shtypes.editor.templates import NameNumbers, Templates
 from shtypes.signatures.pattern import pattern
 
 NAMES = st.sampled_from(("a", "b", "seq", "dp", "f32", "U", "heads"))
@@ -32,8 +32,8 @@ def renamed(text: str, others: dict[str, str]) -> str:
 @given(texts(), st.permutations(("a", "b", "seq", "dp", "f32", "U")))
 def test_texts_are_alike_exactly_where_other_names_make_them_one(text: str, names: list[str]) -> None:
     others = dict(zip(("a", "b", "seq", "dp", "f32", "U"), names, strict=True))
-    forms = Forms({"heads"})
-    one, two = Numbering(forms), Numbering(forms)
+    templates = Templates({"heads"})
+    one, two = NameNumbers(templates), NameNumbers(templates)
     first, second = one.of(text), two.of(renamed(text, others))
     assert first is not None
     assert first == second
@@ -41,11 +41,11 @@ def test_texts_are_alike_exactly_where_other_names_make_them_one(text: str, name
 
 
 def test_two_names_are_not_like_one_twice() -> None:
-    forms = Forms(())
-    assert Numbering(forms).of("f32[a, b]") == Numbering(forms).of("f32[c, d]")
-    assert Numbering(forms).of("f32[a, b]") != Numbering(forms).of("f32[a, a]")
-    assert Numbering(forms).of("f32[a@dp]") != Numbering(forms).of("f32[a@tp]")
-    assert Numbering(Forms({"a"})).of("f32[a]") != Numbering(Forms({"a"})).of("f32[b]")
+    templates = Templates(())
+    assert NameNumbers(templates).of("f32[a, b]") == NameNumbers(templates).of("f32[c, d]")
+    assert NameNumbers(templates).of("f32[a, b]") != NameNumbers(templates).of("f32[a, a]")
+    assert NameNumbers(templates).of("f32[a@dp]") != NameNumbers(templates).of("f32[a@tp]")
+    assert NameNumbers(Templates({"a"})).of("f32[a]") != NameNumbers(Templates({"a"})).of("f32[b]")
 
 
 @pytest.mark.parametrize(
@@ -53,11 +53,11 @@ def test_two_names_are_not_like_one_twice() -> None:
     ["", "f32", "f32[", "f32[_]", "f32[*a]", "f32[...]", "f32[2*a]", "f32[a=8]", "f32[a@...]", "f32[a%s]", "f32[a,]"],
 )
 def test_what_says_more_than_names_is_like_no_other(text: str) -> None:
-    assert Numbering(Forms(())).of(text) is None
+    assert NameNumbers(Templates(())).of(text) is None
 
 
 def test_a_result_has_no_name_that_its_operands_have_not() -> None:
-    names = Numbering(Forms(()))
+    names = NameNumbers(Templates(()))
     assert names.of("f32[a, b]") is not None
     assert names.of("f32[b, a]", new=False) is not None
     assert names.of("f32[a, c]", new=False) is None
