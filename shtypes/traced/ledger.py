@@ -14,7 +14,7 @@ import jax
 from shtypes.context.signature_errors import check_function
 from shtypes.core.conversion import abstract_array
 from shtypes.core.operation import Comm, Operation, applied_by
-from shtypes.errors import how_many
+from shtypes.errors import ShardingTypeError, how_many
 from shtypes.resharding.costs import CostModel
 from shtypes.resharding.moves import in_words
 from shtypes.traced.entry import HEADINGS, NUMBERS, Entry, NotCovered, entries_of, entry_json, row
@@ -240,8 +240,16 @@ Sent = tuple[int, int]
 
 
 def priced(f: Callable[..., Any], types: Sequence[ShType]) -> tuple[str, str, int, int]:
-    """What a function communicates as it is written: forward and backward, in words and in bytes per device."""
-    both = ledger(with_gradient(f, zero_cotangent), *types)
+    """What a function communicates as it is written: forward and backward, in words and in bytes per device.
+
+    Of one that JAX does not differentiate backward, as those with a `while_loop`, forward only.
+    """
+    try:
+        both = ledger(with_gradient(f, zero_cotangent), *types)
+    except ShardingTypeError:
+        raise
+    except (NotImplementedError, TypeError, ValueError):
+        both = ledger(f, *types)
     forward, backward = both.forward(), both.backward()
     return _counted(forward), _counted(backward), sum(e.bytes for e in forward), sum(e.bytes for e in backward)
 
