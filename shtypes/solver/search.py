@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -51,12 +51,11 @@ class Search:
 
     Args:
         costs: What decisions cost.
-        seed: Of the starts where there are more than two axes.
-        progress: Told what is being done.
+        seed: Of the order of axes that is started with besides theirs, where there are more than two.
     """
 
-    def __init__(self, costs: Costs, *, seed: int = 0, progress: Callable[[str], None] = lambda text: None) -> None:
-        self.costs, self.progress = costs, progress
+    def __init__(self, costs: Costs, *, seed: int = 0) -> None:
+        self.costs = costs
         self.axes = range(len(costs.sizes))
         self.block = min(_BLOCK, len(costs.sizes))
         self.rng = np.random.default_rng(seed)
@@ -86,7 +85,6 @@ class Search:
             if whole:
                 self._whole = domains, factors
         self.solves += 1
-        self.progress(f"solving ({self.solves})")
         chosen, value = eliminate({i: len(d) for i, d in domains.items()}, combined(factors, byte, reshard))
         return {i: tuple(int(x) for x in domains[i][k]) for i, k in chosen.items()}, value
 
@@ -133,7 +131,7 @@ class Search:
 
     def _orders(self) -> Iterator[Sequence[int]]:
         yield tuple(self.axes)
-        yield tuple(reversed(self.axes))
+        yield tuple(map(int, self.rng.permutation(len(self.axes))))
 
     def _in_turn(self, order: Sequence[int], now: Assignment, byte: float, reshard: float) -> Assignment:
         for a in order:

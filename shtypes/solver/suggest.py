@@ -149,7 +149,7 @@ def suggest(
             parameters.
         grad: Which positional arguments are differentiated, as ``argnums`` of `jax.grad`: True for the first. False for
             the forward pass alone.
-        seed: Of the search on more than two axes.
+        seed: Of the search on more than two axes, which starts with two orders of them.
 
     Returns:
         The plans of the front of time against memory, the quickest first. Each has ``arguments``, ``rules``,
