@@ -291,7 +291,8 @@ def sampled(
 ) -> list[Case]:
     """Cases of one expression over random assignments of types; the ones that refuse are checked to do so properly."""
     rng = np.random.default_rng(seed)
-    choices = [list(assignments(mesh, np.shape(x))) for x in operands]
+    states = ["SRI" if np.asarray(x).dtype == bool else "SRIU" for x in operands]  # truth values are not summed
+    choices = [list(assignments(mesh, np.shape(x), own)) for x, own in zip(operands, states, strict=True)]
     total = int(np.prod([len(c) for c in choices]))
     picks = rng.permutation(total)[:count] if total <= 100_000 else rng.integers(0, total, count)
     cases = []

@@ -237,9 +237,10 @@ def returned(ct: Array, dst: ShType, *, inserted: bool, transport: Transport) ->
     source, row = ct, [best]
     for x, cast in _casts(ct):
         row.append(cast)
-        if one_transport([move.transport for move in row]) is None:
-            break
         candidate = _reshard(jax.typeof(x), dst, inserted, False, transport)
+        sends = candidate.forward_comm() or candidate.backward_comm()
+        if sends and one_transport([move.transport for move in row]) is None:
+            break  # what is sent narrow is rounded once for each
         if Price.of([candidate]).saves(Price.of([best, *row[1:]])):
             source, best = x, candidate
     return resharded(source, dst, inserted=inserted, transport=transport)

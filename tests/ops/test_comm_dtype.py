@@ -165,6 +165,15 @@ def test_the_compiled_program_sends_what_the_ledger_says(name: str, ct: str | No
         np.testing.assert_allclose(denoted(grad), denoted(exact[1]), atol=0.02 * np.abs(denoted(exact[1])).max())
 
 
+@pytest.mark.parametrize("ct", [None, "f16"])
+def test_the_seed_of_a_loss_that_is_summed_narrow_is_not_summed_again(ct: str | None) -> None:
+    more = {"comm_dtype": "f16", "ct_comm_dtype": ct, "narrow_sums": True}
+    step = sh.value_and_grad(lambda x: sh.all_reduce(sh.sum(sh.sin(x)), "y", **more))
+    x = sh.array(X, "[8@x,16@y]")
+    assert len(assert_compiled_as_said(step, x).backward()) == 0
+    np.testing.assert_allclose(denoted(step(x)[1]), np.cos(X), rtol=1e-6)
+
+
 @pytest.mark.parametrize("name", ARGUMENTS)
 def test_bf16_is_sent_before_cpu_devices_make_f32_of_it(name: str) -> None:
     f, text = ARGUMENTS[name]

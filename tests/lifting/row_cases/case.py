@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import zlib
 from collections.abc import Callable, Sequence
@@ -10,8 +11,6 @@ from typing import Any, Final, NamedTuple
 import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
-
-from shtypes._compat import private
 
 _SPEC: Final = re.compile(r"(?P<dtype>\w+)\[(?P<shape>[\d,]*)\](?P<kind>.*)")
 DTYPES: Final[dict[str, Any]] = {
@@ -78,7 +77,8 @@ def case(primitive: str, label: str, fn: Callable[..., Any], *specs: Any, **opti
 
 def primitive(name: str) -> Any:
     """A primitive of JAX's that no module publishes; None where the running JAX has none of this name."""
-    return next((p for m in ("lax", "linalg") if (p := private(f"jax._src.lax.{m}", f"{name}_p")) is not None), None)
+    modules = (importlib.import_module(f"jax._src.lax.{m}") for m in ("lax", "linalg"))
+    return next((p for module in modules if (p := getattr(module, f"{name}_p", None)) is not None), None)
 
 
 def made(spec: str, seed: str = "") -> Any:
