@@ -77,8 +77,8 @@ def mixed(a: Whole, b: Whole, scale: A[sh.Array, "f32[hidden]"], w1: Up, w3: Up,
 def gradients(state: State) -> Callable[..., Any]:
     """The gradients of the three, summed over ``tp``.
 
-    Reduced operands keep them pending, and each is summed by itself. Invariant ones have the gradient of the block's
-    input summed once, before it fans out.
+    Reduced operands keep them pending, and each is summed by itself, but that of `a` and of `b`, which are one value.
+    Invariant ones have the gradient of the block's input summed once, before it fans out.
     """
 
     def summed(*args: Any) -> Any:

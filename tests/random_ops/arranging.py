@@ -32,7 +32,8 @@ def shape(d: Choices) -> Expression:
 @op(1)
 def softmax(d: Choices) -> Expression:
     v = d.value("f", lambda x: x.ndim >= 1)
-    return f"m.{d.one(['softmax', 'log_softmax', 'standardize'])}({v.name}, axis={d.dim(v)})", 4.0
+    name = d.one(["softmax", "log_softmax", "standardize"])
+    return f"m.{name}({v.name}, axis={d.dim(v)}{', epsilon=0.1' if name == 'standardize' else ''})", 4.0
 
 
 @op(2)

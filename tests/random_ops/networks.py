@@ -30,6 +30,7 @@ def weighed(d: Choices) -> Expression:
     text = f"m.{d.one(['', 'nn.'])}{name}({v.name}, axis={k}{_asked(d, v.shape, 0.7)}"
     if name == "softmax" and d.flip(0.3):
         text += f", where={_seen(d, v)}"
+    text += ", epsilon=0.1" if name == "standardize" else ""  # of equal elements, it is what rounding is multiplied by
     return text + ")", 4.0
 
 

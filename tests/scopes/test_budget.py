@@ -79,7 +79,7 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[str, ...], dict[str, Any], d
         {"bytes": 143},
         "144",
     ),
-    "the backward pass": (lambda x: both(x) * reduced(x * 2) * both(x), X, {"launches": 3}, {"launches": 2}, "3"),
+    "the backward pass": (lambda x: both(x) * reduced(x * 2) * both(x * 3), X, {"launches": 3}, {"launches": 2}, "3"),
     "casts": (cast_backward, INVARIANT, {"launches": 2}, {"launches": 1}, "2"),
     "a gradient inside": (
         sh.grad(lambda x: sh.sum(sh.sin(both(x)))),

@@ -127,10 +127,10 @@ class Value:
 
     def runtime_argument(self, reader: ArgumentReader) -> Any:
         """The argument to pass to the runtime: a shape-only array, a literal, a pytree of these, or a function."""
-        found = self.type
-        if self.parameter == "key" and (found is None or not is_known(found)):
+        proper = self.type
+        if self.parameter == "key" and (proper is None or not is_known(proper)):
             return reader.key()
-        if found is not None and is_array(found):
+        if proper is not None and is_array(proper):
             t = self.operand(reader.mesh)
             assert t is not None  # no array is a number
             reader.operands.append((self.expression, t))
@@ -139,15 +139,15 @@ class Value:
             return reader.literal(self.literal())
         except Unknown:
             pass
-        fields = {} if found is None else fields_of(found)
-        if found is not None and fields:
+        fields = {} if proper is None else fields_of(proper)
+        if proper is not None and fields:
             parts = {n: Value(None, t, self.space, self.api) for n, t in fields.items()}
-            return runtime.Fields(found, {n: part.runtime_leaf(reader) for n, part in parts.items()})
-        if isinstance(found, TupleType) or isinstance(self.expression, ListExpr):
+            return runtime.Fields(proper, {n: part.runtime_leaf(reader) for n, part in parts.items()})
+        if isinstance(proper, TupleType) or isinstance(self.expression, ListExpr):
             items = [item.runtime_argument(reader) for item in self.items()]
             return items if isinstance(self.expression, ListExpr) else tuple(items)
-        if self.is_number and found is not None:
-            return runtime.unknown_number(_number_kind(found) or "")
+        if self.is_number and proper is not None:
+            return runtime.unknown_number(_number_kind(proper) or "")
         return reader.function(self, reader.mesh)
 
     def runtime_leaf(self, reader: ArgumentReader) -> Any:
@@ -161,9 +161,9 @@ class Value:
         """The text and the sharding type of an array expression."""
         if self.api is None or not isinstance(expression, RefExpr):
             raise Unknown
-        found = get_proper_type(self.api.get_expression_type(expression))
-        text = text_of(found)
-        if text is None or not is_known(found):
+        proper = get_proper_type(self.api.get_expression_type(expression))
+        text = text_of(proper)
+        if text is None or not is_known(proper):
             raise Unknown
         return text, self.space.type_of(text, self.space.mesh(axes_of(text)))
 
@@ -193,17 +193,17 @@ class ArgumentReader:
         self.operands: list[tuple[Expression | None, ShType]] = []
         self.sizes: dict[str, int] = {}
 
-    def literal(self, found: Any) -> Any:
+    def literal(self, value: Any) -> Any:
         """A literal as it is; records its sizes and dim names, so that no stand-in is taken for them."""
-        if isinstance(found, str) and "[" in found:
+        if isinstance(value, str) and "[" in value:
             with contextlib.suppress(ShardingTypeError):
-                self.sizes.update((name, self.space.sizes.of(name)) for name in names_of(pattern(found)))
-        elif type(found) is int:
-            self.space.sizes.add_written(found)
-        elif isinstance(found, (tuple, list)):
-            for item in found:
+                self.sizes.update((name, self.space.sizes.of(name)) for name in names_of(pattern(value)))
+        elif type(value) is int:
+            self.space.sizes.add_written(value)
+        elif isinstance(value, (tuple, list)):
+            for item in value:
                 self.literal(item)
-        return found
+        return value
 
     def key(self) -> Any:
         """An unknown key: the same on all devices, or another one on each device along an axis."""
@@ -219,8 +219,8 @@ def refuse_function(value: Value, mesh: Mesh) -> Any:
 
 def _number_kind(t: ProperType) -> str | None:
     """``bool``, ``int``, ``float`` or ``complex``; None where a type is no Python number's."""
-    found: ProperType = t.fallback if isinstance(t, LiteralType) else t
-    return _NUMBER_TYPES.get(found.type.fullname) if isinstance(found, Instance) else None
+    base: ProperType = t.fallback if isinstance(t, LiteralType) else t
+    return _NUMBER_TYPES.get(base.type.fullname) if isinstance(base, Instance) else None
 
 
 #: Gives an array expression's text and type; raises `Unknown` for other expressions.
@@ -243,9 +243,9 @@ def literal(expression: Expression, arrays: Arrays = _no_array) -> Any:
         case NameExpr() | MemberExpr():
             return _library_object(expression)
         case UnaryExpr(op="-"):
-            found = literal(expression.expr, arrays)
-            if isinstance(found, (int, float, complex)):
-                return -found
+            operand = literal(expression.expr, arrays)
+            if isinstance(operand, (int, float, complex)):
+                return -operand
         case OpExpr() if expression.op in _OPERATORS:
             left, right = literal(expression.left, arrays), literal(expression.right, arrays)
             if type(left) is int and type(right) is int and (right or expression.op != "//"):
@@ -299,10 +299,10 @@ def _library_object(expression: NameExpr | MemberExpr) -> Any:
         names = ".".join((_MODULES.get(node.name, node.name), *path))  # mypy calls it a name of the file
     if names.partition(".")[0] not in _LIBRARIES:
         raise Unknown
-    found = runtime.library_value(names)
-    if found is None or isinstance(found, ModuleType):
+    value = runtime.library_value(names)
+    if value is None or isinstance(value, ModuleType):
         raise Unknown
-    return found
+    return value
 
 
 def _value_of_type(t: ProperType) -> Any:
@@ -327,8 +327,8 @@ def union_combinations(types: Iterable[Type]) -> list[tuple[Type, ...]]:
     """All combinations of types in which each union is replaced by one of its members."""
     alternatives: list[list[Type]] = []
     for t in types:
-        found = get_proper_type(t)
-        alternatives.append(list(found.items) if isinstance(found, UnionType) else [t])
+        proper = get_proper_type(t)
+        alternatives.append(list(proper.items) if isinstance(proper, UnionType) else [t])
     count = 1
     for each in alternatives:
         count *= len(each)

@@ -125,7 +125,7 @@ def of_a_shape(own: A[sh.Array, "key<fry>[]{V:dp}"], same: A[sh.Array, "key<fry>
 # 67:17: type f32[1, seq, batch@dp, hidden]
 # 68:17: type f32[seq, hidden]{U:dp}
 # 69:17: type f32[seq, batch@dp, hidden]
-# 70:5: `slice` acts along dim 1 (`batch`), which is sharded on mesh axis `dp`  [sharding]
+# 70:5: `index` acts along dim 1 (`batch`), which is sharded on mesh axis `dp`  [sharding]
 # 70:5: each device holds only its slice of that dim, and the result needs all of it
 # 70:5: in index(f32[seq, batch@dp, hidden]), by slice(f32[seq, batch@dp, hidden])
 # 70:5: fix: sh.reshard(x, "[seq, batch, hidden]{U:dp}")   [free, but each device holds all of it]
