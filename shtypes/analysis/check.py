@@ -22,7 +22,6 @@ from shtypes.resharding.devices import Device, as_device
 from shtypes.scopes.comm import KINDS
 from shtypes.traced.entry import Entry
 from shtypes.traced.ledger import Ledger, ledger_of
-from shtypes.traced.merging import merge_reshards
 from shtypes.traced.program import is_array, is_differentiated, split, with_gradient
 from shtypes.types import ShType
 from shtypes.types.mesh import whole_axes
@@ -74,10 +73,7 @@ class Signature(Report):
 
     @functools.cached_property
     def _on_devices(self) -> DeviceProgram:
-        with (
-            policy(self.policy),
-            merge_reshards(self._target.merges and isinstance(self._target.function, JitFunction)),
-        ):
+        with policy(self.policy):
             return device_program(self._target, grad=False)
 
     @property
@@ -194,14 +190,13 @@ def signature_of(target: Target, *, grad: bool) -> Signature:
         program, outs = target.traced()
         results, gradients = outs, None
     arguments = {name: jax.tree.map(_type, x) for name, x in target.arguments.items()}
-    again = target._replace(function=_replayed(target, program, outs, grad=grad))
-    return Signature(target.name, arguments, results, gradients, current_policy(), program, again)
+    if not isinstance(target.function, JitFunction) or grad:  # that may donate arguments, and is traced again
+        target = target._replace(function=_replayed(target, program, outs), merges=False)  # it is merged already
+    return Signature(target.name, arguments, results, gradients, current_policy(), program, target)
 
 
-def _replayed(target: Target, program: Any, outs: Any, *, grad: bool) -> Callable[..., Any]:
+def _replayed(target: Target, program: Any, outs: Any) -> Callable[..., Any]:
     """A function with the arguments of a target that runs its typed program, and gives results in the tree ``outs``."""
-    if isinstance(target.function, JitFunction) and not grad:  # it may donate arguments
-        return target.function
 
     @functools.wraps(target.function)
     def run(*args: Any, **kwargs: Any) -> Any:

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from shtypes.analysis.buffers import Fusion
 from shtypes.analysis.device_steps import Graph, Kind, Step, Value
+from shtypes.analysis.flops import product_flops, step_flops
 from shtypes.analysis.memory import DeviceProgram, device_program, part_text
-from shtypes.analysis.target import Target, mesh_of, target_in_scope
+from shtypes.analysis.target import Target, target_in_scope
 from shtypes.context.user_line import public
 from shtypes.core.meshes import AnyMesh
 from shtypes.programs.jit import JitFunction
 from shtypes.resharding.devices import Device, as_device
 from shtypes.traced.equations import SourceLine
-from shtypes.traced.merging import merge_reshards
 from shtypes.types import dtypes
-from shtypes.types.mesh import context
 from shtypes.types.tables import Report, Table
 
 #: The version of what `Compute.to_json` writes.
@@ -209,8 +206,7 @@ def compute(
     with target_in_scope(f, types, named, mesh, policy, dims) as target:
         if isinstance(f, JitFunction):
             target = target._replace(function=f)
-        with contextlib.nullcontext() if target.merges else merge_reshards(False):
-            return compute_of(target, device_program(target, grad=grad), chosen)
+        return compute_of(target, device_program(target, grad=grad), chosen)
 
 
 def compute_of(target: Target, program: DeviceProgram, device: Device | None) -> Compute:
@@ -222,9 +218,7 @@ def compute_of(target: Target, program: DeviceProgram, device: Device | None) ->
         kernels[alike] = kernels.get(alike, 0) + kernel.runs
     counted = [kernel._replace(runs=n) for kernel, n in kernels.items()]
     counted.sort(key=lambda k: (-k.runs * k.flops, -k.runs * k.bytes))
-    used = mesh_of((target.args, target.kwargs)) or context()
-    mesh = "no mesh" if used is None else str(used)
-    return Compute(target.name, mesh, tuple(counted), tuple(walk.not_counted), walk.known, device)
+    return Compute(target.name, target.mesh_text, tuple(counted), tuple(walk.not_counted), walk.known, device)
 
 
 class _Walk:
@@ -250,12 +244,12 @@ class _Walk:
             elif step.kind is Kind.BRANCH:
                 bodies = [list(self.kernels(body, runs)) for body in step.bodies]
                 yield from max(bodies, key=lambda ks: (sum(k.flops * k.runs for k in ks), sum(k.bytes for k in ks)))
-            elif fusion.materialized(step) and step.kind not in (Kind.VIEW, Kind.BARRIER) and not _communicates(step):
+            elif fusion.materialized(step) and step.kind not in (Kind.VIEW, Kind.BARRIER) and not step.communicates:
                 yield self._kernel(step, fused.get(step, []), fusion, runs)
 
     def _kernel(self, step: Step, fused: Sequence[Step], fusion: Fusion, runs: int) -> Kernel:
         flops, dtype = self._flops(step), ""
-        if _product(step.eqn) is not None:
+        if step.eqn is not None and product_flops(step.eqn) is not None:
             dtype = dtypes.from_any(str(step.operands[0].aval.dtype))
         flops += sum(map(self._flops, fused))
         types = [part_text(v.aval) for v in step.results]
@@ -265,24 +259,10 @@ class _Walk:
         return Kernel(step.name, ", ".join(types), runs, flops, dtype, moved, maker.direction, maker.place)
 
     def _flops(self, step: Step) -> int:
-        name, eqn = step.name, step.eqn
-        counted = _product(eqn) or _COUNTED.get(name)
-        if counted is not None:
-            return round(counted(eqn))
-        if name in _MOVES or step.kind in (Kind.VIEW, Kind.BARRIER, Kind.STORE):
-            return 0
-        if step.kind in (Kind.MAP, Kind.COSTLY):
-            return sum(_size(v.aval) for v in step.results)
-        if step.kind is Kind.FOLD or name.startswith("cum"):
-            return sum(_size(v.aval) for v in step.operands)
-        self.not_counted[name] = None
-        return 0
-
-
-def _communicates(step: Step) -> bool:
-    """Whether a step is a collective, whose time is the ledger's."""
-    effects = () if step.eqn is None else step.eqn.effects
-    return step.kind is Kind.SEND or any(type(effect).__name__ == "NamedAxisEffect" for effect in effects)
+        counted = step_flops(step)
+        if counted is None:
+            self.not_counted[step.name] = None
+        return counted or 0
 
 
 def _read(step: Step, fusion: Fusion, found: dict[Value, int]) -> dict[Value, int]:
@@ -307,96 +287,5 @@ def _written(step: Step) -> int:
     return sum(v.bytes for v in step.results)
 
 
-def _size(aval: Any) -> int:
-    """The number of elements."""
-    return math.prod(aval.shape)
-
-
-def _matrix(eqn: Any, operand: int = 0) -> tuple[int, int, int]:
-    """The number of matrices of an operand, and their rows and columns."""
-    *batch, rows, columns = eqn.invars[operand].aval.shape
-    return math.prod(batch), rows, columns
-
-
-def _dot(eqn: Any) -> float:
-    (contracted, _), _ = eqn.params["dimension_numbers"]
-    return float(2 * _size(eqn.outvars[0].aval) * math.prod(eqn.invars[0].aval.shape[d] for d in contracted))
-
-
-def _convolution(eqn: Any) -> float:
-    kernel, features = eqn.invars[1].aval.shape, eqn.params["dimension_numbers"].rhs_spec[0]
-    terms = math.prod(kernel) / kernel[features] / math.prod(eqn.params["lhs_dilation"])
-    return float(2 * _size(eqn.outvars[0].aval) * terms)
-
-
-def _ragged_dot(eqn: Any) -> float:
-    rows, columns = eqn.invars[0].aval.shape[-2:], eqn.invars[1].aval.shape[-1]
-    return float(2 * math.prod(rows) * columns)
-
-
-def _product(eqn: Any) -> Callable[[Any], float] | None:
-    """The count of a product of matrices or a convolution, which say which dims they contract; None of all else."""
-    params = {} if eqn is None else eqn.params
-    if "ragged_dot_dimension_numbers" in params:
-        return _ragged_dot
-    numbers = params.get("dimension_numbers")
-    if hasattr(numbers, "rhs_spec"):
-        return _convolution
-    return _dot if isinstance(numbers, tuple) and len(numbers) == 2 and "preferred_element_type" in params else None
-
-
-def _window(eqn: Any) -> float:
-    return float(_size(eqn.outvars[0].aval) * math.prod(eqn.params["window_dimensions"]))
-
-
-def _sorted(eqn: Any) -> float:
-    shape, dim = eqn.invars[0].aval.shape, eqn.params.get("dimension", -1)
-    return float(math.prod(shape) * math.log2(max(2, shape[dim] if shape else 2)))
-
-
-def _fft(eqn: Any) -> float:
-    return 5 * _size(eqn.outvars[0].aval) * math.log2(max(2, math.prod(eqn.params["fft_lengths"])))
-
-
-def _cubic(factor: float) -> Callable[[Any], float]:
-    """The count of a factorization of a matrix: ``factor * rows * columns * min(rows, columns)``."""
-
-    def flops(eqn: Any) -> float:
-        count, rows, columns = _matrix(eqn)
-        return factor * count * rows * columns * min(rows, columns)
-
-    return flops
-
-
-def _triangular_solve(eqn: Any) -> float:
-    return float(_size(eqn.invars[1].aval) * eqn.invars[0].aval.shape[-1])
-
-
-def _updates(eqn: Any) -> float:
-    return _size(eqn.invars[-1].aval)
-
-
-#: Operations whose count is neither one for each element nor none; factorizations by their textbooks' leading term.
-_COUNTED: Final[Mapping[str, Callable[[Any], float]]] = {
-    **dict.fromkeys(("reduce_window_sum", "reduce_window_max", "reduce_window_min", "reduce_window"), _window),
-    **dict.fromkeys(("sort", "top_k", "approx_top_k"), _sorted),
-    "fft": _fft,
-    "cholesky": _cubic(1 / 3),
-    "lu": _cubic(2 / 3),
-    **dict.fromkeys(("qr", "geqrf", "householder_product"), _cubic(2)),
-    **dict.fromkeys(("eigh", "eig", "svd", "schur", "tridiagonal", "hessenberg"), _cubic(9)),
-    "triangular_solve": _triangular_solve,
-    **dict.fromkeys(("scatter-add", "scatter_add", "scatter_mul", "scatter_min", "scatter_max"), _updates),
-    **dict.fromkeys(("argmax", "argmin"), lambda eqn: _size(eqn.invars[0].aval)),
-    **dict.fromkeys(("select_and_scatter_add", "select_and_gather_add"), lambda eqn: _size(eqn.invars[0].aval)),
-    **dict.fromkeys(("threefry2x32", "random_bits"), lambda eqn: 80 * sum(_size(v.aval) for v in eqn.outvars)),
-}
-#: Operations that move elements and compute none.
-_MOVES: Final = frozenset({
-    *("slice", "dynamic_slice", "dynamic_update_slice", "gather", "scatter", "concatenate", "split", "pad", "rev"),
-    *("transpose", "broadcast_in_dim", "iota", "select_n", "convert_element_type", "copy", "real", "imag", "complex"),
-    *("axis_index", "is_finite", "random_wrap", "random_unwrap", "random_seed", "random_split", "random_fold_in"),
-    "debug_callback",
-})  # fmt: skip
 #: Operations that read of their first operand as much as they give.
 _PARTS: Final = frozenset({"slice", "dynamic_slice", "gather"})

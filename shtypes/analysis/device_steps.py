@@ -94,6 +94,11 @@ def _axes(entry: Any) -> tuple[str, ...]:
     return (entry,) if isinstance(entry, str) else tuple(entry or ()) if isinstance(entry, tuple) else ()
 
 
+def _is_of_axis(effect: Any) -> bool:
+    """Whether an effect only says that an equation knows a mesh axis, as that of a collective does."""
+    return type(effect).__name__ == "NamedAxisEffect"
+
+
 @dataclass(eq=False)
 class Value:
     """A value on one device."""
@@ -128,6 +133,11 @@ class Step:
     def direction(self) -> str:
         """``"forward"``, ``"backward"`` or ``"recomputed"``."""
         return direction_of(self.stack)
+
+    @property
+    def communicates(self) -> bool:
+        """Whether it is a collective."""
+        return self.kind is Kind.SEND or (self.eqn is not None and any(map(_is_of_axis, self.eqn.effects)))
 
     @property
     def place(self) -> SourceLine:
@@ -237,7 +247,7 @@ class _Build:
     def _plain(self, eqn: Any, operands: list[Value], stack: str) -> list[Value]:
         """An equation without bodies; the same again is what it was."""
         key = (eqn.primitive, tuple(map(id, operands)), tuple(map(str, eqn.params.items())))
-        acts = any(type(effect).__name__ != "NamedAxisEffect" for effect in eqn.effects)
+        acts = any(not _is_of_axis(effect) for effect in eqn.effects)
         if acts or key not in self._seen:
             step = Step(eqn.primitive.name, kind_of(eqn), operands, **self._at(eqn, stack))
             self._seen[key] = self._add(step, eqn.outvars)

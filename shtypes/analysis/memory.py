@@ -13,7 +13,7 @@ import jax
 from shtypes._compat.jaxprs import jaxpr_of
 from shtypes.analysis.buffers import buffers_of, kept_by, live, packed
 from shtypes.analysis.device_steps import Graph, Kind, Step, Value, bytes_of, graph_of
-from shtypes.analysis.target import Target, mesh_of, target_in_scope
+from shtypes.analysis.target import Target, target_in_scope
 from shtypes.context.user_line import public
 from shtypes.core.meshes import AnyMesh
 from shtypes.errors import ShardingTypeError
@@ -23,7 +23,6 @@ from shtypes.traced.equations import SourceLine
 from shtypes.traced.merging import merge_reshards
 from shtypes.traced.program import is_array, split, with_gradient
 from shtypes.types import dtypes
-from shtypes.types.mesh import context
 from shtypes.types.tables import Report, Table
 
 #: The version of what `Memory.to_json` writes.
@@ -183,8 +182,7 @@ def memory(
     with target_in_scope(f, types, named, mesh, policy, dims) as target:
         if isinstance(f, JitFunction):
             target = target._replace(function=f)
-        with contextlib.nullcontext() if target.merges else merge_reshards(False):
-            return memory_of(target, device_program(target, grad=grad, barriers=barriers), grad=grad)
+        return memory_of(target, device_program(target, grad=grad, barriers=barriers), grad=grad)
 
 
 class _Traced(NamedTuple):
@@ -205,9 +203,10 @@ class DeviceProgram(NamedTuple):
 
 
 def device_program(target: Target, *, grad: bool, barriers: bool = True) -> DeviceProgram:
-    """A call as one device runs it; ``barriers`` as in `memory`."""
-    call = _traced(target, grad=grad)
-    program, leaves, donated = call.traced.on_devices()
+    """A call as one device runs it, with reshards merged where `sh.jit` compiles it; ``barriers`` as in `memory`."""
+    with contextlib.nullcontext() if target.merges else merge_reshards(False):
+        call = _traced(target, grad=grad)
+        program, leaves, donated = call.traced.on_devices()
     jaxpr = jaxpr_of(program)
     inputs = [
         Value(n, v.aval, mutable=i in donated) for v, n, i in zip(jaxpr.invars, _sizes(jaxpr), leaves, strict=True)
@@ -225,10 +224,9 @@ def memory_of(target: Target, program: DeviceProgram, *, grad: bool) -> Memory:
     sizes: dict[int | None, int] = {}
     for i, v in zip(leaves, inputs, strict=True):
         sizes[i] = sizes.get(i, 0) + v.bytes
-    used = mesh_of((target.args, target.kwargs)) or context()
     return Memory(
         target.name,
-        "no mesh" if used is None else str(used),
+        target.mesh_text,
         _by_argument(target, call, sizes),
         sum(results),
         _gradient_bytes(call.traced) if grad else 0,

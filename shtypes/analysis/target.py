@@ -65,6 +65,12 @@ class Target(NamedTuple):
         names = {i: name + path for name, tree in trees.items() for path, i in leaves_by_path(tree)}
         return [names[i].replace(" ", "_") for i in range(structure.num_leaves)]
 
+    @property
+    def mesh_text(self) -> str:
+        """The mesh of the arguments, or the one in context, as text."""
+        used = mesh_of((self.args, self.kwargs)) or context()
+        return "no mesh" if used is None else str(used)
+
     def traced(self) -> tuple[Any, Any]:
         """The typed program as it is compiled, and its results as types in their tree; see `program_of`."""
         return program_of(self.function, self.args, self.kwargs, merges=self.merges)

@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from shtypes.analysis.flops import is_convolution
 from shtypes.errors import ShardingTypeError
 from shtypes.solver import options as options_
 from shtypes.solver.axis_states import INVARIANT, REDUCED, SHARDED, UNREDUCED
@@ -206,7 +207,7 @@ class Graph:
         """Notes what the backward pass needs: operands of products, and of what is not linear."""
         if not self.grad or op.checkpointed or not any(v.differentiated for v in op.results):
             return
-        if op.name in _PRODUCTS or is_convolution(op):
+        if op.name in _PRODUCTS or is_convolution(op.eqn):
             for i, x in enumerate(op.operands):
                 others = [y for j, y in enumerate(op.operands) if j != i or op.name == "div"]
                 if is_value(x) and any(isinstance(y, Value) and y.differentiated for y in others):
@@ -321,19 +322,3 @@ def _repeat(sequence: Any) -> tuple[int, int, int]:
             if b - a >= period and covered > best[0]:
                 best = (int(covered), int(a), period)
     return best
-
-
-def is_convolution(op: Op) -> bool:
-    """Whether an equation is a convolution."""
-    return hasattr(op.eqn.params.get("dimension_numbers"), "rhs_spec")
-
-
-def flops(op: Op) -> float:
-    """Floating-point operations of products, on all devices, in one run."""
-    if op.name == "dot_general":
-        (contracted, _), _ = op.eqn.params["dimension_numbers"]
-        return 2.0 * math.prod((*op.results[0].shape, *(op.operands[0].shape[d] for d in contracted)))
-    if is_convolution(op):
-        kernel, dims = op.operands[1].shape, op.eqn.params["dimension_numbers"]
-        return float(2.0 * math.prod(op.results[0].shape) * math.prod(kernel) / kernel[dims.rhs_spec[0]])
-    return 0.0

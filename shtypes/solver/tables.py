@@ -5,12 +5,14 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from shtypes.analysis.flops import product_flops
+from shtypes.resharding.devices import Device
 from shtypes.solver.axis_states import REDUCED, SHARDED
-from shtypes.solver.graph import Graph, Node, Use, flops
+from shtypes.solver.graph import Graph, Node, Use
 from shtypes.solver.options import Option, Work
 from shtypes.solver.program import Value, is_value
 from shtypes.solver.reshard_prices import Cost, Prices, States, Table, cotangents, parts
@@ -22,13 +24,6 @@ FUSED: Final = 0.4
 Assignment = dict[int, tuple[int, ...]]
 #: For each decision, rows of those.
 Domains = dict[int, Any]
-
-
-class Device(Protocol):
-    """What is asked of a device."""
-
-    def seconds(self, flops: float, dtype: str, nbytes: float) -> float:
-        """What a kernel takes."""
 
 
 class Measure(NamedTuple):
@@ -185,7 +180,7 @@ class Costs:
             traffic += v.nbytes / parts(self.made(node, rows, i), self.sizes)
         has_cotangent = any(map(graph.has_cotangent, op.results))
         runs = 1 + node.again + (sum(graph.has_cotangent(x) for _, x in operands) if has_cotangent else 0)
-        work = flops(op)
+        work = product_flops(op.eqn) or 0
         dtype = op.operands[0].dtype if work else op.results[0].dtype
         seconds = np.array(
             [

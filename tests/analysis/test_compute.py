@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import shtypes as sh
+from shtypes.analysis.flops import product_flops
 from shtypes.resharding.devices import DEVICES, as_device
 from tests.compiling import compiled
 from tests.tools.cli.running import Run, runner
@@ -91,6 +93,26 @@ def test_a_convolution_counts_its_window() -> None:
         lambda x, k: sh.conv_general_dilated(x, k, (1, 1), "VALID"), "f32[8@dp, 3, 10, 10]", "f32[6@tp, 3, 3, 3]"
     )
     assert found.products == {"f32": 2 * (8 // 4) * (6 // 2) * 8 * 8 * 3 * 3 * 3}
+
+
+def test_of_a_dilated_operand_only_what_is_there_counts() -> None:
+    def upsampled(x: Any, k: Any) -> Any:
+        return sh.conv_general_dilated(x, k, (1, 1), [(0, 0), (0, 0)], lhs_dilation=(2, 2))
+
+    found = work(upsampled, "f32[8@dp, 3, 5, 5]", "f32[6, 3, 3, 3]")
+    assert found.products == {"f32": 2 * 2 * 6 * 7 * 7 * 3 * 3 * 3 // 4}
+
+
+def test_each_row_of_a_ragged_product_counts_once() -> None:
+    ragged = sh.lift(jax.lax.ragged_dot)
+    assert work(ragged, "f32[16, 8]", "f32[4, 8, 6]", "i32[4]").products == {"f32": 2 * 16 * 8 * 6}
+
+
+def test_an_equation_of_a_plain_program_counts_alike() -> None:
+    plain = lambda x, w, sizes: jax.lax.ragged_dot(jnp.tanh(x), w, sizes)  # noqa: E731
+    shapes = [jax.ShapeDtypeStruct(s, d) for s, d in (((16, 8), "f4"), ((4, 8, 6), "f4"), ((4,), "i4"))]
+    counts = [product_flops(eqn) for eqn in jax.make_jaxpr(plain)(*shapes).jaxpr.eqns]
+    assert counts == [None, 2 * 16 * 8 * 6]
 
 
 def test_collectives_are_the_ledgers() -> None:

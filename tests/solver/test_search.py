@@ -12,6 +12,7 @@ import pytest
 
 import shtypes as sh
 from shtypes.resharding.costs import CostModel, Link
+from shtypes.resharding.devices import Device
 from shtypes.solver import elimination
 from shtypes.solver.graph import Graph
 from shtypes.solver.program import Program
@@ -21,18 +22,13 @@ from shtypes.solver.tables import Costs, combined
 from shtypes.types.mesh import Mesh
 from tests.solver.models import f32, gpt, gpt_loss, mlp, mlp_loss
 
-
-class Machine:
-    """Some device."""
-
-    def seconds(self, flops: float, dtype: str, nbytes: float) -> float:
-        return max(flops / 1e3, nbytes / 1e2)
+MACHINE = Device({"f32": 1e3}, bandwidth=1e2)
 
 
 def searched(f: Any, args: Any, mesh: dict[str, int], **options: Any) -> Search:
     graph = Graph(Program(f, args, (0,)), Mesh(mesh), grad=options.pop("grad", True))
     model = CostModel(Link(10.0, 1e-2), {axis: Link(10.0 + 5 * i, 1e-2) for i, axis in enumerate(mesh)})
-    return Search(Costs(graph, Prices(graph.mesh, model), Machine(), 2.0))
+    return Search(Costs(graph, Prices(graph.mesh, model), MACHINE, 2.0))
 
 
 def random_program(seed: int) -> tuple[Any, Any]:
