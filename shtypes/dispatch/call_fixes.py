@@ -29,6 +29,7 @@ from shtypes.traced.equations import equations
 from shtypes.traced.ledger import priced, sent_by_program
 from shtypes.types import ShType, State
 from shtypes.types.policy import replicated
+from shtypes.types.target import target_text
 
 
 def in_terms_of_the_call(
@@ -154,7 +155,7 @@ def _own_fixes(name: str, across: Callable[..., Any], types: Sequence[ShType]) -
         outs[to_state(natural, lost, State.REDUCED)] = None
     found = []
     for out in outs:
-        text = str(out).removeprefix(out.dtype_name)
+        text = target_text(out)
         found.append(_fix_of(f'sh.{name}(..., out="{text}")', lambda *xs, out=out: reshard(across(*xs), out), types))
     return found
 

@@ -19,6 +19,7 @@ from shtypes.resharding.transport import CommArguments, transport_in_force
 from shtypes.rules.moves import check_varying, dim_from_front, named_form, replicated_state, target_of
 from shtypes.scopes.check_comm import check_comm
 from shtypes.types import ShType, State
+from shtypes.types.target import target_text
 
 Tree = TypeVar("Tree")
 
@@ -30,7 +31,7 @@ def _sent(name: str, x: Any, dst: ShType, asked: CommArguments, written: str = "
     if name != "reshard":
         call = f"sh.{name}(x{written}{asked.written})"
     elif asked.written:
-        call = f'sh.reshard(x, "{str(dst).removeprefix(dst.dtype_name)}"{asked.written})'
+        call = f'sh.reshard(x, "{target_text(dst)}"{asked.written})'
     if (before := sent_before(x, dst, transport=transport)) is not None:
         return before
     check_comm(name, t, dst, call=call, transport=transport)

@@ -25,7 +25,7 @@ from shtypes.types import REPLICATED, ShType, State, dtypes
 
 #: Axes on which a value stays replicated share the work of a reduction where that sends at most so much of the bytes:
 #: they take a launch more, and links that the user did not name.
-_SAVES: Final = Fraction(4, 5)
+SAVES: Final = Fraction(4, 5)
 _SILENT_MERGED = frozenset({Kind.SLICE, Kind.MASK, Kind.PLACE})
 
 
@@ -186,7 +186,7 @@ def single_collective(src: ShType, dst: ShType, shared: bool) -> list[Step]:
     else:
         return []
     steps = _steps(src, dst, [(kind, [d.axes for d in dst.dims], dst.axes(State.UNREDUCED))])
-    if shared and summed and least_bytes(src, dst) < _SAVES * steps[0].bytes:
+    if shared and summed and least_bytes(src, dst) < SAVES * steps[0].bytes:
         return []  # axes on which the value stays replicated may share the work
     return steps
 
@@ -219,7 +219,7 @@ def _cheapest(
 ) -> tuple[list[tuple[Kind, Places]], Factorization]:
     """The cheaper of the plans with whole axes and with axes in parts; silent neighbours of one kind are one step."""
     at = factorization_of(src, dst, model=model)
-    saves = _SAVES if model is None else Fraction(1)
+    saves = SAVES if model is None else Fraction(1)
     found = search(at.problem)
     if found is None:
         raise AssertionError("no plan was found; please report this")

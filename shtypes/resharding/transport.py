@@ -12,6 +12,7 @@ from shtypes.resharding.moves import Kind
 from shtypes.resharding.planner import Price, plan
 from shtypes.resharding.steps import Plan
 from shtypes.types import ShType, State, dtypes
+from shtypes.types.target import target_text
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,7 @@ def price(src: ShType, dst: ShType) -> Price:
 
 def reshard_fix(src: ShType, dst: ShType, name: str = "x") -> Fix:
     """The reshard as a fix, priced."""
-    return price(src, dst).of(f'sh.reshard({name}, "{str(dst).removeprefix(dst.dtype_name)}")')
+    return price(src, dst).of(f'sh.reshard({name}, "{target_text(dst)}")')
 
 
 class CommArguments(NamedTuple):

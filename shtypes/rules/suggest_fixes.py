@@ -30,6 +30,7 @@ from shtypes.rules.candidate_types import (
 )
 from shtypes.rules.typing import Typing
 from shtypes.types import REPLICATED, ShType, State, dtypes
+from shtypes.types.target import target_text
 
 #: How many fixes an error prints.
 MOST: Final = 4
@@ -403,7 +404,7 @@ class Search:
         forward = sum((p.forward_bytes for p in prices), inside[0])
         backward = sum((p.backward_bytes for p in back), inside[1])
         fix = Fix(
-            code="; ".join(f'sh.reshard({self.names[i]}, "{str(t).removeprefix(t.dtype_name)}")' for i, t in changed),
+            code="; ".join(f'sh.reshard({self.names[i]}, "{target_text(t)}")' for i, t in changed),
             forward=" and ".join(p.forward for p in prices if p.forward),
             backward=" and ".join(p.backward for p in back if p.backward),
             bytes_forward=forward,

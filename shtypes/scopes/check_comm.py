@@ -33,6 +33,7 @@ from shtypes.scopes.comm import (
 from shtypes.types import ShType, State
 from shtypes.types.mesh import whole_axes
 from shtypes.types.policy import current_policy
+from shtypes.types.target import target_text
 
 
 class Sent(NamedTuple):
@@ -230,7 +231,7 @@ def _listed(items: Sequence[str]) -> str:
 def _hints(src: ShType, dst: ShType, changed: Sequence[str], name: str, call: str = "") -> tuple[str, ...]:
     """Advice; not typed again, because it is outside the scope."""
     if any(src.state(a) not in (State.INVARIANT, State.REDUCED) for a in changed) or not changed:
-        call = call or f'sh.reshard({name}, "{str(dst).removeprefix(dst.dtype_name)}")'
+        call = call or f'sh.reshard({name}, "{target_text(dst)}")'
         return (f"{call} before the scope",)
     reduced = ", ".join(f'{a}="R"' for a in changed if src.state(a) is State.INVARIANT)
     to = "" if current_policy() == "partial" else ', to="R"'

@@ -24,6 +24,7 @@ from shtypes.solver.program import Checkpoint, Item, Loop, Op, Operand, Program,
 from shtypes.solver.tables import Assignment, Costs, Way
 from shtypes.types import ShType
 from shtypes.types.mesh import Mesh
+from shtypes.types.target import target_text
 
 
 @dataclass(frozen=True)
@@ -139,11 +140,6 @@ def _given(x: Any, v: Value, t: ShType) -> Any:
             hints=[f'sh.reshard(x, "{target_text(t)}")'],
         )
     return x
-
-
-def target_text(t: ShType) -> str:
-    """A type as the target of a reshard."""
-    return str(t).removeprefix(t.dtype_name)
 
 
 def _resharded(x: Any, t: ShType | None) -> Any:

@@ -20,7 +20,7 @@ from shtypes.errors import ShardingTypeError, how_many
 from shtypes.resharding import plan as steps_of
 from shtypes.resharding.costs import CostModel
 from shtypes.resharding.devices import Device
-from shtypes.solver.apply import Decisions, Written, decided, target_text, typed_function
+from shtypes.solver.apply import Decisions, Written, decided, typed_function
 from shtypes.solver.axis_states import typed
 from shtypes.solver.program import Program
 from shtypes.solver.search import Point, size
@@ -30,6 +30,7 @@ from shtypes.traced.ledger import Ledger
 from shtypes.types import ShType
 from shtypes.types.mesh import Mesh
 from shtypes.types.tables import Report, Table, Text
+from shtypes.types.target import target_text
 
 #: The version of what `Plan.to_json` writes.
 SCHEMA: Final = 1

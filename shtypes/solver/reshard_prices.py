@@ -17,6 +17,7 @@ import numpy as np
 
 from shtypes.resharding import plan
 from shtypes.resharding.costs import CostModel
+from shtypes.resharding.planner import SAVES
 from shtypes.solver.axis_states import COTANGENTS, INVARIANT, REDUCED, SHARDED, UNREDUCED, typed
 from shtypes.types import dtypes
 from shtypes.types.mesh import Mesh
@@ -28,8 +29,6 @@ Table = np.ndarray[Any, np.dtype[np.float64]]
 _COTANGENTS: Final = np.array(COTANGENTS)
 #: A launch more is worth so much of the bytes of a value: fewer launches where as much is sent.
 _LAUNCH: Final = 1e-7
-#: Axes on which a value stays replicated share the work where that sends at most so much, as the planner has it.
-_SAVES: Final = 0.8
 #: Of values with fewer elements than this for each device, what is sent is a matter of rounding.
 _ROUNDED: Final = 16
 #: States with more dims than this are priced with their dims numbered anew, pair by pair, for so many axes.
@@ -121,7 +120,7 @@ class Prices:
             cost = self._without(which == 2, src[a], dst[b], dims)
             if (which == 1).any():
                 apart = self._without(which > 0, src[a], dst[b], dims)
-                shared = cost.sent <= _SAVES * apart.sent
+                shared = cost.sent <= float(SAVES) * apart.sent
                 cost = Cost(*(np.where(shared, x, y) for x, y in zip(cost, apart, strict=True)))
             for table, values in zip(found, cost, strict=True):
                 table[a, b] = values

@@ -14,6 +14,11 @@ from shtypes.types.shtype import ShType
 parse = ShType.parse
 
 
+def target_text(t: ShType) -> str:
+    """A type as the target of a reshard: its text without the dtype, which a reshard keeps."""
+    return str(t).removeprefix(t.dtype_name)
+
+
 @runtime_checkable
 class Spec(Protocol):
     """What types ask of a ``jax.P``."""
