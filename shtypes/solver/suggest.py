@@ -256,15 +256,13 @@ def apply(f: Callable[..., Any], plan: Plan | Suggestions | str | Path) -> Calla
         f32[]
     """
     check_function("apply", f)
-    if isinstance(plan, Suggestions):
-        plan = plan[0]
-    if isinstance(plan, Plan):
-        return typed_function(plan.problem.program, plan.decisions)
-    saved = json.loads(Path(plan).read_text(encoding="utf-8"))
+    first = plan[0] if isinstance(plan, Suggestions) else plan
+    saved = first.to_dict() if isinstance(first, Plan) else json.loads(Path(first).read_text(encoding="utf-8"))
     saved = saved["plans"][0] if "plans" in saved else saved
 
     @functools.wraps(f)
     def run(*args: Any) -> Any:
+        # Traced for each call: it may close over something else by now, or be another function than the plan's.
         program = Program(f, jax.tree.map(_struct, args), mesh=Mesh(saved["mesh"]))
         return typed_function(program, decisions_of(saved, program))(*args)
 

@@ -15,6 +15,7 @@ import pytest
 
 import shtypes as sh
 from shtypes.solver.plan import Plan
+from tests.end_to_end import host
 from tests.solver import models
 from tests.solver.models import f32
 
@@ -234,5 +235,22 @@ def test_a_saved_plan_is_decisions_and_applies_to_the_program_that_it_is_of(tmp_
     with sh.use_mesh(sh.abstract_mesh({"dp": 2, "tp": 2})):
         one, other = (sh.ledger(sh.train_step(sh.apply(models.mlp_loss, p)), *types) for p in (found, path))
         assert one == other
-        with pytest.raises(sh.ShardingTypeError, match="the plan is not of"):
-            sh.check(sh.apply(loss, path), *types)
+        for plan in (found, found[0], path):
+            with pytest.raises(sh.ShardingTypeError, match="the plan is not of"):
+                sh.check(sh.apply(loss, plan), *types)
+
+
+def test_an_applied_function_closes_over_what_it_does_now() -> None:
+    scale = {"of": jnp.ones(32)}
+
+    def scaled(w: Any, x: Any) -> Any:
+        return jnp.sum(x @ w * scale["of"])
+
+    mesh = sh.make_mesh({"dp": 2})
+    typed = sh.apply(scaled, sh.suggest(scaled, f32(8, 32), f32(4, 8), mesh=mesh, **SETTINGS))
+    w, x = np.ones((8, 32), np.float32), np.ones((4, 8), np.float32)
+    with sh.use_mesh(mesh):
+        first = host(typed(w, x))
+        scale["of"] = 2 * jnp.ones(32)
+        second = host(typed(w, x))
+    assert (first, second) == (scaled(w, x) / 2, scaled(w, x))
