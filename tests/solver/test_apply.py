@@ -23,6 +23,10 @@ CASES: dict[str, tuple[Any, Any]] = {
     "block": (models.block_loss, (models.block_params(16, 8, 4, 32), models.f32(16, 8, 16))),
     "experts": (models.experts_loss, models.experts(64, 16, 32, 8)),
     "convolutions": (models.convolutions_loss, models.convolutions(16, 4, 8, 32)),
+    "unet": (models.unet_loss, models.unet(8, 8, 8)),
+    "graph": (models.graph_loss, models.graph(16, 64, 8)),
+    "capacity": (models.capacity_loss, models.capacity(8, 16, 8, 32, 4)),
+    "pipeline": (models.pipeline_loss, (models.f32(4, 8, 8), models.f32(4, 8, 8))),
     "scanned gpt": (models.gpt_loss, models.gpt(2, 8, 8, 16, 8, 4, 32, 64)),
     "unrolled gpt": (models.gpt_loss, models.gpt(2, 8, 8, 16, 8, 4, 32, 64, scanned=False)),
     "checkpoint": (
@@ -47,7 +51,7 @@ def ledger_of_step(f: Any, types: Any, mesh: dict[str, int]) -> sh.Ledger:
 
 
 #: On three axes each pair is solved in turn, several times: of large programs that is for the wide half of the tests.
-LARGE = ("block", "scanned gpt", "unrolled gpt", "checkpoint")
+LARGE = ("unet", "capacity", "block", "scanned gpt", "unrolled gpt", "checkpoint")
 
 
 @pytest.mark.one_in(5)
