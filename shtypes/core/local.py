@@ -20,7 +20,16 @@ from shtypes.core.elementwise_fns import IDENTITY, Add, Full, Permute
 from shtypes.core.jax_type import HiShType, as_jax_type
 from shtypes.core.operation import LinearizedPrimitive, Operation
 from shtypes.core.run_op import run
-from shtypes.core.shard_fn import Jvp, Linear, ShardFn, Transpose, Vmap, check_derivative, check_transpose
+from shtypes.core.shard_fn import (
+    Jvp,
+    Linear,
+    ShardFn,
+    Transpose,
+    Vmap,
+    check_derivative,
+    check_transpose,
+    with_derivative,
+)
 from shtypes.rules.cotangent import check_tangent
 from shtypes.types import ShType
 
@@ -140,6 +149,10 @@ class Local(Operation):
             return of(_one(linear_part, types, self.results, tuple(range(n, 2 * n)), 2 * n), zero)
         if every and _is_linear_in(self.fn, active) and not (for_vjp and sum(active) > 1):
             return of(self._product_rule(places))
+        smooth = with_derivative(self.fn, active, types, len(self.results))
+        out_nonzero = tuple(n and s for n, s in zip(out_nonzero, smooth, strict=True))
+        if not any(out_nonzero):
+            return of(Steps((), ()))
         jvp = Jvp(self.fn, active, out_nonzero)
         if not _is_linear_in(self.fn, active):
             check_derivative(self.fn, active, jvp, types, tangent_types)

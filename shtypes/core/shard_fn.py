@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from shtypes._compat.jaxprs import equations
+from shtypes._compat.jaxprs import depends_smoothly, equations
 from shtypes._compat.local_axes import axes_bound
 from shtypes.caches import MOST
 from shtypes.context.user_line import placed
@@ -199,12 +199,28 @@ _DIFFERENTIABLE: Final = frozenset({
 
 def _is_differentiable(fn: ShardFn, operands: Sequence[ShType]) -> bool:
     """Whether a function's primitives alone say that it has its derivatives; if not, they have to be tried."""
+    jaxpr = _program(fn, operands)
+    return jaxpr is not None and all(eqn.primitive.name in _DIFFERENTIABLE for eqn in equations(jaxpr))
+
+
+def with_derivative(fn: ShardFn, active: Sequence[bool], operands: Sequence[ShType], count: int) -> tuple[bool, ...]:
+    """Which of the ``count`` results may have a derivative by the ``active`` operands that is not zero everywhere."""
+    jaxpr = _program(fn, operands)
+    return (True,) * count if jaxpr is None else _with_derivative(jaxpr, tuple(active))
+
+
+@functools.lru_cache(maxsize=MOST)
+def _with_derivative(jaxpr: Any, active: tuple[bool, ...]) -> tuple[bool, ...]:
+    return tuple(depends_smoothly(jaxpr, [i for i, a in enumerate(active) if a]))
+
+
+def _program(fn: ShardFn, operands: Sequence[ShType]) -> Any:
+    """The program of a local function on operands of some types; None where it needs to know which device it is on."""
     shapes = tuple((1,) if fn.per_element else t.local_shape for t in operands)
     try:
-        jaxpr = _jaxpr(fn, shapes, tuple(t.dtype_name for t in operands), promotion())
-    except (NameError, NotImplementedError, TypeError, ValueError):  # as where it asks which device it is on
-        return False
-    return all(eqn.primitive.name in _DIFFERENTIABLE for eqn in equations(jaxpr))
+        return _jaxpr(fn, shapes, tuple(t.dtype_name for t in operands), promotion())
+    except (NameError, NotImplementedError, TypeError, ValueError):
+        return None
 
 
 @functools.lru_cache(maxsize=MOST)
