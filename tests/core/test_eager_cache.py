@@ -290,7 +290,7 @@ def test_between_replicated_states_a_reshard_keeps_the_buffers() -> None:
 def test_what_was_not_noted_makes_no_cached_call() -> None:
     x, y = value(0), value(1)
     noted = CallRecorder([x])
-    noted.ran(lambda *carriers: carriers, [y], [x + x])
+    noted.ran(lambda *physical_arrays: physical_arrays, [y], [x + x])
     assert noted.cached_call(x) is None
     assert CallRecorder([x]).cached_call(y) is None
     assert CallRecorder([x]).cached_call((x, y)) is None
