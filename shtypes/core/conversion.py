@@ -290,8 +290,8 @@ def typeof(x: Any) -> HiShType:
         ShardingTypeError: ``x`` has none.
     """
     if type(x) is Array:
-        t: HiShType = x.type
-        return t
+        array_type: HiShType = x.type
+        return array_type
     t = jax.typeof(x) if isinstance(x, jax.core.Tracer) else None
     if type(t) is not HiShType:
         raise ShardingTypeError(
