@@ -9,11 +9,14 @@ from typing import Any, Final, NamedTuple
 import jax
 import numpy as np
 from jax.extend.core import Var
+from jax.interpreters import ad
 
 from shtypes._compat import private
 
 #: What JAX keeps the number of a literal in: with a type, and so with the mesh that its program saw.
 _typed_literal: Any = private("jax._src.literals", "TypedNdArray")
+#: JAX's rule for primitives whose derivative is zero.
+_zero_jvp: Any = private("jax._src.interpreters.ad", "zero_jvp")
 
 
 def jaxpr_of(jaxpr: Any) -> Any:
@@ -114,6 +117,30 @@ def reached(closed: Any, operands: Sequence[int]) -> list[bool]:
         if any(not is_literal(x) and x in found for x in eqn.invars):
             found.update(eqn.outvars)
     return [not is_literal(x) and x in found for x in jaxpr.outvars]
+
+
+def depends_smoothly(closed: Any, operands: Sequence[int]) -> list[bool]:
+    """Which results of a program may have a derivative by some of its operands; False only where it is zero for JAX."""
+    jaxpr = jaxpr_of(closed)
+    found = {jaxpr.invars[i] for i in operands}
+    for eqn in jaxpr.eqns:
+        active = [not is_literal(x) and x in found for x in eqn.invars]
+        if not any(active) or has_zero_derivative(eqn):
+            continue
+        moved = [True] * len(eqn.outvars)
+        if eqn.primitive.name in ("jit", "pjit"):
+            moved = depends_smoothly(eqn.params["jaxpr"], [i for i, a in enumerate(active) if a])
+        found.update(
+            v for v, m in zip(eqn.outvars, moved, strict=True) if m and jax.numpy.issubdtype(v.aval.dtype, np.inexact)
+        )
+    return [not is_literal(x) and x in found for x in jaxpr.outvars]
+
+
+def has_zero_derivative(eqn: Any) -> bool:
+    """Whether JAX's derivative of an equation is a symbolic zero, as that of `floor` is."""
+    if eqn.primitive.name == "sign":  # newer releases have another rule for complex numbers
+        return eqn.outvars[0].aval.dtype.kind != "c"
+    return getattr(ad.primitive_jvps.get(eqn.primitive), "func", None) is _zero_jvp
 
 
 # what control flow does with its bodies

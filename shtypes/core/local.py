@@ -20,7 +20,16 @@ from shtypes.core.elementwise_fns import IDENTITY, Add, Full, Permute
 from shtypes.core.jax_type import HiShType, as_jax_type
 from shtypes.core.operation import LinearizedPrimitive, Operation
 from shtypes.core.run_op import run
-from shtypes.core.shard_fn import Jvp, Linear, ShardFn, Transpose, Vmap, check_derivative, check_transpose
+from shtypes.core.shard_fn import (
+    Jvp,
+    Linear,
+    ShardFn,
+    Transpose,
+    Vmap,
+    check_derivative,
+    check_transpose,
+    with_derivative,
+)
 from shtypes.rules.cotangent import check_tangent
 from shtypes.types import ShType
 
@@ -42,7 +51,7 @@ class Steps(NamedTuple):
     results: tuple[int, ...]
 
     def run(self, inputs: Sequence[Any]) -> list[Any]:
-        """The results for inputs of the types that it was made for."""
+        """The results for inputs of the types that it was built for."""
         values = list(inputs)
         for operation, places in self.steps:
             values += operation.applied(*[values[i] for i in places])
@@ -140,6 +149,10 @@ class Local(Operation):
             return of(_one(linear_part, types, self.results, tuple(range(n, 2 * n)), 2 * n), zero)
         if every and _is_linear_in(self.fn, active) and not (for_vjp and sum(active) > 1):
             return of(self._product_rule(places))
+        smooth = with_derivative(self.fn, active, types, len(self.results))
+        out_nonzero = tuple(n and s for n, s in zip(out_nonzero, smooth, strict=True))
+        if not any(out_nonzero):
+            return of(Steps((), ()))
         jvp = Jvp(self.fn, active, out_nonzero)
         if not _is_linear_in(self.fn, active):
             check_derivative(self.fn, active, jvp, types, tangent_types)
@@ -166,7 +179,7 @@ class Local(Operation):
         pullback = self._pullbacks.get(key)
         if pullback is None:
             linear = [isinstance(x, Accumulator) for x in operands]
-            # JAX gives a linear operand's cotangent type here, not its own; they have one local shape.
+            # An Accumulator's aval is the cotangent type, not the operand's; both have the same local shape.
             types = [x.aval if u else x.type for x, u in zip(operands, linear, strict=True)]
             ct_types = [None if type(ct) is Zero else ct.type for ct in cts]
             pullback = self._pullbacks[key] = self._cotangents(types, linear, ct_types)

@@ -122,7 +122,7 @@ def resharded(
 ) -> Array:
     """A typed value in another type of the same mesh, dtype, shape and varying axes; itself if it has it.
 
-    A traced value that was resharded to the same type before, in the same trace, is not sent again.
+    What a traced value was sent for before, in the same trace, is not sent again.
     """
     transport = transport_in_force() if transport is None else transport
     src = jax.typeof(x)
@@ -130,32 +130,44 @@ def resharded(
         return x
     plan(src, dst)  # raises if there is no way
     operation = _reshard(src, dst, inserted, constant, transport)
-    if (before := sent_before(x, dst, constant=constant, transport=transport)) is not None:
+    sends = bool(operation.forward_comm() or operation.backward_comm())
+    if sends and (before := sent_before(x, dst, constant=constant, transport=transport)) is not None:
         return before
     moved: Array = operation.applied(x)[0]
-    if _of_current_trace(x) and (operation.forward_comm() or operation.backward_comm()):
+    if sends and _of_current_trace(x):
         notes = trace_notes(trace_ctx.trace)
-        if notes is not None:  # the value is kept, so that its id is not another's
-            notes[_sending(x, dst, constant, transport)] = x, moved
+        if notes is not None:  # keeps the value alive, so that its id is not reused
+            notes.setdefault(_sending(x, transport), []).append((x, operation, moved))
     if not operation.forward_comm() and src.local_bytes <= dst.local_bytes:
         _note_cast(moved, x, operation)
     return moved
 
 
 def sent_before(x: Array, dst: ShType, *, constant: bool = False, transport: Transport = AS_IT_IS) -> Array | None:
-    """What a traced value became when it was resharded to a type before, in the same trace; None if it was not."""
+    """What a traced value became when it was sent for a type before, in the same trace; None if it was not.
+
+    A type that differs only in what devices know to be alike, such as invariant for reduced, is cast to.
+    """
     notes = trace_notes(trace_ctx.trace) if _of_current_trace(x) else None
-    known: tuple[Any, Array] | None = (notes or {}).get(_sending(x, dst, constant, transport))
-    return None if known is None else known[1]
+    for _, operation, moved in (notes or {}).get(_sending(x, transport), ()):
+        if constant < operation.constant:
+            continue
+        if operation.dst == dst and operation.dst.names == dst.names:
+            return moved  # type: ignore[no-any-return]
+        if operation.dst.dims == dst.dims:
+            cast = _reshard(operation.dst, dst, True, constant, transport)
+            if not (cast.forward_comm() or cast.backward_comm()):
+                return cast.applied(moved)[0]  # type: ignore[no-any-return]
+    return None
 
 
-def _sending(x: Array, dst: ShType, constant: bool, transport: Transport) -> tuple[Any, ...]:
-    """What of a reshard its result depends on: not by which plan it is sent."""
-    return "sent", id(x), dst, dst.names, constant, transport.dtype, transport.ct_dtype
+def _sending(x: Array, transport: Transport) -> tuple[Any, ...]:
+    """What of a reshard its result depends on besides the type: not by which plan it is sent."""
+    return "sent", id(x), transport.dtype, transport.ct_dtype
 
 
 def _of_current_trace(x: Any) -> bool:
-    """Whether a value is one of the trace that equations go to now: in the body of a loop or a checkpoint, its own."""
+    """Whether a value belongs to the trace that equations go to now: inside a loop or checkpoint, to the body's."""
     return isinstance(x, jax.core.Tracer) and trace_of(x) is trace_ctx.trace
 
 
@@ -226,10 +238,10 @@ def direct(moves: Sequence[Reshard], src: HiShType, dst: HiShType) -> Reshard | 
 
 
 def returned(ct: Array, dst: ShType, *, inserted: bool, transport: Transport) -> Array:
-    """A cotangent in another type: from a form that it was cast from for free, where that sends less.
+    """A cotangent in another type, resharded from an earlier value of which it is a free cast where that sends less.
 
-    Transposition puts reshards in a row that nobody wrote: the seed of a reduced loss is 1, made unreduced, and the
-    all-reduce in which the loss ends sums it up again. The value before the cast holds the sum already.
+    Transposition puts reshards in a row that nobody wrote: the seed of a reduced loss is 1, cast to unreduced, and the
+    transposed all-reduce of the loss would sum it up again. The value before the cast is already that sum.
     """
     best = _reshard(jax.typeof(ct), dst, inserted, False, transport)
     if best.src == dst or not best.forward_comm():
@@ -258,7 +270,7 @@ def _note_cast(moved: Any, x: Array, cast: Reshard) -> None:
         return
     notes = trace_notes(trace_of(moved))
     if notes is not None:
-        notes["cast", id(moved)] = moved, (x, cast)  # the value is kept, so that its id is not another's
+        notes["cast", id(moved)] = moved, (x, cast)  # keeps the value alive, so that its id is not reused
 
 
 def _casts(x: Any) -> Iterator[tuple[Array, Reshard]]:

@@ -144,10 +144,6 @@ class Graph:
         """Whether a value has a cotangent in the program that is priced."""
         return self.grad and v.differentiated
 
-    def _tells_invariant(self, v: Value) -> bool:
-        """Whether it matters if a value is reduced or invariant: its cotangent is a sum, or summed."""
-        return self.completes and self.has_cotangent(v)
-
     def is_silent(self, node: Node) -> bool:
         """Whether a scope of the program around a node, or around what makes its value, forbids communication."""
         if node.kind == "shared":
@@ -175,8 +171,9 @@ class Graph:
     def _states(self, v: Value, *, pending: bool, to: bool = False, shift: int = 0) -> tuple[Option, ...]:
         """An option for each state: of a value that a node makes, or with ``to`` brings its operand to."""
         found = [REDUCED, *(SHARDED + d for d, n in enumerate(v.shape) if n > 1)]
-        found += [INVARIANT] if self._tells_invariant(v) else []
         found += [UNREDUCED] if pending and dtypes.summable(v.dtype) and dtypes.differentiable(v.dtype) else []
+        # Arguments, and what several take, are replicated with pending cotangents: these are summed once.
+        found += [INVARIANT] if (self.completes or pending is not to) and self.has_cotangent(v) else []
         return tuple(Option((s,), ()) if to else Option((), (s,)) for s in found)
 
     def _items(self, items: Sequence[Item]) -> None:
@@ -235,8 +232,7 @@ class Graph:
         if self.completes and _is_of_user(op.eqn):
             return self._kept(op, self._seen(op))
         known = [options_.Operand(x.shape, x.dtype, x.constant) if isinstance(x, Value) else None for x in op.operands]
-        found = []
-        labels = any(map(self._tells_invariant, op.results))
+        found, live = [], any(map(self.has_cotangent, op.results))
         axes = self.mesh.axis_names
         for axis, n in zip(axes, self.sizes, strict=True):
             names = [axis, *(a for a in axes if a != axis)] if op.name in _NAME_AXES else ["axis"]
@@ -249,7 +245,7 @@ class Graph:
                 error.what = f"nothing is known of `{op.name}` at {str(op.place) or 'a line of JAX'}: {error.what}"
                 raise error.with_traceback(None) from None
             scale = (n - 1) / n / ((small - 1) / small) if n > 1 else 0.0
-            found.append(tuple(_scaled(o, scale) for o in asked if labels or INVARIANT not in o.operands))
+            found.append(tuple(_scaled(o, scale) for o in asked if live or INVARIANT not in o.operands))
         return tuple(found)
 
     def _kept(self, op: Op, types: tuple[Types, Types] | None) -> tuple[tuple[Option, ...], ...]:

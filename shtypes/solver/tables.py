@@ -11,11 +11,11 @@ import numpy as np
 
 from shtypes.analysis.flops import product_flops
 from shtypes.resharding.devices import Device
-from shtypes.solver.axis_states import REDUCED, SHARDED, UNREDUCED
+from shtypes.solver.axis_states import INVARIANT, REDUCED, SHARDED, UNREDUCED
 from shtypes.solver.graph import Graph, Node, Use
 from shtypes.solver.options import Option, Work, only_places
 from shtypes.solver.program import Value, is_value
-from shtypes.solver.reshard_prices import Cost, Prices, States, Table, cotangents, distinct, parts
+from shtypes.solver.reshard_prices import Cost, Prices, States, Table, cotangents, distinct, parts, unlabelled
 
 #: The part of the memory traffic of equations that are no products which is left when a compiler has fused them.
 FUSED: Final = 0.4
@@ -111,6 +111,8 @@ class Costs:
         self._factors: dict[Any, Factor] = {}
         self.nodes, self.uses = self._alike()
         self.allowed: dict[int, list[Sequence[int] | None]] = {}  # options that the user leaves, for each axis
+        #: Whether values may be invariant: without, there are fewer options and next to none is lost.
+        self.invariant = not graph.completes
 
     # domains
 
@@ -123,11 +125,12 @@ class Costs:
             ranges.append(every if a in axes else [fixed[node.id][a]])
         rows = np.array(list(itertools.product(*ranges)), np.int64).reshape(-1, len(self.sizes))
         ok = np.ones(len(rows), bool)
-        for i, v in enumerate(node.results):
-            ok &= self.graph.fits(v, self.made(node, rows, i))
-        for i, x in enumerate(node.operands):
-            if is_value(x):
-                ok &= self.graph.fits(x, self.needed(node, rows, i))
+        values = [(v, self.made(node, rows, i)) for i, v in enumerate(node.results)]
+        values += [(x, self.needed(node, rows, i)) for i, x in enumerate(node.operands) if is_value(x)]
+        for v, states in values:
+            ok &= self.graph.fits(v, states)
+            if not self.invariant and not self.graph.completes:
+                ok &= (states != INVARIANT).all(-1)
         return rows[ok]
 
     def first(self, node: Node) -> tuple[int, ...]:
@@ -251,7 +254,8 @@ class Costs:
                 cost[1] = cost[1] + again.sent.T * v.nbytes
             if self.by_bytes:
                 cost[0] = cost[0] + 2 * (forward + backward * back) * self._among_zeros(one[0], other[0]) * v.nbytes
-            moved = (one[0][:, None, :] != other[0][None, :, :]).any(-1)
+            here, there_ = unlabelled(one[0]), unlabelled(other[0])
+            moved = (here[:, None, :] != there_[None, :, :]).any(-1)
             self._known[key] = Cost(cost[0], cost[1], moved.astype(float))
         at = np.ix_(one[1], other[1])
         seconds, sent, moved = (t[at] for t in self._known[key])
@@ -378,7 +382,8 @@ class Costs:
             back = self.prices.planned(v.dtype, v.shape, *(cotangents(np.array(s)).tolist() for s in (dst, src)))
             seconds += backward * use.times * (back.seconds * v.nbytes + back.latency)
             sent += use.times * back.sent * v.nbytes
-        memory = self._kept(use) / float(parts(np.array(dst), self.sizes))
+        moved = (unlabelled(np.array(src)) != unlabelled(np.array(dst))).any()
+        memory = self._kept(use) / float(parts(np.array(dst), self.sizes)) if moved else 0.0
         return Measure(0.0, float(seconds), memory, float(sent), float(sent > 0))
 
     def price(self, now: Assignment, byte: float = 0.0) -> Measure:

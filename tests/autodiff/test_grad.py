@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable
 from typing import Any
@@ -37,6 +38,7 @@ def test_a_local_loss_has_the_gradient_of_the_global_one(compile_: Callable[...,
     p.assert_gradients(grads, args, p.expected()[1])
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("states", list(itertools.product("RIU", repeat=2)), ids="".join)
 def test_the_gradient_does_not_depend_on_the_state_of_the_loss(states: tuple[str, str]) -> None:
     dp, tp = states
@@ -321,3 +323,35 @@ def test_a_linear_function_is_transposed_by_jax(compile_: Callable[..., Any]) ->
             sh.ShardingTypeError, match=r"the cotangent has type float32\[3\] instead of f32\[3\]\{U:x\}"
         ):
             jax.linear_transpose(lambda w: w * 2, w)(jnp.ones(3))
+
+
+FLAT: dict[str, Callable[[Any, Any], Any]] = {
+    "sign": lambda m, x: m.sign(x),
+    "round": lambda m, x: m.round(3 * x),
+    "a function by several primitives": lambda m, x: m.floor_divide(x, 0.5),
+    "a product of such": lambda m, x: m.rint(2 * x) * m.sign(x),
+    "a mask": lambda m, x: (x > 0.1).astype("float32"),
+    "one of several results": lambda m, x: m.modf(3 * x)[1],
+    "in a program with its own jit": lambda m, x: jax.jit(m.ceil)(x),
+    "in the body of a loop": lambda m, x: jax.lax.scan(
+        lambda c, _: (m.floor(c + x), None), m.zeros_like(x), None, length=3
+    )[0],
+}
+
+
+@pytest.mark.parametrize("lifted", [False, True], ids=["typed", "lifted"])
+@pytest.mark.parametrize("policy", ["partial", "jax"])
+@pytest.mark.parametrize("flat", FLAT.values(), ids=FLAT)
+def test_no_cotangent_is_sent_to_where_the_derivative_is_zero(flat: Any, policy: Any, lifted: bool) -> None:
+    """What JAX's rules know to be zero is so before anything is sent, and not after."""
+    plain = np.linspace(-1, 1, 4, dtype=np.float32)
+
+    def loss(m: Any, x: Any, z: Any) -> Any:
+        y = sh.lift(lambda x: flat(jnp, x))(x) if lifted and m is sh else flat(m, x)
+        return m.sum(m.sin(sh.reshard(y, "[_@dp]") if m is sh else y) * z)
+
+    with sh.policy(policy):
+        args = sh.array(plain, "[4]{I:dp}"), sh.array(plain, "[4@dp]")
+        step = sh.grad(functools.partial(loss, sh), argnums=(0, 1))
+        assert [e for e in sh.ledger(step, *args) if e.direction == "backward"] == []
+        p.assert_gradients(step(*args), args, jax.grad(functools.partial(loss, jnp), (0, 1))(plain, plain))

@@ -38,6 +38,7 @@ PROGRAMS = {
 }
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("policy", ["partial", "jax"])
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_it_is_sent_once_and_its_gradient_is_that_of_both(name: str, policy: str) -> None:
@@ -60,6 +61,18 @@ def test_it_is_sent_once_and_its_gradient_is_that_of_both(name: str, policy: str
 def test_another_type_and_another_value_are_sent(again: Callable[[Any], Any]) -> None:
     x = sh.array(X, "f32[8@dp, 4]")
     assert sh.ledger(lambda x: (sh.reshard(x, "[_, _]"), again(x)), x).launches == 2
+
+
+def test_what_was_sent_is_cast_where_only_the_state_differs() -> None:
+    """XLA would send it once; a slice of it, which the first need not have kept, is sent."""
+    x = sh.array(X, "f32[8@dp, 4]")
+
+    def both(x: Any) -> Any:
+        return sh.sum(sh.sin(sh.reshard(x, "[_, _]{R:dp}"))) + sh.sum(sh.cos(sh.reshard(x, "[_, _]{I:dp}")))
+
+    with sh.policy("jax"):
+        assert [e.kind for e in sh.ledger(both, x)] == ["all-gather"]
+        assert_close(host(sh.grad(both)(x)), np.cos(X) - np.sin(X))
 
 
 def test_a_narrower_dtype_is_sent_apart() -> None:

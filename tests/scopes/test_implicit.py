@@ -332,7 +332,7 @@ def test_an_op_alone_counts_what_it_takes_to_finish_a_pending_result() -> None:
         assert sh.einsum("ij,jk->ik", x, w).type == sh.ShType.parse("f32[64, 2@x]")
 
 
-@pytest.mark.parametrize(("times", "kinds"), [(1, {"all-to-all", "reduce-scatter", "all-gather"}), (4, {"all-to-all"})])
+@pytest.mark.parametrize(("times", "kinds"), [(1, {"all-to-all", "all-reduce"}), (4, {"all-to-all"})])
 def test_a_choice_counts_what_follows_from_it_as_often_as_it_runs(times: int, kinds: set[str]) -> None:
     @sh.implicit_comm
     def f(a: Any, b: Any, d: Any) -> Any:

@@ -111,6 +111,78 @@ def convolutions(batch: int, side: int, channels: int, dense: int) -> Any:
     )
 
 
+def convolved(x: Any, kernel: Any) -> Any:
+    return jax.nn.relu(jax.lax.conv(x, kernel, (1, 1), "SAME"))
+
+
+def unet_loss(p: Any, x: Any, y: Any) -> Any:
+    skips = []
+    for a, b in p["down"]:
+        x = convolved(convolved(x, a), b)
+        skips.append(x)
+        x = jax.lax.reduce_window(x, -jnp.inf, jax.lax.max, (1, 1, 2, 2), (1, 1, 2, 2), "VALID")
+    a, b = p["middle"]
+    x = convolved(convolved(x, a), b)
+    for a, b in p["up"]:
+        x = jnp.concatenate([jnp.repeat(jnp.repeat(x, 2, 2), 2, 3), skips.pop()], 1)
+        x = convolved(convolved(x, a), b)
+    return jnp.mean(jnp.square(jax.lax.conv(x, p["out"], (1, 1), "SAME") - y))
+
+
+def unet(batch: int, side: int, channels: int, levels: int = 2) -> Any:
+    """Two convolutions at each level, each level with twice the channels of the one above it."""
+    c = [channels * 2**i for i in range(levels + 1)]
+    p = {
+        "down": [(f32(c[i], c[i - 1] if i else 8, 3, 3), f32(c[i], c[i], 3, 3)) for i in range(levels)],
+        "middle": (f32(c[-1], c[-2], 3, 3), f32(c[-1], c[-1], 3, 3)),
+        "up": [(f32(c[i], c[i + 1] + c[i], 3, 3), f32(c[i], c[i], 3, 3)) for i in reversed(range(levels))],
+        "out": f32(8, channels, 1, 1),
+    }
+    return p, f32(batch, 8, side, side), f32(batch, 8, side, side)
+
+
+def graph_loss(p: Any, nodes: Any, edges: Any, senders: Any, receivers: Any, y: Any) -> Any:
+    for q in p:
+        messages = jax.nn.relu(jnp.concatenate([nodes[senders], nodes[receivers], edges], -1) @ q["edge"])
+        sums = jax.ops.segment_sum(messages, receivers, nodes.shape[0])
+        nodes = jnp.tanh(jnp.concatenate([nodes, sums], -1) @ q["node"])
+    return jnp.mean(jnp.square(nodes - y))
+
+
+def graph(nodes: int, edges: int, d: int, layers: int = 2) -> Any:
+    p = [{"edge": f32(3 * d, d), "node": f32(2 * d, d)}] * layers
+    return p, f32(nodes, d), f32(edges, d), i32(edges), i32(edges), f32(nodes, d)
+
+
+def capacity_loss(p: Any, x: Any) -> Any:
+    """Each token to one expert of its group's, which has places for so many (Lepikhin et al. 2020)."""
+    e, places = p["up"].shape[0], 2 * x.shape[1] // p["up"].shape[0]
+    weights = jax.nn.softmax(jnp.einsum("gsd,de->gse", x, p["router"]), -1)
+    one = jax.nn.one_hot(jnp.argmax(weights, -1), e)
+    place = jnp.max(jnp.cumsum(one, 1) * one, -1).astype(jnp.int32) - 1
+    dispatch = one[..., None] * jax.nn.one_hot(place, places)[:, :, None, :]
+    combine = dispatch * jnp.sum(weights * one, -1)[..., None, None]
+    h = jax.nn.relu(jnp.einsum("egcd,edf->egcf", jnp.einsum("gsec,gsd->egcd", dispatch, x), p["up"]))
+    y = jnp.einsum("gsec,egcd->gsd", combine, jnp.einsum("egcf,efd->egcd", h, p["down"]))
+    return jnp.mean(jnp.square(x + y))
+
+
+def capacity(groups: int, tokens: int, d: int, f: int, e: int) -> Any:
+    return {"router": f32(d, e), "up": f32(e, d, f), "down": f32(e, f, d)}, f32(groups, tokens, d)
+
+
+def pipeline_loss(p: Any, x: Any) -> Any:
+    """Stages of layers, mapped over; microbatches go from each to the next."""
+    stages, wait = p.shape[0], jnp.zeros((p.shape[0] - 1, *x.shape[1:]))
+
+    def step(at: Any, x: Any) -> Any:
+        at = jax.vmap(lambda w, h: jnp.tanh(h @ w))(p, jnp.concatenate([x[None], at[:-1]]))
+        return at, at[-1]
+
+    _, y = jax.lax.scan(step, jnp.zeros((stages, *x.shape[1:])), jnp.concatenate([x, wait]))
+    return jnp.mean(jnp.square(y[stages - 1 :]))
+
+
 def arrays(tree: Any, seed: int = 0, most: int = 8) -> Any:
     """Arrays of these shapes: small numbers, or positions below ``most``."""
     leaves, form = jax.tree.flatten(tree)

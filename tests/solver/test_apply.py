@@ -24,6 +24,10 @@ CASES: dict[str, tuple[Any, Any]] = {
     "block": (models.block_loss, (models.block_params(16, 8, 4, 32), models.f32(16, 8, 16))),
     "experts": (models.experts_loss, models.experts(64, 16, 32, 8)),
     "convolutions": (models.convolutions_loss, models.convolutions(16, 4, 8, 32)),
+    "unet": (models.unet_loss, models.unet(8, 8, 8)),
+    "graph": (models.graph_loss, models.graph(16, 64, 8)),
+    "capacity": (models.capacity_loss, models.capacity(8, 16, 8, 32, 4)),
+    "pipeline": (models.pipeline_loss, (models.f32(4, 8, 8), models.f32(4, 8, 8))),
     "scanned gpt": (models.gpt_loss, models.gpt(2, 8, 8, 16, 8, 4, 32, 64)),
     "unrolled gpt": (models.gpt_loss, models.gpt(2, 8, 8, 16, 8, 4, 32, 64, scanned=False)),
     "checkpoint": (
@@ -49,10 +53,10 @@ def ledger_of_step(f: Any, types: Any, mesh: dict[str, int]) -> sh.Ledger:
 
 
 #: On three axes each pair is solved in turn, several times: of large programs that is for the wide half of the tests.
-LARGE = ("block", "scanned gpt", "unrolled gpt", "checkpoint")
+LARGE = ("unet", "capacity", "block", "scanned gpt", "unrolled gpt", "checkpoint")
 
 
-@pytest.mark.one_in(5)
+@pytest.mark.one_in(15)
 @pytest.mark.parametrize("byte", [0.0, 1e-4], ids=["quick", "small"])
 @pytest.mark.parametrize(
     ("case", "mesh"),
@@ -70,7 +74,7 @@ def test_the_ledger_of_the_typed_program_has_the_bytes_that_were_predicted(case:
     assert math.isclose(ledger.total.bytes, point.cost.sent, rel_tol=2e-3, abs_tol=64)
 
 
-@pytest.mark.one_in(5)
+@pytest.mark.one_in(10)
 @pytest.mark.parametrize("policy", ["partial", "jax"])
 @pytest.mark.parametrize("case", [pytest.param(c, marks=[pytest.mark.nightly] * (c in LARGE)) for c in CASES])
 def test_values_and_gradients_are_those_of_one_device(case: str, policy: str) -> None:

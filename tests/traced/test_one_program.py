@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Callable
 from typing import Any
 
@@ -360,18 +359,10 @@ def test_what_no_comm_accepts_of_a_random_program_compiles_to_no_collective(seed
             assert sent_by_compiled(text, unknown=1) == Sent({}, {}), str(program)
 
 
-#: Programs of which XLA finds a part constant, whose collectives it drops: standardized dims of size 1, `ne(n, n)`,
-#: values without elements.
-WITH_CONSTANTS = (88, 111, 140)
-#: What XLA may see through, and so find others: branches, and loops of one turn.
-SEEN_THROUGH = re.compile(r"\bm\.(cond|switch|scan|while_loop|fori_loop)\b")
-
-
-def least(said: sh.Ledger, program: Program, seed: int) -> sh.Ledger:
-    """What is left of a ledger where XLA does what it may: it merges collectives of one value, and drops constants."""
-    if seed in WITH_CONSTANTS or any(SEEN_THROUGH.search(step.text) for step in program.accepted):
-        return sh.Ledger([])
-    return sh.Ledger(list({(e.kind, e.axes, e.src, e.dst, e.direction, e.times): e for e in said}.values()))
+#: Programs of which XLA finds a part constant, whose collectives it drops (a standardized dim of size 1, `ne(n, n)`,
+#: values without elements), or finds equal: values that are the operand itself (`real`, `roll` of one element),
+#: loops of one turn.
+SIMPLIFIED = (88, 111, 140, 168, 177, 179, 193)
 
 
 @pytest.mark.one_in(114)
@@ -387,8 +378,7 @@ def test_a_random_program_of_any_ops_compiles_to_what_its_ledger_says(seed: int)
             said = sh.ledger(run if jit is sh.jit else run.__wrapped__, inputs)
             assert not said.not_covered
             found = sent_by_compiled(compiled_text(run, inputs), 1)
-            for sent, most, few in zip(
-                found, sent_by_ledger(said, 1), sent_by_ledger(least(said, program, seed), 1), strict=True
-            ):
-                for key in {*sent, *most}:
-                    assert few.get(key, 0) <= sent.get(key, 0) <= most.get(key, 0), (jit, key, str(said))
+            for sent, most in zip(found, sent_by_ledger(said, 1), strict=True):
+                if seed not in SIMPLIFIED:
+                    assert sent == most, (jit, str(said))
+                assert all(n <= most.get(key, 0) for key, n in sent.items()), (jit, str(said))

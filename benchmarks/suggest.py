@@ -1,0 +1,72 @@
+"""What `sh.suggest` finds: against the layouts of papers, and how long it takes.
+
+    python benchmarks/suggest.py             # known optima, and models of many layers
+    python benchmarks/suggest.py --only known
+
+`found / known` is what a step sends with the types found, by the ledger, to what it sends by the paper's formula where
+nothing counts but bytes; the formulas are in `tests/solver/test_known_optima.py`. Seconds are of a processor: to trace
+the model, to ask what its equations may do, to find the plan and to type it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+os.environ.setdefault("JAX_NUM_CPU_DEVICES", "8")
+
+import shtypes as sh
+from shtypes.types.tables import aligned
+from tests.solver import models
+from tests.solver.test_known_optima import BYTES, N, known
+
+
+def timed(run: Callable[[], Any]) -> tuple[Any, float]:
+    """What a call returns, and seconds of a processor."""
+    start = time.process_time()
+    found = run()
+    return found, time.process_time() - start
+
+
+def known_optima() -> Iterator[tuple[str, ...]]:
+    """For each layout of a paper, what is found."""
+    for name, case in known().items():
+        options = {"mesh": {"n": N}, **case.options, **BYTES}
+        found, seconds = timed(lambda case=case, options=options: sh.suggest(case.f, *case.args, **options)[0])
+        sent = found.ledger.total.bytes
+        yield name, f"{sent / 1e6:,.3f}", f"{case.sent / 1e6:,.3f}", f"{sent / (case.sent + 64):.3f}", f"{seconds:.2f}"
+
+
+def large_models() -> Iterator[tuple[str, ...]]:
+    """Models of many layers: seconds without a bound on memory, and with half of what that takes."""
+    mesh = {"dp": 16, "tp": 16}
+    for layers in (24, 96):
+        for scanned in (True, False):
+            args = models.gpt(layers, 512, 1024, 4096, 32, 128, 16384, 65536, scanned=scanned)
+            name = f"GPT, {layers} layers, {'scanned' if scanned else 'unrolled'}"
+            free, first = timed(lambda args=args: sh.suggest(models.gpt_loss, *args, mesh=mesh))
+            limit = free[0].memory / 2
+            bounded, second = timed(lambda a=args, m=limit: sh.suggest(models.gpt_loss, *a, mesh=mesh, memory=m))
+            slower = bounded[0].seconds / free[0].seconds
+            yield name, f"{first:.1f}", f"{second:.1f}", str(bounded.solves), f"{slower:.3f}"
+
+
+PARTS = {
+    "known": (("layout", "found MB", "known MB", "found / known", "seconds"), known_optima),
+    "large": (("model", "seconds", "with a bound", "solves", "slower by the bound"), large_models),
+}
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", choices=list(PARTS))
+    only = parser.parse_args().only
+    for part, (headings, rows) in PARTS.items():
+        if only in (None, part):
+            print(*aligned(headings, list(rows()), headings[1:]), "", sep="\n")
