@@ -52,14 +52,16 @@ class Search:
 
     Args:
         costs: What decisions cost.
-        seed: Of the order of axes that is started with besides theirs, where there are more than two.
+        seed: Of the order of axes that is started with besides theirs, where there are more than two; None for none.
+        block: How many axes vary together, at most.
     """
 
-    def __init__(self, costs: Costs, *, seed: int = 0) -> None:
+    def __init__(self, costs: Costs, *, seed: int | None = 0, block: int = _BLOCK) -> None:
         self.costs = costs
         self.axes = [a for a, n in enumerate(costs.sizes) if n > 1] or [0]
-        self.block = min(_BLOCK, len(self.axes))
+        self.block = min(block, len(self.axes))
         self.proved = True  # whether no table was too large for an exact minimum
+        self.seed = seed
         self.rng = np.random.default_rng(seed)
         self.solves = 0
         self.visited: list[Point] = []
@@ -90,8 +92,10 @@ class Search:
         self.solves += 1
         left = {v: np.arange(n) for v, n in sizes.items()}
         if too_many(sizes, tables, elimination.QUICK_ENTRIES):
-            cold = len(axes) > 1 and not any(map(any, fixed.values()))
-            known = self._in_turn(axes, fixed, byte, reshard)[1] if cold else _value(domains, tables, fixed)
+            cold = all(fixed[n.id] == self.costs.first(n) for n in self.costs.graph.decisions)
+            known = _value(domains, tables, fixed)
+            if cold and len(axes) > 1:
+                known = min(known, self._in_turn(axes, fixed, byte, reshard)[1])
             left, tables = values_within(sizes, tables, known + 1e-9 * abs(known))
         sizes = {v: len(values) for v, values in left.items()}
         exact = not too_many(sizes, tables, elimination.MOST_ENTRIES)
@@ -117,7 +121,7 @@ class Search:
         return point
 
     def _solved(self, byte: float, reshard: float, warm: Assignment | None) -> Assignment:
-        none: Assignment = {n.id: (0,) * len(self.costs.sizes) for n in self.costs.graph.decisions}
+        none = {n.id: self.costs.first(n) for n in self.costs.graph.decisions}
         if self.exact:
             best, value = self._minimum(self.axes, warm or none, byte, reshard)
             if not reshard and self.proved:
@@ -133,7 +137,8 @@ class Search:
 
     def _orders(self) -> Iterator[Sequence[int]]:
         yield tuple(self.axes)
-        yield tuple(map(int, self.rng.permutation(self.axes)))
+        if self.seed is not None:
+            yield tuple(map(int, self.rng.permutation(self.axes)))
 
     def _in_turn(self, order: Sequence[int], now: Assignment, byte: float, reshard: float) -> tuple[Assignment, float]:
         value = math.inf
