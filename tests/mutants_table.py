@@ -63,8 +63,8 @@ MUTANTS: Final = (
     Mutant(
         "a reshape merges a sharded dim behind a whole one",
         f"{_RULES}shape.py",
-        "if dim.axes and whole is not None:",
-        "if dim.axes and whole is not None and len(olds) > 2:",
+        "if dim.axes and merged is not None:",
+        "if dim.axes and merged is not None and len(olds) > 2:",
         ("tests/rules/test_shape.py",),
         _PROGRAMS,
     ),

@@ -113,7 +113,7 @@ def _least_of(src: ShType, dst: ShType) -> int:
 
 
 def least_cost(src: ShType, dst: ShType, minimize: Direction, *, returns: bool = True) -> Cost:
-    """What a reshard or cast costs at least, found without planning it; forward only where no gradient ``returns``."""
+    """A lower bound of a reshard's or cast's cost, without planning it; forward only where no gradient ``returns``."""
     if src == dst:
         return 0, 0
     back = _least_of(dst.cotangent(), src.cotangent()) if returns and src.differentiable else 0

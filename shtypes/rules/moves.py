@@ -83,10 +83,10 @@ def replicated_state(to: Any) -> State:
     """The replicated state that ``to=`` names; None for that of the policy."""
     if to is None:
         return replicated()
-    found = {"R": State.REDUCED, "I": State.INVARIANT}.get(to, to)
-    if found not in REPLICATED:
+    parsed = {"R": State.REDUCED, "I": State.INVARIANT}.get(to, to)
+    if parsed not in REPLICATED:
         raise ShardingTypeError(f"`to` is the replicated state to end in, not {to!r}", hints=['to="R"', 'to="I"'])
-    state: State = found
+    state: State = parsed
     return state
 
 

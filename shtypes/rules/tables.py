@@ -52,7 +52,7 @@ MULTILINEAR: Final[Mapping[tuple[State, State], State]] = _symmetric(
     }
 )
 # Not (UNREDUCED, UNREDUCED): (a + b)(c + d) is not ac + bd.
-# Not (UNREDUCED, SHARDED): a term would meet only its own device's slice. (SHARDED -> UNREDUCED is free, but holds
+# Not (UNREDUCED, SHARDED): a term would meet only the slice of its device. (SHARDED -> UNREDUCED is free, but holds
 # n times the memory and makes the later reduction n times larger: it is offered, never taken.)
 # Not (VARYING, SHARDED) or (VARYING, UNREDUCED): no device holds the value that its member of the family must meet.
 
@@ -88,7 +88,7 @@ TERM: Final[Mapping[tuple[State, Need], State]] = {
     (INVARIANT, UNREDUCED): UNREDUCED,
 }
 
-#: Linear in its one operand, and acting on each element in place or on whole dims.
+#: Linear in its one operand, and acting on each element in place or on unsharded dims.
 LINEAR_UNARY: Final[Mapping[Need, State]] = {
     SHARDED: SHARDED,
     REDUCED: REDUCED,
