@@ -1,4 +1,4 @@
-"""Normalised exponentials and their sums; along sharded dims where communication is asked for."""
+"""Normalised exponentials and their sums; along sharded dims if communication is allowed."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ def _softmax(name: str, join: Callable[[Any, Any], Any]) -> Callable[..., Array]
             x = _only(name, x, where, 0)  # of the type that both have together
 
         def across(x: Any) -> Array:
-            kept = x if where is None else _where(where, x, -jnp.inf)
-            shifted = subtract(kept, constant(bound("max", kept, dims)))
+            counted = x if where is None else _where(where, x, -jnp.inf)
+            shifted = subtract(counted, constant(bound("max", counted, dims)))
             y = join(shifted, _added(exp(shifted), dims, State.REDUCED))
             return y if where is None or name == "softmax" else _where(where, y, -jnp.inf)
 
@@ -210,13 +210,13 @@ def logsumexp(
 
 
 def _added(x: Any, dims: tuple[int, ...], state: State = State.INVARIANT) -> Array:
-    """The sum over dims, reduced where they are sharded; the dims are kept."""
+    """The sum over dims with keepdims; in ``state`` on the axes that shard them."""
     axes = sharding(jax.typeof(x), dims)
     return total(sum_of("sum", x, dims, True), axes, state)
 
 
 def _log_of_sum(x: Any, dims: tuple[int, ...]) -> Array:
-    """The logsumexp over dims, which may be sharded; they are kept."""
+    """The logsumexp over dims, which may be sharded, with keepdims."""
     most = finite_bound(x, dims)
     summed = _added(exp(subtract(x, most)), dims)
     return add(log(summed), matching(most, jax.typeof(summed)))

@@ -100,8 +100,8 @@ def _compress(
     x: Array, condition: Any, axis: int | None = None, *, size: int | None = None, fill_value: Any = 0
 ) -> Array:
     """``x.compress(condition)``."""
-    found: Array = functions.compress(condition, x, axis, size=size, fill_value=fill_value)
-    return found
+    compressed: Array = functions.compress(condition, x, axis, size=size, fill_value=fill_value)
+    return compressed
 
 
 def _view(x: Array, dtype: Any) -> Array:

@@ -49,7 +49,7 @@ def shard_program(name: str, closed: Any) -> ShardProgram:
         closed: The jaxpr. What it casts is an operand, in the type in which all of it takes it, or a constant.
 
     Raises:
-        NotLocalError: it communicates, has effects or derivative rules of its own, or calls the host.
+        NotLocalError: it communicates, has effects or custom derivative rules, or calls the host.
     """
     steps = _Steps(closed)
     slots = tuple([steps.slot(x) for x in jaxpr_of(closed).outvars])
@@ -128,7 +128,7 @@ class _Steps:
         self.operands[self._slots[x]] = operation.dst
 
     def _typed_constant(self, eqn: Any) -> None:
-        """A constant that each device has whole."""
+        """A constant that is replicated."""
         (x,), (y,) = eqn.invars, eqn.outvars
         if not {*y.aval.states} <= {State.REDUCED, State.INVARIANT}:
             raise NotLocalError
@@ -141,13 +141,13 @@ def _is_inexact(aval: Any) -> bool:
 
 def _bodies(eqn: Any) -> dict[int, Composite]:
     """The bodies of an equation as local functions, by the identity of their jaxprs."""
-    found = {}
+    bodies = {}
     for body, _ in inner_jaxprs(eqn):
         steps = _Steps(body, is_body=True)
         slots = tuple([steps.slot(x) for x in jaxpr_of(body).outvars])
         moving = tuple([_is_inexact(v.aval) for v in jaxpr_of(body).invars])
-        found[id(jaxpr_of(body))] = Composite("body", tuple(steps.steps), slots, moving)
-    return found
+        bodies[id(jaxpr_of(body))] = Composite("body", tuple(steps.steps), slots, moving)
+    return bodies
 
 
 @dataclass(frozen=True, eq=False)

@@ -151,9 +151,9 @@ def key_impl(keys: Any) -> Any:
     """The name of a key's generator, as `jax.random.key_impl`."""
     if not is_typed(keys):
         return jax.random.key_impl(keys)
-    found: list[Any] = []
-    jax.eval_shape(lambda k: found.append(jax.random.key_impl(k)), jax.ShapeDtypeStruct((), jax.typeof(keys).dtype))
-    return found[0]
+    names: list[Any] = []
+    jax.eval_shape(lambda k: names.append(jax.random.key_impl(k)), jax.ShapeDtypeStruct((), jax.typeof(keys).dtype))
+    return names[0]
 
 
 @public
@@ -164,7 +164,7 @@ def clone(key: Any) -> Any:
 
 
 def _converted(keys: Any) -> Any:
-    """The words for JAX's own `key_data`: as other conversions, of a value on any mesh, whichever is in context."""
+    """The words for JAX's `key_data`: as other conversions, of a value on any mesh, whichever is in context."""
     here = context_mesh()
     if here is None or isinstance(keys, jax.core.Tracer) or to_mesh(here) is keys.type.mesh:
         words = _words(keys)

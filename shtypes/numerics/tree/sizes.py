@@ -129,9 +129,9 @@ def _rows(tree: Any) -> Iterator[Row]:
             yield Row(leaf.path, str(t), t.size, t.local_bytes)
         elif hasattr(x, "shape") and hasattr(x, "dtype"):
             name, shape = dtypes.from_numpy(x.dtype), tuple(x.shape)
-            shown = f"{name}[{','.join(map(str, shape))}], plain"
-            held = math.prod(_held(x, shape)) * dtypes.itemsize(name)
-            yield Row(leaf.path, shown, math.prod(shape), held)
+            described = f"{name}[{','.join(map(str, shape))}], plain"
+            size = math.prod(_held(x, shape)) * dtypes.itemsize(name)
+            yield Row(leaf.path, described, math.prod(shape), size)
 
 
 def _held(x: Any, shape: tuple[int, ...]) -> tuple[int, ...]:

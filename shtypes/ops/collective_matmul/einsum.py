@@ -78,8 +78,8 @@ def _target(equation: str, types: tuple[ShType, ...], dtype: str, out: Any) -> S
     parsed = parse_equation(equation, tuple(t.ndim for t in types))
     sizes = label_sizes(parsed, types)
     mesh = types[0].mesh
-    whole = ShType(mesh, dtype, [sizes[c] for c in parsed.output], dict.fromkeys(mesh.axis_names, State.REDUCED))
-    return type_of(out, mesh, like=whole)
+    natural = ShType(mesh, dtype, [sizes[c] for c in parsed.output], dict.fromkeys(mesh.axis_names, State.REDUCED))
+    return type_of(out, mesh, like=natural)
 
 
 def _primitive(ring: Ring, course: Course) -> Overlapped:
