@@ -1,7 +1,7 @@
-"""What a plain program says about shardings, kept as equations while it is traced for `lift`.
+"""A plain program's annotations of shardings, recorded as equations while it is traced for `lift`.
 
-All of it ends in parameters of JAX's primitives, however the program spells it: imported by name, kept as a default, as
-a method, of jit, of `auto_axes`, of a library's own function. So it is taken from there, where a primitive is bound.
+All of them end in parameters of JAX's primitives, however the program spells them: imported by name, stored as a
+default, as a method, of jit, of `auto_axes`, of a library's function. So they are read where a primitive is bound.
 """
 
 from __future__ import annotations
@@ -62,12 +62,12 @@ batching.primitive_batchers[annotation_p] = _batched
 
 #: Parameters of primitives that say how the result is to lie.
 _OF_RESULT: Final = ("out_sharding", "sharding")
-#: What stands in an equation of jit where no sharding is given.
+#: The entry of an equation of jit without a sharding.
 _UNSPECIFIED: Final[Any] = private("jax._src.named_sharding", "UNSPECIFIED")
 
 
 def annotated(bind: Bind, primitive: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
-    """A primitive bound to plain operands, with what its parameters say about shardings as equations of their own."""
+    """A primitive bound to plain operands, with the shardings among its parameters as separate equations."""
     name = primitive.name
     if name == "reshard":
         return _said(args[0], params["dst_sharding"], by_jax=_is_jaxs_own(params["dst_sharding"]))
@@ -127,12 +127,12 @@ def _put(x: Any, device: Any) -> Any:
 
 def _of_jit(bind: Bind, args: Sequence[Any], params: dict[str, Any]) -> Any:
     """A call of a jitted function, with its shardings as annotations of its operands and results."""
-    given, wanted = params["in_shardings"], params["out_shardings"]
-    if all(s is _UNSPECIFIED for s in (*given, *wanted)):
+    in_shardings, out_shardings = params["in_shardings"], params["out_shardings"]
+    if all(s is _UNSPECIFIED for s in (*in_shardings, *out_shardings)):
         return bind(*args, **params)
-    args = [_of_one(x, s) for x, s in zip(args, given, strict=True)]
-    free = {"in_shardings": (_UNSPECIFIED,) * len(given), "out_shardings": (_UNSPECIFIED,) * len(wanted)}
-    return [_of_one(x, s) for x, s in zip(bind(*args, **{**params, **free}), wanted, strict=True)]
+    args = [_of_one(x, s) for x, s in zip(args, in_shardings, strict=True)]
+    free = {"in_shardings": (_UNSPECIFIED,) * len(in_shardings), "out_shardings": (_UNSPECIFIED,) * len(out_shardings)}
+    return [_of_one(x, s) for x, s in zip(bind(*args, **{**params, **free}), out_shardings, strict=True)]
 
 
 def _of_one(x: Any, sharding: Any) -> Any:

@@ -70,18 +70,18 @@ def check_closed_over(eqn: Any, perturbed: Sequence[bool]) -> None:
 
 # values of the program that a rule closes over
 
-kept_p: Final = PlainPrimitive("kept")
-kept_p.def_impl(lambda x, *kept: x)
-kept_p.def_abstract_eval(lambda x, *kept: x)
-mlir.register_lowering(kept_p, lambda ctx, x, *kept: [x])
-ad.primitive_jvps[kept_p] = lambda primals, tangents: (kept_p.bind(*primals), tangents[0])
-batching.primitive_batchers[kept_p] = lambda operands, dims: (kept_p.bind(*operands), dims[0])
+keep_alive_p: Final = PlainPrimitive("keep_alive")
+keep_alive_p.def_impl(lambda x, *others: x)
+keep_alive_p.def_abstract_eval(lambda x, *others: x)
+mlir.register_lowering(keep_alive_p, lambda ctx, x, *others: [x])
+ad.primitive_jvps[keep_alive_p] = lambda primals, tangents: (keep_alive_p.bind(*primals), tangents[0])
+batching.primitive_batchers[keep_alive_p] = lambda operands, dims: (keep_alive_p.bind(*operands), dims[0])
 
 
 def keeping_closed_over(f: Callable[..., Any], rules: Sequence[Any]) -> Callable[..., Any]:
     """The function of a custom derivative, which also uses the traced values that its rules close over.
 
-    So these are operands of its equation, where they are found when the rules are traced: after the program is.
+    So these are operands of its equation, from which they are read when the rules are traced: after the program is.
     """
     values = list({id(x): x for rule in rules for x in _closed_over(rule, set())}.values())
     if not values:
@@ -90,7 +90,7 @@ def keeping_closed_over(f: Callable[..., Any], rules: Sequence[Any]) -> Callable
     @functools.wraps(f)
     def call(*args: Any, **kwargs: Any) -> Any:
         leaves, tree = jax.tree.flatten(f(*args, **kwargs))
-        first = [kept_p.bind(x, *values) for x in leaves[:1]]
+        first = [keep_alive_p.bind(x, *values) for x in leaves[:1]]
         return jax.tree.unflatten(tree, [*first, *leaves[1:]])
 
     return call
@@ -131,12 +131,12 @@ def is_gone(x: Any) -> bool:
 
 
 def _open_traces() -> list[Any]:
-    found = []
+    traces = []
     trace = trace_ctx.trace
     while trace is not None:
-        found += [trace, getattr(trace, "tangent_trace", None)]
+        traces += [trace, getattr(trace, "tangent_trace", None)]
         trace = getattr(trace, "parent_trace", None)
-    return found
+    return traces
 
 
 # kinds of primitives
@@ -178,12 +178,12 @@ _Saveable: Final[Any] = private("jax._src.interpreters.partial_eval", "SaveableT
 
 
 def is_asked_about(eqn: Any) -> bool:
-    """Whether a policy is asked about an equation; else it is about those in its bodies, if it has any."""
+    """Whether a policy decides about an equation; else it decides about those in its bodies, if it has any."""
     return eqn.primitive not in _rules
 
 
 def asks_inside(eqn: Any) -> bool:
-    """Whether a policy is asked about the equations in the bodies of an equation."""
+    """Whether a policy decides about the equations in the bodies of an equation."""
     return eqn.primitive in _rules and eqn.primitive.name != "while"
 
 
@@ -193,5 +193,5 @@ def offloads(decision: Any) -> bool:
 
 
 def saves(decision: Any) -> bool:
-    """Whether a policy has a value kept."""
+    """Whether a policy saves a value."""
     return decision is True or isinstance(decision, _Saveable)

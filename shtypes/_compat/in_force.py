@@ -92,8 +92,8 @@ def mark() -> _Mark | None:
     try:
         return start.marks[key]
     except KeyError:
-        start.marks[key] = found = _difference(start, settings)
-        return found
+        start.marks[key] = difference = _difference(start, settings)
+        return difference
 
 
 def _difference(start: _Start, settings: Settings) -> _Mark | None:
@@ -105,17 +105,17 @@ def _difference(start: _Start, settings: Settings) -> _Mark | None:
         if name not in _OF_SEARCH and value != getattr(before, name)
     )
     jax = tuple((name, s.value) for name, s in _STATES.items() if s.value is not start.states[name])
-    found = InForce(rules, fields, tuple((n, v) for n, v in jax if v != start.states[n]))
-    return _Mark(found) if any(found) else None
+    changes = InForce(rules, fields, tuple((n, v) for n, v in jax if v != start.states[n]))
+    return _Mark(changes) if any(changes) else None
 
 
-def marked(found: _Mark | None) -> contextlib.AbstractContextManager[Any]:
+def marked(changes: _Mark | None) -> contextlib.AbstractContextManager[Any]:
     """A scope in which equations carry a mark."""
-    if found is None:
+    if changes is None:
         return contextlib.nullcontext()
     stack: Any = source_info_util.current_name_stack()
     manager: contextlib.AbstractContextManager[Any] = source_info_util.set_name_stack(
-        type(stack)((*stack.stack, found))
+        type(stack)((*stack.stack, changes))
     )
     return manager
 
@@ -137,12 +137,12 @@ def without_marks(stack: Any) -> Any:
 
 
 @contextlib.contextmanager
-def settings(found: InForce) -> Iterator[None]:
+def settings(changes: InForce) -> Iterator[None]:
     """A scope in which a program's settings are in force again; not what its scopes of communication say."""
     with contextlib.ExitStack() as entered:
-        if found.fields:
-            entered.enter_context(scope(current_settings()._replace(**dict(found.fields))))
-        for name, value in found.jax:
+        if changes.fields:
+            entered.enter_context(scope(current_settings()._replace(**dict(changes.fields))))
+        for name, value in changes.jax:
             entered.enter_context(_setting(_STATES[name], value))
         yield
 

@@ -1,6 +1,6 @@
 """The attributes of JAX that are replaced, all of them: a part of `_compat`.
 
-Each is there for a capability that JAX's hooks for types do not reach. A program of plain JAX runs through JAX's own
+Each is for a capability that JAX's hooks for types do not reach. A program of plain JAX runs through JAX's
 code: what is replaced looks for typed values, and calls the original where there are none.
 """
 
@@ -110,15 +110,15 @@ class Scoping(_Module):
         caller = sys._getframe(1)
         kind, _, part = str(getattr(options.get("debug_info"), "traced_for", "")).partition(" ")
         if _scoped and caller.f_code.co_name == "__call__" and kind in ("custom_vjp", "custom_jvp"):
-            held = caller.f_locals
-            native, given = held.get("self"), held.get("args", ())
-            fixed = [given[i] for i in getattr(native, "nondiff_argnums", ()) if i < len(given)]
+            locals_of_call = caller.f_locals
+            native, call_args = locals_of_call.get("self"), locals_of_call.get("args", ())
+            fixed = [call_args[i] for i in getattr(native, "nondiff_argnums", ()) if i < len(call_args)]
             f = _scoped[0](f, part, native, fixed)
         return self._module.wrap_init(f, *args, **options)
 
 
 def run_custom_derivatives(scoped: Scoped) -> None:
-    """Has the functions of JAX's own `custom_vjp` and `custom_jvp` run as others, call by call."""
+    """Has the functions of JAX's `custom_vjp` and `custom_jvp` run as others, call by call."""
     _scoped[:] = [scoped]
 
 

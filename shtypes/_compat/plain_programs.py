@@ -35,7 +35,7 @@ _use_concrete_mesh: Any = private("jax._src.sharding_impls", "_internal_use_conc
 
 
 def without_mesh() -> Any:
-    """A scope in which JAX sees no mesh: plain programs keep their own meaning, whatever mesh is set."""
+    """A scope in which JAX sees no mesh: plain programs mean what JAX says, whatever mesh is set."""
     return jax.sharding.use_abstract_mesh(_NO_MESH)
 
 
@@ -81,10 +81,10 @@ def implementation_of(eqn: Any) -> Callable[..., list[Any]] | None:
     """The function that a primitive of a third party runs, if all of it is in what JAX traces there; else None."""
     primitive = eqn.primitive
     impl: Any = getattr(primitive, "impl", None)
-    own = impl
-    while isinstance(own, functools.partial):  # as those of JAX's own are
-        own = own.func
-    module = getattr(inspect.unwrap(own), "__module__", None) or "" if callable(own) else ""
+    unwrapped = impl
+    while isinstance(unwrapped, functools.partial):  # as JAX's are
+        unwrapped = unwrapped.func
+    module = getattr(inspect.unwrap(unwrapped), "__module__", None) or "" if callable(unwrapped) else ""
     if not module or module.partition(".")[0] in ("jax", "jaxlib"):
         return None
 
@@ -97,9 +97,9 @@ def implementation_of(eqn: Any) -> Callable[..., list[Any]] | None:
 
 def bind_plain(eqn: Any, operands: Sequence[Any]) -> list[Any]:
     """An equation on plain arrays, under the settings that it was traced in."""
-    own = {k: None for k, v in eqn.params.items() if type(getattr(v, "mesh", None)) is ProgramMesh}
+    unplaced = {k: None for k, v in eqn.params.items() if type(getattr(v, "mesh", None)) is ProgramMesh}
     with eqn.ctx.manager, without_mesh():
-        return bound(eqn, operands, **own)
+        return bound(eqn, operands, **unplaced)
 
 
 def bind_in_program(eqn: Any, operands: Sequence[Any]) -> list[Any]:
@@ -123,7 +123,7 @@ def closed_over(x: Any) -> Any:
     if type(x) not in CLASSES:
         return x
     mesh = program_mesh_in_context()
-    with set_plain_trace(0):  # where a typed value has its own type
+    with set_plain_trace(0):  # where a typed value has its sharding type
         return closed_over_p.bind(x, mesh=None if mesh is None else mesh.inner)
 
 
@@ -140,7 +140,7 @@ ad.primitive_jvps[closed_over_p] = lambda primals, tangents, **_: _no_constant(*
 batching.primitive_batchers[closed_over_p] = lambda xs, dims, mesh: (closed_over_p.bind(*xs, mesh=mesh), dims[0])
 
 
-# provenance: what `jnp.zeros_like` was given
+# provenance: the argument of `jnp.zeros_like`
 
 
 def _filled(x: Any, *, value: Any, dtype: Any) -> Any:
@@ -159,7 +159,7 @@ def _full_like_jvp(primals: Any, tangents: Any, **params: Any) -> Any:
 
 
 ad.primitive_jvps[full_like_p] = _full_like_jvp
-# it is known before what it is like is
+# its shape is static before that of its argument is
 _partial_evals[full_like_p] = lambda trace, x, **params: _filled(x.aval, **params)
 batching.primitive_batchers[full_like_p] = lambda args, dims, **params: (full_like_p.bind(*args, **params), dims[0])
 
@@ -169,7 +169,7 @@ _FULL_LIKE: Final = private("jax._src.lax.lax", "full_like").__code__
 def _like(args: Sequence[Any], params: dict[str, Any]) -> tuple[Any, Any] | None:
     """The argument and the fill value of the `jax.numpy.zeros_like` or `full_like` that binds an equation.
 
-    Found on Python's stack: JAX's equation says the shape alone.
+    Read from Python's stack: JAX's equation has only the shape.
     """
     if len(args) != 1 or np.ndim(args[0]) or getattr(jax.typeof(args[0]), "weak_type", False):
         return None
@@ -178,14 +178,14 @@ def _like(args: Sequence[Any], params: dict[str, Any]) -> tuple[Any, Any] | None
             x: Any = frame.f_locals.get("x")
             number = frame.f_locals.get("fill_value")
             same = isinstance(x, jax.core.Tracer) or type(x) in CLASSES
-            known = same and isinstance(number, (bool, int, float)) and frame.f_locals.get("shape") is None
-            return (x, number) if known and tuple(x.shape) == tuple(params["shape"]) else None
+            is_like = same and isinstance(number, (bool, int, float)) and frame.f_locals.get("shape") is None
+            return (x, number) if is_like and tuple(x.shape) == tuple(params["shape"]) else None
     return None
 
 
 # how equations are bound while a program is traced
 
-#: Primitives that run functions of the program, or hold programs of it: what these bind is the program's own.
+#: Primitives that run functions of the program, or hold programs of it: what these bind belongs to the program.
 _CALLS: Final = frozenset(
     {
         *("jit", "closed_call", "core_call", "core_closed_call", "eval_jaxpr", "composite", "remat2", "checkpoint"),
@@ -208,8 +208,8 @@ def bound_in_program(bind: Callable[..., Any], primitive: Any, args: tuple[Any, 
             if like is not None:
                 x, number = like
                 return full_like_p.bind(closed_over(x), value=number, dtype=jax.typeof(args[0]).dtype)
-        own = bind if primitive.name in _CALLS else _bound_under(mesh.inner, bind)
-        return annotated(own, primitive, args, params)
+        bind_here = bind if primitive.name in _CALLS else _bound_under(mesh.inner, bind)
+        return annotated(bind_here, primitive, args, params)
 
 
 def _bound_under(mesh: Any, bind: Callable[..., Any]) -> Callable[..., Any]:
@@ -277,7 +277,7 @@ def _as_of_here(value: Any) -> Any:
 
 
 def _program(jaxpr: Any) -> Any:
-    """A program with other variables, where the types of its own name the mesh."""
+    """A program with other variables, where its types name the mesh."""
     opened, changed = jaxpr_of(jaxpr), dict[Any, Any]()
 
     def renamed(atoms: Sequence[Any]) -> list[Any]:
@@ -290,17 +290,17 @@ def _program(jaxpr: Any) -> Any:
                 changed[x] = type(x)(aval)
         return renamed(variables)
 
-    consts, given = bound(opened.constvars), bound(opened.invars)
+    consts, invars = bound(opened.constvars), bound(opened.invars)
     eqns = [_equation(eqn, renamed(eqn.invars), bound(eqn.outvars)) for eqn in opened.eqns]
-    parts = {"constvars": consts, "invars": given, "eqns": eqns, "outvars": renamed(opened.outvars)}
+    parts = {"constvars": consts, "invars": invars, "eqns": eqns, "outvars": renamed(opened.outvars)}
     if all(a is b for key, items in parts.items() for a, b in zip(items, getattr(opened, key), strict=True)):
         return jaxpr
-    own = opened.replace(**parts)
-    return own if opened is jaxpr else jaxpr.replace(jaxpr=own)
+    program = opened.replace(**parts)
+    return program if opened is jaxpr else jaxpr.replace(jaxpr=program)
 
 
-def _equation(eqn: Any, given: list[Any], outs: list[Any]) -> Any:
-    parts: dict[str, Any] = {"invars": given, "outvars": outs, "params": as_of_here(eqn.params)}
+def _equation(eqn: Any, invars: list[Any], outs: list[Any]) -> Any:
+    parts: dict[str, Any] = {"invars": invars, "outvars": outs, "params": as_of_here(eqn.params)}
     same = all(a is b for key in ("invars", "outvars") for a, b in zip(parts[key], getattr(eqn, key), strict=True))
     if type(getattr(eqn.ctx, "cur_abstract_mesh", None)) is ProgramMesh:
         mesh = jax.sharding.get_abstract_mesh()
@@ -313,12 +313,16 @@ def _type(aval: Any) -> Any:
     """The type of an array on the mesh in context; of a reference, that to one."""
     inner = getattr(aval, "inner_aval", None)
     if inner is not None:
-        own = _type(inner)
-        return aval if own is inner else aval.update(inner_aval=own)
+        of_here = _type(inner)
+        return aval if of_here is inner else aval.update(inner_aval=of_here)
     if not _is_of_program(aval):
         return aval
-    own = on_mesh(aval, jax.sharding.get_abstract_mesh())
-    return own.update(manual_axis_type=jax.sharding.ManualAxisType()) if hasattr(own, "manual_axis_type") else own
+    of_here = on_mesh(aval, jax.sharding.get_abstract_mesh())
+    return (
+        of_here.update(manual_axis_type=jax.sharding.ManualAxisType())
+        if hasattr(of_here, "manual_axis_type")
+        else of_here
+    )
 
 
 def _literal(literal: Any) -> Any:

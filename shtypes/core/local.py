@@ -135,7 +135,7 @@ class Local(Operation):
             return Tangents(out_nonzero, zeros, instantiated, steps)
 
         linear_part = self.fn.linear_part
-        if linear_part is not None and linear_part.linear is Linear.BESIDE and every:
+        if linear_part is not None and linear_part.linear is Linear.IN_DIFFERENTIABLE and every:
             beside = tuple(n + i if t.differentiable else i for i, t in enumerate(types))
             zero = tuple(i for i, t in enumerate(types) if t.differentiable and not active[i])
             return of(_one(linear_part, types, self.results, beside, 2 * n), zero)
@@ -210,7 +210,7 @@ class Local(Operation):
             return [(into, _one(transposed, ins, [types[i] for i in into], places, len(inputs)))]
         if self.fn.linear is Linear.JOINTLY:
             places = (n,)
-        elif self.fn.linear is Linear.BESIDE:
+        elif self.fn.linear is Linear.IN_DIFFERENTIABLE:
             places = (*(j for j, t in enumerate(types) if not linear[j] and not t.differentiable), n)
         else:
             places = tuple(n if u else j for j, u in enumerate(linear))
@@ -240,7 +240,7 @@ class Local(Operation):
 
     def _adjoints(self, types: Sequence[ShType], linear: Sequence[bool]) -> list[ShardFn] | None:
         """The adjoint for each linear operand, or None if JAX must transpose."""
-        if self.fn.linear not in (Linear.JOINTLY, Linear.BESIDE) and sum(linear) != 1:
+        if self.fn.linear not in (Linear.JOINTLY, Linear.IN_DIFFERENTIABLE) and sum(linear) != 1:
             return None
         adjoints = [self.fn.adjoint(i, types, self.results[0]) for i, u in enumerate(linear) if u]
         return None if None in adjoints else adjoints  # type: ignore[return-value]

@@ -28,7 +28,7 @@ from shtypes._compat.jaxprs import (
     inner_jaxprs,
     is_literal,
     jaxpr_of,
-    kept_wide,
+    unrounded,
     without_its_mesh,
 )
 from shtypes.caches import COMPILED
@@ -363,4 +363,4 @@ def _note(err: Exception, eqn: Any) -> None:
 
 def _read(env: dict[Any, Any], atom: Any) -> Any:
     """The value of an operand."""
-    return kept_wide(without_its_mesh(atom) if is_literal(atom) else env[atom])
+    return unrounded(without_its_mesh(atom) if is_literal(atom) else env[atom])

@@ -32,7 +32,7 @@ class Linear(enum.Enum):
     NO = "no"
     JOINTLY = "jointly"  # f(a + b, c + d) = f(a, c) + f(b, d)
     MULTILINEAR = "multilinear"  # in each operand, the others fixed
-    BESIDE = "beside"  # jointly in the operands that have a gradient; the others (masks, positions) are fixed
+    IN_DIFFERENTIABLE = "in_differentiable"  # jointly in the operands that can have a gradient, the others fixed
 
     __hash__ = object.__hash__  # quicker: local functions are hashed often
 
@@ -56,8 +56,8 @@ class ShardFn:
         """The local function that transposes operand ``index``.
 
         It takes the cotangent alone or, for MULTILINEAR, all operands with the cotangent in the place of that one; for
-        BESIDE the operands without a gradient and then the cotangent. None: JAX transposes it; `Identity`: the
-        cotangent as it is.
+        IN_DIFFERENTIABLE the operands without a gradient and then the cotangent. None: JAX transposes it; `Identity`:
+        the cotangent as it is.
         """
         return None
 
@@ -80,7 +80,7 @@ class ShardFn:
     @property
     def linear_part(self) -> ShardFn | None:
         """The function that takes tangents to tangents whatever the operands with a gradient are, if there is one."""
-        return self if self.linear in (Linear.JOINTLY, Linear.BESIDE) else None
+        return self if self.linear in (Linear.JOINTLY, Linear.IN_DIFFERENTIABLE) else None
 
     def primal(self, operands: Sequence[ShType]) -> tuple[ShardFn, Sequence[ShType]]:
         """The function of which it is a derivative, or itself; with that function's operands."""

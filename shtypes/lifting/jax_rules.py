@@ -1,7 +1,7 @@
-"""JAX's own rules of an equation of a plain program, applied to typed values.
+"""JAX's rules of an equation of a plain program, applied to typed values.
 
 How JAX differentiates, transposes or maps an equation is a plain program again: it is traced, and evaluated with the
-typed ops. So a rule does on typed values what it does in JAX, whatever primitives it binds, its own among them.
+typed ops. So a rule does on typed values what it does in JAX, whatever primitives it binds.
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ from shtypes.types import ShType, State
 
 
 class Split:
-    """The operands of an equation: those of the typed program that is made of it, and known arrays, which are not."""
+    """The operands of an equation: inputs of the typed program for it, and concrete arrays, its constants."""
 
     def __init__(self, operands: Sequence[Any]) -> None:
-        known = [not is_typed(x) and not isinstance(x, jax.core.Tracer) for x in operands]
-        self.fixed = {i: x for i, x in enumerate(operands) if known[i]}
-        self._constant = [is_constant(x) for x in self.own(operands)]
+        is_concrete = [not is_typed(x) and not isinstance(x, jax.core.Tracer) for x in operands]
+        self.fixed = {i: x for i, x in enumerate(operands) if is_concrete[i]}
+        self._constant = [is_constant(x) for x in self.inputs(operands)]
 
-    def own(self, every: Sequence[Any]) -> list[Any]:
-        """Of what there is of all operands, what is of those of the typed program."""
+    def inputs(self, every: Sequence[Any]) -> list[Any]:
+        """From a list with an entry for each operand, the entries of the inputs."""
         return [x for i, x in enumerate(every) if i not in self.fixed]
 
     def every(self, operands: Sequence[Any]) -> list[Any]:
@@ -283,7 +283,7 @@ def _detached(step: Step | None) -> Step | None:
 
 
 def _zero_tangent(x: Any) -> Any:
-    """A zero for a rule that is told of none: a constant."""
+    """A zero for a rule without symbolic zeros: a constant."""
     aval = aval_of(x)
     if not is_inexact(x):
         return np.zeros(aval.shape, jax.dtypes.float0)
@@ -302,7 +302,7 @@ class _OfCall:
 
     site: Site  # the equation
     split: Split  # which of its operands are operands of the call
-    held: frozenset[int]  # the places of operands in which JAX's rule has no derivative
+    no_derivative: frozenset[int]  # the places of operands in which JAX's rule has no derivative
     scopes: Rules  # what scopes of communication say around the call: they hold in its backward pass too
 
     @property
@@ -313,7 +313,7 @@ class _OfCall:
     def jvp(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[list[Any], list[Any]]:
         """As JAX differentiates the equation."""
         live = self.split.every_or_none(tangents)
-        if any(live[i] is not None for i in self.held):
+        if any(live[i] is not None for i in self.no_derivative):
             raise ShardingTypeError(
                 f"`{self.name}` has no derivative in its residual arguments",
                 why="it says how it is transposed in what it is linear in, and nothing of the rest",
@@ -326,7 +326,7 @@ class _OfCall:
         if all(ct is None for ct in cts):
             return [None] * len(operands)
         cts_in = under(self.scopes, self.site.transpose, InBackward())(cts, self.split.every(operands))
-        return self.split.own(cts_in)
+        return self.split.inputs(cts_in)
 
     def batch(self, size: int, operands: Sequence[Any], dims: Sequence[int | None]) -> list[Any]:
         """As JAX maps the equation."""
@@ -344,4 +344,4 @@ def with_rules(site: Site, operands: Sequence[Any], run: Run, nondiff: Sequence[
         with set_current_eqn(site.here):
             return split.body(run)(*xs)
 
-    return call_with_rules(body, split.own(operands), _OfCall(site, split, frozenset(nondiff), rules_in_force()))
+    return call_with_rules(body, split.inputs(operands), _OfCall(site, split, frozenset(nondiff), rules_in_force()))

@@ -69,7 +69,7 @@ def _jvp(primals: Sequence[Any], tangents: Sequence[Any], *, call: Any) -> Any:
 
 
 def _transpose(cts: Sequence[Any], *operands: Any, call: Any) -> list[Any]:
-    """Of the tangents of a call: its cotangents. Of a call that is linear in what it is given itself, likewise."""
+    """The cotangents of a call's linearisation, or of a call that is linear in its operands."""
     if isinstance(call, TypedCall):
         linear = tuple(map(is_undefined_primal, operands))
         if call.is_the_value:

@@ -1,4 +1,4 @@
-"""The policies of checkpoints in plain programs: asked about each plain equation where it is evaluated, as JAX asks.
+"""The policies of checkpoints in plain programs: called on each plain equation where it is evaluated, as in JAX.
 
 One plain equation may be several typed ones, of which none is JAX's: what a policy saves is marked, and JAX sees marks.
 """
@@ -34,7 +34,7 @@ class Mark:
 
     def by(self, policy: Policy) -> Any:
         """What one of them says."""
-        return next((decision for own, decision in self.said if own == policy), False)
+        return next((decision for other, decision in self.said if other == policy), False)
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class _Marked(Identity):
 
     @property
     def linear_part(self) -> ShardFn | None:
-        """The operand without the mark: tangents and cotangents are never kept."""
+        """The operand without the mark: tangents and cotangents are never saved."""
         return IDENTITY
 
 
@@ -63,9 +63,9 @@ def with_mark(x: Any, mark: Mark) -> Any:
 
 
 class ByMarks(ForTyped):
-    """A policy as it is asked about a program in which it has marked what it keeps.
+    """A policy for a program in which it has marked what it saves.
 
-    A contraction that is none of the program's own, but of its derivative, is a `dot_general` to it; what else is of
+    A contraction that is not in the program, but in its derivative, is a `dot_general` to it; other operations on
     typed values is computed again.
     """
 

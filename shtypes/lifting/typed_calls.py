@@ -28,7 +28,7 @@ from shtypes.scopes.comm import in_force
 from shtypes.types import ShType, State, dtypes
 from shtypes.types.mesh import current_mesh
 
-#: Ops that give the value that they are given, on one device.
+#: Ops that are the identity on one device.
 _SAME: Final = frozenset(
     ("all_gather", "all_reduce", "all_to_all", "constant", "reduce_scatter", "reinterpret", "reshard", "shard")
 )
@@ -146,7 +146,7 @@ _EMPTY: Final = CellType()
 
 @functools.lru_cache(maxsize=COMPILED)
 def _of_types(call: TypedCall, avals: tuple[Any, ...]) -> Any:
-    """What a function makes of operands whose types are known, in its structure; None if they are not."""
+    """The results of a function for operands of the call's types, in its structure; None if it has none."""
     specs: Sequence[Any] = call.types
     if getattr(call.fn, "in_specs", None) is not None:
         args, _ = jax.tree.unflatten(call.tree, [0 if s is None else s.value for s in call.static])

@@ -15,7 +15,7 @@ import jax
 import numpy as np
 
 from shtypes._compat.jaxprs import jaxpr_of
-from shtypes._compat.symbolic_specs import Wanted, resolved
+from shtypes._compat.symbolic_specs import SymbolicSpec, resolved
 from shtypes.context.scope import local_axes
 from shtypes.core.collective import collect
 from shtypes.core.meshes import use_mesh
@@ -81,10 +81,10 @@ def _annotation(eqn: Any, operands: list[Any]) -> list[Any]:
     """A reshard; of a constant, which lies as what it meets, where the annotation names axes."""
     (x, *likes), (spec, mapped) = operands, (eqn.params["spec"], eqn.params["mapped"])
     states: dict[str, State] = {}
-    if isinstance(spec, Wanted):
+    if isinstance(spec, SymbolicSpec):
         types = [_type_of(like) for like in likes]
         axes = [_unmapped(t, like, m) for t, like, m in zip(types, likes, mapped[1:], strict=True)]
-        if spec.is_whole:
+        if spec.is_spec_of_operand:
             (t,), (its,) = types, axes
             if t is None:
                 return [x]  # as what has no type lies

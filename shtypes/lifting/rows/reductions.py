@@ -107,11 +107,11 @@ rows("sort", _sorted, function=_own_sort)
 
 
 def _folded(call: Call, operands: Sequence[int], results: Sequence[int]) -> Any:
-    """By the function of the user's, of one operand or several, from as many numbers, along dims that are whole."""
+    """By the function of the user's, of one operand or several, from as many numbers, along unsharded dims."""
     ndim, count, drops = operands[0], len(call.eqn.invars) // 2, call.name == "reduce"
     within = set(ints(call.params["dimensions"]) if drops else _moving(call.params, ndim))
     dims: tuple[Label, ...] = tuple(("dim", d) for d in range(ndim))
-    result_labels = [("made", d) if d in within else ("dim", d) for d in range(ndim) if not drops or d not in within]
+    result_labels = [("output", d) if d in within else ("dim", d) for d in range(ndim) if not drops or d not in within]
     operand_labels = (*[dims] * count, *[()] * (len(operands) - count))
     return operand_labels, [tuple(result_labels)] * len(results), frozenset(dims[d] for d in within), frozenset()
 
