@@ -503,7 +503,7 @@ MUTANTS: Final = (
     Mutant(
         "labels that are summed count as batch labels",
         "shtypes/autodiff/checkpoint.py",
-        "for label in both if (label in output) is kept)",
+        "for label in both if (label in output) is in_result)",
         "for label in both if kept)",
         ("tests/transforms/test_remat.py",),
     ),

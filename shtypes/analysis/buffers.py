@@ -92,13 +92,13 @@ class Buffer:
     """Memory that one value has, or several one after the other."""
 
     bytes: int
-    values: list[tuple[int, Value]]  # with when each is made
+    values: list[tuple[int, Value]]  # with when each is computed
     end: int = -1  # when the last of them is read for the last time
     result: bool = False  # whether it is a result of the program
 
     @property
     def start(self) -> int:
-        """When the first of them is made."""
+        """When the first of them is computed."""
         return self.values[0][0]
 
     def at(self, time: int) -> Value:
@@ -176,7 +176,7 @@ class _Run:
                 seen.add(buffer)
 
     def _make(self, result: Value, over: Value | None, now: int) -> None:
-        """A result is made, over the memory of another or in its own."""
+        """Places a result, over the memory of another or in new memory."""
         if result in self._placed:
             return
         if over is None:
@@ -284,7 +284,7 @@ def _joined(steps: list[Step], before: dict[Step, set[Step]]) -> dict[Step, list
 
 
 def packed(buffers: Sequence[Buffer]) -> int:
-    """The bytes that buffers need: each result has its own, in which others may be before it; the rest share a heap."""
+    """The bytes that buffers need: each result has one, in which others may be before it; the rest share a heap."""
     results = sorted((b for b in buffers if b.result), key=lambda b: -b.bytes)
     inside: dict[Buffer, list[Buffer]] = {b: [b] for b in results}
     left = [

@@ -98,7 +98,7 @@ def views(plan: Plan) -> list[str]:
 
 
 def bound(plan: Plan, least: int, gathered: int | None) -> str:
-    """How a plan compares with what any sends at least, and with making everything whole first."""
+    """How a plan compares with a lower bound of all plans, and with gathering everything first."""
     if not plan.bytes:
         return ""
     said = "no plan sends less" if least >= plan.bytes else f"a plan sends at least {least:,} B/device" if least else ""
@@ -338,7 +338,7 @@ def _label(base: ShType) -> int:
 
 
 def _paint(cell: Holding, src: ShType, dims: tuple[int, ...]) -> Paint:
-    """The part of a device, in pieces by who held them before: those of one part have one colour."""
+    """The part of a device, in pieces by which device had them before: those of one part have one colour."""
     cuts = [src.mesh.product(d.axes) if i in dims else 1 for i, d in enumerate(src.dims)]
     pieces = [
         [piece for span in spans for piece in _pieces(span, max(n // k, 1))]

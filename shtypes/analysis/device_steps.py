@@ -24,7 +24,7 @@ class Kind(enum.Enum):
 
     VIEW = "its result is its operand in another shape"
     BARRIER = "its results are its operands, and nothing is fused across it"
-    MAP = "it computes each element when that is asked for, from few others"
+    MAP = "it computes each element on demand, from few others"
     COSTLY = "the same, but too dear to be done twice"
     FOLD = "it computes its operand as it reads it, and writes its result"
     STORE = "it computes its second operand as it reads it, and writes that into the first"

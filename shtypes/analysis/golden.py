@@ -1,4 +1,4 @@
-"""A repository's communication, kept as a file: what each target sends, by the text of its lines, and what changed.
+"""A repository's communication, as a file: what each target sends, by the text of its lines, and what changed.
 
 The file holds no line numbers, so edits elsewhere do not change it, and one line per collective, so that a review reads
 the diff.
@@ -19,7 +19,7 @@ from shtypes.traced.ledger import Ledger
 #: The version of the file.
 SCHEMA: Final = 1
 DIRECTIONS: Final = ("forward", "backward", "recomputed")
-#: What a record says of how it was made; the rest is what is sent.
+#: Entries of a record that say how it was measured; the rest is what is sent.
 CONTEXT: Final = ("mesh", "policy", "dims", "types", "arguments", "grad")
 
 #: What one target sends, as JSON holds it.

@@ -27,7 +27,7 @@ from shtypes.types.tables import Report, Table
 
 #: The version of what `Memory.to_json` writes.
 SCHEMA: Final = 1
-#: So many values are shown in each table; JSON has all.
+#: The most values in each table; JSON has all.
 _SHOWN: Final = 12
 
 
@@ -59,7 +59,7 @@ class Memory(Report):
         name: The function's name.
         mesh: The mesh, as text.
         arguments: Each argument.
-        results: The results, and the gradients if these were asked for.
+        results: The results, and the gradients if ``grad``.
         gradients: The gradients among the results.
         donated: What of the results lies in the memory of donated arguments.
         temporaries: What the program needs besides.
@@ -109,7 +109,7 @@ class Memory(Report):
         }
 
     def tables(self) -> list[Table]:
-        """The bytes of each part, what is kept for the backward pass, and what is in use at the peak."""
+        """The bytes of each part, what is saved for the backward pass, and what is in use at the peak."""
         rows = [(f"argument {name}", n) for name, n in self.arguments.items()]
         rows += [("results", self.results - self.gradients)]
         rows += [("gradients", self.gradients)] if self.gradients else []

@@ -36,7 +36,7 @@ def current_eqn() -> Callable[[], EqnSource | None] | None:
 
 
 class set_current_eqn:  # noqa: N801  # it is used as a function is
-    """A context in which the equation that `where` tells of is evaluated; None for code that has lines of its own."""
+    """A context in which an equation is evaluated; None for code outside of any program."""
 
     __slots__ = ("_outer", "_where")
 

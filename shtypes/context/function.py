@@ -1,4 +1,4 @@
-"""What type checkers see of a function that is made of another one. Pure."""
+"""The type of a transformed function for type checkers. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 class Function(Generic[P, T]):
-    """A function with the arguments of the one that it is made of; at run time a plain function.
+    """A function with the arguments of the one that it transforms; at run time a plain function.
 
     A class and not a ``Callable``, of which mypy does not infer lambdas: ``sh.jit(sh.grad(lambda w: ...))``.
     """

@@ -192,7 +192,7 @@ def outputs(jaxpr: Any, run: Sequence[int]) -> list[tuple[int, int]]:
 def _runs(jaxpr: Any, holds: Any) -> Iterator[list[int]]:
     """The equations for which something holds, those of each run through the place together.
 
-    A run ends where another equation comes between, and where its first line comes again and takes what the run made.
+    A run ends at another equation between, and where its first line comes again and takes what the run defined.
     """
     run: list[int] = []
     defined: set[Any] = set()

@@ -22,11 +22,11 @@ class Body(NamedTuple):
 
     jaxpr: Any  # the program
     env: dict[Any, Any]  # the values of its variables that are still used
-    outer: Step | None  # the equation that it is a body of; None for the whole program
+    outer: Step | None  # the equation that it is a body of; None for the program itself
     at_specs: AtSpecs  # the types that `at=` gives the results of places
     scope: tuple[str, ...] = ()  # the path of scopes around it
     places: frozenset[str] = frozenset()  # the places of these that it is in
-    arguments: Callable[[], Sequence[str]] = tuple  # what the arguments of the whole program are called
+    arguments: Callable[[], Sequence[str]] = tuple  # what the arguments of the program are called
     mesh: Mesh | None = None  # the mesh that the program is evaluated on, if any
     in_force: InForce = InForce()  # what the program set around it
     of_function: bool = False  # whether it is that of a function of JAX which the user called on typed values
@@ -59,7 +59,7 @@ class Step:
     def frames(self) -> list[Frame]:
         """Its stack, innermost first, with those of the equations whose bodies it is in.
 
-        A function of JAX that the user called is traced once for many lines: its own stack says nothing.
+        A function of JAX that the user called is traced once for many lines: its stack says nothing.
         """
         outer = self.body.outer
         stack = [] if self.body.of_function else frames_of(self.eqn)
@@ -68,8 +68,8 @@ class Step:
     def lines(self) -> Any:
         """JAX's stack of the innermost of these equations that has a line of the user's.
 
-        Of a program that is a library's own, such as an optimizer's step, none has: then None, which stands for the
-        line of the user's that runs it, or its own stack where there is no such line.
+        Of a program of a library's, such as an optimizer's step, none has: then None, which stands for the
+        line of the user's that runs it, or its stack where there is no such line.
         """
         step: Step | None = self
         while step is not None:
@@ -162,7 +162,7 @@ class Scopes:
         return part
 
     def leave(self, count: int = 0, error: BaseException | None = None) -> None:
-        """Leaves the scopes but the outermost ``kept``."""
+        """Leaves the scopes but the outermost ``count``."""
         while len(self._open) > count:
             _, scope = self._open.pop()
             scope.__exit__(*((None, None, None) if error is None else (type(error), error, error.__traceback__)))

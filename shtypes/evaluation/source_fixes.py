@@ -1,4 +1,4 @@
-"""The fixes of an error inside a plain program in its own terms: the user's expressions, or places for `at=`."""
+"""Fixes of an error inside a plain program, as edits of the program: the user's expressions, or places for `at=`."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _MOST_TRIED: Final = 12
 def in_the_programs_words(
     error: ShardingTypeError, step: Step, operands: Sequence[Any], evaluate: Evaluate
 ) -> ShardingTypeError:
-    """The error with fixes of the user's own expressions, found when they are read; the same object."""
+    """The error with fixes of the user's expressions, computed when they are read; the same object."""
     subjects, error.subjects, error.operands = error.subjects, None, None
     if subjects is not None:  # else the fixes speak of the program already, or there are none
         retell = functools.partial(_retell, error, subjects, step, list(operands), evaluate)  # type: ignore[arg-type]
@@ -129,7 +129,7 @@ def _fixes_of_call(call: _Call, step: Step, evaluate: Evaluate) -> tuple[Fix, ..
     }
     try:
         fixes = fixes_of_call(again, tuple(types.values()), _MOST_TRIED)
-    except Exception:  # what else it may meet on the way is not what the user asked about
+    except Exception:  # no other error of the second evaluation concerns the user
         return ()
     mine = [fix for fix in fixes if all(operand_names[name].is_users for name, _ in _RESHARD.findall(fix.code))]
     return _all_told(mine, operand_names, names, step)
@@ -145,7 +145,7 @@ def _source(body: Body, var: Any) -> Source | None:
 
 def _told(fix: Fix, operand_names: dict[str, _Name], step: Step, program: str, *, alone: bool) -> Fix | None:
     asks = _OUT.match(fix.code)
-    if asks is not None:  # the user can ask their own call for a type, if they called the function of that name
+    if asks is not None:  # the user can pass a type to the call, if they called the function of that name
         origin = step()
         is_users_call = origin is not None and origin.called == f"jnp.{asks[1]}" and not origin.library and origin.line
         return fix if is_users_call else None

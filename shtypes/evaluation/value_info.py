@@ -1,7 +1,7 @@
-"""What is known of values: which depend on nothing that has a gradient, and which count 0, 1, 2, ... along a dim.
+"""Notes on values: which depend on nothing that has a gradient, and which count 0, 1, 2, ... along a dim.
 
 Constants take any replicated state for free. ``x[jnp.arange(n), labels]`` and `jnp.put_along_axis` name each row by its
-number; known to count, the dim is a batch dim, and each device looks up in its own rows.
+number; if these count, the dim is a batch dim, and each device looks up in its rows.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _NOTHING: Final[Mapping[Any, Any]] = MappingProxyType({})
 
 
 class _Thread(threading.local):
-    """What is known of values without a trace while an evaluation runs: by id, with the value, then by kind."""
+    """Notes on values without a trace while an evaluation runs: by id, with the value, then by kind."""
 
     eager: dict[str, dict[int, tuple[Any, dict[str, Any]]]] | None = None
 
@@ -105,7 +105,9 @@ def note(x: Any, kind: str, what: Any) -> None:
     elif is_typed(x):
         notes = _thread.eager
     if notes is not None:
-        _, of_value = notes.setdefault(_KEY, {}).setdefault(id(x), (x, {}))  # held, so that its id is not another's
+        _, of_value = notes.setdefault(_KEY, {}).setdefault(
+            id(x), (x, {})
+        )  # keeps it alive, so that its id is not reused
         of_value[kind] = what
 
 
@@ -116,7 +118,7 @@ def typed_constant(x: Any, mesh: Mesh) -> Any:
 
 
 def number(x: Any) -> Any:
-    """A scalar that is known, as a Python number; else the value itself."""
+    """A concrete scalar as a Python number; else the value itself."""
     if isinstance(x, jax.core.Tracer) or is_typed(x) or not hasattr(x, "dtype") or np.ndim(x):
         return x
     return x if jax.numpy.issubdtype(x.dtype, jax.dtypes.extended) else np.asarray(x)[()].item()
@@ -165,7 +167,7 @@ def aval_of(x: Any, like: Any = None) -> Any:
 
 
 def of_some(f: Callable[[list[Any]], Any], xs: Sequence[Any], chosen: Sequence[int]) -> Callable[..., Any]:
-    """A function of all of ``xs`` as one of those that are chosen, by their places; the others are held."""
+    """A function of all of ``xs`` as one of the ``chosen`` places; the others are constants."""
 
     def of_chosen(*some: Any) -> Any:
         full = list(xs)
@@ -218,7 +220,7 @@ _MOST: Final = 1 << 20
 
 
 class Count(NamedTuple):
-    """A value whose elements are their own position along ``dim``."""
+    """A value whose elements are their positions along ``dim``."""
 
     dim: int
 
@@ -234,7 +236,7 @@ class Never(NamedTuple):
 
 
 def place_of(x: Any) -> Any:
-    """What is known of a value; of one that is concrete, what can be seen."""
+    """The note on a value's positions; of a concrete one, read from its elements."""
     if isinstance(x, jax.core.Tracer) or is_typed(x):
         return note_of(x, PLACES)
     if not isinstance(x, (np.ndarray, jax.Array)) or not 1 < x.size <= _MOST:
@@ -275,7 +277,7 @@ def _lt(eqn: Any, xs: Sequence[Any]) -> Any:
 
 
 def _is_zero(x: Any) -> bool:
-    """Whether a value is known to be zero; not asked with JAX's `==`, which gives a tracer inside a trace."""
+    """Whether a value is a constant zero; without JAX's `==`, which gives a tracer inside a trace."""
     return not isinstance(x, jax.core.Tracer) and not is_typed(x) and np.ndim(x) == 0 and bool(np.asarray(x) == 0)
 
 
@@ -368,7 +370,7 @@ def _is_of_positions(aval: Any) -> bool:
 
 
 def carry(name: str, operands: Sequence[Any], typed: Sequence[Any]) -> None:
-    """Notes of a lookup's typed positions what is known of them as they were, perhaps plain."""
+    """Copies the notes on a lookup's positions to their typed form."""
     if name != "gather" and not name.startswith("scatter"):
         return
     counts = counted(operands[1])

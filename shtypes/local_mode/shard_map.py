@@ -68,7 +68,7 @@ def shard_map(
     axis_names: str | Collection[str] = (),
     explicit: bool = False,
 ) -> Any:
-    """A function of what one device has, as a function of whole values; `jax.shard_map` on types.
+    """A function of shards, as a function of global values; `jax.shard_map` on types.
 
     Inside ``f`` the mapped axes that shard a dim of an argument are varying, and the dim is that of one device. Values
     that are replicated stay so, and are cast to varying where they meet varying ones. Devices send each other something
@@ -90,7 +90,7 @@ def shard_map(
         explicit: Whether each cast along the mapped axes must be written (`shtypes.lax.pvary`).
 
     Returns:
-        The function of whole values.
+        The function of global values.
 
     Raises:
         ShardingTypeError: (when called) a spec does not fit; a result varies over an axis that its spec leaves out.
@@ -291,7 +291,7 @@ def _is_jaxs(error: Exception) -> bool:
 
 
 def _code_of(f: Any) -> Any:
-    """What tells a function's text apart: its code, and that of the functions that it was made with."""
+    """A key of a function's text: its code, and that of the functions in its closure."""
     if isinstance(f, functools.partial):
         return _code_of(f.func)
     f = getattr(f, "__func__", f)

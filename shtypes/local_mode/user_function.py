@@ -99,7 +99,7 @@ def trace_on_shards(fn: UserFn, operands: Shards) -> ShardResults:
 def _traced_backward(
     fn: UserFn, operands: Shards, results: Shards, active: Sequence[bool], live: Sequence[bool]
 ) -> Any:
-    """What JAX traces of the backward pass: of the operands, and the cotangents of the kept results."""
+    """What JAX traces of the backward pass: of the operands, and the cotangents of the ``live`` results."""
 
     def backward(shards: Sequence[Any]) -> Any:
         _, pull = vjp_of(fn, active, live, shards[: len(active)])
@@ -121,7 +121,7 @@ def gradients_of(
 
 
 def vjp_of(fn: ShardFn, active: Sequence[bool], live: Sequence[bool], shards: Sequence[Any]) -> tuple[Any, Any]:
-    """All results, and what takes cotangents of the kept ones to those of the active operands."""
+    """All results, and what takes cotangents of the ``live`` ones to those of the active operands."""
 
     def of_active(*values: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
         rest = iter(values)
@@ -197,7 +197,7 @@ def _places(fn: UserFn, of: str, placing: str) -> ShardingTypeError:
 
 
 def _refuse_typed(fn: UserFn, of: str, outs: Sequence[Any]) -> None:
-    """Refuses results that a typed op made: on one device's shard it has no meaning."""
+    """Refuses results of a typed op: on one device's shard it has no meaning."""
     typed = next(filter(is_typed, outs), None)
     if typed is not None:
         raise ShardingTypeError(
@@ -262,7 +262,7 @@ class Forward(ShardFn):
 
     fn: ShardFn
     active: tuple[bool, ...]
-    kept: tuple[bool, ...]
+    nonzero: tuple[bool, ...]
     forwarded: tuple[int | None, ...]  # for each residual the operand that it is, or None
 
     def __str__(self) -> str:
@@ -270,18 +270,18 @@ class Forward(ShardFn):
 
     def __call__(self, *shards: Any) -> Any:
         """The results, and then the residuals that are no operands."""
-        outs, pull = vjp_of(self.fn, self.active, self.kept, shards)
+        outs, pull = vjp_of(self.fn, self.active, self.nonzero, shards)
         pairs = zip(jax.tree.leaves(pull), self.forwarded, strict=True)
-        return (*outs, *[r for r, known in pairs if known is None])
+        return (*outs, *[r for r, operand in pairs if operand is None])
 
 
 @dataclass(frozen=True)
 class Backward(ShardFn):
-    """(residuals, cotangents of the kept results) -> cotangents of the active operands."""
+    """(residuals, cotangents of the ``nonzero`` results) -> cotangents of the active operands."""
 
     fn: ShardFn
     active: tuple[bool, ...]
-    kept: tuple[bool, ...]
+    nonzero: tuple[bool, ...]
     operands: Shards
     residuals: int
 
@@ -290,11 +290,11 @@ class Backward(ShardFn):
 
     def __call__(self, *shards: Any) -> Any:
         """The cotangents of the active operands."""
-        # The structure of the residuals comes from a trace made here, where the mesh is the one that they are under.
+        # The structure of the residuals comes from a trace here, where the mesh is the one that they are under.
         structures: list[Any] = []
 
         def traced(*xs: Any) -> None:
-            structures.append(jax.tree.structure(vjp_of(self.fn, self.active, self.kept, xs)[1]))
+            structures.append(jax.tree.structure(vjp_of(self.fn, self.active, self.nonzero, xs)[1]))
 
         jax.eval_shape(traced, *structs_of(self.operands))
         pull = jax.tree.unflatten(structures[0], shards[: self.residuals])

@@ -195,7 +195,7 @@ def _words(total: Total) -> str:
     return f"{total.bytes} B/device in {how_many(total.launches, 'collective')}"
 
 
-# how it is made
+# building it
 
 
 def ledger_of(jaxpr: Any) -> Ledger:

@@ -1,4 +1,4 @@
-"""The program that all reports are of: what `jax.jit` compiles of a function, or `sh.jit` of one that it made."""
+"""The program that all reports are of: what `jax.jit` compiles of a function, or `sh.jit` of one that it returned."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Repeats of a listing: the layers of a model that Python unrolls, shown once.
+"""Repeats of a listing: the layers of a model that Python unrolls, listed once.
 
 Two rounds are alike where they differ in nothing but names: the same source lines, operations, types and collectives,
-taking the same values of their own; what they take from outside has the same types. The positions that a layer takes
+wired alike inside; what they take from outside has the same types. The positions that a layer takes
 its weights at, of all layers' weights in one array, count as names.
 """
 
@@ -35,7 +35,7 @@ class Repeat:
     items: tuple[Item, ...]
     times: int  # how many rounds there are
     sent: Ledger  # what all of them communicate
-    #: How the rounds that are not shown go on: each name that is shown, with the one that the last round makes for it;
+    #: How the folded rounds go on: each listed name, with the last round's name for it;
     #: of the backward pass, with the one that the first round takes for it.
     ends: tuple[tuple[str, str], ...]
 
@@ -51,7 +51,7 @@ def fold(items: Sequence[Item], types: Types) -> Iterator[Item | Repeat]:
 
 
 def fold_values(lines: Sequence[Line]) -> Iterator[Item | Repeat]:
-    """The same for lines that say what is given, such as arguments: their names are alike but for numbers."""
+    """The same for inputs, such as arguments: their names are alike but for numbers."""
     return _Folding(lines, {}, named=True).run()
 
 
@@ -72,7 +72,7 @@ class _Folding:
         self.items, self.types = items, dict(types)
         #: What each item is, but for names: the same number for the same.
         self.keys: list[int] = []
-        #: The names that each item takes, and how many items before it they are made; None outside of the level.
+        #: The names that each item takes, and how many items before it they are defined; None outside of the level.
         self.taken: list[tuple[str, ...]] = []
         self.back: list[tuple[int | None, ...]] = []
         numbers: dict[Hashable, int] = {}
@@ -118,7 +118,7 @@ class _Folding:
         return same and all(self.wiring(a + i, i) == self.wiring(b + i, i) for i in range(length))
 
     def wiring(self, index: int, offset: int) -> list[Hashable]:
-        """Of each value that an item takes where in its round it is made, or its type; of a number, the number."""
+        """Of each value that an item takes where in its round it is defined, or its type; of a number, the number."""
         pairs = zip(self.taken[index], self.back[index], strict=True)
         return [i if i is not None and i <= offset else (self.types.get(name, name),) for name, i in pairs]
 
@@ -168,7 +168,7 @@ def _op(line: Line) -> str:
 
 
 def _with_positions(item: Item, first: Item, last: Item) -> Item:
-    """The item that is shown of all rounds; where they take weights at positions of their own, with these."""
+    """The listed item of all rounds; where they take weights at different positions, with these."""
     if not isinstance(item, Line) or not isinstance(first, Line) or not isinstance(last, Line) or first.op == last.op:
         return item
     ends = zip(_NUMBER.findall(first.op), _NUMBER.findall(last.op), strict=True)

@@ -19,9 +19,9 @@ Targets = dict[int, Value]
 
 
 def forward_inputs(record: Occurrence, index: int, body: Body, frame: UserFrame | None) -> list[Value]:
-    """The values that a body takes: those from outside as they are, those of its own under its parameters' names.
+    """The values that a body takes: those from outside as they are, its parameters under their names.
 
-    ``frame`` is that of the user's function that is the body, if JAX tells it.
+    ``frame`` is that of the user's function that is the body, if JAX records it.
     """
     what, invars = control_of(record.equation.eqn), body.jaxpr.invars
     if isinstance(what, (Cond, ClosedCall)):
@@ -94,7 +94,7 @@ def result_names(record: Occurrence, names: Names, positions: Sequence[int], tot
 
     Args:
         record: The equation.
-        names: What the source calls its whole value; of a scan, ``(carry, ys)``.
+        names: What the source calls its full value; of a scan, ``(carry, ys)``.
         positions: Which results.
         total: How many there are.
     """
@@ -122,9 +122,9 @@ def _leaf_name(names: Names, path: str, count: int) -> str:
 def backward_inputs(record: Occurrence, index: int, forward: BodyRun | None, body: Body) -> tuple[list[Value], Targets]:
     """The inputs of a body of the backward pass, and what its results are cotangents of.
 
-    A residual is the forward body's own value. The cotangent of a loop's carry comes in as that of the next carry and
+    A residual is a value of the forward body. The cotangent of a loop's carry comes in as that of the next carry and
     goes out as that of the carry; what sums over the steps comes in as the sum so far. ``forward`` is the body that
-    this one is the transpose of, where that is known.
+    this one is the transpose of, if there is one.
     """
     what, invars, cause = control_of(record.equation.eqn), body.jaxpr.invars, record.link
     targets: Targets = {}
@@ -184,7 +184,7 @@ def link_results_by_body(record: Occurrence, body: BodyRun, forward: BodyRun | N
 
 
 def _slice(operand: Value, cause: Occurrence | None, forward: BodyRun | None, index: int) -> Value | None:
-    """What a residual is inside a body: what the forward body made of it, or was given of it."""
+    """What a residual is inside a body: what the forward body computed from it, or got of it."""
     if index in operand.inner or cause is None or forward is None:
         return operand.inner.get(index)
     loop = control_of(cause.equation.eqn)

@@ -64,7 +64,7 @@ class _Target(NamedTuple):
     """Where the value of an expression goes."""
 
     names: Names = ()  # the targets; empty where the function returns it, so that the caller names it
-    path: Path = ()  # which part of the whole value it is
+    path: Path = ()  # which part of the full value it is
 
 
 class _File(NamedTuple):

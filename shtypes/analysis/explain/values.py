@@ -1,6 +1,6 @@
-"""What a listing is made from: the values of a traced program, its equations, and the bodies that hold them.
+"""The input of a listing: the values of a traced program, its equations, and the bodies that hold them.
 
-A body that runs in several places (a jitted helper called twice) has values of its own in each. A variable of the
+A body that runs in several places (a jitted helper called twice) has other values in each. A variable of the
 backward pass is the cotangent of an operand of the forward equation that it comes from. Which one, its type tells, then
 where the cotangent goes, then which operands the equation does not take: an einsum's adjoint takes the other ones.
 """
@@ -25,7 +25,7 @@ from shtypes.traced.equations import Equation, control_of
 class Value:
     """A variable of the program."""
 
-    type: Any  # typed, or JAX's own
+    type: Any  # typed, or JAX's
     name: str = ""  # empty until it has one
     producer: Occurrence | None = None  # the equation that computes it; None for inputs of a body
     gradient: bool = field(default=False, kw_only=True)  # whether it is a cotangent, or a part of one
@@ -171,7 +171,7 @@ def _reaches(value: Value, sinks: Sequence[Value], depth: int) -> bool:
 
 @functools.lru_cache(maxsize=4096)
 def cotangent_type(t: Any) -> Any:
-    """The type of a cotangent of a value of this type, typed or JAX's own."""
+    """The type of a cotangent of a value of this type, typed or JAX's."""
     return t.to_ct_aval() if hasattr(t, "to_ct_aval") else t
 
 
@@ -250,7 +250,7 @@ class Links:
         if before is not None and before.link is not None and record.sums and record.key == before.key:
             return before.link  # JAX adds under the line of the last cotangent
         place, same = next(((s, s.forward[record.key]) for s in self._places if record.key in s.forward), (None, []))
-        if place is None:  # a backward function of the user's own is under the line of the call
+        if place is None:  # a user's backward function is under the line of the call
             place, same = next(((s, s.calls[record.key]) for s in self._places if record.key in s.calls), (None, []))
         if place is None and record.key in self._by_expression:
             place = self._by_expression[record.key]

@@ -42,10 +42,10 @@ def _linearity(eqn: Any) -> Linearity:
 def _per_element(call: Call, types: Types) -> Typing:
     """The rule of `rules.elementwise` that fits what the primitive is linear in."""
     name, (dtype,), constants = call.name, call.dtypes, call.constants
-    kind, nonlinear = call.linearity.within(call.known, len(types))
+    kind, nonlinear = call.linearity.within(call.numbers, len(types))
     if kind is Linear.NO:
         return rules.nonlinear(name, types, dtype, constants)
-    if kind is Linear.BESIDE:
+    if kind is Linear.IN_DIFFERENTIABLE:
         return rules.select_n(name, types, dtype, constants)
     if kind is Linear.MULTILINEAR and nonlinear:
         return rules.divide(types[0], types[1], dtype, constants, name)

@@ -77,7 +77,7 @@ def _together(numbers: Numbers, batch: dict[int, int]) -> Numbers:
 
 
 def _components(t: ShType, numbers: Numbers, sizes: Sequence[int]) -> tuple[Component, ...]:
-    """Of those in a sharded dim that is not taken whole, a device has some positions."""
+    """The components of positions; of one in a sharded dim that is cut, a device has some positions."""
     components = []
     for j, d in enumerate(numbers.indexed):
         last, axes = t.shape[d] - sizes[d], t.dims[d].axes
@@ -101,10 +101,10 @@ def _gather(eqn: Any, operands: Sequence[Any]) -> list[Any]:
     def rule(call: Call, types: Types) -> Typing:
         return _gather_rule("gather", types, _together(numbers, batch), sizes, call.constants)
 
-    def own(call: Call, types: Types, results: Types) -> ShardFn:
+    def on_shard(call: Call, types: Types, results: Types) -> ShardFn:
         return _own_windows(call, types, results, numbers, batch)
 
-    return Row(rule, function=own)(eqn, operands)
+    return Row(rule, function=on_shard)(eqn, operands)
 
 
 def _own_windows(call: Call, types: Types, results: Types, numbers: Numbers, batch: dict[int, int]) -> ShardFn:
@@ -158,7 +158,7 @@ def _linearity(eqn: Any) -> Linearity:
     if eqn.primitive.name != "scatter":
         return LINEAR.get(eqn.primitive.name, Linearity())
     once = eqn.params["unique_indices"] or _is_single(eqn)
-    return Linearity(Linear.BESIDE, slice(1, 2)) if once and not _applies(eqn) else Linearity()
+    return Linearity(Linear.IN_DIFFERENTIABLE, slice(1, 2)) if once and not _applies(eqn) else Linearity()
 
 
 @row(*_CHANGES)
@@ -180,10 +180,10 @@ def _scatter(eqn: Any, operands: Sequence[Any]) -> list[Any]:
     def rule(call: Call, types: Types) -> Typing:
         return _scatter_rule(name, how, types, _together(numbers, batch), sizes, call.constants)
 
-    def own(call: Call, types: Types, results: Types) -> ShardFn:
+    def on_shard(call: Call, types: Types, results: Types) -> ShardFn:
         return _own_updates(call, types, numbers, batch, sizes)
 
-    return Row(rule, name, function=own, linearity=_linearity)(eqn, operands)
+    return Row(rule, name, function=on_shard, linearity=_linearity)(eqn, operands)
 
 
 def _own_updates(call: Call, types: Types, numbers: Numbers, batch: dict[int, int], sizes: Sequence[int]) -> ShardFn:
@@ -214,7 +214,7 @@ def _own_updates(call: Call, types: Types, numbers: Numbers, batch: dict[int, in
 def _by_positions(
     eqn: Any, numbers: Numbers, sizes: Sequence[int], cut: tuple[int, ...], x: Any, at: Any, y: Any
 ) -> Any:
-    """A change of windows as one of their positions in some dims: of these, each device has its own."""
+    """A change of windows as one of their positions in some dims: of these, each device has some."""
     params, rows = eqn.params, at.ndim - 1
     counts, offsets = tuple(sizes[d] for d in cut), range(rows, rows + len(cut))
     of_windows = numbers.windowed(x.ndim)
@@ -228,7 +228,7 @@ def _by_positions(
         positions = first
         if d in cut:
             positions = first + lax.broadcasted_iota(first.dtype, (1,) * rows + counts, rows + cut.index(d))
-        if params["mode"] is not _CLIP:  # a window that does not fit is dropped as a whole
+        if params["mode"] is not _CLIP:  # a window that does not fit is dropped
             positions = jnp.where(first == start.astype(first.dtype), positions, -1)
         components.append(jnp.broadcast_to(positions, (*at.shape[:-1], *counts)))
     dims = jax.lax.ScatterDimensionNumbers(

@@ -1,4 +1,4 @@
-"""Rows of products, convolutions, transforms, primitives of whole matrices, keys and random bits."""
+"""Rows of products, convolutions, transforms, matrix decompositions, keys and random bits."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _dot(eqn: Any, operands: Sequence[Any]) -> list[Any]:
 
 
 def _ragged(call: Call, operands: Sequence[int], results: Sequence[int]) -> Any:
-    """Where a group ends follows from the sizes of those before: the ragged dim and the groups must be whole."""
+    """Where a group ends follows from the sizes of those before: the ragged dim and the groups must be unsharded."""
     numbers = call.params["ragged_dot_dimension_numbers"]
     (summed, batch), groups = numbers.dot_dimension_numbers, ints(numbers.rhs_group_dimensions)
 
@@ -79,7 +79,7 @@ def _ragged(call: Call, operands: Sequence[int], results: Sequence[int]) -> Any:
     sizes: tuple[Label, ...] = tuple(("sizes", d) for d in range(operands[2]))
     ragged = {lhs[int(d)] for d in numbers.lhs_ragged_dimensions}
     result: list[Label] = [label for kind in ("batch", 0, 1) for label in (*lhs, *rhs) if label[0] == kind]  # type: ignore[index]
-    result = [*([("made", 0)] if any(label[0] == "sum" for label in ragged) else []), *dict.fromkeys(result)]  # type: ignore[index]
+    result = [*([("outputs", 0)] if any(label[0] == "sum" for label in ragged) else []), *dict.fromkeys(result)]  # type: ignore[index]
     unsharded = frozenset((*ragged, *sizes, *(label for label in rhs if label[0] == "groups")))  # type: ignore[index]
     return (lhs, rhs, sizes), [tuple(result)], unsharded, frozenset({2})
 
@@ -114,7 +114,7 @@ def _own_groups(call: Call, operands: Types, results: Types) -> Mapping[str, Any
 rows("conv_general_dilated", _convolved, name="conv_general_dilated", shard=_own_groups)
 
 
-# transforms, and matrices that every device holds whole
+# transforms, and unsharded matrices
 
 
 rows("fft", along(lambda call: range(call.ndim - len(call.params["fft_lengths"]), call.ndim)))
@@ -147,7 +147,7 @@ rows("random_wrap", batched(1))
 
 
 def _bits(call: Call, types: Types) -> Typing:
-    """Of one key all bits, on each device; of several, those of its own keys."""
+    """Of one key all bits, on each device; of several, those of the device's keys."""
     (key,) = types
     if key.ndim:
         return batched(0)(call, types)

@@ -101,7 +101,7 @@ row("unstack")(lambda eqn, operands: _UNSTACK(eqn, operands) if eqn.outvars else
 
 
 def _padded(call: Call, types: Types) -> Typing:
-    """A known number around an operand, or a sum of the operand with zeros around it and the value with zeros in it."""
+    """A constant number around an operand, or the sum of the operand padded with zeros and the value around zeros."""
     dims = tuple(d for d, edge in enumerate(call.params["padding_config"]) if any(edge))
     if len(types) > 1:
         return rules.pad(types, dims, call.shapes[0], call.constants)
@@ -137,7 +137,7 @@ def _sliced_spans(call: Call, t: ShType) -> tuple[Slice, ...]:
 
 
 def _own_slice(call: Call, operands: Types, results: Types) -> ShardFn:
-    """A slice on a shard: of a sharded dim that is taken whole or in place, of all that a device has."""
+    """A slice on a shard: along a sharded dim that is full or sliced in place, all of the shard."""
     (t,), p = operands, call.params
     spans = _sliced_spans(call, t)
     start, limit, steps = (list(ints(p[key] or [1] * t.ndim)) for key in ("start_indices", "limit_indices", "strides"))
@@ -168,7 +168,7 @@ def _slice(eqn: Any, operands: Sequence[Any]) -> list[Any]:
 
 def _starts(call: Call, first: int) -> list[Any]:
     """Where a dynamic slice begins in each dim: a number, or which operand says it, from ``first`` on."""
-    constants = call.known[first:] or (None,) * (len(call.eqn.invars) - first)
+    constants = call.numbers[first:] or (None,) * (len(call.eqn.invars) - first)
     rest = itertools.count(first)
     return [Start(next(rest)) if n is None else int(n) for n in constants]
 
@@ -194,7 +194,7 @@ _DYNAMIC_SLICE = Row(
 
 
 def _settled(sizes: Sequence[int], shape: Sequence[int], starts: Sequence[Any]) -> list[Any]:
-    """Where a slice begins: of a dim that it takes whole, at 0, whatever it was told."""
+    """Where a slice begins: in a dim that it takes in full, at 0, whatever the operand says."""
     return [0 if n == m else start for n, m, start in zip(sizes, shape, starts, strict=True)]
 
 
@@ -205,7 +205,7 @@ def _dynamic_slice(eqn: Any, operands: Sequence[Any]) -> list[Any]:
 
 
 def _own_update(call: Call, operands: Types, results: Types) -> ShardFn:
-    """A slice replaced on a shard: of a sharded dim that is not replaced whole, a device's own part of it."""
+    """A slice replaced on a shard: along a sharded dim that is cut, the part in the shard."""
     t, update, *_ = operands
     starts, fn = _starts(call, 2), call.bound()
     replaced = zip(t.dims, t.shape, update.shape, starts, strict=True)
