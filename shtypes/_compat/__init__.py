@@ -41,7 +41,7 @@ _STRUCTURED_RESIDUALS: Final = (
 )
 #: JAX's table of transposition rules that add cotangents to accumulators themselves.
 _accumulating_rules: Final[dict[Any, Any]] = private("jax._src.interpreters.ad", "fancy_transposes")
-#: What the backward pass has in the place of a linear operand, for such a rule.
+#: What stands for a linear operand in the backward pass, for such a rule.
 Accumulator: Final[Any] = private("jax._src.interpreters.ad", "GradAccum")
 
 
@@ -121,7 +121,7 @@ def print_as(primitive: Primitive, name: Callable[[dict[str, Any]], str], printe
 
 #: Whether an operation on concrete values would run at once.
 no_trace_is_running: Final[Callable[[], bool]] = private("jax._src.core", "trace_state_clean")
-#: What holds the current trace.
+#: The holder of the current trace.
 trace_ctx: Final[Any] = private("jax._src.core", "trace_ctx")
 #: A hashable of all settings that JAX keys its traces on, our user context too.
 trace_context: Final[Callable[[], Any]] = private("jax._src.config", "trace_context")

@@ -15,7 +15,7 @@ from shtypes.caches import Bounded
 from shtypes.context.eqn_source import EqnSource
 from shtypes.context.frames import Owner, owner_of_file
 
-#: What users call the modules that a function of JAX is in, by the folders of JAX's sources.
+#: The public modules of JAX's functions, by the folders of JAX's sources.
 _MODULES: Final = (
     ("numpy/linalg", "jax.numpy.linalg"),
     ("numpy/fft", "jax.numpy.fft"),

@@ -17,7 +17,7 @@ from jax.extend import source_info_util
 from shtypes._compat import private, trace_context
 from shtypes.context.settings import Settings, current, current_settings, scope
 
-#: What JAX's other context managers set.
+#: The settings of JAX's other context managers.
 _CONTEXTS: Final = ("xla_metadata", "compute_on", "pallas_tpu_interpret_mode")
 #: JAX's settings by name.
 _STATES: Final[dict[str, Any]] = {

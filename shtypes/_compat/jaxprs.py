@@ -13,7 +13,7 @@ from jax.interpreters import ad
 
 from shtypes._compat import private
 
-#: What JAX keeps the number of a literal in: with a type, and so with the mesh that its program saw.
+#: JAX's class of the number in a literal: it has a type, and so the mesh that its program saw.
 _typed_literal: Any = private("jax._src.literals", "TypedNdArray")
 #: JAX's rule for primitives whose derivative is zero.
 _zero_jvp: Any = private("jax._src.interpreters.ad", "zero_jvp")

@@ -159,7 +159,7 @@ def _to_numpy(self: Any, *_: Any, **__: Any) -> Any:
     self.aval.refuse_native("a function of numpy")
 
 
-#: What a tracer of a typed value has, and another one has in another way.
+#: Attributes of tracers of typed values that differ from those of other tracers.
 _OWN: Final[dict[str, Any]] = {
     **{f"__r{name}__": _reflected(f"_r{name}") for name in _OPERATORS},
     "__array__": _to_numpy,

@@ -26,7 +26,7 @@ from shtypes.context.eqn_source import plain_trace
 from shtypes.context.user_line import placed
 from shtypes.errors import ShardingTypeError
 
-#: Where JAX compares the mesh that a program names with the mesh in context.
+#: JAX's functions that compare the mesh that a program names with the mesh in context.
 _COMPARING: Final = frozenset(
     inspect.unwrap(private(module, name)).__code__
     for module, name in (
@@ -176,7 +176,7 @@ def pspec_in_program(original: Callable[..., Any]) -> Callable[..., Any]:
     return pspec_to_sharding
 
 
-#: Where `jax.shard_map` asks how its operands lie, if it has no ``in_specs``.
+#: JAX's function in which `jax.shard_map` reads its operands' shardings, if it has no ``in_specs``.
 _INFERRING: Final = ("_shard_map.<locals>.wrapped", "_shard_map.<locals>.wrapped.<locals>.<listcomp>")
 
 

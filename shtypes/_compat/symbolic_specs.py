@@ -92,7 +92,7 @@ def spec_like(x: Any) -> Any:
 
 @dataclasses.dataclass(frozen=True)
 class AxesOfOperand:
-    """In the spec of an equation: the axes that shard a dim of one of its operands."""
+    """In the spec of an equation, the axes that shard a dim of one of its operands."""
 
     operand: int
     dim: int

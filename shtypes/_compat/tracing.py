@@ -25,7 +25,7 @@ class OpenTrace(NamedTuple):
 
     @property
     def length(self) -> int:
-        """How many equations there are, those among them whose results nobody holds any more."""
+        """The number of equations, including those whose results are garbage."""
         return len(self.frame.tracing_eqns)
 
     def equations(self, start: int = 0) -> list[Any]:

@@ -1,4 +1,4 @@
-"""How what is replaced in JAX knows typed values: by their classes, and by the base of their type."""
+"""The bases by which what is replaced in JAX recognises typed values: their classes, and the base of their type."""
 
 from __future__ import annotations
 

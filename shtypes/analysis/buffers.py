@@ -118,7 +118,7 @@ def buffers_of(graph: Graph) -> list[Buffer]:
 
 
 def kept_by(graph: Graph) -> list[Value]:
-    """What the forward steps of a program make and its backward steps read, in program order.
+    """The values of the forward steps of a program that its backward steps read, in program order.
 
     Of loops that take gradients themselves, such as one over microbatches, what a step of the largest one leaves.
     """
@@ -187,7 +187,7 @@ class _Run:
             self._memory[result].values.append((now, result))
 
     def _taken(self, step: Step) -> dict[Value, Value]:
-        """Of the results that are written over operands nothing needs any more, which."""
+        """Which results are written over operands that nothing needs any more."""
         free = [v for v in self.reads[step] if self._last[v] is step and (v in self._memory or v.mutable)]
         pairs: Iterable[tuple[Value, Value]] = ()  # operands with the results that may be written over them
         if step.kind is Kind.LOOP:
@@ -310,7 +310,7 @@ def peak(buffers: Sequence[Buffer]) -> int:
 
 
 def live(buffers: Sequence[Buffer]) -> list[Value]:
-    """What is in use when most is."""
+    """The values that are live at the peak."""
     change: dict[int, int] = {}
     for b in buffers:
         change[b.start] = change.get(b.start, 0) + b.bytes

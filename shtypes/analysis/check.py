@@ -223,7 +223,7 @@ def _type(x: Any) -> Any:
 
 
 def _plain(x: Any) -> str:
-    """What is no typed value, in a line of text."""
+    """A leaf that is no typed value, in a line of text."""
     if hasattr(x, "shape") and hasattr(x, "dtype"):
         return f"{x.dtype}[{','.join(map(str, x.shape))}], plain"
     return f"{x!r:.60}"

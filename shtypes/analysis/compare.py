@@ -1,4 +1,4 @@
-"""What `compare` finds: the lines of two programs side by side, as text, JSON and HTML."""
+"""The result of `compare`: the lines of two programs side by side, as text, JSON and HTML."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Use(NamedTuple):
 
     @property
     def key(self) -> tuple[SourceLine, str, str, tuple[str, ...], str]:
-        """What tells it from others of one program."""
+        """A key that is unique among the uses of one program."""
         return self.place, self.direction, self.kind, self.axes, self.dtype
 
 

@@ -20,14 +20,14 @@ from shtypes.types.tables import Table
 ROWS: Final = 16
 #: The most rows of devices in a picture.
 DEVICES: Final = 8
-#: Where the next picture would end further right, it starts a new row.
+#: The width at which pictures go on in a new row.
 WIDTH: Final = 1800
-#: How wide a letter is, and how high a line.
+#: The width of a letter, and the height of a line.
 LETTER: Final = 6.7
 LINE: Final = 16
 #: The most pieces of a part that are drawn; what has more of a dim is in no colour.
 PIECES: Final = 256
-#: What is above the devices: the title of a picture, its type and the names of the columns.
+#: The space above the devices: the title of a picture, its type and the names of the columns.
 HEAD: Final = 62
 
 
@@ -225,7 +225,7 @@ def devices_of(plan: Plan) -> str:
 
 
 def names(plan: Plan) -> list[str]:
-    """What the types on the way are called."""
+    """The labels of the intermediate types."""
     between = [f"after {i}" for i in range(1, len(plan.steps))]
     return ["before", *between, "after"] if plan.steps else ["before and after"]
 
@@ -264,7 +264,7 @@ _LEGEND: Final = (
 
 
 class _Shown:
-    """What is drawn so far, and how far it reaches."""
+    """The drawing so far, and its extent."""
 
     def __init__(self, right: float, bottom: float) -> None:
         self.body: list[str] = []
@@ -311,7 +311,7 @@ def _plan(name: str, plan: Plan, top: float, model: CostModel | None) -> _Shown:
 
 
 def _labels(step: Step, model: CostModel | None) -> list[str]:
-    """What is said at an arrow."""
+    """The labels of an arrow."""
     said = [step.kind.value, f"over {quoted(step.axes).replace('`', '')}" if step.axes else ""]
     said += [f"{step.bytes:,} B/device" if step.bytes else "sends nothing"]
     return said + ([f"{model.seconds(step):.2e} s"] if model and step.bytes else [])
@@ -326,7 +326,7 @@ def _arrow(drawing: _Shown, x: float, y: float, length: float, labels: Sequence[
 
 
 def _across(base: ShType) -> float:
-    """How wide the cells of the devices are together."""
+    """The total width of the devices' cells."""
     last = base.mesh.axis_sizes[-1] if base.mesh.axis_names else 1
     return CELL[0] * len(visible(last, COLUMNS))
 

@@ -1,4 +1,4 @@
-"""What each device holds of a value, by its type: slices, copies, terms of a sum, values of its own. Pure."""
+"""The slice of a value that each device holds, by its type; copies, terms of a sum, varying values. Pure."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Holding(NamedTuple):
 
     @property
     def part(self) -> tuple[object, ...]:
-        """What tells apart what devices hold; copies are equal."""
+        """A key that is equal for copies and for them only."""
         return self.spans, self.term, self.value
 
     def boxes(self) -> Iterator[tuple[Span, ...]]:

@@ -22,7 +22,7 @@ DIRECTIONS: Final = ("forward", "backward", "recomputed")
 #: Entries of a record that say how it was measured; the rest is what is sent.
 CONTEXT: Final = ("mesh", "policy", "dims", "types", "arguments", "grad")
 
-#: What one target sends, as JSON holds it.
+#: The communication of one target, as JSON.
 Pinned = dict[str, Any]
 
 
@@ -40,7 +40,7 @@ class PinnedLine(NamedTuple):
 
     @property
     def key(self) -> tuple[str, ...]:
-        """What tells it from others."""
+        """A key that is unique in the file."""
         return self[:6]
 
     def __str__(self) -> str:

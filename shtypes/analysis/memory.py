@@ -303,7 +303,7 @@ def _held(values: Iterable[Value]) -> tuple[Held, ...]:
     return tuple(sorted(rows, key=lambda h: -h.bytes))
 
 
-#: What makes a result that is an argument, or another result.
+#: The step of a result that is an argument, or another result.
 _COPY: Final = Step("copy", Kind.KERNEL, [], 0)
 
 

@@ -178,7 +178,7 @@ def save_anything_except_these_names(*names: str) -> Policy:
     return lambda prim, *_, **params: prim is not name_p or params["name"] not in names
 
 
-#: What values `checkpoint` keeps for the backward pass: JAX's policies, for typed and plain values.
+#: Policies of which values `checkpoint` saves: JAX's, for typed and plain values.
 checkpoint_policies: Final = types.SimpleNamespace(
     **{
         **vars(jax.checkpoint_policies),

@@ -227,7 +227,7 @@ def _basis(t: Any) -> Any:
 
 
 def _one(row: Any, *index: Any, shape: tuple[int, ...]) -> Any:
-    """Where the element with this index is the one of its row."""
+    """A mask of a basis: whether this index, flattened, is the number of the row."""
     place = functools.reduce(lambda at, i: at * i[1] + i[0], zip(index, shape, strict=True), 0)
     return place == row
 

@@ -42,7 +42,7 @@ _BETWEEN: Final = ("jax", "jaxlib", "numpy", "ml_dtypes", "opt_einsum", "click")
 
 @functools.cache
 def _between() -> tuple[str, ...]:
-    """Where these packages are. A folder of the user's may have such a name too."""
+    """The folders of these packages. A user's folder may have such a name too."""
     specs = [importlib.util.find_spec(name) for name in _BETWEEN]
     return tuple(os.path.join(folder, "") for spec in specs if spec for folder in spec.submodule_search_locations or ())
 

@@ -24,7 +24,7 @@ class Function(Generic[P, T]):
 
 
 class Decorator:
-    """What makes a function of another one, and keeps its arguments and results; at run time a plain function."""
+    """The type of a decorator that keeps arguments and results; at run time a plain function."""
 
     def __call__(self, f: Callable[P, T], /) -> Function[P, T]:
         """The function that it makes."""

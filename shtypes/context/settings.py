@@ -99,7 +99,7 @@ class _Thread(threading.local):
         self.entered: list[_Entered] = []
 
     def follow(self) -> None:
-        """Has what the innermost scope set in force."""
+        """Makes the settings of the innermost scope current."""
         if self.entered:
             self.value = self.entered[-1].value
         else:

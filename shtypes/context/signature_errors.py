@@ -13,7 +13,7 @@ from shtypes.errors import ShardingTypeError
 
 #: What numpy, JAX or we call some parameters elsewhere, and what they are called where they have another name.
 _ELSEWHERE: Final = {"axis": ("dim", "dims"), "dim": ("axis",), "dims": ("axis",)}
-#: What functions of jax.numpy have for compatibility with numpy, and refuse themselves.
+#: Parameters that functions of jax.numpy have for compatibility with numpy, and refuse.
 _FOR_NUMPY: Final = {"out", "where", "inplace"}
 
 

@@ -162,7 +162,7 @@ def named(
     return fn
 
 
-#: What hands a call's arguments on as they are.
+#: Functions that pass a call's arguments on as they are.
 _HANDING_ON: Final = frozenset({"public.<locals>.call", "cached_eagerly.<locals>.call", "maker.<locals>.make"})
 
 
@@ -186,7 +186,7 @@ def _raising(error: Exception) -> CodeType | None:
 
 
 def _in_terms_of_the_call(error: ShardingTypeError, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Has the fixes of an error speak of the operands that the user gave, and of what the scopes there allow."""
+    """Rewrites the fixes of an error for the operands of the user's call, and to what the scopes there allow."""
     if _asks_about(fn):
         return
     if _within(_A_CALL):
@@ -237,7 +237,7 @@ def in_our_words(what: str) -> Iterator[None]:
 
 
 def maker(fn: Callable[P, T]) -> Callable[P, T]:
-    """As `public`, for what returns a function: the errors of that leave with the user's line too."""
+    """As `public`, for a function that returns a function: errors of the result have the user's line too."""
 
     @functools.wraps(fn)
     def make(*args: P.args, **kwargs: P.kwargs) -> Any:

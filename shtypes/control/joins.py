@@ -1,4 +1,4 @@
-"""Where control flow joins values: the types of a carry, of a loop's start and of the results of branches."""
+"""Joined types of control flow: of a carry, of a loop's start and of the results of branches."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class Leaf(NamedTuple):
 
 
 def leaves_of(tree: Any) -> list[Leaf]:
-    """What joins ask of the leaves of a tree."""
+    """`Leaf` of each leaf of a tree."""
     return [_leaf(x) for x in jax.tree.leaves(tree)]
 
 

@@ -55,7 +55,7 @@ def are_kept() -> bool:
 
 
 def called(position: Any, run: Callable[[], T], otherwise: Callable[[], T]) -> T:
-    """What a function of the host gives for a device; what stands for it, from the first error of the device on."""
+    """The result of ``run`` on a device; that of ``otherwise`` from the device's first error on."""
     at = int(np.asarray(position).flat[0])
     with _lock:
         if at in _kept:
@@ -100,7 +100,7 @@ AxisIndices = Mapping[str, int]
 
 @dataclass(frozen=True, eq=False)
 class HostCall:
-    """What is called."""
+    """A host function, with how it is called."""
 
     name: str  # what the user called
     #: The function, of the place of the device and the parts that it holds.

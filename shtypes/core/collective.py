@@ -244,7 +244,7 @@ _RUN: Final[dict[str, _Run]] = {
 }
 
 
-#: What XLA refuses along a dim of size 0.
+#: The collectives that XLA refuses along a dim of size 0.
 _ALONG_DIMS: Final = frozenset({"all_gather", "all_gather_invariant", "psum_scatter", "all_to_all"})
 
 

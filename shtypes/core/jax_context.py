@@ -1,4 +1,4 @@
-"""What JAX knows of the settings in force, and errors that are completed as of where they were raised."""
+"""The settings in force as part of JAX's trace context; errors that are completed in the context of their raise."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ for _path in OURS:
 
 
 def complete_when_read(error: ShardingTypeError, complete: Callable[[], None]) -> None:
-    """Has ``complete`` run when the fixes of an error are read first, in the scopes and on the mesh in force here."""
+    """Runs ``complete`` when the fixes of an error are first read, in the scopes and on the mesh in force here."""
     around, mesh = current_settings(), context_mesh()
 
     def as_raised() -> None:

@@ -190,7 +190,7 @@ class Local(Operation):
     def _cotangents(
         self, types: Sequence[HiShType], linear: Sequence[bool], cts: Sequence[HiShType | None]
     ) -> list[tuple[tuple[int, ...], Steps]]:
-        """What gives the cotangents of some of the linear operands, in the order in which they are added up."""
+        """The steps that compute cotangents of some of the linear operands, in the order in which they are added up."""
         n = len(types)
         into = tuple(i for i, u in enumerate(linear) if u)
         if isinstance(self.fn, Jvp) and _is_linear_in(self.fn.fn, self.fn.active) and into[0] >= len(self.fn.active):

@@ -41,7 +41,7 @@ class Comm(NamedTuple):
 
     @property
     def words(self) -> str:
-        """It in words."""
+        """The communication in words."""
         narrow = f" in {self.dtype}" if self.dtype != self.src.dtype_name else ""
         return in_words(self.kind.value, self.axes) + narrow
 
@@ -194,7 +194,7 @@ def _fields(kind: type[Any]) -> tuple[str, ...]:
 
 
 def _exact(value: Any) -> Any:
-    """What tells a field apart: of a type, which the operation keeps, its object's number."""
+    """A key of a field: of a type, which the operation keeps alive, its serial number."""
     if isinstance(value, ShType):
         return value.serial
     return tuple([_exact(x) for x in value]) if type(value) is tuple else value

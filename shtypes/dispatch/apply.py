@@ -1,4 +1,4 @@
-"""How every op is applied: lift the operands, ask the rule, insert its casts, apply the local function.
+"""Application of an op: lift the operands, apply the rule, insert its casts, apply the local function.
 
 The rule sees types alone. A Python number has no type: it becomes a part of the local function and adopts any state.
 """

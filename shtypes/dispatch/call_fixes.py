@@ -35,7 +35,7 @@ from shtypes.types.target import target_text
 def in_terms_of_the_call(
     error: ShardingTypeError, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> None:
-    """Gives an error fixes for the operands of the call, where it has them for others, and only what scopes allow."""
+    """Replaces an error's fixes of inner operands by fixes of the call's operands that the scopes allow."""
     if error.operands is not None:
         _retell(error, fn, args, kwargs)
     if is_bounded():
@@ -74,7 +74,7 @@ def _retell(error: ShardingTypeError, fn: Callable[..., Any], args: tuple[Any, .
 
 #: With how many other operands a call is traced.
 _MOST_TRIED: Final = 44
-#: Where a fix asks the call for a type.
+#: The type in a fix that passes ``out=``.
 _OUT: Final = re.compile(r'\(\.\.\., out="(.*)"\)$')
 
 

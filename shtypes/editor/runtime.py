@@ -37,7 +37,7 @@ _SECONDS_WITH_FIXES: Final = 5.0
 _BYTES: Final = 8 << 30
 
 
-#: What the runtime says of values that have no data where it wants them; the program may have them.
+#: Errors about values without data, which the program may have.
 _NO_DATA: Final = re.compile("only a type|has no devices|must know the values")
 
 
@@ -330,7 +330,7 @@ def _give_up(_: int, frame: FrameType | None) -> None:
 
 @contextlib.contextmanager
 def _without_reports() -> Iterator[None]:
-    """Has Python not print a `_TooLong` that it drops: one from a finalizer, or from a callback of a weak reference."""
+    """Keeps Python from printing a `_TooLong` raised in a finalizer, or in a callback of a weak reference."""
     before = sys.unraisablehook
     sys.unraisablehook = lambda about: None if isinstance(about.exc_value, _TooLong) else before(about)
     try:

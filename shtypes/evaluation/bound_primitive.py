@@ -23,7 +23,7 @@ from shtypes.types import ShType, dtypes
 
 
 class Linearity(NamedTuple):
-    """In what a primitive is linear."""
+    """The sense in which a primitive is linear, and in which operands."""
 
     kind: Linear = Linear.NO  # in what sense
     nonlinear: slice = slice(0, 0)  # the operands in which it is not: positions, predicates, denominators
@@ -49,7 +49,7 @@ _ALONE: Final = Linearity(Linear.JOINTLY)
 _EACH: Final = Linearity(Linear.MULTILINEAR)
 _FIRST: Final = Linearity(Linear.MULTILINEAR, slice(1, None))
 _ADDED: Final = Linearity(Linear.IN_DIFFERENTIABLE, slice(1, 2))
-#: In what the primitives of JAX are linear that are linear in anything.
+#: The linearity of JAX's primitives that are linear in some operand.
 LINEAR: Final[Mapping[str, Linearity]] = {
     **dict.fromkeys(("add", "add_any", "sub", "complex", "concatenate", "pad", "stack"), _ALONE),
     **dict.fromkeys(("broadcast_in_dim", "reshape", "rev", "slice", "split", "squeeze", "transpose", "tile"), _ALONE),
@@ -67,7 +67,7 @@ LINEAR: Final[Mapping[str, Linearity]] = {
 }
 #: The signs with which the operands of a sum count.
 _SIGNS: Final = {"add": (1, 1), "add_any": (1, 1), "sub": (1, -1)}
-#: What listings and messages call primitives whose names in JAX say less.
+#: Names in listings and messages of primitives whose names in JAX say less.
 NAMES: Final = {
     "add_any": "add",
     "broadcast_in_dim": "broadcast",

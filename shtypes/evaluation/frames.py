@@ -52,7 +52,7 @@ class Step:
         self.in_force = body.in_force if in_force is None else in_force
 
     def __call__(self) -> EqnSource | None:
-        """Where it comes from; None if that is the line that is running."""
+        """The origin of the equation; None if that is the line that is running."""
         frames = self.frames()
         return eqn_source_of(frames) if frames else None
 
@@ -81,7 +81,7 @@ class Step:
 
 
 class Source(NamedTuple):
-    """Where a value comes from: an equation of a body, and its variable; no equation for an argument."""
+    """The origin of a value: an equation of a body, and its variable; no equation for an argument."""
 
     step: Step | None
     var: Any
@@ -121,7 +121,7 @@ _NOTHING = InForce()
 
 
 class Scopes:
-    """What is open in a body of a program while its equations are evaluated, one after another.
+    """The scopes that are open in a body of a program while its equations are evaluated, one after another.
 
     Scopes of communication stay open from one equation to the next, since they look at all that runs in them.
     """

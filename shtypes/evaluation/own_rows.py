@@ -194,7 +194,7 @@ class OwnWindows(_Own):
         return lax.select(lax.broadcast_in_dim(fits, y.shape, rows), y, lax.full_like(y, self.fill))
 
     def _fits(self, parts: Sequence[Any], ids: Any) -> Any:
-        """Which positions fit."""
+        """A mask of the positions that fit."""
         fits = jnp.ones(ids.shape[:-1], bool)
         for c in self.components:
             at = _counting(parts[c.place])

@@ -24,7 +24,7 @@ _OUT: Final = re.compile(r"sh\.(\w+)\(\.\.\., out=")
 
 
 class _Name(NamedTuple):
-    """How a fix says an operand: an expression of the user's, with its line if that is another, or a place."""
+    """The name of an operand in a fix: an expression of the user's, with its line if that is another, or a place."""
 
     expression: str = ""  # the expression
     line: str = ""  # its line
@@ -220,7 +220,7 @@ def _by_frames(step: Step, maker: Step, var: Any) -> _Name | None:
 
 
 def _before(maker: Step) -> _Name | None:
-    """How the operand of an equation is said that only puts dims of size 1 in front, as `jax.numpy` does to add two.
+    """The name of an operand behind an equation that only prepends dims of size 1, as broadcasts do.
 
     So is what the program closes over, where it becomes a plain array of the program.
     """

@@ -17,7 +17,7 @@ ROWS: Final[dict[str, Row]] = {}
 #: Of the primitives that have bodies or derivative rules, and of ours: with constants among the operands as they are,
 #: and whether or not an operand is typed.
 BODIES: Final[dict[str, Row]] = {}
-#: What evaluates a primitive without a row, each where it can: the first that does not give None.
+#: Evaluators of primitives without a row, tried in turn: the first that does not return None.
 FALLBACKS: Final[list[Callable[[Any, list[Any]], list[Any] | None]]] = []
 
 _ACROSS: Final = "argmax argmin reduce_and reduce_max reduce_min reduce_or reduce_prod"

@@ -30,13 +30,13 @@ from shtypes.scopes.check_comm import check_comm
 from shtypes.types import ShType, State
 from shtypes.types.mesh import Mesh, context
 
-#: What is noted of a value that the program has widened, and of sums of it: its dtype before. `jnp.sum` of bf16 adds in
+#: The kind of note on a widened value, and on sums of it: its dtype before. `jnp.sum` of bf16 adds in
 #: f32 and gives bf16; so of a pending sum each term is finished in f32, and rounded once.
 WIDENED: Final = "widened"
-#: What is noted of a value that depends on nothing that has a gradient, and of one that counts along a dim.
+#: The kinds of notes on a value that depends on nothing that has a gradient, and on one that counts along a dim.
 CONSTANT: Final = "constant"
 PLACES: Final = "places"
-#: Where the notes of a trace are, and what is noted of most values.
+#: The key of a trace's notes, and the empty notes that most values have.
 _KEY: Final = "lifted"
 _NOTHING: Final[Mapping[Any, Any]] = MappingProxyType({})
 
@@ -81,7 +81,7 @@ def is_constant(x: Any) -> bool:
 
 
 def note_constant(x: Any) -> None:
-    """Says of a value that it depends on nothing that has a gradient."""
+    """Notes that a value depends on nothing that has a gradient."""
     note(x, CONSTANT, True)
 
 
@@ -159,7 +159,7 @@ def mesh_of(xs: Sequence[Any]) -> Mesh | None:
 
 
 def aval_of(x: Any, like: Any = None) -> Any:
-    """What stands for a value in the trace of a plain program: its global shape and dtype."""
+    """The abstract value that stands for a value in the trace of a plain program: its global shape and dtype."""
     if is_typed(x):
         return struct(x.type.shape, x.type.dtype, x.type, like=like)
     aval = jax.typeof(x)
@@ -255,7 +255,7 @@ def _seen(x: Any) -> Count | None:
 
 
 def counted(ids: Any) -> dict[int, int]:
-    """Of positions (..., k): along which dim each component counts, of those that do."""
+    """By component of positions (..., k), the dim along which it counts."""
     about = place_of(ids)
     last = len(ids.shape) - 1
     if isinstance(about, Counts):
@@ -292,7 +292,7 @@ def _broadcast(eqn: Any, xs: Sequence[Any]) -> Any:
 
 
 def _reshape(eqn: Any, xs: Sequence[Any]) -> Any:
-    """Where only dims of size 1 come and go."""
+    """The place of a value through a reshape that adds or drops dims of size 1 only."""
     about, src, dst = place_of(xs[0]), xs[0].shape, eqn.outvars[0].aval.shape
     if isinstance(about, Never):
         return about
@@ -333,9 +333,9 @@ _FOLLOWED: Final[dict[str, Callable[[Any, Sequence[Any]], Any]]] = {
 }
 
 
-#: What keeps the terms of a pending sum in the wide dtype that they were cast to: sums of them, and elements moved.
+#: Primitives that leave the terms of a pending sum in their wide dtype: sums of them, and elements moved.
 _KEPT: Final = frozenset(("reduce_sum", "broadcast_in_dim", "reshape", "squeeze", "transpose"))
-#: What scales them, by a number.
+#: Primitives that scale them by a number.
 _SCALED: Final = frozenset(("div", "mul"))
 
 

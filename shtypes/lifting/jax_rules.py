@@ -61,7 +61,7 @@ class Split:
         return self._beside(operands, self.fixed)
 
     def every_or_none(self, operands: Sequence[Any]) -> list[Any]:
-        """What there is of the operands of the typed program in their places among all, and None for the others."""
+        """The typed program's operands at their places among all, with None for the others."""
         return self._beside(operands, dict.fromkeys(self.fixed))
 
     def _beside(self, operands: Sequence[Any], others: dict[int, Any]) -> list[Any]:
@@ -138,7 +138,7 @@ class Site:
 
     @contextlib.contextmanager
     def resolving(self, values: Sequence[Any], operands: Sequence[Any]) -> Iterator[list[Any]]:
-        """What a rule closes over, around its evaluation: a value of the program it is in is an operand."""
+        """Yields the values that a rule closes over; those of the program are operands while it is evaluated."""
         places = {var: self._places[var] for var in map(variable_of, values) if var in self._places}
         values_here = [operands[places[variable_of(x)]] if variable_of(x) in places else x for x in values]
         if any(map(is_gone, values_here)):
@@ -192,7 +192,7 @@ class Site:
         return self.fitting(ct, aval, "cotangent") if isinstance(aval, ShType) else ct
 
     def fitting(self, x: Any, t: ShType, what: str) -> Any:
-        """What a rule gives, in the type that it must have: cast for free, or where a scope may insert more.
+        """A rule's result in the type that it must have: cast for free, or where a scope may insert more.
 
         A pending cotangent of an invariant operand is summed, as all are.
         """

@@ -25,7 +25,7 @@ from shtypes.evaluation.value_info import note, noted
 
 @dataclass(frozen=True)
 class Mark:
-    """What policies of checkpoints around an equation say of its result, where they do not say to compute it again."""
+    """The decisions of the policies around an equation, except to compute its result again."""
 
     said: tuple[tuple[Policy, Any], ...]
 
@@ -33,7 +33,7 @@ class Mark:
         return "saved"
 
     def by(self, policy: Policy) -> Any:
-        """What one of them says."""
+        """The decision of one of them."""
         return next((decision for other, decision in self.said if other == policy), False)
 
 
@@ -70,7 +70,7 @@ class ByMarks(ForTyped):
     """
 
     def __call__(self, prim: Any, *args: Any, **params: Any) -> Any:
-        """What is to be done with the results of an equation."""
+        """The decision on the results of an equation."""
         fn, name = function_of(params), params.get("name")
         if isinstance(fn, _Marked):
             return kept_in_place(fn.mark.by(self.policy))

@@ -32,9 +32,9 @@ from shtypes.types.mesh import current_mesh
 _SAME: Final = frozenset(
     ("all_gather", "all_reduce", "all_to_all", "constant", "reduce_scatter", "reinterpret", "reshard", "shard")
 )
-#: What makes values of functions of shards varying.
+#: Collectives that make values of functions of shards varying.
 _ENTERING: Final = frozenset({"lax.pvary", "lax.pcast", "lax.axis_index", "lax.axis_size"})
-#: Where a type text names mesh axes: after ``@`` and after a state.
+#: The mesh axes in a type text: after ``@`` and after a state.
 _AXES: Final = re.compile(r"(?:@|\b[A-Z]:)\s*(\w+|\([^)]*\))")
 
 
@@ -187,7 +187,7 @@ def eval_shape_of(call: TypedCall, avals: tuple[Any, ...]) -> Any:
 
 @functools.lru_cache(maxsize=COMPILED)
 def _of_varying(call: TypedCall, avals: tuple[Any, ...]) -> Any:
-    """What a collective makes of values of shards of these shapes."""
+    """The abstract results of a collective of shards of these shapes."""
     with alone(), in_force(()), use_mesh(abstract_mesh(dict(call.axes))):
         states = dict.fromkeys(dict(call.axes), State.VARYING)
         types = [ShType(current_mesh(), dtypes.from_numpy(a.dtype), list(a.shape), states) for a in avals]
@@ -200,7 +200,7 @@ def _struct(x: Any) -> jax.ShapeDtypeStruct:
 
 @dataclass(frozen=True)
 class Derived:
-    """What a transformation of JAX makes of a call: of the flat list of its results, as a function of arrays.
+    """A transformation of a call by JAX: of the flat list of its results, as a function of arrays.
 
     Attributes:
         how: ``"tangents"``: from operands, and the tangents of those that are live, to the results' tangents;

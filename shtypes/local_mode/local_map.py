@@ -266,7 +266,7 @@ def claims(name: str, shard_results: ShardResults, out: Any, operands: Sequence[
 
 
 def _of_steps(t: ShType, axes: Sequence[str]) -> ShType:
-    """What is replicated among devices that are at different steps is a value of each step."""
+    """The type, varying on those of ``axes`` where it is replicated: devices there are at different steps."""
     return t.with_axes([a for a in axes if t.state(a) in (State.REDUCED, State.INVARIANT)], State.VARYING)
 
 

@@ -248,7 +248,7 @@ class Body:
         return results
 
     def _tried(self, args: tuple[Any, ...]) -> Exception | None:
-        """What JAX refuses when the function is traced with typed values; None if nothing."""
+        """JAX's error when the function is traced with typed values; None if JAX raises none."""
         leaves, tree = jax.tree.flatten(args)
 
         def flat(*leaves: Any) -> tuple[()]:

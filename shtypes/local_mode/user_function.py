@@ -24,7 +24,7 @@ from shtypes.rules.claims import Dependence
 from shtypes.traced.dependence import dependences
 from shtypes.types import Dim, ShType, State, dtypes
 
-#: What determines the shapes of a call: the local shape and dtype of each operand.
+#: The local shape and dtype of each operand.
 Shards = tuple[tuple[tuple[int, ...], str], ...]
 
 
@@ -66,7 +66,7 @@ def _is_number(x: Any) -> bool:
 
 
 class ShardResults(NamedTuple):
-    """What a function makes of shards."""
+    """The results of a function of shards, without data."""
 
     shards: Shards  # the shape and dtype of each result
     tree: Any  # the structure in which it gives them
@@ -74,7 +74,7 @@ class ShardResults(NamedTuple):
     sources: tuple[Dependence, ...]  # what each is computed from
 
 
-#: What JAX says of a function of shards that places arrays.
+#: JAX's errors about a function of shards that places arrays.
 _SPEC: Final = re.compile("with_sharding_constraint|PartitionSpec|NamedSharding")
 _PLACES: Final = re.compile(r"with_sharding_constraint|\breshard\b|\beinsum\b")
 #: JAX's primitives that place arrays.
@@ -99,7 +99,7 @@ def trace_on_shards(fn: UserFn, operands: Shards) -> ShardResults:
 def _traced_backward(
     fn: UserFn, operands: Shards, results: Shards, active: Sequence[bool], live: Sequence[bool]
 ) -> Any:
-    """What JAX traces of the backward pass: of the operands, and the cotangents of the ``live`` results."""
+    """The jaxpr of the backward pass: of the operands, and the cotangents of the ``live`` results."""
 
     def backward(shards: Sequence[Any]) -> Any:
         _, pull = vjp_of(fn, active, live, shards[: len(active)])
@@ -145,7 +145,7 @@ def _is_float(dtype: str) -> bool:
 
 
 def _traced(fn: UserFn, run: Callable[[Sequence[Any]], Any], operands: Shards, of: str) -> tuple[Any, Any]:
-    """What JAX traces of a function of shards, outside any mesh; refused if it is none."""
+    """The jaxpr of a function of shards, outside any mesh; an error if it does not trace."""
     shards_text = " and ".join(f"{dtype}{list(shape)}" for shape, dtype in operands) or "nothing"
 
     def plain(*shards: Any) -> Any:
@@ -252,7 +252,7 @@ def _has_own_derivative(jaxpr: Any, kind: tuple[str, ...] | str = ("custom_vjp_c
 
 
 def shards_of(types: Sequence[ShType]) -> Shards:
-    """What each device has of values of these types."""
+    """The shards of values of these types, without data."""
     return tuple((t.local_shape, t.dtype_name) for t in types)
 
 
@@ -336,7 +336,7 @@ def _made_saving(
     def forward(*xs: Any) -> tuple[tuple[Any, ...], list[Any]]:
         # Looked up here, since the types of operands under `vmap` are those of one slice.
         saved = _saved(fn, active, live, shards_of(operands))
-        # Each device's own, without a global meaning: always sound, and no larger than on one device.
+        # Local to each device, without a global meaning: always sound, and no larger than on one device.
         varying = dict.fromkeys(mesh.axis_names, State.VARYING)
         types = [as_jax_type(ShType(mesh, s[1], map(Dim, s[0]), varying)) for s in saved if not isinstance(s, int)]
         ran = Forward(fn, active, live, tuple(s if isinstance(s, int) else None for s in saved))

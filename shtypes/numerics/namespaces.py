@@ -41,7 +41,7 @@ init = Namespace(
     depends on the key and the global shape alone, and each device makes its own part.
     """,
 )
-#: By what is written after ``sh.``.
+#: The namespaces by their name in ``sh``.
 NAMESPACES: Final = {
     "fft": Namespace("fft", "Fourier transforms along dims that every device holds whole; names of `jax.numpy.fft`."),
     "init": init,

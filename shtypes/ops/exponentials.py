@@ -46,7 +46,7 @@ def _only(name: str, x: Any, where: Any, instead: Any) -> Array:
 
 
 def _softmax(name: str, join: Callable[[Any, Any], Any]) -> Callable[..., Array]:
-    """From the shifted values and the sum of their exponentials, by ``join``."""
+    """The op that computes ``join`` of the shifted values and the sum of their exponentials."""
     native = getattr(jax.nn, name)
 
     def op(x: Any, axis: Axis = -1, where: Any = None, *, out: Any = None) -> Array:

@@ -50,7 +50,7 @@ _DTYPES: Final = frozenset({"dtype", "new_dtype", "out_dtype", "preferred_elemen
 
 
 class Trace(NamedTuple):
-    """What JAX traces of a function for arguments of these shapes.
+    """JAX's trace of a function, for arguments of these shapes.
 
     Attributes:
         jaxpr: The program, of the arrays among the arguments.
@@ -171,7 +171,7 @@ class JaxFunction:
         return results
 
     def _typed(self, key: Any, trace: Trace, types: tuple[ShType, ...], constants: frozenset[int]) -> TypedCall:
-        """How a call is typed on operands of some types, and on those that they are cast to."""
+        """The typing of a call, cached for the operands' types and those that they are cast to."""
         full = (key, constants, *[t.serial for t in types])
         call = self._calls.get(full)
         if call is None:
@@ -254,7 +254,7 @@ def _host(x: Any) -> Any:
 
 
 def _value(static: Static) -> Any:
-    """What a function gets for a static argument."""
+    """The value of a static argument for the function."""
     return static.value.value if isinstance(static.value, _HostArray) else static.value
 
 
@@ -307,7 +307,7 @@ def _evaluated(trace: Trace, operands: Sequence[Any]) -> list[Any]:
 def _typed_call(
     name: str, listing_name: str, trace: Trace, types: Sequence[ShType], constants: frozenset[int]
 ) -> TypedCall:
-    """How a call is typed on operands of some types, and what each device does if all of it is local.
+    """Types a call on operands of these types, with the program of each device if all of it is local.
 
     Raises:
         ShardingTypeError: it does not type.
@@ -388,7 +388,7 @@ def _with_default(fn: Callable[..., Any], **defaults: Any) -> Callable[..., Any]
     return call
 
 
-#: What some rows name is not JAX's function alone.
+#: Rows whose function is not JAX's alone.
 _NATIVE: Final[Mapping[str, Callable[..., Any]]] = {
     "compress": _compress,
     "fill_diagonal": _with_default(jax.numpy.fill_diagonal, inplace=False),
@@ -440,7 +440,7 @@ def function_of(op: Op) -> Callable[..., Any]:
 
 
 def _of_another_release(op: Op, name: str) -> Callable[..., Any]:
-    """What a row makes whose function the installed release of JAX lacks."""
+    """A function that says that the installed release of JAX lacks it."""
 
     def call(*args: Any, out: Any = None, **kwargs: Any) -> Any:
         raise ShardingTypeError(f"the installed JAX has no `{op.jax}`", hints=["a newer release of JAX"])

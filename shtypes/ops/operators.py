@@ -58,7 +58,7 @@ def _method(name: str, fn: Any) -> Any:
 
 
 def install_operators() -> None:
-    """Gives values and tracers what arrays of `jax.numpy` have, as far as it is typed."""
+    """Gives values and tracers the operators, methods and properties of `jax.numpy`'s arrays that are typed."""
     binary = {name: _op(op) for name, op in BINARY.items()}
     install(
         {

@@ -107,7 +107,7 @@ def _path(native: Callable[..., Any], name: str) -> str:
 
 
 def _first_line(native: Callable[..., Any]) -> str:
-    """What JAX says of it, in one line."""
+    """The first line of JAX's documentation of it."""
     return (inspect.getdoc(native) or "").partition("\n")[0]
 
 

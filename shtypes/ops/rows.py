@@ -1,4 +1,4 @@
-"""What a row of the table of ops says, and how rows are written. Pure."""
+"""Rows of the table of ops, and functions that write them. Pure."""
 
 from __future__ import annotations
 

@@ -170,7 +170,7 @@ class ShardControl(ShardFn):
 
 @dataclass(frozen=True)
 class PartOfConstant(ShardFn):
-    """What a device has of a constant, in another type: nothing is sent."""
+    """A device's shard of a constant, in another type: nothing is sent."""
 
     src: ShType
     dst: ShType

@@ -26,7 +26,7 @@ from shtypes.traced.merging import merged
 
 
 class Form(NamedTuple):
-    """How the user sees results."""
+    """The form of the results that the user sees."""
 
     tree: Any  # their structure
     types: tuple[HiShType | None, ...]  # the type of each leaf; None for a plain one
@@ -152,7 +152,7 @@ class Program:
         return None if mode != self.mode or static != self.static else self.physical_arrays(call)
 
     def physical_arrays(self, call: Arguments) -> list[Any] | None:
-        """Those of a call without static arguments, if its structure and types are this program's."""
+        """The physical arrays of a call without static arguments, if its structure and types are this program's."""
         try:
             leaves = None if self.read is None else self.read(call)
         except KeyError:  # a dict with other keys

@@ -1,4 +1,4 @@
-"""From types to a search over digits, and from the states that it finds back to types.
+"""Types to a search over digits, and states of the search back to types.
 
 Where the axes of two types do not cut a dim alike, or a part of an axis can move alone, axes are cut into their
 prime factors. A type between two steps may then be one of a finer view of the same array: on a mesh of parts of axes,
@@ -229,7 +229,7 @@ def factorization_of(
     copies: bool = False,
     model: CostModel | None = None,
 ) -> Factorization:
-    """What is to be searched between two types.
+    """The search problem between two types.
 
     Args:
         src: The type at the start.
@@ -292,12 +292,12 @@ def factorization_of(
 def _pace(
     model: CostModel, t: ShType, sizes: tuple[int, ...], axes: Sequence[str], fixed: tuple[tuple[str, ...], ...]
 ) -> tuple[tuple[int, int], ...]:
-    """What the links of some axes take, in the units of a search for them."""
+    """The time that the links of some axes take, in the units of a search for them."""
     fastest = max(model.link(a).bandwidth for a in t.mesh.axis_names)
     sent = t.size * dtypes.itemsize(t.dtype_name) / t.mesh.product(itertools.chain(*fixed))
     unit = max(sent, 1) / math.prod(sizes) ** 2 / (PACE * fastest)  # in seconds
     links = [model.link(a) for a in axes]
-    # No link is so slow that whole numbers of it end.
+    # Bounded, so that the slowest link still fits the integers.
     return tuple(
         (round(min(PACE * fastest / link.bandwidth, 1e12)), round(min(link.latency / unit, 1e18))) for link in links
     )

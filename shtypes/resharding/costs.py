@@ -20,7 +20,7 @@ from shtypes.types.mesh import part_of
 
 
 class Collective(Protocol):
-    """What a cost model asks of a step of a plan, or of an entry of a ledger."""
+    """What a cost model needs of a step of a plan, or of an entry of a ledger."""
 
     @property
     def kind(self) -> Any:

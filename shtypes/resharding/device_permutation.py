@@ -1,4 +1,4 @@
-"""Which pieces of shards go where, so that each device gets what it lacks and nothing else: rounds of permutes."""
+"""Permutes of pieces of shards, in rounds, so that each device gets what it lacks and nothing else."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeAlias
 from shtypes.types import ShType
 from shtypes.types.mesh import Mesh
 
-#: Where something begins, along each dim.
+#: A start along each dim.
 Offset: TypeAlias = tuple[int, ...]
 
 

@@ -13,7 +13,7 @@ from shtypes.types import Dim, ShType, State
 
 SHARDED, REDUCED, INVARIANT, UNREDUCED, VARYING = State
 
-#: What two different states on one axis become; symmetric. Each is reached by free moves, or an error is right.
+#: The join of two different states on one axis; symmetric. Each is reached by free moves, or an error is right.
 JOIN: Final[Mapping[frozenset[State], State]] = {
     frozenset({REDUCED, INVARIANT}): INVARIANT,
     frozenset({REDUCED, UNREDUCED}): UNREDUCED,

@@ -31,7 +31,7 @@ _SILENT_MERGED = frozenset({Kind.SLICE, Kind.MASK, Kind.PLACE})
 
 #: Which passes are meant.
 Direction = Literal["both", "forward", "backward"]
-#: What is to be least: the bytes of the direction that matters, and among equals those of both.
+#: The cost to minimize: the bytes of the direction that matters, and among equals those of both.
 Cost = tuple[int, int]
 
 
@@ -56,11 +56,11 @@ class Price:
         return self.forward_bytes + self.backward_bytes
 
     def cost(self, minimize: Direction) -> Cost:
-        """What of it is to be least."""
+        """The part of it to minimize."""
         return cost(self.forward_bytes, self.backward_bytes, minimize)
 
     def of(self, code: str) -> Fix:
-        """It as the price of a fix."""
+        """The fix with this price."""
         return Fix(code, self.forward, self.backward, self.forward_bytes, self.backward_bytes)
 
 

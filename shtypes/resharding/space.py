@@ -38,7 +38,7 @@ class Problem(NamedTuple):
     pace: tuple[tuple[int, int], ...] = ()
 
 
-#: What one unit takes on the fastest link.
+#: The time of one unit on the fastest link.
 PACE: Final = 64
 
 #: Of more axes than this that could move together, all do or one does.
@@ -109,7 +109,7 @@ class SearchSpace:
         return (self.local_dst - both) // self.group
 
     def _bound_of_sums(self, at: Places, terms: int) -> int:
-        """Of each element, ``terms`` devices hold one, and all holders at the end need the sum.
+        """A lower bound: of each element ``terms`` devices hold one, and all holders at the end need the sum.
 
         Each of them gets one message after which it has all terms. The first device that has all of them needed
         a message from a device of each other term, and none of these but the last sent anybody all. So an element takes
@@ -157,7 +157,7 @@ class SearchSpace:
                 yield Kind.PERMUTE, there, self._cost([a for a in self.axes if at[a] != there[a]], self.local(at), 1)
 
     def _cost(self, axes: Sequence[int], amount: int, rounds: int) -> int:
-        """What a collective over some axes costs by which each device sends so much, in so many rounds."""
+        """The cost of a collective over some axes by which each device sends so much, in so many rounds."""
         if self.pace:
             links = [self.pace[a] for a in axes]
             amount = amount * max(n for n, _ in links) + rounds * max(n for _, n in links)

@@ -26,7 +26,7 @@ class Transport:
     shared: bool = True
 
     def transposed(self) -> Transport:
-        """How the transpose communicates."""
+        """The transport of the transpose."""
         return replace(self, dtype=self.ct_dtype, ct_dtype=self.dtype)
 
     def plan(self, src: ShType, dst: ShType) -> Plan:
@@ -77,7 +77,7 @@ def one_transport(several: Sequence[Transport]) -> Transport | None:
 
 
 def transport_in_force() -> Transport:
-    """How reshards communicate that do not say: by the cost model in force, if there is one."""
+    """The default transport of reshards: by the cost model in force, if there is one."""
     model = model_in_force()
     return AS_IT_IS if model is None else Transport(model=model)
 
@@ -108,7 +108,7 @@ class CommArguments(NamedTuple):
     shared: bool = True  # whether axes on which the value stays replicated may share the work
 
     def transport(self, op: str, src: ShType, dst: ShType) -> Transport:
-        """It for a reshard that the user called as ``op``."""
+        """The transport for a reshard that the user called as ``op``."""
         dtype, ct_dtype = (_narrowed(dtype_of_argument, src, name) for name, dtype_of_argument in self._dtypes())
         sent_as = Transport(dtype, ct_dtype, model_in_force(), self.shared)
         if not self.narrow_sums:

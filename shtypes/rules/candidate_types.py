@@ -11,7 +11,7 @@ from shtypes.types.parts import COTANGENT
 
 SHARDED, REDUCED, INVARIANT, UNREDUCED, VARYING = State
 
-#: Where a mesh axis is: a state, or the dim that it shards, as its minor axis; ``~dim`` as its major one.
+#: The place of a mesh axis: a state, or the dim that it shards, as its minor axis; ``~dim`` as its major one.
 Place = State | int
 
 

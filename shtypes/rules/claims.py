@@ -22,7 +22,7 @@ SHARDED, REDUCED, INVARIANT, UNREDUCED, VARYING = State
 
 
 class Dependence(NamedTuple):
-    """What a value of a function of shards is computed from."""
+    """The operands that a value of a function of shards depends on."""
 
     operands: frozenset[int] = frozenset()  # the operands
     impure: bool = False  # whether it may differ from device to device, whatever the operands are

@@ -76,7 +76,7 @@ def nonlinear(name: str, axis: str, operand: str = "the operand", why: str = "")
 def along(name: str, operand: ShType, axis: str, reduces: bool = False, dims: Sequence[int] = ()) -> ShardingTypeError:
     """An op acts along a dim that is sharded; ``dims`` are all that it acts along, for the fixes."""
     d = operand.dim_of(axis)
-    assert d is not None  # the caller found the axis on this dim
+    assert d is not None  # the axis is on a dim of the operand
     acts = "reduces" if reduces else "acts along"
     axes = operand.dims[d].axes
     return ShardingTypeError(

@@ -90,12 +90,12 @@ def replicated_state(to: Any) -> State:
     return state
 
 
-#: What the named forms are called in local mode, for a value that varies.
+#: The names of the named forms in local mode, for a value that varies.
 _OF_VARYING: Final = {"all_reduce": "psum", "reduce_scatter": "psum_scatter", "shard": "pscatter"}
 
 
 def _from(name: str, state: State, axis: str) -> str:
-    """What goes from a state where a named form does not."""
+    """The named form that goes from a state where another one does not."""
     if state is State.VARYING:
         return f'sh.lax.{_OF_VARYING.get(name, name)}(x, "{axis}"), in local mode'
     return "sh.reshard(x, type) goes from any type to any other"

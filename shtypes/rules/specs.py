@@ -22,12 +22,12 @@ from shtypes.types.target import Spec, as_type
 
 SHARDED, REDUCED, INVARIANT, UNREDUCED, VARYING = State
 
-#: How messages show where a spec is written.
+#: The forms of a spec, in messages.
 _EXAMPLE: Final = '"[_@x, _]", a jax.P or an sh.ShType'
 
 
 class ParsedSpec(NamedTuple):
-    """What a spec says."""
+    """A spec, parsed."""
 
     dims: tuple[tuple[str, ...], ...]  # the mesh axes on each dim
     states: Mapping[str, State]  # the other axes that it names, and their states
@@ -63,7 +63,7 @@ def read(spec: Any, t: ShType) -> ParsedSpec:
     raise ShardingTypeError(f"`{spec!r}` is no spec", hints=[_EXAMPLE])
 
 
-#: What a text without brackets has in their place.
+#: The dims of a text without brackets.
 _REST: Final = DimText("...", None, (), 0)
 
 

@@ -181,7 +181,7 @@ class Search:
     def _cheapest(
         self, typed: dict[tuple[ShType, ...], Typing], most: int, below: Cost | None = None
     ) -> list[Candidate]:
-        """Those among which the cheapest are, priced: what one sends at least says when no other can be among them."""
+        """The cheapest candidates, priced: lower bounds tell when no other can be among them."""
         candidates: list[Candidate] = []
         costs: dict[tuple[ShType, ...], Cost] = {}
         least = sorted(((self._least(*pair), i, *pair) for i, pair in enumerate(typed.items())), key=lambda x: x[:2])
@@ -431,7 +431,7 @@ def _sharing(operands: Sequence[ShType]) -> int:
 
 
 def _note(before: Sequence[ShType], after: Sequence[ShType]) -> str:
-    """What a fix costs that sends nothing: memory, or work."""
+    """The note on a fix that sends nothing: what it costs in memory or work."""
     return memory_note(zip(before, after, strict=True)) or (
         "each device does all of the work" if _sharing(after) < _sharing(before) else ""
     )

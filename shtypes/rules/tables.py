@@ -17,7 +17,7 @@ SHARDED, REDUCED, INVARIANT, UNREDUCED, VARYING = State
 
 
 class Role(enum.Enum):
-    """Where a state alone does not say enough: on which dim the axis lies, seen from the op."""
+    """On which dim the axis lies, seen from the op, where a state alone does not say enough."""
 
     ALONG = "S along"  # sharded on a dim that the op acts along (sums over, reverses, sorts, ...)
     LACKS = "S, lacks it"  # the result is sharded on a label that this operand does not have
@@ -63,7 +63,7 @@ ADDITIVE: Final[Mapping[tuple[State, State], State]] = {
 }
 # Not (UNREDUCED, SHARDED): UNREDUCED is sound, and left out for its memory, as above.
 
-#: What a factor becomes: (its state, what the result needs of it) -> state.
+#: The cast of a factor: (its state, what the result needs of it) -> state.
 FACTOR: Final[Mapping[tuple[State, Need], State]] = {
     (REDUCED, REDUCED): REDUCED,
     (INVARIANT, REDUCED): REDUCED,
@@ -81,7 +81,7 @@ FACTOR: Final[Mapping[tuple[State, Need], State]] = {
     (INVARIANT, VARYING): VARYING,
 }
 
-#: What a term becomes: the same, but beside a pending sum a replicated term is masked.
+#: The cast of a term: the same, but beside a pending sum a replicated term is masked.
 TERM: Final[Mapping[tuple[State, Need], State]] = {
     **FACTOR,
     (REDUCED, UNREDUCED): UNREDUCED,  # added on each device, it would count n times

@@ -20,7 +20,7 @@ Group = tuple[tuple[int, tuple[str, ...]], ...]
 
 
 class Claim(NamedTuple):
-    """What a type says of a dim name."""
+    """The value that a type claims for a dim name."""
 
     name: str  # the name; of any number of dims with ``*``
     value: int | Group  # its size, or the dims that it stands for
@@ -28,7 +28,7 @@ class Claim(NamedTuple):
 
 
 class Structure(NamedTuple):
-    """How a type fits a text, but for the sizes of dim names."""
+    """The match of a type with a text, before the sizes of dim names are compared."""
 
     reasons: tuple[str, ...]  # why it does not fit
     claims: tuple[Claim, ...] = ()  # what it says of dim names
@@ -38,7 +38,7 @@ class Structure(NamedTuple):
 
 
 class Bindings:
-    """What the dim names of one call stand for, and who said so; at first, those of a `dims` scope."""
+    """The values of the dim names of one call, with their sources; at first, those of a `dims` scope."""
 
     def __init__(self, sizes: Iterable[tuple[str, int]] = ()) -> None:
         self.of: dict[str, tuple[int | Group, str]] = {name: (size, "`sh.dims`") for name, size in sizes}

@@ -24,7 +24,7 @@ from shtypes.types.policy import replicated
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-#: Of one call, how many values that do not fit are listed.
+#: The most values in the error of one call.
 MOST = 4
 
 
@@ -128,7 +128,7 @@ def is_typed_function(f: Any) -> bool:
 def _has_text(f: Any) -> bool:
     try:
         annotations = getattr(unwrapped(f), "__annotations__", {})
-    except NameError:  # Python 3.14 evaluates them when they are asked for
+    except NameError:  # Python 3.14 evaluates them when they are read
         return True
     return any(isinstance(a, str) for a in annotations.values())
 

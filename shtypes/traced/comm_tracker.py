@@ -30,7 +30,7 @@ from shtypes.traced.ledger import Ledger
 #: (``"caused"``), and the ``"backward"`` passes that are there.
 Part = tuple[str, int]
 Parts = dict[Part, Sums]
-#: What JAX traces the body of a `scan` for.
+#: The purpose of JAX's trace of a `scan` body.
 _SCANS: Final = {"scan", "fori_loop"}
 
 
@@ -85,7 +85,7 @@ class CommTracker:
         return list(itertools.takewhile(lambda trace: outer is None or trace.frame is not outer, open_traces()))
 
     def _of_frame(self, trace: OpenTrace, start: int) -> Parts:
-        """What the equations of a trace send, each once."""
+        """The communication of the equations of a trace, each once."""
         _, seen, parts = self._read.get(id(trace.frame), (None, start, {}))
         if trace.length > seen:
             parts = _added(parts, self._parts(_read(_of_interest(trace, seen))))

@@ -28,7 +28,7 @@ SCHEMA = 1
 
 
 class Total(NamedTuple):
-    """What some entries come to: of each conditional, the branch that comes to most.
+    """The sum of entries: of each conditional, the branch that comes to most.
 
     Attributes:
         bytes: Bytes that each device sends.

@@ -81,7 +81,7 @@ def leaves_by_path(tree: Any) -> list[tuple[str, Any]]:
 
 
 def leaf_paths(tree: Any) -> list[str]:
-    """Where each leaf is, as messages name it."""
+    """The path of each leaf, as messages name it."""
     return [path for path, _ in leaves_by_path(tree)]
 
 

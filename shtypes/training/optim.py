@@ -236,7 +236,7 @@ def _finish_sums(grads: tuple[Tree, dict[str, Tree]], weights: Tree, pending: Pe
 
 
 def _goal_types(types: Sequence[ShType | None], weights: Sequence[Any] | None) -> list[Any]:
-    """For each gradient its parameter's type in its own dtype; where that is unknown, its own without pending sums."""
+    """For each gradient its parameter's type in the gradient's dtype; else the gradient's without pending sums."""
     if weights is None or len(weights) != len(types):
         weights = [None] * len(types)
     goals: list[Any] = []

@@ -22,7 +22,7 @@ T = TypeVar("T", bound="ShType")
 
 
 class _Identity:
-    """What equal types have in common."""
+    """The identity that equal types share."""
 
     __slots__ = ("__weakref__", "uid")
 

@@ -36,7 +36,7 @@ class Spec(Protocol):
         """The replicated axes whose gradients are pending sums."""
 
 
-#: What names the type of a value: a text, a type or a ``jax.P``.
+#: Anything that names the type of a value: a text, a type or a ``jax.P``.
 Target: TypeAlias = "str | ShType | Spec"
 
 

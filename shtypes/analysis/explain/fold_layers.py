@@ -118,7 +118,7 @@ class _Folding:
         return same and all(self.wiring(a + i, i) == self.wiring(b + i, i) for i in range(length))
 
     def wiring(self, index: int, offset: int) -> list[Hashable]:
-        """Of each value that an item takes where in its round it is defined, or its type; of a number, the number."""
+        """For each operand of an item the place in its round that defines it, or its type; of a number, the number."""
         pairs = zip(self.taken[index], self.back[index], strict=True)
         return [i if i is not None and i <= offset else (self.types.get(name, name),) for name, i in pairs]
 
@@ -133,7 +133,7 @@ class _Folding:
         return Repeat(shown_items, times, Ledger(sent), tuple(dict.fromkeys(ends)))
 
     def outputs(self, first: range, last: range) -> Iterator[tuple[str, str]]:
-        """What the first round makes, with what the last one makes for the lines after it."""
+        """The values that the first round defines, each with the last round's that later lines take."""
         later = {name for taken in self.taken[last.stop :] for name in taken}
         for i, j in zip(first, last, strict=True):
             for first_line, line in zip(_made(self.items[i]), _made(self.items[j]), strict=True):
@@ -141,7 +141,7 @@ class _Folding:
                     yield first_line.name, line.name
 
     def carried(self, first: range, last: range, start: int) -> Iterator[tuple[str, str]]:
-        """What the last round takes of the one before it, with what the first one takes there."""
+        """The values that the last round takes from the one before it, each with what the first round takes there."""
         for i, j in zip(first, last, strict=True):
             for outer, name, back in zip(self.taken[i], self.taken[j], self.back[j], strict=True):
                 if back is not None and start <= j - back < last.start and outer != name:
@@ -177,7 +177,7 @@ def _with_positions(item: Item, first: Item, last: Item) -> Item:
 
 
 def _made(item: Item) -> tuple[Line, ...]:
-    """What an item makes for those after it."""
+    """The values that an item defines for later ones."""
     return (item,) if isinstance(item, Line) else item.results
 
 

@@ -46,7 +46,7 @@ def _as_value(operand: Operand, t: Any) -> Value:
 
 
 def body_frame(record: Occurrence, frames: Sequence[tuple[UserFrame, ...]]) -> UserFrame | None:
-    """Where the function is that is a body: the outermost of the frames that the loop itself does not have."""
+    """The frame of the function that is a body: the outermost frame that the loop itself does not have."""
     outside = set(map(id, record.frames))
     for stack in frames:
         inner = [frame for frame in stack if id(frame) not in outside]

@@ -140,7 +140,7 @@ def _origin(value: Value, record: Occurrence, returned: Mapping[int, Value]) -> 
 
 
 def _sinks(value: Value, record: Occurrence, returned: Mapping[int, Value]) -> list[Value]:
-    """What the equations that take a cotangent take it for."""
+    """The roles in which equations take a cotangent."""
     sinks = [returned[id(value)]] if id(value) in returned else []
     for use in value.uses:
         if use.sums:
@@ -241,7 +241,7 @@ class Links:
         self._reached: dict[int, int] = {}  # by scope: how far the backward pass is, which goes back without a return
 
     def restart(self) -> None:
-        """Says that what comes is computed forward: a backward pass after it is another one."""
+        """Begins a forward computation: a backward pass after it is a new one."""
         self._reached.clear()
 
     def cause(self, record: Occurrence) -> Occurrence | None:
@@ -294,7 +294,7 @@ def _fits(record: Occurrence, cause: Occurrence) -> bool:
 
 
 def _votes(record: Occurrence, same: list[Occurrence], end: int) -> Counter[int]:
-    """For each of the first runs of an expression, how much speaks for it: the values that an equation takes."""
+    """For each of the first runs of an expression, the number of its values that an equation takes."""
     votes: Counter[int] = Counter()
     count = len(record.key)
 
@@ -320,7 +320,7 @@ def _votes(record: Occurrence, same: list[Occurrence], end: int) -> Counter[int]
 
 
 def _by_kind(record: Occurrence, places: Sequence[BodyRun]) -> Occurrence | None:
-    """For a loop whose frames JAX lost: the last forward one of its kind that nothing came from yet."""
+    """For a loop whose frames JAX lost: the last forward loop of its kind that has no backward one yet."""
     if not isinstance(control_of(record.equation.eqn), (Scan, While, Cond)):
         return None
     name = applied_by(record.equation.eqn).name

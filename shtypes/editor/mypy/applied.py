@@ -36,10 +36,10 @@ from shtypes.editor.mypy.values import ArgumentReader, Value, refuse_function
 from shtypes.editor.space import Unknown
 from shtypes.types.mesh import Mesh
 
-#: How mypy knows the call of what a transformation makes.
+#: mypy's full name of a call of a transformed function.
 APPLIED: Final = frozenset(("shtypes.context.function.Function.__call__", "shtypes.programs.jit.JitFunction.__call__"))
 _ANY: Final = AnyType(TypeOfAny.special_form)
-#: What takes gradients.
+#: The transformations that return gradients.
 GRADS: Final = frozenset(("shtypes.autodiff.grad.grad", "shtypes.autodiff.grad.value_and_grad"))
 #: Transformations over all axes of the mesh: untyped where no mesh is configured.
 _OF_MESHES: Final = ("shtypes.autodiff.grad.", "shtypes.autodiff.jacobian.", "shtypes.local_mode.shard_map.")

@@ -38,7 +38,7 @@ from shtypes.types import Dim, ShType
 from shtypes.types.mesh import Mesh
 from shtypes.types.policy import replicated
 
-#: Of a name that has a meaning, that it is what it is.
+#: "`n` is `n`" of a name that has a meaning around the function.
 _ITSELF: Final = re.compile(r"and `(\w+)` is `\1` by .*")
 
 

@@ -1,4 +1,4 @@
-"""What the hooks share: what texts mean, the scopes around a line, and what communicates in them."""
+"""State shared by the hooks: what texts mean, the scopes around a line, and what communicates in them."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def names_around(api: CheckerPluginInterface) -> set[str]:
 # functions that run in `no_comm`
 
 
-#: What `sh.jit` and others make of functions.
+#: The classes of functions that `sh.jit` and others return.
 _OWN: Final = frozenset(("Function", "JitFunction"))
 
 

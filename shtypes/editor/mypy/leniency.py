@@ -20,12 +20,12 @@ from shtypes.editor.space import Space, Unknown, axes_of
 from shtypes.errors import ShardingTypeError
 from shtypes.types import ShType
 
-#: How the type of an array that has a text begins.
+#: The beginning of an array type with a text.
 _TYPED: Final = "Array[Literal["
-#: What an error of sharding can make mypy say besides: of the unknown result, and of a result that was to be another.
+#: Errors of mypy that can follow from an error of sharding: of the unknown result, and of one with another type.
 _FOLLOWING: Final = (ARG_TYPE, NO_ANY_RETURN)
 _ARRAY: Final = re.compile(r"Array\[(?:Any|Literal\['([^']*)'\])\]")
-#: How mypy says what there is and what there should be.
+#: mypy's messages, with the actual and the expected type.
 _SAYS: Final = (
     re.compile(r'incompatible type (".*"); expected (".*")$'),
     re.compile(r'\(got (".*"), expected (".*")\)$'),

@@ -195,7 +195,7 @@ def _last(node: Node) -> int:
 
 
 class Parts:
-    """Such calls of files, each walked once, when the first list in it is typed."""
+    """Calls whose results are unpacked, by file, each walked once, when the first list in it is typed."""
 
     def __init__(self) -> None:
         self._of: dict[str, dict[Context, int]] = {}
@@ -214,7 +214,7 @@ class Parts:
 
 
 def _taken_apart(tree: MypyFile) -> Iterator[tuple[Context, int]]:
-    """Such calls, and how many names their results get."""
+    """Calls whose results are unpacked, and how many names these get."""
     for statement in statements_in(tree.defs):
         if isinstance(statement, AssignmentStmt) and isinstance(statement.rvalue, CallExpr):
             counts = set(map(_count, statement.lvalues))

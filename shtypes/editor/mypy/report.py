@@ -32,7 +32,7 @@ _SIZE: Final = re.compile(r"size `?(\d+)")
 
 @contextlib.contextmanager
 def past_one_filter(api: CheckerPluginInterface) -> Iterator[None]:
-    """Has errors pass the innermost filter of mypy.
+    """Lets errors pass the innermost filter of mypy.
 
     Of ``1 / x`` mypy tries what the number has and then what the array has, and reports the first error only: that a
     number does not divide by an array.
@@ -55,7 +55,7 @@ def fail(api: CheckerPluginInterface, where: Context, what: str, notes: Sequence
         api.msg.note(note, where, code=CODE)
 
 
-#: How many times a call is repeated for results of the functions that it takes.
+#: How often a call is repeated for results of its function arguments.
 _MOST_REPEATS: Final = 20
 
 
@@ -187,7 +187,7 @@ def _may_fit(error: ShardingTypeError, run: RuntimeCall, space: Space) -> bool:
     return any(of_name.setdefault(d.name, d.size) != d.size for _, t in run.operands for d in t.dims if d.name)
 
 
-#: What JAX raises for arguments that it cannot use; for missing values it raises subclasses.
+#: JAX's errors for arguments that it cannot use; for missing values it raises subclasses.
 _OF_ARGUMENTS: Final = (IndexError, TypeError, ValueError)
 
 

@@ -69,7 +69,7 @@ class Call(NamedTuple):
 FamilyRule = Callable[[Call, Types], Typing]
 #: The parameters of a call on a shard, from the types of its operands, after the casts, and of its results.
 ShardParams = Callable[[Call, Types, Types], Mapping[str, Any]]
-#: What a device does instead, from the same.
+#: A function of the same arguments that returns what a device does instead.
 Function = Callable[[Call, Types, Types], ShardFn]
 
 #: Parameters that say how a result lies on devices, which the typing says.
@@ -142,7 +142,7 @@ def rows(names: str, rule: FamilyRule, **options: Any) -> None:
     ROWS.update(dict.fromkeys(names.split(), Row(rule, **options)))
 
 
-#: Of a call, some of its dims.
+#: A function from a call to some of its dims.
 Dims = Callable[[Call], Iterable[int]]
 
 

@@ -28,9 +28,9 @@ from shtypes.rules.lookups import gather as _gather_rule
 from shtypes.rules.lookups import scatter as _scatter_rule
 from shtypes.types import ShType, State
 
-#: What happens to windows that do not fit.
+#: The mode for windows that do not fit.
 _CLIP, _DROP = jax.lax.GatherScatterMode.CLIP, jax.lax.GatherScatterMode.FILL_OR_DROP
-#: How a scatter is typed: as one of ``x.at[...]``. One by a function of the user's is linear in nothing.
+#: The typing of scatters, by the method of ``x.at[...]``. One by a function of the user's is linear in nothing.
 _CHANGES: Final = {
     "scatter": "set",
     "scatter-add": "add",
@@ -154,7 +154,7 @@ def _applies(eqn: Any) -> bool:
 
 
 def _linearity(eqn: Any) -> Linearity:
-    """What is set is linear where none is set twice: else JAX finds out which is the last."""
+    """The linearity of a scatter; one that sets is linear only if no element is set twice."""
     if eqn.primitive.name != "scatter":
         return LINEAR.get(eqn.primitive.name, Linearity())
     once = eqn.params["unique_indices"] or _is_single(eqn)

@@ -40,7 +40,7 @@ from shtypes.types.policy import replicated
 
 
 def spec_of(t: ShType) -> Any:
-    """What `jax.typeof` of an argument says in a program: as far as a spec can, the type."""
+    """The spec that `jax.typeof` of an argument has in a program: as much of the type as a spec can say."""
     other = State.REDUCED if replicated() is State.INVARIANT else None
     reduced = t.axes(other) if other is not None and t.differentiable else ()
     dims = [dim.axes[0] if len(dim.axes) == 1 else dim.axes or None for dim in t.dims]
@@ -219,7 +219,7 @@ def _preduced(eqn: Any, operands: list[Any]) -> list[Any]:
     return [lax.pcast(x, axes, to="reduced") if axes else x]
 
 
-#: What reduces the dims that `jax.vmap` has named, before the axes of the mesh.
+#: The reductions of dims that `jax.vmap` has named, before those of mesh axes.
 _OVER_DIMS: Final = {"psum": jax.lax.reduce_sum_p, "pmax": jax.lax.reduce_max_p, "pmin": jax.lax.reduce_min_p}
 
 

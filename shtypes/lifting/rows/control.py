@@ -286,7 +286,7 @@ def _platform_index(eqn: Any, operands: list[Any]) -> list[Any]:
 
 @body_row("pure_callback")
 def _pure_callback(eqn: Any, operands: list[Any]) -> list[Any]:
-    """Each device calls with what it has, of constants too: what one raises, all do that have the same."""
+    """Each device calls with its shards, also of constants, so that devices with equal shards raise the same errors."""
     if not any(map(is_typed, operands)):
         mesh = context()
         if mesh is None or no_trace_is_running():

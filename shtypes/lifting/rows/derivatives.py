@@ -75,7 +75,7 @@ def _finished(x: Any) -> Any:
 
 
 def whole_cotangent(t: ShType) -> str:
-    """What gives a function a cotangent that is no pending sum, where one of this type is."""
+    """A hint: how a function gets a cotangent that is no pending sum, instead of one of this type."""
     axes = ", ".join(f'{axis}="I"' for axis in t.axes(State.UNREDUCED))
     return f"sh.reshard(x, {axes}) of its operands x: then its result is invariant, and the cotangent of that whole"
 

@@ -42,7 +42,7 @@ def _reduced(call: Call, types: Types) -> Typing:
     return rules.reduce_nonlinear(name, t, axes, False, dtype) if axes else rules.linear_unary(name, t, dtype)
 
 
-#: What joins the results of devices along sharded dims, where communication is allowed.
+#: The ops that reduce along sharded dims, where communication is allowed.
 _ACROSS: Final[dict[str, Callable[[Any, tuple[int, ...]], Any]]] = {
     "max": functools.partial(extreme, "max"),
     "min": functools.partial(extreme, "min"),
@@ -52,7 +52,7 @@ _ACROSS: Final[dict[str, Callable[[Any, tuple[int, ...]], Any]]] = {
     "argmax": functools.partial(position, "argmax"),
     "argmin": functools.partial(position, "argmin"),
 }
-#: What these are of booleans; of integers they act on each bit.
+#: The reductions of booleans that these are; of integers they act on each bit.
 _TRUTH: Final = {"reduce_and": "all", "reduce_or": "any"}
 
 
@@ -79,7 +79,7 @@ def _axis(call: Call) -> tuple[int, ...]:
     return (int(call.params[key]) % call.ndim,)
 
 
-#: What runs along a dim, whatever releases of JAX call such primitives.
+#: The primitives that accumulate along a dim, by their names in all releases of JAX.
 _RUNNING: Final = " ".join(
     p.name for name, p in vars(jax.lax).items() if name.startswith("cum") and name.endswith("_p")
 )
@@ -107,7 +107,7 @@ rows("sort", _sorted, function=_own_sort)
 
 
 def _folded(call: Call, operands: Sequence[int], results: Sequence[int]) -> Any:
-    """By the function of the user's, of one operand or several, from as many numbers, along unsharded dims."""
+    """A reduction by the user's function, of operands and as many initial values, along unsharded dims."""
     ndim, count, drops = operands[0], len(call.eqn.invars) // 2, call.name == "reduce"
     within = set(ints(call.params["dimensions"]) if drops else _moving(call.params, ndim))
     dims: tuple[Label, ...] = tuple(("dim", d) for d in range(ndim))

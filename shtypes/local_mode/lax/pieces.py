@@ -1,4 +1,4 @@
-"""What devices have, put together, shared out, or exchanged."""
+"""Collectives that gather, scatter or exchange shards."""
 
 from __future__ import annotations
 

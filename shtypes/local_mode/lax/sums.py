@@ -1,4 +1,4 @@
-"""What devices have, added up or compared: one value of many; and the same shards in another state."""
+"""Collectives that add or compare shards: one value of many; and casts of shards to another state."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ def dot_product_attention(
 
 
 class _Seen(NamedTuple):
-    """Which keys a query sees, and how much."""
+    """The arguments that mask or shift scores."""
 
     bias: Any
     mask: Any

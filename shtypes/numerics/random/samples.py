@@ -17,7 +17,7 @@ from shtypes.numerics.bits.samples import default_float, default_int, sample, ty
 from shtypes.numerics.bits.samples_whole import sample_whole
 from shtypes.ops.elementwise import less
 
-#: What makes numbers from a key, parameters, a type, a dtype and a mesh.
+#: A function from a key, parameters, a type, a dtype and a mesh to samples.
 Make = Callable[[Any, list[Any], Any, Any, Any], Any]
 
 

@@ -15,12 +15,12 @@ from shtypes.errors import ShardingTypeError, quoted
 from shtypes.types.mesh import Mesh
 from shtypes.types.notation.printing import show_axes
 
-#: Where NNX's variables keep the names, the newest first.
+#: The metadata of NNX's variables with the names, the newest first.
 _OF_VARIABLES = ("out_sharding", "sharding_names", "sharding")
 
 
 class Names(NamedTuple):
-    """What a box says."""
+    """The names of dims in a box."""
 
     of_dims: tuple[Any, ...]  # a name, several or None for each dim
     rules: Mapping[str, Any]  # the mesh axes of names, by the module's rules

@@ -24,7 +24,7 @@ Rules: TypeAlias = (
 
 #: The pattern of all leaves, which need not match any.
 REST: Final = "**"
-#: What a key of a glob may stand for others by.
+#: The wildcards in a key of a glob.
 _WILD: Final = frozenset("*?[")
 #: How many paths or patterns a message shows.
 _MOST: Final = 3
@@ -153,7 +153,7 @@ def unmatched(leaves: Sequence[Leaf], rules: Sequence[tuple[Pattern, Any]]) -> S
 
 
 def _likeness(pattern: Pattern, path: str) -> float:
-    """How much a pattern is like a path, as far as it says one."""
+    """A similarity of a pattern and a path, by the keys that the pattern has."""
     if isinstance(pattern, re.Pattern):
         return difflib.SequenceMatcher(None, pattern.pattern, path).ratio()
     said = [part for part in pattern.split("/") if part != REST]

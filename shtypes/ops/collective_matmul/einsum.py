@@ -22,7 +22,7 @@ from shtypes.scopes.check_comm import check_comm, check_sent
 from shtypes.scopes.comm import rules_in_force
 from shtypes.types import ShType, State
 
-#: What `overlap` may be.
+#: The values of `overlap`.
 Overlap = bool | Literal["bidirectional"]
 _WORDS: Final = ("bidirectional",)
 

@@ -1,4 +1,4 @@
-"""What a device does in a ring, on shards.
+"""The ring of a collective matmul, on one device's shards.
 
 At each stop the next permutation and the products depend on the same values and not on each other, so that they may run
 at the same time. Each stop waits for the products of the one before: a compiler that ran ahead would hold all pieces at
@@ -24,7 +24,7 @@ from shtypes.types import REPLICATED, ShType
 
 
 class Course(NamedTuple):
-    """How pieces go round.
+    """The course of a ring: its axes, and the label along which pieces go round.
 
     Attributes:
         equations: One product for each pair of operands, with one alphabet.
@@ -57,7 +57,7 @@ def halves(size: int, both: bool) -> list[_Half]:
 
 
 def one_round(course: Course, piece: ShType, src: ShType, dst: ShType) -> Comm:
-    """What is sent where shards of a type go round once, for the ledger and for scopes."""
+    """The communication of one round of shards of a type, for the ledger and for scopes."""
     others = piece.mesh.product(course.axes) - 1
     dim = next(i for i, d in enumerate(piece.dims) if course.axes[-1] in d.axes)
     launches = others * len(halves(piece.local_shape[dim], course.both))

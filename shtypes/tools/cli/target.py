@@ -47,7 +47,7 @@ class LoadedTarget:
     mesh: Mesh
     policy: str
     dims: Mapping[str, int]  # sizes of dim names
-    grad: bool = False  # whether the backward pass is asked for too
+    grad: bool = False  # whether the backward pass is included
 
     @contextlib.contextmanager
     def scope(self) -> Iterator[None]:
@@ -229,7 +229,7 @@ def load(target: str, *, devices: int = 1, root: Path | None = None) -> Callable
     is_path = place.endswith(".py") or "/" in place or os.sep in place
     value: Any = _file(place, name, folder) if is_path else _module(place, name, folder)
     for i, part in enumerate(name.split(".")):
-        with loading(place):  # a module may have a `__getattr__` of its own
+        with loading(place):  # a module may have a `__getattr__`
             inner = getattr(value, part, _ABSENT)
         if inner is _ABSENT:
             owner = place if i == 0 else f"{place}:{'.'.join(name.split('.')[:i])}"

@@ -79,11 +79,11 @@ _NO_AXES: Final = re.compile(r"\(\s*\)")
 _MARK: Final = {mark: re.compile(re.escape(mark)) for mark in ("...", *"[]{}(),:@=*")}
 _ARITHMETIC: Final = re.compile(r"[^,\]@={}]+")
 _OPERATION: Final = re.compile(r"//|[-+*/(]")
-#: What arithmetic of dims may hold: a division without rest is written `/`, one that rounds down `//`.
+#: The operators of dim arithmetic: a division without rest is written `/`, one that rounds down `//`.
 _NODES: Final = (
     ast.Expression, ast.BinOp, ast.Name, ast.Constant, ast.Load, ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv,
 )  # fmt: skip
-#: What messages show of a text.
+#: The part of a text that messages quote.
 _LONGEST: Final = 100
 #: The most digits of a size, and the most operations in the arithmetic of one.
 _DIGITS: Final = 18
