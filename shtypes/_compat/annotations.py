@@ -80,7 +80,7 @@ def annotated(bind: Bind, primitive: Any, args: Sequence[Any], params: dict[str,
     for key in _OF_RESULT:
         sharding = params.get(key)
         if sharding is not None and isinstance(sharding, jax.sharding.NamedSharding):
-            out, by_jax = bind(*args, **{**params, key: None}), _is_own(sharding.mesh)
+            out, by_jax = bind(*args, **{**params, key: None}), _is_jaxs_mesh(sharding.mesh)
             if primitive.multiple_results:
                 return [_said(y, sharding, by_jax=by_jax) for y in out]
             return _said(out, sharding, by_jax=by_jax)
@@ -97,7 +97,7 @@ def _said(x: Any, sharding: Any, *, by_jax: bool = False) -> Any:
 
 def _is_jaxs_own(sharding: Any) -> bool:
     """Whether JAX reshards by itself: to how a value lies, where it broadcasts or enters a region of auto axes."""
-    if not _is_own(sharding.mesh):
+    if not _is_jaxs_mesh(sharding.mesh):
         return False
     names = (str(frame.f_globals.get("__name__", "")) for frame in frames(2))
     for name in names:
@@ -106,7 +106,7 @@ def _is_jaxs_own(sharding: Any) -> bool:
     return False
 
 
-def _is_own(mesh: Any) -> bool:
+def _is_jaxs_mesh(mesh: Any) -> bool:
     return isinstance(mesh, ProgramMesh) and mesh.says_nothing
 
 

@@ -16,7 +16,7 @@ from jax.interpreters import ad, batching, mlir
 from shtypes._compat import private, trace_ctx, trace_of
 from shtypes._compat.jaxprs import captured, jaxpr_of
 from shtypes._compat.local_axes import as_in_program
-from shtypes._compat.plain_programs import PlainPrimitive, tracing_plain, with_own_lines
+from shtypes._compat.plain_programs import PlainPrimitive, tracing_plain, without_outer_lines
 from shtypes._compat.typed import type_of
 from shtypes.context.user_line import line_of
 from shtypes.errors import ShardingTypeError
@@ -32,7 +32,7 @@ class JvpRule(NamedTuple):
 
 def custom_jvp_rule(eqn: Any, in_zeros: Sequence[bool]) -> JvpRule:
     """The rule of a `custom_jvp_call`, which JAX traces once for each set of operands without a tangent."""
-    with eqn.ctx.manager, tracing_plain(), as_in_program(), with_own_lines():
+    with eqn.ctx.manager, tracing_plain(), as_in_program(), without_outer_lines():
         return JvpRule(*eqn.params["jvp_jaxpr_fun"].call_wrapped(*in_zeros))
 
 
@@ -142,7 +142,7 @@ def _open_traces() -> list[Any]:
 # kinds of primitives
 
 
-def has_own_vjp(prim: Any) -> bool:
+def has_custom_vjp(prim: Any) -> bool:
     """Whether a primitive of `jax.experimental.hijax` says itself how cotangents go back, and not through its jvp."""
     name: str = getattr(type(prim).vjp_fwd, "__qualname__", "")
     return not name.startswith(("HiPrim.", "VJPHiPrimitive.", "_vjp_fwd_from_"))

@@ -266,7 +266,7 @@ def bits_as_traced(eqn: Any) -> AbstractContextManager[Any]:
     return manager
 
 
-def has_own_context(eqn: Any) -> bool:
+def has_context(eqn: Any) -> bool:
     """Whether an equation was traced to run in a special way (offloaded, or with metadata for XLA)."""
     return any(getattr(eqn.ctx, name, None) for name in ("compute_type", "xla_metadata"))
 

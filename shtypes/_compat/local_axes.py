@@ -63,7 +63,7 @@ def plain_aval(shape: Sequence[int], dtype: Any, mesh: Any, of: Sequence[Any]) -
     return aval if mesh is None or not mesh.manual_axes else aval.update(manual_axis_type=_tracked(mesh, of))
 
 
-def told_of(x: Any) -> Any:
+def traced_type(x: Any) -> Any:
     """JAX's type of a value of the program that is being traced, as its equations have it: without how it lies."""
     return x.aval if isinstance(x, jax.core.Tracer) else jax.typeof(x)
 

@@ -69,7 +69,7 @@ def as_written(eqn: Any, lines: Any) -> contextlib.AbstractContextManager[Any]:
     return manager
 
 
-def with_own_lines() -> contextlib.AbstractContextManager[Any]:
+def without_outer_lines() -> contextlib.AbstractContextManager[Any]:
     """Equations that are traced in here say where they come from themselves, whatever is being evaluated around."""
     manager: contextlib.AbstractContextManager[Any] = _source_info.user_context(
         None, name_stack=_source_info.current_name_stack()
@@ -248,7 +248,7 @@ def trace_plain(f: Callable[..., Any], avals: Sequence[Any], mesh: Axes | None =
 
     Between them are the values of traces around this one that the function closes over: the program's first arguments.
     """
-    with tracing_plain(mesh), with_own_lines():
+    with tracing_plain(mesh), without_outer_lines():
         traced = trace(f, avals)
     return traced.jaxpr, list(getattr(traced, "_consts", ())), jax.tree.structure(traced.out_info)
 

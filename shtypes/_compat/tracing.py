@@ -81,7 +81,7 @@ def arguments_of(x: Any) -> list[Any] | None:
         elif hasattr(v, "batch_dim"):
             rest.append(v.val)
         elif hasattr(v, "parent") and hasattr(v, "val"):
-            operands = _made_of(v)
+            operands = _operands_of(v)
             arguments += [v] if operands is None else []
             rest += operands or []
         else:
@@ -89,7 +89,7 @@ def arguments_of(x: Any) -> list[Any] | None:
     return arguments
 
 
-def _made_of(v: Any) -> list[Any] | None:
+def _operands_of(v: Any) -> list[Any] | None:
     """The operands of the equation that computes a tracer; None if it is an argument."""
     if v.parent is None:
         constants = getattr(getattr(v._trace, "frame", None), "constvar_to_val", {})

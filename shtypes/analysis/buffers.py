@@ -117,7 +117,7 @@ def buffers_of(graph: Graph) -> list[Buffer]:
     return [b for b in buffers if b.bytes]
 
 
-def kept_by(graph: Graph) -> list[Value]:
+def saved_by(graph: Graph) -> list[Value]:
     """The values of the forward steps of a program that its backward steps read, in program order.
 
     Of loops that take gradients themselves, such as one over microbatches, what a step of the largest one leaves.
@@ -127,7 +127,7 @@ def kept_by(graph: Graph) -> list[Value]:
     for step in run.order:
         if step.direction != "forward":
             residuals |= {v: None for v in run.reads[step] if v.step is not None and v.step.direction == "forward"}
-    inside = [kept_by(body) for step in run.order if step.direction == "forward" for body in step.bodies]
+    inside = [saved_by(body) for step in run.order if step.direction == "forward" for body in step.bodies]
     largest = max(inside, key=lambda values: sum(v.bytes for v in values), default=[])
     return [*sorted(residuals, key=lambda v: v.step.order if v.step is not None else 0), *largest]
 

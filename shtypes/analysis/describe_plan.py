@@ -38,7 +38,7 @@ def sentences(plan: Plan) -> list[str]:
 
 def sentence(step: Step, base: ShType) -> str:
     """What a step does, and what each device holds after it; ``base`` is a type of the array as it is."""
-    return f"{action(step, base)}; each device then holds {held(step.dst, base, _changed(step, base))}"
+    return f"{action(step, base)}; each device then holds {contents(step.dst, base, _changed(step, base))}"
 
 
 def action(step: Step, base: ShType) -> str:
@@ -48,7 +48,7 @@ def action(step: Step, base: ShType) -> str:
     return _ACTIONS[step.kind](step, base)
 
 
-def held(t: ShType, base: ShType, about: Iterable[int] = ()) -> str:
+def contents(t: ShType, base: ShType, about: Iterable[int] = ()) -> str:
     """What each device holds of the array, in words.
 
     Args:
@@ -134,7 +134,7 @@ def _permute(step: Step, base: ShType) -> str:
     if not moved:
         return "each device holds what it needs already, so nothing is sent"
     who = f"all {every}" if moved == every else f"{moved} of the {every}"
-    return f"{who} devices change places: each sends all that it holds to one other, and gets all that another held"
+    return f"{who} devices change places: each sends all that it holds to one other, and gets all that another contents"
 
 
 def _reduce_scatter(step: Step, base: ShType) -> str:
@@ -263,7 +263,7 @@ _LEGEND: Final = (
 )
 
 
-class _Shown:
+class _Drawing:
     """The drawing so far, and its extent."""
 
     def __init__(self, right: float, bottom: float) -> None:
@@ -275,8 +275,8 @@ class _Shown:
         self.right, self.bottom = max(self.right, x + LETTER * len(text)), max(self.bottom, y)
 
 
-def _plan(name: str, plan: Plan, top: float, model: CostModel | None) -> _Shown:
-    drawing = _Shown(8, top + LINE)
+def _plan(name: str, plan: Plan, top: float, model: CostModel | None) -> _Drawing:
+    drawing = _Drawing(8, top + LINE)
     drawing.line(8, drawing.bottom, f"{name}: {plan.src} to {plan.dst}", "bold")
     x, top = 8.0, drawing.bottom + 8
     dims = drawn_dims(plan.src, plan.dst)
@@ -317,7 +317,7 @@ def _labels(step: Step, model: CostModel | None) -> list[str]:
     return said + ([f"{model.seconds(step):.2e} s"] if model and step.bytes else [])
 
 
-def _arrow(drawing: _Shown, x: float, y: float, length: float, labels: Sequence[str]) -> None:
+def _arrow(drawing: _Drawing, x: float, y: float, length: float, labels: Sequence[str]) -> None:
     drawing.body.append(f'<path d="M{x:.1f} {y:.1f}h{length:.1f}m-7 -5l7 5l-7 5" fill="none" stroke="currentColor"/>')
     for i, label in enumerate(labels):
         drawing.body.append(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from shtypes.analysis.describe_plan import action, bound, devices_of, draw, held, holders, sentences, views
+from shtypes.analysis.describe_plan import action, bound, contents, devices_of, draw, holders, sentences, views
 from shtypes.context.user_line import public
 from shtypes.errors import ShardingTypeError, how_many
 from shtypes.resharding import Plan, Step, least_bytes, plan
@@ -134,7 +134,7 @@ class Resharding(Report):
             "seconds": self.model.seconds(step) if self.model else None,
             "group": step.group,
             "action": action(step, base),
-            "held": held(step.dst, base),
+            "held": contents(step.dst, base),
             "held_bytes": step.dst.local_bytes,
             "after": step.dst.canonical(),
             "mesh": str(step.dst.mesh),

@@ -152,7 +152,7 @@ def differences(name: str, pinned: Pinned | None, now: Pinned | None) -> list[st
     if now is None:
         return [f"{name}: is in the file, and no target any more"]
     lines = [
-        f"  {key}: {_shown(pinned.get(key))} -> {_shown(now.get(key))}"
+        f"  {key}: {_text(pinned.get(key))} -> {_text(now.get(key))}"
         for key in CONTEXT
         if pinned.get(key) != now.get(key)
     ]
@@ -169,7 +169,7 @@ def differences(name: str, pinned: Pinned | None, now: Pinned | None) -> list[st
     return [name, *lines, total]
 
 
-def _shown(value: Any) -> str:
+def _text(value: Any) -> str:
     return "none" if value is None else value if isinstance(value, str) else json.dumps(value)
 
 

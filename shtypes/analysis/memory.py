@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 import jax
 
 from shtypes._compat.jaxprs import jaxpr_of
-from shtypes.analysis.buffers import buffers_of, kept_by, live, packed
+from shtypes.analysis.buffers import buffers_of, live, packed, saved_by
 from shtypes.analysis.device_steps import Graph, Kind, Step, Value, bytes_of, graph_of
 from shtypes.analysis.target import Target, target_in_scope
 from shtypes.context.user_line import public
@@ -232,7 +232,7 @@ def memory_of(target: Target, program: DeviceProgram, *, grad: bool) -> Memory:
         _gradient_bytes(call.traced) if grad else 0,
         aliased,
         max(others, 0),
-        _held(kept_by(graph)),
+        _held(saved_by(graph)),
         _held(live(buffers)),
     )
 

@@ -154,10 +154,10 @@ class ForTyped:
             decision = self.policy(jax.lax.dot_general_p, *args, dimension_numbers=numbers, **dot)
         else:
             decision = self.policy(Primitive(str(applied)), *args, **params)
-        return kept_in_place(decision)
+        return refuse_offload(decision)
 
 
-def kept_in_place(decision: Any) -> Any:
+def refuse_offload(decision: Any) -> Any:
     """A policy's decision on a typed value; refuses to offload."""
     if offloads(decision):
         raise ShardingTypeError(

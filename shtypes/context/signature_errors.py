@@ -96,7 +96,7 @@ def argument_error(
     except (TypeError, ValueError):  # of a generated function
         arguments = {}
     odd = [k for k, v in arguments.items() if _is_odd(inspect.signature(fn).parameters[k], v)]
-    what = f"`{odd[0]}={_shown(arguments[odd[0]])}`" if len(odd) == 1 else "these arguments"
+    what = f"`{odd[0]}={_text(arguments[odd[0]])}`" if len(odd) == 1 else "these arguments"
     said = str(error).strip().partition("\n")[0] or "an assertion of JAX does not hold, which says no more"
     return ShardingTypeError(f"`{name}` does not take {what}", why=said)
 
@@ -109,7 +109,7 @@ def _is_odd(parameter: inspect.Parameter, value: Any) -> bool:
     return default is None or not isinstance(value, type(default))
 
 
-def _shown(value: Any) -> str:
+def _text(value: Any) -> str:
     if hasattr(value, "type"):
         return str(value.type)
     return f"{value.dtype}{list(value.shape)}" if hasattr(value, "shape") else f"{value!r:.40}"

@@ -23,7 +23,7 @@ from shtypes.control.joins import (
     can_reshard,
     cast_leaves,
     leaves_of,
-    own_value,
+    local_value,
     start_otherwise,
     varying_type,
 )
@@ -69,7 +69,7 @@ def cond(pred: Any, true_fun: Callable[..., T], false_fun: Callable[..., T], *op
     if _varies(pred):
         which = scalar_of(pred, "the predicate of `cond`", varying=True)
         holds = which if jax.typeof(which).dtype_name == "bool" else not_equal(which, 0)
-        of_devices: T = _of_own("cond", holds, [holds], [true_fun, false_fun], operands)
+        of_devices: T = _by_device("cond", holds, [holds], [true_fun, false_fun], operands)
         return of_devices
     chosen = scalar_of(pred, "the predicate of `cond`")
 
@@ -97,7 +97,7 @@ def switch(index: Any, branches: Sequence[Callable[..., T]], *operands: Any) -> 
         raise ShardingTypeError("`switch` needs at least one branch")
     if _varies(index):
         which = scalar_of(index, "the index of `switch`", "integer", varying=True)
-        of_devices: T = _of_own(
+        of_devices: T = _by_device(
             "switch", which, [less(which, i) for i in range(1, len(functions))], functions, operands
         )
         return of_devices
@@ -118,20 +118,20 @@ def _varies(pred: Any) -> bool:
     return is_typed(pred) and State.VARYING in jax.typeof(pred).states
 
 
-def _of_own(
+def _by_device(
     name: str, which: Any, holds: Sequence[Any], branches: Sequence[Callable[..., Any]], operands: tuple[Any, ...]
 ) -> Any:
     """The results of each device's branch: that one alone runs, or all do where they communicate."""
     try:
         with no_comm():
-            return _own_branch(name, which, branches, operands)
+            return _branch_of_device(name, which, branches, operands)
     except ShardingTypeError as error:
         if not isinstance(error.scope, NoComm):
             raise
-    return _each_its_own(name, holds, branches, operands)
+    return _select_branches(name, holds, branches, operands)
 
 
-def _own_branch(name: str, which: Any, branches: Sequence[Callable[..., Any]], operands: tuple[Any, ...]) -> Any:
+def _branch_of_device(name: str, which: Any, branches: Sequence[Callable[..., Any]], operands: tuple[Any, ...]) -> Any:
     """Runs each device's branch on it; all results vary."""
     t = jax.typeof(which)
 
@@ -145,13 +145,13 @@ def _own_branch(name: str, which: Any, branches: Sequence[Callable[..., Any]], o
     def run(branches: list[Any]) -> Any:
         with in_our_words(f"`{name}` does not take these arguments"):
             if t.dtype_name == "bool":
-                return lax.cond(own_value(which), *branches, *operands)
-            return lax.switch(own_value(which), branches, *operands)
+                return lax.cond(local_value(which), *branches, *operands)
+            return lax.switch(local_value(which), branches, *operands)
 
     return _joined_branches(name, list(map(varying, branches)), run)
 
 
-def _each_its_own(
+def _select_branches(
     name: str, holds: Sequence[Any], branches: Sequence[Callable[..., Any]], operands: tuple[Any, ...]
 ) -> Any:
     """Runs all branches, and selects on each device the results of the first whose predicate holds."""

@@ -291,7 +291,7 @@ def _carry_hints(entered: ShType, left: ShType) -> list[str]:
 
 
 @dataclass(frozen=True)
-class _OwnValue(ShardFn):
+class _LocalValue(ShardFn):
     """The value of each device, by which its control flow goes on."""
 
     compared = False
@@ -303,10 +303,10 @@ class _OwnValue(ShardFn):
         return x
 
 
-def own_value(x: Any) -> Any:
+def local_value(x: Any) -> Any:
     """A scalar that varies as the plain one that each device goes by; whatever follows from it varies as it does."""
     t: ShType = jax.typeof(x)
-    return to_jax(local(_OwnValue(), x, out=t.with_axes(t.axes(State.VARYING), State.INVARIANT)))
+    return to_jax(local(_LocalValue(), x, out=t.with_axes(t.axes(State.VARYING), State.INVARIANT)))
 
 
 def varying_type(x: Any, as_: ShType) -> ShType:

@@ -17,8 +17,8 @@ from jax import lax
 from shtypes import rules
 from shtypes.context.signature_errors import check_function
 from shtypes.context.user_line import public
-from shtypes.control.joins import TypesDiffer, joined_loop, leaf_types, own_value, varying_type
-from shtypes.control.vmap import own_steps
+from shtypes.control.joins import TypesDiffer, joined_loop, leaf_types, local_value, varying_type
+from shtypes.control.vmap import local_steps
 from shtypes.core.conversion import to_jax
 from shtypes.core.jax_context import suggest_when_read
 from shtypes.dispatch.apply import is_typed, located, settled
@@ -130,7 +130,7 @@ def map_(f: Callable[[Any], T], xs: Any, *, batch_size: int | None = None) -> T:
         return _scanned("map", lambda carry, x: (carry, f(x)), (), xs, None)[1]
 
     try:
-        by_parts = own_steps(f, xs, loop)
+        by_parts = local_steps(f, xs, loop)
     except ShardingTypeError:
         if not allows_implicit():
             raise
@@ -175,7 +175,7 @@ def while_loop(cond_fun: Callable[[Carry], Any], body_fun: Callable[[Carry], Car
             varying_types = [varying_type(x, jax.typeof(pred)) for x in jax.tree.leaves(carry)]
             if varying_types != leaf_types(carry):
                 raise TypesDiffer(list(varying_types))
-            return own_value(pred)
+            return local_value(pred)
 
         def run(step: Callable[..., Any], start: Any) -> Any:
             return lax.while_loop(predicate, lambda carry: step(carry, None)[0], start)

@@ -74,7 +74,7 @@ def vmap(
             try:
                 return over_sharded(args, kwargs, places, leaves, structure)
             except ShardingTypeError:
-                gathered = [_whole(x, d) for x, d in zip(leaves, places, strict=True)]
+                gathered = [_gathered(x, d) for x, d in zip(leaves, places, strict=True)]
                 args, kwargs = jax.tree.unflatten(structure, gathered)
                 leaves = gathered
         return over_sharded(args, kwargs, places, leaves, structure)
@@ -95,7 +95,7 @@ def vmap(
     return cast("Function[P, T]", call)
 
 
-def _whole(x: Any, place: int | None) -> Any:
+def _gathered(x: Any, place: int | None) -> Any:
     """An argument with its mapped dim on every device: every function can be mapped over that."""
     if place is None or not is_typed(x) or not -jax.typeof(x).ndim <= place < jax.typeof(x).ndim:
         return x
@@ -105,7 +105,7 @@ def _whole(x: Any, place: int | None) -> Any:
     return move(x, goal, inserted=True)
 
 
-def own_steps(fun: Callable[[Any], Any], xs: Any, loop: Callable[[Callable[[Any], Any], Any], Any]) -> Any | None:
+def local_steps(fun: Callable[[Any], Any], xs: Any, loop: Callable[[Callable[[Any], Any], Any], Any]) -> Any | None:
     """A function at each element of the leading dim, by each device at those that it has; None where all have all."""
     leaves, structure = jax.tree.flatten(xs)
     axes, parts = _parts("map", leaves, [0] * len(leaves), None)
@@ -123,7 +123,7 @@ def _parts(
         axes = _sharding(name, leaves, places)
         if axes and axis_name is not None:
             raise ShardingTypeError(f"`{name}` cannot name a dim that is sharded over {quoted(axes)}: {axis_name!r}")
-        return axes, [_own_part(name, x, d, axes) for x, d in zip(leaves, places, strict=True)] if axes else []
+        return axes, [_local_part(name, x, d, axes) for x, d in zip(leaves, places, strict=True)] if axes else []
     except ShardingTypeError as error:
         types = [jax.typeof(x) for x in leaves if is_typed(x)]
         raise located(error, name, types).with_traceback(None) from None
@@ -168,7 +168,7 @@ def _sharding(name: str, leaves: Sequence[Any], places: Sequence[int | None]) ->
     return longest
 
 
-def _own_part(name: str, x: Any, place: int | None, axes: tuple[str, ...]) -> Any:
+def _local_part(name: str, x: Any, place: int | None, axes: tuple[str, ...]) -> Any:
     """An argument as varying: of a mapped one each device has its part, of another all, whatever its state."""
     if place is None:
         return x

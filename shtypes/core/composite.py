@@ -13,7 +13,7 @@ from shtypes.core.shard_fn import Linear, ShardFn, as_tuple
 
 
 @dataclass(frozen=True)
-class Known(ShardFn):
+class Constant(ShardFn):
     """A constant array, the same on all devices; compared by the identity of its holder."""
 
     holder: Any

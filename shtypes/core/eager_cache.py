@@ -89,7 +89,7 @@ class CallRecorder:
         self._steps.append((compiled, places))
         self._number(results)
 
-    def made(self, constant: Array) -> None:
+    def add_constant(self, constant: Array) -> None:
         """Records a value that follows from static arguments alone."""
         data = (constant.data,)
         self._constants += data

@@ -23,7 +23,7 @@ from shtypes.caches import MOST
 from shtypes.context.settings import current_settings
 from shtypes.context.user_line import placed
 from shtypes.core.array import Array, wrap
-from shtypes.core.conversion import convert, own_type
+from shtypes.core.conversion import convert, type_by_jax
 from shtypes.core.device_put import from_concrete_p
 from shtypes.core.eager_cache import current_recorder
 from shtypes.core.jax_context import suggest_when_read
@@ -160,7 +160,7 @@ def as_ints(ints: Any, what: str) -> tuple[int, ...]:
 def constant(x: Any, mesh: Mesh) -> Array:
     """A concrete array as a typed value without gradient: sharded where it is, else reduced (which casts freely)."""
     if isinstance(x, jax.Array) and isinstance(x.sharding, jax.NamedSharding):
-        t = own_type(x)
+        t = type_by_jax(x)
         if t.axes(State.UNREDUCED):
             return convert(x)
         t = t.replace(states=tuple(State.REDUCED if s is State.INVARIANT else s for s in t.states))
@@ -177,7 +177,7 @@ def constant(x: Any, mesh: Mesh) -> Array:
         value = wrap(t, jax.device_put(x, physical_sharding(t)))
         noted = current_recorder()
         if noted is not None:
-            noted.made(value)
+            noted.add_constant(value)
         return value
     traced: Array = from_concrete_p.bind(x, ty=t)
     return traced

@@ -123,7 +123,7 @@ def fixes_of_call(call: Callable[..., Any], types: tuple[ShType, ...], most_trie
     return fixes[0]
 
 
-def with_own_fixes(
+def with_out_fixes(
     error: ShardingTypeError, name: str, across: Callable[..., Any], *types: ShType
 ) -> ShardingTypeError:
     """An error with the ways to ask for ``across`` among its fixes, typed and priced by the ledger."""
@@ -132,7 +132,7 @@ def with_own_fixes(
     def asking() -> list[Fix]:
         try:
             with trying():
-                return _own_fixes(name, across, types)
+                return _out_fixes(name, across, types)
         except ShardingTypeError:  # it does not type for another reason
             return []
 
@@ -147,7 +147,7 @@ def with_own_fixes(
     return error
 
 
-def _own_fixes(name: str, across: Callable[..., Any], types: Sequence[ShType]) -> list[Fix]:
+def _out_fixes(name: str, across: Callable[..., Any], types: Sequence[ShType]) -> list[Fix]:
     natural: Any = jax.make_jaxpr(across)(*map(abstract_array, types)).out_avals[0]
     lost = [a for a in natural.axes(State.INVARIANT) if any(t.state(a) is not State.INVARIANT for t in types)]
     outs = {natural: None}

@@ -71,14 +71,14 @@ def _retell(
     operand_names = {name: _named(step, source_of(step, x), x.type) for name, x in values.items()}
     call = None if all(operand_names.get(name, _Name()).is_users for name in names) else _call_around(step)
     fixes = () if call is None else _fixes_of_call(call, step, evaluate)
-    error.fixes = fixes or _all_told(error.fixes, operand_names, names, step)
+    error.fixes = fixes or _all_edited(error.fixes, operand_names, names, step)
 
 
-def _all_told(
+def _all_edited(
     fixes: Sequence[Fix], operand_names: dict[str, _Name], names: Sequence[str], step: Step
 ) -> tuple[Fix, ...]:
     alone = len(names) == 1
-    renamed = (_told(fix, operand_names, step, step.body.at_specs.name, alone=alone) for fix in fixes)
+    renamed = (_edited_fix(fix, operand_names, step, step.body.at_specs.name, alone=alone) for fix in fixes)
     return tuple(fix for fix in renamed if fix is not None)
 
 
@@ -132,7 +132,7 @@ def _fixes_of_call(call: _Call, step: Step, evaluate: Evaluate) -> tuple[Fix, ..
     except Exception:  # no other error of the second evaluation concerns the user
         return ()
     mine = [fix for fix in fixes if all(operand_names[name].is_users for name, _ in _RESHARD.findall(fix.code))]
-    return _all_told(mine, operand_names, names, step)
+    return _all_edited(mine, operand_names, names, step)
 
 
 def _source(body: Body, var: Any) -> Source | None:
@@ -143,7 +143,7 @@ def _source(body: Body, var: Any) -> Source | None:
     return Source(None, var, body) if body.outer is None else None
 
 
-def _told(fix: Fix, operand_names: dict[str, _Name], step: Step, program: str, *, alone: bool) -> Fix | None:
+def _edited_fix(fix: Fix, operand_names: dict[str, _Name], step: Step, program: str, *, alone: bool) -> Fix | None:
     asks = _OUT.match(fix.code)
     if asks is not None:  # the user can pass a type to the call, if they called the function of that name
         origin = step()

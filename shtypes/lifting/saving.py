@@ -15,7 +15,7 @@ from typing import Any, Final
 from shtypes._compat import HiPrimitive
 from shtypes._compat.derivative_rules import asks_inside, is_asked_about, name_p, offloads, saves
 from shtypes._compat.jaxprs import jaxpr_of, variable, with_bodies, with_equations
-from shtypes.autodiff.checkpoint import ForTyped, Policy, contraction, function_of, kept_in_place
+from shtypes.autodiff.checkpoint import ForTyped, Policy, contraction, function_of, refuse_offload
 from shtypes.core.elementwise_fns import IDENTITY, Identity
 from shtypes.core.local import local
 from shtypes.core.shard_fn import ShardFn
@@ -73,7 +73,7 @@ class ByMarks(ForTyped):
         """The decision on the results of an equation."""
         fn, name = function_of(params), params.get("name")
         if isinstance(fn, _Marked):
-            return kept_in_place(fn.mark.by(self.policy))
+            return refuse_offload(fn.mark.by(self.policy))
         if isinstance(name, Mark):
             return name.by(self.policy)
         if isinstance(prim, HiPrimitive) and contraction(params) is None:

@@ -201,7 +201,7 @@ def _apply(
     shard_results = trace_on_shards(fn, shards_of(typing.operands))
     values = cast_all(name, rule, operands, typing)
     active = tuple(t.differentiable and i not in constants for i, t in enumerate(typing.operands))
-    saves = residuals == "save" or (residuals == "auto" and shard_results.has_own_backward)
+    saves = residuals == "save" or (residuals == "auto" and shard_results.has_custom_backward)
     if saves and any(active) and any(t.differentiable for t in typing.results):
         outs = with_residuals(
             fn, tuple(map(as_jax_type, typing.operands)), tuple(map(as_jax_type, typing.results)), active

@@ -70,7 +70,7 @@ class ShardResults(NamedTuple):
 
     shards: Shards  # the shape and dtype of each result
     tree: Any  # the structure in which it gives them
-    has_own_backward: bool  # whether a `jax.custom_vjp` is somewhere in it
+    has_custom_backward: bool  # whether a `jax.custom_vjp` is somewhere in it
     sources: tuple[Dependence, ...]  # what each is computed from
 
 
@@ -87,13 +87,13 @@ def trace_on_shards(fn: UserFn, operands: Shards) -> ShardResults:
     jaxpr, outs = _traced(fn, fn.call, operands, "")
     leaves, tree = jax.tree.flatten(outs)
     shards = tuple((tuple(map(int, o.shape)), dtypes.from_numpy(o.dtype)) for o in leaves)
-    custom = _has_own_derivative(jaxpr_of(jaxpr))
+    custom = _has_custom_derivative(jaxpr_of(jaxpr))
     active, float_results = ([_is_float(dtype) for _, dtype in each] for each in (operands, shards))
     if custom and any(active) and any(float_results):  # what the backward pass does is not in the trace of the function
         _traced_backward(fn, operands, shards, active, float_results)
-    has_own_backward = custom and _has_own_derivative(jaxpr_of(jaxpr), "custom_vjp_call")
+    has_custom_backward = custom and _has_custom_derivative(jaxpr_of(jaxpr), "custom_vjp_call")
     sources = [Dependence() if 0 in shape else d for (shape, _), d in zip(shards, dependences(jaxpr), strict=True)]
-    return ShardResults(shards, tree, has_own_backward, tuple(sources))
+    return ShardResults(shards, tree, has_custom_backward, tuple(sources))
 
 
 def _traced_backward(
@@ -243,10 +243,10 @@ def _placing(jaxpr: Any) -> str | None:
     return None
 
 
-def _has_own_derivative(jaxpr: Any, kind: tuple[str, ...] | str = ("custom_vjp_call", "custom_jvp_call")) -> bool:
+def _has_custom_derivative(jaxpr: Any, kind: tuple[str, ...] | str = ("custom_vjp_call", "custom_jvp_call")) -> bool:
     return any(
         eqn.primitive.name.startswith(kind)
-        or any(_has_own_derivative(jaxpr_of(body), kind) for body, _ in inner_jaxprs(eqn))
+        or any(_has_custom_derivative(jaxpr_of(body), kind) for body, _ in inner_jaxprs(eqn))
         for eqn in jaxpr.eqns
     )
 
@@ -321,10 +321,10 @@ def with_residuals(
 ) -> Callable[..., Any]:
     """The op as a `jax.custom_vjp` that saves what the backward pass needs, and computes nothing again."""
     key = (fn, tuple(t.exact for t in operands), tuple(t.exact for t in results), active)
-    return _saving.made(key, lambda: _made_saving(fn, operands, results, active))
+    return _saving.made(key, lambda: _build_saving(fn, operands, results, active))
 
 
-def _made_saving(
+def _build_saving(
     fn: UserFn, operands: tuple[ShType, ...], results: tuple[ShType, ...], active: tuple[bool, ...]
 ) -> Callable[..., Any]:
     live = tuple(t.differentiable for t in results)

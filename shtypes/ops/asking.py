@@ -14,7 +14,7 @@ import jax
 from shtypes import rules
 from shtypes.core.array import Array
 from shtypes.dispatch.apply import settled
-from shtypes.dispatch.call_fixes import with_own_fixes
+from shtypes.dispatch.call_fixes import with_out_fixes
 from shtypes.dispatch.reshard import finished
 from shtypes.errors import ShardingTypeError
 from shtypes.ops.along_dims import Axis, normalize_dims
@@ -56,7 +56,7 @@ def along(
     try:
         return unsharded(x)
     except ShardingTypeError as error:
-        raise with_own_fixes(error, name, across, jax.typeof(x)) from None
+        raise with_out_fixes(error, name, across, jax.typeof(x)) from None
 
 
 def may_communicate(out: Any) -> bool:

@@ -42,7 +42,7 @@ def type_of_arguments(type: Any, dtype: Any, mesh: Any, default: str) -> ShType:
 
 
 @dataclass(frozen=True)
-class OwnIndices:
+class LocalIndices:
     """Which indices of a global dim a device holds: ``size`` of them, as ``axes`` share them out."""
 
     axes: tuple[str, ...]
@@ -54,9 +54,9 @@ class OwnIndices:
         return local + lax.axis_index(self.axes) * self.size if self.axes else local
 
 
-def span(t: ShType, dim: int) -> OwnIndices:
+def span(t: ShType, dim: int) -> LocalIndices:
     """The indices of one dim that each device holds."""
-    return OwnIndices(t.dims[dim].axes, t.local_shape[dim])
+    return LocalIndices(t.dims[dim].axes, t.local_shape[dim])
 
 
 def _default_float() -> str:

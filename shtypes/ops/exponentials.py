@@ -14,7 +14,7 @@ from shtypes.core.array import Array, ArrayLike
 from shtypes.core.eager_cache import public, published
 from shtypes.core.shard_fn import local_dtype
 from shtypes.dispatch.apply import apply, dtype_name, inexact, is_number, lift
-from shtypes.dispatch.call_fixes import with_own_fixes
+from shtypes.dispatch.call_fixes import with_out_fixes
 from shtypes.dispatch.reshard import finished
 from shtypes.errors import ShardingTypeError
 from shtypes.ops.across import bound, constant, finite_bound, matching, total
@@ -201,7 +201,7 @@ def logsumexp(
         try:
             reduced("logsumexp", jax.nn.logsumexp, x, dims, keepdims)
         except ShardingTypeError as error:
-            raise with_own_fixes(error, "logsumexp", plain, jax.typeof(x)) from None
+            raise with_out_fixes(error, "logsumexp", plain, jax.typeof(x)) from None
     y, summed = signed(x, dims)
     if not return_sign:
         y = _where(less(summed, 0), jnp.nan, y)

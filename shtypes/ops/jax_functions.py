@@ -28,7 +28,7 @@ from shtypes.core.eager_cache import published
 from shtypes.core.jax_type import HiShType, as_jax_type
 from shtypes.core.local import local_all
 from shtypes.dispatch.apply import beside_others, dtype_name, is_typed, lift, located, typed_operands
-from shtypes.dispatch.call_fixes import with_own_fixes
+from shtypes.dispatch.call_fixes import with_out_fixes
 from shtypes.dispatch.reshard import finished
 from shtypes.errors import ShardingTypeError
 from shtypes.evaluation.interpreter import evaluate_call
@@ -198,7 +198,7 @@ class JaxFunction:
             with implicit_comm():
                 return in_turn(*operands)[0]
 
-        return with_own_fixes(refusal, self.name, communicating, *types)
+        return with_out_fixes(refusal, self.name, communicating, *types)
 
 
 def _what_must_be_known(error: Exception) -> str:

@@ -19,7 +19,7 @@ from shtypes.core.eager_cache import public
 from shtypes.core.shard_fn import ShardFn, tell_apart
 from shtypes.dispatch.apply import as_ints, dtype_name, is_number, lift
 from shtypes.errors import ShardingTypeError
-from shtypes.ops.create import OwnIndices, masked, span
+from shtypes.ops.create import LocalIndices, masked, span
 from shtypes.ops.functions import broadcast_in_dim, reshape, stack
 from shtypes.types import dtypes
 
@@ -30,7 +30,7 @@ class ByIndex(ShardFn):
 
     name: str
     fn: Callable[..., Any]
-    spans: tuple[OwnIndices, ...]
+    spans: tuple[LocalIndices, ...]
     dtype: str
     params: tuple[tuple[str, Any], ...] = field(compare=False, default=())
     same: Any = field(init=False, repr=False)

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from shtypes._compat.jaxprs import ClosedCall, Control, captured, control, inner_jaxprs, is_literal, jaxpr_of
 from shtypes.caches import Static
-from shtypes.core.composite import Composite, Known, ShardStep
+from shtypes.core.composite import Composite, Constant, ShardStep
 from shtypes.core.device_put import from_concrete_p
 from shtypes.core.jax_type import HiShType
 from shtypes.core.local import Local
@@ -80,13 +80,13 @@ class _Steps:
         self._count = len(self._slots)
         self._constant: set[int] = set()  # the slots that no operand has a part in
         for var, value in zip(self._jaxpr.constvars, captured(closed), strict=True):
-            self._add(Known(Static(value)), (), [var])
+            self._add(Constant(Static(value)), (), [var])
         for eqn in self._jaxpr.eqns:
             self._visit(eqn)
 
     def slot(self, x: Any) -> int:
         """The slot of a variable, or of a literal, which gets one."""
-        return self._add(Known(Static(x.val)), (), [x]) if is_literal(x) else self._slots[x]
+        return self._add(Constant(Static(x.val)), (), [x]) if is_literal(x) else self._slots[x]
 
     def _add(self, fn: ShardFn, operands: Sequence[Any], results: Sequence[Any]) -> int:
         """Adds a function, and returns the slot of its first result."""

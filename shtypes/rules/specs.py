@@ -87,7 +87,7 @@ def entering(t: ShType, spec: Any, mapped: Sequence[str]) -> tuple[ShType, ShTyp
     """The type that an argument is cast to, and its type in the function; without a spec, as the type says."""
     said = ParsedSpec(tuple(d.axes for d in t.dims), {}) if spec is None else read(spec, t)
     _check_named(said, t)
-    cast = _wanted(t, said, mapped)
+    cast = _cast_type(t, said, mapped)
     if spec is not None:
         as_type(spec, t.mesh, like=cast)
     _check_casts(t, cast)
@@ -101,7 +101,7 @@ def entering(t: ShType, spec: Any, mapped: Sequence[str]) -> tuple[ShType, ShTyp
     return cast, cast.replace(dims=dims, states=cast.beside_dims | dict.fromkeys(lead, VARYING))
 
 
-def _wanted(t: ShType, said: ParsedSpec, mapped: Sequence[str]) -> ShType:
+def _cast_type(t: ShType, said: ParsedSpec, mapped: Sequence[str]) -> ShType:
     """The argument's type with what the spec says in place of it."""
     for axis in mapped:
         if axis not in said.named and t.state(axis) is SHARDED:

@@ -64,7 +64,7 @@ class Bindings:
             if isinstance(value, int):
                 reasons.append(f"dim {dim} has size {value}, and `{name}` is {bound[0]} by {bound[1]}")
             else:
-                reasons.append(f"`{name}` stands for {_shown(value)} here, and for {_shown(bound[0])} by {bound[1]}")
+                reasons.append(f"`{name}` stands for {_text(value)} here, and for {_text(bound[0])} by {bound[1]}")
         return reasons
 
     def resolve(self, structure: Structure) -> list[str]:
@@ -85,11 +85,11 @@ class Bindings:
         return reasons
 
     def __str__(self) -> str:
-        texts = (f"{name}={_shown(value)} by {source}" for name, (value, source) in self.of.items())
+        texts = (f"{name}={_text(value)} by {source}" for name, (value, source) in self.of.items())
         return ", ".join(texts)
 
 
-def _shown(value: int | Group) -> str:
+def _text(value: int | Group) -> str:
     if isinstance(value, int):
         return str(value)
     return f"[{', '.join(show_dim(str(n), axes) for n, axes in value)}]"

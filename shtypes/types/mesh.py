@@ -60,10 +60,10 @@ class Mesh:
         items = tuple(_axis(name, size) for name, size in items)
         if len({name for name, _ in items}) != len(items):
             raise ShardingTypeError(f"mesh axis names must differ: {', '.join(n for n, _ in items)}")
-        return cls._made(items)
+        return cls._of_checked(items)
 
     @classmethod
-    def _made(cls, items: tuple[tuple[str, int], ...]) -> Mesh:
+    def _of_checked(cls, items: tuple[tuple[str, int], ...]) -> Mesh:
         """The mesh of axes that were checked."""
         interned = cls._interned.get(items)
         if interned is not None:
@@ -109,7 +109,7 @@ class Mesh:
         for name, size in self.shape.items():
             sizes = parts.get(name, (size,))
             items += zip(part_names(name, sizes), sizes, strict=True)
-        return Mesh._made(tuple(items))
+        return Mesh._of_checked(tuple(items))
 
     def __str__(self) -> str:
         return ", ".join(f"{name}={size}" for name, size in self.shape.items())

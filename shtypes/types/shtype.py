@@ -94,10 +94,10 @@ class ShType:
         if odd:
             full = tuple([d._replace(size=as_size(d.size, 0, f"dim {i}")) for i, d in enumerate(full)])
         _check(mesh, name, full, all_states)
-        return cls._made(mesh, name, full, all_states)
+        return cls._of_checked(mesh, name, full, all_states)
 
     @classmethod
-    def _made(cls: type[T], mesh: Mesh, name: str, dims: tuple[Dim, ...], states: tuple[State, ...]) -> T:
+    def _of_checked(cls: type[T], mesh: Mesh, name: str, dims: tuple[Dim, ...], states: tuple[State, ...]) -> T:
         """The type whose parts were checked."""
         self = object.__new__(cls)
         self.mesh, self.dtype_name, self.dims, self.states = self.exact = mesh, name, dims, states
@@ -115,7 +115,7 @@ class ShType:
 
     def of_class(self, other: type[T]) -> T:
         """The same type as an object of another class."""
-        return other._made(self.mesh, self.dtype_name, self.dims, self.states)
+        return other._of_checked(self.mesh, self.dtype_name, self.dims, self.states)
 
     def __eq__(self, other: object) -> bool:
         """Whether two types are the same but for dim names; a text is read as what `reshard` would make of it.

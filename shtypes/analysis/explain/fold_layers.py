@@ -84,7 +84,7 @@ class _Folding:
             self.keys.append(numbers.setdefault(key, len(numbers)))
             self.taken.append(() if named else _taken(item))
             self.back.append(tuple(i - defined_at[name] if name in defined_at else None for name in self.taken[-1]))
-            for line in _made(item):
+            for line in _defined(item):
                 defined_at[line.name], self.types[line.name] = i, type_text(line.type)
 
     def run(self) -> Iterator[Item | Repeat]:
@@ -136,7 +136,7 @@ class _Folding:
         """The values that the first round defines, each with the last round's that later lines take."""
         later = {name for taken in self.taken[last.stop :] for name in taken}
         for i, j in zip(first, last, strict=True):
-            for first_line, line in zip(_made(self.items[i]), _made(self.items[j]), strict=True):
+            for first_line, line in zip(_defined(self.items[i]), _defined(self.items[j]), strict=True):
                 if line.name in later:
                     yield first_line.name, line.name
 
@@ -176,7 +176,7 @@ def _with_positions(item: Item, first: Item, last: Item) -> Item:
     return replace(item, op=_NUMBER.sub(lambda _: next(numbers), item.op))
 
 
-def _made(item: Item) -> tuple[Line, ...]:
+def _defined(item: Item) -> tuple[Line, ...]:
     """The values that an item defines for later ones."""
     return (item,) if isinstance(item, Line) else item.results
 

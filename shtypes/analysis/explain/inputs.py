@@ -36,7 +36,7 @@ def forward_inputs(record: Occurrence, index: int, body: Body, frame: UserFrame 
         return [Value(x.aval, f"{applied_by(record.equation.eqn).name}_argument") for x in invars]
     inner = record.operands[-(len(invars) - len(consts)) :] if len(invars) > len(consts) else []
     parameters = () if frame is None else [p for p in frame.parameters if p not in ("self", "cls")]
-    names = _own_names(inner, carry, parameters)
+    names = _parameter_names(inner, carry, parameters)
     outer = [_as_value(v, x.aval) for v, x in zip(consts, invars, strict=False)]
     return [*outer, *(Value(x.aval, n) for x, n in zip(invars[len(consts) :], names, strict=True))]
 
@@ -55,7 +55,7 @@ def body_frame(record: Occurrence, frames: Sequence[tuple[UserFrame, ...]]) -> U
     return None
 
 
-def _own_names(operands: Sequence[Operand], carry: int, parameters: Sequence[str]) -> list[str]:
+def _parameter_names(operands: Sequence[Operand], carry: int, parameters: Sequence[str]) -> list[str]:
     """The names of a carry and of slices, from the parameters ``(carry, x)``, or ``(i, carry)`` of a counted loop."""
     outer = [v.name if isinstance(v, Value) else "" for v in operands]
     if len(parameters) == 2 and carry == len(operands) > 1:

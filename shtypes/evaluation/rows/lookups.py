@@ -18,7 +18,7 @@ from shtypes.core.shard_fn import Linear, ShardFn
 from shtypes.dispatch.apply import is_typed
 from shtypes.evaluation.bound_primitive import LINEAR, Linearity
 from shtypes.evaluation.interpreter import evaluate_closed
-from shtypes.evaluation.own_rows import Component, OwnUpdates, OwnWindows, clamped
+from shtypes.evaluation.local_rows import Component, LocalUpdates, LocalWindows, clamped
 from shtypes.evaluation.rows.families import Call, Row, Types, ints
 from shtypes.evaluation.table import row
 from shtypes.evaluation.value_info import counted
@@ -102,12 +102,12 @@ def _gather(eqn: Any, operands: Sequence[Any]) -> list[Any]:
         return _gather_rule("gather", types, _together(numbers, batch), sizes, call.constants)
 
     def on_shard(call: Call, types: Types, results: Types) -> ShardFn:
-        return _own_windows(call, types, results, numbers, batch)
+        return _local_windows(call, types, results, numbers, batch)
 
     return Row(rule, function=on_shard)(eqn, operands)
 
 
-def _own_windows(call: Call, types: Types, results: Types, numbers: Numbers, batch: dict[int, int]) -> ShardFn:
+def _local_windows(call: Call, types: Types, results: Types, numbers: Numbers, batch: dict[int, int]) -> ShardFn:
     """A lookup on a shard: the primitive, where no position is in a sharded dim and no number fills a pending sum."""
     (t, ids), p = types, call.params
     sizes = ints(p["slice_sizes"])
@@ -128,7 +128,7 @@ def _own_windows(call: Call, types: Types, results: Types, numbers: Numbers, bat
         indices_are_sorted=False,
         unique_indices=p["unique_indices"] and not looked_up,
     )
-    return OwnWindows(fn, tuple(c for c in components if c.place in left), left, p["mode"] is not _DROP, fill, once)
+    return LocalWindows(fn, tuple(c for c in components if c.place in left), left, p["mode"] is not _DROP, fill, once)
 
 
 def _counts(fill: Any) -> bool:
@@ -181,12 +181,12 @@ def _scatter(eqn: Any, operands: Sequence[Any]) -> list[Any]:
         return _scatter_rule(name, how, types, _together(numbers, batch), sizes, call.constants)
 
     def on_shard(call: Call, types: Types, results: Types) -> ShardFn:
-        return _own_updates(call, types, numbers, batch, sizes)
+        return _local_updates(call, types, numbers, batch, sizes)
 
     return Row(rule, name, function=on_shard, linearity=_linearity)(eqn, operands)
 
 
-def _own_updates(call: Call, types: Types, numbers: Numbers, batch: dict[int, int], sizes: Sequence[int]) -> ShardFn:
+def _local_updates(call: Call, types: Types, numbers: Numbers, batch: dict[int, int], sizes: Sequence[int]) -> ShardFn:
     """A change of a shard: the primitive, where no position is in a sharded dim."""
     (t, ids, update), p = types, call.params
     rows = [d for d in range(update.ndim) if d not in numbers.window]
@@ -208,7 +208,7 @@ def _own_updates(call: Call, types: Types, numbers: Numbers, batch: dict[int, in
         unique_indices=once,
     )
     left_components = tuple(c for c in components if c.place in left)
-    return OwnUpdates(fn, left_components, left, p["mode"] is _CLIP, _is_single(call.eqn))
+    return LocalUpdates(fn, left_components, left, p["mode"] is _CLIP, _is_single(call.eqn))
 
 
 def _by_positions(

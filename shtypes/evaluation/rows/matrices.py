@@ -103,7 +103,7 @@ def _convolved(call: Call, types: Types) -> Typing:
     return _contraction(call.name, types, plan, call.dtypes[0], call.constants)
 
 
-def _own_groups(call: Call, operands: Types, results: Types) -> Mapping[str, Any]:
+def _local_groups(call: Call, operands: Types, results: Types) -> Mapping[str, Any]:
     """The groups of one device."""
     p, kernel = call.params, operands[1]
     devices = kernel.mesh.product(kernel.dims[p["dimension_numbers"].rhs_spec[0]].axes)
@@ -111,7 +111,7 @@ def _own_groups(call: Call, operands: Types, results: Types) -> Mapping[str, Any
     return {**unchanged(call, operands, results), **counts}
 
 
-rows("conv_general_dilated", _convolved, name="conv_general_dilated", shard=_own_groups)
+rows("conv_general_dilated", _convolved, name="conv_general_dilated", shard=_local_groups)
 
 
 # transforms, and unsharded matrices

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from shtypes import rules
 from shtypes.core.shard_fn import ShardFn, wide_enough
 from shtypes.evaluation.bound_primitive import Bound
-from shtypes.evaluation.own_rows import OwnPart, OwnRow, Place, Start
+from shtypes.evaluation.local_rows import LocalPart, LocalRow, Place, Start
 from shtypes.evaluation.rows.families import Call, Row, Types, along, ints, rows, unchanged
 from shtypes.evaluation.table import row
 from shtypes.rules import Typing
@@ -124,11 +124,11 @@ def _spans(t: ShType, starts: Sequence[Any], sizes: Sequence[int], steps: Sequen
     return tuple(spans)
 
 
-def _own_row(fn: Bound, t: ShType, spans: Sequence[Slice], starts: Sequence[Any]) -> ShardFn:
+def _local_row(fn: Bound, t: ShType, spans: Sequence[Slice], starts: Sequence[Any]) -> ShardFn:
     """With the positions that are looked up in a sharded dim, each of which one device has."""
     looked_up = [d for d, span in enumerate(spans) if is_lookup(span, t, d)]
     places = tuple(Place(d, t.shape[d], t.dims[d].axes, starts[d]) for d in looked_up)
-    return OwnRow(fn, places) if places else fn
+    return LocalRow(fn, places) if places else fn
 
 
 def _sliced_spans(call: Call, t: ShType) -> tuple[Slice, ...]:
@@ -136,7 +136,7 @@ def _sliced_spans(call: Call, t: ShType) -> tuple[Slice, ...]:
     return _spans(t, ints(p["start_indices"]), call.shapes[0], ints(p["strides"] or ones))
 
 
-def _own_slice(call: Call, operands: Types, results: Types) -> ShardFn:
+def _local_slice(call: Call, operands: Types, results: Types) -> ShardFn:
     """A slice on a shard: along a sharded dim that is full or sliced in place, all of the shard."""
     (t,), p = operands, call.params
     spans = _sliced_spans(call, t)
@@ -147,12 +147,12 @@ def _own_slice(call: Call, operands: Types, results: Types) -> ShardFn:
         if is_lookup(span, t, d):
             start[d], steps[d] = 0, 1
     fn = call.bound(start_indices=tuple(start), limit_indices=tuple(limit), strides=tuple(steps))
-    return _own_row(fn, t, spans, ints(p["start_indices"]))
+    return _local_row(fn, t, spans, ints(p["start_indices"]))
 
 
 _SLICE = Row(
     lambda call, types: _slices_rule("slice", types, _sliced_spans(call, types[0]), call.constants),
-    function=_own_slice,
+    function=_local_slice,
     idle=_same_shape,
 )
 
@@ -177,18 +177,18 @@ def _dynamic_spans(call: Call, t: ShType) -> tuple[Slice, ...]:
     return _spans(t, _starts(call, 1), ints(call.params["slice_sizes"]), (1,) * t.ndim)
 
 
-def _own_dynamic_slice(call: Call, operands: Types, results: Types) -> ShardFn:
+def _local_dynamic_slice(call: Call, operands: Types, results: Types) -> ShardFn:
     t, sizes = operands[0], ints(call.params["slice_sizes"])
     spans = _dynamic_spans(call, t)
     dims = zip(t.local_shape, t.dims, sizes, strict=True)
     fn = call.bound(slice_sizes=tuple(local if dim.axes else n for local, dim, n in dims))
-    return _own_row(fn, t, spans, _starts(call, 1))
+    return _local_row(fn, t, spans, _starts(call, 1))
 
 
 _DYNAMIC_SLICE = Row(
     lambda call, types: _slices_rule("dynamic_slice", types, _dynamic_spans(call, types[0]), call.constants),
     numbers=True,
-    function=_own_dynamic_slice,
+    function=_local_dynamic_slice,
     idle=_same_shape,
 )
 
@@ -204,19 +204,19 @@ def _dynamic_slice(eqn: Any, operands: Sequence[Any]) -> list[Any]:
     return _DYNAMIC_SLICE(eqn, [x, *_settled(eqn.outvars[0].aval.shape, eqn.invars[0].aval.shape, starts)])
 
 
-def _own_update(call: Call, operands: Types, results: Types) -> ShardFn:
+def _local_update(call: Call, operands: Types, results: Types) -> ShardFn:
     """A slice replaced on a shard: along a sharded dim that is cut, the part in the shard."""
     t, update, *_ = operands
     starts, fn = _starts(call, 2), call.bound()
     replaced = zip(t.dims, t.shape, update.shape, starts, strict=True)
     parts = tuple(Place(d, n, dim.axes, start) for d, (dim, n, m, start) in enumerate(replaced) if n != m and dim.axes)
-    return OwnPart(fn, parts) if parts else fn
+    return LocalPart(fn, parts) if parts else fn
 
 
 _UPDATE = Row(
     lambda call, types: _update_rule("dynamic_update_slice", types, call.constants),
     numbers=True,
-    function=_own_update,
+    function=_local_update,
 )
 
 

@@ -50,7 +50,7 @@ from shtypes.types.policy import replicated
 _WHOLE: Final[dict[str, Any]] = {"gcd": jax.numpy.gcd, "lcm": jax.numpy.lcm}
 
 
-def _is_own(eqn: Any) -> bool:
+def _is_jaxs_function(eqn: Any) -> bool:
     """Whether a call is of JAX's function of this name: its program is that function's."""
     avals = tuple((v.aval.shape, v.aval.dtype, getattr(v.aval, "weak_type", False)) for v in eqn.invars)
     return str(jaxpr_of(eqn.params["jaxpr"])) == _program(eqn.params["name"], avals)
@@ -70,7 +70,7 @@ def _program(name: str, avals: tuple[Any, ...]) -> str:
 @body_row("jit", "closed_call", "composite", "eval_jaxpr")
 def _call(eqn: Any, operands: list[Any]) -> list[Any]:
     params = eqn.params
-    if params.get("name") in _WHOLE and _is_own(eqn):
+    if params.get("name") in _WHOLE and _is_jaxs_function(eqn):
         return [OPS[params["name"]].function(*operands)]
     body = params.get("jaxpr", params.get("call_jaxpr"))
     return evaluate_closed(body, operands)

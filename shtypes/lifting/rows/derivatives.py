@@ -12,9 +12,9 @@ from jax.custom_derivatives import SymbolicZero
 from jax.interpreters import ad
 
 from shtypes._compat import is_transposing
-from shtypes._compat.derivative_rules import check_closed_over, has_own_vjp
+from shtypes._compat.derivative_rules import check_closed_over, has_custom_vjp
 from shtypes._compat.jaxprs import captured, jaxpr_of
-from shtypes._compat.local_axes import told_of
+from shtypes._compat.local_axes import traced_type
 from shtypes._compat.plain_programs import implementation_of
 from shtypes.context.eqn_source import set_current_eqn
 from shtypes.dispatch.apply import apply, finished_type, is_typed
@@ -98,10 +98,10 @@ def _of_terms(
     dims = [0 if i in linear else None for i in range(len(operands))]
     results = site.mapped(plain, size, stacked, dims)
     sums = [(functions if is_typed(y) else jax.numpy).sum(y, 0) for y in results[:outs]]
-    return [*sums, *map(_own, results[outs:])]
+    return [*sums, *map(_shard_of_step, results[outs:])]
 
 
-def _own(y: Any) -> Any:
+def _shard_of_step(y: Any) -> Any:
     if not is_typed(y):
         return y[0]
 
@@ -172,8 +172,8 @@ def with_cotangents(eqn: Any, run: Run, operands: list[Any]) -> list[Any]:
         def forward(xs: Any) -> Any:
             out, pull = jax.vjp(of_some(site.native, xs, live), *[xs[i] for i in live])
             residuals, tree = jax.tree.flatten(pull)
-            cts = tuple([told_of(y).to_ct_aval() for y in out])
-            pulled[:] = [_Pulled(tree, tuple(live), tuple(map(told_of, residuals)), cts)]
+            cts = tuple([traced_type(y).to_ct_aval() for y in out])
+            pulled[:] = [_Pulled(tree, tuple(live), tuple(map(traced_type, residuals)), cts)]
             return out, residuals
 
         with site.applying():
@@ -266,7 +266,7 @@ def _hi_primitive(eqn: Any, operands: list[Any]) -> list[Any]:
     run = _traced(eqn, operands, expand)
     if not any(is_inexact(v.aval) for v in eqn.outvars):
         return run(operands)  # positions and counts have no gradient, whatever rules there are
-    return (with_cotangents if has_own_vjp(prim) else with_tangents)(eqn, run, operands)
+    return (with_cotangents if has_custom_vjp(prim) else with_tangents)(eqn, run, operands)
 
 
 def _of_third_party(eqn: Any, operands: list[Any]) -> list[Any] | None:

@@ -12,7 +12,7 @@ import numpy as np
 from shtypes import rules
 from shtypes.core.shard_fn import ShardFn
 from shtypes.evaluation.bound_primitive import NAMES
-from shtypes.evaluation.own_rows import OwnSorted
+from shtypes.evaluation.local_rows import LocalSorted
 from shtypes.evaluation.rows.elementwise import cast_to
 from shtypes.evaluation.rows.families import Call, Row, Types, along, ints, rows, sharing, together
 from shtypes.evaluation.table import row
@@ -95,13 +95,13 @@ def _sorted(call: Call, types: Types) -> Typing:
     return _sort_rule("sort", types, _axis(call)[0], call.params["num_keys"], call.constants)
 
 
-def _own_sort(call: Call, operands: Types, results: Types) -> ShardFn:
+def _local_sort(call: Call, operands: Types, results: Types) -> ShardFn:
     (dim,) = _axis(call)
     axes = tuple(t.dims[dim].axes for t in operands)
-    return OwnSorted(call.bound(), dim, axes) if any(axes) else call.bound()
+    return LocalSorted(call.bound(), dim, axes) if any(axes) else call.bound()
 
 
-rows("sort", _sorted, function=_own_sort)
+rows("sort", _sorted, function=_local_sort)
 
 # by functions of the user's
 

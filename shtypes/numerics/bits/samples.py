@@ -76,7 +76,7 @@ SAMPLERS: Final[dict[str, Sampler]] = {
 }
 
 
-def own_key(key: Any, layout: Layout, local_shape: Sequence[int], folded: Sequence[str]) -> Any:
+def shard_key(key: Any, layout: Layout, local_shape: Sequence[int], folded: Sequence[str]) -> Any:
     """The key that samples a device's shard of a global array; on ``folded`` axes each device has another key."""
     for axis in folded:
         key = jax.random.fold_in(key, lax.axis_index(axis))
@@ -105,7 +105,7 @@ class Sample(ShardFn):
         return f"random_{self.name}[{','.join(map(str, self.shape))}]"
 
     def __call__(self, key: Any) -> Any:
-        key = own_key(key, self.layout, self.shape, self.folded)
+        key = shard_key(key, self.layout, self.shape, self.folded)
         return SAMPLERS[self.name](key, self.shape, dtypes.to_numpy(self.dtype), **dict(self.params))
 
 
@@ -257,6 +257,6 @@ class Categorical(ShardFn):
         return f"random_categorical[{self.dim}]"
 
     def __call__(self, key: Any, logits: Any) -> Any:
-        key = own_key(key, self.layout, logits.shape, self.folded)
+        key = shard_key(key, self.layout, logits.shape, self.folded)
         shape = (*self.more, *logits.shape[: self.dim], *logits.shape[self.dim + 1 :])
         return jax.random.categorical(key, logits, self.dim, shape).astype(jnp.int32)

@@ -103,7 +103,7 @@ def sample_whole(
     fn = AtOnce(name, native, tuple(sorted(params.items())), shape, t.dtype_name, folded_axes(k, t), numbers)
 
     def rule(types: tuple[ShType, ...]) -> rules.Typing:
-        return whole_rule(name, types, t)
+        return unsharded_rule(name, types, t)
 
     return reshard(apply(name, fn, rule, key, *operands), t)
 
@@ -113,7 +113,7 @@ def _broadcasts(of_operands: tuple[int, ...], shape: tuple[int, ...]) -> bool:
     return len(of_operands) <= len(shape) and all(m in (1, n) for m, n in pairs)
 
 
-def whole_rule(name: str, types: Sequence[ShType], target: ShType) -> rules.Typing:
+def unsharded_rule(name: str, types: Sequence[ShType], target: ShType) -> rules.Typing:
     """The key and the parameters are unsharded; so is the result, which is then resharded to ``t``.
 
     Raises:

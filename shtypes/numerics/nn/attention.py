@@ -11,7 +11,7 @@ import numpy as np
 from shtypes.core.array import Array
 from shtypes.core.eager_cache import public
 from shtypes.dispatch.apply import lift, located
-from shtypes.dispatch.call_fixes import with_own_fixes
+from shtypes.dispatch.call_fixes import with_out_fixes
 from shtypes.dispatch.reshard import finished
 from shtypes.errors import ShardingTypeError
 from shtypes.numerics.nn.positions import positions
@@ -83,7 +83,7 @@ def dot_product_attention(
     for operand in types[1:]:
         for axis in () if may_communicate(out) else operand.dims[-3].axes:
             error = located(messages.along("dot_product_attention", operand, axis), "dot_product_attention", types)
-            raise with_own_fixes(error, "nn.dot_product_attention", attend, *types)
+            raise with_out_fixes(error, "nn.dot_product_attention", attend, *types)
     return finished(attend(query, key, value, may_send=may_communicate(out)), out)
 
 

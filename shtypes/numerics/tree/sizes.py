@@ -130,11 +130,11 @@ def _rows(tree: Any) -> Iterator[Row]:
         elif hasattr(x, "shape") and hasattr(x, "dtype"):
             name, shape = dtypes.from_numpy(x.dtype), tuple(x.shape)
             described = f"{name}[{','.join(map(str, shape))}], plain"
-            size = math.prod(_held(x, shape)) * dtypes.itemsize(name)
+            size = math.prod(_shard_shape(x, shape)) * dtypes.itemsize(name)
             yield Row(leaf.path, described, math.prod(shape), size)
 
 
-def _held(x: Any, shape: tuple[int, ...]) -> tuple[int, ...]:
+def _shard_shape(x: Any, shape: tuple[int, ...]) -> tuple[int, ...]:
     """The shape of what a device holds of a plain array."""
     sharding = getattr(jax.typeof(x) if isinstance(x, jax.core.Tracer) else x, "sharding", None)
     return tuple(sharding.shard_shape(shape)) if isinstance(sharding, jax.sharding.Sharding) else shape

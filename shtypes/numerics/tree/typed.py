@@ -63,7 +63,7 @@ def array(tree: Any, rules: Rules = (), *, mesh: Any = None) -> Any:
         f32[embed, mlp@tp]
     """
     on = None if mesh is None else to_mesh(mesh)
-    return _each(tree, rules, lambda leaf, target: _made(leaf, target, on), on)
+    return _each(tree, rules, lambda leaf, target: _typed_leaf(leaf, target, on), on)
 
 
 @public
@@ -108,12 +108,12 @@ def types(tree: Any, rules: Rules | None = None, *, mesh: Any = None) -> Any:
         ShardingTypeError: with rules, as `array`.
     """
     if rules is None:
-        return jax.tree.map(_own_type, tree)
+        return jax.tree.map(_type_of_leaf, tree)
     on = None if mesh is None else to_mesh(mesh)
     return _each(tree, rules, lambda leaf, target: _type(leaf, target, on), on)
 
 
-def _own_type(x: Any) -> Any:
+def _type_of_leaf(x: Any) -> Any:
     if isinstance(x, ShType):
         return x
     try:
@@ -150,7 +150,7 @@ def _each(tree: Any, rules: Rules, make: Callable[[Leaf, Target | None], Any], m
     return mapped(tree, every)
 
 
-def _made(leaf: Leaf, target: Target | None, mesh: Mesh | None) -> Any:
+def _typed_leaf(leaf: Leaf, target: Target | None, mesh: Mesh | None) -> Any:
     if leaf.type is not None:
         _type(leaf, target, mesh)
         return leaf.value

@@ -129,11 +129,11 @@ class Gathering(Overlapped):
         out = self.operands[0].to_ct_aval()
         if self._cotangent_is_gathered:
             # Each device has the full cotangent already: a part of each product is all that is needed.
-            return _sum(self._own_part(e, pair, out) for e, pair in zip(equations, pairs, strict=True))
+            return _sum(self._local_part(e, pair, out) for e, pair in zip(equations, pairs, strict=True))
         course = self.course._replace(equations=equations)
         return scatter(course, (self.dst.cotangent(), out), out, *[x for pair in pairs for x in pair])
 
-    def _own_part(self, equation: str, pair: Sequence[Any], out: HiShType) -> Any:
+    def _local_part(self, equation: str, pair: Sequence[Any], out: HiShType) -> Any:
         parts = [_sharded(x, e, self.course) for x, e in zip(pair, equation.split("->")[0].split(","), strict=True)]
         return local(Einsum(equation, out.dtype_name, self.course.precision), *parts, out=out)
 

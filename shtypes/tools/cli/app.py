@@ -30,8 +30,8 @@ from shtypes.tools.cli.output import (
     drawn_output_options,
     emit,
     for_the_shell,
+    internal_error,
     output_options,
-    own_fault,
     terminal,
     tracing,
 )
@@ -298,5 +298,5 @@ def main(args: Sequence[str] | None = None) -> None:
         click.echo(f"error: {error}", err=True)
         raise SystemExit(FAILED) from None
     except Exception as error:
-        click.echo(f"error: {own_fault(error)}", err=True)
+        click.echo(f"error: {internal_error(error)}", err=True)
         raise SystemExit(FAILED) from None

@@ -208,7 +208,7 @@ def _caught(as_error: Callable[[BaseException], Exception]) -> Iterator[None]:
         raise message from None
 
 
-def own_fault(error: Exception) -> ShardingTypeError:
+def internal_error(error: Exception) -> ShardingTypeError:
     """Reports an internal error: nothing that a user writes should get here."""
     _show(error)
     frame = traceback.extract_tb(error.__traceback__)[-1]

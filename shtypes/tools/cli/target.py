@@ -106,14 +106,14 @@ def program(
     make = maker and load(f"{said.target.rpartition(':')[0]}:{maker}", devices=mesh.size, root=folder)
     one = LoadedTarget(target, f, (), mesh, name, sizes, grad or said.grad)
     with one.scope():
-        args = _made(make, maker) if make and maker else arguments(f, types or said.types)
+        args = _arguments_of(make, maker) if make and maker else arguments(f, types or said.types)
     return dataclasses.replace(one, args=args)
 
 
 # the arguments
 
 
-def _made(make: Callable[..., Any], name: str) -> tuple[Any, ...]:
+def _arguments_of(make: Callable[..., Any], name: str) -> tuple[Any, ...]:
     """The arguments that a function of the user's returns: a tuple of them, or the only one; their data is not kept.
 
     It is traced, since there need be no devices for what it makes by JAX.

@@ -284,13 +284,13 @@ class _SignatureReader(_Reader):
             tree = ast.parse(arithmetic.text.strip(), mode="eval")
         except (SyntaxError, ValueError):
             tree = None
-        if tree is None or not all(isinstance(node, _NODES) and _whole(node) for node in ast.walk(tree)):
+        if tree is None or not all(isinstance(node, _NODES) and _may_be_size(node) for node in ast.walk(tree)):
             what = f"cannot read `{arithmetic.text.strip()}` as arithmetic of dims"
             raise error_at(self.text, arithmetic.at, what, hints=["`2*h`, `h + 1`, `(a + b) // 2`"])
         return self.sharded(DimText(arithmetic.text.strip(), None, (), arithmetic.at, "="))
 
 
-def _whole(node: ast.AST) -> bool:
+def _may_be_size(node: ast.AST) -> bool:
     """Whether a node is no number, or one that may be a size."""
     return not isinstance(node, ast.Constant) or (type(node.value) is int and node.value < 10**_DIGITS)
 

@@ -50,7 +50,7 @@ def _counting(at: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class _Own(ShardFn):
+class _Local(ShardFn):
     """A primitive on a shard, at the positions that the shard has: linear as the primitive is."""
 
     fn: Bound
@@ -67,7 +67,7 @@ class _Own(ShardFn):
 
 
 @dataclass(frozen=True)
-class OwnRow(_Own):
+class LocalRow(_Local):
     """A slice, by ``fn``, in which one position of some sharded dims is looked up; zero where another device has it."""
 
     places: tuple[Place, ...]  # the positions
@@ -83,7 +83,7 @@ class OwnRow(_Own):
 
 
 @dataclass(frozen=True)
-class OwnPart(_Own):
+class LocalPart(_Local):
     """A slice replaced, by ``fn``, of which some dims are sharded: each device replaces the positions of its shard."""
 
     places: tuple[Place, ...]  # where it begins in them
@@ -105,7 +105,7 @@ class OwnPart(_Own):
 
 
 @dataclass(frozen=True)
-class OwnSorted(_Own):
+class LocalSorted(_Local):
     """Keys sorted by ``fn``, and other operands along; of one that is sharded along them each device has a shard."""
 
     dim: int  # the dim along which it sorts
@@ -135,7 +135,7 @@ class Component(NamedTuple):
     axes: tuple[str, ...] = ()  # the mesh axes that shard it
 
 
-def _own_positions(x: Any, parts: list[Any], components: Sequence[Component], *, clip: bool) -> Any:
+def _local_positions(x: Any, parts: list[Any], components: Sequence[Component], *, clip: bool) -> Any:
     """Makes global positions in sharded dims local, and returns a mask of those in the shard; None if all are."""
     here = None
     for c in components:
@@ -158,7 +158,7 @@ def _together(parts: Sequence[Any], indexed: Sequence[int], ids: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class OwnWindows(_Own):
+class LocalWindows(_Local):
     """Windows of an array at positions, by ``fn``: those in the shard; zeros where another device has them."""
 
     components: tuple[Component, ...]  # those of the positions
@@ -178,7 +178,7 @@ class OwnWindows(_Own):
     def __call__(self, x: Any, ids: Any) -> Any:
         parts = [ids[..., j] for j in range(ids.shape[-1])]
         fits = None if self.fill is None else self._fits(parts, ids)
-        here = _own_positions(x, parts, self.components, clip=self.clip)
+        here = _local_positions(x, parts, self.components, clip=self.clip)
         for c in self.components:
             if c.axes:
                 parts[c.place] = lax.select(here, parts[c.place], lax.full_like(parts[c.place], 0))
@@ -203,7 +203,7 @@ class OwnWindows(_Own):
 
 
 @dataclass(frozen=True)
-class OwnUpdates(_Own):
+class LocalUpdates(_Local):
     """Windows of an array changed at positions, by ``fn``, which drops what does not fit: those in the shard."""
 
     components: tuple[Component, ...]  # those of the positions
@@ -213,7 +213,7 @@ class OwnUpdates(_Own):
 
     def __call__(self, x: Any, ids: Any, updates: Any) -> Any:
         parts = [ids[..., j] for j in range(ids.shape[-1])]
-        here = _own_positions(x, parts, self.components, clip=self.clip)
+        here = _local_positions(x, parts, self.components, clip=self.clip)
         if here is not None and self.single:
             return self._one(x, ids, updates, parts, here)
         for c in self.components:
