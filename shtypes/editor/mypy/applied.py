@@ -26,7 +26,7 @@ from mypy.types import (
 )
 
 from shtypes.editor import runtime
-from shtypes.editor.mypy.calls import Given, Matched, has_texts, is_local
+from shtypes.editor.mypy.calls import CallArguments, CallMatch, has_texts, is_local
 from shtypes.editor.mypy.checking import AnyContext, Checking, names_around
 from shtypes.editor.mypy.ops import OpHooks
 from shtypes.editor.mypy.report import written_name
@@ -217,11 +217,11 @@ class Functions:
             else iter(())
         )
         where = next(arrays, function)
-        call = Given(
+        call = CallArguments(
             [[None]] * len(types), [[t] for t in types], signature.ret_type, written_name(function) or "the function"
         )
         fixed = frozenset(names_around(context.api)) if is_local(function) else frozenset[str]()
-        return Matched(self.checking, context.api, where, signature, call, fixed).result()
+        return CallMatch(self.checking, context.api, where, signature, call, fixed).result()
 
     def _type_of(self, context: AnyContext, t: Any) -> Type:
         """A tree of types of the runtime, as a type of mypy."""

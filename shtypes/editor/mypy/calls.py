@@ -99,10 +99,12 @@ class CallHooks:
         if seen.overloaded or around.unknown or not self.checking.knows_policy(around):
             return map_arrays(context.default_return_type, without_text)
         with self.checking.scope(around):
-            call_args = Given(
+            call_args = CallArguments(
                 context.args, context.arg_types, context.default_return_type, _called(context.context, seen)
             )
-            return Matched(self.checking, context.api, context.context, seen.signature, call_args, seen.fixed).result()
+            return CallMatch(
+                self.checking, context.api, context.context, seen.signature, call_args, seen.fixed
+            ).result()
 
     def _fixed(self, context: FunctionSigContext | MethodSigContext) -> frozenset[str]:
         """The dim names that have a meaning around the function that is called."""
@@ -145,7 +147,7 @@ def _is_function(expression: Expression) -> bool:
     return isinstance(node, (FuncItem, Decorator))
 
 
-class Given(NamedTuple):
+class CallArguments(NamedTuple):
     """A call: the arguments for each parameter, their types, and mypy's type of the result."""
 
     args: Sequence[Sequence[Expression | None]]
@@ -167,7 +169,7 @@ class _At(NamedTuple):
         return _At(path, self.where, f"{self.inside}[{i}]") if written is None else _At(path, written)
 
 
-class Matched:
+class CallMatch:
     """One call: its arguments, matched one after the other with what the signature asks of them."""
 
     def __init__(
@@ -176,7 +178,7 @@ class Matched:
         api: CheckerPluginInterface,
         where: Context,
         signature: CallableType,
-        args: Given,
+        args: CallArguments,
         fixed: frozenset[str],
     ) -> None:
         self.checking, self.space, self.api, self.where = checking, checking.space, api, where

@@ -22,7 +22,7 @@ from shtypes.context import settings
 from shtypes.context.settings import current_settings
 from shtypes.editor.config import Config
 from shtypes.editor.mypy.leniency import Leniency
-from shtypes.editor.mypy.regions import NOTHING, Around, Parts, Regions
+from shtypes.editor.mypy.regions import NO_SCOPES, EnclosingScopes, Regions, UnpackedCalls
 from shtypes.editor.mypy.report import RuntimeCall, fail, renamed, written_name
 from shtypes.editor.mypy.texts import QUIET, has_mark, is_array, is_endless, mentions_array, texts_in
 from shtypes.editor.space import Space, Unknown, names_of
@@ -39,18 +39,18 @@ class Checking:
     def __init__(self, config: Config, lookup: Callable[[str], SymbolTableNode | None]) -> None:
         self.space, self.lookup = Space(config), lookup
         self.regions = Regions()
-        self.parts = Parts()
+        self.parts = UnpackedCalls()
         self.leniency = Leniency(self.space)
         self._string: Instance | None = None
 
-    def around(self, api: CheckerPluginInterface, where: Context) -> Around:
+    def around(self, api: CheckerPluginInterface, where: Context) -> EnclosingScopes:
         """The scopes around a call."""
         self.leniency.watch(api.msg.errors)
         tree = getattr(api, "tree", None)
         return self.regions.around(tree, where.line)
 
     @contextlib.contextmanager
-    def scope(self, around: Around = NOTHING) -> Iterator[None]:
+    def scope(self, around: EnclosingScopes = NO_SCOPES) -> Iterator[None]:
         """Has the policy of a line in force, and no scope that is open where mypy runs."""
         policy = around.policy or self.space.config.policy
         now = current_settings()
@@ -78,12 +78,12 @@ class Checking:
         self.parts.forget(path)
         self._string = None
 
-    def knows_policy(self, around: Around) -> bool:
+    def knows_policy(self, around: EnclosingScopes) -> bool:
         """Whether the default states of a line are determined: by the project's policy, or a configured mesh."""
         config = self.space.config
         return around.policy in (None, config.policy) or bool(config.mesh)
 
-    def judge(self, context: AnyContext, run: RuntimeCall, around: Around) -> None:
+    def judge(self, context: AnyContext, run: RuntimeCall, around: EnclosingScopes) -> None:
         """Reports what communicates in a call though a scope around it forbids it."""
         with contextlib.suppress(Unknown):
             error = run.again(self.space, scopes=around.rules)
@@ -151,7 +151,7 @@ def names_around(api: CheckerPluginInterface) -> set[str]:
 _OWN: Final = frozenset(("Function", "JitFunction"))
 
 
-def check_quiet(around: Around, context: FunctionSigContext | MethodSigContext, called: CallableType) -> None:
+def check_quiet(around: EnclosingScopes, context: FunctionSigContext | MethodSigContext, called: CallableType) -> None:
     """Reports a call, where communication is forbidden, of a function of arrays that does not forbid it itself."""
     rules = [rule for rule in around.rules if isinstance(rule, NoComm)]
     of_quiet = isinstance(context, MethodSigContext) and has_mark(context.type, QUIET)

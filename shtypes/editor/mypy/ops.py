@@ -28,7 +28,7 @@ from mypy.types import AnyType, Instance, NoneType, TupleType, Type, TypeOfAny, 
 from shtypes.editor import runtime
 from shtypes.editor.mypy.checking import AnyContext, Checking
 from shtypes.editor.mypy.memo import CachedAnswer, Memo, Texts
-from shtypes.editor.mypy.regions import Around
+from shtypes.editor.mypy.regions import EnclosingScopes
 from shtypes.editor.mypy.report import RuntimeCall, past_one_filter, refuse
 from shtypes.editor.mypy.texts import (
     ARRAY,
@@ -207,7 +207,7 @@ class OpHooks:
             self._lists.pop(where, None)
         return results[0] if len(results) == 1 else make_simplified_union(results)
 
-    def _one(self, call: Call, context: AnyContext, default: Type, around: Around) -> Type:
+    def _one(self, call: Call, context: AnyContext, default: Type, around: EnclosingScopes) -> Type:
         space = self.checking.space
         question = None if around.rules or around.forgiving else self._memo.question(call.name, call.args, call.kwargs)
         cached = None if question is None else self._memo.answer(question)

@@ -59,7 +59,7 @@ class Region(NamedTuple):
     unknown: bool = False  # whether nothing is typed in it
 
 
-class Around(NamedTuple):
+class EnclosingScopes(NamedTuple):
     """The scopes around a line, combined."""
 
     rules: tuple[ScopeRule, ...] = ()
@@ -69,7 +69,7 @@ class Around(NamedTuple):
     lines: tuple[int, ...] = ()  # where each rule is written
 
 
-NOTHING: Final = Around()
+NO_SCOPES: Final = EnclosingScopes()
 
 
 class Regions:
@@ -91,19 +91,19 @@ class Regions:
         if region is not None and region not in self._of[tree.path]:
             self._of[tree.path].append(region)
 
-    def around(self, tree: MypyFile | None, line: int) -> Around:
+    def around(self, tree: MypyFile | None, line: int) -> EnclosingScopes:
         """The scopes around a line of a file."""
         if tree is None:
-            return NOTHING
+            return NO_SCOPES
         regions = self._of.get(tree.path)
         if regions is None:
             regions = self._of[tree.path] = [r for s in statements_in(tree.defs) for r in _of(s)]
         inside = [r for r in regions if r.first <= line <= r.last]
         if not inside:
-            return NOTHING
+            return NO_SCOPES
         ruled = [r for r in inside if r.rule is not None]
         policies = [r.policy for r in inside if r.policy is not None]
-        return Around(
+        return EnclosingScopes(
             tuple(r.rule for r in ruled if r.rule is not None),
             policies[-1] if policies else None,
             any(r.forgiving for r in inside),
@@ -194,7 +194,7 @@ def _last(node: Node) -> int:
     return end if isinstance(end, int) and end > 0 else node.line + 10**6
 
 
-class Parts:
+class UnpackedCalls:
     """Calls whose results are unpacked, by file, each walked once, when the first list in it is typed."""
 
     def __init__(self) -> None:
@@ -209,11 +209,11 @@ class Parts:
         if tree is None:
             return False
         if tree.path not in self._of:
-            self._of[tree.path] = dict(_taken_apart(tree))
+            self._of[tree.path] = dict(_unpacked_calls(tree))
         return self._of[tree.path].get(call) == count
 
 
-def _taken_apart(tree: MypyFile) -> Iterator[tuple[Context, int]]:
+def _unpacked_calls(tree: MypyFile) -> Iterator[tuple[Context, int]]:
     """Calls whose results are unpacked, and how many names these get."""
     for statement in statements_in(tree.defs):
         if isinstance(statement, AssignmentStmt) and isinstance(statement.rvalue, CallExpr):
