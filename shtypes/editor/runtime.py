@@ -23,7 +23,7 @@ from typing import Any, Final, NamedTuple
 from shtypes.api import places
 from shtypes.context import settings
 from shtypes.context.settings import Settings
-from shtypes.editor.space import Unknown
+from shtypes.editor.space import Undetermined
 from shtypes.errors import ShardingTypeError
 from shtypes.ops.table import OPS
 from shtypes.types import ShType, State
@@ -173,7 +173,7 @@ def types_of_call(
         return _types_of_call(call, args, kwargs, mesh, now, fixes)
     combinations = list(itertools.islice(itertools.product(*(u.values for u in unknowns)), _MOST_VALUES + 1))
     if len(combinations) > _MOST_VALUES:
-        raise Unknown
+        raise Undetermined
     answers: list[Any] = []
     errors: list[ShardingTypeError] = []
     for values in combinations:
@@ -185,7 +185,7 @@ def types_of_call(
     if errors and not answers and len({error.what for error in errors}) == 1:
         raise errors[0]
     if not answers or any(answer != answers[0] for answer in answers):
-        raise Unknown
+        raise Undetermined
     return answers[0]
 
 
@@ -217,10 +217,10 @@ def _types_of_call(
                     return _traced(call, args, kwargs)
     except ShardingTypeError as error:
         if _NO_DATA.search(error.what):
-            raise Unknown from None
+            raise Undetermined from None
         raise
     except (Exception, _TooLong):  # whatever it is, it must not end the run of the type checker
-        raise Unknown from None
+        raise Undetermined from None
 
 
 def _leaves(tree: Any) -> Iterator[Any]:

@@ -11,7 +11,7 @@ from shtypes.editor.mypy.aliases import MARK
 from shtypes.editor.mypy.checking import Checking
 from shtypes.editor.mypy.report import CODE
 from shtypes.editor.mypy.texts import map_arrays, texts_in, with_open_text, with_text
-from shtypes.editor.space import Unknown, is_open
+from shtypes.editor.space import Undetermined, is_open
 from shtypes.editor.templates import NameNumbers, NumberedTemplate
 from shtypes.errors import ShardingTypeError
 from shtypes.signatures.pattern import pattern
@@ -98,7 +98,7 @@ class Annotations:
             where: Context = context.context
             context.api.fail("; ".join(self.space.words(error)), where, code=CODE)
             return None
-        except Unknown:  # of arithmetic that stands for no name, such as n//2
+        except Undetermined:  # of arithmetic that stands for no name, such as n//2
             return None
 
 

@@ -33,7 +33,7 @@ from shtypes.editor.mypy.report import written_name
 from shtypes.editor.mypy.texts import ARRAY, mentions_array, unknown, with_fields, with_text
 from shtypes.editor.mypy.transformations import KEEP, of_unknown
 from shtypes.editor.mypy.values import ArgumentReader, Value, refuse_function
-from shtypes.editor.space import Unknown
+from shtypes.editor.space import Undetermined
 from shtypes.types.mesh import Mesh
 
 #: mypy's full name of a call of a transformed function.
@@ -152,14 +152,14 @@ def _application(where: object) -> tuple[str, Expression, Mapping[str, Expressio
 def typed_lambda(context: AnyContext, function: Expression, types: Sequence[Type]) -> CallableType:
     """The type of a lambda that is called with values of some types."""
     if not isinstance(function, LambdaExpr) or len(function.arguments) != len(types):
-        raise Unknown
+        raise Undetermined
     kinds, names = [ARG_POS] * len(types), [None] * len(types)
     context_type = CallableType(
         list(types), kinds, names, _ANY, context.api.named_generic_type("builtins.function", [])
     )
     inferred = get_proper_type(context.api.get_expression_type(function, context_type))
     if not isinstance(inferred, CallableType):
-        raise Unknown
+        raise Undetermined
     return inferred
 
 
@@ -183,7 +183,7 @@ class Functions:
         """A function of values that have types, which returns values of the types that mypy infers."""
         find = self._typing(context, argument)
         if find is None:
-            raise Unknown
+            raise Undetermined
 
         def typed_call(types: Sequence[Any]) -> Callable[[], Any]:
             result = find([self._type_of(context, t) for t in types])

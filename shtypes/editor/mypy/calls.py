@@ -30,7 +30,7 @@ from shtypes.editor.mypy.texts import (
     without_texts_of_functions,
 )
 from shtypes.editor.mypy.values import Value
-from shtypes.editor.space import Unknown, axes_of, names_of
+from shtypes.editor.space import Undetermined, axes_of, names_of
 from shtypes.errors import ShardingTypeError
 from shtypes.signatures.matching import Bindings, Claim, instance, structure
 from shtypes.signatures.pattern import Pattern, pattern
@@ -247,7 +247,7 @@ class CallMatch:
         text = text_of(get_proper_type(formal))
         try:
             t = argument.operand(self.mesh)
-        except Unknown:
+        except Undetermined:
             return False
         return text is not None and isinstance(t, ShType) and not structure(pattern(text), t, replicated()).reasons
 
@@ -257,7 +257,7 @@ class CallMatch:
             if not isinstance(t, ShType):
                 return
             matched = structure(formal, t, replicated())
-        except (Unknown, ShardingTypeError):
+        except (Undetermined, ShardingTypeError):
             return
         claims = [c for c in matched.claims if self._is_sure(c)]
         stated = [reason for reason in matched.reasons if not self._may_be_so(reason)]
@@ -307,16 +307,16 @@ class CallMatch:
             t = self._instance(pattern(text))
             string = self.checking.string(self.api)
             return with_text(array, self.space.text(t), string)
-        except (Unknown, ShardingTypeError):
+        except (Undetermined, ShardingTypeError):
             return without_text(array)
 
     def _instance(self, returned: Pattern) -> ShType:
         """The type of a result once the names have sizes; ``*batch`` stands for the dims that it had."""
         names = set(names_of(returned))
         if names & self.unsure:
-            raise Unknown
+            raise Undetermined
         if returned.any_state or returned.dtypes is None or len(returned.dtypes) != 1:
-            raise Unknown
+            raise Undetermined
         sizes = dict(self.bindings.sizes)
         if names - set(self.bindings.of):
             of_classes = {n for t in self.signature.arg_types for n in names_of_classes(t)}
@@ -331,12 +331,12 @@ class CallMatch:
             if d.form != "*":
                 size = sizes.get(d.head) if d.head and not d.form else d.size
                 if size is None or d.keeps_axes:
-                    raise Unknown
+                    raise Undetermined
                 dims.append(Dim(size, tuple(a.text for a in d.axes)))
                 continue
             group = self.bindings.of.get(d.head, (0, ""))[0]
             if isinstance(group, int):
-                raise Unknown
+                raise Undetermined
             dims += [Dim(size, axes) for size, axes in group]
         sharding = {a for d in dims for a in d.axes}
         states = {a: returned.states.get(a, replicated()) for a in self.mesh.axis_names if a not in sharding}

@@ -25,7 +25,7 @@ from shtypes.editor.mypy.leniency import Leniency
 from shtypes.editor.mypy.regions import NO_SCOPES, EnclosingScopes, Regions, UnpackedCalls
 from shtypes.editor.mypy.report import RuntimeCall, fail, renamed, written_name
 from shtypes.editor.mypy.texts import QUIET, has_mark, is_array, is_endless, mentions_array, texts_in
-from shtypes.editor.space import Space, Unknown, names_of
+from shtypes.editor.space import Space, Undetermined, names_of
 from shtypes.scopes.comm import NoComm
 from shtypes.signatures.pattern import pattern
 
@@ -85,7 +85,7 @@ class Checking:
 
     def judge(self, context: AnyContext, run: RuntimeCall, around: EnclosingScopes) -> None:
         """Reports what communicates in a call though a scope around it forbids it."""
-        with contextlib.suppress(Unknown):
+        with contextlib.suppress(Undetermined):
             error = run.again(self.space, scopes=around.rules)
             if error is not None:
                 notes = [why] if (why := _SENDS.sub("", error.why)) else []

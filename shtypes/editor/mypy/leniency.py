@@ -16,7 +16,7 @@ from mypy.errors import ErrorWatcher
 
 from shtypes.editor.mypy.guards import guarding
 from shtypes.editor.mypy.report import CODE
-from shtypes.editor.space import Space, Unknown, axes_of
+from shtypes.editor.space import Space, Undetermined, axes_of
 from shtypes.errors import ShardingTypeError
 from shtypes.types import ShType
 
@@ -108,7 +108,7 @@ class Leniency:
         try:
             mesh = self.space.mesh((*axes_of(actual), *axes_of(expected)))
             a, b = self.space.type_of(actual, mesh), self.space.type_of(expected, mesh)
-        except (ShardingTypeError, Unknown):
+        except (ShardingTypeError, Undetermined):
             return None
         return list(zip(a.shape, b.shape, strict=True)) if _lies(a) == _lies(b) else None
 

@@ -42,7 +42,7 @@ from shtypes.editor.mypy.texts import (
     without_text,
 )
 from shtypes.editor.mypy.values import Value, union_combinations
-from shtypes.editor.space import Space, Unknown, axes_of
+from shtypes.editor.space import Space, Undetermined, axes_of
 from shtypes.errors import ShardingTypeError
 from shtypes.types import ShType, State
 from shtypes.types.mesh import Mesh
@@ -197,7 +197,7 @@ class OpHooks:
                 return self._one(call, context, default, around)
         try:
             combinations = union_combinations([v.type for v in unions if v.type is not None])
-        except Unknown:
+        except Undetermined:
             return unknown(default)
         results: list[Type] = []
         for chosen in combinations:
@@ -221,10 +221,10 @@ class OpHooks:
                 self.checking.judge(context, run, around)
         except ShardingTypeError as error:
             if not around.forgiving:
-                with contextlib.suppress(Unknown):
+                with contextlib.suppress(Undetermined):
                     refuse(context.api, error, run, context.context, space)
             return unknown(default)
-        except Unknown:
+        except Undetermined:
             texts = None
         if question is not None:
             self._memo.keep(question, CachedAnswer(texts))
@@ -298,7 +298,7 @@ def _method(name: str) -> Callable[..., Any]:
     def call(x: Any, *args: Any, **kwargs: Any) -> Any:
         result = getattr(x, name)(*args, **kwargs)
         if result is NotImplemented:
-            raise Unknown
+            raise Undetermined
         return result
 
     return call
@@ -318,7 +318,7 @@ def _texts(types: Any, space: Space) -> Texts:
     if isinstance(types, ShType):
         try:
             return space.text(types)
-        except Unknown:
+        except Undetermined:
             return ""
     of_items = [_texts(t, space) for t in types]
     return of_items if isinstance(types, list) else tuple(of_items)
@@ -331,7 +331,7 @@ _SEVERAL: Final = frozenset(("builtins.list", "builtins.tuple", "typing.Iterator
 def _static_or_none(value: Value) -> object:
     try:
         return value.literal()
-    except Unknown:
+    except Undetermined:
         return None
 
 

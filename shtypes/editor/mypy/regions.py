@@ -35,7 +35,7 @@ from mypy.nodes import (
 )
 
 from shtypes.editor.mypy.values import literal
-from shtypes.editor.space import Unknown
+from shtypes.editor.space import Undetermined
 from shtypes.scopes.comm import NoComm, ScopeRule
 
 _NO_COMM: Final = "shtypes.scopes.comm.no_comm"
@@ -128,7 +128,7 @@ def scope_of(expression: Expression, first: int, last: int) -> Region | None:
         return None
     try:
         argument = literal(arguments[0]) if arguments and not isinstance(arguments[0], LambdaExpr) else None
-    except Unknown:
+    except Undetermined:
         return Region(first, last, unknown=True)
     if name == _POLICY:
         return Region(first, last, policy=argument)

@@ -13,7 +13,7 @@ from mypy.plugin import CheckerPluginInterface
 
 from shtypes.editor import runtime
 from shtypes.editor.mypy.values import ArgumentReader, Value
-from shtypes.editor.space import Space, Unknown
+from shtypes.editor.space import Space, Undetermined
 from shtypes.editor.stand_in_sizes import SMALLEST_STAND_IN
 from shtypes.errors import Fix, NoMeshError, ShardingTypeError
 from shtypes.resharding.transport import reshard_fix
@@ -120,7 +120,7 @@ class RuntimeCall:
         self.is_known = all(map(reader.space.sizes.is_actual, sizes)) and runtime.has_no_unknowns([args, kwargs])
         function = self._call.function()
         if function is None:
-            raise Unknown
+            raise Undetermined
         for _ in range(_MOST_REPEATS):
             try:
                 return runtime.types_of_call(
@@ -128,7 +128,7 @@ class RuntimeCall:
                 )
             except runtime.NeedsResult as needed:
                 needed.find()
-        raise Unknown
+        raise Undetermined
 
 
 def refuse(
@@ -136,7 +136,7 @@ def refuse(
 ) -> None:
     """Reports what the runtime refuses of a call."""
     if _may_fit(error, run, space):
-        raise Unknown
+        raise Undetermined
     words = space.words(error)
     where, notes = run.function or context, words[1:]
     applied = _APPLIED.search(error.where.partition("\n")[0])
@@ -147,7 +147,7 @@ def refuse(
         called = f"{applied[1]}({applied[2]})"
         notes.append(f"in {space.sizes.with_names(called) or called}")
     for devices, scaled in _PRICES:
-        with contextlib.suppress(Unknown, ShardingTypeError):
+        with contextlib.suppress(Undetermined, ShardingTypeError):
             refused = run.again(space, fixes=True, devices=devices, scaled=scaled)
             if refused is not None and _same(refused, error):
                 notes += [f"fix: {text}" for text in _in_words(refused, run, space)[:1]]

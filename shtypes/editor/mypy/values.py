@@ -43,7 +43,7 @@ from mypy.types import (
 
 from shtypes.editor import runtime
 from shtypes.editor.mypy.texts import fields_of, is_array, is_known, text_of
-from shtypes.editor.space import Space, Unknown, axes_of, names_of
+from shtypes.editor.space import Space, Undetermined, axes_of, names_of
 from shtypes.errors import ShardingTypeError
 from shtypes.signatures.pattern import pattern
 from shtypes.types import ShType, State
@@ -86,7 +86,7 @@ class Value:
         if self.type is not None and text is not None and is_known(self.type):
             return self.space.type_of(text, mesh)
         if self.type is None or _number_kind(self.type) is None:
-            raise Unknown
+            raise Undetermined
         return None
 
     @property
@@ -112,17 +112,17 @@ class Value:
         if isinstance(self.expression, (TupleExpr, ListExpr)) and self.api is not None:
             types = map(self.api.get_expression_type, self.expression.items)
             return [Value(e, t, self.space, self.api) for e, t in zip(self.expression.items, types, strict=True)]
-        raise Unknown
+        raise Undetermined
 
     def literal(self) -> Any:
-        """Its value, from a literal expression or a `Literal` type; raises `Unknown` if there is none."""
+        """Its value, from a literal expression or a `Literal` type; raises `Undetermined` if there is none."""
         if self.expression is not None:
             try:
                 return literal(self.expression, self._array)
-            except Unknown:
+            except Undetermined:
                 pass
         if self.type is None:
-            raise Unknown
+            raise Undetermined
         return _value_of_type(self.type)
 
     def runtime_argument(self, reader: ArgumentReader) -> Any:
@@ -137,7 +137,7 @@ class Value:
             return reader.array(t)
         try:
             return reader.literal(self.literal())
-        except Unknown:
+        except Undetermined:
             pass
         fields = {} if proper is None else fields_of(proper)
         if proper is not None and fields:
@@ -154,17 +154,17 @@ class Value:
         """The same for a field: an opaque leaf where it is unknown, which comes out as it goes in."""
         try:
             return self.runtime_argument(reader)
-        except Unknown:
+        except Undetermined:
             return runtime.Fields(self.type, {})
 
     def _array(self, expression: Expression) -> tuple[str, ShType]:
         """The text and the sharding type of an array expression."""
         if self.api is None or not isinstance(expression, RefExpr):
-            raise Unknown
+            raise Undetermined
         proper = get_proper_type(self.api.get_expression_type(expression))
         text = text_of(proper)
         if text is None or not is_known(proper):
-            raise Unknown
+            raise Undetermined
         return text, self.space.type_of(text, self.space.mesh(axes_of(text)))
 
 
@@ -214,7 +214,7 @@ class ArgumentReader:
 
 def refuse_function(value: Value, mesh: Mesh) -> Any:
     """An `ArgumentReader.function` for calls that take no functions."""
-    raise Unknown
+    raise Undetermined
 
 
 def _number_kind(t: ProperType) -> str | None:
@@ -223,12 +223,12 @@ def _number_kind(t: ProperType) -> str | None:
     return _NUMBER_TYPES.get(base.type.fullname) if isinstance(base, Instance) else None
 
 
-#: Gives an array expression's text and type; raises `Unknown` for other expressions.
+#: Gives an array expression's text and type; raises `Undetermined` for other expressions.
 Arrays = Callable[[Expression], tuple[str, ShType]]
 
 
 def _no_array(expression: Expression) -> tuple[str, ShType]:
-    raise Unknown
+    raise Undetermined
 
 
 def literal(expression: Expression, arrays: Arrays = _no_array) -> Any:
@@ -261,7 +261,7 @@ def literal(expression: Expression, arrays: Arrays = _no_array) -> Any:
             return slice(*(None if part is None else literal(part, arrays) for part in parts))
         case IndexExpr(base=MemberExpr(name="shape")):
             return _item(literal(expression.base, arrays), literal(expression.index, arrays))
-    raise Unknown
+    raise Undetermined
 
 
 #: Attributes of an array, from its text and type.
@@ -284,7 +284,7 @@ def _items(expressions: Iterable[Expression], arrays: Arrays) -> Iterator[Any]:
 def _item(shape: Sequence[int], index: Any) -> Any:
     if isinstance(index, slice) or (type(index) is int and -len(shape) <= index < len(shape)):
         return shape[index]
-    raise Unknown
+    raise Undetermined
 
 
 def _library_object(expression: NameExpr | MemberExpr) -> Any:
@@ -298,10 +298,10 @@ def _library_object(expression: NameExpr | MemberExpr) -> Any:
     if isinstance(node, Var) and node.is_suppressed_import and node.name in (*_LIBRARIES, *_MODULES):
         names = ".".join((_MODULES.get(node.name, node.name), *path))  # mypy calls it a name of the file
     if names.partition(".")[0] not in _LIBRARIES:
-        raise Unknown
+        raise Undetermined
     value = runtime.library_value(names)
     if value is None or isinstance(value, ModuleType):
-        raise Unknown
+        raise Undetermined
     return value
 
 
@@ -316,7 +316,7 @@ def _value_of_type(t: ProperType) -> Any:
             return t.last_known_value.value
         case TupleType():
             return tuple(_value_of_type(get_proper_type(item)) for item in t.items)
-    raise Unknown
+    raise Undetermined
 
 
 #: A call with unions is typed for each combination of their members, up to this many.
@@ -333,5 +333,5 @@ def union_combinations(types: Iterable[Type]) -> list[tuple[Type, ...]]:
     for each in alternatives:
         count *= len(each)
     if count > _MOST_COMBINATIONS:
-        raise Unknown
+        raise Undetermined
     return list(itertools.product(*alternatives))
