@@ -12,8 +12,8 @@ import pytest
 
 import shtypes as sh
 from shtypes.editor import runtime
-from shtypes.editor.space import Undetermined
 from shtypes.editor.stand_in_sizes import SMALLEST_STAND_IN, StandInSizes
+from shtypes.editor.text_evaluator import Undetermined
 from shtypes.types.mesh import Mesh
 
 MESH = Mesh({"dp": 2})

@@ -33,7 +33,7 @@ from shtypes.editor.mypy.report import written_name
 from shtypes.editor.mypy.texts import ARRAY, mentions_array, unknown, with_fields, with_text
 from shtypes.editor.mypy.transformations import KEEP, of_unknown
 from shtypes.editor.mypy.values import ArgumentReader, Value, refuse_function
-from shtypes.editor.space import Undetermined
+from shtypes.editor.text_evaluator import Undetermined
 from shtypes.types.mesh import Mesh
 
 #: mypy's full name of a call of a transformed function.
@@ -61,7 +61,7 @@ class Applied:
 
     def knows(self, fullname: str) -> bool:
         """Whether results of a transformation can be typed: gradients that are pending need a configured mesh."""
-        config = self.checking.space.config
+        config = self.checking.evaluator.config
         if fullname.startswith(_OF_MESHES[:2]) and config.policy != "partial":
             return True
         return bool(config.mesh) or not fullname.startswith(_OF_MESHES)
@@ -92,7 +92,7 @@ class Applied:
         if not isinstance(function, CallableType) or not has_texts(function):
             return of_unknown(default)
         count = len(call.args)
-        parameters = [Value(None, t, self.checking.space) for t in function.arg_types]
+        parameters = [Value(None, t, self.checking.evaluator) for t in function.arg_types]
         call = call._replace(args=[*call.args, *parameters], function=lambda: _making(name, count))
         result = self.ops.typed(call, context, default.args[1])
         transformed = default.copy_modified(args=[default.args[0], result])
@@ -110,10 +110,10 @@ class Applied:
         around = self.checking.around(context.api, context.context)
         if (name not in KEEP and (around.forgiving or around.rules)) or not self.knows(name):
             return unknown(default)
-        space = self.checking.space
+        evaluator = self.checking.evaluator
         t = _ANY if isinstance(function, LambdaExpr) else context.api.get_expression_type(function)
-        first = [Value(function, t, space, context.api)]
-        first += [Value(e, None, space, context.api) for e in options.values()]
+        first = [Value(function, t, evaluator, context.api)]
+        first += [Value(e, None, evaluator, context.api) for e in options.values()]
         call = self.ops.written(context, name, lambda: _calling(name, tuple(options)), first)
         return unknown(default) if call is None else self.ops.typed(call, context, unknown(default))
 
@@ -236,10 +236,12 @@ class Functions:
             return context.api.named_generic_type(f"builtins.{t}", [])
         array = self.checking.instance(ARRAY, [_ANY]) if t else None
         return (
-            _ANY if array is None else with_text(array, self.checking.space.text(t), self.checking.string(context.api))
+            _ANY
+            if array is None
+            else with_text(array, self.checking.evaluator.text(t), self.checking.string(context.api))
         )
 
     def _values(self, t: Type, mesh: Mesh) -> Any:
         """Values of the runtime that have the types that mypy knows."""
-        reader = ArgumentReader(self.checking.space, mesh, runtime.value_in_trace, refuse_function)
-        return runtime.with_first_candidates(Value(None, t, self.checking.space).runtime_argument(reader))
+        reader = ArgumentReader(self.checking.evaluator, mesh, runtime.value_in_trace, refuse_function)
+        return runtime.with_first_candidates(Value(None, t, self.checking.evaluator).runtime_argument(reader))

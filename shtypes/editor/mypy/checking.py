@@ -25,7 +25,7 @@ from shtypes.editor.mypy.leniency import Leniency
 from shtypes.editor.mypy.regions import NO_SCOPES, EnclosingScopes, Regions, UnpackedCalls
 from shtypes.editor.mypy.report import RuntimeCall, fail, renamed, written_name
 from shtypes.editor.mypy.texts import QUIET, has_mark, is_array, is_endless, mentions_array, texts_in
-from shtypes.editor.space import Space, Undetermined, names_of
+from shtypes.editor.text_evaluator import TextEvaluator, Undetermined, names_of
 from shtypes.scopes.comm import NoComm
 from shtypes.signatures.pattern import pattern
 
@@ -37,10 +37,10 @@ class Checking:
     """The state that the hooks of one run of mypy share."""
 
     def __init__(self, config: Config, lookup: Callable[[str], SymbolTableNode | None]) -> None:
-        self.space, self.lookup = Space(config), lookup
+        self.evaluator, self.lookup = TextEvaluator(config), lookup
         self.regions = Regions()
         self.parts = UnpackedCalls()
-        self.leniency = Leniency(self.space)
+        self.leniency = Leniency(self.evaluator)
         self._string: Instance | None = None
 
     def around(self, api: CheckerPluginInterface, where: Context) -> EnclosingScopes:
@@ -52,7 +52,7 @@ class Checking:
     @contextlib.contextmanager
     def scope(self, around: EnclosingScopes = NO_SCOPES) -> Iterator[None]:
         """Has the policy of a line in force, and no scope that is open where mypy runs."""
-        policy = around.policy or self.space.config.policy
+        policy = around.policy or self.evaluator.config.policy
         now = current_settings()
         settings_there = settings.Settings(policy)
         if now == settings_there:
@@ -80,13 +80,13 @@ class Checking:
 
     def knows_policy(self, around: EnclosingScopes) -> bool:
         """Whether the default states of a line are determined: by the project's policy, or a configured mesh."""
-        config = self.space.config
+        config = self.evaluator.config
         return around.policy in (None, config.policy) or bool(config.mesh)
 
     def judge(self, context: AnyContext, run: RuntimeCall, around: EnclosingScopes) -> None:
         """Reports what communicates in a call though a scope around it forbids it."""
         with contextlib.suppress(Undetermined):
-            error = run.again(self.space, scopes=around.rules)
+            error = run.again(self.evaluator, scopes=around.rules)
             if error is not None:
                 notes = [why] if (why := _SENDS.sub("", error.why)) else []
                 notes += [f"the scope is that of line {around.lines[-1]}"]

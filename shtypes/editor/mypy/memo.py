@@ -13,8 +13,8 @@ from shtypes.context.settings import current_settings
 from shtypes.editor.mypy.texts import ARRAY, is_known, text_of
 from shtypes.editor.mypy.values import Value
 from shtypes.editor.runtime import Fields
-from shtypes.editor.space import Space, Undetermined
 from shtypes.editor.templates import NameNumbers, NumberedTemplate
+from shtypes.editor.text_evaluator import TextEvaluator, Undetermined
 
 #: The texts of a tree of results: empty for an array whose type has none, None for None, False for what else there is.
 Texts = str | tuple["Texts", ...] | list["Texts"] | Fields | bool | None
@@ -38,8 +38,8 @@ class Question(NamedTuple):
 class Memo:
     """A cache of the types of calls."""
 
-    def __init__(self, space: Space) -> None:
-        self._templates = space.templates
+    def __init__(self, evaluator: TextEvaluator) -> None:
+        self._templates = evaluator.templates
         self._cache: Bounded[tuple[object, CachedAnswer]] = Bounded()
 
     def question(self, name: str, args: Sequence[Value], kwargs: Mapping[str, Value]) -> Question | None:

@@ -42,7 +42,7 @@ from shtypes.editor.mypy.texts import (
     without_text,
 )
 from shtypes.editor.mypy.values import Value, union_combinations
-from shtypes.editor.space import Space, Undetermined, axes_of
+from shtypes.editor.text_evaluator import TextEvaluator, Undetermined, axes_of
 from shtypes.errors import ShardingTypeError
 from shtypes.types import ShType, State
 from shtypes.types.mesh import Mesh
@@ -79,7 +79,7 @@ class OpHooks:
 
     def __init__(self, checking: Checking, function: Callable[[AnyContext, Value, Mesh], Any]) -> None:
         self.checking, self._function = checking, function
-        self._memo = Memo(checking.space)
+        self._memo = Memo(checking.evaluator)
         self._lists: dict[Context, list[Type]] = {}  # what the items are of lists that calls make
 
     def function(self, context: FunctionContext, fullname: str) -> Type:
@@ -109,12 +109,12 @@ class OpHooks:
     def method(self, context: MethodContext, name: str) -> Type:
         """A call of an operator or a method of arrays."""
         expression, beside, is_right = _sides(context.context, name)
-        receiver = Value(expression, context.type, self.checking.space, context.api)
+        receiver = Value(expression, context.type, self.checking.evaluator, context.api)
         call = self.written(context, f".{name}", lambda: _method(name), [receiver])
         if call is None:
             return context.default_return_type
         if beside is not None and len(call.args) > 1:
-            other = Value(beside, context.arg_types[0][0], self.checking.space, context.api)
+            other = Value(beside, context.arg_types[0][0], self.checking.evaluator, context.api)
             call = call._replace(args=[receiver, other])
         of_number = (
             is_right and len(call.args) > 1 and call.args[1].type is not None and not is_array(call.args[1].type)
@@ -126,7 +126,7 @@ class OpHooks:
         """A property of arrays."""
         if not is_array(context.type) or not is_array(context.default_attr_type):
             return context.default_attr_type
-        receiver = Value(getattr(context.context, "expr", None), context.type, self.checking.space)
+        receiver = Value(getattr(context.context, "expr", None), context.type, self.checking.evaluator)
         call = Call(f".{name}", lambda: lambda x: getattr(x, name), [receiver])
         return self.typed(call, context, context.default_attr_type)
 
@@ -136,7 +136,7 @@ class OpHooks:
             case CallExpr(callee=MemberExpr(expr=IndexExpr(base=MemberExpr(expr=array, name=at), index=key))):
                 types = [context.api.get_expression_type(e) for e in (array, key)]
                 first = [
-                    Value(e, t, self.checking.space, context.api) for e, t in zip((array, key), types, strict=True)
+                    Value(e, t, self.checking.evaluator, context.api) for e, t in zip((array, key), types, strict=True)
                 ]
                 return self.called(context, f".{at}.{name}", lambda: _update(at, name), first)
         return context.default_return_type
@@ -145,7 +145,7 @@ class OpHooks:
         """``sh.split(x, [3])[0]``: an item of a list that nothing else sees."""
         match context.context:
             case IndexExpr(base=CallExpr() as call, index=index) if call in self._lists:
-                items, place = self._lists[call], _static_or_none(Value(index, None, self.checking.space))
+                items, place = self._lists[call], _static_or_none(Value(index, None, self.checking.evaluator))
                 if type(place) is int and -len(items) <= place < len(items):
                     return items[place]
         return context.default_return_type
@@ -169,7 +169,7 @@ class OpHooks:
         )
         for formal, *actuals in formals:
             for expression, t, kind, keyword in zip(*actuals, strict=True):
-                value = Value(expression, t, self.checking.space, context.api, None if first else formal)
+                value = Value(expression, t, self.checking.evaluator, context.api, None if first else formal)
                 if kind == ARG_NAMED and keyword is not None:
                     kwargs[keyword] = value
                 elif kind == ARG_POS:
@@ -201,28 +201,28 @@ class OpHooks:
             return unknown(default)
         results: list[Type] = []
         for chosen in combinations:
-            swap = {id(v): Value(v.expression, t, v.space, v.api) for v, t in zip(unions, chosen, strict=True)}
+            swap = {id(v): Value(v.expression, t, v.evaluator, v.api) for v, t in zip(unions, chosen, strict=True)}
             with checking.scope(around):
                 results.append(self._one(call.exchanged(swap), context, default, around))
             self._lists.pop(where, None)
         return results[0] if len(results) == 1 else make_simplified_union(results)
 
     def _one(self, call: Call, context: AnyContext, default: Type, around: EnclosingScopes) -> Type:
-        space = self.checking.space
+        evaluator = self.checking.evaluator
         question = None if around.rules or around.forgiving else self._memo.question(call.name, call.args, call.kwargs)
         cached = None if question is None else self._memo.answer(question)
         if cached is not None:
             return unknown(default) if cached.texts is None else self._result(cached.texts, context, default)
-        policy = around.policy or space.config.policy
+        policy = around.policy or evaluator.config.policy
         run = RuntimeCall(call, self._axes(call), policy, functools.partial(self._function, context))
         try:
-            texts = _texts(run.result(space), space) or None
+            texts = _texts(run.result(evaluator), evaluator) or None
             if around.rules:
                 self.checking.judge(context, run, around)
         except ShardingTypeError as error:
             if not around.forgiving:
                 with contextlib.suppress(Undetermined):
-                    refuse(context.api, error, run, context.context, space)
+                    refuse(context.api, error, run, context.context, evaluator)
             return unknown(default)
         except Undetermined:
             texts = None
@@ -235,7 +235,7 @@ class OpHooks:
 
     def _axes(self, call: Call) -> set[str]:
         """The mesh axes that arguments name, where no mesh is configured."""
-        if self.checking.space.config.mesh:
+        if self.checking.evaluator.config.mesh:
             return set()
         axes = set(call.axes)
         for value in call.values:
@@ -309,18 +309,18 @@ def _update(at: str, name: str) -> Callable[..., Any]:
     return lambda x, key, *args, **kwargs: getattr(getattr(x, at)[key], name)(*args, **kwargs)
 
 
-def _texts(types: Any, space: Space) -> Texts:
+def _texts(types: Any, evaluator: TextEvaluator) -> Texts:
     """The texts of results; empty where a type has none."""
     if types is None or isinstance(types, (bool, str)):
         return types if types is None else False
     if isinstance(types, runtime.Fields):
-        return types._replace(values={name: _texts(t, space) for name, t in types.values.items()})
+        return types._replace(values={name: _texts(t, evaluator) for name, t in types.values.items()})
     if isinstance(types, ShType):
         try:
-            return space.text(types)
+            return evaluator.text(types)
         except Undetermined:
             return ""
-    of_items = [_texts(t, space) for t in types]
+    of_items = [_texts(t, evaluator) for t in types]
     return of_items if isinstance(types, list) else tuple(of_items)
 
 

@@ -35,7 +35,7 @@ from mypy.nodes import (
 )
 
 from shtypes.editor.mypy.values import literal
-from shtypes.editor.space import Undetermined
+from shtypes.editor.text_evaluator import Undetermined
 from shtypes.scopes.comm import NoComm, ScopeRule
 
 _NO_COMM: Final = "shtypes.scopes.comm.no_comm"

@@ -43,7 +43,7 @@ from mypy.types import (
 
 from shtypes.editor import runtime
 from shtypes.editor.mypy.texts import fields_of, is_array, is_known, text_of
-from shtypes.editor.space import Space, Undetermined, axes_of, names_of
+from shtypes.editor.text_evaluator import TextEvaluator, Undetermined, axes_of, names_of
 from shtypes.errors import ShardingTypeError
 from shtypes.signatures.pattern import pattern
 from shtypes.types import ShType, State
@@ -73,18 +73,18 @@ class Value:
         self,
         expression: Expression | None,
         t: Type | None,
-        space: Space,
+        evaluator: TextEvaluator,
         api: CheckerPluginInterface | None = None,
         parameter: str | None = None,
     ) -> None:
-        self.expression, self.space, self.api, self.parameter = expression, space, api, parameter
+        self.expression, self.evaluator, self.api, self.parameter = expression, evaluator, api, parameter
         self.type: ProperType | None = None if t is None else get_proper_type(t)
 
     def operand(self, mesh: Mesh) -> ShType | None:
         """Its sharding type; None for a Python number."""
         text = None if self.type is None else text_of(self.type)
         if self.type is not None and text is not None and is_known(self.type):
-            return self.space.type_of(text, mesh)
+            return self.evaluator.type_of(text, mesh)
         if self.type is None or _number_kind(self.type) is None:
             raise Undetermined
         return None
@@ -108,10 +108,10 @@ class Value:
             expressions: Sequence[Expression | None] = [None] * len(self.type.items)
             if isinstance(self.expression, (TupleExpr, ListExpr)) and len(self.expression.items) == len(expressions):
                 expressions = self.expression.items
-            return [Value(e, t, self.space, self.api) for e, t in zip(expressions, self.type.items, strict=True)]
+            return [Value(e, t, self.evaluator, self.api) for e, t in zip(expressions, self.type.items, strict=True)]
         if isinstance(self.expression, (TupleExpr, ListExpr)) and self.api is not None:
             types = map(self.api.get_expression_type, self.expression.items)
-            return [Value(e, t, self.space, self.api) for e, t in zip(self.expression.items, types, strict=True)]
+            return [Value(e, t, self.evaluator, self.api) for e, t in zip(self.expression.items, types, strict=True)]
         raise Undetermined
 
     def literal(self) -> Any:
@@ -141,7 +141,7 @@ class Value:
             pass
         fields = {} if proper is None else fields_of(proper)
         if proper is not None and fields:
-            parts = {n: Value(None, t, self.space, self.api) for n, t in fields.items()}
+            parts = {n: Value(None, t, self.evaluator, self.api) for n, t in fields.items()}
             return runtime.Fields(proper, {n: part.runtime_leaf(reader) for n, part in parts.items()})
         if isinstance(proper, TupleType) or isinstance(self.expression, ListExpr):
             items = [item.runtime_argument(reader) for item in self.items()]
@@ -165,14 +165,14 @@ class Value:
         text = text_of(proper)
         if text is None or not is_known(proper):
             raise Undetermined
-        return text, self.space.type_of(text, self.space.mesh(axes_of(text)))
+        return text, self.evaluator.type_of(text, self.evaluator.mesh(axes_of(text)))
 
 
 class ArgumentReader:
     """Turns the arguments of one call into arguments of the runtime, and records what it sees.
 
     Args:
-        space: What texts mean.
+        evaluator: What texts mean.
         mesh: The mesh of the call.
         array: Makes an array of the runtime from its type.
         function: Makes a function of the runtime from a user's function.
@@ -184,12 +184,12 @@ class ArgumentReader:
 
     def __init__(
         self,
-        space: Space,
+        evaluator: TextEvaluator,
         mesh: Mesh,
         array: Callable[[ShType], Any],
         function: Callable[[Value, Mesh], Any],
     ) -> None:
-        self.space, self.mesh, self.array, self.function = space, mesh, array, function
+        self.evaluator, self.mesh, self.array, self.function = evaluator, mesh, array, function
         self.operands: list[tuple[Expression | None, ShType]] = []
         self.sizes: dict[str, int] = {}
 
@@ -197,9 +197,9 @@ class ArgumentReader:
         """A literal as it is; records its sizes and dim names, so that no stand-in is taken for them."""
         if isinstance(value, str) and "[" in value:
             with contextlib.suppress(ShardingTypeError):
-                self.sizes.update((name, self.space.sizes.of(name)) for name in names_of(pattern(value)))
+                self.sizes.update((name, self.evaluator.sizes.of(name)) for name in names_of(pattern(value)))
         elif type(value) is int:
-            self.space.sizes.add_written(value)
+            self.evaluator.sizes.add_written(value)
         elif isinstance(value, (tuple, list)):
             for item in value:
                 self.literal(item)

@@ -25,7 +25,7 @@ class Undetermined(Exception):  # noqa: N818  # no error: nothing is said
     """The answer depends on values, or on what no text says."""
 
 
-class Space:
+class TextEvaluator:
     """The context in which the checker evaluates texts: mesh, policy, sizes of dim names.
 
     Where no mesh is configured, it is whatever the texts name, and its axes have size 1: no rule looks at the size of
@@ -54,7 +54,7 @@ class Space:
         return all(axis in self.config.mesh for axis in axes)
 
     def type_of(self, text: str, mesh: Mesh, policy: str = "") -> ShType:
-        """The type of a text that leaves nothing open, under the project's policy or another; else raises `Undetermined`."""
+        """The type of a text that leaves nothing open, under the project's policy or another; or raises."""
         if policy in ("", self.config.policy):
             cached = self._of_texts.get((text, mesh))
             if cached is not None:
@@ -76,7 +76,7 @@ class Space:
         return instance(read, mesh, REPLICATED_STATE[policy], sizes)
 
     def text(self, t: ShType) -> str:
-        """The text of a type under the project's policy; raises `Undetermined` where a size cannot be read back to names."""
+        """The text of a type under the project's policy; raises where a size cannot be read back to names."""
         if t.exact not in self._texts:
             self._texts[t.exact] = self._written(t)
         text = self._texts[t.exact]
