@@ -46,7 +46,7 @@ Accumulator: Final[Any] = private("jax._src.interpreters.ad", "GradAccum")
 
 
 class HiPrimitive(Primitive):
-    """A primitive on typed values: what `jax.experimental.hijax` called so until 0.11.0, on every release.
+    """A primitive on typed values: `jax.experimental.hijax`'s class of this name until 0.11.0, on every release.
 
     JAX asks ``is_high`` and ``to_lojax`` of it when it lowers; the other rules go into JAX's tables.
     """

@@ -47,7 +47,7 @@ def closes_over(name: str) -> ShardingTypeError:
 
 @contextlib.contextmanager
 def applying_rule(name: str) -> Iterator[None]:
-    """Around a rule that JAX has for an equation: what it has none for is said in the one message shape."""
+    """A scope around a rule that JAX has for an equation; a missing rule is an error in the one message shape."""
     try:
         yield
     except UnexpectedTracerError:
@@ -120,7 +120,7 @@ def _closed_over(x: Any, seen: set[int]) -> Iterator[Any]:
 
 
 def variable_of(x: Any) -> Any:
-    """The variable of the program that a traced value is of; None of what is no value of a jaxpr."""
+    """The program variable of a traced value; None if it is no value of a jaxpr."""
     var = getattr(x, "val", None) if isinstance(x, jax.core.Tracer) and type_of(x) is None else None
     return var if isinstance(var, Var) else None
 
@@ -143,7 +143,7 @@ def _open_traces() -> list[Any]:
 
 
 def has_custom_vjp(prim: Any) -> bool:
-    """Whether a primitive of `jax.experimental.hijax` says itself how cotangents go back, and not through its jvp."""
+    """Whether a primitive of `jax.experimental.hijax` defines its vjp itself, and not through its jvp."""
     name: str = getattr(type(prim).vjp_fwd, "__qualname__", "")
     return not name.startswith(("HiPrim.", "VJPHiPrimitive.", "_vjp_fwd_from_"))
 
@@ -163,7 +163,7 @@ _with_operands_for_constants: Any = private("jax._src.interpreters.partial_eval"
 
 
 def trace_typed(f: Callable[..., list[Any]], operands: Sequence[Any]) -> tuple[Any, list[Any]]:
-    """The open jaxpr of a function of typed values, without constants, and what its first operands are then."""
+    """The open jaxpr of a function of typed values, without constants, and its leading operands, the constants."""
     traced = jax.jit(f).trace(*operands)
     closed = traced.jaxpr
     consts = [*captured(closed), *getattr(traced, "_consts", ())]

@@ -66,7 +66,7 @@ _thread: Final = _Thread()
 
 @contextlib.contextmanager
 def noting_settings() -> Iterator[None]:
-    """Around the trace of a plain program: its equations note what it sets."""
+    """A scope around the trace of a plain program, in which its equations note the settings that it changes."""
     outer = _thread.start
     states = {name: state.value for name, state in _STATES.items()}
     _thread.start = _Start(current_settings(), _checks(), trace_context(), states, {})
@@ -130,7 +130,7 @@ def set_at(eqn: Any) -> InForce | None:
 
 
 def without_marks(stack: Any) -> Any:
-    """A name stack without what is noted of settings."""
+    """A name stack without the marks of settings."""
     if any(type(element) is _Mark for element in stack.stack):
         return type(stack)(tuple(e for e in stack.stack if type(e) is not _Mark))
     return stack

@@ -283,7 +283,7 @@ def references(eqn: Any) -> list[Any]:
 
 
 def has_side_effects(eqn: Any) -> bool:
-    """Whether an equation does more than make and use references: what it gives is no function of its operands."""
+    """Whether an equation has effects beyond creating and using references: it is no function of its operands."""
     makes = any(map(_is_reference, eqn.outvars))
     return not makes and any(not hasattr(effect, "input") for effect in eqn.effects)
 

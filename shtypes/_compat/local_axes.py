@@ -87,7 +87,7 @@ def _tracked(mesh: Any, types: Sequence[Any]) -> Any:
 
 @contextlib.contextmanager
 def untracked() -> Iterator[None]:
-    """A scope in which JAX does not track which values vary: that of code which is on no mesh."""
+    """A scope in which JAX does not track which values vary, for code that is on no mesh."""
     with _check_vma(False):
         yield
 
@@ -100,7 +100,7 @@ def axes_bound(axes: Sequence[tuple[str, int]]) -> contextlib.AbstractContextMan
 
 @contextlib.contextmanager
 def _bound(mesh: ProgramMesh, *, tracked: bool) -> Iterator[None]:
-    """A scope in which collectives know the axes of local mode; JAX tracks what varies over them, or does not."""
+    """A scope in which collectives see the axes of local mode; JAX tracks what varies over them, or does not."""
     sees = mesh if tracked else program_mesh(mesh.axis_sizes, mesh.axis_names)
     with axes_bound(list(local_axes())), jax.sharding.use_abstract_mesh(sees), _check_vma(tracked):
         yield
@@ -124,7 +124,7 @@ def trace(f: Callable[..., Any], avals: Sequence[Any]) -> Any:
 
 @contextlib.contextmanager
 def _in_our_words() -> Iterator[None]:
-    """Around the trace of a plain program: what JAX says of axes that there are not is said in the one shape."""
+    """A scope around the trace of a plain program; JAX's errors about missing axes get the one message shape."""
     try:
         yield
     except NameError as error:

@@ -56,7 +56,7 @@ _Bind = Callable[..., Any]
 
 
 def _repeated(bind: _Bind, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
-    """`vmap` repeats what is not mapped where a loop, a branch or a result has to be."""
+    """Repeats an operand of `vmap` that is not mapped, where a loop, a branch or a result has to be."""
     if not _called_by("broadcast", "jax._src.interpreters.batching"):
         return None
     shape = params["shape"]
@@ -65,7 +65,7 @@ def _repeated(bind: _Bind, args: tuple[Any, ...], params: dict[str, Any]) -> Any
 
 
 def _called_by(function: str, module: str) -> bool:
-    """Whether it is for one of JAX's functions that one of its primitives is applied."""
+    """Whether a primitive is bound by one of these functions of JAX."""
     binding = ("jax._src.lax.lax", "jax._src.core", "shtypes._compat.native")
     frame = next((f for f in frames(4) if f.f_globals.get("__name__") not in binding), None)  # from who binds on
     return frame is not None and frame.f_code.co_name == function and frame.f_globals.get("__name__") == module

@@ -22,7 +22,7 @@ from shtypes._compat.typed import TypedType, is_typed_var, type_of
 
 
 class _Module:
-    """A module of JAX's as another one of its modules sees it: with some functions that know typed values."""
+    """A module of JAX's as another module sees it: with some functions that handle typed values."""
 
     def __init__(self, module: Any) -> None:
         self._module = module
@@ -32,7 +32,7 @@ class _Module:
 
 
 def lowered_calls(original: Callable[..., Any]) -> Callable[..., Any]:
-    """The call that `jax.checkpoint` makes of what does not change in a scan: lowered by doing what it calls."""
+    """Lowers the closed call that `jax.checkpoint` makes of scan constants by evaluating its body."""
 
     def to_lojax(*args: Any, call_jaxpr: Any, **params: Any) -> Any:
         if not any(map(is_typed_var, (*call_jaxpr.jaxpr.invars, *call_jaxpr.jaxpr.outvars))):
@@ -200,7 +200,7 @@ INSTALLED: Final[dict[Patch, tuple[Any, Any]]] = {}
 
 
 def install() -> None:
-    """Replaces what there is of the table in this release; once."""
+    """Applies the table's patches that this release has; once."""
     for patch in PATCHES:
         if patch in INSTALLED or not patch.needed():
             continue
@@ -215,7 +215,7 @@ def install() -> None:
 
 @contextlib.contextmanager
 def without(patch: Patch) -> Iterator[None]:
-    """JAX with the original of one of them, to see whether it is needed."""
+    """JAX without one of the patches, to see whether it is needed."""
     holder, name = patch.holder()
     original, replaced = INSTALLED[patch]
     setattr(holder, name, original)

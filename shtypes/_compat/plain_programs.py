@@ -63,14 +63,14 @@ def needed(closed: Any) -> tuple[Any, tuple[Any, ...]]:
 
 
 def as_written(eqn: Any, lines: Any) -> contextlib.AbstractContextManager[Any]:
-    """Around what an equation is evaluated to: its name scopes, and the lines of ``lines``, JAX's stack of it."""
+    """A scope in which bound equations have the name scopes and the stack (``lines``) of the equation they evaluate."""
     names = _source_info.current_name_stack() + without_marks(eqn.source_info.name_stack)
     manager: contextlib.AbstractContextManager[Any] = _source_info.user_context(lines, name_stack=names)
     return manager
 
 
 def without_outer_lines() -> contextlib.AbstractContextManager[Any]:
-    """Equations that are traced in here say where they come from themselves, whatever is being evaluated around."""
+    """A scope in which traced equations have their own stacks, and not that of an equation being evaluated."""
     manager: contextlib.AbstractContextManager[Any] = _source_info.user_context(
         None, name_stack=_source_info.current_name_stack()
     )
@@ -103,7 +103,7 @@ def bind_plain(eqn: Any, operands: Sequence[Any]) -> list[Any]:
 
 
 def bind_in_program(eqn: Any, operands: Sequence[Any]) -> list[Any]:
-    """An equation of one plain program in another, on the mesh that it was traced on: what it runs says shardings."""
+    """Binds an equation of one plain program in another, on the mesh that it was traced on, for its shardings."""
     with eqn.ctx.manager:
         return bound(eqn, operands)
 
@@ -238,7 +238,7 @@ def tracing_plain(mesh: Axes | None = None) -> Iterator[None]:
 
 @contextlib.contextmanager
 def alone() -> Iterator[None]:
-    """Around code that is traced for itself, in a plain program or not."""
+    """A scope for code that is traced independently of any plain program around."""
     with set_plain_trace(0), without_mesh(), untracked(), scope(current_settings()._replace(local=())):
         yield
 
@@ -257,7 +257,7 @@ _context: Any = private("jax._src.core", "JaxprEqnContext")
 
 
 def as_of_here(params: Mapping[str, Any]) -> dict[str, Any]:
-    """The parameters with the mesh in context in the place of that of a plain program."""
+    """The parameters with the mesh of a plain program replaced by the one in context."""
     return {key: _as_of_here(value) for key, value in params.items()}
 
 

@@ -279,7 +279,7 @@ def telling_types() -> Iterator[None]:
 
 
 class _TypeOf:
-    """How JAX tells the type of an array; in a plain program, of one on the mesh of that.
+    """A wrapper of JAX's function for the type of an array, which in a plain program puts it on the program's mesh.
 
     To the program, and to libraries that it calls, the type of an argument says how that lies.
     """
@@ -319,14 +319,14 @@ def _undifferentiated(x: Any) -> Any:
 
 
 class Lies(NamedTuple):
-    """How an argument of a program lies: its type, and what JAX's spec says of that."""
+    """How an argument of a program is sharded: its type, and JAX's spec of it."""
 
     type: Any
     spec: Any
 
 
 class _Arguments(threading.local):
-    """How the arguments of the program lie that is being traced, by the ids of their tracers."""
+    """The shardings of the arguments of the program that is being traced, by the ids of their tracers."""
 
     lies: Mapping[int, Lies] | None = None
 

@@ -239,7 +239,7 @@ class _Build:
         return step.results
 
     def _barrier(self, eqn: Any, values: list[Value], stack: str) -> list[Value]:
-        """The values, where nothing is merged with what is before them: once all are there, or each once it is."""
+        """The values behind a barrier: with barriers all wait for all, else each for itself."""
         groups = ([values] if values else []) if self._barriers else [[v] for v in values]
         steps = [Step("optimization_barrier", Kind.BARRIER, group, **self._at(eqn, stack)) for group in groups]
         return [v for step in steps for v in self._add(step, step.operands)]

@@ -58,7 +58,7 @@ def is_tracing_plain() -> bool:
 
 @contextlib.contextmanager
 def set_plain_trace(depth: int | None = None) -> Iterator[None]:
-    """Around the trace of a plain program; with ``0`` around code in one that is typed itself."""
+    """A scope around the trace of a plain program; with ``0``, around typed code in one."""
     outer = plain_trace.depth
     plain_trace.depth = outer + 1 if depth is None else depth
     try:

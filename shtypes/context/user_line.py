@@ -211,18 +211,18 @@ def _without_mesh(call: Any, args: tuple[Any, ...], kwargs: dict[str, Any], *, n
 
 
 def connect_one_device(run: Callable[..., Any]) -> None:
-    """Sets what a public function is of values without types where no mesh is set; None where it is nothing."""
+    """Sets the function that runs public functions of values without types where no mesh is set."""
     _on_one_device[:] = [run]
 
 
 def connect_retelling(retell: Callable[[ShardingTypeError, Any, tuple[Any, ...], dict[str, Any]], None]) -> None:
-    """Sets what has the fixes of an error speak of the operands that the user gave."""
+    """Sets the function that rewrites fixes for the operands of the user's call."""
     _retold[:] = [retell]
 
 
 @contextlib.contextmanager
 def in_our_words(what: str) -> Iterator[None]:
-    """Around a call of JAX: what it says of the arguments is the reason for ``what``, in our one shape.
+    """A scope around a call of JAX: its errors about arguments become the reason for ``what``, in our one shape.
 
     An error that came through the user's functions is theirs, and stays as it is.
     """

@@ -304,7 +304,7 @@ class _LocalValue(ShardFn):
 
 
 def local_value(x: Any) -> Any:
-    """A scalar that varies as the plain one that each device goes by; whatever follows from it varies as it does."""
+    """A varying scalar as the plain one that each device branches on; whatever depends on it varies too."""
     t: ShType = jax.typeof(x)
     return to_jax(local(_LocalValue(), x, out=t.with_axes(t.axes(State.VARYING), State.INVARIANT)))
 

@@ -63,7 +63,7 @@ _WORDS: Final[Bounded[tuple[Any, HiShType]]] = Bounded()
 
 
 def note_words(words: Any, keys: HiShType) -> None:
-    """Notes of words that they are those of keys, where it is orbax that asks: it saves and restores keys as words."""
+    """Notes key data that orbax reads, with the type of the keys: orbax saves and restores keys as words."""
     frame: FrameType | None = sys._getframe(1)
     for _ in range(_BETWEEN):
         frame = None if frame is None else frame.f_back

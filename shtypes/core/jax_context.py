@@ -57,7 +57,7 @@ def suggest_when_read(
 
 
 def holds_tracers(x: Any, seen: set[int] | None = None) -> bool:
-    """Whether what is read later may need a trace that has ended then: a tracer, or a function that closes over one."""
+    """Whether something that is read later holds tracers, whose trace may have ended: itself, or in a closure."""
     seen = set() if seen is None else seen
     if isinstance(x, jax.core.Tracer):
         return True

@@ -262,7 +262,7 @@ def _is_linear_in(fn: ShardFn, active: Sequence[bool]) -> bool:
 def _one(
     fn: ShardFn, operands: Sequence[ShType], results: Sequence[ShType], places: tuple[int, ...], count: int
 ) -> Steps:
-    """One function, applied to what is at some of the places of ``count`` inputs."""
+    """The steps that apply one function to the inputs at some of ``count`` places."""
     return Steps(((_local(fn, operands, results), places),), tuple(range(count, count + len(results))))
 
 

@@ -66,7 +66,7 @@ _thread: Final = _Thread()
 
 @contextlib.contextmanager
 def noting_bound() -> Iterator[list[Bound]]:
-    """Lists the operations that are bound in here; not what binding these binds."""
+    """Lists the operations that are bound in here; not those that binding them binds."""
     outer, bound = _thread.bound, list[Bound]()
     _thread.bound = bound
     try:
@@ -264,7 +264,7 @@ def direction_of(stack: str) -> str:
 
 
 def current_direction() -> tuple[str, int]:
-    """The direction of what is bound now, and how many derivatives are being taken around it.
+    """The direction of equations bound now, and how many derivatives are being taken around.
 
     JAX starts a new name stack for each body that it traces, so a body that is transposed does not say so.
     """

@@ -224,7 +224,7 @@ def typed(name: str, rule: Rule, types: tuple[ShType, ...], held: Held = ()) -> 
 
 
 def _is_no_larger(typing: Typing, types: tuple[ShType, ...]) -> bool:
-    """Whether an op makes no pending sum of one element one of more elements, which would be dearer to finish."""
+    """Whether no pending sum of one element becomes one of several, which would be dearer to finish."""
     scalars = {a for t in types if t.size == 1 for a in t.axes(State.UNREDUCED)}
     return not any(t.size > 1 and scalars.intersection(t.axes(State.UNREDUCED)) for t in typing.results)
 
@@ -330,7 +330,7 @@ def beside_others(values: Sequence[Any], constants: frozenset[int]) -> list[Arra
 
 
 def beside(constant: Any, *others: Any) -> Any:
-    """A constant in the replicated states of what it will meet, where it is an operand of more than one op."""
+    """A constant in the replicated states of the other operands, where it is an operand of more than one op."""
     t = constant.type
     for axis in t.axes(State.REDUCED):
         met = {x.type.state(axis) for x in others}
@@ -389,7 +389,7 @@ def _versions_of(x: Any) -> Any:
 
 
 def _notes(x: Any) -> dict[Any, Any] | None:
-    """What is noted of a value: in its trace, or for the run of a scope that lets ops insert what communicates."""
+    """The notes on a value: of its trace, or of the run of a scope that lets ops insert communication."""
     if isinstance(x, jax.core.Tracer):
         return trace_notes(trace_of(x))
     scope = inserted_forms()

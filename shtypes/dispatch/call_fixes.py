@@ -87,7 +87,7 @@ def _asking(call: Callable[..., Any], types: tuple[ShType, ...], codes: Sequence
 
 
 def _fix_of(code: str, f: Callable[..., Any], types: Sequence[ShType]) -> Fix:
-    """A fix with the price of what it makes of a call; of one that sends nothing, what it holds."""
+    """A fix with the price of the call that it changes; if that sends nothing, with a note on memory."""
     fix = Fix(code, *priced(f, types))
     if fix.forward or fix.backward:
         return fix

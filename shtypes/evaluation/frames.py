@@ -43,7 +43,7 @@ class Body(NamedTuple):
 
 
 class Step:
-    """One equation, while it is evaluated: what messages ask where it comes from, and what the program set there."""
+    """One equation, while it is evaluated, with its origin for messages and the settings of the program there."""
 
     __slots__ = ("body", "eqn", "in_force")
 
@@ -155,7 +155,7 @@ class Scopes:
         self.now = target
 
     def _run(self, rule: ScopeRule) -> contextlib.AbstractContextManager[Any]:
-        """A part of the run of a scope of communication: what it sent so far goes on counting."""
+        """A part of the run of a scope of communication, which goes on counting from the earlier parts."""
         if rule not in self._runs:
             self._runs[rule] = CommScope(rule).new_run()
         part: contextlib.AbstractContextManager[Any] = self._runs[rule]()

@@ -52,7 +52,7 @@ _thread: Final = _Thread()
 
 @contextlib.contextmanager
 def noting() -> Iterator[None]:
-    """Around an evaluation: what is noted of values that no trace holds is forgotten after the outermost one."""
+    """A scope around an evaluation: notes on values without a trace are dropped after the outermost one."""
     outer = _thread.eager
     if outer is None:
         _thread.eager = {}
@@ -340,7 +340,7 @@ _SCALED: Final = frozenset(("div", "mul"))
 
 
 def follow(eqn: Any, operands: Sequence[Any], outs: Sequence[Any]) -> None:
-    """Notes of an equation's result what follows from its operands: its dtype before it was widened, what it counts."""
+    """Derives the notes on an equation's result from its operands: its dtype before it was widened, what it counts."""
     name = eqn.primitive.name
     if name == "convert_element_type":
         _note_widening(eqn.invars[0].aval.dtype, outs[0])

@@ -94,7 +94,7 @@ _thread: Final = _Thread()
 
 
 class Site:
-    """An equation where it was evaluated: what its rules need of it later, without the values that end with its trace.
+    """The context of an equation's evaluation that its rules need later, without values that end with its trace.
 
     Attributes:
         ins: JAX's types of the operands.
@@ -117,7 +117,7 @@ class Site:
 
     @contextlib.contextmanager
     def applying(self) -> Iterator[None]:
-        """Around one of its rules, which may be applied when the scopes are left that the equation was in."""
+        """A scope around one of its rules, which may be applied after the scopes of the equation were left."""
         with self._in_force(), set_current_eqn(self.here):
             try:
                 with applying_rule(self.name):
@@ -188,7 +188,7 @@ class Site:
         return self.fitting(t, y.type, "tangent") if is_typed(y) else t
 
     def cotangent(self, ct: Any, aval: Any) -> Any:
-        """A cotangent of an operand, in the type that it has: that of the operand's cotangents."""
+        """A cotangent of an operand, cast to the operand's cotangent type."""
         return self.fitting(ct, aval, "cotangent") if isinstance(aval, ShType) else ct
 
     def fitting(self, x: Any, t: ShType, what: str) -> Any:

@@ -231,7 +231,7 @@ def _keep_whole_operands(error: ShardingTypeError, rule: Rule, operands: tuple[S
 
 
 def _with_shards_of(types_then: tuple[ShType, ...], rule: Rule) -> Rule:
-    """The rule for operands that differ by their states: what the function makes of other shards is unknown."""
+    """The rule, restricted to operands with these shards: what the function returns for others is unknown."""
 
     def call(types: tuple[ShType, ...]) -> Typing:
         other = next((t for t, g in zip(types, types_then, strict=True) if t.dims != g.dims), None)

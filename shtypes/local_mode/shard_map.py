@@ -127,7 +127,7 @@ def mapped_over(
     *,
     explicit: bool = False,
 ) -> Any:
-    """The results of a function of what one device has, mapped over some axes of a mesh, for typed arguments."""
+    """The results of a function of shards, mapped over some axes of a mesh, for typed arguments."""
     inside = _crossed("argument", args, _specs(in_specs, args, "in_specs", optional=True), entering, axes)
     with in_local_mode(axes, mesh.shape), casts_are_written(axes if explicit else ()):
         results = body(*inside)
@@ -209,7 +209,7 @@ _lift: Final[list[Callable[[Any], Callable[..., Any]]]] = []
 
 
 def connect_lift(lift: Callable[[Any], Callable[..., Any]]) -> None:
-    """Sets what makes a plain function one of typed values."""
+    """Sets the function that lifts a plain function."""
     _lift[:] = [lift]
 
 

@@ -83,7 +83,7 @@ _PLACING: Final = {"shard_map", "sharding_constraint", "mesh_cast", "reshard"}
 
 @functools.lru_cache(maxsize=MOST)
 def trace_on_shards(fn: UserFn, operands: Shards) -> ShardResults:
-    """Traces a function on shards, outside any mesh: what communicates has no axis to do it over."""
+    """Traces a function on shards, outside any mesh, so that a collective in it is an error."""
     jaxpr, outs = _traced(fn, fn.call, operands, "")
     leaves, tree = jax.tree.flatten(outs)
     shards = tuple((tuple(map(int, o.shape)), dtypes.from_numpy(o.dtype)) for o in leaves)
@@ -121,7 +121,7 @@ def gradients_of(
 
 
 def vjp_of(fn: ShardFn, active: Sequence[bool], live: Sequence[bool], shards: Sequence[Any]) -> tuple[Any, Any]:
-    """All results, and what takes cotangents of the ``live`` ones to those of the active operands."""
+    """All results, and the function from cotangents of the ``live`` ones to those of the active operands."""
 
     def of_active(*values: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
         rest = iter(values)

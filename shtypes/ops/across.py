@@ -64,7 +64,7 @@ def matching(x: Any, t: ShType) -> Array:
 
 
 def bound(name: str, x: Any, dims: tuple[int, ...]) -> Array:
-    """The maximum or minimum over dims, reduced and without a gradient: what only keeps exponentials in range.
+    """The maximum or minimum over dims, reduced and without a gradient, to keep exponentials in range.
 
     Communicates: an all-reduce of one number for each row.
     """

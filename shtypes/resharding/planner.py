@@ -150,7 +150,7 @@ def is_local(src: ShType, dst: ShType) -> bool:
 
 
 def _local_steps(src: ShType, dst: ShType) -> list[Step]:
-    """Slices what only shrinks, masks, places, and slices what had to be placed first."""
+    """The local steps between two types: slices, masks, places, and slices that had to wait for a place."""
     here, there = [d.axes for d in src.dims], [d.axes for d in dst.dims]
     common = [before[: common_prefix(before, after)] for before, after in zip(here, there, strict=True)]
     pending, summed = src.axes(State.UNREDUCED), dst.axes(State.UNREDUCED)
@@ -192,7 +192,7 @@ def single_collective(src: ShType, dst: ShType, shared: bool) -> list[Step]:
 
 
 def searched_steps(src: ShType, dst: ShType, model: CostModel | None, shared: bool) -> list[Step]:
-    """Searches over what changes on axes of more than one device; the other axes follow along, and move last."""
+    """The steps found by a search over axes of more than one device that change; other axes move along, or last."""
     path, at = _cheapest(src, dst, model, shared)
     places = [at.problem.src, *(there for _, there in path)]
     pairs = at.types(places)

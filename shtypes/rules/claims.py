@@ -66,7 +66,7 @@ def claimed(
 
 
 def _check_kept(name: str, operands: Sequence[ShType], result: ShType, source: Dependence, axis: str) -> None:
-    """A result is on an axis what its operands let it be."""
+    """Checks that the state of a result on an axis agrees with its operands."""
     claim = result.state(axis)
     states = {i: operands[i].state(axis) for i in sorted(source.operands)}
     unreduced = next((i for i, s in states.items() if s is UNREDUCED), None)

@@ -102,7 +102,7 @@ def entering(t: ShType, spec: Any, mapped: Sequence[str]) -> tuple[ShType, ShTyp
 
 
 def _cast_type(t: ShType, said: ParsedSpec, mapped: Sequence[str]) -> ShType:
-    """The argument's type with what the spec says in place of it."""
+    """The argument's type, changed where the spec says so."""
     for axis in mapped:
         if axis not in said.named and t.state(axis) is SHARDED:
             raise _not_named_in(t, axis)

@@ -326,7 +326,7 @@ class Search:
         return (0, 0) if target in self._held[index] else estimate(t, moves, self.minimize)
 
     def _together(self, options: Sequence[_Option]) -> Cost:
-        """About what some options cost together."""
+        """An estimate of the cost of some options together."""
         moves: dict[int, list[tuple[str, Place]]] = {}
         for option in options:
             for unit, place in option.moves:

@@ -55,7 +55,7 @@ class Bindings:
         return new
 
     def add(self, claims: Iterable[Claim], source: str) -> list[str]:
-        """Takes claims on, and returns why they do not fit what is known."""
+        """Adds claims, and returns why they contradict the ones before."""
         reasons = []
         for name, value, dim in claims:
             bound = self.of.setdefault(name, (value, source))

@@ -164,7 +164,7 @@ class CommTracker:
         self._checked.clear()
 
     def look(self) -> None:
-        """Checks what was traced since the last look, in the traces of the scope."""
+        """Checks the equations that were traced since the last look, in the traces of the scope."""
         if self._counting:
             return
         inside = self._inside()

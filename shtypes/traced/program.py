@@ -63,7 +63,7 @@ def program_of(f: Callable[..., Any], args: Any, kwargs: Any, *, merges: bool = 
 
 
 def split(tree: Any, keep: Callable[[Any], bool]) -> tuple[list[Any], Callable[[Iterable[Any]], Any]]:
-    """The leaves for which ``keep`` holds, and what makes the tree again with others in their places."""
+    """The leaves for which ``keep`` holds, and a function that rebuilds the tree with others in their places."""
     leaves, structure = jax.tree.flatten(tree)
     chosen = list(map(keep, leaves))
     fixed = [None if k else x for x, k in zip(leaves, chosen, strict=True)]  # a function may outlive the trace

@@ -263,7 +263,7 @@ class ShType:
         return _parsed(text, reading_context(text, mesh, like, dims, shape, dtype, policy))
 
     def _is_named(self, text: str) -> bool:
-        """Whether a text names this type, dim names aside; what it leaves out is taken from the type."""
+        """Whether a text names this type, dim names aside; omissions in it are filled from the type."""
         try:
             return self.parse(text, like=self.named([None] * self.ndim)) == self
         except ShardingTypeError:

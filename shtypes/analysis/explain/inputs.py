@@ -120,7 +120,7 @@ def _leaf_name(names: Names, path: str, count: int) -> str:
 
 
 def backward_inputs(record: Occurrence, index: int, forward: BodyRun | None, body: Body) -> tuple[list[Value], Targets]:
-    """The inputs of a body of the backward pass, and what its results are cotangents of.
+    """The inputs of a body of the backward pass, and the primals of its results.
 
     A residual is a value of the forward body. The cotangent of a loop's carry comes in as that of the next carry and
     goes out as that of the carry; what sums over the steps comes in as the sum so far. ``forward`` is the body that
@@ -164,7 +164,7 @@ def _of_body(what: Any, operands: Sequence[Operand], index: int) -> Sequence[Ope
 
 
 def link_results_by_body(record: Occurrence, body: BodyRun, forward: BodyRun | None) -> None:
-    """Finds what results of a transposed loop are cotangents of from its body, where its operands do not say.
+    """Finds the primals of a transposed loop's results from its body, where its operands do not say.
 
     So it is where JAX hoisted loop-invariant code out of the forward loop.
     """

@@ -104,7 +104,7 @@ _DEPTH = 8
 
 
 def resolve(scope: BodyRun, targets: Mapping[int, Value]) -> None:
-    """Finds what the cotangents of a body are cotangents of; ``targets`` says it of its results, by position."""
+    """Finds the primals of a body's cotangents; ``targets`` has those of its results, by position."""
     returned: dict[int, Value] = {}
     for i, result in enumerate(scope.results):
         if isinstance(result, Value) and i in targets:

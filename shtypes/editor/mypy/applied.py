@@ -48,13 +48,13 @@ _ASKED: Final = ("shtypes.autodiff.jacobian.", "shtypes.control.")
 
 
 def is_function(t: Type) -> bool:
-    """Whether a type is that of what a transformation makes."""
+    """Whether a type is that of a transformed function."""
     proper = get_proper_type(t)
     return isinstance(proper, Instance) and proper.type.get("__call__") is not None
 
 
 class Applied:
-    """The hooks for calls of such functions."""
+    """The hooks for calls of transformed functions."""
 
     def __init__(self, ops: OpHooks) -> None:
         self.ops, self.checking = ops, ops.checking
@@ -119,7 +119,7 @@ class Applied:
 
 
 def _calling(name: str, options: tuple[str, ...]) -> Callable[..., Any]:
-    """A transformation and the call of what it makes: one function of the function, the options and the arguments."""
+    """A transformation and the call of its result, as one function of the function, the options and the arguments."""
     make = runtime.function(name)
 
     def call(function: Any, *args: Any, **kwargs: Any) -> Any:
@@ -164,7 +164,7 @@ def typed_lambda(context: AnyContext, function: Expression, types: Sequence[Type
 
 
 def signature_of(function: Expression) -> CallableType | None:
-    """The signature of what is the name of a function with texts."""
+    """The signature of a name of a function with texts."""
     node = function.node if isinstance(function, RefExpr) else None
     if isinstance(node, Decorator):
         node = node.var

@@ -170,7 +170,7 @@ class _At(NamedTuple):
 
 
 class CallMatch:
-    """One call: its arguments, matched one after the other with what the signature asks of them."""
+    """One call: its arguments, matched one after the other with the types of the signature."""
 
     def __init__(
         self,

@@ -125,7 +125,7 @@ def _lies(t: ShType) -> object:
 
 
 def _pairings(actual: str, expected: str) -> Iterator[list[tuple[str, str]]]:
-    """The texts in what there is, each with that in what there should be."""
+    """Pairs of texts in the actual type, each with that in the expected type."""
     if _ARRAY.sub("Array", actual) == _ARRAY.sub("Array", expected):
         pairs = zip(_ARRAY.findall(actual), _ARRAY.findall(expected), strict=True)
         yield [(a, b) for a, b in pairs if a and b]  # what is unknown fits everywhere

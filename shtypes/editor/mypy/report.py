@@ -134,7 +134,7 @@ class RuntimeCall:
 def refuse(
     api: CheckerPluginInterface, error: ShardingTypeError, run: RuntimeCall, context: Context, evaluator: TextEvaluator
 ) -> None:
-    """Reports what the runtime refuses of a call."""
+    """Reports the runtime's error about a call."""
     if _may_fit(error, run, evaluator):
         raise Undetermined
     words = evaluator.words(error)

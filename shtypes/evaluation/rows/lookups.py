@@ -214,7 +214,7 @@ def _local_updates(call: Call, types: Types, numbers: Numbers, batch: dict[int, 
 def _by_positions(
     eqn: Any, numbers: Numbers, sizes: Sequence[int], cut: tuple[int, ...], x: Any, at: Any, y: Any
 ) -> Any:
-    """A change of windows as one of their positions in some dims: of these, each device has some."""
+    """A scatter of windows as a scatter of their positions in some dims, of which each device has some."""
     params, rows = eqn.params, at.ndim - 1
     counts, offsets = tuple(sizes[d] for d in cut), range(rows, rows + len(cut))
     of_windows = numbers.windowed(x.ndim)

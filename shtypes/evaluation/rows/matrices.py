@@ -121,7 +121,7 @@ rows("fft", along(lambda call: range(call.ndim - len(call.params["fft_lengths"])
 
 
 def _solved(call: Call, types: Types) -> Typing:
-    """Linear in the right-hand side alone, whose columns are solved each by itself."""
+    """The dims of a solve: linear in the right-hand side alone, each column of it by itself."""
     batch: tuple[Label, ...] = tuple(range(types[0].ndim - 2))
     rhs = (*batch, "row", "solution") if call.params["left_side"] else (*batch, "solution", "row")
     labels = (*batch, "equation", "unknown"), rhs

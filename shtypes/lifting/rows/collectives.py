@@ -78,7 +78,7 @@ def meant(t: ShType, spec: Any, states_beside: Mapping[str, State]) -> ShType:
 
 @body_row("sharding_annotation")
 def _annotation(eqn: Any, operands: list[Any]) -> list[Any]:
-    """A reshard; of a constant, which lies as what it meets, where the annotation names axes."""
+    """An annotation as a reshard; a constant is resharded only if the annotation names axes."""
     (x, *likes), (spec, mapped) = operands, (eqn.params["spec"], eqn.params["mapped"])
     states: dict[str, State] = {}
     if isinstance(spec, SymbolicSpec):
@@ -207,7 +207,7 @@ _TO_VARYING: Final = ("pvary", "reduced_vary_cast", "reduced_vary_cast_p")
 
 @body_row(*_TO_VARYING)
 def _pvary(eqn: Any, operands: list[Any]) -> list[Any]:
-    """A constant stays as it is, and so does a plain value: what they meet decides."""
+    """`pvary`: constants and plain values stay as they are, and take the states of the other operands."""
     (x,) = operands
     return [_varying(x, _axes(eqn)) if is_typed(x) and not is_constant(x) else x]
 
@@ -304,7 +304,7 @@ def _brought(x: Any, spec: Any, axes: Sequence[str], mesh: Mesh) -> Any:
 
 
 def _of_one_device(eqn: Any, operands: list[Any]) -> list[Any] | None:
-    """A kernel, or a call of foreign code: what one device makes of its values, each of which it has whole."""
+    """A kernel, or a call of foreign code: each device calls it with the full values."""
     why = REASONS.get(eqn.primitive.name)
     if not local_axes() or eqn.effects or (why is not None and "sh.local_map" not in why):
         return None

@@ -215,7 +215,7 @@ _ANY: Final = function("any", jax.numpy.any)
 
 
 def _any_of_own(pred: Any) -> Any:
-    """Whether a loop goes on for any element that a device holds: one device may be done before another.
+    """Whether a loop goes on for any element in a device's shard: one device may be done before another.
 
     This is no value of the program: where a loop is mapped, no element sees how often it runs for others. No device
     waits for another as long as the loop does not communicate.

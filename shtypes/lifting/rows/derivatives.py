@@ -210,7 +210,7 @@ def with_cotangents(eqn: Any, run: Run, operands: list[Any]) -> list[Any]:
 
 @body_row("custom_linear_solve")
 def _custom_linear_solve(eqn: Any, operands: list[Any]) -> list[Any]:
-    """The solution by ``solve``; by JAX's rules a tangent is a solution too, and a cotangent one of the transpose."""
+    """The solution by ``solve``; by JAX's rules a tangent solves it too, and a cotangent the transpose."""
     lengths, solve = eqn.params["const_lengths"], eqn.params["jaxprs"].solve
     first, count = lengths.matvec + lengths.vecmat, sum(lengths)
 

@@ -37,7 +37,7 @@ rows(
 
 
 def _reduced(call: Call, types: Types) -> Typing:
-    """Over no dims nothing is combined: each term of a pending sum is reduced to itself."""
+    """A reduction; over no dims it is the identity, also of the terms of a pending sum."""
     name, (t,), (dtype,), axes = call.name, types, call.dtypes, _axes(call.eqn)
     return rules.reduce_nonlinear(name, t, axes, False, dtype) if axes else rules.linear_unary(name, t, dtype)
 

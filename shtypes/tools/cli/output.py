@@ -196,7 +196,7 @@ def tracing(target: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _caught(as_error: Callable[[BaseException], Exception]) -> Iterator[None]:
-    """Tells what user code raises, whatever it is: nothing that it raises may choose our exit code."""
+    """Runs user code, and reports whatever it raises: none of it may choose our exit code."""
     try:
         yield
     except (KeyboardInterrupt, WrongUse):
