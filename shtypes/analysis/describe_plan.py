@@ -134,7 +134,7 @@ def _permute(step: Step, base: ShType) -> str:
     if not moved:
         return "each device holds what it needs already, so nothing is sent"
     who = f"all {every}" if moved == every else f"{moved} of the {every}"
-    return f"{who} devices change places: each sends all that it holds to one other, and gets all that another contents"
+    return f"{who} devices change places: each sends all that it holds to one other, and gets all that another held"
 
 
 def _reduce_scatter(step: Step, base: ShType) -> str:

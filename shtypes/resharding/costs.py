@@ -125,7 +125,7 @@ _DCN: Final = (
 _ETHERNET: Final = "IEEE 802.3: line rate of one port for each device"
 
 #: Bandwidths that vendors and standards publish. They publish no latencies: with 0, a time is a lower bound; measure
-#: measure yours.
+#: yours.
 LINKS: Final[Mapping[str, Link]] = {
     "a100-nvlink": Link(300e9, source=_NVLINK),  # 600 GB/s
     "h100-nvlink": Link(450e9, source=_NVLINK),  # 900 GB/s
