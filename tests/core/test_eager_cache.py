@@ -57,6 +57,7 @@ OPS: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", OPS)
 def test_a_second_call_gives_for_other_data_what_the_general_path_gives(
     name: str, monkeypatch: pytest.MonkeyPatch
