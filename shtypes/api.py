@@ -85,7 +85,7 @@ _CONNECTED: Final = (
     "shtypes.dispatch.call_fixes",
     "shtypes.ops.indexing",
     "shtypes.ops.operators",
-    "shtypes.traced.implicit_search",
+    "shtypes.solver.complete",
 )
 #: Functions that take functions and return others.
 _MAKERS: Final = frozenset(

@@ -26,8 +26,8 @@ _STATES: Final[dict[str, Any]] = {
 }
 #: Those that no trace is keyed on, and which change what an equation does when it runs.
 _CHECKS: Final = (_STATES["jax_debug_nans"], _STATES["jax_debug_infs"])
-#: What speaks of the search for what `implicit_comm` inserts, and not of the program.
-_OF_SEARCH: Final = frozenset({"scopes", "plan", "shared", "tried", "search", "aim"})
+#: What is noted apart, or speaks of how a program is tried.
+_APART: Final = frozenset({"scopes", "tried"})
 
 
 class InForce(NamedTuple):
@@ -102,7 +102,7 @@ def _difference(start: _Start, settings: Settings) -> _Mark | None:
     fields = tuple(
         (name, value)
         for name, value in zip(settings._fields, settings, strict=True)
-        if name not in _OF_SEARCH and value != getattr(before, name)
+        if name not in _APART and value != getattr(before, name)
     )
     jax = tuple((name, s.value) for name, s in _STATES.items() if s.value is not start.states[name])
     changes = InForce(rules, fields, tuple((n, v) for n, v in jax if v != start.states[n]))

@@ -45,16 +45,6 @@ def _without_devices() -> contextlib.AbstractContextManager[Any]:
     return manager
 
 
-def _under_one_plan() -> contextlib.AbstractContextManager[None]:
-    """A scope that is the same for all that `implicit_comm` tries: what sends nothing is traced once."""
-    settings = current_settings()
-    return (
-        scope(settings._replace(plan=(), shared=False, tried=False, search=0, aim=""))
-        if settings.scopes
-        else contextlib.nullcontext()
-    )
-
-
 def needed(closed: Any) -> tuple[Any, tuple[Any, ...]]:
     """The open jaxpr without equations whose results nothing uses, and its constants."""
     jaxpr = jaxpr_of(closed)
@@ -230,7 +220,6 @@ def tracing_plain(mesh: Axes | None = None) -> Iterator[None]:
         if sees is not None:
             entered.enter_context(jax.sharding.use_abstract_mesh(sees))
         entered.enter_context(_without_devices())
-        entered.enter_context(_under_one_plan())
         entered.enter_context(noting_settings())
         entered.enter_context(telling_types())
         yield

@@ -42,14 +42,9 @@ class Settings(NamedTuple):
     region: str = "auto"  # how programs are lowered where they do not say
     only_types: bool = False  # whether values are created without data
     merges: bool = True  # whether compiled programs merge reshards in a row
-    #: What ops that do not type insert, where a function was looked through for that; None where it was not.
-    plan: tuple[object, ...] | None = None
-    shared: bool = False  # whether ops take a value in the form that another op had it brought into
     #: Whether a function is only tried: no scope refuses anything, so that none decides what is chosen.
     tried: bool = False
     model: object = None  # the cost model by which reshards are planned; None for what sends least. Hashable
-    search: int = 0  # the number of the search in which code is tried; 0 outside of any
-    aim: str = ""  # the direction that what is tried sends least in, whatever scopes say; empty for what they say
 
 
 Enter = Callable[[Settings], contextlib.AbstractContextManager[object]]

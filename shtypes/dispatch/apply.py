@@ -20,7 +20,6 @@ from jax.extend.core import set_current_trace
 from shtypes._compat import no_trace_is_running, trace_notes, trace_of
 from shtypes._compat.typed import CLASSES
 from shtypes.caches import MOST
-from shtypes.context.settings import current_settings
 from shtypes.context.user_line import placed
 from shtypes.core.array import Array, wrap
 from shtypes.core.conversion import convert, type_by_jax
@@ -37,8 +36,8 @@ from shtypes.errors import ShardingTypeError
 from shtypes.resharding import Cost
 from shtypes.rules import Typing
 from shtypes.rules.candidate_types import price_of, varies_no_more
-from shtypes.rules.implicit import chosen, may_look_ahead
-from shtypes.rules.suggest_fixes import Held, called_names, without_backward
+from shtypes.rules.implicit import chosen
+from shtypes.rules.suggest_fixes import called_names, without_backward
 from shtypes.scopes.check_comm import check_comm, check_now
 from shtypes.scopes.comm import (
     allows_implicit,
@@ -204,10 +203,10 @@ def constant_of(x: Any, mesh: Mesh) -> Array:
     return value
 
 
-def typed(name: str, rule: Rule, types: tuple[ShType, ...], held: Held = ()) -> Typing:
+def typed(name: str, rule: Rule, types: tuple[ShType, ...]) -> Typing:
     """The rule's typing; an error leaves with the user's line, the operands' types and priced fixes.
 
-    Inside `implicit_comm`, the typing of resharded operands; ``held`` are types that each operand has already.
+    Inside `implicit_comm`, the typing of resharded operands.
     """
     try:
         typing = rule(types)
@@ -217,7 +216,7 @@ def typed(name: str, rule: Rule, types: tuple[ShType, ...], held: Held = ()) -> 
     except ShardingTypeError as error:
         fixed = _finished_for(rule, types)
         if fixed is None and allows_implicit():
-            fixed = chosen(name, rule, types, held, minimizing())
+            fixed = chosen(rule, types, minimizing())
         if fixed is not None:
             return fixed
         raise located(error, name, types, rule).with_traceback(None) from error.__cause__
@@ -281,15 +280,7 @@ def apply_all(name: str, fn: Local, rule: Rule, operands: Sequence[Any]) -> list
 
 def typed_operands(name: str, rule: Rule, operands: Sequence[Any]) -> tuple[list[Array], Typing]:
     """The operands of an op in the types that its rule asks for, and its typing."""
-    held: Held = ()
-    if allows_implicit():
-        taken = [finished(x) for x in operands]
-        if any(x is not y for x, y in zip(taken, operands, strict=True)):
-            may_look_ahead()
-        if current_settings().shared:
-            operands = taken
-            held = [frozenset(y.type for y in versions(x)) for x in operands]
-    typing = typed(name, rule, tuple(x.type for x in operands), held)
+    typing = typed(name, rule, tuple(x.type for x in operands))
     return cast_all(name, rule, operands, typing), typing
 
 
@@ -375,13 +366,6 @@ def versions(x: Any, goal: ShType | None = None) -> Sequence[Any]:
     notes = _notes(x) if type(x) in CLASSES else None
     noted: list[Any] = [] if notes is None else notes.get(_versions_of(x), [])
     return noted if goal is None else [y for y in noted if varies_no_more(y.type, goal)]
-
-
-def finished(x: Any) -> Any:
-    """The value without its pending sums, where those were reduced before: nothing is sent for it again."""
-    if type(x) not in CLASSES or not x.type.axes(State.UNREDUCED):
-        return x
-    return next((y for y in versions(x, x.type) if not y.type.axes(State.UNREDUCED)), x)
 
 
 def _versions_of(x: Any) -> Any:

@@ -56,6 +56,11 @@ class Step:
         frames = self.frames()
         return eqn_source_of(frames) if frames else None
 
+    def path(self) -> tuple[int, ...]:
+        """The identities of the equations around it, outermost first, and its own."""
+        outer = self.body.outer
+        return (*(() if outer is None else outer.path()), id(self.eqn))
+
     def frames(self) -> list[Frame]:
         """Its stack, innermost first, with those of the equations whose bodies it is in.
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 import jax
@@ -40,6 +42,31 @@ from shtypes.evaluation.value_info import (
     number,
 )
 from shtypes.scopes.comm import rules_in_force
+from shtypes.types import ShType
+
+#: By the path of an equation, the types of its operands and results; None of plain ones.
+Seen = dict[tuple[int, ...], tuple[list[ShType | None], list[ShType | None]]]
+
+
+class _Thread(threading.local):
+    seen: Seen | None = None  # the types in what is evaluated, where they are recorded
+
+
+_thread: Final = _Thread()
+
+
+@contextlib.contextmanager
+def recording_types() -> Iterator[Seen]:
+    """The types in what is evaluated here."""
+    before, _thread.seen = _thread.seen, {}
+    try:
+        yield _thread.seen
+    finally:
+        _thread.seen = before
+
+
+def _types(values: Sequence[Any]) -> list[ShType | None]:
+    return [jax.typeof(x) if is_typed(x) else None for x in values]
 
 
 def evaluate_closed(closed: Any, args: Sequence[Any]) -> list[Any]:
@@ -120,6 +147,8 @@ def _evaluated(step: Step, operands: list[Any], marks: Sequence[tuple[int, str]]
         for out in outs:
             note_constant(out)
     follow(eqn, operands, outs)
+    if _thread.seen is not None:
+        _thread.seen[step.path()] = _types(operands), _types(outs)
     return outs
 
 
@@ -139,6 +168,7 @@ def _typed(step: Step, operands: list[Any], marks: Sequence[tuple[int, str]]) ->
         except ShardingTypeError as error:
             if step.body.of_function:
                 return error.with_traceback(None)
+            name = str(eqn.params["call"]) if name == "typed_call" else name
             placed(error, f"{name}({', '.join(str(x.type) for x in operands if is_typed(x))})")
             return in_the_programs_words(error, step, operands, evaluate).with_traceback(None)
     return outs

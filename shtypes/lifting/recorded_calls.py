@@ -31,11 +31,11 @@ from shtypes.errors import ShardingTypeError
 from shtypes.evaluation.frames import mesh_here
 from shtypes.evaluation.table import body_row
 from shtypes.evaluation.value_info import aval_of, is_constant, is_inexact, typed_constant
-from shtypes.lifting.typed_calls import Derived, TypedCall, check_closure, eval_shape_of, results, shapes
+from shtypes.lifting.typed_calls import Derived, InsertedCast, TypedCall, check_closure, eval_shape_of, results, shapes
 from shtypes.local_mode import lax
 from shtypes.local_mode.lax.arguments import axes_of, replicated_state, state_of
 from shtypes.ops.table import OPS
-from shtypes.types import State
+from shtypes.types import ShType, State
 from shtypes.types.mesh import context, current_mesh
 from shtypes.types.policy import replicated
 
@@ -240,6 +240,12 @@ def recorded(
 def recorded_op(name: str, *args: Any) -> Any:
     """A call of a function of the table in a plain program that is traced, as one equation."""
     return _called(name, args, {})
+
+
+def inserted_cast(x: Any, to: ShType) -> Any:
+    """A value of a plain program that is traced in a type, where nobody wrote a reshard."""
+    tree = jax.tree.structure(((x,), {}))
+    return typed_call_p.bind(x, call=InsertedCast("reshard", tree, (None,), to=to))[0]
 
 
 def _called(

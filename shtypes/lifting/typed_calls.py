@@ -19,11 +19,13 @@ from shtypes.core.conversion import abstract_array, from_jax, to_jax
 from shtypes.core.device_put import type_of
 from shtypes.core.meshes import abstract_mesh, use_mesh
 from shtypes.core.region import Lowering
+from shtypes.core.reshard import move
 from shtypes.dispatch.apply import is_typed
 from shtypes.errors import ShardingTypeError
 from shtypes.evaluation.value_info import aval_of, is_inexact, of_some, placed
 from shtypes.local_mode.shard_map import specs_of
 from shtypes.ops.table import OPS
+from shtypes.scopes.check_comm import check_comm
 from shtypes.scopes.comm import in_force
 from shtypes.types import ShType, State, dtypes
 from shtypes.types.mesh import current_mesh
@@ -112,6 +114,23 @@ def _on_one_device(call: TypedCall, avals: tuple[Any, ...]) -> tuple[Any, tuple[
     with alone(), in_force(()), use_mesh(abstract_mesh(axes)):
         program = jax.make_jaxpr(typed)(*avals)
     return program, tuple(axes), form[0]
+
+
+@dataclass(frozen=True)
+class InsertedCast(TypedCall):
+    """A reshard that nobody wrote, to a type; `implicit_comm` inserts it."""
+
+    to: ShType | None = None
+
+    def __str__(self) -> str:
+        return "implicit_comm"
+
+    def on_values(self, *xs: Any) -> Any:
+        """The value in the type, once the scopes around have judged that."""
+        t: ShType = jax.typeof(xs[0])
+        goal = t if self.to is None else self.to.named(t.names)
+        check_comm("implicit_comm", t, goal, inserted=True)
+        return move(xs[0], goal, inserted=True)
 
 
 def _plain(y: Any) -> Any:

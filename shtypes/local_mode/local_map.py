@@ -32,7 +32,6 @@ from shtypes.local_mode.user_function import (
 from shtypes.ops.reinterpret import stop_gradient
 from shtypes.resharding.transport import reshard_fix
 from shtypes.rules.claims import claimed
-from shtypes.rules.implicit import note_shards
 from shtypes.rules.suggest_fixes import Rule, called_names
 from shtypes.rules.typing import Typing
 from shtypes.traced.program import split
@@ -194,7 +193,6 @@ def _apply(
             raise
 
     types = tuple(jax.typeof(x) for x in operands)
-    note_shards(name, types)
     if not differentiable:
         constants = frozenset(range(len(operands)))
     typing = typed(name, _with_shards_of(types, rule), types)

@@ -17,7 +17,6 @@ from shtypes.dispatch.apply import is_typed, lift, located
 from shtypes.dispatch.reshard import normalize_dim
 from shtypes.errors import ShardingTypeError
 from shtypes.resharding.moves import REINTERPRETATIONS
-from shtypes.rules.implicit import note_shards
 from shtypes.scopes.check_comm import check_comm
 from shtypes.types import Dim, ShType, State
 from shtypes.types.policy import replicated
@@ -97,7 +96,6 @@ def reinterpret(x: Any, target: Any = None, /, **states: Any) -> Array:
     """
     ((x,), _) = lift([x])
     t = jax.typeof(x)
-    note_shards("reinterpret", (t,))
     try:
         dst = _reinterpreted(t, states) if target is None else type_of(target, t.mesh, dtype=t.dtype_name)
         return _reinterpret(x, t, dst)

@@ -25,7 +25,6 @@ from shtypes.rules.candidate_types import (
     other_places,
     place_of,
     price_of,
-    varies_no_more,
     whole_places,
 )
 from shtypes.rules.typing import Typing
@@ -45,8 +44,6 @@ _ONE_PLACE: Final = frozenset({State.SHARDED, State.UNREDUCED})
 
 #: The typing of an op from its operands' types.
 Rule = Callable[[tuple[ShType, ...]], Typing]
-#: For each operand, types that the value was given already, and has at no price.
-Held = Sequence[frozenset[ShType]]
 #: The operands that are moved on one axis, and where to.
 Moves = tuple[tuple[tuple[int, ...], Place], ...]
 
@@ -137,7 +134,6 @@ class Search:
     """The search for other types of the operands that make an op type; arguments as of `fixes`.
 
     Args:
-        held: For each operand, types that the value was given already.
         minimize: What is to be least.
         most_tried: How many candidates are typed again.
         sent: What the op itself sends with operands that the rule took, forward and backward.
@@ -151,7 +147,6 @@ class Search:
         rule: Rule,
         operands: tuple[ShType, ...],
         names: Sequence[str] | None = None,
-        held: Held = (),
         minimize: Direction = "both",
         most_tried: int = MOST_TRIED,
         sent: Callable[[tuple[ShType, ...]], tuple[int, int]] = lambda operands: (0, 0),
@@ -160,7 +155,6 @@ class Search:
         self.names = names or called_names(operands)
         self.tried = 0
         self._sent = sent
-        self._held = held or [frozenset()] * len(operands)
         self._typings: dict[tuple[ShType, ...], Typing | tuple[str, ...]] = {}
 
     def best(self, most: int = MOST) -> list[Candidate]:
@@ -234,7 +228,7 @@ class Search:
         numbers = itertools.count()
 
         def push(moves: Moves) -> None:
-            costs = [self._estimate(i, base[i], ((axis, place),)) for unit, place in moves for i in unit]
+            costs = [estimate(base[i], ((axis, place),), self.minimize) for unit, place in moves for i in unit]
             replicated = [place for unit, place in moves if base[unit[0]].state(axis) in REPLICATED]
             casts = sum(place not in REPLICATED for place in replicated)  # which a rule would make itself
             heapq.heappush(heap, _Option(added(costs), len(moves) + 2 * casts, next(numbers), axis, moves))
@@ -319,12 +313,6 @@ class Search:
         changed = self._changed(operands)
         return tuple(not_yet_varying(t, typing.operands[i]) if i in changed else t for i, t in enumerate(operands))
 
-    def _estimate(self, index: int, t: ShType, moves: tuple[tuple[str, Place], ...]) -> Cost:
-        target: ShType | None = t
-        for axis, place in moves if self._held[index] else ():
-            target = target and moved(target, axis, place)
-        return (0, 0) if target in self._held[index] else estimate(t, moves, self.minimize)
-
     def _together(self, options: Sequence[_Option]) -> Cost:
         """An estimate of the cost of some options together."""
         moves: dict[int, list[tuple[str, Place]]] = {}
@@ -332,7 +320,7 @@ class Search:
             for unit, place in option.moves:
                 for i in unit:
                     moves.setdefault(i, []).append((option.axis, place))
-        return added(self._estimate(i, self.operands[i], tuple(several)) for i, several in moves.items())
+        return added(estimate(self.operands[i], tuple(several), self.minimize) for i, several in moves.items())
 
     def _units(self, operands: tuple[ShType, ...], axis: str) -> list[tuple[int, ...]]:
         """The operands that are moved together: each by itself, or of many those with the axis at one place."""
@@ -380,25 +368,18 @@ class Search:
 
     # what it costs
 
-    def _sources(self, index: int, t: ShType) -> tuple[ShType, ...]:
-        """What an operand of a type can be made of."""
-        if t in self._held[index]:
-            return (t,)
-        return (self.operands[index], *(held for held in self._held[index] if varies_no_more(held, t)))
-
     def _least(self, operands: tuple[ShType, ...], typing: Typing) -> Cost:
         """A lower bound of a candidate's cost, without planning its reshards."""
         returns = any(t.differentiable for t in typing.results)
         least = functools.partial(least_cost, minimize=self.minimize, returns=returns)
-        moves = [min(least(src, t) for src in self._sources(i, t)) for i, t in enumerate(operands)]
+        moves = map(least, self.operands, operands)
         return added([*moves, *map(least, operands, typing.operands), cost(*self._sent(operands), self.minimize)])
 
     def priced(self, operands: tuple[ShType, ...], typing: Typing) -> Candidate:
         """A candidate that types, with its price."""
         changed = [(i, operands[i]) for i in self._changed(operands)]
         casts = [(src, dst) for src, dst in zip(operands, typing.operands, strict=True) if src != dst]
-        ways = ([price_of(src, t) for src in self._sources(i, t)] for i, t in changed)
-        prices = [min(each, key=lambda p: p.cost(self.minimize)) for each in ways] + [price_of(*c) for c in casts]
+        prices = [price_of(self.operands[i], t) for i, t in changed] + [price_of(*c) for c in casts]
         back = prices if any(t.differentiable for t in typing.results) else []
         inside = self._sent(operands)
         forward = sum((p.forward_bytes for p in prices), inside[0])

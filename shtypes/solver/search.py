@@ -51,13 +51,15 @@ class Search:
 
     Args:
         costs: What decisions cost.
-        seed: Of the order of axes that is started with besides theirs, where there are more than two.
+        seed: Of the order of axes that is started with besides theirs, where there are more than two; None for none.
+        block: How many axes vary together, at most.
     """
 
-    def __init__(self, costs: Costs, *, seed: int = 0) -> None:
+    def __init__(self, costs: Costs, *, seed: int | None = 0, block: int = _BLOCK) -> None:
         self.costs = costs
         self.axes = range(len(costs.sizes))
-        self.block = min(_BLOCK, len(costs.sizes))
+        self.block = min(block, len(costs.sizes))
+        self.seed = seed
         self.rng = np.random.default_rng(seed)
         self.solves = 0
         self.visited: list[Point] = []
@@ -130,7 +132,7 @@ class Search:
         return point
 
     def _solved(self, byte: float, reshard: float, warm: Assignment | None) -> Assignment:
-        none: Assignment = {n.id: (0,) * len(self.axes) for n in self.costs.graph.decisions}
+        none = {n.id: self.costs.first(n) for n in self.costs.graph.decisions}
         if self.exact:
             best, value = self._minimum(self.axes, warm or none, byte, reshard)
             if not reshard and self.costs.invariant:
@@ -146,7 +148,8 @@ class Search:
 
     def _orders(self) -> Iterator[Sequence[int]]:
         yield tuple(self.axes)
-        yield tuple(map(int, self.rng.permutation(len(self.axes))))
+        if self.seed is not None:
+            yield tuple(map(int, self.rng.permutation(len(self.axes))))
 
     def _in_turn(self, order: Sequence[int], now: Assignment, byte: float, reshard: float) -> tuple[Assignment, float]:
         value = math.inf

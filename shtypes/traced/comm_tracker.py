@@ -158,11 +158,6 @@ class CommTracker:
 
     # checks
 
-    def forget(self) -> None:
-        """Reads the equations that are there anew: some were given up."""
-        self._read.clear()
-        self._checked.clear()
-
     def look(self) -> None:
         """Checks the equations that were traced since the last look, in the traces of the scope."""
         if self._counting:

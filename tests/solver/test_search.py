@@ -16,7 +16,7 @@ from shtypes.resharding.devices import Device
 from shtypes.solver import elimination
 from shtypes.solver import search as search_module
 from shtypes.solver.graph import Graph
-from shtypes.solver.program import Program
+from shtypes.solver.program import Function
 from shtypes.solver.reshard_prices import Prices
 from shtypes.solver.search import Search
 from shtypes.solver.tables import Costs, combined
@@ -27,7 +27,7 @@ MACHINE = Device({"f32": 1e3}, bandwidth=1e2)
 
 
 def searched(f: Any, args: Any, mesh: dict[str, int], **options: Any) -> Search:
-    graph = Graph(Program(f, args, (0,)), Mesh(mesh), grad=options.pop("grad", True))
+    graph = Graph(Function(f, args, (0,)), Mesh(mesh), grad=options.pop("grad", True))
     model = CostModel(Link(10.0, 1e-2), {axis: Link(10.0 + 5 * i, 1e-2) for i, axis in enumerate(mesh)})
     return Search(Costs(graph, Prices(graph.mesh, model), MACHINE, 2.0))
 
