@@ -22,9 +22,9 @@ class Namespace(ModuleType):
     def __init__(self, space: str, doc: str, **others: ModuleType) -> None:
         super().__init__(f"shtypes.{space}", doc)
         rows = [op for op in OPS.values() if op.space == space]
-        found = {op.name.rpartition(".")[2]: getattr(importlib.import_module(op.module), op.attr) for op in rows}
-        self.__dict__.update(found | others)
-        self.__all__ = sorted(found | others)
+        functions = {op.name.rpartition(".")[2]: getattr(importlib.import_module(op.module), op.attr) for op in rows}
+        self.__dict__.update(functions | others)
+        self.__all__ = sorted(functions | others)
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}{explanation(name)}")
@@ -41,7 +41,7 @@ init = Namespace(
     depends on the key and the global shape alone, and each device makes its own part.
     """,
 )
-#: By what is written after ``sh.``.
+#: The namespaces by their name in ``sh``.
 NAMESPACES: Final = {
     "fft": Namespace("fft", "Fourier transforms along dims that every device holds whole; names of `jax.numpy.fft`."),
     "init": init,

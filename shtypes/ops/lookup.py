@@ -71,8 +71,8 @@ class OneHot(ShardFn):
     def __call__(self, ids: Any) -> Any:
         dtype = dtypes.to_numpy(self.dtype)
         first = lax.axis_index(self.axes) * self.size if self.axes else 0
-        own = ids if ids.dtype.itemsize >= 4 else ids.astype(jnp.int32)
-        return jax.nn.one_hot(own - jnp.asarray(first, own.dtype), self.size, dtype=dtype, axis=self.dim)
+        indices = ids if ids.dtype.itemsize >= 4 else ids.astype(jnp.int32)
+        return jax.nn.one_hot(indices - jnp.asarray(first, indices.dtype), self.size, dtype=dtype, axis=self.dim)
 
 
 @public
@@ -108,7 +108,7 @@ def one_hot(
 
 @dataclass(frozen=True)
 class SegmentSum(ShardFn):
-    """Rows summed by segment, for a device's own segments."""
+    """Rows summed by segment, for a device's segments."""
 
     size: int
     local: int

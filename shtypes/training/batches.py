@@ -26,7 +26,7 @@ def prefetch_to_device(batches: Iterable[Tree], types: Tree, *, size: int = 2) -
     Args:
         batches: Trees of host arrays. In several processes each process's own rows, as for `array_from_process`.
         types: The type of each array: a tree of the structure of a batch, or of a part of it; one type for all.
-        size: How many batches are on the devices besides the one that was given.
+        size: How many batches are on the devices besides the one that was yielded.
 
     Returns:
         The batches as trees of typed values, in order. A loader that is to go on where a checkpoint was made counts

@@ -182,7 +182,7 @@ def _with_user_line(fn: Callable[..., Any], plain: Callable[..., Any]) -> Callab
 
 
 def _with_fixes_of_lift(error: ShardingTypeError, called: str, plain: Callable[..., Any]) -> ShardingTypeError:
-    """The error with fixes of the transformation, where it has those of a lifted function of it; the same object."""
+    """The error with fixes for the transformation in place of those for a lifted function; the same object."""
     lifts = f"sh.lift({getattr(plain, '__name__', 'f')}, "
     bounded = bool(rules_in_force())
 
@@ -236,7 +236,7 @@ def _finish_sums(grads: tuple[Tree, dict[str, Tree]], weights: Tree, pending: Pe
 
 
 def _goal_types(types: Sequence[ShType | None], weights: Sequence[Any] | None) -> list[Any]:
-    """For each gradient its parameter's type in its own dtype; where that is unknown, its own without pending sums."""
+    """For each gradient its parameter's type in the gradient's dtype; else the gradient's without pending sums."""
     if weights is None or len(weights) != len(types):
         weights = [None] * len(types)
     goals: list[Any] = []

@@ -1,4 +1,4 @@
-"""An optimizer's state: every array in it is typed when it is made, and keeps its type for ever."""
+"""An optimizer's state: every array in it is typed from the start, and keeps its type."""
 
 from __future__ import annotations
 
@@ -196,7 +196,7 @@ def layout_of(layout: Layout, params: Tree) -> list[ShType | None]:
 
 
 def in_types(tree: Tree, goals: Sequence[ShType | None]) -> Tree:
-    """Typed values in the types of a layout, in their own dtypes; gathers over the same axes go in one collective."""
+    """Typed values in the types of a layout, dtypes unchanged; gathers over the same axes go in one collective."""
     leaves, structure = jax.tree.flatten(tree)
     moving = [
         (i, goal.replace(dtype=x.type.dtype_name))
