@@ -113,7 +113,7 @@ def _decided(whole: _Inputs) -> tuple[_Decided, Any]:
     def find() -> _Decided:
         try:
             return _Decided(_found(whole), key.values)
-        except ShardingTypeError:
+        except Exception:  # whatever the solver does not know, ops may
             return _Decided(None, key.values)
 
     return _known.made((key.form, types, current_settings(), context_mesh()), find), key.values

@@ -37,6 +37,15 @@ def eliminate(
         TooWideError: a table on the way has more.
     """
     entries = MOST_ENTRIES if entries is None else entries
+    if 1 in sizes.values():  # what has one value decides nothing, and an array has so many dims at most
+        free = {v: n for v, n in sizes.items() if n > 1}
+        less: dict[tuple[int, ...], Table] = {}
+        for ids, table in tables.items():
+            own = tuple(v for v in ids if v in free)
+            less[own] = less.get(own, np.zeros(())) + table.reshape([sizes[v] for v in own])
+        rest = float(less.pop((), np.zeros(())))
+        chosen, least = eliminate(free, less, entries)
+        return {v: chosen.get(v, 0) for v in sizes}, least + rest
     most, order = min((_order(sizes, tables, by_fill=each) for each in (False, True)), key=lambda found: found[0])
     if most > entries:
         raise TooWideError(f"a table of more than {entries:.0e} entries")
