@@ -114,7 +114,7 @@ def _decided(whole: _Inputs) -> tuple[_Decided, Any]:
         except ShardingTypeError:
             return _Decided(None, key.values)
 
-    return _known.made((key.form, types, current_settings(), context_mesh()), find), key.values
+    return _known.get_or_create((key.form, types, current_settings(), context_mesh()), find), key.values
 
 
 def _evaluated(whole: _Inputs, decisions: Decisions, args: Sequence[Any]) -> list[Any]:

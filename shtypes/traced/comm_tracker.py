@@ -248,7 +248,7 @@ def _equations_once(jaxpr: Any) -> list[Equation]:
     def read() -> tuple[Any, list[Equation]]:
         return jaxpr, [e for e in equations(jaxpr) if type(applied_by(e.eqn)) is not Local]
 
-    return _programs.made(id(jaxpr), read)[1]
+    return _programs.get_or_create(id(jaxpr), read)[1]
 
 
 def _of_interest(trace: OpenTrace, start: int) -> list[Any]:
