@@ -83,7 +83,7 @@ def zeros(type: Any = None, dtype: Any = None, *, shape: Any = None, mesh: Any =
         shape: A shape by name, as in `jax.numpy`, instead of ``type``.
         mesh: The mesh of a text or shape; by default the one in context.
 
-    Communicates: nothing; each device makes its own part.
+    Communicates: nothing; each device computes its shard.
     """
     t = type_of_arguments(_either(type, shape), dtype, mesh, _default_float())
     check_width(t)
@@ -224,7 +224,7 @@ class Iota(ShardFn):
 def arange(
     start: Any, stop: Any = None, step: Any = None, dtype: Any = None, *, type: Any = None, mesh: Any = None
 ) -> Array:
-    """Evenly spaced numbers, as in `jax.numpy.arange`; each device makes those of its own part.
+    """Evenly spaced numbers, as in `jax.numpy.arange`; each device computes those of its shard.
 
     Args:
         start: The first number, or the end where ``stop`` is missing.

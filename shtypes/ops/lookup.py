@@ -79,7 +79,7 @@ class OneHot(ShardFn):
 def one_hot(
     x: ArrayLike, num_classes: int, *, dtype: Any = None, axis: int = -1, over: str | Sequence[str] = ()
 ) -> Array:
-    """A new dim of classes with a one at each id, as `jax.nn.one_hot`; each device makes its own part.
+    """A new dim of classes with a one at each id, as `jax.nn.one_hot`; each device computes its shard.
 
     Args:
         x (...): Integers; those out of range have zeros only.

@@ -85,7 +85,7 @@ def eye(N: Any, M: Any = None, k: int = 0, dtype: Any = None, *, type: Any = Non
         type: A type with two dims, such as ``"[n@x, n]"``; replicated by policy by default.
         mesh: The mesh of a text; by default the one in context.
 
-    Communicates: nothing; each device makes its own part.
+    Communicates: nothing; each device computes its shard.
     """
     return _by_index("eye", _on_diagonal, _sizes("eye", N, M), _float(dtype), type, mesh, k=operator.index(k))
 
@@ -215,7 +215,7 @@ def linspace(
         type: A type with one dim, such as ``"[_@x]"``; replicated by policy by default.
         mesh: The mesh of a text; by default the one in context.
 
-    Communicates: nothing; each device makes its own part.
+    Communicates: nothing; each device computes its shard.
     """
     count = operator.index(num)
     values = _spaced(

@@ -53,7 +53,7 @@ class CommTracker:
     # sums
 
     def sums(self, moved: dict[str, Sums], inserted: bool) -> tuple[dict[str, Sums], int | None]:
-        """What is sent in each direction so far, with a move that is being made now, and how often that runs.
+        """What is sent in each direction so far, with a move that is bound now, and how often that runs.
 
         A cast that a rule inserts is bound once for all its uses, and may have been already: it counts when it is seen.
         """
