@@ -24,7 +24,7 @@ from shtypes.control.joins import (
     cast_leaves,
     leaves_of,
     local_value,
-    start_otherwise,
+    restart_loop,
     varying_type,
 )
 from shtypes.control.loops import scalar_of
@@ -271,7 +271,7 @@ def _join_leaf(name: str, path: str, leaves: Sequence[Leaf]) -> ShType | None:
     for goal in goals:
         for leaf in leaves:
             if leaf.type != goal:
-                start_otherwise(leaf, goal)
+                restart_loop(leaf, goal)
     if len(typed) < len(leaves):
         raise ShardingTypeError(
             f"one branch of `{name}` returns a plain array{path}, another {typed[0]}",

@@ -228,11 +228,11 @@ def _keep_whole_operands(error: ShardingTypeError, rule: Rule, operands: tuple[S
             return
 
 
-def _with_shards_of(types_then: tuple[ShType, ...], rule: Rule) -> Rule:
+def _with_shards_of(traced_types: tuple[ShType, ...], rule: Rule) -> Rule:
     """The rule, restricted to operands with these shards: what the function returns for others is unknown."""
 
     def call(types: tuple[ShType, ...]) -> Typing:
-        other = next((t for t, g in zip(types, types_then, strict=True) if t.dims != g.dims), None)
+        other = next((t for t, g in zip(types, traced_types, strict=True) if t.dims != g.dims), None)
         if other is not None:
             raise ShardingTypeError(f"the function is given other shards by `{other}`")
         return rule(types)

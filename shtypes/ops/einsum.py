@@ -105,10 +105,10 @@ def _contract(
     fixed = set(constants)
     for step, (positions, _, pair, *_) in enumerate(info.contraction_list):
         taken = [pending.pop(i) for i in sorted(positions, reverse=True)]
-        fixed_here = frozenset(i for i, (key, _) in enumerate(taken) if key in fixed)
-        result = _pair(str(pair), [x for _, x in taken], fixed_here, dtype, precision)
+        of_pair = frozenset(i for i, (key, _) in enumerate(taken) if key in fixed)
+        result = _pair(str(pair), [x for _, x in taken], of_pair, dtype, precision)
         key = len(values) + step
-        if len(fixed_here) == len(taken):
+        if len(of_pair) == len(taken):
             fixed.add(key)
         pending.append((key, result))
     return pending[0][1]
