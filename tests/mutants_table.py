@@ -63,8 +63,8 @@ MUTANTS: Final = (
     Mutant(
         "a reshape merges a sharded dim behind a whole one",
         f"{_RULES}shape.py",
-        "if dim.axes and whole is not None:",
-        "if dim.axes and whole is not None and len(olds) > 2:",
+        "if dim.axes and merged is not None:",
+        "if dim.axes and merged is not None and len(olds) > 2:",
         ("tests/rules/test_shape.py",),
         _PROGRAMS,
     ),
@@ -503,7 +503,7 @@ MUTANTS: Final = (
     Mutant(
         "labels that are summed count as batch labels",
         "shtypes/autodiff/checkpoint.py",
-        "for label in both if (label in output) is kept)",
+        "for label in both if (label in output) is in_result)",
         "for label in both if kept)",
         ("tests/transforms/test_remat.py",),
     ),

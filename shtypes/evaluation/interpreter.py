@@ -83,7 +83,7 @@ def evaluate(jaxpr: Any, consts: Sequence[Any], args: Sequence[Any]) -> list[Any
 def evaluate_whole(
     jaxpr: Any, consts: Sequence[Any], args: Sequence[Any], at_specs: AtSpecs, arguments: Callable[[], Sequence[str]]
 ) -> list[Any]:
-    """The results of a whole program."""
+    """The results of a program."""
     return _run(jaxpr, consts, args, Body(None, {}, None, at_specs, arguments=arguments, mesh=mesh_of(args)))
 
 
@@ -118,7 +118,7 @@ def _run(jaxpr: Any, consts: Sequence[Any], args: Sequence[Any], body: Body) -> 
 
 @functools.lru_cache(maxsize=256)
 def _last_uses(jaxpr: Any) -> dict[int, list[Any]]:
-    """Which variables nothing uses after each equation."""
+    """For each equation, the variables that nothing uses after it."""
     uses: dict[int, list[Any]] = {}
     used_later = {var for var in (*jaxpr.constvars, *jaxpr.outvars) if not is_literal(var)}
     for i in range(len(jaxpr.eqns) - 1, -1, -1):
@@ -194,7 +194,7 @@ def by_row(eqn: Any, operands: list[Any]) -> list[Any]:
 
 
 def missing(eqn: Any) -> ShardingTypeError:
-    """What is said of a primitive that has no row."""
+    """The error for a primitive that has no row."""
     name = eqn.primitive.name
     return ShardingTypeError(
         f"`lift` has no row for the primitive `{name}` with typed operands",
@@ -235,7 +235,7 @@ _NEVER: Final = Written((), ())
 
 
 def again(eqn: Any, operands: list[Any], row: Callable[[Any, list[Any]], list[Any]]) -> list[Any]:
-    """What ``row`` gives for an equation, from what was written down where that was done before."""
+    """The results of ``row`` for an equation, by replaying an earlier record of what it bound if there is one."""
     key = _key(eqn, operands)
     if key is None:
         return row(eqn, operands)
@@ -251,7 +251,7 @@ def again(eqn: Any, operands: list[Any], row: Callable[[Any, list[Any]], list[An
 
 
 def _key(eqn: Any, operands: Sequence[Any]) -> tuple[Any, ...] | None:
-    """What an equation follows from; None where that cannot be said, it has effects, or values are at hand."""
+    """The cache key of an equation; None if it has none, it has effects, or values are at hand."""
     if eqn.effects or rules_in_force() or not any(isinstance(x, jax.core.Tracer) for x in operands):
         return None
     context = trace_context()

@@ -44,7 +44,7 @@ _FILLED: Final = (
 
 
 class Lift(Protocol):
-    """What `lift` is: a function, with one to register rows."""
+    """The type of `lift`: a function with an attribute ``register``."""
 
     def __call__(
         self,
@@ -238,7 +238,7 @@ class _Program:
         return jax.tree.unflatten(tree, outs)
 
     def _arguments(self, around: int) -> Sequence[str]:
-        """What the arrays among the arguments are called in the function, behind so many without a name."""
+        """The names of the array arguments in the function, after ``count`` unnamed ones."""
         tree = jax.tree.unflatten(self.tree, list(range(self.tree.num_leaves)))
         names = [""] * around
         for (where, _), static in zip(jax.tree_util.tree_flatten_with_path(tree)[0], self.static, strict=True):

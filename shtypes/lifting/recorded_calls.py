@@ -69,7 +69,7 @@ def _jvp(primals: Sequence[Any], tangents: Sequence[Any], *, call: Any) -> Any:
 
 
 def _transpose(cts: Sequence[Any], *operands: Any, call: Any) -> list[Any]:
-    """Of the tangents of a call: its cotangents. Of a call that is linear in what it is given itself, likewise."""
+    """The cotangents of a call's linearisation, or of a call that is linear in its operands."""
     if isinstance(call, TypedCall):
         linear = tuple(map(is_undefined_primal, operands))
         if call.is_the_value:
@@ -118,7 +118,7 @@ body_row("closed_over")(lambda eqn, operands: operands)
 
 # collectives of `sh.lax` in programs that are traced for local mode: those of JAX
 
-#: What JAX calls the states that `to=` names.
+#: JAX's names of the states that `to=` names.
 _JAX: Final = {State.VARYING: "varying", State.REDUCED: "reduced", State.UNREDUCED: "unreduced"}
 
 
@@ -276,7 +276,7 @@ def _called(
 
 
 def _in_type(x: Any, type: Any = None, **options: Any) -> Any:
-    """What a program makes a typed value of, in a type: it may be one where the program is evaluated."""
+    """Types a value in a program; where the program is evaluated, it may be a typed value already."""
     if is_typed(x):
         return x if type is None else reshard(x, type)
     return array(np.asarray(x), type, **options) if not isinstance(x, jax.core.Tracer) else from_jax(x, type, **options)

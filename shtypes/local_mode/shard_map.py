@@ -68,7 +68,7 @@ def shard_map(
     axis_names: str | Collection[str] = (),
     explicit: bool = False,
 ) -> Any:
-    """A function of what one device has, as a function of whole values; `jax.shard_map` on types.
+    """A function of shards, as a function of global values; `jax.shard_map` on types.
 
     Inside ``f`` the mapped axes that shard a dim of an argument are varying, and the dim is that of one device. Values
     that are replicated stay so, and are cast to varying where they meet varying ones. Devices send each other something
@@ -90,7 +90,7 @@ def shard_map(
         explicit: Whether each cast along the mapped axes must be written (`shtypes.lax.pvary`).
 
     Returns:
-        The function of whole values.
+        The function of global values.
 
     Raises:
         ShardingTypeError: (when called) a spec does not fit; a result varies over an axis that its spec leaves out.
@@ -127,7 +127,7 @@ def mapped_over(
     *,
     explicit: bool = False,
 ) -> Any:
-    """The results of a function of what one device has, mapped over some axes of a mesh, for typed arguments."""
+    """The results of a function of shards, mapped over some axes of a mesh, for typed arguments."""
     inside = _crossed("argument", args, _specs(in_specs, args, "in_specs", optional=True), entering, axes)
     with in_local_mode(axes, mesh.shape), casts_are_written(axes if explicit else ()):
         results = body(*inside)
@@ -209,7 +209,7 @@ _lift: Final[list[Callable[[Any], Callable[..., Any]]]] = []
 
 
 def connect_lift(lift: Callable[[Any], Callable[..., Any]]) -> None:
-    """Sets what makes a plain function one of typed values."""
+    """Sets the function that lifts a plain function."""
     _lift[:] = [lift]
 
 
@@ -248,7 +248,7 @@ class Body:
         return results
 
     def _tried(self, args: tuple[Any, ...]) -> Exception | None:
-        """What JAX refuses when the function is traced with typed values; None if nothing."""
+        """JAX's error when the function is traced with typed values; None if JAX raises none."""
         leaves, tree = jax.tree.flatten(args)
 
         def flat(*leaves: Any) -> tuple[()]:
@@ -291,7 +291,7 @@ def _is_jaxs(error: Exception) -> bool:
 
 
 def _code_of(f: Any) -> Any:
-    """What tells a function's text apart: its code, and that of the functions that it was made with."""
+    """A key of a function's text: its code, and that of the functions in its closure."""
     if isinstance(f, functools.partial):
         return _code_of(f.func)
     f = getattr(f, "__func__", f)

@@ -1,7 +1,7 @@
 """Arithmetic and casts: the elementwise functions whose rules look at more than their states. None communicates.
 
 Operands broadcast as in numpy. Python numbers and plain concrete arrays are constants: they take any state. A plain
-traced array enters with the type that JAX's own type means.
+traced array enters with the type that JAX's type means.
 """
 
 from __future__ import annotations

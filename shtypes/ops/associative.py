@@ -1,4 +1,4 @@
-"""Scans by an associative function: in a logarithm of steps, each of them made of typed ops."""
+"""Scans by an associative function: in logarithmically many steps of typed ops."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ def associative_scan(fn: Callable[[Any, Any], Any], elems: Any, reverse: bool = 
         raise ShardingTypeError(f"`associative_scan` needs values of one size along dim {axis}, not {sorted(sizes)}")
 
     def combine(first: list[Any], second: list[Any]) -> list[Any]:
-        made = fn(jax.tree.unflatten(tree, first), jax.tree.unflatten(tree, second))
-        return list(jax.tree.flatten(made, is_leaf=is_typed)[0])
+        combined = fn(jax.tree.unflatten(tree, first), jax.tree.unflatten(tree, second))
+        return list(jax.tree.flatten(combined, is_leaf=is_typed)[0])
 
     def part(xs: list[Any], *bounds: int | None) -> list[Any]:
         return [getitem(x, (*[slice(None)] * d, slice(*bounds))) for x, d in zip(xs, dims, strict=True)]
@@ -65,8 +65,8 @@ def associative_scan(fn: Callable[[Any, Any], Any], elems: Any, reverse: bool = 
         return [_woven(a, b, d) for a, b, d in zip(even, odd, dims, strict=True)]
 
     turned = [flip(v, d) for v, d in zip(values, dims, strict=True)] if reverse else values
-    found = scanned(turned)
-    turned = [flip(v, d) for v, d in zip(found, dims, strict=True)] if reverse else found
+    results = scanned(turned)
+    turned = [flip(v, d) for v, d in zip(results, dims, strict=True)] if reverse else results
     return jax.tree.unflatten(tree, turned)
 
 

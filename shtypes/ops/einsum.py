@@ -105,10 +105,10 @@ def _contract(
     fixed = set(constants)
     for step, (positions, _, pair, *_) in enumerate(info.contraction_list):
         taken = [pending.pop(i) for i in sorted(positions, reverse=True)]
-        known = frozenset(i for i, (key, _) in enumerate(taken) if key in fixed)
-        result = _pair(str(pair), [x for _, x in taken], known, dtype, precision)
+        of_pair = frozenset(i for i, (key, _) in enumerate(taken) if key in fixed)
+        result = _pair(str(pair), [x for _, x in taken], of_pair, dtype, precision)
         key = len(values) + step
-        if len(known) == len(taken):
+        if len(of_pair) == len(taken):
             fixed.add(key)
         pending.append((key, result))
     return pending[0][1]
@@ -120,11 +120,11 @@ def _pair(equation: str, values: list[Any], constants: frozenset[int], dtype: st
     def rule(types: tuple[ShType, ...]) -> rules.Typing:
         return rules.einsum(equation, types, dtype, constants)
 
-    given = tuple(x.type for x in values)
+    value_types = tuple(x.type for x in values)
     inputs, output = equation.split("->")
     if len(values) == 1 and sorted(inputs) == sorted(output) and len(set(inputs)) == len(inputs):
         perm = tuple(inputs.index(label) for label in output)
-        if given[0].dtype_name == dtype:
+        if value_types[0].dtype_name == dtype:
             return apply("einsum", Permute(perm), rule, *values)
 
     def local(types: tuple[ShType, ...]) -> Einsum:
@@ -136,12 +136,12 @@ def _pair(equation: str, values: list[Any], constants: frozenset[int], dtype: st
 
 def _diagonals(operand: int, labels: str, t: ShType) -> list[DeviceSlice]:
     """The dims of an operand that must follow a sharded dim with the same label."""
-    found = []
+    slices = []
     for i, label in enumerate(labels):
         at = next((j for j, other in enumerate(labels) if other == label and t.dims[j].axes), None)
         if at is not None and i != at and not t.dims[i].axes and t.local_shape[i] != t.local_shape[at]:
-            found.append(DeviceSlice(operand, i, t.dims[at].axes, t.local_shape[at]))
-    return found
+            slices.append(DeviceSlice(operand, i, t.dims[at].axes, t.local_shape[at]))
+    return slices
 
 
 @public
@@ -258,8 +258,8 @@ def tensordot(
     right = list(letters[n : n + m])
     for i, j in zip(first, second, strict=True):
         right[j] = left[i]
-    kept = [c for i, c in enumerate(left) if i not in first] + [c for j, c in enumerate(right) if j not in second]
-    equation = f"{''.join(left)},{''.join(right)}->{''.join(kept)}"
+    result = [c for i, c in enumerate(left) if i not in first] + [c for j, c in enumerate(right) if j not in second]
+    equation = f"{''.join(left)},{''.join(right)}->{''.join(result)}"
     return einsum(equation, a, b, out=out, precision=precision, preferred_element_type=preferred_element_type)
 
 

@@ -1,4 +1,4 @@
-"""Normalised exponentials and their sums; along sharded dims where communication is asked for."""
+"""Normalised exponentials and their sums; along sharded dims if communication is allowed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from shtypes.core.array import Array, ArrayLike
 from shtypes.core.eager_cache import public, published
 from shtypes.core.shard_fn import local_dtype
 from shtypes.dispatch.apply import apply, dtype_name, inexact, is_number, lift
-from shtypes.dispatch.call_fixes import with_own_fixes
+from shtypes.dispatch.call_fixes import with_out_fixes
 from shtypes.dispatch.reshard import finished
 from shtypes.errors import ShardingTypeError
 from shtypes.ops.across import bound, constant, finite_bound, matching, total
@@ -46,7 +46,7 @@ def _only(name: str, x: Any, where: Any, instead: Any) -> Array:
 
 
 def _softmax(name: str, join: Callable[[Any, Any], Any]) -> Callable[..., Array]:
-    """From the shifted values and the sum of their exponentials, by ``join``."""
+    """The op that computes ``join`` of the shifted values and the sum of their exponentials."""
     native = getattr(jax.nn, name)
 
     def op(x: Any, axis: Axis = -1, where: Any = None, *, out: Any = None) -> Array:
@@ -60,8 +60,8 @@ def _softmax(name: str, join: Callable[[Any, Any], Any]) -> Callable[..., Array]
             x = _only(name, x, where, 0)  # of the type that both have together
 
         def across(x: Any) -> Array:
-            kept = x if where is None else _where(where, x, -jnp.inf)
-            shifted = subtract(kept, constant(bound("max", kept, dims)))
+            counted = x if where is None else _where(where, x, -jnp.inf)
+            shifted = subtract(counted, constant(bound("max", counted, dims)))
             y = join(shifted, _added(exp(shifted), dims, State.REDUCED))
             return y if where is None or name == "softmax" else _where(where, y, -jnp.inf)
 
@@ -201,7 +201,7 @@ def logsumexp(
         try:
             reduced("logsumexp", jax.nn.logsumexp, x, dims, keepdims)
         except ShardingTypeError as error:
-            raise with_own_fixes(error, "logsumexp", plain, jax.typeof(x)) from None
+            raise with_out_fixes(error, "logsumexp", plain, jax.typeof(x)) from None
     y, summed = signed(x, dims)
     if not return_sign:
         y = _where(less(summed, 0), jnp.nan, y)
@@ -210,13 +210,13 @@ def logsumexp(
 
 
 def _added(x: Any, dims: tuple[int, ...], state: State = State.INVARIANT) -> Array:
-    """The sum over dims, reduced where they are sharded; the dims are kept."""
+    """The sum over dims with keepdims; in ``state`` on the axes that shard them."""
     axes = sharding(jax.typeof(x), dims)
     return total(sum_of("sum", x, dims, True), axes, state)
 
 
 def _log_of_sum(x: Any, dims: tuple[int, ...]) -> Array:
-    """The logsumexp over dims, which may be sharded; they are kept."""
+    """The logsumexp over dims, which may be sharded, with keepdims."""
     most = finite_bound(x, dims)
     summed = _added(exp(subtract(x, most)), dims)
     return add(log(summed), matching(most, jax.typeof(summed)))

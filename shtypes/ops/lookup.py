@@ -71,15 +71,15 @@ class OneHot(ShardFn):
     def __call__(self, ids: Any) -> Any:
         dtype = dtypes.to_numpy(self.dtype)
         first = lax.axis_index(self.axes) * self.size if self.axes else 0
-        own = ids if ids.dtype.itemsize >= 4 else ids.astype(jnp.int32)
-        return jax.nn.one_hot(own - jnp.asarray(first, own.dtype), self.size, dtype=dtype, axis=self.dim)
+        indices = ids if ids.dtype.itemsize >= 4 else ids.astype(jnp.int32)
+        return jax.nn.one_hot(indices - jnp.asarray(first, indices.dtype), self.size, dtype=dtype, axis=self.dim)
 
 
 @public
 def one_hot(
     x: ArrayLike, num_classes: int, *, dtype: Any = None, axis: int = -1, over: str | Sequence[str] = ()
 ) -> Array:
-    """A new dim of classes with a one at each id, as `jax.nn.one_hot`; each device makes its own part.
+    """A new dim of classes with a one at each id, as `jax.nn.one_hot`; each device computes its shard.
 
     Args:
         x (...): Integers; those out of range have zeros only.
@@ -108,7 +108,7 @@ def one_hot(
 
 @dataclass(frozen=True)
 class SegmentSum(ShardFn):
-    """Rows summed by segment, for a device's own segments."""
+    """Rows summed by segment, for a device's segments."""
 
     size: int
     local: int

@@ -1,4 +1,4 @@
-"""Arrays that follow from the positions of their elements: each device makes its own part, by the global index."""
+"""Arrays that follow from the positions of their elements: each device computes its shard, by the global index."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from shtypes.core.eager_cache import public
 from shtypes.core.shard_fn import ShardFn, tell_apart
 from shtypes.dispatch.apply import as_ints, dtype_name, is_number, lift
 from shtypes.errors import ShardingTypeError
-from shtypes.ops.create import OwnIndices, masked, span
+from shtypes.ops.create import LocalIndices, masked, span
 from shtypes.ops.functions import broadcast_in_dim, reshape, stack
 from shtypes.types import dtypes
 
 
 @dataclass(frozen=True)
 class ByIndex(ShardFn):
-    """A function of the global indices of a device's own part, one array of them for each dim."""
+    """A function of the global indices of a device's shard, one array of them for each dim."""
 
     name: str
     fn: Callable[..., Any]
-    spans: tuple[OwnIndices, ...]
+    spans: tuple[LocalIndices, ...]
     dtype: str
     params: tuple[tuple[str, Any], ...] = field(compare=False, default=())
     same: Any = field(init=False, repr=False)
@@ -42,10 +42,10 @@ class ByIndex(ShardFn):
         return self.name
 
     def __call__(self) -> Any:
-        own = jnp.meshgrid(*(s.indices() for s in self.spans), indexing="ij", sparse=True)
+        indices = jnp.meshgrid(*(s.indices() for s in self.spans), indexing="ij", sparse=True)
         shape = tuple(s.size for s in self.spans)
-        made = self.fn(*own, **dict(self.params))
-        return jnp.broadcast_to(made.astype(dtypes.to_numpy(self.dtype)), shape)
+        values = self.fn(*indices, **dict(self.params))
+        return jnp.broadcast_to(values.astype(dtypes.to_numpy(self.dtype)), shape)
 
 
 def _by_index(
@@ -85,7 +85,7 @@ def eye(N: Any, M: Any = None, k: int = 0, dtype: Any = None, *, type: Any = Non
         type: A type with two dims, such as ``"[n@x, n]"``; replicated by policy by default.
         mesh: The mesh of a text; by default the one in context.
 
-    Communicates: nothing; each device makes its own part.
+    Communicates: nothing; each device computes its shard.
     """
     return _by_index("eye", _on_diagonal, _sizes("eye", N, M), _float(dtype), type, mesh, k=operator.index(k))
 
@@ -102,8 +102,8 @@ def tri(N: Any, M: Any = None, k: int = 0, dtype: Any = None, *, type: Any = Non
     return _by_index("tri", _below, _sizes("tri", N, M), _float(dtype), type, mesh, k=operator.index(k))
 
 
-def _index_of(*own: Any, dimension: int) -> Any:
-    return own[dimension]
+def _index_of(*indices: Any, dimension: int) -> Any:
+    return indices[dimension]
 
 
 @public
@@ -144,21 +144,23 @@ def indices(dimensions: Sequence[int], dtype: Any = None, sparse: bool = False) 
     return stack([broadcasted_iota(name, sizes, d) for d in range(len(sizes))])
 
 
-def _row(index: Any, native: Callable[..., Any], given: Any) -> Any:
-    return native(**dict(given))[index]
+def _row(index: Any, native: Callable[..., Any], params: Any) -> Any:
+    return native(**dict(params))[index]
 
 
 def _spaced(name: str, dtype: Any, type: Any, mesh: Any, numbers: Sequence[Any], **params: Any) -> Array:
-    """A function of `jax.numpy` that makes a vector from numbers: each device keeps its own part of it."""
+    """A function of `jax.numpy` that makes a vector from numbers: each device keeps its shard."""
     if not all(is_number(n) or isinstance(n, np.generic) for n in numbers):
         raise ShardingTypeError(
             f"`{name}` takes numbers, not arrays", hints=["sh.arange(n) * step + start, with typed arrays"]
         )
     native = getattr(jnp, name)
-    given = tuple(sorted({**params, "dtype": None if dtype is None else dtypes.to_numpy(dtype_name(dtype))}.items()))
-    struct = jax.eval_shape(lambda: native(**dict(given)))
-    found = dtypes.from_numpy(struct.dtype)
-    return _by_index(name, _row, struct.shape, found, type, mesh, native=native, given=given)
+    native_params = tuple(
+        sorted({**params, "dtype": None if dtype is None else dtypes.to_numpy(dtype_name(dtype))}.items())
+    )
+    struct = jax.eval_shape(lambda: native(**dict(native_params)))
+    name_of_dtype = dtypes.from_numpy(struct.dtype)
+    return _by_index(name, _row, struct.shape, name_of_dtype, type, mesh, native=native, params=native_params)
 
 
 @overload
@@ -213,14 +215,14 @@ def linspace(
         type: A type with one dim, such as ``"[_@x]"``; replicated by policy by default.
         mesh: The mesh of a text; by default the one in context.
 
-    Communicates: nothing; each device makes its own part.
+    Communicates: nothing; each device computes its shard.
     """
     count = operator.index(num)
-    made = _spaced(
+    values = _spaced(
         "linspace", dtype, type, mesh, (start, stop), start=start, stop=stop, num=count, endpoint=bool(endpoint)
     )
     parts = count - 1 if endpoint else count
-    return (made, (stop - start) / parts if parts else float("nan")) if retstep else made
+    return (values, (stop - start) / parts if parts else float("nan")) if retstep else values
 
 
 @public
@@ -237,8 +239,8 @@ def logspace(
     mesh: Any = None,
 ) -> Array:
     """Powers of ``base`` at equal distances of their exponents, as `jax.numpy.logspace`; see `linspace`."""
-    given = {"start": start, "stop": stop, "num": operator.index(num), "endpoint": bool(endpoint), "base": base}
-    return _spaced("logspace", dtype, type, mesh, (start, stop, base), **given)
+    arguments = {"start": start, "stop": stop, "num": operator.index(num), "endpoint": bool(endpoint), "base": base}
+    return _spaced("logspace", dtype, type, mesh, (start, stop, base), **arguments)
 
 
 @public
@@ -254,8 +256,8 @@ def geomspace(
     mesh: Any = None,
 ) -> Array:
     """Numbers at equal ratios, as `jax.numpy.geomspace`; see `linspace`."""
-    given = {"start": start, "stop": stop, "num": operator.index(num), "endpoint": bool(endpoint)}
-    return _spaced("geomspace", dtype, type, mesh, (start, stop), **given)
+    arguments = {"start": start, "stop": stop, "num": operator.index(num), "endpoint": bool(endpoint)}
+    return _spaced("geomspace", dtype, type, mesh, (start, stop), **arguments)
 
 
 @public
@@ -282,16 +284,16 @@ def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = 
     return [broadcast_in_dim(x, shape, (place,)) for x, shape, place in zip(vectors, shapes, places, strict=True)]
 
 
-# small arrays of constants, whole on every device
+# small arrays of constants, replicated
 
 
 def _constant_of(native: Callable[..., Any], parameters: str, returns: str = "Array") -> Callable[..., Any]:
     name, signature = native.__name__, signature_of(parameters, returns, operands=0)
 
     def op(*args: Any, **kwargs: Any) -> Any:
-        given = bound(name, signature, args, kwargs)
+        arguments = bound(name, signature, args, kwargs)
         with jax.ensure_compile_time_eval():  # in traced code too
-            leaves, tree = jax.tree.flatten(native(**given))
+            leaves, tree = jax.tree.flatten(native(**arguments))
             host = [np.asarray(leaf) for leaf in leaves]
         return jax.tree.unflatten(tree, [lift([x])[0][0] for x in host])
 

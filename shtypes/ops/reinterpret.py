@@ -1,4 +1,4 @@
-"""`stop_gradient`, `constant` and `reinterpret`: what JAX's own cannot do to typed values, or what it lacks."""
+"""`stop_gradient`, `constant` and `reinterpret`: what JAX's functions cannot do to typed values, or what JAX lacks."""
 
 from __future__ import annotations
 

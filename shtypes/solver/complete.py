@@ -116,7 +116,7 @@ def _decided(whole: _Inputs) -> tuple[_Decided, Any]:
         except Exception:  # whatever the solver does not know, ops may
             return _Decided(None, key.values)
 
-    return _known.made((key.form, types, current_settings(), context_mesh()), find), key.values
+    return _known.get_or_create((key.form, types, current_settings(), context_mesh()), find), key.values
 
 
 def _evaluated(whole: _Inputs, decisions: Decisions, args: Sequence[Any]) -> list[Any]:
@@ -196,7 +196,6 @@ def _least(costs: Costs) -> Point:
     block = 1 if len(costs.sizes) > 2 and len(costs.graph.decisions) > _FEW else 2
 
     def among(keep: Callable[[Node, Option, Option], bool], now: Assignment | None = None) -> Point:
-        nonlocal block
         costs.allowed = dict(everything)
         for node in costs.graph.decisions:
             if node.kind != "argument":
@@ -205,10 +204,7 @@ def _least(costs: Costs) -> Point:
                     [i for i, o in enumerate(each) if len(each) == 1 or keep(node, o, taken[a])]
                     for a, each in enumerate(node.options)
                 ]
-        search = Search(costs, seed=None, block=block)
-        point = search.solve(reshard=_RESHARD, warm=now)
-        block = search.block
-        return point
+        return Search(costs, seed=None, block=block).solve(reshard=_RESHARD, warm=now)
 
     kept = [_as_reduced, _as_invariant]
     if len(costs.sizes) > 2:  # axes in turn take longer, and lie as the arguments do

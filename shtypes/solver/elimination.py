@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from typing import Any, Final
 
 import numpy as np
@@ -16,13 +16,7 @@ MOST_ENTRIES: Final = 60_000_000
 QUICK_ENTRIES: Final = 2_000_000
 
 
-class TooWideError(MemoryError):
-    """A program in which too much depends on too much at once for an exact minimum."""
-
-
-def eliminate(
-    sizes: Mapping[int, int], tables: Mapping[tuple[int, ...], Table], entries: int | None = None
-) -> tuple[dict[int, int], float]:
+def eliminate(sizes: Mapping[int, int], tables: Mapping[tuple[int, ...], Table]) -> tuple[dict[int, int], float]:
     """The values of the variables at which the sum of all tables is least, and that sum.
 
     A tree of tables is exact at the cost of its largest. Of two orders the one with lesser tables is taken: what has
@@ -31,12 +25,7 @@ def eliminate(
     Args:
         sizes: How many values each variable has.
         tables: By the variables that it is over, in ascending order, a table with a dim for each.
-        entries: The most entries of a table on the way, by default `MOST_ENTRIES`.
-
-    Raises:
-        TooWideError: a table on the way has more.
     """
-    entries = MOST_ENTRIES if entries is None else entries
     if 1 in sizes.values():  # what has one value decides nothing, and an array has so many dims at most
         free = {v: n for v, n in sizes.items() if n > 1}
         less: dict[tuple[int, ...], Table] = {}
@@ -44,11 +33,9 @@ def eliminate(
             own = tuple(v for v in ids if v in free)
             less[own] = less.get(own, np.zeros(())) + table.reshape([sizes[v] for v in own])
         rest = float(less.pop((), np.zeros(())))
-        chosen, least = eliminate(free, less, entries)
-        return {v: chosen.get(v, 0) for v in sizes}, least + rest
-    most, order = min((_order(sizes, tables, by_fill=each) for each in (False, True)), key=lambda found: found[0])
-    if most > entries:
-        raise TooWideError(f"a table of more than {entries:.0e} entries")
+        chosen, value = eliminate(free, less)
+        return {v: chosen.get(v, 0) for v in sizes}, value + rest
+    _, order = min((_order(sizes, tables, by_fill=each) for each in (False, True)), key=lambda found: found[0])
     live = dict(enumerate(tables.items()))
     at: dict[int, set[int]] = {v: set() for v in sizes}
     for k, (ids, _) in live.items():
@@ -67,7 +54,7 @@ def eliminate(
         live[k] = ids, least
         for u in ids:
             at[u] = (at[u] - at[v]) | {k}
-    chosen: dict[int, int] = {}
+    chosen = {}
     for v, parts in reversed(trail):
         at_chosen = np.zeros(sizes[v])
         for ids, table in parts:
@@ -120,14 +107,65 @@ def values_within(
     """The values of each variable at which the sum may be at most ``most``, and the tables of these."""
     left, kept = {v: np.arange(n) for v, n in sizes.items()}, dict(tables)
     while True:
-        least, more = 0.0, {v: np.zeros(len(values)) for v, values in left.items()}
-        for ids, table in kept.items():
-            smallest = table.min()
-            least += smallest
-            for i, v in enumerate(ids):
-                more[v] += table.min(tuple(j for j in range(len(ids)) if j != i)) - smallest
-        fits = {v: least + each <= most for v, each in more.items()}
+        least = sum(table.min() for table in kept.values())
+        fits = {v: least + more <= most for v, more in _regrets(kept).items()}
         if all(ok.all() for ok in fits.values()):
             return left, kept
-        left = {v: values[fits[v]] for v, values in left.items()}
+        left = {v: values[fits[v]] if v in fits else values for v, values in left.items()}
         kept = {ids: table[np.ix_(*(fits[v] for v in ids))] for ids, table in kept.items()}
+
+
+def nearly_eliminate(
+    sizes: Mapping[int, int], tables: Mapping[tuple[int, ...], Table], entries: int
+) -> tuple[dict[int, int], float]:
+    """As `eliminate` with small tables: some variables are decided first, others in each turn, until it stays."""
+    best, value, still = {v: int(x.argmin()) for v, x in _regrets(tables).items()}, math.inf, 0
+    first: set[int] = set()
+    while still < 2:
+        first = too_many(sizes, tables, entries, first)
+        some = {
+            ids: table[tuple(slice(best[v], best[v] + 1) if v in first else slice(None) for v in ids)]
+            for ids, table in tables.items()
+        }
+        chosen, found = eliminate({v: 1 if v in first else n for v, n in sizes.items()}, some)
+        still = 0 if found < value - 1e-9 * abs(found) else still + 1
+        best, value = {v: best[v] if v in first else k for v, k in chosen.items()}, min(value, found)
+    return best, value
+
+
+def too_many(
+    sizes: Mapping[int, int], tables: Mapping[tuple[int, ...], Table], entries: int, before: Container[int] = ()
+) -> set[int]:
+    """The variables to decide first, so that no table on the way has more entries; those of ``before`` last."""
+    if any(_order(sizes, tables, by_fill=each)[0] <= entries for each in (False, True)):
+        return set()
+    now, first, regrets = dict(sizes), set[int](), {v: float(x.max()) for v, x in _regrets(tables).items()}
+    near: dict[int, set[int]] = {v: {v} for v in sizes}
+    for ids in tables:
+        for v in ids:
+            near[v].update(ids)
+    weights = {v: math.prod(now[u] for u in scope) for v, scope in near.items()}
+    while weights:
+        v = min(weights, key=lambda u: (weights[u], u))
+        while weights[v] > entries:
+            least = min((u for u in near[v] if now[u] > 1), key=lambda u: (u in before, regrets[u], u))
+            first.add(least)
+            for u in near[least]:
+                weights[u] //= now[least]
+            now[least] = 1
+        del weights[v]
+        scope = near.pop(v)
+        for u in scope - {v}:
+            near[u] = (near[u] | scope) - {v}
+            weights[u] = math.prod(now[w] for w in near[u])
+    return first
+
+
+def _regrets(tables: Mapping[tuple[int, ...], Table]) -> dict[int, Table]:
+    """For each value of each variable, how much more than their least its tables come to at least."""
+    found: dict[int, Any] = {}
+    for ids, table in tables.items():
+        for i, v in enumerate(ids):
+            least = table.min(tuple(j for j in range(len(ids)) if j != i))
+            found[v] = found.get(v, 0.0) + least - least.min()
+    return found

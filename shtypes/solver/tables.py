@@ -11,7 +11,7 @@ import numpy as np
 
 from shtypes.analysis.flops import product_flops
 from shtypes.resharding.devices import Device
-from shtypes.solver.axis_states import INVARIANT, REDUCED, SHARDED, UNREDUCED
+from shtypes.solver.axis_states import REDUCED, SHARDED, UNREDUCED
 from shtypes.solver.graph import Graph, Node, Use
 from shtypes.solver.options import Option, Work, only_places
 from shtypes.solver.program import Value, is_value
@@ -111,8 +111,6 @@ class Costs:
         self._factors: dict[Any, Factor] = {}
         self.nodes, self.uses = self._alike()
         self.allowed: dict[int, list[Sequence[int] | None]] = {}  # options that the user leaves, for each axis
-        #: Whether values may be invariant: without, there are fewer options and next to none is lost.
-        self.invariant = not graph.completes
 
     # domains
 
@@ -125,12 +123,11 @@ class Costs:
             ranges.append(every if a in axes else [fixed[node.id][a]])
         rows = np.array(list(itertools.product(*ranges)), np.int64).reshape(-1, len(self.sizes))
         ok = np.ones(len(rows), bool)
-        values = [(v, self.made(node, rows, i)) for i, v in enumerate(node.results)]
-        values += [(x, self.needed(node, rows, i)) for i, x in enumerate(node.operands) if is_value(x)]
-        for v, states in values:
-            ok &= self.graph.fits(v, states)
-            if not self.invariant and not self.graph.completes:
-                ok &= (states != INVARIANT).all(-1)
+        for i, v in enumerate(node.results):
+            ok &= self.graph.fits(v, self.made(node, rows, i))
+        for i, x in enumerate(node.operands):
+            if is_value(x):
+                ok &= self.graph.fits(x, self.needed(node, rows, i))
         return rows[ok]
 
     def first(self, node: Node) -> tuple[int, ...]:

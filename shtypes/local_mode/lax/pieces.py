@@ -1,4 +1,4 @@
-"""What devices have, put together, shared out, or exchanged."""
+"""Collectives that gather, scatter or exchange shards."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def all_gather_invariant(x: T, axis_name: Axes, *, axis: int = 0, tiled: bool = 
 
 @public
 def pscatter(x: T, axis_name: Axes, *, scatter_dimension: int = 0, tiled: bool = False) -> T:
-    """Each device's own part of a replicated value.
+    """Each device's part of a replicated value.
 
     Args:
         x (..., n, ...): Invariant or reduced over the axes.
@@ -204,7 +204,7 @@ def ragged_all_to_all(
     Raises:
         ShardingTypeError: an argument is not varying; shapes or dtypes do not fit.
 
-    Communicates: an all-to-all, forward and backward; how much is known only when it runs, so the ledger counts all of
+    Communicates: an all-to-all, forward and backward; how much depends on values, so the ledger counts all of
     the operand. XLA has none for the CPU: there each device is sent all operands. Transpose: what arrived is sent back.
     """
     no_groups(axis_index_groups)

@@ -129,5 +129,5 @@ def _mask_type(t: ShType, shared: Sequence[int]) -> ShType:
                 if s is not State.SHARDED or a in t.dims[d].axes
             },
         )
-    kept = (State.SHARDED, State.VARYING)
-    return t.replace(dtype="bool", states=[s if s in kept else State.REDUCED for s in t.states])
+    same = (State.SHARDED, State.VARYING)
+    return t.replace(dtype="bool", states=[s if s in same else State.REDUCED for s in t.states])

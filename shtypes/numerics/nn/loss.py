@@ -30,7 +30,7 @@ def cross_entropy(logits: ArrayLike, labels: Any, *, axis: int = -1, out: Any = 
     """The loss ``-log softmax(logits)[label]`` of each row, in at least 32 bits.
 
     Per axis: as `softmax`; labels lie as the rows, or replicated. The vocabulary may be sharded too: each device then
-    reads its own scores alone, and the logits are never whole on any.
+    reads its scores alone, and the full logits are on none.
 
     Args:
         logits (..., V): Scores; ``V`` is dim ``axis``.
@@ -71,7 +71,7 @@ def cross_entropy(logits: ArrayLike, labels: Any, *, axis: int = -1, out: Any = 
             if t.state(name) in REPLICATED:  # each device needs only its slice
                 logits = reshard(logits, **{name: dim})
 
-    def whole(logits: Any) -> Array:
+    def unsharded(logits: Any) -> Array:
         for name in sharding(jax.typeof(logits), (dim,)):
             raise located(messages.along("cross_entropy", jax.typeof(logits), name), "cross_entropy", [t, kind])
         return across(logits)
@@ -87,12 +87,12 @@ def cross_entropy(logits: ArrayLike, labels: Any, *, axis: int = -1, out: Any = 
         normal = log(normal)
         return subtract(multiply(normal, weight[0]) if dense else normal, score)
 
-    return along("nn.cross_entropy", logits, (dim,), whole, across, out)
+    return along("nn.cross_entropy", logits, (dim,), unsharded, across, out)
 
 
 def _check_labels(t: ShType, kind: ShType, dim: int, dense: bool) -> None:
-    wanted = t.shape if dense else t.shape[:dim] + t.shape[dim + 1 :]
-    if kind.shape != wanted or not (dense or jnp.issubdtype(kind.dtype, jnp.integer)):
+    shape = t.shape if dense else t.shape[:dim] + t.shape[dim + 1 :]
+    if kind.shape != shape or not (dense or jnp.issubdtype(kind.dtype, jnp.integer)):
         raise ShardingTypeError(
             f"`cross_entropy` of logits {t} cannot take labels {kind}",
             why="labels are integers, one for each row, or floats, one for each logit",

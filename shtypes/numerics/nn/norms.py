@@ -32,8 +32,8 @@ def _normalized(name: str, x: Any, axis: Axis, epsilon: float, out: Any, centere
         return astype(y, t.dtype_name)
 
     fn = function(name, _local, axis=dims, epsilon=float(epsilon), centered=centered)
-    asked = None if out is None else t
-    return along(f"nn.{name}", x, dims, lambda x: apply_whole(name, fn, x, dims), across, asked)
+    target = None if out is None else t
+    return along(f"nn.{name}", x, dims, lambda x: apply_whole(name, fn, x, dims), across, target)
 
 
 def _local(x: Any, axis: tuple[int, ...], epsilon: float, centered: bool) -> Any:
@@ -107,7 +107,7 @@ def layer_norm(
     Communicates: nothing; with sharded rows, two all-reduces of one number for each row, forward and backward.
     Transpose: by JAX.
     """
-    x, *given = meeting([v for v in (x, scale, bias) if v is not None])
+    x, *params = meeting([v for v in (x, scale, bias) if v is not None])
     y = _normalized("layer_norm", x, axis, epsilon, out, centered=True)
-    y = y if scale is None else multiply(y, given[0])
-    return finished(y if bias is None else add(y, given[-1]), out)
+    y = y if scale is None else multiply(y, params[0])
+    return finished(y if bias is None else add(y, params[-1]), out)

@@ -38,7 +38,7 @@ class Rotary(ShardFn):
 
     base: float
     turn: int = 1
-    linear = Linear.BESIDE
+    linear = Linear.IN_DIFFERENTIABLE
 
     def __str__(self) -> str:
         return "rotary" if self.turn == 1 else "rotary[-1]"
@@ -60,7 +60,7 @@ class Rotary(ShardFn):
 def rotary_embedding(x: ArrayLike, at: Any = None, *, base: float = 10_000.0) -> Array:
     """Rotary position embedding: pairs ``(x[i], x[i + H/2])`` turned by ``position * base ** (-2i/H)``.
 
-    Linear, so every state is kept; positions are global where they are not given and the dim is sharded.
+    Linear, so every state is kept; the default positions are global.
 
     Args:
         x (..., T, N, H): Queries or keys; H is even and whole.

@@ -81,7 +81,7 @@ def categorical(
         (result,) = typing.results
         return rules.Typing(typing.operands, (result.replace(dims=[*more, *result.dims]),))
 
-    def whole(logits: Any) -> Any:
+    def unsharded(logits: Any) -> Any:
         check_parts("categorical", k, sampled_type)
         return apply("categorical", Categorical(dim, layout_of(t), folded_axes(k, t), more), rule, key, logits)
 
@@ -91,7 +91,7 @@ def categorical(
         best = position("argmax", noisy, (dim + len(more),))
         return squeeze(astype(best, "i32"), dim + len(more))
 
-    return along("random.categorical", logits, (dim,), whole, across, out)
+    return along("random.categorical", logits, (dim,), unsharded, across, out)
 
 
 def _unlike(key: Any, logits: Any, *, shape: tuple[int, ...], dtype: Any, axis: int, replace: bool) -> Any:
@@ -135,9 +135,9 @@ def choice(
     if replace and p is None:
         at = randint(key, type, 0, count, mesh=mesh)
     else:
-        given = [] if p is None else [p]
+        weights = [] if p is None else [p]
         options: dict[str, Any] = {"a": count, "replace": bool(replace), "batch": ()}
-        at = sample_whole("choice", _choice, key, given, type, None, mesh, default_int(), **options)
+        at = sample_whole("choice", _choice, key, weights, type, None, mesh, default_int(), **options)
     return at if value is None else take(value, at, dim, mode="clip")
 
 
@@ -165,9 +165,9 @@ def permutation(key: Any, x: Any, axis: int = 0, independent: bool = False) -> A
         options: dict[str, Any] = {"batch": t.shape, "axis": dim}
         return sample_whole("permutation", _orders, key, [value], t, None, None, t.dtype_name, **options)
     count = operator.index(x) if value is None else jax.typeof(value).shape[dim]
-    made = (WholeResult(default_int(), ((count, None),)),)
+    results = (WholeResult(default_int(), ((count, None),)),)
     fn = OnKeys("permutation", jax.random.permutation, (("x", count),))
-    order = apply("permutation", fn, lambda types: rules.whole("permutation", types[0], (), made, False), key)
+    order = apply("permutation", fn, lambda types: rules.whole("permutation", types[0], (), results, False), key)
     return order if value is None else take(value, order, dim, mode="clip")
 
 

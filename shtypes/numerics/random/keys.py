@@ -64,7 +64,7 @@ def _alike(name: str, dtype: str, *operands: Any, **params: Any) -> Any:
     return apply(name, fn, lambda types: rules.nonlinear(name, types, dtype), *operands)
 
 
-def _made(
+def _on_key(
     name: str, dtype: str, dims: list[tuple[int, int | None]], x: Any, along: tuple[int, ...] = (), **params: Any
 ) -> Any:
     """A function of one operand whose result has these sizes, and the dims that they were; ``along`` must be whole."""
@@ -87,7 +87,7 @@ def split(key: Any, num: int = 2) -> Any:
     """
     key = as_key("split", key)
     count = operator.index(num)
-    return _made("split", jax.typeof(key).dtype_name, [(count, None)], key, num=count)
+    return _on_key("split", jax.typeof(key).dtype_name, [(count, None)], key, num=count)
 
 
 @public
@@ -122,7 +122,7 @@ def _words(keys: Any) -> Any:
     """The words of one key or of many; along a dim of keys they lie as these."""
     t = jax.typeof(keys)
     words = jax.eval_shape(jax.random.key_data, jax.ShapeDtypeStruct((), t.dtype)).shape
-    return _made("key_data", "u32", [*((n, d) for d, n in enumerate(t.shape)), *((n, None) for n in words)], keys)
+    return _on_key("key_data", "u32", [*((n, d) for d, n in enumerate(t.shape)), *((n, None) for n in words)], keys)
 
 
 @public
@@ -143,7 +143,7 @@ def wrap_key_data(key_bits_array: Any, *, impl: str | None = None, dtype: Any = 
         raise ShardingTypeError(f"the words of a key are u32[..., n], not {t}")
     impl, name = _generator(impl, dtype)
     dims: list[tuple[int, int | None]] = [(n, d) for d, n in enumerate(t.shape[:-1])]
-    return _made("wrap_key_data", name, dims, words, (t.ndim - 1,), impl=impl)
+    return _on_key("wrap_key_data", name, dims, words, (t.ndim - 1,), impl=impl)
 
 
 @public
@@ -151,9 +151,9 @@ def key_impl(keys: Any) -> Any:
     """The name of a key's generator, as `jax.random.key_impl`."""
     if not is_typed(keys):
         return jax.random.key_impl(keys)
-    found: list[Any] = []
-    jax.eval_shape(lambda k: found.append(jax.random.key_impl(k)), jax.ShapeDtypeStruct((), jax.typeof(keys).dtype))
-    return found[0]
+    names: list[Any] = []
+    jax.eval_shape(lambda k: names.append(jax.random.key_impl(k)), jax.ShapeDtypeStruct((), jax.typeof(keys).dtype))
+    return names[0]
 
 
 @public
@@ -164,7 +164,7 @@ def clone(key: Any) -> Any:
 
 
 def _converted(keys: Any) -> Any:
-    """The words for JAX's own `key_data`: as other conversions, of a value on any mesh, whichever is in context."""
+    """The words for JAX's `key_data`: as other conversions, of a value on any mesh, whichever is in context."""
     here = context_mesh()
     if here is None or isinstance(keys, jax.core.Tracer) or to_mesh(here) is keys.type.mesh:
         words = _words(keys)

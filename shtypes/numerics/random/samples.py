@@ -1,4 +1,4 @@
-"""Samples of which each device makes its own part: every element is made of its own bits."""
+"""Samples of which each device computes its shard: every element follows from its bits."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from shtypes.numerics.bits.samples import default_float, default_int, sample, ty
 from shtypes.numerics.bits.samples_whole import sample_whole
 from shtypes.ops.elementwise import less
 
-#: What makes numbers from a key, parameters, a type, a dtype and a mesh.
+#: A function from a key, parameters, a type, a dtype and a mesh to samples.
 Make = Callable[[Any, list[Any], Any, Any, Any], Any]
 
 
@@ -30,14 +30,16 @@ def distribution(
     """
     required = len(params) - len(optional)
     defaults = dict(zip(params[required:], optional, strict=True))
-    shown = ["key", *params[:required], *(f"{n}={v}" for n, v in defaults.items()), "type=None", "dtype=None"]
-    signature = signature_of(", ".join([*shown, "*", "shape=None", "mesh=None"]), operands=0)
+    parameters = ["key", *params[:required], *(f"{n}={v}" for n, v in defaults.items()), "type=None", "dtype=None"]
+    signature = signature_of(", ".join([*parameters, "*", "shape=None", "mesh=None"]), operands=0)
 
     def op(*args: Any, **kwargs: Any) -> Array:
-        given = bound(name, signature, args, kwargs)
-        wanted = type_or_shape(given["type"], given["shape"])
-        made: Array = make(given["key"], [given[p] for p in params], wanted, given["dtype"], given["mesh"])
-        return made
+        arguments = bound(name, signature, args, kwargs)
+        target = type_or_shape(arguments["type"], arguments["shape"])
+        values: Array = make(
+            arguments["key"], [arguments[p] for p in params], target, arguments["dtype"], arguments["mesh"]
+        )
+        return values
 
     return public(named(op, name, doc, "shtypes.numerics.random", signature))
 

@@ -1,4 +1,4 @@
-"""Samples that no device can make a part of, by rejection or of matrices: each makes all and keeps its own part."""
+"""Samples of which no device can compute its shard alone (by rejection, or of matrices): each computes all."""
 
 from __future__ import annotations
 
@@ -188,9 +188,11 @@ def multinomial(
             raise ShardingTypeError(f"the shape of `multinomial` ends in the number of classes, {classes[-1]}: {shape}")
         shape = tuple(batch)
     options = {"event": classes[-1:], "batch": jax.numpy.broadcast_shapes(jax.typeof(n).shape, classes[:-1])}
-    given: dict[str, Any] = {**options, "unroll": operator.index(unroll)}
-    wanted = type_or_shape(type, shape)
-    return sample_whole("multinomial", _multinomial, key, [n, p], wanted, dtype, mesh, default_float(), **given)
+    options_of_jax: dict[str, Any] = {**options, "unroll": operator.index(unroll)}
+    target = type_or_shape(type, shape)
+    return sample_whole(
+        "multinomial", _multinomial, key, [n, p], target, dtype, mesh, default_float(), **options_of_jax
+    )
 
 
 def _multinomial(key: Any, n: Any, p: Any, *, shape: tuple[int, ...], dtype: Any, unroll: int) -> Any:
