@@ -17,14 +17,14 @@ from shtypes.dispatch.apply import apply, as_operands, dtype_name, inexact, is_n
 from shtypes.dispatch.call_fixes import with_out_fixes
 from shtypes.dispatch.reshard import finished
 from shtypes.errors import ShardingTypeError
-from shtypes.ops.across import bound, constant, finite_bound, matching, total
 from shtypes.ops.along_dims import Axis, apply_whole, function, normalize_dims, reduced, sum_of
 from shtypes.ops.arithmetic import add, astype, divide, multiply, subtract
-from shtypes.ops.asking import along, may_communicate, over, sharding
+from shtypes.ops.cross_shard import along, may_communicate, over, sharding
 from shtypes.ops.elementwise import abs as abs_
 from shtypes.ops.elementwise import exp, less, log, not_equal, sign
 from shtypes.ops.functions import squeeze
 from shtypes.ops.functions import where as _where
+from shtypes.ops.sharded_reductions import bound, constant, finite_bound, matching, total
 from shtypes.types import ShType, State
 
 

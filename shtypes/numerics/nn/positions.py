@@ -16,9 +16,9 @@ from shtypes.core.eager_cache import public
 from shtypes.core.shard_fn import Linear, ShardFn
 from shtypes.dispatch.apply import apply, as_operands
 from shtypes.errors import ShardingTypeError
-from shtypes.ops.across import wide
 from shtypes.ops.create import arange
 from shtypes.ops.functions import expand_dims
+from shtypes.ops.sharded_reductions import wide
 from shtypes.rules import messages
 from shtypes.types import Dim, ShType, State, dtypes
 

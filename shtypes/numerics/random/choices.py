@@ -25,11 +25,11 @@ from shtypes.numerics.bits.samples import (
 )
 from shtypes.numerics.bits.samples_whole import sample_whole
 from shtypes.numerics.random.samples import gumbel, randint
-from shtypes.ops.across import position
 from shtypes.ops.along_dims import normalize_dims
 from shtypes.ops.arithmetic import add, astype
-from shtypes.ops.asking import along
+from shtypes.ops.cross_shard import along
 from shtypes.ops.functions import squeeze, take
+from shtypes.ops.sharded_reductions import position
 from shtypes.rules.along_dims import WholeResult
 from shtypes.rules.random import categorical as _categorical_rule
 from shtypes.types import ShType, State
