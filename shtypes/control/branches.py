@@ -29,7 +29,7 @@ from shtypes.control.joins import (
 )
 from shtypes.control.loops import scalar_of
 from shtypes.core.jax_context import suggest_when_read
-from shtypes.dispatch.apply import is_typed, lift, located
+from shtypes.dispatch.apply import as_operands, is_typed, located
 from shtypes.errors import ShardingTypeError
 from shtypes.ops.elementwise import less, logical_and, logical_not, not_equal
 from shtypes.ops.functions import reshape, where
@@ -199,7 +199,7 @@ def _without_others(function: Callable[..., Any], here: Any, operands: tuple[Any
 
 def selected(which: Any, cases: Sequence[Any]) -> Any:
     """The case that ``which`` says along the leading dims, for JAX: a branch under `vmap` with a mapped predicate."""
-    (which, *cases), _ = lift([which, *cases])
+    (which, *cases), _ = as_operands([which, *cases])
     t, rank = jax.typeof(which), jax.typeof(cases[0]).ndim
     which = reshape(which, (*t.shape, *(1,) * (rank - t.ndim)))
     if t.dtype_name == "bool":

@@ -18,7 +18,7 @@ from shtypes.core.device_put import type_of
 from shtypes.core.jax_context import complete_when_read
 from shtypes.core.jax_type import as_jax_type
 from shtypes.core.local import local_all
-from shtypes.dispatch.apply import cast_all, is_typed, lift, typed
+from shtypes.dispatch.apply import as_operands, cast_all, is_typed, typed
 from shtypes.errors import ShardingTypeError
 from shtypes.local_mode.user_function import (
     Shard,
@@ -168,7 +168,7 @@ def _apply(
             why=str(error),
             hints=["pass arrays as arguments, and a plain function"],
         ) from None
-    operands, constants = lift(arrays)
+    operands, constants = as_operands(arrays)
     if not operands:
         raise ShardingTypeError(f"`{name}` needs an operand: without any, nothing says on which mesh it runs")
 
