@@ -39,8 +39,8 @@ class Bounded(dict[Hashable, V]):
         self[key] = value
         return value
 
-    def made(self, key: Hashable, make: Callable[[], V]) -> V:
-        """The entry, made if it is missing; made each time under a key that has no hash."""
+    def get_or_create(self, key: Hashable, make: Callable[[], V]) -> V:
+        """The entry, created if it is missing, and each time under a key that has no hash."""
         try:
             hash(key)
         except TypeError:

@@ -365,7 +365,7 @@ MUTANTS: Final = (
         "shtypes/core/reshard.py",
         "if self.absorbed or self.constant or not self.src.differentiable:",
         "if not self.src.differentiable:",
-        ("tests/scopes/test_no_comm.py", "tests/ops/test_across.py", "tests/scopes/test_scopes.py"),
+        ("tests/scopes/test_no_comm.py", "tests/ops/test_sharded_reductions.py", "tests/scopes/test_scopes.py"),
     ),
     Mutant(
         "a move forgets that a checkpoint runs it again",

@@ -108,7 +108,7 @@ def _bound(mesh: ProgramMesh, *, tracked: bool) -> Iterator[None]:
 
 @contextlib.contextmanager
 def as_in_program() -> Iterator[None]:
-    """Around the trace of a rule that an equation carries, on the mesh in context: as its program was traced."""
+    """A scope around the trace of an equation's rule, on the mesh in context: as its program was traced."""
     mesh, seen = local_mesh(), program_mesh_in_context()
     bound = contextlib.nullcontext() if mesh is None or seen is None else _bound(mesh, tracked=bool(seen.manual_axes))
     with _in_our_words(), bound:

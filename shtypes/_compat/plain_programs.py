@@ -198,8 +198,8 @@ def bound_in_program(bind: Callable[..., Any], primitive: Any, args: tuple[Any, 
             if like is not None:
                 x, number = like
                 return full_like_p.bind(closed_over(x), value=number, dtype=jax.typeof(args[0]).dtype)
-        bind_here = bind if primitive.name in _CALLS else _bound_under(mesh.inner, bind)
-        return annotated(bind_here, primitive, args, params)
+        bind_inner = bind if primitive.name in _CALLS else _bound_under(mesh.inner, bind)
+        return annotated(bind_inner, primitive, args, params)
 
 
 def _bound_under(mesh: Any, bind: Callable[..., Any]) -> Callable[..., Any]:
@@ -212,7 +212,7 @@ def _bound_under(mesh: Any, bind: Callable[..., Any]) -> Callable[..., Any]:
 
 @contextlib.contextmanager
 def tracing_plain(mesh: Axes | None = None) -> Iterator[None]:
-    """Around the trace of a plain program that is to be evaluated with typed values."""
+    """A scope around the trace of a plain program that is to be evaluated with typed values."""
     around = program_mesh_in_context()
     sees = program_mesh(*mesh) if mesh is not None else around
     with set_plain_trace(), contextlib.ExitStack() as entered:
@@ -302,15 +302,15 @@ def _type(aval: Any) -> Any:
     """The type of an array on the mesh in context; of a reference, that to one."""
     inner = getattr(aval, "inner_aval", None)
     if inner is not None:
-        of_here = _type(inner)
-        return aval if of_here is inner else aval.update(inner_aval=of_here)
+        updated = _type(inner)
+        return aval if updated is inner else aval.update(inner_aval=updated)
     if not _is_of_program(aval):
         return aval
-    of_here = on_mesh(aval, jax.sharding.get_abstract_mesh())
+    updated = on_mesh(aval, jax.sharding.get_abstract_mesh())
     return (
-        of_here.update(manual_axis_type=jax.sharding.ManualAxisType())
-        if hasattr(of_here, "manual_axis_type")
-        else of_here
+        updated.update(manual_axis_type=jax.sharding.ManualAxisType())
+        if hasattr(updated, "manual_axis_type")
+        else updated
     )
 
 

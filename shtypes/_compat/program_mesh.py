@@ -260,7 +260,7 @@ _users = 0
 
 @contextlib.contextmanager
 def telling_types() -> Iterator[None]:
-    """Around the trace of a plain program: values that are on other meshes outside are on the program's.
+    """A scope around the trace of a plain program, in which values of other meshes are on the program's.
 
     Entries of JAX's table are others while any thread is in here; other threads reach JAX's through them.
     """
@@ -294,8 +294,8 @@ class _TypeOf:
         mesh = program_mesh_in_context() if plain_trace.depth else None
         if mesh is None or type(aval) is not jax.core.ShapedArray:
             return aval
-        mesh_of_x = aval.sharding.mesh
-        if mesh_of_x is mesh.inner and not mesh.manual_axes and isinstance(x, jax.core.Tracer):
+        array_mesh = aval.sharding.mesh
+        if array_mesh is mesh.inner and not mesh.manual_axes and isinstance(x, jax.core.Tracer):
             infers = _infers_specs(sys._getframe(2))
             if by_jax(sys._getframe(2)) and not infers:
                 return aval
@@ -306,7 +306,7 @@ class _TypeOf:
             return aval.update(sharding=jax.NamedSharding(mesh, spec))
         return (
             aval
-            if mesh_of_x.empty or mesh_of_x is mesh.inner or mesh_of_x._any_axis_manual
+            if array_mesh.empty or array_mesh is mesh.inner or array_mesh._any_axis_manual
             else on_mesh(aval, mesh.inner)
         )
 
@@ -336,7 +336,7 @@ _arguments: Final = _Arguments()
 
 @contextlib.contextmanager
 def lying(lies: Mapping[int, Lies]) -> Iterator[None]:
-    """Around a program that runs to be traced: how its arguments lie, by the ids of their tracers."""
+    """A scope around the trace of a program, with its arguments' shardings by the ids of their tracers."""
     outer, _arguments.lies = _arguments.lies, lies
     try:
         yield

@@ -17,29 +17,29 @@ _ELSEWHERE: Final = {"axis": ("dim", "dims"), "dim": ("axis",), "dims": ("axis",
 _FOR_NUMPY: Final = {"out", "where", "inplace"}
 
 
-def refuse_unknown(name: str, keywords: Iterable[str], names_: Sequence[str]) -> None:
+def refuse_unknown(name: str, keywords: Iterable[str], allowed: Sequence[str]) -> None:
     """Refuses keywords that a function does not have."""
     for keyword in keywords:
-        if keyword not in names_:
-            raise _no_parameter(name, keyword, names_)
+        if keyword not in allowed:
+            raise _no_parameter(name, keyword, allowed)
 
 
-def _no_parameter(name: str, keyword: str, names_: Sequence[str]) -> ShardingTypeError:
-    has = f"it has {', '.join(names_)}" if names_ else "it has none"
+def _no_parameter(name: str, keyword: str, allowed: Sequence[str]) -> ShardingTypeError:
+    has = f"it has {', '.join(allowed)}" if allowed else "it has none"
     of_jax = unsupported_parameter(name, keyword)
     if of_jax is not None:
-        hints = [way for way in of_jax.instead if way[-1] != "=" or way[:-1] in names_]
+        hints = [way for way in of_jax.instead if way[-1] != "=" or way[:-1] in allowed]
         return ShardingTypeError(f"`{name}` has no parameter `{keyword}`", why=f"{of_jax.why}; {has}", hints=hints)
-    translated = [k for k in _ELSEWHERE.get(keyword, ()) if k in names_]
-    near = translated or difflib.get_close_matches(keyword, names_, n=1, cutoff=0.6)
+    translated = [k for k in _ELSEWHERE.get(keyword, ()) if k in allowed]
+    near = translated or difflib.get_close_matches(keyword, allowed, n=1, cutoff=0.6)
     return ShardingTypeError(f"`{name}` has no parameter `{keyword}`", why=has, hints=[f"{k}=" for k in near])
 
 
-def refuse_unsupported(name: str, keywords: Iterable[str], names_: Sequence[str]) -> None:
+def refuse_unsupported(name: str, keywords: Iterable[str], allowed: Sequence[str]) -> None:
     """Refuses those keywords of JAX's function that ours would take for the user's."""
     for keyword in keywords:
         if unsupported_parameter(name, keyword) is not None:
-            raise _no_parameter(name, keyword, names_)
+            raise _no_parameter(name, keyword, allowed)
 
 
 def signature_of(parameters: str, returns: str = "Array", operands: int = 1) -> inspect.Signature:

@@ -24,12 +24,12 @@ from shtypes.control.joins import (
     cast_leaves,
     leaves_of,
     local_value,
-    start_otherwise,
+    restart_loop,
     varying_type,
 )
 from shtypes.control.loops import scalar_of
 from shtypes.core.jax_context import suggest_when_read
-from shtypes.dispatch.apply import is_typed, lift, located
+from shtypes.dispatch.apply import as_operands, is_typed, located
 from shtypes.errors import ShardingTypeError
 from shtypes.ops.elementwise import less, logical_and, logical_not, not_equal
 from shtypes.ops.functions import reshape, where
@@ -199,7 +199,7 @@ def _without_others(function: Callable[..., Any], here: Any, operands: tuple[Any
 
 def selected(which: Any, cases: Sequence[Any]) -> Any:
     """The case that ``which`` says along the leading dims, for JAX: a branch under `vmap` with a mapped predicate."""
-    (which, *cases), _ = lift([which, *cases])
+    (which, *cases), _ = as_operands([which, *cases])
     t, rank = jax.typeof(which), jax.typeof(cases[0]).ndim
     which = reshape(which, (*t.shape, *(1,) * (rank - t.ndim)))
     if t.dtype_name == "bool":
@@ -271,7 +271,7 @@ def _join_leaf(name: str, path: str, leaves: Sequence[Leaf]) -> ShType | None:
     for goal in goals:
         for leaf in leaves:
             if leaf.type != goal:
-                start_otherwise(leaf, goal)
+                restart_loop(leaf, goal)
     if len(typed) < len(leaves):
         raise ShardingTypeError(
             f"one branch of `{name}` returns a plain array{path}, another {typed[0]}",

@@ -19,7 +19,7 @@ from shtypes.context.signature_errors import check_function, refuse_unsupported
 from shtypes.context.user_line import public
 from shtypes.core.callbacks import AxisIndices, HostCall
 from shtypes.core.callbacks import call as _call
-from shtypes.dispatch.apply import is_typed, lift
+from shtypes.dispatch.apply import as_operands, is_typed
 from shtypes.errors import ShardingTypeError
 from shtypes.traced.program import split
 from shtypes.types import ShType, State
@@ -121,7 +121,7 @@ def _on_each_device(
     arrays, filled = split((args, kwargs), lambda x: is_typed(x) or isinstance(x, jax.core.Tracer))
 
     if any(map(is_typed, arrays)):
-        values, _ = lift(arrays)
+        values, _ = as_operands(arrays)
         types = _of_one_mesh(name, values, ordered)
         _call(HostCall(name, lambda place, parts: run(place, filled(map(of_part, parts, types))), ordered), values)
     elif arrays or not no_trace_is_running():  # a plain program's, as far as anybody can see

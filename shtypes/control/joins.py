@@ -30,7 +30,7 @@ from shtypes.types import REPLICATED, ShType, State, dtypes
 class TypesDiffer(Exception):  # noqa: N818  # a signal, not an error
     """Leaves the trace of a body whose types differ; ``types`` are the joined ones, leaf by leaf, None for plain.
 
-    One that is raised for a loop around names it.
+    ``loop`` is the enclosing loop to start again; None for the one that is being traced.
     """
 
     def __init__(self, types: list[ShType | None], loop: OpenLoop | None = None) -> None:
@@ -56,7 +56,7 @@ _thread: Final = _Thread()
 
 @contextlib.contextmanager
 def tracing_body(loop: OpenLoop) -> Iterator[None]:
-    """Around the body of a loop."""
+    """A scope around the trace of a loop's body."""
     _thread.loops.append(loop)
     try:
         yield
@@ -88,10 +88,10 @@ def leaves_of(tree: Any) -> list[Leaf]:
 
 
 def _leaf(x: Any) -> Leaf:
-    made_of = arguments_of(x) or []
+    sources = arguments_of(x) or []
     carried = {id(leaf) for loop in _thread.loops for leaf in loop.carry}
     leaf = Leaf(
-        x.type if is_typed(x) else None, is_constant(x), made_of if carried.issuperset(map(id, made_of)) else ()
+        x.type if is_typed(x) else None, is_constant(x), sources if carried.issuperset(map(id, sources)) else ()
     )
     if leaf.type is not None or not (hasattr(x, "dtype") or is_number(x)) or _is_key(x):
         return leaf
@@ -99,7 +99,7 @@ def _leaf(x: Any) -> Leaf:
     return leaf._replace(shape=jnp.shape(x), dtype=None if weak else np.dtype(x.dtype))
 
 
-def start_otherwise(x: Leaf, t: ShType) -> None:
+def restart_loop(x: Leaf, t: ShType) -> None:
     """Restarts a loop around with a carry from which ``x``, which depends on nothing else, gets a type for free.
 
     Those leaves of the carry start in that type where they can, else they vary where it does.
@@ -118,9 +118,9 @@ def start_otherwise(x: Leaf, t: ShType) -> None:
             raise TypesDiffer(types, loop)
 
 
-def _varying_as(u: ShType | None, t: ShType) -> ShType | None:
+def _varying_as(src: ShType | None, t: ShType) -> ShType | None:
     """A type, varying where ``t`` does."""
-    return None if u is None else u.with_axes(t.axes(State.VARYING), State.VARYING)
+    return None if src is None else src.with_axes(t.axes(State.VARYING), State.VARYING)
 
 
 def leaf_types(tree: Any) -> list[ShType | None]:
@@ -148,13 +148,13 @@ def becomes(x: Leaf, t: ShType) -> bool:
     """Whether a constant can have a type for free: it is replicated, or plain, where the type says something else."""
     if not x.constant:
         return False
-    t_of_x = x.type
-    if t_of_x is None:
+    src = x.type
+    if src is None:
         return x.shape == t.shape and x.dtype in (None, t.dtype)
-    if t_of_x.mesh is not t.mesh or t_of_x.shape != t.shape or t_of_x.dtype_name != t.dtype_name:
+    if src.mesh is not t.mesh or src.shape != t.shape or src.dtype_name != t.dtype_name:
         return False
-    extends = all(d.axes == e.axes[: len(d.axes)] for d, e in zip(t_of_x.dims, t.dims, strict=True))
-    return extends and all(s in REPLICATED or s is o for s, o in zip(t_of_x.states, t.states, strict=True))
+    extends = all(d.axes == e.axes[: len(d.axes)] for d, e in zip(src.dims, t.dims, strict=True))
+    return extends and all(s in REPLICATED or s is o for s, o in zip(src.states, t.states, strict=True))
 
 
 def _is_key(x: Any) -> bool:
@@ -200,13 +200,13 @@ def joined_loop(
                 f"the carry of `{name}` comes back as another structure",
                 why=f"it starts as {entered} and comes back as {jax.tree.structure(out)}",
             )
-        entered_as, left_as = leaf_types(carry), leaf_types(out)
-        if any(types_differ(w, f) for w, f in zip(entered_as, left_as, strict=True)):
-            ends = zip(leaf_paths(carry), entered_as, jax.tree.leaves(out), loop.starts, strict=True)
+        entry_types, exit_types = leaf_types(carry), leaf_types(out)
+        if any(types_differ(a, b) for a, b in zip(entry_types, exit_types, strict=True)):
+            ends = zip(leaf_paths(carry), entry_types, jax.tree.leaves(out), loop.starts, strict=True)
             joined = [_join_carry(name, *end) for end in ends]
-            if joined != entered_as:
+            if joined != entry_types:
                 raise TypesDiffer(joined)
-            out = cast_leaves(out, entered_as)
+            out = cast_leaves(out, entry_types)
         return out, y
 
     opened: list[OpenLoop] = []  # once for each time that the body is traced
@@ -249,7 +249,7 @@ def _join_carry(name: str, path: str, entered: ShType | None, out: Any, start: A
     if entered is None or left is None:
         typed = entered or left
         if left is not None:
-            start_otherwise(_leaf(start), left)
+            restart_loop(_leaf(start), left)
         raise ShardingTypeError(
             f"{what} is typed on one side only: it starts as {entered or 'a plain array'} and comes back as "
             f"{left or 'a plain array'}",
@@ -262,7 +262,7 @@ def _join_carry(name: str, path: str, entered: ShType | None, out: Any, start: A
             return left
         if becomes(_leaf(out), entered):
             return entered
-        start_otherwise(_leaf(start), left)
+        restart_loop(_leaf(start), left)
         if allows_implicit() and can_reshard(left, entered):
             check_comm(name, left, entered, name="carry", inserted=True)
             return entered  # at the end of each step

@@ -21,7 +21,7 @@ from shtypes.control.joins import TypesDiffer, joined_loop, leaf_types, local_va
 from shtypes.control.vmap import local_steps
 from shtypes.core.conversion import to_jax
 from shtypes.core.jax_context import suggest_when_read
-from shtypes.dispatch.apply import is_typed, located, settled
+from shtypes.dispatch.apply import cast_once, is_typed, located
 from shtypes.errors import ShardingTypeError, quoted
 from shtypes.ops.functions import index_in_dim, stack
 from shtypes.rules import Typing
@@ -73,7 +73,7 @@ def scan(
 def _scanned(name: str, f: Callable[..., Any], init: Any, xs: Any, length: int | None, **options: Any) -> Any:
     """The loop of `scan`, in the words of another function."""
     if allows_implicit():
-        xs = jax.tree.map(lambda x: settled(name, _whole_leading, x) if is_typed(x) else x, xs)
+        xs = jax.tree.map(lambda x: cast_once(name, _whole_leading, x) if is_typed(x) else x, xs)
     steps = _length(name, xs, length)
 
     def run(body: Callable[..., Any], start: Any) -> Any:
@@ -254,7 +254,7 @@ def scalar_of(x: Any, what: str, kind: str = "", *, varying: bool = False) -> An
     if t.ndim:
         raise ShardingTypeError(f"{what} is a scalar, not {t}")
     if t.axes(State.UNREDUCED) and allows_implicit():
-        x = settled(what, lambda types: rules.nonlinear(what, types, types[0].dtype_name), x)
+        x = cast_once(what, lambda types: rules.nonlinear(what, types, types[0].dtype_name), x)
         t = jax.typeof(x)
     for axis, state in zip(t.mesh.axis_names, t.states, strict=True):
         if state is State.UNREDUCED or (state is State.VARYING and not varying):

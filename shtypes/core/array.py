@@ -223,7 +223,7 @@ class Array(_Base, metaclass=_ArrayMeta):
         return wrap(self.type, None if self.data is None else self.data.copy())
 
 
-#: The operands of ops: typed values, and what `lift` makes typed.
+#: The operands of ops: typed values, and what `as_operands` makes typed.
 ArrayLike: TypeAlias = Array | jax.typing.ArrayLike
 
 

@@ -1,4 +1,4 @@
-"""Application of an op: lift the operands, apply the rule, insert its casts, apply the local function.
+"""Application of an op: type the operands, apply the rule, insert its casts, apply the local function.
 
 The rule sees types alone. A Python number has no type: it becomes a part of the local function and adopts any state.
 """
@@ -66,7 +66,7 @@ def is_typed(x: Any) -> TypeGuard[Array]:
     return type(x) in CLASSES
 
 
-def lift(xs: Sequence[Any]) -> tuple[list[Array], frozenset[int]]:
+def as_operands(xs: Sequence[Any]) -> tuple[list[Array], frozenset[int]]:
     """Operands as typed values, and which of them are constants: without a gradient, free to take any state.
 
     Plain concrete arrays are constants. A traced plain array has the type that JAX's type means. Typed values are
@@ -304,23 +304,23 @@ def cast_all(name: str, rule: Rule, operands: Sequence[Any], typing: Typing) -> 
     return [cast(x, t, constant=not moves_back) for x, t in zip(operands, typing.operands, strict=True)]
 
 
-def settled(name: str, rule: Rule, x: Any) -> Array:
+def cast_once(name: str, rule: Rule, x: Any) -> Array:
     """An operand of a composed op in the type that ``rule`` asks for: moved once for all of its ops."""
     return cast_all(name, rule, [x], typed(name, rule, (x.type,)))[0]
 
 
-def meeting(xs: Sequence[Any]) -> list[Array]:
-    """Operands of a composed op: as `lift`, each constant in the replicated states of the others."""
-    return beside_others(*lift(xs))
+def as_matching_operands(xs: Sequence[Any]) -> list[Array]:
+    """Operands of a composed op: as `as_operands`, each constant in the replicated states of the others."""
+    return match_constants(*as_operands(xs))
 
 
-def beside_others(values: Sequence[Any], constants: frozenset[int]) -> list[Array]:
+def match_constants(values: Sequence[Any], constants: frozenset[int]) -> list[Array]:
     """Each constant among some values in the replicated states of the others."""
     others = [x for i, x in enumerate(values) if i not in constants]
-    return [beside(x, *others) if i in constants else x for i, x in enumerate(values)]
+    return [match_replicated(x, *others) if i in constants else x for i, x in enumerate(values)]
 
 
-def beside(constant: Any, *others: Any) -> Any:
+def match_replicated(constant: Any, *others: Any) -> Any:
     """A constant in the replicated states of the other operands, where it is an operand of more than one op."""
     t = constant.type
     for axis in t.axes(State.REDUCED):

@@ -13,7 +13,7 @@ from shtypes.core.combined_collectives import move_together
 from shtypes.core.device_put import type_of
 from shtypes.core.eager_cache import public
 from shtypes.core.reshard import resharded, sent_before
-from shtypes.dispatch.apply import as_ints, is_typed, lift, located
+from shtypes.dispatch.apply import as_ints, as_operands, is_typed, located
 from shtypes.errors import ShardingTypeError, quoted
 from shtypes.resharding.transport import CommArguments, transport_in_force
 from shtypes.rules.moves import check_varying, dim_from_front, named_form, replicated_state, target_of
@@ -76,7 +76,7 @@ def reshard(
     between the cotangent types needs. Transpose: the reshard between the cotangent types, with the two dtypes to send
     in exchanged.
     """
-    ((x,), _) = lift([x])
+    ((x,), _) = as_operands([x])
     t = jax.typeof(x)
     try:
         dst = target_of(t, target, states, type_of)
@@ -107,7 +107,7 @@ def _named(
 ) -> Array:
     """A reshard of some axes by a form of `rules.moves.FORMS`."""
     plain = not is_typed(x)
-    ((x,), _) = lift([x])
+    ((x,), _) = as_operands([x])
     t = jax.typeof(x)
     try:
         place = None if dim is None else as_ints(dim, "a dim")[0]

@@ -62,7 +62,7 @@ class AtSpecs:
                     marks.setdefault(i, []).append((j, place))
             return jaxpr, marks  # with the jaxpr, so that no other one has its id
 
-        return self._marks.made((id(jaxpr), scope, inside), find)[1]
+        return self._marks.get_or_create((id(jaxpr), scope, inside), find)[1]
 
     def inside(self, eqn: Any, scope: tuple[str, ...]) -> frozenset[str]:
         """The places that the sub-jaxprs of an equation are in; all of them for those of the backward pass."""

@@ -176,7 +176,7 @@ class Scopes:
 
 @contextlib.contextmanager
 def scopes_of(outer: InForce) -> Iterator[Scopes]:
-    """Around the evaluation of a body."""
+    """A scope around the evaluation of a body."""
     scopes = Scopes(outer)
     try:
         yield scopes

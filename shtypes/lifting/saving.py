@@ -98,7 +98,7 @@ def policies_in_force() -> tuple[Policy, ...]:
 
 @contextlib.contextmanager
 def under_policies(policies: tuple[Policy, ...]) -> Iterator[None]:
-    """Around the evaluation of a program in checkpoints with these policies."""
+    """A scope around the evaluation of a program in checkpoints with these policies."""
     outer, _thread.policies = _thread.policies, policies
     try:
         yield

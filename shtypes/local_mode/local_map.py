@@ -18,7 +18,7 @@ from shtypes.core.device_put import type_of
 from shtypes.core.jax_context import complete_when_read
 from shtypes.core.jax_type import as_jax_type
 from shtypes.core.local import local_all
-from shtypes.dispatch.apply import cast_all, is_typed, lift, typed
+from shtypes.dispatch.apply import as_operands, cast_all, is_typed, typed
 from shtypes.errors import ShardingTypeError
 from shtypes.local_mode.user_function import (
     Shard,
@@ -168,7 +168,7 @@ def _apply(
             why=str(error),
             hints=["pass arrays as arguments, and a plain function"],
         ) from None
-    operands, constants = lift(arrays)
+    operands, constants = as_operands(arrays)
     if not operands:
         raise ShardingTypeError(f"`{name}` needs an operand: without any, nothing says on which mesh it runs")
 
@@ -228,11 +228,11 @@ def _keep_whole_operands(error: ShardingTypeError, rule: Rule, operands: tuple[S
             return
 
 
-def _with_shards_of(types_then: tuple[ShType, ...], rule: Rule) -> Rule:
+def _with_shards_of(traced_types: tuple[ShType, ...], rule: Rule) -> Rule:
     """The rule, restricted to operands with these shards: what the function returns for others is unknown."""
 
     def call(types: tuple[ShType, ...]) -> Typing:
-        other = next((t for t, g in zip(types, types_then, strict=True) if t.dims != g.dims), None)
+        other = next((t for t, g in zip(types, traced_types, strict=True) if t.dims != g.dims), None)
         if other is not None:
             raise ShardingTypeError(f"the function is given other shards by `{other}`")
         return rule(types)

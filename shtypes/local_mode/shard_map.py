@@ -23,7 +23,7 @@ from shtypes.context.signature_errors import check_function
 from shtypes.core.collective import reinterpreted
 from shtypes.core.meshes import to_mesh
 from shtypes.core.reshard import move
-from shtypes.dispatch.apply import lift, located
+from shtypes.dispatch.apply import as_operands, located
 from shtypes.errors import ShardingTypeError
 from shtypes.rules.specs import entering, leaving
 from shtypes.scopes.check_comm import casts_are_written, check_comm
@@ -109,7 +109,7 @@ def shard_map(
     @functools.wraps(f)
     def mapped(*args: Any) -> Any:
         over = _mesh(mesh, jax.tree.leaves(args))
-        args = jax.tree.map(lambda x: lift([x])[0][0], args)
+        args = jax.tree.map(lambda x: as_operands([x])[0][0], args)
         names = _mapped(chosen, over, jax.tree.leaves(args))
         return mapped_over(names, over, body, args, in_specs, out_specs, explicit=explicit)
 
@@ -188,7 +188,7 @@ def _crossed(
     """Values with the types that they have on the other side; ``types`` says what each is cast to before, and its."""
 
     def one(path: Any, x: Any, spec: Any) -> Any:
-        ((x,), _) = lift([x])
+        ((x,), _) = as_operands([x])
         t = jax.typeof(x)
         try:
             cast, other = types(t, spec, mapped)

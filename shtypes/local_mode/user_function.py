@@ -321,7 +321,7 @@ def with_residuals(
 ) -> Callable[..., Any]:
     """The op as a `jax.custom_vjp` that saves what the backward pass needs, and computes nothing again."""
     key = (fn, tuple(t.exact for t in operands), tuple(t.exact for t in results), active)
-    return _saving.made(key, lambda: _build_saving(fn, operands, results, active))
+    return _saving.get_or_create(key, lambda: _build_saving(fn, operands, results, active))
 
 
 def _build_saving(

@@ -38,7 +38,7 @@ init = Namespace(
     """Initial values of weights, as in `jax.nn.initializers`, from the global shape.
 
     Each function gives an initializer ``init(key, type, dtype=None)``. The type says how the weights lie; what they are
-    depends on the key and the global shape alone, and each device makes its own part.
+    depends on the key and the global shape alone, and each device computes its shard.
     """,
 )
 #: The namespaces by their name in ``sh``.
@@ -63,7 +63,7 @@ NAMESPACES: Final = {
         """The functions of `jax.random` for typed arrays.
 
         A key and a type stand for one global array, the one that `jax.random` makes with that key: its numbers do not
-        depend on the mesh, and each device makes its own part of them and nothing more. Where the type is sharded that
+        depend on the mesh, and each device computes its shard of them and nothing more. Where the type is sharded that
         part is a slice, where it is unreduced the samples are on index 0, and where it is varying the device's index is
         folded into the key.
 

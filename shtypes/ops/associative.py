@@ -9,7 +9,7 @@ import jax
 
 from shtypes.context.signature_errors import check_function
 from shtypes.core.eager_cache import public
-from shtypes.dispatch.apply import is_typed, lift
+from shtypes.dispatch.apply import as_operands, is_typed
 from shtypes.errors import ShardingTypeError
 from shtypes.ops.along_dims import normalize_dims
 from shtypes.ops.functions import concatenate, flip, reshape, stack
@@ -38,7 +38,7 @@ def associative_scan(fn: Callable[[Any, Any], Any], elems: Any, reverse: bool = 
     """
     check_function("associative_scan", fn)
     leaves, tree = jax.tree.flatten(elems, is_leaf=is_typed)
-    values, _ = lift(leaves)
+    values, _ = as_operands(leaves)
     dims = [normalize_dims(axis, jax.typeof(v).ndim, "associative_scan")[0] for v in values]
     sizes = {jax.typeof(v).shape[d] for v, d in zip(values, dims, strict=True)}
     if len(sizes) != 1:

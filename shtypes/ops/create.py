@@ -21,7 +21,7 @@ from shtypes.core.local import local, zeros_of
 from shtypes.core.meshes import to_mesh
 from shtypes.core.reshard import move
 from shtypes.core.shard_fn import ShardFn, tell_apart
-from shtypes.dispatch.apply import all_replicated, dtype_name, is_number, is_typed, lift
+from shtypes.dispatch.apply import all_replicated, as_operands, dtype_name, is_number, is_typed
 from shtypes.errors import ShardingTypeError
 from shtypes.ops.arithmetic import astype
 from shtypes.types import ShType, State, dtypes
@@ -83,7 +83,7 @@ def zeros(type: Any = None, dtype: Any = None, *, shape: Any = None, mesh: Any =
         shape: A shape by name, as in `jax.numpy`, instead of ``type``.
         mesh: The mesh of a text or shape; by default the one in context.
 
-    Communicates: nothing; each device makes its own part.
+    Communicates: nothing; each device computes its shard.
     """
     t = type_of_arguments(_either(type, shape), dtype, mesh, _default_float())
     check_width(t)
@@ -142,7 +142,7 @@ def empty_like(prototype: ArrayLike, dtype: Any = None, shape: Any = None) -> Ar
 
 def _like(a: Any, dtype: Any, shape: Any) -> ShType:
     """The type of a value, in another dtype or replicated in another shape."""
-    ((a,), _) = lift([a])
+    ((a,), _) = as_operands([a])
     t: ShType = jax.typeof(a)
     if shape is not None:
         return type_of_arguments(tuple(shape) if not isinstance(shape, int) else shape, dtype, t.mesh, t.dtype_name)
@@ -164,7 +164,7 @@ def full_like(a: ArrayLike, fill_value: Any, dtype: Any = None, shape: Any = Non
 @public
 def copy(a: ArrayLike, order: str | None = None) -> Array:
     """The value itself: typed values do not change. ``order`` is accepted for compatibility and ignored."""
-    return lift([a])[0][0]
+    return as_operands([a])[0][0]
 
 
 @public
@@ -224,7 +224,7 @@ class Iota(ShardFn):
 def arange(
     start: Any, stop: Any = None, step: Any = None, dtype: Any = None, *, type: Any = None, mesh: Any = None
 ) -> Array:
-    """Evenly spaced numbers, as in `jax.numpy.arange`; each device makes those of its own part.
+    """Evenly spaced numbers, as in `jax.numpy.arange`; each device computes those of its shard.
 
     Args:
         start: The first number, or the end where ``stop`` is missing.

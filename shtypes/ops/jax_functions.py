@@ -27,7 +27,7 @@ from shtypes.core.array import Array, wrap
 from shtypes.core.eager_cache import published
 from shtypes.core.jax_type import HiShType, as_jax_type
 from shtypes.core.local import local_all
-from shtypes.dispatch.apply import beside_others, dtype_name, is_typed, lift, located, typed_operands
+from shtypes.dispatch.apply import as_operands, dtype_name, is_typed, located, match_constants, typed_operands
 from shtypes.dispatch.call_fixes import with_out_fixes
 from shtypes.dispatch.reshard import finished
 from shtypes.errors import ShardingTypeError
@@ -102,7 +102,7 @@ class JaxFunction:
         refused: ShardingTypeError | None = None
         for choose in (_is_array, _is_not_of_host, _is_first_or_inexact):  # JAX gets the values that it asks for
             static = tuple([None if choose(i, x) else Static(_host(x)) for i, x in enumerate(leaves)])
-            values, constants = lift([x for x, s in zip(leaves, static, strict=True) if s is None])
+            values, constants = as_operands([x for x, s in zip(leaves, static, strict=True) if s is None])
             key = (tree, static, tuple([(x.type.shape, x.type.dtype) for x in values]), trace_context())
             trace = self._traces.get(key)
             if trace is None:
@@ -150,7 +150,7 @@ class JaxFunction:
         def rule(types: tuple[ShType, ...]) -> rules.Typing:
             return call(types).typing
 
-        values = beside_others(values, constants)
+        values = match_constants(values, constants)
         types = tuple([x.type for x in values])
         try:
             call(types)

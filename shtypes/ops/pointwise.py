@@ -19,13 +19,13 @@ from shtypes.core.array import Array, ArrayLike
 from shtypes.core.eager_cache import published
 from shtypes.core.elementwise_fns import NamedFn
 from shtypes.core.shard_fn import Linear, ShardFn
-from shtypes.dispatch.apply import apply, is_number, lift, result_dtype
+from shtypes.dispatch.apply import apply, as_operands, is_number, result_dtype
 from shtypes.errors import ShardingTypeError
 
 
 def apply_linear(name: str, fn: ShardFn, x: ArrayLike) -> Array:
     """A linear function of one operand: the result has the operand's states, unreduced too."""
-    ((x,), _) = lift([x])
+    ((x,), _) = as_operands([x])
     dtype = result_dtype(fn, [x])
     return apply(name, fn, lambda types: rules.linear_unary(name, types[0], dtype), x)
 
@@ -37,7 +37,7 @@ def apply_nonlinear(name: str, fn: Callable[..., Any], xs: Sequence[Any], params
     for keyword, value in params.items():
         if isinstance(value, (list, tuple)):
             raise ShardingTypeError(f"`{keyword}` of `{name}` is one number, not {value!r:.40}")
-    arrays, constants = lift([x for x in xs if not is_number(x)])
+    arrays, constants = as_operands([x for x in xs if not is_number(x)])
     static = tuple(sorted(params.items()))
     numbers = tuple(x if is_number(x) else None for x in xs) if len(arrays) < len(xs) else ()
     local_fn = NamedFn(name, fn, static, numbers=numbers, per_element=True)

@@ -17,7 +17,7 @@ from shtypes.core.array import Array, ArrayLike
 from shtypes.core.device_put import type_of
 from shtypes.core.eager_cache import public
 from shtypes.core.shard_fn import ShardFn, tell_apart
-from shtypes.dispatch.apply import as_ints, dtype_name, is_number, lift
+from shtypes.dispatch.apply import as_ints, as_operands, dtype_name, is_number
 from shtypes.errors import ShardingTypeError
 from shtypes.ops.create import LocalIndices, masked, span
 from shtypes.ops.functions import broadcast_in_dim, reshape, stack
@@ -85,7 +85,7 @@ def eye(N: Any, M: Any = None, k: int = 0, dtype: Any = None, *, type: Any = Non
         type: A type with two dims, such as ``"[n@x, n]"``; replicated by policy by default.
         mesh: The mesh of a text; by default the one in context.
 
-    Communicates: nothing; each device makes its own part.
+    Communicates: nothing; each device computes its shard.
     """
     return _by_index("eye", _on_diagonal, _sizes("eye", N, M), _float(dtype), type, mesh, k=operator.index(k))
 
@@ -215,7 +215,7 @@ def linspace(
         type: A type with one dim, such as ``"[_@x]"``; replicated by policy by default.
         mesh: The mesh of a text; by default the one in context.
 
-    Communicates: nothing; each device makes its own part.
+    Communicates: nothing; each device computes its shard.
     """
     count = operator.index(num)
     values = _spaced(
@@ -274,7 +274,7 @@ def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = 
     """
     if indexing not in ("xy", "ij"):
         raise ShardingTypeError(f"`meshgrid` knows indexing 'xy' and 'ij', not {indexing!r}")
-    vectors = [reshape(x, (-1,)) if jax.typeof(x).ndim != 1 else x for x in lift(xi)[0]]
+    vectors = [reshape(x, (-1,)) if jax.typeof(x).ndim != 1 else x for x in as_operands(xi)[0]]
     sizes = [jax.typeof(x).shape[0] for x in vectors]
     places = list(range(len(vectors)))
     if indexing == "xy" and len(places) > 1:
@@ -295,7 +295,7 @@ def _constant_of(native: Callable[..., Any], parameters: str, returns: str = "Ar
         with jax.ensure_compile_time_eval():  # in traced code too
             leaves, tree = jax.tree.flatten(native(**arguments))
             host = [np.asarray(leaf) for leaf in leaves]
-        return jax.tree.unflatten(tree, [lift([x])[0][0] for x in host])
+        return jax.tree.unflatten(tree, [as_operands([x])[0][0] for x in host])
 
     doc = f"""`{native.__module__.replace("jax._src.", "jax.")}.{name}` of numbers, whole on every device.
 
@@ -320,7 +320,7 @@ fftfreq, rfftfreq = (
 @public
 def tril_indices_from(arr: ArrayLike, k: int = 0) -> tuple[Array, Array]:
     """The positions on and below diagonal ``k`` of a matrix, as `jax.numpy.tril_indices_from`."""
-    n, m = jax.typeof(lift([arr])[0][0]).shape[-2:]
+    n, m = jax.typeof(as_operands([arr])[0][0]).shape[-2:]
     rows, columns = tril_indices(n, k, m)
     return rows, columns
 
@@ -328,7 +328,7 @@ def tril_indices_from(arr: ArrayLike, k: int = 0) -> tuple[Array, Array]:
 @public
 def triu_indices_from(arr: ArrayLike, k: int = 0) -> tuple[Array, Array]:
     """The positions on and above diagonal ``k`` of a matrix, as `jax.numpy.triu_indices_from`."""
-    n, m = jax.typeof(lift([arr])[0][0]).shape[-2:]
+    n, m = jax.typeof(as_operands([arr])[0][0]).shape[-2:]
     rows, columns = triu_indices(n, k, m)
     return rows, columns
 
@@ -336,7 +336,7 @@ def triu_indices_from(arr: ArrayLike, k: int = 0) -> tuple[Array, Array]:
 @public
 def diag_indices_from(arr: ArrayLike) -> tuple[Array, ...]:
     """The positions on the diagonal of an array of equal dims, as `jax.numpy.diag_indices_from`."""
-    shape = jax.typeof(lift([arr])[0][0]).shape
+    shape = jax.typeof(as_operands([arr])[0][0]).shape
     if len(shape) < 2 or len(set(shape)) != 1:
         raise ShardingTypeError(f"`diag_indices_from` needs dims of one size, not {shape}")
     return tuple(diag_indices(shape[0], len(shape)))

@@ -13,7 +13,7 @@ from shtypes.core.device_put import type_of
 from shtypes.core.eager_cache import public
 from shtypes.core.elementwise_fns import Identity
 from shtypes.core.local import local
-from shtypes.dispatch.apply import is_typed, lift, located
+from shtypes.dispatch.apply import as_operands, is_typed, located
 from shtypes.dispatch.reshard import normalize_dim
 from shtypes.errors import ShardingTypeError
 from shtypes.resharding.moves import REINTERPRETATIONS
@@ -62,7 +62,7 @@ def constant(x: Any, *, to: str | State | None = None) -> Any:
         raise ShardingTypeError(f"a constant is replicated as `R` or `I`, not {to!r}")
 
     def fixed(leaf: Any) -> Any:
-        ((value,), _) = lift([leaf])
+        ((value,), _) = as_operands([leaf])
         t = jax.typeof(value)
         out = t.replace(states=tuple(state if s in (State.REDUCED, State.INVARIANT) else s for s in t.states))
         return local(Identity("constant", constant=True), value, out=out)
@@ -94,7 +94,7 @@ def reinterpret(x: Any, target: Any = None, /, **states: Any) -> Array:
     Communicates: nothing; backward, invariant to varying is summed. Transpose: the reinterpretation between the
     cotangent types.
     """
-    ((x,), _) = lift([x])
+    ((x,), _) = as_operands([x])
     t = jax.typeof(x)
     try:
         dst = _reinterpreted(t, states) if target is None else type_of(target, t.mesh, dtype=t.dtype_name)

@@ -109,7 +109,7 @@ class CommArguments(NamedTuple):
 
     def transport(self, op: str, src: ShType, dst: ShType) -> Transport:
         """The transport for a reshard that the user called as ``op``."""
-        dtype, ct_dtype = (_narrowed(dtype_of_argument, src, name) for name, dtype_of_argument in self._dtypes())
+        dtype, ct_dtype = (_narrowed(argument, src, name) for name, argument in self._dtypes())
         sent_as = Transport(dtype, ct_dtype, model_in_force(), self.shared)
         if not self.narrow_sums:
             _check_sums(op, sent_as, src, dst)
@@ -129,19 +129,19 @@ def _narrowed(argument: Any, t: ShType, name: str) -> str | None:
     """The dtype that an argument asks to send values of a type in; None for their own, which all have but floats."""
     if argument is None:
         return None
-    dtype_of_value, dtype = t.dtype_name, dtypes.from_any(argument)
-    if dtype == dtype_of_value:
+    src_dtype, dtype = t.dtype_name, dtypes.from_any(argument)
+    if dtype == src_dtype:
         return None
-    is_float = dtypes.differentiable(dtype_of_value) and dtype_of_value[0] != "c"
+    is_float = dtypes.differentiable(src_dtype) and src_dtype[0] != "c"
     if dtype in _SENT and not is_float:
         return None
-    if dtype not in _SENT or dtypes.itemsize(dtype) >= dtypes.itemsize(dtype_of_value):
+    if dtype not in _SENT or dtypes.itemsize(dtype) >= dtypes.itemsize(src_dtype):
         narrower = ("bf16", "f8_e4m3fn") if is_float else ()
-        hints = [f'{name}="{d}"' for d in narrower if dtypes.itemsize(d) < dtypes.itemsize(dtype_of_value)]
+        hints = [f'{name}="{d}"' for d in narrower if dtypes.itemsize(d) < dtypes.itemsize(src_dtype)]
         if dtypes.differentiable(dtype) and is_float:
             hints.append(f'x.astype("{dtype}") before it is sent, where the value itself may be of {dtype}')
         raise ShardingTypeError(
-            f"`{name}` cannot send {dtype_of_value} as {dtype}, which is no narrower float",
+            f"`{name}` cannot send {src_dtype} as {dtype}, which is no narrower float",
             why="the value is cast to it before it is sent and back after that, to send less",
             hints=hints,
         )

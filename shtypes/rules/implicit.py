@@ -38,7 +38,7 @@ def chosen(rule: Rule, types: tuple[ShType, ...], minimize: Direction = "both") 
         ways = Search(rule, types, minimize=minimize).best(_WAYS)
         return min(ways, key=lambda way: _in_order(way, minimize)).operands if ways else ()
 
-    operands = _known.made(key, cheapest)
+    operands = _known.get_or_create(key, cheapest)
     return rule(operands) if operands else None
 
 

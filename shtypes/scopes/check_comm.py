@@ -1,4 +1,4 @@
-"""Judges what communicates against the scopes around it. Pure: a move is judged by its types, where it is made.
+"""Checks communication against the scopes around it. Pure: a move is checked by its types, where it is bound.
 
 All communication is in reshards and casts, and the types of cotangents follow from those of values. So judging a move
 at the forward trace, before anything runs, proves both directions. Moves that transposition makes are not judged again.
@@ -139,7 +139,7 @@ def _judge_alone(events: Sequence[_Event], call: str, src: ShType, dst: ShType) 
 def check_bound(
     op: str, src: ShType, dst: ShType, forth: Sent, back: Sent, *, direction: str, inserted: bool = False
 ) -> None:
-    """As `check_sent`, for what is bound in a direction, whoever asked for it; sums are counted when it runs."""
+    """As `check_sent`, for an operation bound in a direction, inserted or not; sums are counted when it runs."""
     if not is_bounded():
         return
     events = _events(src, dst, forth, back, rules_in_force())
@@ -291,7 +291,7 @@ def check_leaving(t: ShType) -> None:
 
 
 def check_now() -> None:
-    """Lets every open scope look at what JAX was asked to do on plain arrays so far."""
+    """Lets every open scope check what JAX did on plain arrays so far."""
     for tracker in open_trackers():
         tracker.look()
 

@@ -49,7 +49,7 @@ class Bindings:
         return {name: value for name, (value, _) in self.of.items() if isinstance(value, int)}
 
     def copy(self) -> Bindings:
-        """The same names; later ones are its own."""
+        """A copy of the names so far."""
         new = Bindings()
         new.of = dict(self.of)
         return new

@@ -44,6 +44,8 @@ from shtypes.types import ShType
 #: Where bytes count, all links are alike, and work only tells equals apart: it goes at a million times its pace.
 _LINK: Final = 1e9
 _WORK: Final = 1e6
+#: On more than two axes, pairs of them vary together in programs of so many decisions; in larger ones each by itself.
+_FEW: Final = 100
 #: What a reshard counts, in bytes: of equals the one with fewer is taken.
 _RESHARD: Final = 0.1 / _LINK
 #: What is predicted may differ from what is sent by so much, and by so many bytes: of small values parts are rounded.
@@ -111,10 +113,10 @@ def _decided(whole: _Inputs) -> tuple[_Decided, Any]:
     def find() -> _Decided:
         try:
             return _Decided(_found(whole), key.values)
-        except ShardingTypeError:
+        except Exception:  # whatever the solver does not know, ops may
             return _Decided(None, key.values)
 
-    return _known.made((key.form, types, current_settings(), context_mesh()), find), key.values
+    return _known.get_or_create((key.form, types, current_settings(), context_mesh()), find), key.values
 
 
 def _evaluated(whole: _Inputs, decisions: Decisions, args: Sequence[Any]) -> list[Any]:
@@ -190,10 +192,10 @@ def _pace(by: Objective) -> tuple[CostModel, Device]:
 
 def _least(costs: Costs) -> Point:
     """The best assignment: from the best in which what each device computes whole is reduced, or invariant."""
-    everything, block = dict(costs.allowed), len(costs.sizes)
+    everything = dict(costs.allowed)
+    block = 1 if len(costs.sizes) > 2 and len(costs.graph.decisions) > _FEW else 2
 
     def among(keep: Callable[[Node, Option, Option], bool], now: Assignment | None = None) -> Point:
-        nonlocal block
         costs.allowed = dict(everything)
         for node in costs.graph.decisions:
             if node.kind != "argument":
@@ -202,10 +204,7 @@ def _least(costs: Costs) -> Point:
                     [i for i, o in enumerate(each) if len(each) == 1 or keep(node, o, taken[a])]
                     for a, each in enumerate(node.options)
                 ]
-        search = Search(costs, seed=None, block=min(block, 2))
-        point = search.solve(reshard=_RESHARD, warm=now)
-        block = search.block
-        return point
+        return Search(costs, seed=None, block=block).solve(reshard=_RESHARD, warm=now)
 
     kept = [_as_reduced, _as_invariant]
     if len(costs.sizes) > 2:  # axes in turn take longer, and lie as the arguments do

@@ -26,6 +26,15 @@ def eliminate(sizes: Mapping[int, int], tables: Mapping[tuple[int, ...], Table])
         sizes: How many values each variable has.
         tables: By the variables that it is over, in ascending order, a table with a dim for each.
     """
+    if 1 in sizes.values():  # what has one value decides nothing, and an array has so many dims at most
+        free = {v: n for v, n in sizes.items() if n > 1}
+        less: dict[tuple[int, ...], Table] = {}
+        for ids, table in tables.items():
+            own = tuple(v for v in ids if v in free)
+            less[own] = less.get(own, np.zeros(())) + table.reshape([sizes[v] for v in own])
+        rest = float(less.pop((), np.zeros(())))
+        chosen, value = eliminate(free, less)
+        return {v: chosen.get(v, 0) for v in sizes}, value + rest
     _, order = min((_order(sizes, tables, by_fill=each) for each in (False, True)), key=lambda found: found[0])
     live = dict(enumerate(tables.items()))
     at: dict[int, set[int]] = {v: set() for v in sizes}
@@ -45,7 +54,7 @@ def eliminate(sizes: Mapping[int, int], tables: Mapping[tuple[int, ...], Table])
         live[k] = ids, least
         for u in ids:
             at[u] = (at[u] - at[v]) | {k}
-    chosen: dict[int, int] = {}
+    chosen = {}
     for v, parts in reversed(trail):
         at_chosen = np.zeros(sizes[v])
         for ids, table in parts:

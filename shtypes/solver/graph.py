@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from shtypes._compat.jaxprs import is_literal
 from shtypes.analysis.flops import is_convolution
 from shtypes.errors import ShardingTypeError
 from shtypes.solver import options as options_
@@ -231,7 +232,7 @@ class Graph:
         """What an equation may do along each axis: asked of axes as small as can be, which say it for larger ones."""
         if self.completes and _is_of_user(op.eqn):
             return self._kept(op, self._seen(op))
-        known = [options_.Operand(x.shape, x.dtype, x.constant) if isinstance(x, Value) else None for x in op.operands]
+        known = [_known(x, var) for x, var in zip(op.operands, op.eqn.invars, strict=True)]
         found, live = [], any(map(self.has_cotangent, op.results))
         axes = self.mesh.axis_names
         for axis, n in zip(axes, self.sizes, strict=True):
@@ -356,6 +357,13 @@ class Graph:
                 product = np.where(states[:, a] == SHARDED + d, product * size, product)
             ok &= (n % product == 0) & ((n > 0) | (product == 1))
         return ok
+
+
+def _known(x: Operand, var: Any) -> options_.Operand | None:
+    """What is known of an operand; None of a number that the equation has, and a number around it is a constant."""
+    if isinstance(x, Value):
+        return options_.Operand(x.shape, x.dtype, x.constant)
+    return None if is_literal(var) else options_.operand(var.aval, constant=True)
 
 
 def _is_of_user(eqn: Any) -> bool:

@@ -129,7 +129,7 @@ def options(
     plain = eqn.replace(source_info=source_info_util.new_source_info())
     program = SimpleNamespace(constvars=(), invars=_variables(eqn), eqns=[plain], outvars=eqn.outvars)
     key = (key_of(program, (), Static), known, size, tuple(names), current_policy())
-    return _known.made(key, lambda: tuple(_Asked(eqn, known, size, names).options()))
+    return _known.get_or_create(key, lambda: tuple(_Asked(eqn, known, size, names).options()))
 
 
 def _variables(eqn: Any) -> tuple[Any, ...]:

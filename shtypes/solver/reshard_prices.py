@@ -81,10 +81,17 @@ class Prices:
         self.links = tuple((link.bandwidth, link.latency) for link in links)
         self._renamed: dict[Any, tuple[float, float, float]] = {}
         self._corrected: dict[Any, tuple[float, float, float]] = {}
+        self._tables: dict[Any, Cost] = {}
         self.lowered = False  # whether a price was found to be lower than it was, so that bounds by it do not hold
 
     def table(self, src: States, dst: States) -> Cost:
         """From each row of ``src`` to each of ``dst``."""
+        key = src.tobytes(), dst.tobytes()
+        if key not in self._tables:
+            self._tables[key] = self._corrected_table(src, dst)
+        return self._tables[key]
+
+    def _corrected_table(self, src: States, dst: States) -> Cost:
         cost = self._table(src, dst)
         if self._corrected:
             for (i, a), (j, b) in itertools.product(enumerate(src), enumerate(dst)):
@@ -114,6 +121,7 @@ class Prices:
             return False
         self.lowered |= any(x < y[0, 0] * (1 - 1e-3) for x, y in zip(found, before, strict=True))
         self._corrected[pattern(src, dst)] = tuple(map(float, found))  # type: ignore[assignment]
+        self._tables.clear()
         return True
 
     def _table(self, src: States, dst: States) -> Cost:

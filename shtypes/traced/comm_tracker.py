@@ -53,7 +53,7 @@ class CommTracker:
     # sums
 
     def sums(self, moved: dict[str, Sums], inserted: bool) -> tuple[dict[str, Sums], int | None]:
-        """What is sent in each direction so far, with a move that is being made now, and how often that runs.
+        """What is sent in each direction so far, with a move that is bound now, and how often that runs.
 
         A cast that a rule inserts is bound once for all its uses, and may have been already: it counts when it is seen.
         """
@@ -248,7 +248,7 @@ def _equations_once(jaxpr: Any) -> list[Equation]:
     def read() -> tuple[Any, list[Equation]]:
         return jaxpr, [e for e in equations(jaxpr) if type(applied_by(e.eqn)) is not Local]
 
-    return _programs.made(id(jaxpr), read)[1]
+    return _programs.get_or_create(id(jaxpr), read)[1]
 
 
 def _of_interest(trace: OpenTrace, start: int) -> list[Any]:

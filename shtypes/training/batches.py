@@ -20,7 +20,7 @@ def prefetch_to_device(batches: Iterable[Tree], types: Tree, *, size: int = 2) -
     """Batches of host arrays as typed values, the next ones on their way to the devices while a step runs.
 
     JAX copies to devices and runs steps without waiting for them, so that no thread is needed: the loader loads while
-    the devices compute, as long as the loop does not wait for each step. A loader with processes of its own, such as
+    the devices compute, as long as the loop does not wait for each step. A loader with worker processes, such as
     grain's or torch's, loads ahead by itself.
 
     Args:

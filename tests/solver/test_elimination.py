@@ -34,6 +34,12 @@ def test_the_minimum_is_that_of_all_combinations(seed: int) -> None:
     assert math.isclose(total(tuple(chosen[v] for v in sizes)), best, rel_tol=1e-12, abs_tol=1e-12)
 
 
+def test_what_has_one_value_may_meet_in_any_number() -> None:
+    sizes = {0: 2, **dict.fromkeys(range(1, 100), 1)}
+    tables = {(0, v): np.array([[3.0], [1.0]]) for v in range(1, 100)}
+    assert eliminate(sizes, tables) == ({0: 1, **dict.fromkeys(range(1, 100), 0)}, 99.0)
+
+
 @pytest.mark.parametrize("seed", range(12))
 def test_without_values_that_cost_more_than_some_assignment_the_minimum_is_the_same(seed: int) -> None:
     sizes, tables = random_problem(seed)

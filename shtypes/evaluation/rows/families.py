@@ -16,7 +16,7 @@ import numpy as np
 
 from shtypes import rules
 from shtypes.core.shard_fn import Linear, ShardFn, wide_enough
-from shtypes.dispatch.apply import apply_all, is_number, is_typed, lift
+from shtypes.dispatch.apply import apply_all, as_operands, is_number, is_typed
 from shtypes.evaluation.bound_primitive import LINEAR, NAMES, Bound, Linearity
 from shtypes.evaluation.table import ROWS
 from shtypes.rules import Typing, WholeResult
@@ -107,12 +107,12 @@ class Row:
         pairs = zip(operands, eqn.invars, strict=True)
         numbers = [np.asarray(x, v.aval.dtype) if is_number(x) else None for x, v in pairs]
         if not any(n is not None for n in numbers):
-            values, constants = lift(operands)
+            values, constants = as_operands(operands)
             return self.applied(Call(name, eqn, (), constants, linearity), values)
         folds = self.numbers and _may_be_held(linearity, operands)
         arrays = [x if n is None else n for x, n in zip(operands, numbers, strict=True) if n is None or not folds]
         with wide_enough(*(n.dtype for n in numbers if n is not None)):
-            values, constants = lift(arrays)
+            values, constants = as_operands(arrays)
         return self.applied(Call(name, eqn, tuple(numbers) if folds else (), constants, linearity), values)
 
     def applied(self, call: Call, values: Sequence[Any]) -> list[Any]:

@@ -16,8 +16,8 @@ from shtypes.evaluation.local_rows import LocalSorted
 from shtypes.evaluation.rows.elementwise import cast_to
 from shtypes.evaluation.rows.families import Call, Row, Types, along, ints, rows, sharing, together
 from shtypes.evaluation.table import row
-from shtypes.ops.across import extreme, position, product
-from shtypes.ops.asking import over
+from shtypes.ops.cross_shard import over
+from shtypes.ops.sharded_reductions import extreme, position, product
 from shtypes.rules import Typing
 from shtypes.rules.lookups import sort as _sort_rule
 from shtypes.rules.typing import Label

@@ -14,7 +14,7 @@ from shtypes.core.collective import collect
 from shtypes.core.combined_collectives import Ragged
 from shtypes.core.operation import sent_by
 from shtypes.core.reshard import move
-from shtypes.dispatch.apply import lift, located
+from shtypes.dispatch.apply import as_operands, located
 from shtypes.errors import ShardingTypeError
 from shtypes.local_mode.lax.arguments import Axes, axes_of, axis_size, dim_from_front, each, no_groups, state_of
 from shtypes.rules.local import Op
@@ -209,7 +209,7 @@ def ragged_all_to_all(
     """
     no_groups(axis_index_groups)
     axes = axes_of(axis_name)
-    values, _ = lift([operand, output, input_offsets, send_sizes, output_offsets, recv_sizes])
+    values, _ = as_operands([operand, output, input_offsets, send_sizes, output_offsets, recv_sizes])
     types = [jax.typeof(x) for x in values]
     operation = Ragged(axes, bool(disjoint), tuple(types))
     try:

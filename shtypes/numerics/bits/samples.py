@@ -163,7 +163,7 @@ def check_parts(name: str, key: ShType, sampled: ShType) -> None:
 
 @functools.lru_cache(maxsize=MOST)
 def _check_dtype(name: str, dtype: str, params: tuple[tuple[str, Any], ...]) -> None:
-    """Asks JAX whether it makes such samples."""
+    """Refuses a dtype of which JAX has no such samples."""
     try:
         jax.eval_shape(lambda: SAMPLERS[name](jax.random.key(0), (), dtypes.to_numpy(dtype), **dict(params)))
     except (TypeError, ValueError) as error:

@@ -14,7 +14,7 @@ from jax import lax
 from shtypes import rules
 from shtypes.core.array import Array
 from shtypes.core.shard_fn import ShardFn
-from shtypes.dispatch.apply import apply, is_number, lift
+from shtypes.dispatch.apply import apply, as_operands, is_number
 from shtypes.dispatch.reshard import reshard
 from shtypes.errors import ShardingTypeError
 from shtypes.numerics.bits.samples import as_key, folded_axes, sample_type
@@ -81,7 +81,7 @@ def sample_whole(
         **params: More of JAX's parameters.
     """
     numbers = tuple(float(x) if is_number(x) else None for x in operands)
-    (key, *operands), _ = lift([as_key(name, key), *(x for x in operands if not is_number(x))])
+    (key, *operands), _ = as_operands([as_key(name, key), *(x for x in operands if not is_number(x))])
     k = jax.typeof(key)
     of_operands = jnp.broadcast_shapes(*(jax.typeof(x).shape for x in operands)) if batch is None else tuple(batch)
     if type is None:

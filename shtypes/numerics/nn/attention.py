@@ -10,18 +10,18 @@ import numpy as np
 
 from shtypes.core.array import Array
 from shtypes.core.eager_cache import public
-from shtypes.dispatch.apply import lift, located
+from shtypes.dispatch.apply import as_operands, located
 from shtypes.dispatch.call_fixes import with_out_fixes
 from shtypes.dispatch.reshard import finished
 from shtypes.errors import ShardingTypeError
 from shtypes.numerics.nn.positions import positions
-from shtypes.ops.across import wide
 from shtypes.ops.arithmetic import add, astype, multiply, subtract
-from shtypes.ops.asking import may_communicate
+from shtypes.ops.cross_shard import may_communicate
 from shtypes.ops.einsum import einsum
 from shtypes.ops.elementwise import greater_equal, less, less_equal, logical_and
 from shtypes.ops.exponentials import softmax
 from shtypes.ops.functions import expand_dims, repeat, reshape, where
+from shtypes.ops.sharded_reductions import wide
 from shtypes.rules import messages
 from shtypes.types import ShType
 
@@ -71,7 +71,7 @@ def dot_product_attention(
     Communicates: nothing; with keys sharded by position, an all-reduce of the maximum and one of the sum of each row of
     scores, backward one, and what makes ``out`` of the pending result. Transpose: einsums, and that of `softmax`.
     """
-    (query, key, value), _ = lift([query, key, value])
+    (query, key, value), _ = as_operands([query, key, value])
     types = tuple(jax.typeof(x) for x in (query, key, value))
     _check_shapes(*types)
     factor = 1 / math.sqrt(types[0].shape[-1]) if scale is None else float(scale)
@@ -136,7 +136,7 @@ def _within(t: ShType, lengths: Any, dim: int) -> list[Array]:
     """The mask of the positions along a dim that are below a length for each row of the batch."""
     if lengths is None:
         return []
-    ((lengths,), _) = lift([lengths])
+    ((lengths,), _) = as_operands([lengths])
     batch = jax.typeof(lengths).ndim
     at = expand_dims(positions(t, dim), tuple(d for d in range(t.ndim) if d != t.ndim + dim))
     return [less(at, expand_dims(lengths, tuple(range(batch, t.ndim))))]
@@ -164,7 +164,7 @@ def _grouped(x: Any, dim: int, kv_heads: int) -> Any:
     """A dim of heads in two: one for each head of keys, and those that share it."""
     if x is None:
         return None
-    ((x,), _) = lift([x])
+    ((x,), _) = as_operands([x])
     shape = jax.typeof(x).shape
     at = len(shape) + dim
     if at < 0:

@@ -11,16 +11,16 @@ import numpy as np
 
 from shtypes.core.array import Array, ArrayLike
 from shtypes.core.eager_cache import public
-from shtypes.dispatch.apply import beside, is_typed, lift, located
+from shtypes.dispatch.apply import as_operands, is_typed, located, match_replicated
 from shtypes.dispatch.reshard import reshard
 from shtypes.errors import ShardingTypeError
 from shtypes.numerics.nn.positions import positions
-from shtypes.ops.across import finite_bound, total, wide
 from shtypes.ops.along_dims import normalize_dims, sum_of
 from shtypes.ops.arithmetic import astype, multiply, subtract
-from shtypes.ops.asking import along, sharding
+from shtypes.ops.cross_shard import along, sharding
 from shtypes.ops.elementwise import equal, exp, log
 from shtypes.ops.functions import expand_dims, squeeze, stack, unstack, where
+from shtypes.ops.sharded_reductions import finite_bound, total, wide
 from shtypes.rules import messages
 from shtypes.types import REPLICATED, ShType
 
@@ -56,9 +56,9 @@ def cross_entropy(logits: ArrayLike, labels: Any, *, axis: int = -1, out: Any = 
         ...     sh.nn.cross_entropy(logits, labels, out="[3]{I:tp}")
         Array(f32[3]{I:tp}, [2.0794415 2.0794415 2.0794415])
     """
-    logits = lift([logits])[0][0]
+    logits = as_operands([logits])[0][0]
     is_constant = not is_typed(labels)
-    labels = lift([np.asarray(labels)])[0][0] if is_constant else labels
+    labels = as_operands([np.asarray(labels)])[0][0] if is_constant else labels
     t, kind = jax.typeof(logits), jax.typeof(labels)
     (dim,) = normalize_dims(operator.index(axis), t.ndim, "cross_entropy")
     dense = jnp.issubdtype(kind.dtype, jnp.floating)
@@ -66,7 +66,7 @@ def cross_entropy(logits: ArrayLike, labels: Any, *, axis: int = -1, out: Any = 
     logits = astype(logits, wide(t.dtype_name))
     if dense:
         labels = astype(labels, wide(kind.dtype_name))
-        labels = beside(labels, logits) if is_constant else labels
+        labels = match_replicated(labels, logits) if is_constant else labels
         for name in kind.dims[dim].axes:
             if t.state(name) in REPLICATED:  # each device needs only its slice
                 logits = reshard(logits, **{name: dim})

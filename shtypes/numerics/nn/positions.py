@@ -14,11 +14,11 @@ from shtypes import rules
 from shtypes.core.array import Array, ArrayLike
 from shtypes.core.eager_cache import public
 from shtypes.core.shard_fn import Linear, ShardFn
-from shtypes.dispatch.apply import apply, lift
+from shtypes.dispatch.apply import apply, as_operands
 from shtypes.errors import ShardingTypeError
-from shtypes.ops.across import wide
 from shtypes.ops.create import arange
 from shtypes.ops.functions import expand_dims
+from shtypes.ops.sharded_reductions import wide
 from shtypes.rules import messages
 from shtypes.types import Dim, ShType, State, dtypes
 
@@ -75,11 +75,11 @@ def rotary_embedding(x: ArrayLike, at: Any = None, *, base: float = 10_000.0) ->
 
     Communicates: nothing. Transpose: the turn back.
     """
-    ((x,), _) = lift([x])
+    ((x,), _) = as_operands([x])
     t = jax.typeof(x)
     if t.ndim < 3 or t.shape[-1] % 2:
         raise ShardingTypeError(f"`rotary_embedding` needs (positions, heads, an even size) as last dims, not {t}")
-    (at, x), constants = lift([expand_dims(positions(t, -3) if at is None else at, (-2, -1)), x])
+    (at, x), constants = as_operands([expand_dims(positions(t, -3) if at is None else at, (-2, -1)), x])
     if not jnp.issubdtype(jax.typeof(at).dtype, jnp.integer):
         raise ShardingTypeError(f"positions are integers, not {jax.typeof(at)}")
 

@@ -13,7 +13,7 @@ from shtypes.core.checkpoints import note_words
 from shtypes.core.eager_cache import public
 from shtypes.core.jax_type import HiShType
 from shtypes.core.meshes import context_mesh, to_mesh, use_mesh
-from shtypes.dispatch.apply import all_replicated, apply, is_number, is_typed, lift
+from shtypes.dispatch.apply import all_replicated, apply, as_operands, is_number, is_typed
 from shtypes.errors import ShardingTypeError
 from shtypes.numerics.bits.samples import OnKeys, as_key, key_of_seed
 from shtypes.rules.along_dims import WholeResult
@@ -41,7 +41,7 @@ def key(seed: Any, *, impl: str | None = None, dtype: Any = None, mesh: Any = No
         except TypeError:
             raise ShardingTypeError(f"a seed is an integer, not {seed!r:.40}") from None
         return key_of_seed(number, impl, ShType(where, name, [], all_replicated(where)))
-    ((value,), _) = lift([seed])
+    ((value,), _) = as_operands([seed])
     t = jax.typeof(value)
     if t.ndim or not jax.numpy.issubdtype(t.dtype, jax.numpy.integer):
         raise ShardingTypeError(f"a seed is one integer, not {t}", hints=["sh.vmap of sh.random.key, for many"])
@@ -104,7 +104,7 @@ def fold_in(key: Any, data: Any) -> Any:
     name = jax.typeof(key).dtype_name
     if is_number(data):
         return _alike("fold_in", name, key, data=operator.index(data))
-    (key, data), _ = lift([key, data])
+    (key, data), _ = as_operands([key, data])
     return _alike("fold_in", name, key, data)
 
 
@@ -137,7 +137,7 @@ def wrap_key_data(key_bits_array: Any, *, impl: str | None = None, dtype: Any = 
     Returns:
         (...): Keys.
     """
-    ((words,), _) = lift([key_bits_array])
+    ((words,), _) = as_operands([key_bits_array])
     t = jax.typeof(words)
     if not t.ndim or t.dtype_name != "u32":
         raise ShardingTypeError(f"the words of a key are u32[..., n], not {t}")

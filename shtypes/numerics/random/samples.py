@@ -12,7 +12,7 @@ from shtypes.context.signature_errors import bound, signature_of
 from shtypes.context.user_line import named
 from shtypes.core.array import Array
 from shtypes.core.eager_cache import public
-from shtypes.dispatch.apply import is_number, lift
+from shtypes.dispatch.apply import as_operands, is_number
 from shtypes.numerics.bits.samples import default_float, default_int, sample, type_or_shape
 from shtypes.numerics.bits.samples_whole import sample_whole
 from shtypes.ops.elementwise import less
@@ -133,7 +133,7 @@ def bernoulli(key: Any, p: Any = 0.5, type: Any = None, *, shape: Any = None, me
     type = type_or_shape(type, shape)
     if is_number(p):
         return sample("bernoulli", key, () if type is None else type, "bool", mesh, "bool", p=float(p), mode="low")
-    ((p,), _) = lift([p])
+    ((p,), _) = as_operands([p])
     t = jax.typeof(p)
     return less(sample("uniform", key, t if type is None else type, t.dtype_name, mesh, "f32"), p)
 

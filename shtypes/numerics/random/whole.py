@@ -10,7 +10,7 @@ import jax
 
 from shtypes.core.array import Array
 from shtypes.core.eager_cache import public
-from shtypes.dispatch.apply import as_ints, lift
+from shtypes.dispatch.apply import as_ints, as_operands
 from shtypes.errors import ShardingTypeError
 from shtypes.numerics.bits.samples import default_float, default_int, type_or_shape
 from shtypes.numerics.bits.samples_whole import sample_whole
@@ -107,7 +107,7 @@ def dirichlet(
         mesh: The mesh of a text or shape.
     """
     type = type_or_shape(type, shape)
-    ((alpha,), _) = lift([alpha])
+    ((alpha,), _) = as_operands([alpha])
     *batch, n = jax.typeof(alpha).shape or _vector("dirichlet", alpha)
     native = jax.random.dirichlet
     return sample_whole("dirichlet", native, key, [alpha], type, dtype, mesh, default_float(), event=(n,), batch=batch)
@@ -138,7 +138,7 @@ def multivariate_normal(
         mesh: The mesh of a text or shape.
     """
     type = type_or_shape(type, shape)
-    (mean, cov), _ = lift([mean, cov])
+    (mean, cov), _ = as_operands([mean, cov])
     means = jax.typeof(mean).shape or _vector("multivariate_normal", mean)
     batch = jax.numpy.broadcast_shapes(means[:-1], jax.typeof(cov).shape[:-2])
     native = jax.random.multivariate_normal
@@ -180,7 +180,7 @@ def multinomial(
         unroll: As in JAX.
         mesh: The mesh of a text or shape.
     """
-    (n, p), _ = lift([n, p])
+    (n, p), _ = as_operands([n, p])
     classes = jax.typeof(p).shape or _vector("multinomial", p)
     if shape is not None:
         *batch, last = as_ints(shape, "the shape of `multinomial`") or (0,)

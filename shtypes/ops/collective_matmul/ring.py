@@ -119,28 +119,32 @@ def gathering(
     def run(piece: Any, *others: Any) -> list[Any]:
         index = _index(course, moved)
         ways = halves(size, course.both)
-        halves_here = [
+        halves_of_piece = [
             lax.slice_in_dim(piece, h.start, h.start + h.size, axis=moved_labels.index(course.label)) for h in ways
         ]
         # Both ways share the sums; the other results are merged at the end.
         slots = [[k if course.label in o else 0 for o in outputs] for k in range(len(ways))]
-        parts_out: list[list[Any]] = [[None] * len(others) for _ in ways]
+        accumulated: list[list[Any]] = [[None] * len(others) for _ in ways]
         for stop in range(n):
             for k, h in enumerate(ways):
-                done = [parts_out[slot][i] for i, slot in enumerate(slots[k])]
+                done = [accumulated[slot][i] for i, slot in enumerate(slots[k])]
                 zero = sum(_after(x) for x in done if x.size) if stop else 0
-                x = _waiting(halves_here[k], zero) if stop else halves_here[k]
+                x = _waiting(halves_of_piece[k], zero) if stop else halves_of_piece[k]
                 source = (index - h.step * stop) % n + zero
                 if stop < n - 1:
-                    halves_here[k] = _shift(x, h.step, course, moved)
+                    halves_of_piece[k] = _shift(x, h.step, course, moved)
                 for i, other in enumerate(others):
                     update = product(i, x, other, source * size + h.start, h.size)
                     slot = slots[k][i]
                     if equal[i]:
-                        parts_out[slot][i] = _stored(parts_out[slot][i], update, source * len(ways) + k, n * len(ways))
+                        accumulated[slot][i] = _stored(
+                            accumulated[slot][i], update, source * len(ways) + k, n * len(ways)
+                        )
                     else:
-                        parts_out[slot][i] = _joined(parts_out[slot][i], update, outputs[i], course.label, source, n)
-        merged = [_merged(both, o, course.label, n) for *both, o in zip(*parts_out, outputs, strict=True)]
+                        accumulated[slot][i] = _joined(
+                            accumulated[slot][i], update, outputs[i], course.label, source, n
+                        )
+        merged = [_merged(both, o, course.label, n) for *both, o in zip(*accumulated, outputs, strict=True)]
         return [jnp.sum(x, 0, dtype=x.dtype) if e else x for x, e in zip(merged, equal, strict=True)]
 
     return run
@@ -195,10 +199,10 @@ def scattering(course: Course, result: ShType) -> Callable[..., list[Any]]:
 
     def term(operands: Sequence[Any], at: Any, width: int) -> Any:
         total = None
-        for i, (labels_in, _) in enumerate(parts):
+        for i, (inputs, _) in enumerate(parts):
             pair = [
                 _part(x, labels, course.label, at, width)
-                for x, labels in zip(operands[2 * i : 2 * i + 2], labels_in.split(","), strict=True)
+                for x, labels in zip(operands[2 * i : 2 * i + 2], inputs.split(","), strict=True)
             ]
             product = Einsum(course.equations[i], result.dtype_name, course.precision)(*pair)
             total = product if total is None else total + product
@@ -214,9 +218,9 @@ def scattering(course: Course, result: ShType) -> Callable[..., list[Any]]:
                 arrived = _shift(sums[k], h.step, course, result) if stop else None
                 # It goes on so many times, and ends on the device whose part it is.
                 at = (index + h.step * (n - 1 - stop)) % n * size + h.start + zero
-                term_here = term(operands, at, h.size)
-                sums[k] = term_here if arrived is None else arrived + term_here
-        result_here = sums[0] if len(sums) == 1 else jnp.concatenate(sums, output.index(course.label))
-        return [result_here]
+                product_sum = term(operands, at, h.size)
+                sums[k] = product_sum if arrived is None else arrived + product_sum
+        result_shard = sums[0] if len(sums) == 1 else jnp.concatenate(sums, output.index(course.label))
+        return [result_shard]
 
     return run

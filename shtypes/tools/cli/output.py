@@ -66,7 +66,7 @@ def _options(f: F, suffixes: Mapping[str, str]) -> F:
 
 
 def _fitting(form: str | None, output: str | None, suffixes: Mapping[str, str]) -> str:
-    """The format that is asked for, by its name or by that of the file."""
+    """The format, by its name or by that of the file."""
     name = Path(output or "").name
     suffix = (Path(name).suffix or (name if name.startswith(".") else "")).lower()
     if not suffix:
@@ -220,7 +220,7 @@ def internal_error(error: Exception) -> ShardingTypeError:
 
 
 def _show(error: BaseException) -> None:
-    """Prints the traceback if it is asked for."""
+    """Prints the traceback if the user set that."""
     if os.environ.get(TRACEBACK):
         traceback.print_exception(error)
 

@@ -81,7 +81,7 @@ def program(
 ) -> LoadedTarget:
     """Loads a target, and makes its arguments from the texts of types, else from its annotations.
 
-    What is not given is taken from ``[tool.shtypes]`` in ``pyproject.toml``, for this target or for all. ``root`` is
+    Other settings are those of ``[tool.shtypes]`` in ``pyproject.toml``, for this target or for all. ``root`` is
     the folder that files and modules are looked for in, by default the current one; ``maker`` a function beside the
     target that returns the arguments, in the place of types; ``lift`` says that it is a plain JAX function.
 

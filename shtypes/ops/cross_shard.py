@@ -13,7 +13,7 @@ import jax
 
 from shtypes import rules
 from shtypes.core.array import Array
-from shtypes.dispatch.apply import settled
+from shtypes.dispatch.apply import cast_once
 from shtypes.dispatch.call_fixes import with_out_fixes
 from shtypes.dispatch.reshard import finished
 from shtypes.errors import ShardingTypeError
@@ -51,7 +51,7 @@ def along(
         return finished(unsharded(x), out)
     if may_send or may_communicate(out):
         if allows_implicit():  # else the ops in `across` refuse a pending sum, in the words of the op
-            x = settled(name, lambda types: rules.nonlinear(name, types, types[0].dtype_name), x)
+            x = cast_once(name, lambda types: rules.nonlinear(name, types, types[0].dtype_name), x)
         return finished(across(x), out)
     try:
         return unsharded(x)

@@ -27,7 +27,7 @@ from shtypes.dispatch.call_fixes import to_state
 from shtypes.dispatch.reshard import reshard
 from shtypes.ops.along_dims import function, reduced, sum_of
 from shtypes.ops.arithmetic import astype, divide, multiply
-from shtypes.ops.asking import sharding
+from shtypes.ops.cross_shard import sharding
 from shtypes.ops.elementwise import equal, isfinite
 from shtypes.ops.functions import sum as sum_
 from shtypes.ops.functions import where
