@@ -26,7 +26,7 @@ import jax
 import shtypes as sh
 from shtypes import api
 from shtypes.core import array
-from shtypes.core.interop_errors import OF_ARRAYS, OF_CARRIERS
+from shtypes.core.interop_errors import OF_ARRAYS, OF_PHYSICAL
 from shtypes.ops.jax_functions import native_of, with_out
 from shtypes.ops.of_arrays import BINARY, COMPARISONS
 from shtypes.ops.table import OPS
@@ -267,7 +267,7 @@ def _methods() -> Iterator[str]:
     yield '    """Signatures only; the functions of `shtypes` with these names say what they do."""'
     yield "    __hash__: ClassVar[None]  # type: ignore[assignment]  # as of a jax.Array: equality by element"
     for name, value in sorted(vars(sh.Array).items()):
-        if name in _OWN or name in (*OF_ARRAYS, *OF_CARRIERS):
+        if name in _OWN or name in (*OF_ARRAYS, *OF_PHYSICAL):
             continue
         if isinstance(value, property):
             returns = _returned(value)

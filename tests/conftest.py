@@ -6,6 +6,7 @@ import collections
 import gc
 import importlib.metadata
 import os
+import pathlib
 import sys
 from collections.abc import Iterator
 
@@ -18,6 +19,7 @@ os.environ.setdefault("JAX_NUM_CPU_DEVICES", "8")
 os.environ["XLA_FLAGS"] = " ".join(
     [
         "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true",
+        "--xla_cpu_parallel_codegen_split_count=1",  # a small program is not worth splitting: a sixth of compiling
         # Later releases do not know it, and stop. These emitters are most of the time that compiling takes.
         "--xla_cpu_use_fusion_emitters=false" * importlib.metadata.version("jaxlib").startswith("0.10."),
         os.environ.get("XLA_FLAGS", ""),
@@ -38,6 +40,11 @@ hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 # Traced programs are many small objects that live on: looked through at JAX's pace, they cost a fifth of the time.
 gc.set_threshold(100_000, 20, 20)
+
+
+def pytest_ignore_collect(collection_path: pathlib.Path, config: pytest.Config) -> bool | None:
+    """Leaves out the programs of other packages, all nightly, where they do not run: to import those takes seconds."""
+    return True if collection_path.name == "packages" and "not nightly" in config.getoption("markexpr") else None
 
 
 @pytest.hookimpl(tryfirst=True)  # before marks are selected by

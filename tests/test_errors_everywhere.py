@@ -54,8 +54,8 @@ TWO = [
 ]
 
 
-def check_all(seed: int, each: int, most_fixes: int, both: bool = True) -> dict[str, int]:
-    """Chooses types for all programs: what is refused is refused well, and its fixes mend it. Gives the counts."""
+def check_all(seed: int, each: int, most_fixes: int, both: bool = True, step: int = 1) -> dict[str, int]:
+    """Chooses types for programs: what is refused is refused well, and its fixes mend it. Gives the counts."""
     rng = np.random.default_rng(seed)
     counts = {"programs": 0, "refused": 0, "fixes": 0}
     for place, axes in enumerate(MESHES):
@@ -63,7 +63,7 @@ def check_all(seed: int, each: int, most_fixes: int, both: bool = True) -> dict[
         texts = list(assignments(mesh, (8, 4)))
         for policy in POLICIES if both else POLICIES[place:][:1]:
             with sh.use_mesh(mesh), sh.policy(policy):
-                for template in [t for t in (*ONE, *TWO) for _ in range(each)]:
+                for template in [t for t in (*ONE, *TWO)[place::step] for _ in range(each)]:
                     names = ["a", "b"][: 2 if "{1}" in template else 1]
                     types = {n: sh.ShType.parse("f32" + str(rng.choice(texts)), mesh) for n in names}
                     error = refusal(template.format(*names), types)
@@ -80,9 +80,9 @@ def check_all(seed: int, each: int, most_fixes: int, both: bool = True) -> dict[
 
 
 def test_what_is_refused_is_refused_well_and_mended_by_its_fixes() -> None:
-    counts = check_all(0, 1, most_fixes=60, both=False)
-    assert counts["refused"] > 100, counts
-    assert counts["fixes"] >= 60, counts
+    counts = check_all(0, 1, most_fixes=40, both=False, step=2)  # on each mesh the other half of the programs
+    assert counts["refused"] > 50, counts
+    assert counts["fixes"] >= 40, counts
 
 
 @pytest.mark.nightly

@@ -99,7 +99,7 @@ def test_odd_arguments_are_taken_as_by_jax_or_refused(op: Op) -> None:
     f: Any = functools.reduce(getattr, op.name.split("."), sh)
     module, _, name = op.jax.rpartition(".")
     native = getattr(importlib.import_module(module), name) if op.jax else None
-    step = some(12, 4)
+    step = some(24, 4)
     chosen = ALL[zlib.crc32(op.name.encode()) % step :: step]
     with sh.use_mesh(sh.abstract_mesh({"x": 2})), warnings.catch_warnings():
         warnings.simplefilter("ignore")

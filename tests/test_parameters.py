@@ -11,7 +11,7 @@ import pytest
 
 import shtypes as sh
 from shtypes import api
-from shtypes.core.interop_errors import OF_ARRAYS, OF_CARRIERS
+from shtypes.core.interop_errors import OF_ARRAYS, OF_PHYSICAL
 from shtypes.ops.jax_functions import native_of
 from shtypes.ops.table import OPS
 
@@ -51,7 +51,7 @@ def of_values() -> Iterator[tuple[str, Any]]:
         for name in sorted(dir(holder)):
             if (
                 name[0] != "_"
-                and name not in ("aval", "val", *OF_ARRAYS, *OF_CARRIERS)
+                and name not in ("aval", "val", *OF_ARRAYS, *OF_PHYSICAL)
                 and callable(found := getattr(holder, name))
             ):
                 yield f"{shown}.{name}", found

@@ -37,7 +37,7 @@ def _first_type(args: tuple[Any, ...]) -> TypedType:
 
 
 def raised(outs: list[Any]) -> list[Any]:
-    """The results of `jax.checkpoint`; JAX lowers it to one of carriers, and forgets to make values of its results."""
+    """The results of `jax.checkpoint`; JAX lowers it to physical arrays, and does not raise its results."""
     frame: FrameType | None = sys._getframe(2)
     if frame is not None and frame.f_code.co_name == "_remat_bind":
         frame = frame.f_back
@@ -92,7 +92,7 @@ def _recomputed(bind: _Bind, args: tuple[Any, ...], params: dict[str, Any]) -> A
 
 
 def _with_shardings(bind: _Bind, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
-    """`jax.jit` up to 0.11 takes shardings for typed values, and moves their carriers."""
+    """`jax.jit` up to 0.11 takes shardings for typed values, and moves their physical arrays."""
     outs = getattr(jaxpr_of(params["jaxpr"]), "outvars", ())
     avals = [*map(jax.typeof, args), *(v.aval for v in outs)]
     for aval, sharding in zip(avals, (*params["in_shardings"], *params["out_shardings"]), strict=False):

@@ -154,7 +154,7 @@ PATCHES: Final = (
     Patch(
         *("jax._src.core", "Primitive.bind", by_operands),
         "0.10.2 to 0.12: `batching.broadcast` and `optimization_barrier` take arrays only, and `_remat_to_lojax` "
-        "returns carriers; no rule of a primitive can be given by type",
+        "returns physical arrays; no rule of a primitive can be given by type",
     ),
     Patch(
         *("jax._src.core", "closed_call_p.to_lojax", lowered_calls),

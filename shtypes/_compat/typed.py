@@ -30,7 +30,7 @@ _CHECK_COTANGENT: Final[CodeType] = private("jax._src.core", "typecheck").__code
 class Behaviour(NamedTuple):
     """Operations of types on their values that JAX asks for; they take the primitives, and so are set from above."""
 
-    raised: Callable[[Any, Any], Any]  # of a type and a carrier: the value
+    raised: Callable[[Any, Any], Any]  # of a type and a physical array: the value
     zero: Callable[[Any], Any]  # zero of a type
     added: Callable[[Any, Any, Any], Any]  # of a type and two of its values: their sum
     repeated: Callable[[Any, int, int], Any]  # a value with a new dim of some size, along which it is repeated

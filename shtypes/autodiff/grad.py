@@ -329,14 +329,14 @@ def check_argument(arg: Any, index: int, *, holomorphic: bool, allow_int: bool |
             raise ShardingTypeError(f"with holomorphic=True, {what} must be complex, not {jax.typeof(leaf)}")
 
 
-# what JAX has types do with their values: zeros and sums of cotangents, seeds, selections, values of carriers
+# what JAX has types do with their values: zeros and sums of cotangents, seeds, selections, values of physical arrays
 
 
-def _raised(t: HiShType, carrier: Any) -> Any:
-    """The value of a carrier, which may be traced."""
-    if isinstance(carrier, jax.core.Tracer):
-        return raise_p.bind(carrier, ty=t)
-    return wrap(t, put_right(t, carrier) if 0 in t.shape else carrier)
+def _raised(t: HiShType, physical: Any) -> Any:
+    """The value of a physical array, which may be traced."""
+    if isinstance(physical, jax.core.Tracer):
+        return raise_p.bind(physical, ty=t)
+    return wrap(t, put_right(t, physical) if 0 in t.shape else physical)
 
 
 _STOP = Identity("stop_gradient", constant=True)

@@ -22,7 +22,7 @@ from shtypes.core.checkpoints import sharding_for_orbax
 from shtypes.core.host import here, host_value
 from shtypes.core.interop_errors import (
     OF_ARRAYS,
-    OF_CARRIERS,
+    OF_PHYSICAL,
     as_jax_array,
     as_numpy_ufunc,
     asking,
@@ -64,7 +64,7 @@ class Array(_Base, metaclass=_ArrayMeta):
 
     Attributes:
         type: The sharding type.
-        data: The carrier (see `shtypes.core.physical`), or None for a value that has only a type.
+        data: The physical array (see `shtypes.core.physical`), or None for a value that has only a type.
     """
 
     __slots__ = ("__weakref__", "data", "type")
@@ -75,7 +75,7 @@ class Array(_Base, metaclass=_ArrayMeta):
 
     type: HiShType
     data: Any
-    # what the carrier of a whole value answers for it
+    # what the physical array of an unsharded value answers for it
     addressable_data: Callable[[int], jax.Array]
     addressable_shards: Sequence[jax.Shard]
     committed: bool
@@ -85,7 +85,7 @@ class Array(_Base, metaclass=_ArrayMeta):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         error = ShardingTypeError(
-            "a typed value is not made by `Array(...)`",
+            "a typed value is not constructed by `Array(...)`",
             hints=["sh.array(x, type) for a host array", "sh.from_jax(x) for a jax.Array"],
         )
         raise placed(error, "Array")
@@ -135,20 +135,20 @@ class Array(_Base, metaclass=_ArrayMeta):
         return self
 
     def copy_to_host_async(self) -> None:
-        """Starts copying the carrier to the host; keys cannot be read there, and `jax.device_get` asks here first."""
+        """Starts copying the physical array to the host, as `jax.device_get` does first; keys cannot be read there."""
         if dtypes.is_key(self.type.dtype_name):
             host_value(self, "copy_to_host_async")
         self.data.copy_to_host_async()
 
     def delete(self) -> None:
-        """Frees the carrier's memory on the devices."""
+        """Frees the physical array's memory on the devices."""
         self.data.delete()
 
     weak_type = False
 
     @property
     def is_fully_addressable(self) -> bool:
-        """Whether this process can reach all of the carrier."""
+        """Whether this process can reach all of the physical array."""
         return self.data is None or bool(self.data.is_fully_addressable)
 
     @property
@@ -161,7 +161,7 @@ class Array(_Base, metaclass=_ArrayMeta):
         return self.data is None or bool(self.data.is_ready())
 
     def is_deleted(self) -> bool:
-        """Whether the carrier was freed, for example by donation."""
+        """Whether the physical array was freed, for example by donation."""
         return bool(self.data.is_deleted())
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
@@ -228,7 +228,7 @@ ArrayLike: TypeAlias = Array | jax.typing.ArrayLike
 
 
 def wrap(t: HiShType, data: Any) -> Array:
-    """A typed value from its carrier, or from nothing."""
+    """A typed value from its physical array, or from nothing."""
     self = object.__new__(Array)
     self.type = t
     self.data = data
@@ -237,17 +237,17 @@ def wrap(t: HiShType, data: Any) -> Array:
 
 def wrap_all(types: Sequence[HiShType | None], data: Iterable[Any]) -> list[Any]:
     """`wrap` for each of many, without a call for each."""
-    found: list[Any] = [*map(object.__new__, itertools.repeat(Array, len(types)))]
-    for value, t, x in zip(found, types, data, strict=True):
+    values: list[Any] = [*map(object.__new__, itertools.repeat(Array, len(types)))]
+    for value, t, x in zip(values, types, data, strict=True):
         value.type = t
         value.data = x
-    return found
+    return values
 
 
 register(Array, "type")
 
 
-#: Values on more devices than this are shown for the first of them only.
+#: Values on more devices than this print the first devices only.
 _MOST_SHOWN = 16
 
 
@@ -262,10 +262,10 @@ def _per_device(x: Any) -> str:
     lines = [f"Array({t})"]
     for place in itertools.islice(itertools.product(*map(range, sizes)), _MOST_SHOWN):
         at = ", ".join(f"{axis}={i}" for axis, i in zip(varying, place, strict=True))
-        shown = np.array2string(
+        text = np.array2string(
             np.moveaxis(data, range(-len(sizes), 0), range(len(sizes)))[place], prefix=f"  {at}: ", threshold=100
         )
-        lines.append(f"  {at}: {shown}")
+        lines.append(f"  {at}: {text}")
     rest = t.mesh.product(varying) - _MOST_SHOWN
     return "\n".join([*lines, f"  and {rest} more"] if rest > 0 else lines)
 
@@ -364,5 +364,5 @@ for _name in ("aval", "val"):
     setattr(Array, _name, property(refuse_lowering))
 for _name in OF_ARRAYS:
     setattr(Array, _name, refused_attribute(_name))
-for _name in OF_CARRIERS:
+for _name in OF_PHYSICAL:
     setattr(Array, _name, attribute(_name))

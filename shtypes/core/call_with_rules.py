@@ -1,7 +1,7 @@
-"""A call of a typed program that has derivative, transpose and batching rules of its own, as JAX's primitives have.
+"""A call of a typed program with its own derivative, transpose and batching rules, as JAX's primitives have.
 
-Its body is what runs; it is looked into as the body of any call is. How it is differentiated, transposed and mapped,
-its rules say: they are functions of typed values, and what they bind may be such a call again.
+The body is what runs, and is read like the body of any call. Its rules are functions of typed values; what they bind
+may be such a call again.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from shtypes._compat.derivative_rules import trace_typed
 
 
 class Rules(Protocol):
-    """How a call is differentiated, transposed and mapped; operands and results as those of JAX's own rules."""
+    """How a call is differentiated, transposed and mapped; operands and results are as in JAX's rules."""
 
     @property
     def name(self) -> str:
@@ -41,7 +41,7 @@ class CallWithRules(HiPrimitive):
 
     multiple_results = True
 
-    def abstract_eval(self, *given: Any, call_jaxpr: Any, num_consts: int, rules: Rules) -> Any:
+    def abstract_eval(self, *types: Any, call_jaxpr: Any, num_consts: int, rules: Rules) -> Any:
         return [v.aval for v in call_jaxpr.outvars], set(call_jaxpr.effects)
 
     def to_lojax(self, *operands: Any, call_jaxpr: Any, num_consts: int, rules: Rules) -> Any:
@@ -54,10 +54,10 @@ class CallWithRules(HiPrimitive):
         return outs, [z if t is None else t for z, t in zip(zeros, dots, strict=True)]
 
     def transpose(self, cts: Any, *operands: Any, call_jaxpr: Any, num_consts: int, rules: Rules) -> Any:
-        own = operands[num_consts:]
-        found = rules.transpose([None if type(ct) is Zero else ct for ct in cts], own)
-        known = zip(own, found, strict=True)
-        cts_in = [Zero(x.aval) if is_undefined_primal(x) and ct is None else ct for x, ct in known]
+        args = operands[num_consts:]
+        results = rules.transpose([None if type(ct) is Zero else ct for ct in cts], args)
+        pairs = zip(args, results, strict=True)
+        cts_in = [Zero(x.aval) if is_undefined_primal(x) and ct is None else ct for x, ct in pairs]
         return [None] * num_consts + cts_in
 
     def batch(
@@ -75,5 +75,7 @@ print_as(call_with_rules_p, lambda params: params["rules"].name, ("call_jaxpr",)
 def call_with_rules(body: Callable[..., list[Any]], operands: Sequence[Any], rules: Rules) -> list[Any]:
     """The results of ``body``, differentiated, transposed and mapped by ``rules``."""
     jaxpr, consts = trace_typed(body, operands)
-    found: list[Any] = call_with_rules_p.bind(*consts, *operands, call_jaxpr=jaxpr, num_consts=len(consts), rules=rules)
-    return found
+    results: list[Any] = call_with_rules_p.bind(
+        *consts, *operands, call_jaxpr=jaxpr, num_consts=len(consts), rules=rules
+    )
+    return results

@@ -1,4 +1,4 @@
-"""Calls of Python from typed programs, by each device, of its own shards; and what becomes of their errors."""
+"""Calls of Python from typed programs: each device calls with its shards; and how errors of the calls are raised."""
 
 from __future__ import annotations
 
@@ -82,13 +82,13 @@ def position_of(axes: Sequence[str]) -> Any:
 
 
 def raise_after(axes: Sequence[str], results: Sequence[Any]) -> None:
-    """Raises on a device what was kept there, when it has the results of a program."""
-    # XLA drops barriers: only what the host is given comes before it is called.
+    """Raises on a device the errors that its calls recorded, once the results of the program are computed."""
+    # XLA drops barriers: only a callback's operands are computed before it is called.
     jax.debug.callback(_raise, position_of(axes), sum(map(_some, results), start=jnp.float32(0)))
 
 
 def _some(x: Any) -> Any:
-    """A number that is known when an array is."""
+    """A scalar that depends on an array: available only when the array is."""
     if jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
         x = jax.random.key_data(x)
     return jnp.float32(0) if not x.size else jnp.real(x.ravel()[0]).astype(jnp.float32)
@@ -164,8 +164,8 @@ def call_with(what: HostCall, operands: Sequence[Array]) -> None:
         over, options = manual_mesh(types[0].mesh)
         specs = tuple(map(physical_spec, types))
 
-        def body(*carriers: Any) -> None:
-            call_on_shards(what, types, list(map(to_shard, types, carriers)))
+        def body(*physical_arrays: Any) -> None:
+            call_on_shards(what, types, list(map(to_shard, types, physical_arrays)))
 
         run = jax.shard_map(body, mesh=over, in_specs=specs, out_specs=None, check_vma=False, **options)
         run(*[x.data for x in operands])
@@ -177,19 +177,19 @@ def _at_once(what: HostCall, types: tuple[HiShType, ...], operands: Sequence[Arr
     """A call with concrete values, device by device in the order of the mesh."""
     mesh = types[0].mesh
     devices = concrete_mesh(mesh).devices
-    held = [{s.device: s.data for s in without_keys(x.type, x.data).addressable_shards} for x in operands]
+    by_device = [{s.device: s.data for s in without_keys(x.type, x.data).addressable_shards} for x in operands]
     for index in itertools.product(*map(range, mesh.axis_sizes)):
-        shards = [of.get(devices[index]) for of in held]
+        shards = [of.get(devices[index]) for of in by_device]
         if all(s is not None for s in shards):
             _arrived(what, types, index, *shards)
 
 
 def call_on_shards(what: HostCall, types: tuple[HiShType, ...], shards: Sequence[Any]) -> None:
     """A call on one device, where the axes of the mesh are manual."""
-    shown, axes = map(without_keys, types, shards), types[0].mesh.axis_names
+    arrays, axes = map(without_keys, types, shards), types[0].mesh.axis_names
     index, position = tuple(lax.axis_index(axis) for axis in axes), position_of(axes)
     arrived = functools.partial(_kept_arrived if are_kept() else _arrived, what, types)
-    jax.debug.callback(arrived, index, *([position] if are_kept() else []), *shown, ordered=what.ordered)
+    jax.debug.callback(arrived, index, *([position] if are_kept() else []), *arrays, ordered=what.ordered)
 
 
 def _kept_arrived(
@@ -234,6 +234,6 @@ def _arrived(what: HostCall, types: tuple[HiShType, ...], index: Sequence[Any], 
     at = {axis: int(i) for axis, i in zip(types[0].mesh.axis_names, index, strict=True)}
     differing = {axis: i for axis, i in at.items() if any(t.state(axis) not in REPLICATED for t in types)}
     if all(i == 0 for axis, i in at.items() if axis not in differing):
-        # Parts of a carrier have hidden dims, and keys have their words.
+        # Parts of a physical array have hidden dims, and keys have their words.
         shapes = [(*t.local_shape, -1) if dtypes.is_key(t.dtype_name) else t.local_shape for t in types]
         what.run(differing, [np.asarray(p).reshape(shape) for p, shape in zip(parts, shapes, strict=True)])

@@ -1,7 +1,7 @@
 """Typed values in the checkpoints of orbax, which asks a value for its sharding, and a target for that of the result.
 
-Where orbax asks for it, the sharding says the type too. What is then restored with that sharding is made a typed value
-by the handler of arrays that orbax calls. Arrays that are restored with any other sharding pass through it.
+When orbax asks for the sharding, it carries the type too. What is restored with such a sharding becomes a typed value
+in the array handler that orbax calls. Arrays that are restored with any other sharding pass through it.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class TypedSharding(NamedSharding):
         raise placed(error, f"restore({self.type})")
 
 
-#: Words that orbax asked for, by id, and the type of the keys that they are of: later it asks how the words lie.
+#: Key data that orbax asked for, by id, with the type of the keys: later it asks for its sharding.
 _WORDS: Final[Bounded[tuple[Any, HiShType]]] = Bounded()
 
 
@@ -77,30 +77,30 @@ _BETWEEN: Final = 12
 
 
 def sharding_for_orbax(x: Any) -> TypedSharding:
-    """What orbax is told of how a typed value lies; refused where no devices are known for it."""
+    """The sharding that orbax sees of a typed value; refused if its mesh has no devices here."""
     noted = _WORDS.get(id(x))
-    found = sharding_of_value(x, IN_CHECKPOINTS)
-    devices = found.mesh if isinstance(found.mesh, jax.sharding.Mesh) else concrete_mesh(x.type.mesh)
-    typed = TypedSharding(devices, found.spec)
+    sharding = sharding_of_value(x, IN_CHECKPOINTS)
+    devices = sharding.mesh if isinstance(sharding.mesh, jax.sharding.Mesh) else concrete_mesh(x.type.mesh)
+    typed = TypedSharding(devices, sharding.spec)
     typed.type = x.type if noted is None else noted[1]
     _prepare()
     return typed
 
 
 def _prepare() -> None:
-    """Makes the handler that orbax has for arrays now one that knows typed values, if it does not yet.
+    """Replaces orbax's current array handler by one that handles typed values, if it does not yet.
 
-    Looked at whenever orbax asks, for programs that give orbax another handler meanwhile.
+    Called whenever orbax asks, since a program may have registered another handler meanwhile.
     """
     handlers: Any = getattr(sys.modules.get("orbax.checkpoint"), "type_handlers", None)
     with _LOCK:
-        own = handlers.get_type_handler(jax.Array) if handlers else None
-        if own is None or hasattr(own, "knows_types"):
+        current = handlers.get_type_handler(jax.Array) if handlers else None
+        if current is None or hasattr(current, "knows_types"):
             return
         log = logging.getLogger("absl")
         log.addFilter(_says_nothing)  # it warns of whatever is replaced
         try:
-            handlers.register_type_handler(jax.Array, _knowing_types(own), override=True)
+            handlers.register_type_handler(jax.Array, _knowing_types(current), override=True)
         finally:
             log.removeFilter(_says_nothing)
 
@@ -110,7 +110,7 @@ def _says_nothing(_: logging.LogRecord) -> bool:
 
 
 def _knowing_types(handler: Any) -> Any:
-    """A handler of arrays that is another one in everything, and saves and restores typed values besides."""
+    """An array handler with all that ``handler`` does, which saves and restores typed values too."""
     base: Any = type(handler)
 
     class Handler(base):  # type: ignore[misc]  # of whatever class the handler is
@@ -123,9 +123,9 @@ def _knowing_types(handler: Any) -> Any:
             restored = await super().deserialize(infos, args and [_plain(arg) for arg in args])
             return [_typed(x, getattr(arg, "sharding", None)) for x, arg in zip(restored, args, strict=True)]
 
-    found: Any = object.__new__(Handler)
-    found.__dict__ = handler.__dict__
-    return found
+    wrapped: Any = object.__new__(Handler)
+    wrapped.__dict__ = handler.__dict__
+    return wrapped
 
 
 def _carrier(x: Any) -> Any:
@@ -145,16 +145,16 @@ def _plain(arg: Any) -> Any:
 
 
 def _typed(x: Any, sharding: Any) -> Any:
-    """What was restored, as the typed value that was asked for, if one was."""
+    """The restored array, as a typed value if one was requested."""
     if not isinstance(sharding, TypedSharding):
         return x
-    t, own = sharding.type, dtypes.from_numpy(x.dtype)
-    if dtypes.is_key(own) and not dtypes.is_key(t.dtype_name):  # orbax gives keys where keys were saved
+    t, restored = sharding.type, dtypes.from_numpy(x.dtype)
+    if dtypes.is_key(restored) and not dtypes.is_key(t.dtype_name):  # orbax gives keys where keys were saved
         x = jax.random.key_data(x)
-        own = dtypes.from_numpy(x.dtype)
-    if own != t.dtype_name or x.shape != t.shape:
+        restored = dtypes.from_numpy(x.dtype)
+    if restored != t.dtype_name or x.shape != t.shape:
         error = ShardingTypeError(
-            f"{t} cannot be restored from a checkpoint that holds `{own}` of shape {x.shape} for it",
+            f"{t} cannot be restored from a checkpoint that holds `{restored}` of shape {x.shape} for it",
             hints=["restore what was saved, then x.astype(dtype) or sh.reshape(x, shape)"],
         )
         raise placed(error, f"restore({t})")

@@ -107,11 +107,11 @@ def deliver() -> None:
 
 
 def _take() -> list[ShardingTypeError]:
-    """The failures that nobody has heard of."""
+    """The failures not raised yet."""
     with _lock:
-        found = list(_failures)
+        failures = list(_failures)
         _failures.clear()
-    return found
+    return failures
 
 
 _OF_RESULTS: Final = (
@@ -124,24 +124,24 @@ _OF_OPERANDS: Final = (
 )
 
 
-def _failure(name: str, t: ShType, axis: str, line: str, apart: Any, given: bool) -> ShardingTypeError:
+def _failure(name: str, t: ShType, axis: str, line: str, apart: Any, inputs: bool) -> ShardingTypeError:
     most = "" if apart is None else f"; elements differ by up to {float(apart):.3g}"
-    call = f"{name}({t})" if given else f"{name} -> {t}"
+    call = f"{name}({t})" if inputs else f"{name} -> {t}"
     error = ShardingTypeError(
-        f"`{name}` {'was given' if given else 'made'} a value that is not the same along mesh axis `{axis}`",
+        f"`{name}` {'was given' if inputs else 'made'} a value that is not the same along mesh axis `{axis}`",
         where=f"{line}: {call}" if line else call,
         why=f"its type says that each device along `{axis}` has the same value{most}",
-        hints=_OF_OPERANDS if given else _OF_RESULTS,
+        hints=_OF_OPERANDS if inputs else _OF_RESULTS,
     )
     error.placed = bool(line)
     return error
 
 
-def _note(same: Any, apart: Any, *, name: str, t: ShType, axis: str, line: str, given: bool) -> None:
-    """Keeps a failure; raising here, on one device, would leave the others waiting in their next collective."""
+def _note(same: Any, apart: Any, *, name: str, t: ShType, axis: str, line: str, inputs: bool) -> None:
+    """Records a failure; raising here, on one device, would leave the others waiting in their next collective."""
     if not bool(same):
         with _lock:
-            _failures.append(_failure(name, t, axis, line, apart if np.isfinite(apart) else None, given))
+            _failures.append(_failure(name, t, axis, line, apart if np.isfinite(apart) else None, inputs))
 
 
 def _replicated(t: ShType) -> tuple[str, ...]:
@@ -164,29 +164,29 @@ def _traced_line() -> str:
 # eager values, and values of a program that is lowered op by op
 
 
-#: Concrete carriers whose copies were compared, by their ids.
+#: Concrete physical arrays whose copies were compared, by their ids.
 _compared: Final[weakref.WeakValueDictionary[int, Any]] = weakref.WeakValueDictionary()
 
 
 def _is_new(data: Any) -> bool:
-    """Whether the copies of a carrier were not compared yet; they are now."""
+    """Whether the copies of a physical array were not compared yet; from now on they count as compared."""
     notes: Any = trace_notes(trace_of(data)) if isinstance(data, jax.core.Tracer) else _compared
     if notes is None:
         return True
     key: Any = ("compared", id(data)) if isinstance(data, jax.core.Tracer) else id(data)
     if notes.get(key) is data:
         return False
-    notes[key] = data  # a tracer is kept, so that its id is not another's
+    notes[key] = data  # keeps the tracer alive, so that its id is not reused
     return True
 
 
-def check_values(name: str, values: Sequence[Array], *, given: bool = False) -> None:
+def check_values(name: str, values: Sequence[Array], *, inputs: bool = False) -> None:
     """Compares the copies of each value: at once, or when the program that is traced runs.
 
     Args:
         name: The operation.
         values: Its results.
-        given: Whether they are its operands instead: then only those that no operation here made.
+        inputs: Whether the values are its operands instead: then those that an operation computed are skipped.
     """
     if values and not any(isinstance(x.data, jax.core.Tracer) for x in values):
         deliver()  # of programs that ran before
@@ -194,12 +194,12 @@ def check_values(name: str, values: Sequence[Array], *, given: bool = False) -> 
         if x.data is None or not _replicated(x.type) or not _is_new(x.data):
             continue
         if isinstance(x.data, jax.core.Tracer):
-            _checker(name, x.type, _traced_line(), given)(x.data)
+            _checker(name, x.type, _traced_line(), inputs)(x.data)
         else:
-            _compare_copies(name, x, given)
+            _compare_copies(name, x, inputs)
 
 
-def _compare_copies(name: str, x: Array, given: bool) -> None:
+def _compare_copies(name: str, x: Array, inputs: bool) -> None:
     """Compares the copies of a value on the host, axis by axis."""
     copies = {s.device: np.asarray(s.data) for s in without_keys(x.type, x.data).addressable_shards}
     devices = concrete_mesh(x.type.mesh).devices
@@ -209,21 +209,21 @@ def _compare_copies(name: str, x: Array, given: bool) -> None:
         for one, other in ((one, other) for row in others for one, other in zip(first, row, strict=True)):
             if one in copies and other in copies and copies[one].tobytes() != copies[other].tobytes():
                 del _compared[id(x.data)]  # it is wrong wherever it is used
-                raise _failure(name, x.type, axis, user_line(), _apart(copies[one], copies[other]), given)
+                raise _failure(name, x.type, axis, user_line(), _apart(copies[one], copies[other]), inputs)
 
 
 def _apart(a: Any, b: Any) -> Any:
     with np.errstate(all="ignore"):
-        found = np.max(np.abs(a.astype(np.complex128) - b.astype(np.complex128)), initial=0)
-    return found if np.isfinite(found) else None
+        most = np.max(np.abs(a.astype(np.complex128) - b.astype(np.complex128)), initial=0)
+    return most if np.isfinite(most) else None
 
 
 @functools.lru_cache(maxsize=COMPILED)
-def _checker(name: str, t: ShType, line: str, given: bool) -> Any:
+def _checker(name: str, t: ShType, line: str, inputs: bool) -> Any:
     over, options = manual_mesh(t.mesh)
 
-    def check(carrier: Any) -> None:
-        _check(name, t, line, to_shard(t, carrier), given)
+    def check(physical: Any) -> None:
+        _check(name, t, line, to_shard(t, physical), inputs)
 
     return jax.shard_map(check, mesh=over, in_specs=physical_spec(t), out_specs=None, check_vma=False, **options)
 
@@ -231,19 +231,19 @@ def _checker(name: str, t: ShType, line: str, given: bool) -> Any:
 # shards of a program that is lowered in one region
 
 
-def check_shards(name: str, shards: Sequence[Any], types: Sequence[ShType], *, given: bool = False) -> None:
-    """Compares the copies of each result, or of what is given, inside a region, when the program runs."""
+def check_shards(name: str, shards: Sequence[Any], types: Sequence[ShType], *, inputs: bool = False) -> None:
+    """Compares the copies of each result, or of each input, inside a region, when the program runs."""
     for shard, t in zip(shards, types, strict=True):
         if _replicated(t):
-            _check(name, t, _traced_line(), shard, given)
+            _check(name, t, _traced_line(), shard, inputs)
 
 
-def _check(name: str, t: ShType, line: str, shard: Any, given: bool) -> None:
+def _check(name: str, t: ShType, line: str, shard: Any, inputs: bool) -> None:
     """Compares a shard with those of the devices that should have the same."""
     bits = _bits(shard)
     for axis in _replicated(t):
         same = jnp.all(lax.pmin(bits, axis) == lax.pmax(bits, axis))
-        note = functools.partial(_note, name=name, t=t, axis=axis, line=line, given=given)
+        note = functools.partial(_note, name=name, t=t, axis=axis, line=line, inputs=inputs)
         jax.debug.callback(note, same, _spread(shard, axis))
 
 
@@ -280,8 +280,10 @@ def check_terms(name: str, operands: Sequence[Array], results: Sequence[Array]) 
             continue
         traced = isinstance(y.data, jax.core.Tracer)
         line = _traced_line() if traced else user_line()
-        found = _terms_checker(name, ins, y.type, axes, line if traced else None)(*[x.data for x in operands], y.data)
-        if not traced and bool(found):
+        became_nan = _terms_checker(name, ins, y.type, axes, line if traced else None)(
+            *[x.data for x in operands], y.data
+        )
+        if not traced and bool(became_nan):
             raise _terms_failure(name, y.type, axes, line)
 
 
@@ -306,37 +308,37 @@ def _pending_through(ins: Sequence[Any], t: ShType) -> tuple[str, ...]:
 
 
 def _became_nan(shards: Sequence[Any], out: Any, axes: tuple[str, ...]) -> Any:
-    """Whether an element is nan on some devices along the axes, and not on all; and none was in what it is made of."""
+    """Whether an element is nan on some devices along the axes but not on all, and none of the operands had a nan."""
     nan = jnp.isnan(out)
     before = [jnp.any(jnp.isnan(x)) for x in shards if jnp.issubdtype(x.dtype, jnp.inexact)]
     some = nan & ~lax.pmin(nan.astype(jnp.int32), axes).astype(bool)
-    made = jnp.any(some) & ~functools.reduce(jnp.logical_or, before)
-    return lax.pmax(made.astype(jnp.int32), axes)
+    new = jnp.any(some) & ~functools.reduce(jnp.logical_or, before)
+    return lax.pmax(new.astype(jnp.int32), axes)
 
 
 @functools.lru_cache(maxsize=COMPILED)
 def _terms_checker(name: str, ins: tuple[ShType, ...], t: ShType, axes: tuple[str, ...], line: str | None) -> Any:
-    """Looks at carriers: of a program, which says it to ``line`` when it runs; without one it returns what it finds."""
+    """Checks physical arrays: in a program (``line``) it records failures when it runs, else it returns a flag."""
     over, options = manual_mesh(t.mesh)
-    given = (*ins, t)
+    types = (*ins, t)
 
-    def check(*carriers: Any) -> Any:
-        *shards, out = [to_shard(u, c) for u, c in zip(given, carriers, strict=True)]
-        found = _became_nan(shards, out, axes)
+    def check(*physical: Any) -> Any:
+        *shards, out = [to_shard(u, c) for u, c in zip(types, physical, strict=True)]
+        became_nan = _became_nan(shards, out, axes)
         if line is None:
-            return lax.pmax(found, t.mesh.axis_names)
-        jax.debug.callback(functools.partial(_note_terms, name=name, t=t, axes=axes, line=line), found)
+            return lax.pmax(became_nan, t.mesh.axis_names)
+        jax.debug.callback(functools.partial(_note_terms, name=name, t=t, axes=axes, line=line), became_nan)
         return None
 
     specs: dict[str, Any] = {
-        "in_specs": tuple(map(physical_spec, given)),
+        "in_specs": tuple(map(physical_spec, types)),
         "out_specs": jax.P() if line is None else None,
     }
     return jax.jit(jax.shard_map(check, mesh=over, check_vma=False, **specs, **options), inline=True)
 
 
-def _note_terms(found: Any, *, name: str, t: ShType, axes: tuple[str, ...], line: str) -> None:
-    if bool(found):
+def _note_terms(became_nan: Any, *, name: str, t: ShType, axes: tuple[str, ...], line: str) -> None:
+    if bool(became_nan):
         with _lock:
             _failures.append(_terms_failure(name, t, axes, line))
 

@@ -67,7 +67,7 @@ class Collective(UnaryOperation):
     def returned(self) -> list[Comm]:
         """What it communicates backward where its operand stands for one that has a gradient."""
         op = self.op.transposed()
-        if op is None:  # a maximum that is differentiated counts its winners, by an all-reduce of its own
+        if op is None:  # a maximum that is differentiated counts its winners, by another all-reduce
             return self.forward_comm()
         return Collective(op, self.dst.to_ct_aval(), self.src.to_ct_aval(), self.inserted).forward_comm()
 
@@ -89,7 +89,7 @@ class Collective(UnaryOperation):
         if self.op.name == "pbroadcast":
             check_not_mapped(self.op.axes)
         op = self.op.transposed()
-        assert op is not None  # only linear ones are transposed: the others' tangents are made of these
+        assert op is not None  # only linear ones are transposed: the tangents of the others consist of these
         return Collective(op, as_jax_type(jax.typeof(ct)), self.src.to_ct_aval(), self.inserted).applied(ct)
 
     def batch(self, axis_data: Any, operands: Sequence[Any], dims: Sequence[Any]) -> tuple[list[Any], list[Any]]:
@@ -197,7 +197,7 @@ def on_shards(op: Op, src: ShType) -> Callable[[Any], list[Any]]:
 
 
 def _in_mesh_order(op: Op, live: tuple[str, ...], mesh: Mesh) -> tuple[Op, tuple[str, ...]]:
-    """A permutation in terms of the mesh's own order: JAX numbers devices so, whatever the order of the axes."""
+    """A permutation in terms of the mesh's axis order: JAX numbers devices so, whatever the order of the axes."""
     ordered = tuple(a for a in mesh.axis_names if a in live)
 
     def renumbered(index: int) -> int:
@@ -254,9 +254,9 @@ def _makes_nothing(op: Op, src: ShType) -> bool:
 
 
 def _made_empty(op: Op, live: tuple[str, ...], x: Any) -> Any:
-    """What a collective makes of a value without elements: nothing is sent."""
-    made = jax.eval_shape(lambda x: _RUN[op.name](op, live, x), x)
-    return jnp.zeros(made.shape, made.dtype)
+    """The result of a collective of a value without elements: nothing is sent."""
+    out = jax.eval_shape(lambda x: _RUN[op.name](op, live, x), x)
+    return jnp.zeros(out.shape, out.dtype)
 
 
 #: The same along axes of one device, where only shapes change.

@@ -175,7 +175,7 @@ def _plans(sources: Sequence[ShType], targets: Sequence[ShType], transport: Tran
 def _rounds(plans: Sequence[Plan]) -> list[list[tuple[int, ...]]]:
     """Which values move in one collective, round by round: round k has the k-th step of each plan.
 
-    A plan through types of another view of the array runs by itself, whole, in the first round.
+    A plan through types of another view of the array runs by itself, all of it in the first round.
     """
     rounds: list[list[tuple[int, ...]]] = []
     for k in range(max((len(p.steps) if p.plain else 1 for p in plans), default=0)):
@@ -262,7 +262,7 @@ class Ragged(Joint):
         return (self.operands[1],)
 
     def _comm(self, src: ShType, dst: ShType) -> list[Comm]:
-        """At most all that a device has is sent: sizes are known only when it runs."""
+        """At most all that a device has is sent: the sizes are runtime values."""
         launches = int(src.mesh.product(self.axes) > 1)
         return [Comm(Kind.ALL_TO_ALL, self.axes, src.local_bytes * launches, launches, src, dst, src.dtype_name)]
 
@@ -300,7 +300,7 @@ class Ragged(Joint):
         return cotangents
 
     def _sent_back(self, ct: Any, own_places: Any, received: Any, starts: Any, sizes: Any) -> Any:
-        """What arrived, back where it came from. Slices that overlap there are kept apart on the way, and added."""
+        """What arrived, back where it came from. Slices that overlap there are sent separately, and then added."""
         out = self.operands[0].to_ct_aval()
         if self.disjoint:
             return self._again(ct, zeros_of(out), own_places, received, self._exchanged(starts), sizes)

@@ -14,7 +14,7 @@ from shtypes.core.shard_fn import Linear, ShardFn, as_tuple
 
 @dataclass(frozen=True)
 class Known(ShardFn):
-    """An array that is known, alike on all devices; equal to itself only, by what holds it."""
+    """A constant array, the same on all devices; compared by the identity of its holder."""
 
     holder: Any
 
@@ -61,7 +61,7 @@ class _Slot(NamedTuple):
 
 @dataclass(frozen=True)
 class Composite(ShardFn):
-    """Local functions applied one after another. JAX differentiates it as a whole, by the chain rule on each device.
+    """Local functions applied one after another; JAX differentiates them as one, by the chain rule on each device.
 
     Attributes:
         name: What listings call it.
@@ -87,16 +87,16 @@ class Composite(ShardFn):
 
     @functools.cached_property
     def _linearized(self) -> tuple[Linear, ShardFn | None]:
-        """In what sense it is linear, and the linear part of it: what it is where each term that is held is zero."""
+        """In what sense it is linear, and its linear part: the function with each constant term replaced by zero."""
         slots = [_Slot(moves, True, moves) for moves in self.moving]
         part = _Steps(len(slots))
         for fn, operands, inexact in self.steps:
-            given = [slots[i] for i in operands]
-            depends, linear = any(x.depends for x in given), all(x.linear for x in given) and _is_linear(fn, given)
+            ins = [slots[i] for i in operands]
+            depends, linear = any(x.depends for x in ins), all(x.linear for x in ins) and _is_linear(fn, ins)
             at = [part.places[i] for i in operands]
             if depends and fn.linear in (Linear.JOINTLY, Linear.BESIDE):
                 at = [
-                    i if x.depends or x.zero or not x.inexact else part.zeros(i) for i, x in zip(at, given, strict=True)
+                    i if x.depends or x.zero or not x.inexact else part.zeros(i) for i, x in zip(at, ins, strict=True)
                 ]
             part.add(ShardStep(fn, tuple(at), inexact))
             slots += [_Slot(depends, linear, kind, isinstance(fn, ZerosLike)) for kind in inexact]
@@ -128,18 +128,18 @@ class _Steps:
 
     def __init__(self, count: int) -> None:
         self.steps: list[ShardStep] = []
-        self.places = list(range(count))  # of each slot of the whole, the slot here
+        self.places = list(range(count))  # of each slot of the composite, the slot here
         self.is_same = True
         self._count = count
 
     def add(self, step: ShardStep) -> None:
-        """Adds a step of the whole."""
+        """Adds a step of the composite."""
         self.steps.append(step)
         self.places += range(self._count, self._count + len(step.inexact))
         self._count += len(step.inexact)
 
     def zeros(self, slot: int) -> int:
-        """The slot of zeros in the place of a term that is held."""
+        """The slot of zeros in place of a constant term."""
         self.steps.append(ShardStep(ZerosLike(), (slot,)))
         self.is_same = False
         self._count += 1

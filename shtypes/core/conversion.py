@@ -30,19 +30,19 @@ from shtypes.types.mesh import Mesh, current_mesh
 
 
 def own_type(x: Any, mesh: Any = None) -> HiShType:
-    """The type that JAX's own type of an array means: S where sharded, R where reduced, U where unreduced, else I."""
+    """The type of an array by JAX's sharding: S where sharded, R where reduced, U where unreduced, else I."""
     aval = jax.typeof(x)
     sharding = aval.sharding
     if isinstance(x, jax.Array) and not isinstance(x, jax.core.Tracer) and isinstance(x.sharding, jax.NamedSharding):
         sharding = x.sharding
-    found = sharding.mesh
+    jax_mesh = sharding.mesh
     spec: Any = sharding.spec
-    if found.empty:
+    if jax_mesh.empty:
         where = to_mesh(mesh) if mesh is not None else current_mesh()
         spec = ()
     else:
-        where = to_mesh(found)
-        _refuse_auto(x, aval, found)
+        where = to_mesh(jax_mesh)
+        _refuse_auto(x, aval, jax_mesh)
     dims = [Dim(n) for n in aval.shape]
     for i, entry in enumerate(getattr(spec, "partitions", ())):
         dims[i] = Dim(aval.shape[i], (entry,) if isinstance(entry, str) else tuple(entry or ()))
@@ -81,13 +81,13 @@ def _refuse_auto(x: Any, aval: Any, mesh: Any) -> None:
         raise error
 
 
-def _as_own(x: Any, wanted: ShType | None, mesh: Any) -> HiShType:
-    """The array's own type; where JAX cannot say, the sharded dims of the wanted one, invariant elsewhere."""
+def _as_own(x: Any, target: ShType | None, mesh: Any) -> HiShType:
+    """The array's type by JAX; where JAX does not track it, the sharded dims of ``target``, invariant elsewhere."""
     tracked = any(kind == jax.sharding.AxisType.Explicit for kind in jax.typeof(x).sharding.mesh.axis_types)
-    if wanted is None or tracked:
+    if target is None or tracked:
         return own_type(x, mesh)
-    rest = {a: State.INVARIANT for a in wanted.mesh.axis_names if wanted.dim_of(a) is None}
-    return as_jax_type(wanted.replace(states=rest))
+    rest = {a: State.INVARIANT for a in target.mesh.axis_names if target.dim_of(a) is None}
+    return as_jax_type(target.replace(states=rest))
 
 
 def convert(x: Any, type: Any = None, *, mesh: Any = None) -> Array:
@@ -100,30 +100,30 @@ def convert(x: Any, type: Any = None, *, mesh: Any = None) -> Array:
         )
     where: Mesh | None = None
     if type is not None:
-        known = jax.typeof(x).sharding.mesh
-        where = to_mesh(mesh) if mesh is not None else None if known.empty else to_mesh(known)
+        jax_mesh = jax.typeof(x).sharding.mesh
+        where = to_mesh(mesh) if mesh is not None else None if jax_mesh.empty else to_mesh(jax_mesh)
     dtype = dtypes.from_numpy(x.dtype)
-    wanted = None if type is None else as_jax_type(type_of(type, where, shape=tuple(x.shape), dtype=dtype))
-    if wanted is not None and wanted.dtype_name != dtype:
-        raise ShardingTypeError(f"an array of dtype {dtype} is not of type {wanted}", hints=["x.astype(...) first"])
+    target = None if type is None else as_jax_type(type_of(type, where, shape=tuple(x.shape), dtype=dtype))
+    if target is not None and target.dtype_name != dtype:
+        raise ShardingTypeError(f"an array of dtype {dtype} is not of type {target}", hints=["x.astype(...) first"])
     if isinstance(x, jax.core.Tracer) and is_tracing_plain():
-        current_mesh()  # without one it gets its type where the program is evaluated, beside whatever typed value
+        current_mesh()  # without one it gets its type where the program is evaluated, from the typed values there
     if not isinstance(x, jax.core.Tracer) and no_trace_is_running():
-        own = _concrete(x, wanted, mesh)
+        value = _concrete(x, target, mesh)
         if checks_are_on():
-            check_values("from_jax", [own], given=True)
+            check_values("from_jax", [value], inputs=True)
     else:
         traced = isinstance(x, jax.core.Tracer)
-        known = not traced and isinstance(x.sharding, jax.NamedSharding)
-        t = own_type(x, mesh) if known else _as_own(x, wanted, mesh)
+        has_sharding = not traced and isinstance(x.sharding, jax.NamedSharding)
+        t = own_type(x, mesh) if has_sharding else _as_own(x, target, mesh)
         _refuse_pending(t)
-        own = (from_jax_p if traced else from_concrete_p).bind(x, ty=t)
+        value = (from_jax_p if traced else from_concrete_p).bind(x, ty=t)
         check_now()
-    if wanted is None:
-        return own
+    if target is None:
+        return value
     constant = not isinstance(x, jax.core.Tracer)
-    check_comm("from_jax", jax.typeof(own), wanted, has_gradient=not constant)
-    return move(own, wanted, constant=constant)
+    check_comm("from_jax", jax.typeof(value), target, has_gradient=not constant)
+    return move(value, target, constant=constant)
 
 
 def _refuse_pending(t: ShType) -> None:
@@ -139,15 +139,15 @@ def _refuse_pending(t: ShType) -> None:
             )
 
 
-def _concrete(x: Any, wanted: HiShType | None, mesh: Any) -> Array:
-    """A concrete array as a value of its own type: the same buffers where they lie right."""
+def _concrete(x: Any, target: HiShType | None, mesh: Any) -> Array:
+    """A concrete array as a value of the type that its sharding means: the same buffers where possible."""
     if isinstance(x.sharding, jax.NamedSharding):
         t = own_type(x, mesh)
         if t.axes(State.UNREDUCED):
             return _unreduced(x, t)
         devices: Any = x.sharding.mesh
         return wrap(t, jax.device_put(x, physical_sharding(t, devices)))
-    where = wanted.mesh if wanted is not None else to_mesh(mesh) if mesh is not None else current_mesh()
+    where = target.mesh if target is not None else to_mesh(mesh) if mesh is not None else current_mesh()
     states = dict.fromkeys(where.axis_names, State.INVARIANT)
     t = as_jax_type(ShType(where, dtypes.from_numpy(x.dtype), list(x.shape), states))
     return place(x, t)
@@ -197,25 +197,25 @@ def array(x: Any, type: Any = None, *, mesh: Any = None) -> Array:
     Raises:
         ShardingTypeError: the type does not fit the array, or is varying.
 
-    Communicates: nothing (each device is sent its own part).
+    Communicates: nothing (each device is sent its shard).
     """
     if isinstance(x, jax.core.Tracer):
         return from_jax(x, type, mesh=mesh)
     if isinstance(x, Array):
         raise ShardingTypeError(f"the value has a type already, {x.type}", hints=["sh.reshard(x, type)"])
     host = x if isinstance(x, jax.Array) else host_array(x)
-    own, t = dtypes.from_numpy(host.dtype), type_for(host, type, mesh)
+    host_dtype, t = dtypes.from_numpy(host.dtype), type_for(host, type, mesh)
     if _lies_somewhere(host) and (rules_in_force() or not no_trace_is_running()):
         return from_jax(host, t)  # what that sends is to be seen
-    return place(converted(host, own, t), t)
+    return place(converted(host, host_dtype, t), t)
 
 
 def type_for(x: Any, type: Any = None, mesh: Any = None) -> HiShType:
     """The type that `array` gives to what has a shape and a dtype."""
-    own = dtypes.from_numpy(x.dtype)
+    dtype = dtypes.from_numpy(x.dtype)
     target = "[...]" if type is None else type
     says_dtype = isinstance(target, ShType) or (isinstance(target, str) and target.lstrip()[:1] not in ("[", "{", ""))
-    default = None if says_dtype else own if dtypes.is_key(own) else dtypes.from_numpy(canonical(x.dtype))
+    default = None if says_dtype else dtype if dtypes.is_key(dtype) else dtypes.from_numpy(canonical(x.dtype))
     return as_jax_type(type_of(target, mesh, shape=tuple(x.shape), dtype=default))
 
 
@@ -234,7 +234,7 @@ def from_jax(x: Any, type: Any = None, *, mesh: Any = None) -> Array:
     """A typed value from a plain `jax.Array`, concrete or traced.
 
     Args:
-        x (...): The array. Its own type is JAX's: sharded where JAX says so, reduced, unreduced, else invariant.
+        x (...): The array. Its type is JAX's: sharded where JAX says so, reduced, unreduced, else invariant.
         type: The type to give it, where that differs: reached from JAX's meaning by a visible reshard.
         mesh: The mesh, where neither the array nor the context has one.
 
@@ -242,9 +242,9 @@ def from_jax(x: Any, type: Any = None, *, mesh: Any = None) -> Array:
         (...): The typed value.
 
     Raises:
-        ShardingTypeError: an axis of the mesh is of JAX's auto kind and no type is given; the type does not fit.
+        ShardingTypeError: an axis of the mesh is of JAX's auto kind and there is no ``type``; the type does not fit.
 
-    Communicates: what the reshard from the array's own type does; nothing without ``type``.
+    Communicates: what the reshard from that type does; nothing without ``type``.
     Transpose: `to_jax`.
     """
     return convert(x, type, mesh=mesh)
@@ -268,9 +268,9 @@ def to_jax(x: Array) -> Any:
     t = typeof(x)
     pending = t.axes(State.UNREDUCED)
     if pending and allows_implicit():
-        whole = t.with_axes(pending, State.INVARIANT)
-        check_comm("to_jax", t, whole, inserted=True)
-        x, t = move(x, whole, inserted=True), whole
+        target = t.with_axes(pending, State.INVARIANT)
+        check_comm("to_jax", t, target, inserted=True)
+        x, t = move(x, target, inserted=True), target
     refuse_hidden(t, "become a plain array")
     check_leaving(t)
     if type(x) is Array and no_trace_is_running():
@@ -290,8 +290,8 @@ def typeof(x: Any) -> HiShType:
         ShardingTypeError: ``x`` has none.
     """
     if type(x) is Array:
-        found: HiShType = x.type
-        return found
+        array_type: HiShType = x.type
+        return array_type
     t = jax.typeof(x) if isinstance(x, jax.core.Tracer) else None
     if type(t) is not HiShType:
         raise ShardingTypeError(

@@ -39,7 +39,7 @@ class _Door(HiPrimitive):
 
 
 class FromJax(_Door):
-    """A plain array as a typed value, sharded or invariant on every axis: JAX's own meaning."""
+    """A plain array as a typed value, sharded or invariant on every axis, as JAX means it."""
 
     def abstract_eval(self, x: Any, *, ty: HiShType) -> tuple[HiShType, set[Any]]:
         return ty, set()
@@ -65,7 +65,7 @@ class ToJax(_Door):
 
 
 class Raise(_Door):
-    """A carrier as a typed value: where JAX hands us one while it traces."""
+    """A physical array as a typed value: where JAX hands us one while it traces."""
 
     def abstract_eval(self, x: Any, *, ty: HiShType) -> tuple[HiShType, set[Any]]:
         return ty, set()
@@ -96,7 +96,7 @@ class EnsureMapped(HiPrimitive):
 
 
 def placed(x: Any, t: ShType) -> Any:
-    """A plain array with the sharding of a type's carrier, as far as JAX tracks it."""
+    """A plain array with the sharding of a type's physical array, as far as JAX tracks it."""
     mesh = jax_mesh(t.mesh)
     spec = explicit_spec(t, mesh)
     x = jax.numpy.asarray(x)
@@ -109,7 +109,7 @@ def placed(x: Any, t: ShType) -> Any:
 
 
 from_jax_p, to_jax_p, raise_p = FromJax("from_jax"), ToJax("to_jax"), Raise("raise")
-#: For concrete arrays, which are known to lie as the type says, or are handed to each device as it needs them.
+#: For concrete arrays, whose sharding is the type's already, or which each device is sent as it needs them.
 from_concrete_p = FromJax("from_jax")
 ensure_mapped_p = EnsureMapped("ensure_mapped")
 
@@ -133,7 +133,7 @@ def place(host: Any, t: HiShType) -> Array:
 
 
 def type_of(target: Any, mesh: Any = None, **options: Any) -> ShType:
-    """The type that a target names, over the mesh that is given or in context."""
+    """The type that a target names, over ``mesh`` or the mesh in context."""
     if isinstance(target, ShType):
         return as_type(target, target.mesh, **options)
     return as_type(target, current_mesh() if mesh is None else to_mesh(mesh), **options)

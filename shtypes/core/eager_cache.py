@@ -68,7 +68,7 @@ class CallRecorder:
 
     def __init__(self, operands: Sequence[Array]) -> None:
         self._operands = list(operands)
-        self._values: list[Any] = []  # kept, so that no id is another's
+        self._values: list[Any] = []  # keeps them alive, so that no id is reused
         self._places: dict[int, int] = {}  # the numbers of values, by their ids
         self._constants: list[Any] = []
         self._steps: list[tuple[Callable[..., Sequence[Any]], tuple[Any, ...]]] = []
@@ -91,9 +91,9 @@ class CallRecorder:
 
     def made(self, constant: Array) -> None:
         """Records a value that follows from static arguments alone."""
-        made = (constant.data,)
-        self._constants += made
-        self._steps.append((lambda: made, ()))
+        data = (constant.data,)
+        self._constants += data
+        self._steps.append((lambda: data, ()))
         self._number([constant])
 
     def relabelled(self, operand: Array, result: Array) -> None:
@@ -108,17 +108,17 @@ class CallRecorder:
         self._complete = False
 
     def cached_call(self, result: Any) -> CachedCall | None:
-        """The call; None if it used or gave what was not recorded."""
+        """The call; None if it used or returned something that was not recorded."""
         leaves, structure = ([result], None) if type(result) is Array else jax.tree.flatten(result)
         results = [self._leaf(leaf) for leaf in leaves]
         if not self._complete or None in results:
             return None
-        known: Any = tuple(results)
-        steps = () if all(0 <= place < len(self._operands) for place, _ in known) else tuple(self._steps)
-        return CachedCall(steps, known, tuple(self._constants) if steps else (), structure)
+        entries: Any = tuple(results)
+        steps = () if all(0 <= place < len(self._operands) for place, _ in entries) else tuple(self._steps)
+        return CachedCall(steps, entries, tuple(self._constants) if steps else (), structure)
 
     def _leaf(self, leaf: Any) -> tuple[int, Any] | None:
-        """The entry of `CachedCall.results` for a leaf; None if it cannot be told."""
+        """The entry of `CachedCall.results` for a leaf; None if it has none."""
         if type(leaf) is not Array:
             return None if _static(leaf) is None else (-1, leaf)
         place = self._places.get(id(leaf))
@@ -183,7 +183,7 @@ def public(op: Callable[P, T]) -> Callable[P, T]:
 
 
 def published(op: Callable[P, T], name: str, doc: str, signature: inspect.Signature | None = None) -> Callable[P, T]:
-    """A function that another one made, as a public op with what `named` gives it."""
+    """A generated function as a public op, with name, doc and signature as `named` sets them."""
     return public(named(op, name, doc, signature=signature))
 
 
@@ -219,7 +219,7 @@ def _operand(x: Array, operands: list[Array]) -> Any:
 
 
 def _part(x: Any, operands: list[Array]) -> Any:
-    """What an argument adds to the key: of a container its parts; None for what cannot be told apart."""
+    """What an argument adds to the key: of a container its parts; None if arguments cannot be distinguished."""
     kind = type(x)
     if kind is Array:
         return _operand(x, operands)
@@ -232,7 +232,7 @@ def _part(x: Any, operands: list[Array]) -> Any:
 
 _PLAIN: Final = frozenset({int, bool, str, type(None)})
 _NAMED: Final = (type, np.dtype, jax.sharding.PartitionSpec, jax.lax.Precision, jax.lax.GatherScatterMode, State)
-#: How many elements a host array may have that is told apart by them.
+#: The largest size of a host array that is part of the key by its elements.
 _FEW: Final = 64
 
 

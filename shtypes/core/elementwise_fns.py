@@ -28,8 +28,8 @@ class OfNumber(ShardFn):
 
 def apart(fn: ShardFn, place: str, operands: Sequence[ShType]) -> tuple[ShardFn, Any] | None:
     """The number in a field of ``fn`` apart, in the dtype that JAX gives it beside the operand; see `number_apart`."""
-    held: Any = getattr(fn, place)
-    number: Any = next(n for n in held if n is not None) if isinstance(held, tuple) else held
+    field: Any = getattr(fn, place)
+    number: Any = next(n for n in field if n is not None) if isinstance(field, tuple) else field
     dtype: Any = operands[0].dtype
     if type(number) not in (int, float) or jnp.result_type(dtype, number) != dtype or not _plain(number, dtype):
         return None
@@ -39,10 +39,10 @@ def apart(fn: ShardFn, place: str, operands: Sequence[ShType]) -> tuple[ShardFn,
 
 def _with(fn: Any, place: str, number: Any) -> ShardFn:
     """The function with a number in a field; in a tuple, in the place of the one that is there."""
-    held = getattr(fn, place)
-    given = tuple(None if n is None else number for n in held) if isinstance(held, tuple) else number
-    made: ShardFn = replace(fn, **{place: given})
-    return made
+    field = getattr(fn, place)
+    value = tuple(None if n is None else number for n in field) if isinstance(field, tuple) else number
+    replaced: ShardFn = replace(fn, **{place: value})
+    return replaced
 
 
 def _plain(number: Any, dtype: Any) -> bool:
@@ -85,7 +85,7 @@ IDENTITY = Identity()
 
 @dataclass(frozen=True)
 class Full(ShardFn):
-    """One value everywhere: no operands, so it holds its own local shape."""
+    """One value everywhere: no operands, so it has its local shape as a field."""
 
     value: Any = field(compare=False)
     shape: tuple[int, ...]
@@ -113,7 +113,9 @@ class NamedFn(ShardFn):
     fn: Callable[..., Any]  # the function; equal ones are one local function
     params: tuple[tuple[str, Any], ...] = field(compare=False, default=())  # its static parameters, by keyword
     linear: Linear = Linear.NO
-    held: frozenset[int] = frozenset()  # for MULTILINEAR, the operands in which it is not linear: positions, counts
+    nonlinear: frozenset[int] = (
+        frozenset()
+    )  # for MULTILINEAR, the operands in which it is not linear (positions, counts)
     #: Where some of its operands are Python numbers: these, and None in the places of arrays.
     numbers: tuple[Any, ...] = field(compare=False, default=())
     per_element: bool = False
@@ -133,7 +135,7 @@ class NamedFn(ShardFn):
         return self.fn(*operands, **dict(self.params))
 
     def linear_in(self, index: int) -> bool:
-        return index not in self.held
+        return index not in self.nonlinear
 
     def number_apart(self, operands: Sequence[ShType]) -> tuple[ShardFn, Any] | None:
         if self.name not in _NUMBER_IS_AN_OPERAND or len(self.numbers) != 2:
@@ -211,11 +213,11 @@ class Add(ShardFn):
         sign = Scale(-1) if self.minus and index == 1 else IDENTITY
         return unbroadcast(sign, operands[index].local_shape, result.local_shape)
 
-    def restricted(self, kept: Sequence[bool], operands: Sequence[ShType], result: ShType) -> ShardFn | None:
-        t = operands[list(kept).index(True)]
+    def restricted(self, nonzero: Sequence[bool], operands: Sequence[ShType], result: ShType) -> ShardFn | None:
+        t = operands[list(nonzero).index(True)]
         if t.local_shape != result.local_shape or t.dtype_name != result.dtype_name:
             return None
-        return Scale(-1) if self.minus and kept[1] else IDENTITY
+        return Scale(-1) if self.minus and nonzero[1] else IDENTITY
 
 
 @dataclass(frozen=True)

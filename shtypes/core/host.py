@@ -1,4 +1,4 @@
-"""What typed values are made of on the host, and what the host may read of them."""
+"""Host arrays that become typed values, and typed values that the host reads."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from shtypes.types import ShType, State, dtypes
 
 # out
 
-#: What is told that the data of a typed value is read.
+#: Callbacks that are called when the data of a typed value is read.
 READ: Final[list[Callable[[], None]]] = []
 
 
@@ -38,10 +38,10 @@ def host_value(x: Any, read_by: str) -> np.ndarray[Any, Any]:
 
 
 def readable(x: Any) -> Any:
-    """The carrier of a typed value that this process can read whole; refused if there is none."""
+    """The physical array of a typed value that this process can read completely; refused if there is none."""
     t = x.type
-    for told in READ:
-        told()
+    for callback in READ:
+        callback()
     if x.data is None:
         raise without_data(t)
     refuse_hidden(t, "be read on the host")
@@ -56,7 +56,7 @@ def without_data(t: ShType) -> ShardingTypeError:
 
 
 def here(x: Any) -> Any:
-    """The carrier of a typed value that has data, refused where another process holds a part of it."""
+    """The physical array of a typed value that has data, refused where another process holds a part of it."""
     if not (x.data.is_fully_addressable or x.data.is_fully_replicated):
         raise ShardingTypeError(
             f"{x.type} cannot be read on the host: a part of it is on devices of another process",
@@ -70,7 +70,7 @@ def here(x: Any) -> Any:
 
 
 def refuse_hidden(t: ShType, what: str) -> None:
-    """Refuses a type whose carrier is not the global value."""
+    """Refuses a type whose physical array is not the global value."""
     unreduced, varying = t.axes(State.UNREDUCED), t.axes(State.VARYING)
     if unreduced:
         error = ShardingTypeError(
@@ -97,25 +97,25 @@ def _finished(types: tuple[ShType, ...]) -> Typing:
 
 
 def host_array(x: Any) -> np.ndarray[Any, Any]:
-    """What a user gives as a host array: numbers, lists of them, numpy arrays; perhaps the user's own memory.
+    """What a user passes as a host array: numbers, lists of them, numpy arrays; perhaps the user's memory, uncopied.
 
     Raises:
         ShardingTypeError: numpy makes no array of numbers of it.
     """
     try:
-        made = np.asarray(x)
+        array = np.asarray(x)
     except ValueError as error:  # nested lists of unequal lengths
         raise _no_array(x, str(error).split(". ")[0]) from None
-    if made.dtype.kind in "OSTUMm":
-        raise _no_array(x, f"numpy makes an array of dtype `{made.dtype}` of it")
-    return made
+    if array.dtype.kind in "OSTUMm":
+        raise _no_array(x, f"numpy makes an array of dtype `{array.dtype}` of it")
+    return array
 
 
 def _no_array(x: Any, why: str) -> ShardingTypeError:
     trees = isinstance(x, (dict, list, tuple)) and any(hasattr(leaf, "dtype") for leaf in jax.tree.leaves(x))
     hints = ["jax.tree.map(sh.array, tree, types) for a tree of arrays"] if trees else []
-    shown = "None" if x is None else f"the {type(x).__name__} {x!r:.60}"
-    return ShardingTypeError(f"`array` takes an array or a number, not {shown}", why=why, hints=hints)
+    what = "None" if x is None else f"the {type(x).__name__} {x!r:.60}"
+    return ShardingTypeError(f"`array` takes an array or a number, not {what}", why=why, hints=hints)
 
 
 def canonical(dtype: Any) -> Any:
@@ -130,22 +130,22 @@ def _kind(name: str) -> str:
     )
 
 
-def converted(host: Any, own: str, t: ShType) -> Any:
+def converted(host: Any, src_dtype: str, t: ShType) -> Any:
     """A copy of host data in the dtype of a type: rounded perhaps, but never cut off.
 
     It is one even in the same dtype: CPU devices may take the memory that they get, and loaders fill theirs again.
     """
-    if own == t.dtype_name and (dtypes.is_key(own) or host.dtype == t.dtype):  # not of the other byte order
+    if src_dtype == t.dtype_name and (dtypes.is_key(src_dtype) or host.dtype == t.dtype):  # not of the other byte order
         return host if isinstance(host, jax.Array) else np.array(host)
-    src, dst = "bifck".index(_kind(own)), "bifck".index(_kind(t.dtype_name))
-    found = host.astype(t.dtype) if src <= dst < 4 else None
-    if found is None or (src == dst == 1 and not bool((found == host).all())):
+    src, dst = "bifck".index(_kind(src_dtype)), "bifck".index(_kind(t.dtype_name))
+    out = host.astype(t.dtype) if src <= dst < 4 else None
+    if out is None or (src == dst == 1 and not bool((out == host).all())):
         raise ShardingTypeError(
-            f"an array of dtype `{own}` cannot become {t}",
+            f"an array of dtype `{src_dtype}` cannot become {t}",
             why="that would lose its values",
             hints=["x.astype(...) first"],
         )
-    return found
+    return out
 
 
 def check_width(t: ShType) -> None:

@@ -1,4 +1,4 @@
-"""What code is told that takes a typed value for a plain array: a function of JAX or numpy, or a library."""
+"""Errors for code that takes a typed value for a plain array: a function of JAX or numpy, or a library."""
 
 from __future__ import annotations
 
@@ -90,9 +90,9 @@ _CALLED: Final = {
 
 
 class NotAnArrayError(ShardingTypeError, AttributeError):
-    """For those who look whether a typed value or its type has an attribute, and for users who did not ask.
+    """For lookups of an attribute that a typed value or its type does not have.
 
-    JAX looks often. So the user's line is found only when it is asked for.
+    JAX does many such lookups, so the user's line is determined only when it is read.
     """
 
     of_plain = True
@@ -108,8 +108,8 @@ class NotAnArrayError(ShardingTypeError, AttributeError):
         return self._where or line_of(self.__traceback__)
 
     @where.setter
-    def where(self, found: str) -> None:
-        self._where = found
+    def where(self, line: str) -> None:
+        self._where = line
 
 
 # What users see of it is what they may catch.
@@ -122,7 +122,7 @@ def refuse_native(x: Any, called: str = "") -> NoReturn:
 
     Args:
         x: The value, or its type.
-        called: The function, or what it is in words; by default the one that the user called, if it can be told.
+        called: The function, or what it is in words; by default the one that the user called, if it can be determined.
     """
     t = x if isinstance(x, ShType) else jax.typeof(x)
     name = called or _called()
@@ -177,7 +177,7 @@ def _has(module: Any, path: str) -> bool:
 
 
 def _called() -> str:
-    """The function of JAX that the user called; empty if it cannot be told."""
+    """The function of JAX that the user called; empty if it cannot be determined."""
     for frame in frames_of_call():
         name = frame.f_code.co_qualname.split(".")[0]
         home = str(frame.f_globals.get("__name__", ""))
@@ -201,8 +201,8 @@ def as_jax_array(x: Any) -> Any:
 
     Only the trace of a lifted program does, of one that the program closes over.
 
-    An operator of a plain array is told that the value is none either, and then leaves the operation to ours. A library
-    that asks which leaves are arrays is given the value: its functions of arrays refuse it.
+    An operator of a plain array gets `_NO_ARRAY`, and so defers to the reflected operator of ours. A library that
+    asks which leaves are arrays gets the value: its functions of arrays refuse it.
     """
     if sees_plain():
         return closed_over(x)
@@ -219,9 +219,9 @@ def as_jax_array(x: Any) -> Any:
 
 
 def refuse_lowering(x: Any) -> Any:
-    """What JAX reaches for only after it took a value for a plain array, to lower an equation of its own.
+    """What JAX reaches for only after it took a value for a plain array, to lower one of its equations.
 
-    While a plain program is traced that closes over the value, JAX is told what the plain array is.
+    While a plain program is traced that closes over the value, JAX gets the plain array's type.
     """
     if sees_plain():
         return jax.core.ShapedArray(x.shape, x.dtype)
@@ -244,22 +244,22 @@ def as_numpy_ufunc(x: Any, ufunc: Any, method: str, *inputs: Any, **options: Any
 def refuse_setting(x: Any, key: Any, value: Any) -> NoReturn:
     """Explains how a part of a value is changed: not in place."""
     del value
-    shown = "..." if key is Ellipsis else f"{key!r:.40}" if isinstance(key, int) else "i"
+    index = "..." if key is Ellipsis else f"{key!r:.40}" if isinstance(key, int) else "i"
     error = ShardingTypeError(
-        f"a typed value, {jax.typeof(x)}, does not change in place", hints=[f"x = x.at[{shown}].set(value)"]
+        f"a typed value, {jax.typeof(x)}, does not change in place", hints=[f"x = x.at[{index}].set(value)"]
     )
-    raise placed(error, f"x[{shown}] = value")
+    raise placed(error, f"x[{index}] = value")
 
 
-#: What a jax.Array has, and a typed value cannot answer for: where its carrier lies is for its type to say.
+#: What a jax.Array has, and a typed value cannot answer for: where its physical array lies is for its type to say.
 OF_ARRAYS: Final = (
     *("device", "to_device", "flat", "byteswap", "format", "platform", "traceback", "unsafe_buffer_pointer"),
     *("__dlpack__", "__array_namespace__"),
 )
 
 
-#: What the carrier of a whole value answers for it. JAX is refused: it asks what it takes for a plain array.
-OF_CARRIERS: Final = (
+#: Attributes that the physical array of an unsharded value answers, except to JAX, which takes it for a plain array.
+OF_PHYSICAL: Final = (
     *("addressable_data", "addressable_shards", "committed", "devices", "global_shards"),
     "on_device_size_in_bytes",
 )
@@ -275,7 +275,7 @@ def asking() -> str:
 
 
 def is_jax(package: str) -> bool:
-    """Whether a package takes what has a sharding for a plain array: JAX, and our own code where it looks for one."""
+    """Whether a package takes what has a sharding for a plain array: JAX, and our code where it looks for one."""
     return package in ("jax", "shtypes")
 
 
@@ -288,7 +288,7 @@ def sharding_of(t: ShType, what: str = "have a `sharding`", mesh: AnyMesh | None
         mesh: The devices, where a value has some; by default those of the context, or the last ones seen for the mesh.
 
     Returns:
-        A sharding on devices; on an abstract mesh where none are known.
+        A sharding on devices; on an abstract mesh where the mesh has none here.
 
     Raises:
         ShardingTypeError: the type is unreduced or varying: no sharding says what the devices hold.
@@ -298,20 +298,20 @@ def sharding_of(t: ShType, what: str = "have a `sharding`", mesh: AnyMesh | None
     except ShardingTypeError as error:
         raise placed(error, "sharding") from None
     try:
-        found: Any = mesh or concrete_mesh(t.mesh)
+        devices: Any = mesh or concrete_mesh(t.mesh)
     except ShardingTypeError:
-        found = without_devices(t.mesh)
-    return NamedSharding(found, physical_spec(t))
+        devices = without_devices(t.mesh)
+    return NamedSharding(devices, physical_spec(t))
 
 
 def sharding_of_value(x: Any, what: str = "have a `sharding`") -> NamedSharding:
     """How a typed value lies on the devices, on those that it is on; see `sharding_of`."""
-    carrier = None if x.data is None else x.data.sharding
-    return sharding_of(x.type, what, carrier.mesh if isinstance(carrier, NamedSharding) else None)
+    sharding = None if x.data is None else x.data.sharding
+    return sharding_of(x.type, what, sharding.mesh if isinstance(sharding, NamedSharding) else None)
 
 
 def attribute(name: str) -> property:
-    """What the carrier of a whole value answers for it."""
+    """A property that the physical array of an unsharded value answers."""
 
     def answer(x: Any) -> Any:
         package = asking()

@@ -80,8 +80,8 @@ class HiShType(ShType, TypedType):
             return sharding_of(self)
         asking = sys._getframe(1).f_code.co_qualname.partition(".")[0]
         if asking == "broadcast":  # of JAX's `vmap`, which asks how an array lies and then repeats the value
-            found: NamedSharding = ShapedArray(self.shape, self.dtype).sharding
-            return found
+            of_shape: NamedSharding = ShapedArray(self.shape, self.dtype).sharding
+            return of_shape
         if asking == "_std_basis":  # of `jax.jacfwd` and `jax.jacrev`
             self.refuse_native("")
         raise _no_array(self)
@@ -104,7 +104,7 @@ class HiShType(ShType, TypedType):
         refuse_native(self, called)
 
     def refuse_forward(self) -> NoReturn:
-        """Says that a function with a backward pass of its own has no forward derivative."""
+        """Says that a function with a custom backward pass has no forward derivative."""
         raise placed(
             ShardingTypeError(
                 f"a function with its own backward pass has no forward derivative, here of {self}",
@@ -132,25 +132,25 @@ class HiShType(ShType, TypedType):
     # lowering
 
     def lo_ty(self) -> list[Any]:
-        """The type of the carrier."""
+        """The type of the physical array."""
         mesh = jax_mesh(self.mesh)
         sharding = NamedSharding(mesh, explicit_spec(self, mesh))
         return [ShapedArray(physical_shape(self), self.dtype, sharding=sharding)]
 
     def lower_val(self, value: Any) -> list[Any]:
-        """The carrier of a value."""
+        """The physical array of a value."""
         if value.data is None:
             raise placed(without_data_error(self), f"data of {self}")
         program_runs()
         return [value.data]
 
-    def raise_val(self, carrier: Any) -> Any:
-        """The value of a carrier.
+    def raise_val(self, physical: Any) -> Any:
+        """The value of a physical array.
 
         JAX also calls this with a scan's stacked results, for the type of one of them, and from traced code.
         """
-        t = self if carrier.ndim == len(physical_shape(self)) else self.inc_rank(carrier.shape[0], 0)
-        return self.behaviour.raised(t, carrier)
+        t = self if physical.ndim == len(physical_shape(self)) else self.inc_rank(physical.shape[0], 0)
+        return self.behaviour.raised(t, physical)
 
     # autodiff
 
@@ -188,8 +188,10 @@ class HiShType(ShType, TypedType):
                 hints=["sh.vmap maps over sharded dims too", "reshard it so that the mapped dim is not sharded"],
             )
             raise placed(error, f"vmap({self})")
-        whole = self.with_axes(dim.axes, State.INVARIANT) if dim.axes else self  # a plain program sees the shape only
-        return whole.replace(dims=whole.dims[:spec] + whole.dims[spec + 1 :])
+        unsharded = (
+            self.with_axes(dim.axes, State.INVARIANT) if dim.axes else self
+        )  # a plain program sees the shape only
+        return unsharded.replace(dims=unsharded.dims[:spec] + unsharded.dims[spec + 1 :])
 
     def inc_rank(self, size: int | None, spec: Any) -> HiShType:
         """The type of values stacked along a new dim."""
@@ -199,10 +201,10 @@ class HiShType(ShType, TypedType):
 
 
 def _check_cotangent(t: Any, ct: Any) -> None:
-    given = typeof(ct)
+    actual = typeof(ct)
     try:
         if type(t) is HiShType:
-            check_cotangent(given if isinstance(given, ShType) else str(given), t, "the cotangent")
+            check_cotangent(actual if isinstance(actual, ShType) else str(actual), t, "the cotangent")
     except ShardingTypeError as error:
         raise placed(error, "linear_transpose") from None
 
@@ -216,7 +218,7 @@ def _no_array(t: ShType) -> NotAnArrayError:
 
 
 def without_data_error(t: ShType) -> ShardingTypeError:
-    """For a program that runs, and is given a value that has only a type."""
+    """For a program that runs on a value that has only a type."""
     return ShardingTypeError(
         f"a value that has only a type, {t}, cannot be computed with",
         hints=["sh.array(x, type) has data", "jax.eval_shape, jax.make_jaxpr and .lower() need none"],
@@ -229,8 +231,8 @@ def as_jax_type(t: ShType) -> HiShType:
         return t
     if t._hi is None:
         t._hi = t.of_class(HiShType)
-    found: HiShType = t._hi
-    return found
+    jax_type: HiShType = t._hi
+    return jax_type
 
 
 ShType.placed = staticmethod(sharding_of)

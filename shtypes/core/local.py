@@ -51,7 +51,7 @@ class Steps(NamedTuple):
     results: tuple[int, ...]
 
     def run(self, inputs: Sequence[Any]) -> list[Any]:
-        """The results for inputs of the types that it was made for."""
+        """The results for inputs of the types that it was built for."""
         values = list(inputs)
         for operation, places in self.steps:
             values += operation.applied(*[values[i] for i in places])
@@ -179,7 +179,7 @@ class Local(Operation):
         pullback = self._pullbacks.get(key)
         if pullback is None:
             linear = [isinstance(x, Accumulator) for x in operands]
-            # JAX gives a linear operand's cotangent type here, not its own; they have one local shape.
+            # An Accumulator's aval is the cotangent type, not the operand's; both have the same local shape.
             types = [x.aval if u else x.type for x, u in zip(operands, linear, strict=True)]
             ct_types = [None if type(ct) is Zero else ct.type for ct in cts]
             pullback = self._pullbacks[key] = self._cotangents(types, linear, ct_types)

@@ -35,13 +35,13 @@ def to_mesh(mesh: AnyMesh) -> Mesh:
             ShardingTypeError(f"`{mesh!r:.60}` is no mesh", hints=["sh.make_mesh({...})", "sh.abstract_mesh({...})"]),
             "mesh",
         )
-    found = Mesh(tuple(zip(mesh.axis_names, mesh.axis_sizes, strict=True)))
+    typed_mesh = Mesh(tuple(zip(mesh.axis_names, mesh.axis_sizes, strict=True)))
     if isinstance(mesh, AbstractMesh):
-        _abstract.made(found, lambda: mesh)
-    elif _concrete.get(found) is not mesh:
-        _concrete.put(found, mesh)
-        _abstract.put(found, mesh.abstract_mesh)
-    return found
+        _abstract.made(typed_mesh, lambda: mesh)
+    elif _concrete.get(typed_mesh) is not mesh:
+        _concrete.put(typed_mesh, mesh)
+        _abstract.put(typed_mesh, mesh.abstract_mesh)
+    return typed_mesh
 
 
 def context_mesh() -> AbstractMesh | None:
@@ -83,15 +83,15 @@ def concrete_mesh(mesh: Mesh) -> jax.sharding.Mesh:
     """The devices for a mesh: those in context, else the last ones seen.
 
     Raises:
-        ShardingTypeError: no devices are known for it.
+        ShardingTypeError: no devices were seen for it.
     """
     with contextlib.suppress(ValueError):  # raised by JAX under jit, where the mesh is the abstract one in context
         context = jax.sharding.get_mesh()
         if not context.empty and to_mesh(context) is mesh:
             return context
-    found = _concrete.get(mesh)
-    if found is not None:
-        return found
+    last_seen = _concrete.get(mesh)
+    if last_seen is not None:
+        return last_seen
     raise ShardingTypeError(
         f"the mesh ({mesh}) has no devices here",
         why="data needs devices; types alone do not",
@@ -112,18 +112,18 @@ def make_mesh(axes: Mapping[str, int], *, devices: Sequence[Any] | None = None) 
     Returns:
         A `jax.sharding.Mesh` whose axes are all of JAX's explicit kind.
     """
-    wanted = Mesh(axes)
+    typed_mesh = Mesh(axes)
     there = len(jax.devices() if devices is None else devices)
-    if wanted.size > there:
+    if typed_mesh.size > there:
         raise ShardingTypeError(
-            f"the mesh ({wanted}) needs {wanted.size} devices, and there are {there}",
+            f"the mesh ({typed_mesh}) needs {typed_mesh.size} devices, and there are {there}",
             hints=[
-                f'jax.config.update("jax_num_cpu_devices", {wanted.size}) first, to try it on a CPU',
+                f'jax.config.update("jax_num_cpu_devices", {typed_mesh.size}) first, to try it on a CPU',
                 "sh.abstract_mesh(...) where types are enough",
             ],
         )
-    kinds = (AxisType.Explicit,) * len(wanted.axis_names)
-    mesh = jax.make_mesh(wanted.axis_sizes, wanted.axis_names, axis_types=kinds, devices=devices)
+    kinds = (AxisType.Explicit,) * len(typed_mesh.axis_names)
+    mesh = jax.make_mesh(typed_mesh.axis_sizes, typed_mesh.axis_names, axis_types=kinds, devices=devices)
     to_mesh(mesh)
     return mesh
 
@@ -199,9 +199,9 @@ def _using(mesh: AnyMesh) -> Iterator[None]:
 
 def manual_mesh(mesh: Any) -> tuple[Any, dict[str, Any]]:
     """The mesh for a shard_map over a type's mesh, and its arguments: all axes that are not manual already."""
-    found = jax_mesh(mesh)
-    manual = {a for a, kind in zip(found.axis_names, found.axis_types, strict=True) if kind == AxisType.Manual}
-    return found, {"axis_names": set(found.axis_names) - manual} if manual else {}
+    over = jax_mesh(mesh)
+    manual = {a for a, kind in zip(over.axis_names, over.axis_types, strict=True) if kind == AxisType.Manual}
+    return over, {"axis_names": set(over.axis_names) - manual} if manual else {}
 
 
 def inside_a_device() -> contextlib.AbstractContextManager[Any]:

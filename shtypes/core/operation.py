@@ -1,7 +1,7 @@
 """`Operation`: what our primitives apply, as a parameter; its type is checked, and scopes check what it communicates.
 
 There is one JAX primitive per kind of operation, so JAX's tables have a few entries, whatever programs do. An operation
-prints in jaxprs as a primitive of its own would, knows the types of its operands, and refuses any others.
+prints in jaxprs as a separate primitive would, has the types of its operands, and refuses any others.
 """
 
 from __future__ import annotations
@@ -253,7 +253,7 @@ def applied_by(eqn: Any) -> Any:
     return eqn.params["operation"] if isinstance(eqn.primitive, OperationPrimitive) else eqn.primitive
 
 
-# what scopes are told
+# what scopes see
 
 
 def direction_of(stack: str) -> str:

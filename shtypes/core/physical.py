@@ -23,56 +23,56 @@ def hidden_axes(t: ShType) -> tuple[str, ...]:
 
 @functools.lru_cache(maxsize=MOST)
 def physical_shape(t: ShType) -> tuple[int, ...]:
-    """The shape of the carrier. A dim of a varying value is local already, and so it is not multiplied."""
+    """The shape of the physical array. A dim of a varying value is local already, and so it is not multiplied."""
     return t.shape + tuple(t.mesh.shape[a] for a in hidden_axes(t))
 
 
 @functools.lru_cache(maxsize=MOST)
 def physical_spec(t: ShType) -> PartitionSpec:
-    """How the carrier is sharded."""
+    """How the physical array is sharded."""
     dims = [d.axes[0] if len(d.axes) == 1 else (d.axes or None) for d in t.dims]
     return PartitionSpec(*dims, *hidden_axes(t))
 
 
 def explicit_spec(t: ShType, mesh: Any) -> PartitionSpec:
-    """The carrier's spec without the axes that JAX does not track as explicit ones (auto, manual)."""
+    """The physical array's spec without the axes that JAX does not track as explicit ones (auto, manual)."""
     explicit = {a for a, kind in zip(mesh.axis_names, mesh.axis_types, strict=True) if kind == AxisType.Explicit}
 
-    def kept(entry: Any) -> Any:
+    def explicit_axes(entry: Any) -> Any:
         axes = tuple(a for a in ((entry,) if isinstance(entry, str) else entry or ()) if a in explicit)
         return axes[0] if len(axes) == 1 else axes or None
 
-    return PartitionSpec(*[kept(entry) for entry in physical_spec(t)])
+    return PartitionSpec(*[explicit_axes(entry) for entry in physical_spec(t)])
 
 
 def physical_sharding(t: ShType, mesh: JaxMesh | None = None) -> NamedSharding:
-    """The carrier's sharding over devices."""
+    """The physical array's sharding over devices."""
     return NamedSharding(mesh or concrete_mesh(t.mesh), physical_spec(t))
 
 
-def put_right(t: ShType, carrier: Any) -> Any:
-    """A carrier without elements with shards of the shapes that its sharding says.
+def put_right(t: ShType, physical: Any) -> Any:
+    """A physical array without elements with shards of the shapes that its sharding says.
 
-    Programs that JAX 0.10.2 compiles give shards as large as the whole, and then numpy cannot read the array.
+    Programs that JAX 0.10.2 compiles give shards as large as the array, and then numpy cannot read the array.
     """
-    if isinstance(carrier, jax.core.Tracer) or dtypes.is_key(t.dtype_name) or not no_trace_is_running():
-        return carrier
-    wanted = carrier.sharding.shard_shape(carrier.shape)
-    if all(shard.data.shape == wanted for shard in carrier.addressable_shards):
-        return carrier
-    return jax.device_put(np.zeros(carrier.shape, carrier.dtype), carrier.sharding)
+    if isinstance(physical, jax.core.Tracer) or dtypes.is_key(t.dtype_name) or not no_trace_is_running():
+        return physical
+    shard_shape = physical.sharding.shard_shape(physical.shape)
+    if all(shard.data.shape == shard_shape for shard in physical.addressable_shards):
+        return physical
+    return jax.device_put(np.zeros(physical.shape, physical.dtype), physical.sharding)
 
 
 def without_keys(t: ShType, carried: Any) -> Any:
-    """A carrier, or a block of one, as numpy can hold it: keys as their words."""
+    """A physical array, or a block of one, as numpy can hold it: keys as their words."""
     return jax.random.key_data(carried) if dtypes.is_key(t.dtype_name) else carried
 
 
 def to_shard(t: ShType, carried: Any) -> Any:
-    """One device's block of the carrier as its shard of the value (drops the hidden dims)."""
+    """One device's block of the physical array as its shard of the value (drops the hidden dims)."""
     return carried.reshape(t.local_shape) if hidden_axes(t) else carried
 
 
 def from_shard(t: ShType, shard: Any) -> Any:
-    """A shard as one device's block of the carrier."""
+    """A shard as one device's block of the physical array."""
     return shard.reshape(t.local_shape + (1,) * len(hidden_axes(t))) if hidden_axes(t) else shard

@@ -43,7 +43,7 @@ def addressable_slices(type: Any, *, mesh: Any = None) -> Slices:
         mesh: The mesh of a text; by default the one in context.
 
     Returns:
-        A slice of each dim, with its start and its stop. In one process they are whole.
+        A slice of each dim, with its start and its stop. In one process they cover each dim.
 
     Raises:
         ShardingTypeError: the type is unreduced or varying; what this process's devices hold is no slice of each dim;
@@ -64,20 +64,20 @@ def addressable_slices(type: Any, *, mesh: Any = None) -> Slices:
 
 @public
 def array_from_process(x: Any, type: Any, *, mesh: Any = None, check: bool = True) -> Array:
-    """A typed value of which each process gives the part that its own devices hold.
+    """A typed value from the part of each process: what its devices hold.
 
     Each process calls it, with the same type. `addressable_slices` says which part is whose. In one process the part is
-    the whole, so that a program runs alike in one process and in many.
+    the full value, so that a program runs alike in one process and in many.
 
     Args:
         x (...): The part of this process: a host array, which is copied.
-        type: The type of the whole value, as for `array`. A size that it does not say follows from the part.
+        type: The type of the global value, as for `array`. A size that it does not say follows from the part.
         mesh: The mesh of a text; by default the one in context.
         check: Whether to compare the parts of processes that hold the same one, as they do where an axis between them
             does not shard the value. Without such processes nothing is compared.
 
     Returns:
-        (...): The whole value with that type.
+        (...): The global value with that type.
 
     Raises:
         ShardingTypeError: the part has another shape than the type says of this process; processes that hold the same
@@ -111,9 +111,9 @@ def array_from_process(x: Any, type: Any, *, mesh: Any = None, check: bool = Tru
     mine = _slices(t)
     shape = tuple(s.stop - s.start for s in mine)
     if local.shape != shape:
-        held = ", ".join(f"{s.start}:{s.stop}" for s in mine)
+        slices = ", ".join(f"{s.start}:{s.stop}" for s in mine)
         raise ShardingTypeError(
-            f"process {jax.process_index()} of {jax.process_count()} holds [{held}] of {t}, of shape {shape}, "
+            f"process {jax.process_index()} of {jax.process_count()} holds [{slices}] of {t}, of shape {shape}, "
             f"and gives an array of shape {local.shape}",
             why="each process gives the part that its own devices hold",
             hints=["x[sh.addressable_slices(type)]", "sh.array(x, type) where each process has the whole value"],
@@ -125,14 +125,14 @@ def array_from_process(x: Any, type: Any, *, mesh: Any = None, check: bool = Tru
 
 def _part(local: Any, mine: Slices, index: Slices) -> Any:
     """What one device holds, of what its process holds."""
-    whole = [m.stop for m in mine]
-    dims = zip(index, mine, whole, strict=True)
+    stops = [m.stop for m in mine]
+    dims = zip(index, mine, stops, strict=True)
     return local[
         tuple(slice((i.start or 0) - m.start, (n if i.stop is None else i.stop) - m.start) for i, m, n in dims)
     ]
 
 
-# the type of the whole
+# the type of the global value
 
 
 def _whole_type(local: Any, type: Any, mesh: Any) -> ShType:
@@ -143,8 +143,8 @@ def _whole_type(local: Any, type: Any, mesh: Any) -> ShType:
         says_dtype = isinstance(type, str) and type.lstrip()[:1] not in ("[", "{", "")
         dtype = None if says_dtype else dtypes.from_numpy(canonical(local.dtype))
         over = current_mesh() if mesh is None else to_mesh(mesh)
-        whole = [d.size if s is None else s for d, s in _dims(type, over, local.shape, dtype)]
-        t = type_of(type, over, shape=whole, dtype=dtype)
+        shape = [d.size if s is None else s for d, s in _dims(type, over, local.shape, dtype)]
+        t = type_of(type, over, shape=shape, dtype=dtype)
     refuse_hidden(t, _WHAT)
     return t
 
@@ -163,8 +163,8 @@ def _dims(type: Any, mesh: Mesh, shape: tuple[int, ...], dtype: str | None) -> l
     refuse_hidden(t, _WHAT)
     if current_settings().only_types:
         return [(d._replace(size=n), s) for d, n, s in zip(t.dims, shape, sizes, strict=True)]
-    held = zip(t.dims, _slices(t), shape, sizes, strict=True)
-    return [(d._replace(size=n * (d.size // max(m.stop - m.start, 1))), s) for d, m, n, s in held]
+    rows = zip(t.dims, _slices(t), shape, sizes, strict=True)
+    return [(d._replace(size=n * (d.size // max(m.stop - m.start, 1))), s) for d, m, n, s in rows]
 
 
 # who holds what
@@ -176,42 +176,43 @@ def _slices(t: ShType) -> Slices:
     Raises:
         ShardingTypeError: it holds nothing, or its blocks do not make one.
     """
-    own = jax.process_index()
-    blocks = _blocks(t, concrete_mesh(t.mesh)).get(own)
+    process = jax.process_index()
+    blocks = _blocks(t, concrete_mesh(t.mesh)).get(process)
     if blocks is None:
         raise ShardingTypeError(
-            f"no device of the mesh ({t.mesh}) is of process {own}", hints=["sh.make_mesh over all of jax.devices()"]
+            f"no device of the mesh ({t.mesh}) is of process {process}",
+            hints=["sh.make_mesh over all of jax.devices()"],
         )
-    found, count = [], 1
+    slices, count = [], 1
     for i, dim in enumerate(t.dims):
-        held = sorted({block[i] for block in blocks})
-        if any(before[1] != after[0] for before, after in itertools.pairwise(held)):
-            parts = ", ".join(f"{start}:{stop}" for start, stop in held)
+        intervals = sorted({block[i] for block in blocks})
+        if any(before[1] != after[0] for before, after in itertools.pairwise(intervals)):
+            parts = ", ".join(f"{start}:{stop}" for start, stop in intervals)
             raise ShardingTypeError(
-                f"what process {own} holds of dim {i} of {t} is no slice: {parts}",
+                f"what process {process} holds of dim {i} of {t} is no slice: {parts}",
                 why="its devices are not neighbours along " + quoted(dim.axes),
                 hints=["sh.make_mesh orders devices so that those of a process are neighbours where it can"],
             )
-        found.append(slice(held[0][0], held[-1][1]))
-        count *= len(held)
+        slices.append(slice(intervals[0][0], intervals[-1][1]))
+        count *= len(intervals)
     if count != len(blocks):
         raise ShardingTypeError(
-            f"what process {own} holds of {t} is no slice of each dim: of {count} blocks it has {len(blocks)}",
+            f"what process {process} holds of {t} is no slice of each dim: of {count} blocks it has {len(blocks)}",
             why="its devices are no rectangle of the mesh",
             hints=["sh.make_mesh orders devices so that those of a process are neighbours where it can"],
         )
-    return tuple(found)
+    return tuple(slices)
 
 
 @functools.lru_cache(maxsize=MOST)
 def _blocks(t: ShType, mesh: JaxMesh) -> dict[int, frozenset[Block]]:
     """The blocks of a value on the devices of each process."""
-    held: dict[int, set[Block]] = {}
+    by_process: dict[int, set[Block]] = {}
     indices: dict[Any, Any] = physical_sharding(t, mesh).devices_indices_map(t.shape)  # type: ignore[assignment]
     for device, index in indices.items():
         block = tuple(i.indices(n)[:2] for i, n in zip(index, t.shape, strict=True))
-        held.setdefault(device.process_index, set()).add(block)
-    return {process: frozenset(blocks) for process, blocks in held.items()}
+        by_process.setdefault(device.process_index, set()).add(block)
+    return {process: frozenset(blocks) for process, blocks in by_process.items()}
 
 
 def _compare(local: Any, t: ShType) -> None:
@@ -223,12 +224,12 @@ def _compare(local: Any, t: ShType) -> None:
     blocks = _blocks(t, concrete_mesh(t.mesh))
     if len(set(blocks.values())) == len(blocks):
         return
-    own = jax.process_index()
+    process = jax.process_index()
     sums = multihost_utils.process_allgather(np.uint32(zlib.crc32(np.ascontiguousarray(local).tobytes())))
-    others = [p for p, held in sorted(blocks.items()) if held == blocks[own] and sums[p] != sums[own]]
+    others = [p for p, theirs in sorted(blocks.items()) if theirs == blocks[process] and sums[p] != sums[process]]
     if others:
         raise ShardingTypeError(
-            f"processes {own} and {others[0]} hold the same part of {t}, and give different ones",
+            f"processes {process} and {others[0]} hold the same part of {t}, and give different ones",
             why="no axis between their devices shards the value, so that it would not be one value",
             hints=[
                 "load the rows of sh.addressable_slices(type), which are alike on both",

@@ -1,4 +1,4 @@
-"""Lowers a whole typed program inside as few `jax.shard_map`s as possible, normally one."""
+"""Lowers a full typed program inside as few `jax.shard_map`s as possible, normally one."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ def _from_jax(eqn: Any, shards: Sequence[Any]) -> list[Any]:
         x = jnp.asarray(x, v.aval.dtype)
     if same_spec(spec_of(v.aval), physical_spec(t)):
         if checks_are_on():
-            check_shards("from_jax", [x], [t], given=True)
+            check_shards("from_jax", [x], [t], inputs=True)
         return [x]
     return _resharded(t.with_axes(t.mesh.axis_names, State.INVARIANT), t)(x)
 
@@ -172,7 +172,7 @@ def _callback(eqn: Any, shards: Sequence[Any]) -> list[Any]:
 
 
 def calls_host(equations: Sequence[Any]) -> bool:
-    """Whether something in a region calls a function of the host, whose errors are kept."""
+    """Whether something in a region calls a function of the host, whose errors are recorded."""
     return any(
         isinstance(eqn.primitive, Callback)
         or getattr(getattr(applied_by(eqn), "fn", None), "calls_host", False)
@@ -202,7 +202,7 @@ def on_shards(eqn: Any, shards: Sequence[Any]) -> list[Any]:
 
 
 def _plain(eqn: Any, xs: Sequence[Any]) -> list[Any]:
-    """One of JAX's own equations, the same on every device: nothing in it is about placement any more."""
+    """One of JAX's equations, the same on every device, without its placement."""
     if eqn.primitive.name == "reshard":
         return list(xs)
     unplaced: dict[str, Any] = {k: None for k, v in eqn.params.items() if isinstance(v, jax.sharding.Sharding)}
@@ -229,7 +229,7 @@ class Lowering:
         self._planner = Planner()
 
     def lower(self, program: Any, constants: Sequence[Any], operands: Sequence[Any]) -> list[Any]:
-        """The results of a closed typed jaxpr on carriers and plain arrays.
+        """The results of a closed typed jaxpr on physical arrays and plain arrays.
 
         Raises:
             UnsupportedError: the program is left to JAX.
@@ -282,7 +282,7 @@ class Lowering:
             typed = [v for v in segment.operands if is_typed(v)]
             local |= {v: to_shard(v.aval, local[v]) for v in typed}
             if checks_are_on():
-                check_shards("jit", [local[v] for v in typed], [v.aval for v in typed], given=True)
+                check_shards("jit", [local[v] for v in typed], [v.aval for v in typed], inputs=True)
             _run(segment.equations, local, self._on_shards)
             results = [_leaving(v, _read(local, v)) for v in segment.results]
             if calls_host(segment.equations):
@@ -325,7 +325,7 @@ class Lowering:
 
 
 def _on_arrays(eqn: Any, xs: Sequence[Any]) -> list[Any]:
-    """An equation without bodies on carriers: one of ours is lowered on its own."""
+    """An equation without bodies on physical arrays: one of ours is lowered alone."""
     with equation_context(eqn):
         if not isinstance(eqn.primitive, HiPrimitive):
             with wide_enough(*dtypes_of(eqn)):

@@ -46,7 +46,7 @@ class UnsupportedError(Exception):
 
 
 class UnknownReleaseError(UnsupportedError):
-    """A program that it leaves to JAX because this release of JAX writes it in another way than is known here."""
+    """A program that it leaves to JAX because this release of JAX writes it in a way that is not handled here."""
 
 
 class Segment(NamedTuple):
@@ -89,7 +89,7 @@ def _stripped(spec: Any) -> tuple[Any, ...]:
 
 
 class Planner:
-    """Plans of one program; remembers what it found out about each body."""
+    """Plans of one program; caches what it derived of each body."""
 
     def __init__(self) -> None:
         self._bodies: dict[int, str] = {}
@@ -134,11 +134,11 @@ class Planner:
     def _walk(self, jaxpr: Any) -> list[Segment]:
         waiting = live(jaxpr)
         native = self._native(waiting)
-        made = {*jaxpr.invars, *jaxpr.constvars}
+        defined = {*jaxpr.invars, *jaxpr.constvars}
         groups: list[tuple[bool, list[Any]]] = []
         region, idle = False, False
         while waiting:
-            taken, rest = _ready(waiting, made, native, region)
+            taken, rest = _ready(waiting, defined, native, region)
             if idle and not taken:
                 raise AssertionError(f"nothing makes what these equations take: {waiting}")
             idle = not taken
@@ -151,14 +151,14 @@ class Planner:
 
     def _native(self, eqns: list[Any]) -> set[int]:
         """The equations to be lowered outside regions: those that must be, and the plain ones that these depend on."""
-        found: set[int] = set()
+        ids: set[int] = set()
         needed: set[Any] = set()
         for eqn in reversed(eqns):
             plain = not any(is_typed(v) for v in (*eqn.invars, *eqn.outvars))
             if self.against(eqn) or (plain and any(v in needed for v in eqn.outvars)):
-                found.add(id(eqn))
+                ids.add(id(eqn))
                 needed.update(variables(eqn.invars))
-        return found
+        return ids
 
 
 def _against_ours(p: Operation | HiPrimitive, ins: list[Any], outs: list[Any]) -> str:
@@ -208,23 +208,23 @@ def _inside(reason: str, eqn: Any) -> str:
 def live(jaxpr: Any) -> list[Any]:
     """The equations that results or effects need, whatever of their operands those need."""
     needed = set(variables(jaxpr.outvars))
-    kept = []
+    equations = []
     for eqn in reversed(jaxpr.eqns):
         if eqn.effects or any(v in needed for v in eqn.outvars):
-            kept.append(eqn)
+            equations.append(eqn)
             needed.update(variables(eqn.invars))
-    return kept[::-1]
+    return equations[::-1]
 
 
-def _ready(eqns: list[Any], made: set[Any], native: set[int], region: bool) -> tuple[list[Any], list[Any]]:
-    """The equations of one kind that can run now, each adding its results to ``made``, and the others."""
+def _ready(eqns: list[Any], defined: set[Any], native: set[int], region: bool) -> tuple[list[Any], list[Any]]:
+    """The equations of one kind that can run now, each adding its results to ``defined``, and the others."""
     taken, rest = [], []
     effects_wait = False
     for eqn in eqns:
-        ready = (id(eqn) not in native) == region and all(v in made for v in variables(eqn.invars))
+        ready = (id(eqn) not in native) == region and all(v in defined for v in variables(eqn.invars))
         if ready and not (eqn.effects and effects_wait):
             taken.append(eqn)
-            made.update(eqn.outvars)
+            defined.update(eqn.outvars)
         else:
             rest.append(eqn)
             effects_wait = effects_wait or bool(eqn.effects)
@@ -236,9 +236,9 @@ def _with_borders(groups: list[tuple[bool, list[Any]]], outvars: list[Any]) -> l
     segments: list[Segment] = []
     later = set(variables(outvars))
     for region, eqns in reversed(groups):
-        made = {v for eqn in eqns for v in eqn.outvars}
+        defined = {v for eqn in eqns for v in eqn.outvars}
         read = dict.fromkeys(v for eqn in eqns for v in variables(eqn.invars))
-        operands = tuple(v for v in read if v not in made)
+        operands = tuple(v for v in read if v not in defined)
         results = tuple(v for v in dict.fromkeys(v for eqn in eqns for v in eqn.outvars) if v in later)
         segments.append(Segment(region, tuple(eqns), operands, results))
         later.update(operands)
@@ -249,21 +249,21 @@ def check_supported(jaxpr: Any) -> bool:
     """Whether a jaxpr has typed values, in its bodies too.
 
     Raises:
-        UnsupportedError: some equation takes typed values in a way that is not known here.
+        UnsupportedError: some equation takes typed values in a way that is not supported here.
     """
     typed = any(is_typed(v) for v in (*jaxpr.invars, *jaxpr.outvars, *jaxpr.constvars))
     for eqn in jaxpr.eqns:
         inner = inner_jaxprs(eqn)
         try:
-            known = control(eqn) is not None
+            has_control = control(eqn) is not None
         except UnknownEquationError as err:
             raise UnknownReleaseError(str(err)) from None
         here = isinstance(eqn.primitive, HiPrimitive) or any(
             getattr(v.aval, "is_high", False) for v in (*eqn.invars, *eqn.outvars)
         )
-        if here and not (known or isinstance(eqn.primitive, HiPrimitive) or eqn.primitive.name in HANDS_ON):
+        if here and not (has_control or isinstance(eqn.primitive, HiPrimitive) or eqn.primitive.name in HANDS_ON):
             raise UnsupportedError(f"`{eqn.primitive.name}` is not known to take typed values")
-        if known:
+        if has_control:
             if any(captured(body) for body, _ in inner):
                 raise UnsupportedError(f"`{eqn.primitive.name}` has captured constants in its body")
             for body, _ in inner:

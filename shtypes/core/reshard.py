@@ -136,7 +136,7 @@ def resharded(
     moved: Array = operation.applied(x)[0]
     if sends and _of_current_trace(x):
         notes = trace_notes(trace_ctx.trace)
-        if notes is not None:  # the value is kept, so that its id is not another's
+        if notes is not None:  # keeps the value alive, so that its id is not reused
             notes.setdefault(_sending(x, transport), []).append((x, operation, moved))
     if not operation.forward_comm() and src.local_bytes <= dst.local_bytes:
         _note_cast(moved, x, operation)
@@ -167,7 +167,7 @@ def _sending(x: Array, transport: Transport) -> tuple[Any, ...]:
 
 
 def _of_current_trace(x: Any) -> bool:
-    """Whether a value is one of the trace that equations go to now: in the body of a loop or a checkpoint, its own."""
+    """Whether a value belongs to the trace that equations go to now: inside a loop or checkpoint, to the body's."""
     return isinstance(x, jax.core.Tracer) and trace_of(x) is trace_ctx.trace
 
 
@@ -238,10 +238,10 @@ def direct(moves: Sequence[Reshard], src: HiShType, dst: HiShType) -> Reshard | 
 
 
 def returned(ct: Array, dst: ShType, *, inserted: bool, transport: Transport) -> Array:
-    """A cotangent in another type: from a form that it was cast from for free, where that sends less.
+    """A cotangent in another type, resharded from an earlier value of which it is a free cast where that sends less.
 
-    Transposition puts reshards in a row that nobody wrote: the seed of a reduced loss is 1, made unreduced, and the
-    all-reduce in which the loss ends sums it up again. The value before the cast holds the sum already.
+    Transposition puts reshards in a row that nobody wrote: the seed of a reduced loss is 1, cast to unreduced, and the
+    transposed all-reduce of the loss would sum it up again. The value before the cast is already that sum.
     """
     best = _reshard(jax.typeof(ct), dst, inserted, False, transport)
     if best.src == dst or not best.forward_comm():
@@ -270,7 +270,7 @@ def _note_cast(moved: Any, x: Array, cast: Reshard) -> None:
         return
     notes = trace_notes(trace_of(moved))
     if notes is not None:
-        notes["cast", id(moved)] = moved, (x, cast)  # the value is kept, so that its id is not another's
+        notes["cast", id(moved)] = moved, (x, cast)  # keeps the value alive, so that its id is not reused
 
 
 def _casts(x: Any) -> Iterator[tuple[Array, Reshard]]:

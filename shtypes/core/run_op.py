@@ -55,9 +55,9 @@ def _compiled(
     """``fn`` on shards, and then numbers, jitted for physical arrays; ``context`` is only a part of the key."""
     mesh = (*ins, *outs)[0].mesh
     over, options = manual_mesh(mesh)
-    # XLA drops operands without elements, and then finds none where its partitioner wants one: they are made inside.
-    given = [t for t in ins if t.size]
-    if not given and context is None:
+    # XLA drops operands without elements, and then finds none where its partitioner wants one: they are created inside.
+    nonempty = [t for t in ins if t.size]
+    if not nonempty and context is None:
         over = concrete_mesh(mesh)  # without operands nothing else says which devices
 
     def body(*arrays: Any) -> tuple[Any, ...]:
@@ -66,7 +66,7 @@ def _compiled(
         return tuple(from_shard(t, r) for t, r in zip(outs, fn(*shards, *rest), strict=True))
 
     body.__name__ = name
-    in_specs = (*map(physical_spec, given), *[jax.P()] * numbers)
+    in_specs = (*map(physical_spec, nonempty), *[jax.P()] * numbers)
     out_specs = tuple(map(physical_spec, outs))
     mapped = jax.jit(
         jax.shard_map(body, mesh=over, in_specs=in_specs, out_specs=out_specs, check_vma=False, **options), inline=True
@@ -77,7 +77,7 @@ def _compiled(
         return call
 
     def in_wide(*arrays: Any) -> Sequence[Any]:
-        with wide_enough(*dtypes):  # JAX would make 32 bits of what a jitted function is given
+        with wide_enough(*dtypes):  # JAX would make 32 bits of the arguments of a jitted function
             return call(*arrays)
 
     return in_wide
@@ -86,11 +86,11 @@ def _compiled(
 def _around_empty(
     mapped: Callable[..., Any], ins: tuple[ShType, ...], outs: tuple[ShType, ...]
 ) -> Callable[..., Sequence[Any]]:
-    """A compiled function that takes no physical arrays without elements, and whose own XLA gives wrong shards."""
-    kept = [bool(t.size) for t in ins]
+    """A compiled function without the physical arrays that have no elements, for which XLA gives wrong shards."""
+    nonempty = [bool(t.size) for t in ins]
 
     def call(*arrays: Any) -> Sequence[Any]:
-        results = mapped(*itertools.compress(arrays, kept), *arrays[len(kept) :])
+        results = mapped(*itertools.compress(arrays, nonempty), *arrays[len(nonempty) :])
         if not no_trace_is_running():
             return tuple(results)
         return tuple(c if t.size else _empty(t) for t, c in zip(outs, results, strict=True))
@@ -129,7 +129,7 @@ def _checked(fn: ShardFn, results: tuple[ShType, ...]) -> Callable[..., Any]:
 
 
 def only_types() -> bool:
-    """Whether the mesh in context has no devices, so that what is made of nothing has only a type."""
+    """Whether the mesh in context has no devices, so that a value created without operands has only a type."""
     return no_trace_is_running() and context_mesh() is not None and jax.sharding.get_mesh().empty
 
 
@@ -139,7 +139,7 @@ def _call(
     """A compiled function on typed values, recorded for the eager cache; results of a ``local`` one can be checked."""
     checks = checks_are_on()
     if checks:
-        check_values(name, operands, given=True)
+        check_values(name, operands, inputs=True)
     outs = [wrap(t, c) for t, c in zip(results, compiled(*[x.data for x in operands]), strict=True)]
     if checks and local:
         check_values(name, outs)

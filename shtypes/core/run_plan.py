@@ -42,12 +42,12 @@ def run_plan(plan: Plan, x: Any) -> Any:
 
 def _run_narrow(plan: Plan, x: Any) -> Any:
     """The plan of a narrower dtype: the shard is in that from the first step that sends something to the last."""
-    own, sends = x.dtype, [k for k, step in enumerate(plan.steps) if step.launches]
+    dtype, sends = x.dtype, [k for k, step in enumerate(plan.steps) if step.launches]
     narrow = range(sends[0], sends[-1] + 1) if sends else range(0)
     for k, step in enumerate(plan.steps):
-        x = x.reshape(step.src.local_shape).astype(plan.src.dtype if k in narrow else own)
+        x = x.reshape(step.src.local_shape).astype(plan.src.dtype if k in narrow else dtype)
         x = _run_steps(Plan(step.src, step.dst, (step,)), x)
-    return x.astype(own).reshape(plan.dst.local_shape)
+    return x.astype(dtype).reshape(plan.dst.local_shape)
 
 
 def _run_steps(plan: Plan, x: Any) -> Any:
@@ -73,8 +73,8 @@ def run_together(steps: Sequence[Step], shards: Sequence[Any]) -> list[Any]:
     if first.kind is Kind.REDUCE_SCATTER:
         cut = [_split(x, _counts(s.src, s.gained)) for s, x in zip(steps, shards, strict=True)]
         rows = jnp.concatenate([x.reshape(x.shape[0], -1) for x in cut], axis=1)
-        own = lax.psum_scatter(rows, _flat(first.gained), scatter_dimension=0, tiled=False)
-        return _cut(own, [s.dst.local_shape for s in steps])
+        local = lax.psum_scatter(rows, _flat(first.gained), scatter_dimension=0, tiled=False)
+        return _cut(local, [s.dst.local_shape for s in steps])
     flat = jnp.concatenate([x.reshape(-1) for x in shards])
     if first.kind is Kind.ALL_REDUCE:
         return _cut(lax.psum(flat, first.live), [s.dst.local_shape for s in steps])
@@ -109,13 +109,13 @@ def _index(mesh: Mesh, axes: tuple[str, ...]) -> Any:
     names, groups = _over(mesh, axes)
     if groups is None:
         return lax.axis_index(names)
-    found: Any = 0
+    index: Any = 0
     for axis in axes:
         name, before = part_of(axis)
         n = mesh.shape[axis]
-        whole = math.prod(size for part, size in mesh.shape.items() if part_of(part)[0] == name)
-        found = found * n + lax.axis_index(name) // (whole // (before * n)) % n
-    return found
+        total = math.prod(size for part, size in mesh.shape.items() if part_of(part)[0] == name)
+        index = index * n + lax.axis_index(name) // (total // (before * n)) % n
+    return index
 
 
 def _permute(step: Step, x: Any) -> Any:
@@ -125,7 +125,7 @@ def _permute(step: Step, x: Any) -> Any:
 
 
 def _pieces(step: Step, pieces: Pieces, x: Any) -> Any:
-    """Shards out of pieces of shards: each device joins in its own order what stays and what comes."""
+    """Shards out of pieces of shards: each device joins, in its order, what stays and what comes."""
     rest = x.shape[step.src.ndim :]
     me = _index(step.src.mesh, step.live)
     serial = jax.default_backend() in _SERIAL
@@ -134,17 +134,17 @@ def _pieces(step: Step, pieces: Pieces, x: Any) -> Any:
         starts = [d[0] if len(set(d)) == 1 else jnp.asarray(d, jnp.int32)[me] for d in zip(*offsets, strict=True)]
         return [*starts, *(0 for _ in rest)]
 
-    found: list[Any] = []
+    received: list[Any] = []
     for pairs, cut, _ in pieces.rounds:
         starts = at(cut)
-        if serial and len(found) > 1:
-            starts = [start if isinstance(start, int) else start + _zero_after(found[-1]) for start in starts]
+        if serial and len(received) > 1:
+            starts = [start if isinstance(start, int) else start + _zero_after(received[-1]) for start in starts]
         piece = lax.dynamic_slice(x, _indices(starts), (*pieces.shape, *rest))
-        found.append(_sent(step.src.mesh, step.live, pairs, piece) if pairs else piece)
+        received.append(_sent(step.src.mesh, step.live, pairs, piece) if pairs else piece)
     if serial:
-        return _joined(step, pieces, me, found)
+        return _joined(step, pieces, me, received)
     out = jnp.zeros((*step.dst.local_shape, *rest), x.dtype)
-    for piece, r in zip(found, pieces.rounds, strict=True):
+    for piece, r in zip(received, pieces.rounds, strict=True):
         out = lax.dynamic_update_slice(out, piece, _indices(at(r.put)))
     return out
 
@@ -160,26 +160,26 @@ _SERIAL: Final = frozenset({"cpu"})
 
 
 def _zero_after(x: Any) -> Any:
-    """A zero that is known only when an array is there: what XLA is to do afterwards takes it."""
+    """A zero that depends on an array: XLA computes whatever takes it only after the array."""
     first = lax.squeeze(lax.slice(x, (0,) * x.ndim, (1,) * x.ndim), range(x.ndim))
     return lax.shift_right_logical((first == 0).astype(jnp.int32), 1)
 
 
-def _joined(step: Step, pieces: Pieces, me: Any, found: list[Any]) -> Any:
+def _joined(step: Step, pieces: Pieces, me: Any, received: list[Any]) -> Any:
     """The pieces in the order of this device, by a branch that writes each of them once and where it belongs."""
     puts = zip(*(r.put for r in pieces.rounds), strict=True)
     orders = [tuple(sorted(range(len(put)), key=put.__getitem__)) for put in puts]
     distinct = list(dict.fromkeys(orders))
     counts = [n // size for n, size in zip(step.dst.local_shape, pieces.shape, strict=True)]
 
-    def join(order: tuple[int, ...], given: list[Any]) -> Any:
-        parts = [given[k] for k in order]
+    def join(order: tuple[int, ...], shards: list[Any]) -> Any:
+        parts = [shards[k] for k in order]
         for d in reversed(range(len(counts))):
             parts = [lax.concatenate(row, d) for row in zip(*[iter(parts)] * counts[d], strict=True)]
         return parts[0]
 
     which = jnp.asarray([distinct.index(order) for order in orders], jnp.int32)[me]
-    return lax.switch(which, [functools.partial(join, order) for order in distinct], found)
+    return lax.switch(which, [functools.partial(join, order) for order in distinct], received)
 
 
 def _sent(mesh: Mesh, axes: tuple[str, ...], pairs: Sequence[tuple[int, int]], x: Any) -> Any:

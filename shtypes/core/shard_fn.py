@@ -43,9 +43,9 @@ class ShardFn:
     linear: Linear = Linear.NO
     #: Whether it acts on each element alone, so that mapped at the front of all operands it is itself.
     per_element: bool = False
-    #: Whether `debug_checks` compare what its type says that devices have alike: not where each takes its own for it.
+    #: Whether `debug_checks` compare what its type says that devices have alike: not where devices may differ.
     compared: bool = True
-    #: Whether it calls functions of the host, whose errors are kept until the program ends.
+    #: Whether it calls functions of the host, whose errors are raised when the program ends.
     calls_host: bool = False
 
     def __call__(self, *shards: Any) -> Any:
@@ -62,10 +62,10 @@ class ShardFn:
         return None
 
     def check_transposed(self) -> None:
-        """Refuses to be transposed where the code around it does not allow that; asked each time."""
+        """Refuses a transpose that the code around it does not allow; called each time."""
 
-    def restricted(self, kept: Sequence[bool], operands: Sequence[ShType], result: ShType) -> ShardFn | None:
-        """For JOINTLY: the function of the kept operands alone, the others being zero; None if there is none."""
+    def restricted(self, nonzero: Sequence[bool], operands: Sequence[ShType], result: ShType) -> ShardFn | None:
+        """For JOINTLY: the function of the ``nonzero`` operands alone, the others being zero; None if there is none."""
         return None
 
     def batched(self, dims: Sequence[int | None], ranks: Sequence[int]) -> ShardFn | None:
@@ -108,16 +108,16 @@ _WIDE: Final = tuple(map(np.dtype, ("int64", "uint64", "float64", "complex128"))
 WIDE: Final = frozenset((*_WIDE, *map(dtypes.from_numpy, _WIDE)))
 
 
-def wide_enough(*found: Any) -> contextlib.AbstractContextManager[Any]:
-    """A scope in which JAX keeps numbers of 64 bits, where one of some dtypes, or of their names, has as many."""
+def wide_enough(*names: Any) -> contextlib.AbstractContextManager[Any]:
+    """A scope in which JAX keeps numbers of 64 bits, if one of the dtypes (or dtype names) has as many."""
     manager: contextlib.AbstractContextManager[Any] = (
-        contextlib.nullcontext() if WIDE.isdisjoint(found) else jax.enable_x64(True)
+        contextlib.nullcontext() if WIDE.isdisjoint(names) else jax.enable_x64(True)
     )
     return manager
 
 
 def tell_apart(fn: ShardFn, *numbers: Any) -> None:
-    """Makes local functions equal only if their numbers do the same: 1 is not 1.0, and 0.0 is not -0.0.
+    """Makes local functions compare equal only if their numbers act the same: 1 is not 1.0, and 0.0 is not -0.0.
 
     The numbers' own fields do not compare; ``same`` does.
     """
@@ -128,7 +128,7 @@ _PLAIN: Final = frozenset({int, float, complex, bool, str, type(None)})
 
 
 def static_params(name: str, params: Iterable[tuple[str, Any]]) -> tuple[tuple[str, Any], ...]:
-    """The parameters of a function of JAX's, by keyword: known when it is traced. An array of no dims is its number.
+    """The parameters of a function of JAX's, by keyword, static when it is traced. A 0-d array counts as its number.
 
     Raises:
         ShardingTypeError: one is a typed or traced value, or an array.
@@ -271,11 +271,11 @@ def local_dtype(fn: ShardFn, operands: tuple[str, ...], rank: int = 1) -> str:
 
 @dataclass(frozen=True)
 class Jvp(ShardFn):
-    """(operands, tangents of the ``active`` ones) -> tangents of the ``kept`` results."""
+    """(operands, tangents of the ``active`` ones) -> tangents of the ``nonzero`` results."""
 
     fn: ShardFn
     active: tuple[bool, ...]
-    kept: tuple[bool, ...]
+    nonzero: tuple[bool, ...]
 
     def __str__(self) -> str:
         return f"jvp({self.fn})"
@@ -288,7 +288,7 @@ class Jvp(ShardFn):
             rest = iter(values)
             merged = [next(rest) if a else p for p, a in zip(primals, self.active, strict=True)]
             outs = as_tuple(self.fn(*merged))
-            return tuple(o for o, k in zip(outs, self.kept, strict=True) if k)
+            return tuple(o for o, k in zip(outs, self.nonzero, strict=True) if k)
 
         active = tuple(p for p, a in zip(primals, self.active, strict=True) if a)
         return jax.jvp(of_active, active, tangents)[1]
@@ -308,11 +308,11 @@ class Jvp(ShardFn):
 
 @dataclass(frozen=True)
 class Transpose(ShardFn):
-    """(nonlinear operands, cotangents of the ``given`` results) -> cotangents of the linear operands."""
+    """(nonlinear operands, cotangents of the ``nonzero`` results) -> cotangents of the linear operands."""
 
     fn: ShardFn
     linear_operands: tuple[tuple[tuple[int, ...], str] | None, ...]  # local shape and dtype, or None for nonlinear
-    given: tuple[bool, ...]
+    nonzero: tuple[bool, ...]
     results: tuple[tuple[tuple[int, ...], str], ...]
 
     def __str__(self) -> str:
@@ -320,7 +320,7 @@ class Transpose(ShardFn):
 
     def __call__(self, *shards: Any) -> Any:
         n = sum(op is None for op in self.linear_operands)
-        others, given = iter(shards[:n]), iter(shards[n:])
+        others, nonzero = iter(shards[:n]), iter(shards[n:])
         operands = [next(others) if op is None else _struct(*op) for op in self.linear_operands]
         # A function that is linear in all of them together is transposed in all of them: what the others are is nothing
         # to it, and JAX's rules for such primitives know no others.
@@ -334,13 +334,13 @@ class Transpose(ShardFn):
             return as_tuple(self.fn(*[next(rest) if c else x for x, c in zip(operands, chosen, strict=True)]))
 
         cts = tuple(
-            next(given) if g else jnp.zeros(shape, dtypes.to_numpy(dtype))
-            for g, (shape, dtype) in zip(self.given, self.results, strict=True)
+            next(nonzero) if g else jnp.zeros(shape, dtypes.to_numpy(dtype))
+            for g, (shape, dtype) in zip(self.nonzero, self.results, strict=True)
         )
         structs = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x, c in zip(operands, chosen, strict=True) if c]
-        found = iter(jax.linear_transpose(of_chosen, *structs)(cts))
-        moved = [next(found) if c else None for c in chosen]
-        return tuple(ct for ct, op in zip(moved, self.linear_operands, strict=True) if op is not None)
+        moved = iter(jax.linear_transpose(of_chosen, *structs)(cts))
+        by_operand = [next(moved) if c else None for c in chosen]
+        return tuple(ct for ct, op in zip(by_operand, self.linear_operands, strict=True) if op is not None)
 
 
 def _struct(shape: tuple[int, ...], dtype: str) -> jax.ShapeDtypeStruct:

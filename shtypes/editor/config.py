@@ -21,14 +21,14 @@ class Config(NamedTuple):
     """``[tool.shtypes]`` of a project."""
 
     policy: str = "partial"
-    #: the axes of the mesh and their sizes, major to minor; empty if they are not known
+    #: the axes of the mesh and their sizes, major to minor; empty if not configured
     mesh: Mapping[str, int] = {}  # never changed
     dims: Mapping[str, int] = {}  # sizes of dim names
 
 
-def read_config(given: str | None) -> Config:
-    """The configuration beside that of mypy, in the file ``given``, or else where mypy runs."""
-    places = [Path(given)] if given else []
+def read_config(config_file: str | None) -> Config:
+    """The configuration beside that of mypy, in the folder of ``config_file``, or else where mypy runs."""
+    places = [Path(config_file)] if config_file else []
     places = [p if p.name == "pyproject.toml" else p.parent / "pyproject.toml" for p in places]
     for place in (*places, Path("pyproject.toml")):
         if place.is_file():
@@ -36,16 +36,16 @@ def read_config(given: str | None) -> Config:
     return Config()
 
 
-def checked(given: dict[str, Any]) -> Config:
-    """The configuration, once it is seen to be one."""
-    unknown = sorted(set(given) - {*Config._fields, *FOR_CHECK})
+def checked(entries: dict[str, Any]) -> Config:
+    """The configuration in the entries of ``[tool.shtypes]``, which are checked."""
+    unknown = sorted(set(entries) - {*Config._fields, *FOR_CHECK})
     if unknown:
         hints = [f"`{name}`" for name in Config._fields]
         raise ShardingTypeError(f"`[tool.shtypes]` has no entry `{unknown[0]}`", hints=hints)
-    config = Config(**{name: value for name, value in given.items() if name in Config._fields})
-    if isinstance(given.get("mesh"), str):  # only for it types are loaded
+    config = Config(**{name: value for name, value in entries.items() if name in Config._fields})
+    if isinstance(entries.get("mesh"), str):  # only for it types are loaded
         read_sizes = import_module("shtypes.types.notation.dim_names").read_sizes
-        config = config._replace(mesh=read_sizes(given["mesh"]))
+        config = config._replace(mesh=read_sizes(entries["mesh"]))
     if config.policy not in ("partial", "jax"):
         raise ShardingTypeError(f"`[tool.shtypes]` has a policy `{config.policy}`", hints=['"partial"', '"jax"'])
     for entry, least in (("mesh", 1), ("dims", 0)):

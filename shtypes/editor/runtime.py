@@ -1,7 +1,7 @@
 """Types a call by running the library on shape-only values. The first call loads JAX; importing this does not.
 
 A type checker's process must survive every question. So whatever is not a `ShardingTypeError` means that the answer is
-not known, and a call that takes too long, or too much memory, is given up: sizes that stand for names are large.
+undetermined, and a call that takes too long, or too much memory, is given up: sizes that stand for names are large.
 """
 
 from __future__ import annotations
@@ -106,12 +106,12 @@ def library_value(name: str) -> Any:
     module, _, attr = name.rpartition(".")
     while module:
         try:
-            found = functools.reduce(getattr, attr.split("."), import_module(module))
+            value_there = functools.reduce(getattr, attr.split("."), import_module(module))
         except (ImportError, AttributeError):
             module, _, last = module.rpartition(".")
             attr = f"{last}.{attr}"
         else:
-            return found
+            return value_there
     return None
 
 
@@ -121,7 +121,7 @@ def value(t: ShType) -> Any:
 
 
 def value_in_trace(t: ShType) -> Any:
-    """A value of a type that may be made while a program is traced, where a shape-only value may not."""
+    """A value of a type that can be created while a program is traced, where a shape-only value cannot."""
     return value(t) if is_key(t.dtype_name) else public().zeros(t)
 
 
@@ -234,18 +234,18 @@ def _leaves(tree: Any) -> Iterator[Any]:
 
 
 def _traced(call: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """The types that a call gives inside of a trace."""
+    """The types of a call's results inside of a trace."""
     leaves, tree = import_module("jax").tree.flatten((args, kwargs))
     places = [i for i, leaf in enumerate(leaves) if is_value(leaf)]
-    found: list[Any] = []
+    types: list[Any] = []
 
     def program(values: Sequence[Any]) -> None:
         among = dict(zip(places, values, strict=True))
         again, named = tree.unflatten([among.get(i, leaf) for i, leaf in enumerate(leaves)])
-        found.append(_types(call(*again, **named)))
+        types.append(_types(call(*again, **named)))
 
     public().eval_shape(program, [leaves[i] for i in places])
-    return found[0]
+    return types[0]
 
 
 def _types(result: Any) -> Any:
@@ -270,19 +270,19 @@ class NeedsResult(BaseException):
 
 
 def function_of_types(find: Callable[[Sequence[Any]], Callable[[], Any]], name: str = "function") -> Callable[..., Any]:
-    """A function whose results are found by the types of its arguments: ``find`` gives what makes them."""
-    known: dict[Any, Callable[[], Any]] = {}
+    """A function whose results follow from its arguments' types: ``find(types)`` returns what creates them."""
+    cached: dict[Any, Callable[[], Any]] = {}
 
     def call(*args: Any) -> Any:
         types = _types(args)
         key = repr(types)
-        if key not in known:
+        if key not in cached:
 
             def answer() -> None:
-                known[key] = find(types)
+                cached[key] = find(types)
 
             raise NeedsResult(answer)
-        return known[key]()
+        return cached[key]()
 
     call.__name__ = name
     return call

@@ -22,7 +22,7 @@ _NO_AXIS: Final = "devices"
 
 
 class Unknown(Exception):  # noqa: N818  # no error: nothing is said
-    """The answer is not known before the program runs."""
+    """The answer depends on values, or on what no text says."""
 
 
 class Space:
@@ -44,25 +44,25 @@ class Space:
     def mesh(self, axes: Iterable[str]) -> Mesh:
         """The mesh of values whose texts name some axes."""
         key = frozenset() if self.config.mesh else frozenset(axes)
-        found = self._meshes.get(key)
-        if found is None:
-            found = self._meshes[key] = Mesh(self.config.mesh or dict.fromkeys(sorted(key) or [_NO_AXIS], 1))
-        return found
+        mesh = self._meshes.get(key)
+        if mesh is None:
+            mesh = self._meshes[key] = Mesh(self.config.mesh or dict.fromkeys(sorted(key) or [_NO_AXIS], 1))
+        return mesh
 
     def knows(self, axes: Iterable[str]) -> bool:
-        """Whether the sizes of mesh axes are known."""
+        """Whether the sizes of mesh axes are configured."""
         return all(axis in self.config.mesh for axis in axes)
 
     def type_of(self, text: str, mesh: Mesh, policy: str = "") -> ShType:
         """The type of a text that leaves nothing open, under the project's policy or another; else raises `Unknown`."""
         if policy in ("", self.config.policy):
-            made = self._of_texts.get((text, mesh))
-            if made is not None:
-                return made
-        found = self._type_of(text, mesh, policy or self.config.policy)
-        if found is None:
+            cached = self._of_texts.get((text, mesh))
+            if cached is not None:
+                return cached
+        t = self._type_of(text, mesh, policy or self.config.policy)
+        if t is None:
             raise Unknown
-        return found
+        return t
 
     def _read(self, text: str, mesh: Mesh, policy: str) -> ShType | None:
         read = pattern(text)
@@ -79,26 +79,26 @@ class Space:
         """The text of a type under the project's policy; raises `Unknown` where a size cannot be read back to names."""
         if t.exact not in self._texts:
             self._texts[t.exact] = self._written(t)
-        found = self._texts[t.exact]
-        if found is None:
+        text = self._texts[t.exact]
+        if text is None:
             raise Unknown
         if all(
             self.sizes.is_actual(d.size) or d.name == self.sizes.text(d.size) for d in t.dims
         ):  # else it is called otherwise
-            self._of_texts.setdefault((found, t.mesh), t)
-        return found
+            self._of_texts.setdefault((text, t.mesh), t)
+        return text
 
     def _written(self, t: ShType) -> str | None:
         names: list[str | None] = []
         for d in t.dims:
             if self.sizes.is_actual(d.size):
-                known = d.name is None or self.config.dims.get(d.name) == d.size
-                names.append(d.name if known else f"{d.name}={d.size}")
+                plain = d.name is None or self.config.dims.get(d.name) == d.size
+                names.append(d.name if plain else f"{d.name}={d.size}")
                 continue
-            found = self.sizes.text(d.size)
-            if found is None:
+            text = self.sizes.text(d.size)
+            if text is None:
                 return None
-            names.append(found)
+            names.append(text)
         return show(t.named(names), self.config.policy)
 
     def named(self, t: ShType) -> ShType:
@@ -108,10 +108,10 @@ class Space:
 
     def words(self, error: ShardingTypeError) -> list[str]:
         """The text of an error and its reason, with dim names in place of their stand-in sizes."""
-        found = [self.sizes.with_names(text) for text in (error.what, error.why)]
-        if None in found:
+        texts = [self.sizes.with_names(text) for text in (error.what, error.why)]
+        if None in texts:
             raise Unknown
-        return [text for text in found if text]
+        return [text for text in texts if text]
 
 
 def is_open(read: Pattern) -> bool:
@@ -129,10 +129,10 @@ def axes_of(text: str) -> tuple[str, ...]:
 
 def names_of(read: Pattern) -> list[str]:
     """The dim names in a text."""
-    found: list[str] = []
+    names: list[str] = []
     for d in read.dims or ():
         if d.form == "=":
-            found += names_in_arithmetic(d.head)
+            names += names_in_arithmetic(d.head)
         elif d.head and not d.open_ended and d.head != "_":
-            found.append(d.head)
-    return found
+            names.append(d.head)
+    return names

@@ -1,7 +1,7 @@
 """`jit`: one region for a whole typed program, and calls as quick as those of plain arrays.
 
-A call hands the carriers to a `jax.jit` that takes and returns plain arrays, so that JAX's own fast path runs it.
-JAX keeps its traces by all that can change them (mesh, policy, configuration); only structure and types are kept here.
+A call passes the physical arrays to a `jax.jit` of plain arrays, so that JAX's fast path runs it.
+JAX caches traces by all that can change them (mesh, policy, configuration); here only structure and types are cached.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class JitFunction(Jitted, Generic[P, T]):
         # Between two launches little of Python's code stays in the processor's caches, and what is short here is quick.
         program, held = self._quick
         if program is not None and held is current.value and no_trace_is_running() and not program.left_to_jax:
-            data = program.carriers((args, kwargs))
+            data = program.physical_arrays((args, kwargs))
             if data is not None:
                 try:
                     found: T = program(data)
@@ -148,7 +148,7 @@ class JitFunction(Jitted, Generic[P, T]):
         self._plain.clear_cache()
 
     def _program(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Program, list[Any]]:
-        """The program for a call, and the carriers and plain arrays that it takes."""
+        """The program for a call, and the physical arrays and plain arrays that it takes."""
         static: tuple[Any, ...] = ()
         dynamic = (args, kwargs)
         if self._roles.any_static:
@@ -206,7 +206,7 @@ class JitFunction(Jitted, Generic[P, T]):
 
 
 def _mixed(leaves: list[Any]) -> tuple[list[HiShType | None], list[Any]]:
-    """The type and the carrier of each leaf; of a plain one None, and the leaf. A type is a value without data."""
+    """The type (None if plain) and the physical array of each leaf. A type is a value without data."""
     found = [x.data if type(x) is Array else None if type(x) is HiShType else x for x in leaves]
     return [x.type if type(x) is Array else x if type(x) is HiShType else None for x in leaves], found
 

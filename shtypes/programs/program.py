@@ -146,10 +146,10 @@ class Program:
         return True
 
     def data_of(self, call: Arguments, static: tuple[Any, ...], mode: str) -> list[Any] | None:
-        """The carriers of a call that this program answers, if it is found without flattening it; else None."""
-        return None if mode != self.mode or static != self.static else self.carriers(call)
+        """The physical arrays of a call that this program answers, if it is found without flattening it; else None."""
+        return None if mode != self.mode or static != self.static else self.physical_arrays(call)
 
-    def carriers(self, call: Arguments) -> list[Any] | None:
+    def physical_arrays(self, call: Arguments) -> list[Any] | None:
         """Those of a call without static arguments, if its structure and types are this program's."""
         try:
             leaves = None if self.read is None else self.read(call)
@@ -169,7 +169,7 @@ class Program:
         return reader(self.tree) if None not in self.leaf_types else None
 
     def __call__(self, data: list[Any]) -> Any:
-        """The results for the carriers and plain arrays of a call."""
+        """The results for the physical arrays and plain arrays of a call."""
         constants = self._constants
         try:
             results = self.fn(constants, *data)

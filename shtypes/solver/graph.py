@@ -135,6 +135,8 @@ class Graph:
         """An option for each state: of a value that a node makes, or with ``to`` brings its operand to."""
         found = [REDUCED, *(SHARDED + d for d, n in enumerate(v.shape) if n > 1)]
         found += [UNREDUCED] if pending and dtypes.summable(v.dtype) and dtypes.differentiable(v.dtype) else []
+        # Arguments, and what several take, are replicated with pending cotangents: these are summed once.
+        found += [INVARIANT] if pending is not to and self.has_cotangent(v) else []
         return tuple(Option((s,), ()) if to else Option((), (s,)) for s in found)
 
     def _items(self, items: Sequence[Item]) -> None:
@@ -191,7 +193,7 @@ class Graph:
     def _options(self, op: Op) -> tuple[tuple[Option, ...], ...]:
         """What an equation may do along each axis: asked of axes as small as can be, which say it for larger ones."""
         known = [options_.Operand(x.shape, x.dtype, x.constant) if isinstance(x, Value) else None for x in op.operands]
-        found = []
+        found, live = [], any(map(self.has_cotangent, op.results))
         for n in self.sizes:
             small = next((p for p in range(2, n + 1) if n % p == 0), 1)
             try:
@@ -200,7 +202,7 @@ class Graph:
                 error.what = f"nothing is known of `{op.name}` at {str(op.place) or 'a line of JAX'}: {error.what}"
                 raise error.with_traceback(None) from None
             scale = (n - 1) / n / ((small - 1) / small) if n > 1 else 0.0
-            found.append(tuple(_scaled(o, scale) for o in asked if INVARIANT not in o.operands))
+            found.append(tuple(_scaled(o, scale) for o in asked if live or INVARIANT not in o.operands))
         return tuple(found)
 
     def _note_saved(self, op: Op) -> None:

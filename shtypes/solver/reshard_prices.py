@@ -68,6 +68,7 @@ class Prices:
         self.links = tuple((link.bandwidth, link.latency) for link in links)
         self._renamed: dict[Any, tuple[float, float, float]] = {}
         self._corrected: dict[Any, tuple[float, float, float]] = {}
+        self.lowered = False  # whether a price was found to be lower than it was, so that bounds by it do not hold
 
     def table(self, src: States, dst: States) -> Cost:
         """From each row of ``src`` to each of ``dst``."""
@@ -91,13 +92,14 @@ class Prices:
         return Cost(*(np.array(x) for x in (transfer / max(nbytes, 1), sent, latency)))
 
     def correct(self, dtype: str, shape: Sequence[int], src: Sequence[int], dst: Sequence[int]) -> bool:
-        """Takes over what the plan of a pair sends; whether that is another price than before."""
+        """Takes over what the plan of a pair sends and takes; whether that is another price than before."""
         if math.prod(shape) < _ROUNDED * self.mesh.size:
             return False
         found = self.planned(dtype, shape, src, dst)
         before = self.table(np.array([src]), np.array([dst]))
-        if math.isclose(found.sent, before.sent[0, 0], rel_tol=1e-3, abs_tol=1e-9):
+        if all(math.isclose(x, y[0, 0], rel_tol=1e-3, abs_tol=1e-15) for x, y in zip(found, before, strict=True)):
             return False
+        self.lowered |= any(x < y[0, 0] * (1 - 1e-3) for x, y in zip(found, before, strict=True))
         self._corrected[pattern(src, dst)] = tuple(map(float, found))  # type: ignore[assignment]
         return True
 
@@ -108,7 +110,7 @@ class Prices:
             return self._in_turn(src, dst)
         if dims > _DIMS[n]:
             return self._by_pattern(src, dst)
-        return self._of(_unlabelled(src), _unlabelled(dst), max(dims, min(2, _DIMS[n])))
+        return self._of(unlabelled(src), unlabelled(dst), max(dims, min(2, _DIMS[n])))
 
     def _of(self, src: States, dst: States, dims: int) -> Cost:
         """Of what stays pending along an axis nothing changes; axes on which a value stays replicated may share."""
@@ -182,7 +184,7 @@ def _without(items: Sequence[Any], which: Any) -> tuple[Any, ...]:
     return tuple(x for x, out in zip(items, which, strict=True) if not out)
 
 
-def _unlabelled(states: States) -> States:
+def unlabelled(states: States) -> States:
     """Without the difference of reduced and invariant, which moves nothing."""
     return np.where(states == INVARIANT, REDUCED, states)
 

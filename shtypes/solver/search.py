@@ -10,13 +10,13 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from shtypes.errors import ShardingTypeError
-from shtypes.solver.elimination import TooWideError, eliminate
+from shtypes.solver.elimination import QUICK_ENTRIES, TooWideError, eliminate, values_within
 from shtypes.solver.tables import Assignment, Costs, Domains, Factor, Measure, combined
 
 #: How many axes vary together.
 _BLOCK: Final = 2
 #: How often prices are corrected by those of the plans that a solution runs.
-_CORRECTIONS: Final = 3
+_CORRECTIONS: Final = 10
 #: How many corners of the front of time against memory are looked for between two points.
 _CORNERS: Final = 12
 #: How many more are looked for to be shown.
@@ -84,8 +84,17 @@ class Search:
             factors = self.costs.factors(domains)
             if whole:
                 self._whole = domains, factors
+        sizes, tables = {i: len(d) for i, d in domains.items()}, combined(factors, byte, reshard)
+        try:
+            chosen, value = eliminate(sizes, tables, QUICK_ENTRIES if len(axes) > 1 else None)
+        except TooWideError:
+            if len(axes) == 1:
+                raise
+            _, known = self._in_turn(axes, fixed, byte, reshard)
+            left, tables = values_within(sizes, tables, known * (1 + 1e-9))
+            chosen, value = eliminate({v: len(values) for v, values in left.items()}, tables)
+            chosen = {v: left[v][k] for v, k in chosen.items()}
         self.solves += 1
-        chosen, value = eliminate({i: len(d) for i, d in domains.items()}, combined(factors, byte, reshard))
         return {i: tuple(int(x) for x in domains[i][k]) for i, k in chosen.items()}, value
 
     def solve(self, byte: float = 0.0, reshard: float = 0.0, warm: Assignment | None = None) -> Point:
@@ -93,12 +102,16 @@ class Search:
         try:
             return self._solution(byte, reshard, warm)
         except TooWideError:
-            if self.block == 1:
+            if self.costs.invariant:
+                self.costs.invariant = False
+            elif self.block > 1:
+                self.block = 1
+            else:
                 raise ShardingTypeError(
                     "the types of this program cannot be found: too many of its values depend on one another",
                     hints=["fixed={...} for the arguments whose types are known"],
                 ) from None
-            self.block, self._whole = 1, None
+            self._whole = None
             self._bound.clear()
             return self.solve(byte, reshard, warm)
 
@@ -108,7 +121,9 @@ class Search:
             if not self.costs.correct(best):
                 break
             self._whole = None
-            self._bound.clear()
+            if self.costs.prices.lowered:
+                self.costs.prices.lowered = False
+                self._bound.clear()
             best = self._solved(byte, reshard, best)
         point = Point(best, self.costs.price(best, byte), byte)
         self.visited.append(point)
@@ -117,14 +132,14 @@ class Search:
     def _solved(self, byte: float, reshard: float, warm: Assignment | None) -> Assignment:
         none: Assignment = {n.id: (0,) * len(self.axes) for n in self.costs.graph.decisions}
         if self.exact:
-            best, value = self._minimum(self.axes, none, byte, reshard)
-            if not reshard:
+            best, value = self._minimum(self.axes, warm or none, byte, reshard)
+            if not reshard and self.costs.invariant:
                 self._bound.append((byte, value))
         elif warm is not None:
             best, _ = self._settled(warm, byte, reshard)
         else:
             found = [
-                self._settled(self._in_turn(order, none, byte, reshard), byte, reshard) for order in self._orders()
+                self._settled(self._in_turn(order, none, byte, reshard)[0], byte, reshard) for order in self._orders()
             ]
             best, _ = min(found, key=lambda each: each[1])
         return best
@@ -133,10 +148,11 @@ class Search:
         yield tuple(self.axes)
         yield tuple(map(int, self.rng.permutation(len(self.axes))))
 
-    def _in_turn(self, order: Sequence[int], now: Assignment, byte: float, reshard: float) -> Assignment:
+    def _in_turn(self, order: Sequence[int], now: Assignment, byte: float, reshard: float) -> tuple[Assignment, float]:
+        value = math.inf
         for a in order:
-            now, _ = self._minimum([a], now, byte, reshard)
-        return now
+            now, value = self._minimum([a], now, byte, reshard)
+        return now, value
 
     def _settled(self, now: Assignment, byte: float, reshard: float) -> tuple[Assignment, float]:
         """Pairs of axes in turn until none improves."""

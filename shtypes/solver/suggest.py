@@ -253,7 +253,7 @@ def apply(f: Callable[..., Any], plan: Plan | Suggestions | str | Path) -> Calla
         >>> found = sh.suggest(loss, "f32[16, 4]", "f32[8, 16]", mesh=sh.abstract_mesh({"dp": 2}))
         >>> typed = sh.apply(loss, found)
         >>> sh.check(typed, *found[0].arguments).results
-        f32[]
+        f32[]{I:dp}
     """
     check_function("apply", f)
     first = plan[0] if isinstance(plan, Suggestions) else plan

@@ -11,11 +11,11 @@ import numpy as np
 
 from shtypes.analysis.flops import product_flops
 from shtypes.resharding.devices import Device
-from shtypes.solver.axis_states import REDUCED, SHARDED
+from shtypes.solver.axis_states import INVARIANT, REDUCED, SHARDED
 from shtypes.solver.graph import Graph, Node, Use
 from shtypes.solver.options import Option, Work
 from shtypes.solver.program import Value, is_value
-from shtypes.solver.reshard_prices import Cost, Prices, States, Table, cotangents, parts
+from shtypes.solver.reshard_prices import Cost, Prices, States, Table, cotangents, parts, unlabelled
 
 #: The part of the memory traffic of equations that are no products which is left when a compiler has fused them.
 FUSED: Final = 0.4
@@ -93,6 +93,9 @@ class Costs:
         self._known: dict[Any, Cost] = {}
         self.nodes, self.uses = self._alike()
         self.allowed: dict[int, list[Sequence[int] | None]] = {}  # options that the user leaves, for each axis
+        self.invariant = (
+            True  # whether values may be invariant: without, there are fewer options and next to none is lost
+        )
 
     # domains
 
@@ -105,11 +108,12 @@ class Costs:
             ranges.append(every if a in axes else [fixed[node.id][a]])
         rows = np.array(list(itertools.product(*ranges)), np.int64).reshape(-1, len(self.sizes))
         ok = np.ones(len(rows), bool)
-        for i, v in enumerate(node.results):
-            ok &= self.graph.fits(v, self.made(node, rows, i))
-        for i, x in enumerate(node.operands):
-            if is_value(x):
-                ok &= self.graph.fits(x, self.needed(node, rows, i))
+        values = [(v, self.made(node, rows, i)) for i, v in enumerate(node.results)]
+        values += [(x, self.needed(node, rows, i)) for i, x in enumerate(node.operands) if is_value(x)]
+        for v, states in values:
+            ok &= self.graph.fits(v, states)
+            if not self.invariant:
+                ok &= (states != INVARIANT).all(-1)
         return rows[ok]
 
     def made(self, node: Node, rows: Any, i: int) -> States:
@@ -214,7 +218,8 @@ class Costs:
                 again = self.prices.table(cotangents(other[0]), cotangents(one[0]))
                 cost[0] = cost[0] + (again.seconds * v.nbytes + again.latency).T
                 cost[1] = cost[1] + again.sent.T * v.nbytes
-            moved = (one[0][:, None, :] != other[0][None, :, :]).any(-1)
+            here, there_ = unlabelled(one[0]), unlabelled(other[0])
+            moved = (here[:, None, :] != there_[None, :, :]).any(-1)
             self._known[key] = Cost(cost[0], cost[1], moved.astype(float))
         at = np.ix_(one[1].ravel(), other[1].ravel())
         seconds, sent, moved = (t[at] for t in self._known[key])
@@ -309,7 +314,8 @@ class Costs:
             back = self.prices.planned(v.dtype, v.shape, *(cotangents(np.array(s)).tolist() for s in (dst, src)))
             seconds += use.times * (back.seconds * v.nbytes + back.latency)
             sent += use.times * back.sent * v.nbytes
-        memory = self._kept(use) / float(parts(np.array(dst), self.sizes))
+        moved = (unlabelled(np.array(src)) != unlabelled(np.array(dst))).any()
+        memory = self._kept(use) / float(parts(np.array(dst), self.sizes)) if moved else 0.0
         return Measure(0.0, float(seconds), memory, float(sent), float(sent > 0))
 
     def price(self, now: Assignment, byte: float = 0.0) -> Measure:

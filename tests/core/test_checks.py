@@ -203,6 +203,7 @@ def infinite_slope(w: Any) -> Any:
 RUNS = [lambda f: f, jax.jit, sh.jit, lambda f: sh.jit(f, region="off")]
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("run", RUNS, ids=["eager", "jax.jit", "sh.jit", "op by op"])
 def test_zero_terms_that_meet_an_infinite_factor_are_an_error_that_names_the_line(run: Any) -> None:
     w = sh.array(np.array([0.0, 1.0], np.float32), "f32[2]")
@@ -213,6 +214,7 @@ def test_zero_terms_that_meet_an_infinite_factor_are_an_error_that_names_the_lin
     assert "test_checks.py:" in caught.value.where
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("run", RUNS, ids=["eager", "jax.jit", "sh.jit", "op by op"])
 def test_what_is_nan_on_one_device_too_is_no_error(run: Any) -> None:
     def of_nan(w: Any, p: Any) -> Any:

@@ -57,6 +57,7 @@ OPS: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", OPS)
 def test_a_second_call_gives_for_other_data_what_the_general_path_gives(
     name: str, monkeypatch: pytest.MonkeyPatch
@@ -290,7 +291,7 @@ def test_between_replicated_states_a_reshard_keeps_the_buffers() -> None:
 def test_what_was_not_noted_makes_no_cached_call() -> None:
     x, y = value(0), value(1)
     noted = CallRecorder([x])
-    noted.ran(lambda *carriers: carriers, [y], [x + x])
+    noted.ran(lambda *physical_arrays: physical_arrays, [y], [x + x])
     assert noted.cached_call(x) is None
     assert CallRecorder([x]).cached_call(y) is None
     assert CallRecorder([x]).cached_call((x, y)) is None

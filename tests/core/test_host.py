@@ -65,7 +65,7 @@ def test_keys_are_read_by_their_words() -> None:
 
 
 class Elsewhere:
-    """A carrier of which another process holds a part, as far as the host asks."""
+    """A physical array of which another process holds a part, as far as the host asks."""
 
     is_fully_addressable = False
     is_fully_replicated = False

@@ -51,6 +51,7 @@ MODES: dict[str, Callable[[Callable[[Any, Any], Any]], Callable[[Any, Any], Any]
 }
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("mode", MODES)
 def test_an_operator_means_what_it_means_on_one_device(mode: str) -> None:
     operators = {**ARITHMETIC, **COMPARISONS}

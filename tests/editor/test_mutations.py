@@ -11,8 +11,8 @@ from tests.editor.mutations import MUTATIONS, Mutation
 from tests.editor.running import ROOT, configured, run_mypy
 from tests.end_to_end import some
 
-#: Each seventh by default: all that are chosen are read in two runs of mypy.
-CHOSEN = MUTATIONS[:: some(7, 1)]
+#: One in 14 by default: all that are chosen are read in two runs of mypy.
+CHOSEN = MUTATIONS[:: some(14, 1)]
 
 #: The meshes of the examples of which the plugin is told one; of the others it knows the axes that they name.
 MESHES = {"sharding_and_communication": "mesh = { x = 2, y = 2 }"}

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -37,7 +38,7 @@ class _Finalized:
         self.itself = self
 
     def __del__(self) -> None:
-        sum(range(1000))
+        sum(range(20))
 
 
 def too_long_in_finalizers(x: Any) -> Any:
@@ -53,11 +54,21 @@ def no_error_of_types(x: Any) -> Any:
     raise RuntimeError
 
 
+@pytest.fixture
+def frequent_collections() -> Iterator[None]:
+    """Collects garbage, and so runs finalizers, at Python's own pace, which tests/conftest.py slows down."""
+    before = gc.get_threshold()
+    gc.set_threshold(700, 10, 10)
+    yield
+    gc.set_threshold(*before)
+
+
+@pytest.mark.usefixtures("frequent_collections")
 @pytest.mark.parametrize("call", [too_long, too_long_in_finalizers, too_large, no_error_of_types])
 def test_what_gives_no_answer_is_unknown(
     call: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(runtime, "_SECONDS", 0.5)
+    monkeypatch.setattr(runtime, "_SECONDS", 0.1)
     monkeypatch.setattr(sys, "unraisablehook", sys.__unraisablehook__)  # that of pytest collects what is printed
     with pytest.raises(Unknown):
         asked(call, value("f32[8]"))

@@ -57,6 +57,7 @@ GRADIENTS: dict[str, Callable[[Any, Any, Any], Any]] = {
 }
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.core
 @POLICIES
 @pytest.mark.parametrize("how", GRADIENTS)
@@ -112,7 +113,7 @@ PROGRAMS: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
-@pytest.mark.one_in(6)
+@pytest.mark.one_in(13)
 @POLICIES
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_program_that_closes_over_a_typed_value_is_the_one_that_takes_it(name: str, policy: str) -> None:
@@ -212,6 +213,7 @@ WAYS: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("way", WAYS)
 def test_what_is_bound_again_is_seen_as_plain_jax_sees_it(way: str) -> None:
     row = sh.array(np.ones(4, np.float32), "[4]")
@@ -267,6 +269,7 @@ FORMS: dict[str, Callable[[Any], Any]] = {
 }
 
 
+@pytest.mark.one_in(3)
 @POLICIES
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("report", REPORTS)
@@ -341,6 +344,7 @@ class Settings:
     shift: float = dataclasses.field(default=0.0, compare=False)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("compiled", [False, True])
 def test_arguments_that_are_equal_and_not_the_same_are_those_of_the_call(compiled: bool) -> None:
     x = sh.ones("f32[4@dp]")

@@ -226,6 +226,7 @@ def test_a_lifted_loop_leaks_no_tracers(loop: str) -> None:
 _LEAKS = pytest.mark.skipif(jax.__version_info__ < (0, 12), reason="JAX leaks tracers of checkpoints of typed values")
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", ["jvp", "vjp", "solver", pytest.param("checkpoint", marks=_LEAKS)])
 def test_a_lifted_function_leaks_no_tracers(name: str) -> None:
     jvp = with_jvp(jnp.round, lambda p, t: (jvp(*p), t[0]))

@@ -397,6 +397,7 @@ def _message(name: str) -> sh.ShardingTypeError:
     return error.value
 
 
+@pytest.mark.one_in(8)
 @pytest.mark.parametrize("name", CASES)
 def test_an_error_reads_as_it_always_did(name: str) -> None:
     text = re.sub(r"\.py:\d+", ".py:N", str(_message(name)))

@@ -89,6 +89,7 @@ SCOPES: dict[str, Callable[[], Any]] = {
 }
 
 
+@pytest.mark.one_in(3)
 @POLICIES
 @pytest.mark.parametrize("around", AROUND)
 def test_a_scope_that_a_program_opens_forbids_what_it_forbids(around: str, policy: str) -> None:
@@ -204,6 +205,7 @@ def test_checks_that_a_program_asks_for_run_in_it() -> None:
     assert {True, False} <= set(seen)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("around", ["itself", "jit", "scan", "cond", "checkpoint", "vmap", "custom_jvp", "custom_vjp"])
 def test_x64_that_a_program_enables_is_that_of_its_equations(around: str) -> None:
     def double(x: Any, w: Any) -> Any:
@@ -238,7 +240,7 @@ WIDE: dict[str, Callable[[Any], Any]] = {
 }
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(6)
 @pytest.mark.parametrize("name", WIDE)
 def test_numbers_that_a_program_makes_in_x64_have_64_bits(name: str) -> None:
     def program(x: Any) -> Any:

@@ -328,6 +328,7 @@ def test_several_axes_count_as_one_major_to_minor(order: tuple[str, str]) -> Non
             np.testing.assert_array_equal(p, q)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     ("f", "out", "shape"),
     [
@@ -380,6 +381,7 @@ def test_an_axis_of_one_device_sends_nothing_and_keeps_the_types() -> None:
 # both policies, numbers, bools, trees, vmap
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(("policy", "state"), [("partial", "R"), ("jax", "I")])
 def test_the_policy_says_where_sums_and_maxima_end(policy: str, state: str, n: int) -> None:
     with sh.policy(policy):
@@ -389,6 +391,7 @@ def test_the_policy_says_where_sums_and_maxima_end(policy: str, state: str, n: i
         assert lax.all_gather(v, "x").type.state("x").value == "V"
 
 
+@pytest.mark.one_in(2)
 def test_numbers_bools_and_trees_are_summed_as_jax_sums_them(n: int) -> None:
     assert lax.psum(1, "x") == lax.axis_size("x") == n
     assert lax.pmean(2.5, "x") == 2.5
@@ -448,6 +451,7 @@ def test_a_mapped_collective_is_the_collective_of_each(row: Row) -> None:
             np.testing.assert_array_equal(a[i], b)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("dtype", ["int32", "int8", "uint8", "bool"])
 def test_values_without_gradients_are_combined_as_jax_does(dtype: str) -> None:
     value = (np.arange(8) % 3).astype(dtype)

@@ -93,6 +93,7 @@ def test_values_and_gradients_are_those_of_one_device(kernel_of: Any, layout: tu
     check_layout(kernel_of(layout[-1]), layout, sh.jit)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.core
 @run_as
 @each_kernel
@@ -114,7 +115,7 @@ TRIPLED: dict[tuple[str, str], Callable[[Any], Any]] = {
 }
 
 
-@pytest.mark.one_in(6)
+@pytest.mark.one_in(13)
 @pytest.mark.parametrize("residuals", ["save", "recompute"])
 @pytest.mark.parametrize(("operand", "result"), TRIPLED, ids=[f"{a} to {b}" for a, b in TRIPLED])
 def test_a_claim_that_types_has_the_gradient_of_what_it_denotes(operand: str, result: str, residuals: Any) -> None:
@@ -336,6 +337,7 @@ def test_without_gradients_results_may_be_invariant_and_sharded() -> None:
             both(x, step)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("policy", ["partial", "jax"])
 @pytest.mark.parametrize("claim", ["[_@tp, _]", "[_@tp, _]{I:dp}", "[_@tp, _]{R:dp}"])
 def test_inside_vmap_a_claim_is_of_one_step(claim: str, policy: str) -> None:

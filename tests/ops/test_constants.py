@@ -84,6 +84,7 @@ TWICE, ONCE = np.array([2, 0, 2]), np.array([3, 0, 2])
 TIES = np.stack([X[2], X[0] + 1, X[2]])
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("mode", [lambda f: f, sh.jit, jax.jit], ids=["eager", "sh.jit", "jax.jit"])
 @pytest.mark.parametrize(
     ("fn", "named"),

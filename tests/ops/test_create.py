@@ -20,6 +20,7 @@ TYPES = [
 ]
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.core
 @pytest.mark.parametrize("text", TYPES)
 def test_constants_have_their_type_and_denote_their_number(text: str) -> None:

@@ -286,6 +286,7 @@ class Box:
 jax.tree_util.register_pytree_node(Box, lambda box: ((box.value,), None), lambda _, value: Box(*value))
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     "other",
     [

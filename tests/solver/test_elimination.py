@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from shtypes.solver import elimination
-from shtypes.solver.elimination import TooWideError, eliminate
+from shtypes.solver.elimination import TooWideError, eliminate, values_within
 
 
 def random_problem(seed: int) -> tuple[dict[int, int], dict[tuple[int, ...], np.ndarray]]:
@@ -33,6 +33,21 @@ def test_the_minimum_is_that_of_all_combinations(seed: int) -> None:
     chosen, value = eliminate(sizes, tables)
     assert math.isclose(value, best, rel_tol=1e-12, abs_tol=1e-12)
     assert math.isclose(total(tuple(chosen[v] for v in sizes)), best, rel_tol=1e-12, abs_tol=1e-12)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_without_values_that_cost_more_than_some_assignment_the_minimum_is_the_same(seed: int) -> None:
+    sizes, tables = random_problem(seed)
+    best, value = eliminate(sizes, tables)
+    for most in (value + 1e-9, value + 1):
+        left, kept = values_within(sizes, tables, most)
+        assert all(best[v] in values for v, values in left.items())
+        assert math.isclose(eliminate({v: len(n) for v, n in left.items()}, kept)[1], value, abs_tol=1e-12)
+
+
+def test_a_value_that_costs_more_than_some_assignment_is_left_out() -> None:
+    left, _ = values_within({0: 2, 1: 2}, {(0,): np.array([0.0, 5.0]), (0, 1): np.array([[1.0, 4.0], [0.0, 0.0]])}, 3.0)
+    assert {v: values.tolist() for v, values in left.items()} == {0: [0], 1: [0]}
 
 
 def test_what_is_too_wide_is_said_and_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:

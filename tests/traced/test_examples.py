@@ -73,6 +73,7 @@ QUICK = ("matmul_basic", "sum_over_j", "exchanged", "matmul_psumscatter", "colle
 LOCAL = [pytest.param(*p[:4], id=p[1], marks=() if p[1] in QUICK else pytest.mark.nightly) for p in PROGRAMS]
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(("module", "name", "mesh", "texts"), LOCAL)
 def test_a_local_mode_example_compiles_to_what_its_ledger_says(
     module: Any, name: str, mesh: dict[str, int], texts: tuple[str, ...]

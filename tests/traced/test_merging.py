@@ -158,7 +158,7 @@ def test_a_loop_of_which_one_result_is_taken_keeps_all_its_operands() -> None:
     np.testing.assert_allclose(finished(found), on_one_device(beside_a_loop, lambda f: f), rtol=2e-4, atol=2e-5)
 
 
-@pytest.mark.one_in(7)
+@pytest.mark.one_in(14)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_less_is_sent_and_values_are_those_of_one_device(name: str, policy: str) -> None:
     f, fewer = PROGRAMS[name]
@@ -188,7 +188,7 @@ def test_each_ledger_is_what_its_compiled_program_sends(name: str, policy: str) 
             assert_compiled_as_said(program, *args, jits=[sh.jit])
 
 
-@pytest.mark.one_in(7)
+@pytest.mark.one_in(14)
 @pytest.mark.parametrize("seed", [pytest.param(s, marks=() if s < 4 else pytest.mark.nightly) for s in range(60)])
 def test_random_programs_never_send_more(seed: int, policy: str) -> None:
     program = random_program(seed)

@@ -1,6 +1,6 @@
 """Aliases: ``Weights = Annotated[Array, "f32[8@dp]"]``.
 
-Of an assignment mypy keeps the type and forgets what is beside it, before any hook is asked. So, as soon as a file has
+Of an assignment mypy stores the type and drops what is beside it, before any hook runs. So, as soon as a file has
 been read, the expression is written with a name that the hook knows in place of `Annotated`. It is one of a builtin
 class, which every file has, and which has no parameters: of one that has, mypy would read the text as a type.
 """
@@ -44,19 +44,19 @@ _TYPING: Final = ("typing", "typing_extensions")
 
 
 def keep_texts(file: MypyFile, constants: Mapping[str, Constant]) -> None:
-    """Writes the aliases of a file so that mypy keeps their texts, which may be made of its constants."""
+    """Rewrites the aliases of a file so that mypy keeps their texts, which may be computed from its constants."""
     _keep(file.defs, names_of_annotated(file), constants)
 
 
 def names_of_annotated(file: MypyFile) -> set[str]:
     """The names of `Annotated` in a file; without one, it has no texts."""
-    found: set[str] = set()
+    names: set[str] = set()
     for line in file.imports:
         if isinstance(line, ImportFrom) and line.id in _TYPING:
-            found |= {alias or name for name, alias in line.names if name == "Annotated"}
+            names |= {alias or name for name, alias in line.names if name == "Annotated"}
         elif isinstance(line, Import):
-            found |= {f"{alias or name}.Annotated" for name, alias in line.ids if name in _TYPING}
-    return found
+            names |= {f"{alias or name}.Annotated" for name, alias in line.ids if name in _TYPING}
+    return names
 
 
 def _keep(statements: list[Statement], names: set[str], constants: Mapping[str, Constant]) -> None:
@@ -78,33 +78,39 @@ def _keep(statements: list[Statement], names: set[str], constants: Mapping[str, 
                     line.expr = _with_texts(line.expr, names, constants)
 
 
-def _with_texts(given: Expression, names: set[str], constants: Mapping[str, Constant]) -> Expression:
+def _with_texts(expression: Expression, names: set[str], constants: Mapping[str, Constant]) -> Expression:
     """An expression in which each ``Annotated`` keeps its text: that itself, in tuples and callables, in unions."""
-    match given:
+    match expression:
         case IndexExpr():
-            kept = _kept(given, names, constants)
-            if kept is not None:
-                return kept
-            given.index = _with_texts(given.index, names, constants)
+            alias = _marked(expression, names, constants)
+            if alias is not None:
+                return alias
+            expression.index = _with_texts(expression.index, names, constants)
         case TupleExpr() | ListExpr():
-            given.items = [_with_texts(item, names, constants) for item in given.items]
+            expression.items = [_with_texts(item, names, constants) for item in expression.items]
         case OpExpr(op="|"):
-            given.left, given.right = (_with_texts(side, names, constants) for side in (given.left, given.right))
-    return given
+            expression.left, expression.right = (
+                _with_texts(side, names, constants) for side in (expression.left, expression.right)
+            )
+    return expression
 
 
-def _kept(given: IndexExpr, names: set[str], constants: Mapping[str, Constant]) -> IndexExpr | None:
-    if _written(given.base) not in names or not isinstance(given.index, TupleExpr) or len(given.index.items) < 2:
+def _marked(expression: IndexExpr, names: set[str], constants: Mapping[str, Constant]) -> IndexExpr | None:
+    if (
+        _written(expression.base) not in names
+        or not isinstance(expression.index, TupleExpr)
+        or len(expression.index.items) < 2
+    ):
         return None
-    array, text = given.index.items[0], constant_of(given.index.items[1], constants)
+    array, text = expression.index.items[0], constant_of(expression.index.items[1], constants)
     if _written(array).rpartition(".")[2] != "Array" or not isinstance(text, str):
         return None
     name, marked = NameExpr(STAND_IN), StrExpr(MARK + text)
     parts = TupleExpr([array, marked])
-    made = IndexExpr(name, parts)
-    for expression in (name, marked, parts, made):
-        expression.set_line(given)
-    return made
+    alias = IndexExpr(name, parts)
+    for node in (name, marked, parts, alias):
+        node.set_line(expression)
+    return alias
 
 
 def _written(expression: Expression) -> str:
@@ -118,19 +124,19 @@ Constant = int | str
 
 def constants_of(file: MypyFile) -> dict[str, Constant]:
     """The numbers and texts that the top level of a file gives names, each once."""
-    found: dict[str, Constant] = {}
+    constants: dict[str, Constant] = {}
     twice: set[str] = set()
     for statement in file.defs:
         if not isinstance(statement, AssignmentStmt):
             continue
         for target in statement.lvalues:
             for name, value in _pairs(target, statement.rvalue):
-                if name in found:
+                if name in constants:
                     twice.add(name)
-                constant = constant_of(value, found)
-                if constant is not None:
-                    found[name] = constant
-    return {name: constant for name, constant in found.items() if name not in twice}
+                value_of = constant_of(value, constants)
+                if value_of is not None:
+                    constants[name] = value_of
+    return {name: constant for name, constant in constants.items() if name not in twice}
 
 
 def _pairs(target: Expression, value: Expression) -> list[tuple[str, Expression]]:
@@ -141,20 +147,20 @@ def _pairs(target: Expression, value: Expression) -> list[tuple[str, Expression]
     return []
 
 
-def constant_of(expression: Expression, known: Mapping[str, Constant]) -> Constant | None:
+def constant_of(expression: Expression, names: Mapping[str, Constant]) -> Constant | None:
     """The number or text that an expression of constants is; None of any other."""
     match expression:
         case IntExpr() | StrExpr():
             return expression.value
         case NameExpr():
-            return known.get(expression.name)
+            return names.get(expression.name)
         case OpExpr(op=op, left=left, right=right):
-            return _computed(op, constant_of(left, known), constant_of(right, known))
+            return _computed(op, constant_of(left, names), constant_of(right, names))
         case CallExpr(callee=MemberExpr(expr=StrExpr(value=""), name="join"), args=[ListExpr(items=items)]):
-            parts = [constant_of(item, known) for item in items]  # how mypy reads an f-string
+            parts = [constant_of(item, names) for item in items]  # how mypy reads an f-string
             return None if None in parts else "".join(map(str, parts))
         case CallExpr(callee=MemberExpr(expr=StrExpr(value="{:{}}"), name="format"), args=[value, StrExpr(value="")]):
-            return constant_of(value, known)
+            return constant_of(value, names)
     return None
 
 

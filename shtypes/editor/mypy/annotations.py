@@ -29,7 +29,7 @@ class Annotations:
         self.space, self.leniency = checking.space, checking.leniency
         self.aside = False
         self.constants: dict[str, dict[str, str]] = {}
-        self._found: Bounded[tuple[NumberedTemplate, bool]] = Bounded()
+        self._cache: Bounded[tuple[NumberedTemplate, bool]] = Bounded()
 
     def read(self, context: AnalyzeTypeContext) -> Type:
         """The type of an annotation: that of an array, or of a tree of arrays, with its text."""
@@ -40,18 +40,18 @@ class Annotations:
         if text is None:
             return self._by_mypy(context)
         base = context.api.analyze_type(context.type.args[0])
-        found = self._known(text, context)
-        if found is None:
+        parsed = self._parsed(text, context)
+        if parsed is None:
             return base
-        known, opens = found
+        printed, opens = parsed
         string = context.api.named_type("builtins.str", [])
 
         def change(array: Instance) -> Type:
             if next(texts_in(array), None) is not None:
                 return array
             if not opens:
-                return with_text(array, known, string)
-            return array if context.api.options.disallow_any_unimported else with_open_text(array, known)
+                return with_text(array, printed, string)
+            return array if context.api.options.disallow_any_unimported else with_open_text(array, printed)
 
         return map_arrays(base, change)
 
@@ -59,8 +59,8 @@ class Annotations:
         """The text that a name of the module stands for."""
         module = getattr(getattr(context.api, "api", None), "cur_mod_id", None)
         names = self.constants.get(module, {}) if isinstance(module, str) else {}
-        given = (t.name for t in context.type.args[1:] if isinstance(t, UnboundType) and not t.args)
-        return next((names[name] for name in given if name in names), None)
+        words = (t.name for t in context.type.args[1:] if isinstance(t, UnboundType) and not t.args)
+        return next((names[name] for name in words if name in names), None)
 
     def _by_mypy(self, context: AnalyzeTypeContext) -> Type:
         self.aside = True
@@ -69,22 +69,22 @@ class Annotations:
         finally:
             self.aside = False
 
-    def _known(self, text: str, context: AnalyzeTypeContext) -> tuple[str, bool] | None:
+    def _parsed(self, text: str, context: AnalyzeTypeContext) -> tuple[str, bool] | None:
         """A text as types print, and whether it leaves something open; None where it is none.
 
         It is read only where it is the first of those that differ in the names of dims.
         """
         names = NameNumbers(self.space.templates)
         like = names.of(text)
-        if like is not None and like in self._found:
-            numbered, opens = self._found[like]
+        if like is not None and like in self._cache:
+            numbered, opens = self._cache[like]
             return names.text(numbered), opens
-        found = self._read(text, context)
-        if like is not None and found is not None:
-            printed = names.of(found[0], new=False)
+        parsed = self._read(text, context)
+        if like is not None and parsed is not None:
+            printed = names.of(parsed[0], new=False)
             if printed is not None:
-                self._found.put(like, (printed, found[1]))
-        return found
+                self._cache.put(like, (printed, parsed[1]))
+        return parsed
 
     def _read(self, text: str, context: AnalyzeTypeContext) -> tuple[str, bool] | None:
         try:
@@ -102,8 +102,8 @@ class Annotations:
             return None
 
 
-def _first_text(given: tuple[Type, ...]) -> str | None:
-    for t in given:
+def _first_text(args: tuple[Type, ...]) -> str | None:
+    for t in args:
         if isinstance(t, UnboundType) and t.original_str_expr is not None:
             return t.original_str_expr
         if isinstance(t, RawExpressionType) and isinstance(t.literal_value, str):

@@ -1,7 +1,7 @@
 """Calls of what transformations make: ``sh.vmap(f)(x)``, ``sh.checkpoint(lambda x: ...)(x)``.
 
-The runtime is asked for the whole of it, with functions in the place of the user's. mypy would type a lambda before it
-knows what it will be given.
+The runtime types the full expression, with stand-ins for the user's functions: mypy would type a lambda before it knows
+the types of its arguments.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from shtypes.editor import runtime
 from shtypes.editor.mypy.calls import Given, Matched, has_texts, is_local
 from shtypes.editor.mypy.checking import AnyContext, Checking, names_around
 from shtypes.editor.mypy.ops import OpHooks
-from shtypes.editor.mypy.report import shown
+from shtypes.editor.mypy.report import written_name
 from shtypes.editor.mypy.texts import ARRAY, mentions_array, unknown, with_fields, with_text
 from shtypes.editor.mypy.transformations import KEEP, of_unknown
 from shtypes.editor.mypy.values import ArgumentReader, Value, refuse_function
@@ -41,16 +41,16 @@ APPLIED: Final = frozenset(("shtypes.context.function.Function.__call__", "shtyp
 _ANY: Final = AnyType(TypeOfAny.special_form)
 #: What takes gradients.
 GRADS: Final = frozenset(("shtypes.autodiff.grad.grad", "shtypes.autodiff.grad.value_and_grad"))
-#: Where a transformation is over the mesh, all of it: nothing is known of one that is not configured.
+#: Transformations over all axes of the mesh: untyped where no mesh is configured.
 _OF_MESHES: Final = ("shtypes.autodiff.grad.", "shtypes.autodiff.jacobian.", "shtypes.local_mode.shard_map.")
-#: What gives other types than a signature says, and is not known otherwise.
+#: Transformations whose results have other types than their signatures say, and which only the runtime types.
 _ASKED: Final = ("shtypes.autodiff.jacobian.", "shtypes.control.")
 
 
 def is_function(t: Type) -> bool:
     """Whether a type is that of what a transformation makes."""
-    found = get_proper_type(t)
-    return isinstance(found, Instance) and found.type.get("__call__") is not None
+    proper = get_proper_type(t)
+    return isinstance(proper, Instance) and proper.type.get("__call__") is not None
 
 
 class Applied:
@@ -60,50 +60,50 @@ class Applied:
         self.ops, self.checking = ops, ops.checking
 
     def knows(self, fullname: str) -> bool:
-        """Whether results of a transformation can be known: not of gradients that are pending on axes yet unknown."""
+        """Whether results of a transformation can be typed: gradients that are pending need a configured mesh."""
         config = self.checking.space.config
         if fullname.startswith(_OF_MESHES[:2]) and config.policy != "partial":
             return True
         return bool(config.mesh) or not fullname.startswith(_OF_MESHES)
 
     def signature(self, context: FunctionSigContext) -> FunctionLike:
-        """Of a function that is given, mypy knows less than the runtime is told: it is not asked."""
-        given = context.default_signature
+        """The signature for mypy, with Any for functions that the runtime types: mypy would see less of them."""
+        default = context.default_signature
         of_functions = [
             any(isinstance(e, LambdaExpr) or signature_of(e) is not None for e in expressions)
             for expressions in context.args
         ]
-        if not any(of_functions) or is_function(given.ret_type):
-            return given
-        formals = list(zip(of_functions, given.arg_types, strict=True))
-        told = {v.id for is_f, t in formals if not is_f for v in get_type_vars(t)}
+        if not any(of_functions) or is_function(default.ret_type):
+            return default
+        formals = list(zip(of_functions, default.arg_types, strict=True))
+        typed = {v.id for is_f, t in formals if not is_f for v in get_type_vars(t)}
         types = [_ANY if is_f else t for is_f, t in formals]
-        ret_type = erase_typevars(given.ret_type, {v.id for v in given.variables} - told)
-        variables = [v for v in given.variables if v.id in told]
-        return given.copy_modified(arg_types=types, ret_type=ret_type, variables=variables)
+        ret_type = erase_typevars(default.ret_type, {v.id for v in default.variables} - typed)
+        variables = [v for v in default.variables if v.id in typed]
+        return default.copy_modified(arg_types=types, ret_type=ret_type, variables=variables)
 
-    def made(self, context: FunctionContext, name: str) -> Type:
+    def grad(self, context: FunctionContext, name: str) -> Type:
         """The type of `grad` of a function with a signature: a function of the same arguments."""
         default = get_proper_type(context.default_return_type)
         call = self.ops.written(context, name, lambda: None, ())
         if not isinstance(default, Instance) or len(default.args) != 2 or call is None:
             return context.default_return_type
-        given = call.args[0].type
-        if not isinstance(given, CallableType) or not has_texts(given):
+        function = call.args[0].type
+        if not isinstance(function, CallableType) or not has_texts(function):
             return of_unknown(default)
         count = len(call.args)
-        parameters = [Value(None, t, self.checking.space) for t in given.arg_types]
+        parameters = [Value(None, t, self.checking.space) for t in function.arg_types]
         call = call._replace(args=[*call.args, *parameters], function=lambda: _making(name, count))
         result = self.ops.typed(call, context, default.args[1])
-        made = default.copy_modified(args=[default.args[0], result])
-        return made if self.knows(name) else of_unknown(made, default)
+        transformed = default.copy_modified(args=[default.args[0], result])
+        return transformed if self.knows(name) else of_unknown(transformed, default)
 
     def result(self, context: MethodContext, otherwise: Callable[[MethodContext], Type]) -> Type:
         """The type of a call of a transformed function."""
-        found = _made(context.context)
-        if found is None:
+        application = _application(context.context)
+        if application is None:
             return otherwise(context)
-        name, function, options = found
+        name, function, options = application
         default = otherwise(context)  # which reports what does not fit a signature
         if not isinstance(function, LambdaExpr) and not name.startswith(_ASKED):
             return default
@@ -123,8 +123,8 @@ def _calling(name: str, options: tuple[str, ...]) -> Callable[..., Any]:
     make = runtime.function(name)
 
     def call(function: Any, *args: Any, **kwargs: Any) -> Any:
-        given = dict(zip(options, args, strict=False))
-        return make(function, **given)(*args[len(options) :], **kwargs)
+        chosen = dict(zip(options, args, strict=False))
+        return make(function, **chosen)(*args[len(options) :], **kwargs)
 
     return call
 
@@ -135,30 +135,32 @@ def _making(name: str, count: int) -> Callable[..., Any]:
     return lambda *args, **options: make(*args[:count], **options)(*args[count:])
 
 
-def _made(where: object) -> tuple[str, Expression, Mapping[str, Expression]] | None:
-    """The transformation, the function that it is given and its options, of a call of what it makes."""
-    made = where.callee if isinstance(where, CallExpr) else None
-    if not isinstance(made, CallExpr) or not isinstance(made.callee, RefExpr) or not made.args:
+def _application(where: object) -> tuple[str, Expression, Mapping[str, Expression]] | None:
+    """The transformation, the function that it transforms and its options, of a call of what it returns."""
+    transformed = where.callee if isinstance(where, CallExpr) else None
+    if not isinstance(transformed, CallExpr) or not isinstance(transformed.callee, RefExpr) or not transformed.args:
         return None
-    first, *others = made.args
-    name = made.callee.fullname
-    known = isinstance(first, LambdaExpr) or signature_of(first) is not None
-    if not known or not name.startswith("shtypes."):
+    first, *others = transformed.args
+    name = transformed.callee.fullname
+    typed = isinstance(first, LambdaExpr) or signature_of(first) is not None
+    if not typed or not name.startswith("shtypes."):
         return None
-    named = dict(zip(made.arg_names[1:], others, strict=True))
+    named = dict(zip(transformed.arg_names[1:], others, strict=True))
     return None if None in named else (name, first, {n: e for n, e in named.items() if n is not None})
 
 
-def typed_lambda(context: AnyContext, function: Expression, given: Sequence[Type]) -> CallableType:
-    """The type of a lambda that is given values of some types."""
-    if not isinstance(function, LambdaExpr) or len(function.arguments) != len(given):
+def typed_lambda(context: AnyContext, function: Expression, types: Sequence[Type]) -> CallableType:
+    """The type of a lambda that is called with values of some types."""
+    if not isinstance(function, LambdaExpr) or len(function.arguments) != len(types):
         raise Unknown
-    kinds, names = [ARG_POS] * len(given), [None] * len(given)
-    asked = CallableType(list(given), kinds, names, _ANY, context.api.named_generic_type("builtins.function", []))
-    found = get_proper_type(context.api.get_expression_type(function, asked))
-    if not isinstance(found, CallableType):
+    kinds, names = [ARG_POS] * len(types), [None] * len(types)
+    context_type = CallableType(
+        list(types), kinds, names, _ANY, context.api.named_generic_type("builtins.function", [])
+    )
+    inferred = get_proper_type(context.api.get_expression_type(function, context_type))
+    if not isinstance(inferred, CallableType):
         raise Unknown
-    return found
+    return inferred
 
 
 def signature_of(function: Expression) -> CallableType | None:
@@ -167,8 +169,8 @@ def signature_of(function: Expression) -> CallableType | None:
     if isinstance(node, Decorator):
         node = node.var
     t = node.type if isinstance(node, (FuncDef, Var)) else None
-    found = None if t is None else get_proper_type(t)
-    return found if isinstance(found, CallableType) and has_texts(found) else None
+    proper = None if t is None else get_proper_type(t)
+    return proper if isinstance(proper, CallableType) and has_texts(proper) else None
 
 
 class Functions:
@@ -177,33 +179,33 @@ class Functions:
     def __init__(self, checking: Checking) -> None:
         self.checking = checking
 
-    def of(self, context: AnyContext, given: Value, mesh: Mesh) -> Callable[..., Any]:
-        """A function of values that have types, which returns values of the types that mypy knows."""
-        find = self._typing(context, given)
+    def of(self, context: AnyContext, argument: Value, mesh: Mesh) -> Callable[..., Any]:
+        """A function of values that have types, which returns values of the types that mypy infers."""
+        find = self._typing(context, argument)
         if find is None:
             raise Unknown
 
-        def made(types: Sequence[Any]) -> Callable[[], Any]:
+        def typed_call(types: Sequence[Any]) -> Callable[[], Any]:
             result = find([self._type_of(context, t) for t in types])
             return lambda: self._values(result, mesh)
 
-        name = shown(given.expression) if given.expression is not None else None
-        return runtime.function_of_types(made, name or "the function")
+        name = written_name(argument.expression) if argument.expression is not None else None
+        return runtime.function_of_types(typed_call, name or "the function")
 
-    def _typing(self, context: AnyContext, given: Value) -> Callable[[Sequence[Type]], Type] | None:
+    def _typing(self, context: AnyContext, value: Value) -> Callable[[Sequence[Type]], Type] | None:
         """The type of a function's result, by those of its arguments."""
-        function, signature = given.expression, get_proper_type(given.type) if given.type is not None else None
+        function, signature = value.expression, get_proper_type(value.type) if value.type is not None else None
         if isinstance(function, LambdaExpr):
             return lambda types: typed_lambda(context, function, types).ret_type
         if function is None or not isinstance(signature, CallableType) or not has_texts(signature):
             return None
-        known = signature_of(function) or signature
-        return lambda types: self._called(context, function, known, types)
+        callee = signature_of(function) or signature
+        return lambda types: self._called(context, function, callee, types)
 
     def _called(
         self, context: AnyContext, function: Expression, signature: CallableType, types: Sequence[Type]
     ) -> Type:
-        """The type of the result of a function with a signature; what does not fit is at the array that is given."""
+        """The type of the result of a function with a signature; errors are reported at the array argument."""
         arrays = (
             (
                 e
@@ -215,7 +217,9 @@ class Functions:
             else iter(())
         )
         where = next(arrays, function)
-        call = Given([[None]] * len(types), [[t] for t in types], signature.ret_type, shown(function) or "the function")
+        call = Given(
+            [[None]] * len(types), [[t] for t in types], signature.ret_type, written_name(function) or "the function"
+        )
         fixed = frozenset(names_around(context.api)) if is_local(function) else frozenset[str]()
         return Matched(self.checking, context.api, where, signature, call, fixed).result()
 

@@ -1,8 +1,8 @@
 """Calls of users' functions: the types of the arguments are matched with the texts of the signature, as at run time.
 
-mypy checks arguments itself, and knows nothing of dim names. So it is shown a signature in which every array is any
-array, and what it would have compared is matched here. Dim names stand for any size, the same one in all of a call, but
-for those that have a meaning around the function: those of the class that it belongs to, and of the function around it.
+mypy checks arguments itself, and has no dim names. So it gets a signature in which every array is any array, and what
+it would have compared is matched here. Dim names stand for any size, the same one throughout a call, except those that
+have a meaning around the function: those of the class that it belongs to, and of the function around it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from mypy.plugin import CheckerPluginInterface, FunctionContext, FunctionSigCont
 from mypy.types import CallableType, FunctionLike, Instance, TupleType, Type, UnionType, get_proper_type
 
 from shtypes.editor.mypy.checking import Checking, check_quiet, names_around, names_in, names_of_class, names_of_classes
-from shtypes.editor.mypy.report import fail, reshard_in_words, shown
+from shtypes.editor.mypy.report import fail, reshard_in_words, written_name
 from shtypes.editor.mypy.texts import (
     callback,
     is_array,
@@ -48,7 +48,7 @@ _SIZES: Final = re.compile(r"dim \d+ has size (\d+), not (\d+)$")
 class _Seen(NamedTuple):
     """A call whose signature mypy does not see."""
 
-    where: Context  # kept, so that its id is no other's
+    where: Context  # keeps the node alive, so that its id is not reused
     signature: CallableType
     fixed: frozenset[str]
     overloaded: bool  # there are others, and it is mypy that chooses
@@ -68,62 +68,64 @@ class CallHooks:
 
     def signature(self, context: FunctionSigContext | MethodSigContext) -> FunctionLike:
         """The signature that mypy is to check the arguments by."""
-        given = context.default_signature
-        check_quiet(self.checking.around(context.api, context.context), context, given)
-        callbacks = list(map(callback, given.arg_types))
-        if not (has_texts(given) or any(callbacks) or any(map(is_function_of_arrays, given.arg_types))):
-            return given
+        default = context.default_signature
+        check_quiet(self.checking.around(context.api, context.context), context, default)
+        callbacks = list(map(callback, default.arg_types))
+        if not (has_texts(default) or any(callbacks) or any(map(is_function_of_arrays, default.arg_types))):
+            return default
         fixed = self._fixed(context)
         if len(self._seen) > 1000:
             self._seen.clear()
         before = self._seen.get(id(context.context))
-        overloaded = before is not None and before.where is context.context and before.signature != given
-        self._seen[id(context.context)] = _Seen(context.context, given, fixed, overloaded)
-        asked = [map_arrays(a, without_text) for a in given.arg_types]
+        overloaded = before is not None and before.where is context.context and before.signature != default
+        self._seen[id(context.context)] = _Seen(context.context, default, fixed, overloaded)
+        formals = [map_arrays(a, without_text) for a in default.arg_types]
         for i, expressions in enumerate(context.args):
             written = callbacks[i]
-            if written is not None:  # asked for by its name, mypy would not say what it compares
-                asked[i] = written if all(map(_is_function, expressions)) else without_texts_of_functions(written)
+            if written is not None:  # with the protocol's name, mypy's message would not say what it compares
+                formals[i] = written if all(map(_is_function, expressions)) else without_texts_of_functions(written)
             elif any(isinstance(e, LambdaExpr) for e in expressions):  # whose names are those of the lines around it
-                asked[i] = without_texts_of_functions(asked[i])
-        return given.copy_modified(arg_types=asked)
+                formals[i] = without_texts_of_functions(formals[i])
+        return default.copy_modified(arg_types=formals)
 
     def result(self, context: FunctionContext | MethodContext) -> Type:
         """The type of a call's result; what does not fit is reported."""
         seen = self._seen.get(id(context.context))
         if seen is None or seen.where is not context.context:
             return without_texts_of_functions(context.default_return_type)
-        if not seen.overloaded:  # of these mypy asks once for each
+        if not seen.overloaded:  # mypy calls the hook once for each overload
             del self._seen[id(context.context)]
         around = self.checking.around(context.api, context.context)
         if seen.overloaded or around.unknown or not self.checking.knows_policy(around):
             return map_arrays(context.default_return_type, without_text)
         with self.checking.scope(around):
-            given = Given(context.args, context.arg_types, context.default_return_type, _called(context.context, seen))
-            return Matched(self.checking, context.api, context.context, seen.signature, given, seen.fixed).result()
+            call_args = Given(
+                context.args, context.arg_types, context.default_return_type, _called(context.context, seen)
+            )
+            return Matched(self.checking, context.api, context.context, seen.signature, call_args, seen.fixed).result()
 
     def _fixed(self, context: FunctionSigContext | MethodSigContext) -> frozenset[str]:
         """The dim names that have a meaning around the function that is called."""
-        found: set[str] = set()
+        names: set[str] = set()
         if isinstance(context, MethodSigContext):
             owner = get_proper_type(context.type)
             if isinstance(owner, Instance):
-                found |= names_of_class(owner.type)
+                names |= names_of_class(owner.type)
         returned = get_proper_type(context.default_signature.ret_type)
         if context.default_signature.is_type_obj() and isinstance(returned, Instance):
-            found |= names_of_class(returned.type)
+            names |= names_of_class(returned.type)
         if is_local(getattr(context.context, "callee", None)):
-            found |= names_around(context.api)
-        return frozenset(found)
+            names |= names_around(context.api)
+        return frozenset(names)
 
 
 def _called(where: Context, seen: _Seen) -> str:
     """The name of the function of a call, for messages."""
     callee = getattr(where, "callee", None)
     if isinstance(callee, CallExpr):
-        function, first = shown(callee.callee), shown(callee.args[0]) if callee.args else ""
+        function, first = written_name(callee.callee), written_name(callee.args[0]) if callee.args else ""
         return f"{function}({first})" if function and first else "the function"
-    written = shown(callee) if isinstance(callee, Expression) else None
+    written = written_name(callee) if isinstance(callee, Expression) else None
     return written or seen.signature.name or "the function"
 
 
@@ -174,11 +176,11 @@ class Matched:
         api: CheckerPluginInterface,
         where: Context,
         signature: CallableType,
-        given: Given,
+        args: Given,
         fixed: frozenset[str],
     ) -> None:
         self.checking, self.space, self.api, self.where = checking, checking.space, api, where
-        self.signature, self.given = signature, given
+        self.signature, self.call = signature, args
         self.unsure: set[str] = set()  # the names that arguments say different things of, which may be one
         self.failed = False
         self.mesh = self._mesh()
@@ -190,7 +192,7 @@ class Matched:
         if self.space.config.mesh:
             return self.space.mesh(())
         types = [*self.signature.arg_types, self.signature.ret_type]
-        types += [t for several in self.given.arg_types for t in several]
+        types += [t for several in self.call.arg_types for t in several]
         return self.space.mesh(axis for t in types for text in texts_in(t) for axis in axes_of(text))
 
     def result(self) -> Type:
@@ -198,70 +200,72 @@ class Matched:
         formals = zip(
             self.signature.arg_types,
             self.signature.arg_names,
-            self.given.args,
-            self.given.arg_types,
+            self.call.args,
+            self.call.arg_types,
             strict=False,
         )
-        for i, (wanted, name, expressions, types) in enumerate(formals, 1):
+        for i, (formal, name, expressions, types) in enumerate(formals, 1):
             for expression, t in zip(expressions, types, strict=False):
                 at = _At(name or str(i), self.where if expression is None else expression)
-                self._match(wanted, Value(expression, t, self.space, self.api), at)
-        return without_texts_of_functions(map_arrays(self.given.result, self._returned))
+                self._match(formal, Value(expression, t, self.space, self.api), at)
+        return without_texts_of_functions(map_arrays(self.call.result, self._returned))
 
     # arguments
 
-    def _match(self, wanted: Type, given: Value, at: _At) -> None:
-        """Matches what is asked of an argument with what is given, in unions, tuples and what is generic."""
-        asked = get_proper_type(wanted)
-        if isinstance(given.type, UnionType) and not isinstance(asked, UnionType):
-            for item in given.type.items:
-                self._match(wanted, Value(given.expression, item, self.space), at)
-        elif isinstance(asked, UnionType):
-            if given.type is not None:
-                self._match_union(asked, given, at)
-        elif isinstance(asked, Instance) and text_of(asked) is not None:
-            self._match_array(pattern(text_of(asked) or ""), given, at)
+    def _match(self, formal: Type, argument: Value, at: _At) -> None:
+        """Matches the type of a parameter with that of its argument, inside unions, tuples and generic types."""
+        expected = get_proper_type(formal)
+        if isinstance(argument.type, UnionType) and not isinstance(expected, UnionType):
+            for item in argument.type.items:
+                self._match(formal, Value(argument.expression, item, self.space), at)
+        elif isinstance(expected, UnionType):
+            if argument.type is not None:
+                self._match_union(expected, argument, at)
+        elif isinstance(expected, Instance) and text_of(expected) is not None:
+            self._match_array(pattern(text_of(expected) or ""), argument, at)
         else:
-            for i, (inner, value) in enumerate(_inner(asked, given)):
+            for i, (inner, value) in enumerate(_inner(expected, argument)):
                 self._match(inner, value, at.part(i, value.expression))
 
-    def _match_union(self, asked: UnionType, given: Value, at: _At) -> None:
-        items = given.type.items if isinstance(given.type, UnionType) else [given.type] if given.type else []
-        texts = [t for t in map(get_proper_type, asked.items) if text_of(t) is not None]
+    def _match_union(self, formal: UnionType, argument: Value, at: _At) -> None:
+        items = (
+            argument.type.items if isinstance(argument.type, UnionType) else [argument.type] if argument.type else []
+        )
+        texts = [t for t in map(get_proper_type, formal.items) if text_of(t) is not None]
         for item in items:
             if not is_array(item):
                 continue
-            value = Value(given.expression, item, self.space)
+            value = Value(argument.expression, item, self.space)
             if len(texts) == 1:
                 self._match(texts[0], value, at)
             elif not any(self._fits(t, value) for t in texts):
                 self.unsure.update(*map(names_in, texts))
 
-    def _fits(self, asked: Type, given: Value) -> bool:
-        text = text_of(get_proper_type(asked))
+    def _fits(self, formal: Type, argument: Value) -> bool:
+        text = text_of(get_proper_type(formal))
         try:
-            t = given.operand(self.mesh)
+            t = argument.operand(self.mesh)
         except Unknown:
             return False
         return text is not None and isinstance(t, ShType) and not structure(pattern(text), t, replicated()).reasons
 
-    def _match_array(self, asked: Pattern, given: Value, at: _At) -> None:
+    def _match_array(self, formal: Pattern, argument: Value, at: _At) -> None:
         try:
-            t = given.operand(self.mesh)
+            t = argument.operand(self.mesh)
             if not isinstance(t, ShType):
                 return
-            found = structure(asked, t, replicated())
+            matched = structure(formal, t, replicated())
         except (Unknown, ShardingTypeError):
             return
-        claims = [c for c in found.claims if self._is_sure(c)]
-        stated = [reason for reason in found.reasons if not self._may_be_so(reason)]
-        if len(stated) < len(found.reasons):
-            self.unsure.update(names_of(asked))
+        claims = [c for c in matched.claims if self._is_sure(c)]
+        stated = [reason for reason in matched.reasons if not self._may_be_so(reason)]
+        if len(stated) < len(matched.reasons):
+            self.unsure.update(names_of(formal))
         reasons = [*stated, *self.bindings.add(claims, f"`{at.path}`")]
-        if not reasons and found.arithmetic and not self.unsure:
-            reasons += self.bindings.resolve(found)
+        if not reasons and matched.arithmetic and not self.unsure:
+            reasons += self.bindings.resolve(matched)
         if reasons:
-            self._refuse(asked, t, found.goal, reasons, at)
+            self._refuse(formal, t, matched.goal, reasons, at)
 
     def _may_be_so(self, reason: str) -> bool:
         """Whether a reason compares a size that is written with that of a name, which may be the same."""
@@ -271,24 +275,24 @@ class Matched:
 
     def _is_sure(self, claim: Claim) -> bool:
         """Whether a claim can be right or wrong: a size that is written may be that of any name."""
-        known = self.bindings.of.get(claim.name)
-        if known is None or not isinstance(claim.value, int) or not isinstance(known[0], int):
+        bound = self.bindings.of.get(claim.name)
+        if bound is None or not isinstance(claim.value, int) or not isinstance(bound[0], int):
             return True
-        if self.space.sizes.is_actual(known[0]) == self.space.sizes.is_actual(claim.value):
+        if self.space.sizes.is_actual(bound[0]) == self.space.sizes.is_actual(claim.value):
             return True
         self.unsure.add(claim.name)
         return False
 
-    def _refuse(self, asked: Pattern, t: ShType, wanted: ShType | None, reasons: Sequence[str], at: _At) -> None:
+    def _refuse(self, formal: Pattern, t: ShType, goal: ShType | None, reasons: Sequence[str], at: _At) -> None:
         self.failed = True
         words = [self.space.sizes.with_names(reason) for reason in reasons]
-        what = f"argument `{at.path}` of `{self.given.called}` is {self.space.named(t)}, not {asked}"
+        what = f"argument `{at.path}` of `{self.call.called}` is {self.space.named(t)}, not {formal}"
         notes = [_ITSELF.sub(r"not `\1`", w) for w in words if w is not None]
-        if wanted is not None and wanted != t and _same_sizes(wanted, t) and not any("has size" in w for w in notes):
-            written = shown(at.where) if isinstance(at.where, Expression) else None
+        if goal is not None and goal != t and _same_sizes(goal, t) and not any("has size" in w for w in notes):
+            written = written_name(at.where) if isinstance(at.where, Expression) else None
             name = f"{written}{at.inside}" if written else at.path if at.where is self.where else "..."
             with contextlib.suppress(ShardingTypeError):
-                notes.append(f"fix: {reshard_in_words(t, wanted, name, self.space)}")
+                notes.append(f"fix: {reshard_in_words(t, goal, name, self.space)}")
         fail(self.api, at.where, what, notes)
 
     # the result
@@ -304,24 +308,24 @@ class Matched:
         except (Unknown, ShardingTypeError):
             return without_text(array)
 
-    def _instance(self, asked: Pattern) -> ShType:
+    def _instance(self, returned: Pattern) -> ShType:
         """The type of a result once the names have sizes; ``*batch`` stands for the dims that it had."""
-        names = set(names_of(asked))
+        names = set(names_of(returned))
         if names & self.unsure:
             raise Unknown
-        if asked.any_state or asked.dtypes is None or len(asked.dtypes) != 1:
+        if returned.any_state or returned.dtypes is None or len(returned.dtypes) != 1:
             raise Unknown
         sizes = dict(self.bindings.sizes)
         if names - set(self.bindings.of):
             of_classes = {n for t in self.signature.arg_types for n in names_of_classes(t)}
             sizes |= {n: self.space.sizes.of(n) for n in (names - set(self.bindings.of)) & of_classes}
-        if not any(d.form == "*" for d in asked.dims or ()):
-            return instance(asked, self.mesh, replicated(), sizes)
-        return self._with_groups(asked, sizes)
+        if not any(d.form == "*" for d in returned.dims or ()):
+            return instance(returned, self.mesh, replicated(), sizes)
+        return self._with_groups(returned, sizes)
 
-    def _with_groups(self, asked: Pattern, sizes: Mapping[str, int]) -> ShType:
+    def _with_groups(self, returned: Pattern, sizes: Mapping[str, int]) -> ShType:
         dims: list[Dim] = []
-        for d in asked.dims or ():
+        for d in returned.dims or ():
             if d.form != "*":
                 size = sizes.get(d.head) if d.head and not d.form else d.size
                 if size is None or d.keeps_axes:
@@ -333,25 +337,25 @@ class Matched:
                 raise Unknown
             dims += [Dim(size, axes) for size, axes in group]
         sharding = {a for d in dims for a in d.axes}
-        states = {a: asked.states.get(a, replicated()) for a in self.mesh.axis_names if a not in sharding}
-        return ShType(self.mesh, next(iter(asked.dtypes or ())), dims, states)
+        states = {a: returned.states.get(a, replicated()) for a in self.mesh.axis_names if a not in sharding}
+        return ShType(self.mesh, next(iter(returned.dtypes or ())), dims, states)
 
 
 def _same_sizes(a: ShType, b: ShType) -> bool:
     return a.shape == b.shape and a.dtype_name == b.dtype_name
 
 
-def _inner(asked: Type, given: Value) -> Iterator[tuple[Type, Value]]:
+def _inner(formal: Type, value: Value) -> Iterator[tuple[Type, Value]]:
     """The parts of two types that belong together."""
-    t = given.type
-    if isinstance(asked, Instance) and len(asked.args) == 1 and isinstance(given.expression, ListExpr):
-        for item in given.items():
-            yield asked.args[0], item
-    elif isinstance(asked, TupleType) and isinstance(t, TupleType) and len(asked.items) == len(t.items):
-        yield from zip(asked.items, given.items(), strict=True)
-    elif isinstance(asked, Instance) and isinstance(t, TupleType) and len(asked.args) == 1:
-        for item in given.items():
-            yield asked.args[0], item
-    elif isinstance(asked, Instance) and isinstance(t, Instance) and len(asked.args) == len(t.args):
-        for wanted, argument in zip(asked.args, t.args, strict=True):
-            yield wanted, Value(None, argument, given.space)
+    t = value.type
+    if isinstance(formal, Instance) and len(formal.args) == 1 and isinstance(value.expression, ListExpr):
+        for item in value.items():
+            yield formal.args[0], item
+    elif isinstance(formal, TupleType) and isinstance(t, TupleType) and len(formal.items) == len(t.items):
+        yield from zip(formal.items, value.items(), strict=True)
+    elif isinstance(formal, Instance) and isinstance(t, TupleType) and len(formal.args) == 1:
+        for item in value.items():
+            yield formal.args[0], item
+    elif isinstance(formal, Instance) and isinstance(t, Instance) and len(formal.args) == len(t.args):
+        for inner, argument in zip(formal.args, t.args, strict=True):
+            yield inner, Value(None, argument, value.space)

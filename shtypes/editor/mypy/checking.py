@@ -23,7 +23,7 @@ from shtypes.context.settings import current_settings
 from shtypes.editor.config import Config
 from shtypes.editor.mypy.leniency import Leniency
 from shtypes.editor.mypy.regions import NOTHING, Around, Parts, Regions
-from shtypes.editor.mypy.report import RuntimeCall, fail, renamed, shown
+from shtypes.editor.mypy.report import RuntimeCall, fail, renamed, written_name
 from shtypes.editor.mypy.texts import QUIET, has_mark, is_array, is_endless, mentions_array, texts_in
 from shtypes.editor.space import Space, Unknown, names_of
 from shtypes.scopes.comm import NoComm
@@ -54,17 +54,17 @@ class Checking:
         """Has the policy of a line in force, and no scope that is open where mypy runs."""
         policy = around.policy or self.space.config.policy
         now = current_settings()
-        wanted = settings.Settings(policy)
-        if now == wanted:
+        settings_there = settings.Settings(policy)
+        if now == settings_there:
             yield
             return
-        with settings.scope(wanted):
+        with settings.scope(settings_there):
             yield
 
     def instance(self, fullname: str, args: Sequence[Type]) -> Instance | None:
         """The type of a class of shtypes, which the file at hand need not import."""
-        found = self.lookup(fullname)
-        return Instance(found.node, args) if found is not None and isinstance(found.node, TypeInfo) else None
+        symbol = self.lookup(fullname)
+        return Instance(symbol.node, args) if symbol is not None and isinstance(symbol.node, TypeInfo) else None
 
     def string(self, api: CheckerPluginInterface) -> Instance:
         """The class of texts."""
@@ -79,7 +79,7 @@ class Checking:
         self._string = None
 
     def knows_policy(self, around: Around) -> bool:
-        """Whether it is known what the policy of a line says of every axis, if it is not that of the project."""
+        """Whether the default states of a line are determined: by the project's policy, or a configured mesh."""
         config = self.space.config
         return around.policy in (None, config.policy) or bool(config.mesh)
 
@@ -99,7 +99,7 @@ class Checking:
 
 def names_of_class(info: TypeInfo) -> set[str]:
     """The dim names in the types of a class's attributes."""
-    found: set[str] = set()
+    names: set[str] = set()
     for owner in info.mro:
         if owner.fullname.startswith(("builtins.", "typing.", "shtypes.")):
             continue
@@ -109,21 +109,21 @@ def names_of_class(info: TypeInfo) -> set[str]:
             if isinstance(node, Decorator) and node.var.is_property and isinstance(node.func.type, CallableType):
                 t = node.func.type.ret_type
             if t is not None:
-                found |= names_in(t)
-    return found
+                names |= names_in(t)
+    return names
 
 
 def names_of_classes(t: Type) -> set[str]:
     """The dim names of arrays inside an argument, in its classes: they mean the same wherever these are."""
-    found = get_proper_type(t)
-    if is_array(found) or is_endless(t):
+    proper = get_proper_type(t)
+    if is_array(proper) or is_endless(t):
         return set()
-    if isinstance(found, Instance):
-        return names_of_class(found.type).union(*map(names_of_classes, found.args))
-    if isinstance(found, TypedDictType):
-        return set().union(*map(names_in, found.items.values()))
-    if isinstance(found, TupleType):
-        return names_in(found) if found.partial_fallback.type.is_named_tuple else set()
+    if isinstance(proper, Instance):
+        return names_of_class(proper.type).union(*map(names_of_classes, proper.args))
+    if isinstance(proper, TypedDictType):
+        return set().union(*map(names_in, proper.items.values()))
+    if isinstance(proper, TupleType):
+        return names_in(proper) if proper.partial_fallback.type.is_named_tuple else set()
     return set()
 
 
@@ -134,14 +134,14 @@ def names_in(t: Type) -> set[str]:
 
 def names_around(api: CheckerPluginInterface) -> set[str]:
     """The dim names in the signatures of the functions around a line, and of their classes."""
-    found: set[str] = set()
+    names: set[str] = set()
     for item in getattr(getattr(api, "scope", None), "stack", ()):
         if isinstance(item, TypeInfo):
-            found |= names_of_class(item)
+            names |= names_of_class(item)
         elif isinstance(item, FuncItem) and isinstance(item.type, CallableType):
             for t in item.type.arg_types:
-                found |= names_in(t)
-    return found
+                names |= names_in(t)
+    return names
 
 
 # functions that run in `no_comm`
@@ -164,10 +164,10 @@ def check_quiet(around: Around, context: FunctionSigContext | MethodSigContext, 
 
 
 def _named(called: CallableType, where: Context) -> str:
-    """The function of a call, as it can be found: a method with its class, or what is written."""
+    """The function of a call, as users can find it: a method with its class, or what is written."""
     method, _, owner = (called.name or "").partition(" of ")
     if owner and owner.split("[")[0] not in _OWN:
         return f"{owner}.{method}"
     callee = getattr(where, "callee", None)
-    written = shown(callee) if isinstance(callee, Expression) else None
+    written = written_name(callee) if isinstance(callee, Expression) else None
     return written or called.name or "the function"

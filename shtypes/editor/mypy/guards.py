@@ -9,12 +9,12 @@ from typing import Any, Final, TypeVar
 C = TypeVar("C")
 T = TypeVar("T")
 
-#: Whether errors of the plugin itself leave it, for its own tests.
+#: Whether errors of the plugin propagate, for its tests.
 STRICT: Final = bool(os.environ.get("SHTYPES_STRICT_PLUGIN"))
 
 
 class guarding:  # noqa: N801  # used as a function is
-    """A block in which what goes wrong is as if it had not been asked."""
+    """A block that ends silently where it fails, as if the hook had not run."""
 
     def __enter__(self) -> None: ...
 
@@ -29,8 +29,8 @@ def _guarded(default: str) -> Callable[[Callable[[C], T]], Callable[[C], T]]:
         def guarded(context: C) -> T:
             with guarding():
                 return hook(context)
-            found: Any = getattr(context, default)
-            return found  # type: ignore[no-any-return]
+            fallback: Any = getattr(context, default)
+            return fallback  # type: ignore[no-any-return]
 
         return guarded
 

@@ -54,17 +54,17 @@ class Hooks:
         if self._is_users(fullname):
             return guards.result(self.calls.result)
         if fullname in GRADS:
-            return guards.result(functools.partial(self.applied.made, name=fullname))
+            return guards.result(functools.partial(self.applied.grad, name=fullname))
         transformation = self.transformations.function(fullname)
         if transformation is not None:
             return guards.result(transformation)
         if is_op(fullname):
-            return guards.result(functools.partial(self._asked, fullname=fullname))
+            return guards.result(functools.partial(self._op_result, fullname=fullname))
         if fullname.startswith("builtins."):
             return guards.result(functools.partial(self.ops.builtin, fullname=fullname))
         return guards.result(self.transformations.unknown) if fullname.startswith("shtypes.") else None
 
-    def _asked(self, context: FunctionContext, fullname: str) -> Type:
+    def _op_result(self, context: FunctionContext, fullname: str) -> Type:
         """The result type of a function of the package that is no transformation."""
         if is_function(context.default_return_type) or not self.applied.knows(fullname):
             return self.transformations.unknown(context)
@@ -118,10 +118,10 @@ class Hooks:
             return False
         if "." not in fullname:
             return True
-        found = self.lookup(fullname)
+        symbol = self.lookup(fullname)
         if fullname.startswith("shtypes."):
-            return found is not None and isinstance(found.node, FuncDef) and _has_texts(found.node)
-        return found is not None and _may_take_arrays(found.node)
+            return symbol is not None and isinstance(symbol.node, FuncDef) and _has_texts(symbol.node)
+        return symbol is not None and _may_take_arrays(symbol.node)
 
     def _has_users_method(self, fullname: str) -> bool:
         if fullname.startswith(_OTHERS):
@@ -129,22 +129,22 @@ class Hooks:
         if fullname.startswith("shtypes."):
             return fullname.endswith(".__call__")
         owner, _, name = fullname.rpartition(".")
-        found = self.lookup(owner)
-        if found is None or not isinstance(found.node, TypeInfo):
+        owner_symbol = self.lookup(owner)
+        if owner_symbol is None or not isinstance(owner_symbol.node, TypeInfo):
             return True
-        method = found.node.get(name)
+        method = owner_symbol.node.get(name)
         return method is None or _may_take_arrays(method.node)
 
 
 _UPDATES = "shtypes.ops.indexing.Updates."
-#: Where functions are of which the runtime is asked, and those of them that take functions.
+#: Modules whose functions the runtime types, and those functions that take functions.
 _OF_FUNCTIONS = ("shtypes.autodiff.grad.", "shtypes.control.")
 _OPS = tuple(f"shtypes.{room}." for room in ("dispatch", "local_mode", "namespaces", "numerics", "ops", "primitives"))
 _NAMED = ("shtypes.autodiff.checkpoint.checkpoint_name", *_OF_FUNCTIONS)
 
 
 def is_op(fullname: str) -> bool:
-    """Whether the runtime can be asked for what a function gives."""
+    """Whether the runtime types the results of a function."""
     is_own = fullname.startswith("shtypes.") and fullname.count(".") == 1
     return is_own or fullname.startswith((*_OPS, *_NAMED))
 
@@ -162,8 +162,8 @@ def _may_take_arrays(node: object) -> bool:
     if isinstance(node, OverloadedFuncDef):
         return any(map(_may_take_arrays, node.items))
     t = node.type if isinstance(node, (FuncDef, Var)) else None
-    found = None if t is None else get_proper_type(t)
-    return not isinstance(found, CallableType) or _mentions(found)
+    proper = None if t is None else get_proper_type(t)
+    return not isinstance(proper, CallableType) or _mentions(proper)
 
 
 def _has_texts(node: FuncDef) -> bool:

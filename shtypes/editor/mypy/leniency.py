@@ -1,8 +1,8 @@
-"""What mypy compares by itself: a type that is returned, assigned, put in a list, or given where no hook is asked.
+"""What mypy compares by itself: a type that is returned, assigned, put in a list, or passed where no hook runs.
 
 It compares texts, so that ``f32[8@dp]`` is not ``f32[n@dp]`` to it, and a function is not one of the same types whose
 dims have other names. What may be so passes: a size that is written may be that of any name, and where a function is
-called or given, its names stand for any size. What follows from an error of sharding is not said a second time.
+called or passed, its names stand for any size. What follows from an error of sharding is not said a second time.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _SAYS: Final = (
 
 
 class Leniency:
-    """A filter of mypy's own errors that may be none."""
+    """A filter of those errors of mypy that may be none."""
 
     def __init__(self, space: Space) -> None:
         self.space = space
@@ -67,31 +67,31 @@ class Leniency:
         return False
 
     def _follows(self, file: str, info: Any) -> bool:
-        """Whether an error of mypy's own is there because the plugin refused what is on its line."""
+        """Whether an error of mypy is there because the plugin refused what is on its line."""
         refused, lines = self._refused
         return file == refused and info.line in lines and info.code in _FOLLOWING and _TYPED in info.message
 
     def _take_back(self, file: str, lines: Iterable[int]) -> None:
-        """Removes what mypy said of the arguments of a call before the plugin was asked for its result."""
-        found = self._errors.error_info_map.get(file, [])
-        found[:] = [info for info in found if not (info.line in lines and _is_of_argument(info))]
+        """Removes what mypy said of the arguments of a call before the hook for its result ran."""
+        infos = self._errors.error_info_map.get(file, [])
+        infos[:] = [info for info in infos if not (info.line in lines and _is_of_argument(info))]
 
     def may_be_none(self, message: str) -> bool:
-        """Whether an error of mypy's own speaks of types that may fit."""
+        """Whether an error of mypy is about types that may fit."""
         if _TYPED not in message:
             return False
-        found = next((m for m in (says.search(message) for says in _SAYS) if m is not None), None)
-        if found is None:
+        types = next((m for m in (says.search(message) for says in _SAYS) if m is not None), None)
+        if types is None:
             return False
-        given, wanted = found.groups()
-        renames = message.startswith("Argument ") or "Callable[" in given
-        return any(self._fit(each, renames) for each in _pairings(given, wanted))
+        actual, expected = types.groups()
+        renames = message.startswith("Argument ") or "Callable[" in actual
+        return any(self._fit(each, renames) for each in _pairings(actual, expected))
 
     def _fit(self, texts: list[tuple[str, str]], renames: bool) -> bool:
         names: tuple[dict[int, int], dict[int, int]] = ({}, {})
         fits = [True, True]  # names of the one for those of the other, or the other way round
-        for given, wanted in texts:
-            pairs = self._sizes(given, wanted)
+        for actual, expected in texts:
+            pairs = self._sizes(actual, expected)
             if pairs is None:
                 return False
             for a, b in pairs:
@@ -103,11 +103,11 @@ class Leniency:
                     fits[i] &= names[i].setdefault(x, y) == y
         return any(fits)
 
-    def _sizes(self, given: str, wanted: str) -> list[tuple[int, int]] | None:
+    def _sizes(self, actual: str, expected: str) -> list[tuple[int, int]] | None:
         """The sizes of two types; None where anything else is different."""
         try:
-            mesh = self.space.mesh((*axes_of(given), *axes_of(wanted)))
-            a, b = self.space.type_of(given, mesh), self.space.type_of(wanted, mesh)
+            mesh = self.space.mesh((*axes_of(actual), *axes_of(expected)))
+            a, b = self.space.type_of(actual, mesh), self.space.type_of(expected, mesh)
         except (ShardingTypeError, Unknown):
             return None
         return list(zip(a.shape, b.shape, strict=True)) if _lies(a) == _lies(b) else None
@@ -124,8 +124,8 @@ def _lies(t: ShType) -> object:
     return t.dtype_name, t.states, [d.axes for d in t.dims]
 
 
-def _pairings(given: str, wanted: str) -> Iterator[list[tuple[str, str]]]:
+def _pairings(actual: str, expected: str) -> Iterator[list[tuple[str, str]]]:
     """The texts in what there is, each with that in what there should be."""
-    if _ARRAY.sub("Array", given) == _ARRAY.sub("Array", wanted):
-        pairs = zip(_ARRAY.findall(given), _ARRAY.findall(wanted), strict=True)
+    if _ARRAY.sub("Array", actual) == _ARRAY.sub("Array", expected):
+        pairs = zip(_ARRAY.findall(actual), _ARRAY.findall(expected), strict=True)
         yield [(a, b) for a, b in pairs if a and b]  # what is unknown fits everywhere

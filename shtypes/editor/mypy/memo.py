@@ -40,7 +40,7 @@ class Memo:
 
     def __init__(self, space: Space) -> None:
         self._templates = space.templates
-        self._found: Bounded[tuple[object, CachedAnswer]] = Bounded()
+        self._cache: Bounded[tuple[object, CachedAnswer]] = Bounded()
 
     def question(self, name: str, args: Sequence[Value], kwargs: Mapping[str, Value]) -> Question | None:
         """The key of a call; None where an argument is unknown, or a dim name is also in the text of a static one."""
@@ -58,16 +58,16 @@ class Memo:
 
     def answer(self, question: Question) -> CachedAnswer | None:
         """The cached answer for a call; None if there is none."""
-        found = self._found.get(question.key)
-        if found is None:
+        entry = self._cache.get(question.key)
+        if entry is None:
             return None
-        numbered, known = found
-        return known._replace(texts=_named(numbered, question.names))
+        numbered, cached = entry
+        return cached._replace(texts=_named(numbered, question.names))
 
-    def keep(self, question: Question, known: CachedAnswer) -> None:
+    def keep(self, question: Question, answer: CachedAnswer) -> None:
         """Caches the answer for a call, unless its results have dim names that its operands lack."""
         try:
-            self._found.put(question.key, (_numbered(known.texts, question.names), known))
+            self._cache.put(question.key, (_numbered(answer.texts, question.names), answer))
         except Unknown:
             return
 
@@ -77,10 +77,10 @@ def _described(value: Value, names: NameNumbers, written: list[str]) -> Hashable
     t = value.type
     if isinstance(t, Instance) and t.type.fullname == ARRAY:
         text = text_of(t)
-        found = names.of(text) if text is not None and is_known(t) else None
-        if text is not None and found is None:
+        numbered = names.of(text) if text is not None and is_known(t) else None
+        if text is not None and numbered is None:
             raise Unknown
-        return found
+        return numbered
     kind = t.type.fullname if isinstance(t, Instance) else type(t)
     try:
         text = repr(value.literal())
@@ -98,15 +98,15 @@ def _numbered(texts: Texts, names: NameNumbers) -> object:
         if numbered is None:
             raise Unknown
         return numbered
-    if isinstance(texts, Fields):  # of classes whose fields have names of their own
+    if isinstance(texts, Fields):  # of classes, whose fields have other names
         raise Unknown
     if texts is None or isinstance(texts, bool):
         return texts
-    found = [_numbered(t, names) for t in texts]
-    return found if isinstance(texts, list) else tuple(found)
+    items = [_numbered(t, names) for t in texts]
+    return items if isinstance(texts, list) else tuple(items)
 
 
-def _named(found: Any, names: NameNumbers) -> Any:
-    if not isinstance(found, (tuple, list)):
-        return found
-    return names.text(found) if isinstance(found, NumberedTemplate) else type(found)([_named(f, names) for f in found])
+def _named(texts: Any, names: NameNumbers) -> Any:
+    if not isinstance(texts, (tuple, list)):
+        return texts
+    return names.text(texts) if isinstance(texts, NumberedTemplate) else type(texts)([_named(f, names) for f in texts])

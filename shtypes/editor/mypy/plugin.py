@@ -36,7 +36,7 @@ from shtypes.errors import ShardingTypeError
 if TYPE_CHECKING:
     from shtypes.editor.mypy.hooks import Hooks
 
-#: What files start with in which nothing is typed: mypy's own, and this package's but for its demo.
+#: Prefixes of modules in which nothing is typed: mypy's, and this package's except its demo.
 _UNTYPED: Final = (os.path.join(os.path.dirname(mypy.__file__), ""), *OURS)
 
 
@@ -49,21 +49,21 @@ class ShtypesPlugin(Plugin):
             self.config = read_config(options.config_file)
         except ShardingTypeError as error:  # of any other exception mypy would print the traceback
             raise SystemExit(str(error)) from None
-        self._made: Hooks | None = None
+        self._hooks: Hooks | None = None
         self._constants: dict[str, dict[str, str]] = {}
 
     @property
     def hooks(self) -> Hooks:
         """The hooks; loads the types."""
-        if self._made is None:
-            self._made = import_module("shtypes.editor.mypy.hooks").Hooks(self.config, self.lookup_fully_qualified)
-            self._made.annotations.constants = self._constants
-        return self._made
+        if self._hooks is None:
+            self._hooks = import_module("shtypes.editor.mypy.hooks").Hooks(self.config, self.lookup_fully_qualified)
+            self._hooks.annotations.constants = self._constants
+        return self._hooks
 
     @property
     def active(self) -> Hooks | None:
         """The hooks, once a module that is checked has imported shtypes."""
-        if self._made is None and self.lookup_fully_qualified(ARRAY) is None:
+        if self._hooks is None and self.lookup_fully_qualified(ARRAY) is None:
             return None
         return self.hooks
 
@@ -76,8 +76,8 @@ class ShtypesPlugin(Plugin):
 
     def get_additional_deps(self, file: MypyFile) -> list[tuple[int, str, int]]:
         """None; but mypy asks for them when it has read a file, whose scopes and aliases are then others."""
-        if self._made is not None:
-            self._made.checking.forget(file.path)
+        if self._hooks is not None:
+            self._hooks.checking.forget(file.path)
         with guarding():
             if names_of_annotated(file):
                 constants = constants_of(file)

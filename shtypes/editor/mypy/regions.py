@@ -1,6 +1,6 @@
 """Scopes around the lines of a file: ``with no_comm():``, functions with ``@no_comm``, and other scopes of shtypes.
 
-A hook is given a call and not what encloses it, so a file is walked once, when the first call in it is typed.
+A hook gets a call and not what encloses it, so a file is walked once, when the first call in it is typed.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from shtypes.scopes.comm import NoComm, ScopeRule
 
 _NO_COMM: Final = "shtypes.scopes.comm.no_comm"
 _POLICY: Final = "shtypes.types.policy.policy"
-#: The scopes that functions are given to.
+#: The scopes that take functions.
 SCOPES: Final = frozenset((_NO_COMM, "shtypes.scopes.comm.implicit_comm"))
 #: In these, what the rules refuse may be right.
 _FORGIVING: Final = frozenset(("shtypes.scopes.comm.implicit_comm", "shtypes.scopes.comm.finishing_scalars"))
@@ -56,7 +56,7 @@ class Region(NamedTuple):
     rule: ScopeRule | None = None  # what it says of communication
     policy: str | None = None  # the policy that it sets, if it sets one
     forgiving: bool = False  # whether what does not type may be right in it
-    unknown: bool = False  # whether nothing is known in it
+    unknown: bool = False  # whether nothing is typed in it
 
 
 class Around(NamedTuple):
@@ -87,18 +87,18 @@ class Regions:
         if tree is None or not any(isinstance(a, LambdaExpr) for a in call.args):
             return
         self.around(tree, call.line)  # walks the file
-        found = scope_of(call, call.line, _last(call))
-        if found is not None and found not in self._of[tree.path]:
-            self._of[tree.path].append(found)
+        region = scope_of(call, call.line, _last(call))
+        if region is not None and region not in self._of[tree.path]:
+            self._of[tree.path].append(region)
 
     def around(self, tree: MypyFile | None, line: int) -> Around:
         """The scopes around a line of a file."""
         if tree is None:
             return NOTHING
-        found = self._of.get(tree.path)
-        if found is None:
-            found = self._of[tree.path] = [r for s in statements_in(tree.defs) for r in _of(s)]
-        inside = [r for r in found if r.first <= line <= r.last]
+        regions = self._of.get(tree.path)
+        if regions is None:
+            regions = self._of[tree.path] = [r for s in statements_in(tree.defs) for r in _of(s)]
+        inside = [r for r in regions if r.first <= line <= r.last]
         if not inside:
             return NOTHING
         ruled = [r for r in inside if r.rule is not None]
@@ -127,12 +127,12 @@ def scope_of(expression: Expression, first: int, last: int) -> Region | None:
     if name not in (_NO_COMM, _POLICY):
         return None
     try:
-        given = literal(arguments[0]) if arguments and not isinstance(arguments[0], LambdaExpr) else None
+        argument = literal(arguments[0]) if arguments and not isinstance(arguments[0], LambdaExpr) else None
     except Unknown:
         return Region(first, last, unknown=True)
     if name == _POLICY:
-        return Region(first, last, policy=given)
-    return Region(first, last, rule=NoComm("both" if given is None else given))
+        return Region(first, last, policy=argument)
+    return Region(first, last, rule=NoComm("both" if argument is None else argument))
 
 
 def forbids(decorators: list[Expression]) -> bool:
@@ -146,8 +146,8 @@ def statements_in(statements: Iterable[Statement]) -> Iterator[Statement]:
     for statement in statements:
         yield statement
         if isinstance(statement, OverloadedFuncDef):
-            made = [] if statement.impl is None else [statement.impl]
-            yield from statements_in([*statement.items, *made])
+            implementation = [] if statement.impl is None else [statement.impl]
+            yield from statements_in([*statement.items, *implementation])
         for block in _blocks(statement):
             if block is not None:
                 yield from statements_in(block.body)
@@ -157,13 +157,13 @@ def _of(statement: Statement) -> Iterator[Region]:
     """The regions that a statement opens."""
     match statement:
         case WithStmt():
-            found = (scope_of(e, statement.line, _last(statement.body)) for e in statement.expr)
+            regions = (scope_of(e, statement.line, _last(statement.body)) for e in statement.expr)
         case Decorator():
             last = _last(statement.func.body)
-            found = (scope_of(d, statement.func.line, last) for d in statement.original_decorators)
+            regions = (scope_of(d, statement.func.line, last) for d in statement.original_decorators)
         case _:
             return
-    yield from (r for r in found if r is not None)
+    yield from (r for r in regions if r is not None)
 
 
 def _blocks(node: Statement) -> list[Block | None]:
@@ -195,7 +195,7 @@ def _last(node: Node) -> int:
 
 
 class Parts:
-    """Such calls of files, each walked once, when the first list is made in it."""
+    """Such calls of files, each walked once, when the first list in it is typed."""
 
     def __init__(self) -> None:
         self._of: dict[str, dict[Context, int]] = {}
@@ -223,7 +223,7 @@ def _taken_apart(tree: MypyFile) -> Iterator[tuple[Context, int]]:
 
 
 def _count(target: Expression) -> int:
-    """How many names are bound; 0 where they are not told."""
+    """How many names are bound; 0 where that is not fixed."""
     if not isinstance(target, (TupleExpr, ListExpr)) or any(isinstance(i, StarExpr) for i in target.items):
         return 0
     return len(target.items)

@@ -187,7 +187,7 @@ def _may_fit(error: ShardingTypeError, run: RuntimeCall, space: Space) -> bool:
     return any(of_name.setdefault(d.name, d.size) != d.size for _, t in run.operands for d in t.dims if d.name)
 
 
-#: What JAX raises of arguments that it cannot use; of values that are not there yet it raises classes of its own.
+#: What JAX raises for arguments that it cannot use; for missing values it raises subclasses.
 _OF_ARGUMENTS: Final = (IndexError, TypeError, ValueError)
 
 
@@ -217,13 +217,13 @@ def _expression_of(run: RuntimeCall, text: str, places: Iterable[int]) -> Expres
 
 
 def renamed(code: str, run: RuntimeCall, types: Sequence[ShType] = (), names: Sequence[str] = ()) -> str:
-    """Code of a fix, or of advice, with the operands' own names; ``types`` are those that it speaks of, if known."""
+    """Code of a fix, or of advice, with the users' names of the operands; ``types`` are those that it names, if any."""
     operands = run.operands
     names = names or called_names(types or [t for _, t in operands])
     for i, name in enumerate(names):
         same = not types or len(types) == len(operands)
         expression = operands[i][0] if same else _expression_of(run, str(types[i]), ())
-        written = shown(expression) if isinstance(expression, Expression) else None
+        written = written_name(expression) if isinstance(expression, Expression) else None
         if written or len(names) == 1:
             code = re.sub(rf"(?<=\w\(){re.escape(name)}(?=[,)])", written or "...", code)
     return code
@@ -243,12 +243,12 @@ def node_of(expression: Expression | None) -> object:
     return expression.node if isinstance(expression, RefExpr) else None
 
 
-def shown(expression: Expression) -> str | None:
+def written_name(expression: Expression) -> str | None:
     """A name, or attributes of one, as it is written."""
     if isinstance(expression, NameExpr):
         return expression.name
     if isinstance(expression, MemberExpr):
-        inner = shown(expression.expr)
+        inner = written_name(expression.expr)
         return None if inner is None else f"{inner}.{expression.name}"
     return None
 
@@ -282,6 +282,8 @@ def reshard_in_words(src: ShType, dst: ShType, name: str, space: Space) -> str:
 
 
 def in_words(fix: Fix, types: Sequence[ShType], space: Space) -> str:
-    """A fix; its price in bytes, where every size is known."""
-    known = all(space.knows(t.mesh.axis_names) and all(space.sizes.is_actual(d.size) for d in t.dims) for t in types)
-    return str(fix) if known else _BYTES.sub("", str(fix))
+    """A fix; with its price in bytes where every size is actual."""
+    sizes_known = all(
+        space.knows(t.mesh.axis_names) and all(space.sizes.is_actual(d.size) for d in t.dims) for t in types
+    )
+    return str(fix) if sizes_known else _BYTES.sub("", str(fix))

@@ -1,6 +1,6 @@
 """Texts in mypy's types.
 
-An array whose type is known is ``Array[Literal["f32[8@dp]"]]`` to mypy, one whose type is not ``Array[Any]``. The class
+An array with a known type is ``Array[Literal["f32[8@dp]"]]`` to mypy, any other ``Array[Any]``. The class
 has no parameter without the plugin, which gives it one. What a signature leaves open, as in ``f32[*batch, h]``, is
 ``Array[Any]`` too, so that mypy lets every array through; that `Any` holds the text.
 """
@@ -53,8 +53,8 @@ def give_parameter(context: ClassDefContext) -> None:
 
 def is_array(t: Type) -> bool:
     """Whether a type is that of typed values."""
-    found = get_proper_type(t)
-    return isinstance(found, Instance) and found.type.fullname == ARRAY
+    proper = get_proper_type(t)
+    return isinstance(proper, Instance) and proper.type.fullname == ARRAY
 
 
 def text_of(t: ProperType) -> str | None:
@@ -68,12 +68,12 @@ def text_of(t: ProperType) -> str | None:
 
 
 def is_known(t: ProperType) -> bool:
-    """Whether a type is that of arrays whose type is known."""
+    """Whether a type is that of arrays with a text."""
     return isinstance(t, Instance) and bool(t.args) and isinstance(get_proper_type(t.args[0]), LiteralType)
 
 
 def with_text(array: Instance, text: str, string: Instance) -> Instance:
-    """The type of arrays of a known type."""
+    """The type of arrays with a text."""
     return array.copy_modified(args=[LiteralType(text, string)])
 
 
@@ -83,7 +83,7 @@ def with_open_text(array: Instance, text: str) -> Instance:
 
 
 def without_text(array: Instance) -> Instance:
-    """The type of arrays whose type is not known."""
+    """The type of arrays without a text."""
     return array.copy_modified(args=[AnyType(TypeOfAny.special_form)])
 
 
@@ -96,10 +96,10 @@ def mentions_array(t: Type, *, or_any: bool = False) -> bool:
     """Whether there are arrays in a type, or what may be arrays."""
     if is_endless(t):
         return False
-    found = get_proper_type(t)
-    if is_array(found) or (or_any and isinstance(found, AnyType)):
+    proper = get_proper_type(t)
+    if is_array(proper) or (or_any and isinstance(proper, AnyType)):
         return True
-    return any(mentions_array(t, or_any=or_any) for t in _inner(found))
+    return any(mentions_array(t, or_any=or_any) for t in _inner(proper))
 
 
 def _inner(t: ProperType) -> Sequence[Type]:
@@ -113,41 +113,41 @@ def map_arrays(t: Type, change: Callable[[Instance], Type], *, fields: bool = Fa
     """A type with the types of arrays in it changed: in unions, tuples, typed dicts, and what is generic."""
     if is_endless(t):
         return t
-    found = get_proper_type(t)
-    if isinstance(found, Instance) and found.type.fullname == ARRAY:
-        return change(found)
-    made = _with_inner(t, lambda inner: map_arrays(inner, change, fields=fields))
-    if fields and isinstance(found, (Instance, TupleType)):
-        return _with_other_fields(made, found if isinstance(found, Instance) else found.partial_fallback)
-    return made
+    proper = get_proper_type(t)
+    if isinstance(proper, Instance) and proper.type.fullname == ARRAY:
+        return change(proper)
+    mapped = _with_inner(t, lambda inner: map_arrays(inner, change, fields=fields))
+    if fields and isinstance(proper, (Instance, TupleType)):
+        return _with_other_fields(mapped, proper if isinstance(proper, Instance) else proper.partial_fallback)
+    return mapped
 
 
 def _with_inner(t: Type, change: Callable[[Type], Type]) -> Type:
     """A generic class, a union, a tuple or a typed dict with the types in it changed; itself where none is."""
-    found = get_proper_type(t)
-    old = list(found.items.values()) if isinstance(found, TypedDictType) else _inner(found)
+    proper = get_proper_type(t)
+    old = list(proper.items.values()) if isinstance(proper, TypedDictType) else _inner(proper)
     new = [change(inner) for inner in old]
     if all(a is b for a, b in zip(new, old, strict=True)):
         return t
-    match found:
+    match proper:
         case Instance():
-            return found.copy_modified(args=new)
+            return proper.copy_modified(args=new)
         case UnionType():
-            return UnionType.make_union(new, found.line, found.column)
+            return UnionType.make_union(new, proper.line, proper.column)
         case TupleType():
-            return found.copy_modified(items=new)
+            return proper.copy_modified(items=new)
         case TypedDictType():
-            return found.copy_modified(item_types=new)
+            return proper.copy_modified(item_types=new)
     return t
 
 
 def unknown(t: Type) -> Type:
-    """A type of values of which nothing is known: neither of arrays nor of what classes have."""
+    """A type without texts, in its arrays and in the fields of its classes."""
     return map_arrays(t, without_text, fields=True)
 
 
 def fields_of(t: ProperType) -> dict[str, Type]:
-    """The fields of a user's class in which there are arrays, with their types; none where these are not known."""
+    """The fields of a user's class that have arrays, with their types; none where mypy has not inferred these."""
     if isinstance(t, TupleType) and t.partial_fallback.type.is_named_tuple:
         return {str(i): item for i, item in enumerate(t.items)}
     if isinstance(t, TypedDictType):
@@ -163,15 +163,15 @@ def fields_of(t: ProperType) -> dict[str, Type]:
 
 
 def with_fields(t: Type, types: Mapping[str, Type]) -> Type:
-    """The class whose fields have some types: where these are not what it says, of some of which nothing is known."""
-    found = get_proper_type(t)
-    if types and isinstance(found, TypedDictType):
-        return found.copy_modified(item_types=list(types.values()))
-    if types and types == fields_of(found):
+    """The class with these types of its fields; without texts where the fields do not match."""
+    proper = get_proper_type(t)
+    if types and isinstance(proper, TypedDictType):
+        return proper.copy_modified(item_types=list(types.values()))
+    if types and types == fields_of(proper):
         return t
-    if types and isinstance(found, TupleType):
-        return _with_other_fields(found.copy_modified(items=list(types.values())), found.partial_fallback)
-    return unknown(found)
+    if types and isinstance(proper, TupleType):
+        return _with_other_fields(proper.copy_modified(items=list(types.values())), proper.partial_fallback)
+    return unknown(proper)
 
 
 #: Where classes are whose fields are no arrays.
@@ -187,56 +187,56 @@ def is_function_of_arrays(t: Type) -> bool:
     """Whether a type is that of functions, in which there are arrays."""
     if is_endless(t):
         return False
-    found = get_proper_type(t)
-    if isinstance(found, UnionType):
-        return any(map(is_function_of_arrays, found.items))
-    return isinstance(found, CallableType) and any(
-        mentions_array(a) or is_function_of_arrays(a) for a in (*found.arg_types, found.ret_type)
+    proper = get_proper_type(t)
+    if isinstance(proper, UnionType):
+        return any(map(is_function_of_arrays, proper.items))
+    return isinstance(proper, CallableType) and any(
+        mentions_array(a) or is_function_of_arrays(a) for a in (*proper.arg_types, proper.ret_type)
     )
 
 
 def callback(t: Type) -> CallableType | None:
     """The signature of a protocol that is a function of arrays and nothing else; None of any other type."""
-    found = get_proper_type(t)
-    if not isinstance(found, Instance) or not found.type.is_protocol or found.type.protocol_members != ["__call__"]:
+    proper = get_proper_type(t)
+    if not isinstance(proper, Instance) or not proper.type.is_protocol or proper.type.protocol_members != ["__call__"]:
         return None
-    method = found.type.get_method("__call__")
+    method = proper.type.get_method("__call__")
     signature = None if method is None or method.type is None else get_proper_type(method.type)
     if not isinstance(signature, CallableType) or not is_function_of_arrays(signature):
         return None
-    return bind_self(expand_type_by_instance(signature, found))
+    return bind_self(expand_type_by_instance(signature, proper))
 
 
 def without_texts_of_functions(t: Type) -> Type:
-    """A type in which functions take and return arrays of which nothing is known.
+    """A type in which functions take and return arrays without texts.
 
-    The dim names of one that is passed or returned are its own: they mean nothing around it.
+    The dim names of a function that is passed or returned are local to it: they mean nothing around it.
     """
     if is_endless(t):
         return t
-    found = get_proper_type(t)
-    if isinstance(found, CallableType):
-        args = [without_texts_of_functions(map_arrays(a, without_text)) for a in found.arg_types]
-        result = without_texts_of_functions(map_arrays(found.ret_type, without_text))
-        same = result is found.ret_type and all(a is b for a, b in zip(args, found.arg_types, strict=True))
-        return t if same else found.copy_modified(arg_types=args, ret_type=result)
-    return t if is_array(found) else _with_inner(t, without_texts_of_functions)
+    proper = get_proper_type(t)
+    if isinstance(proper, CallableType):
+        args = [without_texts_of_functions(map_arrays(a, without_text)) for a in proper.arg_types]
+        result = without_texts_of_functions(map_arrays(proper.ret_type, without_text))
+        same = result is proper.ret_type and all(a is b for a, b in zip(args, proper.arg_types, strict=True))
+        return t if same else proper.copy_modified(arg_types=args, ret_type=result)
+    return t if is_array(proper) else _with_inner(t, without_texts_of_functions)
 
 
 def texts_in(t: Type) -> Iterator[str]:
     """The texts in a type."""
     if is_endless(t):
         return
-    found = get_proper_type(t)
-    text = text_of(found)
+    proper = get_proper_type(t)
+    text = text_of(proper)
     if text is not None:
         yield text
-    elif not is_array(found):
-        for inner in _inner(found):
+    elif not is_array(proper):
+        for inner in _inner(proper):
             yield from texts_in(inner)
 
 
-#: Of functions, and what is made of them, that run in `no_comm`: mypy keeps no decorators of other files.
+#: On functions, and their transforms, that run in `no_comm`: mypy stores no decorators of other files.
 QUIET: Final = "__no_comm__"
 #: Of instances whose fields are not what their class says.
 OTHER_FIELDS: Final = "__other_fields__"
@@ -250,17 +250,17 @@ def has_mark(t: Type, mark: str) -> bool:
 
 def with_mark(t: Type, mark: str) -> Type:
     """A type with a mark; what can have none stays."""
-    found, holder = get_proper_type(t), _holder(t)
+    proper, holder = get_proper_type(t), _holder(t)
     if holder is None or has_mark(t, mark):
         return t
     marked = holder.copy_with_extra_attr(mark, NoneType())
-    return found.copy_modified(fallback=marked) if isinstance(found, (CallableType, TupleType)) else marked
+    return proper.copy_modified(fallback=marked) if isinstance(proper, (CallableType, TupleType)) else marked
 
 
 def _holder(t: Type) -> Instance | None:
-    found = get_proper_type(t)
-    if isinstance(found, CallableType):
-        return found.fallback
-    if isinstance(found, TupleType):
-        return found.partial_fallback
-    return found if isinstance(found, Instance) else None
+    proper = get_proper_type(t)
+    if isinstance(proper, CallableType):
+        return proper.fallback
+    if isinstance(proper, TupleType):
+        return proper.partial_fallback
+    return proper if isinstance(proper, Instance) else None

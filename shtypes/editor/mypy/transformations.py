@@ -1,4 +1,4 @@
-"""Functions made of functions: `grad`, `value_and_grad`, `lift`, and functions that run in `no_comm`."""
+"""Functions of functions: `grad`, `value_and_grad`, `lift`, and functions that run in `no_comm`."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from shtypes.editor.mypy.texts import (
 )
 
 _NO_COMM: Final = "shtypes.scopes.comm.no_comm"
-#: What makes functions that have the signature of the one that they are made of.
+#: Transformations whose results have the signature of the function that they transform.
 KEEP: Final = frozenset(
     ("shtypes.programs.jit.jit", "shtypes.autodiff.checkpoint.checkpoint", "shtypes.signatures.typed.typed")
 )
@@ -51,7 +51,7 @@ _ITEMS: Final = frozenset(
     )
 )
 _FUNCTION: Final = "shtypes.context.function.Function"
-#: What applies a decorator whose function takes and returns other types than what it is made of.
+#: Decorators that change the types that a function takes and returns.
 _DECORATOR: Final = "shtypes.context.function.Decorator.__call__"
 _LIFT: Final = "shtypes.lifting.lift.Lift.__call__"
 _SCOPES: Final = frozenset(f"shtypes.{name}.__call__" for name in ("scopes.comm.CommScope", "context.scope.Scope"))
@@ -69,7 +69,7 @@ class Transformations:
             return self.partial
         if fullname == _NO_COMM:
             return self.quiet
-        return self.kept if fullname in KEEP else None
+        return self.same_signature if fullname in KEEP else None
 
     def method(self, fullname: str) -> Callable[[MethodContext], Type] | None:
         """The hook for a method; None if it is no transformation."""
@@ -83,13 +83,13 @@ class Transformations:
             return self.power
         return self.decorated if fullname in _SCOPES else None
 
-    def kept(self, context: FunctionContext) -> Type:
+    def same_signature(self, context: FunctionContext) -> Type:
         """``sh.jit`` and its kind: what they make of a function that runs in `no_comm` does so too."""
-        made = get_proper_type(context.default_return_type)
-        given = get_proper_type(context.arg_types[0][0]) if context.arg_types and context.arg_types[0] else None
-        if isinstance(made, Instance) and isinstance(given, CallableType) and has_mark(given, QUIET):
-            return with_mark(made, QUIET)
-        return made
+        transformed = get_proper_type(context.default_return_type)
+        function = get_proper_type(context.arg_types[0][0]) if context.arg_types and context.arg_types[0] else None
+        if isinstance(transformed, Instance) and isinstance(function, CallableType) and has_mark(function, QUIET):
+            return with_mark(transformed, QUIET)
+        return transformed
 
     def unknown(self, context: FunctionContext | MethodContext) -> Type:
         """What mypy finds by itself for results of loops, derivatives and mapped functions is not what they are."""
@@ -109,28 +109,28 @@ class Transformations:
 
     def partial(self, context: FunctionContext) -> Type:
         """A part of a call: what mypy makes of it, but for the dim names of the function."""
-        made = partial_new_callback(context)
-        found = get_proper_type(made)
-        attrs = found.extra_attrs if isinstance(found, Instance) else None
+        default = partial_new_callback(context)
+        proper = get_proper_type(default)
+        attrs = proper.extra_attrs if isinstance(proper, Instance) else None
         if (
-            not isinstance(found, Instance)
+            not isinstance(proper, Instance)
             or attrs is None
             or not any(map(is_function_of_arrays, attrs.attrs.values()))
         ):
-            return made
-        changed = found.copy_modified(args=[map_arrays(a, without_text) for a in found.args])
-        kept = {name: without_texts_of_functions(t) for name, t in attrs.attrs.items()}
-        changed.extra_attrs = ExtraAttrs(kept, attrs.immutable, attrs.mod_name)
+            return default
+        changed = proper.copy_modified(args=[map_arrays(a, without_text) for a in proper.args])
+        parts = {name: without_texts_of_functions(t) for name, t in attrs.attrs.items()}
+        changed.extra_attrs = ExtraAttrs(parts, attrs.immutable, attrs.mod_name)
         return changed
 
     def lift(self, context: MethodContext) -> Type:
         """A lifted function: it has the signature that it is written with."""
-        given = get_proper_type(context.arg_types[0][0]) if context.arg_types and context.arg_types[0] else None
-        if not isinstance(given, CallableType) or not has_texts(given):
+        function = get_proper_type(context.arg_types[0][0]) if context.arg_types and context.arg_types[0] else None
+        if not isinstance(function, CallableType) or not has_texts(function):
             return context.default_return_type
-        parameters = Parameters(given.arg_types, given.arg_kinds, given.arg_names)
-        made = self.checking.instance(_FUNCTION, [parameters, given.ret_type])
-        return context.default_return_type if made is None else made
+        parameters = Parameters(function.arg_types, function.arg_kinds, function.arg_names)
+        lifted = self.checking.instance(_FUNCTION, [parameters, function.ret_type])
+        return context.default_return_type if lifted is None else lifted
 
     def quiet(self, context: FunctionContext) -> Type:
         """``@no_comm``: the function says so in its name."""
@@ -149,7 +149,7 @@ class Transformations:
 
 
 def of_unknown(function: Instance, like: Instance | None = None) -> Instance:
-    """A function of whose gradients nothing is known; the value beside them is the loss, as mypy has it in ``like``."""
+    """A function with untyped gradients; the value beside them is the loss, with its type in ``like``."""
     result, default = get_proper_type(function.args[1]), get_proper_type((like or function).args[1])
     if isinstance(result, TupleType) and isinstance(default, TupleType) and len(result.items) == 2:
         changed: Type = result.copy_modified(items=[default.items[0], unknown(result.items[1])])
@@ -159,8 +159,8 @@ def of_unknown(function: Instance, like: Instance | None = None) -> Instance:
 
 
 def _without_texts(t: Type) -> Type:
-    """Parameters or a result of a function of which nothing is known."""
-    found = get_proper_type(t)
-    if isinstance(found, Parameters):
-        return found.copy_modified(arg_types=[map_arrays(a, without_text) for a in found.arg_types])
-    return unknown(found)
+    """Parameters or a result of a function, without texts."""
+    proper = get_proper_type(t)
+    if isinstance(proper, Parameters):
+        return proper.copy_modified(arg_types=[map_arrays(a, without_text) for a in proper.arg_types])
+    return unknown(proper)

@@ -52,7 +52,6 @@ def f_3(x: A[sh.Array, "f32[n@dp, 8]"], u: A[sh.Array, "f32[4, 8]{U:dp}"]) -> No
     reveal_type(several[0])
     few, *rest = sh.split(u, [1])
     reveal_type(few)
-    sh.unstack(x)
 
 
 # indexing
@@ -117,37 +116,37 @@ def of_a_shape(own: A[sh.Array, "key<fry>[]{V:dp}"], same: A[sh.Array, "key<fry>
 # 51:17: type list[?]
 # 52:17: type ?
 # 54:17: type ?
+# 61:17: type f32[batch@dp, hidden]
 # 62:17: type f32[batch@dp, hidden]
-# 63:17: type f32[batch@dp, hidden]
-# 64:17: type f32[seq - 1, batch@dp, hidden]
-# 65:17: type f32[seq, batch@dp, hidden - 2]
-# 66:17: type f32[seq, batch@dp]
-# 67:17: type f32[1, seq, batch@dp, hidden]
-# 68:17: type f32[seq, hidden]{U:dp}
-# 69:17: type f32[seq, batch@dp, hidden]
-# 70:5: `index` acts along dim 1 (`batch`), which is sharded on mesh axis `dp`  [sharding]
-# 70:5: each device holds only its slice of that dim, and the result needs all of it
-# 70:5: in index(f32[seq, batch@dp, hidden]), by slice(f32[seq, batch@dp, hidden])
-# 70:5: fix: sh.reshard(x, "[seq, batch, hidden]{U:dp}")   [free, but each device holds all of it]
+# 63:17: type f32[seq - 1, batch@dp, hidden]
+# 64:17: type f32[seq, batch@dp, hidden - 2]
+# 65:17: type f32[seq, batch@dp]
+# 66:17: type f32[1, seq, batch@dp, hidden]
+# 67:17: type f32[seq, hidden]{U:dp}
+# 68:17: type f32[seq, batch@dp, hidden]
+# 69:5: `index` acts along dim 1 (`batch`), which is sharded on mesh axis `dp`  [sharding]
+# 69:5: each device holds only its slice of that dim, and the result needs all of it
+# 69:5: in index(f32[seq, batch@dp, hidden]), by slice(f32[seq, batch@dp, hidden])
+# 69:5: fix: sh.reshard(x, "[seq, batch, hidden]{U:dp}")   [free, but each device holds all of it]
+# 77:17: type f32[n]{V:dp}
 # 78:17: type f32[n]{V:dp}
-# 79:17: type f32[n]{V:dp}
-# 80:5: `add` cannot combine varying with sharded on mesh axis `dp`  [sharding]
-# 80:5: lhs is a family of values, one per device, and each device holds only a slice of rhs, which has one value
-# 80:5: in add(f32[n]{V:dp}, f32[n@dp])
-# 80:5: fix: sh.reshard(x, "[n]")   [forward: all-gather over `dp`; backward: reduce-scatter over `dp`]
-# 81:5: cannot reshard f32[n]{V:dp} to f32[n]: only one of them varies over mesh axis `dp`  [sharding]
-# 81:5: a varying value is a family of values without a global meaning, so no move keeps what it denotes
-# 81:5: try: sh.lax.psum(x, "dp", to="reduced") adds the values
+# 79:5: `add` cannot combine varying with sharded on mesh axis `dp`  [sharding]
+# 79:5: lhs is a family of values, one per device, and each device holds only a slice of rhs, which has one value
+# 79:5: in add(f32[n]{V:dp}, f32[n@dp])
+# 79:5: fix: sh.reshard(x, "[n]")   [forward: all-gather over `dp`; backward: reduce-scatter over `dp`]
+# 80:5: cannot reshard f32[n]{V:dp} to f32[n]: only one of them varies over mesh axis `dp`  [sharding]
+# 80:5: a varying value is a family of values without a global meaning, so no move keeps what it denotes
+# 80:5: try: sh.lax.psum(x, "dp", to="reduced") adds the values
+# 88:17: type f32[n@dp, k]
 # 89:17: type f32[n@dp, k]
-# 90:17: type f32[n@dp, k]
-# 91:12: `exp` is nonlinear in the operand, which is unreduced on mesh axis `dp`  [sharding]
-# 91:12: each device holds one term of the sum, and exp(a + b) is not exp(a) + exp(b)
-# 91:12: in exp(f32[n]{U:dp})
-# 91:12: fix: sh.reshard(..., "[n@dp]")   [forward: reduce-scatter over `dp`; backward: all-gather over `dp`]
-# 95:17: type f32[16]{V:dp}
-# 96:17: type f32[16]
-# 97:17: type ?
-# 98:22: `normal` with a key that varies on mesh axis `dp` cannot be reduced there  [sharding]
-# 98:22: each device has a key of its own and draws other numbers
-# 98:22: in normal(key<fry>[]{V:dp})
-# 98:22: try: write {V:dp} in the type
+# 90:12: `exp` is nonlinear in the operand, which is unreduced on mesh axis `dp`  [sharding]
+# 90:12: each device holds one term of the sum, and exp(a + b) is not exp(a) + exp(b)
+# 90:12: in exp(f32[n]{U:dp})
+# 90:12: fix: sh.reshard(..., "[n@dp]")   [forward: reduce-scatter over `dp`; backward: all-gather over `dp`]
+# 94:17: type f32[16]{V:dp}
+# 95:17: type f32[16]
+# 96:17: type ?
+# 97:22: `normal` with a key that varies on mesh axis `dp` cannot be reduced there  [sharding]
+# 97:22: each device has a key of its own and draws other numbers
+# 97:22: in normal(key<fry>[]{V:dp})
+# 97:22: try: write {V:dp} in the type
