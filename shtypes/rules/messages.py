@@ -86,6 +86,15 @@ def along(name: str, operand: ShType, axis: str, reduces: bool = False, dims: Se
     )
 
 
+def of_call(error: ShardingTypeError, name: str, operands: Sequence[ShType]) -> ShardingTypeError:
+    """The error of an op inside a call, of the dim of the call's operand where just one is sharded on the axis."""
+    axis = error.axes[0] if error.axes and " acts along " in error.what else None
+    sharded = [t for t in operands if axis is not None and t.dim_of(axis) is not None]
+    if axis is not None and len(sharded) == 1:
+        error.what = along(name, sharded[0], axis).what
+    return error
+
+
 def check_whole(name: str, operand: ShType, dims: Sequence[int], reduces: bool = False) -> None:
     """Refuses an op that acts along dims of which one is sharded."""
     for d in dims:
