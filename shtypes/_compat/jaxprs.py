@@ -139,7 +139,7 @@ def depends_smoothly(closed: Any, operands: Sequence[int]) -> list[bool]:
 def has_zero_derivative(eqn: Any) -> bool:
     """Whether JAX's derivative of an equation is a symbolic zero, as that of `floor` is."""
     if eqn.primitive.name == "sign":  # newer releases have another rule for complex numbers
-        return eqn.outvars[0].aval.dtype.kind != "c"
+        return bool(eqn.outvars[0].aval.dtype.kind != "c")
     return getattr(ad.primitive_jvps.get(eqn.primitive), "func", None) is _zero_jvp
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Hashable, Sequence
 from typing import Final
 
@@ -86,12 +87,22 @@ def along(name: str, operand: ShType, axis: str, reduces: bool = False, dims: Se
     )
 
 
+#: What an op inside a call says of a value that the caller does not see.
+_OF_INSIDE: Final = re.compile(r" (acts along|cannot combine|is nonlinear in) ")
+
+
 def of_call(error: ShardingTypeError, name: str, operands: Sequence[ShType]) -> ShardingTypeError:
-    """The error of an op inside a call, of the dim of the call's operand where just one is sharded on the axis."""
-    axis = error.axes[0] if error.axes and " acts along " in error.what else None
-    sharded = [t for t in operands if axis is not None and t.dim_of(axis) is not None]
-    if axis is not None and len(sharded) == 1:
-        error.what = along(name, sharded[0], axis).what
+    """The error of an op inside a call, in terms of the call: of its one operand that is sharded on the axis at fault.
+
+    That one is at fault if the op acts along the axis, or if there is no other operand.
+    """
+    found = _OF_INSIDE.search(error.what)
+    if found is None or not error.axes or (len(operands) > 1 and found[1] != "acts along"):
+        return error
+    sharded = [t for t in operands if t.dim_of(error.axes[0]) is not None]
+    if len(sharded) == 1:
+        message = along(name, sharded[0], error.axes[0])
+        error.what, error.why = message.what, message.why
     return error
 
 
