@@ -78,14 +78,14 @@ NAMESPACES: Final[Mapping[str, str]] = {
     "random": "shtypes.numerics.namespaces",
     "tree": "shtypes.numerics.namespaces",
 }
-#: What sets itself up when it is imported, and what imports nothing else.
+#: Modules that set themselves up when they are imported.
 _CONNECTED: Final = (
     "shtypes.core.jax_context",
     "shtypes.autodiff.grad",
     "shtypes.dispatch.call_fixes",
     "shtypes.ops.indexing",
     "shtypes.ops.operators",
-    "shtypes.traced.implicit_search",
+    "shtypes.solver.complete",
 )
 #: Functions that take functions and return others.
 _MAKERS: Final = frozenset(
@@ -113,24 +113,24 @@ def names() -> tuple[str, ...]:
 
 @functools.cache
 def load() -> dict[str, Any]:
-    """What each public name of ``sh`` stands for; loads JAX."""
+    """The public names of ``sh`` with their objects; loads JAX."""
     for module in _CONNECTED:
         importlib.import_module(module)
-    found = {name: getattr(importlib.import_module(module), attr) for name, module, attr in places()}
+    names = {name: getattr(importlib.import_module(module), attr) for name, module, attr in places()}
     for name, path in NAMESPACES.items():
         home = importlib.import_module(path)
-        found[name] = getattr(home, "NAMESPACES", {}).get(name, home)
-    copyreg.pickle(found["Array"], _pickled)
+        names[name] = getattr(home, "NAMESPACES", {}).get(name, home)
+    copyreg.pickle(names["Array"], _pickled)
     # Every error of a public function names the user's line, and so does one of a function that it returns.
-    for name, value in found.items():
+    for name, value in names.items():
         ours = isinstance(value, FunctionType) and value.__module__.startswith("shtypes")
         if ours and not is_public(value):
-            found[name] = (maker if name in _MAKERS else public)(value)
-    return found
+            names[name] = (maker if name in _MAKERS else public)(value)
+    return names
 
 
 def _pickled(x: Any) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-    """How a typed value is pickled: with what loads its operators where it is read."""
+    """The pickled form of a typed value, which loads its operators where it is read."""
     _, parts = x.__reduce__()
     return unpickled, parts
 

@@ -11,7 +11,7 @@ V = TypeVar("V")
 
 #: How many results a function remembers: far more than one program needs, whatever it is.
 MOST: Final = 4096
-#: How many compiled functions are kept; each holds an executable.
+#: The most compiled functions in a cache; each holds an executable.
 COMPILED: Final = 1024
 #: How many programs one jitted function keeps, for other shapes and types.
 PROGRAMS: Final = 512
@@ -39,26 +39,26 @@ class Bounded(dict[Hashable, V]):
         self[key] = value
         return value
 
-    def made(self, key: Hashable, make: Callable[[], V]) -> V:
-        """The entry, made if it is missing; made each time under a key that has no hash."""
+    def get_or_create(self, key: Hashable, make: Callable[[], V]) -> V:
+        """The entry, created if it is missing, and each time under a key that has no hash."""
         try:
             hash(key)
         except TypeError:
             return make()
-        found = self.get(key)
-        return self.put(key, make()) if found is None else found
+        value = self.get(key)
+        return self.put(key, make()) if value is None else value
 
 
 class NotesOn(Generic[V]):
-    """What is noted of objects, each itself and not what equals it, as long as they live."""
+    """Notes on objects, by identity and not by equality, as long as they live."""
 
     def __init__(self) -> None:
         self._notes: dict[int, tuple[weakref.ref[Any], V]] = {}
 
     def get(self, x: Any) -> V | None:
         """The note on an object; None where there is none."""
-        known = self._notes.get(id(x))
-        return None if known is None else known[1]
+        note = self._notes.get(id(x))
+        return None if note is None else note[1]
 
     def put(self, x: Any, note: V) -> V:
         """Notes something on an object, and gives it back."""
@@ -95,7 +95,7 @@ class Static:
 
 
 def _parts(value: Any) -> Any:
-    """What tells a value apart from others of its class."""
+    """A key of a value among those of its class."""
     if type(value) is tuple:
         return tuple(map(Static, value))
     if type(value) is slice:

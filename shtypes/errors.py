@@ -22,7 +22,7 @@ def _readable(line: str) -> str:
     return short(_SHOWN.sub(lambda shown: short(shown.group()), line), 1000)
 
 
-#: What a message shows of the user's: between backticks, or a word.
+#: The user's text in a message: between backticks, or a word.
 _SHOWN: Final = re.compile(r"(?<=`)[^`]*(?=`)|[^\s`]+")
 
 
@@ -160,7 +160,7 @@ class ShardingTypeError(TypeError):
         return bool(self._deferred or self._fixes)
 
     def defer(self, complete: Callable[[], None]) -> None:
-        """Has ``complete`` run when the fixes are read, instead of what was deferred before, unless it reads them."""
+        """Runs ``complete`` when the fixes are read, in place of an earlier one, unless it reads the fixes itself."""
         self._deferred.append(complete)
 
     def __reduce__(self) -> Any:

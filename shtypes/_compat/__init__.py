@@ -41,17 +41,17 @@ _STRUCTURED_RESIDUALS: Final = (
 )
 #: JAX's table of transposition rules that add cotangents to accumulators themselves.
 _accumulating_rules: Final[dict[Any, Any]] = private("jax._src.interpreters.ad", "fancy_transposes")
-#: What the backward pass has in the place of a linear operand, for such a rule.
+#: What stands for a linear operand in the backward pass, for such a rule.
 Accumulator: Final[Any] = private("jax._src.interpreters.ad", "GradAccum")
 
 
 class HiPrimitive(Primitive):
-    """A primitive on typed values: what `jax.experimental.hijax` called so until 0.11.0, on every release.
+    """A primitive on typed values: `jax.experimental.hijax`'s class of this name until 0.11.0, on every release.
 
     JAX asks ``is_high`` and ``to_lojax`` of it when it lowers; the other rules go into JAX's tables.
     """
 
-    bind = Primitive.bind  # JAX's own, also where that of its primitives is replaced
+    bind = Primitive.bind  # JAX's `bind`, also where that of its primitives is replaced
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
@@ -109,11 +109,11 @@ _pp_rules: Final[dict[Any, Any]] = private("jax._src.core", "pp_eqn_rules")
 _pp_eqn: Final[Callable[..., Any]] = private("jax._src.core", "_pp_eqn")
 
 
-def print_as(primitive: Primitive, name: Callable[[dict[str, Any]], str], shown: Sequence[str] = ()) -> None:
-    """Has jaxprs print a primitive under a name that its parameters give, with those of them that are ``shown``."""
+def print_as(primitive: Primitive, name: Callable[[dict[str, Any]], str], printed: Sequence[str] = ()) -> None:
+    """Has jaxprs print a primitive under a name from its parameters, with the ``printed`` ones among them."""
 
     def rule(eqn: Any, context: Any, settings: Any) -> Any:
-        params = {key: eqn.params[key] for key in shown}
+        params = {key: eqn.params[key] for key in printed}
         return _pp_eqn(eqn.replace(primitive=Primitive(name(eqn.params)), params=params), context, settings)
 
     _pp_rules[primitive] = rule
@@ -121,7 +121,7 @@ def print_as(primitive: Primitive, name: Callable[[dict[str, Any]], str], shown:
 
 #: Whether an operation on concrete values would run at once.
 no_trace_is_running: Final[Callable[[], bool]] = private("jax._src.core", "trace_state_clean")
-#: What holds the current trace.
+#: The holder of the current trace.
 trace_ctx: Final[Any] = private("jax._src.core", "trace_ctx")
 #: A hashable of all settings that JAX keys its traces on, our user context too.
 trace_context: Final[Callable[[], Any]] = private("jax._src.config", "trace_context")
@@ -133,7 +133,7 @@ def is_transposing() -> bool:
     return any("backward_pass" in f.f_code.co_name and f.f_globals.get("__name__") == home for f in frames(1))
 
 
-#: What a call of Python from a program has for an effect, so that it is kept: by whether such calls are ordered.
+#: The effects of a call of Python from a program, so that JAX does not drop it: unordered and ordered.
 debug_effects: Final[dict[bool, Any]] = {
     False: private("jax._src.debugging", "debug_effect"),
     True: private("jax._src.debugging", "ordered_debug_effect"),
@@ -146,7 +146,7 @@ def trace_of(tracer: Any) -> Any:
 
 
 class _Naming:
-    """A frame's own generator of variables, which lives as long as the frame."""
+    """A frame's generator of variables, which lives as long as the frame."""
 
     def __init__(self, variable: Callable[..., Any]) -> None:
         self._variable = variable

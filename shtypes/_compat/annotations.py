@@ -1,7 +1,7 @@
-"""What a plain program says about shardings, kept as equations while it is traced for `lift`.
+"""A plain program's annotations of shardings, recorded as equations while it is traced for `lift`.
 
-All of it ends in parameters of JAX's primitives, however the program spells it: imported by name, kept as a default, as
-a method, of jit, of `auto_axes`, of a library's own function. So it is taken from there, where a primitive is bound.
+All of them end in parameters of JAX's primitives, however the program spells them: imported by name, stored as a
+default, as a method, of jit, of `auto_axes`, of a library's function. So they are read where a primitive is bound.
 """
 
 from __future__ import annotations
@@ -62,12 +62,12 @@ batching.primitive_batchers[annotation_p] = _batched
 
 #: Parameters of primitives that say how the result is to lie.
 _OF_RESULT: Final = ("out_sharding", "sharding")
-#: What stands in an equation of jit where no sharding is given.
+#: The entry of an equation of jit without a sharding.
 _UNSPECIFIED: Final[Any] = private("jax._src.named_sharding", "UNSPECIFIED")
 
 
 def annotated(bind: Bind, primitive: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
-    """A primitive bound to plain operands, with what its parameters say about shardings as equations of their own."""
+    """A primitive bound to plain operands, with the shardings among its parameters as separate equations."""
     name = primitive.name
     if name == "reshard":
         return _said(args[0], params["dst_sharding"], by_jax=_is_jaxs_own(params["dst_sharding"]))
@@ -80,7 +80,7 @@ def annotated(bind: Bind, primitive: Any, args: Sequence[Any], params: dict[str,
     for key in _OF_RESULT:
         sharding = params.get(key)
         if sharding is not None and isinstance(sharding, jax.sharding.NamedSharding):
-            out, by_jax = bind(*args, **{**params, key: None}), _is_own(sharding.mesh)
+            out, by_jax = bind(*args, **{**params, key: None}), _is_jaxs_mesh(sharding.mesh)
             if primitive.multiple_results:
                 return [_said(y, sharding, by_jax=by_jax) for y in out]
             return _said(out, sharding, by_jax=by_jax)
@@ -97,7 +97,7 @@ def _said(x: Any, sharding: Any, *, by_jax: bool = False) -> Any:
 
 def _is_jaxs_own(sharding: Any) -> bool:
     """Whether JAX reshards by itself: to how a value lies, where it broadcasts or enters a region of auto axes."""
-    if not _is_own(sharding.mesh):
+    if not _is_jaxs_mesh(sharding.mesh):
         return False
     names = (str(frame.f_globals.get("__name__", "")) for frame in frames(2))
     for name in names:
@@ -106,7 +106,7 @@ def _is_jaxs_own(sharding: Any) -> bool:
     return False
 
 
-def _is_own(mesh: Any) -> bool:
+def _is_jaxs_mesh(mesh: Any) -> bool:
     return isinstance(mesh, ProgramMesh) and mesh.says_nothing
 
 
@@ -127,12 +127,12 @@ def _put(x: Any, device: Any) -> Any:
 
 def _of_jit(bind: Bind, args: Sequence[Any], params: dict[str, Any]) -> Any:
     """A call of a jitted function, with its shardings as annotations of its operands and results."""
-    given, wanted = params["in_shardings"], params["out_shardings"]
-    if all(s is _UNSPECIFIED for s in (*given, *wanted)):
+    in_shardings, out_shardings = params["in_shardings"], params["out_shardings"]
+    if all(s is _UNSPECIFIED for s in (*in_shardings, *out_shardings)):
         return bind(*args, **params)
-    args = [_of_one(x, s) for x, s in zip(args, given, strict=True)]
-    free = {"in_shardings": (_UNSPECIFIED,) * len(given), "out_shardings": (_UNSPECIFIED,) * len(wanted)}
-    return [_of_one(x, s) for x, s in zip(bind(*args, **{**params, **free}), wanted, strict=True)]
+    args = [_of_one(x, s) for x, s in zip(args, in_shardings, strict=True)]
+    free = {"in_shardings": (_UNSPECIFIED,) * len(in_shardings), "out_shardings": (_UNSPECIFIED,) * len(out_shardings)}
+    return [_of_one(x, s) for x, s in zip(bind(*args, **{**params, **free}), out_shardings, strict=True)]
 
 
 def _of_one(x: Any, sharding: Any) -> Any:

@@ -16,7 +16,7 @@ from jax.interpreters import ad, batching, mlir
 from shtypes._compat import private, trace_ctx, trace_of
 from shtypes._compat.jaxprs import captured, jaxpr_of
 from shtypes._compat.local_axes import as_in_program
-from shtypes._compat.plain_programs import PlainPrimitive, tracing_plain, with_own_lines
+from shtypes._compat.plain_programs import PlainPrimitive, tracing_plain, without_outer_lines
 from shtypes._compat.typed import type_of
 from shtypes.context.user_line import line_of
 from shtypes.errors import ShardingTypeError
@@ -32,7 +32,7 @@ class JvpRule(NamedTuple):
 
 def custom_jvp_rule(eqn: Any, in_zeros: Sequence[bool]) -> JvpRule:
     """The rule of a `custom_jvp_call`, which JAX traces once for each set of operands without a tangent."""
-    with eqn.ctx.manager, tracing_plain(), as_in_program(), with_own_lines():
+    with eqn.ctx.manager, tracing_plain(), as_in_program(), without_outer_lines():
         return JvpRule(*eqn.params["jvp_jaxpr_fun"].call_wrapped(*in_zeros))
 
 
@@ -47,7 +47,7 @@ def closes_over(name: str) -> ShardingTypeError:
 
 @contextlib.contextmanager
 def applying_rule(name: str) -> Iterator[None]:
-    """Around a rule that JAX has for an equation: what it has none for is said in the one message shape."""
+    """A scope around a rule that JAX has for an equation; a missing rule is an error in the one message shape."""
     try:
         yield
     except UnexpectedTracerError:
@@ -70,18 +70,18 @@ def check_closed_over(eqn: Any, perturbed: Sequence[bool]) -> None:
 
 # values of the program that a rule closes over
 
-kept_p: Final = PlainPrimitive("kept")
-kept_p.def_impl(lambda x, *kept: x)
-kept_p.def_abstract_eval(lambda x, *kept: x)
-mlir.register_lowering(kept_p, lambda ctx, x, *kept: [x])
-ad.primitive_jvps[kept_p] = lambda primals, tangents: (kept_p.bind(*primals), tangents[0])
-batching.primitive_batchers[kept_p] = lambda operands, dims: (kept_p.bind(*operands), dims[0])
+keep_alive_p: Final = PlainPrimitive("keep_alive")
+keep_alive_p.def_impl(lambda x, *others: x)
+keep_alive_p.def_abstract_eval(lambda x, *others: x)
+mlir.register_lowering(keep_alive_p, lambda ctx, x, *others: [x])
+ad.primitive_jvps[keep_alive_p] = lambda primals, tangents: (keep_alive_p.bind(*primals), tangents[0])
+batching.primitive_batchers[keep_alive_p] = lambda operands, dims: (keep_alive_p.bind(*operands), dims[0])
 
 
 def keeping_closed_over(f: Callable[..., Any], rules: Sequence[Any]) -> Callable[..., Any]:
     """The function of a custom derivative, which also uses the traced values that its rules close over.
 
-    So these are operands of its equation, where they are found when the rules are traced: after the program is.
+    So these are operands of its equation, from which they are read when the rules are traced: after the program is.
     """
     values = list({id(x): x for rule in rules for x in _closed_over(rule, set())}.values())
     if not values:
@@ -90,7 +90,7 @@ def keeping_closed_over(f: Callable[..., Any], rules: Sequence[Any]) -> Callable
     @functools.wraps(f)
     def call(*args: Any, **kwargs: Any) -> Any:
         leaves, tree = jax.tree.flatten(f(*args, **kwargs))
-        first = [kept_p.bind(x, *values) for x in leaves[:1]]
+        first = [keep_alive_p.bind(x, *values) for x in leaves[:1]]
         return jax.tree.unflatten(tree, [*first, *leaves[1:]])
 
     return call
@@ -120,7 +120,7 @@ def _closed_over(x: Any, seen: set[int]) -> Iterator[Any]:
 
 
 def variable_of(x: Any) -> Any:
-    """The variable of the program that a traced value is of; None of what is no value of a jaxpr."""
+    """The program variable of a traced value; None if it is no value of a jaxpr."""
     var = getattr(x, "val", None) if isinstance(x, jax.core.Tracer) and type_of(x) is None else None
     return var if isinstance(var, Var) else None
 
@@ -131,19 +131,19 @@ def is_gone(x: Any) -> bool:
 
 
 def _open_traces() -> list[Any]:
-    found = []
+    traces = []
     trace = trace_ctx.trace
     while trace is not None:
-        found += [trace, getattr(trace, "tangent_trace", None)]
+        traces += [trace, getattr(trace, "tangent_trace", None)]
         trace = getattr(trace, "parent_trace", None)
-    return found
+    return traces
 
 
 # kinds of primitives
 
 
-def has_own_vjp(prim: Any) -> bool:
-    """Whether a primitive of `jax.experimental.hijax` says itself how cotangents go back, and not through its jvp."""
+def has_custom_vjp(prim: Any) -> bool:
+    """Whether a primitive of `jax.experimental.hijax` defines its vjp itself, and not through its jvp."""
     name: str = getattr(type(prim).vjp_fwd, "__qualname__", "")
     return not name.startswith(("HiPrim.", "VJPHiPrimitive.", "_vjp_fwd_from_"))
 
@@ -163,7 +163,7 @@ _with_operands_for_constants: Any = private("jax._src.interpreters.partial_eval"
 
 
 def trace_typed(f: Callable[..., list[Any]], operands: Sequence[Any]) -> tuple[Any, list[Any]]:
-    """The open jaxpr of a function of typed values, without constants, and what its first operands are then."""
+    """The open jaxpr of a function of typed values, without constants, and its leading operands, the constants."""
     traced = jax.jit(f).trace(*operands)
     closed = traced.jaxpr
     consts = [*captured(closed), *getattr(traced, "_consts", ())]
@@ -178,12 +178,12 @@ _Saveable: Final[Any] = private("jax._src.interpreters.partial_eval", "SaveableT
 
 
 def is_asked_about(eqn: Any) -> bool:
-    """Whether a policy is asked about an equation; else it is about those in its bodies, if it has any."""
+    """Whether a policy decides about an equation; else it decides about those in its bodies, if it has any."""
     return eqn.primitive not in _rules
 
 
 def asks_inside(eqn: Any) -> bool:
-    """Whether a policy is asked about the equations in the bodies of an equation."""
+    """Whether a policy decides about the equations in the bodies of an equation."""
     return eqn.primitive in _rules and eqn.primitive.name != "while"
 
 
@@ -193,5 +193,5 @@ def offloads(decision: Any) -> bool:
 
 
 def saves(decision: Any) -> bool:
-    """Whether a policy has a value kept."""
+    """Whether a policy saves a value."""
     return decision is True or isinstance(decision, _Saveable)

@@ -15,7 +15,7 @@ from shtypes.caches import Bounded
 from shtypes.context.eqn_source import EqnSource
 from shtypes.context.frames import Owner, owner_of_file
 
-#: What users call the modules that a function of JAX is in, by the folders of JAX's sources.
+#: The public modules of JAX's functions, by the folders of JAX's sources.
 _MODULES: Final = (
     ("numpy/linalg", "jax.numpy.linalg"),
     ("numpy/fft", "jax.numpy.fft"),
@@ -51,7 +51,7 @@ class Frame(NamedTuple):
 
     @property
     def function(self) -> str:
-        """The qualified name of the function, without the functions that it is made in."""
+        """The qualified name of the function, without the functions that it is defined in."""
         return str(self.code.co_qualname).replace(".<locals>", "")
 
     @property
@@ -75,7 +75,7 @@ class Frame(NamedTuple):
         return path.strip("/").replace("/", ".")
 
     def expression(self) -> str:
-        """The text of the expression that runs; empty where it is not known, or no expression of one line."""
+        """The text of the expression that runs; empty where there is no position, or no expression of one line."""
         start, end, column, stop = _positions(self.code, self.last)
         if not start or start != end or column is None or stop is None:
             return ""
@@ -90,15 +90,15 @@ class Frame(NamedTuple):
 @functools.lru_cache(maxsize=4096)
 def _positions(code: Any, last: int) -> tuple[int, int, int | None, int | None]:
     positions = list(code.co_positions())
-    found = positions[last // 2] if 0 <= last // 2 < len(positions) else (None, None, None, None)
-    start = found[0] or code.co_firstlineno
-    return start, found[1] or start, found[2], found[3]
+    position = positions[last // 2] if 0 <= last // 2 < len(positions) else (None, None, None, None)
+    start = position[0] or code.co_firstlineno
+    return start, position[1] or start, position[2], position[3]
 
 
 def frames_of(eqn: Any) -> list[Frame]:
     """The frames that an equation was traced in, innermost first.
 
-    JAX ends them where the body begins that it traced: what called the body is known of the equation that has it.
+    JAX ends them where the body begins that it traced: the equation that has the body has the frames that called it.
     """
     traceback = eqn.source_info.traceback
     return [] if traceback is None else [Frame(*f) for f in zip(*traceback.raw_frames(), strict=True)]
@@ -115,8 +115,8 @@ def has_users_line(traceback: Any) -> bool:
 def users_frame(eqn: Any) -> tuple[Frame, str] | None:
     """The user's frame that an equation comes from, and the function of a library that it called; None without one."""
     frames = frames_of(eqn)
-    found = next((f for f in frames if f.kind is Owner.USERS), None)
-    return None if found is None else (found, eqn_source_of(frames).library)
+    frame = next((f for f in frames if f.kind is Owner.USERS), None)
+    return None if frame is None else (frame, eqn_source_of(frames).library)
 
 
 def eqn_source_of(frames: Sequence[Frame]) -> EqnSource:
@@ -145,8 +145,8 @@ def _in_library(frame: Frame) -> str:
 
 def _of_jax(frame: Frame) -> str:
     """A function of JAX as users call it: ``jnp.median``; empty for what they do not call by name."""
-    _, found, path = frame.file.rpartition("/jax/")
-    return _public(path, frame.code.co_qualname.partition(".<locals>")[0]) if found else ""
+    _, in_jax, path = frame.file.rpartition("/jax/")
+    return _public(path, frame.code.co_qualname.partition(".<locals>")[0]) if in_jax else ""
 
 
 @functools.lru_cache(maxsize=1024)
@@ -159,10 +159,10 @@ def _public(path: str, function: str) -> str:
     if not module or function.startswith(("_", "<")):
         return ""
     try:
-        found = getattr(importlib.import_module(module), function, None)
+        function_there = getattr(importlib.import_module(module), function, None)
     except ImportError:
         return ""
-    return f"{module.replace('jax.numpy', 'jnp')}.{function}" if callable(found) else ""
+    return f"{module.replace('jax.numpy', 'jnp')}.{function}" if callable(function_there) else ""
 
 
 # the user's expressions
@@ -182,24 +182,24 @@ class UserFrame(NamedTuple):
 
 _is_user_filename: Final[Callable[[str], bool]] = private("jax._src.source_info_util", "is_user_filename")
 _raw_frame_to_frame: Final[Callable[..., Any]] = private("jax._src.source_info_util", "raw_frame_to_frame")
-#: By the id of a code object, which it holds so that the id stays its own.
+#: By the id of a code object, which the entry keeps alive so that the id is not reused.
 _frames: Bounded[tuple[Any, UserFrame | None]] = Bounded(1 << 14)
 
 
 def user_frames(eqn: Any) -> tuple[UserFrame, ...]:
     """The user's frames of an equation, innermost first."""
-    found = []
+    frames = []
     for code, last in frames_of(eqn):
-        known = _frames.get((id(code), last))
-        if known is None:
-            known = _frames.put((id(code), last), (code, _user_frame(code, last)))
-        if known[1] is not None:
-            found.append(known[1])
-    return tuple(found)
+        entry = _frames.get((id(code), last))
+        if entry is None:
+            entry = _frames.put((id(code), last), (code, _user_frame(code, last)))
+        if entry[1] is not None:
+            frames.append(entry[1])
+    return tuple(frames)
 
 
 def _user_frame(code: Any, last: int) -> UserFrame | None:
-    # machinery: numpy calls the method of an array that it is given
+    # machinery: numpy calls methods of its array arguments
     if not _is_user_filename(code.co_filename) or owner_of_file(code.co_filename) is Owner.MACHINERY:
         return None
     frame = _raw_frame_to_frame(code, last)

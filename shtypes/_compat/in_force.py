@@ -17,7 +17,7 @@ from jax.extend import source_info_util
 from shtypes._compat import private, trace_context
 from shtypes.context.settings import Settings, current, current_settings, scope
 
-#: What JAX's other context managers set.
+#: The settings of JAX's other context managers.
 _CONTEXTS: Final = ("xla_metadata", "compute_on", "pallas_tpu_interpret_mode")
 #: JAX's settings by name.
 _STATES: Final[dict[str, Any]] = {
@@ -26,8 +26,8 @@ _STATES: Final[dict[str, Any]] = {
 }
 #: Those that no trace is keyed on, and which change what an equation does when it runs.
 _CHECKS: Final = (_STATES["jax_debug_nans"], _STATES["jax_debug_infs"])
-#: What speaks of the search for what `implicit_comm` inserts, and not of the program.
-_OF_SEARCH: Final = frozenset({"scopes", "plan", "shared", "tried", "search", "aim"})
+#: What is noted apart, or speaks of how a program is tried.
+_APART: Final = frozenset({"scopes", "tried"})
 
 
 class InForce(NamedTuple):
@@ -66,7 +66,7 @@ _thread: Final = _Thread()
 
 @contextlib.contextmanager
 def noting_settings() -> Iterator[None]:
-    """Around the trace of a plain program: its equations note what it sets."""
+    """A scope around the trace of a plain program, in which its equations note the settings that it changes."""
     outer = _thread.start
     states = {name: state.value for name, state in _STATES.items()}
     _thread.start = _Start(current_settings(), _checks(), trace_context(), states, {})
@@ -92,8 +92,8 @@ def mark() -> _Mark | None:
     try:
         return start.marks[key]
     except KeyError:
-        start.marks[key] = found = _difference(start, settings)
-        return found
+        start.marks[key] = difference = _difference(start, settings)
+        return difference
 
 
 def _difference(start: _Start, settings: Settings) -> _Mark | None:
@@ -102,20 +102,20 @@ def _difference(start: _Start, settings: Settings) -> _Mark | None:
     fields = tuple(
         (name, value)
         for name, value in zip(settings._fields, settings, strict=True)
-        if name not in _OF_SEARCH and value != getattr(before, name)
+        if name not in _APART and value != getattr(before, name)
     )
     jax = tuple((name, s.value) for name, s in _STATES.items() if s.value is not start.states[name])
-    found = InForce(rules, fields, tuple((n, v) for n, v in jax if v != start.states[n]))
-    return _Mark(found) if any(found) else None
+    changes = InForce(rules, fields, tuple((n, v) for n, v in jax if v != start.states[n]))
+    return _Mark(changes) if any(changes) else None
 
 
-def marked(found: _Mark | None) -> contextlib.AbstractContextManager[Any]:
+def marked(changes: _Mark | None) -> contextlib.AbstractContextManager[Any]:
     """A scope in which equations carry a mark."""
-    if found is None:
+    if changes is None:
         return contextlib.nullcontext()
     stack: Any = source_info_util.current_name_stack()
     manager: contextlib.AbstractContextManager[Any] = source_info_util.set_name_stack(
-        type(stack)((*stack.stack, found))
+        type(stack)((*stack.stack, changes))
     )
     return manager
 
@@ -130,19 +130,19 @@ def set_at(eqn: Any) -> InForce | None:
 
 
 def without_marks(stack: Any) -> Any:
-    """A name stack without what is noted of settings."""
+    """A name stack without the marks of settings."""
     if any(type(element) is _Mark for element in stack.stack):
         return type(stack)(tuple(e for e in stack.stack if type(e) is not _Mark))
     return stack
 
 
 @contextlib.contextmanager
-def settings(found: InForce) -> Iterator[None]:
+def settings(changes: InForce) -> Iterator[None]:
     """A scope in which a program's settings are in force again; not what its scopes of communication say."""
     with contextlib.ExitStack() as entered:
-        if found.fields:
-            entered.enter_context(scope(current_settings()._replace(**dict(found.fields))))
-        for name, value in found.jax:
+        if changes.fields:
+            entered.enter_context(scope(current_settings()._replace(**dict(changes.fields))))
+        for name, value in changes.jax:
             entered.enter_context(_setting(_STATES[name], value))
         yield
 

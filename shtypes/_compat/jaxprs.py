@@ -13,7 +13,7 @@ from jax.interpreters import ad
 
 from shtypes._compat import private
 
-#: What JAX keeps the number of a literal in: with a type, and so with the mesh that its program saw.
+#: JAX's class of the number in a literal: it has a type, and so the mesh that its program saw.
 _typed_literal: Any = private("jax._src.literals", "TypedNdArray")
 #: JAX's rule for primitives whose derivative is zero.
 _zero_jvp: Any = private("jax._src.interpreters.ad", "zero_jvp")
@@ -34,7 +34,7 @@ _PYTHON: Final = {"bool", "int32", "int64", "float32", "float64", "complex64", "
 
 
 def without_its_mesh(literal: Any) -> Any:
-    """The value of a literal as a number or a numpy array: JAX's own object brings its mesh along."""
+    """The value of a literal as a number or a numpy array: JAX's object brings its mesh along."""
     value = literal.val
     if jax.numpy.issubdtype(literal.aval.dtype, jax.dtypes.extended):
         return value
@@ -45,8 +45,8 @@ def without_its_mesh(literal: Any) -> Any:
     return number if jax.typeof(number).dtype == array.dtype else array
 
 
-def kept_wide(value: Any) -> Any:
-    """A value that JAX takes as it is: an array of numpy's that it would round is one of its own."""
+def unrounded(value: Any) -> Any:
+    """A value that JAX takes unrounded: a 64-bit numpy array becomes a JAX array."""
     if not isinstance(value, (np.ndarray, np.generic)) or jax.dtypes.canonicalize_dtype(value.dtype) == value.dtype:
         return value
     with jax.enable_x64(True), jax.ensure_compile_time_eval():
@@ -65,12 +65,12 @@ def inner_jaxprs(eqn: Any) -> list[tuple[Any, int | None]]:
         trips = int(eqn.params["length"])
     elif eqn.primitive.name == "while":
         trips = None
-    found = []
+    bodies = []
     for value in eqn.params.values():
         for item in value if isinstance(value, (tuple, list)) else (value,):
             if hasattr(jaxpr_of(item), "eqns"):
-                found.append((item, trips))
-    return found
+                bodies.append((item, trips))
+    return bodies
 
 
 def variable(aval: Any) -> Any:
@@ -112,28 +112,28 @@ def equations(jaxpr: Any) -> Iterator[Any]:
 def reached(closed: Any, operands: Sequence[int]) -> list[bool]:
     """Which results of a program depend on some of its operands; an equation's results on all that it takes."""
     jaxpr = jaxpr_of(closed)
-    found = {jaxpr.invars[i] for i in operands}
+    dependent = {jaxpr.invars[i] for i in operands}
     for eqn in jaxpr.eqns:
-        if any(not is_literal(x) and x in found for x in eqn.invars):
-            found.update(eqn.outvars)
-    return [not is_literal(x) and x in found for x in jaxpr.outvars]
+        if any(not is_literal(x) and x in dependent for x in eqn.invars):
+            dependent.update(eqn.outvars)
+    return [not is_literal(x) and x in dependent for x in jaxpr.outvars]
 
 
 def depends_smoothly(closed: Any, operands: Sequence[int]) -> list[bool]:
     """Which results of a program may have a derivative by some of its operands; False only where it is zero for JAX."""
     jaxpr = jaxpr_of(closed)
-    found = {jaxpr.invars[i] for i in operands}
+    dependent = {jaxpr.invars[i] for i in operands}
     for eqn in jaxpr.eqns:
-        active = [not is_literal(x) and x in found for x in eqn.invars]
+        active = [not is_literal(x) and x in dependent for x in eqn.invars]
         if not any(active) or has_zero_derivative(eqn):
             continue
         moved = [True] * len(eqn.outvars)
         if eqn.primitive.name in ("jit", "pjit"):
             moved = depends_smoothly(eqn.params["jaxpr"], [i for i, a in enumerate(active) if a])
-        found.update(
+        dependent.update(
             v for v, m in zip(eqn.outvars, moved, strict=True) if m and jax.numpy.issubdtype(v.aval.dtype, np.inexact)
         )
-    return [not is_literal(x) and x in found for x in jaxpr.outvars]
+    return [not is_literal(x) and x in dependent for x in jaxpr.outvars]
 
 
 def has_zero_derivative(eqn: Any) -> bool:
@@ -147,7 +147,7 @@ def has_zero_derivative(eqn: Any) -> bool:
 
 
 class UnknownEquationError(Exception):
-    """An equation whose parameters are not those of any JAX release that is known here."""
+    """An equation whose parameters are not those of any supported JAX release."""
 
 
 class Scan(NamedTuple):
@@ -241,7 +241,7 @@ def _scan_counts(params: Any) -> tuple[int, int]:
 
 
 def _barrier(params: Any, operands: int) -> tuple[bool, ...]:
-    """Which operands of a checkpoint pass an optimization barrier: JAX's own rule for lowering it."""
+    """Which operands of a checkpoint pass an optimization barrier: JAX's rule for lowering it."""
     prevent = params["prevent_cse"]
     flags = tuple(prevent) if isinstance(prevent, (tuple, list)) else (bool(prevent),) * operands
     return flags if params["differentiated"] and any(flags) else ()
@@ -266,7 +266,7 @@ def bits_as_traced(eqn: Any) -> AbstractContextManager[Any]:
     return manager
 
 
-def has_own_context(eqn: Any) -> bool:
+def has_context(eqn: Any) -> bool:
     """Whether an equation was traced to run in a special way (offloaded, or with metadata for XLA)."""
     return any(getattr(eqn.ctx, name, None) for name in ("compute_type", "xla_metadata"))
 
@@ -283,7 +283,7 @@ def references(eqn: Any) -> list[Any]:
 
 
 def has_side_effects(eqn: Any) -> bool:
-    """Whether an equation does more than make and use references: what it gives is no function of its operands."""
+    """Whether an equation has effects beyond creating and using references: it is no function of its operands."""
     makes = any(map(_is_reference, eqn.outvars))
     return not makes and any(not hasattr(effect, "input") for effect in eqn.effects)
 
@@ -329,15 +329,15 @@ class _Walk:
         numbers: dict[Any, int] = {}
         for var in (*jaxpr.constvars, *jaxpr.invars):
             numbers[var] = len(numbers)
-        found: list[Any] = [tuple([v.aval for v in numbers])]
+        parts: list[Any] = [tuple([v.aval for v in numbers])]
         for eqn in jaxpr.eqns:
             operands = [self._atom(x, numbers) for x in eqn.invars]
             params = [(k, self._param(v)) for k, v in eqn.params.items() if k not in _OF_DERIVATIVES]
             for var in eqn.outvars:
                 numbers[var] = len(numbers)
-            found.append((eqn.primitive, *operands, *params, len(eqn.outvars), eqn.source_info.name_stack, eqn.ctx))
-        found.append(tuple([self._atom(x, numbers) for x in jaxpr.outvars]))
-        return tuple(found)
+            parts.append((eqn.primitive, *operands, *params, len(eqn.outvars), eqn.source_info.name_stack, eqn.ctx))
+        parts.append(tuple([self._atom(x, numbers) for x in jaxpr.outvars]))
+        return tuple(parts)
 
     def _atom(self, x: Any, numbers: dict[Any, int]) -> Any:
         if not is_literal(x):

@@ -1,8 +1,8 @@
 """Plain programs of one device: the mesh axes that their collectives go along, bound while they are traced.
 
-As in the body of a `jax.shard_map`, JAX then tracks over which axes each value varies, and its own derivatives of such
+As in the body of a `jax.shard_map`, JAX then tracks over which axes each value varies, and its derivatives of such
 a program are right. It refuses what `check_vma=False` is for, such as a carry that starts as zeros and comes back
-varying; then the program is traced without, as `jax.shard_map` does when it is told so.
+varying; then the program is traced without, as `jax.shard_map` is with that argument.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def struct(
 ) -> Any:
     """The `ShapeDtypeStruct` of a value in the trace of a plain program.
 
-    In local mode it says over which axes the value varies: by its type ``t``, or as JAX was told of it in ``like``.
+    In local mode it says over which axes the value varies: by its type ``t``, or as in ``like``.
     """
     mesh = local_mesh()
     if mesh is None:
@@ -58,12 +58,12 @@ def struct(
 
 
 def plain_aval(shape: Sequence[int], dtype: Any, mesh: Any, of: Sequence[Any]) -> Any:
-    """The type of a plain array on the mesh of a program, made of values of some types, sharding types or JAX's."""
+    """The type of a plain array on the mesh of a program, computed from values of these types, ours or JAX's."""
     aval = on_mesh(jax.core.ShapedArray(shape, dtype), mesh)
     return aval if mesh is None or not mesh.manual_axes else aval.update(manual_axis_type=_tracked(mesh, of))
 
 
-def told_of(x: Any) -> Any:
+def traced_type(x: Any) -> Any:
     """JAX's type of a value of the program that is being traced, as its equations have it: without how it lies."""
     return x.aval if isinstance(x, jax.core.Tracer) else jax.typeof(x)
 
@@ -87,7 +87,7 @@ def _tracked(mesh: Any, types: Sequence[Any]) -> Any:
 
 @contextlib.contextmanager
 def untracked() -> Iterator[None]:
-    """A scope in which JAX does not track which values vary: that of code which is on no mesh."""
+    """A scope in which JAX does not track which values vary, for code that is on no mesh."""
     with _check_vma(False):
         yield
 
@@ -100,7 +100,7 @@ def axes_bound(axes: Sequence[tuple[str, int]]) -> contextlib.AbstractContextMan
 
 @contextlib.contextmanager
 def _bound(mesh: ProgramMesh, *, tracked: bool) -> Iterator[None]:
-    """A scope in which collectives know the axes of local mode; JAX tracks what varies over them, or does not."""
+    """A scope in which collectives see the axes of local mode; JAX tracks what varies over them, or does not."""
     sees = mesh if tracked else program_mesh(mesh.axis_sizes, mesh.axis_names)
     with axes_bound(list(local_axes())), jax.sharding.use_abstract_mesh(sees), _check_vma(tracked):
         yield
@@ -108,7 +108,7 @@ def _bound(mesh: ProgramMesh, *, tracked: bool) -> Iterator[None]:
 
 @contextlib.contextmanager
 def as_in_program() -> Iterator[None]:
-    """Around the trace of a rule that an equation carries, on the mesh in context: as its program was traced."""
+    """A scope around the trace of an equation's rule, on the mesh in context: as its program was traced."""
     mesh, seen = local_mesh(), program_mesh_in_context()
     bound = contextlib.nullcontext() if mesh is None or seen is None else _bound(mesh, tracked=bool(seen.manual_axes))
     with _in_our_words(), bound:
@@ -116,7 +116,7 @@ def as_in_program() -> Iterator[None]:
 
 
 def trace(f: Callable[..., Any], avals: Sequence[Any]) -> Any:
-    """Traces a plain function, in the scope of a plain program, for arguments that `struct` made."""
+    """Traces a plain function, in the scope of a plain program, for arguments from `struct`."""
     mesh = local_mesh()
     with _in_our_words():
         return _traced(f, avals) if mesh is None else _traced_in(mesh, f, avals)
@@ -124,7 +124,7 @@ def trace(f: Callable[..., Any], avals: Sequence[Any]) -> Any:
 
 @contextlib.contextmanager
 def _in_our_words() -> Iterator[None]:
-    """Around the trace of a plain program: what JAX says of axes that there are not is said in the one shape."""
+    """A scope around the trace of a plain program; JAX's errors about missing axes get the one message shape."""
     try:
         yield
     except NameError as error:
@@ -158,7 +158,7 @@ def _unbound(axis: str) -> ShardingTypeError:
 
 
 def _names_no_axis(error: ValueError) -> bool:
-    """Whether JAX found that a sharding does not fit the mesh which the program sees."""
+    """Whether JAX says that a sharding does not fit the mesh which the program sees."""
     last = error.__traceback__
     while last is not None and last.tb_next is not None:
         last = last.tb_next
@@ -169,8 +169,8 @@ def _names_no_axis(error: ValueError) -> bool:
 def _traced(f: Callable[..., Any], avals: Sequence[Any], *, anew: bool = False) -> Any:
     mesh = program_mesh_in_context()
     if mesh is not None:
-        given = [a if not anew and a.sharding is not None else _placed(a, mesh) for a in avals]
-        return jax.jit(f).trace(*given)
+        on_program_mesh = [a if not anew and a.sharding is not None else _placed(a, mesh) for a in avals]
+        return jax.jit(f).trace(*on_program_mesh)
     return jax.jit(f).trace(*avals)
 
 

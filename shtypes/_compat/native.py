@@ -1,4 +1,4 @@
-"""JAX's own primitives applied to typed values: what its transformations mean by them, and refusals."""
+"""JAX's primitives applied to typed values: what its transformations mean by them, and refusals."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def bound_to_typed(original: Callable[..., Any], primitive: Any, args: tuple[Any
     """Binds a JAX primitive to operands some of which are typed: by its entry in `_MEANT`, or unchanged."""
     meant = _MEANT.get(primitive.name)
     if meant is not None:
-        found = meant(functools.partial(original, primitive), args, params)
-        if found is not None:
-            return found
+        outs = meant(functools.partial(original, primitive), args, params)
+        if outs is not None:
+            return outs
     if _takes_arrays_only(primitive):
         _first_type(args).refuse_native("")
     return original(primitive, *args, **params)
@@ -56,7 +56,7 @@ _Bind = Callable[..., Any]
 
 
 def _repeated(bind: _Bind, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
-    """`vmap` repeats what is not mapped where a loop, a branch or a result has to be."""
+    """Repeats an operand of `vmap` that is not mapped, where a loop, a branch or a result has to be."""
     if not _called_by("broadcast", "jax._src.interpreters.batching"):
         return None
     shape = params["shape"]
@@ -65,7 +65,7 @@ def _repeated(bind: _Bind, args: tuple[Any, ...], params: dict[str, Any]) -> Any
 
 
 def _called_by(function: str, module: str) -> bool:
-    """Whether it is for one of JAX's functions that one of its primitives is applied."""
+    """Whether a primitive is bound by one of these functions of JAX."""
     binding = ("jax._src.lax.lax", "jax._src.core", "shtypes._compat.native")
     frame = next((f for f in frames(4) if f.f_globals.get("__name__") not in binding), None)  # from who binds on
     return frame is not None and frame.f_code.co_name == function and frame.f_globals.get("__name__") == module
@@ -87,7 +87,7 @@ def _forward(bind: _Bind, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
 
 def _recomputed(bind: _Bind, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
     """`jax.checkpoint`, whose policy knows nothing of typed equations."""
-    policy = _first_type(args).behaviour.asked(params["policy"])
+    policy = _first_type(args).behaviour.typed_policy(params["policy"])
     return None if policy is params["policy"] else bind(*args, **{**params, "policy": policy})
 
 
@@ -159,7 +159,7 @@ def _to_numpy(self: Any, *_: Any, **__: Any) -> Any:
     self.aval.refuse_native("a function of numpy")
 
 
-#: What a tracer of a typed value has, and another one has in another way.
+#: Attributes of tracers of typed values that differ from those of other tracers.
 _OWN: Final[dict[str, Any]] = {
     **{f"__r{name}__": _reflected(f"_r{name}") for name in _OPERATORS},
     "__array__": _to_numpy,
@@ -173,11 +173,11 @@ _classes: Final[dict[type, type]] = {}
 def _class_for(tracer: type) -> type:
     """Makes the class of tracers of one kind whose values are typed."""
     body = {"__slots__": (), "__module__": tracer.__module__, "__doc__": tracer.__doc__, **_OWN}
-    found = type(tracer)(tracer.__name__, (tracer,), body)
-    _classes[tracer] = _classes[found] = found
-    TRACERS.add(found)
-    register(found, "aval")
-    return found
+    typed_class = type(tracer)(tracer.__name__, (tracer,), body)
+    _classes[tracer] = _classes[typed_class] = typed_class
+    TRACERS.add(typed_class)
+    register(typed_class, "aval")
+    return typed_class
 
 
 def by_type(original: Callable[..., None]) -> Callable[..., None]:
@@ -193,7 +193,7 @@ def by_type(original: Callable[..., None]) -> Callable[..., None]:
 
 
 def by_operands(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Replaces `Primitive.bind`: typed operands and plain programs being traced get rules of their own."""
+    """Replaces `Primitive.bind`: typed operands and plain programs being traced have other rules."""
 
     def bind(self: Any, *args: Any, **params: Any) -> Any:
         if plain_trace.depth and sees_plain():

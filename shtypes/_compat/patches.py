@@ -1,6 +1,6 @@
 """The attributes of JAX that are replaced, all of them: a part of `_compat`.
 
-Each is there for a capability that JAX's hooks for types do not reach. A program of plain JAX runs through JAX's own
+Each is for a capability that JAX's hooks for types do not reach. A program of plain JAX runs through JAX's
 code: what is replaced looks for typed values, and calls the original where there are none.
 """
 
@@ -22,7 +22,7 @@ from shtypes._compat.typed import TypedType, is_typed_var, type_of
 
 
 class _Module:
-    """A module of JAX's as another one of its modules sees it: with some functions that know typed values."""
+    """A module of JAX's as another module sees it: with some functions that handle typed values."""
 
     def __init__(self, module: Any) -> None:
         self._module = module
@@ -32,7 +32,7 @@ class _Module:
 
 
 def lowered_calls(original: Callable[..., Any]) -> Callable[..., Any]:
-    """The call that `jax.checkpoint` makes of what does not change in a scan: lowered by doing what it calls."""
+    """Lowers the closed call that `jax.checkpoint` makes of scan constants by evaluating its body."""
 
     def to_lojax(*args: Any, call_jaxpr: Any, **params: Any) -> Any:
         if not any(map(is_typed_var, (*call_jaxpr.jaxpr.invars, *call_jaxpr.jaxpr.outvars))):
@@ -110,15 +110,15 @@ class Scoping(_Module):
         caller = sys._getframe(1)
         kind, _, part = str(getattr(options.get("debug_info"), "traced_for", "")).partition(" ")
         if _scoped and caller.f_code.co_name == "__call__" and kind in ("custom_vjp", "custom_jvp"):
-            held = caller.f_locals
-            native, given = held.get("self"), held.get("args", ())
-            fixed = [given[i] for i in getattr(native, "nondiff_argnums", ()) if i < len(given)]
+            locals_of_call = caller.f_locals
+            native, call_args = locals_of_call.get("self"), locals_of_call.get("args", ())
+            fixed = [call_args[i] for i in getattr(native, "nondiff_argnums", ()) if i < len(call_args)]
             f = _scoped[0](f, part, native, fixed)
         return self._module.wrap_init(f, *args, **options)
 
 
 def run_custom_derivatives(scoped: Scoped) -> None:
-    """Has the functions of JAX's own `custom_vjp` and `custom_jvp` run as others, call by call."""
+    """Has the functions of JAX's `custom_vjp` and `custom_jvp` run as others, call by call."""
     _scoped[:] = [scoped]
 
 
@@ -200,7 +200,7 @@ INSTALLED: Final[dict[Patch, tuple[Any, Any]]] = {}
 
 
 def install() -> None:
-    """Replaces what there is of the table in this release; once."""
+    """Applies the table's patches that this release has; once."""
     for patch in PATCHES:
         if patch in INSTALLED or not patch.needed():
             continue
@@ -215,7 +215,7 @@ def install() -> None:
 
 @contextlib.contextmanager
 def without(patch: Patch) -> Iterator[None]:
-    """JAX with the original of one of them, to see whether it is needed."""
+    """JAX without one of the patches, to see whether it is needed."""
     holder, name = patch.holder()
     original, replaced = INSTALLED[patch]
     setattr(holder, name, original)

@@ -35,7 +35,7 @@ _use_concrete_mesh: Any = private("jax._src.sharding_impls", "_internal_use_conc
 
 
 def without_mesh() -> Any:
-    """A scope in which JAX sees no mesh: plain programs keep their own meaning, whatever mesh is set."""
+    """A scope in which JAX sees no mesh: plain programs mean what JAX says, whatever mesh is set."""
     return jax.sharding.use_abstract_mesh(_NO_MESH)
 
 
@@ -43,16 +43,6 @@ def _without_devices() -> contextlib.AbstractContextManager[Any]:
     """A scope in which arrays that JAX makes at once are on no mesh: constants of a program that has none."""
     manager: contextlib.AbstractContextManager[Any] = _use_concrete_mesh(jax.sharding.Mesh(np.empty((), object), ()))
     return manager
-
-
-def _under_one_plan() -> contextlib.AbstractContextManager[None]:
-    """A scope that is the same for all that `implicit_comm` tries: what sends nothing is traced once."""
-    settings = current_settings()
-    return (
-        scope(settings._replace(plan=(), shared=False, tried=False, search=0, aim=""))
-        if settings.scopes
-        else contextlib.nullcontext()
-    )
 
 
 def needed(closed: Any) -> tuple[Any, tuple[Any, ...]]:
@@ -63,14 +53,14 @@ def needed(closed: Any) -> tuple[Any, tuple[Any, ...]]:
 
 
 def as_written(eqn: Any, lines: Any) -> contextlib.AbstractContextManager[Any]:
-    """Around what an equation is evaluated to: its name scopes, and the lines of ``lines``, JAX's stack of it."""
+    """A scope in which bound equations have the name scopes and the stack (``lines``) of the equation they evaluate."""
     names = _source_info.current_name_stack() + without_marks(eqn.source_info.name_stack)
     manager: contextlib.AbstractContextManager[Any] = _source_info.user_context(lines, name_stack=names)
     return manager
 
 
-def with_own_lines() -> contextlib.AbstractContextManager[Any]:
-    """Equations that are traced in here say where they come from themselves, whatever is being evaluated around."""
+def without_outer_lines() -> contextlib.AbstractContextManager[Any]:
+    """A scope in which traced equations have their own stacks, and not that of an equation being evaluated."""
     manager: contextlib.AbstractContextManager[Any] = _source_info.user_context(
         None, name_stack=_source_info.current_name_stack()
     )
@@ -81,10 +71,10 @@ def implementation_of(eqn: Any) -> Callable[..., list[Any]] | None:
     """The function that a primitive of a third party runs, if all of it is in what JAX traces there; else None."""
     primitive = eqn.primitive
     impl: Any = getattr(primitive, "impl", None)
-    own = impl
-    while isinstance(own, functools.partial):  # as those of JAX's own are
-        own = own.func
-    module = getattr(inspect.unwrap(own), "__module__", None) or "" if callable(own) else ""
+    unwrapped = impl
+    while isinstance(unwrapped, functools.partial):  # as JAX's are
+        unwrapped = unwrapped.func
+    module = getattr(inspect.unwrap(unwrapped), "__module__", None) or "" if callable(unwrapped) else ""
     if not module or module.partition(".")[0] in ("jax", "jaxlib"):
         return None
 
@@ -97,13 +87,13 @@ def implementation_of(eqn: Any) -> Callable[..., list[Any]] | None:
 
 def bind_plain(eqn: Any, operands: Sequence[Any]) -> list[Any]:
     """An equation on plain arrays, under the settings that it was traced in."""
-    own = {k: None for k, v in eqn.params.items() if type(getattr(v, "mesh", None)) is ProgramMesh}
+    unplaced = {k: None for k, v in eqn.params.items() if type(getattr(v, "mesh", None)) is ProgramMesh}
     with eqn.ctx.manager, without_mesh():
-        return bound(eqn, operands, **own)
+        return bound(eqn, operands, **unplaced)
 
 
 def bind_in_program(eqn: Any, operands: Sequence[Any]) -> list[Any]:
-    """An equation of one plain program in another, on the mesh that it was traced on: what it runs says shardings."""
+    """Binds an equation of one plain program in another, on the mesh that it was traced on, for its shardings."""
     with eqn.ctx.manager:
         return bound(eqn, operands)
 
@@ -123,7 +113,7 @@ def closed_over(x: Any) -> Any:
     if type(x) not in CLASSES:
         return x
     mesh = program_mesh_in_context()
-    with set_plain_trace(0):  # where a typed value has its own type
+    with set_plain_trace(0):  # where a typed value has its sharding type
         return closed_over_p.bind(x, mesh=None if mesh is None else mesh.inner)
 
 
@@ -140,7 +130,7 @@ ad.primitive_jvps[closed_over_p] = lambda primals, tangents, **_: _no_constant(*
 batching.primitive_batchers[closed_over_p] = lambda xs, dims, mesh: (closed_over_p.bind(*xs, mesh=mesh), dims[0])
 
 
-# provenance: what `jnp.zeros_like` was given
+# provenance: the argument of `jnp.zeros_like`
 
 
 def _filled(x: Any, *, value: Any, dtype: Any) -> Any:
@@ -159,7 +149,7 @@ def _full_like_jvp(primals: Any, tangents: Any, **params: Any) -> Any:
 
 
 ad.primitive_jvps[full_like_p] = _full_like_jvp
-# it is known before what it is like is
+# its shape is static before that of its argument is
 _partial_evals[full_like_p] = lambda trace, x, **params: _filled(x.aval, **params)
 batching.primitive_batchers[full_like_p] = lambda args, dims, **params: (full_like_p.bind(*args, **params), dims[0])
 
@@ -169,7 +159,7 @@ _FULL_LIKE: Final = private("jax._src.lax.lax", "full_like").__code__
 def _like(args: Sequence[Any], params: dict[str, Any]) -> tuple[Any, Any] | None:
     """The argument and the fill value of the `jax.numpy.zeros_like` or `full_like` that binds an equation.
 
-    Found on Python's stack: JAX's equation says the shape alone.
+    Read from Python's stack: JAX's equation has only the shape.
     """
     if len(args) != 1 or np.ndim(args[0]) or getattr(jax.typeof(args[0]), "weak_type", False):
         return None
@@ -178,14 +168,14 @@ def _like(args: Sequence[Any], params: dict[str, Any]) -> tuple[Any, Any] | None
             x: Any = frame.f_locals.get("x")
             number = frame.f_locals.get("fill_value")
             same = isinstance(x, jax.core.Tracer) or type(x) in CLASSES
-            known = same and isinstance(number, (bool, int, float)) and frame.f_locals.get("shape") is None
-            return (x, number) if known and tuple(x.shape) == tuple(params["shape"]) else None
+            is_like = same and isinstance(number, (bool, int, float)) and frame.f_locals.get("shape") is None
+            return (x, number) if is_like and tuple(x.shape) == tuple(params["shape"]) else None
     return None
 
 
 # how equations are bound while a program is traced
 
-#: Primitives that run functions of the program, or hold programs of it: what these bind is the program's own.
+#: Primitives that run functions of the program, or hold programs of it: what these bind belongs to the program.
 _CALLS: Final = frozenset(
     {
         *("jit", "closed_call", "core_call", "core_closed_call", "eval_jaxpr", "composite", "remat2", "checkpoint"),
@@ -208,8 +198,8 @@ def bound_in_program(bind: Callable[..., Any], primitive: Any, args: tuple[Any, 
             if like is not None:
                 x, number = like
                 return full_like_p.bind(closed_over(x), value=number, dtype=jax.typeof(args[0]).dtype)
-        own = bind if primitive.name in _CALLS else _bound_under(mesh.inner, bind)
-        return annotated(own, primitive, args, params)
+        bind_inner = bind if primitive.name in _CALLS else _bound_under(mesh.inner, bind)
+        return annotated(bind_inner, primitive, args, params)
 
 
 def _bound_under(mesh: Any, bind: Callable[..., Any]) -> Callable[..., Any]:
@@ -222,7 +212,7 @@ def _bound_under(mesh: Any, bind: Callable[..., Any]) -> Callable[..., Any]:
 
 @contextlib.contextmanager
 def tracing_plain(mesh: Axes | None = None) -> Iterator[None]:
-    """Around the trace of a plain program that is to be evaluated with typed values."""
+    """A scope around the trace of a plain program that is to be evaluated with typed values."""
     around = program_mesh_in_context()
     sees = program_mesh(*mesh) if mesh is not None else around
     with set_plain_trace(), contextlib.ExitStack() as entered:
@@ -230,7 +220,6 @@ def tracing_plain(mesh: Axes | None = None) -> Iterator[None]:
         if sees is not None:
             entered.enter_context(jax.sharding.use_abstract_mesh(sees))
         entered.enter_context(_without_devices())
-        entered.enter_context(_under_one_plan())
         entered.enter_context(noting_settings())
         entered.enter_context(telling_types())
         yield
@@ -238,7 +227,7 @@ def tracing_plain(mesh: Axes | None = None) -> Iterator[None]:
 
 @contextlib.contextmanager
 def alone() -> Iterator[None]:
-    """Around code that is traced for itself, in a plain program or not."""
+    """A scope for code that is traced independently of any plain program around."""
     with set_plain_trace(0), without_mesh(), untracked(), scope(current_settings()._replace(local=())):
         yield
 
@@ -248,7 +237,7 @@ def trace_plain(f: Callable[..., Any], avals: Sequence[Any], mesh: Axes | None =
 
     Between them are the values of traces around this one that the function closes over: the program's first arguments.
     """
-    with tracing_plain(mesh), with_own_lines():
+    with tracing_plain(mesh), without_outer_lines():
         traced = trace(f, avals)
     return traced.jaxpr, list(getattr(traced, "_consts", ())), jax.tree.structure(traced.out_info)
 
@@ -257,7 +246,7 @@ _context: Any = private("jax._src.core", "JaxprEqnContext")
 
 
 def as_of_here(params: Mapping[str, Any]) -> dict[str, Any]:
-    """The parameters with the mesh in context in the place of that of a plain program."""
+    """The parameters with the mesh of a plain program replaced by the one in context."""
     return {key: _as_of_here(value) for key, value in params.items()}
 
 
@@ -277,7 +266,7 @@ def _as_of_here(value: Any) -> Any:
 
 
 def _program(jaxpr: Any) -> Any:
-    """A program with other variables, where the types of its own name the mesh."""
+    """A program with other variables, where its types name the mesh."""
     opened, changed = jaxpr_of(jaxpr), dict[Any, Any]()
 
     def renamed(atoms: Sequence[Any]) -> list[Any]:
@@ -290,17 +279,17 @@ def _program(jaxpr: Any) -> Any:
                 changed[x] = type(x)(aval)
         return renamed(variables)
 
-    consts, given = bound(opened.constvars), bound(opened.invars)
+    consts, invars = bound(opened.constvars), bound(opened.invars)
     eqns = [_equation(eqn, renamed(eqn.invars), bound(eqn.outvars)) for eqn in opened.eqns]
-    parts = {"constvars": consts, "invars": given, "eqns": eqns, "outvars": renamed(opened.outvars)}
+    parts = {"constvars": consts, "invars": invars, "eqns": eqns, "outvars": renamed(opened.outvars)}
     if all(a is b for key, items in parts.items() for a, b in zip(items, getattr(opened, key), strict=True)):
         return jaxpr
-    own = opened.replace(**parts)
-    return own if opened is jaxpr else jaxpr.replace(jaxpr=own)
+    program = opened.replace(**parts)
+    return program if opened is jaxpr else jaxpr.replace(jaxpr=program)
 
 
-def _equation(eqn: Any, given: list[Any], outs: list[Any]) -> Any:
-    parts: dict[str, Any] = {"invars": given, "outvars": outs, "params": as_of_here(eqn.params)}
+def _equation(eqn: Any, invars: list[Any], outs: list[Any]) -> Any:
+    parts: dict[str, Any] = {"invars": invars, "outvars": outs, "params": as_of_here(eqn.params)}
     same = all(a is b for key in ("invars", "outvars") for a, b in zip(parts[key], getattr(eqn, key), strict=True))
     if type(getattr(eqn.ctx, "cur_abstract_mesh", None)) is ProgramMesh:
         mesh = jax.sharding.get_abstract_mesh()
@@ -313,12 +302,16 @@ def _type(aval: Any) -> Any:
     """The type of an array on the mesh in context; of a reference, that to one."""
     inner = getattr(aval, "inner_aval", None)
     if inner is not None:
-        own = _type(inner)
-        return aval if own is inner else aval.update(inner_aval=own)
+        updated = _type(inner)
+        return aval if updated is inner else aval.update(inner_aval=updated)
     if not _is_of_program(aval):
         return aval
-    own = on_mesh(aval, jax.sharding.get_abstract_mesh())
-    return own.update(manual_axis_type=jax.sharding.ManualAxisType()) if hasattr(own, "manual_axis_type") else own
+    updated = on_mesh(aval, jax.sharding.get_abstract_mesh())
+    return (
+        updated.update(manual_axis_type=jax.sharding.ManualAxisType())
+        if hasattr(updated, "manual_axis_type")
+        else updated
+    )
 
 
 def _literal(literal: Any) -> Any:

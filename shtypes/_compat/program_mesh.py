@@ -1,10 +1,10 @@
 """The mesh that a plain program sees while it is traced for `lift`, and the one that its equations are bound under.
 
 JAX resolves an annotation (``out_sharding=P("dp")``, `jax.reshard`, jit's shardings) by the mesh in context. On a mesh
-of explicit axes its own typing rules would refuse what the program computes; on one of auto axes it refuses
+of explicit axes its typing rules would refuse what the program computes; on one of auto axes it refuses
 annotations. So a program sees a mesh whose axes take annotations as explicit ones do, and are auto for all else.
 Primitives are bound under another one, in which JAX's rules compute the shardings of results: a sharding on it is
-JAX's own, and says nothing.
+JAX's, and says nothing.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from shtypes.context.eqn_source import plain_trace
 from shtypes.context.user_line import placed
 from shtypes.errors import ShardingTypeError
 
-#: Where JAX compares the mesh that a program names with the mesh in context.
+#: JAX's functions that compare the mesh that a program names with the mesh in context.
 _COMPARING: Final = frozenset(
     inspect.unwrap(private(module, name)).__code__
     for module, name in (
@@ -44,7 +44,7 @@ class ProgramMesh(AbstractMesh):
 
     inner: ProgramMesh  # the mesh that primitives are bound under; itself for that one
     auto: ProgramMesh  # what the program sees in `jax.sharding.auto_axes`; itself for that one
-    given: Any = None  # the mesh that the program gave to `jax.shard_map`, for which it stands there
+    of_shard_map: Any = None  # the mesh argument of `jax.shard_map`, which this one stands for
     is_of_program = True
 
     def __new__(cls, sizes: tuple[int, ...], names: tuple[str, ...], manual: tuple[str, ...] = ()) -> ProgramMesh:
@@ -64,7 +64,7 @@ class ProgramMesh(AbstractMesh):
 
     @property
     def says_nothing(self) -> bool:
-        """Whether a sharding on it is JAX's own."""
+        """Whether a sharding on it is JAX's."""
         return self is self.inner or self is self.auto
 
     @property
@@ -91,7 +91,7 @@ class ProgramMesh(AbstractMesh):
         return tuple([a for a in self.axis_names if a not in self.manual_axes]) if self.is_inner else ()
 
     def update_axis_types(self, name_to_type: dict[str, AxisType]) -> AbstractMesh:
-        """The mesh that a program enters: the one of its equations for auto axes, JAX's own for manual ones."""
+        """The mesh that a program enters: the one of its equations for auto axes, JAX's for manual ones."""
         if AxisType.Manual not in name_to_type.values():
             return self.auto if AxisType.Auto in name_to_type.values() else self
         manual = [a for a in self.axis_names if name_to_type.get(a) is AxisType.Manual or a in self.manual_axes]
@@ -135,18 +135,18 @@ def program_mesh_in_context() -> ProgramMesh | None:
 
 
 def sees_plain() -> bool:
-    """Whether typed values are plain ones here: in a plain program that is being traced, on no mesh of its own."""
+    """Whether typed values are plain ones here: in a plain program that is being traced, on no other mesh."""
     if not plain_trace.depth:
         return False
     mesh = jax.sharding.get_abstract_mesh()
     return type(mesh) is ProgramMesh or mesh.empty
 
 
-# JAX's own checks, which ask for a mesh of devices
+# JAX's checks, which ask for a mesh of devices
 
 
 def in_program(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Resolves a `PartitionSpec` given to jit; in a plain program, on the mesh that the program sees."""
+    """Resolves a `PartitionSpec` passed to jit; in a plain program, on the mesh that the program sees."""
 
     def create_sharding_for_array(mesh: Any, x: Any, name: str, api_name: str) -> Any:
         if mesh.empty and isinstance(x, jax.P):
@@ -167,7 +167,7 @@ def allowed_in_program(original: Callable[[Any], None]) -> Callable[[Any], None]
 
 
 def pspec_in_program(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Resolves a `PartitionSpec` given to `jax.device_put`; in a plain program, on the mesh that it sees."""
+    """Resolves a `PartitionSpec` passed to `jax.device_put`; in a plain program, on the mesh that it sees."""
 
     def pspec_to_sharding(name: str, val: Any) -> Any:
         mesh = program_mesh_in_context()
@@ -176,7 +176,7 @@ def pspec_in_program(original: Callable[..., Any]) -> Callable[..., Any]:
     return pspec_to_sharding
 
 
-#: Where `jax.shard_map` asks how its operands lie, if it has no ``in_specs``.
+#: JAX's function in which `jax.shard_map` reads its operands' shardings, if it has no ``in_specs``.
 _INFERRING: Final = ("_shard_map.<locals>.wrapped", "_shard_map.<locals>.wrapped.<locals>.<listcomp>")
 
 
@@ -207,11 +207,11 @@ def _not_inferred(aval: Any) -> ShardingTypeError:
 def shard_map_in_program(original: Callable[..., Any]) -> Callable[..., Any]:
     """JAX's checks of `jax.shard_map`, and the mesh that it is over: in a plain program, that of the program.
 
-    JAX keeps the mesh with the function; one of a program stands there for the one that the function was given.
+    JAX stores the mesh with the function; a program's mesh stands there for the function's argument.
     """
 
     def shmap_checks(mesh: Any, *args: Any) -> Any:
-        mesh = mesh.given if type(mesh) is ProgramMesh else mesh
+        mesh = mesh.of_shard_map if type(mesh) is ProgramMesh else mesh
         program = program_mesh_in_context()
         if program is None:
             return original(mesh, *args)
@@ -224,10 +224,10 @@ def shard_map_in_program(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @functools.cache
-def _standing_for(program: ProgramMesh, given: Any) -> ProgramMesh:
+def _standing_for(program: ProgramMesh, mesh_of_call: Any) -> ProgramMesh:
     mesh = ProgramMesh(program.axis_sizes, program.axis_names, program.manual_axes)
     inner, auto = (mesh, mesh) if program.manual_axes else (program.inner, program.auto)
-    for name, value in {"inner": inner, "auto": auto, "given": given}.items():
+    for name, value in {"inner": inner, "auto": auto, "of_shard_map": mesh_of_call}.items():
         object.__setattr__(mesh, name, value)
     return mesh
 
@@ -242,9 +242,9 @@ def on_mesh(aval: Any, mesh: Any) -> Any:
     return aval.update(sharding=jax.NamedSharding(mesh, jax.P(*[None] * aval.ndim)))
 
 
-#: JAX's table of how the type of a value is told, by its class.
+#: JAX's table of functions from a value to its type, by class.
 _TYPES: Final[dict[Any, Any]] = private("jax._src.core", "pytype_aval_mappings")
-#: The classes whose values a program meets, of its own and from outside.
+#: The classes of values in a program, inside and closed over.
 _SEEN: Final = tuple(
     kind
     for kind in (
@@ -260,9 +260,9 @@ _users = 0
 
 @contextlib.contextmanager
 def telling_types() -> Iterator[None]:
-    """Around the trace of a plain program: values that are on other meshes outside are on its own.
+    """A scope around the trace of a plain program, in which values of other meshes are on the program's.
 
-    Entries of JAX's table are others while any thread is in here; other threads find JAX's own behind them.
+    Entries of JAX's table are others while any thread is in here; other threads reach JAX's through them.
     """
     global _users
     with _lock:
@@ -279,7 +279,7 @@ def telling_types() -> Iterator[None]:
 
 
 class _TypeOf:
-    """How JAX tells the type of an array; in a plain program, of one on the mesh of that.
+    """A wrapper of JAX's function for the type of an array, which in a plain program puts it on the program's mesh.
 
     To the program, and to libraries that it calls, the type of an argument says how that lies.
     """
@@ -294,8 +294,8 @@ class _TypeOf:
         mesh = program_mesh_in_context() if plain_trace.depth else None
         if mesh is None or type(aval) is not jax.core.ShapedArray:
             return aval
-        own = aval.sharding.mesh
-        if own is mesh.inner and not mesh.manual_axes and isinstance(x, jax.core.Tracer):
+        array_mesh = aval.sharding.mesh
+        if array_mesh is mesh.inner and not mesh.manual_axes and isinstance(x, jax.core.Tracer):
             infers = _infers_specs(sys._getframe(2))
             if by_jax(sys._getframe(2)) and not infers:
                 return aval
@@ -304,7 +304,11 @@ class _TypeOf:
                 raise _not_inferred(aval)
             spec = spec_like(x) if lies is None else lies.spec
             return aval.update(sharding=jax.NamedSharding(mesh, spec))
-        return aval if own.empty or own is mesh.inner or own._any_axis_manual else on_mesh(aval, mesh.inner)
+        return (
+            aval
+            if array_mesh.empty or array_mesh is mesh.inner or array_mesh._any_axis_manual
+            else on_mesh(aval, mesh.inner)
+        )
 
 
 def _undifferentiated(x: Any) -> Any:
@@ -315,14 +319,14 @@ def _undifferentiated(x: Any) -> Any:
 
 
 class Lies(NamedTuple):
-    """How an argument of a program lies: its type, and what JAX's spec says of that."""
+    """How an argument of a program is sharded: its type, and JAX's spec of it."""
 
     type: Any
     spec: Any
 
 
 class _Arguments(threading.local):
-    """How the arguments of the program lie that is being traced, by the ids of their tracers."""
+    """The shardings of the arguments of the program that is being traced, by the ids of their tracers."""
 
     lies: Mapping[int, Lies] | None = None
 
@@ -332,7 +336,7 @@ _arguments: Final = _Arguments()
 
 @contextlib.contextmanager
 def lying(lies: Mapping[int, Lies]) -> Iterator[None]:
-    """Around a program that runs to be traced: how its arguments lie, by the ids of their tracers."""
+    """A scope around the trace of a program, with its arguments' shardings by the ids of their tracers."""
     outer, _arguments.lies = _arguments.lies, lies
     try:
         yield

@@ -1,7 +1,7 @@
-"""Specs of values that a plain program makes: how they lie is found by typing, after the program was traced.
+"""Specs of values that a plain program computes: typing determines them, after the program was traced.
 
 `jax.typeof(x).sharding.spec` of such a value has an `AxesOf` for each dim, which stands for the mesh axes that shard
-it. A spec made of them, or with some of them, is an annotation like any other: the equation of an annotation takes the
+it. A spec with some of them is an annotation like any other: the equation of an annotation takes the
 values that it speaks of as operands.
 """
 
@@ -56,9 +56,9 @@ class AxesOf(str):
 
     def __new__(cls, of: Any, dim: int) -> AxesOf:
         """A placeholder for the mesh axes that shard a dim of a tracer."""
-        made = super().__new__(cls, f"axes of dim {dim}")
-        made.of, made.dim = of, dim
-        return made
+        placeholder = super().__new__(cls, f"axes of dim {dim}")
+        placeholder.of, placeholder.dim = of, dim
+        return placeholder
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, AxesOf) and self.of is other.of and self.dim == other.dim:
@@ -86,24 +86,24 @@ class ByAxis(dict[str, Any]):
 
 
 def spec_like(x: Any) -> Any:
-    """The spec of a traced value, as far as it is known: that it is its own."""
+    """The symbolic spec of a traced value, which stands for the one that typing determines."""
     return jax.P(*[AxesOf(x, dim) for dim in range(x.ndim)])
 
 
 @dataclasses.dataclass(frozen=True)
 class AxesOfOperand:
-    """In the spec of an equation: the axes that shard a dim of one of its operands."""
+    """In the spec of an equation, the axes that shard a dim of one of its operands."""
 
     operand: int
     dim: int
 
 
 @dataclasses.dataclass(frozen=True)
-class Wanted:
+class SymbolicSpec:
     """The spec of an equation that speaks of other values."""
 
     entries: tuple[Any, ...]  # for each dim, what a spec has, with `AxesOfOperand` among it
-    is_whole: bool  # whether it is all that is known of one other value: its states too
+    is_spec_of_operand: bool  # whether it is the spec of one other value as it is: then with its states
     unreduced: frozenset[str]  # the mesh axes along which the result is a pending sum
     reduced: frozenset[str]  # those along which it is reduced
 
@@ -124,11 +124,11 @@ def with_operands(spec: Any) -> tuple[Any, list[Any]]:
     entries = tuple(map(one, spec))
     if not likes:
         return spec, []
-    whole = len(likes) == 1 and entries == tuple(AxesOfOperand(1, d) for d in range(likes[0].ndim))
-    return Wanted(entries, whole, frozenset(spec.unreduced), frozenset(spec.reduced)), likes
+    of_operand = len(likes) == 1 and entries == tuple(AxesOfOperand(1, d) for d in range(likes[0].ndim))
+    return SymbolicSpec(entries, of_operand, frozenset(spec.unreduced), frozenset(spec.reduced)), likes
 
 
-def resolved(wanted: Wanted, axes: Sequence[Sequence[tuple[str, ...]]]) -> Any:
+def resolved(spec: SymbolicSpec, axes: Sequence[Sequence[tuple[str, ...]]]) -> Any:
     """The spec of an equation, where ``axes`` are those of the dims of each operand."""
 
     def one(entry: Any) -> tuple[str, ...]:
@@ -136,5 +136,5 @@ def resolved(wanted: Wanted, axes: Sequence[Sequence[tuple[str, ...]]]) -> Any:
             return axes[entry.operand][entry.dim]
         return tuple(axis for e in entry for axis in one(e)) if isinstance(entry, tuple) else (entry,)
 
-    entries = [e if e is None or e is jax.P.UNCONSTRAINED else one(e) or None for e in wanted.entries]
-    return jax.P(*entries, unreduced=wanted.unreduced, reduced=wanted.reduced)
+    entries = [e if e is None or e is jax.P.UNCONSTRAINED else one(e) or None for e in spec.entries]
+    return jax.P(*entries, unreduced=spec.unreduced, reduced=spec.reduced)

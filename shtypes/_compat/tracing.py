@@ -25,21 +25,21 @@ class OpenTrace(NamedTuple):
 
     @property
     def length(self) -> int:
-        """How many equations there are, those among them whose results nobody holds any more."""
+        """The number of equations, including those whose results are garbage."""
         return len(self.frame.tracing_eqns)
 
     def equations(self, start: int = 0) -> list[Any]:
-        """The equations from a position on, without those whose results nobody holds."""
-        found = []
-        for held in self.frame.tracing_eqns[start:]:
-            eqn = held() if isinstance(held, weakref.ref) else held
+        """The equations from a position on, without those whose results are garbage."""
+        equations = []
+        for entry in self.frame.tracing_eqns[start:]:
+            eqn = entry() if isinstance(entry, weakref.ref) else entry
             if eqn is not None:
-                found.append(_Traced(eqn) if hasattr(eqn, "in_tracers") else eqn)
-        return found
+                equations.append(_Traced(eqn) if hasattr(eqn, "in_tracers") else eqn)
+        return equations
 
 
 class _Traced:
-    """An equation as it is kept while JAX traces, in the form that it has afterwards."""
+    """An equation as JAX stores it while it traces, in the form that it has afterwards."""
 
     __slots__ = ("ctx", "effects", "invars", "outvars", "params", "primitive", "source_info")
 
@@ -51,23 +51,23 @@ class _Traced:
 
 def open_traces() -> list[OpenTrace]:
     """The programs that are being traced here, innermost first."""
-    found = []
+    traces = []
     trace = trace_ctx.trace
     while trace is not None:
         frame: Any = getattr(trace, "frame", None)
         if hasattr(frame, "tracing_eqns"):
             purpose = getattr(frame.debug_info, "traced_for", "") if frame.debug_info is not None else ""
-            found.append(OpenTrace(str(purpose), frame))
+            traces.append(OpenTrace(str(purpose), frame))
         trace = getattr(trace, "parent_trace", None)
-    return found
+    return traces
 
 
 def arguments_of(x: Any) -> list[Any] | None:
-    """The arguments of the traces around that a value depends on; None where this JAX hides what it is made of.
+    """The arguments of the traces around that a value depends on; None where this JAX hides what it is computed from.
 
     What stops gradients ends a dependence, and so does what has no tangent.
     """
-    found, rest, seen = [], [x], set[int]()
+    arguments, rest, seen = [], [x], set[int]()
     while rest:
         v = rest.pop()
         if not isinstance(v, jax.core.Tracer) or id(v) in seen:
@@ -75,42 +75,42 @@ def arguments_of(x: Any) -> list[Any] | None:
         seen.add(id(v))
         if hasattr(v, "primal"):  # of a derivative
             if not isinstance(v.tangent, Zero):
-                found.append(v)
+                arguments.append(v)
                 continue
             rest.append(v.primal)
         elif hasattr(v, "batch_dim"):
             rest.append(v.val)
         elif hasattr(v, "parent") and hasattr(v, "val"):
-            made = _made_of(v)
-            found += [v] if made is None else []
-            rest += made or []
+            operands = _operands_of(v)
+            arguments += [v] if operands is None else []
+            rest += operands or []
         else:
             return None
-    return found
+    return arguments
 
 
-def _made_of(v: Any) -> list[Any] | None:
+def _operands_of(v: Any) -> list[Any] | None:
     """The operands of the equation that computes a tracer; None if it is an argument."""
     if v.parent is None:
-        held = getattr(getattr(v._trace, "frame", None), "constvar_to_val", {})
-        return [] if is_literal(v.val) else [held[v.val]] if v.val in held else None
+        constants = getattr(getattr(v._trace, "frame", None), "constvar_to_val", {})
+        return [] if is_literal(v.val) else [constants[v.val]] if v.val in constants else None
     stops = getattr(getattr(v.parent.params.get("operation"), "fn", None), "stops_gradient", False)
     return [] if stops else list(v.parent.in_tracers)
 
 
 def open_scans() -> list[int]:
     """The lengths of the scans whose bodies are being traced here, innermost first: those on Python's stack."""
-    found = []
+    lengths = []
     for frame in frames(1):
         if frame.f_code.co_name == "scan" and frame.f_globals.get("__name__") == "jax._src.lax.control_flow.loops":
             length = frame.f_locals.get("length")
             if isinstance(length, int):
-                found.append(length)
-    return found
+                lengths.append(length)
+    return lengths
 
 
 class _Operand:
-    """An operand of a call, of which only the type is known."""
+    """An operand of a call, of which only the type is visible."""
 
     def __init__(self, aval: Any) -> None:
         self.aval = aval
@@ -119,16 +119,16 @@ class _Operand:
 def program_of_call() -> tuple[Any, list[Any] | None]:
     """The call that JAX is about to run on typed values, and it as an equation; None where that cannot be seen.
 
-    Found on Python's stack: JAX asks for the data of each operand from within it.
+    Read from Python's stack: JAX asks for the data of each operand from within it.
     """
     for frame in frames(1):
         if frame.f_code.co_name == "bind_with_trace" and frame.f_globals.get("__name__") == "jax._src.core":
-            held = frame.f_locals
-            if {"self", "params", "avals"} <= set(held):
+            local_vars = frame.f_locals
+            if {"self", "params", "avals"} <= set(local_vars):
                 eqn = SimpleNamespace(
-                    primitive=held["self"],
-                    params=held["params"],
-                    invars=[_Operand(aval) for aval in held["avals"]],
+                    primitive=local_vars["self"],
+                    params=local_vars["params"],
+                    invars=[_Operand(aval) for aval in local_vars["avals"]],
                     effects=(),
                     source_info=source_info_util.current(),
                 )

@@ -1,4 +1,4 @@
-"""How what is replaced in JAX knows typed values: by their classes, and by the base of their type."""
+"""The bases by which what is replaced in JAX recognises typed values: their classes, and the base of their type."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TRACERS: Final[set[type]] = set()
 
 #: Where `jax.grad` looks at its loss: it asks for the type, and takes a `ShapedArray` only.
 _CHECK_SCALAR: Final[CodeType] = private("jax._src.api", "_check_scalar").__code__
-#: Where JAX 0.12 looks at what a sharding was given for: it asks whether that is one of JAX's own types.
+#: Where JAX 0.12 looks at the value that a sharding is for: it tests for JAX's types.
 _CHECK_PLACED: Final[CodeType] = private("jax._src.pjit", "pjit_check_aval_sharding").__code__
 #: Where `jax.linear_transpose` looks at a cotangent: it compares its type with that of the result.
 _CHECK_COTANGENT: Final[CodeType] = private("jax._src.core", "typecheck").__code__
@@ -36,7 +36,7 @@ class Behaviour(NamedTuple):
     repeated: Callable[[Any, int, int], Any]  # a value with a new dim of some size, along which it is repeated
     stopped: Callable[[Any], Any]  # a value without its gradient
     barred: Callable[[Any], Any]  # a value, computed before what follows
-    asked: Callable[[Any], Any]  # the policy of a checkpoint, as it is asked about typed equations
+    typed_policy: Callable[[Any], Any]  # the policy of a checkpoint, as it decides about typed equations
     selected: Callable[[Any, Sequence[Any]], Any]  # the case that is chosen along the mapped dim
     check_loss: Callable[[Any], object]  # refuses a type that is no loss; whether a complex one is, JAX asks itself
     seed: Callable[[Any], Any]  # the cotangent that the backward pass of a loss of a type starts with
@@ -85,7 +85,7 @@ class TypedType(HiType):
         raise NotImplementedError
 
     def refuse_forward(self) -> NoReturn:
-        """Says that a function with a backward pass of its own has no forward derivative."""
+        """Says that a function with a custom backward pass has no forward derivative."""
         raise NotImplementedError
 
 
@@ -105,7 +105,7 @@ _PROCESSING: Final = _Probe("probe").bind()
 class TypedPrimitive(HiPrimitive):
     """A primitive of typed values, with several results, that is quicker to bind and to trace.
 
-    JAX's own `bind` asks of each operand whether it is a plain array on another mesh; its traces look up the types of
+    JAX's `bind` checks of each operand whether it is a plain array on another mesh; its traces look up the types of
     the results by all parameters, and look for constants to fold.
     """
 
@@ -202,5 +202,5 @@ def _scalar_array(t: TypedType) -> Any:
     try:
         t.behaviour.check_loss(t)
     except TypeError:
-        return t  # its message is made from it
+        return t  # the message is about it
     return jax.core.ShapedArray((), t.dtype)

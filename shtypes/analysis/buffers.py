@@ -92,13 +92,13 @@ class Buffer:
     """Memory that one value has, or several one after the other."""
 
     bytes: int
-    values: list[tuple[int, Value]]  # with when each is made
+    values: list[tuple[int, Value]]  # with when each is computed
     end: int = -1  # when the last of them is read for the last time
     result: bool = False  # whether it is a result of the program
 
     @property
     def start(self) -> int:
-        """When the first of them is made."""
+        """When the first of them is computed."""
         return self.values[0][0]
 
     def at(self, time: int) -> Value:
@@ -117,8 +117,8 @@ def buffers_of(graph: Graph) -> list[Buffer]:
     return [b for b in buffers if b.bytes]
 
 
-def kept_by(graph: Graph) -> list[Value]:
-    """What the forward steps of a program make and its backward steps read, in program order.
+def saved_by(graph: Graph) -> list[Value]:
+    """The values of the forward steps of a program that its backward steps read, in program order.
 
     Of loops that take gradients themselves, such as one over microbatches, what a step of the largest one leaves.
     """
@@ -127,7 +127,7 @@ def kept_by(graph: Graph) -> list[Value]:
     for step in run.order:
         if step.direction != "forward":
             residuals |= {v: None for v in run.reads[step] if v.step is not None and v.step.direction == "forward"}
-    inside = [kept_by(body) for step in run.order if step.direction == "forward" for body in step.bodies]
+    inside = [saved_by(body) for step in run.order if step.direction == "forward" for body in step.bodies]
     largest = max(inside, key=lambda values: sum(v.bytes for v in values), default=[])
     return [*sorted(residuals, key=lambda v: v.step.order if v.step is not None else 0), *largest]
 
@@ -176,7 +176,7 @@ class _Run:
                 seen.add(buffer)
 
     def _make(self, result: Value, over: Value | None, now: int) -> None:
-        """A result is made, over the memory of another or in its own."""
+        """Places a result, over the memory of another or in new memory."""
         if result in self._placed:
             return
         if over is None:
@@ -187,7 +187,7 @@ class _Run:
             self._memory[result].values.append((now, result))
 
     def _taken(self, step: Step) -> dict[Value, Value]:
-        """Of the results that are written over operands nothing needs any more, which."""
+        """Which results are written over operands that nothing needs any more."""
         free = [v for v in self.reads[step] if self._last[v] is step and (v in self._memory or v.mutable)]
         pairs: Iterable[tuple[Value, Value]] = ()  # operands with the results that may be written over them
         if step.kind is Kind.LOOP:
@@ -284,7 +284,7 @@ def _joined(steps: list[Step], before: dict[Step, set[Step]]) -> dict[Step, list
 
 
 def packed(buffers: Sequence[Buffer]) -> int:
-    """The bytes that buffers need: each result has its own, in which others may be before it; the rest share a heap."""
+    """The bytes that buffers need: each result has one, in which others may be before it; the rest share a heap."""
     results = sorted((b for b in buffers if b.result), key=lambda b: -b.bytes)
     inside: dict[Buffer, list[Buffer]] = {b: [b] for b in results}
     left = [
@@ -310,7 +310,7 @@ def peak(buffers: Sequence[Buffer]) -> int:
 
 
 def live(buffers: Sequence[Buffer]) -> list[Value]:
-    """What is in use when most is."""
+    """The values that are live at the peak."""
     change: dict[int, int] = {}
     for b in buffers:
         change[b.start] = change.get(b.start, 0) + b.bytes

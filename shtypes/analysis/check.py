@@ -32,16 +32,16 @@ from shtypes.types.tables import Report, Table
 
 @dataclasses.dataclass(eq=False, repr=False)
 class Signature(Report):
-    """The types of a call: of the arguments, the results and, if asked for, the gradients.
+    """The types of a call: of the arguments, the results and, with ``grad``, the gradients.
 
     Attributes:
         name: The function's name.
         arguments: The arguments by name; trees of types, and what is no array as it is.
         results: The results: a tree of types.
-        gradients: The gradients of the arguments that have any, by name; None where they were not asked for.
+        gradients: The gradients of the arguments that have any, by name; None without ``grad``.
         policy: The policy under which the program was typed, and types print.
         program: The typed program as it is compiled: a closed jaxpr.
-        ledger: What the program communicates, backward too if gradients were asked for.
+        ledger: What the program communicates, backward too with ``grad``.
     """
 
     name: str
@@ -66,7 +66,7 @@ class Signature(Report):
         """The work of one device; the function is not traced again.
 
         Args:
-            device: A device by which times are shown, too, as for `shtypes.compute`.
+            device: A device by which times are predicted, too, as for `shtypes.compute`.
         """
         chosen = None if device is None else as_device(device, "`compute` takes")
         return compute_of(self._target, self._on_devices, chosen)
@@ -223,7 +223,7 @@ def _type(x: Any) -> Any:
 
 
 def _plain(x: Any) -> str:
-    """What is no typed value, in a line of text."""
+    """A leaf that is no typed value, in a line of text."""
     if hasattr(x, "shape") and hasattr(x, "dtype"):
         return f"{x.dtype}[{','.join(map(str, x.shape))}], plain"
     return f"{x!r:.60}"

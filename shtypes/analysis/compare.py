@@ -1,4 +1,4 @@
-"""What `compare` finds: the lines of two programs side by side, as text, JSON and HTML."""
+"""The result of `compare`: the lines of two programs side by side, as text, JSON and HTML."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Use(NamedTuple):
         axes: The mesh axes.
         bytes: Bytes that each device sends in all.
         launches: How many collectives run.
-        known: Whether these are certain: no while loop of unknown length is around them.
+        known: Whether these are exact: no while loop of unknown length is around them.
         dtype: What is sent, where that is another dtype than the value's.
     """
 
@@ -59,7 +59,7 @@ class Use(NamedTuple):
 
     @property
     def key(self) -> tuple[SourceLine, str, str, tuple[str, ...], str]:
-        """What tells it from others of one program."""
+        """A key that is unique among the uses of one program."""
         return self.place, self.direction, self.kind, self.axes, self.dtype
 
 
@@ -134,7 +134,7 @@ def _named(kind: str, trees: Any) -> Iterator[tuple[str, ShType]]:
 def _typed_lines(signature: Signature) -> dict[tuple[SourceLine, str, str], list[ShType]]:
     """The types that each op of each line makes, in order.
 
-    What a policy's casts make is left out, and what no line makes: the cotangents that the backward pass is given.
+    Results of a policy's casts are left out, and values of no line: the cotangents that the backward pass starts from.
     """
     types_by_line: dict[tuple[SourceLine, str, str], list[ShType]] = {}
     for item in equations(signature.program):
@@ -214,7 +214,7 @@ class Comparison(Report):
         mesh: The mesh, as text.
         jax: The program under "jax".
         partial: The program under "partial".
-        model: The cost model of the predicted times, if one was given.
+        model: The cost model of the predicted times, if there is one.
         grad: Whether a backward pass was added.
         takes: Whether the function takes gradients itself.
     """

@@ -21,7 +21,7 @@ from shtypes.types.tables import Report, Table
 
 #: The version of what `Compute.to_json` writes.
 SCHEMA: Final = 1
-#: So many kernels are shown; JSON has all.
+#: The most kernels in the tables; JSON has all.
 _SHOWN: Final = 12
 
 
@@ -62,9 +62,9 @@ class Compute(Report):
         name: The function's name.
         mesh: The mesh, as text.
         kernels: What is computed, the most operations first, then the most bytes.
-        not_counted: Operations whose work is not known, by name: callbacks, kernels in other languages.
-        known: Whether every loop's length is known; the body of another counts once.
-        device: The device by which times are shown, if one was given.
+        not_counted: Operations of unknown work, by name: callbacks, kernels in other languages.
+        known: Whether every loop has a static length; the body of another counts once.
+        device: The device by which times are predicted, if there is one.
     """
 
     name: str
@@ -94,7 +94,7 @@ class Compute(Report):
         """What the kernels take one after the other, collectives not counted.
 
         Args:
-            device: A device, the name of a known one or a file; by default the one that the report was made with.
+            device: A device, the name of one or a file; by default that of the report.
         """
         chosen = as_device(device if device is not None else self.device, "`seconds` takes")
         return sum(k.seconds(chosen) for k in self.kernels)
@@ -179,7 +179,7 @@ def compute(
         mesh: The mesh of the texts; by default the one in context.
         policy: The policy; by default the one in force.
         dims: Sizes of dim names.
-        device: A device by which times are shown, too: a `Device`, the name of one (docs: compute) or a file.
+        device: A device by which times are predicted, too: a `Device`, the name of one (docs: compute) or a file.
         **named: More arguments of ``f``.
 
     Returns:
@@ -196,10 +196,10 @@ def compute(
         >>> def layer(x, w):
         ...     return sh.silu(x @ w)
         >>> mesh = sh.abstract_mesh({"dp": 64, "tp": 64})
-        >>> found = compute(layer, "bf16[8192@dp, 1024]", "bf16[1024, 4096@tp]", mesh=mesh)
-        >>> found.products == {"bf16": 2 * 128 * 1024 * 64}
+        >>> report = compute(layer, "bf16[8192@dp, 1024]", "bf16[1024, 4096@tp]", mesh=mesh)
+        >>> report.products == {"bf16": 2 * 128 * 1024 * 64}
         True
-        >>> f"{1e6 * found.seconds('h100-sxm'):.2f} microseconds"
+        >>> f"{1e6 * report.seconds('h100-sxm'):.2f} microseconds"
         '0.13 microseconds'
     """
     chosen = None if device is None else as_device(device, "`compute` takes")
@@ -222,7 +222,7 @@ def compute_of(target: Target, program: DeviceProgram, device: Device | None) ->
 
 
 class _Walk:
-    """Walks graphs, and notes what of them is not known."""
+    """Walks graphs, and notes what has no count."""
 
     def __init__(self) -> None:
         self.not_counted: dict[str, None] = {}
@@ -265,18 +265,18 @@ class _Walk:
         return counted or 0
 
 
-def _read(step: Step, fusion: Fusion, found: dict[Value, int]) -> dict[Value, int]:
+def _read(step: Step, fusion: Fusion, bytes_read: dict[Value, int]) -> dict[Value, int]:
     """The bytes that a step reads of each value in memory, through what is fused into it."""
     part = sum(v.bytes for v in step.results) if step.name in _PARTS else None
     for i, v in enumerate(step.operands):
         if step.kind is Kind.STORE and i == 0:  # it is written in place
             continue
         if v.step is not None and not fusion.materialized(v.step):
-            _read(v.step, fusion, found)
+            _read(v.step, fusion, bytes_read)
         else:
             read = v.bytes if part is None or i > 0 else min(part, v.bytes)
-            found[v] = max(found.get(v, 0), read)
-    return found
+            bytes_read[v] = max(bytes_read.get(v, 0), read)
+    return bytes_read
 
 
 def _written(step: Step) -> int:

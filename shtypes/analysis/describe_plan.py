@@ -20,14 +20,14 @@ from shtypes.types.tables import Table
 ROWS: Final = 16
 #: The most rows of devices in a picture.
 DEVICES: Final = 8
-#: Where the next picture would end further right, it starts a new row.
+#: The width at which pictures go on in a new row.
 WIDTH: Final = 1800
-#: How wide a letter is, and how high a line.
+#: The width of a letter, and the height of a line.
 LETTER: Final = 6.7
 LINE: Final = 16
 #: The most pieces of a part that are drawn; what has more of a dim is in no colour.
 PIECES: Final = 256
-#: What is above the devices: the title of a picture, its type and the names of the columns.
+#: The space above the devices: the title of a picture, its type and the names of the columns.
 HEAD: Final = 62
 
 
@@ -38,7 +38,7 @@ def sentences(plan: Plan) -> list[str]:
 
 def sentence(step: Step, base: ShType) -> str:
     """What a step does, and what each device holds after it; ``base`` is a type of the array as it is."""
-    return f"{action(step, base)}; each device then holds {held(step.dst, base, _changed(step, base))}"
+    return f"{action(step, base)}; each device then holds {contents(step.dst, base, _changed(step, base))}"
 
 
 def action(step: Step, base: ShType) -> str:
@@ -48,7 +48,7 @@ def action(step: Step, base: ShType) -> str:
     return _ACTIONS[step.kind](step, base)
 
 
-def held(t: ShType, base: ShType, about: Iterable[int] = ()) -> str:
+def contents(t: ShType, base: ShType, about: Iterable[int] = ()) -> str:
     """What each device holds of the array, in words.
 
     Args:
@@ -98,7 +98,7 @@ def views(plan: Plan) -> list[str]:
 
 
 def bound(plan: Plan, least: int, gathered: int | None) -> str:
-    """How a plan compares with what any sends at least, and with making everything whole first."""
+    """How a plan compares with a lower bound of all plans, and with gathering everything first."""
     if not plan.bytes:
         return ""
     said = "no plan sends less" if least >= plan.bytes else f"a plan sends at least {least:,} B/device" if least else ""
@@ -225,7 +225,7 @@ def devices_of(plan: Plan) -> str:
 
 
 def names(plan: Plan) -> list[str]:
-    """What the types on the way are called."""
+    """The labels of the intermediate types."""
     between = [f"after {i}" for i in range(1, len(plan.steps))]
     return ["before", *between, "after"] if plan.steps else ["before and after"]
 
@@ -263,8 +263,8 @@ _LEGEND: Final = (
 )
 
 
-class _Shown:
-    """What is drawn so far, and how far it reaches."""
+class _Drawing:
+    """The drawing so far, and its extent."""
 
     def __init__(self, right: float, bottom: float) -> None:
         self.body: list[str] = []
@@ -275,8 +275,8 @@ class _Shown:
         self.right, self.bottom = max(self.right, x + LETTER * len(text)), max(self.bottom, y)
 
 
-def _plan(name: str, plan: Plan, top: float, model: CostModel | None) -> _Shown:
-    drawing = _Shown(8, top + LINE)
+def _plan(name: str, plan: Plan, top: float, model: CostModel | None) -> _Drawing:
+    drawing = _Drawing(8, top + LINE)
     drawing.line(8, drawing.bottom, f"{name}: {plan.src} to {plan.dst}", "bold")
     x, top = 8.0, drawing.bottom + 8
     dims = drawn_dims(plan.src, plan.dst)
@@ -311,13 +311,13 @@ def _plan(name: str, plan: Plan, top: float, model: CostModel | None) -> _Shown:
 
 
 def _labels(step: Step, model: CostModel | None) -> list[str]:
-    """What is said at an arrow."""
+    """The labels of an arrow."""
     said = [step.kind.value, f"over {quoted(step.axes).replace('`', '')}" if step.axes else ""]
     said += [f"{step.bytes:,} B/device" if step.bytes else "sends nothing"]
     return said + ([f"{model.seconds(step):.2e} s"] if model and step.bytes else [])
 
 
-def _arrow(drawing: _Shown, x: float, y: float, length: float, labels: Sequence[str]) -> None:
+def _arrow(drawing: _Drawing, x: float, y: float, length: float, labels: Sequence[str]) -> None:
     drawing.body.append(f'<path d="M{x:.1f} {y:.1f}h{length:.1f}m-7 -5l7 5l-7 5" fill="none" stroke="currentColor"/>')
     for i, label in enumerate(labels):
         drawing.body.append(
@@ -326,7 +326,7 @@ def _arrow(drawing: _Shown, x: float, y: float, length: float, labels: Sequence[
 
 
 def _across(base: ShType) -> float:
-    """How wide the cells of the devices are together."""
+    """The total width of the devices' cells."""
     last = base.mesh.axis_sizes[-1] if base.mesh.axis_names else 1
     return CELL[0] * len(visible(last, COLUMNS))
 
@@ -338,7 +338,7 @@ def _label(base: ShType) -> int:
 
 
 def _paint(cell: Holding, src: ShType, dims: tuple[int, ...]) -> Paint:
-    """The part of a device, in pieces by who held them before: those of one part have one colour."""
+    """The part of a device, in pieces by which device had them before: those of one part have one colour."""
     cuts = [src.mesh.product(d.axes) if i in dims else 1 for i, d in enumerate(src.dims)]
     pieces = [
         [piece for span in spans for piece in _pieces(span, max(n // k, 1))]

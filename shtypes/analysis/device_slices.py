@@ -1,4 +1,4 @@
-"""What each device holds of a value, by its type: slices, copies, terms of a sum, values of its own. Pure."""
+"""The slice of a value that each device holds, by its type; copies, terms of a sum, varying values. Pure."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ class Holding(NamedTuple):
     place: tuple[tuple[str, int], ...]  # the device's index along each mesh axis
     spans: tuple[tuple[Span, ...], ...]  # what it has of each dim: one run of indices, or several with gaps between
     term: int | None  # which term of the pending sum it is; None where none is pending
-    own: int | None  # which of the varying values it is; None where none vary
+    value: int | None  # which of the varying values it is; None where none vary
 
     @property
     def part(self) -> tuple[object, ...]:
-        """What tells apart what devices hold; copies are equal."""
-        return self.spans, self.term, self.own
+        """A key that is equal for copies and for them only."""
+        return self.spans, self.term, self.value
 
     def boxes(self) -> Iterator[tuple[Span, ...]]:
         """The boxes that the part consists of; one, but of a part with gaps."""
@@ -37,7 +37,7 @@ class Holding(NamedTuple):
         dims = (_spans_text(spans, n) for spans, n in zip(self.spans, t.shape, strict=True))
         words = [f"[{', '.join(dims)}]" if t.dims else "value"]
         words += [] if self.term is None else [f"term {self.term}"]
-        words += [] if self.own is None else [f"own {self.own}"]
+        words += [] if self.value is None else [f"own {self.value}"]
         return " ".join(words)
 
     def words(self, t: ShType) -> str:
@@ -120,7 +120,7 @@ def _ravel(place: Mapping[str, int], mesh: Mesh, axes: tuple[str, ...]) -> int:
 
 
 def visible(count: int, most: int) -> list[int | None]:
-    """Which of some indices are shown; None stands for those that are not."""
+    """Which of some indices to print; None stands for those left out."""
     if count <= most:
         return [*range(count)]
     return [*range(most - 2), None, count - 1]
@@ -132,7 +132,7 @@ Row = tuple[dict[str, int] | None, list[Holding | None]]
 def grid(t: ShType, rows: int, columns: int, base: ShType | None = None) -> Iterator[Row]:
     """What the devices hold, in rows along the last mesh axis: the place of each row, and what its devices hold.
 
-    Of more rows or columns than are asked for, some are left out; None stands for them. ``base`` is as for `holding`.
+    Of more rows or columns than these, some are left out; None stands for them. ``base`` is as for `holding`.
     """
     mesh = (base or t).mesh
     *outer, last = mesh.axis_names or ("",)

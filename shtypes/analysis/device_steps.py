@@ -24,7 +24,7 @@ class Kind(enum.Enum):
 
     VIEW = "its result is its operand in another shape"
     BARRIER = "its results are its operands, and nothing is fused across it"
-    MAP = "it computes each element when that is asked for, from few others"
+    MAP = "it computes each element on demand, from few others"
     COSTLY = "the same, but too dear to be done twice"
     FOLD = "it computes its operand as it reads it, and writes its result"
     STORE = "it computes its second operand as it reads it, and writes that into the first"
@@ -239,7 +239,7 @@ class _Build:
         return step.results
 
     def _barrier(self, eqn: Any, values: list[Value], stack: str) -> list[Value]:
-        """The values, where nothing is merged with what is before them: once all are there, or each once it is."""
+        """The values behind a barrier: with barriers all wait for all, else each for itself."""
         groups = ([values] if values else []) if self._barriers else [[v] for v in values]
         steps = [Step("optimization_barrier", Kind.BARRIER, group, **self._at(eqn, stack)) for group in groups]
         return [v for step in steps for v in self._add(step, step.operands)]

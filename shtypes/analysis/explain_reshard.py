@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from shtypes.analysis.describe_plan import action, bound, devices_of, draw, held, holders, sentences, views
+from shtypes.analysis.describe_plan import action, bound, contents, devices_of, draw, holders, sentences, views
 from shtypes.context.user_line import public
 from shtypes.errors import ShardingTypeError, how_many
 from shtypes.resharding import Plan, Step, least_bytes, plan
@@ -25,7 +25,7 @@ class Resharding(Report):
         forward: The plan, of a narrower dtype where one is sent: ``steps``, ``bytes`` that each device sends,
             ``launches``, ``peak_bytes``.
         backward: The plan of its gradient, between the cotangent types; None where the values have no gradients.
-        model: The cost model of the predicted times, if one was given.
+        model: The cost model of the predicted times, if there is one.
     """
 
     def __init__(
@@ -134,7 +134,7 @@ class Resharding(Report):
             "seconds": self.model.seconds(step) if self.model else None,
             "group": step.group,
             "action": action(step, base),
-            "held": held(step.dst, base),
+            "held": contents(step.dst, base),
             "held_bytes": step.dst.local_bytes,
             "after": step.dst.canonical(),
             "mesh": str(step.dst.mesh),
@@ -142,7 +142,7 @@ class Resharding(Report):
 
 
 def gathered_bytes(direct: Plan) -> int:
-    """What the plain way sends: to make whole and finish everything that changes, and to slice it then."""
+    """What the plain way sends: to gather and finish everything that changes, and to slice it then."""
     src, dst = direct.src, direct.dst
     dims = [a._replace(axes=a.axes[: common_prefix(a.axes, b.axes)]) for a, b in zip(src.dims, dst.dims, strict=True)]
     unchanged = {axis for dim in dims for axis in dim.axes}
@@ -173,7 +173,7 @@ def explain_reshard(
 
     Args:
         src (...): The type of the value: a text, a type, or a typed value.
-        dst: The type wanted, as for `reshard`: a text that may leave out what stays, a type or a ``jax.P``.
+        dst: The type to reach, as for `reshard`: a text that may leave out what stays, a type or a ``jax.P``.
         mesh: The mesh of a text; by default the one in context.
         policy: What the texts mean by an axis that they do not mention; by default the policy in force.
         dims: Sizes of dim names.
@@ -252,7 +252,7 @@ def price(
 
     Args:
         src (...): The type of the value: a text, a type, or a typed value.
-        dst: The type wanted, as for `reshard`.
+        dst: The type to reach, as for `reshard`.
         mesh: The mesh of a text; by default the one in context.
         policy: What the texts mean by an axis that they do not mention; by default the policy in force.
         dims: Sizes of dim names.
@@ -265,21 +265,21 @@ def price(
 
     Examples:
         >>> from shtypes.types.mesh import Mesh
-        >>> found = price("f32[8@dp, 16]", "[_, _]", mesh=Mesh({"dp": 4}), model="h100-nvlink")
-        >>> found.forward_bytes, found.backward_bytes, found.held_bytes
+        >>> cost = price("f32[8@dp, 16]", "[_, _]", mesh=Mesh({"dp": 4}), model="h100-nvlink")
+        >>> cost.forward_bytes, cost.backward_bytes, cost.held_bytes
         (384, 384, 384)
-        >>> found.seconds == found.bytes / 450e9
+        >>> cost.seconds == cost.bytes / 450e9
         True
     """
     cost = None if model is None else as_cost_model(model, "`model` is")
-    found = Resharding(*_ends("price", src, dst, mesh, policy, dims), cost)
-    plans = dict(found.plans)
+    resharding = Resharding(*_ends("price", src, dst, mesh, policy, dims), cost)
+    plans = dict(resharding.plans)
     there, back = plans["forward"], plans.get("backward")
     return ReshardPrice(
         there.bytes,
         0 if back is None else back.bytes,
-        found.seconds(there),
-        found.seconds(back) if back is not None else None if cost is None else 0.0,
+        resharding.seconds(there),
+        resharding.seconds(back) if back is not None else None if cost is None else 0.0,
         there.dst.local_bytes - there.src.local_bytes,
     )
 

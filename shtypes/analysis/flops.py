@@ -27,7 +27,7 @@ def product_flops(eqn: Any) -> int | None:
 
 
 def step_flops(step: Step) -> int | None:
-    """Operations of a step without bodies; None where its work is not known."""
+    """Operations of a step without bodies; None where its work is unknown."""
     name, eqn = step.name, step.eqn
     if eqn is not None and (product := product_flops(eqn)) is not None:
         return product

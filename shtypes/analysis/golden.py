@@ -1,4 +1,4 @@
-"""A repository's communication, kept as a file: what each target sends, by the text of its lines, and what changed.
+"""A repository's communication, as a file: what each target sends, by the text of its lines, and what changed.
 
 The file holds no line numbers, so edits elsewhere do not change it, and one line per collective, so that a review reads
 the diff.
@@ -19,10 +19,10 @@ from shtypes.traced.ledger import Ledger
 #: The version of the file.
 SCHEMA: Final = 1
 DIRECTIONS: Final = ("forward", "backward", "recomputed")
-#: What a record says of how it was made; the rest is what is sent.
+#: Entries of a record that say how it was measured; the rest is what is sent.
 CONTEXT: Final = ("mesh", "policy", "dims", "types", "arguments", "grad")
 
-#: What one target sends, as JSON holds it.
+#: The communication of one target, as JSON.
 Pinned = dict[str, Any]
 
 
@@ -40,7 +40,7 @@ class PinnedLine(NamedTuple):
 
     @property
     def key(self) -> tuple[str, ...]:
-        """What tells it from others."""
+        """A key that is unique in the file."""
         return self[:6]
 
     def __str__(self) -> str:
@@ -152,7 +152,7 @@ def differences(name: str, pinned: Pinned | None, now: Pinned | None) -> list[st
     if now is None:
         return [f"{name}: is in the file, and no target any more"]
     lines = [
-        f"  {key}: {_shown(pinned.get(key))} -> {_shown(now.get(key))}"
+        f"  {key}: {_text(pinned.get(key))} -> {_text(now.get(key))}"
         for key in CONTEXT
         if pinned.get(key) != now.get(key)
     ]
@@ -169,7 +169,7 @@ def differences(name: str, pinned: Pinned | None, now: Pinned | None) -> list[st
     return [name, *lines, total]
 
 
-def _shown(value: Any) -> str:
+def _text(value: Any) -> str:
     return "none" if value is None else value if isinstance(value, str) else json.dumps(value)
 
 

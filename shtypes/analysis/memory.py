@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 import jax
 
 from shtypes._compat.jaxprs import jaxpr_of
-from shtypes.analysis.buffers import buffers_of, kept_by, live, packed
+from shtypes.analysis.buffers import buffers_of, live, packed, saved_by
 from shtypes.analysis.device_steps import Graph, Kind, Step, Value, bytes_of, graph_of
 from shtypes.analysis.target import Target, target_in_scope
 from shtypes.context.user_line import public
@@ -27,7 +27,7 @@ from shtypes.types.tables import Report, Table
 
 #: The version of what `Memory.to_json` writes.
 SCHEMA: Final = 1
-#: So many values are shown in each table; JSON has all.
+#: The most values in each table; JSON has all.
 _SHOWN: Final = 12
 
 
@@ -59,7 +59,7 @@ class Memory(Report):
         name: The function's name.
         mesh: The mesh, as text.
         arguments: Each argument.
-        results: The results, and the gradients if these were asked for.
+        results: The results, and the gradients if ``grad``.
         gradients: The gradients among the results.
         donated: What of the results lies in the memory of donated arguments.
         temporaries: What the program needs besides.
@@ -109,7 +109,7 @@ class Memory(Report):
         }
 
     def tables(self) -> list[Table]:
-        """The bytes of each part, what is kept for the backward pass, and what is in use at the peak."""
+        """The bytes of each part, what is saved for the backward pass, and what is in use at the peak."""
         rows = [(f"argument {name}", n) for name, n in self.arguments.items()]
         rows += [("results", self.results - self.gradients)]
         rows += [("gradients", self.gradients)] if self.gradients else []
@@ -232,7 +232,7 @@ def memory_of(target: Target, program: DeviceProgram, *, grad: bool) -> Memory:
         _gradient_bytes(call.traced) if grad else 0,
         aliased,
         max(others, 0),
-        _held(kept_by(graph)),
+        _held(saved_by(graph)),
         _held(live(buffers)),
     )
 
@@ -303,7 +303,7 @@ def _held(values: Iterable[Value]) -> tuple[Held, ...]:
     return tuple(sorted(rows, key=lambda h: -h.bytes))
 
 
-#: What makes a result that is an argument, or another result.
+#: The step of a result that is an argument, or another result.
 _COPY: Final = Step("copy", Kind.KERNEL, [], 0)
 
 

@@ -103,8 +103,8 @@ def devices(
         y += CELL[1]
     if last:
         for j, index in enumerate(across):
-            shown = "…" if index is None else f"{last}={index}"
-            body.append(words(left + j * CELL[0] + CELL[0] / 2, top - 8, shown, anchor="middle"))
+            label_of_column = "…" if index is None else f"{last}={index}"
+            body.append(words(left + j * CELL[0] + CELL[0] / 2, top - 8, label_of_column, anchor="middle"))
     return Devices(body, left + CELL[0] * len(across), y)
 
 
@@ -132,7 +132,7 @@ def element(title: str, width: float, height: float, body: Iterable[str]) -> str
     )
 
 
-#: Terms of a sum are hatched and values of their own dotted, over their colour.
+#: Terms of a sum are hatched and varying values dotted, over their colour.
 _PATTERNS: Final = (
     "<defs>"
     '<pattern id="shtypes-term" width="6" height="6" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">'
@@ -149,7 +149,7 @@ def words(x: float, y: float, text: str, *, anchor: str = "start", weight: str =
 
 
 def _cell(base: ShType, dims: tuple[int, ...], cell: Holding, x: float, y: float, paint: Paint) -> Iterator[str]:
-    """One device: the outline of the whole array, and its part in the colour that copies share."""
+    """One device: the outline of the array, and its part in the colour that copies share."""
     yield f"<g><title>{html.escape(cell.words(base))}</title>"
     frame = Box(x + 2, y + 2, CELL[0] - 4, CELL[1] - 4)
     yield frame.svg('rx="4" fill="none" stroke="currentColor" stroke-opacity=".25"')
@@ -163,7 +163,7 @@ def _cell(base: ShType, dims: tuple[int, ...], cell: Holding, x: float, y: float
             yield part.svg(_fill(colour))
             if cell.term is not None:
                 yield part.svg('fill="url(#shtypes-term)"')
-            if cell.own is not None:
+            if cell.value is not None:
                 yield part.svg('fill="url(#shtypes-own)"')
     text = cell.text(base)
     label = text if base.ndim < 3 and len(text) <= 15 else text.rpartition("] ")[2]

@@ -1,4 +1,4 @@
-"""What is asked about: a function with arguments that may be values, types, texts of types, or trees of these."""
+"""The function that a report is about, with arguments that may be values, types, texts of types, or trees of these."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Target(NamedTuple):
 
 
 def target_of(f: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Target:
-    """A function with its arguments made ready; without any, they are made from its annotations.
+    """A function with abstract arguments; without any, they follow from its annotations.
 
     Raises:
         ShardingTypeError: a text cannot be read, or the annotations leave a type open.
@@ -149,7 +149,7 @@ def mesh_of(args: Any) -> Mesh | None:
 
 @contextlib.contextmanager
 def scopes(mesh: AnyMesh | None, name: str | None, dims: Mapping[str, int] | None) -> Iterator[None]:
-    """A mesh, a policy and dim names in force, where they are given."""
+    """A mesh, a policy and dim names in force, where they are not None."""
     with contextlib.ExitStack() as stack:
         if mesh is not None:
             stack.enter_context(use_mesh(to_mesh(mesh)))
@@ -169,7 +169,7 @@ def target_in_scope(
     name: str | None,
     dims: Mapping[str, int] | None,
 ) -> Iterator[Target]:
-    """The target, in scopes like `scopes`; its own mesh is in force where there is none: what it creates is on it."""
+    """The target, in scopes like `scopes`; without a mesh in context, that of its arguments is in force."""
     with scopes(mesh, name, dims):
         target = target_of(f, args, kwargs)
         with scopes(mesh_of((target.args, target.kwargs)) if context() is None else None, None, None):

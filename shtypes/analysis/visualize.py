@@ -60,13 +60,13 @@ class Picture:
     _repr_html_ = to_svg
 
     def to_html(self) -> str:
-        """A page of its own, with no other files."""
+        """A page without other files."""
         return page(str(self.type), [self.to_svg(), f"<pre>{html.escape(str(self))}</pre>"])
 
 
 @public
 def visualize(type: Any, *, mesh: AnyMesh | None = None) -> Picture:
-    """Shows who holds which slice, copy, term of a sum or value of its own.
+    """Shows who holds which slice, copy, term of a sum or varying value.
 
     Args:
         type: A type, the text of one, or a typed value.

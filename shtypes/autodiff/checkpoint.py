@@ -53,7 +53,7 @@ def checkpoint(
     prevent_cse: bool = True,
     static_argnums: int | Sequence[int] = (),
 ) -> Function[P, T]:
-    """The same function, recomputed in the backward pass instead of kept, as `jax.checkpoint`.
+    """The same function, recomputed in the backward pass instead of saved, as `jax.checkpoint`.
 
     Args:
         fun: A function of any trees of typed values and plain arrays.
@@ -78,9 +78,9 @@ def checkpoint_name(x: Any, name: str) -> Any:
         x: A tree of typed values and plain arrays.
         name: The name.
     """
-    given: Any = name
-    if not isinstance(given, str):
-        raise ShardingTypeError(f"`checkpoint_name` takes a name, not {given!r:.60}")
+    passed: Any = name
+    if not isinstance(passed, str):
+        raise ShardingTypeError(f"`checkpoint_name` takes a name, not {passed!r:.60}")
 
     def named(leaf: Any) -> Any:
         if not isinstance(leaf, (jax.Array, np.ndarray, np.generic)) and not is_typed(leaf) and not is_number(leaf):
@@ -117,14 +117,14 @@ def _dimension_numbers(equation: str) -> Any:
     lhs, rhs = inputs.split(",")
     both = [label for label in lhs if label in rhs]
     dims = [
-        tuple(tuple(operand.index(label) for label in both if (label in output) is kept) for operand in (lhs, rhs))
-        for kept in (False, True)
+        tuple(tuple(operand.index(label) for label in both if (label in output) is in_result) for operand in (lhs, rhs))
+        for in_result in (False, True)
     ]
     return tuple(dims)
 
 
 class ForTyped:
-    """A policy that is asked about typed equations as it is about JAX's own.
+    """A policy that decides about typed equations as about JAX's.
 
     A named value and a contraction are JAX's `name` and `dot_general`; any other operation has a primitive of its name.
     """
@@ -147,17 +147,17 @@ class ForTyped:
             return self.policy(prim, *args, **params)
         fn, equation = function_of(params), contraction(params)
         if isinstance(fn, Named):
-            found = self.policy(name_p, *args, name=fn.name)
+            decision = self.policy(name_p, *args, name=fn.name)
         elif equation is not None:
             numbers = _dimension_numbers(equation)
             dot = {"precision": None, "preferred_element_type": None, "out_sharding": None}
-            found = self.policy(jax.lax.dot_general_p, *args, dimension_numbers=numbers, **dot)
+            decision = self.policy(jax.lax.dot_general_p, *args, dimension_numbers=numbers, **dot)
         else:
-            found = self.policy(Primitive(str(applied)), *args, **params)
-        return kept_in_place(found)
+            decision = self.policy(Primitive(str(applied)), *args, **params)
+        return refuse_offload(decision)
 
 
-def kept_in_place(decision: Any) -> Any:
+def refuse_offload(decision: Any) -> Any:
     """A policy's decision on a typed value; refuses to offload."""
     if offloads(decision):
         raise ShardingTypeError(
@@ -178,7 +178,7 @@ def save_anything_except_these_names(*names: str) -> Policy:
     return lambda prim, *_, **params: prim is not name_p or params["name"] not in names
 
 
-#: What values `checkpoint` keeps for the backward pass: JAX's policies, which are asked about typed and plain values.
+#: Policies of which values `checkpoint` saves: JAX's, for typed and plain values.
 checkpoint_policies: Final = types.SimpleNamespace(
     **{
         **vars(jax.checkpoint_policies),

@@ -1,4 +1,4 @@
-"""`custom_vjp` whose backward functions are held to the gradient's type."""
+"""`custom_vjp`, which checks that backward functions return the gradients' types."""
 
 from __future__ import annotations
 
@@ -81,12 +81,12 @@ class custom_vjp(Generic[P, T]):  # noqa: N801  # stands for `jax.custom_vjp`
         check_function("custom_vjp", fwd, "the forward function")
         check_function("custom_vjp", bwd, "the backward function")
 
-        self._rules = _held(self.name, fwd, bwd, self.nondiff)
+        self._rules = _with_checked_types(self.name, fwd, bwd, self.nondiff)
         self._native.clear()
         return bwd
 
     def _under(self, rules: Rules) -> Any:
-        """JAX's own, whose functions all run under the scopes of the call, whenever JAX calls them."""
+        """JAX's `custom_vjp`, whose functions all run under the scopes of the call, whenever JAX calls them."""
         native = self._native.get(rules)
         if native is None:
             native = jax.custom_vjp(functools.wraps(self._fun)(under(rules, self._fun)), nondiff_argnums=self.nondiff)
@@ -109,12 +109,12 @@ class custom_vjp(Generic[P, T]):  # noqa: N801  # stands for `jax.custom_vjp`
 
 
 def _value(x: Any) -> Any:
-    """An argument of a forward function, without what one with `symbolic_zeros` is told of it."""
+    """An argument of a forward function, unwrapped if that has `symbolic_zeros`."""
     return x.value if isinstance(x, CustomVJPPrimal) else x
 
 
-def _held(name: str, fwd: Callable[..., Any], bwd: Callable[..., Any], nondiff: Sequence[int]) -> Any:
-    """The two functions of a `custom_vjp`, whose cotangents are held to the types of the arguments."""
+def _with_checked_types(name: str, fwd: Callable[..., Any], bwd: Callable[..., Any], nondiff: Sequence[int]) -> Any:
+    """The two functions of a `custom_vjp`, whose cotangents are checked against the types of the arguments."""
 
     def with_types(*args: Any) -> tuple[Any, Any]:
         result, residuals = fwd(*args)
@@ -137,19 +137,19 @@ class _Leaf:
 def _fitting(name: str, cts: Any, types: _Types) -> Any:
     """The cotangents that a backward function returned, checked; of other layouts where these may be mended."""
     arguments = jax.tree.unflatten(types.structure, [_Leaf(t) for t in types.leaves])
-    given = list(cts) if isinstance(cts, (tuple, list)) else [cts]
-    if not isinstance(cts, (tuple, list)) or len(given) != len(arguments):
+    by_argument = list(cts) if isinstance(cts, (tuple, list)) else [cts]
+    if not isinstance(cts, (tuple, list)) or len(by_argument) != len(arguments):
         raise ShardingTypeError(
             f"the backward function of `{name}` returns a tuple of {len(arguments)}, one for each argument"
         )
-    found = []
-    for i, (ct, argument) in enumerate(zip(given, arguments, strict=True)):
+    checked = []
+    for i, (ct, argument) in enumerate(zip(by_argument, arguments, strict=True)):
         what = f"the cotangent of argument {i} that the backward function of `{name}` returns"
         leaves, tree = jax.tree.flatten(ct, is_leaf=lambda leaf: leaf is None)
         primals = jax.tree.leaves(argument)  # of another number where JAX will refuse the structure
-        made = [_leaf(x, p.type, what) for x, p in zip(leaves, primals, strict=False)]
-        found.append(jax.tree.unflatten(tree, [*made, *leaves[len(made) :]]))
-    return tuple(found)
+        leaves_in = [_leaf(x, p.type, what) for x, p in zip(leaves, primals, strict=False)]
+        checked.append(jax.tree.unflatten(tree, [*leaves_in, *leaves[len(leaves_in) :]]))
+    return tuple(checked)
 
 
 def _leaf(ct: Any, primal: ShType | None, what: str) -> Any:
@@ -160,18 +160,22 @@ def _leaf(ct: Any, primal: ShType | None, what: str) -> Any:
     if not is_typed(ct):
         raise ShardingTypeError(f"{what} is a plain array, but the argument has type {primal}")
     if primal.differentiable:
-        t, wanted = jax.typeof(ct), primal.cotangent()
-        if allows_implicit() and (t.mesh, t.shape, t.dtype_name) == (wanted.mesh, wanted.shape, wanted.dtype_name):
-            return move(ct, wanted, inserted=True)
+        t, expected = jax.typeof(ct), primal.cotangent()
+        if allows_implicit() and (t.mesh, t.shape, t.dtype_name) == (
+            expected.mesh,
+            expected.shape,
+            expected.dtype_name,
+        ):
+            return move(ct, expected, inserted=True)
         check_cotangent(t, primal, what)
     return ct
 
 
 def _in_scopes(f: Callable[..., Any], part: str, native: Any, fixed: Sequence[Any]) -> Callable[..., Any]:
-    """A function of JAX's own `custom_vjp` or `custom_jvp`, which with typed values runs under the scopes of the call.
+    """A function of JAX's `custom_vjp` or `custom_jvp`, which with typed values runs under the scopes of the call.
 
-    In a plain program that is being traced it sees no typed value, and no mesh; its function is given what its rules
-    close over, which run when the trace has ended.
+    In a plain program that is being traced it sees no typed value, and no mesh. What its rules close over becomes an
+    operand, since they run when the trace has ended.
     """
     if is_tracing_plain():
         own_rules = [getattr(native, name, None) for name in ("jvp", "fwd", "bwd")]
@@ -179,14 +183,14 @@ def _in_scopes(f: Callable[..., Any], part: str, native: Any, fixed: Sequence[An
     rules = rules_in_force()
     if not rules or getattr(native, "runs_in_scopes", False) or (part == "bwd" and f is not native.bwd):
         return f
-    own = f
+    checked = f
     if part in ("fwd", "bwd") and allows_implicit():
         name = getattr(native.fun, "__name__", "the function")
-        own = dict(zip(("fwd", "bwd"), _held(name, f, f, native.nondiff_argnums), strict=True))[part]
-    run = under(rules, own, *[InBackward()] if part == "bwd" else [])
+        checked = dict(zip(("fwd", "bwd"), _with_checked_types(name, f, f, native.nondiff_argnums), strict=True))[part]
+    run = under(rules, checked, *[InBackward()] if part == "bwd" else [])
 
     def scoped(*args: Any, **kwargs: Any) -> Any:
-        typed = own is not f or any(is_typed(_value(x)) for x in jax.tree.leaves((args, kwargs)))
+        typed = checked is not f or any(is_typed(_value(x)) for x in jax.tree.leaves((args, kwargs)))
         return (run if typed else f)(*args, **kwargs)
 
     return functools.wraps(f)(scoped)

@@ -33,7 +33,7 @@ from shtypes.errors import ShardingTypeError
 from shtypes.ops.create import full
 from shtypes.rules.cotangent import check_cotangent, check_tangent, seed_type, ways_to
 from shtypes.scopes.check_comm import check_comm
-from shtypes.scopes.comm import allows_implicit
+from shtypes.scopes.comm import allows_implicit, as_a_whole
 from shtypes.types import REPLICATED, ShType
 
 P = ParamSpec("P")
@@ -114,7 +114,7 @@ def value_and_grad(
             merged = list(args)
             for i, value in zip(indices, values, strict=True):
                 merged[i] = value
-            result = fun(*merged, **kwargs)
+            result = as_a_whole(fun)(*merged, **kwargs)
             loss, aux = with_aux(result, has_aux, name, "loss")
             _check_is_value(loss, name)
             return loss, aux
@@ -154,7 +154,7 @@ def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
         ShardingTypeError: (by ``pull``) a cotangent has another type.
     """
     check_function("vjp", fun)
-    outs: tuple[Any, ...] = jax.vjp(fun, *map(of_one_step, primals), has_aux=has_aux)  # type: ignore[call-overload]
+    outs: tuple[Any, ...] = jax.vjp(as_a_whole(fun), *map(of_one_step, primals), has_aux=has_aux)  # type: ignore[call-overload]
     result, native = outs[0], outs[1]
     types = [jax.typeof(leaf) for leaf in jax.tree.leaves(result)]
     tree: Any = jax.tree.structure(result)
@@ -187,8 +187,8 @@ def jvp(fun: Callable[..., Any], primals: Any, tangents: Any, has_aux: bool = Fa
     """
     check_function("jvp", fun)
     tangents = _check_tangents(tuple(primals), tuple(tangents))
-    found: Any = jax.jvp(fun, tuple(primals), tuple(tangents), has_aux=has_aux)
-    return found
+    out: Any = jax.jvp(as_a_whole(fun), tuple(primals), tuple(tangents), has_aux=has_aux)
+    return out
 
 
 def linearize(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
@@ -207,7 +207,7 @@ def linearize(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> 
         ShardingTypeError: (from ``push``) a tangent has another type.
     """
     check_function("linearize", fun)
-    outs: Any = jax.linearize(fun, *primals, has_aux=bool(has_aux))  # type: ignore[call-overload]  # of two literals
+    outs: Any = jax.linearize(as_a_whole(fun), *primals, has_aux=bool(has_aux))  # type: ignore[call-overload]  # of two literals
 
     @public
     def push(*tangents: Any) -> Any:
@@ -231,24 +231,26 @@ def of_one_step(primal: Any) -> Any:
 
 
 def _check_tangents(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The tangents; refuses those of other types than their values: JAX compares no types but its own."""
-    wanted: Any = jax.tree.structure(primals)
-    if jax.tree.structure(tangents) != wanted:
-        raise ShardingTypeError(f"tangents have the tree of the values, {wanted}, not {jax.tree.structure(tangents)}")
+    """The tangents; refuses those of other types than their values: JAX does not compare ours."""
+    structure: Any = jax.tree.structure(primals)
+    if jax.tree.structure(tangents) != structure:
+        raise ShardingTypeError(
+            f"tangents have the tree of the values, {structure}, not {jax.tree.structure(tangents)}"
+        )
     checked = []
     for primal, tangent in zip(jax.tree.leaves(primals), jax.tree.leaves(tangents), strict=True):
         if is_typed(primal) and jax.typeof(primal).differentiable:
             if is_typed(tangent):
                 tangent = _implicitly(tangent, jax.typeof(primal), "tangent")
-            given: Any = jax.typeof(tangent) if is_typed(tangent) else type(tangent).__name__
-            check_tangent(given, jax.typeof(primal))
+            actual: Any = jax.typeof(tangent) if is_typed(tangent) else type(tangent).__name__
+            check_tangent(actual, jax.typeof(primal))
         checked.append(tangent)
-    found: tuple[Any, ...] = jax.tree.unflatten(wanted, checked)
-    return found
+    out: tuple[Any, ...] = jax.tree.unflatten(structure, checked)
+    return out
 
 
 def _cotangent(ct: Any, primal: Any) -> Any:
-    """A cotangent for a result of the given type, checked."""
+    """A cotangent for a result of this type, checked."""
     if not isinstance(primal, ShType):
         return jnp.full(primal.shape, ct, primal.dtype) if is_number(ct) else ct
     if is_number(ct):
@@ -263,13 +265,13 @@ def _cotangent(ct: Any, primal: Any) -> Any:
     return ct
 
 
-def _implicitly(x: Any, wanted: ShType, name: str) -> Any:
+def _implicitly(x: Any, expected: ShType, name: str) -> Any:
     """A cotangent or tangent in the type that it must have, where a scope may insert that."""
     t: Any = jax.typeof(x)
-    if t == wanted or not allows_implicit() or not can_reshard(t, wanted):
+    if t == expected or not allows_implicit() or not can_reshard(t, expected):
         return x
-    check_comm(name, t, wanted, name="x", inserted=True)
-    return move(x, wanted, inserted=True)
+    check_comm(name, t, expected, name="x", inserted=True)
+    return move(x, expected, inserted=True)
 
 
 def _seed(loss: Any, name: str, *, holomorphic: bool) -> Any:
@@ -300,7 +302,7 @@ def _check_is_value(loss: Any, name: str) -> None:
 
 
 def positions(argnums: tuple[int, ...], count: int, name: str) -> list[int]:
-    """Positions from the front, of arguments that were given."""
+    """Positions from the front, of the arguments of a call."""
     for i in argnums:
         if not -count <= i < count:
             raise ShardingTypeError(f"`{name}` has no positional argument {i} to differentiate: it was given {count}")
@@ -355,7 +357,7 @@ HiShType.behaviour = Behaviour(
     repeated=repeated,
     stopped=lambda x: local(_STOP, x, out=jax.typeof(x)),
     barred=lambda x: local(_BARRIER, x, out=jax.typeof(x)),
-    asked=for_typed,
+    typed_policy=for_typed,
     selected=selected,
     check_loss=_loss_seed,
     seed=lambda t: full(_loss_seed(t), 1),

@@ -132,20 +132,20 @@ def _jacobian(
         leaves, tree = jax.tree.flatten(chosen if not isinstance(argnums, int) else chosen[0])
 
         def of_leaves(*values: Any) -> tuple[Any, Any]:
-            given = jax.tree.unflatten(tree, values)
+            values_in = jax.tree.unflatten(tree, values)
             merged = list(args)
-            for i, value in zip(indices, given if not isinstance(argnums, int) else (given,), strict=True):
+            for i, value in zip(indices, values_in if not isinstance(argnums, int) else (values_in,), strict=True):
                 merged[i] = value
             result = fun(*merged, **kwargs)
-            found, aux = with_aux(result, has_aux, called, "result")
-            _check_results(found, called, holomorphic)
-            if derive is _reverse:  # forward, each device has the derivative of its own
-                _check_values(found, f"{name}({called})")
-            return found, aux
+            out, aux = with_aux(result, has_aux, called, "result")
+            _check_results(out, called, holomorphic)
+            if derive is _reverse:  # forward, each device has the derivative of its value
+                _check_values(out, f"{name}({called})")
+            return out, aux
 
         with in_our_words(f"`{called}` has no Jacobian"):
-            results, found, aux = derive(of_leaves, leaves)
-        jacobians = jax.tree.unflatten(results, [jax.tree.unflatten(tree, row) for row in found])
+            results, rows, aux = derive(of_leaves, leaves)
+        jacobians = jax.tree.unflatten(results, [jax.tree.unflatten(tree, row) for row in rows])
         return (jacobians, aux) if has_aux else jacobians
 
     return cast("Function[P, Any]", jacobian_of_fun)
@@ -206,8 +206,8 @@ def _reverse(fun: Callable[..., Any], leaves: Sequence[Any]) -> tuple[Any, list[
     for k, out in enumerate(outs):
 
         def pulled(ct: Any, k: int = k) -> Any:
-            given = [ct if i == k else _zeros(t) for i, t in enumerate(cotangents)]
-            return list(pull(jax.tree.unflatten(structure, given)))
+            cts = [ct if i == k else _zeros(t) for i, t in enumerate(cotangents)]
+            return list(pull(jax.tree.unflatten(structure, cts)))
 
         moved = vmap(pulled)(_basis(cotangents[k]))
         rows.append([_reshaped(x, (*np.shape(out), *x.shape[1:])) for x in moved])
@@ -227,7 +227,7 @@ def _basis(t: Any) -> Any:
 
 
 def _one(row: Any, *index: Any, shape: tuple[int, ...]) -> Any:
-    """Where the element with this index is the one of its row."""
+    """A mask of a basis: whether this index, flattened, is the number of the row."""
     place = functools.reduce(lambda at, i: at * i[1] + i[0], zip(index, shape, strict=True), 0)
     return place == row
 

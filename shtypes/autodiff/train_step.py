@@ -70,8 +70,8 @@ def train_step(
             return fun(*(jax.tree.map(_in, x, types[i]) if i in types else x for i, x in enumerate(summed)), **kwargs)
 
         value, gradients = value_and_grad(functools.wraps(fun)(of_summed), argnums, has_aux)(*summed, **kwargs)
-        wanted = types[indices[0]] if isinstance(argnums, int) else tuple(types[i] for i in indices)
-        return value, jax.tree.map(_in, gradients, wanted)
+        targets = types[indices[0]] if isinstance(argnums, int) else tuple(types[i] for i in indices)
+        return value, jax.tree.map(_in, gradients, targets)
 
     return cast("Function[P, tuple[T, Any]]", step)
 

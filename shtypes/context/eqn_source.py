@@ -36,7 +36,7 @@ def current_eqn() -> Callable[[], EqnSource | None] | None:
 
 
 class set_current_eqn:  # noqa: N801  # it is used as a function is
-    """A context in which the equation that `where` tells of is evaluated; None for code that has lines of its own."""
+    """A context in which an equation is evaluated; None for code outside of any program."""
 
     __slots__ = ("_outer", "_where")
 
@@ -58,7 +58,7 @@ def is_tracing_plain() -> bool:
 
 @contextlib.contextmanager
 def set_plain_trace(depth: int | None = None) -> Iterator[None]:
-    """Around the trace of a plain program; with ``0`` around code in one that is typed itself."""
+    """A scope around the trace of a plain program; with ``0``, around typed code in one."""
     outer = plain_trace.depth
     plain_trace.depth = outer + 1 if depth is None else depth
     try:

@@ -25,7 +25,7 @@ class Owner(enum.Enum):
 _PACKAGE: Final = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 #: Where the demo is, which is written as a user writes.
 _DEMO: Final = os.path.join(_PACKAGE, "tools", "demo", "")
-#: What our own code starts with: the files and folders of the package, but for the demo.
+#: Prefixes of our files: the files and folders of the package, except the demo.
 OURS: Final = tuple(
     os.path.join(folder, name)
     for folder, without in ((_PACKAGE, "tools"), (os.path.join(_PACKAGE, "tools"), "demo"))
@@ -36,13 +36,13 @@ OURS: Final = tuple(
 _INSTALLED: Final = tuple({os.path.join(sysconfig.get_path(name), "") for name in ("purelib", "platlib")})
 _PYTHON: Final = tuple({os.path.join(sysconfig.get_path(name), "") for name in ("stdlib", "platstdlib", "scripts")})
 _SITES: Final = frozenset({"site-packages", "dist-packages"})
-#: Packages that call back and forth with us, those that JAX is made of; and what calls the command line.
+#: Packages that call back and forth with us, JAX's parts, and what calls the command line.
 _BETWEEN: Final = ("jax", "jaxlib", "numpy", "ml_dtypes", "opt_einsum", "click")
 
 
 @functools.cache
 def _between() -> tuple[str, ...]:
-    """Where these packages are. A folder of the user's may have such a name too."""
+    """The folders of these packages. A user's folder may have such a name too."""
     specs = [importlib.util.find_spec(name) for name in _BETWEEN]
     return tuple(os.path.join(folder, "") for spec in specs if spec for folder in spec.submodule_search_locations or ())
 

@@ -1,4 +1,4 @@
-"""What type checkers see of a function that is made of another one. Pure."""
+"""The type of a transformed function for type checkers. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 class Function(Generic[P, T]):
-    """A function with the arguments of the one that it is made of; at run time a plain function.
+    """A function with the arguments of the one that it transforms; at run time a plain function.
 
     A class and not a ``Callable``, of which mypy does not infer lambdas: ``sh.jit(sh.grad(lambda w: ...))``.
     """
@@ -24,7 +24,7 @@ class Function(Generic[P, T]):
 
 
 class Decorator:
-    """What makes a function of another one, and keeps its arguments and results; at run time a plain function."""
+    """The type of a decorator that keeps arguments and results; at run time a plain function."""
 
     def __call__(self, f: Callable[P, T], /) -> Function[P, T]:
         """The function that it makes."""

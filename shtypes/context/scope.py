@@ -30,9 +30,9 @@ class Scope:
 
     def __enter__(self) -> Any:
         part = self._run()()
-        found = part.__enter__()
+        entered = part.__enter__()
         self._stack().append(part)
-        return found
+        return entered
 
     def __exit__(self, *error: Any) -> None:
         self._stack().pop().__exit__(*error)
@@ -40,16 +40,16 @@ class Scope:
     def _stack(self) -> list[Any]:
         if not hasattr(self._entered, "parts"):
             self._entered.parts = []
-        found: list[Any] = self._entered.parts
-        return found
+        parts: list[Any] = self._entered.parts
+        return parts
 
     def __call__(self, f: F) -> F:
         """The function in the scope."""
-        given: Any = f
-        if inspect.isclass(given) or not callable(given):
-            raise ShardingTypeError(f"a scope decorates functions, not {given!r:.60}", hints=["with scope: ..."])
-        found: Any = _decorated(given, self._run)
-        return found  # type: ignore[no-any-return]
+        function: Any = f
+        if inspect.isclass(function) or not callable(function):
+            raise ShardingTypeError(f"a scope decorates functions, not {function!r:.60}", hints=["with scope: ..."])
+        decorated: Any = _decorated(function, self._run)
+        return decorated  # type: ignore[no-any-return]
 
 
 def simple(make: Callable[[], contextlib.AbstractContextManager[Any]]) -> Scope:
@@ -122,21 +122,21 @@ class _Awaited:
 
 def _steps(inner: Any, step: Open) -> Generator[Any, Any, Any]:
     """A generator or coroutine, each of its steps in a scope."""
-    advance, given = inner.send, None
+    advance, sent = inner.send, None
     while True:
         with step():
             try:
-                out = advance(given)
+                out = advance(sent)
             except StopIteration as stop:
                 return stop.value
         try:
-            given, advance = (yield out), inner.send
+            sent, advance = (yield out), inner.send
         except GeneratorExit:
             with step():
                 inner.close()
             raise
         except BaseException as error:
-            given, advance = error, inner.throw
+            sent, advance = error, inner.throw
 
 
 def mapped_axes() -> tuple[str, ...]:
@@ -155,7 +155,7 @@ def local_axes() -> tuple[tuple[str, int], ...]:
 
 
 def in_local_mode(axes: Sequence[str], sizes: Mapping[str, int]) -> Scope:
-    """The body of a function that is mapped over some of the axes of a mesh, whose sizes are given in its order."""
+    """The body of a function that is mapped over some of the axes of a mesh, with its sizes in its order."""
 
     def mapped(s: Settings) -> Settings:
         around = {axis for axis, _, is_mapped in s.local if is_mapped}

@@ -34,22 +34,17 @@ class Settings(NamedTuple):
     dim_axes: DimAxes = ()  # the mesh axes of the dim names in scope
     scopes: tuple[object, ...] = ()  # what the scopes of communication say, outermost first; hashable
     checks: bool = False  # whether results are compared across devices
-    #: The mesh axes that shard the dims that are mapped over: along them each device is at steps of its own.
+    #: The mesh axes that shard the dims that are mapped over: along them each device is at other steps.
     mapped: tuple[str, ...] = ()
     #: The axes of the mesh that `shard_map` maps over some of, their sizes, and whether it maps over them.
     local: tuple[tuple[str, int, bool], ...] = ()
     written: tuple[str, ...] = ()  # the mesh axes along which every cast must be written
     region: str = "auto"  # how programs are lowered where they do not say
-    only_types: bool = False  # whether values are made without data
+    only_types: bool = False  # whether values are created without data
     merges: bool = True  # whether compiled programs merge reshards in a row
-    #: What ops that do not type insert, where a function was looked through for that; None where it was not.
-    plan: tuple[object, ...] | None = None
-    shared: bool = False  # whether ops take a value in the form that another op had it brought into
     #: Whether a function is only tried: no scope refuses anything, so that none decides what is chosen.
     tried: bool = False
     model: object = None  # the cost model by which reshards are planned; None for what sends least. Hashable
-    search: int = 0  # the number of the search in which code is tried; 0 outside of any
-    aim: str = ""  # the direction that what is tried sends least in, whatever scopes say; empty for what they say
 
 
 Enter = Callable[[Settings], contextlib.AbstractContextManager[object]]
@@ -76,7 +71,7 @@ class _Entered:
 
 
 class _Base:
-    """The settings that the process starts with, made on first use: the environment names its policy."""
+    """The settings that the process starts with, created on first use: the environment names its policy."""
 
     def __get__(self, thread: object, owner: type[_Thread]) -> Settings:
         name = os.environ.get(ENVIRONMENT, POLICIES[0])
@@ -99,7 +94,7 @@ class _Thread(threading.local):
         self.entered: list[_Entered] = []
 
     def follow(self) -> None:
-        """Has what the innermost scope set in force."""
+        """Makes the settings of the innermost scope current."""
         if self.entered:
             self.value = self.entered[-1].value
         else:
@@ -115,14 +110,14 @@ _set_jax_base: Callable[[Settings], None] | None = None
 def check_policy(name: str, source: str = "") -> str:
     """Checks a policy's name."""
     if name not in POLICIES:
-        known = " or ".join(f'"{p}"' for p in POLICIES)
-        error = ShardingTypeError(f"there is no policy {name!r}{source}; it is {known}")
+        names = " or ".join(f'"{p}"' for p in POLICIES)
+        error = ShardingTypeError(f"there is no policy {name!r}{source}; it is {names}")
         raise error if source else placed(error, "policy")
     return name
 
 
 def outermost() -> Settings:
-    """What holds outside every scope, in every thread; made from the environment on first use."""
+    """What holds outside every scope, in every thread; read from the environment on first use."""
     return _Thread.value
 
 
@@ -141,14 +136,14 @@ def set_base(value: Settings) -> None:
 @contextlib.contextmanager
 def scope(value: Settings) -> Iterator[None]:
     """A scope in which ``value`` is in force, for this thread and for what JAX traces in it."""
-    entered, own = current.entered, _Entered(value)
-    entered.append(own)
+    entered, entry = current.entered, _Entered(value)
+    entered.append(entry)
     current.follow()
     try:
         yield
     finally:
-        in_order = bool(entered) and entered[-1] is own
-        while own in entered:  # what is still open inside is closed with it, so that JAX's context stays in step
+        in_order = bool(entered) and entered[-1] is entry
+        while entry in entered:  # what is still open inside is closed with it, so that JAX's context stays in step
             left = entered.pop()
             current.follow()
             left.leave()

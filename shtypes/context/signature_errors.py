@@ -13,42 +13,43 @@ from shtypes.errors import ShardingTypeError
 
 #: What numpy, JAX or we call some parameters elsewhere, and what they are called where they have another name.
 _ELSEWHERE: Final = {"axis": ("dim", "dims"), "dim": ("axis",), "dims": ("axis",)}
-#: What functions of jax.numpy have for compatibility with numpy, and refuse themselves.
+#: Parameters that functions of jax.numpy have for compatibility with numpy, and refuse.
 _FOR_NUMPY: Final = {"out", "where", "inplace"}
 
 
-def refuse_unknown(name: str, given: Iterable[str], known: Sequence[str]) -> None:
+def refuse_unknown(name: str, keywords: Iterable[str], allowed: Sequence[str]) -> None:
     """Refuses keywords that a function does not have."""
-    for keyword in given:
-        if keyword not in known:
-            raise _no_parameter(name, keyword, known)
+    for keyword in keywords:
+        if keyword not in allowed:
+            raise _no_parameter(name, keyword, allowed)
 
 
-def _no_parameter(name: str, keyword: str, known: Sequence[str]) -> ShardingTypeError:
-    has = f"it has {', '.join(known)}" if known else "it has none"
+def _no_parameter(name: str, keyword: str, allowed: Sequence[str]) -> ShardingTypeError:
+    has = f"it has {', '.join(allowed)}" if allowed else "it has none"
     of_jax = unsupported_parameter(name, keyword)
     if of_jax is not None:
-        hints = [way for way in of_jax.instead if way[-1] != "=" or way[:-1] in known]
+        hints = [way for way in of_jax.instead if way[-1] != "=" or way[:-1] in allowed]
         return ShardingTypeError(f"`{name}` has no parameter `{keyword}`", why=f"{of_jax.why}; {has}", hints=hints)
-    translated = [k for k in _ELSEWHERE.get(keyword, ()) if k in known]
-    near = translated or difflib.get_close_matches(keyword, known, n=1, cutoff=0.6)
+    translated = [k for k in _ELSEWHERE.get(keyword, ()) if k in allowed]
+    near = translated or difflib.get_close_matches(keyword, allowed, n=1, cutoff=0.6)
     return ShardingTypeError(f"`{name}` has no parameter `{keyword}`", why=has, hints=[f"{k}=" for k in near])
 
 
-def refuse_unsupported(name: str, given: Iterable[str], known: Sequence[str]) -> None:
+def refuse_unsupported(name: str, keywords: Iterable[str], allowed: Sequence[str]) -> None:
     """Refuses those keywords of JAX's function that ours would take for the user's."""
-    for keyword in given:
+    for keyword in keywords:
         if unsupported_parameter(name, keyword) is not None:
-            raise _no_parameter(name, keyword, known)
+            raise _no_parameter(name, keyword, allowed)
 
 
 def signature_of(parameters: str, returns: str = "Array", operands: int = 1) -> inspect.Signature:
-    """The signature of a function that another one makes, as a type checker reads it."""
-    found = inspect.signature(eval(f"lambda {parameters}: None", {}))
+    """The signature of a generated function, as a type checker reads it."""
+    parsed = inspect.signature(eval(f"lambda {parameters}: None", {}))
     typed = [
-        p.replace(annotation="ArrayLike" if i < operands else _kind(p)) for i, p in enumerate(found.parameters.values())
+        p.replace(annotation="ArrayLike" if i < operands else _kind(p))
+        for i, p in enumerate(parsed.parameters.values())
     ]
-    return found.replace(parameters=typed, return_annotation=returns)
+    return parsed.replace(parameters=typed, return_annotation=returns)
 
 
 def _kind(parameter: inspect.Parameter) -> str:
@@ -59,31 +60,31 @@ def bound(name: str, signature: inspect.Signature, args: tuple[Any, ...], kwargs
     """The arguments of a call by name, defaults too."""
     refuse_unknown(name, kwargs, [*signature.parameters])
     try:
-        found = signature.bind(*args, **kwargs)
+        arguments = signature.bind(*args, **kwargs)
     except TypeError as error:
         raise ShardingTypeError(f"`{name}` does not take these arguments", why=str(error)) from None
-    found.apply_defaults()
-    return found.arguments
+    arguments.apply_defaults()
+    return arguments.arguments
 
 
 def parameters(fn: Callable[..., Any], skip: int = 0) -> tuple[str, ...]:
     """The names of a function's parameters but for the first ones, and for what numpy alone has."""
     try:
-        found = list(inspect.signature(fn).parameters.values())[skip:]
+        all_parameters = list(inspect.signature(fn).parameters.values())[skip:]
     except (TypeError, ValueError):
         return ()
     open_kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    return tuple(p.name for p in found if p.kind not in open_kinds and p.name not in _FOR_NUMPY)
+    return tuple(p.name for p in all_parameters if p.kind not in open_kinds and p.name not in _FOR_NUMPY)
 
 
 def signature_error(name: str, fn: Callable[..., Any], error: TypeError) -> ShardingTypeError:
     """Python's `TypeError` about a call's arguments, as a `ShardingTypeError`."""
     said = str(error)
-    found = re.search(r"unexpected keyword argument '(\w+)'", said)
-    if found is None:
+    unexpected = re.search(r"unexpected keyword argument '(\w+)'", said)
+    if unexpected is None:
         return ShardingTypeError(f"`{name}` does not take these arguments", why=said.partition("() ")[2] or said)
-    known = [p for p in inspect.signature(fn).parameters if p not in ("self", "cls")]
-    return _no_parameter(name, found[1], known)
+    names = [p for p in inspect.signature(fn).parameters if p not in ("self", "cls")]
+    return _no_parameter(name, unexpected[1], names)
 
 
 def argument_error(
@@ -91,24 +92,24 @@ def argument_error(
 ) -> ShardingTypeError:
     """An error of Python's or JAX's about an argument of a function of arrays, as a `ShardingTypeError`."""
     try:
-        given = inspect.signature(fn).bind(*args, **kwargs).arguments
-    except (TypeError, ValueError):  # of a function that another one made
-        given = {}
-    odd = [k for k, v in given.items() if _is_odd(inspect.signature(fn).parameters[k], v)]
-    what = f"`{odd[0]}={_shown(given[odd[0]])}`" if len(odd) == 1 else "these arguments"
+        arguments = inspect.signature(fn).bind(*args, **kwargs).arguments
+    except (TypeError, ValueError):  # of a generated function
+        arguments = {}
+    odd = [k for k, v in arguments.items() if _is_odd(inspect.signature(fn).parameters[k], v)]
+    what = f"`{odd[0]}={_text(arguments[odd[0]])}`" if len(odd) == 1 else "these arguments"
     said = str(error).strip().partition("\n")[0] or "an assertion of JAX does not hold, which says no more"
     return ShardingTypeError(f"`{name}` does not take {what}", why=said)
 
 
 def _is_odd(parameter: inspect.Parameter, value: Any) -> bool:
-    """Whether a parameter that has a default is given what is of another kind."""
+    """Whether an argument is of another kind than its parameter's default."""
     default = parameter.default
     if default is parameter.empty or value is None or value is default:
         return False
     return default is None or not isinstance(value, type(default))
 
 
-def _shown(value: Any) -> str:
+def _text(value: Any) -> str:
     if hasattr(value, "type"):
         return str(value.type)
     return f"{value.dtype}{list(value.shape)}" if hasattr(value, "shape") else f"{value!r:.40}"
@@ -119,8 +120,8 @@ def name_of(f: Any) -> str:
     return str(getattr(f, "__name__", None) or getattr(getattr(f, "func", None), "__name__", ""))
 
 
-def check_function(name: str, given: Any, what: str = "") -> None:
+def check_function(name: str, function: Any, what: str = "") -> None:
     """Refuses what is no function where ``name`` asks for one; ``what`` says which, if it takes several."""
-    if not callable(given):
+    if not callable(function):
         said = f"{what} of `{name}` is a function" if what else f"`{name}` takes a function"
-        raise ShardingTypeError(f"{said}, not {given!r:.60}")
+        raise ShardingTypeError(f"{said}, not {function!r:.60}")

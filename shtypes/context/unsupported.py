@@ -166,19 +166,19 @@ _BY_NAME: Final = {name: absence for absence in UNSUPPORTED for name in absence.
 
 def unsupported_parameter(function: str, parameter: str) -> UnsupportedParameters | None:
     """The entry for a parameter of JAX's that a function does not take."""
-    for found in UNSUPPORTED_PARAMETERS:
-        if parameter in found.names and function in (found.functions or (function,)):
-            return found
+    for entry in UNSUPPORTED_PARAMETERS:
+        if parameter in entry.names and function in (entry.functions or (function,)):
+            return entry
     return None
 
 
 def alternative_to(name: str) -> str:
-    """What to use instead of a name that is not here; empty if nothing is known."""
+    """What to use instead of a name that is not here; empty if there is nothing."""
     absence = _BY_NAME.get(name)
     return absence.instead if absence else ""
 
 
 def explanation(name: str) -> str:
-    """Why a name is not here and what to use instead; empty if nothing is known."""
+    """Why a name is not here and what to use instead; empty if there is nothing."""
     absence = _BY_NAME.get(name)
     return f"; {absence.why}: use {absence.instead}" if absence else ""

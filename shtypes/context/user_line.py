@@ -25,11 +25,11 @@ def user_line() -> str:
 
     Where an installed library made the call, that says which function of it: ``train.py:9 in step (in optax.update)``.
     """
-    found = eqn_source()
-    if found is None:
+    source = eqn_source()
+    if source is None:
         return _calling_line()
-    line = found.line or _calling_line().partition(" (in ")[0]
-    return f"{line} (in {found.library})" if line and found.library else line
+    line = source.line or _calling_line().partition(" (in ")[0]
+    return f"{line} (in {source.library})" if line and source.library else line
 
 
 def _calling_line() -> str:
@@ -62,17 +62,17 @@ def _inside(running: Iterable[FrameType]) -> Iterator[FrameType]:
 
 def line_of(traceback: TracebackType | None) -> str:
     """The user's line in a traceback, as `user_line` writes it; empty without one."""
-    found = inmost = ""
+    outer = inmost = ""
     library: FrameType | None = None
     while traceback is not None:
         frame, line = traceback.tb_frame, traceback.tb_lineno
         kind = owner_of_frame(frame)
         if kind is Owner.USERS:
-            found, library = _words(frame, line), None
+            outer, library = _words(frame, line), None
         elif kind is Owner.INSTALLED:
             inmost, library = _words(frame, line), library or frame
         traceback = traceback.tb_next
-    return found + _through(library) if found else inmost
+    return outer + _through(library) if outer else inmost
 
 
 def _words(frame: FrameType, line: int) -> str:
@@ -98,9 +98,9 @@ def placed(error: ShardingTypeError, call: str) -> ShardingTypeError:
 
 def _called() -> str:
     """The op that the user called, where an op inside it is the one that fails; else empty."""
-    found = eqn_source()
-    if found is not None:
-        return found.called
+    source = eqn_source()
+    if source is not None:
+        return source.called
     called = (frame.f_locals["fn"] for frame in _inside(frames(2)) if frame.f_code is _A_CALL)
     names = [fn.__name__ for fn in called if not _asks_about(fn)]
     return names[-1] if names and names[-1] != names[0] else ""
@@ -117,7 +117,7 @@ _OF_ARGUMENTS: Final = (
 def public(fn: Callable[P, T]) -> Callable[P, T]:
     """A function of the public surface: its errors leave with the user's line.
 
-    What Python and JAX raise inside it speaks of its arguments, unless it came through the user's own functions.
+    What Python and JAX raise inside it speaks of its arguments, unless it came through the user's functions.
     """
 
     @functools.wraps(fn)
@@ -143,7 +143,7 @@ def public(fn: Callable[P, T]) -> Callable[P, T]:
             if _did_not_fit(error):
                 name = fn.__qualname__.split(".")[-2] if fn.__name__ == "__init__" else fn.__name__
                 raise placed(signature_error(name, fn, error), name) from None
-            if line_of(error.__traceback__):  # what the user's own functions raise stays as it is
+            if line_of(error.__traceback__):  # what the user's functions raise stays as it is
                 raise
             raise placed(argument_error(fn.__name__, fn, args, kwargs, error), fn.__name__) from None
 
@@ -153,7 +153,7 @@ def public(fn: Callable[P, T]) -> Callable[P, T]:
 def named(
     fn: Callable[P, T], name: str, doc: str, module: str = "", signature: inspect.Signature | None = None
 ) -> Callable[P, T]:
-    """The function, which another one made, with a name and a docstring of its own, and the signature that it shows."""
+    """The generated function ``fn``, with this name, docstring and, if any, signature."""
     fn.__name__ = fn.__qualname__ = name
     fn.__doc__ = doc
     fn.__module__ = module or fn.__module__
@@ -162,12 +162,12 @@ def named(
     return fn
 
 
-#: What hands a call's arguments on as they are.
+#: Functions that pass a call's arguments on as they are.
 _HANDING_ON: Final = frozenset({"public.<locals>.call", "cached_eagerly.<locals>.call", "maker.<locals>.make"})
 
 
 def _did_not_fit(error: Exception) -> TypeGuard[TypeError]:
-    """Whether a `TypeError` is Python's own about the arguments of a call of ours."""
+    """Whether a `TypeError` is Python's about the arguments of a call of ours."""
     code = _raising(error) if isinstance(error, TypeError) else None
     return code is not None and code.co_qualname in _HANDING_ON and owner_of_file(code.co_filename) is Owner.OURS
 
@@ -186,7 +186,7 @@ def _raising(error: Exception) -> CodeType | None:
 
 
 def _in_terms_of_the_call(error: ShardingTypeError, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Has the fixes of an error speak of the operands that the user gave, and of what the scopes there allow."""
+    """Rewrites the fixes of an error for the operands of the user's call, and to what the scopes there allow."""
     if _asks_about(fn):
         return
     if _within(_A_CALL):
@@ -211,20 +211,20 @@ def _without_mesh(call: Any, args: tuple[Any, ...], kwargs: dict[str, Any], *, n
 
 
 def connect_one_device(run: Callable[..., Any]) -> None:
-    """Sets what a public function is of values without types where no mesh is set; None where it is nothing."""
+    """Sets the function that runs public functions of values without types where no mesh is set."""
     _on_one_device[:] = [run]
 
 
 def connect_retelling(retell: Callable[[ShardingTypeError, Any, tuple[Any, ...], dict[str, Any]], None]) -> None:
-    """Sets what has the fixes of an error speak of the operands that the user gave."""
+    """Sets the function that rewrites fixes for the operands of the user's call."""
     _retold[:] = [retell]
 
 
 @contextlib.contextmanager
 def in_our_words(what: str) -> Iterator[None]:
-    """Around a call of JAX: what it says of the arguments is the reason for ``what``, in our one shape.
+    """A scope around a call of JAX: its errors about arguments become the reason for ``what``, in our one shape.
 
-    An error that came through the user's own functions is theirs, and stays as it is.
+    An error that came through the user's functions is theirs, and stays as it is.
     """
     try:
         yield
@@ -237,18 +237,18 @@ def in_our_words(what: str) -> Iterator[None]:
 
 
 def maker(fn: Callable[P, T]) -> Callable[P, T]:
-    """As `public`, for what returns a function: the errors of that leave with the user's line too."""
+    """As `public`, for a function that returns a function: errors of the result have the user's line too."""
 
     @functools.wraps(fn)
     def make(*args: P.args, **kwargs: P.kwargs) -> Any:
-        made = fn(*args, **kwargs)
-        return public(made) if isinstance(made, FunctionType) and not is_public(made) else made
+        function = fn(*args, **kwargs)
+        return public(function) if isinstance(function, FunctionType) and not is_public(function) else function
 
     return public(make)
 
 
 def is_public(fn: Callable[..., Any]) -> bool:
-    """Whether a function is one that `public` made."""
+    """Whether a function is a result of `public`."""
     return getattr(fn, "__code__", None) is _A_CALL
 
 
@@ -259,7 +259,7 @@ def _asks_about(fn: Any) -> bool:
 
 def _within(code: CodeType) -> bool:
     """Whether the function that asks was called, by way of ours alone, by one with this code: by another op."""
-    inside = _inside(frames(3))  # from who made that call on: the user, or an op
+    inside = _inside(frames(3))  # from the caller of that on: the user, or an op
     outer = next((frame for frame in inside if frame.f_code is code), None)
     return outer is not None and not _asks_about(outer.f_locals["fn"])
 

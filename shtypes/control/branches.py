@@ -1,4 +1,4 @@
-"""Branches over typed values: JAX's own, with free joins inserted and typed predicates accepted.
+"""Branches over typed values: JAX's, with free joins inserted and typed predicates accepted.
 
 `jax.lax.cond` and `switch` take typed values as they are. These forms of them also cast the results of a branch to the
 type that all branches can have for free, and take a predicate that is another one on each device.
@@ -23,13 +23,13 @@ from shtypes.control.joins import (
     can_reshard,
     cast_leaves,
     leaves_of,
-    own_value,
-    start_otherwise,
+    local_value,
+    restart_loop,
     varying_type,
 )
 from shtypes.control.loops import scalar_of
 from shtypes.core.jax_context import suggest_when_read
-from shtypes.dispatch.apply import is_typed, lift, located
+from shtypes.dispatch.apply import as_operands, is_typed, located
 from shtypes.errors import ShardingTypeError
 from shtypes.ops.elementwise import less, logical_and, logical_not, not_equal
 from shtypes.ops.functions import reshape, where
@@ -49,8 +49,8 @@ T = TypeVar("T")
 def cond(pred: Any, true_fun: Callable[..., T], false_fun: Callable[..., T], *operands: Any) -> T:
     """One of two functions of the operands, as `jax.lax.cond`; the predicate may be typed.
 
-    Where the predicate varies, as it does inside `shtypes.vmap` over a sharded dim, each device has its own branch. If
-    the functions communicate, forward or backward, both run, and each device takes of the results those of its own.
+    Where the predicate varies, as it does inside `shtypes.vmap` over a sharded dim, each device takes its branch. If
+    the functions communicate, forward or backward, both run, and each device selects the results of its branch.
 
     Args:
         pred: A bool scalar, plain or typed; reduced, invariant or varying.
@@ -67,10 +67,10 @@ def cond(pred: Any, true_fun: Callable[..., T], false_fun: Callable[..., T], *op
     for function in (true_fun, false_fun):
         check_function("cond", function, "a branch")
     if _varies(pred):
-        own = scalar_of(pred, "the predicate of `cond`", varying=True)
-        holds = own if jax.typeof(own).dtype_name == "bool" else not_equal(own, 0)
-        found: T = _of_own("cond", holds, [holds], [true_fun, false_fun], operands)
-        return found
+        which = scalar_of(pred, "the predicate of `cond`", varying=True)
+        holds = which if jax.typeof(which).dtype_name == "bool" else not_equal(which, 0)
+        of_devices: T = _by_device("cond", holds, [holds], [true_fun, false_fun], operands)
+        return of_devices
     chosen = scalar_of(pred, "the predicate of `cond`")
 
     def run(branches: list[Any]) -> Any:
@@ -96,9 +96,11 @@ def switch(index: Any, branches: Sequence[Callable[..., T]], *operands: Any) -> 
     if not functions:
         raise ShardingTypeError("`switch` needs at least one branch")
     if _varies(index):
-        own = scalar_of(index, "the index of `switch`", "integer", varying=True)
-        found: T = _of_own("switch", own, [less(own, i) for i in range(1, len(functions))], functions, operands)
-        return found
+        which = scalar_of(index, "the index of `switch`", "integer", varying=True)
+        of_devices: T = _by_device(
+            "switch", which, [less(which, i) for i in range(1, len(functions))], functions, operands
+        )
+        return of_devices
     chosen = scalar_of(index, "the index of `switch`", "integer")
 
     def run(branches: list[Any]) -> Any:
@@ -116,21 +118,21 @@ def _varies(pred: Any) -> bool:
     return is_typed(pred) and State.VARYING in jax.typeof(pred).states
 
 
-def _of_own(
+def _by_device(
     name: str, which: Any, holds: Sequence[Any], branches: Sequence[Callable[..., Any]], operands: tuple[Any, ...]
 ) -> Any:
-    """On each device the results of its own branch: that one alone runs, or all do where they communicate."""
+    """The results of each device's branch: that one alone runs, or all do where they communicate."""
     try:
         with no_comm():
-            return _own_branch(name, which, branches, operands)
+            return _branch_of_device(name, which, branches, operands)
     except ShardingTypeError as error:
         if not isinstance(error.scope, NoComm):
             raise
-    return _each_its_own(name, holds, branches, operands)
+    return _select_branches(name, holds, branches, operands)
 
 
-def _own_branch(name: str, which: Any, branches: Sequence[Callable[..., Any]], operands: tuple[Any, ...]) -> Any:
-    """Runs on each device its own branch; all results vary."""
+def _branch_of_device(name: str, which: Any, branches: Sequence[Callable[..., Any]], operands: tuple[Any, ...]) -> Any:
+    """Runs each device's branch on it; all results vary."""
     t = jax.typeof(which)
 
     def varying(branch: Callable[..., Any]) -> Callable[..., Any]:
@@ -143,16 +145,16 @@ def _own_branch(name: str, which: Any, branches: Sequence[Callable[..., Any]], o
     def run(branches: list[Any]) -> Any:
         with in_our_words(f"`{name}` does not take these arguments"):
             if t.dtype_name == "bool":
-                return lax.cond(own_value(which), *branches, *operands)
-            return lax.switch(own_value(which), branches, *operands)
+                return lax.cond(local_value(which), *branches, *operands)
+            return lax.switch(local_value(which), branches, *operands)
 
     return _joined_branches(name, list(map(varying, branches)), run)
 
 
-def _each_its_own(
+def _select_branches(
     name: str, holds: Sequence[Any], branches: Sequence[Callable[..., Any]], operands: tuple[Any, ...]
 ) -> Any:
-    """The results of all branches, and of them on each device those of its own: of the first whose predicate holds."""
+    """Runs all branches, and selects on each device the results of the first whose predicate holds."""
     results, rest = [], None
     for i, branch in enumerate(branches):
         here = holds[i] if i < len(holds) else None
@@ -181,21 +183,23 @@ def _without_others(function: Callable[..., Any], here: Any, operands: tuple[Any
 
     body = jax.make_jaxpr(flat)(*operands)
 
-    def kept(x: Any) -> Any:
+    def stopped(x: Any) -> Any:
         if not is_typed(x) or not jax.typeof(x).differentiable:
             return x
-        t, own = jax.typeof(x), jax.typeof(here)
-        if any(t.state(a) is not State.VARYING for a in own.axes(State.VARYING)):
+        t, mask = jax.typeof(x), jax.typeof(here)
+        if any(t.state(a) is not State.VARYING for a in mask.axes(State.VARYING)):
             return x  # its type would be another one
         return where(here, x, stop_gradient(x))
 
-    outs = jax.core.eval_jaxpr(jaxpr_of(body), [kept(x) for x in captured(body)], *map(kept, jax.tree.leaves(operands)))
+    outs = jax.core.eval_jaxpr(
+        jaxpr_of(body), [stopped(x) for x in captured(body)], *map(stopped, jax.tree.leaves(operands))
+    )
     return jax.tree.unflatten(structures[0], outs)
 
 
 def selected(which: Any, cases: Sequence[Any]) -> Any:
     """The case that ``which`` says along the leading dims, for JAX: a branch under `vmap` with a mapped predicate."""
-    (which, *cases), _ = lift([which, *cases])
+    (which, *cases), _ = as_operands([which, *cases])
     t, rank = jax.typeof(which), jax.typeof(cases[0]).ndim
     which = reshape(which, (*t.shape, *(1,) * (rank - t.ndim)))
     if t.dtype_name == "bool":
@@ -211,7 +215,7 @@ def selected(which: Any, cases: Sequence[Any]) -> Any:
 
 def _joined_branches(name: str, branches: list[Callable[..., Any]], run: Callable[[list[Any]], Any]) -> Any:
     """Applies one of several functions, and again with results cast to the joined types if those differ."""
-    wanted: list[ShType | None] | None = None
+    joined_types: list[ShType | None] | None = None
 
     def attempt() -> Any:
         seen: dict[int, tuple[Any, list[Leaf]]] = {}
@@ -219,8 +223,8 @@ def _joined_branches(name: str, branches: list[Callable[..., Any]], run: Callabl
         def watched(position: int) -> Callable[..., Any]:
             def branch(*operands: Any) -> Any:
                 out = branches[position](*operands)
-                if wanted is not None:
-                    return cast_leaves(out, wanted)
+                if joined_types is not None:
+                    return cast_leaves(out, joined_types)
                 seen[position] = (jax.tree.structure(out), leaves_of(out))
                 if len(seen) == len(branches):
                     joined = _join_results(name, leaf_paths(out), list(seen.values()))
@@ -237,13 +241,15 @@ def _joined_branches(name: str, branches: list[Callable[..., Any]], run: Callabl
     except TypesDiffer as differ:
         if differ.loop is not None:
             raise
-        wanted = differ.types
+        joined_types = differ.types
     return attempt()
 
 
-def _join_results(name: str, paths: list[str], found: list[tuple[Any, list[Leaf]]]) -> list[ShType | None] | None:
+def _join_results(
+    name: str, paths: list[str], trees_and_leaves: list[tuple[Any, list[Leaf]]]
+) -> list[ShType | None] | None:
     """The types that the branches' results join in; None where nothing is to be done."""
-    trees, results = zip(*found, strict=True)
+    trees, results = zip(*trees_and_leaves, strict=True)
     _check_alike(name, trees)
     if all([r.type for r in each] == [r.type for r in results[0]] for each in results):
         return None
@@ -265,7 +271,7 @@ def _join_leaf(name: str, path: str, leaves: Sequence[Leaf]) -> ShType | None:
     for goal in goals:
         for leaf in leaves:
             if leaf.type != goal:
-                start_otherwise(leaf, goal)
+                restart_loop(leaf, goal)
     if len(typed) < len(leaves):
         raise ShardingTypeError(
             f"one branch of `{name}` returns a plain array{path}, another {typed[0]}",

@@ -1,7 +1,7 @@
 """Looking at values while programs run: `print` and `callback`.
 
-Each device shows its own part, and says where it is on the mesh; copies are shown once. Nothing goes from device to
-device: what a device holds goes to its own host, so scopes allow it and no ledger lists it. To see a global value, ask
+Each device prints its shard, after its place on the mesh; copies are printed once. Nothing goes from device to
+device: a shard goes to the host of its device, so scopes allow it and no ledger lists it. To see a global value, ask
 for it with `shtypes.reshard`, which both do see.
 """
 
@@ -19,7 +19,7 @@ from shtypes.context.signature_errors import check_function, refuse_unsupported
 from shtypes.context.user_line import public
 from shtypes.core.callbacks import AxisIndices, HostCall
 from shtypes.core.callbacks import call as _call
-from shtypes.dispatch.apply import is_typed, lift
+from shtypes.dispatch.apply import as_operands, is_typed
 from shtypes.errors import ShardingTypeError
 from shtypes.traced.program import split
 from shtypes.types import ShType, State
@@ -66,10 +66,10 @@ def print(fmt: str, *args: Any, ordered: bool = False, **kwargs: Any) -> None:
         text = fmt.format(*values[0], **values[1])
         builtins.print(f"[{where}] {text}\n" if where else f"{text}\n", end="", flush=True)  # in one piece
 
-    def shown(part: np.ndarray[Any, Any], t: ShType) -> Any:
+    def printed(part: np.ndarray[Any, Any], t: ShType) -> Any:
         return _Term(part, t) if t.axes(State.UNREDUCED) else part[()]
 
-    _on_each_device("debug.print", show, args, kwargs, ordered, shown)
+    _on_each_device("debug.print", show, args, kwargs, ordered, printed)
 
 
 @public
@@ -115,17 +115,17 @@ def _on_each_device(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
     ordered: bool,
-    shown: Callable[[np.ndarray[Any, Any], ShType], Any],
+    of_part: Callable[[np.ndarray[Any, Any], ShType], Any],
 ) -> None:
     """Calls a function of a place and of the arguments with parts for values."""
-    given, filled = split((args, kwargs), lambda x: is_typed(x) or isinstance(x, jax.core.Tracer))
+    arrays, filled = split((args, kwargs), lambda x: is_typed(x) or isinstance(x, jax.core.Tracer))
 
-    if any(map(is_typed, given)):
-        values, _ = lift(given)
+    if any(map(is_typed, arrays)):
+        values, _ = as_operands(arrays)
         types = _of_one_mesh(name, values, ordered)
-        _call(HostCall(name, lambda place, parts: run(place, filled(map(shown, parts, types))), ordered), values)
-    elif given or not no_trace_is_running():  # a plain program's, as far as anybody can see
-        jax.debug.callback(lambda *parts: run({}, filled(map(np.asarray, parts))), *given, ordered=ordered)
+        _call(HostCall(name, lambda place, parts: run(place, filled(map(of_part, parts, types))), ordered), values)
+    elif arrays or not no_trace_is_running():  # a plain program's, as far as anybody can see
+        jax.debug.callback(lambda *parts: run({}, filled(map(np.asarray, parts))), *arrays, ordered=ordered)
     else:
         run({}, (args, kwargs))
 

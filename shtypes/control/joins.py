@@ -1,4 +1,4 @@
-"""Where control flow joins values: the types of a carry, of a loop's start and of the results of branches."""
+"""Joined types of control flow: of a carry, of a loop's start and of the results of branches."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from shtypes.types import REPLICATED, ShType, State, dtypes
 class TypesDiffer(Exception):  # noqa: N818  # a signal, not an error
     """Leaves the trace of a body whose types differ; ``types`` are the joined ones, leaf by leaf, None for plain.
 
-    One that is raised for a loop around names it.
+    ``loop`` is the enclosing loop to start again; None for the one that is being traced.
     """
 
     def __init__(self, types: list[ShType | None], loop: OpenLoop | None = None) -> None:
@@ -56,7 +56,7 @@ _thread: Final = _Thread()
 
 @contextlib.contextmanager
 def tracing_body(loop: OpenLoop) -> Iterator[None]:
-    """Around the body of a loop."""
+    """A scope around the trace of a loop's body."""
     _thread.loops.append(loop)
     try:
         yield
@@ -66,11 +66,11 @@ def tracing_body(loop: OpenLoop) -> Iterator[None]:
 
 
 class Leaf(NamedTuple):
-    """What joins ask of a value, without the value: the trace that made it may have ended.
+    """What joins need of a value, without the value: its trace may have ended.
 
     Attributes:
         constant: Whether no gradient comes back to it, so that its casts from a replicated state are free.
-        carries: The leaves of carries of loops around that it is made of; empty where it is made of anything else.
+        carries: The leaves of carries of loops around that it is computed from; empty if from anything else.
         shape: Of a plain one its shape; None where it has none that a typed value could have.
         dtype: Of a plain one its dtype; None if it takes that of what it meets.
     """
@@ -83,24 +83,26 @@ class Leaf(NamedTuple):
 
 
 def leaves_of(tree: Any) -> list[Leaf]:
-    """What joins ask of the leaves of a tree."""
+    """`Leaf` of each leaf of a tree."""
     return [_leaf(x) for x in jax.tree.leaves(tree)]
 
 
 def _leaf(x: Any) -> Leaf:
-    made_of = arguments_of(x) or []
-    known = {id(leaf) for loop in _thread.loops for leaf in loop.carry}
-    leaf = Leaf(x.type if is_typed(x) else None, is_constant(x), made_of if known.issuperset(map(id, made_of)) else ())
+    sources = arguments_of(x) or []
+    carried = {id(leaf) for loop in _thread.loops for leaf in loop.carry}
+    leaf = Leaf(
+        x.type if is_typed(x) else None, is_constant(x), sources if carried.issuperset(map(id, sources)) else ()
+    )
     if leaf.type is not None or not (hasattr(x, "dtype") or is_number(x)) or _is_key(x):
         return leaf
     weak = is_number(x) or getattr(x, "weak_type", False)
     return leaf._replace(shape=jnp.shape(x), dtype=None if weak else np.dtype(x.dtype))
 
 
-def start_otherwise(x: Leaf, t: ShType) -> None:
-    """Has a loop around start its carry so that ``x``, which is made of nothing else, can have a type for free.
+def restart_loop(x: Leaf, t: ShType) -> None:
+    """Restarts a loop around with a carry from which ``x``, which depends on nothing else, gets a type for free.
 
-    What it is made of starts in that type where it can, else it varies where that does.
+    Those leaves of the carry start in that type where they can, else they vary where it does.
     """
     for loop in reversed(_thread.loops):
         places = {id(leaf): i for i, leaf in enumerate(loop.carry)}
@@ -116,9 +118,9 @@ def start_otherwise(x: Leaf, t: ShType) -> None:
             raise TypesDiffer(types, loop)
 
 
-def _varying_as(own: ShType | None, t: ShType) -> ShType | None:
+def _varying_as(src: ShType | None, t: ShType) -> ShType | None:
     """A type, varying where ``t`` does."""
-    return None if own is None else own.with_axes(t.axes(State.VARYING), State.VARYING)
+    return None if src is None else src.with_axes(t.axes(State.VARYING), State.VARYING)
 
 
 def leaf_types(tree: Any) -> list[ShType | None]:
@@ -146,13 +148,13 @@ def becomes(x: Leaf, t: ShType) -> bool:
     """Whether a constant can have a type for free: it is replicated, or plain, where the type says something else."""
     if not x.constant:
         return False
-    own = x.type
-    if own is None:
+    src = x.type
+    if src is None:
         return x.shape == t.shape and x.dtype in (None, t.dtype)
-    if own.mesh is not t.mesh or own.shape != t.shape or own.dtype_name != t.dtype_name:
+    if src.mesh is not t.mesh or src.shape != t.shape or src.dtype_name != t.dtype_name:
         return False
-    kept = all(d.axes == e.axes[: len(d.axes)] for d, e in zip(own.dims, t.dims, strict=True))
-    return kept and all(s in REPLICATED or s is o for s, o in zip(own.states, t.states, strict=True))
+    extends = all(d.axes == e.axes[: len(d.axes)] for d, e in zip(src.dims, t.dims, strict=True))
+    return extends and all(s in REPLICATED or s is o for s, o in zip(src.states, t.states, strict=True))
 
 
 def _is_key(x: Any) -> bool:
@@ -198,13 +200,13 @@ def joined_loop(
                 f"the carry of `{name}` comes back as another structure",
                 why=f"it starts as {entered} and comes back as {jax.tree.structure(out)}",
             )
-        wanted, found = leaf_types(carry), leaf_types(out)
-        if any(types_differ(w, f) for w, f in zip(wanted, found, strict=True)):
-            ends = zip(leaf_paths(carry), wanted, jax.tree.leaves(out), loop.starts, strict=True)
+        entry_types, exit_types = leaf_types(carry), leaf_types(out)
+        if any(types_differ(a, b) for a, b in zip(entry_types, exit_types, strict=True)):
+            ends = zip(leaf_paths(carry), entry_types, jax.tree.leaves(out), loop.starts, strict=True)
             joined = [_join_carry(name, *end) for end in ends]
-            if joined != wanted:
+            if joined != entry_types:
                 raise TypesDiffer(joined)
-            out = cast_leaves(out, wanted)
+            out = cast_leaves(out, entry_types)
         return out, y
 
     opened: list[OpenLoop] = []  # once for each time that the body is traced
@@ -247,7 +249,7 @@ def _join_carry(name: str, path: str, entered: ShType | None, out: Any, start: A
     if entered is None or left is None:
         typed = entered or left
         if left is not None:
-            start_otherwise(_leaf(start), left)
+            restart_loop(_leaf(start), left)
         raise ShardingTypeError(
             f"{what} is typed on one side only: it starts as {entered or 'a plain array'} and comes back as "
             f"{left or 'a plain array'}",
@@ -260,7 +262,7 @@ def _join_carry(name: str, path: str, entered: ShType | None, out: Any, start: A
             return left
         if becomes(_leaf(out), entered):
             return entered
-        start_otherwise(_leaf(start), left)
+        restart_loop(_leaf(start), left)
         if allows_implicit() and can_reshard(left, entered):
             check_comm(name, left, entered, name="carry", inserted=True)
             return entered  # at the end of each step
@@ -285,12 +287,12 @@ def _carry_hints(entered: ShType, left: ShType) -> list[str]:
     return [f'sh.reshard(init, "{left}") before the loop', f'sh.reshard(carry, "{entered}") at the end of the body']
 
 
-# predicates that vary: each device goes its own way, where it need not wait for another
+# predicates that vary: devices take different ways, where none need wait for another
 
 
 @dataclass(frozen=True)
-class _OwnValue(ShardFn):
-    """Each device's own value, by which its control flow goes on."""
+class _LocalValue(ShardFn):
+    """The value of each device, by which its control flow goes on."""
 
     compared = False
 
@@ -301,10 +303,10 @@ class _OwnValue(ShardFn):
         return x
 
 
-def own_value(x: Any) -> Any:
-    """A scalar that varies as the plain one that each device goes by; whatever follows from it varies as it does."""
+def local_value(x: Any) -> Any:
+    """A varying scalar as the plain one that each device branches on; whatever depends on it varies too."""
     t: ShType = jax.typeof(x)
-    return to_jax(local(_OwnValue(), x, out=t.with_axes(t.axes(State.VARYING), State.INVARIANT)))
+    return to_jax(local(_LocalValue(), x, out=t.with_axes(t.axes(State.VARYING), State.INVARIANT)))
 
 
 def varying_type(x: Any, as_: ShType) -> ShType:

@@ -1,4 +1,4 @@
-"""Loops over typed values: JAX's own, with free joins inserted and typed predicates accepted.
+"""Loops over typed values: JAX's, with free joins inserted and typed predicates accepted.
 
 `jax.lax.scan`, `while_loop` and `fori_loop` take typed values as they are. These forms of them also fill in the length,
 cast a carry to the type that all steps can have for free, and say which types differ.
@@ -17,11 +17,11 @@ from jax import lax
 from shtypes import rules
 from shtypes.context.signature_errors import check_function
 from shtypes.context.user_line import public
-from shtypes.control.joins import TypesDiffer, joined_loop, leaf_types, own_value, varying_type
-from shtypes.control.vmap import own_steps
+from shtypes.control.joins import TypesDiffer, joined_loop, leaf_types, local_value, varying_type
+from shtypes.control.vmap import local_steps
 from shtypes.core.conversion import to_jax
 from shtypes.core.jax_context import suggest_when_read
-from shtypes.dispatch.apply import is_typed, located, settled
+from shtypes.dispatch.apply import cast_once, is_typed, located
 from shtypes.errors import ShardingTypeError, quoted
 from shtypes.ops.functions import index_in_dim, stack
 from shtypes.rules import Typing
@@ -73,7 +73,7 @@ def scan(
 def _scanned(name: str, f: Callable[..., Any], init: Any, xs: Any, length: int | None, **options: Any) -> Any:
     """The loop of `scan`, in the words of another function."""
     if allows_implicit():
-        xs = jax.tree.map(lambda x: settled(name, _whole_leading, x) if is_typed(x) else x, xs)
+        xs = jax.tree.map(lambda x: cast_once(name, _whole_leading, x) if is_typed(x) else x, xs)
     steps = _length(name, xs, length)
 
     def run(body: Callable[..., Any], start: Any) -> Any:
@@ -105,8 +105,8 @@ def _step_by_step(body: Callable[..., Any], carry: Any, xs: Any, steps: int, *, 
 def map_(f: Callable[[Any], T], xs: Any, *, batch_size: int | None = None) -> T:
     """A function of each element of the leading dim, one after the other, as `jax.lax.map`.
 
-    The leading dim may be sharded, as in `vmap` and under its rules: each device then goes through its own elements,
-    all at the same time, and inside these axes vary. Otherwise it is a `scan`.
+    The leading dim may be sharded, as in `vmap` and under its rules: each device then goes through its shard, all at
+    the same time, and inside these axes vary. Otherwise it is a `scan`.
 
     Args:
         f: A function of one element.
@@ -130,12 +130,12 @@ def map_(f: Callable[[Any], T], xs: Any, *, batch_size: int | None = None) -> T:
         return _scanned("map", lambda carry, x: (carry, f(x)), (), xs, None)[1]
 
     try:
-        found = own_steps(f, xs, loop)
+        by_parts = local_steps(f, xs, loop)
     except ShardingTypeError:
         if not allows_implicit():
             raise
-        found = None  # the loop inserts what makes the leading dims whole
-    mapped: T = loop(f, xs) if found is None else found
+        by_parts = None  # the loop inserts what gathers the leading dims
+    mapped: T = loop(f, xs) if by_parts is None else by_parts
     return mapped
 
 
@@ -146,8 +146,8 @@ map_.__name__ = "map"
 def while_loop(cond_fun: Callable[[Carry], Any], body_fun: Callable[[Carry], Carry], init_val: Carry) -> Carry:
     """A loop that runs while a predicate holds, as `jax.lax.while_loop`; the predicate may be typed.
 
-    Where the predicate varies, each device goes round as often as its own holds. Then the loop does not communicate,
-    and all of its carry varies.
+    Where the predicate varies, each device goes round as often as its predicate holds. Then the loop does not
+    communicate, and all of its carry varies.
 
     Args:
         cond_fun: ``carry -> bool``; reduced, invariant or varying, or plain.
@@ -163,19 +163,19 @@ def while_loop(cond_fun: Callable[[Carry], Any], body_fun: Callable[[Carry], Car
     def body(carry: Any, _: Any) -> tuple[Any, Any]:
         return body_fun(carry), None
 
-    def looped(*, own: bool) -> Carry:
+    def looped(*, by_device: bool) -> Carry:
         def predicate(carry: Any) -> Any:
             pred = cond_fun(carry)
             axes = jax.typeof(pred).axes(State.VARYING) if is_typed(pred) else ()
-            if axes and not own:
+            if axes and not by_device:
                 raise _PredicateVaries(axes)
             pred = scalar_of(pred, "the predicate of `while_loop`", "bool", varying=bool(axes))
             if not axes:
                 return pred
-            wanted = [varying_type(x, jax.typeof(pred)) for x in jax.tree.leaves(carry)]
-            if wanted != leaf_types(carry):
-                raise TypesDiffer(list(wanted))
-            return own_value(pred)
+            varying_types = [varying_type(x, jax.typeof(pred)) for x in jax.tree.leaves(carry)]
+            if varying_types != leaf_types(carry):
+                raise TypesDiffer(list(varying_types))
+            return local_value(pred)
 
         def run(step: Callable[..., Any], start: Any) -> Any:
             return lax.while_loop(predicate, lambda carry: step(carry, None)[0], start)
@@ -184,12 +184,12 @@ def while_loop(cond_fun: Callable[[Carry], Any], body_fun: Callable[[Carry], Car
         return carry
 
     try:
-        return looped(own=False)
+        return looped(by_device=False)
     except _PredicateVaries as varies:
         axes = varies.axes
     try:
         with no_comm("forward"):
-            return looped(own=True)
+            return looped(by_device=True)
     except ShardingTypeError as error:
         if not isinstance(error.scope, NoComm):
             raise
@@ -203,7 +203,7 @@ def while_loop(cond_fun: Callable[[Carry], Any], body_fun: Callable[[Carry], Car
 
 
 class _PredicateVaries(Exception):  # noqa: N818  # a signal, not an error
-    """Leaves the trace of a predicate that each device has its own of."""
+    """Leaves the trace of a predicate that varies."""
 
     def __init__(self, axes: tuple[str, ...]) -> None:
         self.axes = axes
@@ -254,7 +254,7 @@ def scalar_of(x: Any, what: str, kind: str = "", *, varying: bool = False) -> An
     if t.ndim:
         raise ShardingTypeError(f"{what} is a scalar, not {t}")
     if t.axes(State.UNREDUCED) and allows_implicit():
-        x = settled(what, lambda types: rules.nonlinear(what, types, types[0].dtype_name), x)
+        x = cast_once(what, lambda types: rules.nonlinear(what, types, types[0].dtype_name), x)
         t = jax.typeof(x)
     for axis, state in zip(t.mesh.axis_names, t.states, strict=True):
         if state is State.UNREDUCED or (state is State.VARYING and not varying):

@@ -1,4 +1,4 @@
-"""`vmap` and `map`: over dims that all devices have whole as in JAX, over sharded ones by each for its own part."""
+"""`vmap` and `map`: over dims that no axis shards as in JAX, over sharded ones by each device for its shard."""
 
 from __future__ import annotations
 
@@ -74,9 +74,9 @@ def vmap(
             try:
                 return over_sharded(args, kwargs, places, leaves, structure)
             except ShardingTypeError:
-                whole = [_whole(x, d) for x, d in zip(leaves, places, strict=True)]
-                args, kwargs = jax.tree.unflatten(structure, whole)
-                leaves = whole
+                gathered = [_gathered(x, d) for x, d in zip(leaves, places, strict=True)]
+                args, kwargs = jax.tree.unflatten(structure, gathered)
+                leaves = gathered
         return over_sharded(args, kwargs, places, leaves, structure)
 
     def over_sharded(args: Any, kwargs: Any, places: list[int | None], leaves: list[Any], structure: Any) -> Any:
@@ -95,23 +95,23 @@ def vmap(
     return cast("Function[P, T]", call)
 
 
-def _whole(x: Any, place: int | None) -> Any:
+def _gathered(x: Any, place: int | None) -> Any:
     """An argument with its mapped dim on every device: every function can be mapped over that."""
     if place is None or not is_typed(x) or not -jax.typeof(x).ndim <= place < jax.typeof(x).ndim:
         return x
     t = jax.typeof(x)
-    whole = t.with_axes(t.dims[place].axes, replicated())
-    check_comm("vmap", t, whole, inserted=True)
-    return move(x, whole, inserted=True)
+    goal = t.with_axes(t.dims[place].axes, replicated())
+    check_comm("vmap", t, goal, inserted=True)
+    return move(x, goal, inserted=True)
 
 
-def own_steps(fun: Callable[[Any], Any], xs: Any, loop: Callable[[Callable[[Any], Any], Any], Any]) -> Any | None:
+def local_steps(fun: Callable[[Any], Any], xs: Any, loop: Callable[[Callable[[Any], Any], Any], Any]) -> Any | None:
     """A function at each element of the leading dim, by each device at those that it has; None where all have all."""
     leaves, structure = jax.tree.flatten(xs)
     axes, parts = _parts("map", leaves, [0] * len(leaves), None)
     if not axes:
         return None
-    over = _over_parts("map", fun, 0, axes, lambda inner: lambda own: loop(inner, own))
+    over = _over_parts("map", fun, 0, axes, lambda inner: lambda part_of_xs: loop(inner, part_of_xs))
     return over(jax.tree.unflatten(structure, parts))
 
 
@@ -123,10 +123,10 @@ def _parts(
         axes = _sharding(name, leaves, places)
         if axes and axis_name is not None:
             raise ShardingTypeError(f"`{name}` cannot name a dim that is sharded over {quoted(axes)}: {axis_name!r}")
-        return axes, [_own_part(name, x, d, axes) for x, d in zip(leaves, places, strict=True)] if axes else []
+        return axes, [_local_part(name, x, d, axes) for x, d in zip(leaves, places, strict=True)] if axes else []
     except ShardingTypeError as error:
-        shown = [jax.typeof(x) for x in leaves if is_typed(x)]
-        raise located(error, name, shown).with_traceback(None) from None
+        types = [jax.typeof(x) for x in leaves if is_typed(x)]
+        raise located(error, name, types).with_traceback(None) from None
 
 
 def _is_none(x: Any) -> bool:
@@ -146,8 +146,8 @@ def _places(in_axes: Any, args: Any, kwargs: Any) -> list[int | None]:
         places = jax.tree.leaves(jax.tree.broadcast(prefix, args, is_leaf=_is_none), is_leaf=_is_none)
     except ValueError:
         return [None] * count
-    found = [*places, *[0] * (count - len(places))]
-    return found if len(found) == count else [None] * count
+    dims = [*places, *[0] * (count - len(places))]
+    return dims if len(dims) == count else [None] * count
 
 
 def _sharding(name: str, leaves: Sequence[Any], places: Sequence[int | None]) -> tuple[str, ...]:
@@ -168,7 +168,7 @@ def _sharding(name: str, leaves: Sequence[Any], places: Sequence[int | None]) ->
     return longest
 
 
-def _own_part(name: str, x: Any, place: int | None, axes: tuple[str, ...]) -> Any:
+def _local_part(name: str, x: Any, place: int | None, axes: tuple[str, ...]) -> Any:
     """An argument as varying: of a mapped one each device has its part, of another all, whatever its state."""
     if place is None:
         return x
@@ -207,15 +207,15 @@ def _over_parts(
     axes: tuple[str, ...],
     mapped_over_parts: Callable[[Callable[..., Any]], Callable[..., Any]],
 ) -> Callable[..., Any]:
-    """The function mapped over each device's own steps, its mapped results put together."""
+    """The function mapped over each device's steps, with global results."""
 
     def inner(*args: Any, **kwargs: Any) -> Any:
         with mapped_over(axes):
             result = fun(*args, **kwargs)
         places = jax.tree.broadcast(out_axes, result, is_leaf=_is_none)
-        return jax.tree.map(own, places, result, is_leaf=_is_none)
+        return jax.tree.map(of_device, places, result, is_leaf=_is_none)
 
-    def own(place: int | None, leaf: Any) -> Any:
+    def of_device(place: int | None, leaf: Any) -> Any:
         if place is None or leaf is None:
             return leaf
         if not is_typed(leaf):

@@ -85,7 +85,7 @@ class Array(_Base, metaclass=_ArrayMeta):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         error = ShardingTypeError(
-            "a typed value is not constructed by `Array(...)`",
+            "a typed value is not made by `Array(...)`",
             hints=["sh.array(x, type) for a host array", "sh.from_jax(x) for a jax.Array"],
         )
         raise placed(error, "Array")
@@ -223,7 +223,7 @@ class Array(_Base, metaclass=_ArrayMeta):
         return wrap(self.type, None if self.data is None else self.data.copy())
 
 
-#: What ops take: typed values, and what `lift` makes typed.
+#: The operands of ops: typed values, and what `as_operands` makes typed.
 ArrayLike: TypeAlias = Array | jax.typing.ArrayLike
 
 
@@ -288,7 +288,7 @@ def _length(x: Any) -> int:
 
 
 def _concrete_only(what: str) -> Any:
-    """What a traced value answers where Python asks for a number."""
+    """A method of traced values that refuses, for where Python asks for a number."""
 
     def refuse(tracer: Any, *_: Any) -> Any:
         error = ShardingTypeError(

@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 _lock: Final = threading.Lock()
 #: By the position of the device on its mesh.
-_kept: Final[dict[int, BaseException]] = {}
+_errors: Final[dict[int, BaseException]] = {}
 
 
 class _Thread(threading.local):
@@ -49,29 +49,29 @@ def keeping() -> Iterator[None]:
         _thread.keeping = outer
 
 
-def are_kept() -> bool:
+def records_errors() -> bool:
     """Whether errors of what is traced here are raised at the end of the program."""
     return _thread.keeping
 
 
 def called(position: Any, run: Callable[[], T], otherwise: Callable[[], T]) -> T:
-    """What a function of the host gives for a device; what stands for it, from the first error of the device on."""
+    """The result of ``run`` on a device; that of ``otherwise`` from the device's first error on."""
     at = int(np.asarray(position).flat[0])
     with _lock:
-        if at in _kept:
+        if at in _errors:
             return otherwise()
     try:
         return run()
     except Exception as error:
         with _lock:
-            _kept[at] = error
+            _errors[at] = error
         return otherwise()
 
 
 def _raise(position: Any, done: Any) -> None:
     del done
     with _lock:
-        error = _kept.pop(int(position), None)
+        error = _errors.pop(int(position), None)
     if error is not None:
         raise error
 
@@ -100,7 +100,7 @@ AxisIndices = Mapping[str, int]
 
 @dataclass(frozen=True, eq=False)
 class HostCall:
-    """What is called."""
+    """A host function, with how it is called."""
 
     name: str  # what the user called
     #: The function, of the place of the device and the parts that it holds.
@@ -188,11 +188,11 @@ def call_on_shards(what: HostCall, types: tuple[HiShType, ...], shards: Sequence
     """A call on one device, where the axes of the mesh are manual."""
     arrays, axes = map(without_keys, types, shards), types[0].mesh.axis_names
     index, position = tuple(lax.axis_index(axis) for axis in axes), position_of(axes)
-    arrived = functools.partial(_kept_arrived if are_kept() else _arrived, what, types)
-    jax.debug.callback(arrived, index, *([position] if are_kept() else []), *arrays, ordered=what.ordered)
+    arrived = functools.partial(_arrived_recording if records_errors() else _arrived, what, types)
+    jax.debug.callback(arrived, index, *([position] if records_errors() else []), *arrays, ordered=what.ordered)
 
 
-def _kept_arrived(
+def _arrived_recording(
     what: HostCall, types: tuple[HiShType, ...], index: Sequence[Any], position: Any, *parts: Any
 ) -> None:
     called(position, lambda: _arrived(what, types, index, *parts), lambda: None)
@@ -214,7 +214,7 @@ class HostFunction(ShardFn):
         return self.name
 
     def __call__(self, *shards: Any) -> Any:
-        if not are_kept():
+        if not records_errors():
             return self.fn(*shards)
         structs = [jax.ShapeDtypeStruct(shape, dtypes.to_numpy(dtype)) for shape, dtype in self.results]
 

@@ -58,12 +58,12 @@ class TypedSharding(NamedSharding):
         raise placed(error, f"restore({self.type})")
 
 
-#: Key data that orbax asked for, by id, with the type of the keys: later it asks for its sharding.
+#: Key data that orbax read, by id, with the type of the keys: later it asks for its sharding.
 _WORDS: Final[Bounded[tuple[Any, HiShType]]] = Bounded()
 
 
 def note_words(words: Any, keys: HiShType) -> None:
-    """Notes of words that they are those of keys, where it is orbax that asks: it saves and restores keys as words."""
+    """Notes key data that orbax reads, with the type of the keys: orbax saves and restores keys as words."""
     frame: FrameType | None = sys._getframe(1)
     for _ in range(_BETWEEN):
         frame = None if frame is None else frame.f_back
@@ -139,7 +139,7 @@ def _carrier(x: Any) -> Any:
 
 
 def _plain(arg: Any) -> Any:
-    """How to restore the array of a value."""
+    """The restore arguments for the physical array of a value."""
     sharding = getattr(arg, "sharding", None)
     return dataclasses.replace(arg, sharding=sharding.plain()) if isinstance(sharding, TypedSharding) else arg
 

@@ -188,7 +188,7 @@ def on_shards(op: Op, src: ShType) -> Callable[[Any], list[Any]]:
         op, live = _in_mesh_order(op, live, src.mesh)
     run = _RUN[op.name] if live else _ALONE[op.name]
     if live and _makes_nothing(op, src):
-        run = _made_empty
+        run = _empty_result
     if dtypes.is_key(src.dtype_name):  # collectives know no extended dtypes; the dim of a key's words is the last one
         return lambda keys: [
             jax.random.wrap_key_data(run(op, live, jax.random.key_data(keys)), impl=jax.random.key_impl(keys))
@@ -244,7 +244,7 @@ _RUN: Final[dict[str, _Run]] = {
 }
 
 
-#: What XLA refuses along a dim of size 0.
+#: The collectives that XLA refuses along a dim of size 0.
 _ALONG_DIMS: Final = frozenset({"all_gather", "all_gather_invariant", "psum_scatter", "all_to_all"})
 
 
@@ -253,7 +253,7 @@ def _makes_nothing(op: Op, src: ShType) -> bool:
     return op.name in _ALONG_DIMS and 0 in src.local_shape
 
 
-def _made_empty(op: Op, live: tuple[str, ...], x: Any) -> Any:
+def _empty_result(op: Op, live: tuple[str, ...], x: Any) -> Any:
     """The result of a collective of a value without elements: nothing is sent."""
     out = jax.eval_shape(lambda x: _RUN[op.name](op, live, x), x)
     return jnp.zeros(out.shape, out.dtype)

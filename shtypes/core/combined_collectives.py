@@ -53,7 +53,7 @@ class Joint(Operation):
         return self.change[1]
 
     def on_shards(self, *shards: Any) -> list[Any]:
-        """What one device does."""
+        """Applies it to the shards of one device."""
         raise NotImplementedError
 
     def to_lojax(self, *operands: Any) -> list[Array]:
@@ -75,7 +75,7 @@ class Together(NamedTuple):
 
     @property
     def kind(self) -> Kind:
-        """What it does."""
+        """The kind of the collective."""
         return self.steps[0].kind
 
     @property
@@ -188,7 +188,7 @@ def _rounds(plans: Sequence[Plan]) -> list[list[tuple[int, ...]]]:
 
 
 def _group(i: int, step: Step) -> Any:
-    """What steps that go in one collective have in common; the number of the value for a step that goes alone."""
+    """The key of steps that share a collective; the number of the value for a step that has its own."""
     if step.kind not in JOINED:
         return i
     gone = step.lost if step.kind is Kind.ALL_GATHER else step.gained
@@ -300,7 +300,7 @@ class Ragged(Joint):
         return cotangents
 
     def _sent_back(self, ct: Any, own_places: Any, received: Any, starts: Any, sizes: Any) -> Any:
-        """What arrived, back where it came from. Slices that overlap there are sent separately, and then added."""
+        """The received slices, sent back. Slices that overlap there are sent separately, and then added."""
         out = self.operands[0].to_ct_aval()
         if self.disjoint:
             return self._again(ct, zeros_of(out), own_places, received, self._exchanged(starts), sizes)
@@ -318,7 +318,7 @@ class Ragged(Joint):
         return Ragged(self.axes, True, types).applied(*operands)[0]
 
     def _exchanged(self, offsets: Any) -> Any:
-        """Offsets that each sender has for each receiver, where the receiver has them for each sender."""
+        """Exchanges offsets: a sender's for each receiver become a receiver's for each sender."""
         return collect(Op("all_to_all", self.axes, tiled=True), offsets)
 
     def batch(self, axis_data: Any, operands: Sequence[Any], dims: Sequence[Any]) -> tuple[list[Any], list[Any]]:
@@ -335,7 +335,7 @@ def _unwritten(x: Any, offsets: Any, sizes: Any) -> Any:
 
 
 def _begin(sizes: Any) -> Any:
-    """Where slices of some sizes begin, one behind the other."""
+    """The starts of slices of some sizes, one behind the other."""
     return (jnp.cumsum(sizes) - sizes).astype(sizes.dtype)
 
 

@@ -13,7 +13,7 @@ from shtypes.core.shard_fn import Linear, ShardFn, as_tuple
 
 
 @dataclass(frozen=True)
-class Known(ShardFn):
+class Constant(ShardFn):
     """A constant array, the same on all devices; compared by the identity of its holder."""
 
     holder: Any
@@ -94,7 +94,7 @@ class Composite(ShardFn):
             ins = [slots[i] for i in operands]
             depends, linear = any(x.depends for x in ins), all(x.linear for x in ins) and _is_linear(fn, ins)
             at = [part.places[i] for i in operands]
-            if depends and fn.linear in (Linear.JOINTLY, Linear.BESIDE):
+            if depends and fn.linear in (Linear.JOINTLY, Linear.IN_DIFFERENTIABLE):
                 at = [
                     i if x.depends or x.zero or not x.inexact else part.zeros(i) for i, x in zip(at, ins, strict=True)
                 ]
@@ -108,7 +108,7 @@ class Composite(ShardFn):
             for i, x in zip(self.results, outs, strict=True)
         ]
         if part.is_same:
-            return (Linear.JOINTLY if all(self.moving) else Linear.BESIDE), self
+            return (Linear.JOINTLY if all(self.moving) else Linear.IN_DIFFERENTIABLE), self
         return Linear.NO, Composite(self.name, tuple(part.steps), tuple(results), self.moving)
 
     @property
@@ -149,6 +149,6 @@ class _Steps:
 def _is_linear(fn: ShardFn, operands: Sequence[_Slot]) -> bool:
     """Whether a function is linear in all its operands that depend on something."""
     moving = [i for i, x in enumerate(operands) if x.depends]
-    if not moving or fn.linear in (Linear.JOINTLY, Linear.BESIDE):
+    if not moving or fn.linear in (Linear.JOINTLY, Linear.IN_DIFFERENTIABLE):
         return not moving or all(operands[i].inexact for i in moving)
     return fn.linear is Linear.MULTILINEAR and len(moving) == 1 and fn.linear_in(moving[0])

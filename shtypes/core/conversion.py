@@ -29,7 +29,7 @@ from shtypes.types import Dim, ShType, State, dtypes
 from shtypes.types.mesh import Mesh, current_mesh
 
 
-def own_type(x: Any, mesh: Any = None) -> HiShType:
+def type_by_jax(x: Any, mesh: Any = None) -> HiShType:
     """The type of an array by JAX's sharding: S where sharded, R where reduced, U where unreduced, else I."""
     aval = jax.typeof(x)
     sharding = aval.sharding
@@ -81,11 +81,11 @@ def _refuse_auto(x: Any, aval: Any, mesh: Any) -> None:
         raise error
 
 
-def _as_own(x: Any, target: ShType | None, mesh: Any) -> HiShType:
+def _type_or_target(x: Any, target: ShType | None, mesh: Any) -> HiShType:
     """The array's type by JAX; where JAX does not track it, the sharded dims of ``target``, invariant elsewhere."""
     tracked = any(kind == jax.sharding.AxisType.Explicit for kind in jax.typeof(x).sharding.mesh.axis_types)
     if target is None or tracked:
-        return own_type(x, mesh)
+        return type_by_jax(x, mesh)
     rest = {a: State.INVARIANT for a in target.mesh.axis_names if target.dim_of(a) is None}
     return as_jax_type(target.replace(states=rest))
 
@@ -115,7 +115,7 @@ def convert(x: Any, type: Any = None, *, mesh: Any = None) -> Array:
     else:
         traced = isinstance(x, jax.core.Tracer)
         has_sharding = not traced and isinstance(x.sharding, jax.NamedSharding)
-        t = own_type(x, mesh) if has_sharding else _as_own(x, target, mesh)
+        t = type_by_jax(x, mesh) if has_sharding else _type_or_target(x, target, mesh)
         _refuse_pending(t)
         value = (from_jax_p if traced else from_concrete_p).bind(x, ty=t)
         check_now()
@@ -142,7 +142,7 @@ def _refuse_pending(t: ShType) -> None:
 def _concrete(x: Any, target: HiShType | None, mesh: Any) -> Array:
     """A concrete array as a value of the type that its sharding means: the same buffers where possible."""
     if isinstance(x.sharding, jax.NamedSharding):
-        t = own_type(x, mesh)
+        t = type_by_jax(x, mesh)
         if t.axes(State.UNREDUCED):
             return _unreduced(x, t)
         devices: Any = x.sharding.mesh

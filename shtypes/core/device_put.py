@@ -22,7 +22,7 @@ from shtypes.types.mesh import current_mesh
 from shtypes.types.target import as_type
 
 
-class _Door(HiPrimitive):
+class _Conversion(HiPrimitive):
     """A linear change of representation between typed values and plain arrays; moves nothing."""
 
     def jvp(self, primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[Any, Any]:
@@ -38,7 +38,7 @@ class _Door(HiPrimitive):
         return self.bind(*operands, **raised), dims[0]
 
 
-class FromJax(_Door):
+class FromJax(_Conversion):
     """A plain array as a typed value, sharded or invariant on every axis, as JAX means it."""
 
     def abstract_eval(self, x: Any, *, ty: HiShType) -> tuple[HiShType, set[Any]]:
@@ -51,7 +51,7 @@ class FromJax(_Door):
         return [Zero(x.aval) if isinstance(ct, Zero) else to_jax_p.bind(ct)]
 
 
-class ToJax(_Door):
+class ToJax(_Conversion):
     """A typed value, sharded or invariant on every axis, as a plain array."""
 
     def abstract_eval(self, t: Any) -> tuple[Any, set[Any]]:
@@ -64,7 +64,7 @@ class ToJax(_Door):
         return [Zero(x.aval) if isinstance(ct, Zero) else from_jax_p.bind(ct, ty=x.aval)]
 
 
-class Raise(_Door):
+class Raise(_Conversion):
     """A physical array as a typed value: where JAX hands us one while it traces."""
 
     def abstract_eval(self, x: Any, *, ty: HiShType) -> tuple[HiShType, set[Any]]:

@@ -89,7 +89,7 @@ class CallRecorder:
         self._steps.append((compiled, places))
         self._number(results)
 
-    def made(self, constant: Array) -> None:
+    def add_constant(self, constant: Array) -> None:
         """Records a value that follows from static arguments alone."""
         data = (constant.data,)
         self._constants += data
@@ -193,7 +193,7 @@ _calls: Final[Bounded[CachedCall]] = Bounded(COMPILED)
 
 
 def _key(args: Sequence[Any], kwargs: dict[str, Any], operands: list[Array]) -> tuple[Any, ...] | None:
-    """What a call follows from, and its operands; None where that cannot be said."""
+    """The cache key of a call, and its operands; None if it has none."""
     key: list[Any] = []
     for x in (*args, *kwargs.values()) if kwargs else args:
         part = _operand(x, operands) if type(x) is Array else _part(x, operands)

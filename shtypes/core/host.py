@@ -51,7 +51,7 @@ def readable(x: Any) -> Any:
 
 
 def without_data(t: ShType) -> ShardingTypeError:
-    """For those who ask what only data has."""
+    """The error for reading data of a value that has only a type."""
     return ShardingTypeError(f"a value that has only a type, {t}, has no data")
 
 
@@ -86,7 +86,7 @@ def refuse_hidden(t: ShType, what: str) -> None:
 
 
 def _finished(types: tuple[ShType, ...]) -> Typing:
-    """What can be read: no pending sum."""
+    """A rule that refuses pending sums, which cannot be read."""
     pending = types[0].axes(State.UNREDUCED)
     if pending:
         raise ShardingTypeError("a sum is pending", axes=pending)

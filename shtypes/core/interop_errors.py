@@ -48,7 +48,7 @@ _REFLECTED: Final = {
     "not_equal": "__ne__",
 }
 
-#: What to write instead of functions that shtypes does not have under the same name.
+#: Alternatives to functions that shtypes does not have under the same name.
 _INSTEAD: Final[dict[str, tuple[str, ...]]] = {
     "jax.lax.psum": ("sh.all_reduce(x, axis) sums a pending value", "sh.lax.psum in sh.shard_map"),
     "jax.lax.psum_scatter": ("sh.reduce_scatter(x, axis, dim)", "sh.lax.psum_scatter in sh.shard_map"),
@@ -77,7 +77,7 @@ _MODULES: Final = {
     "jax.scipy.special": (jax.scipy.special, ""),
     "jax.random": (jax.random, "random"),
 }
-#: What JAX calls functions in its files, and users do not.
+#: Public names of functions that have other names in JAX's files.
 _CALLED: Final = {
     "debug_print": "jax.debug.print",
     "debug_callback": "jax.debug.callback",
@@ -192,7 +192,7 @@ def _called() -> str:
     return ""
 
 
-#: What an operator of a plain array sees of a typed value: nothing that it knows, so it leaves the operation to ours.
+#: The stand-in for a typed value in an operator of a plain array, which then defers to the reflected one.
 _NO_ARRAY: Final = object()
 
 
@@ -219,7 +219,7 @@ def as_jax_array(x: Any) -> Any:
 
 
 def refuse_lowering(x: Any) -> Any:
-    """What JAX reaches for only after it took a value for a plain array, to lower one of its equations.
+    """Refuses what JAX calls only after it took a value for a plain array, to lower one of its equations.
 
     While a plain program is traced that closes over the value, JAX gets the plain array's type.
     """
@@ -265,7 +265,7 @@ OF_PHYSICAL: Final = (
 )
 
 
-#: What orbax asks for, in the words of a refusal.
+#: What orbax needs, in a refusal.
 IN_CHECKPOINTS: Final = "be in a checkpoint"
 
 

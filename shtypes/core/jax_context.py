@@ -1,4 +1,4 @@
-"""What JAX knows of the settings in force, and errors that are completed as of where they were raised."""
+"""The settings in force as part of JAX's trace context; errors that are completed in the context of their raise."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ for _path in OURS:
 
 
 def complete_when_read(error: ShardingTypeError, complete: Callable[[], None]) -> None:
-    """Has ``complete`` run when the fixes of an error are read first, in the scopes and on the mesh in force here."""
+    """Runs ``complete`` when the fixes of an error are first read, in the scopes and on the mesh in force here."""
     around, mesh = current_settings(), context_mesh()
 
     def as_raised() -> None:
@@ -57,7 +57,7 @@ def suggest_when_read(
 
 
 def holds_tracers(x: Any, seen: set[int] | None = None) -> bool:
-    """Whether what is read later may need a trace that has ended then: a tracer, or a function that closes over one."""
+    """Whether something that is read later holds tracers, whose trace may have ended: itself, or in a closure."""
     seen = set() if seen is None else seen
     if isinstance(x, jax.core.Tracer):
         return True

@@ -135,7 +135,7 @@ class Local(Operation):
             return Tangents(out_nonzero, zeros, instantiated, steps)
 
         linear_part = self.fn.linear_part
-        if linear_part is not None and linear_part.linear is Linear.BESIDE and every:
+        if linear_part is not None and linear_part.linear is Linear.IN_DIFFERENTIABLE and every:
             beside = tuple(n + i if t.differentiable else i for i, t in enumerate(types))
             zero = tuple(i for i, t in enumerate(types) if t.differentiable and not active[i])
             return of(_one(linear_part, types, self.results, beside, 2 * n), zero)
@@ -190,7 +190,7 @@ class Local(Operation):
     def _cotangents(
         self, types: Sequence[HiShType], linear: Sequence[bool], cts: Sequence[HiShType | None]
     ) -> list[tuple[tuple[int, ...], Steps]]:
-        """What gives the cotangents of some of the linear operands, in the order in which they are added up."""
+        """The steps that compute cotangents of some of the linear operands, in the order in which they are added up."""
         n = len(types)
         into = tuple(i for i, u in enumerate(linear) if u)
         if isinstance(self.fn, Jvp) and _is_linear_in(self.fn.fn, self.fn.active) and into[0] >= len(self.fn.active):
@@ -210,7 +210,7 @@ class Local(Operation):
             return [(into, _one(transposed, ins, [types[i] for i in into], places, len(inputs)))]
         if self.fn.linear is Linear.JOINTLY:
             places = (n,)
-        elif self.fn.linear is Linear.BESIDE:
+        elif self.fn.linear is Linear.IN_DIFFERENTIABLE:
             places = (*(j for j, t in enumerate(types) if not linear[j] and not t.differentiable), n)
         else:
             places = tuple(n if u else j for j, u in enumerate(linear))
@@ -240,7 +240,7 @@ class Local(Operation):
 
     def _adjoints(self, types: Sequence[ShType], linear: Sequence[bool]) -> list[ShardFn] | None:
         """The adjoint for each linear operand, or None if JAX must transpose."""
-        if self.fn.linear not in (Linear.JOINTLY, Linear.BESIDE) and sum(linear) != 1:
+        if self.fn.linear not in (Linear.JOINTLY, Linear.IN_DIFFERENTIABLE) and sum(linear) != 1:
             return None
         adjoints = [self.fn.adjoint(i, types, self.results[0]) for i, u in enumerate(linear) if u]
         return None if None in adjoints else adjoints  # type: ignore[return-value]
@@ -262,7 +262,7 @@ def _is_linear_in(fn: ShardFn, active: Sequence[bool]) -> bool:
 def _one(
     fn: ShardFn, operands: Sequence[ShType], results: Sequence[ShType], places: tuple[int, ...], count: int
 ) -> Steps:
-    """One function, applied to what is at some of the places of ``count`` inputs."""
+    """The steps that apply one function to the inputs at some of ``count`` places."""
     return Steps(((_local(fn, operands, results), places),), tuple(range(count, count + len(results))))
 
 

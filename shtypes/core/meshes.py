@@ -37,7 +37,7 @@ def to_mesh(mesh: AnyMesh) -> Mesh:
         )
     typed_mesh = Mesh(tuple(zip(mesh.axis_names, mesh.axis_sizes, strict=True)))
     if isinstance(mesh, AbstractMesh):
-        _abstract.made(typed_mesh, lambda: mesh)
+        _abstract.get_or_create(typed_mesh, lambda: mesh)
     elif _concrete.get(typed_mesh) is not mesh:
         _concrete.put(typed_mesh, mesh)
         _abstract.put(typed_mesh, mesh.abstract_mesh)
@@ -70,7 +70,7 @@ def jax_mesh(mesh: Mesh) -> AbstractMesh:
 
 def without_devices(mesh: Mesh) -> AbstractMesh:
     """The JAX mesh without devices: the last one seen, else a bare one."""
-    return _abstract.made(mesh, lambda: _bare(mesh))
+    return _abstract.get_or_create(mesh, lambda: _bare(mesh))
 
 
 def _bare(mesh: Mesh) -> AbstractMesh:

@@ -41,7 +41,7 @@ class Comm(NamedTuple):
 
     @property
     def words(self) -> str:
-        """It in words."""
+        """The communication in words."""
         narrow = f" in {self.dtype}" if self.dtype != self.src.dtype_name else ""
         return in_words(self.kind.value, self.axes) + narrow
 
@@ -66,7 +66,7 @@ _thread: Final = _Thread()
 
 @contextlib.contextmanager
 def noting_bound() -> Iterator[list[Bound]]:
-    """Lists the operations that are bound in here; not what binding these binds."""
+    """Lists the operations that are bound in here; not those that binding them binds."""
     outer, bound = _thread.bound, list[Bound]()
     _thread.bound = bound
     try:
@@ -194,7 +194,7 @@ def _fields(kind: type[Any]) -> tuple[str, ...]:
 
 
 def _exact(value: Any) -> Any:
-    """What tells a field apart: of a type, which the operation keeps, its object's number."""
+    """A key of a field: of a type, which the operation keeps alive, its serial number."""
     if isinstance(value, ShType):
         return value.serial
     return tuple([_exact(x) for x in value]) if type(value) is tuple else value
@@ -264,7 +264,7 @@ def direction_of(stack: str) -> str:
 
 
 def current_direction() -> tuple[str, int]:
-    """The direction of what is bound now, and how many derivatives are being taken around it.
+    """The direction of equations bound now, and how many derivatives are being taken around.
 
     JAX starts a new name stack for each body that it traces, so a body that is transposed does not say so.
     """

@@ -103,7 +103,7 @@ def array_from_process(x: Any, type: Any, *, mesh: Any = None, check: bool = Tru
             hints=["make it outside, and give it as an argument"] if traced else ["sh.from_jax(x, type)"],
         )
     local = host_array(x)
-    t = as_jax_type(_whole_type(local, type, mesh))
+    t = as_jax_type(_global_type(local, type, mesh))
     local = converted(local, dtypes.from_numpy(local.dtype), t)
     check_width(t)
     if current_settings().only_types:
@@ -135,7 +135,7 @@ def _part(local: Any, mine: Slices, index: Slices) -> Any:
 # the type of the global value
 
 
-def _whole_type(local: Any, type: Any, mesh: Any) -> ShType:
+def _global_type(local: Any, type: Any, mesh: Any) -> ShType:
     """The type of the value that has a part of this shape: a size that is not written follows from the part."""
     if isinstance(type, ShType):
         t: ShType = type

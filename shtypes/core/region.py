@@ -28,7 +28,7 @@ from shtypes._compat.jaxprs import (
     inner_jaxprs,
     is_literal,
     jaxpr_of,
-    kept_wide,
+    unrounded,
     without_its_mesh,
 )
 from shtypes.caches import COMPILED
@@ -118,7 +118,7 @@ def _call(call: ClosedCall, xs: Sequence[Any], evaluate: Evaluate) -> list[Any]:
 
 @functools.lru_cache(maxsize=COMPILED)
 def _traced_once(applied: Local | Joint) -> Callable[..., Any]:
-    """What an operation does to shards, traced by JAX once for each set of shapes, however often programs use it."""
+    """The jaxpr of an operation on shards, traced once for each set of shapes, however often programs use it."""
     if isinstance(applied, Joint):
         return jax.jit(applied.on_shards, inline=True)
 
@@ -181,7 +181,7 @@ def calls_host(equations: Sequence[Any]) -> bool:
     )
 
 
-#: What each of our operations and primitives does to shards.
+#: The functions of shards of our operations and primitives.
 ON_SHARDS: Final[dict[type[Operation | HiPrimitive], Callable[[Any, Sequence[Any]], list[Any]]]] = {
     Local: _local,
     Reshard: _reshard,
@@ -356,11 +356,11 @@ def _run(equations: Sequence[Any], env: dict[Any, Any], step: Step) -> None:
 
 
 def _note(err: Exception, eqn: Any) -> None:
-    """Says which of the user's lines was being lowered; the innermost equation speaks."""
+    """Notes on an error which equation was being lowered, with its line: the innermost one."""
     if not any(note.startswith("while lowering") for note in getattr(err, "__notes__", ())):
         err.add_note(f"while lowering `{applied_by(eqn).name}` from {source_info_util.summarize(eqn.source_info)}")
 
 
 def _read(env: dict[Any, Any], atom: Any) -> Any:
     """The value of an operand."""
-    return kept_wide(without_its_mesh(atom) if is_literal(atom) else env[atom])
+    return unrounded(without_its_mesh(atom) if is_literal(atom) else env[atom])

@@ -15,7 +15,7 @@ from shtypes._compat.jaxprs import (
     UnknownEquationError,
     captured,
     control,
-    has_own_context,
+    has_context,
     inner_jaxprs,
     is_literal,
     jaxpr_of,
@@ -100,7 +100,7 @@ class Planner:
     def against(self, eqn: Any) -> str:
         """Why an equation cannot be in a region; empty if it can."""
         p, ins, outs = applied_by(eqn), [v.aval for v in eqn.invars], [v.aval for v in eqn.outvars]
-        if has_own_context(eqn):
+        if has_context(eqn):
             return "it is to run in a special way (offloaded, or with metadata)"
         if isinstance(p, (Operation, HiPrimitive)) and control(eqn) is None:
             return _against_ours(p, ins, outs)

@@ -162,7 +162,7 @@ def sent_before(x: Array, dst: ShType, *, constant: bool = False, transport: Tra
 
 
 def _sending(x: Array, transport: Transport) -> tuple[Any, ...]:
-    """What of a reshard its result depends on besides the type: not by which plan it is sent."""
+    """A key of all that a reshard's result depends on besides the target type; the plan is not in it."""
     return "sent", id(x), transport.dtype, transport.ct_dtype
 
 
@@ -258,7 +258,7 @@ def returned(ct: Array, dst: ShType, *, inserted: bool, transport: Transport) ->
     return resharded(source, dst, inserted=inserted, transport=transport)
 
 
-#: What values outside of traces were cast from.
+#: The values from which concrete values were cast.
 _cast_from: Final[NotesOn[tuple[Array, Reshard]]] = NotesOn()
 
 

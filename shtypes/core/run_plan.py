@@ -91,7 +91,7 @@ def _cut(x: Any, shapes: Sequence[tuple[int, ...]]) -> list[Any]:
 
 
 def _over(mesh: Mesh, axes: tuple[str, ...]) -> tuple[tuple[str, ...], list[list[int]] | None]:
-    """What JAX's collectives ask for: axes, and where only parts of them take part, the groups of indices."""
+    """The arguments of JAX's collectives: axes and, where only parts of axes take part, the groups of indices."""
     names = whole_axes(axes)
     if names == axes:
         return axes, None
@@ -183,7 +183,7 @@ def _joined(step: Step, pieces: Pieces, me: Any, received: list[Any]) -> Any:
 
 
 def _sent(mesh: Mesh, axes: tuple[str, ...], pairs: Sequence[tuple[int, int]], x: Any) -> Any:
-    """What comes from the device of a group that sends here; the pairs are of indices along the axes."""
+    """The piece that a device receives by a permute; the pairs are of indices along the axes."""
     names, groups = _over(mesh, axes)
     if groups is None:
         return lax.ppermute(x, names, pairs)

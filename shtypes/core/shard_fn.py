@@ -1,4 +1,4 @@
-"""What a function of shards is: what the `local` primitive applies on each device.
+"""Shard functions: what the `local` primitive applies on each device.
 
 A local function is hashable (equal ones share traces and compilations) and prints as it should in a jaxpr. Its
 derivatives come from JAX: `functions.derivatives` wraps the function; a class overrides `adjoint` or `restricted`
@@ -32,7 +32,7 @@ class Linear(enum.Enum):
     NO = "no"
     JOINTLY = "jointly"  # f(a + b, c + d) = f(a, c) + f(b, d)
     MULTILINEAR = "multilinear"  # in each operand, the others fixed
-    BESIDE = "beside"  # jointly in the operands that have a gradient; the others (masks, positions) are fixed
+    IN_DIFFERENTIABLE = "in_differentiable"  # jointly in the operands that can have a gradient, the others fixed
 
     __hash__ = object.__hash__  # quicker: local functions are hashed often
 
@@ -56,8 +56,8 @@ class ShardFn:
         """The local function that transposes operand ``index``.
 
         It takes the cotangent alone or, for MULTILINEAR, all operands with the cotangent in the place of that one; for
-        BESIDE the operands without a gradient and then the cotangent. None: JAX transposes it; `Identity`: the
-        cotangent as it is.
+        IN_DIFFERENTIABLE the operands without a gradient and then the cotangent. None: JAX transposes it; `Identity`:
+        the cotangent as it is.
         """
         return None
 
@@ -80,7 +80,7 @@ class ShardFn:
     @property
     def linear_part(self) -> ShardFn | None:
         """The function that takes tangents to tangents whatever the operands with a gradient are, if there is one."""
-        return self if self.linear in (Linear.JOINTLY, Linear.BESIDE) else None
+        return self if self.linear in (Linear.JOINTLY, Linear.IN_DIFFERENTIABLE) else None
 
     def primal(self, operands: Sequence[ShType]) -> tuple[ShardFn, Sequence[ShType]]:
         """The function of which it is a derivative, or itself; with that function's operands."""
@@ -231,7 +231,7 @@ def _jaxpr(fn: ShardFn, shapes: tuple[tuple[int, ...], ...], names: tuple[str, .
         return jax.make_jaxpr(lambda *shards: fn(*shards))(*structs)  # noqa: PLW0108  (JAX caches by function)
 
 
-#: What a function of shards sees: none of the axes that its program has.
+#: The mesh in a function of shards: without the axes of its program.
 _NO_MESH: Final = jax.sharding.AbstractMesh((), ())
 
 
@@ -250,7 +250,7 @@ def _no_derivative(fn: ShardFn, operands: tuple[ShType, ...]) -> str:
 
 
 def promotion() -> tuple[Any, ...]:
-    """What JAX's promotion of dtypes follows from besides them: a part of the key of what is remembered of it."""
+    """The settings that JAX's promotion of dtypes depends on: a part of the key of cached results."""
     config: Any = jax.config
     return config.jax_enable_x64, config.jax_numpy_dtype_promotion
 
@@ -297,7 +297,7 @@ class Jvp(ShardFn):
         return self.fn.primal(operands[: len(self.active)])
 
     def adjoint(self, index: int, operands: Sequence[ShType], result: ShType) -> ShardFn | None:
-        # The derivative of a real elementwise function is diagonal, so it is its own transpose.
+        # The derivative of a real elementwise function is diagonal, so it equals its transpose.
         alone = len(self.active) == 1 and index == 1
         real = result.dtype_name[0] != "c" != operands[0].dtype_name[0]
         return self if alone and self.fn.per_element and real and result.dtype_name == operands[0].dtype_name else None

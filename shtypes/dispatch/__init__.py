@@ -1,1 +1,1 @@
-"""How an op is applied to typed operands, and reshards, which ops are made of."""
+"""How an op is applied to typed operands; and reshards, which other ops call."""

@@ -1,4 +1,4 @@
-"""How every op is applied: lift the operands, ask the rule, insert its casts, apply the local function.
+"""Application of an op: type the operands, apply the rule, insert its casts, apply the local function.
 
 The rule sees types alone. A Python number has no type: it becomes a part of the local function and adopts any state.
 """
@@ -20,10 +20,9 @@ from jax.extend.core import set_current_trace
 from shtypes._compat import no_trace_is_running, trace_notes, trace_of
 from shtypes._compat.typed import CLASSES
 from shtypes.caches import MOST
-from shtypes.context.settings import current_settings
 from shtypes.context.user_line import placed
 from shtypes.core.array import Array, wrap
-from shtypes.core.conversion import convert, own_type
+from shtypes.core.conversion import convert, type_by_jax
 from shtypes.core.device_put import from_concrete_p
 from shtypes.core.eager_cache import current_recorder
 from shtypes.core.jax_context import suggest_when_read
@@ -37,8 +36,8 @@ from shtypes.errors import ShardingTypeError
 from shtypes.resharding import Cost
 from shtypes.rules import Typing
 from shtypes.rules.candidate_types import price_of, varies_no_more
-from shtypes.rules.implicit import chosen, may_look_ahead
-from shtypes.rules.suggest_fixes import Held, called_names, without_backward
+from shtypes.rules.implicit import chosen
+from shtypes.rules.suggest_fixes import called_names, without_backward
 from shtypes.scopes.check_comm import check_comm, check_now
 from shtypes.scopes.comm import (
     allows_implicit,
@@ -67,10 +66,10 @@ def is_typed(x: Any) -> TypeGuard[Array]:
     return type(x) in CLASSES
 
 
-def lift(xs: Sequence[Any]) -> tuple[list[Array], frozenset[int]]:
+def as_operands(xs: Sequence[Any]) -> tuple[list[Array], frozenset[int]]:
     """Operands as typed values, and which of them are constants: without a gradient, free to take any state.
 
-    Plain concrete arrays are constants. A traced plain array has the type that JAX's own type means. Typed values are
+    Plain concrete arrays are constants. A traced plain array has the type that JAX's type means. Typed values are
     never weakly typed: a weakly typed plain array takes the others' dtype here, as JAX would promote it.
     """
     mesh = next((x.type.mesh for x in xs if is_typed(x)), None)
@@ -131,9 +130,9 @@ def dtype_name(dtype: Any) -> str:
         raise ShardingTypeError(f"`{dtype!r:.60}` is no dtype", hints=['"f32"', "jnp.float32"]) from None
 
 
-def inexact(*given: Any) -> str:
-    """The dtype, by its short name, in which JAX computes what need not be whole: of floats as they are promoted."""
-    return _inexact(jnp.result_type(*given), promotion())
+def inexact(*xs: Any) -> str:
+    """The dtype, by its short name, in which JAX computes inexact functions of these: the promoted float."""
+    return _inexact(jnp.result_type(*xs), promotion())
 
 
 @functools.lru_cache(maxsize=MOST)
@@ -141,26 +140,26 @@ def _inexact(dtype: Any, promotion: tuple[Any, ...]) -> str:
     return dtypes.from_numpy(jax.eval_shape(jnp.mean, jax.ShapeDtypeStruct((1,), dtype)).dtype)
 
 
-def as_ints(given: Any, what: str) -> tuple[int, ...]:
+def as_ints(ints: Any, what: str) -> tuple[int, ...]:
     """One integer or a sequence of them, as Python's.
 
     Raises:
         ShardingTypeError: it is neither.
     """
     try:
-        return (operator.index(given),)
+        return (operator.index(ints),)
     except TypeError:
         pass
     try:
-        return tuple(map(operator.index, given if not isinstance(given, str) else [given]))
+        return tuple(map(operator.index, ints if not isinstance(ints, str) else [ints]))
     except TypeError:
-        raise ShardingTypeError(f"{what} must be an integer or a sequence of integers, not {given!r:.60}") from None
+        raise ShardingTypeError(f"{what} must be an integer or a sequence of integers, not {ints!r:.60}") from None
 
 
 def constant(x: Any, mesh: Mesh) -> Array:
     """A concrete array as a typed value without gradient: sharded where it is, else reduced (which casts freely)."""
     if isinstance(x, jax.Array) and isinstance(x.sharding, jax.NamedSharding):
-        t = own_type(x)
+        t = type_by_jax(x)
         if t.axes(State.UNREDUCED):
             return convert(x)
         t = t.replace(states=tuple(State.REDUCED if s is State.INVARIANT else s for s in t.states))
@@ -174,40 +173,40 @@ def constant(x: Any, mesh: Mesh) -> Array:
     if only_types():
         return wrap(t, None)
     if no_trace_is_running():
-        made = wrap(t, jax.device_put(x, physical_sharding(t)))
+        value = wrap(t, jax.device_put(x, physical_sharding(t)))
         noted = current_recorder()
         if noted is not None:
-            noted.made(made)
-        return made
-    value: Array = from_concrete_p.bind(x, ty=t)
-    return value
+            noted.add_constant(value)
+        return value
+    traced: Array = from_concrete_p.bind(x, ty=t)
+    return traced
 
 
 def constant_of(x: Any, mesh: Mesh) -> Array:
-    """A traced plain array that depends on nothing given, as a typed value without gradient: reduced.
+    """A traced plain array that depends on no argument, as a typed value without gradient: reduced.
 
-    It is made typed where it was made, and once: a value of the body of a loop ends with the body.
+    It becomes typed in its trace, and once: a value of the body of a loop ends with the body.
     """
     trace = trace_of(x)
     notes = trace_notes(trace)
     key = ("typed constant", id(x), mesh)
-    known = None if notes is None else notes.get(key)
-    if known is None:
+    cached = None if notes is None else notes.get(key)
+    if cached is None:
         states = dict.fromkeys(mesh.axis_names, State.REDUCED)
         t = as_jax_type(ShType(mesh, dtypes.from_numpy(x.dtype), list(x.shape), states))
         if notes is None:
             alone: Array = from_concrete_p.bind(x, ty=t)
             return alone
         with set_current_trace(trace):
-            known = notes[key] = x, from_concrete_p.bind(x, ty=t)  # x is kept, so that its id is not another's
-    value: Array = known[1]
+            cached = notes[key] = x, from_concrete_p.bind(x, ty=t)  # keeps x alive, so that its id is not reused
+    value: Array = cached[1]
     return value
 
 
-def typed(name: str, rule: Rule, types: tuple[ShType, ...], held: Held = ()) -> Typing:
+def typed(name: str, rule: Rule, types: tuple[ShType, ...]) -> Typing:
     """The rule's typing; an error leaves with the user's line, the operands' types and priced fixes.
 
-    Inside `implicit_comm`, the typing of resharded operands; ``held`` are types that each operand has already.
+    Inside `implicit_comm`, the typing of resharded operands.
     """
     try:
         typing = rule(types)
@@ -217,14 +216,14 @@ def typed(name: str, rule: Rule, types: tuple[ShType, ...], held: Held = ()) -> 
     except ShardingTypeError as error:
         fixed = _finished_for(rule, types)
         if fixed is None and allows_implicit():
-            fixed = chosen(name, rule, types, held, minimizing())
+            fixed = chosen(rule, types, minimizing())
         if fixed is not None:
             return fixed
         raise located(error, name, types, rule).with_traceback(None) from error.__cause__
 
 
 def _is_no_larger(typing: Typing, types: tuple[ShType, ...]) -> bool:
-    """Whether an op makes no pending sum of one element one of more elements, which would be dearer to finish."""
+    """Whether no pending sum of one element becomes one of several, which would be dearer to finish."""
     scalars = {a for t in types if t.size == 1 for a in t.axes(State.UNREDUCED)}
     return not any(t.size > 1 and scalars.intersection(t.axes(State.UNREDUCED)) for t in typing.results)
 
@@ -237,9 +236,9 @@ def _finished_for(rule: Rule, types: tuple[ShType, ...]) -> Typing | None:
     all_sums = allows_implicit() and finishes_sums()
     if not all_sums and not finishes_scalars():
         return None
-    whole = tuple([_finished(t, all_sums) for t in types])
+    finished_types = tuple([_finished(t, all_sums) for t in types])
     try:
-        return None if whole == types else rule(whole)
+        return None if finished_types == types else rule(finished_types)
     except ShardingTypeError:
         return None
 
@@ -281,15 +280,7 @@ def apply_all(name: str, fn: Local, rule: Rule, operands: Sequence[Any]) -> list
 
 def typed_operands(name: str, rule: Rule, operands: Sequence[Any]) -> tuple[list[Array], Typing]:
     """The operands of an op in the types that its rule asks for, and its typing."""
-    held: Held = ()
-    if allows_implicit():
-        taken = [finished(x) for x in operands]
-        if any(x is not y for x, y in zip(taken, operands, strict=True)):
-            may_look_ahead()
-        if current_settings().shared:
-            operands = taken
-            held = [frozenset(y.type for y in versions(x)) for x in operands]
-    typing = typed(name, rule, tuple(x.type for x in operands), held)
+    typing = typed(name, rule, tuple(x.type for x in operands))
     return cast_all(name, rule, operands, typing), typing
 
 
@@ -313,24 +304,24 @@ def cast_all(name: str, rule: Rule, operands: Sequence[Any], typing: Typing) -> 
     return [cast(x, t, constant=not moves_back) for x, t in zip(operands, typing.operands, strict=True)]
 
 
-def settled(name: str, rule: Rule, x: Any) -> Array:
-    """The operand of an op that is made of others, in the type that ``rule`` asks for: moved once for all."""
+def cast_once(name: str, rule: Rule, x: Any) -> Array:
+    """An operand of a composed op in the type that ``rule`` asks for: moved once for all of its ops."""
     return cast_all(name, rule, [x], typed(name, rule, (x.type,)))[0]
 
 
-def meeting(xs: Sequence[Any]) -> list[Array]:
-    """Operands of an op that is made of others: as `lift`, each constant in the replicated states of what it meets."""
-    return beside_others(*lift(xs))
+def as_matching_operands(xs: Sequence[Any]) -> list[Array]:
+    """Operands of a composed op: as `as_operands`, each constant in the replicated states of the others."""
+    return match_constants(*as_operands(xs))
 
 
-def beside_others(values: Sequence[Any], constants: frozenset[int]) -> list[Array]:
+def match_constants(values: Sequence[Any], constants: frozenset[int]) -> list[Array]:
     """Each constant among some values in the replicated states of the others."""
     others = [x for i, x in enumerate(values) if i not in constants]
-    return [beside(x, *others) if i in constants else x for i, x in enumerate(values)]
+    return [match_replicated(x, *others) if i in constants else x for i, x in enumerate(values)]
 
 
-def beside(constant: Any, *others: Any) -> Any:
-    """A constant in the replicated states of what it will meet, where it is an operand of more than one op."""
+def match_replicated(constant: Any, *others: Any) -> Any:
+    """A constant in the replicated states of the other operands, where it is an operand of more than one op."""
     t = constant.type
     for axis in t.axes(State.REDUCED):
         met = {x.type.state(axis) for x in others}
@@ -342,7 +333,7 @@ def beside(constant: Any, *others: Any) -> Any:
 def cast(x: Array, t: ShType, *, constant: bool = False) -> Array:
     """An operand in the type that a rule asks for; ``constant`` if no gradient comes back.
 
-    A traced value is cast where it was made, and once: a loop's constant before the loop, an operand of two ops for
+    A traced value is cast in its trace, and once: a loop's constant before the loop, an operand of two ops for
     both. So what the cast communicates backward runs once, on the sum of the cotangents. What communicates forward
     serves the ops of one run of the scope that allows it, whether the value is traced or not.
     """
@@ -351,14 +342,14 @@ def cast(x: Array, t: ShType, *, constant: bool = False) -> Array:
         return move(x, t, inserted=True, constant=constant)
     scope = inserted_forms()
     key = (id(x), t.exact, constant, scope if scope is not None and price_of(x.type, t).forward else None)
-    known = notes.get(key)
-    if known is None:
+    cached = notes.get(key)
+    if cached is None:
         traced = isinstance(x, jax.core.Tracer)
         with set_current_trace(trace_of(x)) if traced else contextlib.nullcontext():
             src = min((x, *versions(x, t)), key=lambda y: _cost(y.type, t)) if allows_implicit() else x
-            known = x if traced else None, move(src, t, inserted=True, constant=constant)
-        notes[key] = known  # with x, so that its id is not another's
-    moved: Array = known[1]
+            cached = x if traced else None, move(src, t, inserted=True, constant=constant)
+        notes[key] = cached  # with x, so that its id is not reused
+    moved: Array = cached[1]
     if scope is not None:
         noted = notes.setdefault(_versions_of(x), [])
         if not any(y is moved for y in noted):
@@ -373,15 +364,8 @@ def _cost(src: ShType, dst: ShType) -> Cost:
 def versions(x: Any, goal: ShType | None = None) -> Sequence[Any]:
     """The value in other types, as it was cast for ops before; those that can become ``goal``."""
     notes = _notes(x) if type(x) in CLASSES else None
-    found: list[Any] = [] if notes is None else notes.get(_versions_of(x), [])
-    return found if goal is None else [y for y in found if varies_no_more(y.type, goal)]
-
-
-def finished(x: Any) -> Any:
-    """The value without its pending sums, where those were reduced before: nothing is sent for it again."""
-    if type(x) not in CLASSES or not x.type.axes(State.UNREDUCED):
-        return x
-    return next((y for y in versions(x, x.type) if not y.type.axes(State.UNREDUCED)), x)
+    noted: list[Any] = [] if notes is None else notes.get(_versions_of(x), [])
+    return noted if goal is None else [y for y in noted if varies_no_more(y.type, goal)]
 
 
 def _versions_of(x: Any) -> Any:
@@ -389,7 +373,7 @@ def _versions_of(x: Any) -> Any:
 
 
 def _notes(x: Any) -> dict[Any, Any] | None:
-    """What is noted of a value: in its trace, or for the run of a scope that lets ops insert what communicates."""
+    """The notes on a value: of its trace, or of the run of a scope that lets ops insert communication."""
     if isinstance(x, jax.core.Tracer):
         return trace_notes(trace_of(x))
     scope = inserted_forms()
@@ -398,8 +382,8 @@ def _notes(x: Any) -> dict[Any, Any] | None:
     noting = current_recorder()
     if noting is not None:  # a call that is repeated takes no notice of what was inserted before
         noting.incomplete()
-    found = scope.get(x)
-    return scope.put(x, {}) if found is None else found
+    of_scope = scope.get(x)
+    return scope.put(x, {}) if of_scope is None else of_scope
 
 
 def apply(name: str, fn: Local, rule: Rule, *operands: Any) -> Array:
@@ -408,7 +392,7 @@ def apply(name: str, fn: Local, rule: Rule, *operands: Any) -> Array:
 
 
 def result_dtype(fn: ShardFn, operands: Sequence[Any]) -> str:
-    """The dtype that a local elementwise function gives, by JAX's own promotion."""
+    """The dtype that a local elementwise function gives, by JAX's promotion."""
     return local_dtype(fn, tuple(x.type.dtype_name for x in operands))
 
 

@@ -1,4 +1,4 @@
-"""Fixes of a whole call, typed again and priced by the ledger: other types of its operands, and ``out=``.
+"""Fixes of a call, typed again and priced by the ledger: other types of its operands, and ``out=``.
 
 An op inside a call refuses values that the user never sees, and its fixes speak of those. So the fixes are looked for
 again, over the operands of the call.
@@ -37,7 +37,7 @@ from shtypes.types.target import target_text
 def in_terms_of_the_call(
     error: ShardingTypeError, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> None:
-    """Gives an error fixes for the operands of the call, where it has them for others, and only what scopes allow."""
+    """Replaces an error's fixes of inner operands by fixes of the call's operands that the scopes allow."""
     if error.operands is not None:
         _retell(error, fn, args, kwargs)
     if is_bounded():
@@ -49,9 +49,9 @@ def _retell(error: ShardingTypeError, fn: Callable[..., Any], args: tuple[Any, .
     tree: Any = jax.tree.structure((args, kwargs))
     places = [i for i, x in enumerate(leaves) if is_typed(x)]
     types = tuple(jax.typeof(leaves[i]) for i in places)
-    shown, error.operands = error.operands, None
-    names = called_names(types) if len(places) < 3 else _argument_names(fn, tree, places)
-    if shown == types and not error.inner:
+    operand_types, error.operands = error.operands, None
+    names = (_argument_names(fn, tree, places) if len(places) > 2 else None) or called_names(types)
+    if operand_types == types and not error.inner:
         if len(places) > 2:
             complete_when_read(error, functools.partial(_rename, error, names))
         return
@@ -67,10 +67,10 @@ def _retell(error: ShardingTypeError, fn: Callable[..., Any], args: tuple[Any, .
         codes = [fix.code for fix in error.asking()] if asks and error.asking is not None else []
         try:
             with trying():
-                found = [*_asking(call, types, codes), *fixes_of_call(call, types, _MOST_TRIED, names)]
-            error.fixes = tuple(sorted(found, key=lambda f: f.bytes)[:MOST])
+                fixes = [*_asking(call, types, codes), *fixes_of_call(call, types, _MOST_TRIED, names)]
+            error.fixes = tuple(sorted(fixes, key=lambda f: f.bytes)[:MOST])
             error.names = tuple(names)
-        except Exception:  # what else it may meet on the way is not what the user asked about: no advice
+        except Exception:  # no other error of the second evaluation concerns the user: no advice
             error.fixes = ()
 
     error.fixes, error.subjects = (), types  # not those of the op inside
@@ -86,34 +86,37 @@ def _rename(error: ShardingTypeError, names: Sequence[str]) -> None:
     error.names = tuple(names)
 
 
-def _argument_names(fn: Callable[..., Any], tree: Any, places: Sequence[int]) -> list[str]:
-    """What some leaves of a call's arguments are called: their parameter, and where they are in it."""
+def _argument_names(fn: Callable[..., Any], tree: Any, places: Sequence[int]) -> Sequence[str] | None:
+    """Names for some leaves of a call's arguments: their parameter, and the place in it; None without a signature."""
     args, kwargs = jax.tree.unflatten(tree, range(tree.num_leaves))
-    arguments = inspect.signature(fn).bind(*args, **kwargs).arguments
+    try:
+        arguments = inspect.signature(fn).bind(*args, **kwargs).arguments
+    except (TypeError, ValueError):
+        return None
     names = {i: str(path[0].key) + keystr(path[1:]) for path, i in tree_leaves_with_path(dict(arguments))}
     return [names[i] for i in places]
 
 
-#: With how many other operands a whole call is traced.
+#: With how many other operands a call is traced.
 _MOST_TRIED: Final = 44
-#: Where a fix asks the call for a type.
+#: The type in a fix that passes ``out=``.
 _OUT: Final = re.compile(r'\(\.\.\., out="(.*)"\)$')
 
 
 def _asking(call: Callable[..., Any], types: tuple[ShType, ...], codes: Sequence[str]) -> Iterator[Fix]:
-    """The fixes that ask for a type of the result, with what the whole call then communicates."""
+    """The fixes that ask for a type of the result, with what the call then communicates."""
     for code in codes:
-        found = _OUT.search(code)
-        assert found is not None  # they were chosen by it
-        yield _fix_of(code, functools.partial(call, out=found[1]), types)
+        out = _OUT.search(code)
+        assert out is not None  # the codes were chosen by it
+        yield _fix_of(code, functools.partial(call, out=out[1]), types)
 
 
 def _fix_of(code: str, f: Callable[..., Any], types: Sequence[ShType]) -> Fix:
-    """A fix with the price of what it makes of a call; of one that sends nothing, what it holds."""
+    """A fix with the price of the call that it changes; if that sends nothing, with a note on memory."""
     fix = Fix(code, *priced(f, types))
     if fix.forward or fix.backward:
         return fix
-    moves = [applied_by(found.eqn) for found in equations(jax.make_jaxpr(f)(*map(abstract_array, types)))]
+    moves = [applied_by(equation.eqn) for equation in equations(jax.make_jaxpr(f)(*map(abstract_array, types)))]
     return fix._replace(note=memory_note([(m.src, m.dst) for m in moves if isinstance(m, Reshard)]))
 
 
@@ -122,9 +125,9 @@ def fixes_of_call(
 ) -> tuple[Fix, ...]:
     """Reshards of one operand, or of two, that make the call type, cheapest first.
 
-    All of them are tried in one trace: to make one for each takes longer than to try it.
+    All of them are tried in one trace: a trace for each would take longer than trying it.
     """
-    found: list[tuple[Fix, ...]] = []
+    fixes: list[tuple[Fix, ...]] = []
     sends: dict[tuple[ShType, ...], tuple[int, int]] = {}
 
     def resharded(goal: tuple[ShType, ...]) -> Callable[..., Any]:
@@ -141,13 +144,13 @@ def fixes_of_call(
             return Typing(goal, tuple(t for t in outs if isinstance(t, ShType)))
 
         price = lambda goal: priced(resharded(goal), types)  # noqa: E731
-        found.append(suggest_fixes.priced_fixes(rule, types, sent, price, most_tried, names))
+        fixes.append(suggest_fixes.priced_fixes(rule, types, sent, price, most_tried, names))
 
     jax.eval_shape(search, *map(abstract_array, types))
-    return found[0]
+    return fixes[0]
 
 
-def with_own_fixes(
+def with_out_fixes(
     error: ShardingTypeError, name: str, across: Callable[..., Any], *types: ShType
 ) -> ShardingTypeError:
     """An error with the ways to ask for ``across`` among its fixes, typed and priced by the ledger."""
@@ -156,13 +159,13 @@ def with_own_fixes(
     def asking() -> list[Fix]:
         try:
             with trying():
-                return _own_fixes(name, across, types)
+                return _out_fixes(name, across, types)
         except ShardingTypeError:  # it does not type for another reason
             return []
 
     def complete() -> None:
-        found = {fix.code: fix for fix in (*error.fixes, *asking())}
-        error.fixes = tuple(sorted(found.values(), key=lambda f: f.bytes)[:MOST])
+        by_code = {fix.code: fix for fix in (*error.fixes, *asking())}
+        error.fixes = tuple(sorted(by_code.values(), key=lambda f: f.bytes)[:MOST])
 
     if holds_tracers(across):
         asking()
@@ -173,17 +176,17 @@ def with_own_fixes(
     return error
 
 
-def _own_fixes(name: str, across: Callable[..., Any], types: Sequence[ShType]) -> list[Fix]:
+def _out_fixes(name: str, across: Callable[..., Any], types: Sequence[ShType]) -> list[Fix]:
     natural: Any = jax.make_jaxpr(across)(*map(abstract_array, types)).out_avals[0]
     lost = [a for a in natural.axes(State.INVARIANT) if any(t.state(a) is not State.INVARIANT for t in types)]
     outs = {natural: None}
     if natural.differentiable and replicated() is State.REDUCED:
         outs[to_state(natural, lost, State.REDUCED)] = None
-    found = []
+    fixes = []
     for out in outs:
         text = target_text(out)
-        found.append(_fix_of(f'sh.{name}(..., out="{text}")', lambda *xs, out=out: reshard(across(*xs), out), types))
-    return found
+        fixes.append(_fix_of(f'sh.{name}(..., out="{text}")', lambda *xs, out=out: reshard(across(*xs), out), types))
+    return fixes
 
 
 def to_state(t: ShType, axes: Sequence[str], state: State) -> ShType:

@@ -13,7 +13,7 @@ from shtypes.core.combined_collectives import move_together
 from shtypes.core.device_put import type_of
 from shtypes.core.eager_cache import public
 from shtypes.core.reshard import resharded, sent_before
-from shtypes.dispatch.apply import as_ints, is_typed, lift, located
+from shtypes.dispatch.apply import as_ints, as_operands, is_typed, located
 from shtypes.errors import ShardingTypeError, quoted
 from shtypes.resharding.transport import CommArguments, transport_in_force
 from shtypes.rules.moves import check_varying, dim_from_front, named_form, replicated_state, target_of
@@ -24,14 +24,14 @@ from shtypes.types.target import target_text
 Tree = TypeVar("Tree")
 
 
-def _sent(name: str, x: Any, dst: ShType, asked: CommArguments, written: str = "") -> Array:
+def _sent(name: str, x: Any, dst: ShType, options: CommArguments, written: str = "") -> Array:
     """A value in another type, once the scopes around have judged that; ``written`` as of `_named`."""
     t, call = jax.typeof(x), ""
-    transport = asked._replace(shared=name == "reshard").transport(name, t, dst)
+    transport = options._replace(shared=name == "reshard").transport(name, t, dst)
     if name != "reshard":
-        call = f"sh.{name}(x{written}{asked.written})"
-    elif asked.written:
-        call = f'sh.reshard(x, "{target_text(dst)}"{asked.written})'
+        call = f"sh.{name}(x{written}{options.written})"
+    elif options.written:
+        call = f'sh.reshard(x, "{target_text(dst)}"{options.written})'
     if (before := sent_before(x, dst, transport=transport)) is not None:
         return before
     check_comm(name, t, dst, call=call, transport=transport)
@@ -54,7 +54,7 @@ def reshard(
     Args:
         x (...): A typed value.
         target: The type: a text, a `ShType` or a `jax.P`. In a text such as ``"[seq@tp, _@..., _]"`` a dim ``_`` is
-            whole, ``_@tp`` sharded over ``tp`` and ``_@...`` kept as it is; of all dims that are left, ``...`` keeps
+            whole, ``_@tp`` sharded over ``tp`` and ``_@...`` stays as it is; of all dims that are left, ``...`` keeps
             each as it is and ``_...`` makes each whole. An axis that is not written, and that no dim keeps, is
             replicated by policy: ``"[...]"`` finishes what is pending and moves no dim, ``"[_...]"`` makes everything
             whole. Inside `vmap` over a sharded dim, the axes that shard it are left alone.
@@ -76,7 +76,7 @@ def reshard(
     between the cotangent types needs. Transpose: the reshard between the cotangent types, with the two dtypes to send
     in exchanged.
     """
-    ((x,), _) = lift([x])
+    ((x,), _) = as_operands([x])
     t = jax.typeof(x)
     try:
         dst = target_of(t, target, states, type_of)
@@ -103,16 +103,16 @@ def _named(
     *,
     dim: Any = None,
     to: Any = None,
-    asked: CommArguments = CommArguments(),  # noqa: B008  # immutable
+    options: CommArguments = CommArguments(),  # noqa: B008  # immutable
 ) -> Array:
     """A reshard of some axes by a form of `rules.moves.FORMS`."""
     plain = not is_typed(x)
-    ((x,), _) = lift([x])
+    ((x,), _) = as_operands([x])
     t = jax.typeof(x)
     try:
         place = None if dim is None else as_ints(dim, "a dim")[0]
         dst = named_form(name, t, axes, dim=place, to=to)
-        return _sent(name, x, dst, asked, _written(axes, dim=dim, to=to))
+        return _sent(name, x, dst, options, _written(axes, dim=dim, to=to))
     except ShardingTypeError as error:
         if plain and not t.axes(State.SHARDED, State.UNREDUCED):
             error.hints = (
@@ -124,12 +124,12 @@ def _named(
 
 def _written(axes: tuple[str, ...], *, dim: Any = None, to: Any = None) -> str:
     """The arguments of a named form after the first, as in a call."""
-    given = [f'"{axis}"' for axis in axes]
+    arguments = [f'"{axis}"' for axis in axes]
     if dim is not None:
-        given.append(f"{dim}")
+        arguments.append(f"{dim}")
     if to is not None:
-        given.append(f'to="{to.value if isinstance(to, State) else to}"')
-    return "".join(f", {argument}" for argument in given)
+        arguments.append(f'to="{to.value if isinstance(to, State) else to}"')
+    return "".join(f", {argument}" for argument in arguments)
 
 
 def _is_tree(x: Any) -> bool:
@@ -205,24 +205,24 @@ def all_reduce(
     Communicates: an all-reduce, of a tree one for each group of axes and each dtype; backward, an all-reduce for each
     value (to R) or nothing (to I). Transpose: U to R, or I to R.
     """
-    asked = CommArguments(comm_dtype, ct_comm_dtype, narrow_sums)
+    options = CommArguments(comm_dtype, ct_comm_dtype, narrow_sums)
     if _is_tree(x):
-        if asked != CommArguments():
+        if options != CommArguments():
             error = ShardingTypeError(
                 "`all_reduce` sends the values of a tree in their own dtypes",
                 why="they go in one collective for each dtype",
-                hints=[f"jax.tree.map(lambda x: sh.all_reduce(x{asked.written}), tree)"],
+                hints=[f"jax.tree.map(lambda x: sh.all_reduce(x{options.written}), tree)"],
             )
             raise located(error, "all_reduce", [])
         return _all_reduce_tree(x, axes, replicated_state(to))
-    return _named("all_reduce", x, axes, to=to, asked=asked)
+    return _named("all_reduce", x, axes, to=to, options=options)
 
 
 @public
 def reduce_scatter(
     x: ArrayLike, axis: str, dim: int, *, comm_dtype: Any = None, ct_comm_dtype: Any = None, narrow_sums: bool = False
 ) -> Array:
-    """Sums the partial values of an unreduced axis and keeps, on each device, its own slice of ``dim``.
+    """Sums the partial values of an unreduced axis and keeps, on each device, its slice of ``dim``.
 
     Args:
         x (..., n, ...): Unreduced on ``axis``; ``n`` is dim ``dim``.
@@ -240,8 +240,8 @@ def reduce_scatter(
 
     Communicates: a reduce-scatter; backward, an all-gather. Transpose: S to R.
     """
-    asked = CommArguments(comm_dtype, ct_comm_dtype, narrow_sums)
-    return _named("reduce_scatter", x, (axis,), dim=dim, asked=asked)
+    options = CommArguments(comm_dtype, ct_comm_dtype, narrow_sums)
+    return _named("reduce_scatter", x, (axis,), dim=dim, options=options)
 
 
 @public
@@ -271,7 +271,7 @@ def all_gather(
 
     Communicates: an all-gather; backward, a reduce-scatter (to R) or nothing (to I). Transpose: U to S, or I to S.
     """
-    return _named("all_gather", x, axes, to=to, asked=CommArguments(comm_dtype, ct_comm_dtype, narrow_sums))
+    return _named("all_gather", x, axes, to=to, options=CommArguments(comm_dtype, ct_comm_dtype, narrow_sums))
 
 
 @public
@@ -296,12 +296,12 @@ def all_to_all(
 
     Communicates: an all-to-all, forward and backward. Transpose: the all-to-all back.
     """
-    return _named("all_to_all", x, (axis,), dim=dim, asked=CommArguments(comm_dtype, ct_comm_dtype, narrow_sums))
+    return _named("all_to_all", x, (axis,), dim=dim, options=CommArguments(comm_dtype, ct_comm_dtype, narrow_sums))
 
 
 @public
 def shard(x: ArrayLike, axis: str, dim: int) -> Array:
-    """Keeps, on each device, its own slice of a replicated value.
+    """Keeps, on each device, its slice of a replicated value.
 
     Args:
         x (..., n, ...): Replicated on ``axis``; ``n`` is dim ``dim``.

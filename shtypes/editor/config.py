@@ -1,4 +1,4 @@
-"""What a project says of its programs: ``[tool.shtypes]`` of its ``pyproject.toml``. Pure, and quick to load."""
+"""The configuration of a project, ``[tool.shtypes]`` of its ``pyproject.toml``. Pure, and quick to load."""
 
 from __future__ import annotations
 

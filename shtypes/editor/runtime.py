@@ -23,7 +23,7 @@ from typing import Any, Final, NamedTuple
 from shtypes.api import places
 from shtypes.context import settings
 from shtypes.context.settings import Settings
-from shtypes.editor.space import Unknown
+from shtypes.editor.text_evaluator import Undetermined
 from shtypes.errors import ShardingTypeError
 from shtypes.ops.table import OPS
 from shtypes.types import ShType, State
@@ -37,7 +37,7 @@ _SECONDS_WITH_FIXES: Final = 5.0
 _BYTES: Final = 8 << 30
 
 
-#: What the runtime says of values that have no data where it wants them; the program may have them.
+#: Errors about values without data, which the program may have.
 _NO_DATA: Final = re.compile("only a type|has no devices|must know the values")
 
 
@@ -173,7 +173,7 @@ def types_of_call(
         return _types_of_call(call, args, kwargs, mesh, now, fixes)
     combinations = list(itertools.islice(itertools.product(*(u.values for u in unknowns)), _MOST_VALUES + 1))
     if len(combinations) > _MOST_VALUES:
-        raise Unknown
+        raise Undetermined
     answers: list[Any] = []
     errors: list[ShardingTypeError] = []
     for values in combinations:
@@ -185,7 +185,7 @@ def types_of_call(
     if errors and not answers and len({error.what for error in errors}) == 1:
         raise errors[0]
     if not answers or any(answer != answers[0] for answer in answers):
-        raise Unknown
+        raise Undetermined
     return answers[0]
 
 
@@ -217,10 +217,10 @@ def _types_of_call(
                     return _traced(call, args, kwargs)
     except ShardingTypeError as error:
         if _NO_DATA.search(error.what):
-            raise Unknown from None
+            raise Undetermined from None
         raise
     except (Exception, _TooLong):  # whatever it is, it must not end the run of the type checker
-        raise Unknown from None
+        raise Undetermined from None
 
 
 def _leaves(tree: Any) -> Iterator[Any]:
@@ -330,7 +330,7 @@ def _give_up(_: int, frame: FrameType | None) -> None:
 
 @contextlib.contextmanager
 def _without_reports() -> Iterator[None]:
-    """Has Python not print a `_TooLong` that it drops: one from a finalizer, or from a callback of a weak reference."""
+    """Keeps Python from printing a `_TooLong` raised in a finalizer, or in a callback of a weak reference."""
     before = sys.unraisablehook
     sys.unraisablehook = lambda about: None if isinstance(about.exc_value, _TooLong) else before(about)
     try:

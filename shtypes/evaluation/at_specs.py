@@ -1,4 +1,4 @@
-"""What is said of a plain program from outside: types of the results of its places, and when sums are finished.
+"""The ``at=`` of a plain program: types of the results of its places, and when sums are finished.
 
 A place is a scope (``"Dense_0"``), a function (``"MultiHeadAttention.__call__"``) or a line (``"linear.py:422"``). Its
 results are the values that equations of one run through it make, and that other equations of the forward pass use.
@@ -26,7 +26,7 @@ from shtypes.types import State
 from shtypes.types.policy import replicated
 
 _LINE: Final = re.compile(r"(?P<file>.+\.py):(?P<line>\d+)$")
-#: What transformations of JAX write around the names of scopes.
+#: The wrappers that JAX's transformations write around names of scopes.
 _WRAPPED: Final = re.compile(r"[A-Za-z_]+\(([^()]*)\)")
 #: Scopes that JAX writes, and no program.
 _OF_JAX: Final = frozenset({"checkpoint", "rematted_computation", ""})
@@ -62,7 +62,7 @@ class AtSpecs:
                     marks.setdefault(i, []).append((j, place))
             return jaxpr, marks  # with the jaxpr, so that no other one has its id
 
-        return self._marks.made((id(jaxpr), scope, inside), find)[1]
+        return self._marks.get_or_create((id(jaxpr), scope, inside), find)[1]
 
     def inside(self, eqn: Any, scope: tuple[str, ...]) -> frozenset[str]:
         """The places that the sub-jaxprs of an equation are in; all of them for those of the backward pass."""
@@ -181,7 +181,7 @@ def results(jaxpr: Any, place: str, around: tuple[str, ...] = ()) -> list[tuple[
 
 
 def outputs(jaxpr: Any, run: Sequence[int]) -> list[tuple[int, int]]:
-    """What some equations make and others of the forward pass use, or the jaxpr returns."""
+    """The results of some equations that others of the forward pass use, or that the jaxpr returns."""
     inside = set(run)
     defined = {v: (i, j) for i in run for j, v in enumerate(jaxpr.eqns[i].outvars)}
     others = [eqn for i, eqn in enumerate(jaxpr.eqns) if i not in inside and not is_backward(eqn)]
@@ -192,7 +192,7 @@ def outputs(jaxpr: Any, run: Sequence[int]) -> list[tuple[int, int]]:
 def _runs(jaxpr: Any, holds: Any) -> Iterator[list[int]]:
     """The equations for which something holds, those of each run through the place together.
 
-    A run ends where another equation comes between, and where its first line comes again and takes what the run made.
+    A run ends at another equation between, and where its first line comes again and takes what the run defined.
     """
     run: list[int] = []
     defined: set[Any] = set()
@@ -219,7 +219,7 @@ def runs_of(jaxpr: Any, frame: Frame) -> Iterator[list[int]]:
 
 
 def places(jaxpr: Any, around: tuple[str, ...] = ()) -> Iterator[str]:
-    """What the places of a program are called: scopes, functions and lines."""
+    """The names of the places of a program: scopes, functions and lines."""
     for eqn in jaxpr.eqns:
         where = _where(eqn)
         path = (*around, *where.scope)

@@ -23,17 +23,17 @@ from shtypes.types import ShType, dtypes
 
 
 class Linearity(NamedTuple):
-    """In what a primitive is linear."""
+    """The sense in which a primitive is linear, and in which operands."""
 
     kind: Linear = Linear.NO  # in what sense
     nonlinear: slice = slice(0, 0)  # the operands in which it is not: positions, predicates, denominators
 
-    def within(self, known: Sequence[Any], count: int) -> tuple[Linear, frozenset[int]]:
-        """In what sense the primitive is linear where some of its operands are known, and which others are held."""
-        places = [i for i, x in enumerate(known) if not _is_known(x)] if known else range(count)
-        not_linear = range(max(count, len(known)))[self.nonlinear]
+    def within(self, numbers: Sequence[Any], count: int) -> tuple[Linear, frozenset[int]]:
+        """In what sense the primitive is linear if some operands are numbers, and in which of the others it is not."""
+        places = [i for i, x in enumerate(numbers) if not _is_number(x)] if numbers else range(count)
+        not_linear = range(max(count, len(numbers)))[self.nonlinear]
         nonlinear = frozenset(j for j, i in enumerate(places) if i in not_linear)
-        if self.kind is not Linear.MULTILINEAR or len(places) == len(known or places):
+        if self.kind is not Linear.MULTILINEAR or len(places) == len(numbers or places):
             return self.kind, nonlinear
         factors = len(places) - len(nonlinear)
         return (
@@ -48,8 +48,8 @@ class Linearity(NamedTuple):
 _ALONE: Final = Linearity(Linear.JOINTLY)
 _EACH: Final = Linearity(Linear.MULTILINEAR)
 _FIRST: Final = Linearity(Linear.MULTILINEAR, slice(1, None))
-_ADDED: Final = Linearity(Linear.BESIDE, slice(1, 2))
-#: In what the primitives of JAX are linear that are linear in anything.
+_ADDED: Final = Linearity(Linear.IN_DIFFERENTIABLE, slice(1, 2))
+#: The linearity of JAX's primitives that are linear in some operand.
 LINEAR: Final[Mapping[str, Linearity]] = {
     **dict.fromkeys(("add", "add_any", "sub", "complex", "concatenate", "pad", "stack"), _ALONE),
     **dict.fromkeys(("broadcast_in_dim", "reshape", "rev", "slice", "split", "squeeze", "transpose", "tile"), _ALONE),
@@ -57,17 +57,17 @@ LINEAR: Final[Mapping[str, Linearity]] = {
     **dict.fromkeys(("cumsum", "fft", "optimization_barrier", "reduce_sum", "reduce_window_sum", "unstack"), _ALONE),
     **dict.fromkeys(("mul", "dot_general", "conv_general_dilated"), _EACH),
     **dict.fromkeys(("div", "dynamic_slice"), _FIRST),
-    "gather": Linearity(Linear.BESIDE, slice(1, 2)),
+    "gather": Linearity(Linear.IN_DIFFERENTIABLE, slice(1, 2)),
     "ragged_dot_general": Linearity(Linear.MULTILINEAR, slice(2, None)),
     "triangular_solve": Linearity(Linear.MULTILINEAR, slice(0, 1)),
-    "select_n": Linearity(Linear.BESIDE, slice(0, 1)),
-    "dynamic_update_slice": Linearity(Linear.BESIDE, slice(2, None)),
+    "select_n": Linearity(Linear.IN_DIFFERENTIABLE, slice(0, 1)),
+    "dynamic_update_slice": Linearity(Linear.IN_DIFFERENTIABLE, slice(2, None)),
     "scatter-add": _ADDED,
     "scatter-sub": _ADDED,
 }
 #: The signs with which the operands of a sum count.
 _SIGNS: Final = {"add": (1, 1), "add_any": (1, 1), "sub": (1, -1)}
-#: What listings and messages call primitives whose own names say less.
+#: Names in listings and messages of primitives whose names in JAX say less.
 NAMES: Final = {
     "add_any": "add",
     "broadcast_in_dim": "broadcast",
@@ -97,25 +97,25 @@ class _Operand:
 
 
 class Bound(ShardFn):
-    """A primitive with the parameters of a shard, and the operands that are known.
+    """A primitive with the parameters of a shard, and the operands that are constant numbers.
 
     Two are equal if the primitive and the parameters are: a jaxpr, or an array, is equal to itself only. For each
-    operand of the primitive, ``known`` has the array of no dims that it is, or None; it is empty if none is known.
+    operand of the primitive, ``numbers`` has its value as a 0-d array, or None; it is empty if none is a number.
     """
 
     def __init__(
         self,
         primitive: Any,
         params: Mapping[str, Any],
-        known: Sequence[Any] = (),
+        numbers: Sequence[Any] = (),
         linearity: Linearity | None = None,
         *,
         per_element: bool = False,
     ) -> None:
-        self.primitive, self.params, self.known = primitive, dict(params), tuple(known)
+        self.primitive, self.params, self.numbers = primitive, dict(params), tuple(numbers)
         self.linearity = linearity or LINEAR.get(primitive.name, Linearity())
         self.per_element = per_element
-        constants = tuple(x.index if isinstance(x, _Operand) else _told(x) for x in self.known)
+        constants = tuple(x.index if isinstance(x, _Operand) else _number_key(x) for x in self.numbers)
         parts = (primitive, *sorted(self.params.items(), key=itemgetter(0)))
         self._key = (Static(parts), constants, self.linearity.kind)
         self._hash = hash(self._key)
@@ -129,8 +129,8 @@ class Bound(ShardFn):
     def __str__(self) -> str:
         name = self.primitive.name
         texts = [_said(self.params[key]) for key in _SHOWN.get(name, ()) if key in self.params]
-        if any(x is not None and not isinstance(x, _Operand) for x in self.known):
-            texts += ["_" if x is None or isinstance(x, _Operand) else f"{x}" for x in self.known]
+        if any(x is not None and not isinstance(x, _Operand) for x in self.numbers):
+            texts += ["_" if x is None or isinstance(x, _Operand) else f"{x}" for x in self.numbers]
         return f"{NAMES.get(name, name)}[{','.join(texts)}]" if texts else NAMES.get(name, name)
 
     __repr__ = __str__
@@ -138,10 +138,10 @@ class Bound(ShardFn):
     def __call__(self, *shards: Any) -> Any:
         """The results of the primitive; a tuple where it has several."""
         operands = shards
-        if self.known:
+        if self.numbers:
             rest = iter(shards)
             operands = tuple(
-                next(rest) if x is None else shards[x.index] if isinstance(x, _Operand) else x for x in self.known
+                next(rest) if x is None else shards[x.index] if isinstance(x, _Operand) else x for x in self.numbers
             )
         outs = self.primitive.bind(*operands, **self.primitive.get_bind_params(as_of_here(self.params)))
         return tuple(outs) if self.primitive.multiple_results else outs
@@ -150,26 +150,26 @@ class Bound(ShardFn):
 
     @functools.cached_property
     def linear(self) -> Linear:  # type: ignore[override]  # a class attribute elsewhere: here it depends on the primitive
-        """In what sense it is linear in the operands that are not known."""
-        kind, _ = self.linearity.within(self.known, 1)
-        if kind not in (Linear.JOINTLY, Linear.BESIDE) or kind is not self.linearity.kind:
+        """In what sense it is linear in the operands that are no numbers."""
+        kind, _ = self.linearity.within(self.numbers, 1)
+        if kind not in (Linear.JOINTLY, Linear.IN_DIFFERENTIABLE) or kind is not self.linearity.kind:
             return kind
-        nonlinear = range(len(self.known))[self.linearity.nonlinear]
-        moved = any(_is_known(x) and i not in nonlinear and x.any() for i, x in enumerate(self.known))
+        nonlinear = range(len(self.numbers))[self.linearity.nonlinear]
+        moved = any(_is_number(x) and i not in nonlinear and x.any() for i, x in enumerate(self.numbers))
         return Linear.NO if moved or self._fills else kind
 
     @property
     def _fills(self) -> bool:
-        """Whether a number that is not zero is in the place of what is not found."""
+        """Whether a number that is not zero fills for positions out of range."""
         fills = self.primitive.name == "gather" and self.params["mode"] is jax.lax.GatherScatterMode.FILL_OR_DROP
         return fills and not (self.params["fill_value"] is not None and self.params["fill_value"] == 0)
 
     def linear_in(self, index: int) -> bool:
-        count = max(len(self.known), index + 1)
-        places = {x.index: i for i, x in enumerate(self.known) if isinstance(x, _Operand)}
+        count = max(len(self.numbers), index + 1)
+        places = {x.index: i for i, x in enumerate(self.numbers) if isinstance(x, _Operand)}
         if places:
             return places[index] not in range(count)[self.linearity.nonlinear]
-        return index not in self.linearity.within(self.known, count)[1]
+        return index not in self.linearity.within(self.numbers, count)[1]
 
     @property
     def stops_gradient(self) -> bool:
@@ -179,46 +179,46 @@ class Bound(ShardFn):
     def linear_part(self) -> ShardFn | None:
         if self.linear is not Linear.NO:
             return super().linear_part
-        if self.linearity.kind not in (Linear.JOINTLY, Linear.BESIDE):
+        if self.linearity.kind not in (Linear.JOINTLY, Linear.IN_DIFFERENTIABLE):
             return None
         signs = _SIGNS.get(self.primitive.name)
         if signs is not None:
-            return _signed(signs[self.known.index(None)])
+            return _signed(signs[self.numbers.index(None)])
         params = {**self.params, "fill_value": 0} if self._fills else self.params
-        zeros = [np.zeros_like(x) if _is_known(x) else x for x in self.known]
+        zeros = [np.zeros_like(x) if _is_number(x) else x for x in self.numbers]
         return Bound(self.primitive, params, zeros, self.linearity, per_element=self.per_element)
 
-    def restricted(self, kept: Sequence[bool], operands: Sequence[ShType], result: ShType) -> ShardFn | None:
+    def restricted(self, nonzero: Sequence[bool], operands: Sequence[ShType], result: ShType) -> ShardFn | None:
         signs = _SIGNS.get(self.primitive.name)
-        at = list(kept).index(True)
+        at = list(nonzero).index(True)
         same = operands[at].local_shape == result.local_shape
-        return _signed(signs[at]) if signs is not None and not self.known and same else None
+        return _signed(signs[at]) if signs is not None and not self.numbers and same else None
 
     # derivatives
 
     def adjoint(self, index: int, operands: Sequence[ShType], result: ShType) -> ShardFn | None:
         t = operands[index]
-        if self.primitive.name in _SIGNS and not self.known and t.local_shape == result.local_shape:
+        if self.primitive.name in _SIGNS and not self.numbers and t.local_shape == result.local_shape:
             return _signed(_SIGNS[self.primitive.name][index])
         shapes = tuple((t.local_shape, t.dtype_name) for t in operands)
         return _transposed(self, index, shapes, (result.local_shape, result.dtype_name))
 
     def number_apart(self, operands: Sequence[ShType]) -> tuple[ShardFn, Any] | None:
-        numbers = [i for i, x in enumerate(self.known) if _is_known(x)]
+        numbers = [i for i, x in enumerate(self.numbers) if _is_number(x)]
         if len(numbers) != 1 or not self.per_element:
             return None
         (at,) = numbers
         rest = iter(range(len(operands)))
-        places = [_Operand(len(operands)) if i == at else _Operand(next(rest)) for i in range(len(self.known))]
-        return Bound(self.primitive, self.params, places, Linearity(), per_element=True), self.known[at]
+        places = [_Operand(len(operands)) if i == at else _Operand(next(rest)) for i in range(len(self.numbers))]
+        return Bound(self.primitive, self.params, places, Linearity(), per_element=True), self.numbers[at]
 
 
-def _is_known(x: Any) -> bool:
+def _is_number(x: Any) -> bool:
     return x is not None and not isinstance(x, _Operand)
 
 
-def _told(x: Any) -> Any:
-    """What tells a known operand apart: 1 is not 1.0, 0.0 is not -0.0, and a NaN is itself."""
+def _number_key(x: Any) -> Any:
+    """A key of a number that distinguishes 1 from 1.0, and 0.0 from -0.0; a NaN equals itself."""
     return None if x is None else (str(x.dtype), x.tobytes())
 
 
@@ -246,7 +246,9 @@ def _transposed(
     structs = [jax.ShapeDtypeStruct(shape, dtypes.to_numpy(dtype)) for shape, dtype in operands]
     ct = jax.ShapeDtypeStruct(result[0], dtypes.to_numpy(result[1]))
     beside = (
-        [i for i, t in enumerate(operands) if not dtypes.differentiable(t[1])] if fn.linear is Linear.BESIDE else []
+        [i for i, t in enumerate(operands) if not dtypes.differentiable(t[1])]
+        if fn.linear is Linear.IN_DIFFERENTIABLE
+        else []
     )
 
     def transpose(*args: Any) -> Any:
@@ -270,7 +272,7 @@ def _transposed(
 
 
 def _as_one(f: Callable[..., Any], args: Sequence[Any]) -> ShardFn | None:
-    """A function of arrays as a local function, if it is one primitive of its operands and of known numbers."""
+    """A function of arrays as a local function, if it is one primitive of its operands and of constant numbers."""
     try:
         closed = jax.make_jaxpr(f)(*args)
     except (NotImplementedError, TypeError, ValueError):
@@ -288,11 +290,11 @@ def _as_one(f: Callable[..., Any], args: Sequence[Any]) -> ShardFn | None:
             places.append(_Operand(jaxpr.invars.index(x)))
         else:
             return None
-    if eqn.outvars != [out] or any(np.ndim(x) for x in places if _is_known(x)):
+    if eqn.outvars != [out] or any(np.ndim(x) for x in places if _is_number(x)):
         return None
-    order = [x.index for x in places if not _is_known(x)]
+    order = [x.index for x in places if not _is_number(x)]
     if order != list(range(len(args))):
         return None if sorted(order) != list(range(len(args))) else Bound(eqn.primitive, eqn.params, places)
-    if not any(map(_is_known, places)):
+    if not any(map(_is_number, places)):
         return Bound(eqn.primitive, eqn.params)
-    return Bound(eqn.primitive, eqn.params, [x if _is_known(x) else None for x in places])
+    return Bound(eqn.primitive, eqn.params, [x if _is_number(x) else None for x in places])

@@ -22,11 +22,11 @@ class Body(NamedTuple):
 
     jaxpr: Any  # the program
     env: dict[Any, Any]  # the values of its variables that are still used
-    outer: Step | None  # the equation that it is a body of; None for the whole program
+    outer: Step | None  # the equation that it is a body of; None for the program itself
     at_specs: AtSpecs  # the types that `at=` gives the results of places
     scope: tuple[str, ...] = ()  # the path of scopes around it
     places: frozenset[str] = frozenset()  # the places of these that it is in
-    arguments: Callable[[], Sequence[str]] = tuple  # what the arguments of the whole program are called
+    arguments: Callable[[], Sequence[str]] = tuple  # what the arguments of the program are called
     mesh: Mesh | None = None  # the mesh that the program is evaluated on, if any
     in_force: InForce = InForce()  # what the program set around it
     of_function: bool = False  # whether it is that of a function of JAX which the user called on typed values
@@ -43,7 +43,7 @@ class Body(NamedTuple):
 
 
 class Step:
-    """One equation, while it is evaluated: what messages ask where it comes from, and what the program set there."""
+    """One equation, while it is evaluated, with its origin for messages and the settings of the program there."""
 
     __slots__ = ("body", "eqn", "in_force")
 
@@ -52,14 +52,19 @@ class Step:
         self.in_force = body.in_force if in_force is None else in_force
 
     def __call__(self) -> EqnSource | None:
-        """Where it comes from; None if that is the line that is running."""
+        """The origin of the equation; None if that is the line that is running."""
         frames = self.frames()
         return eqn_source_of(frames) if frames else None
+
+    def path(self) -> tuple[int, ...]:
+        """The identities of the equations around it, outermost first, and its own."""
+        outer = self.body.outer
+        return (*(() if outer is None else outer.path()), id(self.eqn))
 
     def frames(self) -> list[Frame]:
         """Its stack, innermost first, with those of the equations whose bodies it is in.
 
-        A function of JAX that the user called is traced once for many lines: its own stack says nothing.
+        A function of JAX that the user called is traced once for many lines: its stack says nothing.
         """
         outer = self.body.outer
         stack = [] if self.body.of_function else frames_of(self.eqn)
@@ -68,8 +73,8 @@ class Step:
     def lines(self) -> Any:
         """JAX's stack of the innermost of these equations that has a line of the user's.
 
-        Of a program that is a library's own, such as an optimizer's step, none has: then None, which stands for the
-        line of the user's that runs it, or its own stack where there is no such line.
+        Of a program of a library's, such as an optimizer's step, none has: then None, which stands for the
+        line of the user's that runs it, or its stack where there is no such line.
         """
         step: Step | None = self
         while step is not None:
@@ -81,7 +86,7 @@ class Step:
 
 
 class Source(NamedTuple):
-    """Where a value comes from: an equation of a body, and its variable; no equation for an argument."""
+    """The origin of a value: an equation of a body, and its variable; no equation for an argument."""
 
     step: Step | None
     var: Any
@@ -121,7 +126,7 @@ _NOTHING = InForce()
 
 
 class Scopes:
-    """What is open in a body of a program while its equations are evaluated, one after another.
+    """The scopes that are open in a body of a program while its equations are evaluated, one after another.
 
     Scopes of communication stay open from one equation to the next, since they look at all that runs in them.
     """
@@ -155,14 +160,14 @@ class Scopes:
         self.now = target
 
     def _run(self, rule: ScopeRule) -> contextlib.AbstractContextManager[Any]:
-        """A part of the run of a scope of communication: what it sent so far goes on counting."""
+        """A part of the run of a scope of communication, which goes on counting from the earlier parts."""
         if rule not in self._runs:
             self._runs[rule] = CommScope(rule).new_run()
         part: contextlib.AbstractContextManager[Any] = self._runs[rule]()
         return part
 
     def leave(self, count: int = 0, error: BaseException | None = None) -> None:
-        """Leaves the scopes but the outermost ``kept``."""
+        """Leaves the scopes but the outermost ``count``."""
         while len(self._open) > count:
             _, scope = self._open.pop()
             scope.__exit__(*((None, None, None) if error is None else (type(error), error, error.__traceback__)))
@@ -171,7 +176,7 @@ class Scopes:
 
 @contextlib.contextmanager
 def scopes_of(outer: InForce) -> Iterator[Scopes]:
-    """Around the evaluation of a body."""
+    """A scope around the evaluation of a body."""
     scopes = Scopes(outer)
     try:
         yield scopes

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 import jax
@@ -40,6 +42,31 @@ from shtypes.evaluation.value_info import (
     number,
 )
 from shtypes.scopes.comm import rules_in_force
+from shtypes.types import ShType
+
+#: By the path of an equation, the types of its operands and results; None of plain ones.
+Seen = dict[tuple[int, ...], tuple[list[ShType | None], list[ShType | None]]]
+
+
+class _Thread(threading.local):
+    seen: Seen | None = None  # the types in what is evaluated, where they are recorded
+
+
+_thread: Final = _Thread()
+
+
+@contextlib.contextmanager
+def recording_types() -> Iterator[Seen]:
+    """The types in what is evaluated here."""
+    before, _thread.seen = _thread.seen, {}
+    try:
+        yield _thread.seen
+    finally:
+        _thread.seen = before
+
+
+def _types(values: Sequence[Any]) -> list[ShType | None]:
+    return [jax.typeof(x) if is_typed(x) else None for x in values]
 
 
 def evaluate_closed(closed: Any, args: Sequence[Any]) -> list[Any]:
@@ -56,7 +83,7 @@ def evaluate(jaxpr: Any, consts: Sequence[Any], args: Sequence[Any]) -> list[Any
 def evaluate_whole(
     jaxpr: Any, consts: Sequence[Any], args: Sequence[Any], at_specs: AtSpecs, arguments: Callable[[], Sequence[str]]
 ) -> list[Any]:
-    """The results of a whole program."""
+    """The results of a program."""
     return _run(jaxpr, consts, args, Body(None, {}, None, at_specs, arguments=arguments, mesh=mesh_of(args)))
 
 
@@ -91,7 +118,7 @@ def _run(jaxpr: Any, consts: Sequence[Any], args: Sequence[Any], body: Body) -> 
 
 @functools.lru_cache(maxsize=256)
 def _last_uses(jaxpr: Any) -> dict[int, list[Any]]:
-    """Which variables nothing uses after each equation."""
+    """For each equation, the variables that nothing uses after it."""
     uses: dict[int, list[Any]] = {}
     used_later = {var for var in (*jaxpr.constvars, *jaxpr.outvars) if not is_literal(var)}
     for i in range(len(jaxpr.eqns) - 1, -1, -1):
@@ -120,6 +147,8 @@ def _evaluated(step: Step, operands: list[Any], marks: Sequence[tuple[int, str]]
         for out in outs:
             note_constant(out)
     follow(eqn, operands, outs)
+    if _thread.seen is not None:
+        _thread.seen[step.path()] = _types(operands), _types(outs)
     return outs
 
 
@@ -139,6 +168,7 @@ def _typed(step: Step, operands: list[Any], marks: Sequence[tuple[int, str]]) ->
         except ShardingTypeError as error:
             if step.body.of_function:
                 return error.with_traceback(None)
+            name = str(eqn.params["call"]) if name == "typed_call" else name
             placed(error, f"{name}({', '.join(str(x.type) for x in operands if is_typed(x))})")
             return in_the_programs_words(error, step, operands, evaluate).with_traceback(None)
     return outs
@@ -164,7 +194,7 @@ def by_row(eqn: Any, operands: list[Any]) -> list[Any]:
 
 
 def missing(eqn: Any) -> ShardingTypeError:
-    """What is said of a primitive that has no row."""
+    """The error for a primitive that has no row."""
     name = eqn.primitive.name
     return ShardingTypeError(
         f"`lift` has no row for the primitive `{name}` with typed operands",
@@ -205,7 +235,7 @@ _NEVER: Final = Written((), ())
 
 
 def again(eqn: Any, operands: list[Any], row: Callable[[Any, list[Any]], list[Any]]) -> list[Any]:
-    """What ``row`` gives for an equation, from what was written down where that was done before."""
+    """The results of ``row`` for an equation, by replaying an earlier record of what it bound if there is one."""
     key = _key(eqn, operands)
     if key is None:
         return row(eqn, operands)
@@ -221,7 +251,7 @@ def again(eqn: Any, operands: list[Any], row: Callable[[Any, list[Any]], list[An
 
 
 def _key(eqn: Any, operands: Sequence[Any]) -> tuple[Any, ...] | None:
-    """What an equation follows from; None where that cannot be said, it has effects, or values are at hand."""
+    """The cache key of an equation; None if it has none, it has effects, or values are at hand."""
     if eqn.effects or rules_in_force() or not any(isinstance(x, jax.core.Tracer) for x in operands):
         return None
     context = trace_context()

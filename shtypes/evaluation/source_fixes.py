@@ -1,4 +1,4 @@
-"""The fixes of an error inside a plain program in its own terms: the user's expressions, or places for `at=`."""
+"""Fixes of an error inside a plain program, as edits of the program: the user's expressions, or places for `at=`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _OUT: Final = re.compile(r"sh\.(\w+)\(\.\.\., out=")
 
 
 class _Name(NamedTuple):
-    """How a fix says an operand: an expression of the user's, with its line if that is another, or a place."""
+    """The name of an operand in a fix: an expression of the user's, with its line if that is another, or a place."""
 
     expression: str = ""  # the expression
     line: str = ""  # its line
@@ -47,7 +47,7 @@ _MOST_TRIED: Final = 12
 def in_the_programs_words(
     error: ShardingTypeError, step: Step, operands: Sequence[Any], evaluate: Evaluate
 ) -> ShardingTypeError:
-    """The error with fixes of the user's own expressions, found when they are read; the same object."""
+    """The error with fixes of the user's expressions, computed when they are read; the same object."""
     subjects, error.subjects, error.operands = error.subjects, None, None
     if subjects is not None:  # else the fixes speak of the program already, or there are none
         retell = functools.partial(_retell, error, subjects, step, list(operands), evaluate)  # type: ignore[arg-type]
@@ -71,14 +71,14 @@ def _retell(
     operand_names = {name: _named(step, source_of(step, x), x.type) for name, x in values.items()}
     call = None if all(operand_names.get(name, _Name()).is_users for name in names) else _call_around(step)
     fixes = () if call is None else _fixes_of_call(call, step, evaluate)
-    error.fixes = fixes or _all_told(error.fixes, operand_names, names, step)
+    error.fixes = fixes or _all_edited(error.fixes, operand_names, names, step)
 
 
-def _all_told(
+def _all_edited(
     fixes: Sequence[Fix], operand_names: dict[str, _Name], names: Sequence[str], step: Step
 ) -> tuple[Fix, ...]:
     alone = len(names) == 1
-    renamed = (_told(fix, operand_names, step, step.body.at_specs.name, alone=alone) for fix in fixes)
+    renamed = (_edited_fix(fix, operand_names, step, step.body.at_specs.name, alone=alone) for fix in fixes)
     return tuple(fix for fix in renamed if fix is not None)
 
 
@@ -129,10 +129,10 @@ def _fixes_of_call(call: _Call, step: Step, evaluate: Evaluate) -> tuple[Fix, ..
     }
     try:
         fixes = fixes_of_call(again, tuple(types.values()), _MOST_TRIED)
-    except Exception:  # what else it may meet on the way is not what the user asked about
+    except Exception:  # no other error of the second evaluation concerns the user
         return ()
     mine = [fix for fix in fixes if all(operand_names[name].is_users for name, _ in _RESHARD.findall(fix.code))]
-    return _all_told(mine, operand_names, names, step)
+    return _all_edited(mine, operand_names, names, step)
 
 
 def _source(body: Body, var: Any) -> Source | None:
@@ -143,9 +143,9 @@ def _source(body: Body, var: Any) -> Source | None:
     return Source(None, var, body) if body.outer is None else None
 
 
-def _told(fix: Fix, operand_names: dict[str, _Name], step: Step, program: str, *, alone: bool) -> Fix | None:
+def _edited_fix(fix: Fix, operand_names: dict[str, _Name], step: Step, program: str, *, alone: bool) -> Fix | None:
     asks = _OUT.match(fix.code)
-    if asks is not None:  # the user can ask their own call for a type, if they called the function of that name
+    if asks is not None:  # the user can pass a type to the call, if they called the function of that name
         origin = step()
         is_users_call = origin is not None and origin.called == f"jnp.{asks[1]}" and not origin.library and origin.line
         return fix if is_users_call else None
@@ -220,7 +220,7 @@ def _by_frames(step: Step, maker: Step, var: Any) -> _Name | None:
 
 
 def _before(maker: Step) -> _Name | None:
-    """How the operand of an equation is said that only puts dims of size 1 in front, as `jax.numpy` does to add two.
+    """The name of an operand behind an equation that only prepends dims of size 1, as broadcasts do.
 
     So is what the program closes over, where it becomes a plain array of the program.
     """

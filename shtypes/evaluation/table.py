@@ -12,12 +12,12 @@ from typing import Any, Final, TypeVar
 Row = Callable[[Any, list[Any]], list[Any]]
 R = TypeVar("R", bound=Row)
 
-#: By the name of a primitive. An operand at least is typed; known numbers are numbers, other constants typed.
+#: By the name of a primitive. An operand at least is typed; constant numbers are numbers, other constants typed.
 ROWS: Final[dict[str, Row]] = {}
 #: Of the primitives that have bodies or derivative rules, and of ours: with constants among the operands as they are,
 #: and whether or not an operand is typed.
 BODIES: Final[dict[str, Row]] = {}
-#: What evaluates a primitive without a row, each where it can: the first that does not give None.
+#: Evaluators of primitives without a row, tried in turn: the first that does not return None.
 FALLBACKS: Final[list[Callable[[Any, list[Any]], list[Any] | None]]] = []
 
 _ACROSS: Final = "argmax argmin reduce_and reduce_max reduce_min reduce_or reduce_prod"
@@ -58,7 +58,7 @@ def body_row(*names: str) -> Callable[[R], R]:
     return row(*names, table=BODIES)
 
 
-# why some primitives have no row: they cannot meet typed values, or what they do on shards is not known
+# why some primitives have no row: they cannot meet typed values, or what they do on shards is unknown
 
 #: By reason, the primitives that have it.
 _REASONS: Final = {
@@ -122,5 +122,5 @@ REASONS: Final = {name: why for why, names in _REASONS.items() for name in names
 
 
 def reason(name: str) -> str:
-    """Why a primitive has no row; what is known of one that nobody listed."""
+    """Why a primitive has no row; a general reason for one that nobody listed."""
     return REASONS.get(name, "it is no primitive of JAX's own: what it does on shards is not known")

@@ -9,7 +9,7 @@ from typing import Any, Final
 from shtypes._compat.jaxprs import is_literal, jaxpr_of, variable, with_equations
 from shtypes.evaluation.rows.elementwise import LINEAR_IN_SOME, NONLINEAR
 
-#: What computes each element of its result from those at its place.
+#: Primitives that act element by element.
 _ELEMENTWISE: Final = frozenset(
     f"{NONLINEAR} {LINEAR_IN_SOME} integer_pow select_n convert_element_type copy stop_gradient".split()
 )
@@ -92,7 +92,7 @@ class _Unraveled:
         )
 
     def _along(self, eqn: Any) -> list[Any]:
-        """What computes the result of an equation of each element with all dims."""
+        """The equations that compute an elementwise equation on arrays with all dims."""
         wides = [self._wide(x) for x in eqn.invars]
         shape = next((x.aval.shape for x in wides if x is not None), None)
         if shape is None or len(eqn.outvars) != 1:

@@ -1,7 +1,7 @@
-"""What is known of values: which depend on nothing that has a gradient, and which count 0, 1, 2, ... along a dim.
+"""Notes on values: which depend on nothing that has a gradient, and which count 0, 1, 2, ... along a dim.
 
 Constants take any replicated state for free. ``x[jnp.arange(n), labels]`` and `jnp.put_along_axis` name each row by its
-number; known to count, the dim is a batch dim, and each device looks up in its own rows.
+number; if these count, the dim is a batch dim, and each device looks up in its rows.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ from shtypes.scopes.check_comm import check_comm
 from shtypes.types import ShType, State
 from shtypes.types.mesh import Mesh, context
 
-#: What is noted of a value that the program has widened, and of sums of it: its dtype before. `jnp.sum` of bf16 adds in
+#: The kind of note on a widened value, and on sums of it: its dtype before. `jnp.sum` of bf16 adds in
 #: f32 and gives bf16; so of a pending sum each term is finished in f32, and rounded once.
 WIDENED: Final = "widened"
-#: What is noted of a value that depends on nothing that has a gradient, and of one that counts along a dim.
+#: The kinds of notes on a value that depends on nothing that has a gradient, and on one that counts along a dim.
 CONSTANT: Final = "constant"
 PLACES: Final = "places"
-#: Where the notes of a trace are, and what is noted of most values.
+#: The key of a trace's notes, and the empty notes that most values have.
 _KEY: Final = "lifted"
 _NOTHING: Final[Mapping[Any, Any]] = MappingProxyType({})
 
 
 class _Thread(threading.local):
-    """What is known of values without a trace while an evaluation runs: by id, with the value, then by kind."""
+    """Notes on values without a trace while an evaluation runs: by id, with the value, then by kind."""
 
     eager: dict[str, dict[int, tuple[Any, dict[str, Any]]]] | None = None
 
@@ -52,7 +52,7 @@ _thread: Final = _Thread()
 
 @contextlib.contextmanager
 def noting() -> Iterator[None]:
-    """Around an evaluation: what is noted of values that no trace holds is forgotten after the outermost one."""
+    """A scope around an evaluation: notes on values without a trace are dropped after the outermost one."""
     outer = _thread.eager
     if outer is None:
         _thread.eager = {}
@@ -81,7 +81,7 @@ def is_constant(x: Any) -> bool:
 
 
 def note_constant(x: Any) -> None:
-    """Says of a value that it depends on nothing that has a gradient."""
+    """Notes that a value depends on nothing that has a gradient."""
     note(x, CONSTANT, True)
 
 
@@ -105,7 +105,9 @@ def note(x: Any, kind: str, what: Any) -> None:
     elif is_typed(x):
         notes = _thread.eager
     if notes is not None:
-        _, of_value = notes.setdefault(_KEY, {}).setdefault(id(x), (x, {}))  # held, so that its id is not another's
+        _, of_value = notes.setdefault(_KEY, {}).setdefault(
+            id(x), (x, {})
+        )  # keeps it alive, so that its id is not reused
         of_value[kind] = what
 
 
@@ -116,7 +118,7 @@ def typed_constant(x: Any, mesh: Mesh) -> Any:
 
 
 def number(x: Any) -> Any:
-    """A scalar that is known, as a Python number; else the value itself."""
+    """A concrete scalar as a Python number; else the value itself."""
     if isinstance(x, jax.core.Tracer) or is_typed(x) or not hasattr(x, "dtype") or np.ndim(x):
         return x
     return x if jax.numpy.issubdtype(x.dtype, jax.dtypes.extended) else np.asarray(x)[()].item()
@@ -157,7 +159,7 @@ def mesh_of(xs: Sequence[Any]) -> Mesh | None:
 
 
 def aval_of(x: Any, like: Any = None) -> Any:
-    """What stands for a value in the trace of a plain program: its global shape and dtype."""
+    """The abstract value that stands for a value in the trace of a plain program: its global shape and dtype."""
     if is_typed(x):
         return struct(x.type.shape, x.type.dtype, x.type, like=like)
     aval = jax.typeof(x)
@@ -165,7 +167,7 @@ def aval_of(x: Any, like: Any = None) -> Any:
 
 
 def of_some(f: Callable[[list[Any]], Any], xs: Sequence[Any], chosen: Sequence[int]) -> Callable[..., Any]:
-    """A function of all of ``xs`` as one of those that are chosen, by their places; the others are held."""
+    """A function of all of ``xs`` as one of the ``chosen`` places; the others are constants."""
 
     def of_chosen(*some: Any) -> Any:
         full = list(xs)
@@ -218,7 +220,7 @@ _MOST: Final = 1 << 20
 
 
 class Count(NamedTuple):
-    """A value whose elements are their own position along ``dim``."""
+    """A value whose elements are their positions along ``dim``."""
 
     dim: int
 
@@ -234,7 +236,7 @@ class Never(NamedTuple):
 
 
 def place_of(x: Any) -> Any:
-    """What is known of a value; of one that is concrete, what can be seen."""
+    """The note on a value's positions; of a concrete one, read from its elements."""
     if isinstance(x, jax.core.Tracer) or is_typed(x):
         return note_of(x, PLACES)
     if not isinstance(x, (np.ndarray, jax.Array)) or not 1 < x.size <= _MOST:
@@ -253,7 +255,7 @@ def _seen(x: Any) -> Count | None:
 
 
 def counted(ids: Any) -> dict[int, int]:
-    """Of positions (..., k): along which dim each component counts, of those that do."""
+    """By component of positions (..., k), the dim along which it counts."""
     about = place_of(ids)
     last = len(ids.shape) - 1
     if isinstance(about, Counts):
@@ -275,7 +277,7 @@ def _lt(eqn: Any, xs: Sequence[Any]) -> Any:
 
 
 def _is_zero(x: Any) -> bool:
-    """Whether a value is known to be zero; not asked with JAX's `==`, which gives a tracer inside a trace."""
+    """Whether a value is a constant zero; without JAX's `==`, which gives a tracer inside a trace."""
     return not isinstance(x, jax.core.Tracer) and not is_typed(x) and np.ndim(x) == 0 and bool(np.asarray(x) == 0)
 
 
@@ -290,7 +292,7 @@ def _broadcast(eqn: Any, xs: Sequence[Any]) -> Any:
 
 
 def _reshape(eqn: Any, xs: Sequence[Any]) -> Any:
-    """Where only dims of size 1 come and go."""
+    """The place of a value through a reshape that adds or drops dims of size 1 only."""
     about, src, dst = place_of(xs[0]), xs[0].shape, eqn.outvars[0].aval.shape
     if isinstance(about, Never):
         return about
@@ -331,14 +333,14 @@ _FOLLOWED: Final[dict[str, Callable[[Any, Sequence[Any]], Any]]] = {
 }
 
 
-#: What keeps the terms of a pending sum in the wide dtype that they were cast to: sums of them, and elements moved.
+#: Primitives that leave the terms of a pending sum in their wide dtype: sums of them, and elements moved.
 _KEPT: Final = frozenset(("reduce_sum", "broadcast_in_dim", "reshape", "squeeze", "transpose"))
-#: What scales them, by a number.
+#: Primitives that scale them by a number.
 _SCALED: Final = frozenset(("div", "mul"))
 
 
 def follow(eqn: Any, operands: Sequence[Any], outs: Sequence[Any]) -> None:
-    """Notes of an equation's result what follows from its operands: its dtype before it was widened, what it counts."""
+    """Derives the notes on an equation's result from its operands: its dtype before it was widened, what it counts."""
     name = eqn.primitive.name
     if name == "convert_element_type":
         _note_widening(eqn.invars[0].aval.dtype, outs[0])
@@ -368,7 +370,7 @@ def _is_of_positions(aval: Any) -> bool:
 
 
 def carry(name: str, operands: Sequence[Any], typed: Sequence[Any]) -> None:
-    """Notes of a lookup's typed positions what is known of them as they were, perhaps plain."""
+    """Copies the notes on a lookup's positions to their typed form."""
     if name != "gather" and not name.startswith("scatter"):
         return
     counts = counted(operands[1])

@@ -1,7 +1,7 @@
-"""JAX's own rules of an equation of a plain program, applied to typed values.
+"""JAX's rules of an equation of a plain program, applied to typed values.
 
 How JAX differentiates, transposes or maps an equation is a plain program again: it is traced, and evaluated with the
-typed ops. So a rule does on typed values what it does in JAX, whatever primitives it binds, its own among them.
+typed ops. So a rule does on typed values what it does in JAX, whatever primitives it binds.
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ from shtypes.types import ShType, State
 
 
 class Split:
-    """The operands of an equation: those of the typed program that is made of it, and known arrays, which are not."""
+    """The operands of an equation: inputs of the typed program for it, and concrete arrays, its constants."""
 
     def __init__(self, operands: Sequence[Any]) -> None:
-        known = [not is_typed(x) and not isinstance(x, jax.core.Tracer) for x in operands]
-        self.fixed = {i: x for i, x in enumerate(operands) if known[i]}
-        self._constant = [is_constant(x) for x in self.own(operands)]
+        is_concrete = [not is_typed(x) and not isinstance(x, jax.core.Tracer) for x in operands]
+        self.fixed = {i: x for i, x in enumerate(operands) if is_concrete[i]}
+        self._constant = [is_constant(x) for x in self.inputs(operands)]
 
-    def own(self, every: Sequence[Any]) -> list[Any]:
-        """Of what there is of all operands, what is of those of the typed program."""
+    def inputs(self, every: Sequence[Any]) -> list[Any]:
+        """From a list with an entry for each operand, the entries of the inputs."""
         return [x for i, x in enumerate(every) if i not in self.fixed]
 
     def every(self, operands: Sequence[Any]) -> list[Any]:
@@ -61,7 +61,7 @@ class Split:
         return self._beside(operands, self.fixed)
 
     def every_or_none(self, operands: Sequence[Any]) -> list[Any]:
-        """What there is of the operands of the typed program in their places among all, and None for the others."""
+        """The typed program's operands at their places among all, with None for the others."""
         return self._beside(operands, dict.fromkeys(self.fixed))
 
     def _beside(self, operands: Sequence[Any], others: dict[int, Any]) -> list[Any]:
@@ -94,7 +94,7 @@ _thread: Final = _Thread()
 
 
 class Site:
-    """An equation where it was evaluated: what its rules need of it later, without the values that end with its trace.
+    """The context of an equation's evaluation that its rules need later, without values that end with its trace.
 
     Attributes:
         ins: JAX's types of the operands.
@@ -117,7 +117,7 @@ class Site:
 
     @contextlib.contextmanager
     def applying(self) -> Iterator[None]:
-        """Around one of its rules, which may be applied when the scopes are left that the equation was in."""
+        """A scope around one of its rules, which may be applied after the scopes of the equation were left."""
         with self._in_force(), set_current_eqn(self.here):
             try:
                 with applying_rule(self.name):
@@ -138,7 +138,7 @@ class Site:
 
     @contextlib.contextmanager
     def resolving(self, values: Sequence[Any], operands: Sequence[Any]) -> Iterator[list[Any]]:
-        """What a rule closes over, around its evaluation: a value of the program it is in is an operand."""
+        """Yields the values that a rule closes over; those of the program are operands while it is evaluated."""
         places = {var: self._places[var] for var in map(variable_of, values) if var in self._places}
         values_here = [operands[places[variable_of(x)]] if variable_of(x) in places else x for x in values]
         if any(map(is_gone, values_here)):
@@ -188,11 +188,11 @@ class Site:
         return self.fitting(t, y.type, "tangent") if is_typed(y) else t
 
     def cotangent(self, ct: Any, aval: Any) -> Any:
-        """A cotangent of an operand, in the type that it has: that of the operand's cotangents."""
+        """A cotangent of an operand, cast to the operand's cotangent type."""
         return self.fitting(ct, aval, "cotangent") if isinstance(aval, ShType) else ct
 
     def fitting(self, x: Any, t: ShType, what: str) -> Any:
-        """What a rule gives, in the type that it must have: cast for free, or where a scope may insert more.
+        """A rule's result in the type that it must have: cast for free, or where a scope may insert more.
 
         A pending cotangent of an invariant operand is summed, as all are.
         """
@@ -283,7 +283,7 @@ def _detached(step: Step | None) -> Step | None:
 
 
 def _zero_tangent(x: Any) -> Any:
-    """A zero for a rule that is told of none: a constant."""
+    """A zero for a rule without symbolic zeros: a constant."""
     aval = aval_of(x)
     if not is_inexact(x):
         return np.zeros(aval.shape, jax.dtypes.float0)
@@ -302,7 +302,7 @@ class _OfCall:
 
     site: Site  # the equation
     split: Split  # which of its operands are operands of the call
-    held: frozenset[int]  # the places of operands in which JAX's rule has no derivative
+    no_derivative: frozenset[int]  # the places of operands in which JAX's rule has no derivative
     scopes: Rules  # what scopes of communication say around the call: they hold in its backward pass too
 
     @property
@@ -313,7 +313,7 @@ class _OfCall:
     def jvp(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[list[Any], list[Any]]:
         """As JAX differentiates the equation."""
         live = self.split.every_or_none(tangents)
-        if any(live[i] is not None for i in self.held):
+        if any(live[i] is not None for i in self.no_derivative):
             raise ShardingTypeError(
                 f"`{self.name}` has no derivative in its residual arguments",
                 why="it says how it is transposed in what it is linear in, and nothing of the rest",
@@ -326,7 +326,7 @@ class _OfCall:
         if all(ct is None for ct in cts):
             return [None] * len(operands)
         cts_in = under(self.scopes, self.site.transpose, InBackward())(cts, self.split.every(operands))
-        return self.split.own(cts_in)
+        return self.split.inputs(cts_in)
 
     def batch(self, size: int, operands: Sequence[Any], dims: Sequence[int | None]) -> list[Any]:
         """As JAX maps the equation."""
@@ -344,4 +344,4 @@ def with_rules(site: Site, operands: Sequence[Any], run: Run, nondiff: Sequence[
         with set_current_eqn(site.here):
             return split.body(run)(*xs)
 
-    return call_with_rules(body, split.own(operands), _OfCall(site, split, frozenset(nondiff), rules_in_force()))
+    return call_with_rules(body, split.inputs(operands), _OfCall(site, split, frozenset(nondiff), rules_in_force()))

@@ -32,6 +32,7 @@ from shtypes.lifting.rows import collectives, control, derivatives, reductions
 from shtypes.lifting.rows.collectives import spec_of
 from shtypes.local_mode.shard_map import connect_lift
 from shtypes.programs.jit import JitFunction
+from shtypes.scopes.comm import allows_implicit
 
 R = TypeVar("R", bound=Callable[..., Any])
 
@@ -43,7 +44,7 @@ _FILLED: Final = (
 
 
 class Lift(Protocol):
-    """What `lift` is: a function, with one to register rows."""
+    """The type of `lift`: a function with an attribute ``register``."""
 
     def __call__(
         self,
@@ -114,13 +115,33 @@ def _with_register(fn: Callable[..., Callable[..., Any]]) -> Lift:
     return cast("Lift", fn)
 
 
-class _Traced(NamedTuple):
+class Traced(NamedTuple):
     """A trace of a plain function."""
 
     jaxpr: Any  # the program, without what nothing uses
     consts: Sequence[Any]  # its constants
     around: Sequence[Any]  # values of traces around it that the function closes over: the program's first arguments
     tree: Any  # the structure of its results
+
+
+class Whole(Protocol):
+    """What decides about a whole program what `implicit_comm` inserts in it: `solver.complete`."""
+
+    def decides(self, traced: Traced, arrays: Sequence[Any]) -> bool:
+        """Whether it decides about a program; else its ops choose for themselves."""
+        ...
+
+    def evaluate(self, traced: Traced, arrays: Sequence[Any]) -> list[Any] | None:
+        """The results of the program as it is decided; None where its ops choose for themselves."""
+        ...
+
+
+_whole: list[Whole] = []
+
+
+def connect_whole(whole: Whole) -> None:
+    """Sets what decides about whole programs; without it, each op chooses for itself."""
+    _whole[:] = [whole]
 
 
 class _Given(NamedTuple):
@@ -134,23 +155,24 @@ class _Given(NamedTuple):
 class _Program:
     """A plain function for arguments of one structure, and with these static leaves."""
 
-    def __init__(self, f: Callable[..., Any], tree: Any, static: tuple[Static | None, ...], at_specs: AtSpecs) -> None:
+    def __init__(
+        self,
+        f: Callable[..., Any],
+        tree: Any,
+        static: tuple[Static | None, ...],
+        at_specs: AtSpecs,
+        *,
+        completes: bool,
+    ) -> None:
         self.f, self.tree, self.static = f, tree, static
-        self._at_specs = at_specs
-        self._searched: tuple[Any, Callable[..., Any]] | None = None
+        self._at_specs, self._completes = at_specs, completes
         self._compiled: Bounded[JitFunction[..., Any]] = Bounded(PROGRAMS)
         self._forms: Bounded[Any] = Bounded(PROGRAMS)
 
     def _of_arrays(self, given: _Given) -> Callable[..., Any]:
-        """The function as one of its arrays, which JAX has not traced yet: what it closes over may be other by now.
-
-        One for all the traces of a search for what `implicit_comm` inserts, in which nothing else changes.
-        """
+        """The function as one of its arrays, which JAX has not traced yet: what it closes over may be other by now."""
         arrays, tree, static = given
         types = tuple(map(type_of, arrays))
-        search = current_settings().search, types, tuple([s and id(s.value) for s in static])
-        if self._searched is not None and self._searched[0] == search:
-            return self._searched[1]
 
         def flat(*arrays: Any) -> Any:
             rest = iter(arrays)
@@ -160,7 +182,6 @@ class _Program:
                 return self.f(*args, **kwargs)
 
         flat.__name__ = flat.__qualname__ = getattr(self.f, "__name__", "f")
-        self._searched = (search, flat) if search[0] else None
         return flat
 
     def __call__(self, given: _Given) -> Any:
@@ -169,7 +190,11 @@ class _Program:
         The function is traced in each call, as it runs in each of plain JAX. A program that differs from one before in
         its numbers and constants alone is compiled only when it comes again.
         """
-        traced, arrays = self._traced(given), given.arrays
+        return self.run(self.traced(given), given)
+
+    def run(self, traced: Traced, given: _Given) -> Any:
+        """The results of a trace."""
+        arrays = given.arrays
         if not arrays or traced.around or not no_trace_is_running() or not all(map(is_typed, arrays)):
             return self._evaluated(traced, *arrays)
         key = key_of(traced.jaxpr, traced.consts, Static)
@@ -186,14 +211,19 @@ class _Program:
         except ShardingTypeError:
             return self._evaluated(traced, *arrays)  # which says it without the frames of a trace
 
-    def _traced(self, given: _Given) -> _Traced:
+    def traced(self, given: _Given) -> Traced:
+        """The program for these arrays."""
         arrays = given.arrays
         mesh = mesh_of(arrays)
         axes = None if mesh is None else (mesh.axis_sizes, mesh.axis_names)
         closed, around, tree = trace_plain(self._of_arrays(given), [aval_of(x) for x in arrays], axes)
-        return _Traced(*needed(closed), around, tree)
+        return Traced(*needed(closed), around, tree)
 
-    def _evaluated(self, traced: _Traced, *arrays: Any) -> Any:
+    def _evaluated(self, traced: Traced, *arrays: Any) -> Any:
+        if self._completes and _whole and allows_implicit():
+            found = _whole[0].evaluate(traced, arrays)
+            if found is not None:
+                return jax.tree.unflatten(traced.tree, found)
         at_specs = self._at_specs.again()
         jaxpr, consts, around, tree = traced
         at_specs.check(jaxpr)
@@ -208,7 +238,7 @@ class _Program:
         return jax.tree.unflatten(tree, outs)
 
     def _arguments(self, around: int) -> Sequence[str]:
-        """What the arrays among the arguments are called in the function, behind so many without a name."""
+        """The names of the array arguments in the function, after ``count`` unnamed ones."""
         tree = jax.tree.unflatten(self.tree, list(range(self.tree.num_leaves)))
         names = [""] * around
         for (where, _), static in zip(jax.tree_util.tree_flatten_with_path(tree)[0], self.static, strict=True):
@@ -293,6 +323,60 @@ def lift(
     """
     check_function("lift", f)
     places, finish = _checked(at, pending)
+    return _lifted(f, places, finish=finish, completes=not places and not finish)
+
+
+def as_it_is(f: Callable[..., Any]) -> Callable[..., Any]:
+    """`lift` of a function about which all is decided: its ops choose for themselves."""
+    return _lifted(f, {}, finish=False, completes=False)
+
+
+def has_backward(jaxpr: Any) -> bool:
+    """Whether a program computes gradients itself."""
+    stacks = (eqn.source_info.name_stack.stack for eqn in jaxpr.eqns)
+    return any(getattr(each, "name", "") == "transpose" for stack in stacks for each in stack)
+
+
+class Completed:
+    """A function of typed values as a program that is decided about as a whole, where it can be."""
+
+    def __init__(self, f: Callable[..., Any]) -> None:
+        functools.update_wrapper(self, f)
+        self.f = f
+        self._programs: Bounded[_Program] = Bounded(PROGRAMS)
+        self._not: Bounded[bool] = Bounded(PROGRAMS)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """The results of the function."""
+        given = _given(args, kwargs)
+        key = (given.tree, given.static)
+        if is_tracing_plain() or not any(map(is_typed, given.arrays)):
+            return self.f(*args, **kwargs)
+        program = self._programs.get(key)
+        if program is None:
+            specs = AtSpecs("f", {}, finish=False)
+            program = self._programs.put(key, _Program(self.f, given.tree, given.static, specs, completes=True))
+        known = (*key, current_settings(), tuple([type_of(x) or jax.typeof(x) for x in given.arrays]))
+        if self._not.get(known) is None:
+            try:
+                traced = program.traced(given)
+                # Gradients of typed values have the types that the law says: what is differentiated is decided alone.
+                decides = not has_backward(traced.jaxpr) and _whole[0].decides(traced, given.arrays)
+            except Exception:  # it wants values or types, which a plain trace has not
+                decides = False
+            if decides:
+                return program.run(traced, given)
+            self._not.put(known, True)
+        return self.f(*args, **kwargs)
+
+
+def _given(args: Any, kwargs: Any) -> _Given:
+    leaves, tree = jax.tree.flatten((args, kwargs))
+    static = tuple(None if _is_array(x) else Static(x) for x in leaves)
+    return _Given([x for x, s in zip(leaves, static, strict=True) if s is None], tree, static)
+
+
+def _lifted(f: Callable[..., Any], places: dict[str, Any], *, finish: bool, completes: bool) -> Callable[..., Any]:
     programs: Bounded[_Program] = Bounded(PROGRAMS)
     name = getattr(f, "__name__", "f")
     name = name if name.isidentifier() else "f"
@@ -301,15 +385,15 @@ def lift(
     def lifted(*args: Any, **kwargs: Any) -> Any:
         if is_tracing_plain():
             return recorded(lifted, args, kwargs, plain=f) if places or finish else f(*args, **kwargs)
-        leaves, tree = jax.tree.flatten((args, kwargs))
-        static = tuple(None if _is_array(x) else Static(x) for x in leaves)
-        key = (tree, static)
+        given = _given(args, kwargs)
+        key = (given.tree, given.static)
         program = programs.get(key)
         if program is None:
-            program = programs.put(key, _Program(f, tree, static, AtSpecs(name, places, finish=finish)))
+            specs = AtSpecs(name, places, finish=finish)
+            program = programs.put(key, _Program(f, *key, specs, completes=completes))
         try:
             # Of this call: what is equal need not be the same, and a program is traced in each call.
-            return program(_Given([x for x, s in zip(leaves, static, strict=True) if s is None], tree, static))
+            return program(given)
         except ShardingTypeError as error:
             raise error.with_traceback(None) from None
 

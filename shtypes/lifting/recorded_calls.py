@@ -31,11 +31,11 @@ from shtypes.errors import ShardingTypeError
 from shtypes.evaluation.frames import mesh_here
 from shtypes.evaluation.table import body_row
 from shtypes.evaluation.value_info import aval_of, is_constant, is_inexact, typed_constant
-from shtypes.lifting.typed_calls import Derived, TypedCall, check_closure, eval_shape_of, results, shapes
+from shtypes.lifting.typed_calls import Derived, InsertedCast, TypedCall, check_closure, eval_shape_of, results, shapes
 from shtypes.local_mode import lax
 from shtypes.local_mode.lax.arguments import axes_of, replicated_state, state_of
 from shtypes.ops.table import OPS
-from shtypes.types import State
+from shtypes.types import ShType, State
 from shtypes.types.mesh import context, current_mesh
 from shtypes.types.policy import replicated
 
@@ -69,7 +69,7 @@ def _jvp(primals: Sequence[Any], tangents: Sequence[Any], *, call: Any) -> Any:
 
 
 def _transpose(cts: Sequence[Any], *operands: Any, call: Any) -> list[Any]:
-    """Of the tangents of a call: its cotangents. Of a call that is linear in what it is given itself, likewise."""
+    """The cotangents of a call's linearisation, or of a call that is linear in its operands."""
     if isinstance(call, TypedCall):
         linear = tuple(map(is_undefined_primal, operands))
         if call.is_the_value:
@@ -118,7 +118,7 @@ body_row("closed_over")(lambda eqn, operands: operands)
 
 # collectives of `sh.lax` in programs that are traced for local mode: those of JAX
 
-#: What JAX calls the states that `to=` names.
+#: JAX's names of the states that `to=` names.
 _JAX: Final = {State.VARYING: "varying", State.REDUCED: "reduced", State.UNREDUCED: "unreduced"}
 
 
@@ -242,6 +242,12 @@ def recorded_op(name: str, *args: Any) -> Any:
     return _called(name, args, {})
 
 
+def inserted_cast(x: Any, to: ShType) -> Any:
+    """A value of a plain program that is traced in a type, where nobody wrote a reshard."""
+    tree = jax.tree.structure(((x,), {}))
+    return typed_call_p.bind(x, call=InsertedCast("reshard", tree, (None,), to=to))[0]
+
+
 def _called(
     name: str,
     args: tuple[Any, ...],
@@ -270,7 +276,7 @@ def _called(
 
 
 def _in_type(x: Any, type: Any = None, **options: Any) -> Any:
-    """What a program makes a typed value of, in a type: it may be one where the program is evaluated."""
+    """Types a value in a program; where the program is evaluated, it may be a typed value already."""
     if is_typed(x):
         return x if type is None else reshard(x, type)
     return array(np.asarray(x), type, **options) if not isinstance(x, jax.core.Tracer) else from_jax(x, type, **options)

@@ -1,4 +1,4 @@
-"""The policies of checkpoints in plain programs: asked about each plain equation where it is evaluated, as JAX asks.
+"""The policies of checkpoints in plain programs: called on each plain equation where it is evaluated, as in JAX.
 
 One plain equation may be several typed ones, of which none is JAX's: what a policy saves is marked, and JAX sees marks.
 """
@@ -15,7 +15,7 @@ from typing import Any, Final
 from shtypes._compat import HiPrimitive
 from shtypes._compat.derivative_rules import asks_inside, is_asked_about, name_p, offloads, saves
 from shtypes._compat.jaxprs import jaxpr_of, variable, with_bodies, with_equations
-from shtypes.autodiff.checkpoint import ForTyped, Policy, contraction, function_of, kept_in_place
+from shtypes.autodiff.checkpoint import ForTyped, Policy, contraction, function_of, refuse_offload
 from shtypes.core.elementwise_fns import IDENTITY, Identity
 from shtypes.core.local import local
 from shtypes.core.shard_fn import ShardFn
@@ -25,7 +25,7 @@ from shtypes.evaluation.value_info import note, noted
 
 @dataclass(frozen=True)
 class Mark:
-    """What policies of checkpoints around an equation say of its result, where they do not say to compute it again."""
+    """The decisions of the policies around an equation, except to compute its result again."""
 
     said: tuple[tuple[Policy, Any], ...]
 
@@ -33,8 +33,8 @@ class Mark:
         return "saved"
 
     def by(self, policy: Policy) -> Any:
-        """What one of them says."""
-        return next((decision for own, decision in self.said if own == policy), False)
+        """The decision of one of them."""
+        return next((decision for other, decision in self.said if other == policy), False)
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class _Marked(Identity):
 
     @property
     def linear_part(self) -> ShardFn | None:
-        """The operand without the mark: tangents and cotangents are never kept."""
+        """The operand without the mark: tangents and cotangents are never saved."""
         return IDENTITY
 
 
@@ -63,17 +63,17 @@ def with_mark(x: Any, mark: Mark) -> Any:
 
 
 class ByMarks(ForTyped):
-    """A policy as it is asked about a program in which it has marked what it keeps.
+    """A policy for a program in which it has marked what it saves.
 
-    A contraction that is none of the program's own, but of its derivative, is a `dot_general` to it; what else is of
+    A contraction that is not in the program, but in its derivative, is a `dot_general` to it; other operations on
     typed values is computed again.
     """
 
     def __call__(self, prim: Any, *args: Any, **params: Any) -> Any:
-        """What is to be done with the results of an equation."""
+        """The decision on the results of an equation."""
         fn, name = function_of(params), params.get("name")
         if isinstance(fn, _Marked):
-            return kept_in_place(fn.mark.by(self.policy))
+            return refuse_offload(fn.mark.by(self.policy))
         if isinstance(name, Mark):
             return name.by(self.policy)
         if isinstance(prim, HiPrimitive) and contraction(params) is None:
@@ -98,7 +98,7 @@ def policies_in_force() -> tuple[Policy, ...]:
 
 @contextlib.contextmanager
 def under_policies(policies: tuple[Policy, ...]) -> Iterator[None]:
-    """Around the evaluation of a program in checkpoints with these policies."""
+    """A scope around the evaluation of a program in checkpoints with these policies."""
     outer, _thread.policies = _thread.policies, policies
     try:
         yield

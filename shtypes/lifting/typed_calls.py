@@ -19,22 +19,24 @@ from shtypes.core.conversion import abstract_array, from_jax, to_jax
 from shtypes.core.device_put import type_of
 from shtypes.core.meshes import abstract_mesh, use_mesh
 from shtypes.core.region import Lowering
+from shtypes.core.reshard import move
 from shtypes.dispatch.apply import is_typed
 from shtypes.errors import ShardingTypeError
 from shtypes.evaluation.value_info import aval_of, is_inexact, of_some, placed
 from shtypes.local_mode.shard_map import specs_of
 from shtypes.ops.table import OPS
+from shtypes.scopes.check_comm import check_comm
 from shtypes.scopes.comm import in_force
 from shtypes.types import ShType, State, dtypes
 from shtypes.types.mesh import current_mesh
 
-#: Ops that give the value that they are given, on one device.
+#: Ops that are the identity on one device.
 _SAME: Final = frozenset(
     ("all_gather", "all_reduce", "all_to_all", "constant", "reduce_scatter", "reinterpret", "reshard", "shard")
 )
-#: What makes values of functions of shards varying.
+#: Collectives that make values of functions of shards varying.
 _ENTERING: Final = frozenset({"lax.pvary", "lax.pcast", "lax.axis_index", "lax.axis_size"})
-#: Where a type text names mesh axes: after ``@`` and after a state.
+#: The mesh axes in a type text: after ``@`` and after a state.
 _AXES: Final = re.compile(r"(?:@|\b[A-Z]:)\s*(\w+|\([^)]*\))")
 
 
@@ -114,6 +116,23 @@ def _on_one_device(call: TypedCall, avals: tuple[Any, ...]) -> tuple[Any, tuple[
     return program, tuple(axes), form[0]
 
 
+@dataclass(frozen=True)
+class InsertedCast(TypedCall):
+    """A reshard that nobody wrote, to a type; `implicit_comm` inserts it."""
+
+    to: ShType | None = None
+
+    def __str__(self) -> str:
+        return "implicit_comm"
+
+    def on_values(self, *xs: Any) -> Any:
+        """The value in the type, once the scopes around have judged that."""
+        t: ShType = jax.typeof(xs[0])
+        goal = t if self.to is None else self.to.named(t.names)
+        check_comm("implicit_comm", t, goal, inserted=True)
+        return move(xs[0], goal, inserted=True)
+
+
 def _plain(y: Any) -> Any:
     """A result on one device as a plain array."""
     varying = y.type.axes(State.VARYING)
@@ -146,7 +165,7 @@ _EMPTY: Final = CellType()
 
 @functools.lru_cache(maxsize=COMPILED)
 def _of_types(call: TypedCall, avals: tuple[Any, ...]) -> Any:
-    """What a function makes of operands whose types are known, in its structure; None if they are not."""
+    """The results of a function for operands of the call's types, in its structure; None if it has none."""
     specs: Sequence[Any] = call.types
     if getattr(call.fn, "in_specs", None) is not None:
         args, _ = jax.tree.unflatten(call.tree, [0 if s is None else s.value for s in call.static])
@@ -187,7 +206,7 @@ def eval_shape_of(call: TypedCall, avals: tuple[Any, ...]) -> Any:
 
 @functools.lru_cache(maxsize=COMPILED)
 def _of_varying(call: TypedCall, avals: tuple[Any, ...]) -> Any:
-    """What a collective makes of values of shards of these shapes."""
+    """The abstract results of a collective of shards of these shapes."""
     with alone(), in_force(()), use_mesh(abstract_mesh(dict(call.axes))):
         states = dict.fromkeys(dict(call.axes), State.VARYING)
         types = [ShType(current_mesh(), dtypes.from_numpy(a.dtype), list(a.shape), states) for a in avals]
@@ -200,7 +219,7 @@ def _struct(x: Any) -> jax.ShapeDtypeStruct:
 
 @dataclass(frozen=True)
 class Derived:
-    """What a transformation of JAX makes of a call: of the flat list of its results, as a function of arrays.
+    """A transformation of a call by JAX: of the flat list of its results, as a function of arrays.
 
     Attributes:
         how: ``"tangents"``: from operands, and the tangents of those that are live, to the results' tangents;

@@ -18,7 +18,7 @@ from shtypes.core.device_put import type_of
 from shtypes.core.jax_context import complete_when_read
 from shtypes.core.jax_type import as_jax_type
 from shtypes.core.local import local_all
-from shtypes.dispatch.apply import cast_all, is_typed, lift, typed
+from shtypes.dispatch.apply import as_operands, cast_all, is_typed, typed
 from shtypes.errors import ShardingTypeError
 from shtypes.local_mode.user_function import (
     Shard,
@@ -32,7 +32,6 @@ from shtypes.local_mode.user_function import (
 from shtypes.ops.reinterpret import stop_gradient
 from shtypes.resharding.transport import reshard_fix
 from shtypes.rules.claims import claimed
-from shtypes.rules.implicit import note_shards
 from shtypes.rules.suggest_fixes import Rule, called_names
 from shtypes.rules.typing import Typing
 from shtypes.traced.program import split
@@ -85,9 +84,9 @@ def local_map(
     differentiable: bool = True,
     name: str | None = None,
 ) -> Any:
-    """Any JAX function of shards as a typed op: a kernel with its own backward pass, or what no typed op does.
+    """Any JAX function of shards as a typed op: a kernel with a custom backward pass, or what no typed op does.
 
-    ``f`` sees plain arrays, one device's own parts, and does not communicate. What its results mean is your word, by
+    ``f`` sees plain arrays, one device's shards, and does not communicate. What its results mean is your word, by
     their types. Checked without devices: that ``f`` takes the shards, that what it makes fits the claims, that it does
     not communicate, that no result is claimed to be one value that is computed from what varies, or a term of a sum
     that is computed from what does not, and that gradients can have the types that follow. `debug_checks` compares
@@ -130,8 +129,8 @@ def local_map(
                [5. 6.]])
     """
     if residuals not in get_args(Residuals):
-        known = ", ".join(map(repr, get_args(Residuals)))
-        raise ShardingTypeError(f"`residuals` of `local_map` is one of {known}, not {residuals!r}")
+        names = ", ".join(map(repr, get_args(Residuals)))
+        raise ShardingTypeError(f"`residuals` of `local_map` is one of {names}, not {residuals!r}")
     if f is None:
         return lambda function: local_map(
             function, out=out, residuals=residuals, differentiable=differentiable, name=name
@@ -169,7 +168,7 @@ def _apply(
             why=str(error),
             hints=["pass arrays as arguments, and a plain function"],
         ) from None
-    operands, constants = lift(arrays)
+    operands, constants = as_operands(arrays)
     if not operands:
         raise ShardingTypeError(f"`{name}` needs an operand: without any, nothing says on which mesh it runs")
 
@@ -194,14 +193,13 @@ def _apply(
             raise
 
     types = tuple(jax.typeof(x) for x in operands)
-    note_shards(name, types)
     if not differentiable:
         constants = frozenset(range(len(operands)))
     typing = typed(name, _with_shards_of(types, rule), types)
     shard_results = trace_on_shards(fn, shards_of(typing.operands))
     values = cast_all(name, rule, operands, typing)
     active = tuple(t.differentiable and i not in constants for i, t in enumerate(typing.operands))
-    saves = residuals == "save" or (residuals == "auto" and shard_results.has_own_backward)
+    saves = residuals == "save" or (residuals == "auto" and shard_results.has_custom_backward)
     if saves and any(active) and any(t.differentiable for t in typing.results):
         outs = with_residuals(
             fn, tuple(map(as_jax_type, typing.operands)), tuple(map(as_jax_type, typing.results)), active
@@ -230,11 +228,11 @@ def _keep_whole_operands(error: ShardingTypeError, rule: Rule, operands: tuple[S
             return
 
 
-def _with_shards_of(given: tuple[ShType, ...], rule: Rule) -> Rule:
-    """The rule for operands that differ by their states: what the function makes of other shards is unknown."""
+def _with_shards_of(traced_types: tuple[ShType, ...], rule: Rule) -> Rule:
+    """The rule, restricted to operands with these shards: what the function returns for others is unknown."""
 
     def call(types: tuple[ShType, ...]) -> Typing:
-        other = next((t for t, g in zip(types, given, strict=True) if t.dims != g.dims), None)
+        other = next((t for t, g in zip(types, traced_types, strict=True) if t.dims != g.dims), None)
         if other is not None:
             raise ShardingTypeError(f"the function is given other shards by `{other}`")
         return rule(types)
@@ -246,7 +244,7 @@ def claims(name: str, shard_results: ShardResults, out: Any, operands: Sequence[
     """The types that the results are claimed to have; they fit the shards that the function makes.
 
     A claim is of one step of the `vmap`s around: where an operand varies because its steps are on several devices,
-    what is made of it does too.
+    what is computed from it does too.
     """
     mesh = operands[0].mesh
     varying = [a for a in mapped_axes() if any(t.state(a) is State.VARYING for t in operands)]
@@ -266,7 +264,7 @@ def claims(name: str, shard_results: ShardResults, out: Any, operands: Sequence[
 
 
 def _of_steps(t: ShType, axes: Sequence[str]) -> ShType:
-    """What is replicated among devices that are at different steps is a value of each step."""
+    """The type, varying on those of ``axes`` where it is replicated: devices there are at different steps."""
     return t.with_axes([a for a in axes if t.state(a) in (State.REDUCED, State.INVARIANT)], State.VARYING)
 
 

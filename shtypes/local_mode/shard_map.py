@@ -23,7 +23,7 @@ from shtypes.context.signature_errors import check_function
 from shtypes.core.collective import reinterpreted
 from shtypes.core.meshes import to_mesh
 from shtypes.core.reshard import move
-from shtypes.dispatch.apply import lift, located
+from shtypes.dispatch.apply import as_operands, located
 from shtypes.errors import ShardingTypeError
 from shtypes.rules.specs import entering, leaving
 from shtypes.scopes.check_comm import casts_are_written, check_comm
@@ -68,7 +68,7 @@ def shard_map(
     axis_names: str | Collection[str] = (),
     explicit: bool = False,
 ) -> Any:
-    """A function of what one device has, as a function of whole values; `jax.shard_map` on types.
+    """A function of shards, as a function of global values; `jax.shard_map` on types.
 
     Inside ``f`` the mapped axes that shard a dim of an argument are varying, and the dim is that of one device. Values
     that are replicated stay so, and are cast to varying where they meet varying ones. Devices send each other something
@@ -90,7 +90,7 @@ def shard_map(
         explicit: Whether each cast along the mapped axes must be written (`shtypes.lax.pvary`).
 
     Returns:
-        The function of whole values.
+        The function of global values.
 
     Raises:
         ShardingTypeError: (when called) a spec does not fit; a result varies over an axis that its spec leaves out.
@@ -109,7 +109,7 @@ def shard_map(
     @functools.wraps(f)
     def mapped(*args: Any) -> Any:
         over = _mesh(mesh, jax.tree.leaves(args))
-        args = jax.tree.map(lambda x: lift([x])[0][0], args)
+        args = jax.tree.map(lambda x: as_operands([x])[0][0], args)
         names = _mapped(chosen, over, jax.tree.leaves(args))
         return mapped_over(names, over, body, args, in_specs, out_specs, explicit=explicit)
 
@@ -127,7 +127,7 @@ def mapped_over(
     *,
     explicit: bool = False,
 ) -> Any:
-    """The results of a function of what one device has, mapped over some axes of a mesh, for typed arguments."""
+    """The results of a function of shards, mapped over some axes of a mesh, for typed arguments."""
     inside = _crossed("argument", args, _specs(in_specs, args, "in_specs", optional=True), entering, axes)
     with in_local_mode(axes, mesh.shape), casts_are_written(axes if explicit else ()):
         results = body(*inside)
@@ -188,7 +188,7 @@ def _crossed(
     """Values with the types that they have on the other side; ``types`` says what each is cast to before, and its."""
 
     def one(path: Any, x: Any, spec: Any) -> Any:
-        ((x,), _) = lift([x])
+        ((x,), _) = as_operands([x])
         t = jax.typeof(x)
         try:
             cast, other = types(t, spec, mapped)
@@ -209,7 +209,7 @@ _lift: Final[list[Callable[[Any], Callable[..., Any]]]] = []
 
 
 def connect_lift(lift: Callable[[Any], Callable[..., Any]]) -> None:
-    """Sets what makes a plain function one of typed values."""
+    """Sets the function that lifts a plain function."""
     _lift[:] = [lift]
 
 
@@ -248,7 +248,7 @@ class Body:
         return results
 
     def _tried(self, args: tuple[Any, ...]) -> Exception | None:
-        """What JAX refuses when the function is traced with typed values; None if nothing."""
+        """JAX's error when the function is traced with typed values; None if JAX raises none."""
         leaves, tree = jax.tree.flatten(args)
 
         def flat(*leaves: Any) -> tuple[()]:
@@ -291,7 +291,7 @@ def _is_jaxs(error: Exception) -> bool:
 
 
 def _code_of(f: Any) -> Any:
-    """What tells a function's text apart: its code, and that of the functions that it was made with."""
+    """A key of a function's text: its code, and that of the functions in its closure."""
     if isinstance(f, functools.partial):
         return _code_of(f.func)
     f = getattr(f, "__func__", f)

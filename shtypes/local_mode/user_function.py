@@ -24,7 +24,7 @@ from shtypes.rules.claims import Dependence
 from shtypes.traced.dependence import dependences
 from shtypes.types import Dim, ShType, State, dtypes
 
-#: What determines the shapes of a call: the local shape and dtype of each operand.
+#: The local shape and dtype of each operand.
 Shards = tuple[tuple[tuple[int, ...], str], ...]
 
 
@@ -66,15 +66,15 @@ def _is_number(x: Any) -> bool:
 
 
 class ShardResults(NamedTuple):
-    """What a function makes of shards."""
+    """The results of a function of shards, without data."""
 
     shards: Shards  # the shape and dtype of each result
     tree: Any  # the structure in which it gives them
-    has_own_backward: bool  # whether a `jax.custom_vjp` is somewhere in it
+    has_custom_backward: bool  # whether a `jax.custom_vjp` is somewhere in it
     sources: tuple[Dependence, ...]  # what each is computed from
 
 
-#: What JAX says of a function of shards that places arrays.
+#: JAX's errors about a function of shards that places arrays.
 _SPEC: Final = re.compile("with_sharding_constraint|PartitionSpec|NamedSharding")
 _PLACES: Final = re.compile(r"with_sharding_constraint|\breshard\b|\beinsum\b")
 #: JAX's primitives that place arrays.
@@ -83,23 +83,23 @@ _PLACING: Final = {"shard_map", "sharding_constraint", "mesh_cast", "reshard"}
 
 @functools.lru_cache(maxsize=MOST)
 def trace_on_shards(fn: UserFn, operands: Shards) -> ShardResults:
-    """Traces a function on shards, outside any mesh: what communicates has no axis to do it over."""
+    """Traces a function on shards, outside any mesh, so that a collective in it is an error."""
     jaxpr, outs = _traced(fn, fn.call, operands, "")
     leaves, tree = jax.tree.flatten(outs)
     shards = tuple((tuple(map(int, o.shape)), dtypes.from_numpy(o.dtype)) for o in leaves)
-    custom = _has_own_derivative(jaxpr_of(jaxpr))
+    custom = _has_custom_derivative(jaxpr_of(jaxpr))
     active, float_results = ([_is_float(dtype) for _, dtype in each] for each in (operands, shards))
     if custom and any(active) and any(float_results):  # what the backward pass does is not in the trace of the function
         _traced_backward(fn, operands, shards, active, float_results)
-    has_own_backward = custom and _has_own_derivative(jaxpr_of(jaxpr), "custom_vjp_call")
+    has_custom_backward = custom and _has_custom_derivative(jaxpr_of(jaxpr), "custom_vjp_call")
     sources = [Dependence() if 0 in shape else d for (shape, _), d in zip(shards, dependences(jaxpr), strict=True)]
-    return ShardResults(shards, tree, has_own_backward, tuple(sources))
+    return ShardResults(shards, tree, has_custom_backward, tuple(sources))
 
 
 def _traced_backward(
     fn: UserFn, operands: Shards, results: Shards, active: Sequence[bool], live: Sequence[bool]
 ) -> Any:
-    """What JAX traces of the backward pass: of the operands, and the cotangents of the kept results."""
+    """The jaxpr of the backward pass: of the operands, and the cotangents of the ``live`` results."""
 
     def backward(shards: Sequence[Any]) -> Any:
         _, pull = vjp_of(fn, active, live, shards[: len(active)])
@@ -121,7 +121,7 @@ def gradients_of(
 
 
 def vjp_of(fn: ShardFn, active: Sequence[bool], live: Sequence[bool], shards: Sequence[Any]) -> tuple[Any, Any]:
-    """All results, and what takes cotangents of the kept ones to those of the active operands."""
+    """All results, and the function from cotangents of the ``live`` ones to those of the active operands."""
 
     def of_active(*values: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
         rest = iter(values)
@@ -145,7 +145,7 @@ def _is_float(dtype: str) -> bool:
 
 
 def _traced(fn: UserFn, run: Callable[[Sequence[Any]], Any], operands: Shards, of: str) -> tuple[Any, Any]:
-    """What JAX traces of a function of shards, outside any mesh; refused if it is none."""
+    """The jaxpr of a function of shards, outside any mesh; an error if it does not trace."""
     shards_text = " and ".join(f"{dtype}{list(shape)}" for shape, dtype in operands) or "nothing"
 
     def plain(*shards: Any) -> Any:
@@ -197,7 +197,7 @@ def _places(fn: UserFn, of: str, placing: str) -> ShardingTypeError:
 
 
 def _refuse_typed(fn: UserFn, of: str, outs: Sequence[Any]) -> None:
-    """Refuses results that a typed op made: on one device's shard it has no meaning."""
+    """Refuses results of a typed op: on one device's shard it has no meaning."""
     typed = next(filter(is_typed, outs), None)
     if typed is not None:
         raise ShardingTypeError(
@@ -243,16 +243,16 @@ def _placing(jaxpr: Any) -> str | None:
     return None
 
 
-def _has_own_derivative(jaxpr: Any, kind: tuple[str, ...] | str = ("custom_vjp_call", "custom_jvp_call")) -> bool:
+def _has_custom_derivative(jaxpr: Any, kind: tuple[str, ...] | str = ("custom_vjp_call", "custom_jvp_call")) -> bool:
     return any(
         eqn.primitive.name.startswith(kind)
-        or any(_has_own_derivative(jaxpr_of(body), kind) for body, _ in inner_jaxprs(eqn))
+        or any(_has_custom_derivative(jaxpr_of(body), kind) for body, _ in inner_jaxprs(eqn))
         for eqn in jaxpr.eqns
     )
 
 
 def shards_of(types: Sequence[ShType]) -> Shards:
-    """What each device has of values of these types."""
+    """The shards of values of these types, without data."""
     return tuple((t.local_shape, t.dtype_name) for t in types)
 
 
@@ -262,7 +262,7 @@ class Forward(ShardFn):
 
     fn: ShardFn
     active: tuple[bool, ...]
-    kept: tuple[bool, ...]
+    nonzero: tuple[bool, ...]
     forwarded: tuple[int | None, ...]  # for each residual the operand that it is, or None
 
     def __str__(self) -> str:
@@ -270,18 +270,18 @@ class Forward(ShardFn):
 
     def __call__(self, *shards: Any) -> Any:
         """The results, and then the residuals that are no operands."""
-        outs, pull = vjp_of(self.fn, self.active, self.kept, shards)
+        outs, pull = vjp_of(self.fn, self.active, self.nonzero, shards)
         pairs = zip(jax.tree.leaves(pull), self.forwarded, strict=True)
-        return (*outs, *[r for r, known in pairs if known is None])
+        return (*outs, *[r for r, operand in pairs if operand is None])
 
 
 @dataclass(frozen=True)
 class Backward(ShardFn):
-    """(residuals, cotangents of the kept results) -> cotangents of the active operands."""
+    """(residuals, cotangents of the ``nonzero`` results) -> cotangents of the active operands."""
 
     fn: ShardFn
     active: tuple[bool, ...]
-    kept: tuple[bool, ...]
+    nonzero: tuple[bool, ...]
     operands: Shards
     residuals: int
 
@@ -290,11 +290,11 @@ class Backward(ShardFn):
 
     def __call__(self, *shards: Any) -> Any:
         """The cotangents of the active operands."""
-        # The structure of the residuals comes from a trace made here, where the mesh is the one that they are under.
+        # The structure of the residuals comes from a trace here, where the mesh is the one that they are under.
         structures: list[Any] = []
 
         def traced(*xs: Any) -> None:
-            structures.append(jax.tree.structure(vjp_of(self.fn, self.active, self.kept, xs)[1]))
+            structures.append(jax.tree.structure(vjp_of(self.fn, self.active, self.nonzero, xs)[1]))
 
         jax.eval_shape(traced, *structs_of(self.operands))
         pull = jax.tree.unflatten(structures[0], shards[: self.residuals])
@@ -321,10 +321,10 @@ def with_residuals(
 ) -> Callable[..., Any]:
     """The op as a `jax.custom_vjp` that saves what the backward pass needs, and computes nothing again."""
     key = (fn, tuple(t.exact for t in operands), tuple(t.exact for t in results), active)
-    return _saving.made(key, lambda: _made_saving(fn, operands, results, active))
+    return _saving.get_or_create(key, lambda: _build_saving(fn, operands, results, active))
 
 
-def _made_saving(
+def _build_saving(
     fn: UserFn, operands: tuple[ShType, ...], results: tuple[ShType, ...], active: tuple[bool, ...]
 ) -> Callable[..., Any]:
     live = tuple(t.differentiable for t in results)
@@ -336,7 +336,7 @@ def _made_saving(
     def forward(*xs: Any) -> tuple[tuple[Any, ...], list[Any]]:
         # Looked up here, since the types of operands under `vmap` are those of one slice.
         saved = _saved(fn, active, live, shards_of(operands))
-        # Each device's own, without a global meaning: always sound, and no larger than on one device.
+        # Local to each device, without a global meaning: always sound, and no larger than on one device.
         varying = dict.fromkeys(mesh.axis_names, State.VARYING)
         types = [as_jax_type(ShType(mesh, s[1], map(Dim, s[0]), varying)) for s in saved if not isinstance(s, int)]
         ran = Forward(fn, active, live, tuple(s if isinstance(s, int) else None for s in saved))

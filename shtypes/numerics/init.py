@@ -1,7 +1,7 @@
 """`sh.init`: initial values of weights, as in `jax.nn.initializers`, from the global shape.
 
 Each function gives an initializer ``init(key, type, dtype=None)``. The type says how the weights lie; what they are
-depends on the key and the global shape alone, and each device makes its own part.
+depends on the key and the global shape alone, and each device computes its shard.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from shtypes.context.user_line import maker
 from shtypes.core.array import Array
 from shtypes.core.eager_cache import public
 from shtypes.errors import ShardingTypeError
-from shtypes.numerics.bits.samples import as_key, asked, default_float, sample, type_or_shape
+from shtypes.numerics.bits.samples import as_key, default_float, sample, sample_type, type_or_shape
 from shtypes.numerics.bits.samples_whole import sample_whole
 from shtypes.ops import create
 from shtypes.types import ShType
@@ -33,8 +33,10 @@ def _initializer(name: str, make: Callable[[Any, ShType], Array], dtype: Any) ->
 
     def init(key: Any, type: Any = None, dtype: Any = None, *, shape: Any = None, mesh: Any = None) -> Array:
         key = as_key(name, key)
-        wanted = type_or_shape(type, shape)
-        return make(key, asked(jax.typeof(key), wanted, preset if dtype is None else dtype, mesh, default_float()))
+        target = type_or_shape(type, shape)
+        return make(
+            key, sample_type(jax.typeof(key), target, preset if dtype is None else dtype, mesh, default_float())
+        )
 
     init.__name__ = name
     return init
@@ -114,9 +116,9 @@ def variance_scaling(
     """
     if mode not in _DENOMINATORS:
         raise ShardingTypeError(f"there is no mode {mode!r}", hints=[", ".join(_DENOMINATORS)])
-    known = ("truncated_normal", "normal", "uniform")
-    if distribution not in known:
-        raise ShardingTypeError(f"there is no distribution {distribution!r}", hints=[", ".join(known)])
+    names = ("truncated_normal", "normal", "uniform")
+    if distribution not in names:
+        raise ShardingTypeError(f"there is no distribution {distribution!r}", hints=[", ".join(names)])
 
     def make(key: Any, t: ShType) -> Array:
         if t.dtype_name[0] == "c":
@@ -158,7 +160,7 @@ kaiming_uniform, kaiming_normal = he_uniform, he_normal
 def orthogonal(scale: float = 1.0, column_axis: int = -1, dtype: Any = None) -> Initializer:
     """Orthogonal rows or columns, whichever are fewer.
 
-    Each device makes all of the weights and keeps its own part: a decomposition needs all of them.
+    Each device makes all of the weights and keeps its shard: a decomposition needs all of them.
 
     Args:
         scale: The factor.
@@ -170,7 +172,7 @@ def orthogonal(scale: float = 1.0, column_axis: int = -1, dtype: Any = None) -> 
 
 @maker
 def delta_orthogonal(scale: float = 1.0, column_axis: int = -1, dtype: Any = None) -> Initializer:
-    """Orthogonal matrices in the middle of convolution kernels, zero elsewhere; made as `orthogonal` is."""
+    """Orthogonal matrices in the middle of convolution kernels, zero elsewhere; computed as in `orthogonal`."""
     return _decomposed("delta_orthogonal", dtype, scale=float(scale), column_axis=column_axis)
 
 

@@ -22,9 +22,9 @@ class Namespace(ModuleType):
     def __init__(self, space: str, doc: str, **others: ModuleType) -> None:
         super().__init__(f"shtypes.{space}", doc)
         rows = [op for op in OPS.values() if op.space == space]
-        found = {op.name.rpartition(".")[2]: getattr(importlib.import_module(op.module), op.attr) for op in rows}
-        self.__dict__.update(found | others)
-        self.__all__ = sorted(found | others)
+        functions = {op.name.rpartition(".")[2]: getattr(importlib.import_module(op.module), op.attr) for op in rows}
+        self.__dict__.update(functions | others)
+        self.__all__ = sorted(functions | others)
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}{explanation(name)}")
@@ -38,10 +38,10 @@ init = Namespace(
     """Initial values of weights, as in `jax.nn.initializers`, from the global shape.
 
     Each function gives an initializer ``init(key, type, dtype=None)``. The type says how the weights lie; what they are
-    depends on the key and the global shape alone, and each device makes its own part.
+    depends on the key and the global shape alone, and each device computes its shard.
     """,
 )
-#: By what is written after ``sh.``.
+#: The namespaces by their name in ``sh``.
 NAMESPACES: Final = {
     "fft": Namespace("fft", "Fourier transforms along dims that every device holds whole; names of `jax.numpy.fft`."),
     "init": init,
@@ -63,7 +63,7 @@ NAMESPACES: Final = {
         """The functions of `jax.random` for typed arrays.
 
         A key and a type stand for one global array, the one that `jax.random` makes with that key: its numbers do not
-        depend on the mesh, and each device makes its own part of them and nothing more. Where the type is sharded that
+        depend on the mesh, and each device computes its shard of them and nothing more. Where the type is sharded that
         part is a slice, where it is unreduced the samples are on index 0, and where it is varying the device's index is
         folded into the key.
 

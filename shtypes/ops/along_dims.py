@@ -23,8 +23,8 @@ Axis = int | Sequence[int] | None
 
 def normalize_dims(axis: Axis, ndim: int, what: str) -> tuple[int, ...]:
     """``axis=`` as sorted dims from the front."""
-    given = tuple(range(ndim)) if axis is None else as_ints(axis, f"the axis of `{what}`")
-    dims = tuple(d + ndim if d < 0 else d for d in given)
+    signed = tuple(range(ndim)) if axis is None else as_ints(axis, f"the axis of `{what}`")
+    dims = tuple(d + ndim if d < 0 else d for d in signed)
     if any(not 0 <= d < ndim for d in dims) or len(set(dims)) != len(dims):
         raise ShardingTypeError(f"`{what}` over axis={axis} does not fit an array of {ndim} dims")
     return tuple(sorted(dims))
@@ -32,38 +32,40 @@ def normalize_dims(axis: Axis, ndim: int, what: str) -> tuple[int, ...]:
 
 def function(name: str, fn: Callable[..., Any], **params: Any) -> NamedFn:
     """A local function from one of JAX's and its static parameters, which its name shows."""
-    given = static_params(name, sorted(params.items()))
-    shown = [f"{k}={v}".replace(" ", "") for k, v in given if v not in (None, False) and not callable(v)]
-    return NamedFn(f"{name}[{', '.join(shown)}]" if shown else name, fn, given, Linear.NO)
+    static = static_params(name, sorted(params.items()))
+    settings = [f"{k}={v}".replace(" ", "") for k, v in static if v not in (None, False) and not callable(v)]
+    return NamedFn(f"{name}[{', '.join(settings)}]" if settings else name, fn, static, Linear.NO)
 
 
 _NO_MESH: Final = jax.sharding.AbstractMesh((), ())
 
 
-def made(fn: ShardFn, *operands: tuple[tuple[int, ...], str]) -> Any:
-    """The shapes and dtypes that a function makes of operands of these, in the structure in which it gives them.
+def shapes_of(fn: ShardFn, *operands: tuple[tuple[int, ...], str]) -> Any:
+    """The shapes and dtypes of a function's results, in its structure, for operands of these shapes and dtypes.
 
     Raises:
         ShardingTypeError: JAX refuses the operands or a parameter.
     """
-    return _made(fn, operands, promotion())
+    return _shapes_of(fn, operands, promotion())
 
 
 @functools.lru_cache(maxsize=MOST)
-def _made(fn: ShardFn, operands: tuple[tuple[tuple[int, ...], str], ...], promotion: tuple[Any, ...]) -> Any:
+def _shapes_of(fn: ShardFn, operands: tuple[tuple[tuple[int, ...], str], ...], promotion: tuple[Any, ...]) -> Any:
     structs = [jax.ShapeDtypeStruct(shape, dtypes.to_numpy(dtype)) for shape, dtype in operands]
     try:
-        with jax.sharding.use_abstract_mesh(_NO_MESH):  # JAX's own sharding rules do not matter here
+        with jax.sharding.use_abstract_mesh(_NO_MESH):  # JAX's sharding rules do not matter here
             return jax.eval_shape(fn, *structs)
     except (TypeError, ValueError, IndexError, NotImplementedError) as error:
-        given = " and ".join(f"{dtype}{list(shape)}" for shape, dtype in operands)
-        raise ShardingTypeError(f"`{fn}` cannot be applied to {given}", why=str(error).strip().split("\n")[0]) from None
+        operand_texts = " and ".join(f"{dtype}{list(shape)}" for shape, dtype in operands)
+        raise ShardingTypeError(
+            f"`{fn}` cannot be applied to {operand_texts}", why=str(error).strip().split("\n")[0]
+        ) from None
 
 
 def apply_whole(name: str, fn: ShardFn, x: Any, along: Sequence[int]) -> Array:
-    """Applies a nonlinear local function of one typed operand along dims that must be whole, and keeps its dims."""
+    """Applies a nonlinear local function of one typed operand along dims that must be unsharded."""
     t = jax.typeof(x)
-    out = made(fn, (t.shape, t.dtype_name))
+    out = shapes_of(fn, (t.shape, t.dtype_name))
     result = rules.WholeResult(dtypes.from_numpy(out.dtype), tuple((n, d) for d, n in enumerate(out.shape)))
     dims = tuple(sorted(set(along)))
     return apply(name, fn, lambda types: rules.whole(name, types[0], dims, (result,), False), x)
@@ -76,7 +78,7 @@ def reduced(
     t = jax.typeof(x)
     dims = normalize_dims(axis, t.ndim, name)
     local = function(name, fn, axis=dims[0] if isinstance(axis, int) else dims, keepdims=keepdims, **params)
-    dtype = dtypes.from_numpy(made(local, (t.shape, t.dtype_name)).dtype)
+    dtype = dtypes.from_numpy(shapes_of(local, (t.shape, t.dtype_name)).dtype)
     return apply(name, local, lambda types: rules.reduce_nonlinear(name, types[0], dims, keepdims, dtype), x)
 
 
@@ -85,5 +87,5 @@ def sum_of(
 ) -> Array:
     """The sum over dims of a typed value, over ``count``."""
     fn = Sum(dims, bool(keepdims), dtype, count)
-    found = local_dtype(fn, (jax.typeof(x).dtype_name,), jax.typeof(x).ndim)
-    return apply(name, fn, lambda types: rules.reduce_sum(types[0], dims, bool(keepdims), found, name), x)
+    result_dtype = local_dtype(fn, (jax.typeof(x).dtype_name,), jax.typeof(x).ndim)
+    return apply(name, fn, lambda types: rules.reduce_sum(types[0], dims, bool(keepdims), result_dtype, name), x)

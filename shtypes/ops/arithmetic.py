@@ -1,7 +1,7 @@
 """Arithmetic and casts: the elementwise functions whose rules look at more than their states. None communicates.
 
 Operands broadcast as in numpy. Python numbers and plain concrete arrays are constants: they take any state. A plain
-traced array enters with the type that JAX's own type means.
+traced array enters with the type that JAX's type means.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from shtypes.core.array import Array, ArrayLike
 from shtypes.core.eager_cache import public
 from shtypes.core.elementwise_fns import Add, AddNumber, Cast, Divide, DivideBy, Mul, Scale
 from shtypes.core.shard_fn import local_dtype
-from shtypes.dispatch.apply import apply, dtype_name, is_number, is_typed, lift, result_dtype
+from shtypes.dispatch.apply import apply, as_operands, dtype_name, is_number, is_typed, result_dtype
 from shtypes.ops.elementwise import maximum, minimum
 from shtypes.ops.pointwise import apply_linear, apply_nonlinear
 from shtypes.types import State, dtypes
@@ -56,7 +56,7 @@ def subtract(x: ArrayLike, y: ArrayLike) -> Array:
 def _additive(name: str, x: ArrayLike, y: ArrayLike, *, minus: bool) -> Array:
     if is_number(x) != is_number(y):
         value, number, reverse = (y, x, True) if is_number(x) else (x, y, False)
-        ((value,), _) = lift([value])
+        ((value,), _) = as_operands([value])
         unreduced = State.UNREDUCED in jax.typeof(value).states
         if not (unreduced and number != 0):
             fn = AddNumber(number, minus, reverse and minus)
@@ -66,7 +66,7 @@ def _additive(name: str, x: ArrayLike, y: ArrayLike, *, minus: bool) -> Array:
         dtype = local_dtype(AddNumber(number), (jax.typeof(value).dtype_name,))
         array = np.asarray(number) if isinstance(number, complex) else np.asarray(number, dtypes.to_numpy(dtype))
         x, y = (array, value) if reverse else (value, array)
-    operands, constants = lift([x, y])
+    operands, constants = as_operands([x, y])
     dtype = result_dtype(Add(minus), operands)
     return apply(name, Add(minus), lambda types: rules.additive(name, types, dtype, constants), *operands)
 
@@ -95,7 +95,7 @@ def multiply(x: ArrayLike, y: ArrayLike) -> Array:
     if is_number(x) != is_number(y):
         number, value = (x, y) if is_number(x) else (y, x)
         return apply_linear("mul", Scale(number), value)
-    operands, constants = lift([x, y])
+    operands, constants = as_operands([x, y])
     dtype = result_dtype(Mul(), operands)
     return apply("mul", Mul(), lambda types: rules.multilinear("mul", types, dtype, constants), *operands)
 
@@ -120,7 +120,7 @@ def divide(x: ArrayLike, y: ArrayLike) -> Array:
         return apply_linear("div", DivideBy(y), x)
     if is_number(x) and not is_number(y):
         return apply_nonlinear("div", jnp.divide, (x, y), {})
-    operands, constants = lift([x, y])
+    operands, constants = as_operands([x, y])
     dtype = result_dtype(Divide(), operands)
     return apply("div", Divide(), lambda types: rules.divide(types[0], types[1], dtype, constants), *operands)
 
@@ -134,7 +134,7 @@ def negative(x: ArrayLike) -> Array:
 @public
 def positive(x: ArrayLike) -> Array:
     """``+x``."""
-    return lift([x])[0][0]
+    return as_operands([x])[0][0]
 
 
 @public
@@ -155,7 +155,7 @@ def astype(x: ArrayLike, dtype: Any, copy: bool = False, *, narrow: bool = False
 
     Transpose: the cast back. Communicates: nothing.
     """
-    ((x,), _) = lift([x])
+    ((x,), _) = as_operands([x])
     name = dtype_name(dtype)
     if name == jax.typeof(x).dtype_name:
         return x
@@ -190,7 +190,7 @@ def clip(x: ArrayLike, min: Any = None, max: Any = None) -> Array:
         max: Upper bound, likewise.
     """
     if min is None and max is None:
-        return lift([x])[0][0]
+        return as_operands([x])[0][0]
     if min is None:
         return minimum(x, max)
     return maximum(x, min) if max is None else apply_nonlinear("clip", jnp.clip, (x, min, max), {})

@@ -1,4 +1,4 @@
-"""Scans by an associative function: in a logarithm of steps, each of them made of typed ops."""
+"""Scans by an associative function: in logarithmically many steps of typed ops."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import jax
 
 from shtypes.context.signature_errors import check_function
 from shtypes.core.eager_cache import public
-from shtypes.dispatch.apply import is_typed, lift
+from shtypes.dispatch.apply import as_operands, is_typed
 from shtypes.errors import ShardingTypeError
 from shtypes.ops.along_dims import normalize_dims
 from shtypes.ops.functions import concatenate, flip, reshape, stack
@@ -38,15 +38,15 @@ def associative_scan(fn: Callable[[Any, Any], Any], elems: Any, reverse: bool = 
     """
     check_function("associative_scan", fn)
     leaves, tree = jax.tree.flatten(elems, is_leaf=is_typed)
-    values, _ = lift(leaves)
+    values, _ = as_operands(leaves)
     dims = [normalize_dims(axis, jax.typeof(v).ndim, "associative_scan")[0] for v in values]
     sizes = {jax.typeof(v).shape[d] for v, d in zip(values, dims, strict=True)}
     if len(sizes) != 1:
         raise ShardingTypeError(f"`associative_scan` needs values of one size along dim {axis}, not {sorted(sizes)}")
 
     def combine(first: list[Any], second: list[Any]) -> list[Any]:
-        made = fn(jax.tree.unflatten(tree, first), jax.tree.unflatten(tree, second))
-        return list(jax.tree.flatten(made, is_leaf=is_typed)[0])
+        combined = fn(jax.tree.unflatten(tree, first), jax.tree.unflatten(tree, second))
+        return list(jax.tree.flatten(combined, is_leaf=is_typed)[0])
 
     def part(xs: list[Any], *bounds: int | None) -> list[Any]:
         return [getitem(x, (*[slice(None)] * d, slice(*bounds))) for x, d in zip(xs, dims, strict=True)]
@@ -65,8 +65,8 @@ def associative_scan(fn: Callable[[Any, Any], Any], elems: Any, reverse: bool = 
         return [_woven(a, b, d) for a, b, d in zip(even, odd, dims, strict=True)]
 
     turned = [flip(v, d) for v, d in zip(values, dims, strict=True)] if reverse else values
-    found = scanned(turned)
-    turned = [flip(v, d) for v, d in zip(found, dims, strict=True)] if reverse else found
+    results = scanned(turned)
+    turned = [flip(v, d) for v, d in zip(results, dims, strict=True)] if reverse else results
     return jax.tree.unflatten(tree, turned)
 
 

@@ -1,4 +1,4 @@
-"""Arrays from nothing: each device makes its own part."""
+"""Arrays without operands: each device computes its shard."""
 
 from __future__ import annotations
 
@@ -21,30 +21,28 @@ from shtypes.core.local import local, zeros_of
 from shtypes.core.meshes import to_mesh
 from shtypes.core.reshard import move
 from shtypes.core.shard_fn import ShardFn, tell_apart
-from shtypes.dispatch.apply import all_replicated, dtype_name, is_number, is_typed, lift
+from shtypes.dispatch.apply import all_replicated, as_operands, dtype_name, is_number, is_typed
 from shtypes.errors import ShardingTypeError
 from shtypes.ops.arithmetic import astype
 from shtypes.types import ShType, State, dtypes
 from shtypes.types.mesh import current_mesh
 
 
-def _wanted(type: Any, dtype: Any, mesh: Any, default: str) -> ShType:
-    """The type that a constructor was asked for: a type, its text, or a shape that is replicated by policy."""
-    given = None if dtype is None else dtype_name(dtype)
+def type_of_arguments(type: Any, dtype: Any, mesh: Any, default: str) -> ShType:
+    """The type that a constructor's arguments say: a type, its text, or a shape that is replicated by policy."""
+    name = None if dtype is None else dtype_name(dtype)
     sizes = (type,) if isinstance(type, (int, np.integer)) else type
     is_shape = isinstance(sizes, (tuple, list)) and all(isinstance(n, (int, np.integer)) for n in sizes)
     if is_shape and not isinstance(type, PartitionSpec):
         where = current_mesh() if mesh is None else to_mesh(mesh)
-        return ShType(where, given or default, [int(n) for n in sizes], all_replicated(where))
+        return ShType(where, name or default, [int(n) for n in sizes], all_replicated(where))
     if isinstance(type, ShType):
-        return type if given is None else type.replace(dtype=given)
-    return type_of(
-        type, mesh, dtype=given or (default if isinstance(type, str) and type.lstrip()[:1] in "[{" else None)
-    )
+        return type if name is None else type.replace(dtype=name)
+    return type_of(type, mesh, dtype=name or (default if isinstance(type, str) and type.lstrip()[:1] in "[{" else None))
 
 
 @dataclass(frozen=True)
-class OwnIndices:
+class LocalIndices:
     """Which indices of a global dim a device holds: ``size`` of them, as ``axes`` share them out."""
 
     axes: tuple[str, ...]
@@ -52,13 +50,13 @@ class OwnIndices:
 
     def indices(self) -> Any:
         """The global indices."""
-        own = jnp.arange(self.size)
-        return own + lax.axis_index(self.axes) * self.size if self.axes else own
+        local = jnp.arange(self.size)
+        return local + lax.axis_index(self.axes) * self.size if self.axes else local
 
 
-def span(t: ShType, dim: int) -> OwnIndices:
+def span(t: ShType, dim: int) -> LocalIndices:
     """The indices of one dim that each device holds."""
-    return OwnIndices(t.dims[dim].axes, t.local_shape[dim])
+    return LocalIndices(t.dims[dim].axes, t.local_shape[dim])
 
 
 def _default_float() -> str:
@@ -66,13 +64,13 @@ def _default_float() -> str:
 
 
 def masked(fn: ShardFn, t: ShType) -> Array:
-    """A value made on each device; on unreduced axes it is kept on index 0, so that it counts once."""
+    """A value computed on each device; on unreduced axes only index 0 keeps it, so that it counts once."""
     check_width(t)
     unreduced = t.axes(State.UNREDUCED)
-    whole = t
+    replicated = t
     for axis in unreduced:
-        whole = whole.with_axis(axis, State.REDUCED)
-    return move(local(fn, out=whole), t)
+        replicated = replicated.with_axis(axis, State.REDUCED)
+    return move(local(fn, out=replicated), t)
 
 
 @public
@@ -85,15 +83,15 @@ def zeros(type: Any = None, dtype: Any = None, *, shape: Any = None, mesh: Any =
         shape: A shape by name, as in `jax.numpy`, instead of ``type``.
         mesh: The mesh of a text or shape; by default the one in context.
 
-    Communicates: nothing; each device makes its own part.
+    Communicates: nothing; each device computes its shard.
     """
-    t = _wanted(_either(type, shape), dtype, mesh, _default_float())
+    t = type_of_arguments(_either(type, shape), dtype, mesh, _default_float())
     check_width(t)
     return zeros_of(t)
 
 
 def _either(type: Any, shape: Any) -> Any:
-    """A type, or the shape that was given by name."""
+    """A type, or the shape by name."""
     if (type is None) == (shape is None):
         raise ShardingTypeError("an array from nothing needs a type or a shape", hints=['sh.zeros("f32[8@x, 4]")'])
     return shape if type is None else type
@@ -102,7 +100,7 @@ def _either(type: Any, shape: Any) -> Any:
 @public
 def ones(type: Any = None, dtype: Any = None, *, shape: Any = None, mesh: Any = None) -> Array:
     """Ones of a type; on unreduced axes they are on index 0, so that they denote ones. See `zeros`."""
-    t = _wanted(_either(type, shape), dtype, mesh, _default_float())
+    t = type_of_arguments(_either(type, shape), dtype, mesh, _default_float())
     return full(t, True if t.dtype_name == "bool" else 1)
 
 
@@ -126,7 +124,7 @@ def full(type: Any = None, fill_value: Any = None, dtype: Any = None, *, shape: 
             what = f"`full` takes a number, not {fill_value!r:.40}"
             raise ShardingTypeError(what, hints=["sh.broadcast_to(x, shape)"])
     default = dtypes.from_numpy(jax.dtypes.canonicalize_dtype(np.asarray(fill_value).dtype))
-    t = _wanted(_either(type, shape), dtype, mesh, default)
+    t = type_of_arguments(_either(type, shape), dtype, mesh, default)
     return masked(Full(fill_value, t.local_shape, t.dtype_name), t)
 
 
@@ -144,11 +142,11 @@ def empty_like(prototype: ArrayLike, dtype: Any = None, shape: Any = None) -> Ar
 
 def _like(a: Any, dtype: Any, shape: Any) -> ShType:
     """The type of a value, in another dtype or replicated in another shape."""
-    ((a,), _) = lift([a])
+    ((a,), _) = as_operands([a])
     t: ShType = jax.typeof(a)
     if shape is not None:
-        return _wanted(tuple(shape) if not isinstance(shape, int) else shape, dtype, t.mesh, t.dtype_name)
-    return _wanted(t, dtype, t.mesh, t.dtype_name)
+        return type_of_arguments(tuple(shape) if not isinstance(shape, int) else shape, dtype, t.mesh, t.dtype_name)
+    return type_of_arguments(t, dtype, t.mesh, t.dtype_name)
 
 
 @public
@@ -166,7 +164,7 @@ def full_like(a: ArrayLike, fill_value: Any, dtype: Any = None, shape: Any = Non
 @public
 def copy(a: ArrayLike, order: str | None = None) -> Array:
     """The value itself: typed values do not change. ``order`` is accepted for compatibility and ignored."""
-    return lift([a])[0][0]
+    return as_operands([a])[0][0]
 
 
 @public
@@ -226,7 +224,7 @@ class Iota(ShardFn):
 def arange(
     start: Any, stop: Any = None, step: Any = None, dtype: Any = None, *, type: Any = None, mesh: Any = None
 ) -> Array:
-    """Evenly spaced numbers, as in `jax.numpy.arange`; each device makes those of its own part.
+    """Evenly spaced numbers, as in `jax.numpy.arange`; each device computes those of its shard.
 
     Args:
         start: The first number, or the end where ``stop`` is missing.
@@ -243,7 +241,7 @@ def arange(
     if step == 0:
         raise ShardingTypeError("`arange` needs a step that is not 0")
     sample = np.arange(start, stop, step) if stop is not None else np.arange(0, start, 1 if step is None else step)
-    found = dtype_name(dtype) if dtype is not None else dtypes.from_numpy(jax.dtypes.canonicalize_dtype(sample.dtype))
-    t = type_of(type if type is not None else "[...]", mesh, shape=sample.shape, dtype=found)
+    name = dtype_name(dtype) if dtype is not None else dtypes.from_numpy(jax.dtypes.canonicalize_dtype(sample.dtype))
+    t = type_of(type if type is not None else "[...]", mesh, shape=sample.shape, dtype=name)
     first = 0 if stop is None else start
     return masked(Iota(first, 1 if step is None else step, t.local_shape[0], t.dims[0].axes, t.dtype_name), t)

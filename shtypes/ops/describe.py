@@ -1,4 +1,4 @@
-"""What is known of values without computing: shapes, dtypes, and how they combine."""
+"""Properties of values that need no computation: shapes, dtypes, and how they combine."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def size(a: ArrayLike, axis: int | None = None) -> int:
 
 
 def _described(x: Any) -> Any:
-    """What JAX's own functions of dtypes take: a typed value by its dtype."""
+    """What JAX's functions of dtypes take: a typed value by its dtype."""
     if is_typed(x):
         return jax.typeof(x).dtype
     return np.dtype(jnp.dtype(_long(x))) if isinstance(x, str) else x

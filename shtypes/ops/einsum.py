@@ -17,7 +17,7 @@ from shtypes.core.dim_fns import DeviceSlice, Einsum
 from shtypes.core.eager_cache import public
 from shtypes.core.elementwise_fns import NamedFn, Permute
 from shtypes.core.shard_fn import local_dtype
-from shtypes.dispatch.apply import apply, as_ints, dtype_name, is_number, lift, meeting
+from shtypes.dispatch.apply import apply, as_ints, as_matching_operands, as_operands, dtype_name, is_number
 from shtypes.dispatch.reshard import reshard
 from shtypes.errors import ShardingTypeError
 from shtypes.ops.arithmetic import multiply
@@ -71,7 +71,7 @@ def einsum(
         )
     if not operands:
         raise ShardingTypeError("`einsum` needs at least one operand", hints=['sh.einsum("sbh,hi->sbi", x, w)'])
-    values, constants = lift(operands)
+    values, constants = as_operands(operands)
     explicit = rules.canonical_equation(equation, [x.type.ndim for x in values])
     dtype = _dtype(values, precision, preferred_element_type)
     if overlap is not False:
@@ -105,10 +105,10 @@ def _contract(
     fixed = set(constants)
     for step, (positions, _, pair, *_) in enumerate(info.contraction_list):
         taken = [pending.pop(i) for i in sorted(positions, reverse=True)]
-        known = frozenset(i for i, (key, _) in enumerate(taken) if key in fixed)
-        result = _pair(str(pair), [x for _, x in taken], known, dtype, precision)
+        of_pair = frozenset(i for i, (key, _) in enumerate(taken) if key in fixed)
+        result = _pair(str(pair), [x for _, x in taken], of_pair, dtype, precision)
         key = len(values) + step
-        if len(known) == len(taken):
+        if len(of_pair) == len(taken):
             fixed.add(key)
         pending.append((key, result))
     return pending[0][1]
@@ -120,11 +120,11 @@ def _pair(equation: str, values: list[Any], constants: frozenset[int], dtype: st
     def rule(types: tuple[ShType, ...]) -> rules.Typing:
         return rules.einsum(equation, types, dtype, constants)
 
-    given = tuple(x.type for x in values)
+    value_types = tuple(x.type for x in values)
     inputs, output = equation.split("->")
     if len(values) == 1 and sorted(inputs) == sorted(output) and len(set(inputs)) == len(inputs):
         perm = tuple(inputs.index(label) for label in output)
-        if given[0].dtype_name == dtype:
+        if value_types[0].dtype_name == dtype:
             return apply("einsum", Permute(perm), rule, *values)
 
     def local(types: tuple[ShType, ...]) -> Einsum:
@@ -136,12 +136,12 @@ def _pair(equation: str, values: list[Any], constants: frozenset[int], dtype: st
 
 def _diagonals(operand: int, labels: str, t: ShType) -> list[DeviceSlice]:
     """The dims of an operand that must follow a sharded dim with the same label."""
-    found = []
+    slices = []
     for i, label in enumerate(labels):
         at = next((j for j, other in enumerate(labels) if other == label and t.dims[j].axes), None)
         if at is not None and i != at and not t.dims[i].axes and t.local_shape[i] != t.local_shape[at]:
-            found.append(DeviceSlice(operand, i, t.dims[at].axes, t.local_shape[at]))
-    return found
+            slices.append(DeviceSlice(operand, i, t.dims[at].axes, t.local_shape[at]))
+    return slices
 
 
 @public
@@ -171,7 +171,7 @@ def matmul(
     """
     if is_number(a) or is_number(b):
         raise ShardingTypeError("`matmul` takes arrays, not numbers", hints=["x * y"])
-    values, _ = lift([a, b])
+    values, _ = as_operands([a, b])
     n, m = (v.type.ndim for v in values)
     if 0 in (n, m):
         raise ShardingTypeError("`matmul` takes arrays of at least one dim", hints=["x * y"])
@@ -200,7 +200,7 @@ def dot(
     """
     if is_number(a) or is_number(b):
         return multiply(a, b)
-    values, _ = lift([a, b])
+    values, _ = as_operands([a, b])
     n, m = (v.type.ndim for v in values)
     options = {"precision": precision, "preferred_element_type": preferred_element_type}
     if 0 in (n, m):
@@ -250,7 +250,7 @@ def tensordot(
 
     Communicates: nothing but what ``out`` asks for. Transpose: einsums.
     """
-    values, _ = lift([a, b])
+    values, _ = as_operands([a, b])
     n, m = (v.type.ndim for v in values)
     first, second = _paired(axes, n, m)
     letters = string.ascii_letters
@@ -258,8 +258,8 @@ def tensordot(
     right = list(letters[n : n + m])
     for i, j in zip(first, second, strict=True):
         right[j] = left[i]
-    kept = [c for i, c in enumerate(left) if i not in first] + [c for j, c in enumerate(right) if j not in second]
-    equation = f"{''.join(left)},{''.join(right)}->{''.join(kept)}"
+    result = [c for i, c in enumerate(left) if i not in first] + [c for j, c in enumerate(right) if j not in second]
+    equation = f"{''.join(left)},{''.join(right)}->{''.join(result)}"
     return einsum(equation, a, b, out=out, precision=precision, preferred_element_type=preferred_element_type)
 
 
@@ -268,7 +268,7 @@ def inner(
     a: ArrayLike, b: ArrayLike, *, out: Any = None, precision: Any = None, preferred_element_type: Any = None
 ) -> Array:
     """`jax.numpy.inner`: sums over the last dims; typed as `einsum`, and takes its options."""
-    values, _ = lift([a, b])
+    values, _ = as_operands([a, b])
     n, m = (v.type.ndim for v in values)
     options = {"out": out, "precision": precision, "preferred_element_type": preferred_element_type}
     return dot(a, b, **options) if 0 in (n, m) else tensordot(a, b, ((n - 1,), (m - 1,)), **options)
@@ -285,7 +285,7 @@ def outer(
     preferred_element_type: Any = None,
 ) -> Array:
     """`jax.numpy.outer`: every product of two elements; typed as `einsum`, and takes its options."""
-    x, y = meeting([a, b])
+    x, y = as_matching_operands([a, b])
     options = {"overlap": overlap, "precision": precision, "preferred_element_type": preferred_element_type}
     return einsum("i,j->ij", ravel(x), ravel(y), out=out, **options)
 
@@ -304,7 +304,7 @@ def vdot(
 
     Values of one shape may be sharded in any way; others are taken as one dim first.
     """
-    x, y = meeting([a, b])
+    x, y = as_matching_operands([a, b])
     options = {"overlap": overlap, "precision": precision, "preferred_element_type": preferred_element_type}
     ndim = x.type.ndim
     if x.type.shape == y.type.shape and ndim <= len(string.ascii_letters):
@@ -326,7 +326,7 @@ def vecdot(
     preferred_element_type: Any = None,
 ) -> Array:
     """`jax.numpy.vecdot`: inner products along a dim, batched over the others; takes the options of `einsum`."""
-    x1, x2 = (moveaxis(v, axis, -1) for v in meeting([x1, x2]))
+    x1, x2 = (moveaxis(v, axis, -1) for v in as_matching_operands([x1, x2]))
     options = {"overlap": overlap, "precision": precision, "preferred_element_type": preferred_element_type}
     return einsum("...i,...i->...", conj(x1), x2, out=out, **options)
 
@@ -359,6 +359,6 @@ def vecmat(
     preferred_element_type: Any = None,
 ) -> Array:
     """`jax.numpy.vecmat`: conjugated vectors by matrices, batched; takes the options of `einsum`."""
-    x1, x2 = meeting([x1, x2])
+    x1, x2 = as_matching_operands([x1, x2])
     options = {"overlap": overlap, "precision": precision, "preferred_element_type": preferred_element_type}
     return einsum("...i,...ij->...j", conj(x1), x2, out=out, **options)

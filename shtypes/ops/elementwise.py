@@ -15,7 +15,7 @@ from shtypes.ops.rows import Op
 from shtypes.ops.table import OPS
 
 
-def _made(op: Op) -> Callable[..., Array]:
+def _op_of(op: Op) -> Callable[..., Array]:
     """The typed form of the function of JAX that a row names."""
     module, _, name = op.jax.rpartition(".")
     native: Callable[..., Any] = getattr(importlib.import_module(module), name)
@@ -26,4 +26,4 @@ def _made(op: Op) -> Callable[..., Array]:
     return nonlinear(op.name, native, signature, op.arity)
 
 
-globals().update({name: _made(op) for name, op in OPS.items() if op.operands})
+globals().update({name: _op_of(op) for name, op in OPS.items() if op.operands})

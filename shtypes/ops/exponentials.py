@@ -1,4 +1,4 @@
-"""Normalised exponentials and their sums; along sharded dims where communication is asked for."""
+"""Normalised exponentials and their sums; along sharded dims if communication is allowed."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from shtypes import rules
 from shtypes.core.array import Array, ArrayLike
 from shtypes.core.eager_cache import public, published
 from shtypes.core.shard_fn import local_dtype
-from shtypes.dispatch.apply import apply, dtype_name, inexact, is_number, lift
-from shtypes.dispatch.call_fixes import with_own_fixes
+from shtypes.dispatch.apply import apply, as_operands, dtype_name, inexact, is_number
+from shtypes.dispatch.call_fixes import with_out_fixes
 from shtypes.dispatch.reshard import finished
 from shtypes.errors import ShardingTypeError
-from shtypes.ops.across import bound, constant, finite_bound, matching, total
 from shtypes.ops.along_dims import Axis, apply_whole, function, normalize_dims, reduced, sum_of
 from shtypes.ops.arithmetic import add, astype, divide, multiply, subtract
-from shtypes.ops.asking import along, may_communicate, over, sharding
+from shtypes.ops.cross_shard import along, may_communicate, over, sharding
 from shtypes.ops.elementwise import abs as abs_
 from shtypes.ops.elementwise import exp, less, log, not_equal, sign
 from shtypes.ops.functions import squeeze
 from shtypes.ops.functions import where as _where
+from shtypes.ops.sharded_reductions import bound, constant, finite_bound, matching, total
 from shtypes.types import ShType, State
 
 
@@ -46,11 +46,11 @@ def _only(name: str, x: Any, where: Any, instead: Any) -> Array:
 
 
 def _softmax(name: str, join: Callable[[Any, Any], Any]) -> Callable[..., Array]:
-    """From the shifted values and the sum of their exponentials, by ``join``."""
+    """The op that computes ``join`` of the shifted values and the sum of their exponentials."""
     native = getattr(jax.nn, name)
 
     def op(x: Any, axis: Axis = -1, where: Any = None, *, out: Any = None) -> Array:
-        ((x,), _) = lift([x])
+        ((x,), _) = as_operands([x])
         if not jax.typeof(x).differentiable:
             x = astype(x, dtype_name(jnp.result_type(float)))
         dims = normalize_dims(axis, jax.typeof(x).ndim, name)
@@ -60,8 +60,8 @@ def _softmax(name: str, join: Callable[[Any, Any], Any]) -> Callable[..., Array]
             x = _only(name, x, where, 0)  # of the type that both have together
 
         def across(x: Any) -> Array:
-            kept = x if where is None else _where(where, x, -jnp.inf)
-            shifted = subtract(kept, constant(bound("max", kept, dims)))
+            counted = x if where is None else _where(where, x, -jnp.inf)
+            shifted = subtract(counted, constant(bound("max", counted, dims)))
             y = join(shifted, _added(exp(shifted), dims, State.REDUCED))
             return y if where is None or name == "softmax" else _where(where, y, -jnp.inf)
 
@@ -97,7 +97,7 @@ def _softmax(name: str, join: Callable[[Any, Any], Any]) -> Callable[..., Array]
 
 def _masked(name: str, native: Callable[..., Any], x: Any, dims: tuple[int, ...], where: Any) -> Array:
     """With a mask, which meets the value as an operand of a nonlinear function."""
-    (x, mask), constants = lift([x, where])
+    (x, mask), constants = as_operands([x, where])
     fn = function(name, _with_mask, native=native, axis=dims)
     dtype = local_dtype(fn, (jax.typeof(x).dtype_name, jax.typeof(mask).dtype_name), jax.typeof(x).ndim)
 
@@ -163,7 +163,7 @@ def logsumexp(
     Communicates: nothing; along a sharded dim, two all-reduces of one number for each row (the maximum, the sum), and
     backward nothing. Transpose: by JAX.
     """
-    ((x,), _) = lift([a])
+    ((x,), _) = as_operands([a])
     factor: Any = b
     x = astype(x, inexact(jax.typeof(x).dtype, *([] if b is None else [b if is_number(b) else factor.dtype])))
     if where is not None:
@@ -179,7 +179,7 @@ def logsumexp(
             _log_of_sum,
         )
     if b is not None:
-        ((b,), _) = lift([np.asarray(b) if is_number(b) else b])
+        ((b,), _) = as_operands([np.asarray(b) if is_number(b) else b])
         dtype = jnp.result_type(jax.typeof(x).dtype, jax.typeof(b).dtype)
         if jnp.issubdtype(dtype, jnp.complexfloating):
             x = astype(x, dtype_name(dtype))
@@ -201,7 +201,7 @@ def logsumexp(
         try:
             reduced("logsumexp", jax.nn.logsumexp, x, dims, keepdims)
         except ShardingTypeError as error:
-            raise with_own_fixes(error, "logsumexp", plain, jax.typeof(x)) from None
+            raise with_out_fixes(error, "logsumexp", plain, jax.typeof(x)) from None
     y, summed = signed(x, dims)
     if not return_sign:
         y = _where(less(summed, 0), jnp.nan, y)
@@ -210,13 +210,13 @@ def logsumexp(
 
 
 def _added(x: Any, dims: tuple[int, ...], state: State = State.INVARIANT) -> Array:
-    """The sum over dims, reduced where they are sharded; the dims are kept."""
+    """The sum over dims with keepdims; in ``state`` on the axes that shard them."""
     axes = sharding(jax.typeof(x), dims)
     return total(sum_of("sum", x, dims, True), axes, state)
 
 
 def _log_of_sum(x: Any, dims: tuple[int, ...]) -> Array:
-    """The logsumexp over dims, which may be sharded; they are kept."""
+    """The logsumexp over dims, which may be sharded, with keepdims."""
     most = finite_bound(x, dims)
     summed = _added(exp(subtract(x, most)), dims)
     return add(log(summed), matching(most, jax.typeof(summed)))

@@ -1,4 +1,4 @@
-"""``x[...]`` and ``x.at[...]``: JAX's own indexing, of typed values. Nothing here communicates."""
+"""``x[...]`` and ``x.at[...]``: JAX's indexing, of typed values. Nothing here communicates."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def getitem(x: ArrayLike, key: Any) -> Array:
 
     Transpose: a scatter-add of the cotangent. Communicates: nothing.
     """
-    found: Array = _getitem(x, key)
-    return found
+    part: Array = _getitem(x, key)
+    return part
 
 
 def _iterate(x: Any) -> Iterator[Any]:
@@ -167,8 +167,8 @@ class Updates:
                 why="the function would be applied to an element as often as it is named",
                 hints=["unique_indices=True, if they do"],
             )
-        found = _changed("get", self, (), {"mode": "clip", **{k: v for k, v in options.items() if k != "out"}})
-        return self.set(func(found), **options)
+        part = _changed("get", self, (), {"mode": "clip", **{k: v for k, v in options.items() if k != "out"}})
+        return self.set(func(part), **options)
 
 
 def _refuse_unknown(how: str, options: Options, *more: str) -> None:
@@ -187,18 +187,20 @@ def _change(how: str) -> JaxFunction:
 
 def _changed(how: str, at: Updates, values: tuple[Any, ...], options: Any) -> Array:
     _refuse_unknown(how, options, *(("fill_value",) if how == "get" else ()))
-    given = {name: value for name, value in options.items() if name != "out" and value is not None}
+    passed = {name: value for name, value in options.items() if name != "out" and value is not None}
     if how != "get" and _differ(at.key):
-        given["unique_indices"] = True
-    return finished(_change(how)(at.value, at.key, *values, **given), options.get("out"))
+        passed["unique_indices"] = True
+    return finished(_change(how)(at.value, at.key, *values, **passed), options.get("out"))
 
 
 def _differ(key: Any) -> bool:
-    """Whether the positions of a key are known, and name no element twice."""
+    """Whether the positions of a key are constants, and name no element twice."""
     parts = key if isinstance(key, tuple) else (key,)
     arrays = [np.asarray(x) for x in parts if isinstance(x, (np.ndarray, np.generic, list))]
-    known = all(isinstance(x, (int, slice, type(None), type(Ellipsis), np.ndarray, np.generic, list)) for x in parts)
-    if not known or not arrays or not all(x.dtype.kind in "iu" and (x >= 0).all() for x in arrays):
+    constants = all(
+        isinstance(x, (int, slice, type(None), type(Ellipsis), np.ndarray, np.generic, list)) for x in parts
+    )
+    if not constants or not arrays or not all(x.dtype.kind in "iu" and (x >= 0).all() for x in arrays):
         return False  # negative ones count from the end, and masks are not looked at
     places = np.stack([x.ravel() for x in np.broadcast_arrays(*arrays)], axis=1)
     return len(np.unique(places, axis=0)) == len(places)

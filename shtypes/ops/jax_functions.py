@@ -1,6 +1,6 @@
 """Functions of JAX as functions of typed values: JAX traces them, and the table of primitives types what they are.
 
-A row of `OPS` names the function; signature and documentation are JAX's. A call is typed as a whole. Where all of it is
+A row of `OPS` names the function; signature and documentation are JAX's. A call is typed as one op. Where all of it is
 local, it is one operation: the primitives on the shards, one after another. Else its equations are evaluated in turn.
 """
 
@@ -27,8 +27,8 @@ from shtypes.core.array import Array, wrap
 from shtypes.core.eager_cache import published
 from shtypes.core.jax_type import HiShType, as_jax_type
 from shtypes.core.local import local_all
-from shtypes.dispatch.apply import beside_others, dtype_name, is_typed, lift, located, typed_operands
-from shtypes.dispatch.call_fixes import with_own_fixes
+from shtypes.dispatch.apply import as_operands, dtype_name, is_typed, located, match_constants, typed_operands
+from shtypes.dispatch.call_fixes import with_out_fixes
 from shtypes.dispatch.reshard import finished
 from shtypes.errors import ShardingTypeError
 from shtypes.evaluation.interpreter import evaluate_call
@@ -51,7 +51,7 @@ _DTYPES: Final = frozenset({"dtype", "new_dtype", "out_dtype", "preferred_elemen
 
 
 class Trace(NamedTuple):
-    """What JAX traces of a function for arguments of these shapes.
+    """JAX's trace of a function, for arguments of these shapes.
 
     Attributes:
         jaxpr: The program, of the arrays among the arguments.
@@ -101,9 +101,9 @@ class JaxFunction:
         """The results for typed and plain arguments."""
         leaves, tree = jax.tree.flatten((args, kwargs))
         refused: ShardingTypeError | None = None
-        for choose in (_is_array, _is_not_of_host, _is_first_or_inexact):  # what JAX wants to know, it is told
+        for choose in (_is_array, _is_not_of_host, _is_first_or_inexact):  # JAX gets the values that it asks for
             static = tuple([None if choose(i, x) else Static(_host(x)) for i, x in enumerate(leaves)])
-            values, constants = lift([x for x, s in zip(leaves, static, strict=True) if s is None])
+            values, constants = as_operands([x for x, s in zip(leaves, static, strict=True) if s is None])
             key = (tree, static, tuple([(x.type.shape, x.type.dtype) for x in values]), trace_context())
             trace = self._traces.get(key)
             if trace is None:
@@ -122,7 +122,7 @@ class JaxFunction:
     def _traced(
         self, leaves: Sequence[Any], tree: Any, static: Sequence[Static | None], values: Sequence[Any]
     ) -> Trace | ShardingTypeError:
-        """The trace of a call; what is said of it, if its values must be known."""
+        """The trace of a call; an error if it needs the values of traced arguments."""
 
         def flat(*arrays: Any) -> Any:
             rest = iter(arrays)
@@ -151,7 +151,7 @@ class JaxFunction:
         def rule(types: tuple[ShType, ...]) -> rules.Typing:
             return call(types).typing
 
-        values = beside_others(values, constants)
+        values = match_constants(values, constants)
         types = tuple([x.type for x in values])
         try:
             call(types)
@@ -172,15 +172,15 @@ class JaxFunction:
         return results
 
     def _typed(self, key: Any, trace: Trace, types: tuple[ShType, ...], constants: frozenset[int]) -> TypedCall:
-        """How a call is typed on operands of some types, and on those that they are cast to."""
+        """The typing of a call, cached for the operands' types and those that they are cast to."""
         full = (key, constants, *[t.serial for t in types])
-        found = self._calls.get(full)
-        if found is None:
-            shown = _shown(self.name, *key[:2])
-            found = self._calls.put(full, _typed_call(self.name, shown, trace, types, constants))
-            if found.local is not None:
-                self._calls.put((key, constants, *[t.serial for t in found.typing.operands]), found)
-        return found
+        call = self._calls.get(full)
+        if call is None:
+            listing_name = _listing_name(self.name, *key[:2])
+            call = self._calls.put(full, _typed_call(self.name, listing_name, trace, types, constants))
+            if call.local is not None:
+                self._calls.put((key, constants, *[t.serial for t in call.typing.operands]), call)
+        return call
 
     def _refusal(
         self,
@@ -195,11 +195,11 @@ class JaxFunction:
         if not self._takes_out or trace.tree.num_leaves != 1:
             return refusal
 
-        def asked(*operands: Any) -> Any:
+        def communicating(*operands: Any) -> Any:
             with implicit_comm():
                 return in_turn(*operands)[0]
 
-        return with_own_fixes(refusal, self.name, asked, *types)
+        return with_out_fixes(refusal, self.name, communicating, *types)
 
 
 def _what_must_be_known(error: Exception) -> str:
@@ -217,7 +217,7 @@ def _is_array(place: int, x: Any) -> bool:
 
 
 def _is_not_of_host(place: int, x: Any) -> bool:
-    """Whether an argument is an array, and none that is known."""
+    """Whether an argument is an array that is not on the host."""
     return is_typed(x) or isinstance(x, jax.core.Tracer)
 
 
@@ -229,7 +229,7 @@ def _is_first_or_inexact(place: int, x: Any) -> bool:
 
 
 def _is_at_hand(x: Any) -> bool:
-    """Whether each device has a typed value as a whole, so that nothing is sent where it is read."""
+    """Whether each device has the full value, so that reading it sends nothing."""
     return x.data is not None and {*x.type.states} <= {State.REDUCED, State.INVARIANT}
 
 
@@ -255,29 +255,29 @@ def _host(x: Any) -> Any:
 
 
 def _value(static: Static) -> Any:
-    """What a function gets for a static argument."""
+    """The value of a static argument for the function."""
     return static.value.value if isinstance(static.value, _HostArray) else static.value
 
 
-def _shown(name: str, tree: Any, static: Sequence[Static | None]) -> str:
+def _listing_name(name: str, tree: Any, static: Sequence[Static | None]) -> str:
     """A call as listings show it: with its static arguments, those by keyword with their names."""
-    args, kwargs = jax.tree.unflatten(tree, [None if s is None else _Shown(s.value) for s in static])
+    args, kwargs = jax.tree.unflatten(tree, [None if s is None else _InListing(s.value) for s in static])
     parts = [_words(x) for x in args] + [f"{k}={words}" for k, x in kwargs.items() if (words := _words(x))]
     return f"{name}[{', '.join(filter(None, parts))}]" if any(parts) else name
 
 
-class _Shown(NamedTuple):
+class _InListing(NamedTuple):
     value: Any
 
 
 def _words(x: Any) -> str:
     """A static argument in words; empty for one that says little, and for arrays alone."""
-    if isinstance(x, _Shown):
+    if isinstance(x, _InListing):
         if isinstance(x.value, slice):
             parts = ["" if part is None else str(part) for part in (x.value.start, x.value.stop, x.value.step)]
             return ":".join(parts if x.value.step is not None else parts[:2])
-        known = isinstance(x.value, (int, float, str, complex)) and x.value is not False
-        return "..." if x.value is Ellipsis else str(x.value) if known else ""
+        plain = isinstance(x.value, (int, float, str, complex)) and x.value is not False
+        return "..." if x.value is Ellipsis else str(x.value) if plain else ""
     if not isinstance(x, (tuple, list)):
         return ""
     parts = ["_" if part is None else _words(part) for part in x]
@@ -293,7 +293,7 @@ def _in_turn(trace: Trace, constants: frozenset[int], *operands: Any) -> list[An
                 note_constant(operands[i])
             return _evaluated(trace, operands)
 
-    if any(type(x) is Array and x.data is None for x in operands):  # the program's own constants would have data
+    if any(type(x) is Array and x.data is None for x in operands):  # the constants of the program would have data
         return [wrap(t, None) for t in jax.make_jaxpr(run)(*operands).out_avals]
     return run(*operands)
 
@@ -305,8 +305,10 @@ def _evaluated(trace: Trace, operands: Sequence[Any]) -> list[Any]:
     return [x if is_typed(x) else typed_constant(jax.numpy.asarray(x), mesh) for x in outs]
 
 
-def _typed_call(name: str, shown: str, trace: Trace, types: Sequence[ShType], constants: frozenset[int]) -> TypedCall:
-    """How a call is typed on operands of some types, and what each device does if all of it is local.
+def _typed_call(
+    name: str, listing_name: str, trace: Trace, types: Sequence[ShType], constants: frozenset[int]
+) -> TypedCall:
+    """Types a call on operands of these types, with the program of each device if all of it is local.
 
     Raises:
         ShardingTypeError: it does not type.
@@ -327,7 +329,7 @@ def _typed_call(name: str, shown: str, trace: Trace, types: Sequence[ShType], co
         raise _of_call(refused[0], name, types)
     results = tuple(closed.out_avals)
     try:
-        local = shard_program(shown, closed) if all(type(t) is HiShType for t in results) else None
+        local = shard_program(listing_name, closed) if all(type(t) is HiShType for t in results) else None
     except NotLocalError:
         local = None
     return TypedCall(rules.Typing(tuple(types) if local is None else local.operands, results), local)
@@ -357,7 +359,7 @@ def _pad(array: Any, pad_width: Any, mode: Any = "constant", **kwargs: Any) -> A
 
 
 def _compress(condition: Any, a: Any, axis: Any = None, *, size: Any = None, fill_value: Any = 0) -> Any:
-    """As `jax.numpy.compress`; a condition that is known needs no size where JAX traces, too."""
+    """As `jax.numpy.compress`; a constant condition needs no size where JAX traces, too."""
     if size is not None or isinstance(condition, jax.core.Tracer):
         return jax.numpy.compress(condition, a, axis, size=size, fill_value=fill_value)
     return jax.numpy.take(a, np.flatnonzero(condition), axis)
@@ -373,7 +375,7 @@ def _polyval(p: Any, x: Any, *, unroll: int = 16) -> Any:
 
 
 def _with_default(fn: Callable[..., Any], **defaults: Any) -> Callable[..., Any]:
-    """A function of JAX with other defaults, where it refuses its own."""
+    """A function of JAX with other defaults, where JAX refuses its defaults."""
     parameters = [p.replace(default=defaults.get(p.name, p.default)) for p in inspect.signature(fn).parameters.values()]
     signature = inspect.signature(fn).replace(parameters=parameters)
 
@@ -387,7 +389,7 @@ def _with_default(fn: Callable[..., Any], **defaults: Any) -> Callable[..., Any]
     return call
 
 
-#: What some rows name is not JAX's function alone.
+#: Rows whose function is not JAX's alone.
 _NATIVE: Final[Mapping[str, Callable[..., Any]]] = {
     "compress": _compress,
     "fill_diagonal": _with_default(jax.numpy.fill_diagonal, inplace=False),
@@ -419,11 +421,11 @@ def function_of(op: Op) -> Callable[..., Any]:
     inner = JaxFunction(op.name, native)
     signature = with_out(inspect.signature(native))
     open_ended = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in signature.parameters.values())
-    known = [] if open_ended else [*signature.parameters]
+    names = [] if open_ended else [*signature.parameters]
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        if known:
-            refuse_unknown(name, kwargs, known)
+        if names:
+            refuse_unknown(name, kwargs, names)
         bound = signature.bind(*args, **kwargs)
         for dtype in _DTYPES & bound.arguments.keys():
             bound.arguments[dtype] = _as_dtype(bound.arguments[dtype])
@@ -431,15 +433,15 @@ def function_of(op: Op) -> Callable[..., Any]:
         if out is None:
             return inner(*bound.args, **bound.kwargs)
         with implicit_comm():
-            found = inner(*bound.args, **bound.kwargs)
-        return finished(found, out)
+            result = inner(*bound.args, **bound.kwargs)
+        return finished(result, out)
 
     doc = _DOC.format(first=(inspect.getdoc(native) or "").partition("\n")[0], path=op.jax, typed="")
     return published(call, name, doc, signature)
 
 
 def _of_another_release(op: Op, name: str) -> Callable[..., Any]:
-    """What a row makes whose function the installed release of JAX lacks."""
+    """A function that says that the installed release of JAX lacks it."""
 
     def call(*args: Any, out: Any = None, **kwargs: Any) -> Any:
         raise ShardingTypeError(f"the installed JAX has no `{op.jax}`", hints=["a newer release of JAX"])

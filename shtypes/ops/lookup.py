@@ -15,7 +15,7 @@ from shtypes import rules
 from shtypes.core.array import Array, ArrayLike
 from shtypes.core.eager_cache import public
 from shtypes.core.shard_fn import Linear, ShardFn
-from shtypes.dispatch.apply import apply, dtype_name, lift
+from shtypes.dispatch.apply import apply, as_operands, dtype_name
 from shtypes.errors import ShardingTypeError
 from shtypes.ops.along_dims import normalize_dims
 from shtypes.ops.functions import take
@@ -25,7 +25,7 @@ from shtypes.types import ShType, dtypes
 
 
 def as_positions(ids: Any, name: str) -> Any:
-    """Positions, which must be integers, as something that `lift` takes."""
+    """Positions, which must be integers, as something that `as_operands` takes."""
     ids = np.asarray(ids) if isinstance(ids, (list, tuple, int)) else ids
     if not hasattr(ids, "dtype") or not jnp.issubdtype(ids.dtype, jnp.integer):
         raise ShardingTypeError(f"`{name}` needs integers, not {getattr(ids, 'dtype', type(ids).__name__)}")
@@ -71,15 +71,15 @@ class OneHot(ShardFn):
     def __call__(self, ids: Any) -> Any:
         dtype = dtypes.to_numpy(self.dtype)
         first = lax.axis_index(self.axes) * self.size if self.axes else 0
-        own = ids if ids.dtype.itemsize >= 4 else ids.astype(jnp.int32)
-        return jax.nn.one_hot(own - jnp.asarray(first, own.dtype), self.size, dtype=dtype, axis=self.dim)
+        indices = ids if ids.dtype.itemsize >= 4 else ids.astype(jnp.int32)
+        return jax.nn.one_hot(indices - jnp.asarray(first, indices.dtype), self.size, dtype=dtype, axis=self.dim)
 
 
 @public
 def one_hot(
     x: ArrayLike, num_classes: int, *, dtype: Any = None, axis: int = -1, over: str | Sequence[str] = ()
 ) -> Array:
-    """A new dim of classes with a one at each id, as `jax.nn.one_hot`; each device makes its own part.
+    """A new dim of classes with a one at each id, as `jax.nn.one_hot`; each device computes its shard.
 
     Args:
         x (...): Integers; those out of range have zeros only.
@@ -93,7 +93,7 @@ def one_hot(
 
     Communicates: nothing.
     """
-    ((x,), _) = lift([as_positions(x, "one_hot")])
+    ((x,), _) = as_operands([as_positions(x, "one_hot")])
     t = jax.typeof(x)
     (dim,) = normalize_dims(axis, t.ndim + 1, "one_hot")
     name = dtype_name(np.float64 if dtype is None else dtype)
@@ -108,7 +108,7 @@ def one_hot(
 
 @dataclass(frozen=True)
 class SegmentSum(ShardFn):
-    """Rows summed by segment, for a device's own segments."""
+    """Rows summed by segment, for a device's segments."""
 
     size: int
     local: int
@@ -168,7 +168,7 @@ def segment_sum(
     """
     if num_segments is None:
         raise ShardingTypeError("`segment_sum` needs `num_segments`", why="the size of the result must be known")
-    (data, ids), constants = lift([data, as_positions(segment_ids, "segment_sum")])
+    (data, ids), constants = as_operands([data, as_positions(segment_ids, "segment_sum")])
     axes = _over(over)
     clips = mode is not None and lax.GatherScatterMode.from_any(mode) is lax.GatherScatterMode.CLIP
     local = num_segments // jax.typeof(data).mesh.product(axes)

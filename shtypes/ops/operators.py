@@ -58,7 +58,7 @@ def _method(name: str, fn: Any) -> Any:
 
 
 def install_operators() -> None:
-    """Gives values and tracers what arrays of `jax.numpy` have, as far as it is typed."""
+    """Gives values and tracers the operators, methods and properties of `jax.numpy`'s arrays that are typed."""
     binary = {name: _op(op) for name, op in BINARY.items()}
     install(
         {
@@ -100,8 +100,8 @@ def _compress(
     x: Array, condition: Any, axis: int | None = None, *, size: int | None = None, fill_value: Any = 0
 ) -> Array:
     """``x.compress(condition)``."""
-    found: Array = functions.compress(condition, x, axis, size=size, fill_value=fill_value)
-    return found
+    compressed: Array = functions.compress(condition, x, axis, size=size, fill_value=fill_value)
+    return compressed
 
 
 def _view(x: Array, dtype: Any) -> Array:

@@ -1,7 +1,7 @@
 """How a function of JAX that acts on each element becomes one of typed values.
 
 Operands broadcast as in numpy. Python numbers and plain concrete arrays are constants: they take any state. A plain
-traced array enters with the type that JAX's own type means. Nothing here communicates.
+traced array enters with the type that JAX's type means. Nothing here communicates.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from shtypes.core.array import Array, ArrayLike
 from shtypes.core.eager_cache import published
 from shtypes.core.elementwise_fns import NamedFn
 from shtypes.core.shard_fn import Linear, ShardFn
-from shtypes.dispatch.apply import apply, is_number, lift, result_dtype
+from shtypes.dispatch.apply import apply, as_operands, is_number, result_dtype
 from shtypes.errors import ShardingTypeError
 
 
 def apply_linear(name: str, fn: ShardFn, x: ArrayLike) -> Array:
-    """A linear function of one operand: every state is kept, unreduced too."""
-    ((x,), _) = lift([x])
+    """A linear function of one operand: the result has the operand's states, unreduced too."""
+    ((x,), _) = as_operands([x])
     dtype = result_dtype(fn, [x])
     return apply(name, fn, lambda types: rules.linear_unary(name, types[0], dtype), x)
 
@@ -37,10 +37,10 @@ def apply_nonlinear(name: str, fn: Callable[..., Any], xs: Sequence[Any], params
     for keyword, value in params.items():
         if isinstance(value, (list, tuple)):
             raise ShardingTypeError(f"`{keyword}` of `{name}` is one number, not {value!r:.40}")
-    arrays, constants = lift([x for x in xs if not is_number(x)])
-    given = tuple(sorted(params.items()))
+    arrays, constants = as_operands([x for x in xs if not is_number(x)])
+    static = tuple(sorted(params.items()))
     numbers = tuple(x if is_number(x) else None for x in xs) if len(arrays) < len(xs) else ()
-    local_fn = NamedFn(name, fn, given, numbers=numbers, per_element=True)
+    local_fn = NamedFn(name, fn, static, numbers=numbers, per_element=True)
     dtype = result_dtype(local_fn, arrays)
     return apply(name, local_fn, lambda types: rules.nonlinear(name, types, dtype, constants), *arrays)
 
@@ -71,18 +71,18 @@ def nonlinear(name: str, native: Callable[..., Any], signature: inspect.Signatur
         signature: Its operands, then its parameters.
         arity: How many operands it has.
     """
-    known = list(signature.parameters)
-    operands, params = known[:arity], known[arity:]
+    names = list(signature.parameters)
+    operands, params = names[:arity], names[arity:]
 
-    def op(*xs: Any, **given: Any) -> Array:
-        if len(xs) > len(known):
+    def op(*xs: Any, **keywords: Any) -> Array:
+        if len(xs) > len(names):
             raise ShardingTypeError(f"`{name}` takes {arity} operands, not {len(xs)}")
-        given = {**dict(zip(params, xs[arity:], strict=False)), **given}
-        values = [*xs[:arity], *(given.pop(x) for x in operands[len(xs) :] if x in given)]
-        refuse_unknown(name, given, params)
+        keywords = {**dict(zip(params, xs[arity:], strict=False)), **keywords}
+        values = [*xs[:arity], *(keywords.pop(x) for x in operands[len(xs) :] if x in keywords)]
+        refuse_unknown(name, keywords, params)
         if len(values) < arity:
             raise ShardingTypeError(f"`{name}` takes {arity} operands, not {len(values)}")
-        return apply_nonlinear(name, native, values, given)
+        return apply_nonlinear(name, native, values, keywords)
 
     what = "The operand" if arity == 1 else f"The {arity} operands, which broadcast"
     said = {"first": _first_line(native), "native": _path(native, name), "operands": ", ".join(operands), "what": what}
@@ -107,11 +107,11 @@ def _path(native: Callable[..., Any], name: str) -> str:
 
 
 def _first_line(native: Callable[..., Any]) -> str:
-    """What JAX says of it, in one line."""
+    """The first line of JAX's documentation of it."""
     return (inspect.getdoc(native) or "").partition("\n")[0]
 
 
-@functools.cache  # the same function gives the same one: what is compiled is kept by it
+@functools.cache  # one result per function, so that compiled code is found again
 def together(fn: Callable[..., Any]) -> Callable[..., Any]:
     """A function of `jax.lax`, which wants operands of one shape and dtype, of operands that broadcast."""
 

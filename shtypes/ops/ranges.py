@@ -1,4 +1,4 @@
-"""Arrays that follow from the positions of their elements: each device makes its own part, by the global index."""
+"""Arrays that follow from the positions of their elements: each device computes its shard, by the global index."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from shtypes.core.array import Array, ArrayLike
 from shtypes.core.device_put import type_of
 from shtypes.core.eager_cache import public
 from shtypes.core.shard_fn import ShardFn, tell_apart
-from shtypes.dispatch.apply import as_ints, dtype_name, is_number, lift
+from shtypes.dispatch.apply import as_ints, as_operands, dtype_name, is_number
 from shtypes.errors import ShardingTypeError
-from shtypes.ops.create import OwnIndices, masked, span
+from shtypes.ops.create import LocalIndices, masked, span
 from shtypes.ops.functions import broadcast_in_dim, reshape, stack
 from shtypes.types import dtypes
 
 
 @dataclass(frozen=True)
 class ByIndex(ShardFn):
-    """A function of the global indices of a device's own part, one array of them for each dim."""
+    """A function of the global indices of a device's shard, one array of them for each dim."""
 
     name: str
     fn: Callable[..., Any]
-    spans: tuple[OwnIndices, ...]
+    spans: tuple[LocalIndices, ...]
     dtype: str
     params: tuple[tuple[str, Any], ...] = field(compare=False, default=())
     same: Any = field(init=False, repr=False)
@@ -42,10 +42,10 @@ class ByIndex(ShardFn):
         return self.name
 
     def __call__(self) -> Any:
-        own = jnp.meshgrid(*(s.indices() for s in self.spans), indexing="ij", sparse=True)
+        indices = jnp.meshgrid(*(s.indices() for s in self.spans), indexing="ij", sparse=True)
         shape = tuple(s.size for s in self.spans)
-        made = self.fn(*own, **dict(self.params))
-        return jnp.broadcast_to(made.astype(dtypes.to_numpy(self.dtype)), shape)
+        values = self.fn(*indices, **dict(self.params))
+        return jnp.broadcast_to(values.astype(dtypes.to_numpy(self.dtype)), shape)
 
 
 def _by_index(
@@ -85,7 +85,7 @@ def eye(N: Any, M: Any = None, k: int = 0, dtype: Any = None, *, type: Any = Non
         type: A type with two dims, such as ``"[n@x, n]"``; replicated by policy by default.
         mesh: The mesh of a text; by default the one in context.
 
-    Communicates: nothing; each device makes its own part.
+    Communicates: nothing; each device computes its shard.
     """
     return _by_index("eye", _on_diagonal, _sizes("eye", N, M), _float(dtype), type, mesh, k=operator.index(k))
 
@@ -102,8 +102,8 @@ def tri(N: Any, M: Any = None, k: int = 0, dtype: Any = None, *, type: Any = Non
     return _by_index("tri", _below, _sizes("tri", N, M), _float(dtype), type, mesh, k=operator.index(k))
 
 
-def _index_of(*own: Any, dimension: int) -> Any:
-    return own[dimension]
+def _index_of(*indices: Any, dimension: int) -> Any:
+    return indices[dimension]
 
 
 @public
@@ -144,21 +144,23 @@ def indices(dimensions: Sequence[int], dtype: Any = None, sparse: bool = False) 
     return stack([broadcasted_iota(name, sizes, d) for d in range(len(sizes))])
 
 
-def _row(index: Any, native: Callable[..., Any], given: Any) -> Any:
-    return native(**dict(given))[index]
+def _row(index: Any, native: Callable[..., Any], params: Any) -> Any:
+    return native(**dict(params))[index]
 
 
 def _spaced(name: str, dtype: Any, type: Any, mesh: Any, numbers: Sequence[Any], **params: Any) -> Array:
-    """A function of `jax.numpy` that makes a vector from numbers: each device keeps its own part of it."""
+    """A function of `jax.numpy` that makes a vector from numbers: each device keeps its shard."""
     if not all(is_number(n) or isinstance(n, np.generic) for n in numbers):
         raise ShardingTypeError(
             f"`{name}` takes numbers, not arrays", hints=["sh.arange(n) * step + start, with typed arrays"]
         )
     native = getattr(jnp, name)
-    given = tuple(sorted({**params, "dtype": None if dtype is None else dtypes.to_numpy(dtype_name(dtype))}.items()))
-    struct = jax.eval_shape(lambda: native(**dict(given)))
-    found = dtypes.from_numpy(struct.dtype)
-    return _by_index(name, _row, struct.shape, found, type, mesh, native=native, given=given)
+    native_params = tuple(
+        sorted({**params, "dtype": None if dtype is None else dtypes.to_numpy(dtype_name(dtype))}.items())
+    )
+    struct = jax.eval_shape(lambda: native(**dict(native_params)))
+    name_of_dtype = dtypes.from_numpy(struct.dtype)
+    return _by_index(name, _row, struct.shape, name_of_dtype, type, mesh, native=native, params=native_params)
 
 
 @overload
@@ -213,14 +215,14 @@ def linspace(
         type: A type with one dim, such as ``"[_@x]"``; replicated by policy by default.
         mesh: The mesh of a text; by default the one in context.
 
-    Communicates: nothing; each device makes its own part.
+    Communicates: nothing; each device computes its shard.
     """
     count = operator.index(num)
-    made = _spaced(
+    values = _spaced(
         "linspace", dtype, type, mesh, (start, stop), start=start, stop=stop, num=count, endpoint=bool(endpoint)
     )
     parts = count - 1 if endpoint else count
-    return (made, (stop - start) / parts if parts else float("nan")) if retstep else made
+    return (values, (stop - start) / parts if parts else float("nan")) if retstep else values
 
 
 @public
@@ -237,8 +239,8 @@ def logspace(
     mesh: Any = None,
 ) -> Array:
     """Powers of ``base`` at equal distances of their exponents, as `jax.numpy.logspace`; see `linspace`."""
-    given = {"start": start, "stop": stop, "num": operator.index(num), "endpoint": bool(endpoint), "base": base}
-    return _spaced("logspace", dtype, type, mesh, (start, stop, base), **given)
+    arguments = {"start": start, "stop": stop, "num": operator.index(num), "endpoint": bool(endpoint), "base": base}
+    return _spaced("logspace", dtype, type, mesh, (start, stop, base), **arguments)
 
 
 @public
@@ -254,8 +256,8 @@ def geomspace(
     mesh: Any = None,
 ) -> Array:
     """Numbers at equal ratios, as `jax.numpy.geomspace`; see `linspace`."""
-    given = {"start": start, "stop": stop, "num": operator.index(num), "endpoint": bool(endpoint)}
-    return _spaced("geomspace", dtype, type, mesh, (start, stop), **given)
+    arguments = {"start": start, "stop": stop, "num": operator.index(num), "endpoint": bool(endpoint)}
+    return _spaced("geomspace", dtype, type, mesh, (start, stop), **arguments)
 
 
 @public
@@ -272,7 +274,7 @@ def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = 
     """
     if indexing not in ("xy", "ij"):
         raise ShardingTypeError(f"`meshgrid` knows indexing 'xy' and 'ij', not {indexing!r}")
-    vectors = [reshape(x, (-1,)) if jax.typeof(x).ndim != 1 else x for x in lift(xi)[0]]
+    vectors = [reshape(x, (-1,)) if jax.typeof(x).ndim != 1 else x for x in as_operands(xi)[0]]
     sizes = [jax.typeof(x).shape[0] for x in vectors]
     places = list(range(len(vectors)))
     if indexing == "xy" and len(places) > 1:
@@ -282,18 +284,18 @@ def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = 
     return [broadcast_in_dim(x, shape, (place,)) for x, shape, place in zip(vectors, shapes, places, strict=True)]
 
 
-# small arrays of constants, whole on every device
+# small arrays of constants, replicated
 
 
 def _constant_of(native: Callable[..., Any], parameters: str, returns: str = "Array") -> Callable[..., Any]:
     name, signature = native.__name__, signature_of(parameters, returns, operands=0)
 
     def op(*args: Any, **kwargs: Any) -> Any:
-        given = bound(name, signature, args, kwargs)
+        arguments = bound(name, signature, args, kwargs)
         with jax.ensure_compile_time_eval():  # in traced code too
-            leaves, tree = jax.tree.flatten(native(**given))
+            leaves, tree = jax.tree.flatten(native(**arguments))
             host = [np.asarray(leaf) for leaf in leaves]
-        return jax.tree.unflatten(tree, [lift([x])[0][0] for x in host])
+        return jax.tree.unflatten(tree, [as_operands([x])[0][0] for x in host])
 
     doc = f"""`{native.__module__.replace("jax._src.", "jax.")}.{name}` of numbers, whole on every device.
 
@@ -318,7 +320,7 @@ fftfreq, rfftfreq = (
 @public
 def tril_indices_from(arr: ArrayLike, k: int = 0) -> tuple[Array, Array]:
     """The positions on and below diagonal ``k`` of a matrix, as `jax.numpy.tril_indices_from`."""
-    n, m = jax.typeof(lift([arr])[0][0]).shape[-2:]
+    n, m = jax.typeof(as_operands([arr])[0][0]).shape[-2:]
     rows, columns = tril_indices(n, k, m)
     return rows, columns
 
@@ -326,7 +328,7 @@ def tril_indices_from(arr: ArrayLike, k: int = 0) -> tuple[Array, Array]:
 @public
 def triu_indices_from(arr: ArrayLike, k: int = 0) -> tuple[Array, Array]:
     """The positions on and above diagonal ``k`` of a matrix, as `jax.numpy.triu_indices_from`."""
-    n, m = jax.typeof(lift([arr])[0][0]).shape[-2:]
+    n, m = jax.typeof(as_operands([arr])[0][0]).shape[-2:]
     rows, columns = triu_indices(n, k, m)
     return rows, columns
 
@@ -334,7 +336,7 @@ def triu_indices_from(arr: ArrayLike, k: int = 0) -> tuple[Array, Array]:
 @public
 def diag_indices_from(arr: ArrayLike) -> tuple[Array, ...]:
     """The positions on the diagonal of an array of equal dims, as `jax.numpy.diag_indices_from`."""
-    shape = jax.typeof(lift([arr])[0][0]).shape
+    shape = jax.typeof(as_operands([arr])[0][0]).shape
     if len(shape) < 2 or len(set(shape)) != 1:
         raise ShardingTypeError(f"`diag_indices_from` needs dims of one size, not {shape}")
     return tuple(diag_indices(shape[0], len(shape)))

@@ -1,4 +1,4 @@
-"""`stop_gradient`, `constant` and `reinterpret`: what JAX's own cannot do to typed values, or what it lacks."""
+"""`stop_gradient`, `constant` and `reinterpret`: what JAX's functions cannot do to typed values, or what JAX lacks."""
 
 from __future__ import annotations
 
@@ -13,11 +13,10 @@ from shtypes.core.device_put import type_of
 from shtypes.core.eager_cache import public
 from shtypes.core.elementwise_fns import Identity
 from shtypes.core.local import local
-from shtypes.dispatch.apply import is_typed, lift, located
+from shtypes.dispatch.apply import as_operands, is_typed, located
 from shtypes.dispatch.reshard import normalize_dim
 from shtypes.errors import ShardingTypeError
 from shtypes.resharding.moves import REINTERPRETATIONS
-from shtypes.rules.implicit import note_shards
 from shtypes.scopes.check_comm import check_comm
 from shtypes.types import Dim, ShType, State
 from shtypes.types.policy import replicated
@@ -63,7 +62,7 @@ def constant(x: Any, *, to: str | State | None = None) -> Any:
         raise ShardingTypeError(f"a constant is replicated as `R` or `I`, not {to!r}")
 
     def fixed(leaf: Any) -> Any:
-        ((value,), _) = lift([leaf])
+        ((value,), _) = as_operands([leaf])
         t = jax.typeof(value)
         out = t.replace(states=tuple(state if s in (State.REDUCED, State.INVARIANT) else s for s in t.states))
         return local(Identity("constant", constant=True), value, out=out)
@@ -95,9 +94,8 @@ def reinterpret(x: Any, target: Any = None, /, **states: Any) -> Array:
     Communicates: nothing; backward, invariant to varying is summed. Transpose: the reinterpretation between the
     cotangent types.
     """
-    ((x,), _) = lift([x])
+    ((x,), _) = as_operands([x])
     t = jax.typeof(x)
-    note_shards("reinterpret", (t,))
     try:
         dst = _reinterpreted(t, states) if target is None else type_of(target, t.mesh, dtype=t.dtype_name)
         return _reinterpret(x, t, dst)

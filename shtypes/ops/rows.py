@@ -1,4 +1,4 @@
-"""What a row of the table of ops says, and how rows are written. Pure."""
+"""Rows of the table of ops, and functions that write them. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Op(NamedTuple):
         module: The module that has it.
         attr: What it is called there.
         jax: The function of JAX whose typed form it is; empty if JAX has none.
-        rule: The function of `shtypes.rules` that types it; empty if it is made of other ops, or not typed by its
+        rule: The function of `shtypes.rules` that types it; empty if it calls other ops, or not typed by its
             operands.
         linear: The operands in which it is linear, which may be pending sums: ``"x*y"`` in each, ``"x+y"`` in both
             together; ``"*operands"`` in each of many, ``"+arrays"`` in all together. Empty if in none.
@@ -50,8 +50,8 @@ class Op(NamedTuple):
     @property
     def function(self) -> Callable[..., Any]:
         """The function."""
-        found: Callable[..., Any] = getattr(importlib.import_module(self.module), self.attr)
-        return found
+        function: Callable[..., Any] = getattr(importlib.import_module(self.module), self.attr)
+        return function
 
     @property
     def space(self) -> str:

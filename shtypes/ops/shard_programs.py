@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from shtypes._compat.jaxprs import ClosedCall, Control, captured, control, inner_jaxprs, is_literal, jaxpr_of
 from shtypes.caches import Static
-from shtypes.core.composite import Composite, Known, ShardStep
+from shtypes.core.composite import Composite, Constant, ShardStep
 from shtypes.core.device_put import from_concrete_p
 from shtypes.core.jax_type import HiShType
 from shtypes.core.local import Local
@@ -49,7 +49,7 @@ def shard_program(name: str, closed: Any) -> ShardProgram:
         closed: The jaxpr. What it casts is an operand, in the type in which all of it takes it, or a constant.
 
     Raises:
-        NotLocalError: it communicates, has effects or derivative rules of its own, or calls the host.
+        NotLocalError: it communicates, has effects or custom derivative rules, or calls the host.
     """
     steps = _Steps(closed)
     slots = tuple([steps.slot(x) for x in jaxpr_of(closed).outvars])
@@ -80,13 +80,13 @@ class _Steps:
         self._count = len(self._slots)
         self._constant: set[int] = set()  # the slots that no operand has a part in
         for var, value in zip(self._jaxpr.constvars, captured(closed), strict=True):
-            self._add(Known(Static(value)), (), [var])
+            self._add(Constant(Static(value)), (), [var])
         for eqn in self._jaxpr.eqns:
             self._visit(eqn)
 
     def slot(self, x: Any) -> int:
         """The slot of a variable, or of a literal, which gets one."""
-        return self._add(Known(Static(x.val)), (), [x]) if is_literal(x) else self._slots[x]
+        return self._add(Constant(Static(x.val)), (), [x]) if is_literal(x) else self._slots[x]
 
     def _add(self, fn: ShardFn, operands: Sequence[Any], results: Sequence[Any]) -> int:
         """Adds a function, and returns the slot of its first result."""
@@ -128,7 +128,7 @@ class _Steps:
         self.operands[self._slots[x]] = operation.dst
 
     def _typed_constant(self, eqn: Any) -> None:
-        """A constant that each device has whole."""
+        """A constant that is replicated."""
         (x,), (y,) = eqn.invars, eqn.outvars
         if not {*y.aval.states} <= {State.REDUCED, State.INVARIANT}:
             raise NotLocalError
@@ -141,13 +141,13 @@ def _is_inexact(aval: Any) -> bool:
 
 def _bodies(eqn: Any) -> dict[int, Composite]:
     """The bodies of an equation as local functions, by the identity of their jaxprs."""
-    found = {}
+    bodies = {}
     for body, _ in inner_jaxprs(eqn):
         steps = _Steps(body, is_body=True)
         slots = tuple([steps.slot(x) for x in jaxpr_of(body).outvars])
         moving = tuple([_is_inexact(v.aval) for v in jaxpr_of(body).invars])
-        found[id(jaxpr_of(body))] = Composite("body", tuple(steps.steps), slots, moving)
-    return found
+        bodies[id(jaxpr_of(body))] = Composite("body", tuple(steps.steps), slots, moving)
+    return bodies
 
 
 @dataclass(frozen=True, eq=False)
@@ -170,7 +170,7 @@ class ShardControl(ShardFn):
 
 @dataclass(frozen=True)
 class PartOfConstant(ShardFn):
-    """What a device has of a constant, in another type: nothing is sent."""
+    """A device's shard of a constant, in another type: nothing is sent."""
 
     src: ShType
     dst: ShType

@@ -17,7 +17,7 @@ Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 class Roles:
     """The static and the donated arguments of one function.
 
-    As in `jax.jit`, where only positions or only names are given, the others follow from the signature.
+    As in `jax.jit`, if only positions or only names are passed, the others follow from the signature.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Roles:
 
 
 def _by_place(f: Callable[..., Any]) -> list[str]:
-    """The names of the parameters by position, empty where one cannot be given by name; none if f does not tell."""
+    """The names of the parameters by position, empty where one cannot be passed by name; none if f does not tell."""
     try:
         parameters = inspect.signature(f).parameters.values()
     except (TypeError, ValueError):
@@ -73,7 +73,7 @@ def _by_place(f: Callable[..., Any]) -> list[str]:
 
 
 def _both(parameters: Sequence[str], nums: Indices, names: Names) -> tuple[tuple[int, ...], tuple[str, ...]]:
-    """Positions and names; each follows from the other if it is not given."""
+    """Positions and names; each follows from the other if it is None."""
     indices = None if nums is None else (nums,) if isinstance(nums, int) else tuple(nums)
     keys = None if names is None else (names,) if isinstance(names, str) else tuple(names)
     if keys is None:

@@ -1,4 +1,4 @@
-"""`jit`: one region for a whole typed program, and calls as quick as those of plain arrays.
+"""`jit`: one region for a typed program, and calls as quick as those of plain arrays.
 
 A call passes the physical arrays to a `jax.jit` of plain arrays, so that JAX's fast path runs it.
 JAX caches traces by all that can change them (mesh, policy, configuration); here only structure and types are cached.
@@ -38,7 +38,7 @@ Region = Literal["auto", "off", "require"]
 
 
 def set_region(mode: Region) -> None:
-    """Sets how `jit` lowers programs, where its own ``region`` argument does not say.
+    """Sets how `jit` lowers programs, where its ``region`` argument does not say.
 
     Args:
         mode: ``"auto"``: in one region, or in a few where something native stands between. ``"off"``: each operation on
@@ -50,12 +50,12 @@ def set_region(mode: Region) -> None:
 def _checked(mode: Any) -> Region:
     if mode not in get_args(Region):
         raise ShardingTypeError(f"there is no region mode {mode!r}; it is {', '.join(map(repr, get_args(Region)))}")
-    found: Region = mode
-    return found
+    region: Region = mode
+    return region
 
 
 class JitFunction(Jitted, Generic[P, T]):
-    """A function that `jit` made; calls, traces and lowers like one that `jax.jit` made."""
+    """A function compiled by `jit`; calls, traces and lowers like one of `jax.jit`."""
 
     __name__: str
 
@@ -77,16 +77,16 @@ class JitFunction(Jitted, Generic[P, T]):
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> T:
         """The results of the function."""
         # Between two launches little of Python's code stays in the processor's caches, and what is short here is quick.
-        program, held = self._quick
-        if program is not None and held is current.value and no_trace_is_running() and not program.left_to_jax:
+        program, settings_then = self._quick
+        if program is not None and settings_then is current.value and no_trace_is_running() and not program.left_to_jax:
             data = program.physical_arrays((args, kwargs))
             if data is not None:
                 try:
-                    found: T = program(data)
+                    out: T = program(data)
                 except UnsupportedError as why:
                     program.leave_to_jax(why)
                 else:
-                    return found
+                    return out
         if not no_trace_is_running():  # under a transformation: the outermost jit makes the region
             results: T = self._plain(*args, **kwargs)
             return results
@@ -106,11 +106,11 @@ class JitFunction(Jitted, Generic[P, T]):
         except UnsupportedError as why:
             program.leave_to_jax(why)
             results = self._plain(*args, **kwargs)
-        held = current.value
-        if held.checks:
+        settings_now = current.value
+        if settings_now.checks:
             deliver()
-        plain = not (held.scopes or held.checks or self._roles.any_static or program.left_to_jax)
-        self._quick = (program, held) if plain else (None, None)
+        plain = not (settings_now.scopes or settings_now.checks or self._roles.any_static or program.left_to_jax)
+        self._quick = (program, settings_now) if plain else (None, None)
         return results
 
     @property
@@ -138,8 +138,8 @@ class JitFunction(Jitted, Generic[P, T]):
 
     def eval_shape(self, *args: P.args, **kwargs: P.kwargs) -> T:
         """The results, as values that have only types (plain ones as JAX's shapes)."""
-        found: T = self.trace(*args, **kwargs).out_info
-        return found
+        structs: T = self.trace(*args, **kwargs).out_info
+        return structs
 
     def clear_cache(self) -> None:
         """Forgets all traces and compilations."""
@@ -155,9 +155,9 @@ class JitFunction(Jitted, Generic[P, T]):
             dynamic, static = self._roles.split(args, kwargs)
         mode: Any = self._region or current_settings().region
         last = self._last
-        known = None if last is None else last.data_of(dynamic, static, mode)
-        if last is not None and known is not None:
-            return last, known
+        quick_data = None if last is None else last.data_of(dynamic, static, mode)
+        if last is not None and quick_data is not None:
+            return last, quick_data
         leaves, tree = tree_flatten(dynamic)
         try:  # most calls have typed leaves only
             leaf_types = [x.type for x in leaves]
@@ -171,24 +171,24 @@ class JitFunction(Jitted, Generic[P, T]):
         if any(t is None and not _is_plain(x) for x, t in zip(leaves, leaf_types, strict=True)):
             self._plain.trace(*args, **kwargs)  # says which argument is no array
         try:
-            found = self._find(tree, leaf_types, static, mode)
+            program = self._find(tree, leaf_types, static, mode)
         except TypeError:
             self._plain.trace(*args, **kwargs)  # says which static argument has no hash
             raise
-        if self._has_shardings and not found.left_to_jax:
-            self._check_placed(found, args, kwargs)
-        self._last = found
-        return found, data
+        if self._has_shardings and not program.left_to_jax:
+            self._check_placed(program, args, kwargs)
+        self._last = program
+        return program, data
 
     def _find(self, tree: Any, leaf_types: list[Any], static: tuple[Any, ...], mode: Region) -> Program:
         """The program for a structure and types."""
         key = (tree, tuple(None if t is None else t.uid for t in leaf_types), static, mode)
-        found = self._programs.get(key)
-        if found is None:
-            given = {"tree": tree, "leaf_types": leaf_types, "static": static, "mode": mode}
-            found = Program(self.__wrapped__, self._plain, self._roles, self._options, **given)
-            self._programs.put(key, found)
-        return found
+        program = self._programs.get(key)
+        if program is None:
+            parts = {"tree": tree, "leaf_types": leaf_types, "static": static, "mode": mode}
+            program = Program(self.__wrapped__, self._plain, self._roles, self._options, **parts)
+            self._programs.put(key, program)
+        return program
 
     def _check_placed(self, program: Program, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Refuses shardings beside types; without types they are JAX's to handle."""
@@ -207,8 +207,8 @@ class JitFunction(Jitted, Generic[P, T]):
 
 def _mixed(leaves: list[Any]) -> tuple[list[HiShType | None], list[Any]]:
     """The type (None if plain) and the physical array of each leaf. A type is a value without data."""
-    found = [x.data if type(x) is Array else None if type(x) is HiShType else x for x in leaves]
-    return [x.type if type(x) is Array else x if type(x) is HiShType else None for x in leaves], found
+    data = [x.data if type(x) is Array else None if type(x) is HiShType else x for x in leaves]
+    return [x.type if type(x) is Array else x if type(x) is HiShType else None for x in leaves], data
 
 
 def _is_plain(x: Any) -> bool:
@@ -287,10 +287,10 @@ def jit(
     }
     refuse_unknown("jit", options, _OPTIONS)
     mode = None if region is None else _checked(region)
-    given = {k: v for k, v in options.items() if v is not None}
+    passed = {k: v for k, v in options.items() if v is not None}
 
     def make(function: Callable[P, T]) -> JitFunction[P, T]:
         check_function("jit", function)
-        return JitFunction(function, mode, roles, given)
+        return JitFunction(function, mode, roles, passed)
 
     return make if f is None else make(f)

@@ -26,7 +26,7 @@ from shtypes.traced.merging import merged
 
 
 class Form(NamedTuple):
-    """How the user sees results."""
+    """The form of the results that the user sees."""
 
     tree: Any  # their structure
     types: tuple[HiShType | None, ...]  # the type of each leaf; None for a plain one
@@ -48,12 +48,12 @@ class _Results:
         tree, leaf_types, plain, empty, one = self.form
         if one:
             return wrap(leaf_types[0], self.data[0])  # type: ignore[arg-type]
-        found = wrap_all(leaf_types, self.data)
+        values = wrap_all(leaf_types, self.data)
         for i in plain:
-            found[i] = self.data[i]
+            values[i] = self.data[i]
         for i in empty:
-            found[i].data = put_right(found[i].type, self.data[i])
-        return tree_unflatten(tree, found)
+            values[i].data = put_right(values[i].type, self.data[i])
+        return tree_unflatten(tree, values)
 
 
 class _Captured:
@@ -76,7 +76,7 @@ class _Captured:
 
 
 class _Constants:
-    """Captured arrays with the data to use for them: their own, or JAX's tracers."""
+    """Captured arrays with the data to use for them: their data, or JAX's tracers."""
 
     __slots__ = ("data", "origin")
 
@@ -90,15 +90,15 @@ jax.tree_util.register_pytree_node(_Constants, lambda c: (c.data, c.origin), _Co
 
 
 class _RecaptureError(Exception):
-    """The function captures other arrays than those that it was given."""
+    """The function captures other arrays than those that it was passed."""
 
-    def __init__(self, found: _Constants | None) -> None:
+    def __init__(self, captured: _Constants | None) -> None:
         super().__init__("please report this")
-        self.found = found
+        self.captured = captured
 
 
 class Program:
-    """A function for arguments of one structure and of given types.
+    """A function for arguments of one structure and of certain types.
 
     Plain arguments may still differ in shape, and the context may change: then JAX traces ``fn`` again.
     """
@@ -116,7 +116,9 @@ class Program:
         mode: str,
     ) -> None:
         self.tree, self.leaf_types, self.static, self.mode = tree, leaf_types, static, mode
-        self._latest = leaf_types  # of the last call: equal types may be other objects, and the same are found at once
+        self._latest = (
+            leaf_types  # of the last call: equal types may be other objects, and identical ones compare at once
+        )
         self.left_to_jax = mode == "off"
         self._f, self._plain, self._roles = f, plain, roles
         self._constants: _Constants | None = None
@@ -132,7 +134,7 @@ class Program:
         self.fn: Any = jax.jit(low, donate_argnums=[1 + i for i in self.donated], **options)
 
     def leave_to_jax(self, why: UnsupportedError) -> None:
-        """From now on the program is JAX's to lower, op by op; a release of JAX that is not known is reported."""
+        """From now on the program is JAX's to lower, op by op; an unsupported release of JAX is reported."""
         self.left_to_jax = True
         if isinstance(why, UnknownReleaseError):
             said = f"shtypes does not know how this release of JAX writes the program: {why}"
@@ -146,11 +148,11 @@ class Program:
         return True
 
     def data_of(self, call: Arguments, static: tuple[Any, ...], mode: str) -> list[Any] | None:
-        """The physical arrays of a call that this program answers, if it is found without flattening it; else None."""
+        """The physical arrays of a call that this program answers, if that takes no flattening; else None."""
         return None if mode != self.mode or static != self.static else self.physical_arrays(call)
 
     def physical_arrays(self, call: Arguments) -> list[Any] | None:
-        """Those of a call without static arguments, if its structure and types are this program's."""
+        """The physical arrays of a call without static arguments, if its structure and types are this program's."""
         try:
             leaves = None if self.read is None else self.read(call)
         except KeyError:  # a dict with other keys
@@ -175,7 +177,7 @@ class Program:
             results = self.fn(constants, *data)
             return results.typed() if type(results) is _Results else results  # `typed`, without a call
         except _RecaptureError as err:
-            constants = err.found
+            constants = err.captured
         for x in () if constants is None else constants.origin.arrays:
             if type(x) is Array and x.data is None:
                 raise placed(without_data_error(x.type), f"data of {x.type}, which the function captures")
@@ -188,12 +190,12 @@ class Program:
         try:
             traced = self.fn.trace(constants, *data)
         except _RecaptureError as err:
-            constants = err.found
+            constants = err.captured
             traced = self._again(self.fn.trace, constants, data)
         return traced, lambda data: (constants, *data)
 
     def _again(self, run: Callable[..., Any], constants: _Constants | None, data: list[Any]) -> Any:
-        """A call or a trace with the arrays that the function was found to capture; later calls start with them."""
+        """A call or a trace with the arrays that the function captures; later calls start with them."""
         try:
             result = run(constants, *data)
         except _RecaptureError:
@@ -211,13 +213,13 @@ class Program:
             return self._f(*args, **kwargs)
         args, kwargs = self.call(x if t is None else wrap(t, None) for t, x in zip(self.leaf_types, data, strict=True))
         program = self._plain.trace(*args, **kwargs)
-        found = captured(program.jaxpr)
-        arrays = [x for x in found if isinstance(x, (Array, jax.Array))]
+        constants_of_program = captured(program.jaxpr)
+        arrays = [x for x in constants_of_program if isinstance(x, (Array, jax.Array))]
         if _Captured(arrays) != (_Captured(()) if constants is None else constants.origin):
             data = [specimen(x.data, x.type) if type(x) is Array else x for x in arrays]
             raise _RecaptureError(_Constants(_Captured(arrays), data) if arrays else None)
-        given = iter(() if constants is None else constants.data)
-        values = [next(given) if isinstance(x, (Array, jax.Array)) else x for x in found]
+        data_of_constants = iter(() if constants is None else constants.data)
+        values = [next(data_of_constants) if isinstance(x, (Array, jax.Array)) else x for x in constants_of_program]
         outs = Lowering(one_region=self.mode == "require").lower(merged(program.jaxpr), values, data)
         avals = [v.aval for v in jaxpr_of(program.jaxpr).outvars]
         types = tuple(t if type(t) is HiShType else None for t in avals)
@@ -283,13 +285,13 @@ def reader(tree: Any) -> Callable[[Any], list[Any] | None] | None:
 
     if not read(tree, "call"):
         return None
-    found: Callable[[Any], list[Any] | None] = eval(
+    read_leaves: Callable[[Any], list[Any] | None] = eval(
         f"lambda call: [{', '.join(leaves)}] if {' and '.join(checks) or 'True'} else None", names
     )
-    return found
+    return read_leaves
 
 
 def _is_named_tuple(kind: type) -> bool:
-    """Whether a class is a named tuple that JAX opens as one, and not as a node with rules of its own."""
+    """Whether a class is a named tuple that JAX opens as one, and not as a node with other rules."""
     places = [*range(len(getattr(kind, "_fields", ())))]
     return issubclass(kind, tuple) and hasattr(kind, "_make") and jax.tree.leaves(kind._make(places)) == places

@@ -1,4 +1,4 @@
-"""`jit`'s traced, lowered and compiled programs: JAX's own, called with typed values."""
+"""`jit`'s traced, lowered and compiled programs: JAX's, called with typed values."""
 
 from __future__ import annotations
 
@@ -121,8 +121,8 @@ class Compiled(_Stage):
     def _placed(self, leaves: list[Any]) -> list[Any]:
         """The arguments where the program wants them: XLA puts those anywhere that it does not use."""
         placed = list(leaves)
-        wanted = self._program.tree.flatten_up_to(self._inner.input_shardings)
-        for i, (x, places) in enumerate(zip(leaves, map(jax.tree.leaves, wanted), strict=True)):
+        shardings = self._program.tree.flatten_up_to(self._inner.input_shardings)
+        for i, (x, places) in enumerate(zip(leaves, map(jax.tree.leaves, shardings), strict=True)):
             if type(x) is Array and places and not x.data.sharding.is_equivalent_to(places[0], x.data.ndim):
                 placed[i] = wrap(x.type, jax.device_put(x.data, places[0]))
         return placed
@@ -132,12 +132,12 @@ class Compiled(_Stage):
             raise ShardingTypeError(
                 f"the compiled program takes arguments of the structure {self._program.tree}, not {tree}"
             )
-        given = [x.type if type(x) is Array else None for x in leaves]
-        for i, (t, wanted) in enumerate(zip(given, self._program.leaf_types, strict=True)):
-            if t != wanted:
-                apart = t is not None and wanted is not None and t.mesh is not wanted.mesh
+        types = [x.type if type(x) is Array else None for x in leaves]
+        for i, (t, expected) in enumerate(zip(types, self._program.leaf_types, strict=True)):
+            if t != expected:
+                apart = t is not None and expected is not None and t.mesh is not expected.mesh
                 is_, is_not = (
-                    "a plain array" if s is None else f"{s} on ({s.mesh})" if apart else str(s) for s in (wanted, t)
+                    "a plain array" if s is None else f"{s} on ({s.mesh})" if apart else str(s) for s in (expected, t)
                 )
                 what = f"leaf {i} of the compiled program is {is_}, not {is_not}"
                 raise ShardingTypeError(what, hints=["compile it again for these arguments"])

@@ -1,6 +1,6 @@
-"""From types to a search over digits, and from the states that it finds back to types.
+"""Types to a search over digits, and states of the search back to types.
 
-Where the axes of two types do not cut a dim alike, or a part of an axis can go its own way, axes are cut into their
+Where the axes of two types do not cut a dim alike, or a part of an axis can move alone, axes are cut into their
 prime factors. A type between two steps may then be one of a finer view of the same array: on a mesh of parts of axes,
 named as Shardy does, and with a dim cut into its digits. What a device holds is the same, in the same order.
 """
@@ -42,7 +42,7 @@ class Factorization:
     src: ShType
     dst: ShType
     fixed: tuple[tuple[str, ...], ...]  # for each dim, the axes that stay
-    parts: tuple[Part, ...]  # what moves: axes, whole or in parts
+    parts: tuple[Part, ...]  # what moves: axes, or parts of them
     factors: Mapping[str, tuple[int, ...]]  # the sizes of the parts of each axis
     digits: tuple[DimFactor, ...]
     spare: tuple[DimFactor, ...]  # digits that neither end uses
@@ -68,14 +68,14 @@ class Factorization:
         layouts = self._layouts(path)
         replicated = [frozenset(p for p, x in zip(self.parts, at, strict=True) if x == REPLICATED) for at in path]
         labels: dict[Part, State] = {p: self.src.state(p[0]) for p in replicated[0]}
-        found: list[_State] = []
+        result: list[_State] = []
         for i, (at, layout) in enumerate(zip(path, layouts, strict=True)):
             for part in replicated[i] - replicated[i - 1] if i else ():
                 stays = all(part in later for later in replicated[i:])
                 labels[part] = self.dst.state(part[0]) if stays else State.REDUCED
             states = {p: State.UNREDUCED for p, x in zip(self.parts, at, strict=True) if x == PENDING}
-            found.append(_State(layout, states | {p: labels[p] for p in replicated[i]}))
-        return found
+            result.append(_State(layout, states | {p: labels[p] for p in replicated[i]}))
+        return result
 
     def _layouts(self, path: Sequence[Places]) -> list[dict[DimFactor, Part]]:
         """Which part is on which digit in each state; parked ones get a digit that makes no hole, if there is one."""
@@ -110,7 +110,7 @@ class Factorization:
         return min(free, key=holes)
 
     def _pair(self, a: _State, b: _State) -> tuple[ShType, ShType]:
-        """Two states as types of one view: of the array as it is, if they have no holes and leave axes whole."""
+        """Two states as types of one view: of the array as it is, if they have no holes and do not cut axes."""
         strided = {d for s in (a, b) for d in range(self.src.ndim) if self._has_holes(s, d)}
         apart = {axis for s in (a, b) for axis in self._apart(s, strided)}
         # A dim that is cut into digits is cut alike in both.
@@ -181,10 +181,10 @@ class Factorization:
             k = 0
             while k < len(on):
                 axis = on[k][0]
-                whole = [(axis, i) for i in range(len(self.factors[axis]))]
-                if on[k : k + len(whole)] == whole and (dim not in strided or len(whole) == 1):
+                parts = [(axis, i) for i in range(len(self.factors[axis]))]
+                if on[k : k + len(parts)] == parts and (dim not in strided or len(parts) == 1):
                     together.add(axis)
-                    k += len(whole)
+                    k += len(parts)
                 else:
                     out.add(axis)
                     k += 1
@@ -213,12 +213,12 @@ def cuts_of(mesh: Mesh) -> list[Mapping[str, tuple[int, ...]]]:
     """
     sizes = sorted({n for n in mesh.axis_sizes if n > 1}, reverse=True)
     largest, inner = sizes[0] if sizes else 1, next((n for n in sizes[1:] if sizes[0] % n == 0), 1)
-    found: list[Mapping[str, tuple[int, ...]]] = [{}]
+    cuts: list[Mapping[str, tuple[int, ...]]] = [{}]
     if inner > 1:
         for cut in dict.fromkeys([(inner, largest // inner), (largest // inner, inner)]):
-            found.append({a: cut for a, n in mesh.shape.items() if n == largest})
+            cuts.append({a: cut for a, n in mesh.shape.items() if n == largest})
     primes = {a: _primes(n) for a, n in mesh.shape.items() if n > 1 and len(_primes(n)) > 1}
-    return found if primes in found else [*found, primes]
+    return cuts if primes in cuts else [*cuts, primes]
 
 
 def factorization_of(
@@ -229,7 +229,7 @@ def factorization_of(
     copies: bool = False,
     model: CostModel | None = None,
 ) -> Factorization:
-    """What is to be searched between two types.
+    """The search problem between two types.
 
     Args:
         src: The type at the start.
@@ -248,7 +248,7 @@ def factorization_of(
     number = {p: i for i, p in enumerate(parts)}
     sizes = tuple(factors[a][i] for a, i in parts)
 
-    found: list[DimFactor] = []
+    digits: list[DimFactor] = []
     either: list[tuple[tuple[int, ...], tuple[int, ...]]] = []
     spare: list[DimFactor] = []
     ends = [[PENDING if t.state(a) is State.UNREDUCED else REPLICATED for a, _ in parts] for t in (src, dst)]
@@ -262,11 +262,11 @@ def factorization_of(
                 _completed(one, other, rest := src.shape[d] // mesh.product(fixed[d])),
                 _completed(other, one, rest),
             )
-        first = len(found)
+        first = len(digits)
         longer = one if not alike else max(one, other, key=len)
-        found += [DimFactor(d, 0, k, n) for k, n in enumerate(longer)]
-        turned = range(len(found), len(found) + (0 if alike else len(other) - same))
-        found += [DimFactor(d, 1, same + k, other[same + k]) for k in range(len(turned))]
+        digits += [DimFactor(d, 0, k, n) for k, n in enumerate(longer)]
+        turned = range(len(digits), len(digits) + (0 if alike else len(other) - same))
+        digits += [DimFactor(d, 1, same + k, other[same + k]) for k in range(len(turned))]
         for k, p in enumerate(lists[0]):
             ends[0][p] = first + k
         for k, p in enumerate(lists[1]):
@@ -279,25 +279,25 @@ def factorization_of(
     counts = Counter(digit.size for digit in spare)
     problem = Problem(
         sizes,
-        tuple(digit.size for digit in found),
+        tuple(digit.size for digit in digits),
         tuple(either),
         tuple(sorted((n, min(count, sizes.count(n))) for n, count in counts.items())),
         tuple(ends[0]),
         tuple(ends[1]),
         () if model is None else _pace(model, src, sizes, [a for a, _ in parts], fixed),
     )
-    return Factorization(src, dst, fixed, parts, factors, tuple(found), tuple(spare), problem)
+    return Factorization(src, dst, fixed, parts, factors, tuple(digits), tuple(spare), problem)
 
 
 def _pace(
     model: CostModel, t: ShType, sizes: tuple[int, ...], axes: Sequence[str], fixed: tuple[tuple[str, ...], ...]
 ) -> tuple[tuple[int, int], ...]:
-    """What the links of some axes take, in the units of a search for them."""
+    """The time that the links of some axes take, in the units of a search for them."""
     fastest = max(model.link(a).bandwidth for a in t.mesh.axis_names)
     sent = t.size * dtypes.itemsize(t.dtype_name) / t.mesh.product(itertools.chain(*fixed))
     unit = max(sent, 1) / math.prod(sizes) ** 2 / (PACE * fastest)  # in seconds
     links = [model.link(a) for a in axes]
-    # No link is so slow that whole numbers of it end.
+    # Bounded, so that the slowest link still fits the integers.
     return tuple(
         (round(min(PACE * fastest / link.bandwidth, 1e12)), round(min(link.latency / unit, 1e18))) for link in links
     )
@@ -305,22 +305,22 @@ def _pace(
 
 def _moving(src: ShType, dst: ShType, stays: set[str], copies: bool) -> tuple[str, ...]:
     """The axes that change, in mesh order: not those that stay pending, varying, or where they shard."""
-    found = {a: (src.state(a), dst.state(a)) for a in live(src.mesh, src.mesh.axis_names) if a not in stays}
-    reduces = copies and any(a is State.UNREDUCED and b is not a for a, b in found.values())
+    changes = {a: (src.state(a), dst.state(a)) for a in live(src.mesh, src.mesh.axis_names) if a not in stays}
+    reduces = copies and any(a is State.UNREDUCED and b is not a for a, b in changes.values())
 
     def moves(a: State, b: State) -> bool:
         return reduces if a in REPLICATED_STATES and b in REPLICATED_STATES else a is not b or a is State.SHARDED
 
-    return tuple(axis for axis, (a, b) in found.items() if moves(a, b))
+    return tuple(axis for axis, (a, b) in changes.items() if moves(a, b))
 
 
 def _completed(sizes: list[int], other: list[int], room: int) -> list[int]:
     """Digits and those that only the other cut has, as far as the dim divides."""
-    found = list(sizes)
+    digits = list(sizes)
     for size in (Counter(other) - Counter(sizes)).elements():
-        if room % (math.prod(found) * size) == 0:
-            found.append(size)
-    return found
+        if room % (math.prod(digits) * size) == 0:
+            digits.append(size)
+    return digits
 
 
 def _spare(dim: int, at: int, rest: int, sizes: Counter[int]) -> list[DimFactor]:

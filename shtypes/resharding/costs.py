@@ -20,7 +20,7 @@ from shtypes.types.mesh import part_of
 
 
 class Collective(Protocol):
-    """What a cost model asks of a step of a plan, or of an entry of a ledger."""
+    """What a cost model needs of a step of a plan, or of an entry of a ledger."""
 
     @property
     def kind(self) -> Any:
@@ -62,8 +62,8 @@ class Link:
     source: str = ""
 
     def __post_init__(self) -> None:
-        given: tuple[Any, ...] = (self.bandwidth, self.latency)
-        finite = all(isinstance(n, int | float) and math.isfinite(n) for n in given)
+        figures: tuple[Any, ...] = (self.bandwidth, self.latency)
+        finite = all(isinstance(n, int | float) and math.isfinite(n) for n in figures)
         if not finite or not self.bandwidth > 0 or not self.latency >= 0:
             raise ShardingTypeError(
                 f"a link has a positive bandwidth and a latency, not {self.bandwidth} B/s and {self.latency} s"
@@ -84,10 +84,10 @@ class CostModel:
 
     def __post_init__(self) -> None:
         links: tuple[Any, ...] = (self.default, *self.axes.values())
-        for given in links:
-            if not isinstance(given, Link):
+        for link in links:
+            if not isinstance(link, Link):
                 raise ShardingTypeError(
-                    f"a cost model has a link for each mesh axis, not {given!r:.60}",
+                    f"a cost model has a link for each mesh axis, not {link!r:.60}",
                     hints=[
                         'sh.cost_model("h100-nvlink", dp="infiniband-ndr")',
                         "sh.Link(bandwidth=50e9, latency=5e-6)",
@@ -125,7 +125,7 @@ _DCN: Final = (
 _ETHERNET: Final = "IEEE 802.3: line rate of one port for each device"
 
 #: Bandwidths that vendors and standards publish. They publish no latencies: with 0, a time is a lower bound; measure
-#: your own.
+#: yours.
 LINKS: Final[Mapping[str, Link]] = {
     "a100-nvlink": Link(300e9, source=_NVLINK),  # 600 GB/s
     "h100-nvlink": Link(450e9, source=_NVLINK),  # 900 GB/s
@@ -149,7 +149,7 @@ LINKS: Final[Mapping[str, Link]] = {
 
 
 def cost_model(default: str | Link, **axes: str | Link) -> CostModel:
-    """A cost model from links or the names of known ones.
+    """A cost model from links or their names.
 
     Args:
         default: The link of mesh axes that are not named.
@@ -160,7 +160,7 @@ def cost_model(default: str | Link, **axes: str | Link) -> CostModel:
         >>> model.axes["dp"].bandwidth
         50000000000.0
     """
-    return CostModel(_link(default), {axis: _link(given) for axis, given in axes.items()})
+    return CostModel(_link(default), {axis: _link(link) for axis, link in axes.items()})
 
 
 @public
@@ -181,33 +181,33 @@ def use_cost_model(model: CostModel | Link | str) -> Scope:
         >>> with use_cost_model(cost_model("h100-nvlink", dp="infiniband-ndr")):
         ...     pass
     """
-    found = as_cost_model(model, "`use_cost_model` takes")
-    return changed(lambda s: s._replace(model=found))
+    parsed = as_cost_model(model, "`use_cost_model` takes")
+    return changed(lambda s: s._replace(model=parsed))
 
 
 def model_in_force() -> CostModel | None:
     """The model of the innermost `use_cost_model`; None outside."""
-    found = current_settings().model
-    return found if isinstance(found, CostModel) else None
+    model = current_settings().model
+    return model if isinstance(model, CostModel) else None
 
 
-def as_cost_model(given: Any, what: str) -> CostModel:
+def as_cost_model(model: Any, what: str) -> CostModel:
     """A cost model, or one of a link or the name of one; ``what`` begins the message of anything else."""
-    found = cost_model(given) if isinstance(given, str | Link) else given
-    if not isinstance(found, CostModel):
+    parsed = cost_model(model) if isinstance(model, str | Link) else model
+    if not isinstance(parsed, CostModel):
         raise ShardingTypeError(
-            f"{what} a cost model, a link or the name of one, not {given!r:.60}",
+            f"{what} a cost model, a link or the name of one, not {model!r:.60}",
             hints=['"h100-nvlink"', 'sh.cost_model("h100-nvlink", dp="infiniband-ndr")'],
         )
-    return found
+    return parsed
 
 
-def _link(given: str | Link) -> Link:
-    if isinstance(given, Link):
-        return given
-    if given not in LINKS:
+def _link(link: str | Link) -> Link:
+    if isinstance(link, Link):
+        return link
+    if link not in LINKS:
         raise ShardingTypeError(
-            f"there is no link {given!r}; known are {', '.join(LINKS)}",
+            f"there is no link {link!r}; known are {', '.join(LINKS)}",
             hints=["sh.Link(bandwidth=50e9, latency=5e-6)"],
         )
-    return LINKS[given]
+    return LINKS[link]

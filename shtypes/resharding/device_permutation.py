@@ -1,4 +1,4 @@
-"""Which pieces of shards go where, so that each device gets what it lacks and nothing else: rounds of permutes."""
+"""Permutes of pieces of shards, in rounds, so that each device gets what it lacks and nothing else."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeAlias
 from shtypes.types import ShType
 from shtypes.types.mesh import Mesh
 
-#: Where something begins, along each dim.
+#: A start along each dim.
 Offset: TypeAlias = tuple[int, ...]
 
 
@@ -52,17 +52,17 @@ def pieces_of(src: ShType, dst: ShType, axes: tuple[str, ...]) -> Pieces | None:
     for device, grid in enumerate(had):
         for piece in grid:
             holders.setdefault(piece, []).append(device)
-    wanted = [dict(_grid(dst, at, shape)) for at in places]
-    rounds = max(sum(piece not in had[device] for piece in grid) for device, grid in enumerate(wanted))
-    kept = math.prod(dst.local_shape) // math.prod(shape) - rounds
+    needs = [dict(_grid(dst, at, shape)) for at in places]
+    rounds = max(sum(piece not in had[device] for piece in grid) for device, grid in enumerate(needs))
+    staying = math.prod(dst.local_shape) // math.prod(shape) - rounds
     stay: list[list[_Message]] = []
     messages: list[_Message] = []
-    for device, grid in enumerate(wanted):
-        own = [_Message(device, device, had[device][p], put) for p, put in grid.items() if p in had[device]]
-        stay.append(own[:kept])
-        messages += own[kept:]
+    for device, grid in enumerate(needs):
+        local_messages = [_Message(device, device, had[device][p], put) for p, put in grid.items() if p in had[device]]
+        stay.append(local_messages[:staying])
+        messages += local_messages[staying:]
     load = [sum(m.source == device for m in messages) for device in range(len(places))]
-    lacking = [[(p, put) for p, put in grid.items() if p not in had[i]] for i, grid in enumerate(wanted)]
+    lacking = [[(p, put) for p, put in grid.items() if p not in had[i]] for i, grid in enumerate(needs)]
     for row in itertools.zip_longest(*lacking):
         for target, want in enumerate(row):
             if want is not None:
@@ -72,19 +72,21 @@ def pieces_of(src: ShType, dst: ShType, axes: tuple[str, ...]) -> Pieces | None:
                 messages.append(_Message(source, target, had[source][piece], put))
     if max(load) > rounds:
         return None
-    local = [_round([own[k] for own in stay], len(places)) for k in range(kept)]
-    return Pieces(shape, (*local, *(_round(found, len(places)) for found in _rounds(messages, rounds))))
+    local = [_round([local_messages[k] for local_messages in stay], len(places)) for k in range(staying)]
+    return Pieces(
+        shape, (*local, *(_round(messages_of_round, len(places)) for messages_of_round in _rounds(messages, rounds)))
+    )
 
 
 def _grid(t: ShType, at: Mapping[str, int], shape: Offset) -> Iterator[tuple[Offset, Offset]]:
     """The pieces of a device: where each begins in the array, and in the shard."""
     first = [index_along(t.mesh, d.axes, at) * n for d, n in zip(t.dims, t.local_shape, strict=True)]
-    for own in itertools.product(*(range(0, n, step) for n, step in zip(t.local_shape, shape, strict=True))):
-        yield tuple(a + b for a, b in zip(first, own, strict=True)), own
+    for offset in itertools.product(*(range(0, n, step) for n, step in zip(t.local_shape, shape, strict=True))):
+        yield tuple(a + b for a, b in zip(first, offset, strict=True)), offset
 
 
 def index_along(mesh: Mesh, axes: Iterable[str], at: Mapping[str, int]) -> int:
-    """The index along some axes of a device of which the places on some are known; the others do not count."""
+    """The index along some axes of a device whose places on some are in ``at``; the others do not count."""
     n = 0
     for axis in axes:
         if axis in at:

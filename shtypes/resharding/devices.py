@@ -21,7 +21,7 @@ class Device:
         flops: Floating-point operations of products in a second, by the short name of their operands' dtype. A dtype
             that is not there goes at the rate of the slowest that is.
         bandwidth: Bytes that it reads or writes in its memory in a second.
-        memory: Bytes of its memory; None if it is not known.
+        memory: Bytes of its memory; None if unknown.
         efficiency: The part of ``flops`` that products reach.
         source: Where the figures come from.
     """
@@ -95,7 +95,7 @@ DEVICES: Final[Mapping[str, Device]] = {
 }
 
 
-def as_device(given: Any, what: str) -> Device:
+def as_device(device: Any, what: str) -> Device:
     """A device, or one of its name or of a file; ``what`` begins the message of anything else.
 
     A file is TOML with the attributes of `Device`::
@@ -107,17 +107,17 @@ def as_device(given: Any, what: str) -> Device:
     Raises:
         ShardingTypeError: there is none of that name, or the file says something else.
     """
-    if isinstance(given, Device):
-        return given
+    if isinstance(device, Device):
+        return device
     hints = [f'"{name}"' for name in ("h100-sxm", "tpu-v5p")] + ["sh.Device(flops={...}, bandwidth=...)"]
-    if not isinstance(given, str):
-        raise ShardingTypeError(f"{what} a device or the name of one, not {given!r:.60}", hints=hints)
-    if given in DEVICES:
-        return DEVICES[given]
-    if not given.endswith(".toml"):
-        known = ", ".join(DEVICES)
-        raise ShardingTypeError(f"there is no device {given!r}; known are {known}; or a .toml file", hints=hints)
+    if not isinstance(device, str):
+        raise ShardingTypeError(f"{what} a device or the name of one, not {device!r:.60}", hints=hints)
+    if device in DEVICES:
+        return DEVICES[device]
+    if not device.endswith(".toml"):
+        names = ", ".join(DEVICES)
+        raise ShardingTypeError(f"there is no device {device!r}; known are {names}; or a .toml file", hints=hints)
     try:
-        return Device(**tomllib.loads(Path(given).read_text(encoding="utf-8")))
+        return Device(**tomllib.loads(Path(device).read_text(encoding="utf-8")))
     except (OSError, TypeError, tomllib.TOMLDecodeError) as error:
-        raise ShardingTypeError(f"the file {given!r} describes no device", why=str(error), hints=hints) from None
+        raise ShardingTypeError(f"the file {device!r} describes no device", why=str(error), hints=hints) from None

@@ -13,7 +13,7 @@ from shtypes.types import Dim, ShType, State
 
 SHARDED, REDUCED, INVARIANT, UNREDUCED, VARYING = State
 
-#: What two different states on one axis become; symmetric. Each is reached by free moves, or an error is right.
+#: The join of two different states on one axis; symmetric. Each is reached by free moves, or an error is right.
 JOIN: Final[Mapping[frozenset[State], State]] = {
     frozenset({REDUCED, INVARIANT}): INVARIANT,
     frozenset({REDUCED, UNREDUCED}): UNREDUCED,
@@ -26,7 +26,7 @@ JOIN: Final[Mapping[frozenset[State], State]] = {
 
 
 def join(types: Iterable[ShType], what: str = "values") -> ShType:
-    """The type that values of all the given types can be cast to for free; a message calls the values ``what``."""
+    """The type that values of all these types can be cast to for free; a message calls the values ``what``."""
     distinct = list(dict.fromkeys(types))
     joined = functools.reduce(lambda a, b: _pair(a, b, what), distinct)
     for t in distinct:

@@ -17,8 +17,8 @@ class Kind(enum.Enum):
 
     RELABEL = "relabel"  # nothing: reduced and invariant hold the same value
     MASK = "mask"  # keep the value on index 0, zero elsewhere
-    SLICE = "slice"  # take the own slice
-    PLACE = "place"  # put the own slice in zeros
+    SLICE = "slice"  # take the device's slice
+    PLACE = "place"  # put the device's slice in zeros
     ALL_GATHER = "all-gather"
     ALL_TO_ALL = "all-to-all"
     PERMUTE = "permute"  # shards, or pieces of them, change places

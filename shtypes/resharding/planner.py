@@ -31,7 +31,7 @@ _SILENT_MERGED = frozenset({Kind.SLICE, Kind.MASK, Kind.PLACE})
 
 #: Which passes are meant.
 Direction = Literal["both", "forward", "backward"]
-#: What is to be least: the bytes of the direction that matters, and among equals those of both.
+#: The cost to minimize: the bytes of the direction that matters, and among equals those of both.
 Cost = tuple[int, int]
 
 
@@ -56,22 +56,22 @@ class Price:
         return self.forward_bytes + self.backward_bytes
 
     def cost(self, minimize: Direction) -> Cost:
-        """What of it is to be least."""
+        """The part of it to minimize."""
         return cost(self.forward_bytes, self.backward_bytes, minimize)
 
     def of(self, code: str) -> Fix:
-        """It as the price of a fix."""
+        """The fix with this price."""
         return Fix(code, self.forward, self.backward, self.forward_bytes, self.backward_bytes)
 
 
 def plan(src: ShType, dst: ShType, model: CostModel | None = None, *, shared: bool = True) -> Plan:
     """The cheapest way from one type to another: fewest bytes, then launches, then memory; or least time.
 
-    It never holds more per device than the larger of the two types, unless nothing else exists. The result is cached.
+    It never takes more memory per device than the larger of the two types, unless nothing else exists. Cached.
 
     Args:
         src: The type of the value.
-        dst: The type wanted; of the same mesh, dtype and shape, and varying over the same axes.
+        dst: The type to reach; of the same mesh, dtype and shape, and varying over the same axes.
         model: The links of the mesh axes; then the plan is the one that takes least time by them.
         shared: Whether axes on which the value stays replicated may share the work of a reduction.
     """
@@ -91,7 +91,7 @@ def grade_of(forward: Plan) -> Grade:
 
 
 def least_bytes(src: ShType, dst: ShType) -> int:
-    """Bytes that any plan sends at least, found without a search for one."""
+    """A lower bound of the bytes that any plan sends, without a search."""
     if is_local(src, dst):
         return 0
     at = factorization_of(src, dst, copies=True)
@@ -150,13 +150,13 @@ def is_local(src: ShType, dst: ShType) -> bool:
 
 
 def _local_steps(src: ShType, dst: ShType) -> list[Step]:
-    """Slices what only shrinks, masks, places, and slices what had to be placed first."""
+    """The local steps between two types: slices, masks, places, and slices that had to wait for a place."""
     here, there = [d.axes for d in src.dims], [d.axes for d in dst.dims]
-    kept = [before[: common_prefix(before, after)] for before, after in zip(here, there, strict=True)]
+    common = [before[: common_prefix(before, after)] for before, after in zip(here, there, strict=True)]
     pending, summed = src.axes(State.UNREDUCED), dst.axes(State.UNREDUCED)
     masked = (*pending, *(a for a in summed if src.state(a) in REPLICATED))
-    sliced = [after if before == k else before for before, after, k in zip(here, there, kept, strict=True)]
-    placed = [after if before == k else k for before, after, k in zip(here, there, kept, strict=True)]
+    sliced = [after if before == k else before for before, after, k in zip(here, there, common, strict=True)]
+    placed = [after if before == k else k for before, after, k in zip(here, there, common, strict=True)]
     path: list[_Move] = [
         (Kind.SLICE, sliced, pending),
         (Kind.MASK, sliced, masked),
@@ -192,14 +192,14 @@ def single_collective(src: ShType, dst: ShType, shared: bool) -> list[Step]:
 
 
 def searched_steps(src: ShType, dst: ShType, model: CostModel | None, shared: bool) -> list[Step]:
-    """Searches over what changes on axes of more than one device; the other axes follow along, and move last."""
+    """The steps found by a search over axes of more than one device that change; other axes move along, or last."""
     path, at = _cheapest(src, dst, model, shared)
     places = [at.problem.src, *(there for _, there in path)]
     pairs = at.types(places)
     steps = [Step(kind, _axes(kind, a, b), a, b) for (kind, _), (a, b) in zip(path, pairs, strict=True)]
     here = at.plain(places)
     single = list(_single_moves(src, dst, here))
-    # Only the order of axes of one device among the others can differ now, and takes no step of its own.
+    # Only the order of axes of one device among the others can differ now, and takes no further step.
     end = [d.axes for d in dst.dims], dst.axes(State.UNREDUCED)
     if single or not steps:
         steps += _steps(here, dst, [*single[:-1], (single[-1][0] if single else Kind.PERMUTE, *end)])
@@ -217,11 +217,11 @@ def searched_steps(src: ShType, dst: ShType, model: CostModel | None, shared: bo
 def _cheapest(
     src: ShType, dst: ShType, model: CostModel | None, shared: bool
 ) -> tuple[list[tuple[Kind, Places]], Factorization]:
-    """The cheaper of the plans with whole axes and with axes in parts; silent neighbours of one kind are one step."""
+    """The cheaper of the plans with uncut axes and with axes in parts; silent neighbours of one kind are one step."""
     at = factorization_of(src, dst, model=model)
     saves = SAVES if model is None else Fraction(1)
-    found = search(at.problem)
-    if found is None:
+    path = search(at.problem)
+    if path is None:
         raise AssertionError("no plan was found; please report this")
     tried = {at.problem}
     views = itertools.product((False, True) if shared else (False,), cuts_of(src.mesh))
@@ -229,11 +229,11 @@ def _cheapest(
         other = factorization_of(src, dst, cut, copies=copies, model=model)
         if other.problem not in tried:
             tried.add(other.problem)
-            less = sent(found, at.problem)
-            better = search(other.problem, less * saves) if copies else search(other.problem, less, launches(found))
-            found, at = (found, at) if better is None else (better, other)
+            less = sent(path, at.problem)
+            better = search(other.problem, less * saves) if copies else search(other.problem, less, launches(path))
+            path, at = (path, at) if better is None else (better, other)
     merged: list[tuple[Kind, Places]] = []
-    for kind, there in found.steps:
+    for kind, there in path.steps:
         if merged and merged[-1][0] is kind and kind in _SILENT_MERGED:
             merged.pop()
         merged.append((kind, there))
@@ -304,13 +304,13 @@ def _axes(kind: Kind, src: ShType, dst: ShType) -> tuple[str, ...]:
         return _permuted(src, dst)
     gains = kind in (Kind.SLICE, Kind.REDUCE_SCATTER, Kind.ALL_TO_ALL)
     before, after = (dst, src) if gains else (src, dst)
-    found: list[str] = []
+    axes: list[str] = []
     for a, b in zip(before.dims, after.dims, strict=True):
-        found += [axis for axis in after_common(a.axes, b.axes) if before.dim_of(axis) != after.dim_of(axis)]
+        axes += [axis for axis in after_common(a.axes, b.axes) if before.dim_of(axis) != after.dim_of(axis)]
     if kind in (Kind.MASK, Kind.ALL_REDUCE):
         pending = {*src.axes(State.UNREDUCED)} ^ {*dst.axes(State.UNREDUCED)}
-        found += [a for a in src.mesh.axis_names if a in pending]
-    return tuple(found)
+        axes += [a for a in src.mesh.axis_names if a in pending]
+    return tuple(axes)
 
 
 def _permuted(src: ShType, dst: ShType) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from fractions import Fraction
 from typing import Final, NamedTuple
 
 from shtypes.resharding.moves import Kind
-from shtypes.resharding.space import BYTES, LAUNCH, Places, Problem, Space
+from shtypes.resharding.space import BYTES, LAUNCH, Places, Problem, SearchSpace
 
 
 class Path(NamedTuple):
@@ -20,49 +20,49 @@ class Path(NamedTuple):
     cost: int
 
 
-#: Moves that are looked at before a search settles for what a greedier one found.
+#: Moves that are looked at before a search settles for a greedier one's path.
 LIMIT: Final = 8_000
 
 
 @functools.lru_cache(maxsize=16384)
-def search(problem: Problem, known: Fraction | None = None, launches: int = 0) -> Path | None:
+def search(problem: Problem, limit: Fraction | None = None, launches: int = 0) -> Path | None:
     """The cheapest path: fewest bytes, then collectives, then steps.
 
     No state on the way takes more of a device than the larger end, unless nothing else exists.
 
     Args:
         problem: What to search.
-        known: What a path that is known sends, as a part of the whole array; only paths that send less are looked for.
+        limit: What another path sends, as a fraction of the array; only paths that send less are searched.
         launches: Its collectives; paths that send as much in fewer are looked for, too.
 
     Returns:
         The path; None if there is none below.
     """
-    space = Space(problem)
+    space = SearchSpace(problem)
     below = None
-    if known is not None:
-        least = known * space.total
+    if limit is not None:
+        least = limit * space.total
         below = math.ceil(least) * BYTES + (launches * LAUNCH if least.denominator == 1 else 0)
     cap: int | None = max(space.local(problem.src), space.local(problem.dst))
-    found, exact = _best_first(space, cap, below, 1, LIMIT)
+    path, exact = _best_first(space, cap, below, 1, LIMIT)
     if exact:
-        return found or (None if below is not None else _best_first(space, None, None, 4, None)[0])
+        return path or (None if below is not None else _best_first(space, None, None, 4, None)[0])
     for greedy in (4, 2):
         better, _ = _best_first(space, cap, below, greedy, LIMIT)
         if better is not None:
-            found, below = better, better.cost
-    return found or (None if known is not None else _best_first(space, None, None, 4, None)[0])
+            path, below = better, better.cost
+    return path or (None if limit is not None else _best_first(space, None, None, 4, None)[0])
 
 
 def least_sent(problem: Problem) -> Fraction:
-    """What a device sends at least in any plan, as a part of the whole array."""
-    space = Space(problem)
+    """What a device sends at least in any plan, as a fraction of the array."""
+    space = SearchSpace(problem)
     return Fraction(space.bound(problem.src), space.total)
 
 
 def sent(path: Path, problem: Problem) -> Fraction:
-    """What a device sends on a path, as a part of the whole array."""
-    return Fraction(path.cost // BYTES, Space(problem).total)
+    """What a device sends on a path, as a fraction of the array."""
+    return Fraction(path.cost // BYTES, SearchSpace(problem).total)
 
 
 def launches(path: Path) -> int:
@@ -71,7 +71,7 @@ def launches(path: Path) -> int:
 
 
 def _best_first(
-    space: Space, cap: int | None, below: int | None, greedy: int, limit: int | None
+    space: SearchSpace, cap: int | None, below: int | None, greedy: int, limit: int | None
 ) -> tuple[Path | None, bool]:
     """A*, with an admissible bound or an inflated one that ends sooner; and whether it looked at all there is."""
     src, dst = space.problem.src, space.problem.dst

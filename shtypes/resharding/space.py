@@ -34,11 +34,11 @@ class Problem(NamedTuple):
     src: Places
     dst: Places
     #: The links of each axis, if the cheapest path is the quickest: what an amount takes that the fastest link sends in
-    #: `PACE`, and the latency of a message in these units, of which the whole array takes the amount `Space.total`.
+    #: `PACE`, and the latency of a message in these units, of which the array takes the amount `SearchSpace.total`.
     pace: tuple[tuple[int, int], ...] = ()
 
 
-#: What one unit takes on the fastest link.
+#: The time of one unit on the fastest link.
 PACE: Final = 64
 
 #: Of more axes than this that could move together, all do or one does.
@@ -49,8 +49,8 @@ BYTES, LAUNCH, TOUCH, STEP = 1 << 36, 1 << 28, 1 << 8, 1
 _PASSES: Final = {Kind.ALL_TO_ALL: 3, Kind.REDUCE_SCATTER: 2, Kind.ALL_REDUCE: 2}
 
 
-class Space:
-    """States and moves. Costs are in units of which the whole array has `total`, so that all are whole numbers."""
+class SearchSpace:
+    """States and moves. Costs are in units of which the array has `total`, so that all are integers."""
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
@@ -62,8 +62,8 @@ class Space:
         self.owner = {place: a for a, place in enumerate(problem.dst) if place >= 0}
         self.pace = problem.pace
         self.fastest = min((n for n, _ in problem.pace), default=1)
-        self.kept = frozenset(a for a in self.axes if problem.dst[a] == PENDING)  # sums that stay pending
-        self.group = math.prod(problem.sizes[a] for a in self.kept)
+        self.stays_pending = frozenset(a for a in self.axes if problem.dst[a] == PENDING)  # sums that stay pending
+        self.group = math.prod(problem.sizes[a] for a in self.stays_pending)
         self.local_dst = self.local(problem.dst)
         self.largest = max(self.local(problem.src), self.local_dst)
         self.excluded: dict[int, tuple[int, ...]] = {}
@@ -85,7 +85,7 @@ class Space:
 
     def least(self, at: Places) -> int:
         """No path from here costs less."""
-        wrong = (a for a in self.axes if at[a] != self.dst[a] and at[a] != REPLICATED and a not in self.kept)
+        wrong = (a for a in self.axes if at[a] != self.dst[a] and at[a] != REPLICATED and a not in self.stays_pending)
         return self.bound(at) * self.fastest * BYTES + (LAUNCH if any(True for _ in wrong) else 0)
 
     def bound(self, at: Places) -> int:
@@ -93,12 +93,12 @@ class Space:
 
         Devices that differ only in the axes pending at the end are a group: one of them must hold each element.
         """
-        terms = math.prod([self.sizes[a] for a in self.axes if at[a] == PENDING and a not in self.kept])
+        terms = math.prod([self.sizes[a] for a in self.axes if at[a] == PENDING and a not in self.stays_pending])
         if terms > 1:
             return self._bound_of_sums(at, terms)
         both = self.local_dst  # of its end, what the device that has least of it holds already
         for axis, place in enumerate(at):
-            if place in _NOWHERE or axis in self.kept or place in self.excluded:
+            if place in _NOWHERE or axis in self.stays_pending or place in self.excluded:
                 continue
             owner = self.owner.get(place)
             if owner is None:
@@ -109,13 +109,13 @@ class Space:
         return (self.local_dst - both) // self.group
 
     def _bound_of_sums(self, at: Places, terms: int) -> int:
-        """Of each element, ``terms`` devices hold one, and all holders at the end need the sum.
+        """A lower bound: of each element ``terms`` devices hold one, and all holders at the end need the sum.
 
-        Each of them is told by one message after which it has all terms. The first device that has all of them needed
-        a message from a device of each other term, and none of these but the last told anybody all. So an element takes
+        Each of them gets one message after which it has all terms. The first device that has all of them needed
+        a message from a device of each other term, and none of these but the last sent anybody all. So an element takes
         ``holders + terms - 2`` messages, and one more where no holder has a term; as an average over devices. Where an
         axis is on one digit now and on another at the end, the elements of which these digits agree have terms where
-        they are wanted.
+        they are needed.
         """
         holders = self.devices // self.group * self.local_dst // self.total
         parts, joined = 1, dict[int, int]()
@@ -127,7 +127,7 @@ class Space:
 
         for axis, place in enumerate(at):
             end = self.dst[axis]
-            if axis in self.kept or place in _NOWHERE:
+            if axis in self.stays_pending or place in _NOWHERE:
                 continue
             if end == REPLICATED or place in self.excluded or end in self.excluded:
                 continue
@@ -139,7 +139,7 @@ class Space:
         return max(self.total * messages // (self.devices * parts), self.local_dst // self.group)
 
     def moves(self, at: Places) -> Iterator[tuple[Kind, Places, int]]:
-        """The moves out of a state, with their costs: each axis goes to its own place, or out of the way."""
+        """The moves out of a state, with their costs: each axis goes to its final place, or out of the way."""
         occupied = {place for place in at if place >= 0}
         closed = {x for place in occupied for x in self.excluded.get(place, ())}
         free = [d for d in range(len(self.problem.digits)) if d not in occupied and d not in closed]
@@ -157,7 +157,7 @@ class Space:
                 yield Kind.PERMUTE, there, self._cost([a for a in self.axes if at[a] != there[a]], self.local(at), 1)
 
     def _cost(self, axes: Sequence[int], amount: int, rounds: int) -> int:
-        """What a collective over some axes costs by which each device sends so much, in so many rounds."""
+        """The cost of a collective over some axes by which each device sends so much, in so many rounds."""
         if self.pace:
             links = [self.pace[a] for a in axes]
             amount = amount * max(n for n, _ in links) + rounds * max(n for _, n in links)
@@ -170,7 +170,7 @@ class Space:
         filled = self._filled(at, free)
         if filled != at:
             yield Kind.SLICE, filled, STEP + 1
-        summing = any(at[a] == PENDING and a not in self.kept for a in self.axes)
+        summing = any(at[a] == PENDING and a not in self.stays_pending for a in self.axes)
         idle: set[object] = set()  # those that stay replicated are alike
         for axis in self.axes:
             size, end = self.sizes[axis], self.dst[axis]
@@ -201,10 +201,10 @@ class Space:
         return at if any(x in there for _, d in changes for x in self.excluded.get(d, ())) else there
 
     def _silent(self, at: Places) -> Iterator[tuple[Kind, Places, int]]:
-        masked = [a for a in self.kept if at[a] == REPLICATED]
+        masked = [a for a in self.stays_pending if at[a] == REPLICATED]
         if masked:
             yield Kind.MASK, _put(at, [(a, PENDING) for a in masked]), STEP
-        for axis in self.kept:
+        for axis in self.stays_pending:
             if at[axis] >= 0 or at[axis] == PARKED:
                 yield Kind.PLACE, _put(at, [(axis, PENDING)]), STEP
 
@@ -212,7 +212,7 @@ class Space:
         """All-gathers and all-to-alls: axes leave their digits, for nowhere or for other digits."""
         local = self.local(at)
         wrong = [a for a in self.axes if at[a] != self.dst[a] and (at[a] >= 0 or at[a] == PARKED)]
-        for axes in _subsets([a for a in wrong if a not in self.kept]):
+        for axes in _subsets([a for a in wrong if a not in self.stays_pending]):
             n = math.prod([self.sizes[a] for a in axes])
             yield Kind.ALL_GATHER, _put(at, [(a, REPLICATED) for a in axes]), self._cost(axes, (n - 1) * local, n - 1)
         ready = [a for a in wrong if self.dst[a] in free]
@@ -240,7 +240,7 @@ class Space:
 
     def _reductions(self, at: Places, free: list[int], room: dict[int, int]) -> Iterator[tuple[Kind, Places, int]]:
         local = self.local(at)
-        pending = [a for a in self.axes if at[a] == PENDING and a not in self.kept]
+        pending = [a for a in self.axes if at[a] == PENDING and a not in self.stays_pending]
         for axes in _subsets(pending):
             n = math.prod([self.sizes[a] for a in axes])
             twice = self._cost(axes, 2 * ((n - 1) * local // n), 2 * (n - 1))
@@ -251,7 +251,7 @@ class Space:
                     yield Kind.REDUCE_SCATTER, _put(at, zip(axes, places, strict=True)), self._exchange(axes, local)
 
     def _elsewhere(self, axis: int, free: list[int], room: dict[int, int]) -> Iterator[int]:
-        """Where an axis can go that is not its own place."""
+        """Where an axis can go other than its final place."""
         size = self.sizes[axis]
         for place in free:
             if self.problem.digits[place] == size and place != self.dst[axis]:
@@ -260,12 +260,12 @@ class Space:
             yield PARKED
 
     def _apart(self, axes: tuple[int, ...], free: list[int], room: dict[int, int], park: bool) -> list[int] | None:
-        """A digit for each of some axes, their own if they are free; None if there are not enough."""
-        own = [self.dst[a] if self.dst[a] in free else None for a in axes]
-        left = [d for d in free if d not in own]
+        """A digit for each of some axes, its final one if it is free; None if there are not enough."""
+        final = [self.dst[a] if self.dst[a] in free else None for a in axes]
+        left = [d for d in free if d not in final]
         room = dict(room)
         places: list[int] = []
-        for axis, place in zip(axes, own, strict=True):
+        for axis, place in zip(axes, final, strict=True):
             size = self.sizes[axis]
             if place is None:
                 place = next((d for d in left if self.problem.digits[d] == size), None)
@@ -280,7 +280,7 @@ class Space:
         return None if any(x in places for d in places for x in self.excluded.get(d, ())) else places
 
     def _permuted(self, at: Places) -> Iterator[Places]:
-        """Shards change places, as many axes as can going to their own; copies and terms may be drawn in."""
+        """Shards change places, as many axes as can go to their final ones; copies and terms may be drawn in."""
         for drawn in ((REPLICATED, PENDING), (REPLICATED,), (PENDING,), ()):
             if all(place in at for place in drawn):
                 pool = [a for a in self.axes if at[a] >= 0 or at[a] == PARKED or at[a] in drawn]
@@ -299,11 +299,11 @@ class Space:
                 yield [s for s in slots if s[1] not in one] + [(digits[d], d) for d in other]
 
     def _dealt(self, at: Places, pool: list[int], slots: list[tuple[int, int]]) -> Places | None:
-        """Each axis in a slot of its size: on its own digit, where it ends, where it is, or in any."""
+        """Each axis in a slot of its size: on its final digit, where it ends, where it is, or in any."""
         slots, new = list(slots), dict[int, int]()
-        own = tuple(x if x >= 0 else None for x in self.dst)
-        wanted: list[tuple[int | None, ...] | None] = [own, self.dst, at, None]
-        for wants in wanted:
+        final = tuple(x if x >= 0 else None for x in self.dst)
+        preferences: list[tuple[int | None, ...] | None] = [final, self.dst, at, None]
+        for wants in preferences:
             for axis in pool:
                 if axis not in new:
                     slot = next(

@@ -25,30 +25,32 @@ def shaped(src: ShType, dst: ShType, steps: Sequence[Step]) -> list[Step]:
     """Steps that do the same, where shards are large: shards in pieces, and all-gathers of several dims in two."""
     out: list[Step] = []
     for copying, run in itertools.groupby(steps, lambda s: s.kind in _COPYING and s.dst.local_bytes >= _LARGE):
-        found = list(run)
+        run_steps = list(run)
         if copying:
-            ends = (out[-1].dst if out else src, dst if found[-1] is steps[-1] else found[-1].dst)
-            found = _quickest(src, *ends, found)
-        out += [part for step in found for part in _gathers(step)]
+            ends = (out[-1].dst if out else src, dst if run_steps[-1] is steps[-1] else run_steps[-1].dst)
+            run_steps = _quickest(src, *ends, run_steps)
+        out += [part for step in run_steps for part in _gathers(step)]
     return out
 
 
 def _quickest(like: ShType, src: ShType, dst: ShType, steps: list[Step]) -> list[Step]:
     """Steps that sum nothing: all as one permute of pieces where the last transposes the shard, else parts of them.
 
-    What is gathered along another dim than the major one is gone over once more, and held twice.
+    What is gathered along another dim than the major one is copied once more, and in memory twice.
     """
     one = _in_pieces(like, src, dst, steps)
     if one is not None and _transposes(steps[-1]) and (one.bytes <= _bytes(steps) and one.launches <= _launches(steps)):
         return [one]
     out: list[Step] = []
     for moving, run in itertools.groupby(steps, lambda s: s.kind in _MOVING):
-        found = list(run)
-        if moving and any(s.kind is Kind.ALL_TO_ALL for s in found):
-            one = _in_pieces(like, out[-1].dst if out else src, dst if found[-1] is steps[-1] else found[-1].dst, found)
-            if one is not None and (one.bytes, one.launches) <= (_bytes(found), _launches(found)):
-                found = [one]
-        out += found
+        run_steps = list(run)
+        if moving and any(s.kind is Kind.ALL_TO_ALL for s in run_steps):
+            one = _in_pieces(
+                like, out[-1].dst if out else src, dst if run_steps[-1] is steps[-1] else run_steps[-1].dst, run_steps
+            )
+            if one is not None and (one.bytes, one.launches) <= (_bytes(run_steps), _launches(run_steps)):
+                run_steps = [one]
+        out += run_steps
     return out
 
 
@@ -99,7 +101,7 @@ def _gathers(step: Step) -> Iterator[Step]:
         yield step
         return
     axes = tuple(a for a in step.axes if a not in src.dims[dims[0]].axes)
-    kept = [d._replace(axes=tuple(a for a in d.axes if a not in axes)) for d in src.dims]
-    between = src.replace(dims=kept, states=src.beside_dims | {a: dst.state(a) for a in axes})
+    dims_between = [d._replace(axes=tuple(a for a in d.axes if a not in axes)) for d in src.dims]
+    between = src.replace(dims=dims_between, states=src.beside_dims | {a: dst.state(a) for a in axes})
     yield Step(step.kind, axes, src, between)
     yield Step(step.kind, tuple(a for a in step.axes if a not in axes), between, dst)

@@ -73,7 +73,7 @@ class Step:
 
     @functools.cached_property
     def pieces(self) -> Pieces | None:
-        """For a permute that makes shards out of pieces of others: its rounds. None where whole shards move."""
+        """The rounds of a permute that joins shards from pieces of others; None where it moves full shards."""
         if self.kind is not Kind.PERMUTE or self.src.local_shape == self.dst.local_shape:
             return None
         return pieces_of(self.src, self.dst, self.live)
@@ -128,17 +128,17 @@ def _permutation(src: ShType, dst: ShType, axes: tuple[str, ...]) -> tuple[tuple
     """Which device's shard goes where; a device that already holds what it needs keeps it."""
     sizes = [src.mesh.shape[a] for a in axes]
     holders: dict[tuple[int, ...], list[int]] = {}
-    wanted: dict[tuple[int, ...], list[int]] = {}
+    receivers: dict[tuple[int, ...], list[int]] = {}
     for index, place in enumerate(itertools.product(*map(range, sizes))):
         at = dict(zip(axes, place, strict=True))
         holders.setdefault(_part(src, at), []).append(index)
-        wanted.setdefault(_part(dst, at), []).append(index)
+        receivers.setdefault(_part(dst, at), []).append(index)
     pairs = []
-    for part, targets in wanted.items():
-        kept = set(holders[part]) & set(targets)
-        givers = [i for i in holders[part] if i not in kept]
-        pairs += [(i, i) for i in kept]
-        pairs += zip(givers, [i for i in targets if i not in kept], strict=True)
+    for part, targets in receivers.items():
+        staying = set(holders[part]) & set(targets)
+        givers = [i for i in holders[part] if i not in staying]
+        pairs += [(i, i) for i in staying]
+        pairs += zip(givers, [i for i in targets if i not in staying], strict=True)
     return tuple(sorted(pairs))
 
 

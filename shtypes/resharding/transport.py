@@ -26,7 +26,7 @@ class Transport:
     shared: bool = True
 
     def transposed(self) -> Transport:
-        """How the transpose communicates."""
+        """The transport of the transpose."""
         return replace(self, dtype=self.ct_dtype, ct_dtype=self.dtype)
 
     def plan(self, src: ShType, dst: ShType) -> Plan:
@@ -72,12 +72,12 @@ def one_transport(several: Sequence[Transport]) -> Transport | None:
     if any(each.dtype is not None or each.ct_dtype is not None for each in several):
         return None
     shared = all(each.shared for each in several)
-    found = {replace(each, shared=shared) for each in several}
-    return found.pop() if len(found) == 1 else None
+    distinct = {replace(each, shared=shared) for each in several}
+    return distinct.pop() if len(distinct) == 1 else None
 
 
 def transport_in_force() -> Transport:
-    """How reshards communicate that do not say: by the cost model in force, if there is one."""
+    """The default transport of reshards: by the cost model in force, if there is one."""
     model = model_in_force()
     return AS_IT_IS if model is None else Transport(model=model)
 
@@ -108,40 +108,40 @@ class CommArguments(NamedTuple):
     shared: bool = True  # whether axes on which the value stays replicated may share the work
 
     def transport(self, op: str, src: ShType, dst: ShType) -> Transport:
-        """It for a reshard that the user called as ``op``."""
-        dtype, ct_dtype = (_narrowed(given, src, name) for name, given in self._dtypes())
-        found = Transport(dtype, ct_dtype, model_in_force(), self.shared)
+        """The transport for a reshard that the user called as ``op``."""
+        dtype, ct_dtype = (_narrowed(argument, src, name) for name, argument in self._dtypes())
+        sent_as = Transport(dtype, ct_dtype, model_in_force(), self.shared)
         if not self.narrow_sums:
-            _check_sums(op, found, src, dst)
-        return found
+            _check_sums(op, sent_as, src, dst)
+        return sent_as
 
     @property
     def written(self) -> str:
         """The arguments that say it, as they follow others in a call."""
-        said = [f', {name}="{dtypes.from_any(given)}"' for name, given in self._dtypes() if given is not None]
+        said = [f', {name}="{dtypes.from_any(argument)}"' for name, argument in self._dtypes() if argument is not None]
         return "".join(said) + (", narrow_sums=True" if self.narrow_sums else "")
 
     def _dtypes(self) -> tuple[tuple[str, Any], ...]:
         return ("comm_dtype", self.comm_dtype), ("ct_comm_dtype", self.ct_comm_dtype)
 
 
-def _narrowed(given: Any, t: ShType, name: str) -> str | None:
+def _narrowed(argument: Any, t: ShType, name: str) -> str | None:
     """The dtype that an argument asks to send values of a type in; None for their own, which all have but floats."""
-    if given is None:
+    if argument is None:
         return None
-    own, dtype = t.dtype_name, dtypes.from_any(given)
-    if dtype == own:
+    src_dtype, dtype = t.dtype_name, dtypes.from_any(argument)
+    if dtype == src_dtype:
         return None
-    is_float = dtypes.differentiable(own) and own[0] != "c"
+    is_float = dtypes.differentiable(src_dtype) and src_dtype[0] != "c"
     if dtype in _SENT and not is_float:
         return None
-    if dtype not in _SENT or dtypes.itemsize(dtype) >= dtypes.itemsize(own):
+    if dtype not in _SENT or dtypes.itemsize(dtype) >= dtypes.itemsize(src_dtype):
         narrower = ("bf16", "f8_e4m3fn") if is_float else ()
-        hints = [f'{name}="{d}"' for d in narrower if dtypes.itemsize(d) < dtypes.itemsize(own)]
+        hints = [f'{name}="{d}"' for d in narrower if dtypes.itemsize(d) < dtypes.itemsize(src_dtype)]
         if dtypes.differentiable(dtype) and is_float:
             hints.append(f'x.astype("{dtype}") before it is sent, where the value itself may be of {dtype}')
         raise ShardingTypeError(
-            f"`{name}` cannot send {own} as {dtype}, which is no narrower float",
+            f"`{name}` cannot send {src_dtype} as {dtype}, which is no narrower float",
             why="the value is cast to it before it is sent and back after that, to send less",
             hints=hints,
         )

@@ -79,7 +79,7 @@ def whole(name: str, operand: ShType, along: Sequence[int], results: Sequence[Wh
     states = _states_by(name, LINEAR_UNARY if linear else NONLINEAR, operand, along)
 
     def dim(size: int, source: int | None) -> Dim:
-        """The operand's own dim where its size is kept; another size has another name."""
+        """The operand's dim where the size is the same; another size has another name."""
         return Dim(size) if source is None or operand.shape[source] != size else operand.dims[source]
 
     types = (unary_result(operand, r.dtype, [dim(*pair) for pair in r.dims], states) for r in results)

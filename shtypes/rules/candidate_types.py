@@ -11,7 +11,7 @@ from shtypes.types.parts import COTANGENT
 
 SHARDED, REDUCED, INVARIANT, UNREDUCED, VARYING = State
 
-#: Where a mesh axis is: a state, or the dim that it shards, as its minor axis; ``~dim`` as its major one.
+#: The place of a mesh axis: a state, or the dim that it shards, as its minor axis; ``~dim`` as its major one.
 Place = State | int
 
 
@@ -66,7 +66,7 @@ def _moved(t: ShType, names: object, axis: str, place: Place) -> ShType | None:
 
 @functools.lru_cache(maxsize=4096)
 def estimate(t: ShType, moves: tuple[tuple[str, Place], ...], minimize: Direction) -> Cost:
-    """About what it costs to move some axes, by the table of moves and without a plan: what shrinks the value first."""
+    """An estimate of the cost of moving some axes, by the table of moves, shrinking moves first; without a plan."""
     size, forward, backward = t.local_bytes, 0, 0
     ends = [(a, t.state(a), p if isinstance(p, State) else SHARDED, p) for a, p in moves]
     for axis, src, dst, place in sorted(ends, key=lambda end: (end[1] is SHARDED) - (end[2] is SHARDED)):
@@ -103,7 +103,7 @@ def finishing(t: ShType, minimize: Direction = "both") -> Cost:
 
 
 def price_of(src: ShType, dst: ShType) -> Price:
-    """What a reshard, or a cast that a rule inserts, costs; to varying costs what to reduced does."""
+    """The price of a reshard, or of a cast that a rule inserts; a cast to varying costs as much as to reduced."""
     return price(src, not_yet_varying(src, dst))
 
 
@@ -113,7 +113,7 @@ def _least_of(src: ShType, dst: ShType) -> int:
 
 
 def least_cost(src: ShType, dst: ShType, minimize: Direction, *, returns: bool = True) -> Cost:
-    """What a reshard or cast costs at least, found without planning it; forward only where no gradient ``returns``."""
+    """A lower bound of a reshard's or cast's cost, without planning it; forward only where no gradient ``returns``."""
     if src == dst:
         return 0, 0
     back = _least_of(dst.cotangent(), src.cotangent()) if returns and src.differentiable else 0
@@ -121,10 +121,10 @@ def least_cost(src: ShType, dst: ShType, minimize: Direction, *, returns: bool =
 
 
 def varies_no_more(src: ShType, dst: ShType) -> bool:
-    """Whether a value of one type can become one of another, as far as what varies goes: there is no way back."""
+    """Whether a value of one type can get another, as far as its varying axes go: these cannot be undone."""
     return all(dst.state(a) is VARYING for a in src.axes(VARYING))
 
 
 def not_yet_varying(src: ShType, dst: ShType) -> ShType:
-    """What a cast is planned to: to varying it costs what to reduced does."""
+    """The type that a cast is planned to: reduced instead of varying, which costs the same."""
     return dst.with_axes((a for a in dst.axes(VARYING) if src.state(a) is not VARYING), REDUCED)

@@ -1,7 +1,7 @@
-"""Typing of a user's own function of shards: results are what the user claims, as far as the function can keep it.
+"""Typing of a user's function of shards: the results have the types that the user claims, where these can be true.
 
-The function runs on each device, and so does its transpose. What each result is computed from is known, and so on which
-mesh axes it may vary: by the rule of `jax.shard_map`, on those on which something that it is computed from does. A
+The function runs on each device, and so does its transpose. The dependences of each result say on which mesh
+axes it may vary: by the rule of `jax.shard_map`, on those on which something that it is computed from does. A
 claim is refused that says otherwise, and one whose gradients could not be what the cotangent map says.
 """
 
@@ -22,7 +22,7 @@ SHARDED, REDUCED, INVARIANT, UNREDUCED, VARYING = State
 
 
 class Dependence(NamedTuple):
-    """What a value of a function of shards is computed from."""
+    """The operands that a value of a function of shards depends on."""
 
     operands: frozenset[int] = frozenset()  # the operands
     impure: bool = False  # whether it may differ from device to device, whatever the operands are
@@ -46,7 +46,7 @@ def claimed(
 
     Per axis: a result that varies is not claimed to be one value, and one that does not is no term of a sum. Where the
     results that an operand with a gradient goes into are invariant, so is the operand; else it is cast to reduced if it
-    is invariant, so that the gradient which each device finds is one term of its own. What an unreduced operand goes
+    is invariant, so that each device's gradient is one term of a sum. What an unreduced operand goes
     into is unreduced.
     """
     flows = [i for i, t in enumerate(operands) if t.differentiable and i not in constants]
@@ -66,7 +66,7 @@ def claimed(
 
 
 def _check_kept(name: str, operands: Sequence[ShType], result: ShType, source: Dependence, axis: str) -> None:
-    """A result is on an axis what its operands let it be."""
+    """Checks that the state of a result on an axis agrees with its operands."""
     claim = result.state(axis)
     states = {i: operands[i].state(axis) for i in sorted(source.operands)}
     unreduced = next((i for i, s in states.items() if s is UNREDUCED), None)
@@ -122,7 +122,7 @@ def _counted_often(name: str, operands: Sequence[ShType], result: ShType, operan
 
 
 def _check_invariant(name: str, word: str, t: ShType, claims: set[State], axis: str) -> None:
-    """The gradient of what an invariant result is made of is found whole on each device."""
+    """Through an invariant result, each device computes the full gradient of the operands."""
     if claims != {INVARIANT}:
         other = next(s for s in State if s in claims and s is not INVARIANT)
         raise ShardingTypeError(
@@ -145,23 +145,23 @@ def _check_gradients(
 ) -> None:
     """The gradient of an operand is one value on all devices where its type says so."""
     cts = [t.cotangent() for t in results if t.differentiable]
-    given = [*operands, *cts]
-    axes = [a for a in operands[0].mesh.axis_names if any(t.state(a) not in REPLICATED for t in given)] if cts else []
-    whole = [(a, k, i) for a in axes for k, i in enumerate(flows) if operands[i].state(a) in (UNREDUCED, INVARIANT)]
-    if not whole:
+    inputs = [*operands, *cts]
+    axes = [a for a in operands[0].mesh.axis_names if any(t.state(a) not in REPLICATED for t in inputs)] if cts else []
+    single = [(a, k, i) for a in axes for k, i in enumerate(flows) if operands[i].state(a) in (UNREDUCED, INVARIANT)]
+    if not single:
         return
     active = tuple(i in flows for i in range(len(operands)))
     sources = gradients(active, tuple(t.differentiable for t in results))
     if sources is None:
         return
-    for axis, k, i in whole:
-        varying = next((j for j in sorted(sources[k].operands) if given[j].state(axis) not in REPLICATED), None)
+    for axis, k, i in single:
+        varying = next((j for j in sorted(sources[k].operands) if inputs[j].state(axis) not in REPLICATED), None)
         if varying is not None or sources[k].impure:
-            raise _gradient_varies(name, operands, given, i, varying, axis)
+            raise _gradient_varies(name, operands, inputs, i, varying, axis)
 
 
 def _gradient_varies(
-    name: str, operands: Sequence[ShType], given: Sequence[ShType], i: int, varying: int | None, axis: str
+    name: str, operands: Sequence[ShType], inputs: Sequence[ShType], i: int, varying: int | None, axis: str
 ) -> ShardingTypeError:
     """The gradient of an operand is one value by its type, and may differ from device to device."""
     t, word = operands[i], messages.operand_word(i, len(operands))
@@ -170,9 +170,9 @@ def _gradient_varies(
     elif varying == i:
         of = f"{word} itself: the function is not linear in it"
     elif varying < len(operands):
-        of = f"{messages.operand_word(varying, len(operands))}, {given[varying]}"
+        of = f"{messages.operand_word(varying, len(operands))}, {inputs[varying]}"
     else:
-        of = f"a cotangent, {given[varying]}"
+        of = f"a cotangent, {inputs[varying]}"
     pending = t.state(axis) is UNREDUCED
     return ShardingTypeError(
         f"the gradient of {word} of `{name}` may differ along {messages.on([axis])}",

@@ -20,7 +20,7 @@ class Seed(enum.Enum):
 #: By the state of the loss: the *value* 1 in its cotangent's state. Absent: the loss has no single value.
 SEEDS: Final[Mapping[State, Seed]] = {
     State.INVARIANT: Seed.EACH,  # the cotangent is invariant
-    State.UNREDUCED: Seed.EACH,  # reduced: each device differentiates its own term, and nothing is communicated
+    State.UNREDUCED: Seed.EACH,  # reduced: each device differentiates its term, and nothing is communicated
     State.REDUCED: Seed.FIRST,  # unreduced: a 1 on each of n devices would make the gradient n times too large
 }
 # Not SHARDED: a scalar has no dim to shard. Not VARYING: a family of losses has no single gradient.
@@ -32,7 +32,7 @@ def seed_type(loss: ShType, *, holomorphic: bool = False, mapped: Sequence[str] 
     Args:
         loss: The type of the loss.
         holomorphic: Whether the function was promised to be holomorphic, so that the loss may be complex.
-        mapped: Axes along which each device is at steps of its own, so that its loss is that of its step.
+        mapped: Axes along which each device is at another step, so that its loss is that of its step.
     """
     if loss.ndim:
         raise ShardingTypeError(
@@ -57,49 +57,49 @@ def seed_type(loss: ShType, *, holomorphic: bool = False, mapped: Sequence[str] 
     return loss.cotangent()
 
 
-def check_cotangent(given: ShType | str, primal: ShType, what: str) -> None:
+def check_cotangent(actual: ShType | str, primal: ShType, what: str) -> None:
     """Checks that a cotangent, ``what`` in messages, has the type that its primal's maps to; a text says what it is."""
     expected = primal.cotangent()
-    if isinstance(given, str) or given != expected:
+    if isinstance(actual, str) or actual != expected:
         raise ShardingTypeError(
-            f"{what} has type {given} instead of {expected}",
+            f"{what} has type {actual} instead of {expected}",
             why=f"the type of a gradient is a function of the type of the value, which is {primal}",
-            hints=ways_to("ct", None if isinstance(given, str) else given, expected),
+            hints=ways_to("ct", None if isinstance(actual, str) else actual, expected),
         )
 
 
-def check_tangent(given: ShType | str, primal: ShType) -> None:
-    """Checks that a tangent has the type of its primal, since JAX compares no types but its own."""
-    if isinstance(given, str) or given != primal:
+def check_tangent(actual: ShType | str, primal: ShType) -> None:
+    """Checks that a tangent has the type of its primal, since JAX does not compare ours."""
+    if isinstance(actual, str) or actual != primal:
         raise ShardingTypeError(
-            f"a tangent is {given} instead of {primal}",
+            f"a tangent is {actual} instead of {primal}",
             why="a tangent has the type of its value",
-            hints=ways_to("tangent", None if isinstance(given, str) else given, primal),
+            hints=ways_to("tangent", None if isinstance(actual, str) else actual, primal),
         )
 
 
-def ways_to(name: str, given: ShType | None, wanted: ShType) -> list[str]:
+def ways_to(name: str, actual: ShType | None, expected: ShType) -> list[str]:
     """What a user can write to give a value a type; nothing where there is no way.
 
     Args:
         name: What the value is called.
-        given: Its type; None of a plain array.
-        wanted: The type.
+        actual: Its type; None of a plain array.
+        expected: The type that it is to have.
     """
-    if given is not None and (given.mesh, given.shape, given.dtype_name) != (
-        wanted.mesh,
-        wanted.shape,
-        wanted.dtype_name,
+    if actual is not None and (actual.mesh, actual.shape, actual.dtype_name) != (
+        expected.mesh,
+        expected.shape,
+        expected.dtype_name,
     ):
         return []
-    gained = [a for a in wanted.axes(State.VARYING) if given is None or given.state(a) is not State.VARYING]
+    gained = [a for a in expected.axes(State.VARYING) if actual is None or actual.state(a) is not State.VARYING]
     if gained:
-        replicated = given is None or all(given.state(a) in REPLICATED for a in gained)
-        same = given is None or all(
-            given.state(a) is wanted.state(a) for a in wanted.mesh.axis_names if a not in gained
+        replicated = actual is None or all(actual.state(a) in REPLICATED for a in gained)
+        same = actual is None or all(
+            actual.state(a) is expected.state(a) for a in expected.mesh.axis_names if a not in gained
         )
         axes = ", ".join(f'"{a}"' for a in gained)
         return [f"sh.lax.pvary({name}, {axes if len(gained) == 1 else f'({axes})'})"] if replicated and same else []
-    if given is not None and any(wanted.state(a) is not State.VARYING for a in given.axes(State.VARYING)):
+    if actual is not None and any(expected.state(a) is not State.VARYING for a in actual.axes(State.VARYING)):
         return []
-    return [f'sh.{"array" if given is None else "reshard"}({name}, "{wanted.canonical()}")']
+    return [f'sh.{"array" if actual is None else "reshard"}({name}, "{expected.canonical()}")']

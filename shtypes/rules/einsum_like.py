@@ -46,8 +46,8 @@ def _contracted(
         _check_groups(name, operand, labels, dict(plan.groups))
     nonlinear = dict.fromkeys(plan.nonlinear, "") | dict.fromkeys(plan.ids, POSITIONS)
     joint = JointTyping(name, operands, plan.labels, dtype, constants, nonlinear=nonlinear)
-    kept = {label for label, _ in plan.result}
-    return joint.typing(plan.result, [label for label in joint.axes if label not in kept])
+    in_result = {label for label, _ in plan.result}
+    return joint.typing(plan.result, [label for label in joint.axes if label not in in_result])
 
 
 def _check_groups(name: str, operand: ShType, labels: Sequence[Label | None], groups: Mapping[Label, int]) -> None:
@@ -68,8 +68,8 @@ def labelled(
     name: str, operands: Sequence[ShType], plan: ProductDims, dtype: str, constants: frozenset[int] = NO_CONSTANTS
 ) -> Typing:
     """A function that is linear in no operand: dims with one label run together, all others must be whole."""
-    kept = {label for label, _ in plan.result}
-    others = {label for labels in plan.labels for label in labels if label is not None} - kept
+    in_result = {label for label, _ in plan.result}
+    others = {label for labels in plan.labels for label in labels if label is not None} - in_result
     nonlinear = frozenset(range(len(operands))) - plan.ids
     return _contracted(name, operands, plan._replace(whole=plan.whole | others, nonlinear=nonlinear), dtype, constants)
 
@@ -140,9 +140,9 @@ def _hidden(equation: str, part: str, ndim: int, index: int, count: int) -> int:
 
 
 def _check_output(equation: str, inputs: tuple[str, ...], output: str) -> None:
-    known = set("".join(inputs))
+    labels = set("".join(inputs))
     for label, n in Counter(output).items():
-        if label not in known:
+        if label not in labels:
             raise _bad(equation, f"the result's label `{label}` is in no operand")
         if n > 1:
             raise _bad(equation, f"the result names label `{label}` {n} times")
@@ -150,21 +150,21 @@ def _check_output(equation: str, inputs: tuple[str, ...], output: str) -> None:
 
 def label_sizes(equation: EinsumEquation, operands: Sequence[ShType]) -> dict[str, int]:
     """The size of each label; a dim of size 1 stretches to the others."""
-    found: dict[str, tuple[int, int, int]] = {}  # and which dim of which operand says so
+    sizes: dict[str, tuple[int, int, int]] = {}  # and which dim of which operand says so
     for i, (labels, operand) in enumerate(zip(equation.inputs, operands, strict=True)):
         for d, (label, size) in enumerate(zip(labels, operand.shape, strict=True)):
-            known, *where = found.setdefault(label, (size, i, d))
-            if known == 1:
-                found[label] = (size, i, d)
-            elif size not in (known, 1):
+            size_before, *where = sizes.setdefault(label, (size, i, d))
+            if size_before == 1:
+                sizes[label] = (size, i, d)
+            elif size not in (size_before, 1):
                 there, here = (
                     f"{messages.dim_word(operands[j], e)} of {messages.operand_word(j, len(operands))}"
                     for j, e in (where, (i, d))
                 )
                 raise ShardingTypeError(
-                    f"`einsum` label `{label}` has size {known} in {there} and size {size} in {here}"
+                    f"`einsum` label `{label}` has size {size_before} in {there} and size {size} in {here}"
                 )
-    return {label: size for label, (size, *_) in found.items()}
+    return {label: size for label, (size, *_) in sizes.items()}
 
 
 @rule
@@ -177,7 +177,7 @@ def einsum(
 ) -> Typing:
     """Products summed over the labels that the result lacks; sharded on one of these becomes UNREDUCED.
 
-    Of a diagonal (``ii``), one dim may be sharded: the local function takes its own part of the other.
+    Of a diagonal (``ii``), one dim may be sharded: the local function takes its part of the other.
     """
     parsed = parse_equation(equation, tuple(t.ndim for t in operands))
     sizes = label_sizes(parsed, operands)
@@ -193,7 +193,7 @@ def einsum(
 
 
 def pointwise(windows: Sequence[int], strides: Sequence[int], padding: Any, dilation: Sequence[int]) -> list[int]:
-    """The spatial dims, by their places among these, in which each element of the result needs its own one only."""
+    """The spatial dims, by number, in which each element of the result needs only the element at its place."""
     pads = [(0, 0)] * len(windows) if isinstance(padding, str) else [tuple(pair) for pair in padding]
     return [i for i, dim in enumerate(zip(windows, strides, dilation, pads, strict=True)) if dim == (1, 1, 1, (0, 0))]
 
@@ -205,10 +205,10 @@ def conv_plan(
     batch_groups: int = 1,
     alone: Sequence[int] = (),
 ) -> ProductDims:
-    """The labels of a convolution: the batch and the output features are kept, the others summed, the rest whole.
+    """The labels of a convolution: batch and output features stay, input features are summed, the rest is unsharded.
 
     Groups are the major part of the dims that have them. The output features run together with the grouped dim of the
-    input: each group of it makes its own. The spatial dims in ``alone``, by their places among these, are kept
+    input: each group of it computes a group of them. The spatial dims in ``alone``, by number, stay in the result
     too: each element of the result needs the one at its own place.
     """
     batch, feature, *space = numbers.lhs_spec
@@ -217,16 +217,16 @@ def conv_plan(
     lhs: list[Any] = [("space", d) for d in range(len(numbers.lhs_spec))]
     rhs: list[Any] = [("window", d) for d in range(len(lhs))]
     out: list[Any] = [("result", d) for d in range(len(lhs))]
-    lhs[batch], lhs[feature], rhs[out_features], rhs[in_features] = "batch", "features", "made", "features"
-    out[out_batch], out[out_feature] = "batch", "made"
-    whole: set[Any] = {("space", d) for d in space} | {("window", d) for d in window}
+    lhs[batch], lhs[feature], rhs[out_features], rhs[in_features] = "batch", "features", "outputs", "features"
+    out[out_batch], out[out_feature] = "batch", "outputs"
+    unsharded: set[Any] = {("space", d) for d in space} | {("window", d) for d in window}
     for i in alone:
         lhs[space[i]] = out[out_space[i]] = "place", i
     groups: tuple[tuple[Any, int], ...] = ()
     if feature_groups > 1:
-        lhs[feature], rhs[in_features], groups = "made", "in a group", (("made", feature_groups),)
-        whole.add("in a group")
+        lhs[feature], rhs[in_features], groups = "outputs", "in a group", (("outputs", feature_groups),)
+        unsharded.add("in a group")
     if batch_groups > 1:
-        lhs[batch], out[out_batch], groups = "made", "of a group", (("made", batch_groups),)
+        lhs[batch], out[out_batch], groups = "outputs", "of a group", (("outputs", batch_groups),)
     result = tuple(zip(out, map(int, shape), strict=True))
-    return ProductDims((tuple(lhs), tuple(rhs)), result, frozenset(whole), groups)
+    return ProductDims((tuple(lhs), tuple(rhs)), result, frozenset(unsharded), groups)

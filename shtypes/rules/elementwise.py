@@ -17,18 +17,18 @@ def broadcast_shapes(name: str, operands: Sequence[ShType]) -> tuple[int, ...]:
     ndim = max(t.ndim for t in operands)
     shape: list[int] = []
     for r in range(ndim):
-        found: tuple[int, str] | None = None
+        sized: tuple[int, str] | None = None
         for i, t in enumerate(operands):
             d = r - (ndim - t.ndim)
             if d < 0 or t.shape[d] == 1:
                 continue
             word = f"{messages.dim_word(t, d)} of {messages.operand_word(i, len(operands))}"
-            if found is not None and found[0] != t.shape[d]:
+            if sized is not None and sized[0] != t.shape[d]:
                 raise ShardingTypeError(
-                    f"`{name}` cannot broadcast {found[1]}, of size {found[0]}, with {word}, of size {t.shape[d]}"
+                    f"`{name}` cannot broadcast {sized[1]}, of size {sized[0]}, with {word}, of size {t.shape[d]}"
                 )
-            found = found or (t.shape[d], word)
-        shape.append(found[0] if found else 1)
+            sized = sized or (t.shape[d], word)
+        shape.append(sized[0] if sized else 1)
     return tuple(shape)
 
 
@@ -38,8 +38,8 @@ def aligned(sizes: Sequence[int], shape: Sequence[int], labels: Sequence[Label] 
     None where it is stretched from size 1.
     """
     ahead = len(shape) - len(sizes)
-    known = range(len(shape)) if labels is None else labels
-    return [known[ahead + d] if size == shape[ahead + d] else None for d, size in enumerate(sizes)]
+    names = range(len(shape)) if labels is None else labels
+    return [names[ahead + d] if size == shape[ahead + d] else None for d, size in enumerate(sizes)]
 
 
 def _elementwise(

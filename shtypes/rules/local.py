@@ -31,7 +31,7 @@ class CollectiveRow(NamedTuple):
 ROWS: Final[Mapping[tuple[str, State, State], CollectiveRow]] = {
     ("psum", VARYING, INVARIANT): CollectiveRow(Kind.ALL_REDUCE, "pbroadcast"),
     ("psum", VARYING, REDUCED): CollectiveRow(Kind.ALL_REDUCE, "psum"),
-    # The transpose of V to R: each device needs the whole sum.
+    # The transpose of V to R: each device needs the full sum.
     ("psum", UNREDUCED, VARYING): CollectiveRow(Kind.ALL_REDUCE, "psum"),
     ("pbroadcast", INVARIANT, VARYING): CollectiveRow(Kind.RELABEL, "psum"),
     ("all_gather", VARYING, VARYING): CollectiveRow(Kind.ALL_GATHER, "psum_scatter"),
@@ -196,9 +196,9 @@ def _check_whole(op: Op, operand: ShType, dim: Dim, d: int) -> None:
 
 def _check_perm(op: Op, n: int) -> None:
     for which, place in (("source", 0), ("destination", 1)):
-        found = [pair[place] for pair in op.perm]
-        out = [i for i in found if not 0 <= i < n]
-        twice = [i for i in found if found.count(i) > 1]
+        indices = [pair[place] for pair in op.perm]
+        out = [i for i in indices if not 0 <= i < n]
+        twice = [i for i in indices if indices.count(i) > 1]
         if out or twice:
             what = f"{out[0]}, and {messages.on(op.axes)} has {n} devices" if out else f"{twice[0]} twice"
             raise ShardingTypeError(f"`ppermute` has the {which} {what}")
@@ -235,21 +235,21 @@ def _wrong_state(op: Op, operand: ShType, axis: str) -> ShardingTypeError:
 
 def _replicated_fixes(op: Op, operand: ShType) -> list[Fix]:
     """What a collective of a replicated value may have meant; those that send are typed again."""
-    whole = tuple(a for a in op.axes if operand.state(a) in REPLICATED)
-    live = tuple(a for a in op.axes if a not in whole)
+    replicated = tuple(a for a in op.axes if operand.state(a) in REPLICATED)
+    live = tuple(a for a in op.axes if a not in replicated)
     fixes: list[Fix] = []
     tried: list[tuple[Op, ShType, str, tuple[str, ...]]] = []  # with the axes over which its cast sums backward
     if live and op.name in ("psum", "pmax", "pmin"):  # each value once
         tried.append((replace(op, axes=live), operand, "x", ()))
     elif op.name == "psum":
-        fixes.append(Fix(f"x * sh.lax.axis_size({_written(whole)})"))
+        fixes.append(Fix(f"x * sh.lax.axis_size({_written(replicated)})"))
     elif op.name in ("pmax", "pmin", "ppermute"):
         fixes.append(Fix("x"))
     cast = operand
-    for axis in whole:
+    for axis in replicated:
         cast = cast.with_axis(axis, VARYING)
-    invariant = tuple(a for a in whole if operand.state(a) is INVARIANT and operand.differentiable)
-    tried.append((op, cast, f"sh.lax.pvary(x, {_written(whole)})", invariant))
+    invariant = tuple(a for a in replicated if operand.state(a) is INVARIANT and operand.differentiable)
+    tried.append((op, cast, f"sh.lax.pvary(x, {_written(replicated)})", invariant))
     for collective, src, code, summed in tried:
         try:
             fixes.append(priced(collective, src, result(collective, src), code, summed))

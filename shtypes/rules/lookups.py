@@ -40,7 +40,7 @@ def _check_summable(name: str, operand: ShType, dims: Iterable[int]) -> None:
 
 
 class Slice(NamedTuple):
-    """A slice of a dim: ``size`` positions from ``start``, ``step`` apart; with step 0 the start is not known."""
+    """A slice of a dim: ``size`` positions from ``start``, ``step`` apart; with step 0 the start is a runtime value."""
 
     start: int
     size: int
@@ -70,23 +70,23 @@ def slices(
     Dims that are taken whole keep their axes. One position of a sharded dim is looked up.
     """
     operand = operands[0]
-    own: list[Label] = []
+    of_dims: list[Label] = []
     for d, span in enumerate(spans):
         if span == (0, operand.shape[d], 1) or _in_place(span, operand, d):
-            own.append(("dim", d))
+            of_dims.append(("dim", d))
         elif is_lookup(span, operand, d):
-            own.append(("at", d))
+            of_dims.append(("at", d))
         elif operand.dims[d].axes:
             raise messages.along(name, operand, operand.dims[d].axes[0])
         else:
-            own.append(("part", d))
-    looked_up = [d for d, label in enumerate(own) if _kind(label) == "at"]
+            of_dims.append(("part", d))
+    looked_up = [d for d, label in enumerate(of_dims) if _kind(label) == "at"]
     _check_summable(name, operand, looked_up)
-    labels: list[Sequence[Label | None]] = [own, *(() for _ in operands[1:])]
+    labels: list[Sequence[Label | None]] = [of_dims, *(() for _ in operands[1:])]
     positions = dict.fromkeys(range(1, len(operands)), POSITIONS)
     joint = JointTyping(name, operands, labels, operand.dtype_name, constants, nonlinear=positions)
-    dims = [(label if _kind(label) == "dim" else None, span.size) for label, span in zip(own, spans, strict=True)]
-    return joint.typing(dims, [own[d] for d in looked_up])
+    dims = [(label if _kind(label) == "dim" else None, span.size) for label, span in zip(of_dims, spans, strict=True)]
+    return joint.typing(dims, [of_dims[d] for d in looked_up])
 
 
 # gather and scatter
@@ -118,27 +118,29 @@ def _gather_labels(
     name: str, operand: ShType, ids: ShType, numbers: Numbers, sizes: Sequence[int]
 ) -> tuple[list[Label], list[Label], list[Label]]:
     """The labels of the array, of the positions, and of the result (or of the updates)."""
-    own: list[Label] = []
+    of_operand: list[Label] = []
     looked_up = numbers.looked_up(sizes, operand.shape)
     for d, n in enumerate(sizes):
         if d in numbers.batch:
-            own.append(("batch", numbers.ids_batch[numbers.batch.index(d)]))
+            of_operand.append(("batch", numbers.ids_batch[numbers.batch.index(d)]))
         elif d in looked_up:
-            own.append(("at", d))
+            of_operand.append(("at", d))
         elif n == operand.shape[d] and d not in numbers.collapsed:
-            own.append(("dim", d))
+            of_operand.append(("dim", d))
         elif operand.dims[d].axes:
             raise messages.along(name, operand, operand.dims[d].axes[0])
         else:
-            own.append(("part", d))
+            of_operand.append(("part", d))
     last = ids.ndim - 1
     messages.check_whole(name, ids, (last,))  # the components of a position
     rows: list[Label] = [("batch" if j in numbers.ids_batch else "ids", j) for j in range(last)]
-    of_windows = iter([own[d] if _kind(own[d]) == "dim" else ("part", d) for d in numbers.windowed(len(own))])
+    of_windows = iter(
+        [of_operand[d] if _kind(of_operand[d]) == "dim" else ("part", d) for d in numbers.windowed(len(of_operand))]
+    )
     of_rows = iter(rows)
     ndim = len(numbers.window) + len(rows)
     result = [next(of_windows) if d in numbers.window else next(of_rows) for d in range(ndim)]
-    return own, [*rows, ("components",)], result
+    return of_operand, [*rows, ("components",)], result
 
 
 @rule
@@ -154,15 +156,15 @@ def gather(
     An axis that shards a dim that is looked up becomes UNREDUCED, the positions' dims keep theirs.
     """
     operand, ids = operands
-    own, of_ids, of_result = _gather_labels(name, operand, ids, numbers, sizes)
-    joint = JointTyping(name, operands, [own, of_ids], operand.dtype_name, constants, nonlinear={1: POSITIONS})
-    looked_up = [d for d, label in enumerate(own) if _kind(label) == "at"]
+    of_operand, of_ids, of_result = _gather_labels(name, operand, ids, numbers, sizes)
+    joint = JointTyping(name, operands, [of_operand, of_ids], operand.dtype_name, constants, nonlinear={1: POSITIONS})
+    looked_up = [d for d, label in enumerate(of_operand) if _kind(label) == "at"]
     _check_summable(name, operand, looked_up)
     windows = iter([sizes[d] for d in numbers.windowed(operand.ndim)])
     rows = iter(ids.shape)
     shape = [next(windows) if d in numbers.window else next(rows) for d in range(len(of_result))]
     dims = [None if _kind(label) == "part" else label for label in of_result]
-    return joint.typing(zip(dims, shape, strict=True), [own[d] for d in looked_up])
+    return joint.typing(zip(dims, shape, strict=True), [of_operand[d] for d in looked_up])
 
 
 @rule
@@ -176,25 +178,25 @@ def scatter(
 ) -> Typing:
     """Windows of an array changed at positions; ``operands`` are the array, the positions and the updates.
 
-    Where the array is sharded along a dim that is looked up, each device changes its own rows. Updates that are added
+    Where the array is sharded along a dim that is looked up, each device changes its rows. Updates that are added
     and are sharded as their positions are make it a pending sum; any other change needs all positions on every device.
     """
     array, ids, _ = operands
-    own, of_ids, of_update = _gather_labels(name, array, ids, numbers, sizes)
-    return _changed(name, how, operands, [own, of_ids, of_update], 2, constants)
+    of_operand, of_ids, of_update = _gather_labels(name, array, ids, numbers, sizes)
+    return _changed(name, how, operands, [of_operand, of_ids, of_update], 2, constants)
 
 
 @rule
 def dynamic_update_slice(name: str, operands: Sequence[ShType], constants: frozenset[int] = NO_CONSTANTS) -> Typing:
     """A slice replaced from positions known at run time; ``operands`` are the array, the new slice and positions.
 
-    Of a sharded dim that is not replaced whole, each device replaces its own part.
+    Of a sharded dim that is not replaced whole, each device replaces its part.
     """
     array, update, *starts = operands
     replaced = [n == m for n, m in zip(update.shape, array.shape, strict=True)]
-    own: list[Label] = [("dim" if all_of_it else "at", d) for d, all_of_it in enumerate(replaced)]
+    of_array: list[Label] = [("dim" if all_of_it else "at", d) for d, all_of_it in enumerate(replaced)]
     parts: list[Label] = [("dim" if all_of_it else "part", d) for d, all_of_it in enumerate(replaced)]
-    return _changed(name, "set", operands, [own, parts, *([] for _ in starts)], 1, constants)
+    return _changed(name, "set", operands, [of_array, parts, *([] for _ in starts)], 1, constants)
 
 
 #: What an array becomes to which updates are added: where they are a pending sum, so is it.
@@ -231,11 +233,11 @@ def _changed(
     """
     parts = [d for d, label in enumerate(labels[update]) if _kind(label) == "part"]
     messages.check_whole(name, operands[update], parts)
-    of_array, of_update, *held = _CHANGES[how]
+    of_array, of_update, *nonlinear_in = _CHANGES[how]
     casts = [of_array, *(FACTOR for _ in operands[1:])]
     casts[update] = of_update
     nonlinear = {i: POSITIONS for i in range(1, len(operands)) if i != update}
-    nonlinear |= {i: "" for i, is_held in zip((0, update), held, strict=True) if is_held}
+    nonlinear |= {i: "" for i, is_nonlinear in zip((0, update), nonlinear_in, strict=True) if is_nonlinear}
 
     def join(joint: JointTyping, axis: str, states: Sequence[State | None]) -> State | None:
         def total(updates: State | None) -> State | None:
@@ -295,15 +297,15 @@ def segment_sum(
     """Sums of rows by their segment; ``operands`` are the rows and the segments' numbers, both along the first dims.
 
     Rows that are sharded along the summed dims give a pending sum. ``over`` are axes that shard the segments: each
-    device sums all rows of its own ones, so the rows must be replicated there.
+    device sums all rows of its segments, so the rows must be replicated there.
     """
     data, ids = operands
     check_divides(ids.mesh, Dim(count, tuple(over)), 0)
     if data.shape[: ids.ndim] != ids.shape:
         raise ShardingTypeError(f"`{name}` needs a number for each row: the rows are {data}, their numbers {ids}")
     dims = tuple(range(data.ndim))
-    kept = tuple(zip(dims[ids.ndim :], data.shape[ids.ndim :], strict=True))
-    plan = ProductDims((dims, dims[: ids.ndim]), (("segments", count), *kept), ids=frozenset({1}))
+    rest_dims = tuple(zip(dims[ids.ndim :], data.shape[ids.ndim :], strict=True))
+    plan = ProductDims((dims, dims[: ids.ndim]), (("segments", count), *rest_dims), ids=frozenset({1}))
     (rows, numbers), (result,) = contraction(name, operands, plan, data.dtype_name, constants)
     for axis in over:
         if result.state(axis) not in REPLICATED:

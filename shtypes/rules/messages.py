@@ -77,7 +77,7 @@ def nonlinear(name: str, axis: str, operand: str = "the operand", why: str = "")
 def along(name: str, operand: ShType, axis: str, reduces: bool = False, dims: Sequence[int] = ()) -> ShardingTypeError:
     """An op acts along a dim that is sharded; ``dims`` are all that it acts along, for the fixes."""
     d = operand.dim_of(axis)
-    assert d is not None  # the caller found the axis on this dim
+    assert d is not None  # the axis is on a dim of the operand
     acts = "reduces" if reduces else "acts along"
     axes = operand.dims[d].axes
     return ShardingTypeError(
@@ -141,9 +141,9 @@ def axes_differ(
     words = [operand_word(i, len(operands)) for i in (lhs[0], rhs[0])]
     dim = f"label `{label}`" if isinstance(label, str) else f"dim {label} of the result"
     why = "the slices on one device are not the same part of the dim; only minor axes may be missing"
-    shown = [f"({', '.join(axes)})" for axes in (lhs[1], rhs[1])]
+    tuples = [f"({', '.join(axes)})" for axes in (lhs[1], rhs[1])]
     return ShardingTypeError(
-        f"`{name}` meets {dim} sharded over `{shown[0]}` in {words[0]} and over `{shown[1]}` in {words[1]}",
+        f"`{name}` meets {dim} sharded over `{tuples[0]}` in {words[0]} and over `{tuples[1]}` in {words[1]}",
         why=why,
         axes=dict.fromkeys((*lhs[1], *rhs[1])),
     )

@@ -83,19 +83,19 @@ def replicated_state(to: Any) -> State:
     """The replicated state that ``to=`` names; None for that of the policy."""
     if to is None:
         return replicated()
-    found = {"R": State.REDUCED, "I": State.INVARIANT}.get(to, to)
-    if found not in REPLICATED:
+    parsed = {"R": State.REDUCED, "I": State.INVARIANT}.get(to, to)
+    if parsed not in REPLICATED:
         raise ShardingTypeError(f"`to` is the replicated state to end in, not {to!r}", hints=['to="R"', 'to="I"'])
-    state: State = found
+    state: State = parsed
     return state
 
 
-#: What the named forms are called in local mode, for a value that varies.
+#: The names of the named forms in local mode, for a value that varies.
 _OF_VARYING: Final = {"all_reduce": "psum", "reduce_scatter": "psum_scatter", "shard": "pscatter"}
 
 
 def _from(name: str, state: State, axis: str) -> str:
-    """What goes from a state where a named form does not."""
+    """The named form that goes from a state where another one does not."""
     if state is State.VARYING:
         return f'sh.lax.{_OF_VARYING.get(name, name)}(x, "{axis}"), in local mode'
     return "sh.reshard(x, type) goes from any type to any other"

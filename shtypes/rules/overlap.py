@@ -1,6 +1,6 @@
 """Which ring overlaps an einsum with the collective that `out` asks for. Pure.
 
-Two forms overlap. *Gathered*: an operand that is sharded on a label is needed whole; its pieces go round the ring and
+Two forms overlap. *Gathered*: an operand that is sharded on a label is needed in full; its pieces go round the ring and
 each is multiplied where it arrives. *Scattered*: the result is a pending sum that is to be sharded; the sums go round,
 and each device adds its term. The other mesh axes are typed as in any einsum.
 """
@@ -47,12 +47,12 @@ def overlap(
         natural = einsum(equation, operands, dtype, constants)
     except ShardingTypeError as error:
         failure = error
-    found = list(_gathers(parsed, operands, dtype, target, constants))
+    rings = list(_gathers(parsed, operands, dtype, target, constants))
     if natural is not None:
-        found += _scatters(parsed, natural, target)
-    if not found:
+        rings += _scatters(parsed, natural, target)
+    if not rings:
         raise _nothing(natural, failure, target)
-    return min(found, key=lambda ring: plan(ring.moved, ring.becomes).bytes + plan(ring.result, target).bytes)
+    return min(rings, key=lambda ring: plan(ring.moved, ring.becomes).bytes + plan(ring.result, target).bytes)
 
 
 def _check_form(equation: EinsumEquation, operands: Sequence[ShType]) -> None:
@@ -89,17 +89,17 @@ def _gathers(
 ) -> Iterator[Ring]:
     """The operands that may be gathered, along each dim and over the minor axes of it."""
     dims = ((i, d, dim.axes) for i, t in enumerate(operands) for d, dim in enumerate(t.dims))
-    for i, d, kept, ring in ((i, d, axes[:cut], axes[cut:]) for i, d, axes in dims for cut in range(len(axes))):
+    for i, d, rest, ring in ((i, d, axes[:cut], axes[cut:]) for i, d, axes in dims for cut in range(len(axes))):
         state = _state(ring, operands[1 - i], target, 1 - i in constants)
-        given = [t.with_axes(ring, state) if j == i else t for j, t in enumerate(operands)]
+        gathered = [t.with_axes(ring, state) if j == i else t for j, t in enumerate(operands)]
         try:
-            typing = einsum(str(equation), given, dtype, constants)
+            typing = einsum(str(equation), gathered, dtype, constants)
         except ShardingTypeError:
             continue
         result, cast = typing.results[0], typing.operands[i]
-        fits = cast.dims[d].axes == kept and all(cast.state(a) in REPLICATED and _same(result, target, a) for a in ring)
+        fits = cast.dims[d].axes == rest and all(cast.state(a) in REPLICATED and _same(result, target, a) for a in ring)
         if fits and _reaches(result, target):
-            back = [x._replace(axes=(*kept, *ring)) if j == d else x for j, x in enumerate(cast.dims)]
+            back = [x._replace(axes=(*rest, *ring)) if j == d else x for j, x in enumerate(cast.dims)]
             moved = cast.replace(dims=back, states={a: s for a, s in cast.beside_dims.items() if a not in ring})
             lhs, rhs = (moved if j == i else t for j, t in enumerate(typing.operands))
             yield Ring((lhs, rhs), result, moved, cast, i, equation.inputs[i][d], ring)
@@ -116,7 +116,7 @@ def _state(ring: Sequence[str], other: ShType, target: ShType, constant: bool) -
 
 
 def _same(result: ShType, target: ShType, axis: str) -> bool:
-    """Whether an axis is where it is wanted; of reduced and invariant either, by a reshard that sends nothing."""
+    """Whether an axis is where the target has it; reduced and invariant count as one, since the reshard is free."""
     a, b = result.state(axis), target.state(axis)
     return (a is b and result.dim_of(axis) == target.dim_of(axis)) or (a in REPLICATED and b in REPLICATED)
 
@@ -127,13 +127,13 @@ def _same(result: ShType, target: ShType, axis: str) -> bool:
 def _scatters(equation: EinsumEquation, natural: Typing, target: ShType) -> Iterator[Ring]:
     """The dims that a pending sum may be scattered along."""
     pending = natural.results[0]
-    for d, (own, wanted) in enumerate(zip(pending.dims, target.dims, strict=True)):
-        ring = wanted.axes[len(own.axes) :]
-        if not ring or wanted.axes[: len(own.axes)] != own.axes:
+    for d, (dim, goal) in enumerate(zip(pending.dims, target.dims, strict=True)):
+        ring = goal.axes[len(dim.axes) :]
+        if not ring or goal.axes[: len(dim.axes)] != dim.axes:
             continue
         if any(pending.state(a) is not State.UNREDUCED for a in ring):
             continue
-        dims = [Dim(x.size, wanted.axes if j == d else x.axes, x.name) for j, x in enumerate(pending.dims)]
+        dims = [Dim(x.size, goal.axes if j == d else x.axes, x.name) for j, x in enumerate(pending.dims)]
         result = pending.replace(dims=dims, states={a: s for a, s in pending.beside_dims.items() if a not in ring})
         if _reaches(result, target):
             lhs, rhs = natural.operands

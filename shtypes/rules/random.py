@@ -22,20 +22,20 @@ def check_key(name: str, key: ShType) -> None:
 
 
 @rule
-def sample(name: str, key: ShType, wanted: ShType) -> Typing:
-    """A sample of a type: the same on every device, each one's own slice of that, on index 0, or of a key of its own.
+def sample(name: str, key: ShType, t: ShType) -> Typing:
+    """A sample of a type: the same on every device, its slice of that, on index 0, or from a key that varies.
 
     Where the type is UNREDUCED the sample is REDUCED, and masked afterwards. A VARYING key makes VARYING samples only;
     a VARYING sample with a key that is the same everywhere folds in where the device is.
     """
     check_key(name, key)
-    if key.mesh is not wanted.mesh:
+    if key.mesh is not t.mesh:
         raise ShardingTypeError(
-            f"`{name}` cannot combine different meshes", why=f"the key is on ({key.mesh}), the draw on ({wanted.mesh})"
+            f"`{name}` cannot combine different meshes", why=f"the key is on ({key.mesh}), the draw on ({t.mesh})"
         )
     states: dict[str, State] = {}
     for axis in key.mesh.axis_names:
-        state = wanted.state(axis)
+        state = t.state(axis)
         if key.state(axis) is State.VARYING and state is not State.VARYING:
             raise ShardingTypeError(
                 f"`{name}` with a key that varies on mesh axis `{axis}` cannot be {messages.state_word(state)} there",
@@ -44,7 +44,7 @@ def sample(name: str, key: ShType, wanted: ShType) -> Typing:
                 axes=[axis],
             )
         states[axis] = State.REDUCED if state is State.UNREDUCED else state
-    return Typing((key,), (build(key.mesh, wanted.dtype_name, wanted.dims, states),))
+    return Typing((key,), (build(key.mesh, t.dtype_name, t.dims, states),))
 
 
 @rule

@@ -166,10 +166,10 @@ def reshape(operand: ShType, new_shape: Sequence[int]) -> Typing:
 
 def _full_shape(operand: ShType, shape: tuple[int, ...]) -> tuple[int, ...]:
     """The shape with -1 replaced by what is left."""
-    known = math.prod(s for s in shape if s != -1)
+    rest = math.prod(s for s in shape if s != -1)
     full = shape
-    if shape.count(-1) == 1 and known > 0:
-        full = tuple(operand.size // known if s == -1 else s for s in shape)
+    if shape.count(-1) == 1 and rest > 0:
+        full = tuple(operand.size // rest if s == -1 else s for s in shape)
     if any(s < 0 for s in full) or math.prod(full) != operand.size:
         raise ShardingTypeError(
             f"`reshape` cannot turn {operand.size} elements of shape {operand.shape} into shape {shape}"
@@ -196,20 +196,20 @@ def _groups(old: tuple[int, ...], new: tuple[int, ...]) -> Iterator[tuple[list[i
 def _major_axes(operand: ShType, shape: tuple[int, ...], olds: Sequence[int]) -> list[str]:
     """The axes of a group, major to minor."""
     axes: list[str] = []
-    whole: int | None = None  # a dim before with more than one element on each device
+    merged: int | None = None  # a dim before with more than one element on each device
     for d in olds:
         dim = operand.dims[d]
-        if dim.axes and whole is not None:
+        if dim.axes and merged is not None:
             raise ShardingTypeError(
                 f"`reshape` from {operand.shape} to {shape} merges {messages.dim_word(operand, d)}, sharded on "
-                f"{messages.on(dim.axes)}, behind {messages.dim_word(operand, whole)}",
-                why=f"each device holds a slice of dim {d} for each of its {operand.local_shape[whole]} indices of "
-                f"dim {whole}: merged, these are not one contiguous slice",
+                f"{messages.on(dim.axes)}, behind {messages.dim_word(operand, merged)}",
+                why=f"each device holds a slice of dim {d} for each of its {operand.local_shape[merged]} indices of "
+                f"dim {merged}: merged, these are not one contiguous slice",
                 axes=dim.axes,
             )
         axes += dim.axes
-        if operand.local_shape[d] != 1 and whole is None:
-            whole = d
+        if operand.local_shape[d] != 1 and merged is None:
+            merged = d
     return axes
 
 

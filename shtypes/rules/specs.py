@@ -22,12 +22,12 @@ from shtypes.types.target import Spec, as_type
 
 SHARDED, REDUCED, INVARIANT, UNREDUCED, VARYING = State
 
-#: How messages show where a spec is written.
+#: The forms of a spec, in messages.
 _EXAMPLE: Final = '"[_@x, _]", a jax.P or an sh.ShType'
 
 
 class ParsedSpec(NamedTuple):
-    """What a spec says."""
+    """A spec, parsed."""
 
     dims: tuple[tuple[str, ...], ...]  # the mesh axes on each dim
     states: Mapping[str, State]  # the other axes that it names, and their states
@@ -63,7 +63,7 @@ def read(spec: Any, t: ShType) -> ParsedSpec:
     raise ShardingTypeError(f"`{spec!r}` is no spec", hints=[_EXAMPLE])
 
 
-#: What a text without brackets has in their place.
+#: The dims of a text without brackets.
 _REST: Final = DimText("...", None, (), 0)
 
 
@@ -87,22 +87,22 @@ def entering(t: ShType, spec: Any, mapped: Sequence[str]) -> tuple[ShType, ShTyp
     """The type that an argument is cast to, and its type in the function; without a spec, as the type says."""
     said = ParsedSpec(tuple(d.axes for d in t.dims), {}) if spec is None else read(spec, t)
     _check_named(said, t)
-    cast = _wanted(t, said, mapped)
+    cast = _cast_type(t, said, mapped)
     if spec is not None:
         as_type(spec, t.mesh, like=cast)
     _check_casts(t, cast)
     dims, lead = [], []
     for d in cast.dims:
-        own = [a for a in d.axes if a in mapped]
-        if tuple(own) != d.axes[: len(own)]:
-            raise _not_major(cast, d, own)
-        lead += own
-        dims.append(Dim(d.size // t.mesh.product(own), d.axes[len(own) :], d.name))
+        mapped_here = [a for a in d.axes if a in mapped]
+        if tuple(mapped_here) != d.axes[: len(mapped_here)]:
+            raise _not_major(cast, d, mapped_here)
+        lead += mapped_here
+        dims.append(Dim(d.size // t.mesh.product(mapped_here), d.axes[len(mapped_here) :], d.name))
     return cast, cast.replace(dims=dims, states=cast.beside_dims | dict.fromkeys(lead, VARYING))
 
 
-def _wanted(t: ShType, said: ParsedSpec, mapped: Sequence[str]) -> ShType:
-    """The argument's type with what the spec says in place of it."""
+def _cast_type(t: ShType, said: ParsedSpec, mapped: Sequence[str]) -> ShType:
+    """The argument's type, changed where the spec says so."""
     for axis in mapped:
         if axis not in said.named and t.state(axis) is SHARDED:
             raise _not_named_in(t, axis)
@@ -114,8 +114,8 @@ def _wanted(t: ShType, said: ParsedSpec, mapped: Sequence[str]) -> ShType:
             )
     dims = []
     for d, axes in zip(t.dims, said.dims, strict=True):
-        kept = tuple(a for a in d.axes if a not in said.named and a not in mapped)
-        dims.append(d._replace(axes=(*axes, *kept)))
+        others = tuple(a for a in d.axes if a not in said.named and a not in mapped)
+        dims.append(d._replace(axes=(*axes, *others)))
     on_dims = {a for d in dims for a in d.axes}
     rest = {a: said.states.get(a, s) for a, s in t.beside_dims.items()} | dict(said.states)
     return t.replace(dims=dims, states={a: s for a, s in rest.items() if a not in on_dims})
@@ -138,12 +138,12 @@ def _check_casts(t: ShType, cast: ShType) -> None:
 
 
 def _not_named_in(t: ShType, axis: str) -> ShardingTypeError:
-    whole = t.with_axis(axis, replicated())
+    unsharded = t.with_axis(axis, replicated())
     dim = t.dim_of(axis)
     return ShardingTypeError(
         f"the spec does not say where mesh axis `{axis}` goes, which shards dim {dim} of {t}",
         why="an axis that a spec leaves out promises one value on all its devices, and each has a slice",
-        fixes=[reshard_fix(t, whole)],
+        fixes=[reshard_fix(t, unsharded)],
         hints=[f"name it in the spec: `_@{axis}` at dim {dim}, and the function gets the slices"],
         axes=[axis],
     )
@@ -196,14 +196,14 @@ def leaving(t: ShType, spec: Any, mapped: Sequence[str]) -> tuple[ShType, ShType
 
 def _check_order(t: ShType, i: int, axes: Sequence[str], lead: Sequence[str]) -> None:
     """The mapped axes come back first, and the others as they are."""
-    own = t.dims[i].axes
+    inner = t.dims[i].axes
     rest = tuple(a for a in axes if a not in lead)
-    if tuple(axes[: len(lead)]) != tuple(lead) or rest not in ((), own):
-        shown = ",".join((*lead, *own))
+    if tuple(axes[: len(lead)]) != tuple(lead) or rest not in ((), inner):
+        in_order = ",".join((*lead, *inner))
         raise ShardingTypeError(
             f"dim {i} of {t} cannot leave sharded over `({','.join(axes)})`",
             why="leaving sends nothing: the mapped axes come back as the first of their dim, the others stay",
-            hints=[f"`_@({shown})` in the spec, and sh.reshard afterwards"],
+            hints=[f"`_@({in_order})` in the spec, and sh.reshard afterwards"],
             axes=axes,
         )
 
@@ -238,16 +238,16 @@ def _not_named_out(t: ShType, axis: str) -> ShardingTypeError:
 
 
 def _other_state(t: ShType, axis: str, state: State) -> ShardingTypeError:
-    found = t.state(axis)
+    actual = t.state(axis)
     hints = []
-    if found is VARYING and state in REPLICATED:
+    if actual is VARYING and state in REPLICATED:
         hints = [f'sh.lax.psum(x, "{axis}", to="{state.value}")']
-    elif found in REPLICATED and state is UNREDUCED:
+    elif actual in REPLICATED and state is UNREDUCED:
         hints = [f'sh.reshard(x, {axis}="U") keeps the value', f'sh.lax.pvary(x, "{axis}") counts it on each device']
-    elif found is UNREDUCED:
+    elif actual is UNREDUCED:
         hints = [f'sh.all_reduce(x, "{axis}") first']
     return ShardingTypeError(
-        f"the spec of a result says that mesh axis `{axis}` is {state.name.lower()}, and {t} is {found.name.lower()}",
+        f"the spec of a result says that mesh axis `{axis}` is {state.name.lower()}, and {t} is {actual.name.lower()}",
         hints=hints,
         axes=[axis],
     )

@@ -2,7 +2,7 @@
 
 A candidate moves one mesh axis at fault after the other: of one operand, of two, or of all that are sharded or
 unreduced on it. Candidates are tried from the cheapest on, by an estimate, and at most `MOST_TRIED` of them. Those that
-type are ordered by one price, and of those with equal results the cheapest is kept.
+type are ordered by one price, and of those with equal results only the cheapest remains.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ from shtypes.rules.candidate_types import (
     other_places,
     place_of,
     price_of,
-    varies_no_more,
     whole_places,
 )
 from shtypes.rules.typing import Typing
@@ -45,17 +44,15 @@ _ONE_PLACE: Final = frozenset({State.SHARDED, State.UNREDUCED})
 
 #: The typing of an op from its operands' types.
 Rule = Callable[[tuple[ShType, ...]], Typing]
-#: For each operand, types that the value was given already, and has at no price.
-Held = Sequence[frozenset[ShType]]
 #: The operands that are moved on one axis, and where to.
 Moves = tuple[tuple[tuple[int, ...], Place], ...]
 
 
 class FixPrice(NamedTuple):
-    """The price by which fixes are ordered: what is sent, then what is held, then how the work is shared."""
+    """The price by which fixes are ordered: bytes sent, then bytes in memory, then how the work is shared."""
 
     sent: Cost  # bytes that each device sends, in the direction that matters and in both
-    held: int  # bytes that each device holds of the operands and results
+    memory: int  # bytes per device of the operands and results
     work: int  # minus the number of devices that share the work
     forward: int  # of the bytes sent, those of the forward pass
     casts: int  # how many casts the rule inserts
@@ -115,16 +112,16 @@ def priced_fixes(
         operands: The types that the rule refuses.
         sent: About what a call sends with operands that the rule took, forward and backward.
         price: What a call with resharded operands sends, exactly: in words and in bytes, forward and backward.
-        most_tried: How often the rule may be asked.
+        most_tried: How often the rule may be applied.
         names: What the operands are called in the printed code.
     """
-    found = []
+    candidates = []
     for c in Search(rule, operands, names, most_tried=most_tried, sent=sent).best():
         fix = Fix(c.fix.code, *price(c.operands), c.fix.note)
-        found.append(
+        candidates.append(
             c._replace(fix=fix, price=c.price._replace(sent=(fix.bytes, fix.bytes), forward=fix.bytes_forward))
         )
-    return tuple(c.fix for c in cheapest_of_each_result(found))
+    return tuple(c.fix for c in cheapest_of_each_result(candidates))
 
 
 def cheapest_of_each_result(candidates: Iterable[Candidate]) -> list[Candidate]:
@@ -139,7 +136,6 @@ class Search:
     """The search for other types of the operands that make an op type; arguments as of `fixes`.
 
     Args:
-        held: For each operand, types that the value was given already.
         minimize: What is to be least.
         most_tried: How many candidates are typed again.
         sent: What the op itself sends with operands that the rule took, forward and backward.
@@ -153,7 +149,6 @@ class Search:
         rule: Rule,
         operands: tuple[ShType, ...],
         names: Sequence[str] | None = None,
-        held: Held = (),
         minimize: Direction = "both",
         most_tried: int = MOST_TRIED,
         sent: Callable[[tuple[ShType, ...]], tuple[int, int]] = lambda operands: (0, 0),
@@ -162,7 +157,6 @@ class Search:
         self.names = names or called_names(operands)
         self.tried = 0
         self._sent = sent
-        self._held = held or [frozenset()] * len(operands)
         self._typings: dict[tuple[ShType, ...], Typing | tuple[str, ...]] = {}
 
     def best(self, most: int = MOST) -> list[Candidate]:
@@ -174,17 +168,17 @@ class Search:
             operands: typing for operands in self._gathered() if isinstance(typing := self._try(operands), Typing)
         }
         alone = {operands: typing for operands, typing in typed.items() if len(self._changed(operands)) == 1}
-        found = self._cheapest(alone, most)
-        if not found or any(found[0].price.sent):  # two that move may send less than the one that is enough
+        candidates = self._cheapest(alone, most)
+        if not candidates or any(candidates[0].price.sent):  # two that move may send less than the one that is enough
             several = {operands: typing for operands, typing in typed.items() if operands not in alone}
-            found += self._cheapest(several, most, found[0].price.sent if found else None)
-        return cheapest_of_each_result(found)[:most]
+            candidates += self._cheapest(several, most, candidates[0].price.sent if candidates else None)
+        return cheapest_of_each_result(candidates)[:most]
 
     def _cheapest(
         self, typed: dict[tuple[ShType, ...], Typing], most: int, below: Cost | None = None
     ) -> list[Candidate]:
-        """Those among which the cheapest are, priced: what one sends at least says when no other can be among them."""
-        found: list[Candidate] = []
+        """The cheapest candidates, priced: lower bounds tell when no other can be among them."""
+        candidates: list[Candidate] = []
         costs: dict[tuple[ShType, ...], Cost] = {}
         least = sorted(((self._least(*pair), i, *pair) for i, pair in enumerate(typed.items())), key=lambda x: x[:2])
         for bound, _, operands, typing in least:
@@ -192,12 +186,12 @@ class Search:
                 break
             candidate = self.priced(operands, typing)
             if below is None or candidate.price.sent < below:
-                found.append(candidate)
+                candidates.append(candidate)
                 costs[candidate.results] = min(candidate.price.sent, costs.get(candidate.results, candidate.price.sent))
-        return found
+        return candidates
 
     def _changed(self, operands: tuple[ShType, ...]) -> list[int]:
-        return [i for i, (t, given) in enumerate(zip(operands, self.operands, strict=True)) if t is not given]
+        return [i for i, (t, before) in enumerate(zip(operands, self.operands, strict=True)) if t is not before]
 
     # what is tried
 
@@ -212,19 +206,19 @@ class Search:
             if axis is None:
                 break
             visits.append(axis)
-            others = [_plainest(found) for a, found in options.items() if a != axis]
+            others = [_plainest(ways) for a, ways in options.items() if a != axis]
             base = self._moved(self.operands, others)
-            found = [] if base is None else self._options(base, axis, 2 * most)
-            if not found:
+            ways = [] if base is None else self._options(base, axis, 2 * most)
+            if not ways:
                 break
-            options[axis] = found
+            options[axis] = ways
             together = self._moved(self.operands, [*map(_plainest, options.values())])
             if together is None:
                 break
             outcome = self._try(together)
         for axis in at_fault:  # of axes at fault together another one alone may be enough
-            if axis not in options and (found := self._options(self.operands, axis, 2 * most)):
-                options[axis] = found
+            if axis not in options and (ways := self._options(self.operands, axis, 2 * most)):
+                options[axis] = ways
         typed = self._combined(options, most)
         if not any(self._least(*pair) == (0, 0) for pair in typed.items()):
             typed |= pending
@@ -236,7 +230,7 @@ class Search:
         numbers = itertools.count()
 
         def push(moves: Moves) -> None:
-            costs = [self._estimate(i, base[i], ((axis, place),)) for unit, place in moves for i in unit]
+            costs = [estimate(base[i], ((axis, place),), self.minimize) for unit, place in moves for i in unit]
             replicated = [place for unit, place in moves if base[unit[0]].state(axis) in REPLICATED]
             casts = sum(place not in REPLICATED for place in replicated)  # which a rule would make itself
             heapq.heappush(heap, _Option(added(costs), len(moves) + 2 * casts, next(numbers), axis, moves))
@@ -250,15 +244,15 @@ class Search:
             smallest = min((base[i] for i in apart), key=lambda t: t.ndim)
             for place in (*range(smallest.ndim), *whole_places(smallest)):
                 push(((apart, place),))
-        found: list[_Option] = []
-        while heap and len(found) < most and self._may_try():
+        ways: list[_Option] = []
+        while heap and len(ways) < most and self._may_try():
             option = heapq.heappop(heap)
             operands = self._moved(base, [option])
             if operands is None:
                 continue
             outcome = self._try(operands)
             if isinstance(outcome, Typing) or axis not in outcome:
-                found.append(option)
+                ways.append(option)
             elif len(option.moves) == 1:
                 ((unit, place),) = option.moves
                 if isinstance(place, int) and place >= 0 and any(base[i].dims[place].axes for i in unit):
@@ -269,13 +263,13 @@ class Search:
                             there_too = [place] if len(units) > 2 else other_places(base[other[0]], axis)
                             for there in there_too:
                                 push((*option.moves, (other, there)))
-        return found
+        return ways
 
     def _combined(self, options: dict[str, list[_Option]], most: int) -> dict[tuple[ShType, ...], Typing]:
         """The candidates that type, from the cheapest on: for each axis one of its options, or it stays."""
         few = max(2, round(_MOST_COMBINED ** (1 / len(options)))) if options else 0
         stay = [[_Option((0, 0), 0, -1, axis, ())] for axis in options]
-        chosen = itertools.product(*(at + found[:few] for at, found in zip(stay, options.values(), strict=True)))
+        chosen = itertools.product(*(at + ways[:few] for at, ways in zip(stay, options.values(), strict=True)))
         ordered = sorted((self._together(each), sum(o.level for o in each), i, each) for i, each in enumerate(chosen))
         typed: dict[tuple[ShType, ...], Typing] = {}
         estimates: dict[tuple[ShType, ...], Cost] = {}  # of each results, that of the first candidate
@@ -314,28 +308,22 @@ class Search:
 
     def _cast_at_once(self, operands: tuple[ShType, ...], typing: Typing) -> tuple[ShType, ...]:
         """The operands that are changed in the types to which the rule casts them: one reshard instead of two."""
-        if self._sent(operands)[1]:  # casts inside a call are not known: those of invariant operands cost most
+        if self._sent(operands)[1]:  # casts inside a call are not visible: those of invariant operands cost most
             return tuple(
-                t.with_axes({*t.axes(State.INVARIANT)} - {*given.axes(State.INVARIANT)}, State.REDUCED)
-                for t, given in zip(operands, self.operands, strict=True)
+                t.with_axes({*t.axes(State.INVARIANT)} - {*before.axes(State.INVARIANT)}, State.REDUCED)
+                for t, before in zip(operands, self.operands, strict=True)
             )
         changed = self._changed(operands)
         return tuple(not_yet_varying(t, typing.operands[i]) if i in changed else t for i, t in enumerate(operands))
 
-    def _estimate(self, index: int, t: ShType, moves: tuple[tuple[str, Place], ...]) -> Cost:
-        target: ShType | None = t
-        for axis, place in moves if self._held[index] else ():
-            target = target and moved(target, axis, place)
-        return (0, 0) if target in self._held[index] else estimate(t, moves, self.minimize)
-
     def _together(self, options: Sequence[_Option]) -> Cost:
-        """About what some options cost together."""
+        """An estimate of the cost of some options together."""
         moves: dict[int, list[tuple[str, Place]]] = {}
         for option in options:
             for unit, place in option.moves:
                 for i in unit:
                     moves.setdefault(i, []).append((option.axis, place))
-        return added(self._estimate(i, self.operands[i], tuple(several)) for i, several in moves.items())
+        return added(estimate(self.operands[i], tuple(several), self.minimize) for i, several in moves.items())
 
     def _units(self, operands: tuple[ShType, ...], axis: str) -> list[tuple[int, ...]]:
         """The operands that are moved together: each by itself, or of many those with the axis at one place."""
@@ -359,7 +347,7 @@ class Search:
         return tuple(out)
 
     def _gathered(self) -> Iterator[tuple[ShType, ...]]:
-        """Every operand on every device, whole: what types wherever one device would do."""
+        """Every operand replicated: this types wherever one device would do."""
         for state in (State.REDUCED, State.INVARIANT):
             yield tuple(
                 t.with_axes((a for a in t.mesh.axis_names if t.state(a) is not State.VARYING), state)
@@ -383,25 +371,18 @@ class Search:
 
     # what it costs
 
-    def _sources(self, index: int, t: ShType) -> tuple[ShType, ...]:
-        """What an operand of a type can be made of."""
-        if t in self._held[index]:
-            return (t,)
-        return (self.operands[index], *(held for held in self._held[index] if varies_no_more(held, t)))
-
     def _least(self, operands: tuple[ShType, ...], typing: Typing) -> Cost:
-        """What a candidate costs at least, found without planning its reshards."""
+        """A lower bound of a candidate's cost, without planning its reshards."""
         returns = any(t.differentiable for t in typing.results)
         least = functools.partial(least_cost, minimize=self.minimize, returns=returns)
-        moves = [min(least(src, t) for src in self._sources(i, t)) for i, t in enumerate(operands)]
+        moves = map(least, self.operands, operands)
         return added([*moves, *map(least, operands, typing.operands), cost(*self._sent(operands), self.minimize)])
 
     def priced(self, operands: tuple[ShType, ...], typing: Typing) -> Candidate:
         """A candidate that types, with its price."""
         changed = [(i, operands[i]) for i in self._changed(operands)]
         casts = [(src, dst) for src, dst in zip(operands, typing.operands, strict=True) if src != dst]
-        ways = ([price_of(src, t) for src in self._sources(i, t)] for i, t in changed)
-        prices = [min(each, key=lambda p: p.cost(self.minimize)) for each in ways] + [price_of(*c) for c in casts]
+        prices = [price_of(self.operands[i], t) for i, t in changed] + [price_of(*c) for c in casts]
         back = prices if any(t.differentiable for t in typing.results) else []
         inside = self._sent(operands)
         forward = sum((p.forward_bytes for p in prices), inside[0])
@@ -414,9 +395,9 @@ class Search:
             bytes_backward=backward,
             note="" if forward or backward else _note(self.operands, typing.operands),
         )
-        held = sum(t.local_bytes for t in (*typing.operands, *typing.results))
+        memory = sum(t.local_bytes for t in (*typing.operands, *typing.results))
         work = -_sharing(typing.operands)
-        price = FixPrice(cost(forward, backward, self.minimize), held, work, forward, len(casts))
+        price = FixPrice(cost(forward, backward, self.minimize), memory, work, forward, len(casts))
         return Candidate(price, fix, typing.results, operands)
 
 
@@ -434,7 +415,7 @@ def _sharing(operands: Sequence[ShType]) -> int:
 
 
 def _note(before: Sequence[ShType], after: Sequence[ShType]) -> str:
-    """What a fix costs that sends nothing: memory, or work."""
+    """The note on a fix that sends nothing: what it costs in memory or work."""
     return memory_note(zip(before, after, strict=True)) or (
         "each device does all of the work" if _sharing(after) < _sharing(before) else ""
     )
@@ -477,7 +458,7 @@ def _pending(t: ShType, axes: Iterable[str]) -> ShType:
 
 
 def without_backward(rule: Rule, operands: tuple[ShType, ...]) -> tuple[Fix, ...]:
-    """For an op that casts invariant operands to reduced: its reduced operands made invariant, if that is all free."""
+    """For an op that casts invariant operands to reduced: its reduced operands made invariant, if that is free."""
     try:
         alike = _alike_invariant(operands, rule(operands))
         if alike == operands:

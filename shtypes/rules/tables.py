@@ -17,7 +17,7 @@ SHARDED, REDUCED, INVARIANT, UNREDUCED, VARYING = State
 
 
 class Role(enum.Enum):
-    """Where a state alone does not say enough: on which dim the axis lies, seen from the op."""
+    """On which dim the axis lies, seen from the op, where a state alone does not say enough."""
 
     ALONG = "S along"  # sharded on a dim that the op acts along (sums over, reverses, sorts, ...)
     LACKS = "S, lacks it"  # the result is sharded on a label that this operand does not have
@@ -52,7 +52,7 @@ MULTILINEAR: Final[Mapping[tuple[State, State], State]] = _symmetric(
     }
 )
 # Not (UNREDUCED, UNREDUCED): (a + b)(c + d) is not ac + bd.
-# Not (UNREDUCED, SHARDED): a term would meet only its own device's slice. (SHARDED -> UNREDUCED is free, but holds
+# Not (UNREDUCED, SHARDED): a term would meet only the slice of its device. (SHARDED -> UNREDUCED is free, but holds
 # n times the memory and makes the later reduction n times larger: it is offered, never taken.)
 # Not (VARYING, SHARDED) or (VARYING, UNREDUCED): no device holds the value that its member of the family must meet.
 
@@ -63,7 +63,7 @@ ADDITIVE: Final[Mapping[tuple[State, State], State]] = {
 }
 # Not (UNREDUCED, SHARDED): UNREDUCED is sound, and left out for its memory, as above.
 
-#: What a factor becomes: (its state, what the result needs of it) -> state.
+#: The cast of a factor: (its state, what the result needs of it) -> state.
 FACTOR: Final[Mapping[tuple[State, Need], State]] = {
     (REDUCED, REDUCED): REDUCED,
     (INVARIANT, REDUCED): REDUCED,
@@ -81,14 +81,14 @@ FACTOR: Final[Mapping[tuple[State, Need], State]] = {
     (INVARIANT, VARYING): VARYING,
 }
 
-#: What a term becomes: the same, but beside a pending sum a replicated term is masked.
+#: The cast of a term: the same, but beside a pending sum a replicated term is masked.
 TERM: Final[Mapping[tuple[State, Need], State]] = {
     **FACTOR,
     (REDUCED, UNREDUCED): UNREDUCED,  # added on each device, it would count n times
     (INVARIANT, UNREDUCED): UNREDUCED,
 }
 
-#: Linear in its one operand, and acting on each element in place or on whole dims.
+#: Linear in its one operand, and acting on each element in place or on unsharded dims.
 LINEAR_UNARY: Final[Mapping[Need, State]] = {
     SHARDED: SHARDED,
     REDUCED: REDUCED,

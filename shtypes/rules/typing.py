@@ -33,7 +33,7 @@ class Typing(NamedTuple):
     """How an op is typed."""
 
     #: The type of each operand after the casts that the rule inserts; all from replicated states. A constant (see
-    #: `rule`) may keep its own replicated state whatever the others have.
+    #: `rule`) may keep its replicated state whatever the others have.
     operands: tuple[ShType, ...]
     results: tuple[ShType, ...]  # the type of each result
 
@@ -236,11 +236,11 @@ class JointTyping:
                 if label in sharded:
                     raise messages.diagonal_twice(self.name, operand, label, self.word(i))
                 sharded.add(label)
-                known, since = longest.setdefault(label, (dim.axes, i))
-                short, long = sorted((known, dim.axes), key=len)
+                longest_so_far, since = longest.setdefault(label, (dim.axes, i))
+                short, long = sorted((longest_so_far, dim.axes), key=len)
                 if long[: len(short)] != short:
-                    raise messages.axes_differ(self.name, self.operands, label, (since, known), (i, dim.axes))
-                if len(dim.axes) > len(known):
+                    raise messages.axes_differ(self.name, self.operands, label, (since, longest_so_far), (i, dim.axes))
+                if len(dim.axes) > len(longest_so_far):
                     longest[label] = dim.axes, i
         taken: dict[str, int] = {}
         for axes, i in longest.values():
@@ -264,7 +264,7 @@ class JointTyping:
                 states[axis] = table[state, need]
         dims = list(operand.dims)
         for label, axes in self.axes.items():
-            having = [d for d, own in enumerate(labels) if own == label]
+            having = [d for d, other in enumerate(labels) if other == label]
             if having:  # of two dims with one label (a diagonal), the one that is sharded already keeps the axes
                 d = next((d for d in having if dims[d].axes), having[0])
                 dims[d] = dims[d]._replace(axes=tuple(a for a in axes if states[a] is State.SHARDED))

@@ -1,4 +1,4 @@
-"""Judges what communicates against the scopes around it. Pure: a move is judged by its types, where it is made.
+"""Checks communication against the scopes around it. Pure: a move is checked by its types, where it is bound.
 
 All communication is in reshards and casts, and the types of cotangents follow from those of values. So judging a move
 at the forward trace, before anything runs, proves both directions. Moves that transposition makes are not judged again.
@@ -50,7 +50,7 @@ class Sent(NamedTuple):
 
     @property
     def sums(self) -> Sums:
-        """How much that is."""
+        """The sums of bytes."""
         return Sums(self.bytes, self.launches)
 
 
@@ -96,7 +96,7 @@ def check_comm(
 
 
 def check_sent(op: str, src: ShType, dst: ShType, forth: Sent, back: Sent, *, inserted: bool = False) -> None:
-    """As `check_comm`, for what is known to be sent: ``forth`` for the value, ``back`` for its gradient."""
+    """As `check_comm`, for communication that is not a reshard: ``forth`` of the value, ``back`` of its gradient."""
     if not is_bounded():
         return
     rules = rules_in_force()
@@ -111,8 +111,8 @@ def check_sent(op: str, src: ShType, dst: ShType, forth: Sent, back: Sent, *, in
     trackers = [
         (tracker.rule, *tracker.sums(moved, inserted)) for tracker in open_trackers() if tracker.rule in budgets
     ]
-    known = {rule for rule, *_ in trackers}
-    for rule, sums, times in (*trackers, *((rule, moved, 1) for rule in budgets if rule not in known)):
+    tracked = {rule for rule, *_ in trackers}
+    for rule, sums, times in (*trackers, *((rule, moved, 1) for rule in budgets if rule not in tracked)):
         for event in events:
             reason = exceeded(rule, event.direction, sums.get(event.direction, Sums()), event.sent.words)
             if reason:
@@ -139,7 +139,7 @@ def _judge_alone(events: Sequence[_Event], call: str, src: ShType, dst: ShType) 
 def check_bound(
     op: str, src: ShType, dst: ShType, forth: Sent, back: Sent, *, direction: str, inserted: bool = False
 ) -> None:
-    """As `check_sent`, for what is bound in a direction, whoever asked for it; sums are counted when it runs."""
+    """As `check_sent`, for an operation bound in a direction, inserted or not; sums are counted when it runs."""
     if not is_bounded():
         return
     events = _events(src, dst, forth, back, rules_in_force())
@@ -200,7 +200,7 @@ def _events(src: ShType, dst: ShType, forth: Sent, back: Sent, rules: Rules) -> 
 
 def _events_of(forth: Sent, back: Sent, rules: Rules, again: bool, gradient: str = "") -> list[_Event]:
     if any(isinstance(rule, InBackward) for rule in rules):
-        # Its own gradient is one of second order.
+        # The gradient of it is one of second order.
         return [_Event("backward", forth, "it is in the backward function of a `custom_vjp`")] if forth else []
     events = [_Event("forward", forth, "")] if forth else []
     if back and not any(isinstance(rule, NotTransposed) for rule in rules):
@@ -291,7 +291,7 @@ def check_leaving(t: ShType) -> None:
 
 
 def check_now() -> None:
-    """Lets every open scope look at what JAX was asked to do on plain arrays so far."""
+    """Lets every open scope check what JAX did on plain arrays so far."""
     for tracker in open_trackers():
         tracker.look()
 

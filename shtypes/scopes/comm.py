@@ -10,7 +10,7 @@ import itertools
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Final, NamedTuple, Protocol, TypeVar, get_args, overload
+from typing import Any, Final, Literal, NamedTuple, Protocol, TypeVar, get_args, overload
 
 from shtypes.caches import NotesOn
 from shtypes.context import settings
@@ -22,6 +22,8 @@ from shtypes.resharding import Direction, Kind
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+#: What is to be least of a program that is decided as a whole.
+Objective = Literal["bytes", "time"]
 #: What reports call the kinds that communicate.
 KINDS: Final = tuple(kind.value for kind in Kind if kind.communicates)
 
@@ -65,6 +67,8 @@ class Implicit:
     """Ops insert the cheapest reshards that make them type: those that send least in the direction that matters."""
 
     minimize: Direction = "both"
+    by: Objective = "bytes"  # what is least of a whole program: bytes, or time
+    whole: bool = False  # whether it decorates a function: then what is differentiated in it is decided as a whole
 
 
 @dataclass(frozen=True)
@@ -122,7 +126,7 @@ def trying() -> contextlib.AbstractContextManager[None]:
 
 def without_scopes() -> contextlib.AbstractContextManager[None]:
     """A scope in which no scope of communication is in force."""
-    return settings.scope(current_settings()._replace(scopes=(), plan=(), shared=False, tried=False, search=0, aim=""))
+    return settings.scope(current_settings()._replace(scopes=(), tried=False))
 
 
 def under(rules: Rules | None, f: F, *more: ScopeRule) -> F:
@@ -191,7 +195,7 @@ _thread: Final = _Thread()
 _make_tracker: Callable[[ScopeRule, Any], _ScopeTracker] | None = None
 _runs_again: Callable[[], bool] | None = None
 _runs_program: Callable[[], None] | None = None
-_look_ahead: Callable[[Any], Any] | None = None
+_completed: Callable[[Any], Any] | None = None
 
 
 def connect_tracker(
@@ -202,10 +206,10 @@ def connect_tracker(
     _make_tracker, _runs_again, _runs_program = make, runs_again, runs_program
 
 
-def connect_look_ahead(look_ahead: Callable[[Any], Any]) -> None:
-    """Says how functions are looked through for what they insert; without it, each op chooses for itself."""
-    global _look_ahead
-    _look_ahead = look_ahead
+def connect_completed(completed: Callable[[Any], Any]) -> None:
+    """Says how what a function inserts is decided as a whole; without it, each op chooses for itself."""
+    global _completed
+    _completed = completed
 
 
 def program_runs() -> None:
@@ -347,38 +351,59 @@ def comm_budget(
 
 
 @overload
-def implicit_comm(f: None = None, *, minimize: Direction = "both") -> CommScope: ...
+def implicit_comm(f: None = None, *, minimize: Direction = "both", by: Objective = "bytes") -> CommScope: ...
 @overload
-def implicit_comm(f: F, *, minimize: Direction = "both") -> F: ...
-def implicit_comm(f: Any = None, *, minimize: Any = "both") -> Any:
-    """A scope in which an op that does not type inserts the cheapest reshards of its operands that make it type.
+def implicit_comm(f: F, *, minimize: Direction = "both", by: Objective = "bytes") -> F: ...
+def implicit_comm(f: Any = None, *, minimize: Any = "both", by: Any = "bytes") -> Any:
+    """A scope in which what does not type inserts the reshards of operands that make it type.
 
-    So may the joins of loops and branches. They print as ``cast``, and the ledger lists them as inserted. A context
-    manager or a decorator (with or without parentheses); `no_comm` and `comm_budget` around or inside it still hold.
+    A program that is lifted in it, and a function that it decorates, are decided as a whole: of all reshards that make
+    them type, for the types of their arguments, those by which they cost least. Else each op takes what is cheapest for
+    itself. So may the joins of loops and branches. They print as ``cast``, and the ledger lists them as inserted. A
+    context manager or a decorator (with or without parentheses); `no_comm` and `comm_budget` around or inside it still
+    hold.
 
     Args:
         f: A function to decorate.
-        minimize: What is to be least where there is a choice: the bytes sent ``"forward"``, ``"backward"``, or in
+        minimize: What is to be least where there is a choice: what is sent ``"forward"``, ``"backward"``, or in
             ``"both"`` passes; of choices that are equal there, what both send. Of scopes inside one another the
             innermost says.
+        by: What is least of what is decided as a whole: ``"bytes"`` that each device sends, and of plans that send as
+            much the work of each device; or the ``"time"`` of both, by the cost model in force, or else by the links
+            and products of an H100.
 
     Raises:
-        ShardingTypeError: there is no such direction.
+        ShardingTypeError: there is no such direction, or nothing else to be least.
     """
     if minimize not in get_args(Direction):
         raise ShardingTypeError(
             f"`implicit_comm` minimizes what is sent forward, backward or both, not {minimize!r:.60}",
             hints=[f'sh.implicit_comm(minimize="{direction}")' for direction in get_args(Direction)],
         )
-    scope = _ImplicitScope(Implicit(minimize))
+    if by not in get_args(Objective):
+        raise ShardingTypeError(
+            f"`implicit_comm` decides by bytes or by time, not by {by!r:.60}",
+            hints=[f'sh.implicit_comm(by="{objective}")' for objective in get_args(Objective)],
+        )
+    scope = _ImplicitScope(Implicit(minimize, by))
     return scope if f is None else scope(f)
 
 
 class _ImplicitScope(CommScope):
-    """One that looks ahead through the functions that it decorates."""
+    """One that decides as a whole about the functions that it decorates."""
+
+    def __init__(self, rule: Implicit) -> None:
+        super().__init__(rule)
+        self._of_functions = CommScope(replace(rule, whole=True))
 
     def __call__(self, f: F) -> F:
-        return super().__call__(f if _look_ahead is None else _look_ahead(f))
+        return super().__call__(f) if _completed is None or not callable(f) else self._of_functions(_completed(f))
+
+
+def as_a_whole(f: F) -> F:
+    """A function that is differentiated: decided as a whole inside of a function that `implicit_comm` decorates."""
+    found: F = f if _completed is None or not objective().whole else _completed(f)
+    return found
 
 
 def _names(given: str | Iterable[str] | None) -> tuple[str, ...] | None:
@@ -414,10 +439,13 @@ def allows_implicit() -> bool:
 
 def minimizing() -> Direction:
     """The direction that the innermost `implicit_comm` minimizes."""
-    if current.value.aim:
-        return current.value.aim  # type: ignore[return-value]
-    found = [rule.minimize for rule in rules_in_force() if isinstance(rule, Implicit)]
-    return found[-1] if found else "both"
+    return objective().minimize
+
+
+def objective() -> Implicit:
+    """What the innermost `implicit_comm` says."""
+    found = [rule for rule in rules_in_force() if isinstance(rule, Implicit)]
+    return found[-1] if found else Implicit()
 
 
 def finishing_scalars() -> CommScope:

@@ -20,7 +20,7 @@ Group = tuple[tuple[int, tuple[str, ...]], ...]
 
 
 class Claim(NamedTuple):
-    """What a type says of a dim name."""
+    """The value that a type claims for a dim name."""
 
     name: str  # the name; of any number of dims with ``*``
     value: int | Group  # its size, or the dims that it stands for
@@ -28,7 +28,7 @@ class Claim(NamedTuple):
 
 
 class Structure(NamedTuple):
-    """How a type fits a text, but for the sizes of dim names."""
+    """The match of a type with a text, before the sizes of dim names are compared."""
 
     reasons: tuple[str, ...]  # why it does not fit
     claims: tuple[Claim, ...] = ()  # what it says of dim names
@@ -38,7 +38,7 @@ class Structure(NamedTuple):
 
 
 class Bindings:
-    """What the dim names of one call stand for, and who said so; at first, those of a `dims` scope."""
+    """The values of the dim names of one call, with their sources; at first, those of a `dims` scope."""
 
     def __init__(self, sizes: Iterable[tuple[str, int]] = ()) -> None:
         self.of: dict[str, tuple[int | Group, str]] = {name: (size, "`sh.dims`") for name, size in sizes}
@@ -49,13 +49,13 @@ class Bindings:
         return {name: value for name, (value, _) in self.of.items() if isinstance(value, int)}
 
     def copy(self) -> Bindings:
-        """The same names; later ones are its own."""
+        """A copy of the names so far."""
         new = Bindings()
         new.of = dict(self.of)
         return new
 
     def add(self, claims: Iterable[Claim], source: str) -> list[str]:
-        """Takes claims on, and returns why they do not fit what is known."""
+        """Adds claims, and returns why they contradict the ones before."""
         reasons = []
         for name, value, dim in claims:
             bound = self.of.setdefault(name, (value, source))
@@ -64,7 +64,7 @@ class Bindings:
             if isinstance(value, int):
                 reasons.append(f"dim {dim} has size {value}, and `{name}` is {bound[0]} by {bound[1]}")
             else:
-                reasons.append(f"`{name}` stands for {_shown(value)} here, and for {_shown(bound[0])} by {bound[1]}")
+                reasons.append(f"`{name}` stands for {_text(value)} here, and for {_text(bound[0])} by {bound[1]}")
         return reasons
 
     def resolve(self, structure: Structure) -> list[str]:
@@ -85,11 +85,11 @@ class Bindings:
         return reasons
 
     def __str__(self) -> str:
-        texts = (f"{name}={_shown(value)} by {source}" for name, (value, source) in self.of.items())
+        texts = (f"{name}={_text(value)} by {source}" for name, (value, source) in self.of.items())
         return ", ".join(texts)
 
 
-def _shown(value: int | Group) -> str:
+def _text(value: int | Group) -> str:
     if isinstance(value, int):
         return str(value)
     return f"[{', '.join(show_dim(str(n), axes) for n, axes in value)}]"

@@ -90,7 +90,7 @@ class Checking:
 
 
 class Node:
-    """What an annotation asks of a value."""
+    """The requirement of an annotation on a value."""
 
     def check(self, value: Any, path: str, into: Checking, owner: tuple[type, str] | None = None) -> None:
         """Checks a value, and notes what does not fit."""
@@ -103,7 +103,7 @@ class Node:
 
 @dataclasses.dataclass
 class Making:
-    """What examples are made with."""
+    """The settings that examples are built with."""
 
     mesh: Mesh
     replicated: State

@@ -24,7 +24,7 @@ from shtypes.types.policy import replicated
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-#: Of one call, how many values that do not fit are listed.
+#: The most values in the error of one call.
 MOST = 4
 
 
@@ -128,7 +128,7 @@ def is_typed_function(f: Any) -> bool:
 def _has_text(f: Any) -> bool:
     try:
         annotations = getattr(unwrapped(f), "__annotations__", {})
-    except NameError:  # Python 3.14 evaluates them when they are asked for
+    except NameError:  # Python 3.14 evaluates them when they are read
         return True
     return any(isinstance(a, str) for a in annotations.values())
 
@@ -222,7 +222,7 @@ def _refused(f: Callable[..., Any], into: Checking, arguments: Mapping[str, Any]
     first, name = into.problems[0], _name(f)
     many = len(into.problems) > 1
     line = user_line()
-    call = f"{name}({', '.join(f'{k}: {_shown(v)}' for k, v in arguments.items())})"
+    call = f"{name}({', '.join(f'{k}: {_text(v)}' for k, v in arguments.items())})"
     where = [f"{line}: {call}" if line else call]
     where += dict.fromkeys(f"{_said_at(f, p)}: {_said(p)}" for p in into.problems[:MOST])
     why = "; ".join(first.reasons)
@@ -252,7 +252,7 @@ def _named_result(path: str, name: str) -> str:
     return f"the result of `{name}`" if not inner else f"`{inner}` of the result of `{name}`"
 
 
-def _shown(value: Any) -> str:
+def _text(value: Any) -> str:
     t = type_of(value)
     return str(t) if t is not None else type(value).__name__
 

@@ -17,10 +17,10 @@ from shtypes.core.array import Array
 from shtypes.core.conversion import array
 from shtypes.errors import ShardingTypeError
 from shtypes.lifting.lift import lift
-from shtypes.lifting.recorded_calls import recorded_op
-from shtypes.scopes.comm import implicit_comm
+from shtypes.lifting.recorded_calls import inserted_cast, recorded_op
+from shtypes.scopes.comm import allows_implicit, implicit_comm, in_force, rules_in_force
 from shtypes.solver.axis_states import typed
-from shtypes.solver.program import Checkpoint, Item, Loop, Op, Operand, Program, Value
+from shtypes.solver.program import Checkpoint, Function, Item, Loop, Op, Operand, Program, Value
 from shtypes.solver.tables import Assignment, Costs, Way
 from shtypes.types import ShType
 from shtypes.types.mesh import Mesh
@@ -81,8 +81,9 @@ def decided(costs: Costs, now: Assignment, ways: Sequence[Way]) -> Decisions:
 
     arguments = []
     for v in graph.program.inputs:
-        node, k = graph.source[v.id]
-        arguments.append(type_of(v, costs.made(node, costs.row(node, now), k)[0].tolist()))
+        if v.id in graph.source:
+            node, k = graph.source[v.id]
+            arguments.append(type_of(v, costs.made(node, costs.row(node, now), k)[0].tolist()))
     places = {
         place_of(way): Written(type_of(way.use.value, way.dst) if way.src != way.dst else None, way.second)
         for way in ways
@@ -94,9 +95,9 @@ def decided(costs: Costs, now: Assignment, ways: Sequence[Way]) -> Decisions:
     return Decisions(mesh, tuple(arguments), places, frozenset(joined))
 
 
-def applied(program: Program, decisions: Decisions) -> Callable[..., Any]:
+def applied(program: Function, decisions: Decisions) -> Callable[..., Any]:
     """The function with the reshards in it, as a plain function that `lift` types."""
-    run = _Run(program, decisions)
+    run = _Run(program, decisions, lambda x, t: recorded_op("reshard", x, target_text(t)))
 
     def f(*args: Any) -> Any:
         leaves = [x for x, a in zip(jax.tree.leaves(args), program.is_array, strict=True) if a]
@@ -106,7 +107,7 @@ def applied(program: Program, decisions: Decisions) -> Callable[..., Any]:
     return f
 
 
-def typed_function(program: Program, decisions: Decisions) -> Callable[..., Any]:
+def typed_function(program: Function, decisions: Decisions) -> Callable[..., Any]:
     """The function of typed values; plain arrays among its arguments are given the types of the plan.
 
     Raises:
@@ -142,20 +143,28 @@ def _given(x: Any, v: Value, t: ShType) -> Any:
     return x
 
 
-def _resharded(x: Any, t: ShType | None) -> Any:
-    return x if t is None else recorded_op("reshard", x, target_text(t))
+def evaluation(program: Program, decisions: Decisions) -> Callable[..., list[Any]]:
+    """A program of flat inputs with the reshards in it, which nobody wrote, as a plain function that `lift` types."""
+    run = _Run(program, decisions, inserted_cast)
+    return lambda *arrays: run(arrays)
 
 
 class _Run:
     """One evaluation of a program, with what is written into it."""
 
-    def __init__(self, program: Program, decisions: Decisions) -> None:
-        self.program, self.decisions = program, decisions
+    def __init__(self, program: Program, decisions: Decisions, reshard: Callable[[Any, ShType], Any]) -> None:
+        self.program, self.decisions, self.reshard = program, decisions, reshard
+
+    def _resharded(self, x: Any, t: ShType | None) -> Any:
+        return x if t is None else self.reshard(x, t)
 
     def __call__(self, arrays: Sequence[Any]) -> list[Any]:
         env: dict[Any, Any] = {}
+        uses = {x.id: op.eqn for op in reversed(self.program.ops) for x in op.operands if isinstance(x, Value)}
         for v, x in zip(self.program.inputs, arrays, strict=True):
-            self._put(env, v, x)
+            eqn = uses.get(v.id)  # its second form is written where it is used first
+            with contextlib.nullcontext() if eqn is None else as_written(eqn, eqn.source_info.traceback):
+                self._put(env, v, x)
         self._items(self.program.items, env)
         return [self._get(env, v, f"result.{i}") for i, v in enumerate(self.program.outputs)]
 
@@ -168,7 +177,7 @@ class _Run:
         """Makes the second form of a value, if it has one."""
         second = self.decisions.places.get(f"second.{v}")
         if second is not None:
-            env["second", v] = _resharded(env[v], second.to)
+            env["second", v] = self._resharded(env[v], second.to)
 
     def _get(self, env: dict[Any, Any], x: Operand, place: str) -> Any:
         if not isinstance(x, Value):
@@ -177,7 +186,7 @@ class _Run:
             return x.number
         written = self.decisions.places.get(place, Written())
         value = env.get(("second", x.id), env[x.id]) if written.second else env[x.id]
-        return _resharded(value, written.to)
+        return self._resharded(value, written.to)
 
     def _items(self, items: Sequence[Item], env: dict[Any, Any]) -> None:
         for item in items:
@@ -189,10 +198,12 @@ class _Run:
                 self._checkpoint(item, env)
 
     def _op(self, op: Op, env: dict[Any, Any]) -> None:
-        joined = implicit_comm() if op.id in self.decisions.joined else contextlib.nullcontext()
+        joins = op.id in self.decisions.joined and not allows_implicit()
+        joined = implicit_comm() if joins else contextlib.nullcontext()
         with as_written(op.eqn, op.eqn.source_info.traceback):
-            xs = [self._get(env, x, f"{op.id}.{i}") for i, x in enumerate(op.operands)]
-            with settings(set_at(op.eqn) or InForce()), joined:
+            own = set_at(op.eqn) or InForce()
+            with settings(own), in_force((*rules_in_force(), *own.rules)), joined:
+                xs = [self._get(env, x, f"{op.id}.{i}") for i, x in enumerate(op.operands)]
                 outs = bound(op.eqn, xs)
             for v, x in zip(op.results, outs, strict=True):
                 self._put(env, v, x)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Container, Iterable, Mapping
 from typing import Any, Final
 
 import numpy as np
@@ -16,65 +16,80 @@ MOST_ENTRIES: Final = 60_000_000
 QUICK_ENTRIES: Final = 2_000_000
 
 
-class TooWideError(MemoryError):
-    """A program in which too much depends on too much at once for an exact minimum."""
-
-
-def eliminate(
-    sizes: Mapping[int, int], tables: Mapping[tuple[int, ...], Table], entries: int | None = None
-) -> tuple[dict[int, int], float]:
+def eliminate(sizes: Mapping[int, int], tables: Mapping[tuple[int, ...], Table]) -> tuple[dict[int, int], float]:
     """The values of the variables at which the sum of all tables is least, and that sum.
 
-    The variable whose neighbours have the least table goes first. A tree of tables is exact at the cost of its largest.
+    A tree of tables is exact at the cost of its largest. Of two orders the one with lesser tables is taken: what has
+    the least table goes first, or what brings the fewest together that were not.
 
     Args:
         sizes: How many values each variable has.
         tables: By the variables that it is over, in ascending order, a table with a dim for each.
-        entries: The most entries of a table on the way, by default `MOST_ENTRIES`.
-
-    Raises:
-        TooWideError: a table on the way has more.
     """
-    entries = MOST_ENTRIES if entries is None else entries
+    if 1 in sizes.values():  # what has one value decides nothing, and an array has so many dims at most
+        free = {v: n for v, n in sizes.items() if n > 1}
+        less: dict[tuple[int, ...], Table] = {}
+        for ids, table in tables.items():
+            own = tuple(v for v in ids if v in free)
+            less[own] = less.get(own, np.zeros(())) + table.reshape([sizes[v] for v in own])
+        rest = float(less.pop((), np.zeros(())))
+        chosen, value = eliminate(free, less)
+        return {v: chosen.get(v, 0) for v in sizes}, value + rest
+    _, order = min((_order(sizes, tables, by_fill=each) for each in (False, True)), key=lambda found: found[0])
     live = dict(enumerate(tables.items()))
     at: dict[int, set[int]] = {v: set() for v in sizes}
     for k, (ids, _) in live.items():
         for v in ids:
             at[v].add(k)
-    numbers = itertools.count(len(live))
     trail: list[tuple[int, list[tuple[tuple[int, ...], Table]]]] = []
     total = 0.0
-
-    def scope(v: int) -> set[int]:
-        return set().union(*(live[k][0] for k in at[v]), {v})
-
-    weights = {v: math.prod(sizes[u] for u in scope(v)) for v in sizes}
-    while weights:
-        v = min(weights, key=lambda u: (weights[u], u))
-        if weights.pop(v) > entries:
-            raise TooWideError(f"a table of more than {entries:.0e} entries")
-        ids = tuple(sorted(scope(v) - {v}))
+    for k, v in enumerate(order, len(live)):
+        ids = tuple(sorted(set().union(*(live[k][0] for k in at[v])) - {v}))
         parts = [live.pop(k) for k in sorted(at[v])]
         least = _sum(parts, (v, *ids), sizes).min(0)
-        for u in ids:
-            at[u] -= at[v]
         trail.append((v, parts))
         if not ids:
             total += float(least)
             continue
-        k = next(numbers)
         live[k] = ids, least
         for u in ids:
-            at[u].add(k)
-        for u in ids:
-            weights[u] = math.prod(sizes[w] for w in scope(u))
-    chosen: dict[int, int] = {}
+            at[u] = (at[u] - at[v]) | {k}
+    chosen = {}
     for v, parts in reversed(trail):
         at_chosen = np.zeros(sizes[v])
         for ids, table in parts:
             at_chosen = at_chosen + table[tuple(slice(None) if u == v else chosen[u] for u in ids)]
         chosen[v] = int(at_chosen.argmin())
     return chosen, total
+
+
+def _order(sizes: Mapping[int, int], tables: Iterable[tuple[int, ...]], *, by_fill: bool) -> tuple[float, list[int]]:
+    """An order in which variables may go, and the most entries of a table on the way."""
+    near: dict[int, set[int]] = {v: set() for v in sizes}
+    for ids in tables:
+        for v in ids:
+            near[v].update(ids)
+    for v, others in near.items():
+        others.discard(v)
+
+    def cost(v: int) -> tuple[float, float, int]:
+        weight = float(sizes[v] * math.prod(sizes[u] for u in near[v]))
+        fill = sum(b not in near[a] for a, b in itertools.combinations(near[v], 2)) if by_fill else 0
+        return fill, weight, v
+
+    costs = {v: cost(v) for v in near}
+    most, order = 0.0, []
+    while near:
+        v = min(near, key=costs.__getitem__)
+        most = max(most, costs[v][1])
+        order.append(v)
+        others = near.pop(v)
+        for u in others:
+            near[u] |= others
+            near[u] -= {u, v}
+        touched = others.union(*(near[u] for u in others)) if by_fill else others
+        costs.update((u, cost(u)) for u in touched)
+    return most, order
 
 
 def _sum(some: list[tuple[tuple[int, ...], Table]], over: tuple[int, ...], sizes: Mapping[int, int]) -> Table:
@@ -92,14 +107,65 @@ def values_within(
     """The values of each variable at which the sum may be at most ``most``, and the tables of these."""
     left, kept = {v: np.arange(n) for v, n in sizes.items()}, dict(tables)
     while True:
-        least, more = 0.0, {v: np.zeros(len(values)) for v, values in left.items()}
-        for ids, table in kept.items():
-            smallest = table.min()
-            least += smallest
-            for i, v in enumerate(ids):
-                more[v] += table.min(tuple(j for j in range(len(ids)) if j != i)) - smallest
-        fits = {v: least + each <= most for v, each in more.items()}
+        least = sum(table.min() for table in kept.values())
+        fits = {v: least + more <= most for v, more in _regrets(kept).items()}
         if all(ok.all() for ok in fits.values()):
             return left, kept
-        left = {v: values[fits[v]] for v, values in left.items()}
+        left = {v: values[fits[v]] if v in fits else values for v, values in left.items()}
         kept = {ids: table[np.ix_(*(fits[v] for v in ids))] for ids, table in kept.items()}
+
+
+def nearly_eliminate(
+    sizes: Mapping[int, int], tables: Mapping[tuple[int, ...], Table], entries: int
+) -> tuple[dict[int, int], float]:
+    """As `eliminate` with small tables: some variables are decided first, others in each turn, until it stays."""
+    best, value, still = {v: int(x.argmin()) for v, x in _regrets(tables).items()}, math.inf, 0
+    first: set[int] = set()
+    while still < 2:
+        first = too_many(sizes, tables, entries, first)
+        some = {
+            ids: table[tuple(slice(best[v], best[v] + 1) if v in first else slice(None) for v in ids)]
+            for ids, table in tables.items()
+        }
+        chosen, found = eliminate({v: 1 if v in first else n for v, n in sizes.items()}, some)
+        still = 0 if found < value - 1e-9 * abs(found) else still + 1
+        best, value = {v: best[v] if v in first else k for v, k in chosen.items()}, min(value, found)
+    return best, value
+
+
+def too_many(
+    sizes: Mapping[int, int], tables: Mapping[tuple[int, ...], Table], entries: int, before: Container[int] = ()
+) -> set[int]:
+    """The variables to decide first, so that no table on the way has more entries; those of ``before`` last."""
+    if any(_order(sizes, tables, by_fill=each)[0] <= entries for each in (False, True)):
+        return set()
+    now, first, regrets = dict(sizes), set[int](), {v: float(x.max()) for v, x in _regrets(tables).items()}
+    near: dict[int, set[int]] = {v: {v} for v in sizes}
+    for ids in tables:
+        for v in ids:
+            near[v].update(ids)
+    weights = {v: math.prod(now[u] for u in scope) for v, scope in near.items()}
+    while weights:
+        v = min(weights, key=lambda u: (weights[u], u))
+        while weights[v] > entries:
+            least = min((u for u in near[v] if now[u] > 1), key=lambda u: (u in before, regrets[u], u))
+            first.add(least)
+            for u in near[least]:
+                weights[u] //= now[least]
+            now[least] = 1
+        del weights[v]
+        scope = near.pop(v)
+        for u in scope - {v}:
+            near[u] = (near[u] | scope) - {v}
+            weights[u] = math.prod(now[w] for w in near[u])
+    return first
+
+
+def _regrets(tables: Mapping[tuple[int, ...], Table]) -> dict[int, Table]:
+    """For each value of each variable, how much more than their least its tables come to at least."""
+    found: dict[int, Any] = {}
+    for ids, table in tables.items():
+        for i, v in enumerate(ids):
+            least = table.min(tuple(j for j in range(len(ids)) if j != i))
+            found[v] = found.get(v, 0.0) + least - least.min()
+    return found

@@ -3,21 +3,37 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from shtypes._compat.jaxprs import is_literal
 from shtypes.analysis.flops import is_convolution
 from shtypes.errors import ShardingTypeError
 from shtypes.solver import options as options_
-from shtypes.solver.axis_states import INVARIANT, REDUCED, SHARDED, UNREDUCED
-from shtypes.solver.options import Option
-from shtypes.solver.program import Checkpoint, Item, Loop, Op, Operand, Program, Value, is_value
-from shtypes.types import dtypes
+from shtypes.solver.axis_states import INVARIANT, REDUCED, SHARDED, UNREDUCED, axis_state, typed
+from shtypes.solver.options import Option, Work
+from shtypes.solver.program import (
+    Checkpoint,
+    Item,
+    Loop,
+    Op,
+    Operand,
+    Program,
+    Value,
+    is_value,
+)
+from shtypes.types import ShType, dtypes
 from shtypes.types.mesh import Mesh
 
+#: The types of some values; None of plain ones.
+Types = Sequence[ShType | None]
+#: The most axes that a mesh has.
+_MOST_AXES: Final = 64
+#: Equations that may name axes of the mesh.
+_NAME_AXES: Final = frozenset({"typed_call", "sharding_annotation"})
 #: The shortest layer that is looked for, in equations.
 _LEAST_LAYER: Final = 4
 #: Primitives whose operands the backward pass needs, and those whose results it does.
@@ -88,22 +104,38 @@ class Graph:
         program: The program.
         mesh: The mesh.
         grad: Whether its backward pass counts.
+        types: The types of its inputs, where these are not to be found; then results lie as they like. None for those
+            that have no type.
+        seen: The types of operands and results of an operation where each chooses for itself: those that it keeps
+            where nothing is known of it along one axis, or where it says itself how values lie.
     """
 
-    def __init__(self, program: Program, mesh: Mesh, *, grad: bool) -> None:
+    def __init__(
+        self,
+        program: Program,
+        mesh: Mesh,
+        *,
+        grad: bool,
+        types: Sequence[ShType | None] | None = None,
+        seen: Callable[[Op], tuple[Types, Types] | None] = lambda op: None,
+    ) -> None:
         self.program, self.mesh, self.grad = program, mesh, grad
+        self._seen = seen
+        self.completes = types is not None
         self.sizes = mesh.axis_sizes
         self.nodes: list[Node] = []
         self.source: dict[int, tuple[Node, int]] = {}  # what makes a value, and as which result
         self.shared: dict[int, Node] = {}  # the second forms of values
         self.saved: set[int] = set()  # values that the backward pass needs
         self.sliced: set[int] = set()  # stacks that a loop takes apart
-        for v in program.inputs:
-            self._node("argument", self._states(v, pending=False), [], [v], 1)
+        for v, t in zip(program.inputs, types or [None] * len(program.inputs), strict=True):
+            if not v.constant:
+                options: Any = self._states(v, pending=False) if t is None else _as_it_is(t)
+                self._node("argument", options, [], [v], 1)
         self._items(program.items)
         self.results: dict[int, Node] = {}
         for i, v in enumerate(program.outputs):
-            if is_value(v):
+            if is_value(v) and not self.completes:
                 self.results[i] = self._node("result", self._states(v, pending=False, to=True), [v], [], 1, among=i)
         self._second_forms()
         self.layers = self._fold()
@@ -112,6 +144,12 @@ class Graph:
     def has_cotangent(self, v: Value) -> bool:
         """Whether a value has a cotangent in the program that is priced."""
         return self.grad and v.differentiated
+
+    def is_silent(self, node: Node) -> bool:
+        """Whether a scope of the program around a node, or around what makes its value, forbids communication."""
+        if node.kind == "shared":
+            node = self.source[node.operands[0].id][0]
+        return node.op is not None and node.op.silent
 
     # nodes
 
@@ -136,7 +174,7 @@ class Graph:
         found = [REDUCED, *(SHARDED + d for d, n in enumerate(v.shape) if n > 1)]
         found += [UNREDUCED] if pending and dtypes.summable(v.dtype) and dtypes.differentiable(v.dtype) else []
         # Arguments, and what several take, are replicated with pending cotangents: these are summed once.
-        found += [INVARIANT] if pending is not to and self.has_cotangent(v) else []
+        found += [INVARIANT] if (self.completes or pending is not to) and self.has_cotangent(v) else []
         return tuple(Option((s,), ()) if to else Option((), (s,)) for s in found)
 
     def _items(self, items: Sequence[Item]) -> None:
@@ -192,17 +230,39 @@ class Graph:
 
     def _options(self, op: Op) -> tuple[tuple[Option, ...], ...]:
         """What an equation may do along each axis: asked of axes as small as can be, which say it for larger ones."""
-        known = [options_.Operand(x.shape, x.dtype, x.constant) if isinstance(x, Value) else None for x in op.operands]
+        if self.completes and _is_of_user(op.eqn):
+            return self._kept(op, self._seen(op))
+        known = [_known(x, var) for x, var in zip(op.operands, op.eqn.invars, strict=True)]
         found, live = [], any(map(self.has_cotangent, op.results))
-        for n in self.sizes:
+        axes = self.mesh.axis_names
+        for axis, n in zip(axes, self.sizes, strict=True):
+            names = [axis, *(a for a in axes if a != axis)] if op.name in _NAME_AXES else ["axis"]
             small = next((p for p in range(2, n + 1) if n % p == 0), 1)
             try:
-                asked = options_.options(op.eqn, small, known)
+                asked = options_.options(op.eqn, small, known, names)
             except ShardingTypeError as error:
+                if (types := self._seen(op)) is not None:
+                    return self._kept(op, types)
                 error.what = f"nothing is known of `{op.name}` at {str(op.place) or 'a line of JAX'}: {error.what}"
                 raise error.with_traceback(None) from None
             scale = (n - 1) / n / ((small - 1) / small) if n > 1 else 0.0
             found.append(tuple(_scaled(o, scale) for o in asked if live or INVARIANT not in o.operands))
+        return tuple(found)
+
+    def _kept(self, op: Op, types: tuple[Types, Types] | None) -> tuple[tuple[Option, ...], ...]:
+        """The one option of an operation that keeps its types."""
+        if types is None:
+            raise ShardingTypeError(f"nothing is known of the types of `{op.name}`")
+        operands, results = types
+        values = [t for t, x in zip(operands, op.operands, strict=True) if isinstance(x, Value)]
+        made, taken = (list(map(_states_of, each)) for each in (results, values))
+        found = []
+        for a in range(len(self.sizes)):
+            rest = iter(taken)
+            states = tuple([next(rest)[a] if isinstance(x, Value) else REDUCED for x in op.operands])
+            outs = tuple([each[a] for each in made])
+            part = any(s >= SHARDED for s in (*states, *outs))
+            found.append((Option(states, outs, Work.PART if part else Work.ALL),))
         return tuple(found)
 
     def _note_saved(self, op: Op) -> None:
@@ -267,7 +327,7 @@ class Graph:
         op = node.op
         assert op is not None
         operands = tuple((x.shape, x.dtype, x.constant) if isinstance(x, Value) else str(x) for x in op.operands)
-        return op.name, node.options[0], operands, node.times, node.again
+        return op.name, node.options, operands, node.times, node.again
 
     def _tie(self, ops: Sequence[Node], period: int) -> None:
         for i, node in enumerate(ops[period:]):
@@ -297,6 +357,37 @@ class Graph:
                 product = np.where(states[:, a] == SHARDED + d, product * size, product)
             ok &= (n % product == 0) & ((n > 0) | (product == 1))
         return ok
+
+
+def _known(x: Operand, var: Any) -> options_.Operand | None:
+    """What is known of an operand; None of a number that the equation has, and a number around it is a constant."""
+    if isinstance(x, Value):
+        return options_.Operand(x.shape, x.dtype, x.constant)
+    return None if is_literal(var) else options_.operand(var.aval, constant=True)
+
+
+def _is_of_user(eqn: Any) -> bool:
+    """Whether an equation is a function of typed values that the user gave: what it makes follows from all types."""
+    call = eqn.params.get("call")
+    while hasattr(call, "call"):
+        call = call.call
+    return getattr(call, "fn", None) is not None
+
+
+def _as_it_is(t: ShType) -> tuple[tuple[Option, ...], ...]:
+    """The one option of an input for each axis."""
+    return tuple((Option((), (s,)),) for s in _states_of(t))
+
+
+def _states_of(t: ShType | None) -> list[int]:
+    """The states of a type for each axis; of a plain value it is reduced."""
+    if t is None:
+        return [REDUCED] * _MOST_AXES
+    states = [axis_state(t, a) for a in t.mesh.axis_names]
+    known = [s for s in states if s is not None]
+    if len(known) < len(states) or typed(t.mesh, t.dtype_name, t.shape, known) != t:
+        raise ShardingTypeError(f"a value is {t}: it varies, or its axes on one dim are not in the mesh's order")
+    return known
 
 
 def _scaled(o: Option, scale: float) -> Option:

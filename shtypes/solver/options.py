@@ -9,6 +9,8 @@ search over the product of all states. An equation with the same primitive, para
 from __future__ import annotations
 
 import enum
+import functools
+import inspect
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -19,9 +21,11 @@ import jax
 from jax.extend import source_info_util
 
 from shtypes._compat.jaxprs import is_literal, key_of, literal_value
+from shtypes._compat.plain_programs import alone
 from shtypes.caches import Bounded, Static
 from shtypes.core.array import Array, wrap
 from shtypes.core.jax_type import HiShType, as_jax_type
+from shtypes.core.meshes import use_mesh
 from shtypes.core.operation import noting_bound
 from shtypes.core.reshard import Reshard
 from shtypes.errors import ShardingTypeError
@@ -29,6 +33,7 @@ from shtypes.evaluation.interpreter import by_row, evaluate_closed
 from shtypes.evaluation.table import ACROSS, BODIES
 from shtypes.evaluation.value_info import PLACES, note, note_constant, noting
 from shtypes.lifting import lift as lift_
+from shtypes.ops.table import OPS
 from shtypes.scopes.comm import implicit_comm, without_scopes
 from shtypes.solver.axis_states import INVARIANT, REDUCED, SHARDED, UNREDUCED, axis_state, shown, typed
 from shtypes.traced.ledger import ledger_of
@@ -37,6 +42,8 @@ from shtypes.types import dtypes
 from shtypes.types.mesh import Mesh
 from shtypes.types.policy import current_policy
 
+#: Annotations, as `lift` records them and as JAX does.
+_PLACING: Final = frozenset({"sharding_annotation", "sharding_constraint", "reshard", "mesh_cast"})
 #: What fills the table of primitives.
 _FILLED: Final = (lift_,)
 
@@ -104,13 +111,16 @@ def operand(aval: Any, *, constant: bool = False, places: Any = None) -> Operand
     return Operand(tuple(map(int, aval.shape)), dtypes.from_numpy(aval.dtype), constant, places)
 
 
-def options(eqn: Any, size: int, operands: Sequence[Operand | None] | None = None) -> tuple[Option, ...]:
+def options(
+    eqn: Any, size: int, operands: Sequence[Operand | None] | None = None, names: Sequence[str] = ("axis",)
+) -> tuple[Option, ...]:
     """What an equation may do along one mesh axis; the first is that each device does all of it.
 
     Args:
         eqn: An equation of a plain program.
         size: The number of devices along the axis; options whose dims it does not divide are left out.
         operands: What is known of its operands, None for numbers; all are values by default.
+        names: What the axis is called, and then the others of the mesh, for equations that name axes.
 
     Raises:
         ShardingTypeError: `lift` has no row for its primitive.
@@ -118,8 +128,8 @@ def options(eqn: Any, size: int, operands: Sequence[Operand | None] | None = Non
     known = operands_of(eqn) if operands is None else tuple(operands)
     plain = eqn.replace(source_info=source_info_util.new_source_info())
     program = SimpleNamespace(constvars=(), invars=_variables(eqn), eqns=[plain], outvars=eqn.outvars)
-    key = (key_of(program, (), Static), known, size, current_policy())
-    return _known.made(key, lambda: tuple(_Asked(eqn, known, size).options()))
+    key = (key_of(program, (), Static), known, size, tuple(names), current_policy())
+    return _known.get_or_create(key, lambda: tuple(_Asked(eqn, known, size, names).options()))
 
 
 def _variables(eqn: Any) -> tuple[Any, ...]:
@@ -127,11 +137,12 @@ def _variables(eqn: Any) -> tuple[Any, ...]:
 
 
 class _Asked:
-    """An equation whose options are asked of its row, on a mesh of one axis."""
+    """An equation whose options are asked of its row, on a mesh of one axis; others have one device each."""
 
-    def __init__(self, eqn: Any, operands: Sequence[Operand | None], size: int) -> None:
-        self.eqn, self.operands = eqn, operands
-        self.mesh = Mesh({"axis": size})
+    def __init__(self, eqn: Any, operands: Sequence[Operand | None], size: int, names: Sequence[str]) -> None:
+        self.eqn, self.operands, self.axis, self.size = eqn, operands, names[0], size
+        self.mesh = Mesh({name: size if name == self.axis else 1 for name in names})
+        self.others = REDUCED  # the state along the other axes
         self.values = [i for i, x in enumerate(operands) if x is not None]
         self.free = [i for i in self.values if not self._of(i).constant]  # those that an option says something of
         self.row = _row(eqn)
@@ -147,27 +158,46 @@ class _Asked:
         if any(dtypes.differentiable(self._of(i).dtype) for i in self.free):
             yield {i: INVARIANT for i in self.free if dtypes.differentiable(self._of(i).dtype)}
         for i in self.free:
-            for state in states_of(self._of(i), self.mesh.size):
+            for state in states_of(self._of(i), self.size):
                 if state not in (REDUCED, INVARIANT):
                     yield {i: state}
 
     def options(self) -> Iterator[Option]:
         """The distinct options, from the seeds that type."""
         seeds = list(self.seeds())
-        found = self._typed(seeds)
-        if isinstance(found[0], ShardingTypeError) and len(self.free) > 0 and not any(map(_is_option, found)):
-            raise found[0]
         seen: dict[tuple[tuple[int, ...], tuple[int, ...]], Option] = {}
-        for seed, option in zip(seeds, found, strict=True):
-            if isinstance(option, ShardingTypeError):
-                option = self._across(seed)
-            if option is not None:
-                seen.setdefault((option.operands, option.results), option)
+        refused: ShardingTypeError | None = None
+        for others in self._states_of_others():
+            self.others = others
+            found = self._typed(seeds)
+            if isinstance(found[0], ShardingTypeError) and len(self.free) > 0 and not any(map(_is_option, found)):
+                refused = refused or found[0]
+                continue
+            for seed, option in zip(seeds, found, strict=True):
+                if isinstance(option, ShardingTypeError):
+                    option = self._across(seed)
+                if option is not None:
+                    seen.setdefault((option.operands, option.results), option)
+        if refused is not None and not seen:
+            raise refused
         yield from seen.values()
+
+    def _states_of_others(self) -> list[int]:
+        """What the state along other axes may be, where an equation may speak of them: in all of them it is asked."""
+        if len(self.mesh.axis_names) == 1:
+            return [REDUCED]
+        return list(
+            dict.fromkeys(s for i in self.free for s in (REDUCED, *states_of(self._of(i), 1)) if s != INVARIANT)
+        )
 
     def _types(self, seed: dict[int, int]) -> list[HiShType]:
         known = [(i, self._of(i)) for i in self.values]
-        return [as_jax_type(typed(self.mesh, x.dtype, x.shape, (seed.get(i, REDUCED),))) for i, x in known]
+        return [as_jax_type(typed(self.mesh, x.dtype, x.shape, self._along(x, seed.get(i, REDUCED)))) for i, x in known]
+
+    def _along(self, x: Operand, state: int) -> list[int]:
+        """The states of an operand along all axes."""
+        others = self.others if self.others in states_of(x, 1) and not x.constant else REDUCED
+        return [state if name == self.axis else others for name in self.mesh.axis_names]
 
     def _typed(self, seeds: Sequence[dict[int, int]]) -> list[Option | ShardingTypeError | None]:
         """For each seed the option that it is, or why it does not type; None where a result varies."""
@@ -183,21 +213,21 @@ class _Asked:
                     found.append(error.with_traceback(None))
 
         arrays = [wrap(t, None) for seed in seeds for t in self._types(seed)]
-        with without_scopes(), noting():
+        with without_scopes(), noting(), alone(), use_mesh(self.mesh):
             jax.make_jaxpr(ask)(*arrays)
         return found
 
     def _option(self, seed: dict[int, int], xs: list[Array]) -> Option | None:
         with noting_bound() as bound:
             outs = self.row(self._filled(xs))
-        results = [axis_state(out.type, "axis") if isinstance(out, Array) else REDUCED for out in outs]
+        results = [axis_state(out.type, self.axis) if isinstance(out, Array) else REDUCED for out in outs]
         if None in results:
             return None
         casts: dict[int, set[int | None]] = {}
         for operation, operands, made in bound:
             for x in operands:
                 cast = isinstance(operation, Reshard) and operation.inserted
-                casts.setdefault(id(x), set()).add(axis_state(made[0].type, "axis") if cast else None)
+                casts.setdefault(id(x), set()).add(axis_state(made[0].type, self.axis) if cast else None)
         states = [REDUCED] * len(self.operands)
         for i, x in zip(self.values, xs, strict=True):
             cast_to = casts.get(id(x), set())
@@ -206,7 +236,19 @@ class _Asked:
             if i not in self.free:
                 states[i] = REDUCED
         part = any(s is not None and s >= SHARDED for s in (*states, *results))
-        return Option(tuple(states), tuple(results), Work.PART if part else Work.ALL)  # type: ignore[arg-type]
+        work = Work.PART if part else Work.ALL
+        return Option(tuple(states), tuple(results), work, *self._written(bound))  # type: ignore[arg-type]
+
+    def _written(self, bound: Any) -> tuple[float, float]:
+        """What reshards send that the equation asks for, with ``out=`` say; of one that is a reshard tables know it."""
+        size = _nbytes(self.eqn.outvars[0].aval)
+        moves = [op for op, _, _ in bound if isinstance(op, Reshard) and not op.inserted]
+        if only_places(self.eqn) or not size:
+            return 0.0, 0.0
+        forward, backward = (
+            [c.bytes for op in moves for c in each(op)] for each in (Reshard.forward_comm, Reshard.backward_comm)
+        )
+        return sum(forward) / size, sum(backward) / size
 
     def _filled(self, xs: Sequence[Any]) -> list[Any]:
         """The operands, with numbers in their places and notes of what is known of the others."""
@@ -219,26 +261,32 @@ class _Asked:
                 note(x, PLACES, self._of(i).places)
         return full
 
+    @functools.cached_property
+    def _may_join(self) -> bool:
+        call = self.eqn.params.get("call")
+        if self.eqn.primitive.name != "typed_call" or only_places(self.eqn) or getattr(call, "name", "") not in OPS:
+            return self.eqn.primitive.name in ACROSS
+        return "out" in inspect.signature(OPS[call.name].function).parameters
+
     def _across(self, seed: dict[int, int]) -> Option | None:
-        """A reduction over a sharded dim that is joined by a collective."""
-        if self.eqn.primitive.name not in ACROSS or not any(s >= SHARDED for s in seed.values()):
+        """A reduction over a sharded dim, or an op that is asked with ``out=``, that is joined by collectives."""
+        if not self._may_join or not any(s >= SHARDED for s in seed.values()):
             return None
         result: list[int | None] = []
 
         def run(*xs: Any) -> Any:
-            (out,) = self.row(self._filled(xs))
-            result[:] = [axis_state(out.type, "axis")]
+            out, *others = self.row(self._filled(xs))
+            result[:] = [None if others else axis_state(out.type, self.axis)]
             return out
 
         arrays = [wrap(t, None) for t in self._types(seed)]
-        with without_scopes(), noting(), implicit_comm():
-            alone, both = (ledger_of(jax.make_jaxpr(f)(*arrays)).total.bytes for f in (run, with_gradient(run)))
-        out = self.eqn.outvars[0].aval
-        size = math.prod(out.shape) * dtypes.itemsize(dtypes.from_numpy(out.dtype))
+        with without_scopes(), noting(), implicit_comm(), alone(), use_mesh(self.mesh):
+            forward, both = (ledger_of(jax.make_jaxpr(f)(*arrays)).total.bytes for f in (run, with_gradient(run)))
+        size = _nbytes(self.eqn.outvars[0].aval)
         states = tuple(seed.get(i, REDUCED) for i in range(len(self.operands)))
         if result[0] is None or not size:
             return None
-        return Option(states, (result[0],), Work.PART, alone / size, (both - alone) / size)
+        return Option(states, (result[0],), Work.PART, forward / size, (both - forward) / size)
 
 
 def states_of(x: Operand, size: int) -> list[int]:
@@ -246,6 +294,18 @@ def states_of(x: Operand, size: int) -> list[int]:
     found = [REDUCED, INVARIANT] if dtypes.differentiable(x.dtype) else [REDUCED]
     found += [UNREDUCED] if dtypes.summable(x.dtype) else []
     return found + [SHARDED + d for d, n in enumerate(x.shape) if n and n % size == 0]
+
+
+def _nbytes(aval: Any) -> int:
+    return int(math.prod(aval.shape)) * dtypes.itemsize(dtypes.from_numpy(aval.dtype))
+
+
+def only_places(eqn: Any) -> bool:
+    """Whether an equation says how its operand lies and nothing else."""
+    call = eqn.params.get("call")
+    return eqn.primitive.name in _PLACING or (
+        eqn.primitive.name == "typed_call" and getattr(call, "is_the_value", False)
+    )
 
 
 def _is_option(x: Any) -> bool:

@@ -22,7 +22,7 @@ from shtypes.resharding.costs import CostModel
 from shtypes.resharding.devices import Device
 from shtypes.solver.apply import Decisions, Written, decided, typed_function
 from shtypes.solver.axis_states import typed
-from shtypes.solver.program import Program
+from shtypes.solver.program import Function, Program
 from shtypes.solver.search import Point, size
 from shtypes.solver.tables import Costs, Way
 from shtypes.traced.equations import SourceLine
@@ -99,7 +99,7 @@ class Problem(NamedTuple):
     """
 
     name: str
-    program: Program
+    program: Function
     costs: Costs
     model: CostModel
     device: Device

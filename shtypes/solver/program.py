@@ -6,6 +6,7 @@ Other equations with bodies (`while`, `cond`, functions with derivative rules) a
 
 from __future__ import annotations
 
+import functools
 import inspect
 import itertools
 import math
@@ -16,19 +17,19 @@ from typing import Any, Final
 import jax
 
 from shtypes._compat.eqn_frames import user_frames
+from shtypes._compat.in_force import InForce, set_at
 from shtypes._compat.jaxprs import Scan, captured, control, is_literal, jaxpr_of, literal_value
 from shtypes._compat.plain_programs import needed, trace_plain
 from shtypes.context.frames import Owner, owner_of_file
 from shtypes.errors import ShardingTypeError
+from shtypes.scopes.comm import NoComm
+from shtypes.solver.options import only_places
 from shtypes.traced.equations import SourceLine
 from shtypes.types import dtypes
 from shtypes.types.mesh import Mesh
 
 #: What `jax.jit` and what is written in its place are called.
 _INLINED: Final = frozenset({"jit", "pjit", "closed_call", "core_call"})
-
-#: Annotations, as `lift` records them and as JAX does.
-_PLACING: Final = frozenset({"sharding_annotation", "sharding_constraint", "reshard", "mesh_cast"})
 
 
 @dataclass(eq=False)
@@ -59,6 +60,8 @@ class Value:
         return math.prod(self.shape) * dtypes.itemsize(self.dtype)
 
 
+#: Where an equation is: the identities of those around it, outermost first, and its own.
+Path = tuple[int, ...]
 #: What equations take: values of the program, and numbers.
 Operand = Value | Any
 
@@ -73,7 +76,13 @@ class Op:
     results: list[Value]
     times: int
     place: SourceLine
+    path: Path
     checkpointed: bool = False
+
+    @functools.cached_property
+    def silent(self) -> bool:
+        """Whether a scope that the program opens around it forbids communication."""
+        return any(isinstance(rule, NoComm) for rule in (set_at(self.eqn) or InForce()).rules)
 
     @property
     def name(self) -> str:
@@ -157,67 +166,43 @@ def line_of(eqn: Any) -> SourceLine:
 
 
 class Program:
-    """A plain function for arguments of some shapes.
+    """A plain program as operations.
 
     Args:
-        f: The function.
-        args: Its arguments: trees of what has a shape and a dtype; numbers and the rest are as they are.
-        argnums: The arguments that are differentiated.
-        mesh: The mesh that its annotations speak of.
-
-    Raises:
-        ShardingTypeError: the function cannot be traced, or has no array among its arguments.
+        name: What it is called.
+        jaxpr: The open jaxpr, without what nothing uses.
+        consts: Its constants.
+        arguments: Its inputs: the name, whether it is differentiated, and whether it is plain: it has no type.
+        keeps: Whether what it says itself of how values lie is a part of it.
     """
 
     def __init__(
-        self, f: Callable[..., Any], args: tuple[Any, ...], argnums: Sequence[int] = (), mesh: Mesh | None = None
+        self,
+        name: str,
+        jaxpr: Any,
+        consts: Sequence[Any],
+        arguments: Sequence[tuple[str, bool, bool]],
+        *,
+        keeps: bool = False,
     ) -> None:
-        leaves, self.tree = jax.tree.flatten(args)
-        paths = [path for path, _ in jax.tree_util.tree_flatten_with_path(args)[0]]
-        self.is_array = [hasattr(x, "shape") and hasattr(x, "dtype") for x in leaves]
-        if not any(self.is_array):
-            raise ShardingTypeError(
-                "none of the arguments is an array", hints=['sh.suggest(f, jax.ShapeDtypeStruct((8, 16), "float32"))']
-            )
-        self._leaves = [None if a else x for x, a in zip(leaves, self.is_array, strict=True)]
-        arrays = [x for x, a in zip(leaves, self.is_array, strict=True) if a]
-        avals = [jax.ShapeDtypeStruct(x.shape, jax.dtypes.canonicalize_dtype(x.dtype)) for x in arrays]
-
-        def flat(*xs: Any) -> Any:
-            return f(*self.arguments(xs))
-
-        flat.__name__ = flat.__qualname__ = self.name = getattr(f, "__name__", "f")
-        axes = None if mesh is None else (mesh.axis_sizes, mesh.axis_names)
-        closed, around, self.out_tree = trace_plain(flat, avals, axes)
-        if around:
-            raise ShardingTypeError(f"`{self.name}` closes over values that are being traced: pass them as arguments")
-        jaxpr, consts = needed(closed)
+        self.name, self._keeps = name, keeps
         self._ids = itertools.count()
         self.values: list[Value] = []
         self.ops: list[Op] = []
         self.loops: list[Loop] = []
         env: dict[Any, Any] = {}
-        of_arrays = [path for path, a in zip(paths, self.is_array, strict=True) if a]
         self.inputs = []
-        names = _parameters(f, len(args))
-        for var, path in zip(jaxpr.invars, of_arrays, strict=True):
-            v = env[var] = self._value(var.aval, "/".join(filter(None, (names[path[0].idx], path_of(path[1:])))))
-            v.differentiated = path[0].idx in argnums and dtypes.differentiable(v.dtype)
+        for var, (called, differentiated, plain) in zip(jaxpr.invars, arguments, strict=True):
+            v = env[var] = self._value(var.aval, called)
+            v.differentiated, v.constant = differentiated and dtypes.differentiable(v.dtype), plain
             self.inputs.append(v)
         for var, number in zip(jaxpr.constvars, consts, strict=True):
             env[var] = self._constant(var.aval, number)
-        self.items = self._block(jaxpr, env, 1, False)
+        self.items = self._block(jaxpr, env, (), 1, False)
         self.outputs = [_read(env, v) for v in jaxpr.outvars]
         self._only_what_reaches()
         #: Values that are made outside of a checkpoint, by the checkpoint that all of their uses are in.
         self.entering = self._entering()
-
-    def arguments(self, arrays: Sequence[Any]) -> tuple[Any, ...]:
-        """The arguments, with these arrays."""
-        rest = iter(arrays)
-        leaves = [next(rest) if a else x for x, a in zip(self._leaves, self.is_array, strict=True)]
-        args: tuple[Any, ...] = jax.tree.unflatten(self.tree, leaves)
-        return args
 
     def _value(self, aval: Any, name: str = "") -> Value:
         v = Value(next(self._ids), tuple(map(int, aval.shape)), dtypes.from_numpy(aval.dtype), name=name)
@@ -229,28 +214,30 @@ class Program:
         v.constant, v.number = True, number
         return v
 
-    def _block(self, jaxpr: Any, env: dict[Any, Any], times: int, checkpointed: bool) -> list[Item]:
+    def _block(self, jaxpr: Any, env: dict[Any, Any], around: Path, times: int, checkpointed: bool) -> list[Item]:
         items: list[Item] = []
         for eqn in jaxpr.eqns:
             operands = [_read(env, v) for v in eqn.invars]
-            name, how = eqn.primitive.name, control(eqn)
+            name, how, path = eqn.primitive.name, control(eqn), (*around, id(eqn))
             if name in _INLINED:
                 inner, sub = self._body(getattr(how, "body", None) or eqn.params["jaxpr"], operands)
-                items += self._block(inner, sub, times, checkpointed)
+                items += self._block(inner, sub, path, times, checkpointed)
                 env.update((v, _read(sub, w)) for v, w in zip(eqn.outvars, inner.outvars, strict=True))
             elif name == "remat2":
                 inner, sub = self._body(eqn.params["jaxpr"], operands)
-                body = self._block(inner, sub, times, True)
+                body = self._block(inner, sub, path, times, True)
                 outputs = [_read(sub, w) for w in inner.outvars]
                 env.update(zip(eqn.outvars, outputs, strict=True))
                 made = [x for x in outputs if isinstance(x, Value)]
                 items.append(Checkpoint(next(self._ids), eqn, body, outputs, made))
-            elif _only_places(eqn):
+            elif name == "closed_over":
+                env.update(zip(eqn.outvars, operands, strict=True))
+            elif only_places(eqn) and not self._keeps:
                 env.update(zip(eqn.outvars, operands, strict=False))
             elif isinstance(how, Scan):
-                items.append(self._loop(eqn, how, operands, env, times, checkpointed))
+                items.append(self._loop(eqn, how, operands, env, path, times, checkpointed))
             else:
-                items.append(self._op(eqn, operands, env, times, checkpointed))
+                items.append(self._op(eqn, operands, env, path, times, checkpointed))
         return items
 
     def _body(self, body: Any, operands: Sequence[Any]) -> tuple[Any, dict[Any, Any]]:
@@ -260,7 +247,7 @@ class Program:
         env.update((v, self._constant(v.aval, c)) for v, c in zip(inner.constvars, captured(body), strict=True))
         return inner, env
 
-    def _op(self, eqn: Any, operands: list[Any], env: dict[Any, Any], times: int, checkpointed: bool) -> Op:
+    def _op(self, eqn: Any, operands: list[Any], env: dict[Any, Any], path: Path, times: int, checkpointed: bool) -> Op:
         results = [self._value(v.aval, eqn.primitive.name) for v in eqn.outvars]
         env.update(zip(eqn.outvars, results, strict=True))
         constant = not any(map(is_value, operands))
@@ -268,12 +255,12 @@ class Program:
         for v in results:
             v.constant = constant
             v.differentiated = live and dtypes.differentiable(v.dtype)
-        op = Op(next(self._ids), eqn, operands, results, times, line_of(eqn), checkpointed)
+        op = Op(next(self._ids), eqn, operands, results, times, line_of(eqn), path, checkpointed)
         self.ops.append(op)
         return op
 
     def _loop(
-        self, eqn: Any, scan: Scan, operands: list[Any], env: dict[Any, Any], times: int, checkpointed: bool
+        self, eqn: Any, scan: Scan, operands: list[Any], env: dict[Any, Any], path: Path, times: int, checkpointed: bool
     ) -> Loop:
         consts, first = operands[: scan.consts], operands[scan.consts :]
         body = jaxpr_of(scan.body)
@@ -286,7 +273,7 @@ class Program:
                 v.name = f"{x.name}[i]" if isinstance(x, Value) and x.name else ""
                 v.constant = not is_value(x)
                 v.differentiated = isinstance(x, Value) and x.differentiated
-        items = self._block(inner, sub, times * scan.length, checkpointed)
+        items = self._block(inner, sub, path, times * scan.length, checkpointed)
         outputs = [_read(sub, v) for v in inner.outvars]
         results = [self._value(v.aval, "scan") for v in eqn.outvars]
         for r, y in zip(results, outputs, strict=True):
@@ -321,6 +308,55 @@ class Program:
         }
 
 
+class Function(Program):
+    """A plain function for arguments of some shapes.
+
+    Args:
+        f: The function.
+        args: Its arguments: trees of what has a shape and a dtype; numbers and the rest are as they are.
+        argnums: The arguments that are differentiated.
+        mesh: The mesh that its annotations speak of.
+
+    Raises:
+        ShardingTypeError: the function cannot be traced, or has no array among its arguments.
+    """
+
+    def __init__(
+        self, f: Callable[..., Any], args: tuple[Any, ...], argnums: Sequence[int] = (), mesh: Mesh | None = None
+    ) -> None:
+        leaves, self.tree = jax.tree.flatten(args)
+        paths = [path for path, _ in jax.tree_util.tree_flatten_with_path(args)[0]]
+        self.is_array = [hasattr(x, "shape") and hasattr(x, "dtype") for x in leaves]
+        if not any(self.is_array):
+            raise ShardingTypeError(
+                "none of the arguments is an array", hints=['sh.suggest(f, jax.ShapeDtypeStruct((8, 16), "float32"))']
+            )
+        self._leaves = [None if a else x for x, a in zip(leaves, self.is_array, strict=True)]
+        arrays = [x for x, a in zip(leaves, self.is_array, strict=True) if a]
+        avals = [jax.ShapeDtypeStruct(x.shape, jax.dtypes.canonicalize_dtype(x.dtype)) for x in arrays]
+
+        def flat(*xs: Any) -> Any:
+            return f(*self.arguments(xs))
+
+        flat.__name__ = flat.__qualname__ = name = getattr(f, "__name__", "f")
+        axes = None if mesh is None else (mesh.axis_sizes, mesh.axis_names)
+        closed, around, self.out_tree = trace_plain(flat, avals, axes)
+        if around:
+            raise ShardingTypeError(f"`{name}` closes over values that are being traced: pass them as arguments")
+        of_arrays = [path for path, a in zip(paths, self.is_array, strict=True) if a]
+        names = _parameters(f, len(args))
+        called = ["/".join(filter(None, (names[path[0].idx], path_of(path[1:])))) for path in of_arrays]
+        differentiated = [path[0].idx in argnums for path in of_arrays]
+        super().__init__(name, *needed(closed), [(c, d, False) for c, d in zip(called, differentiated, strict=True)])
+
+    def arguments(self, arrays: Sequence[Any]) -> tuple[Any, ...]:
+        """The arguments, with these arrays."""
+        rest = iter(arrays)
+        leaves = [next(rest) if a else x for x, a in zip(self._leaves, self.is_array, strict=True)]
+        args: tuple[Any, ...] = jax.tree.unflatten(self.tree, leaves)
+        return args
+
+
 def _places(
     items: Sequence[Item], inside: int | None, uses: dict[int, set[int | None]], made: dict[int, int | None]
 ) -> None:
@@ -342,14 +378,6 @@ def _places(
 
 def _read(env: dict[Any, Any], atom: Any) -> Any:
     return literal_value(atom) if is_literal(atom) else env[atom]
-
-
-def _only_places(eqn: Any) -> bool:
-    """Whether an equation says how its operand lies and nothing else: the plan says that instead."""
-    call = eqn.params.get("call")
-    return eqn.primitive.name in _PLACING or (
-        eqn.primitive.name == "typed_call" and getattr(call, "is_the_value", False)
-    )
 
 
 def _has_cotangent(eqn: Any, operands: Sequence[Any]) -> bool:

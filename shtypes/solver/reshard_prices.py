@@ -33,6 +33,10 @@ _LAUNCH: Final = 1e-7
 _ROUNDED: Final = 16
 #: States with more dims than this are priced with their dims numbered anew, pair by pair, for so many axes.
 _DIMS: Final = {1: 16, 2: 6, 3: 4}
+#: So few rows are not searched for those that are alike.
+_FEW: Final = 16
+#: More states than a value has along an axis.
+_STATES: Final = 64
 #: On meshes of so many axes a dim may have gaps on the way, as the planner's plans do.
 _GAPS: Final = 2
 
@@ -45,6 +49,15 @@ def cotangents(states: States) -> States:
 def parts(states: States, sizes: Sequence[int]) -> Table:
     """Into how many parts a value is cut, for each row."""
     return np.asarray(np.prod(np.where(states >= SHARDED, np.array(sizes), 1), axis=-1), float)
+
+
+def distinct(rows: States) -> tuple[States, Any]:
+    """The distinct rows, and which of them each row is; of few rows all."""
+    if len(rows) <= _FEW:
+        return rows, np.arange(len(rows))
+    codes = rows @ (_STATES ** np.arange(rows.shape[-1]))
+    _, first, which = np.unique(codes, return_index=True, return_inverse=True)
+    return rows[first], which.ravel()
 
 
 class Cost(NamedTuple):
@@ -68,10 +81,17 @@ class Prices:
         self.links = tuple((link.bandwidth, link.latency) for link in links)
         self._renamed: dict[Any, tuple[float, float, float]] = {}
         self._corrected: dict[Any, tuple[float, float, float]] = {}
+        self._tables: dict[Any, Cost] = {}
         self.lowered = False  # whether a price was found to be lower than it was, so that bounds by it do not hold
 
     def table(self, src: States, dst: States) -> Cost:
         """From each row of ``src`` to each of ``dst``."""
+        key = src.tobytes(), dst.tobytes()
+        if key not in self._tables:
+            self._tables[key] = self._corrected_table(src, dst)
+        return self._tables[key]
+
+    def _corrected_table(self, src: States, dst: States) -> Cost:
         cost = self._table(src, dst)
         if self._corrected:
             for (i, a), (j, b) in itertools.product(enumerate(src), enumerate(dst)):
@@ -101,6 +121,7 @@ class Prices:
             return False
         self.lowered |= any(x < y[0, 0] * (1 - 1e-3) for x, y in zip(found, before, strict=True))
         self._corrected[pattern(src, dst)] = tuple(map(float, found))  # type: ignore[assignment]
+        self._tables.clear()
         return True
 
     def _table(self, src: States, dst: States) -> Cost:
@@ -117,8 +138,10 @@ class Prices:
         found = Cost(*(np.zeros((len(src), len(dst))) for _ in range(3)))
         one, other = src[:, None, :], dst[None, :, :]
         stays = np.where(one == other, np.where(one == UNREDUCED, 2, np.where(one == REDUCED, 1, 0)), 0)
-        for which in np.unique(stays.reshape(-1, stays.shape[-1]), axis=0):
-            a, b = np.nonzero((stays == which).all(-1))
+        codes = stays @ (3 ** np.arange(stays.shape[-1]))
+        for code in np.unique(codes):
+            a, b = np.nonzero(codes == code)
+            which = stays[a[0], b[0]]
             cost = self._without(which == 2, src[a], dst[b], dims)
             if (which == 1).any():
                 apart = self._without(which > 0, src[a], dst[b], dims)

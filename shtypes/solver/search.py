@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from shtypes.errors import ShardingTypeError
-from shtypes.solver.elimination import QUICK_ENTRIES, TooWideError, eliminate, values_within
+from shtypes.solver import elimination
+from shtypes.solver.elimination import eliminate, nearly_eliminate, too_many, values_within
 from shtypes.solver.tables import Assignment, Costs, Domains, Factor, Measure, combined
 
 #: How many axes vary together.
@@ -51,13 +52,16 @@ class Search:
 
     Args:
         costs: What decisions cost.
-        seed: Of the order of axes that is started with besides theirs, where there are more than two.
+        seed: Of the order of axes that is started with besides theirs, where there are more than two; None for none.
+        block: How many axes vary together, at most.
     """
 
-    def __init__(self, costs: Costs, *, seed: int = 0) -> None:
+    def __init__(self, costs: Costs, *, seed: int | None = 0, block: int = _BLOCK) -> None:
         self.costs = costs
-        self.axes = range(len(costs.sizes))
-        self.block = min(_BLOCK, len(costs.sizes))
+        self.axes = [a for a, n in enumerate(costs.sizes) if n > 1] or [0]
+        self.block = min(block, len(self.axes))
+        self.proved = True  # whether no table was too large for an exact minimum
+        self.seed = seed
         self.rng = np.random.default_rng(seed)
         self.solves = 0
         self.visited: list[Point] = []
@@ -85,37 +89,24 @@ class Search:
             if whole:
                 self._whole = domains, factors
         sizes, tables = {i: len(d) for i, d in domains.items()}, combined(factors, byte, reshard)
-        try:
-            chosen, value = eliminate(sizes, tables, QUICK_ENTRIES if len(axes) > 1 else None)
-        except TooWideError:
-            if len(axes) == 1:
-                raise
-            _, known = self._in_turn(axes, fixed, byte, reshard)
-            left, tables = values_within(sizes, tables, known * (1 + 1e-9))
-            chosen, value = eliminate({v: len(values) for v, values in left.items()}, tables)
-            chosen = {v: left[v][k] for v, k in chosen.items()}
         self.solves += 1
-        return {i: tuple(int(x) for x in domains[i][k]) for i, k in chosen.items()}, value
+        left = {v: np.arange(n) for v, n in sizes.items()}
+        if too_many(sizes, tables, elimination.QUICK_ENTRIES):
+            cold = all(fixed[n.id] == self.costs.first(n) for n in self.costs.graph.decisions)
+            known = _value(domains, tables, fixed)
+            if cold and len(axes) > 1:
+                known = min(known, self._in_turn(axes, fixed, byte, reshard)[1])
+            left, tables = values_within(sizes, tables, known + 1e-9 * abs(known))
+        sizes = {v: len(values) for v, values in left.items()}
+        exact = not too_many(sizes, tables, elimination.MOST_ENTRIES)
+        self.proved &= exact
+        chosen, value = (
+            eliminate(sizes, tables) if exact else nearly_eliminate(sizes, tables, elimination.QUICK_ENTRIES // 2)
+        )
+        return {i: tuple(map(int, domains[i][left[i][k]])) for i, k in chosen.items()}, value
 
     def solve(self, byte: float = 0.0, reshard: float = 0.0, warm: Assignment | None = None) -> Point:
         """The best assignment for a price of a byte of memory and one of a reshard."""
-        try:
-            return self._solution(byte, reshard, warm)
-        except TooWideError:
-            if self.costs.invariant:
-                self.costs.invariant = False
-            elif self.block > 1:
-                self.block = 1
-            else:
-                raise ShardingTypeError(
-                    "the types of this program cannot be found: too many of its values depend on one another",
-                    hints=["fixed={...} for the arguments whose types are known"],
-                ) from None
-            self._whole = None
-            self._bound.clear()
-            return self.solve(byte, reshard, warm)
-
-    def _solution(self, byte: float, reshard: float, warm: Assignment | None) -> Point:
         best = self._solved(byte, reshard, warm)
         for _ in range(_CORRECTIONS):
             if not self.costs.correct(best):
@@ -130,10 +121,10 @@ class Search:
         return point
 
     def _solved(self, byte: float, reshard: float, warm: Assignment | None) -> Assignment:
-        none: Assignment = {n.id: (0,) * len(self.axes) for n in self.costs.graph.decisions}
+        none = {n.id: self.costs.first(n) for n in self.costs.graph.decisions}
         if self.exact:
             best, value = self._minimum(self.axes, warm or none, byte, reshard)
-            if not reshard and self.costs.invariant:
+            if not reshard and self.proved:
                 self._bound.append((byte, value))
         elif warm is not None:
             best, _ = self._settled(warm, byte, reshard)
@@ -146,7 +137,8 @@ class Search:
 
     def _orders(self) -> Iterator[Sequence[int]]:
         yield tuple(self.axes)
-        yield tuple(map(int, self.rng.permutation(len(self.axes))))
+        if self.seed is not None:
+            yield tuple(map(int, self.rng.permutation(self.axes)))
 
     def _in_turn(self, order: Sequence[int], now: Assignment, byte: float, reshard: float) -> tuple[Assignment, float]:
         value = math.inf
@@ -225,4 +217,9 @@ class Search:
         return found
 
 
-__all__ = ["Point", "Search", "TooWideError"]
+def _value(domains: Domains, tables: Mapping[tuple[int, ...], Any], now: Assignment) -> float:
+    """The sum of tables at an assignment; without end where it is none of these domains."""
+    at = {i: np.flatnonzero((rows == np.array(now[i])).all(-1)) for i, rows in domains.items()}
+    if not all(map(len, at.values())):
+        return math.inf
+    return float(sum(table[tuple(int(at[v][0]) for v in ids)] for ids, table in tables.items()))

@@ -23,7 +23,7 @@ from shtypes.solver.apply import typed_function
 from shtypes.solver.axis_states import INVARIANT, REDUCED, axis_state, typed
 from shtypes.solver.graph import Graph, Node
 from shtypes.solver.plan import SCHEMA, Plan, Problem, decisions_of, pattern_of
-from shtypes.solver.program import Program, Value
+from shtypes.solver.program import Function, Value
 from shtypes.solver.reshard_prices import Prices
 from shtypes.solver.search import Point, Search, size
 from shtypes.solver.tables import Costs
@@ -174,7 +174,7 @@ def suggest(
     on = current_mesh() if mesh is None else Mesh(mesh) if isinstance(mesh, Mapping) else to_mesh(mesh)
     argnums = _argnums(grad, len(args))
     shapes, types = _shapes(args, on)
-    program = Program(f, shapes, argnums, on)
+    program = Function(f, shapes, argnums, on)
     program.name = name_of(f) or "f"
     graph = Graph(program, on, grad=bool(argnums))
     model = as_cost_model(links, "`links` of `suggest` is")
@@ -263,7 +263,7 @@ def apply(f: Callable[..., Any], plan: Plan | Suggestions | str | Path) -> Calla
     @functools.wraps(f)
     def run(*args: Any) -> Any:
         # Traced for each call: it may close over something else by now, or be another function than the plan's.
-        program = Program(f, jax.tree.map(_struct, args), mesh=Mesh(saved["mesh"]))
+        program = Function(f, jax.tree.map(_struct, args), mesh=Mesh(saved["mesh"]))
         return typed_function(program, decisions_of(saved, program))(*args)
 
     return run

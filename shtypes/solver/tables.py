@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -11,14 +11,19 @@ import numpy as np
 
 from shtypes.analysis.flops import product_flops
 from shtypes.resharding.devices import Device
-from shtypes.solver.axis_states import INVARIANT, REDUCED, SHARDED
+from shtypes.solver.axis_states import REDUCED, SHARDED, UNREDUCED
 from shtypes.solver.graph import Graph, Node, Use
-from shtypes.solver.options import Option, Work
+from shtypes.solver.options import Option, Work, only_places
 from shtypes.solver.program import Value, is_value
-from shtypes.solver.reshard_prices import Cost, Prices, States, Table, cotangents, parts, unlabelled
+from shtypes.solver.reshard_prices import Cost, Prices, States, Table, cotangents, distinct, parts, unlabelled
 
 #: The part of the memory traffic of equations that are no products which is left when a compiler has fused them.
 FUSED: Final = 0.4
+
+#: The most entries of a factor that is remembered.
+_SMALL: Final = 4096
+#: Seconds that nothing is worth.
+_NEVER: Final = 1e9
 
 #: For each decision, the number of an option for each mesh axis.
 Assignment = dict[int, tuple[int, ...]]
@@ -77,10 +82,22 @@ class Costs:
         prices: What reshards cost.
         device: What computing costs.
         state: Bytes of optimizer state for each byte of an argument that is differentiated.
+        weights: What time counts of communication forward, and backward.
+        by_bytes: Whether what is sent counts alone: then a value is not made whole among zeros for nothing.
     """
 
-    def __init__(self, graph: Graph, prices: Prices, device: Device, state: float) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        prices: Prices,
+        device: Device,
+        state: float,
+        weights: tuple[float, float] = (1.0, 1.0),
+        *,
+        by_bytes: bool = False,
+    ) -> None:
         self.graph, self.prices, self.device, self.state = graph, prices, device, state
+        self.weights, self.by_bytes = weights, by_bytes
         self.sizes = graph.sizes
         self._results = {n.id: _states(n, "results") for n in graph.decisions}
         self._operands = {n.id: _states(n, "operands") for n in graph.decisions}
@@ -91,11 +108,9 @@ class Costs:
             n.id: [np.array([(o.sent, o.sent_backward) for o in each]) for each in n.options] for n in graph.decisions
         }
         self._known: dict[Any, Cost] = {}
+        self._factors: dict[Any, Factor] = {}
         self.nodes, self.uses = self._alike()
         self.allowed: dict[int, list[Sequence[int] | None]] = {}  # options that the user leaves, for each axis
-        self.invariant = (
-            True  # whether values may be invariant: without, there are fewer options and next to none is lost
-        )
 
     # domains
 
@@ -108,13 +123,18 @@ class Costs:
             ranges.append(every if a in axes else [fixed[node.id][a]])
         rows = np.array(list(itertools.product(*ranges)), np.int64).reshape(-1, len(self.sizes))
         ok = np.ones(len(rows), bool)
-        values = [(v, self.made(node, rows, i)) for i, v in enumerate(node.results)]
-        values += [(x, self.needed(node, rows, i)) for i, x in enumerate(node.operands) if is_value(x)]
-        for v, states in values:
-            ok &= self.graph.fits(v, states)
-            if not self.invariant:
-                ok &= (states != INVARIANT).all(-1)
+        for i, v in enumerate(node.results):
+            ok &= self.graph.fits(v, self.made(node, rows, i))
+        for i, x in enumerate(node.operands):
+            if is_value(x):
+                ok &= self.graph.fits(x, self.needed(node, rows, i))
         return rows[ok]
+
+    def first(self, node: Node) -> tuple[int, ...]:
+        """The first option for each axis."""
+        return tuple(
+            [0 if limit is None else limit[0] for limit in self.allowed.get(node.id, [None] * len(self.sizes))]
+        )
 
     def made(self, node: Node, rows: Any, i: int) -> States:
         """The states of a result."""
@@ -143,7 +163,7 @@ class Costs:
         cost = Measure(*(np.zeros(len(rows)) for _ in Measure._fields))
         if node.op is not None:
             cost += self._computing(node, rows)
-        if node.kind == "argument":
+        if node.kind == "argument" and not self.graph.completes:
             v = node.results[0]
             states = self.made(node, rows, 0)
             trained = self.graph.has_cotangent(v)
@@ -164,10 +184,10 @@ class Costs:
         return cost
 
     def _diagonal(self, src: States, dst: States) -> Cost:
-        pairs, which = np.unique(np.concatenate([src, dst], -1), axis=0, return_inverse=True)
+        pairs, which = distinct(np.concatenate([src, dst], -1))
         k = src.shape[-1]
         found = [self.prices.table(pair[None, :k], pair[None, k:]) for pair in pairs]
-        return Cost(*(np.array([c[i][0, 0] for c in found])[which.ravel()] for i in range(3)))
+        return Cost(*(np.array([c[i][0, 0] for c in found])[which] for i in range(3)))
 
     def _computing(self, node: Node, rows: Any) -> Measure:
         op, graph = node.op, self.graph
@@ -183,15 +203,13 @@ class Costs:
         for i, v in enumerate(op.results):
             traffic += v.nbytes / parts(self.made(node, rows, i), self.sizes)
         has_cotangent = any(map(graph.has_cotangent, op.results))
+        if only_places(op.eqn):
+            return self._placing(op.results[0], self.needed(node, rows, 0), self.made(node, rows, 0), node)
         runs = 1 + node.again + (sum(graph.has_cotangent(x) for _, x in operands) if has_cotangent else 0)
         work = product_flops(op.eqn) or 0
         dtype = op.operands[0].dtype if work else op.results[0].dtype
-        seconds = np.array(
-            [
-                self.device.seconds(work / n, dtype, (1 if work else FUSED) * b)
-                for n, b in zip(divided, traffic, strict=True)
-            ]
-        )
+        moving = (1 if work else FUSED) * traffic / self.device.bandwidth
+        seconds = np.maximum(work / divided / self.device.rate(dtype), moving)
         comm, sent = np.zeros(len(rows)), np.zeros(len(rows))
         for a, n in enumerate(self.sizes):
             share = self._sent[node.first.id][a][rows[:, a]] @ np.array([1.0, float(has_cotangent)])
@@ -200,31 +218,56 @@ class Costs:
                 bandwidth, latency = self.prices.links[a]
                 sent += b
                 comm += b / bandwidth + np.where(share > 0, 2 * (n - 1) * latency, 0.0)
+        comm += (sent > 0) * self.graph.is_silent(node) * _NEVER
         return Measure(seconds * runs, comm, 0.0, sent, 0.0).times(node.times)
+
+    def _placing(self, v: Value, src: States, dst: States, node: Node) -> Measure:
+        """What a reshard costs that the program has itself."""
+        total = NOTHING
+        runs = [(self.weights[0], src, dst)]
+        runs += [(self.weights[1], src, dst)] if node.again else []
+        runs += [(self.weights[1], cotangents(dst), cotangents(src))] if self.graph.has_cotangent(v) else []
+        for weight, one, other in runs:
+            each = self._diagonal(one, other)
+            seconds = weight * (each.seconds * v.nbytes + each.latency)
+            total += Measure(0.0, seconds, 0.0, each.sent * v.nbytes, 0.0).times(node.times)
+        return total
 
     # costs of two decisions
 
     def between(self, use: Use, src: States, dst: States) -> Measure:
         """What it costs to bring a value to a use: forward and backward, from each row to each."""
         v, node = use.value, use.node
-        one, other = np.unique(src, axis=0, return_inverse=True), np.unique(dst, axis=0, return_inverse=True)
+        one, other = distinct(src), distinct(dst)
         back = self.graph.has_cotangent(v)
         key = (v.nbytes, one[0].tobytes(), other[0].tobytes(), back, node.again)
         if key not in self._known:
-            there = self.prices.table(one[0], other[0])
+            there, (forward, backward) = self.prices.table(one[0], other[0]), self.weights
             cost = [there.seconds * v.nbytes + there.latency, there.sent * v.nbytes]
-            cost = [c * (1 + node.again) for c in cost]
+            cost = [cost[0] * (forward + backward * node.again), cost[1] * (1 + node.again)]
             if back:
                 again = self.prices.table(cotangents(other[0]), cotangents(one[0]))
-                cost[0] = cost[0] + (again.seconds * v.nbytes + again.latency).T
+                cost[0] = cost[0] + backward * (again.seconds * v.nbytes + again.latency).T
                 cost[1] = cost[1] + again.sent.T * v.nbytes
+            if self.by_bytes:
+                cost[0] = cost[0] + 2 * (forward + backward * back) * self._among_zeros(one[0], other[0]) * v.nbytes
             here, there_ = unlabelled(one[0]), unlabelled(other[0])
             moved = (here[:, None, :] != there_[None, :, :]).any(-1)
             self._known[key] = Cost(cost[0], cost[1], moved.astype(float))
-        at = np.ix_(one[1].ravel(), other[1].ravel())
+        at = np.ix_(one[1], other[1])
         seconds, sent, moved = (t[at] for t in self._known[key])
+        if node.op is not None and only_places(node.op.eqn):  # what a reshard moves is not moved for it
+            seconds = seconds + moved * _NEVER
+        elif self.graph.is_silent(node):
+            seconds = seconds + (sent > 0) * _NEVER
         memory = moved * self._kept(use) / parts(dst, self.sizes)[None, :]
         return Measure(0.0 * seconds, seconds * use.times, memory, sent * use.times, moved * (sent > 0))
+
+    def _among_zeros(self, src: States, dst: States) -> Any:
+        """What it counts, for each byte, to put a part among zeros: twice what it costs to gather it."""
+        placed = (src[:, None, :] >= SHARDED) & (dst[None, :, :] == UNREDUCED)
+        gathered = self.prices.table(src, np.full((1, src.shape[-1]), REDUCED))
+        return np.where(placed.any(-1), gathered.seconds, 0.0)
 
     def _kept(self, use: Use) -> float:
         """Bytes on all devices of a resharded value that live on: for the backward pass, or as long as a loop."""
@@ -253,14 +296,34 @@ class Costs:
 
     def factors(self, domains: Domains) -> list[Factor]:
         """The costs of all decisions; what repeats is one factor, that often."""
+        rows = {i: d.tobytes() for i, d in domains.items()}
         found = []
-        for node, *others in self.nodes:
-            cost = self.alone(node, domains[node.first.id])
-            found.append(Factor((node.first.id,), [cost.times(1 + len(others), reshards=1)]))
-        for use, *more in self.uses:
-            ids, ways = self._ways(use, domains)
-            found.append(Factor(ids, [way.times(1 + len(more), reshards=1) for way in ways]))
+        for i, (node, *others) in enumerate(self.nodes):
+            key: Any = ("node", i, rows[node.first.id])
+            if (factor := self._factors.get(key)) is None:
+                cost = self.alone(node, domains[node.first.id])
+                factor = self._noted(key, Factor((node.first.id,), [cost.times(1 + len(others), reshards=1)]))
+            found.append(factor)
+        for i, (use, *more) in enumerate(self.uses):
+            key = ("use", i, *(rows[n.first.id] for n in self._around(use)))
+            if (factor := self._factors.get(key)) is None:
+                ids, ways = self._ways(use, domains)
+                factor = self._noted(key, Factor(ids, [way.times(1 + len(more), reshards=1) for way in ways]))
+            found.append(factor)
         return found
+
+    def _noted(self, key: Any, factor: Factor) -> Factor:
+        """The factor, which is remembered if it is small: axes in turn ask for it again."""
+        if factor.ways[0].seconds.size <= _SMALL:
+            self._factors[key] = factor
+        return factor
+
+    def _around(self, use: Use) -> Iterator[Node]:
+        """The nodes whose decisions say what a use costs."""
+        yield self.graph.source[use.value.id][0]
+        if (second := self.graph.shared.get(use.value.id)) is not None:
+            yield second
+        yield use.node
 
     def _ways(self, use: Use, domains: Domains) -> tuple[tuple[int, ...], list[Measure]]:
         node = use.node
@@ -309,10 +372,12 @@ class Costs:
         if src == dst:
             return NOTHING
         there = self.prices.planned(v.dtype, v.shape, src, dst)
-        seconds, sent = runs * (there.seconds * v.nbytes + there.latency), runs * there.sent * v.nbytes
+        forward, backward = self.weights
+        sent = runs * there.sent * v.nbytes
+        seconds = use.times * (forward + backward * use.node.again) * (there.seconds * v.nbytes + there.latency)
         if self.graph.has_cotangent(v):
             back = self.prices.planned(v.dtype, v.shape, *(cotangents(np.array(s)).tolist() for s in (dst, src)))
-            seconds += use.times * (back.seconds * v.nbytes + back.latency)
+            seconds += backward * use.times * (back.seconds * v.nbytes + back.latency)
             sent += use.times * back.sent * v.nbytes
         moved = (unlabelled(np.array(src)) != unlabelled(np.array(dst))).any()
         memory = self._kept(use) / float(parts(np.array(dst), self.sizes)) if moved else 0.0
@@ -339,6 +404,7 @@ class Costs:
                 found |= self.prices.correct(v.dtype, v.shape, *back)
         if found:
             self._known.clear()
+            self._factors.clear()
         return found
 
 

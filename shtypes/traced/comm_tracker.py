@@ -1,8 +1,8 @@
 """What a scope sees while it is open, besides single moves: what all of it sends, and what JAX does on plain arrays.
 
-A scope inside traced code reads the equations that were traced in it, by the ledger's own reading: exactly when it is
+A scope inside traced code reads the equations that were traced in it, by the ledger's rules: exactly when it is
 left, and so far whenever a move is judged. A scope around eager code adds up what runs: operations, and the programs
-that JAX or `shtypes.jit` runs for it, each read as a whole.
+that JAX or `shtypes.jit` runs for it, each read in full.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from shtypes.traced.ledger import Ledger
 #: (``"caused"``), and the ``"backward"`` passes that are there.
 Part = tuple[str, int]
 Parts = dict[Part, Sums]
-#: What JAX traces the body of a `scan` for.
+#: The purpose of JAX's trace of a `scan` body.
 _SCANS: Final = {"scan", "fori_loop"}
 
 
@@ -45,7 +45,7 @@ class CommTracker:
         self._backward = any(isinstance(r, InBackward) for r in rules_in_force())
         self._ran: Parts = dict(spent or {})
         self._counting = False
-        # By the id of a trace's frame, which is kept alive: how many of its equations are read, and what they send.
+        # By the id of a trace's frame, which stays alive: how many of its equations are read, and what they send.
         self._read: dict[int, tuple[Any, int, Parts]] = {}
         self._checked: dict[int, tuple[Any, int]] = {}
         self._call: Any = None
@@ -53,9 +53,9 @@ class CommTracker:
     # sums
 
     def sums(self, moved: dict[str, Sums], inserted: bool) -> tuple[dict[str, Sums], int | None]:
-        """What is sent in each direction so far, with a move that is being made now, and how often that runs.
+        """What is sent in each direction so far, with a move that is bound now, and how often that runs.
 
-        A cast that a rule inserts is made once for all its uses, and may have been made: it counts when it is seen.
+        A cast that a rule inserts is bound once for all its uses, and may have been already: it counts when it is seen.
         """
         inside = self._inside()
         _, depth = current_direction()
@@ -85,7 +85,7 @@ class CommTracker:
         return list(itertools.takewhile(lambda trace: outer is None or trace.frame is not outer, open_traces()))
 
     def _of_frame(self, trace: OpenTrace, start: int) -> Parts:
-        """What the equations of a trace send, each once."""
+        """The communication of the equations of a trace, each once."""
         _, seen, parts = self._read.get(id(trace.frame), (None, start, {}))
         if trace.length > seen:
             parts = _added(parts, self._parts(_read(_of_interest(trace, seen))))
@@ -158,13 +158,8 @@ class CommTracker:
 
     # checks
 
-    def forget(self) -> None:
-        """Reads the equations that are there anew: some were given up."""
-        self._read.clear()
-        self._checked.clear()
-
     def look(self) -> None:
-        """Checks what was traced since the last look, in the traces of the scope."""
+        """Checks the equations that were traced since the last look, in the traces of the scope."""
         if self._counting:
             return
         inside = self._inside()
@@ -243,7 +238,7 @@ def _at(error: ShardingTypeError, equation: Equation, name: str) -> ShardingType
     return error
 
 
-#: The equations of programs by their ids, with the programs, which are kept alive.
+#: The equations of programs by their ids, with the programs, which stay alive.
 _programs: Final[Bounded[tuple[Any, list[Equation]]]] = Bounded(64)
 
 
@@ -253,7 +248,7 @@ def _equations_once(jaxpr: Any) -> list[Equation]:
     def read() -> tuple[Any, list[Equation]]:
         return jaxpr, [e for e in equations(jaxpr) if type(applied_by(e.eqn)) is not Local]
 
-    return _programs.made(id(jaxpr), read)[1]
+    return _programs.get_or_create(id(jaxpr), read)[1]
 
 
 def _of_interest(trace: OpenTrace, start: int) -> list[Any]:
@@ -294,7 +289,7 @@ def _directions(parts: Parts) -> dict[str, Sums]:
 
 
 def _over_budget(reason: str, direction: str, eqns: Any) -> ShardingTypeError:
-    """The error for a sum that no single move made too large, with what is dearest in it."""
+    """The error for a sum that is too large by no single move, with its dearest entries."""
     listed = list(_read(eqns))
     entries = [e for f in listed for e in (entries_of(f) if f.direction != "backward" else ())]
     entries += [e for f in listed for e in (entries_of_transpose(f) if direction == "backward" else ())]

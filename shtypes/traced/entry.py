@@ -52,7 +52,7 @@ class Entry(NamedTuple):
 
     @property
     def runs(self) -> int:
-        """How often it runs; once where a while loop decides."""
+        """The number of runs; 1 where a while loop decides."""
         return 1 if self.times is None else self.times
 
     @property
@@ -132,7 +132,7 @@ def _entry(equation: Equation, comm: Comm, operation: Operation) -> Entry:
 
 HEADINGS = ("line", "direction", "collective", "dtype", "B/device", "times", "types", "by")
 NUMBERS = ("B/device", "times")
-#: So many lines of a merged collective are shown.
+#: The most lines of a merged collective in a report.
 _MOST_LINES = 3
 
 

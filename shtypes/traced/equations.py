@@ -1,4 +1,4 @@
-"""The equations of a traced program that run, with what is known of each: its line, its direction, how often it runs.
+"""The equations of a traced program that run, each with its line, its direction, and how often it runs.
 
 An equation whose result nothing uses is left out, as the compiler leaves it out, in bodies of loops and calls too.
 """
@@ -51,7 +51,7 @@ class SourceLine(NamedTuple):
     file: str = ""
     line: int = 0
     function: str = ""
-    library: str = ""  # the function of an installed library that the line called, which made the equation
+    library: str = ""  # the function of an installed library that the line called, which bound the equation
 
     def __str__(self) -> str:
         name = self.file.replace("\\", "/").rsplit("/", 1)[-1]
@@ -127,14 +127,14 @@ def equations(jaxpr: Any, stack: str = "", keep: Callable[[Any], bool] = lambda 
     Args:
         jaxpr: The program.
         stack: The name stack around it.
-        keep: Which of JAX's equations are told of.
+        keep: Which of JAX's equations are listed.
     """
     opened = jaxpr_of(jaxpr)
     yield from Walk(keep).equations(opened, (True,) * len(opened.outvars), BodyContext(stack))
 
 
 def equations_of(eqns: Sequence[Any], stack: str = "") -> Iterator[Equation]:
-    """The same of some equations, whose own results are all taken for used."""
+    """The same of some equations, whose results all count as used."""
     outvars = [v for eqn in eqns for v in eqn.outvars]
     yield from equations(SimpleNamespace(eqns=eqns, outvars=outvars, invars=(), constvars=()), stack)
 
@@ -286,7 +286,7 @@ def why_not_covered(eqn: Any) -> str:
     if isinstance(p, HiPrimitive) and control_of(eqn) is None:
         return "it is not known to the ledger"
     if p.name == "debug_callback" or (p.name == "device_put" and not any(eqn.params.get("devices", (None,)))):
-        # What a callback is given, or is put where it is, goes nowhere if every device has it.
+        # Operands of a callback, or of a placement, move nowhere if every device has them.
         return next(filter(None, (_placed_by_jax(v.aval) for v in eqn.invars)), "")
     if p.name in PLACED:
         return "it says itself where it runs"
@@ -296,7 +296,7 @@ def why_not_covered(eqn: Any) -> str:
     if control_of(eqn) is not None or p.name in HANDS_ON:
         return ""  # bodies are looked into; what is handed on stays where it is
     if p.name in ("broadcast_in_dim", "iota") and not any(v.aval.shape for v in eqn.invars):
-        return ""  # each device makes its own part
+        return ""  # each device computes its shard
     return next(filter(None, (_placed_by_jax(v.aval) for v in (*eqn.invars, *eqn.outvars))), "")
 
 

@@ -28,7 +28,7 @@ SCHEMA = 1
 
 
 class Total(NamedTuple):
-    """What some entries come to: of each conditional, the branch that comes to most.
+    """The sum of entries: of each conditional, the branch that comes to most.
 
     Attributes:
         bytes: Bytes that each device sends.
@@ -195,7 +195,7 @@ def _words(total: Total) -> str:
     return f"{total.bytes} B/device in {how_many(total.launches, 'collective')}"
 
 
-# how it is made
+# building it
 
 
 def ledger_of(jaxpr: Any) -> Ledger:

@@ -116,7 +116,7 @@ class _Sweep:
                 self._merge(len(self.eqns) - 1)
 
     def read(self, v: Any) -> Any:
-        """What an operand or a result of the body is called after the pass."""
+        """The name of an operand or a result of the body after the pass."""
         return v if is_literal(v) else self._renamed.get(v, v)
 
     def _merge(self, last: int) -> None:

@@ -1,4 +1,4 @@
-"""The program that all reports are of: what `jax.jit` compiles of a function, or `sh.jit` of one that it made."""
+"""The program that all reports are of: what `jax.jit` compiles of a function, or `sh.jit` of one that it returned."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def program_of(f: Callable[..., Any], args: Any, kwargs: Any, *, merges: bool = 
 
 
 def split(tree: Any, keep: Callable[[Any], bool]) -> tuple[list[Any], Callable[[Iterable[Any]], Any]]:
-    """The leaves for which ``keep`` holds, and what makes the tree again with others in their places."""
+    """The leaves for which ``keep`` holds, and a function that rebuilds the tree with others in their places."""
     leaves, structure = jax.tree.flatten(tree)
     chosen = list(map(keep, leaves))
     fixed = [None if k else x for x, k in zip(leaves, chosen, strict=True)]  # a function may outlive the trace
@@ -81,7 +81,7 @@ def leaves_by_path(tree: Any) -> list[tuple[str, Any]]:
 
 
 def leaf_paths(tree: Any) -> list[str]:
-    """Where each leaf is, as messages name it."""
+    """The path of each leaf, as messages name it."""
     return [path for path, _ in leaves_by_path(tree)]
 
 

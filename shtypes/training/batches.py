@@ -20,13 +20,13 @@ def prefetch_to_device(batches: Iterable[Tree], types: Tree, *, size: int = 2) -
     """Batches of host arrays as typed values, the next ones on their way to the devices while a step runs.
 
     JAX copies to devices and runs steps without waiting for them, so that no thread is needed: the loader loads while
-    the devices compute, as long as the loop does not wait for each step. A loader with processes of its own, such as
+    the devices compute, as long as the loop does not wait for each step. A loader with worker processes, such as
     grain's or torch's, loads ahead by itself.
 
     Args:
         batches: Trees of host arrays. In several processes each process's own rows, as for `array_from_process`.
         types: The type of each array: a tree of the structure of a batch, or of a part of it; one type for all.
-        size: How many batches are on the devices besides the one that was given.
+        size: How many batches are on the devices besides the one that was yielded.
 
     Returns:
         The batches as trees of typed values, in order. A loader that is to go on where a checkpoint was made counts

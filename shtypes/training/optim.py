@@ -53,25 +53,25 @@ T = TypeVar("T", bound=Transformation)
 def lift(tx: T, *, pending: Pending = "refuse", types: Layout = None, at: Mapping[str, Any] | None = None) -> T:
     """A gradient transformation, such as `optax.adamw(1e-3)`, as one of typed trees.
 
-    What it computes is what it says of whole arrays, on any layout of the parameters: its norms are those of the whole
-    tree, its means those of whole arrays. It is a transformation of the class of the one that was given, for whatever
-    takes one, `optax.chain` with others of typed trees too. Code of optax around it is plain: lift what
-    `optax.MultiSteps` or `optax.masked` make of a transformation. On trees without a typed value it is the one given.
+    It computes on global arrays, on any layout of the parameters: norms are those of the full tree, means those of full
+    arrays. The result has the class of ``tx``, for whatever takes one, `optax.chain` with others of typed trees too.
+    Code of optax around it is plain: lift the result of `optax.MultiSteps` or `optax.masked`. On trees without a typed
+    value it is ``tx``.
 
-    ``init(params)`` gives a state in which all is typed. What is kept for each parameter has the parameter's type, in
-    its own dtype; counts, other numbers and keys are replicated over the mesh, as a checkpoint and a compiled step with
-    a donated state want them. An array that says nothing of a parameter is sharded like the one whose path its own path
-    contains, in the dims that it has of it: a history of it, or a factored moment; else it is replicated.
-    ``update(grads, state, params)`` returns updates of the parameters' types, and a state of the types that it was
-    given: a compiled step is traced once, and a loop carries it. What is not typed in the state it was given, such as
-    a hyperparameter that was set, is typed as by ``init``; what a first step adds to a state is typed, too.
+    ``init(params)`` returns a typed state. An array for each parameter has the parameter's type, with the array's
+    dtype; counts, other numbers and keys are replicated over the mesh, as a checkpoint and a compiled step with a
+    donated state need them. Another array is sharded like the parameter whose path is in its path, in the dims that
+    both have: a history of it, or a factored moment; else it is replicated. ``update(grads, state, params)`` returns
+    updates of the parameters' types, and a state of the same types as before: a compiled step is traced once, and a
+    loop carries it. Untyped parts of the state, such as a hyperparameter that was set, are typed as by ``init``; so is
+    what a first step adds to a state.
 
     Args:
         tx: A named tuple with ``init`` and ``update``. Of an `optax.MultiSteps`, its `gradient_transformation()`.
         pending: What ``update`` does with gradients that are pending sums, as those of replicated parameters are after
             a batch that is sharded: ``"refuse"`` them, or ``"finish"`` them first, all of the tree together: one
             collective for each set of axes and each dtype, by way of one buffer as large as they are.
-        types: What the transformation works in, and its state lies in, where that is not the parameters' types: a tree
+        types: The types of the transformation's arrays and state, if other than the parameters': a tree
             of types or texts of the structure of the parameters, or a function from a parameter's type to one. Where it
             is sharded over an axis over which parameters are replicated, gradients are reduce-scattered, and updates
             all-gathered: each device keeps and updates its part of the state (ZeRO). Needs ``params`` in ``update``.
@@ -86,7 +86,7 @@ def lift(tx: T, *, pending: Pending = "refuse", types: Layout = None, at: Mappin
             matrix, which `implicit_comm` around the call allows to communicate; a part of the state has another shape
             or a wider dtype than before; types do not fit the parameters.
 
-    Communicates: an all-reduce of a scalar for each norm of sharded arrays, one for a norm of the whole tree, and for
+    Communicates: an all-reduce of a scalar for each norm of sharded arrays, one for a norm of the full tree, and for
     each other reduction to one element, such as whether all are finite; and what ``pending`` and ``types`` say.
     Transpose: that of each operation.
 
@@ -182,7 +182,7 @@ def _with_user_line(fn: Callable[..., Any], plain: Callable[..., Any]) -> Callab
 
 
 def _with_fixes_of_lift(error: ShardingTypeError, called: str, plain: Callable[..., Any]) -> ShardingTypeError:
-    """The error with fixes of the transformation, where it has those of a lifted function of it; the same object."""
+    """The error with fixes for the transformation in place of those for a lifted function; the same object."""
     lifts = f"sh.lift({getattr(plain, '__name__', 'f')}, "
     bounded = bool(rules_in_force())
 
@@ -236,7 +236,7 @@ def _finish_sums(grads: tuple[Tree, dict[str, Tree]], weights: Tree, pending: Pe
 
 
 def _goal_types(types: Sequence[ShType | None], weights: Sequence[Any] | None) -> list[Any]:
-    """For each gradient its parameter's type in its own dtype; where that is unknown, its own without pending sums."""
+    """For each gradient its parameter's type in the gradient's dtype; else the gradient's without pending sums."""
     if weights is None or len(weights) != len(types):
         weights = [None] * len(types)
     goals: list[Any] = []

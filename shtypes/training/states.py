@@ -1,4 +1,4 @@
-"""An optimizer's state: every array in it is typed when it is made, and keeps its type for ever."""
+"""An optimizer's state: every array in it is typed from the start, and keeps its type."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ Path: TypeAlias = tuple[str, ...]
 def typed_state(state: Tree, params: Tree) -> Tree:
     """The state with each array, number and key in it typed; what is none of these stays as it is.
 
-    A plain array lies like the parameter whose path its own path contains: in the dims that it has of it. So a history
-    of a parameter, with one dim before the parameter's, is sharded as that is, and a factored moment, which lacks one.
+    A plain array is sharded like the parameter whose path is in its path, in the dims that both have. So a history of a
+    parameter, with one dim more in front, is sharded as that is, and a factored moment, which lacks one.
     """
     leaves, structure = jax.tree.flatten_with_path(state)
     if all(is_typed(x) or not _is_array(x) for _, x in leaves):
@@ -196,7 +196,7 @@ def layout_of(layout: Layout, params: Tree) -> list[ShType | None]:
 
 
 def in_types(tree: Tree, goals: Sequence[ShType | None]) -> Tree:
-    """Typed values in the types of a layout, in their own dtypes; gathers over the same axes go in one collective."""
+    """Typed values in the types of a layout, dtypes unchanged; gathers over the same axes go in one collective."""
     leaves, structure = jax.tree.flatten(tree)
     moving = [
         (i, goal.replace(dtype=x.type.dtype_name))

@@ -44,15 +44,15 @@ def key_impl(name: str) -> str:
 
 @functools.lru_cache(maxsize=1024)
 def short_name(name: str) -> str:
-    """The short name of a dtype given by its short or its long one."""
+    """The short name of a dtype, from its short or its long one."""
     if name in LONG:
         return name
     if name in _SHORT:
         return _SHORT[name]
     if is_key(name) and name.endswith(">") and name[4:-1] in _KEY_IMPLS:
         return name
-    known = {**LONG, **_SHORT, **{f"key<{impl}>": "" for impl in _KEY_IMPLS}}
-    near = difflib.get_close_matches(name, known, n=3, cutoff=0.4)
+    names = {**LONG, **_SHORT, **{f"key<{impl}>": "" for impl in _KEY_IMPLS}}
+    near = difflib.get_close_matches(name, names, n=3, cutoff=0.4)
     raise ShardingTypeError(f"there is no dtype `{name}`", hints=near)
 
 
@@ -131,5 +131,5 @@ def from_numpy(dtype: Any) -> str:
 
 
 def from_any(dtype: Any) -> str:
-    """The short name of a dtype given as a name, a numpy dtype, a scalar type or a JAX key dtype."""
+    """The short name of a dtype: of a name, a numpy dtype, a scalar type or a JAX key dtype."""
     return short_name(dtype) if isinstance(dtype, str) else from_numpy(dtype)

@@ -54,20 +54,20 @@ class Mesh:
         if isinstance(axes, NamedAxes):
             axes = zip(axes.axis_names, axes.axis_sizes, strict=True)
         items = tuple(axes.items() if isinstance(axes, Mapping) else axes)
-        found = cls._interned.get(items)
-        if found is not None:
-            return found
+        interned = cls._interned.get(items)
+        if interned is not None:
+            return interned
         items = tuple(_axis(name, size) for name, size in items)
         if len({name for name, _ in items}) != len(items):
             raise ShardingTypeError(f"mesh axis names must differ: {', '.join(n for n, _ in items)}")
-        return cls._made(items)
+        return cls._of_checked(items)
 
     @classmethod
-    def _made(cls, items: tuple[tuple[str, int], ...]) -> Mesh:
+    def _of_checked(cls, items: tuple[tuple[str, int], ...]) -> Mesh:
         """The mesh of axes that were checked."""
-        found = cls._interned.get(items)
-        if found is not None:
-            return found
+        interned = cls._interned.get(items)
+        if interned is not None:
+            return interned
         self = super().__new__(cls)
         self.axis_names = tuple(name for name, _ in items)
         self.axis_sizes = tuple(size for _, size in items)
@@ -86,10 +86,10 @@ class Mesh:
         try:
             return self._index[axis]
         except KeyError:
-            known = quoted(self.axis_names) or "no axes"
+            names = quoted(self.axis_names) or "no axes"
             near = difflib.get_close_matches(str(axis), self.axis_names, n=1, cutoff=0.5)
             hints = [f"`{name}`" for name in near]
-            raise ShardingTypeError(f"the mesh has no axis `{axis}`; it has {known}", hints=hints) from None
+            raise ShardingTypeError(f"the mesh has no axis `{axis}`; it has {names}", hints=hints) from None
 
     def product(self, axes: Iterable[str]) -> int:
         """The number of devices along ``axes``, or parts of axes, together."""
@@ -100,16 +100,16 @@ class Mesh:
         size = self.shape.get(axis)
         if size is not None:
             return size
-        found = _PART.fullmatch(str(axis))
-        return int(found[2]) if found and found[1] in self.shape else self.axis_sizes[self.index(axis)]
+        part = _PART.fullmatch(str(axis))
+        return int(part[2]) if part and part[1] in self.shape else self.axis_sizes[self.index(axis)]
 
     def cut(self, parts: Mapping[str, tuple[int, ...]]) -> Mesh:
-        """The same devices with some axes cut into parts of the given sizes, major to minor; see `part_names`."""
+        """The same devices with some axes cut into parts of these sizes, major to minor; see `part_names`."""
         items: list[tuple[str, int]] = []
         for name, size in self.shape.items():
             sizes = parts.get(name, (size,))
             items += zip(part_names(name, sizes), sizes, strict=True)
-        return Mesh._made(tuple(items))
+        return Mesh._of_checked(tuple(items))
 
     def __str__(self) -> str:
         return ", ".join(f"{name}={size}" for name, size in self.shape.items())
@@ -125,7 +125,7 @@ def _axis(name: object, size: Any) -> tuple[str, int]:
     """An axis, checked; its size may be one of numpy's integers."""
     if not isinstance(name, str) or not _NAME.match(name):
         raise ShardingTypeError(f"a mesh axis needs a name like `dp`, not `{name!r}`")
-    return name, whole(size, 1, f"mesh axis `{name}`")
+    return name, as_size(size, 1, f"mesh axis `{name}`")
 
 
 def part_names(axis: str, sizes: tuple[int, ...]) -> tuple[str, ...]:
@@ -136,7 +136,7 @@ def part_names(axis: str, sizes: tuple[int, ...]) -> tuple[str, ...]:
 
 
 def part_of(name: str) -> tuple[str, int]:
-    """The axis that a name is a part of, and the product of the sizes of the parts before it (1 for a whole axis)."""
+    """The axis that a name is a part of, and the product of the sizes of the parts before it (1 for an uncut axis)."""
     axis, _, part = name.partition(":(")
     return axis, int(part.partition(")")[0] or 1)
 
@@ -146,15 +146,15 @@ def whole_axes(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(part_of(name)[0] for name in names))
 
 
-def whole(size: Any, least: int, what: str) -> int:
+def as_size(size: Any, least: int, what: str) -> int:
     """A size as a plain int: numpy's integers come in with shapes."""
     try:
-        found = int(operator.index(size))
-        if found < least:
+        n = int(operator.index(size))
+        if n < least:
             raise TypeError
     except TypeError:
         raise ShardingTypeError(f"{what} needs a size of at least {least}, not `{size!r}`") from None
-    return found
+    return n
 
 
 def context() -> Mesh | None:

@@ -22,14 +22,14 @@ class State(enum.Enum):
     def __repr__(self) -> str:
         return self.name
 
-    # Enum members are singletons: identity hashing is right, and much quicker than Enum's own.
+    # Enum members are singletons: identity hashing is right, and much quicker than Enum's hash.
     __hash__ = object.__hash__
 
 
 #: The states that hold one value everywhere.
 REPLICATED: Final = frozenset({State.REDUCED, State.INVARIANT})
 
-#: The cotangent map, an involution: the whole autodiff law.
+#: The cotangent map, an involution: all of the autodiff law.
 COTANGENT: Final[Mapping[State, State]] = {
     State.SHARDED: State.SHARDED,
     State.REDUCED: State.UNREDUCED,

@@ -12,7 +12,7 @@ from shtypes.types.parts import State
 #: The state of an axis that is not mentioned, under each policy.
 REPLICATED_STATE: Final[dict[str, State]] = {
     "partial": State.REDUCED,  # replicate forwards, partial backwards
-    "jax": State.INVARIANT,  # JAX's own: replicated both ways
+    "jax": State.INVARIANT,  # JAX's: replicated both ways
 }
 
 

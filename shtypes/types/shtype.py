@@ -12,7 +12,7 @@ from typing import Any, ClassVar, TypeVar
 
 from shtypes.errors import ShardingTypeError
 from shtypes.types import dtypes
-from shtypes.types.mesh import Mesh, NamedAxes, whole
+from shtypes.types.mesh import Mesh, NamedAxes, as_size
 from shtypes.types.notation.printing import canonical, show
 from shtypes.types.notation.reading import ReadingContext, check_axes_and_dtype, read, reading_context
 from shtypes.types.parts import COTANGENT, Dim, State, check_divides
@@ -22,7 +22,7 @@ T = TypeVar("T", bound="ShType")
 
 
 class _Identity:
-    """What equal types have in common."""
+    """The identity that equal types share."""
 
     __slots__ = ("__weakref__", "uid")
 
@@ -52,14 +52,14 @@ class ShType:
     ndim: int
     shape: tuple[int, ...]  # of the global array
     size: int  # the number of its elements
-    local_shape: tuple[int, ...]  # of each device's own part
+    local_shape: tuple[int, ...]  # of each device's shard
     differentiable: bool  # whether values of this type have gradients
     exact: tuple[Any, ...]  # what equality compares, and dim names: the key for caches that print
     uid: int  # a number that equal types share, and no other while one of them lives
-    serial: int  # a number of this object's own, names and all: never used again
+    serial: int  # a number of this object alone, names included: never reused
     _identity: _Identity
-    _hi: Any  # this type as a JAX type, made by `hitype`
-    _cotangent: Any  # the type of its gradients, once that was asked for
+    _hi: Any  # this type as a JAX type, see `core.jax_type`
+    _cotangent: Any  # the type of its gradients, computed on first use
     placed: ClassVar[Callable[[ShType], Any]]  # what `sharding` is, set by the room that knows devices
 
     _interned: ClassVar[weakref.WeakValueDictionary[Any, ShType]] = weakref.WeakValueDictionary()
@@ -83,21 +83,21 @@ class ShType:
         """
         name = dtypes.from_any(dtype)
         full = tuple(d if isinstance(d, Dim) else Dim(d) for d in dims)
-        given = _states(mesh, full, states) if isinstance(states, Mapping) else tuple(states)
+        all_states = _states(mesh, full, states) if isinstance(states, Mapping) else tuple(states)
         if not dtypes.differentiable(name):  # without a gradient R and I are one state
-            given = tuple(State.REDUCED if s is State.INVARIANT else s for s in given)
-        exact = (cls, mesh, name, full, given)
-        found = cls._interned.get(exact)
-        if found is not None:
-            return found  # type: ignore[return-value]
+            all_states = tuple(State.REDUCED if s is State.INVARIANT else s for s in all_states)
+        exact = (cls, mesh, name, full, all_states)
+        interned = cls._interned.get(exact)
+        if interned is not None:
+            return interned  # type: ignore[return-value]
         odd = any(type(d.size) is not int or d.size < 0 for d in full)  # numpy's integers come in with shapes
         if odd:
-            full = tuple([d._replace(size=whole(d.size, 0, f"dim {i}")) for i, d in enumerate(full)])
-        _check(mesh, name, full, given)
-        return cls._made(mesh, name, full, given)
+            full = tuple([d._replace(size=as_size(d.size, 0, f"dim {i}")) for i, d in enumerate(full)])
+        _check(mesh, name, full, all_states)
+        return cls._of_checked(mesh, name, full, all_states)
 
     @classmethod
-    def _made(cls: type[T], mesh: Mesh, name: str, dims: tuple[Dim, ...], states: tuple[State, ...]) -> T:
+    def _of_checked(cls: type[T], mesh: Mesh, name: str, dims: tuple[Dim, ...], states: tuple[State, ...]) -> T:
         """The type whose parts were checked."""
         self = object.__new__(cls)
         self.mesh, self.dtype_name, self.dims, self.states = self.exact = mesh, name, dims, states
@@ -115,7 +115,7 @@ class ShType:
 
     def of_class(self, other: type[T]) -> T:
         """The same type as an object of another class."""
-        return other._made(self.mesh, self.dtype_name, self.dims, self.states)
+        return other._of_checked(self.mesh, self.dtype_name, self.dims, self.states)
 
     def __eq__(self, other: object) -> bool:
         """Whether two types are the same but for dim names; a text is read as what `reshard` would make of it.
@@ -134,7 +134,7 @@ class ShType:
 
     @property
     def local_bytes(self) -> int:
-        """Bytes of each device's own part."""
+        """Bytes of each device's shard."""
         return math.prod(self.local_shape) * dtypes.itemsize(self.dtype_name)
 
     @property
@@ -176,7 +176,7 @@ class ShType:
         """The dim that ``axis`` shards, or None."""
         return next((i for i, d in enumerate(self.dims) if axis in d.axes), None)
 
-    # types made from it
+    # types derived from it
 
     def replace(
         self: T,
@@ -263,7 +263,7 @@ class ShType:
         return _parsed(text, reading_context(text, mesh, like, dims, shape, dtype, policy))
 
     def _is_named(self, text: str) -> bool:
-        """Whether a text names this type, dim names aside; what it leaves out is taken from the type."""
+        """Whether a text names this type, dim names aside; omissions in it are filled from the type."""
         try:
             return self.parse(text, like=self.named([None] * self.ndim)) == self
         except ShardingTypeError:

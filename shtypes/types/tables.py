@@ -47,7 +47,7 @@ def rich_text(text: str = "", style: str = "", *, no_wrap: bool | None = None) -
 
 
 def rich_group(*parts: RenderableType) -> Group:
-    """What `rich` prints one below the other."""
+    """The renderables that `rich` prints one below the other."""
     from rich.console import Group
 
     return Group(*parts)
@@ -71,7 +71,7 @@ pre { overflow-x: auto; } .note { opacity: .75; }
 """.strip()
 
 
-#: How wide the sentences below a table are.
+#: The width of the sentences below a table.
 WIDTH: Final = 120
 
 

@@ -1,4 +1,4 @@
-"""What names a type: a text, a type itself, or a ``jax.P`` (known by its attributes: nothing here loads JAX)."""
+"""What names a type: a text, a type itself, or a ``jax.P`` (recognised by its attributes: nothing here loads JAX)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Spec(Protocol):
         """The replicated axes whose gradients are pending sums."""
 
 
-#: What names the type of a value: a text, a type or a ``jax.P``.
+#: Anything that names the type of a value: a text, a type or a ``jax.P``.
 Target: TypeAlias = "str | ShType | Spec"
 
 
@@ -52,7 +52,7 @@ def from_spec(
     """Reads a ``jax.P``: it means what the text with the same axes means; dims that it does not reach are unsharded.
 
     Its ``unreduced`` and ``reduced`` axes get these states. The other arguments are as for `ShType.parse`; ``like``, or
-    ``shape`` and ``dtype``, must be given.
+    ``shape`` and ``dtype``, are needed.
 
     Raises:
         ShardingTypeError: it has an entry that is no axis, or the type does not fit the value.

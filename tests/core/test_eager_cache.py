@@ -75,10 +75,10 @@ def test_a_second_call_asks_no_rule_and_makes_no_plan(name: str, monkeypatch: py
     def refuse(*_: Any, **__: Any) -> Any:
         raise AssertionError("the general path was taken")
 
-    monkeypatch.setattr(apply, "lift", refuse)
+    monkeypatch.setattr(apply, "as_operands", refuse)
     for module in ("ops.pointwise", "ops.arithmetic", "ops.einsum", "ops.jax_functions", "ops.lookup"):
-        monkeypatch.setattr(f"shtypes.{module}.lift", refuse)
-    monkeypatch.setattr("shtypes.dispatch.reshard.lift", refuse)
+        monkeypatch.setattr(f"shtypes.{module}.as_operands", refuse)
+    monkeypatch.setattr("shtypes.dispatch.reshard.as_operands", refuse)
     OPS[name](value(2), value(3))
 
 
@@ -248,7 +248,7 @@ def test_a_warm_call_of_every_function_asks_no_rule(name: str, monkeypatch: pyte
                 continue
             with monkeypatch.context() as patched:
                 if not read:  # what depends on data is asked again
-                    patched.setattr(apply, "lift", general)
+                    patched.setattr(apply, "as_operands", general)
                     patched.setattr(CallRecorder, "__init__", general)
                 eval(f"function({call})", {**second, "function": f})
             done += 1

@@ -13,8 +13,8 @@ import pytest
 
 import shtypes as sh
 from shtypes.editor import runtime
-from shtypes.editor.space import Unknown
 from shtypes.editor.stand_in_sizes import SMALLEST_STAND_IN, StandInSizes
+from shtypes.editor.text_evaluator import Undetermined
 from shtypes.types.mesh import Mesh
 
 MESH = Mesh({"dp": 2})
@@ -70,7 +70,7 @@ def test_what_gives_no_answer_is_unknown(
 ) -> None:
     monkeypatch.setattr(runtime, "_SECONDS", 0.1)
     monkeypatch.setattr(sys, "unraisablehook", sys.__unraisablehook__)  # that of pytest collects what is printed
-    with pytest.raises(Unknown):
+    with pytest.raises(Undetermined):
         asked(call, value("f32[8]"))
     assert not capsys.readouterr().err
     assert asked(sh.exp, value("f32[8]")).shape == (8,)  # and the next answer is as before
@@ -87,7 +87,7 @@ def test_a_number_that_is_not_written_is_known_where_its_value_does_not_matter()
     number = runtime.unknown_number("int")
     assert str(asked(lambda x, n: x[n], value("f32[8, 4]"), number)) == "f32[4]"
     assert str(asked(lambda x, n: x * n, value("bf16[8@dp]"), number)) == "bf16[8@dp]"
-    with pytest.raises(Unknown):
+    with pytest.raises(Undetermined):
         asked(sh.sum, value("f32[8, 4]"), number)
     with pytest.raises(sh.ShardingTypeError, match="nonlinear"):
         asked(lambda x, n: n / x, value("f32[8]{U:dp}"), number)

@@ -339,7 +339,7 @@ def test_keys_of_several_examples_give_the_numbers_that_they_give_on_one_device(
         assert_close(denoted(found), f(X, jax.random.split(jax.random.key(0), 4)), 100)
 
 
-def test_a_plain_program_is_traced_once_for_all_that_a_search_tries() -> None:
+def test_a_plain_program_is_traced_once_for_what_is_decided_about_it() -> None:
     traces = []
 
     def f(x: Any, w: Any) -> Any:
@@ -349,7 +349,7 @@ def test_a_plain_program_is_traced_once_for_all_that_a_search_tries() -> None:
     with sh.use_mesh(sh.make_mesh({"dp": 2, "tp": 2})):
         x, w = sh.array(X, "[_, _@tp]"), sh.array(W, "[_@tp, _]")
         jax.block_until_ready(sh.jit(sh.implicit_comm(sh.lift(f)))(x, w))
-    assert len(traces) == 3  # to see that there is something to search for, in the search, and for what it chose
+    assert len(traces) == 1
 
 
 @pytest.mark.parametrize("transform", [sh.lift, sh.shard_map(out_specs="[_@x]")], ids=["lift", "shard_map"])

@@ -113,7 +113,7 @@ def test_a_composite_is_linear_in_what_its_steps_are() -> None:
     twice = Composite("twice", (ShardStep(add, (0, 0)),), (1,), (True,))
     square = Composite("square", (ShardStep(mul, (0, 0)),), (1,), (True,))
     masked = Composite("masked", (ShardStep(mul, (0, 1)),), (2,), (True, False))
-    assert [f.linear for f in (twice, square, masked)] == [Linear.JOINTLY, Linear.NO, Linear.BESIDE]
+    assert [f.linear for f in (twice, square, masked)] == [Linear.JOINTLY, Linear.NO, Linear.IN_DIFFERENTIABLE]
     assert square.linear_part is None
     assert float(twice(jnp.float32(3))) == 6
 

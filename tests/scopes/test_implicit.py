@@ -322,7 +322,7 @@ def test_choices_fit_what_is_asked_for_by_name_later_on(dim: int) -> None:
         a, b = sh.abstract_array("f32[8@x,4]"), sh.abstract_array("f32[8,4@x]")
         assert sh.ledger(sh.implicit_comm(f), a, b).bytes > 0
         with pytest.raises(sh.ShardingTypeError, match="needs mesh axis `x` unreduced"):
-            sh.implicit_comm(lambda a, b: sh.all_reduce(a * b, "x"))(a, b)
+            sh.implicit_comm(lambda a, b: sh.all_reduce(sh.sin(a * b), "x"))(a, b)
 
 
 def test_an_op_alone_counts_what_it_takes_to_finish_a_pending_result() -> None:
@@ -332,7 +332,7 @@ def test_an_op_alone_counts_what_it_takes_to_finish_a_pending_result() -> None:
         assert sh.einsum("ij,jk->ik", x, w).type == sh.ShType.parse("f32[64, 2@x]")
 
 
-@pytest.mark.parametrize(("times", "kinds"), [(1, {"all-to-all", "reduce-scatter", "all-gather"}), (4, {"all-to-all"})])
+@pytest.mark.parametrize(("times", "kinds"), [(1, {"all-to-all", "all-reduce"}), (4, {"all-to-all"})])
 def test_a_choice_counts_what_follows_from_it_as_often_as_it_runs(times: int, kinds: set[str]) -> None:
     @sh.implicit_comm
     def f(a: Any, b: Any, d: Any) -> Any:
@@ -361,7 +361,7 @@ def test_the_ways_of_an_op_are_searched_once(monkeypatch: pytest.MonkeyPatch) ->
     assert 0 < len(searched) == len(set(searched))
 
 
-def test_what_runs_at_once_runs_once() -> None:
+def test_a_decorated_function_is_traced_once_in_each_call() -> None:
     sh.set_mesh(sh.make_mesh({"x": 2}))
     calls = []
 
@@ -372,10 +372,8 @@ def test_what_runs_at_once_runs_once() -> None:
 
     x = sh.array(np.ones(4, np.float32), "f32[4@x]")
     f(x)
-    assert 0 < calls.index(False) < 64  # it was looked through first
     f(x)
-    assert calls.count(False) == 2
-    assert calls.index(False) == len(calls) - 2  # and that was remembered
+    assert calls == [True, True]  # as a program
 
 
 def test_a_claim_may_be_a_function_that_calls_itself() -> None:

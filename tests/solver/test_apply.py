@@ -11,6 +11,7 @@ import pytest
 
 import shtypes as sh
 from shtypes.solver.apply import decided, typed_function
+from shtypes.solver.program import Function
 from shtypes.solver.search import Point, Search
 from tests import tolerance
 from tests.solver import models
@@ -41,6 +42,7 @@ def written(search: Search, point: Point) -> tuple[Any, Any]:
     costs = search.costs
     decisions = decided(costs, point.assignment, costs.ways(point.assignment, point.byte))
     program = costs.graph.program
+    assert isinstance(program, Function)
     return typed_function(program, decisions), program.arguments(decisions.arguments)
 
 

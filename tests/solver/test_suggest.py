@@ -254,3 +254,9 @@ def test_an_applied_function_closes_over_what_it_does_now() -> None:
         scale["of"] = 2 * jnp.ones(32)
         second = host(typed(w, x))
     assert (first, second) == (scaled(w, x) / 2, scaled(w, x))
+
+
+def test_numbers_around_a_jitted_function_are_known_in_it() -> None:
+    clipped = jax.jit(lambda x, low: jnp.maximum(x, low) * low)
+    plan = sh.suggest(lambda x: jnp.sum(clipped(x, 0.5)), "f32[8]", mesh={"x": 2})[0]
+    assert plan.bytes == plan.ledger.total.bytes

@@ -42,7 +42,7 @@ class Line:
         times: How often it runs; None inside a while loop.
         cast: Whether a typing rule inserted it.
         collectives: Its entries in the ledger.
-        not_covered: Why its communication is unknown; empty where it is known.
+        not_covered: Why its communication is unknown; else empty.
         span: The last line of the user's expression.
         merged: Whether it is a reshard that was merged into others, and does nothing by itself.
     """
@@ -93,7 +93,7 @@ Item = Line | Block
 
 
 def type_text(t: Any) -> str:
-    """The text of a type, typed or JAX's own, under the policy in force."""
+    """The text of a type, typed or JAX's, under the policy in force."""
     if not isinstance(t, ShType):
         return str(t.str_short(short_dtypes=True))
     return _cached_text(t.exact, t, current_policy(), current_dim_axes())
@@ -280,7 +280,7 @@ class Lister:
         return [first, *(self._line(record, v, (), why, cast=cast) for v in record.outs[1:])]
 
     def _is_padding(self, record: Occurrence) -> bool:
-        """Whether JAX inserted an equation without a meaning of its own: zeros for residuals of another branch."""
+        """Whether JAX inserted an equation without a meaning: zeros for residuals of another branch."""
         made_of = [id(v) in self._padding for v in record.values]
         if record.op == "empty2" or (made_of and all(made_of) and record.equation.direction == "forward"):
             self._padding.update(id(v) for v in record.outs)

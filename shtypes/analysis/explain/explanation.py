@@ -48,7 +48,7 @@ class Explanation(Listing, Report):
         arguments: What the function takes.
         results: What it returns.
         seeds: The cotangents that the backward pass starts from, one for each result that has a gradient.
-        gradients: The cotangents of the arguments; one that the listing has under another name is made from that.
+        gradients: The cotangents of the arguments; one that the listing has under another name is computed from that.
         items: The listing: lines, and the blocks of loops and conditionals, in program order.
         ledger: The collectives.
         saved: What the forward pass keeps for the backward pass.
@@ -128,7 +128,7 @@ def explain(
     """The types of every line of a function, and with ``grad`` of every cotangent; nothing runs.
 
     Lines carry the names that the source assigns to. A cotangent of ``x`` is ``g_x``; where several lines send one,
-    each is ``g_x_from_y`` and their sum ``g_x``. Backward lines are the equations of JAX's own gradient of ``f``, each
+    each is ``g_x_from_y`` and their sum ``g_x``. Backward lines are the equations of JAX's gradient of ``f``, each
     under the forward line that causes it.
 
     Args:
@@ -200,7 +200,7 @@ def explained(name: str, traced: TracedProgram, *, grad: bool, fold: bool = True
 
 
 def _begin(scope: BodyRun, traced: TracedProgram) -> list[Value]:
-    """Names the cotangents that the backward pass starts from, and finds what each other one is of."""
+    """Names the cotangents that the backward pass starts from, and links each cotangent to its value."""
     count, seeds, targets = len(traced.results), [], {}
     for i, source in enumerate(traced.sources):
         seed, result = scope.results[count + i], scope.results[source]
@@ -215,7 +215,7 @@ def _begin(scope: BodyRun, traced: TracedProgram) -> list[Value]:
     for i, argument in enumerate(traced.differentiated):
         targets[first + i] = scope.inputs[argument]
     resolve(scope, targets)
-    for seed in seeds:  # the whole cotangent of a result that the program uses itself is a sum
+    for seed in seeds:  # the full cotangent of a result that the program also uses is a sum
         if any(use.sums and use.outs[0].of is seed.of for use in seed.uses):
             scope.unique.release(seed.name)
             seed.name = scope.unique(f"{seed.name}_given")

@@ -1,7 +1,7 @@
-"""Repeats of a listing: the layers of a model that Python unrolls, shown once.
+"""Repeats of a listing: the layers of a model that Python unrolls, listed once.
 
 Two rounds are alike where they differ in nothing but names: the same source lines, operations, types and collectives,
-taking the same values of their own; what they take from outside has the same types. The positions that a layer takes
+wired alike inside; what they take from outside has the same types. The positions that a layer takes
 its weights at, of all layers' weights in one array, count as names.
 """
 
@@ -35,7 +35,7 @@ class Repeat:
     items: tuple[Item, ...]
     times: int  # how many rounds there are
     sent: Ledger  # what all of them communicate
-    #: How the rounds that are not shown go on: each name that is shown, with the one that the last round makes for it;
+    #: How the folded rounds go on: each listed name, with the last round's name for it;
     #: of the backward pass, with the one that the first round takes for it.
     ends: tuple[tuple[str, str], ...]
 
@@ -51,7 +51,7 @@ def fold(items: Sequence[Item], types: Types) -> Iterator[Item | Repeat]:
 
 
 def fold_values(lines: Sequence[Line]) -> Iterator[Item | Repeat]:
-    """The same for lines that say what is given, such as arguments: their names are alike but for numbers."""
+    """The same for inputs, such as arguments: their names are alike but for numbers."""
     return _Folding(lines, {}, named=True).run()
 
 
@@ -72,7 +72,7 @@ class _Folding:
         self.items, self.types = items, dict(types)
         #: What each item is, but for names: the same number for the same.
         self.keys: list[int] = []
-        #: The names that each item takes, and how many items before it they are made; None outside of the level.
+        #: The names that each item takes, and how many items before it they are defined; None outside of the level.
         self.taken: list[tuple[str, ...]] = []
         self.back: list[tuple[int | None, ...]] = []
         numbers: dict[Hashable, int] = {}
@@ -84,7 +84,7 @@ class _Folding:
             self.keys.append(numbers.setdefault(key, len(numbers)))
             self.taken.append(() if named else _taken(item))
             self.back.append(tuple(i - defined_at[name] if name in defined_at else None for name in self.taken[-1]))
-            for line in _made(item):
+            for line in _defined(item):
                 defined_at[line.name], self.types[line.name] = i, type_text(line.type)
 
     def run(self) -> Iterator[Item | Repeat]:
@@ -118,7 +118,7 @@ class _Folding:
         return same and all(self.wiring(a + i, i) == self.wiring(b + i, i) for i in range(length))
 
     def wiring(self, index: int, offset: int) -> list[Hashable]:
-        """Of each value that an item takes where in its round it is made, or its type; of a number, the number."""
+        """For each operand of an item the place in its round that defines it, or its type; of a number, the number."""
         pairs = zip(self.taken[index], self.back[index], strict=True)
         return [i if i is not None and i <= offset else (self.types.get(name, name),) for name, i in pairs]
 
@@ -133,15 +133,15 @@ class _Folding:
         return Repeat(shown_items, times, Ledger(sent), tuple(dict.fromkeys(ends)))
 
     def outputs(self, first: range, last: range) -> Iterator[tuple[str, str]]:
-        """What the first round makes, with what the last one makes for the lines after it."""
+        """The values that the first round defines, each with the last round's that later lines take."""
         later = {name for taken in self.taken[last.stop :] for name in taken}
         for i, j in zip(first, last, strict=True):
-            for first_line, line in zip(_made(self.items[i]), _made(self.items[j]), strict=True):
+            for first_line, line in zip(_defined(self.items[i]), _defined(self.items[j]), strict=True):
                 if line.name in later:
                     yield first_line.name, line.name
 
     def carried(self, first: range, last: range, start: int) -> Iterator[tuple[str, str]]:
-        """What the last round takes of the one before it, with what the first one takes there."""
+        """The values that the last round takes from the one before it, each with what the first round takes there."""
         for i, j in zip(first, last, strict=True):
             for outer, name, back in zip(self.taken[i], self.taken[j], self.back[j], strict=True):
                 if back is not None and start <= j - back < last.start and outer != name:
@@ -168,7 +168,7 @@ def _op(line: Line) -> str:
 
 
 def _with_positions(item: Item, first: Item, last: Item) -> Item:
-    """The item that is shown of all rounds; where they take weights at positions of their own, with these."""
+    """The listed item of all rounds; where they take weights at different positions, with these."""
     if not isinstance(item, Line) or not isinstance(first, Line) or not isinstance(last, Line) or first.op == last.op:
         return item
     ends = zip(_NUMBER.findall(first.op), _NUMBER.findall(last.op), strict=True)
@@ -176,8 +176,8 @@ def _with_positions(item: Item, first: Item, last: Item) -> Item:
     return replace(item, op=_NUMBER.sub(lambda _: next(numbers), item.op))
 
 
-def _made(item: Item) -> tuple[Line, ...]:
-    """What an item makes for those after it."""
+def _defined(item: Item) -> tuple[Line, ...]:
+    """The values that an item defines for later ones."""
     return (item,) if isinstance(item, Line) else item.results
 
 

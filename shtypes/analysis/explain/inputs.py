@@ -19,9 +19,9 @@ Targets = dict[int, Value]
 
 
 def forward_inputs(record: Occurrence, index: int, body: Body, frame: UserFrame | None) -> list[Value]:
-    """The values that a body takes: those from outside as they are, those of its own under its parameters' names.
+    """The values that a body takes: those from outside as they are, its parameters under their names.
 
-    ``frame`` is that of the user's function that is the body, if JAX tells it.
+    ``frame`` is that of the user's function that is the body, if JAX records it.
     """
     what, invars = control_of(record.equation.eqn), body.jaxpr.invars
     if isinstance(what, (Cond, ClosedCall)):
@@ -36,7 +36,7 @@ def forward_inputs(record: Occurrence, index: int, body: Body, frame: UserFrame 
         return [Value(x.aval, f"{applied_by(record.equation.eqn).name}_argument") for x in invars]
     inner = record.operands[-(len(invars) - len(consts)) :] if len(invars) > len(consts) else []
     parameters = () if frame is None else [p for p in frame.parameters if p not in ("self", "cls")]
-    names = _own_names(inner, carry, parameters)
+    names = _parameter_names(inner, carry, parameters)
     outer = [_as_value(v, x.aval) for v, x in zip(consts, invars, strict=False)]
     return [*outer, *(Value(x.aval, n) for x, n in zip(invars[len(consts) :], names, strict=True))]
 
@@ -46,7 +46,7 @@ def _as_value(operand: Operand, t: Any) -> Value:
 
 
 def body_frame(record: Occurrence, frames: Sequence[tuple[UserFrame, ...]]) -> UserFrame | None:
-    """Where the function is that is a body: the outermost of the frames that the loop itself does not have."""
+    """The frame of the function that is a body: the outermost frame that the loop itself does not have."""
     outside = set(map(id, record.frames))
     for stack in frames:
         inner = [frame for frame in stack if id(frame) not in outside]
@@ -55,7 +55,7 @@ def body_frame(record: Occurrence, frames: Sequence[tuple[UserFrame, ...]]) -> U
     return None
 
 
-def _own_names(operands: Sequence[Operand], carry: int, parameters: Sequence[str]) -> list[str]:
+def _parameter_names(operands: Sequence[Operand], carry: int, parameters: Sequence[str]) -> list[str]:
     """The names of a carry and of slices, from the parameters ``(carry, x)``, or ``(i, carry)`` of a counted loop."""
     outer = [v.name if isinstance(v, Value) else "" for v in operands]
     if len(parameters) == 2 and carry == len(operands) > 1:
@@ -94,7 +94,7 @@ def result_names(record: Occurrence, names: Names, positions: Sequence[int], tot
 
     Args:
         record: The equation.
-        names: What the source calls its whole value; of a scan, ``(carry, ys)``.
+        names: What the source calls its full value; of a scan, ``(carry, ys)``.
         positions: Which results.
         total: How many there are.
     """
@@ -120,11 +120,11 @@ def _leaf_name(names: Names, path: str, count: int) -> str:
 
 
 def backward_inputs(record: Occurrence, index: int, forward: BodyRun | None, body: Body) -> tuple[list[Value], Targets]:
-    """The inputs of a body of the backward pass, and what its results are cotangents of.
+    """The inputs of a body of the backward pass, and the primals of its results.
 
-    A residual is the forward body's own value. The cotangent of a loop's carry comes in as that of the next carry and
+    A residual is a value of the forward body. The cotangent of a loop's carry comes in as that of the next carry and
     goes out as that of the carry; what sums over the steps comes in as the sum so far. ``forward`` is the body that
-    this one is the transpose of, where that is known.
+    this one is the transpose of, if there is one.
     """
     what, invars, cause = control_of(record.equation.eqn), body.jaxpr.invars, record.link
     targets: Targets = {}
@@ -164,7 +164,7 @@ def _of_body(what: Any, operands: Sequence[Operand], index: int) -> Sequence[Ope
 
 
 def link_results_by_body(record: Occurrence, body: BodyRun, forward: BodyRun | None) -> None:
-    """Finds what results of a transposed loop are cotangents of from its body, where its operands do not say.
+    """Finds the primals of a transposed loop's results from its body, where its operands do not say.
 
     So it is where JAX hoisted loop-invariant code out of the forward loop.
     """
@@ -184,7 +184,7 @@ def link_results_by_body(record: Occurrence, body: BodyRun, forward: BodyRun | N
 
 
 def _slice(operand: Value, cause: Occurrence | None, forward: BodyRun | None, index: int) -> Value | None:
-    """What a residual is inside a body: what the forward body made of it, or was given of it."""
+    """What a residual is inside a body: what the forward body computed from it, or got of it."""
     if index in operand.inner or cause is None or forward is None:
         return operand.inner.get(index)
     loop = control_of(cause.equation.eqn)

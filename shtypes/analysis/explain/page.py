@@ -28,7 +28,7 @@ _MOST_ENTRIES: Final = 1000
 _MOST_LINES: Final = 5000
 _MOST_BARS: Final = 8
 _MOST_ROWS: Final = 8
-#: How many values of one source line that differ only in name are shown.
+#: The most values of one source line that differ only in name.
 _NAMES: Final = 3
 _NUMBER: Final = re.compile(r"_\d+(?![a-zA-Z0-9])|\[\d+\]")
 

@@ -54,9 +54,9 @@ def _functions(file: str) -> tuple[Excerpt, ...]:
     return tuple(sorted(excerpts, key=lambda f: f.start))
 
 
-#: What targets an assignment has: a name, or one for each part of a tuple.
+#: The targets of an assignment: a name, or one for each part of a tuple.
 Names = str | tuple["Names", ...]
-#: Where in a value a part is: indices and keys, outermost first.
+#: The path of a part in a value: indices and keys, outermost first.
 Path = tuple[int | str, ...]
 
 
@@ -64,7 +64,7 @@ class _Target(NamedTuple):
     """Where the value of an expression goes."""
 
     names: Names = ()  # the targets; empty where the function returns it, so that the caller names it
-    path: Path = ()  # which part of the whole value it is
+    path: Path = ()  # which part of the full value it is
 
 
 class _File(NamedTuple):
@@ -75,7 +75,7 @@ class _File(NamedTuple):
 
 
 def assigned(frames: Sequence[UserFrame]) -> Names:
-    """What an expression's value is called, by its frames, innermost first: a name, names of its parts, or nothing.
+    """The names that the source assigns to an expression's value, by its frames, innermost first.
 
     What the caller of a function does not name has the name of the function.
     """
@@ -96,7 +96,7 @@ def assigned(frames: Sequence[UserFrame]) -> Names:
 
 
 def _called(function: str) -> str:
-    """What a function is called by: of a method such as ``__call__``, the class; nothing for a lambda."""
+    """The name by which a function is called: of a method such as ``__call__``, the class; nothing for a lambda."""
     outer, _, last = function.rpartition(".")
     name = outer.rpartition(".")[2] if last.startswith("__") else last
     return name if name.isidentifier() else ""

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 #: The column that the source stands in, at most; longer lines push it to the right.
 _WIDEST: Final = 88
 _INDENT: Final = "    "
-#: So many names say how the rounds of a repeat go on.
+#: The most names in the line that says how a repeat goes on.
 _ENDS: Final = 3
 #: The lines that a table shows.
 _MOST_ROWS: Final = 1000

@@ -1,6 +1,6 @@
-"""What a listing is made from: the values of a traced program, its equations, and the bodies that hold them.
+"""The input of a listing: the values of a traced program, its equations, and the bodies that hold them.
 
-A body that runs in several places (a jitted helper called twice) has values of its own in each. A variable of the
+A body that runs in several places (a jitted helper called twice) has other values in each. A variable of the
 backward pass is the cotangent of an operand of the forward equation that it comes from. Which one, its type tells, then
 where the cotangent goes, then which operands the equation does not take: an einsum's adjoint takes the other ones.
 """
@@ -25,7 +25,7 @@ from shtypes.traced.equations import Equation, control_of
 class Value:
     """A variable of the program."""
 
-    type: Any  # typed, or JAX's own
+    type: Any  # typed, or JAX's
     name: str = ""  # empty until it has one
     producer: Occurrence | None = None  # the equation that computes it; None for inputs of a body
     gradient: bool = field(default=False, kw_only=True)  # whether it is a cotangent, or a part of one
@@ -104,7 +104,7 @@ _DEPTH = 8
 
 
 def resolve(scope: BodyRun, targets: Mapping[int, Value]) -> None:
-    """Finds what the cotangents of a body are cotangents of; ``targets`` says it of its results, by position."""
+    """Finds the primals of a body's cotangents; ``targets`` has those of its results, by position."""
     returned: dict[int, Value] = {}
     for i, result in enumerate(scope.results):
         if isinstance(result, Value) and i in targets:
@@ -140,7 +140,7 @@ def _origin(value: Value, record: Occurrence, returned: Mapping[int, Value]) -> 
 
 
 def _sinks(value: Value, record: Occurrence, returned: Mapping[int, Value]) -> list[Value]:
-    """What the equations that take a cotangent take it for."""
+    """The roles in which equations take a cotangent."""
     sinks = [returned[id(value)]] if id(value) in returned else []
     for use in value.uses:
         if use.sums:
@@ -171,7 +171,7 @@ def _reaches(value: Value, sinks: Sequence[Value], depth: int) -> bool:
 
 @functools.lru_cache(maxsize=4096)
 def cotangent_type(t: Any) -> Any:
-    """The type of a cotangent of a value of this type, typed or JAX's own."""
+    """The type of a cotangent of a value of this type, typed or JAX's."""
     return t.to_ct_aval() if hasattr(t, "to_ct_aval") else t
 
 
@@ -241,7 +241,7 @@ class Links:
         self._reached: dict[int, int] = {}  # by scope: how far the backward pass is, which goes back without a return
 
     def restart(self) -> None:
-        """Says that what comes is computed forward: a backward pass after it is another one."""
+        """Begins a forward computation: a backward pass after it is a new one."""
         self._reached.clear()
 
     def cause(self, record: Occurrence) -> Occurrence | None:
@@ -250,7 +250,7 @@ class Links:
         if before is not None and before.link is not None and record.sums and record.key == before.key:
             return before.link  # JAX adds under the line of the last cotangent
         place, same = next(((s, s.forward[record.key]) for s in self._places if record.key in s.forward), (None, []))
-        if place is None:  # a backward function of the user's own is under the line of the call
+        if place is None:  # a user's backward function is under the line of the call
             place, same = next(((s, s.calls[record.key]) for s in self._places if record.key in s.calls), (None, []))
         if place is None and record.key in self._by_expression:
             place = self._by_expression[record.key]
@@ -294,7 +294,7 @@ def _fits(record: Occurrence, cause: Occurrence) -> bool:
 
 
 def _votes(record: Occurrence, same: list[Occurrence], end: int) -> Counter[int]:
-    """For each of the first runs of an expression, how much speaks for it: the values that an equation takes."""
+    """For each of the first runs of an expression, the number of its values that an equation takes."""
     votes: Counter[int] = Counter()
     count = len(record.key)
 
@@ -320,7 +320,7 @@ def _votes(record: Occurrence, same: list[Occurrence], end: int) -> Counter[int]
 
 
 def _by_kind(record: Occurrence, places: Sequence[BodyRun]) -> Occurrence | None:
-    """For a loop whose frames JAX lost: the last forward one of its kind that nothing came from yet."""
+    """For a loop whose frames JAX lost: the last forward loop of its kind that has no backward one yet."""
     if not isinstance(control_of(record.equation.eqn), (Scan, While, Cond)):
         return None
     name = applied_by(record.equation.eqn).name

@@ -30,7 +30,7 @@ from shtypes.traced.equations import (
     why_not_covered,
 )
 
-#: The longest name made from an operation and its first operand.
+#: The longest name built from an operation and its first operand.
 _LONGEST = 24
 
 
@@ -47,7 +47,7 @@ class Walker:
         self._pending: dict[int, tuple[Needs, BodyContext]] = {}
 
     def program(self, jaxpr: Any, arguments: Sequence[str]) -> BodyRun:
-        """The body of the whole program, its arguments under these names; `resolve` then links the cotangents."""
+        """The body of the program, its arguments under these names; `resolve` then links the cotangents."""
         opened = jaxpr_of(jaxpr)
         scope = BodyRun()
         scope.inputs = [Value(v.aval, scope.unique(n)) for v, n in zip(opened.invars, arguments, strict=True)]

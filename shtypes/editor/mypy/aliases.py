@@ -34,11 +34,11 @@ from mypy.nodes import (
     TypeAliasStmt,
 )
 
-#: What stands for `Annotated` in an alias.
+#: The stand-in for `Annotated` in an alias.
 STAND_IN: Final = "BufferError"
 #: Before a text, so that it is no expression in which mypy looks for type variables.
 MARK: Final = ": "
-#: What `typing` and `typing_extensions` call it, and what stands for it.
+#: `Annotated` in `typing` and `typing_extensions`, and its stand-in.
 ANNOTATED: Final = frozenset(("typing.Annotated", "typing_extensions.Annotated", f"builtins.{STAND_IN}"))
 _TYPING: Final = ("typing", "typing_extensions")
 

@@ -11,8 +11,8 @@ from shtypes.editor.mypy.aliases import MARK
 from shtypes.editor.mypy.checking import Checking
 from shtypes.editor.mypy.report import CODE
 from shtypes.editor.mypy.texts import map_arrays, texts_in, with_open_text, with_text
-from shtypes.editor.space import Unknown, is_open
 from shtypes.editor.templates import NameNumbers, NumberedTemplate
+from shtypes.editor.text_evaluator import Undetermined, is_open
 from shtypes.errors import ShardingTypeError
 from shtypes.signatures.pattern import pattern
 
@@ -26,7 +26,7 @@ class Annotations:
     """
 
     def __init__(self, checking: Checking) -> None:
-        self.space, self.leniency = checking.space, checking.leniency
+        self.evaluator, self.leniency = checking.evaluator, checking.leniency
         self.aside = False
         self.constants: dict[str, dict[str, str]] = {}
         self._cache: Bounded[tuple[NumberedTemplate, bool]] = Bounded()
@@ -74,7 +74,7 @@ class Annotations:
 
         It is read only where it is the first of those that differ in the names of dims.
         """
-        names = NameNumbers(self.space.templates)
+        names = NameNumbers(self.evaluator.templates)
         like = names.of(text)
         if like is not None and like in self._cache:
             numbered, opens = self._cache[like]
@@ -89,16 +89,16 @@ class Annotations:
     def _read(self, text: str, context: AnalyzeTypeContext) -> tuple[str, bool] | None:
         try:
             read = pattern(text)
-            mesh = self.space.mesh(read.axes)
+            mesh = self.evaluator.mesh(read.axes)
             for axis in read.axes:
                 mesh.index(axis)
             opens = is_open(read)
-            return text if opens else self.space.text(self.space.type_of(text, mesh)), opens
+            return text if opens else self.evaluator.text(self.evaluator.type_of(text, mesh)), opens
         except ShardingTypeError as error:
             where: Context = context.context
-            context.api.fail("; ".join(self.space.words(error)), where, code=CODE)
+            context.api.fail("; ".join(self.evaluator.words(error)), where, code=CODE)
             return None
-        except Unknown:  # of arithmetic that stands for no name, such as n//2
+        except Undetermined:  # of arithmetic that stands for no name, such as n//2
             return None
 
 

@@ -26,20 +26,20 @@ from mypy.types import (
 )
 
 from shtypes.editor import runtime
-from shtypes.editor.mypy.calls import Given, Matched, has_texts, is_local
+from shtypes.editor.mypy.calls import CallArguments, CallMatch, has_texts, is_local
 from shtypes.editor.mypy.checking import AnyContext, Checking, names_around
 from shtypes.editor.mypy.ops import OpHooks
 from shtypes.editor.mypy.report import written_name
 from shtypes.editor.mypy.texts import ARRAY, mentions_array, unknown, with_fields, with_text
 from shtypes.editor.mypy.transformations import KEEP, of_unknown
 from shtypes.editor.mypy.values import ArgumentReader, Value, refuse_function
-from shtypes.editor.space import Unknown
+from shtypes.editor.text_evaluator import Undetermined
 from shtypes.types.mesh import Mesh
 
-#: How mypy knows the call of what a transformation makes.
+#: mypy's full name of a call of a transformed function.
 APPLIED: Final = frozenset(("shtypes.context.function.Function.__call__", "shtypes.programs.jit.JitFunction.__call__"))
 _ANY: Final = AnyType(TypeOfAny.special_form)
-#: What takes gradients.
+#: The transformations that return gradients.
 GRADS: Final = frozenset(("shtypes.autodiff.grad.grad", "shtypes.autodiff.grad.value_and_grad"))
 #: Transformations over all axes of the mesh: untyped where no mesh is configured.
 _OF_MESHES: Final = ("shtypes.autodiff.grad.", "shtypes.autodiff.jacobian.", "shtypes.local_mode.shard_map.")
@@ -48,20 +48,20 @@ _ASKED: Final = ("shtypes.autodiff.jacobian.", "shtypes.control.")
 
 
 def is_function(t: Type) -> bool:
-    """Whether a type is that of what a transformation makes."""
+    """Whether a type is that of a transformed function."""
     proper = get_proper_type(t)
     return isinstance(proper, Instance) and proper.type.get("__call__") is not None
 
 
 class Applied:
-    """The hooks for calls of such functions."""
+    """The hooks for calls of transformed functions."""
 
     def __init__(self, ops: OpHooks) -> None:
         self.ops, self.checking = ops, ops.checking
 
     def knows(self, fullname: str) -> bool:
         """Whether results of a transformation can be typed: gradients that are pending need a configured mesh."""
-        config = self.checking.space.config
+        config = self.checking.evaluator.config
         if fullname.startswith(_OF_MESHES[:2]) and config.policy != "partial":
             return True
         return bool(config.mesh) or not fullname.startswith(_OF_MESHES)
@@ -92,7 +92,7 @@ class Applied:
         if not isinstance(function, CallableType) or not has_texts(function):
             return of_unknown(default)
         count = len(call.args)
-        parameters = [Value(None, t, self.checking.space) for t in function.arg_types]
+        parameters = [Value(None, t, self.checking.evaluator) for t in function.arg_types]
         call = call._replace(args=[*call.args, *parameters], function=lambda: _making(name, count))
         result = self.ops.typed(call, context, default.args[1])
         transformed = default.copy_modified(args=[default.args[0], result])
@@ -110,16 +110,16 @@ class Applied:
         around = self.checking.around(context.api, context.context)
         if (name not in KEEP and (around.forgiving or around.rules)) or not self.knows(name):
             return unknown(default)
-        space = self.checking.space
+        evaluator = self.checking.evaluator
         t = _ANY if isinstance(function, LambdaExpr) else context.api.get_expression_type(function)
-        first = [Value(function, t, space, context.api)]
-        first += [Value(e, None, space, context.api) for e in options.values()]
+        first = [Value(function, t, evaluator, context.api)]
+        first += [Value(e, None, evaluator, context.api) for e in options.values()]
         call = self.ops.written(context, name, lambda: _calling(name, tuple(options)), first)
         return unknown(default) if call is None else self.ops.typed(call, context, unknown(default))
 
 
 def _calling(name: str, options: tuple[str, ...]) -> Callable[..., Any]:
-    """A transformation and the call of what it makes: one function of the function, the options and the arguments."""
+    """A transformation and the call of its result, as one function of the function, the options and the arguments."""
     make = runtime.function(name)
 
     def call(function: Any, *args: Any, **kwargs: Any) -> Any:
@@ -152,19 +152,19 @@ def _application(where: object) -> tuple[str, Expression, Mapping[str, Expressio
 def typed_lambda(context: AnyContext, function: Expression, types: Sequence[Type]) -> CallableType:
     """The type of a lambda that is called with values of some types."""
     if not isinstance(function, LambdaExpr) or len(function.arguments) != len(types):
-        raise Unknown
+        raise Undetermined
     kinds, names = [ARG_POS] * len(types), [None] * len(types)
     context_type = CallableType(
         list(types), kinds, names, _ANY, context.api.named_generic_type("builtins.function", [])
     )
     inferred = get_proper_type(context.api.get_expression_type(function, context_type))
     if not isinstance(inferred, CallableType):
-        raise Unknown
+        raise Undetermined
     return inferred
 
 
 def signature_of(function: Expression) -> CallableType | None:
-    """The signature of what is the name of a function with texts."""
+    """The signature of a name of a function with texts."""
     node = function.node if isinstance(function, RefExpr) else None
     if isinstance(node, Decorator):
         node = node.var
@@ -183,7 +183,7 @@ class Functions:
         """A function of values that have types, which returns values of the types that mypy infers."""
         find = self._typing(context, argument)
         if find is None:
-            raise Unknown
+            raise Undetermined
 
         def typed_call(types: Sequence[Any]) -> Callable[[], Any]:
             result = find([self._type_of(context, t) for t in types])
@@ -217,11 +217,11 @@ class Functions:
             else iter(())
         )
         where = next(arrays, function)
-        call = Given(
+        call = CallArguments(
             [[None]] * len(types), [[t] for t in types], signature.ret_type, written_name(function) or "the function"
         )
         fixed = frozenset(names_around(context.api)) if is_local(function) else frozenset[str]()
-        return Matched(self.checking, context.api, where, signature, call, fixed).result()
+        return CallMatch(self.checking, context.api, where, signature, call, fixed).result()
 
     def _type_of(self, context: AnyContext, t: Any) -> Type:
         """A tree of types of the runtime, as a type of mypy."""
@@ -236,10 +236,12 @@ class Functions:
             return context.api.named_generic_type(f"builtins.{t}", [])
         array = self.checking.instance(ARRAY, [_ANY]) if t else None
         return (
-            _ANY if array is None else with_text(array, self.checking.space.text(t), self.checking.string(context.api))
+            _ANY
+            if array is None
+            else with_text(array, self.checking.evaluator.text(t), self.checking.string(context.api))
         )
 
     def _values(self, t: Type, mesh: Mesh) -> Any:
         """Values of the runtime that have the types that mypy knows."""
-        reader = ArgumentReader(self.checking.space, mesh, runtime.value_in_trace, refuse_function)
-        return runtime.with_first_candidates(Value(None, t, self.checking.space).runtime_argument(reader))
+        reader = ArgumentReader(self.checking.evaluator, mesh, runtime.value_in_trace, refuse_function)
+        return runtime.with_first_candidates(Value(None, t, self.checking.evaluator).runtime_argument(reader))

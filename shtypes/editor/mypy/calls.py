@@ -30,7 +30,7 @@ from shtypes.editor.mypy.texts import (
     without_texts_of_functions,
 )
 from shtypes.editor.mypy.values import Value
-from shtypes.editor.space import Unknown, axes_of, names_of
+from shtypes.editor.text_evaluator import Undetermined, axes_of, names_of
 from shtypes.errors import ShardingTypeError
 from shtypes.signatures.matching import Bindings, Claim, instance, structure
 from shtypes.signatures.pattern import Pattern, pattern
@@ -38,7 +38,7 @@ from shtypes.types import Dim, ShType
 from shtypes.types.mesh import Mesh
 from shtypes.types.policy import replicated
 
-#: Of a name that has a meaning, that it is what it is.
+#: "`n` is `n`" of a name that has a meaning around the function.
 _ITSELF: Final = re.compile(r"and `(\w+)` is `\1` by .*")
 
 
@@ -99,10 +99,12 @@ class CallHooks:
         if seen.overloaded or around.unknown or not self.checking.knows_policy(around):
             return map_arrays(context.default_return_type, without_text)
         with self.checking.scope(around):
-            call_args = Given(
+            call_args = CallArguments(
                 context.args, context.arg_types, context.default_return_type, _called(context.context, seen)
             )
-            return Matched(self.checking, context.api, context.context, seen.signature, call_args, seen.fixed).result()
+            return CallMatch(
+                self.checking, context.api, context.context, seen.signature, call_args, seen.fixed
+            ).result()
 
     def _fixed(self, context: FunctionSigContext | MethodSigContext) -> frozenset[str]:
         """The dim names that have a meaning around the function that is called."""
@@ -145,7 +147,7 @@ def _is_function(expression: Expression) -> bool:
     return isinstance(node, (FuncItem, Decorator))
 
 
-class Given(NamedTuple):
+class CallArguments(NamedTuple):
     """A call: the arguments for each parameter, their types, and mypy's type of the result."""
 
     args: Sequence[Sequence[Expression | None]]
@@ -167,8 +169,8 @@ class _At(NamedTuple):
         return _At(path, self.where, f"{self.inside}[{i}]") if written is None else _At(path, written)
 
 
-class Matched:
-    """One call: its arguments, matched one after the other with what the signature asks of them."""
+class CallMatch:
+    """One call: its arguments, matched one after the other with the types of the signature."""
 
     def __init__(
         self,
@@ -176,24 +178,24 @@ class Matched:
         api: CheckerPluginInterface,
         where: Context,
         signature: CallableType,
-        args: Given,
+        args: CallArguments,
         fixed: frozenset[str],
     ) -> None:
-        self.checking, self.space, self.api, self.where = checking, checking.space, api, where
+        self.checking, self.evaluator, self.api, self.where = checking, checking.evaluator, api, where
         self.signature, self.call = signature, args
         self.unsure: set[str] = set()  # the names that arguments say different things of, which may be one
         self.failed = False
         self.mesh = self._mesh()
-        self.bindings = Bindings(tuple(self.space.config.dims.items()))
+        self.bindings = Bindings(tuple(self.evaluator.config.dims.items()))
         for name in fixed:
-            self.bindings.of[name] = (self.space.sizes.of(name), "what is around the function")
+            self.bindings.of[name] = (self.evaluator.sizes.of(name), "what is around the function")
 
     def _mesh(self) -> Mesh:
-        if self.space.config.mesh:
-            return self.space.mesh(())
+        if self.evaluator.config.mesh:
+            return self.evaluator.mesh(())
         types = [*self.signature.arg_types, self.signature.ret_type]
         types += [t for several in self.call.arg_types for t in several]
-        return self.space.mesh(axis for t in types for text in texts_in(t) for axis in axes_of(text))
+        return self.evaluator.mesh(axis for t in types for text in texts_in(t) for axis in axes_of(text))
 
     def result(self) -> Type:
         """The type of the result."""
@@ -207,7 +209,7 @@ class Matched:
         for i, (formal, name, expressions, types) in enumerate(formals, 1):
             for expression, t in zip(expressions, types, strict=False):
                 at = _At(name or str(i), self.where if expression is None else expression)
-                self._match(formal, Value(expression, t, self.space, self.api), at)
+                self._match(formal, Value(expression, t, self.evaluator, self.api), at)
         return without_texts_of_functions(map_arrays(self.call.result, self._returned))
 
     # arguments
@@ -217,7 +219,7 @@ class Matched:
         expected = get_proper_type(formal)
         if isinstance(argument.type, UnionType) and not isinstance(expected, UnionType):
             for item in argument.type.items:
-                self._match(formal, Value(argument.expression, item, self.space), at)
+                self._match(formal, Value(argument.expression, item, self.evaluator), at)
         elif isinstance(expected, UnionType):
             if argument.type is not None:
                 self._match_union(expected, argument, at)
@@ -235,7 +237,7 @@ class Matched:
         for item in items:
             if not is_array(item):
                 continue
-            value = Value(argument.expression, item, self.space)
+            value = Value(argument.expression, item, self.evaluator)
             if len(texts) == 1:
                 self._match(texts[0], value, at)
             elif not any(self._fits(t, value) for t in texts):
@@ -245,7 +247,7 @@ class Matched:
         text = text_of(get_proper_type(formal))
         try:
             t = argument.operand(self.mesh)
-        except Unknown:
+        except Undetermined:
             return False
         return text is not None and isinstance(t, ShType) and not structure(pattern(text), t, replicated()).reasons
 
@@ -255,7 +257,7 @@ class Matched:
             if not isinstance(t, ShType):
                 return
             matched = structure(formal, t, replicated())
-        except (Unknown, ShardingTypeError):
+        except (Undetermined, ShardingTypeError):
             return
         claims = [c for c in matched.claims if self._is_sure(c)]
         stated = [reason for reason in matched.reasons if not self._may_be_so(reason)]
@@ -270,7 +272,7 @@ class Matched:
     def _may_be_so(self, reason: str) -> bool:
         """Whether a reason compares a size that is written with that of a name, which may be the same."""
         compared = _SIZES.match(reason)
-        is_known = self.space.sizes.is_actual
+        is_known = self.evaluator.sizes.is_actual
         return compared is not None and is_known(int(compared[1])) != is_known(int(compared[2]))
 
     def _is_sure(self, claim: Claim) -> bool:
@@ -278,21 +280,21 @@ class Matched:
         bound = self.bindings.of.get(claim.name)
         if bound is None or not isinstance(claim.value, int) or not isinstance(bound[0], int):
             return True
-        if self.space.sizes.is_actual(bound[0]) == self.space.sizes.is_actual(claim.value):
+        if self.evaluator.sizes.is_actual(bound[0]) == self.evaluator.sizes.is_actual(claim.value):
             return True
         self.unsure.add(claim.name)
         return False
 
     def _refuse(self, formal: Pattern, t: ShType, goal: ShType | None, reasons: Sequence[str], at: _At) -> None:
         self.failed = True
-        words = [self.space.sizes.with_names(reason) for reason in reasons]
-        what = f"argument `{at.path}` of `{self.call.called}` is {self.space.named(t)}, not {formal}"
+        words = [self.evaluator.sizes.with_names(reason) for reason in reasons]
+        what = f"argument `{at.path}` of `{self.call.called}` is {self.evaluator.named(t)}, not {formal}"
         notes = [_ITSELF.sub(r"not `\1`", w) for w in words if w is not None]
         if goal is not None and goal != t and _same_sizes(goal, t) and not any("has size" in w for w in notes):
             written = written_name(at.where) if isinstance(at.where, Expression) else None
             name = f"{written}{at.inside}" if written else at.path if at.where is self.where else "..."
             with contextlib.suppress(ShardingTypeError):
-                notes.append(f"fix: {reshard_in_words(t, goal, name, self.space)}")
+                notes.append(f"fix: {reshard_in_words(t, goal, name, self.evaluator)}")
         fail(self.api, at.where, what, notes)
 
     # the result
@@ -304,21 +306,21 @@ class Matched:
         try:
             t = self._instance(pattern(text))
             string = self.checking.string(self.api)
-            return with_text(array, self.space.text(t), string)
-        except (Unknown, ShardingTypeError):
+            return with_text(array, self.evaluator.text(t), string)
+        except (Undetermined, ShardingTypeError):
             return without_text(array)
 
     def _instance(self, returned: Pattern) -> ShType:
         """The type of a result once the names have sizes; ``*batch`` stands for the dims that it had."""
         names = set(names_of(returned))
         if names & self.unsure:
-            raise Unknown
+            raise Undetermined
         if returned.any_state or returned.dtypes is None or len(returned.dtypes) != 1:
-            raise Unknown
+            raise Undetermined
         sizes = dict(self.bindings.sizes)
         if names - set(self.bindings.of):
             of_classes = {n for t in self.signature.arg_types for n in names_of_classes(t)}
-            sizes |= {n: self.space.sizes.of(n) for n in (names - set(self.bindings.of)) & of_classes}
+            sizes |= {n: self.evaluator.sizes.of(n) for n in (names - set(self.bindings.of)) & of_classes}
         if not any(d.form == "*" for d in returned.dims or ()):
             return instance(returned, self.mesh, replicated(), sizes)
         return self._with_groups(returned, sizes)
@@ -329,12 +331,12 @@ class Matched:
             if d.form != "*":
                 size = sizes.get(d.head) if d.head and not d.form else d.size
                 if size is None or d.keeps_axes:
-                    raise Unknown
+                    raise Undetermined
                 dims.append(Dim(size, tuple(a.text for a in d.axes)))
                 continue
             group = self.bindings.of.get(d.head, (0, ""))[0]
             if isinstance(group, int):
-                raise Unknown
+                raise Undetermined
             dims += [Dim(size, axes) for size, axes in group]
         sharding = {a for d in dims for a in d.axes}
         states = {a: returned.states.get(a, replicated()) for a in self.mesh.axis_names if a not in sharding}
@@ -358,4 +360,4 @@ def _inner(formal: Type, value: Value) -> Iterator[tuple[Type, Value]]:
             yield formal.args[0], item
     elif isinstance(formal, Instance) and isinstance(t, Instance) and len(formal.args) == len(t.args):
         for inner, argument in zip(formal.args, t.args, strict=True):
-            yield inner, Value(None, argument, value.space)
+            yield inner, Value(None, argument, value.evaluator)

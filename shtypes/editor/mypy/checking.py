@@ -1,4 +1,4 @@
-"""What the hooks share: what texts mean, the scopes around a line, and what communicates in them."""
+"""State shared by the hooks: what texts mean, the scopes around a line, and what communicates in them."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from shtypes.context import settings
 from shtypes.context.settings import current_settings
 from shtypes.editor.config import Config
 from shtypes.editor.mypy.leniency import Leniency
-from shtypes.editor.mypy.regions import NOTHING, Around, Parts, Regions
+from shtypes.editor.mypy.regions import NO_SCOPES, EnclosingScopes, Regions, UnpackedCalls
 from shtypes.editor.mypy.report import RuntimeCall, fail, renamed, written_name
 from shtypes.editor.mypy.texts import QUIET, has_mark, is_array, is_endless, mentions_array, texts_in
-from shtypes.editor.space import Space, Unknown, names_of
+from shtypes.editor.text_evaluator import TextEvaluator, Undetermined, names_of
 from shtypes.scopes.comm import NoComm
 from shtypes.signatures.pattern import pattern
 
@@ -37,22 +37,22 @@ class Checking:
     """The state that the hooks of one run of mypy share."""
 
     def __init__(self, config: Config, lookup: Callable[[str], SymbolTableNode | None]) -> None:
-        self.space, self.lookup = Space(config), lookup
+        self.evaluator, self.lookup = TextEvaluator(config), lookup
         self.regions = Regions()
-        self.parts = Parts()
-        self.leniency = Leniency(self.space)
+        self.parts = UnpackedCalls()
+        self.leniency = Leniency(self.evaluator)
         self._string: Instance | None = None
 
-    def around(self, api: CheckerPluginInterface, where: Context) -> Around:
+    def around(self, api: CheckerPluginInterface, where: Context) -> EnclosingScopes:
         """The scopes around a call."""
         self.leniency.watch(api.msg.errors)
         tree = getattr(api, "tree", None)
         return self.regions.around(tree, where.line)
 
     @contextlib.contextmanager
-    def scope(self, around: Around = NOTHING) -> Iterator[None]:
+    def scope(self, around: EnclosingScopes = NO_SCOPES) -> Iterator[None]:
         """Has the policy of a line in force, and no scope that is open where mypy runs."""
-        policy = around.policy or self.space.config.policy
+        policy = around.policy or self.evaluator.config.policy
         now = current_settings()
         settings_there = settings.Settings(policy)
         if now == settings_there:
@@ -78,15 +78,15 @@ class Checking:
         self.parts.forget(path)
         self._string = None
 
-    def knows_policy(self, around: Around) -> bool:
+    def knows_policy(self, around: EnclosingScopes) -> bool:
         """Whether the default states of a line are determined: by the project's policy, or a configured mesh."""
-        config = self.space.config
+        config = self.evaluator.config
         return around.policy in (None, config.policy) or bool(config.mesh)
 
-    def judge(self, context: AnyContext, run: RuntimeCall, around: Around) -> None:
+    def judge(self, context: AnyContext, run: RuntimeCall, around: EnclosingScopes) -> None:
         """Reports what communicates in a call though a scope around it forbids it."""
-        with contextlib.suppress(Unknown):
-            error = run.again(self.space, scopes=around.rules)
+        with contextlib.suppress(Undetermined):
+            error = run.again(self.evaluator, scopes=around.rules)
             if error is not None:
                 notes = [why] if (why := _SENDS.sub("", error.why)) else []
                 notes += [f"the scope is that of line {around.lines[-1]}"]
@@ -147,11 +147,11 @@ def names_around(api: CheckerPluginInterface) -> set[str]:
 # functions that run in `no_comm`
 
 
-#: What `sh.jit` and others make of functions.
+#: The classes of functions that `sh.jit` and others return.
 _OWN: Final = frozenset(("Function", "JitFunction"))
 
 
-def check_quiet(around: Around, context: FunctionSigContext | MethodSigContext, called: CallableType) -> None:
+def check_quiet(around: EnclosingScopes, context: FunctionSigContext | MethodSigContext, called: CallableType) -> None:
     """Reports a call, where communication is forbidden, of a function of arrays that does not forbid it itself."""
     rules = [rule for rule in around.rules if isinstance(rule, NoComm)]
     of_quiet = isinstance(context, MethodSigContext) and has_mark(context.type, QUIET)

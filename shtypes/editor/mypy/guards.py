@@ -1,4 +1,4 @@
-"""What goes wrong in a hook must never end a run of mypy."""
+"""Guards around hooks: an error of the plugin never ends a run of mypy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which hook answers for which name. This loads the types, so it is loaded when a file has something of shtypes."""
+"""The hook for each name. This loads the types, so it is loaded when a file has something of shtypes."""
 
 from __future__ import annotations
 

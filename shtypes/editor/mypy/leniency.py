@@ -16,16 +16,16 @@ from mypy.errors import ErrorWatcher
 
 from shtypes.editor.mypy.guards import guarding
 from shtypes.editor.mypy.report import CODE
-from shtypes.editor.space import Space, Unknown, axes_of
+from shtypes.editor.text_evaluator import TextEvaluator, Undetermined, axes_of
 from shtypes.errors import ShardingTypeError
 from shtypes.types import ShType
 
-#: How the type of an array that has a text begins.
+#: The beginning of an array type with a text.
 _TYPED: Final = "Array[Literal["
-#: What an error of sharding can make mypy say besides: of the unknown result, and of a result that was to be another.
+#: Errors of mypy that can follow from an error of sharding: of the unknown result, and of one with another type.
 _FOLLOWING: Final = (ARG_TYPE, NO_ANY_RETURN)
 _ARRAY: Final = re.compile(r"Array\[(?:Any|Literal\['([^']*)'\])\]")
-#: How mypy says what there is and what there should be.
+#: mypy's messages, with the actual and the expected type.
 _SAYS: Final = (
     re.compile(r'incompatible type (".*"); expected (".*")$'),
     re.compile(r'\(got (".*"), expected (".*")\)$'),
@@ -36,8 +36,8 @@ _SAYS: Final = (
 class Leniency:
     """A filter of those errors of mypy that may be none."""
 
-    def __init__(self, space: Space) -> None:
-        self.space = space
+    def __init__(self, evaluator: TextEvaluator) -> None:
+        self.evaluator = evaluator
         self._errors: Any = None
         self._watcher: ErrorWatcher | None = None
         self._passed: tuple[object, ...] = ()
@@ -95,9 +95,9 @@ class Leniency:
             if pairs is None:
                 return False
             for a, b in pairs:
-                if a == b or self.space.sizes.is_actual(a) != self.space.sizes.is_actual(b):
+                if a == b or self.evaluator.sizes.is_actual(a) != self.evaluator.sizes.is_actual(b):
                     continue
-                if not renames or self.space.sizes.is_actual(a):
+                if not renames or self.evaluator.sizes.is_actual(a):
                     return False
                 for i, (x, y) in enumerate(((a, b), (b, a))):
                     fits[i] &= names[i].setdefault(x, y) == y
@@ -106,9 +106,9 @@ class Leniency:
     def _sizes(self, actual: str, expected: str) -> list[tuple[int, int]] | None:
         """The sizes of two types; None where anything else is different."""
         try:
-            mesh = self.space.mesh((*axes_of(actual), *axes_of(expected)))
-            a, b = self.space.type_of(actual, mesh), self.space.type_of(expected, mesh)
-        except (ShardingTypeError, Unknown):
+            mesh = self.evaluator.mesh((*axes_of(actual), *axes_of(expected)))
+            a, b = self.evaluator.type_of(actual, mesh), self.evaluator.type_of(expected, mesh)
+        except (ShardingTypeError, Undetermined):
             return None
         return list(zip(a.shape, b.shape, strict=True)) if _lies(a) == _lies(b) else None
 
@@ -125,7 +125,7 @@ def _lies(t: ShType) -> object:
 
 
 def _pairings(actual: str, expected: str) -> Iterator[list[tuple[str, str]]]:
-    """The texts in what there is, each with that in what there should be."""
+    """Pairs of texts in the actual type, each with that in the expected type."""
     if _ARRAY.sub("Array", actual) == _ARRAY.sub("Array", expected):
         pairs = zip(_ARRAY.findall(actual), _ARRAY.findall(expected), strict=True)
         yield [(a, b) for a, b in pairs if a and b]  # what is unknown fits everywhere

@@ -13,8 +13,8 @@ from shtypes.context.settings import current_settings
 from shtypes.editor.mypy.texts import ARRAY, is_known, text_of
 from shtypes.editor.mypy.values import Value
 from shtypes.editor.runtime import Fields
-from shtypes.editor.space import Space, Unknown
 from shtypes.editor.templates import NameNumbers, NumberedTemplate
+from shtypes.editor.text_evaluator import TextEvaluator, Undetermined
 
 #: The texts of a tree of results: empty for an array whose type has none, None for None, False for what else there is.
 Texts = str | tuple["Texts", ...] | list["Texts"] | Fields | bool | None
@@ -38,8 +38,8 @@ class Question(NamedTuple):
 class Memo:
     """A cache of the types of calls."""
 
-    def __init__(self, space: Space) -> None:
-        self._templates = space.templates
+    def __init__(self, evaluator: TextEvaluator) -> None:
+        self._templates = evaluator.templates
         self._cache: Bounded[tuple[object, CachedAnswer]] = Bounded()
 
     def question(self, name: str, args: Sequence[Value], kwargs: Mapping[str, Value]) -> Question | None:
@@ -49,7 +49,7 @@ class Memo:
         try:
             described = [_described(value, names, written) for value in args]
             by_name = [(key, _described(value, names, written)) for key, value in kwargs.items()]
-        except Unknown:
+        except Undetermined:
             return None
         text = " ".join(written)
         if names.mentions(text) or _LARGE.search(text):
@@ -68,7 +68,7 @@ class Memo:
         """Caches the answer for a call, unless its results have dim names that its operands lack."""
         try:
             self._cache.put(question.key, (_numbered(answer.texts, question.names), answer))
-        except Unknown:
+        except Undetermined:
             return
 
 
@@ -79,12 +79,12 @@ def _described(value: Value, names: NameNumbers, written: list[str]) -> Hashable
         text = text_of(t)
         numbered = names.of(text) if text is not None and is_known(t) else None
         if text is not None and numbered is None:
-            raise Unknown
+            raise Undetermined
         return numbered
     kind = t.type.fullname if isinstance(t, Instance) else type(t)
     try:
         text = repr(value.literal())
-    except Unknown:
+    except Undetermined:
         if value.is_number:
             return kind, None
         return kind, *[_described(item, names, written) for item in value.items()]
@@ -96,10 +96,10 @@ def _numbered(texts: Texts, names: NameNumbers) -> object:
     if isinstance(texts, str):
         numbered = names.of(texts, new=False)
         if numbered is None:
-            raise Unknown
+            raise Undetermined
         return numbered
     if isinstance(texts, Fields):  # of classes, whose fields have other names
-        raise Unknown
+        raise Undetermined
     if texts is None or isinstance(texts, bool):
         return texts
     items = [_numbered(t, names) for t in texts]

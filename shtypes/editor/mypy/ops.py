@@ -1,4 +1,4 @@
-"""Hooks for the functions, operators, methods and properties of typed values: the runtime is asked for their types."""
+"""Hooks for the functions, operators, methods and properties of typed values: the runtime types them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from mypy.types import AnyType, Instance, NoneType, TupleType, Type, TypeOfAny, 
 from shtypes.editor import runtime
 from shtypes.editor.mypy.checking import AnyContext, Checking
 from shtypes.editor.mypy.memo import CachedAnswer, Memo, Texts
-from shtypes.editor.mypy.regions import Around
+from shtypes.editor.mypy.regions import EnclosingScopes
 from shtypes.editor.mypy.report import RuntimeCall, past_one_filter, refuse
 from shtypes.editor.mypy.texts import (
     ARRAY,
@@ -42,7 +42,7 @@ from shtypes.editor.mypy.texts import (
     without_text,
 )
 from shtypes.editor.mypy.values import Value, union_combinations
-from shtypes.editor.space import Space, Unknown, axes_of
+from shtypes.editor.text_evaluator import TextEvaluator, Undetermined, axes_of
 from shtypes.errors import ShardingTypeError
 from shtypes.types import ShType, State
 from shtypes.types.mesh import Mesh
@@ -56,10 +56,10 @@ _NAMING: Final = frozenset(("axes", "axis", "axis_name", "out", "over", "target"
 class Call(NamedTuple):
     """A call as the program writes it."""
 
-    name: str  # what it is known by: two calls of one name and equal arguments have one type
+    name: str  # the key of the function: two calls of one name and equal arguments have one type
     function: Callable[[], Callable[..., Any] | None]  # what the runtime calls; None until JAX is loaded
     args: Sequence[Value]  # the arguments by position; of a method, the array first
-    kwargs: Mapping[str, Value] = {}  # never changed  # those that are given by name
+    kwargs: Mapping[str, Value] = {}  # never changed  # arguments by name
     naming: Sequence[Value] = ()  # those that name mesh axes, or types
     axes: frozenset[str] = frozenset()  # mesh axes that are names of arguments: ``x=`` of ``sh.reshard(a, x="R")``
 
@@ -69,7 +69,7 @@ class Call(NamedTuple):
         return [*self.args, *self.kwargs.values()]
 
     def exchanged(self, swap: Mapping[int, Value]) -> Call:
-        """The call with other arguments in place of some, which are known by their ids."""
+        """The call with other arguments in place of some, identified by their ids."""
         kwargs = {name: swap.get(id(v), v) for name, v in self.kwargs.items()}
         return self._replace(args=[swap.get(id(v), v) for v in self.args], kwargs=kwargs)
 
@@ -79,7 +79,7 @@ class OpHooks:
 
     def __init__(self, checking: Checking, function: Callable[[AnyContext, Value, Mesh], Any]) -> None:
         self.checking, self._function = checking, function
-        self._memo = Memo(checking.space)
+        self._memo = Memo(checking.evaluator)
         self._lists: dict[Context, list[Type]] = {}  # what the items are of lists that calls make
 
     def function(self, context: FunctionContext, fullname: str) -> Type:
@@ -109,12 +109,12 @@ class OpHooks:
     def method(self, context: MethodContext, name: str) -> Type:
         """A call of an operator or a method of arrays."""
         expression, beside, is_right = _sides(context.context, name)
-        receiver = Value(expression, context.type, self.checking.space, context.api)
+        receiver = Value(expression, context.type, self.checking.evaluator, context.api)
         call = self.written(context, f".{name}", lambda: _method(name), [receiver])
         if call is None:
             return context.default_return_type
         if beside is not None and len(call.args) > 1:
-            other = Value(beside, context.arg_types[0][0], self.checking.space, context.api)
+            other = Value(beside, context.arg_types[0][0], self.checking.evaluator, context.api)
             call = call._replace(args=[receiver, other])
         of_number = (
             is_right and len(call.args) > 1 and call.args[1].type is not None and not is_array(call.args[1].type)
@@ -126,7 +126,7 @@ class OpHooks:
         """A property of arrays."""
         if not is_array(context.type) or not is_array(context.default_attr_type):
             return context.default_attr_type
-        receiver = Value(getattr(context.context, "expr", None), context.type, self.checking.space)
+        receiver = Value(getattr(context.context, "expr", None), context.type, self.checking.evaluator)
         call = Call(f".{name}", lambda: lambda x: getattr(x, name), [receiver])
         return self.typed(call, context, context.default_attr_type)
 
@@ -136,7 +136,7 @@ class OpHooks:
             case CallExpr(callee=MemberExpr(expr=IndexExpr(base=MemberExpr(expr=array, name=at), index=key))):
                 types = [context.api.get_expression_type(e) for e in (array, key)]
                 first = [
-                    Value(e, t, self.checking.space, context.api) for e, t in zip((array, key), types, strict=True)
+                    Value(e, t, self.checking.evaluator, context.api) for e, t in zip((array, key), types, strict=True)
                 ]
                 return self.called(context, f".{at}.{name}", lambda: _update(at, name), first)
         return context.default_return_type
@@ -144,8 +144,8 @@ class OpHooks:
     def item(self, context: MethodContext) -> Type:
         """``sh.split(x, [3])[0]``: an item of a list that nothing else sees."""
         match context.context:
-            case IndexExpr(base=CallExpr() as made, index=index) if made in self._lists:
-                items, place = self._lists[made], _static_or_none(Value(index, None, self.checking.space))
+            case IndexExpr(base=CallExpr() as call, index=index) if call in self._lists:
+                items, place = self._lists[call], _static_or_none(Value(index, None, self.checking.evaluator))
                 if type(place) is int and -len(items) <= place < len(items):
                     return items[place]
         return context.default_return_type
@@ -168,24 +168,24 @@ class OpHooks:
             strict=False,
         )
         for formal, *actuals in formals:
-            for expression, t, kind, own in zip(*actuals, strict=True):
-                value = Value(expression, t, self.checking.space, context.api, None if first else formal)
-                if kind == ARG_NAMED and own is not None:
-                    kwargs[own] = value
+            for expression, t, kind, keyword in zip(*actuals, strict=True):
+                value = Value(expression, t, self.checking.evaluator, context.api, None if first else formal)
+                if kind == ARG_NAMED and keyword is not None:
+                    kwargs[keyword] = value
                 elif kind == ARG_POS:
                     args.append(value)
                 else:
                     return None
-                if formal is None or {formal, own} & _NAMING:
+                if formal is None or {formal, keyword} & _NAMING:
                     naming.append(value)
-                elif own is not None and own != formal:
-                    axes.add(own)
+                elif keyword is not None and keyword != formal:
+                    axes.add(keyword)
         return Call(name, function, args, kwargs, naming, frozenset(axes))
 
     # typing
 
     def typed(self, call: Call, context: AnyContext, default: Type) -> Type:
-        """The type of a call; that without the plugin where nothing is known."""
+        """The type of a call; the type without the plugin where it is undetermined."""
         checking, where = self.checking, context.context
         self._lists.pop(where, None)
         around = checking.around(context.api, where)
@@ -197,45 +197,45 @@ class OpHooks:
                 return self._one(call, context, default, around)
         try:
             combinations = union_combinations([v.type for v in unions if v.type is not None])
-        except Unknown:
+        except Undetermined:
             return unknown(default)
         results: list[Type] = []
         for chosen in combinations:
-            swap = {id(v): Value(v.expression, t, v.space, v.api) for v, t in zip(unions, chosen, strict=True)}
+            swap = {id(v): Value(v.expression, t, v.evaluator, v.api) for v, t in zip(unions, chosen, strict=True)}
             with checking.scope(around):
                 results.append(self._one(call.exchanged(swap), context, default, around))
             self._lists.pop(where, None)
         return results[0] if len(results) == 1 else make_simplified_union(results)
 
-    def _one(self, call: Call, context: AnyContext, default: Type, around: Around) -> Type:
-        space = self.checking.space
+    def _one(self, call: Call, context: AnyContext, default: Type, around: EnclosingScopes) -> Type:
+        evaluator = self.checking.evaluator
         question = None if around.rules or around.forgiving else self._memo.question(call.name, call.args, call.kwargs)
-        known = None if question is None else self._memo.answer(question)
-        if known is not None:
-            return unknown(default) if known.texts is None else self._result(known.texts, context, default)
-        policy = around.policy or space.config.policy
+        cached = None if question is None else self._memo.answer(question)
+        if cached is not None:
+            return unknown(default) if cached.texts is None else self._result(cached.texts, context, default)
+        policy = around.policy or evaluator.config.policy
         run = RuntimeCall(call, self._axes(call), policy, functools.partial(self._function, context))
         try:
-            found = _texts(run.result(space), space) or None
+            texts = _texts(run.result(evaluator), evaluator) or None
             if around.rules:
                 self.checking.judge(context, run, around)
         except ShardingTypeError as error:
             if not around.forgiving:
-                with contextlib.suppress(Unknown):
-                    refuse(context.api, error, run, context.context, space)
+                with contextlib.suppress(Undetermined):
+                    refuse(context.api, error, run, context.context, evaluator)
             return unknown(default)
-        except Unknown:
-            found = None
+        except Undetermined:
+            texts = None
         if question is not None:
-            self._memo.keep(question, CachedAnswer(found))
+            self._memo.keep(question, CachedAnswer(texts))
         pending = any(State.UNREDUCED in t.states for _, t in run.operands)
-        if found is None or (around.forgiving and pending):
+        if texts is None or (around.forgiving and pending):
             return unknown(default)  # what was reduced before may be taken in its place
-        return self._result(found, context, default)
+        return self._result(texts, context, default)
 
     def _axes(self, call: Call) -> set[str]:
         """The mesh axes that arguments name, where no mesh is configured."""
-        if self.checking.space.config.mesh:
+        if self.checking.evaluator.config.mesh:
             return set()
         axes = set(call.axes)
         for value in call.values:
@@ -246,7 +246,7 @@ class OpHooks:
         return axes
 
     def _result(self, texts: Texts, context: AnyContext, default: Type) -> Type:
-        """The type of results that have some texts; that without the plugin where nothing is known of them."""
+        """The type of results that have some texts; the type without the plugin where they are undetermined."""
         proper = get_proper_type(default)
         if isinstance(texts, bool) or texts is None:
             return NoneType() if texts is None and isinstance(proper, AnyType) else default
@@ -296,10 +296,10 @@ def _method(name: str) -> Callable[..., Any]:
         return lambda x: [x[0]]
 
     def call(x: Any, *args: Any, **kwargs: Any) -> Any:
-        found = getattr(x, name)(*args, **kwargs)
-        if found is NotImplemented:
-            raise Unknown
-        return found
+        result = getattr(x, name)(*args, **kwargs)
+        if result is NotImplemented:
+            raise Undetermined
+        return result
 
     return call
 
@@ -309,36 +309,36 @@ def _update(at: str, name: str) -> Callable[..., Any]:
     return lambda x, key, *args, **kwargs: getattr(getattr(x, at)[key], name)(*args, **kwargs)
 
 
-def _texts(found: Any, space: Space) -> Texts:
+def _texts(types: Any, evaluator: TextEvaluator) -> Texts:
     """The texts of results; empty where a type has none."""
-    if found is None or isinstance(found, (bool, str)):
-        return found if found is None else False
-    if isinstance(found, runtime.Fields):
-        return found._replace(values={name: _texts(t, space) for name, t in found.values.items()})
-    if isinstance(found, ShType):
+    if types is None or isinstance(types, (bool, str)):
+        return types if types is None else False
+    if isinstance(types, runtime.Fields):
+        return types._replace(values={name: _texts(t, evaluator) for name, t in types.values.items()})
+    if isinstance(types, ShType):
         try:
-            return space.text(found)
-        except Unknown:
+            return evaluator.text(types)
+        except Undetermined:
             return ""
-    texts = [_texts(t, space) for t in found]
-    return texts if isinstance(found, list) else tuple(texts)
+    of_items = [_texts(t, evaluator) for t in types]
+    return of_items if isinstance(types, list) else tuple(of_items)
 
 
-#: What holds several results of one type.
+#: Containers of several results of one type.
 _SEVERAL: Final = frozenset(("builtins.list", "builtins.tuple", "typing.Iterator", "typing.Sequence"))
 
 
 def _static_or_none(value: Value) -> object:
     try:
         return value.literal()
-    except Unknown:
+    except Undetermined:
         return None
 
 
 def _written_axes(value: Value, *, names: bool) -> Iterator[str]:
     """The mesh axes that a text among the arguments names: a type, or, where that may be, itself an axis."""
-    found = _static_or_none(value)
-    for text in found if isinstance(found, (tuple, list)) else (found,):
+    static = _static_or_none(value)
+    for text in static if isinstance(static, (tuple, list)) else (static,):
         if not isinstance(text, str):
             continue
         if text.isidentifier() or "[" not in text:
@@ -353,7 +353,7 @@ def _written_axes(value: Value, *, names: bool) -> Iterator[str]:
         yield from (a.text for _, axes in syntax.states for a in axes)
 
 
-#: How operators are written, by their methods.
+#: The operators by their methods.
 _WRITTEN: Final = {method: written for written, method in op_methods.items()}
 
 

@@ -35,7 +35,7 @@ from mypy.nodes import (
 )
 
 from shtypes.editor.mypy.values import literal
-from shtypes.editor.space import Unknown
+from shtypes.editor.text_evaluator import Undetermined
 from shtypes.scopes.comm import NoComm, ScopeRule
 
 _NO_COMM: Final = "shtypes.scopes.comm.no_comm"
@@ -59,7 +59,7 @@ class Region(NamedTuple):
     unknown: bool = False  # whether nothing is typed in it
 
 
-class Around(NamedTuple):
+class EnclosingScopes(NamedTuple):
     """The scopes around a line, combined."""
 
     rules: tuple[ScopeRule, ...] = ()
@@ -69,7 +69,7 @@ class Around(NamedTuple):
     lines: tuple[int, ...] = ()  # where each rule is written
 
 
-NOTHING: Final = Around()
+NO_SCOPES: Final = EnclosingScopes()
 
 
 class Regions:
@@ -91,19 +91,19 @@ class Regions:
         if region is not None and region not in self._of[tree.path]:
             self._of[tree.path].append(region)
 
-    def around(self, tree: MypyFile | None, line: int) -> Around:
+    def around(self, tree: MypyFile | None, line: int) -> EnclosingScopes:
         """The scopes around a line of a file."""
         if tree is None:
-            return NOTHING
+            return NO_SCOPES
         regions = self._of.get(tree.path)
         if regions is None:
             regions = self._of[tree.path] = [r for s in statements_in(tree.defs) for r in _of(s)]
         inside = [r for r in regions if r.first <= line <= r.last]
         if not inside:
-            return NOTHING
+            return NO_SCOPES
         ruled = [r for r in inside if r.rule is not None]
         policies = [r.policy for r in inside if r.policy is not None]
-        return Around(
+        return EnclosingScopes(
             tuple(r.rule for r in ruled if r.rule is not None),
             policies[-1] if policies else None,
             any(r.forgiving for r in inside),
@@ -128,7 +128,7 @@ def scope_of(expression: Expression, first: int, last: int) -> Region | None:
         return None
     try:
         argument = literal(arguments[0]) if arguments and not isinstance(arguments[0], LambdaExpr) else None
-    except Unknown:
+    except Undetermined:
         return Region(first, last, unknown=True)
     if name == _POLICY:
         return Region(first, last, policy=argument)
@@ -194,8 +194,8 @@ def _last(node: Node) -> int:
     return end if isinstance(end, int) and end > 0 else node.line + 10**6
 
 
-class Parts:
-    """Such calls of files, each walked once, when the first list in it is typed."""
+class UnpackedCalls:
+    """Calls whose results are unpacked, by file, each walked once, when the first list in it is typed."""
 
     def __init__(self) -> None:
         self._of: dict[str, dict[Context, int]] = {}
@@ -209,12 +209,12 @@ class Parts:
         if tree is None:
             return False
         if tree.path not in self._of:
-            self._of[tree.path] = dict(_taken_apart(tree))
+            self._of[tree.path] = dict(_unpacked_calls(tree))
         return self._of[tree.path].get(call) == count
 
 
-def _taken_apart(tree: MypyFile) -> Iterator[tuple[Context, int]]:
-    """Such calls, and how many names their results get."""
+def _unpacked_calls(tree: MypyFile) -> Iterator[tuple[Context, int]]:
+    """Calls whose results are unpacked, and how many names these get."""
     for statement in statements_in(tree.defs):
         if isinstance(statement, AssignmentStmt) and isinstance(statement.rvalue, CallExpr):
             counts = set(map(_count, statement.lvalues))

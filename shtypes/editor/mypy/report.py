@@ -13,8 +13,8 @@ from mypy.plugin import CheckerPluginInterface
 
 from shtypes.editor import runtime
 from shtypes.editor.mypy.values import ArgumentReader, Value
-from shtypes.editor.space import Space, Unknown
 from shtypes.editor.stand_in_sizes import SMALLEST_STAND_IN
+from shtypes.editor.text_evaluator import TextEvaluator, Undetermined
 from shtypes.errors import Fix, NoMeshError, ShardingTypeError
 from shtypes.resharding.transport import reshard_fix
 from shtypes.rules.suggest_fixes import called_names
@@ -32,7 +32,7 @@ _SIZE: Final = re.compile(r"size `?(\d+)")
 
 @contextlib.contextmanager
 def past_one_filter(api: CheckerPluginInterface) -> Iterator[None]:
-    """Has errors pass the innermost filter of mypy.
+    """Lets errors pass the innermost filter of mypy.
 
     Of ``1 / x`` mypy tries what the number has and then what the array has, and reports the first error only: that a
     number does not divide by an array.
@@ -55,7 +55,7 @@ def fail(api: CheckerPluginInterface, where: Context, what: str, notes: Sequence
         api.msg.note(note, where, code=CODE)
 
 
-#: How many times a call is repeated for results of the functions that it takes.
+#: How often a call is repeated for results of its function arguments.
 _MOST_REPEATS: Final = 20
 
 
@@ -82,14 +82,14 @@ class RuntimeCall:
         values = (v.expression for v in self._call.args)
         return next((e for e in values if isinstance(e if isinstance(e, LambdaExpr) else node_of(e), types)), None)
 
-    def result(self, space: Space) -> Any:
+    def result(self, evaluator: TextEvaluator) -> Any:
         """The types of its results."""
-        mesh = space.mesh(self._axes)
-        return self._types_of_call(ArgumentReader(space, mesh, runtime.value, self._function), mesh)
+        mesh = evaluator.mesh(self._axes)
+        return self._types_of_call(ArgumentReader(evaluator, mesh, runtime.value, self._function), mesh)
 
     def again(
         self,
-        space: Space,
+        evaluator: TextEvaluator,
         *,
         scopes: tuple[object, ...] = (),
         fixes: bool = False,
@@ -97,14 +97,14 @@ class RuntimeCall:
         scaled: bool = True,
     ) -> ShardingTypeError | None:
         """The error of the same call on axes of several devices, or inside scopes; None where it types."""
-        mesh = space.mesh(self._axes)
+        mesh = evaluator.mesh(self._axes)
 
         def array(t: ShType) -> Any:
-            return runtime.value(priced(t, space, devices, scaled=scaled))
+            return runtime.value(priced(t, evaluator, devices, scaled=scaled))
 
         try:
-            prices = mesh_of_prices(mesh, space, devices)
-            reader = ArgumentReader(space, mesh, array, lambda v, _: self._function(v, prices))
+            prices = mesh_of_prices(mesh, evaluator, devices)
+            reader = ArgumentReader(evaluator, mesh, array, lambda v, _: self._function(v, prices))
             self._types_of_call(reader, prices, scopes, fixes)
         except ShardingTypeError as error:
             return error
@@ -117,10 +117,10 @@ class RuntimeCall:
         kwargs = {name: v.runtime_argument(reader) for name, v in self._call.kwargs.items()}
         self.operands = reader.operands
         sizes = (*(d.size for _, t in reader.operands for d in t.dims), *reader.sizes.values())
-        self.is_known = all(map(reader.space.sizes.is_actual, sizes)) and runtime.has_no_unknowns([args, kwargs])
+        self.is_known = all(map(reader.evaluator.sizes.is_actual, sizes)) and runtime.has_no_unknowns([args, kwargs])
         function = self._call.function()
         if function is None:
-            raise Unknown
+            raise Undetermined
         for _ in range(_MOST_REPEATS):
             try:
                 return runtime.types_of_call(
@@ -128,16 +128,16 @@ class RuntimeCall:
                 )
             except runtime.NeedsResult as needed:
                 needed.find()
-        raise Unknown
+        raise Undetermined
 
 
 def refuse(
-    api: CheckerPluginInterface, error: ShardingTypeError, run: RuntimeCall, context: Context, space: Space
+    api: CheckerPluginInterface, error: ShardingTypeError, run: RuntimeCall, context: Context, evaluator: TextEvaluator
 ) -> None:
-    """Reports what the runtime refuses of a call."""
-    if _may_fit(error, run, space):
-        raise Unknown
-    words = space.words(error)
+    """Reports the runtime's error about a call."""
+    if _may_fit(error, run, evaluator):
+        raise Undetermined
+    words = evaluator.words(error)
     where, notes = run.function or context, words[1:]
     applied = _APPLIED.search(error.where.partition("\n")[0])
     operands = _TYPES.findall(applied[2]) if applied else []
@@ -145,12 +145,12 @@ def refuse(
     if applied is not None and operands and of_operands and operands[0] not in error.why:
         where = _operand(error, run, operands) or context
         called = f"{applied[1]}({applied[2]})"
-        notes.append(f"in {space.sizes.with_names(called) or called}")
+        notes.append(f"in {evaluator.sizes.with_names(called) or called}")
     for devices, scaled in _PRICES:
-        with contextlib.suppress(Unknown, ShardingTypeError):
-            refused = run.again(space, fixes=True, devices=devices, scaled=scaled)
+        with contextlib.suppress(Undetermined, ShardingTypeError):
+            refused = run.again(evaluator, fixes=True, devices=devices, scaled=scaled)
             if refused is not None and _same(refused, error):
-                notes += [f"fix: {text}" for text in _in_words(refused, run, space)[:1]]
+                notes += [f"fix: {text}" for text in _in_words(refused, run, evaluator)[:1]]
                 break
     hints = [f"try: {hint}" for hint in error.hints[:1]] if not any(n.startswith("fix: ") for n in notes) else []
     fail(api, where, words[0], [*notes, *hints])
@@ -169,25 +169,25 @@ def _same(a: ShardingTypeError, b: ShardingTypeError) -> bool:
     return _DIGITS.sub("", a.what) == _DIGITS.sub("", b.what)
 
 
-def _may_fit(error: ShardingTypeError, run: RuntimeCall, space: Space) -> bool:
+def _may_fit(error: ShardingTypeError, run: RuntimeCall, evaluator: TextEvaluator) -> bool:
     """Whether an error may be none: of sizes of which one is written and another has a name, which may be equal."""
-    if space.sizes.any_stand_in(_SIZE.sub("", error.what)):
+    if evaluator.sizes.any_stand_in(_SIZE.sub("", error.what)):
         return True
     if error.axes:
         return False
     of_mesh = isinstance(error, NoMeshError) or error.what.startswith("the mesh ")
-    if of_mesh and not space.config.mesh:
+    if of_mesh and not evaluator.config.mesh:
         return True
     if not _is_of_rules(error):
         return not (run.is_known and type(error.__context__) in _OF_ARGUMENTS)
-    named = [not space.sizes.is_actual(int(n)) for n in _SIZE.findall(error.what)]
+    named = [not evaluator.sizes.is_actual(int(n)) for n in _SIZE.findall(error.what)]
     if any(named) and not all(named):
         return True
     of_name: dict[str, int] = {}
     return any(of_name.setdefault(d.name, d.size) != d.size for _, t in run.operands for d in t.dims if d.name)
 
 
-#: What JAX raises for arguments that it cannot use; for missing values it raises subclasses.
+#: JAX's errors for arguments that it cannot use; for missing values it raises subclasses.
 _OF_ARGUMENTS: Final = (IndexError, TypeError, ValueError)
 
 
@@ -229,10 +229,12 @@ def renamed(code: str, run: RuntimeCall, types: Sequence[ShType] = (), names: Se
     return code
 
 
-def _in_words(error: ShardingTypeError, run: RuntimeCall, space: Space) -> list[str]:
+def _in_words(error: ShardingTypeError, run: RuntimeCall, evaluator: TextEvaluator) -> list[str]:
     """The fixes of an error, the cheapest first, but for those that say a size which only stands for one."""
     types, operands = [t for t in error.subjects or () if isinstance(t, ShType)], [t for _, t in run.operands]
-    texts = [in_words(f._replace(code=renamed(f.code, run, types, error.names)), operands, space) for f in error.fixes]
+    texts = [
+        in_words(f._replace(code=renamed(f.code, run, types, error.names)), operands, evaluator) for f in error.fixes
+    ]
     return [
         text for text in texts if not any(len(n) > 5 and int(n) >= SMALLEST_STAND_IN for n in re.findall(r"\d+", text))
     ]
@@ -259,31 +261,31 @@ def written_name(expression: Expression) -> str | None:
 _BYTES = re.compile(r", \d+ B/device")
 
 
-def priced(t: ShType, space: Space, devices: int = 2, *, scaled: bool = True) -> ShType:
+def priced(t: ShType, evaluator: TextEvaluator, devices: int = 2, *, scaled: bool = True) -> ShType:
     """A type whose moves have prices: an axis of unknown size is one of two devices, and every dim divides by it.
 
     Its dims have names, so that what is printed is what was written.
     """
-    mesh = mesh_of_prices(t.mesh, space, devices)
+    mesh = mesh_of_prices(t.mesh, evaluator, devices)
     times = mesh.size // t.mesh.size if scaled else 1
-    named = space.named(t)
+    named = evaluator.named(t)
     dims = [Dim(d.size * times, d.axes, d.name or (str(d.size) if times > 1 else None)) for d in named.dims]
     return ShType(mesh, t.dtype_name, dims, t.states)
 
 
-def mesh_of_prices(mesh: Mesh, space: Space, devices: int = 2) -> Mesh:
+def mesh_of_prices(mesh: Mesh, evaluator: TextEvaluator, devices: int = 2) -> Mesh:
     """A mesh whose axes of unknown size have some devices."""
-    return Mesh({axis: n if space.knows([axis]) else devices for axis, n in mesh.shape.items()})
+    return Mesh({axis: n if evaluator.knows([axis]) else devices for axis, n in mesh.shape.items()})
 
 
-def reshard_in_words(src: ShType, dst: ShType, name: str, space: Space) -> str:
+def reshard_in_words(src: ShType, dst: ShType, name: str, evaluator: TextEvaluator) -> str:
     """A reshard as a fix."""
-    return in_words(reshard_fix(priced(src, space), priced(dst, space), name), (src, dst), space)
+    return in_words(reshard_fix(priced(src, evaluator), priced(dst, evaluator), name), (src, dst), evaluator)
 
 
-def in_words(fix: Fix, types: Sequence[ShType], space: Space) -> str:
+def in_words(fix: Fix, types: Sequence[ShType], evaluator: TextEvaluator) -> str:
     """A fix; with its price in bytes where every size is actual."""
     sizes_known = all(
-        space.knows(t.mesh.axis_names) and all(space.sizes.is_actual(d.size) for d in t.dims) for t in types
+        evaluator.knows(t.mesh.axis_names) and all(evaluator.sizes.is_actual(d.size) for d in t.dims) for t in types
     )
     return str(fix) if sizes_known else _BYTES.sub("", str(fix))

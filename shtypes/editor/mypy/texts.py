@@ -33,7 +33,7 @@ from mypy.types import (
 )
 
 ARRAY: Final = "shtypes.core.array.Array"
-#: What the full names of its methods begin with.
+#: The prefixes of the full names of its methods.
 OF_ARRAYS: Final = (f"{ARRAY}.", "shtypes.core.array_methods.Methods.")
 
 
@@ -174,7 +174,7 @@ def with_fields(t: Type, types: Mapping[str, Type]) -> Type:
     return unknown(proper)
 
 
-#: Where classes are whose fields are no arrays.
+#: Packages of classes whose fields are no arrays.
 _LIBRARIES: Final = frozenset(("builtins", "typing", "typing_extensions", "collections", "types", "shtypes"))
 
 
@@ -238,7 +238,7 @@ def texts_in(t: Type) -> Iterator[str]:
 
 #: On functions, and their transforms, that run in `no_comm`: mypy stores no decorators of other files.
 QUIET: Final = "__no_comm__"
-#: Of instances whose fields are not what their class says.
+#: A mark on instances whose fields differ from their class's.
 OTHER_FIELDS: Final = "__other_fields__"
 
 

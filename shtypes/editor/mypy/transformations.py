@@ -40,7 +40,7 @@ KEEP: Final = frozenset(
     ("shtypes.programs.jit.jit", "shtypes.autodiff.checkpoint.checkpoint", "shtypes.signatures.typed.typed")
 )
 _PARTIAL: Final = "functools.partial"
-#: What takes functions out of tables.
+#: Methods that look functions up in tables.
 _ITEMS: Final = frozenset(
     (
         *(f"builtins.{c}.__getitem__" for c in ("dict", "list", "tuple")),
@@ -92,7 +92,7 @@ class Transformations:
         return transformed
 
     def unknown(self, context: FunctionContext | MethodContext) -> Type:
-        """What mypy finds by itself for results of loops, derivatives and mapped functions is not what they are."""
+        """Removes the texts that mypy infers wrongly: for results of loops, derivatives and mapped functions."""
         default = get_proper_type(context.default_return_type)
         if isinstance(default, Instance) and default.type.get("__call__") is not None and default.args:
             return default.copy_modified(args=[_without_texts(a) for a in default.args])

@@ -43,7 +43,7 @@ from mypy.types import (
 
 from shtypes.editor import runtime
 from shtypes.editor.mypy.texts import fields_of, is_array, is_known, text_of
-from shtypes.editor.space import Space, Unknown, axes_of, names_of
+from shtypes.editor.text_evaluator import TextEvaluator, Undetermined, axes_of, names_of
 from shtypes.errors import ShardingTypeError
 from shtypes.signatures.pattern import pattern
 from shtypes.types import ShType, State
@@ -73,20 +73,20 @@ class Value:
         self,
         expression: Expression | None,
         t: Type | None,
-        space: Space,
+        evaluator: TextEvaluator,
         api: CheckerPluginInterface | None = None,
         parameter: str | None = None,
     ) -> None:
-        self.expression, self.space, self.api, self.parameter = expression, space, api, parameter
+        self.expression, self.evaluator, self.api, self.parameter = expression, evaluator, api, parameter
         self.type: ProperType | None = None if t is None else get_proper_type(t)
 
     def operand(self, mesh: Mesh) -> ShType | None:
         """Its sharding type; None for a Python number."""
         text = None if self.type is None else text_of(self.type)
         if self.type is not None and text is not None and is_known(self.type):
-            return self.space.type_of(text, mesh)
+            return self.evaluator.type_of(text, mesh)
         if self.type is None or _number_kind(self.type) is None:
-            raise Unknown
+            raise Undetermined
         return None
 
     @property
@@ -108,21 +108,21 @@ class Value:
             expressions: Sequence[Expression | None] = [None] * len(self.type.items)
             if isinstance(self.expression, (TupleExpr, ListExpr)) and len(self.expression.items) == len(expressions):
                 expressions = self.expression.items
-            return [Value(e, t, self.space, self.api) for e, t in zip(expressions, self.type.items, strict=True)]
+            return [Value(e, t, self.evaluator, self.api) for e, t in zip(expressions, self.type.items, strict=True)]
         if isinstance(self.expression, (TupleExpr, ListExpr)) and self.api is not None:
             types = map(self.api.get_expression_type, self.expression.items)
-            return [Value(e, t, self.space, self.api) for e, t in zip(self.expression.items, types, strict=True)]
-        raise Unknown
+            return [Value(e, t, self.evaluator, self.api) for e, t in zip(self.expression.items, types, strict=True)]
+        raise Undetermined
 
     def literal(self) -> Any:
-        """Its value, from a literal expression or a `Literal` type; raises `Unknown` if there is none."""
+        """Its value, from a literal expression or a `Literal` type; raises `Undetermined` if there is none."""
         if self.expression is not None:
             try:
                 return literal(self.expression, self._array)
-            except Unknown:
+            except Undetermined:
                 pass
         if self.type is None:
-            raise Unknown
+            raise Undetermined
         return _value_of_type(self.type)
 
     def runtime_argument(self, reader: ArgumentReader) -> Any:
@@ -137,11 +137,11 @@ class Value:
             return reader.array(t)
         try:
             return reader.literal(self.literal())
-        except Unknown:
+        except Undetermined:
             pass
         fields = {} if proper is None else fields_of(proper)
         if proper is not None and fields:
-            parts = {n: Value(None, t, self.space, self.api) for n, t in fields.items()}
+            parts = {n: Value(None, t, self.evaluator, self.api) for n, t in fields.items()}
             return runtime.Fields(proper, {n: part.runtime_leaf(reader) for n, part in parts.items()})
         if isinstance(proper, TupleType) or isinstance(self.expression, ListExpr):
             items = [item.runtime_argument(reader) for item in self.items()]
@@ -154,25 +154,25 @@ class Value:
         """The same for a field: an opaque leaf where it is unknown, which comes out as it goes in."""
         try:
             return self.runtime_argument(reader)
-        except Unknown:
+        except Undetermined:
             return runtime.Fields(self.type, {})
 
     def _array(self, expression: Expression) -> tuple[str, ShType]:
         """The text and the sharding type of an array expression."""
         if self.api is None or not isinstance(expression, RefExpr):
-            raise Unknown
+            raise Undetermined
         proper = get_proper_type(self.api.get_expression_type(expression))
         text = text_of(proper)
         if text is None or not is_known(proper):
-            raise Unknown
-        return text, self.space.type_of(text, self.space.mesh(axes_of(text)))
+            raise Undetermined
+        return text, self.evaluator.type_of(text, self.evaluator.mesh(axes_of(text)))
 
 
 class ArgumentReader:
     """Turns the arguments of one call into arguments of the runtime, and records what it sees.
 
     Args:
-        space: What texts mean.
+        evaluator: What texts mean.
         mesh: The mesh of the call.
         array: Makes an array of the runtime from its type.
         function: Makes a function of the runtime from a user's function.
@@ -184,12 +184,12 @@ class ArgumentReader:
 
     def __init__(
         self,
-        space: Space,
+        evaluator: TextEvaluator,
         mesh: Mesh,
         array: Callable[[ShType], Any],
         function: Callable[[Value, Mesh], Any],
     ) -> None:
-        self.space, self.mesh, self.array, self.function = space, mesh, array, function
+        self.evaluator, self.mesh, self.array, self.function = evaluator, mesh, array, function
         self.operands: list[tuple[Expression | None, ShType]] = []
         self.sizes: dict[str, int] = {}
 
@@ -197,9 +197,9 @@ class ArgumentReader:
         """A literal as it is; records its sizes and dim names, so that no stand-in is taken for them."""
         if isinstance(value, str) and "[" in value:
             with contextlib.suppress(ShardingTypeError):
-                self.sizes.update((name, self.space.sizes.of(name)) for name in names_of(pattern(value)))
+                self.sizes.update((name, self.evaluator.sizes.of(name)) for name in names_of(pattern(value)))
         elif type(value) is int:
-            self.space.sizes.add_written(value)
+            self.evaluator.sizes.add_written(value)
         elif isinstance(value, (tuple, list)):
             for item in value:
                 self.literal(item)
@@ -214,7 +214,7 @@ class ArgumentReader:
 
 def refuse_function(value: Value, mesh: Mesh) -> Any:
     """An `ArgumentReader.function` for calls that take no functions."""
-    raise Unknown
+    raise Undetermined
 
 
 def _number_kind(t: ProperType) -> str | None:
@@ -223,12 +223,12 @@ def _number_kind(t: ProperType) -> str | None:
     return _NUMBER_TYPES.get(base.type.fullname) if isinstance(base, Instance) else None
 
 
-#: Gives an array expression's text and type; raises `Unknown` for other expressions.
+#: Gives an array expression's text and type; raises `Undetermined` for other expressions.
 Arrays = Callable[[Expression], tuple[str, ShType]]
 
 
 def _no_array(expression: Expression) -> tuple[str, ShType]:
-    raise Unknown
+    raise Undetermined
 
 
 def literal(expression: Expression, arrays: Arrays = _no_array) -> Any:
@@ -261,7 +261,7 @@ def literal(expression: Expression, arrays: Arrays = _no_array) -> Any:
             return slice(*(None if part is None else literal(part, arrays) for part in parts))
         case IndexExpr(base=MemberExpr(name="shape")):
             return _item(literal(expression.base, arrays), literal(expression.index, arrays))
-    raise Unknown
+    raise Undetermined
 
 
 #: Attributes of an array, from its text and type.
@@ -284,7 +284,7 @@ def _items(expressions: Iterable[Expression], arrays: Arrays) -> Iterator[Any]:
 def _item(shape: Sequence[int], index: Any) -> Any:
     if isinstance(index, slice) or (type(index) is int and -len(shape) <= index < len(shape)):
         return shape[index]
-    raise Unknown
+    raise Undetermined
 
 
 def _library_object(expression: NameExpr | MemberExpr) -> Any:
@@ -298,10 +298,10 @@ def _library_object(expression: NameExpr | MemberExpr) -> Any:
     if isinstance(node, Var) and node.is_suppressed_import and node.name in (*_LIBRARIES, *_MODULES):
         names = ".".join((_MODULES.get(node.name, node.name), *path))  # mypy calls it a name of the file
     if names.partition(".")[0] not in _LIBRARIES:
-        raise Unknown
+        raise Undetermined
     value = runtime.library_value(names)
     if value is None or isinstance(value, ModuleType):
-        raise Unknown
+        raise Undetermined
     return value
 
 
@@ -316,7 +316,7 @@ def _value_of_type(t: ProperType) -> Any:
             return t.last_known_value.value
         case TupleType():
             return tuple(_value_of_type(get_proper_type(item)) for item in t.items)
-    raise Unknown
+    raise Undetermined
 
 
 #: A call with unions is typed for each combination of their members, up to this many.
@@ -333,5 +333,5 @@ def union_combinations(types: Iterable[Type]) -> list[tuple[Type, ...]]:
     for each in alternatives:
         count *= len(each)
     if count > _MOST_COMBINATIONS:
-        raise Unknown
+        raise Undetermined
     return list(itertools.product(*alternatives))

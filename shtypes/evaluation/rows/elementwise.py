@@ -32,7 +32,7 @@ LINEAR_IN_SOME: Final = "add add_any complex conj div imag mul neg real sub"
 
 
 def _linearity(eqn: Any) -> Linearity:
-    """Of integers a quotient is rounded."""
+    """The linearity of a quotient: none for integers, which it rounds."""
     name = eqn.primitive.name
     if name == "div" and not jnp.issubdtype(eqn.outvars[0].aval.dtype, jnp.inexact):
         return Linearity()
@@ -42,10 +42,10 @@ def _linearity(eqn: Any) -> Linearity:
 def _per_element(call: Call, types: Types) -> Typing:
     """The rule of `rules.elementwise` that fits what the primitive is linear in."""
     name, (dtype,), constants = call.name, call.dtypes, call.constants
-    kind, nonlinear = call.linearity.within(call.known, len(types))
+    kind, nonlinear = call.linearity.within(call.numbers, len(types))
     if kind is Linear.NO:
         return rules.nonlinear(name, types, dtype, constants)
-    if kind is Linear.BESIDE:
+    if kind is Linear.IN_DIFFERENTIABLE:
         return rules.select_n(name, types, dtype, constants)
     if kind is Linear.MULTILINEAR and nonlinear:
         return rules.divide(types[0], types[1], dtype, constants, name)
@@ -62,7 +62,7 @@ _SELECT: Final = Row(_per_element, per_element=True)
 
 @row("select_n")
 def _select_n(eqn: Any, operands: list[Any]) -> list[Any]:
-    """Of one case there is no choice, whatever was to make it."""
+    """Selects by cases; a single case is the result."""
     return operands[1:] if len(operands) == 2 else _SELECT(eqn, operands)
 
 
@@ -121,7 +121,7 @@ row("tie")(lambda eqn, operands: operands[1:])
 
 @row("full_like")
 def _full_like(eqn: Any, operands: list[Any]) -> list[Any]:
-    """What `jnp.zeros_like` makes: typed like its operand; what is not zero is no pending sum."""
+    """`jnp.zeros_like` and `full_like`: typed like the operand; a value other than zero is no pending sum."""
     value = np.asarray(eqn.params["value"]).item()
     t = operands[0].type.replace(dtype=eqn.outvars[0].aval.dtype)
     t = t.with_axes(t.axes(State.UNREDUCED) if value else (), State.REDUCED)

@@ -1,6 +1,6 @@
 """How a primitive is evaluated with typed operands: typed by the rule of its family, and bound on the shards.
 
-A row is data: the rule of the primitive's family, what its parameters are on a shard, and whether known numbers among
+A row is data: the rule of the primitive's family, what its parameters are on a shard, and whether numbers among
 its operands are a part of the function. What it is linear in says `bound_primitive.LINEAR`; why a device does something
 else than the primitive on its shards, `table.EXCEPTIONS`.
 """
@@ -16,7 +16,7 @@ import numpy as np
 
 from shtypes import rules
 from shtypes.core.shard_fn import Linear, ShardFn, wide_enough
-from shtypes.dispatch.apply import apply_all, is_number, is_typed, lift
+from shtypes.dispatch.apply import apply_all, as_operands, is_number, is_typed
 from shtypes.evaluation.bound_primitive import LINEAR, NAMES, Bound, Linearity
 from shtypes.evaluation.table import ROWS
 from shtypes.rules import Typing, WholeResult
@@ -30,11 +30,11 @@ Types = tuple[ShType, ...]
 
 
 class Call(NamedTuple):
-    """An equation with what is known of its operands."""
+    """An equation with the constants among its operands."""
 
     name: str  # what messages call it
     eqn: Any
-    known: tuple[Any, ...]  # for each operand the number that it is, as an array of no dims, or None; empty if none is
+    numbers: tuple[Any, ...]  # for each operand the number that it is, as a 0-d array, or None; empty if none is
     constants: frozenset[int]  # which of the others are constants
     linearity: Linearity  # in what the primitive is linear
 
@@ -62,14 +62,14 @@ class Call(NamedTuple):
 
     def bound(self, **params: Any) -> Bound:
         """The primitive on a shard, where these parameters are others than in the equation."""
-        return Bound(self.eqn.primitive, {**unchanged(self, (), ()), **params}, self.known, self.linearity)
+        return Bound(self.eqn.primitive, {**unchanged(self, (), ()), **params}, self.numbers, self.linearity)
 
 
 #: The typing of the operands of a call that are arrays.
 FamilyRule = Callable[[Call, Types], Typing]
 #: The parameters of a call on a shard, from the types of its operands, after the casts, and of its results.
 ShardParams = Callable[[Call, Types, Types], Mapping[str, Any]]
-#: What a device does instead, from the same.
+#: A function of the same arguments that returns what a device does instead.
 Function = Callable[[Call, Types, Types], ShardFn]
 
 #: Parameters that say how a result lies on devices, which the typing says.
@@ -91,14 +91,14 @@ class Row:
     rule: FamilyRule  # how the dims of its operands and results run together
     name: str = ""  # what messages call it, where `NAMES` does not say so
     shard: ShardParams = unchanged  # its parameters on a shard
-    numbers: bool = False  # whether known numbers among its operands are a part of the function; else constants
+    numbers: bool = False  # whether numbers among its operands are a part of the function; else constants
     idle: Callable[[Any], bool] | None = None  # whether an equation's result is its operand: nothing runs then
     linearity: Callable[[Any], Linearity] | None = None  # where that does not follow from the primitive
     per_element: bool = False  # whether it acts on each element alone
     function: Function | None = None  # what a device does where that is more than the primitive on its shards
 
     def __call__(self, eqn: Any, operands: Sequence[Any]) -> list[Any]:
-        """The results of an equation for typed operands and known numbers."""
+        """The results of an equation for typed operands and numbers."""
         if self.idle is not None and self.idle(eqn):
             return [operands[0]]
         primitive = eqn.primitive.name
@@ -107,12 +107,12 @@ class Row:
         pairs = zip(operands, eqn.invars, strict=True)
         numbers = [np.asarray(x, v.aval.dtype) if is_number(x) else None for x, v in pairs]
         if not any(n is not None for n in numbers):
-            values, constants = lift(operands)
+            values, constants = as_operands(operands)
             return self.applied(Call(name, eqn, (), constants, linearity), values)
         folds = self.numbers and _may_be_held(linearity, operands)
         arrays = [x if n is None else n for x, n in zip(operands, numbers, strict=True) if n is None or not folds]
         with wide_enough(*(n.dtype for n in numbers if n is not None)):
-            values, constants = lift(arrays)
+            values, constants = as_operands(arrays)
         return self.applied(Call(name, eqn, tuple(numbers) if folds else (), constants, linearity), values)
 
     def applied(self, call: Call, values: Sequence[Any]) -> list[Any]:
@@ -123,14 +123,16 @@ class Row:
             if self.function is not None:
                 return self.function(call, types, results)
             params = self.shard(call, types, results)
-            return Bound(call.eqn.primitive, params, call.known, call.linearity, per_element=self.per_element)
+            return Bound(call.eqn.primitive, params, call.numbers, call.linearity, per_element=self.per_element)
 
         return list(apply_all(call.name, local, functools.partial(self.rule, call), values))
 
 
 def _may_be_held(linearity: Linearity, operands: Sequence[Any]) -> bool:
-    """Whether known numbers may be a part of the function: a term beside a pending sum may not, it counts once."""
-    if linearity.kind not in (Linear.JOINTLY, Linear.BESIDE) or not any(is_number(x) and x != 0 for x in operands):
+    """Whether numbers may be a part of the function: a term beside a pending sum may not, it counts once."""
+    if linearity.kind not in (Linear.JOINTLY, Linear.IN_DIFFERENTIABLE) or not any(
+        is_number(x) and x != 0 for x in operands
+    ):
         return True
     return not any(is_typed(x) and x.type.axes(State.UNREDUCED) for x in operands)
 
@@ -140,7 +142,7 @@ def rows(names: str, rule: FamilyRule, **options: Any) -> None:
     ROWS.update(dict.fromkeys(names.split(), Row(rule, **options)))
 
 
-#: Of a call, some of its dims.
+#: A function from a call to some of its dims.
 Dims = Callable[[Call], Iterable[int]]
 
 

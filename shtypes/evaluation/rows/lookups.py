@@ -18,7 +18,7 @@ from shtypes.core.shard_fn import Linear, ShardFn
 from shtypes.dispatch.apply import is_typed
 from shtypes.evaluation.bound_primitive import LINEAR, Linearity
 from shtypes.evaluation.interpreter import evaluate_closed
-from shtypes.evaluation.own_rows import Component, OwnUpdates, OwnWindows, clamped
+from shtypes.evaluation.local_rows import Component, LocalUpdates, LocalWindows, clamped
 from shtypes.evaluation.rows.families import Call, Row, Types, ints
 from shtypes.evaluation.table import row
 from shtypes.evaluation.value_info import counted
@@ -28,9 +28,9 @@ from shtypes.rules.lookups import gather as _gather_rule
 from shtypes.rules.lookups import scatter as _scatter_rule
 from shtypes.types import ShType, State
 
-#: What happens to windows that do not fit.
+#: The mode for windows that do not fit.
 _CLIP, _DROP = jax.lax.GatherScatterMode.CLIP, jax.lax.GatherScatterMode.FILL_OR_DROP
-#: How a scatter is typed: as one of ``x.at[...]``. One by a function of the user's is linear in nothing.
+#: The typing of scatters, by the method of ``x.at[...]``. One by a function of the user's is linear in nothing.
 _CHANGES: Final = {
     "scatter": "set",
     "scatter-add": "add",
@@ -77,7 +77,7 @@ def _together(numbers: Numbers, batch: dict[int, int]) -> Numbers:
 
 
 def _components(t: ShType, numbers: Numbers, sizes: Sequence[int]) -> tuple[Component, ...]:
-    """Of those in a sharded dim that is not taken whole, a device has some positions."""
+    """The components of positions; of one in a sharded dim that is cut, a device has some positions."""
     components = []
     for j, d in enumerate(numbers.indexed):
         last, axes = t.shape[d] - sizes[d], t.dims[d].axes
@@ -101,13 +101,13 @@ def _gather(eqn: Any, operands: Sequence[Any]) -> list[Any]:
     def rule(call: Call, types: Types) -> Typing:
         return _gather_rule("gather", types, _together(numbers, batch), sizes, call.constants)
 
-    def own(call: Call, types: Types, results: Types) -> ShardFn:
-        return _own_windows(call, types, results, numbers, batch)
+    def on_shard(call: Call, types: Types, results: Types) -> ShardFn:
+        return _local_windows(call, types, results, numbers, batch)
 
-    return Row(rule, function=own)(eqn, operands)
+    return Row(rule, function=on_shard)(eqn, operands)
 
 
-def _own_windows(call: Call, types: Types, results: Types, numbers: Numbers, batch: dict[int, int]) -> ShardFn:
+def _local_windows(call: Call, types: Types, results: Types, numbers: Numbers, batch: dict[int, int]) -> ShardFn:
     """A lookup on a shard: the primitive, where no position is in a sharded dim and no number fills a pending sum."""
     (t, ids), p = types, call.params
     sizes = ints(p["slice_sizes"])
@@ -128,7 +128,7 @@ def _own_windows(call: Call, types: Types, results: Types, numbers: Numbers, bat
         indices_are_sorted=False,
         unique_indices=p["unique_indices"] and not looked_up,
     )
-    return OwnWindows(fn, tuple(c for c in components if c.place in left), left, p["mode"] is not _DROP, fill, once)
+    return LocalWindows(fn, tuple(c for c in components if c.place in left), left, p["mode"] is not _DROP, fill, once)
 
 
 def _counts(fill: Any) -> bool:
@@ -154,11 +154,11 @@ def _applies(eqn: Any) -> bool:
 
 
 def _linearity(eqn: Any) -> Linearity:
-    """What is set is linear where none is set twice: else JAX finds out which is the last."""
+    """The linearity of a scatter; one that sets is linear only if no element is set twice."""
     if eqn.primitive.name != "scatter":
         return LINEAR.get(eqn.primitive.name, Linearity())
     once = eqn.params["unique_indices"] or _is_single(eqn)
-    return Linearity(Linear.BESIDE, slice(1, 2)) if once and not _applies(eqn) else Linearity()
+    return Linearity(Linear.IN_DIFFERENTIABLE, slice(1, 2)) if once and not _applies(eqn) else Linearity()
 
 
 @row(*_CHANGES)
@@ -180,13 +180,13 @@ def _scatter(eqn: Any, operands: Sequence[Any]) -> list[Any]:
     def rule(call: Call, types: Types) -> Typing:
         return _scatter_rule(name, how, types, _together(numbers, batch), sizes, call.constants)
 
-    def own(call: Call, types: Types, results: Types) -> ShardFn:
-        return _own_updates(call, types, numbers, batch, sizes)
+    def on_shard(call: Call, types: Types, results: Types) -> ShardFn:
+        return _local_updates(call, types, numbers, batch, sizes)
 
-    return Row(rule, name, function=own, linearity=_linearity)(eqn, operands)
+    return Row(rule, name, function=on_shard, linearity=_linearity)(eqn, operands)
 
 
-def _own_updates(call: Call, types: Types, numbers: Numbers, batch: dict[int, int], sizes: Sequence[int]) -> ShardFn:
+def _local_updates(call: Call, types: Types, numbers: Numbers, batch: dict[int, int], sizes: Sequence[int]) -> ShardFn:
     """A change of a shard: the primitive, where no position is in a sharded dim."""
     (t, ids, update), p = types, call.params
     rows = [d for d in range(update.ndim) if d not in numbers.window]
@@ -208,13 +208,13 @@ def _own_updates(call: Call, types: Types, numbers: Numbers, batch: dict[int, in
         unique_indices=once,
     )
     left_components = tuple(c for c in components if c.place in left)
-    return OwnUpdates(fn, left_components, left, p["mode"] is _CLIP, _is_single(call.eqn))
+    return LocalUpdates(fn, left_components, left, p["mode"] is _CLIP, _is_single(call.eqn))
 
 
 def _by_positions(
     eqn: Any, numbers: Numbers, sizes: Sequence[int], cut: tuple[int, ...], x: Any, at: Any, y: Any
 ) -> Any:
-    """A change of windows as one of their positions in some dims: of these, each device has its own."""
+    """A scatter of windows as a scatter of their positions in some dims, of which each device has some."""
     params, rows = eqn.params, at.ndim - 1
     counts, offsets = tuple(sizes[d] for d in cut), range(rows, rows + len(cut))
     of_windows = numbers.windowed(x.ndim)
@@ -228,7 +228,7 @@ def _by_positions(
         positions = first
         if d in cut:
             positions = first + lax.broadcasted_iota(first.dtype, (1,) * rows + counts, rows + cut.index(d))
-        if params["mode"] is not _CLIP:  # a window that does not fit is dropped as a whole
+        if params["mode"] is not _CLIP:  # a window that does not fit is dropped
             positions = jnp.where(first == start.astype(first.dtype), positions, -1)
         components.append(jnp.broadcast_to(positions, (*at.shape[:-1], *counts)))
     dims = jax.lax.ScatterDimensionNumbers(

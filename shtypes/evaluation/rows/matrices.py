@@ -1,4 +1,4 @@
-"""Rows of products, convolutions, transforms, primitives of whole matrices, keys and random bits."""
+"""Rows of products, convolutions, transforms, matrix decompositions, keys and random bits."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _dot(eqn: Any, operands: Sequence[Any]) -> list[Any]:
 
 
 def _ragged(call: Call, operands: Sequence[int], results: Sequence[int]) -> Any:
-    """Where a group ends follows from the sizes of those before: the ragged dim and the groups must be whole."""
+    """Where a group ends follows from the sizes of those before: the ragged dim and the groups must be unsharded."""
     numbers = call.params["ragged_dot_dimension_numbers"]
     (summed, batch), groups = numbers.dot_dimension_numbers, ints(numbers.rhs_group_dimensions)
 
@@ -79,7 +79,7 @@ def _ragged(call: Call, operands: Sequence[int], results: Sequence[int]) -> Any:
     sizes: tuple[Label, ...] = tuple(("sizes", d) for d in range(operands[2]))
     ragged = {lhs[int(d)] for d in numbers.lhs_ragged_dimensions}
     result: list[Label] = [label for kind in ("batch", 0, 1) for label in (*lhs, *rhs) if label[0] == kind]  # type: ignore[index]
-    result = [*([("made", 0)] if any(label[0] == "sum" for label in ragged) else []), *dict.fromkeys(result)]  # type: ignore[index]
+    result = [*([("outputs", 0)] if any(label[0] == "sum" for label in ragged) else []), *dict.fromkeys(result)]  # type: ignore[index]
     unsharded = frozenset((*ragged, *sizes, *(label for label in rhs if label[0] == "groups")))  # type: ignore[index]
     return (lhs, rhs, sizes), [tuple(result)], unsharded, frozenset({2})
 
@@ -103,7 +103,7 @@ def _convolved(call: Call, types: Types) -> Typing:
     return _contraction(call.name, types, plan, call.dtypes[0], call.constants)
 
 
-def _own_groups(call: Call, operands: Types, results: Types) -> Mapping[str, Any]:
+def _local_groups(call: Call, operands: Types, results: Types) -> Mapping[str, Any]:
     """The groups of one device."""
     p, kernel = call.params, operands[1]
     devices = kernel.mesh.product(kernel.dims[p["dimension_numbers"].rhs_spec[0]].axes)
@@ -111,17 +111,17 @@ def _own_groups(call: Call, operands: Types, results: Types) -> Mapping[str, Any
     return {**unchanged(call, operands, results), **counts}
 
 
-rows("conv_general_dilated", _convolved, name="conv_general_dilated", shard=_own_groups)
+rows("conv_general_dilated", _convolved, name="conv_general_dilated", shard=_local_groups)
 
 
-# transforms, and matrices that every device holds whole
+# transforms, and unsharded matrices
 
 
 rows("fft", along(lambda call: range(call.ndim - len(call.params["fft_lengths"]), call.ndim)))
 
 
 def _solved(call: Call, types: Types) -> Typing:
-    """Linear in the right-hand side alone, whose columns are solved each by itself."""
+    """The dims of a solve: linear in the right-hand side alone, each column of it by itself."""
     batch: tuple[Label, ...] = tuple(range(types[0].ndim - 2))
     rhs = (*batch, "row", "solution") if call.params["left_side"] else (*batch, "solution", "row")
     labels = (*batch, "equation", "unknown"), rhs
@@ -147,7 +147,7 @@ rows("random_wrap", batched(1))
 
 
 def _bits(call: Call, types: Types) -> Typing:
-    """Of one key all bits, on each device; of several, those of its own keys."""
+    """Of one key all bits, on each device; of several, those of the device's keys."""
     (key,) = types
     if key.ndim:
         return batched(0)(call, types)

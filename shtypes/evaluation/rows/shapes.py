@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from shtypes import rules
 from shtypes.core.shard_fn import ShardFn, wide_enough
 from shtypes.evaluation.bound_primitive import Bound
-from shtypes.evaluation.own_rows import OwnPart, OwnRow, Place, Start
+from shtypes.evaluation.local_rows import LocalPart, LocalRow, Place, Start
 from shtypes.evaluation.rows.families import Call, Row, Types, along, ints, rows, unchanged
 from shtypes.evaluation.table import row
 from shtypes.rules import Typing
@@ -101,7 +101,7 @@ row("unstack")(lambda eqn, operands: _UNSTACK(eqn, operands) if eqn.outvars else
 
 
 def _padded(call: Call, types: Types) -> Typing:
-    """A known number around an operand, or a sum of the operand with zeros around it and the value with zeros in it."""
+    """A constant number around an operand, or the sum of the operand padded with zeros and the value around zeros."""
     dims = tuple(d for d, edge in enumerate(call.params["padding_config"]) if any(edge))
     if len(types) > 1:
         return rules.pad(types, dims, call.shapes[0], call.constants)
@@ -114,7 +114,7 @@ rows("pad", _padded, numbers=True)
 
 
 def _spans(t: ShType, starts: Sequence[Any], sizes: Sequence[int], steps: Sequence[int]) -> tuple[Slice, ...]:
-    """What a slice takes of each dim."""
+    """The slice of each dim."""
     spans = []
     for size, start, n, step in zip(t.shape, starts, sizes, steps, strict=True):
         if n == size and step == 1:
@@ -124,11 +124,11 @@ def _spans(t: ShType, starts: Sequence[Any], sizes: Sequence[int], steps: Sequen
     return tuple(spans)
 
 
-def _own_row(fn: Bound, t: ShType, spans: Sequence[Slice], starts: Sequence[Any]) -> ShardFn:
+def _local_row(fn: Bound, t: ShType, spans: Sequence[Slice], starts: Sequence[Any]) -> ShardFn:
     """With the positions that are looked up in a sharded dim, each of which one device has."""
     looked_up = [d for d, span in enumerate(spans) if is_lookup(span, t, d)]
     places = tuple(Place(d, t.shape[d], t.dims[d].axes, starts[d]) for d in looked_up)
-    return OwnRow(fn, places) if places else fn
+    return LocalRow(fn, places) if places else fn
 
 
 def _sliced_spans(call: Call, t: ShType) -> tuple[Slice, ...]:
@@ -136,8 +136,8 @@ def _sliced_spans(call: Call, t: ShType) -> tuple[Slice, ...]:
     return _spans(t, ints(p["start_indices"]), call.shapes[0], ints(p["strides"] or ones))
 
 
-def _own_slice(call: Call, operands: Types, results: Types) -> ShardFn:
-    """A slice on a shard: of a sharded dim that is taken whole or in place, of all that a device has."""
+def _local_slice(call: Call, operands: Types, results: Types) -> ShardFn:
+    """A slice on a shard: along a sharded dim that is full or sliced in place, all of the shard."""
     (t,), p = operands, call.params
     spans = _sliced_spans(call, t)
     start, limit, steps = (list(ints(p[key] or [1] * t.ndim)) for key in ("start_indices", "limit_indices", "strides"))
@@ -147,12 +147,12 @@ def _own_slice(call: Call, operands: Types, results: Types) -> ShardFn:
         if is_lookup(span, t, d):
             start[d], steps[d] = 0, 1
     fn = call.bound(start_indices=tuple(start), limit_indices=tuple(limit), strides=tuple(steps))
-    return _own_row(fn, t, spans, ints(p["start_indices"]))
+    return _local_row(fn, t, spans, ints(p["start_indices"]))
 
 
 _SLICE = Row(
     lambda call, types: _slices_rule("slice", types, _sliced_spans(call, types[0]), call.constants),
-    function=_own_slice,
+    function=_local_slice,
     idle=_same_shape,
 )
 
@@ -168,7 +168,7 @@ def _slice(eqn: Any, operands: Sequence[Any]) -> list[Any]:
 
 def _starts(call: Call, first: int) -> list[Any]:
     """Where a dynamic slice begins in each dim: a number, or which operand says it, from ``first`` on."""
-    constants = call.known[first:] or (None,) * (len(call.eqn.invars) - first)
+    constants = call.numbers[first:] or (None,) * (len(call.eqn.invars) - first)
     rest = itertools.count(first)
     return [Start(next(rest)) if n is None else int(n) for n in constants]
 
@@ -177,24 +177,24 @@ def _dynamic_spans(call: Call, t: ShType) -> tuple[Slice, ...]:
     return _spans(t, _starts(call, 1), ints(call.params["slice_sizes"]), (1,) * t.ndim)
 
 
-def _own_dynamic_slice(call: Call, operands: Types, results: Types) -> ShardFn:
+def _local_dynamic_slice(call: Call, operands: Types, results: Types) -> ShardFn:
     t, sizes = operands[0], ints(call.params["slice_sizes"])
     spans = _dynamic_spans(call, t)
     dims = zip(t.local_shape, t.dims, sizes, strict=True)
     fn = call.bound(slice_sizes=tuple(local if dim.axes else n for local, dim, n in dims))
-    return _own_row(fn, t, spans, _starts(call, 1))
+    return _local_row(fn, t, spans, _starts(call, 1))
 
 
 _DYNAMIC_SLICE = Row(
     lambda call, types: _slices_rule("dynamic_slice", types, _dynamic_spans(call, types[0]), call.constants),
     numbers=True,
-    function=_own_dynamic_slice,
+    function=_local_dynamic_slice,
     idle=_same_shape,
 )
 
 
 def _settled(sizes: Sequence[int], shape: Sequence[int], starts: Sequence[Any]) -> list[Any]:
-    """Where a slice begins: of a dim that it takes whole, at 0, whatever it was told."""
+    """Where a slice begins: in a dim that it takes in full, at 0, whatever the operand says."""
     return [0 if n == m else start for n, m, start in zip(sizes, shape, starts, strict=True)]
 
 
@@ -204,19 +204,19 @@ def _dynamic_slice(eqn: Any, operands: Sequence[Any]) -> list[Any]:
     return _DYNAMIC_SLICE(eqn, [x, *_settled(eqn.outvars[0].aval.shape, eqn.invars[0].aval.shape, starts)])
 
 
-def _own_update(call: Call, operands: Types, results: Types) -> ShardFn:
-    """A slice replaced on a shard: of a sharded dim that is not replaced whole, a device's own part of it."""
+def _local_update(call: Call, operands: Types, results: Types) -> ShardFn:
+    """A slice replaced on a shard: along a sharded dim that is cut, the part in the shard."""
     t, update, *_ = operands
     starts, fn = _starts(call, 2), call.bound()
     replaced = zip(t.dims, t.shape, update.shape, starts, strict=True)
     parts = tuple(Place(d, n, dim.axes, start) for d, (dim, n, m, start) in enumerate(replaced) if n != m and dim.axes)
-    return OwnPart(fn, parts) if parts else fn
+    return LocalPart(fn, parts) if parts else fn
 
 
 _UPDATE = Row(
     lambda call, types: _update_rule("dynamic_update_slice", types, call.constants),
     numbers=True,
-    function=_own_update,
+    function=_local_update,
 )
 
 

@@ -15,7 +15,7 @@ import jax
 import numpy as np
 
 from shtypes._compat.jaxprs import jaxpr_of
-from shtypes._compat.symbolic_specs import Wanted, resolved
+from shtypes._compat.symbolic_specs import SymbolicSpec, resolved
 from shtypes.context.scope import local_axes
 from shtypes.core.collective import collect
 from shtypes.core.meshes import use_mesh
@@ -40,7 +40,7 @@ from shtypes.types.policy import replicated
 
 
 def spec_of(t: ShType) -> Any:
-    """What `jax.typeof` of an argument says in a program: as far as a spec can, the type."""
+    """The spec that `jax.typeof` of an argument has in a program: as much of the type as a spec can say."""
     other = State.REDUCED if replicated() is State.INVARIANT else None
     reduced = t.axes(other) if other is not None and t.differentiable else ()
     dims = [dim.axes[0] if len(dim.axes) == 1 else dim.axes or None for dim in t.dims]
@@ -78,13 +78,13 @@ def meant(t: ShType, spec: Any, states_beside: Mapping[str, State]) -> ShType:
 
 @body_row("sharding_annotation")
 def _annotation(eqn: Any, operands: list[Any]) -> list[Any]:
-    """A reshard; of a constant, which lies as what it meets, where the annotation names axes."""
+    """An annotation as a reshard; a constant is resharded only if the annotation names axes."""
     (x, *likes), (spec, mapped) = operands, (eqn.params["spec"], eqn.params["mapped"])
     states: dict[str, State] = {}
-    if isinstance(spec, Wanted):
+    if isinstance(spec, SymbolicSpec):
         types = [_type_of(like) for like in likes]
         axes = [_unmapped(t, like, m) for t, like, m in zip(types, likes, mapped[1:], strict=True)]
-        if spec.is_whole:
+        if spec.is_spec_of_operand:
             (t,), (its,) = types, axes
             if t is None:
                 return [x]  # as what has no type lies
@@ -207,7 +207,7 @@ _TO_VARYING: Final = ("pvary", "reduced_vary_cast", "reduced_vary_cast_p")
 
 @body_row(*_TO_VARYING)
 def _pvary(eqn: Any, operands: list[Any]) -> list[Any]:
-    """A constant stays as it is, and so does a plain value: what they meet decides."""
+    """`pvary`: constants and plain values stay as they are, and take the states of the other operands."""
     (x,) = operands
     return [_varying(x, _axes(eqn)) if is_typed(x) and not is_constant(x) else x]
 
@@ -219,7 +219,7 @@ def _preduced(eqn: Any, operands: list[Any]) -> list[Any]:
     return [lax.pcast(x, axes, to="reduced") if axes else x]
 
 
-#: What reduces the dims that `jax.vmap` has named, before the axes of the mesh.
+#: The reductions of dims that `jax.vmap` has named, before those of mesh axes.
 _OVER_DIMS: Final = {"psum": jax.lax.reduce_sum_p, "pmax": jax.lax.reduce_max_p, "pmin": jax.lax.reduce_min_p}
 
 
@@ -304,7 +304,7 @@ def _brought(x: Any, spec: Any, axes: Sequence[str], mesh: Mesh) -> Any:
 
 
 def _of_one_device(eqn: Any, operands: list[Any]) -> list[Any] | None:
-    """A kernel, or a call of foreign code: what one device makes of its values, each of which it has whole."""
+    """A kernel, or a call of foreign code: each device calls it with the full values."""
     why = REASONS.get(eqn.primitive.name)
     if not local_axes() or eqn.effects or (why is not None and "sh.local_map" not in why):
         return None

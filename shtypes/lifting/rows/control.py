@@ -46,12 +46,12 @@ from shtypes.types import ShType, State, dtypes
 from shtypes.types.mesh import Mesh, context
 from shtypes.types.policy import replicated
 
-#: Functions of JAX that act on each element, in a loop that runs while any element does: each is typed as a whole.
+#: Functions of JAX that act on each element, in a loop that runs while any element does: each is typed as one op.
 _WHOLE: Final[dict[str, Any]] = {"gcd": jax.numpy.gcd, "lcm": jax.numpy.lcm}
 
 
-def _is_own(eqn: Any) -> bool:
-    """Whether a call is of JAX's own function of this name: its program is that function's."""
+def _is_jaxs_function(eqn: Any) -> bool:
+    """Whether a call is of JAX's function of this name: its program is that function's."""
     avals = tuple((v.aval.shape, v.aval.dtype, getattr(v.aval, "weak_type", False)) for v in eqn.invars)
     return str(jaxpr_of(eqn.params["jaxpr"])) == _program(eqn.params["name"], avals)
 
@@ -70,7 +70,7 @@ def _program(name: str, avals: tuple[Any, ...]) -> str:
 @body_row("jit", "closed_call", "composite", "eval_jaxpr")
 def _call(eqn: Any, operands: list[Any]) -> list[Any]:
     params = eqn.params
-    if params.get("name") in _WHOLE and _is_own(eqn):
+    if params.get("name") in _WHOLE and _is_jaxs_function(eqn):
         return [OPS[params["name"]].function(*operands)]
     body = params.get("jaxpr", params.get("call_jaxpr"))
     return evaluate_closed(body, operands)
@@ -78,7 +78,7 @@ def _call(eqn: Any, operands: list[Any]) -> list[Any]:
 
 @body_row("remat2")
 def _checkpoint(eqn: Any, operands: list[Any]) -> list[Any]:
-    """JAX's own, of the typed body: as it was in the program, differentiated there already or not."""
+    """JAX's checkpoint of the typed body: as it was in the program, differentiated there already or not."""
     body, params = eqn.params["jaxpr"], eqn.params
     if not any(isinstance(x, jax.core.Tracer) for x in operands):
         return evaluate_closed(body, operands)
@@ -90,11 +90,11 @@ def _checkpoint(eqn: Any, operands: list[Any]) -> list[Any]:
         with under_policies(policies):
             return evaluate_closed(marked(body, policies), xs)
 
-    args = split.own(operands)
+    args = split.inputs(operands)
     jaxpr, consts = trace_typed(under(None, split.body(run), Recomputed()), args)
     prevent = params["prevent_cse"]
     if isinstance(prevent, (tuple, list)):
-        prevent = (*[False] * len(consts), *split.own(prevent))
+        prevent = (*[False] * len(consts), *split.inputs(prevent))
     return list(
         eqn.primitive.bind(
             *consts,
@@ -145,9 +145,9 @@ def _settling(carry: list[Any], run: Any) -> Any:
 
 
 def _evaluated_step(operands: list[Any]) -> Callable[[Any, list[Any], list[Any]], list[Any]]:
-    """Evaluates a body of a loop for what it closes over and what the step is given.
+    """Evaluates a body of a loop for what it closes over and the inputs of the step.
 
-    Where the plain operands of the loop have no gradient, what a step is given plain has none: it comes of them alone.
+    Where the plain operands of the loop have no gradient, plain inputs of a step have none: they depend on those alone.
     """
     constant = all(is_typed(x) or is_constant(x) for x in operands)
 
@@ -207,7 +207,7 @@ def _while(eqn: Any, operands: list[Any]) -> list[Any]:
         try:  # a loop of unknown length has no backward pass, but may be in one
             return under(None, run, NotTransposed(), NoComm("both"))(_any_of_own)
         except ShardingTypeError:
-            pass  # the elements are not each device's own, or the loop communicates
+            pass  # the elements are not by device, or the loop communicates
     return run(functions.any)
 
 
@@ -215,7 +215,7 @@ _ANY: Final = function("any", jax.numpy.any)
 
 
 def _any_of_own(pred: Any) -> Any:
-    """Whether a loop goes on for any element that a device holds: one device may be done before another.
+    """Whether a loop goes on for any element in a device's shard: one device may be done before another.
 
     This is no value of the program: where a loop is mapped, no element sees how often it runs for others. No device
     waits for another as long as the loop does not communicate.
@@ -286,7 +286,7 @@ def _platform_index(eqn: Any, operands: list[Any]) -> list[Any]:
 
 @body_row("pure_callback")
 def _pure_callback(eqn: Any, operands: list[Any]) -> list[Any]:
-    """Each device calls with what it has, of constants too: what one raises, all do that have the same."""
+    """Each device calls with its shards, also of constants, so that devices with equal shards raise the same errors."""
     if not any(map(is_typed, operands)):
         mesh = context()
         if mesh is None or no_trace_is_running():
@@ -319,7 +319,7 @@ def _host_function(eqn: Any, mesh: Mesh) -> HostFunction:
 
 @row("debug_callback", "debug_print")
 def _debug(eqn: Any, operands: list[Any]) -> list[Any]:
-    """Each device that has another part calls with its own, as `sh.debug` does."""
+    """Each device with another shard calls with it, as `sh.debug` does."""
     p = eqn.params
     if eqn.primitive.name == "debug_print":
         args, kwargs = _filled_in(p, operands)
@@ -332,7 +332,7 @@ def _debug(eqn: Any, operands: list[Any]) -> list[Any]:
 
 
 def _filled_in(params: Any, operands: list[Any]) -> tuple[list[Any], dict[str, Any]]:
-    """The arguments of a print: those that are arrays, and those that were known when it was traced."""
+    """The arguments of a print: those that are arrays, and those that were static when it was traced."""
     static = dict(params["static_args"])
     rest = iter(operands)
     count = params["in_tree"].num_leaves

@@ -1,4 +1,4 @@
-"""Rows of primitives that carry derivative rules of their own: these rules are applied, as JAX applies them."""
+"""Rows of primitives with custom derivative rules: these rules are applied, as JAX applies them."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from jax.custom_derivatives import SymbolicZero
 from jax.interpreters import ad
 
 from shtypes._compat import is_transposing
-from shtypes._compat.derivative_rules import check_closed_over, has_own_vjp
+from shtypes._compat.derivative_rules import check_closed_over, has_custom_vjp
 from shtypes._compat.jaxprs import captured, jaxpr_of
-from shtypes._compat.local_axes import told_of
+from shtypes._compat.local_axes import traced_type
 from shtypes._compat.plain_programs import implementation_of
 from shtypes.context.eqn_source import set_current_eqn
 from shtypes.dispatch.apply import apply, finished_type, is_typed
@@ -75,7 +75,7 @@ def _finished(x: Any) -> Any:
 
 
 def whole_cotangent(t: ShType) -> str:
-    """What gives a function a cotangent that is no pending sum, where one of this type is."""
+    """A hint: how a function gets a cotangent that is no pending sum, instead of one of this type."""
     axes = ", ".join(f'{axis}="I"' for axis in t.axes(State.UNREDUCED))
     return f"sh.reshard(x, {axes}) of its operands x: then its result is invariant, and the cotangent of that whole"
 
@@ -98,10 +98,10 @@ def _of_terms(
     dims = [0 if i in linear else None for i in range(len(operands))]
     results = site.mapped(plain, size, stacked, dims)
     sums = [(functions if is_typed(y) else jax.numpy).sum(y, 0) for y in results[:outs]]
-    return [*sums, *map(_own, results[outs:])]
+    return [*sums, *map(_shard_of_step, results[outs:])]
 
 
-def _own(y: Any) -> Any:
+def _shard_of_step(y: Any) -> Any:
     if not is_typed(y):
         return y[0]
 
@@ -146,7 +146,7 @@ def _custom_vjp(eqn: Any, operands: list[Any]) -> list[Any]:
 @jax.tree_util.register_static
 @dataclasses.dataclass(frozen=True)
 class _Pulled:
-    """What is known of a pullback beside its residuals."""
+    """The static parts of a pullback, beside its residuals."""
 
     tree: Any  # how the residuals make it up
     live: tuple[int, ...]  # which operands it is of
@@ -164,42 +164,42 @@ def with_cotangents(eqn: Any, run: Run, operands: list[Any]) -> list[Any]:
         with set_current_eqn(site.here):
             return run(xs)
 
-    def fwd(*given: Any) -> Any:
-        check_closed_over(eqn, [x.perturbed for x in given])
-        xs = [x.value for x in given]
-        live = [i for i, x in enumerate(given) if x.perturbed and is_inexact(x.value)]
+    def fwd(*primals: Any) -> Any:
+        check_closed_over(eqn, [x.perturbed for x in primals])
+        xs = [x.value for x in primals]
+        live = [i for i, x in enumerate(primals) if x.perturbed and is_inexact(x.value)]
 
         def forward(xs: Any) -> Any:
             out, pull = jax.vjp(of_some(site.native, xs, live), *[xs[i] for i in live])
             residuals, tree = jax.tree.flatten(pull)
-            cts = tuple([told_of(y).to_ct_aval() for y in out])
-            pulled[:] = [_Pulled(tree, tuple(live), tuple(map(told_of, residuals)), cts)]
+            cts = tuple([traced_type(y).to_ct_aval() for y in out])
+            pulled[:] = [_Pulled(tree, tuple(live), tuple(map(traced_type, residuals)), cts)]
             return out, residuals
 
         with site.applying():
             out, residuals = site.plainly(lambda *xs: forward(xs), xs, xs, site.ins)
         return out, (residuals, xs, pulled[0])
 
-    def bwd(kept: Any, cts: Any) -> Any:
-        residuals, xs, pulled = kept
-        known = [is_inexact(ct) and not isinstance(ct, SymbolicZero) for ct in cts]
+    def bwd(saved: Any, cts: Any) -> Any:
+        residuals, xs, pulled = saved
+        nonzero = [is_inexact(ct) and not isinstance(ct, SymbolicZero) for ct in cts]
 
-        def pull(residuals: Any, given: Any) -> Any:
-            rest = iter(given)
+        def pull(residuals: Any, nonzero_cts: Any) -> Any:
+            rest = iter(nonzero_cts)
             zeros = [ad.Zero(ct) if is_inexact(ct) else np.zeros(ct.shape, jax.dtypes.float0) for ct in pulled.cts]
-            full = [next(rest) if there else zero for zero, there in zip(zeros, known, strict=True)]
+            full = [next(rest) if there else zero for zero, there in zip(zeros, nonzero, strict=True)]
             return jax.tree.unflatten(pulled.tree, residuals)(full)
 
-        given = [ct for ct, there in zip(cts, known, strict=True) if there]
+        nonzero_cts = [ct for ct, there in zip(cts, nonzero, strict=True) if there]
         full: list[Any] = [None] * len(xs)
         try:
             with site.applying():
-                like = [*pulled.residuals, *(ct for ct, there in zip(pulled.cts, known, strict=True) if there)]
-                found = site.plainly(pull, xs, (residuals, given), like)
-                for i, ct in zip(pulled.live, found, strict=True):
+                like = [*pulled.residuals, *(ct for ct, there in zip(pulled.cts, nonzero, strict=True) if there)]
+                cts_in = site.plainly(pull, xs, (residuals, nonzero_cts), like)
+                for i, ct in zip(pulled.live, cts_in, strict=True):
                     full[i] = site.cotangent(ct, xs[i].type.cotangent()) if is_typed(xs[i]) else ct
         except ShardingTypeError as error:
-            pending = [ct.type for ct in given if is_typed(ct) and ct.type.axes(State.UNREDUCED)]
+            pending = [ct.type for ct in nonzero_cts if is_typed(ct) and ct.type.axes(State.UNREDUCED)]
             error.hints = (*error.hints, *map(whole_cotangent, pending))
             raise
         return tuple(full)
@@ -210,7 +210,7 @@ def with_cotangents(eqn: Any, run: Run, operands: list[Any]) -> list[Any]:
 
 @body_row("custom_linear_solve")
 def _custom_linear_solve(eqn: Any, operands: list[Any]) -> list[Any]:
-    """The solution by ``solve``; by JAX's rules a tangent is a solution too, and a cotangent one of the transpose."""
+    """The solution by ``solve``; by JAX's rules a tangent solves it too, and a cotangent the transpose."""
     lengths, solve = eqn.params["const_lengths"], eqn.params["jaxprs"].solve
     first, count = lengths.matvec + lengths.vecmat, sum(lengths)
 
@@ -240,7 +240,7 @@ def _linear_call(eqn: Any, operands: list[Any]) -> list[Any]:
     return with_rules(site, operands, run, nondiff=range(linear.start))
 
 
-body_row("kept")(lambda eqn, operands: operands[:1])
+body_row("keep_alive")(lambda eqn, operands: operands[:1])
 
 
 @body_row("custom_vmap_call")
@@ -255,7 +255,7 @@ _WHOLE: Final = {"Frexp": "frexp", "Ldexp": "ldexp"}
 
 @body_row("call_hi_primitive")
 def _hi_primitive(eqn: Any, operands: list[Any]) -> list[Any]:
-    """A primitive that is made of others; its derivative is its own."""
+    """A primitive that expands to others, with a derivative rule."""
     prim = eqn.params["_prim"]
     if type(prim).__module__.startswith("jax.") and type(prim).__name__ in _WHOLE:
         return jax.tree.leaves(OPS[_WHOLE[type(prim).__name__]].function(*beside_others(operands)))
@@ -266,7 +266,7 @@ def _hi_primitive(eqn: Any, operands: list[Any]) -> list[Any]:
     run = _traced(eqn, operands, expand)
     if not any(is_inexact(v.aval) for v in eqn.outvars):
         return run(operands)  # positions and counts have no gradient, whatever rules there are
-    return (with_cotangents if has_own_vjp(prim) else with_tangents)(eqn, run, operands)
+    return (with_cotangents if has_custom_vjp(prim) else with_tangents)(eqn, run, operands)
 
 
 def _of_third_party(eqn: Any, operands: list[Any]) -> list[Any] | None:

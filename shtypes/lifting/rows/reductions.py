@@ -12,12 +12,12 @@ import numpy as np
 from shtypes import rules
 from shtypes.core.shard_fn import ShardFn
 from shtypes.evaluation.bound_primitive import NAMES
-from shtypes.evaluation.own_rows import OwnSorted
+from shtypes.evaluation.local_rows import LocalSorted
 from shtypes.evaluation.rows.elementwise import cast_to
 from shtypes.evaluation.rows.families import Call, Row, Types, along, ints, rows, sharing, together
 from shtypes.evaluation.table import row
-from shtypes.ops.across import extreme, position, product
-from shtypes.ops.asking import over
+from shtypes.ops.cross_shard import over
+from shtypes.ops.sharded_reductions import extreme, position, product
 from shtypes.rules import Typing
 from shtypes.rules.lookups import sort as _sort_rule
 from shtypes.rules.typing import Label
@@ -37,12 +37,12 @@ rows(
 
 
 def _reduced(call: Call, types: Types) -> Typing:
-    """Over no dims nothing is combined: each term of a pending sum is reduced to itself."""
+    """A reduction; over no dims it is the identity, also of the terms of a pending sum."""
     name, (t,), (dtype,), axes = call.name, types, call.dtypes, _axes(call.eqn)
     return rules.reduce_nonlinear(name, t, axes, False, dtype) if axes else rules.linear_unary(name, t, dtype)
 
 
-#: What joins the results of devices along sharded dims, where communication is allowed.
+#: The ops that reduce along sharded dims, where communication is allowed.
 _ACROSS: Final[dict[str, Callable[[Any, tuple[int, ...]], Any]]] = {
     "max": functools.partial(extreme, "max"),
     "min": functools.partial(extreme, "min"),
@@ -52,7 +52,7 @@ _ACROSS: Final[dict[str, Callable[[Any, tuple[int, ...]], Any]]] = {
     "argmax": functools.partial(position, "argmax"),
     "argmin": functools.partial(position, "argmin"),
 }
-#: What these are of booleans; of integers they act on each bit.
+#: The reductions of booleans that these are; of integers they act on each bit.
 _TRUTH: Final = {"reduce_and": "all", "reduce_or": "any"}
 
 
@@ -79,7 +79,7 @@ def _axis(call: Call) -> tuple[int, ...]:
     return (int(call.params[key]) % call.ndim,)
 
 
-#: What runs along a dim, whatever releases of JAX call such primitives.
+#: The primitives that accumulate along a dim, by their names in all releases of JAX.
 _RUNNING: Final = " ".join(
     p.name for name, p in vars(jax.lax).items() if name.startswith("cum") and name.endswith("_p")
 )
@@ -95,23 +95,23 @@ def _sorted(call: Call, types: Types) -> Typing:
     return _sort_rule("sort", types, _axis(call)[0], call.params["num_keys"], call.constants)
 
 
-def _own_sort(call: Call, operands: Types, results: Types) -> ShardFn:
+def _local_sort(call: Call, operands: Types, results: Types) -> ShardFn:
     (dim,) = _axis(call)
     axes = tuple(t.dims[dim].axes for t in operands)
-    return OwnSorted(call.bound(), dim, axes) if any(axes) else call.bound()
+    return LocalSorted(call.bound(), dim, axes) if any(axes) else call.bound()
 
 
-rows("sort", _sorted, function=_own_sort)
+rows("sort", _sorted, function=_local_sort)
 
 # by functions of the user's
 
 
 def _folded(call: Call, operands: Sequence[int], results: Sequence[int]) -> Any:
-    """By the function of the user's, of one operand or several, from as many numbers, along dims that are whole."""
+    """A reduction by the user's function, of operands and as many initial values, along unsharded dims."""
     ndim, count, drops = operands[0], len(call.eqn.invars) // 2, call.name == "reduce"
     within = set(ints(call.params["dimensions"]) if drops else _moving(call.params, ndim))
     dims: tuple[Label, ...] = tuple(("dim", d) for d in range(ndim))
-    result_labels = [("made", d) if d in within else ("dim", d) for d in range(ndim) if not drops or d not in within]
+    result_labels = [("output", d) if d in within else ("dim", d) for d in range(ndim) if not drops or d not in within]
     operand_labels = (*[dims] * count, *[()] * (len(operands) - count))
     return operand_labels, [tuple(result_labels)] * len(results), frozenset(dims[d] for d in within), frozenset()
 

@@ -14,7 +14,7 @@ from shtypes.core.collective import AxisIndex
 from shtypes.core.elementwise_fns import Cast
 from shtypes.core.jax_type import as_jax_type
 from shtypes.core.local import local
-from shtypes.dispatch.apply import lift, located
+from shtypes.dispatch.apply import as_operands, located
 from shtypes.errors import ShardingTypeError
 from shtypes.types import ShType, State
 from shtypes.types.mesh import Mesh, current_mesh
@@ -75,7 +75,7 @@ def each(name: str, x: T, make: Callable[[Any, ShType], Any]) -> T:
     """A collective applied to each leaf of a tree, as a typed value; errors name the call and the type."""
 
     def one(leaf: Any) -> Any:
-        ((value,), _) = lift([leaf])
+        ((value,), _) = as_operands([leaf])
         t = jax.typeof(value)
         try:
             return make(value, t)

@@ -1,4 +1,4 @@
-"""What devices have, put together, shared out, or exchanged."""
+"""Collectives that gather, scatter or exchange shards."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from shtypes.core.collective import collect
 from shtypes.core.combined_collectives import Ragged
 from shtypes.core.operation import sent_by
 from shtypes.core.reshard import move
-from shtypes.dispatch.apply import lift, located
+from shtypes.dispatch.apply import as_operands, located
 from shtypes.errors import ShardingTypeError
 from shtypes.local_mode.lax.arguments import Axes, axes_of, axis_size, dim_from_front, each, no_groups, state_of
 from shtypes.rules.local import Op
@@ -72,7 +72,7 @@ def all_gather_invariant(x: T, axis_name: Axes, *, axis: int = 0, tiled: bool = 
 
 @public
 def pscatter(x: T, axis_name: Axes, *, scatter_dimension: int = 0, tiled: bool = False) -> T:
-    """Each device's own part of a replicated value.
+    """Each device's part of a replicated value.
 
     Args:
         x (..., n, ...): Invariant or reduced over the axes.
@@ -204,12 +204,12 @@ def ragged_all_to_all(
     Raises:
         ShardingTypeError: an argument is not varying; shapes or dtypes do not fit.
 
-    Communicates: an all-to-all, forward and backward; how much is known only when it runs, so the ledger counts all of
+    Communicates: an all-to-all, forward and backward; how much depends on values, so the ledger counts all of
     the operand. XLA has none for the CPU: there each device is sent all operands. Transpose: what arrived is sent back.
     """
     no_groups(axis_index_groups)
     axes = axes_of(axis_name)
-    values, _ = lift([operand, output, input_offsets, send_sizes, output_offsets, recv_sizes])
+    values, _ = as_operands([operand, output, input_offsets, send_sizes, output_offsets, recv_sizes])
     types = [jax.typeof(x) for x in values]
     operation = Ragged(axes, bool(disjoint), tuple(types))
     try:

@@ -1,4 +1,4 @@
-"""What devices have, added up or compared: one value of many; and the same shards in another state."""
+"""Collectives that add or compare shards: one value of many; and casts of shards to another state."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def pmean(x: T, axis_name: Axes, *, axis_index_groups: Any = None, to: Any = Non
 def psum_scatter(
     x: T, axis_name: Axes, *, scatter_dimension: int = 0, axis_index_groups: Any = None, tiled: bool = False
 ) -> T:
-    """The sum of the devices' values, of which each keeps its own part of a dim; `jax.lax.psum_scatter`.
+    """The sum of the devices' values, of which each keeps its part of a dim; `jax.lax.psum_scatter`.
 
     Args:
         x (..., n, ...): Varying over the axes.

@@ -1,7 +1,7 @@
 """Random bits of one device's part of a global array: those that `jax.random` gives to the same elements.
 
 JAX's threefry generator hashes, for each element, the key and the element's flat index, so that a device can make the
-bits of its own elements alone. Here that is another generator for JAX: its keys hold the words of a threefry key and
+bits of its elements alone. Here that is another generator for JAX: its keys have the words of a threefry key and
 where the device's part begins. Each of JAX's distributions then samples a part of the global array.
 """
 
@@ -65,7 +65,7 @@ def _generator(shape: tuple[int, ...]) -> Any:
         return (first ^ second).astype(jnp.dtype(f"uint{width}"))
 
     def seed(_: Any) -> Any:
-        raise NotImplementedError("a part of a draw has the key of the whole")
+        raise NotImplementedError("a part of a draw has the key of the full draw")
 
     return define_prng_impl(
         key_shape=(2 + len(shape),), seed=seed, split=split, random_bits=random_bits, fold_in=fold_in,

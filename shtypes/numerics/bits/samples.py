@@ -1,4 +1,4 @@
-"""Random samples: each device makes its own part of the one global array that the key and the type stand for."""
+"""Random samples: each device computes its shard of the global array that the key and the type stand for."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _with_parameters(native: Sampler) -> Sampler:
     return lambda key, shape, dtype, **params: native(key, **params, shape=shape, dtype=dtype)
 
 
-#: What samples with a key, a shape and a dtype; element by element, so that a part is sampled as the whole is.
+#: Samplers of a key, a shape and a dtype, element by element: a shard's samples are those of the global array.
 SAMPLERS: Final[dict[str, Sampler]] = {
     "uniform": jax.random.uniform,
     "normal": jax.random.normal,
@@ -76,8 +76,8 @@ SAMPLERS: Final[dict[str, Sampler]] = {
 }
 
 
-def own_key(key: Any, layout: Layout, local_shape: Sequence[int], folded: Sequence[str]) -> Any:
-    """The key that samples a device's own part: of a global array, and by itself on ``folded`` axes."""
+def shard_key(key: Any, layout: Layout, local_shape: Sequence[int], folded: Sequence[str]) -> Any:
+    """The key that samples a device's shard of a global array; on ``folded`` axes each device has another key."""
     for axis in folded:
         key = jax.random.fold_in(key, lax.axis_index(axis))
     if not any(axes for _, axes in layout):
@@ -88,7 +88,7 @@ def own_key(key: Any, layout: Layout, local_shape: Sequence[int], folded: Sequen
 
 @dataclass(frozen=True)
 class Sample(ShardFn):
-    """A device's own part of a sample.
+    """A device's shard of a sample.
 
     ``same`` tells parameters apart that are equal and of different kinds.
     """
@@ -105,15 +105,15 @@ class Sample(ShardFn):
         return f"random_{self.name}[{','.join(map(str, self.shape))}]"
 
     def __call__(self, key: Any) -> Any:
-        key = own_key(key, self.layout, self.shape, self.folded)
+        key = shard_key(key, self.layout, self.shape, self.folded)
         return SAMPLERS[self.name](key, self.shape, dtypes.to_numpy(self.dtype), **dict(self.params))
 
 
 def type_or_shape(type: Any, shape: Any) -> Any:
-    """What is asked for: a type, or the shape that is given by name, as in JAX.
+    """The type, or the shape by name, as in JAX.
 
     Raises:
-        ShardingTypeError: both are given.
+        ShardingTypeError: both are passed.
     """
     if shape is None:
         return type
@@ -128,9 +128,9 @@ def as_key(name: str, key: Any) -> Array:
         if not isinstance(key, jax.Array):
             raise ShardingTypeError(f"`{name}` needs a key, not {key!r:.40}", hints=["sh.random.key(seed)"])
         key = convert(key) if isinstance(key, jax.core.Tracer) else constant(key, current_mesh())
-    found: Array = key
-    check_key(name, jax.typeof(found))
-    return found
+    typed_key: Array = key
+    check_key(name, jax.typeof(typed_key))
+    return typed_key
 
 
 def layout_of(t: ShType) -> Layout:
@@ -163,7 +163,7 @@ def check_parts(name: str, key: ShType, sampled: ShType) -> None:
 
 @functools.lru_cache(maxsize=MOST)
 def _check_dtype(name: str, dtype: str, params: tuple[tuple[str, Any], ...]) -> None:
-    """Asks JAX whether it makes such samples."""
+    """Refuses a dtype of which JAX has no such samples."""
     try:
         jax.eval_shape(lambda: SAMPLERS[name](jax.random.key(0), (), dtypes.to_numpy(dtype), **dict(params)))
     except (TypeError, ValueError) as error:
@@ -172,31 +172,31 @@ def _check_dtype(name: str, dtype: str, params: tuple[tuple[str, Any], ...]) -> 
 
 
 def sample(name: str, key: Any, type: Any, dtype: Any, mesh: Any, default: str, **params: Any) -> Array:
-    """A sample of the type that the user asked for, named as in `SAMPLERS`."""
+    """A sample of the type that the arguments say; ``name`` is in `SAMPLERS`."""
     key = as_key(name, key)
     k = jax.typeof(key)
-    wanted = asked(k, type, dtype, mesh, default)
+    t = sample_type(k, type, dtype, mesh, default)
     items = tuple(sorted(params.items()))
-    _check_dtype(name, wanted.dtype_name, items)
+    _check_dtype(name, t.dtype_name, items)
 
     def fn(types: tuple[ShType, ...]) -> Sample:
-        sampled = _sample_rule(name, types[0], wanted).results[0]
+        sampled = _sample_rule(name, types[0], t).results[0]
         check_parts(name, types[0], sampled)
         places = layout_of(sampled), folded_axes(types[0], sampled)
         return Sample(name, items, sampled.dtype_name, sampled.local_shape, *places, repr(items))
 
-    return move(apply(name, fn, lambda types: _sample_rule(name, types[0], wanted), key), wanted)
+    return move(apply(name, fn, lambda types: _sample_rule(name, types[0], t), key), t)
 
 
-def asked(key: ShType, type: Any, dtype: Any, mesh: Any, default: str) -> ShType:
-    """The type of a sample; where a shape is given it varies where the key does."""
-    wanted = create._wanted(type, dtype, key.mesh if mesh is None else mesh, default)
+def sample_type(key: ShType, type: Any, dtype: Any, mesh: Any, default: str) -> ShType:
+    """The type of a sample; of a shape, it varies where the key does."""
+    t = create.type_of_arguments(type, dtype, key.mesh if mesh is None else mesh, default)
     text = isinstance(type, (str, ShType)) or type is None
     varying = [] if text else key.axes(State.VARYING)
     for axis in varying:
-        if wanted.state(axis) is not State.SHARDED:
-            wanted = wanted.with_axis(axis, State.VARYING)
-    return wanted
+        if t.state(axis) is not State.SHARDED:
+            t = t.with_axis(axis, State.VARYING)
+    return t
 
 
 def default_float() -> str:
@@ -224,7 +224,7 @@ class KeyFromSeed(ShardFn):
 
 
 def key_of_seed(seed: int, impl: str | None, out: ShType) -> Array:
-    """A key from a seed that is known."""
+    """A key from a static seed."""
     return local(KeyFromSeed(seed, impl), out=out)
 
 
@@ -237,8 +237,8 @@ class OnKeys(ShardFn):
     params: tuple[tuple[str, Any], ...] = ()
 
     def __str__(self) -> str:
-        shown = ",".join(str(v) for _, v in self.params)
-        return f"random_{self.name}[{shown}]" if shown else f"random_{self.name}"
+        values = ",".join(str(v) for _, v in self.params)
+        return f"random_{self.name}[{values}]" if values else f"random_{self.name}"
 
     def __call__(self, *operands: Any) -> Any:
         return self.fn(*operands, **dict(self.params))
@@ -246,7 +246,7 @@ class OnKeys(ShardFn):
 
 @dataclass(frozen=True)
 class Categorical(ShardFn):
-    """Which class is greatest after noise from the key; the noise is a device's own part."""
+    """Which class is greatest after noise from the key; the noise is the device's shard."""
 
     dim: int
     layout: Layout
@@ -257,6 +257,6 @@ class Categorical(ShardFn):
         return f"random_categorical[{self.dim}]"
 
     def __call__(self, key: Any, logits: Any) -> Any:
-        key = own_key(key, self.layout, logits.shape, self.folded)
+        key = shard_key(key, self.layout, logits.shape, self.folded)
         shape = (*self.more, *logits.shape[: self.dim], *logits.shape[self.dim + 1 :])
         return jax.random.categorical(key, logits, self.dim, shape).astype(jnp.int32)

@@ -1,4 +1,4 @@
-"""Dot-product attention: batch, heads and queries may be sharded, and keys where it is asked for."""
+"""Dot-product attention: batch, heads and queries may be sharded, and keys if communication is allowed."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ import numpy as np
 
 from shtypes.core.array import Array
 from shtypes.core.eager_cache import public
-from shtypes.dispatch.apply import lift, located
-from shtypes.dispatch.call_fixes import with_own_fixes
+from shtypes.dispatch.apply import as_operands, located
+from shtypes.dispatch.call_fixes import with_out_fixes
 from shtypes.dispatch.reshard import finished
 from shtypes.errors import ShardingTypeError
 from shtypes.numerics.nn.positions import positions
-from shtypes.ops.across import wide
 from shtypes.ops.arithmetic import add, astype, multiply, subtract
-from shtypes.ops.asking import may_communicate
+from shtypes.ops.cross_shard import may_communicate
 from shtypes.ops.einsum import einsum
 from shtypes.ops.elementwise import greater_equal, less, less_equal, logical_and
 from shtypes.ops.exponentials import softmax
 from shtypes.ops.functions import expand_dims, repeat, reshape, where
+from shtypes.ops.sharded_reductions import wide
 from shtypes.rules import messages
 from shtypes.types import ShType
 
@@ -71,24 +71,24 @@ def dot_product_attention(
     Communicates: nothing; with keys sharded by position, an all-reduce of the maximum and one of the sum of each row of
     scores, backward one, and what makes ``out`` of the pending result. Transpose: einsums, and that of `softmax`.
     """
-    (query, key, value), _ = lift([query, key, value])
+    (query, key, value), _ = as_operands([query, key, value])
     types = tuple(jax.typeof(x) for x in (query, key, value))
     _check_shapes(*types)
     factor = 1 / math.sqrt(types[0].shape[-1]) if scale is None else float(scale)
     seen = _Seen(bias, mask, is_causal, local_window_size, query_seq_lengths, key_value_seq_lengths)
 
-    def attend(query: Any, key: Any, value: Any, asked: bool = True) -> Array:
-        return _attend(query, key, value, factor, seen, asked)
+    def attend(query: Any, key: Any, value: Any, may_send: bool = True) -> Array:
+        return _attend(query, key, value, factor, seen, may_send)
 
     for operand in types[1:]:
         for axis in () if may_communicate(out) else operand.dims[-3].axes:
             error = located(messages.along("dot_product_attention", operand, axis), "dot_product_attention", types)
-            raise with_own_fixes(error, "nn.dot_product_attention", attend, *types)
-    return finished(attend(query, key, value, asked=may_communicate(out)), out)
+            raise with_out_fixes(error, "nn.dot_product_attention", attend, *types)
+    return finished(attend(query, key, value, may_send=may_communicate(out)), out)
 
 
 class _Seen(NamedTuple):
-    """Which keys a query sees, and how much."""
+    """The arguments that mask or shift scores."""
 
     bias: Any
     mask: Any
@@ -98,19 +98,19 @@ class _Seen(NamedTuple):
     keys: Any
 
 
-def _attend(query: Any, key: Any, value: Any, factor: float, seen: _Seen, asked: bool) -> Array:
-    """Attention; ``asked`` says whether the softmax may communicate."""
+def _attend(query: Any, key: Any, value: Any, factor: float, seen: _Seen, may_send: bool) -> Array:
+    """Attention; ``may_send`` says whether the softmax may communicate."""
     q, k, v = (jax.typeof(x) for x in (query, key, value))
     key, value = (_with_heads(x, q) for x in (key, value))
-    kept = jax.typeof(key).shape[-2]
-    groups = "" if kept == q.shape[-2] else "g"
+    kv_heads = jax.typeof(key).shape[-2]
+    groups = "" if kv_heads == q.shape[-2] else "g"
     if groups:
-        query = _grouped(query, -2, kept)
-        seen = seen._replace(bias=_grouped(seen.bias, -3, kept), mask=_grouped(seen.mask, -3, kept))
+        query = _grouped(query, -2, kv_heads)
+        seen = seen._replace(bias=_grouped(seen.bias, -3, kv_heads), mask=_grouped(seen.mask, -3, kv_heads))
     wider = wide(q.dtype_name)
     scores = einsum(f"...tk{groups}h,...skh->...k{groups}ts", query, key, preferred_element_type=wider)
     scores = _masked(multiply(scores, factor), seen)
-    weights = softmax(scores, out=jax.typeof(scores) if asked else None)
+    weights = softmax(scores, out=jax.typeof(scores) if may_send else None)
     y = einsum(f"...k{groups}ts,...skh->...tk{groups}h", astype(weights, k.dtype_name), value)
     y = reshape(y, (*q.shape[:-1], v.shape[-1])) if groups else y
     for real in _within(jax.typeof(y), seen.queries, -3):
@@ -136,7 +136,7 @@ def _within(t: ShType, lengths: Any, dim: int) -> list[Array]:
     """The mask of the positions along a dim that are below a length for each row of the batch."""
     if lengths is None:
         return []
-    ((lengths,), _) = lift([lengths])
+    ((lengths,), _) = as_operands([lengths])
     batch = jax.typeof(lengths).ndim
     at = expand_dims(positions(t, dim), tuple(d for d in range(t.ndim) if d != t.ndim + dim))
     return [less(at, expand_dims(lengths, tuple(range(batch, t.ndim))))]
@@ -152,24 +152,26 @@ def _check_shapes(q: ShType, k: ShType, v: ShType) -> None:
 
 
 def _with_heads(x: Array, query: ShType) -> Array:
-    """Keys or values with so many heads that the axes of the queries' heads divide them; each device takes its own."""
+    """Keys or values, repeated to so many heads that the axes of the queries' heads divide them."""
     t = jax.typeof(x)
-    kept, heads = t.dims[-2], query.dims[-2]
-    if kept.size == 1 or kept.size % query.mesh.product(heads.axes) == 0 or kept.axes:
+    kv_heads, heads = t.dims[-2], query.dims[-2]
+    if kv_heads.size == 1 or kv_heads.size % query.mesh.product(heads.axes) == 0 or kv_heads.axes:
         return x
-    return repeat(x, heads.size // kept.size, axis=-2)
+    return repeat(x, heads.size // kv_heads.size, axis=-2)
 
 
-def _grouped(x: Any, dim: int, kept: int) -> Any:
+def _grouped(x: Any, dim: int, kv_heads: int) -> Any:
     """A dim of heads in two: one for each head of keys, and those that share it."""
     if x is None:
         return None
-    ((x,), _) = lift([x])
+    ((x,), _) = as_operands([x])
     shape = jax.typeof(x).shape
     at = len(shape) + dim
     if at < 0:
         return x
-    return reshape(x, (*shape[:at], *((1, 1) if shape[at] == 1 else (kept, shape[at] // kept)), *shape[at + 1 :]))
+    return reshape(
+        x, (*shape[:at], *((1, 1) if shape[at] == 1 else (kv_heads, shape[at] // kv_heads)), *shape[at + 1 :])
+    )
 
 
 def _positional(scores: ShType, is_causal: bool, window: int | tuple[int, int] | None) -> list[Array]:

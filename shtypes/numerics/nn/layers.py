@@ -11,7 +11,7 @@ import jax
 from shtypes.context.signature_errors import refuse_unknown
 from shtypes.core.array import Array, ArrayLike
 from shtypes.core.eager_cache import public
-from shtypes.dispatch.apply import as_ints, is_number, lift, meeting
+from shtypes.dispatch.apply import as_ints, as_matching_operands, as_operands, is_number
 from shtypes.errors import ShardingTypeError
 from shtypes.numerics.random.samples import bernoulli
 from shtypes.ops.along_dims import normalize_dims
@@ -51,7 +51,7 @@ def linear(
         (f32[3,2]{U:tp}, f32[3,2])
     """
     refuse_unknown("linear", options, ("overlap", "precision", "preferred_element_type"))
-    values, _ = lift([x, w])
+    values, _ = as_operands([x, w])
     n, m = (jax.typeof(v).ndim for v in values)
     if not 0 < dims <= min(n, m):
         raise ShardingTypeError(f"`linear` over {dims} dims does not fit arrays of {n} and {m} dims")
@@ -74,14 +74,14 @@ def glu(x: ArrayLike, axis: int = -1) -> Array:
 @public
 def swiglu(gate: Any, value: Any) -> Array:
     """``silu(gate) * value``. Communicates: nothing."""
-    gate, value = meeting([gate, value])
+    gate, value = as_matching_operands([gate, value])
     return multiply(silu(gate), value)
 
 
 @public
 def geglu(gate: Any, value: Any, *, approximate: bool = True) -> Array:
     """``gelu(gate) * value``. Communicates: nothing."""
-    gate, value = meeting([gate, value])
+    gate, value = as_matching_operands([gate, value])
     return multiply(gelu(gate, approximate=approximate), value)
 
 
@@ -108,7 +108,7 @@ def dropout(
     """
     if not is_number(rate) or not 0 <= rate <= 1:
         raise ShardingTypeError(f"the rate of `dropout` is a number from 0 to 1, not {rate!r:.40}")
-    ((x,), _) = lift([x])
+    ((x,), _) = as_operands([x])
     t: ShType = jax.typeof(x)
     shared = normalize_dims(as_ints(broadcast_dims, "`broadcast_dims`"), t.ndim, "dropout")
     if deterministic or rate == 0:
@@ -129,5 +129,5 @@ def _mask_type(t: ShType, shared: Sequence[int]) -> ShType:
                 if s is not State.SHARDED or a in t.dims[d].axes
             },
         )
-    kept = (State.SHARDED, State.VARYING)
-    return t.replace(dtype="bool", states=[s if s in kept else State.REDUCED for s in t.states])
+    same = (State.SHARDED, State.VARYING)
+    return t.replace(dtype="bool", states=[s if s in same else State.REDUCED for s in t.states])

@@ -11,16 +11,16 @@ import numpy as np
 
 from shtypes.core.array import Array, ArrayLike
 from shtypes.core.eager_cache import public
-from shtypes.dispatch.apply import beside, is_typed, lift, located
+from shtypes.dispatch.apply import as_operands, is_typed, located, match_replicated
 from shtypes.dispatch.reshard import reshard
 from shtypes.errors import ShardingTypeError
 from shtypes.numerics.nn.positions import positions
-from shtypes.ops.across import finite_bound, total, wide
 from shtypes.ops.along_dims import normalize_dims, sum_of
 from shtypes.ops.arithmetic import astype, multiply, subtract
-from shtypes.ops.asking import along, sharding
+from shtypes.ops.cross_shard import along, sharding
 from shtypes.ops.elementwise import equal, exp, log
 from shtypes.ops.functions import expand_dims, squeeze, stack, unstack, where
+from shtypes.ops.sharded_reductions import finite_bound, total, wide
 from shtypes.rules import messages
 from shtypes.types import REPLICATED, ShType
 
@@ -30,7 +30,7 @@ def cross_entropy(logits: ArrayLike, labels: Any, *, axis: int = -1, out: Any = 
     """The loss ``-log softmax(logits)[label]`` of each row, in at least 32 bits.
 
     Per axis: as `softmax`; labels lie as the rows, or replicated. The vocabulary may be sharded too: each device then
-    reads its own scores alone, and the logits are never whole on any.
+    reads its scores alone, and the full logits are on none.
 
     Args:
         logits (..., V): Scores; ``V`` is dim ``axis``.
@@ -56,9 +56,9 @@ def cross_entropy(logits: ArrayLike, labels: Any, *, axis: int = -1, out: Any = 
         ...     sh.nn.cross_entropy(logits, labels, out="[3]{I:tp}")
         Array(f32[3]{I:tp}, [2.0794415 2.0794415 2.0794415])
     """
-    logits = lift([logits])[0][0]
+    logits = as_operands([logits])[0][0]
     is_constant = not is_typed(labels)
-    labels = lift([np.asarray(labels)])[0][0] if is_constant else labels
+    labels = as_operands([np.asarray(labels)])[0][0] if is_constant else labels
     t, kind = jax.typeof(logits), jax.typeof(labels)
     (dim,) = normalize_dims(operator.index(axis), t.ndim, "cross_entropy")
     dense = jnp.issubdtype(kind.dtype, jnp.floating)
@@ -66,12 +66,12 @@ def cross_entropy(logits: ArrayLike, labels: Any, *, axis: int = -1, out: Any = 
     logits = astype(logits, wide(t.dtype_name))
     if dense:
         labels = astype(labels, wide(kind.dtype_name))
-        labels = beside(labels, logits) if is_constant else labels
+        labels = match_replicated(labels, logits) if is_constant else labels
         for name in kind.dims[dim].axes:
             if t.state(name) in REPLICATED:  # each device needs only its slice
                 logits = reshard(logits, **{name: dim})
 
-    def whole(logits: Any) -> Array:
+    def unsharded(logits: Any) -> Array:
         for name in sharding(jax.typeof(logits), (dim,)):
             raise located(messages.along("cross_entropy", jax.typeof(logits), name), "cross_entropy", [t, kind])
         return across(logits)
@@ -87,12 +87,12 @@ def cross_entropy(logits: ArrayLike, labels: Any, *, axis: int = -1, out: Any = 
         normal = log(normal)
         return subtract(multiply(normal, weight[0]) if dense else normal, score)
 
-    return along("nn.cross_entropy", logits, (dim,), whole, across, out)
+    return along("nn.cross_entropy", logits, (dim,), unsharded, across, out)
 
 
 def _check_labels(t: ShType, kind: ShType, dim: int, dense: bool) -> None:
-    wanted = t.shape if dense else t.shape[:dim] + t.shape[dim + 1 :]
-    if kind.shape != wanted or not (dense or jnp.issubdtype(kind.dtype, jnp.integer)):
+    shape = t.shape if dense else t.shape[:dim] + t.shape[dim + 1 :]
+    if kind.shape != shape or not (dense or jnp.issubdtype(kind.dtype, jnp.integer)):
         raise ShardingTypeError(
             f"`cross_entropy` of logits {t} cannot take labels {kind}",
             why="labels are integers, one for each row, or floats, one for each logit",

@@ -10,13 +10,13 @@ from jax import lax
 
 from shtypes.core.array import Array, ArrayLike
 from shtypes.core.eager_cache import public
-from shtypes.dispatch.apply import meeting
+from shtypes.dispatch.apply import as_matching_operands
 from shtypes.dispatch.reshard import finished
-from shtypes.ops.across import averaged, wide
 from shtypes.ops.along_dims import Axis, apply_whole, function, normalize_dims
 from shtypes.ops.arithmetic import add, astype, multiply, subtract
-from shtypes.ops.asking import along
+from shtypes.ops.cross_shard import along
 from shtypes.ops.elementwise import rsqrt, square
+from shtypes.ops.sharded_reductions import averaged, wide
 from shtypes.types import dtypes
 
 
@@ -32,8 +32,8 @@ def _normalized(name: str, x: Any, axis: Axis, epsilon: float, out: Any, centere
         return astype(y, t.dtype_name)
 
     fn = function(name, _local, axis=dims, epsilon=float(epsilon), centered=centered)
-    asked = None if out is None else t
-    return along(f"nn.{name}", x, dims, lambda x: apply_whole(name, fn, x, dims), across, asked)
+    target = None if out is None else t
+    return along(f"nn.{name}", x, dims, lambda x: apply_whole(name, fn, x, dims), across, target)
 
 
 def _local(x: Any, axis: tuple[int, ...], epsilon: float, centered: bool) -> Any:
@@ -73,7 +73,7 @@ def rms_norm(x: ArrayLike, scale: Any = None, *, axis: Axis = -1, epsilon: float
         ...     sh.nn.rms_norm(x, out="[_, _@tp]").type
         f32[3,4@tp]
     """
-    x, *factors = meeting([v for v in (x, scale) if v is not None])
+    x, *factors = as_matching_operands([v for v in (x, scale) if v is not None])
     y = _normalized("rms_norm", x, axis, epsilon, out, centered=False)
     return finished(multiply(y, *factors) if factors else y, out)
 
@@ -107,7 +107,7 @@ def layer_norm(
     Communicates: nothing; with sharded rows, two all-reduces of one number for each row, forward and backward.
     Transpose: by JAX.
     """
-    x, *given = meeting([v for v in (x, scale, bias) if v is not None])
+    x, *params = as_matching_operands([v for v in (x, scale, bias) if v is not None])
     y = _normalized("layer_norm", x, axis, epsilon, out, centered=True)
-    y = y if scale is None else multiply(y, given[0])
-    return finished(y if bias is None else add(y, given[-1]), out)
+    y = y if scale is None else multiply(y, params[0])
+    return finished(y if bias is None else add(y, params[-1]), out)

@@ -14,11 +14,11 @@ from shtypes import rules
 from shtypes.core.array import Array, ArrayLike
 from shtypes.core.eager_cache import public
 from shtypes.core.shard_fn import Linear, ShardFn
-from shtypes.dispatch.apply import apply, lift
+from shtypes.dispatch.apply import apply, as_operands
 from shtypes.errors import ShardingTypeError
-from shtypes.ops.across import wide
 from shtypes.ops.create import arange
 from shtypes.ops.functions import expand_dims
+from shtypes.ops.sharded_reductions import wide
 from shtypes.rules import messages
 from shtypes.types import Dim, ShType, State, dtypes
 
@@ -38,7 +38,7 @@ class Rotary(ShardFn):
 
     base: float
     turn: int = 1
-    linear = Linear.BESIDE
+    linear = Linear.IN_DIFFERENTIABLE
 
     def __str__(self) -> str:
         return "rotary" if self.turn == 1 else "rotary[-1]"
@@ -60,7 +60,7 @@ class Rotary(ShardFn):
 def rotary_embedding(x: ArrayLike, at: Any = None, *, base: float = 10_000.0) -> Array:
     """Rotary position embedding: pairs ``(x[i], x[i + H/2])`` turned by ``position * base ** (-2i/H)``.
 
-    Linear, so every state is kept; positions are global where they are not given and the dim is sharded.
+    Linear, so every state is kept; the default positions are global.
 
     Args:
         x (..., T, N, H): Queries or keys; H is even and whole.
@@ -75,11 +75,11 @@ def rotary_embedding(x: ArrayLike, at: Any = None, *, base: float = 10_000.0) ->
 
     Communicates: nothing. Transpose: the turn back.
     """
-    ((x,), _) = lift([x])
+    ((x,), _) = as_operands([x])
     t = jax.typeof(x)
     if t.ndim < 3 or t.shape[-1] % 2:
         raise ShardingTypeError(f"`rotary_embedding` needs (positions, heads, an even size) as last dims, not {t}")
-    (at, x), constants = lift([expand_dims(positions(t, -3) if at is None else at, (-2, -1)), x])
+    (at, x), constants = as_operands([expand_dims(positions(t, -3) if at is None else at, (-2, -1)), x])
     if not jnp.issubdtype(jax.typeof(at).dtype, jnp.integer):
         raise ShardingTypeError(f"positions are integers, not {jax.typeof(at)}")
 

@@ -9,7 +9,7 @@ import jax
 
 from shtypes import rules
 from shtypes.core.eager_cache import public
-from shtypes.dispatch.apply import apply, as_ints, is_number, lift
+from shtypes.dispatch.apply import apply, as_ints, as_operands, is_number
 from shtypes.dispatch.reshard import finished
 from shtypes.errors import ShardingTypeError
 from shtypes.numerics.bits.samples import (
@@ -25,11 +25,11 @@ from shtypes.numerics.bits.samples import (
 )
 from shtypes.numerics.bits.samples_whole import sample_whole
 from shtypes.numerics.random.samples import gumbel, randint
-from shtypes.ops.across import position
 from shtypes.ops.along_dims import normalize_dims
 from shtypes.ops.arithmetic import add, astype
-from shtypes.ops.asking import along
+from shtypes.ops.cross_shard import along
 from shtypes.ops.functions import squeeze, take
+from shtypes.ops.sharded_reductions import position
 from shtypes.rules.along_dims import WholeResult
 from shtypes.rules.random import categorical as _categorical_rule
 from shtypes.types import ShType, State
@@ -59,7 +59,7 @@ def categorical(
     part of the noise, and the greatest of all wins, as on one device.
     """
     key = as_key("categorical", key)
-    (key, logits), constants = lift([key, logits])
+    (key, logits), constants = as_operands([key, logits])
     k, t = jax.typeof(key), jax.typeof(logits)
     (dim,) = normalize_dims(axis, t.ndim, "categorical")
     if not t.differentiable:
@@ -81,7 +81,7 @@ def categorical(
         (result,) = typing.results
         return rules.Typing(typing.operands, (result.replace(dims=[*more, *result.dims]),))
 
-    def whole(logits: Any) -> Any:
+    def unsharded(logits: Any) -> Any:
         check_parts("categorical", k, sampled_type)
         return apply("categorical", Categorical(dim, layout_of(t), folded_axes(k, t), more), rule, key, logits)
 
@@ -91,7 +91,7 @@ def categorical(
         best = position("argmax", noisy, (dim + len(more),))
         return squeeze(astype(best, "i32"), dim + len(more))
 
-    return along("random.categorical", logits, (dim,), whole, across, out)
+    return along("random.categorical", logits, (dim,), unsharded, across, out)
 
 
 def _unlike(key: Any, logits: Any, *, shape: tuple[int, ...], dtype: Any, axis: int, replace: bool) -> Any:
@@ -129,15 +129,15 @@ def choice(
     which it keeps its own.
     """
     type = type_or_shape(type, shape)
-    value = None if is_number(a) else lift([a])[0][0]
+    value = None if is_number(a) else as_operands([a])[0][0]
     (dim,) = (0,) if value is None else normalize_dims(axis, jax.typeof(value).ndim, "choice")
     count = operator.index(a) if value is None else jax.typeof(value).shape[dim]
     if replace and p is None:
         at = randint(key, type, 0, count, mesh=mesh)
     else:
-        given = [] if p is None else [p]
+        weights = [] if p is None else [p]
         options: dict[str, Any] = {"a": count, "replace": bool(replace), "batch": ()}
-        at = sample_whole("choice", _choice, key, given, type, None, mesh, default_int(), **options)
+        at = sample_whole("choice", _choice, key, weights, type, None, mesh, default_int(), **options)
     return at if value is None else take(value, at, dim, mode="clip")
 
 
@@ -158,16 +158,16 @@ def permutation(key: Any, x: Any, axis: int = 0, independent: bool = False) -> A
     Communicates: nothing.
     """
     key = as_key("permutation", key)
-    value = None if is_number(x) else lift([x])[0][0]
+    value = None if is_number(x) else as_operands([x])[0][0]
     (dim,) = (0,) if value is None else normalize_dims(axis, jax.typeof(value).ndim, "permutation")
     if independent and value is not None:
         t = jax.typeof(value)
         options: dict[str, Any] = {"batch": t.shape, "axis": dim}
         return sample_whole("permutation", _orders, key, [value], t, None, None, t.dtype_name, **options)
     count = operator.index(x) if value is None else jax.typeof(value).shape[dim]
-    made = (WholeResult(default_int(), ((count, None),)),)
+    results = (WholeResult(default_int(), ((count, None),)),)
     fn = OnKeys("permutation", jax.random.permutation, (("x", count),))
-    order = apply("permutation", fn, lambda types: rules.whole("permutation", types[0], (), made, False), key)
+    order = apply("permutation", fn, lambda types: rules.whole("permutation", types[0], (), results, False), key)
     return order if value is None else take(value, order, dim, mode="clip")
 
 

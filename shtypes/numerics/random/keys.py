@@ -13,7 +13,7 @@ from shtypes.core.checkpoints import note_words
 from shtypes.core.eager_cache import public
 from shtypes.core.jax_type import HiShType
 from shtypes.core.meshes import context_mesh, to_mesh, use_mesh
-from shtypes.dispatch.apply import all_replicated, apply, is_number, is_typed, lift
+from shtypes.dispatch.apply import all_replicated, apply, as_operands, is_number, is_typed
 from shtypes.errors import ShardingTypeError
 from shtypes.numerics.bits.samples import OnKeys, as_key, key_of_seed
 from shtypes.rules.along_dims import WholeResult
@@ -41,7 +41,7 @@ def key(seed: Any, *, impl: str | None = None, dtype: Any = None, mesh: Any = No
         except TypeError:
             raise ShardingTypeError(f"a seed is an integer, not {seed!r:.40}") from None
         return key_of_seed(number, impl, ShType(where, name, [], all_replicated(where)))
-    ((value,), _) = lift([seed])
+    ((value,), _) = as_operands([seed])
     t = jax.typeof(value)
     if t.ndim or not jax.numpy.issubdtype(t.dtype, jax.numpy.integer):
         raise ShardingTypeError(f"a seed is one integer, not {t}", hints=["sh.vmap of sh.random.key, for many"])
@@ -64,7 +64,7 @@ def _alike(name: str, dtype: str, *operands: Any, **params: Any) -> Any:
     return apply(name, fn, lambda types: rules.nonlinear(name, types, dtype), *operands)
 
 
-def _made(
+def _on_key(
     name: str, dtype: str, dims: list[tuple[int, int | None]], x: Any, along: tuple[int, ...] = (), **params: Any
 ) -> Any:
     """A function of one operand whose result has these sizes, and the dims that they were; ``along`` must be whole."""
@@ -87,7 +87,7 @@ def split(key: Any, num: int = 2) -> Any:
     """
     key = as_key("split", key)
     count = operator.index(num)
-    return _made("split", jax.typeof(key).dtype_name, [(count, None)], key, num=count)
+    return _on_key("split", jax.typeof(key).dtype_name, [(count, None)], key, num=count)
 
 
 @public
@@ -104,7 +104,7 @@ def fold_in(key: Any, data: Any) -> Any:
     name = jax.typeof(key).dtype_name
     if is_number(data):
         return _alike("fold_in", name, key, data=operator.index(data))
-    (key, data), _ = lift([key, data])
+    (key, data), _ = as_operands([key, data])
     return _alike("fold_in", name, key, data)
 
 
@@ -122,7 +122,7 @@ def _words(keys: Any) -> Any:
     """The words of one key or of many; along a dim of keys they lie as these."""
     t = jax.typeof(keys)
     words = jax.eval_shape(jax.random.key_data, jax.ShapeDtypeStruct((), t.dtype)).shape
-    return _made("key_data", "u32", [*((n, d) for d, n in enumerate(t.shape)), *((n, None) for n in words)], keys)
+    return _on_key("key_data", "u32", [*((n, d) for d, n in enumerate(t.shape)), *((n, None) for n in words)], keys)
 
 
 @public
@@ -137,13 +137,13 @@ def wrap_key_data(key_bits_array: Any, *, impl: str | None = None, dtype: Any = 
     Returns:
         (...): Keys.
     """
-    ((words,), _) = lift([key_bits_array])
+    ((words,), _) = as_operands([key_bits_array])
     t = jax.typeof(words)
     if not t.ndim or t.dtype_name != "u32":
         raise ShardingTypeError(f"the words of a key are u32[..., n], not {t}")
     impl, name = _generator(impl, dtype)
     dims: list[tuple[int, int | None]] = [(n, d) for d, n in enumerate(t.shape[:-1])]
-    return _made("wrap_key_data", name, dims, words, (t.ndim - 1,), impl=impl)
+    return _on_key("wrap_key_data", name, dims, words, (t.ndim - 1,), impl=impl)
 
 
 @public
@@ -151,9 +151,9 @@ def key_impl(keys: Any) -> Any:
     """The name of a key's generator, as `jax.random.key_impl`."""
     if not is_typed(keys):
         return jax.random.key_impl(keys)
-    found: list[Any] = []
-    jax.eval_shape(lambda k: found.append(jax.random.key_impl(k)), jax.ShapeDtypeStruct((), jax.typeof(keys).dtype))
-    return found[0]
+    names: list[Any] = []
+    jax.eval_shape(lambda k: names.append(jax.random.key_impl(k)), jax.ShapeDtypeStruct((), jax.typeof(keys).dtype))
+    return names[0]
 
 
 @public
@@ -164,7 +164,7 @@ def clone(key: Any) -> Any:
 
 
 def _converted(keys: Any) -> Any:
-    """The words for JAX's own `key_data`: as other conversions, of a value on any mesh, whichever is in context."""
+    """The words for JAX's `key_data`: as other conversions, of a value on any mesh, whichever is in context."""
     here = context_mesh()
     if here is None or isinstance(keys, jax.core.Tracer) or to_mesh(here) is keys.type.mesh:
         words = _words(keys)

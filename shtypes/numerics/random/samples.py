@@ -1,4 +1,4 @@
-"""Samples of which each device makes its own part: every element is made of its own bits."""
+"""Samples of which each device computes its shard: every element follows from its bits."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from shtypes.context.signature_errors import bound, signature_of
 from shtypes.context.user_line import named
 from shtypes.core.array import Array
 from shtypes.core.eager_cache import public
-from shtypes.dispatch.apply import is_number, lift
+from shtypes.dispatch.apply import as_operands, is_number
 from shtypes.numerics.bits.samples import default_float, default_int, sample, type_or_shape
 from shtypes.numerics.bits.samples_whole import sample_whole
 from shtypes.ops.elementwise import less
 
-#: What makes numbers from a key, parameters, a type, a dtype and a mesh.
+#: A function from a key, parameters, a type, a dtype and a mesh to samples.
 Make = Callable[[Any, list[Any], Any, Any, Any], Any]
 
 
@@ -30,14 +30,16 @@ def distribution(
     """
     required = len(params) - len(optional)
     defaults = dict(zip(params[required:], optional, strict=True))
-    shown = ["key", *params[:required], *(f"{n}={v}" for n, v in defaults.items()), "type=None", "dtype=None"]
-    signature = signature_of(", ".join([*shown, "*", "shape=None", "mesh=None"]), operands=0)
+    parameters = ["key", *params[:required], *(f"{n}={v}" for n, v in defaults.items()), "type=None", "dtype=None"]
+    signature = signature_of(", ".join([*parameters, "*", "shape=None", "mesh=None"]), operands=0)
 
     def op(*args: Any, **kwargs: Any) -> Array:
-        given = bound(name, signature, args, kwargs)
-        wanted = type_or_shape(given["type"], given["shape"])
-        made: Array = make(given["key"], [given[p] for p in params], wanted, given["dtype"], given["mesh"])
-        return made
+        arguments = bound(name, signature, args, kwargs)
+        target = type_or_shape(arguments["type"], arguments["shape"])
+        values: Array = make(
+            arguments["key"], [arguments[p] for p in params], target, arguments["dtype"], arguments["mesh"]
+        )
+        return values
 
     return public(named(op, name, doc, "shtypes.numerics.random", signature))
 
@@ -131,7 +133,7 @@ def bernoulli(key: Any, p: Any = 0.5, type: Any = None, *, shape: Any = None, me
     type = type_or_shape(type, shape)
     if is_number(p):
         return sample("bernoulli", key, () if type is None else type, "bool", mesh, "bool", p=float(p), mode="low")
-    ((p,), _) = lift([p])
+    ((p,), _) = as_operands([p])
     t = jax.typeof(p)
     return less(sample("uniform", key, t if type is None else type, t.dtype_name, mesh, "f32"), p)
 

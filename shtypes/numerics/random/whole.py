@@ -1,4 +1,4 @@
-"""Samples that no device can make a part of, by rejection or of matrices: each makes all and keeps its own part."""
+"""Samples of which no device can compute its shard alone (by rejection, or of matrices): each computes all."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import jax
 
 from shtypes.core.array import Array
 from shtypes.core.eager_cache import public
-from shtypes.dispatch.apply import as_ints, lift
+from shtypes.dispatch.apply import as_ints, as_operands
 from shtypes.errors import ShardingTypeError
 from shtypes.numerics.bits.samples import default_float, default_int, type_or_shape
 from shtypes.numerics.bits.samples_whole import sample_whole
@@ -107,7 +107,7 @@ def dirichlet(
         mesh: The mesh of a text or shape.
     """
     type = type_or_shape(type, shape)
-    ((alpha,), _) = lift([alpha])
+    ((alpha,), _) = as_operands([alpha])
     *batch, n = jax.typeof(alpha).shape or _vector("dirichlet", alpha)
     native = jax.random.dirichlet
     return sample_whole("dirichlet", native, key, [alpha], type, dtype, mesh, default_float(), event=(n,), batch=batch)
@@ -138,7 +138,7 @@ def multivariate_normal(
         mesh: The mesh of a text or shape.
     """
     type = type_or_shape(type, shape)
-    (mean, cov), _ = lift([mean, cov])
+    (mean, cov), _ = as_operands([mean, cov])
     means = jax.typeof(mean).shape or _vector("multivariate_normal", mean)
     batch = jax.numpy.broadcast_shapes(means[:-1], jax.typeof(cov).shape[:-2])
     native = jax.random.multivariate_normal
@@ -180,7 +180,7 @@ def multinomial(
         unroll: As in JAX.
         mesh: The mesh of a text or shape.
     """
-    (n, p), _ = lift([n, p])
+    (n, p), _ = as_operands([n, p])
     classes = jax.typeof(p).shape or _vector("multinomial", p)
     if shape is not None:
         *batch, last = as_ints(shape, "the shape of `multinomial`") or (0,)
@@ -188,9 +188,11 @@ def multinomial(
             raise ShardingTypeError(f"the shape of `multinomial` ends in the number of classes, {classes[-1]}: {shape}")
         shape = tuple(batch)
     options = {"event": classes[-1:], "batch": jax.numpy.broadcast_shapes(jax.typeof(n).shape, classes[:-1])}
-    given: dict[str, Any] = {**options, "unroll": operator.index(unroll)}
-    wanted = type_or_shape(type, shape)
-    return sample_whole("multinomial", _multinomial, key, [n, p], wanted, dtype, mesh, default_float(), **given)
+    options_of_jax: dict[str, Any] = {**options, "unroll": operator.index(unroll)}
+    target = type_or_shape(type, shape)
+    return sample_whole(
+        "multinomial", _multinomial, key, [n, p], target, dtype, mesh, default_float(), **options_of_jax
+    )
 
 
 def _multinomial(key: Any, n: Any, p: Any, *, shape: tuple[int, ...], dtype: Any, unroll: int) -> Any:

@@ -15,15 +15,15 @@ from shtypes.errors import ShardingTypeError, quoted
 from shtypes.types.mesh import Mesh
 from shtypes.types.notation.printing import show_axes
 
-#: Where NNX's variables keep the names, the newest first.
+#: The metadata of NNX's variables with the names, the newest first.
 _OF_VARIABLES = ("out_sharding", "sharding_names", "sharding")
 
 
 class Names(NamedTuple):
-    """What a box says."""
+    """The names of dims in a box."""
 
     of_dims: tuple[Any, ...]  # a name, several or None for each dim
-    rules: Mapping[str, Any]  # the mesh axes of names, by the module's own rules
+    rules: Mapping[str, Any]  # the mesh axes of names, by the module's rules
 
     def __str__(self) -> str:
         return f"({', '.join(map(str, self.of_dims))})"
@@ -35,28 +35,28 @@ def is_box(x: Any) -> bool:
 
 
 def is_dropped(x: Any) -> bool:
-    """Whether it is a box of linen, which applies constraints of its own to the value where it is opened."""
+    """Whether it is a box of linen, which applies constraints to the value when it is unboxed."""
     return hasattr(type(x), "replace_boxed") and hasattr(x, "value")
 
 
 def names_of(box: Any) -> Names | None:
     """The names that a box says; None where it says none."""
     if is_dropped(box):
-        found, rules = getattr(box, "names", None), getattr(box, "rules", None)
+        names, rules = getattr(box, "names", None), getattr(box, "rules", None)
     else:
         metadata = box.get_metadata()
-        found = next((metadata[key] for key in _OF_VARIABLES if metadata.get(key)), None)
+        names = next((metadata[key] for key in _OF_VARIABLES if metadata.get(key)), None)
         rules = metadata.get("sharding_rules")
-    found = getattr(found, "sharding", found)  # of a layout, its sharding
-    found = getattr(found, "spec", found)  # of a sharding, what it says of dims
+    names = getattr(names, "sharding", names)  # of a layout, its sharding
+    names = getattr(names, "spec", names)  # of a sharding, what it says of dims
     # Of several rules for a name the first one holds.
-    return None if found is None else Names(tuple(found), dict(reversed([*rules])) if rules else {})
+    return None if names is None else Names(tuple(names), dict(reversed([*rules])) if rules else {})
 
 
 def text_of(names: Names, mesh: Mesh, scope: DimAxes) -> str:
     """The dims of a type's text, as the names say them.
 
-    A name has the axes of the module's own rules; else it is a mesh axis; else it has those of a `dim_axes` scope.
+    A name has the axes of the module's rules; else it is a mesh axis; else it has those of a `dim_axes` scope.
 
     Raises:
         ShardingTypeError: a name is none of these.
@@ -78,8 +78,8 @@ def _dim(entry: Any, index: int, names: Names, mesh: Mesh, scope: Mapping[str, t
 
 def _axes(name: Any, index: int, names: Names, mesh: Mesh, scope: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
     if name in names.rules:
-        found = names.rules[name]
-        return (found,) if isinstance(found, str) else tuple(found or ())
+        axes = names.rules[name]
+        return (axes,) if isinstance(axes, str) else tuple(axes or ())
     if name in mesh.shape:
         return (name,)
     if name in scope:

@@ -29,8 +29,8 @@ class Leaf(NamedTuple):
     @property
     def type(self) -> HiShType | None:
         """Its sharding type, if it has one."""
-        found: HiShType | None = jax.typeof(self.value) if is_typed(self.value) else None
-        return found
+        t: HiShType | None = jax.typeof(self.value) if is_typed(self.value) else None
+        return t
 
     def __str__(self) -> str:
         """``leaf `up/kernel`, f32[8,4]``, as messages say it."""
@@ -50,10 +50,10 @@ def mapped(tree: Any, f: Callable[[list[Leaf]], Sequence[Any]]) -> Any:
         f: Gives for all leaves what stands in their places.
     """
     items = _items(tree)
-    made = iter(f([leaf for _, leaves in items for leaf in leaves]))
+    values = iter(f([leaf for _, leaves in items for leaf in leaves]))
     new = []
     for item, leaves in items:
-        inside = [next(made) for _ in leaves]
+        inside = [next(values) for _ in leaves]
         if is_dropped(item):
             new.append(jax.tree.unflatten(jax.tree.structure(item.value), inside))
         else:
@@ -63,15 +63,15 @@ def mapped(tree: Any, f: Callable[[list[Leaf]], Sequence[Any]]) -> Any:
 
 def _items(tree: Any) -> list[tuple[Any, list[Leaf]]]:
     """Each leaf or box, and the leaves that it stands for."""
-    found = []
+    items = []
     for keys, item in jax.tree_util.tree_flatten_with_path(tree, is_leaf=is_box)[0]:
         leaves = [Leaf(path_of(keys), item)]
         if is_box(item):
             names, inside = names_of(item), jax.tree_util.tree_flatten_with_path(item)[0]
             # The first key is that of the value in its box, which is nothing to the user.
             leaves = [Leaf(path_of((*keys, *more[1:])), value, names) for more, value in inside]
-        found.append((item, leaves))
-    return found
+        items.append((item, leaves))
+    return items
 
 
 def path_of(keys: Sequence[Any]) -> str:

@@ -14,7 +14,7 @@ from shtypes.numerics.tree.leaves import Leaf
 from shtypes.types import ShType
 from shtypes.types.target import Spec, Target
 
-#: A glob on the path of a leaf, or a regular expression of the whole path.
+#: A glob on the path of a leaf, or a regular expression of the full path.
 Pattern: TypeAlias = "str | re.Pattern[str]"
 #: Patterns and the types of the leaves that they match.
 Rules: TypeAlias = (
@@ -24,32 +24,32 @@ Rules: TypeAlias = (
 
 #: The pattern of all leaves, which need not match any.
 REST: Final = "**"
-#: What a key of a glob may stand for others by.
+#: The wildcards in a key of a glob.
 _WILD: Final = frozenset("*?[")
 #: How many paths or patterns a message shows.
 _MOST: Final = 3
 
 
-def read_rules(given: Any) -> tuple[tuple[Pattern, Target | None], ...]:
+def read_rules(spec: Any) -> tuple[tuple[Pattern, Target | None], ...]:
     """The rules, checked.
 
     Raises:
         ShardingTypeError: they are no rules.
     """
     example = ['{"**/kernel": "[_, mlp@tp]", "**": "[...]"}']
-    if isinstance(given, (str, ShType)):
-        what = f"rules are pairs of a pattern and a type, not `{given}`"
-        raise ShardingTypeError(what, hints=[f'{{"**": "{given}"}}'])
+    if isinstance(spec, (str, ShType)):
+        what = f"rules are pairs of a pattern and a type, not `{spec}`"
+        raise ShardingTypeError(what, hints=[f'{{"**": "{spec}"}}'])
     try:
-        rules = tuple((p, t) for p, t in (given.items() if isinstance(given, Mapping) else given))
+        rules = tuple((p, t) for p, t in (spec.items() if isinstance(spec, Mapping) else spec))
     except (TypeError, ValueError):
-        raise ShardingTypeError(f"rules are pairs of a pattern and a type, not {given!r:.60}", hints=example) from None
+        raise ShardingTypeError(f"rules are pairs of a pattern and a type, not {spec!r:.60}", hints=example) from None
     for pattern, target in rules:
         if not isinstance(pattern, str) and not (isinstance(pattern, re.Pattern) and isinstance(pattern.pattern, str)):
             what = f"the pattern of a rule is a text or a compiled regular expression, not {pattern!r:.60}"
             raise ShardingTypeError(what, hints=example)
         if target is not None and not isinstance(target, (str, ShType, Spec)):
-            what = f"the rule `{shown(pattern)}` has no type but {target!r:.60}"
+            what = f"the rule `{pattern_text(pattern)}` has no type but {target!r:.60}"
             raise ShardingTypeError(what, hints=["a type's text, an sh.ShType, a jax.P, or None"])
     _check_order([pattern for pattern, _ in rules if isinstance(pattern, str)])
     return rules
@@ -84,7 +84,7 @@ def _covers(parts: tuple[str, ...], others: tuple[str, ...]) -> bool:
     return same and _covers(parts[1:], others[1:])
 
 
-def shown(pattern: Pattern) -> str:
+def pattern_text(pattern: Pattern) -> str:
     """The text of a pattern."""
     return pattern if isinstance(pattern, str) else pattern.pattern
 
@@ -112,12 +112,12 @@ def first_matches(rules: Sequence[tuple[Pattern, Any]], leaves: Sequence[Leaf]) 
         ShardingTypeError: a rule matches no array.
     """
     paths = [leaf.path if leaf.is_array else None for leaf in leaves]
-    found = [None if path is None else _first(rules, path) for path in paths]
+    indices = [None if path is None else _first(rules, path) for path in paths]
     for i, (pattern, _) in enumerate(rules):
-        known = pattern == REST or i in found or any(path is not None and matches(pattern, path) for path in paths)
-        if not known:
+        used = pattern == REST or i in indices or any(path is not None and matches(pattern, path) for path in paths)
+        if not used:
             raise _unused(pattern, leaves)
-    return found
+    return indices
 
 
 def _first(rules: Sequence[tuple[Pattern, Any]], path: str) -> int | None:
@@ -132,7 +132,7 @@ def _unused(pattern: Pattern, leaves: Sequence[Leaf]) -> ShardingTypeError:
         why = f"`{others[0].path}` is no array, but of class `{type(others[0].value).__name__}`"
     near = sorted(paths, key=lambda path: -_likeness(pattern, path))
     return ShardingTypeError(
-        f"the rule `{shown(pattern)}` matches no leaf",
+        f"the rule `{pattern_text(pattern)}` matches no leaf",
         why=why,
         hints=[f"`{path}` is a leaf" for path in _unlike(near)],
     )
@@ -148,12 +148,12 @@ def unmatched(leaves: Sequence[Leaf], rules: Sequence[tuple[Pattern, Any]]) -> S
         f"no rule matches {leaf}{more}",
         where="\n".join(others),
         why="each array needs a type; without a rule, Flax's names for its dims give it, and it has none",
-        hints=[*(f"`{shown(p)}` is a rule" for p in near), 'a last rule ("**", "[...]") makes the others whole'],
+        hints=[*(f"`{pattern_text(p)}` is a rule" for p in near), 'a last rule ("**", "[...]") makes the others whole'],
     )
 
 
 def _likeness(pattern: Pattern, path: str) -> float:
-    """How much a pattern is like a path, as far as it says one."""
+    """A similarity of a pattern and a path, by the keys that the pattern has."""
     if isinstance(pattern, re.Pattern):
         return difflib.SequenceMatcher(None, pattern.pattern, path).ratio()
     said = [part for part in pattern.split("/") if part != REST]
@@ -164,9 +164,9 @@ def _likeness(pattern: Pattern, path: str) -> float:
 
 def _unlike(paths: Sequence[str]) -> list[str]:
     """The first paths but those that differ from one before in numbers only: layers are many, and alike."""
-    found: dict[str, str] = {}
+    by_form: dict[str, str] = {}
     for path in paths:
-        found.setdefault(re.sub(r"\d+", "0", path), path)
-        if len(found) == _MOST:
+        by_form.setdefault(re.sub(r"\d+", "0", path), path)
+        if len(by_form) == _MOST:
             break
-    return [*found.values()]
+    return [*by_form.values()]

@@ -129,12 +129,12 @@ def _rows(tree: Any) -> Iterator[Row]:
             yield Row(leaf.path, str(t), t.size, t.local_bytes)
         elif hasattr(x, "shape") and hasattr(x, "dtype"):
             name, shape = dtypes.from_numpy(x.dtype), tuple(x.shape)
-            shown = f"{name}[{','.join(map(str, shape))}], plain"
-            held = math.prod(_held(x, shape)) * dtypes.itemsize(name)
-            yield Row(leaf.path, shown, math.prod(shape), held)
+            described = f"{name}[{','.join(map(str, shape))}], plain"
+            size = math.prod(_shard_shape(x, shape)) * dtypes.itemsize(name)
+            yield Row(leaf.path, described, math.prod(shape), size)
 
 
-def _held(x: Any, shape: tuple[int, ...]) -> tuple[int, ...]:
+def _shard_shape(x: Any, shape: tuple[int, ...]) -> tuple[int, ...]:
     """The shape of what a device holds of a plain array."""
     sharding = getattr(jax.typeof(x) if isinstance(x, jax.core.Tracer) else x, "sharding", None)
     return tuple(sharding.shard_shape(shape)) if isinstance(sharding, jax.sharding.Sharding) else shape

@@ -42,12 +42,12 @@ def from_jax(tree: Any, *, like: Any) -> Any:
 
     Communicates: what the reshards from the arrays' own types need; nothing for what `to_jax` returned.
     """
-    leaves, wanted = jax.tree.leaves(tree), jax.tree.leaves(like)
+    leaves, targets = jax.tree.leaves(tree), jax.tree.leaves(like)
     structure: Any = jax.tree.structure(tree)
     other: Any = jax.tree.structure(like)
     if structure != other:
         raise ShardingTypeError(f"`like` has another structure, {other}, than the tree, {structure}")
-    typed = [value_from_jax(x, t) if (t := _type(w)) is not None else x for x, w in zip(leaves, wanted, strict=True)]
+    typed = [value_from_jax(x, t) if (t := _type(w)) is not None else x for x, w in zip(leaves, targets, strict=True)]
     return jax.tree.unflatten(structure, typed)
 
 

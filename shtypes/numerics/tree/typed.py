@@ -1,4 +1,4 @@
-"""Types for the arrays of a whole tree: by rules on paths, and by Flax's names of dims."""
+"""Types for the arrays of a tree: by rules on paths, and by Flax's names of dims."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from shtypes.dispatch import reshard as moves
 from shtypes.errors import ShardingTypeError
 from shtypes.numerics.tree.flax_names import text_of
 from shtypes.numerics.tree.leaves import Leaf, mapped
-from shtypes.numerics.tree.rules import Pattern, Rules, first_matches, read_rules, shown, unmatched
+from shtypes.numerics.tree.rules import Pattern, Rules, first_matches, pattern_text, read_rules, unmatched
 from shtypes.types import ShType, dtypes
 from shtypes.types.mesh import Mesh, current_mesh
 from shtypes.types.notation.dim_names import current_dim_axes
@@ -63,7 +63,7 @@ def array(tree: Any, rules: Rules = (), *, mesh: Any = None) -> Any:
         f32[embed, mlp@tp]
     """
     on = None if mesh is None else to_mesh(mesh)
-    return _each(tree, rules, lambda leaf, target: _made(leaf, target, on), on)
+    return _each(tree, rules, lambda leaf, target: _typed_leaf(leaf, target, on), on)
 
 
 @public
@@ -108,12 +108,12 @@ def types(tree: Any, rules: Rules | None = None, *, mesh: Any = None) -> Any:
         ShardingTypeError: with rules, as `array`.
     """
     if rules is None:
-        return jax.tree.map(_own_type, tree)
+        return jax.tree.map(_type_of_leaf, tree)
     on = None if mesh is None else to_mesh(mesh)
     return _each(tree, rules, lambda leaf, target: _type(leaf, target, on), on)
 
 
-def _own_type(x: Any) -> Any:
+def _type_of_leaf(x: Any) -> Any:
     if isinstance(x, ShType):
         return x
     try:
@@ -123,12 +123,12 @@ def _own_type(x: Any) -> Any:
 
 
 def _each(tree: Any, rules: Rules, make: Callable[[Leaf, Target | None], Any], mesh: Mesh | None) -> Any:
-    """What is made of each array and the type that it is to have; of other leaves, nothing."""
+    """The tree with ``make(leaf, target)`` in place of each array, by the rules."""
     read = read_rules(rules)
 
     def one(leaf: Leaf, rule: tuple[Pattern, Target | None] | None) -> Any:
         target = None if rule is None else rule[1]
-        by = "" if rule is None else f" (rule `{shown(rule[0])}`)"
+        by = "" if rule is None else f" (rule `{pattern_text(rule[0])}`)"
         try:
             if target is None and leaf.names is not None:
                 by = f" (named {leaf.names})"
@@ -150,7 +150,7 @@ def _each(tree: Any, rules: Rules, make: Callable[[Leaf, Target | None], Any], m
     return mapped(tree, every)
 
 
-def _made(leaf: Leaf, target: Target | None, mesh: Mesh | None) -> Any:
+def _typed_leaf(leaf: Leaf, target: Target | None, mesh: Mesh | None) -> Any:
     if leaf.type is not None:
         _type(leaf, target, mesh)
         return leaf.value
@@ -163,13 +163,13 @@ def _type(leaf: Leaf, target: Target | None, mesh: Mesh | None) -> HiShType:
     """The type of a leaf; a typed one has it already."""
     t = leaf.type
     if t is not None:
-        wanted = t if target is None else as_jax_type(type_of(target, t.mesh, like=t))
-        if wanted != t:
+        target_type = t if target is None else as_jax_type(type_of(target, t.mesh, like=t))
+        if target_type != t:
             hints = ["sh.tree.reshard(tree, rules)"]
-            raise ShardingTypeError(f"it has the type {t} already, not {wanted}", hints=hints)
+            raise ShardingTypeError(f"it has the type {t} already, not {target_type}", hints=hints)
         return t
-    wanted = conversion.type_for(leaf.value, target, mesh)
-    own = dtypes.from_numpy(leaf.value.dtype)
-    if wanted.dtype_name != own:  # refused here as it is where there is data
-        converted(np.zeros((), None if dtypes.is_key(own) else leaf.value.dtype), own, wanted)
-    return wanted
+    target_type = conversion.type_for(leaf.value, target, mesh)
+    dtype = dtypes.from_numpy(leaf.value.dtype)
+    if target_type.dtype_name != dtype:  # refused here as it is where there is data
+        converted(np.zeros((), None if dtypes.is_key(dtype) else leaf.value.dtype), dtype, target_type)
+    return target_type

@@ -22,7 +22,7 @@ from shtypes.scopes.check_comm import check_comm, check_sent
 from shtypes.scopes.comm import rules_in_force
 from shtypes.types import ShType, State
 
-#: What `overlap` may be.
+#: The values of `overlap`.
 Overlap = bool | Literal["bidirectional"]
 _WORDS: Final = ("bidirectional",)
 
@@ -78,8 +78,8 @@ def _target(equation: str, types: tuple[ShType, ...], dtype: str, out: Any) -> S
     parsed = parse_equation(equation, tuple(t.ndim for t in types))
     sizes = label_sizes(parsed, types)
     mesh = types[0].mesh
-    whole = ShType(mesh, dtype, [sizes[c] for c in parsed.output], dict.fromkeys(mesh.axis_names, State.REDUCED))
-    return type_of(out, mesh, like=whole)
+    natural = ShType(mesh, dtype, [sizes[c] for c in parsed.output], dict.fromkeys(mesh.axis_names, State.REDUCED))
+    return type_of(out, mesh, like=natural)
 
 
 def _primitive(ring: Ring, course: Course) -> Overlapped:

@@ -68,13 +68,13 @@ class Gathering(Overlapped):
     def backward_comm(self) -> list[Comm]:
         moved, *others = self.operands
         again = self.forward_comm() if any(t.differentiable for t in others) else []
-        if not moved.differentiable or self._cotangent_is_whole:
+        if not moved.differentiable or self._cotangent_is_gathered:
             return again
-        own = moved.cotangent()
-        return [*again, one_round(self.course, own, self.dst.cotangent(), own)]
+        ct = moved.cotangent()
+        return [*again, one_round(self.course, ct, self.dst.cotangent(), ct)]
 
     @property
-    def _cotangent_is_whole(self) -> bool:
+    def _cotangent_is_gathered(self) -> bool:
         return self.dst.state(self.course.axes[0]) is State.INVARIANT
 
     def on_shards(self, *shards: Any) -> list[Any]:
@@ -85,15 +85,15 @@ class Gathering(Overlapped):
         outs = self.bind(*primals)
         moved, *others = primals
         active = [not _is_zero(t) for t in tangents]
-        found: list[Any] = [None] * len(self.results)
-        kept = [i for i, t in enumerate(self.results) if t.differentiable]
-        if active[0] and kept:
-            _add(found, kept, self._some(kept, tangents[0], [others[i] for i in kept]))
-        varied = [i for i in kept if active[i + 1]]
+        tangents_out: list[Any] = [None] * len(self.results)
+        smooth = [i for i, t in enumerate(self.results) if t.differentiable]
+        if active[0] and smooth:
+            _add(tangents_out, smooth, self._some(smooth, tangents[0], [others[i] for i in smooth]))
+        varied = [i for i in smooth if active[i + 1]]
         if varied:
-            _add(found, varied, self._some(varied, moved, [tangents[i + 1] for i in varied]))
+            _add(tangents_out, varied, self._some(varied, moved, [tangents[i + 1] for i in varied]))
         zeros = [Zero(t.to_tangent_aval()) for t in self.results]
-        return outs, [z if f is None else f for f, z in zip(found, zeros, strict=True)]
+        return outs, [z if f is None else f for f, z in zip(tangents_out, zeros, strict=True)]
 
     def _some(self, which: Sequence[int], moved: Any, others: Sequence[Any]) -> list[Any]:
         """The same for some of the others."""
@@ -102,16 +102,16 @@ class Gathering(Overlapped):
         return gather(course, positions, (self.src, self.dst), results, moved, *others)
 
     def transpose(self, cts: Sequence[Any], *operands: Any) -> list[Any]:
-        given = [i for i, ct in enumerate(cts) if not isinstance(ct, Zero)]
+        nonzero = [i for i, ct in enumerate(cts) if not isinstance(ct, Zero)]
         if not is_undefined_primal(operands[0]):
-            varied = [i for i in given if is_undefined_primal(operands[i + 1])]
-            found = self._of_others(varied, cts, operands) if varied else {}
+            varied = [i for i in nonzero if is_undefined_primal(operands[i + 1])]
+            of_others = self._of_others(varied, cts, operands) if varied else {}
             return [
-                (found[i - 1] if i - 1 in found else Zero(x.aval)) if is_undefined_primal(x) else None
+                (of_others[i - 1] if i - 1 in of_others else Zero(x.aval)) if is_undefined_primal(x) else None
                 for i, x in enumerate(operands)
             ]
         rest = [None] * (len(operands) - 1)
-        return [self._of_moved(given, cts, operands) if given else Zero(operands[0].aval), *rest]
+        return [self._of_moved(nonzero, cts, operands) if nonzero else Zero(operands[0].aval), *rest]
 
     def _of_others(self, which: Sequence[int], cts: Sequence[Any], operands: Sequence[Any]) -> dict[int, Any]:
         """The cotangents of the others: the moved operand goes round again."""
@@ -119,21 +119,21 @@ class Gathering(Overlapped):
         course = self.course._replace(equations=tuple(equations))
         results = tuple(self.operands[i + 1].to_ct_aval() for i in which)
         positions = tuple(self.positions[i] for i in which)
-        found = gather(course, positions, (self.src, self.dst), results, operands[0], *[cts[i] for i in which])
-        return dict(zip(which, found, strict=True))
+        cts_in = gather(course, positions, (self.src, self.dst), results, operands[0], *[cts[i] for i in which])
+        return dict(zip(which, cts_in, strict=True))
 
     def _of_moved(self, which: Sequence[int], cts: Sequence[Any], operands: Sequence[Any]) -> Any:
         """The cotangent of the moved operand: the sum of products goes round, and each device keeps its part."""
         equations = tuple(_swapped(self.equations[i], self.positions[i]) for i in which)
         pairs = [(cts[i], operands[i + 1])[:: 1 - 2 * self.positions[i]] for i in which]
         out = self.operands[0].to_ct_aval()
-        if self._cotangent_is_whole:
-            # The cotangent is whole on each device already: a part of each product is all that is needed.
-            return _sum(self._own_part(e, pair, out) for e, pair in zip(equations, pairs, strict=True))
+        if self._cotangent_is_gathered:
+            # Each device has the full cotangent already: a part of each product is all that is needed.
+            return _sum(self._local_part(e, pair, out) for e, pair in zip(equations, pairs, strict=True))
         course = self.course._replace(equations=equations)
         return scatter(course, (self.dst.cotangent(), out), out, *[x for pair in pairs for x in pair])
 
-    def _own_part(self, equation: str, pair: Sequence[Any], out: HiShType) -> Any:
+    def _local_part(self, equation: str, pair: Sequence[Any], out: HiShType) -> Any:
         parts = [_sharded(x, e, self.course) for x, e in zip(pair, equation.split("->")[0].split(","), strict=True)]
         return local(Einsum(equation, out.dtype_name, self.course.precision), *parts, out=out)
 
@@ -165,8 +165,8 @@ class Scattering(Overlapped):
     def backward_comm(self) -> list[Comm]:
         if not any(t.differentiable for t in self.operands):
             return []
-        own = self.results[0].cotangent()
-        return [one_round(self.course, own, own, self.src.cotangent())]
+        ct = self.results[0].cotangent()
+        return [one_round(self.course, ct, ct, self.src.cotangent())]
 
     def on_shards(self, *shards: Any) -> list[Any]:
         return scattering(self.course, self.results[0])(*shards)
@@ -191,8 +191,8 @@ class Scattering(Overlapped):
         results = tuple(self.operands[i].to_ct_aval() for i in linear)
         partners = [operands[i + 1 - 2 * (i % 2)] for i in linear]
         # The cotangent takes the place of the operand that it is for.
-        found = iter(gather(course, tuple(i % 2 for i in linear), change, results, cts[0], *partners))
-        return [next(found) if i in linear else None for i in range(len(operands))]
+        of_others = iter(gather(course, tuple(i % 2 for i in linear), change, results, cts[0], *partners))
+        return [next(of_others) if i in linear else None for i in range(len(operands))]
 
     def batch(self, axis_data: Any, operands: Sequence[Any], dims: Sequence[Any]) -> tuple[list[Any], list[Any]]:
         letter, size = _letter(self.equations), axis_data.size
@@ -266,9 +266,9 @@ def _is_zero(tangent: Any) -> bool:
     return isinstance(tangent, Zero) or bool(jax.typeof(tangent).dtype == jax.dtypes.float0)
 
 
-def _add(found: list[Any], which: Sequence[int], terms: Sequence[Any]) -> None:
+def _add(sums: list[Any], which: Sequence[int], terms: Sequence[Any]) -> None:
     for i, term in zip(which, terms, strict=True):
-        found[i] = term if found[i] is None else _sum((found[i], term))
+        sums[i] = term if sums[i] is None else _sum((sums[i], term))
 
 
 def _sum(terms: Any) -> Any:
@@ -282,12 +282,12 @@ def _swapped(equation: str, place: int) -> str:
     """The equation that makes the operand at ``place`` of the result, in its place."""
     inputs, output = equation.split("->")
     parts = inputs.split(",")
-    wanted, parts[place] = parts[place], output
-    return f"{','.join(parts)}->{wanted}"
+    labels, parts[place] = parts[place], output
+    return f"{','.join(parts)}->{labels}"
 
 
 def _sharded(x: Any, labels: str, course: Course) -> Any:
-    """The own part of an operand along the label, if it has it."""
+    """An operand, sharded along the label if it has it."""
     t = jax.typeof(x)
     for axis in course.axes if course.label in labels else ():
         t = t.with_axis(axis, State.SHARDED, labels.index(course.label))
@@ -296,10 +296,10 @@ def _sharded(x: Any, labels: str, course: Course) -> Any:
 
 def _letter(equations: Sequence[str]) -> str:
     used = set("".join(equations))
-    found = next((c for c in string.ascii_letters if c not in used), None)
-    if found is None:
+    unused = next((c for c in string.ascii_letters if c not in used), None)
+    if unused is None:
         raise ShardingTypeError("an overlapped einsum with all 52 letters cannot be mapped over")
-    return found
+    return unused
 
 
 def _mapped(equation: str, letter: str, dims: Sequence[int | None], out: bool) -> str:

@@ -1,4 +1,4 @@
-"""What a device does in a ring, on shards.
+"""The ring of a collective matmul, on one device's shards.
 
 At each stop the next permutation and the products depend on the same values and not on each other, so that they may run
 at the same time. Each stop waits for the products of the one before: a compiler that ran ahead would hold all pieces at
@@ -24,7 +24,7 @@ from shtypes.types import REPLICATED, ShType
 
 
 class Course(NamedTuple):
-    """How pieces go round.
+    """The course of a ring: its axes, and the label along which pieces go round.
 
     Attributes:
         equations: One product for each pair of operands, with one alphabet.
@@ -57,7 +57,7 @@ def halves(size: int, both: bool) -> list[_Half]:
 
 
 def one_round(course: Course, piece: ShType, src: ShType, dst: ShType) -> Comm:
-    """What is sent where shards of a type go round once, for the ledger and for scopes."""
+    """The communication of one round of shards of a type, for the ledger and for scopes."""
     others = piece.mesh.product(course.axes) - 1
     dim = next(i for i, d in enumerate(piece.dims) if course.axes[-1] in d.axes)
     launches = others * len(halves(piece.local_shape[dim], course.both))
@@ -81,13 +81,13 @@ def _part(x: Any, labels: str, label: str, start: Any, size: int) -> Any:
 
 
 def _after(done: Any) -> Any:
-    """Zero, known only once a value is there. XLA drops its own barriers before it orders a program for the CPU."""
+    """A zero that depends on a value: XLA drops its barriers before it orders a program for the CPU."""
     first = lax.squeeze(lax.slice(done, (0,) * done.ndim, (1,) * done.ndim), range(done.ndim))
     return (first != 0).astype(jnp.int32) >> 1
 
 
 def _waiting(x: Any, zero: Any) -> Any:
-    """A piece, once a zero is known."""
+    """A piece, once ``zero`` is computed."""
     return jnp.where(zero == 0, x, jnp.zeros_like(x))
 
 
@@ -95,7 +95,7 @@ def _waiting(x: Any, zero: Any) -> Any:
 def gathering(
     course: Course, positions: tuple[int, ...], moved: ShType, results: tuple[ShType, ...]
 ) -> Callable[..., list[Any]]:
-    """The products of a sharded operand, whole, with others: ``(moved, *others) -> results``.
+    """The products of a sharded operand, gathered, with others: ``(moved, *others) -> results``.
 
     Args:
         course: How it goes round; an equation for each of the others.
@@ -105,11 +105,11 @@ def gathering(
     """
     n = moved.mesh.product(course.axes)
     parts = [equation.split("->") for equation in course.equations]
-    inputs = [given.split(",") for given, _ in parts]
+    inputs = [in_labels.split(",") for in_labels, _ in parts]
     outputs = [output for _, output in parts]
-    own = inputs[0][positions[0]]
+    moved_labels = inputs[0][positions[0]]
     equal = [course.label not in o and _equal_along(t, course.axes) for o, t in zip(outputs, results, strict=True)]
-    size = moved.local_shape[own.index(course.label)]
+    size = moved.local_shape[moved_labels.index(course.label)]
 
     def product(i: int, piece: Any, other: Any, at: Any, width: int) -> Any:
         other = _part(other, inputs[i][1 - positions[i]], course.label, at, width)
@@ -119,40 +119,46 @@ def gathering(
     def run(piece: Any, *others: Any) -> list[Any]:
         index = _index(course, moved)
         ways = halves(size, course.both)
-        held = [lax.slice_in_dim(piece, h.start, h.start + h.size, axis=own.index(course.label)) for h in ways]
-        # Sums are shared by both ways. What is kept of each way is put together at the end.
+        halves_of_piece = [
+            lax.slice_in_dim(piece, h.start, h.start + h.size, axis=moved_labels.index(course.label)) for h in ways
+        ]
+        # Both ways share the sums; the other results are merged at the end.
         slots = [[k if course.label in o else 0 for o in outputs] for k in range(len(ways))]
-        found: list[list[Any]] = [[None] * len(others) for _ in ways]
+        accumulated: list[list[Any]] = [[None] * len(others) for _ in ways]
         for stop in range(n):
             for k, h in enumerate(ways):
-                done = [found[slot][i] for i, slot in enumerate(slots[k])]
+                done = [accumulated[slot][i] for i, slot in enumerate(slots[k])]
                 zero = sum(_after(x) for x in done if x.size) if stop else 0
-                x = _waiting(held[k], zero) if stop else held[k]
+                x = _waiting(halves_of_piece[k], zero) if stop else halves_of_piece[k]
                 source = (index - h.step * stop) % n + zero
                 if stop < n - 1:
-                    held[k] = _shift(x, h.step, course, moved)
+                    halves_of_piece[k] = _shift(x, h.step, course, moved)
                 for i, other in enumerate(others):
                     update = product(i, x, other, source * size + h.start, h.size)
                     slot = slots[k][i]
                     if equal[i]:
-                        found[slot][i] = _kept(found[slot][i], update, source * len(ways) + k, n * len(ways))
+                        accumulated[slot][i] = _stored(
+                            accumulated[slot][i], update, source * len(ways) + k, n * len(ways)
+                        )
                     else:
-                        found[slot][i] = _joined(found[slot][i], update, outputs[i], course.label, source, n)
-        whole = [_merged(ways_parts, o, course.label, n) for *ways_parts, o in zip(*found, outputs, strict=True)]
-        return [jnp.sum(x, 0, dtype=x.dtype) if e else x for x, e in zip(whole, equal, strict=True)]
+                        accumulated[slot][i] = _joined(
+                            accumulated[slot][i], update, outputs[i], course.label, source, n
+                        )
+        merged = [_merged(both, o, course.label, n) for *both, o in zip(*accumulated, outputs, strict=True)]
+        return [jnp.sum(x, 0, dtype=x.dtype) if e else x for x, e in zip(merged, equal, strict=True)]
 
     return run
 
 
-def _joined(found: Any, update: Any, output: str, label: str, source: Any, n: int) -> Any:
-    """A product put in the place of the piece that it is of, or added."""
+def _joined(result: Any, update: Any, output: str, label: str, source: Any, n: int) -> Any:
+    """The result so far with a product put at its piece's place, or added."""
     if label not in output:
-        return update if found is None else found + update
+        return update if result is None else result + update
     d = output.index(label)
     size = update.shape[d]
-    if found is None:
-        found = jnp.zeros((*update.shape[:d], n * size, *update.shape[d + 1 :]), update.dtype)
-    return lax.dynamic_update_slice_in_dim(found, update, source * size, d)
+    if result is None:
+        result = jnp.zeros((*update.shape[:d], n * size, *update.shape[d + 1 :]), update.dtype)
+    return lax.dynamic_update_slice_in_dim(result, update, source * size, d)
 
 
 def _equal_along(result: ShType, axes: Sequence[str]) -> bool:
@@ -160,11 +166,11 @@ def _equal_along(result: ShType, axes: Sequence[str]) -> bool:
     return any(result.state(a) in REPLICATED and result.mesh.shape[a] > 1 for a in axes)
 
 
-def _kept(found: Any, update: Any, place: Any, count: int) -> Any:
-    """A product beside the others: each device meets them from its own on, and sums depend on their order."""
-    if found is None:
-        found = jnp.zeros((count, *update.shape), update.dtype)
-    return lax.dynamic_update_index_in_dim(found, update, place, 0)
+def _stored(terms: Any, update: Any, place: Any, count: int) -> Any:
+    """The terms so far with one more: each device gets them in another order, on which floating-point sums depend."""
+    if terms is None:
+        terms = jnp.zeros((count, *update.shape), update.dtype)
+    return lax.dynamic_update_index_in_dim(terms, update, place, 0)
 
 
 def _merged(parts: Sequence[Any], output: str, label: str, n: int) -> Any:
@@ -174,8 +180,8 @@ def _merged(parts: Sequence[Any], output: str, label: str, n: int) -> Any:
     d = output.index(label)
     before, after = parts[0].shape[:d], parts[0].shape[d + 1 :]
     apart = [x.reshape(*before, n, x.shape[d] // n, *after) for x in parts]
-    whole = sum(x.shape[d] for x in parts)
-    return jnp.concatenate(apart, d + 1).reshape(*before, whole, *after)
+    size = sum(x.shape[d] for x in parts)
+    return jnp.concatenate(apart, d + 1).reshape(*before, size, *after)
 
 
 @functools.lru_cache(maxsize=MOST)
@@ -184,7 +190,7 @@ def scattering(course: Course, result: ShType) -> Callable[..., list[Any]]:
 
     Args:
         course: How the sums go round; an equation for each pair.
-        result: The type of the device's own part.
+        result: The type of the device's shard.
     """
     n = result.mesh.product(course.axes)
     parts = [equation.split("->") for equation in course.equations]
@@ -193,10 +199,10 @@ def scattering(course: Course, result: ShType) -> Callable[..., list[Any]]:
 
     def term(operands: Sequence[Any], at: Any, width: int) -> Any:
         total = None
-        for i, (given, _) in enumerate(parts):
+        for i, (inputs, _) in enumerate(parts):
             pair = [
                 _part(x, labels, course.label, at, width)
-                for x, labels in zip(operands[2 * i : 2 * i + 2], given.split(","), strict=True)
+                for x, labels in zip(operands[2 * i : 2 * i + 2], inputs.split(","), strict=True)
             ]
             product = Einsum(course.equations[i], result.dtype_name, course.precision)(*pair)
             total = product if total is None else total + product
@@ -212,9 +218,9 @@ def scattering(course: Course, result: ShType) -> Callable[..., list[Any]]:
                 arrived = _shift(sums[k], h.step, course, result) if stop else None
                 # It goes on so many times, and ends on the device whose part it is.
                 at = (index + h.step * (n - 1 - stop)) % n * size + h.start + zero
-                own = term(operands, at, h.size)
-                sums[k] = own if arrived is None else arrived + own
-        whole = sums[0] if len(sums) == 1 else jnp.concatenate(sums, output.index(course.label))
-        return [whole]
+                product_sum = term(operands, at, h.size)
+                sums[k] = product_sum if arrived is None else arrived + product_sum
+        result_shard = sums[0] if len(sums) == 1 else jnp.concatenate(sums, output.index(course.label))
+        return [result_shard]
 
     return run

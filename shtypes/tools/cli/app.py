@@ -30,8 +30,8 @@ from shtypes.tools.cli.output import (
     drawn_output_options,
     emit,
     for_the_shell,
+    internal_error,
     output_options,
-    own_fault,
     terminal,
     tracing,
 )
@@ -122,7 +122,7 @@ def memory(max_bytes: int | None, form: str, output: str | None, **options: Any)
     "--device", metavar="DEVICE", help=f"Predict times: one of {', '.join(DEVICES)}, or a .toml file (docs: compute)."
 )
 @output_options
-def compute(device: str | None, form: str, output: str | None, **given: Any) -> None:
+def compute(device: str | None, form: str, output: str | None, **options: Any) -> None:
     r"""The work of one device: operations of products and of all else, and bytes through its memory.
 
     TARGET and TYPE are as for `shtypes check`; nothing runs, no device is needed, and the mesh may have any size.
@@ -130,18 +130,18 @@ def compute(device: str | None, form: str, output: str | None, **given: Any) -> 
     \b
       shtypes compute examples/gated_mlp.py:loss --mesh dp=2,tp=2 --grad --device h100-sxm
     """
-    one = program(**given)
+    one = program(**options)
     with one.scope(), tracing(one.name):
-        found = sh.compute(one.function, *one.args, grad=one.grad, device=device)
-    emit(found, form, output)
+        report = sh.compute(one.function, *one.args, grad=one.grad, device=device)
+    emit(report, form, output)
 
 
-def _types_by_path(ctx: click.Context, param: click.Parameter, given: Sequence[str]) -> dict[str, str]:
+def _types_by_path(ctx: click.Context, param: click.Parameter, texts: Sequence[str]) -> dict[str, str]:
     """The values of an option such as ``--fixed path=type``."""
-    wrong = next((text for text in given if "=" not in text), None)
+    wrong = next((text for text in texts if "=" not in text), None)
     if wrong is not None:
         raise click.BadParameter(f"`{wrong}` is not PATH=TYPE, such as 'layers/*/up=[_, _@tp]'")
-    return dict(text.split("=", 1) for text in given)
+    return dict(text.split("=", 1) for text in texts)
 
 
 def _by_path(name: str, text: str) -> Callable[[Any], Any]:
@@ -175,7 +175,7 @@ def suggest(
     why_not: dict[str, str],
     form: str,
     output: str | None,
-    **given: Any,
+    **options: Any,
 ) -> None:
     r"""Finds the types of a plain JAX function's arguments, and the reshards in it, by which a step takes least time.
 
@@ -186,7 +186,7 @@ def suggest(
       shtypes suggest model.py:loss --arguments shapes --mesh dp=16,tp=16 --memory 80GiB
       shtypes suggest model.py:loss "f32[256, 1024]" "f32[4096, 256]" --mesh dp=8 --output loss.json
     """
-    one = program(**given)
+    one = program(**options)
     model = read_links(links) or "h100-nvlink"
     with one.scope(), tracing(one.name):
         plans = sh.suggest(
@@ -298,5 +298,5 @@ def main(args: Sequence[str] | None = None) -> None:
         click.echo(f"error: {error}", err=True)
         raise SystemExit(FAILED) from None
     except Exception as error:
-        click.echo(f"error: {own_fault(error)}", err=True)
+        click.echo(f"error: {internal_error(error)}", err=True)
         raise SystemExit(FAILED) from None

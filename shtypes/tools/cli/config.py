@@ -75,7 +75,7 @@ def config(start: Path | None = None) -> Config:
 
 
 def _config(root: Path, table: Any) -> Config:
-    _known(table, KEYS, "[tool.shtypes]")
+    _check_keys(table, KEYS, "[tool.shtypes]")
     common = {key: table[key] for key in ("mesh", "policy", "dims", "grad", "lift") if key in table}
     targets = table.get("targets", [])
     if not isinstance(targets, list):
@@ -92,7 +92,7 @@ def _config(root: Path, table: Any) -> Config:
 
 
 def _target(common: Mapping[str, Any], entry: Any) -> TargetConfig:
-    _known(entry, TARGET_KEYS, "a target in [tool.shtypes]")
+    _check_keys(entry, TARGET_KEYS, "a target in [tool.shtypes]")
     if not isinstance(entry.get("target"), str):
         raise click.UsageError('a target in [tool.shtypes] needs `target = "module:function"`')
     name = str(entry.get("name", entry["target"]))
@@ -121,7 +121,7 @@ def _mesh(value: Any) -> Mesh:
     return Mesh(value) if isinstance(value, Mapping) else read_mesh(str(value))
 
 
-def _known(table: Any, keys: tuple[str, ...], what: str) -> None:
+def _check_keys(table: Any, keys: tuple[str, ...], what: str) -> None:
     if not isinstance(table, Mapping):
         raise click.UsageError(f"{what} is a table, not {table!r:.60}")
     for key in table:

@@ -88,7 +88,7 @@ def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> lis
 
 
 def complete_split(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
-    """The same where the shell splits words at colons, as bash does: what follows the colon is a word of its own."""
+    """The same where the shell splits words at colons, as bash does: what follows the colon is another word."""
     before = (ctx.params.get("target"), *(ctx.params.get("types") or ()), *([":"] if incomplete == ":" else []))
     if len(before) != 2 or before[1] != ":" or not before[0]:
         return []

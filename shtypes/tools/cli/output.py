@@ -66,7 +66,7 @@ def _options(f: F, suffixes: Mapping[str, str]) -> F:
 
 
 def _fitting(form: str | None, output: str | None, suffixes: Mapping[str, str]) -> str:
-    """The format that is asked for, by its name or by that of the file."""
+    """The format, by its name or by that of the file."""
     name = Path(output or "").name
     suffix = (Path(name).suffix or (name if name.startswith(".") else "")).lower()
     if not suffix:
@@ -130,7 +130,7 @@ def working(what: str, console: Any = None) -> Iterator[None]:
 #: The environment variable that asks for tracebacks.
 TRACEBACK: Final = "SHTYPES_TRACEBACK"
 _SHOWS_MORE: Final = f"{TRACEBACK}=1 shows the traceback"
-#: What is shown of a text that the user's code gives, such as the message of an error of its own.
+#: The most that is printed of a text of the user's code, such as the message of an error.
 _LONGEST: Final = 500
 
 
@@ -196,7 +196,7 @@ def tracing(target: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _caught(as_error: Callable[[BaseException], Exception]) -> Iterator[None]:
-    """Tells what user code raises, whatever it is: nothing that it raises may choose our exit code."""
+    """Runs user code, and reports whatever it raises: none of it may choose our exit code."""
     try:
         yield
     except (KeyboardInterrupt, WrongUse):
@@ -208,8 +208,8 @@ def _caught(as_error: Callable[[BaseException], Exception]) -> Iterator[None]:
         raise message from None
 
 
-def own_fault(error: Exception) -> ShardingTypeError:
-    """Says that it is ours what went wrong: nothing that a user writes should get here."""
+def internal_error(error: Exception) -> ShardingTypeError:
+    """Reports an internal error: nothing that a user writes should get here."""
     _show(error)
     frame = traceback.extract_tb(error.__traceback__)[-1]
     where = f"{os.path.basename(frame.filename)}:{frame.lineno} in {frame.name}"
@@ -220,7 +220,7 @@ def own_fault(error: Exception) -> ShardingTypeError:
 
 
 def _show(error: BaseException) -> None:
-    """Prints the traceback if it is asked for."""
+    """Prints the traceback if the user set that."""
     if os.environ.get(TRACEBACK):
         traceback.print_exception(error)
 

@@ -47,7 +47,7 @@ class LoadedTarget:
     mesh: Mesh
     policy: str
     dims: Mapping[str, int]  # sizes of dim names
-    grad: bool = False  # whether the backward pass is asked for too
+    grad: bool = False  # whether the backward pass is included
 
     @contextlib.contextmanager
     def scope(self) -> Iterator[None]:
@@ -81,7 +81,7 @@ def program(
 ) -> LoadedTarget:
     """Loads a target, and makes its arguments from the texts of types, else from its annotations.
 
-    What is not given is taken from ``[tool.shtypes]`` in ``pyproject.toml``, for this target or for all. ``root`` is
+    Other settings are those of ``[tool.shtypes]`` in ``pyproject.toml``, for this target or for all. ``root`` is
     the folder that files and modules are looked for in, by default the current one; ``maker`` a function beside the
     target that returns the arguments, in the place of types; ``lift`` says that it is a plain JAX function.
 
@@ -106,14 +106,14 @@ def program(
     make = maker and load(f"{said.target.rpartition(':')[0]}:{maker}", devices=mesh.size, root=folder)
     one = LoadedTarget(target, f, (), mesh, name, sizes, grad or said.grad)
     with one.scope():
-        args = _made(make, maker) if make and maker else arguments(f, types or said.types)
+        args = _arguments_of(make, maker) if make and maker else arguments(f, types or said.types)
     return dataclasses.replace(one, args=args)
 
 
 # the arguments
 
 
-def _made(make: Callable[..., Any], name: str) -> tuple[Any, ...]:
+def _arguments_of(make: Callable[..., Any], name: str) -> tuple[Any, ...]:
     """The arguments that a function of the user's returns: a tuple of them, or the only one; their data is not kept.
 
     It is traced, since there need be no devices for what it makes by JAX.
@@ -229,7 +229,7 @@ def load(target: str, *, devices: int = 1, root: Path | None = None) -> Callable
     is_path = place.endswith(".py") or "/" in place or os.sep in place
     value: Any = _file(place, name, folder) if is_path else _module(place, name, folder)
     for i, part in enumerate(name.split(".")):
-        with loading(place):  # a module may have a `__getattr__` of its own
+        with loading(place):  # a module may have a `__getattr__`
             inner = getattr(value, part, _ABSENT)
         if inner is _ABSENT:
             owner = place if i == 0 else f"{place}:{'.'.join(name.split('.')[:i])}"

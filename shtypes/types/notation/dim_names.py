@@ -11,7 +11,7 @@ from typing import Final, TypeAlias
 from shtypes.context.scope import Scope, changed
 from shtypes.context.settings import DimAxes, Sizes, current_settings
 from shtypes.errors import ShardingTypeError, quoted, short
-from shtypes.types.mesh import Mesh, whole
+from shtypes.types.mesh import Mesh, as_size
 from shtypes.types.notation.printing import show_dim
 from shtypes.types.notation.syntax import DimText, Syntax, caret, read_syntax
 
@@ -38,8 +38,8 @@ def dims(**sizes: int) -> Scope:
         ...     parse("f32[seq, batch@dp]", Mesh({"dp": 2})).shape
         (4, 8)
     """
-    own = sorted_sizes(sizes)
-    return changed(lambda s: s._replace(dims=tuple(sorted({**dict(s.dims), **dict(own)}.items()))))
+    inner = sorted_sizes(sizes)
+    return changed(lambda s: s._replace(dims=tuple(sorted({**dict(s.dims), **dict(inner)}.items()))))
 
 
 def current_dims() -> Sizes:
@@ -49,7 +49,7 @@ def current_dims() -> Sizes:
 
 def read_sizes(text: str) -> dict[str, int]:
     """The names and sizes of a text such as ``dp=2,tp=4``, in its order."""
-    found: dict[str, int] = {}
+    sizes: dict[str, int] = {}
     for part in text.replace(",", " ").split():
         name, equals, size = part.partition("=")
         if not name or not equals:
@@ -58,10 +58,10 @@ def read_sizes(text: str) -> dict[str, int]:
             raise ShardingTypeError(
                 f"the size of `{short(name)}` is a whole number, as in `{short(name)}=2`, not `{short(size)}`"
             )
-        if name in found:
+        if name in sizes:
             raise ShardingTypeError(f"`{short(name)}` is given twice")
-        found[name] = int(size)
-    return found
+        sizes[name] = int(size)
+    return sizes
 
 
 def sorted_sizes(sizes: Mapping[str, int]) -> Sizes:
@@ -69,7 +69,7 @@ def sorted_sizes(sizes: Mapping[str, int]) -> Sizes:
     for name in sizes:
         if not name.isidentifier() or name == "_":
             raise ShardingTypeError(f"a dim needs a name like `batch`, not `{name}`")
-    return tuple(sorted((name, whole(size, 0, f"dim `{name}`")) for name, size in sizes.items()))
+    return tuple(sorted((name, as_size(size, 0, f"dim `{name}`")) for name, size in sizes.items()))
 
 
 # axes
@@ -96,14 +96,14 @@ def dim_axes(axes: Mapping[str, AxesOfName] | Iterable[tuple[str, AxesOfName]]) 
     Communicates: nothing.
 
     Examples:
-        >>> from shtypes.types.mesh import Mesh, whole
+        >>> from shtypes.types.mesh import Mesh
         >>> from shtypes.types.target import parse
         >>> with dim_axes({"batch": "dp", "mlp": "tp", "embed": None}):
         ...     parse("f32[embed=8, mlp=16]", Mesh({"dp": 2, "tp": 4})).local_shape
         (8, 4)
     """
-    own = _checked(axes)
-    return changed(lambda s: s._replace(dim_axes=tuple(sorted({**dict(s.dim_axes), **own}.items()))))
+    inner = _checked(axes)
+    return changed(lambda s: s._replace(dim_axes=tuple(sorted({**dict(s.dim_axes), **inner}.items()))))
 
 
 def current_dim_axes() -> DimAxes:
@@ -111,15 +111,15 @@ def current_dim_axes() -> DimAxes:
     return current_settings().dim_axes
 
 
-def _checked(given: Mapping[str, AxesOfName] | Iterable[tuple[str, AxesOfName]]) -> dict[str, tuple[str, ...]]:
+def _checked(mapping: Mapping[str, AxesOfName] | Iterable[tuple[str, AxesOfName]]) -> dict[str, tuple[str, ...]]:
     try:
-        pairs = [(name, axes) for name, axes in (given.items() if isinstance(given, Mapping) else given)]
+        pairs = [(name, axes) for name, axes in (mapping.items() if isinstance(mapping, Mapping) else mapping)]
     except (TypeError, ValueError):
         raise ShardingTypeError(
-            f"`dim_axes` takes a mapping of dim names to mesh axes, not {given!r:.60}",
+            f"`dim_axes` takes a mapping of dim names to mesh axes, not {mapping!r:.60}",
             hints=['sh.dim_axes({"batch": "dp", "embed": None})'],
         ) from None
-    found: dict[str, tuple[str, ...]] = {}
+    axes_by_name: dict[str, tuple[str, ...]] = {}
     for name, axes in pairs:
         if not _is_name(name):
             raise ShardingTypeError(f"a dim needs a name like `batch`, not `{name!r:.60}`")
@@ -130,11 +130,11 @@ def _checked(given: Mapping[str, AxesOfName] | Iterable[tuple[str, AxesOfName]])
             )
         if len(set(several)) < len(several):
             raise ShardingTypeError(f"dim `{name}` has a mesh axis twice: {quoted(several)}")
-        if name in found:
+        if name in axes_by_name:
             why = "a dim name has one place on every mesh; no rule steps in for another one whose axis is taken"
             raise ShardingTypeError(f"`dim_axes` is given dim `{name}` twice", why=why)
-        found[name] = tuple(several)
-    return found
+        axes_by_name[name] = tuple(several)
+    return axes_by_name
 
 
 def _is_name(name: object) -> bool:
@@ -184,10 +184,10 @@ def _in_scope(text: str, mesh: Mesh, scope: DimAxes, read: Callable[[str], Synta
 
 
 def _not_there(text: str, d: DimText, axis: str, mesh: Mesh) -> ShardingTypeError:
-    known = quoted(mesh.axis_names) or "no axes"
+    names = quoted(mesh.axis_names) or "no axes"
     near = difflib.get_close_matches(axis, mesh.axis_names, n=1, cutoff=0.5)
     return ShardingTypeError(
-        f"`sh.dim_axes` shards dim `{d.head}` over `{axis}`, and the mesh has no axis `{axis}`; it has {known}",
+        f"`sh.dim_axes` shards dim `{d.head}` over `{axis}`, and the mesh has no axis `{axis}`; it has {names}",
         where=caret(text, d.at),
         hints=[
             *(f"`{name}`" for name in near),

@@ -53,11 +53,11 @@ def expand_ellipsis(written: Sequence[DimText], ndim: int) -> list[DimText] | No
     left = ndim - sum(not d.open_ended for d in written)
     if left < 0 or (left and not any(d.open_ended for d in written)):
         return None
-    found: list[DimText] = []
+    dims: list[DimText] = []
     for d in written:
         one = d._replace(head="_") if d.head == "_..." else d
-        found += [one] * (left if d.open_ended else 1)
-    return found
+        dims += [one] * (left if d.open_ended else 1)
+    return dims
 
 
 class Syntax(NamedTuple):
@@ -79,11 +79,11 @@ _NO_AXES: Final = re.compile(r"\(\s*\)")
 _MARK: Final = {mark: re.compile(re.escape(mark)) for mark in ("...", *"[]{}(),:@=*")}
 _ARITHMETIC: Final = re.compile(r"[^,\]@={}]+")
 _OPERATION: Final = re.compile(r"//|[-+*/(]")
-#: What arithmetic of dims may hold: a division without rest is written `/`, one that rounds down `//`.
+#: The operators of dim arithmetic: a division without rest is written `/`, one that rounds down `//`.
 _NODES: Final = (
     ast.Expression, ast.BinOp, ast.Name, ast.Constant, ast.Load, ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv,
 )  # fmt: skip
-#: What messages show of a text.
+#: The part of a text that messages quote.
 _LONGEST: Final = 100
 #: The most digits of a size, and the most operations in the arithmetic of one.
 _DIGITS: Final = 18
@@ -138,9 +138,9 @@ class _Reader:
     def expected(self, *options: str) -> NoReturn:
         self.at = _end(_SPACE, self.text, self.at)
         rest = _NAME.match(self.text, self.at) or _SIZE.match(self.text, self.at)
-        found = rest.group() if rest else self.text[self.at : self.at + 1]
+        there = rest.group() if rest else self.text[self.at : self.at + 1]
         listed = " or ".join((", ".join(options[:-1]), options[-1]) if len(options) > 1 else options)
-        what = f"cannot read the type: expected {listed}, not {f'`{found}`' if found else 'the end'}"
+        what = f"cannot read the type: expected {listed}, not {f'`{there}`' if there else 'the end'}"
         raise error_at(self.text, self.at, what, hints=["a type is written like `f32[8@x,4]{U:y}`"])
 
     def type(self) -> Syntax:
@@ -175,18 +175,18 @@ class _Reader:
         if rest := self.take(_REST):
             return DimText(rest.text, None, (), rest.at)
         if size := self.take(_SIZE):
-            return self.sharded(DimText("", self.whole(size), (), size.at))
+            return self.sharded(DimText("", self.number(size), (), size.at))
         name = self.take(_NAME)
         if name is None:
             self.expected("a size", "a name", "`_`", "`...`", "`]`")
-        given = None
+        size_of_name = None
         if name.text != "_" and self.mark("="):
-            given = self.take(_SIZE)
-            if given is None:
+            size_of_name = self.take(_SIZE)
+            if size_of_name is None:
                 self.expected(f"a size for `{name.text}`")
-        return self.sharded(DimText(name.text, self.whole(given) if given else None, (), name.at))
+        return self.sharded(DimText(name.text, self.number(size_of_name) if size_of_name else None, (), name.at))
 
-    def whole(self, size: Word) -> int:
+    def number(self, size: Word) -> int:
         """The number that a size says."""
         if len(size.text) > _DIGITS:
             raise error_at(self.text, size.at, f"a size has at most {_DIGITS} digits, not {len(size.text)}")
@@ -225,12 +225,12 @@ class _Reader:
             if letter is None:
                 self.expected("a state (V, U, R, I)", "`}`")
             if letter.text not in _STATES:
-                known = ", ".join(f"{s.value} ({s.name.lower()})" for s in BRACED)
+                letters = ", ".join(f"{s.value} ({s.name.lower()})" for s in BRACED)
                 raise error_at(
                     self.text,
                     letter.at,
                     f"there is no state `{letter.text}` to write in braces",
-                    f"braces take {known}",
+                    f"braces take {letters}",
                     ["an axis that shards is written at its dim: `8@x`"],
                 )
             if not self.mark(":"):
@@ -255,11 +255,11 @@ class _SignatureReader(_Reader):
         return super().type()._replace(any_state=self.any_state)
 
     def others(self) -> bool:
-        found = self.mark("...")
-        self.any_state |= found
-        if found:
+        has_others = self.mark("...")
+        self.any_state |= has_others
+        if has_others:
             self.mark(",")
-        return found
+        return has_others
 
     def dim(self) -> DimText:
         start = self.at
@@ -268,10 +268,10 @@ class _SignatureReader(_Reader):
             if name is None:
                 self.expected("the name of any number of dims: `*batch`")
             return DimText("..." if name.text == "_" else name.text, None, (), star.at, "" if name.text == "_" else "*")
-        found = self.take(_REST) or self.take(_SIZE) or self.take(_NAME)
+        start_of_dim = self.take(_REST) or self.take(_SIZE) or self.take(_NAME)
         after = self.text[_end(_SPACE, self.text, self.at) :][:1]
         self.at = start
-        if (found is None and after != "(") or after in ("", *",]@="):
+        if (start_of_dim is None and after != "(") or after in ("", *",]@="):
             return super().dim()
         arithmetic = self.take(_ARITHMETIC)
         if arithmetic is None:
@@ -284,13 +284,13 @@ class _SignatureReader(_Reader):
             tree = ast.parse(arithmetic.text.strip(), mode="eval")
         except (SyntaxError, ValueError):
             tree = None
-        if tree is None or not all(isinstance(node, _NODES) and _whole(node) for node in ast.walk(tree)):
+        if tree is None or not all(isinstance(node, _NODES) and _may_be_size(node) for node in ast.walk(tree)):
             what = f"cannot read `{arithmetic.text.strip()}` as arithmetic of dims"
             raise error_at(self.text, arithmetic.at, what, hints=["`2*h`, `h + 1`, `(a + b) // 2`"])
         return self.sharded(DimText(arithmetic.text.strip(), None, (), arithmetic.at, "="))
 
 
-def _whole(node: ast.AST) -> bool:
+def _may_be_size(node: ast.AST) -> bool:
     """Whether a node is no number, or one that may be a size."""
     return not isinstance(node, ast.Constant) or (type(node.value) is int and node.value < 10**_DIGITS)
 

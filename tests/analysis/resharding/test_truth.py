@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shtypes.analysis.describe_plan import action, held
+from shtypes.analysis.describe_plan import action, contents
 from shtypes.analysis.device_slices import Holding, holding
 from shtypes.analysis.explain_reshard import explain_reshard
 from shtypes.resharding import Kind, Plan, Step
@@ -76,7 +76,7 @@ def check_held(t: ShType, whole: ShType, value: Family, family: Family) -> list[
         np.testing.assert_array_equal(total, taken(value, cell), err_msg=f"{t} holds {cell}")
         assert (cell.term is None) == (not t.axes(State.UNREDUCED))
         assert len(terms[cell.spans]) == t.mesh.product(t.axes(State.UNREDUCED))
-    check_words(held(t, whole, range(whole.ndim)), t, whole, cells, found)
+    check_words(contents(t, whole, range(whole.ndim)), t, whole, cells, found)
     return cells
 
 

@@ -176,7 +176,7 @@ def refusal(f: Callable[[Any], Any], t: str) -> sh.ShardingTypeError:
 
 def test_an_error_offers_to_ask_for_it_and_says_what_that_sends() -> None:
     first, where, *rest = str(refusal(lambda x: sh.max(x, 1), "f32[4@x,4096@y]")).split("\n")
-    assert "test_across.py" in where
+    assert "test_sharded_reductions.py" in where
     assert "\n".join([first, "  where: HERE: " + where.split(": ", 2)[2], *rest]) == GOLDEN
 
 
@@ -198,7 +198,7 @@ def test_what_nobody_asked_for_is_refused(f: Callable[[Any], Any], t: str, what:
     error = refusal(f, t)
     assert error.what.startswith(what)
     assert fix in str(error)
-    assert error.where.startswith("test_across.py")
+    assert error.where.startswith("test_sharded_reductions.py")
 
 
 def test_no_comm_forbids_what_out_allows() -> None:

@@ -13,8 +13,8 @@ import jax
 
 from shtypes import rules
 from shtypes.core.array import Array
-from shtypes.dispatch.apply import settled
-from shtypes.dispatch.call_fixes import with_own_fixes
+from shtypes.dispatch.apply import cast_once
+from shtypes.dispatch.call_fixes import with_out_fixes
 from shtypes.dispatch.reshard import finished
 from shtypes.errors import ShardingTypeError
 from shtypes.ops.along_dims import Axis, normalize_dims
@@ -31,36 +31,36 @@ def sharding(t: ShType, dims: Sequence[int]) -> tuple[str, ...]:
 
 
 def along(
-    name: str, x: Any, dims: Sequence[int], whole: Whole, across: Whole, out: Any = None, *, asked: bool = False
+    name: str, x: Any, dims: Sequence[int], unsharded: Whole, across: Whole, out: Any = None, *, may_send: bool = False
 ) -> Array:
-    """An op along ``dims``: ``whole`` where no axis shards them, else ``across`` if communication is asked for.
+    """An op along ``dims``: ``unsharded`` where no axis shards them, else ``across`` if communication is allowed.
 
     Args:
         name: What the user calls it, after ``sh.``: for fixes.
         x (...): The operand.
         dims: The dims.
-        whole: The op where every device holds the dims; refuses sharded ones.
+        unsharded: The op where every device has all of the dims; refuses sharded ones.
         across: The op where they are sharded.
         out: A type to reshard the result to, which allows communication.
-        asked: Whether something else allows it.
+        may_send: Whether something else allows it.
 
     Raises:
-        ShardingTypeError: a dim is sharded, and communication is not asked for; or what the op itself refuses.
+        ShardingTypeError: a dim is sharded, and communication is not allowed; or what the op itself refuses.
     """
     if not sharding(jax.typeof(x), dims):
-        return finished(whole(x), out)
-    if asked or may_communicate(out):
-        if allows_implicit():  # else what `across` is made of refuses a pending sum, in the words of the op
-            x = settled(name, lambda types: rules.nonlinear(name, types, types[0].dtype_name), x)
+        return finished(unsharded(x), out)
+    if may_send or may_communicate(out):
+        if allows_implicit():  # else the ops in `across` refuse a pending sum, in the words of the op
+            x = cast_once(name, lambda types: rules.nonlinear(name, types, types[0].dtype_name), x)
         return finished(across(x), out)
     try:
-        return whole(x)
+        return unsharded(x)
     except ShardingTypeError as error:
-        raise with_own_fixes(error, name, across, jax.typeof(x)) from None
+        raise with_out_fixes(error, name, across, jax.typeof(x)) from None
 
 
 def may_communicate(out: Any) -> bool:
-    """Whether the user asked for it."""
+    """Whether the user allowed communication."""
     return out is not None or allows_implicit()
 
 
@@ -70,7 +70,7 @@ def over(
     axis: Axis,
     keepdims: Any,
     out: Any,
-    whole: Callable[[Any, tuple[int, ...]], Any],
+    unsharded: Callable[[Any, tuple[int, ...]], Any],
     across: Callable[[Any, tuple[int, ...]], Any],
 ) -> Array:
     """A reduction in two ways, of which the second keeps the dims.
@@ -78,11 +78,11 @@ def over(
     Args:
         name: What the user calls it, after ``sh.``.
         x (...): The operand.
-        axis: The dims as the user gives them.
+        axis: The dims as the user passes them.
         keepdims: Whether the result keeps them.
         out: A type for the result, which allows communication.
-        whole: The op over dims that are whole, in its final shape.
-        across: The op over dims that are sharded, which it keeps with size 1.
+        unsharded: The op over unsharded dims, in its final shape.
+        across: The op over sharded dims, with keepdims.
     """
     dims = normalize_dims(axis, jax.typeof(x).ndim, name)
 
@@ -91,4 +91,4 @@ def over(
         return y if keepdims else squeeze(y, dims)
 
     one = all(size == 1 or d in dims for d, size in enumerate(jax.typeof(x).shape))
-    return along(name, x, dims, lambda x: whole(x, dims), joined, out, asked=one and finishes_scalars())
+    return along(name, x, dims, lambda x: unsharded(x, dims), joined, out, may_send=one and finishes_scalars())

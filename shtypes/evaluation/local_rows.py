@@ -1,4 +1,4 @@
-"""Lookups and changes at positions in a sharded dim: of a device, those at its own positions.
+"""Lookups and changes at positions in a sharded dim: each device does those at the positions of its shard.
 
 Positions are brought into range by the global size. One that another device has gives zeros, or changes nothing.
 """
@@ -18,7 +18,7 @@ from shtypes.evaluation.bound_primitive import Bound
 
 
 class Start(NamedTuple):
-    """A position that is known at run time: the operand that says it."""
+    """A position at run time: the index of its operand."""
 
     operand: int
 
@@ -50,8 +50,8 @@ def _counting(at: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class _Own(ShardFn):
-    """A primitive on a shard, at positions of the device's own: linear as the primitive is."""
+class _Local(ShardFn):
+    """A primitive on a shard, at the positions that the shard has: linear as the primitive is."""
 
     fn: Bound
 
@@ -67,7 +67,7 @@ class _Own(ShardFn):
 
 
 @dataclass(frozen=True)
-class OwnRow(_Own):
+class LocalRow(_Local):
     """A slice, by ``fn``, in which one position of some sharded dims is looked up; zero where another device has it."""
 
     places: tuple[Place, ...]  # the positions
@@ -83,8 +83,8 @@ class OwnRow(_Own):
 
 
 @dataclass(frozen=True)
-class OwnPart(_Own):
-    """A slice replaced, by ``fn``, of which some dims are sharded: each device replaces its own positions in it."""
+class LocalPart(_Local):
+    """A slice replaced, by ``fn``, of which some dims are sharded: each device replaces the positions of its shard."""
 
     places: tuple[Place, ...]  # where it begins in them
 
@@ -94,10 +94,10 @@ class OwnPart(_Own):
         inside: Any = None
         operands = [x, update, *starts]
         for place in self.places:
-            d, own, count = place.dim, x.shape[place.dim], update.shape[place.dim]
-            away = lax.iota(np.int32, own) + (lax.axis_index(place.axes) * own - place.at(operands, count))
+            d, n, count = place.dim, x.shape[place.dim], update.shape[place.dim]
+            away = lax.iota(np.int32, n) + (lax.axis_index(place.axes) * n - place.at(operands, count))
             mine = lax.expand_dims((away >= 0) & (away < count), [e for e in range(x.ndim) if e != d])
-            # Each of a device's own positions gets its element of the update; where none is in the slice, any.
+            # Each position of the shard gets its element of the update; where none is in the slice, any.
             update = jnp.take(update, lax.clamp(0, away, count - 1), d, mode="clip")
             inside = mine if inside is None else inside & mine
         changed = self.fn(x, update, *starts)
@@ -105,8 +105,8 @@ class OwnPart(_Own):
 
 
 @dataclass(frozen=True)
-class OwnSorted(_Own):
-    """Keys sorted by ``fn``, and what goes with them; what is sharded along them each device has its own part of."""
+class LocalSorted(_Local):
+    """Keys sorted by ``fn``, and other operands along; of one that is sharded along them each device has a shard."""
 
     dim: int  # the dim along which it sorts
     axes: tuple[tuple[str, ...], ...]  # for each operand, the mesh axes that shard this dim
@@ -135,8 +135,8 @@ class Component(NamedTuple):
     axes: tuple[str, ...] = ()  # the mesh axes that shard it
 
 
-def _own_positions(x: Any, parts: list[Any], components: Sequence[Component], *, clip: bool) -> Any:
-    """Makes positions in sharded dims those of a device's own part, and says where it has them; None if it has all."""
+def _local_positions(x: Any, parts: list[Any], components: Sequence[Component], *, clip: bool) -> Any:
+    """Makes global positions in sharded dims local, and returns a mask of those in the shard; None if all are."""
     here = None
     for c in components:
         if clip:
@@ -150,26 +150,26 @@ def _own_positions(x: Any, parts: list[Any], components: Sequence[Component], *,
     return here
 
 
-def _together(parts: Sequence[Any], kept: Sequence[int], ids: Any) -> Any:
-    """The components that are kept, as positions again."""
-    if not kept:
+def _together(parts: Sequence[Any], indexed: Sequence[int], ids: Any) -> Any:
+    """The components ``indexed``, as positions again."""
+    if not indexed:
         return lax.slice_in_dim(ids, 0, 0, axis=ids.ndim - 1)
-    return jnp.stack([_counting(parts[j]) for j in kept], -1)
+    return jnp.stack([_counting(parts[j]) for j in indexed], -1)
 
 
 @dataclass(frozen=True)
-class OwnWindows(_Own):
-    """Windows of an array at positions, by ``fn``: a device's own; zeros where another device has them."""
+class LocalWindows(_Local):
+    """Windows of an array at positions, by ``fn``: those in the shard; zeros where another device has them."""
 
     components: tuple[Component, ...]  # those of the positions
-    kept: tuple[int, ...]  # those that the lookup takes: the others count along dims that run together
+    indexed: tuple[int, ...]  # those that the lookup takes: the others count along dims that run together
     clip: bool  # whether positions that do not fit are brought to where they do
     fill: Any = None  # the number in the place of windows that do not fit, if it is not 0
     once: tuple[str, ...] = ()  # the axes along which the first device alone puts the fill, since values are summed
 
     @property
     def linear(self) -> Linear:  # type: ignore[override]
-        return Linear.NO if self.fill is not None else Linear.BESIDE
+        return Linear.NO if self.fill is not None else Linear.IN_DIFFERENTIABLE
 
     @property
     def linear_part(self) -> ShardFn | None:
@@ -178,11 +178,11 @@ class OwnWindows(_Own):
     def __call__(self, x: Any, ids: Any) -> Any:
         parts = [ids[..., j] for j in range(ids.shape[-1])]
         fits = None if self.fill is None else self._fits(parts, ids)
-        here = _own_positions(x, parts, self.components, clip=self.clip)
+        here = _local_positions(x, parts, self.components, clip=self.clip)
         for c in self.components:
             if c.axes:
                 parts[c.place] = lax.select(here, parts[c.place], lax.full_like(parts[c.place], 0))
-        y = self.fn(x, _together(parts, self.kept, ids))
+        y = self.fn(x, _together(parts, self.indexed, ids))
         windows = self.fn.params["dimension_numbers"].offset_dims
         rows = [d for d in range(y.ndim) if d not in windows]
         if here is not None:
@@ -194,7 +194,7 @@ class OwnWindows(_Own):
         return lax.select(lax.broadcast_in_dim(fits, y.shape, rows), y, lax.full_like(y, self.fill))
 
     def _fits(self, parts: Sequence[Any], ids: Any) -> Any:
-        """Which positions fit."""
+        """A mask of the positions that fit."""
         fits = jnp.ones(ids.shape[:-1], bool)
         for c in self.components:
             at = _counting(parts[c.place])
@@ -203,32 +203,32 @@ class OwnWindows(_Own):
 
 
 @dataclass(frozen=True)
-class OwnUpdates(_Own):
-    """Windows of an array changed at positions, by ``fn``, which drops what does not fit: a device changes its own."""
+class LocalUpdates(_Local):
+    """Windows of an array changed at positions, by ``fn``, which drops what does not fit: those in the shard."""
 
     components: tuple[Component, ...]  # those of the positions
-    kept: tuple[int, ...]  # those that the change takes: the others count along dims that run together
+    indexed: tuple[int, ...]  # those that the change takes: the others count along dims that run together
     clip: bool  # whether positions that do not fit are brought to where they do
     single: bool  # whether there is one position
 
     def __call__(self, x: Any, ids: Any, updates: Any) -> Any:
         parts = [ids[..., j] for j in range(ids.shape[-1])]
-        here = _own_positions(x, parts, self.components, clip=self.clip)
+        here = _local_positions(x, parts, self.components, clip=self.clip)
         if here is not None and self.single:
             return self._one(x, ids, updates, parts, here)
         for c in self.components:
-            if c.axes:  # each past the end at a place of its own, so that positions that differ still do
+            if c.axes:  # each past the end at another place, so that positions that differ still do
                 at = parts[c.place]
                 past = x.shape[c.dim] + lax.iota(at.dtype, at.size).reshape(at.shape)
                 parts[c.place] = lax.select(here, at, past)
-        return self.fn(x, _together(parts, self.kept, ids), updates)
+        return self.fn(x, _together(parts, self.indexed, ids), updates)
 
     def _one(self, x: Any, ids: Any, updates: Any, parts: list[Any], here: Any) -> Any:
         """Read, change and write: XLA before JAX 0.12 writes to a wrong row where a scatter to one row drops it."""
         for c in self.components:
             if c.axes:
                 parts[c.place] = jnp.clip(parts[c.place], 0, x.shape[c.dim] - 1)
-        at, numbers = _together(parts, self.kept, ids), self.fn.params["dimension_numbers"]
+        at, numbers = _together(parts, self.indexed, ids), self.fn.params["dimension_numbers"]
         windows = iter([updates.shape[d] for d in numbers.update_window_dims])
         taken = (*numbers.inserted_window_dims, *numbers.operand_batching_dims)
         sizes = [1 if d in taken else next(windows) for d in range(x.ndim)]
@@ -241,7 +241,7 @@ class OwnUpdates(_Own):
         )
         old = lax.gather(x, at, reads, sizes, mode="clip")
         here_all = jnp.broadcast_to(here.reshape(()), old.shape)
-        # What is not kept is changed harmlessly: its derivative may be NaN, and so zero times it.
+        # What is discarded is changed harmlessly: its derivative may be NaN, and so zero times it.
         beside = lax.full_like(old, 1)
         changed = self.fn(x, at, lax.select(here_all, updates, beside))
         new = lax.select(here_all, lax.gather(changed, at, reads, sizes, mode="clip"), old)

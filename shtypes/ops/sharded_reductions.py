@@ -1,7 +1,7 @@
-"""What reductions of sharded dims are made of: each device reduces its own part, then a collective joins the results.
+"""Reductions of sharded dims: each device reduces its shard, then a collective joins the results.
 
-One number is sent for each row. Every collective is a reshard or a collective of local mode, whose types say so: a
-device's own part is a varying value. All keep the reduced dims, with size 1.
+One number is sent for each row. Every collective is a reshard or a collective of local mode, by its types: a
+device's shard is a varying value. All keep the reduced dims, with size 1.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from shtypes.dispatch.call_fixes import to_state
 from shtypes.dispatch.reshard import reshard
 from shtypes.ops.along_dims import function, reduced, sum_of
 from shtypes.ops.arithmetic import astype, divide, multiply
-from shtypes.ops.asking import sharding
+from shtypes.ops.cross_shard import sharding
 from shtypes.ops.elementwise import equal, isfinite
 from shtypes.ops.functions import sum as sum_
 from shtypes.ops.functions import where
@@ -38,8 +38,8 @@ from shtypes.types import ShType, State, dtypes
 REDUCED, INVARIANT, VARYING = State.REDUCED, State.INVARIANT, State.VARYING
 
 
-def own(x: Any, axes: Sequence[str]) -> Array:
-    """Each device's own slices on these axes, as a varying value: no axis shards their dims any more."""
+def as_varying(x: Any, axes: Sequence[str]) -> Array:
+    """The shards along these axes as a varying value: the axes shard its dims no more."""
     t = jax.typeof(x)
     dims = [d._replace(size=d.size // t.mesh.product(d.axes), axes=()) if set(d.axes) & {*axes} else d for d in t.dims]
     states = {a: s for a, s in zip(t.mesh.axis_names, t.states, strict=True) if s is not State.SHARDED}
@@ -64,7 +64,7 @@ def matching(x: Any, t: ShType) -> Array:
 
 
 def bound(name: str, x: Any, dims: tuple[int, ...]) -> Array:
-    """The maximum or minimum over dims, reduced and without a gradient: what only keeps exponentials in range.
+    """The maximum or minimum over dims, reduced and without a gradient, to keep exponentials in range.
 
     Communicates: an all-reduce of one number for each row.
     """
@@ -77,24 +77,24 @@ def _best(
     """The extreme over dims; ``of_none`` is that of no elements, where there is one."""
     axes = sharding(jax.typeof(x), dims)
     options = {} if of_none is None or jax.typeof(x).size else {"initial": of_none}
-    found = reduced(name, getattr(jnp, name), own(x, axes), dims, True, **options)
-    return _winner(name, found, axes, state, has_gradient) if axes else found
+    best = reduced(name, getattr(jnp, name), as_varying(x, axes), dims, True, **options)
+    return _winner(name, best, axes, state, has_gradient) if axes else best
 
 
-def _winner(name: str, found: Any, axes: tuple[str, ...], state: State, has_gradient: bool) -> Any:
-    """The greatest or least of what devices found; a NaN wins, as on one device.
+def _winner(name: str, varying: Any, axes: tuple[str, ...], state: State, has_gradient: bool) -> Any:
+    """The greatest or least of the devices' values; a NaN wins, as on one device.
 
     Collectives leave open what becomes of a NaN. So floats are sent as integers of the same order.
     """
-    t = jax.typeof(found)
+    t = jax.typeof(varying)
     op = Op(f"p{name}", axes, VARYING, state)
     if not t.differentiable or t.dtype_name[0] == "c":
-        return collect(op, found)
+        return collect(op, varying)
     integers = "i64" if t.dtype_name == "f64" else "i32"
     fn, back = (
         function(n, f, least=name == "min", dtype=t.dtype_name) for n, f in (("ordered", _ordered), ("value", _value))
     )
-    sent = apply("ordered", fn, lambda types: rules.nonlinear(name, types, integers), constant(found))
+    sent = apply("ordered", fn, lambda types: rules.nonlinear(name, types, integers), constant(varying))
     best = collect(op, sent, has_gradient=has_gradient)
     value = apply("value", back, lambda types: rules.nonlinear(name, types, t.dtype_name), best)
     # Integers know one replicated state, and no gradient.
@@ -124,7 +124,7 @@ def finite_bound(x: Any, dims: tuple[int, ...]) -> Array:
 
 
 def averaged(x: Any, dims: tuple[int, ...]) -> Array:
-    """The mean over dims, which are kept; reduced where they are sharded, since it meets sharded values."""
+    """The mean over dims, with keepdims; reduced where they are sharded, since it is combined with sharded values."""
     y = sum_of("mean", x, dims, True, None, math.prod(jax.typeof(x).shape[d] for d in dims))
     return total(y, jax.typeof(y).axes(State.UNREDUCED), REDUCED)
 
@@ -142,8 +142,8 @@ def extreme(name: str, x: Any, dims: tuple[int, ...]) -> Array:
     """
     t = jax.typeof(x)
     if t.dtype_name == "bool":
-        found = _best(name, astype(x, "u8"), dims, INVARIANT, of_none=int(name == "min"))
-        return astype(found, "bool")
+        best = _best(name, astype(x, "u8"), dims, INVARIANT, of_none=int(name == "min"))
+        return astype(best, "bool")
     return _differentiated(name, dims, x) if t.differentiable else _best(name, x, dims, INVARIANT)
 
 
@@ -169,18 +169,18 @@ def product(x: Any, dims: tuple[int, ...], **options: Any) -> Array:
     Communicates: an all-gather of one number for each row and device; backward nothing.
     """
     axes = sharding(jax.typeof(x), dims)
-    found = reduced("prod", jnp.prod, own(x, axes), dims, True, **options)
-    each = collect(Op("all_gather_invariant", axes, VARYING, INVARIANT, dim=0), found)
+    varying = reduced("prod", jnp.prod, as_varying(x, axes), dims, True, **options)
+    each = collect(Op("all_gather_invariant", axes, VARYING, INVARIANT, dim=0), varying)
     return reduced("prod", jnp.prod, each, 0, False, **options)
 
 
 @dataclass(frozen=True)
 class Candidate(ShardFn):
-    """The best element of a device's own part of some dims, and where it is among all of them, as one flat index."""
+    """The best element of a device's shard along some dims, and where it is among all of them, as one flat index."""
 
     name: str
     dims: tuple[int, ...]
-    whole: tuple[tuple[int, tuple[str, ...]], ...]
+    global_dims: tuple[tuple[int, tuple[str, ...]], ...]
 
     def __str__(self) -> str:
         return f"{self.name}[own]"
@@ -192,16 +192,16 @@ class Candidate(ShardFn):
         at = getattr(jnp, self.name)(flat, -1, keepdims=True)
         best = jnp.take_along_axis(flat, at, -1)
         place = jnp.zeros_like(at)
-        for n, (size, axes), i in zip(sizes, self.whole, jnp.unravel_index(at, sizes), strict=True):
+        for n, (size, axes), i in zip(sizes, self.global_dims, jnp.unravel_index(at, sizes), strict=True):
             start = lax.axis_index(axes).astype(at.dtype) * n if axes else 0
             place = place * size + i.astype(at.dtype) + start
-        kept = tuple(1 if d in self.dims else n for d, n in enumerate(x.shape))
-        return best.reshape(kept), place.reshape(kept)
+        shape = tuple(1 if d in self.dims else n for d, n in enumerate(x.shape))
+        return best.reshape(shape), place.reshape(shape)
 
 
-def _earliest(found: Any, best: Any, place: Any) -> Any:
-    """The place where what a device found is the best of all, else what no place exceeds."""
-    wins = (found == best) | ((found != found) & (best != best))
+def _earliest(candidate: Any, best: Any, place: Any) -> Any:
+    """The place if the device's element is the best of all, else more than any place."""
+    wins = (candidate == best) | ((candidate != candidate) & (best != best))
     return jnp.where(wins, place, np.iinfo(place.dtype).max)
 
 
@@ -222,8 +222,8 @@ def position(name: str, x: Any, dims: tuple[int, ...]) -> Array:
         typings = [rules.reduce_nonlinear(name, types[0], dims, True, n) for n in (t.dtype_name, index)]
         return rules.Typing(typings[0].operands, tuple(r.results[0] for r in typings))
 
-    found, place = apply_all(name, fn, rule, [own(x, axes)])
-    best = vary(_winner(name.removeprefix("arg"), found, axes, REDUCED, False), axes)
+    candidate, place = apply_all(name, fn, rule, [as_varying(x, axes)])
+    best = vary(_winner(name.removeprefix("arg"), candidate, axes, REDUCED, False), axes)
     wins = function("earliest", _earliest)
-    first = apply(name, wins, lambda types: rules.nonlinear(name, types, index), found, best, place)
+    first = apply(name, wins, lambda types: rules.nonlinear(name, types, index), candidate, best, place)
     return collect(Op("pmin", axes, VARYING, INVARIANT), first)

@@ -21,11 +21,11 @@ from shtypes.types.policy import REPLICATED_STATE
 _NO_AXIS: Final = "devices"
 
 
-class Unknown(Exception):  # noqa: N818  # no error: nothing is said
+class Undetermined(Exception):  # noqa: N818  # no error: nothing is said
     """The answer depends on values, or on what no text says."""
 
 
-class Space:
+class TextEvaluator:
     """The context in which the checker evaluates texts: mesh, policy, sizes of dim names.
 
     Where no mesh is configured, it is whatever the texts name, and its axes have size 1: no rule looks at the size of
@@ -54,14 +54,14 @@ class Space:
         return all(axis in self.config.mesh for axis in axes)
 
     def type_of(self, text: str, mesh: Mesh, policy: str = "") -> ShType:
-        """The type of a text that leaves nothing open, under the project's policy or another; else raises `Unknown`."""
+        """The type of a text that leaves nothing open, under the project's policy or another; or raises."""
         if policy in ("", self.config.policy):
             cached = self._of_texts.get((text, mesh))
             if cached is not None:
                 return cached
         t = self._type_of(text, mesh, policy or self.config.policy)
         if t is None:
-            raise Unknown
+            raise Undetermined
         return t
 
     def _read(self, text: str, mesh: Mesh, policy: str) -> ShType | None:
@@ -76,12 +76,12 @@ class Space:
         return instance(read, mesh, REPLICATED_STATE[policy], sizes)
 
     def text(self, t: ShType) -> str:
-        """The text of a type under the project's policy; raises `Unknown` where a size cannot be read back to names."""
+        """The text of a type under the project's policy; raises where a size cannot be read back to names."""
         if t.exact not in self._texts:
             self._texts[t.exact] = self._written(t)
         text = self._texts[t.exact]
         if text is None:
-            raise Unknown
+            raise Undetermined
         if all(
             self.sizes.is_actual(d.size) or d.name == self.sizes.text(d.size) for d in t.dims
         ):  # else it is called otherwise
@@ -110,7 +110,7 @@ class Space:
         """The text of an error and its reason, with dim names in place of their stand-in sizes."""
         texts = [self.sizes.with_names(text) for text in (error.what, error.why)]
         if None in texts:
-            raise Unknown
+            raise Undetermined
         return [text for text in texts if text]
 
 

@@ -1,0 +1,240 @@
+"""What `implicit_comm` inserts in a whole program: the reshards by which it costs least, its arguments' types given.
+
+The program is solved as for `suggest`, with the types of its inputs fixed. What is decided is typed once before it is
+used, and sends what was predicted; a program that cannot be decided so is left to its ops, each by itself.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final, NamedTuple
+
+import jax
+
+from shtypes._compat.in_force import InForce, set_at
+from shtypes._compat.jaxprs import key_of
+from shtypes.caches import PROGRAMS, Bounded, Static
+from shtypes.context.settings import current_settings
+from shtypes.core.array import wrap
+from shtypes.core.jax_type import as_jax_type
+from shtypes.core.meshes import context_mesh
+from shtypes.dispatch.apply import is_typed
+from shtypes.errors import ShardingTypeError
+from shtypes.evaluation.at_specs import AtSpecs
+from shtypes.evaluation.interpreter import Seen, evaluate_whole, recording_types
+from shtypes.evaluation.value_info import noting
+from shtypes.lifting.lift import Completed, Traced, as_it_is, connect_whole, has_backward
+from shtypes.resharding import Direction, cost
+from shtypes.resharding.costs import CostModel, Link, as_cost_model, model_in_force
+from shtypes.resharding.devices import Device, as_device
+from shtypes.scopes.comm import Implicit, Objective, connect_completed, in_force, objective, rules_in_force
+from shtypes.solver.apply import Decisions, decided, evaluation
+from shtypes.solver.axis_states import INVARIANT, REDUCED
+from shtypes.solver.graph import Graph, Node
+from shtypes.solver.options import Option, only_places
+from shtypes.solver.program import Program
+from shtypes.solver.reshard_prices import Prices
+from shtypes.solver.search import Point, Search
+from shtypes.solver.tables import Assignment, Costs
+from shtypes.traced.ledger import Sent, sent_by_program
+from shtypes.types import ShType
+
+#: Where bytes count, all links are alike, and work only tells equals apart: it goes at a million times its pace.
+_LINK: Final = 1e9
+_WORK: Final = 1e6
+#: On more than two axes, pairs of them vary together in programs of so many decisions; in larger ones each by itself.
+_FEW: Final = 100
+#: What a reshard counts, in bytes: of equals the one with fewer is taken.
+_RESHARD: Final = 0.1 / _LINK
+#: What is predicted may differ from what is sent by so much, and by so many bytes: of small values parts are rounded.
+_CLOSE: Final = 0.01
+_ROUNDED: Final = 4096
+
+
+class _Decided(NamedTuple):
+    """What is decided about a program, and the numbers in it with which that was typed."""
+
+    decisions: Decisions | None
+    values: Any
+
+
+_known: Final[Bounded[_Decided]] = Bounded(PROGRAMS)
+
+
+class _Inputs(NamedTuple):
+    """A program whose typed values are all inputs."""
+
+    jaxpr: Any
+    consts: Sequence[Any]
+    args: Sequence[Any]
+
+    @property
+    def types(self) -> list[ShType | None]:
+        """The types of the inputs; None of plain ones."""
+        return [x.type if is_typed(x) else None for x in self.args]
+
+
+def _inputs(traced: Traced, arrays: Sequence[Any]) -> _Inputs:
+    jaxpr = traced.jaxpr
+    pairs = [*zip(jaxpr.constvars, traced.consts, strict=True)]
+    typed, plain = ([p for p in pairs if is_typed(p[1]) is each] for each in (True, False))
+    own = jaxpr.replace(constvars=[v for v, _ in plain], invars=[*(v for v, _ in typed), *jaxpr.invars])
+    return _Inputs(own, [c for _, c in plain], [*(c for _, c in typed), *traced.around, *arrays])
+
+
+class _Solver:
+    """What decides about whole programs."""
+
+    def decides(self, traced: Traced, arrays: Sequence[Any]) -> bool:
+        """Whether a program is decided about; else its ops choose for themselves."""
+        return _decided(_inputs(traced, arrays))[0].decisions is not None
+
+    def evaluate(self, traced: Traced, arrays: Sequence[Any]) -> list[Any] | None:
+        """The results of a program by its decisions; None where its ops choose for themselves."""
+        whole = _inputs(traced, arrays)
+        decided, values = _decided(whole)
+        if decided.decisions is None:
+            return None
+        try:
+            return _evaluated(whole, decided.decisions, whole.args)
+        except ShardingTypeError:
+            if values == decided.values:  # a scope around refuses it
+                raise
+            return None
+
+
+def _decided(whole: _Inputs) -> tuple[_Decided, Any]:
+    """What is decided about programs of a form, and the numbers in this one."""
+    key = key_of(whole.jaxpr, whole.consts, Static)
+    types = tuple([t and (t.serial, t.names) for t in whole.types])
+
+    def find() -> _Decided:
+        try:
+            return _Decided(_found(whole), key.values)
+        except Exception:  # whatever the solver does not know, ops may
+            return _Decided(None, key.values)
+
+    return _known.get_or_create((key.form, types, current_settings(), context_mesh()), find), key.values
+
+
+def _evaluated(whole: _Inputs, decisions: Decisions, args: Sequence[Any]) -> list[Any]:
+    found: list[Any] = as_it_is(evaluation(_program(whole), decisions))(*args)
+    return found
+
+
+def _by_its_ops(whole: _Inputs, args: Sequence[Any]) -> list[Any]:
+    with noting():
+        return evaluate_whole(whole.jaxpr, whole.consts, args, AtSpecs(), tuple)
+
+
+def _program(whole: _Inputs) -> Program:
+    arguments = [(f"argument {i}", t is not None and t.differentiable, t is None) for i, t in enumerate(whole.types)]
+    return Program("f", whole.jaxpr, whole.consts, arguments, keeps=True)
+
+
+def _found(whole: _Inputs) -> Decisions | None:
+    """What is decided, if it sends what was predicted, or at least no more than ops that choose for themselves."""
+    mesh = next(t.mesh for t in whole.types if t is not None)
+    if any(t is not None and t.mesh is not mesh for t in whole.types):
+        return None
+    program, goal, grad = _program(whole), objective(), not has_backward(whole.jaxpr)
+    own = {rule for op in program.ops for rule in (set_at(op.eqn) or InForce()).rules}
+    if any(isinstance(rule, Implicit) and rule != goal for rule in own):  # each has its own objective
+        return None
+
+    @functools.cache
+    def alone() -> tuple[Sent, Seen]:
+        with recording_types() as seen:
+            return _sent(lambda *args: _by_its_ops(whole, args), whole), seen
+
+    graph = Graph(program, mesh, grad=grad, types=whole.types, seen=lambda op: alone()[1].get(op.path))
+    model, device = _pace(goal.by)
+    prices = Prices(mesh, model)
+    costs = Costs(graph, prices, device, 0.0, _WEIGHTS[goal.minimize], by_bytes=goal.by == "bytes")
+    point = _least(costs)
+    ways = costs.ways(point.assignment)
+    if any(w.src != w.dst and w.use.node.op is not None and only_places(w.use.node.op.eqn) for w in ways):
+        return None  # a reshard by name refuses its operand
+    found = decided(costs, point.assignment, ways)
+    sent = _sent(lambda *args: _evaluated(whole, found, args), whole)
+    if math.isclose(sent[0] + grad * sent[1], float(point.cost.sent), rel_tol=_CLOSE, abs_tol=_ROUNDED):
+        return found
+    ours, theirs = (cost(*each, goal.minimize) for each in (sent, alone()[0]))
+    return found if ours <= theirs else None
+
+
+def _sent(run: Callable[..., Any], whole: _Inputs) -> Sent:
+    """What a program sends forward, and backward."""
+    specimens = [wrap(as_jax_type(x.type), None) if is_typed(x) else x for x in whole.args]
+    around = tuple(rule for rule in rules_in_force() if isinstance(rule, Implicit))  # others see what is kept
+    with in_force(around):
+        return sent_by_program(jax.make_jaxpr(run)(*specimens))
+
+
+#: What a byte counts that is sent forward, and one that is sent backward.
+_WEIGHTS: Final[dict[Direction, tuple[float, float]]] = {
+    "both": (1.0, 1.0),
+    "forward": (1.0, 1e-4),
+    "backward": (1e-4, 1.0),
+}
+
+
+def _pace(by: Objective) -> tuple[CostModel, Device]:
+    """The links, and what one device does."""
+    device = as_device("h100-sxm", "")
+    if by == "time":
+        return as_cost_model(model_in_force() or "h100-nvlink", ""), device
+    flops = {name: rate * _WORK for name, rate in device.flops.items()}
+    return as_cost_model(Link(_LINK), ""), Device(flops, device.bandwidth * _WORK)
+
+
+def _least(costs: Costs) -> Point:
+    """The best assignment: from the best in which what each device computes whole is reduced, or invariant."""
+    everything = dict(costs.allowed)
+    block = 1 if len(costs.sizes) > 2 and len(costs.graph.decisions) > _FEW else 2
+
+    def among(keep: Callable[[Node, Option, Option], bool], now: Assignment | None = None) -> Point:
+        costs.allowed = dict(everything)
+        for node in costs.graph.decisions:
+            if node.kind != "argument":
+                taken = [each[0 if now is None else now[node.id][a]] for a, each in enumerate(node.options)]
+                costs.allowed[node.id] = [
+                    [i for i, o in enumerate(each) if len(each) == 1 or keep(node, o, taken[a])]
+                    for a, each in enumerate(node.options)
+                ]
+        return Search(costs, seed=None, block=block).solve(reshard=_RESHARD, warm=now)
+
+    kept = [_as_reduced, _as_invariant]
+    if len(costs.sizes) > 2:  # axes in turn take longer, and lie as the arguments do
+        kept = [_as_invariant if any(o.results == (INVARIANT,) for o in _of_arguments(costs)) else _as_reduced]
+    starts = [among(keep).assignment for keep in kept]
+    found = [among(lambda _, o, taken: _whole(o) == _whole(taken), start) for start in starts]
+    return min(found, key=lambda point: point.seconds)
+
+
+def _of_arguments(costs: Costs) -> Iterator[Option]:
+    return (each[0] for node in costs.graph.nodes if node.kind == "argument" for each in node.options)
+
+
+def _as_reduced(node: Node, o: Option, _: Option) -> bool:
+    return INVARIANT not in o.operands
+
+
+def _as_invariant(node: Node, o: Option, _: Option) -> bool:
+    """Whether an option is not the one in which all is reduced, where all can be invariant."""
+    if node.kind not in ("op", "carry"):
+        return INVARIANT not in o.operands
+    return any(s != REDUCED for s in (*o.operands, *o.results)) or not any(
+        INVARIANT in other.operands for other in node.options[0]
+    )
+
+
+def _whole(o: Option) -> tuple[int, ...]:
+    """The states of an option, without the difference of reduced and invariant."""
+    return tuple(REDUCED if s == INVARIANT else s for s in (*o.operands, *o.results))
+
+
+connect_whole(_Solver())
+connect_completed(Completed)

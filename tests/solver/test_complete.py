@@ -1,0 +1,183 @@
+"""`implicit_comm` of a whole program: it sends least for the types of its arguments, and means the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import shtypes as sh
+from tests.compiling import compiled
+from tests.random_checks import denoted
+from tests.random_programs import spread
+from tests.solver import models
+from tests.solver.layouts import LAYOUTS, gpt_types
+from tests.tolerance import assert_within, computed
+from tests.traced.compiled import assert_compiled_as_said
+
+#: Bytes that each device sends in a step of four layers on a mesh of 4x4, gradients pending; by the width of the model.
+SENT = {
+    (1024, "Megatron"): 377.8e6,
+    (1024, "FSDP"): 402.9e6,
+    (1024, "FSDP and TP"): 503.6e6,
+    (4096, "Megatron"): 906.1e6,
+    (4096, "FSDP"): 2164.4e6,
+    (4096, "FSDP and TP"): 2328.0e6,
+}
+
+
+def step_of(f: Callable[..., Any]) -> Callable[..., Any]:
+    """The loss and its gradients by the first argument."""
+    return lambda p, *data: sh.value_and_grad(lambda p: f(p, *data))(p)
+
+
+def in_a_block(f: Callable[..., Any]) -> Callable[..., Any]:
+    def call(*args: Any) -> Any:
+        with sh.implicit_comm():
+            return f(*args)
+
+    return call
+
+
+@pytest.mark.parametrize(("width", "layout"), SENT, ids=str)
+def test_a_language_model_sends_least_for_the_types_of_its_weights(width: int, layout: str) -> None:
+    with sh.use_mesh(sh.abstract_mesh({"dp": 4, "tp": 4})):
+        args = jax.tree.map(sh.abstract_array, gpt_types(width, LAYOUTS[layout]))
+        ledger = sh.ledger(step_of(in_a_block(sh.lift(models.gpt_loss))), *args)
+    assert ledger.total.bytes <= SENT[width, layout]
+
+
+SMALL = {"batch": 8, "seq": 4, "heads": 4, "k": 2, "f": 16, "vocab": 8}
+
+
+@pytest.mark.one_in(3)
+@pytest.mark.parametrize(("layout", "policy"), [*zip(LAYOUTS, ("partial", "jax", "partial"), strict=True)])
+def test_values_and_gradients_are_those_of_one_device(layout: str, policy: str) -> None:
+    arguments = models.arrays(models.gpt(2, 8, 4, 8, 4, 2, 16, 8, scanned=layout == "FSDP"))
+    grad = jax.value_and_grad(models.gpt_loss)
+    (loss, grads), (error, errors) = computed(grad, *jax.tree.map(np.asarray, arguments))
+    with sh.use_mesh(sh.make_mesh({"dp": 2, "tp": 2})), sh.policy(policy):
+        types = gpt_types(8, LAYOUTS[layout], layers=2, scanned=layout == "FSDP", **SMALL)
+        args = jax.tree.map(lambda x, t: spread(np.asarray(x), t), arguments, types)
+        step = step_of(in_a_block(sh.lift(models.gpt_loss)))
+        value, found = jax.block_until_ready(compiled(sh.jit(step).lower(*args))(*args))
+        assert_within(denoted(value), loss, error, "loss")
+        jax.tree.map(lambda x, y, e: assert_within(denoted(x), y, e, layout), found, grads, errors)
+        assert [g.type for g in jax.tree.leaves(found)] == [x.type.cotangent() for x in jax.tree.leaves(args[0])]
+        assert_compiled_as_said(step, *args, jits=(sh.jit,))
+
+
+# a share of the work
+
+
+def patches(image: Any, kernel: Any) -> Any:
+    return jax.lax.conv_general_dilated(image, kernel, (4, 4), "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+
+
+@pytest.mark.parametrize(("images", "by"), [(8, "bytes"), (8, "time"), (1, "time")])
+def test_a_convolution_over_sharded_rows_is_a_share_of_the_work(images: int, by: Any) -> None:
+    @sh.implicit_comm(by=by)
+    def embedded(x: Any, k: Any) -> Any:
+        return sh.lift(patches)(x, k)
+
+    with sh.use_mesh(sh.abstract_mesh({"x": 8})):
+        args = sh.abstract_array(f"f32[{images},64@x,64,4]"), sh.abstract_array("f32[4,4,4,512]")
+        found = sh.check(embedded, *args)
+        whole = 2 * images * 16 * 16 * 512 * 4 * 4 * 4
+        assert sh.compute(embedded, *args).flops <= 1.001 * whole / 8
+        assert found.results.local_bytes == images * 16 * 16 * 512 * 4 / 8
+
+
+# what a program says itself
+
+
+def test_reshards_of_the_program_stay_and_are_written() -> None:
+    def f(x: Any, w: Any) -> Any:
+        y: Any = sh.reshard(jnp.tanh(x @ w), "[_@x, ...]")
+        return jnp.sum(jnp.sin(y) @ w.T)
+
+    with sh.use_mesh(sh.abstract_mesh({"x": 4})):
+        args = sh.abstract_array("f32[16, 32]"), sh.abstract_array("f32[32, 64@x]")
+        for whole in (in_a_block(sh.lift(f)), sh.implicit_comm(sh.lift(f))):
+            ledger = sh.ledger(whole, *args)
+            (written,) = [e for e in ledger if not e.inserted]
+            assert (written.kind, str(written.dst)) == ("all-to-all", "f32[16@x,64]")
+
+
+def test_sums_are_pending_where_the_program_reduces_them() -> None:
+    def f(a: Any, b: Any) -> Any:
+        return sh.all_reduce(sh.sum(a * b, 0), "x")
+
+    with sh.use_mesh(sh.abstract_mesh({"x": 2})):
+        args = sh.abstract_array("f32[8@x,4]"), sh.abstract_array("f32[8,4@x]")
+        ledger = sh.ledger(sh.implicit_comm(f), *args)
+        assert [(e.kind, e.inserted) for e in ledger] == [("all-to-all", True), ("all-reduce", False)]
+
+
+def test_no_comm_inside_holds() -> None:
+    def f(x: Any, w: Any) -> Any:
+        with sh.no_comm():
+            y = jnp.sin(x @ w)
+        return jnp.sum(y)
+
+    with sh.use_mesh(sh.abstract_mesh({"x": 4})):
+        x, w = sh.abstract_array("f32[16, 32@x]"), sh.abstract_array("f32[32@x, 64]")
+        with pytest.raises(sh.ShardingTypeError, match="`no_comm` forbids"):
+            sh.ledger(sh.implicit_comm(sh.lift(f)), x, w)
+        ledger = sh.ledger(sh.implicit_comm(sh.lift(lambda x, w: f(jnp.tanh(x) ** 2, w))), x, sh.reshard(w, "[_, _]"))
+        assert [(e.kind, e.inserted) for e in ledger] == [("all-to-all", True)]
+
+
+def test_a_function_that_looks_at_types_is_left_to_its_ops() -> None:
+    seen = []
+
+    def f(x: Any) -> Any:
+        seen.append(sh.typeof(x * 2))
+        return sh.sin(x)
+
+    with sh.use_mesh(sh.abstract_mesh({"x": 4})):
+        x = sh.abstract_array("f32[16]{U:x}")
+        assert [e.kind for e in sh.ledger(sh.implicit_comm(f), x)] == ["reduce-scatter"]
+    assert seen == [x.type]
+
+
+def test_what_is_differentiated_in_a_decorated_step_is_decided() -> None:
+    def loss(w: Any, x: Any) -> Any:
+        for _ in range(2):
+            x = x + sh.tanh(sh.nn.rms_norm(x) @ w["in"]) @ w["out"]
+        return sh.sum(sh.sin(x))
+
+    def step(w: Any, x: Any) -> Any:
+        value, grads = sh.value_and_grad(loss)(w, x)
+        return value, jax.tree.map(lambda p, g: p - 0.1 * sh.reshard(g, p.type), w, grads)
+
+    with sh.use_mesh(sh.abstract_mesh({"tp": 4})):
+        w = {"in": sh.abstract_array("f32[16, 64@tp]"), "out": sh.abstract_array("f32[64@tp, 16]")}
+        x = sh.abstract_array("f32[512, 16]")
+        decided, alone = (sh.ledger(f, w, x).bytes for f in (sh.implicit_comm(step), in_a_block(step)))
+    assert 4 * decided < alone
+
+
+def test_what_is_least_may_be_time_of_slow_links_or_bytes() -> None:
+    def f(x: Any, w: Any) -> Any:
+        return jnp.sum(jnp.sin(x @ w) ** 2)
+
+    with sh.use_mesh(sh.abstract_mesh({"x": 8})):
+        args = sh.abstract_array("f32[1024, 4096@x]"), sh.abstract_array("f32[4096, 4096]")
+        sent = {by: sh.ledger(sh.implicit_comm(sh.lift(f), by=by), *args).bytes for by in ("bytes", "time")}
+    assert sent["bytes"] <= sent["time"]
+    with pytest.raises(sh.ShardingTypeError, match="decides by bytes or by time, not by 'money'") as caught:
+        sh.implicit_comm(by="money")  # type: ignore[call-overload]
+    assert 'try:   sh.implicit_comm(by="time")' in str(caught.value)
+
+
+def test_dim_names_are_kept() -> None:
+    with sh.use_mesh(sh.abstract_mesh({"x": 2})):
+        y = jax.eval_shape(
+            sh.implicit_comm(sh.lift(jnp.sin)), sh.abstract_array("f32[8, model]{U:x}", dims={"model": 4})
+        )
+        assert str(y) == "f32[8@x, model]"
