@@ -40,7 +40,8 @@ def llama3() -> Case:
     sizes = {"x": 16, "y": 8, "z": 1}
     cfg = model.Config(
         embed=4096, ffw_size=14336, q_heads=32, kv_heads=8, num_layers=32, head_dim=128, vocab_size=128256,
-        max_seq_len=4096, causal=True, use_prefill_attn_kernel=False, use_decode_attn_kernel=False,
+        max_seq_len=4096, causal=True, dtype=jnp.bfloat16, quant_layer=False, quant_cache=False,
+        use_prefill_attn_kernel=False, use_decode_attn_kernel=False,
         mesh=AbstractMesh(tuple(sizes.values()), tuple(sizes), axis_types=(AxisType.Explicit,) * 3),
     )  # fmt: skip
     weights = jax.tree.map(

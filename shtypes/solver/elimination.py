@@ -119,10 +119,18 @@ def values_within(
 
 
 def nearly_eliminate(
-    sizes: Mapping[int, int], tables: Mapping[tuple[int, ...], Table], entries: int
+    sizes: Mapping[int, int], tables: Mapping[tuple[int, ...], Table], entries: int, start: Mapping[int, int]
 ) -> tuple[dict[int, int], float]:
-    """As `eliminate` with small tables: some variables are decided first, others in each turn, until it stays."""
-    best, value, still = {v: int(x.argmin()) for v, x in _regrets(tables).items()}, math.inf, 0
+    """As `eliminate` with small tables: some variables stay as they are, others in each turn, until none improves.
+
+    Args:
+        sizes: As for `eliminate`.
+        tables: As for `eliminate`.
+        entries: The most entries of a table on the way.
+        start: The values to begin with; if empty, those that are least for themselves.
+    """
+    best = dict(start) or {v: int(x.argmin()) for v, x in _regrets(tables).items()}
+    value, still = math.inf, 0
     first: set[int] = set()
     while still < 2:
         first = too_many(sizes, tables, entries, first)

@@ -36,6 +36,8 @@ from shtypes.types.target import target_text
 SCHEMA: Final = 1
 #: So many rows of a table are shown.
 _SHOWN: Final = 40
+#: So many names are shown in a path that stands for several.
+_NAMES: Final = 6
 #: The number of a layer in a path.
 _NUMBER: Final = re.compile(r"(^|/)\d+(?=/|$)")
 
@@ -418,7 +420,8 @@ def _siblings(paths: Iterable[str]) -> dict[str, list[str]]:
             alike.setdefault((parts[:k], parts[k + 1 :]), {})[parts[k]] = some
         groups = {}
         for (before, after), names in alike.items():
-            one = ",".join(names) if len(names) > 1 and not before + after else f"[{','.join(names)}]"
+            one = ",".join(names) if len(names) <= _NAMES else f"{','.join([*names][:_NAMES])},..."
+            one = one if not before + after else f"[{one}]"
             parts = (*before, one if len(names) > 1 else next(iter(names)), *after)
             groups[parts] = [path for some in names.values() for path in some]
     return {"/".join(parts): some for parts, some in groups.items()}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -90,19 +90,22 @@ class Search:
                 self._whole = domains, factors
         sizes, tables = {i: len(d) for i, d in domains.items()}, combined(factors, byte, reshard)
         self.solves += 1
-        left = {v: np.arange(n) for v, n in sizes.items()}
+        left, start = {v: np.arange(n) for v, n in sizes.items()}, dict[int, int]()
         if too_many(sizes, tables, elimination.QUICK_ENTRIES):
             cold = all(fixed[n.id] == self.costs.first(n) for n in self.costs.graph.decisions)
-            known = _value(domains, tables, fixed)
             if cold and len(axes) > 1:
-                known = min(known, self._in_turn(axes, fixed, byte, reshard)[1])
+                fixed, _ = self._in_turn([*axes, *axes], fixed, byte, reshard)
+            start = _rows(domains, fixed)
+            known = sum(float(t[tuple(start[v] for v in ids)]) for ids, t in tables.items()) if start else math.inf
             left, tables = values_within(sizes, tables, known + 1e-9 * abs(known))
         sizes = {v: len(values) for v, values in left.items()}
         exact = not too_many(sizes, tables, elimination.MOST_ENTRIES)
         self.proved &= exact
-        chosen, value = (
-            eliminate(sizes, tables) if exact else nearly_eliminate(sizes, tables, elimination.QUICK_ENTRIES // 2)
-        )
+        if exact:
+            chosen, value = eliminate(sizes, tables)
+        else:
+            begin = {v: int(np.searchsorted(left[v], k)) for v, k in start.items()}
+            chosen, value = nearly_eliminate(sizes, tables, elimination.QUICK_ENTRIES // 2, begin)
         return {i: tuple(map(int, domains[i][left[i][k]])) for i, k in chosen.items()}, value
 
     def solve(self, byte: float = 0.0, reshard: float = 0.0, warm: Assignment | None = None) -> Point:
@@ -217,9 +220,7 @@ class Search:
         return found
 
 
-def _value(domains: Domains, tables: Mapping[tuple[int, ...], Any], now: Assignment) -> float:
-    """The sum of tables at an assignment; without end where it is none of these domains."""
+def _rows(domains: Domains, now: Assignment) -> dict[int, int]:
+    """The rows of domains that an assignment takes; none where they lack one of them."""
     at = {i: np.flatnonzero((rows == np.array(now[i])).all(-1)) for i, rows in domains.items()}
-    if not all(map(len, at.values())):
-        return math.inf
-    return float(sum(table[tuple(int(at[v][0]) for v in ids)] for ids, table in tables.items()))
+    return {i: int(rows[0]) for i, rows in at.items()} if all(map(len, at.values())) else {}

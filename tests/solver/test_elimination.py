@@ -62,8 +62,11 @@ def test_what_is_too_wide_is_nearly_the_minimum_with_small_tables(seed: int) -> 
     sizes, tables = random_problem(seed)
     _, value = eliminate(sizes, tables)
     first = too_many(sizes, tables, 12)
-    chosen, found = nearly_eliminate(sizes, tables, 12)
+    chosen, found = nearly_eliminate(sizes, tables, 12, {})
     assert not too_many({v: 1 if v in first else n for v, n in sizes.items()}, tables, 12)
     assert math.isclose(found, sum(float(t[tuple(chosen[v] for v in ids)]) for ids, t in tables.items()))
     assert value - 1e-9 <= found <= value + 2
     assert first or found == value
+    begin = dict.fromkeys(sizes, 0)
+    _, other = nearly_eliminate(sizes, tables, 12, begin)
+    assert other <= sum(float(t[tuple(begin[v] for v in ids)]) for ids, t in tables.items()) + 1e-9
