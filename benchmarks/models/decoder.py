@@ -199,13 +199,28 @@ def _placed(config: Config, mesh: Any) -> tuple[Any, ...]:
     return held, (first, optax.EmptyState()), *(put(mesh, rows, x) for x in batch)
 
 
+def _cross_entropy(scores: Any, targets: Any) -> Any:
+    label = targets[..., None] == np.arange(scores.shape[-1])
+    return jax.nn.logsumexp(scores, -1) - jnp.sum(jnp.where(label, scores, 0), -1)
+
+
+def plain() -> Callable[..., Any]:
+    """The loss for one device: ``(weights, tokens, targets)`` to a scalar."""
+    places = Places(
+        weight=same,
+        enter=same,
+        leave=jnp.einsum,
+        look_up=lambda table, tokens: table[tokens],
+        reshape=lambda x, shape, spec: jnp.reshape(x, shape),
+        losses=_cross_entropy,
+        mean=jnp.mean,
+    )
+    return _loss(places)
+
+
 def explicit(config: Config, mesh: Any) -> Program:
     """JAX's explicit mode: arrays know how they are sharded, and contractions of a sharded dim say how they end."""
     stream = on(mesh, P("dp", None, None))
-
-    def losses(scores: Any, targets: Any) -> Any:
-        label = targets[..., None] == np.arange(scores.shape[-1])
-        return jax.nn.logsumexp(scores, -1) - jnp.sum(jnp.where(label, scores, 0), -1)
 
     places = Places(
         weight=same,
@@ -213,7 +228,7 @@ def explicit(config: Config, mesh: Any) -> Program:
         leave=functools.partial(jnp.einsum, out_sharding=stream),
         look_up=lambda table, tokens: table.at[tokens].get(out_sharding=stream),
         reshape=lambda x, shape, spec: jnp.reshape(x, shape, out_sharding=on(mesh, spec)),
-        losses=losses,
+        losses=_cross_entropy,
         mean=jnp.mean,
     )
 

@@ -7,11 +7,13 @@ again, over the operands of the call.
 from __future__ import annotations
 
 import functools
+import inspect
 import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 import jax
+from jax.tree_util import keystr, tree_leaves_with_path
 
 from shtypes.context.user_line import connect_retelling
 from shtypes.core.conversion import abstract_array
@@ -22,7 +24,7 @@ from shtypes.dispatch.apply import is_typed
 from shtypes.dispatch.reshard import reshard
 from shtypes.errors import Fix, ShardingTypeError
 from shtypes.rules import Typing, suggest_fixes
-from shtypes.rules.suggest_fixes import MOST, memory_note
+from shtypes.rules.suggest_fixes import MOST, called_names, memory_note
 from shtypes.scopes.check_comm import is_bounded, keep_to_scopes
 from shtypes.scopes.comm import runs_again, trying
 from shtypes.traced.equations import equations
@@ -48,7 +50,10 @@ def _retell(error: ShardingTypeError, fn: Callable[..., Any], args: tuple[Any, .
     places = [i for i, x in enumerate(leaves) if is_typed(x)]
     types = tuple(jax.typeof(leaves[i]) for i in places)
     operand_types, error.operands = error.operands, None
+    names = (_argument_names(fn, tree, places) if len(places) > 2 else None) or called_names(types)
     if operand_types == types and not error.inner:
+        if len(places) > 2:
+            complete_when_read(error, functools.partial(_rename, error, names))
         return
     leaves = [None if is_typed(x) else x for x in leaves]
 
@@ -58,11 +63,13 @@ def _retell(error: ShardingTypeError, fn: Callable[..., Any], args: tuple[Any, .
         return fn(*again, **named, **more)
 
     def complete() -> None:
-        codes = [] if error.asking is None else [fix.code for fix in error.asking()]
+        asks = error.asking is not None and "out" in inspect.signature(fn).parameters
+        codes = [fix.code for fix in error.asking()] if asks and error.asking is not None else []
         try:
             with trying():
-                fixes = [*_asking(call, types, codes), *fixes_of_call(call, types, _MOST_TRIED)]
+                fixes = [*_asking(call, types, codes), *fixes_of_call(call, types, _MOST_TRIED, names)]
             error.fixes = tuple(sorted(fixes, key=lambda f: f.bytes)[:MOST])
+            error.names = tuple(names)
         except Exception:  # no other error of the second evaluation concerns the user: no advice
             error.fixes = ()
 
@@ -70,6 +77,24 @@ def _retell(error: ShardingTypeError, fn: Callable[..., Any], args: tuple[Any, .
     complete_when_read(error, complete)
     if holds_tracers(leaves):
         _ = error.fixes
+
+
+def _rename(error: ShardingTypeError, names: Sequence[str]) -> None:
+    """Has the fixes of an error name the arguments."""
+    numbered = re.compile(r"(?<=\()operand_(\d+)(?=,)")
+    error.fixes = tuple(f._replace(code=numbered.sub(lambda m: names[int(m[1])], f.code)) for f in error.fixes)
+    error.names = tuple(names)
+
+
+def _argument_names(fn: Callable[..., Any], tree: Any, places: Sequence[int]) -> Sequence[str] | None:
+    """Names for some leaves of a call's arguments: their parameter, and the place in it; None without a signature."""
+    args, kwargs = jax.tree.unflatten(tree, range(tree.num_leaves))
+    try:
+        arguments = inspect.signature(fn).bind(*args, **kwargs).arguments
+    except (TypeError, ValueError):
+        return None
+    names = {i: str(path[0].key) + keystr(path[1:]) for path, i in tree_leaves_with_path(dict(arguments))}
+    return [names[i] for i in places]
 
 
 #: With how many other operands a call is traced.
@@ -95,7 +120,9 @@ def _fix_of(code: str, f: Callable[..., Any], types: Sequence[ShType]) -> Fix:
     return fix._replace(note=memory_note([(m.src, m.dst) for m in moves if isinstance(m, Reshard)]))
 
 
-def fixes_of_call(call: Callable[..., Any], types: tuple[ShType, ...], most_tried: int) -> tuple[Fix, ...]:
+def fixes_of_call(
+    call: Callable[..., Any], types: tuple[ShType, ...], most_tried: int, names: Sequence[str] | None = None
+) -> tuple[Fix, ...]:
     """Reshards of one operand, or of two, that make the call type, cheapest first.
 
     All of them are tried in one trace: a trace for each would take longer than trying it.
@@ -117,7 +144,7 @@ def fixes_of_call(call: Callable[..., Any], types: tuple[ShType, ...], most_trie
             return Typing(goal, tuple(t for t in outs if isinstance(t, ShType)))
 
         price = lambda goal: priced(resharded(goal), types)  # noqa: E731
-        fixes.append(suggest_fixes.priced_fixes(rule, types, sent, price, most_tried))
+        fixes.append(suggest_fixes.priced_fixes(rule, types, sent, price, most_tried, names))
 
     jax.eval_shape(search, *map(abstract_array, types))
     return fixes[0]
@@ -143,6 +170,8 @@ def with_out_fixes(
     if holds_tracers(across):
         asking()
     error.asking = asking
+    if error.operands is None:  # no rule has its fixes: reshards are tried on the whole call
+        error.operands = ()
     complete_when_read(error, complete)
     return error
 

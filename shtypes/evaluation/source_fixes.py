@@ -19,7 +19,7 @@ from shtypes.evaluation.frames import Body, Source, Step, source_of
 from shtypes.rules.suggest_fixes import called_names
 from shtypes.types import ShType
 
-_RESHARD: Final = re.compile(r'sh\.reshard\((\w+), "([^"]*)"\)')
+_RESHARD: Final = re.compile(r'sh\.reshard\(([^,()]+), "([^"]*)"\)')
 _OUT: Final = re.compile(r"sh\.(\w+)\(\.\.\., out=")
 
 
@@ -60,7 +60,7 @@ def _retell(
 ) -> None:
     typed = [x for x in operands if is_typed(x)]
     values: dict[str, Any] = {}
-    names = called_names(subjects)
+    names = error.names or called_names(subjects)
     if len(subjects) == len(typed) and all(x.type == t for x, t in zip(typed, subjects, strict=True)):
         values = dict(zip(names, typed, strict=True))
     else:

@@ -35,6 +35,7 @@ from shtypes.evaluation.interpreter import evaluate_call
 from shtypes.evaluation.value_info import aval_of, note_constant, noting, typed_constant
 from shtypes.ops.rows import Op
 from shtypes.ops.shard_programs import NotLocalError, ShardProgram, shard_program
+from shtypes.rules import messages
 from shtypes.scopes.check_comm import check_now
 from shtypes.scopes.comm import FinishesSums, allows_implicit, implicit_comm, rules_in_force, under, without_scopes
 from shtypes.types import ShType, State, dtypes
@@ -190,7 +191,7 @@ class JaxFunction:
         trace: Trace,
     ) -> ShardingTypeError:
         """The error of a call that does not type, with its fixes, and with those that ask for the result's type."""
-        refusal = located(error, self.name, types, rule)
+        refusal = located(messages.of_call(error, self.name, types), self.name, types, rule)
         if not self._takes_out or trace.tree.num_leaves != 1:
             return refusal
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Hashable, Sequence
 from typing import Final
 
@@ -84,6 +85,25 @@ def along(name: str, operand: ShType, axis: str, reduces: bool = False, dims: Se
         why="each device holds only its slice of that dim, and the result needs all of it",
         axes=dict.fromkeys((*axes, *(a for i in dims for a in operand.dims[i].axes))),
     )
+
+
+#: What an op inside a call says of a value that the caller does not see.
+_OF_INSIDE: Final = re.compile(r" (acts along|cannot combine|is nonlinear in) ")
+
+
+def of_call(error: ShardingTypeError, name: str, operands: Sequence[ShType]) -> ShardingTypeError:
+    """The error of an op inside a call, in terms of the call: of its one operand that is sharded on the axis at fault.
+
+    That one is at fault if the op acts along the axis, or if there is no other operand.
+    """
+    found = _OF_INSIDE.search(error.what)
+    if found is None or not error.axes or (len(operands) > 1 and found[1] != "acts along"):
+        return error
+    sharded = [t for t in operands if t.dim_of(error.axes[0]) is not None]
+    if len(sharded) == 1:
+        message = along(name, sharded[0], error.axes[0])
+        error.what, error.why = message.what, message.why
+    return error
 
 
 def check_whole(name: str, operand: ShType, dims: Sequence[int], reduces: bool = False) -> None:

@@ -103,6 +103,7 @@ def priced_fixes(
     sent: Callable[[tuple[ShType, ...]], tuple[int, int]],
     price: Callable[[tuple[ShType, ...]], tuple[str, str, int, int]],
     most_tried: int,
+    names: Sequence[str] | None = None,
 ) -> tuple[Fix, ...]:
     """As `fixes`, for a rule that does more than casts.
 
@@ -112,9 +113,10 @@ def priced_fixes(
         sent: About what a call sends with operands that the rule took, forward and backward.
         price: What a call with resharded operands sends, exactly: in words and in bytes, forward and backward.
         most_tried: How often the rule may be applied.
+        names: What the operands are called in the printed code.
     """
     candidates = []
-    for c in Search(rule, operands, most_tried=most_tried, sent=sent).best():
+    for c in Search(rule, operands, names, most_tried=most_tried, sent=sent).best():
         fix = Fix(c.fix.code, *price(c.operands), c.fix.note)
         candidates.append(
             c._replace(fix=fix, price=c.price._replace(sent=(fix.bytes, fix.bytes), forward=fix.bytes_forward))
@@ -258,7 +260,8 @@ class Search:
                 if base[unit[0]].state(axis) in _ONE_PLACE:
                     for other in units:  # a second operand may have to be moved too
                         if other[0] > unit[-1] and base[other[0]].state(axis) in _ONE_PLACE:
-                            for there in other_places(base[other[0]], axis):
+                            there_too = [place] if len(units) > 2 else other_places(base[other[0]], axis)
+                            for there in there_too:
                                 push((*option.moves, (other, there)))
         return ways
 

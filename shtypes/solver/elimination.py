@@ -14,6 +14,8 @@ Table = np.ndarray[Any, np.dtype[np.float64]]
 #: The most entries of a table that is made on the way; and those that take no longer than to leave values out first.
 MOST_ENTRIES: Final = 60_000_000
 QUICK_ENTRIES: Final = 2_000_000
+#: So many of the largest tables take as long as may be.
+_MANY: Final = 5
 
 
 def eliminate(sizes: Mapping[int, int], tables: Mapping[tuple[int, ...], Table]) -> tuple[dict[int, int], float]:
@@ -64,7 +66,7 @@ def eliminate(sizes: Mapping[int, int], tables: Mapping[tuple[int, ...], Table])
 
 
 def _order(sizes: Mapping[int, int], tables: Iterable[tuple[int, ...]], *, by_fill: bool) -> tuple[float, list[int]]:
-    """An order in which variables may go, and the most entries of a table on the way."""
+    """An order in which variables may go, and the most entries of a table on the way, or a part of those of all."""
     near: dict[int, set[int]] = {v: set() for v in sizes}
     for ids in tables:
         for v in ids:
@@ -78,10 +80,10 @@ def _order(sizes: Mapping[int, int], tables: Iterable[tuple[int, ...]], *, by_fi
         return fill, weight, v
 
     costs = {v: cost(v) for v in near}
-    most, order = 0.0, []
+    most, total, order = 0.0, 0.0, list[int]()
     while near:
         v = min(near, key=costs.__getitem__)
-        most = max(most, costs[v][1])
+        most, total = max(most, costs[v][1]), total + costs[v][1]
         order.append(v)
         others = near.pop(v)
         for u in others:
@@ -89,7 +91,7 @@ def _order(sizes: Mapping[int, int], tables: Iterable[tuple[int, ...]], *, by_fi
             near[u] -= {u, v}
         touched = others.union(*(near[u] for u in others)) if by_fill else others
         costs.update((u, cost(u)) for u in touched)
-    return most, order
+    return max(most, total / _MANY), order
 
 
 def _sum(some: list[tuple[tuple[int, ...], Table]], over: tuple[int, ...], sizes: Mapping[int, int]) -> Table:
@@ -109,10 +111,11 @@ def values_within(
     while True:
         least = sum(table.min() for table in kept.values())
         fits = {v: least + more <= most for v, more in _regrets(kept).items()}
-        if all(ok.all() for ok in fits.values()):
-            return left, kept
+        before = sum(map(len, left.values()))
         left = {v: values[fits[v]] if v in fits else values for v, values in left.items()}
         kept = {ids: table[np.ix_(*(fits[v] for v in ids))] for ids, table in kept.items()}
+        if sum(map(len, left.values())) > 0.99 * before:
+            return left, kept
 
 
 def nearly_eliminate(

@@ -127,6 +127,8 @@ class Graph:
         self.source: dict[int, tuple[Node, int]] = {}  # what makes a value, and as which result
         self.shared: dict[int, Node] = {}  # the second forms of values
         self.saved: set[int] = set()  # values that the backward pass needs
+        self.again: set[int] = set()  # those that it needs and computes again, as long as it is in their checkpoint
+        self.checkpoints = 0
         self.sliced: set[int] = set()  # stacks that a loop takes apart
         for v, t in zip(program.inputs, types or [None] * len(program.inputs), strict=True):
             if not v.constant:
@@ -185,6 +187,7 @@ class Graph:
                     node.again = item.checkpointed
                     self._note_saved(item)
             elif isinstance(item, Checkpoint):
+                self.checkpoints += 1
                 self._items(item.items)
                 inside = {v.id for op in _ops(item.items) for v in op.results}
                 for op in _ops(item.items):
@@ -267,19 +270,20 @@ class Graph:
 
     def _note_saved(self, op: Op) -> None:
         """Notes what the backward pass needs: operands of products, and of what is not linear."""
-        if not self.grad or op.checkpointed or not any(v.differentiated for v in op.results):
+        if not self.grad or not any(v.differentiated for v in op.results):
             return
+        needed = self.again if op.checkpointed else self.saved
         if op.name in _PRODUCTS or is_convolution(op.eqn):
             for i, x in enumerate(op.operands):
                 others = [y for j, y in enumerate(op.operands) if j != i or op.name == "div"]
                 if is_value(x) and any(isinstance(y, Value) and y.differentiated for y in others):
-                    self.saved.add(x.id)
+                    needed.add(x.id)
         elif op.name in _NEEDS_RESULTS:
-            self.saved.update(v.id for v in op.results)
+            needed.update(v.id for v in op.results)
         elif op.name in _NEEDS_OPERANDS:
-            self.saved.update(x.id for x in op.operands if is_value(x))
+            needed.update(x.id for x in op.operands if is_value(x))
         elif op.name == "select_n":
-            self.saved.update(x.id for x in op.operands[:1] if is_value(x))
+            needed.update(x.id for x in op.operands[:1] if is_value(x))
 
     def _second_forms(self) -> None:
         """A second form for each value that is used several times, or in a loop that it is not made in."""

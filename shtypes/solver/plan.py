@@ -297,7 +297,7 @@ class Plan(Report):
             text = f"{target_text(r.src)} -> {target_text(r.dst)}", f"{r.times}x " * (r.times > 1) + r.what
             lines.setdefault((str(r.place), *text), []).append(r)
         moves = [
-            (place, ", ".join(r.value for r in some), text, _ms(sum(r.seconds for r in some)), what)
+            (place, ", ".join(_siblings(r.value for r in some)), text, _ms(sum(r.seconds for r in some)), what)
             for (place, text, what), some in lines.items()
         ]
         more = len(moves) - _SHOWN
@@ -391,21 +391,37 @@ def _steps(src: ShType, dst: ShType) -> str:
 
 
 def _merged(rules: Iterable[Rule]) -> list[tuple[str, Rule]]:
-    """Rules with their patterns; of siblings with one type one: ``attn/[k,q,v]``."""
-    groups: dict[tuple[str, ShType, bool], list[Rule]] = {}
+    """Rules with their patterns; of siblings with one type one."""
+    groups: dict[tuple[ShType, bool], dict[str, Rule]] = {}
     for rule in rules:
-        groups.setdefault((rule.pattern.rpartition("/")[0], rule.type, rule.given), []).append(rule)
+        groups.setdefault((rule.type, rule.given), {})[rule.pattern] = rule
     found = []
-    for (parent, _, _), some in groups.items():
-        names = ",".join(r.pattern.rpartition("/")[2] for r in some)
-        pattern = f"{parent}/[{names}]" if len(some) > 1 and parent else names if not parent else f"{parent}/{names}"
-        total = some[0]._replace(
-            arguments=sum(r.arguments for r in some),
-            bytes=sum(r.bytes for r in some),
-            seconds=sum(r.seconds for r in some),
-        )
-        found.append((pattern, total))
-    return found
+    for group in groups.values():
+        for pattern, names in _siblings(group).items():
+            some = [group[name] for name in names]
+            total = some[0]._replace(
+                arguments=sum(r.arguments for r in some),
+                bytes=sum(r.bytes for r in some),
+                seconds=sum(r.seconds for r in some),
+            )
+            found.append((pattern, total))
+    return sorted(found, key=lambda each: each[0])
+
+
+def _siblings(paths: Iterable[str]) -> dict[str, list[str]]:
+    """Paths that differ in one part as one, such as ``attn/[k,q,v]``, with those that it stands for."""
+    groups = {tuple(path.split("/")): [path] for path in paths}
+    for back in range(max(map(len, groups))):
+        alike: dict[tuple[Any, Any], dict[str, list[str]]] = {}
+        for parts, some in groups.items():
+            k = max(len(parts) - 1 - back, 0)
+            alike.setdefault((parts[:k], parts[k + 1 :]), {})[parts[k]] = some
+        groups = {}
+        for (before, after), names in alike.items():
+            one = ",".join(names) if len(names) > 1 and not before + after else f"[{','.join(names)}]"
+            parts = (*before, one if len(names) > 1 else next(iter(names)), *after)
+            groups[parts] = [path for some in names.values() for path in some]
+    return {"/".join(parts): some for parts, some in groups.items()}
 
 
 def _ms(seconds: float) -> str:

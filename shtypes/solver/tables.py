@@ -178,8 +178,9 @@ class Costs:
             if v.id in self.graph.sliced:  # a reader expects no axis on the dim of the layers
                 cost += Measure(0.0, 0.0, 0.0, 0.0, 0.5 * (states == SHARDED).any(-1))
         for i, v in enumerate(node.results):
-            if v.id in self.graph.saved:
-                kept = node.times * v.nbytes / parts(self.made(node, rows, i), self.sizes)
+            if v.id in self.graph.saved or v.id in self.graph.again:
+                times = node.times if v.id in self.graph.saved else 1 / self.graph.checkpoints
+                kept = times * v.nbytes / parts(self.made(node, rows, i), self.sizes)
                 cost += Measure(0.0, 0.0, kept, 0.0, 0.0)
         return cost
 
@@ -283,7 +284,9 @@ class Costs:
         graph = self.graph
         nodes: dict[Any, list[Node]] = {}
         for node in graph.nodes:
-            noted = tuple((v.id in graph.saved, v.id in graph.sliced, v.differentiated) for v in node.results)
+            noted = tuple(
+                (v.id in graph.saved, v.id in graph.again, v.id in graph.sliced, v.differentiated) for v in node.results
+            )
             nodes.setdefault((node.first.id, noted, node.again), []).append(node)
         uses: dict[Any, list[Use]] = {}
         for use in [*(Use(n, 0, n.operands[0], n.times) for n in graph.shared.values()), *graph.uses()]:

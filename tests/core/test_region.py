@@ -365,3 +365,16 @@ def test_a_region_computes_what_the_operations_compute_one_by_one(name: str) -> 
     assert_same(found, wanted)
     if row.reduces is not None:
         assert len(re.findall(r" all-reduce(?:-start)?\(", compiled.as_text())) == row.reduces
+
+
+def test_a_reversed_scan_of_a_program_starts_at_the_end() -> None:
+    """Its carries are those of one device, each beside the element that it met."""
+    xs = np.arange(1, 5, dtype=np.float32)[:, None] * np.ones((4, 8), np.float32)
+
+    def scanned(m: Any, carry: Any, xs: Any) -> Any:
+        return m.scan(lambda c, x: (2 * c + x, c), carry, xs, reverse=True)
+
+    last, carries = sh.jit(lambda c, xs: scanned(sh, c, xs))(sh.zeros("f32[8@dp]"), sh.array(xs, "f32[4, 8@dp]"))
+    expected_last, expected_carries = scanned(lax, np.zeros(8, np.float32), xs)
+    assert_close(last, expected_last)
+    assert_close(carries, expected_carries)

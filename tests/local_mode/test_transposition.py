@@ -150,3 +150,16 @@ def test_with_explicit_every_cast_is_written() -> None:
             run(w, x)
         assert 'sh.lax.pvary(x, "i")' in str(caught.value)
     assert_close(np.asarray(sh.jit(written)(w, x)), np.asarray(x))
+
+
+def test_the_cotangent_of_a_permute_goes_back_to_where_the_value_came_from() -> None:
+    """On a ring of four, on and back are not the same."""
+    right = [(i, (i + 1) % N) for i in range(N)]
+    weights = sh.array(np.arange(8, dtype=np.float32), "f32[8@i]")
+
+    def loss(x: Any) -> Any:
+        moved = sh.shard_map(lambda x: jax.lax.ppermute(x, "i", right), out_specs="[8@i]")(x)
+        return sh.sum(moved * weights)
+
+    gradient = sh.grad(loss)(sh.array(np.ones(8, np.float32), "f32[8@i]"))
+    assert_close(gradient, np.roll(np.arange(8, dtype=np.float32), -2))

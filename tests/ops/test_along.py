@@ -59,7 +59,7 @@ def test_functions_of_matrices_give_what_those_of_jax_give() -> None:
         (lambda s, u: sh.sort(s, 0), "`sort` acts along dim 0, which is sharded on mesh axis `x`"),
         (lambda s, u: sh.cumsum(s, 2), "`cumsum` does not take `axis=2`"),
         (lambda s, u: sh.top_k(s, 9), "`top_k` does not take these arguments"),
-        (lambda s, u: sh.fft.fft(s, axis=0), "`fft` acts along dim 1, which is sharded on mesh axis `x`"),
+        (lambda s, u: sh.fft.fft(s, axis=0), "`fft.fft` acts along dim 0, which is sharded on mesh axis `x`"),
         (lambda s, u: sh.linalg.inv(s), "`linalg.inv` acts along dim 0, which is sharded on mesh axis `x`"),
         (lambda s, u: sh.linalg.qr(sh.max(s, 1)), "`qr` does not take these arguments"),
         (lambda s, u: sh.linalg.eigh(u, full=1), "`eigh` has no parameter `full`"),  # type: ignore[call-arg]

@@ -156,3 +156,12 @@ def test_the_shapes_of_a_call_are_traced_once(monkeypatch: pytest.MonkeyPatch) -
     assert traced == [(4, 8)]
     typed(sh.array(X[:2], "[2,8]"))
     assert traced == [(4, 8), (2, 8)]
+
+
+def test_an_operand_that_is_cast_for_one_use_stays_as_it_is_for_the_other() -> None:
+    """A slice of what is replicated meets what is sharded; its sine is of all of it."""
+    typed = JaxFunction("fn", lambda x, y: (x + y, jnp.sin(x)))
+    both, alone = typed(sh.array(X, "[4,8]{R:x}"), sh.array(X, "[4@x,8]"))
+    assert (both.type, alone.type) == ("f32[4@x,8]", "f32[4,8]{R:x}")
+    np.testing.assert_allclose(host(both), 2 * X)
+    np.testing.assert_allclose(host(alone), np.sin(X), rtol=1e-6)

@@ -62,3 +62,32 @@ def test_a_fix_that_sends_nothing_says_what_each_device_holds() -> None:
         )
     fixes = [str(fix) for fix in caught.value.fixes]
     assert 'sh.ragged_dot_general(..., out="[8,4]{U:x}")   [free, but each device holds all of it]' in fixes
+
+
+CALLS: dict[str, tuple[Callable[..., Any], tuple[str, ...], set[str]]] = {
+    "an op inside that has `out`, in a call that has none": (
+        lambda x: sh.associative_scan(sh.multiply, x, reverse=True),
+        ("f32[8@x,4]",),
+        {'sh.reshard(x, "[8,4@x]")', 'sh.reshard(x, "[8,4]")'},
+    ),
+    "operands by their parameters": (
+        lambda q, k, v: sh.nn.dot_product_attention(q, k, v, is_causal=True),
+        ("f32[1,8@x,2,4]",) * 3,
+        {
+            'sh.reshard(key, "[1,8,2,4]"); sh.reshard(value, "[1,8,2,4]")',
+            'sh.reshard(query, "[1,8,2@x,4]"); sh.reshard(key, "[1,8,2@x,4]"); sh.reshard(value, "[1,8,2@x,4]")',
+        },
+    ),
+    "elements of a list": (
+        lambda *xs: sh.concatenate([*xs], axis=0),
+        ("f32[8@x,4]", "f32[8,4]", "f32[8,4]"),
+        {'sh.reshard(arrays[0], "[8,4]")'},
+    ),
+}
+
+
+@pytest.mark.parametrize(("call", "types", "fixes"), CALLS.values(), ids=CALLS)
+def test_a_refused_call_offers_types_for_its_own_operands(call: Any, types: Any, fixes: set[str]) -> None:
+    with pytest.raises(sh.ShardingTypeError) as caught:
+        call(*map(sh.abstract_array, types))
+    assert {fix.code for fix in caught.value.fixes} >= fixes

@@ -95,8 +95,8 @@ OPS: dict[str, Case] = {
     "prod": Case(lambda x: sh.prod(x, 0), (ROWS,), REDUCES),
     "softmax": Case(lambda x: sh.softmax(x, 0), (ROWS,), ALONG),
     "logsumexp": Case(lambda x: sh.logsumexp(x, 0), (ROWS,), REDUCES),
-    "var": Case(lambda x: sh.var(x, 0), (ROWS,), REDUCES),
-    "norm": Case(sh.linalg.norm, (ROWS,), REDUCES),
+    "var": Case(lambda x: sh.var(x, 0), (ROWS,), ALONG),
+    "norm": Case(sh.linalg.norm, (ROWS,), ALONG),
     "median": Case(lambda x: sh.median(x, 0), (ROWS,), REDUCES),
     "concatenate": Case(lambda x: sh.concatenate([x, x], 0), (ROWS,), ALONG),
     "pad": Case(lambda x: sh.pad(x, ((1, 1), (0, 0))), (ROWS,), ALONG),
@@ -125,7 +125,7 @@ OPS: dict[str, Case] = {
 with_rule = jax.custom_vjp(sh.sin)
 with_rule.defvjp(lambda x: (sh.sin(x), None), lambda _, ct: (sh.reshard(sh.reshard(ct, dp="R"), dp=0),))
 with_tangents = jax.custom_jvp(sh.sin)
-with_tangents.defjvp(lambda x, t: (sh.sin(x[0]), sh.reshard(sh.reshard(t[0], dp="R"), dp=0)))
+with_tangents.defjvp(lambda x, t: (sh.sin(x[0]), sh.reshard(sh.flip(sh.reshard(t[0], dp="R"), 0), dp=0)))
 
 
 def _of_shards(f: Callable[..., Any]) -> Callable[..., Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -36,7 +37,7 @@ def test_the_minimum_is_that_of_all_combinations(seed: int) -> None:
 
 def test_what_has_one_value_may_meet_in_any_number() -> None:
     sizes = {0: 2, **dict.fromkeys(range(1, 100), 1)}
-    tables = {(0, v): np.array([[3.0], [1.0]]) for v in range(1, 100)}
+    tables: dict[tuple[int, ...], Any] = {(0, v): np.array([[3.0], [1.0]]) for v in range(1, 100)}
     assert eliminate(sizes, tables) == ({0: 1, **dict.fromkeys(range(1, 100), 0)}, 99.0)
 
 
@@ -51,7 +52,8 @@ def test_without_values_that_cost_more_than_some_assignment_the_minimum_is_the_s
 
 
 def test_a_value_that_costs_more_than_some_assignment_is_left_out() -> None:
-    left, _ = values_within({0: 2, 1: 2}, {(0,): np.array([0.0, 5.0]), (0, 1): np.array([[1.0, 4.0], [0.0, 0.0]])}, 3.0)
+    tables: dict[tuple[int, ...], Any] = {(0,): np.array([0.0, 5.0]), (0, 1): np.array([[1.0, 4.0], [0.0, 0.0]])}
+    left, _ = values_within({0: 2, 1: 2}, tables, 3.0)
     assert {v: values.tolist() for v, values in left.items()} == {0: [0], 1: [0]}
 
 

@@ -68,6 +68,25 @@ def test_a_bound_on_memory_shards_what_is_kept(share: float) -> None:
     assert "dp" in found[0].rules["p/layers/up"] + found[0].rules["p/layers/down"]
 
 
+MEMORY: dict[str, Any] = {
+    "mlp": (models.mlp_loss, models.mlp(4096, 256, 1024)),
+    "block": (models.block_loss, (models.block_params(256, 8, 32, 1024), f32(64, 128, 256))),
+    "scanned gpt": (models.gpt_loss, models.gpt(4, 64, 128, 256, 8, 32, 1024, 4096)),
+    "checkpoint": (
+        models.checkpointed_loss,
+        ({"layers": models.stacked(8, models.block_params(256, 8, 32, 1024))}, f32(64, 128, 256)),
+    ),
+}
+
+
+@pytest.mark.one_in(2)
+@pytest.mark.parametrize("name", MEMORY)
+def test_the_memory_that_is_predicted_is_near_that_of_the_typed_step(name: str) -> None:
+    f, args = MEMORY[name]
+    for plan in sh.suggest(f, *args, mesh={"dp": 2, "tp": 4}, **SETTINGS)[:2]:
+        assert abs(plan.point.cost.memory / plan.memory - 1) < 0.15
+
+
 def test_experts_are_sharded_with_what_they_compute() -> None:
     args = models.experts(4096, 256, 1024, 8)
     found = sh.suggest(models.experts_loss, *args, mesh={"ep": 8}, **SETTINGS)[0]

@@ -216,23 +216,25 @@ def _expression_of(run: RuntimeCall, text: str, places: Iterable[int]) -> Expres
     return next((e for i, e in same if i in places), same[0][1] if same else None)
 
 
-def renamed(code: str, run: RuntimeCall, types: Sequence[ShType] = ()) -> str:
+def renamed(code: str, run: RuntimeCall, types: Sequence[ShType] = (), names: Sequence[str] = ()) -> str:
     """Code of a fix, or of advice, with the users' names of the operands; ``types`` are those that it names, if any."""
     operands = run.operands
-    names = called_names(types or [t for _, t in operands])
+    names = names or called_names(types or [t for _, t in operands])
     for i, name in enumerate(names):
         same = not types or len(types) == len(operands)
         expression = operands[i][0] if same else _expression_of(run, str(types[i]), ())
         written = written_name(expression) if isinstance(expression, Expression) else None
         if written or len(names) == 1:
-            code = re.sub(rf"(?<=\w\(){name}(?=[,)])", written or "...", code)
+            code = re.sub(rf"(?<=\w\(){re.escape(name)}(?=[,)])", written or "...", code)
     return code
 
 
 def _in_words(error: ShardingTypeError, run: RuntimeCall, evaluator: TextEvaluator) -> list[str]:
     """The fixes of an error, the cheapest first, but for those that say a size which only stands for one."""
     types, operands = [t for t in error.subjects or () if isinstance(t, ShType)], [t for _, t in run.operands]
-    texts = [in_words(f._replace(code=renamed(f.code, run, types)), operands, evaluator) for f in error.fixes]
+    texts = [
+        in_words(f._replace(code=renamed(f.code, run, types, error.names)), operands, evaluator) for f in error.fixes
+    ]
     return [
         text for text in texts if not any(len(n) > 5 and int(n) >= SMALLEST_STAND_IN for n in re.findall(r"\d+", text))
     ]

@@ -124,12 +124,12 @@ rows("reduce reduce_window", together(_folded), numbers=True)
 def _moving(params: dict[str, Any], ndim: int) -> list[int]:
     """The dims in which windows move, or which are padded or dilated."""
 
+    def dilation(d: int) -> int:  # of the operand: a window of one element has no gaps
+        return 1 if params.get("base_dilation") is None else int(params["base_dilation"][d])
+
     def still(d: int) -> bool:
-        dilated = any(
-            params.get(key) is not None and params[key][d] != 1 for key in ("base_dilation", "window_dilation")
-        )
-        sizes = params["window_dimensions"][d], params["window_strides"][d], *params["padding"][d]
-        return sizes == (1, 1, 0, 0) and not dilated
+        window = params["window_dimensions"][d], params["window_strides"][d], *params["padding"][d]
+        return window == (1, 1, 0, 0) and dilation(d) == 1
 
     return [d for d in range(ndim) if not still(d)]
 

@@ -44,7 +44,7 @@ def test_a_saved_plan_has_its_decisions_and_is_applied(run: Run, folder: Path) -
     exec(MODEL, namespace)
     types = {"up": first["arguments"]["w/up"], "down": first["arguments"]["w/down"]}, first["arguments"]["x"]
     applied = sh.apply(namespace["loss"], folder / "plan.json")  # type: ignore[arg-type]
-    assert str(sh.check(applied, *types, mesh=sh.abstract_mesh({"dp": 8})).results) == "f32[]"
+    assert str(sh.check(applied, *types, mesh=sh.abstract_mesh({"dp": 8})).results) == "f32[]{I:dp}"
 
 
 def test_it_says_what_another_type_would_cost(run: Run) -> None:
