@@ -192,10 +192,10 @@ def _pace(by: Objective) -> tuple[CostModel, Device]:
 
 def _least(costs: Costs) -> Point:
     """The best assignment: from the best in which what each device computes whole is reduced, or invariant."""
-    everything = dict(costs.allowed)
-    block = 1 if len(costs.sizes) > 2 and len(costs.graph.decisions) > _FEW else 2
+    everything, many = dict(costs.allowed), len(costs.sizes) > 2
+    most = 1 if many and len(costs.graph.decisions) > _FEW else 2
 
-    def among(keep: Callable[[Node, Option, Option], bool], now: Assignment | None = None) -> Point:
+    def among(keep: Callable[[Node, Option, Option], bool], now: Assignment | None = None, block: int = most) -> Point:
         costs.allowed = dict(everything)
         for node in costs.graph.decisions:
             if node.kind != "argument":
@@ -207,11 +207,17 @@ def _least(costs: Costs) -> Point:
         return Search(costs, seed=None, block=block).solve(reshard=_RESHARD, warm=now)
 
     kept = [_as_reduced, _as_invariant]
-    if len(costs.sizes) > 2:  # axes in turn take longer, and lie as the arguments do
+    if many:  # axes in turn take longer, and lie as the arguments do
         kept = [_as_invariant if any(o.results == (INVARIANT,) for o in _of_arguments(costs)) else _as_reduced]
     starts = [among(keep).assignment for keep in kept]
     found = [among(lambda _, o, taken: _whole(o) == _whole(taken), start) for start in starts]
-    return min(found, key=lambda point: point.seconds)
+    if not many:
+        found += [among(lambda *_: True, min(found, key=_seconds).assignment)]
+    return min(found, key=_seconds)
+
+
+def _seconds(point: Point) -> float:
+    return point.seconds
 
 
 def _of_arguments(costs: Costs) -> Iterator[Option]:

@@ -251,7 +251,7 @@ class Costs:
                 cost[0] = cost[0] + backward * (again.seconds * v.nbytes + again.latency).T
                 cost[1] = cost[1] + again.sent.T * v.nbytes
             if self.by_bytes:
-                cost[0] = cost[0] + 2 * (forward + backward * back) * self._among_zeros(one[0], other[0]) * v.nbytes
+                cost[0] = cost[0] + (forward + backward * back) * self._among_zeros(one[0], other[0]) * v.nbytes
             here, there_ = unlabelled(one[0]), unlabelled(other[0])
             moved = (here[:, None, :] != there_[None, :, :]).any(-1)
             self._known[key] = Cost(cost[0], cost[1], moved.astype(float))
@@ -265,7 +265,7 @@ class Costs:
         return Measure(0.0 * seconds, seconds * use.times, memory, sent * use.times, moved * (sent > 0))
 
     def _among_zeros(self, src: States, dst: States) -> Any:
-        """What it counts, for each byte, to put a part among zeros: twice what it costs to gather it."""
+        """What it counts, for each byte, to put a part among zeros: what it costs to gather it, being as large."""
         placed = (src[:, None, :] >= SHARDED) & (dst[None, :, :] == UNREDUCED)
         gathered = self.prices.table(src, np.full((1, src.shape[-1]), REDUCED))
         return np.where(placed.any(-1), gathered.seconds, 0.0)

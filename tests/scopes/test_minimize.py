@@ -81,7 +81,7 @@ def backward_of(ledger: sh.Ledger) -> sh.Ledger:
 
 @pytest.mark.nightly
 def test_a_setting_for_one_direction_sends_less_there_than_the_default() -> None:
-    axes, texts, f, _ = CASES["block, sequence and tp"]
+    axes, texts, f, _ = CASES["block, tp"]
     with sh.use_mesh(sh.abstract_mesh(axes)):
         args = [sh.abstract_array(text) for text in texts]
         both, backward = (sh.ledger(decorated(loss_of(f), d), *args).backward().bytes for d in ("both", "backward"))
@@ -94,7 +94,7 @@ def test_the_default_sends_no_more_in_all_than_a_setting_for_one_direction() -> 
     with sh.use_mesh(sh.abstract_mesh(axes)):
         args = [sh.abstract_array(text) for text in texts]
         both, forward = (sh.ledger(decorated(loss_of(f), d), *args).bytes for d in DIRECTIONS[:2])
-        assert both == forward
+        assert both <= forward
 
 
 def mlp(m: Any, x: Any, up: Any, down: Any) -> Any:
