@@ -71,8 +71,8 @@ def given_types() -> Iterator[tuple[str, ...]]:
         for name, layout in LAYOUTS.items():
             with sh.use_mesh(sh.abstract_mesh({"dp": 4, "tp": 4})):
                 args = jax.tree.map(sh.abstract_array, gpt_types(width, layout))
-                whole, seconds = timed(lambda args=args: sent_by_step(sh.lift(models.gpt_loss), *args))
-                alone, _ = timed(lambda args=args: sent_by_step(as_it_is(models.gpt_loss), *args))
+                whole, seconds = timed(functools.partial(sent_by_step, sh.lift(models.gpt_loss), *args))
+                alone, _ = timed(functools.partial(sent_by_step, as_it_is(models.gpt_loss), *args))
             ratio = whole / alone
             yield f"d={width} {name}", f"{whole / 1e6:,.0f}", f"{alone / 1e6:,.0f}", f"{ratio:.3f}", f"{seconds:.2f}"
 
