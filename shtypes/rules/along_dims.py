@@ -79,8 +79,11 @@ def whole(name: str, operand: ShType, along: Sequence[int], results: Sequence[Wh
     states = _states_by(name, LINEAR_UNARY if linear else NONLINEAR, operand, along)
 
     def dim(size: int, source: int | None) -> Dim:
-        """The operand's dim where the size is the same; another size has another name."""
-        return Dim(size) if source is None or operand.shape[source] != size else operand.dims[source]
+        """The operand's dim where the size is the same; another size has the axes, and another name."""
+        if source is None:
+            return Dim(size)
+        t = operand.dims[source]
+        return t if t.size == size else Dim(size, axes=t.axes)
 
     types = (unary_result(operand, r.dtype, [dim(*pair) for pair in r.dims], states) for r in results)
     return Typing((operand,), tuple(types))

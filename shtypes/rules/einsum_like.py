@@ -192,10 +192,37 @@ def einsum(
 # convolutions
 
 
-def pointwise(windows: Sequence[int], strides: Sequence[int], padding: Any, dilation: Sequence[int]) -> list[int]:
-    """The spatial dims, by number, in which each element of the result needs only the element at its place."""
-    pads = [(0, 0)] * len(windows) if isinstance(padding, str) else [tuple(pair) for pair in padding]
-    return [i for i, dim in enumerate(zip(windows, strides, dilation, pads, strict=True)) if dim == (1, 1, 1, (0, 0))]
+class Window(NamedTuple):
+    """How windows move along a dim."""
+
+    size: int
+    stride: int = 1
+    padding: tuple[int, int] = (0, 0)
+    base_dilation: int = 1
+    window_dilation: int = 1
+
+    def stays_within(self, shard: int) -> bool:
+        """Whether no window needs elements of two shards of this size, and each shard has the results of its own.
+
+        Either windows lie apart (patches, pools), or they are spread over gaps in the operand, as the transpose of
+        such a convolution has them.
+        """
+        reach, (low, high) = (self.size - 1) * self.window_dilation + 1, self.padding
+        if self.base_dilation == 1:
+            return low == 0 and reach - self.stride <= high <= 0 and shard % self.stride == 0
+        filled = high == self.base_dilation + reach - 2 - low
+        return self.stride == 1 and reach - 1 <= low < self.base_dilation and filled
+
+    def covers(self, size: int) -> bool:
+        """Whether a window of shards, dilated as it is, gives a part of the sum over all of a dim of this size.
+
+        So it is in the gradient of a kernel whose windows stay within shards.
+        """
+        low, high = self.padding
+        if self.base_dilation == 1:
+            return low == 0 >= high and size == self.size * self.window_dilation
+        filled = max(low, high) < self.base_dilation and min(low, high) >= 0
+        return self.window_dilation == 1 and filled and self.size == size * self.base_dilation
 
 
 def conv_plan(
@@ -204,12 +231,13 @@ def conv_plan(
     feature_groups: int = 1,
     batch_groups: int = 1,
     alone: Sequence[int] = (),
+    summed: Sequence[int] = (),
 ) -> ProductDims:
     """The labels of a convolution: batch and output features stay, input features are summed, the rest is unsharded.
 
     Groups are the major part of the dims that have them. The output features run together with the grouped dim of the
     input: each group of it computes a group of them. The spatial dims in ``alone``, by number, stay in the result
-    too: each element of the result needs the one at its own place.
+    too: no window crosses a border between shards. Those in ``summed`` are summed, window by window.
     """
     batch, feature, *space = numbers.lhs_spec
     out_features, in_features, *window = numbers.rhs_spec
@@ -222,6 +250,8 @@ def conv_plan(
     unsharded: set[Any] = {("space", d) for d in space} | {("window", d) for d in window}
     for i in alone:
         lhs[space[i]] = out[out_space[i]] = "place", i
+    for i in summed:
+        lhs[space[i]] = rhs[window[i]] = "window of", i
     groups: tuple[tuple[Any, int], ...] = ()
     if feature_groups > 1:
         lhs[feature], rhs[in_features], groups = "outputs", "in a group", (("outputs", feature_groups),)

@@ -24,7 +24,7 @@ from shtypes.evaluation.rows.families import (
 )
 from shtypes.evaluation.table import row
 from shtypes.rules import Typing
-from shtypes.rules.einsum_like import ProductDims, conv_plan, pointwise
+from shtypes.rules.einsum_like import ProductDims, Window, conv_plan
 from shtypes.rules.einsum_like import contraction as _contraction
 from shtypes.rules.random import sample
 from shtypes.rules.typing import Label
@@ -98,8 +98,12 @@ def _convolved(call: Call, types: Types) -> Typing:
             f"`{call.name}` of shapes {types[0].shape} and {types[1].shape} has windows without elements",
             why="JAX traces such a convolution, and cannot compile it",
         )
-    alone = pointwise(window, ints(p["window_strides"]), p["padding"], p["lhs_dilation"])
-    plan = conv_plan(numbers, call.shapes[0], p["feature_group_count"], p["batch_group_count"], alone)
+    moves = zip(window, ints(p["window_strides"]), p["padding"], p["lhs_dilation"], p["rhs_dilation"], strict=True)
+    windows = [Window(size, stride, tuple(pads), base, gaps) for size, stride, pads, base, gaps in moves]
+    moving = list(enumerate(zip(windows, numbers.lhs_spec[2:], strict=True)))
+    alone = [i for i, (w, d) in moving if w.stays_within(types[0].local_shape[d])]
+    summed = [i for i, (w, d) in moving if i not in alone and w.covers(types[0].shape[d])]
+    plan = conv_plan(numbers, call.shapes[0], p["feature_group_count"], p["batch_group_count"], alone, summed)
     return _contraction(call.name, types, plan, call.dtypes[0], call.constants)
 
 

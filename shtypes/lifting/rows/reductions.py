@@ -19,6 +19,7 @@ from shtypes.evaluation.table import row
 from shtypes.ops.cross_shard import over
 from shtypes.ops.sharded_reductions import extreme, position, product
 from shtypes.rules import Typing
+from shtypes.rules.einsum_like import Window
 from shtypes.rules.lookups import sort as _sort_rule
 from shtypes.rules.typing import Label
 
@@ -109,7 +110,8 @@ rows("sort", _sorted, function=_local_sort)
 def _folded(call: Call, operands: Sequence[int], results: Sequence[int]) -> Any:
     """A reduction by the user's function, of operands and as many initial values, along unsharded dims."""
     ndim, count, drops = operands[0], len(call.eqn.invars) // 2, call.name == "reduce"
-    within = set(ints(call.params["dimensions"]) if drops else _moving(call.params, ndim))
+    moving = [d for d, w in enumerate([] if drops else _windows(call)) if not w.stays_within(1)]
+    within = set(ints(call.params["dimensions"]) if drops else moving)
     dims: tuple[Label, ...] = tuple(("dim", d) for d in range(ndim))
     result_labels = [("output", d) if d in within else ("dim", d) for d in range(ndim) if not drops or d not in within]
     operand_labels = (*[dims] * count, *[()] * (len(operands) - count))
@@ -121,26 +123,30 @@ rows("reduce reduce_window", together(_folded), numbers=True)
 # windows
 
 
-def _moving(params: dict[str, Any], ndim: int) -> list[int]:
-    """The dims in which windows move, or which are padded or dilated."""
-
-    def dilation(d: int) -> int:  # of the operand: a window of one element has no gaps
-        return 1 if params.get("base_dilation") is None else int(params["base_dilation"][d])
-
-    def still(d: int) -> bool:
-        window = params["window_dimensions"][d], params["window_strides"][d], *params["padding"][d]
-        return window == (1, 1, 0, 0) and dilation(d) == 1
-
-    return [d for d in range(ndim) if not still(d)]
+def _windows(call: Call) -> list[Window]:
+    p, ones = call.params, [1] * len(call.params["window_dimensions"])
+    dilations = [ones if p.get(key) is None else ints(p[key]) for key in ("base_dilation", "window_dilation")]
+    moves = zip(
+        ints(p["window_dimensions"]), ints(p["window_strides"]), map(tuple, p["padding"]), *dilations, strict=True
+    )
+    return [Window(*each) for each in moves]
 
 
-def _moving_in(call: Call) -> list[int]:
-    return _moving(call.params, call.ndim)
+def _crossed(call: Call, types: Types) -> list[int]:
+    """The dims in which a window may need elements of two shards of the largest operand."""
+    sizes = [max(t.local_shape[d] for t in types if t.ndim == call.ndim) for d in range(call.ndim)]
+    return [d for d, (w, n) in enumerate(zip(_windows(call), sizes, strict=True)) if not w.stays_within(n)]
 
 
-def _still_in(call: Call) -> set[int]:
-    return set(range(call.ndim)).difference(_moving_in(call))
+def _pooled(call: Call, types: Types) -> Typing:
+    crossed = _crossed(call, types)
+    return along(lambda _: crossed)(call, types)
 
 
-rows("reduce_window_sum reduce_window_max reduce_window_min", along(_moving_in), name="reduce_window")
-rows("select_and_gather_add select_and_scatter select_and_scatter_add", sharing(_still_in))
+def _unpooled(call: Call, types: Types) -> Typing:
+    within = set(range(call.ndim)).difference(_crossed(call, types))
+    return sharing(lambda _: within)(call, types)
+
+
+rows("reduce_window_sum reduce_window_max reduce_window_min", _pooled, name="reduce_window")
+rows("select_and_gather_add select_and_scatter select_and_scatter_add", _unpooled)
