@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -118,11 +118,17 @@ def changes(src: ShType, dst: ShType) -> str:
 
 
 def resharded(
-    x: Array, dst: ShType, *, inserted: bool = False, constant: bool = False, transport: Transport | None = None
+    x: Array,
+    dst: ShType,
+    *,
+    inserted: bool = False,
+    constant: bool = False,
+    transport: Transport | None = None,
+    check: Callable[[], None] | None = None,
 ) -> Array:
     """A typed value in another type of the same mesh, dtype, shape and varying axes; itself if it has it.
 
-    What a traced value was sent for before, in the same trace, is not sent again.
+    What a traced value was sent for before, in the same trace, is not sent again; else ``check`` is called first.
     """
     transport = transport_in_force() if transport is None else transport
     src = jax.typeof(x)
@@ -131,39 +137,36 @@ def resharded(
     plan(src, dst)  # raises if there is no way
     operation = _reshard(src, dst, inserted, constant, transport)
     sends = bool(operation.forward_comm() or operation.backward_comm())
-    if sends and (before := sent_before(x, dst, constant=constant, transport=transport)) is not None:
-        return before
-    moved: Array = operation.applied(x)[0]
-    if sends and _of_current_trace(x):
-        notes = trace_notes(trace_ctx.trace)
-        if notes is not None:  # keeps the value alive, so that its id is not reused
-            notes.setdefault(_sending(x, transport), []).append((x, operation, moved))
+    notes = trace_notes(trace_ctx.trace) if sends and _of_current_trace(x) else None
+    earlier = [] if notes is None else notes.setdefault(("sent", id(x), transport.dtype, transport.ct_dtype), [])
+    for _, other, moved in earlier:
+        if (before := _from_earlier(moved, other, operation)) is not None:
+            return before
+    if check is not None:
+        check()
+    result: Array = operation.applied(x)[0]
+    if notes is not None:
+        earlier.append((x, operation, result))  # with the value, so that its id is not another's
     if not operation.forward_comm() and src.local_bytes <= dst.local_bytes:
-        _note_cast(moved, x, operation)
-    return moved
+        _note_cast(result, x, operation)
+    return result
 
 
-def sent_before(x: Array, dst: ShType, *, constant: bool = False, transport: Transport = AS_IT_IS) -> Array | None:
-    """What a traced value became when it was sent for a type before, in the same trace; None if it was not.
+def _from_earlier(moved: Array, earlier: Reshard, operation: Reshard) -> Array | None:
+    """The result of an operation from that of an earlier one of the same value; None where it must be sent.
 
     A type that differs only in what devices know to be alike, such as invariant for reduced, is cast to.
     """
-    notes = trace_notes(trace_ctx.trace) if _of_current_trace(x) else None
-    for _, operation, moved in (notes or {}).get(_sending(x, transport), ()):
-        if constant < operation.constant:
-            continue
-        if operation.dst == dst and operation.dst.names == dst.names:
-            return moved  # type: ignore[no-any-return]
-        if operation.dst.dims == dst.dims:
-            cast = _reshard(operation.dst, dst, True, constant, transport)
-            if not (cast.forward_comm() or cast.backward_comm()):
-                return cast.applied(moved)[0]  # type: ignore[no-any-return]
-    return None
-
-
-def _sending(x: Array, transport: Transport) -> tuple[Any, ...]:
-    """A key of all that a reshard's result depends on besides the target type; the plan is not in it."""
-    return "sent", id(x), transport.dtype, transport.ct_dtype
+    dst = operation.dst
+    if operation.constant < earlier.constant or earlier.dst.dims != dst.dims:
+        return None
+    if earlier.dst == dst:
+        return moved
+    cast = _reshard(earlier.dst, dst, True, operation.constant, operation.transport)
+    if cast.forward_comm() or cast.backward_comm():
+        return None
+    result: Array = cast.applied(moved)[0]
+    return result
 
 
 def _of_current_trace(x: Any) -> bool:

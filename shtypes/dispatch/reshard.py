@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, TypeVar, overload
@@ -12,7 +13,7 @@ from shtypes.core.array import Array, ArrayLike
 from shtypes.core.combined_collectives import move_together
 from shtypes.core.device_put import type_of
 from shtypes.core.eager_cache import public
-from shtypes.core.reshard import resharded, sent_before
+from shtypes.core.reshard import resharded
 from shtypes.dispatch.apply import as_ints, as_operands, is_typed, located
 from shtypes.errors import ShardingTypeError, quoted
 from shtypes.resharding.transport import CommArguments, transport_in_force
@@ -32,10 +33,8 @@ def _sent(name: str, x: Any, dst: ShType, options: CommArguments, written: str =
         call = f"sh.{name}(x{written}{options.written})"
     elif options.written:
         call = f'sh.reshard(x, "{target_text(dst)}"{options.written})'
-    if (before := sent_before(x, dst, transport=transport)) is not None:
-        return before
-    check_comm(name, t, dst, call=call, transport=transport)
-    return resharded(x, dst, transport=transport)
+    check = functools.partial(check_comm, name, t, dst, call=call, transport=transport)
+    return resharded(x, dst, transport=transport, check=check)
 
 
 @public

@@ -75,6 +75,13 @@ def test_what_was_sent_is_cast_where_only_the_state_differs() -> None:
         assert_close(host(sh.grad(both)(x)), np.cos(X) - np.sin(X))
 
 
+def test_what_sends_nothing_is_not_made_of_what_was_sent() -> None:
+    """A slice beside zeros is of the shard, whatever was gathered before: a gathered value need not be kept for it."""
+    x = sh.array(X, "f32[8@dp, 4]")
+    jaxpr = jax.make_jaxpr(lambda x: (sh.reshard(x, "[_, _]"), sh.reshard(x, "[_, _]{U:dp}")))(x)
+    assert [eqn.invars for eqn in jaxpr.jaxpr.eqns] == [jaxpr.jaxpr.invars] * 2
+
+
 def test_a_narrower_dtype_is_sent_apart() -> None:
     x = sh.array(X, "f32[8@dp, 4]")
     both = lambda x: (sh.reshard(x, "[_, _]"), sh.reshard(x, "[_, _]", comm_dtype="bf16"))  # noqa: E731
