@@ -109,31 +109,36 @@ def equations(jaxpr: Any) -> Iterator[Any]:
             yield from equations(body)
 
 
-def reached(closed: Any, operands: Sequence[int]) -> list[bool]:
-    """Which results of a program depend on some of its operands; an equation's results on all that it takes."""
+def reached(
+    closed: Any, operands: Sequence[int], through: Callable[[Any, list[int]], Sequence[bool]] | None = None
+) -> list[bool]:
+    """Which results of a program depend on some of its operands.
+
+    ``through`` says which results of an equation depend on some of its operands, by number; by default, all do.
+    """
     jaxpr = jaxpr_of(closed)
     dependent = {jaxpr.invars[i] for i in operands}
     for eqn in jaxpr.eqns:
-        if any(not is_literal(x) and x in dependent for x in eqn.invars):
-            dependent.update(eqn.outvars)
+        active = [i for i, x in enumerate(eqn.invars) if not is_literal(x) and x in dependent]
+        if active:
+            moved = [True] * len(eqn.outvars) if through is None else through(eqn, active)
+            dependent.update(v for v, m in zip(eqn.outvars, moved, strict=True) if m)
     return [not is_literal(x) and x in dependent for x in jaxpr.outvars]
 
 
 def depends_smoothly(closed: Any, operands: Sequence[int]) -> list[bool]:
     """Which results of a program may have a derivative by some of its operands; False only where it is zero for JAX."""
-    jaxpr = jaxpr_of(closed)
-    dependent = {jaxpr.invars[i] for i in operands}
-    for eqn in jaxpr.eqns:
-        active = [not is_literal(x) and x in dependent for x in eqn.invars]
-        if not any(active) or has_zero_derivative(eqn):
-            continue
-        moved = [True] * len(eqn.outvars)
-        if eqn.primitive.name in ("jit", "pjit"):
-            moved = depends_smoothly(eqn.params["jaxpr"], [i for i, a in enumerate(active) if a])
-        dependent.update(
-            v for v, m in zip(eqn.outvars, moved, strict=True) if m and jax.numpy.issubdtype(v.aval.dtype, np.inexact)
-        )
-    return [not is_literal(x) and x in dependent for x in jaxpr.outvars]
+    return reached(closed, operands, _moves_smoothly)
+
+
+def _moves_smoothly(eqn: Any, operands: list[int]) -> list[bool]:
+    if has_zero_derivative(eqn):
+        return [False] * len(eqn.outvars)
+    inexact = [jax.numpy.issubdtype(v.aval.dtype, np.inexact) for v in eqn.outvars]
+    if eqn.primitive.name not in ("jit", "pjit"):
+        return inexact
+    moved = depends_smoothly(eqn.params["jaxpr"], operands)
+    return [m and i for m, i in zip(moved, inexact, strict=True)]
 
 
 def has_zero_derivative(eqn: Any) -> bool:

@@ -63,8 +63,8 @@ def _retell(error: ShardingTypeError, fn: Callable[..., Any], args: tuple[Any, .
         return fn(*again, **named, **more)
 
     def complete() -> None:
-        asks = error.asking is not None and "out" in inspect.signature(fn).parameters
-        codes = [fix.code for fix in error.asking()] if asks and error.asking is not None else []
+        takes_out = "out" in inspect.signature(fn).parameters
+        codes = [fix.code for fix in error.asking()] if takes_out and error.asking is not None else []
         try:
             with trying():
                 fixes = [*_asking(call, types, codes), *fixes_of_call(call, types, _MOST_TRIED, names)]

@@ -260,8 +260,9 @@ class Search:
                 if base[unit[0]].state(axis) in _ONE_PLACE:
                     for other in units:  # a second operand may have to be moved too
                         if other[0] > unit[-1] and base[other[0]].state(axis) in _ONE_PLACE:
-                            there_too = [place] if len(units) > 2 else other_places(base[other[0]], axis)
-                            for there in there_too:
+                            # Of many operands, two are moved to one place: all pairs of places take too many trials.
+                            places = [place] if len(units) > 2 else other_places(base[other[0]], axis)
+                            for there in places:
                                 push((*option.moves, (other, there)))
         return ways
 
