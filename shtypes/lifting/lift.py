@@ -338,7 +338,7 @@ def has_backward(jaxpr: Any) -> bool:
 
 
 class Completed:
-    """A function of typed values as a program that is decided about as a whole, where it can be."""
+    """A function of typed values in whose program the solver decides what `implicit_comm` inserts, where it can."""
 
     def __init__(self, f: Callable[..., Any]) -> None:
         functools.update_wrapper(self, f)

@@ -54,13 +54,13 @@ _ROUNDED: Final = 4096
 
 
 class _Decided(NamedTuple):
-    """What is decided about a program, and the numbers in it with which that was typed."""
+    """The decisions about a program, and the numbers in it with which they were typed."""
 
     decisions: Decisions | None
     values: Any
 
 
-_known: Final[Bounded[_Decided]] = Bounded(PROGRAMS)
+_cache: Final[Bounded[_Decided]] = Bounded(PROGRAMS)
 
 
 class _Inputs(NamedTuple):
@@ -80,12 +80,12 @@ def _inputs(traced: Traced, arrays: Sequence[Any]) -> _Inputs:
     jaxpr = traced.jaxpr
     pairs = [*zip(jaxpr.constvars, traced.consts, strict=True)]
     typed, plain = ([p for p in pairs if is_typed(p[1]) is each] for each in (True, False))
-    own = jaxpr.replace(constvars=[v for v, _ in plain], invars=[*(v for v, _ in typed), *jaxpr.invars])
-    return _Inputs(own, [c for _, c in plain], [*(c for _, c in typed), *traced.around, *arrays])
+    closed = jaxpr.replace(constvars=[v for v, _ in plain], invars=[*(v for v, _ in typed), *jaxpr.invars])
+    return _Inputs(closed, [c for _, c in plain], [*(c for _, c in typed), *traced.around, *arrays])
 
 
 class _Solver:
-    """What decides about whole programs."""
+    """The solver as `lift` asks it."""
 
     def decides(self, traced: Traced, arrays: Sequence[Any]) -> bool:
         """Whether a program is decided about; else its ops choose for themselves."""
@@ -106,22 +106,22 @@ class _Solver:
 
 
 def _decided(whole: _Inputs) -> tuple[_Decided, Any]:
-    """What is decided about programs of a form, and the numbers in this one."""
+    """The decisions about programs of this form, and the numbers in this one."""
     key = key_of(whole.jaxpr, whole.consts, Static)
     types = tuple([t and (t.serial, t.names) for t in whole.types])
 
-    def find() -> _Decided:
+    def decide() -> _Decided:
         try:
-            return _Decided(_found(whole), key.values)
+            return _Decided(_decide(whole), key.values)
         except Exception:  # whatever the solver does not know, ops may
             return _Decided(None, key.values)
 
-    return _known.get_or_create((key.form, types, current_settings(), context_mesh()), find), key.values
+    return _cache.get_or_create((key.form, types, current_settings(), context_mesh()), decide), key.values
 
 
 def _evaluated(whole: _Inputs, decisions: Decisions, args: Sequence[Any]) -> list[Any]:
-    found: list[Any] = as_it_is(evaluation(_program(whole), decisions))(*args)
-    return found
+    results: list[Any] = as_it_is(evaluation(_program(whole), decisions))(*args)
+    return results
 
 
 def _by_its_ops(whole: _Inputs, args: Sequence[Any]) -> list[Any]:
@@ -134,14 +134,14 @@ def _program(whole: _Inputs) -> Program:
     return Program("f", whole.jaxpr, whole.consts, arguments, keeps=True)
 
 
-def _found(whole: _Inputs) -> Decisions | None:
-    """What is decided, if it sends what was predicted, or at least no more than ops that choose for themselves."""
+def _decide(whole: _Inputs) -> Decisions | None:
+    """The decisions; None unless they send what was predicted, or no more than ops that choose for themselves."""
     mesh = next(t.mesh for t in whole.types if t is not None)
     if any(t is not None and t.mesh is not mesh for t in whole.types):
         return None
     program, goal, grad = _program(whole), objective(), not has_backward(whole.jaxpr)
-    own = {rule for op in program.ops for rule in (set_at(op.eqn) or InForce()).rules}
-    if any(isinstance(rule, Implicit) and rule != goal for rule in own):  # each has its own objective
+    rules = {rule for op in program.ops for rule in (set_at(op.eqn) or InForce()).rules}
+    if any(isinstance(rule, Implicit) and rule != goal for rule in rules):  # each has its own objective
         return None
 
     @functools.cache
@@ -157,12 +157,12 @@ def _found(whole: _Inputs) -> Decisions | None:
     ways = costs.ways(point.assignment)
     if any(w.src != w.dst and w.use.node.op is not None and only_places(w.use.node.op.eqn) for w in ways):
         return None  # a reshard by name refuses its operand
-    found = decided(costs, point.assignment, ways)
-    sent = _sent(lambda *args: _evaluated(whole, found, args), whole)
+    decisions = decided(costs, point.assignment, ways)
+    sent = _sent(lambda *args: _evaluated(whole, decisions, args), whole)
     if math.isclose(sent[0] + grad * sent[1], float(point.cost.sent), rel_tol=_CLOSE, abs_tol=_ROUNDED):
-        return found
+        return decisions
     ours, theirs = (cost(*each, goal.minimize) for each in (sent, alone()[0]))
-    return found if ours <= theirs else None
+    return decisions if ours <= theirs else None
 
 
 def _sent(run: Callable[..., Any], whole: _Inputs) -> Sent:
@@ -210,10 +210,10 @@ def _least(costs: Costs) -> Point:
     if many:  # axes in turn take longer, and lie as the arguments do
         kept = [_as_invariant if any(o.results == (INVARIANT,) for o in _of_arguments(costs)) else _as_reduced]
     starts = [among(keep).assignment for keep in kept]
-    found = [among(lambda _, o, taken: _whole(o) == _whole(taken), start) for start in starts]
+    points = [among(lambda _, o, taken: _whole(o) == _whole(taken), start) for start in starts]
     if not many:
-        found += [among(lambda *_: True, min(found, key=_seconds).assignment)]
-    return min(found, key=_seconds)
+        points += [among(lambda *_: True, min(points, key=_seconds).assignment)]
+    return min(points, key=_seconds)
 
 
 def _seconds(point: Point) -> float:
