@@ -124,7 +124,7 @@ class Plan(Report):
 
     def __init__(self, problem: Problem, point: Point, bound: float | None = None) -> None:
         self.problem, self.point, self.bound = problem, point, bound
-        self._ways: list[Way] = problem.costs.ways(point.assignment, point.byte)
+        self._ways: list[Way] = problem.costs.ways(point.assignment, point.byte / point.shares[1])
         self.decisions: Decisions = decided(problem.costs, point.assignment, self._ways)
 
     # what it decides
@@ -206,8 +206,8 @@ class Plan(Report):
 
     @property
     def seconds(self) -> float:
-        """Seconds of a step."""
-        return self.compute + self.communication
+        """Seconds of a step: of computing and communication, less what of them runs at once by ``overlap``."""
+        return self.point.seconds
 
     @property
     def bytes(self) -> float:
@@ -269,11 +269,17 @@ class Plan(Report):
         ledger, sent = self.ledger, self.ledger.total.bytes / 1e6
         bound = "" if self.bound is None else f"; no plan of this space is quicker than {_ms(self.bound)} ms"
         return (
-            f"step {_ms(self.seconds)} ms = compute {_ms(self.compute)} + communication {_ms(self.communication)}"
-            f"      memory {size(self.memory)}      sent {sent:,.1f} MB/device{bound}\n"
+            f"{self.predicted}      memory {size(self.memory)}      sent {sent:,.1f} MB/device{bound}\n"
             f"typed: ledger {sent:,.1f} MB, {_ms(ledger.time(self.problem.model))} ms by the links; "
             f"sh.compute {_ms(self.work.seconds())} ms; sh.memory and the state {size(self.memory)}"
         )
+
+    @property
+    def predicted(self) -> str:
+        """What a step takes, as it is predicted."""
+        hidden = f" - {_ms(self.point.hidden)} at once (overlap {self.point.overlap:g})" if self.point.overlap else ""
+        parts = f"compute {_ms(self.compute)} + communication {_ms(self.communication)}{hidden}"
+        return f"step {_ms(self.seconds)} ms = {parts}"
 
     def parts(self) -> list[Table | Text]:
         """The step, the types of the arguments, and the reshards."""

@@ -5,13 +5,16 @@ from __future__ import annotations
 import fnmatch
 import functools
 import json
+import math
 import re
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, overload
 
 import jax
 
+from shtypes.analysis.svg import Mark, front
 from shtypes.context.signature_errors import check_function, name_of
 from shtypes.context.user_line import public
 from shtypes.core.array import Array
@@ -29,7 +32,7 @@ from shtypes.solver.search import Point, Search, size
 from shtypes.solver.tables import Costs
 from shtypes.types import ShType
 from shtypes.types.mesh import Mesh, current_mesh
-from shtypes.types.tables import Report, Table, Text
+from shtypes.types.tables import Report, Table, Text, notebook, page
 
 #: Plans within so much of the quickest are equals; of these the reader gets the one with the fewest reshards.
 _EQUAL: Final = 0.005
@@ -47,11 +50,13 @@ class Suggestions(Sequence[Plan], Report):
         problem: What they are for.
         limit: The bytes that a device has; None where that was not said.
         solves: How many minima were found for them.
+        settled: Whether nothing was left out because the time limit was reached.
     """
 
     def __init__(self, plans: Sequence[Plan], search: Search, limit: float | None) -> None:
-        self.plans, self.limit, self._search = tuple(plans), limit, search
-        self.problem, self.solves = plans[0].problem, search.solves
+        self.plans, self.limit = tuple(plans), limit
+        self.problem, self.solves, self.settled = plans[0].problem, search.solves, search.settled
+        self._overlap = search.overlap
 
     @overload
     def __getitem__(self, index: int) -> Plan: ...
@@ -85,7 +90,7 @@ class Suggestions(Sequence[Plan], Report):
         before = dict(costs.allowed)
         try:
             names = _fix(costs, fixed)
-            search = Search(costs)
+            search = Search(costs, overlap=self._overlap)
             point = _readable(search, self.limit)
         finally:
             costs.allowed = before
@@ -94,7 +99,8 @@ class Suggestions(Sequence[Plan], Report):
     def parts(self) -> list[Table | Text]:
         """The quickest plan, and what the others of the front cost."""
         first = self.plans[0]
-        return [Text(f"{self.title}\n  {first.head.replace(chr(10), chr(10) + '  ')}"), *self.tables()]
+        more = "" if self.settled else "\nunsettled: the time limit was reached, and there may be quicker plans"
+        return [Text(f"{self.title}\n{first.head}{more}".replace("\n", "\n  ")), *self.tables()]
 
     def tables(self) -> list[Table]:
         """The decisions of the quickest plan, and the front."""
@@ -106,6 +112,30 @@ class Suggestions(Sequence[Plan], Report):
         headings = ("ms", "", "predicted memory")
         note = 'edit: sh.suggest(..., fixed={"path": "[_, _@dp]"})   use: sh.apply(f, plan)'
         return [*first.tables(), Table("time against memory", headings, tuple(rows), frozenset(headings), note)]
+
+    def pictures(self) -> list[str]:
+        """The front of time against memory as they are predicted; the first plan is typed, too."""
+        marks = [
+            Mark(m, p.seconds, f"{i}: {p.seconds * 1e3:,.4g} ms, {size(m)}", i == 1)
+            for i, p in enumerate(self.plans, 1)
+            for m in [float(p.point.cost.memory)]
+        ]
+        line = None if self.limit is None else (self.limit, f"bound {size(self.limit)}")
+        return [front("time against memory", marks, ("predicted memory on each device", "step"), line)]
+
+    def to_html(self) -> str:
+        """A page: the front as a picture, the quickest plan, and the decisions of the others."""
+        others = [
+            part
+            for i, plan in enumerate(self.plans[1:], 2)
+            for part in (
+                Text(
+                    f"suggestion {i} of {len(self)}: {plan.predicted}, predicted memory {size(plan.point.cost.memory)}"
+                ),
+                *plan.tables(),
+            )
+        ]
+        return page(self.title, [notebook(*self.pictures(), *self.parts(), *others)])
 
     def to_dict(self) -> dict[str, Any]:
         """The decisions of each plan, for JSON."""
@@ -125,6 +155,8 @@ def suggest(
     compute: Device | str = "h100-sxm",
     state: float = 2.0,
     grad: bool | int | Sequence[int] = True,
+    overlap: float = 0.0,
+    time_limit: float | None = None,
     seed: int = 0,
 ) -> Suggestions:
     """The types of a plain function's arguments and the reshards inside it by which a step takes least time.
@@ -149,7 +181,12 @@ def suggest(
             parameters.
         grad: Which positional arguments are differentiated, as ``argnums`` of `jax.grad`: True for the first. False for
             the forward pass alone.
-        seed: Of the search on more than two axes, which starts with two orders of them.
+        overlap: How much of communication hides behind computing: a step takes their sum less this part of the
+            shorter. 0: one after the other; 1: as long as the longer of the two.
+        time_limit: Seconds after which the best plan so far is returned, as soon as there is one; it is said to be
+            unsettled. Tracing the function and typing the plan come on top.
+        seed: Of the search on more than two axes, which starts with two orders of them. What it finds within the time
+            limit is the same each time.
 
     Returns:
         The plans of the front of time against memory, the quickest first. Each has ``arguments``, ``rules``,
@@ -171,6 +208,11 @@ def suggest(
         '[4096@dp,256]'
     """
     check_function("suggest", f)
+    if not 0 <= overlap <= 1:
+        raise ShardingTypeError(f"`overlap` of `suggest` is {overlap!r}", why="it is a part", hints=["overlap=0.5"])
+    if time_limit is not None and not time_limit >= 0:
+        raise ShardingTypeError(f"`time_limit` of `suggest` is {time_limit!r}", hints=["time_limit=60"])
+    deadline = math.inf if time_limit is None else time.monotonic() + time_limit
     on = current_mesh() if mesh is None else Mesh(mesh) if isinstance(mesh, Mapping) else to_mesh(mesh)
     argnums = _argnums(grad, len(args))
     shapes, types = _shapes(args, on)
@@ -186,19 +228,37 @@ def suggest(
     given |= {v.name for v in written}
     _fix_results(costs, out)
     problem = Problem(program.name, program, costs, model, device, argnums, float(state), frozenset(given))
-    return _found(problem, None if memory is None else _bytes(memory), seed)
+    search = Search(costs, seed=seed, overlap=float(overlap), deadline=deadline)
+    return _found(problem, search, None if memory is None else _bytes(memory))
 
 
-def _found(problem: Problem, limit: float | None, seed: int) -> Suggestions:
+def _found(problem: Problem, search: Search, limit: float | None) -> Suggestions:
     """The front, whose first plan is typed and fits."""
-    search = Search(problem.costs, seed=seed)
+    try:
+        point = _fitting(problem, search, limit)
+    except ShardingTypeError:
+        if search.settled:
+            raise
+        search.deadline, late = math.inf, search.deadline  # what fits is looked for as long as it takes
+        point = _fitting(problem, search, limit)
+        search.deadline = late
+    search.explore(point)
+    return Suggestions(_front(problem, search, point, limit), search, limit)
+
+
+def _fitting(problem: Problem, search: Search, limit: float | None) -> Point:
+    """The quickest that fits by `sh.memory`."""
     bound = limit
     for _ in range(_TIGHTENED):
-        point = _readable(search, bound)
-        if limit is None or (best := Plan(problem, point, None)).memory <= limit:
-            search.explore(point)
-            return Suggestions(_front(problem, search, point, limit), search, limit)
-        bound = min(bound or limit, float(point.cost.memory)) - (best.memory - limit)
+        try:
+            point = _readable(search, bound)
+        except ShardingTypeError:
+            if bound == limit:
+                raise
+            break
+        if limit is None or (memory := Plan(problem, point).memory) <= limit:
+            return point
+        bound = min(bound or limit, float(point.cost.memory)) - (memory - limit)
         if bound <= 0:
             break
     raise ShardingTypeError(
@@ -211,7 +271,7 @@ def _found(problem: Problem, limit: float | None, seed: int) -> Suggestions:
 def _front(problem: Problem, search: Search, point: Point, limit: float | None) -> list[Plan]:
     """The plans of the front from the quickest that fits by `sh.memory`, which may be less than was predicted."""
     first = Plan(problem, point)
-    if limit is not None:
+    if limit is not None and not search.late:
         quicker = sorted((p for p in search.visited if p.seconds < point.seconds * (1 - 1e-6)), key=lambda p: p.seconds)
         likely = [p for p in quicker if p.cost.memory <= _LIKELY * limit][:_TIGHTENED]
         first = next((plan for p in likely if (plan := Plan(problem, p)).memory <= limit), first)
