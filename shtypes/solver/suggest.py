@@ -22,7 +22,7 @@ from shtypes.core.meshes import AnyMesh, to_mesh
 from shtypes.errors import ShardingTypeError
 from shtypes.resharding.costs import CostModel, Link, as_cost_model
 from shtypes.resharding.devices import Device, as_device
-from shtypes.solver.apply import typed_function
+from shtypes.solver.apply import taken, typed_function, unknown, with_types_at
 from shtypes.solver.axis_states import INVARIANT, REDUCED, axis_state, typed
 from shtypes.solver.graph import Graph, Node
 from shtypes.solver.plan import SCHEMA, Plan, Problem, decisions_of, pattern_of
@@ -172,7 +172,8 @@ def suggest(
         mesh: The mesh; or its axes with their sizes; by default the one in context. It needs no devices.
         memory: What a device has, in bytes or as ``"80GiB"``. By default that does not count.
         fixed: Types of arguments by path, such as ``{"params/layers/*/up": "[_, _@tp]"}``; ``*`` stands for anything,
-            and the name of the parameter may be left out.
+            and the name of the parameter may be left out. Also of what a line takes, and of carries of scans:
+            ``{"model.py:48 <- up": "[_, _]", "model.py:30 <- carry[0]": "[_@dp, _]"}``.
         inputs: The same of arguments that arrive so, as data do.
         out: The types of the results, in their tree; None for what may be chosen. Results are never pending.
         links: What connects the devices: a cost model, a link, or the name of one.
@@ -290,18 +291,23 @@ def _readable(search: Search, bound: float | None) -> Point:
 
 
 @public
-def apply(f: Callable[..., Any], plan: Plan | Suggestions | str | Path) -> Callable[..., Any]:
+def apply(
+    f: Callable[..., Any], plan: Plan | Suggestions | str | Path, *, at: Mapping[str, Any] | None = None
+) -> Callable[..., Any]:
     """A plain function in the types of a plan: `lift` with the reshards of the plan written into it.
 
     Args:
         f: The function that the plan was made for.
         plan: The plan; of several the first; or the name of a file with its JSON.
+        at: Other types of what lines take, by line and value: ``{"model.py:48 <- up": "[_, _@tp]"}``; of a carry of a
+            scan ``"model.py:30 <- carry[0]"``. The plan's reshards have such names (``plan.reshards[0].at``).
 
     Returns:
         A function of typed values. Plain arrays among its arguments are placed as the plan has them.
 
     Raises:
-        ShardingTypeError: (when called) the plan is of another program, or an argument has another type.
+        ShardingTypeError: (when called) the plan is of another program, an argument has another type, or no line takes
+            a value that ``at`` names.
 
     Communicates: what the plan says.
 
@@ -324,7 +330,7 @@ def apply(f: Callable[..., Any], plan: Plan | Suggestions | str | Path) -> Calla
     def run(*args: Any) -> Any:
         # Traced for each call: it may close over something else by now, or be another function than the plan's.
         program = Function(f, jax.tree.map(_struct, args), mesh=Mesh(saved["mesh"]))
-        return typed_function(program, decisions_of(saved, program))(*args)
+        return typed_function(program, with_types_at(decisions_of(saved, program), program, at or {}))(*args)
 
     return run
 
@@ -379,6 +385,9 @@ def _fix(costs: Costs, fixed: Mapping[str, Any]) -> frozenset[str]:
     """Leaves arguments the types that are said, by path; the names of these."""
     graph, found = costs.graph, set()
     for pattern, said in fixed.items():
+        if " <- " in pattern:
+            _fix_at(costs, pattern, said)
+            continue
         met = [v for v in graph.program.inputs if _fits(v.name, pattern)]
         if not met:
             some = ", ".join(f"`{v.name}`" for v in graph.program.inputs[:6])
@@ -386,6 +395,23 @@ def _fix(costs: Costs, fixed: Mapping[str, Any]) -> frozenset[str]:
         _say(costs, dict.fromkeys(met, said))
         found |= {v.name for v in met}
     return frozenset(found)
+
+
+def _fix_at(costs: Costs, at: str, said: Any) -> None:
+    """Leaves what lines take, or carries, the types that are said."""
+    every = taken(costs.graph.program)
+    places = {t.place for t in every if t.fits(at)}
+    if not places:
+        raise unknown(at, every)
+    for node in costs.graph.nodes:
+        if node.item is not None and node.kind == "carry":
+            if f"{node.item.id}.carry.{node.among}.1" in places:
+                _leave(costs, node, node.results[0], said, "made")
+        elif node.item is not None and node.kind in ("op", "slice", "stack"):
+            middle = "" if node.kind == "op" else f"{node.kind}.{node.among}."
+            for i, x in enumerate(node.operands):
+                if f"{node.item.id}.{middle}{i}" in places:
+                    _leave(costs, node, x, said, "needed", i)
 
 
 def _say(costs: Costs, types: Mapping[Value, Any]) -> None:
@@ -406,8 +432,8 @@ def _fits(name: str, pattern: str) -> bool:
     return fnmatch.fnmatchcase(name, pattern) or fnmatch.fnmatchcase(name.partition("/")[2], pattern)
 
 
-def _leave(costs: Costs, node: Node, v: Value, said: Any, which: str) -> None:
-    """Leaves a node the options by which its value has a type."""
+def _leave(costs: Costs, node: Node, v: Value, said: Any, which: str, at: int = 0) -> None:
+    """Leaves a node the options by which a value that it makes or needs has a type."""
     mesh = costs.graph.mesh
     plain = typed(mesh, v.dtype, v.shape, [REDUCED] * len(mesh.axis_names))
     t = said if isinstance(said, ShType) else ShType.parse(said, mesh, like=plain)
@@ -415,10 +441,12 @@ def _leave(costs: Costs, node: Node, v: Value, said: Any, which: str) -> None:
     if None in states or typed(mesh, v.dtype, v.shape, states) != t:  # type: ignore[arg-type]
         raise ShardingTypeError(f"`{v.name}` cannot be {t} in a plan", why="axes on one dim are in the mesh's order")
     allowed: list[Sequence[int] | None] = []
-    for a, options in zip(mesh.axis_names, node.first.options, strict=True):
+    before = costs.allowed.get(node.first.id) if node.kind == "op" else None  # by another of its operands
+    for k, (a, options) in enumerate(zip(mesh.axis_names, node.first.options, strict=True)):
         state = axis_state(t, a)
-        state = REDUCED if state == INVARIANT else state
-        left = [i for i, o in enumerate(options) if (o.results if which == "made" else o.operands) == (state,)]
+        state = REDUCED if state == INVARIANT and node.kind in ("argument", "result") else state
+        fits = [(o.results if which == "made" else o.operands)[at] == state for o in options]
+        left = [i for i, fit in enumerate(fits) if fit and (before is None or i in (before[k] or ()))]
         if not left:
             raise ShardingTypeError(f"`{v.name}` cannot be {t} in a plan", why=f"it may not be so on mesh axis `{a}`")
         allowed.append(left)
