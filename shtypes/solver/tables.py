@@ -42,9 +42,9 @@ class Measure(NamedTuple):
     sent: Any  # bytes that each device sends
     reshards: Any  # how many a reader sees
 
-    def weighed(self, byte: float, reshard: float) -> Any:
-        """The seconds, with a price for each byte of memory and each reshard."""
-        return self.seconds + self.comm + byte * self.memory + reshard * self.reshards
+    def weighed(self, byte: float, reshard: float, shares: tuple[float, float] = (1.0, 1.0)) -> Any:
+        """The seconds, computing and communication by their shares, with prices for a byte of memory and a reshard."""
+        return shares[0] * self.seconds + shares[1] * self.comm + byte * self.memory + reshard * self.reshards
 
     def __add__(self, other: Any) -> Measure:
         return Measure(*(a + b for a, b in zip(self, other, strict=True)))
@@ -445,13 +445,15 @@ class Costs:
         return found
 
 
-def combined(factors: Sequence[Factor], byte: float, reshard: float) -> Mapping[tuple[int, ...], Table]:
+def combined(
+    factors: Sequence[Factor], byte: float, reshard: float, shares: tuple[float, float] = (1.0, 1.0)
+) -> Mapping[tuple[int, ...], Table]:
     """Tables of seconds by the decisions that they are over, in ascending order."""
     tables: dict[tuple[int, ...], Table] = {}
     for factor in factors:
-        table = factor.ways[0].weighed(byte, reshard)
+        table = factor.ways[0].weighed(byte, reshard, shares)
         for way in factor.ways[1:]:
-            table = np.minimum(table, way.weighed(byte, reshard))
+            table = np.minimum(table, way.weighed(byte, reshard, shares))
         ids = tuple(sorted(set(factor.ids)))
         letters = "".join(chr(97 + ids.index(i)) for i in factor.ids)
         # What is tied to itself is the diagonal.
