@@ -1,9 +1,9 @@
-"""The picture of a type: one cell for each device, in it the array with the device's part filled. Pure."""
+"""Pictures: a type, one cell for each device and in it the array with the device's part filled; and a front. Pure."""
 
 from __future__ import annotations
 
 import html
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
 from shtypes.analysis.device_slices import Holding, Span, grid, visible
@@ -141,6 +141,51 @@ _PATTERNS: Final = (
     '<circle cx="3" cy="3" r="1.4" fill="#fff" fill-opacity=".8"/></pattern>'
     "</defs>"
 )
+
+
+class Mark(NamedTuple):
+    """A point of a front: where it is, what it is called, and whether it was measured."""
+
+    x: float
+    y: float
+    label: str
+    proved: bool
+
+
+def front(title: str, marks: Sequence[Mark], names: tuple[str, str], limit: tuple[float, str] | None = None) -> str:
+    """Points of which each is better in one of two things, with a line at the limit of the first.
+
+    Args:
+        title: What is shown.
+        marks: The points; what was proved is filled.
+        names: What is along x and along y.
+        limit: Where the line is, and what is said at it.
+    """
+    xs = [m.x for m in marks] + ([] if limit is None else [limit[0]])
+    left, top, width, height = 72.0, 34.0, 460.0, 220.0
+
+    def at(value: float, values: Sequence[float], start: float, length: float) -> float:
+        low, high = min(values), max(values)
+        return start + length * (0.5 if high == low else 0.06 + 0.88 * (value - low) / (high - low))
+
+    points = [(at(m.x, xs, left, width), at(m.y, [n.y for n in marks], top + height, -height), m) for m in marks]
+    line = " ".join(f"{x:.1f},{y:.1f}" for x, y, _ in points)
+    body = [words(left, 18, title, weight="bold"), Box(left, top, width, height).svg(f'{_FAINT} fill="none"')]
+    body += [f'<polyline points="{line}" fill="none" {_FAINT}/>']
+    if limit is not None:
+        x = at(limit[0], xs, left, width)
+        body += [f'<path d="M{x:.1f} {top:.1f}v{height:.1f}" stroke="#c33" stroke-dasharray="4 3"/>']
+        body += [words(x - 4, top + 14, limit[1], anchor="end")]
+    for x, y, m in points:
+        paint = 'fill="currentColor"' if m.proved else 'fill="none" stroke="currentColor"'
+        body += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" {paint}><title>{html.escape(m.label)}</title></circle>']
+        side = (-8, "end") if x > left + width * 0.6 else (8, "start")
+        body += [words(x + side[0], y - 6, m.label, anchor=side[1])]
+    body += [words(left + width, top + height + 18, names[0], anchor="end"), words(4, top + 10, names[1])]
+    return element(title, left + width + 16, top + height + 28, body)
+
+
+_FAINT: Final = 'stroke="currentColor" stroke-opacity=".35"'
 
 
 def words(x: float, y: float, text: str, *, anchor: str = "start", weight: str = "normal") -> str:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import difflib
+import fnmatch
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -19,9 +22,10 @@ from shtypes.errors import ShardingTypeError
 from shtypes.lifting.lift import lift
 from shtypes.lifting.recorded_calls import inserted_cast, recorded_op
 from shtypes.scopes.comm import allows_implicit, implicit_comm, in_force, rules_in_force
-from shtypes.solver.axis_states import typed
-from shtypes.solver.program import Checkpoint, Function, Item, Loop, Op, Operand, Program, Value
+from shtypes.solver.axis_states import REDUCED, typed
+from shtypes.solver.program import Checkpoint, Function, Item, Loop, Op, Operand, Program, Value, is_value
 from shtypes.solver.tables import Assignment, Costs, Way
+from shtypes.traced.equations import SourceLine
 from shtypes.types import ShType
 from shtypes.types.mesh import Mesh
 from shtypes.types.target import target_text
@@ -69,6 +73,87 @@ def place_of(way: Way) -> str:
     if isinstance(node.item, Op):
         return f"{node.item.id}.{i}"
     return f"{node.item.id}.{node.kind}.{node.among}.{i}"
+
+
+class Taken(NamedTuple):
+    """A value that a line takes: the place, the line, what the value is called there, what takes it, and the value."""
+
+    place: str
+    line: SourceLine
+    name: str
+    op: str
+    value: Value
+
+    def fits(self, at: str) -> bool:
+        """Whether ``model.py:48 <- up`` or ``model.py:48 <- up in add`` says it; ``*`` is anything in the name."""
+        line, _, name = at.partition(" <- ")
+        here = f"/{self.line.file}:{self.line.line}".endswith("/" + line.lstrip("/"))
+        pattern = name.replace("[", "[[]")
+        return here and any(fnmatch.fnmatchcase(n, pattern) for n in (self.name, f"{self.name} in {self.op}"))
+
+
+def taken(program: Program) -> list[Taken]:
+    """What all lines of a program take."""
+    found = []
+    for op in program.ops:
+        found += [Taken(f"{op.id}.{i}", op.place, x.name, op.name, x) for i, x in enumerate(op.operands) if is_value(x)]
+    for loop in program.loops:
+        for i, (first, _, after, _) in enumerate(loop.carries()):
+            uses = [(j, x) for j, x in enumerate((first, after)) if is_value(x)]
+            found += [Taken(f"{loop.id}.carry.{i}.{j}", loop.place, f"carry[{i}]", "scan", x) for j, x in uses]
+        for kind, each in (("slice", loop.slices()), ("stack", loop.stacks())):
+            uses = [(i, x) for i, (x, _) in enumerate(each) if is_value(x)]
+            found += [Taken(f"{loop.id}.{kind}.{i}.0", loop.place, x.name, "scan", x) for i, x in uses]
+    return found
+
+
+def names_of(found: Sequence[Taken]) -> dict[str, str]:
+    """What `at=` calls each place: the line and the value, and what takes it where several on the line do."""
+    ops: dict[tuple[SourceLine, str], set[str]] = {}
+    for t in found:
+        ops.setdefault((t.line, t.name), set()).add(t.op)
+    return {
+        t.place: f"{t.line} <- {t.name}" + (f" in {t.op}" if len(ops[t.line, t.name]) > 1 else "")
+        for t in found
+        if t.line.file
+    }
+
+
+def unknown(at: str, found: Sequence[Taken]) -> ShardingTypeError:
+    """Says that no line takes such a value, and which are like it."""
+    names = list(dict.fromkeys(names_of(found).values()))
+    here = [name for name in names if name.partition(" <- ")[0] == at.partition(" <- ")[0]]
+    near = here[:5] or difflib.get_close_matches(at, names, n=3, cutoff=0.3) or names[:3]
+    return ShardingTypeError(
+        f"no line takes a value as `{at}` says",
+        why="it is a line, and the value that it takes: the path of an argument, what made it, or a carry",
+        hints=[f'at={{"{name}": ...}}' for name in near],
+    )
+
+
+def with_types_at(decisions: Decisions, program: Program, at: Mapping[str, Any]) -> Decisions:
+    """The decisions, with other types of what lines take.
+
+    Raises:
+        ShardingTypeError: no line takes such a value, or the type does not fit.
+    """
+    every, mesh = taken(program), decisions.mesh
+    places = dict(decisions.places)
+    for name, said in at.items():
+        fitting = [t for t in every if t.fits(name)]
+        if not fitting:
+            raise unknown(name, every)
+        for t in fitting:
+            like = typed(mesh, t.value.dtype, t.value.shape, [REDUCED] * len(mesh.axis_names))
+            places[t.place] = Written(said if isinstance(said, ShType) else ShType.parse(said, mesh, like=like))
+    second = {f"second.{t.value.id}" for t in every if places.get(t.place, Written()).second}
+    second |= {
+        f"second.{v.id}"
+        for i, v in enumerate(program.outputs)
+        if isinstance(v, Value) and places.get(f"result.{i}", Written()).second
+    }
+    kept = {place: w for place, w in places.items() if not place.startswith("second.") or place in second}
+    return dataclasses.replace(decisions, places=kept)
 
 
 def decided(costs: Costs, now: Assignment, ways: Sequence[Way]) -> Decisions:

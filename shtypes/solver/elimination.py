@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from typing import Any, Final
 
 import numpy as np
@@ -18,7 +18,9 @@ QUICK_ENTRIES: Final = 2_000_000
 _MANY: Final = 5
 
 
-def eliminate(sizes: Mapping[int, int], tables: Mapping[tuple[int, ...], Table]) -> tuple[dict[int, int], float]:
+def eliminate(
+    sizes: Mapping[int, int], tables: Mapping[tuple[int, ...], Table], tick: Callable[[], None] = lambda: None
+) -> tuple[dict[int, int], float]:
     """The values of the variables at which the sum of all tables is least, and that sum.
 
     A tree of tables is exact at the cost of its largest. Of two orders the one with lesser tables is taken: what has
@@ -27,6 +29,7 @@ def eliminate(sizes: Mapping[int, int], tables: Mapping[tuple[int, ...], Table])
     Args:
         sizes: How many values each variable has.
         tables: By the variables that it is over, in ascending order, a table with a dim for each.
+        tick: Called before each variable; it may raise.
     """
     if 1 in sizes.values():  # what has one value decides nothing, and an array has so many dims at most
         free = {v: n for v, n in sizes.items() if n > 1}
@@ -35,7 +38,7 @@ def eliminate(sizes: Mapping[int, int], tables: Mapping[tuple[int, ...], Table])
             own = tuple(v for v in ids if v in free)
             less[own] = less.get(own, np.zeros(())) + table.reshape([sizes[v] for v in own])
         rest = float(less.pop((), np.zeros(())))
-        chosen, value = eliminate(free, less)
+        chosen, value = eliminate(free, less, tick)
         return {v: chosen.get(v, 0) for v in sizes}, value + rest
     _, order = min((_order(sizes, tables, by_fill=each) for each in (False, True)), key=lambda found: found[0])
     live = dict(enumerate(tables.items()))
@@ -46,6 +49,7 @@ def eliminate(sizes: Mapping[int, int], tables: Mapping[tuple[int, ...], Table])
     trail: list[tuple[int, list[tuple[tuple[int, ...], Table]]]] = []
     total = 0.0
     for k, v in enumerate(order, len(live)):
+        tick()
         ids = tuple(sorted(set().union(*(live[k][0] for k in at[v])) - {v}))
         parts = [live.pop(k) for k in sorted(at[v])]
         least = _sum(parts, (v, *ids), sizes).min(0)
@@ -119,7 +123,11 @@ def values_within(
 
 
 def nearly_eliminate(
-    sizes: Mapping[int, int], tables: Mapping[tuple[int, ...], Table], entries: int, start: Mapping[int, int]
+    sizes: Mapping[int, int],
+    tables: Mapping[tuple[int, ...], Table],
+    entries: int,
+    start: Mapping[int, int],
+    tick: Callable[[], None] = lambda: None,
 ) -> tuple[dict[int, int], float]:
     """As `eliminate` with small tables: some variables stay as they are, others in each turn, until none improves.
 
@@ -128,6 +136,7 @@ def nearly_eliminate(
         tables: As for `eliminate`.
         entries: The most entries of a table on the way.
         start: The values to begin with; if empty, those that are least for themselves.
+        tick: As for `eliminate`.
     """
     best = dict(start) or {v: int(x.argmin()) for v, x in _regrets(tables).items()}
     value, still = math.inf, 0
@@ -138,7 +147,7 @@ def nearly_eliminate(
             ids: table[tuple(slice(best[v], best[v] + 1) if v in first else slice(None) for v in ids)]
             for ids, table in tables.items()
         }
-        chosen, found = eliminate({v: 1 if v in first else n for v, n in sizes.items()}, some)
+        chosen, found = eliminate({v: 1 if v in first else n for v, n in sizes.items()}, some, tick)
         still = 0 if found < value - 1e-9 * abs(found) else still + 1
         best, value = {v: best[v] if v in first else k for v, k in chosen.items()}, min(value, found)
     return best, value

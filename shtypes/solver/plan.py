@@ -20,7 +20,7 @@ from shtypes.errors import ShardingTypeError, how_many
 from shtypes.resharding import plan as steps_of
 from shtypes.resharding.costs import CostModel
 from shtypes.resharding.devices import Device
-from shtypes.solver.apply import Decisions, Written, decided, typed_function
+from shtypes.solver.apply import Decisions, Written, decided, names_of, place_of, taken, typed_function
 from shtypes.solver.axis_states import typed
 from shtypes.solver.program import Function, Program
 from shtypes.solver.search import Point, size
@@ -74,6 +74,7 @@ class PlannedReshard(NamedTuple):
         bytes: Bytes that each device sends in a step for it, forward and backward.
         seconds: How long that takes.
         what: The collectives, in words.
+        at: What ``at=`` of `apply` and ``fixed=`` of `suggest` call it: ``model.py:48 <- up``, or ``... <- carry[0]``.
     """
 
     place: SourceLine
@@ -84,6 +85,7 @@ class PlannedReshard(NamedTuple):
     bytes: float
     seconds: float
     what: str
+    at: str
 
 
 class Problem(NamedTuple):
@@ -124,7 +126,7 @@ class Plan(Report):
 
     def __init__(self, problem: Problem, point: Point, bound: float | None = None) -> None:
         self.problem, self.point, self.bound = problem, point, bound
-        self._ways: list[Way] = problem.costs.ways(point.assignment, point.byte)
+        self._ways: list[Way] = problem.costs.ways(point.assignment, point.byte / point.shares[1])
         self.decisions: Decisions = decided(problem.costs, point.assignment, self._ways)
 
     # what it decides
@@ -170,16 +172,21 @@ class Plan(Report):
             if way.src != way.dst and way.cost.sent:
                 src, dst = (self._type(way, states) for states in (way.src, way.dst))
                 name = pattern_of(way.use.value.name)
-                groups.setdefault((self._place(way), name, src, dst), []).append((way, src, dst))
+                at = pattern_of(self._names.get(place_of(way), f"{self._place(way)} <- {name}"))
+                groups.setdefault((self._place(way), name, src, dst, at), []).append((way, src, dst))
         found = []
-        for (place, name, src, dst), ways in groups.items():
+        for (place, name, src, dst, at), ways in groups.items():
             times, sent = sum(w.use.times for w, *_ in ways), sum(float(w.cost.sent) for w, *_ in ways)
             backward = self.problem.costs.graph.has_cotangent(ways[0][0].use.value)
             seconds = sum(float(w.cost.comm) for w, *_ in ways)
             again = ways[0][0].use.node.again
             words = _words(src, dst, backward=backward, again=again)
-            found.append(PlannedReshard(place, name, src, dst, times, sent, seconds, words))
+            found.append(PlannedReshard(place, name, src, dst, times, sent, seconds, words, at))
         return tuple(sorted(found, key=lambda r: -r.seconds))
+
+    @functools.cached_property
+    def _names(self) -> dict[str, str]:
+        return names_of(taken(self.problem.program))
 
     def _type(self, way: Way, states: Sequence[int]) -> ShType:
         v = way.use.value
@@ -206,8 +213,8 @@ class Plan(Report):
 
     @property
     def seconds(self) -> float:
-        """Seconds of a step."""
-        return self.compute + self.communication
+        """Seconds of a step: of computing and communication, less what of them runs at once by ``overlap``."""
+        return self.point.seconds
 
     @property
     def bytes(self) -> float:
@@ -269,11 +276,17 @@ class Plan(Report):
         ledger, sent = self.ledger, self.ledger.total.bytes / 1e6
         bound = "" if self.bound is None else f"; no plan of this space is quicker than {_ms(self.bound)} ms"
         return (
-            f"step {_ms(self.seconds)} ms = compute {_ms(self.compute)} + communication {_ms(self.communication)}"
-            f"      memory {size(self.memory)}      sent {sent:,.1f} MB/device{bound}\n"
+            f"{self.predicted}      memory {size(self.memory)}      sent {sent:,.1f} MB/device{bound}\n"
             f"typed: ledger {sent:,.1f} MB, {_ms(ledger.time(self.problem.model))} ms by the links; "
             f"sh.compute {_ms(self.work.seconds())} ms; sh.memory and the state {size(self.memory)}"
         )
+
+    @property
+    def predicted(self) -> str:
+        """What a step takes, as it is predicted."""
+        hidden = f" - {_ms(self.point.hidden)} at once (overlap {self.point.overlap:g})" if self.point.overlap else ""
+        parts = f"compute {_ms(self.compute)} + communication {_ms(self.communication)}{hidden}"
+        return f"step {_ms(self.seconds)} ms = {parts}"
 
     def parts(self) -> list[Table | Text]:
         """The step, the types of the arguments, and the reshards."""
@@ -329,7 +342,10 @@ class Plan(Report):
         return "\n".join(lines)
 
     def to_dict(self) -> dict[str, Any]:
-        """The decisions for JSON, and nothing that may be out of date: what `sh.apply` takes."""
+        """The decisions for JSON, and nothing that may be out of date: what `sh.apply` takes.
+
+        Each reshard has its place by number, which counts; ``at`` says it for readers.
+        """
         return {
             "schema": SCHEMA,
             "function": self.problem.name,
@@ -340,7 +356,7 @@ class Plan(Report):
                 for v, t in zip(self.problem.program.inputs, self.decisions.arguments, strict=True)
             },
             "reshards": {
-                place: {"to": w.to and w.to.canonical(), "second": w.second}
+                place: {"at": self._names.get(place, ""), "to": w.to and w.to.canonical(), "second": w.second}
                 for place, w in self.decisions.places.items()
             },
             "joined": sorted(self.decisions.joined),

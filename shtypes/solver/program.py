@@ -268,7 +268,7 @@ class Program:
         inner, sub = self._body(scan.body, [*consts, *inputs])
         for i, (v, x) in enumerate(zip(inputs, first, strict=True)):
             if i < scan.carry:
-                v.name, v.differentiated = "carry", dtypes.differentiable(v.dtype)
+                v.name, v.differentiated = f"carry[{i}]", dtypes.differentiable(v.dtype)
             else:
                 v.name = f"{x.name}[i]" if isinstance(x, Value) and x.name else ""
                 v.constant = not is_value(x)

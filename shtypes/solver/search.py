@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import time
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
@@ -12,6 +13,7 @@ import numpy as np
 from shtypes.errors import ShardingTypeError
 from shtypes.solver import elimination
 from shtypes.solver.elimination import eliminate, nearly_eliminate, too_many, values_within
+from shtypes.solver.progress import Progress, tell
 from shtypes.solver.tables import Assignment, Costs, Domains, Factor, Measure, combined
 
 #: How many axes vary together.
@@ -24,6 +26,8 @@ _CORNERS: Final = 12
 _BETWEEN: Final = 3
 #: The price of all memory, in the time of the quickest plan, at which nothing but memory counts.
 _ALL: Final = 1e6
+#: What hides behind the other counts so much still: of plans that take as long, the one that sends less is taken.
+_HIDDEN: Final = 1e-3
 
 
 class Point(NamedTuple):
@@ -32,11 +36,26 @@ class Point(NamedTuple):
     assignment: Assignment
     cost: Measure
     byte: float  # the price of a byte of memory that it is best for
+    overlap: float = 0.0  # the part of the shorter of computing and communication that hides behind the other
+    shares: tuple[float, float] = (1.0, 1.0)  # what a second of computing and one of communication counted for it
+
+    @property
+    def hidden(self) -> float:
+        """Seconds that computing and communication take at once."""
+        return self.overlap * float(min(self.cost.seconds, self.cost.comm))
 
     @property
     def seconds(self) -> float:
-        """Of computing and communication."""
-        return float(self.cost.seconds + self.cost.comm)
+        """Of computing and communication, less those that they take at once."""
+        return float(self.cost.seconds + self.cost.comm) - self.hidden
+
+    def weighed(self, byte: float, reshard: float) -> float:
+        """The seconds, with a price for each byte of memory and each reshard."""
+        return self.seconds + byte * float(self.cost.memory) + reshard * float(self.cost.reshards)
+
+
+class _OutOfTimeError(Exception):
+    """The time of a search is over, and an assignment is known."""
 
 
 def size(n: float) -> str:
@@ -54,10 +73,21 @@ class Search:
         costs: What decisions cost.
         seed: Of the order of axes that is started with besides theirs, where there are more than two; None for none.
         block: How many axes vary together, at most.
+        overlap: The part of the shorter of computing and communication that hides behind the other.
+        deadline: The time (`time.monotonic`) from which on the best that is known is taken.
     """
 
-    def __init__(self, costs: Costs, *, seed: int | None = 0, block: int = _BLOCK) -> None:
-        self.costs = costs
+    def __init__(
+        self,
+        costs: Costs,
+        *,
+        seed: int | None = 0,
+        block: int = _BLOCK,
+        overlap: float = 0.0,
+        deadline: float = math.inf,
+    ) -> None:
+        self.costs, self.overlap, self.deadline = costs, overlap, deadline
+        self.settled = True  # whether nothing was left out for want of time
         self.axes = [a for a, n in enumerate(costs.sizes) if n > 1] or [0]
         self.block = min(block, len(self.axes))
         self.proved = True  # whether no table was too large for an exact minimum
@@ -67,6 +97,26 @@ class Search:
         self.visited: list[Point] = []
         self._whole: tuple[Domains, list[Factor]] | None = None
         self._bound: list[tuple[float, float]] = []  # prices of bytes, and the least of seconds and these
+        self._shares = (1.0, 1.0)
+        self._so_far: tuple[float, Assignment] | None = None  # the best that is known of the one that is looked for
+
+    @property
+    def late(self) -> bool:
+        """Whether the time is over."""
+        return time.monotonic() > self.deadline
+
+    def _check_time(self) -> None:
+        if self._so_far is not None and self.late:
+            raise _OutOfTimeError
+
+    def _note(self, value: float, now: Assignment) -> None:
+        if self._so_far is None or value < self._so_far[0]:
+            self._so_far = value, now
+
+    def _tell(self, settled: int = 0) -> None:
+        """Tells the watcher how far the search is."""
+        pairs = math.comb(len(self.axes), self.block)
+        tell(Progress(self.solves, settled, pairs, min((p.seconds for p in self.visited), default=None)))
 
     @property
     def exact(self) -> bool:
@@ -76,6 +126,7 @@ class Search:
     # one solution
 
     def _minimum(self, axes: Sequence[int], fixed: Assignment, byte: float, reshard: float) -> tuple[Assignment, float]:
+        self._check_time()
         whole = self.exact and len(axes) == len(self.axes)
         if whole and self._whole is not None:
             domains, factors = self._whole
@@ -88,8 +139,9 @@ class Search:
             factors = self.costs.factors(domains)
             if whole:
                 self._whole = domains, factors
-        sizes, tables = {i: len(d) for i, d in domains.items()}, combined(factors, byte, reshard)
+        sizes, tables = {i: len(d) for i, d in domains.items()}, combined(factors, byte, reshard, self._shares)
         self.solves += 1
+        self._tell()
         left, start = {v: np.arange(n) for v, n in sizes.items()}, dict[int, int]()
         if too_many(sizes, tables, elimination.QUICK_ENTRIES):
             cold = all(fixed[n.id] == self.costs.first(n) for n in self.costs.graph.decisions)
@@ -102,25 +154,75 @@ class Search:
         exact = not too_many(sizes, tables, elimination.MOST_ENTRIES)
         self.proved &= exact
         if exact:
-            chosen, value = eliminate(sizes, tables)
+            chosen, value = eliminate(sizes, tables, self._check_time)
         else:
             begin = {v: int(np.searchsorted(left[v], k)) for v, k in start.items()}
-            chosen, value = nearly_eliminate(sizes, tables, elimination.QUICK_ENTRIES // 2, begin)
+            chosen, value = nearly_eliminate(sizes, tables, elimination.QUICK_ENTRIES // 2, begin, self._check_time)
         return {i: tuple(map(int, domains[i][left[i][k]])) for i, k in chosen.items()}, value
 
-    def solve(self, byte: float = 0.0, reshard: float = 0.0, warm: Assignment | None = None) -> Point:
-        """The best assignment for a price of a byte of memory and one of a reshard."""
-        best = self._solved(byte, reshard, warm)
-        for _ in range(_CORRECTIONS):
-            if not self.costs.correct(best):
+    def solve(
+        self, byte: float = 0.0, reshard: float = 0.0, warm: Assignment | None = None, *, needed: bool = False
+    ) -> Point:
+        """The best assignment for a price of a byte of memory and one of a reshard.
+
+        The time of a step with overlap is the larger of two sums: of computing and the rest of communication, and of
+        communication and the rest of computing. It is least for some mean of both, which is found by corners.
+        Out of time it is the best of those that are known, unless one for these prices is ``needed``.
+        """
+        if self.late and self.visited and not needed:
+            self.settled = False
+            return min(self.visited, key=lambda p: p.weighed(byte, reshard))
+        if not self.overlap:
+            return self._solve(byte, reshard, warm)
+        low = self._solve(byte, reshard, warm, 1 - _HIDDEN)
+        if low.cost.comm <= low.cost.seconds:
+            return low
+        high = self._solve(byte, reshard, warm, _HIDDEN)
+        found = [low, high]
+        for _ in range(_CORNERS):
+            if high.cost.comm >= high.cost.seconds or self.late:
                 break
-            self._whole = None
-            if self.costs.prices.lowered:
-                self.costs.prices.lowered = False
-                self._bound.clear()
-            best = self._solved(byte, reshard, best)
-        point = Point(best, self.costs.price(best, byte), byte)
+            (a, b), (c, d) = (self._sums(p, byte, reshard) for p in (low, high))
+            if c <= a or b <= d:
+                break
+            mean = (b - d) / (b - d + c - a)
+            point = self._solve(byte, reshard, low.assignment, mean)
+            e, f = self._sums(point, byte, reshard)
+            if mean * e + (1 - mean) * f >= (mean * a + (1 - mean) * b) * (1 - 1e-6):
+                break
+            found.append(point)
+            low, high = (point, high) if point.cost.comm > point.cost.seconds else (low, point)
+        return min(found, key=lambda p: p.weighed(byte, reshard))
+
+    def _sums(self, p: Point, byte: float, reshard: float) -> tuple[float, float]:
+        """Both sums of which the larger is the time, with the prices."""
+        more, left = p.weighed(byte, reshard) - p.seconds, 1 - self.overlap
+        return float(p.cost.seconds + left * p.cost.comm) + more, float(left * p.cost.seconds + p.cost.comm) + more
+
+    def _solve(self, byte: float, reshard: float, warm: Assignment | None, mean: float = 1.0) -> Point:
+        """The best assignment for one mean of both sums."""
+        self._shares = mean + (1 - mean) * (1 - self.overlap), mean * (1 - self.overlap) + (1 - mean)
+        if not self.overlap:
+            self._shares = 1.0, 1.0
+        self._so_far = None
+        try:
+            best = self._solved(byte, reshard, warm)
+            for _ in range(_CORRECTIONS):
+                self._so_far = math.inf, best
+                if not self.costs.correct(best):
+                    break
+                self._whole = None
+                if self.costs.prices.lowered:
+                    self.costs.prices.lowered = False
+                    self._bound.clear()
+                best = self._solved(byte, reshard, best)
+        except _OutOfTimeError:
+            assert self._so_far is not None
+            best, self.settled = self._so_far[1], False
+        cost = self.costs.price(best, byte / self._shares[1])
+        point = Point(best, cost, byte, self.overlap, self._shares)
         self.visited.append(point)
+        self._tell()
         return point
 
     def _solved(self, byte: float, reshard: float, warm: Assignment | None) -> Assignment:
@@ -145,8 +247,10 @@ class Search:
 
     def _in_turn(self, order: Sequence[int], now: Assignment, byte: float, reshard: float) -> tuple[Assignment, float]:
         value = math.inf
-        for a in order:
+        for i, a in enumerate(order, 1):
             now, value = self._minimum([a], now, byte, reshard)
+            if i >= len(self.axes):
+                self._note(value, now)
         return now, value
 
     def _settled(self, now: Assignment, byte: float, reshard: float) -> tuple[Assignment, float]:
@@ -156,6 +260,8 @@ class Search:
         for pair in itertools.cycle(pairs):
             now, found = self._minimum(pair, now, byte, reshard)
             value, still = (found, 0) if found < value * (1 - 1e-9) else (value, still + 1)
+            self._note(found, now)
+            self._tell(still)
             if still >= len(pairs):
                 return now, value
         raise AssertionError
@@ -168,10 +274,14 @@ class Search:
         Raises:
             ShardingTypeError: nothing fits.
         """
+        fitting = [p for p in self.visited if p.cost.memory <= memory]
+        if self.late and fitting:
+            self.settled = False
+            return min(fitting, key=lambda p: p.seconds)
         best = self.solve()
         if best.cost.memory <= memory:
             return best
-        low, high = best, self.solve(_ALL * best.seconds / best.cost.memory)
+        low, high = best, self.solve(_ALL * best.seconds / best.cost.memory, needed=True)
         if high.cost.memory > memory:
             least = float(high.cost.memory)
             raise ShardingTypeError(
@@ -200,6 +310,9 @@ class Search:
 
     def explore(self, quick: Point) -> None:
         """Looks for corners of the front below a point: the smallest, and some between."""
+        if self.late:
+            self.settled = False
+            return
         low, high = quick, self.solve(_ALL * quick.seconds / quick.cost.memory, warm=quick.assignment)
         for _ in range(_BETWEEN):
             gap = float(low.cost.memory - high.cost.memory)

@@ -5,13 +5,16 @@ from __future__ import annotations
 import fnmatch
 import functools
 import json
+import math
 import re
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, overload
 
 import jax
 
+from shtypes.analysis.svg import Mark, front
 from shtypes.context.signature_errors import check_function, name_of
 from shtypes.context.user_line import public
 from shtypes.core.array import Array
@@ -19,7 +22,7 @@ from shtypes.core.meshes import AnyMesh, to_mesh
 from shtypes.errors import ShardingTypeError
 from shtypes.resharding.costs import CostModel, Link, as_cost_model
 from shtypes.resharding.devices import Device, as_device
-from shtypes.solver.apply import typed_function
+from shtypes.solver.apply import taken, typed_function, unknown, with_types_at
 from shtypes.solver.axis_states import INVARIANT, REDUCED, axis_state, typed
 from shtypes.solver.graph import Graph, Node
 from shtypes.solver.plan import SCHEMA, Plan, Problem, decisions_of, pattern_of
@@ -29,7 +32,7 @@ from shtypes.solver.search import Point, Search, size
 from shtypes.solver.tables import Costs
 from shtypes.types import ShType
 from shtypes.types.mesh import Mesh, current_mesh
-from shtypes.types.tables import Report, Table, Text
+from shtypes.types.tables import Report, Table, Text, notebook, page
 
 #: Plans within so much of the quickest are equals; of these the reader gets the one with the fewest reshards.
 _EQUAL: Final = 0.005
@@ -47,11 +50,13 @@ class Suggestions(Sequence[Plan], Report):
         problem: What they are for.
         limit: The bytes that a device has; None where that was not said.
         solves: How many minima were found for them.
+        settled: Whether nothing was left out because the time limit was reached.
     """
 
     def __init__(self, plans: Sequence[Plan], search: Search, limit: float | None) -> None:
-        self.plans, self.limit, self._search = tuple(plans), limit, search
-        self.problem, self.solves = plans[0].problem, search.solves
+        self.plans, self.limit = tuple(plans), limit
+        self.problem, self.solves, self.settled = plans[0].problem, search.solves, search.settled
+        self._overlap = search.overlap
 
     @overload
     def __getitem__(self, index: int) -> Plan: ...
@@ -85,7 +90,7 @@ class Suggestions(Sequence[Plan], Report):
         before = dict(costs.allowed)
         try:
             names = _fix(costs, fixed)
-            search = Search(costs)
+            search = Search(costs, overlap=self._overlap)
             point = _readable(search, self.limit)
         finally:
             costs.allowed = before
@@ -94,7 +99,8 @@ class Suggestions(Sequence[Plan], Report):
     def parts(self) -> list[Table | Text]:
         """The quickest plan, and what the others of the front cost."""
         first = self.plans[0]
-        return [Text(f"{self.title}\n  {first.head.replace(chr(10), chr(10) + '  ')}"), *self.tables()]
+        more = "" if self.settled else "\nunsettled: the time limit was reached, and there may be quicker plans"
+        return [Text(f"{self.title}\n{first.head}{more}".replace("\n", "\n  ")), *self.tables()]
 
     def tables(self) -> list[Table]:
         """The decisions of the quickest plan, and the front."""
@@ -106,6 +112,30 @@ class Suggestions(Sequence[Plan], Report):
         headings = ("ms", "", "predicted memory")
         note = 'edit: sh.suggest(..., fixed={"path": "[_, _@dp]"})   use: sh.apply(f, plan)'
         return [*first.tables(), Table("time against memory", headings, tuple(rows), frozenset(headings), note)]
+
+    def pictures(self) -> list[str]:
+        """The front of time against memory as they are predicted; the first plan is typed, too."""
+        marks = [
+            Mark(m, p.seconds, f"{i}: {p.seconds * 1e3:,.4g} ms, {size(m)}", i == 1)
+            for i, p in enumerate(self.plans, 1)
+            for m in [float(p.point.cost.memory)]
+        ]
+        line = None if self.limit is None else (self.limit, f"bound {size(self.limit)}")
+        return [front("time against memory", marks, ("predicted memory on each device", "step"), line)]
+
+    def to_html(self) -> str:
+        """A page: the front as a picture, the quickest plan, and the decisions of the others."""
+        others = [
+            part
+            for i, plan in enumerate(self.plans[1:], 2)
+            for part in (
+                Text(
+                    f"suggestion {i} of {len(self)}: {plan.predicted}, predicted memory {size(plan.point.cost.memory)}"
+                ),
+                *plan.tables(),
+            )
+        ]
+        return page(self.title, [notebook(*self.pictures(), *self.parts(), *others)])
 
     def to_dict(self) -> dict[str, Any]:
         """The decisions of each plan, for JSON."""
@@ -125,6 +155,8 @@ def suggest(
     compute: Device | str = "h100-sxm",
     state: float = 2.0,
     grad: bool | int | Sequence[int] = True,
+    overlap: float = 0.0,
+    time_limit: float | None = None,
     seed: int = 0,
 ) -> Suggestions:
     """The types of a plain function's arguments and the reshards inside it by which a step takes least time.
@@ -140,7 +172,8 @@ def suggest(
         mesh: The mesh; or its axes with their sizes; by default the one in context. It needs no devices.
         memory: What a device has, in bytes or as ``"80GiB"``. By default that does not count.
         fixed: Types of arguments by path, such as ``{"params/layers/*/up": "[_, _@tp]"}``; ``*`` stands for anything,
-            and the name of the parameter may be left out.
+            and the name of the parameter may be left out. Also of what a line takes, and of carries of scans:
+            ``{"model.py:48 <- up": "[_, _]", "model.py:30 <- carry[0]": "[_@dp, _]"}``.
         inputs: The same of arguments that arrive so, as data do.
         out: The types of the results, in their tree; None for what may be chosen. Results are never pending.
         links: What connects the devices: a cost model, a link, or the name of one.
@@ -149,7 +182,12 @@ def suggest(
             parameters.
         grad: Which positional arguments are differentiated, as ``argnums`` of `jax.grad`: True for the first. False for
             the forward pass alone.
-        seed: Of the search on more than two axes, which starts with two orders of them.
+        overlap: How much of communication hides behind computing: a step takes their sum less this part of the
+            shorter. 0: one after the other; 1: as long as the longer of the two.
+        time_limit: Seconds after which the best plan so far is returned, as soon as there is one; it is said to be
+            unsettled. Tracing the function and typing the plan come on top.
+        seed: Of the search on more than two axes, which starts with two orders of them. What it finds within the time
+            limit is the same each time.
 
     Returns:
         The plans of the front of time against memory, the quickest first. Each has ``arguments``, ``rules``,
@@ -171,6 +209,11 @@ def suggest(
         '[4096@dp,256]'
     """
     check_function("suggest", f)
+    if not 0 <= overlap <= 1:
+        raise ShardingTypeError(f"`overlap` of `suggest` is {overlap!r}", why="it is a part", hints=["overlap=0.5"])
+    if time_limit is not None and not time_limit >= 0:
+        raise ShardingTypeError(f"`time_limit` of `suggest` is {time_limit!r}", hints=["time_limit=60"])
+    deadline = math.inf if time_limit is None else time.monotonic() + time_limit
     on = current_mesh() if mesh is None else Mesh(mesh) if isinstance(mesh, Mapping) else to_mesh(mesh)
     argnums = _argnums(grad, len(args))
     shapes, types = _shapes(args, on)
@@ -186,19 +229,37 @@ def suggest(
     given |= {v.name for v in written}
     _fix_results(costs, out)
     problem = Problem(program.name, program, costs, model, device, argnums, float(state), frozenset(given))
-    return _found(problem, None if memory is None else _bytes(memory), seed)
+    search = Search(costs, seed=seed, overlap=float(overlap), deadline=deadline)
+    return _found(problem, search, None if memory is None else _bytes(memory))
 
 
-def _found(problem: Problem, limit: float | None, seed: int) -> Suggestions:
+def _found(problem: Problem, search: Search, limit: float | None) -> Suggestions:
     """The front, whose first plan is typed and fits."""
-    search = Search(problem.costs, seed=seed)
+    try:
+        point = _fitting(problem, search, limit)
+    except ShardingTypeError:
+        if search.settled:
+            raise
+        search.deadline, late = math.inf, search.deadline  # what fits is looked for as long as it takes
+        point = _fitting(problem, search, limit)
+        search.deadline = late
+    search.explore(point)
+    return Suggestions(_front(problem, search, point, limit), search, limit)
+
+
+def _fitting(problem: Problem, search: Search, limit: float | None) -> Point:
+    """The quickest that fits by `sh.memory`."""
     bound = limit
     for _ in range(_TIGHTENED):
-        point = _readable(search, bound)
-        if limit is None or (best := Plan(problem, point, None)).memory <= limit:
-            search.explore(point)
-            return Suggestions(_front(problem, search, point, limit), search, limit)
-        bound = min(bound or limit, float(point.cost.memory)) - (best.memory - limit)
+        try:
+            point = _readable(search, bound)
+        except ShardingTypeError:
+            if bound == limit:
+                raise
+            break
+        if limit is None or (memory := Plan(problem, point).memory) <= limit:
+            return point
+        bound = min(bound or limit, float(point.cost.memory)) - (memory - limit)
         if bound <= 0:
             break
     raise ShardingTypeError(
@@ -211,7 +272,7 @@ def _found(problem: Problem, limit: float | None, seed: int) -> Suggestions:
 def _front(problem: Problem, search: Search, point: Point, limit: float | None) -> list[Plan]:
     """The plans of the front from the quickest that fits by `sh.memory`, which may be less than was predicted."""
     first = Plan(problem, point)
-    if limit is not None:
+    if limit is not None and not search.late:
         quicker = sorted((p for p in search.visited if p.seconds < point.seconds * (1 - 1e-6)), key=lambda p: p.seconds)
         likely = [p for p in quicker if p.cost.memory <= _LIKELY * limit][:_TIGHTENED]
         first = next((plan for p in likely if (plan := Plan(problem, p)).memory <= limit), first)
@@ -230,18 +291,23 @@ def _readable(search: Search, bound: float | None) -> Point:
 
 
 @public
-def apply(f: Callable[..., Any], plan: Plan | Suggestions | str | Path) -> Callable[..., Any]:
+def apply(
+    f: Callable[..., Any], plan: Plan | Suggestions | str | Path, *, at: Mapping[str, Any] | None = None
+) -> Callable[..., Any]:
     """A plain function in the types of a plan: `lift` with the reshards of the plan written into it.
 
     Args:
         f: The function that the plan was made for.
         plan: The plan; of several the first; or the name of a file with its JSON.
+        at: Other types of what lines take, by line and value: ``{"model.py:48 <- up": "[_, _@tp]"}``; of a carry of a
+            scan ``"model.py:30 <- carry[0]"``. The plan's reshards have such names (``plan.reshards[0].at``).
 
     Returns:
         A function of typed values. Plain arrays among its arguments are placed as the plan has them.
 
     Raises:
-        ShardingTypeError: (when called) the plan is of another program, or an argument has another type.
+        ShardingTypeError: (when called) the plan is of another program, an argument has another type, or no line takes
+            a value that ``at`` names.
 
     Communicates: what the plan says.
 
@@ -264,7 +330,7 @@ def apply(f: Callable[..., Any], plan: Plan | Suggestions | str | Path) -> Calla
     def run(*args: Any) -> Any:
         # Traced for each call: it may close over something else by now, or be another function than the plan's.
         program = Function(f, jax.tree.map(_struct, args), mesh=Mesh(saved["mesh"]))
-        return typed_function(program, decisions_of(saved, program))(*args)
+        return typed_function(program, with_types_at(decisions_of(saved, program), program, at or {}))(*args)
 
     return run
 
@@ -319,6 +385,9 @@ def _fix(costs: Costs, fixed: Mapping[str, Any]) -> frozenset[str]:
     """Leaves arguments the types that are said, by path; the names of these."""
     graph, found = costs.graph, set()
     for pattern, said in fixed.items():
+        if " <- " in pattern:
+            _fix_at(costs, pattern, said)
+            continue
         met = [v for v in graph.program.inputs if _fits(v.name, pattern)]
         if not met:
             some = ", ".join(f"`{v.name}`" for v in graph.program.inputs[:6])
@@ -326,6 +395,23 @@ def _fix(costs: Costs, fixed: Mapping[str, Any]) -> frozenset[str]:
         _say(costs, dict.fromkeys(met, said))
         found |= {v.name for v in met}
     return frozenset(found)
+
+
+def _fix_at(costs: Costs, at: str, said: Any) -> None:
+    """Leaves what lines take, or carries, the types that are said."""
+    every = taken(costs.graph.program)
+    places = {t.place for t in every if t.fits(at)}
+    if not places:
+        raise unknown(at, every)
+    for node in costs.graph.nodes:
+        if node.item is not None and node.kind == "carry":
+            if f"{node.item.id}.carry.{node.among}.1" in places:
+                _leave(costs, node, node.results[0], said, "made")
+        elif node.item is not None and node.kind in ("op", "slice", "stack"):
+            middle = "" if node.kind == "op" else f"{node.kind}.{node.among}."
+            for i, x in enumerate(node.operands):
+                if f"{node.item.id}.{middle}{i}" in places:
+                    _leave(costs, node, x, said, "needed", i)
 
 
 def _say(costs: Costs, types: Mapping[Value, Any]) -> None:
@@ -346,8 +432,8 @@ def _fits(name: str, pattern: str) -> bool:
     return fnmatch.fnmatchcase(name, pattern) or fnmatch.fnmatchcase(name.partition("/")[2], pattern)
 
 
-def _leave(costs: Costs, node: Node, v: Value, said: Any, which: str) -> None:
-    """Leaves a node the options by which its value has a type."""
+def _leave(costs: Costs, node: Node, v: Value, said: Any, which: str, at: int = 0) -> None:
+    """Leaves a node the options by which a value that it makes or needs has a type."""
     mesh = costs.graph.mesh
     plain = typed(mesh, v.dtype, v.shape, [REDUCED] * len(mesh.axis_names))
     t = said if isinstance(said, ShType) else ShType.parse(said, mesh, like=plain)
@@ -355,10 +441,12 @@ def _leave(costs: Costs, node: Node, v: Value, said: Any, which: str) -> None:
     if None in states or typed(mesh, v.dtype, v.shape, states) != t:  # type: ignore[arg-type]
         raise ShardingTypeError(f"`{v.name}` cannot be {t} in a plan", why="axes on one dim are in the mesh's order")
     allowed: list[Sequence[int] | None] = []
-    for a, options in zip(mesh.axis_names, node.first.options, strict=True):
+    before = costs.allowed.get(node.first.id) if node.kind == "op" else None  # by another of its operands
+    for k, (a, options) in enumerate(zip(mesh.axis_names, node.first.options, strict=True)):
         state = axis_state(t, a)
-        state = REDUCED if state == INVARIANT else state
-        left = [i for i, o in enumerate(options) if (o.results if which == "made" else o.operands) == (state,)]
+        state = REDUCED if state == INVARIANT and node.kind in ("argument", "result") else state
+        fits = [(o.results if which == "made" else o.operands)[at] == state for o in options]
+        left = [i for i, fit in enumerate(fits) if fit and (before is None or i in (before[k] or ()))]
         if not left:
             raise ShardingTypeError(f"`{v.name}` cannot be {t} in a plan", why=f"it may not be so on mesh axis `{a}`")
         allowed.append(left)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any
 
@@ -16,6 +17,7 @@ from shtypes.resharding.devices import Device
 from shtypes.solver import elimination
 from shtypes.solver.graph import Graph
 from shtypes.solver.program import Function
+from shtypes.solver.progress import Progress, watching
 from shtypes.solver.reshard_prices import Prices
 from shtypes.solver.search import Search
 from shtypes.solver.tables import Costs, combined
@@ -137,3 +139,67 @@ def test_a_line_of_which_nothing_is_known_is_named() -> None:
 
     with pytest.raises(sh.ShardingTypeError):
         searched(f, (f32(8, 8), f32(8, 8)), {"x": 2})
+
+
+@pytest.mark.one_in(4)
+@pytest.mark.parametrize("overlap", [0.5, 1.0])
+@pytest.mark.parametrize("seed", range(20))
+def test_with_overlap_the_bound_is_below_all_assignments_and_the_plan_is_quicker_than_without(
+    seed: int, overlap: float
+) -> None:
+    f, args = random_program(seed)
+    search = searched(f, args, {"x": 2})
+    plain = search.solve()
+    costs = search.costs
+    search = Search(costs, overlap=overlap)
+    point = search.solve()
+    domains = {n.id: [tuple(map(int, row)) for row in costs.domain(n, [0], {})] for n in costs.graph.decisions}
+    best = math.inf
+    for rows in itertools.islice(itertools.product(*domains.values()), 3000):
+        cost = costs.price(dict(zip(domains, rows, strict=True)))
+        best = min(best, cost.seconds + cost.comm - overlap * min(cost.seconds, cost.comm))
+    bound = search.bound(None)
+    assert bound is not None
+    assert bound <= min(best, point.seconds) * (1 + 1e-9)
+    assert point.seconds <= plain._replace(overlap=overlap).seconds * (1 + 1e-9)
+    assert math.isclose(point.seconds, sum(point.cost[:2]) - overlap * min(point.cost[:2]))
+
+
+def test_out_of_time_the_first_assignment_is_taken_and_said_to_be_unsettled(monkeypatch: pytest.MonkeyPatch) -> None:
+    args = mlp(32, 16, 64)
+    settled = searched(mlp_loss, args, {"a": 2, "b": 2, "c": 2})
+    best = settled.solve()
+    assert settled.settled
+    late = Search(settled.costs, deadline=0.0)
+    point = late.solve()
+    assert not late.settled
+    assert late.solves < settled.solves
+    everywhere = {n.id: settled.costs.first(n) for n in settled.costs.graph.decisions}
+    assert best.seconds <= point.seconds <= sum(settled.costs.price(everywhere)[:2])
+    assert late.solve() == point  # nothing more is looked for
+    smallest = late.solve(1e6, needed=True)
+    assert smallest.cost.memory < point.cost.memory
+    limit = float(smallest.cost.memory)
+    assert late.within(limit).cost.memory <= limit
+
+
+def test_a_search_that_is_stopped_between_two_pairs_keeps_the_better(monkeypatch: pytest.MonkeyPatch) -> None:
+    search = searched(mlp_loss, mlp(32, 16, 64), {"a": 2, "b": 2, "c": 2})
+    best = search.solve().seconds
+    found = []
+    for minima in range(3, 9):
+        stopped = Search(search.costs)
+        monkeypatch.setattr(Search, "late", property(lambda self, n=minima: self.solves >= n))
+        found.append(stopped.solve().seconds)
+    assert found == sorted(found, reverse=True)
+    assert found[-1] >= best * (1 - 1e-9)
+
+
+def test_whoever_watches_is_told_how_many_pairs_are_settled() -> None:
+    told: list[Progress] = []
+    with watching(told.append):
+        searched(mlp_loss, mlp(32, 16, 64), {"a": 2, "b": 2, "c": 2}).solve()
+    assert {now.pairs for now in told} == {3}
+    assert max(now.settled for now in told) == 3
+    assert told[0].best is None
+    assert told[-1].best is not None

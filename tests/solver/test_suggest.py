@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import xml.etree.ElementTree as ET
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -153,7 +154,78 @@ def test_the_same_question_has_the_same_answer() -> None:
     assert len(texts) == 1
 
 
+def test_what_hides_behind_computing_is_said_in_the_first_line() -> None:
+    args = loss, params(64, 256), f32(65536, 64)
+    plain, half, whole = (sh.suggest(*args, mesh={"dp": 8}, overlap=o, **SETTINGS)[0] for o in (0.0, 0.5, 1.0))
+    assert "at once" not in plain.head
+    assert "at once (overlap 0.5)" in half.head.splitlines()[0]
+    assert math.isclose(half.seconds, half.compute + half.communication - 0.5 * min(half.compute, half.communication))
+    assert math.isclose(whole.seconds, max(whole.compute, whole.communication))
+    assert whole.seconds < half.seconds < plain.seconds
+
+
+def test_with_overlap_communication_that_hides_is_free() -> None:
+    """Weights that are gathered, as of FSDP, take no time beside much computing, and hardly any memory."""
+    p = {"layers": models.stacked(8, params(1024, 4096))}
+
+    def scanned(p: Any, x: Any) -> Any:
+        step = jax.checkpoint(lambda x, q: (x + jnp.tanh(x @ q["up"]) @ q["down"], None))
+        return jnp.mean(jnp.square(jax.lax.scan(step, x, p["layers"])[0]))
+
+    found = [
+        sh.suggest(
+            scanned,
+            p,
+            f32(65536, 1024),
+            mesh={"dp": 8},
+            memory="1.2GiB",
+            overlap=o,
+            links=sh.Link(2e11),
+            compute=DEVICE,
+        )[0]
+        for o in (0.0, 1.0)
+    ]
+    assert all(plan.memory <= 1.2 * 2**30 for plan in found)
+    assert found[1].seconds < found[0].seconds
+    assert math.isclose(found[1].seconds, found[1].compute)
+
+
+@pytest.mark.parametrize("sizes", [(64, 32, 128), (4096, 256, 1024)], ids=["as long as it takes", "at once"])
+def test_at_the_time_limit_there_is_a_plan_that_fits_and_is_said_to_be_unsettled(sizes: tuple[int, ...]) -> None:
+    args, mesh = (models.mlp_loss, *models.mlp(*sizes)), {"a": 2, "b": 2, "c": 2}
+    whole = sh.suggest(*args, mesh=mesh, **SETTINGS)
+    again = sh.suggest(*args, mesh=mesh, time_limit=3600, **SETTINGS)
+    assert str(again) == str(whole)
+    assert again.settled
+    limit = (whole[0].memory + whole[-1].memory) / 2
+    short = sh.suggest(*args, mesh=mesh, time_limit=0, memory=limit, **SETTINGS)
+    assert not short.settled
+    assert short[0].memory <= limit
+    assert "unsettled: the time limit was reached" in str(short)
+    assert sh.suggest(*args, mesh=mesh, time_limit=0, **SETTINGS).solves < whole.solves
+
+
+def test_the_page_has_the_front_as_a_picture_and_each_plan_as_tables() -> None:
+    args = models.gpt_loss, *models.gpt(2, 8, 16, 64, 8, 8, 256, 512)
+    found = sh.suggest(*args, mesh={"dp": 2, "tp": 2}, memory="100MiB", **SETTINGS)
+    assert len(found) > 1
+    (svg,) = (ET.fromstring(picture) for picture in found.pictures())
+    circles = [e for e in svg.iter() if e.tag.endswith("circle") and e.get("r") == "4"]
+    assert [c.get("fill") for c in circles] == ["currentColor", *["none"] * (len(found) - 1)]
+    across, down = ([float(c.get(name) or 0) for c in circles] for name in ("cx", "cy"))
+    assert across == sorted(across, reverse=True)  # the quickest first: each needs less memory, and more time
+    assert down == sorted(down, reverse=True)
+    assert "bound 100.0 MiB" in [e.text for e in svg.iter()]
+    page = found.to_html()
+    assert page.count("<svg") == 1
+    assert page.count("arguments (") == len(found)
+    assert f"suggestion {len(found)} of {len(found)}: step" in page
+    assert "<svg" in found._repr_html_()
+
+
 def _wrong() -> Iterator[Any]:
+    yield pytest.param({"overlap": 2}, "`overlap` of `suggest` is 2", id="overlap")
+    yield pytest.param({"time_limit": -1}, "`time_limit` of `suggest` is -1", id="time limit")
     yield pytest.param({"fixed": {"weights": "[_, _]"}}, "no argument has the path `weights`", id="path")
     yield pytest.param({"memory": "10 apples"}, "`memory` of `suggest` is '10 apples'", id="memory")
     yield pytest.param({"memory": 1000}, "nothing fits in", id="too little")

@@ -14,6 +14,7 @@ from shtypes.analysis.explain_reshard import Resharding
 from shtypes.errors import ShardingTypeError
 from shtypes.resharding.devices import DEVICES
 from shtypes.resharding.transport import CommArguments
+from shtypes.solver.progress import Progress, watching
 from shtypes.tools.cli import check
 from shtypes.tools.cli.config import config
 from shtypes.tools.cli.options import (
@@ -27,6 +28,8 @@ from shtypes.tools.cli.options import (
 )
 from shtypes.tools.cli.output import (
     FAILED,
+    Update,
+    clipped,
     drawn_output_options,
     emit,
     for_the_shell,
@@ -34,6 +37,7 @@ from shtypes.tools.cli.output import (
     output_options,
     terminal,
     tracing,
+    write,
 )
 from shtypes.tools.cli.target import program
 from shtypes.types import ShType
@@ -162,6 +166,16 @@ def _by_path(name: str, text: str) -> Callable[[Any], Any]:
 @click.option("--device", default="h100-sxm", metavar="DEVICE", help="What one device is, as for compute.")
 @click.option("--state", default=2.0, help="Bytes of optimizer state for each byte of a parameter.", show_default=True)
 @click.option("--no-grad", is_flag=True, help="Only the forward pass; else the first argument is differentiated.")
+@click.option(
+    "--overlap",
+    default=0.0,
+    metavar="PART",
+    help="The part of the shorter of computing and communication that hides behind the other.",
+    show_default=True,
+)
+@click.option("--time-limit", type=float, metavar="SECONDS", help="Print the best plan after so long, unsettled.")
+@click.option("--seed", default=0, help="Of the order of axes that the search starts with.", show_default=True)
+@click.option("--html", type=click.Path(dir_okay=False), help="Also a page of all plans of the front, to a file.")
 @_by_path("--why-not", "What it would cost if the arguments with a path had a type, and what would differ.")
 @output_options
 def suggest(
@@ -172,6 +186,10 @@ def suggest(
     device: str,
     state: float,
     no_grad: bool,
+    overlap: float,
+    time_limit: float | None,
+    seed: int,
+    html: str | None,
     why_not: dict[str, str],
     form: str,
     output: str | None,
@@ -188,7 +206,7 @@ def suggest(
     """
     one = program(**options)
     model = read_links(links) or "h100-nvlink"
-    with one.scope(), tracing(one.name):
+    with one.scope(), tracing(one.name, bar=True) as update, watching(_shown(one.name, update)):
         plans = sh.suggest(
             one.function,
             *one.args,
@@ -199,11 +217,27 @@ def suggest(
             compute=device,
             state=state,
             grad=not no_grad,
+            overlap=overlap,
+            time_limit=time_limit,
+            seed=seed,
         )
         if why_not:
             click.echo(plans[0].diff(plans.why_not(why_not)))
             return
     emit(plans, form, output)
+    if html is not None:
+        write(plans.to_html(), html)
+
+
+def _shown(name: str, update: Update) -> Callable[[Progress], None]:
+    """Shows how far the search is."""
+
+    def show(now: Progress) -> None:
+        best = "" if now.best is None else f", best {1e3 * now.best:.4g} ms"
+        settled = f"{now.settled} of {now.pairs} pairs of axes settled" if now.pairs > 1 else f"minimum {now.minima}"
+        update(f"solving {clipped(name)}: {settled}{best}", now.settled, now.pairs)
+
+    return show
 
 
 @cli.command()

@@ -113,18 +113,23 @@ def write(text: str, output: str | None = None) -> None:
     click.echo(f"wrote {output}", err=True)
 
 
+#: Takes what is going on, and how much of it is done, of how much.
+Update = Callable[[str, int, int], None]
+
+
 @contextlib.contextmanager
-def working(what: str, console: Any = None) -> Iterator[None]:
+def working(what: str, console: Any = None, *, bar: bool = False) -> Iterator[Update]:
     """Shows on a terminal (the standard error, by default) what is going on, and for how long; elsewhere nothing."""
     if console is None and not sys.stderr.isatty():
-        yield
+        yield lambda what, done, total: None
         return
-    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    bars = [BarColumn(bar_width=20)] * bar
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), *bars, TimeElapsedColumn())
     with Progress(*columns, console=console or terminal(stderr=True), transient=True) as progress:
-        progress.add_task(what, total=None)
-        yield
+        task = progress.add_task(what, total=None)
+        yield lambda what, done, total: progress.update(task, description=what, completed=done, total=total)
 
 
 #: The environment variable that asks for tracebacks.
@@ -179,7 +184,7 @@ def loading(place: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def tracing(target: str) -> Iterator[None]:
+def tracing(target: str, *, bar: bool = False) -> Iterator[Update]:
     """Runs the user's function: what it raises or calls `sys.exit` for is exit code 1."""
 
     def failed(error: BaseException) -> ShardingTypeError:
@@ -190,8 +195,8 @@ def tracing(target: str) -> Iterator[None]:
         what = ended if isinstance(error, SystemExit) else f"{name} failed while it was traced: {_described(error)}"
         return ShardingTypeError(what, where=_line(error), hints=[_SHOWS_MORE])
 
-    with _caught(failed), working(f"typing {clipped(target)}"):
-        yield
+    with _caught(failed), working(f"typing {clipped(target)}", bar=bar) as update:
+        yield update
 
 
 @contextlib.contextmanager

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import shtypes as sh
+from shtypes.tools.cli import output
+from tests.golden import golden
 from tests.tools.cli.running import Run
 
 MODEL = """
@@ -65,3 +71,31 @@ def test_what_cannot_be_is_said(options: tuple[str, ...], code: int, message: st
     ran = run(*CALL, *options)
     assert ran.code == code
     assert message in ran.err
+
+
+def test_overlap_is_printed_in_the_first_line_and_a_page_is_written_too(run: Run, folder: Path) -> None:
+    ran = run(*CALL, "--overlap", "0.5", "--time-limit", "3600", "--seed", "1", "--html", "found.html")
+    # JAX's releases square a value by other operations, whose work is another.
+    golden("cli/suggest_overlap.txt", re.sub(r"sh.compute [\d.]+ ms", "sh.compute ... ms", ran.out))
+    assert "wrote found.html" in ran.err
+    page = (folder / "found.html").read_text()
+    assert "<svg" in page
+    assert "at once (overlap 0.5)" in page
+
+
+def test_without_time_the_plan_is_said_to_be_unsettled(run: Run) -> None:
+    assert "unsettled: the time limit was reached" in run(*CALL, "--time-limit", "0").out
+
+
+def test_progress_says_how_many_pairs_of_axes_are_settled(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    said = []
+
+    @contextlib.contextmanager
+    def shown(what: str, console: object = None, *, bar: bool = False) -> Iterator[Any]:
+        yield lambda *update: said.append(update)
+
+    monkeypatch.setattr(output, "working", shown)
+    run("suggest", "model.py:loss", "--arguments", "shapes", "--mesh", "a=2,b=2,c=2")
+    assert said[0] == ("solving model.py:loss: 0 of 3 pairs of axes settled", 0, 3)
+    assert any(done == 3 and "3 of 3 pairs of axes settled" in what for what, done, _ in said)
+    assert " ms" in said[-1][0]
