@@ -305,14 +305,26 @@ def _opened(scopes: Sequence[Callable[[], Any]], f: Callable[..., Any]) -> Calla
     return call
 
 
+def _replicated() -> tuple[Any, Any]:
+    return sh.array(X, "f32[8@dp, 16]"), sh.array(W, "f32[16, 8]{I:(dp,tp)}")
+
+
+def _refused(f: Callable[..., Any]) -> bool:
+    try:
+        jax.eval_shape(lambda x, w: jax.vjp(f, x, w)[0], *_replicated())
+    except sh.ShardingTypeError as error:
+        return "no_comm" in error.what or "comm_budget" in error.what
+    return False
+
+
 #: Two scopes, and a function that tells whether both are in force where a product is compiled.
 NESTED: dict[str, tuple[Callable[[], Any], Callable[[], Any], Callable[..., bool]]] = {
-    "no_comm and a policy": (lambda: sh.no_comm("backward"), lambda: sh.policy("jax"), lambda f: _refused(f)),
-    "a budget and a policy": (lambda: sh.comm_budget(bytes=10), lambda: sh.policy("jax"), lambda f: _refused(f)),
+    "no_comm and a policy": (lambda: sh.no_comm("backward"), lambda: sh.policy("jax"), _refused),
+    "a budget and a policy": (lambda: sh.comm_budget(bytes=10), lambda: sh.policy("jax"), _refused),
     "no_comm and a precision": (
         lambda: sh.no_comm("backward"),
         lambda: jax.default_matmul_precision("highest"),
-        lambda f: _refused(f),
+        _refused,
     ),
     "a precision and a policy": (
         lambda: jax.default_matmul_precision("highest"),
@@ -325,18 +337,6 @@ NESTED: dict[str, tuple[Callable[[], Any], Callable[[], Any], Callable[..., bool
         lambda f: "HIGHEST" in sh.jit(f).lower(*_replicated()).as_text(),
     ),
 }
-
-
-def _replicated() -> tuple[Any, Any]:
-    return sh.array(X, "f32[8@dp, 16]"), sh.array(W, "f32[16, 8]{I:(dp,tp)}")
-
-
-def _refused(f: Callable[..., Any]) -> bool:
-    try:
-        jax.eval_shape(lambda x, w: jax.vjp(f, x, w)[0], *_replicated())
-    except sh.ShardingTypeError as error:
-        return "no_comm" in error.what or "comm_budget" in error.what
-    return False
 
 
 @pytest.mark.parametrize("first", [0, 1, 2])
