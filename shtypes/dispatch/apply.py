@@ -203,10 +203,10 @@ def constant_of(x: Any, mesh: Mesh) -> Array:
     return value
 
 
-def typed(name: str, rule: Rule, types: tuple[ShType, ...]) -> Typing:
+def typed(name: str, rule: Rule, types: tuple[ShType, ...], values: Sequence[Any] = ()) -> Typing:
     """The rule's typing; an error leaves with the user's line, the operands' types and priced fixes.
 
-    Inside `implicit_comm`, the typing of resharded operands.
+    Inside `implicit_comm`, the typing of resharded operands; of one that is there twice one reshard.
     """
     try:
         typing = rule(types)
@@ -216,7 +216,8 @@ def typed(name: str, rule: Rule, types: tuple[ShType, ...]) -> Typing:
     except ShardingTypeError as error:
         fixed = _finished_for(rule, types)
         if fixed is None and allows_implicit():
-            fixed = chosen(rule, types, minimizing())
+            once = {id(x): i for i, x in reversed([*enumerate(values)])}
+            fixed = chosen(rule, types, minimizing(), tuple(once[id(x)] for x in values))
         if fixed is not None:
             return fixed
         raise located(error, name, types, rule).with_traceback(None) from error.__cause__
@@ -280,7 +281,7 @@ def apply_all(name: str, fn: Local, rule: Rule, operands: Sequence[Any]) -> list
 
 def typed_operands(name: str, rule: Rule, operands: Sequence[Any]) -> tuple[list[Array], Typing]:
     """The operands of an op in the types that its rule asks for, and its typing."""
-    typing = typed(name, rule, tuple(x.type for x in operands))
+    typing = typed(name, rule, tuple(x.type for x in operands), operands)
     return cast_all(name, rule, operands, typing), typing
 
 

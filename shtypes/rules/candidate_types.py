@@ -102,6 +102,18 @@ def finishing(t: ShType, minimize: Direction = "both") -> Cost:
     return best or (0, 0)
 
 
+def uncounted(src: ShType, dst: ShType, minimize: Direction = "both") -> Cost:
+    """What it counts to make shards whole on each device, besides what is sent: as much as it is to gather them.
+
+    Among zeros they send nothing, and are as large in both directions; an invariant value sends nothing backward, since
+    each device computes all of its cotangent.
+    """
+    zeros, invariant = ({*src.axes(SHARDED)} & {*dst.axes(state)} for state in (UNREDUCED, INVARIANT))
+    whole = src.with_axes(zeros | invariant, REDUCED) if zeros or invariant else src
+    gathers, forward = (price_of(src, t).forward_bytes for t in (whole, src.with_axes(zeros, REDUCED)))
+    return cost(forward, gathers * src.differentiable, minimize)
+
+
 def price_of(src: ShType, dst: ShType) -> Price:
     """The price of a reshard, or of a cast that a rule inserts; a cast to varying costs as much as to reduced."""
     return price(src, not_yet_varying(src, dst))

@@ -25,6 +25,7 @@ from shtypes.rules.candidate_types import (
     other_places,
     place_of,
     price_of,
+    uncounted,
     whole_places,
 )
 from shtypes.rules.typing import Typing
@@ -49,12 +50,16 @@ Moves = tuple[tuple[tuple[int, ...], Place], ...]
 
 
 class FixPrice(NamedTuple):
-    """The price by which fixes are ordered: bytes sent, then bytes in memory, then how the work is shared."""
+    """The price by which fixes are ordered: bytes sent, then bytes in memory, then how the work is shared.
 
-    sent: Cost  # bytes that each device sends, in the direction that matters and in both
+    Where the price decides, and nobody reads it, what makes shards whole on each device counts as for the solver.
+    """
+
+    counted: Cost  # bytes that each device sends, or that count so, in the direction that matters and in both
     memory: int  # bytes per device of the operands and results
     work: int  # minus the number of devices that share the work
-    forward: int  # of the bytes sent, those of the forward pass
+    sent: Cost  # bytes that each device sends
+    forward: int  # of these those of the forward pass
     casts: int  # how many casts the rule inserts
 
 
@@ -119,7 +124,7 @@ def priced_fixes(
     for c in Search(rule, operands, names, most_tried=most_tried, sent=sent).best():
         fix = Fix(c.fix.code, *price(c.operands), c.fix.note)
         candidates.append(
-            c._replace(fix=fix, price=c.price._replace(sent=(fix.bytes, fix.bytes), forward=fix.bytes_forward))
+            c._replace(fix=fix, price=c.price._replace(counted=(fix.bytes, fix.bytes), forward=fix.bytes_forward))
         )
     return tuple(c.fix for c in cheapest_of_each_result(candidates))
 
@@ -139,6 +144,8 @@ class Search:
         minimize: What is to be least.
         most_tried: How many candidates are typed again.
         sent: What the op itself sends with operands that the rule took, forward and backward.
+        same: For each operand the first that is the same value, which is moved once for both.
+        decides: Whether the cheapest is taken, so that what makes shards whole counts (`uncounted`).
 
     Attributes:
         tried: How many were.
@@ -152,9 +159,12 @@ class Search:
         minimize: Direction = "both",
         most_tried: int = MOST_TRIED,
         sent: Callable[[tuple[ShType, ...]], tuple[int, int]] = lambda operands: (0, 0),
+        same: Sequence[int] = (),
+        decides: bool = False,
     ) -> None:
         self.rule, self.operands, self.minimize, self.most_tried = rule, operands, minimize, most_tried
         self.names = names or called_names(operands)
+        self._same, self._decides = same or range(len(operands)), decides
         self.tried = 0
         self._sent = sent
         self._typings: dict[tuple[ShType, ...], Typing | tuple[str, ...]] = {}
@@ -169,10 +179,16 @@ class Search:
         }
         alone = {operands: typing for operands, typing in typed.items() if len(self._changed(operands)) == 1}
         candidates = self._cheapest(alone, most)
-        if not candidates or any(candidates[0].price.sent):  # two that move may send less than the one that is enough
+        below = candidates[0].price.counted if candidates else None
+        if below is None or any(below):  # two that move may send less than the one that is enough
             several = {operands: typing for operands, typing in typed.items() if operands not in alone}
-            candidates += self._cheapest(several, most, candidates[0].price.sent if candidates else None)
+            candidates += self._cheapest(several, most, below)
         return cheapest_of_each_result(candidates)[:most]
+
+    def of(self, operands: tuple[ShType, ...]) -> list[Candidate]:
+        """The candidate of some operands, if they type."""
+        typing = self._try(operands)
+        return [self.priced(operands, typing)] if isinstance(typing, Typing) else []
 
     def _cheapest(
         self, typed: dict[tuple[ShType, ...], Typing], most: int, below: Cost | None = None
@@ -185,9 +201,10 @@ class Search:
             if (below and bound >= below) or (len(costs) >= most and bound > sorted(costs.values())[most - 1]):
                 break
             candidate = self.priced(operands, typing)
-            if below is None or candidate.price.sent < below:
+            price, results = candidate.price.counted, candidate.results
+            if below is None or price < below:
                 candidates.append(candidate)
-                costs[candidate.results] = min(candidate.price.sent, costs.get(candidate.results, candidate.price.sent))
+                costs[results] = min(price, costs.get(results, price))
         return candidates
 
     def _changed(self, operands: tuple[ShType, ...]) -> list[int]:
@@ -376,14 +393,20 @@ class Search:
         """A lower bound of a candidate's cost, without planning its reshards."""
         returns = any(t.differentiable for t in typing.results)
         least = functools.partial(least_cost, minimize=self.minimize, returns=returns)
-        moves = map(least, self.operands, operands)
-        return added([*moves, *map(least, operands, typing.operands), cost(*self._sent(operands), self.minimize)])
+        moves = itertools.starmap(least, self._moves(operands, typing))
+        return added([*moves, cost(*self._sent(operands), self.minimize)])
+
+    def _moves(self, operands: tuple[ShType, ...], typing: Typing) -> list[tuple[ShType, ShType]]:
+        """The reshards of a candidate, then the casts that the rule inserts; of the same value each once."""
+        moves = {(i, True): (self.operands[i], operands[i]) for i in self._changed(operands)}
+        casts = {(i, False): (operands[i], t) for i, t in enumerate(typing.operands) if operands[i] != t}
+        return list({(self._same[i], *pair, own): pair for (i, own), pair in (*moves.items(), *casts.items())}.values())
 
     def priced(self, operands: tuple[ShType, ...], typing: Typing) -> Candidate:
         """A candidate that types, with its price."""
         changed = [(i, operands[i]) for i in self._changed(operands)]
-        casts = [(src, dst) for src, dst in zip(operands, typing.operands, strict=True) if src != dst]
-        prices = [price_of(self.operands[i], t) for i, t in changed] + [price_of(*c) for c in casts]
+        casts = sum(src != dst for src, dst in zip(operands, typing.operands, strict=True))
+        prices = [*itertools.starmap(price_of, self._moves(operands, typing))]
         back = prices if any(t.differentiable for t in typing.results) else []
         inside = self._sent(operands)
         forward = sum((p.forward_bytes for p in prices), inside[0])
@@ -398,7 +421,9 @@ class Search:
         )
         memory = sum(t.local_bytes for t in (*typing.operands, *typing.results))
         work = -_sharing(typing.operands)
-        price = FixPrice(cost(forward, backward, self.minimize), memory, work, forward, len(casts))
+        sent = cost(forward, backward, self.minimize)
+        whole = [uncounted(*move, self.minimize) for move in zip(self.operands, operands, strict=True) if self._decides]
+        price = FixPrice(added((sent, *whole)), memory, work, sent, forward, casts)
         return Candidate(price, fix, typing.results, operands)
 
 

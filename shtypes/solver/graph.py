@@ -153,6 +153,10 @@ class Graph:
             node = self.source[node.operands[0].id][0]
         return node.op is not None and node.op.silent
 
+    def free_results(self) -> list[Value]:
+        """The results that lie as they like."""
+        return [v for v in self.program.outputs if is_value(v)] if self.completes else []
+
     # nodes
 
     def _node(

@@ -22,6 +22,7 @@ from shtypes._compat.jaxprs import Scan, captured, control, is_literal, jaxpr_of
 from shtypes._compat.plain_programs import needed, trace_plain
 from shtypes.context.frames import Owner, owner_of_file
 from shtypes.errors import ShardingTypeError
+from shtypes.lifting.ways.moves import moves_alone
 from shtypes.scopes.comm import NoComm
 from shtypes.solver.options import only_places
 from shtypes.traced.equations import SourceLine
@@ -220,7 +221,7 @@ class Program:
         for eqn in jaxpr.eqns:
             operands = [_read(env, v) for v in eqn.invars]
             name, how, path = eqn.primitive.name, control(eqn), (*around, id(eqn))
-            if name in _INLINED:
+            if name in _INLINED and not moves_alone(eqn):  # what moves elements is moved at once
                 body = getattr(how, "body", None) or eqn.params["jaxpr"]
                 inner, sub = self._body(body, operands)
                 self._called += [self._line(eqn)] * (calls := is_of_a_library(body))

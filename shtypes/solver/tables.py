@@ -11,7 +11,7 @@ import numpy as np
 
 from shtypes.analysis.flops import product_flops
 from shtypes.resharding.devices import Device
-from shtypes.solver.axis_states import REDUCED, SHARDED, UNREDUCED
+from shtypes.solver.axis_states import INVARIANT, REDUCED, SHARDED, UNREDUCED
 from shtypes.solver.graph import Graph, Node, Use
 from shtypes.solver.options import Option, Work, only_places
 from shtypes.solver.program import Value, is_value
@@ -24,6 +24,8 @@ FUSED: Final = 0.4
 _SMALL: Final = 4096
 #: Seconds that nothing is worth.
 _NEVER: Final = 1e9
+#: The part of what is counted that is less than any work counts.
+_LITTLE: Final = 1e-10
 
 #: For each decision, the number of an option for each mesh axis.
 Assignment = dict[int, tuple[int, ...]]
@@ -110,6 +112,8 @@ class Costs:
         self._known: dict[Any, Cost] = {}
         self._factors: dict[Any, Factor] = {}
         self.nodes, self.uses = self._alike()
+        #: The results of a program whose results lie as they like: what is pending is to be reduced after it.
+        self.finished = [Use(Node(-1, "result", (), [v], [], 1), 0, v, 1) for v in graph.free_results()]
         self.allowed: dict[int, list[Sequence[int] | None]] = {}  # options that the user leaves, for each axis
 
     # domains
@@ -251,7 +255,7 @@ class Costs:
                 cost[0] = cost[0] + backward * (again.seconds * v.nbytes + again.latency).T
                 cost[1] = cost[1] + again.sent.T * v.nbytes
             if self.by_bytes:
-                cost[0] = cost[0] + (forward + backward * back) * self._among_zeros(one[0], other[0]) * v.nbytes
+                cost[0] = cost[0] + self._whole(one[0], other[0], back) * v.nbytes
             here, there_ = unlabelled(one[0]), unlabelled(other[0])
             moved = (here[:, None, :] != there_[None, :, :]).any(-1)
             self._known[key] = Cost(cost[0], cost[1], moved.astype(float))
@@ -264,11 +268,23 @@ class Costs:
         memory = moved * self._kept(use) / parts(dst, self.sizes)[None, :]
         return Measure(0.0 * seconds, seconds * use.times, memory, sent * use.times, moved * (sent > 0))
 
-    def _among_zeros(self, src: States, dst: States) -> Any:
-        """What it counts, for each byte, to put a part among zeros: what it costs to gather it, being as large."""
-        placed = (src[:, None, :] >= SHARDED) & (dst[None, :, :] == UNREDUCED)
-        gathered = self.prices.table(src, np.full((1, src.shape[-1]), REDUCED))
-        return np.where(placed.any(-1), gathered.seconds, 0.0)
+    def _whole(self, src: States, dst: States, back: bool) -> Any:
+        """What it counts, for each byte, to make a part whole on each device: as much as to gather it.
+
+        A part among zeros is as large in both directions. An invariant value sends nothing backward because each device
+        computes all of its cotangent, where others do a share of the work: that may tell between them.
+        """
+        forward, backward = self.weights
+        total = np.zeros((len(src), len(dst)))
+        for a in range(src.shape[-1]):
+            whole = src.copy()
+            whole[:, a] = REDUCED
+            gathered = np.where(src[:, a] >= SHARDED, self._diagonal(src, whole).seconds, 0.0)
+            zeros, invariant = dst[:, a] == UNREDUCED, dst[:, a] == INVARIANT
+            total += gathered[:, None] * (
+                zeros * (forward + back * backward) + invariant * back * backward * (1 - _LITTLE)
+            )
+        return total
 
     def _kept(self, use: Use) -> float:
         """Bytes on all devices of a resharded value that live on: for the backward pass, or as long as a loop."""
@@ -276,6 +292,13 @@ class Costs:
         if node.kind == "slice":
             return v.nbytes * use.times * (2 if self.graph.has_cotangent(v) else 1)
         return v.nbytes * use.times if v.id in self.graph.saved and not node.again else 0.0
+
+    def _finishing(self, use: Use, states: States) -> Measure:
+        """What it counts to bring a result to its cheapest type in which nothing is pending."""
+        places = [REDUCED, *(SHARDED + d for d in range(len(use.value.shape)))]
+        every = np.array([*itertools.product(places, repeat=len(self.sizes))])
+        comm = self.between(use, states, every[self.graph.fits(use.value, every)]).comm.min(1)
+        return NOTHING._replace(comm=np.where((states == UNREDUCED).any(-1), comm, 0.0))
 
     # all of them
 
@@ -313,6 +336,10 @@ class Costs:
                 ids, ways = self._ways(use, domains)
                 factor = self._noted(key, Factor(ids, [way.times(1 + len(more), reshards=1) for way in ways]))
             found.append(factor)
+        for use in self.finished:
+            source, k = self.graph.source[use.value.id]
+            cost = self._finishing(use, self.made(source, domains[source.first.id], k))
+            found.append(Factor((source.first.id,), [cost]))
         return found
 
     def _noted(self, key: Any, factor: Factor) -> Factor:
@@ -382,6 +409,9 @@ class Costs:
             back = self.prices.planned(v.dtype, v.shape, *(cotangents(np.array(s)).tolist() for s in (dst, src)))
             seconds += backward * use.times * (back.seconds * v.nbytes + back.latency)
             sent += use.times * back.sent * v.nbytes
+        if self.by_bytes:
+            whole = self._whole(np.array([src]), np.array([dst]), self.graph.has_cotangent(v))
+            seconds += use.times * whole[0, 0] * v.nbytes
         moved = (unlabelled(np.array(src)) != unlabelled(np.array(dst))).any()
         memory = self._kept(use) / float(parts(np.array(dst), self.sizes)) if moved else 0.0
         return Measure(0.0, float(seconds), memory, float(sent), float(sent > 0))
@@ -394,6 +424,10 @@ class Costs:
             total += Measure(*(float(np.ravel(x)[0]) for x in cost)).times(1 + len(others), reshards=1)
         for use, *more in self.uses:
             total += self._way(use, now, byte).cost.times(1 + len(more), reshards=1)
+        for use in self.finished:
+            source, k = self.graph.source[use.value.id]
+            left = self._finishing(use, self.made(source, self.row(source, now), k))
+            total += left._replace(comm=float(left.comm[0]))
         return total
 
     def correct(self, now: Assignment) -> bool:

@@ -332,6 +332,12 @@ def test_an_op_alone_counts_what_it_takes_to_finish_a_pending_result() -> None:
         assert sh.einsum("ij,jk->ik", x, w).type == sh.ShType.parse("f32[64, 2@x]")
 
 
+def test_a_value_that_is_both_operands_is_resharded_once_and_over_its_leading_dim() -> None:
+    with sh.use_mesh(sh.abstract_mesh({"x": 2})), sh.implicit_comm():
+        x = sh.abstract_array("f32[8, 4]{U:x}")
+        assert (x * x).type == sh.ShType.parse("f32[8@x, 4]")
+
+
 @pytest.mark.parametrize(("times", "kinds"), [(1, {"all-to-all", "all-reduce"}), (4, {"all-to-all"})])
 def test_a_choice_counts_what_follows_from_it_as_often_as_it_runs(times: int, kinds: set[str]) -> None:
     @sh.implicit_comm

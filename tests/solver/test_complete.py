@@ -11,9 +11,11 @@ import numpy as np
 import pytest
 
 import shtypes as sh
+from shtypes.lifting.lift import as_it_is
 from tests.compiling import compiled
 from tests.random_checks import denoted
 from tests.random_programs import spread
+from tests.scopes.implicit_programs import CASES, loss_of
 from tests.solver import models
 from tests.solver.layouts import LAYOUTS, gpt_types
 from tests.tolerance import assert_within, computed
@@ -78,7 +80,7 @@ def patches(image: Any, kernel: Any) -> Any:
     return jax.lax.conv_general_dilated(image, kernel, (4, 4), "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC"))
 
 
-@pytest.mark.parametrize(("images", "by"), [(8, "bytes"), (8, "time"), (1, "time")])
+@pytest.mark.parametrize(("images", "by"), [(8, "bytes"), (1, "bytes"), (8, "time"), (1, "time")])
 def test_a_convolution_over_sharded_rows_is_a_share_of_the_work(images: int, by: Any) -> None:
     @sh.implicit_comm(by=by)
     def embedded(x: Any, k: Any) -> Any:
@@ -90,6 +92,36 @@ def test_a_convolution_over_sharded_rows_is_a_share_of_the_work(images: int, by:
         whole = 2 * images * 16 * 16 * 512 * 4 * 4 * 4
         assert sh.compute(embedded, *args).flops <= 1.001 * whole / 8
         assert found.results.local_bytes == images * 16 * 16 * 512 * 4 / 8
+
+
+def convolved(image: Any, kernel: Any) -> Any:
+    return jax.lax.conv_general_dilated(image, kernel, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+
+
+@pytest.mark.parametrize(
+    "form", [lambda f: in_a_block(sh.lift(f)), lambda f: in_a_block(as_it_is(f))], ids=["whole", "op by op"]
+)
+@pytest.mark.parametrize("images", [1, 4, 8])
+def test_a_convolution_that_meets_borders_is_a_share_of_the_work(images: int, form: Any) -> None:
+    with sh.use_mesh(sh.abstract_mesh({"x": 8})):
+        args = sh.abstract_array(f"f32[{images},64@x,64,64]"), sh.abstract_array("f32[3,3,64,64]")
+        found = sh.check(form(convolved), *args).results
+        whole = 2 * images * 64 * 64 * 64 * 3 * 3 * 64
+        assert sh.compute(form(convolved), *args).flops <= 1.001 * whole / 8
+        assert found.local_bytes == images * 64 * 64 * 64 * 4 / 8
+
+
+def test_bytes_are_not_saved_by_work_of_all_devices() -> None:
+    axes, types, f, _ = CASES["residual MLPs, sequence"]
+
+    def step(*args: Any) -> Any:
+        loss, pull = sh.vjp(sh.implicit_comm(loss_of(f)), *args)
+        return loss, pull(1.0)
+
+    with sh.use_mesh(sh.abstract_mesh(axes)):
+        args = [sh.abstract_array(t) for t in types]
+        products = 3 * 4 * 2 * (2 * 8 * 64 * 256 * 1024)
+        assert sh.compute(step, *args).flops <= 1.1 * products / 8
 
 
 # what a program says itself
@@ -181,3 +213,15 @@ def test_dim_names_are_kept() -> None:
             sh.implicit_comm(sh.lift(jnp.sin)), sh.abstract_array("f32[8, model]{U:x}", dims={"model": 4})
         )
         assert str(y) == "f32[8@x, model]"
+
+
+@pytest.mark.mesh({"dp": 2, "tp": 4})
+@pytest.mark.parametrize("f", [lambda x: sh.argmax(x, 0), lambda x: sh.sum(x > 0, 0), sh.isfinite])
+def test_what_has_no_gradient_may_be_cast_where_none_may_be_sent(f: Any) -> None:
+    x = sh.abstract_array("f32[8@dp,4]{I:tp}")
+
+    def backward(x: Any) -> Any:
+        with sh.no_comm("backward"):
+            return jax.vjp(lambda x: sh.astype(sh.implicit_comm(f)(x), "f32"), x)[0]
+
+    assert jax.eval_shape(backward, x).shape
