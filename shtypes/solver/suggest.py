@@ -125,7 +125,7 @@ class Suggestions(Sequence[Plan], Report):
 
     def to_html(self) -> str:
         """A page: the front as a picture, the quickest plan, and the decisions of the others."""
-        others = [
+        others: list[Table | Text] = [
             part
             for i, plan in enumerate(self.plans[1:], 2)
             for part in (

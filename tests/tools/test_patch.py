@@ -182,7 +182,7 @@ def test_a_second_patch_replaces_the_first(tmp_path: Path) -> None:
     assert ast.dump(ast.parse(path.read_text())) == ast.dump(ast.parse(once))  # parentheses may be left
 
 
-REFUSED = {
+REFUSED: dict[str, tuple[str, Any, dict[str, Any], str]] = {
     "a loop over layers that differ": (
         """def loss(w, x):
     for p in w:
