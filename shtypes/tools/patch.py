@@ -99,9 +99,10 @@ def patched(f: Callable[..., Any], plan: Plan) -> Patch:
             return Patch(source.path, source.bytes, after, source.encoding)
         wrong = [*edits.scopes.values(), *wrong]
         reasons.append(wrong)
+    fewest: list[str] = min(reasons, key=len)
     raise ShardingTypeError(
         f"the plan cannot be written into `{source.path.name}`",
-        why="\n".join(dict.fromkeys(min(reasons, key=len))),
+        why="\n".join(dict.fromkeys(fewest)),
         hints=[f'sh.apply({source.name}, "plan.json"), which needs no edit'],
     )
 
