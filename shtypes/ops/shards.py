@@ -162,7 +162,7 @@ def bordered(x: Any, dim: int, axes: Axes, before: int, after: int, fill: Any = 
         for hop in range(1, min(-(-max(width, 0) // size), n) + 1):
             take = min(size, width - (hop - 1) * size)
             if hop == n:  # beyond the ends for every device
-                other = _full(x, width - (hop - 1) * size, dim, fill)
+                other = full(x, width - (hop - 1) * size, dim, fill)
             else:
                 start = size - take if step > 0 else 0
                 other = sent(x if take == size else part(x, start, start + take, dim), axes, step * hop)
@@ -174,7 +174,8 @@ def bordered(x: Any, dim: int, axes: Axes, before: int, after: int, fill: Any = 
 
 
 @of_device("full")
-def _full(x: Any, size: int, dim: int, fill: Any) -> Any:
+def full(x: Any, size: int, dim: int, fill: Any) -> Any:
+    """A number in the shape of a value, with another size of a dim."""
     return jnp.full([size if d == dim else n for d, n in enumerate(x.shape)], fill, x.dtype)
 
 
