@@ -188,6 +188,11 @@ class Plan(Report):
     def _names(self) -> dict[str, str]:
         return names_of(taken(self.problem.program))
 
+    @property
+    def free(self) -> frozenset[str]:
+        """The places of reshards that send nothing."""
+        return frozenset(place_of(way) for way in self._ways if way.src != way.dst and not way.cost.sent)
+
     def _type(self, way: Way, states: Sequence[int]) -> ShType:
         v = way.use.value
         return typed(self.problem.mesh, v.dtype, v.shape, states)

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import jax
 
-from shtypes._compat.eqn_frames import user_frames
+from shtypes._compat.eqn_frames import is_of_a_library, user_frames
 from shtypes._compat.in_force import InForce, set_at
 from shtypes._compat.jaxprs import Scan, captured, control, is_literal, jaxpr_of, literal_value
 from shtypes._compat.plain_programs import needed, trace_plain
@@ -188,6 +188,7 @@ class Program:
     ) -> None:
         self.name, self._keeps = name, keeps
         self._ids = itertools.count()
+        self._called: list[SourceLine] = []  # the user's lines that call what is jitted around
         self.values: list[Value] = []
         self.ops: list[Op] = []
         self.loops: list[Loop] = []
@@ -221,8 +222,11 @@ class Program:
             operands = [_read(env, v) for v in eqn.invars]
             name, how, path = eqn.primitive.name, control(eqn), (*around, id(eqn))
             if name in _INLINED and not moves_alone(eqn):  # what moves elements is moved at once
-                inner, sub = self._body(getattr(how, "body", None) or eqn.params["jaxpr"], operands)
+                body = getattr(how, "body", None) or eqn.params["jaxpr"]
+                inner, sub = self._body(body, operands)
+                self._called += [self._line(eqn)] * (calls := is_of_a_library(body))
                 items += self._block(inner, sub, path, times, checkpointed)
+                self._called = self._called[: len(self._called) - calls]
                 env.update((v, _read(sub, w)) for v, w in zip(eqn.outvars, inner.outvars, strict=True))
             elif name == "remat2":
                 inner, sub = self._body(eqn.params["jaxpr"], operands)
@@ -241,6 +245,9 @@ class Program:
                 items.append(self._op(eqn, operands, env, path, times, checkpointed))
         return items
 
+    def _line(self, eqn: Any) -> SourceLine:
+        return self._called[-1] if self._called else line_of(eqn)
+
     def _body(self, body: Any, operands: Sequence[Any]) -> tuple[Any, dict[Any, Any]]:
         """The open jaxpr of a body, and its variables with operands and constants in them."""
         inner = jaxpr_of(body)
@@ -256,7 +263,7 @@ class Program:
         for v in results:
             v.constant = constant
             v.differentiated = live and dtypes.differentiable(v.dtype)
-        op = Op(next(self._ids), eqn, operands, results, times, line_of(eqn), path, checkpointed)
+        op = Op(next(self._ids), eqn, operands, results, times, self._line(eqn), path, checkpointed)
         self.ops.append(op)
         return op
 
@@ -283,7 +290,7 @@ class Program:
             r.constant = not is_value(y)
         env.update(zip(eqn.outvars, results, strict=True))
         loop = Loop(
-            next(self._ids), eqn, scan, operands, items, inputs, outputs, results, times, line_of(eqn), checkpointed
+            next(self._ids), eqn, scan, operands, items, inputs, outputs, results, times, self._line(eqn), checkpointed
         )
         self.loops.append(loop)
         return loop

@@ -125,16 +125,10 @@ class Suggestions(Sequence[Plan], Report):
 
     def to_html(self) -> str:
         """A page: the front as a picture, the quickest plan, and the decisions of the others."""
-        others = [
-            part
-            for i, plan in enumerate(self.plans[1:], 2)
-            for part in (
-                Text(
-                    f"suggestion {i} of {len(self)}: {plan.predicted}, predicted memory {size(plan.point.cost.memory)}"
-                ),
-                *plan.tables(),
-            )
-        ]
+        others: list[Table | Text] = []
+        for i, plan in enumerate(self.plans[1:], 2):
+            what = f"{plan.predicted}, predicted memory {size(plan.point.cost.memory)}"
+            others += [Text(f"suggestion {i} of {len(self)}: {what}"), *plan.tables()]
         return page(self.title, [notebook(*self.pictures(), *self.parts(), *others)])
 
     def to_dict(self) -> dict[str, Any]:
