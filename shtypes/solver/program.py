@@ -128,7 +128,7 @@ class Checkpoint:
     """A part of the program that is computed again in the backward pass; its results are values of its items."""
 
     id: int
-    eqn: Any
+    eqn: Any  # None of one that the program has not
     items: list[Item]
     outputs: list[Operand]
     results: list[Value]
@@ -175,6 +175,7 @@ class Program:
         consts: Its constants.
         arguments: Its inputs: the name, whether it is differentiated, and whether it is plain: it has no type.
         keeps: Whether what it says itself of how values lie is a part of it.
+        checkpoint: Whether the bodies of its scans are checkpointed, the outermost that are not so already.
     """
 
     def __init__(
@@ -185,8 +186,10 @@ class Program:
         arguments: Sequence[tuple[str, bool, bool]],
         *,
         keeps: bool = False,
+        checkpoint: bool = False,
     ) -> None:
-        self.name, self._keeps = name, keeps
+        self.name, self._keeps, self._checkpoint = name, keeps, checkpoint
+        self.checkpointed: list[SourceLine] = []  # the lines of scans that are checkpointed, and were not
         self._ids = itertools.count()
         self._called: list[Any] = []  # the calls of what is jitted around
         self.values: list[Value] = []
@@ -289,8 +292,14 @@ class Program:
                 v.name = f"{x.name}[i]" if isinstance(x, Value) and x.name else ""
                 v.constant = not is_value(x)
                 v.differentiated = isinstance(x, Value) and x.differentiated
-        items = self._block(inner, sub, path, times * scan.length, checkpointed)
+        whole = len(inner.eqns) == 1 and inner.eqns[0].primitive.name == "remat2"
+        adds = self._checkpoint and not (whole or checkpointed) and any(v.differentiated for v in inputs[: scan.carry])
+        items = self._block(inner, sub, path, times * scan.length, checkpointed or adds)
         outputs = [_read(sub, v) for v in inner.outvars]
+        if adds:
+            self.checkpointed.append(self._line(eqn))
+            made = [x for x in outputs if isinstance(x, Value)]
+            items = [Checkpoint(next(self._ids), None, items, outputs, made)]
         results = [self._value(v.aval, "scan") for v in eqn.outvars]
         for r, y in zip(results, outputs, strict=True):
             r.differentiated = isinstance(y, Value) and y.differentiated
@@ -332,13 +341,20 @@ class Function(Program):
         args: Its arguments: trees of what has a shape and a dtype; numbers and the rest are as they are.
         argnums: The arguments that are differentiated.
         mesh: The mesh that its annotations speak of.
+        checkpoint: As for `Program`.
 
     Raises:
         ShardingTypeError: the function cannot be traced, or has no array among its arguments.
     """
 
     def __init__(
-        self, f: Callable[..., Any], args: tuple[Any, ...], argnums: Sequence[int] = (), mesh: Mesh | None = None
+        self,
+        f: Callable[..., Any],
+        args: tuple[Any, ...],
+        argnums: Sequence[int] = (),
+        mesh: Mesh | None = None,
+        *,
+        checkpoint: bool = False,
     ) -> None:
         leaves, self.tree = jax.tree.flatten(args)
         paths = [path for path, _ in jax.tree_util.tree_flatten_with_path(args)[0]]
@@ -363,7 +379,8 @@ class Function(Program):
         names = _parameters(f, len(args))
         called = ["/".join(filter(None, (names[path[0].idx], path_of(path[1:])))) for path in of_arrays]
         differentiated = [path[0].idx in argnums for path in of_arrays]
-        super().__init__(name, *needed(closed), [(c, d, False) for c, d in zip(called, differentiated, strict=True)])
+        arguments = [(c, d, False) for c, d in zip(called, differentiated, strict=True)]
+        super().__init__(name, *needed(closed), arguments, checkpoint=checkpoint)
 
     def arguments(self, arrays: Sequence[Any]) -> tuple[Any, ...]:
         """The arguments, with these arrays."""

@@ -87,6 +87,13 @@ def patched(f: Callable[..., Any], plan: Plan) -> Patch:
     Raises:
         ShardingTypeError: something of the plan cannot be written there; each is named, with the reason.
     """
+    if plan.checkpoints:
+        places = ", ".join(map(str, plan.checkpoints))
+        raise ShardingTypeError(
+            "the plan cannot be written into its file",
+            why=f"it checkpoints the scan at {places}",
+            hints=["jax.checkpoint around the function of that scan, and no checkpoint= of suggest"],
+        )
     source = Source(f, "step" if plan.problem.argnums else "typed")
     shapes = jax.tree.map(_struct, plan.arguments, is_leaf=lambda x: isinstance(x, ShType))
     marked = Function(source.marked(), shapes, plan.problem.argnums, plan.problem.mesh)

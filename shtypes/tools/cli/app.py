@@ -167,6 +167,9 @@ def _by_path(name: str, text: str) -> Callable[[Any], Any]:
 @click.option("--state", default=2.0, help="Bytes of optimizer state for each byte of a parameter.", show_default=True)
 @click.option("--no-grad", is_flag=True, help="Only the forward pass; else the first argument is differentiated.")
 @click.option(
+    "--checkpoint", is_flag=True, help="The bodies of scans may be checkpointed, too, if that fits or is quicker."
+)
+@click.option(
     "--overlap",
     default=0.0,
     metavar="PART",
@@ -188,6 +191,7 @@ def suggest(
     device: str,
     state: float,
     no_grad: bool,
+    checkpoint: bool,
     overlap: float,
     time_limit: float | None,
     seed: int,
@@ -224,6 +228,7 @@ def suggest(
             compute=device,
             state=state,
             grad=not no_grad,
+            checkpoint=checkpoint,
             overlap=overlap,
             time_limit=time_limit,
             seed=seed,
