@@ -7,7 +7,7 @@ import dataclasses
 import difflib
 import fnmatch
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import jax
@@ -21,12 +21,12 @@ from shtypes.core.conversion import array
 from shtypes.errors import ShardingTypeError
 from shtypes.lifting.lift import lift
 from shtypes.lifting.recorded_calls import inserted_cast, recorded_op
-from shtypes.scopes.comm import allows_implicit, implicit_comm, in_force, rules_in_force
+from shtypes.scopes.comm import CommScope, in_force, objective, rules_in_force
 from shtypes.solver.axis_states import REDUCED, typed
 from shtypes.solver.program import Checkpoint, Function, Item, Loop, Op, Operand, Program, Value, is_value
 from shtypes.solver.tables import Assignment, Costs, Way
 from shtypes.traced.equations import SourceLine
-from shtypes.types import ShType
+from shtypes.types import ShType, dtypes
 from shtypes.types.mesh import Mesh
 from shtypes.types.target import target_text
 
@@ -53,13 +53,13 @@ class Decisions:
         arguments: The types of the arguments, of all that are arrays.
         places: By place, what is written there: ``12.0`` for operand 0 of item 12, ``second.7`` for the second form
             of value 7, ``result.0``.
-        joined: The numbers of the equations that reduce a sharded dim and are joined by a collective.
+        joined: The numbers of the equations along a sharded dim that communicate, and the ways in which they do.
     """
 
     mesh: Mesh
     arguments: tuple[ShType, ...]
     places: Mapping[str, Written] = field(default_factory=dict)
-    joined: frozenset[int] = frozenset()
+    joined: Mapping[int, int | None] = field(default_factory=dict)
 
 
 def place_of(way: Way) -> str:
@@ -174,15 +174,17 @@ def decided(costs: Costs, now: Assignment, ways: Sequence[Way]) -> Decisions:
         for way in ways
         if way.src != way.dst or way.second
     }
-    joined = {
-        node.op.id for node in graph.nodes if node.op is not None and any(o.sent for o in costs.chosen(node, now))
-    }
-    return Decisions(mesh, tuple(arguments), places, frozenset(joined))
+    joined: dict[int, int | None] = {}
+    for node in graph.nodes:
+        ways_of_op = {o.way for o in costs.chosen(node, now) if o.sent} if node.op is not None else set()
+        if node.op is not None and ways_of_op:
+            joined[node.op.id] = ways_of_op.pop() if len(ways_of_op) == 1 else None
+    return Decisions(mesh, tuple(arguments), places, joined)
 
 
 def applied(program: Function, decisions: Decisions) -> Callable[..., Any]:
     """The function with the reshards in it, as a plain function that `lift` types."""
-    run = _Run(program, decisions, lambda x, t: recorded_op("reshard", x, target_text(t)))
+    run = _Run(program, decisions, lambda x, t, **_: recorded_op("reshard", x, target_text(t)))
 
     def f(*args: Any) -> Any:
         leaves = [x for x, a in zip(jax.tree.leaves(args), program.is_array, strict=True) if a]
@@ -237,11 +239,11 @@ def evaluation(program: Program, decisions: Decisions) -> Callable[..., list[Any
 class _Run:
     """One evaluation of a program, with what is written into it."""
 
-    def __init__(self, program: Program, decisions: Decisions, reshard: Callable[[Any, ShType], Any]) -> None:
+    def __init__(self, program: Program, decisions: Decisions, reshard: Callable[..., Any]) -> None:
         self.program, self.decisions, self.reshard = program, decisions, reshard
 
-    def _resharded(self, x: Any, t: ShType | None) -> Any:
-        return x if t is None else self.reshard(x, t)
+    def _resharded(self, x: Any, t: ShType | None, **options: bool) -> Any:
+        return x if t is None else self.reshard(x, t, **options)
 
     def __call__(self, arrays: Sequence[Any]) -> list[Any]:
         env: dict[Any, Any] = {}
@@ -264,14 +266,14 @@ class _Run:
         if second is not None:
             env["second", v] = self._resharded(env[v], second.to)
 
-    def _get(self, env: dict[Any, Any], x: Operand, place: str) -> Any:
+    def _get(self, env: dict[Any, Any], x: Operand, place: str, **options: bool) -> Any:
         if not isinstance(x, Value):
             return x
         if x.id not in env:
             return x.number
         written = self.decisions.places.get(place, Written())
         value = env.get(("second", x.id), env[x.id]) if written.second else env[x.id]
-        return self._resharded(value, written.to)
+        return self._resharded(value, written.to, **options)
 
     def _items(self, items: Sequence[Item], env: dict[Any, Any]) -> None:
         for item in items:
@@ -283,12 +285,14 @@ class _Run:
                 self._checkpoint(item, env)
 
     def _op(self, op: Op, env: dict[Any, Any]) -> None:
-        joins = op.id in self.decisions.joined and not allows_implicit()
-        joined = implicit_comm() if joins else contextlib.nullcontext()
+        constant = not any(dtypes.differentiable(v.dtype) for v in op.results)
+        joined: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
+        if op.id in self.decisions.joined:
+            joined = CommScope(replace(objective(), whole=False, way=self.decisions.joined[op.id]))
         with as_written(op.eqn, op.eqn.source_info.traceback):
             own = set_at(op.eqn) or InForce()
             with settings(own), in_force((*rules_in_force(), *own.rules)), joined:
-                xs = [self._get(env, x, f"{op.id}.{i}") for i, x in enumerate(op.operands)]
+                xs = [self._get(env, x, f"{op.id}.{i}", constant=constant) for i, x in enumerate(op.operands)]
                 outs = bound(op.eqn, xs)
             for v, x in zip(op.results, outs, strict=True):
                 self._put(env, v, x)
@@ -326,8 +330,8 @@ class _Run:
             self._items(item.items, inner)
             return [inner[v.id] for v in item.results]
 
-        params = item.eqn.params
-        run = jax.checkpoint(body, policy=params["policy"], prevent_cse=params["prevent_cse"])
+        params = {} if item.eqn is None else item.eqn.params  # in a scan nothing is merged with the forward pass
+        run = jax.checkpoint(body, policy=params.get("policy"), prevent_cse=params.get("prevent_cse", False))
         outs = run([env[key] for key in before])
         for v, x in zip(item.results, outs, strict=True):
             self._put(env, v, x)

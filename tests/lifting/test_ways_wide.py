@@ -15,7 +15,7 @@ import pytest
 from jax import lax
 
 import shtypes as sh
-from shtypes.evaluation.table import ROWS, WAYS
+from shtypes.evaluation.table import BODIES, CHOICES, ROWS
 from shtypes.lifting.ways.choice import ways_of
 from tests.end_to_end import host
 from tests.tolerance import SERIES, assert_close
@@ -386,7 +386,7 @@ def always(case: Case) -> Callable[..., Any]:
         for way in ways_of(eqn):
             if case.way in (None, way.__name__) and (results := way(eqn, operands)) is not None:
                 return list(results)
-        return ROWS[eqn.primitive.name](eqn, operands)  # type: ignore[no-any-return]
+        return (ROWS | BODIES)[eqn.primitive.name](eqn, operands)  # type: ignore[no-any-return]
 
     return evaluated
 
@@ -408,8 +408,8 @@ def assert_same(value: Any, plain: Any, roundings: float, name: str) -> None:
 @pytest.mark.parametrize("policy", ["partial", "jax"])
 @pytest.mark.parametrize("case", CASES, ids=[c.name for c in CASES])
 def test_each_way_computes_what_one_device_computes(case: Case, policy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in WAYS:
-        monkeypatch.setitem(WAYS, name, always(case))
+    for name in CHOICES:
+        monkeypatch.setitem(CHOICES, name, always(case))
     places = tuple(i for i, x in enumerate(case.args) if case.grad and jnp.issubdtype(x.dtype, jnp.inexact))
 
     def plain(*args: Any) -> Any:

@@ -184,12 +184,15 @@ def test_out_of_time_the_first_assignment_is_taken_and_said_to_be_unsettled(monk
 
 
 def test_a_search_that_is_stopped_between_two_pairs_keeps_the_better(monkeypatch: pytest.MonkeyPatch) -> None:
+    def late(most: int) -> Any:
+        return lambda self: self.solves >= most
+
     search = searched(mlp_loss, mlp(32, 16, 64), {"a": 2, "b": 2, "c": 2})
     best = search.solve().seconds
     found = []
     for minima in range(3, 9):
         stopped = Search(search.costs)
-        monkeypatch.setattr(Search, "late", property(lambda self, n=minima: self.solves >= n))
+        monkeypatch.setattr(Search, "late", property(late(minima)))
         found.append(stopped.solve().seconds)
     assert found == sorted(found, reverse=True)
     assert found[-1] >= best * (1 - 1e-9)
@@ -203,3 +206,18 @@ def test_whoever_watches_is_told_how_many_pairs_are_settled() -> None:
     assert max(now.settled for now in told) == 3
     assert told[0].best is None
     assert told[-1].best is not None
+
+
+def test_a_price_that_is_corrected_later_leaves_a_bound() -> None:
+    search = searched(mlp_loss, mlp(32, 16, 64), {"dp": 2, "tp": 2})
+    free = search.solve()
+    search._bound.clear()  # as where a price is lowered
+    small = search.solve(1e6)
+    bound = search.bound(None)
+    assert bound is not None
+    assert math.isclose(bound, free.seconds)
+    assert search.bound(float(small.cost.memory)) is not None
+    late = Search(search.costs, deadline=0.0)
+    late.solve()
+    late._bound.clear()
+    assert late.bound(None) is None
