@@ -27,7 +27,9 @@ _STATES: Final[dict[str, Any]] = {
 #: Those that no trace is keyed on, and which change what an equation does when it runs.
 _CHECKS: Final = (_STATES["jax_debug_nans"], _STATES["jax_debug_infs"])
 #: What is noted apart, or speaks of how a program is tried.
-_APART: Final = frozenset({"scopes", "tried"})
+_APART: Final = frozenset({"scopes", "tried", "start"})
+#: The numbers of the settings under which programs began.
+_starts: Final[dict[Any, int]] = {}
 
 
 class InForce(NamedTuple):
@@ -69,11 +71,13 @@ def noting_settings() -> Iterator[None]:
     """A scope around the trace of a plain program, in which its equations note the settings that it changes."""
     outer = _thread.start
     states = {name: state.value for name, state in _STATES.items()}
-    _thread.start = _Start(current_settings(), _checks(), trace_context(), states, {})
-    try:
-        yield
-    finally:
-        _thread.start = outer
+    number = _starts.setdefault((trace_context(), _checks()), len(_starts) + 1)  # JAX's caches are keyed on it
+    with scope(current_settings()._replace(start=number)):
+        _thread.start = _Start(current_settings(), _checks(), trace_context(), states, {})
+        try:
+            yield
+        finally:
+            _thread.start = outer
 
 
 def _checks() -> tuple[Any, ...]:

@@ -228,7 +228,7 @@ def tracing_plain(mesh: Axes | None = None) -> Iterator[None]:
 @contextlib.contextmanager
 def alone() -> Iterator[None]:
     """A scope for code that is traced independently of any plain program around."""
-    with set_plain_trace(0), without_mesh(), untracked(), scope(current_settings()._replace(local=())):
+    with set_plain_trace(0), without_mesh(), untracked(), scope(current_settings()._replace(local=(), start=0)):
         yield
 
 

@@ -44,6 +44,9 @@ class Settings(NamedTuple):
     merges: bool = True  # whether compiled programs merge reshards in a row
     #: Whether a function is only tried: no scope refuses anything, so that none decides what is chosen.
     tried: bool = False
+    #: The settings under which the plain program that is traced here began, by a number: what its equations note is
+    #: relative to them.
+    start: int = 0
     model: object = None  # the cost model by which reshards are planned; None for what sends least. Hashable
 
 

@@ -26,7 +26,7 @@ from shtypes.errors import ShardingTypeError
 from shtypes.evaluation.at_specs import AtSpecs
 from shtypes.evaluation.frames import Body, Step, current, scopes_of
 from shtypes.evaluation.source_fixes import in_the_programs_words
-from shtypes.evaluation.table import BODIES, FALLBACKS, ROWS, reason
+from shtypes.evaluation.table import BODIES, FALLBACKS, ROWS, WAYS, reason
 from shtypes.evaluation.undo_ravel import unraveled
 from shtypes.evaluation.value_info import (
     CONSTANT,
@@ -41,7 +41,7 @@ from shtypes.evaluation.value_info import (
     noted,
     number,
 )
-from shtypes.scopes.comm import rules_in_force
+from shtypes.scopes.comm import allows_implicit, rules_in_force
 from shtypes.types import ShType
 
 #: By the path of an equation, the types of its operands and results; None of plain ones.
@@ -181,7 +181,7 @@ def by_row(eqn: Any, operands: list[Any]) -> list[Any]:
         if any(is_typed(x) and not is_typed_var(v) for x, v in zip(operands, eqn.invars, strict=True)):
             raise missing(eqn)
         return bound(eqn, operands)
-    row = ROWS.get(name)
+    row = WAYS.get(name, ROWS.get(name)) if allows_implicit() else ROWS.get(name)
     if row is not None:
         args = beside_others(operands)
         carry(name, operands, args)

@@ -20,6 +20,10 @@ BODIES: Final[dict[str, Row]] = {}
 #: Evaluators of primitives without a row, tried in turn: the first that does not return None.
 FALLBACKS: Final[list[Callable[[Any, list[Any]], list[Any] | None]]] = []
 
+#: Of primitives that can be computed along sharded dims in other ways than after a gather: asked instead of the row
+#: where communication is allowed.
+WAYS: Final[dict[str, Row]] = {}
+
 _ACROSS: Final = "argmax argmin reduce_and reduce_max reduce_min reduce_or reduce_prod"
 #: The reductions that join the parts of devices by a collective where a dim is sharded and communication is allowed.
 ACROSS: Final = frozenset(_ACROSS.split())

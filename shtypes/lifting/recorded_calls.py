@@ -242,10 +242,10 @@ def recorded_op(name: str, *args: Any) -> Any:
     return _called(name, args, {})
 
 
-def inserted_cast(x: Any, to: ShType) -> Any:
-    """A value of a plain program that is traced in a type, where nobody wrote a reshard."""
+def inserted_cast(x: Any, to: ShType, *, constant: bool = False) -> Any:
+    """A value of a plain program that is traced in a type, where nobody wrote a reshard; ``constant`` as of `move`."""
     tree = jax.tree.structure(((x,), {}))
-    return typed_call_p.bind(x, call=InsertedCast("reshard", tree, (None,), to=to))[0]
+    return typed_call_p.bind(x, call=InsertedCast("reshard", tree, (None,), to=to, constant=constant))[0]
 
 
 def _called(

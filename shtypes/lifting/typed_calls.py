@@ -121,6 +121,7 @@ class InsertedCast(TypedCall):
     """A reshard that nobody wrote, to a type; `implicit_comm` inserts it."""
 
     to: ShType | None = None
+    constant: bool = False  # whether no gradient comes back
 
     def __str__(self) -> str:
         return "implicit_comm"
@@ -129,8 +130,8 @@ class InsertedCast(TypedCall):
         """The value in the type, once the scopes around have judged that."""
         t: ShType = jax.typeof(xs[0])
         goal = t if self.to is None else self.to.named(t.names)
-        check_comm("implicit_comm", t, goal, inserted=True)
-        return move(xs[0], goal, inserted=True)
+        check_comm("implicit_comm", t, goal, inserted=True, has_gradient=not self.constant)
+        return move(xs[0], goal, inserted=True, constant=self.constant)
 
 
 def _plain(y: Any) -> Any:

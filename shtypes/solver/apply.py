@@ -26,7 +26,7 @@ from shtypes.solver.axis_states import REDUCED, typed
 from shtypes.solver.program import Checkpoint, Function, Item, Loop, Op, Operand, Program, Value, is_value
 from shtypes.solver.tables import Assignment, Costs, Way
 from shtypes.traced.equations import SourceLine
-from shtypes.types import ShType
+from shtypes.types import ShType, dtypes
 from shtypes.types.mesh import Mesh
 from shtypes.types.target import target_text
 
@@ -182,7 +182,7 @@ def decided(costs: Costs, now: Assignment, ways: Sequence[Way]) -> Decisions:
 
 def applied(program: Function, decisions: Decisions) -> Callable[..., Any]:
     """The function with the reshards in it, as a plain function that `lift` types."""
-    run = _Run(program, decisions, lambda x, t: recorded_op("reshard", x, target_text(t)))
+    run = _Run(program, decisions, lambda x, t, **_: recorded_op("reshard", x, target_text(t)))
 
     def f(*args: Any) -> Any:
         leaves = [x for x, a in zip(jax.tree.leaves(args), program.is_array, strict=True) if a]
@@ -237,11 +237,11 @@ def evaluation(program: Program, decisions: Decisions) -> Callable[..., list[Any
 class _Run:
     """One evaluation of a program, with what is written into it."""
 
-    def __init__(self, program: Program, decisions: Decisions, reshard: Callable[[Any, ShType], Any]) -> None:
+    def __init__(self, program: Program, decisions: Decisions, reshard: Callable[..., Any]) -> None:
         self.program, self.decisions, self.reshard = program, decisions, reshard
 
-    def _resharded(self, x: Any, t: ShType | None) -> Any:
-        return x if t is None else self.reshard(x, t)
+    def _resharded(self, x: Any, t: ShType | None, **options: bool) -> Any:
+        return x if t is None else self.reshard(x, t, **options)
 
     def __call__(self, arrays: Sequence[Any]) -> list[Any]:
         env: dict[Any, Any] = {}
@@ -264,14 +264,14 @@ class _Run:
         if second is not None:
             env["second", v] = self._resharded(env[v], second.to)
 
-    def _get(self, env: dict[Any, Any], x: Operand, place: str) -> Any:
+    def _get(self, env: dict[Any, Any], x: Operand, place: str, **options: bool) -> Any:
         if not isinstance(x, Value):
             return x
         if x.id not in env:
             return x.number
         written = self.decisions.places.get(place, Written())
         value = env.get(("second", x.id), env[x.id]) if written.second else env[x.id]
-        return self._resharded(value, written.to)
+        return self._resharded(value, written.to, **options)
 
     def _items(self, items: Sequence[Item], env: dict[Any, Any]) -> None:
         for item in items:
@@ -283,12 +283,13 @@ class _Run:
                 self._checkpoint(item, env)
 
     def _op(self, op: Op, env: dict[Any, Any]) -> None:
+        constant = not any(dtypes.differentiable(v.dtype) for v in op.results)
         joins = op.id in self.decisions.joined and not allows_implicit()
         joined = implicit_comm() if joins else contextlib.nullcontext()
         with as_written(op.eqn, op.eqn.source_info.traceback):
             own = set_at(op.eqn) or InForce()
             with settings(own), in_force((*rules_in_force(), *own.rules)), joined:
-                xs = [self._get(env, x, f"{op.id}.{i}") for i, x in enumerate(op.operands)]
+                xs = [self._get(env, x, f"{op.id}.{i}", constant=constant) for i, x in enumerate(op.operands)]
                 outs = bound(op.eqn, xs)
             for v, x in zip(op.results, outs, strict=True):
                 self._put(env, v, x)

@@ -33,6 +33,7 @@ from shtypes.evaluation.interpreter import by_row, evaluate_closed
 from shtypes.evaluation.table import ACROSS, BODIES
 from shtypes.evaluation.value_info import PLACES, note, note_constant, noting
 from shtypes.lifting import lift as lift_
+from shtypes.lifting.ways.choice import ways_of
 from shtypes.ops.table import OPS
 from shtypes.scopes.comm import implicit_comm, without_scopes
 from shtypes.solver.axis_states import INVARIANT, REDUCED, SHARDED, UNREDUCED, axis_state, shown, typed
@@ -162,9 +163,17 @@ class _Asked:
                 if state not in (REDUCED, INVARIANT):
                     yield {i: state}
 
+    def _sharded_seeds(self) -> Iterator[dict[int, int]]:
+        """States in which one operand is sharded, or two are."""
+        sharded = {i: [s for s in states_of(self._of(i), self.size) if s >= SHARDED] for i in self.free}
+        for i, states in sharded.items():
+            for state in states:
+                yield {i: state}
+                yield from ({i: state, j: s} for j, others in sharded.items() if j > i for s in others)
+
     def options(self) -> Iterator[Option]:
         """The distinct options, from the seeds that type."""
-        seeds = list(self.seeds())
+        seeds, ways = list(self.seeds()), ways_of(self.eqn)
         seen: dict[tuple[tuple[int, ...], tuple[int, ...]], Option] = {}
         refused: ShardingTypeError | None = None
         for others in self._states_of_others():
@@ -175,9 +184,14 @@ class _Asked:
                 continue
             for seed, option in zip(seeds, found, strict=True):
                 if isinstance(option, ShardingTypeError):
-                    option = self._across(seed)
+                    option = self._across(seed, self.row) if self._may_join else None
                 if option is not None:
                     seen.setdefault((option.operands, option.results), option)
+            for seed in self._sharded_seeds() if ways else ():
+                for way in ways:
+                    option = self._across(seed, functools.partial(way, self.eqn))
+                    if option is not None:
+                        seen.setdefault((option.operands, option.results), option)
         if refused is not None and not seen:
             raise refused
         yield from seen.values()
@@ -268,25 +282,28 @@ class _Asked:
             return self.eqn.primitive.name in ACROSS
         return "out" in inspect.signature(OPS[call.name].function).parameters
 
-    def _across(self, seed: dict[int, int]) -> Option | None:
-        """A reduction over a sharded dim, or an op that is asked with ``out=``, that is joined by collectives."""
-        if not self._may_join or not any(s >= SHARDED for s in seed.values()):
+    def _across(self, seed: dict[int, int], row: Callable[[list[Any]], Sequence[Any] | None]) -> Option | None:
+        """An op along a sharded dim that communicates: in a way across shards, or as it does where ``out=`` asks."""
+        if not any(s >= SHARDED for s in seed.values()):
             return None
-        result: list[int | None] = []
+        results: list[int | None] = []
 
         def run(*xs: Any) -> Any:
-            out, *others = self.row(self._filled(xs))
-            result[:] = [None if others else axis_state(out.type, self.axis)]
-            return out
+            outs = row(self._filled(xs))
+            results[:] = [None] if outs is None else [axis_state(out.type, self.axis) for out in outs]
+            return outs
 
         arrays = [wrap(t, None) for t in self._types(seed)]
         with without_scopes(), noting(), implicit_comm(), alone(), use_mesh(self.mesh):
-            forward, both = (ledger_of(jax.make_jaxpr(f)(*arrays)).total.bytes for f in (run, with_gradient(run)))
+            try:
+                forward, both = (ledger_of(jax.make_jaxpr(f)(*arrays)).total.bytes for f in (run, with_gradient(run)))
+            except ShardingTypeError:
+                return None
         size = _nbytes(self.eqn.outvars[0].aval)
         states = tuple(seed.get(i, REDUCED) for i in range(len(self.operands)))
-        if result[0] is None or not size:
+        if None in results or not size:
             return None
-        return Option(states, (result[0],), Work.PART, forward / size, (both - forward) / size)
+        return Option(states, tuple(results), Work.PART, forward / size, (both - forward) / size)  # type: ignore[arg-type]
 
 
 def states_of(x: Operand, size: int) -> list[int]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -290,6 +291,67 @@ def test_a_matmul_precision_that_a_program_sets_is_that_of_its_products() -> Non
     mine = sh.jit(sh.lift(program)).lower(x, w).as_text()
     plain = jax.jit(program).lower(X, W).as_text()
     assert mine.count("HIGHEST") == plain.count("HIGHEST") > 0
+
+
+def _opened(scopes: Sequence[Callable[[], Any]], f: Callable[..., Any]) -> Callable[..., Any]:
+    """A function with scopes around it, the outermost first."""
+
+    def call(*args: Any) -> Any:
+        with contextlib.ExitStack() as entered:
+            for scope in scopes:
+                entered.enter_context(scope())
+            return f(*args)
+
+    return call
+
+
+def _replicated() -> tuple[Any, Any]:
+    return sh.array(X, "f32[8@dp, 16]"), sh.array(W, "f32[16, 8]{I:(dp,tp)}")
+
+
+def _refused(f: Callable[..., Any]) -> bool:
+    try:
+        jax.eval_shape(lambda x, w: jax.vjp(f, x, w)[0], *_replicated())
+    except sh.ShardingTypeError as error:
+        return "no_comm" in error.what or "comm_budget" in error.what
+    return False
+
+
+#: Two scopes, and a function that tells whether both are in force where a product is compiled.
+NESTED: dict[str, tuple[Callable[[], Any], Callable[[], Any], Callable[..., bool]]] = {
+    "no_comm and a policy": (lambda: sh.no_comm("backward"), lambda: sh.policy("jax"), _refused),
+    "a budget and a policy": (lambda: sh.comm_budget(bytes=10), lambda: sh.policy("jax"), _refused),
+    "no_comm and a precision": (
+        lambda: sh.no_comm("backward"),
+        lambda: jax.default_matmul_precision("highest"),
+        _refused,
+    ),
+    "a precision and a policy": (
+        lambda: jax.default_matmul_precision("highest"),
+        lambda: sh.policy("partial"),
+        lambda f: "HIGHEST" in sh.jit(f).lower(*_replicated()).as_text(),
+    ),
+    "a policy and a precision": (
+        lambda: sh.policy("jax"),
+        lambda: jax.default_matmul_precision("highest"),
+        lambda f: "HIGHEST" in sh.jit(f).lower(*_replicated()).as_text(),
+    ),
+}
+
+
+@pytest.mark.parametrize("first", [0, 1, 2])
+@pytest.mark.parametrize("name", NESTED)
+def test_programs_that_differ_in_what_began_them_are_apart(name: str, first: int) -> None:
+    """The body of `jnp.matmul` is traced once for each: what it notes is relative to the program's start."""
+    outer, inner, holds = NESTED[name]
+    programs = [
+        _opened([outer], sh.lift(_opened([inner], jnp.matmul))),
+        sh.lift(_opened([outer, inner], jnp.matmul)),
+        _opened([outer, inner], sh.lift(jnp.matmul)),
+    ]
+    jax.clear_caches()
+    for program in (*programs[first:], *programs[:first]):
+        assert holds(program)
 
 
 def _debugs_nans() -> bool:

@@ -213,3 +213,15 @@ def test_dim_names_are_kept() -> None:
             sh.implicit_comm(sh.lift(jnp.sin)), sh.abstract_array("f32[8, model]{U:x}", dims={"model": 4})
         )
         assert str(y) == "f32[8@x, model]"
+
+
+@pytest.mark.mesh({"dp": 2, "tp": 4})
+@pytest.mark.parametrize("f", [lambda x: sh.argmax(x, 0), lambda x: sh.sum(x > 0, 0), sh.isfinite])
+def test_what_has_no_gradient_may_be_cast_where_none_may_be_sent(f: Any) -> None:
+    x = sh.abstract_array("f32[8@dp,4]{I:tp}")
+
+    def backward(x: Any) -> Any:
+        with sh.no_comm("backward"):
+            return jax.vjp(lambda x: sh.astype(sh.implicit_comm(f)(x), "f32"), x)[0]
+
+    assert jax.eval_shape(backward, x).shape

@@ -1,0 +1,97 @@
+"""The ways of primitives along sharded dims, and the choice among them and a gather: by what they send.
+
+A way is a function of an equation and its typed operands that returns the results, or None where it is none. It is made
+of functions of one device and collectives, which are typed, transposed and counted as those of local mode.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+from typing import Any, Final
+
+import jax
+
+from shtypes._compat.jaxprs import is_literal, key_of
+from shtypes._compat.plain_programs import alone
+from shtypes.caches import Bounded, Static
+from shtypes.context.settings import current_settings
+from shtypes.core.array import wrap
+from shtypes.core.jax_type import as_jax_type
+from shtypes.core.meshes import use_mesh
+from shtypes.dispatch.apply import is_typed
+from shtypes.errors import ShardingTypeError
+from shtypes.evaluation.table import ROWS, WAYS
+from shtypes.evaluation.value_info import noting
+from shtypes.resharding import Cost, cost
+from shtypes.rules.candidate_types import finishing
+from shtypes.rules.suggest_fixes import added
+from shtypes.scopes.comm import implicit_comm, minimizing, without_scopes
+from shtypes.traced.ledger import sent_by_program
+
+Way = Callable[[Any, Sequence[Any]], Sequence[Any] | None]
+#: Which way is taken for an equation on operands of some types: its number, or -1 for the row.
+_chosen: Final[Bounded[int]] = Bounded()
+#: The ways of a primitive.
+_ways: Final[dict[str, list[Way]]] = {}
+
+
+def way(*names: str) -> Callable[[Way], Way]:
+    """Makes a function a way of primitives."""
+
+    def add(f: Way) -> Way:
+        for name in names:
+            _ways.setdefault(name, []).append(f)
+            WAYS[name] = evaluated
+        return f
+
+    return add
+
+
+def ways_of(eqn: Any) -> Sequence[Way]:
+    """The ways of an equation's primitive."""
+    return _ways.get(eqn.primitive.name, ())
+
+
+def evaluated(eqn: Any, operands: list[Any]) -> list[Any]:
+    """The results of an equation by the way that sends least, or by its row after a gather."""
+    ways, row = ways_of(eqn), ROWS[eqn.primitive.name]
+    if not any(dim.axes for x in operands if is_typed(x) for dim in x.type.dims):
+        return row(eqn, operands)
+    types = [x.type if is_typed(x) else None for x in operands]
+    variables = tuple(dict.fromkeys(v for v in eqn.invars if not is_literal(v)))
+    program = SimpleNamespace(constvars=(), invars=variables, eqns=[eqn], outvars=eqn.outvars)
+    serials = tuple([t and t.serial for t in types])
+    key = (key_of(program, (), Static), serials, current_settings()._replace(tried=False))
+
+    def choose() -> int:
+        every: list[Any] = [*ways, row]
+        prices = [_price(f, eqn, operands) for f in every]
+        best = min((p for p in prices if p is not None), default=None)
+        return -1 if best is None or prices.index(best) == len(ways) else prices.index(best)
+
+    number = _chosen.get_or_create(key, choose)
+    results = None if number < 0 else ways[number](eqn, operands)
+    return row(eqn, operands) if results is None else list(results)
+
+
+def _price(f: Way, eqn: Any, operands: Sequence[Any]) -> Cost | None:
+    """What a way sends, and what finishes a pending sum that it leaves; None where it is none."""
+    minimize, left = minimizing(), list[Cost]()
+    taken = [True]
+
+    def run(*arrays: Any) -> Any:
+        rest = iter(arrays)
+        results = f(eqn, [next(rest) if is_typed(x) else x for x in operands])
+        taken[:] = [results is not None]
+        left[:] = [finishing(x.type, minimize) for x in results or () if is_typed(x)]
+        return results or ()
+
+    specimens = [wrap(as_jax_type(x.type), None) for x in operands if is_typed(x)]
+    mesh = specimens[0].type.mesh
+    try:
+        with without_scopes(), noting(), implicit_comm(minimize=minimize), alone(), use_mesh(mesh):
+            forward, backward = sent_by_program(jax.make_jaxpr(run)(*specimens))
+    except ShardingTypeError:
+        return None
+    return added((cost(forward, backward, minimize), *left)) if taken[0] else None

@@ -1,0 +1,224 @@
+"""Convolutions, pools and their derivatives along sharded dims: each device gets the borders that its windows reach.
+
+A border of ``before`` and ``after`` elements is sent by permutes: ``(before + after) / shard`` of what a device holds.
+Windows start at ``i * stride - low``, so ``before`` is ``low`` and ``after`` is ``reach - stride - low``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from jax import lax
+
+from shtypes.dispatch.apply import is_typed
+from shtypes.evaluation.rows.families import ints
+from shtypes.lifting.ways.choice import way
+from shtypes.ops.shards import (
+    Axes,
+    axes_of,
+    bordered,
+    bound,
+    pending,
+    placed,
+    shards,
+    type_of,
+    unbordered,
+)
+from shtypes.rules.einsum_like import Window
+
+
+class Border(NamedTuple):
+    """What the windows of a shard's results need beside the shard, and how they lie on the shard with its border."""
+
+    before: int  # elements of the devices before; cut off if negative
+    after: int
+    padding: tuple[int, int]
+
+
+def border_of(w: Window, size: int, results: int) -> Border | None:
+    """The border of a shard of some size for as many results; None if windows move otherwise from shard to shard."""
+    if not results or not size or results * w.stride != size * w.base_dilation:
+        return None
+    reach, low, gap = (w.size - 1) * w.window_dilation + 1, w.padding[0], w.base_dilation
+    before = low // gap
+    end = (results - 1) * w.stride - low + reach - 1  # the last place that a window reaches
+    after = end // gap - (size - 1)
+    rest = end - (size - 1 + max(after, 0)) * gap
+    return Border(max(before, 0), max(after, 0), (low - max(before, 0) * gap, rest))
+
+
+def _cut(w: Window, n: int, shard: int) -> bool:
+    """Whether windows reach over the end of a shard of a sharded dim."""
+    return shard != n and not w.stays_within(shard)
+
+
+# convolutions
+
+
+@way(lax.conv_general_dilated_p.name)
+def convolved(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
+    """Sends, for each sharded spatial dim, a border of ``reach - stride`` rows; backward as much."""
+    if not all(map(is_typed, operands)):
+        return None
+    x, kernel = operands
+    p, t, k = eqn.params, type_of(x), type_of(kernel)
+    numbers, out = p["dimension_numbers"], eqn.outvars[0].aval.shape
+    moves = zip(ints(p["window_strides"]), p["padding"], p["lhs_dilation"], p["rhs_dilation"], strict=True)
+    padding = [tuple(map(int, pads)) for pads in p["padding"]]
+    crossed: list[tuple[int, Axes, Border]] = []
+    summed: list[tuple[int, Axes]] = []
+    for i, (stride, pads, base, gaps) in enumerate(moves):
+        d, e, o = (spec[2 + i] for spec in (numbers.lhs_spec, numbers.rhs_spec, numbers.out_spec))
+        axes, of_kernel = t.dims[d].axes, k.dims[e].axes
+        w = Window(k.shape[e], stride, tuple(pads), base, gaps)
+        if not axes and not of_kernel:
+            continue
+        n = t.mesh.product(axes)
+        if of_kernel:  # the gradient of a kernel: windows of shards, of which each device has a part of the sum
+            if axes != of_kernel or stride != 1:
+                return None
+            border = _of_shards(w, t.local_shape[d], k.local_shape[e], out[o])
+            summed.append((e, axes))
+        elif not _cut(w, t.shape[d], t.local_shape[d]):
+            continue
+        else:
+            border = border_of(w, t.local_shape[d], out[o] // n) if out[o] % n == 0 else None
+        if border is None or any(a in kernel_dim.axes for a in axes for j, kernel_dim in enumerate(k.dims) if j != e):
+            return None
+        crossed.append((i, axes, border))
+    if not crossed:
+        return None
+    all_axes = tuple(a for _, axes, _ in crossed for a in axes)
+    x, kernel = shards(x, all_axes), shards(kernel, tuple(a for _, axes in summed for a in axes)) if summed else kernel
+    for i, axes, border in crossed:
+        x = bordered(x, numbers.lhs_spec[2 + i], axes, border.before, border.after)
+        padding[i] = border.padding
+    y = bound(eqn, padding=tuple(padding))(x, kernel)
+    for i, axes, _ in crossed:
+        is_summed = any(axes == those for _, those in summed)
+        y = pending(y, axes) if is_summed else placed(y, numbers.out_spec[2 + i], axes)
+    return [y]
+
+
+def _of_shards(w: Window, size: int, window: int, results: int) -> Border | None:
+    """The border for windows as large as a shard: of result ``i`` a device has the products of its part of the window.
+
+    The window's element ``j`` lies at ``i + j * window_dilation - low``, in elements of ``1 / base_dilation``.
+    """
+    if window * w.window_dilation != size * w.base_dilation:
+        return None
+    low, gap = w.padding[0], w.base_dilation
+    before = low // gap
+    end = results - 1 - low + (window - 1) * w.window_dilation
+    after = end // gap - (size - 1)
+    rest = end - (size - 1 + max(after, 0)) * gap
+    return Border(max(before, 0), max(after, 0), (low - max(before, 0) * gap, rest))
+
+
+# pools
+
+
+def _windows(p: Any) -> list[Window]:
+    ones = (1,) * len(p["window_dimensions"])
+    dilations = [ones if p.get(key) is None else ints(p[key]) for key in ("base_dilation", "window_dilation")]
+    sizes, strides = ints(p["window_dimensions"]), ints(p["window_strides"])
+    pads = [(int(a), int(b)) for a, b in p["padding"]]
+    return [Window(*each) for each in zip(sizes, strides, pads, *dilations, strict=True)]
+
+
+def _crossed(p: Any, x: Any, results: Sequence[int]) -> list[tuple[int, Axes, Border]] | None:
+    """The dims along which windows cross shards, with their axes and borders; None where there is no way."""
+    t, crossed = type_of(x), []
+    for d, (w, dim, n) in enumerate(zip(_windows(p), t.dims, results, strict=True)):
+        devices = t.mesh.product(dim.axes)
+        if not dim.axes or w.stays_within(t.local_shape[d]):
+            continue
+        border = border_of(w, t.local_shape[d], n // devices) if n % devices == 0 else None
+        if border is None:
+            return None
+        crossed.append((d, dim.axes, border))
+    return crossed or None
+
+
+def _axes(crossed: Sequence[tuple[int, Axes, Border]]) -> Axes:
+    return tuple(a for _, axes, _ in crossed for a in axes)
+
+
+def _lowest(dtype: Any) -> Any:
+    kind = np.dtype(dtype)
+    if kind.kind == "b":
+        return False
+    return -np.inf if kind.kind not in "iu" else np.iinfo(kind).min
+
+
+def _highest(dtype: Any) -> Any:
+    kind = np.dtype(dtype)
+    if kind.kind == "b":
+        return True
+    return np.inf if kind.kind not in "iu" else np.iinfo(kind).max
+
+
+#: What is beyond the ends, of a dtype, as the primitives pad.
+_FILLS = {"reduce_window_max": _lowest, "reduce_window_min": _highest}
+
+
+@way("reduce_window_sum", "reduce_window_max", "reduce_window_min")
+def pooled(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
+    """Sends a border of ``reach - stride`` elements; backward as much."""
+    (x,), p = operands, eqn.params
+    crossed = _crossed(p, x, eqn.outvars[0].aval.shape)
+    if crossed is None:
+        return None
+    fill = _FILLS.get(eqn.primitive.name, lambda _: 0)(type_of(x).dtype)
+    padding = [(int(a), int(b)) for a, b in p["padding"]]
+    x = shards(x, _axes(crossed))
+    for d, axes, border in crossed:
+        x = bordered(x, d, axes, border.before, border.after, fill)
+        padding[d] = border.padding
+    y = bound(eqn, padding=tuple(padding))(x)
+    for d, axes, _ in crossed:
+        y = placed(y, d, axes)
+    return [y]
+
+
+@way("select_and_scatter_add")
+def scattered(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
+    """The gradient of a pool: the border of the operand, and back what falls on it."""
+    (source, x), p = operands, eqn.params
+    crossed = _crossed(p, x, type_of(source).shape) if is_typed(source) and is_typed(x) else None
+    if crossed is None or any(axes_of(source, d) != axes for d, axes, _ in crossed):
+        return None
+    padding = [(int(a), int(b)) for a, b in p["padding"]]
+    fill = (_lowest if p["select_prim"].name == "ge" else _highest)(type_of(x).dtype)
+    source, x = shards(source, _axes(crossed)), shards(x, _axes(crossed))
+    for d, axes, border in crossed:
+        x = bordered(x, d, axes, border.before, border.after, fill)
+        padding[d] = border.padding
+    y = bound(eqn, padding=tuple(padding))(source, x)
+    for d, axes, border in reversed(crossed):
+        y = unbordered(y, d, axes, border.before, border.after)
+    for d, axes, _ in crossed:
+        y = placed(y, d, axes)
+    return [y]
+
+
+@way("select_and_gather_add")
+def selected(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
+    """The tangent of a pool: the borders of both operands."""
+    (tangents, x), p = operands, eqn.params
+    crossed = _crossed(p, x, eqn.outvars[0].aval.shape) if is_typed(tangents) and is_typed(x) else None
+    if crossed is None or any(axes_of(tangents, d) != axes for d, axes, _ in crossed):
+        return None
+    padding = [(int(a), int(b)) for a, b in p["padding"]]
+    fill = (_lowest if p["select_prim"].name == "ge" else _highest)(type_of(x).dtype)
+    tangents, x = shards(tangents, _axes(crossed)), shards(x, _axes(crossed))
+    for d, axes, border in crossed:
+        tangents = bordered(tangents, d, axes, border.before, border.after)
+        x = bordered(x, d, axes, border.before, border.after, fill)
+        padding[d] = border.padding
+    y = bound(eqn, padding=tuple(padding))(tangents, x)
+    for d, axes, _ in crossed:
+        y = placed(y, d, axes)
+    return [y]

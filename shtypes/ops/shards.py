@@ -1,0 +1,195 @@
+"""What ways are made of: the shards of a value as varying values, what devices exchange, functions of one device."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from shtypes.caches import MOST, Static
+from shtypes.core.array import Array
+from shtypes.core.collective import AxisIndex, collect, reinterpreted
+from shtypes.core.jax_type import as_jax_type
+from shtypes.core.local import local
+from shtypes.core.reshard import move
+from shtypes.ops.arithmetic import add
+from shtypes.ops.jax_functions import JaxFunction
+from shtypes.ops.sharded_reductions import as_varying
+from shtypes.rules.local import Op
+from shtypes.types import ShType, State
+from shtypes.types.policy import replicated
+
+VARYING, INVARIANT = State.VARYING, State.INVARIANT
+Axes = tuple[str, ...]
+
+
+def type_of(x: Any) -> ShType:
+    """The sharding type of a typed value."""
+    return jax.typeof(x)  # type: ignore[no-any-return]
+
+
+def axes_of(x: Any, dim: int) -> Axes:
+    """The mesh axes that shard a dim."""
+    return type_of(x).dims[dim].axes
+
+
+def shards(x: Any, axes: Axes) -> Array:
+    """The shards along the axes as a varying value."""
+    return as_varying(x, axes)
+
+
+def placed(x: Any, dim: int, axes: Axes) -> Array:
+    """A varying value as the shards of a dim, after the axes that shard it already."""
+    t = type_of(x)
+    dims, n = list(t.dims), t.mesh.product(axes)
+    dims[dim] = dims[dim]._replace(size=dims[dim].size * n, axes=(*dims[dim].axes, *axes))
+    return reinterpreted(x, t.replace(dims=dims, states={a: s for a, s in t.beside_dims.items() if a not in axes}))
+
+
+def pending(x: Any, axes: Axes) -> Array:
+    """A varying value as the terms of a pending sum."""
+    t = type_of(x)
+    for axis in axes:
+        t = t.with_axis(axis, State.UNREDUCED)
+    return reinterpreted(x, t)
+
+
+def count(x: Any, axes: Axes) -> int:
+    """The number of devices along the axes."""
+    return type_of(x).mesh.product(axes)
+
+
+def index(x: Any, axes: Axes) -> Array:
+    """The number of each device along the axes."""
+    mesh = type_of(x).mesh
+    states = {a: VARYING if a in axes else replicated() for a in mesh.axis_names}
+    return local(AxisIndex(axes), out=as_jax_type(ShType(mesh, "i32", [], states)))
+
+
+def sent(x: Any, axes: Axes, hops: int, *, around: bool = False) -> Array:
+    """What each device has of the one ``hops`` before it; zeros where there is none, unless it goes around."""
+    n = count(x, axes)
+    pairs = tuple((i, (i + hops) % n) for i in range(n) if around or 0 <= i + hops < n)
+    return collect(Op("ppermute", axes, VARYING, VARYING, perm=pairs), x)
+
+
+def exchanged(x: Any, axes: Axes, distance: int) -> Array:
+    """What the device has whose number differs in one bit."""
+    pairs = tuple((i, i ^ distance) for i in range(count(x, axes)))
+    return collect(Op("ppermute", axes, VARYING, VARYING, perm=pairs), x)
+
+
+def sharded(x: Any, dim: int, axes: Axes) -> Array:
+    """A replicated value whose dim is sharded on the axes: each device keeps its part."""
+    t = type_of(x)
+    for axis in axes:
+        t = t.with_axis(axis, State.SHARDED, dim)
+    return move(x, t, inserted=True)
+
+
+def collected(x: Any, axes: Axes, dim: int) -> Array:
+    """What all devices have, along a dim, reduced: its cotangent is scattered."""
+    return collect(Op("all_gather", axes, VARYING, State.REDUCED, dim=dim, tiled=True), x)
+
+
+def gathered(x: Any, axes: Axes, dim: int = 0, *, tiled: bool = True) -> Array:
+    """What all devices have, along a dim, replicated: nothing is sent backward where it may be invariant."""
+    return collect(Op("all_gather_invariant", axes, VARYING, INVARIANT, dim=dim, tiled=tiled), x)
+
+
+def turned(x: Any, axes: Axes, split: int, concat: int) -> Array:
+    """The shards of one dim as those of another, by an all-to-all of the parts of a varying value."""
+    return collect(Op("all_to_all", axes, VARYING, VARYING, dim=split, concat=concat, tiled=True), x)
+
+
+def of_device(name: str) -> Callable[[Callable[..., Any]], JaxFunction]:
+    """Makes a plain function one of typed values that each device applies; what is no array is static."""
+    return lambda fn: JaxFunction(name, fn, takes_out=False)
+
+
+def bound(eqn: Any, name: str = "", **params: Any) -> JaxFunction:
+    """The primitive of an equation with other parameters, of typed values."""
+    return _bound(name or eqn.primitive.name, Static((eqn.primitive, *sorted({**eqn.params, **params}.items()))))
+
+
+@functools.lru_cache(maxsize=MOST)
+def _bound(name: str, key: Static) -> JaxFunction:
+    primitive, *params = key.value
+    return JaxFunction(
+        name, lambda *xs: primitive.bind(*xs, **primitive.get_bind_params(dict(params))), takes_out=False
+    )
+
+
+@of_device("slice")
+def part(x: Any, start: int, stop: int, dim: int) -> Any:
+    """The elements of a dim from ``start`` to ``stop``."""
+    return lax.slice_in_dim(x, start, stop, axis=dim)
+
+
+@of_device("join")
+def joined(parts: Sequence[Any], dim: int) -> Any:
+    """Values side by side along a dim."""
+    return jnp.concatenate(list(parts), axis=dim)
+
+
+@of_device("fill")
+def _filled(x: Any, me: Any, low: int, high: int, value: Any) -> Any:
+    """The value where the number of the device is not from ``low`` to before ``high``."""
+    return jnp.where((me >= low) & (me < high), x, jnp.asarray(value, x.dtype))
+
+
+@of_device("pad")
+def padded(x: Any, low: int, high: int, dim: int) -> Any:
+    """A dim with zeros before and after it."""
+    return lax.pad(x, jnp.zeros((), x.dtype), [(low, high, 0) if d == dim else (0, 0, 0) for d in range(x.ndim)])
+
+
+def bordered(x: Any, dim: int, axes: Axes, before: int, after: int, fill: Any = 0) -> Array:
+    """Shards with elements of their neighbours before and after them; ``fill`` beyond the ends.
+
+    Communicates: a permute of the border for each shard that it reaches into.
+    """
+    size, n = type_of(x).shape[dim], count(x, axes)
+    parts = [x]
+    for width, step in ((before, 1), (after, -1)):
+        for hop in range(1, min(-(-max(width, 0) // size), n) + 1):
+            take = min(size, width - (hop - 1) * size)
+            if hop == n:  # beyond the ends for every device
+                other = _full(x, width - (hop - 1) * size, dim, fill)
+            else:
+                start = size - take if step > 0 else 0
+                other = sent(x if take == size else part(x, start, start + take, dim), axes, step * hop)
+            if hop < n and not _is_zero(fill):
+                other = _filled(other, index(x, axes), *((hop, n) if step > 0 else (0, n - hop)), fill)
+            parts = [other, *parts] if step > 0 else [*parts, other]
+    result: Array = parts[0] if len(parts) == 1 else joined(parts, dim)
+    return result
+
+
+@of_device("full")
+def _full(x: Any, size: int, dim: int, fill: Any) -> Any:
+    return jnp.full([size if d == dim else n for d, n in enumerate(x.shape)], fill, x.dtype)
+
+
+def unbordered(x: Any, dim: int, axes: Axes, before: int, after: int) -> Array:
+    """Shards without their borders, which are added to the shards that they are of: the transpose of `bordered`."""
+    whole = type_of(x).shape[dim]
+    size = whole - before - after
+    result: Array = part(x, before, before + size, dim)
+    for width, step in ((before, -1), (after, 1)):
+        for hop in range(1, min(-(-width // size), count(x, axes) - 1) + 1 if width > 0 else 1):
+            take = min(size, width - (hop - 1) * size)
+            near = (hop - 1) * size  # how far the part is from the shard
+            start = before - near - take if step < 0 else before + size + near
+            back = sent(part(x, start, start + take, dim), axes, step * hop)
+            pads = (size - take, 0) if step < 0 else (0, size - take)
+            result = add(result, padded(back, *pads, dim) if take < size else back)
+    return result
+
+
+def _is_zero(fill: Any) -> bool:
+    return isinstance(fill, (int, float)) and fill == 0

@@ -1,0 +1,146 @@
+"""Primitives along sharded dims: by borders, totals, the first few, exchanges, pencils and small factors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+import shtypes as sh
+from tests.end_to_end import host
+from tests.tolerance import SERIES, assert_close
+from tests.traced.compiled import assert_compiled_as_said
+
+rng = np.random.default_rng(0)
+IMAGES, WIDE = ("NHWC", "HWIO", "NHWC"), ("NWC", "WIO", "NWC")
+
+
+def f32(*shape: int) -> Any:
+    return rng.normal(size=shape).astype(np.float32)
+
+
+class Case(NamedTuple):
+    """A function, its arguments, their types, and the bytes that each of 8 devices sends forward and backward."""
+
+    name: str
+    f: Callable[..., Any]
+    args: Sequence[Any]
+    types: Sequence[str]
+    sent: tuple[int, int]
+
+
+def conv(x: Any, k: Any, **options: Any) -> Any:
+    layout = IMAGES if x.ndim == 4 else WIDE
+    options = {"window_strides": (1,) * (x.ndim - 2), "padding": "SAME"} | options
+    return lax.conv_general_dilated(x, k, dimension_numbers=layout, **options)
+
+
+def pool(x: Any, operator: Any, init: Any, stride: int) -> Any:
+    return lax.reduce_window(x, init, operator, (1, 3, 3, 1), (1, stride, stride, 1), "SAME")
+
+
+def spectrum(f: Callable[..., Any]) -> Callable[..., Any]:
+    def parts(x: Any) -> Any:
+        y = f(x)
+        return y.real, y.imag
+
+    return parts
+
+
+def of_svd(x: Any) -> Any:
+    u, s, v = jnp.linalg.svd(x, full_matrices=False)
+    return (u * s) @ v, s
+
+
+ROW = 2 * 4 * 3 * 4  # of an image of 2 x n x 4 x 3
+IMAGE, KERNEL = f32(2, 32, 4, 3), f32(3, 3, 3, 3)
+SEQUENCE, ROWS = f32(2, 64, 4), f32(4, 64)
+CASES = [
+    Case("conv", conv, (IMAGE, KERNEL), ("[2,32@x,4,3]", "[3,3,3,3]"), (2 * ROW, 2 * ROW)),
+    Case(
+        "strided conv",
+        lambda x, k: conv(x, k, window_strides=(2, 2)),
+        (IMAGE, KERNEL),
+        ("[2,32@x,4,3]", "[3,3,3,3]"),
+        (ROW, ROW),
+    ),
+    Case(
+        "causal depthwise conv",
+        lambda x, k: conv(x, k, padding=[(3, 0)], feature_group_count=4),
+        (SEQUENCE, f32(4, 1, 4)),
+        ("[2,64@x,4]", "[4,1,4]"),
+        (96, 96),
+    ),
+    Case(
+        "dilated conv",
+        lambda x, k: conv(x, k, rhs_dilation=(3,)),
+        (SEQUENCE, f32(3, 4, 4)),
+        ("[2,64@x,4]", "[3,4,4]"),
+        (192, 192),
+    ),
+    Case(
+        "transposed conv",
+        lambda x, k: lax.conv_transpose(x, k, (2,), "SAME", dimension_numbers=WIDE),
+        (SEQUENCE, f32(3, 4, 4)),
+        ("[2,64@x,4]", "[3,4,4]"),
+        (32, 32),
+    ),
+    Case("border of two shards", conv, (f32(2, 16, 4), f32(9, 4, 4)), ("[2,16@x,4]", "[9,4,4]"), (256, 256)),
+    Case("max pool", lambda x: pool(x, lax.max, -jnp.inf, 1), (IMAGE,), ("[2,32@x,4,3]",), (2 * ROW, 2 * ROW)),
+    Case("min pool", lambda x: pool(x, lax.min, jnp.inf, 2), (IMAGE,), ("[2,32@x,4,3]",), (ROW, ROW)),
+    Case("sums of windows", lambda x: pool(x, lax.add, 0.0, 1), (IMAGE,), ("[2,32@x,4,3]",), (2 * ROW, 2 * ROW)),
+    Case("cumsum", lambda x: jnp.cumsum(x, 1), (ROWS,), ("[4,64@x]",), (64, 64)),
+    Case("cumprod, reverse", lambda x: lax.cumprod(x, 1, reverse=True), (1 + ROWS / 9,), ("[4,64@x]",), (64, 64)),
+    Case("cummax", lambda x: lax.cummax(x, 1), (ROWS,), ("[4,64@x]",), (64, 64)),
+    Case("cummin, reverse", lambda x: lax.cummin(x, 1, reverse=True), (ROWS,), ("[4,64@x]",), (64, 64)),
+    Case("cumlogsumexp", lambda x: lax.cumlogsumexp(x, 1), (ROWS,), ("[4,64@x]",), (64, 64)),
+    Case("top_k", lambda x: lax.top_k(x, 3), (ROWS.round(1),), ("[4,64@x]",), (7 * 2 * 4 * 3 * 4, 0)),
+    Case("fft", spectrum(jnp.fft.fft), (f32(128),), ("[128@x]",), (3 * 7 * 16, 3 * 7 * 16)),
+    Case("fft2", spectrum(jnp.fft.fft2), (f32(16, 16),), ("[16@x,16]",), (2 * 7 * 32, 2 * 7 * 32)),
+    Case(
+        "ifft, batch", spectrum(jnp.fft.ifft), (f32(8, 16),), ("[8,16@x]",), (7 * 8, 7 * 8)
+    ),  # the sequence is resharded
+    Case("half a spectrum", spectrum(jnp.fft.rfft2), (f32(16, 14),), ("[16@x,14]",), (2 * 7 * 16, 2 * 7 * 16)),
+    Case("qr", jnp.linalg.qr, (f32(64, 4),), ("[64@x,4]",), (7 * 2 * 16 * 4, 896 + 112)),
+    Case("svd", of_svd, (f32(64, 4),), ("[64@x,4]",), (7 * 2 * 16 * 4, 896 + 112)),
+]
+
+
+def across(f: Callable[..., Any]) -> Callable[..., Any]:
+    return sh.implicit_comm(sh.lift(f))
+
+
+def total(y: Any, m: Any) -> Any:
+    """The sum of the sines of all that has a gradient."""
+    return sum(m.sum(m.sin(leaf)) for leaf in jax.tree.leaves(y) if jnp.issubdtype(leaf.dtype, jnp.inexact))
+
+
+@pytest.mark.mesh({"x": 8})
+@pytest.mark.parametrize("policy", ["partial", "jax"])
+@pytest.mark.parametrize("case", CASES, ids=[c.name for c in CASES])
+def test_values_and_gradients_are_those_of_one_device(case: Case, policy: Any) -> None:
+    places = tuple(range(len(case.args)))
+    expected = case.f(*case.args), jax.grad(lambda *args: total(case.f(*args), jnp), places)(*case.args)
+    with sh.policy(policy):
+        args = [sh.array(x, t) for x, t in zip(case.args, case.types, strict=True)]
+
+        def step(*args: Any) -> Any:
+            with sh.implicit_comm():
+                return across(case.f)(*args), sh.grad(lambda *args: total(sh.lift(case.f)(*args), sh), places)(*args)
+
+        assert_compiled_as_said(step, *args, jits=[jax.jit])
+        for value, plain in zip(jax.tree.leaves(jax.jit(step)(*args)), jax.tree.leaves(expected), strict=True):
+            assert_close(host(value), plain, SERIES)
+
+
+@pytest.mark.mesh({"x": 8})
+@pytest.mark.parametrize("case", CASES, ids=[c.name for c in CASES])
+def test_it_sends_what_its_closed_form_says(case: Case) -> None:
+    args = [sh.abstract_array(f"f32{t}") for t in case.types]
+    ledger = sh.ledger(across(case.f), *args)
+    assert ledger.forward().total.bytes == case.sent[0]
