@@ -33,7 +33,7 @@ def searched(f: Any, args: Any, mesh: dict[str, int], **options: Any) -> Search:
     return Search(Costs(graph, Prices(graph.mesh, model), MACHINE, 2.0))
 
 
-def random_program(seed: int, length: int) -> tuple[Any, Any]:
+def random_program(seed: int, length: int = 1) -> tuple[Any, Any]:
     """A short program, and its arguments."""
     rng = np.random.default_rng(seed)
     steps: list[Any] = [
