@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 from shtypes._compat import private
+from shtypes._compat.jaxprs import jaxpr_of
 from shtypes.caches import Bounded
 from shtypes.context.eqn_source import EqnSource
 from shtypes.context.frames import Owner, owner_of_file
@@ -205,3 +206,13 @@ def _user_frame(code: Any, last: int) -> UserFrame | None:
     frame = _raw_frame_to_frame(code, last)
     place = (frame.start_line, frame.start_column, frame.end_line, frame.end_column)
     return UserFrame(frame.file_name, frame.function_name, *place, code.co_varnames[: code.co_argcount])
+
+
+def is_of_a_library(body: Any) -> bool:
+    """Whether a jitted function is no code of the user's.
+
+    Its trace is kept for all calls of it, so that the frames of its equations are those of the first.
+    """
+    info = getattr(jaxpr_of(body), "debug_info", None)
+    file, _, line = str(getattr(info, "func_src_info", "")).partition(" at ")[2].rpartition(":")
+    return line.isdigit() and owner_of_file(file) is not Owner.USERS

@@ -19,7 +19,7 @@ from shtypes.core.meshes import AnyMesh
 from shtypes.errors import ShardingTypeError
 from shtypes.programs.jit import JitFunction
 from shtypes.resharding.devices import Device, as_device
-from shtypes.scopes.comm import KINDS
+from shtypes.scopes.comm import KINDS, noting_undecided
 from shtypes.traced.entry import Entry
 from shtypes.traced.ledger import Ledger, ledger_of
 from shtypes.traced.program import is_array, is_differentiated, split, with_gradient
@@ -42,6 +42,7 @@ class Signature(Report):
         policy: The policy under which the program was typed, and types print.
         program: The typed program as it is compiled: a closed jaxpr.
         ledger: What the program communicates, backward too with ``grad``.
+        undecided: Why functions under `implicit_comm` were not decided as a whole, whose ops chose for themselves.
     """
 
     name: str
@@ -51,6 +52,7 @@ class Signature(Report):
     policy: str
     program: Any
     _target: Target
+    undecided: tuple[str, ...] = ()
 
     @functools.cached_property
     def ledger(self) -> Ledger:
@@ -86,7 +88,8 @@ class Signature(Report):
 
     def __str__(self) -> str:
         width = max(len(head) for head, _ in self.rows) + 1
-        return "\n".join([self.name, *(f"  {head + ':':<{width}} {text}" for head, text in self.rows)])
+        rows = [f"  {head + ':':<{width}} {text}" for head, text in self.rows]
+        return "\n".join([self.name, *rows, *(f"  op by op: {why}" for why in self.undecided)])
 
     def __repr__(self) -> str:
         return str(self)
@@ -98,7 +101,8 @@ class Signature(Report):
 
     def tables(self) -> list[Table]:
         """The table of the types."""
-        return [Table(self.name, ("", "type"), tuple(self.rows))]
+        note = "\n".join(f"op by op: {why}" for why in self.undecided)
+        return [Table(self.name, ("", "type"), tuple(self.rows), note=note)]
 
     def to_dict(self) -> dict[str, Any]:
         """The signature for JSON: types as canonical text, by name and path."""
@@ -108,6 +112,7 @@ class Signature(Report):
             "arguments": dict(_texts(self.arguments, ShType.canonical)),
             "results": dict(_texts({"result": self.results}, ShType.canonical)),
             "gradients": None if self.gradients is None else dict(_texts(self.gradients, ShType.canonical)),
+            **({"undecided": list(self.undecided)} if self.undecided else {}),
         }
 
 
@@ -175,6 +180,12 @@ def check(
 
 def signature_of(target: Target, *, grad: bool) -> Signature:
     """The signature of a call, in the scopes around it."""
+    with noting_undecided() as undecided:
+        signature = _signature_of(target, grad=grad)
+    return dataclasses.replace(signature, undecided=tuple(undecided))
+
+
+def _signature_of(target: Target, *, grad: bool) -> Signature:
     if grad:
         results: Any = None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import jax
@@ -26,7 +26,7 @@ from shtypes.errors import ShardingTypeError
 from shtypes.evaluation.at_specs import AtSpecs
 from shtypes.evaluation.frames import Body, Step, current, scopes_of
 from shtypes.evaluation.source_fixes import in_the_programs_words
-from shtypes.evaluation.table import BODIES, FALLBACKS, ROWS, WAYS, reason
+from shtypes.evaluation.table import BODIES, FALLBACKS, ROWS, WAYS, Row, reason
 from shtypes.evaluation.undo_ravel import unraveled
 from shtypes.evaluation.value_info import (
     CONSTANT,
@@ -158,7 +158,7 @@ def _typed(step: Step, operands: list[Any], marks: Sequence[tuple[int, str]]) ->
     name = eqn.primitive.name
     with set_current_eqn(step), as_written(eqn, step.lines()):
         try:
-            body = BODIES.get(name)
+            body = _row(name, BODIES)
             if body is not None:
                 outs = again(eqn, operands, body) if name == "typed_call" else body(eqn, operands)
             else:
@@ -174,6 +174,12 @@ def _typed(step: Step, operands: list[Any], marks: Sequence[tuple[int, str]]) ->
     return outs
 
 
+def _row(name: str, table: Mapping[str, Row]) -> Row | None:
+    """The row of a primitive; where communication is allowed, the choice among it and the ways across shards."""
+    row = table.get(name)
+    return WAYS.get(name, row) if row is not None and allows_implicit() else row
+
+
 def by_row(eqn: Any, operands: list[Any]) -> list[Any]:
     """The results of an equation by the row of its primitive."""
     name = eqn.primitive.name
@@ -181,7 +187,7 @@ def by_row(eqn: Any, operands: list[Any]) -> list[Any]:
         if any(is_typed(x) and not is_typed_var(v) for x, v in zip(operands, eqn.invars, strict=True)):
             raise missing(eqn)
         return bound(eqn, operands)
-    row = WAYS.get(name, ROWS.get(name)) if allows_implicit() else ROWS.get(name)
+    row = _row(name, ROWS)
     if row is not None:
         args = beside_others(operands)
         carry(name, operands, args)

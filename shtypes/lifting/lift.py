@@ -20,7 +20,7 @@ from shtypes.context.settings import current_settings
 from shtypes.context.signature_errors import check_function
 from shtypes.context.user_line import public
 from shtypes.dispatch.apply import is_typed
-from shtypes.errors import ShardingTypeError
+from shtypes.errors import ShardingTypeError, short
 from shtypes.evaluation.at_specs import AtSpecs
 from shtypes.evaluation.interpreter import evaluate_whole
 from shtypes.evaluation.rows import elementwise, lookups, matrices, shapes
@@ -31,17 +31,17 @@ from shtypes.lifting.recorded_calls import recorded
 from shtypes.lifting.rows import collectives, control, derivatives, reductions
 from shtypes.lifting.rows.collectives import spec_of
 from shtypes.lifting.ways import matrices as tall
-from shtypes.lifting.ways import order, running, spectra, windows
+from shtypes.lifting.ways import moves, order, running, spectra, windows
 from shtypes.local_mode.shard_map import connect_lift
 from shtypes.programs.jit import JitFunction
-from shtypes.scopes.comm import allows_implicit
+from shtypes.scopes.comm import allows_implicit, note_undecided
 
 R = TypeVar("R", bound=Callable[..., Any])
 
 #: The files that fill the table of primitives when they are imported.
 _FILLED: Final = (
     *(collectives, control, derivatives, elementwise, lookups, matrices, reductions, shapes),
-    *(order, running, spectra, tall, windows),
+    *(moves, order, running, spectra, tall, windows),
     recorded_calls,
 )
 
@@ -130,8 +130,8 @@ class Traced(NamedTuple):
 class Whole(Protocol):
     """What decides about a whole program what `implicit_comm` inserts in it: `solver.complete`."""
 
-    def decides(self, traced: Traced, arrays: Sequence[Any]) -> bool:
-        """Whether it decides about a program; else its ops choose for themselves."""
+    def undecided(self, traced: Traced, arrays: Sequence[Any]) -> str:
+        """Why it does not decide about a program, whose ops then choose for themselves; empty where it does."""
         ...
 
     def evaluate(self, traced: Traced, arrays: Sequence[Any]) -> list[Any] | None:
@@ -227,6 +227,7 @@ class _Program:
             found = _whole[0].evaluate(traced, arrays)
             if found is not None:
                 return jax.tree.unflatten(traced.tree, found)
+            note_undecided(self.f, _whole[0].undecided(traced, arrays) or _OTHER_NUMBERS)
         at_specs = self._at_specs.again()
         jaxpr, consts, around, tree = traced
         at_specs.check(jaxpr)
@@ -340,6 +341,12 @@ def has_backward(jaxpr: Any) -> bool:
     return any(getattr(each, "name", "") == "transpose" for stack in stacks for each in stack)
 
 
+#: Why a program is not decided that has the form of one that is.
+_OTHER_NUMBERS: Final = "with these numbers in it the decisions about programs of its form do not type"
+#: That what a function differentiates is decided, and not the function.
+_PARTS: Final = "it takes gradients itself"
+
+
 class Completed:
     """A function of typed values in whose program the solver decides what `implicit_comm` inserts, where it can."""
 
@@ -347,7 +354,7 @@ class Completed:
         functools.update_wrapper(self, f)
         self.f = f
         self._programs: Bounded[_Program] = Bounded(PROGRAMS)
-        self._not: Bounded[bool] = Bounded(PROGRAMS)
+        self._not: Bounded[str] = Bounded(PROGRAMS)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The results of the function."""
@@ -360,16 +367,21 @@ class Completed:
             specs = AtSpecs("f", {}, finish=False)
             program = self._programs.put(key, _Program(self.f, given.tree, given.static, specs, completes=True))
         known = (*key, current_settings(), tuple([type_of(x) or jax.typeof(x) for x in given.arrays]))
-        if self._not.get(known) is None:
+        why = self._not.get(known)
+        if why is None:
             try:
                 traced = program.traced(given)
                 # Gradients of typed values have the types that the law says: what is differentiated is decided alone.
-                decides = not has_backward(traced.jaxpr) and _whole[0].decides(traced, given.arrays)
-            except Exception:  # it wants values or types, which a plain trace has not
-                decides = False
-            if decides:
-                return program.run(traced, given)
-            self._not.put(known, True)
+                if has_backward(traced.jaxpr):
+                    why = _PARTS
+                elif not (why := _whole[0].undecided(traced, given.arrays)):
+                    return program.run(traced, given)
+            except Exception as error:  # it wants values or types, which a plain trace has not
+                said = str(error).partition("\n")[0]
+                why = f"it wants values or types while Python runs it ({type(error).__name__}: {short(said, 160)})"
+            self._not.put(known, why)
+        if why is not _PARTS:
+            note_undecided(self.f, why)
         return self.f(*args, **kwargs)
 
 

@@ -70,17 +70,20 @@ def index(x: Any, axes: Axes) -> Array:
     return local(AxisIndex(axes), out=as_jax_type(ShType(mesh, "i32", [], states)))
 
 
-def sent(x: Any, axes: Axes, hops: int, *, around: bool = False) -> Array:
-    """What each device has of the one ``hops`` before it; zeros where there is none, unless it goes around."""
-    n = count(x, axes)
-    pairs = tuple((i, (i + hops) % n) for i in range(n) if around or 0 <= i + hops < n)
+def permuted(x: Any, axes: Axes, pairs: tuple[tuple[int, int], ...]) -> Array:
+    """What each device has of another, by pairs of source and destination; zeros where it gets nothing."""
     return collect(Op("ppermute", axes, VARYING, VARYING, perm=pairs), x)
+
+
+def sent(x: Any, axes: Axes, hops: int) -> Array:
+    """What each device has of the one ``hops`` before it; zeros where there is none."""
+    n = count(x, axes)
+    return permuted(x, axes, tuple((i, i + hops) for i in range(n) if 0 <= i + hops < n))
 
 
 def exchanged(x: Any, axes: Axes, distance: int) -> Array:
     """What the device has whose number differs in one bit."""
-    pairs = tuple((i, i ^ distance) for i in range(count(x, axes)))
-    return collect(Op("ppermute", axes, VARYING, VARYING, perm=pairs), x)
+    return permuted(x, axes, tuple((i, i ^ distance) for i in range(count(x, axes))))
 
 
 def sharded(x: Any, dim: int, axes: Axes) -> Array:

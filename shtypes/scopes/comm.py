@@ -185,6 +185,7 @@ class _ScopeTracker(Protocol):
 
 
 class _Thread(threading.local):
+    undecided: dict[str, None] | None = None  # why functions were not decided as a whole, where that is asked
     inserted: InsertedForms | None = None  # of the outermost run that is open of a scope that lets ops insert
 
     def __init__(self) -> None:
@@ -210,6 +211,22 @@ def connect_completed(completed: Callable[[Any], Any]) -> None:
     """Says how what a function inserts is decided as a whole; without it, each op chooses for itself."""
     global _completed
     _completed = completed
+
+
+def note_undecided(f: Callable[..., Any], why: str) -> None:
+    """Notes why each op of a function chooses for itself though `implicit_comm` would decide it as a whole."""
+    if _thread.undecided is not None:
+        _thread.undecided[f"`{getattr(f, '__name__', 'f')}` is not decided as a whole: {why}"] = None
+
+
+@contextlib.contextmanager
+def noting_undecided() -> Iterator[dict[str, None]]:
+    """What functions traced in it are not decided as a whole, and why."""
+    outer, _thread.undecided = _thread.undecided, {}
+    try:
+        yield _thread.undecided
+    finally:
+        _thread.undecided = outer
 
 
 def program_runs() -> None:

@@ -327,8 +327,8 @@ class _Run:
             self._items(item.items, inner)
             return [inner[v.id] for v in item.results]
 
-        params = item.eqn.params
-        run = jax.checkpoint(body, policy=params["policy"], prevent_cse=params["prevent_cse"])
+        params = {} if item.eqn is None else item.eqn.params  # in a scan nothing is merged with the forward pass
+        run = jax.checkpoint(body, policy=params.get("policy"), prevent_cse=params.get("prevent_cse", False))
         outs = run([env[key] for key in before])
         for v, x in zip(item.results, outs, strict=True):
             self._put(env, v, x)

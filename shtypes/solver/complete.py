@@ -21,7 +21,7 @@ from shtypes.core.array import wrap
 from shtypes.core.jax_type import as_jax_type
 from shtypes.core.meshes import context_mesh
 from shtypes.dispatch.apply import is_typed
-from shtypes.errors import ShardingTypeError
+from shtypes.errors import ShardingTypeError, short
 from shtypes.evaluation.at_specs import AtSpecs
 from shtypes.evaluation.interpreter import Seen, evaluate_whole, recording_types
 from shtypes.evaluation.value_info import noting
@@ -29,7 +29,15 @@ from shtypes.lifting.lift import Completed, Traced, as_it_is, connect_whole, has
 from shtypes.resharding import Direction, cost
 from shtypes.resharding.costs import CostModel, Link, as_cost_model, model_in_force
 from shtypes.resharding.devices import Device, as_device
-from shtypes.scopes.comm import Implicit, Objective, connect_completed, in_force, objective, rules_in_force
+from shtypes.scopes.comm import (
+    Implicit,
+    Objective,
+    connect_completed,
+    in_force,
+    noting_undecided,
+    objective,
+    rules_in_force,
+)
 from shtypes.solver.apply import Decisions, decided, evaluation
 from shtypes.solver.axis_states import INVARIANT, REDUCED
 from shtypes.solver.graph import Graph, Node
@@ -59,6 +67,7 @@ class _Decided(NamedTuple):
 
     decisions: Decisions | None
     values: Any
+    undecided: str = ""  # why there are no decisions
 
 
 _cache: Final[Bounded[_Decided]] = Bounded(PROGRAMS)
@@ -88,9 +97,9 @@ def _inputs(traced: Traced, arrays: Sequence[Any]) -> _Inputs:
 class _Solver:
     """The solver as `lift` asks it."""
 
-    def decides(self, traced: Traced, arrays: Sequence[Any]) -> bool:
-        """Whether a program is decided about; else its ops choose for themselves."""
-        return _decided(_inputs(traced, arrays))[0].decisions is not None
+    def undecided(self, traced: Traced, arrays: Sequence[Any]) -> str:
+        """Why a program is not decided about, whose ops then choose for themselves; empty where it is."""
+        return _decided(_inputs(traced, arrays))[0].undecided
 
     def evaluate(self, traced: Traced, arrays: Sequence[Any]) -> list[Any] | None:
         """The results of a program by its decisions; None where its ops choose for themselves."""
@@ -113,9 +122,13 @@ def _decided(whole: _Inputs) -> tuple[_Decided, Any]:
 
     def decide() -> _Decided:
         try:
-            return _Decided(_decide(whole), key.values)
-        except Exception:  # whatever the solver does not know, ops may
-            return _Decided(None, key.values)
+            with noting_undecided():  # what is traced on the way is no part of a report
+                found = _decide(whole)
+        except ShardingTypeError as error:  # whatever the solver does not know, ops may
+            found = error.what
+        except Exception as error:
+            found = f"{type(error).__name__}: {short(str(error), 160)}"
+        return _Decided(None, key.values, found) if isinstance(found, str) else _Decided(found, key.values)
 
     return _cache.get_or_create((key.form, types, current_settings(), context_mesh()), decide), key.values
 
@@ -135,15 +148,15 @@ def _program(whole: _Inputs) -> Program:
     return Program("f", whole.jaxpr, whole.consts, arguments, keeps=True)
 
 
-def _decide(whole: _Inputs) -> Decisions | None:
-    """The decisions; None unless they send what was predicted, or no more than ops that choose for themselves."""
+def _decide(whole: _Inputs) -> Decisions | str:
+    """The decisions, if they send what was predicted, or no more than ops that choose for themselves; or why not."""
     mesh = next(t.mesh for t in whole.types if t is not None)
     if any(t is not None and t.mesh is not mesh for t in whole.types):
-        return None
+        return "its arguments are on several meshes"
     program, goal, grad = _program(whole), objective(), not has_backward(whole.jaxpr)
     rules = {rule for op in program.ops for rule in (set_at(op.eqn) or InForce()).rules}
     if any(isinstance(rule, Implicit) and rule != goal for rule in rules):  # each has its own objective
-        return None
+        return "it opens an `implicit_comm` with another objective"
 
     @functools.cache
     def alone() -> tuple[Sent, Seen]:
@@ -157,13 +170,17 @@ def _decide(whole: _Inputs) -> Decisions | None:
     point = _least(costs)
     ways = costs.ways(point.assignment)
     if any(w.src != w.dst and w.use.node.op is not None and only_places(w.use.node.op.eqn) for w in ways):
-        return None  # a reshard by name refuses its operand
+        return "a reshard that it has itself takes its operand in no other type"
     decisions = decided(costs, point.assignment, ways)
     sent = _sent(lambda *args: _evaluated(whole, decisions, args), whole, grad)
     if math.isclose(sent[0] + grad * sent[1], float(point.cost.sent), rel_tol=_CLOSE, abs_tol=_ROUNDED):
         return decisions
     ours, theirs = (cost(*each, goal.minimize) for each in (sent, alone()[0]))
-    return decisions if ours <= theirs else None
+    if ours <= theirs:
+        return decisions
+    return (
+        f"its ops send less by themselves than the plan does, which sends {sum(sent[:2])} B and not what was predicted"
+    )
 
 
 def _sent(run: Callable[..., Any], whole: _Inputs, grad: bool) -> Sent:

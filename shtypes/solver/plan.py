@@ -188,6 +188,16 @@ class Plan(Report):
     def _names(self) -> dict[str, str]:
         return names_of(taken(self.problem.program))
 
+    @property
+    def checkpoints(self) -> tuple[SourceLine, ...]:
+        """The lines of scans whose bodies the plan checkpoints."""
+        return tuple(dict.fromkeys(self.problem.program.checkpointed))
+
+    @property
+    def free(self) -> frozenset[str]:
+        """The places of reshards that send nothing."""
+        return frozenset(place_of(way) for way in self._ways if way.src != way.dst and not way.cost.sent)
+
     def _type(self, way: Way, states: Sequence[int]) -> ShType:
         v = way.use.value
         return typed(self.problem.mesh, v.dtype, v.shape, states)
@@ -286,7 +296,8 @@ class Plan(Report):
         """What a step takes, as it is predicted."""
         hidden = f" - {_ms(self.point.hidden)} at once (overlap {self.point.overlap:g})" if self.point.overlap else ""
         parts = f"compute {_ms(self.compute)} + communication {_ms(self.communication)}{hidden}"
-        return f"step {_ms(self.seconds)} ms = {parts}"
+        again = f"; checkpointed: the scan at {', '.join(map(str, self.checkpoints))}" if self.checkpoints else ""
+        return f"step {_ms(self.seconds)} ms = {parts}{again}"
 
     def parts(self) -> list[Table | Text]:
         """The step, the types of the arguments, and the reshards."""
@@ -351,6 +362,7 @@ class Plan(Report):
             "function": self.problem.name,
             "mesh": dict(self.problem.mesh.shape),
             "program": fingerprint(self.problem.program),
+            "checkpoint": bool(self.checkpoints),
             "arguments": {
                 v.name: t.canonical()
                 for v, t in zip(self.problem.program.inputs, self.decisions.arguments, strict=True)

@@ -16,12 +16,13 @@ from typing import Any, Final
 
 import jax
 
-from shtypes._compat.eqn_frames import user_frames
+from shtypes._compat.eqn_frames import is_of_a_library, user_frames
 from shtypes._compat.in_force import InForce, set_at
 from shtypes._compat.jaxprs import Scan, captured, control, is_literal, jaxpr_of, literal_value
 from shtypes._compat.plain_programs import needed, trace_plain
 from shtypes.context.frames import Owner, owner_of_file
 from shtypes.errors import ShardingTypeError
+from shtypes.lifting.ways.moves import moves_alone
 from shtypes.scopes.comm import NoComm
 from shtypes.solver.options import only_places
 from shtypes.traced.equations import SourceLine
@@ -127,7 +128,7 @@ class Checkpoint:
     """A part of the program that is computed again in the backward pass; its results are values of its items."""
 
     id: int
-    eqn: Any
+    eqn: Any  # None of one that the program has not
     items: list[Item]
     outputs: list[Operand]
     results: list[Value]
@@ -174,6 +175,7 @@ class Program:
         consts: Its constants.
         arguments: Its inputs: the name, whether it is differentiated, and whether it is plain: it has no type.
         keeps: Whether what it says itself of how values lie is a part of it.
+        checkpoint: Whether the bodies of its scans are checkpointed, the outermost that are not so already.
     """
 
     def __init__(
@@ -184,9 +186,12 @@ class Program:
         arguments: Sequence[tuple[str, bool, bool]],
         *,
         keeps: bool = False,
+        checkpoint: bool = False,
     ) -> None:
-        self.name, self._keeps = name, keeps
+        self.name, self._keeps, self._checkpoint = name, keeps, checkpoint
+        self.checkpointed: list[SourceLine] = []  # the lines of scans that are checkpointed, and were not
         self._ids = itertools.count()
+        self._called: list[SourceLine] = []  # the user's lines that call what is jitted around
         self.values: list[Value] = []
         self.ops: list[Op] = []
         self.loops: list[Loop] = []
@@ -219,9 +224,12 @@ class Program:
         for eqn in jaxpr.eqns:
             operands = [_read(env, v) for v in eqn.invars]
             name, how, path = eqn.primitive.name, control(eqn), (*around, id(eqn))
-            if name in _INLINED:
-                inner, sub = self._body(getattr(how, "body", None) or eqn.params["jaxpr"], operands)
+            if name in _INLINED and not moves_alone(eqn):  # what moves elements is moved at once
+                body = getattr(how, "body", None) or eqn.params["jaxpr"]
+                inner, sub = self._body(body, operands)
+                self._called += [self._line(eqn)] * (calls := is_of_a_library(body))
                 items += self._block(inner, sub, path, times, checkpointed)
+                self._called = self._called[: len(self._called) - calls]
                 env.update((v, _read(sub, w)) for v, w in zip(eqn.outvars, inner.outvars, strict=True))
             elif name == "remat2":
                 inner, sub = self._body(eqn.params["jaxpr"], operands)
@@ -240,6 +248,9 @@ class Program:
                 items.append(self._op(eqn, operands, env, path, times, checkpointed))
         return items
 
+    def _line(self, eqn: Any) -> SourceLine:
+        return self._called[-1] if self._called else line_of(eqn)
+
     def _body(self, body: Any, operands: Sequence[Any]) -> tuple[Any, dict[Any, Any]]:
         """The open jaxpr of a body, and its variables with operands and constants in them."""
         inner = jaxpr_of(body)
@@ -255,7 +266,7 @@ class Program:
         for v in results:
             v.constant = constant
             v.differentiated = live and dtypes.differentiable(v.dtype)
-        op = Op(next(self._ids), eqn, operands, results, times, line_of(eqn), path, checkpointed)
+        op = Op(next(self._ids), eqn, operands, results, times, self._line(eqn), path, checkpointed)
         self.ops.append(op)
         return op
 
@@ -273,8 +284,14 @@ class Program:
                 v.name = f"{x.name}[i]" if isinstance(x, Value) and x.name else ""
                 v.constant = not is_value(x)
                 v.differentiated = isinstance(x, Value) and x.differentiated
-        items = self._block(inner, sub, path, times * scan.length, checkpointed)
+        whole = len(inner.eqns) == 1 and inner.eqns[0].primitive.name == "remat2"
+        adds = self._checkpoint and not (whole or checkpointed) and any(v.differentiated for v in inputs[: scan.carry])
+        items = self._block(inner, sub, path, times * scan.length, checkpointed or adds)
         outputs = [_read(sub, v) for v in inner.outvars]
+        if adds:
+            self.checkpointed.append(self._line(eqn))
+            made = [x for x in outputs if isinstance(x, Value)]
+            items = [Checkpoint(next(self._ids), None, items, outputs, made)]
         results = [self._value(v.aval, "scan") for v in eqn.outvars]
         for r, y in zip(results, outputs, strict=True):
             r.differentiated = isinstance(y, Value) and y.differentiated
@@ -282,7 +299,7 @@ class Program:
             r.constant = not is_value(y)
         env.update(zip(eqn.outvars, results, strict=True))
         loop = Loop(
-            next(self._ids), eqn, scan, operands, items, inputs, outputs, results, times, line_of(eqn), checkpointed
+            next(self._ids), eqn, scan, operands, items, inputs, outputs, results, times, self._line(eqn), checkpointed
         )
         self.loops.append(loop)
         return loop
@@ -316,13 +333,20 @@ class Function(Program):
         args: Its arguments: trees of what has a shape and a dtype; numbers and the rest are as they are.
         argnums: The arguments that are differentiated.
         mesh: The mesh that its annotations speak of.
+        checkpoint: As for `Program`.
 
     Raises:
         ShardingTypeError: the function cannot be traced, or has no array among its arguments.
     """
 
     def __init__(
-        self, f: Callable[..., Any], args: tuple[Any, ...], argnums: Sequence[int] = (), mesh: Mesh | None = None
+        self,
+        f: Callable[..., Any],
+        args: tuple[Any, ...],
+        argnums: Sequence[int] = (),
+        mesh: Mesh | None = None,
+        *,
+        checkpoint: bool = False,
     ) -> None:
         leaves, self.tree = jax.tree.flatten(args)
         paths = [path for path, _ in jax.tree_util.tree_flatten_with_path(args)[0]]
@@ -347,7 +371,8 @@ class Function(Program):
         names = _parameters(f, len(args))
         called = ["/".join(filter(None, (names[path[0].idx], path_of(path[1:])))) for path in of_arrays]
         differentiated = [path[0].idx in argnums for path in of_arrays]
-        super().__init__(name, *needed(closed), [(c, d, False) for c, d in zip(called, differentiated, strict=True)])
+        arguments = [(c, d, False) for c, d in zip(called, differentiated, strict=True)]
+        super().__init__(name, *needed(closed), arguments, checkpoint=checkpoint)
 
     def arguments(self, arrays: Sequence[Any]) -> tuple[Any, ...]:
         """The arguments, with these arrays."""

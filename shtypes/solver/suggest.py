@@ -125,16 +125,10 @@ class Suggestions(Sequence[Plan], Report):
 
     def to_html(self) -> str:
         """A page: the front as a picture, the quickest plan, and the decisions of the others."""
-        others = [
-            part
-            for i, plan in enumerate(self.plans[1:], 2)
-            for part in (
-                Text(
-                    f"suggestion {i} of {len(self)}: {plan.predicted}, predicted memory {size(plan.point.cost.memory)}"
-                ),
-                *plan.tables(),
-            )
-        ]
+        others: list[Table | Text] = []
+        for i, plan in enumerate(self.plans[1:], 2):
+            what = f"{plan.predicted}, predicted memory {size(plan.point.cost.memory)}"
+            others += [Text(f"suggestion {i} of {len(self)}: {what}"), *plan.tables()]
         return page(self.title, [notebook(*self.pictures(), *self.parts(), *others)])
 
     def to_dict(self) -> dict[str, Any]:
@@ -155,6 +149,7 @@ def suggest(
     compute: Device | str = "h100-sxm",
     state: float = 2.0,
     grad: bool | int | Sequence[int] = True,
+    checkpoint: bool = False,
     overlap: float = 0.0,
     time_limit: float | None = None,
     seed: int = 0,
@@ -182,6 +177,8 @@ def suggest(
             parameters.
         grad: Which positional arguments are differentiated, as ``argnums`` of `jax.grad`: True for the first. False for
             the forward pass alone.
+        checkpoint: Whether a plan may checkpoint the bodies of scans, too: of all outermost ones that are not so yet,
+            or of none. Plans of both kinds are in the front.
         overlap: How much of communication hides behind computing: a step takes their sum less this part of the
             shorter. 0: one after the other; 1: as long as the longer of the two.
         time_limit: Seconds after which the best plan so far is returned, as soon as there is one; it is said to be
@@ -217,20 +214,49 @@ def suggest(
     on = current_mesh() if mesh is None else Mesh(mesh) if isinstance(mesh, Mapping) else to_mesh(mesh)
     argnums = _argnums(grad, len(args))
     shapes, types = _shapes(args, on)
-    program = Function(f, shapes, argnums, on)
-    program.name = name_of(f) or "f"
-    graph = Graph(program, on, grad=bool(argnums))
     model = as_cost_model(links, "`links` of `suggest` is")
     device = as_device(compute, "`compute` of `suggest` is")
-    costs = Costs(graph, Prices(on, model), device, float(state))
-    given = _fix(costs, {**(inputs or {}), **(fixed or {})})
-    written = {v: t for v, t in zip(program.inputs, types, strict=True) if t is not None}
-    _say(costs, written)
-    given |= {v.name for v in written}
-    _fix_results(costs, out)
-    problem = Problem(program.name, program, costs, model, device, argnums, float(state), frozenset(given))
-    search = Search(costs, seed=seed, overlap=float(overlap), deadline=deadline)
-    return _found(problem, search, None if memory is None else _bytes(memory))
+    limit = None if memory is None else _bytes(memory)
+
+    def found(*, checkpointed: bool) -> Suggestions | None:
+        program = Function(f, shapes, argnums, on, checkpoint=checkpointed)
+        if checkpointed and not program.checkpointed:
+            return None
+        program.name = name_of(f) or "f"
+        costs = Costs(Graph(program, on, grad=bool(argnums)), Prices(on, model), device, float(state))
+        given = _fix(costs, {**(inputs or {}), **(fixed or {})})
+        written = {v: t for v, t in zip(program.inputs, types, strict=True) if t is not None}
+        _say(costs, written)
+        given |= {v.name for v in written}
+        _fix_results(costs, out)
+        problem = Problem(program.name, program, costs, model, device, argnums, float(state), frozenset(given))
+        return _found(problem, Search(costs, seed=seed, overlap=float(overlap), deadline=deadline), limit)
+
+    return _front_of_all(found, (False, True) if checkpoint and argnums else (False,))
+
+
+def _front_of_all(found: Callable[..., Suggestions | None], kinds: Sequence[bool]) -> Suggestions:
+    """The front of plans without checkpoints, and with them."""
+    some, refused = list[Suggestions](), list[ShardingTypeError]()
+    for checkpointed in kinds:
+        try:
+            some += [each] if (each := found(checkpointed=checkpointed)) is not None else []
+        except ShardingTypeError as error:  # such as that nothing fits
+            refused.append(error)
+    if not some:
+        raise refused[-1]
+    if len(kinds) == 1:
+        return some[0]
+    bounds = [None if refused else each[0].bound for each in some]
+    plans: list[Plan] = []
+    for plan in sorted((plan for each in some for plan in each), key=lambda p: p.seconds):
+        plan.bound = None if None in bounds else min(filter(None, bounds))
+        if not plans or plan.point.cost.memory < 0.99 * plans[-1].point.cost.memory:
+            plans.append(plan)
+    first = next(each for each in some if plans[0] in each)
+    first.plans, first.solves = tuple(plans), sum(each.solves for each in some)
+    first.settled = all(each.settled for each in some)
+    return first
 
 
 def _found(problem: Problem, search: Search, limit: float | None) -> Suggestions:
@@ -329,7 +355,8 @@ def apply(
     @functools.wraps(f)
     def run(*args: Any) -> Any:
         # Traced for each call: it may close over something else by now, or be another function than the plan's.
-        program = Function(f, jax.tree.map(_struct, args), mesh=Mesh(saved["mesh"]))
+        again, mesh = bool(saved.get("checkpoint")), Mesh(saved["mesh"])
+        program = Function(f, jax.tree.map(_struct, args), mesh=mesh, checkpoint=again)
         return typed_function(program, with_types_at(decisions_of(saved, program), program, at or {}))(*args)
 
     return run

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -57,6 +58,10 @@ def of_svd(x: Any) -> Any:
     return (u * s) @ v, s
 
 
+def _of_logarithms(x: Any) -> Any:
+    return jnp.concatenate([jnp.log(x[1:]) - jnp.log(x[:-1]), x[:1]])
+
+
 ROW = 2 * 4 * 3 * 4  # of an image of 2 x n x 4 x 3
 IMAGE, KERNEL = f32(2, 32, 4, 3), f32(3, 3, 3, 3)
 SEQUENCE, ROWS = f32(2, 64, 4), f32(4, 64)
@@ -99,6 +104,17 @@ CASES = [
     Case("cummax", lambda x: lax.cummax(x, 1), (ROWS,), ("[4,64@x]",), (64, 64)),
     Case("cummin, reverse", lambda x: lax.cummin(x, 1, reverse=True), (ROWS,), ("[4,64@x]",), (64, 64)),
     Case("cumlogsumexp", lambda x: lax.cumlogsumexp(x, 1), (ROWS,), ("[4,64@x]",), (64, 64)),
+    Case("roll", lambda x: jnp.roll(x, (3, 1), (1, 0)), (ROWS,), ("[4,64@x]",), (48, 48)),
+    Case("roll by more than a shard", lambda x: jnp.roll(x, -17, 1), (ROWS,), ("[4,64@x]",), (128, 128)),
+    Case("diff", lambda x: jnp.diff(x, prepend=2.0, axis=1), (ROWS,), ("[4,64@x]",), (16, 16)),
+    Case("gradient", lambda x: jnp.gradient(x, axis=1), (ROWS,), ("[4,64@x]",), (96, 96)),
+    Case("flip", lambda x: jnp.flip(x, 1), (ROWS,), ("[4,64@x]",), (128, 128)),
+    Case("convolve", lambda x: jnp.convolve(x, jnp.arange(5.0), "same"), (ROWS[0],), ("[64@x]",), (16, 16)),
+    *(
+        Case(f"pad, {mode}", functools.partial(jnp.pad, pad_width=4, mode=mode), (ROWS[0],), ("[64@x]",), (n, n))
+        for mode, n in {"constant": 24, "edge": 84, "reflect": 24, "wrap": 32}.items()
+    ),
+    Case("logarithms of differences", jax.jit(_of_logarithms), (2 + ROWS[0] / 9,), ("[64@x]",), (8, 8)),
     Case("top_k", lambda x: lax.top_k(x, 3), (ROWS.round(1),), ("[4,64@x]",), (7 * 2 * 4 * 3 * 4, 0)),
     Case("fft", spectrum(jnp.fft.fft), (f32(128),), ("[128@x]",), (3 * 7 * 16, 3 * 7 * 16)),
     Case("fft2", spectrum(jnp.fft.fft2), (f32(16, 16),), ("[16@x,16]",), (2 * 7 * 32, 2 * 7 * 32)),

@@ -14,6 +14,7 @@ import pytest
 import shtypes as sh
 from shtypes.solver.apply import taken
 from shtypes.solver.plan import Plan, pattern_of
+from shtypes.solver.program import Function
 from tests.end_to_end import host
 from tests.solver import models
 from tests.solver.models import f32
@@ -128,3 +129,15 @@ def test_a_place_that_there_is_not_is_refused(at: dict[str, str], message: str) 
         ledger(sh.apply(SCANNED[0], plan, at=at), plan.arguments)
     with pytest.raises(sh.ShardingTypeError, match=message):
         sh.suggest(*SCANNED, mesh=MESH, fixed=at, **SETTINGS)
+
+
+def test_a_line_inside_a_librarys_jitted_function_is_that_of_each_call() -> None:
+    def f(x: Any, i: Any) -> Any:
+        y = jnp.take_along_axis(x, i, -1)
+        z = jnp.take_along_axis(jnp.sin(x), i, -1)
+        return y + z
+
+    first = f.__code__.co_firstlineno
+    program = Function(f, (f32(4, 4), jax.ShapeDtypeStruct((4, 1), jnp.int32)))
+    lines = [op.place.line for op in program.ops if op.name == "gather"]
+    assert lines == [first + 1, first + 2]

@@ -199,12 +199,15 @@ def test_out_of_time_the_first_assignment_is_taken_and_said_to_be_unsettled(monk
 
 
 def test_a_search_that_is_stopped_between_two_pairs_keeps_the_better(monkeypatch: pytest.MonkeyPatch) -> None:
+    def late(most: int) -> Any:
+        return lambda self: self.solves >= most
+
     search = searched(mlp_loss, mlp(32, 16, 64), {"a": 2, "b": 2, "c": 2})
     best = search.solve().seconds
     found = []
     for minima in range(3, 9):
         stopped = Search(search.costs)
-        monkeypatch.setattr(Search, "late", property(lambda self, n=minima: self.solves >= n))
+        monkeypatch.setattr(Search, "late", property(late(minima)))
         found.append(stopped.solve().seconds)
     assert found == sorted(found, reverse=True)
     assert found[-1] >= best * (1 - 1e-9)

@@ -149,6 +149,7 @@ class Listing:
     ledger: Ledger
     saved: tuple[Saved, ...]
     fold: bool = True
+    undecided: tuple[str, ...] = ()
 
     @property
     def lines(self) -> tuple[Line, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,7 @@ from shtypes.analysis.explain.values import BodyRun, Value, name_cotangents, res
 from shtypes.analysis.explain.walk import Walker
 from shtypes.analysis.target import Target, target_in_scope
 from shtypes.core.meshes import AnyMesh
+from shtypes.scopes.comm import noting_undecided
 from shtypes.traced.ledger import ledger_from
 from shtypes.traced.program import backward_pass, has_gradient, is_array, leaf_paths, split, zero_seed
 from shtypes.types import ShType
@@ -53,6 +55,7 @@ class Explanation(Listing, Report):
         ledger: The collectives.
         saved: What the forward pass keeps for the backward pass.
         fold: Whether text and page show once what is repeated, such as the layers of a model.
+        undecided: Why functions under `implicit_comm` were not decided as a whole, whose ops chose for themselves.
     """
 
     def text(self, *, source: bool = True, totals: bool = True) -> str:
@@ -165,7 +168,10 @@ def explain(
         square: f32[]{U:dp} = sum[0] mul_x
     """
     with target_in_scope(f, args, kwargs, mesh, policy, dims) as about:
-        return explained(about.name, trace(about, grad=grad), grad=grad, fold=fold, merges=about.merges)
+        with noting_undecided() as undecided:
+            traced = trace(about, grad=grad)
+        listing = explained(about.name, traced, grad=grad, fold=fold, merges=about.merges)
+        return dataclasses.replace(listing, undecided=tuple(undecided))
 
 
 def explained(name: str, traced: TracedProgram, *, grad: bool, fold: bool = True, merges: bool = False) -> Explanation:

@@ -51,7 +51,7 @@ def rich(listing: Listing) -> Group:
         if row.beside:
             text.append(" " * max(width - len(row.text), 0) + "  | ", style="dim").append(row.beside, style="dim")
         texts.append(text)
-    return rich_group(*texts, rich_text(), sent(listing), *(rich_text(t) for t in _saved_rows(listing)))
+    return rich_group(*texts, rich_text(), sent(listing), *(rich_text(t) for t in _notes(listing)))
 
 
 def table(listing: Listing) -> Table:
@@ -68,7 +68,7 @@ def table(listing: Listing) -> Table:
         for line in listing.lines[:_MOST_ROWS]
     ]
     more = len(listing.lines) - len(rows)
-    said = [*([f"and {more} lines more"] if more else []), *sent(listing).notes(), *_saved_rows(listing)]
+    said = [*([f"and {more} lines more"] if more else []), *sent(listing).notes(), *_notes(listing)]
     title = f'{listing.function}{_on(listing)}, policy "{listing.policy}"'
     headings = ("line", "direction", "value", "type", "made by", "communication")
     return Table(title, headings, tuple(rows), note="\n".join(said))
@@ -105,7 +105,7 @@ def _rows(listing: Listing, *, totals: bool) -> Iterator[TextRow]:
         yield from rows.values(others)
     if totals:
         yield TextRow("note", "")
-        for text in (*str(sent(listing)).splitlines(), *_saved_rows(listing)):
+        for text in (*str(sent(listing)).splitlines(), *_notes(listing)):
             yield TextRow("note", text)
 
 
@@ -116,6 +116,11 @@ def _on(listing: Listing) -> str:
 def sent(listing: Listing) -> Ledger:
     """The ledger as a listing shows it."""
     return merged(listing.ledger) if listing.fold else listing.ledger
+
+
+def _notes(listing: Listing) -> list[str]:
+    """What is saved, and what was not decided as a whole."""
+    return [*_saved_rows(listing), *(f"op by op: {why}" for why in listing.undecided)]
 
 
 def _saved_rows(listing: Listing) -> list[str]:

@@ -21,7 +21,7 @@ from shtypes.core.jax_type import as_jax_type
 from shtypes.core.meshes import use_mesh
 from shtypes.dispatch.apply import is_typed
 from shtypes.errors import ShardingTypeError
-from shtypes.evaluation.table import ROWS, WAYS
+from shtypes.evaluation.table import BODIES, ROWS, WAYS
 from shtypes.evaluation.value_info import noting
 from shtypes.resharding import Cost, cost
 from shtypes.rules.candidate_types import finishing
@@ -55,7 +55,7 @@ def ways_of(eqn: Any) -> Sequence[Way]:
 
 def evaluated(eqn: Any, operands: list[Any]) -> list[Any]:
     """The results of an equation by the way that sends least, or by its row after a gather."""
-    ways, row = ways_of(eqn), ROWS[eqn.primitive.name]
+    ways, row = ways_of(eqn), (ROWS | BODIES)[eqn.primitive.name]
     if not any(dim.axes for x in operands if is_typed(x) for dim in x.type.dims):
         return row(eqn, operands)
     types = [x.type if is_typed(x) else None for x in operands]

@@ -167,6 +167,9 @@ def _by_path(name: str, text: str) -> Callable[[Any], Any]:
 @click.option("--state", default=2.0, help="Bytes of optimizer state for each byte of a parameter.", show_default=True)
 @click.option("--no-grad", is_flag=True, help="Only the forward pass; else the first argument is differentiated.")
 @click.option(
+    "--checkpoint", is_flag=True, help="The bodies of scans may be checkpointed, too, if that fits or is quicker."
+)
+@click.option(
     "--overlap",
     default=0.0,
     metavar="PART",
@@ -176,6 +179,8 @@ def _by_path(name: str, text: str) -> Callable[[Any], Any]:
 @click.option("--time-limit", type=float, metavar="SECONDS", help="Print the best plan after so long, unsettled.")
 @click.option("--seed", default=0, help="Of the order of axes that the search starts with.", show_default=True)
 @click.option("--html", type=click.Path(dir_okay=False), help="Also a page of all plans of the front, to a file.")
+@click.option("--patch", is_flag=True, help="Write the first plan into the target's file, and print the diff.")
+@click.option("--dry-run", is_flag=True, help="With --patch: only print the diff.")
 @_by_path("--why-not", "What it would cost if the arguments with a path had a type, and what would differ.")
 @output_options
 def suggest(
@@ -186,10 +191,13 @@ def suggest(
     device: str,
     state: float,
     no_grad: bool,
+    checkpoint: bool,
     overlap: float,
     time_limit: float | None,
     seed: int,
     html: str | None,
+    patch: bool,
+    dry_run: bool,
     why_not: dict[str, str],
     form: str,
     output: str | None,
@@ -203,7 +211,10 @@ def suggest(
     \b
       shtypes suggest model.py:loss --arguments shapes --mesh dp=16,tp=16 --memory 80GiB
       shtypes suggest model.py:loss "f32[256, 1024]" "f32[4096, 256]" --mesh dp=8 --output loss.json
+      shtypes suggest model.py:loss --arguments shapes --mesh dp=16,tp=16 --patch --dry-run
     """
+    if dry_run and not patch:
+        raise click.UsageError("--dry-run is for --patch")
     one = program(**options)
     model = read_links(links) or "h100-nvlink"
     with one.scope(), tracing(one.name, bar=True) as update, watching(_shown(one.name, update)):
@@ -217,6 +228,7 @@ def suggest(
             compute=device,
             state=state,
             grad=not no_grad,
+            checkpoint=checkpoint,
             overlap=overlap,
             time_limit=time_limit,
             seed=seed,
@@ -224,9 +236,25 @@ def suggest(
         if why_not:
             click.echo(plans[0].diff(plans.why_not(why_not)))
             return
-    emit(plans, form, output)
+        written = _patched(one.function, plans[0], dry_run=dry_run) if patch else None
+    if written is None or output is not None:
+        emit(plans, form, output)
     if html is not None:
         write(plans.to_html(), html)
+    if written is not None:
+        click.echo(written.diff, nl=False)
+        if not dry_run:
+            click.echo(f"wrote {written.path}", err=True)
+
+
+def _patched(f: Callable[..., Any], plan: Any, *, dry_run: bool) -> Any:
+    """The file of a function with a plan in it, which is written unless it is only looked at."""
+    from shtypes.tools.patch import patched
+
+    patch = patched(f, plan)
+    if not dry_run:
+        patch.write()
+    return patch
 
 
 def _shown(name: str, update: Update) -> Callable[[Progress], None]:

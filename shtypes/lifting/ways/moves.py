@@ -1,0 +1,377 @@
+"""Functions of JAX that move elements along a sharded dim: rolls, shifts, differences, gradients, flips, pads, joins.
+
+The sizes in between are not divided by the devices: ``x[1:]`` has one element less. So a function is evaluated as a
+whole. A move says where each element of its result comes from, and moves of moves are one; what is computed of moved
+elements, or is a result, is sent: by a permute for each distance. The last shards may have room left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from shtypes._compat.jaxprs import captured, is_literal, jaxpr_of, literal_value
+from shtypes._compat.plain_programs import bind_plain
+from shtypes.caches import Static
+from shtypes.dispatch.apply import is_typed
+from shtypes.evaluation.rows.families import Row
+from shtypes.evaluation.table import ROWS
+from shtypes.lifting.ways.choice import way
+from shtypes.ops.shards import (
+    Axes,
+    bound,
+    collected,
+    count,
+    index,
+    joined,
+    of_device,
+    part,
+    permuted,
+    placed,
+    shards,
+    type_of,
+)
+
+_CALLS: Final = ("jit", "pjit")
+#: What gives values other dims: of small ones, by which edges are repeated, every device makes all.
+_RESHAPES: Final = ("broadcast_in_dim", "reshape", "squeeze")
+#: Of primitives that move elements along a dim: for each element of a result the operand, and its place there.
+_ORIGIN: Final[dict[str, Callable[[Any, int], np.ndarray]]] = {}
+
+
+def _origin(name: str) -> Callable[[Any], Any]:
+    return lambda f: _ORIGIN.setdefault(name, f)
+
+
+def _of(operand: int, places: Any) -> np.ndarray:
+    places = np.asarray(places, np.int64)
+    return np.stack([np.full_like(places, operand), places], -1)
+
+
+@_origin("slice")
+def _of_slice(eqn: Any, dim: int) -> np.ndarray:
+    p = eqn.params
+    return _of(0, range(p["start_indices"][dim], p["limit_indices"][dim], (p["strides"] or [1] * (dim + 1))[dim]))
+
+
+@_origin("rev")
+def _of_rev(eqn: Any, dim: int) -> np.ndarray:
+    places = np.arange(eqn.invars[0].aval.shape[dim])
+    return _of(0, places[::-1] if dim in eqn.params["dimensions"] else places)
+
+
+@_origin("concatenate")
+def _of_concatenate(eqn: Any, dim: int) -> np.ndarray:
+    return np.concatenate([_of(i, range(v.aval.shape[dim])) for i, v in enumerate(eqn.invars)])
+
+
+@_origin("pad")
+def _of_pad(eqn: Any, dim: int) -> np.ndarray:
+    low, high, gap = (int(n) for n in eqn.params["padding_config"][dim])
+    size = eqn.invars[0].aval.shape[dim]
+    spread = np.full(size + max(size - 1, 0) * gap, -1)
+    spread[:: gap + 1] = np.arange(size)
+    places = np.pad(spread, (max(low, 0), max(high, 0)), constant_values=-1)
+    places = places[max(-low, 0) : len(places) - max(-high, 0)]
+    return np.where(places[:, None] < 0, [1, 0], _of(0, places))  # the second operand fills
+
+
+@_origin("broadcast_in_dim")
+def _of_broadcast(eqn: Any, dim: int) -> np.ndarray:
+    size = eqn.outvars[0].aval.shape[dim]
+    return _of(0, range(size) if eqn.invars[0].aval.shape[dim] == size else [0] * size)
+
+
+def _elsewhere(eqn: Any, dim: int, blocks: tuple[int, ...]) -> dict[str, Any] | None:
+    """The parameters of a primitive that moves elements, without what it does along a dim; None if nothing is left."""
+    p, ndim, held = eqn.params, eqn.invars[0].aval.ndim, blocks[dim]
+
+    def with_dim(values: Any, value: Any) -> tuple[Any, ...]:
+        return tuple(value if d == dim else each for d, each in enumerate(values))
+
+    match eqn.primitive.name:
+        case "concatenate":
+            return None if p["dimension"] == dim else {}
+        case "rev":
+            dims = tuple(d for d in p["dimensions"] if d != dim)
+            return {"dimensions": dims} if dims else None
+        case "pad":
+            config = with_dim(p["padding_config"], (0, 0, 0))
+            return {"padding_config": config} if any(map(any, config)) else None
+        case "broadcast_in_dim":
+            shape = with_dim(eqn.outvars[0].aval.shape, held)
+            return {"shape": shape} if shape != blocks else None
+    start, limit = with_dim(p["start_indices"], 0), with_dim(p["limit_indices"], held)
+    steps = with_dim(p["strides"] or [1] * ndim, 1)
+    some = (start, limit, steps) != ((0,) * ndim, blocks, (1,) * ndim)
+    return {"start_indices": start, "limit_indices": limit, "strides": steps} if some else None
+
+
+def _acts_alone(name: str) -> bool:
+    """Whether a primitive acts on each element alone."""
+    row = ROWS.get(name)
+    return name in ("select_n", "convert_element_type") or (isinstance(row, Row) and row.per_element)
+
+
+class Shard(NamedTuple):
+    """A value whose dim is sharded in blocks, the last of which may have elements more than there are.
+
+    Attributes:
+        x (...): The blocks, as a varying value.
+        size: The size of the dim, of all devices.
+    """
+
+    x: Any
+    size: int
+
+
+class Moved(NamedTuple):
+    """A value that is known by where its elements come from.
+
+    Attributes:
+        sources: What they come from: blocks, and values that are replicated; numbers fill.
+        origin: For each element along the dim the number of its source, and its place there.
+    """
+
+    sources: tuple[Any, ...]
+    origin: np.ndarray
+
+    @property
+    def size(self) -> int:
+        """The size of the dim."""
+        return len(self.origin)
+
+
+class _Evaluation:
+    """One evaluation of a program on shards of a dim.
+
+    Args:
+        dim: The dim, the same in all values.
+        axes: The axes that shard it.
+        x (...): A value with the mesh.
+    """
+
+    def __init__(self, dim: int, axes: Axes, x: Any) -> None:
+        self.dim, self.axes, self.n, self.me = dim, axes, count(x, axes), index(x, axes)
+        self._sent: dict[int, tuple[Any, Shard]] = {}  # what was sent already, by what it was asked for
+
+    def run(self, jaxpr: Any, consts: Sequence[Any], args: Sequence[Any]) -> list[Any] | None:
+        """The results; None if an equation is of another kind."""
+        env: dict[Any, Any] = dict(zip((*jaxpr.constvars, *jaxpr.invars), (*consts, *args), strict=True))
+
+        def read(v: Any) -> Any:
+            return literal_value(v) if is_literal(v) else env[v]
+
+        for eqn in jaxpr.eqns:
+            outs = self._equation(eqn, list(map(read, eqn.invars)))
+            if outs is None:
+                return None
+            env.update(zip(eqn.outvars, outs, strict=True))
+        return list(map(read, jaxpr.outvars))
+
+    def _equation(self, eqn: Any, xs: list[Any]) -> Sequence[Any] | None:
+        name = eqn.primitive.name
+        if name in _CALLS:
+            return self.run(jaxpr_of(eqn.params["jaxpr"]), captured(eqn.params["jaxpr"]), xs)
+        if not any(isinstance(x, (Shard, Moved)) for x in xs):
+            return [bound(eqn)(*xs)] if any(map(is_typed, xs)) else bind_plain(eqn, xs)
+        if name in _ORIGIN and _keeps_dims(eqn):
+            return [self._moved(eqn, xs)]
+        if name in _RESHAPES:
+            return [bound(eqn)(*map(self._complete, xs))]
+        size = eqn.outvars[0].aval.shape[self.dim]
+        blocks = [self.block(x) if getattr(x, "ndim", 1) else x for x in xs]
+        return [Shard(bound(eqn)(*[x.x if isinstance(x, Shard) else x for x in blocks]), size)]
+
+    def _complete(self, x: Any) -> Any:
+        """A value that every device has all of: of an edge that is repeated, one element."""
+        if not isinstance(x, (Shard, Moved)):
+            return x
+        return part(collected(self.block(x).x, self.axes, self.dim), 0, x.size, self.dim)
+
+    def _moved(self, eqn: Any, xs: Sequence[Any]) -> Shard | Moved:
+        """What an equation moves, as what its operands were moved from; along other dims it is done at once."""
+        params = _elsewhere(eqn, self.dim, self._held(eqn.invars[0].aval.shape))
+        if params is not None:
+            count = len(xs) if eqn.primitive.name == "concatenate" else 1
+            y: Any = bound(eqn, **params)(*[self.block(x).x for x in xs[:count]], *xs[count:])
+            done = Shard(y, self._size(xs[0]))
+            if count > 1:
+                return done
+            xs = [done, *xs[1:]]
+        sources: list[Any] = []
+        origins = []
+        for x in xs:
+            of_x = x if isinstance(x, Moved) else Moved((x,), _of(0, range(self._size(x))))
+            numbers = [
+                next((k for k, y in enumerate(sources) if y is z), len(sources) + i) for i, z in enumerate(of_x.sources)
+            ]
+            sources += of_x.sources
+            origins.append(np.stack([np.array(numbers)[of_x.origin[:, 0]], of_x.origin[:, 1]], -1))
+        origin = _ORIGIN[eqn.primitive.name](eqn, self.dim)
+        pieces = [origins[k][at] for k, at in origin]
+        return Moved(tuple(sources), np.array(pieces, np.int64).reshape(-1, 2))
+
+    def _held(self, shape: Sequence[int]) -> tuple[int, ...]:
+        """The shape of a block of a value."""
+        return tuple(-(-n // self.n) if d == self.dim else n for d, n in enumerate(shape))
+
+    def _size(self, x: Any) -> int:
+        if isinstance(x, (Shard, Moved)):
+            return x.size
+        shape = type_of(x).shape if is_typed(x) else np.shape(x)
+        return int(shape[self.dim]) if shape else 1
+
+    def block(self, x: Any) -> Shard:
+        """A value in blocks; what it was moved from is sent, once."""
+        if isinstance(x, Shard):
+            return x
+        if id(x) not in self._sent:
+            self._sent[id(x)] = x, self._blocks(x)
+        return self._sent[id(x)][1]
+
+    def _blocks(self, x: Any) -> Shard:
+        moved = x if isinstance(x, Moved) else Moved((x,), _of(0, range(self._size(x))))
+        size, dim = len(moved.origin), self.dim
+        held = -(-size // self.n)
+        table = np.full(self.n * held, -1)
+        parts: list[Any] = []
+        fills: list[tuple[Any, np.ndarray]] = []
+        start = 0
+        for k, source in enumerate(moved.sources):
+            i = np.flatnonzero(moved.origin[:, 0] == k)
+            if not len(i):
+                continue
+            places = moved.origin[i, 1]
+            if not isinstance(source, Shard):
+                if not getattr(source, "ndim", 0):
+                    fills.append((source, i))
+                    continue
+                parts.append(source)
+                table[i] = start + places
+                start += self._size(source)
+                continue
+            room = type_of(source.x).shape[dim]
+            for pairs, low, high in _rounds(places // room, i // held, places % room):
+                piece = source.x if (low, high) == (0, room) else part(source.x, low, high, dim)
+                parts.append(permuted(piece, self.axes, pairs) if any(a != b for a, b in pairs) else piece)
+                at = np.array(
+                    [pair in pairs for pair in zip((places // room).tolist(), (i // held).tolist(), strict=True)]
+                )
+                table[i[at]] = start + places[at] % room - low
+                start += high - low
+        pool = parts[0] if len(parts) == 1 else joined(parts, dim)
+        y = _taken(pool, self.me, Static(table.tobytes()), self.n, dim)
+        for value, i in fills:
+            where = np.zeros(self.n * held, bool)
+            where[i] = True
+            y = _filled(y, value, self.me, Static(where.tobytes()), self.n, dim)
+        return Shard(y, size)
+
+
+#: What is sent at once: pairs of source and destination, each of them once, and from which to which element.
+_Round = tuple[tuple[tuple[int, int], ...], int, int]
+
+
+def _rounds(sources: np.ndarray, destinations: np.ndarray, places: np.ndarray) -> list[_Round]:
+    """The permutes that bring elements at some places of devices to others; first what stays where it is."""
+    reach: dict[tuple[int, int], tuple[int, int]] = {}
+    for a, b, place in zip(sources.tolist(), destinations.tolist(), places.tolist(), strict=True):
+        low, high = reach.get((a, b), (place, place + 1))
+        reach[a, b] = min(low, place), max(high, place + 1)
+    rounds: list[_Round] = []
+    n = 1 + max(max(pair) for pair in reach)
+    for (a, b), (low, high) in sorted(
+        reach.items(), key=lambda item: (item[0][0] != item[0][1], (item[0][1] - item[0][0]) % n)
+    ):
+        for r, (pairs, first, last) in enumerate(rounds):
+            stays = all(c == d for c, d in pairs)
+            hull = min(low, first), max(high, last)
+            fits = hull[1] - hull[0] <= max(high - low, last - first) or (a == b and stays)
+            if stays == (a == b) and fits and all(a != c and b != d for c, d in pairs):
+                rounds[r] = (*pairs, (a, b)), *hull
+                break
+        else:
+            rounds.append((((a, b),), low, high))
+    return rounds
+
+
+@of_device("take")
+def _taken(pool: Any, me: Any, table: Static, n: int, dim: int) -> Any:
+    """The elements of a device, by a table of places of all devices; zero where it has none."""
+    places = np.frombuffer(table.value, np.int64).reshape(n, -1)
+    size = places.shape[1]
+    begin = (places - np.arange(size))[places >= 0]
+    if (begin == begin[0]).all() and 0 <= begin[0] <= pool.shape[dim] - size:  # the same of all devices
+        y = lax.slice_in_dim(pool, int(begin[0]), int(begin[0]) + size, axis=dim)
+    else:
+        y = jnp.take(pool, jnp.asarray(np.maximum(places, 0))[me], axis=dim, mode="clip")
+    return y if (places >= 0).all() else jnp.where(_mask(places >= 0, me, y.ndim, dim), y, jnp.zeros((), y.dtype))
+
+
+@of_device("fill")
+def _filled(x: Any, value: Any, me: Any, table: Static, n: int, dim: int) -> Any:
+    """The value where a table of all devices says so."""
+    where = np.frombuffer(table.value, bool).reshape(n, -1)
+    return jnp.where(_mask(where, me, x.ndim, dim), jnp.asarray(value, x.dtype), x)
+
+
+def _mask(table: np.ndarray, me: Any, ndim: int, dim: int) -> Any:
+    """The device's row of a table, along a dim."""
+    return jnp.asarray(table)[me].reshape([-1 if d == dim else 1 for d in range(ndim)])
+
+
+@way(*_CALLS)
+def moved(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
+    """Sends each border once for each distance that its elements go; backward as much."""
+    if not moves_alone(eqn):
+        return None
+    sharded = {(d, dim.axes) for x in operands if is_typed(x) for d, dim in enumerate(type_of(x).dims) if dim.axes}
+    tried = (_along(eqn, operands, dim, axes) for dim, axes in sorted(sharded))
+    return next((results for results in tried if results is not None), None)
+
+
+def _along(eqn: Any, operands: Sequence[Any], dim: int, axes: Axes) -> Sequence[Any] | None:
+    closed = eqn.params["jaxpr"]
+    args: list[Any] = []
+    for x in operands:
+        t = type_of(x) if is_typed(x) else None
+        lies = {d: each.axes for d, each in enumerate(t.dims) if not {*axes}.isdisjoint(each.axes)} if t else {}
+        if lies not in ({}, {dim: axes}):
+            return None
+        args.append(Shard(shards(x, axes), type_of(x).shape[dim]) if lies else x)
+    run = _Evaluation(dim, axes, next(x for x in operands if is_typed(x)))
+    outs = run.run(jaxpr_of(closed), captured(closed), args)
+    if outs is None or any(y.size % run.n or not y.size for y in outs if isinstance(y, (Shard, Moved))):
+        return None
+    blocks = [run.block(y) if isinstance(y, Moved) else y for y in outs]
+    return [placed(y.x, dim, axes) if isinstance(y, Shard) else y for y in blocks]
+
+
+def moves_alone(eqn: Any) -> bool:
+    """Whether an equation is a call that moves elements along dims, and else only acts on each alone."""
+    if eqn.primitive.name not in _CALLS:
+        return False
+    kinds = [_kind(e) for e in jaxpr_of(eqn.params["jaxpr"]).eqns]
+    return any(kinds) and None not in kinds
+
+
+def _kind(eqn: Any) -> bool | None:
+    """Whether an equation moves elements; None if it does something else."""
+    name = eqn.primitive.name
+    if name in _CALLS:
+        kinds = [_kind(e) for e in jaxpr_of(eqn.params["jaxpr"]).eqns]
+        return None if None in kinds else any(kinds)
+    if name in _ORIGIN and _keeps_dims(eqn):
+        return True
+    return False if name in _RESHAPES or _acts_alone(name) or not any(v.aval.ndim for v in eqn.invars) else None
+
+
+def _keeps_dims(eqn: Any) -> bool:
+    """Whether a broadcast has the dims of its operand."""
+    dims = eqn.params.get("broadcast_dimensions", ())
+    return eqn.primitive.name != "broadcast_in_dim" or tuple(dims) == tuple(range(eqn.outvars[0].aval.ndim))

@@ -1,0 +1,297 @@
+"""A source file as a plan is written into it: its expressions, marked for a trace, and edits of its text."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import inspect
+import io
+import itertools
+import pprint
+import sys
+import textwrap
+import tokenize
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import jax
+from jax.ad_checkpoint import checkpoint_name
+
+from shtypes.errors import ShardingTypeError, short
+from shtypes.solver.plan import Plan
+from shtypes.traced.equations import SourceLine
+from shtypes.types import ShType
+
+_MARK: Final = "__shtypes_mark__"
+MARKED: Final = "shtypes."
+#: Expressions that give values; of others only what is in them does.
+_GIVE: Final = (
+    *(ast.Attribute, ast.BinOp, ast.BoolOp, ast.Call, ast.Compare, ast.IfExp, ast.Name, ast.NamedExpr),
+    *(ast.Subscript, ast.UnaryOp),
+)
+#: What needs no parentheses where it stands for a call.
+_ATOMS: Final = (ast.Attribute, ast.Call, ast.Name, ast.Subscript)
+
+
+class Edits(NamedTuple):
+    """What is written into a file."""
+
+    reshards: dict[int, list[str]]  # by expression, the targets of reshards around it
+    scopes: dict[int, str]  # the first lines of statements in which operations communicate themselves, and which do
+    refused: list[str]  # why something else cannot be written
+
+
+def _mark(k: int, x: Any) -> Any:
+    """The value of an expression, which says so in a trace."""
+    return checkpoint_name(x, f"{MARKED}{k}") if isinstance(x, jax.core.Tracer) else x
+
+
+class _Marker(ast.NodeTransformer):
+    """Marks the expressions of functions."""
+
+    def __init__(self, source: Source) -> None:
+        self.source, self.inside = source, 0
+        self.found: list[ast.expr] = []
+
+    def visit(self, node: ast.AST) -> Any:
+        if isinstance(node, ast.expr) and (inner := self.source.resharded(node)) is not None:
+            return self.visit(inner)
+        if isinstance(node, (ast.JoinedStr, ast.pattern)):
+            return node
+        new = super().visit(node)
+        given = isinstance(node, _GIVE) and isinstance(getattr(node, "ctx", ast.Load()), ast.Load)
+        if not self.inside or not given:
+            return new
+        self.found.append(node)  # type: ignore[arg-type]
+        call = ast.Call(ast.Name(_MARK, ast.Load()), [ast.Constant(len(self.found) - 1), new], [])
+        return ast.fix_missing_locations(ast.copy_location(call, node))
+
+    def _visit_body(self, node: Any) -> Any:
+        """A function: what it runs, and not its decorators, defaults and annotations."""
+        self.inside += 1
+        node.body = [self.visit(x) for x in node.body] if isinstance(node.body, list) else self.visit(node.body)
+        self.inside -= 1
+        return node
+
+    visit_FunctionDef = visit_AsyncFunctionDef = visit_Lambda = _visit_body  # noqa: N815
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> Any:
+        node.value = None if node.value is None else self.visit(node.value)
+        return node
+
+    def visit_Subscript(self, node: ast.Subscript) -> Any:
+        node.value = self.visit(node.value)
+        return node
+
+    def visit_Call(self, node: ast.Call) -> Any:
+        if isinstance(node.func, ast.Attribute):
+            node.func.value = self.visit(node.func.value)
+        elif not isinstance(node.func, ast.Name):
+            node.func = self.visit(node.func)
+        node.args = [self.visit(x) for x in node.args]
+        for word in node.keywords:
+            word.value = self.visit(word.value)
+        return node
+
+
+class Source:
+    """The file of a function."""
+
+    def __init__(self, f: Callable[..., Any], step: str) -> None:
+        f = inspect.unwrap(f)
+        self.name = str(getattr(f, "__qualname__", ""))
+        self.types, self.step = (f"{self.name.replace('.', '_')}_{what}" for what in ("types", step))
+        file = inspect.getsourcefile(f) if inspect.isfunction(f) else None
+        if file is None or "<" in self.name or not Path(file).is_file():
+            raise ShardingTypeError(
+                "the plan cannot be written into a file",
+                why="the target is no function that a file defines by its name",
+            )
+        self.path, self._globals = Path(file), f.__globals__
+        self.bytes = self.path.read_bytes()
+        self.encoding, _ = tokenize.detect_encoding(io.BytesIO(self.bytes).readline)
+        text = self.bytes.decode(self.encoding)
+        self.newline = "\r\n" if "\r\n" in text else "\n"
+        self.text_ = text.replace("\r\n", "\n")
+        if self.text_.replace("\n", self.newline) != text:
+            raise ShardingTypeError(f"`{self.path.name}` cannot be edited", why="its lines end in different ways")
+        self.lines = [line.encode() for line in self.text_.split("\n")]
+        self.starts = [0, *itertools.accumulate(len(line) + 1 for line in self.lines)]
+        self.tree = ast.parse(self.text_)
+        top = [n for n in self.tree.body if self._defines(n)]
+        if not top:
+            raise ShardingTypeError(f"`{self.path.name}` does not define `{self.name}` where it can be edited")
+        self.top = top[-1]
+        self.alias = self._alias()
+        comment = f"# Types of `{self.name}` by `shtypes suggest --patch`: "
+        #: The line from which on an earlier patch wrote beside the function; None without one.
+        self.patched = next((i for i, line in enumerate(self.lines, 1) if line.decode().startswith(comment)), None)
+        self.comment = comment
+        taken = {self.types, self.step}.intersection(*([self._globals] if self.patched is None else [()]))
+        if taken:
+            raise ShardingTypeError(
+                f"the plan cannot be written into `{self.path.name}`", why=f"`{min(taken)}` is there already"
+            )
+        self._marker = _Marker(self)
+        self._marked = self._marker.visit(ast.parse(self.text_))
+
+    def _defines(self, node: ast.stmt) -> bool:
+        return isinstance(node, (ast.FunctionDef, ast.ClassDef)) and node.name == self.name.partition(".")[0]
+
+    def _alias(self) -> str:
+        """What this library is called in the file; empty where it is not imported."""
+        imports = [a for n in self.tree.body if isinstance(n, ast.Import) for a in n.names if a.name == "shtypes"]
+        return next((a.asname or a.name for a in imports), "")
+
+    def resharded(self, node: ast.expr) -> ast.expr | None:
+        """What a call `sh.reshard(x, "...")` is around; None for other expressions."""
+        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or node.keywords:
+            return None
+        named = node.func.attr == "reshard" and ast.unparse(node.func.value) == self.alias
+        said = len(node.args) == 2 and isinstance(node.args[1], ast.Constant) and isinstance(node.args[1].value, str)
+        return node.args[0] if named and said else None
+
+    def span(self, node: ast.AST) -> tuple[int, int]:
+        """Where a node begins and ends, in bytes."""
+        at: Any = node
+        return self.starts[at.lineno - 1] + at.col_offset, self.starts[at.end_lineno - 1] + at.end_col_offset
+
+    def text(self, k: int) -> str:
+        """The text of an expression."""
+        start, end = self.span(self._marker.found[k])
+        return short(" ".join(b"\n".join(self.lines)[start:end].decode().split()), 60)
+
+    def loaded(self, code: Any) -> dict[str, Any]:
+        """What the file defines with other code in it."""
+        dunders = ("__name__", "__file__", "__package__", "__spec__", "__loader__")
+        space = {name: self._globals[name] for name in dunders if name in self._globals} | {_MARK: _mark}
+        before = list(sys.path)
+        sys.path.insert(0, str(self.path.parent))  # as for a script: its neighbours can be imported
+        try:
+            exec(compile(code, str(self.path), "exec", dont_inherit=True), space)
+        finally:
+            sys.path[:] = before
+        return space
+
+    def marked(self) -> Callable[..., Any]:
+        """The function with its expressions marked."""
+        space = self.loaded(self._marked)
+        first, *rest = self.name.split(".")
+        f: Callable[..., Any] = functools.reduce(getattr, rest, space[first])
+        return f
+
+    def statement(self, line: SourceLine) -> int | None:
+        """The first line of the statement that a line is in, where it can stand in a scope of its own."""
+        if not line.file or Path(line.file).resolve() != self.path.resolve():
+            return None
+        of_line = [
+            n for n in ast.walk(self.tree) if isinstance(n, ast.stmt) and n.lineno <= line.line <= (n.end_lineno or 0)
+        ]
+        node = max(of_line, key=lambda n: n.lineno, default=None)
+        if not isinstance(node, (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Expr, ast.Return)):
+            return None
+        (start, end), texts = (
+            self.span(node),
+            [n for n in ast.walk(node) if isinstance(n, (ast.Constant, ast.JoinedStr))],
+        )
+        before, after = self.starts[node.lineno - 1], self._end_of_line(node.end_lineno or 0)
+        rest = b"\n".join(self.lines)
+        alone = not rest[before:start].strip() and not rest[end:after].partition(b"#")[0].strip()
+        return node.lineno if alone and all(n.lineno == n.end_lineno for n in texts) else None
+
+    def _in_scope(self, first: int, sh: str) -> Iterator[tuple[int, int, int, str, int]]:
+        node = next(n for n in ast.walk(self.tree) if isinstance(n, ast.stmt) and n.lineno == first)
+        for line in range(first, (node.end_lineno or 0) + 1):
+            head = f"{' ' * node.col_offset}with {sh}.implicit_comm():\n" * (line == first)
+            yield self.starts[line - 1], 1, -len(self.text_) - 1, head + "    ", 0
+
+    def edited(self, edits: Edits, plan: Plan) -> bytes:
+        """The file with reshards around expressions, and the types and the step beside the function."""
+        sh = self.alias or "sh"
+        # Where (inner ones close first and open last), what is put there, and up to where the text is left out.
+        pieces: list[tuple[int, int, int, str, int]] = []
+        for k, texts in edits.reshards.items():
+            start, end = self.span(self._marker.found[k])
+            pieces.append((start, 1, -end, f"{sh}.reshard(" * len(texts), start))
+            pieces.append((end, 0, -start, "".join(f', "{text}")' for text in texts), end))
+        wrapped = {self.span(self._marker.found[k]) for k in edits.reshards}
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.expr) and (inner := self.resharded(node)) is not None:
+                (start, end), (first, last) = self.span(node), self.span(inner)
+                loose = (first, last) not in wrapped and not isinstance(inner, (*_ATOMS, ast.Constant))
+                pieces += [(start, 1, -end, "(" * loose, first), (last, 0, -start, ")" * loose, end)]
+        pieces += [*self._beside(sh, plan), *(piece for first in edits.scopes for piece in self._in_scope(first, sh))]
+        if not self.alias:
+            pieces.append(self._import())
+        data, out, now = b"\n".join(self.lines), b"", 0
+        for at, _, _, put, cut in sorted(pieces):
+            out += data[now : max(at, now)] + put.encode()
+            now = max(now, at, cut)
+        text = (out + data[now:]).decode()
+        return text.replace("\n", self.newline).encode(self.encoding)
+
+    def _end_of_line(self, line: int) -> int:
+        return self.starts[line - 1] + len(self.lines[line - 1])
+
+    def _import(self) -> tuple[int, int, int, str, int]:
+        """Where this library is imported: after the first imports, or before all else but the docstring."""
+        after = 0
+        for node in self.tree.body:
+            docstring = (
+                isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and node is self.tree.body[0]
+            )
+            if not isinstance(node, (ast.Import, ast.ImportFrom)) and not docstring:
+                break
+            after = node.end_lineno or 0
+        if after:
+            return self._end_of_line(after), 1, 0, "\nimport shtypes as sh", 0
+        comments = 0  # such as the encoding
+        while self.lines[comments].startswith(b"#"):
+            comments += 1
+        return self.starts[comments], 1, 0, "import shtypes as sh\n\n", 0
+
+    def _beside(self, sh: str, plan: Plan) -> Iterator[tuple[int, int, int, str, int]]:
+        """The types of the arguments and the step, in the place of those that were written before."""
+        if (head := self.patched) is not None:
+            last = max(
+                (n.end_lineno or 0 for n in self.tree.body if self._named(n) & {self.types, self.step}), default=head
+            )
+            before = next(i for i in range(head - 1, 0, -1) if self.lines[i - 1].strip())
+            yield self._end_of_line(before), 2, 0, "", self._end_of_line(last)
+        argnums = plan.problem.argnums
+        which = "" if argnums == (0,) else f", {argnums[0] if len(argnums) == 1 else argnums}"
+        step = f"{sh}.train_step({sh}.lift({self.name}){which})" if argnums else f"{sh}.lift({self.name})"
+        types = pprint.pformat(_literal(plan.arguments), width=100, sort_dicts=False)
+        mesh = ", ".join(f"{a}={n}" for a, n in plan.problem.mesh.shape.items())
+        block = f"""
+
+
+{self.comment}on {mesh}.
+def {self.types}():
+    return {textwrap.indent(types, " " * 11).lstrip()}
+
+
+{self.step} = {step}"""
+        yield self._end_of_line(self.top.end_lineno or 0), 1, 0, block, 0
+
+    @staticmethod
+    def _named(node: ast.stmt) -> set[str]:
+        """The names that a statement defines."""
+        if isinstance(node, ast.FunctionDef):
+            return {node.name}
+        return {t.id for t in node.targets if isinstance(t, ast.Name)} if isinstance(node, ast.Assign) else set()
+
+
+def _literal(x: Any) -> Any:
+    """Arguments with the texts of types, as what Python prints as a literal."""
+    if isinstance(x, ShType):
+        return str(x)
+    if type(x) is dict and all(isinstance(k, (str, int)) for k in x):
+        return {k: _literal(v) for k, v in x.items()}
+    if type(x) in (list, tuple):
+        return type(x)(map(_literal, x))
+    if x is None or isinstance(x, (bool, int, float, complex, str)):
+        return x
+    what = f"the arguments have a `{type(x).__name__}` in them, which no literal of Python says"
+    raise ShardingTypeError("the plan cannot be written into its file", why=what)

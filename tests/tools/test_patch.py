@@ -1,0 +1,317 @@
+"""Plans written into source files: what is written, that it types to what the plan says, and what is refused."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import os
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+import shtypes as sh
+from shtypes.tools.patch import patched
+from tests.end_to_end import host
+from tests.golden import golden
+from tests.solver.models import arrays
+from tests.tools.cli.running import Run, runner
+
+MESH = {"dp": 2, "tp": 4}
+SETTINGS: dict[str, Any] = {"mesh": MESH, "links": sh.Link(50e9), "compute": sh.Device({"f32": 400e12}, 2.4e12)}
+HEAD = '''"""A model."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+
+def norm(x):
+    return x * jax.lax.rsqrt(jnp.mean(jnp.square(x), -1, keepdims=True) + 1e-6)
+
+
+'''
+#: Bodies of `loss`, and its arguments.
+MODELS: dict[str, tuple[str, tuple[Any, ...], dict[str, Any]]] = {
+    "megatron": (
+        """def loss(w, x):
+    def layer(x, w):
+        return x + jnp.tanh(norm(x) @ w["up"]) @ w["down"], None  # a comment
+
+    x, _ = jax.lax.scan(jax.checkpoint(layer), x, w["layers"])
+    return jnp.mean(jnp.square(x @ w["head"]))
+""",
+        (
+            {"layers": {"up": "f32[4, 64, 256]", "down": "f32[4, 256, 64]"}, "head": "f32[64, 128]"},
+            "f32[32, 64]",
+        ),
+        {"fixed": {"w/layers/up": "[_, _, _@tp]", "w/layers/down": "[_, _@tp, _]", "x": "[_@dp, _]"}},
+    ),
+    "fsdp": (
+        """def loss(w, x):
+    for up, down in zip(w["up"], w["down"]):
+        h = jax.nn.gelu(
+            x @ up,
+        )
+        x = x + h @ down
+    return jnp.mean(jnp.square(x))
+""",
+        ({"up": ["f32[256, 1024]"] * 2, "down": ["f32[1024, 256]"] * 2}, "f32[1024, 256]"),
+        {"fixed": {"up/*": "[_@(dp,tp), _]", "down/*": "[_, _@(dp,tp)]", "x": "[_@(dp,tp), _]"}},
+    ),
+    "vocabulary": (
+        """def loss(w, tokens, targets):
+    x = w["embed"][tokens]
+    logits = norm(x) @ w["head"]
+    picked = jnp.take_along_axis(logits, targets[..., None], -1)[..., 0]
+    return jnp.mean(jax.nn.logsumexp(logits, -1) - picked)
+""",
+        ({"embed": "f32[4096, 64]", "head": "f32[64, 4096]"}, "i32[16, 32]", "i32[16, 32]"),
+        {"fixed": {"w/embed": "[_, _]", "w/head": "[_, _@dp]", "tokens": "[_, _@tp]", "targets": "[_, _@tp]"}},
+    ),
+    "leaf": (
+        """def loss(w, x):
+    x, _ = jax.lax.scan(lambda x, w: (jnp.tanh(x @ w), None), x, w["all"])
+    return jnp.sum(x)
+""",
+        ({"all": "f32[4, 64, 64]"}, "f32[32, 64]"),
+        {"fixed": {"w/all": "[_@tp, _, _]", "x": "[_@dp, _]"}},
+    ),
+    "names": (
+        """class Model:
+    @staticmethod
+    def loss(w, x, *, scale=2.0):
+        y = (x @ w["up"]) * scale
+        return jnp.sum(y := jnp.tanh(y) @ w["down"])
+
+
+x = 1
+""",
+        ({"up": "f32[128, 1024]", "down": "f32[1024, 128]"}, "f32[64, 128]"),
+        {"inputs": {"x": "[_, _]"}},
+    ),
+}
+
+
+def loaded(path: Path) -> Any:
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def function(path: Path, name: str) -> Any:
+    module = loaded(path)
+    return module.Model.loss if name == "names" else module.loss
+
+
+def planned(path: Path, name: str) -> tuple[Any, Any]:
+    """The function of a model in a file, and the plan that is found for it."""
+    body, shapes, options = MODELS[name]
+    if not path.exists():
+        path.write_text(HEAD + body)
+    f = function(path, name)
+    return f, sh.suggest(f, *shapes, **SETTINGS, **options)[0]
+
+
+def written(path: Path, name: str) -> tuple[Any, Any]:
+    """What a patch wrote beside the function: the types of its arguments, and the step."""
+    module, prefix = loaded(path), "Model_loss" if name == "names" else "loss"
+    return getattr(module, f"{prefix}_types"), getattr(module, f"{prefix}_step")
+
+
+def values_of(name: str) -> Any:
+    """Arrays for the arguments of a model."""
+    like = (sh.ShType.parse(t, sh.abstract_mesh(MESH)) for t in jax.tree.leaves(MODELS[name][1]))
+    structs = [jax.ShapeDtypeStruct(t.shape, t.dtype) for t in like]
+    return arrays(jax.tree.unflatten(jax.tree.structure(MODELS[name][1]), structs))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_patched_file_types_to_what_the_plan_says(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "model.py"
+    f, plan = planned(path, name)
+    patch = patched(f, plan)
+    assert path.read_text() == HEAD + MODELS[name][0]  # nothing is written yet
+    golden(f"patch/{name}.diff", patch.diff)
+    patch.write()
+    types, step = written(path, name)
+    assert sh.check(step, *types(), mesh=sh.abstract_mesh(MESH)).ledger.total == plan.ledger.total
+
+
+@pytest.mark.one_in(3)
+@pytest.mark.parametrize("name", MODELS)
+def test_the_patched_file_computes_what_the_function_did(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "model.py"
+    f, plan = planned(path, name)
+    patched(f, plan).write()
+    types, step = written(path, name)
+    again, values = function(path, name), values_of(name)
+    expected = jax.value_and_grad(f)(*values)
+    for a, b in zip(jax.tree.leaves(jax.value_and_grad(again)(*values)), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-6)  # without a mesh it is the plain function
+    with sh.use_mesh(sh.make_mesh(MESH)):
+        placed = jax.tree.map(sh.array, values, types())
+        found = jax.block_until_ready(jax.tree.map(host, sh.jit(step)(*placed)))
+    for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5 * float(np.abs(b).max()))
+
+
+def test_a_second_patch_replaces_the_first(tmp_path: Path) -> None:
+    path = tmp_path / "model.py"
+    patched(*planned(path, "megatron")).write()
+    once = path.read_text()
+    f, plan = planned(path, "megatron")
+    assert patched(f, plan).diff == ""
+    other = sh.suggest(
+        f, *MODELS["megatron"][1], **SETTINGS, fixed={"x": "[_@(dp,tp), _]", "w/layers/up": "[_, _, _]"}
+    )[0]
+    patched(f, other).write()
+    text = path.read_text()
+    assert text.count("def loss_types") == text.count("loss_step =") == text.count("import shtypes as sh") == 1
+    assert text != once
+    patched(*planned(path, "megatron")).write()
+    assert ast.dump(ast.parse(path.read_text())) == ast.dump(ast.parse(once))  # parentheses may be left
+
+
+REFUSED: dict[str, tuple[str, Any, dict[str, Any], str]] = {
+    "a loop over layers that differ": (
+        """def loss(w, x):
+    for p in w:
+        x = jnp.tanh(x @ p)
+    return jnp.sum(x)
+""",
+        (["f32[64, 256]", "f32[256, 64]"], "f32[32, 64]"),
+        {"fixed": {"w/0": "[_, _@tp]", "w/1": "[_, _@tp]", "x": "[_@dp, _]"}},
+        r"model.py:\d+ <- tanh in dot_general: `x` stands for several values, which the plan has in several types",
+    ),
+    "a tree of other classes": (
+        """@jax.tree_util.register_dataclass
+@__import__("dataclasses").dataclass
+class Layer:
+    w: jax.Array
+
+
+def shapes():
+    return Layer("f32[64, 64]"), "f32[32, 64]"
+
+
+def loss(p, x):
+    return jnp.sum(x @ p.w)
+""",
+        None,
+        {},
+        "the arguments have a `Layer` in them, which no literal of Python says",
+    ),
+    "names that are there already": (
+        """def loss(w, x):
+    return jnp.sum(x @ w)
+
+
+loss_types = 3
+""",
+        ("f32[64, 64]", "f32[32, 64]"),
+        {},
+        "`loss_types` is there already",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_written_is_refused_in_words_and_the_file_is_left(name: str, tmp_path: Path) -> None:
+    body, shapes, options, message = REFUSED[name]
+    path = tmp_path / "model.py"
+    path.write_text(HEAD + body)
+    module = loaded(path)
+    plan = sh.suggest(module.loss, *(shapes or module.shapes()), **SETTINGS, **options)[0]
+    with pytest.raises(sh.ShardingTypeError, match="cannot be written into") as refused:
+        patched(module.loss, plan)
+    assert re.search(message, str(refused.value))
+    assert path.read_text() == HEAD + body
+
+
+def test_a_function_without_a_name_in_a_file_is_refused() -> None:
+    f = lambda w, x: x @ w  # noqa: E731
+    plan = sh.suggest(f, "f32[8, 8]", "f32[8, 8]", mesh={"dp": 2}, grad=False)[0]
+    with pytest.raises(sh.ShardingTypeError, match="no function that a file defines by its name"):
+        patched(f, plan)
+
+
+def test_line_ends_encoding_permissions_and_links_stay(tmp_path: Path) -> None:
+    path, link = tmp_path / "real.py", tmp_path / "model.py"
+    text = (
+        "# coding: latin-1\n# d\u00e9j\u00e0 vu\n" + HEAD + MODELS["names"][0].replace("* scale", "* scale  # \u00e9")
+    )
+    path.write_bytes(text.replace("\n", "\r\n").encode("latin-1"))
+    path.chmod(0o640)
+    link.symlink_to(path)
+    patched(*planned(link, "names")).write()
+    after = path.read_bytes().decode("latin-1")
+    assert after.count("\n") == after.count("\r\n")
+    assert "# d\u00e9j\u00e0 vu\r\n" in after
+    assert "* scale  # \u00e9\r\n" in after
+    assert link.is_symlink()
+    assert path.stat().st_mode & 0o777 == 0o640
+    assert [p.name for p in sorted(tmp_path.glob("*.py"))] == ["model.py", "real.py"]
+
+
+def test_nothing_is_half_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "model.py"
+    patch = patched(*planned(path, "names"))
+    before = path.read_bytes()
+
+    def fails(*args: Any) -> None:
+        raise OSError("no space left")
+
+    with monkeypatch.context() as patching:
+        patching.setattr(os, "replace", fails)
+        with pytest.raises(OSError, match="no space left"):
+            patch.write()
+    assert [p.name for p in tmp_path.iterdir() if p.is_file()] == ["model.py"]
+    assert path.read_bytes() == before
+    path.write_bytes(before + b"\n# edited\n")
+    with pytest.raises(sh.ShardingTypeError, match="changed while its plan was looked for"):
+        patch.write()
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    return runner(capsys)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    body, shapes, _ = MODELS["megatron"]
+    (tmp_path / "model.py").write_text(f"{HEAD}def shapes():\n    return {shapes!r}\n\n\n{body}")
+    monkeypatch.chdir(tmp_path)
+    yield tmp_path
+    sys.modules.pop("model", None)
+
+
+def test_the_command_prints_the_diff_and_writes_unless_it_is_a_dry_run(run: Run, folder: Path) -> None:
+    call = ("suggest", "model.py:loss", "--arguments", "shapes", "--mesh", "dp=2,tp=4", "--patch")
+    before = (folder / "model.py").read_text()
+    dry = run(*call, "--dry-run")
+    assert dry.code == 0
+    assert dry.out.startswith("--- a/model.py\n+++ b/model.py\n@@")
+    assert (folder / "model.py").read_text() == before
+    wrote = run(*call, "--output", "loss.json")
+    assert wrote.out == dry.out
+    assert "wrote" in wrote.err
+    assert (folder / "loss.json").exists()
+    checked = run("check", "model.py:loss_step", "--arguments", "loss_types", "--mesh", "dp=2,tp=4", "--format", "json")
+    assert checked.code == 0
+    plan = sh.suggest(loaded(folder / "model.py").loss, *MODELS["megatron"][1], mesh=MESH)[0]
+    assert (
+        f"total: {plan.ledger.total.bytes} B/device"
+        in run("check", "model.py:loss_step", "--arguments", "loss_types", "--mesh", "dp=2,tp=4").out
+    )
+    assert run("suggest", "model.py:loss", "--mesh", "dp=2", "--dry-run").code == 2
