@@ -6,6 +6,7 @@ again, over the operands of the call.
 
 from __future__ import annotations
 
+import ast
 import functools
 import inspect
 import re
@@ -100,7 +101,7 @@ def _argument_names(fn: Callable[..., Any], tree: Any, places: Sequence[int]) ->
 #: With how many other operands a call is traced.
 _MOST_TRIED: Final = 44
 #: The type in a fix that passes ``out=``.
-_OUT: Final = re.compile(r'\(\.\.\., out="(.*)"\)$')
+_OUT: Final = re.compile(r"\(\.\.\., out=(.*)\)$")
 
 
 def _asking(call: Callable[..., Any], types: tuple[ShType, ...], codes: Sequence[str]) -> Iterator[Fix]:
@@ -108,7 +109,7 @@ def _asking(call: Callable[..., Any], types: tuple[ShType, ...], codes: Sequence
     for code in codes:
         out = _OUT.search(code)
         assert out is not None  # the codes were chosen by it
-        yield _fix_of(code, functools.partial(call, out=out[1]), types)
+        yield _fix_of(code, functools.partial(call, out=ast.literal_eval(out[1])), types)
 
 
 def _fix_of(code: str, f: Callable[..., Any], types: Sequence[ShType]) -> Fix:
@@ -177,16 +178,23 @@ def with_out_fixes(
 
 
 def _out_fixes(name: str, across: Callable[..., Any], types: Sequence[ShType]) -> list[Fix]:
-    natural: Any = jax.make_jaxpr(across)(*map(abstract_array, types)).out_avals[0]
-    lost = [a for a in natural.axes(State.INVARIANT) if any(t.state(a) is not State.INVARIANT for t in types)]
-    outs = {natural: None}
-    if natural.differentiable and replicated() is State.REDUCED:
-        outs[to_state(natural, lost, State.REDUCED)] = None
+    natural: list[Any] = list(jax.make_jaxpr(across)(*map(abstract_array, types)).out_avals)
     fixes = []
-    for out in outs:
-        text = target_text(out)
-        fixes.append(_fix_of(f'sh.{name}(..., out="{text}")', lambda *xs, out=out: reshard(across(*xs), out), types))
+    for outs in dict.fromkeys((tuple(natural), tuple(_as_reduced(t, types) for t in natural))):
+        texts = [f'"{target_text(t)}"' for t in outs]
+        code = texts[0] if len(texts) == 1 else f"({', '.join(texts)})"
+
+        def call(*xs: Any, outs: tuple[ShType, ...] = outs) -> Any:
+            return [reshard(y, t) for y, t in zip(jax.tree.leaves(across(*xs)), outs, strict=True)]
+
+        fixes.append(_fix_of(f"sh.{name}(..., out={code})", call, types))
     return fixes
+
+
+def _as_reduced(t: ShType, types: Sequence[ShType]) -> ShType:
+    """A result's type with what no operand has invariant reduced, where the policy says so."""
+    lost = [a for a in t.axes(State.INVARIANT) if any(x.state(a) is not State.INVARIANT for x in types)]
+    return to_state(t, lost, State.REDUCED) if t.differentiable and replicated() is State.REDUCED else t
 
 
 def to_state(t: ShType, axes: Sequence[str], state: State) -> ShType:

@@ -26,7 +26,7 @@ from shtypes.errors import ShardingTypeError
 from shtypes.evaluation.at_specs import AtSpecs
 from shtypes.evaluation.frames import Body, Step, current, scopes_of
 from shtypes.evaluation.source_fixes import in_the_programs_words
-from shtypes.evaluation.table import BODIES, FALLBACKS, ROWS, WAYS, Row, reason
+from shtypes.evaluation.table import BODIES, CHOICES, FALLBACKS, ROWS, Row, reason
 from shtypes.evaluation.undo_ravel import unraveled
 from shtypes.evaluation.value_info import (
     CONSTANT,
@@ -177,7 +177,7 @@ def _typed(step: Step, operands: list[Any], marks: Sequence[tuple[int, str]]) ->
 def _row(name: str, table: Mapping[str, Row]) -> Row | None:
     """The row of a primitive; where communication is allowed, the choice among it and the ways across shards."""
     row = table.get(name)
-    return WAYS.get(name, row) if row is not None and allows_implicit() else row
+    return CHOICES.get(name, row) if row is not None and allows_implicit() else row
 
 
 def by_row(eqn: Any, operands: list[Any]) -> list[Any]:

@@ -5,7 +5,7 @@ What each device runs is the primitive itself, bound on its shards; where it is 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar
 
 #: From an equation and its operands to the list of results.
@@ -20,9 +20,11 @@ BODIES: Final[dict[str, Row]] = {}
 #: Evaluators of primitives without a row, tried in turn: the first that does not return None.
 FALLBACKS: Final[list[Callable[[Any, list[Any]], list[Any] | None]]] = []
 
-#: Of primitives that can be computed along sharded dims in other ways than after a gather: asked instead of the row
-#: where communication is allowed.
-WAYS: Final[dict[str, Row]] = {}
+#: Of primitives that can be computed along sharded dims in other ways than after a gather, these ways: from an equation
+#: and its operands to the results, or None.
+WAYS: Final[dict[str, list[Callable[[Any, Sequence[Any]], Sequence[Any] | None]]]] = {}
+#: The row that chooses among the ways of a primitive and its row, where communication is allowed.
+CHOICES: Final[dict[str, Row]] = {}
 
 _ACROSS: Final = "argmax argmin reduce_and reduce_max reduce_min reduce_or reduce_prod"
 #: The reductions that join the parts of devices by a collective where a dim is sharded and communication is allowed.

@@ -377,7 +377,7 @@ class Completed:
                 elif not (why := _whole[0].undecided(traced, given.arrays)):
                     return program.run(traced, given)
             except Exception as error:  # it wants values or types, which a plain trace has not
-                said = str(getattr(error, "what", error)).partition("\n")[0]  # fixes are searched outside of traces
+                said = error.what if isinstance(error, ShardingTypeError) else str(error).partition("\n")[0]
                 why = f"it wants values or types while Python runs it ({type(error).__name__}: {short(said, 160)})"
             self._not.put(known, why)
         if why is not _PARTS:

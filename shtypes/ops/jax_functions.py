@@ -10,8 +10,10 @@ import functools
 import importlib
 import inspect
 import re
+import sys
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 import jax
@@ -19,8 +21,10 @@ import numpy as np
 
 from shtypes import rules
 from shtypes._compat import trace_context
+from shtypes._compat.jaxprs import inner_jaxprs, jaxpr_of
 from shtypes._compat.plain_programs import needed, trace_plain
 from shtypes.caches import PROGRAMS, Bounded, Static
+from shtypes.context.settings import current_settings
 from shtypes.context.signature_errors import refuse_unknown
 from shtypes.context.user_line import placed
 from shtypes.core.array import Array, wrap
@@ -30,14 +34,28 @@ from shtypes.core.local import local_all
 from shtypes.dispatch.apply import as_operands, dtype_name, is_typed, located, match_constants, typed_operands
 from shtypes.dispatch.call_fixes import with_out_fixes
 from shtypes.dispatch.reshard import finished
-from shtypes.errors import ShardingTypeError
+from shtypes.errors import ShardingTypeError, how_many
 from shtypes.evaluation.interpreter import evaluate_call
+from shtypes.evaluation.table import WAYS
 from shtypes.evaluation.value_info import aval_of, note_constant, noting, typed_constant
 from shtypes.ops.rows import Op
 from shtypes.ops.shard_programs import NotLocalError, ShardProgram, shard_program
+from shtypes.resharding import Cost, cost
 from shtypes.rules import messages
 from shtypes.scopes.check_comm import check_now
-from shtypes.scopes.comm import FinishesSums, allows_implicit, implicit_comm, rules_in_force, under, without_scopes
+from shtypes.scopes.comm import (
+    CommScope,
+    FinishesSums,
+    Implicit,
+    allows_implicit,
+    implicit_comm,
+    objective,
+    rules_in_force,
+    trying,
+    under,
+    without_scopes,
+)
+from shtypes.traced.ledger import sent_by_program
 from shtypes.types import ShType, State, dtypes
 from shtypes.types.mesh import current_mesh
 
@@ -96,6 +114,7 @@ class JaxFunction:
         self.name, self.fn, self._takes_out = name, fn, takes_out
         self._traces: Bounded[Trace | ShardingTypeError] = Bounded(PROGRAMS)
         self._calls: Bounded[TypedCall] = Bounded(PROGRAMS)
+        self._ways: Bounded[tuple[int | None]] = Bounded(PROGRAMS)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The results for typed and plain arguments."""
@@ -143,7 +162,7 @@ class JaxFunction:
         return Trace(*needed(closed), out, around)
 
     def _applied(self, key: Any, trace: Trace, values: Sequence[Any], constants: frozenset[int]) -> list[Any]:
-        in_turn = functools.partial(_in_turn, trace, constants)
+        in_turn: Callable[..., list[Any]] = functools.partial(_in_turn, trace, constants)
 
         def call(types: tuple[ShType, ...]) -> TypedCall:
             return self._typed(key, trace, types, constants)
@@ -158,7 +177,7 @@ class JaxFunction:
         except ShardingTypeError as error:
             in_turn = under(None, in_turn, FinishesSums())
             if allows_implicit():
-                return in_turn(*values)
+                return self._communicating(key, trace, in_turn, values)
             raise self._refusal(error, rule, types, in_turn, trace).with_traceback(None) from None
         operands, typing = typed_operands(self.name, rule, values)
         local = call(tuple([x.type for x in operands])).local
@@ -170,6 +189,33 @@ class JaxFunction:
         if rules_in_force():
             check_now()
         return results
+
+    def _communicating(
+        self, key: Any, trace: Trace, in_turn: Callable[..., list[Any]], values: Sequence[Any]
+    ) -> list[Any]:
+        """The results, equation by equation; where a type is asked for, in the way that sends least until there."""
+        goal, most = objective(), most_ways(trace.jaxpr)
+        if goal.out is None or not most:
+            return in_turn(*values)
+
+        def run(way: int | None, *operands: Any) -> list[Any]:
+            return under(None, in_turn, replace(goal, out=None, way=way))(*operands)
+
+        def price(way: int | None) -> Cost:
+            def asked(*operands: Any) -> Any:
+                return all_finished(jax.tree.unflatten(trace.tree, run(way, *operands)), goal.out)
+
+            try:
+                with trying():
+                    sent = sent_by_program(jax.make_jaxpr(asked)(*[wrap(as_jax_type(x.type), None) for x in values]))
+            except ShardingTypeError:
+                return sys.maxsize, sys.maxsize
+            return cost(*sent, goal.minimize)
+
+        full = (key, current_settings(), *[x.type.serial for x in values])
+        ways: list[int | None] = [None, *range(-1, most)]
+        (chosen,) = self._ways.get_or_create(full, lambda: (min(ways, key=price),))
+        return run(chosen, *values)
 
     def _typed(self, key: Any, trace: Trace, types: tuple[ShType, ...], constants: frozenset[int]) -> TypedCall:
         """The typing of a call, cached for the operands' types and those that they are cast to."""
@@ -192,14 +238,31 @@ class JaxFunction:
     ) -> ShardingTypeError:
         """The error of a call that does not type, with its fixes, and with those that ask for the result's type."""
         refusal = located(messages.of_call(error, self.name, types), self.name, types, rule)
-        if not self._takes_out or trace.tree.num_leaves != 1:
+        if not self._takes_out:
             return refusal
 
         def communicating(*operands: Any) -> Any:
             with implicit_comm():
-                return in_turn(*operands)[0]
+                return in_turn(*operands)
 
         return with_out_fixes(refusal, self.name, communicating, *types)
+
+
+def all_finished(results: Any, out: Any) -> Any:
+    """The results of a call in the types that ``out=`` asks for: one for all, or a tuple with one for each."""
+    leaves, tree = jax.tree.flatten(results)
+    outs = list(out) if isinstance(out, (tuple, list)) and not hasattr(out, "_fields") else [out] * len(leaves)
+    if len(outs) != len(leaves):
+        raise ShardingTypeError(
+            f"`out=` has {how_many(len(outs), 'type')}, and the call {how_many(len(leaves), 'result')}"
+        )
+    return jax.tree.unflatten(tree, list(map(finished, leaves, outs)))
+
+
+def most_ways(jaxpr: Any) -> int:
+    """The greatest number of ways across shards that a primitive in a program has."""
+    inner = (most_ways(jaxpr_of(body)) for eqn in jaxpr.eqns for body, _ in inner_jaxprs(eqn))
+    return max([*inner, *(len(WAYS.get(eqn.primitive.name, ())) for eqn in jaxpr.eqns)], default=0)
 
 
 def _what_must_be_known(error: Exception) -> str:
@@ -432,9 +495,9 @@ def function_of(op: Op) -> Callable[..., Any]:
         out = bound.arguments.pop("out", None)
         if out is None:
             return inner(*bound.args, **bound.kwargs)
-        with implicit_comm():
+        with CommScope(Implicit(out=out if isinstance(out, Hashable) else None)):
             result = inner(*bound.args, **bound.kwargs)
-        return finished(result, out)
+        return all_finished(result, out)
 
     doc = _DOC.format(first=(inspect.getdoc(native) or "").partition("\n")[0], path=op.jax, typed="")
     return published(call, name, doc, signature)

@@ -69,6 +69,9 @@ class Implicit:
     minimize: Direction = "both"
     by: Objective = "bytes"  # what is least of a whole program: bytes, or time
     whole: bool = False  # whether it decorates a function: then what is differentiated in it is decided as a whole
+    out: Any = None  # the type that a call asks for: what brings its result there counts
+    #: The number of the way in which ops along sharded dims are computed, where they have it; -1 gathers.
+    way: int | None = None
 
 
 @dataclass(frozen=True)

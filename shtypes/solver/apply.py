@@ -7,7 +7,7 @@ import dataclasses
 import difflib
 import fnmatch
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import jax
@@ -21,7 +21,7 @@ from shtypes.core.conversion import array
 from shtypes.errors import ShardingTypeError
 from shtypes.lifting.lift import lift
 from shtypes.lifting.recorded_calls import inserted_cast, recorded_op
-from shtypes.scopes.comm import allows_implicit, implicit_comm, in_force, rules_in_force
+from shtypes.scopes.comm import CommScope, in_force, objective, rules_in_force
 from shtypes.solver.axis_states import REDUCED, typed
 from shtypes.solver.program import Checkpoint, Function, Item, Loop, Op, Operand, Program, Value, is_value
 from shtypes.solver.tables import Assignment, Costs, Way
@@ -53,13 +53,13 @@ class Decisions:
         arguments: The types of the arguments, of all that are arrays.
         places: By place, what is written there: ``12.0`` for operand 0 of item 12, ``second.7`` for the second form
             of value 7, ``result.0``.
-        joined: The numbers of the equations that reduce a sharded dim and are joined by a collective.
+        joined: The numbers of the equations along a sharded dim that communicate, and the ways in which they do.
     """
 
     mesh: Mesh
     arguments: tuple[ShType, ...]
     places: Mapping[str, Written] = field(default_factory=dict)
-    joined: frozenset[int] = frozenset()
+    joined: Mapping[int, int | None] = field(default_factory=dict)
 
 
 def place_of(way: Way) -> str:
@@ -174,10 +174,12 @@ def decided(costs: Costs, now: Assignment, ways: Sequence[Way]) -> Decisions:
         for way in ways
         if way.src != way.dst or way.second
     }
-    joined = {
-        node.op.id for node in graph.nodes if node.op is not None and any(o.sent for o in costs.chosen(node, now))
-    }
-    return Decisions(mesh, tuple(arguments), places, frozenset(joined))
+    joined: dict[int, int | None] = {}
+    for node in graph.nodes:
+        ways_of_op = {o.way for o in costs.chosen(node, now) if o.sent} if node.op is not None else set()
+        if node.op is not None and ways_of_op:
+            joined[node.op.id] = ways_of_op.pop() if len(ways_of_op) == 1 else None
+    return Decisions(mesh, tuple(arguments), places, joined)
 
 
 def applied(program: Function, decisions: Decisions) -> Callable[..., Any]:
@@ -284,8 +286,9 @@ class _Run:
 
     def _op(self, op: Op, env: dict[Any, Any]) -> None:
         constant = not any(dtypes.differentiable(v.dtype) for v in op.results)
-        joins = op.id in self.decisions.joined and not allows_implicit()
-        joined = implicit_comm() if joins else contextlib.nullcontext()
+        joined: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
+        if op.id in self.decisions.joined:
+            joined = CommScope(replace(objective(), whole=False, way=self.decisions.joined[op.id]))
         with as_written(op.eqn, op.eqn.source_info.traceback):
             own = set_at(op.eqn) or InForce()
             with settings(own), in_force((*rules_in_force(), *own.rules)), joined:

@@ -258,7 +258,11 @@ class Graph:
                 error.what = f"nothing is known of `{op.name}` at {str(op.place) or 'a line of JAX'}: {error.what}"
                 raise error.with_traceback(None) from None
             scale = (n - 1) / n / ((small - 1) / small) if n > 1 else 0.0
-            found.append(tuple(_scaled(o, scale) for o in asked if live or INVARIANT not in o.operands))
+            ways = options_.way_options(
+                op.eqn, n, known, names
+            )  # how much they send depends on how many devices there are
+            kinds = (*(_scaled(o, scale) for o in asked), *ways)
+            found.append(tuple(o for o in kinds if live or INVARIANT not in o.operands))
         return tuple(found)
 
     def _kept(self, op: Op, types: tuple[Types, Types] | None) -> tuple[tuple[Option, ...], ...]:

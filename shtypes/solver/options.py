@@ -66,9 +66,9 @@ class Option(NamedTuple):
         operands: The state of each operand, by `axis_states`; REDUCED for what depends on no argument.
         results: The state of each result.
         work: Who does the work.
-        sent: Bytes that each device sends, for each byte of the first result on all devices: of a reduction over a
-            sharded dim that is no sum.
+        sent: Bytes that each device sends, for each byte of the first result that it has: along a sharded dim.
         sent_backward: What it sends besides where it is differentiated.
+        way: The number of the way across shards that it is, if it is one.
     """
 
     operands: tuple[int, ...]
@@ -76,6 +76,7 @@ class Option(NamedTuple):
     work: Work = Work.ALL
     sent: float = 0.0
     sent_backward: float = 0.0
+    way: int | None = None  # the number of the way across shards; None where the op has no choice
 
     def __str__(self) -> str:
         left, right = (", ".join(map(shown, states)) for states in (self.operands, self.results))
@@ -127,10 +128,24 @@ def options(
         ShardingTypeError: `lift` has no row for its primitive.
     """
     known = operands_of(eqn) if operands is None else tuple(operands)
+    key = _key(eqn, known, size, names)
+    return _known.get_or_create(key, lambda: tuple(_Asked(eqn, known, size, names).options()))
+
+
+def way_options(
+    eqn: Any, size: int, operands: Sequence[Operand | None], names: Sequence[str] = ("axis",)
+) -> tuple[Option, ...]:
+    """The ways of an equation across the shards of one mesh axis; arguments as of `options`."""
+    if size == 1 or not ways_of(eqn):
+        return ()
+    key = ("ways", *_key(eqn, operands, size, names))
+    return _known.get_or_create(key, lambda: tuple(_Asked(eqn, operands, size, names).ways()))
+
+
+def _key(eqn: Any, operands: Sequence[Operand | None], size: int, names: Sequence[str]) -> tuple[Any, ...]:
     plain = eqn.replace(source_info=source_info_util.new_source_info())
     program = SimpleNamespace(constvars=(), invars=_variables(eqn), eqns=[plain], outvars=eqn.outvars)
-    key = (key_of(program, (), Static), known, size, tuple(names), current_policy())
-    return _known.get_or_create(key, lambda: tuple(_Asked(eqn, known, size, names).options()))
+    return (key_of(program, (), Static), tuple(operands), size, tuple(names), current_policy())
 
 
 def _variables(eqn: Any) -> tuple[Any, ...]:
@@ -173,7 +188,7 @@ class _Asked:
 
     def options(self) -> Iterator[Option]:
         """The distinct options, from the seeds that type."""
-        seeds, ways = list(self.seeds()), ways_of(self.eqn)
+        seeds = list(self.seeds())
         seen: dict[tuple[tuple[int, ...], tuple[int, ...]], Option] = {}
         refused: ShardingTypeError | None = None
         for others in self._states_of_others():
@@ -187,14 +202,17 @@ class _Asked:
                     option = self._across(seed, self.row) if self._may_join else None
                 if option is not None:
                     seen.setdefault((option.operands, option.results), option)
-            for seed in self._sharded_seeds() if ways else ():
-                for way in ways:
-                    option = self._across(seed, functools.partial(way, self.eqn))
-                    if option is not None:
-                        seen.setdefault((option.operands, option.results), option)
         if refused is not None and not seen:
             raise refused
         yield from seen.values()
+
+    def ways(self) -> Iterator[Option]:
+        """The ways across shards along the axis."""
+        for seed in self._sharded_seeds():
+            for number, way in enumerate(ways_of(self.eqn)):
+                option = self._across(seed, functools.partial(way, self.eqn))
+                if option is not None:
+                    yield option._replace(way=number)
 
     def _states_of_others(self) -> list[int]:
         """What the state along other axes may be, where an equation may speak of them: in all of them it is asked."""
@@ -299,7 +317,9 @@ class _Asked:
                 forward, both = (ledger_of(jax.make_jaxpr(f)(*arrays)).total.bytes for f in (run, with_gradient(run)))
             except ShardingTypeError:
                 return None
-        size = _nbytes(self.eqn.outvars[0].aval)
+        size = _nbytes(self.eqn.outvars[0].aval) / (
+            self.size if results[0] is not None and results[0] >= SHARDED else 1
+        )
         states = tuple(seed.get(i, REDUCED) for i in range(len(self.operands)))
         if None in results or not size:
             return None

@@ -191,7 +191,7 @@ class Program:
         self.name, self._keeps, self._checkpoint = name, keeps, checkpoint
         self.checkpointed: list[SourceLine] = []  # the lines of scans that are checkpointed, and were not
         self._ids = itertools.count()
-        self._called: list[SourceLine] = []  # the user's lines that call what is jitted around
+        self._called: list[Any] = []  # the calls of what is jitted around
         self.values: list[Value] = []
         self.ops: list[Op] = []
         self.loops: list[Loop] = []
@@ -227,7 +227,7 @@ class Program:
             if name in _INLINED and not moves_alone(eqn):  # what moves elements is moved at once
                 body = getattr(how, "body", None) or eqn.params["jaxpr"]
                 inner, sub = self._body(body, operands)
-                self._called += [self._line(eqn)] * (calls := is_of_a_library(body))
+                self._called += [self._from_call(eqn)] * (calls := is_of_a_library(body))
                 items += self._block(inner, sub, path, times, checkpointed)
                 self._called = self._called[: len(self._called) - calls]
                 env.update((v, _read(sub, w)) for v, w in zip(eqn.outvars, inner.outvars, strict=True))
@@ -249,7 +249,14 @@ class Program:
         return items
 
     def _line(self, eqn: Any) -> SourceLine:
-        return self._called[-1] if self._called else line_of(eqn)
+        return line_of(self._from_call(eqn))
+
+    def _from_call(self, eqn: Any) -> Any:
+        """An equation with the stack of the call of a library that it is in: it was traced once, for many lines."""
+        if not self._called:
+            return eqn
+        traceback = self._called[-1].source_info.traceback
+        return eqn.replace(source_info=eqn.source_info.replace(traceback=traceback))
 
     def _body(self, body: Any, operands: Sequence[Any]) -> tuple[Any, dict[Any, Any]]:
         """The open jaxpr of a body, and its variables with operands and constants in them."""
@@ -266,7 +273,8 @@ class Program:
         for v in results:
             v.constant = constant
             v.differentiated = live and dtypes.differentiable(v.dtype)
-        op = Op(next(self._ids), eqn, operands, results, times, self._line(eqn), path, checkpointed)
+        named = self._from_call(eqn)
+        op = Op(next(self._ids), named, operands, results, times, line_of(named), path, checkpointed)
         self.ops.append(op)
         return op
 

@@ -19,7 +19,7 @@ import jax
 from jax.ad_checkpoint import checkpoint_name
 
 from shtypes.errors import ShardingTypeError, short
-from shtypes.solver.plan import Plan
+from shtypes.suggestions.plan import Plan
 from shtypes.traced.equations import SourceLine
 from shtypes.types import ShType
 

@@ -61,7 +61,35 @@ def test_a_fix_that_sends_nothing_says_what_each_device_holds() -> None:
             sh.array(X, "[8@x,4]"), sh.zeros("f32[2,4,4]"), sh.array(np.array([3, 5], np.int32)), dims
         )
     fixes = [str(fix) for fix in caught.value.fixes]
-    assert 'sh.ragged_dot_general(..., out="[8,4]{U:x}")   [free, but each device holds all of it]' in fixes
+    assert 'sh.reshard(lhs, "[8,4]{U:x}")   [free, but each device holds all of it]' in fixes
+
+
+@pytest.mark.mesh({"x": 8})
+def test_out_takes_the_way_that_sends_least_until_there() -> None:
+    x, y = sh.abstract_array("f32[1024@x]"), sh.abstract_array("c64[64@x,64]")
+    kinds = {
+        "[1024@x]": {"permute"},  # by exchanges of shards
+        "[1024]": {"all-gather"},  # which is sorted by each device
+    }
+    for out, sent in kinds.items():
+        assert {e.kind for e in sh.ledger(lambda x, out=out: sh.sort(x, out=out), x)} == sent
+    for out, times in {"[64@x,64]": 2, "[64,64@x]": 1}.items():  # the spectrum is left transposed
+        ledger = sh.ledger(lambda x, out=out: sh.fft.fft2(x, out=out), y)
+        assert [(e.kind, e.bytes) for e in ledger] == [("all-to-all", 3584)] * times
+
+
+@pytest.mark.mesh({"x": 8})
+def test_out_has_a_type_for_each_result_or_one_for_all() -> None:
+    x = sh.array(np.arange(64, dtype=np.float32), "[64@x]")
+    with pytest.raises(sh.ShardingTypeError) as caught:
+        sh.top_k(x, 3)
+    assert 'sh.top_k(..., out=("[3]", "[3]"))' in [fix.code for fix in caught.value.fixes]
+    for out in ('"[3]"', '("[3]", "[3]")'):
+        values, places = eval(f"sh.top_k(x, 3, out={out})")
+        np.testing.assert_array_equal(host(values), [63, 62, 61])
+        np.testing.assert_array_equal(host(places), [63, 62, 61])
+    with pytest.raises(sh.ShardingTypeError, match="`out=` has 3 types, and the call 2 results"):
+        sh.top_k(x, 3, out=("[3]", "[3]", "[3]"))
 
 
 CALLS: dict[str, tuple[Callable[..., Any], tuple[str, ...], set[str]]] = {

@@ -13,8 +13,8 @@ import pytest
 
 import shtypes as sh
 from shtypes.solver.apply import taken
-from shtypes.solver.plan import Plan, pattern_of
 from shtypes.solver.program import Function
+from shtypes.suggestions.plan import Plan, pattern_of
 from tests.end_to_end import host
 from tests.solver import models
 from tests.solver.models import f32

@@ -21,28 +21,30 @@ from shtypes.core.jax_type import as_jax_type
 from shtypes.core.meshes import use_mesh
 from shtypes.dispatch.apply import is_typed
 from shtypes.errors import ShardingTypeError
-from shtypes.evaluation.table import BODIES, ROWS, WAYS
+from shtypes.evaluation.table import BODIES, CHOICES, ROWS, WAYS, Row
 from shtypes.evaluation.value_info import noting
 from shtypes.resharding import Cost, cost
 from shtypes.rules.candidate_types import finishing
 from shtypes.rules.suggest_fixes import added
-from shtypes.scopes.comm import implicit_comm, minimizing, without_scopes
+from shtypes.scopes.comm import implicit_comm, minimizing, objective, without_scopes
 from shtypes.traced.ledger import sent_by_program
 
 Way = Callable[[Any, Sequence[Any]], Sequence[Any] | None]
 #: Which way is taken for an equation on operands of some types: its number, or -1 for the row.
 _chosen: Final[Bounded[int]] = Bounded()
-#: The ways of a primitive.
-_ways: Final[dict[str, list[Way]]] = {}
+#: Ways whose results lie where the operands did not: taken only where that is asked for, or by the solver.
+_elsewhere: Final[set[Way]] = set()
 
 
-def way(*names: str) -> Callable[[Way], Way]:
-    """Makes a function a way of primitives."""
+def way(*names: str, elsewhere: bool = False) -> Callable[[Way], Way]:
+    """Makes a function a way of primitives; ``elsewhere`` if other dims than before are sharded afterwards."""
 
     def add(f: Way) -> Way:
         for name in names:
-            _ways.setdefault(name, []).append(f)
-            WAYS[name] = evaluated
+            WAYS.setdefault(name, []).append(f)
+            CHOICES[name] = evaluated
+        if elsewhere:
+            _elsewhere.add(f)
         return f
 
     return add
@@ -50,7 +52,7 @@ def way(*names: str) -> Callable[[Way], Way]:
 
 def ways_of(eqn: Any) -> Sequence[Way]:
     """The ways of an equation's primitive."""
-    return _ways.get(eqn.primitive.name, ())
+    return WAYS.get(eqn.primitive.name, ())
 
 
 def evaluated(eqn: Any, operands: list[Any]) -> list[Any]:
@@ -58,21 +60,27 @@ def evaluated(eqn: Any, operands: list[Any]) -> list[Any]:
     ways, row = ways_of(eqn), (ROWS | BODIES)[eqn.primitive.name]
     if not any(dim.axes for x in operands if is_typed(x) for dim in x.type.dims):
         return row(eqn, operands)
-    types = [x.type if is_typed(x) else None for x in operands]
+    number = objective().way
+    if number is None or number >= len(ways) or _price(ways[number], eqn, operands) is None:
+        number = _cheapest(eqn, operands, row)
+    results = None if number < 0 else ways[number](eqn, operands)
+    return row(eqn, operands) if results is None else list(results)
+
+
+def _cheapest(eqn: Any, operands: Sequence[Any], row: Row) -> int:
+    """The number of the way that sends least; -1 for the row."""
     variables = tuple(dict.fromkeys(v for v in eqn.invars if not is_literal(v)))
     program = SimpleNamespace(constvars=(), invars=variables, eqns=[eqn], outvars=eqn.outvars)
-    serials = tuple([t and t.serial for t in types])
+    serials = tuple([x.type.serial if is_typed(x) else None for x in operands])
     key = (key_of(program, (), Static), serials, current_settings()._replace(tried=False))
 
     def choose() -> int:
-        every: list[Any] = [*ways, row]
-        prices = [_price(f, eqn, operands) for f in every]
-        best = min((p for p in prices if p is not None), default=None)
-        return -1 if best is None or prices.index(best) == len(ways) else prices.index(best)
+        every: list[tuple[int, Any]] = [(i, f) for i, f in enumerate(ways_of(eqn)) if f not in _elsewhere]
+        prices = {i: _price(f, eqn, operands) for i, f in (*every, (-1, row))}
+        known = {i: price for i, price in prices.items() if price is not None}
+        return min(known, key=lambda i: (known[i], i < 0)) if known else -1
 
-    number = _chosen.get_or_create(key, choose)
-    results = None if number < 0 else ways[number](eqn, operands)
-    return row(eqn, operands) if results is None else list(results)
+    return _chosen.get_or_create(key, choose)
 
 
 def _price(f: Way, eqn: Any, operands: Sequence[Any]) -> Cost | None:

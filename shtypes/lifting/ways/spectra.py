@@ -80,6 +80,16 @@ def by_pencils(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
     Where no axis divides the size of a dim afterwards, as that of half a spectrum, the dim stays complete and the other
     one sharded.
     """
+    return _pencils(eqn, operands, home=True)
+
+
+@way("fft", elsewhere=True)
+def by_pencils_that_stay(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
+    """Sends the shard once, less the part that stays, for each sharded dim, and leaves another one sharded."""
+    return _pencils(eqn, operands, home=False)
+
+
+def _pencils(eqn: Any, operands: Sequence[Any], *, home: bool) -> Sequence[Any] | None:
     (x,), p = operands, eqn.params
     t, sizes, kind = type_of(x), tuple(map(int, p["fft_lengths"])), int(p["fft_type"])
     dims = range(t.ndim - len(sizes), t.ndim)
@@ -91,7 +101,8 @@ def by_pencils(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
         if not pencils.complete(dim):
             return None
         pencils.x = _along(pencils.x, stage, size, dim)
-    pencils.home(homes)
+    if home or pencils.cut:
+        pencils.home(homes)
     if pencils.cut:
         return None
     y = pencils.x

@@ -371,7 +371,7 @@ class Plan(Report):
                 place: {"at": self._names.get(place, ""), "to": w.to and w.to.canonical(), "second": w.second}
                 for place, w in self.decisions.places.items()
             },
-            "joined": sorted(self.decisions.joined),
+            "joined": {str(op): way for op, way in sorted(self.decisions.joined.items())},
         }
 
 
@@ -403,7 +403,7 @@ def decisions_of(saved: Mapping[str, Any], program: Program) -> Decisions:
         place: Written(w["to"] and ShType.parse(w["to"], mesh), w["second"]) for place, w in saved["reshards"].items()
     }
     types = tuple(ShType.parse(saved["arguments"][v.name], mesh) for v in program.inputs)
-    return Decisions(mesh, types, places, frozenset(saved["joined"]))
+    return Decisions(mesh, types, places, {int(op): way for op, way in saved["joined"].items()})
 
 
 def _words(src: ShType, dst: ShType, *, backward: bool, again: bool) -> str:
