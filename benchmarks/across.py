@@ -308,7 +308,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", help="cases whose names have this in them")
     options = parser.parse_args()
-    every = [measured(case) for case in CASES if options.only in case.name]
+    every = []
+    for case in CASES:
+        if options.only in case.name:
+            every.append(measured(case))
+            print(*line(every[-1]), sep="\t", file=sys.stderr, flush=True)
     print(*aligned(HEADINGS, map(line, every), HEADINGS[1:]), sep="\n")
     more = [m.name for m in every if m.way.sent > m.xla.sent]
     print(
