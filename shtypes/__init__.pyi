@@ -611,8 +611,8 @@ from shtypes.scopes.comm import comm_budget as comm_budget
 from shtypes.scopes.comm import implicit_comm as implicit_comm
 from shtypes.scopes.comm import no_comm as no_comm
 from shtypes.signatures.typed import typed as typed
-from shtypes.solver.suggest import apply as apply
-from shtypes.solver.suggest import suggest as suggest
+from shtypes.suggestions.suggest import apply as apply
+from shtypes.suggestions.suggest import suggest as suggest
 from shtypes.traced.ledger import Ledger as Ledger
 from shtypes.traced.ledger import ledger as ledger
 from shtypes.traced.merging import merge_reshards as merge_reshards

@@ -54,7 +54,7 @@ OTHERS: Final[Mapping[str, str]] = {
     "shtypes.programs.jit": "jit set_region",
     "shtypes.scopes.comm": "comm_budget implicit_comm no_comm",
     "shtypes.signatures.typed": "typed",
-    "shtypes.solver.suggest": "apply suggest",
+    "shtypes.suggestions.suggest": "apply suggest",
     "shtypes.traced.ledger": "Ledger ledger",
     "shtypes.training.batches": "prefetch_to_device",
 }

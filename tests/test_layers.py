@@ -21,7 +21,19 @@ FILES = {
 ROOMS = (
     *("caches", "errors", "context", "types", "resharding", "rules", "scopes", "_compat", "core"),
     *("traced", "programs", "dispatch", "evaluation", "ops", "control", "autodiff"),
-    *("local_mode", "numerics", "lifting", "training", "signatures", "analysis", "solver", "api", "", "editor"),
+    *(
+        "local_mode",
+        "numerics",
+        "lifting",
+        "training",
+        "signatures",
+        "analysis",
+        "solver",
+        "suggestions",
+        "api",
+        "",
+        "editor",
+    ),
     *("mypy_plugin", "tools", "__main__"),
 )
 #: The pure rooms, and what is pure besides.
@@ -30,7 +42,7 @@ PURE_PARTS = (
     *("shtypes", "shtypes.api", "shtypes.ops", "shtypes.ops.of_arrays", "shtypes.ops.rows", "shtypes.ops.table"),
     *("shtypes.signatures", "shtypes.signatures.pattern", "shtypes.signatures.matching", "shtypes.analysis"),
     *("shtypes.analysis.device_slices", "shtypes.analysis.svg", "shtypes.analysis.explain_reshard"),
-    *("shtypes.analysis.describe_plan", "shtypes.solver", "shtypes.solver.axis_states"),
+    *("shtypes.analysis.describe_plan", "shtypes.solver", "shtypes.solver.axis_states", "shtypes.suggestions"),
 )
 
 

@@ -47,6 +47,7 @@ from shtypes.solver.reshard_prices import Prices
 from shtypes.solver.search import Point, Search
 from shtypes.solver.tables import Assignment, Costs
 from shtypes.traced.ledger import Sent, sent_by_program
+from shtypes.traced.program import with_gradient
 from shtypes.types import ShType
 
 #: Where bytes count, all links are alike, and work only tells equals apart: it goes at a million times its pace.
@@ -160,7 +161,7 @@ def _decide(whole: _Inputs) -> Decisions | str:
     @functools.cache
     def alone() -> tuple[Sent, Seen]:
         with recording_types() as seen:
-            return _sent(lambda *args: _by_its_ops(whole, args), whole), seen
+            return _sent(lambda *args: _by_its_ops(whole, args), whole, grad), seen
 
     graph = Graph(program, mesh, grad=grad, types=whole.types, seen=lambda op: alone()[1].get(op.path))
     model, device = _pace(goal.by)
@@ -171,7 +172,7 @@ def _decide(whole: _Inputs) -> Decisions | str:
     if any(w.src != w.dst and w.use.node.op is not None and only_places(w.use.node.op.eqn) for w in ways):
         return "a reshard that it has itself takes its operand in no other type"
     decisions = decided(costs, point.assignment, ways)
-    sent = _sent(lambda *args: _evaluated(whole, decisions, args), whole)
+    sent = _sent(lambda *args: _evaluated(whole, decisions, args), whole, grad)
     if math.isclose(sent[0] + grad * sent[1], float(point.cost.sent), rel_tol=_CLOSE, abs_tol=_ROUNDED):
         return decisions
     ours, theirs = (cost(*each, goal.minimize) for each in (sent, alone()[0]))
@@ -182,12 +183,12 @@ def _decide(whole: _Inputs) -> Decisions | str:
     )
 
 
-def _sent(run: Callable[..., Any], whole: _Inputs) -> Sent:
-    """What a program sends forward, and backward."""
+def _sent(run: Callable[..., Any], whole: _Inputs, grad: bool) -> Sent:
+    """What a program sends forward, and backward, with what is differentiated of it."""
     specimens = [wrap(as_jax_type(x.type), None) if is_typed(x) else x for x in whole.args]
     around = tuple(rule for rule in rules_in_force() if isinstance(rule, Implicit))  # others see what is kept
     with in_force(around):
-        return sent_by_program(jax.make_jaxpr(run)(*specimens))
+        return sent_by_program(jax.make_jaxpr(with_gradient(run) if grad else run)(*specimens))
 
 
 #: What a byte counts that is sent forward, and one that is sent backward.

@@ -147,6 +147,11 @@ class Graph:
         """Whether a value has a cotangent in the program that is priced."""
         return self.grad and v.differentiated
 
+    def returns(self, use: Use) -> bool:
+        """Whether a cotangent comes back from a use of a value."""
+        op = use.node.op
+        return self.has_cotangent(use.value) and (op is None or any(map(self.has_cotangent, op.results)))
+
     def is_silent(self, node: Node) -> bool:
         """Whether a scope of the program around a node, or around what makes its value, forbids communication."""
         if node.kind == "shared":

@@ -303,10 +303,11 @@ class Search:
 
     def bound(self, memory: float | None) -> float | None:
         """Seconds that no assignment is below; None where the solutions are not exact."""
-        if not self._bound:
-            return None
+        if self.exact and self.proved and not self.late and all(byte for byte, _ in self._bound):
+            self.solve()  # again: since then a price was corrected that the first solution had
         limit = math.inf if memory is None else memory
-        return max(value - (byte * limit if byte else 0.0) for byte, value in self._bound)
+        bound = max((value - (byte * limit if byte else 0.0) for byte, value in self._bound), default=-math.inf)
+        return bound if bound > -math.inf else None
 
     def explore(self, quick: Point) -> None:
         """Looks for corners of the front below a point: the smallest, and some between."""

@@ -244,7 +244,7 @@ class Costs:
         """What it costs to bring a value to a use: forward and backward, from each row to each."""
         v, node = use.value, use.node
         one, other = distinct(src), distinct(dst)
-        back = self.graph.has_cotangent(v)
+        back = self.graph.returns(use)
         key = (v.nbytes, one[0].tobytes(), other[0].tobytes(), back, node.again)
         if key not in self._known:
             there, (forward, backward) = self.prices.table(one[0], other[0]), self.weights
@@ -315,7 +315,7 @@ class Costs:
         for use in [*(Use(n, 0, n.operands[0], n.times) for n in graph.shared.values()), *graph.uses()]:
             source, k = graph.source[use.value.id]
             second = graph.shared.get(use.value.id)
-            same = (use.value.id in graph.saved, use.node.again, use.times, use.value.differentiated)
+            same = (use.value.id in graph.saved, use.node.again, use.times, graph.returns(use))
             ids = (source.first.id, k, None if second is None else second.first.id, use.node.first.id, use.operand)
             uses.setdefault((ids, same), []).append(use)
         return list(nodes.values()), list(uses.values())
@@ -405,12 +405,12 @@ class Costs:
         forward, backward = self.weights
         sent = runs * there.sent * v.nbytes
         seconds = use.times * (forward + backward * use.node.again) * (there.seconds * v.nbytes + there.latency)
-        if self.graph.has_cotangent(v):
+        if self.graph.returns(use):
             back = self.prices.planned(v.dtype, v.shape, *(cotangents(np.array(s)).tolist() for s in (dst, src)))
             seconds += backward * use.times * (back.seconds * v.nbytes + back.latency)
             sent += use.times * back.sent * v.nbytes
         if self.by_bytes:
-            whole = self._whole(np.array([src]), np.array([dst]), self.graph.has_cotangent(v))
+            whole = self._whole(np.array([src]), np.array([dst]), self.graph.returns(use))
             seconds += use.times * whole[0, 0] * v.nbytes
         moved = (unlabelled(np.array(src)) != unlabelled(np.array(dst))).any()
         memory = self._kept(use) / float(parts(np.array(dst), self.sizes)) if moved else 0.0
@@ -436,7 +436,7 @@ class Costs:
         for use, *_ in self.uses:
             way, v = self._way(use, now, 0.0), use.value
             found |= self.prices.correct(v.dtype, v.shape, way.src, way.dst)
-            if self.graph.has_cotangent(v):
+            if self.graph.returns(use):
                 back = (cotangents(np.array(s)).tolist() for s in (way.dst, way.src))
                 found |= self.prices.correct(v.dtype, v.shape, *back)
         if found:

@@ -24,8 +24,8 @@ from shtypes.analysis.check import check
 from shtypes.core.meshes import use_mesh
 from shtypes.errors import ShardingTypeError
 from shtypes.solver.apply import Taken, Written, taken
-from shtypes.solver.plan import Plan
 from shtypes.solver.program import Function, Op, Operand, Program, Value, is_value
+from shtypes.suggestions.plan import Plan
 from shtypes.tools.patch_source import MARKED, Edits, Source
 from shtypes.traced.equations import SourceLine
 from shtypes.types import ShType

@@ -6,7 +6,6 @@ import math
 from typing import Any
 
 import jax
-import numpy as np
 import pytest
 
 import shtypes as sh
@@ -46,6 +45,10 @@ def written(search: Search, point: Point) -> tuple[Any, Any]:
     return typed_function(program, decisions), program.arguments(decisions.arguments)
 
 
+def widened(x: Any) -> Any:
+    return x.astype("float64") if x.dtype == "float32" else x
+
+
 def ledger_of_step(f: Any, types: Any, mesh: dict[str, int]) -> sh.Ledger:
     args = jax.tree.map(sh.abstract_array, types, is_leaf=lambda x: isinstance(x, sh.ShType))
     with sh.use_mesh(sh.abstract_mesh(mesh)):
@@ -79,16 +82,17 @@ def test_the_ledger_of_the_typed_program_has_the_bytes_that_were_predicted(case:
 @pytest.mark.parametrize("case", [pytest.param(c, marks=[pytest.mark.nightly] * (c in LARGE)) for c in CASES])
 def test_values_and_gradients_are_those_of_one_device(case: str, policy: str) -> None:
     f, args = CASES[case]
-    values = models.arrays(args)
-    with sh.policy(policy):
-        search = searched(f, args, MESHES["dp x tp"])
+    with jax.enable_x64(True), sh.policy(policy):  # so that a difference is a wrong value, not a rounding
+        values = jax.tree.map(widened, models.arrays(args))
+        search = searched(f, values, MESHES["dp x tp"])
         typed, types = written(search, search.solve())
         with sh.use_mesh(sh.make_mesh(MESHES["dp x tp"])):
             placed = jax.tree.map(sh.array, values, types)
             found = jax.block_until_ready(jax.tree.map(lambda x: x.to_jax(), sh.jit(sh.train_step(typed))(*placed)))
-    expected = jax.value_and_grad(f)(*values)
+        expected = jax.value_and_grad(f)(*values)
     for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-5, atol=tolerance.SHORT * 2e-7 * float(np.abs(b).max()))
+        assert a.dtype == b.dtype
+        assert tolerance.off_by(a, b) <= tolerance.SHORT * tolerance.eps(a.dtype)  # 3e-14
 
 
 @pytest.mark.one_in(4)

@@ -13,8 +13,8 @@ import pytest
 
 import shtypes as sh
 from shtypes.solver.apply import taken
-from shtypes.solver.plan import Plan, pattern_of
 from shtypes.solver.program import Function
+from shtypes.suggestions.plan import Plan, pattern_of
 from tests.end_to_end import host
 from tests.solver import models
 from tests.solver.models import f32
@@ -59,7 +59,7 @@ def ledger(f: Any, types: Any, mesh: dict[str, int] = MESH) -> sh.Ledger:
 
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=[pytest.mark.nightly] * (n in ("scanned gpt", "unrolled gpt"))) for n in PLANS]
+    "name", [pytest.param(n, marks=[pytest.mark.nightly] * (n not in ("scan", "mlp"))) for n in PLANS]
 )
 def test_a_plan_that_is_written_and_read_again_types_to_the_same_ledger(name: str, tmp_path: Path) -> None:
     f, *args = PLANS[name]

@@ -33,39 +33,49 @@ def searched(f: Any, args: Any, mesh: dict[str, int], **options: Any) -> Search:
     return Search(Costs(graph, Prices(graph.mesh, model), MACHINE, 2.0))
 
 
-def random_program(seed: int) -> tuple[Any, Any]:
+def random_program(seed: int, length: int = 1) -> tuple[Any, Any]:
     """A short program, and its arguments."""
     rng = np.random.default_rng(seed)
-    last: list[Any] = [
+    steps: list[Any] = [
         lambda w, x: jnp.tanh(x @ w),
         lambda w, x: (x @ w) * 2,
         lambda w, x: x + w,
         lambda w, x: jnp.exp(x) * w,
     ]
-    which = int(rng.integers(len(last)))
     reduce: Any = [lambda y: y, jnp.sum, lambda y: jnp.sum(y, 0), lambda y: y.T, lambda y: jnp.max(y, 1)][
         int(rng.integers(5))
     ]
-    sizes = [int(n) for n in rng.choice([2, 4, 6, 8], 2)]
-    w = (sizes[1], int(rng.choice([4, 8]))) if which < 2 else tuple(sizes)
-    return lambda w, x: reduce(last[which](w, x)), (f32(*w), f32(*sizes))
+    which = [int(i) for i in rng.integers(len(steps), size=length)]
+    rows, columns = (int(n) for n in rng.choice([2, 4, 6, 8], 2))
+    x, weights = f32(rows, columns), []
+    for i in which:
+        weights.append(f32(columns, int(rng.choice([4, 8]))) if i < 2 else f32(rows, columns))
+        columns = weights[-1].shape[1]
+
+    def run(ws: Any, x: Any) -> Any:
+        for i, w in zip(which, ws, strict=True):
+            x = steps[i](w, x)
+        return reduce(x)
+
+    return run, (weights, x)
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(10)
 @pytest.mark.parametrize("seed", range(50))
-def test_the_assignment_costs_least_of_all(seed: int) -> None:
-    search = searched(*random_program(seed), {"x": 2}, grad=bool(seed % 2))
+@pytest.mark.parametrize(("mesh", "length"), [({"x": 2}, 2), ({"x": 2, "y": 2}, 1)], ids=["one axis", "two axes"])
+def test_the_assignment_costs_least_of_all(mesh: dict[str, int], length: int, seed: int) -> None:
+    search = searched(*random_program(seed, length), mesh, grad=bool(seed % 2))
     costs = search.costs
-    domains = {n.id: costs.domain(n, [0], {}) for n in costs.graph.decisions}
-    assert math.prod(map(len, domains.values())) <= 1e6
+    domains = {n.id: costs.domain(n, range(len(mesh)), {}) for n in costs.graph.decisions}
     byte = 1e-3 * (seed % 3)
+    point = search.solve(byte)  # with the prices of the plans that run, from now on
     ids = sorted(domains)
     total = np.zeros([1] * len(ids))
     for over, table in combined(costs.factors(domains), byte, 0.0).items():
         total = total + table.reshape([len(domains[i]) if i in over else 1 for i in ids])
-    point = search.solve(byte)
-    found = point.seconds + byte * point.cost.memory
-    assert math.isclose(found, total.min(), rel_tol=1e-9)
+    assert total.size == math.prod(map(len, domains.values()))
+    rows = [np.flatnonzero((domains[i] == np.array(point.assignment[i])).all(-1)) for i in ids]
+    assert math.isclose(total[tuple(int(row) for (row,) in rows)], total.min(), rel_tol=1e-9)
 
 
 def test_what_repeats_is_decided_once_and_costs_as_often() -> None:
@@ -99,17 +109,22 @@ def test_what_fits_in_no_memory_is_refused_with_the_least_that_was_found() -> No
         search.within(10)
 
 
-@pytest.mark.one_in(6)
-@pytest.mark.parametrize("seed", range(30))
-def test_on_three_axes_pairs_in_turn_are_next_to_the_best(seed: int) -> None:
+def on_three_axes(seed: int) -> float:
+    """What pairs of axes in turn find for a short program, to the least there is."""
     rng = np.random.default_rng(seed)
     n, d, f = (int(n) for n in rng.choice([8, 16, 32, 64], 3))
     search = searched(lambda w, x: jnp.sum(jnp.tanh(x @ w), 0), (f32(d, f), f32(n, d)), {"a": 2, "b": 2, "c": 2})
     in_turn = search.solve().seconds
     search.block = 3
     assert search.exact
-    exact = search.solve().seconds
-    assert exact * (1 - 1e-9) <= in_turn <= 1.02 * exact
+    return in_turn / search.solve().seconds
+
+
+@pytest.mark.parametrize("seeds", [range(5), pytest.param(range(5, 35), marks=pytest.mark.nightly)], ids=str)
+def test_on_three_axes_pairs_in_turn_are_the_best_or_next_to_it(seeds: range) -> None:
+    ratios = [on_three_axes(seed) for seed in seeds]
+    assert 1 - 1e-9 <= min(ratios) <= max(ratios) <= 1.02
+    assert sum(ratio > 1 + 1e-9 for ratio in ratios) <= len(seeds) / 10
 
 
 @pytest.mark.parametrize("entries", [40, 80])
@@ -206,3 +221,18 @@ def test_whoever_watches_is_told_how_many_pairs_are_settled() -> None:
     assert max(now.settled for now in told) == 3
     assert told[0].best is None
     assert told[-1].best is not None
+
+
+def test_a_price_that_is_corrected_later_leaves_a_bound() -> None:
+    search = searched(mlp_loss, mlp(32, 16, 64), {"dp": 2, "tp": 2})
+    free = search.solve()
+    search._bound.clear()  # as where a price is lowered
+    small = search.solve(1e6)
+    bound = search.bound(None)
+    assert bound is not None
+    assert math.isclose(bound, free.seconds)
+    assert search.bound(float(small.cost.memory)) is not None
+    late = Search(search.costs, deadline=0.0)
+    late.solve()
+    late._bound.clear()
+    assert late.bound(None) is None

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import shtypes as sh
-from shtypes.solver.plan import Plan
+from shtypes.suggestions.plan import Plan
 from tests.end_to_end import host
 from tests.solver import models
 from tests.solver.models import f32

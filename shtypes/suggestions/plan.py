@@ -177,7 +177,7 @@ class Plan(Report):
         found = []
         for (place, name, src, dst, at), ways in groups.items():
             times, sent = sum(w.use.times for w, *_ in ways), sum(float(w.cost.sent) for w, *_ in ways)
-            backward = self.problem.costs.graph.has_cotangent(ways[0][0].use.value)
+            backward = self.problem.costs.graph.returns(ways[0][0].use)
             seconds = sum(float(w.cost.comm) for w, *_ in ways)
             again = ways[0][0].use.node.again
             words = _words(src, dst, backward=backward, again=again)

@@ -25,11 +25,11 @@ from shtypes.resharding.devices import Device, as_device
 from shtypes.solver.apply import taken, typed_function, unknown, with_types_at
 from shtypes.solver.axis_states import INVARIANT, REDUCED, axis_state, typed
 from shtypes.solver.graph import Graph, Node
-from shtypes.solver.plan import SCHEMA, Plan, Problem, decisions_of, pattern_of
 from shtypes.solver.program import Function, Value
 from shtypes.solver.reshard_prices import Prices
 from shtypes.solver.search import Point, Search, size
 from shtypes.solver.tables import Costs
+from shtypes.suggestions.plan import SCHEMA, Plan, Problem, decisions_of, pattern_of
 from shtypes.types import ShType
 from shtypes.types.mesh import Mesh, current_mesh
 from shtypes.types.tables import Report, Table, Text, notebook, page
@@ -110,7 +110,8 @@ class Suggestions(Sequence[Plan], Report):
             for p in self.plans
         ]
         headings = ("ms", "", "predicted memory")
-        note = 'edit: sh.suggest(..., fixed={"path": "[_, _@dp]"})   use: sh.apply(f, plan)'
+        edit = 'edit: sh.suggest(..., fixed={"path": "[_, _@dp]"})'
+        note = f"{edit}   use: sh.apply(f, plan)   patch: shtypes suggest --patch"
         return [*first.tables(), Table("time against memory", headings, tuple(rows), frozenset(headings), note)]
 
     def pictures(self) -> list[str]:
