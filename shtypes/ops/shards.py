@@ -172,8 +172,8 @@ def bordered(x: Any, dim: int, axes: Axes, before: int, after: int, fill: Any = 
             piece = _filled(piece, index(x, axes), max(0, -hop), min(n, n - hop), fill)
         parts.append(piece)
     ends = min(stop, (1 - n) * size) - start, stop - max(start, n * size)  # beyond the ends of every device
-    low, high = (full(x, width, dim, fill) if width > 0 else None for width in ends)
-    parts = [x for x in (low, *parts, high) if x is not None]
+    first, last = ([full(x, width, dim, fill)] if width > 0 else [] for width in ends)
+    parts = [*first, *parts, *last]
     result: Array = parts[0] if len(parts) == 1 else joined(parts, dim)
     return result
 
@@ -193,7 +193,7 @@ def unbordered(x: Any, dim: int, axes: Axes, before: int, after: int) -> Array:
         piece = part(x, at + low, at + high, dim)
         back = sent(piece, axes, hop) if hop else piece
         terms.append(padded(back, low, size - high, dim) if high - low < size else back)
-    result: Array = functools.reduce(add, terms) if terms else _full(x, size, dim, 0)
+    result: Array = functools.reduce(add, terms) if terms else full(x, size, dim, 0)
     return result
 
 
