@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import shtypes as sh
-from benchmarks import merging, overhead, refusals, training
+from benchmarks import across, merging, overhead, refusals, training
 from benchmarks.measure import hlo, timing
 from benchmarks.models import microbatch, transformer
 
@@ -229,3 +229,11 @@ def test_a_refusal_is_measured_beside_an_accepted_call_of_the_same_program() -> 
     assert found is not None
     assert found.fixes
     assert set(refusals.summary([found])) > {"caught / accepted", "read / accepted"}
+
+
+@pytest.mark.one_in(40)
+@pytest.mark.parametrize("case", across.CASES, ids=[case.name for case in across.CASES])
+def test_a_way_across_shards_sends_at_most_what_xla_sends(case: across.Case) -> None:
+    found = across.measured(case)
+    assert found.way.sent <= found.xla.sent
+    assert found.way.sent < found.gather.sent

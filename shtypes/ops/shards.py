@@ -151,24 +151,29 @@ def padded(x: Any, low: int, high: int, dim: int) -> Any:
     return lax.pad(x, jnp.zeros((), x.dtype), [(low, high, 0) if d == dim else (0, 0, 0) for d in range(x.ndim)])
 
 
-def bordered(x: Any, dim: int, axes: Axes, before: int, after: int, fill: Any = 0) -> Array:
-    """Shards with elements of their neighbours before and after them; ``fill`` beyond the ends.
+def _pieces(size: int, n: int, start: int, stop: int) -> list[tuple[int, int, int]]:
+    """Of the elements from ``start`` to ``stop`` of a shard, those of each: its distance, and from where to where."""
+    spans = [(hop, max(start - hop * size, 0), min(stop - hop * size, size)) for hop in range(1 - n, n)]
+    return [(hop, low, high) for hop, low, high in spans if low < high]
 
-    Communicates: a permute of the border for each shard that it reaches into.
+
+def bordered(x: Any, dim: int, axes: Axes, before: int, after: int, fill: Any = 0) -> Array:
+    """Shards with elements of their neighbours before and after them, without their own where negative.
+
+    ``fill`` is beyond the ends. Communicates: a permute of the border for each shard that it reaches into.
     """
     size, n = type_of(x).shape[dim], count(x, axes)
-    parts = [x]
-    for width, step in ((before, 1), (after, -1)):
-        for hop in range(1, min(-(-max(width, 0) // size), n) + 1):
-            take = min(size, width - (hop - 1) * size)
-            if hop == n:  # beyond the ends for every device
-                other = _full(x, width - (hop - 1) * size, dim, fill)
-            else:
-                start = size - take if step > 0 else 0
-                other = sent(x if take == size else part(x, start, start + take, dim), axes, step * hop)
-            if hop < n and not _is_zero(fill):
-                other = _filled(other, index(x, axes), *((hop, n) if step > 0 else (0, n - hop)), fill)
-            parts = [other, *parts] if step > 0 else [*parts, other]
+    start, stop = -before, size + after
+    parts = []
+    for hop, low, high in _pieces(size, n, start, stop):
+        piece = x if high - low == size else part(x, low, high, dim)
+        piece = sent(piece, axes, -hop) if hop else piece
+        if hop and not _is_zero(fill):
+            piece = _filled(piece, index(x, axes), max(0, -hop), min(n, n - hop), fill)
+        parts.append(piece)
+    ends = min(stop, (1 - n) * size) - start, stop - max(start, n * size)  # beyond the ends of every device
+    low, high = (_full(x, width, dim, fill) if width > 0 else None for width in ends)
+    parts = [x for x in (low, *parts, high) if x is not None]
     result: Array = parts[0] if len(parts) == 1 else joined(parts, dim)
     return result
 
@@ -180,17 +185,14 @@ def _full(x: Any, size: int, dim: int, fill: Any) -> Any:
 
 def unbordered(x: Any, dim: int, axes: Axes, before: int, after: int) -> Array:
     """Shards without their borders, which are added to the shards that they are of: the transpose of `bordered`."""
-    whole = type_of(x).shape[dim]
-    size = whole - before - after
-    result: Array = part(x, before, before + size, dim)
-    for width, step in ((before, -1), (after, 1)):
-        for hop in range(1, min(-(-width // size), count(x, axes) - 1) + 1 if width > 0 else 1):
-            take = min(size, width - (hop - 1) * size)
-            near = (hop - 1) * size  # how far the part is from the shard
-            start = before - near - take if step < 0 else before + size + near
-            back = sent(part(x, start, start + take, dim), axes, step * hop)
-            pads = (size - take, 0) if step < 0 else (0, size - take)
-            result = add(result, padded(back, *pads, dim) if take < size else back)
+    size = type_of(x).shape[dim] - before - after
+    terms = []
+    for hop, low, high in _pieces(size, count(x, axes), -before, size + after):
+        at = hop * size + before  # where the shard at this distance lies
+        piece = part(x, at + low, at + high, dim)
+        back = sent(piece, axes, hop) if hop else piece
+        terms.append(padded(back, low, size - high, dim) if high - low < size else back)
+    result: Array = functools.reduce(add, terms) if terms else _full(x, size, dim, 0)
     return result
 
 

@@ -179,8 +179,10 @@ class _Asked:
                     yield {i: state}
 
     def _sharded_seeds(self) -> Iterator[dict[int, int]]:
-        """States in which one operand is sharded, or two are."""
+        """States in which one operand is sharded, or two are, or all are alike."""
         sharded = {i: [s for s in states_of(self._of(i), self.size) if s >= SHARDED] for i in self.free}
+        if len(sharded) > 2:
+            yield from (dict.fromkeys(self.free, s) for s in set.intersection(*map(set, sharded.values())))
         for i, states in sharded.items():
             for state in states:
                 yield {i: state}

@@ -110,7 +110,8 @@ class Suggestions(Sequence[Plan], Report):
             for p in self.plans
         ]
         headings = ("ms", "", "predicted memory")
-        note = 'edit: sh.suggest(..., fixed={"path": "[_, _@dp]"})   use: sh.apply(f, plan)'
+        edit = 'edit: sh.suggest(..., fixed={"path": "[_, _@dp]"})'
+        note = f"{edit}   use: sh.apply(f, plan)   patch: shtypes suggest --patch"
         return [*first.tables(), Table("time against memory", headings, tuple(rows), frozenset(headings), note)]
 
     def pictures(self) -> list[str]:

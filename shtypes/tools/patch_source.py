@@ -42,21 +42,20 @@ class Edits(NamedTuple):
     refused: list[str]  # why something else cannot be written
 
 
-def _mark(k: int, x: Any) -> Any:
-    """The value of an expression, which says so in a trace."""
-    return checkpoint_name(x, f"{MARKED}{k}") if isinstance(x, jax.core.Tracer) else x
-
-
 class _Marker(ast.NodeTransformer):
     """Marks the expressions of functions."""
 
     def __init__(self, source: Source) -> None:
         self.source, self.inside = source, 0
         self.found: list[ast.expr] = []
+        self.around: dict[tuple[int, int], int] = {}  # reshards to a text, and the expressions that they are around
 
     def visit(self, node: ast.AST) -> Any:
         if isinstance(node, ast.expr) and (inner := self.source.resharded(node)) is not None:
-            return self.visit(inner)
+            where, new = self.source.span(node), self.visit(inner)
+            if isinstance(new, ast.Call) and isinstance(new.func, ast.Name) and new.func.id == _MARK:
+                self.around[where] = new.args[0].value  # type: ignore[attr-defined]
+            return new
         if isinstance(node, (ast.JoinedStr, ast.pattern)):
             return node
         new = super().visit(node)
@@ -134,6 +133,7 @@ class Source:
                 f"the plan cannot be written into `{self.path.name}`", why=f"`{min(taken)}` is there already"
             )
         self._marker = _Marker(self)
+        self._run: set[int] = set()  # the expressions that a trace came through
         self._marked = self._marker.visit(ast.parse(self.text_))
 
     def _defines(self, node: ast.stmt) -> bool:
@@ -143,6 +143,11 @@ class Source:
         """What this library is called in the file; empty where it is not imported."""
         imports = [a for n in self.tree.body if isinstance(n, ast.Import) for a in n.names if a.name == "shtypes"]
         return next((a.asname or a.name for a in imports), "")
+
+    def _mark(self, k: int, x: Any) -> Any:
+        """The value of an expression, which says so in a trace."""
+        self._run.add(k)
+        return checkpoint_name(x, f"{MARKED}{k}") if isinstance(x, jax.core.Tracer) else x
 
     def resharded(self, node: ast.expr) -> ast.expr | None:
         """What a call `sh.reshard(x, "...")` is around; None for other expressions."""
@@ -165,7 +170,7 @@ class Source:
     def loaded(self, code: Any) -> dict[str, Any]:
         """What the file defines with other code in it."""
         dunders = ("__name__", "__file__", "__package__", "__spec__", "__loader__")
-        space = {name: self._globals[name] for name in dunders if name in self._globals} | {_MARK: _mark}
+        space = {name: self._globals[name] for name in dunders if name in self._globals} | {_MARK: self._mark}
         before = list(sys.path)
         sys.path.insert(0, str(self.path.parent))  # as for a script: its neighbours can be imported
         try:
@@ -219,6 +224,8 @@ class Source:
         for node in ast.walk(self.tree):
             if isinstance(node, ast.expr) and (inner := self.resharded(node)) is not None:
                 (start, end), (first, last) = self.span(node), self.span(inner)
+                if self._marker.around.get((start, end)) not in self._run:
+                    continue  # it is of another function
                 loose = (first, last) not in wrapped and not isinstance(inner, (*_ATOMS, ast.Constant))
                 pieces += [(start, 1, -end, "(" * loose, first), (last, 0, -start, ")" * loose, end)]
         pieces += [*self._beside(sh, plan), *(piece for first in edits.scopes for piece in self._in_scope(first, sh))]

@@ -160,3 +160,24 @@ def test_it_sends_what_its_closed_form_says(case: Case) -> None:
     args = [sh.abstract_array(f"f32{t}") for t in case.types]
     ledger = sh.ledger(across(case.f), *args)
     assert ledger.forward().total.bytes == case.sent[0]
+
+
+@pytest.mark.mesh({"x": 8})
+def test_a_sort_exchanges_all_its_operands_and_places_where_ties_count() -> None:
+    """Six exchanges of three shards of ``4 x 8``, and of their places, which take a byte each."""
+    args = [sh.abstract_array("i32[4,64@x]")] * 3
+    ledger = sh.ledger(across(lambda *xs: lax.sort(xs, num_keys=1)), *args)
+    assert ledger.total.bytes == 6 * (3 * 4 * 8 * 4 + 4 * 8)
+
+
+@pytest.mark.mesh({"x": 8})
+def test_windows_with_gaps_between_them_have_gradients() -> None:
+    """A window of 2 of 4 elements needs less than its shard; cut off as padding it has no transpose in JAX."""
+    x = f32(2, 64, 4)
+
+    def pool(x: Any) -> Any:
+        return lax.reduce_window(x, -np.inf, lax.max, (1, 2, 1), (1, 4, 1), ((0, 0), (1, 0), (0, 0)))
+
+    with sh.implicit_comm():
+        gradient = sh.grad(lambda x: total(sh.lift(pool)(x), sh))(sh.array(x, "[2,64@x,4]"))
+    assert_close(host(gradient), jax.grad(lambda x: total(pool(x), jnp))(x), SERIES)

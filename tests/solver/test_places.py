@@ -59,7 +59,7 @@ def ledger(f: Any, types: Any, mesh: dict[str, int] = MESH) -> sh.Ledger:
 
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=[pytest.mark.nightly] * (n in ("scanned gpt", "unrolled gpt"))) for n in PLANS]
+    "name", [pytest.param(n, marks=[pytest.mark.nightly] * (n not in ("scan", "mlp"))) for n in PLANS]
 )
 def test_a_plan_that_is_written_and_read_again_types_to_the_same_ledger(name: str, tmp_path: Path) -> None:
     f, *args = PLANS[name]

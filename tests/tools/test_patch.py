@@ -182,6 +182,24 @@ def test_a_second_patch_replaces_the_first(tmp_path: Path) -> None:
     assert ast.dump(ast.parse(path.read_text())) == ast.dump(ast.parse(once))  # parentheses may be left
 
 
+def test_reshards_of_other_functions_of_the_file_stay(tmp_path: Path) -> None:
+    path = tmp_path / "model.py"
+    body, shapes, options = MODELS["fsdp"]
+    other = """import shtypes as sh
+
+
+def typed(x):
+    return sh.reshard(x + 1, "[_@dp, _]") * sh.reshard(x, "[_, _]")
+
+
+"""
+    path.write_text(HEAD + other + body)
+    plan = sh.suggest(loaded(path).loss, *shapes, **SETTINGS, **options)[0]
+    patched(loaded(path).loss, plan).write()
+    assert other in path.read_text()
+    assert path.read_text().count("sh.reshard(") > 2
+
+
 REFUSED: dict[str, tuple[str, Any, dict[str, Any], str]] = {
     "a loop over layers that differ": (
         """def loss(w, x):

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from shtypes.dispatch.apply import is_typed
@@ -68,14 +69,18 @@ def _is_low(me: Any, stage: int, bit: int) -> Any:
 
 
 @of_device("places")
-def _places(x: Any, me: Any, dim: int) -> Any:
-    """The place of each element along a dim, of all devices."""
-    return lax.broadcasted_iota(jnp.int32, x.shape, dim) + me * x.shape[dim]
+def _places(x: Any, me: Any, dim: int, size: int) -> Any:
+    """The place of each element along a dim, of all devices, in as few bytes as its size takes."""
+    places = lax.broadcasted_iota(jnp.int32, x.shape, dim) + me * x.shape[dim]
+    return places.astype(np.min_scalar_type(size - 1))
 
 
 @way("sort")
 def by_exchanges(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
-    """Sends ``l (l + 1) / 2`` shards of ``2 ** l`` devices, and holds three; where ties count, places beside them."""
+    """Sends ``l (l + 1) / 2`` shards of ``2 ** l`` devices, and holds three; where ties count, places beside them.
+
+    They count where equal elements can be told apart: by other operands, by their gradients, zeros by their signs.
+    """
     p = eqn.params
     dim, keys = int(p["dimension"]), int(p["num_keys"])
     axes = next((axes_of(x, dim) for x in operands if is_typed(x) and axes_of(x, dim)), ())
@@ -86,8 +91,9 @@ def by_exchanges(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
         return None
     xs = [shards(x if axes_of(x, dim) else sharded(x, dim, axes), axes) for x in operands]
     me = index(operands[0], axes)
-    if p["is_stable"] and keys < len(xs):
-        xs = [*xs[:keys], _places(xs[0], me, dim), *xs[keys:]]
+    told_apart = keys < len(xs) or any(jnp.issubdtype(type_of(x).dtype, jnp.inexact) for x in xs)
+    if p["is_stable"] and told_apart:
+        xs = [*xs[:keys], _places(xs[0], me, dim, type_of(operands[0]).shape[dim]), *xs[keys:]]
         keys += 1
     xs = list(_sorted(*xs, dim=dim, keys=keys))
     for stage in range(1, n.bit_length()):

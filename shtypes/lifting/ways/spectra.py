@@ -31,54 +31,61 @@ def _stages(kind: int, dims: Sequence[int], sizes: Sequence[int]) -> list[tuple[
 
 
 class _Pencils:
-    """A varying value whose shards are of one dim, and then of another.
+    """A varying value whose shards are of some dims, and then of others.
 
     Args:
         x (...): The value.
-        lies: By axes, the dim that they shard.
+        homes: The axes of each sharded dim.
         dims: The dims of the transform: others are sharded first.
     """
 
-    def __init__(self, x: Any, lies: dict[Axes, int], dims: Sequence[int]) -> None:
-        self.x, self.lies, self.dims = x, lies, dims
+    def __init__(self, x: Any, homes: dict[int, Axes], dims: Sequence[int]) -> None:
+        self.x, self.homes, self.dims = x, homes, dims
+        #: What shards each dim, the major axes first: the last may move.
+        self.lies = {d: [homes[d]] if d in homes else [] for d in range(type_of(x).ndim)}
         self.cut: dict[int, int] = {}  # the sizes of dims that are padded
 
-    def move(self, axes: Axes, to: int) -> None:
-        """Shards another dim; the one before is complete, and as large as it was."""
-        before = self.lies[axes]
-        self.x, self.lies[axes] = turned(self.x, axes, to, before), to
-        if before in self.cut:
-            self.x = part(self.x, 0, self.cut.pop(before), before)
+    def move(self, dim: int, to: int) -> None:
+        """Shards another dim; the one before is as large as it was, if nothing else shards it."""
+        axes = self.lies[dim].pop()
+        self.lies[to].append(axes)
+        self.x = turned(self.x, axes, to, dim)
+        if dim in self.cut and not self.lies[dim]:
+            self.x = part(self.x, 0, self.cut.pop(dim), dim)
 
     def complete(self, dim: int) -> bool:
         """Shards other dims than this one; whether there are some."""
-        for axes in [a for a, d in self.lies.items() if d == dim]:
-            shape, n = type_of(self.x).shape, count(self.x, axes)
-            # Of several axes on one dim an order would count. The last dims come first, and those without a transform.
-            free = sorted((d for d in range(len(shape)) if d not in self.lies.values()), key=lambda d: d in self.dims)
-            to = next((d for d in free if shape[d] % n == 0), next(iter(free), None))
+        while self.lies[dim]:
+            shape, n = type_of(self.x).shape, count(self.x, self.lies[dim][-1])
+            others = sorted((d for d in self.lies if d not in (dim, *self.cut)), key=lambda d: d in self.dims)
+            free = [d for d in others if not self.lies[d]]
+            to = next((d for d in (*free, *others) if shape[d] % n == 0), next(iter(free), None))
             if to is None:
                 return False
             if shape[to] % n:
                 self.cut[to] = shape[to]
                 self.x = padded(self.x, 0, -shape[to] % n, to)
-            self.move(axes, to)
+            self.move(dim, to)
         return True
 
-    def home(self, homes: dict[Axes, int]) -> None:
+    def home(self) -> None:
         """Shards the dims of before, as far as their sizes are divided."""
-        for _ in homes:  # a dim is free again after another went home
-            for axes, dim in homes.items():
-                if dim not in self.lies.values() and type_of(self.x).shape[dim] % count(self.x, axes) == 0:
-                    self.move(axes, dim)
+        for home, axes in (*self.homes.items(), *self.homes.items()):  # a dim is free after another went home
+            dim = next(d for d, stack in self.lies.items() if axes in stack)
+            if (
+                self.lies[dim][-1] == axes
+                and not self.lies[home]
+                and not type_of(self.x).shape[home] % count(self.x, axes)
+            ):
+                self.move(dim, home)
 
 
 @way("fft")
 def by_pencils(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
     """Sends the shard twice, less the part that stays, for each sharded dim; holds two shards.
 
-    Where no axis divides the size of a dim afterwards, as that of half a spectrum, the dim stays complete and the other
-    one sharded.
+    Where all dims are sharded, one is on the axes of two meanwhile. Where no axis divides the size of a dim afterwards,
+    as that of half a spectrum, the dim stays complete and the other one sharded.
     """
     return _pencils(eqn, operands, home=True)
 
@@ -93,21 +100,21 @@ def _pencils(eqn: Any, operands: Sequence[Any], *, home: bool) -> Sequence[Any] 
     (x,), p = operands, eqn.params
     t, sizes, kind = type_of(x), tuple(map(int, p["fft_lengths"])), int(p["fft_type"])
     dims = range(t.ndim - len(sizes), t.ndim)
-    homes = {t.dims[d].axes: d for d in dims if t.dims[d].axes}
-    if not homes or not t.size:
+    homes = {d: dim.axes for d, dim in enumerate(t.dims) if dim.axes}
+    if homes.keys().isdisjoint(dims) or not t.size:
         return None
-    pencils = _Pencils(shards(x, tuple(a for axes in homes for a in axes)), dict(homes), dims)
+    pencils = _Pencils(shards(x, tuple(a for axes in homes.values() for a in axes)), homes, dims)
     for stage, dim, size in _stages(kind, dims, sizes):
         if not pencils.complete(dim):
             return None
         pencils.x = _along(pencils.x, stage, size, dim)
     if home or pencils.cut:
-        pencils.home(homes)
+        pencils.home()
     if pencils.cut:
         return None
     y = pencils.x
-    for axes, dim in pencils.lies.items():
-        y = placed(y, dim, axes)
+    for dim, stack in pencils.lies.items():
+        y = placed(y, dim, tuple(a for axes in stack for a in axes)) if stack else y
     return [y]
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
@@ -32,21 +33,25 @@ from shtypes.rules.einsum_like import Window
 class Border(NamedTuple):
     """What the windows of a shard's results need beside the shard, and how they lie on the shard with its border."""
 
-    before: int  # elements of the devices before; cut off if negative
+    before: int  # elements of the devices before; so many of its own are cut off if negative
     after: int
-    padding: tuple[int, int]
+    padding: tuple[int, int]  # never negative: JAX cannot transpose pools with such
+
+
+def _border(low: int, end: int, size: int, gap: int) -> Border | None:
+    """The border of windows from ``-low`` to ``end`` of a shard, its elements ``gap`` apart; None if they see none."""
+    before, after = low // gap, end // gap - (size - 1)
+    if before + size + after <= 0:
+        return None
+    return Border(before, after, (low - before * gap, end - (size - 1 + after) * gap))
 
 
 def border_of(w: Window, size: int, results: int) -> Border | None:
     """The border of a shard of some size for as many results; None if windows move otherwise from shard to shard."""
     if not results or not size or results * w.stride != size * w.base_dilation:
         return None
-    reach, low, gap = (w.size - 1) * w.window_dilation + 1, w.padding[0], w.base_dilation
-    before = low // gap
-    end = (results - 1) * w.stride - low + reach - 1  # the last place that a window reaches
-    after = end // gap - (size - 1)
-    rest = end - (size - 1 + max(after, 0)) * gap
-    return Border(max(before, 0), max(after, 0), (low - max(before, 0) * gap, rest))
+    low, reach = w.padding[0], (w.size - 1) * w.window_dilation
+    return _border(low, (results - 1) * w.stride - low + reach, size, w.base_dilation)
 
 
 def _cut(w: Window, n: int, shard: int) -> bool:
@@ -109,12 +114,8 @@ def _of_shards(w: Window, size: int, window: int, results: int) -> Border | None
     """
     if window * w.window_dilation != size * w.base_dilation:
         return None
-    low, gap = w.padding[0], w.base_dilation
-    before = low // gap
-    end = results - 1 - low + (window - 1) * w.window_dilation
-    after = end // gap - (size - 1)
-    rest = end - (size - 1 + max(after, 0)) * gap
-    return Border(max(before, 0), max(after, 0), (low - max(before, 0) * gap, rest))
+    low = w.padding[0]
+    return _border(low, results - 1 - low + (window - 1) * w.window_dilation, size, w.base_dilation)
 
 
 # pools
@@ -147,17 +148,20 @@ def _axes(crossed: Sequence[tuple[int, Axes, Border]]) -> Axes:
 
 
 def _lowest(dtype: Any) -> Any:
-    kind = np.dtype(dtype)
-    if kind.kind == "b":
-        return False
-    return -np.inf if kind.kind not in "iu" else np.iinfo(kind).min
+    return _extreme(dtype, -np.inf, "min")
 
 
 def _highest(dtype: Any) -> Any:
-    kind = np.dtype(dtype)
-    if kind.kind == "b":
-        return True
-    return np.inf if kind.kind not in "iu" else np.iinfo(kind).max
+    return _extreme(dtype, np.inf, "max")
+
+
+def _extreme(dtype: Any, infinity: float, name: str) -> Any:
+    """An infinity, or the last number of a dtype that has none, as some of 8 bits."""
+    if jnp.issubdtype(dtype, jnp.bool_):
+        return name == "max"
+    if jnp.issubdtype(dtype, jnp.integer):
+        return getattr(jnp.iinfo(dtype), name)
+    return infinity if np.isinf(np.float32(infinity).astype(dtype)) else getattr(jnp.finfo(dtype), name)
 
 
 #: What is beyond the ends, of a dtype, as the primitives pad.

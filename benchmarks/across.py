@@ -1,0 +1,324 @@
+"""Ops along sharded dims: by what neighbours need, by a gather, and as XLA partitions the same: bytes and memory.
+
+    python benchmarks/across.py                   # all cases, some minutes
+    python benchmarks/across.py --only conv
+
+Each case is a function of plain JAX on eight CPU devices. *way* is the lifted function where communication is allowed;
+*gather* makes its operands complete first, and shards the results afterwards; *XLA* is `jax.jit` in auto mode with the
+same shardings of operands and results; *wrong* where that is not what one device computes. Bytes are what each device
+sends by the compiled programs, in the ring model; memory is XLA's count of temporaries, beside the size of the shards
+of the operands.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+os.environ.setdefault("JAX_NUM_CPU_DEVICES", "8")
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.sharding import AxisType, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+import shtypes as sh
+from benchmarks.measure import hlo
+from shtypes.types.tables import aligned
+
+LINE: Final = {"x": 8}
+PLANE: Final = {"x": 4, "y": 2}
+IMAGES: Final = ("NHWC", "HWIO", "NHWC")
+WIDE: Final = ("NWC", "WIO", "NWC")
+TOLERANCE: Final = 1e-4
+
+
+class Case(NamedTuple):
+    """A function, the types of its operands, and the mesh axes whose dims are gathered; dtypes are f32 without one."""
+
+    name: str
+    f: Callable[..., Any]
+    types: Sequence[str]
+    mesh: dict[str, int] = LINE
+    axes: Sequence[str] = ("x",)
+
+
+class Compiled(NamedTuple):
+    """What each device sends and holds meanwhile, and the results."""
+
+    sent: int
+    held: int
+    results: list[np.ndarray[Any, Any]]
+
+
+class Measured(NamedTuple):
+    """A case, the bytes of the shards of its operands, its three programs, and whether XLA's is right."""
+
+    name: str
+    shard: int
+    way: Compiled
+    gather: Compiled
+    xla: Compiled
+    is_right: bool
+
+
+def conv(x: Any, k: Any, **options: Any) -> Any:
+    """A convolution, channels last."""
+    options = {"window_strides": (1,) * (x.ndim - 2), "padding": "SAME"} | options
+    return lax.conv_general_dilated(x, k, dimension_numbers=IMAGES if x.ndim == 4 else WIDE, **options)
+
+
+def pool(x: Any, kind: str, size: int = 3, stride: int = 1) -> Any:
+    """A pool of the two dims of images."""
+    init, operator = {"max": (-np.inf, lax.max), "min": (np.inf, lax.min), "add": (0.0, lax.add)}[kind]
+    return lax.reduce_window(x, init, operator, (1, size, size, 1), (1, stride, stride, 1), "SAME")
+
+
+def mean_pool(x: Any) -> Any:
+    """Means of 3 x 3 elements, zeros beyond the ends among them."""
+    return pool(x, "add") / 9
+
+
+def gradient(f: Callable[..., Any], *places: int) -> Callable[..., Any]:
+    """The gradients of the sum of the sines of what a function returns."""
+    return jax.grad(lambda *args: sum(jnp.sum(jnp.sin(y)) for y in jax.tree.leaves(f(*args))), places or (0,))
+
+
+def real(f: Callable[..., Any]) -> Callable[..., Any]:
+    """The parts of a spectrum."""
+
+    def parts(x: Any) -> Any:
+        y = f(x)
+        return y.real, y.imag
+
+    return parts
+
+
+def _cases() -> Iterator[Case]:
+    rows, columns, both = "[4,256@x,32,16]", "[4,32,256@x,16]", "[4,128@x,64@y,16]"
+    kernel, seq, four = "[3,3,16,16]", "[4,4096@x,16]", "[4,1,16]"
+    strided = functools.partial(conv, window_strides=(2, 2))
+    causal = functools.partial(conv, padding=[(3, 0)], feature_group_count=16)
+    yield Case("conv 3x3", conv, (rows, kernel))
+    yield Case("conv 3x3, columns", conv, (columns, kernel))
+    yield Case("conv 3x3, both dims", conv, (both, kernel), PLANE, ("x", "y"))
+    yield Case("conv 3x3, batch on y", conv, ("[4@y,256@x,32,16]", kernel), PLANE)
+    yield Case("conv 3x3, channels out on y", conv, (rows, "[3,3,16,16@y]"), PLANE)
+    yield Case("conv 3x3, two axes", conv, ("[4,256@(x,y),32,16]", kernel), PLANE, ("x", "y"))
+    yield Case("conv 5x5", conv, (rows, "[5,5,16,16]"))
+    yield Case("conv 7x7, stride 2", strided, (rows, "[7,7,16,16]"))
+    yield Case("conv 3x3, stride 2", strided, (rows, kernel))
+    yield Case("conv 3x3, dilation 2", functools.partial(conv, rhs_dilation=(2, 2)), (rows, kernel))
+    yield Case("conv 3x3, dilation 8", functools.partial(conv, rhs_dilation=(8, 8)), (rows, kernel))
+    yield Case("conv 3x3, 4 groups", functools.partial(conv, feature_group_count=4), (rows, "[3,3,4,16]"))
+    yield Case("conv 3x3, depthwise", functools.partial(conv, feature_group_count=16), (rows, "[3,3,1,16]"))
+    yield Case(
+        "conv 3x3x3",
+        lambda x, k: lax.conv_general_dilated(x, k, (1, 1, 1), "SAME"),
+        ("[2,8,64@x,16,16]", "[8,8,3,3,3]"),
+    )
+    yield Case(
+        "transposed conv, stride 2",
+        lambda x, k: lax.conv_transpose(x, k, (2, 2), "SAME", dimension_numbers=IMAGES),
+        (rows, "[4,4,16,16]"),
+    )
+    yield Case("causal conv, width 4", causal, (seq, four))
+    yield Case("causal conv, batch on y", causal, ("[4@y,4096@x,16]", four), PLANE)
+    yield Case(
+        "causal conv, channels on y",
+        functools.partial(conv, padding=[(3, 0)]),
+        ("[4,4096@x,16@y]", "[4,16@y,16]"),
+        PLANE,
+    )
+    yield Case(
+        "causal conv, dilation 64", functools.partial(conv, padding=[(192, 0)], rhs_dilation=(64,)), (seq, "[4,16,16]")
+    )
+    yield Case("conv wider than a shard", conv, ("[4,256@x,16]", "[65,16,16]"))
+    yield Case("jnp.convolve", lambda x, k: jnp.convolve(x, k, "same"), ("[65536@x]", "[33]"))
+    for name in ("conv 3x3", "conv 3x3, stride 2", "conv 3x3, both dims", "causal conv, width 4"):
+        f = {"conv 3x3, stride 2": strided, "causal conv, width 4": causal}.get(name, conv)
+        types = (seq, four) if name.startswith("causal") else (both if "both" in name else rows, kernel)
+        more = (PLANE, ("x", "y")) if "both" in name else ()
+        yield Case(f"{name}: gradient of x", gradient(f, 0), types, *more)
+        yield Case(f"{name}: gradients", gradient(f, 0, 1), types, *more)
+    for kind in ("max", "min", "add"):
+        yield Case(f"{kind} pool 3x3", functools.partial(pool, kind=kind), (rows,))
+    yield Case("max pool 3x3, stride 2", functools.partial(pool, kind="max", stride=2), (rows,))
+    yield Case("max pool 5x5", functools.partial(pool, kind="max", size=5), (rows,))
+    yield Case("max pool 3x3, both dims", functools.partial(pool, kind="max"), (both,), PLANE, ("x", "y"))
+    yield Case("max pool 3x3, batch on y", functools.partial(pool, kind="max"), ("[4@y,256@x,32,16]",), PLANE)
+    yield Case("mean pool 3x3", mean_pool, (rows,))
+    yield Case("max pool 3x3: gradient", gradient(functools.partial(pool, kind="max")), (rows,))
+    yield Case("max pool 3x3, stride 2: gradient", gradient(functools.partial(pool, kind="max", stride=2)), (rows,))
+    yield Case("mean pool 3x3: gradient", gradient(mean_pool), (rows,))
+    line, halves, beside = "[16,16384@x]", "[16,16384@(x,y)]", "[16@y,16384@x]"
+    for kind in ("sum", "prod", "max", "min", "logsumexp"):
+        yield Case(f"cum{kind}", functools.partial(getattr(lax, f"cum{kind}"), axis=1), (line,))
+    yield Case("cumsum, reverse", functools.partial(lax.cumsum, axis=1, reverse=True), (line,))
+    yield Case("cumsum, two axes", functools.partial(lax.cumsum, axis=1), (halves,), PLANE, ("x", "y"))
+    yield Case("cumsum, another dim on y", functools.partial(lax.cumsum, axis=1), (beside,), PLANE)
+    yield Case("cumsum of one row", jnp.cumsum, ("[262144@x]",))
+    yield Case("cumsum: gradient", gradient(functools.partial(lax.cumsum, axis=1)), (line,))
+    yield Case("cummax: gradient", gradient(functools.partial(lax.cummax, axis=1)), (line,))
+    yield Case("cumlogsumexp: gradient", gradient(functools.partial(lax.cumlogsumexp, axis=1)), (line,))
+    for k in (1, 8, 64):
+        yield Case(f"top_k, {k}", functools.partial(lax.top_k, k=k), (line,))
+    yield Case("top_k, 8, two axes", lambda x: lax.top_k(x, 8), (halves,), PLANE, ("x", "y"))
+    yield Case("top_k, 8, another dim on y", lambda x: lax.top_k(x, 8), (beside,), PLANE)
+    yield Case("top_k, 8: gradient", gradient(lambda x: lax.top_k(x, 8)[0]), (line,))
+    yield Case("sort", lax.sort, ("i32[16,16384@x]",))
+    yield Case("sort, another dim on y", lax.sort, ("i32[16@y,16384@x]",), PLANE)
+    yield Case("sort of keys and values", lambda a, b: lax.sort((a, b), num_keys=1), ("i32[16,16384@x]",) * 2)
+    yield Case("sort of floats", lax.sort, (line,))
+    yield Case("argsort", jnp.argsort, ("i32[16,16384@x]",))
+    square, plane = "[512@x,512]", "[512@x,256@y]"
+    yield Case("fft of one dim", real(jnp.fft.fft), ("[262144@x]",))
+    yield Case("ifft of one dim", real(jnp.fft.ifft), ("[262144@x]",))
+    yield Case("fft of a batch", real(jnp.fft.fft), ("[64,4096@x]",))
+    yield Case("fft, batch on y", real(jnp.fft.fft), ("[64@y,4096@x]",), PLANE)
+    yield Case("fft2", real(jnp.fft.fft2), (square,))
+    yield Case("fft2, columns", real(jnp.fft.fft2), ("[512,512@x]",))
+    yield Case("fft2, both dims", real(jnp.fft.fft2), (plane,), PLANE, ("x", "y"))
+    yield Case("fft2 of a batch, both dims", real(jnp.fft.fft2), ("[8,128@x,128@y]",), PLANE, ("x", "y"))
+    yield Case("fftn of three dims", real(jnp.fft.fftn), ("[64@x,64@y,64]",), PLANE, ("x", "y"))
+    yield Case("rfft2", real(jnp.fft.rfft2), (square,))
+    yield Case("rfft2 and back", lambda x: jnp.fft.irfft2(jnp.fft.rfft2(x) * 2), (square,))
+    yield Case("fft2: gradient", gradient(real(jnp.fft.fft2)), (square,))
+    tall = "[8192@x,16]"
+    yield Case("qr", jnp.linalg.qr, (tall,))
+    yield Case("qr of a batch on y", jnp.linalg.qr, ("[4@y,4096@x,16]",), PLANE)
+    yield Case("singular values", functools.partial(jnp.linalg.svd, compute_uv=False), (tall,))
+    yield Case("least squares", lambda a, b: jnp.linalg.lstsq(a, b)[0], (tall, "[8192@x]"))
+
+
+CASES: Final = tuple(_cases())
+
+
+def values(case: Case) -> list[Any]:
+    """The operands, the same each time."""
+    rng = np.random.default_rng(0)
+    types = [t if t[0] != "[" else f"f32{t}" for t in case.types]
+    parsed = [sh.abstract_array(t, mesh=sh.abstract_mesh(case.mesh)).type for t in types]
+    return [
+        rng.integers(0, 1000, t.shape).astype(np.int32)
+        if t.dtype_name == "i32"
+        else rng.normal(size=t.shape).astype("f")
+        for t in parsed
+    ]
+
+
+def measured(case: Case) -> Measured:
+    """The three programs of a case, compiled and run."""
+    plain, axes = values(case), set(case.axes)
+    mesh = sh.make_mesh(case.mesh)
+    with sh.use_mesh(mesh):
+        args = [sh.array(x, t) for x, t in zip(plain, case.types, strict=True)]
+        lifted = sh.implicit_comm(sh.lift(case.f))
+
+        def finished(*args: Any) -> Any:
+            return [sh.reshard(y, _finished(y.type)) for y in jax.tree.leaves(lifted(*args))]
+
+        way = _compiled(jax.jit(finished), args)
+        types = [y.type for y in jax.jit(finished)(*args)]
+
+        @jax.jit
+        def gather(*args: Any) -> Any:
+            results = jax.tree.leaves(sh.lift(case.f)(*[_without(x, axes) for x in args]))
+            return [sh.reshard(y, t) for y, t in zip(results, types, strict=True)]
+
+        gathered = _compiled(gather, args)
+    auto = jax.make_mesh(tuple(case.mesh.values()), tuple(case.mesh), axis_types=(AxisType.Auto,) * len(case.mesh))
+    inputs = tuple(NamedSharding(auto, _spec(x.type)) for x in args)
+    outputs = [NamedSharding(auto, _spec(t)) for t in types]
+    jitted = jax.jit(lambda *args: jax.tree.leaves(case.f(*args)), in_shardings=inputs, out_shardings=outputs)
+    xla = _compiled(jitted, jax.tree.map(jax.device_put, plain, list(inputs)))
+    alone = list(map(np.asarray, jax.tree.leaves(jax.jit(case.f)(*plain))))
+    if max(_difference(way, alone), _difference(gathered, alone)) > TOLERANCE:
+        raise SystemExit(f"{case.name}: not what one device computes")
+    is_right = _difference(xla, alone) <= TOLERANCE
+    return Measured(case.name, sum(x.type.local_bytes for x in args), way, gathered, xla, is_right)
+
+
+def _without(x: Any, axes: set[str]) -> Any:
+    """A value whose dims are not sharded on some axes."""
+    dims = [
+        f"{d.size}" + (f"@({','.join(left)})" if (left := [a for a in d.axes if a not in axes]) else "")
+        for d in x.type.dims
+    ]
+    return sh.reshard(x, f"[{', '.join(dims)}]")
+
+
+def _finished(t: Any) -> Any:
+    """The type of a value whose pending sums are finished."""
+    return t.replace(states={a: sh.State.REDUCED if s is sh.State.UNREDUCED else s for a, s in t.beside_dims.items()})
+
+
+def _spec(t: Any) -> P:
+    return P(*(dim.axes or None for dim in t.dims))
+
+
+def _compiled(jitted: Any, args: Sequence[Any]) -> Compiled:
+    compiled = jitted.lower(*args).compile()
+    results = jax.block_until_ready(compiled(*args))
+    arrays = [
+        np.asarray(sh.reshard(y, _complete(y)).to_jax() if isinstance(y, sh.Array) else y)
+        for y in jax.tree.leaves(results)
+    ]
+    sent = sum(row["bytes"] for row in hlo.executed(compiled.as_text()).values())
+    return Compiled(sent, int(compiled.memory_analysis().temp_size_in_bytes), arrays)
+
+
+def _complete(x: Any) -> Any:
+    return sh.ShType(
+        x.type.mesh,
+        x.type.dtype_name,
+        [sh.Dim(d.size) for d in x.type.dims],
+        dict.fromkeys(x.type.mesh.axis_names, sh.State.INVARIANT),
+    )
+
+
+def _difference(found: Compiled, alone: Sequence[Any]) -> float:
+    """The largest difference, relative to the largest element of each array."""
+    pairs = zip(found.results, alone, strict=True)
+    return max(float(np.abs(a - b).max() / (np.abs(b).max() + 1e-30)) for a, b in pairs)
+
+
+def line(m: Measured) -> tuple[str, ...]:
+    """A line of the table."""
+    ratio = "wrong" if not m.is_right else f"{m.way.sent / m.xla.sent:.2f}" if m.xla.sent else "-"
+    held = [f"{each.held / m.shard:.1f}" for each in (m.way, m.gather, m.xla)]
+    return (m.name, f"{m.shard:,}", f"{m.way.sent:,}", f"{m.gather.sent:,}", f"{m.xla.sent:,}", ratio, *held)
+
+
+HEADINGS: Final = ("case", "shard", "way", "gather", "XLA", "way/XLA", "way holds", "gather holds", "XLA holds")
+
+
+def main() -> None:
+    """Prints the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default="", help="cases whose names have this in them")
+    options = parser.parse_args()
+    every = []
+    for case in CASES:
+        if options.only in case.name:
+            every.append(measured(case))
+            print(*line(every[-1]), sep="\t", file=sys.stderr, flush=True)
+    print(*aligned(HEADINGS, map(line, every), HEADINGS[1:]), sep="\n")
+    more = [m.name for m in every if m.way.sent > m.xla.sent]
+    print(
+        f"at most XLA's bytes: {len(every) - len(more)} of {len(every)}" + "".join(f"\n  more: {name}" for name in more)
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,433 @@
+"""Each way across shards, cheapest or not, against one device: dtypes, ties, NaN, windows of all kinds, meshes."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+import pytest
+from jax import lax
+
+import shtypes as sh
+from shtypes.evaluation.table import BODIES, CHOICES, ROWS
+from shtypes.lifting.ways.choice import ways_of
+from tests.end_to_end import host
+from tests.tolerance import SERIES, assert_close
+
+rng = np.random.default_rng(1)
+LINE, PLANE = {"x": 8}, {"x": 4, "y": 2}
+IMAGES, WIDE = ("NHWC", "HWIO", "NHWC"), ("NWC", "WIO", "NWC")
+FLOATS = {"f32": np.float32, "bf16": ml_dtypes.bfloat16, "f16": np.float16}
+INTEGERS = {"i8": np.int8, "u8": np.uint8, "i32": np.int32, "u32": np.uint32}
+#: Numbers with a rounding of their own may be off by it; what only moves or compares numbers may not.
+EXACT, ROUNDED = 0, SERIES
+#: Of narrow floats, where each of sixteen numbers is rounded, forward and backward.
+NARROW = 32
+
+
+class Case(NamedTuple):
+    """A function, its arguments and their types; the way that is taken, by default the first that is one."""
+
+    name: str
+    f: Callable[..., Any]
+    args: Sequence[Any]
+    types: Sequence[str]
+    mesh: dict[str, int] = LINE
+    roundings: float = ROUNDED
+    grad: bool = True
+    way: str | None = None
+
+
+def numbers(*shape: int, dtype: Any = np.float32) -> Any:
+    return rng.normal(size=shape).astype(dtype)
+
+
+def integers(*shape: int, dtype: Any = np.int32, high: int = 100) -> Any:
+    low = 0 if np.dtype(dtype).kind == "u" else -high
+    return rng.integers(low, high, size=shape).astype(dtype)
+
+
+def strange(dtype: Any) -> Any:
+    """Numbers with ties, both zeros, infinities and what is no number, rows of one kind among them."""
+    x = numbers(4, 64).round(1)
+    for value in (np.nan, np.inf, -np.inf, 0.0, -0.0):
+        x[rng.random(x.shape) < 0.1] = value
+    x[1] = np.where(rng.random(64) < 0.5, 0.0, -0.0)
+    x[2] = np.nan
+    x[2, 40] = 1
+    x[3, :40] = 1
+    return x.astype(dtype)
+
+
+def conv(x: Any, k: Any, **options: Any) -> Any:
+    options = {"window_strides": (1,) * (x.ndim - 2), "padding": "SAME"} | options
+    return lax.conv_general_dilated(x, k, dimension_numbers=IMAGES if x.ndim == 4 else WIDE, **options)
+
+
+def pool(x: Any, kind: str, size: int, stride: int = 1, padding: Any = "SAME", **options: Any) -> Any:
+    """A pool along the second dim."""
+    if jnp.issubdtype(x.dtype, jnp.integer):
+        ends = {"max": jnp.iinfo(x.dtype).min, "min": jnp.iinfo(x.dtype).max, "add": 0}
+    else:
+        ends = {"max": -np.inf, "min": np.inf, "add": 0}
+    window, strides = [1] * x.ndim, [1] * x.ndim
+    window[1], strides[1] = size, stride
+    if not isinstance(padding, str):
+        padding = [padding if d == 1 else (0, 0) for d in range(x.ndim)]
+    operator = {"max": lax.max, "min": lax.min, "add": lax.add}[kind]
+    return lax.reduce_window(x, np.array(ends[kind], x.dtype), operator, window, strides, padding, **options)
+
+
+def accumulated(kind: str, *, reverse: bool) -> Callable[..., Any]:
+    return lambda x: getattr(lax, f"cum{kind}")(x, axis=1, reverse=reverse)
+
+
+def narrow(dtype: Any) -> float:
+    return ROUNDED if dtype == np.float32 else NARROW
+
+
+def of_dtypes() -> Iterator[Case]:
+    row, rows = ("[4,64@x]",), ("[2,32@x,4]",)
+    for name, dtype in FLOATS.items():
+        x = numbers(2, 32, 4, dtype=dtype)
+        yield Case(f"conv, {name}", conv, (x, numbers(3, 4, 4, dtype=dtype)), (*rows, "[3,4,4]"), LINE, narrow(dtype))
+        for kind in ("max", "min", "add"):
+            yield Case(
+                f"{kind} pool, {name}", functools.partial(pool, kind=kind, size=3), (x,), rows, LINE, narrow(dtype)
+            )
+        for kind in ("sum", "prod", "max", "min", "logsumexp"):
+            near_one = (1 + numbers(4, 16) / 9).astype(dtype)
+            f = accumulated(kind, reverse=kind in ("sum", "max"))
+            yield Case(f"cum{kind}, {name}", f, (near_one,), ("[4,16@x]",), LINE, narrow(dtype))
+        ties = numbers(4, 64).round(1).astype(dtype)
+        yield Case(f"top_k, {name}", lambda x: lax.top_k(x, 3), (ties,), row, roundings=EXACT, grad=False)
+        yield Case(f"sort, {name}", lax.sort, (ties,), row, LINE, narrow(dtype))
+    for name, dtype in INTEGERS.items():
+        x, y = integers(2, 32, 4, dtype=dtype), integers(4, 64, dtype=dtype, high=20)
+        kernel = integers(3, 4, 4, dtype=dtype)
+        yield Case(f"conv, {name}", conv, (x, kernel), (*rows, "[3,4,4]"), roundings=EXACT, grad=False)
+        for kind in ("max", "min", "add"):
+            f = functools.partial(pool, kind=kind, size=3)
+            yield Case(f"{kind} pool, {name}", f, (x,), rows, roundings=EXACT, grad=False)
+        for kind in ("sum", "prod", "max", "min"):
+            f = accumulated(kind, reverse=kind in ("prod", "min"))
+            yield Case(f"cum{kind}, {name}", f, (y,), row, roundings=EXACT, grad=False)
+        yield Case(f"top_k, {name}", lambda x: lax.top_k(x, 3), (y,), row, roundings=EXACT, grad=False)
+        yield Case(f"sort, {name}", lax.sort, (y,), row, roundings=EXACT, grad=False)
+        yield Case(f"argsort, {name}", jnp.argsort, (y,), row, roundings=EXACT, grad=False)
+    truths = rng.random((2, 32, 4)) > 0.5
+    anywhere = functools.partial(
+        lax.reduce_window,
+        init_value=False,
+        computation=lax.max,
+        window_dimensions=(1, 3, 1),
+        window_strides=(1, 1, 1),
+        padding="SAME",
+    )
+    yield Case("max pool, bool", anywhere, (truths,), rows, roundings=EXACT, grad=False)
+    yield Case("sort, bool", lambda x: jnp.sort(x, 1), (truths,), rows, roundings=EXACT, grad=False)
+
+
+def of_strange_numbers() -> Iterator[Case]:
+    for name, dtype in FLOATS.items():
+        x, row = strange(dtype), ("[4,64@x]",)
+        for kind, reverse in itertools.product(("sum", "prod", "max", "min", "logsumexp"), (False, True)):
+            f = accumulated(kind, reverse=reverse)
+            roundings = EXACT if kind in ("max", "min") else narrow(dtype)
+            label = f"cum{kind}, {name}, {'backwards' if reverse else 'forwards'}"
+            yield Case(label, f, (x,), row, LINE, roundings, grad=kind in ("sum", "logsumexp"))
+        for f in (lax.sort, jnp.argsort, lambda x: lax.top_k(x, 5), lambda x: lax.top_k(x, 20)):
+            yield Case(f"order, {name}", f, (x,), row, roundings=EXACT, grad=False)
+        yield Case(f"max pool, {name}", lambda x: pool(x, "max", 5), (x,), row, roundings=EXACT, grad=False)
+        yield Case(f"min pool, {name}", lambda x: pool(x, "min", 4, 2), (x,), row, roundings=EXACT, grad=False)
+
+
+def of_order() -> Iterator[Case]:
+    ties = np.zeros((2, 32, 4), np.float32)
+    ties[:, ::3] = 1
+    place = np.arange(32, dtype=np.float32)[None, :, None]
+    yield Case("gradient of a sort with ties", lambda x: jnp.sort(x, 1) * place, (ties,), ("[2,32@x,4]",))
+    yield Case("gradient of a pool with ties", lambda x: pool(x, "max", 3), (ties,), ("[2,32@x,4]",))
+    few = lambda x: lax.top_k(jnp.swapaxes(x, 1, 2), 5)[0] * np.arange(5, dtype=np.float32)  # noqa: E731
+    yield Case("gradient of top_k with ties", few, (ties,), ("[2,32@x,4]",))
+    a, b, c = integers(4, 64, high=3), integers(4, 64, high=3), numbers(4, 64)
+    for keys in (1, 2, 3):
+        f = functools.partial(lambda *xs, keys: lax.sort(xs, num_keys=keys), keys=keys)
+        yield Case(f"sort of three by {keys}", f, (a, b, c), ("[4,64@x]",) * 3, roundings=EXACT, grad=False)
+    two = lambda a, c: lax.sort((a, c), num_keys=1)  # noqa: E731
+    yield Case("a replicated value", two, (a, c), ("[4,64@x]", "[4,64]"), roundings=EXACT)
+    yield Case("a replicated key", two, (a, c), ("[4,64]", "[4,64@x]"), roundings=EXACT)
+    yield Case("lexsort", lambda a, b: jnp.lexsort((a, b)), (a[0], b[0]), ("[64@x]",) * 2, roundings=EXACT, grad=False)
+    yield Case("median", lambda x: jnp.median(x, 0), (numbers(64, 3),), ("[64@x,3]",))
+    yield Case("one element each", jnp.sort, (numbers(8),), ("[8@x]",))
+    yield Case("six devices", jnp.sort, (numbers(36),), ("[36@x]",), {"x": 6})
+    yield Case("two axes", jnp.sort, (numbers(64),), ("[64@(x,y)]",), PLANE)
+    yield Case("two axes, the other way", jnp.argsort, (ties[0, :, 0],), ("[32@(y,x)]",), PLANE, EXACT, grad=False)
+    yield Case("another dim", jnp.sort, (numbers(4, 64),), ("[4@y,64@x]",), PLANE)
+    for k in (1, 3, 12, 64):
+        f = functools.partial(lax.top_k, k=k)
+        yield Case(f"top {k}", f, (numbers(4, 64).round(1),), ("[4,64@x]",), roundings=EXACT, grad=False)
+    for t in ("[4,64@(x,y)]", "[4,64@(y,x)]", "[4@y,64@x]"):
+        yield Case(f"top_k of {t}", lambda x: lax.top_k(x, 3), (numbers(4, 64),), (t,), PLANE, EXACT)
+    yield Case("top_k of one each", lambda x: lax.top_k(x, 3), (numbers(4, 8),), ("[4,8@x]",), roundings=EXACT)
+
+
+def of_running_sums() -> Iterator[Case]:
+    near_one = (1 + numbers(4, 24) / 9).astype(np.float32)
+    kinds = ("sum", "prod", "max", "min", "logsumexp")
+    for kind, reverse, way in itertools.product(kinds, (False, True), ("by_steps", "by_totals")):
+        f, ends = accumulated(kind, reverse=reverse), f"cum{kind}, {'backwards' if reverse else 'forwards'}, {way}"
+        for count, size in ((2, 4), (3, 12), (6, 12), (8, 8)):
+            mesh = {"x": count}
+            yield Case(f"{count} devices, {ends}", f, (near_one[:, :size],), (f"[4,{size}@x]",), mesh, way=way)
+        for t in ("[4,24@(x,y)]", "[4,24@(y,x)]", "[4@y,24@x]", "[4,24@x]{I:y}", "[4,24@x]{R:y}", "[4,24@x]{U:y}"):
+            if "U" not in t or kind == "sum":
+                yield Case(f"{t}, {ends}", f, (near_one,), (t,), PLANE, way=way)
+    yield Case("complex", lambda x: jnp.abs(jnp.cumsum(x * (1 + 2j), 1)), (near_one[:, :16],), ("[4,16@x]",))
+    zeros = np.where(rng.random((4, 24)) < 0.2, 0, near_one)
+    yield Case("products with zeros", lambda x: jnp.cumprod(x, 1), (zeros,), ("[4,24@x]",))
+
+
+#: Windows along a dim of some size: the size of the kernel, and how it moves.
+WINDOWS: Sequence[tuple[int, int, dict[str, Any]]] = [
+    (16, 9, {}),
+    (16, 13, {}),
+    (8, 31, {}),
+    (8, 3, {}),
+    (16, 1, {"padding": [(1, -1)]}),
+    (16, 4, {"padding": [(1, 2)]}),
+    (16, 4, {"padding": [(0, 3)]}),
+    (16, 3, {"padding": [(-1, 3)]}),
+    (16, 3, {"padding": [(4, -2)]}),
+    (16, 3, {"padding": [(-5, 7)]}),
+    (16, 3, {"padding": [(-20, 22)]}),
+    (16, 3, {"padding": [(22, -20)]}),
+    (32, 5, {"window_strides": (2,)}),
+    (16, 5, {"window_strides": (2,)}),
+    (64, 3, {"window_strides": (4,), "padding": [(1, 0)]}),
+    (48, 3, {"window_strides": (3,), "padding": [(1, 0)]}),
+    (32, 3, {"rhs_dilation": (4,)}),
+    (16, 3, {"rhs_dilation": (7,)}),
+    (16, 3, {"lhs_dilation": (2,), "padding": [(1, 2)]}),
+    (16, 5, {"lhs_dilation": (3,), "padding": [(2, 4)]}),
+    (16, 3, {"lhs_dilation": (2,), "window_strides": (2,), "padding": [(1, 1)]}),
+    (32, 3, {"lhs_dilation": (3,), "rhs_dilation": (2,), "window_strides": (2,), "padding": [(2, 2)]}),
+    (16, 3, {"lhs_dilation": (4,), "window_strides": (2,), "padding": [(0, 4)]}),
+    (16, 1, {"lhs_dilation": (4,), "window_strides": (4,), "padding": [(-1, 2)]}),
+    (16, 3, {"padding": "VALID"}),
+    (24, 9, {"padding": "VALID"}),
+    (16, 3, {"padding": [(2, 2)]}),
+]
+
+
+def of_convolutions() -> Iterator[Case]:
+    for n, size, options in WINDOWS:
+        f = functools.partial(conv, **options)
+        args, types = (numbers(2, n, 4), numbers(size, 4, 4)), (f"[2,{n}@x,4]", f"[{size},4,4]")
+        yield Case(f"{size} of {n}, {options}", f, args, types)
+    x, k = numbers(4, 16, 4), numbers(3, 4, 8)
+    line = "[4,16@x,4]"
+    grouped = {"feature_group_count": (2, 4), "batch_group_count": (2,)}
+    for name, counts in grouped.items():
+        for count in counts:
+            inputs = 4 // count if name == "feature_group_count" else 4
+            f = functools.partial(conv, **{name: count})
+            yield Case(f"{name} {count}", f, (x, numbers(3, inputs, 8)), (line, f"[3,{inputs},8]"))
+    for t, of_kernel, mesh in [
+        ("[4@y,16@x,4]", "[3,4,8]", PLANE),
+        (line, "[3,4,8@y]", PLANE),
+        ("[4,16@x,4@y]", "[3,4@y,8]", PLANE),
+        ("[4,16@(x,y),4]", "[3,4,8]", PLANE),
+        ("[4,16@(y,x),4]", "[3,4,8]", PLANE),
+        ("[4,16@x,4]{U:y}", "[3,4,8]", PLANE),
+        ("[4,16@x,4]{I:y}", "[3,4,8]{I:x,I:y}", PLANE),
+        (line, "[3,4,8@x]", {"x": 4}),
+        (line, "[3,4@x,8]", {"x": 4}),
+        (line, "[3,4,8]{U:x}", LINE),
+        (line, "[3,4,8]{I:x}", LINE),
+        (line, "[3,4,8]{R:x}", LINE),
+    ]:
+        yield Case(f"{t} with {of_kernel}", conv, (x, k), (t, of_kernel), mesh)
+    image, kernel = numbers(2, 16, 8, 4), numbers(3, 3, 4, 4)
+    for strides in ((1, 1), (2, 2)):
+        f = functools.partial(conv, window_strides=strides)
+        yield Case(f"both dims, {strides}", f, (image, kernel), ("[2,16@x,8@y,4]", "[3,3,4,4]"), PLANE)
+    channels_first = lambda x, k: lax.conv_general_dilated(x, k, (2, 1), "SAME")  # noqa: E731
+    yield Case("NCHW", channels_first, (numbers(2, 4, 5, 16), numbers(6, 4, 3, 3)), ("[2,4,5,16@x]", "[6,4,3,3]"))
+    for size, stride, pads in ((4, 2, "SAME"), (4, 2, "VALID"), (5, 3, "SAME")):
+        f = functools.partial(lax.conv_transpose, strides=(stride,), padding=pads, dimension_numbers=WIDE)
+        yield Case(f"transposed, {size}, {stride}, {pads}", f, (x, numbers(size, 4, 4)), (line, f"[{size},4,4]"))
+    convolve = lambda x, k: jnp.convolve(x, k, "same")  # noqa: E731
+    yield Case("jnp.convolve", convolve, (numbers(32), numbers(5)), ("[32@x]", "[5]"))
+    turned = lambda x, k: jnp.abs(conv(x * (1 + 1j), k * (2 - 1j)))  # noqa: E731
+    yield Case("complex", turned, (x, k), (line, "[3,4,8]"))
+
+
+def of_pools() -> Iterator[Case]:
+    for kind in ("max", "min", "add"):
+        for n, size, stride, pads in [
+            (16, 3, 1, (0, 2)),
+            (16, 3, 1, (2, 0)),
+            (32, 5, 2, "SAME"),
+            (64, 3, 4, (1, 0)),
+            (64, 2, 4, (1, 0)),
+            (16, 9, 1, "SAME"),
+            (8, 31, 1, "SAME"),
+            (8, 3, 1, "SAME"),
+            (16, 3, 1, "VALID"),
+        ]:
+            f = functools.partial(pool, kind=kind, size=size, stride=stride, padding=pads)
+            yield Case(f"{kind} of {size}, {n}, {stride}, {pads}", f, (numbers(2, n, 4),), (f"[2,{n}@x,4]",))
+        for t in ("[2,16@(x,y),4]", "[2@y,16@x,4]", "[2,16@x,4]{I:y}"):
+            yield Case(f"{kind} pool of {t}", lambda x, kind=kind: pool(x, kind, 3), (numbers(2, 16, 4),), (t,), PLANE)
+        dilated = functools.partial(pool, kind=kind, size=3, window_dilation=(1, 3, 1))
+        yield Case(f"dilated {kind} pool", dilated, (numbers(2, 32, 4),), ("[2,32@x,4]",), grad=kind == "add")
+    spread = functools.partial(pool, kind="add", size=3, padding=(1, 2), base_dilation=(1, 2, 1))
+    yield Case("sums of spread elements", spread, (numbers(2, 16, 4),), ("[2,16@x,4]",))
+    sums = functools.partial(pool, kind="add", size=3)
+    yield Case("sums of a pending sum", sums, (numbers(2, 16, 4),), ("[2,16@x,4]{U:y}",), PLANE)
+
+
+def spectrum(f: Callable[..., Any], x: Any) -> Any:
+    y = f(x * (1 + 0.5j))
+    return y.real, y.imag
+
+
+def of_spectra() -> Iterator[Case]:
+    fft, ifft, fft2, fftn = jnp.fft.fft, jnp.fft.ifft, jnp.fft.fft2, jnp.fft.fftn
+    of_one = functools.partial(Case, way="of_one_dim")
+    for n, count in ((128, 8), (36, 3), (72, 6), (16, 4), (4, 2)):
+        yield of_one(f"fft of {n}", functools.partial(spectrum, fft), (numbers(n),), (f"[{n}@x]",), {"x": count})
+        yield of_one(f"ifft of {n}", functools.partial(spectrum, ifft), (numbers(n),), (f"[{n}@x]",), {"x": count})
+    for t in ("[128@(x,y)]", "[128@(y,x)]", "[128@x]{U:y}", "[128@x]{I:y}"):
+        yield of_one(f"fft of {t}", functools.partial(spectrum, fft), (numbers(128),), (t,), PLANE)
+    for f, t, mesh in [
+        (fft, "[8@y,16@x]", PLANE),
+        (fft, "[3,64@x]", LINE),
+        (ifft, "[8,16@x]", LINE),
+        (fft2, "[16@x,16]", LINE),
+        (fft2, "[16,16@x]", LINE),
+        (fft2, "[16@(x,y),16]", PLANE),
+        (fft2, "[16@(y,x),16]", PLANE),
+        (fft2, "[16@x,16@y]", PLANE),
+        (fft2, "[16@y,16@x]", PLANE),
+        (fft2, "[4,16@x,16@y]", PLANE),
+        (fft2, "[4@x,16,16@y]", PLANE),
+        (fftn, "[8@x,8@y,8]", PLANE),
+        (fftn, "[8@x,8,8@y]", PLANE),
+    ]:
+        shape = tuple(
+            int(n.split("@")[0]) for n in t.strip("[]").replace("(x,y)", "x").replace("(y,x)", "x").split(",")
+        )
+        yield Case(f"{f.__name__} of {t}", functools.partial(spectrum, f), (numbers(*shape),), (t,), mesh)
+    twice = lambda x: jnp.fft.irfft2(jnp.fft.rfft2(x) * 2)  # noqa: E731
+    yield Case("there and back", twice, (numbers(16, 16),), ("[16@x,16]",))
+    yield Case("there and back, both dims", twice, (numbers(16, 16),), ("[16@x,16@y]",), PLANE)
+
+
+def of_tall_matrices() -> Iterator[Case]:
+    a = numbers(64, 4)
+    product = lambda a: (lambda u, s, v: ((u * s) @ v, s))(*jnp.linalg.svd(a, full_matrices=False))  # noqa: E731
+    yield Case("qr", jnp.linalg.qr, (a,), ("[64@x,4]",))
+    yield Case("qr of two axes", jnp.linalg.qr, (a,), ("[64@(x,y),4]",), PLANE)
+    yield Case("qr of a batch", jnp.linalg.qr, (numbers(2, 64, 4),), ("[2@y,64@x,4]",), PLANE)
+    yield Case("qr of one column", jnp.linalg.qr, (numbers(64, 1),), ("[64@x,1]",))
+    yield Case("qr of squares", jnp.linalg.qr, (numbers(32, 4),), ("[32@x,4]",))
+    yield Case("svd", product, (a,), ("[64@x,4]",))
+    yield Case("singular values", lambda a: jnp.linalg.svd(a, compute_uv=False), (a,), ("[64@x,4]",))
+    yield Case("least squares", lambda a, b: jnp.linalg.lstsq(a, b)[0], (a, numbers(64)), ("[64@x,4]", "[64@x]"))
+
+
+def of_nothing() -> Iterator[Case]:
+    for f in (lambda x: jnp.cumsum(x, 1), lambda x: jnp.sort(x, 1), lambda x: lax.top_k(x, 2)[0]):
+        yield Case("no rows", f, (numbers(0, 16),), ("[0,16@x]",), roundings=EXACT)
+    yield Case("no images", conv, (numbers(0, 16, 4), numbers(3, 4, 4)), ("[0,16@x,4]", "[3,4,4]"))
+    yield Case("no pools", lambda x: pool(x, "max", 3), (numbers(0, 16, 4),), ("[0,16@x,4]",))
+    yield Case("no spectra", lambda x: jnp.abs(jnp.fft.fft(x)), (numbers(0, 64),), ("[0,64@x]",))
+
+
+CASES = [
+    case
+    for family in (
+        of_dtypes,
+        of_strange_numbers,
+        of_order,
+        of_running_sums,
+        of_convolutions,
+        of_pools,
+        of_spectra,
+        of_tall_matrices,
+        of_nothing,
+    )
+    for case in family()
+]
+
+
+def total(m: Any, y: Any) -> Any:
+    """The sum of the sines of all that has a gradient, in f32."""
+    widened = [m.sin(m.astype(leaf, "float32") if m is sh else leaf.astype("float32")) for leaf in _inexact(y)]
+    return sum(m.sum(leaf) for leaf in widened)
+
+
+def _inexact(y: Any) -> list[Any]:
+    return [leaf for leaf in jax.tree.leaves(y) if jnp.issubdtype(leaf.dtype, jnp.inexact)]
+
+
+def always(case: Case) -> Callable[..., Any]:
+    """The first way that is one, or that of a name; the row of the primitive where none is."""
+
+    def evaluated(eqn: Any, operands: list[Any]) -> list[Any]:
+        for way in ways_of(eqn):
+            if case.way in (None, way.__name__) and (results := way(eqn, operands)) is not None:
+                return list(results)
+        return (ROWS | BODIES)[eqn.primitive.name](eqn, operands)  # type: ignore[no-any-return]
+
+    return evaluated
+
+
+def assert_same(value: Any, plain: Any, roundings: float, name: str) -> None:
+    a, b = host(value), np.asarray(plain)
+    assert a.dtype == b.dtype
+    if roundings:
+        assert_close(a, b, roundings, name)
+        return
+    if jnp.issubdtype(a.dtype, jnp.floating):
+        a, b = a.astype(np.float32), b.astype(np.float32)
+        both = ~np.isnan(a)
+        np.testing.assert_array_equal(np.signbit(a)[both], np.signbit(b)[both], name)
+    np.testing.assert_array_equal(a, b, name)
+
+
+@pytest.mark.one_in(60)
+@pytest.mark.parametrize("policy", ["partial", "jax"])
+@pytest.mark.parametrize("case", CASES, ids=[c.name for c in CASES])
+def test_each_way_computes_what_one_device_computes(case: Case, policy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in CHOICES:
+        monkeypatch.setitem(CHOICES, name, always(case))
+    places = tuple(i for i, x in enumerate(case.args) if case.grad and jnp.issubdtype(x.dtype, jnp.inexact))
+
+    def plain(*args: Any) -> Any:
+        return case.f(*args), jax.grad(lambda *args: total(jnp, case.f(*args)), places)(*args) if places else ()
+
+    expected = jax.jit(plain)(*case.args)
+    devices = jax.devices()[: int(np.prod(list(case.mesh.values())))]
+    with sh.policy(policy), sh.use_mesh(sh.make_mesh(case.mesh, devices=devices)):
+        args = [sh.array(x, t) for x, t in zip(case.args, case.types, strict=True)]
+
+        @jax.jit
+        def typed(*args: Any) -> Any:
+            with sh.implicit_comm():
+                gradients = sh.grad(lambda *args: total(sh, sh.lift(case.f)(*args)), places)(*args) if places else ()
+                return sh.lift(case.f)(*args), gradients
+
+        values, gradients = jax.block_until_ready(typed(*args))
+        for value, one in zip(jax.tree.leaves(values), jax.tree.leaves(expected[0]), strict=True):
+            assert_same(value, one, case.roundings, "value")
+        for value, one in zip(jax.tree.leaves(gradients), jax.tree.leaves(expected[1]), strict=True):
+            assert_same(value, one, max(case.roundings, NARROW), "gradient")
