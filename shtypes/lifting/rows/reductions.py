@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import jax
@@ -110,7 +110,7 @@ rows("sort", _sorted, function=_local_sort)
 def _folded(call: Call, operands: Sequence[int], results: Sequence[int]) -> Any:
     """A reduction by the user's function, of operands and as many initial values, along unsharded dims."""
     ndim, count, drops = operands[0], len(call.eqn.invars) // 2, call.name == "reduce"
-    moving = [d for d, w in enumerate([] if drops else _windows(call)) if not w.stays_within(1)]
+    moving = [d for d, w in enumerate([] if drops else windows_of(call.params)) if not w.stays_within(1)]
     within = set(ints(call.params["dimensions"]) if drops else moving)
     dims: tuple[Label, ...] = tuple(("dim", d) for d in range(ndim))
     result_labels = [("output", d) if d in within else ("dim", d) for d in range(ndim) if not drops or d not in within]
@@ -123,8 +123,9 @@ rows("reduce reduce_window", together(_folded), numbers=True)
 # windows
 
 
-def _windows(call: Call) -> list[Window]:
-    p, ones = call.params, [1] * len(call.params["window_dimensions"])
+def windows_of(p: Mapping[str, Any]) -> list[Window]:
+    """How the windows of a primitive move along each dim, by its parameters."""
+    ones = [1] * len(p["window_dimensions"])
     dilations = [ones if p.get(key) is None else ints(p[key]) for key in ("base_dilation", "window_dilation")]
     moves = zip(
         ints(p["window_dimensions"]), ints(p["window_strides"]), map(tuple, p["padding"]), *dilations, strict=True
@@ -135,7 +136,7 @@ def _windows(call: Call) -> list[Window]:
 def _crossed(call: Call, types: Types) -> list[int]:
     """The dims in which a window may need elements of two shards of the largest operand."""
     sizes = [max(t.local_shape[d] for t in types if t.ndim == call.ndim) for d in range(call.ndim)]
-    return [d for d, (w, n) in enumerate(zip(_windows(call), sizes, strict=True)) if not w.stays_within(n)]
+    return [d for d, (w, n) in enumerate(zip(windows_of(call.params), sizes, strict=True)) if not w.stays_within(n)]
 
 
 def _pooled(call: Call, types: Types) -> Typing:

@@ -15,6 +15,7 @@ from jax import lax
 
 from shtypes.dispatch.apply import is_typed
 from shtypes.evaluation.rows.families import ints
+from shtypes.lifting.rows.reductions import windows_of
 from shtypes.lifting.ways.choice import way
 from shtypes.ops.shards import (
     Axes,
@@ -121,18 +122,10 @@ def _of_shards(w: Window, size: int, window: int, results: int) -> Border | None
 # pools
 
 
-def _windows(p: Any) -> list[Window]:
-    ones = (1,) * len(p["window_dimensions"])
-    dilations = [ones if p.get(key) is None else ints(p[key]) for key in ("base_dilation", "window_dilation")]
-    sizes, strides = ints(p["window_dimensions"]), ints(p["window_strides"])
-    pads = [(int(a), int(b)) for a, b in p["padding"]]
-    return [Window(*each) for each in zip(sizes, strides, pads, *dilations, strict=True)]
-
-
 def _crossed(p: Any, x: Any, results: Sequence[int]) -> list[tuple[int, Axes, Border]] | None:
     """The dims along which windows cross shards, with their axes and borders; None where there is no way."""
     t, crossed = type_of(x), []
-    for d, (w, dim, n) in enumerate(zip(_windows(p), t.dims, results, strict=True)):
+    for d, (w, dim, n) in enumerate(zip(windows_of(p), t.dims, results, strict=True)):
         devices = t.mesh.product(dim.axes)
         if not dim.axes or w.stays_within(t.local_shape[d]):
             continue
@@ -143,86 +136,40 @@ def _crossed(p: Any, x: Any, results: Sequence[int]) -> list[tuple[int, Axes, Bo
     return crossed or None
 
 
-def _axes(crossed: Sequence[tuple[int, Axes, Border]]) -> Axes:
-    return tuple(a for _, axes, _ in crossed for a in axes)
-
-
-def _lowest(dtype: Any) -> Any:
-    return _extreme(dtype, -np.inf, "min")
-
-
-def _highest(dtype: Any) -> Any:
-    return _extreme(dtype, np.inf, "max")
-
-
-def _extreme(dtype: Any, infinity: float, name: str) -> Any:
+def _least_or_most(dtype: Any, *, most: bool) -> Any:
     """An infinity, or the last number of a dtype that has none, as some of 8 bits."""
+    infinity, name = (np.inf, "max") if most else (-np.inf, "min")
     if jnp.issubdtype(dtype, jnp.bool_):
-        return name == "max"
+        return most
     if jnp.issubdtype(dtype, jnp.integer):
         return getattr(jnp.iinfo(dtype), name)  # type: ignore[no-untyped-call]
-    return infinity if np.isinf(np.float32(infinity).astype(dtype)) else getattr(jnp.finfo(dtype), name)  # type: ignore[no-untyped-call]
+    endless = np.isinf(np.float32(infinity).astype(dtype))
+    return infinity if endless else getattr(jnp.finfo(dtype), name)  # type: ignore[no-untyped-call]
 
 
-#: What is beyond the ends, of a dtype, as the primitives pad.
-_FILLS = {"reduce_window_max": _lowest, "reduce_window_min": _highest}
-
-
-@way("reduce_window_sum", "reduce_window_max", "reduce_window_min")
+@way(*(f"reduce_window_{kind}" for kind in ("sum", "max", "min")), "select_and_gather_add", "select_and_scatter_add")
 def pooled(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
-    """Sends a border of ``reach - stride`` elements; backward as much."""
-    (x,), p = operands, eqn.params
-    crossed = _crossed(p, x, eqn.outvars[0].aval.shape)
-    if crossed is None:
-        return None
-    fill = _FILLS.get(eqn.primitive.name, lambda _: 0)(type_of(x).dtype)
-    padding = [(int(a), int(b)) for a, b in p["padding"]]
-    x = shards(x, _axes(crossed))
-    for d, axes, border in crossed:
-        x = bordered(x, d, axes, border.before, border.after, fill)
-        padding[d] = border.padding
-    y = bound(eqn, padding=tuple(padding))(x)
-    for d, axes, _ in crossed:
-        y = placed(y, d, axes)
-    return [y]
+    """Sends a border of ``reach - stride`` elements; backward as much, and what falls on it.
 
-
-@way("select_and_scatter_add")
-def scattered(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
-    """The gradient of a pool: the border of the operand, and back what falls on it."""
-    (source, x), p = operands, eqn.params
-    crossed = _crossed(p, x, type_of(source).shape) if is_typed(source) and is_typed(x) else None
-    if crossed is None or any(axes_of(source, d) != axes for d, axes, _ in crossed):
+    Of a derivative, the second operand selects. Beyond the ends is what is never selected, as the primitives pad.
+    """
+    name, p, (*others, x) = eqn.primitive.name, eqn.params, operands
+    scatters = name == "select_and_scatter_add"
+    crossed = _crossed(p, x, (eqn.invars if scatters else eqn.outvars)[0].aval.shape) if is_typed(x) else None
+    if crossed is None or not all(is_typed(y) and axes_of(y, d) == axes for y in others for d, axes, _ in crossed):
         return None
+    selects = p["select_prim"].name if others else name
+    fill = (
+        0 if selects.endswith("sum") else _least_or_most(type_of(x).dtype, most=selects in ("le", "reduce_window_min"))
+    )
     padding = [(int(a), int(b)) for a, b in p["padding"]]
-    fill = (_lowest if p["select_prim"].name == "ge" else _highest)(type_of(x).dtype)
-    source, x = shards(source, _axes(crossed)), shards(x, _axes(crossed))
+    x, *others = (shards(y, tuple(a for _, axes, _ in crossed for a in axes)) for y in (x, *others))
     for d, axes, border in crossed:
-        x = bordered(x, d, axes, border.before, border.after, fill)
+        sides = axes, border.before, border.after
+        x = bordered(x, d, *sides, fill)
+        others = others if scatters else [bordered(y, d, *sides) for y in others]
         padding[d] = border.padding
-    y = bound(eqn, padding=tuple(padding))(source, x)
+    y = bound(eqn, padding=tuple(padding))(*others, x)
     for d, axes, border in reversed(crossed):
-        y = unbordered(y, d, axes, border.before, border.after)
-    for d, axes, _ in crossed:
-        y = placed(y, d, axes)
-    return [y]
-
-
-@way("select_and_gather_add")
-def selected(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
-    """The tangent of a pool: the borders of both operands."""
-    (tangents, x), p = operands, eqn.params
-    crossed = _crossed(p, x, eqn.outvars[0].aval.shape) if is_typed(tangents) and is_typed(x) else None
-    if crossed is None or any(axes_of(tangents, d) != axes for d, axes, _ in crossed):
-        return None
-    padding = [(int(a), int(b)) for a, b in p["padding"]]
-    fill = (_lowest if p["select_prim"].name == "ge" else _highest)(type_of(x).dtype)
-    tangents, x = shards(tangents, _axes(crossed)), shards(x, _axes(crossed))
-    for d, axes, border in crossed:
-        tangents = bordered(tangents, d, axes, border.before, border.after)
-        x = bordered(x, d, axes, border.before, border.after, fill)
-        padding[d] = border.padding
-    y = bound(eqn, padding=tuple(padding))(tangents, x)
-    for d, axes, _ in crossed:
-        y = placed(y, d, axes)
+        y = placed(unbordered(y, d, axes, border.before, border.after) if scatters else y, d, axes)
     return [y]
