@@ -172,8 +172,8 @@ def bordered(x: Any, dim: int, axes: Axes, before: int, after: int, fill: Any = 
             piece = _filled(piece, index(x, axes), max(0, -hop), min(n, n - hop), fill)
         parts.append(piece)
     ends = min(stop, (1 - n) * size) - start, stop - max(start, n * size)  # beyond the ends of every device
-    low, high = (_full(x, width, dim, fill) if width > 0 else None for width in ends)
-    parts = [x for x in (low, *parts, high) if x is not None]
+    first, last = ([_full(x, width, dim, fill)] if width > 0 else [] for width in ends)
+    parts = [*first, *parts, *last]
     result: Array = parts[0] if len(parts) == 1 else joined(parts, dim)
     return result
 

@@ -160,8 +160,10 @@ def _extreme(dtype: Any, infinity: float, name: str) -> Any:
     if jnp.issubdtype(dtype, jnp.bool_):
         return name == "max"
     if jnp.issubdtype(dtype, jnp.integer):
-        return getattr(jnp.iinfo(dtype), name)
-    return infinity if np.isinf(np.float32(infinity).astype(dtype)) else getattr(jnp.finfo(dtype), name)
+        return getattr(jnp.iinfo(dtype), name)  # type: ignore[no-untyped-call]
+    if np.isinf(np.float32(infinity).astype(dtype)):
+        return infinity
+    return getattr(jnp.finfo(dtype), name)  # type: ignore[no-untyped-call]
 
 
 #: What is beyond the ends, of a dtype, as the primitives pad.
