@@ -26,6 +26,9 @@ WAYS: Final[dict[str, list[Callable[[Any, Sequence[Any]], Sequence[Any] | None]]
 #: The row that chooses among the ways of a primitive and its row, where communication is allowed.
 CHOICES: Final[dict[str, Row]] = {}
 
+#: What a program is rewritten by before it is evaluated, where communication is allowed.
+REWRITES: Final[list[Callable[[Any], Any]]] = []
+
 _ACROSS: Final = "argmax argmin reduce_and reduce_max reduce_min reduce_or reduce_prod"
 #: The reductions that join the parts of devices by a collective where a dim is sharded and communication is allowed.
 ACROSS: Final = frozenset(_ACROSS.split())

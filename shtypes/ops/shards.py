@@ -172,14 +172,15 @@ def bordered(x: Any, dim: int, axes: Axes, before: int, after: int, fill: Any = 
             piece = _filled(piece, index(x, axes), max(0, -hop), min(n, n - hop), fill)
         parts.append(piece)
     ends = min(stop, (1 - n) * size) - start, stop - max(start, n * size)  # beyond the ends of every device
-    first, last = ([_full(x, width, dim, fill)] if width > 0 else [] for width in ends)
+    first, last = ([full(x, width, dim, fill)] if width > 0 else [] for width in ends)
     parts = [*first, *parts, *last]
     result: Array = parts[0] if len(parts) == 1 else joined(parts, dim)
     return result
 
 
 @of_device("full")
-def _full(x: Any, size: int, dim: int, fill: Any) -> Any:
+def full(x: Any, size: int, dim: int, fill: Any) -> Any:
+    """A number in the shape of a value, with another size of a dim."""
     return jnp.full([size if d == dim else n for d, n in enumerate(x.shape)], fill, x.dtype)
 
 
@@ -192,7 +193,7 @@ def unbordered(x: Any, dim: int, axes: Axes, before: int, after: int) -> Array:
         piece = part(x, at + low, at + high, dim)
         back = sent(piece, axes, hop) if hop else piece
         terms.append(padded(back, low, size - high, dim) if high - low < size else back)
-    result: Array = functools.reduce(add, terms) if terms else _full(x, size, dim, 0)
+    result: Array = functools.reduce(add, terms) if terms else full(x, size, dim, 0)
     return result
 
 

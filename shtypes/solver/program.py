@@ -22,6 +22,7 @@ from shtypes._compat.jaxprs import Scan, captured, control, is_literal, jaxpr_of
 from shtypes._compat.plain_programs import needed, trace_plain
 from shtypes.context.frames import Owner, owner_of_file
 from shtypes.errors import ShardingTypeError
+from shtypes.lifting.ways.grouping import grouped
 from shtypes.lifting.ways.moves import moves_alone
 from shtypes.scopes.comm import NoComm
 from shtypes.solver.options import only_places
@@ -221,7 +222,7 @@ class Program:
 
     def _block(self, jaxpr: Any, env: dict[Any, Any], around: Path, times: int, checkpointed: bool) -> list[Item]:
         items: list[Item] = []
-        for eqn in jaxpr.eqns:
+        for eqn in grouped(jaxpr).eqns:
             operands = [_read(env, v) for v in eqn.invars]
             name, how, path = eqn.primitive.name, control(eqn), (*around, id(eqn))
             if name in _INLINED and not moves_alone(eqn):  # what moves elements is moved at once

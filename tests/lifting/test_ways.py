@@ -13,6 +13,7 @@ import pytest
 from jax import lax
 
 import shtypes as sh
+from shtypes.lifting.ways.grouping import grouped
 from tests.end_to_end import host
 from tests.tolerance import SERIES, assert_close
 from tests.traced.compiled import assert_compiled_as_said
@@ -60,6 +61,14 @@ def of_svd(x: Any) -> Any:
 
 def _of_logarithms(x: Any) -> Any:
     return jnp.concatenate([jnp.log(x[1:]) - jnp.log(x[:-1]), x[:1]])
+
+
+def _second_difference(x: Any) -> Any:
+    return jnp.pad(x[2:] - 2 * x[1:-1] + x[:-2], 1)
+
+
+def _recurrence(x: Any) -> Any:
+    return lax.associative_scan(lambda a, b: (a[0] * b[0], a[1] * b[0] + b[1]), (x * 0.9, x))
 
 
 ROW = 2 * 4 * 3 * 4  # of an image of 2 x n x 4 x 3
@@ -114,7 +123,10 @@ CASES = [
         Case(f"pad, {mode}", functools.partial(jnp.pad, pad_width=4, mode=mode), (ROWS[0],), ("[64@x]",), (n, n))
         for mode, n in {"constant": 24, "edge": 84, "reflect": 24, "wrap": 32}.items()
     ),
-    Case("logarithms of differences", jax.jit(_of_logarithms), (2 + ROWS[0] / 9,), ("[64@x]",), (8, 8)),
+    Case("logarithms of differences", _of_logarithms, (2 + ROWS[0] / 9,), ("[64@x]",), (8, 8)),
+    Case("shift", lambda x: jnp.pad(x, ((0, 0), (1, 0)))[:, :-1], (ROWS,), ("[4,64@x]",), (16, 16)),
+    Case("second difference", _second_difference, (ROWS[0],), ("[64@x]",), (16, 16)),
+    Case("associative scan", _recurrence, (ROWS[0],), ("[64@x]",), (144, 144)),
     Case("top_k", lambda x: lax.top_k(x, 3), (ROWS.round(1),), ("[4,64@x]",), (7 * 2 * 4 * 3 * 4, 0)),
     Case("fft", spectrum(jnp.fft.fft), (f32(128),), ("[128@x]",), (3 * 7 * 16, 3 * 7 * 16)),
     Case("fft2", spectrum(jnp.fft.fft2), (f32(16, 16),), ("[16@x,16]",), (7 * 32, 7 * 32)),  # left transposed
@@ -160,6 +172,17 @@ def test_it_sends_what_its_closed_form_says(case: Case) -> None:
     args = [sh.abstract_array(f"f32{t}") for t in case.types]
     ledger = sh.ledger(across(case.f), *args)
     assert ledger.forward().total.bytes == case.sent[0]
+
+
+def test_a_program_that_has_no_odd_sizes_is_as_it_was() -> None:
+    def f(x: Any) -> Any:
+        return jnp.sum((x[1:] - x[:-1]) ** 2) + jnp.sum(x)  # what is reduced has no size that devices divide
+
+    jaxpr = jax.make_jaxpr(f)(ROWS[0]).jaxpr
+    assert grouped(jaxpr) is jaxpr
+    (call,) = grouped(jax.make_jaxpr(_second_difference)(ROWS[0]).jaxpr).eqns
+    assert call.primitive.name == "jit"
+    assert grouped(call.params["jaxpr"].jaxpr) is call.params["jaxpr"].jaxpr
 
 
 @pytest.mark.mesh({"x": 8})

@@ -26,6 +26,7 @@ from shtypes.ops.shards import (
     bound,
     collected,
     count,
+    full,
     index,
     joined,
     of_device,
@@ -264,8 +265,11 @@ class _Evaluation:
                 )
                 table[i[at]] = start + places[at] % room - low
                 start += high - low
+        if not parts:  # nothing, or numbers alone
+            some = next(s.x for s in moved.sources if isinstance(s, Shard))
+            parts, table[:] = [full(some, max(held, 1), dim, 0)], 0
         pool = parts[0] if len(parts) == 1 else joined(parts, dim)
-        y = _taken(pool, self.me, Static(table.tobytes()), self.n, dim)
+        y = part(pool, 0, 0, dim) if not held else _taken(pool, self.me, Static(table.tobytes()), self.n, dim)
         for value, i in fills:
             where = np.zeros(self.n * held, bool)
             where[i] = True
@@ -356,15 +360,15 @@ def moves_alone(eqn: Any) -> bool:
     """Whether an equation is a call that moves elements along dims, and else only acts on each alone."""
     if eqn.primitive.name not in _CALLS:
         return False
-    kinds = [_kind(e) for e in jaxpr_of(eqn.params["jaxpr"]).eqns]
+    kinds = [kind_of(e) for e in jaxpr_of(eqn.params["jaxpr"]).eqns]
     return any(kinds) and None not in kinds
 
 
-def _kind(eqn: Any) -> bool | None:
+def kind_of(eqn: Any) -> bool | None:
     """Whether an equation moves elements; None if it does something else."""
     name = eqn.primitive.name
     if name in _CALLS:
-        kinds = [_kind(e) for e in jaxpr_of(eqn.params["jaxpr"]).eqns]
+        kinds = [kind_of(e) for e in jaxpr_of(eqn.params["jaxpr"]).eqns]
         return None if None in kinds else any(kinds)
     if name in _ORIGIN and _keeps_dims(eqn):
         return True

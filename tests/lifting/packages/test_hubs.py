@@ -98,9 +98,9 @@ def _vae() -> Module:
 #: Over data alone only the loss is sent: gradients stay pending. Over ``tp`` the UNet and the VAE type in minutes:
 #: `implicit_comm` looks for what sends least.
 PROGRAMS: Final = {
-    "GPT-2": Program(_gpt2, {"data": 4, "tensor": 45526, "both": 23047}),
-    "BERT": Program(_bert, {"data": 4, "tensor": 15414, "both": 12151}),
-    "ViT": Program(_vit, {"data": 4, "tensor": 27606, "both": 10807}),
+    "GPT-2": Program(_gpt2, {"data": 4, "tensor": 25830, "both": 19599}),
+    "BERT": Program(_bert, {"data": 4, "tensor": 8892, "both": 8604}),
+    "ViT": Program(_vit, {"data": 4, "tensor": 13399, "both": 9559}),
     "UNet": Program(_unet, {"data": 4}),
     "VAE": Program(_vae, {"data": 4}),
 }

@@ -115,7 +115,7 @@ _SENT_BY_NUTS: Final = 140 if _version("jax") >= (0, 12) else 156 if _version("b
 #: solve takes whole columns: the HMM's, whose batch lies in them, are gathered.
 PROGRAMS: Final = {
     "tinygp-log-probability": Program(_tinygp, {"data": 608}),
-    "blackjax-HMC": Program(_blackjax_hmc, {"data": 120, "both": 570}),
+    "blackjax-HMC": Program(_blackjax_hmc, {"data": 120, "both": 270}),
     "blackjax-NUTS": Program(_blackjax_nuts, {"data": _SENT_BY_NUTS}),
     "numpyro-potential-energy": Program(_numpyro, {"data": 4, "both": 55}),
     "dynamax-Kalman-filter": Program(_dynamax_kalman, {"data": 4}),

@@ -74,7 +74,7 @@ def _rlax_vtrace() -> Module:
 PROGRAMS: Final = {
     "jax_md-LennardJones": Program(_jax_md_lennard_jones, {"particles": 192}),
     "jax_md-NVE": Program(_jax_md_nve, {"particles": 532}),
-    "rlax-V-trace": Program(_rlax_vtrace, {"data": 4, "tensor": 966, "both": 940}),
+    "rlax-V-trace": Program(_rlax_vtrace, {"data": 4, "tensor": 580, "both": 628}),
 }
 
 
