@@ -143,8 +143,9 @@ def _least_or_most(dtype: Any, *, most: bool) -> Any:
         return most
     if jnp.issubdtype(dtype, jnp.integer):
         return getattr(jnp.iinfo(dtype), name)  # type: ignore[no-untyped-call]
-    endless = np.isinf(np.float32(infinity).astype(dtype))
-    return infinity if endless else getattr(jnp.finfo(dtype), name)  # type: ignore[no-untyped-call]
+    if np.isinf(np.float32(infinity).astype(dtype)):
+        return infinity
+    return getattr(jnp.finfo(dtype), name)  # type: ignore[no-untyped-call]
 
 
 @way(*(f"reduce_window_{kind}" for kind in ("sum", "max", "min")), "select_and_gather_add", "select_and_scatter_add")
@@ -159,9 +160,8 @@ def pooled(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
     if crossed is None or not all(is_typed(y) and axes_of(y, d) == axes for y in others for d, axes, _ in crossed):
         return None
     selects = p["select_prim"].name if others else name
-    fill = (
-        0 if selects.endswith("sum") else _least_or_most(type_of(x).dtype, most=selects in ("le", "reduce_window_min"))
-    )
+    most = selects in ("le", "reduce_window_min")
+    fill = 0 if selects.endswith("sum") else _least_or_most(type_of(x).dtype, most=most)
     padding = [(int(a), int(b)) for a, b in p["padding"]]
     x, *others = (shards(y, tuple(a for _, axes, _ in crossed for a in axes)) for y in (x, *others))
     for d, axes, border in crossed:
