@@ -119,9 +119,10 @@ def collect(op: Op, x: Any, *, inserted: bool = False, has_gradient: bool | None
         returns = src.differentiable if has_gradient is None else has_gradient
         sent = sent_by(collective.forward_comm()), sent_by(collective.returned() if returns else ())
         try:
-            check_sent(op.name, src, collective.dst, *sent, inserted=inserted)
+            name = f"{op.across}` across shards by `{op.name}" if op.across else op.name
+            check_sent(name, src, collective.dst, *sent, inserted=inserted)
         except ShardingTypeError as error:
-            error.hints = error.hints or (f"{op.name} before the scope, or after it",)
+            error.hints = error.hints or (f"{op.across or op.name} before the scope, or after it",)
             raise
     moved: Array = collective.applied(x)[0]
     return moved

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Callable, Sequence
-from typing import Any
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any, Final
 
 import jax
 import jax.numpy as jnp
@@ -70,9 +73,30 @@ def index(x: Any, axes: Axes) -> Array:
     return local(AxisIndex(axes), out=as_jax_type(ShType(mesh, "i32", [], states)))
 
 
+class _Thread(threading.local):
+    across = ""  # the op that is computed across shards
+
+
+_thread: Final = _Thread()
+
+
+@contextlib.contextmanager
+def across_shards(op: str) -> Iterator[None]:
+    """A scope in which collectives are parts of an op along a sharded dim."""
+    outer, _thread.across = _thread.across, op
+    try:
+        yield
+    finally:
+        _thread.across = outer
+
+
+def _collected(op: Op, x: Any) -> Array:
+    return collect(replace(op, across=_thread.across), x)
+
+
 def permuted(x: Any, axes: Axes, pairs: tuple[tuple[int, int], ...]) -> Array:
     """What each device has of another, by pairs of source and destination; zeros where it gets nothing."""
-    return collect(Op("ppermute", axes, VARYING, VARYING, perm=pairs), x)
+    return _collected(Op("ppermute", axes, VARYING, VARYING, perm=pairs), x)
 
 
 def sent(x: Any, axes: Axes, hops: int) -> Array:
@@ -96,17 +120,17 @@ def sharded(x: Any, dim: int, axes: Axes) -> Array:
 
 def collected(x: Any, axes: Axes, dim: int) -> Array:
     """What all devices have, along a dim, reduced: its cotangent is scattered."""
-    return collect(Op("all_gather", axes, VARYING, State.REDUCED, dim=dim, tiled=True), x)
+    return _collected(Op("all_gather", axes, VARYING, State.REDUCED, dim=dim, tiled=True), x)
 
 
 def gathered(x: Any, axes: Axes, dim: int = 0, *, tiled: bool = True) -> Array:
     """What all devices have, along a dim, replicated: nothing is sent backward where it may be invariant."""
-    return collect(Op("all_gather_invariant", axes, VARYING, INVARIANT, dim=dim, tiled=tiled), x)
+    return _collected(Op("all_gather_invariant", axes, VARYING, INVARIANT, dim=dim, tiled=tiled), x)
 
 
 def turned(x: Any, axes: Axes, split: int, concat: int) -> Array:
     """The shards of one dim as those of another, by an all-to-all of the parts of a varying value."""
-    return collect(Op("all_to_all", axes, VARYING, VARYING, dim=split, concat=concat, tiled=True), x)
+    return _collected(Op("all_to_all", axes, VARYING, VARYING, dim=split, concat=concat, tiled=True), x)
 
 
 def of_device(name: str) -> Callable[[Callable[..., Any]], JaxFunction]:

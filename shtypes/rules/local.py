@@ -70,6 +70,7 @@ class Op:
     concat: int = 0  # the dim that an all-to-all puts the pieces along
     tiled: bool = False  # whether pieces are concatenated along a dim that is there, not stacked along a new one
     perm: tuple[tuple[int, int], ...] = ()  # the (source, destination) pairs of a permutation
+    across: str = ""  # the op along a sharded dim that it is a part of, where one is computed across shards
 
     @property
     def row(self) -> CollectiveRow:

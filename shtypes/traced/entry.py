@@ -29,6 +29,7 @@ class Entry(NamedTuple):
         inserted: Whether a typing rule inserted the reshard; else the user wrote it.
         branches: The branches of conditionals that it is in, outermost first.
         merged: Of one that does what several of the program do, the lines of these.
+        across: The op along a sharded dim that it is a part of, if it is one of a way across shards.
     """
 
     kind: str
@@ -44,6 +45,7 @@ class Entry(NamedTuple):
     inserted: bool
     branches: tuple[Branch, ...] = ()
     merged: tuple[SourceLine, ...] = ()
+    across: str = ""
 
     @property
     def group(self) -> int:
@@ -123,6 +125,7 @@ def _entry(equation: Equation, comm: Comm, operation: Operation) -> Entry:
         src=comm.src,
         dst=comm.dst,
         inserted=operation.inserted,
+        across=getattr(getattr(operation, "op", None), "across", ""),
         branches=equation.branches,
         merged=operation.merged,
     )
@@ -148,8 +151,13 @@ def row(entry: Entry) -> tuple[str, ...]:
         str(entry.bytes),
         times,
         f"{entry.src} -> {entry.dst}",
-        ("inserted" if entry.inserted else "written") + (f", {said}" if (said := merged_words(entry)) else ""),
+        _by(entry) + (f", {said}" if (said := merged_words(entry)) else ""),
     )
+
+
+def _by(entry: Entry) -> str:
+    """What a collective is there for."""
+    return f"{entry.across} across shards" if entry.across else "inserted" if entry.inserted else "written"
 
 
 def merged_words(entry: Entry) -> str:
@@ -169,5 +177,6 @@ def entry_json(entry: Entry) -> dict[str, Any]:
         "after": entry.dst.canonical(),
         "inserted": entry.inserted,
         "branches": [{"choice": b.choice, "index": b.index, "count": b.count} for b in entry.branches],
+        **({"across": entry.across} if entry.across else {}),
         **({"merged": [place.to_json() for place in entry.merged]} if entry.merged else {}),
     }

@@ -204,3 +204,21 @@ def test_windows_with_gaps_between_them_have_gradients() -> None:
     with sh.implicit_comm():
         gradient = sh.grad(lambda x: total(sh.lift(pool)(x), sh))(sh.array(x, "[2,64@x,4]"))
     assert_close(host(gradient), jax.grad(lambda x: total(pool(x), jnp))(x), SERIES)
+
+
+@pytest.mark.mesh({"x": 8})
+def test_what_it_sends_says_what_it_is_a_part_of() -> None:
+    x = sh.abstract_array("f32[4,64@x]")
+
+    def f(x: Any) -> Any:
+        return sh.cumsum(sh.roll(x, 3, 1, out="[4,64@x]"), 1, out="[4,64@x]")
+
+    text = str(sh.ledger(f, x))
+    assert "roll_static across shards" in text
+    assert "cumsum across shards" in text
+    with (
+        pytest.raises(sh.ShardingTypeError, match="`cumsum` across shards by `ppermute` takes") as caught,
+        sh.no_comm(),
+    ):
+        sh.cumsum(x, 1, out="[4,64@x]")
+    assert caught.value.hints == ("cumsum before the scope, or after it",)

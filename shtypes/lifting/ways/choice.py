@@ -21,8 +21,10 @@ from shtypes.core.jax_type import as_jax_type
 from shtypes.core.meshes import use_mesh
 from shtypes.dispatch.apply import is_typed
 from shtypes.errors import ShardingTypeError
+from shtypes.evaluation.bound_primitive import NAMES
 from shtypes.evaluation.table import BODIES, CHOICES, ROWS, WAYS, Row
 from shtypes.evaluation.value_info import noting
+from shtypes.ops.shards import across_shards
 from shtypes.resharding import Cost, cost
 from shtypes.rules.candidate_types import finishing
 from shtypes.rules.suggest_fixes import added
@@ -63,8 +65,17 @@ def evaluated(eqn: Any, operands: list[Any]) -> list[Any]:
     number = objective().way
     if number is None or number >= len(ways) or _price(ways[number], eqn, operands) is None:
         number = _cheapest(eqn, operands, row)
-    results = None if number < 0 else ways[number](eqn, operands)
+    if number < 0:
+        return row(eqn, operands)
+    with across_shards(_name(eqn)):
+        results = ways[number](eqn, operands)
     return row(eqn, operands) if results is None else list(results)
+
+
+def _name(eqn: Any) -> str:
+    """What an equation is called; of a function of JAX its name."""
+    name = eqn.primitive.name
+    return str(eqn.params["name"]).removeprefix("_") if "jaxpr" in eqn.params else NAMES.get(name, name)
 
 
 def _cheapest(eqn: Any, operands: Sequence[Any], row: Row) -> int:

@@ -7,7 +7,7 @@ elements, or is a result, is sent: by a permute for each distance. The last shar
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 import jax.numpy as jnp
@@ -40,12 +40,8 @@ from shtypes.ops.shards import (
 _CALLS: Final = ("jit", "pjit")
 #: What gives values other dims: of small ones, by which edges are repeated, every device makes all.
 _RESHAPES: Final = ("broadcast_in_dim", "reshape", "squeeze")
-#: Of primitives that move elements along a dim: for each element of a result the operand, and its place there.
-_ORIGIN: Final[dict[str, Callable[[Any, int], np.ndarray]]] = {}
-
-
-def _origin(name: str) -> Callable[[Any], Any]:
-    return lambda f: _ORIGIN.setdefault(name, f)
+#: Primitives that move elements along a dim.
+_MOVES: Final = ("broadcast_in_dim", "concatenate", "pad", "rev", "slice")
 
 
 def _of(operand: int, places: Any) -> np.ndarray:
@@ -53,38 +49,25 @@ def _of(operand: int, places: Any) -> np.ndarray:
     return np.stack([np.full_like(places, operand), places], -1)
 
 
-@_origin("slice")
-def _of_slice(eqn: Any, dim: int) -> np.ndarray:
-    p = eqn.params
-    return _of(0, range(p["start_indices"][dim], p["limit_indices"][dim], (p["strides"] or [1] * (dim + 1))[dim]))
-
-
-@_origin("rev")
-def _of_rev(eqn: Any, dim: int) -> np.ndarray:
-    places = np.arange(eqn.invars[0].aval.shape[dim])
-    return _of(0, places[::-1] if dim in eqn.params["dimensions"] else places)
-
-
-@_origin("concatenate")
-def _of_concatenate(eqn: Any, dim: int) -> np.ndarray:
-    return np.concatenate([_of(i, range(v.aval.shape[dim])) for i, v in enumerate(eqn.invars)])
-
-
-@_origin("pad")
-def _of_pad(eqn: Any, dim: int) -> np.ndarray:
-    low, high, gap = (int(n) for n in eqn.params["padding_config"][dim])
-    size = eqn.invars[0].aval.shape[dim]
-    spread = np.full(size + max(size - 1, 0) * gap, -1)
-    spread[:: gap + 1] = np.arange(size)
-    places = np.pad(spread, (max(low, 0), max(high, 0)), constant_values=-1)
+def _origin(eqn: Any, dim: int) -> np.ndarray:
+    """For each element of a result along a dim the operand that it comes from, and its place there."""
+    p, size, results = eqn.params, eqn.invars[0].aval.shape[dim], eqn.outvars[0].aval.shape[dim]
+    match eqn.primitive.name:
+        case "slice":
+            step = p["strides"][dim] if p["strides"] else 1
+            return _of(0, range(p["start_indices"][dim], p["limit_indices"][dim], step))
+        case "rev":
+            return _of(0, np.arange(size)[:: -1 if dim in p["dimensions"] else 1])
+        case "concatenate":
+            return np.concatenate([_of(i, range(v.aval.shape[dim])) for i, v in enumerate(eqn.invars)])
+        case "broadcast_in_dim":
+            return _of(0, range(size) if results == size else [0] * results)
+    low, high, gap = (int(n) for n in p["padding_config"][dim])
+    places = np.full(size + max(size - 1, 0) * gap, -1)
+    places[:: gap + 1] = np.arange(size)
+    places = np.pad(places, (max(low, 0), max(high, 0)), constant_values=-1)
     places = places[max(-low, 0) : len(places) - max(-high, 0)]
     return np.where(places[:, None] < 0, [1, 0], _of(0, places))  # the second operand fills
-
-
-@_origin("broadcast_in_dim")
-def _of_broadcast(eqn: Any, dim: int) -> np.ndarray:
-    size = eqn.outvars[0].aval.shape[dim]
-    return _of(0, range(size) if eqn.invars[0].aval.shape[dim] == size else [0] * size)
 
 
 def _elsewhere(eqn: Any, dim: int, blocks: tuple[int, ...]) -> dict[str, Any] | None:
@@ -180,7 +163,7 @@ class _Evaluation:
             return self.run(jaxpr_of(eqn.params["jaxpr"]), captured(eqn.params["jaxpr"]), xs)
         if not any(isinstance(x, (Shard, Moved)) for x in xs):
             return [bound(eqn)(*xs)] if any(map(is_typed, xs)) else bind_plain(eqn, xs)
-        if name in _ORIGIN and _keeps_dims(eqn):
+        if name in _MOVES and _keeps_dims(eqn):
             return [self._moved(eqn, xs)]
         if name in _RESHAPES:
             return [bound(eqn)(*map(self._complete, xs))]
@@ -213,7 +196,7 @@ class _Evaluation:
             ]
             sources += of_x.sources
             origins.append(np.stack([np.array(numbers)[of_x.origin[:, 0]], of_x.origin[:, 1]], -1))
-        origin = _ORIGIN[eqn.primitive.name](eqn, self.dim)
+        origin = _origin(eqn, self.dim)
         pieces = [origins[k][at] for k, at in origin]
         return Moved(tuple(sources), np.array(pieces, np.int64).reshape(-1, 2))
 
@@ -370,7 +353,7 @@ def kind_of(eqn: Any) -> bool | None:
     if name in _CALLS:
         kinds = [kind_of(e) for e in jaxpr_of(eqn.params["jaxpr"]).eqns]
         return None if None in kinds else any(kinds)
-    if name in _ORIGIN and _keeps_dims(eqn):
+    if name in _MOVES and _keeps_dims(eqn):
         return True
     return False if name in _RESHAPES or _acts_alone(name) or not any(v.aval.ndim for v in eqn.invars) else None
 

@@ -55,11 +55,6 @@ def border_of(w: Window, size: int, results: int) -> Border | None:
     return _border(low, (results - 1) * w.stride - low + reach, size, w.base_dilation)
 
 
-def _cut(w: Window, n: int, shard: int) -> bool:
-    """Whether windows reach over the end of a shard of a sharded dim."""
-    return shard != n and not w.stays_within(shard)
-
-
 # convolutions
 
 
@@ -87,7 +82,7 @@ def convolved(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
                 return None
             border = _of_shards(w, t.local_shape[d], k.local_shape[e], out[o])
             summed.append((e, axes))
-        elif not _cut(w, t.shape[d], t.local_shape[d]):
+        elif n == 1 or w.stays_within(t.local_shape[d]):
             continue
         else:
             border = border_of(w, t.local_shape[d], out[o] // n) if out[o] % n == 0 else None
