@@ -212,7 +212,21 @@ def test_constants_and_numbers_of_odd_sizes_end_no_group() -> None:
         return jnp.pad(y + jnp.broadcast_to(scale, 63), (1, 0))
 
     program = grouped(jax.make_jaxpr(f)(ROWS[0], 1.5).jaxpr)
-    assert [e.params["name"] for e in program.eqns if "jaxpr" in e.params] == ["moves"]
+    assert [e.params["name"] for e in program.eqns if "jaxpr" in e.params] == ["pad"]
+
+
+@pytest.mark.mesh({"x": 8})
+def test_a_grouped_program_is_refused_in_the_words_of_what_the_user_called() -> None:
+    def f(x: Any) -> Any:
+        with sh.no_comm():
+            return jnp.pad(jnp.sin(x[1:]) - x[:-1], (1, 0))
+
+    with pytest.raises(sh.ShardingTypeError) as caught:
+        across(f)(sh.abstract_array("f32[64@x]"))
+    text = str(caught.value)
+    assert "`pad` across shards by `ppermute`" in text
+    assert "jnp.pad, by pad(f32[64@x])" in text
+    assert caught.value.hints == ("pad before the scope, or after it",)
 
 
 @pytest.mark.parametrize("f", [_crossed, _far_apart, _with_a_print])

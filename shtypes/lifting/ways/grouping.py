@@ -14,11 +14,14 @@ from typing import Any, Final, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from shtypes._compat.in_force import set_at
 from shtypes._compat.jaxprs import is_literal, jaxpr_of, with_equations
+from shtypes._compat.plain_programs import alone, trace_plain
 from shtypes.caches import Bounded
 from shtypes.evaluation.table import REWRITES
+from shtypes.lifting.ways.choice import name_of
 from shtypes.lifting.ways.moves import kind_of
 
 #: The bodies of calls that were made here: they are no programs to be grouped.
@@ -159,7 +162,7 @@ def _boundary(uses: _Uses, group: Sequence[int]) -> tuple[list[Any], list[Any]]:
 
 
 def _call(uses: _Uses, group: Sequence[int]) -> Any:
-    """The call of a group."""
+    """The call of a group; it is called as the last equation that moves elements."""
     jaxpr = uses.jaxpr
     operands, results = _boundary(uses, group)
     template = _template()
@@ -167,17 +170,21 @@ def _call(uses: _Uses, group: Sequence[int]) -> Any:
     body = body.replace(constvars=[], invars=operands)
     _bodies.put(body, True)
     closed = template.params["jaxpr"]
+    name = name_of(next(jaxpr.eqns[i] for i in reversed(group) if kind_of(jaxpr.eqns[i])))
     params: dict[str, Any] = {}
     for key, value in template.params.items():
         count = len(results) if key.startswith("out_") else len(operands)
         params[key] = value * count if isinstance(value, tuple) and len(value) == 1 else value
-    params |= {"name": "moves", "jaxpr": body if closed is jaxpr_of(closed) else closed.replace(jaxpr=body)}
+    params |= {"name": name, "jaxpr": body if closed is jaxpr_of(closed) else closed.replace(jaxpr=body)}
     last = jaxpr.eqns[group[-1]]
     return template.replace(invars=operands, outvars=results, params=params, source_info=last.source_info, ctx=last.ctx)
 
 
 @functools.cache
 def _template() -> Any:
-    """The equation of a jitted function of one argument."""
-    (eqn,) = jaxpr_of(jax.make_jaxpr(jax.jit(jnp.sin))(jax.ShapeDtypeStruct((1,), "float32"))).eqns
+    """The equation of a jitted function of one argument, on no mesh."""
+    jitted = jax.jit(jnp.sin)
+    with alone():
+        closed, *_ = trace_plain(lambda x: [jitted(x)], [jax.core.ShapedArray((1,), np.dtype("float32"))])
+    (eqn,) = jaxpr_of(closed).eqns
     return eqn
