@@ -414,16 +414,16 @@ MUTANTS: Final = (
     Mutant(
         "a pending result is chosen as if it were finished",
         "shtypes/rules/implicit.py",
-        "return added((way.price.sent, *(finishing(t, minimize) for t in way.results))),",
-        "return way.price.sent,",
+        "way.price._replace(counted=added((way.price.counted, *left))), leading",
+        "way.price, leading",
         ("tests/scopes/test_implicit.py",),
         _PROGRAMS,
     ),
     Mutant(
         "what runs in a loop is decided as if it ran once",
         "shtypes/solver/program.py",
-        "times * scan.length, checkpointed)",
-        "times, checkpointed)",
+        "times * scan.length, checkpointed or adds)",
+        "times, checkpointed or adds)",
         ("tests/scopes/test_implicit.py", "tests/solver/test_complete.py", "tests/solver/test_search.py"),
     ),
     Mutant(
@@ -443,8 +443,8 @@ MUTANTS: Final = (
     Mutant(
         "a fix is priced without the casts behind it",
         "shtypes/rules/suggest_fixes.py",
-        " + [price_of(*c) for c in casts]",
-        "",
+        "(*moves.items(), *casts.items())",
+        "moves.items()",
         ("tests/rules/test_suggest_fixes.py", "tests/scopes/test_implicit.py"),
         ("tests/test_errors_everywhere.py",),
     ),
