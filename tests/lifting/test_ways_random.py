@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import random
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -113,38 +113,38 @@ def _body(r: random.Random, x: Any, number: Any, dim: int, depth: int) -> Any:
         case "jit":
             return jax.jit(steps)(x)
         case "checkpoint":
-            return jax.checkpoint(steps)(x)  # type: ignore[no-untyped-call]
+            return jax.checkpoint(steps)(x)
     return lax.scan(lambda y, _: (steps(y), None), x, None, length=2)[0]
 
 
-class Program(NamedTuple):
-    """A random program."""
+def program(seed: int, dim: int, even: int) -> Callable[..., list[Any]]:
+    """A random program, whose results are some of the values that arise, most of even sizes, and a sum."""
 
-    seed: int
-    dim: int
-    even: int
-
-    def __call__(self, x: Any, y: Any, number: Any) -> Any:
-        """Some of the values that arise, most of even sizes, and a sum."""
-        r = random.Random(self.seed)
-        values, even = [x, y], self.even
+    def f(x: Any, y: Any, number: Any) -> list[Any]:
+        r = random.Random(seed)
+        values = [x, y]
         for _ in range(r.randrange(4, 14)):
-            values.append(_step(r, values, number, self.dim, even, 2))
-        values.append(_resized(values[-1], self.dim, even, 1))
-        kept = [v for v in values[2:-1] if (v.shape[self.dim] == even and r.random() < 0.3) or r.random() < 0.03]
-        sums = [jnp.sum(values[-2], self.dim)] if r.random() < 0.2 else []
+            values.append(_step(r, values, number, dim, even, 2))
+        values.append(_resized(values[-1], dim, even, 1))
+        kept = [v for v in values[2:-1] if (v.shape[dim] == even and r.random() < 0.3) or r.random() < 0.03]
+        sums = [jnp.sum(values[-2], dim)] if r.random() < 0.2 else []
         return [values[-1], *kept[:3], *sums]
+
+    return f
 
 
 LINE, PLANE = {"x": 8}, {"x": 4, "y": 2}
-#: The mesh, and the types of two arrays along the dim.
-LAYOUTS = (
-    (LINE, "{}@x", "{}@x"),
-    (LINE, "{}@x", "{}"),
-    (PLANE, "{}@(x,y)", "{}@(x,y)"),
-    (PLANE, "{}@x", "{}@y"),
-    (PLANE, "{}@(x,y)", "{}@x"),
-    (PLANE, "{}@x", "{}@x"),
+#: The mesh, and the types of two arrays along the dim, the second with its states.
+LAYOUTS: tuple[tuple[dict[str, int], str, str, str], ...] = (
+    (LINE, "{}@x", "{}@x", ""),
+    (LINE, "{}@x", "{}", ""),
+    (PLANE, "{}@(x,y)", "{}@(x,y)", ""),
+    (PLANE, "{}@x", "{}@y", ""),
+    (PLANE, "{}@(x,y)", "{}@x", ""),
+    (PLANE, "{}@x", "{}@x", ""),
+    (PLANE, "{}@x", "{}@x", "{U:y}"),
+    (PLANE, "{}", "{}@y", "{U:x}"),
+    (LINE, "{}@x", "{}", "{U:x}"),
 )
 
 
@@ -156,12 +156,12 @@ def total(y: Any, m: Any) -> Any:
 def check(seed: int, *, compiled: bool) -> None:
     """Compares a random program with one device."""
     r = random.Random(seed)
-    mesh, first, second = r.choice(LAYOUTS)
+    mesh, first, second, states = r.choice(LAYOUTS)
     even, policy, decorated = r.choice([8, 16, 24]), r.choice(["partial", "jax"]), r.random() < 0.5
     rank = r.choice([1, 1, 2])
     dim = r.randrange(rank)
     shape = [even if d == dim else 3 for d in range(rank)]
-    f = Program(seed, dim, even)
+    f = program(seed, dim, even)
     numbers = np.random.default_rng(seed)
     plain = [numbers.uniform(0.5, 2, s).astype(np.float32) for s in (shape, shape, ())]
     expected = jax.jit(lambda *args: (f(*args), jax.grad(lambda *a: total(f(*a), jnp), (0, 1, 2))(*args)))(*plain)
@@ -171,9 +171,9 @@ def check(seed: int, *, compiled: bool) -> None:
         return
     typed = functools.partial(_typed, sh.lift(f), decorated)
     sh.set_mesh(sh.make_mesh(mesh))
-    with sh.policy(policy):  # type: ignore[arg-type]
+    with sh.policy(policy):
         dims = [",".join(t.format(even) if d == dim else "3" for d in range(rank)) for t in (first, second)]
-        args = [sh.array(v, t) for v, t in zip(plain, [*(f"[{d}]" for d in dims), "[]"], strict=True)]
+        args = [sh.array(v, t) for v, t in zip(plain, [f"[{dims[0]}]", f"[{dims[1]}]{states}", "[]"], strict=True)]
         if compiled:
             assert_compiled_as_said(typed, *args, jits=[jax.jit])
         found = jax.block_until_ready(jax.jit(typed)(*args))
