@@ -170,7 +170,8 @@ def _typed(step: Step, operands: list[Any], marks: Sequence[tuple[int, str]]) ->
         except ShardingTypeError as error:
             if step.body.of_function:
                 return error.with_traceback(None)
-            name = str(eqn.params["call"]) if name == "typed_call" else name
+            named_by = {"typed_call": "call", "jit": "name", "pjit": "name"}.get(name)
+            name = name if named_by is None else str(eqn.params[named_by]).removeprefix("_")
             placed(error, f"{name}({', '.join(str(x.type) for x in operands if is_typed(x))})")
             return in_the_programs_words(error, step, operands, evaluate).with_traceback(None)
     return outs

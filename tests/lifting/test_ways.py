@@ -186,6 +186,90 @@ def test_a_program_that_has_no_odd_sizes_is_as_it_was() -> None:
     assert grouped(call.params["jaxpr"].jaxpr) is call.params["jaxpr"].jaxpr
 
 
+def _crossed(x: Any) -> Any:
+    """Two groups of equations, each of which needs what the other makes on its way."""
+    a, b = x[1:], jnp.cos(x)[1:]
+    c, d = jnp.pad(a, (1, 0)), jnp.pad(b, (1, 0))
+    return jnp.pad(a * d[1:], (1, 0)), jnp.pad(b * c[1:], (1, 0)), c, d
+
+
+def _far_apart(x: Any) -> Any:
+    """A group whose last equation needs what thousands after its first made."""
+    first, y = x[1:], x
+    for _ in range(2000):
+        y = -y
+    return jnp.pad(first, (1, 0)), jnp.pad(first + y[1:], (1, 0))
+
+
+def _with_a_print(x: Any) -> Any:
+    first = x[1:]
+    jax.debug.callback(lambda _: None, x[0])
+    return jnp.pad(first * 2, (1, 0))
+
+
+def test_constants_and_numbers_of_odd_sizes_end_no_group() -> None:
+    def f(x: Any, scale: Any) -> Any:
+        y = jnp.where(np.arange(63) % 2 == 0, x[1:], 0)
+        return jnp.pad(y + jnp.broadcast_to(scale, 63), (1, 0))
+
+    program = grouped(jax.make_jaxpr(f)(ROWS[0], 1.5).jaxpr)
+    assert [e.params["name"] for e in program.eqns if "jaxpr" in e.params] == ["pad"]
+
+
+@pytest.mark.mesh({"x": 8})
+def test_a_grouped_program_is_refused_in_the_words_of_what_the_user_called() -> None:
+    def f(x: Any) -> Any:
+        with sh.no_comm():
+            return jnp.pad(jnp.sin(x[1:]) - x[:-1], (1, 0))
+
+    with pytest.raises(sh.ShardingTypeError) as caught:
+        across(f)(sh.abstract_array("f32[64@x]"))
+    text = str(caught.value)
+    assert "`pad` across shards by `ppermute`" in text
+    assert "jnp.pad, by pad(f32[64@x])" in text
+    assert caught.value.hints == ("pad before the scope, or after it",)
+
+
+@pytest.mark.parametrize("f", [_crossed, _far_apart, _with_a_print])
+def test_a_grouped_program_has_its_equations_in_an_order_in_which_they_can_run(f: Callable[..., Any]) -> None:
+    closed = jax.make_jaxpr(f)(ROWS[0])
+    program = grouped(closed.jaxpr)
+    assert len(program.eqns) < len(closed.jaxpr.eqns)
+    results = jax.core.eval_jaxpr(program, closed.consts, ROWS[0])
+    for value, plain in zip(results, jax.tree.leaves(f(ROWS[0])), strict=True):
+        assert_close(value, plain, SERIES)
+
+
+def test_reads_of_references_stay_where_they_are_when_equations_are_grouped() -> None:
+    def f(x: Any) -> Any:
+        kept = jax.new_ref(x)
+        first = x[1:]
+        kept[...] = 2 * x
+        return jnp.pad(first, (1, 0)), jnp.pad(first + kept[...][1:], (1, 0))
+
+    closed = jax.make_jaxpr(f)(ROWS[0])
+    for value, plain in zip(jax.core.eval_jaxpr(grouped(closed.jaxpr), [], ROWS[0]), f(ROWS[0]), strict=True):
+        assert_close(value, plain, SERIES)
+
+
+@pytest.mark.mesh({"x": 8})
+@pytest.mark.parametrize("policy", ["partial", "jax"])
+def test_a_number_beside_odd_sizes_has_no_gradient_of_the_room_in_the_last_shards(policy: Any) -> None:
+    """The room has zeros, whose reciprocals are infinite, and no cotangent: the product is no number."""
+
+    def f(x: Any, scale: Any) -> Any:
+        return jnp.pad(scale * jnp.log(x[1:]), (1, 0))
+
+    x, scale = 2 + ROWS[0] / 9, np.float32(1.5)
+    with sh.policy(policy), sh.implicit_comm():
+        gradient = sh.grad(lambda x, scale: total(sh.lift(f)(x, scale), sh), (0, 1))(
+            sh.array(x, "[64@x]"), sh.array(scale, "[]")
+        )
+    expected = jax.grad(lambda x, scale: total(f(x, scale), jnp), (0, 1))(x, scale)
+    for value, plain in zip(gradient, expected, strict=True):
+        assert_close(host(value), plain, SERIES)
+
+
 @pytest.mark.mesh({"x": 8})
 def test_a_sort_exchanges_all_its_operands_and_places_where_ties_count() -> None:
     """Six exchanges of three shards of ``4 x 8``, and of their places, which take a byte each."""

@@ -67,12 +67,12 @@ def evaluated(eqn: Any, operands: list[Any]) -> list[Any]:
         number = _cheapest(eqn, operands, row)
     if number < 0:
         return row(eqn, operands)
-    with across_shards(_name(eqn)):
+    with across_shards(name_of(eqn)):
         results = ways[number](eqn, operands)
     return row(eqn, operands) if results is None else list(results)
 
 
-def _name(eqn: Any) -> str:
+def name_of(eqn: Any) -> str:
     """What an equation is called; of a function of JAX its name."""
     name = eqn.primitive.name
     return str(eqn.params["name"]).removeprefix("_") if "jaxpr" in eqn.params else NAMES.get(name, name)

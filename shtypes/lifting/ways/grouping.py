@@ -7,20 +7,33 @@ evaluated on shards (`moves`).
 from __future__ import annotations
 
 import functools
+import graphlib
+import heapq
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from shtypes._compat.in_force import set_at
 from shtypes._compat.jaxprs import is_literal, jaxpr_of, with_equations
+from shtypes._compat.plain_programs import alone, trace_plain
 from shtypes.caches import Bounded
 from shtypes.evaluation.table import REWRITES
+from shtypes.lifting.ways.choice import name_of
 from shtypes.lifting.ways.moves import kind_of
 
 #: The bodies of calls that were made here: they are no programs to be grouped.
 _bodies: Final[Bounded[bool]] = Bounded()
+
+
+class _Uses(NamedTuple):
+    """Where the variables of a program are read."""
+
+    jaxpr: Any
+    readers: dict[Any, set[int]]  # the numbers of the equations; one more for the results
+    sizeless: set[Any]  # the variables that depend on no argument with dims: what has their sizes may be odd
 
 
 @functools.lru_cache(maxsize=256)
@@ -28,34 +41,70 @@ def grouped(jaxpr: Any) -> Any:
     """A program whose equations that depend on each other by odd sizes are calls; itself where there are none."""
     if jaxpr in _bodies:
         return jaxpr
-    groups = [g for g in _groups(jaxpr) if _is_closed(jaxpr, g)]
-    if not groups:
-        return jaxpr
-    at = {i: g for g in groups for i in g}
-    eqns = [e if i not in at else _call(jaxpr, at[i]) for i, e in enumerate(jaxpr.eqns) if i not in at or i == at[i][0]]
-    return with_equations(jaxpr, _in_order(eqns), jaxpr.outvars)
+    sizeless = _sizeless(jaxpr)
+    groups = _groups(jaxpr, sizeless)
+    if groups:
+        uses = _uses(jaxpr, sizeless)
+        groups = [g for g in groups if _is_closed(uses, g)]
+    while groups:
+        try:
+            order = _order(jaxpr, groups)
+        except graphlib.CycleError as error:  # each of two groups needs the other
+            groups = [g for g in groups if g[0] != max({h[0] for h in groups}.intersection(error.args[1]))]
+            continue
+        calls = {g[0]: _call(uses, g) for g in groups}
+        return with_equations(jaxpr, [calls.get(i, jaxpr.eqns[i]) for i in order], jaxpr.outvars)
+    return jaxpr
 
 
-def _in_order(eqns: list[Any]) -> list[Any]:
-    """Equations in an order in which each comes after those that it depends on."""
-    made = {v: e for e in eqns for v in e.outvars}
-    ordered: dict[int, Any] = {}
+def _sizeless(jaxpr: Any) -> set[Any]:
+    sizeless = {*jaxpr.constvars, *(v for v in jaxpr.invars if not v.aval.shape)}
+    for eqn in jaxpr.eqns:
+        if all(is_literal(v) or v in sizeless for v in eqn.invars):
+            sizeless.update(eqn.outvars)
+    return sizeless
 
-    def visit(eqn: Any) -> None:
-        for v in eqn.invars:
-            if not is_literal(v) and v in made and id(made[v]) not in ordered:
-                visit(made[v])
-        ordered.setdefault(id(eqn), eqn)
 
-    for eqn in eqns:
-        visit(eqn)
-    return list(ordered.values())
+def _uses(jaxpr: Any, sizeless: set[Any]) -> _Uses:
+    readers: dict[Any, set[int]] = {}
+    for i, read in enumerate([*(e.invars for e in jaxpr.eqns), jaxpr.outvars]):
+        for v in read:
+            if not is_literal(v):
+                readers.setdefault(v, set()).add(i)
+    return _Uses(jaxpr, readers, sizeless)
+
+
+def _order(jaxpr: Any, groups: Sequence[Sequence[int]]) -> list[int]:
+    """The order of equations, each after those that it depends on, where a group is one by its first; effects stay."""
+    first = {i: g[0] for g in groups for i in g}
+    sorter: graphlib.TopologicalSorter[int] = graphlib.TopologicalSorter()
+    made: dict[Any, int] = {}
+    effects: list[int] = []
+    for i, eqn in enumerate(jaxpr.eqns):
+        unit = first.get(i, i)
+        made.update((v, unit) for v in eqn.outvars)
+    for i, eqn in enumerate(jaxpr.eqns):
+        unit = first.get(i, i)
+        before = {made[v] for v in eqn.invars if not is_literal(v) and v in made}
+        if eqn.effects:
+            before.update(effects)
+            effects = [unit]
+        sorter.add(unit, *(before - {unit}))
+    sorter.prepare()
+    order: list[int] = []
+    ready: list[int] = []
+    while sorter.is_active():
+        for unit in sorter.get_ready():
+            heapq.heappush(ready, unit)
+        order.append(heapq.heappop(ready))
+        sorter.done(order[-1])
+    return order
 
 
 REWRITES.append(grouped)
 
 
-def _groups(jaxpr: Any) -> list[list[int]]:
+def _groups(jaxpr: Any, sizeless: set[Any]) -> list[list[int]]:
     """The equations that are connected by values of odd sizes, by number."""
     parent = list(range(len(jaxpr.eqns)))
 
@@ -72,7 +121,7 @@ def _groups(jaxpr: Any) -> list[list[int]]:
         inputs = [v for v in eqn.invars if not is_literal(v) and v in odd]
         for v in inputs:
             parent[root(i)] = root(odd[v][0])
-        even = {v.aval.shape for v in eqn.invars if not is_literal(v) and v not in odd}
+        even = {v.aval.shape for v in eqn.invars if not is_literal(v) and v not in odd and v not in sizeless}
         even = even.union(*(odd[v][1] for v in inputs))
         if (inputs or kind) and eqn.outvars[0].aval.shape not in even:
             odd[eqn.outvars[0]] = i, frozenset(even)
@@ -82,55 +131,60 @@ def _groups(jaxpr: Any) -> list[list[int]]:
     return [g for g in members.values() if len(g) > 1]
 
 
-def _is_closed(jaxpr: Any, group: Sequence[int]) -> bool:
+def _is_closed(uses: _Uses, group: Sequence[int]) -> bool:
     """Whether a group can be one call: its results have the shapes of operands, and nothing between needs them."""
+    eqns = uses.jaxpr.eqns
     inside = set(group)
-    marks = {set_at(jaxpr.eqns[i]) for i in group}
-    made = {v for i in group for v in jaxpr.eqns[i].outvars}
-    operands, results = _boundary(jaxpr, group)
-    shapes = {v.aval.shape for v in operands}
+    marks = {set_at(eqns[i]) for i in group}
+    made = {v for i in group for v in eqns[i].outvars}
+    operands, results = _boundary(uses, group)
+    shapes = {v.aval.shape for v in operands if v not in uses.sizeless}
     if len(marks) > 1 or not results or any(v.aval.shape not in shapes for v in results):
         return False
     after: set[Any] = set()  # what depends on the group outside of it
     for i in range(group[0], group[-1] + 1):
-        eqn = jaxpr.eqns[i]
+        eqn = eqns[i]
         reads = {v for v in eqn.invars if not is_literal(v)}
         if i in inside and reads & after:
             return False
-        if i not in inside and reads & (made | after):
+        if i not in inside and not (reads.isdisjoint(made) and reads.isdisjoint(after)):
             after.update(eqn.outvars)
     return True
 
 
-def _boundary(jaxpr: Any, group: Sequence[int]) -> tuple[list[Any], list[Any]]:
+def _boundary(uses: _Uses, group: Sequence[int]) -> tuple[list[Any], list[Any]]:
     """The variables that a group reads from outside, and those that are read outside of it."""
+    eqns = uses.jaxpr.eqns
     inside = set(group)
-    made = {v for i in group for v in jaxpr.eqns[i].outvars}
-    read = [v for i in group for v in jaxpr.eqns[i].invars if not is_literal(v) and v not in made]
-    elsewhere = {v for i, e in enumerate(jaxpr.eqns) if i not in inside for v in e.invars if not is_literal(v)}
-    elsewhere |= {v for v in jaxpr.outvars if not is_literal(v)}
-    return list(dict.fromkeys(read)), [v for i in group for v in jaxpr.eqns[i].outvars if v in elsewhere]
+    made = dict.fromkeys(v for i in group for v in eqns[i].outvars)
+    read = dict.fromkeys(v for i in group for v in eqns[i].invars if not is_literal(v) and v not in made)
+    return list(read), [v for v in made if not uses.readers.get(v, inside) <= inside]
 
 
-def _call(jaxpr: Any, group: Sequence[int]) -> Any:
-    """The call of a group."""
-    operands, results = _boundary(jaxpr, group)
+def _call(uses: _Uses, group: Sequence[int]) -> Any:
+    """The call of a group; it is called as the last equation that moves elements."""
+    jaxpr = uses.jaxpr
+    operands, results = _boundary(uses, group)
     template = _template()
     body = with_equations(jaxpr, [jaxpr.eqns[i] for i in group], results)
     body = body.replace(constvars=[], invars=operands)
     _bodies.put(body, True)
     closed = template.params["jaxpr"]
+    name = name_of(next(jaxpr.eqns[i] for i in reversed(group) if kind_of(jaxpr.eqns[i])))
     params: dict[str, Any] = {}
     for key, value in template.params.items():
         count = len(results) if key.startswith("out_") else len(operands)
         params[key] = value * count if isinstance(value, tuple) and len(value) == 1 else value
-    params |= {"name": "moves", "jaxpr": body if closed is jaxpr_of(closed) else closed.replace(jaxpr=body)}
+    params |= {"name": name, "jaxpr": body if closed is jaxpr_of(closed) else closed.replace(jaxpr=body)}
     last = jaxpr.eqns[group[-1]]
     return template.replace(invars=operands, outvars=results, params=params, source_info=last.source_info, ctx=last.ctx)
 
 
 @functools.cache
 def _template() -> Any:
-    """The equation of a jitted function of one argument."""
-    (eqn,) = jaxpr_of(jax.make_jaxpr(jax.jit(jnp.sin))(jax.ShapeDtypeStruct((1,), "float32"))).eqns
+    """The equation of a jitted function of one argument, on no mesh."""
+    jitted = jax.jit(jnp.sin)
+    with alone():
+        closed, *_ = trace_plain(lambda x: [jitted(x)], [jax.core.ShapedArray((1,), np.dtype("float32"))])
+    (eqn,) = jaxpr_of(closed).eqns
     return eqn

@@ -44,8 +44,7 @@ _RESHAPES: Final = ("broadcast_in_dim", "reshape", "squeeze")
 _MOVES: Final = ("broadcast_in_dim", "concatenate", "pad", "rev", "slice")
 
 
-def _of(operand: int, places: Any) -> np.ndarray:
-    places = np.asarray(places, np.int64)
+def _of(operand: int, places: np.ndarray) -> np.ndarray:
     return np.stack([np.full_like(places, operand), places], -1)
 
 
@@ -55,13 +54,13 @@ def _origin(eqn: Any, dim: int) -> np.ndarray:
     match eqn.primitive.name:
         case "slice":
             step = p["strides"][dim] if p["strides"] else 1
-            return _of(0, range(p["start_indices"][dim], p["limit_indices"][dim], step))
+            return _of(0, np.arange(p["start_indices"][dim], p["limit_indices"][dim], step))
         case "rev":
             return _of(0, np.arange(size)[:: -1 if dim in p["dimensions"] else 1])
         case "concatenate":
-            return np.concatenate([_of(i, range(v.aval.shape[dim])) for i, v in enumerate(eqn.invars)])
+            return np.concatenate([_of(i, np.arange(v.aval.shape[dim])) for i, v in enumerate(eqn.invars)])
         case "broadcast_in_dim":
-            return _of(0, range(size) if results == size else [0] * results)
+            return _of(0, np.arange(results) if results == size else np.zeros(results, np.int64))
     low, high, gap = (int(n) for n in p["padding_config"][dim])
     places = np.full(size + max(size - 1, 0) * gap, -1)
     places[:: gap + 1] = np.arange(size)
@@ -168,8 +167,18 @@ class _Evaluation:
         if name in _RESHAPES:
             return [bound(eqn)(*map(self._complete, xs))]
         size = eqn.outvars[0].aval.shape[self.dim]
-        blocks = [self.block(x) if getattr(x, "ndim", 1) else x for x in xs]
-        return [Shard(bound(eqn)(*[x.x if isinstance(x, Shard) else x for x in blocks]), size)]
+        blocks = [self.block(x).x if getattr(x, "ndim", 1) else x for x in xs]
+        if size % self.n:  # a number that has a gradient has none of the room
+            like = next(y for x, y in zip(xs, blocks, strict=True) if isinstance(x, (Shard, Moved)))
+            blocks = [self._spread(x, like, size) if is_typed(x) and not type_of(x).ndim else x for x in blocks]
+        return [Shard(bound(eqn)(*blocks), size)]
+
+    def _spread(self, number: Any, like: Any, size: int) -> Any:
+        """A number in the shape of a block, but where the block has room."""
+        if not type_of(number).differentiable:
+            return number
+        held = type_of(like).shape[self.dim]
+        return _numbers(like, number, self.me, Static((np.arange(self.n * held) < size).tobytes()), self.n, self.dim)
 
     def _complete(self, x: Any) -> Any:
         """A value that every device has all of: of an edge that is repeated, one element."""
@@ -190,15 +199,15 @@ class _Evaluation:
         sources: list[Any] = []
         origins = []
         for x in xs:
-            of_x = x if isinstance(x, Moved) else Moved((x,), _of(0, range(self._size(x))))
+            of_x = x if isinstance(x, Moved) else Moved((x,), _of(0, np.arange(self._size(x))))
             numbers = [
                 next((k for k, y in enumerate(sources) if y is z), len(sources) + i) for i, z in enumerate(of_x.sources)
             ]
             sources += of_x.sources
             origins.append(np.stack([np.array(numbers)[of_x.origin[:, 0]], of_x.origin[:, 1]], -1))
         origin = _origin(eqn, self.dim)
-        pieces = [origins[k][at] for k, at in origin]
-        return Moved(tuple(sources), np.array(pieces, np.int64).reshape(-1, 2))
+        starts = np.cumsum([0, *map(len, origins)])[:-1]
+        return Moved(tuple(sources), np.concatenate(origins)[starts[origin[:, 0]] + origin[:, 1]])
 
     def _held(self, shape: Sequence[int]) -> tuple[int, ...]:
         """The shape of a block of a value."""
@@ -219,7 +228,7 @@ class _Evaluation:
         return self._sent[id(x)][1]
 
     def _blocks(self, x: Any) -> Shard:
-        moved = x if isinstance(x, Moved) else Moved((x,), _of(0, range(self._size(x))))
+        moved = x if isinstance(x, Moved) else Moved((x,), _of(0, np.arange(self._size(x))))
         size, dim = len(moved.origin), self.dim
         held = -(-size // self.n)
         table = np.full(self.n * held, -1)
@@ -240,12 +249,11 @@ class _Evaluation:
                 start += self._size(source)
                 continue
             room = type_of(source.x).shape[dim]
-            for pairs, low, high in _rounds(places // room, i // held, places % room):
+            pair_of = places // room * self.n + i // held
+            for pairs, low, high in _rounds(pair_of, places % room, self.n):
                 piece = source.x if (low, high) == (0, room) else part(source.x, low, high, dim)
                 parts.append(permuted(piece, self.axes, pairs) if any(a != b for a, b in pairs) else piece)
-                at = np.array(
-                    [pair in pairs for pair in zip((places // room).tolist(), (i // held).tolist(), strict=True)]
-                )
+                at = np.isin(pair_of, [a * self.n + b for a, b in pairs])
                 table[i[at]] = start + places[at] % room - low
                 start += high - low
         if not parts:  # nothing, or numbers alone
@@ -264,14 +272,16 @@ class _Evaluation:
 _Round = tuple[tuple[tuple[int, int], ...], int, int]
 
 
-def _rounds(sources: np.ndarray, destinations: np.ndarray, places: np.ndarray) -> list[_Round]:
-    """The permutes that bring elements at some places of devices to others; first what stays where it is."""
+def _rounds(pair_of: np.ndarray, places: np.ndarray, n: int) -> list[_Round]:
+    """The permutes that bring elements at some places of devices to others; first what stays where it is.
+
+    Pairs of source and destination are numbered ``source * n + destination``.
+    """
     reach: dict[tuple[int, int], tuple[int, int]] = {}
-    for a, b, place in zip(sources.tolist(), destinations.tolist(), places.tolist(), strict=True):
-        low, high = reach.get((a, b), (place, place + 1))
-        reach[a, b] = min(low, place), max(high, place + 1)
+    for pair in np.unique(pair_of).tolist():
+        among = places[pair_of == pair]
+        reach[divmod(pair, n)] = int(among.min()), int(among.max()) + 1
     rounds: list[_Round] = []
-    n = 1 + max(max(pair) for pair in reach)
     for (a, b), (low, high) in sorted(
         reach.items(), key=lambda item: (item[0][0] != item[0][1], (item[0][1] - item[0][0]) % n)
     ):
@@ -305,6 +315,13 @@ def _filled(x: Any, value: Any, me: Any, table: Static, n: int, dim: int) -> Any
     """The value where a table of all devices says so."""
     where = np.frombuffer(table.value, bool).reshape(n, -1)
     return jnp.where(_mask(where, me, x.ndim, dim), jnp.asarray(value, x.dtype), x)
+
+
+@of_device("fill")
+def _numbers(like: Any, value: Any, me: Any, table: Static, n: int, dim: int) -> Any:
+    """A number in the shape of a value where a table of all devices says so, and else zero."""
+    where = _mask(np.frombuffer(table.value, bool).reshape(n, -1), me, like.ndim, dim)
+    return jnp.broadcast_to(jnp.where(where, value, jnp.zeros((), value.dtype)), like.shape)
 
 
 def _mask(table: np.ndarray, me: Any, ndim: int, dim: int) -> Any:
@@ -350,6 +367,8 @@ def moves_alone(eqn: Any) -> bool:
 def kind_of(eqn: Any) -> bool | None:
     """Whether an equation moves elements; None if it does something else."""
     name = eqn.primitive.name
+    if eqn.effects:
+        return None
     if name in _CALLS:
         kinds = [kind_of(e) for e in jaxpr_of(eqn.params["jaxpr"]).eqns]
         return None if None in kinds else any(kinds)
