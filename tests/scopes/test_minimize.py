@@ -81,7 +81,7 @@ def backward_of(ledger: sh.Ledger) -> sh.Ledger:
 
 @pytest.mark.nightly
 def test_a_setting_for_one_direction_sends_less_there_than_the_default() -> None:
-    axes, texts, f, _ = CASES["block, tp"]
+    axes, texts, f, _ = CASES["attention, dp and tp"]
     with sh.use_mesh(sh.abstract_mesh(axes)):
         args = [sh.abstract_array(text) for text in texts]
         both, backward = (sh.ledger(decorated(loss_of(f), d), *args).backward().bytes for d in ("both", "backward"))
