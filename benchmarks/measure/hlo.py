@@ -14,8 +14,8 @@ _ARRAY: Final = re.compile(r"(?P<dtype>[a-z]+\d*)\w*\[(?P<dims>[\d,]*)\]")
 _HEAD: Final = re.compile(r"^(?P<entry>ENTRY )?%?(?P<name>[\w.-]+) .*\{$")
 _CALLED: Final = re.compile(r"(?:body|condition|to_apply|calls)=%?([\w.-]+)")
 _TRIPS: Final = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
-_BYTES: Final = {"pred": 1, "s8": 1, "u8": 1, "bf16": 2, "f16": 2, "s16": 2, "u16": 2, "f32": 4, "s32": 4, "u32": 4}
-_BYTES |= {"f64": 8, "s64": 8, "c64": 8}
+_NAMES: Final = {1: "pred s8 u8", 2: "bf16 f16 s16 u16", 4: "f32 s32 u32", 8: "f64 s64 c64"}
+_BYTES: Final = {name: size for size, names in _NAMES.items() for name in names.split()}
 
 
 def contents(text: str) -> dict[str, Any]:
