@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from types import SimpleNamespace
 from typing import Any, Final, NamedTuple
 
 import jax
 import numpy as np
+from jax.extend import source_info_util
 from jax.extend.core import Var
 from jax.interpreters import ad
 
 from shtypes._compat import private
+from shtypes.caches import Static
 
 #: JAX's class of the number in a literal: it has a type, and so the mesh that its program saw.
 _typed_literal: Any = private("jax._src.literals", "TypedNdArray")
@@ -323,6 +326,14 @@ def key_of(jaxpr: Any, consts: Sequence[Any], static: Callable[[Any], Any]) -> K
     form = walk.jaxpr(jaxpr_of(jaxpr))
     walk.values += map(walk.value, consts)
     return Key(form, tuple(walk.values))
+
+
+def key_of_equation(eqn: Any) -> Key:
+    """The key of an equation, wherever it stands."""
+    plain = eqn.replace(source_info=source_info_util.new_source_info())
+    variables = tuple(dict.fromkeys(v for v in eqn.invars if not is_literal(v)))
+    program = SimpleNamespace(constvars=(), invars=variables, eqns=[plain], outvars=eqn.outvars)
+    return key_of(program, (), Static)
 
 
 class _Walk:

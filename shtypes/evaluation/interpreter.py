@@ -179,8 +179,7 @@ def _typed(step: Step, operands: list[Any], marks: Sequence[tuple[int, str]]) ->
 
 def _row(name: str, table: Mapping[str, Row]) -> Row | None:
     """The row of a primitive; where communication is allowed, the choice among it and the ways across shards."""
-    row = table.get(name)
-    return CHOICES.get(name, row) if row is not None and allows_implicit() else row
+    return CHOICES[name] if name in CHOICES and name in table and allows_implicit() else table.get(name)
 
 
 def by_row(eqn: Any, operands: list[Any]) -> list[Any]:

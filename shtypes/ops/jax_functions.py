@@ -194,8 +194,8 @@ class JaxFunction:
         self, key: Any, trace: Trace, in_turn: Callable[..., list[Any]], values: Sequence[Any]
     ) -> list[Any]:
         """The results, equation by equation; where a type is asked for, in the way that sends least until there."""
-        goal, most = objective(), most_ways(trace.jaxpr)
-        if goal.out is None or not most:
+        goal = objective()
+        if goal.out is None or not (most := most_ways(trace.jaxpr)):
             return in_turn(*values)
 
         def run(way: int | None, *operands: Any) -> list[Any]:

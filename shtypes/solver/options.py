@@ -14,15 +14,13 @@ import inspect
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from types import SimpleNamespace
 from typing import Any, Final, NamedTuple
 
 import jax
-from jax.extend import source_info_util
 
-from shtypes._compat.jaxprs import is_literal, key_of, literal_value
+from shtypes._compat.jaxprs import is_literal, key_of_equation, literal_value
 from shtypes._compat.plain_programs import alone
-from shtypes.caches import Bounded, Static
+from shtypes.caches import Bounded
 from shtypes.core.array import Array, wrap
 from shtypes.core.jax_type import HiShType, as_jax_type
 from shtypes.core.meshes import use_mesh
@@ -33,9 +31,9 @@ from shtypes.evaluation.interpreter import by_row, evaluate_closed
 from shtypes.evaluation.table import ACROSS, BODIES
 from shtypes.evaluation.value_info import PLACES, note, note_constant, noting
 from shtypes.lifting import lift as lift_
-from shtypes.lifting.ways.choice import ways_of
+from shtypes.lifting.ways.choice import tried_apart, ways_of
 from shtypes.ops.table import OPS
-from shtypes.scopes.comm import implicit_comm, without_scopes
+from shtypes.scopes.comm import without_scopes
 from shtypes.solver.axis_states import INVARIANT, REDUCED, SHARDED, UNREDUCED, axis_state, shown, typed
 from shtypes.traced.ledger import ledger_of
 from shtypes.traced.program import with_gradient
@@ -143,13 +141,7 @@ def way_options(
 
 
 def _key(eqn: Any, operands: Sequence[Operand | None], size: int, names: Sequence[str]) -> tuple[Any, ...]:
-    plain = eqn.replace(source_info=source_info_util.new_source_info())
-    program = SimpleNamespace(constvars=(), invars=_variables(eqn), eqns=[plain], outvars=eqn.outvars)
-    return (key_of(program, (), Static), tuple(operands), size, tuple(names), current_policy())
-
-
-def _variables(eqn: Any) -> tuple[Any, ...]:
-    return tuple(dict.fromkeys(v for v in eqn.invars if not is_literal(v)))
+    return (key_of_equation(eqn), tuple(operands), size, tuple(names), current_policy())
 
 
 class _Asked:
@@ -314,7 +306,7 @@ class _Asked:
             return outs
 
         arrays = [wrap(t, None) for t in self._types(seed)]
-        with without_scopes(), noting(), implicit_comm(), alone(), use_mesh(self.mesh):
+        with tried_apart(self.mesh):
             try:
                 forward, both = (ledger_of(jax.make_jaxpr(f)(*arrays)).total.bytes for f in (run, with_gradient(run)))
             except ShardingTypeError:

@@ -6,26 +6,26 @@ of functions of one device and collectives, which are typed, transposed and coun
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from types import SimpleNamespace
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 import jax
 
-from shtypes._compat.jaxprs import is_literal, key_of
+from shtypes._compat.jaxprs import key_of_equation
 from shtypes._compat.plain_programs import alone
-from shtypes.caches import Bounded, Static
+from shtypes.caches import Bounded
 from shtypes.context.settings import current_settings
 from shtypes.core.array import wrap
 from shtypes.core.jax_type import as_jax_type
-from shtypes.core.meshes import use_mesh
+from shtypes.core.meshes import AnyMesh, use_mesh
 from shtypes.dispatch.apply import is_typed
 from shtypes.errors import ShardingTypeError
 from shtypes.evaluation.bound_primitive import NAMES
 from shtypes.evaluation.table import BODIES, CHOICES, ROWS, WAYS, Row
 from shtypes.evaluation.value_info import noting
 from shtypes.ops.shards import across_shards
-from shtypes.resharding import Cost, cost
+from shtypes.resharding import Cost, Direction, cost
 from shtypes.rules.candidate_types import finishing
 from shtypes.rules.suggest_fixes import added
 from shtypes.scopes.comm import implicit_comm, minimizing, objective, without_scopes
@@ -59,16 +59,15 @@ def ways_of(eqn: Any) -> Sequence[Way]:
 
 def evaluated(eqn: Any, operands: list[Any]) -> list[Any]:
     """The results of an equation by the way that sends least, or by its row after a gather."""
-    ways, row = ways_of(eqn), (ROWS | BODIES)[eqn.primitive.name]
+    name = eqn.primitive.name
+    row = ROWS[name] if name in ROWS else BODIES[name]
     if not any(dim.axes for x in operands if is_typed(x) for dim in x.type.dims):
         return row(eqn, operands)
-    number = objective().way
-    if number is None or number >= len(ways) or _price(ways[number], eqn, operands) is None:
-        number = _cheapest(eqn, operands, row)
+    number = _chosen_for(eqn, operands, row)
     if number < 0:
         return row(eqn, operands)
     with across_shards(name_of(eqn)):
-        results = ways[number](eqn, operands)
+        results = ways_of(eqn)[number](eqn, operands)
     return row(eqn, operands) if results is None else list(results)
 
 
@@ -78,20 +77,28 @@ def name_of(eqn: Any) -> str:
     return str(eqn.params["name"]).removeprefix("_") if "jaxpr" in eqn.params else NAMES.get(name, name)
 
 
-def _cheapest(eqn: Any, operands: Sequence[Any], row: Row) -> int:
-    """The number of the way that sends least; -1 for the row."""
-    variables = tuple(dict.fromkeys(v for v in eqn.invars if not is_literal(v)))
-    program = SimpleNamespace(constvars=(), invars=variables, eqns=[eqn], outvars=eqn.outvars)
+def _chosen_for(eqn: Any, operands: Sequence[Any], row: Row) -> int:
+    """The number of the way that is asked for, if it is one for these operands, or that sends least; -1 for the row."""
     serials = tuple([x.type.serial if is_typed(x) else None for x in operands])
-    key = (key_of(program, (), Static), serials, current_settings()._replace(tried=False))
+    key = (key_of_equation(eqn), serials, current_settings()._replace(tried=False))
 
     def choose() -> int:
-        every: list[tuple[int, Any]] = [(i, f) for i, f in enumerate(ways_of(eqn)) if f not in _elsewhere]
+        ways, asked = ways_of(eqn), objective().way
+        if asked is not None and asked < len(ways) and (asked < 0 or _price(ways[asked], eqn, operands) is not None):
+            return asked
+        every: list[tuple[int, Any]] = [(i, f) for i, f in enumerate(ways) if f not in _elsewhere]
         prices = {i: _price(f, eqn, operands) for i, f in (*every, (-1, row))}
         known = {i: price for i, price in prices.items() if price is not None}
         return min(known, key=lambda i: (known[i], i < 0)) if known else -1
 
     return _chosen.get_or_create(key, choose)
+
+
+@contextlib.contextmanager
+def tried_apart(mesh: AnyMesh, minimize: Direction = "both") -> Iterator[None]:
+    """A scope in which ops may communicate, for the trace of one equation apart from its program."""
+    with without_scopes(), noting(), implicit_comm(minimize=minimize), alone(), use_mesh(mesh):
+        yield
 
 
 def _price(f: Way, eqn: Any, operands: Sequence[Any]) -> Cost | None:
@@ -109,7 +116,7 @@ def _price(f: Way, eqn: Any, operands: Sequence[Any]) -> Cost | None:
     specimens = [wrap(as_jax_type(x.type), None) for x in operands if is_typed(x)]
     mesh = specimens[0].type.mesh
     try:
-        with without_scopes(), noting(), implicit_comm(minimize=minimize), alone(), use_mesh(mesh):
+        with tried_apart(mesh, minimize):
             forward, backward = sent_by_program(jax.make_jaxpr(run)(*specimens))
     except ShardingTypeError:
         return None
