@@ -21,7 +21,6 @@ from shtypes.core.local import local
 from shtypes.core.reshard import move
 from shtypes.ops.arithmetic import add
 from shtypes.ops.jax_functions import JaxFunction
-from shtypes.ops.sharded_reductions import as_varying
 from shtypes.rules.local import Op
 from shtypes.types import ShType, State
 from shtypes.types.policy import replicated
@@ -38,11 +37,6 @@ def type_of(x: Any) -> ShType:
 def axes_of(x: Any, dim: int) -> Axes:
     """The mesh axes that shard a dim."""
     return type_of(x).dims[dim].axes
-
-
-def shards(x: Any, axes: Axes) -> Array:
-    """The shards along the axes as a varying value."""
-    return as_varying(x, axes)
 
 
 def placed(x: Any, dim: int, axes: Axes) -> Array:
@@ -123,9 +117,9 @@ def collected(x: Any, axes: Axes, dim: int) -> Array:
     return _collected(Op("all_gather", axes, VARYING, State.REDUCED, dim=dim, tiled=True), x)
 
 
-def gathered(x: Any, axes: Axes, dim: int = 0, *, tiled: bool = True) -> Array:
+def gathered(x: Any, axes: Axes, dim: int) -> Array:
     """What all devices have, along a dim, replicated: nothing is sent backward where it may be invariant."""
-    return _collected(Op("all_gather_invariant", axes, VARYING, INVARIANT, dim=dim, tiled=tiled), x)
+    return _collected(Op("all_gather_invariant", axes, VARYING, INVARIANT, dim=dim, tiled=True), x)
 
 
 def turned(x: Any, axes: Axes, split: int, concat: int) -> Array:
@@ -138,16 +132,16 @@ def of_device(name: str) -> Callable[[Callable[..., Any]], JaxFunction]:
     return lambda fn: JaxFunction(name, fn, takes_out=False)
 
 
-def bound(eqn: Any, name: str = "", **params: Any) -> JaxFunction:
+def bound(eqn: Any, **params: Any) -> JaxFunction:
     """The primitive of an equation with other parameters, of typed values."""
-    return _bound(name or eqn.primitive.name, Static((eqn.primitive, *sorted({**eqn.params, **params}.items()))))
+    return _bound(Static((eqn.primitive, *sorted({**eqn.params, **params}.items()))))
 
 
 @functools.lru_cache(maxsize=MOST)
-def _bound(name: str, key: Static) -> JaxFunction:
+def _bound(key: Static) -> JaxFunction:
     primitive, *params = key.value
     return JaxFunction(
-        name, lambda *xs: primitive.bind(*xs, **primitive.get_bind_params(dict(params))), takes_out=False
+        primitive.name, lambda *xs: primitive.bind(*xs, **primitive.get_bind_params(dict(params))), takes_out=False
     )
 
 

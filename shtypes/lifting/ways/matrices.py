@@ -10,7 +10,8 @@ from jax import lax
 
 from shtypes.lifting.ways.choice import way
 from shtypes.ops.reinterpret import stop_gradient
-from shtypes.ops.shards import Axes, bound, gathered, index, of_device, placed, shards, type_of
+from shtypes.ops.sharded_reductions import as_varying
+from shtypes.ops.shards import Axes, bound, gathered, index, of_device, placed, type_of
 
 
 @of_device("top")
@@ -79,7 +80,7 @@ def _decomposed(x: Any, axes: Axes) -> tuple[Any, Any]:
     """The factors of a tall matrix: the rows of each device of the orthonormal one, and the triangular one."""
     t = type_of(x)
     n, d = t.shape[-1], t.ndim - 2
-    own, r = _qr(shards(x, axes))
+    own, r = _qr(as_varying(x, axes))
     stacked = gathered(_stacked(r, own), axes, d)
     q, r = _qr(_factors(stacked, n))
     signs = _signs(stop_gradient(_top(stacked, q, n)))

@@ -21,6 +21,7 @@ from shtypes.dispatch.apply import is_typed
 from shtypes.evaluation.rows.families import Row
 from shtypes.evaluation.table import ROWS
 from shtypes.lifting.ways.choice import way
+from shtypes.ops.sharded_reductions import as_varying
 from shtypes.ops.shards import (
     Axes,
     bound,
@@ -33,7 +34,6 @@ from shtypes.ops.shards import (
     part,
     permuted,
     placed,
-    shards,
     type_of,
 )
 
@@ -347,7 +347,7 @@ def _along(eqn: Any, operands: Sequence[Any], dim: int, axes: Axes) -> Sequence[
         lies = {d: each.axes for d, each in enumerate(t.dims) if not {*axes}.isdisjoint(each.axes)} if t else {}
         if lies not in ({}, {dim: axes}):
             return None
-        args.append(Shard(shards(x, axes), type_of(x).shape[dim]) if lies else x)
+        args.append(Shard(as_varying(x, axes), type_of(x).shape[dim]) if lies else x)
     run = _Evaluation(dim, axes, next(x for x in operands if is_typed(x)))
     outs = run.run(jaxpr_of(closed), captured(closed), args)
     if outs is None or any(y.size % run.n or not y.size for y in outs if isinstance(y, (Shard, Moved))):

@@ -11,6 +11,7 @@ from jax import lax
 
 from shtypes.dispatch.apply import is_typed
 from shtypes.lifting.ways.choice import way
+from shtypes.ops.sharded_reductions import as_varying
 from shtypes.ops.shards import (
     axes_of,
     bound,
@@ -21,7 +22,6 @@ from shtypes.ops.shards import (
     of_device,
     placed,
     sharded,
-    shards,
     type_of,
 )
 
@@ -47,7 +47,7 @@ def first_of_each(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
     if not axes or k == 0:
         return None
     size = t.local_shape[dim]
-    values, places = bound(eqn, k=min(k, size))(shards(x, axes))
+    values, places = bound(eqn, k=min(k, size))(as_varying(x, axes))
     places = _shifted(places, index(x, axes), size)
     best, at = bound(eqn, k=k)(gathered(values, axes, dim))
     return [best, _taken(gathered(places, axes, dim), at, dim)]  # apart: nobody may ask for the places
@@ -89,7 +89,7 @@ def by_exchanges(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
     n = count(operands[0], axes)
     if n & (n - 1) or not type_of(operands[0]).size:
         return None
-    xs = [shards(x if axes_of(x, dim) else sharded(x, dim, axes), axes) for x in operands]
+    xs = [as_varying(x if axes_of(x, dim) else sharded(x, dim, axes), axes) for x in operands]
     me = index(operands[0], axes)
     told_apart = keys < len(xs) or any(jnp.issubdtype(type_of(x).dtype, jnp.inexact) for x in xs)
     if p["is_stable"] and told_apart:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import jax.numpy as jnp
 from jax import lax
 
 from shtypes.lifting.ways.choice import way
+from shtypes.ops.sharded_reductions import as_varying
 from shtypes.ops.shards import (
     Axes,
     axes_of,
@@ -20,7 +21,6 @@ from shtypes.ops.shards import (
     part,
     placed,
     sent,
-    shards,
     type_of,
 )
 
@@ -55,49 +55,58 @@ def _before(totals: Any, me: Any, kind: str, dim: int, reverse: bool) -> Any:
     return jnp.where(first, jnp.zeros_like(total), total) if kind == "sum" else total
 
 
-def _parts(eqn: Any, x: Any) -> tuple[int, Axes, bool, Any, Any, Any]:
-    """The dim, its axes, the direction, what each device has of its own, its total, and its number."""
-    dim, reverse = int(eqn.params["axis"]), bool(eqn.params["reverse"])
-    axes = axes_of(x, dim)
-    own = bound(eqn)(shards(x, axes))
-    size, me = type_of(own).shape[dim], index(x, axes)
-    return dim, axes, reverse, own, part(own, 0, 1, dim) if reverse else part(own, size - 1, size, dim), me
-
-
-def _runs_across(eqn: Any, x: Any) -> bool:
-    return bool(axes_of(x, int(eqn.params["axis"]))) and type_of(x).size > 0
-
-
-@way(*_NAMES)
-def by_steps(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
-    """Sends ``1 + log2(devices)`` rows, from device to device; backward as many."""
-    (x,), kind = operands, eqn.primitive.name.removeprefix("cum")
-    if not _runs_across(eqn, x):
-        return None
-    dim, axes, reverse, own, total, me = _parts(eqn, x)
-    n, step, hops = count(x, axes), -1 if reverse else 1, 1
-    offset = _from_end(me, n) if reverse else me
-    before = sent(total, axes, step)
-    while hops < n - 1:
-        before = _after(sent(before, axes, step * hops), before, offset, hops + 1, kind, reverse)
-        hops *= 2
-    return [placed(_after(before, own, offset, 1, kind, reverse), dim, axes)]
-
-
 @of_device("from_end")
 def _from_end(me: Any, count: int) -> Any:
     """The number of a device from the end: -1 for the last."""
     return me - count
 
 
+class _Running(NamedTuple):
+    """What each device has of a running sum and its kind before it knows of others."""
+
+    kind: str
+    dim: int
+    axes: Axes
+    reverse: bool
+    own: Any  # of its shard alone
+    total: Any  # the last of it
+    me: Any  # its number
+    place: Any  # its number in the direction of the sum
+
+    def after(self, before: Any) -> Sequence[Any]:
+        """The results, with the total of the devices before."""
+        return [placed(_after(before, self.own, self.place, 1, self.kind, self.reverse), self.dim, self.axes)]
+
+
+def _running(eqn: Any, operands: Sequence[Any]) -> _Running | None:
+    (x,), p = operands, eqn.params
+    dim, reverse = int(p["axis"]), bool(p["reverse"])
+    axes = axes_of(x, dim)
+    if not axes or not type_of(x).size:
+        return None
+    own, me = bound(eqn)(as_varying(x, axes)), index(x, axes)
+    last = 0 if reverse else type_of(own).shape[dim] - 1
+    place = _from_end(me, count(x, axes)) if reverse else me
+    kind = eqn.primitive.name.removeprefix("cum")
+    return _Running(kind, dim, axes, reverse, own, part(own, last, last + 1, dim), me, place)
+
+
+@way(*_NAMES)
+def by_steps(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
+    """Sends ``1 + log2(devices)`` rows, from device to device; backward as many."""
+    r = _running(eqn, operands)
+    if r is None:
+        return None
+    step, hops = -1 if r.reverse else 1, 1
+    before = sent(r.total, r.axes, step)
+    while hops < count(r.total, r.axes) - 1:
+        before = _after(sent(before, r.axes, step * hops), before, r.place, hops + 1, r.kind, r.reverse)
+        hops *= 2
+    return r.after(before)
+
+
 @way(*_NAMES)
 def by_totals(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
     """Sends ``devices - 1`` rows, by one gather of the totals; backward as many."""
-    (x,), kind = operands, eqn.primitive.name.removeprefix("cum")
-    if not _runs_across(eqn, x):
-        return None
-    dim, axes, reverse, own, total, me = _parts(eqn, x)
-    totals = collected(total, axes, dim)
-    n = count(x, axes)
-    before = _before(totals, me, kind, dim, reverse)
-    return [placed(_after(before, own, _from_end(me, n) if reverse else me, 1, kind, reverse), dim, axes)]
+    r = _running(eqn, operands)
+    return r and r.after(_before(collected(r.total, r.axes, r.dim), r.me, r.kind, r.dim, r.reverse))

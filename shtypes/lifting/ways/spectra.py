@@ -10,7 +10,8 @@ import numpy as np
 from jax import lax
 
 from shtypes.lifting.ways.choice import way
-from shtypes.ops.shards import Axes, count, index, of_device, padded, part, placed, shards, turned, type_of
+from shtypes.ops.sharded_reductions import as_varying
+from shtypes.ops.shards import Axes, count, index, of_device, padded, part, placed, turned, type_of
 
 
 @of_device("fft")
@@ -103,7 +104,7 @@ def _pencils(eqn: Any, operands: Sequence[Any], *, home: bool) -> Sequence[Any] 
     homes = {d: dim.axes for d, dim in enumerate(t.dims) if dim.axes}
     if homes.keys().isdisjoint(dims) or not t.size:
         return None
-    pencils = _Pencils(shards(x, tuple(a for axes in homes.values() for a in axes)), homes, dims)
+    pencils = _Pencils(as_varying(x, tuple(a for axes in homes.values() for a in axes)), homes, dims)
     for stage, dim, size in _stages(kind, dims, sizes):
         if not pencils.complete(dim):
             return None
@@ -152,7 +153,7 @@ def of_one_dim(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
         return None
     d = t.ndim - 1
     me = index(x, axes)
-    x = _split(shards(x, axes), 1)  # [..., 1, columns]
+    x = _split(as_varying(x, axes), 1)  # [..., 1, columns]
     x = _first_step(turned(x, axes, d + 1, d), me, kind, n)  # all rows of a part of the columns
     x = _along(turned(x, axes, d, d + 1), kind, t.local_shape[-1], d + 1)  # one row of all columns
     return [placed(_flat(turned(x, axes, d + 1, d)), d, axes)]

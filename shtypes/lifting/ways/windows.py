@@ -17,6 +17,7 @@ from shtypes.dispatch.apply import is_typed
 from shtypes.evaluation.rows.families import ints
 from shtypes.lifting.rows.reductions import windows_of
 from shtypes.lifting.ways.choice import way
+from shtypes.ops.sharded_reductions import as_varying
 from shtypes.ops.shards import (
     Axes,
     axes_of,
@@ -24,7 +25,6 @@ from shtypes.ops.shards import (
     bound,
     pending,
     placed,
-    shards,
     type_of,
     unbordered,
 )
@@ -47,9 +47,10 @@ def _border(low: int, end: int, size: int, gap: int) -> Border | None:
     return Border(before, after, (low - before * gap, end - (size - 1 + after) * gap))
 
 
-def border_of(w: Window, size: int, results: int) -> Border | None:
-    """The border of a shard of some size for as many results; None if windows move otherwise from shard to shard."""
-    if not results or not size or results * w.stride != size * w.base_dilation:
+def border_of(w: Window, size: int, results: int, devices: int) -> Border | None:
+    """The border of a shard of some size for its part of the results; None if windows move otherwise in others."""
+    results, rest = divmod(results, devices)
+    if rest or not results or not size or results * w.stride != size * w.base_dilation:
         return None
     low, reach = w.padding[0], (w.size - 1) * w.window_dilation
     return _border(low, (results - 1) * w.stride - low + reach, size, w.base_dilation)
@@ -85,14 +86,16 @@ def convolved(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
         elif n == 1 or w.stays_within(t.local_shape[d]):
             continue
         else:
-            border = border_of(w, t.local_shape[d], out[o] // n) if out[o] % n == 0 else None
+            border = border_of(w, t.local_shape[d], out[o], n)
         if border is None or any(a in kernel_dim.axes for a in axes for j, kernel_dim in enumerate(k.dims) if j != e):
             return None
         crossed.append((i, axes, border))
     if not crossed:
         return None
     all_axes = tuple(a for _, axes, _ in crossed for a in axes)
-    x, kernel = shards(x, all_axes), shards(kernel, tuple(a for _, axes in summed for a in axes)) if summed else kernel
+    x = as_varying(x, all_axes)
+    if summed:
+        kernel = as_varying(kernel, tuple(a for _, axes in summed for a in axes))
     for i, axes, border in crossed:
         x = bordered(x, numbers.lhs_spec[2 + i], axes, border.before, border.after)
         padding[i] = border.padding
@@ -121,10 +124,9 @@ def _crossed(p: Any, x: Any, results: Sequence[int]) -> list[tuple[int, Axes, Bo
     """The dims along which windows cross shards, with their axes and borders; None where there is no way."""
     t, crossed = type_of(x), []
     for d, (w, dim, n) in enumerate(zip(windows_of(p), t.dims, results, strict=True)):
-        devices = t.mesh.product(dim.axes)
         if not dim.axes or w.stays_within(t.local_shape[d]):
             continue
-        border = border_of(w, t.local_shape[d], n // devices) if n % devices == 0 else None
+        border = border_of(w, t.local_shape[d], n, t.mesh.product(dim.axes))
         if border is None:
             return None
         crossed.append((d, dim.axes, border))
@@ -158,7 +160,7 @@ def pooled(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
     most = selects in ("le", "reduce_window_min")
     fill = 0 if selects.endswith("sum") else _least_or_most(type_of(x).dtype, most=most)
     padding = [(int(a), int(b)) for a, b in p["padding"]]
-    x, *others = (shards(y, tuple(a for _, axes, _ in crossed for a in axes)) for y in (x, *others))
+    x, *others = (as_varying(y, tuple(a for _, axes, _ in crossed for a in axes)) for y in (x, *others))
     for d, axes, border in crossed:
         sides = axes, border.before, border.after
         x = bordered(x, d, *sides, fill)
