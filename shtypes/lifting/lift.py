@@ -24,7 +24,7 @@ from shtypes.errors import ShardingTypeError, short
 from shtypes.evaluation.at_specs import AtSpecs
 from shtypes.evaluation.interpreter import evaluate_whole
 from shtypes.evaluation.rows import elementwise, lookups, matrices, shapes
-from shtypes.evaluation.table import BODIES, ROWS
+from shtypes.evaluation.table import BODIES, CHOICES, ROWS, WAYS
 from shtypes.evaluation.value_info import aval_of, mesh_of, noting, type_of
 from shtypes.lifting import recorded_calls
 from shtypes.lifting.recorded_calls import recorded
@@ -93,7 +93,8 @@ def register(primitive: Any) -> Callable[[R], R]:
 
     def add(fn: R) -> R:
         check_function("lift.register", fn)
-        BODIES.pop(name, None)
+        for table in (BODIES, CHOICES, WAYS):  # what is said of JAX's own is not of this one
+            table.pop(name, None)
         ROWS[name] = functools.partial(_registered, fn)
         return fn
 

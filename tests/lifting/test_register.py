@@ -13,7 +13,7 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad
 
 import shtypes as sh
-from shtypes.evaluation.table import ROWS
+from shtypes.evaluation.table import CHOICES, ROWS, WAYS
 from tests.random_checks import denoted
 from tests.tolerance import assert_close
 
@@ -32,10 +32,12 @@ def _cube(name: str) -> Any:
 @pytest.fixture(autouse=True)
 def _on_a_mesh() -> Any:
     with sh.use_mesh(sh.make_mesh({"dp": 2, "tp": 4})):
-        known = dict(ROWS)
+        tables: list[dict[str, Any]] = [ROWS, CHOICES, WAYS]
+        known = [dict(table) for table in tables]
         yield
-    ROWS.clear()
-    ROWS.update(known)
+    for table, before in zip(tables, known, strict=True):
+        table.clear()
+        table.update(before)
 
 
 def test_a_primitive_without_a_row_is_evaluated_through_what_it_runs_and_keeps_its_derivative() -> None:
@@ -138,3 +140,23 @@ def test_lift_is_a_function_with_a_signature_and_a_text() -> None:
     assert inspect.isfunction(lift)
     assert list(inspect.signature(lift).parameters) == ["f", "at", "pending"]
     assert "name scopes" in (inspect.getdoc(lift) or "")
+
+
+def test_a_row_in_the_place_of_one_of_jax_is_asked_along_sharded_dims_too() -> None:
+    @sh.lift.register("cumsum")
+    def _row(x: Any, *, axis: int, reverse: bool) -> Any:
+        return sh.flip(sh.flip(x, axis) + x, axis)  # which sends more than a running sum would
+
+    lifted, x = sh.lift(lambda x: jax.lax.cumsum(x, 1)), sh.array(X, "f32[8@dp, 16@tp]")
+    with sh.implicit_comm():
+        assert_close(denoted(lifted(x)), X + X[:, ::-1], 2)
+
+
+def test_a_row_in_the_place_of_one_that_moves_elements_is_asked_too() -> None:
+    @sh.lift.register("rev")
+    def _row(x: Any, *, dimensions: tuple[int, ...]) -> Any:
+        return sh.cumsum(sh.cumsum(x, dimensions[0]), dimensions[0])  # which sends more than a flip would
+
+    lifted, x = sh.lift(lambda x: jnp.flip(x, 1)), sh.array(X, "f32[8@dp, 16@tp]")
+    with sh.implicit_comm():
+        assert_close(denoted(lifted(x)), np.cumsum(np.cumsum(X, 1), 1), 64)

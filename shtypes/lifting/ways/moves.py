@@ -18,6 +18,7 @@ from shtypes._compat.jaxprs import captured, is_literal, jaxpr_of, literal_value
 from shtypes._compat.plain_programs import bind_plain
 from shtypes.caches import Static
 from shtypes.dispatch.apply import is_typed
+from shtypes.evaluation.rows import shapes  # noqa: F401  # which has their rows
 from shtypes.evaluation.rows.families import Row
 from shtypes.evaluation.table import ROWS
 from shtypes.lifting.ways.choice import way
@@ -40,8 +41,8 @@ from shtypes.ops.shards import (
 _CALLS: Final = ("jit", "pjit")
 #: What gives values other dims: of small ones, by which edges are repeated, every device makes all.
 _RESHAPES: Final = ("broadcast_in_dim", "reshape", "squeeze")
-#: Primitives that move elements along a dim.
-_MOVES: Final = ("broadcast_in_dim", "concatenate", "pad", "rev", "slice")
+#: Primitives that move elements along a dim, with JAX's rows of them: a user's does something else.
+_MOVES: Final = {name: ROWS[name] for name in ("broadcast_in_dim", "concatenate", "pad", "rev", "slice")}
 
 
 def _of(operand: int, places: np.ndarray) -> np.ndarray:
@@ -373,7 +374,7 @@ def kind_of(eqn: Any) -> bool | None:
         kinds = [kind_of(e) for e in jaxpr_of(eqn.params["jaxpr"]).eqns]
         return None if None in kinds else any(kinds)
     if name in _MOVES and _keeps_dims(eqn):
-        return True
+        return True if ROWS[name] is _MOVES[name] else None
     return False if name in _RESHAPES or _acts_alone(name) or not any(v.aval.ndim for v in eqn.invars) else None
 
 
