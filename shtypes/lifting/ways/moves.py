@@ -335,9 +335,27 @@ def moved(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
     """Sends each border once for each distance that its elements go; backward as much."""
     if not moves_alone(eqn):
         return None
-    sharded = {(d, dim.axes) for x in operands if is_typed(x) for d, dim in enumerate(type_of(x).dims) if dim.axes}
+    dims = _dims_of(jaxpr_of(eqn.params["jaxpr"]))
+    typed = [type_of(x) for x in operands if is_typed(x)]
+    sharded = {(d, dim.axes) for t in typed for d, dim in enumerate(t.dims) if dim.axes and d in dims}
     tried = (_along(eqn, operands, dim, axes) for dim, axes in sorted(sharded))
     return next((results for results in tried if results is not None), None)
+
+
+def _dims_of(jaxpr: Any) -> set[int]:
+    """The dims along which a program moves elements."""
+    dims: set[int] = set()
+    for eqn in jaxpr.eqns:
+        p, name = eqn.params, eqn.primitive.name
+        if name in _CALLS:
+            dims |= _dims_of(jaxpr_of(p["jaxpr"]))
+        elif name in ("concatenate", "rev"):
+            dims.update(p["dimensions"] if name == "rev" else [p["dimension"]])
+        elif name in _MOVES and _keeps_dims(eqn):
+            before, after = (v.aval.shape for v in (eqn.invars[0], eqn.outvars[0]))
+            pads = p.get("padding_config", ((),) * len(before))
+            dims.update(d for d, pad in enumerate(pads) if before[d] != after[d] or any(pad))
+    return dims
 
 
 def _along(eqn: Any, operands: Sequence[Any], dim: int, axes: Axes) -> Sequence[Any] | None:
