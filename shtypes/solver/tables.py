@@ -14,7 +14,7 @@ from shtypes.analysis.flops import product_flops
 from shtypes.resharding.devices import Device
 from shtypes.solver.axis_states import INVARIANT, REDUCED, SHARDED, UNREDUCED
 from shtypes.solver.graph import Graph, Node, Use
-from shtypes.solver.options import Option, Work, only_places
+from shtypes.solver.options import Option, only_places
 from shtypes.solver.program import Value, is_value
 from shtypes.solver.reshard_prices import Cost, Prices, States, Table, cotangents, distinct, parts, unlabelled
 
@@ -109,9 +109,7 @@ class Costs:
         self.sizes = graph.sizes
         self._results = {n.id: _states(n, "results") for n in graph.decisions}
         self._operands = {n.id: _states(n, "operands") for n in graph.decisions}
-        self._work = {
-            n.id: [np.array([o.work is Work.PART for o in each]) for each in n.options] for n in graph.decisions
-        }
+        self._work = {n.id: [np.array([o.divides for o in each]) for each in n.options] for n in graph.decisions}
         self._sent = {
             n.id: [np.array([(o.sent, o.sent_backward) for o in each]) for each in n.options] for n in graph.decisions
         }

@@ -20,7 +20,7 @@ from shtypes.errors import ShardingTypeError, how_many
 from shtypes.resharding import plan as steps_of
 from shtypes.resharding.costs import CostModel
 from shtypes.resharding.devices import Device
-from shtypes.solver.apply import Decisions, Written, decided, names_of, place_of, taken, typed_function
+from shtypes.solver.apply import Decisions, Written, decided, names_of, taken, typed_function
 from shtypes.solver.axis_states import typed
 from shtypes.solver.program import Function, Program
 from shtypes.solver.search import Point, size
@@ -89,27 +89,16 @@ class PlannedReshard(NamedTuple):
 
 
 class Problem(NamedTuple):
-    """What a plan is for.
+    """What a plan is for."""
 
-    Attributes:
-        name: The function.
-        program: It, as operations.
-        costs: What decisions cost.
-        model: The links.
-        device: What one device is.
-        argnums: The arguments that are differentiated; none without a backward pass.
-        state: Bytes of optimizer state for each byte of these.
-        given: The names of the arguments whose types the user said.
-    """
-
-    name: str
+    name: str  # of the function
     program: Function
-    costs: Costs
+    costs: Costs  # of decisions
     model: CostModel
     device: Device
-    argnums: tuple[int, ...]
-    state: float
-    given: frozenset[str]
+    argnums: tuple[int, ...]  # the arguments that are differentiated; none without a backward pass
+    state: float  # bytes of optimizer state for each byte of these
+    given: frozenset[str]  # the names of the arguments whose types the user said
 
     @property
     def mesh(self) -> Mesh:
@@ -172,7 +161,7 @@ class Plan(Report):
             if way.src != way.dst and way.cost.sent:
                 src, dst = (self._type(way, states) for states in (way.src, way.dst))
                 name = pattern_of(way.use.value.name)
-                at = pattern_of(self._names.get(place_of(way), f"{self._place(way)} <- {name}"))
+                at = pattern_of(self._names.get(way.use.place, f"{self._place(way)} <- {name}"))
                 groups.setdefault((self._place(way), name, src, dst, at), []).append((way, src, dst))
         found = []
         for (place, name, src, dst, at), ways in groups.items():
@@ -196,7 +185,7 @@ class Plan(Report):
     @property
     def free(self) -> frozenset[str]:
         """The places of reshards that send nothing."""
-        return frozenset(place_of(way) for way in self._ways if way.src != way.dst and not way.cost.sent)
+        return frozenset(way.use.place for way in self._ways if way.src != way.dst and not way.cost.sent)
 
     def _type(self, way: Way, states: Sequence[int]) -> ShType:
         v = way.use.value
