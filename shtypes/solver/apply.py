@@ -198,8 +198,7 @@ def _given(x: Any, v: Value, t: ShType) -> Any:
         return array(x, t)
     if x.type != t:
         raise ShardingTypeError(
-            f"argument `{v.name}` is {x.type}, and the plan has it as {t}",
-            hints=[f'sh.reshard(x, "{target_text(t)}")'],
+            f"argument `{v.name}` is {x.type}, and the plan has it as {t}", hints=[f'sh.reshard(x, "{target_text(t)}")']
         )
     return x
 

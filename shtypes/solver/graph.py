@@ -15,17 +15,7 @@ from shtypes.errors import ShardingTypeError
 from shtypes.solver import options as options_
 from shtypes.solver.axis_states import INVARIANT, REDUCED, SHARDED, UNREDUCED, axis_state, typed
 from shtypes.solver.options import Option
-from shtypes.solver.program import (
-    Checkpoint,
-    Item,
-    Loop,
-    Op,
-    Operand,
-    Program,
-    Value,
-    is_value,
-    walked,
-)
+from shtypes.solver.program import Checkpoint, Item, Loop, Op, Operand, Program, Value, is_value, walked
 from shtypes.types import ShType, dtypes
 from shtypes.types.mesh import Mesh
 
@@ -98,16 +88,11 @@ class Use(NamedTuple):
 
 
 class Graph:
-    """The decisions of a program on a mesh.
+    """The decisions of a program on a mesh; with those of its backward pass, if ``grad``.
 
-    Args:
-        program: The program.
-        mesh: The mesh.
-        grad: Whether its backward pass counts.
-        types: The types of its inputs, where these are not to be found; then results lie as they like. None for those
-            that have no type.
-        seen: The types of operands and results of an operation where each chooses for itself: those that it keeps
-            where nothing is known of it along one axis, or where it says itself how values lie.
+    With ``types`` of its inputs (None for plain ones) these are not to be found, and results lie as they like. Then
+    ``seen`` says the types of operands and results of an operation where each chooses for itself: those that it keeps
+    where nothing is known of it along one axis, or where it says itself how values lie.
     """
 
     def __init__(

@@ -90,13 +90,10 @@ def operand(aval: Any, *, constant: bool = False) -> Operand:
 def options(
     eqn: Any, size: int, operands: Sequence[Operand | None] | None = None, names: Sequence[str] = ("axis",)
 ) -> tuple[Option, ...]:
-    """What an equation may do along one mesh axis; the first is that each device does all of it.
+    """What an equation may do along one mesh axis of some devices; the first is that each device does all of it.
 
-    Args:
-        eqn: An equation of a plain program.
-        size: The number of devices along the axis; options whose dims it does not divide are left out.
-        operands: What is known of its operands, None for numbers; all are values by default.
-        names: What the axis is called, and then the others of the mesh, for equations that name axes.
+    Of operands that are None nothing is asked; by default all are values. ``names`` are what the axis is called, and
+    the others of the mesh, for equations that name axes.
 
     Raises:
         ShardingTypeError: `lift` has no row for its primitive.

@@ -181,13 +181,9 @@ def line_of(eqn: Any) -> SourceLine:
 class Program:
     """A plain program as operations.
 
-    Args:
-        name: What it is called.
-        jaxpr: The open jaxpr, without what nothing uses.
-        consts: Its constants.
-        arguments: Its inputs: the name, whether it is differentiated, and whether it is plain: it has no type.
-        keeps: Whether what it says itself of how values lie is a part of it.
-        checkpoint: Whether the bodies of its scans are checkpointed, the outermost that are not so already.
+    Its arguments say a name, whether each is differentiated, and whether it is plain and has no type. What it says
+    itself of how values lie is a part of it if it ``keeps`` that. With ``checkpoint`` the bodies of its scans are
+    checkpointed, the outermost that are not so already.
     """
 
     def __init__(
@@ -354,14 +350,7 @@ class Program:
 
 
 class Function(Program):
-    """A plain function for arguments of some shapes.
-
-    Args:
-        f: The function.
-        args: Its arguments: trees of what has a shape and a dtype; numbers and the rest are as they are.
-        argnums: The arguments that are differentiated.
-        mesh: The mesh that its annotations speak of.
-        checkpoint: As for `Program`.
+    """A plain function for arguments of some shapes, in trees; its annotations speak of the mesh.
 
     Raises:
         ShardingTypeError: the function cannot be traced, or has no array among its arguments.

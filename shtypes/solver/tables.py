@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -64,8 +63,7 @@ class Measure(NamedTuple):
 NOTHING: Final = Measure(0.0, 0.0, 0.0, 0.0, 0.0)
 
 
-@dataclass
-class Factor:
+class Factor(NamedTuple):
     """The cost of some decisions together: the cheapest of some ways."""
 
     ids: tuple[int, ...]
@@ -85,13 +83,9 @@ class Way(NamedTuple):
 class Costs:
     """The costs of the decisions of a graph.
 
-    Args:
-        graph: The decisions.
-        prices: What reshards cost.
-        device: What computing costs.
-        state: Bytes of optimizer state for each byte of an argument that is differentiated.
-        weights: What time counts of communication forward, and backward.
-        by_bytes: Whether what is sent counts alone: then a value is not made whole among zeros for nothing.
+    An argument that is differentiated has ``state`` bytes of optimizer state for each of its own. Communication counts
+    by its ``weights`` forward and backward. Where what is sent counts alone, ``by_bytes``, a value is not made whole
+    among zeros for nothing.
     """
 
     def __init__(
