@@ -214,6 +214,8 @@ class Walk:
                 if needed.isdisjoint(eqn.outvars) and not eqn.effects:
                     continue
                 if isinstance(eqn.primitive, OperationPrimitive):
+                    if not eqn.effects and all(v.aval.size == 0 for v in eqn.outvars):
+                        continue  # results without elements are constants
                     needed_eqns.append((eqn, _needs_all(len(eqn.invars))))
                     needed.update(v for v in eqn.invars if not is_literal(v))
                     continue
