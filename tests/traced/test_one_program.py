@@ -374,6 +374,9 @@ def test_what_is_its_operand_itself_or_no_part_of_a_result_is_not_sent() -> None
     assert sent(lambda x: (sh.all_reduce(x), sh.all_reduce(sh.real(x)), sh.all_reduce(sh.conj(x))), x) == 1
     assert sent(lambda x: (sh.all_reduce(x), sh.all_reduce(sh.roll(x, 2)), sh.all_reduce(x)), one) == 1
     assert not sent(lambda x: sh.all_reduce(x)[:0], x)
+    branches = [lambda x: x * 2, lambda x: x, lambda x: sh.reshard(sh.all_reduce(x), x.type)]
+    assert not sent(lambda x: (sh.switch(-1, branches, x), sh.cond(True, branches[0], branches[2], x)), x)
+    assert sent(lambda x: (sh.switch(7, branches, x), sh.cond(False, *branches[1:], x)), x) == 2
     assert not sent(sh.grad(lambda x: sh.sum(x**0)), sh.abstract_array("f32[8]{R:dp}"))
 
     def before(x: Any, rows: Any) -> Any:  # the carry before the only step, of which the rows are no part
