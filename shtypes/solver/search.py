@@ -18,8 +18,6 @@ from shtypes.solver.tables import Assignment, Costs, Domains, Factor, Measure, c
 
 #: How many axes vary together.
 _BLOCK: Final = 2
-#: How often prices are corrected by those of the plans that a solution runs.
-_CORRECTIONS: Final = 10
 #: How many corners of the front of time against memory are looked for between two points.
 _CORNERS: Final = 12
 #: How many more are looked for to be shown.
@@ -207,15 +205,6 @@ class Search:
         self._so_far = None
         try:
             best = self._solved(byte, reshard, warm)
-            for _ in range(_CORRECTIONS):
-                self._so_far = math.inf, best
-                if not self.costs.correct(best):
-                    break
-                self._whole = None
-                if self.costs.prices.lowered:
-                    self.costs.prices.lowered = False
-                    self._bound.clear()
-                best = self._solved(byte, reshard, best)
         except _OutOfTimeError:
             assert self._so_far is not None
             best, self.settled = self._so_far[1], False
@@ -303,8 +292,6 @@ class Search:
 
     def bound(self, memory: float | None) -> float | None:
         """Seconds that no assignment is below; None where the solutions are not exact."""
-        if self.exact and self.proved and not self.late and all(byte for byte, _ in self._bound):
-            self.solve()  # again: since then a price was corrected that the first solution had
         limit = math.inf if memory is None else memory
         bound = max((value - (byte * limit if byte else 0.0) for byte, value in self._bound), default=-math.inf)
         return bound if bound > -math.inf else None

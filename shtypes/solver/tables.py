@@ -174,7 +174,7 @@ class Costs:
             memory = (2 + self.state if trained else 1) * v.nbytes / parts(states, self.sizes)
             cost += Measure(0.0, 0.0, memory, 0.0, 0.0)
             if trained:  # its gradient is brought to its type
-                each = self._diagonal(cotangents(states), states)
+                each = self.prices.pairs(cotangents(states), states)
                 cost += Measure(0.0, each.seconds * v.nbytes + each.latency, 0.0, each.sent * v.nbytes, 0.0)
             elif self.graph.grad:  # data comes from outside at each step
                 slowest = min(bandwidth for bandwidth, _ in self.prices.links)
@@ -187,12 +187,6 @@ class Costs:
                 kept = times * v.nbytes / parts(self.made(node, rows, i), self.sizes)
                 cost += Measure(0.0, 0.0, kept, 0.0, 0.0)
         return cost
-
-    def _diagonal(self, src: States, dst: States) -> Cost:
-        pairs, which = distinct(np.concatenate([src, dst], -1))
-        k = src.shape[-1]
-        found = [self.prices.table(pair[None, :k], pair[None, k:]) for pair in pairs]
-        return Cost(*(np.array([c[i][0, 0] for c in found])[which] for i in range(3)))
 
     def _computing(self, node: Node, rows: Any) -> Measure:
         op, graph = node.op, self.graph
@@ -233,7 +227,7 @@ class Costs:
         runs += [(self.weights[1], src, dst)] if node.again else []
         runs += [(self.weights[1], cotangents(dst), cotangents(src))] if self.graph.has_cotangent(v) else []
         for weight, one, other in runs:
-            each = self._diagonal(one, other)
+            each = self.prices.pairs(one, other)
             seconds = weight * (each.seconds * v.nbytes + each.latency)
             total += Measure(0.0, seconds, 0.0, each.sent * v.nbytes, 0.0).times(node.times)
         return total
@@ -279,7 +273,7 @@ class Costs:
         for a in range(src.shape[-1]):
             whole = src.copy()
             whole[:, a] = REDUCED
-            gathered = np.where(src[:, a] >= SHARDED, self._diagonal(src, whole).seconds, 0.0)
+            gathered = np.where(src[:, a] >= SHARDED, self.prices.pairs(src, whole).seconds, 0.0)
             zeros, invariant = dst[:, a] == UNREDUCED, dst[:, a] == INVARIANT
             total += gathered[:, None] * (
                 zeros * (forward + back * backward) + invariant * back * backward * (1 - _LITTLE)
@@ -429,20 +423,6 @@ class Costs:
             left = self._finishing(use, self.made(source, self.row(source, now), k))
             total += left._replace(comm=float(left.comm[0]))
         return total
-
-    def correct(self, now: Assignment) -> bool:
-        """Takes over the prices of the plans that an assignment runs; whether any was another."""
-        found = False
-        for use, *_ in self.uses:
-            way, v = self._way(use, now, 0.0), use.value
-            found |= self.prices.correct(v.dtype, v.shape, way.src, way.dst)
-            if self.graph.returns(use):
-                back = (cotangents(np.array(s)).tolist() for s in (way.dst, way.src))
-                found |= self.prices.correct(v.dtype, v.shape, *back)
-        if found:
-            self._known.clear()
-            self._factors.clear()
-        return found
 
 
 def combined(
