@@ -181,6 +181,11 @@ def _cases() -> Iterator[Case]:
     yield Case("sort of keys and values", lambda a, b: lax.sort((a, b), num_keys=1), ("i32[16,16384@x]",) * 2)
     yield Case("sort of floats", lax.sort, (line,))
     yield Case("argsort", jnp.argsort, ("i32[16,16384@x]",))
+    for name, f in (("sort", jnp.sort), ("argsort", jnp.argsort)):
+        yield Case(f"{name} of one row", f, ("i32[262144@x]",))
+        yield Case(f"{name} of one row of floats", f, ("[262144@x]",))
+    yield Case("sort on six devices", jnp.sort, ("[98304@x]",), {"x": 6})
+    yield Case("sort of one row: gradient", gradient(lambda x: jnp.sort(x) * jnp.arange(262144)), ("[262144@x]",))
     square, plane = "[512@x,512]", "[512@x,256@y]"
     yield Case("fft of one dim", real(jnp.fft.fft), ("[262144@x]",))
     yield Case("ifft of one dim", real(jnp.fft.ifft), ("[262144@x]",))

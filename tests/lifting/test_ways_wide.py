@@ -53,15 +53,15 @@ def integers(*shape: int, dtype: Any = np.int32, high: int = 100) -> Any:
     return rng.integers(low, high, size=shape).astype(dtype)
 
 
-def strange(dtype: Any) -> Any:
+def strange(dtype: Any, size: int = 64) -> Any:
     """Numbers with ties, both zeros, infinities and what is no number, rows of one kind among them."""
-    x = numbers(4, 64).round(1)
+    x = numbers(4, size).round(1)
     for value in (np.nan, np.inf, -np.inf, 0.0, -0.0):
         x[rng.random(x.shape) < 0.1] = value
-    x[1] = np.where(rng.random(64) < 0.5, 0.0, -0.0)
+    x[1] = np.where(rng.random(size) < 0.5, 0.0, -0.0)
     x[2] = np.nan
-    x[2, 40] = 1
-    x[3, :40] = 1
+    x[2, size // 2] = 1
+    x[3, : size // 2] = 1
     return x.astype(dtype)
 
 
@@ -166,10 +166,18 @@ def of_order() -> Iterator[Case]:
     yield Case("lexsort", lambda a, b: jnp.lexsort((a, b)), (a[0], b[0]), ("[64@x]",) * 2, roundings=EXACT, grad=False)
     yield Case("median", lambda x: jnp.median(x, 0), (numbers(64, 3),), ("[64@x,3]",))
     yield Case("one element each", jnp.sort, (numbers(8),), ("[8@x]",))
-    yield Case("six devices", jnp.sort, (numbers(36),), ("[36@x]",), {"x": 6})
-    yield Case("two axes", jnp.sort, (numbers(64),), ("[64@(x,y)]",), PLANE)
-    yield Case("two axes, the other way", jnp.argsort, (ties[0, :, 0],), ("[32@(y,x)]",), PLANE, EXACT, grad=False)
-    yield Case("another dim", jnp.sort, (numbers(4, 64),), ("[4@y,64@x]",), PLANE)
+    for n, size in ((3, 8), (3, 13), (4, 18), (5, 33), (6, 50), (7, 75), (8, 98), (8, 104)):
+        x, y, t = strange(np.float32, n * size), integers(3, n * size, high=9), (f"[3,{n * size}@x]",)
+        mesh = {"x": n}
+        for f in (lax.sort, jnp.argsort):
+            yield Case(
+                f"{n} devices with {size}, {f.__name__}", f, (x,), (f"[4,{n * size}@x]",), mesh, EXACT, grad=False
+            )
+            yield Case(f"{n} devices with {size}, {f.__name__} of integers", f, (y,), t, mesh, EXACT, grad=False)
+        yield Case(f"{n} devices with {size}, gradient", lambda x: jnp.sort(x) * x, (y.astype("f4"),), t, mesh)
+    yield Case("two axes", jnp.sort, (numbers(800),), ("[800@(x,y)]",), PLANE)
+    yield Case("two axes, the other way", jnp.argsort, (integers(800),), ("[800@(y,x)]",), PLANE, EXACT, grad=False)
+    yield Case("another dim", jnp.sort, (numbers(4, 80),), ("[4@y,80@x]",), PLANE)
     for k in (1, 3, 12, 64):
         best = functools.partial(lax.top_k, k=k)
         yield Case(f"top {k}", best, (numbers(4, 64).round(1),), ("[4,64@x]",), roundings=EXACT, grad=False)
