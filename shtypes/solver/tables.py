@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from shtypes.analysis.flops import product_flops
 from shtypes.resharding.devices import Device
-from shtypes.solver.axis_states import INVARIANT, REDUCED, SHARDED, UNREDUCED
+from shtypes.solver.axis_states import INVARIANT, REDUCED, SHARDED, UNREDUCED, typed
 from shtypes.solver.graph import Graph, Node, Use
 from shtypes.solver.options import Option, only_places
 from shtypes.solver.program import Value, is_value
 from shtypes.solver.reshard_prices import Cost, Prices, States, Table, cotangents, distinct, parts, unlabelled
+from shtypes.types import ShType
 
 #: The part of the memory traffic of equations that are no products which is left when a compiler has fused them.
 FUSED: Final = 0.4
@@ -71,11 +72,11 @@ class Factor(NamedTuple):
 
 
 class Way(NamedTuple):
-    """How a value comes to a use: its states before and after, and whether from its second form."""
+    """How a value comes to a use: its types before and after, and whether from its second form."""
 
     use: Use
-    src: tuple[int, ...]
-    dst: tuple[int, ...]
+    src: ShType
+    dst: ShType
     second: bool
     cost: Measure
 
@@ -330,7 +331,7 @@ class Costs:
                 factor = self._noted(key, Factor((node.first.id,), [cost.times(1 + len(others), reshards=1)]))
             found.append(factor)
         for i, (use, *more) in enumerate(self.uses):
-            key = ("use", i, *(rows[n.first.id] for n in self._around(use)))
+            key = ("use", i, rows[use.node.first.id], *(rows[n.first.id] for n, _ in self._sources(use)))
             if (factor := self._factors.get(key)) is None:
                 ids, ways = self._ways(use, domains)
                 factor = self._noted(key, Factor(ids, [way.times(1 + len(more), reshards=1) for way in ways]))
@@ -347,27 +348,22 @@ class Costs:
             self._factors[key] = factor
         return factor
 
-    def _around(self, use: Use) -> Iterator[Node]:
-        """The nodes whose decisions say what a use costs."""
-        yield self.graph.source[use.value.id][0]
-        if (second := self.graph.shared.get(use.value.id)) is not None:
-            yield second
-        yield use.node
+    def _sources(self, use: Use) -> list[tuple[Node, Callable[[Any], States]]]:
+        """The nodes that a use may take its value from, and the states in which they have it."""
+        source, k = self.graph.source[use.value.id]
+        second = self.graph.shared.get(use.value.id)
+        found = [(source, functools.partial(self.made, source, i=k))]
+        if second is not None and second is not use.node:
+            found.append((second, functools.partial(self.needed, second, i=0)))
+        return found
 
     def _ways(self, use: Use, domains: Domains) -> tuple[tuple[int, ...], list[Measure]]:
-        node = use.node
-        source, k = self.graph.source[use.value.id]
-        have = self.made(source, domains[source.first.id], k)
-        need = self.needed(node, domains[node.first.id], use.operand)
-        direct = self.between(use, have, need)
-        second = self.graph.shared.get(use.value.id)
-        if second is None or second is node:
-            return (source.first.id, node.first.id), [direct]
-        via = self.between(use, self.needed(second, domains[second.first.id], 0), need)
-        return (source.first.id, second.first.id, node.first.id), [
-            Measure(*(x[:, None, :] for x in direct)),
-            Measure(*(x[None, :, :] for x in via)),
-        ]
+        """The decisions that say what a use costs, and what it does from each of its sources."""
+        sources, need = self._sources(use), self.needed(use.node, domains[use.node.first.id], use.operand)
+        ways = [self.between(use, states(domains[n.first.id]), need) for n, states in sources]
+        if len(ways) > 1:
+            ways = [Measure(*(np.expand_dims(x, 1 - i) for x in way)) for i, way in enumerate(ways)]
+        return (*(n.first.id for n, _ in sources), use.node.first.id), ways
 
     # of one assignment
 
@@ -380,21 +376,15 @@ class Costs:
         return found
 
     def _way(self, use: Use, now: Assignment, byte: float) -> Way:
-        one = {n.first.id: self.row(n, now) for n in (use.node, self.graph.source[use.value.id][0])}
-        second = self.graph.shared.get(use.value.id)
-        if second is not None:
-            one[second.first.id] = self.row(second, now)
-        _, ways = self._ways(use, one)
+        sources, v = self._sources(use), use.value
+        _, ways = self._ways(use, {n.first.id: self.row(n, now) for n in (*(n for n, _ in sources), use.node)})
         best = min(range(len(ways)), key=lambda i: (float(np.ravel(ways[i].weighed(byte, 1e-12))[0]), i))
-        source, k = self.graph.source[use.value.id]
-        src = (
-            self.needed(second, one[second.first.id], 0)
-            if best and second
-            else self.made(source, one[source.first.id], k)
+        src, dst = (
+            sources[best][1](self.row(sources[best][0], now)),
+            self.needed(use.node, self.row(use.node, now), use.operand),
         )
-        dst = self.needed(use.node, one[use.node.first.id], use.operand)
-        before, after = (tuple(map(int, states[0])) for states in (src, dst))
-        cost = NOTHING if before == after else self._used(use, *self._pairs(use, src[:1], dst[:1], runs=True), dst[:1])
+        before, after = (typed(self.graph.mesh, v.dtype, v.shape, states[0].tolist()) for states in (src, dst))
+        cost = NOTHING if before == after else self._used(use, *self._pairs(use, src, dst, runs=True), dst)
         return Way(use, before, after, bool(best), cost.first)
 
     def price(self, now: Assignment, byte: float = 0.0) -> Measure:
