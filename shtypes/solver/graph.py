@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
@@ -13,9 +13,10 @@ from shtypes._compat.jaxprs import is_literal
 from shtypes.analysis.flops import is_convolution
 from shtypes.errors import ShardingTypeError
 from shtypes.solver import options as options_
-from shtypes.solver.axis_states import INVARIANT, REDUCED, SHARDED, UNREDUCED, axis_state, typed
+from shtypes.solver.axis_states import INVARIANT, REDUCED, SHARDED, UNREDUCED, axis_states
 from shtypes.solver.options import Option
 from shtypes.solver.program import Checkpoint, Item, Loop, Op, Operand, Program, Value, is_value, walked
+from shtypes.solver.reshard_prices import dims_of
 from shtypes.types import ShType, dtypes
 from shtypes.types.mesh import Mesh
 
@@ -25,6 +26,8 @@ Types = Sequence[ShType | None]
 _MOST_AXES: Final = 64
 #: Equations that may name axes of the mesh.
 _NAME_AXES: Final = frozenset({"typed_call", "sharding_annotation"})
+#: On so many axes their order on a dim is a decision.
+_ORDERED: Final = 3
 #: The shortest layer that is looked for, in equations.
 _LEAST_LAYER: Final = 4
 #: Primitives whose operands the backward pass needs, and those whose results it does.
@@ -159,12 +162,19 @@ class Graph:
         times: int,
         **more: Any,
     ) -> Node:
-        per_axis = (tuple(options),) * len(self.sizes) if isinstance(options, list) else options
+        per_axis = options if isinstance(options, tuple) else self._in_orders([options] * len(self.sizes))
         node = Node(len(self.nodes), kind, per_axis, operands, results, times, **more)
         self.nodes.append(node)
         for i, v in enumerate(results):
             self.source[v.id] = node, i
         return node
+
+    def _in_orders(self, per_axis: Sequence[Sequence[Option]]) -> tuple[tuple[Option, ...], ...]:
+        """Options with those in which an axis is before the ones that come before it in the mesh."""
+        large = [a for a, n in enumerate(self.sizes) if n > 1]
+        large = large[1:] if len(large) <= _ORDERED else []
+        fronts = [[o.in_front() for o in each if o.divides] if a in large else [] for a, each in enumerate(per_axis)]
+        return tuple((*each, *more) for each, more in zip(per_axis, fronts, strict=True))
 
     def _states(self, v: Value, *, pending: bool = True, once: bool = False) -> list[int]:
         """The states of a value; where cotangents are summed ``once``, they are pending while it is replicated."""
@@ -234,7 +244,16 @@ class Graph:
             ways = options_.way_options(op.eqn, n, known, names)  # what they send depends on the number of devices
             kinds = (*(o._replace(sent=o.sent * scale, sent_backward=o.sent_backward * scale) for o in asked), *ways)
             found.append(tuple(o for o in kinds if live or INVARIANT not in o.operands))
-        return tuple(found)
+        return tuple(found) if op.name in _NAME_AXES else self._in_orders(found)
+
+    def along_all(self, node: Node, some: Mapping[int, Option]) -> tuple[float, float] | None:
+        """What a node sends that does something along several axes, for each byte of its first result on a device."""
+        op = node.op
+        if op is None or op.name in _NAME_AXES:
+            return None
+        known = [_known(x, var) for x, var in zip(op.operands, op.eqn.invars, strict=True)]
+        sizes, every = [self.sizes[a] for a in some], [*some.values()]
+        return options_.sent_together(op.eqn, sizes, known, every) or (math.inf, 0.0)
 
     def _kept(self, op: Op, types: tuple[Types, Types] | None) -> tuple[tuple[Option, ...], ...]:
         """The one option of an operation that keeps its types."""
@@ -337,7 +356,7 @@ class Graph:
         for d, n in enumerate(v.shape):
             product = np.ones(len(states), np.int64)
             for a, size in enumerate(self.sizes):
-                product = np.where(states[:, a] == SHARDED + d, product * size, product)
+                product = np.where(dims_of(states[:, a]) == d, product * size, product)
             ok &= (n % product == 0) & ((n > 0) | (product == 1))
         return ok
 
@@ -366,11 +385,11 @@ def _states_of(t: ShType | None) -> list[int]:
     """The states of a type for each axis; of a plain value it is reduced."""
     if t is None:
         return [REDUCED] * _MOST_AXES
-    states = [axis_state(t, a) for a in t.mesh.axis_names]
-    known = [s for s in states if s is not None]
-    if len(known) < len(states) or typed(t.mesh, t.dtype_name, t.shape, known) != t:
-        raise ShardingTypeError(f"a value is {t}: it varies, or its axes on one dim are not in the mesh's order")
-    return known
+    if (states := axis_states(t)) is None:
+        raise ShardingTypeError(
+            f"a value is {t}: it varies, or its axes on one dim are in another order than plans have"
+        )
+    return states
 
 
 def _repeat(sequence: Any) -> tuple[int, int, int]:

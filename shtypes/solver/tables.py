@@ -11,11 +11,22 @@ import numpy as np
 
 from shtypes.analysis.flops import product_flops
 from shtypes.resharding.devices import Device
-from shtypes.solver.axis_states import INVARIANT, REDUCED, SHARDED, UNREDUCED, typed
+from shtypes.solver.axis_states import FRONT, INVARIANT, REDUCED, SHARDED, UNREDUCED, typed
 from shtypes.solver.graph import Graph, Node, Use
 from shtypes.solver.options import Option, only_places
 from shtypes.solver.program import Value, is_value
-from shtypes.solver.reshard_prices import Cost, Prices, States, Table, cotangents, distinct, parts, unlabelled
+from shtypes.solver.reshard_prices import (
+    Cost,
+    Prices,
+    States,
+    Table,
+    cotangents,
+    dims_of,
+    distinct,
+    in_order,
+    parts,
+    unlabelled,
+)
 from shtypes.types import ShType
 
 #: The part of the memory traffic of equations that are no products which is left when a compiler has fused them.
@@ -125,12 +136,14 @@ class Costs:
             every: Sequence[int] = range(len(node.options[a])) if limit is None else limit
             ranges.append(every if a in axes else [fixed[node.id][a]])
         rows = np.array(list(itertools.product(*ranges)), np.int64).reshape(-1, len(self.sizes))
-        ok = np.ones(len(rows), bool)
-        for i, v in enumerate(node.results):
-            ok &= self.graph.fits(v, self.made(node, rows, i))
-        for i, x in enumerate(node.operands):
-            if is_value(x):
-                ok &= self.graph.fits(x, self.needed(node, rows, i))
+        ok, fronts = np.ones(len(rows), bool), np.zeros(rows.shape, bool)
+        states = [(v, self.made(node, rows, i)) for i, v in enumerate(node.results)]
+        states += [(x, self.needed(node, rows, i)) for i, x in enumerate(node.operands) if is_value(x)]
+        for v, each in states:
+            ok &= self.graph.fits(v, each)
+            fronts |= each >= FRONT
+        for a, options in enumerate(node.options):  # an axis in front of nothing is not another option
+            ok &= fronts[:, a] | ~np.array([o.fronts for o in options])[rows[:, a]]
         return rows[ok]
 
     def first(self, node: Node) -> tuple[int, ...]:
@@ -142,12 +155,12 @@ class Costs:
     def made(self, node: Node, rows: Any, i: int) -> States:
         """The states of a result."""
         tables = self._results[node.first.id]
-        return np.stack([t[rows[:, a], i] for a, t in enumerate(tables)], -1)
+        return in_order(np.stack([t[rows[:, a], i] for a, t in enumerate(tables)], -1))
 
     def needed(self, node: Node, rows: Any, i: int) -> States:
         """The states that a node takes an operand in."""
         tables = self._operands[node.first.id]
-        return np.stack([t[rows[:, a], i] for a, t in enumerate(tables)], -1)
+        return in_order(np.stack([t[rows[:, a], i] for a, t in enumerate(tables)], -1))
 
     @staticmethod
     def row(node: Node, now: Assignment) -> Any:
@@ -179,7 +192,7 @@ class Costs:
                 slowest = min(bandwidth for bandwidth, _ in self.prices.links)
                 cost += Measure(0.0, v.nbytes / parts(states, self.sizes) / slowest, 0.0, 0.0, 0.0)
             if v.id in self.graph.sliced:  # a reader expects no axis on the dim of the layers
-                cost += Measure(0.0, 0.0, 0.0, 0.0, 0.5 * (states == SHARDED).any(-1))
+                cost += Measure(0.0, 0.0, 0.0, 0.0, 0.5 * (dims_of(states) == 0).any(-1))
         for i, v in enumerate(node.results):
             if v.id in self.graph.saved or v.id in self.graph.again:
                 times = node.times if v.id in self.graph.saved else 1 / self.graph.checkpoints
@@ -213,15 +226,26 @@ class Costs:
         moving = (1 if work else FUSED) * traffic / self.device.bandwidth
         seconds = np.maximum(work / divided / self.device.rate(dtype), moving)
         comm, sent = np.zeros(len(rows)), np.zeros(len(rows))
-        for a, n in enumerate(self.sizes):
-            share = self._sent[node.first.id][a][rows[:, a]] @ np.array([1.0, float(has_cotangent)])
+        shares = self._shares(node, rows) @ np.array([1.0, float(has_cotangent)])
+        for share, n, (bandwidth, latency) in zip(shares, self.sizes, self.prices.links, strict=True):
             if share.any():
                 b = share * op.results[0].nbytes / parts(self.made(node, rows, 0), self.sizes)
-                bandwidth, latency = self.prices.links[a]
                 sent += b
                 comm += b / bandwidth + np.where(share > 0, 2 * (n - 1) * latency, 0.0)
         comm += (sent > 0) * self.graph.is_silent(node) * _NEVER
         return Measure(seconds * runs, comm, 0.0, sent, 0.0).times(node.times)
+
+    def _shares(self, node: Node, rows: Any) -> Any:
+        """What each option sends along each axis, forward and backward; of several all along the slowest of them."""
+        found = np.stack([sent[rows[:, a]] for a, sent in enumerate(self._sent[node.first.id])])
+        for k in np.flatnonzero((found[:, :, 0] > 0).sum(0) > 1):
+            along = np.flatnonzero(found[:, k, 0])
+            sent = self.graph.along_all(node, {a: node.first.options[a][rows[k, a]] for a in along})
+            if sent is not None:
+                slowest = min(along, key=lambda a: self.prices.links[a][0])
+                found[:, k] = 0.0
+                found[slowest, k] = np.minimum(sent, _NEVER)
+        return found
 
     def _moved(self, v: Value, src: States, dst: States, again: bool, back: bool, runs: bool = False) -> Cost:
         """What it takes to bring a value from each row of ``src`` to that of ``dst``, and its cotangent back.
