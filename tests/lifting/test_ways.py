@@ -71,6 +71,10 @@ def _recurrence(x: Any) -> Any:
     return lax.associative_scan(lambda a, b: (a[0] * b[0], a[1] * b[0] + b[1]), (x * 0.9, x))
 
 
+def _of_differences(x: Any) -> Any:
+    return jnp.pad(jax.nn.softplus(x[1:] - x[:-1]), (1, 0))
+
+
 ROW = 2 * 4 * 3 * 4  # of an image of 2 x n x 4 x 3
 IMAGE, KERNEL = f32(2, 32, 4, 3), f32(3, 3, 3, 3)
 SEQUENCE, ROWS = f32(2, 64, 4), f32(4, 64)
@@ -127,6 +131,7 @@ CASES = [
     Case("shift", lambda x: jnp.pad(x, ((0, 0), (1, 0)))[:, :-1], (ROWS,), ("[4,64@x]",), (16, 16)),
     Case("second difference", _second_difference, (ROWS[0],), ("[64@x]",), (16, 16)),
     Case("associative scan", _recurrence, (ROWS[0],), ("[64@x]",), (144, 144)),
+    Case("softplus of differences", _of_differences, (ROWS[0],), ("[64@x]",), (8, 8)),
     Case("top_k", lambda x: lax.top_k(x, 3), (ROWS.round(1),), ("[4,64@x]",), (7 * 2 * 4 * 3 * 4, 0)),
     Case("fft", spectrum(jnp.fft.fft), (f32(128),), ("[128@x]",), (3 * 7 * 16, 3 * 7 * 16)),
     Case("fft2", spectrum(jnp.fft.fft2), (f32(16, 16),), ("[16@x,16]",), (7 * 32, 7 * 32)),  # left transposed
@@ -173,6 +178,14 @@ def test_it_sends_what_its_closed_form_says(case: Case) -> None:
     args = [sh.abstract_array(f"f32{t}") for t in case.types]
     ledger = sh.ledger(across(case.f), *args)
     assert ledger.forward().total.bytes == case.sent[0]
+
+
+@pytest.mark.mesh({"x": 8})
+@pytest.mark.parametrize(("t", "sent"), [("[64@x]", 144), ("[16,64@x]", 7 * 16 * 8 * 4 // 8)])
+def test_equations_between_two_parts_of_a_group_are_in_the_group(t: str, sent: int) -> None:
+    """The gradient of a tree of sums has a tree before what it is multiplied by, and another after it."""
+    f = jax.grad(lambda x: jnp.sum(jnp.sin(lax.cumlogsumexp(x, x.ndim - 1))))
+    assert sh.ledger(across(f), sh.abstract_array(f"f32{t}")).total.bytes == sent
 
 
 def test_a_program_that_has_no_odd_sizes_is_as_it_was() -> None:
