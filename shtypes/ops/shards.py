@@ -112,6 +112,11 @@ def sharded(x: Any, dim: int, axes: Axes) -> Array:
     return move(x, t, inserted=True)
 
 
+def summed(x: Any, axes: Axes) -> Array:
+    """The sum of what all devices have, reduced; backward as much is sent."""
+    return _collected(Op("psum", axes, VARYING, State.REDUCED), x)
+
+
 def collected(x: Any, axes: Axes, dim: int) -> Array:
     """What all devices have, along a dim, reduced: its cotangent is scattered."""
     return _collected(Op("all_gather", axes, VARYING, State.REDUCED, dim=dim, tiled=True), x)

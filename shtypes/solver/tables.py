@@ -217,12 +217,12 @@ class Costs:
         seconds = np.maximum(work / divided / self.device.rate(dtype), moving)
         comm, sent = np.zeros(len(rows)), np.zeros(len(rows))
         for a, n in enumerate(self.sizes):
-            share = self._sent[node.first.id][a][rows[:, a]] @ np.array([1.0, float(has_cotangent)])
-            if share.any():
-                b = share * op.results[0].nbytes / parts(self.made(node, rows, 0), self.sizes)
+            shares = self._sent[node.first.id][a][rows[:, a]] * np.array([1.0, float(has_cotangent)])
+            if shares.any():
+                b = shares * (op.results[0].nbytes / parts(self.made(node, rows, 0), self.sizes))[:, None]
                 bandwidth, latency = self.prices.links[a]
-                sent += b
-                comm += b / bandwidth + np.where(share > 0, 2 * (n - 1) * latency, 0.0)
+                sent += b.sum(1)
+                comm += b @ self.weights / bandwidth + np.where(shares.any(1), 2 * (n - 1) * latency, 0.0)
         comm += (sent > 0) * self.graph.is_silent(node) * _NEVER
         return Measure(seconds * runs, comm, 0.0, sent, 0.0).times(node.times)
 

@@ -75,6 +75,16 @@ def _of_differences(x: Any) -> Any:
     return jnp.pad(jax.nn.softplus(x[1:] - x[:-1]), (1, 0))
 
 
+def _solved(factor: Any, b: Any) -> Any:
+    return jax.scipy.linalg.cho_solve((factor, True), b)
+
+
+def definite(*shape: int) -> Any:
+    a = f32(*shape)
+    return a @ a.mT + shape[-1] * np.eye(shape[-1], dtype=np.float32)
+
+
+DEFINITE = definite(32, 32)
 ROW = 2 * 4 * 3 * 4  # of an image of 2 x n x 4 x 3
 IMAGE, KERNEL = f32(2, 32, 4, 3), f32(3, 3, 3, 3)
 SEQUENCE, ROWS = f32(2, 64, 4), f32(4, 64)
@@ -140,6 +150,8 @@ CASES = [
     ),  # the sequence is resharded
     Case("half a spectrum", spectrum(jnp.fft.rfft2), (f32(16, 14),), ("[16@x,14]",), (7 * 16, 7 * 16)),
     Case("qr", jnp.linalg.qr, (f32(64, 4),), ("[64@x,4]",), (7 * 2 * 16 * 4, 896 + 112)),
+    Case("cholesky", jnp.linalg.cholesky, (DEFINITE,), ("[32@x,32]",), (448 + 2842 + 7, 448 + 2842)),
+    Case("cho_solve", _solved, (np.linalg.cholesky(DEFINITE), f32(32, 3)), ("[32@x,32]", "[32@x,3]"), (1176, 1176)),
     Case("svd", of_svd, (f32(64, 4),), ("[64@x,4]",), (7 * 2 * 16 * 4, 896 + 112)),
 ]
 
