@@ -176,6 +176,11 @@ def _cases() -> Iterator[Case]:
     yield Case("top_k, 8, two axes", lambda x: lax.top_k(x, 8), (halves,), PLANE, ("x", "y"))
     yield Case("top_k, 8, another dim on y", lambda x: lax.top_k(x, 8), (beside,), PLANE)
     yield Case("top_k, 8: gradient", gradient(lambda x: lax.top_k(x, 8)[0]), (line,))
+    table = "[65536@x]"
+    yield Case("searchsorted", lambda a, v: jnp.searchsorted(jnp.cumsum(a * a), v), (table, "[1024]"))
+    yield Case("searchsorted, queries alike", lambda a, v: jnp.searchsorted(jnp.cumsum(a * a), v), (table, "[1024@x]"))
+    yield Case("digitize", lambda v, a: jnp.digitize(v, jnp.cumsum(a * a)), ("[1024]", table))
+    yield Case("interp", lambda v, a, b: jnp.interp(v, jnp.cumsum(a * a), b), ("[1024]", table, table))
     yield Case("sort", lax.sort, ("i32[16,16384@x]",))
     yield Case("sort, another dim on y", lax.sort, ("i32[16@y,16384@x]",), PLANE)
     yield Case("sort of keys and values", lambda a, b: lax.sort((a, b), num_keys=1), ("i32[16,16384@x]",) * 2)

@@ -127,6 +127,20 @@ CASES = [
     Case("shift", lambda x: jnp.pad(x, ((0, 0), (1, 0)))[:, :-1], (ROWS,), ("[4,64@x]",), (16, 16)),
     Case("second difference", _second_difference, (ROWS[0],), ("[64@x]",), (16, 16)),
     Case("associative scan", _recurrence, (ROWS[0],), ("[64@x]",), (144, 144)),
+    Case(
+        "searchsorted",
+        lambda a, v: 1.0 * jnp.searchsorted(a, v),
+        (np.sort(ROWS[0]), ROWS[1]),
+        ("[64@x]", "[64]"),
+        (0, 0),
+    ),
+    Case(
+        "searchsorted, queries alike",
+        lambda a, v: 1.0 * jnp.searchsorted(a, v, side="right"),
+        (np.sort(ROWS.reshape(-1)), ROWS[1]),
+        ("[256@x]", "[64@x]"),
+        (2 * 7 * 8 * 4, 0),
+    ),
     Case("top_k", lambda x: lax.top_k(x, 3), (ROWS.round(1),), ("[4,64@x]",), (7 * 2 * 4 * 3 * 4, 0)),
     Case(
         "sort", jnp.sort, (f32(784).round(1),), ("[784@x]",), (7 * 13 * (4 + 5) + 2 * 49 * 6, 7 * 13 * 8 + 2 * 49 * 4)

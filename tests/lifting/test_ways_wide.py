@@ -186,6 +186,42 @@ def of_order() -> Iterator[Case]:
     yield Case("top_k of one each", lambda x: lax.top_k(x, 3), (numbers(4, 8),), ("[4,8@x]",), roundings=EXACT)
 
 
+def of_searches() -> Iterator[Case]:
+    for name, dtype in (FLOATS | INTEGERS).items():
+        a, v = (strange(np.float32) if name in FLOATS else integers(4, 64, dtype=dtype, high=20) for _ in range(2))
+        a, v = np.sort(a, 1).astype(dtype), v.astype(dtype)  # as JAX has it: what is no number comes last
+        for side, method in itertools.product(("left", "right"), ("scan", "scan_unrolled", "sort", "compare_all")):
+            f = functools.partial(jnp.searchsorted, side=side, method=method)
+            label = f"search, {name}, {side}, {method}"
+            yield Case(label, f, (a[0], v), ("[64@x]", "[4,64]"), LINE, EXACT, grad=False)
+            yield Case(f"{label}, queries alike", f, (a[3], v), ("[64@x]", "[4,64@x]"), LINE, EXACT, grad=False)
+    a, v = np.sort(numbers(4, 64), 1), numbers(4, 16)
+    for of_a, of_v in (
+        ("[64@(y,x)]", "[4,16]"),
+        ("[64@x]", "[4@y,16]"),
+        ("[64@x]", "[4@y,16@x]"),
+        ("[64@x]", "[4,16@(x,y)]"),
+        ("[64@x]{I:y}", "[4,16]{I:x}"),
+    ):
+        yield Case(f"search of {of_v} in {of_a}", jnp.searchsorted, (a[0], v), (of_a, of_v), PLANE, EXACT, grad=False)
+    of_rows = jax.vmap(jnp.searchsorted)
+    for of_a, of_v in (("[4,64@x]", "[4,16]"), ("[4@y,64@x]", "[4@y,16]"), ("[4@y,64@x]", "[4@y,16@x]")):
+        yield Case(f"rows, {of_v} in {of_a}", of_rows, (a, v), (of_a, of_v), PLANE, EXACT, grad=False)
+    of_columns = jax.vmap(jnp.searchsorted, (1, None), 1)
+    yield Case("columns", of_columns, (a.T.copy(), v), ("[64@x,4]", "[4,16]"), LINE, EXACT, grad=False)
+    of_queries = jax.vmap(jnp.searchsorted, (None, 1))
+    yield Case("columns of queries", of_queries, (a[0], v), ("[64@x]", "[4,16]"), LINE, EXACT, grad=False)
+    square = v[:, :4].copy()
+    yield Case("a square of queries", of_queries, (a[0], square), ("[64@x]", "[4,4]"), LINE, EXACT, grad=False)
+    yield Case(
+        "one element each", jnp.searchsorted, (a[0, ::8].copy(), v), ("[8@x]", "[4,16]"), LINE, EXACT, grad=False
+    )
+    yield Case("one query", jnp.searchsorted, (a[0], v[0, 0]), ("[64@x]", "[]"), LINE, EXACT, grad=False)
+    for bins in (a[0], a[0, ::-1].copy()):
+        yield Case("digitize", jnp.digitize, (v, bins), ("[4,16]", "[64@x]"), LINE, EXACT, grad=False)
+    yield Case("interp", jnp.interp, (v, a[0], numbers(64)), ("[4,16]", "[64@x]", "[64@x]"))
+
+
 def of_running_sums() -> Iterator[Case]:
     near_one = (1 + numbers(4, 24) / 9).astype(np.float32)
     kinds = ("sum", "prod", "max", "min", "logsumexp")
@@ -370,6 +406,7 @@ CASES = [
         of_dtypes,
         of_strange_numbers,
         of_order,
+        of_searches,
         of_running_sums,
         of_convolutions,
         of_pools,

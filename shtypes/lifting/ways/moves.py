@@ -21,7 +21,7 @@ from shtypes.dispatch.apply import is_typed
 from shtypes.evaluation.rows import shapes  # noqa: F401  # which has their rows
 from shtypes.evaluation.rows.families import Row
 from shtypes.evaluation.table import ROWS
-from shtypes.lifting.ways.choice import way
+from shtypes.lifting.ways.choice import CALLS, way
 from shtypes.ops.sharded_reductions import as_varying
 from shtypes.ops.shards import (
     Axes,
@@ -38,7 +38,6 @@ from shtypes.ops.shards import (
     type_of,
 )
 
-_CALLS: Final = ("jit", "pjit")
 #: What gives values other dims: of small ones, by which edges are repeated, every device makes all.
 _RESHAPES: Final = ("broadcast_in_dim", "reshape", "squeeze")
 #: Primitives that move elements along a dim, with JAX's rows of them: a user's does something else.
@@ -159,7 +158,7 @@ class _Evaluation:
 
     def _equation(self, eqn: Any, xs: list[Any]) -> Sequence[Any] | None:
         name = eqn.primitive.name
-        if name in _CALLS:
+        if name in CALLS:
             return self.run(jaxpr_of(eqn.params["jaxpr"]), captured(eqn.params["jaxpr"]), xs)
         if not any(isinstance(x, (Shard, Moved)) for x in xs):
             return [bound(eqn)(*xs)] if any(map(is_typed, xs)) else bind_plain(eqn, xs)
@@ -330,11 +329,15 @@ def _mask(table: np.ndarray, me: Any, ndim: int, dim: int) -> Any:
     return jnp.asarray(table)[me].reshape([-1 if d == dim else 1 for d in range(ndim)])
 
 
-@way(*_CALLS)
+def moves_alone(eqn: Any) -> bool:
+    """Whether a call moves elements along dims, and else only acts on each alone."""
+    kinds = [kind_of(e) for e in jaxpr_of(eqn.params["jaxpr"]).eqns]
+    return any(kinds) and None not in kinds
+
+
+@way(*CALLS, only=moves_alone)
 def moved(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
     """Sends each border once for each distance that its elements go; backward as much."""
-    if not moves_alone(eqn):
-        return None
     dims = _dims_of(jaxpr_of(eqn.params["jaxpr"]))
     typed = [type_of(x) for x in operands if is_typed(x)]
     sharded = {(d, dim.axes) for t in typed for d, dim in enumerate(t.dims) if dim.axes and d in dims}
@@ -347,7 +350,7 @@ def _dims_of(jaxpr: Any) -> set[int]:
     dims: set[int] = set()
     for eqn in jaxpr.eqns:
         p, name = eqn.params, eqn.primitive.name
-        if name in _CALLS:
+        if name in CALLS:
             dims |= _dims_of(jaxpr_of(p["jaxpr"]))
         elif name in ("concatenate", "rev"):
             dims.update(p["dimensions"] if name == "rev" else [p["dimension"]])
@@ -375,20 +378,12 @@ def _along(eqn: Any, operands: Sequence[Any], dim: int, axes: Axes) -> Sequence[
     return [placed(y.x, dim, axes) if isinstance(y, Shard) else y for y in blocks]
 
 
-def moves_alone(eqn: Any) -> bool:
-    """Whether an equation is a call that moves elements along dims, and else only acts on each alone."""
-    if eqn.primitive.name not in _CALLS:
-        return False
-    kinds = [kind_of(e) for e in jaxpr_of(eqn.params["jaxpr"]).eqns]
-    return any(kinds) and None not in kinds
-
-
 def kind_of(eqn: Any) -> bool | None:
     """Whether an equation moves elements; None if it does something else."""
     name = eqn.primitive.name
     if eqn.effects:
         return None
-    if name in _CALLS:
+    if name in CALLS:
         kinds = [kind_of(e) for e in jaxpr_of(eqn.params["jaxpr"]).eqns]
         return None if None in kinds else any(kinds)
     if name in _MOVES and _keeps_dims(eqn):
