@@ -72,12 +72,6 @@ class Prices:
         self.links = tuple((link.bandwidth, link.latency) for link in links)
         self._patterns: dict[bytes, tuple[float, float, float]] = {}
 
-    def table(self, src: States, dst: States) -> Cost:
-        """From each row of ``src`` to each of ``dst``."""
-        shape = len(src), len(dst)
-        found = self.pairs(np.repeat(src, shape[1], 0), np.tile(dst, (shape[0], 1)))
-        return Cost(*(x.reshape(shape) for x in found))
-
     def pairs(self, src: States, dst: States) -> Cost:
         """From each row of ``src`` to that of ``dst`` of the same number."""
         rows, which = distinct(_patterns(unlabelled(np.concatenate([src, dst], -1))))
@@ -94,10 +88,10 @@ class Prices:
             self._patterns[key] = self._priced(plan(*types, cut=few).steps, 4 * shape[0] ** len(shape))
         return self._patterns[key]
 
-    def planned(self, dtype: str, shape: Sequence[int], src: Sequence[int], dst: Sequence[int]) -> Cost:
-        """Of one value, by the plan that runs."""
-        one, other = (typed(self.mesh, dtype, shape, states) for states in (src, dst))
-        return Cost(*map(np.array, self._priced(plan(one, other).steps, one.size * dtypes.itemsize(dtype))))
+    def planned(self, dtype: str, shape: Sequence[int], src: States, dst: States) -> Cost:
+        """Of one value from one row to another, by the plan that runs."""
+        one, other = (typed(self.mesh, dtype, shape, states[0].tolist()) for states in (src, dst))
+        return Cost(*np.array([self._priced(plan(one, other).steps, one.size * dtypes.itemsize(dtype))]).T)
 
     def _priced(self, steps: Sequence[Step], nbytes: int) -> tuple[float, float, float]:
         steps = [s for s in steps if s.kind.communicates and s.launches and nbytes]
