@@ -181,11 +181,21 @@ def _cases() -> Iterator[Case]:
     yield Case("top_k, 8, two axes", lambda x: lax.top_k(x, 8), (halves,), PLANE, ("x", "y"))
     yield Case("top_k, 8, another dim on y", lambda x: lax.top_k(x, 8), (beside,), PLANE)
     yield Case("top_k, 8: gradient", gradient(lambda x: lax.top_k(x, 8)[0]), (line,))
+    table = "[65536@x]"
+    yield Case("searchsorted", lambda a, v: jnp.searchsorted(jnp.cumsum(a * a), v), (table, "[1024]"))
+    yield Case("searchsorted, queries alike", lambda a, v: jnp.searchsorted(jnp.cumsum(a * a), v), (table, "[1024@x]"))
+    yield Case("digitize", lambda v, a: jnp.digitize(v, jnp.cumsum(a * a)), ("[1024]", table))
+    yield Case("interp", lambda v, a, b: jnp.interp(v, jnp.cumsum(a * a), b), ("[1024]", table, table))
     yield Case("sort", lax.sort, ("i32[16,16384@x]",))
     yield Case("sort, another dim on y", lax.sort, ("i32[16@y,16384@x]",), PLANE)
     yield Case("sort of keys and values", lambda a, b: lax.sort((a, b), num_keys=1), ("i32[16,16384@x]",) * 2)
     yield Case("sort of floats", lax.sort, (line,))
     yield Case("argsort", jnp.argsort, ("i32[16,16384@x]",))
+    for name, f in (("sort", jnp.sort), ("argsort", jnp.argsort)):
+        yield Case(f"{name} of one row", f, ("i32[262144@x]",))
+        yield Case(f"{name} of one row of floats", f, ("[262144@x]",))
+    yield Case("sort on six devices", jnp.sort, ("[98304@x]",), {"x": 6})
+    yield Case("sort of one row: gradient", gradient(lambda x: jnp.sort(x) * jnp.arange(262144)), ("[262144@x]",))
     square, plane = "[512@x,512]", "[512@x,256@y]"
     yield Case("fft of one dim", real(jnp.fft.fft), ("[262144@x]",))
     yield Case("ifft of one dim", real(jnp.fft.ifft), ("[262144@x]",))

@@ -184,8 +184,6 @@ from shtypes.ops.elementwise import cbrt as cbrt
 from shtypes.ops.elementwise import ceil as ceil
 from shtypes.ops.elementwise import celu as celu
 from shtypes.ops.elementwise import clz as clz
-from shtypes.ops.elementwise import conj as _conjugate
-from shtypes.ops.elementwise import conj as conj
 from shtypes.ops.elementwise import copysign as copysign
 from shtypes.ops.elementwise import cos as cos
 from shtypes.ops.elementwise import cosh as cosh
@@ -243,7 +241,6 @@ from shtypes.ops.elementwise import i1 as i1
 from shtypes.ops.elementwise import i1e as _bessel_i1e
 from shtypes.ops.elementwise import i1e as i1e
 from shtypes.ops.elementwise import igamma_grad_a as igamma_grad_a
-from shtypes.ops.elementwise import imag as imag
 from shtypes.ops.elementwise import isclose as isclose
 from shtypes.ops.elementwise import iscomplex as iscomplex
 from shtypes.ops.elementwise import isfinite as _is_finite
@@ -296,7 +293,6 @@ from shtypes.ops.elementwise import population_count as population_count
 from shtypes.ops.elementwise import rad2deg as _degrees
 from shtypes.ops.elementwise import rad2deg as rad2deg
 from shtypes.ops.elementwise import random_gamma_grad as random_gamma_grad
-from shtypes.ops.elementwise import real as real
 from shtypes.ops.elementwise import reciprocal as reciprocal
 from shtypes.ops.elementwise import reduce_precision as reduce_precision
 from shtypes.ops.elementwise import rel_entr as rel_entr
@@ -382,6 +378,8 @@ from shtypes.ops.functions import complex as complex
 from shtypes.ops.functions import compress as compress
 from shtypes.ops.functions import concat as concat
 from shtypes.ops.functions import concatenate as concatenate
+from shtypes.ops.functions import conj as conj
+from shtypes.ops.functions import conjugate as conjugate
 from shtypes.ops.functions import conv as conv
 from shtypes.ops.functions import conv_general_dilated as conv_general_dilated
 from shtypes.ops.functions import conv_general_dilated_local as conv_general_dilated_local
@@ -444,6 +442,7 @@ from shtypes.ops.functions import histogramdd as histogramdd
 from shtypes.ops.functions import hsplit as hsplit
 from shtypes.ops.functions import hstack as hstack
 from shtypes.ops.functions import hyp2f1 as hyp2f1
+from shtypes.ops.functions import imag as imag
 from shtypes.ops.functions import index_in_dim as index_in_dim
 from shtypes.ops.functions import index_take as index_take
 from shtypes.ops.functions import insert as insert
@@ -510,6 +509,7 @@ from shtypes.ops.functions import ragged_dot as ragged_dot
 from shtypes.ops.functions import ragged_dot_general as ragged_dot_general
 from shtypes.ops.functions import ravel as ravel
 from shtypes.ops.functions import ravel_multi_index as ravel_multi_index
+from shtypes.ops.functions import real as real
 from shtypes.ops.functions import reduce as reduce
 from shtypes.ops.functions import reduce_and as reduce_and
 from shtypes.ops.functions import reduce_max as reduce_max
@@ -640,7 +640,6 @@ bessel_i1e = _bessel_i1e
 bitwise_invert = _bitwise_invert
 bitwise_left_shift = _bitwise_left_shift
 bitwise_right_shift = _bitwise_right_shift
-conjugate = _conjugate
 degrees = _degrees
 empty = _empty
 eq = _eq

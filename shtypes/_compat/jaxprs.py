@@ -145,9 +145,11 @@ def _moves_smoothly(eqn: Any, operands: list[int]) -> list[bool]:
 
 
 def has_zero_derivative(eqn: Any) -> bool:
-    """Whether JAX's derivative of an equation is a symbolic zero, as that of `floor` is."""
+    """Whether JAX's derivative of an equation is zero whatever its operands are, as that of `floor` is."""
     if eqn.primitive.name == "sign":  # newer releases have another rule for complex numbers
         return bool(eqn.outvars[0].aval.dtype.kind != "c")
+    if eqn.primitive.name == "integer_pow" and not eqn.params["y"]:
+        return True
     return getattr(ad.primitive_jvps.get(eqn.primitive), "func", None) is _zero_jvp
 
 

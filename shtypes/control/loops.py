@@ -77,7 +77,7 @@ def _scanned(name: str, f: Callable[..., Any], init: Any, xs: Any, length: int |
     steps = _length(name, xs, length)
 
     def run(body: Callable[..., Any], start: Any) -> Any:
-        if not getattr(jax.config, "jax_disable_jit", False):
+        if steps != 1 and not getattr(jax.config, "jax_disable_jit", False):
             return lax.scan(body, start, xs, steps, **options)
         if steps:
             return _step_by_step(body, start, xs, steps, reverse=options.get("reverse", False))
@@ -88,7 +88,7 @@ def _scanned(name: str, f: Callable[..., Any], init: Any, xs: Any, length: int |
 
 
 def _step_by_step(body: Callable[..., Any], carry: Any, xs: Any, steps: int, *, reverse: bool) -> Any:
-    """The loop in Python, as JAX runs it where `jax.disable_jit` is in force."""
+    """The loop in Python: of one step, or as JAX runs it where `jax.disable_jit` is in force."""
     ys = []
     for i in range(steps)[:: -1 if reverse else 1]:
         x = jax.tree.map(lambda x, i=i: index_in_dim(x, i, keepdims=False) if is_typed(x) else x[i], xs)

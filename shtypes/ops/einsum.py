@@ -22,8 +22,7 @@ from shtypes.dispatch.reshard import reshard
 from shtypes.errors import ShardingTypeError
 from shtypes.ops.arithmetic import multiply
 from shtypes.ops.collective_matmul.einsum import overlapped_einsum
-from shtypes.ops.elementwise import conj
-from shtypes.ops.functions import moveaxis, ravel
+from shtypes.ops.functions import conj, moveaxis, ravel
 from shtypes.types import ShType, dtypes
 
 

@@ -15,6 +15,7 @@ from shtypes.core.device_put import from_concrete_p
 from shtypes.core.jax_type import HiShType
 from shtypes.core.local import Local
 from shtypes.core.region import run_control
+from shtypes.core.region_plan import live
 from shtypes.core.reshard import Reshard
 from shtypes.core.run_plan import run_plan
 from shtypes.core.shard_fn import Linear, ShardFn, as_tuple
@@ -81,7 +82,7 @@ class _Steps:
         self._constant: set[int] = set()  # the slots that no operand has a part in
         for var, value in zip(self._jaxpr.constvars, captured(closed), strict=True):
             self._add(Constant(Static(value)), (), [var])
-        for eqn in self._jaxpr.eqns:
+        for eqn in live(self._jaxpr):
             self._visit(eqn)
 
     def slot(self, x: Any) -> int:

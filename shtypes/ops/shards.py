@@ -127,6 +127,11 @@ def gathered(x: Any, axes: Axes, dim: int) -> Array:
     return _collected(Op("all_gather_invariant", axes, VARYING, INVARIANT, dim=dim, tiled=True), x)
 
 
+def scattered(x: Any, axes: Axes, dim: int) -> Array:
+    """The sum of what all devices have, of which each keeps its part of a dim."""
+    return _collected(Op("psum_scatter", axes, VARYING, VARYING, dim=dim, tiled=True), x)
+
+
 def turned(x: Any, axes: Axes, split: int, concat: int) -> Array:
     """The shards of one dim as those of another, by an all-to-all of the parts of a varying value."""
     return _collected(Op("all_to_all", axes, VARYING, VARYING, dim=split, concat=concat, tiled=True), x)

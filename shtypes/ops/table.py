@@ -74,8 +74,9 @@ OPS: Final[Mapping[str, Op]] = {
         *elementwise("jax.nn", "x; b=4", "squareplus"),
         *elementwise("jax.scipy.special", "x, y", "xlog1py xlogy"),
         *elementwise("jax.scipy.special", "x, q", "zeta"),
-        *elementwise("jax.numpy", "x, /", "conj deg2rad rad2deg", linear=True),
-        *elementwise("jax.numpy", "val, /", "imag real", linear=True),
+        *elementwise("jax.numpy", "x, /", "deg2rad rad2deg", linear=True),
+        *of_jax("conj conjugate", rule="linear_unary", linear="x"),
+        *of_jax("imag real", rule="linear_unary", linear="val"),
         # written out, by file
         *written("local_mode.lax.sums", "pbroadcast pcast", jax="jax.lax", space="lax"),
         *written("local_mode.lax.sums", "pvary", jax="", space="lax"),
@@ -224,7 +225,7 @@ OPS: Final[Mapping[str, Op]] = {
         *written("ops.einsum", "matmul tensordot", jax="jax.numpy.linalg", space="linalg", linear="a*b", out=True),
         *of_jax("outer", jax="jax.numpy.linalg", space="linalg", linear="x1*x2"),
         *written("ops.einsum", "vecdot", jax="jax.numpy.linalg", space="linalg", linear="x1*x2", out=True),
-        *written("ops.elementwise", "conjugate=conj degrees=rad2deg radians=deg2rad", rule="linear_unary", linear="x"),
+        *written("ops.elementwise", "degrees=rad2deg radians=deg2rad", rule="linear_unary", linear="x"),
         *written(
             "ops.elementwise",
             "absolute=abs acos=arccos acosh=arccosh around=round asin=arcsin asinh=arcsinh atan=arctan "

@@ -64,7 +64,7 @@ class Price:
         return Fix(code, self.forward, self.backward, self.forward_bytes, self.backward_bytes)
 
 
-def plan(src: ShType, dst: ShType, model: CostModel | None = None, *, shared: bool = True) -> Plan:
+def plan(src: ShType, dst: ShType, model: CostModel | None = None, *, shared: bool = True, cut: bool = True) -> Plan:
     """The cheapest way from one type to another: fewest bytes, then launches, then memory; or least time.
 
     It never takes more memory per device than the larger of the two types, unless nothing else exists. Cached.
@@ -74,8 +74,9 @@ def plan(src: ShType, dst: ShType, model: CostModel | None = None, *, shared: bo
         dst: The type to reach; of the same mesh, dtype and shape, and varying over the same axes.
         model: The links of the mesh axes; then the plan is the one that takes least time by them.
         shared: Whether axes on which the value stays replicated may share the work of a reduction.
+        cut: Whether parts of axes may move alone: without, the search is quick on large meshes.
     """
-    return _plan(src, dst, src.names, dst.names, model, shared)
+    return _plan(src, dst, src.names, dst.names, model, shared, cut)
 
 
 def backward(forward: Plan) -> Plan:
@@ -101,14 +102,14 @@ def least_bytes(src: ShType, dst: ShType) -> int:
 
 @functools.lru_cache(maxsize=16384)
 def _plan(
-    src: ShType, dst: ShType, src_names: object, dst_names: object, model: CostModel | None, shared: bool
+    src: ShType, dst: ShType, src_names: object, dst_names: object, model: CostModel | None, shared: bool, cut: bool
 ) -> Plan:
     # The names are in the key because types that differ in them are equal, and steps print their types.
     _check(src, dst)
     if is_local(src, dst):
         steps = _local_steps(src, dst)
     else:
-        steps = (model is None and single_collective(src, dst, shared)) or searched_steps(src, dst, model, shared)
+        steps = (model is None and single_collective(src, dst, shared)) or searched_steps(src, dst, model, shared, cut)
     return Plan(src, dst, tuple(steps if model is not None else shaped(src, dst, steps)))
 
 
@@ -191,9 +192,9 @@ def single_collective(src: ShType, dst: ShType, shared: bool) -> list[Step]:
     return steps
 
 
-def searched_steps(src: ShType, dst: ShType, model: CostModel | None, shared: bool) -> list[Step]:
+def searched_steps(src: ShType, dst: ShType, model: CostModel | None, shared: bool, cut: bool = True) -> list[Step]:
     """The steps found by a search over axes of more than one device that change; other axes move along, or last."""
-    path, at = _cheapest(src, dst, model, shared)
+    path, at = _cheapest(src, dst, model, shared, cut)
     places = [at.problem.src, *(there for _, there in path)]
     pairs = at.types(places)
     steps = [Step(kind, _axes(kind, a, b), a, b) for (kind, _), (a, b) in zip(path, pairs, strict=True)]
@@ -215,7 +216,7 @@ def searched_steps(src: ShType, dst: ShType, model: CostModel | None, shared: bo
 
 
 def _cheapest(
-    src: ShType, dst: ShType, model: CostModel | None, shared: bool
+    src: ShType, dst: ShType, model: CostModel | None, shared: bool, cut: bool
 ) -> tuple[list[tuple[Kind, Places]], Factorization]:
     """The cheaper of the plans with uncut axes and with axes in parts; silent neighbours of one kind are one step."""
     at = factorization_of(src, dst, model=model)
@@ -224,9 +225,9 @@ def _cheapest(
     if path is None:
         raise AssertionError("no plan was found; please report this")
     tried = {at.problem}
-    views = itertools.product((False, True) if shared else (False,), cuts_of(src.mesh))
-    for copies, cut in itertools.islice(views, 1, None):
-        other = factorization_of(src, dst, cut, copies=copies, model=model)
+    views = itertools.product((False, True) if shared else (False,), cuts_of(src.mesh) if cut else [{}])
+    for copies, parts in itertools.islice(views, 1, None):
+        other = factorization_of(src, dst, parts, copies=copies, model=model)
         if other.problem not in tried:
             tried.add(other.problem)
             less = sent(path, at.problem)

@@ -57,8 +57,14 @@ class Step:
         if not self.src.size:
             return 0
         if self.kind is Kind.PERMUTE:
-            return sum(bool(r.pairs) for r in self.pieces.rounds) if self.pieces else int(bool(self.exchange))
+            return sum(bool(r.pairs) for r in self.pieces.rounds) if self.pieces else int(self._moves)
         return int(self.kind.communicates and self.group > 1)
+
+    @property
+    def _moves(self) -> bool:
+        """For a permute, whether any device needs another shard than it has, without a look at each of them."""
+        before, after = (live(t.mesh, t.axes(State.UNREDUCED)) for t in (self.src, self.dst))
+        return any(self.lost) or any(self.gained) or before != after
 
     @functools.cached_property
     def exchange(self) -> tuple[tuple[int, int], ...]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 import jax
@@ -209,11 +209,12 @@ def _pace(by: Objective) -> tuple[CostModel, Device]:
 
 
 def _least(costs: Costs) -> Point:
-    """The best assignment: from the best in which what each device computes whole is reduced, or invariant."""
-    everything, many = dict(costs.allowed), len(costs.sizes) > 2
-    most = 1 if many and len(costs.graph.decisions) > _FEW else 2
+    """The best assignment; on many axes of those in which what each device computes whole is reduced, or invariant."""
+    if (search := Search(costs, seed=None)).exact:
+        return search.solve(reshard=_RESHARD)
+    everything, block = dict(costs.allowed), 1 if len(costs.graph.decisions) > _FEW else 2
 
-    def among(keep: Callable[[Node, Option, Option], bool], now: Assignment | None = None, block: int = most) -> Point:
+    def among(keep: Callable[[Node, Option, Option], bool], now: Assignment | None = None) -> Point:
         costs.allowed = dict(everything)
         for node in costs.graph.decisions:
             if node.kind != "argument":
@@ -224,22 +225,10 @@ def _least(costs: Costs) -> Point:
                 ]
         return Search(costs, seed=None, block=block).solve(reshard=_RESHARD, warm=now)
 
-    kept = [_as_reduced, _as_invariant]
-    if many:  # axes in turn take longer, and lie as the arguments do
-        kept = [_as_invariant if any(o.results == (INVARIANT,) for o in _of_arguments(costs)) else _as_reduced]
-    starts = [among(keep).assignment for keep in kept]
-    points = [among(lambda _, o, taken: _whole(o) == _whole(taken), start) for start in starts]
-    if not many:
-        points += [among(lambda *_: True, min(points, key=_seconds).assignment)]
-    return min(points, key=_seconds)
-
-
-def _seconds(point: Point) -> float:
-    return point.seconds
-
-
-def _of_arguments(costs: Costs) -> Iterator[Option]:
-    return (each[0] for node in costs.graph.nodes if node.kind == "argument" for each in node.options)
+    # Axes in turn take longer, and lie as the arguments do.
+    arguments = (each[0] for node in costs.graph.nodes if node.kind == "argument" for each in node.options)
+    start = among(_as_invariant if any(o.results == (INVARIANT,) for o in arguments) else _as_reduced)
+    return among(lambda _, o, taken: _whole(o) == _whole(taken), start.assignment)
 
 
 def _as_reduced(node: Node, o: Option, _: Option) -> bool:

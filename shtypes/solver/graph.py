@@ -14,17 +14,8 @@ from shtypes.analysis.flops import is_convolution
 from shtypes.errors import ShardingTypeError
 from shtypes.solver import options as options_
 from shtypes.solver.axis_states import INVARIANT, REDUCED, SHARDED, UNREDUCED, axis_state, typed
-from shtypes.solver.options import Option, Work
-from shtypes.solver.program import (
-    Checkpoint,
-    Item,
-    Loop,
-    Op,
-    Operand,
-    Program,
-    Value,
-    is_value,
-)
+from shtypes.solver.options import Option
+from shtypes.solver.program import Checkpoint, Item, Loop, Op, Operand, Program, Value, is_value, walked
 from shtypes.types import ShType, dtypes
 from shtypes.types.mesh import Mesh
 
@@ -49,33 +40,21 @@ _PRODUCTS: Final = frozenset(("dot_general", "mul", "div"))
 
 @dataclass(eq=False)
 class Node:
-    """A decision: an option along each mesh axis.
-
-    Attributes:
-        id: Its number.
-        kind: ``argument``, ``op``, ``shared`` (a second form of a value that several uses take), ``carry``, ``slice``,
-            ``stack`` or ``result``.
-        options: For each mesh axis, what it may do.
-        operands: The values that it takes.
-        results: The values that it makes.
-        times: How often it runs.
-        item: The equation or the loop that it is of.
-        operand_times: How often each operand is brought to it.
-        again: Whether it runs again in the backward pass.
-        among: Its number among those of its kind of the loop, or among the results.
-        first: The node that it is decided with: itself, or that of the first of the layers that repeat.
-    """
+    """A decision: an option along each mesh axis."""
 
     id: int
+    #: ``argument``, ``op``, ``carry``, ``slice``, ``stack``, ``result``, or ``shared``: a second form of a value that
+    #: several uses take.
     kind: str
-    options: tuple[tuple[Option, ...], ...]
+    options: tuple[tuple[Option, ...], ...]  # for each mesh axis
     operands: list[Operand]
     results: list[Value]
-    times: int
-    item: Op | Loop | None = None
-    operand_times: list[int] = field(default_factory=list)
-    again: bool = False
-    among: int = 0
+    times: int  # how often it runs
+    item: Op | Loop | None = None  # what it is of
+    operand_times: list[int] = field(default_factory=list)  # how often each operand is brought to it
+    again: bool = False  # whether it runs again in the backward pass
+    among: int = 0  # its number among those of its kind of the loop, or among the results
+    #: The node that it is decided with: itself, or that of the first of the layers that repeat.
     first: Node = None  # type: ignore[assignment]
 
     def __post_init__(self) -> None:
@@ -87,6 +66,12 @@ class Node:
         """Its equation."""
         return self.item if isinstance(self.item, Op) else None
 
+    def place(self, i: int) -> str:
+        """What `Decisions` calls the place of an operand."""
+        if self.item is None:
+            return f"second.{self.operands[i].id}" if self.kind == "shared" else f"result.{self.among}"
+        return f"{self.item.id}.{i}" if self.op else f"{self.item.id}.{self.kind}.{self.among}.{i}"
+
 
 class Use(NamedTuple):
     """A value that a node takes."""
@@ -96,18 +81,18 @@ class Use(NamedTuple):
     value: Value
     times: int
 
+    @property
+    def place(self) -> str:
+        """What `Decisions` calls it."""
+        return self.node.place(self.operand)
+
 
 class Graph:
-    """The decisions of a program on a mesh.
+    """The decisions of a program on a mesh; with those of its backward pass, if ``grad``.
 
-    Args:
-        program: The program.
-        mesh: The mesh.
-        grad: Whether its backward pass counts.
-        types: The types of its inputs, where these are not to be found; then results lie as they like. None for those
-            that have no type.
-        seen: The types of operands and results of an operation where each chooses for itself: those that it keeps
-            where nothing is known of it along one axis, or where it says itself how values lie.
+    With ``types`` of its inputs (None for plain ones) these are not to be found, and results lie as they like. Then
+    ``seen`` says the types of operands and results of an operation where each chooses for itself: those that it keeps
+    where nothing is known of it along one axis, or where it says itself how values lie.
     """
 
     def __init__(
@@ -198,8 +183,9 @@ class Graph:
             elif isinstance(item, Checkpoint):
                 self.checkpoints += 1
                 self._items(item.items)
-                inside = {v.id for op in _ops(item.items) for v in op.results}
-                for op in _ops(item.items):
+                ops = [op for op, _ in walked(item.items) if isinstance(op, Op)]
+                inside = {v.id for op in ops for v in op.results}
+                for op in ops:
                     self.saved.update(x.id for x in op.operands if is_value(x) and x.id not in inside and self.grad)
             else:
                 self._loop(item)
@@ -277,8 +263,7 @@ class Graph:
             rest = iter(taken)
             states = tuple([next(rest)[a] if isinstance(x, Value) else REDUCED for x in op.operands])
             outs = tuple([each[a] for each in made])
-            part = any(s >= SHARDED for s in (*states, *outs))
-            found.append((Option(states, outs, Work.PART if part else Work.ALL),))
+            found.append((Option(states, outs),))
         return tuple(found)
 
     def _note_saved(self, op: Op) -> None:
@@ -411,14 +396,6 @@ def _scaled(o: Option, scale: float) -> Option:
     return (
         o if not (o.sent or o.sent_backward) else o._replace(sent=o.sent * scale, sent_backward=o.sent_backward * scale)
     )
-
-
-def _ops(items: Sequence[Item]) -> Iterator[Op]:
-    for item in items:
-        if isinstance(item, Op):
-            yield item
-        else:
-            yield from _ops(item.items)
 
 
 def _repeat(sequence: Any) -> tuple[int, int, int]:

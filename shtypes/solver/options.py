@@ -8,12 +8,10 @@ search over the product of all states. An equation with the same primitive, para
 
 from __future__ import annotations
 
-import enum
 import functools
 import inspect
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 import jax
@@ -29,7 +27,7 @@ from shtypes.core.reshard import Reshard
 from shtypes.errors import ShardingTypeError
 from shtypes.evaluation.interpreter import by_row, evaluate_closed
 from shtypes.evaluation.table import ACROSS, BODIES
-from shtypes.evaluation.value_info import PLACES, note, note_constant, noting
+from shtypes.evaluation.value_info import note_constant, noting
 from shtypes.lifting import lift as lift_
 from shtypes.lifting.ways.choice import tried_apart, ways_of
 from shtypes.ops.table import OPS
@@ -47,55 +45,33 @@ _PLACING: Final = frozenset({"sharding_annotation", "sharding_constraint", "resh
 _FILLED: Final = (lift_,)
 
 
-class Work(enum.Enum):
-    """Who does the work of an equation along an axis."""
-
-    ALL = "all"  # each device does all of it
-    PART = "part"  # each device does its part
-
-    def __repr__(self) -> str:
-        return self.name
-
-
 class Option(NamedTuple):
-    """What an equation may do along an axis.
+    """What an equation may do along an axis."""
 
-    Attributes:
-        operands: The state of each operand, by `axis_states`; REDUCED for what depends on no argument.
-        results: The state of each result.
-        work: Who does the work.
-        sent: Bytes that each device sends, for each byte of the first result that it has: along a sharded dim.
-        sent_backward: What it sends besides where it is differentiated.
-        way: The number of the way across shards that it is, if it is one.
-    """
-
-    operands: tuple[int, ...]
+    operands: tuple[int, ...]  # the state of each, by `axis_states`; REDUCED for what depends on no argument
     results: tuple[int, ...]
-    work: Work = Work.ALL
-    sent: float = 0.0
-    sent_backward: float = 0.0
+    sent: float = (
+        0.0  # bytes that each device sends, for each byte of the first result that it has: along a sharded dim
+    )
+    sent_backward: float = 0.0  # what it sends besides where it is differentiated
     way: int | None = None  # the number of the way across shards; None where the op has no choice
+
+    @property
+    def divides(self) -> bool:
+        """Whether each device does its part of the work, and not all of it."""
+        return any(s >= SHARDED for s in (*self.operands, *self.results))
 
     def __str__(self) -> str:
         left, right = (", ".join(map(shown, states)) for states in (self.operands, self.results))
-        return f"{left} -> {right} ({self.work.value}{', communicates' if self.sent else ''})"
+        return f"{left} -> {right} ({'part' if self.divides else 'all'}{', communicates' if self.sent else ''})"
 
 
-@dataclass(frozen=True)
-class Operand:
-    """What is known of an operand of an equation.
-
-    Attributes:
-        shape: Its shape.
-        dtype: The short name of its dtype.
-        constant: Whether it depends on no argument: it takes the state of whatever it meets.
-        places: What is known of positions that count along a dim.
-    """
+class Operand(NamedTuple):
+    """What is known of an operand of an equation."""
 
     shape: tuple[int, ...]
-    dtype: str
-    constant: bool = False
-    places: Any = None
+    dtype: str  # the short name
+    constant: bool = False  # whether it depends on no argument: it takes the state of whatever it meets
 
 
 _known: Final[Bounded[tuple[Option, ...]]] = Bounded()
@@ -106,21 +82,18 @@ def operands_of(eqn: Any) -> tuple[Operand | None, ...]:
     return tuple(None if is_literal(v) else operand(v.aval) for v in eqn.invars)
 
 
-def operand(aval: Any, *, constant: bool = False, places: Any = None) -> Operand:
+def operand(aval: Any, *, constant: bool = False) -> Operand:
     """An operand of one of JAX's types."""
-    return Operand(tuple(map(int, aval.shape)), dtypes.from_numpy(aval.dtype), constant, places)
+    return Operand(tuple(map(int, aval.shape)), dtypes.from_numpy(aval.dtype), constant)
 
 
 def options(
     eqn: Any, size: int, operands: Sequence[Operand | None] | None = None, names: Sequence[str] = ("axis",)
 ) -> tuple[Option, ...]:
-    """What an equation may do along one mesh axis; the first is that each device does all of it.
+    """What an equation may do along one mesh axis of some devices; the first is that each device does all of it.
 
-    Args:
-        eqn: An equation of a plain program.
-        size: The number of devices along the axis; options whose dims it does not divide are left out.
-        operands: What is known of its operands, None for numbers; all are values by default.
-        names: What the axis is called, and then the others of the mesh, for equations that name axes.
+    Of operands that are None nothing is asked; by default all are values. ``names`` are what the axis is called, and
+    the others of the mesh, for equations that name axes.
 
     Raises:
         ShardingTypeError: `lift` has no row for its primitive.
@@ -261,9 +234,7 @@ class _Asked:
             states[i] = seed.get(i, REDUCED) if only is None else only
             if i not in self.free:
                 states[i] = REDUCED
-        part = any(s is not None and s >= SHARDED for s in (*states, *results))
-        work = Work.PART if part else Work.ALL
-        return Option(tuple(states), tuple(results), work, *self._written(bound))  # type: ignore[arg-type]
+        return Option(tuple(states), tuple(results), *self._written(bound))  # type: ignore[arg-type]
 
     def _written(self, bound: Any) -> tuple[float, float]:
         """What reshards send that the equation asks for, with ``out=`` say; of one that is a reshard tables know it."""
@@ -283,8 +254,6 @@ class _Asked:
             full[i] = x
             if self._of(i).constant:
                 note_constant(x)
-            if self._of(i).places is not None:
-                note(x, PLACES, self._of(i).places)
         return full
 
     @functools.cached_property
@@ -317,7 +286,7 @@ class _Asked:
         states = tuple(seed.get(i, REDUCED) for i in range(len(self.operands)))
         if None in results or not size:
             return None
-        return Option(states, tuple(results), Work.PART, forward / size, (both - forward) / size)  # type: ignore[arg-type]
+        return Option(states, tuple(results), forward / size, (both - forward) / size)  # type: ignore[arg-type]
 
 
 def states_of(x: Operand, size: int) -> list[int]:

@@ -22,9 +22,8 @@ from shtypes._compat.jaxprs import Scan, captured, control, is_literal, jaxpr_of
 from shtypes._compat.plain_programs import needed, trace_plain
 from shtypes.context.frames import Owner, owner_of_file
 from shtypes.errors import ShardingTypeError
+from shtypes.lifting.ways.choice import ways_of
 from shtypes.lifting.ways.grouping import grouped
-from shtypes.lifting.ways.matrices import factors
-from shtypes.lifting.ways.moves import moves_alone
 from shtypes.scopes.comm import NoComm
 from shtypes.solver.options import only_places
 from shtypes.traced.equations import SourceLine
@@ -37,25 +36,15 @@ _INLINED: Final = frozenset({"jit", "pjit", "closed_call", "core_call"})
 
 @dataclass(eq=False)
 class Value:
-    """An array of the program.
-
-    Attributes:
-        id: Its number.
-        shape: Its shape.
-        dtype: The short name of its dtype.
-        constant: Whether it depends on no argument.
-        differentiated: Whether it has a cotangent in the backward pass.
-        name: Its path, of an argument; else what made it.
-        number: What it is, of a constant that the program captured.
-    """
+    """An array of the program."""
 
     id: int
     shape: tuple[int, ...]
-    dtype: str
-    constant: bool = False
-    differentiated: bool = False
-    name: str = ""
-    number: Any = None
+    dtype: str  # the short name
+    constant: bool = False  # whether it depends on no argument
+    differentiated: bool = False  # whether it has a cotangent in the backward pass
+    name: str = ""  # its path, of an argument; else what made it
+    number: Any = None  # what it is, of a constant that the program captured
 
     @property
     def nbytes(self) -> int:
@@ -92,6 +81,11 @@ class Op:
         """JAX's name of the primitive."""
         return str(self.eqn.primitive.name)
 
+    def flows(self) -> Iterator[tuple[Sequence[Operand], Sequence[Operand]]]:
+        """What cotangents come to, and what from."""
+        if self.name != "stop_gradient":
+            yield self.operands, self.results
+
 
 @dataclass(eq=False)
 class Loop:
@@ -124,6 +118,11 @@ class Loop:
         k = self.scan.carry
         return zip(self.outputs[k:], self.results[k:], strict=True)
 
+    def flows(self) -> Iterator[tuple[Sequence[Operand], Sequence[Operand]]]:
+        """As of an `Op`."""
+        yield from (((x0, v, x1), (v, r)) for x0, v, x1, r in self.carries())
+        yield from (((x,), (made,)) for x, made in (*self.slices(), *self.stacks()))
+
 
 @dataclass(eq=False)
 class Checkpoint:
@@ -137,6 +136,17 @@ class Checkpoint:
 
 
 Item = Op | Loop | Checkpoint
+
+
+def walked(items: Sequence[Item], inside: int | None = None) -> Iterator[tuple[Op | Loop, int | None]]:
+    """All equations and loops, with those in loops and checkpoints, and the number of the checkpoint around each."""
+    for item in items:
+        if isinstance(item, Checkpoint):
+            yield from walked(item.items, item.id)
+            continue
+        yield item, inside
+        if isinstance(item, Loop):
+            yield from walked(item.items, inside)
 
 
 def is_value(x: Operand) -> bool:
@@ -171,13 +181,9 @@ def line_of(eqn: Any) -> SourceLine:
 class Program:
     """A plain program as operations.
 
-    Args:
-        name: What it is called.
-        jaxpr: The open jaxpr, without what nothing uses.
-        consts: Its constants.
-        arguments: Its inputs: the name, whether it is differentiated, and whether it is plain: it has no type.
-        keeps: Whether what it says itself of how values lie is a part of it.
-        checkpoint: Whether the bodies of its scans are checkpointed, the outermost that are not so already.
+    Its arguments say a name, whether each is differentiated, and whether it is plain and has no type. What it says
+    itself of how values lie is a part of it if it ``keeps`` that. With ``checkpoint`` the bodies of its scans are
+    checkpointed, the outermost that are not so already.
     """
 
     def __init__(
@@ -226,7 +232,7 @@ class Program:
         for eqn in grouped(jaxpr).eqns:
             operands = [_read(env, v) for v in eqn.invars]
             name, how, path = eqn.primitive.name, control(eqn), (*around, id(eqn))
-            if name in _INLINED and not moves_alone(eqn) and not factors(eqn):  # what is evaluated as a whole
+            if name in _INLINED and not ways_of(eqn):  # what can be computed across shards is one operation
                 body = getattr(how, "body", None) or eqn.params["jaxpr"]
                 inner, sub = self._body(body, operands)
                 self._called += [self._from_call(eqn)] * (calls := is_of_a_library(body))
@@ -317,17 +323,25 @@ class Program:
     def _only_what_reaches(self) -> None:
         """Takes the cotangent from values that no differentiated result depends on."""
         reached = {v.id for v in self.outputs if isinstance(v, Value) and v.differentiated}
+        flows = [flow for item, _ in reversed([*walked(self.items)]) for flow in item.flows()]
         before = -1
         while len(reached) != before:
             before = len(reached)
-            _reach(self.items, reached)
+            for operands, results in flows:
+                if any(v.id in reached for v in results if isinstance(v, Value)):
+                    reached.update(x.id for x in operands if isinstance(x, Value) and x.differentiated)
         for v in self.values:
             v.differentiated = v.differentiated and v.id in reached
 
     def _entering(self) -> dict[int, int]:
         uses: dict[int, set[int | None]] = {v.id: {None} for v in self.outputs if isinstance(v, Value)}
         made: dict[int, int | None] = {}
-        _places(self.items, None, uses, made)
+        for item, inside in walked(self.items):
+            loop = isinstance(item, Loop)
+            made.update((v.id, inside) for v in (*item.results, *(item.inputs if loop else ())))
+            for x in (*item.operands, *(item.outputs if loop else ())):
+                if isinstance(x, Value):
+                    uses.setdefault(x.id, set()).add(inside)
         return {
             v: place
             for v, (place, *others) in ((v, tuple(places)) for v, places in uses.items())
@@ -336,14 +350,7 @@ class Program:
 
 
 class Function(Program):
-    """A plain function for arguments of some shapes.
-
-    Args:
-        f: The function.
-        args: Its arguments: trees of what has a shape and a dtype; numbers and the rest are as they are.
-        argnums: The arguments that are differentiated.
-        mesh: The mesh that its annotations speak of.
-        checkpoint: As for `Program`.
+    """A plain function for arguments of some shapes, in trees; its annotations speak of the mesh.
 
     Raises:
         ShardingTypeError: the function cannot be traced, or has no array among its arguments.
@@ -392,47 +399,9 @@ class Function(Program):
         return args
 
 
-def _places(
-    items: Sequence[Item], inside: int | None, uses: dict[int, set[int | None]], made: dict[int, int | None]
-) -> None:
-    """Notes the checkpoint in which each value is made, and those in which it is used."""
-    for item in items:
-        if isinstance(item, Checkpoint):
-            _places(item.items, item.id, uses, made)
-            continue
-        made.update((v.id, inside) for v in item.results)
-        taken = list(item.operands)
-        if isinstance(item, Loop):
-            made.update((v.id, inside) for v in item.inputs)
-            _places(item.items, inside, uses, made)
-            taken += item.outputs
-        for x in taken:
-            if isinstance(x, Value):
-                uses.setdefault(x.id, set()).add(inside)
-
-
 def _read(env: dict[Any, Any], atom: Any) -> Any:
     return literal_value(atom) if is_literal(atom) else env[atom]
 
 
 def _has_cotangent(eqn: Any, operands: Sequence[Any]) -> bool:
     return eqn.primitive.name != "stop_gradient" and any(isinstance(x, Value) and x.differentiated for x in operands)
-
-
-def _reach(items: Sequence[Item], reached: set[int]) -> None:
-    def add(xs: Sequence[Any]) -> None:
-        reached.update(x.id for x in xs if isinstance(x, Value) and x.differentiated)
-
-    for item in reversed(items):
-        if isinstance(item, Op):
-            if any(v.id in reached for v in item.results) and item.name != "stop_gradient":
-                add(item.operands)
-            continue
-        if isinstance(item, Loop):
-            for x0, v, x1, r in item.carries():
-                if r.id in reached or v.id in reached:
-                    add([x0, v, x1])
-            add([y for y, r in item.stacks() if r.id in reached])
-        _reach(item.items, reached)
-        if isinstance(item, Loop):
-            add([x for x, v in item.slices() if v.id in reached])

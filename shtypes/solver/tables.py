@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -13,7 +13,7 @@ from shtypes.analysis.flops import product_flops
 from shtypes.resharding.devices import Device
 from shtypes.solver.axis_states import INVARIANT, REDUCED, SHARDED, UNREDUCED
 from shtypes.solver.graph import Graph, Node, Use
-from shtypes.solver.options import Option, Work, only_places
+from shtypes.solver.options import Option, only_places
 from shtypes.solver.program import Value, is_value
 from shtypes.solver.reshard_prices import Cost, Prices, States, Table, cotangents, distinct, parts, unlabelled
 
@@ -49,6 +49,11 @@ class Measure(NamedTuple):
     def __add__(self, other: Any) -> Measure:
         return Measure(*(a + b for a, b in zip(self, other, strict=True)))
 
+    @property
+    def first(self) -> Measure:
+        """The first entries, as numbers."""
+        return Measure(*(float(np.ravel(x)[0]) for x in self))
+
     def times(self, n: float, *, reshards: float | None = None) -> Measure:
         """It so often."""
         count = n if reshards is None else reshards
@@ -58,8 +63,7 @@ class Measure(NamedTuple):
 NOTHING: Final = Measure(0.0, 0.0, 0.0, 0.0, 0.0)
 
 
-@dataclass
-class Factor:
+class Factor(NamedTuple):
     """The cost of some decisions together: the cheapest of some ways."""
 
     ids: tuple[int, ...]
@@ -79,13 +83,9 @@ class Way(NamedTuple):
 class Costs:
     """The costs of the decisions of a graph.
 
-    Args:
-        graph: The decisions.
-        prices: What reshards cost.
-        device: What computing costs.
-        state: Bytes of optimizer state for each byte of an argument that is differentiated.
-        weights: What time counts of communication forward, and backward.
-        by_bytes: Whether what is sent counts alone: then a value is not made whole among zeros for nothing.
+    An argument that is differentiated has ``state`` bytes of optimizer state for each of its own. Communication counts
+    by its ``weights`` forward and backward. Where what is sent counts alone, ``by_bytes``, a value is not made whole
+    among zeros for nothing.
     """
 
     def __init__(
@@ -103,9 +103,7 @@ class Costs:
         self.sizes = graph.sizes
         self._results = {n.id: _states(n, "results") for n in graph.decisions}
         self._operands = {n.id: _states(n, "operands") for n in graph.decisions}
-        self._work = {
-            n.id: [np.array([o.work is Work.PART for o in each]) for each in n.options] for n in graph.decisions
-        }
+        self._work = {n.id: [np.array([o.divides for o in each]) for each in n.options] for n in graph.decisions}
         self._sent = {
             n.id: [np.array([(o.sent, o.sent_backward) for o in each]) for each in n.options] for n in graph.decisions
         }
@@ -174,8 +172,8 @@ class Costs:
             memory = (2 + self.state if trained else 1) * v.nbytes / parts(states, self.sizes)
             cost += Measure(0.0, 0.0, memory, 0.0, 0.0)
             if trained:  # its gradient is brought to its type
-                each = self._diagonal(cotangents(states), states)
-                cost += Measure(0.0, each.seconds * v.nbytes + each.latency, 0.0, each.sent * v.nbytes, 0.0)
+                each = self._moved(v, cotangents(states), states, False, False)
+                cost += Measure(0.0, each.seconds, 0.0, each.sent, 0.0)
             elif self.graph.grad:  # data comes from outside at each step
                 slowest = min(bandwidth for bandwidth, _ in self.prices.links)
                 cost += Measure(0.0, v.nbytes / parts(states, self.sizes) / slowest, 0.0, 0.0, 0.0)
@@ -187,12 +185,6 @@ class Costs:
                 kept = times * v.nbytes / parts(self.made(node, rows, i), self.sizes)
                 cost += Measure(0.0, 0.0, kept, 0.0, 0.0)
         return cost
-
-    def _diagonal(self, src: States, dst: States) -> Cost:
-        pairs, which = distinct(np.concatenate([src, dst], -1))
-        k = src.shape[-1]
-        found = [self.prices.table(pair[None, :k], pair[None, k:]) for pair in pairs]
-        return Cost(*(np.array([c[i][0, 0] for c in found])[which] for i in range(3)))
 
     def _computing(self, node: Node, rows: Any) -> Measure:
         op, graph = node.op, self.graph
@@ -209,7 +201,11 @@ class Costs:
             traffic += v.nbytes / parts(self.made(node, rows, i), self.sizes)
         has_cotangent = any(map(graph.has_cotangent, op.results))
         if only_places(op.eqn):
-            return self._placing(op.results[0], self.needed(node, rows, 0), self.made(node, rows, 0), node)
+            v = op.results[0]
+            each = self._moved(
+                v, self.needed(node, rows, 0), self.made(node, rows, 0), node.again, graph.has_cotangent(v)
+            )
+            return Measure(0.0, each.seconds, 0.0, each.sent, 0.0).times(node.times)
         runs = 1 + node.again + (sum(graph.has_cotangent(x) for _, x in operands) if has_cotangent else 0)
         work = product_flops(op.eqn) or 0
         dtype = op.operands[0].dtype if work else op.results[0].dtype
@@ -226,47 +222,52 @@ class Costs:
         comm += (sent > 0) * self.graph.is_silent(node) * _NEVER
         return Measure(seconds * runs, comm, 0.0, sent, 0.0).times(node.times)
 
-    def _placing(self, v: Value, src: States, dst: States, node: Node) -> Measure:
-        """What a reshard costs that the program has itself."""
-        total = NOTHING
-        runs = [(self.weights[0], src, dst)]
-        runs += [(self.weights[1], src, dst)] if node.again else []
-        runs += [(self.weights[1], cotangents(dst), cotangents(src))] if self.graph.has_cotangent(v) else []
-        for weight, one, other in runs:
-            each = self._diagonal(one, other)
-            seconds = weight * (each.seconds * v.nbytes + each.latency)
-            total += Measure(0.0, seconds, 0.0, each.sent * v.nbytes, 0.0).times(node.times)
-        return total
+    def _moved(self, v: Value, src: States, dst: States, again: bool, back: bool, runs: bool = False) -> Cost:
+        """What it takes to bring a value from each row of ``src`` to that of ``dst``, and its cotangent back.
+
+        By the prices of all pairs, or of one row as it ``runs``, by the plan that does.
+        """
+        (forward, backward), price = self.weights, self.prices.pairs
+        if runs:
+            price = functools.partial(self.prices.planned, v.dtype, v.shape)
+        there = price(src, dst)
+        seconds = (forward + backward * again) * (there.seconds * v.nbytes + there.latency)
+        sent = (1 + again) * there.sent * v.nbytes
+        if back:
+            there = price(cotangents(dst), cotangents(src))
+            seconds, sent = (
+                seconds + backward * (there.seconds * v.nbytes + there.latency),
+                sent + there.sent * v.nbytes,
+            )
+        return Cost(seconds, sent, 0.0 * seconds)
 
     # costs of two decisions
 
     def between(self, use: Use, src: States, dst: States) -> Measure:
         """What it costs to bring a value to a use: forward and backward, from each row to each."""
-        v, node = use.value, use.node
-        one, other = distinct(src), distinct(dst)
-        back = self.graph.returns(use)
-        key = (v.nbytes, one[0].tobytes(), other[0].tobytes(), back, node.again)
+        (one, at), (other, there) = distinct(src), distinct(dst)
+        back, again = self.graph.returns(use), use.node.again
+        key = (use.value.nbytes, one.tobytes(), other.tobytes(), back, again)
         if key not in self._known:
-            there, (forward, backward) = self.prices.table(one[0], other[0]), self.weights
-            cost = [there.seconds * v.nbytes + there.latency, there.sent * v.nbytes]
-            cost = [cost[0] * (forward + backward * node.again), cost[1] * (1 + node.again)]
-            if back:
-                again = self.prices.table(cotangents(other[0]), cotangents(one[0]))
-                cost[0] = cost[0] + backward * (again.seconds * v.nbytes + again.latency).T
-                cost[1] = cost[1] + again.sent.T * v.nbytes
-            if self.by_bytes:
-                cost[0] = cost[0] + self._whole(one[0], other[0], back) * v.nbytes
-            here, there_ = unlabelled(one[0]), unlabelled(other[0])
-            moved = (here[:, None, :] != there_[None, :, :]).any(-1)
-            self._known[key] = Cost(cost[0], cost[1], moved.astype(float))
-        at = np.ix_(one[1], other[1])
-        seconds, sent, moved = (t[at] for t in self._known[key])
-        if node.op is not None and only_places(node.op.eqn):  # what a reshard moves is not moved for it
+            self._known[key] = self._pairs(use, np.repeat(one, len(other), 0), np.tile(other, (len(one), 1)))
+        seconds, sent, moved = (t.reshape(len(one), len(other))[np.ix_(at, there)] for t in self._known[key])
+        if use.node.op is not None and only_places(use.node.op.eqn):  # what a reshard moves is not moved for it
             seconds = seconds + moved * _NEVER
-        elif self.graph.is_silent(node):
+        elif self.graph.is_silent(use.node):
             seconds = seconds + (sent > 0) * _NEVER
-        memory = moved * self._kept(use) / parts(dst, self.sizes)[None, :]
+        return self._used(use, seconds, sent, moved, dst)
+
+    def _used(self, use: Use, seconds: Any, sent: Any, moved: Any, dst: States) -> Measure:
+        memory = moved * self._kept(use) / parts(dst, self.sizes)
         return Measure(0.0 * seconds, seconds * use.times, memory, sent * use.times, moved * (sent > 0))
+
+    def _pairs(self, use: Use, src: States, dst: States, runs: bool = False) -> tuple[Table, Table, Table]:
+        """Seconds and bytes of a run, from each row to that of the same number; and whether anything moves."""
+        v, back = use.value, self.graph.returns(use)
+        seconds, sent, _ = self._moved(v, src, dst, use.node.again, back, runs)
+        if self.by_bytes:
+            seconds = seconds + self._whole(src, dst, back) * v.nbytes
+        return seconds, sent, (unlabelled(src) != unlabelled(dst)).any(-1).astype(float)
 
     def _whole(self, src: States, dst: States, back: bool) -> Any:
         """What it counts, for each byte, to make a part whole on each device: as much as to gather it.
@@ -275,15 +276,13 @@ class Costs:
         computes all of its cotangent, where others do a share of the work: that may tell between them.
         """
         forward, backward = self.weights
-        total = np.zeros((len(src), len(dst)))
+        total = np.zeros(len(src))
         for a in range(src.shape[-1]):
             whole = src.copy()
             whole[:, a] = REDUCED
-            gathered = np.where(src[:, a] >= SHARDED, self._diagonal(src, whole).seconds, 0.0)
-            zeros, invariant = dst[:, a] == UNREDUCED, dst[:, a] == INVARIANT
-            total += gathered[:, None] * (
-                zeros * (forward + back * backward) + invariant * back * backward * (1 - _LITTLE)
-            )
+            counts = (dst[:, a] == UNREDUCED) * (forward + back * backward)
+            counts = counts + (dst[:, a] == INVARIANT) * back * backward * (1 - _LITTLE)
+            total += counts * (src[:, a] >= SHARDED) * self.prices.pairs(src, whole).seconds
         return total
 
     def _kept(self, use: Use) -> float:
@@ -395,54 +394,21 @@ class Costs:
         )
         dst = self.needed(use.node, one[use.node.first.id], use.operand)
         before, after = (tuple(map(int, states[0])) for states in (src, dst))
-        return Way(use, before, after, bool(best), self._planned(use, before, after))
-
-    def _planned(self, use: Use, src: tuple[int, ...], dst: tuple[int, ...]) -> Measure:
-        v, runs = use.value, use.times * (1 + use.node.again)
-        if src == dst:
-            return NOTHING
-        there = self.prices.planned(v.dtype, v.shape, src, dst)
-        forward, backward = self.weights
-        sent = runs * there.sent * v.nbytes
-        seconds = use.times * (forward + backward * use.node.again) * (there.seconds * v.nbytes + there.latency)
-        if self.graph.returns(use):
-            back = self.prices.planned(v.dtype, v.shape, *(cotangents(np.array(s)).tolist() for s in (dst, src)))
-            seconds += backward * use.times * (back.seconds * v.nbytes + back.latency)
-            sent += use.times * back.sent * v.nbytes
-        if self.by_bytes:
-            whole = self._whole(np.array([src]), np.array([dst]), self.graph.returns(use))
-            seconds += use.times * whole[0, 0] * v.nbytes
-        moved = (unlabelled(np.array(src)) != unlabelled(np.array(dst))).any()
-        memory = self._kept(use) / float(parts(np.array(dst), self.sizes)) if moved else 0.0
-        return Measure(0.0, float(seconds), memory, float(sent), float(sent > 0))
+        cost = NOTHING if before == after else self._used(use, *self._pairs(use, src[:1], dst[:1], runs=True), dst[:1])
+        return Way(use, before, after, bool(best), cost.first)
 
     def price(self, now: Assignment, byte: float = 0.0) -> Measure:
         """What an assignment costs, with reshards by the plans that run."""
         total = NOTHING
         for node, *others in self.nodes:
             cost = self.alone(node, self.row(node, now))
-            total += Measure(*(float(np.ravel(x)[0]) for x in cost)).times(1 + len(others), reshards=1)
+            total += cost.first.times(1 + len(others), reshards=1)
         for use, *more in self.uses:
             total += self._way(use, now, byte).cost.times(1 + len(more), reshards=1)
         for use in self.finished:
             source, k = self.graph.source[use.value.id]
-            left = self._finishing(use, self.made(source, self.row(source, now), k))
-            total += left._replace(comm=float(left.comm[0]))
+            total += self._finishing(use, self.made(source, self.row(source, now), k)).first
         return total
-
-    def correct(self, now: Assignment) -> bool:
-        """Takes over the prices of the plans that an assignment runs; whether any was another."""
-        found = False
-        for use, *_ in self.uses:
-            way, v = self._way(use, now, 0.0), use.value
-            found |= self.prices.correct(v.dtype, v.shape, way.src, way.dst)
-            if self.graph.returns(use):
-                back = (cotangents(np.array(s)).tolist() for s in (way.dst, way.src))
-                found |= self.prices.correct(v.dtype, v.shape, *back)
-        if found:
-            self._known.clear()
-            self._factors.clear()
-        return found
 
 
 def combined(

@@ -432,14 +432,13 @@ def _fix_at(costs: Costs, at: str, said: Any) -> None:
     if not places:
         raise unknown(at, every)
     for node in costs.graph.nodes:
-        if node.item is not None and node.kind == "carry":
-            if f"{node.item.id}.carry.{node.among}.1" in places:
+        for i, x in enumerate(node.operands):
+            if node.item is None or node.place(i) not in places:
+                continue
+            if node.kind != "carry":
+                _leave(costs, node, x, said, "needed", i)
+            elif i == 1:
                 _leave(costs, node, node.results[0], said, "made")
-        elif node.item is not None and node.kind in ("op", "slice", "stack"):
-            middle = "" if node.kind == "op" else f"{node.kind}.{node.among}."
-            for i, x in enumerate(node.operands):
-                if f"{node.item.id}.{middle}{i}" in places:
-                    _leave(costs, node, x, said, "needed", i)
 
 
 def _say(costs: Costs, types: Mapping[Value, Any]) -> None:

@@ -214,17 +214,19 @@ class Walk:
                 if needed.isdisjoint(eqn.outvars) and not eqn.effects:
                     continue
                 if isinstance(eqn.primitive, OperationPrimitive):
+                    if not eqn.effects and all(v.aval.size == 0 for v in eqn.outvars):
+                        continue  # results without elements are constants
                     needed_eqns.append((eqn, _needs_all(len(eqn.invars))))
                     needed.update(v for v in eqn.invars if not is_literal(v))
                     continue
-                use = self._use(eqn, tuple(v in needed for v in eqn.outvars))
+                use = self._use(jaxpr, eqn, tuple(v in needed for v in eqn.outvars))
                 needed_eqns.append((eqn, use))
                 operands = zip(eqn.invars, use.operands, strict=True)
                 needed.update(v for v, u in operands if u and not is_literal(v))
             self._known[key] = needed_eqns[::-1], tuple(v in needed for v in jaxpr.invars)
         return self._known[key]
 
-    def _use(self, eqn: Any, outs: tuple[bool, ...]) -> Needs:
+    def _use(self, jaxpr: Any, eqn: Any, outs: tuple[bool, ...]) -> Needs:
         match what := control_of(eqn):
             case Scan():
                 return self._scan(what, outs)
@@ -232,6 +234,8 @@ class Walk:
                 return self._while(what, outs)
             case Cond():
                 bodies = [Body(jaxpr_of(b), outs, 1, (i, len(what.branches))) for i, b in enumerate(what.branches)]
+                if (taken := _constant_index(jaxpr, eqn.invars[0])) is not None:
+                    bodies = [bodies[taken]._replace(branch=None)]
                 return Needs((True, *_either(*(self.live(b.jaxpr, outs)[1] for b in bodies))), tuple(bodies))
             case ClosedCall():
                 body = jaxpr_of(what.body)
@@ -264,6 +268,17 @@ class Walk:
             used = wider
         bodies = (Body(test, (True,), None), Body(body, used, None))
         return Needs((*tested[: loop.cond_consts], *ins[: loop.body_consts], *used), bodies)
+
+
+def _constant_index(jaxpr: Any, index: Any) -> int | None:
+    """The index of the branch that a `cond` or `switch` takes, where that is constant."""
+    if is_literal(index):
+        return int(index.val)
+    eqn = next((eqn for eqn in jaxpr.eqns if index in eqn.outvars), None)
+    if eqn is None or eqn.primitive.name != "clamp" or not all(map(is_literal, eqn.invars)):
+        return None
+    low, value, high = (int(x.val) for x in eqn.invars)
+    return min(max(value, low), high)
 
 
 def _either(*flags: Sequence[bool]) -> tuple[bool, ...]:

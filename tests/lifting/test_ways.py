@@ -1,4 +1,4 @@
-"""Primitives along sharded dims: by borders, totals, the first few, exchanges, pencils and small factors."""
+"""Primitives along sharded dims: by borders, totals, the first few, columns, pencils and small factors."""
 
 from __future__ import annotations
 
@@ -142,7 +142,24 @@ CASES = [
     Case("second difference", _second_difference, (ROWS[0],), ("[64@x]",), (16, 16)),
     Case("associative scan", _recurrence, (ROWS[0],), ("[64@x]",), (144, 144)),
     Case("softplus of differences", _of_differences, (ROWS[0],), ("[64@x]",), (8, 8)),
+    Case(
+        "searchsorted",
+        lambda a, v: 1.0 * jnp.searchsorted(a, v),
+        (np.sort(ROWS[0]), ROWS[1]),
+        ("[64@x]", "[64]"),
+        (0, 0),
+    ),
+    Case(
+        "searchsorted, queries alike",
+        lambda a, v: 1.0 * jnp.searchsorted(a, v, side="right"),
+        (np.sort(ROWS.reshape(-1)), ROWS[1]),
+        ("[256@x]", "[64@x]"),
+        (2 * 7 * 8 * 4, 0),
+    ),
     Case("top_k", lambda x: lax.top_k(x, 3), (ROWS.round(1),), ("[4,64@x]",), (7 * 2 * 4 * 3 * 4, 0)),
+    Case(
+        "sort", jnp.sort, (f32(784).round(1),), ("[784@x]",), (7 * 13 * (4 + 5) + 2 * 49 * 6, 7 * 13 * 8 + 2 * 49 * 4)
+    ),
     Case("fft", spectrum(jnp.fft.fft), (f32(128),), ("[128@x]",), (3 * 7 * 16, 3 * 7 * 16)),
     Case("fft2", spectrum(jnp.fft.fft2), (f32(16, 16),), ("[16@x,16]",), (7 * 32, 7 * 32)),  # left transposed
     Case(
@@ -296,11 +313,24 @@ def test_a_number_beside_odd_sizes_has_no_gradient_of_the_room_in_the_last_shard
 
 
 @pytest.mark.mesh({"x": 8})
-def test_a_sort_exchanges_all_its_operands_and_places_where_ties_count() -> None:
-    """Six exchanges of three shards of ``4 x 8``, and of their places, which take a byte each."""
-    args = [sh.abstract_array("i32[4,64@x]")] * 3
+def test_a_sort_sends_all_its_operands_and_places_once_where_ties_count() -> None:
+    """Three shards of ``4 x 104``: twice 7 / 8 and twice 49 columns; slots are 104, and elements 832."""
+    args = [sh.abstract_array("i32[4,832@x]")] * 3
     ledger = sh.ledger(across(lambda *xs: lax.sort(xs, num_keys=1)), *args)
-    assert ledger.total.bytes == 6 * (3 * 4 * 8 * 4 + 4 * 8)
+    ends, slots = 2 * 49 * (3 * 4 + 2), 7 * 13 * 1
+    assert ledger.total.bytes == 4 * (2 * 7 * 13 * 3 * 4 + slots + ends)
+
+
+@pytest.mark.mesh({"x": 8})
+def test_the_first_of_two_keys_has_its_gradient_where_the_second_is_of_integers() -> None:
+    x, places = f32(8), np.arange(8, dtype=np.int32)
+
+    def f(x: Any, places: Any) -> Any:
+        return lax.sort((x, places), num_keys=2)[0] * np.arange(8, dtype=np.float32)
+
+    typed = sh.array(x, "[8]{I:x}"), sh.array(places, "[8]")
+    gradient = sh.grad(lambda x, places: total(sh.lift(f)(x, places), sh))(*typed)
+    assert_close(host(gradient), jax.grad(lambda x: total(f(x, places), jnp))(x), SERIES)
 
 
 @pytest.mark.mesh({"x": 8})

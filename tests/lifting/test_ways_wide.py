@@ -54,15 +54,15 @@ def integers(*shape: int, dtype: Any = np.int32, high: int = 100) -> Any:
     return rng.integers(low, high, size=shape).astype(dtype)
 
 
-def strange(dtype: Any) -> Any:
+def strange(dtype: Any, size: int = 64) -> Any:
     """Numbers with ties, both zeros, infinities and what is no number, rows of one kind among them."""
-    x = numbers(4, 64).round(1)
+    x = numbers(4, size).round(1)
     for value in (np.nan, np.inf, -np.inf, 0.0, -0.0):
         x[rng.random(x.shape) < 0.1] = value
-    x[1] = np.where(rng.random(64) < 0.5, 0.0, -0.0)
+    x[1] = np.where(rng.random(size) < 0.5, 0.0, -0.0)
     x[2] = np.nan
-    x[2, 40] = 1
-    x[3, :40] = 1
+    x[2, size // 2] = 1
+    x[3, : size // 2] = 1
     return x.astype(dtype)
 
 
@@ -167,16 +167,60 @@ def of_order() -> Iterator[Case]:
     yield Case("lexsort", lambda a, b: jnp.lexsort((a, b)), (a[0], b[0]), ("[64@x]",) * 2, roundings=EXACT, grad=False)
     yield Case("median", lambda x: jnp.median(x, 0), (numbers(64, 3),), ("[64@x,3]",))
     yield Case("one element each", jnp.sort, (numbers(8),), ("[8@x]",))
-    yield Case("six devices", jnp.sort, (numbers(36),), ("[36@x]",), {"x": 6})
-    yield Case("two axes", jnp.sort, (numbers(64),), ("[64@(x,y)]",), PLANE)
-    yield Case("two axes, the other way", jnp.argsort, (ties[0, :, 0],), ("[32@(y,x)]",), PLANE, EXACT, grad=False)
-    yield Case("another dim", jnp.sort, (numbers(4, 64),), ("[4@y,64@x]",), PLANE)
+    for n, size in ((3, 8), (3, 13), (4, 18), (5, 33), (6, 50), (7, 75), (8, 98), (8, 104)):
+        x, y, t = strange(np.float32, n * size), integers(3, n * size, high=9), (f"[3,{n * size}@x]",)
+        mesh = {"x": n}
+        for f in (lax.sort, jnp.argsort):
+            yield Case(
+                f"{n} devices with {size}, {f.__name__}", f, (x,), (f"[4,{n * size}@x]",), mesh, EXACT, grad=False
+            )
+            yield Case(f"{n} devices with {size}, {f.__name__} of integers", f, (y,), t, mesh, EXACT, grad=False)
+        yield Case(f"{n} devices with {size}, gradient", lambda x: jnp.sort(x) * x, (y.astype("f4"),), t, mesh)
+    yield Case("two axes", jnp.sort, (numbers(800),), ("[800@(x,y)]",), PLANE)
+    yield Case("two axes, the other way", jnp.argsort, (integers(800),), ("[800@(y,x)]",), PLANE, EXACT, grad=False)
+    yield Case("another dim", jnp.sort, (numbers(4, 80),), ("[4@y,80@x]",), PLANE)
     for k in (1, 3, 12, 64):
         best = functools.partial(lax.top_k, k=k)
         yield Case(f"top {k}", best, (numbers(4, 64).round(1),), ("[4,64@x]",), roundings=EXACT, grad=False)
     for t in ("[4,64@(x,y)]", "[4,64@(y,x)]", "[4@y,64@x]"):
         yield Case(f"top_k of {t}", lambda x: lax.top_k(x, 3), (numbers(4, 64),), (t,), PLANE, EXACT)
     yield Case("top_k of one each", lambda x: lax.top_k(x, 3), (numbers(4, 8),), ("[4,8@x]",), roundings=EXACT)
+
+
+def of_searches() -> Iterator[Case]:
+    for name, dtype in (FLOATS | INTEGERS).items():
+        a, v = (strange(np.float32) if name in FLOATS else integers(4, 64, dtype=dtype, high=20) for _ in range(2))
+        a, v = np.sort(a, 1).astype(dtype), v.astype(dtype)  # as JAX has it: what is no number comes last
+        for side, method in itertools.product(("left", "right"), ("scan", "scan_unrolled", "sort", "compare_all")):
+            f = functools.partial(jnp.searchsorted, side=side, method=method)
+            label = f"search, {name}, {side}, {method}"
+            yield Case(label, f, (a[0], v), ("[64@x]", "[4,64]"), LINE, EXACT, grad=False)
+            yield Case(f"{label}, queries alike", f, (a[3], v), ("[64@x]", "[4,64@x]"), LINE, EXACT, grad=False)
+    a, v = np.sort(numbers(4, 64), 1), numbers(4, 16)
+    for of_a, of_v in (
+        ("[64@(y,x)]", "[4,16]"),
+        ("[64@x]", "[4@y,16]"),
+        ("[64@x]", "[4@y,16@x]"),
+        ("[64@x]", "[4,16@(x,y)]"),
+        ("[64@x]{I:y}", "[4,16]{I:x}"),
+    ):
+        yield Case(f"search of {of_v} in {of_a}", jnp.searchsorted, (a[0], v), (of_a, of_v), PLANE, EXACT, grad=False)
+    of_rows = jax.vmap(jnp.searchsorted)
+    for of_a, of_v in (("[4,64@x]", "[4,16]"), ("[4@y,64@x]", "[4@y,16]"), ("[4@y,64@x]", "[4@y,16@x]")):
+        yield Case(f"rows, {of_v} in {of_a}", of_rows, (a, v), (of_a, of_v), PLANE, EXACT, grad=False)
+    of_columns = jax.vmap(jnp.searchsorted, (1, None), 1)
+    yield Case("columns", of_columns, (a.T.copy(), v), ("[64@x,4]", "[4,16]"), LINE, EXACT, grad=False)
+    of_queries = jax.vmap(jnp.searchsorted, (None, 1))
+    yield Case("columns of queries", of_queries, (a[0], v), ("[64@x]", "[4,16]"), LINE, EXACT, grad=False)
+    square = v[:, :4].copy()
+    yield Case("a square of queries", of_queries, (a[0], square), ("[64@x]", "[4,4]"), LINE, EXACT, grad=False)
+    yield Case(
+        "one element each", jnp.searchsorted, (a[0, ::8].copy(), v), ("[8@x]", "[4,16]"), LINE, EXACT, grad=False
+    )
+    yield Case("one query", jnp.searchsorted, (a[0], v[0, 0]), ("[64@x]", "[]"), LINE, EXACT, grad=False)
+    for bins in (a[0], a[0, ::-1].copy()):
+        yield Case("digitize", jnp.digitize, (v, bins), ("[4,16]", "[64@x]"), LINE, EXACT, grad=False)
+    yield Case("interp", jnp.interp, (v, a[0], numbers(64)), ("[4,16]", "[64@x]", "[64@x]"))
 
 
 def of_running_sums() -> Iterator[Case]:
@@ -403,6 +447,7 @@ CASES = [
         of_dtypes,
         of_strange_numbers,
         of_order,
+        of_searches,
         of_running_sums,
         of_convolutions,
         of_pools,

@@ -221,18 +221,3 @@ def test_whoever_watches_is_told_how_many_pairs_are_settled() -> None:
     assert max(now.settled for now in told) == 3
     assert told[0].best is None
     assert told[-1].best is not None
-
-
-def test_a_price_that_is_corrected_later_leaves_a_bound() -> None:
-    search = searched(mlp_loss, mlp(32, 16, 64), {"dp": 2, "tp": 2})
-    free = search.solve()
-    search._bound.clear()  # as where a price is lowered
-    small = search.solve(1e6)
-    bound = search.bound(None)
-    assert bound is not None
-    assert math.isclose(bound, free.seconds)
-    assert search.bound(float(small.cost.memory)) is not None
-    late = Search(search.costs, deadline=0.0)
-    late.solve()
-    late._bound.clear()
-    assert late.bound(None) is None

@@ -105,7 +105,7 @@ REWRITES.append(grouped)
 
 
 def _groups(jaxpr: Any, sizeless: set[Any]) -> list[list[int]]:
-    """The equations that are connected by values of odd sizes, by number."""
+    """The equations that are connected by values of odd sizes, by number; those that move elements alone, too."""
     parent = list(range(len(jaxpr.eqns)))
 
     def root(i: int) -> int:
@@ -128,7 +128,7 @@ def _groups(jaxpr: Any, sizeless: set[Any]) -> list[list[int]]:
     members: dict[int, list[int]] = {}
     for i in range(len(parent)):
         members.setdefault(root(i), []).append(i)
-    return [g for g in members.values() if len(g) > 1]
+    return [g for g in members.values() if len(g) > 1 or kind_of(jaxpr.eqns[g[0]])]
 
 
 def _closed(jaxpr: Any, groups: Sequence[Sequence[int]]) -> list[list[int]]:

@@ -12,7 +12,7 @@ from jax import lax
 
 from shtypes._compat.jaxprs import jaxpr_of
 from shtypes.dispatch.apply import is_typed
-from shtypes.lifting.ways.choice import name_of, way
+from shtypes.lifting.ways.choice import CALLS, name_of, way
 from shtypes.ops.arithmetic import add, subtract
 from shtypes.ops.reinterpret import stop_gradient
 from shtypes.ops.sharded_reductions import as_varying
@@ -239,22 +239,20 @@ def _where_none_failed(rows: Any, failed: Any, me: Any) -> Any:
     return jnp.where((failed > 0) & lower, jnp.nan, rows)
 
 
-def factors(eqn: Any) -> bool:
+def _is_cholesky(eqn: Any) -> bool:
     """Whether an equation is a call of Cholesky's decomposition that makes its operand symmetric first."""
-    if "jaxpr" not in eqn.params or name_of(eqn) != "cholesky" or len(eqn.invars) != 1:
-        return False
     names = [e.primitive.name for e in jaxpr_of(eqn.params["jaxpr"]).eqns if e.primitive.name != "conj"]
-    return names[:4] == ["transpose", "add", "div", "cholesky"]
+    return name_of(eqn) == "cholesky" and len(eqn.invars) == 1 and names[:4] == ["transpose", "add", "div", "cholesky"]
 
 
-@way("jit", "pjit")
+@way(*CALLS, only=_is_cholesky)
 def by_blocks(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
     """Sends ``s + s ** 2 * (devices - 1 + 1 / rows)`` shards, ``s = (devices - 1) / devices``; backward as many.
 
     Of a symmetric matrix all derivatives are those of one device; of the lower triangle alone JAX has others.
     """
     (x, *_), d = operands, eqn.outvars[0].aval.ndim - 2
-    if not factors(eqn) or not type_of(x).size:
+    if not type_of(x).size:
         return None
     upper = jaxpr_of(eqn.params["jaxpr"]).eqns[-1].primitive.name in ("transpose", "conj")
     axes = axes_of(x, d + upper)

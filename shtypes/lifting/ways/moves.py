@@ -24,7 +24,7 @@ from shtypes.dispatch.apply import is_typed
 from shtypes.evaluation.rows import shapes  # noqa: F401  # which has their rows
 from shtypes.evaluation.rows.elementwise import acts_per_element
 from shtypes.evaluation.table import ROWS
-from shtypes.lifting.ways.choice import name_of, way
+from shtypes.lifting.ways.choice import CALLS, name_of, way
 from shtypes.ops.jax_functions import JaxFunction
 from shtypes.ops.sharded_reductions import as_varying
 from shtypes.ops.shards import (
@@ -42,7 +42,6 @@ from shtypes.ops.shards import (
     type_of,
 )
 
-_CALLS: Final = ("jit", "pjit")
 #: What has a derivative rule: where its body acts on each element alone, so does the rule.
 _RULED: Final = "custom_jvp_call"
 #: What gives values other dims: of small ones, by which edges are repeated, every device makes all.
@@ -224,7 +223,7 @@ class _Evaluation:
 
     def _equation(self, eqn: Any, xs: list[Any]) -> Sequence[Any] | None:
         name = eqn.primitive.name
-        if name in _CALLS:
+        if name in CALLS:
             return self.run(jaxpr_of(eqn.params["jaxpr"]), captured(eqn.params["jaxpr"]), xs)
         if not any(isinstance(x, (Shard, Moved)) for x in xs):
             return [bound(eqn)(*xs)] if any(map(is_typed, xs)) else bind_plain(eqn, xs)
@@ -398,11 +397,19 @@ def _mask(table: np.ndarray, me: Any, ndim: int, dim: int) -> Any:
     return jnp.asarray(table)[me].reshape([-1 if d == dim else 1 for d in range(ndim)])
 
 
-@way(*_CALLS)
+def moves_alone(eqn: Any) -> bool:
+    """Whether a call moves elements along dims, and else only acts on each alone."""
+    return _kind_of_body(eqn.params["jaxpr"]) is True
+
+
+def _kind_of_body(closed: Any) -> bool | None:
+    kinds = [kind_of(e) for e in jaxpr_of(closed).eqns]
+    return None if None in kinds else any(kinds)
+
+
+@way(*CALLS, only=moves_alone)
 def moved(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
     """Sends each border once for each distance that its elements go; backward as much."""
-    if not moves_alone(eqn):
-        return None
     dims = _dims_of(jaxpr_of(eqn.params["jaxpr"]))
     typed = [type_of(x) for x in operands if is_typed(x)]
     sharded = {(d, dim.axes) for t in typed for d, dim in enumerate(t.dims) if dim.axes and d in dims}
@@ -415,7 +422,7 @@ def _dims_of(jaxpr: Any) -> set[int]:
     dims: set[int] = set()
     for eqn in jaxpr.eqns:
         p, name = eqn.params, eqn.primitive.name
-        if name in _CALLS:
+        if name in CALLS:
             dims |= _dims_of(jaxpr_of(p["jaxpr"]))
         elif name in ("concatenate", "rev", "split"):
             dims.update(p["dimensions"] if name == "rev" else [p["axis" if name == "split" else "dimension"]])
@@ -443,22 +450,12 @@ def _along(eqn: Any, operands: Sequence[Any], dim: int, axes: Axes) -> Sequence[
     return [placed(y.x, dim, axes) if isinstance(y, Shard) else y for y in blocks]
 
 
-def moves_alone(eqn: Any) -> bool:
-    """Whether an equation is a call that moves elements along dims, and else only acts on each alone."""
-    return eqn.primitive.name in _CALLS and _kind_of_body(eqn.params["jaxpr"]) is True
-
-
-def _kind_of_body(closed: Any) -> bool | None:
-    kinds = [kind_of(e) for e in jaxpr_of(closed).eqns]
-    return None if None in kinds else any(kinds)
-
-
 def kind_of(eqn: Any) -> bool | None:
     """Whether an equation moves elements; None if it does something else."""
     name = eqn.primitive.name
     if eqn.effects:
         return None
-    if name in _CALLS:
+    if name in CALLS:
         return _kind_of_body(eqn.params["jaxpr"])
     if name == _RULED:
         return False if _has_rule_per_element(eqn) else None
