@@ -22,8 +22,8 @@ from shtypes._compat.jaxprs import Scan, captured, control, is_literal, jaxpr_of
 from shtypes._compat.plain_programs import needed, trace_plain
 from shtypes.context.frames import Owner, owner_of_file
 from shtypes.errors import ShardingTypeError
+from shtypes.lifting.ways.choice import ways_of
 from shtypes.lifting.ways.grouping import grouped
-from shtypes.lifting.ways.moves import moves_alone
 from shtypes.scopes.comm import NoComm
 from shtypes.solver.options import only_places
 from shtypes.traced.equations import SourceLine
@@ -236,7 +236,7 @@ class Program:
         for eqn in grouped(jaxpr).eqns:
             operands = [_read(env, v) for v in eqn.invars]
             name, how, path = eqn.primitive.name, control(eqn), (*around, id(eqn))
-            if name in _INLINED and not moves_alone(eqn):  # what moves elements is moved at once
+            if name in _INLINED and not ways_of(eqn):  # what can be computed across shards is one operation
                 body = getattr(how, "body", None) or eqn.params["jaxpr"]
                 inner, sub = self._body(body, operands)
                 self._called += [self._from_call(eqn)] * (calls := is_of_a_library(body))

@@ -226,12 +226,12 @@ class Costs:
         moving = (1 if work else FUSED) * traffic / self.device.bandwidth
         seconds = np.maximum(work / divided / self.device.rate(dtype), moving)
         comm, sent = np.zeros(len(rows)), np.zeros(len(rows))
-        shares = self._shares(node, rows) @ np.array([1.0, float(has_cotangent)])
-        for share, n, (bandwidth, latency) in zip(shares, self.sizes, self.prices.links, strict=True):
+        for share, n, (bandwidth, latency) in zip(self._shares(node, rows), self.sizes, self.prices.links, strict=True):
+            share = share * np.array([1.0, float(has_cotangent)])
             if share.any():
-                b = share * op.results[0].nbytes / parts(self.made(node, rows, 0), self.sizes)
-                sent += b
-                comm += b / bandwidth + np.where(share > 0, 2 * (n - 1) * latency, 0.0)
+                b = share * (op.results[0].nbytes / parts(self.made(node, rows, 0), self.sizes))[:, None]
+                sent += b.sum(1)
+                comm += b @ self.weights / bandwidth + np.where(share.any(1), 2 * (n - 1) * latency, 0.0)
         comm += (sent > 0) * self.graph.is_silent(node) * _NEVER
         return Measure(seconds * runs, comm, 0.0, sent, 0.0).times(node.times)
 

@@ -1,16 +1,19 @@
-"""What is in order along a sharded dim: the first few of each device, and sorts by columns."""
+"""What is in order along a sharded dim: searches, the first few of each device, and sorts by columns."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from shtypes._compat.searches import Search, search_of
 from shtypes.dispatch.apply import is_typed
-from shtypes.lifting.ways.choice import way
+from shtypes.lifting.ways.choice import CALLS, way
 from shtypes.ops.sharded_reductions import as_varying
 from shtypes.ops.shards import (
     axes_of,
@@ -20,12 +23,43 @@ from shtypes.ops.shards import (
     index,
     of_device,
     part,
+    pending,
     placed,
+    scattered,
     sent,
     sharded,
     turned,
     type_of,
 )
+
+
+@of_device("searchsorted")
+def _counted(a: Any, v: Any, search: Search, dtype: Any) -> Any:
+    """How many elements of a device are before each query."""
+    f: Callable[..., Any] = functools.partial(jnp.searchsorted, side=search.side)
+    a = jnp.moveaxis(a, search.dimension, -1)
+    for _ in range(a.ndim - 1 - search.batch_dims):
+        f = jax.vmap(f, (0, None))
+    for _ in range(search.batch_dims):
+        f = jax.vmap(f)
+    return f(a, v).astype(dtype)
+
+
+@way("call_hi_primitive", *CALLS, only=search_of)
+def by_counts(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
+    """Sends nothing: the places are sums of what each device counts. Sharded alike, queries are gathered before."""
+    (a, v), search = operands, search_of(eqn)
+    axes = axes_of(a, search.dimension) if search and is_typed(a) and is_typed(v) else ()
+    if not axes or not search:
+        return None
+    dims = [d for d, dim in enumerate(type_of(v).dims) if not {*axes}.isdisjoint(dim.axes)]
+    if any(axes_of(v, d) != axes for d in dims):
+        return None
+    for d in dims:
+        v = gathered(as_varying(v, axes), axes, d)
+    counts = _counted(as_varying(a, axes), v, search, eqn.outvars[0].aval.dtype)
+    first = type_of(a).ndim - 1 - search.batch_dims
+    return [placed(scattered(counts, axes, first + d), first + d, axes) for d in dims] or [pending(counts, axes)]
 
 
 @of_device("shifted")
