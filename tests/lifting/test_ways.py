@@ -365,9 +365,9 @@ def test_what_it_sends_says_what_it_is_a_part_of() -> None:
 
 
 @pytest.mark.mesh({"dp": 2, "tp": 4})
-@pytest.mark.parametrize(("axis", "sent"), [(0, 3 * 16 * 4), (1, 4 * 3 * 4)])
+@pytest.mark.parametrize(("axis", "sent"), [(0, 16 * 4), (1, 4 * 4)])
 def test_a_move_is_along_its_dim_where_others_are_sharded_too(axis: int, sent: int) -> None:
     x = sh.abstract_array("f32[8@dp, 64@tp]")
-    for roll in (across(lambda x: jnp.roll(x, 3, axis)), lambda x: sh.roll(x, 3, axis, out="[8@dp, 64@tp]")):
+    for roll in (across(lambda x: jnp.roll(x, 1, axis)), lambda x: sh.roll(x, 1, axis, out="[8@dp, 64@tp]")):
         (entry,) = sh.ledger(roll, x)
         assert (entry.kind, entry.axes, entry.bytes) == ("permute", (("dp", "tp")[axis],), sent)
