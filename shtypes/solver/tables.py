@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -344,27 +344,25 @@ class Costs:
             uses.setdefault((ids, same), []).append(use)
         return list(nodes.values()), list(uses.values())
 
-    def factors(self, domains: Domains) -> list[Factor]:
+    def factors(self, domains: Domains) -> Iterator[Factor]:
         """The costs of all decisions; what repeats is one factor, that often."""
         rows = {i: d.tobytes() for i, d in domains.items()}
-        found = []
         for i, (node, *others) in enumerate(self.nodes):
             key: Any = ("node", i, rows[node.first.id])
             if (factor := self._factors.get(key)) is None:
                 cost = self.alone(node, domains[node.first.id])
                 factor = self._noted(key, Factor((node.first.id,), [cost.times(1 + len(others), reshards=1)]))
-            found.append(factor)
+            yield factor
         for i, (use, *more) in enumerate(self.uses):
             key = ("use", i, rows[use.node.first.id], *(rows[n.first.id] for n, _ in self._sources(use)))
             if (factor := self._factors.get(key)) is None:
                 ids, ways = self._ways(use, domains)
                 factor = self._noted(key, Factor(ids, [way.times(1 + len(more), reshards=1) for way in ways]))
-            found.append(factor)
+            yield factor
         for use in self.finished:
             source, k = self.graph.source[use.value.id]
             cost = self._finishing(use, self.made(source, domains[source.first.id], k))
-            found.append(Factor((source.first.id,), [cost]))
-        return found
+            yield Factor((source.first.id,), [cost])
 
     def _noted(self, key: Any, factor: Factor) -> Factor:
         """The factor, which is remembered if it is small: axes in turn ask for it again."""
@@ -426,14 +424,17 @@ class Costs:
 
 
 def combined(
-    factors: Sequence[Factor], byte: float, reshard: float, shares: tuple[float, float] = (1.0, 1.0)
+    factors: Iterable[Factor],
+    byte: float,
+    reshard: float,
+    shares: tuple[float, float] = (1.0, 1.0),
+    least: Callable[[tuple[int, ...], Table], Table] = lambda ids, table: table,
 ) -> Mapping[tuple[int, ...], Table]:
-    """Tables of seconds by the decisions that they are over, in ascending order."""
+    """Tables of seconds by the decisions that they are over, in ascending order; of each way first the ``least``."""
     tables: dict[tuple[int, ...], Table] = {}
     for factor in factors:
-        table = factor.ways[0].weighed(byte, reshard, shares)
-        for way in factor.ways[1:]:
-            table = np.minimum(table, way.weighed(byte, reshard, shares))
+        ways = [least(factor.ids, way.weighed(byte, reshard, shares)) for way in factor.ways]
+        table = functools.reduce(np.minimum, ways)
         ids = tuple(sorted(set(factor.ids)))
         letters = "".join(chr(97 + ids.index(i)) for i in factor.ids)
         # What is tied to itself is the diagonal.
