@@ -195,7 +195,6 @@ class Search:
         self._shares = mean + (1 - mean) * (1 - self.overlap), mean * (1 - self.overlap) + (1 - mean)
         if not self.overlap:
             self._shares = 1.0, 1.0
-        self._so_far = None
         try:
             best = self._solved(byte, reshard, warm)
         except _OutOfTimeError:
@@ -209,6 +208,7 @@ class Search:
 
     def _solved(self, byte: float, reshard: float, warm: Assignment | None) -> Assignment:
         none = {n.id: self.costs.first(n) for n in self.costs.graph.decisions}
+        self._so_far = None
         if self.exact:
             best, value = self._minimum(self.axes, warm or none, byte, reshard)
             if not reshard and self.proved:
