@@ -217,6 +217,13 @@ def test_equations_between_two_parts_of_a_group_are_in_the_group(t: str, sent: i
     assert sh.ledger(across(f), sh.abstract_array(f"f32{t}")).total.bytes == sent
 
 
+@pytest.mark.mesh({"x": 8})
+def test_the_gradient_of_a_pool_that_jax_makes_sends_its_borders_alone() -> None:
+    f = jax.grad(lambda x: jnp.sum(jnp.sin(pool(x, lax.add, 0.0, 1))))
+    ledger = sh.ledger(across(f), sh.abstract_array("f32[2,32@x,4,3]"))
+    assert [(entry.kind, entry.bytes) for entry in ledger] == [("permute", ROW)] * 4
+
+
 def test_a_program_that_has_no_odd_sizes_is_as_it_was() -> None:
     def f(x: Any) -> Any:
         return jnp.sum((x[1:] - x[:-1]) ** 2) + jnp.sum(x)  # what is reduced has no size that devices divide

@@ -336,6 +336,10 @@ def of_pools() -> Iterator[Case]:
             yield Case(f"{kind} pool of {t}", lambda x, kind=kind: pool(x, kind, 3), (numbers(2, 16, 4),), (t,), PLANE)
         dilated = functools.partial(pool, kind=kind, size=3, window_dilation=(1, 3, 1))
         yield Case(f"dilated {kind} pool", dilated, (numbers(2, 32, 4),), ("[2,32@x,4]",), grad=kind == "add")
+    for size, stride in ((3, 1), (4, 2), (9, 2)):
+        f = functools.partial(pool, kind="add", size=size, stride=stride)
+        gradient = jax.grad(lambda x, f=f: total(jnp, f(x)))
+        yield Case(f"gradient of sums of {size}, {stride}", gradient, (numbers(2, 32, 4),), ("[2,32@x,4]",))
     spread = functools.partial(pool, kind="add", size=3, padding=(1, 2), base_dilation=(1, 2, 1))
     yield Case("sums of spread elements", spread, (numbers(2, 16, 4),), ("[2,16@x,4]",))
     sums = functools.partial(pool, kind="add", size=3)
