@@ -89,6 +89,11 @@ def mean_pool(x: Any) -> Any:
     return pool(x, "add") / 9
 
 
+def weighted(x: Any, w: Any) -> Any:
+    """A quantile of numbers with weights."""
+    return jnp.quantile(x, 0.3, weights=w * w, method="inverted_cdf")
+
+
 def gradient(f: Callable[..., Any], *places: int) -> Callable[..., Any]:
     """The gradients of the sum of the sines of what a function returns."""
     return jax.grad(lambda *args: sum(jnp.sum(jnp.sin(y)) for y in jax.tree.leaves(f(*args))), places or (0,))
@@ -181,6 +186,20 @@ def _cases() -> Iterator[Case]:
     yield Case("searchsorted, queries alike", lambda a, v: jnp.searchsorted(jnp.cumsum(a * a), v), (table, "[1024@x]"))
     yield Case("digitize", lambda v, a: jnp.digitize(v, jnp.cumsum(a * a)), ("[1024]", table))
     yield Case("interp", lambda v, a, b: jnp.interp(v, jnp.cumsum(a * a), b), ("[1024]", table, table))
+    rows = "[16384@x,16]"
+    yield Case("median", jnp.median, (table,))
+    yield Case("median of columns", lambda x: jnp.median(x, 0), (rows,))
+    yield Case("median: gradient", gradient(lambda x: jnp.median(x, 0)), (rows,))
+    yield Case("quantiles", lambda x: jnp.quantile(x, jnp.array([0.1, 0.5, 0.9])), (table,))
+    yield Case("percentile, two axes", lambda x: jnp.percentile(x, 30), ("[65536@(x,y)]",), PLANE, ("x", "y"))
+    yield Case("nanmedian", jnp.nanmedian, (table,))
+    yield Case("nanquantile of columns", lambda x: jnp.nanquantile(x, 0.3, 0), (rows,))
+    yield Case("weighted quantile", weighted, (table, table))
+    yield Case("places of a sort", lambda x: jnp.sort(x)[-8:], (table,))
+    yield Case("partition", lambda x: jnp.partition(x, 8), (table,))
+    yield Case("argpartition", lambda x: jnp.argpartition(x, 8), (table,))
+    yield Case("lexsort", lambda a, b: jnp.lexsort((a, b)), ("i32[65536@x]", table))
+    yield Case("unique", lambda x: jnp.unique(x, size=64), ("i32[65536@x]",))
     yield Case("sort", lax.sort, ("i32[16,16384@x]",))
     yield Case("sort, another dim on y", lax.sort, ("i32[16@y,16384@x]",), PLANE)
     yield Case("sort of keys and values", lambda a, b: lax.sort((a, b), num_keys=1), ("i32[16,16384@x]",) * 2)

@@ -122,6 +122,11 @@ def gathered(x: Any, axes: Axes, dim: int) -> Array:
     return _collected(Op("all_gather_invariant", axes, VARYING, INVARIANT, dim=dim, tiled=True), x)
 
 
+def summed(x: Any, axes: Axes) -> Array:
+    """The sum of what all devices have, reduced."""
+    return _collected(Op("psum", axes, VARYING, State.REDUCED), x)
+
+
 def scattered(x: Any, axes: Axes, dim: int) -> Array:
     """The sum of what all devices have, of which each keeps its part of a dim."""
     return _collected(Op("psum_scatter", axes, VARYING, VARYING, dim=dim, tiled=True), x)

@@ -23,6 +23,7 @@ from shtypes.caches import Bounded
 from shtypes.evaluation.table import REWRITES
 from shtypes.lifting.ways.choice import name_of
 from shtypes.lifting.ways.moves import kind_of
+from shtypes.lifting.ways.selection import in_any_order, selections, sorted_dim
 
 #: The bodies of calls that were made here: they are no programs to be grouped.
 _bodies: Final[Bounded[bool]] = Bounded()
@@ -38,9 +39,13 @@ class _Uses(NamedTuple):
 
 @functools.lru_cache(maxsize=256)
 def grouped(jaxpr: Any) -> Any:
-    """A program whose equations that depend on each other by odd sizes are calls; itself where there are none."""
+    """A program whose equations that depend on each other by odd sizes are calls; itself where there are none.
+
+    So are sorts of which only some places are read.
+    """
     if jaxpr in _bodies:
         return jaxpr
+    jaxpr = in_any_order(jaxpr)
     sizeless = _sizeless(jaxpr)
     groups = _groups(jaxpr, sizeless)
     if groups:
@@ -107,6 +112,8 @@ REWRITES.append(grouped)
 def _groups(jaxpr: Any, sizeless: set[Any]) -> list[list[int]]:
     """The equations that are connected by values of odd sizes, by number; those that move elements alone, too."""
     parent = list(range(len(jaxpr.eqns)))
+    selecting = list(selections(jaxpr))
+    taken = {i for g in selecting for i in g}
 
     def root(i: int) -> int:
         while parent[i] != i:
@@ -116,7 +123,7 @@ def _groups(jaxpr: Any, sizeless: set[Any]) -> list[list[int]]:
     odd: dict[Any, tuple[int, frozenset[Any]]] = {}  # by variable, what makes it, and the sizes before
     for i, eqn in enumerate(jaxpr.eqns):
         kind = kind_of(eqn)
-        if kind is None:
+        if kind is None or i in taken:
             continue
         inputs = [v for v in eqn.invars if not is_literal(v) and v in odd]
         for v in inputs:
@@ -128,7 +135,8 @@ def _groups(jaxpr: Any, sizeless: set[Any]) -> list[list[int]]:
     members: dict[int, list[int]] = {}
     for i in range(len(parent)):
         members.setdefault(root(i), []).append(i)
-    return [g for g in members.values() if len(g) > 1 or kind_of(jaxpr.eqns[g[0]])]
+    moving = [g for g in members.values() if len(g) > 1 or (g[0] not in taken and kind_of(jaxpr.eqns[g[0]]))]
+    return sorted([*moving, *selecting])
 
 
 def _is_closed(uses: _Uses, group: Sequence[int]) -> bool:
@@ -139,7 +147,8 @@ def _is_closed(uses: _Uses, group: Sequence[int]) -> bool:
     made = {v for i in group for v in eqns[i].outvars}
     operands, results = _boundary(uses, group)
     shapes = {v.aval.shape for v in operands if v not in uses.sizeless}
-    if len(marks) > 1 or not results or any(v.aval.shape not in shapes for v in results):
+    odd = any(v.aval.shape not in shapes for v in results) and sorted_dim(eqns[group[0]]) is None
+    if len(marks) > 1 or not results or odd:
         return False
     after: set[Any] = set()  # what depends on the group outside of it
     for i in range(group[0], group[-1] + 1):
@@ -170,7 +179,8 @@ def _call(uses: _Uses, group: Sequence[int]) -> Any:
     body = body.replace(constvars=[], invars=operands)
     _bodies.put(body, True)
     closed = template.params["jaxpr"]
-    name = name_of(next(jaxpr.eqns[i] for i in reversed(group) if kind_of(jaxpr.eqns[i])))
+    named = next((i for i in reversed(group) if kind_of(jaxpr.eqns[i])), group[0])
+    name = name_of(jaxpr.eqns[group[0] if sorted_dim(jaxpr.eqns[group[0]]) is not None else named])
     params: dict[str, Any] = {}
     for key, value in template.params.items():
         count = len(results) if key.startswith("out_") else len(operands)

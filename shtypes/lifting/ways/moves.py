@@ -94,7 +94,7 @@ def _elsewhere(eqn: Any, dim: int, blocks: tuple[int, ...]) -> dict[str, Any] | 
     return {"start_indices": start, "limit_indices": limit, "strides": steps} if some else None
 
 
-def _acts_alone(name: str) -> bool:
+def acts_alone(name: str) -> bool:
     """Whether a primitive acts on each element alone."""
     row = ROWS.get(name)
     return name in ("select_n", "convert_element_type") or (isinstance(row, Row) and row.per_element)
@@ -388,7 +388,7 @@ def kind_of(eqn: Any) -> bool | None:
         return None if None in kinds else any(kinds)
     if name in _MOVES and _keeps_dims(eqn):
         return True if ROWS[name] is _MOVES[name] else None
-    return False if name in _RESHAPES or _acts_alone(name) or not any(v.aval.ndim for v in eqn.invars) else None
+    return False if name in _RESHAPES or acts_alone(name) or not any(v.aval.ndim for v in eqn.invars) else None
 
 
 def _keeps_dims(eqn: Any) -> bool:
