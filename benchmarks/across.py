@@ -104,6 +104,11 @@ def real(f: Callable[..., Any]) -> Callable[..., Any]:
     return parts
 
 
+def definite(x: Any) -> Any:
+    """A matrix that is positive definite, and so is its lower triangle invertible."""
+    return x / 8 + 16 * jnp.eye(x.shape[-1])
+
+
 def _cases() -> Iterator[Case]:
     rows, columns, both = "[4,256@x,32,16]", "[4,32,256@x,16]", "[4,128@x,64@y,16]"
     kernel, seq, four = "[3,3,16,16]", "[4,4096@x,16]", "[4,1,16]"
@@ -176,11 +181,21 @@ def _cases() -> Iterator[Case]:
     yield Case("top_k, 8, two axes", lambda x: lax.top_k(x, 8), (halves,), PLANE, ("x", "y"))
     yield Case("top_k, 8, another dim on y", lambda x: lax.top_k(x, 8), (beside,), PLANE)
     yield Case("top_k, 8: gradient", gradient(lambda x: lax.top_k(x, 8)[0]), (line,))
+    table = "[65536@x]"
+    yield Case("searchsorted", lambda a, v: jnp.searchsorted(jnp.cumsum(a * a), v), (table, "[1024]"))
+    yield Case("searchsorted, queries alike", lambda a, v: jnp.searchsorted(jnp.cumsum(a * a), v), (table, "[1024@x]"))
+    yield Case("digitize", lambda v, a: jnp.digitize(v, jnp.cumsum(a * a)), ("[1024]", table))
+    yield Case("interp", lambda v, a, b: jnp.interp(v, jnp.cumsum(a * a), b), ("[1024]", table, table))
     yield Case("sort", lax.sort, ("i32[16,16384@x]",))
     yield Case("sort, another dim on y", lax.sort, ("i32[16@y,16384@x]",), PLANE)
     yield Case("sort of keys and values", lambda a, b: lax.sort((a, b), num_keys=1), ("i32[16,16384@x]",) * 2)
     yield Case("sort of floats", lax.sort, (line,))
     yield Case("argsort", jnp.argsort, ("i32[16,16384@x]",))
+    for name, f in (("sort", jnp.sort), ("argsort", jnp.argsort)):
+        yield Case(f"{name} of one row", f, ("i32[262144@x]",))
+        yield Case(f"{name} of one row of floats", f, ("[262144@x]",))
+    yield Case("sort on six devices", jnp.sort, ("[98304@x]",), {"x": 6})
+    yield Case("sort of one row: gradient", gradient(lambda x: jnp.sort(x) * jnp.arange(262144)), ("[262144@x]",))
     square, plane = "[512@x,512]", "[512@x,256@y]"
     yield Case("fft of one dim", real(jnp.fft.fft), ("[262144@x]",))
     yield Case("ifft of one dim", real(jnp.fft.ifft), ("[262144@x]",))
@@ -199,6 +214,17 @@ def _cases() -> Iterator[Case]:
     yield Case("qr of a batch on y", jnp.linalg.qr, ("[4@y,4096@x,16]",), PLANE)
     yield Case("singular values", functools.partial(jnp.linalg.svd, compute_uv=False), (tall,))
     yield Case("least squares", lambda a, b: jnp.linalg.lstsq(a, b)[0], (tall, "[8192@x]"))
+    rows, right = "[512@x,512]", "[512@x,16]"
+    solve = functools.partial(jax.scipy.linalg.solve_triangular, lower=True)
+    yield Case("cholesky", lambda a: jnp.linalg.cholesky(definite(a)), (rows,))
+    yield Case("cholesky of a batch on y", lambda a: jnp.linalg.cholesky(definite(a)), ("[4@y,256@x,256]",), PLANE)
+    yield Case("cholesky: gradient", gradient(lambda a: jnp.linalg.cholesky(definite(a))), (rows,))
+    for name, f in {"": solve, ", transposed": functools.partial(solve, trans=1)}.items():
+        yield Case(f"triangular solve{name}", lambda a, b, f=f: f(definite(a), b), (rows, right))
+    yield Case("triangular solve of columns", lambda a, b: solve(definite(a), b), ("[512,512@x]", right))
+    yield Case("triangular solve: gradients", gradient(lambda a, b: solve(definite(a), b), 0, 1), (rows, right))
+    both = lambda a, b: jax.scipy.linalg.cho_solve((definite(a), True), b)  # noqa: E731
+    yield Case("cho_solve", both, (rows, right))
 
 
 CASES: Final = tuple(_cases())

@@ -342,8 +342,8 @@ def sort(
             each.append(tuple(("at", d) if d == dim and types[i].dims[d].axes else d for d in labels))
         plan = ProductDims(tuple(each), shape, frozenset({dim}), nonlinear=frozenset(range(keys)))
         of_chosen = frozenset(j for j, k in enumerate(chosen) if k in constants)
-        cast, (result,) = contraction(name, [types[k] for k in chosen], plan, types[chosen[-1]].dtype_name, of_chosen)
+        of_i = types[i].dtype_name  # integers have one replicated state
+        cast, (results[i],) = contraction(name, [types[k] for k in chosen], plan, of_i, of_chosen)
         for k, t in zip(chosen, cast, strict=True):
             types[k] = t
-        results[i] = result.replace(dtype=operands[i].dtype_name)
     return Typing(tuple(types), tuple(results))

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import difflib
 import fnmatch
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import jax
@@ -31,48 +30,23 @@ from shtypes.types.mesh import Mesh
 from shtypes.types.target import target_text
 
 
-@dataclass(frozen=True)
-class Written:
-    """What is written at a place of a program.
+class Written(NamedTuple):
+    """What is written at a place of a program."""
 
-    Attributes:
-        to: The type that the value is brought to; None where it stays as it is.
-        second: Whether it is brought there from its second form.
-    """
-
-    to: ShType | None = None
-    second: bool = False
+    to: ShType | None = None  # the type that the value is brought to; None where it stays as it is
+    second: bool = False  # whether it is brought there from its second form
 
 
-@dataclass(frozen=True)
-class Decisions:
-    """All that a plan decides.
-
-    Attributes:
-        mesh: The mesh.
-        arguments: The types of the arguments, of all that are arrays.
-        places: By place, what is written there: ``12.0`` for operand 0 of item 12, ``second.7`` for the second form
-            of value 7, ``result.0``.
-        joined: The numbers of the equations along a sharded dim that communicate, and the ways in which they do.
-    """
+class Decisions(NamedTuple):
+    """All that a plan decides."""
 
     mesh: Mesh
-    arguments: tuple[ShType, ...]
-    places: Mapping[str, Written] = field(default_factory=dict)
-    joined: Mapping[int, int | None] = field(default_factory=dict)
-
-
-def place_of(way: Way) -> str:
-    """The place of a program that a value is brought to."""
-    node, i = way.use.node, way.use.operand
-    if node.kind == "shared":
-        return f"second.{way.use.value.id}"
-    if node.kind == "result":
-        return f"result.{node.among}"
-    assert node.item is not None
-    if isinstance(node.item, Op):
-        return f"{node.item.id}.{i}"
-    return f"{node.item.id}.{node.kind}.{node.among}.{i}"
+    arguments: tuple[ShType, ...]  # the types of all arguments that are arrays
+    #: What is written at each place: ``12.0`` is operand 0 of item 12, ``second.7`` the second form of value 7; and
+    #: ``result.0``.
+    places: Mapping[str, Written] = {}
+    #: The numbers of the equations along a sharded dim that communicate, and the ways in which they do.
+    joined: Mapping[int, int | None] = {}
 
 
 class Taken(NamedTuple):
@@ -153,24 +127,20 @@ def with_types_at(decisions: Decisions, program: Program, at: Mapping[str, Any])
         if isinstance(v, Value) and places.get(f"result.{i}", Written()).second
     }
     kept = {place: w for place, w in places.items() if not place.startswith("second.") or place in second}
-    return dataclasses.replace(decisions, places=kept)
+    return decisions._replace(places=kept)
 
 
 def decided(costs: Costs, now: Assignment, ways: Sequence[Way]) -> Decisions:
     """The decisions of an assignment."""
     graph = costs.graph
-    mesh = graph.mesh
-
-    def type_of(v: Value, states: Sequence[int]) -> ShType:
-        return typed(mesh, v.dtype, v.shape, states)
-
     arguments = []
     for v in graph.program.inputs:
         if v.id in graph.source:
             node, k = graph.source[v.id]
-            arguments.append(type_of(v, costs.made(node, costs.row(node, now), k)[0].tolist()))
+            states = costs.made(node, costs.row(node, now), k)[0].tolist()
+            arguments.append(typed(graph.mesh, v.dtype, v.shape, states))
     places = {
-        place_of(way): Written(type_of(way.use.value, way.dst) if way.src != way.dst else None, way.second)
+        way.use.place: Written(way.dst if way.src != way.dst else None, way.second)
         for way in ways
         if way.src != way.dst or way.second
     }
@@ -179,7 +149,7 @@ def decided(costs: Costs, now: Assignment, ways: Sequence[Way]) -> Decisions:
         ways_of_op = {o.way for o in costs.chosen(node, now) if o.sent} if node.op is not None else set()
         if node.op is not None and ways_of_op:
             joined[node.op.id] = ways_of_op.pop() if len(ways_of_op) == 1 else None
-    return Decisions(mesh, tuple(arguments), places, joined)
+    return Decisions(graph.mesh, tuple(arguments), places, joined)
 
 
 def applied(program: Function, decisions: Decisions) -> Callable[..., Any]:
@@ -224,8 +194,7 @@ def _given(x: Any, v: Value, t: ShType) -> Any:
         return array(x, t)
     if x.type != t:
         raise ShardingTypeError(
-            f"argument `{v.name}` is {x.type}, and the plan has it as {t}",
-            hints=[f'sh.reshard(x, "{target_text(t)}")'],
+            f"argument `{v.name}` is {x.type}, and the plan has it as {t}", hints=[f'sh.reshard(x, "{target_text(t)}")']
         )
     return x
 

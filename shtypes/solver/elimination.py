@@ -11,9 +11,11 @@ import numpy as np
 
 Table = np.ndarray[Any, np.dtype[np.float64]]
 
-#: The most entries of a table that is made on the way; and those that take no longer than to leave values out first.
-MOST_ENTRIES: Final = 60_000_000
-QUICK_ENTRIES: Final = 2_000_000
+#: The most entries of a table that is looked at on the way; and where some variables are decided first.
+MOST_ENTRIES: Final = 300_000_000
+QUICK_ENTRIES: Final = 4_000_000
+#: Larger tables are not made as a whole.
+_BLOCK: Final = 100_000
 #: So many of the largest tables take as long as may be.
 _MANY: Final = 5
 
@@ -24,12 +26,8 @@ def eliminate(
     """The values of the variables at which the sum of all tables is least, and that sum.
 
     A tree of tables is exact at the cost of its largest. Of two orders the one with lesser tables is taken: what has
-    the least table goes first, or what brings the fewest together that were not.
-
-    Args:
-        sizes: How many values each variable has.
-        tables: By the variables that it is over, in ascending order, a table with a dim for each.
-        tick: Called before each variable; it may raise.
+    the least table goes first, or what brings the fewest together that were not. Tables are by their variables, in
+    ascending order. ``tick`` is called before each variable, and may raise.
     """
     if 1 in sizes.values():  # what has one value decides nothing, and an array has so many dims at most
         free = {v: n for v, n in sizes.items() if n > 1}
@@ -52,7 +50,7 @@ def eliminate(
         tick()
         ids = tuple(sorted(set().union(*(live[k][0] for k in at[v])) - {v}))
         parts = [live.pop(k) for k in sorted(at[v])]
-        least = _sum(parts, (v, *ids), sizes).min(0)
+        least = _least(parts, v, ids, sizes)
         trail.append((v, parts))
         if not ids:
             total += float(least)
@@ -98,6 +96,17 @@ def _order(sizes: Mapping[int, int], tables: Iterable[tuple[int, ...]], *, by_fi
     return max(most, total / _MANY), order
 
 
+def _least(some: list[tuple[tuple[int, ...], Table]], v: int, ids: tuple[int, ...], sizes: Mapping[int, int]) -> Table:
+    """The least sum of tables over the values of a variable: of a large table value after value."""
+    if sizes[v] * math.prod(sizes[u] for u in ids) <= _BLOCK:
+        return _sum(some, (v, *ids), sizes).min(0)
+    least = np.full([sizes[u] for u in ids], np.inf)
+    for k in range(sizes[v]):
+        at_k = [(tuple(u for u in of if u != v), table.take(k, of.index(v))) for of, table in some]
+        np.minimum(least, _sum(at_k, ids, sizes), out=least)
+    return least
+
+
 def _sum(some: list[tuple[tuple[int, ...], Table]], over: tuple[int, ...], sizes: Mapping[int, int]) -> Table:
     """The sum of tables, over all of these variables; small ones are added to one another first."""
     total = np.zeros([1] * len(over))
@@ -105,21 +114,6 @@ def _sum(some: list[tuple[tuple[int, ...], Table]], over: tuple[int, ...], sizes
         order = [ids.index(u) for u in over if u in ids]
         total = total + np.transpose(table, order).reshape([sizes[u] if u in ids else 1 for u in over])
     return np.broadcast_to(total, [sizes[u] for u in over])
-
-
-def values_within(
-    sizes: Mapping[int, int], tables: Mapping[tuple[int, ...], Table], most: float
-) -> tuple[dict[int, Any], dict[tuple[int, ...], Table]]:
-    """The values of each variable at which the sum may be at most ``most``, and the tables of these."""
-    left, kept = {v: np.arange(n) for v, n in sizes.items()}, dict(tables)
-    while True:
-        least = sum(table.min() for table in kept.values())
-        fits = {v: least + more <= most for v, more in _regrets(kept).items()}
-        before = sum(map(len, left.values()))
-        left = {v: values[fits[v]] if v in fits else values for v, values in left.items()}
-        kept = {ids: table[np.ix_(*(fits[v] for v in ids))] for ids, table in kept.items()}
-        if sum(map(len, left.values())) > 0.99 * before:
-            return left, kept
 
 
 def nearly_eliminate(
@@ -131,12 +125,7 @@ def nearly_eliminate(
 ) -> tuple[dict[int, int], float]:
     """As `eliminate` with small tables: some variables stay as they are, others in each turn, until none improves.
 
-    Args:
-        sizes: As for `eliminate`.
-        tables: As for `eliminate`.
-        entries: The most entries of a table on the way.
-        start: The values to begin with; if empty, those that are least for themselves.
-        tick: As for `eliminate`.
+    It begins with ``start``, or if that is empty with what is least for each variable by itself.
     """
     best = dict(start) or {v: int(x.argmin()) for v, x in _regrets(tables).items()}
     value, still = math.inf, 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
@@ -13,18 +13,10 @@ from shtypes._compat.jaxprs import is_literal
 from shtypes.analysis.flops import is_convolution
 from shtypes.errors import ShardingTypeError
 from shtypes.solver import options as options_
-from shtypes.solver.axis_states import INVARIANT, REDUCED, SHARDED, UNREDUCED, axis_state, typed
-from shtypes.solver.options import Option, Work
-from shtypes.solver.program import (
-    Checkpoint,
-    Item,
-    Loop,
-    Op,
-    Operand,
-    Program,
-    Value,
-    is_value,
-)
+from shtypes.solver.axis_states import INVARIANT, REDUCED, SHARDED, UNREDUCED, axis_states
+from shtypes.solver.options import Option
+from shtypes.solver.program import Checkpoint, Item, Loop, Op, Operand, Program, Value, is_value, walked
+from shtypes.solver.reshard_prices import dims_of
 from shtypes.types import ShType, dtypes
 from shtypes.types.mesh import Mesh
 
@@ -34,6 +26,8 @@ Types = Sequence[ShType | None]
 _MOST_AXES: Final = 64
 #: Equations that may name axes of the mesh.
 _NAME_AXES: Final = frozenset({"typed_call", "sharding_annotation"})
+#: On so many axes their order on a dim is a decision.
+_ORDERED: Final = 3
 #: The shortest layer that is looked for, in equations.
 _LEAST_LAYER: Final = 4
 #: Primitives whose operands the backward pass needs, and those whose results it does.
@@ -49,33 +43,21 @@ _PRODUCTS: Final = frozenset(("dot_general", "mul", "div"))
 
 @dataclass(eq=False)
 class Node:
-    """A decision: an option along each mesh axis.
-
-    Attributes:
-        id: Its number.
-        kind: ``argument``, ``op``, ``shared`` (a second form of a value that several uses take), ``carry``, ``slice``,
-            ``stack`` or ``result``.
-        options: For each mesh axis, what it may do.
-        operands: The values that it takes.
-        results: The values that it makes.
-        times: How often it runs.
-        item: The equation or the loop that it is of.
-        operand_times: How often each operand is brought to it.
-        again: Whether it runs again in the backward pass.
-        among: Its number among those of its kind of the loop, or among the results.
-        first: The node that it is decided with: itself, or that of the first of the layers that repeat.
-    """
+    """A decision: an option along each mesh axis."""
 
     id: int
+    #: ``argument``, ``op``, ``carry``, ``slice``, ``stack``, ``result``, or ``shared``: a second form of a value that
+    #: several uses take.
     kind: str
-    options: tuple[tuple[Option, ...], ...]
+    options: tuple[tuple[Option, ...], ...]  # for each mesh axis
     operands: list[Operand]
     results: list[Value]
-    times: int
-    item: Op | Loop | None = None
-    operand_times: list[int] = field(default_factory=list)
-    again: bool = False
-    among: int = 0
+    times: int  # how often it runs
+    item: Op | Loop | None = None  # what it is of
+    operand_times: list[int] = field(default_factory=list)  # how often each operand is brought to it
+    again: bool = False  # whether it runs again in the backward pass
+    among: int = 0  # its number among those of its kind of the loop, or among the results
+    #: The node that it is decided with: itself, or that of the first of the layers that repeat.
     first: Node = None  # type: ignore[assignment]
 
     def __post_init__(self) -> None:
@@ -87,6 +69,12 @@ class Node:
         """Its equation."""
         return self.item if isinstance(self.item, Op) else None
 
+    def place(self, i: int) -> str:
+        """What `Decisions` calls the place of an operand."""
+        if self.item is None:
+            return f"second.{self.operands[i].id}" if self.kind == "shared" else f"result.{self.among}"
+        return f"{self.item.id}.{i}" if self.op else f"{self.item.id}.{self.kind}.{self.among}.{i}"
+
 
 class Use(NamedTuple):
     """A value that a node takes."""
@@ -96,18 +84,18 @@ class Use(NamedTuple):
     value: Value
     times: int
 
+    @property
+    def place(self) -> str:
+        """What `Decisions` calls it."""
+        return self.node.place(self.operand)
+
 
 class Graph:
-    """The decisions of a program on a mesh.
+    """The decisions of a program on a mesh; with those of its backward pass, if ``grad``.
 
-    Args:
-        program: The program.
-        mesh: The mesh.
-        grad: Whether its backward pass counts.
-        types: The types of its inputs, where these are not to be found; then results lie as they like. None for those
-            that have no type.
-        seen: The types of operands and results of an operation where each chooses for itself: those that it keeps
-            where nothing is known of it along one axis, or where it says itself how values lie.
+    With ``types`` of its inputs (None for plain ones) these are not to be found, and results lie as they like. Then
+    ``seen`` says the types of operands and results of an operation where each chooses for itself: those that it keeps
+    where nothing is known of it along one axis, or where it says itself how values lie.
     """
 
     def __init__(
@@ -132,13 +120,14 @@ class Graph:
         self.sliced: set[int] = set()  # stacks that a loop takes apart
         for v, t in zip(program.inputs, types or [None] * len(program.inputs), strict=True):
             if not v.constant:
-                options: Any = self._states(v, pending=False) if t is None else _as_it_is(t)
-                self._node("argument", options, [], [v], 1)
+                one = [Option((), (s,)) for s in self._states(v, pending=False, once=True)]
+                self._node("argument", one if t is None else _as_it_is(t), [], [v], 1)
         self._items(program.items)
         self.results: dict[int, Node] = {}
         for i, v in enumerate(program.outputs):
             if is_value(v) and not self.completes:
-                self.results[i] = self._node("result", self._states(v, pending=False, to=True), [v], [], 1, among=i)
+                options = [Option((s,), ()) for s in self._states(v, pending=False)]
+                self.results[i] = self._node("result", options, [v], [], 1, among=i)
         self._second_forms()
         self.layers = self._fold()
         self.decisions = [n for n in self.nodes if n.first is n]
@@ -167,26 +156,31 @@ class Graph:
     def _node(
         self,
         kind: str,
-        options: Sequence[Option] | tuple[tuple[Option, ...], ...],
+        options: list[Option] | tuple[tuple[Option, ...], ...],
         operands: list[Operand],
         results: list[Value],
         times: int,
         **more: Any,
     ) -> Node:
-        per_axis = options if options and not isinstance(options[0], Option) else (tuple(options),) * len(self.sizes)
-        node = Node(len(self.nodes), kind, per_axis, operands, results, times, **more)  # type: ignore[arg-type]
+        per_axis = options if isinstance(options, tuple) else self._in_orders([options] * len(self.sizes))
+        node = Node(len(self.nodes), kind, per_axis, operands, results, times, **more)
         self.nodes.append(node)
         for i, v in enumerate(results):
             self.source[v.id] = node, i
         return node
 
-    def _states(self, v: Value, *, pending: bool, to: bool = False, shift: int = 0) -> tuple[Option, ...]:
-        """An option for each state: of a value that a node makes, or with ``to`` brings its operand to."""
+    def _in_orders(self, per_axis: Sequence[Sequence[Option]]) -> tuple[tuple[Option, ...], ...]:
+        """Options with those in which an axis is before the ones that come before it in the mesh."""
+        large = [a for a, n in enumerate(self.sizes) if n > 1]
+        large = large[1:] if len(large) <= _ORDERED else []
+        fronts = [[o.in_front() for o in each if o.divides] if a in large else [] for a, each in enumerate(per_axis)]
+        return tuple((*each, *more) for each, more in zip(per_axis, fronts, strict=True))
+
+    def _states(self, v: Value, *, pending: bool = True, once: bool = False) -> list[int]:
+        """The states of a value; where cotangents are summed ``once``, they are pending while it is replicated."""
         found = [REDUCED, *(SHARDED + d for d, n in enumerate(v.shape) if n > 1)]
         found += [UNREDUCED] if pending and dtypes.summable(v.dtype) and dtypes.differentiable(v.dtype) else []
-        # Arguments, and what several take, are replicated with pending cotangents: these are summed once.
-        found += [INVARIANT] if (self.completes or pending is not to) and self.has_cotangent(v) else []
-        return tuple(Option((s,), ()) if to else Option((), (s,)) for s in found)
+        return found + ([INVARIANT] if (self.completes or not once) and self.has_cotangent(v) else [])
 
     def _items(self, items: Sequence[Item]) -> None:
         for item in items:
@@ -198,8 +192,9 @@ class Graph:
             elif isinstance(item, Checkpoint):
                 self.checkpoints += 1
                 self._items(item.items)
-                inside = {v.id for op in _ops(item.items) for v in op.results}
-                for op in _ops(item.items):
+                ops = [op for op, _ in walked(item.items) if isinstance(op, Op)]
+                inside = {v.id for op in ops for v in op.results}
+                for op in ops:
                     self.saved.update(x.id for x in op.operands if is_value(x) and x.id not in inside and self.grad)
             else:
                 self._loop(item)
@@ -208,9 +203,8 @@ class Graph:
         inner = loop.times * loop.scan.length
         carries = []
         for i, (x0, v, x1, r) in enumerate(loop.carries()):
-            node = self._node("carry", (), [], [v], inner, item=loop, among=i, again=loop.checkpointed)
-            states = [o.results[0] for o in self._states(v, pending=True)]
-            node.options = (tuple(Option((s, s), (s,)) for s in states),) * len(self.sizes)
+            options = [Option((s, s), (s,)) for s in self._states(v)]
+            node = self._node("carry", options, [], [v], inner, item=loop, among=i, again=loop.checkpointed)
             self.source[r.id] = node, 0
             carries.append((node, x0, x1))
             if self.has_cotangent(v) and not loop.checkpointed:
@@ -218,26 +212,15 @@ class Graph:
         for i, (x, v) in enumerate(loop.slices()):
             if is_value(x):
                 self.sliced.add(x.id)
-                states = [o.results[0] for o in self._states(v, pending=True)]
-                options = [Option((s + (s >= SHARDED),), (s,)) for s in states]
-                self._node(
-                    "slice",
-                    options,
-                    [x],
-                    [v],
-                    inner,
-                    item=loop,
-                    operand_times=[loop.times],
-                    among=i,
-                    again=loop.checkpointed,
-                )
+                options = [Option((s + (s >= SHARDED),), (s,)) for s in self._states(v)]
+                node = self._node("slice", options, [x], [v], inner, item=loop, among=i, again=loop.checkpointed)
+                node.operand_times = [loop.times]
         self._items(loop.items)
         for node, x0, x1 in carries:
             node.operands, node.operand_times = [x0, x1], [loop.times, inner]
         for i, (y, r) in enumerate(loop.stacks()):
             if is_value(y):
-                states = [o.results[0] for o in self._states(y, pending=True)]
-                options = [Option((s,), (s + (s >= SHARDED),)) for s in states]
+                options = [Option((s,), (s + (s >= SHARDED),)) for s in self._states(y)]
                 self._node("stack", options, [y], [r], inner, item=loop, among=i)
 
     def _options(self, op: Op) -> tuple[tuple[Option, ...], ...]:
@@ -258,28 +241,30 @@ class Graph:
                 error.what = f"nothing is known of `{op.name}` at {str(op.place) or 'a line of JAX'}: {error.what}"
                 raise error.with_traceback(None) from None
             scale = (n - 1) / n / ((small - 1) / small) if n > 1 else 0.0
-            ways = options_.way_options(
-                op.eqn, n, known, names
-            )  # how much they send depends on how many devices there are
-            kinds = (*(_scaled(o, scale) for o in asked), *ways)
+            ways = options_.way_options(op.eqn, n, known, names)  # what they send depends on the number of devices
+            kinds = (*(o._replace(sent=o.sent * scale, sent_backward=o.sent_backward * scale) for o in asked), *ways)
             found.append(tuple(o for o in kinds if live or INVARIANT not in o.operands))
-        return tuple(found)
+        return tuple(found) if op.name in _NAME_AXES else self._in_orders(found)
+
+    def along_all(self, node: Node, some: Mapping[int, Option]) -> tuple[float, float] | None:
+        """What a node sends that does something along several axes, for each byte of its first result on a device."""
+        op = node.op
+        if op is None or op.name in _NAME_AXES:
+            return None
+        known = [_known(x, var) for x, var in zip(op.operands, op.eqn.invars, strict=True)]
+        sizes, every = [self.sizes[a] for a in some], [*some.values()]
+        return options_.sent_together(op.eqn, sizes, known, every) or (math.inf, 0.0)
 
     def _kept(self, op: Op, types: tuple[Types, Types] | None) -> tuple[tuple[Option, ...], ...]:
         """The one option of an operation that keeps its types."""
         if types is None:
             raise ShardingTypeError(f"nothing is known of the types of `{op.name}`")
-        operands, results = types
-        values = [t for t, x in zip(operands, op.operands, strict=True) if isinstance(x, Value)]
-        made, taken = (list(map(_states_of, each)) for each in (results, values))
-        found = []
-        for a in range(len(self.sizes)):
-            rest = iter(taken)
-            states = tuple([next(rest)[a] if isinstance(x, Value) else REDUCED for x in op.operands])
-            outs = tuple([each[a] for each in made])
-            part = any(s >= SHARDED for s in (*states, *outs))
-            found.append((Option(states, outs, Work.PART if part else Work.ALL),))
-        return tuple(found)
+        of_values = iter(types[0])
+        taken = [_states_of(next(of_values) if isinstance(x, Value) else None) for x in op.operands]
+        made = [*map(_states_of, types[1])]
+        return tuple(
+            (Option(tuple([x[a] for x in taken]), tuple([x[a] for x in made])),) for a in range(len(self.sizes))
+        )
 
     def _note_saved(self, op: Op) -> None:
         """Notes what the backward pass needs: operands of products, and of what is not linear."""
@@ -304,14 +289,14 @@ class Graph:
         for use in self.uses():
             uses.setdefault(use.value.id, []).append(use)
         for found in uses.values():
-            v = found[0].value
-            times = self.source[v.id][0].times if self.source[v.id][0].kind != "carry" else found[0].times
-            source = self.source[v.id][0]
+            v, source = found[0].value, self.source[found[0].value.id][0]
+            times = source.times if source.kind != "carry" else found[0].times
             if source.kind == "carry" and v not in source.results:
                 times = source.item.times  # type: ignore[union-attr]
             inside = max(use.times for use in found) > times
             if math.prod(v.shape) > 1 and (len({use.node.id for use in found}) > 1 or inside):
-                node = self._node("shared", self._states(v, pending=True, to=True), [v], [], times)
+                options = [Option((s,), ()) for s in self._states(v, once=True)]
+                node = self._node("shared", options, [v], [], times)
                 node.again = source.again or v.id in self.program.entering
                 self.shared[v.id] = node
 
@@ -371,7 +356,7 @@ class Graph:
         for d, n in enumerate(v.shape):
             product = np.ones(len(states), np.int64)
             for a, size in enumerate(self.sizes):
-                product = np.where(states[:, a] == SHARDED + d, product * size, product)
+                product = np.where(dims_of(states[:, a]) == d, product * size, product)
             ok &= (n % product == 0) & ((n > 0) | (product == 1))
         return ok
 
@@ -400,25 +385,11 @@ def _states_of(t: ShType | None) -> list[int]:
     """The states of a type for each axis; of a plain value it is reduced."""
     if t is None:
         return [REDUCED] * _MOST_AXES
-    states = [axis_state(t, a) for a in t.mesh.axis_names]
-    known = [s for s in states if s is not None]
-    if len(known) < len(states) or typed(t.mesh, t.dtype_name, t.shape, known) != t:
-        raise ShardingTypeError(f"a value is {t}: it varies, or its axes on one dim are not in the mesh's order")
-    return known
-
-
-def _scaled(o: Option, scale: float) -> Option:
-    return (
-        o if not (o.sent or o.sent_backward) else o._replace(sent=o.sent * scale, sent_backward=o.sent_backward * scale)
-    )
-
-
-def _ops(items: Sequence[Item]) -> Iterator[Op]:
-    for item in items:
-        if isinstance(item, Op):
-            yield item
-        else:
-            yield from _ops(item.items)
+    if (states := axis_states(t)) is None:
+        raise ShardingTypeError(
+            f"a value is {t}: it varies, or its axes on one dim are in another order than plans have"
+        )
+    return states
 
 
 def _repeat(sequence: Any) -> tuple[int, int, int]:

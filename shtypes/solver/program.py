@@ -22,8 +22,8 @@ from shtypes._compat.jaxprs import Scan, captured, control, is_literal, jaxpr_of
 from shtypes._compat.plain_programs import needed, trace_plain
 from shtypes.context.frames import Owner, owner_of_file
 from shtypes.errors import ShardingTypeError
+from shtypes.lifting.ways.choice import ways_of
 from shtypes.lifting.ways.grouping import grouped
-from shtypes.lifting.ways.moves import moves_alone
 from shtypes.scopes.comm import NoComm
 from shtypes.solver.options import only_places
 from shtypes.traced.equations import SourceLine
@@ -36,25 +36,15 @@ _INLINED: Final = frozenset({"jit", "pjit", "closed_call", "core_call"})
 
 @dataclass(eq=False)
 class Value:
-    """An array of the program.
-
-    Attributes:
-        id: Its number.
-        shape: Its shape.
-        dtype: The short name of its dtype.
-        constant: Whether it depends on no argument.
-        differentiated: Whether it has a cotangent in the backward pass.
-        name: Its path, of an argument; else what made it.
-        number: What it is, of a constant that the program captured.
-    """
+    """An array of the program."""
 
     id: int
     shape: tuple[int, ...]
-    dtype: str
-    constant: bool = False
-    differentiated: bool = False
-    name: str = ""
-    number: Any = None
+    dtype: str  # the short name
+    constant: bool = False  # whether it depends on no argument
+    differentiated: bool = False  # whether it has a cotangent in the backward pass
+    name: str = ""  # its path, of an argument; else what made it
+    number: Any = None  # what it is, of a constant that the program captured
 
     @property
     def nbytes(self) -> int:
@@ -91,6 +81,11 @@ class Op:
         """JAX's name of the primitive."""
         return str(self.eqn.primitive.name)
 
+    def flows(self) -> Iterator[tuple[Sequence[Operand], Sequence[Operand]]]:
+        """What cotangents come to, and what from."""
+        if self.name != "stop_gradient":
+            yield self.operands, self.results
+
 
 @dataclass(eq=False)
 class Loop:
@@ -123,6 +118,11 @@ class Loop:
         k = self.scan.carry
         return zip(self.outputs[k:], self.results[k:], strict=True)
 
+    def flows(self) -> Iterator[tuple[Sequence[Operand], Sequence[Operand]]]:
+        """As of an `Op`."""
+        yield from (((x0, v, x1), (v, r)) for x0, v, x1, r in self.carries())
+        yield from (((x,), (made,)) for x, made in (*self.slices(), *self.stacks()))
+
 
 @dataclass(eq=False)
 class Checkpoint:
@@ -132,10 +132,25 @@ class Checkpoint:
     eqn: Any  # None of one that the program has not
     items: list[Item]
     outputs: list[Operand]
-    results: list[Value]
+
+    @property
+    def results(self) -> list[Value]:
+        """The values among what it puts out."""
+        return [x for x in self.outputs if isinstance(x, Value)]
 
 
 Item = Op | Loop | Checkpoint
+
+
+def walked(items: Sequence[Item], inside: int | None = None) -> Iterator[tuple[Op | Loop, int | None]]:
+    """All equations and loops, with those in loops and checkpoints, and the number of the checkpoint around each."""
+    for item in items:
+        if isinstance(item, Checkpoint):
+            yield from walked(item.items, item.id)
+            continue
+        yield item, inside
+        if isinstance(item, Loop):
+            yield from walked(item.items, inside)
 
 
 def is_value(x: Operand) -> bool:
@@ -170,13 +185,9 @@ def line_of(eqn: Any) -> SourceLine:
 class Program:
     """A plain program as operations.
 
-    Args:
-        name: What it is called.
-        jaxpr: The open jaxpr, without what nothing uses.
-        consts: Its constants.
-        arguments: Its inputs: the name, whether it is differentiated, and whether it is plain: it has no type.
-        keeps: Whether what it says itself of how values lie is a part of it.
-        checkpoint: Whether the bodies of its scans are checkpointed, the outermost that are not so already.
+    Its arguments say a name, whether each is differentiated, and whether it is plain and has no type. What it says
+    itself of how values lie is a part of it if it ``keeps`` that. With ``checkpoint`` the bodies of its scans are
+    checkpointed, the outermost that are not so already.
     """
 
     def __init__(
@@ -194,8 +205,6 @@ class Program:
         self._ids = itertools.count()
         self._called: list[Any] = []  # the calls of what is jitted around
         self.values: list[Value] = []
-        self.ops: list[Op] = []
-        self.loops: list[Loop] = []
         env: dict[Any, Any] = {}
         self.inputs = []
         for var, (called, differentiated, plain) in zip(jaxpr.invars, arguments, strict=True):
@@ -206,6 +215,8 @@ class Program:
             env[var] = self._constant(var.aval, number)
         self.items = self._block(jaxpr, env, (), 1, False)
         self.outputs = [_read(env, v) for v in jaxpr.outvars]
+        self.ops = [item for item, _ in walked(self.items) if isinstance(item, Op)]
+        self.loops = [item for item, _ in walked(self.items) if isinstance(item, Loop)]
         self._only_what_reaches()
         #: Values that are made outside of a checkpoint, by the checkpoint that all of their uses are in.
         self.entering = self._entering()
@@ -225,7 +236,7 @@ class Program:
         for eqn in grouped(jaxpr).eqns:
             operands = [_read(env, v) for v in eqn.invars]
             name, how, path = eqn.primitive.name, control(eqn), (*around, id(eqn))
-            if name in _INLINED and not moves_alone(eqn):  # what moves elements is moved at once
+            if name in _INLINED and not ways_of(eqn):  # what can be computed across shards is one operation
                 body = getattr(how, "body", None) or eqn.params["jaxpr"]
                 inner, sub = self._body(body, operands)
                 self._called += [self._from_call(eqn)] * (calls := is_of_a_library(body))
@@ -237,8 +248,7 @@ class Program:
                 body = self._block(inner, sub, path, times, True)
                 outputs = [_read(sub, w) for w in inner.outvars]
                 env.update(zip(eqn.outvars, outputs, strict=True))
-                made = [x for x in outputs if isinstance(x, Value)]
-                items.append(Checkpoint(next(self._ids), eqn, body, outputs, made))
+                items.append(Checkpoint(next(self._ids), eqn, body, outputs))
             elif name == "closed_over":
                 env.update(zip(eqn.outvars, operands, strict=True))
             elif only_places(eqn) and not self._keeps:
@@ -275,9 +285,7 @@ class Program:
             v.constant = constant
             v.differentiated = live and dtypes.differentiable(v.dtype)
         named = self._from_call(eqn)
-        op = Op(next(self._ids), named, operands, results, times, line_of(named), path, checkpointed)
-        self.ops.append(op)
-        return op
+        return Op(next(self._ids), named, operands, results, times, line_of(named), path, checkpointed)
 
     def _loop(
         self, eqn: Any, scan: Scan, operands: list[Any], env: dict[Any, Any], path: Path, times: int, checkpointed: bool
@@ -299,34 +307,38 @@ class Program:
         outputs = [_read(sub, v) for v in inner.outvars]
         if adds:
             self.checkpointed.append(self._line(eqn))
-            made = [x for x in outputs if isinstance(x, Value)]
-            items = [Checkpoint(next(self._ids), None, items, outputs, made)]
+            items = [Checkpoint(next(self._ids), None, items, outputs)]
         results = [self._value(v.aval, "scan") for v in eqn.outvars]
         for r, y in zip(results, outputs, strict=True):
             r.differentiated = isinstance(y, Value) and y.differentiated
         for r, y in zip(results[scan.carry :], outputs[scan.carry :], strict=True):
             r.constant = not is_value(y)
         env.update(zip(eqn.outvars, results, strict=True))
-        loop = Loop(
-            next(self._ids), eqn, scan, operands, items, inputs, outputs, results, times, self._line(eqn), checkpointed
-        )
-        self.loops.append(loop)
-        return loop
+        number, line = next(self._ids), self._line(eqn)
+        return Loop(number, eqn, scan, operands, items, inputs, outputs, results, times, line, checkpointed)
 
     def _only_what_reaches(self) -> None:
         """Takes the cotangent from values that no differentiated result depends on."""
         reached = {v.id for v in self.outputs if isinstance(v, Value) and v.differentiated}
+        flows = [flow for item, _ in reversed([*walked(self.items)]) for flow in item.flows()]
         before = -1
         while len(reached) != before:
             before = len(reached)
-            _reach(self.items, reached)
+            for operands, results in flows:
+                if any(v.id in reached for v in results if isinstance(v, Value)):
+                    reached.update(x.id for x in operands if isinstance(x, Value) and x.differentiated)
         for v in self.values:
             v.differentiated = v.differentiated and v.id in reached
 
     def _entering(self) -> dict[int, int]:
         uses: dict[int, set[int | None]] = {v.id: {None} for v in self.outputs if isinstance(v, Value)}
         made: dict[int, int | None] = {}
-        _places(self.items, None, uses, made)
+        for item, inside in walked(self.items):
+            loop = isinstance(item, Loop)
+            made.update((v.id, inside) for v in (*item.results, *(item.inputs if loop else ())))
+            for x in (*item.operands, *(item.outputs if loop else ())):
+                if isinstance(x, Value):
+                    uses.setdefault(x.id, set()).add(inside)
         return {
             v: place
             for v, (place, *others) in ((v, tuple(places)) for v, places in uses.items())
@@ -335,14 +347,7 @@ class Program:
 
 
 class Function(Program):
-    """A plain function for arguments of some shapes.
-
-    Args:
-        f: The function.
-        args: Its arguments: trees of what has a shape and a dtype; numbers and the rest are as they are.
-        argnums: The arguments that are differentiated.
-        mesh: The mesh that its annotations speak of.
-        checkpoint: As for `Program`.
+    """A plain function for arguments of some shapes, in trees; its annotations speak of the mesh.
 
     Raises:
         ShardingTypeError: the function cannot be traced, or has no array among its arguments.
@@ -391,47 +396,9 @@ class Function(Program):
         return args
 
 
-def _places(
-    items: Sequence[Item], inside: int | None, uses: dict[int, set[int | None]], made: dict[int, int | None]
-) -> None:
-    """Notes the checkpoint in which each value is made, and those in which it is used."""
-    for item in items:
-        if isinstance(item, Checkpoint):
-            _places(item.items, item.id, uses, made)
-            continue
-        made.update((v.id, inside) for v in item.results)
-        taken = list(item.operands)
-        if isinstance(item, Loop):
-            made.update((v.id, inside) for v in item.inputs)
-            _places(item.items, inside, uses, made)
-            taken += item.outputs
-        for x in taken:
-            if isinstance(x, Value):
-                uses.setdefault(x.id, set()).add(inside)
-
-
 def _read(env: dict[Any, Any], atom: Any) -> Any:
     return literal_value(atom) if is_literal(atom) else env[atom]
 
 
 def _has_cotangent(eqn: Any, operands: Sequence[Any]) -> bool:
     return eqn.primitive.name != "stop_gradient" and any(isinstance(x, Value) and x.differentiated for x in operands)
-
-
-def _reach(items: Sequence[Item], reached: set[int]) -> None:
-    def add(xs: Sequence[Any]) -> None:
-        reached.update(x.id for x in xs if isinstance(x, Value) and x.differentiated)
-
-    for item in reversed(items):
-        if isinstance(item, Op):
-            if any(v.id in reached for v in item.results) and item.name != "stop_gradient":
-                add(item.operands)
-            continue
-        if isinstance(item, Loop):
-            for x0, v, x1, r in item.carries():
-                if r.id in reached or v.id in reached:
-                    add([x0, v, x1])
-            add([y for y, r in item.stacks() if r.id in reached])
-        _reach(item.items, reached)
-        if isinstance(item, Loop):
-            add([x for x, v in item.slices() if v.id in reached])

@@ -12,7 +12,7 @@ import numpy as np
 
 from shtypes.errors import ShardingTypeError
 from shtypes.solver import elimination
-from shtypes.solver.elimination import eliminate, nearly_eliminate, too_many, values_within
+from shtypes.solver.elimination import eliminate, nearly_eliminate, too_many
 from shtypes.solver.progress import Progress, tell
 from shtypes.solver.tables import Assignment, Costs, Domains, Factor, Measure, combined
 
@@ -67,12 +67,8 @@ def size(n: float) -> str:
 class Search:
     """The search for the best assignments.
 
-    Args:
-        costs: What decisions cost.
-        seed: Of the order of axes that is started with besides theirs, where there are more than two; None for none.
-        block: How many axes vary together, at most.
-        overlap: The part of the shorter of computing and communication that hides behind the other.
-        deadline: The time (`time.monotonic`) from which on the best that is known is taken.
+    On more than two axes two orders of them are started with, one of them by ``seed``, where it is not None; ``block``
+    of them vary together. From ``deadline`` (of `time.monotonic`) on the best that is known is taken.
     """
 
     def __init__(
@@ -140,23 +136,17 @@ class Search:
         sizes, tables = {i: len(d) for i, d in domains.items()}, combined(factors, byte, reshard, self._shares)
         self.solves += 1
         self._tell()
-        left, start = {v: np.arange(n) for v, n in sizes.items()}, dict[int, int]()
-        if too_many(sizes, tables, elimination.QUICK_ENTRIES):
-            cold = all(fixed[n.id] == self.costs.first(n) for n in self.costs.graph.decisions)
-            if cold and len(axes) > 1:
-                fixed, _ = self._in_turn([*axes, *axes], fixed, byte, reshard)
-            start = _rows(domains, fixed)
-            known = sum(float(t[tuple(start[v] for v in ids)]) for ids, t in tables.items()) if start else math.inf
-            left, tables = values_within(sizes, tables, known + 1e-9 * abs(known))
-        sizes = {v: len(values) for v, values in left.items()}
         exact = not too_many(sizes, tables, elimination.MOST_ENTRIES)
         self.proved &= exact
         if exact:
             chosen, value = eliminate(sizes, tables, self._check_time)
         else:
-            begin = {v: int(np.searchsorted(left[v], k)) for v, k in start.items()}
-            chosen, value = nearly_eliminate(sizes, tables, elimination.QUICK_ENTRIES // 2, begin, self._check_time)
-        return {i: tuple(map(int, domains[i][left[i][k]])) for i, k in chosen.items()}, value
+            cold = all(fixed[n.id] == self.costs.first(n) for n in self.costs.graph.decisions)
+            if cold and len(axes) > 1:
+                fixed, _ = self._in_turn([*axes, *axes], fixed, byte, reshard)
+            start = _rows(domains, fixed)
+            chosen, value = nearly_eliminate(sizes, tables, elimination.QUICK_ENTRIES, start, self._check_time)
+        return {i: tuple(map(int, domains[i][k])) for i, k in chosen.items()}, value
 
     def solve(
         self, byte: float = 0.0, reshard: float = 0.0, warm: Assignment | None = None, *, needed: bool = False
@@ -278,16 +268,7 @@ class Search:
                 why=f"the least that was found needs {size(least)}",
                 hints=["a larger mesh", "jax.checkpoint around the layers", f"memory={math.ceil(least)}"],
             )
-        for _ in range(_CORNERS):  # the corner of the front beyond the line between two of its points, if there is one
-            gap = float(low.cost.memory - high.cost.memory)
-            byte = (high.seconds - low.seconds) / gap if gap > 0 else 0.0
-            if byte <= 0:
-                break
-            point = self.solve(byte, warm=high.assignment)
-            cost, line = (p.seconds + byte * float(p.cost.memory) for p in (point, low))
-            if cost >= line * (1 - 1e-6):
-                break
-            low, high = (low, point) if point.cost.memory <= memory else (point, high)
+        self._corners(low, high, memory, _CORNERS)
         return min((p for p in self.visited if p.cost.memory <= memory), key=lambda p: p.seconds)
 
     def bound(self, memory: float | None) -> float | None:
@@ -301,15 +282,20 @@ class Search:
         if self.late:
             self.settled = False
             return
-        low, high = quick, self.solve(_ALL * quick.seconds / quick.cost.memory, warm=quick.assignment)
-        for _ in range(_BETWEEN):
+        least = self.solve(_ALL * quick.seconds / quick.cost.memory, warm=quick.assignment)
+        self._corners(quick, least, math.inf, _BETWEEN)
+
+    def _corners(self, low: Point, high: Point, memory: float, most: int) -> None:
+        """Visits corners of the front beyond the line between two of its points, towards those of so much memory."""
+        for _ in range(most):
             gap = float(low.cost.memory - high.cost.memory)
             if gap <= 0 or high.seconds <= low.seconds:
-                break
-            point = self.solve((high.seconds - low.seconds) / gap, warm=high.assignment)
-            if point.assignment in (low.assignment, high.assignment):
-                break
-            high = point
+                return
+            byte = (high.seconds - low.seconds) / gap
+            point = self.solve(byte, warm=high.assignment)
+            if point.weighed(byte, 0) >= low.weighed(byte, 0) * (1 - 1e-6):
+                return
+            low, high = (low, point) if point.cost.memory <= memory else (point, high)
 
     def front(self, memory: float | None) -> list[Point]:
         """The assignments that were found of which none is quicker and smaller at once, the quickest first."""

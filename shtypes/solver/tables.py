@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from shtypes.analysis.flops import product_flops
 from shtypes.resharding.devices import Device
-from shtypes.solver.axis_states import INVARIANT, REDUCED, SHARDED, UNREDUCED
+from shtypes.solver.axis_states import FRONT, INVARIANT, REDUCED, SHARDED, UNREDUCED, typed
 from shtypes.solver.graph import Graph, Node, Use
-from shtypes.solver.options import Option, Work, only_places
+from shtypes.solver.options import Option, only_places
 from shtypes.solver.program import Value, is_value
-from shtypes.solver.reshard_prices import Cost, Prices, States, Table, cotangents, distinct, parts, unlabelled
+from shtypes.solver.reshard_prices import (
+    Cost,
+    Prices,
+    States,
+    Table,
+    cotangents,
+    dims_of,
+    distinct,
+    in_order,
+    parts,
+    unlabelled,
+)
+from shtypes.types import ShType
 
 #: The part of the memory traffic of equations that are no products which is left when a compiler has fused them.
 FUSED: Final = 0.4
@@ -49,6 +61,11 @@ class Measure(NamedTuple):
     def __add__(self, other: Any) -> Measure:
         return Measure(*(a + b for a, b in zip(self, other, strict=True)))
 
+    @property
+    def first(self) -> Measure:
+        """The first entries, as numbers."""
+        return Measure(*(float(np.ravel(x)[0]) for x in self))
+
     def times(self, n: float, *, reshards: float | None = None) -> Measure:
         """It so often."""
         count = n if reshards is None else reshards
@@ -58,8 +75,7 @@ class Measure(NamedTuple):
 NOTHING: Final = Measure(0.0, 0.0, 0.0, 0.0, 0.0)
 
 
-@dataclass
-class Factor:
+class Factor(NamedTuple):
     """The cost of some decisions together: the cheapest of some ways."""
 
     ids: tuple[int, ...]
@@ -67,11 +83,11 @@ class Factor:
 
 
 class Way(NamedTuple):
-    """How a value comes to a use: its states before and after, and whether from its second form."""
+    """How a value comes to a use: its types before and after, and whether from its second form."""
 
     use: Use
-    src: tuple[int, ...]
-    dst: tuple[int, ...]
+    src: ShType
+    dst: ShType
     second: bool
     cost: Measure
 
@@ -79,13 +95,9 @@ class Way(NamedTuple):
 class Costs:
     """The costs of the decisions of a graph.
 
-    Args:
-        graph: The decisions.
-        prices: What reshards cost.
-        device: What computing costs.
-        state: Bytes of optimizer state for each byte of an argument that is differentiated.
-        weights: What time counts of communication forward, and backward.
-        by_bytes: Whether what is sent counts alone: then a value is not made whole among zeros for nothing.
+    An argument that is differentiated has ``state`` bytes of optimizer state for each of its own. Communication counts
+    by its ``weights`` forward and backward. Where what is sent counts alone, ``by_bytes``, a value is not made whole
+    among zeros for nothing.
     """
 
     def __init__(
@@ -103,9 +115,7 @@ class Costs:
         self.sizes = graph.sizes
         self._results = {n.id: _states(n, "results") for n in graph.decisions}
         self._operands = {n.id: _states(n, "operands") for n in graph.decisions}
-        self._work = {
-            n.id: [np.array([o.work is Work.PART for o in each]) for each in n.options] for n in graph.decisions
-        }
+        self._work = {n.id: [np.array([o.divides for o in each]) for each in n.options] for n in graph.decisions}
         self._sent = {
             n.id: [np.array([(o.sent, o.sent_backward) for o in each]) for each in n.options] for n in graph.decisions
         }
@@ -126,12 +136,14 @@ class Costs:
             every: Sequence[int] = range(len(node.options[a])) if limit is None else limit
             ranges.append(every if a in axes else [fixed[node.id][a]])
         rows = np.array(list(itertools.product(*ranges)), np.int64).reshape(-1, len(self.sizes))
-        ok = np.ones(len(rows), bool)
-        for i, v in enumerate(node.results):
-            ok &= self.graph.fits(v, self.made(node, rows, i))
-        for i, x in enumerate(node.operands):
-            if is_value(x):
-                ok &= self.graph.fits(x, self.needed(node, rows, i))
+        ok, fronts = np.ones(len(rows), bool), np.zeros(rows.shape, bool)
+        states = [(v, self.made(node, rows, i)) for i, v in enumerate(node.results)]
+        states += [(x, self.needed(node, rows, i)) for i, x in enumerate(node.operands) if is_value(x)]
+        for v, each in states:
+            ok &= self.graph.fits(v, each)
+            fronts |= each >= FRONT
+        for a, options in enumerate(node.options):  # an axis in front of nothing is not another option
+            ok &= fronts[:, a] | ~np.array([o.fronts for o in options])[rows[:, a]]
         return rows[ok]
 
     def first(self, node: Node) -> tuple[int, ...]:
@@ -143,12 +155,12 @@ class Costs:
     def made(self, node: Node, rows: Any, i: int) -> States:
         """The states of a result."""
         tables = self._results[node.first.id]
-        return np.stack([t[rows[:, a], i] for a, t in enumerate(tables)], -1)
+        return in_order(np.stack([t[rows[:, a], i] for a, t in enumerate(tables)], -1))
 
     def needed(self, node: Node, rows: Any, i: int) -> States:
         """The states that a node takes an operand in."""
         tables = self._operands[node.first.id]
-        return np.stack([t[rows[:, a], i] for a, t in enumerate(tables)], -1)
+        return in_order(np.stack([t[rows[:, a], i] for a, t in enumerate(tables)], -1))
 
     @staticmethod
     def row(node: Node, now: Assignment) -> Any:
@@ -174,13 +186,13 @@ class Costs:
             memory = (2 + self.state if trained else 1) * v.nbytes / parts(states, self.sizes)
             cost += Measure(0.0, 0.0, memory, 0.0, 0.0)
             if trained:  # its gradient is brought to its type
-                each = self.prices.pairs(cotangents(states), states)
-                cost += Measure(0.0, each.seconds * v.nbytes + each.latency, 0.0, each.sent * v.nbytes, 0.0)
+                each = self._moved(v, cotangents(states), states, False, False)
+                cost += Measure(0.0, each.seconds, 0.0, each.sent, 0.0)
             elif self.graph.grad:  # data comes from outside at each step
                 slowest = min(bandwidth for bandwidth, _ in self.prices.links)
                 cost += Measure(0.0, v.nbytes / parts(states, self.sizes) / slowest, 0.0, 0.0, 0.0)
             if v.id in self.graph.sliced:  # a reader expects no axis on the dim of the layers
-                cost += Measure(0.0, 0.0, 0.0, 0.0, 0.5 * (states == SHARDED).any(-1))
+                cost += Measure(0.0, 0.0, 0.0, 0.0, 0.5 * (dims_of(states) == 0).any(-1))
         for i, v in enumerate(node.results):
             if v.id in self.graph.saved or v.id in self.graph.again:
                 times = node.times if v.id in self.graph.saved else 1 / self.graph.checkpoints
@@ -203,64 +215,84 @@ class Costs:
             traffic += v.nbytes / parts(self.made(node, rows, i), self.sizes)
         has_cotangent = any(map(graph.has_cotangent, op.results))
         if only_places(op.eqn):
-            return self._placing(op.results[0], self.needed(node, rows, 0), self.made(node, rows, 0), node)
+            v = op.results[0]
+            each = self._moved(
+                v, self.needed(node, rows, 0), self.made(node, rows, 0), node.again, graph.has_cotangent(v)
+            )
+            return Measure(0.0, each.seconds, 0.0, each.sent, 0.0).times(node.times)
         runs = 1 + node.again + (sum(graph.has_cotangent(x) for _, x in operands) if has_cotangent else 0)
         work = product_flops(op.eqn) or 0
         dtype = op.operands[0].dtype if work else op.results[0].dtype
         moving = (1 if work else FUSED) * traffic / self.device.bandwidth
         seconds = np.maximum(work / divided / self.device.rate(dtype), moving)
         comm, sent = np.zeros(len(rows)), np.zeros(len(rows))
-        for a, n in enumerate(self.sizes):
-            share = self._sent[node.first.id][a][rows[:, a]] @ np.array([1.0, float(has_cotangent)])
+        for share, n, (bandwidth, latency) in zip(self._shares(node, rows), self.sizes, self.prices.links, strict=True):
+            share = share * np.array([1.0, float(has_cotangent)])
             if share.any():
-                b = share * op.results[0].nbytes / parts(self.made(node, rows, 0), self.sizes)
-                bandwidth, latency = self.prices.links[a]
-                sent += b
-                comm += b / bandwidth + np.where(share > 0, 2 * (n - 1) * latency, 0.0)
+                b = share * (op.results[0].nbytes / parts(self.made(node, rows, 0), self.sizes))[:, None]
+                sent += b.sum(1)
+                comm += b @ self.weights / bandwidth + np.where(share.any(1), 2 * (n - 1) * latency, 0.0)
         comm += (sent > 0) * self.graph.is_silent(node) * _NEVER
         return Measure(seconds * runs, comm, 0.0, sent, 0.0).times(node.times)
 
-    def _placing(self, v: Value, src: States, dst: States, node: Node) -> Measure:
-        """What a reshard costs that the program has itself."""
-        total = NOTHING
-        runs = [(self.weights[0], src, dst)]
-        runs += [(self.weights[1], src, dst)] if node.again else []
-        runs += [(self.weights[1], cotangents(dst), cotangents(src))] if self.graph.has_cotangent(v) else []
-        for weight, one, other in runs:
-            each = self.prices.pairs(one, other)
-            seconds = weight * (each.seconds * v.nbytes + each.latency)
-            total += Measure(0.0, seconds, 0.0, each.sent * v.nbytes, 0.0).times(node.times)
-        return total
+    def _shares(self, node: Node, rows: Any) -> Any:
+        """What each option sends along each axis, forward and backward; of several all along the slowest of them."""
+        found = np.stack([sent[rows[:, a]] for a, sent in enumerate(self._sent[node.first.id])])
+        for k in np.flatnonzero((found[:, :, 0] > 0).sum(0) > 1):
+            along = np.flatnonzero(found[:, k, 0])
+            sent = self.graph.along_all(node, {a: node.first.options[a][rows[k, a]] for a in along})
+            if sent is not None:
+                slowest = min(along, key=lambda a: self.prices.links[a][0])
+                found[:, k] = 0.0
+                found[slowest, k] = np.minimum(sent, _NEVER)
+        return found
+
+    def _moved(self, v: Value, src: States, dst: States, again: bool, back: bool, runs: bool = False) -> Cost:
+        """What it takes to bring a value from each row of ``src`` to that of ``dst``, and its cotangent back.
+
+        By the prices of all pairs, or of one row as it ``runs``, by the plan that does.
+        """
+        (forward, backward), price = self.weights, self.prices.pairs
+        if runs:
+            price = functools.partial(self.prices.planned, v.dtype, v.shape)
+        there = price(src, dst)
+        seconds = (forward + backward * again) * (there.seconds * v.nbytes + there.latency)
+        sent = (1 + again) * there.sent * v.nbytes
+        if back:
+            there = price(cotangents(dst), cotangents(src))
+            seconds, sent = (
+                seconds + backward * (there.seconds * v.nbytes + there.latency),
+                sent + there.sent * v.nbytes,
+            )
+        return Cost(seconds, sent, 0.0 * seconds)
 
     # costs of two decisions
 
     def between(self, use: Use, src: States, dst: States) -> Measure:
         """What it costs to bring a value to a use: forward and backward, from each row to each."""
-        v, node = use.value, use.node
-        one, other = distinct(src), distinct(dst)
-        back = self.graph.returns(use)
-        key = (v.nbytes, one[0].tobytes(), other[0].tobytes(), back, node.again)
+        (one, at), (other, there) = distinct(src), distinct(dst)
+        back, again = self.graph.returns(use), use.node.again
+        key = (use.value.nbytes, one.tobytes(), other.tobytes(), back, again)
         if key not in self._known:
-            there, (forward, backward) = self.prices.table(one[0], other[0]), self.weights
-            cost = [there.seconds * v.nbytes + there.latency, there.sent * v.nbytes]
-            cost = [cost[0] * (forward + backward * node.again), cost[1] * (1 + node.again)]
-            if back:
-                again = self.prices.table(cotangents(other[0]), cotangents(one[0]))
-                cost[0] = cost[0] + backward * (again.seconds * v.nbytes + again.latency).T
-                cost[1] = cost[1] + again.sent.T * v.nbytes
-            if self.by_bytes:
-                cost[0] = cost[0] + self._whole(one[0], other[0], back) * v.nbytes
-            here, there_ = unlabelled(one[0]), unlabelled(other[0])
-            moved = (here[:, None, :] != there_[None, :, :]).any(-1)
-            self._known[key] = Cost(cost[0], cost[1], moved.astype(float))
-        at = np.ix_(one[1], other[1])
-        seconds, sent, moved = (t[at] for t in self._known[key])
-        if node.op is not None and only_places(node.op.eqn):  # what a reshard moves is not moved for it
+            self._known[key] = self._pairs(use, np.repeat(one, len(other), 0), np.tile(other, (len(one), 1)))
+        seconds, sent, moved = (t.reshape(len(one), len(other))[np.ix_(at, there)] for t in self._known[key])
+        if use.node.op is not None and only_places(use.node.op.eqn):  # what a reshard moves is not moved for it
             seconds = seconds + moved * _NEVER
-        elif self.graph.is_silent(node):
+        elif self.graph.is_silent(use.node):
             seconds = seconds + (sent > 0) * _NEVER
-        memory = moved * self._kept(use) / parts(dst, self.sizes)[None, :]
+        return self._used(use, seconds, sent, moved, dst)
+
+    def _used(self, use: Use, seconds: Any, sent: Any, moved: Any, dst: States) -> Measure:
+        memory = moved * self._kept(use) / parts(dst, self.sizes)
         return Measure(0.0 * seconds, seconds * use.times, memory, sent * use.times, moved * (sent > 0))
+
+    def _pairs(self, use: Use, src: States, dst: States, runs: bool = False) -> tuple[Table, Table, Table]:
+        """Seconds and bytes of a run, from each row to that of the same number; and whether anything moves."""
+        v, back = use.value, self.graph.returns(use)
+        seconds, sent, _ = self._moved(v, src, dst, use.node.again, back, runs)
+        if self.by_bytes:
+            seconds = seconds + self._whole(src, dst, back) * v.nbytes
+        return seconds, sent, (unlabelled(src) != unlabelled(dst)).any(-1).astype(float)
 
     def _whole(self, src: States, dst: States, back: bool) -> Any:
         """What it counts, for each byte, to make a part whole on each device: as much as to gather it.
@@ -269,15 +301,13 @@ class Costs:
         computes all of its cotangent, where others do a share of the work: that may tell between them.
         """
         forward, backward = self.weights
-        total = np.zeros((len(src), len(dst)))
+        total = np.zeros(len(src))
         for a in range(src.shape[-1]):
             whole = src.copy()
             whole[:, a] = REDUCED
-            gathered = np.where(src[:, a] >= SHARDED, self.prices.pairs(src, whole).seconds, 0.0)
-            zeros, invariant = dst[:, a] == UNREDUCED, dst[:, a] == INVARIANT
-            total += gathered[:, None] * (
-                zeros * (forward + back * backward) + invariant * back * backward * (1 - _LITTLE)
-            )
+            counts = (dst[:, a] == UNREDUCED) * (forward + back * backward)
+            counts = counts + (dst[:, a] == INVARIANT) * back * backward * (1 - _LITTLE)
+            total += counts * (src[:, a] >= SHARDED) * self.prices.pairs(src, whole).seconds
         return total
 
     def _kept(self, use: Use) -> float:
@@ -325,7 +355,7 @@ class Costs:
                 factor = self._noted(key, Factor((node.first.id,), [cost.times(1 + len(others), reshards=1)]))
             found.append(factor)
         for i, (use, *more) in enumerate(self.uses):
-            key = ("use", i, *(rows[n.first.id] for n in self._around(use)))
+            key = ("use", i, rows[use.node.first.id], *(rows[n.first.id] for n, _ in self._sources(use)))
             if (factor := self._factors.get(key)) is None:
                 ids, ways = self._ways(use, domains)
                 factor = self._noted(key, Factor(ids, [way.times(1 + len(more), reshards=1) for way in ways]))
@@ -342,27 +372,22 @@ class Costs:
             self._factors[key] = factor
         return factor
 
-    def _around(self, use: Use) -> Iterator[Node]:
-        """The nodes whose decisions say what a use costs."""
-        yield self.graph.source[use.value.id][0]
-        if (second := self.graph.shared.get(use.value.id)) is not None:
-            yield second
-        yield use.node
+    def _sources(self, use: Use) -> list[tuple[Node, Callable[[Any], States]]]:
+        """The nodes that a use may take its value from, and the states in which they have it."""
+        source, k = self.graph.source[use.value.id]
+        second = self.graph.shared.get(use.value.id)
+        found = [(source, functools.partial(self.made, source, i=k))]
+        if second is not None and second is not use.node:
+            found.append((second, functools.partial(self.needed, second, i=0)))
+        return found
 
     def _ways(self, use: Use, domains: Domains) -> tuple[tuple[int, ...], list[Measure]]:
-        node = use.node
-        source, k = self.graph.source[use.value.id]
-        have = self.made(source, domains[source.first.id], k)
-        need = self.needed(node, domains[node.first.id], use.operand)
-        direct = self.between(use, have, need)
-        second = self.graph.shared.get(use.value.id)
-        if second is None or second is node:
-            return (source.first.id, node.first.id), [direct]
-        via = self.between(use, self.needed(second, domains[second.first.id], 0), need)
-        return (source.first.id, second.first.id, node.first.id), [
-            Measure(*(x[:, None, :] for x in direct)),
-            Measure(*(x[None, :, :] for x in via)),
-        ]
+        """The decisions that say what a use costs, and what it does from each of its sources."""
+        sources, need = self._sources(use), self.needed(use.node, domains[use.node.first.id], use.operand)
+        ways = [self.between(use, states(domains[n.first.id]), need) for n, states in sources]
+        if len(ways) > 1:
+            ways = [Measure(*(np.expand_dims(x, 1 - i) for x in way)) for i, way in enumerate(ways)]
+        return (*(n.first.id for n, _ in sources), use.node.first.id), ways
 
     # of one assignment
 
@@ -375,53 +400,28 @@ class Costs:
         return found
 
     def _way(self, use: Use, now: Assignment, byte: float) -> Way:
-        one = {n.first.id: self.row(n, now) for n in (use.node, self.graph.source[use.value.id][0])}
-        second = self.graph.shared.get(use.value.id)
-        if second is not None:
-            one[second.first.id] = self.row(second, now)
-        _, ways = self._ways(use, one)
+        sources, v = self._sources(use), use.value
+        _, ways = self._ways(use, {n.first.id: self.row(n, now) for n in (*(n for n, _ in sources), use.node)})
         best = min(range(len(ways)), key=lambda i: (float(np.ravel(ways[i].weighed(byte, 1e-12))[0]), i))
-        source, k = self.graph.source[use.value.id]
-        src = (
-            self.needed(second, one[second.first.id], 0)
-            if best and second
-            else self.made(source, one[source.first.id], k)
+        src, dst = (
+            sources[best][1](self.row(sources[best][0], now)),
+            self.needed(use.node, self.row(use.node, now), use.operand),
         )
-        dst = self.needed(use.node, one[use.node.first.id], use.operand)
-        before, after = (tuple(map(int, states[0])) for states in (src, dst))
-        return Way(use, before, after, bool(best), self._planned(use, before, after))
-
-    def _planned(self, use: Use, src: tuple[int, ...], dst: tuple[int, ...]) -> Measure:
-        v, runs = use.value, use.times * (1 + use.node.again)
-        if src == dst:
-            return NOTHING
-        there = self.prices.planned(v.dtype, v.shape, src, dst)
-        forward, backward = self.weights
-        sent = runs * there.sent * v.nbytes
-        seconds = use.times * (forward + backward * use.node.again) * (there.seconds * v.nbytes + there.latency)
-        if self.graph.returns(use):
-            back = self.prices.planned(v.dtype, v.shape, *(cotangents(np.array(s)).tolist() for s in (dst, src)))
-            seconds += backward * use.times * (back.seconds * v.nbytes + back.latency)
-            sent += use.times * back.sent * v.nbytes
-        if self.by_bytes:
-            whole = self._whole(np.array([src]), np.array([dst]), self.graph.returns(use))
-            seconds += use.times * whole[0, 0] * v.nbytes
-        moved = (unlabelled(np.array(src)) != unlabelled(np.array(dst))).any()
-        memory = self._kept(use) / float(parts(np.array(dst), self.sizes)) if moved else 0.0
-        return Measure(0.0, float(seconds), memory, float(sent), float(sent > 0))
+        before, after = (typed(self.graph.mesh, v.dtype, v.shape, states[0].tolist()) for states in (src, dst))
+        cost = NOTHING if before == after else self._used(use, *self._pairs(use, src, dst, runs=True), dst)
+        return Way(use, before, after, bool(best), cost.first)
 
     def price(self, now: Assignment, byte: float = 0.0) -> Measure:
         """What an assignment costs, with reshards by the plans that run."""
         total = NOTHING
         for node, *others in self.nodes:
             cost = self.alone(node, self.row(node, now))
-            total += Measure(*(float(np.ravel(x)[0]) for x in cost)).times(1 + len(others), reshards=1)
+            total += cost.first.times(1 + len(others), reshards=1)
         for use, *more in self.uses:
             total += self._way(use, now, byte).cost.times(1 + len(more), reshards=1)
         for use in self.finished:
             source, k = self.graph.source[use.value.id]
-            left = self._finishing(use, self.made(source, self.row(source, now), k))
-            total += left._replace(comm=float(left.comm[0]))
+            total += self._finishing(use, self.made(source, self.row(source, now), k)).first
         return total
 
 

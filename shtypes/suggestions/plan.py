@@ -9,8 +9,6 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-import jax
-
 from shtypes.analysis.check import Signature, check
 from shtypes.analysis.compute import Compute
 from shtypes.autodiff.train_step import train_step
@@ -20,8 +18,7 @@ from shtypes.errors import ShardingTypeError, how_many
 from shtypes.resharding import plan as steps_of
 from shtypes.resharding.costs import CostModel
 from shtypes.resharding.devices import Device
-from shtypes.solver.apply import Decisions, Written, decided, names_of, place_of, taken, typed_function
-from shtypes.solver.axis_states import typed
+from shtypes.solver.apply import Decisions, Written, decided, names_of, taken, typed_function
 from shtypes.solver.program import Function, Program
 from shtypes.solver.search import Point, size
 from shtypes.solver.tables import Costs, Way
@@ -43,73 +40,41 @@ _NUMBER: Final = re.compile(r"(^|/)\d+(?=/|$)")
 
 
 class Rule(NamedTuple):
-    """A type for the arguments whose paths fit a pattern.
+    """A type for the arguments whose paths fit a pattern."""
 
-    Attributes:
-        pattern: A path in which ``*`` stands for the number of a layer.
-        type: Their type.
-        arguments: How many they are.
-        bytes: Bytes of them on each device.
-        seconds: What bringing them to their uses, and their gradients to their types, takes.
-        given: Whether the user said the type.
-    """
-
-    pattern: str
+    pattern: str  # a path in which ``*`` stands for the number of a layer
     type: ShType
-    arguments: int
-    bytes: int
-    seconds: float
-    given: bool
+    arguments: int  # how many they are
+    bytes: int  # of them on each device
+    seconds: float  # what bringing them to their uses, and their gradients to their types, takes
+    given: bool  # whether the user said the type
 
 
 class PlannedReshard(NamedTuple):
-    """A reshard of a plan, or several alike from one line.
+    """A reshard of a plan, or several alike from one line."""
 
-    Attributes:
-        place: The user's line that takes the value.
-        value: The name of the value: the path of an argument, or what made it.
-        src: The type before it.
-        dst: The type after it.
-        times: How often it runs in a step, forward.
-        bytes: Bytes that each device sends in a step for it, forward and backward.
-        seconds: How long that takes.
-        what: The collectives, in words.
-        at: What ``at=`` of `apply` and ``fixed=`` of `suggest` call it: ``model.py:48 <- up``, or ``... <- carry[0]``.
-    """
-
-    place: SourceLine
-    value: str
+    place: SourceLine  # the user's line that takes the value
+    value: str  # the path of an argument, or what made it
     src: ShType
     dst: ShType
-    times: int
-    bytes: float
-    seconds: float
-    what: str
-    at: str
+    times: int  # how often it runs in a step, forward
+    bytes: float  # that each device sends in a step for it, forward and backward
+    seconds: float  # how long that takes
+    what: str  # the collectives, in words
+    at: str  # what ``at=`` of `apply` calls it: ``model.py:48 <- up``, or ``model.py:30 <- carry[0]``
 
 
 class Problem(NamedTuple):
-    """What a plan is for.
+    """What a plan is for."""
 
-    Attributes:
-        name: The function.
-        program: It, as operations.
-        costs: What decisions cost.
-        model: The links.
-        device: What one device is.
-        argnums: The arguments that are differentiated; none without a backward pass.
-        state: Bytes of optimizer state for each byte of these.
-        given: The names of the arguments whose types the user said.
-    """
-
-    name: str
+    name: str  # of the function
     program: Function
-    costs: Costs
+    costs: Costs  # of decisions
     model: CostModel
     device: Device
-    argnums: tuple[int, ...]
-    state: float
-    given: frozenset[str]
+    argnums: tuple[int, ...]  # the arguments that are differentiated; none without a backward pass
+    state: float  # bytes of optimizer state for each byte of these
+    given: frozenset[str]  # the names of the arguments whose types the user said
 
     @property
     def mesh(self) -> Mesh:
@@ -143,44 +108,40 @@ class Plan(Report):
 
     @functools.cached_property
     def _rules(self) -> list[Rule]:
+        costs, given = self.problem.costs, self.problem.given
+        typed_inputs = [*zip(self.problem.program.inputs, self.decisions.arguments, strict=True)]
         moved: dict[str, float] = {}
         for way in self._ways:
             name = way.use.value.name.removesuffix("[i]")
             moved[name] = moved.get(name, 0.0) + float(way.cost.comm)
-        costs, found = self.problem.costs, dict[tuple[str, ShType, bool], list[tuple[int, float]]]()
-        for v, t in zip(self.problem.program.inputs, self.decisions.arguments, strict=True):
+        kinds: dict[str, set[tuple[ShType, bool]]] = {}
+        for v, t in typed_inputs:
+            kinds.setdefault(pattern_of(v.name), set()).add((t, v.name in given))
+        alike = max(map(len, kinds.values())) == 1  # if not, each layer has a rule for itself
+        found: dict[str, Rule] = {}
+        for v, t in typed_inputs:
             node, _ = costs.graph.source[v.id]
             gradient = float(costs.alone(node, costs.row(node, self.point.assignment)).comm.sum())
-            key = (pattern_of(v.name), t, v.name in self.problem.given)
-            found.setdefault(key, []).append((t.local_bytes, gradient + moved.get(v.name, 0.0)))
-        several = {key[0] for key in found if sum(k[0] == key[0] for k in found) > 1}
-        if several:  # layers that are not alike have a rule each
-            return [
-                Rule(v.name, t, 1, t.local_bytes, moved.get(v.name, 0.0), v.name in self.problem.given)
-                for v, t in zip(self.problem.program.inputs, self.decisions.arguments, strict=True)
-            ]
-        return [
-            Rule(pattern, t, len(each), sum(b for b, _ in each), sum(s for _, s in each), given)
-            for (pattern, t, given), each in found.items()
-        ]
+            name, seconds = pattern_of(v.name) if alike else v.name, gradient + moved.get(v.name, 0.0)
+            rule = Rule(name, t, 1, t.local_bytes, seconds, v.name in given)
+            found[rule.pattern] = _together([found[rule.pattern], rule]) if rule.pattern in found else rule
+        return [*found.values()]
 
     @functools.cached_property
     def reshards(self) -> tuple[PlannedReshard, ...]:
         """The reshards that communicate, the longest first; those alike from one line together."""
-        groups: dict[Any, list[tuple[Way, ShType, ShType]]] = {}
+        groups: dict[Any, list[Way]] = {}
         for way in self._ways:
             if way.src != way.dst and way.cost.sent:
-                src, dst = (self._type(way, states) for states in (way.src, way.dst))
                 name = pattern_of(way.use.value.name)
-                at = pattern_of(self._names.get(place_of(way), f"{self._place(way)} <- {name}"))
-                groups.setdefault((self._place(way), name, src, dst, at), []).append((way, src, dst))
+                at = pattern_of(self._names.get(way.use.place, f"{self._place(way)} <- {name}"))
+                groups.setdefault((self._place(way), name, way.src, way.dst, at), []).append(way)
         found = []
         for (place, name, src, dst, at), ways in groups.items():
-            times, sent = sum(w.use.times for w, *_ in ways), sum(float(w.cost.sent) for w, *_ in ways)
-            backward = self.problem.costs.graph.returns(ways[0][0].use)
-            seconds = sum(float(w.cost.comm) for w, *_ in ways)
-            again = ways[0][0].use.node.again
-            words = _words(src, dst, backward=backward, again=again)
+            times, first = sum(way.use.times for way in ways), ways[0].use
+            sent = sum(float(way.cost.sent) for way in ways)
+            seconds = sum(float(way.cost.comm) for way in ways)
+            words = _words(src, dst, backward=self.problem.costs.graph.returns(first), again=first.node.again)
             found.append(PlannedReshard(place, name, src, dst, times, sent, seconds, words, at))
         return tuple(sorted(found, key=lambda r: -r.seconds))
 
@@ -196,11 +157,7 @@ class Plan(Report):
     @property
     def free(self) -> frozenset[str]:
         """The places of reshards that send nothing."""
-        return frozenset(place_of(way) for way in self._ways if way.src != way.dst and not way.cost.sent)
-
-    def _type(self, way: Way, states: Sequence[int]) -> ShType:
-        v = way.use.value
-        return typed(self.problem.mesh, v.dtype, v.shape, states)
+        return frozenset(way.use.place for way in self._ways if way.src != way.dst and not way.cost.sent)
 
     def _place(self, way: Way) -> SourceLine:
         item = way.use.node.item
@@ -232,23 +189,13 @@ class Plan(Report):
         return float(self.point.cost.sent)
 
     @functools.cached_property
-    def _step(self) -> tuple[Any, tuple[Any, ...]]:
-        """What is typed for the proof: the step, and its arguments."""
-        problem = self.problem
-        f = typed_function(problem.program, self.decisions)
-        step = train_step(f, problem.argnums) if problem.argnums else f
-        return step, jax.tree.map(
-            lambda x: abstract_array(x) if isinstance(x, ShType) else x,
-            self.arguments,
-            is_leaf=lambda x: isinstance(x, ShType),
-        )
-
-    @functools.cached_property
     def signature(self) -> Signature:
         """The typed program of a step, from which all that is proved is read: of the loss with its gradients."""
-        step, args = self._step
-        with use_mesh(self.problem.mesh):
-            return check(step, *args)
+        problem = self.problem
+        f = typed_function(problem.program, self.decisions)
+        args = problem.program.arguments([abstract_array(t) for t in self.decisions.arguments])
+        with use_mesh(problem.mesh):
+            return check(train_step(f, problem.argnums) if problem.argnums else f, *args)
 
     @property
     def ledger(self) -> Ledger:
@@ -428,14 +375,14 @@ def _merged(rules: Iterable[Rule]) -> list[tuple[str, Rule]]:
     found = []
     for group in groups.values():
         for pattern, names in _siblings(group).items():
-            some = [group[name] for name in names]
-            total = some[0]._replace(
-                arguments=sum(r.arguments for r in some),
-                bytes=sum(r.bytes for r in some),
-                seconds=sum(r.seconds for r in some),
-            )
-            found.append((pattern, total))
+            found.append((pattern, _together([group[name] for name in names])))
     return sorted(found, key=lambda each: each[0])
+
+
+def _together(some: Sequence[Rule]) -> Rule:
+    """Rules of one type as one."""
+    arguments, sizes, seconds = map(sum, zip(*(r[2:5] for r in some), strict=True))
+    return some[0]._replace(arguments=arguments, bytes=sizes, seconds=seconds)
 
 
 def _siblings(paths: Iterable[str]) -> dict[str, list[str]]:

@@ -8,7 +8,6 @@ written is traced before it replaces the file, and sends what the plan does.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import difflib
 import os
 import re
@@ -181,7 +180,7 @@ def _edits(plan: Plan, marked: Program, source: Source, *, free: bool) -> Edits:
     if [(u.op, u.value.shape) for u in uses] != [(u.op, u.value.shape) for u in others]:
         return edits._replace(refused=["its program is another one when its expressions are looked at one by one"])
     places = plan.decisions.places
-    kept = {p: w if free or p not in plan.free else dataclasses.replace(w, to=None) for p, w in places.items()}
+    kept = {p: w if free or p not in plan.free else w._replace(to=None) for p, w in places.items()}
     planned = [_Planned(u, marks.chain(o.value), kept) for u, o in zip(uses, others, strict=True)]
     _move_out(planned, program)
     times = _times(program)

@@ -68,7 +68,7 @@ def test_a_fix_that_sends_nothing_says_what_each_device_holds() -> None:
 def test_out_takes_the_way_that_sends_least_until_there() -> None:
     x, y = sh.abstract_array("i32[1024@x]"), sh.abstract_array("c64[64@x,64]")
     kinds = {
-        "[1024@x]": {"permute"},  # by exchanges of shards
+        "[1024@x]": {"all-to-all", "permute"},  # by columns and borders
         "[1024]": {"all-gather"},  # which is sorted by each device
     }
     for out, sent in kinds.items():

@@ -18,7 +18,7 @@ from shtypes._compat.jaxprs import is_literal, literal_value
 from shtypes.core.jax_type import as_jax_type
 from shtypes.evaluation.table import BODIES
 from shtypes.solver.axis_states import INVARIANT, REDUCED, SHARDED, UNREDUCED, axis_state, shown, typed
-from shtypes.solver.options import Option, Work, operand, operands_of, options, states_of
+from shtypes.solver.options import Option, operand, operands_of, options, states_of
 from shtypes.types.mesh import Mesh
 from tests.lifting.primitive_programs import primitive_programs
 from tests.lifting.test_primitives import defined
@@ -65,12 +65,12 @@ def test_a_product_of_matrices_has_one_option_for_each_of_its_dims() -> None:
         *("R, R -> R", "I, I -> I", "S(0), R -> S(0)", "R, S(1) -> S(1)"),
         *("S(1), S(0) -> U", "U, R -> U", "R, U -> U"),
     }
-    assert {o.work for o in options(eqn, SIZE) if max(o.operands) >= SHARDED} == {Work.PART}
+    assert {o.divides for o in options(eqn, SIZE) if max(o.operands) >= SHARDED} == {True}
 
 
 def test_the_first_option_is_that_each_device_does_all_of_it() -> None:
     first = options(last(lambda x, w: x @ w, zeros(4, 8), zeros(8, 16)), SIZE)[0]
-    assert first == Option((REDUCED, REDUCED), (REDUCED,), Work.ALL)
+    assert first == Option((REDUCED, REDUCED), (REDUCED,))
 
 
 def test_terms_of_a_sum_are_pending_together_and_factors_are_not() -> None:
@@ -97,7 +97,7 @@ def test_a_maximum_over_a_sharded_dim_says_what_it_sends() -> None:
     across = next(o for o in options(eqn, SIZE) if o.sent)
     assert across.operands == (SHARDED + 1,)
     assert across.results == (INVARIANT,)
-    assert across.work is Work.PART
+    assert across.divides
     assert across.sent == 2 * (SIZE - 1) / SIZE  # an all-reduce of one number for each row
     assert across.sent_backward == across.sent  # one that counts the winners
 

@@ -30,29 +30,29 @@ def test_tables_hold_the_prices_of_plans_on_one_and_two_axes_and_little_more_on_
         prices = Prices(mesh, CostModel(Link(1.0)))
         for _ in range(25):
             src, dst = (tuple(map(int, rng.choice(STATES, len(sizes)))) for _ in range(2))
-            found, planned = prices.table(np.array([src]), np.array([dst])), of_plan(mesh, src, dst)
-            assert (found.sent[0, 0] == 0) == (planned == 0)
-            assert found.sent[0, 0] >= planned - 1e-9, (sizes, src, dst)
-            assert math.isclose(found.seconds[0, 0], found.sent[0, 0], abs_tol=1e-9)
+            found, planned = prices.pairs(np.array([src]), np.array([dst])), of_plan(mesh, src, dst)
+            assert (found.sent[0] == 0) == (planned == 0)
+            assert found.sent[0] >= planned - 1e-9, (sizes, src, dst)
+            assert math.isclose(found.seconds[0], found.sent[0], abs_tol=1e-9)
             if sum(n > 1 for n in sizes) < 3:
-                assert math.isclose(found.sent[0, 0], planned, abs_tol=1e-9), (sizes, src, dst)
+                assert math.isclose(found.sent[0], planned, abs_tol=1e-9), (sizes, src, dst)
 
 
 def test_a_pair_with_many_dims_costs_what_its_pattern_does() -> None:
     prices = Prices(Mesh({"x": 2, "y": 4}), CostModel(Link(1.0)))
-    few = prices.table(np.array([[SHARDED, SHARDED + 1]]), np.array([[REDUCED, SHARDED]]))
-    many = prices.table(np.array([[SHARDED + 8, SHARDED + 3]]), np.array([[REDUCED, SHARDED + 8]]))
-    assert [float(x[0, 0]) for x in few] == [float(x[0, 0]) for x in many]
+    few = prices.pairs(np.array([[SHARDED, SHARDED + 1]]), np.array([[REDUCED, SHARDED]]))
+    many = prices.pairs(np.array([[SHARDED + 8, SHARDED + 3]]), np.array([[REDUCED, SHARDED + 8]]))
+    assert [float(x[0]) for x in few] == [float(x[0]) for x in many]
 
 
 def test_links_and_latencies_make_the_time() -> None:
     model = CostModel(Link(10.0, 1.0), {"y": Link(100.0, 2.0)})
     prices = Prices(Mesh({"x": 2, "y": 4}), model)
-    gathered = prices.table(np.array([[REDUCED, SHARDED]]), np.array([[REDUCED, REDUCED]]))
-    assert math.isclose(gathered.seconds[0, 0], 0.75 / 100)
-    assert gathered.latency[0, 0] == 3 * 2.0
-    reduced = prices.table(np.array([[UNREDUCED, UNREDUCED]]), np.array([[REDUCED, REDUCED]]))
-    assert math.isclose(reduced.seconds[0, 0], 2 * 7 / 8 / 10)  # at the pace of the slower link
+    gathered = prices.pairs(np.array([[REDUCED, SHARDED]]), np.array([[REDUCED, REDUCED]]))
+    assert math.isclose(gathered.seconds[0], 0.75 / 100)
+    assert gathered.latency[0] == 3 * 2.0
+    reduced = prices.pairs(np.array([[UNREDUCED, UNREDUCED]]), np.array([[REDUCED, REDUCED]]))
+    assert math.isclose(reduced.seconds[0], 2 * 7 / 8 / 10)  # at the pace of the slower link
 
 
 def test_the_parts_of_a_value_are_those_of_the_axes_that_shard_it() -> None:

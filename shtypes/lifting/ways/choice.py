@@ -36,10 +36,17 @@ Way = Callable[[Any, Sequence[Any]], Sequence[Any] | None]
 _chosen: Final[Bounded[int]] = Bounded()
 #: Ways whose results lie where the operands did not: taken only where that is asked for, or by the solver.
 _elsewhere: Final[set[Way]] = set()
+#: Of ways of some equations of a primitive alone, such as calls: of which.
+_only: Final[dict[Way, Callable[[Any], Any]]] = {}
+#: What JAX calls jitted functions.
+CALLS: Final = ("jit", "pjit")
 
 
-def way(*names: str, elsewhere: bool = False) -> Callable[[Way], Way]:
-    """Makes a function a way of primitives; ``elsewhere`` if other dims than before are sharded afterwards."""
+def way(*names: str, only: Callable[[Any], Any] | None = None, elsewhere: bool = False) -> Callable[[Way], Way]:
+    """Makes a function a way of primitives; ``elsewhere`` if other dims than before are sharded afterwards.
+
+    ``only`` says of which equations; the solver takes a call that has a way as one operation.
+    """
 
     def add(f: Way) -> Way:
         for name in names:
@@ -47,27 +54,29 @@ def way(*names: str, elsewhere: bool = False) -> Callable[[Way], Way]:
             CHOICES[name] = evaluated
         if elsewhere:
             _elsewhere.add(f)
+        if only is not None:
+            _only[f] = only
         return f
 
     return add
 
 
 def ways_of(eqn: Any) -> Sequence[Way]:
-    """The ways of an equation's primitive."""
-    return WAYS.get(eqn.primitive.name, ())
+    """The ways of an equation."""
+    return [f for f in WAYS.get(eqn.primitive.name, ()) if f not in _only or _only[f](eqn)]
 
 
 def evaluated(eqn: Any, operands: list[Any]) -> list[Any]:
     """The results of an equation by the way that sends least, or by its row after a gather."""
     name = eqn.primitive.name
     row = ROWS[name] if name in ROWS else BODIES[name]
-    if not any(dim.axes for x in operands if is_typed(x) for dim in x.type.dims):
+    if not any(dim.axes for x in operands if is_typed(x) for dim in x.type.dims) or not (ways := ways_of(eqn)):
         return row(eqn, operands)
-    number = _chosen_for(eqn, operands, row)
+    number = _chosen_for(eqn, operands, row, ways)
     if number < 0:
         return row(eqn, operands)
     with across_shards(name_of(eqn)):
-        results = ways_of(eqn)[number](eqn, operands)
+        results = ways[number](eqn, operands)
     return row(eqn, operands) if results is None else list(results)
 
 
@@ -77,18 +86,19 @@ def name_of(eqn: Any) -> str:
     return str(eqn.params["name"]).removeprefix("_") if "jaxpr" in eqn.params else NAMES.get(name, name)
 
 
-def _chosen_for(eqn: Any, operands: Sequence[Any], row: Row) -> int:
+def _chosen_for(eqn: Any, operands: Sequence[Any], row: Row, ways: Sequence[Way]) -> int:
     """The number of the way that is asked for, if it is one for these operands, or that sends least; -1 for the row."""
     serials = tuple([x.type.serial if is_typed(x) else None for x in operands])
     key = (key_of_equation(eqn), serials, current_settings()._replace(tried=False))
 
     def choose() -> int:
-        ways, asked = ways_of(eqn), objective().way
+        asked = objective().way
         if asked is not None and asked < len(ways) and (asked < 0 or _price(ways[asked], eqn, operands) is not None):
             return asked
-        every: list[tuple[int, Any]] = [(i, f) for i, f in enumerate(ways) if f not in _elsewhere]
-        prices = {i: _price(f, eqn, operands) for i, f in (*every, (-1, row))}
+        prices = {i: _price(f, eqn, operands) for i, f in enumerate(ways) if f not in _elsewhere}
         known = {i: price for i, price in prices.items() if price is not None}
+        after_gather = _price(row, eqn, operands) if known else None  # type: ignore[arg-type]
+        known |= {} if after_gather is None else {-1: after_gather}
         return min(known, key=lambda i: (known[i], i < 0)) if known else -1
 
     return _chosen.get_or_create(key, choose)

@@ -1,29 +1,65 @@
-"""What is in order along a sharded dim: the first few of each device, and sorts by exchanges of shards."""
+"""What is in order along a sharded dim: searches, the first few of each device, and sorts by columns."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from shtypes._compat.searches import Search, search_of
 from shtypes.dispatch.apply import is_typed
-from shtypes.lifting.ways.choice import way
+from shtypes.lifting.ways.choice import CALLS, way
 from shtypes.ops.sharded_reductions import as_varying
 from shtypes.ops.shards import (
     axes_of,
     bound,
     count,
-    exchanged,
     gathered,
     index,
     of_device,
+    part,
+    pending,
     placed,
+    scattered,
+    sent,
     sharded,
+    turned,
     type_of,
 )
+
+
+@of_device("searchsorted")
+def _counted(a: Any, v: Any, search: Search, dtype: Any) -> Any:
+    """How many elements of a device are before each query."""
+    f: Callable[..., Any] = functools.partial(jnp.searchsorted, side=search.side)
+    a = jnp.moveaxis(a, search.dimension, -1)
+    for _ in range(a.ndim - 1 - search.batch_dims):
+        f = jax.vmap(f, (0, None))
+    for _ in range(search.batch_dims):
+        f = jax.vmap(f)
+    return f(a, v).astype(dtype)
+
+
+@way("call_hi_primitive", *CALLS, only=search_of)
+def by_counts(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
+    """Sends nothing: the places are sums of what each device counts. Sharded alike, queries are gathered before."""
+    (a, v), search = operands, search_of(eqn)
+    axes = axes_of(a, search.dimension) if search and is_typed(a) and is_typed(v) else ()
+    if not axes or not search:
+        return None
+    dims = [d for d, dim in enumerate(type_of(v).dims) if not {*axes}.isdisjoint(dim.axes)]
+    if any(axes_of(v, d) != axes for d in dims):
+        return None
+    for d in dims:
+        v = gathered(as_varying(v, axes), axes, d)
+    counts = _counted(as_varying(a, axes), v, search, eqn.outvars[0].aval.dtype)
+    first = type_of(a).ndim - 1 - search.batch_dims
+    return [placed(scattered(counts, axes, first + d), first + d, axes) for d in dims] or [pending(counts, axes)]
 
 
 @of_device("shifted")
@@ -53,33 +89,98 @@ def first_of_each(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
     return [best, _taken(gathered(places, axes, dim), at, dim)]  # apart: nobody may ask for the places
 
 
-@of_device("merged")
-def _merged(own: Sequence[Any], others: Sequence[Any], low: Any, dim: int, keys: int) -> Any:
-    """The lower or the upper half of two sorted shards."""
-    size = own[0].shape[dim]
-    both = lax.sort([jnp.concatenate(pair, dim) for pair in zip(own, others, strict=True)], dim, num_keys=keys)
-    halves = [(lax.slice_in_dim(x, 0, size, axis=dim), lax.slice_in_dim(x, size, 2 * size, axis=dim)) for x in both]
-    return [jnp.where(low, *pair) for pair in halves]
+#: From the numbers of a sender and a receiver to the first element that goes from one to the other, and the end.
+_Span = Callable[[Any, Any, int, int], tuple[Any, Any, int]]
 
 
-@of_device("half")
-def _is_low(me: Any, stage: int, bit: int) -> Any:
-    """Whether a device keeps the lower half in a step of a bitonic merge."""
-    return ((me >> bit) & 1 == 0) == ((me >> stage) & 1 == 0)
+def _dealt(sender: Any, receiver: Any, size: int, n: int) -> tuple[Any, Any, int]:
+    """Every ``n``-th element, by its number among all that were sorted in shards."""
+    return (receiver - sender * size) % n, size, n
+
+
+def _returned(sender: Any, receiver: Any, size: int, n: int) -> tuple[Any, Any, int]:
+    """The elements of a dealt column that belong to a shard, were its row and column their place."""
+    return -((sender - receiver * size) // n), -((sender - (receiver + 1) * size) // n), 1
+
+
+def _slots(span: _Span, sender: Any, receiver: Any, size: int, n: int) -> tuple[Any, Any]:
+    """The elements that are sent, ``ceil(size / n)`` for each pair of devices, and which are none."""
+    first, end, step = span(jnp.atleast_1d(sender)[:, None], jnp.atleast_1d(receiver)[:, None], size, n)
+    at = first + step * jnp.arange(-(-size // n))
+    return at.reshape(-1), (at >= end).reshape(-1)
+
+
+def _along(row: Any, x: Any, dim: int) -> Any:
+    """Numbers along a dim, in the shape of a value."""
+    return jnp.broadcast_to(row.reshape([-1 if d == dim else 1 for d in range(x.ndim)]), x.shape)
+
+
+@of_device("parts")
+def _parts(xs: Sequence[Any], me: Any, span: _Span, dim: int, n: int) -> Any:
+    """The elements of a sorted shard for each device, one part after another."""
+    at, _ = _slots(span, me, jnp.arange(n), xs[0].shape[dim], n)
+    return [jnp.take(x, at, axis=dim, mode="clip") for x in xs]
+
+
+@of_device("sort")
+def _sorted(xs: Sequence[Any], dim: int, keys: int) -> Any:
+    return lax.sort(list(xs), dim, num_keys=keys)
+
+
+@of_device("sort")
+def _received(xs: Sequence[Any], me: Any, span: _Span, dim: int, n: int, keys: int, size: int) -> Any:
+    """The elements of all parts in order; the places of parts that are none are last, and left out."""
+    _, is_none = _slots(span, jnp.arange(n), me, size, n)
+    xs = lax.sort([_along(is_none, xs[0], dim), *xs], dim, num_keys=keys + 1)[1:]
+    return [lax.slice_in_dim(x, 0, size, axis=dim) for x in xs]
 
 
 @of_device("places")
-def _places(x: Any, me: Any, dim: int, size: int) -> Any:
-    """The place of each element along a dim, of all devices, in as few bytes as its size takes."""
-    places = lax.broadcasted_iota(jnp.int32, x.shape, dim) + me * x.shape[dim]
-    return places.astype(np.min_scalar_type(size - 1))
+def _slot_numbers(x: Any, dim: int) -> Any:
+    """The place of each element along a dim, in as few bytes as its size takes."""
+    return lax.broadcasted_iota(np.min_scalar_type(max(x.shape[dim] - 1, 0)), x.shape, dim)
+
+
+@of_device("places")
+def _numbers(slots: Any, dim: int, size: int, n: int) -> Any:
+    """The numbers of elements among all that were sorted in shards, by their slots in the columns of the senders."""
+    width = -(-size // n)
+    sender, nth = jnp.divmod(slots.astype(np.int32), width)
+    column = jnp.repeat(jnp.arange(n), width)
+    numbers = sender * size + (_along(column, slots, dim) - sender * size) % n + nth * n
+    return numbers.astype(np.min_scalar_type(n * size - 1))
+
+
+@of_device("merge")
+def _merged(
+    xs: Sequence[Any], before: Sequence[Any], after: Sequence[Any], me: Any, dim: int, keys: int, n: int
+) -> Any:
+    """Sorted shards of which only those next to each other overlap, by the ends of the neighbours', in order."""
+    size, reach = xs[0].shape[dim], before[0].shape[dim]
+
+    def cut(xs: Sequence[Any], start: int, stop: int) -> list[Any]:
+        return [lax.slice_in_dim(x, start, stop, axis=dim) for x in xs]
+
+    def merged(low: Sequence[Any], high: Sequence[Any]) -> Any:
+        return lax.sort([jnp.concatenate(pair, dim) for pair in zip(low, high, strict=True)], dim, num_keys=keys)
+
+    head, tail = cut(xs, 0, reach), cut(xs, size - reach, size)
+    first = cut(merged(before, head), reach, 2 * reach)
+    last = cut(merged(tail, after), 0, reach)
+    first = [jnp.where(me > 0, a, b) for a, b in zip(first, head, strict=True)]
+    last = [jnp.where(me < n - 1, a, b) for a, b in zip(last, tail, strict=True)]
+    parts = zip(first, cut(xs, reach, size - reach), last, strict=True)
+    return [jnp.concatenate(each, dim) for each in parts]
 
 
 @way("sort")
-def by_exchanges(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
-    """Sends ``l (l + 1) / 2`` shards of ``2 ** l`` devices, and holds three; where ties count, places beside them.
+def by_columns(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
+    """Sends ``2 (n - 1) / n`` shards and ``2 (n - 1) ** 2`` elements of ``n`` devices.
 
-    They count where equal elements can be told apart: by other operands, by their gradients, zeros by their signs.
+    Where ties count, the second half of it has a place beside each element. They count where equal elements can be told
+    apart: by other operands, by their gradients, zeros by their signs. Sorted shards are dealt, sorted, and returned:
+    then no element is further than ``(n - 1) ** 2`` from its place
+    (Leighton, Tight bounds on the complexity of parallel sorting, 1985).
     """
     p = eqn.params
     dim, keys = int(p["dimension"]), int(p["num_keys"])
@@ -87,24 +188,27 @@ def by_exchanges(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
     if not all(map(is_typed, operands)) or not axes or any(axes_of(x, dim) not in (axes, ()) for x in operands):
         return None
     n = count(operands[0], axes)
-    if n & (n - 1) or not type_of(operands[0]).size:
+    size, reach = type_of(operands[0]).shape[dim] // n, (n - 1) ** 2
+    if n < 3 or size < 2 * reach or not type_of(operands[0]).size:
         return None
+
+    def turn(xs: Sequence[Any], span: _Span) -> list[Any]:
+        return [turned(x, axes, dim, dim) for x in _parts(xs, me, span, dim, n)]
+
     xs = [as_varying(x if axes_of(x, dim) else sharded(x, dim, axes), axes) for x in operands]
     me = index(operands[0], axes)
     told_apart = keys < len(xs) or any(jnp.issubdtype(type_of(x).dtype, jnp.inexact) for x in xs)
-    if p["is_stable"] and told_apart:
-        xs = [*xs[:keys], _places(xs[0], me, dim, type_of(operands[0]).shape[dim]), *xs[keys:]]
+    xs = turn(_sorted(xs, dim, keys), _dealt)
+    if has_places := p["is_stable"] and told_apart:
+        xs = [*xs[:keys], _slot_numbers(xs[0], dim), *xs[keys:]]
+    xs = turn(_received(xs, me, _dealt, dim, n, keys, size), _returned)
+    if has_places:
+        xs[keys] = _numbers(xs[keys], dim, size, n)
         keys += 1
-    xs = list(_sorted(*xs, dim=dim, keys=keys))
-    for stage in range(1, n.bit_length()):
-        for bit in reversed(range(stage)):
-            others = [exchanged(x, axes, 1 << bit) for x in xs]
-            xs = list(_merged(xs, others, _is_low(me, stage, bit), dim, keys))
-    if len(xs) > len(operands):
+    xs = _received(xs, me, _returned, dim, n, keys, size)
+    before = [sent(part(x, size - reach, size, dim), axes, 1) for x in xs]
+    after = [sent(part(x, 0, reach, dim), axes, -1) for x in xs]
+    xs = list(_merged(xs, before, after, me, dim, keys, n))
+    if has_places:
         del xs[keys - 1]
     return [placed(x, dim, axes) for x in xs]
-
-
-@of_device("sort")
-def _sorted(*xs: Any, dim: int, keys: int) -> Any:
-    return lax.sort(xs, dim, num_keys=keys)
