@@ -359,8 +359,8 @@ def test_what_no_comm_accepts_of_a_random_program_compiles_to_no_collective(seed
             assert sent_by_compiled(text, unknown=1) == Sent({}, {}), str(program)
 
 
-#: Programs of which XLA's algebraic simplifier finds a part zero, whose collectives it drops: `ne(n, n)`, sums of no elements, `zeros_like`,
-#: the gradient of a branch that is not taken.
+#: Programs of which XLA's algebraic simplifier finds a part zero, whose collectives it drops: `ne(n, n)`, sums of no
+#: elements, `zeros_like`, the gradient of a branch that is not taken.
 SIMPLIFIED = (53, 111, 140, 179)
 
 
