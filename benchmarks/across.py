@@ -109,6 +109,11 @@ def real(f: Callable[..., Any]) -> Callable[..., Any]:
     return parts
 
 
+def definite(x: Any) -> Any:
+    """A matrix that is positive definite, and so is its lower triangle invertible."""
+    return x / 8 + 16 * jnp.eye(x.shape[-1])
+
+
 def _cases() -> Iterator[Case]:
     rows, columns, both = "[4,256@x,32,16]", "[4,32,256@x,16]", "[4,128@x,64@y,16]"
     kernel, seq, four = "[3,3,16,16]", "[4,4096@x,16]", "[4,1,16]"
@@ -228,6 +233,17 @@ def _cases() -> Iterator[Case]:
     yield Case("qr of a batch on y", jnp.linalg.qr, ("[4@y,4096@x,16]",), PLANE)
     yield Case("singular values", functools.partial(jnp.linalg.svd, compute_uv=False), (tall,))
     yield Case("least squares", lambda a, b: jnp.linalg.lstsq(a, b)[0], (tall, "[8192@x]"))
+    rows, right = "[512@x,512]", "[512@x,16]"
+    solve = functools.partial(jax.scipy.linalg.solve_triangular, lower=True)
+    yield Case("cholesky", lambda a: jnp.linalg.cholesky(definite(a)), (rows,))
+    yield Case("cholesky of a batch on y", lambda a: jnp.linalg.cholesky(definite(a)), ("[4@y,256@x,256]",), PLANE)
+    yield Case("cholesky: gradient", gradient(lambda a: jnp.linalg.cholesky(definite(a))), (rows,))
+    for name, f in {"": solve, ", transposed": functools.partial(solve, trans=1)}.items():
+        yield Case(f"triangular solve{name}", lambda a, b, f=f: f(definite(a), b), (rows, right))
+    yield Case("triangular solve of columns", lambda a, b: solve(definite(a), b), ("[512,512@x]", right))
+    yield Case("triangular solve: gradients", gradient(lambda a, b: solve(definite(a), b), 0, 1), (rows, right))
+    both = lambda a, b: jax.scipy.linalg.cho_solve((definite(a), True), b)  # noqa: E731
+    yield Case("cho_solve", both, (rows, right))
 
 
 CASES: Final = tuple(_cases())

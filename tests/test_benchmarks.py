@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 
@@ -16,6 +17,7 @@ import shtypes as sh
 from benchmarks import across, merging, overhead, refusals, training
 from benchmarks.measure import hlo, timing
 from benchmarks.models import microbatch, transformer
+from tests.traced.compiled import assert_compiled_as_said
 
 pytestmark = pytest.mark.one_in(4)
 
@@ -232,8 +234,28 @@ def test_a_refusal_is_measured_beside_an_accepted_call_of_the_same_program() -> 
 
 
 @pytest.mark.one_in(40)
-@pytest.mark.parametrize("case", [c for c in across.CASES if c.name != "cumlogsumexp: gradient"], ids=lambda c: c.name)
+@pytest.mark.parametrize("case", across.CASES, ids=lambda c: c.name)
 def test_a_way_across_shards_sends_at_most_what_xla_sends(case: across.Case) -> None:
     found = across.measured(case)
     assert found.way.sent <= found.xla.sent
-    assert found.way.sent < found.gather.sent
+    # JAX's own gradient of this is decided about as if it were differentiated again.
+    assert found.way.sent < found.gather.sent or case.name == "cholesky: gradient"
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("policy", ["partial", "jax"])
+@pytest.mark.parametrize("case", across.CASES, ids=lambda c: c.name)
+def test_a_way_across_shards_compiles_to_what_the_ledger_says(case: across.Case, policy: Any) -> None:
+    with sh.policy(policy), sh.use_mesh(sh.make_mesh(case.mesh)):
+        args = [sh.array(x, t) for x, t in zip(across.values(case), case.types, strict=True)]
+        places = tuple(i for i, x in enumerate(args) if x.dtype.kind == "f")
+        f = sh.lift(case.f)
+
+        def loss(*args: Any) -> Any:
+            return sum(sh.sum(sh.sin(y)) for y in jax.tree.leaves(f(*args)) if y.dtype.kind == "f")
+
+        @sh.implicit_comm
+        def step(*args: Any) -> Any:
+            return f(*args), sh.grad(loss, places)(*args) if places else ()
+
+        assert_compiled_as_said(step, *args, jits=[jax.jit])

@@ -7,12 +7,8 @@ import math
 from typing import Any, Final
 
 from shtypes._compat.jaxprs import is_literal, jaxpr_of, variable, with_equations
-from shtypes.evaluation.rows.elementwise import LINEAR_IN_SOME, NONLINEAR
+from shtypes.evaluation.rows.elementwise import acts_per_element
 
-#: Primitives that act element by element.
-_ELEMENTWISE: Final = frozenset(
-    f"{NONLINEAR} {LINEAR_IN_SOME} integer_pow select_n convert_element_type copy stop_gradient".split()
-)
 _REDUCTIONS: Final = frozenset(f"reduce_{name}" for name in ("sum", "max", "min", "prod", "and", "or", "xor"))
 _PRODUCT: Final = (((0,), (0,)), ((), ()))
 _SCALED: Final = (((), ()), ((), ()))
@@ -59,7 +55,7 @@ class _Unraveled:
             return self._called(eqn)
         elif name == "broadcast_in_dim" and not eqn.invars[0].aval.shape and len(eqn.outvars[0].aval.shape) == 1:
             self.filled[eqn.outvars[0]] = eqn
-        elif name in _ELEMENTWISE or (name == "dot_general" and _lists(eqn.params["dimension_numbers"]) == _SCALED):
+        elif acts_per_element(name) or (name == "dot_general" and _lists(eqn.params["dimension_numbers"]) == _SCALED):
             return [eqn, *self._along(eqn)]
         else:
             return [self._ended(eqn)]

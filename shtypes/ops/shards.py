@@ -112,6 +112,11 @@ def sharded(x: Any, dim: int, axes: Axes) -> Array:
     return move(x, t, inserted=True)
 
 
+def summed(x: Any, axes: Axes) -> Array:
+    """The sum of what all devices have, reduced; backward as much is sent."""
+    return _collected(Op("psum", axes, VARYING, State.REDUCED), x)
+
+
 def collected(x: Any, axes: Axes, dim: int) -> Array:
     """What all devices have, along a dim, reduced: its cotangent is scattered."""
     return _collected(Op("all_gather", axes, VARYING, State.REDUCED, dim=dim, tiled=True), x)
@@ -120,11 +125,6 @@ def collected(x: Any, axes: Axes, dim: int) -> Array:
 def gathered(x: Any, axes: Axes, dim: int) -> Array:
     """What all devices have, along a dim, replicated: nothing is sent backward where it may be invariant."""
     return _collected(Op("all_gather_invariant", axes, VARYING, INVARIANT, dim=dim, tiled=True), x)
-
-
-def summed(x: Any, axes: Axes) -> Array:
-    """The sum of what all devices have, reduced."""
-    return _collected(Op("psum", axes, VARYING, State.REDUCED), x)
 
 
 def scattered(x: Any, axes: Axes, dim: int) -> Array:

@@ -27,6 +27,7 @@ UNARY: dict[str, Callable[[Any], Any]] = {
     "where": lambda x: jnp.where(x > 1, x, 2.0),
     "steps": lambda x: jnp.floor(x * 4).astype(jnp.int32).astype(x.dtype) / 8 + jnp.sqrt(x) / 2,
     "mask": lambda x: (x > 1).astype(x.dtype) + x / 2,
+    "softplus": lambda x: jax.nn.softplus(x) / 2 + jax.nn.relu(x - 1),
     "narrow": lambda x: jnp.sqrt(x.astype(jnp.bfloat16)).astype(x.dtype) + x / 4,
 }
 BINARY: dict[str, Callable[[Any, Any], Any]] = {
@@ -62,7 +63,21 @@ def _step(r: random.Random, values: Sequence[Any], number: Any, dim: int, even: 
     recent = values[-4:]
     x = r.choice(recent if r.random() < 0.8 else values)
     n = x.shape[dim]
-    kinds = ["slice", "pad", "join", "rev", "roll", "unary", "unary", "binary", "binary", "even", "edge", "number"]
+    kinds = [
+        "slice",
+        "pad",
+        "join",
+        "rev",
+        "roll",
+        "unary",
+        "unary",
+        "binary",
+        "binary",
+        "even",
+        "edge",
+        "number",
+        "split",
+    ]
     kind = r.choice([*kinds, "masked", "even", *(["body"] if depth else [])])
     match kind:
         case "slice" if n > 1:
@@ -78,6 +93,8 @@ def _step(r: random.Random, values: Sequence[Any], number: Any, dim: int, even: 
             return x if n + y.shape[dim] > 4 * even else jnp.concatenate([x, y], dim)
         case "rev":
             return jnp.flip(x, dim)
+        case "split":
+            return max(jnp.split(x, sorted(r.randrange(n + 1) for _ in range(2)), dim), key=lambda y: y.shape[dim])
         case "roll":
             return jnp.roll(x, r.randrange(-5, 6), dim)
         case "unary":

@@ -19,6 +19,7 @@ from shtypes.evaluation.table import BODIES, CHOICES, ROWS
 from shtypes.lifting.ways.choice import ways_of
 from tests.end_to_end import host
 from tests.tolerance import SERIES, assert_close
+from tests.traced.compiled import assert_compiled_as_said
 
 rng = np.random.default_rng(1)
 LINE, PLANE = {"x": 8}, {"x": 4, "y": 2}
@@ -289,6 +290,9 @@ def of_running_sums() -> Iterator[Case]:
             if "U" not in t or kind == "sum":
                 yield Case(f"{t}, {ends}", f, (near_one,), (t,), PLANE, way=way)
     yield Case("complex", lambda x: jnp.abs(jnp.cumsum(x * (1 + 2j), 1)), (near_one[:, :16],), ("[4,16@x]",))
+    for kind in ("max", "logsumexp"):
+        gradient = jax.grad(lambda x, kind=kind: total(jnp, getattr(lax, f"cum{kind}")(x, 1)))
+        yield Case(f"gradient of cum{kind}", gradient, (numbers(2, 16),), ("[2,16@x]",))
     zeros = np.where(rng.random((4, 24)) < 0.2, 0, near_one)
     yield Case("products with zeros", lambda x: jnp.cumprod(x, 1), (zeros,), ("[4,24@x]",))
 
@@ -447,6 +451,43 @@ def of_tall_matrices() -> Iterator[Case]:
     yield Case("least squares", lambda a, b: jnp.linalg.lstsq(a, b)[0], (a, numbers(64)), ("[64@x,4]", "[64@x]"))
 
 
+def of_triangles() -> Iterator[Case]:
+    a = numbers(2, 16, 16)
+    definite = a @ np.swapaxes(a, 1, 2) + 16 * np.eye(16, dtype=np.float32)
+    cholesky = jnp.linalg.cholesky
+    of_complex = lambda a: [f(cholesky(a * (1 + 0.1j * np.tril(np.ones(16))))) for f in (jnp.real, jnp.imag)]  # noqa: E731
+    for t in ("[16@x,16]", "[16@(x,y),16]", "[16@(y,x),16]", "[16@x,16]{I:y}"):
+        yield Case(f"cholesky of {t}", cholesky, (definite[0],), (t,), PLANE)
+    yield Case("cholesky of a batch", cholesky, (definite,), ("[2@y,16@x,16]",), PLANE)
+    yield Case("upper cholesky", lambda a: cholesky(a, upper=True), (definite[0],), ("[16,16@x]",))
+    yield Case("cholesky of what is not symmetric", cholesky, (definite[0] + a[0],), ("[16@x,16]",))
+    yield Case("cholesky of triangles", lambda a: cholesky(a, symmetrize_input=False), (definite[0],), ("[16@x,16]",))
+    for lower in (True, False):
+        f = functools.partial(jax.scipy.linalg.cholesky, lower=lower)
+        yield Case(f"cholesky of SciPy, {lower}", f, (definite[0] + a[0],), ("[16@x,16]",))
+    yield Case("cholesky of one row each", cholesky, (definite[0, :8, :8],), ("[8@x,8]",))
+    yield Case("cholesky of complex numbers", of_complex, (definite[0],), ("[16@x,16]",))
+    indefinite = definite * np.array([1, -1], np.float32)[:, None, None]
+    yield Case("no cholesky", cholesky, (indefinite,), ("[2,16@x,16]",), grad=False)
+    factor = np.linalg.cholesky(definite) / 4 + np.triu(a, 1)  # of which the other half is not read
+    for left, lower, transposes, unit, t in itertools.product(*[(True, False)] * 4, ("[16@x,16]", "[16,16@x]")):
+        f = functools.partial(
+            lax.linalg.triangular_solve, left_side=left, lower=lower, transpose_a=transposes, unit_diagonal=unit
+        )
+        args = (factor[0] if lower else factor[0].T), (numbers(16, 3) if left else numbers(3, 16))
+        name = f"{'left' if left else 'right'}, {lower}, {transposes}, {unit}, {t}"
+        yield Case(f"triangular solve, {name}", f, args, (t, "[16@x,3]" if left else "[3,16@x]"))
+    solve = functools.partial(jax.scipy.linalg.solve_triangular, lower=True)
+    for b in ("[16@(x,y),3]", "[16,3]", "[16@(x,y),3]{R:z}"):
+        mesh = PLANE | {"z": 1} if "z" in b else PLANE
+        yield Case(f"triangular solve of {b}", solve, (factor[0], numbers(16, 3)), ("[16@(x,y),16]", b), mesh)
+    of_batch = (factor, numbers(2, 16, 3)), ("[2@y,16@x,16]", "[2@y,16@x,3]")
+    yield Case("triangular solve of a batch", lambda a, b: solve(a, b, trans=1), *of_batch, PLANE)
+    yield Case("pending right side", solve, (factor[0], numbers(16)), ("[16@x,16]", "[16@x]{U:y}"), PLANE)
+    turned = lambda a, b: jnp.abs(solve(a * (1 + 0.5j), b, trans=2))  # noqa: E731
+    yield Case("triangular solve of complex numbers", turned, (factor[0], numbers(16)), ("[16@x,16]", "[16@x]"))
+
+
 def of_nothing() -> Iterator[Case]:
     for f in (lambda x: jnp.cumsum(x, 1), lambda x: jnp.sort(x, 1), lambda x: lax.top_k(x, 2)[0]):
         yield Case("no rows", f, (numbers(0, 16),), ("[0,16@x]",), roundings=EXACT)
@@ -468,6 +509,7 @@ CASES = [
         of_pools,
         of_spectra,
         of_tall_matrices,
+        of_triangles,
         of_nothing,
     )
     for case in family()
@@ -525,13 +567,14 @@ def test_each_way_computes_what_one_device_computes(case: Case, policy: Any, mon
     with sh.policy(policy), sh.use_mesh(sh.make_mesh(case.mesh, devices=devices)):
         args = [sh.array(x, t) for x, t in zip(case.args, case.types, strict=True)]
 
-        @jax.jit
         def typed(*args: Any) -> Any:
             with sh.implicit_comm():
                 gradients = sh.grad(lambda *args: total(sh, sh.lift(case.f)(*args)), places)(*args) if places else ()
                 return sh.lift(case.f)(*args), gradients
 
-        values, gradients = jax.block_until_ready(typed(*args))
+        if not any(x.dtype == ml_dtypes.bfloat16 for x in case.args):  # which XLA widens on CPU devices
+            assert_compiled_as_said(typed, *args, jits=[jax.jit])
+        values, gradients = jax.block_until_ready(jax.jit(typed)(*args))
         for value, one in zip(jax.tree.leaves(values), jax.tree.leaves(expected[0]), strict=True):
             assert_same(value, one, case.roundings, "value")
         for value, one in zip(jax.tree.leaves(gradients), jax.tree.leaves(expected[1]), strict=True):

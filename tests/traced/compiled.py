@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 import jax
 
 import shtypes as sh
+from shtypes.resharding.moves import ring_bytes
 from shtypes.traced.ledger import Ledger
 from tests.core.hlo import CALL, OPS, array_bytes, group_size
 
@@ -95,8 +96,8 @@ def _add(call: re.Match[str], direction: str, times: int, size: Counter[Key], ar
         arrays[kind, 0, direction] += times
         return
     n = group_size(call[3])
-    factor = {"reduce-scatter": n - 1, "all-reduce": 2 * (n - 1) / n}.get(kind, (n - 1) / n)
-    size[kind, n, direction] += round(held * factor) * times
+    larger, rounds = held * n if kind == "reduce-scatter" else held, 2 if kind == "all-reduce" else 1
+    size[kind, n, direction] += ring_bytes(rounds, n, larger) * times
     # Only all-reduces are combined; an all-to-all may have an operand for each device of the group.
     count = len(re.findall(r"\w+\[[\d,]*\]", call[1])) if kind == "all-reduce" else 1
     arrays[kind, n, direction] += times * count
@@ -122,6 +123,8 @@ UNMERGED = {
     "xla_disable_hlo_passes": "cse,all-reduce-combiner,cpu-all-reduce-combiner,while-loop-invariant-code-motion",
     "xla_backend_optimization_level": 0,
 }
+#: The same without the pass that finds values constant; XLA needs it for some programs.
+UNSIMPLIFIED = UNMERGED | {"xla_disable_hlo_passes": f"{UNMERGED['xla_disable_hlo_passes']},algsimp"}
 #: Who compiles a function: JAX's `jit` what is written, that of `sh` with its reshards merged.
 JITS: Final[tuple[Callable[..., Any], ...]] = (jax.jit, sh.jit)
 

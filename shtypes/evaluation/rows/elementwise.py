@@ -15,7 +15,7 @@ from shtypes.core.shard_fn import Linear, wide_enough
 from shtypes.dispatch.apply import apply, is_typed
 from shtypes.evaluation.bound_primitive import LINEAR, Bound, Linearity
 from shtypes.evaluation.rows.families import Call, Row, Types, rows
-from shtypes.evaluation.table import row
+from shtypes.evaluation.table import ROWS, row
 from shtypes.evaluation.value_info import WIDENED, note_of
 from shtypes.rules import Typing
 from shtypes.rules.along_dims import WholeResult
@@ -58,6 +58,14 @@ rows(NONLINEAR, _per_element, numbers=True, per_element=True)
 rows(LINEAR_IN_SOME, _per_element, numbers=True, per_element=True, linearity=_linearity)
 rows("integer_pow", _per_element, idle=lambda eqn: eqn.params["y"] == 1, per_element=True)
 _SELECT: Final = Row(_per_element, per_element=True)
+
+
+def acts_per_element(name: str) -> bool:
+    """Whether a primitive acts on each element alone, by the row that it has."""
+    row = ROWS.get(name)
+    return name in ("select_n", "convert_element_type", "copy", "full_like") or (
+        isinstance(row, Row) and row.per_element
+    )
 
 
 @row("select_n")
@@ -123,7 +131,7 @@ row("tie")(lambda eqn, operands: operands[1:])
 def _full_like(eqn: Any, operands: list[Any]) -> list[Any]:
     """`jnp.zeros_like` and `full_like`: typed like the operand; a value other than zero is no pending sum."""
     value = np.asarray(eqn.params["value"]).item()
-    t = operands[0].type.replace(dtype=eqn.outvars[0].aval.dtype)
+    t = operands[0].type.like(dtypes.from_numpy(eqn.outvars[0].aval.dtype))
     t = t.with_axes(t.axes(State.UNREDUCED) if value else (), State.REDUCED)
     with wide_enough(t.dtype):
         return [local(Full(value, t.local_shape, t.dtype_name), out=t)]

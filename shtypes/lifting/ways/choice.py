@@ -95,9 +95,10 @@ def _chosen_for(eqn: Any, operands: Sequence[Any], row: Row, ways: Sequence[Way]
         asked = objective().way
         if asked is not None and asked < len(ways) and (asked < 0 or _price(ways[asked], eqn, operands) is not None):
             return asked
-        every: list[tuple[int, Any]] = [(i, f) for i, f in enumerate(ways) if f not in _elsewhere]
-        prices = {i: _price(f, eqn, operands) for i, f in (*every, (-1, row))}
+        prices = {i: _price(f, eqn, operands) for i, f in enumerate(ways) if f not in _elsewhere}
         known = {i: price for i, price in prices.items() if price is not None}
+        after_gather = _price(row, eqn, operands) if known else None  # type: ignore[arg-type]
+        known |= {} if after_gather is None else {-1: after_gather}
         return min(known, key=lambda i: (known[i], i < 0)) if known else -1
 
     return _chosen.get_or_create(key, choose)

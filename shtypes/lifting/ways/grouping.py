@@ -47,10 +47,13 @@ def grouped(jaxpr: Any) -> Any:
         return jaxpr
     jaxpr = in_any_order(jaxpr)
     sizeless = _sizeless(jaxpr)
-    groups = _groups(jaxpr, sizeless)
-    if groups:
+    selecting = list(selections(jaxpr))
+    groups = _groups(jaxpr, sizeless, {i for g in selecting for i in g})
+    if groups or selecting:
         uses = _uses(jaxpr, sizeless)
-        groups = [g for g in groups if _is_closed(uses, g)]
+        groups = [g for g in _closed(jaxpr, groups) if _may_be_call(uses, g)]
+        taken = {i for g in groups for i in g}
+        groups += [g for g in selecting if taken.isdisjoint(g) and len({set_at(jaxpr.eqns[i]) for i in g}) == 1]
     while groups:
         try:
             order = _order(jaxpr, groups)
@@ -109,11 +112,12 @@ def _order(jaxpr: Any, groups: Sequence[Sequence[int]]) -> list[int]:
 REWRITES.append(grouped)
 
 
-def _groups(jaxpr: Any, sizeless: set[Any]) -> list[list[int]]:
-    """The equations that are connected by values of odd sizes, by number; those that move elements alone, too."""
+def _groups(jaxpr: Any, sizeless: set[Any], taken: set[int]) -> list[list[int]]:
+    """The equations that are connected by values of odd sizes, by number; those that move elements alone, too.
+
+    Not those that are ``taken``.
+    """
     parent = list(range(len(jaxpr.eqns)))
-    selecting = list(selections(jaxpr))
-    taken = {i for g in selecting for i in g}
 
     def root(i: int) -> int:
         while parent[i] != i:
@@ -130,35 +134,44 @@ def _groups(jaxpr: Any, sizeless: set[Any]) -> list[list[int]]:
             parent[root(i)] = root(odd[v][0])
         even = {v.aval.shape for v in eqn.invars if not is_literal(v) and v not in odd and v not in sizeless}
         even = even.union(*(odd[v][1] for v in inputs))
-        if (inputs or kind) and eqn.outvars[0].aval.shape not in even:
-            odd[eqn.outvars[0]] = i, frozenset(even)
+        if inputs or kind:
+            odd.update((v, (i, frozenset(even))) for v in eqn.outvars if v.aval.shape not in even)
     members: dict[int, list[int]] = {}
     for i in range(len(parent)):
         members.setdefault(root(i), []).append(i)
-    moving = [g for g in members.values() if len(g) > 1 or (g[0] not in taken and kind_of(jaxpr.eqns[g[0]]))]
-    return sorted([*moving, *selecting])
+    return [g for g in members.values() if len(g) > 1 or (g[0] not in taken and kind_of(jaxpr.eqns[g[0]]))]
 
 
-def _is_closed(uses: _Uses, group: Sequence[int]) -> bool:
-    """Whether a group can be one call: its results have the shapes of operands, and nothing between needs them."""
-    eqns = uses.jaxpr.eqns
-    inside = set(group)
-    marks = {set_at(eqns[i]) for i in group}
-    made = {v for i in group for v in eqns[i].outvars}
+def _closed(jaxpr: Any, groups: Sequence[Sequence[int]]) -> list[list[int]]:
+    """Groups with the equations in between, which depend on them and they on these; groups that meet are one.
+
+    Without those that need what cannot be in a group.
+    """
+    makers = {v: i for i, eqn in enumerate(jaxpr.eqns) for v in eqn.outvars}
+    before = [{makers[v] for v in e.invars if not is_literal(v) and v in makers} for e in jaxpr.eqns]
+    closed: list[set[int]] = []
+    for group in groups:
+        inside, size = set(group), 0
+        while len(inside) > size:
+            size = len(inside)
+            among = range(min(inside), max(inside) + 1)
+            after, needed = set(inside), set(inside)
+            for i in among:
+                after.update({i} if before[i] & after else ())
+            for i in reversed(among):
+                needed.update(before[i] if i in needed else ())
+            inside |= after & needed
+            inside.update(*(g for g in closed if g & inside))
+        closed = [*(g for g in closed if not g & inside), inside]
+    return [sorted(g) for g in closed if not any(kind_of(jaxpr.eqns[i]) is None for i in g)]
+
+
+def _may_be_call(uses: _Uses, group: Sequence[int]) -> bool:
+    """Whether a group's results have the shapes of operands, under one setting."""
     operands, results = _boundary(uses, group)
     shapes = {v.aval.shape for v in operands if v not in uses.sizeless}
-    odd = any(v.aval.shape not in shapes for v in results) and sorted_dim(eqns[group[0]]) is None
-    if len(marks) > 1 or not results or odd:
-        return False
-    after: set[Any] = set()  # what depends on the group outside of it
-    for i in range(group[0], group[-1] + 1):
-        eqn = eqns[i]
-        reads = {v for v in eqn.invars if not is_literal(v)}
-        if i in inside and reads & after:
-            return False
-        if i not in inside and not (reads.isdisjoint(made) and reads.isdisjoint(after)):
-            after.update(eqn.outvars)
-    return True
+    marks = {set_at(uses.jaxpr.eqns[i]) for i in group}
+    return len(marks) == 1 and bool(results) and all(v.aval.shape in shapes for v in results)
 
 
 def _boundary(uses: _Uses, group: Sequence[int]) -> tuple[list[Any], list[Any]]:

@@ -1,17 +1,36 @@
-"""Tall matrices that are sharded by rows: each device decomposes its own, then the small factors of all."""
+"""Matrices sharded by rows: tall ones by the small factors of all devices, triangles block after block."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
-from shtypes.lifting.ways.choice import way
+from shtypes._compat.jaxprs import jaxpr_of
+from shtypes.dispatch.apply import is_typed
+from shtypes.lifting.ways.choice import CALLS, name_of, way
+from shtypes.ops.arithmetic import add, subtract
 from shtypes.ops.reinterpret import stop_gradient
 from shtypes.ops.sharded_reductions import as_varying
-from shtypes.ops.shards import Axes, bound, gathered, index, of_device, placed, type_of
+from shtypes.ops.shards import (
+    Axes,
+    axes_of,
+    bound,
+    count,
+    gathered,
+    index,
+    of_device,
+    part,
+    placed,
+    sharded,
+    summed,
+    turned,
+    type_of,
+)
 
 
 @of_device("top")
@@ -116,3 +135,137 @@ def tall_svd(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
 @of_device("product")
 def _times(q: Any, u: Any) -> Any:
     return q @ u
+
+
+# triangles
+
+
+@of_device("oriented")
+def _oriented(x: Any, flips: bool, conjugates: bool) -> Any:
+    x = x.conj() if conjugates else x
+    return x.mT if flips else x
+
+
+def _multiplied(a: Any, b: Any) -> Any:
+    return jnp.matmul(a, b, precision=lax.Precision.HIGHEST)
+
+
+@of_device("solution")
+def _own_solution(a: Any, right: Any, me: Any, k: int, by_rows: bool, lower: bool, unit: bool) -> Any:
+    """The solution of the block on the diagonal of a device; zero if it is not the device's turn."""
+    size = right.shape[-2]
+    block = lax.dynamic_slice_in_dim(a, me * size, size, a.ndim - 1 if by_rows else a.ndim - 2)
+    x = lax.linalg.triangular_solve(block, right, left_side=True, lower=lower, unit_diagonal=unit)
+    return jnp.where(me == k, x, 0)
+
+
+@of_device("product")
+def _known(a: Any, x: Any, me: Any, k: int, by_rows: bool, lower: bool) -> Any:
+    """The product of a device's part of the triangle with what is known of the solution, in the rows of block ``k``."""
+    size = a.shape[-2 if by_rows else -1]
+    block = lax.slice_in_dim(a, k * size, (k + 1) * size, axis=a.ndim - 1 if by_rows else a.ndim - 2)
+    return _multiplied(jnp.where(me > k if by_rows == lower else me < k, block, 0), x)
+
+
+@way("triangular_solve")
+def by_substitution(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
+    """Sends ``2 (devices - 1) ** 2 / devices`` shards of the right side, block after block; backward as much."""
+    if not all(map(is_typed, operands)):
+        return None
+    (a, b), p = operands, eqn.params
+    rows, columns = type_of(a).dims[-2:]
+    left, axes = p["left_side"], rows.axes or columns.axes
+    d = type_of(b).ndim - (2 if left else 1)
+    if not axes or (rows.axes and columns.axes) or axes_of(b, d) not in ((), axes) or not type_of(b).size:
+        return None
+    flips = p["transpose_a"] == left
+    by_rows, lower = bool(rows.axes) != flips, p["lower"] != flips
+    me, n = index(a, axes), count(a, axes)
+    right = _oriented(as_varying(b if axes_of(b, d) else sharded(b, d, axes), axes), not left, False)
+    a = _oriented(as_varying(a, axes), flips, p["conjugate_a"])
+    order = range(n) if lower else range(n)[::-1]
+    parts: list[Any] = []  # what each device has of the solution: its block, in its turn
+    for k in order:
+        known = right
+        if parts and not by_rows:
+            known = subtract(right, summed(_known(a, functools.reduce(add, parts), me, k, by_rows, lower), axes))
+        parts.append(_own_solution(a, known, me, k, by_rows, lower, p["unit_diagonal"]))
+        if by_rows and k != order[-1]:
+            right = subtract(right, _known(a, summed(parts[-1], axes), me, k, by_rows, lower))
+    return [placed(_oriented(functools.reduce(add, parts), not left, False), d, axes)]
+
+
+@of_device("symmetrized")
+def _symmetrized(x: Any, turned: Any, by_columns: bool) -> Any:
+    """The rows of a device, by its rows and columns."""
+    rows, columns = (turned, x) if by_columns else (x, turned)
+    return (rows + columns.mT.conj()) / 2
+
+
+@of_device("packed")
+def _packed(rows: Any, own: Any, me: Any, k: int) -> Any:
+    """The rows of a factor of device ``k``, the triangle at their end without zeros; zero of other devices."""
+    size = own.shape[-1]
+    own = own - _multiplied(rows, rows.mT.conj())
+    triangle = lax.linalg.cholesky(jnp.where(me == k, own, jnp.eye(size, dtype=own.dtype)), symmetrize_input=False)
+    flat = rows.reshape(*rows.shape[:-2], -1)
+    return jnp.where(me == k, jnp.concatenate([flat, triangle[(..., *np.tril_indices(size))]], -1), 0)
+
+
+@of_device("factor")
+def _extended(rows: Any, own: Any, packed: Any, me: Any, k: int, last: bool) -> Any:
+    """The rows of a factor with their next block, by those of device ``k``."""
+    size, width = rows.shape[-2:]
+    before, after = packed[..., : size * width], packed[..., size * width :]
+    triangle = jnp.zeros_like(own).at[(..., *np.tril_indices(size))].set(after)
+    block = jnp.where(me == k, triangle, 0)
+    if not last:
+        own = own - _multiplied(rows, before.reshape(rows.shape).mT.conj())
+        of_later = lax.linalg.triangular_solve(triangle, own, lower=True, transpose_a=True, conjugate_a=True)
+        block = jnp.where(me > k, of_later, block)
+    return jnp.concatenate([rows, block], -1)
+
+
+@of_device("failed")
+def _failed(rows: Any) -> Any:
+    """Whether the factor of a device has what is no number, as a number."""
+    return jnp.isnan(rows).any((-2, -1), keepdims=True).astype("f")
+
+
+@of_device("factor")
+def _where_none_failed(rows: Any, failed: Any, me: Any) -> Any:
+    size, n = rows.shape[-2:]
+    lower = (jnp.arange(size) + me * size)[:, None] >= jnp.arange(n)
+    return jnp.where((failed > 0) & lower, jnp.nan, rows)
+
+
+def _is_cholesky(eqn: Any) -> bool:
+    """Whether an equation is a call of Cholesky's decomposition that makes its operand symmetric first."""
+    names = [e.primitive.name for e in jaxpr_of(eqn.params["jaxpr"]).eqns if e.primitive.name != "conj"]
+    return name_of(eqn) == "cholesky" and len(eqn.invars) == 1 and names[:4] == ["transpose", "add", "div", "cholesky"]
+
+
+@way(*CALLS, only=_is_cholesky)
+def by_blocks(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
+    """Sends ``s + s ** 2 * (devices - 1 + 1 / rows)`` shards, ``s = (devices - 1) / devices``; backward as many.
+
+    Of a symmetric matrix all derivatives are those of one device; of the lower triangle alone JAX has others.
+    """
+    (x, *_), d = operands, eqn.outvars[0].aval.ndim - 2
+    if not type_of(x).size:
+        return None
+    upper = jaxpr_of(eqn.params["jaxpr"]).eqns[-1].primitive.name in ("transpose", "conj")
+    axes = axes_of(x, d + upper)
+    if not axes or axes_of(x, d + 1 - upper):
+        return None
+    me, n = index(x, axes), count(x, axes)
+    x = as_varying(x, axes)
+    x = _symmetrized(x, turned(x, axes, d + 1 - upper, d + upper), upper)
+    size = type_of(x).shape[d]
+    rows = part(x, 0, 0, d + 1)
+    for k in range(n):
+        own = part(x, k * size, (k + 1) * size, d + 1)
+        packed = _packed(rows, own, me, k)
+        rows = _extended(rows, own, packed if k == n - 1 else summed(packed, axes), me, k, k == n - 1)
+    rows = _where_none_failed(rows, summed(_failed(stop_gradient(rows)), axes), me)
+    return [placed(_oriented(rows, upper, upper), d + upper, axes)]

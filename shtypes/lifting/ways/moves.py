@@ -7,21 +7,25 @@ elements, or is a result, is sent: by a permute for each distance. The last shar
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from shtypes._compat.derivative_rules import JvpRule, custom_jvp_rule
 from shtypes._compat.jaxprs import captured, is_literal, jaxpr_of, literal_value
-from shtypes._compat.plain_programs import bind_plain
-from shtypes.caches import Static
+from shtypes._compat.plain_programs import bind_in_program, bind_plain
+from shtypes.caches import MOST, Static
 from shtypes.dispatch.apply import is_typed
 from shtypes.evaluation.rows import shapes  # noqa: F401  # which has their rows
-from shtypes.evaluation.rows.families import Row
+from shtypes.evaluation.rows.elementwise import acts_per_element
 from shtypes.evaluation.table import ROWS
-from shtypes.lifting.ways.choice import CALLS, way
+from shtypes.lifting.ways.choice import CALLS, name_of, way
+from shtypes.ops.jax_functions import JaxFunction
 from shtypes.ops.sharded_reductions import as_varying
 from shtypes.ops.shards import (
     Axes,
@@ -38,10 +42,12 @@ from shtypes.ops.shards import (
     type_of,
 )
 
+#: What has a derivative rule: where its body acts on each element alone, so does the rule.
+_RULED: Final = "custom_jvp_call"
 #: What gives values other dims: of small ones, by which edges are repeated, every device makes all.
 _RESHAPES: Final = ("broadcast_in_dim", "reshape", "squeeze")
 #: Primitives that move elements along a dim, with JAX's rows of them: a user's does something else.
-_MOVES: Final = {name: ROWS[name] for name in ("broadcast_in_dim", "concatenate", "pad", "rev", "slice")}
+_MOVES: Final = {name: ROWS[name] for name in ("broadcast_in_dim", "concatenate", "pad", "rev", "slice", "split")}
 
 
 def _of(operand: int, places: np.ndarray) -> np.ndarray:
@@ -49,7 +55,7 @@ def _of(operand: int, places: np.ndarray) -> np.ndarray:
 
 
 def _origin(eqn: Any, dim: int) -> np.ndarray:
-    """For each element of a result along a dim the operand that it comes from, and its place there."""
+    """For each element of the results along a dim the operand that it comes from, and its place there."""
     p, size, results = eqn.params, eqn.invars[0].aval.shape[dim], eqn.outvars[0].aval.shape[dim]
     match eqn.primitive.name:
         case "slice":
@@ -57,6 +63,8 @@ def _origin(eqn: Any, dim: int) -> np.ndarray:
             return _of(0, np.arange(p["start_indices"][dim], p["limit_indices"][dim], step))
         case "rev":
             return _of(0, np.arange(size)[:: -1 if dim in p["dimensions"] else 1])
+        case "split":
+            return _of(0, np.arange(size))
         case "concatenate":
             return np.concatenate([_of(i, np.arange(v.aval.shape[dim])) for i, v in enumerate(eqn.invars)])
         case "broadcast_in_dim":
@@ -79,6 +87,8 @@ def _elsewhere(eqn: Any, dim: int, blocks: tuple[int, ...]) -> dict[str, Any] | 
     match eqn.primitive.name:
         case "concatenate":
             return None if p["dimension"] == dim else {}
+        case "split":
+            return None if p["axis"] == dim else {}
         case "rev":
             dims = tuple(d for d in p["dimensions"] if d != dim)
             return {"dimensions": dims} if dims else None
@@ -94,10 +104,65 @@ def _elsewhere(eqn: Any, dim: int, blocks: tuple[int, ...]) -> dict[str, Any] | 
     return {"start_indices": start, "limit_indices": limit, "strides": steps} if some else None
 
 
-def acts_alone(name: str) -> bool:
-    """Whether a primitive acts on each element alone."""
-    row = ROWS.get(name)
-    return name in ("select_n", "convert_element_type") or (isinstance(row, Row) and row.per_element)
+def _identity(eqn: Any) -> tuple[str, ...]:
+    return name_of(eqn), *(e.primitive.name for e in jaxpr_of(eqn.params["call_jaxpr"]).eqns)
+
+
+@functools.lru_cache(maxsize=MOST)
+def _has_rule_per_element(eqn: Any) -> bool:
+    """Whether a function that has a derivative rule acts, as its rule does, on each element alone."""
+    own = _identity(eqn)
+
+    def is_per_element(jaxpr: Any) -> bool:
+        for e in jaxpr.eqns:
+            fills = e.primitive.name == "broadcast_in_dim" and not e.invars[0].aval.ndim
+            has_rule = e.primitive.name == _RULED and (_identity(e) == own or _has_rule_per_element(e))
+            if not (fills or has_rule or acts_per_element(e.primitive.name)):
+                return False
+        return True
+
+    if eqn.params["num_consts"] or len({v.aval.shape for v in (*eqn.invars, *eqn.outvars)} - {()}) > 1:
+        return False
+    return is_per_element(jaxpr_of(eqn.params["call_jaxpr"])) and is_per_element(_rule_of(eqn).jaxpr)
+
+
+def _rule_of(eqn: Any) -> JvpRule:
+    return custom_jvp_rule(eqn, [False] * len(eqn.invars))
+
+
+@functools.lru_cache(maxsize=MOST)
+def _per_element(eqn: Any) -> JaxFunction:
+    """Such a function, of arrays of any size."""
+
+    def run(jaxpr: Any, consts: Sequence[Any], xs: Sequence[Any]) -> list[Any]:
+        env = dict(zip((*jaxpr.constvars, *jaxpr.invars), (*consts, *xs), strict=True))
+        shape = jnp.broadcast_shapes(*map(jnp.shape, xs))
+
+        def read(v: Any) -> Any:
+            return literal_value(v) if is_literal(v) else env[v]
+
+        for e in jaxpr.eqns:
+            operands = list(map(read, e.invars))
+            if e.primitive.name == "broadcast_in_dim":
+                outs = [jnp.broadcast_to(operands[0], shape)]
+            else:
+                outs = _per_element(e).fn(*operands) if e.primitive.name == _RULED else bind_in_program(e, operands)
+            env.update(zip(e.outvars, outs, strict=True))
+        return list(map(read, jaxpr.outvars))
+
+    @jax.custom_jvp
+    def f(*xs: Any) -> list[Any]:
+        return run(jaxpr_of(eqn.params["call_jaxpr"]), captured(eqn.params["call_jaxpr"]), xs)
+
+    @f.defjvp
+    def _(primals: Any, tangents: Any) -> Any:
+        rule, n = _rule_of(eqn), len(eqn.outvars)
+        results = run(rule.jaxpr, rule.consts, [*primals, *tangents])
+        dots = iter(results[n:])
+        pairs = zip(results, rule.out_zeros, strict=False)
+        return results[:n], [jnp.zeros_like(y) if zero else next(dots) for y, zero in pairs]
+
+    return JaxFunction(name_of(eqn), f, takes_out=False)
 
 
 class Shard(NamedTuple):
@@ -163,7 +228,7 @@ class _Evaluation:
         if not any(isinstance(x, (Shard, Moved)) for x in xs):
             return [bound(eqn)(*xs)] if any(map(is_typed, xs)) else bind_plain(eqn, xs)
         if name in _MOVES and _keeps_dims(eqn):
-            return [self._moved(eqn, xs)]
+            return self._moved(eqn, xs)
         if name in _RESHAPES:
             return [bound(eqn)(*map(self._complete, xs))]
         size = eqn.outvars[0].aval.shape[self.dim]
@@ -171,7 +236,8 @@ class _Evaluation:
         if size % self.n:  # a number that has a gradient has none of the room
             like = next(y for x, y in zip(xs, blocks, strict=True) if isinstance(x, (Shard, Moved)))
             blocks = [self._spread(x, like, size) if is_typed(x) and not type_of(x).ndim else x for x in blocks]
-        return [Shard(bound(eqn)(*blocks), size)]
+        y = _per_element(eqn)(*blocks) if name == _RULED else bound(eqn)(*blocks)
+        return [Shard(each, size) for each in (y if eqn.primitive.multiple_results else [y])]
 
     def _spread(self, number: Any, like: Any, size: int) -> Any:
         """A number in the shape of a block, but where the block has room."""
@@ -186,16 +252,16 @@ class _Evaluation:
             return x
         return part(collected(self.block(x).x, self.axes, self.dim), 0, x.size, self.dim)
 
-    def _moved(self, eqn: Any, xs: Sequence[Any]) -> Shard | Moved:
+    def _moved(self, eqn: Any, xs: Sequence[Any]) -> Sequence[Shard | Moved]:
         """What an equation moves, as what its operands were moved from; along other dims it is done at once."""
         params = _elsewhere(eqn, self.dim, self._held(eqn.invars[0].aval.shape))
         if params is not None:
             count = len(xs) if eqn.primitive.name == "concatenate" else 1
             y: Any = bound(eqn, **params)(*[self.block(x).x for x in xs[:count]], *xs[count:])
-            done = Shard(y, self._size(xs[0]))
-            if count > 1:
+            done = [Shard(each, self._size(xs[0])) for each in (y if eqn.primitive.multiple_results else [y])]
+            if count > 1 or len(done) > 1:
                 return done
-            xs = [done, *xs[1:]]
+            xs = [*done, *xs[1:]]
         sources: list[Any] = []
         origins = []
         for x in xs:
@@ -207,7 +273,9 @@ class _Evaluation:
             origins.append(np.stack([np.array(numbers)[of_x.origin[:, 0]], of_x.origin[:, 1]], -1))
         origin = _origin(eqn, self.dim)
         starts = np.cumsum([0, *map(len, origins)])[:-1]
-        return Moved(tuple(sources), np.concatenate(origins)[starts[origin[:, 0]] + origin[:, 1]])
+        origin = np.concatenate(origins)[starts[origin[:, 0]] + origin[:, 1]]
+        ends = np.cumsum([v.aval.shape[self.dim] for v in eqn.outvars])[:-1]
+        return [Moved(tuple(sources), each) for each in np.split(origin, ends)]
 
     def _held(self, shape: Sequence[int]) -> tuple[int, ...]:
         """The shape of a block of a value."""
@@ -257,7 +325,7 @@ class _Evaluation:
                 table[i[at]] = start + places[at] % room - low
                 start += high - low
         if not parts:  # nothing, or numbers alone
-            some = next(s.x for s in moved.sources if isinstance(s, Shard))
+            some = next(s.x if isinstance(s, Shard) else s for s in moved.sources if np.ndim(getattr(s, "x", s)))
             parts, table[:] = [full(some, max(held, 1), dim, 0)], 0
         pool = parts[0] if len(parts) == 1 else joined(parts, dim)
         y = part(pool, 0, 0, dim) if not held else _taken(pool, self.me, Static(table.tobytes()), self.n, dim)
@@ -331,8 +399,12 @@ def _mask(table: np.ndarray, me: Any, ndim: int, dim: int) -> Any:
 
 def moves_alone(eqn: Any) -> bool:
     """Whether a call moves elements along dims, and else only acts on each alone."""
-    kinds = [kind_of(e) for e in jaxpr_of(eqn.params["jaxpr"]).eqns]
-    return any(kinds) and None not in kinds
+    return _kind_of_body(eqn.params["jaxpr"]) is True
+
+
+def _kind_of_body(closed: Any) -> bool | None:
+    kinds = [kind_of(e) for e in jaxpr_of(closed).eqns]
+    return None if None in kinds else any(kinds)
 
 
 @way(*CALLS, only=moves_alone)
@@ -352,8 +424,8 @@ def _dims_of(jaxpr: Any) -> set[int]:
         p, name = eqn.params, eqn.primitive.name
         if name in CALLS:
             dims |= _dims_of(jaxpr_of(p["jaxpr"]))
-        elif name in ("concatenate", "rev"):
-            dims.update(p["dimensions"] if name == "rev" else [p["dimension"]])
+        elif name in ("concatenate", "rev", "split"):
+            dims.update(p["dimensions"] if name == "rev" else [p["axis" if name == "split" else "dimension"]])
         elif name in _MOVES and _keeps_dims(eqn):
             before, after = (v.aval.shape for v in (eqn.invars[0], eqn.outvars[0]))
             pads = p.get("padding_config", ((),) * len(before))
@@ -384,11 +456,12 @@ def kind_of(eqn: Any) -> bool | None:
     if eqn.effects:
         return None
     if name in CALLS:
-        kinds = [kind_of(e) for e in jaxpr_of(eqn.params["jaxpr"]).eqns]
-        return None if None in kinds else any(kinds)
+        return _kind_of_body(eqn.params["jaxpr"])
+    if name == _RULED:
+        return False if _has_rule_per_element(eqn) else None
     if name in _MOVES and _keeps_dims(eqn):
         return True if ROWS[name] is _MOVES[name] else None
-    return False if name in _RESHAPES or acts_alone(name) or not any(v.aval.ndim for v in eqn.invars) else None
+    return False if name in _RESHAPES or acts_per_element(name) or not any(v.aval.ndim for v in eqn.invars) else None
 
 
 def _keeps_dims(eqn: Any) -> bool:

@@ -18,8 +18,8 @@ from jax import lax
 
 from shtypes._compat.jaxprs import is_literal, jaxpr_of, literal_value, with_equations
 from shtypes.dispatch.apply import is_typed
+from shtypes.evaluation.rows.elementwise import acts_per_element
 from shtypes.lifting.ways.choice import CALLS, way
-from shtypes.lifting.ways.moves import acts_alone
 from shtypes.ops.reinterpret import stop_gradient
 from shtypes.ops.sharded_reductions import as_varying
 from shtypes.ops.shards import Axes, axes_of, bound, gathered, index, of_device, part, pending, summed, type_of
@@ -89,7 +89,7 @@ def _reads_in_any_order(jaxpr: Any, eqn: Any, v: Any, dim: int) -> bool:
     if name in CALLS:
         body = jaxpr_of(eqn.params["jaxpr"])
         return all(_is_in_any_order(body, w, dim) for w, x in zip(body.invars, eqn.invars, strict=True) if x is v)
-    alone = acts_alone(name) and all(w is v for w in _read(eqn) if w.aval.ndim)
+    alone = acts_per_element(name) and all(w is v for w in _read(eqn) if w.aval.ndim)
     return alone and all(_is_in_any_order(jaxpr, w, dim) for w in eqn.outvars)
 
 

@@ -135,6 +135,13 @@ def _split(x: Any, count: int) -> Any:
     return x.reshape(*x.shape[:-1], count, x.shape[-1] // count)
 
 
+@of_device("fft")
+def _second_step(x: Any, kind: int) -> Any:
+    """The transform over the last two dims as one."""
+    y = x.reshape(*x.shape[:-2], x.shape[-2] * x.shape[-1])
+    return lax.fft(y, lax.FftType(kind), y.shape[-1:]).reshape(x.shape)
+
+
 @of_device("flatten")
 def _flat(x: Any) -> Any:
     """``[..., a, b]`` as ``[..., b a]``."""
@@ -153,7 +160,7 @@ def of_one_dim(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
         return None
     d = t.ndim - 1
     me = index(x, axes)
-    x = _split(as_varying(x, axes), 1)  # [..., 1, columns]
-    x = _first_step(turned(x, axes, d + 1, d), me, kind, n)  # all rows of a part of the columns
-    x = _along(turned(x, axes, d, d + 1), kind, t.local_shape[-1], d + 1)  # one row of all columns
-    return [placed(_flat(turned(x, axes, d + 1, d)), d, axes)]
+    x = _split(as_varying(x, axes), n)  # in parts for each device, by which XLA copies least
+    x = _first_step(turned(x, axes, d, d), me, kind, n)  # all rows of a part of the columns
+    x = _second_step(turned(x, axes, d, d), kind)  # one row of all columns
+    return [placed(_flat(turned(x, axes, d, d)), d, axes)]
