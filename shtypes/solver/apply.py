@@ -133,18 +133,14 @@ def with_types_at(decisions: Decisions, program: Program, at: Mapping[str, Any])
 def decided(costs: Costs, now: Assignment, ways: Sequence[Way]) -> Decisions:
     """The decisions of an assignment."""
     graph = costs.graph
-    mesh = graph.mesh
-
-    def type_of(v: Value, states: Sequence[int]) -> ShType:
-        return typed(mesh, v.dtype, v.shape, states)
-
     arguments = []
     for v in graph.program.inputs:
         if v.id in graph.source:
             node, k = graph.source[v.id]
-            arguments.append(type_of(v, costs.made(node, costs.row(node, now), k)[0].tolist()))
+            states = costs.made(node, costs.row(node, now), k)[0].tolist()
+            arguments.append(typed(graph.mesh, v.dtype, v.shape, states))
     places = {
-        way.use.place: Written(type_of(way.use.value, way.dst) if way.src != way.dst else None, way.second)
+        way.use.place: Written(way.dst if way.src != way.dst else None, way.second)
         for way in ways
         if way.src != way.dst or way.second
     }
@@ -153,7 +149,7 @@ def decided(costs: Costs, now: Assignment, ways: Sequence[Way]) -> Decisions:
         ways_of_op = {o.way for o in costs.chosen(node, now) if o.sent} if node.op is not None else set()
         if node.op is not None and ways_of_op:
             joined[node.op.id] = ways_of_op.pop() if len(ways_of_op) == 1 else None
-    return Decisions(mesh, tuple(arguments), places, joined)
+    return Decisions(graph.mesh, tuple(arguments), places, joined)
 
 
 def applied(program: Function, decisions: Decisions) -> Callable[..., Any]:

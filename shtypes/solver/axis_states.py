@@ -1,6 +1,7 @@
 """The state of a value along one mesh axis, as a small integer: what tables of costs are indexed by. Pure.
 
-``REDUCED``, ``INVARIANT`` and ``UNREDUCED`` are the states of that name, ``SHARDED + d`` is sharded on dim ``d``.
+``REDUCED``, ``INVARIANT`` and ``UNREDUCED`` are the states of that name, ``SHARDED + d`` is sharded on dim ``d``. Axes
+on one dim are in the order of the mesh, but for those of ``FRONT + SHARDED + d``, which come before all others.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ REDUCED: Final = 0
 INVARIANT: Final = 1
 UNREDUCED: Final = 2
 SHARDED: Final = 3
+FRONT: Final = 32
 
 _CODES: Final = {State.REDUCED: REDUCED, State.INVARIANT: INVARIANT, State.UNREDUCED: UNREDUCED}
 _STATES: Final = {code: state for state, code in _CODES.items()}
@@ -23,17 +25,31 @@ COTANGENTS: Final = (UNREDUCED, INVARIANT, REDUCED)
 
 
 def axis_state(t: ShType, axis: str) -> int | None:
-    """The state of a type along an axis; None for a varying one."""
+    """The state of a type along an axis, wherever it is among the axes of its dim; None for a varying one."""
     d = t.dim_of(axis)
     return SHARDED + d if d is not None else _CODES.get(t.state(axis))
 
 
+def axis_states(t: ShType) -> list[int] | None:
+    """The states of a type along all axes; None where a value varies, or its axes on a dim are in no such order."""
+    axes, states = t.mesh.axis_names, [axis_state(t, a) for a in t.mesh.axis_names]
+    for dim in t.dims:
+        order = [axes.index(a) for a in dim.axes]
+        for i, k in enumerate(order):
+            if any(later < k for later in order[i:]):
+                states[k] = FRONT + (states[k] or 0)
+    known = [s for s in states if s is not None]
+    return known if len(known) == len(states) and typed(t.mesh, t.dtype_name, t.shape, known) == t else None
+
+
 def typed(mesh: Mesh, dtype: str, shape: Sequence[int], states: Sequence[int]) -> ShType:
-    """The type with these states along the axes of a mesh, which shard dims in the order of the mesh."""
-    axes = mesh.axis_names
-    dims = [
-        Dim(n, tuple(a for a, s in zip(axes, states, strict=True) if s == SHARDED + d)) for d, n in enumerate(shape)
-    ]
+    """The type with these states along the axes of a mesh."""
+    on: list[list[str]] = [[] for _ in shape]
+    for front in (True, False):
+        for a, s in zip(mesh.axis_names, states, strict=True):
+            if s >= SHARDED and (s >= FRONT) is front:
+                on[(s - SHARDED) % FRONT].append(a)
+    dims = [Dim(n, tuple(axes)) for n, axes in zip(shape, on, strict=True)]
     return ShType(mesh, dtype, dims, [_STATES.get(s, State.SHARDED) for s in states])
 
 

@@ -39,13 +39,12 @@ from shtypes.scopes.comm import (
     rules_in_force,
 )
 from shtypes.solver.apply import Decisions, decided, evaluation
-from shtypes.solver.axis_states import INVARIANT, REDUCED
-from shtypes.solver.graph import Graph, Node
-from shtypes.solver.options import Option, only_places
+from shtypes.solver.graph import Graph
+from shtypes.solver.options import only_places
 from shtypes.solver.program import Program
 from shtypes.solver.reshard_prices import Prices
-from shtypes.solver.search import Point, Search
-from shtypes.solver.tables import Assignment, Costs
+from shtypes.solver.search import Search
+from shtypes.solver.tables import Costs
 from shtypes.traced.ledger import Sent, sent_by_program
 from shtypes.traced.program import with_gradient
 from shtypes.types import ShType
@@ -54,7 +53,7 @@ from shtypes.types import ShType
 _LINK: Final = 1e9
 _WORK: Final = 1e6
 #: On more than two axes, pairs of them vary together in programs of so many decisions; in larger ones each by itself.
-_FEW: Final = 100
+_FEW: Final = 200
 #: What a reshard counts, in bytes: of equals the one with fewer is taken.
 _RESHARD: Final = 0.1 / _LINK
 #: What is predicted may differ from what is sent by so much, and by so many bytes: of small values parts are rounded.
@@ -167,7 +166,8 @@ def _decide(whole: _Inputs) -> Decisions | str:
     model, device = _pace(goal.by)
     prices = Prices(mesh, model)
     costs = Costs(graph, prices, device, 0.0, _WEIGHTS[goal.minimize], by_bytes=goal.by == "bytes")
-    point = _least(costs)
+    few = len(mesh.axis_names) < 3 or len(graph.decisions) <= _FEW
+    point = Search(costs, seed=None, block=2 if few else 1).solve(reshard=_RESHARD)
     ways = costs.ways(point.assignment)
     if any(w.src != w.dst and w.use.node.op is not None and only_places(w.use.node.op.eqn) for w in ways):
         return "a reshard that it has itself takes its operand in no other type"
@@ -206,47 +206,6 @@ def _pace(by: Objective) -> tuple[CostModel, Device]:
         return as_cost_model(model_in_force() or "h100-nvlink", ""), device
     flops = {name: rate * _WORK for name, rate in device.flops.items()}
     return as_cost_model(Link(_LINK), ""), Device(flops, device.bandwidth * _WORK)
-
-
-def _least(costs: Costs) -> Point:
-    """The best assignment; on many axes of those in which what each device computes whole is reduced, or invariant."""
-    if (search := Search(costs, seed=None)).exact:
-        return search.solve(reshard=_RESHARD)
-    everything, block = dict(costs.allowed), 1 if len(costs.graph.decisions) > _FEW else 2
-
-    def among(keep: Callable[[Node, Option, Option], bool], now: Assignment | None = None) -> Point:
-        costs.allowed = dict(everything)
-        for node in costs.graph.decisions:
-            if node.kind != "argument":
-                taken = [each[0 if now is None else now[node.id][a]] for a, each in enumerate(node.options)]
-                costs.allowed[node.id] = [
-                    [i for i, o in enumerate(each) if len(each) == 1 or keep(node, o, taken[a])]
-                    for a, each in enumerate(node.options)
-                ]
-        return Search(costs, seed=None, block=block).solve(reshard=_RESHARD, warm=now)
-
-    # Axes in turn take longer, and lie as the arguments do.
-    arguments = (each[0] for node in costs.graph.nodes if node.kind == "argument" for each in node.options)
-    start = among(_as_invariant if any(o.results == (INVARIANT,) for o in arguments) else _as_reduced)
-    return among(lambda _, o, taken: _whole(o) == _whole(taken), start.assignment)
-
-
-def _as_reduced(node: Node, o: Option, _: Option) -> bool:
-    return INVARIANT not in o.operands
-
-
-def _as_invariant(node: Node, o: Option, _: Option) -> bool:
-    """Whether an option is not the one in which all is reduced, where all can be invariant."""
-    if node.kind not in ("op", "carry"):
-        return INVARIANT not in o.operands
-    return any(s != REDUCED for s in (*o.operands, *o.results)) or not any(
-        INVARIANT in other.operands for other in node.options[0]
-    )
-
-
-def _whole(o: Option) -> tuple[int, ...]:
-    """The states of an option, without the difference of reduced and invariant."""
-    return tuple(REDUCED if s == INVARIANT else s for s in (*o.operands, *o.results))
 
 
 connect_whole(_Solver())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
@@ -13,9 +13,10 @@ from shtypes._compat.jaxprs import is_literal
 from shtypes.analysis.flops import is_convolution
 from shtypes.errors import ShardingTypeError
 from shtypes.solver import options as options_
-from shtypes.solver.axis_states import INVARIANT, REDUCED, SHARDED, UNREDUCED, axis_state, typed
+from shtypes.solver.axis_states import INVARIANT, REDUCED, SHARDED, UNREDUCED, axis_states
 from shtypes.solver.options import Option
 from shtypes.solver.program import Checkpoint, Item, Loop, Op, Operand, Program, Value, is_value, walked
+from shtypes.solver.reshard_prices import dims_of
 from shtypes.types import ShType, dtypes
 from shtypes.types.mesh import Mesh
 
@@ -25,6 +26,8 @@ Types = Sequence[ShType | None]
 _MOST_AXES: Final = 64
 #: Equations that may name axes of the mesh.
 _NAME_AXES: Final = frozenset({"typed_call", "sharding_annotation"})
+#: On so many axes their order on a dim is a decision.
+_ORDERED: Final = 3
 #: The shortest layer that is looked for, in equations.
 _LEAST_LAYER: Final = 4
 #: Primitives whose operands the backward pass needs, and those whose results it does.
@@ -117,13 +120,14 @@ class Graph:
         self.sliced: set[int] = set()  # stacks that a loop takes apart
         for v, t in zip(program.inputs, types or [None] * len(program.inputs), strict=True):
             if not v.constant:
-                options: Any = self._states(v, pending=False) if t is None else _as_it_is(t)
-                self._node("argument", options, [], [v], 1)
+                one = [Option((), (s,)) for s in self._states(v, pending=False, once=True)]
+                self._node("argument", one if t is None else _as_it_is(t), [], [v], 1)
         self._items(program.items)
         self.results: dict[int, Node] = {}
         for i, v in enumerate(program.outputs):
             if is_value(v) and not self.completes:
-                self.results[i] = self._node("result", self._states(v, pending=False, to=True), [v], [], 1, among=i)
+                options = [Option((s,), ()) for s in self._states(v, pending=False)]
+                self.results[i] = self._node("result", options, [v], [], 1, among=i)
         self._second_forms()
         self.layers = self._fold()
         self.decisions = [n for n in self.nodes if n.first is n]
@@ -152,26 +156,31 @@ class Graph:
     def _node(
         self,
         kind: str,
-        options: Sequence[Option] | tuple[tuple[Option, ...], ...],
+        options: list[Option] | tuple[tuple[Option, ...], ...],
         operands: list[Operand],
         results: list[Value],
         times: int,
         **more: Any,
     ) -> Node:
-        per_axis = options if options and not isinstance(options[0], Option) else (tuple(options),) * len(self.sizes)
-        node = Node(len(self.nodes), kind, per_axis, operands, results, times, **more)  # type: ignore[arg-type]
+        per_axis = options if isinstance(options, tuple) else self._in_orders([options] * len(self.sizes))
+        node = Node(len(self.nodes), kind, per_axis, operands, results, times, **more)
         self.nodes.append(node)
         for i, v in enumerate(results):
             self.source[v.id] = node, i
         return node
 
-    def _states(self, v: Value, *, pending: bool, to: bool = False, shift: int = 0) -> tuple[Option, ...]:
-        """An option for each state: of a value that a node makes, or with ``to`` brings its operand to."""
+    def _in_orders(self, per_axis: Sequence[Sequence[Option]]) -> tuple[tuple[Option, ...], ...]:
+        """Options with those in which an axis is before the ones that come before it in the mesh."""
+        large = [a for a, n in enumerate(self.sizes) if n > 1]
+        large = large[1:] if len(large) <= _ORDERED else []
+        fronts = [[o.in_front() for o in each if o.divides] if a in large else [] for a, each in enumerate(per_axis)]
+        return tuple((*each, *more) for each, more in zip(per_axis, fronts, strict=True))
+
+    def _states(self, v: Value, *, pending: bool = True, once: bool = False) -> list[int]:
+        """The states of a value; where cotangents are summed ``once``, they are pending while it is replicated."""
         found = [REDUCED, *(SHARDED + d for d, n in enumerate(v.shape) if n > 1)]
         found += [UNREDUCED] if pending and dtypes.summable(v.dtype) and dtypes.differentiable(v.dtype) else []
-        # Arguments, and what several take, are replicated with pending cotangents: these are summed once.
-        found += [INVARIANT] if (self.completes or pending is not to) and self.has_cotangent(v) else []
-        return tuple(Option((s,), ()) if to else Option((), (s,)) for s in found)
+        return found + ([INVARIANT] if (self.completes or not once) and self.has_cotangent(v) else [])
 
     def _items(self, items: Sequence[Item]) -> None:
         for item in items:
@@ -194,9 +203,8 @@ class Graph:
         inner = loop.times * loop.scan.length
         carries = []
         for i, (x0, v, x1, r) in enumerate(loop.carries()):
-            node = self._node("carry", (), [], [v], inner, item=loop, among=i, again=loop.checkpointed)
-            states = [o.results[0] for o in self._states(v, pending=True)]
-            node.options = (tuple(Option((s, s), (s,)) for s in states),) * len(self.sizes)
+            options = [Option((s, s), (s,)) for s in self._states(v)]
+            node = self._node("carry", options, [], [v], inner, item=loop, among=i, again=loop.checkpointed)
             self.source[r.id] = node, 0
             carries.append((node, x0, x1))
             if self.has_cotangent(v) and not loop.checkpointed:
@@ -204,26 +212,15 @@ class Graph:
         for i, (x, v) in enumerate(loop.slices()):
             if is_value(x):
                 self.sliced.add(x.id)
-                states = [o.results[0] for o in self._states(v, pending=True)]
-                options = [Option((s + (s >= SHARDED),), (s,)) for s in states]
-                self._node(
-                    "slice",
-                    options,
-                    [x],
-                    [v],
-                    inner,
-                    item=loop,
-                    operand_times=[loop.times],
-                    among=i,
-                    again=loop.checkpointed,
-                )
+                options = [Option((s + (s >= SHARDED),), (s,)) for s in self._states(v)]
+                node = self._node("slice", options, [x], [v], inner, item=loop, among=i, again=loop.checkpointed)
+                node.operand_times = [loop.times]
         self._items(loop.items)
         for node, x0, x1 in carries:
             node.operands, node.operand_times = [x0, x1], [loop.times, inner]
         for i, (y, r) in enumerate(loop.stacks()):
             if is_value(y):
-                states = [o.results[0] for o in self._states(y, pending=True)]
-                options = [Option((s,), (s + (s >= SHARDED),)) for s in states]
+                options = [Option((s,), (s + (s >= SHARDED),)) for s in self._states(y)]
                 self._node("stack", options, [y], [r], inner, item=loop, among=i)
 
     def _options(self, op: Op) -> tuple[tuple[Option, ...], ...]:
@@ -244,27 +241,30 @@ class Graph:
                 error.what = f"nothing is known of `{op.name}` at {str(op.place) or 'a line of JAX'}: {error.what}"
                 raise error.with_traceback(None) from None
             scale = (n - 1) / n / ((small - 1) / small) if n > 1 else 0.0
-            ways = options_.way_options(
-                op.eqn, n, known, names
-            )  # how much they send depends on how many devices there are
-            kinds = (*(_scaled(o, scale) for o in asked), *ways)
+            ways = options_.way_options(op.eqn, n, known, names)  # what they send depends on the number of devices
+            kinds = (*(o._replace(sent=o.sent * scale, sent_backward=o.sent_backward * scale) for o in asked), *ways)
             found.append(tuple(o for o in kinds if live or INVARIANT not in o.operands))
-        return tuple(found)
+        return tuple(found) if op.name in _NAME_AXES else self._in_orders(found)
+
+    def along_all(self, node: Node, some: Mapping[int, Option]) -> tuple[float, float] | None:
+        """What a node sends that does something along several axes, for each byte of its first result on a device."""
+        op = node.op
+        if op is None or op.name in _NAME_AXES:
+            return None
+        known = [_known(x, var) for x, var in zip(op.operands, op.eqn.invars, strict=True)]
+        sizes, every = [self.sizes[a] for a in some], [*some.values()]
+        return options_.sent_together(op.eqn, sizes, known, every) or (math.inf, 0.0)
 
     def _kept(self, op: Op, types: tuple[Types, Types] | None) -> tuple[tuple[Option, ...], ...]:
         """The one option of an operation that keeps its types."""
         if types is None:
             raise ShardingTypeError(f"nothing is known of the types of `{op.name}`")
-        operands, results = types
-        values = [t for t, x in zip(operands, op.operands, strict=True) if isinstance(x, Value)]
-        made, taken = (list(map(_states_of, each)) for each in (results, values))
-        found = []
-        for a in range(len(self.sizes)):
-            rest = iter(taken)
-            states = tuple([next(rest)[a] if isinstance(x, Value) else REDUCED for x in op.operands])
-            outs = tuple([each[a] for each in made])
-            found.append((Option(states, outs),))
-        return tuple(found)
+        of_values = iter(types[0])
+        taken = [_states_of(next(of_values) if isinstance(x, Value) else None) for x in op.operands]
+        made = [*map(_states_of, types[1])]
+        return tuple(
+            (Option(tuple([x[a] for x in taken]), tuple([x[a] for x in made])),) for a in range(len(self.sizes))
+        )
 
     def _note_saved(self, op: Op) -> None:
         """Notes what the backward pass needs: operands of products, and of what is not linear."""
@@ -289,14 +289,14 @@ class Graph:
         for use in self.uses():
             uses.setdefault(use.value.id, []).append(use)
         for found in uses.values():
-            v = found[0].value
-            times = self.source[v.id][0].times if self.source[v.id][0].kind != "carry" else found[0].times
-            source = self.source[v.id][0]
+            v, source = found[0].value, self.source[found[0].value.id][0]
+            times = source.times if source.kind != "carry" else found[0].times
             if source.kind == "carry" and v not in source.results:
                 times = source.item.times  # type: ignore[union-attr]
             inside = max(use.times for use in found) > times
             if math.prod(v.shape) > 1 and (len({use.node.id for use in found}) > 1 or inside):
-                node = self._node("shared", self._states(v, pending=True, to=True), [v], [], times)
+                options = [Option((s,), ()) for s in self._states(v, once=True)]
+                node = self._node("shared", options, [v], [], times)
                 node.again = source.again or v.id in self.program.entering
                 self.shared[v.id] = node
 
@@ -356,7 +356,7 @@ class Graph:
         for d, n in enumerate(v.shape):
             product = np.ones(len(states), np.int64)
             for a, size in enumerate(self.sizes):
-                product = np.where(states[:, a] == SHARDED + d, product * size, product)
+                product = np.where(dims_of(states[:, a]) == d, product * size, product)
             ok &= (n % product == 0) & ((n > 0) | (product == 1))
         return ok
 
@@ -385,17 +385,11 @@ def _states_of(t: ShType | None) -> list[int]:
     """The states of a type for each axis; of a plain value it is reduced."""
     if t is None:
         return [REDUCED] * _MOST_AXES
-    states = [axis_state(t, a) for a in t.mesh.axis_names]
-    known = [s for s in states if s is not None]
-    if len(known) < len(states) or typed(t.mesh, t.dtype_name, t.shape, known) != t:
-        raise ShardingTypeError(f"a value is {t}: it varies, or its axes on one dim are not in the mesh's order")
-    return known
-
-
-def _scaled(o: Option, scale: float) -> Option:
-    return (
-        o if not (o.sent or o.sent_backward) else o._replace(sent=o.sent * scale, sent_backward=o.sent_backward * scale)
-    )
+    if (states := axis_states(t)) is None:
+        raise ShardingTypeError(
+            f"a value is {t}: it varies, or its axes on one dim are in another order than plans have"
+        )
+    return states
 
 
 def _repeat(sequence: Any) -> tuple[int, int, int]:

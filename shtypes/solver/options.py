@@ -32,10 +32,20 @@ from shtypes.lifting import lift as lift_
 from shtypes.lifting.ways.choice import tried_apart, ways_of
 from shtypes.ops.table import OPS
 from shtypes.scopes.comm import without_scopes
-from shtypes.solver.axis_states import INVARIANT, REDUCED, SHARDED, UNREDUCED, axis_state, shown, typed
+from shtypes.solver.axis_states import (
+    FRONT,
+    INVARIANT,
+    REDUCED,
+    SHARDED,
+    UNREDUCED,
+    axis_state,
+    axis_states,
+    shown,
+    typed,
+)
 from shtypes.traced.ledger import ledger_of
 from shtypes.traced.program import with_gradient
-from shtypes.types import dtypes
+from shtypes.types import ShType, dtypes
 from shtypes.types.mesh import Mesh
 from shtypes.types.policy import current_policy
 
@@ -61,6 +71,16 @@ class Option(NamedTuple):
         """Whether each device does its part of the work, and not all of it."""
         return any(s >= SHARDED for s in (*self.operands, *self.results))
 
+    @property
+    def fronts(self) -> bool:
+        """Whether the axis is put before others of its dims."""
+        return any(s >= FRONT for s in (*self.operands, *self.results))
+
+    def in_front(self) -> Option:
+        """It with the axis before the others of its dims."""
+        operands, results = (tuple([s + FRONT * (s >= SHARDED) for s in x]) for x in (self.operands, self.results))
+        return self._replace(operands=operands, results=results)
+
     def __str__(self) -> str:
         left, right = (", ".join(map(shown, states)) for states in (self.operands, self.results))
         return f"{left} -> {right} ({'part' if self.divides else 'all'}{', communicates' if self.sent else ''})"
@@ -74,7 +94,10 @@ class Operand(NamedTuple):
     constant: bool = False  # whether it depends on no argument: it takes the state of whatever it meets
 
 
+#: The results of an equation for operands; None where it has none.
+_Row = Callable[[list[Any]], Sequence[Any] | None]
 _known: Final[Bounded[tuple[Option, ...]]] = Bounded()
+_together: Final[Bounded[tuple[tuple[float, float] | None]]] = Bounded()
 
 
 def operands_of(eqn: Any) -> tuple[Operand | None, ...]:
@@ -121,7 +144,7 @@ class _Asked:
     """An equation whose options are asked of its row, on a mesh of one axis; others have one device each."""
 
     def __init__(self, eqn: Any, operands: Sequence[Operand | None], size: int, names: Sequence[str]) -> None:
-        self.eqn, self.operands, self.axis, self.size = eqn, operands, names[0], size
+        self.eqn, self.operands, self.axis, self.size = eqn, operands, next(iter(names), ""), size
         self.mesh = Mesh({name: size if name == self.axis else 1 for name in names})
         self.others = REDUCED  # the state along the other axes
         self.values = [i for i, x in enumerate(operands) if x is not None]
@@ -263,30 +286,63 @@ class _Asked:
             return self.eqn.primitive.name in ACROSS
         return "out" in inspect.signature(OPS[call.name].function).parameters
 
-    def _across(self, seed: dict[int, int], row: Callable[[list[Any]], Sequence[Any] | None]) -> Option | None:
+    def _across(self, seed: dict[int, int], row: _Row) -> Option | None:
         """An op along a sharded dim that communicates: in a way across shards, or as it does where ``out=`` asks."""
         if not any(s >= SHARDED for s in seed.values()):
             return None
-        results: list[int | None] = []
+        found = self.sent(self._types(seed), row)
+        results = [None] if found is None else [axis_state(t, self.axis) for t in found[0]]
+        size = _nbytes(self.eqn.outvars[0].aval) / (self.size if (results[0] or 0) >= SHARDED else 1)
+        if found is None or None in results or not size:
+            return None
+        states = tuple(seed.get(i, REDUCED) for i in range(len(self.operands)))
+        return Option(states, tuple(results), found[1] / size, found[2] / size)  # type: ignore[arg-type]
+
+    def sent(self, types: Sequence[HiShType], row: _Row) -> tuple[list[ShType], int, int] | None:
+        """The types of the results for operands of some types, and what is sent forward and backward."""
+        results: list[ShType] = []
 
         def run(*xs: Any) -> Any:
             outs = row(self._filled(xs))
-            results[:] = [None] if outs is None else [axis_state(out.type, self.axis) for out in outs]
+            results[:] = [] if outs is None else [out.type for out in outs]
             return outs
 
-        arrays = [wrap(t, None) for t in self._types(seed)]
+        arrays = [wrap(t, None) for t in types]
         with tried_apart(self.mesh):
             try:
                 forward, both = (ledger_of(jax.make_jaxpr(f)(*arrays)).total.bytes for f in (run, with_gradient(run)))
             except ShardingTypeError:
                 return None
-        size = _nbytes(self.eqn.outvars[0].aval) / (
-            self.size if results[0] is not None and results[0] >= SHARDED else 1
-        )
-        states = tuple(seed.get(i, REDUCED) for i in range(len(self.operands)))
-        if None in results or not size:
+        return (results, forward, both - forward) if results else None
+
+
+def sent_together(
+    eqn: Any, sizes: Sequence[int], operands: Sequence[Operand | None], some: Sequence[Option]
+) -> tuple[float, float] | None:
+    """What an equation sends that does something along each of several axes, as `Option` says it.
+
+    None where it does not do both at once, but something else.
+    """
+
+    def ask() -> tuple[float, float] | None:
+        asked = _Asked(eqn, operands, 1, ())
+        asked.mesh = mesh = Mesh({f"axis{i}": n for i, n in enumerate(sizes)})
+        types = [
+            typed(mesh, asked._of(i).dtype, asked._of(i).shape, [o.operands[i] for o in some]) for i in asked.values
+        ]
+        row = asked.row if some[0].way is None else functools.partial(ways_of(eqn)[some[0].way], eqn)
+        found = asked.sent([*map(as_jax_type, types)], row)
+        made = [[o.results[k] for o in some] for k in range(len(eqn.outvars))]
+        if found is None or [axis_states(t) for t in found[0]] != [
+            axis_states(typed(t.mesh, t.dtype_name, t.shape, s)) for t, s in zip(found[0], made, strict=True)
+        ]:
             return None
-        return Option(states, tuple(results), forward / size, (both - forward) / size)  # type: ignore[arg-type]
+        size = found[0][0].local_bytes
+        return found[1] / size, found[2] / size
+
+    if len({o.way for o in some}) > 1:
+        return None
+    return _together.get_or_create((*_key(eqn, operands, 1, ()), tuple(sizes), tuple(some)), lambda: (ask(),))[0]
 
 
 def states_of(x: Operand, size: int) -> list[int]:

@@ -132,7 +132,11 @@ class Checkpoint:
     eqn: Any  # None of one that the program has not
     items: list[Item]
     outputs: list[Operand]
-    results: list[Value]
+
+    @property
+    def results(self) -> list[Value]:
+        """The values among what it puts out."""
+        return [x for x in self.outputs if isinstance(x, Value)]
 
 
 Item = Op | Loop | Checkpoint
@@ -201,8 +205,6 @@ class Program:
         self._ids = itertools.count()
         self._called: list[Any] = []  # the calls of what is jitted around
         self.values: list[Value] = []
-        self.ops: list[Op] = []
-        self.loops: list[Loop] = []
         env: dict[Any, Any] = {}
         self.inputs = []
         for var, (called, differentiated, plain) in zip(jaxpr.invars, arguments, strict=True):
@@ -213,6 +215,8 @@ class Program:
             env[var] = self._constant(var.aval, number)
         self.items = self._block(jaxpr, env, (), 1, False)
         self.outputs = [_read(env, v) for v in jaxpr.outvars]
+        self.ops = [item for item, _ in walked(self.items) if isinstance(item, Op)]
+        self.loops = [item for item, _ in walked(self.items) if isinstance(item, Loop)]
         self._only_what_reaches()
         #: Values that are made outside of a checkpoint, by the checkpoint that all of their uses are in.
         self.entering = self._entering()
@@ -244,8 +248,7 @@ class Program:
                 body = self._block(inner, sub, path, times, True)
                 outputs = [_read(sub, w) for w in inner.outvars]
                 env.update(zip(eqn.outvars, outputs, strict=True))
-                made = [x for x in outputs if isinstance(x, Value)]
-                items.append(Checkpoint(next(self._ids), eqn, body, outputs, made))
+                items.append(Checkpoint(next(self._ids), eqn, body, outputs))
             elif name == "closed_over":
                 env.update(zip(eqn.outvars, operands, strict=True))
             elif only_places(eqn) and not self._keeps:
@@ -282,9 +285,7 @@ class Program:
             v.constant = constant
             v.differentiated = live and dtypes.differentiable(v.dtype)
         named = self._from_call(eqn)
-        op = Op(next(self._ids), named, operands, results, times, line_of(named), path, checkpointed)
-        self.ops.append(op)
-        return op
+        return Op(next(self._ids), named, operands, results, times, line_of(named), path, checkpointed)
 
     def _loop(
         self, eqn: Any, scan: Scan, operands: list[Any], env: dict[Any, Any], path: Path, times: int, checkpointed: bool
@@ -306,19 +307,15 @@ class Program:
         outputs = [_read(sub, v) for v in inner.outvars]
         if adds:
             self.checkpointed.append(self._line(eqn))
-            made = [x for x in outputs if isinstance(x, Value)]
-            items = [Checkpoint(next(self._ids), None, items, outputs, made)]
+            items = [Checkpoint(next(self._ids), None, items, outputs)]
         results = [self._value(v.aval, "scan") for v in eqn.outvars]
         for r, y in zip(results, outputs, strict=True):
             r.differentiated = isinstance(y, Value) and y.differentiated
         for r, y in zip(results[scan.carry :], outputs[scan.carry :], strict=True):
             r.constant = not is_value(y)
         env.update(zip(eqn.outvars, results, strict=True))
-        loop = Loop(
-            next(self._ids), eqn, scan, operands, items, inputs, outputs, results, times, self._line(eqn), checkpointed
-        )
-        self.loops.append(loop)
-        return loop
+        number, line = next(self._ids), self._line(eqn)
+        return Loop(number, eqn, scan, operands, items, inputs, outputs, results, times, line, checkpointed)
 
     def _only_what_reaches(self) -> None:
         """Takes the cotangent from values that no differentiated result depends on."""

@@ -14,7 +14,7 @@ import numpy as np
 from shtypes.resharding import plan
 from shtypes.resharding.costs import CostModel
 from shtypes.resharding.steps import Step
-from shtypes.solver.axis_states import COTANGENTS, INVARIANT, REDUCED, SHARDED, UNREDUCED, typed
+from shtypes.solver.axis_states import COTANGENTS, FRONT, INVARIANT, REDUCED, SHARDED, UNREDUCED, typed
 from shtypes.types import dtypes
 from shtypes.types.mesh import Mesh
 
@@ -26,7 +26,7 @@ _COTANGENTS: Final = np.array(COTANGENTS)
 #: So few rows are not searched for those that are alike.
 _FEW: Final = 16
 #: More states than a value has along an axis, or a pair of them names.
-_STATES: Final = 64
+_STATES: Final = 128
 #: The most axes on which parts of axes may move alone in a plan that a table is made of.
 _CUT: Final = 2
 
@@ -39,6 +39,20 @@ def cotangents(states: States) -> States:
 def parts(states: States, sizes: Sequence[int]) -> Table:
     """Into how many parts a value is cut, for each row."""
     return np.asarray(np.prod(np.where(states >= SHARDED, np.array(sizes), 1), axis=-1), float)
+
+
+def dims_of(states: States) -> States:
+    """The dims that axes are on; negative ones for none."""
+    return np.where(states >= SHARDED, (states - SHARDED) % FRONT, -1)
+
+
+def in_order(states: States) -> States:
+    """Rows in which axes are in front only of those that would come before them."""
+    dims, found = dims_of(states), states.copy()
+    for a in range(states.shape[-1]):
+        passes = (dims[..., :a] == dims[..., a, None]) & (states[..., :a] < FRONT)
+        found[..., a] -= FRONT * ((states[..., a] >= FRONT) & ~passes.any(-1))
+    return found
 
 
 def distinct(rows: States) -> tuple[States, Any]:
@@ -74,7 +88,7 @@ class Prices:
 
     def pairs(self, src: States, dst: States) -> Cost:
         """From each row of ``src`` to that of ``dst`` of the same number."""
-        rows, which = distinct(_patterns(unlabelled(np.concatenate([src, dst], -1))))
+        rows, which = distinct(_patterns(unlabelled(np.concatenate([in_order(src), in_order(dst)], -1))))
         return Cost(*np.array([self._pattern(row) for row in rows]).reshape(-1, 3)[which].T)
 
     def _pattern(self, pair: States) -> tuple[float, float, float]:
@@ -82,7 +96,7 @@ class Prices:
         key = pair.tobytes()
         if key not in self._patterns:
             one, other = pair.reshape(2, -1).tolist()
-            shape = (4 * self.mesh.size,) * max(2, max(one + other) - SHARDED + 1)
+            shape = (4 * self.mesh.size,) * max(2, int(dims_of(pair).max()) + 1)
             types = (typed(self.mesh, "f32", shape, states) for states in (one, other))
             few = sum(n > 1 for n in self.sizes) <= _CUT
             self._patterns[key] = self._priced(plan(*types, cut=few).steps, 4 * shape[0] ** len(shape))
@@ -102,13 +116,13 @@ class Prices:
 
 def _patterns(pairs: States) -> States:
     """Pairs with their dims numbered in the order in which they name them: all that their prices depend on."""
-    found, numbers = pairs.copy(), np.full(len(pairs), SHARDED)
+    found, dims, numbers = pairs.copy(), dims_of(pairs), np.zeros(len(pairs), int)
     for j in range(pairs.shape[-1]):
-        new = pairs[:, j] >= SHARDED
+        new, number = dims[:, j] >= 0, numbers.copy()
         for i in range(j):
-            same = new & (pairs[:, i] == pairs[:, j])
-            found[same, j] = found[same, i]
+            same = new & (dims[:, i] == dims[:, j])
+            number[same] = dims_of(found[:, i])[same]
             new &= ~same
-        found[new, j] = numbers[new]
+        found[:, j] += np.where(dims[:, j] >= 0, number - dims[:, j], 0)
         numbers += new
     return found

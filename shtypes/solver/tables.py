@@ -4,18 +4,30 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from shtypes.analysis.flops import product_flops
 from shtypes.resharding.devices import Device
-from shtypes.solver.axis_states import INVARIANT, REDUCED, SHARDED, UNREDUCED
+from shtypes.solver.axis_states import FRONT, INVARIANT, REDUCED, SHARDED, UNREDUCED, typed
 from shtypes.solver.graph import Graph, Node, Use
 from shtypes.solver.options import Option, only_places
 from shtypes.solver.program import Value, is_value
-from shtypes.solver.reshard_prices import Cost, Prices, States, Table, cotangents, distinct, parts, unlabelled
+from shtypes.solver.reshard_prices import (
+    Cost,
+    Prices,
+    States,
+    Table,
+    cotangents,
+    dims_of,
+    distinct,
+    in_order,
+    parts,
+    unlabelled,
+)
+from shtypes.types import ShType
 
 #: The part of the memory traffic of equations that are no products which is left when a compiler has fused them.
 FUSED: Final = 0.4
@@ -71,11 +83,11 @@ class Factor(NamedTuple):
 
 
 class Way(NamedTuple):
-    """How a value comes to a use: its states before and after, and whether from its second form."""
+    """How a value comes to a use: its types before and after, and whether from its second form."""
 
     use: Use
-    src: tuple[int, ...]
-    dst: tuple[int, ...]
+    src: ShType
+    dst: ShType
     second: bool
     cost: Measure
 
@@ -124,12 +136,14 @@ class Costs:
             every: Sequence[int] = range(len(node.options[a])) if limit is None else limit
             ranges.append(every if a in axes else [fixed[node.id][a]])
         rows = np.array(list(itertools.product(*ranges)), np.int64).reshape(-1, len(self.sizes))
-        ok = np.ones(len(rows), bool)
-        for i, v in enumerate(node.results):
-            ok &= self.graph.fits(v, self.made(node, rows, i))
-        for i, x in enumerate(node.operands):
-            if is_value(x):
-                ok &= self.graph.fits(x, self.needed(node, rows, i))
+        ok, fronts = np.ones(len(rows), bool), np.zeros(rows.shape, bool)
+        states = [(v, self.made(node, rows, i)) for i, v in enumerate(node.results)]
+        states += [(x, self.needed(node, rows, i)) for i, x in enumerate(node.operands) if is_value(x)]
+        for v, each in states:
+            ok &= self.graph.fits(v, each)
+            fronts |= each >= FRONT
+        for a, options in enumerate(node.options):  # an axis in front of nothing is not another option
+            ok &= fronts[:, a] | ~np.array([o.fronts for o in options])[rows[:, a]]
         return rows[ok]
 
     def first(self, node: Node) -> tuple[int, ...]:
@@ -141,12 +155,12 @@ class Costs:
     def made(self, node: Node, rows: Any, i: int) -> States:
         """The states of a result."""
         tables = self._results[node.first.id]
-        return np.stack([t[rows[:, a], i] for a, t in enumerate(tables)], -1)
+        return in_order(np.stack([t[rows[:, a], i] for a, t in enumerate(tables)], -1))
 
     def needed(self, node: Node, rows: Any, i: int) -> States:
         """The states that a node takes an operand in."""
         tables = self._operands[node.first.id]
-        return np.stack([t[rows[:, a], i] for a, t in enumerate(tables)], -1)
+        return in_order(np.stack([t[rows[:, a], i] for a, t in enumerate(tables)], -1))
 
     @staticmethod
     def row(node: Node, now: Assignment) -> Any:
@@ -178,7 +192,7 @@ class Costs:
                 slowest = min(bandwidth for bandwidth, _ in self.prices.links)
                 cost += Measure(0.0, v.nbytes / parts(states, self.sizes) / slowest, 0.0, 0.0, 0.0)
             if v.id in self.graph.sliced:  # a reader expects no axis on the dim of the layers
-                cost += Measure(0.0, 0.0, 0.0, 0.0, 0.5 * (states == SHARDED).any(-1))
+                cost += Measure(0.0, 0.0, 0.0, 0.0, 0.5 * (dims_of(states) == 0).any(-1))
         for i, v in enumerate(node.results):
             if v.id in self.graph.saved or v.id in self.graph.again:
                 times = node.times if v.id in self.graph.saved else 1 / self.graph.checkpoints
@@ -212,15 +226,26 @@ class Costs:
         moving = (1 if work else FUSED) * traffic / self.device.bandwidth
         seconds = np.maximum(work / divided / self.device.rate(dtype), moving)
         comm, sent = np.zeros(len(rows)), np.zeros(len(rows))
-        for a, n in enumerate(self.sizes):
-            shares = self._sent[node.first.id][a][rows[:, a]] * np.array([1.0, float(has_cotangent)])
-            if shares.any():
-                b = shares * (op.results[0].nbytes / parts(self.made(node, rows, 0), self.sizes))[:, None]
-                bandwidth, latency = self.prices.links[a]
+        for share, n, (bandwidth, latency) in zip(self._shares(node, rows), self.sizes, self.prices.links, strict=True):
+            share = share * np.array([1.0, float(has_cotangent)])
+            if share.any():
+                b = share * (op.results[0].nbytes / parts(self.made(node, rows, 0), self.sizes))[:, None]
                 sent += b.sum(1)
-                comm += b @ self.weights / bandwidth + np.where(shares.any(1), 2 * (n - 1) * latency, 0.0)
+                comm += b @ self.weights / bandwidth + np.where(share.any(1), 2 * (n - 1) * latency, 0.0)
         comm += (sent > 0) * self.graph.is_silent(node) * _NEVER
         return Measure(seconds * runs, comm, 0.0, sent, 0.0).times(node.times)
+
+    def _shares(self, node: Node, rows: Any) -> Any:
+        """What each option sends along each axis, forward and backward; of several all along the slowest of them."""
+        found = np.stack([sent[rows[:, a]] for a, sent in enumerate(self._sent[node.first.id])])
+        for k in np.flatnonzero((found[:, :, 0] > 0).sum(0) > 1):
+            along = np.flatnonzero(found[:, k, 0])
+            sent = self.graph.along_all(node, {a: node.first.options[a][rows[k, a]] for a in along})
+            if sent is not None:
+                slowest = min(along, key=lambda a: self.prices.links[a][0])
+                found[:, k] = 0.0
+                found[slowest, k] = np.minimum(sent, _NEVER)
+        return found
 
     def _moved(self, v: Value, src: States, dst: States, again: bool, back: bool, runs: bool = False) -> Cost:
         """What it takes to bring a value from each row of ``src`` to that of ``dst``, and its cotangent back.
@@ -330,7 +355,7 @@ class Costs:
                 factor = self._noted(key, Factor((node.first.id,), [cost.times(1 + len(others), reshards=1)]))
             found.append(factor)
         for i, (use, *more) in enumerate(self.uses):
-            key = ("use", i, *(rows[n.first.id] for n in self._around(use)))
+            key = ("use", i, rows[use.node.first.id], *(rows[n.first.id] for n, _ in self._sources(use)))
             if (factor := self._factors.get(key)) is None:
                 ids, ways = self._ways(use, domains)
                 factor = self._noted(key, Factor(ids, [way.times(1 + len(more), reshards=1) for way in ways]))
@@ -347,27 +372,22 @@ class Costs:
             self._factors[key] = factor
         return factor
 
-    def _around(self, use: Use) -> Iterator[Node]:
-        """The nodes whose decisions say what a use costs."""
-        yield self.graph.source[use.value.id][0]
-        if (second := self.graph.shared.get(use.value.id)) is not None:
-            yield second
-        yield use.node
+    def _sources(self, use: Use) -> list[tuple[Node, Callable[[Any], States]]]:
+        """The nodes that a use may take its value from, and the states in which they have it."""
+        source, k = self.graph.source[use.value.id]
+        second = self.graph.shared.get(use.value.id)
+        found = [(source, functools.partial(self.made, source, i=k))]
+        if second is not None and second is not use.node:
+            found.append((second, functools.partial(self.needed, second, i=0)))
+        return found
 
     def _ways(self, use: Use, domains: Domains) -> tuple[tuple[int, ...], list[Measure]]:
-        node = use.node
-        source, k = self.graph.source[use.value.id]
-        have = self.made(source, domains[source.first.id], k)
-        need = self.needed(node, domains[node.first.id], use.operand)
-        direct = self.between(use, have, need)
-        second = self.graph.shared.get(use.value.id)
-        if second is None or second is node:
-            return (source.first.id, node.first.id), [direct]
-        via = self.between(use, self.needed(second, domains[second.first.id], 0), need)
-        return (source.first.id, second.first.id, node.first.id), [
-            Measure(*(x[:, None, :] for x in direct)),
-            Measure(*(x[None, :, :] for x in via)),
-        ]
+        """The decisions that say what a use costs, and what it does from each of its sources."""
+        sources, need = self._sources(use), self.needed(use.node, domains[use.node.first.id], use.operand)
+        ways = [self.between(use, states(domains[n.first.id]), need) for n, states in sources]
+        if len(ways) > 1:
+            ways = [Measure(*(np.expand_dims(x, 1 - i) for x in way)) for i, way in enumerate(ways)]
+        return (*(n.first.id for n, _ in sources), use.node.first.id), ways
 
     # of one assignment
 
@@ -380,21 +400,15 @@ class Costs:
         return found
 
     def _way(self, use: Use, now: Assignment, byte: float) -> Way:
-        one = {n.first.id: self.row(n, now) for n in (use.node, self.graph.source[use.value.id][0])}
-        second = self.graph.shared.get(use.value.id)
-        if second is not None:
-            one[second.first.id] = self.row(second, now)
-        _, ways = self._ways(use, one)
+        sources, v = self._sources(use), use.value
+        _, ways = self._ways(use, {n.first.id: self.row(n, now) for n in (*(n for n, _ in sources), use.node)})
         best = min(range(len(ways)), key=lambda i: (float(np.ravel(ways[i].weighed(byte, 1e-12))[0]), i))
-        source, k = self.graph.source[use.value.id]
-        src = (
-            self.needed(second, one[second.first.id], 0)
-            if best and second
-            else self.made(source, one[source.first.id], k)
+        src, dst = (
+            sources[best][1](self.row(sources[best][0], now)),
+            self.needed(use.node, self.row(use.node, now), use.operand),
         )
-        dst = self.needed(use.node, one[use.node.first.id], use.operand)
-        before, after = (tuple(map(int, states[0])) for states in (src, dst))
-        cost = NOTHING if before == after else self._used(use, *self._pairs(use, src[:1], dst[:1], runs=True), dst[:1])
+        before, after = (typed(self.graph.mesh, v.dtype, v.shape, states[0].tolist()) for states in (src, dst))
+        cost = NOTHING if before == after else self._used(use, *self._pairs(use, src, dst, runs=True), dst)
         return Way(use, before, after, bool(best), cost.first)
 
     def price(self, now: Assignment, byte: float = 0.0) -> Measure:

@@ -19,7 +19,6 @@ from shtypes.resharding import plan as steps_of
 from shtypes.resharding.costs import CostModel
 from shtypes.resharding.devices import Device
 from shtypes.solver.apply import Decisions, Written, decided, names_of, taken, typed_function
-from shtypes.solver.axis_states import typed
 from shtypes.solver.program import Function, Program
 from shtypes.solver.search import Point, size
 from shtypes.solver.tables import Costs, Way
@@ -123,34 +122,26 @@ class Plan(Report):
         for v, t in typed_inputs:
             node, _ = costs.graph.source[v.id]
             gradient = float(costs.alone(node, costs.row(node, self.point.assignment)).comm.sum())
-            rule = Rule(
-                pattern_of(v.name) if alike else v.name,
-                t,
-                1,
-                t.local_bytes,
-                gradient + moved.get(v.name, 0.0),
-                v.name in given,
-            )
+            name, seconds = pattern_of(v.name) if alike else v.name, gradient + moved.get(v.name, 0.0)
+            rule = Rule(name, t, 1, t.local_bytes, seconds, v.name in given)
             found[rule.pattern] = _together([found[rule.pattern], rule]) if rule.pattern in found else rule
         return [*found.values()]
 
     @functools.cached_property
     def reshards(self) -> tuple[PlannedReshard, ...]:
         """The reshards that communicate, the longest first; those alike from one line together."""
-        groups: dict[Any, list[tuple[Way, ShType, ShType]]] = {}
+        groups: dict[Any, list[Way]] = {}
         for way in self._ways:
             if way.src != way.dst and way.cost.sent:
-                src, dst = (self._type(way, states) for states in (way.src, way.dst))
                 name = pattern_of(way.use.value.name)
                 at = pattern_of(self._names.get(way.use.place, f"{self._place(way)} <- {name}"))
-                groups.setdefault((self._place(way), name, src, dst, at), []).append((way, src, dst))
+                groups.setdefault((self._place(way), name, way.src, way.dst, at), []).append(way)
         found = []
         for (place, name, src, dst, at), ways in groups.items():
-            times, sent = sum(w.use.times for w, *_ in ways), sum(float(w.cost.sent) for w, *_ in ways)
-            backward = self.problem.costs.graph.returns(ways[0][0].use)
-            seconds = sum(float(w.cost.comm) for w, *_ in ways)
-            again = ways[0][0].use.node.again
-            words = _words(src, dst, backward=backward, again=again)
+            times, first = sum(way.use.times for way in ways), ways[0].use
+            sent = sum(float(way.cost.sent) for way in ways)
+            seconds = sum(float(way.cost.comm) for way in ways)
+            words = _words(src, dst, backward=self.problem.costs.graph.returns(first), again=first.node.again)
             found.append(PlannedReshard(place, name, src, dst, times, sent, seconds, words, at))
         return tuple(sorted(found, key=lambda r: -r.seconds))
 
@@ -167,10 +158,6 @@ class Plan(Report):
     def free(self) -> frozenset[str]:
         """The places of reshards that send nothing."""
         return frozenset(way.use.place for way in self._ways if way.src != way.dst and not way.cost.sent)
-
-    def _type(self, way: Way, states: Sequence[int]) -> ShType:
-        v = way.use.value
-        return typed(self.problem.mesh, v.dtype, v.shape, states)
 
     def _place(self, way: Way) -> SourceLine:
         item = way.use.node.item

@@ -23,7 +23,7 @@ from shtypes.errors import ShardingTypeError
 from shtypes.resharding.costs import CostModel, Link, as_cost_model
 from shtypes.resharding.devices import Device, as_device
 from shtypes.solver.apply import taken, typed_function, unknown, with_types_at
-from shtypes.solver.axis_states import INVARIANT, REDUCED, axis_state, typed
+from shtypes.solver.axis_states import INVARIANT, REDUCED, axis_states, typed
 from shtypes.solver.graph import Graph, Node
 from shtypes.solver.program import Function, Value
 from shtypes.solver.reshard_prices import Prices
@@ -464,13 +464,12 @@ def _leave(costs: Costs, node: Node, v: Value, said: Any, which: str, at: int = 
     mesh = costs.graph.mesh
     plain = typed(mesh, v.dtype, v.shape, [REDUCED] * len(mesh.axis_names))
     t = said if isinstance(said, ShType) else ShType.parse(said, mesh, like=plain)
-    states = [axis_state(t, a) for a in mesh.axis_names]
-    if None in states or typed(mesh, v.dtype, v.shape, states) != t:  # type: ignore[arg-type]
-        raise ShardingTypeError(f"`{v.name}` cannot be {t} in a plan", why="axes on one dim are in the mesh's order")
+    if (states := axis_states(t)) is None:
+        why = "axes on one dim are in the mesh's order, but for some in front"
+        raise ShardingTypeError(f"`{v.name}` cannot be {t} in a plan", why=why)
     allowed: list[Sequence[int] | None] = []
     before = costs.allowed.get(node.first.id) if node.kind == "op" else None  # by another of its operands
-    for k, (a, options) in enumerate(zip(mesh.axis_names, node.first.options, strict=True)):
-        state = axis_state(t, a)
+    for k, (a, options, state) in enumerate(zip(mesh.axis_names, node.first.options, states, strict=True)):
         state = REDUCED if state == INVARIANT and node.kind in ("argument", "result") else state
         fits = [(o.results if which == "made" else o.operands)[at] == state for o in options]
         left = [i for i, fit in enumerate(fits) if fit and (before is None or i in (before[k] or ()))]

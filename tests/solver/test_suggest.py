@@ -233,7 +233,8 @@ def _wrong() -> Iterator[Any]:
     yield pytest.param({"compute": "abacus"}, "there is no device", id="device")
     yield pytest.param({"grad": 5}, "`grad` of `suggest` is 5", id="grad")
     yield pytest.param({"fixed": {"w": "[_, _]{U:dp}"}}, "cannot be", id="pending")
-    yield pytest.param({"fixed": {"w": "[_@(tp,dp), _]"}, "mesh": {"dp": 2, "tp": 2}}, "mesh's order", id="order")
+    turned = {"fixed": {"w": "[_@(c,b,a), _]"}, "mesh": {"a": 2, "b": 2, "c": 2}}
+    yield pytest.param(turned, "mesh's order", id="order")
     yield pytest.param({"out": ["[]", "[]"]}, "`out` of `suggest` says 2 types", id="out")
 
 
