@@ -46,8 +46,8 @@ class CachedCall(NamedTuple):
     structure: Any = None
 
     def matches(self, operands: list[Array]) -> bool:
-        """Whether the constants are on the devices of the operands."""
-        return not (self.constants and operands) or (self.constants[0].sharding.mesh == operands[0].data.sharding.mesh)
+        """Whether the constants are on the devices of the operands, if there are any."""
+        return not operands or self.constants[0].sharding.mesh == operands[0].data.sharding.mesh
 
     def run(self, operands: list[Array]) -> Any:
         """The result for operands of the types of the first call."""
@@ -165,7 +165,9 @@ def cached_eagerly(op: Callable[P, T]) -> Callable[P, T]:
             return op(*args, **kwargs)
         cached = _calls.get((op, key))
         if cached is not None:
-            return cached.run(operands) if cached is not _NONE and cached.matches(operands) else op(*args, **kwargs)
+            if cached is _NONE or (cached.constants and not cached.matches(operands)):
+                return op(*args, **kwargs)
+            return cached.run(operands)
         _thread.recorder = recorder = CallRecorder(operands)
         try:
             result = op(*args, **kwargs)
@@ -196,7 +198,11 @@ def _key(args: Sequence[Any], kwargs: dict[str, Any], operands: list[Array]) -> 
     """The cache key of a call, and its operands; None if it has none."""
     key: list[Any] = []
     for x in (*args, *kwargs.values()) if kwargs else args:
-        part = _operand(x, operands) if type(x) is Array else _part(x, operands)
+        kind = type(x)
+        if kind in _PLAIN:
+            key.append((kind, x))
+            continue
+        part = _operand(x, operands) if kind is Array else _part(x, operands)
         if part is None:
             return None
         key.append(part)
@@ -223,6 +229,8 @@ def _part(x: Any, operands: list[Array]) -> Any:
     kind = type(x)
     if kind is Array:
         return _operand(x, operands)
+    if kind in _PLAIN:
+        return kind, x
     if kind is list or kind is tuple or kind is dict:
         parts = [_part(y, operands) for y in (x.values() if kind is dict else x)]
         names = tuple(x) if kind is dict else ()
@@ -253,5 +261,5 @@ def _static(x: Any) -> Any:
         return ShType, x.serial
     if isinstance(x, (np.ndarray, np.generic)):
         few = x.size <= _FEW and not x.dtype.hasobject
-        return (kind, str(x.dtype), x.shape, x.tobytes()) if few else None
+        return (kind, x.dtype, x.shape, x.tobytes()) if few else None
     return (kind, x) if x is Ellipsis or isinstance(x, _NAMED) else None

@@ -146,7 +146,7 @@ def _like(a: Any, dtype: Any, shape: Any) -> ShType:
     t: ShType = jax.typeof(a)
     if shape is not None:
         return type_of_arguments(tuple(shape) if not isinstance(shape, int) else shape, dtype, t.mesh, t.dtype_name)
-    return type_of_arguments(t, dtype, t.mesh, t.dtype_name)
+    return t if dtype is None else t.like(dtype_name(dtype))
 
 
 @public

@@ -245,7 +245,9 @@ def runs_again() -> bool:
 
 def open_trackers() -> list[Any]:
     """The trackers of the scopes that are open in this thread and in force here, outermost first."""
-    rules = rules_in_force() if _thread.trackers else ()
+    if not _thread.trackers:
+        return []
+    rules = rules_in_force()
     return [tracker for tracker in _thread.trackers if tracker.rule in rules]
 
 

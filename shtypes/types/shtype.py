@@ -204,6 +204,11 @@ class ShType:
         dims[dim] = dims[dim]._replace(axes=(*dims[dim].axes, axis))
         return self.replace(dims=dims, states={a: s for a, s in self.beside_dims.items() if a != axis})
 
+    def like(self: T, dtype: str) -> T:
+        """The type of another value that is made like one of this type: without pending sums where none can be."""
+        t = self if dtypes.summable(dtype) else self.with_axes(self.axes(State.UNREDUCED), State.REDUCED)
+        return t.replace(dtype=dtype)
+
     def with_axes(self: T, axes: Iterable[str], state: State) -> T:
         """A copy in which ``axes`` are all in ``state``, which is not sharded; dims keep their size."""
         changed = dict.fromkeys(axes, state)

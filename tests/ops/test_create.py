@@ -59,6 +59,18 @@ def test_dtypes_come_from_the_type_the_argument_or_the_number() -> None:
     assert sh.full_like(x, 3, "bf16").type == sh.ShType.parse("bf16[4@x]")
 
 
+@pytest.mark.parametrize("xp", [sh, jnp], ids=["typed", "lifted"])
+def test_flags_like_a_pending_sum_are_replicated(xp: Any) -> None:
+    x = sh.zeros("f32[4@x]{U:y}")
+    makers = [lambda x: xp.ones_like(x, dtype=bool), lambda x: xp.zeros_like(x, dtype=bool)]
+    makers += [lambda x: xp.empty_like(x, bool), lambda x: xp.full_like(x, True, bool)]
+    for make in makers:
+        flags = (make if xp is sh else sh.lift(make))(x)
+        assert flags.type == sh.ShType.parse("bool[4@x]")
+    where = lambda x: xp.where(xp.ones_like(x, dtype=bool), x, 0.0)  # noqa: E731
+    assert (where if xp is sh else sh.lift(where))(x).type == x.type
+
+
 @pytest.mark.one_in(6)
 @pytest.mark.parametrize("type", [None, "[_@x]", "[n@(x,y)]", "[_]{U:x}", "[_]{I:x}"], ids=str)
 @pytest.mark.parametrize("numbers", [(8,), (2, 10), (2, 10, 2), (0, 1, 0.25), (8.0,), (8, 0, -1)], ids=str)

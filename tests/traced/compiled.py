@@ -123,6 +123,8 @@ UNMERGED = {
     "xla_disable_hlo_passes": "cse,all-reduce-combiner,cpu-all-reduce-combiner,while-loop-invariant-code-motion",
     "xla_backend_optimization_level": 0,
 }
+#: The same without the pass that finds values constant; XLA needs it for some programs.
+UNSIMPLIFIED = UNMERGED | {"xla_disable_hlo_passes": f"{UNMERGED['xla_disable_hlo_passes']},algsimp"}
 #: Who compiles a function: JAX's `jit` what is written, that of `sh` with its reshards merged.
 JITS: Final[tuple[Callable[..., Any], ...]] = (jax.jit, sh.jit)
 

@@ -131,7 +131,7 @@ row("tie")(lambda eqn, operands: operands[1:])
 def _full_like(eqn: Any, operands: list[Any]) -> list[Any]:
     """`jnp.zeros_like` and `full_like`: typed like the operand; a value other than zero is no pending sum."""
     value = np.asarray(eqn.params["value"]).item()
-    t = operands[0].type.replace(dtype=eqn.outvars[0].aval.dtype)
+    t = operands[0].type.like(dtypes.from_numpy(eqn.outvars[0].aval.dtype))
     t = t.with_axes(t.axes(State.UNREDUCED) if value else (), State.REDUCED)
     with wide_enough(t.dtype):
         return [local(Full(value, t.local_shape, t.dtype_name), out=t)]
