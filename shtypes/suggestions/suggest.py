@@ -15,6 +15,7 @@ from typing import Any, Final, overload
 import jax
 
 from shtypes.analysis.svg import Mark, front
+from shtypes.autodiff.grad import positions
 from shtypes.context.signature_errors import check_function, name_of
 from shtypes.context.user_line import public
 from shtypes.core.array import Array
@@ -213,7 +214,8 @@ def suggest(
         raise ShardingTypeError(f"`time_limit` of `suggest` is {time_limit!r}", hints=["time_limit=60"])
     deadline = math.inf if time_limit is None else time.monotonic() + time_limit
     on = current_mesh() if mesh is None else Mesh(mesh) if isinstance(mesh, Mapping) else to_mesh(mesh)
-    argnums = _argnums(grad, len(args))
+    chosen = (0,) * grad if isinstance(grad, bool) else (grad,) if isinstance(grad, int) else tuple(grad)
+    argnums = tuple(positions(chosen, len(args), "suggest"))
     shapes, types = _shapes(args, on)
     model = as_cost_model(links, "`links` of `suggest` is")
     device = as_device(compute, "`compute` of `suggest` is")
@@ -368,18 +370,6 @@ def apply(
 
 def _struct(x: Any) -> Any:
     return jax.ShapeDtypeStruct(x.shape, x.dtype) if hasattr(x, "shape") else x
-
-
-def _argnums(grad: bool | int | Sequence[int], count: int) -> tuple[int, ...]:
-    """The arguments that are differentiated."""
-    if isinstance(grad, bool):
-        return (0,) * grad
-    found = (grad,) if isinstance(grad, int) else tuple(grad)
-    if not all(-count <= i < count for i in found):
-        raise ShardingTypeError(
-            f"`grad` of `suggest` is {grad!r}, and there are {count} arguments", hints=["grad=(0,)"]
-        )
-    return tuple(i % count for i in found)
 
 
 def _shapes(args: tuple[Any, ...], mesh: Mesh) -> tuple[tuple[Any, ...], list[ShType | None]]:
