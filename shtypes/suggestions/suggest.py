@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import functools
+import itertools
 import json
 import math
 import re
@@ -37,6 +38,8 @@ from shtypes.types.tables import Report, Table, Text, notebook, page
 
 #: Plans within so much of the quickest are equals; of these the reader gets the one with the fewest reshards.
 _EQUAL: Final = 0.005
+#: Of so many scans each may be checkpointed without the others.
+_SCANS: Final = 3
 #: How often a bound on memory is tightened by what `sh.memory` says beyond the prediction.
 _TIGHTENED: Final = 6
 #: Plans that may fit in spite of their prediction: of at most so much of the bound.
@@ -179,8 +182,8 @@ def suggest(
             parameters.
         grad: Which positional arguments are differentiated, as ``argnums`` of `jax.grad`: True for the first. False for
             the forward pass alone.
-        checkpoint: Whether a plan may checkpoint the bodies of scans, too: of all outermost ones that are not so yet,
-            or of none. Plans of both kinds are in the front.
+        checkpoint: Whether a plan may checkpoint the bodies of scans, too: of the outermost ones that are not so yet,
+            each by itself if there are up to three, else of all or of none. Plans of all kinds are in the front.
         overlap: How much of communication hides behind computing: a step takes their sum less this part of the
             shorter. 0: one after the other; 1: as long as the longer of the two.
         time_limit: Seconds after which the best plan so far is returned, as soon as there is one; it is said to be
@@ -221,10 +224,7 @@ def suggest(
     device = as_device(compute, "`compute` of `suggest` is")
     limit = None if memory is None else _bytes(memory)
 
-    def found(*, checkpointed: bool) -> Suggestions | None:
-        program = Function(f, shapes, argnums, on, checkpoint=checkpointed)
-        if checkpointed and not program.checkpointed:
-            return None
+    def found(program: Function) -> Suggestions:
         program.name = name_of(f) or "f"
         costs = Costs(Graph(program, on, grad=bool(argnums)), Prices(on, model), device, float(state))
         given = _fix(costs, {**(inputs or {}), **(fixed or {})})
@@ -235,20 +235,27 @@ def suggest(
         problem = Problem(program.name, program, costs, model, device, argnums, float(state), frozenset(given))
         return _found(problem, Search(costs, seed=seed, overlap=float(overlap), deadline=deadline), limit)
 
-    return _front_of_all(found, (False, True) if checkpoint and argnums else (False,))
+    programs = [Function(f, shapes, argnums, on)]
+    if checkpoint and argnums:
+        n = len(programs[0].scans)
+        kinds = [
+            k for size in range(1, n + 1) if n <= _SCANS or size == n for k in itertools.combinations(range(n), size)
+        ]
+        programs += [Function(f, shapes, argnums, on, checkpoint=kind) for kind in kinds]
+    return _front_of_all(found, programs)
 
 
-def _front_of_all(found: Callable[..., Suggestions | None], kinds: Sequence[bool]) -> Suggestions:
-    """The front of plans without checkpoints, and with them."""
+def _front_of_all(found: Callable[[Function], Suggestions], programs: Sequence[Function]) -> Suggestions:
+    """The front of the plans of programs with other checkpoints."""
     some, refused = list[Suggestions](), list[ShardingTypeError]()
-    for checkpointed in kinds:
+    for program in programs:
         try:
-            some += [each] if (each := found(checkpointed=checkpointed)) is not None else []
+            some.append(found(program))
         except ShardingTypeError as error:  # such as that nothing fits
             refused.append(error)
     if not some:
         raise refused[-1]
-    if len(kinds) == 1:
+    if len(programs) == 1:
         return some[0]
     bounds = [None if refused else each[0].bound for each in some]
     plans: list[Plan] = []
@@ -358,8 +365,8 @@ def apply(
     @functools.wraps(f)
     def run(*args: Any) -> Any:
         # Traced for each call: it may close over something else by now, or be another function than the plan's.
-        again, mesh = bool(saved.get("checkpoint")), Mesh(saved["mesh"])
-        program = Function(f, jax.tree.map(_struct, args), mesh=mesh, checkpoint=again)
+        again = saved["checkpoint"] if saved.get("schema") == SCHEMA else ()
+        program = Function(f, jax.tree.map(_struct, args), mesh=Mesh(saved["mesh"]), checkpoint=again)
         return typed_function(program, with_types_at(decisions_of(saved, program), program, at or {}))(*args)
 
     return run
