@@ -186,6 +186,9 @@ def of_order() -> Iterator[Case]:
         yield Case(f"top {k}", best, (numbers(4, 64).round(1),), ("[4,64@x]",), roundings=EXACT, grad=False)
     for t in ("[4,64@(x,y)]", "[4,64@(y,x)]", "[4@y,64@x]"):
         yield Case(f"top_k of {t}", lambda x: lax.top_k(x, 3), (numbers(4, 64),), (t,), PLANE, EXACT)
+    for approximate in (lax.approx_max_k, lax.approx_min_k):
+        f = functools.partial(approximate, k=5, reduction_dimension=1)
+        yield Case(approximate.__name__, f, (numbers(4, 64).round(1),), ("[4,64@x]",), roundings=EXACT)
     yield Case("top_k of one each", lambda x: lax.top_k(x, 3), (numbers(4, 8),), ("[4,8@x]",), roundings=EXACT)
 
 

@@ -73,14 +73,14 @@ def _taken(places: Any, at: Any, dim: int) -> Any:
     return jnp.take_along_axis(places, at, dim)
 
 
-@way("top_k")
+@way("top_k", "approx_top_k")
 def first_of_each(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
     """Sends ``k (devices - 1)`` values and places of each row; backward nothing."""
     (x,), p = operands, eqn.params
     t = type_of(x)
-    dim, k = int(p.get("axis", t.ndim - 1)) % t.ndim, int(p["k"])
+    dim, k = int(p.get("axis", p.get("reduction_dimension", -1))) % t.ndim, int(p["k"])
     axes = axes_of(x, dim)
-    if not axes or k == 0:
+    if not axes or k == 0 or not p.get("aggregate_to_topk", True):
         return None
     size = t.local_shape[dim]
     values, places = bound(eqn, k=min(k, size))(as_varying(x, axes))
