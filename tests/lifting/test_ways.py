@@ -160,6 +160,9 @@ CASES = [
     Case(
         "sort", jnp.sort, (f32(784).round(1),), ("[784@x]",), (7 * 13 * (4 + 5) + 2 * 49 * 6, 7 * 13 * 8 + 2 * 49 * 4)
     ),
+    Case(
+        "argsort", lambda x: 1.0 * jnp.argsort(x), (f32(784).round(1),), ("[784@x]",), (2 * (7 * 13 + 49) * (4 + 2), 0)
+    ),
     Case("places of a sort", lambda x: jnp.sort(x)[np.array([5, 90])], (f32(512),), ("[512@x]",), (2 * 7 * 37, 0)),
     Case("median", jnp.median, (f32(512),), ("[512@x]",), (2 * 7 * 37 + 2 + 7, 0)),
     Case("fft", spectrum(jnp.fft.fft), (f32(128),), ("[128@x]",), (3 * 7 * 16, 3 * 7 * 16)),
