@@ -67,6 +67,11 @@ def _second_difference(x: Any) -> Any:
     return jnp.pad(x[2:] - 2 * x[1:-1] + x[:-2], 1)
 
 
+def _gated_difference(x: Any, b: Any) -> Any:
+    scale, shift = jnp.split(b, 2)
+    return jnp.pad(x[1:] * scale - x[:-1], (0, 1)) + shift
+
+
 def _recurrence(x: Any) -> Any:
     return lax.associative_scan(lambda a, b: (a[0] * b[0], a[1] * b[0] + b[1]), (x * 0.9, x))
 
@@ -140,6 +145,7 @@ CASES = [
     Case("logarithms of differences", _of_logarithms, (2 + ROWS[0] / 9,), ("[64@x]",), (8, 8)),
     Case("shift", lambda x: jnp.pad(x, ((0, 0), (1, 0)))[:, :-1], (ROWS,), ("[4,64@x]",), (16, 16)),
     Case("second difference", _second_difference, (ROWS[0],), ("[64@x]",), (16, 16)),
+    Case("gated difference", _gated_difference, (ROWS[0], f32(2)), ("[64@x]", "[2]"), (4, 4)),
     Case("associative scan", _recurrence, (ROWS[0],), ("[64@x]",), (144, 144)),
     Case("softplus of differences", _of_differences, (ROWS[0],), ("[64@x]",), (8, 8)),
     Case(
