@@ -89,6 +89,11 @@ def mean_pool(x: Any) -> Any:
     return pool(x, "add") / 9
 
 
+def weighted(x: Any, w: Any) -> Any:
+    """A quantile of numbers with weights."""
+    return jnp.quantile(x, 0.3, weights=w * w, method="inverted_cdf")
+
+
 def gradient(f: Callable[..., Any], *places: int) -> Callable[..., Any]:
     """The gradients of the sum of the sines of what a function returns."""
     return jax.grad(lambda *args: sum(jnp.sum(jnp.sin(y)) for y in jax.tree.leaves(f(*args))), places or (0,))
@@ -186,6 +191,20 @@ def _cases() -> Iterator[Case]:
     yield Case("searchsorted, queries alike", lambda a, v: jnp.searchsorted(jnp.cumsum(a * a), v), (table, "[1024@x]"))
     yield Case("digitize", lambda v, a: jnp.digitize(v, jnp.cumsum(a * a)), ("[1024]", table))
     yield Case("interp", lambda v, a, b: jnp.interp(v, jnp.cumsum(a * a), b), ("[1024]", table, table))
+    rows = "[16384@x,16]"
+    yield Case("median", jnp.median, (table,))
+    yield Case("median of columns", lambda x: jnp.median(x, 0), (rows,))
+    yield Case("median: gradient", gradient(lambda x: jnp.median(x, 0)), (rows,))
+    yield Case("quantiles", lambda x: jnp.quantile(x, jnp.array([0.1, 0.5, 0.9])), (table,))
+    yield Case("percentile, two axes", lambda x: jnp.percentile(x, 30), ("[65536@(x,y)]",), PLANE, ("x", "y"))
+    yield Case("nanmedian", jnp.nanmedian, (table,))
+    yield Case("nanquantile of columns", lambda x: jnp.nanquantile(x, 0.3, 0), (rows,))
+    yield Case("weighted quantile", weighted, (table, table))
+    yield Case("places of a sort", lambda x: jnp.sort(x)[-8:], (table,))
+    yield Case("partition", lambda x: jnp.partition(x, 8), (table,))
+    yield Case("argpartition", lambda x: jnp.argpartition(x, 8), (table,))
+    yield Case("lexsort", lambda a, b: jnp.lexsort((a, b)), ("i32[65536@x]", table))
+    yield Case("unique", lambda x: jnp.unique(x, size=64), ("i32[65536@x]",))
     yield Case("sort", lax.sort, ("i32[16,16384@x]",))
     yield Case("sort, another dim on y", lax.sort, ("i32[16@y,16384@x]",), PLANE)
     yield Case("sort of keys and values", lambda a, b: lax.sort((a, b), num_keys=1), ("i32[16,16384@x]",) * 2)
@@ -197,15 +216,15 @@ def _cases() -> Iterator[Case]:
     yield Case("sort on six devices", jnp.sort, ("[98304@x]",), {"x": 6})
     yield Case("sort of one row: gradient", gradient(lambda x: jnp.sort(x) * jnp.arange(262144)), ("[262144@x]",))
     square, plane = "[512@x,512]", "[512@x,256@y]"
-    yield Case("fft of one dim", real(jnp.fft.fft), ("[262144@x]",))
-    yield Case("ifft of one dim", real(jnp.fft.ifft), ("[262144@x]",))
-    yield Case("fft of a batch", real(jnp.fft.fft), ("[64,4096@x]",))
-    yield Case("fft, batch on y", real(jnp.fft.fft), ("[64@y,4096@x]",), PLANE)
-    yield Case("fft2", real(jnp.fft.fft2), (square,))
-    yield Case("fft2, columns", real(jnp.fft.fft2), ("[512,512@x]",))
-    yield Case("fft2, both dims", real(jnp.fft.fft2), (plane,), PLANE, ("x", "y"))
-    yield Case("fft2 of a batch, both dims", real(jnp.fft.fft2), ("[8,128@x,128@y]",), PLANE, ("x", "y"))
-    yield Case("fftn of three dims", real(jnp.fft.fftn), ("[64@x,64@y,64]",), PLANE, ("x", "y"))
+    yield Case("fft of one dim", jnp.fft.fft, ("c64[262144@x]",))
+    yield Case("ifft of one dim", jnp.fft.ifft, ("c64[262144@x]",))
+    yield Case("fft of a batch", jnp.fft.fft, ("c64[64,4096@x]",))
+    yield Case("fft, batch on y", jnp.fft.fft, ("c64[64@y,4096@x]",), PLANE)
+    yield Case("fft2", jnp.fft.fft2, (f"c64{square}",))
+    yield Case("fft2, columns", jnp.fft.fft2, ("c64[512,512@x]",))
+    yield Case("fft2, both dims", jnp.fft.fft2, (f"c64{plane}",), PLANE, ("x", "y"))
+    yield Case("fft2 of a batch, both dims", jnp.fft.fft2, ("c64[8,128@x,128@y]",), PLANE, ("x", "y"))
+    yield Case("fftn of three dims", jnp.fft.fftn, ("c64[64@x,64@y,64]",), PLANE, ("x", "y"))
     yield Case("rfft2", real(jnp.fft.rfft2), (square,))
     yield Case("rfft2 and back", lambda x: jnp.fft.irfft2(jnp.fft.rfft2(x) * 2), (square,))
     yield Case("fft2: gradient", gradient(real(jnp.fft.fft2)), (square,))
@@ -238,7 +257,7 @@ def values(case: Case) -> list[Any]:
     return [
         rng.integers(0, 1000, t.shape).astype(np.int32)
         if t.dtype_name == "i32"
-        else rng.normal(size=t.shape).astype("f")
+        else rng.normal(size=t.shape).astype("F" if t.dtype_name == "c64" else "f")
         for t in parsed
     ]
 

@@ -166,6 +166,8 @@ CASES = [
     Case(
         "sort", jnp.sort, (f32(784).round(1),), ("[784@x]",), (7 * 13 * (4 + 5) + 2 * 49 * 6, 7 * 13 * 8 + 2 * 49 * 4)
     ),
+    Case("places of a sort", lambda x: jnp.sort(x)[np.array([5, 90])], (f32(512),), ("[512@x]",), (2 * 7 * 37, 0)),
+    Case("median", jnp.median, (f32(512),), ("[512@x]",), (2 * 7 * 37 + 2 + 7, 0)),
     Case("fft", spectrum(jnp.fft.fft), (f32(128),), ("[128@x]",), (3 * 7 * 16, 3 * 7 * 16)),
     Case("fft2", spectrum(jnp.fft.fft2), (f32(16, 16),), ("[16@x,16]",), (7 * 32, 7 * 32)),  # left transposed
     Case(
@@ -215,12 +217,39 @@ def test_it_sends_what_its_closed_form_says(case: Case) -> None:
     assert ledger.forward().total.bytes == case.sent[0]
 
 
+def test_what_counts_sorted_elements_reads_them_as_they_were() -> None:
+    def f(x: Any) -> Any:
+        y = jnp.sort(x)
+        return y[3], jnp.sum(jnp.sin(y) > 0), jnp.cumsum(y > 0)[9]
+
+    program = grouped(jax.make_jaxpr(lambda x: f(x)[:2])(ROWS[0]).jaxpr)
+    assert [e.params["name"] for e in program.eqns if "jaxpr" in e.params].count("sort") == 1  # with what takes a place
+    assert program.eqns[[e.primitive.name for e in program.eqns].index("sin")].invars == program.invars
+
+    def needing_another(x: Any) -> Any:
+        y = jnp.sort(x)
+        return y[2], y[(y[3] * 9).astype(int) % 64]
+
+    for g in (f, lambda x: f(x)[:2], lambda x: (jnp.sort(x)[::40], jnp.sort(x)[2]), needing_another):
+        closed = jax.make_jaxpr(g)(ROWS[0])
+        program = grouped(closed.jaxpr)
+        for value, plain in zip(jax.core.eval_jaxpr(program, closed.consts, ROWS[0]), g(ROWS[0]), strict=True):
+            assert_close(value, plain, SERIES)
+
+
 @pytest.mark.mesh({"x": 8})
 @pytest.mark.parametrize(("t", "sent"), [("[64@x]", 144), ("[16,64@x]", 7 * 16 * 8 * 4 // 8)])
 def test_equations_between_two_parts_of_a_group_are_in_the_group(t: str, sent: int) -> None:
     """The gradient of a tree of sums has a tree before what it is multiplied by, and another after it."""
     f = jax.grad(lambda x: jnp.sum(jnp.sin(lax.cumlogsumexp(x, x.ndim - 1))))
     assert sh.ledger(across(f), sh.abstract_array(f"f32{t}")).total.bytes == sent
+
+
+@pytest.mark.mesh({"x": 8})
+def test_the_gradient_of_a_pool_that_jax_makes_sends_its_borders_alone() -> None:
+    f = jax.grad(lambda x: jnp.sum(jnp.sin(pool(x, lax.add, 0.0, 1))))
+    ledger = sh.ledger(across(f), sh.abstract_array("f32[2,32@x,4,3]"))
+    assert [(entry.kind, entry.bytes) for entry in ledger] == [("permute", ROW)] * 4
 
 
 def test_a_program_that_has_no_odd_sizes_is_as_it_was() -> None:

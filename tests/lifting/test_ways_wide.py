@@ -28,6 +28,8 @@ FLOATS = {"f32": np.float32, "bf16": ml_dtypes.bfloat16, "f16": np.float16}
 INTEGERS = {"i8": np.int8, "u8": np.uint8, "i32": np.int32, "u32": np.uint32}
 #: Numbers with a rounding of their own may be off by it; what only moves or compares numbers may not.
 EXACT, ROUNDED = 0, SERIES
+#: Sums of what devices have lose the signs of zeros, and nothing else.
+SAME = 0.5
 #: Of narrow floats, where each of sixteen numbers is rounded, forward and backward.
 NARROW = 32
 
@@ -187,6 +189,59 @@ def of_order() -> Iterator[Case]:
     yield Case("top_k of one each", lambda x: lax.top_k(x, 3), (numbers(4, 8),), ("[4,8@x]",), roundings=EXACT)
 
 
+def of_selections() -> Iterator[Case]:
+    column = "[64@x,4]"
+    of_places = {
+        "an index": lambda x: jnp.sort(x, 0)[5],
+        "the last few": lambda x: jnp.sort(x, 0)[-3:],
+        "every ninth": lambda x: lax.sort(x, dimension=0)[::9],
+        "indices": lambda x: jnp.sort(x, 0)[np.array([[3, 60], [3, 0]])],
+        "a dynamic index": lambda x: lax.dynamic_index_in_dim(jnp.sort(x, 0), jnp.int32(99), 0),
+        "a count and an index": lambda x: jnp.sort(x, 0)[7] + jnp.sum(jnp.sort(x, 0) > 0, 0).astype(x.dtype),
+    }
+    for name, dtype in (FLOATS | INTEGERS).items():
+        x = strange(np.float32).T.astype(dtype) if name in FLOATS else integers(64, 4, dtype=dtype, high=20)
+        for places, f in of_places.items():
+            yield Case(f"{places}, {name}", f, (x.copy(),), (column,), roundings=SAME, grad=False)
+    yield Case(
+        "truths", lambda x: jnp.sort(x, 0)[30:34], (rng.random((64, 4)) < 0.5,), (column,), roundings=SAME, grad=False
+    )
+    x, ties = numbers(64, 4), integers(64, 4, high=3).astype(np.float32)
+    place = np.arange(64, dtype=np.float32)[:, None]
+    of_numbers = {
+        "median": lambda x: jnp.median(x, 0),
+        "median of all": jnp.median,
+        "quantiles": lambda x: jnp.quantile(x, np.array([0.1, 0.5, 0.99]), 0),
+        "quantile, kept": lambda x: jnp.quantile(x, 0.3, 0, keepdims=True, method="nearest"),
+        "percentile": lambda x: jnp.percentile(x, 40, 0, method="higher"),
+        "nanmedian": jnp.nanmedian,
+        "nanquantile": lambda x: jnp.nanquantile(x[:, 0], 0.7),
+        "nanmedian of rows": lambda x: jnp.nanmedian(x, 0),
+        "rows": jax.vmap(jnp.median, 1),
+        "several": lambda x: (jnp.sort(x, 0)[1], jnp.sort(x, 0)[jnp.array([2, 2, 63])] * x[0]),
+        "in a scan": lambda x: lax.scan(lambda c, _: (c / 2 + jnp.median(x * c, 0), None), x[0], None, 2)[0],
+        "curvature": jax.grad(lambda y: jnp.sum(jnp.median(y**3, 0) ** 2)),
+    }
+    holes = np.where(rng.random((64, 4)) < 0.3, np.nan, x)
+    for name, f in of_numbers.items():
+        yield Case(name, f, (x,), (column,))
+        # JAX 0.12 sorts for medians without the order of ties: which has the gradient is left open
+        yield Case(f"{name}, ties", lambda x, f=f: f(x * 1.0), (ties,), (column,), grad=name == "several")
+        yield Case(f"{name}, bf16", f, (x.astype(ml_dtypes.bfloat16),), (column,), LINE, NARROW, grad=False)
+        if name.startswith("nan"):
+            yield Case(f"{name}, holes", f, (holes,), (column,))
+        for t in ("[64@(x,y),4]", "[64@(y,x),4]", "[64@x,4@y]", "[64@x,4]{I:y}", "[64@x,4]{U:y}", "[64,4@x]"):
+            yield Case(f"{name} of {t}", f, (x,), (t,), PLANE)
+    yield Case("ties in order", lambda x: jnp.sort(x, 0)[20] * jnp.sort(x + place * 0, 0)[40], (ties,), (column,))
+    yield Case("what is no number", lambda x: jnp.median(x, 0), (holes,), (column,), grad=False)
+    yield Case("one element each", jnp.median, (x[:8, 0].copy(),), ("[8@x]",))
+    yield Case("three devices", jnp.median, (x[:33].copy(),), ("[33@x,4]",), {"x": 3})
+    traced = lambda x, i: jnp.sort(x, 0)[i]  # noqa: E731
+    yield Case("a place among the arguments", traced, (x, np.int32(-3)), (column, "[]"))
+    yield Case("places among the arguments", traced, (x, np.array([3, 70], np.int32)), (column, "[2]"))
+    yield Case("places that are sharded", traced, (x, np.array([3, 70], np.int32)), (column, "[2@y]"), PLANE)
+
+
 def of_searches() -> Iterator[Case]:
     for name, dtype in (FLOATS | INTEGERS).items():
         a, v = (strange(np.float32) if name in FLOATS else integers(4, 64, dtype=dtype, high=20) for _ in range(2))
@@ -336,6 +391,10 @@ def of_pools() -> Iterator[Case]:
             yield Case(f"{kind} pool of {t}", lambda x, kind=kind: pool(x, kind, 3), (numbers(2, 16, 4),), (t,), PLANE)
         dilated = functools.partial(pool, kind=kind, size=3, window_dilation=(1, 3, 1))
         yield Case(f"dilated {kind} pool", dilated, (numbers(2, 32, 4),), ("[2,32@x,4]",), grad=kind == "add")
+    for size, stride in ((3, 1), (4, 2), (9, 2)):
+        f = functools.partial(pool, kind="add", size=size, stride=stride)
+        gradient = jax.grad(lambda x, f=f: total(jnp, f(x)))
+        yield Case(f"gradient of sums of {size}, {stride}", gradient, (numbers(2, 32, 4),), ("[2,32@x,4]",))
     spread = functools.partial(pool, kind="add", size=3, padding=(1, 2), base_dilation=(1, 2, 1))
     yield Case("sums of spread elements", spread, (numbers(2, 16, 4),), ("[2,16@x,4]",))
     sums = functools.partial(pool, kind="add", size=3)
@@ -448,6 +507,7 @@ CASES = [
         of_strange_numbers,
         of_order,
         of_searches,
+        of_selections,
         of_running_sums,
         of_convolutions,
         of_pools,

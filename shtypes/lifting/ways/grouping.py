@@ -6,6 +6,7 @@ evaluated on shards (`moves`).
 
 from __future__ import annotations
 
+import collections
 import functools
 import graphlib
 import heapq
@@ -23,6 +24,7 @@ from shtypes.caches import Bounded
 from shtypes.evaluation.table import REWRITES
 from shtypes.lifting.ways.choice import name_of
 from shtypes.lifting.ways.moves import kind_of
+from shtypes.lifting.ways.selection import in_any_order, selections, sorted_dim
 
 #: The bodies of calls that were made here: they are no programs to be grouped.
 _bodies: Final[Bounded[bool]] = Bounded()
@@ -38,14 +40,21 @@ class _Uses(NamedTuple):
 
 @functools.lru_cache(maxsize=256)
 def grouped(jaxpr: Any) -> Any:
-    """A program whose equations that depend on each other by odd sizes are calls; itself where there are none."""
+    """A program whose equations that depend on each other by odd sizes are calls; itself where there are none.
+
+    So are sorts of which only some places are read.
+    """
     if jaxpr in _bodies:
         return jaxpr
+    jaxpr = in_any_order(_with_padding_windows(jaxpr))
     sizeless = _sizeless(jaxpr)
-    groups = _groups(jaxpr, sizeless)
-    if groups:
+    selecting = list(selections(jaxpr))
+    groups = _groups(jaxpr, sizeless, {i for g in selecting for i in g})
+    if groups or selecting:
         uses = _uses(jaxpr, sizeless)
         groups = [g for g in _closed(jaxpr, groups) if _may_be_call(uses, g)]
+        taken = {i for g in groups for i in g}
+        groups += [g for g in selecting if taken.isdisjoint(g) and len({set_at(jaxpr.eqns[i]) for i in g}) == 1]
     while groups:
         try:
             order = _order(jaxpr, groups)
@@ -55,6 +64,27 @@ def grouped(jaxpr: Any) -> Any:
         calls = {g[0]: _call(uses, g) for g in groups}
         return with_equations(jaxpr, [calls.get(i, jaxpr.eqns[i]) for i in order], jaxpr.outvars)
     return jaxpr
+
+
+def _with_padding_windows(jaxpr: Any) -> Any:
+    """A program whose sums of windows pad what is padded with zeros for them alone, as in gradients of pools."""
+    read = collections.Counter(v for e in jaxpr.eqns for v in e.invars if not is_literal(v))
+    read.update(v for v in jaxpr.outvars if not is_literal(v))
+    pads: dict[Any, Any] = {}  # by result
+    eqns = []
+    for eqn in jaxpr.eqns:
+        p, name = eqn.params, eqn.primitive.name
+        if name == "pad" and is_literal(eqn.invars[1]) and not eqn.invars[1].val and read[eqn.outvars[0]] == 1:
+            pads[eqn.outvars[0]] = eqn
+        pad = pads.get(eqn.invars[0]) if name == "reduce_window_sum" else None
+        if pad and not np.any(p["padding"]) and np.all(np.equal(p["base_dilation"], 1)):
+            low, high, gap = np.transpose(pad.params["padding_config"]).tolist()
+            if min(*low, *high) >= 0:
+                eqns.remove(pad)
+                params = {"padding": tuple(zip(low, high, strict=True)), "base_dilation": tuple(n + 1 for n in gap)}
+                eqn = eqn.replace(invars=pad.invars[:1], params=p | params)
+        eqns.append(eqn)
+    return with_equations(jaxpr, eqns, jaxpr.outvars) if len(eqns) < len(jaxpr.eqns) else jaxpr
 
 
 def _sizeless(jaxpr: Any) -> set[Any]:
@@ -104,8 +134,11 @@ def _order(jaxpr: Any, groups: Sequence[Sequence[int]]) -> list[int]:
 REWRITES.append(grouped)
 
 
-def _groups(jaxpr: Any, sizeless: set[Any]) -> list[list[int]]:
-    """The equations that are connected by values of odd sizes, by number; those that move elements alone, too."""
+def _groups(jaxpr: Any, sizeless: set[Any], taken: set[int]) -> list[list[int]]:
+    """The equations that are connected by values of odd sizes, by number; those that move elements alone, too.
+
+    Not those that are ``taken``.
+    """
     parent = list(range(len(jaxpr.eqns)))
 
     def root(i: int) -> int:
@@ -116,7 +149,7 @@ def _groups(jaxpr: Any, sizeless: set[Any]) -> list[list[int]]:
     odd: dict[Any, tuple[int, frozenset[Any]]] = {}  # by variable, what makes it, and the sizes before
     for i, eqn in enumerate(jaxpr.eqns):
         kind = kind_of(eqn)
-        if kind is None:
+        if kind is None or i in taken:
             continue
         inputs = [v for v in eqn.invars if not is_literal(v) and v in odd]
         for v in inputs:
@@ -128,7 +161,7 @@ def _groups(jaxpr: Any, sizeless: set[Any]) -> list[list[int]]:
     members: dict[int, list[int]] = {}
     for i in range(len(parent)):
         members.setdefault(root(i), []).append(i)
-    return [g for g in members.values() if len(g) > 1 or kind_of(jaxpr.eqns[g[0]])]
+    return [g for g in members.values() if len(g) > 1 or (g[0] not in taken and kind_of(jaxpr.eqns[g[0]]))]
 
 
 def _closed(jaxpr: Any, groups: Sequence[Sequence[int]]) -> list[list[int]]:
@@ -181,7 +214,8 @@ def _call(uses: _Uses, group: Sequence[int]) -> Any:
     body = body.replace(constvars=[], invars=operands)
     _bodies.put(body, True)
     closed = template.params["jaxpr"]
-    name = name_of(next(jaxpr.eqns[i] for i in reversed(group) if kind_of(jaxpr.eqns[i])))
+    named = next((i for i in reversed(group) if kind_of(jaxpr.eqns[i])), group[0])
+    name = name_of(jaxpr.eqns[group[0] if sorted_dim(jaxpr.eqns[group[0]]) is not None else named])
     params: dict[str, Any] = {}
     for key, value in template.params.items():
         count = len(results) if key.startswith("out_") else len(operands)

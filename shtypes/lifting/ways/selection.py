@@ -1,0 +1,264 @@
+"""Elements of a sorted dim by their places, as medians and quantiles have them: found without the sort.
+
+A sort of which only some places are read is one call with what reads them (`grouping`). The devices count together how
+many elements are below a number, from its first bit to its last, until it is the element in the place. What reads
+sorted elements in any order, as a count does, reads them as they were.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from shtypes._compat.jaxprs import is_literal, jaxpr_of, literal_value, with_equations
+from shtypes.dispatch.apply import is_typed
+from shtypes.evaluation.rows.elementwise import acts_per_element
+from shtypes.lifting.ways.choice import CALLS, way
+from shtypes.ops.reinterpret import stop_gradient
+from shtypes.ops.sharded_reductions import as_varying
+from shtypes.ops.shards import Axes, axes_of, bound, gathered, index, of_device, part, pending, summed, type_of
+from shtypes.types import State
+
+#: Reductions that are the same in any order.
+_REDUCTIONS: Final = frozenset({"reduce_and", "reduce_max", "reduce_min", "reduce_or", "reduce_sum"})
+#: Modes in which places that do not fit are brought to where they do, or not given.
+_WITHIN: Final = frozenset({"GatherScatterMode.CLIP", "GatherScatterMode.PROMISE_IN_BOUNDS"})
+#: The most places that are read of a sort that is not computed.
+_MOST: Final = 64
+
+
+def sorted_dim(eqn: Any) -> int | None:
+    """The dim of a sort of one array, or of a call of it; None if an equation is none."""
+    if eqn.primitive.name == "sort" and len(eqn.invars) == 1:
+        return int(eqn.params["dimension"])
+    if eqn.primitive.name in CALLS and len(eqn.invars) == 1:
+        body = jaxpr_of(eqn.params["jaxpr"])
+        if len(body.eqns) == 1 and body.eqns[0].invars == body.invars and body.eqns[0].outvars == body.outvars:
+            return sorted_dim(body.eqns[0])
+    return None
+
+
+def reads_places(eqn: Any, dim: int) -> int:
+    """How many places along a dim of its first operand an equation reads, the same in all rows; 0 if it does not."""
+    x, p = eqn.invars[0].aval, eqn.params
+    one = tuple(1 if d == dim else n for d, n in enumerate(x.shape))
+    match eqn.primitive.name:
+        case "slice":
+            steps = p["strides"] or (1,) * x.ndim
+            others = [(p["start_indices"][d], p["limit_indices"][d], steps[d]) for d in range(x.ndim) if d != dim]
+            whole = others == [(0, n, 1) for d, n in enumerate(x.shape) if d != dim]
+            return int(eqn.outvars[0].aval.shape[dim]) if whole else 0
+        case "dynamic_slice":
+            return int(tuple(p["slice_sizes"]) == one)
+        case "gather":
+            numbers = p["dimension_numbers"]
+            along = tuple(numbers.start_index_map) == (dim,) and not numbers.operand_batching_dims
+            fits = along and str(p["mode"]) in _WITHIN and tuple(p["slice_sizes"]) == one
+            return int(eqn.invars[1].aval.size) if fits else 0
+    return 0
+
+
+def selections(jaxpr: Any) -> Iterator[list[int]]:
+    """The sorts of a program of which only some places are read, with what reads them, by number."""
+    for i, eqn in enumerate(jaxpr.eqns):
+        dim = sorted_dim(eqn)
+        if dim is None or not _key_bits(eqn.invars[0].aval.dtype):
+            continue
+        (s,) = eqn.outvars
+        readers = [j for j, e in enumerate(jaxpr.eqns) if s in _read(e)]
+        counts = [reads_places(jaxpr.eqns[j], dim) for j in readers]
+        if readers and all(counts) and sum(counts) <= _MOST and s not in jaxpr.outvars:
+            yield [i, *readers]
+
+
+def _read(eqn: Any) -> list[Any]:
+    return [v for v in eqn.invars if not is_literal(v)]
+
+
+def _reads_in_any_order(jaxpr: Any, eqn: Any, v: Any, dim: int) -> bool:
+    """Whether an equation of a program may read a variable in any order along a dim."""
+    name = eqn.primitive.name
+    if name in _REDUCTIONS:
+        return dim in eqn.params["axes"]
+    if name in CALLS:
+        body = jaxpr_of(eqn.params["jaxpr"])
+        return all(_is_in_any_order(body, w, dim) for w, x in zip(body.invars, eqn.invars, strict=True) if x is v)
+    alone = acts_per_element(name) and all(w is v for w in _read(eqn) if w.aval.ndim)
+    return alone and all(_is_in_any_order(jaxpr, w, dim) for w in eqn.outvars)
+
+
+def _is_in_any_order(jaxpr: Any, v: Any, dim: int) -> bool:
+    return v not in jaxpr.outvars and all(_reads_in_any_order(jaxpr, e, v, dim) for e in jaxpr.eqns if v in _read(e))
+
+
+def in_any_order(jaxpr: Any) -> Any:
+    """A program in which what reads sorted elements in any order reads them as they were before the sort."""
+    sorts = {e.outvars[0]: (e.invars[0], dim) for e in jaxpr.eqns if (dim := sorted_dim(e)) is not None}
+
+    eqns = []
+    for eqn in jaxpr.eqns:
+        free = {v: sorts[v][0] for v in _read(eqn) if v in sorts and _reads_in_any_order(jaxpr, eqn, v, sorts[v][1])}
+        eqns.append(eqn.replace(invars=[v if is_literal(v) else free.get(v, v) for v in eqn.invars]) if free else eqn)
+    same = all(a is b for a, b in zip(eqns, jaxpr.eqns, strict=True))
+    return jaxpr if same else with_equations(jaxpr, eqns, jaxpr.outvars)
+
+
+def is_selection(eqn: Any) -> bool:
+    """Whether a call is a sort with what reads some places of it."""
+    first, *rest = jaxpr_of(eqn.params["jaxpr"]).eqns or [eqn]
+    dim = None if first is eqn else sorted_dim(first)
+    return (
+        dim is not None and bool(rest) and all(e.invars[0] is first.outvars[0] and reads_places(e, dim) for e in rest)
+    )
+
+
+@way(*CALLS, only=is_selection)
+def by_bits(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
+    """Sends a number for each bit, place and row, by all-reduces, and of floats two more; backward nothing."""
+    body = jaxpr_of(eqn.params["jaxpr"])
+    first, *readers = body.eqns
+    env = dict(zip(body.invars, operands, strict=True))
+    x, dim = env[first.invars[0]], sorted_dim(first)
+    axes = axes_of(x, dim) if is_typed(x) else ()
+    if not axes or dim is None or not type_of(x).size or body.outvars != [e.outvars[0] for e in readers]:
+        return None
+    places = [
+        _places_of(e, dim, [literal_value(v) if is_literal(v) else env[v] for v in e.invars[1:]]) for e in readers
+    ]
+    if not all(map(_is_replicated, places)):
+        return None
+    rows = _selected(x, dim, axes, _in_a_row(places, type_of(x).shape[dim]))
+    ends = np.cumsum([reads_places(e, dim) for e in readers]).tolist()
+    parts = [part(rows, start, stop, dim) for start, stop in zip([0, *ends], ends, strict=False)]
+    return list(map(_read_again, parts, readers))
+
+
+def _places_of(eqn: Any, dim: int, operands: Sequence[Any]) -> Any:
+    """The places that an equation reads, in a row."""
+    if eqn.primitive.name == "slice":
+        p = eqn.params
+        return np.arange(p["start_indices"][dim], p["limit_indices"][dim], p["strides"][dim] if p["strides"] else 1)
+    return operands[dim if eqn.primitive.name == "dynamic_slice" else 0]
+
+
+def _is_replicated(places: Any) -> bool:
+    return not is_typed(places) or {*type_of(places).states} <= {State.REDUCED, State.INVARIANT}
+
+
+@of_device("places")
+def _in_a_row(places: Sequence[Any], size: int) -> Any:
+    return jnp.clip(jnp.concatenate([jnp.ravel(p).astype(np.int32) for p in places]), 0, size - 1)
+
+
+def _read_again(rows: Any, eqn: Any) -> Any:
+    """What an equation reads of the rows in its places."""
+    if eqn.primitive.name != "gather":
+        return rows
+    shape = eqn.invars[1].aval.shape
+    return bound(eqn)(rows, np.arange(np.prod(shape), dtype=np.int32).reshape(shape))
+
+
+def _key_bits(dtype: Any) -> int:
+    """The bits of a number by which elements are in order; 0 for a dtype that has none."""
+    if not any(jnp.issubdtype(dtype, kind) for kind in (np.floating, np.integer, np.bool_)):
+        return 0
+    return 1 if dtype == np.bool_ else 8 * int(dtype.itemsize)
+
+
+@of_device("keys")
+def _keys(x: Any) -> Any:
+    """Numbers without a sign in the order of a sort, the same for elements that are equal there."""
+    kind = np.dtype(f"u{max(x.dtype.itemsize, 1)}")
+    top, most = kind.type(1 << (8 * kind.itemsize - 1)), kind.type(np.iinfo(kind).max)
+    if not jnp.issubdtype(x.dtype, np.floating):
+        return x.astype(kind) ^ top if jnp.issubdtype(x.dtype, np.signedinteger) else x.astype(kind)
+    bits = lax.bitcast_convert_type(jnp.where(x == 0, jnp.zeros((), x.dtype), x), kind)
+    return jnp.where(jnp.isnan(x), most, jnp.where(bits >= top, ~bits, bits | top))
+
+
+@of_device("elements")
+def _elements(keys: Any, dtype: Any) -> Any:
+    """The integers or truths of such numbers."""
+    top = keys.dtype.type(1 << (8 * keys.dtype.itemsize - 1))
+    return (keys ^ top if jnp.issubdtype(dtype, np.signedinteger) else keys).astype(dtype)
+
+
+@of_device("sort")
+def _sorted(keys: Any, dim: int) -> Any:
+    """Keys in order, and where they were."""
+    return lax.sort((keys, lax.broadcasted_iota(np.int32, keys.shape, dim)), dim, num_keys=1)
+
+
+def _found(keys: Any, numbers: Any, dim: int, side: str) -> Any:
+    """Where numbers are among sorted keys."""
+    f: Callable[..., Any] = functools.partial(jnp.searchsorted, side=side)
+    for _ in range(keys.ndim - 1):
+        f = jax.vmap(f)
+    return jnp.moveaxis(f(jnp.moveaxis(keys, dim, -1), jnp.moveaxis(numbers, dim, -1)), -1, dim).astype(np.int32)
+
+
+@of_device("below")
+def _below(keys: Any, numbers: Any, bit: Any, dim: int, count: int) -> Any:
+    """How many keys of a device are below each number with one bit more."""
+    if numbers is None:  # before the first bit
+        numbers = jnp.zeros([count if d == dim else n for d, n in enumerate(keys.shape)], keys.dtype)
+    return _found(keys, numbers | bit.astype(keys.dtype), dim, "left")
+
+
+@of_device("bit")
+def _with_bit(numbers: Any, below: Any, places: Any, bit: Any, dim: int) -> Any:
+    """The numbers with a bit where so few elements are below that the one in the place is not."""
+    few = below <= places.reshape([-1 if d == dim else 1 for d in range(below.ndim)])
+    bits = jnp.where(few, bit, 0).astype(bit.dtype)
+    return bits if numbers is None else numbers | bits
+
+
+@of_device("equal")
+def _equal(keys: Any, numbers: Any, dim: int) -> Any:
+    """How many keys of a device are below each number, and how many are the same."""
+    below = _found(keys, numbers, dim, "left")
+    return below, _found(keys, numbers, dim, "right") - below
+
+
+@of_device("element")
+def _element(x: Any, order: Any, own: Any, equal: Any, turn: Any, me: Any, dim: int) -> Any:
+    """The elements in the places, of those equal to them the one in its turn; zeros where another device has them."""
+    equal = equal.reshape(*equal.shape[:dim], -1, own.shape[dim], *equal.shape[dim + 1 :])
+    turn = turn - lax.dynamic_index_in_dim(jnp.cumsum(equal, dim) - equal, me, dim, keepdims=False)
+    here = (turn >= 0) & (turn < lax.dynamic_index_in_dim(equal, me, dim, keepdims=False))
+    at = jnp.take_along_axis(order, own + turn, dim, mode="clip")
+    return jnp.where(here, jnp.take_along_axis(x, at, dim, mode="clip"), jnp.zeros((), x.dtype))
+
+
+@of_device("turn")
+def _turn(places: Any, below: Any, dim: int) -> Any:
+    """Which of the elements that are equal to the one in a place it is."""
+    return places.reshape([-1 if d == dim else 1 for d in range(below.ndim)]) - below
+
+
+def _selected(x: Any, dim: int, axes: Axes, places: Any) -> Any:
+    """The elements of a sorted dim in some places; of floats as a pending sum, a term of which is not zero."""
+    t, count = type_of(x), int(type_of(places).size)
+    own = as_varying(x, axes)
+    keys, order = _sorted(_keys(stop_gradient(own)), dim)
+    kind = np.dtype(f"u{t.dtype.itemsize}")
+    bits = np.array([1 << i for i in reversed(range(_key_bits(t.dtype)))], kind)
+
+    def step(numbers: Any, bit: Any) -> tuple[Any, None]:
+        below = summed(_below(keys, numbers, bit, dim, count), axes)
+        return _with_bit(numbers, below, places, bit, dim), None
+
+    numbers, _ = step(None, bits[0])
+    if len(bits) > 1:
+        numbers, _ = lax.scan(step, numbers, bits[1:])
+    if not jnp.issubdtype(t.dtype, np.floating):
+        return _elements(numbers, t.dtype)
+    below, equal = _equal(keys, numbers, dim)
+    turn = _turn(places, summed(below, axes), dim)
+    return pending(_element(own, order, below, gathered(equal, axes, dim), turn, index(x, axes), dim), axes)
