@@ -474,13 +474,14 @@ def of_triangles() -> Iterator[Case]:
     indefinite = definite * np.array([1, -1], np.float32)[:, None, None]
     yield Case("no cholesky", cholesky, (indefinite,), ("[2,16@x,16]",), grad=False)
     factor = np.linalg.cholesky(definite) / 4 + np.triu(a, 1)  # of which the other half is not read
-    for left, lower, transposes, unit, t in itertools.product(*[(True, False)] * 4, ("[16@x,16]", "[16,16@x]")):
+    for left, lower, transposes, unit in itertools.product((True, False), repeat=4):
         f = functools.partial(
             lax.linalg.triangular_solve, left_side=left, lower=lower, transpose_a=transposes, unit_diagonal=unit
         )
         args = (factor[0] if lower else factor[0].T), (numbers(16, 3) if left else numbers(3, 16))
-        name = f"{'left' if left else 'right'}, {lower}, {transposes}, {unit}, {t}"
-        yield Case(f"triangular solve, {name}", f, args, (t, "[16@x,3]" if left else "[3,16@x]"))
+        for t in ("[16@x,16]", "[16,16@x]"):
+            name = f"{'left' if left else 'right'}, {lower}, {transposes}, {unit}, {t}"
+            yield Case(f"triangular solve, {name}", f, args, (t, "[16@x,3]" if left else "[3,16@x]"))
     solve = functools.partial(jax.scipy.linalg.solve_triangular, lower=True)
     for b in ("[16@(x,y),3]", "[16,3]", "[16@(x,y),3]{R:z}"):
         mesh = PLANE | {"z": 1} if "z" in b else PLANE

@@ -71,7 +71,7 @@ def _with_padding_windows(jaxpr: Any) -> Any:
     read = collections.Counter(v for e in jaxpr.eqns for v in e.invars if not is_literal(v))
     read.update(v for v in jaxpr.outvars if not is_literal(v))
     pads: dict[Any, Any] = {}  # by result
-    eqns = []
+    eqns: list[Any] = []
     for eqn in jaxpr.eqns:
         p, name = eqn.params, eqn.primitive.name
         if name == "pad" and is_literal(eqn.invars[1]) and not eqn.invars[1].val and read[eqn.outvars[0]] == 1:
