@@ -216,15 +216,15 @@ def _cases() -> Iterator[Case]:
     yield Case("sort on six devices", jnp.sort, ("[98304@x]",), {"x": 6})
     yield Case("sort of one row: gradient", gradient(lambda x: jnp.sort(x) * jnp.arange(262144)), ("[262144@x]",))
     square, plane = "[512@x,512]", "[512@x,256@y]"
-    yield Case("fft of one dim", real(jnp.fft.fft), ("[262144@x]",))
-    yield Case("ifft of one dim", real(jnp.fft.ifft), ("[262144@x]",))
-    yield Case("fft of a batch", real(jnp.fft.fft), ("[64,4096@x]",))
-    yield Case("fft, batch on y", real(jnp.fft.fft), ("[64@y,4096@x]",), PLANE)
-    yield Case("fft2", real(jnp.fft.fft2), (square,))
-    yield Case("fft2, columns", real(jnp.fft.fft2), ("[512,512@x]",))
-    yield Case("fft2, both dims", real(jnp.fft.fft2), (plane,), PLANE, ("x", "y"))
-    yield Case("fft2 of a batch, both dims", real(jnp.fft.fft2), ("[8,128@x,128@y]",), PLANE, ("x", "y"))
-    yield Case("fftn of three dims", real(jnp.fft.fftn), ("[64@x,64@y,64]",), PLANE, ("x", "y"))
+    yield Case("fft of one dim", jnp.fft.fft, ("c64[262144@x]",))
+    yield Case("ifft of one dim", jnp.fft.ifft, ("c64[262144@x]",))
+    yield Case("fft of a batch", jnp.fft.fft, ("c64[64,4096@x]",))
+    yield Case("fft, batch on y", jnp.fft.fft, ("c64[64@y,4096@x]",), PLANE)
+    yield Case("fft2", jnp.fft.fft2, (f"c64{square}",))
+    yield Case("fft2, columns", jnp.fft.fft2, ("c64[512,512@x]",))
+    yield Case("fft2, both dims", jnp.fft.fft2, (f"c64{plane}",), PLANE, ("x", "y"))
+    yield Case("fft2 of a batch, both dims", jnp.fft.fft2, ("c64[8,128@x,128@y]",), PLANE, ("x", "y"))
+    yield Case("fftn of three dims", jnp.fft.fftn, ("c64[64@x,64@y,64]",), PLANE, ("x", "y"))
     yield Case("rfft2", real(jnp.fft.rfft2), (square,))
     yield Case("rfft2 and back", lambda x: jnp.fft.irfft2(jnp.fft.rfft2(x) * 2), (square,))
     yield Case("fft2: gradient", gradient(real(jnp.fft.fft2)), (square,))
@@ -257,7 +257,7 @@ def values(case: Case) -> list[Any]:
     return [
         rng.integers(0, 1000, t.shape).astype(np.int32)
         if t.dtype_name == "i32"
-        else rng.normal(size=t.shape).astype("f")
+        else rng.normal(size=t.shape).astype("F" if t.dtype_name == "c64" else "f")
         for t in parsed
     ]
 

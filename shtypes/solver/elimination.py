@@ -98,11 +98,15 @@ def _order(sizes: Mapping[int, int], tables: Iterable[tuple[int, ...]], *, by_fi
 
 def _least(some: list[tuple[tuple[int, ...], Table]], v: int, ids: tuple[int, ...], sizes: Mapping[int, int]) -> Table:
     """The least sum of tables over the values of a variable: of a large table value after value."""
+    least: Table = np.full([sizes[u] for u in ids], np.inf)
     if sizes[v] * math.prod(sizes[u] for u in ids) <= _BLOCK:
-        return _sum(some, (v, *ids), sizes).min(0)
-    least = np.full([sizes[u] for u in ids], np.inf)
+        least[...] = _sum(some, (v, *ids), sizes).min(0)
+        return least
     for k in range(sizes[v]):
-        at_k = [(tuple(u for u in of if u != v), table.take(k, of.index(v))) for of, table in some]
+        at_k = [
+            (tuple(u for u in of if u != v), np.take(table, [k], of.index(v)).squeeze(of.index(v)))
+            for of, table in some
+        ]
         np.minimum(least, _sum(at_k, ids, sizes), out=least)
     return least
 

@@ -334,9 +334,9 @@ class Program:
         uses: dict[int, set[int | None]] = {v.id: {None} for v in self.outputs if isinstance(v, Value)}
         made: dict[int, int | None] = {}
         for item, inside in walked(self.items):
-            loop = isinstance(item, Loop)
-            made.update((v.id, inside) for v in (*item.results, *(item.inputs if loop else ())))
-            for x in (*item.operands, *(item.outputs if loop else ())):
+            inputs, outputs = (item.inputs, item.outputs) if isinstance(item, Loop) else ([], [])
+            made.update((v.id, inside) for v in (*item.results, *inputs))
+            for x in (*item.operands, *outputs):
                 if isinstance(x, Value):
                     uses.setdefault(x.id, set()).add(inside)
         return {

@@ -97,9 +97,9 @@ class Prices:
         if key not in self._patterns:
             one, other = pair.reshape(2, -1).tolist()
             shape = (4 * self.mesh.size,) * max(2, int(dims_of(pair).max()) + 1)
-            types = (typed(self.mesh, "f32", shape, states) for states in (one, other))
+            src, dst = (typed(self.mesh, "f32", shape, states) for states in (one, other))
             few = sum(n > 1 for n in self.sizes) <= _CUT
-            self._patterns[key] = self._priced(plan(*types, cut=few).steps, 4 * shape[0] ** len(shape))
+            self._patterns[key] = self._priced(plan(src, dst, cut=few).steps, 4 * shape[0] ** len(shape))
         return self._patterns[key]
 
     def planned(self, dtype: str, shape: Sequence[int], src: States, dst: States) -> Cost:

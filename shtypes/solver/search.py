@@ -6,18 +6,21 @@ import itertools
 import math
 import time
 from collections.abc import Iterator, Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from shtypes.errors import ShardingTypeError
 from shtypes.solver import elimination
-from shtypes.solver.elimination import eliminate, nearly_eliminate, too_many
+from shtypes.solver.elimination import Table, eliminate, nearly_eliminate, too_many
 from shtypes.solver.progress import Progress, tell
 from shtypes.solver.tables import Assignment, Costs, Domains, Factor, Measure, combined
 
 #: How many axes vary together.
 _BLOCK: Final = 2
+#: On so many axes there is a bound of two of them, in tables of so many entries.
+_RELAXED: Final = 3
+_ENTRIES: Final = 200_000_000
 #: How many corners of the front of time against memory are looked for between two points.
 _CORNERS: Final = 12
 #: How many more are looked for to be shown.
@@ -130,7 +133,7 @@ class Search:
                 if not len(domains[n.id]):
                     name = n.op.name if n.op else n.kind
                     raise ShardingTypeError(f"no type fits `{name}` with what is fixed")
-            factors = self.costs.factors(domains)
+            factors = list(self.costs.factors(domains))
             if whole:
                 self._whole = domains, factors
         sizes, tables = {i: len(d) for i, d in domains.items()}, combined(factors, byte, reshard, self._shares)
@@ -192,7 +195,6 @@ class Search:
         self._shares = mean + (1 - mean) * (1 - self.overlap), mean * (1 - self.overlap) + (1 - mean)
         if not self.overlap:
             self._shares = 1.0, 1.0
-        self._so_far = None
         try:
             best = self._solved(byte, reshard, warm)
         except _OutOfTimeError:
@@ -206,6 +208,7 @@ class Search:
 
     def _solved(self, byte: float, reshard: float, warm: Assignment | None) -> Assignment:
         none = {n.id: self.costs.first(n) for n in self.costs.graph.decisions}
+        self._so_far = None
         if self.exact:
             best, value = self._minimum(self.axes, warm or none, byte, reshard)
             if not reshard and self.proved:
@@ -272,10 +275,41 @@ class Search:
         return min((p for p in self.visited if p.cost.memory <= memory), key=lambda p: p.seconds)
 
     def bound(self, memory: float | None) -> float | None:
-        """Seconds that no assignment is below; None where the solutions are not exact."""
+        """Seconds that no assignment is below; None where that is not known."""
         limit = math.inf if memory is None else memory
+        if len(self.axes) == _RELAXED and not self.late:
+            byte = min((p for p in self.visited if p.cost.memory <= limit), key=lambda p: p.seconds).byte
+            self._bound += [(price, value) for price in {0.0, byte} if (value := self._relaxed(price)) is not None]
         bound = max((value - (byte * limit if byte else 0.0) for byte, value in self._bound), default=-math.inf)
         return bound if bound > -math.inf else None
+
+    def _relaxed(self, byte: float) -> float | None:
+        """A bound of three axes: each cost has what is best for it along one of them; the best of the three bounds."""
+        links = [(self.costs.sizes[a], self.costs.prices.links[a]) for a in self.axes]
+        domains = {
+            n.id: self.costs.domain(n, self.axes, {n.id: self.costs.first(n)}) for n in self.costs.graph.decisions
+        }
+        if sum(len(domains[u.node.first.id]) ** 2 for u, *_ in self.costs.uses) > _ENTRIES:
+            return None
+        found = []
+        for out in {link: a for a, link in zip(self.axes, links, strict=True)}.values():  # of those alike one
+            parts = {
+                i: np.unique(np.delete(rows, out, 1), axis=0, return_inverse=True)[1] for i, rows in domains.items()
+            }
+            order = {i: (np.argsort(part.ravel(), kind="stable"), np.sort(part.ravel())) for i, part in parts.items()}
+
+            def least(ids: tuple[int, ...], table: Table, order: Any = order) -> Table:
+                for k, i in enumerate(ids):
+                    if table.shape[k] > 1:
+                        starts = np.flatnonzero(np.diff(order[i][1], prepend=-1))
+                        table = np.minimum.reduceat(table.take(order[i][0], k), starts, axis=k)
+                return table
+
+            tables = combined(self.costs.factors(domains), byte, 0.0, self._shares, least)
+            sizes = {i: int(part.max()) + 1 for i, part in parts.items()}
+            if not too_many(sizes, tables, elimination.MOST_ENTRIES):
+                found.append(eliminate(sizes, tables)[1])
+        return max(found, default=None)
 
     def explore(self, quick: Point) -> None:
         """Looks for corners of the front below a point: the smallest, and some between."""

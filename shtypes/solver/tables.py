@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -16,7 +16,6 @@ from shtypes.solver.graph import Graph, Node, Use
 from shtypes.solver.options import Option, only_places
 from shtypes.solver.program import Value, is_value
 from shtypes.solver.reshard_prices import (
-    Cost,
     Prices,
     States,
     Table,
@@ -119,7 +118,7 @@ class Costs:
         self._sent = {
             n.id: [np.array([(o.sent, o.sent_backward) for o in each]) for each in n.options] for n in graph.decisions
         }
-        self._known: dict[Any, Cost] = {}
+        self._known: dict[Any, tuple[Table, Table, Table]] = {}
         self._factors: dict[Any, Factor] = {}
         self.nodes, self.uses = self._alike()
         #: The results of a program whose results lie as they like: what is pending is to be reduced after it.
@@ -186,8 +185,8 @@ class Costs:
             memory = (2 + self.state if trained else 1) * v.nbytes / parts(states, self.sizes)
             cost += Measure(0.0, 0.0, memory, 0.0, 0.0)
             if trained:  # its gradient is brought to its type
-                each = self._moved(v, cotangents(states), states, False, False)
-                cost += Measure(0.0, each.seconds, 0.0, each.sent, 0.0)
+                comm, sent = self._moved(v, cotangents(states), states, False, False)
+                cost += Measure(0.0, comm, 0.0, sent, 0.0)
             elif self.graph.grad:  # data comes from outside at each step
                 slowest = min(bandwidth for bandwidth, _ in self.prices.links)
                 cost += Measure(0.0, v.nbytes / parts(states, self.sizes) / slowest, 0.0, 0.0, 0.0)
@@ -216,10 +215,9 @@ class Costs:
         has_cotangent = any(map(graph.has_cotangent, op.results))
         if only_places(op.eqn):
             v = op.results[0]
-            each = self._moved(
-                v, self.needed(node, rows, 0), self.made(node, rows, 0), node.again, graph.has_cotangent(v)
-            )
-            return Measure(0.0, each.seconds, 0.0, each.sent, 0.0).times(node.times)
+            src, dst = self.needed(node, rows, 0), self.made(node, rows, 0)
+            comm, sent = self._moved(v, src, dst, node.again, graph.has_cotangent(v))
+            return Measure(0.0, comm, 0.0, sent, 0.0).times(node.times)
         runs = 1 + node.again + (sum(graph.has_cotangent(x) for _, x in operands) if has_cotangent else 0)
         work = product_flops(op.eqn) or 0
         dtype = op.operands[0].dtype if work else op.results[0].dtype
@@ -239,7 +237,7 @@ class Costs:
         """What each option sends along each axis, forward and backward; of several all along the slowest of them."""
         found = np.stack([sent[rows[:, a]] for a, sent in enumerate(self._sent[node.first.id])])
         for k in np.flatnonzero((found[:, :, 0] > 0).sum(0) > 1):
-            along = np.flatnonzero(found[:, k, 0])
+            along = np.flatnonzero(found[:, k, 0]).tolist()
             sent = self.graph.along_all(node, {a: node.first.options[a][rows[k, a]] for a in along})
             if sent is not None:
                 slowest = min(along, key=lambda a: self.prices.links[a][0])
@@ -247,7 +245,9 @@ class Costs:
                 found[slowest, k] = np.minimum(sent, _NEVER)
         return found
 
-    def _moved(self, v: Value, src: States, dst: States, again: bool, back: bool, runs: bool = False) -> Cost:
+    def _moved(
+        self, v: Value, src: States, dst: States, again: bool, back: bool, runs: bool = False
+    ) -> tuple[Table, Table]:
         """What it takes to bring a value from each row of ``src`` to that of ``dst``, and its cotangent back.
 
         By the prices of all pairs, or of one row as it ``runs``, by the plan that does.
@@ -260,11 +260,9 @@ class Costs:
         sent = (1 + again) * there.sent * v.nbytes
         if back:
             there = price(cotangents(dst), cotangents(src))
-            seconds, sent = (
-                seconds + backward * (there.seconds * v.nbytes + there.latency),
-                sent + there.sent * v.nbytes,
-            )
-        return Cost(seconds, sent, 0.0 * seconds)
+            seconds = seconds + backward * (there.seconds * v.nbytes + there.latency)
+            sent = sent + there.sent * v.nbytes
+        return seconds, sent
 
     # costs of two decisions
 
@@ -289,7 +287,7 @@ class Costs:
     def _pairs(self, use: Use, src: States, dst: States, runs: bool = False) -> tuple[Table, Table, Table]:
         """Seconds and bytes of a run, from each row to that of the same number; and whether anything moves."""
         v, back = use.value, self.graph.returns(use)
-        seconds, sent, _ = self._moved(v, src, dst, use.node.again, back, runs)
+        seconds, sent = self._moved(v, src, dst, use.node.again, back, runs)
         if self.by_bytes:
             seconds = seconds + self._whole(src, dst, back) * v.nbytes
         return seconds, sent, (unlabelled(src) != unlabelled(dst)).any(-1).astype(float)
@@ -344,27 +342,25 @@ class Costs:
             uses.setdefault((ids, same), []).append(use)
         return list(nodes.values()), list(uses.values())
 
-    def factors(self, domains: Domains) -> list[Factor]:
+    def factors(self, domains: Domains) -> Iterator[Factor]:
         """The costs of all decisions; what repeats is one factor, that often."""
         rows = {i: d.tobytes() for i, d in domains.items()}
-        found = []
         for i, (node, *others) in enumerate(self.nodes):
             key: Any = ("node", i, rows[node.first.id])
             if (factor := self._factors.get(key)) is None:
                 cost = self.alone(node, domains[node.first.id])
                 factor = self._noted(key, Factor((node.first.id,), [cost.times(1 + len(others), reshards=1)]))
-            found.append(factor)
+            yield factor
         for i, (use, *more) in enumerate(self.uses):
             key = ("use", i, rows[use.node.first.id], *(rows[n.first.id] for n, _ in self._sources(use)))
             if (factor := self._factors.get(key)) is None:
                 ids, ways = self._ways(use, domains)
                 factor = self._noted(key, Factor(ids, [way.times(1 + len(more), reshards=1) for way in ways]))
-            found.append(factor)
+            yield factor
         for use in self.finished:
             source, k = self.graph.source[use.value.id]
             cost = self._finishing(use, self.made(source, domains[source.first.id], k))
-            found.append(Factor((source.first.id,), [cost]))
-        return found
+            yield Factor((source.first.id,), [cost])
 
     def _noted(self, key: Any, factor: Factor) -> Factor:
         """The factor, which is remembered if it is small: axes in turn ask for it again."""
@@ -376,7 +372,7 @@ class Costs:
         """The nodes that a use may take its value from, and the states in which they have it."""
         source, k = self.graph.source[use.value.id]
         second = self.graph.shared.get(use.value.id)
-        found = [(source, functools.partial(self.made, source, i=k))]
+        found: list[tuple[Node, Callable[[Any], States]]] = [(source, functools.partial(self.made, source, i=k))]
         if second is not None and second is not use.node:
             found.append((second, functools.partial(self.needed, second, i=0)))
         return found
@@ -426,14 +422,17 @@ class Costs:
 
 
 def combined(
-    factors: Sequence[Factor], byte: float, reshard: float, shares: tuple[float, float] = (1.0, 1.0)
+    factors: Iterable[Factor],
+    byte: float,
+    reshard: float,
+    shares: tuple[float, float] = (1.0, 1.0),
+    least: Callable[[tuple[int, ...], Table], Table] = lambda ids, table: table,
 ) -> Mapping[tuple[int, ...], Table]:
-    """Tables of seconds by the decisions that they are over, in ascending order."""
+    """Tables of seconds by the decisions that they are over, in ascending order; of each way first the ``least``."""
     tables: dict[tuple[int, ...], Table] = {}
     for factor in factors:
-        table = factor.ways[0].weighed(byte, reshard, shares)
-        for way in factor.ways[1:]:
-            table = np.minimum(table, way.weighed(byte, reshard, shares))
+        ways = [least(factor.ids, way.weighed(byte, reshard, shares)) for way in factor.ways]
+        table = functools.reduce(np.minimum, ways)
         ids = tuple(sorted(set(factor.ids)))
         letters = "".join(chr(97 + ids.index(i)) for i in factor.ids)
         # What is tied to itself is the diagonal.

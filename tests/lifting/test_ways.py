@@ -67,6 +67,11 @@ def _second_difference(x: Any) -> Any:
     return jnp.pad(x[2:] - 2 * x[1:-1] + x[:-2], 1)
 
 
+def _gated_difference(x: Any, b: Any) -> Any:
+    scale, shift = jnp.split(b, 2)
+    return jnp.pad(x[1:] * scale - x[:-1], (0, 1)) + shift
+
+
 def _recurrence(x: Any) -> Any:
     return lax.associative_scan(lambda a, b: (a[0] * b[0], a[1] * b[0] + b[1]), (x * 0.9, x))
 
@@ -140,6 +145,7 @@ CASES = [
     Case("logarithms of differences", _of_logarithms, (2 + ROWS[0] / 9,), ("[64@x]",), (8, 8)),
     Case("shift", lambda x: jnp.pad(x, ((0, 0), (1, 0)))[:, :-1], (ROWS,), ("[4,64@x]",), (16, 16)),
     Case("second difference", _second_difference, (ROWS[0],), ("[64@x]",), (16, 16)),
+    Case("gated difference", _gated_difference, (ROWS[0], f32(2)), ("[64@x]", "[2]"), (4, 4)),
     Case("associative scan", _recurrence, (ROWS[0],), ("[64@x]",), (144, 144)),
     Case("softplus of differences", _of_differences, (ROWS[0],), ("[64@x]",), (8, 8)),
     Case(
@@ -240,6 +246,13 @@ def test_equations_between_two_parts_of_a_group_are_in_the_group(t: str, sent: i
     """The gradient of a tree of sums has a tree before what it is multiplied by, and another after it."""
     f = jax.grad(lambda x: jnp.sum(jnp.sin(lax.cumlogsumexp(x, x.ndim - 1))))
     assert sh.ledger(across(f), sh.abstract_array(f"f32{t}")).total.bytes == sent
+
+
+@pytest.mark.mesh({"x": 8})
+def test_the_gradient_of_a_pool_that_jax_makes_sends_its_borders_alone() -> None:
+    f = jax.grad(lambda x: jnp.sum(jnp.sin(pool(x, lax.add, 0.0, 1))))
+    ledger = sh.ledger(across(f), sh.abstract_array("f32[2,32@x,4,3]"))
+    assert [(entry.kind, entry.bytes) for entry in ledger] == [("permute", ROW)] * 4
 
 
 def test_a_program_that_has_no_odd_sizes_is_as_it_was() -> None:

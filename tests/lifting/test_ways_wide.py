@@ -393,6 +393,10 @@ def of_pools() -> Iterator[Case]:
             yield Case(f"{kind} pool of {t}", lambda x, kind=kind: pool(x, kind, 3), (numbers(2, 16, 4),), (t,), PLANE)
         dilated = functools.partial(pool, kind=kind, size=3, window_dilation=(1, 3, 1))
         yield Case(f"dilated {kind} pool", dilated, (numbers(2, 32, 4),), ("[2,32@x,4]",), grad=kind == "add")
+    for size, stride in ((3, 1), (4, 2), (9, 2)):
+        f = functools.partial(pool, kind="add", size=size, stride=stride)
+        gradient = jax.grad(lambda x, f=f: total(jnp, f(x)))
+        yield Case(f"gradient of sums of {size}, {stride}", gradient, (numbers(2, 32, 4),), ("[2,32@x,4]",))
     spread = functools.partial(pool, kind="add", size=3, padding=(1, 2), base_dilation=(1, 2, 1))
     yield Case("sums of spread elements", spread, (numbers(2, 16, 4),), ("[2,16@x,4]",))
     sums = functools.partial(pool, kind="add", size=3)
@@ -472,13 +476,14 @@ def of_triangles() -> Iterator[Case]:
     indefinite = definite * np.array([1, -1], np.float32)[:, None, None]
     yield Case("no cholesky", cholesky, (indefinite,), ("[2,16@x,16]",), grad=False)
     factor = np.linalg.cholesky(definite) / 4 + np.triu(a, 1)  # of which the other half is not read
-    for left, lower, transposes, unit, t in itertools.product(*[(True, False)] * 4, ("[16@x,16]", "[16,16@x]")):
+    for left, lower, transposes, unit in itertools.product((True, False), repeat=4):
         f = functools.partial(
             lax.linalg.triangular_solve, left_side=left, lower=lower, transpose_a=transposes, unit_diagonal=unit
         )
         args = (factor[0] if lower else factor[0].T), (numbers(16, 3) if left else numbers(3, 16))
-        name = f"{'left' if left else 'right'}, {lower}, {transposes}, {unit}, {t}"
-        yield Case(f"triangular solve, {name}", f, args, (t, "[16@x,3]" if left else "[3,16@x]"))
+        for t in ("[16@x,16]", "[16,16@x]"):
+            name = f"{'left' if left else 'right'}, {lower}, {transposes}, {unit}, {t}"
+            yield Case(f"triangular solve, {name}", f, args, (t, "[16@x,3]" if left else "[3,16@x]"))
     solve = functools.partial(jax.scipy.linalg.solve_triangular, lower=True)
     for b in ("[16@(x,y),3]", "[16,3]", "[16@(x,y),3]{R:z}"):
         mesh = PLANE | {"z": 1} if "z" in b else PLANE

@@ -6,6 +6,7 @@ evaluated on shards (`moves`).
 
 from __future__ import annotations
 
+import collections
 import functools
 import graphlib
 import heapq
@@ -46,7 +47,7 @@ def grouped(jaxpr: Any) -> Any:
     """
     if jaxpr in _bodies:
         return jaxpr
-    jaxpr = in_any_order(jaxpr)
+    jaxpr = in_any_order(_with_padding_windows(jaxpr))
     sizeless = _sizeless(jaxpr)
     selecting = [*selections(jaxpr), *_numbered(jaxpr)]
     groups = _groups(jaxpr, sizeless, {i for g in selecting for i in g})
@@ -64,6 +65,27 @@ def grouped(jaxpr: Any) -> Any:
         calls = {g[0]: _call(uses, g) for g in groups}
         return with_equations(jaxpr, [calls.get(i, jaxpr.eqns[i]) for i in order], jaxpr.outvars)
     return jaxpr
+
+
+def _with_padding_windows(jaxpr: Any) -> Any:
+    """A program whose sums of windows pad what is padded with zeros for them alone, as in gradients of pools."""
+    read = collections.Counter(v for e in jaxpr.eqns for v in e.invars if not is_literal(v))
+    read.update(v for v in jaxpr.outvars if not is_literal(v))
+    pads: dict[Any, Any] = {}  # by result
+    eqns: list[Any] = []
+    for eqn in jaxpr.eqns:
+        p, name = eqn.params, eqn.primitive.name
+        if name == "pad" and is_literal(eqn.invars[1]) and not eqn.invars[1].val and read[eqn.outvars[0]] == 1:
+            pads[eqn.outvars[0]] = eqn
+        pad = pads.get(eqn.invars[0]) if name == "reduce_window_sum" else None
+        if pad and not np.any(p["padding"]) and np.all(np.equal(p["base_dilation"], 1)):
+            low, high, gap = np.transpose(pad.params["padding_config"]).tolist()
+            if min(*low, *high) >= 0:
+                eqns.remove(pad)
+                params = {"padding": tuple(zip(low, high, strict=True)), "base_dilation": tuple(n + 1 for n in gap)}
+                eqn = eqn.replace(invars=pad.invars[:1], params=p | params)
+        eqns.append(eqn)
+    return with_equations(jaxpr, eqns, jaxpr.outvars) if len(eqns) < len(jaxpr.eqns) else jaxpr
 
 
 def _sizeless(jaxpr: Any) -> set[Any]:

@@ -7,25 +7,22 @@ elements, or is a result, is sent: by a permute for each distance. The last shar
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from shtypes._compat.derivative_rules import JvpRule, custom_jvp_rule
-from shtypes._compat.jaxprs import captured, is_literal, jaxpr_of, literal_value
-from shtypes._compat.plain_programs import bind_in_program, bind_plain
-from shtypes.caches import MOST, Static
+from shtypes._compat.jaxprs import captured, jaxpr_of
+from shtypes._compat.plain_programs import bind_plain
+from shtypes.caches import Static
 from shtypes.dispatch.apply import is_typed
 from shtypes.evaluation.rows import shapes  # noqa: F401  # which has their rows
 from shtypes.evaluation.rows.elementwise import acts_per_element
 from shtypes.evaluation.table import ROWS
-from shtypes.lifting.ways.choice import CALLS, name_of, way
-from shtypes.ops.jax_functions import JaxFunction
+from shtypes.lifting.ways.choice import CALLS, way
+from shtypes.lifting.ways.per_element import RULED, is_per_element, results_of, with_rule
 from shtypes.ops.sharded_reductions import as_varying
 from shtypes.ops.shards import (
     Axes,
@@ -42,8 +39,6 @@ from shtypes.ops.shards import (
     type_of,
 )
 
-#: What has a derivative rule: where its body acts on each element alone, so does the rule.
-_RULED: Final = "custom_jvp_call"
 #: What gives values other dims: of small ones, by which edges are repeated, every device makes all.
 _RESHAPES: Final = ("broadcast_in_dim", "reshape", "squeeze")
 #: Primitives that move elements along a dim, with JAX's rows of them: a user's does something else.
@@ -104,67 +99,6 @@ def _elsewhere(eqn: Any, dim: int, blocks: tuple[int, ...]) -> dict[str, Any] | 
     return {"start_indices": start, "limit_indices": limit, "strides": steps} if some else None
 
 
-def _identity(eqn: Any) -> tuple[str, ...]:
-    return name_of(eqn), *(e.primitive.name for e in jaxpr_of(eqn.params["call_jaxpr"]).eqns)
-
-
-@functools.lru_cache(maxsize=MOST)
-def _has_rule_per_element(eqn: Any) -> bool:
-    """Whether a function that has a derivative rule acts, as its rule does, on each element alone."""
-    own = _identity(eqn)
-
-    def is_per_element(jaxpr: Any) -> bool:
-        for e in jaxpr.eqns:
-            fills = e.primitive.name == "broadcast_in_dim" and not e.invars[0].aval.ndim
-            has_rule = e.primitive.name == _RULED and (_identity(e) == own or _has_rule_per_element(e))
-            if not (fills or has_rule or acts_per_element(e.primitive.name)):
-                return False
-        return True
-
-    if eqn.params["num_consts"] or len({v.aval.shape for v in (*eqn.invars, *eqn.outvars)} - {()}) > 1:
-        return False
-    return is_per_element(jaxpr_of(eqn.params["call_jaxpr"])) and is_per_element(_rule_of(eqn).jaxpr)
-
-
-def _rule_of(eqn: Any) -> JvpRule:
-    return custom_jvp_rule(eqn, [False] * len(eqn.invars))
-
-
-@functools.lru_cache(maxsize=MOST)
-def _per_element(eqn: Any) -> JaxFunction:
-    """Such a function, of arrays of any size."""
-
-    def run(jaxpr: Any, consts: Sequence[Any], xs: Sequence[Any]) -> list[Any]:
-        env = dict(zip((*jaxpr.constvars, *jaxpr.invars), (*consts, *xs), strict=True))
-        shape = jnp.broadcast_shapes(*map(jnp.shape, xs))
-
-        def read(v: Any) -> Any:
-            return literal_value(v) if is_literal(v) else env[v]
-
-        for e in jaxpr.eqns:
-            operands = list(map(read, e.invars))
-            if e.primitive.name == "broadcast_in_dim":
-                outs = [jnp.broadcast_to(operands[0], shape)]
-            else:
-                outs = _per_element(e).fn(*operands) if e.primitive.name == _RULED else bind_in_program(e, operands)
-            env.update(zip(e.outvars, outs, strict=True))
-        return list(map(read, jaxpr.outvars))
-
-    @jax.custom_jvp
-    def f(*xs: Any) -> list[Any]:
-        return run(jaxpr_of(eqn.params["call_jaxpr"]), captured(eqn.params["call_jaxpr"]), xs)
-
-    @f.defjvp
-    def _(primals: Any, tangents: Any) -> Any:
-        rule, n = _rule_of(eqn), len(eqn.outvars)
-        results = run(rule.jaxpr, rule.consts, [*primals, *tangents])
-        dots = iter(results[n:])
-        pairs = zip(results, rule.out_zeros, strict=False)
-        return results[:n], [jnp.zeros_like(y) if zero else next(dots) for y, zero in pairs]
-
-    return JaxFunction(name_of(eqn), f, takes_out=False)
-
-
 class Shard(NamedTuple):
     """A value whose dim is sharded in blocks, the last of which may have elements more than there are.
 
@@ -194,6 +128,10 @@ class Moved(NamedTuple):
         return len(self.origin)
 
 
+def _as_list(eqn: Any, y: Any) -> list[Any]:
+    return list(y) if eqn.primitive.multiple_results else [y]
+
+
 class _Evaluation:
     """One evaluation of a program on shards of a dim.
 
@@ -207,47 +145,39 @@ class _Evaluation:
         self.dim, self.axes, self.n, self.me = dim, axes, count(x, axes), index(x, axes)
         self._sent: dict[int, tuple[Any, Shard]] = {}  # what was sent already, by what it was asked for
 
-    def run(self, jaxpr: Any, consts: Sequence[Any], args: Sequence[Any]) -> list[Any] | None:
-        """The results; None if an equation is of another kind."""
-        env: dict[Any, Any] = dict(zip((*jaxpr.constvars, *jaxpr.invars), (*consts, *args), strict=True))
+    def run(self, closed: Any, args: Sequence[Any]) -> list[Any]:
+        """The results of a call."""
+        return results_of(jaxpr_of(closed), captured(closed), args, self._equation)
 
-        def read(v: Any) -> Any:
-            return literal_value(v) if is_literal(v) else env[v]
-
-        for eqn in jaxpr.eqns:
-            outs = self._equation(eqn, list(map(read, eqn.invars)))
-            if outs is None:
-                return None
-            env.update(zip(eqn.outvars, outs, strict=True))
-        return list(map(read, jaxpr.outvars))
-
-    def _equation(self, eqn: Any, xs: list[Any]) -> Sequence[Any] | None:
+    def _equation(self, eqn: Any, xs: list[Any]) -> Sequence[Any]:
         name = eqn.primitive.name
         if name in CALLS:
-            return self.run(jaxpr_of(eqn.params["jaxpr"]), captured(eqn.params["jaxpr"]), xs)
+            return self.run(eqn.params["jaxpr"], xs)
         if not any(isinstance(x, (Shard, Moved)) for x in xs):
-            return [bound(eqn)(*xs)] if any(map(is_typed, xs)) else bind_plain(eqn, xs)
+            return _as_list(eqn, bound(eqn)(*xs)) if any(map(is_typed, xs)) else bind_plain(eqn, xs)
         if name in _MOVES and _keeps_dims(eqn):
             return self._moved(eqn, xs)
         if name in _RESHAPES:
             return [bound(eqn)(*map(self._complete, xs))]
         size = eqn.outvars[0].aval.shape[self.dim]
-        blocks = [self.block(x).x if getattr(x, "ndim", 1) else x for x in xs]
-        if size % self.n:  # a number that has a gradient has none of the room
-            like = next(y for x, y in zip(xs, blocks, strict=True) if isinstance(x, (Shard, Moved)))
-            blocks = [self._spread(x, like, size) if is_typed(x) and not type_of(x).ndim else x for x in blocks]
-        y = _per_element(eqn)(*blocks) if name == _RULED else bound(eqn)(*blocks)
-        return [Shard(each, size) for each in (y if eqn.primitive.multiple_results else [y])]
+        spreads = [not getattr(x, "ndim", 1) or self._size(x) != size for x in xs]  # to all elements of the dim
+        blocks = [self._complete(x) if s else self.block(x).x for x, s in zip(xs, spreads, strict=True)]
+        if size % self.n:  # what is spread and has a gradient has none of the room
+            like = next(x for x, s in zip(blocks, spreads, strict=True) if not s)
+            pairs = zip(blocks, spreads, strict=True)
+            blocks = [self._spread(x, like, size) if s and is_typed(x) else x for x, s in pairs]
+        y = with_rule(eqn)(*blocks) if name == RULED else bound(eqn)(*blocks)
+        return [Shard(each, size) for each in _as_list(eqn, y)]
 
     def _spread(self, number: Any, like: Any, size: int) -> Any:
-        """A number in the shape of a block, but where the block has room."""
+        """A number, or one for each row along the dim, in the shape of a block, but where the block has room."""
         if not type_of(number).differentiable:
             return number
         held = type_of(like).shape[self.dim]
         return _numbers(like, number, self.me, Static((np.arange(self.n * held) < size).tobytes()), self.n, self.dim)
 
     def _complete(self, x: Any) -> Any:
-        """A value that every device has all of: of an edge that is repeated, one element."""
+        """A value that every device has all of: of an edge that is repeated or broadcast, one element."""
         if not isinstance(x, (Shard, Moved)):
             return x
         return part(collected(self.block(x).x, self.axes, self.dim), 0, x.size, self.dim)
@@ -258,7 +188,7 @@ class _Evaluation:
         if params is not None:
             count = len(xs) if eqn.primitive.name == "concatenate" else 1
             y: Any = bound(eqn, **params)(*[self.block(x).x for x in xs[:count]], *xs[count:])
-            done = [Shard(each, self._size(xs[0])) for each in (y if eqn.primitive.multiple_results else [y])]
+            done = [Shard(each, self._size(xs[0])) for each in _as_list(eqn, y)]
             if count > 1 or len(done) > 1:
                 return done
             xs = [*done, *xs[1:]]
@@ -434,7 +364,6 @@ def _dims_of(jaxpr: Any) -> set[int]:
 
 
 def _along(eqn: Any, operands: Sequence[Any], dim: int, axes: Axes) -> Sequence[Any] | None:
-    closed = eqn.params["jaxpr"]
     args: list[Any] = []
     for x in operands:
         t = type_of(x) if is_typed(x) else None
@@ -443,8 +372,8 @@ def _along(eqn: Any, operands: Sequence[Any], dim: int, axes: Axes) -> Sequence[
             return None
         args.append(Shard(as_varying(x, axes), type_of(x).shape[dim]) if lies else x)
     run = _Evaluation(dim, axes, next(x for x in operands if is_typed(x)))
-    outs = run.run(jaxpr_of(closed), captured(closed), args)
-    if outs is None or any(y.size % run.n or not y.size for y in outs if isinstance(y, (Shard, Moved))):
+    outs = run.run(eqn.params["jaxpr"], args)
+    if any(y.size % run.n or not y.size for y in outs if isinstance(y, (Shard, Moved))):
         return None
     blocks = [run.block(y) if isinstance(y, Moved) else y for y in outs]
     return [placed(y.x, dim, axes) if isinstance(y, Shard) else y for y in blocks]
@@ -457,8 +386,10 @@ def kind_of(eqn: Any) -> bool | None:
         return None
     if name in CALLS:
         return _kind_of_body(eqn.params["jaxpr"])
-    if name == _RULED:
-        return False if _has_rule_per_element(eqn) else None
+    if name == RULED:
+        shapes = {v.aval.shape for v in (*eqn.invars, *eqn.outvars)} - {()}
+        alike = len(shapes) < 2 and not eqn.params["num_consts"]
+        return False if alike and is_per_element(jaxpr_of(eqn.params["call_jaxpr"])) else None
     if name in _MOVES and _keeps_dims(eqn):
         return True if ROWS[name] is _MOVES[name] else None
     return False if name in _RESHAPES or acts_per_element(name) or not any(v.aval.ndim for v in eqn.invars) else None
