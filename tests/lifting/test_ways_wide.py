@@ -170,14 +170,13 @@ def of_order() -> Iterator[Case]:
     yield Case("median", lambda x: jnp.median(x, 0), (numbers(64, 3),), ("[64@x,3]",))
     yield Case("one element each", jnp.sort, (numbers(8),), ("[8@x]",))
     for n, size in ((3, 8), (3, 13), (4, 18), (5, 33), (6, 50), (7, 75), (8, 98), (8, 104)):
-        x, y, t = strange(np.float32, n * size), integers(3, n * size, high=9), (f"[3,{n * size}@x]",)
-        mesh = {"x": n}
-        for f in (lax.sort, jnp.argsort):
-            yield Case(
-                f"{n} devices with {size}, {f.__name__}", f, (x,), (f"[4,{n * size}@x]",), mesh, EXACT, grad=False
-            )
-            yield Case(f"{n} devices with {size}, {f.__name__} of integers", f, (y,), t, mesh, EXACT, grad=False)
-        yield Case(f"{n} devices with {size}, gradient", lambda x: jnp.sort(x) * x, (y.astype("f4"),), t, mesh)
+        x, y, three, mesh = strange(np.float32, n * size), integers(3, n * size, high=9), f"[3,{n * size}@x]", {"x": n}
+        orders: dict[str, Callable[..., Any]] = {"sort": lax.sort, "argsort": jnp.argsort}
+        for name, order in orders.items():
+            label, four = f"{n} devices with {size}, {name}", f"[4,{n * size}@x]"
+            yield Case(label, order, (x,), (four,), mesh, EXACT, grad=False)
+            yield Case(f"{label} of integers", order, (y,), (three,), mesh, EXACT, grad=False)
+        yield Case(f"{n} devices with {size}, gradient", lambda x: jnp.sort(x) * x, (y.astype("f4"),), (three,), mesh)
     yield Case("two axes", jnp.sort, (numbers(800),), ("[800@(x,y)]",), PLANE)
     yield Case("two axes, the other way", jnp.argsort, (integers(800),), ("[800@(y,x)]",), PLANE, EXACT, grad=False)
     yield Case("another dim", jnp.sort, (numbers(4, 80),), ("[4@y,80@x]",), PLANE)
@@ -186,6 +185,9 @@ def of_order() -> Iterator[Case]:
         yield Case(f"top {k}", best, (numbers(4, 64).round(1),), ("[4,64@x]",), roundings=EXACT, grad=False)
     for t in ("[4,64@(x,y)]", "[4,64@(y,x)]", "[4@y,64@x]"):
         yield Case(f"top_k of {t}", lambda x: lax.top_k(x, 3), (numbers(4, 64),), (t,), PLANE, EXACT)
+    for approximate in (lax.approx_max_k, lax.approx_min_k):
+        nearly = functools.partial(approximate, k=5, reduction_dimension=1)
+        yield Case(approximate.__name__, nearly, (numbers(4, 64).round(1),), ("[4,64@x]",), roundings=EXACT)
     yield Case("top_k of one each", lambda x: lax.top_k(x, 3), (numbers(4, 8),), ("[4,8@x]",), roundings=EXACT)
 
 

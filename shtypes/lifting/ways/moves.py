@@ -128,6 +128,10 @@ class Moved(NamedTuple):
         return len(self.origin)
 
 
+def _as_list(eqn: Any, y: Any) -> list[Any]:
+    return list(y) if eqn.primitive.multiple_results else [y]
+
+
 class _Evaluation:
     """One evaluation of a program on shards of a dim.
 
@@ -150,28 +154,30 @@ class _Evaluation:
         if name in CALLS:
             return self.run(eqn.params["jaxpr"], xs)
         if not any(isinstance(x, (Shard, Moved)) for x in xs):
-            return [bound(eqn)(*xs)] if any(map(is_typed, xs)) else bind_plain(eqn, xs)
+            return _as_list(eqn, bound(eqn)(*xs)) if any(map(is_typed, xs)) else bind_plain(eqn, xs)
         if name in _MOVES and _keeps_dims(eqn):
             return self._moved(eqn, xs)
         if name in _RESHAPES:
             return [bound(eqn)(*map(self._complete, xs))]
         size = eqn.outvars[0].aval.shape[self.dim]
-        blocks = [self.block(x).x if getattr(x, "ndim", 1) else x for x in xs]
-        if size % self.n:  # a number that has a gradient has none of the room
-            like = next(y for x, y in zip(xs, blocks, strict=True) if isinstance(x, (Shard, Moved)))
-            blocks = [self._spread(x, like, size) if is_typed(x) and not type_of(x).ndim else x for x in blocks]
+        spreads = [not getattr(x, "ndim", 1) or self._size(x) != size for x in xs]  # to all elements of the dim
+        blocks = [self._complete(x) if s else self.block(x).x for x, s in zip(xs, spreads, strict=True)]
+        if size % self.n:  # what is spread and has a gradient has none of the room
+            like = next(x for x, s in zip(blocks, spreads, strict=True) if not s)
+            pairs = zip(blocks, spreads, strict=True)
+            blocks = [self._spread(x, like, size) if s and is_typed(x) else x for x, s in pairs]
         y = with_rule(eqn)(*blocks) if name == RULED else bound(eqn)(*blocks)
-        return [Shard(each, size) for each in (y if eqn.primitive.multiple_results else [y])]
+        return [Shard(each, size) for each in _as_list(eqn, y)]
 
     def _spread(self, number: Any, like: Any, size: int) -> Any:
-        """A number in the shape of a block, but where the block has room."""
+        """A number, or one for each row along the dim, in the shape of a block, but where the block has room."""
         if not type_of(number).differentiable:
             return number
         held = type_of(like).shape[self.dim]
         return _numbers(like, number, self.me, Static((np.arange(self.n * held) < size).tobytes()), self.n, self.dim)
 
     def _complete(self, x: Any) -> Any:
-        """A value that every device has all of: of an edge that is repeated, one element."""
+        """A value that every device has all of: of an edge that is repeated or broadcast, one element."""
         if not isinstance(x, (Shard, Moved)):
             return x
         return part(collected(self.block(x).x, self.axes, self.dim), 0, x.size, self.dim)
@@ -182,7 +188,7 @@ class _Evaluation:
         if params is not None:
             count = len(xs) if eqn.primitive.name == "concatenate" else 1
             y: Any = bound(eqn, **params)(*[self.block(x).x for x in xs[:count]], *xs[count:])
-            done = [Shard(each, self._size(xs[0])) for each in (y if eqn.primitive.multiple_results else [y])]
+            done = [Shard(each, self._size(xs[0])) for each in _as_list(eqn, y)]
             if count > 1 or len(done) > 1:
                 return done
             xs = [*done, *xs[1:]]
