@@ -53,6 +53,6 @@ def _programs(name: str, avals: tuple[Any, ...]) -> Mapping[str, Search]:
     for side, method in itertools.product(("left", "right"), _METHODS[name]):
         f = functools.partial(jax.numpy.searchsorted, side=side, method=method)
         with alone():
-            closed, *_ = trace_plain(lambda *xs, f=f: [f(*xs)], avals)  # type: ignore[misc]
+            closed, *_ = trace_plain(lambda *xs, f=f: [f(*xs)], avals)
         programs.update((_text(eqn), Search(side)) for eqn in equations(closed) if eqn.params.get("name") == name)
     return programs

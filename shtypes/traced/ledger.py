@@ -6,6 +6,7 @@ is listed beside it as not covered.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, overload
 
@@ -251,13 +252,14 @@ def priced(f: Callable[..., Any], types: Sequence[ShType]) -> tuple[str, str, in
     except (NotImplementedError, TypeError, ValueError):
         both = ledger(f, *types)
     forward, backward = both.forward(), both.backward()
-    return _counted(forward), _counted(backward), sum(e.bytes for e in forward), sum(e.bytes for e in backward)
+    return _counted(forward), _counted(backward), forward.bytes, backward.bytes
 
 
 def _counted(entries: Sequence[Entry]) -> str:
-    words = [in_words(e.kind, e.axes) + (f" in {e.dtype}" if e.narrow else "") for e in entries]
-    counted = dict.fromkeys(sorted(words))
-    return " and ".join(w if words.count(w) == 1 else f"{words.count(w)} times {w}" for w in counted)
+    counted: Counter[str] = Counter()
+    for e in entries:
+        counted[in_words(e.kind, e.axes) + (f" in {e.dtype}" if e.narrow else "")] += e.runs
+    return " and ".join(w if n == 1 else f"{n} times {w}" for w, n in sorted(counted.items()))
 
 
 def sent_by_program(jaxpr: Any) -> Sent:

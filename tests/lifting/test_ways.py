@@ -67,6 +67,11 @@ def _second_difference(x: Any) -> Any:
     return jnp.pad(x[2:] - 2 * x[1:-1] + x[:-2], 1)
 
 
+def _gated_difference(x: Any, b: Any) -> Any:
+    scale, shift = jnp.split(b, 2)
+    return jnp.pad(x[1:] * scale - x[:-1], (0, 1)) + shift
+
+
 def _recurrence(x: Any) -> Any:
     return lax.associative_scan(lambda a, b: (a[0] * b[0], a[1] * b[0] + b[1]), (x * 0.9, x))
 
@@ -140,6 +145,7 @@ CASES = [
     Case("logarithms of differences", _of_logarithms, (2 + ROWS[0] / 9,), ("[64@x]",), (8, 8)),
     Case("shift", lambda x: jnp.pad(x, ((0, 0), (1, 0)))[:, :-1], (ROWS,), ("[4,64@x]",), (16, 16)),
     Case("second difference", _second_difference, (ROWS[0],), ("[64@x]",), (16, 16)),
+    Case("gated difference", _gated_difference, (ROWS[0], f32(2)), ("[64@x]", "[2]"), (4, 4)),
     Case("associative scan", _recurrence, (ROWS[0],), ("[64@x]",), (144, 144)),
     Case("softplus of differences", _of_differences, (ROWS[0],), ("[64@x]",), (8, 8)),
     Case(
@@ -159,6 +165,9 @@ CASES = [
     Case("top_k", lambda x: lax.top_k(x, 3), (ROWS.round(1),), ("[4,64@x]",), (7 * 2 * 4 * 3 * 4, 0)),
     Case(
         "sort", jnp.sort, (f32(784).round(1),), ("[784@x]",), (7 * 13 * (4 + 5) + 2 * 49 * 6, 7 * 13 * 8 + 2 * 49 * 4)
+    ),
+    Case(
+        "argsort", lambda x: 1.0 * jnp.argsort(x), (f32(784).round(1),), ("[784@x]",), (2 * (7 * 13 + 49) * (4 + 2), 0)
     ),
     Case("places of a sort", lambda x: jnp.sort(x)[np.array([5, 90])], (f32(512),), ("[512@x]",), (2 * 7 * 37, 0)),
     Case("median", jnp.median, (f32(512),), ("[512@x]",), (2 * 7 * 37 + 2 + 7, 0)),

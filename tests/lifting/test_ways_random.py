@@ -73,6 +73,7 @@ def _step(r: random.Random, values: Sequence[Any], number: Any, dim: int, even: 
         "unary",
         "binary",
         "binary",
+        "row",
         "even",
         "edge",
         "number",
@@ -102,6 +103,10 @@ def _step(r: random.Random, values: Sequence[Any], number: Any, dim: int, even: 
         case "binary":
             y = r.choice(values)
             return r.choice(list(BINARY.values()))(x, _resized(y, dim, n, r.randrange(2)))
+        case "row":  # of one element along the dim, spread to all
+            y = r.choice(values)
+            i = r.randrange(y.shape[dim])
+            return r.choice(list(BINARY.values()))(*r.sample([x, _cut(y, dim, i, i + 1)], 2))
         case "edge":
             i = r.randrange(n)
             shape = [r.choice([1, 2, even]) if d == dim else size for d, size in enumerate(x.shape)]
@@ -194,9 +199,13 @@ def check(seed: int, *, compiled: bool) -> None:
         if compiled:
             assert_compiled_as_said(typed, *args, jits=[jax.jit])
         found = jax.block_until_ready(jax.jit(typed)(*args))
-        for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
-            if max(np.abs(v).max(initial=0) for v in (host(a), b)) > eps(np.float32):  # else rounding is all there is
-                assert_within(host(a), np.asarray(b), rounding, f"seed {seed}")
+        (values, gradients), (plain_values, plain_gradients) = found, expected
+        pairs = [*zip(values, plain_values, strict=True), *zip(gradients[:2], plain_gradients[:2], strict=True)]
+        for a, b in pairs:
+            assert_within(host(a), np.asarray(b), rounding, f"seed {seed}")
+        # The number's gradient is a sum in which terms of the size of the others' may cancel.
+        a, b = (np.concatenate([np.ravel(x) for x in map(host, every)]) for every in (gradients, plain_gradients))
+        assert_within(a, b, rounding, f"seed {seed}, the number's gradient")
 
 
 def _typed(lifted: Callable[..., Any], decorated: bool, *args: Any) -> Any:

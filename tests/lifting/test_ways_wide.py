@@ -170,14 +170,13 @@ def of_order() -> Iterator[Case]:
     yield Case("median", lambda x: jnp.median(x, 0), (numbers(64, 3),), ("[64@x,3]",))
     yield Case("one element each", jnp.sort, (numbers(8),), ("[8@x]",))
     for n, size in ((3, 8), (3, 13), (4, 18), (5, 33), (6, 50), (7, 75), (8, 98), (8, 104)):
-        x, y, t = strange(np.float32, n * size), integers(3, n * size, high=9), (f"[3,{n * size}@x]",)
-        mesh = {"x": n}
-        for f in (lax.sort, jnp.argsort):
-            yield Case(
-                f"{n} devices with {size}, {f.__name__}", f, (x,), (f"[4,{n * size}@x]",), mesh, EXACT, grad=False
-            )
-            yield Case(f"{n} devices with {size}, {f.__name__} of integers", f, (y,), t, mesh, EXACT, grad=False)
-        yield Case(f"{n} devices with {size}, gradient", lambda x: jnp.sort(x) * x, (y.astype("f4"),), t, mesh)
+        x, y, three, mesh = strange(np.float32, n * size), integers(3, n * size, high=9), f"[3,{n * size}@x]", {"x": n}
+        orders: dict[str, Callable[..., Any]] = {"sort": lax.sort, "argsort": jnp.argsort}
+        for name, order in orders.items():
+            label, four = f"{n} devices with {size}, {name}", f"[4,{n * size}@x]"
+            yield Case(label, order, (x,), (four,), mesh, EXACT, grad=False)
+            yield Case(f"{label} of integers", order, (y,), (three,), mesh, EXACT, grad=False)
+        yield Case(f"{n} devices with {size}, gradient", lambda x: jnp.sort(x) * x, (y.astype("f4"),), (three,), mesh)
     yield Case("two axes", jnp.sort, (numbers(800),), ("[800@(x,y)]",), PLANE)
     yield Case("two axes, the other way", jnp.argsort, (integers(800),), ("[800@(y,x)]",), PLANE, EXACT, grad=False)
     yield Case("another dim", jnp.sort, (numbers(4, 80),), ("[4@y,80@x]",), PLANE)
@@ -186,6 +185,9 @@ def of_order() -> Iterator[Case]:
         yield Case(f"top {k}", best, (numbers(4, 64).round(1),), ("[4,64@x]",), roundings=EXACT, grad=False)
     for t in ("[4,64@(x,y)]", "[4,64@(y,x)]", "[4@y,64@x]"):
         yield Case(f"top_k of {t}", lambda x: lax.top_k(x, 3), (numbers(4, 64),), (t,), PLANE, EXACT)
+    for approximate in (lax.approx_max_k, lax.approx_min_k):
+        nearly = functools.partial(approximate, k=5, reduction_dimension=1)
+        yield Case(approximate.__name__, nearly, (numbers(4, 64).round(1),), ("[4,64@x]",), roundings=EXACT)
     yield Case("top_k of one each", lambda x: lax.top_k(x, 3), (numbers(4, 8),), ("[4,8@x]",), roundings=EXACT)
 
 
@@ -463,6 +465,8 @@ def of_triangles() -> Iterator[Case]:
     for t in ("[16@x,16]", "[16@(x,y),16]", "[16@(y,x),16]", "[16@x,16]{I:y}"):
         yield Case(f"cholesky of {t}", cholesky, (definite[0],), (t,), PLANE)
     yield Case("cholesky of a batch", cholesky, (definite,), ("[2@y,16@x,16]",), PLANE)
+    gradient = jax.grad(lambda a: total(jnp, cholesky(a)))
+    yield Case("gradient of cholesky", gradient, (definite[0],), ("[16@x,16]",), grad=False)
     yield Case("upper cholesky", lambda a: cholesky(a, upper=True), (definite[0],), ("[16,16@x]",))
     yield Case("cholesky of what is not symmetric", cholesky, (definite[0] + a[0],), ("[16@x,16]",))
     yield Case("cholesky of triangles", lambda a: cholesky(a, symmetrize_input=False), (definite[0],), ("[16@x,16]",))
@@ -474,13 +478,14 @@ def of_triangles() -> Iterator[Case]:
     indefinite = definite * np.array([1, -1], np.float32)[:, None, None]
     yield Case("no cholesky", cholesky, (indefinite,), ("[2,16@x,16]",), grad=False)
     factor = np.linalg.cholesky(definite) / 4 + np.triu(a, 1)  # of which the other half is not read
-    for left, lower, transposes, unit, t in itertools.product(*[(True, False)] * 4, ("[16@x,16]", "[16,16@x]")):
+    for left, lower, transposes, unit in itertools.product((True, False), repeat=4):
         f = functools.partial(
             lax.linalg.triangular_solve, left_side=left, lower=lower, transpose_a=transposes, unit_diagonal=unit
         )
         args = (factor[0] if lower else factor[0].T), (numbers(16, 3) if left else numbers(3, 16))
-        name = f"{'left' if left else 'right'}, {lower}, {transposes}, {unit}, {t}"
-        yield Case(f"triangular solve, {name}", f, args, (t, "[16@x,3]" if left else "[3,16@x]"))
+        for t in ("[16@x,16]", "[16,16@x]"):
+            name = f"{'left' if left else 'right'}, {lower}, {transposes}, {unit}, {t}"
+            yield Case(f"triangular solve, {name}", f, args, (t, "[16@x,3]" if left else "[3,16@x]"))
     solve = functools.partial(jax.scipy.linalg.solve_triangular, lower=True)
     for b in ("[16@(x,y),3]", "[16,3]", "[16@(x,y),3]{R:z}"):
         mesh = PLANE | {"z": 1} if "z" in b else PLANE

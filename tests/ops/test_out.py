@@ -79,6 +79,16 @@ def test_out_takes_the_way_that_sends_least_until_there() -> None:
 
 
 @pytest.mark.mesh({"x": 8})
+def test_a_fix_of_a_call_with_a_loop_has_the_price_of_all_its_steps() -> None:
+    x = sh.abstract_array("f32[4096@x]")
+    with pytest.raises(sh.ShardingTypeError) as caught:
+        sh.median(x)
+    fix = next(fix for fix in caught.value.fixes if "out=" in fix.code)
+    assert fix.forward == "all-gather over `x` and 34 times all-reduce over `x`"
+    assert fix.bytes_forward == sh.ledger(lambda x: sh.median(x, out="[]{U:x}"), x).total.bytes
+
+
+@pytest.mark.mesh({"x": 8})
 def test_out_has_a_type_for_each_result_or_one_for_all() -> None:
     x = sh.array(np.arange(64, dtype=np.float32), "[64@x]")
     with pytest.raises(sh.ShardingTypeError) as caught:

@@ -24,7 +24,8 @@ from shtypes.caches import Bounded
 from shtypes.evaluation.table import REWRITES
 from shtypes.lifting.ways.choice import name_of
 from shtypes.lifting.ways.moves import kind_of
-from shtypes.lifting.ways.selection import in_any_order, selections, sorted_dim
+from shtypes.lifting.ways.order import numbered
+from shtypes.lifting.ways.selection import in_any_order, selections
 
 #: The bodies of calls that were made here: they are no programs to be grouped.
 _bodies: Final[Bounded[bool]] = Bounded()
@@ -42,13 +43,13 @@ class _Uses(NamedTuple):
 def grouped(jaxpr: Any) -> Any:
     """A program whose equations that depend on each other by odd sizes are calls; itself where there are none.
 
-    So are sorts of which only some places are read.
+    So are sorts of which only some places are read, and those that take the numbers of elements along.
     """
     if jaxpr in _bodies:
         return jaxpr
     jaxpr = in_any_order(_with_padding_windows(jaxpr))
     sizeless = _sizeless(jaxpr)
-    selecting = list(selections(jaxpr))
+    selecting = [*selections(jaxpr), *_numbered(jaxpr)]
     groups = _groups(jaxpr, sizeless, {i for g in selecting for i in g})
     if groups or selecting:
         uses = _uses(jaxpr, sizeless)
@@ -71,7 +72,7 @@ def _with_padding_windows(jaxpr: Any) -> Any:
     read = collections.Counter(v for e in jaxpr.eqns for v in e.invars if not is_literal(v))
     read.update(v for v in jaxpr.outvars if not is_literal(v))
     pads: dict[Any, Any] = {}  # by result
-    eqns = []
+    eqns: list[Any] = []
     for eqn in jaxpr.eqns:
         p, name = eqn.params, eqn.primitive.name
         if name == "pad" and is_literal(eqn.invars[1]) and not eqn.invars[1].val and read[eqn.outvars[0]] == 1:
@@ -129,6 +130,13 @@ def _order(jaxpr: Any, groups: Sequence[Sequence[int]]) -> list[int]:
         order.append(heapq.heappop(ready))
         sorter.done(order[-1])
     return order
+
+
+def _numbered(jaxpr: Any) -> list[list[int]]:
+    """The sorts that take the numbers of elements along, with what makes these for them alone, by number."""
+    pairs = [(found[0], i) for i in range(len(jaxpr.eqns)) if (found := numbered(jaxpr, i))]
+    read = [v for e in jaxpr.eqns for v in e.invars if not is_literal(v)] + list(jaxpr.outvars)
+    return [[j, i] for j, i in pairs if sum(v is jaxpr.eqns[j].outvars[0] for v in read) == 1]
 
 
 REWRITES.append(grouped)
@@ -206,7 +214,7 @@ def _boundary(uses: _Uses, group: Sequence[int]) -> tuple[list[Any], list[Any]]:
 
 
 def _call(uses: _Uses, group: Sequence[int]) -> Any:
-    """The call of a group; it is called as the last equation that moves elements."""
+    """The call of a group; it is called as its sort, or as the last equation that moves elements."""
     jaxpr = uses.jaxpr
     operands, results = _boundary(uses, group)
     template = _template()
@@ -214,8 +222,8 @@ def _call(uses: _Uses, group: Sequence[int]) -> Any:
     body = body.replace(constvars=[], invars=operands)
     _bodies.put(body, True)
     closed = template.params["jaxpr"]
-    named = next((i for i in reversed(group) if kind_of(jaxpr.eqns[i])), group[0])
-    name = name_of(jaxpr.eqns[group[0] if sorted_dim(jaxpr.eqns[group[0]]) is not None else named])
+    kinds = [kind_of(jaxpr.eqns[i]) for i in group]
+    name = name_of(jaxpr.eqns[group[kinds.index(None) if None in kinds else len(kinds) - 1 - kinds[::-1].index(True)]])
     params: dict[str, Any] = {}
     for key, value in template.params.items():
         count = len(results) if key.startswith("out_") else len(operands)

@@ -240,9 +240,10 @@ def _where_none_failed(rows: Any, failed: Any, me: Any) -> Any:
 
 
 def _is_cholesky(eqn: Any) -> bool:
-    """Whether an equation is a call of Cholesky's decomposition that makes its operand symmetric first."""
+    """Whether an equation is a call of Cholesky's decomposition alone that makes its operand symmetric first."""
     names = [e.primitive.name for e in jaxpr_of(eqn.params["jaxpr"]).eqns if e.primitive.name != "conj"]
-    return name_of(eqn) == "cholesky" and len(eqn.invars) == 1 and names[:4] == ["transpose", "add", "div", "cholesky"]
+    alone = name_of(eqn) == "cholesky" and len(eqn.invars) == len(eqn.outvars) == 1
+    return alone and names[:4] == ["transpose", "add", "div", "cholesky"]
 
 
 @way(*CALLS, only=_is_cholesky)

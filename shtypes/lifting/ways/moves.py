@@ -7,26 +7,22 @@ elements, or is a result, is sent: by a permute for each distance. The last shar
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from shtypes._compat.derivative_rules import custom_jvp_rule
-from shtypes._compat.jaxprs import captured, is_literal, jaxpr_of, literal_value
-from shtypes._compat.plain_programs import bind_in_program, bind_plain
-from shtypes.caches import MOST, Static
+from shtypes._compat.jaxprs import captured, jaxpr_of
+from shtypes._compat.plain_programs import bind_plain
+from shtypes.caches import Static
 from shtypes.dispatch.apply import is_typed
-from shtypes.errors import ShardingTypeError
 from shtypes.evaluation.rows import shapes  # noqa: F401  # which has their rows
 from shtypes.evaluation.rows.elementwise import acts_per_element
 from shtypes.evaluation.table import ROWS
-from shtypes.lifting.ways.choice import CALLS, name_of, way
-from shtypes.ops.jax_functions import JaxFunction
+from shtypes.lifting.ways.choice import CALLS, way
+from shtypes.lifting.ways.per_element import RULED, is_per_element, results_of, with_rule
 from shtypes.ops.sharded_reductions import as_varying
 from shtypes.ops.shards import (
     Axes,
@@ -43,8 +39,6 @@ from shtypes.ops.shards import (
     type_of,
 )
 
-#: What has a derivative rule.
-_RULED: Final = "custom_jvp_call"
 #: What gives values other dims: of small ones, by which edges are repeated, every device makes all.
 _RESHAPES: Final = ("broadcast_in_dim", "reshape", "squeeze")
 #: Primitives that move elements along a dim, with JAX's rows of them: a user's does something else.
@@ -105,62 +99,6 @@ def _elsewhere(eqn: Any, dim: int, blocks: tuple[int, ...]) -> dict[str, Any] | 
     return {"start_indices": start, "limit_indices": limit, "strides": steps} if some else None
 
 
-def _is_per_element(jaxpr: Any) -> bool:
-    for e in jaxpr.eqns:
-        name, fills = e.primitive.name, e.primitive.name == "broadcast_in_dim" and not e.invars[0].aval.ndim
-        calls = name == _RULED or (name in CALLS and _is_per_element(jaxpr_of(e.params["jaxpr"])))
-        if not (fills or calls or acts_per_element(name)):
-            return False
-    return True
-
-
-def _results(
-    jaxpr: Any, consts: Sequence[Any], args: Sequence[Any], step: Callable[[Any, list[Any]], Any]
-) -> list[Any]:
-    """The results of a program, each equation evaluated by ``step``."""
-    env = dict(zip((*jaxpr.constvars, *jaxpr.invars), (*consts, *args), strict=True))
-
-    def read(v: Any) -> Any:
-        return literal_value(v) if is_literal(v) else env[v]
-
-    for eqn in jaxpr.eqns:
-        env.update(zip(eqn.outvars, step(eqn, list(map(read, eqn.invars))), strict=True))
-    return list(map(read, jaxpr.outvars))
-
-
-@functools.lru_cache(maxsize=MOST)
-def _with_rule(eqn: Any) -> JaxFunction:
-    """A function that acts on each element alone, and its derivative rule, of arrays of any size."""
-
-    def run(program: Any, xs: Sequence[Any], shape: Sequence[int]) -> list[Any]:
-        def step(e: Any, operands: list[Any]) -> Any:
-            if e.primitive.name == "broadcast_in_dim":
-                return [jnp.broadcast_to(operands[0], shape)]
-            if e.primitive.name in CALLS:
-                return run(e.params["jaxpr"], operands, shape)
-            return _with_rule(e).fn(*operands) if e.primitive.name == _RULED else bind_in_program(e, operands)
-
-        jaxpr = jaxpr_of(program)
-        if not _is_per_element(jaxpr):
-            raise ShardingTypeError(f"the derivative rule of `{name_of(eqn)}` does not act on each element alone")
-        return _results(jaxpr, captured(program), xs, step)
-
-    @jax.custom_jvp
-    def f(*xs: Any) -> list[Any]:
-        return run(eqn.params["call_jaxpr"], xs, jnp.broadcast_shapes(*map(jnp.shape, xs)))
-
-    @f.defjvp
-    def _(primals: Any, tangents: Any) -> Any:
-        rule, n = custom_jvp_rule(eqn, [False] * len(primals)), len(eqn.outvars)
-        shape = jnp.broadcast_shapes(*map(jnp.shape, primals))
-        results = run(rule.jaxpr, [*rule.consts, *primals, *tangents], shape)
-        dots = iter(results[n:])
-        pairs = zip(results, rule.out_zeros, strict=False)
-        return results[:n], [jnp.zeros_like(y) if zero else next(dots) for y, zero in pairs]
-
-    return JaxFunction(name_of(eqn), f, takes_out=False)
-
-
 class Shard(NamedTuple):
     """A value whose dim is sharded in blocks, the last of which may have elements more than there are.
 
@@ -190,6 +128,10 @@ class Moved(NamedTuple):
         return len(self.origin)
 
 
+def _as_list(eqn: Any, y: Any) -> list[Any]:
+    return list(y) if eqn.primitive.multiple_results else [y]
+
+
 class _Evaluation:
     """One evaluation of a program on shards of a dim.
 
@@ -205,35 +147,37 @@ class _Evaluation:
 
     def run(self, closed: Any, args: Sequence[Any]) -> list[Any]:
         """The results of a call."""
-        return _results(jaxpr_of(closed), captured(closed), args, self._equation)
+        return results_of(jaxpr_of(closed), captured(closed), args, self._equation)
 
     def _equation(self, eqn: Any, xs: list[Any]) -> Sequence[Any]:
         name = eqn.primitive.name
         if name in CALLS:
             return self.run(eqn.params["jaxpr"], xs)
         if not any(isinstance(x, (Shard, Moved)) for x in xs):
-            return [bound(eqn)(*xs)] if any(map(is_typed, xs)) else bind_plain(eqn, xs)
+            return _as_list(eqn, bound(eqn)(*xs)) if any(map(is_typed, xs)) else bind_plain(eqn, xs)
         if name in _MOVES and _keeps_dims(eqn):
             return self._moved(eqn, xs)
         if name in _RESHAPES:
             return [bound(eqn)(*map(self._complete, xs))]
         size = eqn.outvars[0].aval.shape[self.dim]
-        blocks = [self.block(x).x if getattr(x, "ndim", 1) else x for x in xs]
-        if size % self.n:  # a number that has a gradient has none of the room
-            like = next(y for x, y in zip(xs, blocks, strict=True) if isinstance(x, (Shard, Moved)))
-            blocks = [self._spread(x, like, size) if is_typed(x) and not type_of(x).ndim else x for x in blocks]
-        y = _with_rule(eqn)(*blocks) if name == _RULED else bound(eqn)(*blocks)
-        return [Shard(each, size) for each in (y if eqn.primitive.multiple_results else [y])]
+        spreads = [not getattr(x, "ndim", 1) or self._size(x) != size for x in xs]  # to all elements of the dim
+        blocks = [self._complete(x) if s else self.block(x).x for x, s in zip(xs, spreads, strict=True)]
+        if size % self.n:  # what is spread and has a gradient has none of the room
+            like = next(x for x, s in zip(blocks, spreads, strict=True) if not s)
+            pairs = zip(blocks, spreads, strict=True)
+            blocks = [self._spread(x, like, size) if s and is_typed(x) else x for x, s in pairs]
+        y = with_rule(eqn)(*blocks) if name == RULED else bound(eqn)(*blocks)
+        return [Shard(each, size) for each in _as_list(eqn, y)]
 
     def _spread(self, number: Any, like: Any, size: int) -> Any:
-        """A number in the shape of a block, but where the block has room."""
+        """A number, or one for each row along the dim, in the shape of a block, but where the block has room."""
         if not type_of(number).differentiable:
             return number
         held = type_of(like).shape[self.dim]
         return _numbers(like, number, self.me, Static((np.arange(self.n * held) < size).tobytes()), self.n, self.dim)
 
     def _complete(self, x: Any) -> Any:
-        """A value that every device has all of: of an edge that is repeated, one element."""
+        """A value that every device has all of: of an edge that is repeated or broadcast, one element."""
         if not isinstance(x, (Shard, Moved)):
             return x
         return part(collected(self.block(x).x, self.axes, self.dim), 0, x.size, self.dim)
@@ -244,7 +188,7 @@ class _Evaluation:
         if params is not None:
             count = len(xs) if eqn.primitive.name == "concatenate" else 1
             y: Any = bound(eqn, **params)(*[self.block(x).x for x in xs[:count]], *xs[count:])
-            done = [Shard(each, self._size(xs[0])) for each in (y if eqn.primitive.multiple_results else [y])]
+            done = [Shard(each, self._size(xs[0])) for each in _as_list(eqn, y)]
             if count > 1 or len(done) > 1:
                 return done
             xs = [*done, *xs[1:]]
@@ -442,10 +386,10 @@ def kind_of(eqn: Any) -> bool | None:
         return None
     if name in CALLS:
         return _kind_of_body(eqn.params["jaxpr"])
-    if name == _RULED:
+    if name == RULED:
         shapes = {v.aval.shape for v in (*eqn.invars, *eqn.outvars)} - {()}
         alike = len(shapes) < 2 and not eqn.params["num_consts"]
-        return False if alike and _is_per_element(jaxpr_of(eqn.params["call_jaxpr"])) else None
+        return False if alike and is_per_element(jaxpr_of(eqn.params["call_jaxpr"])) else None
     if name in _MOVES and _keeps_dims(eqn):
         return True if ROWS[name] is _MOVES[name] else None
     return False if name in _RESHAPES or acts_per_element(name) or not any(v.aval.ndim for v in eqn.invars) else None

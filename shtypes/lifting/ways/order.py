@@ -11,9 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from shtypes._compat.jaxprs import jaxpr_of
 from shtypes._compat.searches import Search, search_of
 from shtypes.dispatch.apply import is_typed
 from shtypes.lifting.ways.choice import CALLS, way
+from shtypes.ops.arithmetic import astype
 from shtypes.ops.sharded_reductions import as_varying
 from shtypes.ops.shards import (
     axes_of,
@@ -31,6 +33,7 @@ from shtypes.ops.shards import (
     turned,
     type_of,
 )
+from shtypes.types import dtypes
 
 
 @of_device("searchsorted")
@@ -73,14 +76,14 @@ def _taken(places: Any, at: Any, dim: int) -> Any:
     return jnp.take_along_axis(places, at, dim)
 
 
-@way("top_k")
+@way("top_k", "approx_top_k")
 def first_of_each(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
     """Sends ``k (devices - 1)`` values and places of each row; backward nothing."""
     (x,), p = operands, eqn.params
     t = type_of(x)
-    dim, k = int(p.get("axis", t.ndim - 1)) % t.ndim, int(p["k"])
+    dim, k = int(p.get("axis", p.get("reduction_dimension", -1))) % t.ndim, int(p["k"])
     axes = axes_of(x, dim)
-    if not axes or k == 0:
+    if not axes or k == 0 or not p.get("aggregate_to_topk", True):
         return None
     size = t.local_shape[dim]
     values, places = bound(eqn, k=min(k, size))(as_varying(x, axes))
@@ -173,6 +176,13 @@ def _merged(
     return [jnp.concatenate(each, dim) for each in parts]
 
 
+@of_device("places")
+def _own_numbers(x: Any, me: Any, dim: int, n: int) -> Any:
+    """The place of each element along a dim, of all devices, in as few bytes as its size takes."""
+    places = lax.broadcasted_iota(np.int32, x.shape, dim) + me * x.shape[dim]
+    return places.astype(np.min_scalar_type(n * x.shape[dim] - 1))
+
+
 @way("sort")
 def by_columns(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
     """Sends ``2 (n - 1) / n`` shards and ``2 (n - 1) ** 2`` elements of ``n`` devices.
@@ -182,7 +192,41 @@ def by_columns(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
     then no element is further than ``(n - 1) ** 2`` from its place
     (Leighton, Tight bounds on the complexity of parallel sorting, 1985).
     """
-    p = eqn.params
+    return _by_columns(eqn.params, operands, None)
+
+
+def numbered(jaxpr: Any, i: int) -> tuple[int, int] | None:
+    """Of a sort, by number, the equation that numbers the elements along its dim, and which operand that is."""
+    eqn = jaxpr.eqns[i]
+    if eqn.primitive.name != "sort":
+        return None
+    for k, v in list(enumerate(eqn.invars))[int(eqn.params["num_keys"]) :]:
+        maker = next((j for j in range(i) if jaxpr.eqns[j].outvars[0] is v), None)
+        if maker is not None and jaxpr.eqns[maker].primitive.name == "iota":
+            counts = jaxpr.eqns[maker].params["dimension"] == eqn.params["dimension"]
+            return (maker, k) if counts and jnp.issubdtype(v.aval.dtype, np.integer) else None
+    return None
+
+
+def _is_numbered(eqn: Any) -> bool:
+    body = jaxpr_of(eqn.params["jaxpr"])
+    results = body.eqns[1].outvars if len(body.eqns) == 2 else []
+    return bool(results) and all(v in results for v in body.outvars) and numbered(body, 1) is not None
+
+
+@way(*CALLS, only=_is_numbered)
+def by_columns_with_places(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
+    """Sends the places as those that count where elements are equal, in as few bytes as they take."""
+    body = jaxpr_of(eqn.params["jaxpr"])
+    sort, (_, k) = body.eqns[1], numbered(body, 1) or (0, 0)
+    env = dict(zip(body.invars, operands, strict=True))
+    rest = [env.get(v) for i, v in enumerate(sort.invars) if i != k]
+    results = _by_columns(sort.params, rest, sort.outvars[k].aval, k)
+    return results and [results[sort.outvars.index(v)] for v in body.outvars]
+
+
+def _by_columns(p: Any, operands: Sequence[Any], counts: Any, k: int = 0) -> Sequence[Any] | None:
+    """The sorted operands; with the places of elements among them, ``k`` of all and of the type ``counts``."""
     dim, keys = int(p["dimension"]), int(p["num_keys"])
     axes = next((axes_of(x, dim) for x in operands if is_typed(x) and axes_of(x, dim)), ())
     if not all(map(is_typed, operands)) or not axes or any(axes_of(x, dim) not in (axes, ()) for x in operands):
@@ -198,17 +242,22 @@ def by_columns(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
     xs = [as_varying(x if axes_of(x, dim) else sharded(x, dim, axes), axes) for x in operands]
     me = index(operands[0], axes)
     told_apart = keys < len(xs) or any(jnp.issubdtype(type_of(x).dtype, jnp.inexact) for x in xs)
+    has_slots = counts is None and p["is_stable"] and told_apart
+    if counts is not None:
+        xs = [*xs[:keys], _own_numbers(xs[0], me, dim, n), *xs[keys:]]
+        keys += 1
     xs = turn(_sorted(xs, dim, keys), _dealt)
-    if has_places := p["is_stable"] and told_apart:
+    if has_slots:
         xs = [*xs[:keys], _slot_numbers(xs[0], dim), *xs[keys:]]
     xs = turn(_received(xs, me, _dealt, dim, n, keys, size), _returned)
-    if has_places:
+    if has_slots:
         xs[keys] = _numbers(xs[keys], dim, size, n)
         keys += 1
     xs = _received(xs, me, _returned, dim, n, keys, size)
     before = [sent(part(x, size - reach, size, dim), axes, 1) for x in xs]
     after = [sent(part(x, 0, reach, dim), axes, -1) for x in xs]
     xs = list(_merged(xs, before, after, me, dim, keys, n))
-    if has_places:
-        del xs[keys - 1]
+    if has_slots or counts is not None:
+        numbers = xs.pop(keys - 1)
+        xs = xs if counts is None else [*xs[:k], astype(numbers, dtypes.from_numpy(counts.dtype)), *xs[k:]]
     return [placed(x, dim, axes) for x in xs]

@@ -120,13 +120,16 @@ def is_selection(eqn: Any) -> bool:
 
 @way(*CALLS, only=is_selection)
 def by_bits(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
-    """Sends a number for each bit, place and row, by all-reduces, and of floats two more; backward nothing."""
+    """Sends a number for each bit, place and row by an all-reduce; of floats one more, and one by a gather.
+
+    Of ``n`` devices ``(bits + 1) 2 (n - 1) / n + n - 1`` numbers of 4 bytes; backward nothing.
+    """
     body = jaxpr_of(eqn.params["jaxpr"])
     first, *readers = body.eqns
     env = dict(zip(body.invars, operands, strict=True))
     x, dim = env[first.invars[0]], sorted_dim(first)
-    axes = axes_of(x, dim) if is_typed(x) else ()
-    if not axes or dim is None or not type_of(x).size or body.outvars != [e.outvars[0] for e in readers]:
+    axes = () if dim is None or not is_typed(x) else axes_of(x, dim)
+    if dim is None or not axes or not type_of(x).size or body.outvars != [e.outvars[0] for e in readers]:
         return None
     places = [
         _places_of(e, dim, [literal_value(v) if is_literal(v) else env[v] for v in e.invars[1:]]) for e in readers

@@ -1,0 +1,79 @@
+"""Functions with derivative rules that act on each element alone, on blocks: they were traced for another size."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import jax
+import jax.numpy as jnp
+
+from shtypes._compat.derivative_rules import custom_jvp_rule
+from shtypes._compat.jaxprs import captured, is_literal, jaxpr_of, literal_value
+from shtypes._compat.plain_programs import bind_in_program
+from shtypes.caches import MOST
+from shtypes.errors import ShardingTypeError
+from shtypes.evaluation.rows.elementwise import acts_per_element
+from shtypes.lifting.ways.choice import CALLS, name_of
+from shtypes.ops.jax_functions import JaxFunction
+
+#: The primitive of functions with a derivative rule.
+RULED: Final = "custom_jvp_call"
+
+
+def is_per_element(jaxpr: Any) -> bool:
+    """Whether all equations of a program act on each element alone."""
+    for e in jaxpr.eqns:
+        name, fills = e.primitive.name, e.primitive.name == "broadcast_in_dim" and not e.invars[0].aval.ndim
+        calls = name == RULED or (name in CALLS and is_per_element(jaxpr_of(e.params["jaxpr"])))
+        if not (fills or calls or acts_per_element(name)):
+            return False
+    return True
+
+
+def results_of(
+    jaxpr: Any, consts: Sequence[Any], args: Sequence[Any], step: Callable[[Any, list[Any]], Any]
+) -> list[Any]:
+    """The results of a program, each equation evaluated by ``step``."""
+    env = dict(zip((*jaxpr.constvars, *jaxpr.invars), (*consts, *args), strict=True))
+
+    def read(v: Any) -> Any:
+        return literal_value(v) if is_literal(v) else env[v]
+
+    for eqn in jaxpr.eqns:
+        env.update(zip(eqn.outvars, step(eqn, list(map(read, eqn.invars))), strict=True))
+    return list(map(read, jaxpr.outvars))
+
+
+@functools.lru_cache(maxsize=MOST)
+def with_rule(eqn: Any) -> JaxFunction:
+    """A function that acts on each element alone, and its derivative rule, of arrays of any size."""
+
+    def run(program: Any, xs: Sequence[Any], shape: Sequence[int]) -> list[Any]:
+        def step(e: Any, operands: list[Any]) -> Any:
+            if e.primitive.name == "broadcast_in_dim":
+                return [jnp.broadcast_to(operands[0], shape)]
+            if e.primitive.name in CALLS:
+                return run(e.params["jaxpr"], operands, shape)
+            return with_rule(e).fn(*operands) if e.primitive.name == RULED else bind_in_program(e, operands)
+
+        jaxpr = jaxpr_of(program)
+        if not is_per_element(jaxpr):
+            raise ShardingTypeError(f"the derivative rule of `{name_of(eqn)}` does not act on each element alone")
+        return results_of(jaxpr, captured(program), xs, step)
+
+    @jax.custom_jvp
+    def f(*xs: Any) -> list[Any]:
+        return run(eqn.params["call_jaxpr"], xs, jnp.broadcast_shapes(*map(jnp.shape, xs)))
+
+    @f.defjvp
+    def _(primals: Any, tangents: Any) -> Any:
+        rule, n = custom_jvp_rule(eqn, [False] * len(primals)), len(eqn.outvars)
+        shape = jnp.broadcast_shapes(*map(jnp.shape, primals))
+        results = run(rule.jaxpr, [*rule.consts, *primals, *tangents], shape)
+        dots = iter(results[n:])
+        pairs = zip(results, rule.out_zeros, strict=False)
+        return results[:n], [jnp.zeros_like(y) if zero else next(dots) for y, zero in pairs]
+
+    return JaxFunction(name_of(eqn), f, takes_out=False)
