@@ -208,7 +208,7 @@ class Costs:
                 comm, sent = self._moved(v, cotangents(states), states, False, False)
                 cost += Measure(0.0, comm, 0.0, sent, 0.0)
             elif self.graph.grad:  # data comes from outside at each step
-                slowest = min(bandwidth for bandwidth, _ in self.prices.links)
+                slowest = min(bandwidth for bandwidth, *_ in self.prices.links)
                 cost += Measure(0.0, v.nbytes / parts(states, self.sizes) / slowest, 0.0, 0.0, 0.0)
             if v.id in self.graph.sliced:  # a reader expects no axis on the dim of the layers
                 cost += Measure(0.0, 0.0, 0.0, 0.0, 0.5 * (dims_of(states) == 0).any(-1))
@@ -244,12 +244,14 @@ class Costs:
         moving = (1 if work else FUSED) * traffic / self.device.bandwidth
         seconds = np.maximum(work / divided / self.device.rate(dtype), moving)
         comm, sent = np.zeros(len(rows)), np.zeros(len(rows))
-        for share, n, (bandwidth, latency) in zip(self._shares(node, rows), self.sizes, self.prices.links, strict=True):
+        for share, n, (bandwidth, latency, launch) in zip(
+            self._shares(node, rows), self.sizes, self.prices.links, strict=True
+        ):
             share = share * np.array([1.0, float(has_cotangent)])
             if share.any():
                 b = share * (op.results[0].nbytes / parts(self.made(node, rows, 0), self.sizes))[:, None]
                 sent += b.sum(1)
-                comm += b @ self.weights / bandwidth + np.where(share.any(1), 2 * (n - 1) * latency, 0.0)
+                comm += b @ self.weights / bandwidth + np.where(share.any(1), launch + 2 * (n - 1) * latency, 0.0)
         comm += (sent > 0) * self.graph.is_silent(node) * _NEVER
         return Measure(seconds * runs, comm, 0.0, sent, 0.0).times(node.times)
 
