@@ -44,7 +44,7 @@ from tests.solver import models
 MESH: Final = {"dp": 2, "tp": 4}
 #: About what each of eight devices on two cores does.
 DEVICE: Final = sh.Device({"f32": 10e9}, 2e9)
-LINK: Final = sh.Link(1e9, 2e-5)
+LINK: Final = sh.Link(0.9e9, launch=1e-4)
 #: Where nothing but bytes counts.
 BYTES: Final[dict[str, Any]] = {"links": sh.Link(1e9), "compute": sh.Device({"f32": 1e21}, 1e21)}
 #: How much more work than what was found a configuration may do, to be compared by bytes.

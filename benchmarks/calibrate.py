@@ -3,7 +3,8 @@
     python benchmarks/calibrate.py device.toml
 
 Products of square matrices give the rate of each dtype, a sum of two arrays the bandwidth of the memory, and
-all-gathers of two sizes bandwidth and latency of the link between the devices. The best of several runs counts.
+all-gathers of two sizes the bandwidth of the link between the devices and how long they take to begin. The best of
+several runs counts.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ def link() -> sh.Link | None:
             seconds[4 * elements * (n - 1) // n] = best(lambda x=x: gather(x).data)  # type: ignore[misc]
     (small, fixed), (large, whole) = sorted(seconds.items())
     bandwidth = (large - small) / max(whole - fixed, 1e-9)
-    return sh.Link(bandwidth=bandwidth, latency=fixed / (n - 1), source="benchmarks/calibrate.py")
+    return sh.Link(bandwidth=bandwidth, launch=fixed, source="benchmarks/calibrate.py")
 
 
 def main(path: str | None) -> None:

@@ -99,11 +99,6 @@ def sent(x: Any, axes: Axes, hops: int) -> Array:
     return permuted(x, axes, tuple((i, i + hops) for i in range(n) if 0 <= i + hops < n))
 
 
-def exchanged(x: Any, axes: Axes, distance: int) -> Array:
-    """What the device has whose number differs in one bit."""
-    return permuted(x, axes, tuple((i, i ^ distance) for i in range(count(x, axes))))
-
-
 def sharded(x: Any, dim: int, axes: Axes) -> Array:
     """A replicated value whose dim is sharded on the axes: each device keeps its part."""
     t = type_of(x)

@@ -291,16 +291,18 @@ def factorization_of(
 
 def _pace(
     model: CostModel, t: ShType, sizes: tuple[int, ...], axes: Sequence[str], fixed: tuple[tuple[str, ...], ...]
-) -> tuple[tuple[int, int], ...]:
+) -> tuple[tuple[int, int, int], ...]:
     """The time that the links of some axes take, in the units of a search for them."""
     fastest = max(model.link(a).bandwidth for a in t.mesh.axis_names)
     sent = t.size * dtypes.itemsize(t.dtype_name) / t.mesh.product(itertools.chain(*fixed))
     unit = max(sent, 1) / math.prod(sizes) ** 2 / (PACE * fastest)  # in seconds
-    links = [model.link(a) for a in axes]
-    # Bounded, so that the slowest link still fits the integers.
-    return tuple(
-        (round(min(PACE * fastest / link.bandwidth, 1e12)), round(min(link.latency / unit, 1e18))) for link in links
-    )
+
+    def pace(axis: str) -> tuple[int, int, int]:  # bounded, so that the slowest link still fits the integers
+        link = model.link(axis)
+        latency, launch = (round(min(seconds / unit, 1e18)) for seconds in (link.latency, link.launch))
+        return round(min(PACE * fastest / link.bandwidth, 1e12)), latency, launch
+
+    return tuple(map(pace, axes))
 
 
 def _moving(src: ShType, dst: ShType, stays: set[str], copies: bool) -> tuple[str, ...]:

@@ -1,7 +1,7 @@
 """The α-β cost model: what collectives take, from the latency and bandwidth of each mesh axis. Pure.
 
-A collective on n devices takes ``steps * latency + bytes / bandwidth``, where a ring needs n-1 steps to gather or to
-scatter and twice as many to reduce everywhere, and direct sends go to n-1 devices one after the other.
+A collective on n devices takes ``launch + steps * latency + bytes / bandwidth``, where a ring needs n-1 steps to gather
+or to scatter and twice as many to reduce everywhere, and direct sends go to n-1 devices one after the other.
 """
 
 from __future__ import annotations
@@ -55,18 +55,21 @@ class Link:
         bandwidth: Bytes that a device sends in a second.
         latency: Seconds until a message of no length arrives.
         source: Where the figures come from.
+        launch: Seconds that a collective takes to begin, on however many devices.
     """
 
     bandwidth: float
     latency: float = 0.0
     source: str = ""
+    launch: float = 0.0
 
     def __post_init__(self) -> None:
-        figures: tuple[Any, ...] = (self.bandwidth, self.latency)
+        figures: tuple[Any, ...] = (self.bandwidth, self.latency, self.launch)
         finite = all(isinstance(n, int | float) and math.isfinite(n) for n in figures)
-        if not finite or not self.bandwidth > 0 or not self.latency >= 0:
+        if not finite or not self.bandwidth > 0 or not min(self.latency, self.launch) >= 0:
+            also = f", and {self.launch} s to begin" if self.launch else ""
             raise ShardingTypeError(
-                f"a link has a positive bandwidth and a latency, not {self.bandwidth} B/s and {self.latency} s"
+                f"a link has a positive bandwidth and a latency, not {self.bandwidth} B/s and {self.latency} s{also}"
             )
 
 
@@ -110,7 +113,8 @@ class CostModel:
         latency, bandwidth = max(link.latency for link in links), min(link.bandwidth for link in links)
         kind = entry.kind if isinstance(entry.kind, str) else entry.kind.value
         steps = {"all-reduce": 2 * (entry.group - 1), "permute": entry.launches}.get(kind, entry.group - 1)
-        return steps * latency + entry.bytes / bandwidth
+        launch = max(link.launch for link in links)
+        return entry.launches * launch + steps * latency + entry.bytes / bandwidth
 
 
 _NVLINK: Final = "NVIDIA, NVLink bandwidth in the product's data sheet: half of the total of both directions"

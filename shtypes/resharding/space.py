@@ -34,8 +34,9 @@ class Problem(NamedTuple):
     src: Places
     dst: Places
     #: The links of each axis, if the cheapest path is the quickest: what an amount takes that the fastest link sends in
-    #: `PACE`, and the latency of a message in these units, of which the array takes the amount `SearchSpace.total`.
-    pace: tuple[tuple[int, int], ...] = ()
+    #: `PACE`, and in these units, of which the array takes the amount `SearchSpace.total`, the latency of a message
+    #: and what a collective takes to begin.
+    pace: tuple[tuple[int, int, int], ...] = ()
 
 
 #: The time of one unit on the fastest link.
@@ -61,7 +62,7 @@ class SearchSpace:
         self.total = self.devices**2
         self.owner = {place: a for a, place in enumerate(problem.dst) if place >= 0}
         self.pace = problem.pace
-        self.fastest = min((n for n, _ in problem.pace), default=1)
+        self.fastest = min((n for n, *_ in problem.pace), default=1)
         self.stays_pending = frozenset(a for a in self.axes if problem.dst[a] == PENDING)  # sums that stay pending
         self.group = math.prod(problem.sizes[a] for a in self.stays_pending)
         self.local_dst = self.local(problem.dst)
@@ -160,7 +161,8 @@ class SearchSpace:
         """The cost of a collective over some axes by which each device sends so much, in so many rounds."""
         if self.pace:
             links = [self.pace[a] for a in axes]
-            amount = amount * max(n for n, _ in links) + rounds * max(n for _, n in links)
+            slowest, latency, launch = (max(figures) for figures in zip(*links, strict=True))
+            amount = amount * slowest + rounds * latency + launch
         return amount * BYTES + LAUNCH + STEP
 
     def _slices(self, at: Places, free: list[int], room: dict[int, int]) -> Iterator[tuple[Kind, Places, int]]:

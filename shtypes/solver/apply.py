@@ -152,25 +152,16 @@ def decided(costs: Costs, now: Assignment, ways: Sequence[Way]) -> Decisions:
     return Decisions(graph.mesh, tuple(arguments), places, joined)
 
 
-def applied(program: Function, decisions: Decisions) -> Callable[..., Any]:
-    """The function with the reshards in it, as a plain function that `lift` types."""
-    run = _Run(program, decisions, lambda x, t, **_: recorded_op("reshard", x, target_text(t)))
-
-    def f(*args: Any) -> Any:
-        leaves = [x for x, a in zip(jax.tree.leaves(args), program.is_array, strict=True) if a]
-        return jax.tree.unflatten(program.out_tree, run(leaves))
-
-    f.__name__ = f.__qualname__ = program.name
-    return f
-
-
 def typed_function(program: Function, decisions: Decisions) -> Callable[..., Any]:
     """The function of typed values; plain arrays among its arguments are given the types of the plan.
 
     Raises:
         ShardingTypeError: (when called) an argument has another type than in the plan.
     """
-    lifted = lift(applied(program, decisions))
+    run = _Run(program, decisions, lambda x, t, **_: recorded_op("reshard", x, target_text(t)))
+
+    def of_arrays(*arrays: Any) -> Any:
+        return jax.tree.unflatten(program.out_tree, run(arrays))
 
     def f(*args: Any) -> Any:
         flat: tuple[list[Any], Any] = jax.tree.flatten(args)
@@ -180,11 +171,11 @@ def typed_function(program: Function, decisions: Decisions) -> Callable[..., Any
                 f"the plan is for arguments of another structure than `{program.name}` was given",
                 why=f"they are {tree}, and were {program.tree}",
             )
-        types = iter(zip(program.inputs, decisions.arguments, strict=True))
-        given = [_given(x, *next(types)) if a else x for x, a in zip(leaves, program.is_array, strict=True)]
-        return lifted(*jax.tree.unflatten(tree, given))
+        arrays = [x for x, a in zip(leaves, program.is_array, strict=True) if a]
+        return lifted(*map(_given, arrays, program.inputs, decisions.arguments))
 
-    f.__name__ = f.__qualname__ = program.name
+    of_arrays.__name__ = of_arrays.__qualname__ = f.__name__ = f.__qualname__ = program.name
+    lifted = lift(of_arrays)
     return f
 
 

@@ -53,11 +53,6 @@ def typed(mesh: Mesh, dtype: str, shape: Sequence[int], states: Sequence[int]) -
     return ShType(mesh, dtype, dims, [_STATES.get(s, State.SHARDED) for s in states])
 
 
-def cotangent(state: int) -> int:
-    """The state of the cotangent along the axis."""
-    return COTANGENTS[state] if state < SHARDED else state
-
-
 def shown(state: int) -> str:
     """``R``, ``I``, ``U`` or ``S(1)``."""
     return "RIU"[state] if state < SHARDED else f"S({state - SHARDED})"

@@ -10,7 +10,7 @@ import functools
 import inspect
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -186,8 +186,8 @@ class Program:
     """A plain program as operations.
 
     Its arguments say a name, whether each is differentiated, and whether it is plain and has no type. What it says
-    itself of how values lie is a part of it if it ``keeps`` that. With ``checkpoint`` the bodies of its scans are
-    checkpointed, the outermost that are not so already.
+    itself of how values lie is a part of it if it ``keeps`` that. The bodies of its scans whose numbers ``checkpoint``
+    has are checkpointed; numbers have the outermost that are not so already.
     """
 
     def __init__(
@@ -198,10 +198,10 @@ class Program:
         arguments: Sequence[tuple[str, bool, bool]],
         *,
         keeps: bool = False,
-        checkpoint: bool = False,
+        checkpoint: Collection[int] = (),
     ) -> None:
-        self.name, self._keeps, self._checkpoint = name, keeps, checkpoint
-        self.checkpointed: list[SourceLine] = []  # the lines of scans that are checkpointed, and were not
+        self.name, self._keeps, self.checkpoint = name, keeps, frozenset(checkpoint)
+        self.scans: dict[int, SourceLine] = {}  # the lines of scans that may be checkpointed, and are not
         self._ids = itertools.count()
         self._called: list[Any] = []  # the calls of what is jitted around
         self.values: list[Value] = []
@@ -302,11 +302,14 @@ class Program:
                 v.constant = not is_value(x)
                 v.differentiated = isinstance(x, Value) and x.differentiated
         whole = len(inner.eqns) == 1 and inner.eqns[0].primitive.name == "remat2"
-        adds = self._checkpoint and not (whole or checkpointed) and any(v.differentiated for v in inputs[: scan.carry])
+        within = whole or checkpointed or not self.scans.keys().isdisjoint(path[:-1])
+        adds = False
+        if not within and any(v.differentiated for v in inputs[: scan.carry]):
+            adds = len(self.scans) in self.checkpoint
+            self.scans[id(eqn)] = self._line(eqn)
         items = self._block(inner, sub, path, times * scan.length, checkpointed or adds)
         outputs = [_read(sub, v) for v in inner.outvars]
         if adds:
-            self.checkpointed.append(self._line(eqn))
             items = [Checkpoint(next(self._ids), None, items, outputs)]
         results = [self._value(v.aval, "scan") for v in eqn.outvars]
         for r, y in zip(results, outputs, strict=True):
@@ -360,7 +363,7 @@ class Function(Program):
         argnums: Sequence[int] = (),
         mesh: Mesh | None = None,
         *,
-        checkpoint: bool = False,
+        checkpoint: Collection[int] = (),
     ) -> None:
         leaves, self.tree = jax.tree.flatten(args)
         paths = [path for path, _ in jax.tree_util.tree_flatten_with_path(args)[0]]

@@ -83,7 +83,7 @@ class Prices:
     def __init__(self, mesh: Mesh, model: CostModel) -> None:
         self.mesh, self.model, self.sizes = mesh, model, mesh.axis_sizes
         links = [model.link(axis) for axis in mesh.axis_names]
-        self.links = tuple((link.bandwidth, link.latency) for link in links)
+        self.links = tuple((link.bandwidth, link.latency, link.launch) for link in links)
         self._patterns: dict[bytes, tuple[float, float, float]] = {}
 
     def pairs(self, src: States, dst: States) -> Cost:

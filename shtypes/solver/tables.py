@@ -44,6 +44,24 @@ Assignment = dict[int, tuple[int, ...]]
 Domains = dict[int, Any]
 
 
+def _parts_fit(values: Sequence[States], count: int) -> Any:
+    """Which rows of states an op can have: of two axes on one dim of a value no other value lacks the major one alone.
+
+    Its shards would not be parts of the others'.
+    """
+    ok = np.ones(count, bool)
+    for a, b in itertools.combinations(range(values[0].shape[-1] if values else 0), 2):
+        both, in_front, without = np.zeros(count, bool), np.zeros(count, bool), np.zeros((2, count), bool)
+        for states in values:
+            on_a, on_b = dims_of(states[:, a]), dims_of(states[:, b])
+            shared = (on_a >= 0) & (on_a == on_b)
+            both |= shared
+            in_front |= shared & (states[:, b] >= FRONT)
+            without |= np.stack([(on_a < 0) & (on_b >= 0), (on_b < 0) & (on_a >= 0)])
+        ok &= ~(both & np.where(in_front, without[1], without[0]))
+    return ok
+
+
 class Measure(NamedTuple):
     """What something costs, as numbers or as tables over decisions."""
 
@@ -141,6 +159,8 @@ class Costs:
         for v, each in states:
             ok &= self.graph.fits(v, each)
             fronts |= each >= FRONT
+        if node.op is not None:
+            ok &= _parts_fit([each for _, each in states], len(rows))
         for a, options in enumerate(node.options):  # an axis in front of nothing is not another option
             ok &= fronts[:, a] | ~np.array([o.fronts for o in options])[rows[:, a]]
         return rows[ok]
@@ -188,7 +208,7 @@ class Costs:
                 comm, sent = self._moved(v, cotangents(states), states, False, False)
                 cost += Measure(0.0, comm, 0.0, sent, 0.0)
             elif self.graph.grad:  # data comes from outside at each step
-                slowest = min(bandwidth for bandwidth, _ in self.prices.links)
+                slowest = min(bandwidth for bandwidth, *_ in self.prices.links)
                 cost += Measure(0.0, v.nbytes / parts(states, self.sizes) / slowest, 0.0, 0.0, 0.0)
             if v.id in self.graph.sliced:  # a reader expects no axis on the dim of the layers
                 cost += Measure(0.0, 0.0, 0.0, 0.0, 0.5 * (dims_of(states) == 0).any(-1))
@@ -224,12 +244,14 @@ class Costs:
         moving = (1 if work else FUSED) * traffic / self.device.bandwidth
         seconds = np.maximum(work / divided / self.device.rate(dtype), moving)
         comm, sent = np.zeros(len(rows)), np.zeros(len(rows))
-        for share, n, (bandwidth, latency) in zip(self._shares(node, rows), self.sizes, self.prices.links, strict=True):
+        for share, n, (bandwidth, latency, launch) in zip(
+            self._shares(node, rows), self.sizes, self.prices.links, strict=True
+        ):
             share = share * np.array([1.0, float(has_cotangent)])
             if share.any():
                 b = share * (op.results[0].nbytes / parts(self.made(node, rows, 0), self.sizes))[:, None]
                 sent += b.sum(1)
-                comm += b @ self.weights / bandwidth + np.where(share.any(1), 2 * (n - 1) * latency, 0.0)
+                comm += b @ self.weights / bandwidth + np.where(share.any(1), launch + 2 * (n - 1) * latency, 0.0)
         comm += (sent > 0) * self.graph.is_silent(node) * _NEVER
         return Measure(seconds * runs, comm, 0.0, sent, 0.0).times(node.times)
 

@@ -30,7 +30,7 @@ from shtypes.types.tables import Report, Table, Text
 from shtypes.types.target import target_text
 
 #: The version of what `Plan.to_json` writes.
-SCHEMA: Final = 1
+SCHEMA: Final = 2
 #: So many rows of a table are shown.
 _SHOWN: Final = 40
 #: So many names are shown in a path that stands for several.
@@ -152,7 +152,8 @@ class Plan(Report):
     @property
     def checkpoints(self) -> tuple[SourceLine, ...]:
         """The lines of scans whose bodies the plan checkpoints."""
-        return tuple(dict.fromkeys(self.problem.program.checkpointed))
+        program = self.problem.program
+        return tuple(dict.fromkeys(x for i, x in enumerate(program.scans.values()) if i in program.checkpoint))
 
     @property
     def free(self) -> frozenset[str]:
@@ -309,7 +310,7 @@ class Plan(Report):
             "function": self.problem.name,
             "mesh": dict(self.problem.mesh.shape),
             "program": fingerprint(self.problem.program),
-            "checkpoint": bool(self.checkpoints),
+            "checkpoint": sorted(self.problem.program.checkpoint),
             "arguments": {
                 v.name: t.canonical()
                 for v, t in zip(self.problem.program.inputs, self.decisions.arguments, strict=True)

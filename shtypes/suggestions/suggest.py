@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import functools
+import itertools
 import json
 import math
 import re
@@ -15,6 +16,7 @@ from typing import Any, Final, overload
 import jax
 
 from shtypes.analysis.svg import Mark, front
+from shtypes.autodiff.grad import positions
 from shtypes.context.signature_errors import check_function, name_of
 from shtypes.context.user_line import public
 from shtypes.core.array import Array
@@ -36,6 +38,8 @@ from shtypes.types.tables import Report, Table, Text, notebook, page
 
 #: Plans within so much of the quickest are equals; of these the reader gets the one with the fewest reshards.
 _EQUAL: Final = 0.005
+#: Of so many scans each may be checkpointed without the others.
+_SCANS: Final = 3
 #: How often a bound on memory is tightened by what `sh.memory` says beyond the prediction.
 _TIGHTENED: Final = 6
 #: Plans that may fit in spite of their prediction: of at most so much of the bound.
@@ -178,8 +182,8 @@ def suggest(
             parameters.
         grad: Which positional arguments are differentiated, as ``argnums`` of `jax.grad`: True for the first. False for
             the forward pass alone.
-        checkpoint: Whether a plan may checkpoint the bodies of scans, too: of all outermost ones that are not so yet,
-            or of none. Plans of both kinds are in the front.
+        checkpoint: Whether a plan may checkpoint the bodies of scans, too: of the outermost ones that are not so yet,
+            each by itself if there are up to three, else of all or of none. Plans of all kinds are in the front.
         overlap: How much of communication hides behind computing: a step takes their sum less this part of the
             shorter. 0: one after the other; 1: as long as the longer of the two.
         time_limit: Seconds after which the best plan so far is returned, as soon as there is one; it is said to be
@@ -213,16 +217,14 @@ def suggest(
         raise ShardingTypeError(f"`time_limit` of `suggest` is {time_limit!r}", hints=["time_limit=60"])
     deadline = math.inf if time_limit is None else time.monotonic() + time_limit
     on = current_mesh() if mesh is None else Mesh(mesh) if isinstance(mesh, Mapping) else to_mesh(mesh)
-    argnums = _argnums(grad, len(args))
+    chosen = (0,) * grad if isinstance(grad, bool) else (grad,) if isinstance(grad, int) else tuple(grad)
+    argnums = tuple(positions(chosen, len(args), "suggest"))
     shapes, types = _shapes(args, on)
     model = as_cost_model(links, "`links` of `suggest` is")
     device = as_device(compute, "`compute` of `suggest` is")
     limit = None if memory is None else _bytes(memory)
 
-    def found(*, checkpointed: bool) -> Suggestions | None:
-        program = Function(f, shapes, argnums, on, checkpoint=checkpointed)
-        if checkpointed and not program.checkpointed:
-            return None
+    def found(program: Function) -> Suggestions:
         program.name = name_of(f) or "f"
         costs = Costs(Graph(program, on, grad=bool(argnums)), Prices(on, model), device, float(state))
         given = _fix(costs, {**(inputs or {}), **(fixed or {})})
@@ -233,20 +235,27 @@ def suggest(
         problem = Problem(program.name, program, costs, model, device, argnums, float(state), frozenset(given))
         return _found(problem, Search(costs, seed=seed, overlap=float(overlap), deadline=deadline), limit)
 
-    return _front_of_all(found, (False, True) if checkpoint and argnums else (False,))
+    programs = [Function(f, shapes, argnums, on)]
+    if checkpoint and argnums:
+        n = len(programs[0].scans)
+        kinds = [
+            k for size in range(1, n + 1) if n <= _SCANS or size == n for k in itertools.combinations(range(n), size)
+        ]
+        programs += [Function(f, shapes, argnums, on, checkpoint=kind) for kind in kinds]
+    return _front_of_all(found, programs)
 
 
-def _front_of_all(found: Callable[..., Suggestions | None], kinds: Sequence[bool]) -> Suggestions:
-    """The front of plans without checkpoints, and with them."""
+def _front_of_all(found: Callable[[Function], Suggestions], programs: Sequence[Function]) -> Suggestions:
+    """The front of the plans of programs with other checkpoints."""
     some, refused = list[Suggestions](), list[ShardingTypeError]()
-    for checkpointed in kinds:
+    for program in programs:
         try:
-            some += [each] if (each := found(checkpointed=checkpointed)) is not None else []
+            some.append(found(program))
         except ShardingTypeError as error:  # such as that nothing fits
             refused.append(error)
     if not some:
         raise refused[-1]
-    if len(kinds) == 1:
+    if len(programs) == 1:
         return some[0]
     bounds = [None if refused else each[0].bound for each in some]
     plans: list[Plan] = []
@@ -356,8 +365,8 @@ def apply(
     @functools.wraps(f)
     def run(*args: Any) -> Any:
         # Traced for each call: it may close over something else by now, or be another function than the plan's.
-        again, mesh = bool(saved.get("checkpoint")), Mesh(saved["mesh"])
-        program = Function(f, jax.tree.map(_struct, args), mesh=mesh, checkpoint=again)
+        again = saved["checkpoint"] if saved.get("schema") == SCHEMA else ()
+        program = Function(f, jax.tree.map(_struct, args), mesh=Mesh(saved["mesh"]), checkpoint=again)
         return typed_function(program, with_types_at(decisions_of(saved, program), program, at or {}))(*args)
 
     return run
@@ -368,18 +377,6 @@ def apply(
 
 def _struct(x: Any) -> Any:
     return jax.ShapeDtypeStruct(x.shape, x.dtype) if hasattr(x, "shape") else x
-
-
-def _argnums(grad: bool | int | Sequence[int], count: int) -> tuple[int, ...]:
-    """The arguments that are differentiated."""
-    if isinstance(grad, bool):
-        return (0,) * grad
-    found = (grad,) if isinstance(grad, int) else tuple(grad)
-    if not all(-count <= i < count for i in found):
-        raise ShardingTypeError(
-            f"`grad` of `suggest` is {grad!r}, and there are {count} arguments", hints=["grad=(0,)"]
-        )
-    return tuple(i % count for i in found)
 
 
 def _shapes(args: tuple[Any, ...], mesh: Mesh) -> tuple[tuple[Any, ...], list[ShType | None]]:

@@ -477,6 +477,8 @@ def of_triangles() -> Iterator[Case]:
     for t in ("[16@x,16]", "[16@(x,y),16]", "[16@(y,x),16]", "[16@x,16]{I:y}"):
         yield Case(f"cholesky of {t}", cholesky, (definite[0],), (t,), PLANE)
     yield Case("cholesky of a batch", cholesky, (definite,), ("[2@y,16@x,16]",), PLANE)
+    gradient = jax.grad(lambda a: total(jnp, cholesky(a)))
+    yield Case("gradient of cholesky", gradient, (definite[0],), ("[16@x,16]",), grad=False)
     yield Case("upper cholesky", lambda a: cholesky(a, upper=True), (definite[0],), ("[16,16@x]",))
     yield Case("cholesky of what is not symmetric", cholesky, (definite[0] + a[0],), ("[16@x,16]",))
     yield Case("cholesky of triangles", lambda a: cholesky(a, symmetrize_input=False), (definite[0],), ("[16@x,16]",))

@@ -23,6 +23,7 @@ MODELS = {
     "one slow axis": CostModel(Link(100e9), {"node": Link(5e9)}),
     "two slow axes": CostModel(Link(100e9, 1e-6), {"node": Link(2e9, 1e-5), "y": Link(25e9, 2e-6)}),
     "latency alone": CostModel(Link(1e15, 1e-3)),
+    "launches": CostModel(Link(1e9, 1e-9, launch=1e-3), {"y": Link(1e9, launch=2e-3)}),
 }
 
 
@@ -70,6 +71,15 @@ def test_a_small_value_takes_fewer_rounds_of_messages() -> None:
     model, rounds = CostModel(Link(100e9, 1e-5)), CostModel(Link(1e30, 1.0))
     assert seconds(plan(*pending(64), model), rounds) == pytest.approx(6)  # one for each halving, and each doubling
     assert seconds(plan(*pending(64)), rounds) == pytest.approx(14)  # a ring of eight
+
+
+def test_a_collective_begins_once_however_many_devices_it_has() -> None:
+    src, dst = pending(1 << 20)
+    model = CostModel(Link(1e9, launch=1e-3), {"y": Link(1e9, launch=2e-3)})
+    (one,) = plan(src, dst, model).steps  # cut over the quick ones first it would begin three times
+    assert model.seconds(one) == pytest.approx(one.bytes / 1e9 + 2e-3)
+    with pytest.raises(sh.ShardingTypeError, match="a link has a positive bandwidth"):
+        Link(1e9, launch=-1.0)
 
 
 # the scope

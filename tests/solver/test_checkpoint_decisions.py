@@ -102,3 +102,28 @@ def loss(w, x):
     plain = run(*call).out
     assert "checkpointed" not in plain
     assert "checkpointed: the scan at model.py:4" in run(*call, "--checkpoint", "--memory", "80MiB").out
+
+
+def two_scans(p: Any, x: Any) -> Any:
+    def wide(x: Any, w: Any) -> Any:
+        return x + jnp.tanh(x @ w["up"]) @ w["down"], None
+
+    def narrow(x: Any, w: Any) -> Any:
+        return jnp.sin(x * w), None
+
+    return jnp.mean(jnp.square(jax.lax.scan(narrow, jax.lax.scan(wide, x, p["wide"])[0], p["narrow"])[0]))
+
+
+def test_each_scan_is_checkpointed_for_itself(tmp_path: Path) -> None:
+    up, down, scale = (jax.ShapeDtypeStruct(s, "float32") for s in ((4, 64, 512), (4, 512, 64), (4, 64)))
+    args = {"wide": {"up": up, "down": down}, "narrow": scale}, jax.ShapeDtypeStruct((1024, 64), "float32")
+    found = sh.suggest(two_scans, *args, mesh={"dp": 8}, checkpoint=True, **SETTINGS)
+    lines = [tuple(place.line for place in plan.checkpoints) for plan in found]
+    assert {len(each) for each in lines} >= {0, 1}
+    assert [p.seconds for p in found] == sorted(p.seconds for p in found)
+    one = next(plan for plan in found if len(plan.checkpoints) == 1)
+    path = tmp_path / "plan.json"
+    path.write_text(one.to_json())
+    with sh.use_mesh(sh.abstract_mesh({"dp": 8})):
+        typed = sh.apply(two_scans, str(path))
+        assert sh.ledger(sh.train_step(typed), *jax.tree.map(sh.abstract_array, one.arguments)) == one.ledger

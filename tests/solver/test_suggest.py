@@ -231,7 +231,7 @@ def _wrong() -> Iterator[Any]:
     yield pytest.param({"memory": 1000}, "nothing fits in", id="too little")
     yield pytest.param({"links": "string"}, "there is no link", id="links")
     yield pytest.param({"compute": "abacus"}, "there is no device", id="device")
-    yield pytest.param({"grad": 5}, "`grad` of `suggest` is 5", id="grad")
+    yield pytest.param({"grad": 5}, "`suggest` has no positional argument 5", id="grad")
     yield pytest.param({"fixed": {"w": "[_, _]{U:dp}"}}, "cannot be", id="pending")
     turned = {"fixed": {"w": "[_@(c,b,a), _]"}, "mesh": {"a": 2, "b": 2, "c": 2}}
     yield pytest.param(turned, "mesh's order", id="order")
