@@ -39,7 +39,6 @@ def _stacked(r: Any, q: Any) -> Any:
     return jnp.concatenate([r, q[..., : r.shape[-1], :]], -1)
 
 
-@of_device("signs")
 def _signs(top: Any) -> Any:
     """The signs of the diagonal by which Householder reflections give these first rows of an orthonormal factor.
 
@@ -59,15 +58,12 @@ def _signs(top: Any) -> Any:
     return lax.fori_loop(0, n, step, start)[1]
 
 
-@of_device("top")
-def _top(stacked: Any, q: Any, n: int) -> Any:
-    """The first rows of the product of the devices' orthonormal factors."""
-    return stacked[..., :n, n:] @ q[..., :n, :]
-
-
-@of_device("upper")
+@of_device("factors")
 def _factors(stacked: Any, n: int) -> Any:
-    return stacked[..., :n]
+    """The factors of those of all devices, with the signs that one device would give them."""
+    q, r = jnp.linalg.qr(stacked[..., :n])
+    signs = _signs(lax.stop_gradient(stacked[..., :n, n:] @ q[..., :n, :]))
+    return q * signs[..., None, :], r * signs[..., :, None]
 
 
 @of_device("qr")
@@ -76,16 +72,10 @@ def _qr(a: Any) -> Any:
 
 
 @of_device("product")
-def _product(own: Any, q: Any, signs: Any, me: Any) -> Any:
+def _product(own: Any, q: Any, me: Any) -> Any:
     """The device's rows of the orthonormal factor."""
     n = own.shape[-1]
-    mine = lax.dynamic_slice_in_dim(q, me * n, n, q.ndim - 2)
-    return own @ mine * signs[..., None, :]
-
-
-@of_device("signed")
-def _signed(r: Any, signs: Any) -> Any:
-    return r * signs[..., :, None]
+    return own @ lax.dynamic_slice_in_dim(q, me * n, n, q.ndim - 2)
 
 
 def _tall(x: Any) -> Axes:
@@ -101,9 +91,8 @@ def _decomposed(x: Any, axes: Axes) -> tuple[Any, Any]:
     n, d = t.shape[-1], t.ndim - 2
     own, r = _qr(as_varying(x, axes))
     stacked = gathered(_stacked(r, own), axes, d)
-    q, r = _qr(_factors(stacked, n))
-    signs = _signs(stop_gradient(_top(stacked, q, n)))
-    return _product(own, q, signs, index(x, axes)), _signed(r, signs)
+    q, r = _factors(stacked, n)
+    return _product(own, q, index(x, axes)), r
 
 
 @way("qr")

@@ -36,29 +36,27 @@ _NAMES: Final = tuple(f"cum{kind}" for kind in _JOIN)
 
 
 @of_device("after")
-def _after(before: Any, own: Any, me: Any, first: int, kind: str, reverse: bool) -> Any:
+def _after(before: Any, own: Any, place: Any, first: int, kind: str) -> Any:
     """What is joined with what was before, where the device has ``first`` devices before it."""
-    has = me <= -1 - first if reverse else me >= first
     if kind == "sum":  # linear: what is not sent is zero
         return before + own
-    return jnp.where(has, _JOIN[kind](before, own), own)
+    return jnp.where(place >= first, _JOIN[kind](before, own), own)
 
 
 @of_device("before")
-def _before(totals: Any, me: Any, kind: str, dim: int, reverse: bool) -> Any:
+def _before(totals: Any, place: Any, kind: str, dim: int, reverse: bool) -> Any:
     """The total of the devices before this one, of all totals; of the first its own."""
     n = totals.shape[dim]
     running = getattr(lax, f"cum{kind}")(totals, axis=dim, reverse=reverse)
-    at = jnp.minimum(me + 1, n - 1) if reverse else jnp.maximum(me - 1, 0)
+    at = jnp.clip(n - place if reverse else place - 1, 0, n - 1)
     total = lax.dynamic_slice_in_dim(running, at, 1, dim)
-    first = me == (n - 1 if reverse else 0)
-    return jnp.where(first, jnp.zeros_like(total), total) if kind == "sum" else total
+    return jnp.where(place == 0, jnp.zeros_like(total), total) if kind == "sum" else total
 
 
 @of_device("from_end")
 def _from_end(me: Any, count: int) -> Any:
-    """The number of a device from the end: -1 for the last."""
-    return me - count
+    """The number of a device from the end."""
+    return count - 1 - me
 
 
 class _Running(NamedTuple):
@@ -70,12 +68,11 @@ class _Running(NamedTuple):
     reverse: bool
     own: Any  # of its shard alone
     total: Any  # the last of it
-    me: Any  # its number
     place: Any  # its number in the direction of the sum
 
     def after(self, before: Any) -> Sequence[Any]:
         """The results, with the total of the devices before."""
-        return [placed(_after(before, self.own, self.place, 1, self.kind, self.reverse), self.dim, self.axes)]
+        return [placed(_after(before, self.own, self.place, 1, self.kind), self.dim, self.axes)]
 
 
 def _running(eqn: Any, operands: Sequence[Any]) -> _Running | None:
@@ -84,11 +81,11 @@ def _running(eqn: Any, operands: Sequence[Any]) -> _Running | None:
     axes = axes_of(x, dim)
     if not axes or not type_of(x).size:
         return None
-    own, me = bound(eqn)(as_varying(x, axes)), index(x, axes)
+    own, place = bound(eqn)(as_varying(x, axes)), index(x, axes)
     last = 0 if reverse else type_of(own).shape[dim] - 1
-    place = _from_end(me, count(x, axes)) if reverse else me
+    place = _from_end(place, count(x, axes)) if reverse else place
     kind = eqn.primitive.name.removeprefix("cum")
-    return _Running(kind, dim, axes, reverse, own, part(own, last, last + 1, dim), me, place)
+    return _Running(kind, dim, axes, reverse, own, part(own, last, last + 1, dim), place)
 
 
 @way(*_NAMES)
@@ -100,7 +97,7 @@ def by_steps(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
     step, hops = -1 if r.reverse else 1, 1
     before = sent(r.total, r.axes, step)
     while hops < count(r.total, r.axes) - 1:
-        before = _after(sent(before, r.axes, step * hops), before, r.place, hops + 1, r.kind, r.reverse)
+        before = _after(sent(before, r.axes, step * hops), before, r.place, hops + 1, r.kind)
         hops *= 2
     return r.after(before)
 
@@ -109,4 +106,4 @@ def by_steps(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
 def by_totals(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
     """Sends ``devices - 1`` rows, by one gather of the totals; backward as many."""
     r = _running(eqn, operands)
-    return r and r.after(_before(collected(r.total, r.axes, r.dim), r.me, r.kind, r.dim, r.reverse))
+    return r and r.after(_before(collected(r.total, r.axes, r.dim), r.place, r.kind, r.dim, r.reverse))
