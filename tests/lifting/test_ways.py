@@ -233,7 +233,13 @@ def test_what_counts_sorted_elements_reads_them_as_they_were() -> None:
         y = jnp.sort(x)
         return y[2], y[(y[3] * 9).astype(int) % 64]
 
-    for g in (f, lambda x: f(x)[:2], lambda x: (jnp.sort(x)[::40], jnp.sort(x)[2]), needing_another):
+    def far_from_it(x: Any) -> Any:
+        y = z = jnp.sort(x)
+        for _ in range(1200):
+            z = -z
+        return y[4], jnp.max(z)
+
+    for g in (f, far_from_it, lambda x: f(x)[:2], lambda x: (jnp.sort(x)[::40], jnp.sort(x)[2]), needing_another):
         closed = jax.make_jaxpr(g)(ROWS[0])
         program = grouped(closed.jaxpr)
         for value, plain in zip(jax.core.eval_jaxpr(program, closed.consts, ROWS[0]), g(ROWS[0]), strict=True):
