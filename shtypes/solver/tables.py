@@ -44,6 +44,24 @@ Assignment = dict[int, tuple[int, ...]]
 Domains = dict[int, Any]
 
 
+def _parts_fit(values: Sequence[States], count: int) -> Any:
+    """Which rows of states an op can have: of two axes on one dim of a value no other value lacks the major one alone.
+
+    Its shards would not be parts of the others'.
+    """
+    ok = np.ones(count, bool)
+    for a, b in itertools.combinations(range(values[0].shape[-1] if values else 0), 2):
+        both, in_front, without = np.zeros(count, bool), np.zeros(count, bool), np.zeros((2, count), bool)
+        for states in values:
+            on_a, on_b = dims_of(states[:, a]), dims_of(states[:, b])
+            shared = (on_a >= 0) & (on_a == on_b)
+            both |= shared
+            in_front |= shared & (states[:, b] >= FRONT)
+            without |= np.stack([(on_a < 0) & (on_b >= 0), (on_b < 0) & (on_a >= 0)])
+        ok &= ~(both & np.where(in_front, without[1], without[0]))
+    return ok
+
+
 class Measure(NamedTuple):
     """What something costs, as numbers or as tables over decisions."""
 
@@ -141,6 +159,8 @@ class Costs:
         for v, each in states:
             ok &= self.graph.fits(v, each)
             fronts |= each >= FRONT
+        if node.op is not None:
+            ok &= _parts_fit([each for _, each in states], len(rows))
         for a, options in enumerate(node.options):  # an axis in front of nothing is not another option
             ok &= fronts[:, a] | ~np.array([o.fronts for o in options])[rows[:, a]]
         return rows[ok]

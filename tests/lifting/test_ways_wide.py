@@ -191,6 +191,10 @@ def of_order() -> Iterator[Case]:
     yield Case("top_k of one each", lambda x: lax.top_k(x, 3), (numbers(4, 8),), ("[4,8@x]",), roundings=EXACT)
 
 
+def _numbered(x: Any) -> Any:
+    return lax.sort((x, lax.broadcasted_iota(np.int32, x.shape, 0)), dimension=0, num_keys=1, is_stable=False)[1]
+
+
 def of_selections() -> Iterator[Case]:
     column = "[64@x,4]"
     of_places = {
@@ -235,6 +239,13 @@ def of_selections() -> Iterator[Case]:
         for t in ("[64@(x,y),4]", "[64@(y,x),4]", "[64@x,4@y]", "[64@x,4]{I:y}", "[64@x,4]{U:y}", "[64,4@x]"):
             yield Case(f"{name} of {t}", f, (x,), (t,), PLANE)
     yield Case("ties in order", lambda x: jnp.sort(x, 0)[20] * jnp.sort(x + place * 0, 0)[40], (ties,), (column,))
+    constant = jax.jit(lambda i: lax.dynamic_slice_in_dim(lax.sort(holes[:, 0]), i, 1))
+    yield Case("a sort of a constant", lambda x: x + constant(7), (x,), (column,), roundings=SAME, grad=False)
+    of_complex = jax.jit(lambda x: lax.sort(x, dimension=0)[2:4])
+    yield Case("complex", lambda x: jnp.abs(of_complex(x * (1 + 2j))), (x,), (column,), grad=False)
+    by_name = {"jitted": jax.jit(lambda x: lax.sort(x, dimension=0)[2:4]), "numbered": jax.jit(_numbered)}
+    for name, jitted in by_name.items():
+        yield Case(name, jitted, (x,), (column,), roundings=SAME, grad=False)
     yield Case("what is no number", lambda x: jnp.median(x, 0), (holes,), (column,), grad=False)
     yield Case("one element each", jnp.median, (x[:8, 0].copy(),), ("[8@x]",))
     yield Case("three devices", jnp.median, (x[:33].copy(),), ("[33@x,4]",), {"x": 3})
@@ -274,6 +285,7 @@ def of_searches() -> Iterator[Case]:
     yield Case(
         "one element each", jnp.searchsorted, (a[0, ::8].copy(), v), ("[8@x]", "[4,16]"), LINE, EXACT, grad=False
     )
+    yield Case("a number", lambda a: jnp.searchsorted(a, 0.1), (a[0],), ("[64@x]",), LINE, EXACT, grad=False)
     yield Case("one query", jnp.searchsorted, (a[0], v[0, 0]), ("[64@x]", "[]"), LINE, EXACT, grad=False)
     for bins in (a[0], a[0, ::-1].copy()):
         yield Case("digitize", jnp.digitize, (v, bins), ("[4,16]", "[64@x]"), LINE, EXACT, grad=False)
@@ -560,7 +572,7 @@ def assert_same(value: Any, plain: Any, roundings: float, name: str) -> None:
     np.testing.assert_array_equal(a, b, name)
 
 
-@pytest.mark.one_in(60)
+@pytest.mark.one_in(121)
 @pytest.mark.parametrize("policy", ["partial", "jax"])
 @pytest.mark.parametrize("case", CASES, ids=[c.name for c in CASES])
 def test_each_way_computes_what_one_device_computes(case: Case, policy: Any, monkeypatch: pytest.MonkeyPatch) -> None:

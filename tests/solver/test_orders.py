@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 import shtypes as sh
@@ -86,3 +87,17 @@ def test_implicit_comm_decides_about_arguments_in_another_order() -> None:
         args = {"u": "f32[64, 32]", "w": "f32[32, 64@tp]"}, "f32[64@(dp,tp), 64]"
         typed_args = jax.tree.map(sh.abstract_array, args)
         assert not sh.check(sh.implicit_comm(sh.lift(mlp)), *typed_args).undecided
+
+
+def test_the_shards_of_a_groups_operands_are_parts_of_each_other() -> None:
+    """Along each axis for itself one operand of a grouped call may be sharded and the other complete."""
+    rng = np.random.default_rng(0)
+    logits = rng.normal(size=(8, 10, 16)).astype("f")
+    labels = rng.integers(1, 16, (8, 5)).astype(np.int32)
+
+    def loss(logits: Any, labels: Any) -> Any:
+        none = jnp.zeros(logits.shape[:2]), jnp.zeros(labels.shape)
+        return jnp.sum(jnp.sin(optax.ctc_loss(logits, none[0], labels, none[1])) * 1.3)
+
+    plan = sh.suggest(sh.lift(loss), logits, labels, mesh={"x": 4, "y": 2})[0]
+    assert plan.ledger.total.bytes  # it types

@@ -52,10 +52,10 @@ def _counted(a: Any, v: Any, search: Search, dtype: Any) -> Any:
 def by_counts(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
     """Sends nothing: the places are sums of what each device counts. Sharded alike, queries are gathered before."""
     (a, v), search = operands, search_of(eqn)
-    axes = axes_of(a, search.dimension) if search and is_typed(a) and is_typed(v) else ()
+    axes = axes_of(a, search.dimension) if search and is_typed(a) else ()
     if not axes or not search:
         return None
-    dims = [d for d, dim in enumerate(type_of(v).dims) if not {*axes}.isdisjoint(dim.axes)]
+    dims = [d for d, dim in enumerate(type_of(v).dims if is_typed(v) else ()) if not {*axes}.isdisjoint(dim.axes)]
     if any(axes_of(v, d) != axes for d in dims):
         return None
     for d in dims:

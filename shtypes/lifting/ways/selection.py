@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from shtypes._compat.jaxprs import is_literal, jaxpr_of, literal_value, with_equations
+from shtypes._compat.jaxprs import captured, is_literal, jaxpr_of, literal_value, with_equations
 from shtypes.dispatch.apply import is_typed
 from shtypes.evaluation.rows.elementwise import acts_per_element
 from shtypes.lifting.ways.choice import CALLS, way
@@ -68,7 +68,7 @@ def selections(jaxpr: Any) -> Iterator[list[int]]:
     """The sorts of a program of which only some places are read, with what reads them, by number."""
     for i, eqn in enumerate(jaxpr.eqns):
         dim = sorted_dim(eqn)
-        if dim is None or not _key_bits(eqn.invars[0].aval.dtype):
+        if dim is None or is_literal(eqn.invars[0]) or not _key_bits(eqn.invars[0].aval.dtype):
             continue
         (s,) = eqn.outvars
         readers = [j for j, e in enumerate(jaxpr.eqns) if s in _read(e)]
@@ -111,11 +111,8 @@ def in_any_order(jaxpr: Any) -> Any:
 
 def is_selection(eqn: Any) -> bool:
     """Whether a call is a sort with what reads some places of it."""
-    first, *rest = jaxpr_of(eqn.params["jaxpr"]).eqns or [eqn]
-    dim = None if first is eqn else sorted_dim(first)
-    return (
-        dim is not None and bool(rest) and all(e.invars[0] is first.outvars[0] and reads_places(e, dim) for e in rest)
-    )
+    body = jaxpr_of(eqn.params["jaxpr"])
+    return bool(body.eqns) and next(selections(body), None) == [*range(len(body.eqns))]
 
 
 @way(*CALLS, only=is_selection)
@@ -126,7 +123,7 @@ def by_bits(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
     """
     body = jaxpr_of(eqn.params["jaxpr"])
     first, *readers = body.eqns
-    env = dict(zip(body.invars, operands, strict=True))
+    env = dict(zip((*body.constvars, *body.invars), (*captured(eqn.params["jaxpr"]), *operands), strict=True))
     x, dim = env[first.invars[0]], sorted_dim(first)
     axes = () if dim is None or not is_typed(x) else axes_of(x, dim)
     if dim is None or not axes or not type_of(x).size or body.outvars != [e.outvars[0] for e in readers]:
