@@ -261,6 +261,13 @@ def test_the_gradient_of_a_pool_that_jax_makes_sends_its_borders_alone() -> None
     assert [(entry.kind, entry.bytes) for entry in ledger] == [("permute", ROW)] * 4
 
 
+@pytest.mark.mesh({"x": 8})
+def test_a_matrix_that_is_wanted_complete_is_gathered_before_it_is_made_symmetric() -> None:
+    x = sh.abstract_array("f32[32@x,32]")
+    (entry,) = sh.ledger(lambda x: sh.linalg.cholesky(x, out="[32,32]"), x)
+    assert (entry.kind, entry.bytes) == ("all-gather", 7 * 512)
+
+
 def test_a_program_that_has_no_odd_sizes_is_as_it_was() -> None:
     def f(x: Any) -> Any:
         return jnp.sum((x[1:] - x[:-1]) ** 2) + jnp.sum(x)  # what is reduced has no size that devices divide

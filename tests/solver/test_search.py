@@ -123,7 +123,7 @@ def on_three_axes(seed: int) -> float:
     return in_turn / least
 
 
-@pytest.mark.parametrize("seeds", [range(5), pytest.param(range(5, 35), marks=pytest.mark.nightly)], ids=str)
+@pytest.mark.parametrize("seeds", [range(2), pytest.param(range(2, 35), marks=pytest.mark.nightly)], ids=str)
 def test_on_three_axes_pairs_in_turn_are_the_best_or_next_to_it_and_above_a_bound(seeds: range) -> None:
     ratios = [on_three_axes(seed) for seed in seeds]
     assert 1 - 1e-9 <= min(ratios) <= max(ratios) <= 1.02
@@ -173,7 +173,7 @@ def test_with_overlap_the_bound_is_below_all_assignments_and_the_plan_is_quicker
     point = search.solve()
     domains = {n.id: [tuple(map(int, row)) for row in costs.domain(n, [0], {})] for n in costs.graph.decisions}
     best = math.inf
-    for rows in itertools.islice(itertools.product(*domains.values()), 3000):
+    for rows in itertools.islice(itertools.product(*domains.values()), 800):
         cost = costs.price(dict(zip(domains, rows, strict=True)))
         best = min(best, cost.seconds + cost.comm - overlap * min(cost.seconds, cost.comm))
     bound = search.bound(None)
