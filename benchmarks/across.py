@@ -93,7 +93,7 @@ def mean_pool(x: Any) -> Any:
 
 def weighted(x: Any, w: Any) -> Any:
     """A quantile of numbers with weights."""
-    return jnp.quantile(x, 0.3, weights=w * w, method="inverted_cdf")
+    return jnp.quantile(x, 0.3, weights=w * w, method="inverted_cdf")  # type: ignore[call-arg]
 
 
 def gradient(f: Callable[..., Any], *places: int) -> Callable[..., Any]:
@@ -212,9 +212,9 @@ def _cases() -> Iterator[Case]:
     yield Case("sort of keys and values", lambda a, b: lax.sort((a, b), num_keys=1), ("i32[16,16384@x]",) * 2)
     yield Case("sort of floats", lax.sort, (line,))
     yield Case("argsort", jnp.argsort, ("i32[16,16384@x]",))
-    for name, f in (("sort", jnp.sort), ("argsort", jnp.argsort)):
-        yield Case(f"{name} of one row", f, ("i32[262144@x]",))
-        yield Case(f"{name} of one row of floats", f, ("[262144@x]",))
+    for name, sorts in (("sort", jnp.sort), ("argsort", jnp.argsort)):
+        yield Case(f"{name} of one row", sorts, ("i32[262144@x]",))
+        yield Case(f"{name} of one row of floats", sorts, ("[262144@x]",))
     yield Case("sort on six devices", jnp.sort, ("[98304@x]",), {"x": 6})
     yield Case("sort of one row: gradient", gradient(lambda x: jnp.sort(x) * jnp.arange(262144)), ("[262144@x]",))
     square, plane = "[512@x,512]", "[512@x,256@y]"
@@ -240,12 +240,13 @@ def _cases() -> Iterator[Case]:
     yield Case("cholesky", lambda a: jnp.linalg.cholesky(definite(a)), (rows,))
     yield Case("cholesky of a batch on y", lambda a: jnp.linalg.cholesky(definite(a)), ("[4@y,256@x,256]",), PLANE)
     yield Case("cholesky: gradient", gradient(lambda a: jnp.linalg.cholesky(definite(a))), (rows,))
-    for name, f in {"": solve, ", transposed": functools.partial(solve, trans=1)}.items():
-        yield Case(f"triangular solve{name}", lambda a, b, f=f: f(definite(a), b), (rows, right))
+    for trans, name in enumerate(("", ", transposed")):
+        solves = functools.partial(solve, trans=trans)
+        yield Case(f"triangular solve{name}", lambda a, b, f=solves: f(definite(a), b), (rows, right))
     yield Case("triangular solve of columns", lambda a, b: solve(definite(a), b), ("[512,512@x]", right))
     yield Case("triangular solve: gradients", gradient(lambda a, b: solve(definite(a), b), 0, 1), (rows, right))
-    both = lambda a, b: jax.scipy.linalg.cho_solve((definite(a), True), b)  # noqa: E731
-    yield Case("cho_solve", both, (rows, right))
+    solved = lambda a, b: jax.scipy.linalg.cho_solve((definite(a), True), b)  # noqa: E731
+    yield Case("cho_solve", solved, (rows, right))
 
 
 CASES: Final = tuple(_cases())

@@ -233,7 +233,13 @@ def test_what_counts_sorted_elements_reads_them_as_they_were() -> None:
         y = jnp.sort(x)
         return y[2], y[(y[3] * 9).astype(int) % 64]
 
-    for g in (f, lambda x: f(x)[:2], lambda x: (jnp.sort(x)[::40], jnp.sort(x)[2]), needing_another):
+    def far_from_it(x: Any) -> Any:
+        y = z = jnp.sort(x)
+        for _ in range(1200):
+            z = -z
+        return y[4], jnp.max(z)
+
+    for g in (f, far_from_it, lambda x: f(x)[:2], lambda x: (jnp.sort(x)[::40], jnp.sort(x)[2]), needing_another):
         closed = jax.make_jaxpr(g)(ROWS[0])
         program = grouped(closed.jaxpr)
         for value, plain in zip(jax.core.eval_jaxpr(program, closed.consts, ROWS[0]), g(ROWS[0]), strict=True):
@@ -253,6 +259,13 @@ def test_the_gradient_of_a_pool_that_jax_makes_sends_its_borders_alone() -> None
     f = jax.grad(lambda x: jnp.sum(jnp.sin(pool(x, lax.add, 0.0, 1))))
     ledger = sh.ledger(across(f), sh.abstract_array("f32[2,32@x,4,3]"))
     assert [(entry.kind, entry.bytes) for entry in ledger] == [("permute", ROW)] * 4
+
+
+@pytest.mark.mesh({"x": 8})
+def test_a_matrix_that_is_wanted_complete_is_gathered_before_it_is_made_symmetric() -> None:
+    x = sh.abstract_array("f32[32@x,32]")
+    (entry,) = sh.ledger(lambda x: sh.linalg.cholesky(x, out="[32,32]"), x)
+    assert (entry.kind, entry.bytes) == ("all-gather", 7 * 512)
 
 
 def test_a_program_that_has_no_odd_sizes_is_as_it_was() -> None:

@@ -216,8 +216,8 @@ def test_an_entry_names_the_users_line_and_who_wrote_it() -> None:
 def test_a_conditional_counts_its_dearest_branch_and_lists_each() -> None:
     x = values()[0]
     found = ledger(
-        lambda x: sh.switch(
-            2,
+        lambda x, i: sh.switch(
+            i,
             [
                 sh.sum,
                 lambda x: sh.reshard(sh.sin(sh.all_reduce(sh.sum(x), to="R")), dp="U"),
@@ -226,6 +226,7 @@ def test_a_conditional_counts_its_dearest_branch_and_lists_each() -> None:
             x,
         ),
         x,
+        sh.array(np.int32(2), "[]"),
     )
     assert [(e.kind, e.branches[0].index, e.branches[0].count) for e in found] == [
         ("all-reduce", 1, 3),

@@ -81,31 +81,40 @@ def _read(eqn: Any) -> list[Any]:
     return [v for v in eqn.invars if not is_literal(v)]
 
 
-def _reads_in_any_order(jaxpr: Any, eqn: Any, v: Any, dim: int) -> bool:
-    """Whether an equation of a program may read a variable in any order along a dim."""
+def _reads_in_any_order(eqn: Any, v: Any, dim: int, ordered: set[Any]) -> bool:
+    """Whether an equation may read a variable in any order along a dim; the order of some of its results counts."""
     name = eqn.primitive.name
     if name in _REDUCTIONS:
         return dim in eqn.params["axes"]
     if name in CALLS:
         body = jaxpr_of(eqn.params["jaxpr"])
-        return all(_is_in_any_order(body, w, dim) for w, x in zip(body.invars, eqn.invars, strict=True) if x is v)
+        inner = _ordered(body, dim)
+        return all(w not in inner for w, x in zip(body.invars, eqn.invars, strict=True) if x is v)
     alone = acts_per_element(name) and all(w is v for w in _read(eqn) if w.aval.ndim)
-    return alone and all(_is_in_any_order(jaxpr, w, dim) for w in eqn.outvars)
+    return alone and ordered.isdisjoint(eqn.outvars)
 
 
-def _is_in_any_order(jaxpr: Any, v: Any, dim: int) -> bool:
-    return v not in jaxpr.outvars and all(_reads_in_any_order(jaxpr, e, v, dim) for e in jaxpr.eqns if v in _read(e))
+def _ordered(jaxpr: Any, dim: int) -> set[Any]:
+    """The variables of a program whose order along a dim counts."""
+    ordered = {v for v in jaxpr.outvars if not is_literal(v)}
+    for eqn in reversed(jaxpr.eqns):
+        ordered.update(v for v in _read(eqn) if v not in ordered and not _reads_in_any_order(eqn, v, dim, ordered))
+    return ordered
 
 
 def in_any_order(jaxpr: Any) -> Any:
     """A program in which what reads sorted elements in any order reads them as they were before the sort."""
     sorts = {e.outvars[0]: (e.invars[0], dim) for e in jaxpr.eqns if (dim := sorted_dim(e)) is not None}
+    ordered = {dim: _ordered(jaxpr, dim) for _, dim in sorts.values()}
+
+    def may_read(eqn: Any, v: Any) -> bool:
+        return v in sorts and _reads_in_any_order(eqn, v, sorts[v][1], ordered[sorts[v][1]])
 
     eqns = []
-    for eqn in jaxpr.eqns:
-        free = {v: sorts[v][0] for v in _read(eqn) if v in sorts and _reads_in_any_order(jaxpr, eqn, v, sorts[v][1])}
+    for eqn in jaxpr.eqns if sorts else ():
+        free = {v: sorts[v][0] for v in _read(eqn) if may_read(eqn, v)}
         eqns.append(eqn.replace(invars=[v if is_literal(v) else free.get(v, v) for v in eqn.invars]) if free else eqn)
-    same = all(a is b for a, b in zip(eqns, jaxpr.eqns, strict=True))
+    same = all(a is b for a, b in zip(eqns, jaxpr.eqns, strict=False))
     return jaxpr if same else with_equations(jaxpr, eqns, jaxpr.outvars)
 
 
