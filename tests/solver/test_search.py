@@ -123,7 +123,7 @@ def on_three_axes(seed: int) -> float:
     return in_turn / least
 
 
-@pytest.mark.parametrize("seeds", [range(2), pytest.param(range(2, 35), marks=pytest.mark.nightly)], ids=str)
+@pytest.mark.parametrize("seeds", [range(1), pytest.param(range(1, 35), marks=pytest.mark.nightly)], ids=str)
 def test_on_three_axes_pairs_in_turn_are_the_best_or_next_to_it_and_above_a_bound(seeds: range) -> None:
     ratios = [on_three_axes(seed) for seed in seeds]
     assert 1 - 1e-9 <= min(ratios) <= max(ratios) <= 1.02

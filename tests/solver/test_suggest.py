@@ -148,6 +148,7 @@ def test_what_is_not_chosen_says_what_it_would_cost_and_what_differs() -> None:
     assert found[0].seconds == sh.suggest(loss, params(64, 256), f32(65536, 64), mesh={"dp": 8}, **SETTINGS)[0].seconds
 
 
+@pytest.mark.nightly
 def test_the_same_question_has_the_same_answer() -> None:
     args = models.mlp(64, 32, 128)
     texts = {str(sh.suggest(models.mlp_loss, *args, mesh={"a": 2, "b": 2, "c": 2}, **SETTINGS)) for _ in range(2)}
