@@ -219,8 +219,8 @@ MUTANTS: Final = (
     Mutant(
         "a collective goes at the pace of its quickest link",
         "shtypes/resharding/space.py",
-        "amount * max(n for n, _ in links)",
-        "amount * min(n for n, _ in links)",
+        "(max(figures) for figures in zip(*links, strict=True))",
+        "(min(figures) for figures in zip(*links, strict=True))",
         ("tests/resharding/test_quickest.py",),
     ),
     Mutant(

@@ -191,7 +191,13 @@ def test_with_overlap_communication_that_hides_is_free() -> None:
     assert math.isclose(found[1].seconds, found[1].compute)
 
 
-@pytest.mark.parametrize("sizes", [(64, 32, 128), (4096, 256, 1024)], ids=["as long as it takes", "at once"])
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        pytest.param((64, 32, 128), id="as long as it takes", marks=pytest.mark.nightly),
+        pytest.param((4096, 256, 1024), id="at once"),
+    ],
+)
 def test_at_the_time_limit_there_is_a_plan_that_fits_and_is_said_to_be_unsettled(sizes: tuple[int, ...]) -> None:
     args, mesh = (models.mlp_loss, *models.mlp(*sizes)), {"a": 2, "b": 2, "c": 2}
     whole = sh.suggest(*args, mesh=mesh, **SETTINGS)
