@@ -434,11 +434,11 @@ MUTANTS: Final = (
         ("tests/scopes/test_minimize.py", "tests/solver/test_complete.py"),
     ),
     Mutant(
-        "what is invariant is decided as reduced",
-        "shtypes/solver/complete.py",
-        "    kept = [_as_reduced, _as_invariant]",
-        "    kept = [_as_reduced]",
-        ("tests/scopes/test_implicit.py", "tests/solver/test_complete.py"),
+        "what is invariant has a pending cotangent in plans",
+        "shtypes/solver/axis_states.py",
+        "COTANGENTS: Final = (UNREDUCED, INVARIANT, REDUCED)",
+        "COTANGENTS: Final = (UNREDUCED, UNREDUCED, REDUCED)",
+        ("tests/solver/test_complete.py",),
     ),
     Mutant(
         "a fix is priced without the casts behind it",
