@@ -60,7 +60,7 @@ def random_program(seed: int, length: int = 1) -> tuple[Any, Any]:
     return run, (weights, x)
 
 
-@pytest.mark.one_in(10)
+@pytest.mark.one_in(31)
 @pytest.mark.parametrize("seed", range(50))
 @pytest.mark.parametrize(("mesh", "length"), [({"x": 2}, 2), ({"x": 2, "y": 2}, 1)], ids=["one axis", "two axes"])
 def test_the_assignment_costs_least_of_all(mesh: dict[str, int], length: int, seed: int) -> None:
@@ -123,7 +123,8 @@ def on_three_axes(seed: int) -> float:
     return in_turn / least
 
 
-@pytest.mark.parametrize("seeds", [range(1), pytest.param(range(1, 35), marks=pytest.mark.nightly)], ids=str)
+@pytest.mark.nightly
+@pytest.mark.parametrize("seeds", [range(1), range(1, 35)], ids=str)
 def test_on_three_axes_pairs_in_turn_are_the_best_or_next_to_it_and_above_a_bound(seeds: range) -> None:
     ratios = [on_three_axes(seed) for seed in seeds]
     assert 1 - 1e-9 <= min(ratios) <= max(ratios) <= 1.02
@@ -159,7 +160,7 @@ def test_a_line_of_which_nothing_is_known_is_named() -> None:
         searched(f, (f32(8, 8), f32(8, 8)), {"x": 2})
 
 
-@pytest.mark.one_in(16)
+@pytest.mark.one_in(33)
 @pytest.mark.parametrize("overlap", [0.5, 1.0])
 @pytest.mark.parametrize("seed", range(20))
 def test_with_overlap_the_bound_is_below_all_assignments_and_the_plan_is_quicker_than_without(
