@@ -31,6 +31,7 @@ FORMS: dict[str, Callable[[Any, Any], Any]] = {
     "what is computed between": lambda a, b: jnp.sum(jnp.where(a.ravel() > 0, 2 * a.ravel() - 1.0, b.ravel())),
     "in functions that are compiled": lambda a, b: jnp.sum(jax.jit(lambda x, y: (x * y, y))(a.ravel(), b.ravel())[0]),
     "with its dims again": lambda a, b: jnp.sum(jnp.exp(jnp.reshape(a, -1) * 0.1).reshape(8, 16) * b),
+    "without a gradient": lambda a, b: jnp.sum(jax.lax.stop_gradient(a.ravel()) * b.ravel()),
     "of a tree": lambda a, b: optax.tree.vdot({"a": a, "b": b}, {"a": b, "b": a}),
 }
 

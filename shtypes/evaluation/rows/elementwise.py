@@ -63,9 +63,8 @@ _SELECT: Final = Row(_per_element, per_element=True)
 def acts_per_element(name: str) -> bool:
     """Whether a primitive acts on each element alone, by the row that it has."""
     row = ROWS.get(name)
-    return name in ("select_n", "convert_element_type", "copy", "full_like") or (
-        isinstance(row, Row) and row.per_element
-    )
+    others = ("select_n", "convert_element_type", "copy", "full_like", "stop_gradient")
+    return name in others or (isinstance(row, Row) and row.per_element)
 
 
 @row("select_n")
