@@ -150,6 +150,11 @@ def _bound(key: Static) -> JaxFunction:
     )
 
 
+def along(row: Any, dim: int, ndim: int) -> Any:
+    """Plain numbers, each for one element along a dim, to be broadcast."""
+    return row.reshape([-1 if d == dim else 1 for d in range(ndim)])
+
+
 @of_device("slice")
 def part(x: Any, start: int, stop: int, dim: int) -> Any:
     """The elements of a dim from ``start`` to ``stop``."""

@@ -60,9 +60,8 @@ class Option(NamedTuple):
 
     operands: tuple[int, ...]  # the state of each, by `axis_states`; REDUCED for what depends on no argument
     results: tuple[int, ...]
-    sent: float = (
-        0.0  # bytes that each device sends, for each byte of the first result that it has: along a sharded dim
-    )
+    #: Bytes that each device sends, for each byte of the first result that it has: along a sharded dim.
+    sent: float = 0.0
     sent_backward: float = 0.0  # what it sends besides where it is differentiated
     way: int | None = None  # the number of the way across shards; None where the op has no choice
 

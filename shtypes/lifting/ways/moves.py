@@ -26,6 +26,7 @@ from shtypes.lifting.ways.per_element import RULED, is_per_element, results_of, 
 from shtypes.ops.sharded_reductions import as_varying
 from shtypes.ops.shards import (
     Axes,
+    along,
     bound,
     collected,
     count,
@@ -324,7 +325,7 @@ def _numbers(like: Any, value: Any, me: Any, table: Static, n: int, dim: int) ->
 
 def _mask(table: np.ndarray, me: Any, ndim: int, dim: int) -> Any:
     """The device's row of a table, along a dim."""
-    return jnp.asarray(table)[me].reshape([-1 if d == dim else 1 for d in range(ndim)])
+    return along(jnp.asarray(table)[me], dim, ndim)
 
 
 def moves_alone(eqn: Any) -> bool:

@@ -18,6 +18,7 @@ from shtypes.lifting.ways.choice import CALLS, way
 from shtypes.ops.arithmetic import astype
 from shtypes.ops.sharded_reductions import as_varying
 from shtypes.ops.shards import (
+    along,
     axes_of,
     bound,
     count,
@@ -36,9 +37,8 @@ from shtypes.ops.shards import (
 from shtypes.types import dtypes
 
 
-@of_device("searchsorted")
-def _counted(a: Any, v: Any, search: Search, dtype: Any) -> Any:
-    """How many elements of a device are before each query."""
+def elements_before(a: Any, v: Any, search: Search, dtype: Any = np.int32) -> Any:
+    """How many elements of a sorted array are before each query, whose dims are the last of the result."""
     f: Callable[..., Any] = functools.partial(jnp.searchsorted, side=search.side)
     a = jnp.moveaxis(a, search.dimension, -1)
     for _ in range(a.ndim - 1 - search.batch_dims):
@@ -46,6 +46,9 @@ def _counted(a: Any, v: Any, search: Search, dtype: Any) -> Any:
     for _ in range(search.batch_dims):
         f = jax.vmap(f)
     return f(a, v).astype(dtype)
+
+
+_counted = of_device("searchsorted")(elements_before)
 
 
 @way("call_hi_primitive", *CALLS, only=search_of)
@@ -115,7 +118,7 @@ def _slots(span: _Span, sender: Any, receiver: Any, size: int, n: int) -> tuple[
 
 def _along(row: Any, x: Any, dim: int) -> Any:
     """Numbers along a dim, in the shape of a value."""
-    return jnp.broadcast_to(row.reshape([-1 if d == dim else 1 for d in range(x.ndim)]), x.shape)
+    return jnp.broadcast_to(along(row, dim, x.ndim), x.shape)
 
 
 @of_device("parts")

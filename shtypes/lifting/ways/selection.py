@@ -7,22 +7,22 @@ sorted elements in any order, as a count does, reads them as they were.
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
 from shtypes._compat.jaxprs import captured, is_literal, jaxpr_of, literal_value, with_equations
+from shtypes._compat.searches import Search
 from shtypes.dispatch.apply import is_typed
 from shtypes.evaluation.rows.elementwise import acts_per_element
 from shtypes.lifting.ways.choice import CALLS, way
+from shtypes.lifting.ways.order import elements_before
 from shtypes.ops.reinterpret import stop_gradient
 from shtypes.ops.sharded_reductions import as_varying
-from shtypes.ops.shards import Axes, axes_of, bound, gathered, index, of_device, part, pending, summed, type_of
+from shtypes.ops.shards import Axes, along, axes_of, bound, gathered, index, of_device, part, pending, summed, type_of
 from shtypes.types import State
 
 #: Reductions that are the same in any order.
@@ -206,10 +206,8 @@ def _sorted(keys: Any, dim: int) -> Any:
 
 def _found(keys: Any, numbers: Any, dim: int, side: str) -> Any:
     """Where numbers are among sorted keys."""
-    f: Callable[..., Any] = functools.partial(jnp.searchsorted, side=side)
-    for _ in range(keys.ndim - 1):
-        f = jax.vmap(f)
-    return jnp.moveaxis(f(jnp.moveaxis(keys, dim, -1), jnp.moveaxis(numbers, dim, -1)), -1, dim).astype(np.int32)
+    found = elements_before(keys, jnp.moveaxis(numbers, dim, -1), Search(side, dim, keys.ndim - 1))
+    return jnp.moveaxis(found, -1, dim)
 
 
 @of_device("below")
@@ -223,7 +221,7 @@ def _below(keys: Any, numbers: Any, bit: Any, dim: int, count: int) -> Any:
 @of_device("bit")
 def _with_bit(numbers: Any, below: Any, places: Any, bit: Any, dim: int) -> Any:
     """The numbers with a bit where so few elements are below that the one in the place is not."""
-    few = below <= places.reshape([-1 if d == dim else 1 for d in range(below.ndim)])
+    few = below <= along(places, dim, below.ndim)
     bits = jnp.where(few, bit, 0).astype(bit.dtype)
     return bits if numbers is None else numbers | bits
 
@@ -248,7 +246,7 @@ def _element(x: Any, order: Any, own: Any, equal: Any, turn: Any, me: Any, dim: 
 @of_device("turn")
 def _turn(places: Any, below: Any, dim: int) -> Any:
     """Which of the elements that are equal to the one in a place it is."""
-    return places.reshape([-1 if d == dim else 1 for d in range(below.ndim)]) - below
+    return along(places, dim, below.ndim) - below
 
 
 def _selected(x: Any, dim: int, axes: Axes, places: Any) -> Any:
