@@ -30,7 +30,7 @@ from shtypes.lifting import recorded_calls
 from shtypes.lifting.recorded_calls import recorded
 from shtypes.lifting.rows import collectives, control, derivatives, reductions
 from shtypes.lifting.rows.collectives import spec_of
-from shtypes.lifting.ways import grouping, order, running, spectra, windows
+from shtypes.lifting.ways import grouping, lookups, order, running, spectra, windows
 from shtypes.lifting.ways import matrices as tall
 from shtypes.local_mode.shard_map import connect_lift
 from shtypes.programs.jit import JitFunction
