@@ -40,7 +40,7 @@ from shtypes.evaluation.table import WAYS
 from shtypes.evaluation.value_info import aval_of, note_constant, noting, typed_constant
 from shtypes.ops.rows import Op
 from shtypes.ops.shard_programs import NotLocalError, ShardProgram, shard_program
-from shtypes.resharding import Cost, cost
+from shtypes.resharding import cost
 from shtypes.rules import messages
 from shtypes.scopes.check_comm import check_now
 from shtypes.scopes.comm import (

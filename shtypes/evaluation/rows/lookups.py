@@ -89,6 +89,7 @@ def _components(t: ShType, numbers: Numbers, sizes: Sequence[int]) -> tuple[Comp
 
 
 def gather_numbers(p: Any) -> Numbers:
+    """The dimension numbers of a lookup."""
     parts = p.offset_dims, p.collapsed_slice_dims, p.start_index_map
     return Numbers(*map(ints, (*parts, p.operand_batching_dims, p.start_indices_batching_dims)))
 
@@ -140,6 +141,7 @@ def _counts(fill: Any) -> bool:
 
 
 def scatter_numbers(p: Any) -> Numbers:
+    """The dimension numbers of a scatter."""
     parts = p.update_window_dims, p.inserted_window_dims, p.scatter_dims_to_operand_dims
     return Numbers(*map(ints, (*parts, p.operand_batching_dims, p.scatter_indices_batching_dims)))
 
