@@ -19,7 +19,7 @@ from shtypes.caches import Static
 #: JAX's class of the number in a literal: it has a type, and so the mesh that its program saw.
 _typed_literal: Any = private("jax._src.literals", "TypedNdArray")
 #: JAX's rule for primitives whose derivative is zero.
-_zero_jvp: Any = private("jax._src.interpreters.ad", "zero_jvp")
+zero_jvp: Any = private("jax._src.interpreters.ad", "zero_jvp")
 
 
 def jaxpr_of(jaxpr: Any) -> Any:
@@ -131,10 +131,11 @@ def reached(
 
 def depends_smoothly(closed: Any, operands: Sequence[int]) -> list[bool]:
     """Which results of a program may have a derivative by some of its operands; False only where it is zero for JAX."""
-    return reached(closed, operands, _moves_smoothly)
+    return reached(closed, operands, moves_smoothly)
 
 
-def _moves_smoothly(eqn: Any, operands: list[int]) -> list[bool]:
+def moves_smoothly(eqn: Any, operands: list[int]) -> list[bool]:
+    """Which results of an equation may have a derivative by some of its operands, as of `depends_smoothly`."""
     if has_zero_derivative(eqn):
         return [False] * len(eqn.outvars)
     inexact = [jax.numpy.issubdtype(v.aval.dtype, np.inexact) for v in eqn.outvars]
@@ -146,11 +147,13 @@ def _moves_smoothly(eqn: Any, operands: list[int]) -> list[bool]:
 
 def has_zero_derivative(eqn: Any) -> bool:
     """Whether JAX's derivative of an equation is zero whatever its operands are, as that of `floor` is."""
+    if eqn.primitive.name == "stop_gradient":
+        return True
     if eqn.primitive.name == "sign":  # newer releases have another rule for complex numbers
         return bool(eqn.outvars[0].aval.dtype.kind != "c")
     if eqn.primitive.name == "integer_pow" and not eqn.params["y"]:
         return True
-    return getattr(ad.primitive_jvps.get(eqn.primitive), "func", None) is _zero_jvp
+    return getattr(ad.primitive_jvps.get(eqn.primitive), "func", None) is zero_jvp
 
 
 # what control flow does with its bodies

@@ -19,7 +19,7 @@ from jax.interpreters import ad, batching, mlir
 from shtypes._compat import private
 from shtypes._compat.annotations import annotated
 from shtypes._compat.in_force import mark, marked, noting_settings, without_marks
-from shtypes._compat.jaxprs import bound, is_literal, jaxpr_of, literal_value
+from shtypes._compat.jaxprs import bound, is_literal, jaxpr_of, literal_value, zero_jvp
 from shtypes._compat.local_axes import Axes, plain_aval, trace, untracked
 from shtypes._compat.program_mesh import ProgramMesh, on_mesh, program_mesh, program_mesh_in_context, telling_types
 from shtypes._compat.typed import CLASSES
@@ -143,12 +143,7 @@ full_like_p.def_abstract_eval(lambda x, *, value, dtype: x.update(dtype=dtype, w
 mlir.register_lowering(full_like_p, mlir.lower_fun(_filled, multiple_results=False))
 
 
-def _full_like_jvp(primals: Any, tangents: Any, **params: Any) -> Any:
-    out = full_like_p.bind(*primals, **params)
-    return out, ad.Zero(jax.typeof(out).to_tangent_aval())
-
-
-ad.primitive_jvps[full_like_p] = _full_like_jvp
+ad.primitive_jvps[full_like_p] = functools.partial(zero_jvp, full_like_p)
 # its shape is static before that of its argument is
 _partial_evals[full_like_p] = lambda trace, x, **params: _filled(x.aval, **params)
 batching.primitive_batchers[full_like_p] = lambda args, dims, **params: (full_like_p.bind(*args, **params), dims[0])

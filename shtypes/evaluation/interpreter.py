@@ -160,7 +160,7 @@ def _typed(step: Step, operands: list[Any], marks: Sequence[tuple[int, str]]) ->
     name = eqn.primitive.name
     with set_current_eqn(step), as_written(eqn, step.lines()):
         try:
-            body = _row(name, BODIES)
+            body = row_of(name, BODIES)
             if body is not None:
                 outs = again(eqn, operands, body) if name == "typed_call" else body(eqn, operands)
             else:
@@ -177,7 +177,7 @@ def _typed(step: Step, operands: list[Any], marks: Sequence[tuple[int, str]]) ->
     return outs
 
 
-def _row(name: str, table: Mapping[str, Row]) -> Row | None:
+def row_of(name: str, table: Mapping[str, Row]) -> Row | None:
     """The row of a primitive; where communication is allowed, the choice among it and the ways across shards."""
     return CHOICES[name] if name in CHOICES and name in table and allows_implicit() else table.get(name)
 
@@ -189,7 +189,7 @@ def by_row(eqn: Any, operands: list[Any]) -> list[Any]:
         if any(is_typed(x) and not is_typed_var(v) for x, v in zip(operands, eqn.invars, strict=True)):
             raise missing(eqn)
         return bound(eqn, operands)
-    row = _row(name, ROWS)
+    row = row_of(name, ROWS)
     if row is not None:
         args = beside_others(operands)
         carry(name, operands, args)

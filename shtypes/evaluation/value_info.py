@@ -237,6 +237,8 @@ class Never(NamedTuple):
 
 def place_of(x: Any) -> Any:
     """The note on a value's positions; of a concrete one, read from its elements."""
+    if hasattr(x, "place"):  # a value of a program that is not evaluated
+        return x.place
     if isinstance(x, jax.core.Tracer) or is_typed(x):
         return note_of(x, PLACES)
     if not isinstance(x, (np.ndarray, jax.Array)) or not 1 < x.size <= _MOST:
@@ -348,11 +350,15 @@ def follow(eqn: Any, operands: Sequence[Any], outs: Sequence[Any]) -> None:
         narrow = next((note_of(x, WIDENED) for x in operands if is_typed(x)), None)
         if narrow is not None:
             note(outs[0], WIDENED, narrow)
-    positions = _FOLLOWED.get(name)
-    if positions is not None and _is_of_positions(eqn.outvars[0].aval):
-        about = positions(eqn, operands)
-        if about is not None:
-            note(outs[0], PLACES, about)
+    about = positions(eqn, operands)
+    if about is not None:
+        note(outs[0], PLACES, about)
+
+
+def positions(eqn: Any, operands: Sequence[Any]) -> Any:
+    """What the first result of an equation counts, by what its operands do; None where that is not known."""
+    follows = _FOLLOWED.get(eqn.primitive.name)
+    return follows(eqn, operands) if follows is not None and _is_of_positions(eqn.outvars[0].aval) else None
 
 
 def _note_widening(src: Any, out: Any) -> None:

@@ -6,7 +6,6 @@ import contextlib
 import difflib
 import fnmatch
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import jax
@@ -20,8 +19,9 @@ from shtypes.core.conversion import array
 from shtypes.errors import ShardingTypeError
 from shtypes.lifting.lift import lift
 from shtypes.lifting.recorded_calls import inserted_cast, recorded_op
-from shtypes.scopes.comm import CommScope, in_force, objective, rules_in_force
+from shtypes.scopes.comm import in_force, rules_in_force
 from shtypes.solver.axis_states import REDUCED, typed
+from shtypes.solver.options import across
 from shtypes.solver.program import Checkpoint, Function, Item, Loop, Op, Operand, Program, Value, is_value
 from shtypes.solver.tables import Assignment, Costs, Way
 from shtypes.traced.equations import SourceLine
@@ -146,7 +146,7 @@ def decided(costs: Costs, now: Assignment, ways: Sequence[Way]) -> Decisions:
     }
     joined: dict[int, int | None] = {}
     for node in graph.nodes:
-        ways_of_op = {o.way for o in costs.chosen(node, now) if o.sent} if node.op is not None else set()
+        ways_of_op = {o.way for o in costs.chosen(node, now) if o.joins} if node.op is not None else set()
         if node.op is not None and ways_of_op:
             joined[node.op.id] = ways_of_op.pop() if len(ways_of_op) == 1 else None
     return Decisions(graph.mesh, tuple(arguments), places, joined)
@@ -246,9 +246,7 @@ class _Run:
 
     def _op(self, op: Op, env: dict[Any, Any]) -> None:
         constant = not any(dtypes.differentiable(v.dtype) for v in op.results)
-        joined: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
-        if op.id in self.decisions.joined:
-            joined = CommScope(replace(objective(), whole=False, way=self.decisions.joined[op.id]))
+        joined = across([self.decisions.joined[op.id]] if op.id in self.decisions.joined else ())
         with as_written(op.eqn, op.eqn.source_info.traceback):
             own = set_at(op.eqn) or InForce()
             with settings(own), in_force((*rules_in_force(), *own.rules)), joined:

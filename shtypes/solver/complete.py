@@ -56,6 +56,8 @@ _WORK: Final = 1e6
 _FEW: Final = 200
 #: What a reshard counts, in bytes: of equals the one with fewer is taken.
 _RESHARD: Final = 0.1 / _LINK
+#: How often costs are corrected by what the typed ops send.
+_CORRECTED: Final = 4
 #: What is predicted may differ from what is sent by so much, and by so many bytes: of small values parts are rounded.
 _CLOSE: Final = 0.01
 _ROUNDED: Final = 4096
@@ -167,14 +169,19 @@ def _decide(whole: _Inputs) -> Decisions | str:
     prices = Prices(mesh, model)
     costs = Costs(graph, prices, device, 0.0, _WEIGHTS[goal.minimize], by_bytes=goal.by == "bytes")
     few = len(mesh.axis_names) < 3 or len(graph.decisions) <= _FEW
-    point = Search(costs, seed=None, block=2 if few else 1).solve(reshard=_RESHARD)
-    ways = costs.ways(point.assignment)
-    if any(w.src != w.dst and w.use.node.op is not None and only_places(w.use.node.op.eqn) for w in ways):
-        return "a reshard that it has itself takes its operand in no other type"
-    decisions = decided(costs, point.assignment, ways)
-    sent = _sent(lambda *args: _evaluated(whole, decisions, args), whole, grad)
-    if math.isclose(sent[0] + grad * sent[1], float(point.cost.sent), rel_tol=_CLOSE, abs_tol=_ROUNDED):
-        return decisions
+    search = Search(costs, seed=None, block=2 if few else 1)
+    for _ in range(_CORRECTED):
+        point = search.solve(reshard=_RESHARD)
+        ways = costs.ways(point.assignment)
+        if any(w.src != w.dst and w.use.node.op is not None and only_places(w.use.node.op.eqn) for w in ways):
+            return "a reshard that it has itself takes its operand in no other type"
+        decisions = decided(costs, point.assignment, ways)
+        sent = _sent(lambda *args, by=decisions: _evaluated(whole, by, args), whole, grad)
+        if math.isclose(sent[0] + grad * sent[1], float(point.cost.sent), rel_tol=_CLOSE, abs_tol=_ROUNDED):
+            return decisions
+        if not costs.corrected(point.assignment, types=True):
+            break
+        search.again()
     ours, theirs = (cost(*each, goal.minimize) for each in (sent, alone()[0]))
     if ours <= theirs:
         return decisions

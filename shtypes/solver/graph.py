@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
@@ -227,7 +227,7 @@ class Graph:
         """What an equation may do along each axis: asked of axes as small as can be, which say it for larger ones."""
         if self.completes and _is_of_user(op.eqn):
             return self._kept(op, self._seen(op))
-        known = [_known(x, var) for x, var in zip(op.operands, op.eqn.invars, strict=True)]
+        known = self._known(op)
         found, live = [], any(map(self.has_cotangent, op.results))
         axes = self.mesh.axis_names
         for axis, n in zip(axes, self.sizes, strict=True):
@@ -241,19 +241,31 @@ class Graph:
                 error.what = f"nothing is known of `{op.name}` at {str(op.place) or 'a line of JAX'}: {error.what}"
                 raise error.with_traceback(None) from None
             scale = (n - 1) / n / ((small - 1) / small) if n > 1 else 0.0
-            ways = options_.way_options(op.eqn, n, known, names)  # what they send depends on the number of devices
-            kinds = (*(o._replace(sent=o.sent * scale, sent_backward=o.sent_backward * scale) for o in asked), *ways)
-            found.append(tuple(o for o in kinds if live or INVARIANT not in o.operands))
+            # What ways send depends on the number of devices.
+            ways = options_.way_options(op.eqn, n, known, names, assuming=self.completes)
+            kinds: dict[Any, Option] = {}
+            for o in (*(o._replace(sent=o.sent * scale, sent_backward=o.sent_backward * scale) for o in asked), *ways):
+                before = kinds.setdefault((o.operands, o.results), o)
+                if o.sent + o.sent_backward < before.sent + before.sent_backward:
+                    kinds[o.operands, o.results] = o
+            found.append(tuple(o for o in kinds.values() if live or INVARIANT not in o.operands))
         return tuple(found) if op.name in _NAME_AXES else self._in_orders(found)
 
-    def along_all(self, node: Node, some: Mapping[int, Option]) -> tuple[float, float] | None:
-        """What a node sends that does something along several axes, for each byte of its first result on a device."""
-        op = node.op
-        if op is None or op.name in _NAME_AXES:
-            return None
-        known = [_known(x, var) for x, var in zip(op.operands, op.eqn.invars, strict=True)]
-        sizes, every = [self.sizes[a] for a in some], [*some.values()]
-        return options_.sent_together(op.eqn, sizes, known, every) or (math.inf, 0.0)
+    def together(self, node: Node, some: Sequence[Option]) -> options_.Sent | None:
+        """What the equation of a node sends that takes an option along each axis; None where it does not type so."""
+        assert node.op is not None
+        return options_.together(node.op.eqn, self.mesh, self._known(node.op), some, implicit=self.completes)
+
+    def _known(self, op: Op) -> list[options_.Operand | None]:
+        """What is known of the operands of an equation; None of a number that it has."""
+        live = any(map(self.has_cotangent, op.results))
+        found: list[options_.Operand | None] = []
+        for x, var in zip(op.operands, op.eqn.invars, strict=True):
+            if isinstance(x, Value):
+                found.append(options_.Operand(x.shape, x.dtype, x.constant, live and self.has_cotangent(x), x.place))
+            else:  # a number around it is a constant
+                found.append(None if is_literal(var) else options_.operand(var.aval, constant=True))
+        return found
 
     def _kept(self, op: Op, types: tuple[Types, Types] | None) -> tuple[tuple[Option, ...], ...]:
         """The one option of an operation that keeps its types."""
@@ -359,13 +371,6 @@ class Graph:
                 product = np.where(dims_of(states[:, a]) == d, product * size, product)
             ok &= (n % product == 0) & ((n > 0) | (product == 1))
         return ok
-
-
-def _known(x: Operand, var: Any) -> options_.Operand | None:
-    """What is known of an operand; None of a number that the equation has, and a number around it is a constant."""
-    if isinstance(x, Value):
-        return options_.Operand(x.shape, x.dtype, x.constant)
-    return None if is_literal(var) else options_.operand(var.aval, constant=True)
 
 
 def _is_of_user(eqn: Any) -> bool:

@@ -8,10 +8,12 @@ search over the product of all states. An equation with the same primitive, para
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 import jax
@@ -25,13 +27,13 @@ from shtypes.core.meshes import use_mesh
 from shtypes.core.operation import noting_bound
 from shtypes.core.reshard import Reshard
 from shtypes.errors import ShardingTypeError
-from shtypes.evaluation.interpreter import by_row, evaluate_closed
+from shtypes.evaluation.interpreter import by_row, evaluate_closed, row_of
 from shtypes.evaluation.table import ACROSS, BODIES
-from shtypes.evaluation.value_info import note_constant, noting
+from shtypes.evaluation.value_info import PLACES, note, note_constant, noting, of_some, type_of
 from shtypes.lifting import lift as lift_
-from shtypes.lifting.ways.choice import tried_apart, ways_of
+from shtypes.lifting.ways.choice import CALLS, assumes, tried_apart, ways_of
 from shtypes.ops.table import OPS
-from shtypes.scopes.comm import without_scopes
+from shtypes.scopes.comm import CommScope, objective, without_scopes
 from shtypes.solver.axis_states import (
     FRONT,
     INVARIANT,
@@ -39,7 +41,6 @@ from shtypes.solver.axis_states import (
     SHARDED,
     UNREDUCED,
     axis_state,
-    axis_states,
     shown,
     typed,
 )
@@ -51,6 +52,8 @@ from shtypes.types.policy import current_policy
 
 #: Annotations, as `lift` records them and as JAX does.
 _PLACING: Final = frozenset({"sharding_annotation", "sharding_constraint", "reshard", "mesh_cast"})
+#: Of so many operands of a call each two are sharded together.
+_FEW: Final = 4
 #: What fills the table of primitives.
 _FILLED: Final = (lift_,)
 
@@ -64,6 +67,11 @@ class Option(NamedTuple):
     sent: float = 0.0
     sent_backward: float = 0.0  # what it sends besides where it is differentiated
     way: int | None = None  # the number of the way across shards; None where the op has no choice
+
+    @property
+    def joins(self) -> bool:
+        """Whether the op works across shards, where its row alone would not type or would do something else."""
+        return self.sent > 0 or self.way is not None
 
     @property
     def divides(self) -> bool:
@@ -91,12 +99,21 @@ class Operand(NamedTuple):
     shape: tuple[int, ...]
     dtype: str  # the short name
     constant: bool = False  # whether it depends on no argument: it takes the state of whatever it meets
+    live: bool = True  # whether it has a cotangent, where the equation is differentiated
+    place: Any = None  # along which dim its elements count, where that is known
+
+
+class Sent(NamedTuple):
+    """What an equation sends, for each byte of its first result on a device."""
+
+    forward: float
+    backward: float
 
 
 #: The results of an equation for operands; None where it has none.
 _Row = Callable[[list[Any]], Sequence[Any] | None]
 _known: Final[Bounded[tuple[Option, ...]]] = Bounded()
-_together: Final[Bounded[tuple[tuple[float, float] | None]]] = Bounded()
+_together: Final[Bounded[tuple[Sent | None]]] = Bounded()
 
 
 def operands_of(eqn: Any) -> tuple[Operand | None, ...]:
@@ -126,13 +143,16 @@ def options(
 
 
 def way_options(
-    eqn: Any, size: int, operands: Sequence[Operand | None], names: Sequence[str] = ("axis",)
+    eqn: Any, size: int, operands: Sequence[Operand | None], names: Sequence[str] = ("axis",), *, assuming: bool = True
 ) -> tuple[Option, ...]:
-    """The ways of an equation across the shards of one mesh axis; arguments as of `options`."""
-    if size == 1 or not ways_of(eqn):
+    """The ways of an equation across the shards of one mesh axis; arguments as of `options`.
+
+    Those that assume something of its operands, such as that they are sorted, if ``assuming``.
+    """
+    if size == 1 or not any(assuming or not assumes(way) for way in ways_of(eqn)):
         return ()
-    key = ("ways", *_key(eqn, operands, size, names))
-    return _known.get_or_create(key, lambda: tuple(_Asked(eqn, operands, size, names).ways()))
+    key = ("ways", assuming, *_key(eqn, operands, size, names))
+    return _known.get_or_create(key, lambda: tuple(_Asked(eqn, operands, size, names).ways(assuming)))
 
 
 def _key(eqn: Any, operands: Sequence[Operand | None], size: int, names: Sequence[str]) -> tuple[Any, ...]:
@@ -148,7 +168,7 @@ class _Asked:
         self.others = REDUCED  # the state along the other axes
         self.values = [i for i, x in enumerate(operands) if x is not None]
         self.free = [i for i in self.values if not self._of(i).constant]  # those that an option says something of
-        self.row = _row(eqn)
+        self.row, self.typed_row = _row(eqn), _typed_row(eqn)
 
     def _of(self, i: int) -> Operand:
         found = self.operands[i]
@@ -164,6 +184,8 @@ class _Asked:
             for state in states_of(self._of(i), self.size):
                 if state not in (REDUCED, INVARIANT):
                     yield {i: state}
+        if self.eqn.primitive.name in CALLS and len(self.free) <= _FEW:  # it brings no operand beside the others
+            yield from (seed for seed in self._sharded_seeds() if len(seed) > 1)
 
     def _sharded_seeds(self) -> Iterator[dict[int, int]]:
         """States in which one operand is sharded, or two are, or all are alike."""
@@ -195,10 +217,12 @@ class _Asked:
             raise refused
         yield from seen.values()
 
-    def ways(self) -> Iterator[Option]:
+    def ways(self, assuming: bool) -> Iterator[Option]:
         """The ways across shards along the axis."""
         for seed in self._sharded_seeds():
             for number, way in enumerate(ways_of(self.eqn)):
+                if assumes(way) and not assuming:
+                    continue
                 option = self._across(seed, functools.partial(way, self.eqn))
                 if option is not None:
                     yield option._replace(way=number)
@@ -234,7 +258,7 @@ class _Asked:
                     found.append(error.with_traceback(None))
 
         arrays = [wrap(t, None) for seed in seeds for t in self._types(seed)]
-        with without_scopes(), noting(), alone(), use_mesh(self.mesh):
+        with _strictly(self.mesh):
             jax.make_jaxpr(ask)(*arrays)
         return found
 
@@ -276,6 +300,8 @@ class _Asked:
             full[i] = x
             if self._of(i).constant:
                 note_constant(x)
+            if self._of(i).place is not None:
+                note(x, PLACES, self._of(i).place)
         return full
 
     @functools.cached_property
@@ -290,58 +316,90 @@ class _Asked:
         if not any(s >= SHARDED for s in seed.values()):
             return None
         found = self.sent(self._types(seed), row)
-        results = [None] if found is None else [axis_state(t, self.axis) for t in found[0]]
-        size = _nbytes(self.eqn.outvars[0].aval) / (self.size if (results[0] or 0) >= SHARDED else 1)
-        if found is None or None in results or not size:
+        if found is None or not (size := self.local_bytes(found[0])):
+            return None
+        results = [REDUCED if t is None else axis_state(t, self.axis) for t in found[0]]
+        if None in results:
             return None
         states = tuple(seed.get(i, REDUCED) for i in range(len(self.operands)))
         return Option(states, tuple(results), found[1] / size, found[2] / size)  # type: ignore[arg-type]
 
-    def sent(self, types: Sequence[HiShType], row: _Row) -> tuple[list[ShType], int, int] | None:
+    def local_bytes(self, results: Sequence[ShType | None]) -> int:
+        """Bytes of the first result on each device."""
+        return _nbytes(self.eqn.outvars[0].aval) if results[0] is None else results[0].local_bytes
+
+    def sent(
+        self, types: Sequence[HiShType], row: _Row, scope: Callable[[Mesh], Any] = tried_apart
+    ) -> tuple[list[ShType | None], int, int] | None:
         """The types of the results for operands of some types, and what is sent forward and backward."""
-        results: list[ShType] = []
+        results: list[ShType | None] = []
+        live = [k for k, i in enumerate(self.values) if self._of(i).live]
 
         def run(*xs: Any) -> Any:
             outs = row(self._filled(xs))
-            results[:] = [] if outs is None else [out.type for out in outs]
+            results[:] = [] if outs is None else map(type_of, outs)
             return outs
 
+        def differentiated(*xs: Any) -> Any:
+            return with_gradient(of_some(lambda full: run(*full), xs, live))(*[xs[k] for k in live])
+
         arrays = [wrap(t, None) for t in types]
-        with tried_apart(self.mesh):
+        with scope(self.mesh):
             try:
-                forward, both = (ledger_of(jax.make_jaxpr(f)(*arrays)).total.bytes for f in (run, with_gradient(run)))
+                forward, both = (ledger_of(jax.make_jaxpr(f)(*arrays)).total.bytes for f in (run, differentiated))
             except ShardingTypeError:
                 return None
         return (results, forward, both - forward) if results else None
 
 
-def sent_together(
-    eqn: Any, sizes: Sequence[int], operands: Sequence[Operand | None], some: Sequence[Option]
-) -> tuple[float, float] | None:
-    """What an equation sends that does something along each of several axes, as `Option` says it.
+def together(
+    eqn: Any, mesh: Mesh, operands: Sequence[Operand | None], some: Sequence[Option], *, implicit: bool = False
+) -> Sent | None:
+    """What an equation sends that takes an option along each axis of a mesh, as the typed op does it.
 
-    None where it does not do both at once, but something else.
+    None where it does not type so, or gives other results than each option says by itself. With ``implicit``, ops may
+    communicate unasked.
     """
 
-    def ask() -> tuple[float, float] | None:
+    def ask() -> Sent | None:
         asked = _Asked(eqn, operands, 1, ())
-        asked.mesh = mesh = Mesh({f"axis{i}": n for i, n in enumerate(sizes)})
+        asked.mesh = mesh
         types = [
             typed(mesh, asked._of(i).dtype, asked._of(i).shape, [o.operands[i] for o in some]) for i in asked.values
         ]
-        row = asked.row if some[0].way is None else functools.partial(ways_of(eqn)[some[0].way], eqn)
-        found = asked.sent([*map(as_jax_type, types)], row)
-        made = [[o.results[k] for o in some] for k in range(len(eqn.outvars))]
-        if found is None or [axis_states(t) for t in found[0]] != [
-            axis_states(typed(t.mesh, t.dtype_name, t.shape, s)) for t, s in zip(found[0], made, strict=True)
-        ]:
+        found = asked.sent([*map(as_jax_type, types)], asked.typed_row, scope)
+        if found is None:
             return None
-        size = found[0][0].local_bytes
-        return found[1] / size, found[2] / size
+        for k, t in enumerate(found[0]):
+            said = [o.results[k] for o in some]
+            if said != [REDUCED] * len(said) if t is None else typed(mesh, t.dtype_name, t.shape, said) != t:
+                return None
+        size = asked.local_bytes(found[0])
+        return Sent(found[1] / size, found[2] / size) if size else Sent(0.0, 0.0)
 
-    if len({o.way for o in some}) > 1:
+    @contextlib.contextmanager
+    def scope(mesh: Mesh) -> Iterator[None]:
+        with tried_apart(mesh) if ways or implicit else _strictly(mesh), across(ways):
+            yield
+
+    ways = {o.way for o in some if o.joins}
+    if len(ways) > 1:
         return None
-    return _together.get_or_create((*_key(eqn, operands, 1, ()), tuple(sizes), tuple(some)), lambda: (ask(),))[0]
+    key = (*_key(eqn, operands, 1, ()), mesh, tuple(some), implicit)
+    return _together.get_or_create(key, lambda: (ask(),))[0]
+
+
+def across(ways: Collection[int | None]) -> contextlib.AbstractContextManager[Any]:
+    """A scope in which an op works across shards, by its way if there is one; without ways, none."""
+    way = next(iter(ways)) if len(ways) == 1 else None
+    return CommScope(replace(objective(), whole=False, way=way)) if ways else contextlib.nullcontext()
+
+
+@contextlib.contextmanager
+def _strictly(mesh: Mesh) -> Iterator[None]:
+    """A scope in which ops do not communicate, for the trace of equations apart from their program."""
+    with without_scopes(), noting(), alone(), use_mesh(mesh):
+        yield
 
 
 def states_of(x: Operand, size: int) -> list[int]:
@@ -369,9 +427,11 @@ def _is_option(x: Any) -> bool:
 
 def _row(eqn: Any) -> Callable[[list[Any]], list[Any]]:
     """The results of an equation for typed operands: of a function with a derivative rule, those of its body."""
-    name = eqn.primitive.name
-    if name in ("custom_jvp_call", "custom_vjp_call"):
+    if eqn.primitive.name in ("custom_jvp_call", "custom_vjp_call"):
         return lambda xs: evaluate_closed(eqn.params["call_jaxpr"], xs)
-    if name in BODIES:
-        return lambda xs: BODIES[name](eqn, xs)
-    return lambda xs: by_row(eqn, xs)
+    return _typed_row(eqn)
+
+
+def _typed_row(eqn: Any) -> Callable[[list[Any]], list[Any]]:
+    """The results of an equation for typed operands, with its derivative rule."""
+    return lambda xs: (row_of(eqn.primitive.name, BODIES) or by_row)(eqn, xs)

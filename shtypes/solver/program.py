@@ -18,10 +18,11 @@ import jax
 
 from shtypes._compat.eqn_frames import is_of_a_library, user_frames
 from shtypes._compat.in_force import InForce, set_at
-from shtypes._compat.jaxprs import Scan, captured, control, is_literal, jaxpr_of, literal_value
+from shtypes._compat.jaxprs import Scan, captured, control, is_literal, jaxpr_of, literal_value, moves_smoothly
 from shtypes._compat.plain_programs import needed, trace_plain
 from shtypes.context.frames import Owner, owner_of_file
 from shtypes.errors import ShardingTypeError
+from shtypes.evaluation.value_info import place_of, positions
 from shtypes.lifting.ways.choice import ways_of
 from shtypes.lifting.ways.grouping import grouped
 from shtypes.scopes.comm import NoComm
@@ -45,6 +46,7 @@ class Value:
     differentiated: bool = False  # whether it has a cotangent in the backward pass
     name: str = ""  # its path, of an argument; else what made it
     number: Any = None  # what it is, of a constant that the program captured
+    place: Any = None  # along which dims its elements count, where that is known
 
     @property
     def nbytes(self) -> int:
@@ -83,8 +85,7 @@ class Op:
 
     def flows(self) -> Iterator[tuple[Sequence[Operand], Sequence[Operand]]]:
         """What cotangents come to, and what from."""
-        if self.name != "stop_gradient":
-            yield self.operands, self.results
+        yield self.operands, self.results
 
 
 @dataclass(eq=False)
@@ -228,7 +229,7 @@ class Program:
 
     def _constant(self, aval: Any, number: Any) -> Value:
         v = self._value(aval, "constant")
-        v.constant, v.number = True, number
+        v.constant, v.number, v.place = True, number, place_of(number)
         return v
 
     def _block(self, jaxpr: Any, env: dict[Any, Any], around: Path, times: int, checkpointed: bool) -> list[Item]:
@@ -280,10 +281,11 @@ class Program:
         results = [self._value(v.aval, eqn.primitive.name) for v in eqn.outvars]
         env.update(zip(eqn.outvars, results, strict=True))
         constant = not any(map(is_value, operands))
-        live = _has_cotangent(eqn, operands)
-        for v in results:
-            v.constant = constant
-            v.differentiated = live and dtypes.differentiable(v.dtype)
+        live = [i for i, x in enumerate(operands) if isinstance(x, Value) and x.differentiated]
+        moved = moves_smoothly(eqn, live) if live else itertools.repeat(False)
+        for v, m in zip(results, moved, strict=False):
+            v.constant, v.differentiated = constant, m and dtypes.differentiable(v.dtype)
+        results[0].place = positions(eqn, operands)
         named = self._from_call(eqn)
         return Op(next(self._ids), named, operands, results, times, line_of(named), path, checkpointed)
 
@@ -401,7 +403,3 @@ class Function(Program):
 
 def _read(env: dict[Any, Any], atom: Any) -> Any:
     return literal_value(atom) if is_literal(atom) else env[atom]
-
-
-def _has_cotangent(eqn: Any, operands: Sequence[Any]) -> bool:
-    return eqn.primitive.name != "stop_gradient" and any(isinstance(x, Value) and x.differentiated for x in operands)

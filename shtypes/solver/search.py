@@ -97,6 +97,10 @@ class Search:
         self._shares = (1.0, 1.0)
         self._so_far: tuple[float, Assignment] | None = None  # the best that is known of the one that is looked for
 
+    def again(self) -> None:
+        """Forgets what was found, since costs are others now."""
+        self.visited, self._whole, self._bound = [], None, []
+
     @property
     def late(self) -> bool:
         """Whether the time is over."""

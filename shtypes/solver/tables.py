@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -13,7 +14,7 @@ from shtypes.analysis.flops import product_flops
 from shtypes.resharding.devices import Device
 from shtypes.solver.axis_states import FRONT, INVARIANT, REDUCED, SHARDED, UNREDUCED, typed
 from shtypes.solver.graph import Graph, Node, Use
-from shtypes.solver.options import Option, only_places
+from shtypes.solver.options import Option, Sent, only_places
 from shtypes.solver.program import Value, is_value
 from shtypes.solver.reshard_prices import (
     Prices,
@@ -35,6 +36,8 @@ FUSED: Final = 0.4
 _SMALL: Final = 4096
 #: Seconds that nothing is worth.
 _NEVER: Final = 1e9
+#: What an op sends that does not type.
+_REFUSED: Final = Sent(math.inf, 0.0)
 #: The part of what is counted that is less than any work counts.
 _LITTLE: Final = 1e-10
 
@@ -138,6 +141,8 @@ class Costs:
         }
         self._known: dict[Any, tuple[Table, Table, Table]] = {}
         self._factors: dict[Any, Factor] = {}
+        #: What rows of options send together, of decisions whose rows are not the sum of their options.
+        self._together: dict[int, dict[tuple[int, ...], Sent]] = {}
         self.nodes, self.uses = self._alike()
         #: The results of a program whose results lie as they like: what is pending is to be reduced after it.
         self.finished = [Use(Node(-1, "result", (), [v], [], 1), 0, v, 1) for v in graph.free_results()]
@@ -189,7 +194,11 @@ class Costs:
     @staticmethod
     def chosen(node: Node, now: Assignment) -> list[Option]:
         """The options of a node that an assignment takes, for each axis."""
-        return [each[i] for each, i in zip(node.first.options, now[node.first.id], strict=True)]
+        return Costs._options(node, now[node.first.id])
+
+    @staticmethod
+    def _options(node: Node, row: Sequence[int]) -> list[Option]:
+        return [each[i] for each, i in zip(node.first.options, row, strict=True)]
 
     # costs of one decision
 
@@ -247,7 +256,8 @@ class Costs:
         for share, n, (bandwidth, latency, launch) in zip(
             self._shares(node, rows), self.sizes, self.prices.links, strict=True
         ):
-            share = share * np.array([1.0, float(has_cotangent)])
+            comm += np.isinf(share[:, 0]) * _NEVER
+            share = np.where(np.isinf(share), 0.0, share) * np.array([1.0, float(has_cotangent)])
             if share.any():
                 b = share * (op.results[0].nbytes / parts(self.made(node, rows, 0), self.sizes))[:, None]
                 sent += b.sum(1)
@@ -256,16 +266,58 @@ class Costs:
         return Measure(seconds * runs, comm, 0.0, sent, 0.0).times(node.times)
 
     def _shares(self, node: Node, rows: Any) -> Any:
-        """What each option sends along each axis, forward and backward; of several all along the slowest of them."""
+        """What each row sends along each axis, forward and backward; of what is not a sum all along the slowest."""
         found = np.stack([sent[rows[:, a]] for a, sent in enumerate(self._sent[node.first.id])])
-        for k in np.flatnonzero((found[:, :, 0] > 0).sum(0) > 1):
-            along = np.flatnonzero(found[:, k, 0]).tolist()
-            sent = self.graph.along_all(node, {a: node.first.options[a][rows[k, a]] for a in along})
-            if sent is not None:
-                slowest = min(along, key=lambda a: self.prices.links[a][0])
-                found[:, k] = 0.0
-                found[slowest, k] = np.minimum(sent, _NEVER)
+        together = self._together.setdefault(node.first.id, {})
+        asked = (found[:, :, 0] > 0).sum(0) > 1
+        if together:
+            asked |= np.array([tuple(row) in together for row in rows.tolist()])
+        slowest = min(range(len(self.sizes)), key=lambda a: (self.sizes[a] == 1, self.prices.links[a][0]))
+        for k in np.flatnonzero(asked):
+            row = tuple(rows[k].tolist())
+            if row not in together:
+                together[row] = self.graph.together(node, self._options(node, row)) or _REFUSED
+            found[:, k] = 0.0
+            found[slowest, k] = together[row]
         return found
+
+    def corrected(self, now: Assignment, *, types: bool) -> bool:
+        """Asks the typed ops about an assignment; whether costs changed: some send something else than was counted.
+
+        Where its plan does not type, what an op refuses is not for sale any more: an option by itself, or all together.
+        """
+        changed = False
+        for node in self.graph.decisions:
+            row = now[node.id]
+            together = self._together.setdefault(node.id, {})
+            if node.op is None or only_places(node.op.eqn) or row in together:
+                continue
+            sent = self.graph.together(node, self._options(node, row))
+            if sent is None and types:
+                continue
+            if sent is None:
+                together[row] = _REFUSED
+                self._refuse_alone(node)
+                changed = True
+            elif not np.allclose(sent, self._shares(node, np.array([row]))[:, 0].sum(0), rtol=1e-3):
+                together[row] = sent
+                changed = True
+        if changed:
+            self._factors.clear()
+        return changed
+
+    def _refuse_alone(self, node: Node) -> None:
+        """Takes away the options that an equation refuses along one axis, even where it is replicated along others."""
+        limits = [*self.allowed.get(node.id, [None] * len(self.sizes))]
+        for a, limit in enumerate(limits):
+            every = range(len(node.options[a])) if limit is None else limit
+            rows = [tuple([k * (b == a) for b in range(len(limits))]) for k in every]
+            limits[a] = [
+                k for k, row in zip(every, rows, strict=True) if self.graph.together(node, self._options(node, row))
+            ]
+            if not limits[a]:
+                return
+        self.allowed[node.id] = limits
 
     def _moved(
         self, v: Value, src: States, dst: States, again: bool, back: bool, runs: bool = False

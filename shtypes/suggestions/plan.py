@@ -31,6 +31,8 @@ from shtypes.types.target import target_text
 
 #: The version of what `Plan.to_json` writes.
 SCHEMA: Final = 2
+#: What is predicted differs by so much from what is sent where shards are as large as they can be.
+_CLOSE: Final = 1e-3
 #: So many rows of a table are shown.
 _SHOWN: Final = 40
 #: So many names are shown in a path that stands for several.
@@ -197,6 +199,21 @@ class Plan(Report):
         args = problem.program.arguments([abstract_array(t) for t in self.decisions.arguments])
         with use_mesh(problem.mesh):
             return check(train_step(f, problem.argnums) if problem.argnums else f, *args)
+
+    @functools.cached_property
+    def refusal(self) -> ShardingTypeError | None:
+        """Why the plan does not type; None where it does."""
+        try:
+            self.signature  # noqa: B018
+        except ShardingTypeError as error:
+            return error.with_traceback(None)
+        return None
+
+    def corrects(self) -> bool:
+        """Whether its costs were corrected, since it does not type or sends something else than was predicted."""
+        if self.refusal is None and math.isclose(self.bytes, self.ledger.total.bytes, rel_tol=_CLOSE):
+            return False
+        return self.problem.costs.corrected(self.point.assignment, types=self.refusal is None)
 
     @property
     def ledger(self) -> Ledger:

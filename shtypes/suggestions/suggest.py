@@ -42,6 +42,8 @@ _EQUAL: Final = 0.005
 _SCANS: Final = 3
 #: How often a bound on memory is tightened by what `sh.memory` says beyond the prediction.
 _TIGHTENED: Final = 6
+#: How often costs are corrected by what the typed plans send.
+_CORRECTED: Final = 12
 #: Plans that may fit in spite of their prediction: of at most so much of the bound.
 _LIKELY: Final = 1.5
 _UNITS: Final = {"": 1, "B": 1, "KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
@@ -270,17 +272,26 @@ def _front_of_all(found: Callable[[Function], Suggestions], programs: Sequence[F
 
 
 def _found(problem: Problem, search: Search, limit: float | None) -> Suggestions:
-    """The front, whose first plan is typed and fits."""
-    try:
-        point = _fitting(problem, search, limit)
-    except ShardingTypeError:
-        if search.settled:
-            raise
-        search.deadline, late = math.inf, search.deadline  # what fits is looked for as long as it takes
-        point = _fitting(problem, search, limit)
-        search.deadline = late
-    search.explore(point)
-    return Suggestions(_front(problem, search, point, limit), search, limit)
+    """The front, whose plans type; the first fits."""
+    for _ in range(_CORRECTED):
+        try:
+            point = _fitting(problem, search, limit)
+        except ShardingTypeError:
+            if search.settled:
+                raise
+            search.deadline, late = math.inf, search.deadline  # what fits is looked for as long as it takes
+            point = _fitting(problem, search, limit)
+            search.deadline = late
+        search.explore(point)
+        plans = _front(problem, search, point, limit)
+        corrected = [plan.corrects() for plan in plans]
+        if search.late or not any(corrected):
+            break
+        search.again()
+    typed = [plan for plan in plans if plan.refusal is None]
+    if not typed:
+        raise ShardingTypeError("no plan that was found types", why=str(plans[0].refusal))
+    return Suggestions(typed, search, limit)
 
 
 def _fitting(problem: Problem, search: Search, limit: float | None) -> Point:
@@ -293,7 +304,8 @@ def _fitting(problem: Problem, search: Search, limit: float | None) -> Point:
             if bound == limit:
                 raise
             break
-        if limit is None or (memory := Plan(problem, point).memory) <= limit:
+        plan = Plan(problem, point)
+        if limit is None or plan.refusal is not None or (memory := plan.memory) <= limit:
             return point
         bound = min(bound or limit, float(point.cost.memory)) - (memory - limit)
         if bound <= 0:
@@ -311,7 +323,8 @@ def _front(problem: Problem, search: Search, point: Point, limit: float | None) 
     if limit is not None and not search.late:
         quicker = sorted((p for p in search.visited if p.seconds < point.seconds * (1 - 1e-6)), key=lambda p: p.seconds)
         likely = [p for p in quicker if p.cost.memory <= _LIKELY * limit][:_TIGHTENED]
-        first = next((plan for p in likely if (plan := Plan(problem, p)).memory <= limit), first)
+        plans = (Plan(problem, p) for p in likely)
+        first = next((p for p in plans if p.refusal is None and p.memory <= limit), first)
         limit = max(limit, float(first.point.cost.memory))  # as it is predicted
     first.bound = search.bound(limit)
     smaller = (p for p in search.front(limit) if p.cost.memory < 0.99 * first.point.cost.memory)

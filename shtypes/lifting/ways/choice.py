@@ -36,16 +36,21 @@ Way = Callable[[Any, Sequence[Any]], Sequence[Any] | None]
 _chosen: Final[Bounded[int]] = Bounded()
 #: Ways whose results lie where the operands did not: taken only where that is asked for, or by the solver.
 _elsewhere: Final[set[Way]] = set()
+#: Ways that give what one device does only where the operands are as JAX asks for, such as sorted.
+_assuming: Final[set[Way]] = set()
 #: Of ways of some equations of a primitive alone, such as calls: of which.
 _only: Final[dict[Way, Callable[[Any], Any]]] = {}
 #: What JAX calls jitted functions.
 CALLS: Final = ("jit", "pjit")
 
 
-def way(*names: str, only: Callable[[Any], Any] | None = None, elsewhere: bool = False) -> Callable[[Way], Way]:
+def way(
+    *names: str, only: Callable[[Any], Any] | None = None, elsewhere: bool = False, assumes: bool = False
+) -> Callable[[Way], Way]:
     """Makes a function a way of primitives; ``elsewhere`` if other dims than before are sharded afterwards.
 
-    ``only`` says of which equations; the solver takes a call that has a way as one operation.
+    ``only`` says of which equations; the solver takes a call that has a way as one operation. A way that ``assumes``
+    that operands are as JAX asks for, such as sorted, is for those who ask for it: `suggest` plans with none.
     """
 
     def add(f: Way) -> Way:
@@ -54,6 +59,8 @@ def way(*names: str, only: Callable[[Any], Any] | None = None, elsewhere: bool =
             CHOICES[name] = evaluated
         if elsewhere:
             _elsewhere.add(f)
+        if assumes:
+            _assuming.add(f)
         if only is not None:
             _only[f] = only
         return f
@@ -64,6 +71,11 @@ def way(*names: str, only: Callable[[Any], Any] | None = None, elsewhere: bool =
 def ways_of(eqn: Any) -> Sequence[Way]:
     """The ways of an equation."""
     return [f for f in WAYS.get(eqn.primitive.name, ()) if f not in _only or _only[f](eqn)]
+
+
+def assumes(f: Way) -> bool:
+    """Whether a way gives what one device does only where the operands are as JAX asks for."""
+    return f in _assuming
 
 
 def evaluated(eqn: Any, operands: list[Any]) -> list[Any]:

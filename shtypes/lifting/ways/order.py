@@ -51,7 +51,7 @@ def elements_before(a: Any, v: Any, search: Search, dtype: Any = np.int32) -> An
 _counted = of_device("searchsorted")(elements_before)
 
 
-@way("call_hi_primitive", *CALLS, only=search_of)
+@way("call_hi_primitive", *CALLS, only=search_of, assumes=True)
 def by_counts(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
     """Sends nothing: the places are sums of what each device counts. Sharded alike, queries are gathered before."""
     (a, v), search = operands, search_of(eqn)

@@ -1,0 +1,115 @@
+"""Plans are typed before they are returned: each sends what it says, and what does not type is dropped."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import shtypes as sh
+from shtypes.errors import ShardingTypeError
+from shtypes.suggestions.plan import Plan
+from tests.end_to_end import host
+from tests.solver.models import f32
+
+MESH = {"x": 4, "y": 2}
+
+
+def of_sine(f: Any) -> Any:
+    return lambda *args: jnp.sum(jnp.sin(f(*args)) * 1.3)
+
+
+def solve(a: Any) -> Any:
+    m = a + 6 * jnp.eye(16)
+    return jnp.linalg.solve(m, jnp.ones(16)) + jnp.linalg.inv(m)[0]
+
+
+def places_in_what_is_not_sorted(x: Any) -> Any:
+    r = jnp.round(jax.lax.stop_gradient(x[:, 0]))
+    u = jnp.unique(r, size=6, fill_value=0.0)
+    return jax.nn.one_hot(jnp.searchsorted(u, r), 6).T @ x
+
+
+def recurrence(x: Any, w: Any, out: Any) -> Any:
+    gate = jnp.exp(-jax.nn.softplus(x @ w))
+    states = jax.lax.associative_scan(lambda a, b: (a[0] * b[0], b[0] * a[1] + b[1]), (gate, x * gate), axis=1)[1]
+    return states @ out
+
+
+def contrastive(x: Any, w: Any) -> Any:
+    scores, own = x @ w, jnp.arange(8)
+    return jax.nn.log_softmax(scores, 1)[own, own] + jax.nn.log_softmax(scores, 0)[own, own]
+
+
+def histogram(x: Any, e: Any) -> Any:
+    return jnp.histogram(x, bins=8, range=(-2.0, 2.0))[0] * e + x[:8]
+
+
+def alignment(x: Any) -> Any:
+    def step(carry: Any, xt: Any) -> Any:
+        stay, move = carry
+        moved = jnp.logaddexp(stay[:, 1:], jnp.logaddexp(stay[:, :-1], move))
+        stay = jnp.concatenate([stay[:, :1], jnp.logaddexp(stay[:, 1:], moved)], 1)
+        return (stay + xt, moved + xt[:, 1:]), stay
+
+    return jax.lax.scan(step, (jnp.zeros((8, 6)), jnp.zeros((8, 5))), x)[1]
+
+
+MODELS: dict[str, tuple[Any, tuple[Any, ...]]] = {
+    "a solver's tangent": (solve, (f32(16, 16),)),
+    "places in what is not sorted": (places_in_what_is_not_sorted, (f32(16, 8),)),
+    "a recurrence": (recurrence, (f32(4, 8, 32), f32(32, 32), f32(32, 32))),
+    "each row's own score": (contrastive, (f32(8, 64), f32(64, 8))),
+    "counts without a gradient": (histogram, (f32(32), f32(8))),
+    "a scan that shifts its carry": (alignment, (f32(20, 8, 6),)),
+}
+CHEAP_TO_COMPILE = {"places in what is not sorted", "each row's own score", "counts without a gradient"}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_each_plan_types_and_sends_what_it_says_and_the_smallest_computes_what_one_device_does(name: str) -> None:
+    f, shapes = MODELS[name]
+    rng = np.random.default_rng(0)
+    args = [rng.standard_normal(x.shape).astype(np.float32) for x in shapes]
+    with sh.use_mesh(sh.make_mesh(MESH)):
+        plans = sh.suggest(of_sine(f), *shapes, mesh=MESH)
+        for plan in plans:
+            assert plan.bytes == pytest.approx(plan.ledger.total.bytes, rel=2e-3)
+        if name in CHEAP_TO_COMPILE:
+            typed = [sh.array(x, t) for x, t in zip(args, plan.arguments, strict=True)]
+            got, back = sh.value_and_grad(sh.apply(of_sine(f), plan))(*typed)
+            value, grad = jax.value_and_grad(of_sine(f))(*args)
+            np.testing.assert_allclose(host(got), value, rtol=1e-5, atol=1e-5)
+            rounding = 64 * np.finfo(np.float32).eps * np.abs(grad).max()  # of sums of up to 64 terms
+            np.testing.assert_allclose(host(back), grad, atol=rounding)
+
+
+def _refusing(monkeypatch: pytest.MonkeyPatch, refused: Any) -> None:
+    """Lets plans not type of which something is true."""
+    signature = Plan.signature.func
+
+    def refusing(plan: Plan) -> Any:
+        if refused(plan):
+            raise ShardingTypeError("it does not type")
+        return signature(plan)
+
+    prop = type(Plan.signature)(refusing)
+    prop.__set_name__(Plan, "signature")
+    monkeypatch.setattr(Plan, "signature", prop)
+
+
+def test_a_plan_that_does_not_type_is_dropped_while_others_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    f, args = MODELS["a recurrence"]
+    every = sh.suggest(of_sine(f), *args, mesh=MESH)
+    _refusing(monkeypatch, lambda plan: plan.rules == every[0].rules)
+    assert [plan.rules for plan in sh.suggest(of_sine(f), *args, mesh=MESH)] == [plan.rules for plan in every[1:]]
+
+
+def test_where_no_plan_types_the_error_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    f, args = MODELS["a recurrence"]
+    _refusing(monkeypatch, lambda plan: True)
+    with pytest.raises(ShardingTypeError, match=r"no plan that was found types(.|\n)*it does not type"):
+        sh.suggest(of_sine(f), *args, mesh=MESH)
