@@ -10,7 +10,6 @@ from jax import lax
 
 from shtypes.dispatch.apply import is_typed
 from shtypes.evaluation.local_rows import clamped
-from shtypes.evaluation.rows.lookups import gather_numbers, scatter_numbers
 from shtypes.evaluation.table import ROWS
 from shtypes.lifting.ways.choice import way
 from shtypes.ops.arithmetic import add
@@ -57,7 +56,7 @@ def _of_owners(rows: Any, ids: Any, last: int, n: int, clips: bool, windows: tup
 @way("gather")
 def found_by_owners(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
     """Sends the positions and ``devices - 1`` shards of the result; backward as many."""
-    numbers, windows = gather_numbers(eqn.params["dimension_numbers"]), eqn.params["dimension_numbers"].offset_dims
+    numbers, windows = Numbers.of_gather(eqn.params["dimension_numbers"]), eqn.params["dimension_numbers"].offset_dims
     found = _alike(operands, numbers)
     if found is None:
         return None
@@ -73,7 +72,7 @@ def found_by_owners(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
 @way("scatter-add", "scatter-sub")
 def summed_by_all(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
     """Sends ``devices - 1`` shards of what is changed; backward as many."""
-    numbers = scatter_numbers(eqn.params["dimension_numbers"])
+    numbers = Numbers.of_scatter(eqn.params["dimension_numbers"])
     found = _alike(operands, numbers)
     if found is None:
         return None
