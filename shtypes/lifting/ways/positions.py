@@ -12,7 +12,6 @@ from shtypes.dispatch.apply import is_typed
 from shtypes.evaluation.local_rows import clamped
 from shtypes.evaluation.table import ROWS
 from shtypes.lifting.ways.choice import way
-from shtypes.ops.arithmetic import add
 from shtypes.ops.sharded_reductions import as_varying
 from shtypes.ops.shards import (
     Axes,
@@ -69,6 +68,9 @@ def found_by_owners(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
     return [placed(_of_owners(rows, ids, t.shape[dim] - 1, t.mesh.product(axes), clips, windows, d), d, axes)]
 
 
+_added = of_device("add")(lax.add)
+
+
 @way("scatter-add", "scatter-sub")
 def summed_by_all(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
     """Sends ``devices - 1`` shards of what is changed; backward as many."""
@@ -84,4 +86,4 @@ def summed_by_all(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
     updates = updates if lies else sharded(updates, rows[k], axes)
     x, ids, updates = (as_varying(y, axes) for y in (x, ids, updates))
     sums = bound(eqn)(full(x, eqn.invars[0].aval.shape[dim], dim, 0), ids, updates)
-    return [placed(add(x, scattered(sums, axes, dim)), dim, axes)]
+    return [placed(_added(x, scattered(sums, axes, dim)), dim, axes)]
