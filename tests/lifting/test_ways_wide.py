@@ -293,14 +293,14 @@ def of_searches() -> Iterator[Case]:
 def of_running_sums() -> Iterator[Case]:
     near_one = (1 + numbers(4, 24) / 9).astype(np.float32)
     kinds = ("sum", "prod", "max", "min", "logsumexp")
-    for kind, reverse, way in itertools.product(kinds, (False, True), ("by_steps", "by_totals")):
-        f, ends = accumulated(kind, reverse=reverse), f"cum{kind}, {'backwards' if reverse else 'forwards'}, {way}"
+    for kind, reverse in itertools.product(kinds, (False, True)):
+        f, ends = accumulated(kind, reverse=reverse), f"cum{kind}, {'backwards' if reverse else 'forwards'}"
         for count, size in ((2, 4), (3, 12), (6, 12), (8, 8)):
             mesh = {"x": count}
-            yield Case(f"{count} devices, {ends}", f, (near_one[:, :size],), (f"[4,{size}@x]",), mesh, way=way)
+            yield Case(f"{count} devices, {ends}", f, (near_one[:, :size],), (f"[4,{size}@x]",), mesh)
         for t in ("[4,24@(x,y)]", "[4,24@(y,x)]", "[4@y,24@x]", "[4,24@x]{I:y}", "[4,24@x]{R:y}", "[4,24@x]{U:y}"):
             if "U" not in t or kind == "sum":
-                yield Case(f"{t}, {ends}", f, (near_one,), (t,), PLANE, way=way)
+                yield Case(f"{t}, {ends}", f, (near_one,), (t,), PLANE)
     yield Case("complex", lambda x: jnp.abs(jnp.cumsum(x * (1 + 2j), 1)), (near_one[:, :16],), ("[4,16@x]",))
     for kind in ("max", "logsumexp"):
         gradient = jax.grad(lambda x, kind=kind: total(jnp, getattr(lax, f"cum{kind}")(x, 1)))
