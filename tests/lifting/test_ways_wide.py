@@ -189,6 +189,23 @@ def of_order() -> Iterator[Case]:
     yield Case("top_k of one each", lambda x: lax.top_k(x, 3), (numbers(4, 8),), ("[4,8@x]",), roundings=EXACT)
 
 
+def of_uniques() -> Iterator[Case]:
+    for size, count in ((104, 8), (13, 3)):
+        row = (f"[{size * count}@x]",), {"x": count}
+        for name, dtype in (FLOATS | INTEGERS).items():
+            x = strange(np.float32, size * count)[0] if name in FLOATS else integers(size * count, high=20)
+            for label, options in {
+                "values": {},
+                "counts": {"return_index": True, "return_counts": True},
+                "each NaN": {"equal_nan": False},
+                "inverse": {"return_inverse": True, "fill_value": 3},
+            }.items():
+                f = functools.partial(jnp.unique, size=50, **options)
+                yield Case(f"unique, {label}, {name}, {count}", f, (np.abs(x).astype(dtype),), *row, EXACT, grad=False)
+    rows = functools.partial(jnp.unique, size=9, axis=0)
+    yield Case("unique rows", rows, (integers(104, 2, high=2),), ("[104@x,2]",), LINE, EXACT, grad=False)
+
+
 def _numbered(x: Any) -> Any:
     return lax.sort((x, lax.broadcasted_iota(np.int32, x.shape, 0)), dimension=0, num_keys=1, is_stable=False)[1]
 
@@ -599,6 +616,7 @@ CASES = [
         of_order,
         of_searches,
         of_selections,
+        of_uniques,
         of_running_sums,
         of_convolutions,
         of_pools,
