@@ -217,6 +217,16 @@ def _cases() -> Iterator[Case]:
         yield Case(f"{name} of one row of floats", sorts, ("[262144@x]",))
     yield Case("sort on six devices", jnp.sort, ("[98304@x]",), {"x": 6})
     yield Case("sort of one row: gradient", gradient(lambda x: jnp.sort(x) * jnp.arange(262144)), ("[262144@x]",))
+    table, ids = "[8192@x,64]", "i32[4096@x]"
+    yield Case("lookup", lambda x, i: jnp.take(x, i, axis=0), (table, ids))
+    yield Case("lookup in a large table", lambda x, i: jnp.take(x, i, axis=0), ("[65536@x,64]", ids))
+    yield Case("lookup, batch on y", lambda x, i: x[i], (table, "i32[8@y,512@x]"), PLANE)
+    yield Case("lookup, width on y", lambda x, i: x[i], ("[8192@x,64@y]", ids), PLANE)
+    yield Case("lookup along", lambda x, i: jnp.take_along_axis(x, i, 0), ("[8192@x,64]", "i32[1024@x,64]"))
+    yield Case("lookup: gradient", gradient(lambda x, i: x[i]), (table, ids))
+    yield Case("sums at positions", lambda x, i, v: x.at[i].add(v), ("[1024@x,64]", ids, "[4096@x,64]"))
+    yield Case("histogram", lambda x, i, v: x.at[i].add(v), ("[1024@x]", ids, "[4096@x]"))
+    yield Case("sums at few positions", lambda x, i, v: x.at[i].add(v), (table, ids, "[4096@x,64]"))
     square, plane = "[512@x,512]", "[512@x,256@y]"
     yield Case("fft of one dim", jnp.fft.fft, ("c64[262144@x]",))
     yield Case("ifft of one dim", jnp.fft.ifft, ("c64[262144@x]",))

@@ -30,7 +30,7 @@ from shtypes.lifting import recorded_calls
 from shtypes.lifting.recorded_calls import recorded
 from shtypes.lifting.rows import collectives, control, derivatives, reductions
 from shtypes.lifting.rows.collectives import spec_of
-from shtypes.lifting.ways import grouping, order, running, spectra, windows
+from shtypes.lifting.ways import grouping, order, positions, running, spectra, windows
 from shtypes.lifting.ways import matrices as tall
 from shtypes.local_mode.shard_map import connect_lift
 from shtypes.programs.jit import JitFunction
@@ -41,7 +41,7 @@ R = TypeVar("R", bound=Callable[..., Any])
 #: The files that fill the table of primitives when they are imported.
 _FILLED: Final = (
     *(collectives, control, derivatives, elementwise, lookups, matrices, reductions, shapes),
-    *(grouping, order, running, spectra, tall, windows),
+    *(grouping, order, positions, running, spectra, tall, windows),
     recorded_calls,
 )
 

@@ -40,7 +40,7 @@ from shtypes.evaluation.table import WAYS
 from shtypes.evaluation.value_info import aval_of, note_constant, noting, typed_constant
 from shtypes.ops.rows import Op
 from shtypes.ops.shard_programs import NotLocalError, ShardProgram, shard_program
-from shtypes.resharding import Cost, cost
+from shtypes.resharding import cost
 from shtypes.rules import messages
 from shtypes.scopes.check_comm import check_now
 from shtypes.scopes.comm import (
@@ -201,20 +201,23 @@ class JaxFunction:
         def run(way: int | None, *operands: Any) -> list[Any]:
             return under(None, in_turn, replace(goal, out=None, way=way))(*operands)
 
-        def price(way: int | None) -> Cost:
+        def sent(way: int | None) -> tuple[int, int]:
             def asked(*operands: Any) -> Any:
                 return all_finished(jax.tree.unflatten(trace.tree, run(way, *operands)), goal.out)
 
             try:
                 with trying():
-                    sent = sent_by_program(jax.make_jaxpr(asked)(*[wrap(as_jax_type(x.type), None) for x in values]))
+                    return sent_by_program(jax.make_jaxpr(asked)(*[wrap(as_jax_type(x.type), None) for x in values]))
             except ShardingTypeError:
                 return sys.maxsize, sys.maxsize
-            return cost(*sent, goal.minimize)
+
+        def choose() -> tuple[int | None]:
+            """The way that sends least; none that sends more forward than a gather."""
+            ways: dict[int | None, tuple[int, int]] = {way: sent(way) for way in (None, *range(-1, most))}
+            return (min(ways, key=lambda way: (ways[way][0] > ways[-1][0], cost(*ways[way], goal.minimize))),)
 
         full = (key, current_settings(), *[x.type.serial for x in values])
-        ways: list[int | None] = [None, *range(-1, most)]
-        (chosen,) = self._ways.get_or_create(full, lambda: (min(ways, key=price),))
+        (chosen,) = self._ways.get_or_create(full, choose)
         return run(chosen, *values)
 
     def _typed(self, key: Any, trace: Trace, types: tuple[ShType, ...], constants: frozenset[int]) -> TypedCall:

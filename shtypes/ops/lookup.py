@@ -19,6 +19,7 @@ from shtypes.dispatch.apply import apply, as_operands, dtype_name
 from shtypes.errors import ShardingTypeError
 from shtypes.ops.along_dims import normalize_dims
 from shtypes.ops.functions import take
+from shtypes.ops.routes import embedded, summed_by_segment
 from shtypes.rules.lookups import one_hot as _one_hot_rule
 from shtypes.rules.lookups import segment_sum as _segment_sum_rule
 from shtypes.types import ShType, dtypes
@@ -33,23 +34,32 @@ def as_positions(ids: Any, name: str) -> Any:
 
 
 @public
-def embedding(table: Any, ids: Any) -> Array:
+def embedding(table: Any, ids: Any, *, capacity: int | None = None, fill_value: Any = None) -> Array:
     """The rows of a table, one for each id; with the vocabulary sharded the result is unreduced, without communication.
 
     Args:
         table (vocab, ...): Rows to look up.
         ids (...): Integers in ``[0, vocab)``; others are brought to the nearest end.
+        capacity: Of ids that are sharded over the axes of the vocabulary: so many of them at most each device asks each
+            other for, the first in order. The result is sharded as the ids are. With as many as a device has ids, none
+            is above the capacity.
+        fill_value: The rows of ids above the capacity; by default NaN, of integers the least, or of unsigned ones the
+            greatest. They have no gradient.
 
     Returns:
         (..., ...): The rows. Per axis as `take`.
 
     Raises:
-        ShardingTypeError: as for `take`.
+        ShardingTypeError: as for `take`; with a capacity, ids that are not sharded as the vocabulary.
 
-    Communicates: nothing. Transpose: a scatter-add of the cotangent; unreduced where ids are sharded and the table is
-    reduced.
+    Communicates: nothing; with a capacity, two all-to-alls, of ids and of rows, ``capacity`` for each pair of devices.
+    Transpose: a scatter-add of the cotangent; unreduced where ids are sharded and the table is reduced.
     """
-    return take(table, as_positions(ids, "embedding"), axis=0, mode="clip")
+    ids = as_positions(ids, "embedding")
+    if capacity is None:
+        return take(table, ids, axis=0, mode="clip")
+    ((table, ids), _) = as_operands([table, ids])
+    return embedded(table, ids, capacity, fill_value)
 
 
 def _over(over: str | Sequence[str]) -> tuple[str, ...]:
@@ -146,6 +156,7 @@ def segment_sum(
     mode: Any = None,
     *,
     over: str | Sequence[str] = (),
+    capacity: int | None = None,
 ) -> Array:
     """The rows of each segment summed, as `jax.ops.segment_sum`.
 
@@ -160,17 +171,22 @@ def segment_sum(
         bucket_size: Accepted for compatibility; ignored.
         mode: ``"clip"`` brings numbers out of range to the nearest segment.
         over: Mesh axes that shard the segments; the rows must be replicated on them.
+        capacity: Of rows that are sharded over these axes, too: so many of them at most each device sends to each
+            other, the first in order; rows above the capacity are dropped, as those of no segment are.
 
     Returns:
         (num_segments, ...): The sums.
 
-    Communicates: nothing. Transpose: the rows of the cotangent at the segments' numbers.
+    Communicates: nothing; with a capacity, two all-to-alls, of numbers and of rows. Transpose: the rows of the
+    cotangent at the segments' numbers.
     """
     if num_segments is None:
         raise ShardingTypeError("`segment_sum` needs `num_segments`", why="the size of the result must be known")
     (data, ids), constants = as_operands([data, as_positions(segment_ids, "segment_sum")])
     axes = _over(over)
     clips = mode is not None and lax.GatherScatterMode.from_any(mode) is lax.GatherScatterMode.CLIP
+    if capacity is not None:
+        return summed_by_segment(data, ids, num_segments, axes, capacity, clips)
     local = num_segments // jax.typeof(data).mesh.product(axes)
 
     def rule(types: tuple[ShType, ...]) -> rules.Typing:

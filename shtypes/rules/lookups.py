@@ -7,7 +7,7 @@ zero for the others, so the result is UNREDUCED; a partial slice of a sharded di
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from shtypes.errors import ShardingTypeError
 from shtypes.rules import messages
@@ -104,6 +104,20 @@ class Numbers(NamedTuple):
     indexed: tuple[int, ...]  # for each component of a position, the dim of the array that it is in
     batch: tuple[int, ...] = ()  # the dims of the array that run together with dims of the positions
     ids_batch: tuple[int, ...] = ()  # these, in the same order
+
+    @classmethod
+    def of_gather(cls, p: Any) -> Numbers:
+        """The dimension numbers of a lookup, as JAX has them."""
+        parts = p.offset_dims, p.collapsed_slice_dims, p.start_index_map
+        return cls(
+            *(tuple(map(int, part)) for part in (*parts, p.operand_batching_dims, p.start_indices_batching_dims))
+        )
+
+    @classmethod
+    def of_scatter(cls, p: Any) -> Numbers:
+        """Those of a scatter."""
+        parts = p.update_window_dims, p.inserted_window_dims, p.scatter_dims_to_operand_dims, p.operand_batching_dims
+        return cls(*(tuple(map(int, part)) for part in (*parts, p.scatter_indices_batching_dims)))
 
     def windowed(self, ndim: int) -> list[int]:
         """The dims of the array, of ``ndim`` dims, that are dims of a window, in order."""

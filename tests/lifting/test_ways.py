@@ -169,8 +169,16 @@ CASES = [
     Case(
         "argsort", lambda x: 1.0 * jnp.argsort(x), (f32(784).round(1),), ("[784@x]",), (2 * (7 * 13 + 49) * (4 + 2), 0)
     ),
-    Case("places of a sort", lambda x: jnp.sort(x)[np.array([5, 90])], (f32(512),), ("[512@x]",), (2 * 7 * 37, 0)),
-    Case("median", jnp.median, (f32(512),), ("[512@x]",), (2 * 7 * 37 + 2 + 7, 0)),
+    Case("places of a sort", lambda x: jnp.sort(x)[np.array([5, 90])], (f32(512),), ("[512@x]",), (2 * 7 * 41, 0)),
+    Case("median", jnp.median, (f32(512),), ("[512@x]",), (2 * 7 * 41 + 2, 0)),
+    Case("lookup", lambda x, i: x[i.astype(int)], (f32(512, 4), f32(64) * 99), ("[512@x,4]", "[64@x]"), (1120, 896)),
+    Case(
+        "sums at positions",
+        lambda x, i: jnp.negative(x).at[jnp.round(i * 9).astype(int)].add(jnp.stack([i, i], 1)),
+        (f32(8, 2), f32(64)),
+        ("[8@x,2]", "[64@x]"),
+        (7 * 2 * 4, 7 * 2 * 4),
+    ),
     Case("fft", spectrum(jnp.fft.fft), (f32(128),), ("[128@x]",), (3 * 7 * 16, 3 * 7 * 16)),
     Case("fft2", spectrum(jnp.fft.fft2), (f32(16, 16),), ("[16@x,16]",), (7 * 32, 7 * 32)),  # left transposed
     Case(

@@ -28,8 +28,6 @@ FLOATS = {"f32": np.float32, "bf16": ml_dtypes.bfloat16, "f16": np.float16}
 INTEGERS = {"i8": np.int8, "u8": np.uint8, "i32": np.int32, "u32": np.uint32}
 #: Numbers with a rounding of their own may be off by it; what only moves or compares numbers may not.
 EXACT, ROUNDED = 0, SERIES
-#: Sums of what devices have lose the signs of zeros, and nothing else.
-SAME = 0.5
 #: Of narrow floats, where each of sixteen numbers is rounded, forward and backward.
 NARROW = 32
 
@@ -208,9 +206,9 @@ def of_selections() -> Iterator[Case]:
     for name, dtype in (FLOATS | INTEGERS).items():
         x = strange(np.float32).T.astype(dtype) if name in FLOATS else integers(64, 4, dtype=dtype, high=20)
         for places, f in of_places.items():
-            yield Case(f"{places}, {name}", f, (x.copy(),), (column,), roundings=SAME, grad=False)
+            yield Case(f"{places}, {name}", f, (x.copy(),), (column,), roundings=EXACT, grad=False)
     yield Case(
-        "truths", lambda x: jnp.sort(x, 0)[30:34], (rng.random((64, 4)) < 0.5,), (column,), roundings=SAME, grad=False
+        "truths", lambda x: jnp.sort(x, 0)[30:34], (rng.random((64, 4)) < 0.5,), (column,), roundings=EXACT, grad=False
     )
     x, ties = numbers(64, 4), integers(64, 4, high=3).astype(np.float32)
     place = np.arange(64, dtype=np.float32)[:, None]
@@ -240,12 +238,12 @@ def of_selections() -> Iterator[Case]:
             yield Case(f"{name} of {t}", f, (x,), (t,), PLANE)
     yield Case("ties in order", lambda x: jnp.sort(x, 0)[20] * jnp.sort(x + place * 0, 0)[40], (ties,), (column,))
     constant = jax.jit(lambda i: lax.dynamic_slice_in_dim(jnp.sort(holes[:, 0]), i, 1))
-    yield Case("a sort of a constant", lambda x: x + constant(7), (x,), (column,), roundings=SAME, grad=False)
+    yield Case("a sort of a constant", lambda x: x + constant(7), (x,), (column,), roundings=EXACT, grad=False)
     of_complex = jax.jit(lambda x: lax.sort(x, dimension=0)[2:4])
     yield Case("complex", lambda x: jnp.abs(of_complex(x * (1 + 2j))), (x,), (column,), grad=False)
     by_name = {"jitted": jax.jit(lambda x: lax.sort(x, dimension=0)[2:4]), "numbered": jax.jit(_numbered)}
     for name, jitted in by_name.items():
-        yield Case(name, jitted, (x,), (column,), roundings=SAME, grad=False)
+        yield Case(name, jitted, (x,), (column,), roundings=EXACT, grad=False)
     yield Case("what is no number", lambda x: jnp.median(x, 0), (holes,), (column,), grad=False)
     yield Case("one element each", jnp.median, (x[:8, 0].copy(),), ("[8@x]",))
     yield Case("three devices", jnp.median, (x[:33].copy(),), ("[33@x,4]",), {"x": 3})
@@ -509,6 +507,82 @@ def of_triangles() -> Iterator[Case]:
     yield Case("triangular solve of complex numbers", turned, (factor[0], numbers(16)), ("[16@x,16]", "[16@x]"))
 
 
+def of_lookups() -> Iterator[Case]:
+    ids, rows = integers(16, high=30), ("[32@x,4]", "[16@x]")
+    negative = np.array([-1, -32, -33, 31, 32, 99, 0, 5] * 2, np.int32)
+    lookups: dict[str, Callable[..., Any]] = {
+        "take": lambda x, i: jnp.take(x, i, axis=0),
+        "clipped": lambda x, i: jnp.take(x, i, axis=0, mode="clip"),
+        "filled": lambda x, i: x.at[i].get(mode="fill", fill_value=7),
+        "wrapped": lambda x, i: jnp.take(x, i, axis=0, mode="wrap"),
+        "index": lambda x, i: x[i],
+    }
+    for name, dtype in (FLOATS | INTEGERS).items():
+        x = strange(np.float32, 32).T.astype(dtype) if name in FLOATS else integers(32, 4, dtype=dtype, high=20)
+        for label, f in lookups.items():
+            yield Case(f"{label}, {name}", f, (x.copy(), negative), rows, roundings=EXACT, grad=False)
+    truths = rng.random((32, 4)) < 0.5
+    yield Case("truths", lookups["take"], (truths, negative), rows, roundings=EXACT, grad=False)
+    for dtype in (np.int8, np.uint8, np.uint32):
+        narrow_ids = (ids % 40).astype(dtype)
+        yield Case(f"ids of {dtype.__name__}", lookups["take"], (numbers(32, 4), narrow_ids), rows, roundings=EXACT)
+    x, many, two = numbers(32, 4), integers(16, 3, high=32), integers(8, 16, high=32)
+    for label, f in lookups.items():
+        yield Case(f"gradient of {label}", f, (x, ids), rows, roundings=EXACT)
+        yield Case(
+            f"gradient of {label}, beyond", f, (x, negative), rows, roundings=EXACT, grad=label not in ("take", "index")
+        )
+    of_columns = lambda x, i: jnp.take(x, i, axis=1)  # noqa: E731
+    along = lambda x, i: jnp.take_along_axis(x, i % 32, axis=0)  # noqa: E731
+    for name, f, args, types in [
+        ("columns", of_columns, (x.T.copy(), ids), ("[4,32@x]", "[16@x]")),
+        ("many", lookups["take"], (x, many), ("[32@x,4]", "[16@x,3]")),
+        ("last of many", lookups["take"], (x, many.T.copy()), ("[32@x,4]", "[3,16@x]")),
+        ("many columns", of_columns, (x.T.copy(), many), ("[4,32@x]", "[16@x,3]")),
+        ("along", along, (x, integers(16, 4)), ("[32@x,4]", "[16@x,4]")),
+        ("rows", jax.vmap(lookups["index"], (None, 0)), (x, many.T.copy()), ("[32@x,4]", "[3,16@x]")),
+        ("curvature", jax.grad(lambda x, i: jnp.sum(x[i] ** 3)), (x, ids), rows),
+        ("in a scan", lambda x, i: lax.scan(lambda c, _: (c / 2 + x[i], None), x[i], None, 2)[0], (x, ids), rows),
+    ]:
+        yield Case(name, f, args, types, roundings=ROUNDED)
+    for of_x, of_ids in [
+        ("[32@(x,y),4]", "[8,16@(x,y)]"),
+        ("[32@(y,x),4]", "[8,16@(y,x)]"),
+        ("[32@x,4@y]", "[8,16@x]"),
+        ("[32@x,4]", "[8@y,16@x]"),
+        ("[32@x,4]{I:y}", "[8@y,16@x]"),
+        ("[32@x,4]{U:y}", "[8,16@x]"),
+        ("[32@x,4]", "[8@x,16@y]"),
+        ("[32@x,4@y]", "[8@y,16@x]"),
+        ("[32@x,4]", "[8@x,16]"),
+        ("[32@x,4]", "[8,16@(x,y)]"),
+    ]:
+        yield Case(f"take of {of_x} by {of_ids}", lookups["take"], (x, two), (of_x, of_ids), PLANE, ROUNDED)
+    updates, alike = numbers(64, 4), ("[16@x,4]", "[64@x]", "[64@x,4]")
+    changes: dict[str, Callable[..., Any]] = {
+        "add": lambda x, i, v: x.at[i].add(v),
+        "subtract": lambda x, i, v: x.at[i].subtract(v, mode="clip"),
+        "set": lambda x, i, v: x.at[i].set(v, mode="drop"),
+        "max": lambda x, i, v: x.at[i].max(v),
+    }
+    for label, f in changes.items():
+        args = numbers(16, 4), integers(64, high=20), updates
+        yield Case(f"{label} at", f, args, alike, grad=label in ("add", "subtract"))
+        if label != "set":
+            whole = tuple(np.round(x * 9).astype(np.int32) for x in args)
+            yield Case(f"{label} at, integers", f, whole, alike, roundings=EXACT, grad=False)
+    for types in [
+        ("[16@(x,y),4]", "[64@(x,y)]", "[64@(x,y),4]"),
+        ("[16@x,4@y]", "[64@x]", "[64@x,4@y]"),
+        ("[16@x,4]", "[64@x]", "[64@x,4]{U:y}"),
+        ("[16@x,4]{U:y}", "[64@x]", "[64@x,4]"),
+        ("[16@x,4]", "[64@x]", "[64,4]"),
+        ("[16@x,4]", "[64@x]", "[64@y,4]"),
+    ]:
+        args = numbers(16, 4), integers(64, high=16), updates
+        yield Case(f"add at {types}", changes["add"], args, types, PLANE)
+
+
 def of_nothing() -> Iterator[Case]:
     for f in (lambda x: jnp.cumsum(x, 1), lambda x: jnp.sort(x, 1), lambda x: lax.top_k(x, 2)[0]):
         yield Case("no rows", f, (numbers(0, 16),), ("[0,16@x]",), roundings=EXACT)
@@ -531,6 +605,7 @@ CASES = [
         of_spectra,
         of_tall_matrices,
         of_triangles,
+        of_lookups,
         of_nothing,
     )
     for case in family()

@@ -88,14 +88,9 @@ def _components(t: ShType, numbers: Numbers, sizes: Sequence[int]) -> tuple[Comp
 # lookups
 
 
-def _gather_numbers(p: Any) -> Numbers:
-    parts = p.offset_dims, p.collapsed_slice_dims, p.start_index_map
-    return Numbers(*map(ints, (*parts, p.operand_batching_dims, p.start_indices_batching_dims)))
-
-
 @row("gather")
 def _gather(eqn: Any, operands: Sequence[Any]) -> list[Any]:
-    numbers, sizes = _gather_numbers(eqn.params["dimension_numbers"]), ints(eqn.params["slice_sizes"])
+    numbers, sizes = Numbers.of_gather(eqn.params["dimension_numbers"]), ints(eqn.params["slice_sizes"])
     batch = _batch(operands[0], operands[1], numbers, changes=False)
 
     def rule(call: Call, types: Types) -> Typing:
@@ -139,11 +134,6 @@ def _counts(fill: Any) -> bool:
 # changes
 
 
-def _scatter_numbers(p: Any) -> Numbers:
-    parts = p.update_window_dims, p.inserted_window_dims, p.scatter_dims_to_operand_dims
-    return Numbers(*map(ints, (*parts, p.operand_batching_dims, p.scatter_indices_batching_dims)))
-
-
 def _is_single(eqn: Any) -> bool:
     return bool(math.prod(eqn.invars[1].aval.shape[:-1]) == 1)
 
@@ -163,7 +153,7 @@ def _linearity(eqn: Any) -> Linearity:
 
 @row(*_CHANGES)
 def _scatter(eqn: Any, operands: Sequence[Any]) -> list[Any]:
-    numbers, name, how = _scatter_numbers(eqn.params["dimension_numbers"]), "scatter_apply", "max"
+    numbers, name, how = Numbers.of_scatter(eqn.params["dimension_numbers"]), "scatter_apply", "max"
     if not _applies(eqn):
         name, how = eqn.primitive.name.replace("-", "_"), _CHANGES[eqn.primitive.name]
     batch = _batch(operands[0], operands[1], numbers, changes=True)

@@ -22,7 +22,7 @@ from shtypes.lifting.ways.choice import CALLS, way
 from shtypes.lifting.ways.order import elements_before
 from shtypes.ops.reinterpret import stop_gradient
 from shtypes.ops.sharded_reductions import as_varying
-from shtypes.ops.shards import Axes, along, axes_of, bound, gathered, index, of_device, part, pending, summed, type_of
+from shtypes.ops.shards import Axes, along, axes_of, bound, gathered, of_device, part, summed, type_of
 from shtypes.types import State
 
 #: Reductions that are the same in any order.
@@ -234,23 +234,24 @@ def _equal(keys: Any, numbers: Any, dim: int) -> Any:
 
 
 @of_device("element")
-def _element(x: Any, order: Any, own: Any, equal: Any, turn: Any, me: Any, dim: int) -> Any:
-    """The elements in the places, of those equal to them the one in its turn; zeros where another device has them."""
+def _candidates(x: Any, order: Any, own: Any, equal: Any, places: Any, below: Any, dim: int) -> Any:
+    """The device that has the element in each place, and of each device the element that it would be there."""
     equal = equal.reshape(*equal.shape[:dim], -1, own.shape[dim], *equal.shape[dim + 1 :])
-    turn = turn - lax.dynamic_index_in_dim(jnp.cumsum(equal, dim) - equal, me, dim, keepdims=False)
-    here = (turn >= 0) & (turn < lax.dynamic_index_in_dim(equal, me, dim, keepdims=False))
-    at = jnp.take_along_axis(order, own + turn, dim, mode="clip")
-    return jnp.where(here, jnp.take_along_axis(x, at, dim, mode="clip"), jnp.zeros((), x.dtype))
+    turn = along(places, dim, below.ndim) - below  # which it is of those that are equal
+    ends = jnp.cumsum(equal, dim)
+    passed = ends <= jnp.expand_dims(turn, dim)
+    at = jnp.take_along_axis(order, own + turn - jnp.sum(jnp.where(passed, equal, 0), dim), dim, mode="clip")
+    return jnp.sum(passed, dim), jnp.take_along_axis(x, at, dim, mode="clip")
 
 
-@of_device("turn")
-def _turn(places: Any, below: Any, dim: int) -> Any:
-    """Which of the elements that are equal to the one in a place it is."""
-    return along(places, dim, below.ndim) - below
+@of_device("element")
+def _chosen(elements: Any, owner: Any, dim: int) -> Any:
+    elements = elements.reshape(*owner.shape[:dim], -1, *owner.shape[dim:])
+    return jnp.squeeze(jnp.take_along_axis(elements, jnp.expand_dims(owner, dim), dim), dim)
 
 
 def _selected(x: Any, dim: int, axes: Axes, places: Any) -> Any:
-    """The elements of a sorted dim in some places; of floats as a pending sum, a term of which is not zero."""
+    """The elements of a sorted dim in some places."""
     t, count = type_of(x), int(type_of(places).size)
     own = as_varying(x, axes)
     keys, order = _sorted(_keys(stop_gradient(own)), dim)
@@ -267,5 +268,6 @@ def _selected(x: Any, dim: int, axes: Axes, places: Any) -> Any:
     if not jnp.issubdtype(t.dtype, np.floating):
         return _elements(numbers, t.dtype)
     below, equal = _equal(keys, numbers, dim)
-    turn = _turn(places, summed(below, axes), dim)
-    return pending(_element(own, order, below, gathered(equal, axes, dim), turn, index(x, axes), dim), axes)
+    equal_of_all = gathered(equal, axes, dim)
+    owner, elements = _candidates(own, order, below, equal_of_all, places, summed(below, axes), dim)
+    return _chosen(gathered(elements, axes, dim), owner, dim)
