@@ -146,7 +146,9 @@ def decided(costs: Costs, now: Assignment, ways: Sequence[Way]) -> Decisions:
     }
     joined: dict[int, int | None] = {}
     for node in graph.nodes:
-        ways_of_op = {o.way for o in costs.chosen(node, now) if o.joins} if node.op is not None else set()
+        ways_of_op = (
+            {o.way for o in costs.chosen(node, now[node.first.id]) if o.joins} if node.op is not None else set()
+        )
         if node.op is not None and ways_of_op:
             joined[node.op.id] = ways_of_op.pop() if len(ways_of_op) == 1 else None
     return Decisions(graph.mesh, tuple(arguments), places, joined)
