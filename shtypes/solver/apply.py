@@ -106,11 +106,7 @@ def unknown(at: str, found: Sequence[Taken]) -> ShardingTypeError:
 
 
 def with_types_at(decisions: Decisions, program: Program, at: Mapping[str, Any]) -> Decisions:
-    """The decisions, with other types of what lines take.
-
-    Raises:
-        ShardingTypeError: no line takes such a value, or the type does not fit.
-    """
+    """The decisions, with other types of what lines take; an error where none does, or one does not fit."""
     every, mesh = taken(program), decisions.mesh
     places = dict(decisions.places)
     for name, said in at.items():
@@ -155,11 +151,7 @@ def decided(costs: Costs, now: Assignment, ways: Sequence[Way]) -> Decisions:
 
 
 def typed_function(program: Function, decisions: Decisions) -> Callable[..., Any]:
-    """The function of typed values; plain arrays among its arguments are given the types of the plan.
-
-    Raises:
-        ShardingTypeError: (when called) an argument has another type than in the plan.
-    """
+    """The function of typed values; plain arrays are given the types of the plan, others must have them."""
     run = _Run(program, decisions, lambda x, t, **_: recorded_op("reshard", x, target_text(t)))
 
     def of_arrays(*arrays: Any) -> Any:

@@ -39,7 +39,6 @@ from shtypes.solver.axis_states import (
     SHARDED,
     UNREDUCED,
     axis_state,
-    shown,
     typed,
 )
 from shtypes.traced.ledger import ledger_of
@@ -86,10 +85,6 @@ class Option(NamedTuple):
         operands, results = (tuple([s + FRONT * (s >= SHARDED) for s in x]) for x in (self.operands, self.results))
         return self._replace(operands=operands, results=results)
 
-    def __str__(self) -> str:
-        left, right = (", ".join(map(shown, states)) for states in (self.operands, self.results))
-        return f"{left} -> {right} ({'part' if self.divides else 'all'}{', communicates' if self.sent else ''})"
-
 
 class Operand(NamedTuple):
     """What is known of an operand of an equation."""
@@ -119,27 +114,21 @@ _known: Final[Bounded[tuple[Option, ...]]] = Bounded()
 _together: Final[Bounded[tuple[Sent | None]]] = Bounded()
 
 
-def operands_of(eqn: Any) -> tuple[Operand | None, ...]:
-    """The operands of an equation, all of them values; None for numbers."""
-    return tuple(None if is_literal(v) else operand(v.aval) for v in eqn.invars)
-
-
 def operand(aval: Any, *, constant: bool = False) -> Operand:
     """An operand of one of JAX's types."""
     return Operand(tuple(map(int, aval.shape)), dtypes.from_numpy(aval.dtype), constant)
 
 
 def options(
-    eqn: Any, size: int, operands: Sequence[Operand | None] | None = None, names: Sequence[str] = ("axis",)
+    eqn: Any, size: int, operands: Sequence[Operand | None], names: Sequence[str] = ("axis",)
 ) -> tuple[Option, ...]:
     """What an equation may do along one mesh axis of some devices; the first is that each device does all of it.
 
-    Of operands that are None nothing is asked; by default all are values. ``names`` are what the axis is called, and
-    the others of the mesh, for equations that name axes.
+    Of operands that are None nothing is asked. ``names`` are those of the axis and of the others of the mesh, of which
+    some equations speak.
     """
-    known = operands_of(eqn) if operands is None else tuple(operands)
-    key = _key(eqn, known, size, names)
-    return _known.get_or_create(key, lambda: tuple(_Asked(eqn, known, size, names).options()))
+    key = _key(eqn, operands, size, names)
+    return _known.get_or_create(key, lambda: tuple(_Asked(eqn, operands, size, names).options()))
 
 
 def way_options(

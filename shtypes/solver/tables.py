@@ -324,10 +324,7 @@ class Costs:
     def _moved(
         self, v: Value, src: States, dst: States, again: bool, back: bool, runs: bool = False
     ) -> tuple[Table, Table]:
-        """What it takes to bring a value from each row of ``src`` to that of ``dst``, and its cotangent back.
-
-        By the prices of all pairs, or of one row as it ``runs``, by the plan that does.
-        """
+        """What it takes to bring a value, and its cotangent ``back``: by prices of pairs, or the plan that ``runs``."""
         (forward, backward), price = self.weights, self.prices.pairs
         if runs:
             price = functools.partial(self.prices.planned, v.dtype, v.shape)

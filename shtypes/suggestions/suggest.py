@@ -96,12 +96,17 @@ class Suggestions(Sequence[Plan], Report):
         costs = self.problem.costs
         before = dict(costs.allowed)
         try:
-            names = _fix(costs, fixed)
+            problem = self.problem._replace(given=self.problem.given | _fix(costs, fixed))
             search = Search(costs, overlap=self._overlap)
-            point = _readable(search, self.limit)
+            for _ in range(_CORRECTED):
+                plan = Plan(problem, _readable(search, self.limit))
+                if not plan.corrects():
+                    break
+                search.again()
+            plan.bound = search.bound(self.limit)
         finally:
             costs.allowed = before
-        return Plan(self.problem._replace(given=self.problem.given | names), point, search.bound(self.limit))
+        return plan
 
     def parts(self) -> list[Table | Text]:
         """The quickest plan, and what the others of the front cost."""
@@ -291,7 +296,10 @@ def _found(problem: Problem, search: Search, limit: float | None) -> Suggestions
         if search.late or not any(corrected):
             break
         search.again()
-    typed = [plan for plan in plans if plan.refusal is None]
+    others = sorted((p for p in search.visited if p.cost.memory <= (limit or math.inf)), key=lambda p: p.seconds)
+    typed = [p for p in plans if p.refusal is None] or [
+        p for p in (Plan(problem, point) for point in others) if p.refusal is None
+    ][:1]
     if not typed:
         raise ShardingTypeError("no plan that was found types", why=str(plans[0].refusal))
     return Suggestions(typed, search, limit)
@@ -382,17 +390,14 @@ def apply(
     def run(*args: Any) -> Any:
         # Traced for each call: it may close over something else by now, or be another function than the plan's.
         again = saved["checkpoint"] if saved.get("schema") == SCHEMA else ()
-        program = Function(f, jax.tree.map(_struct, args), mesh=Mesh(saved["mesh"]), checkpoint=again)
+        mesh = Mesh(saved["mesh"])
+        program = Function(f, _shapes(args, mesh)[0], mesh=mesh, checkpoint=again)
         return typed_function(program, with_types_at(decisions_of(saved, program), program, at or {}))(*args)
 
     return run
 
 
 # the arguments
-
-
-def _struct(x: Any) -> Any:
-    return jax.ShapeDtypeStruct(x.shape, x.dtype) if hasattr(x, "shape") else x
 
 
 def _shapes(args: tuple[Any, ...], mesh: Mesh) -> tuple[tuple[Any, ...], list[ShType | None]]:
