@@ -7,6 +7,7 @@ import functools
 import itertools
 import json
 import math
+import operator
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -152,7 +153,7 @@ def suggest(
     fixed: Mapping[str, Any] | None = None,
     inputs: Mapping[str, Any] | None = None,
     out: Any = None,
-    links: CostModel | Link | str = "h100-nvlink",
+    links: CostModel | Link | str | Mapping[str, Any] = "h100-nvlink",
     compute: Device | str = "h100-sxm",
     state: float = 2.0,
     grad: bool | int | Sequence[int] = True,
@@ -178,8 +179,9 @@ def suggest(
             ``{"model.py:48 <- up": "[_, _]", "model.py:30 <- carry[0]": "[_@dp, _]"}``.
         inputs: The same of arguments that arrive so, as data do.
         out: The types of the results, in their tree; None for what may be chosen. Results are never pending.
-        links: What connects the devices: a cost model, a link, or the name of one.
-        compute: What one device is: a device, or the name of one.
+        links: What connects the devices: a cost model, a link or the name of one; links by axis, ``{"dp":
+            "infiniband-ndr", "default": "h100-nvlink"}``; or the name of a .toml file of `benchmarks/calibrate.py`.
+        compute: What one device is: a device, or the name of one or of such a file.
         state: Bytes of optimizer state for each byte of a differentiated argument: 2 for Adam in the dtype of the
             parameters.
         grad: Which positional arguments are differentiated, as ``argnums`` of `jax.grad`: True for the first. False for
@@ -235,7 +237,8 @@ def suggest(
         given |= {v.name for v in written}
         _fix_results(costs, out)
         problem = Problem(program.name, program, costs, model, device, argnums, float(state), frozenset(given))
-        return _found(problem, Search(costs, seed=seed, overlap=float(overlap), deadline=deadline), limit)
+        search = Search(costs, seed=operator.index(seed), overlap=float(overlap), deadline=deadline)
+        return _found(problem, search, limit)
 
     programs = [Function(f, shapes, argnums, on)]
     if checkpoint and argnums:
