@@ -316,7 +316,7 @@ def check_argument(arg: Any, index: int, *, holomorphic: bool, allow_int: bool |
     """
     for path, leaf in jax.tree_util.tree_flatten_with_path(arg)[0]:
         what = f"argument {index}{jax.tree_util.keystr(path)}"
-        if not isinstance(leaf, Array) and not hasattr(leaf, "dtype") and not is_number(leaf):
+        if not hasattr(leaf, "dtype") and not isinstance(leaf, Array) and not is_number(leaf):
             raise ShardingTypeError(f"{what} is no array: {type(leaf).__name__} cannot be differentiated")
         dtype = leaf.dtype if hasattr(leaf, "dtype") else jnp.result_type(leaf)
         is_float, is_complex = jnp.issubdtype(dtype, jnp.floating), jnp.issubdtype(dtype, jnp.complexfloating)

@@ -20,6 +20,7 @@ class EqnSource(NamedTuple):
 class _Thread(threading.local):
     eqn: Callable[[], EqnSource | None] | None = None  # tells the source of the equation being evaluated
     depth = 0  # how many plain programs are being traced, one inside the other; 0 also in typed code in one
+    typed = False  # whether what runs is a function of typed values, traced as a plain one
 
 
 plain_trace: Final = _Thread()
@@ -57,11 +58,18 @@ def is_tracing_plain() -> bool:
 
 
 @contextlib.contextmanager
-def set_plain_trace(depth: int | None = None) -> Iterator[None]:
+def of_typed_values(typed: bool) -> Iterator[None]:
+    """A scope around a function that is traced as a plain one: whether it is one of typed values."""
+    with set_plain_trace(plain_trace.depth, typed=typed):
+        yield
+
+
+@contextlib.contextmanager
+def set_plain_trace(depth: int | None = None, *, typed: bool = False) -> Iterator[None]:
     """A scope around the trace of a plain program; with ``0``, around typed code in one."""
-    outer = plain_trace.depth
-    plain_trace.depth = outer + 1 if depth is None else depth
+    outer = plain_trace.depth, plain_trace.typed
+    plain_trace.depth, plain_trace.typed = outer[0] + 1 if depth is None else depth, typed
     try:
         yield
     finally:
-        plain_trace.depth = outer
+        plain_trace.depth, plain_trace.typed = outer

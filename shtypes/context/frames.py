@@ -32,6 +32,10 @@ OURS: Final = tuple(
     for name in sorted(os.listdir(folder))
     if name != without
 )
+#: Prefixes of our files that see programs which were traced, and no arguments of the user's.
+PROGRAMS: Final = tuple(
+    os.path.join(_PACKAGE, *room.split("/"), "") for room in ("evaluation", "lifting/rows", "lifting/ways", "solver")
+)
 #: The directories that libraries are installed in, and those of Python itself and of its scripts.
 _INSTALLED: Final = tuple({os.path.join(sysconfig.get_path(name), "") for name in ("purelib", "platlib")})
 _PYTHON: Final = tuple({os.path.join(sysconfig.get_path(name), "") for name in ("stdlib", "platstdlib", "scripts")})

@@ -97,8 +97,19 @@ def argument_error(
         arguments = {}
     odd = [k for k, v in arguments.items() if _is_odd(inspect.signature(fn).parameters[k], v)]
     what = f"`{odd[0]}={_text(arguments[odd[0]])}`" if len(odd) == 1 else "these arguments"
-    said = str(error).strip().partition("\n")[0] or "an assertion of JAX does not hold, which says no more"
-    return ShardingTypeError(f"`{name}` does not take {what}", why=said)
+    return ShardingTypeError(f"`{name}` does not take {what}", why=_said(error))
+
+
+def internal_error(name: str, error: Exception) -> ShardingTypeError:
+    """An error of Python's or JAX's that no argument of a call is to blame for, as a `ShardingTypeError`."""
+    return ShardingTypeError(
+        f"`{name}` failed in a part of shtypes, whatever its arguments are: {type(error).__name__}: {_said(error)}",
+        hints=["report it, with the traceback: it is no error of your program"],
+    )
+
+
+def _said(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0] or "an assertion of JAX does not hold, which says no more"
 
 
 def _is_odd(parameter: inspect.Parameter, value: Any) -> bool:

@@ -12,8 +12,8 @@ from types import CodeType, FrameType, FunctionType, TracebackType
 from typing import Any, Final, ParamSpec, TypeGuard, TypeVar
 
 from shtypes.context.eqn_source import eqn_source, plain_trace
-from shtypes.context.frames import Owner, called_in, frames, owner_of_file, owner_of_frame
-from shtypes.context.signature_errors import argument_error, signature_error
+from shtypes.context.frames import PROGRAMS, Owner, called_in, frames, owner_of_file, owner_of_frame
+from shtypes.context.signature_errors import argument_error, internal_error, signature_error
 from shtypes.errors import NoMeshError, ShardingTypeError
 
 P = ParamSpec("P")
@@ -117,7 +117,8 @@ _OF_ARGUMENTS: Final = (
 def public(fn: Callable[P, T]) -> Callable[P, T]:
     """A function of the public surface: its errors leave with the user's line.
 
-    What Python and JAX raise inside it speaks of its arguments, unless it came through the user's functions.
+    What Python and JAX raise inside it speaks of its arguments, unless it came through the user's functions, or through
+    what works on programs, which were traced with the arguments by then.
     """
 
     @functools.wraps(fn)
@@ -145,6 +146,8 @@ def public(fn: Callable[P, T]) -> Callable[P, T]:
                 raise placed(signature_error(name, fn, error), name) from None
             if line_of(error.__traceback__):  # what the user's functions raise stays as it is
                 raise
+            if any(code.co_filename.startswith(PROGRAMS) for code in _codes(error)):
+                raise placed(internal_error(fn.__name__, error), fn.__name__) from error
             raise placed(argument_error(fn.__name__, fn, args, kwargs, error), fn.__name__) from None
 
     return call
@@ -179,10 +182,15 @@ def _asserts(fn: Any, error: Exception) -> bool:
 
 def _raising(error: Exception) -> CodeType | None:
     """The code of the function that raised an error."""
-    last = error.__traceback__
-    while last is not None and last.tb_next is not None:
-        last = last.tb_next
-    return None if last is None else last.tb_frame.f_code
+    return next(reversed([*_codes(error)]), None)
+
+
+def _codes(error: Exception) -> Iterator[CodeType]:
+    """The code of the functions that an error came through, the one that raised it last."""
+    traceback = error.__traceback__
+    while traceback is not None:
+        yield traceback.tb_frame.f_code
+        traceback = traceback.tb_next
 
 
 def _in_terms_of_the_call(error: ShardingTypeError, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

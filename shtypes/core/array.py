@@ -17,6 +17,7 @@ from shtypes._compat import aval_method, aval_property
 from shtypes._compat.plain_programs import closed_over
 from shtypes._compat.program_mesh import sees_plain
 from shtypes._compat.typed import register
+from shtypes.context.eqn_source import plain_trace
 from shtypes.context.user_line import placed
 from shtypes.core.checkpoints import sharding_for_orbax
 from shtypes.core.host import here, host_value
@@ -52,7 +53,12 @@ class _ArrayMeta(_Meta):
     """Lets ``isinstance(x, Array)`` hold for tracers of typed values as well."""
 
     def __instancecheck__(cls, x: Any) -> bool:  # noqa: N805  # of a metaclass, which ruff cannot see here
-        return type(x) is Array or (isinstance(x, jax.core.Tracer) and type(jax.typeof(x)) is HiShType)
+        if type(x) is Array or not isinstance(x, jax.core.Tracer):
+            return type(x) is Array
+        typed = type(jax.typeof(x)) is HiShType
+        if not typed and plain_trace.typed:
+            raise ShardingTypeError("it asks whether a value is typed, for which plain ones stand while it is traced")
+        return typed
 
 
 class Array(_Base, metaclass=_ArrayMeta):

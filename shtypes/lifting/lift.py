@@ -15,7 +15,7 @@ from shtypes._compat.jaxprs import key_of
 from shtypes._compat.plain_programs import needed, trace_plain
 from shtypes._compat.program_mesh import Lies, lying
 from shtypes.caches import PROGRAMS, Bounded, Static
-from shtypes.context.eqn_source import is_tracing_plain
+from shtypes.context.eqn_source import is_tracing_plain, of_typed_values
 from shtypes.context.settings import current_settings
 from shtypes.context.signature_errors import check_function
 from shtypes.context.user_line import public
@@ -167,9 +167,10 @@ class _Program:
         at_specs: AtSpecs,
         *,
         completes: bool,
+        typed: bool = False,
     ) -> None:
         self.f, self.tree, self.static = f, tree, static
-        self._at_specs, self._completes = at_specs, completes
+        self._at_specs, self._completes, self._typed = at_specs, completes, typed
         self._compiled: Bounded[JitFunction[..., Any]] = Bounded(PROGRAMS)
         self._forms: Bounded[Any] = Bounded(PROGRAMS)
 
@@ -182,8 +183,9 @@ class _Program:
             rest = iter(arrays)
             leaves = [next(rest) if s is None else s.value for s in static]
             args, kwargs = jax.tree.unflatten(tree, leaves)
-            with lying({id(x): Lies(t, spec_of(t)) for x, t in zip(arrays, types, strict=True) if t is not None}):
-                return self.f(*args, **kwargs)
+            lies = {id(x): Lies(t, spec_of(t)) for x, t in zip(arrays, types, strict=True) if t is not None}
+            with lying(lies), of_typed_values(self._typed):
+                return jax.tree.map(lambda x: x if _is_traced(x) else _Untraced(x), self.f(*args, **kwargs))
 
         flat.__name__ = flat.__qualname__ = getattr(self.f, "__name__", "f")
         return flat
@@ -198,7 +200,10 @@ class _Program:
 
     def run(self, traced: Traced, given: _Given) -> Any:
         """The results of a trace."""
-        arrays = given.arrays
+        results = self._run(traced, given.arrays)
+        return jax.tree.map(lambda x: x.value if _is_untraced(x) else x, results, is_leaf=_is_untraced)
+
+    def _run(self, traced: Traced, arrays: Sequence[Any]) -> Any:
         if not arrays or traced.around or not no_trace_is_running() or not all(map(is_typed, arrays)):
             return self._evaluated(traced, *arrays)
         key = key_of(traced.jaxpr, traced.consts, Static)
@@ -264,6 +269,19 @@ def _argument(f: Callable[..., Any], where: Any) -> str:
     if first >= len(parameters) or parameters[first].kind is inspect.Parameter.VAR_POSITIONAL:
         return ""
     return f"{parameters[first].name}{jax.tree_util.keystr(rest)}"
+
+
+def _is_traced(x: Any) -> bool:
+    return isinstance(x, (jax.Array, jax.core.Tracer))
+
+
+@jax.tree_util.register_static
+class _Untraced(Static):
+    """A result that is no array, which JAX does not see."""
+
+
+def _is_untraced(x: Any) -> bool:
+    return isinstance(x, _Untraced)
 
 
 def _is_array(x: Any) -> bool:
@@ -366,7 +384,8 @@ class Completed:
         program = self._programs.get(key)
         if program is None:
             specs = AtSpecs("f", {}, finish=False)
-            program = self._programs.put(key, _Program(self.f, given.tree, given.static, specs, completes=True))
+            program = _Program(self.f, given.tree, given.static, specs, completes=True, typed=True)
+            self._programs.put(key, program)
         known = (*key, current_settings(), tuple([type_of(x) or jax.typeof(x) for x in given.arrays]))
         why = self._not.get(known)
         if why is None:
@@ -400,7 +419,10 @@ def _lifted(f: Callable[..., Any], places: dict[str, Any], *, finish: bool, comp
     @functools.wraps(f)
     def lifted(*args: Any, **kwargs: Any) -> Any:
         if is_tracing_plain():
-            return recorded(lifted, args, kwargs, plain=f) if places or finish else f(*args, **kwargs)
+            if places or finish:
+                return recorded(lifted, args, kwargs, plain=f)
+            with of_typed_values(False):
+                return f(*args, **kwargs)
         given = _given(args, kwargs)
         key = (given.tree, given.static)
         program = programs.get(key)

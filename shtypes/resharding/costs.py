@@ -7,8 +7,10 @@ or to scatter and twice as many to reduce everywhere, and direct sends go to n-1
 from __future__ import annotations
 
 import math
+import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final, Protocol
 
 from shtypes.context.scope import Scope, changed
@@ -196,19 +198,52 @@ def model_in_force() -> CostModel | None:
 
 
 def as_cost_model(model: Any, what: str) -> CostModel:
-    """A cost model, or one of a link or the name of one; ``what`` begins the message of anything else."""
+    """A cost model, or one of a link, of links by axis, or of a file; ``what`` begins the message of anything else.
+
+    Links by axis are a mapping, whose ``"default"`` (or first) is that of other axes. A file is what
+    `benchmarks/calibrate.py` writes: TOML with a table of a link's attributes for each axis::
+
+        [links.default]
+        bandwidth = 50e9
+        latency = 5e-6
+
+    Raises:
+        ShardingTypeError: it is none of these.
+    """
+    if isinstance(model, str) and model.endswith(".toml"):
+        model = read_machine(model).get("links")
     parsed = cost_model(model) if isinstance(model, str | Link) else model
+    if isinstance(model, Mapping) and model:
+        links = {axis: _link(link) for axis, link in model.items()}
+        parsed = CostModel(links.pop("default", next(iter(links.values()))), links)
     if not isinstance(parsed, CostModel):
         raise ShardingTypeError(
-            f"{what} a cost model, a link or the name of one, not {model!r:.60}",
-            hints=['"h100-nvlink"', 'sh.cost_model("h100-nvlink", dp="infiniband-ndr")'],
+            f"{what} a cost model, a link or the name of one, links by axis, or a file of them, not {model!r:.60}",
+            hints=['"h100-nvlink"', 'sh.cost_model("h100-nvlink", dp="infiniband-ndr")', '"machine.toml"'],
         )
     return parsed
 
 
-def _link(link: str | Link) -> Link:
+def read_machine(path: str) -> dict[str, Any]:
+    """What a file says of a machine: attributes of `Device`, and in ``links`` those of links.
+
+    Raises:
+        ShardingTypeError: there is no such file, or it is no TOML.
+    """
+    try:
+        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except (OSError, tomllib.TOMLDecodeError) as error:
+        raise ShardingTypeError(f"the file {path!r} describes no machine", why=str(error)) from None
+
+
+def _link(link: Any) -> Link:
     if isinstance(link, Link):
         return link
+    if isinstance(link, Mapping):
+        try:
+            return Link(**link)
+        except TypeError as error:
+            raise ShardingTypeError(f"{dict(link)!r:.60} are no attributes of a link", why=str(error)) from None
     if link not in LINKS:
         raise ShardingTypeError(
             f"there is no link {link!r}; known are {', '.join(LINKS)}",

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
 from shtypes.errors import ShardingTypeError
+from shtypes.resharding.costs import read_machine
 from shtypes.types import dtypes
 
 
@@ -98,7 +97,7 @@ DEVICES: Final[Mapping[str, Device]] = {
 def as_device(device: Any, what: str) -> Device:
     """A device, or one of its name or of a file; ``what`` begins the message of anything else.
 
-    A file is TOML with the attributes of `Device`::
+    A file is TOML with the attributes of `Device`, and links besides as `as_cost_model` takes them::
 
         bandwidth = 3.35e12
         [flops]
@@ -117,7 +116,8 @@ def as_device(device: Any, what: str) -> Device:
     if not device.endswith(".toml"):
         names = ", ".join(DEVICES)
         raise ShardingTypeError(f"there is no device {device!r}; known are {names}; or a .toml file", hints=hints)
+    said = {key: value for key, value in read_machine(device).items() if key != "links"}
     try:
-        return Device(**tomllib.loads(Path(device).read_text(encoding="utf-8")))
-    except (OSError, TypeError, tomllib.TOMLDecodeError) as error:
+        return Device(**said)
+    except TypeError as error:
         raise ShardingTypeError(f"the file {device!r} describes no device", why=str(error), hints=hints) from None

@@ -106,11 +106,7 @@ def unknown(at: str, found: Sequence[Taken]) -> ShardingTypeError:
 
 
 def with_types_at(decisions: Decisions, program: Program, at: Mapping[str, Any]) -> Decisions:
-    """The decisions, with other types of what lines take.
-
-    Raises:
-        ShardingTypeError: no line takes such a value, or the type does not fit.
-    """
+    """The decisions, with other types of what lines take; an error where none does, or one does not fit."""
     every, mesh = taken(program), decisions.mesh
     places = dict(decisions.places)
     for name, said in at.items():
@@ -146,18 +142,16 @@ def decided(costs: Costs, now: Assignment, ways: Sequence[Way]) -> Decisions:
     }
     joined: dict[int, int | None] = {}
     for node in graph.nodes:
-        ways_of_op = {o.way for o in costs.chosen(node, now) if o.joins} if node.op is not None else set()
+        ways_of_op = (
+            {o.way for o in costs.chosen(node, now[node.first.id]) if o.joins} if node.op is not None else set()
+        )
         if node.op is not None and ways_of_op:
             joined[node.op.id] = ways_of_op.pop() if len(ways_of_op) == 1 else None
     return Decisions(graph.mesh, tuple(arguments), places, joined)
 
 
 def typed_function(program: Function, decisions: Decisions) -> Callable[..., Any]:
-    """The function of typed values; plain arrays among its arguments are given the types of the plan.
-
-    Raises:
-        ShardingTypeError: (when called) an argument has another type than in the plan.
-    """
+    """The function of typed values; plain arrays are given the types of the plan, others must have them."""
     run = _Run(program, decisions, lambda x, t, **_: recorded_op("reshard", x, target_text(t)))
 
     def of_arrays(*arrays: Any) -> Any:

@@ -51,8 +51,3 @@ def typed(mesh: Mesh, dtype: str, shape: Sequence[int], states: Sequence[int]) -
                 on[(s - SHARDED) % FRONT].append(a)
     dims = [Dim(n, tuple(axes)) for n, axes in zip(shape, on, strict=True)]
     return ShType(mesh, dtype, dims, [_STATES.get(s, State.SHARDED) for s in states])
-
-
-def shown(state: int) -> str:
-    """``R``, ``I``, ``U`` or ``S(1)``."""
-    return "RIU"[state] if state < SHARDED else f"S({state - SHARDED})"

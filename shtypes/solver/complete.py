@@ -1,7 +1,6 @@
-"""What `implicit_comm` inserts in a whole program: the reshards by which it costs least, its arguments' types given.
+"""What `implicit_comm` inserts in a whole program: it is solved as for `suggest`, the types of its inputs fixed.
 
-The program is solved as for `suggest`, with the types of its inputs fixed. What is decided is typed once before it is
-used, and sends what was predicted; a program that cannot be decided so is left to its ops, each by itself.
+What is decided is typed once before it is used, and sends what was predicted; other programs are left to their ops.
 """
 
 from __future__ import annotations
@@ -63,15 +62,8 @@ _CLOSE: Final = 0.01
 _ROUNDED: Final = 4096
 
 
-class _Decided(NamedTuple):
-    """The decisions about a program, and the numbers in it with which they were typed."""
-
-    decisions: Decisions | None
-    values: Any
-    undecided: str = ""  # why there are no decisions
-
-
-_cache: Final[Bounded[_Decided]] = Bounded(PROGRAMS)
+#: The decisions about a program, or why there are none, and the numbers in it with which they were typed.
+_cache: Final[Bounded[tuple[Decisions | str, Any]]] = Bounded(PROGRAMS)
 
 
 class _Inputs(NamedTuple):
@@ -100,48 +92,44 @@ class _Solver:
 
     def undecided(self, traced: Traced, arrays: Sequence[Any]) -> str:
         """Why a program is not decided about, whose ops then choose for themselves; empty where it is."""
-        return _decided(_inputs(traced, arrays))[0].undecided
+        found, _ = _decided(_inputs(traced, arrays))
+        return found if isinstance(found, str) else ""
 
     def evaluate(self, traced: Traced, arrays: Sequence[Any]) -> list[Any] | None:
         """The results of a program by its decisions; None where its ops choose for themselves."""
         whole = _inputs(traced, arrays)
-        decided, values = _decided(whole)
-        if decided.decisions is None:
+        decisions, has_these_numbers = _decided(whole)
+        if isinstance(decisions, str):
             return None
         try:
-            return _evaluated(whole, decided.decisions, whole.args)
+            return _evaluated(whole, decisions, whole.args)
         except ShardingTypeError:
-            if values == decided.values:  # a scope around refuses it
+            if has_these_numbers:  # a scope around refuses it
                 raise
             return None
 
 
-def _decided(whole: _Inputs) -> tuple[_Decided, Any]:
-    """The decisions about programs of this form, and the numbers in this one."""
+def _decided(whole: _Inputs) -> tuple[Decisions | str, bool]:
+    """The decisions about programs of this form, or why there are none; and whether of one with these numbers."""
     key = key_of(whole.jaxpr, whole.consts, Static)
     types = tuple([t and (t.serial, t.names) for t in whole.types])
 
-    def decide() -> _Decided:
+    def decide() -> tuple[Decisions | str, Any]:
         try:
             with noting_undecided():  # what is traced on the way is no part of a report
-                found = _decide(whole)
+                return _decide(whole), key.values
         except ShardingTypeError as error:  # whatever the solver does not know, ops may
-            found = error.what
+            return error.what, key.values
         except Exception as error:
-            found = f"{type(error).__name__}: {short(str(error), 160)}"
-        return _Decided(None, key.values, found) if isinstance(found, str) else _Decided(found, key.values)
+            return f"{type(error).__name__}: {short(str(error), 160)}", key.values
 
-    return _cache.get_or_create((key.form, types, current_settings(), context_mesh()), decide), key.values
+    found, values = _cache.get_or_create((key.form, types, current_settings(), context_mesh()), decide)
+    return found, values == key.values
 
 
 def _evaluated(whole: _Inputs, decisions: Decisions, args: Sequence[Any]) -> list[Any]:
     results: list[Any] = as_it_is(evaluation(_program(whole), decisions))(*args)
     return results
-
-
-def _by_its_ops(whole: _Inputs, args: Sequence[Any]) -> list[Any]:
-    with noting():
-        return evaluate_whole(whole.jaxpr, whole.consts, args, AtSpecs(), tuple)
 
 
 def _program(whole: _Inputs) -> Program:
@@ -159,10 +147,14 @@ def _decide(whole: _Inputs) -> Decisions | str:
     if any(isinstance(rule, Implicit) and rule != goal for rule in rules):  # each has its own objective
         return "it opens an `implicit_comm` with another objective"
 
+    def by_its_ops(*args: Any) -> list[Any]:
+        with noting():
+            return evaluate_whole(whole.jaxpr, whole.consts, args, AtSpecs(), tuple)
+
     @functools.cache
     def alone() -> tuple[Sent, Seen]:
         with recording_types() as seen:
-            return _sent(lambda *args: _by_its_ops(whole, args), whole, grad), seen
+            return _sent(by_its_ops, whole, grad), seen
 
     graph = Graph(program, mesh, grad=grad, types=whole.types, seen=lambda op: alone()[1].get(op.path))
     model, device = _pace(goal.by)
@@ -176,12 +168,18 @@ def _decide(whole: _Inputs) -> Decisions | str:
         if any(w.src != w.dst and w.use.node.op is not None and only_places(w.use.node.op.eqn) for w in ways):
             return "a reshard that it has itself takes its operand in no other type"
         decisions = decided(costs, point.assignment, ways)
-        sent = _sent(lambda *args, by=decisions: _evaluated(whole, by, args), whole, grad)
-        if math.isclose(sent[0] + grad * sent[1], float(point.cost.sent), rel_tol=_CLOSE, abs_tol=_ROUNDED):
-            return decisions
-        if not costs.corrected(point.assignment, types=True):
+        refused: ShardingTypeError | None = None
+        try:
+            sent = _sent(lambda *args, by=decisions: _evaluated(whole, by, args), whole, grad)
+            if math.isclose(sent[0] + grad * sent[1], float(point.cost.sent), rel_tol=_CLOSE, abs_tol=_ROUNDED):
+                return decisions
+        except ShardingTypeError as error:
+            refused = error
+        if not costs.corrected(point.assignment, types=refused is None):
             break
         search.again()
+    if refused is not None:
+        raise refused
     ours, theirs = (cost(*each, goal.minimize) for each in (sent, alone()[0]))
     if ours <= theirs:
         return decisions

@@ -25,9 +25,8 @@ def eliminate(
 ) -> tuple[dict[int, int], float]:
     """The values of the variables at which the sum of all tables is least, and that sum.
 
-    A tree of tables is exact at the cost of its largest. Of two orders the one with lesser tables is taken: what has
-    the least table goes first, or what brings the fewest together that were not. Tables are by their variables, in
-    ascending order. ``tick`` is called before each variable, and may raise.
+    Of two orders the one with lesser tables is taken: what has the least table goes first, or what brings the fewest
+    together that were not. Tables are by their variables, in ascending order. ``tick`` may raise, between two.
     """
     if 1 in sizes.values():  # what has one value decides nothing, and an array has so many dims at most
         free = {v: n for v, n in sizes.items() if n > 1}
@@ -127,10 +126,7 @@ def nearly_eliminate(
     start: Mapping[int, int],
     tick: Callable[[], None] = lambda: None,
 ) -> tuple[dict[int, int], float]:
-    """As `eliminate` with small tables: some variables stay as they are, others in each turn, until none improves.
-
-    It begins with ``start``, or if that is empty with what is least for each variable by itself.
-    """
+    """As `eliminate`, with small tables: from ``start`` on some variables stay, others each time, while it improves."""
     best = dict(start) or {v: int(x.argmin()) for v, x in _regrets(tables).items()}
     value, still = math.inf, 0
     first: set[int] = set()

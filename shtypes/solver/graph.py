@@ -93,9 +93,8 @@ class Use(NamedTuple):
 class Graph:
     """The decisions of a program on a mesh; with those of its backward pass, if ``grad``.
 
-    With ``types`` of its inputs (None for plain ones) these are not to be found, and results lie as they like. Then
-    ``seen`` says the types of operands and results of an operation where each chooses for itself: those that it keeps
-    where nothing is known of it along one axis, or where it says itself how values lie.
+    With ``types`` of its inputs these are not to be found, and results lie as they like; ``seen`` says the types of an
+    operation where each chooses for itself, which it keeps where nothing is known of it along one axis.
     """
 
     def __init__(
@@ -120,8 +119,8 @@ class Graph:
         self.sliced: set[int] = set()  # stacks that a loop takes apart
         for v, t in zip(program.inputs, types or [None] * len(program.inputs), strict=True):
             if not v.constant:
-                one = [Option((), (s,)) for s in self._states(v, pending=False, once=True)]
-                self._node("argument", one if t is None else _as_it_is(t), [], [v], 1)
+                free = [Option((), (s,)) for s in self._states(v, pending=False, once=True)]
+                self._node("argument", free if t is None else self._kept([], [t]), [], [v], 1)
         self._items(program.items)
         self.results: dict[int, Node] = {}
         for i, v in enumerate(program.outputs):
@@ -146,10 +145,6 @@ class Graph:
         if node.kind == "shared":
             node = self.source[node.operands[0].id][0]
         return node.op is not None and node.op.silent
-
-    def free_results(self) -> list[Value]:
-        """The results that lie as they like."""
-        return [v for v in self.program.outputs if is_value(v)] if self.completes else []
 
     # nodes
 
@@ -226,7 +221,7 @@ class Graph:
     def _options(self, op: Op) -> tuple[tuple[Option, ...], ...]:
         """What an equation may do along each axis: asked of axes as small as can be, which say it for larger ones."""
         if self.completes and _is_of_user(op.eqn):
-            return self._kept(op, self._seen(op))
+            return self._kept_as_seen(op)
         known = self._known(op)
         found, live = [], any(map(self.has_cotangent, op.results))
         axes = self.mesh.axis_names
@@ -236,8 +231,8 @@ class Graph:
             try:
                 asked = options_.options(op.eqn, small, known, names)
             except ShardingTypeError as error:
-                if (types := self._seen(op)) is not None:
-                    return self._kept(op, types)
+                if self._seen(op) is not None:
+                    return self._kept_as_seen(op)
                 error.what = f"nothing is known of `{op.name}` at {str(op.place) or 'a line of JAX'}: {error.what}"
                 raise error.with_traceback(None) from None
             scale = (n - 1) / n / ((small - 1) / small) if n > 1 else 0.0
@@ -267,13 +262,16 @@ class Graph:
                 found.append(None if is_literal(var) else options_.operand(var.aval, constant=True))
         return found
 
-    def _kept(self, op: Op, types: tuple[Types, Types] | None) -> tuple[tuple[Option, ...], ...]:
-        """The one option of an operation that keeps its types."""
-        if types is None:
+    def _kept_as_seen(self, op: Op) -> tuple[tuple[Option, ...], ...]:
+        """The one option of an operation that keeps the types that it was seen with."""
+        if (types := self._seen(op)) is None:
             raise ShardingTypeError(f"nothing is known of the types of `{op.name}`")
         of_values = iter(types[0])
-        taken = [_states_of(next(of_values) if isinstance(x, Value) else None) for x in op.operands]
-        made = [*map(_states_of, types[1])]
+        return self._kept([next(of_values) if isinstance(x, Value) else None for x in op.operands], types[1])
+
+    def _kept(self, operands: Types, results: Types) -> tuple[tuple[Option, ...], ...]:
+        """The one option for each axis by which operands and results have types."""
+        taken, made = ([_states_of(t) for t in types] for types in (operands, results))
         return tuple(
             (Option(tuple([x[a] for x in taken]), tuple([x[a] for x in made])),) for a in range(len(self.sizes))
         )
@@ -379,11 +377,6 @@ def _is_of_user(eqn: Any) -> bool:
     while hasattr(call, "call"):
         call = call.call
     return getattr(call, "fn", None) is not None
-
-
-def _as_it_is(t: ShType) -> tuple[tuple[Option, ...], ...]:
-    """The one option of an input for each axis."""
-    return tuple((Option((), (s,)),) for s in _states_of(t))
 
 
 def _states_of(t: ShType | None) -> list[int]:

@@ -1,9 +1,7 @@
 """What one equation of a plain program may do along one mesh axis, as data.
 
-An option names the state of each operand, the state of each result, and who does the work. The table of primitives says
-it: its row of the equation types *seeds*, in which one operand is sharded on one dim or pending and the others are
-replicated. The casts that the row inserts tell the states that the other operands take along with it, so there is no
-search over the product of all states. An equation with the same primitive, parameters and shapes is asked once.
+Its row in the table of primitives types *seeds*, in which one operand is sharded on one dim or pending and the others
+are replicated; the casts that the row inserts tell the states that the others take along with it.
 """
 
 from __future__ import annotations
@@ -41,7 +39,6 @@ from shtypes.solver.axis_states import (
     SHARDED,
     UNREDUCED,
     axis_state,
-    shown,
     typed,
 )
 from shtypes.traced.ledger import ledger_of
@@ -88,10 +85,6 @@ class Option(NamedTuple):
         operands, results = (tuple([s + FRONT * (s >= SHARDED) for s in x]) for x in (self.operands, self.results))
         return self._replace(operands=operands, results=results)
 
-    def __str__(self) -> str:
-        left, right = (", ".join(map(shown, states)) for states in (self.operands, self.results))
-        return f"{left} -> {right} ({'part' if self.divides else 'all'}{', communicates' if self.sent else ''})"
-
 
 class Operand(NamedTuple):
     """What is known of an operand of an equation."""
@@ -101,6 +94,11 @@ class Operand(NamedTuple):
     constant: bool = False  # whether it depends on no argument: it takes the state of whatever it meets
     live: bool = True  # whether it has a cotangent, where the equation is differentiated
     place: Any = None  # along which dim its elements count, where that is known
+
+    @property
+    def beside(self) -> list[int]:
+        """The states that it can have along axes beside the one that is asked about."""
+        return [s for s in states_of(self, 1) if s != INVARIANT]
 
 
 class Sent(NamedTuple):
@@ -116,39 +114,27 @@ _known: Final[Bounded[tuple[Option, ...]]] = Bounded()
 _together: Final[Bounded[tuple[Sent | None]]] = Bounded()
 
 
-def operands_of(eqn: Any) -> tuple[Operand | None, ...]:
-    """The operands of an equation, all of them values; None for numbers."""
-    return tuple(None if is_literal(v) else operand(v.aval) for v in eqn.invars)
-
-
 def operand(aval: Any, *, constant: bool = False) -> Operand:
     """An operand of one of JAX's types."""
     return Operand(tuple(map(int, aval.shape)), dtypes.from_numpy(aval.dtype), constant)
 
 
 def options(
-    eqn: Any, size: int, operands: Sequence[Operand | None] | None = None, names: Sequence[str] = ("axis",)
+    eqn: Any, size: int, operands: Sequence[Operand | None], names: Sequence[str] = ("axis",)
 ) -> tuple[Option, ...]:
     """What an equation may do along one mesh axis of some devices; the first is that each device does all of it.
 
-    Of operands that are None nothing is asked; by default all are values. ``names`` are what the axis is called, and
-    the others of the mesh, for equations that name axes.
-
-    Raises:
-        ShardingTypeError: `lift` has no row for its primitive.
+    Of operands that are None nothing is asked. ``names`` are those of the axis and of the others of the mesh, of which
+    some equations speak.
     """
-    known = operands_of(eqn) if operands is None else tuple(operands)
-    key = _key(eqn, known, size, names)
-    return _known.get_or_create(key, lambda: tuple(_Asked(eqn, known, size, names).options()))
+    key = _key(eqn, operands, size, names)
+    return _known.get_or_create(key, lambda: tuple(_Asked(eqn, operands, size, names).options()))
 
 
 def way_options(
-    eqn: Any, size: int, operands: Sequence[Operand | None], names: Sequence[str] = ("axis",), *, assuming: bool = True
+    eqn: Any, size: int, operands: Sequence[Operand | None], names: Sequence[str], *, assuming: bool
 ) -> tuple[Option, ...]:
-    """The ways of an equation across the shards of one mesh axis; arguments as of `options`.
-
-    Those that assume something of its operands, such as that they are sorted, if ``assuming``.
-    """
+    """The ways of an equation across shards; those that assume something of its operands only if ``assuming``."""
     if size == 1 or not any(assuming or not assumes(way) for way in ways_of(eqn)):
         return ()
     key = ("ways", assuming, *_key(eqn, operands, size, names))
@@ -168,7 +154,10 @@ class _Asked:
         self.others = REDUCED  # the state along the other axes
         self.values = [i for i, x in enumerate(operands) if x is not None]
         self.free = [i for i in self.values if not self._of(i).constant]  # those that an option says something of
-        self.row, self.typed_row = _row(eqn), _typed_row(eqn)
+        self.typed_row: _Row = lambda xs: (row_of(eqn.primitive.name, BODIES) or by_row)(eqn, xs)
+        self.row = self.typed_row
+        if eqn.primitive.name in ("custom_jvp_call", "custom_vjp_call"):  # without its derivative rule, casts show
+            self.row = lambda xs: evaluate_closed(eqn.params["call_jaxpr"], xs)
 
     def _of(self, i: int) -> Operand:
         found = self.operands[i]
@@ -202,10 +191,10 @@ class _Asked:
         seeds = list(self.seeds())
         seen: dict[tuple[tuple[int, ...], tuple[int, ...]], Option] = {}
         refused: ShardingTypeError | None = None
-        for others in self._states_of_others():
-            self.others = others
+        beside = [REDUCED] if len(self.mesh.axis_names) == 1 else [s for i in self.free for s in self._of(i).beside]
+        for self.others in dict.fromkeys([REDUCED, *beside]):
             found = self._typed(seeds)
-            if isinstance(found[0], ShardingTypeError) and len(self.free) > 0 and not any(map(_is_option, found)):
+            if isinstance(found[0], ShardingTypeError) and self.free and not any(isinstance(o, Option) for o in found):
                 refused = refused or found[0]
                 continue
             for seed, option in zip(seeds, found, strict=True):
@@ -227,22 +216,18 @@ class _Asked:
                 if option is not None:
                     yield option._replace(way=number)
 
-    def _states_of_others(self) -> list[int]:
-        """What the state along other axes may be, where an equation may speak of them: in all of them it is asked."""
-        if len(self.mesh.axis_names) == 1:
-            return [REDUCED]
-        return list(
-            dict.fromkeys(s for i in self.free for s in (REDUCED, *states_of(self._of(i), 1)) if s != INVARIANT)
-        )
-
     def _types(self, seed: dict[int, int]) -> list[HiShType]:
-        known = [(i, self._of(i)) for i in self.values]
-        return [as_jax_type(typed(self.mesh, x.dtype, x.shape, self._along(x, seed.get(i, REDUCED)))) for i, x in known]
+        return self.types([self._along(self._of(i), seed.get(i, REDUCED)) for i in self.values])
 
     def _along(self, x: Operand, state: int) -> list[int]:
         """The states of an operand along all axes."""
-        others = self.others if self.others in states_of(x, 1) and not x.constant else REDUCED
+        others = self.others if self.others in x.beside and not x.constant else REDUCED
         return [state if name == self.axis else others for name in self.mesh.axis_names]
+
+    def types(self, states: Sequence[Sequence[int]]) -> list[HiShType]:
+        """The types of the operands in some states along all axes."""
+        known = [(self._of(i), each) for i, each in zip(self.values, states, strict=True)]
+        return [as_jax_type(typed(self.mesh, x.dtype, x.shape, each)) for x, each in known]
 
     def _typed(self, seeds: Sequence[dict[int, int]]) -> list[Option | ShardingTypeError | None]:
         """For each seed the option that it is, or why it does not type; None where a result varies."""
@@ -304,7 +289,7 @@ class _Asked:
                 note(x, PLACES, self._of(i).place)
         return full
 
-    @functools.cached_property
+    @property
     def _may_join(self) -> bool:
         call = self.eqn.params.get("call")
         if self.eqn.primitive.name != "typed_call" or only_places(self.eqn) or getattr(call, "name", "") not in OPS:
@@ -357,36 +342,34 @@ def together(
 ) -> Sent | None:
     """What an equation sends that takes an option along each axis of a mesh, as the typed op does it.
 
-    None where it does not type so, or gives other results than each option says by itself. With ``implicit``, ops may
-    communicate unasked.
+    None where it does not type so, or gives other results. With ``implicit``, ops may communicate unasked.
     """
-
-    def ask() -> Sent | None:
-        asked = _Asked(eqn, operands, 1, ())
-        asked.mesh = mesh
-        types = [
-            typed(mesh, asked._of(i).dtype, asked._of(i).shape, [o.operands[i] for o in some]) for i in asked.values
-        ]
-        found = asked.sent([*map(as_jax_type, types)], asked.typed_row, scope)
-        if found is None:
-            return None
-        for k, t in enumerate(found[0]):
-            said = [o.results[k] for o in some]
-            if said != [REDUCED] * len(said) if t is None else typed(mesh, t.dtype_name, t.shape, said) != t:
-                return None
-        size = asked.local_bytes(found[0])
-        return Sent(found[1] / size, found[2] / size) if size else Sent(0.0, 0.0)
+    ways = {o.way for o in some if o.joins}
 
     @contextlib.contextmanager
     def scope(mesh: Mesh) -> Iterator[None]:
         with tried_apart(mesh) if ways or implicit else _strictly(mesh), across(ways):
             yield
 
-    ways = {o.way for o in some if o.joins}
-    if len(ways) > 1:
-        return None
+    def ask() -> Sent | None:
+        asked = _Asked(eqn, operands, 1, ())
+        asked.mesh = mesh
+        try:
+            types = asked.types([[o.operands[i] for o in some] for i in asked.values])
+        except ShardingTypeError:  # the axes do not divide a dim
+            return None
+        found = asked.sent(types, asked.typed_row, scope)
+        if found is None:
+            return None
+        for k, t in enumerate(found[0]):
+            said = [o.results[k] for o in some]
+            if any(said) if t is None else typed(mesh, t.dtype_name, t.shape, said) != t:
+                return None
+        size = asked.local_bytes(found[0])
+        return Sent(found[1] / size, found[2] / size) if size else Sent(0.0, 0.0)
+
     key = (*_key(eqn, operands, 1, ()), mesh, tuple(some), implicit)
-    return _together.get_or_create(key, lambda: (ask(),))[0]
+    return None if len(ways) > 1 else _together.get_or_create(key, lambda: (ask(),))[0]
 
 
 def across(ways: Collection[int | None]) -> contextlib.AbstractContextManager[Any]:
@@ -419,19 +402,3 @@ def only_places(eqn: Any) -> bool:
     return eqn.primitive.name in _PLACING or (
         eqn.primitive.name == "typed_call" and getattr(call, "is_the_value", False)
     )
-
-
-def _is_option(x: Any) -> bool:
-    return isinstance(x, Option)
-
-
-def _row(eqn: Any) -> Callable[[list[Any]], list[Any]]:
-    """The results of an equation for typed operands: of a function with a derivative rule, those of its body."""
-    if eqn.primitive.name in ("custom_jvp_call", "custom_vjp_call"):
-        return lambda xs: evaluate_closed(eqn.params["call_jaxpr"], xs)
-    return _typed_row(eqn)
-
-
-def _typed_row(eqn: Any) -> Callable[[list[Any]], list[Any]]:
-    """The results of an equation for typed operands, with its derivative rule."""
-    return lambda xs: (row_of(eqn.primitive.name, BODIES) or by_row)(eqn, xs)

@@ -184,11 +184,10 @@ def line_of(eqn: Any) -> SourceLine:
 
 
 class Program:
-    """A plain program as operations.
+    """A plain program as operations, of arguments with a name, whether each is differentiated, and whether it is plain.
 
-    Its arguments say a name, whether each is differentiated, and whether it is plain and has no type. What it says
-    itself of how values lie is a part of it if it ``keeps`` that. The bodies of its scans whose numbers ``checkpoint``
-    has are checkpointed; numbers have the outermost that are not so already.
+    What it says itself of how values lie is a part of it if it ``keeps`` that. The bodies of its scans whose numbers
+    ``checkpoint`` has are checkpointed; numbers have the outermost that are not so already.
     """
 
     def __init__(
@@ -352,11 +351,7 @@ class Program:
 
 
 class Function(Program):
-    """A plain function for arguments of some shapes, in trees; its annotations speak of the mesh.
-
-    Raises:
-        ShardingTypeError: the function cannot be traced, or has no array among its arguments.
-    """
+    """A plain function for arguments of some shapes, in trees; its annotations speak of the mesh."""
 
     def __init__(
         self,

@@ -68,10 +68,9 @@ def size(n: float) -> str:
 
 
 class Search:
-    """The search for the best assignments.
+    """The search for the best assignments: ``block`` axes vary together, more of them in turn, in an order by ``seed``.
 
-    On more than two axes two orders of them are started with, one of them by ``seed``, where it is not None; ``block``
-    of them vary together. From ``deadline`` (of `time.monotonic`) on the best that is known is taken.
+    From ``deadline`` (of `time.monotonic`) on the best that is known is taken.
     """
 
     def __init__(
@@ -158,11 +157,10 @@ class Search:
     def solve(
         self, byte: float = 0.0, reshard: float = 0.0, warm: Assignment | None = None, *, needed: bool = False
     ) -> Point:
-        """The best assignment for a price of a byte of memory and one of a reshard.
+        """The best assignment for prices of a byte of memory and of a reshard; late, the best known, unless ``needed``.
 
         The time of a step with overlap is the larger of two sums: of computing and the rest of communication, and of
         communication and the rest of computing. It is least for some mean of both, which is found by corners.
-        Out of time it is the best of those that are known, unless one for these prices is ``needed``.
         """
         if self.late and self.visited and not needed:
             self.settled = False
@@ -255,11 +253,7 @@ class Search:
     # memory
 
     def within(self, memory: float) -> Point:
-        """The quickest that is found with at most so many bytes on each device.
-
-        Raises:
-            ShardingTypeError: nothing fits.
-        """
+        """The quickest that is found with at most so many bytes on each device; an error where none is."""
         fitting = [p for p in self.visited if p.cost.memory <= memory]
         if self.late and fitting:
             self.settled = False

@@ -102,6 +102,20 @@ class Factor(NamedTuple):
     ways: list[Measure]
 
 
+class _Data(NamedTuple):
+    """The options of a node along an axis as arrays."""
+
+    operands: Any
+    results: Any
+    divides: Any
+    sent: Any  # forward and backward
+
+    @classmethod
+    def of(cls, options: Sequence[Option]) -> _Data:
+        states = [np.array([o[k] for o in options], np.int64) for k in range(2)]
+        return cls(*states, np.array([o.divides for o in options]), np.array([o[2:4] for o in options]))
+
+
 class Way(NamedTuple):
     """How a value comes to a use: its types before and after, and whether from its second form."""
 
@@ -113,11 +127,9 @@ class Way(NamedTuple):
 
 
 class Costs:
-    """The costs of the decisions of a graph.
+    """The costs of the decisions of a graph, with so many bytes of optimizer ``state`` for each of what is trained.
 
-    An argument that is differentiated has ``state`` bytes of optimizer state for each of its own. Communication counts
-    by its ``weights`` forward and backward. Where what is sent counts alone, ``by_bytes``, a value is not made whole
-    among zeros for nothing.
+    Communication counts by its ``weights`` forward and backward; where it counts alone, it is ``by_bytes``.
     """
 
     def __init__(
@@ -133,19 +145,15 @@ class Costs:
         self.graph, self.prices, self.device, self.state = graph, prices, device, state
         self.weights, self.by_bytes = weights, by_bytes
         self.sizes = graph.sizes
-        self._results = {n.id: _states(n, "results") for n in graph.decisions}
-        self._operands = {n.id: _states(n, "operands") for n in graph.decisions}
-        self._work = {n.id: [np.array([o.divides for o in each]) for each in n.options] for n in graph.decisions}
-        self._sent = {
-            n.id: [np.array([(o.sent, o.sent_backward) for o in each]) for each in n.options] for n in graph.decisions
-        }
+        self._data = {n.id: [_Data.of(each) for each in n.options] for n in graph.decisions}
         self._known: dict[Any, tuple[Table, Table, Table]] = {}
         self._factors: dict[Any, Factor] = {}
         #: What rows of options send together, of decisions whose rows are not the sum of their options.
         self._together: dict[int, dict[tuple[int, ...], Sent]] = {}
         self.nodes, self.uses = self._alike()
         #: The results of a program whose results lie as they like: what is pending is to be reduced after it.
-        self.finished = [Use(Node(-1, "result", (), [v], [], 1), 0, v, 1) for v in graph.free_results()]
+        free = graph.program.outputs if graph.completes else []
+        self.finished = [Use(Node(-1, "result", (), [v], [], 1), 0, v, 1) for v in free if is_value(v)]
         self.allowed: dict[int, list[Sequence[int] | None]] = {}  # options that the user leaves, for each axis
 
     # domains
@@ -178,13 +186,11 @@ class Costs:
 
     def made(self, node: Node, rows: Any, i: int) -> States:
         """The states of a result."""
-        tables = self._results[node.first.id]
-        return in_order(np.stack([t[rows[:, a], i] for a, t in enumerate(tables)], -1))
+        return in_order(np.stack([d.results[rows[:, a], i] for a, d in enumerate(self._data[node.first.id])], -1))
 
     def needed(self, node: Node, rows: Any, i: int) -> States:
         """The states that a node takes an operand in."""
-        tables = self._operands[node.first.id]
-        return in_order(np.stack([t[rows[:, a], i] for a, t in enumerate(tables)], -1))
+        return in_order(np.stack([d.operands[rows[:, a], i] for a, d in enumerate(self._data[node.first.id])], -1))
 
     @staticmethod
     def row(node: Node, now: Assignment) -> Any:
@@ -192,12 +198,8 @@ class Costs:
         return np.array([now[node.first.id]])
 
     @staticmethod
-    def chosen(node: Node, now: Assignment) -> list[Option]:
-        """The options of a node that an assignment takes, for each axis."""
-        return Costs._options(node, now[node.first.id])
-
-    @staticmethod
-    def _options(node: Node, row: Sequence[int]) -> list[Option]:
+    def chosen(node: Node, row: Sequence[int]) -> list[Option]:
+        """The options of a node that a row takes, for each axis."""
         return [each[i] for each, i in zip(node.first.options, row, strict=True)]
 
     # costs of one decision
@@ -233,7 +235,7 @@ class Costs:
         assert op is not None
         divided = np.ones(len(rows))
         for a, n in enumerate(self.sizes):
-            divided = np.where(self._work[node.first.id][a][rows[:, a]], divided * n, divided)
+            divided = np.where(self._data[node.first.id][a].divides[rows[:, a]], divided * n, divided)
         operands = [(i, x) for i, x in enumerate(op.operands) if isinstance(x, Value)]
         traffic = np.zeros(len(rows))
         for i, x in operands:
@@ -267,7 +269,7 @@ class Costs:
 
     def _shares(self, node: Node, rows: Any) -> Any:
         """What each row sends along each axis, forward and backward; of what is not a sum all along the slowest."""
-        found = np.stack([sent[rows[:, a]] for a, sent in enumerate(self._sent[node.first.id])])
+        found = np.stack([d.sent[rows[:, a]] for a, d in enumerate(self._data[node.first.id])])
         together = self._together.setdefault(node.first.id, {})
         asked = (found[:, :, 0] > 0).sum(0) > 1
         if together:
@@ -276,7 +278,7 @@ class Costs:
         for k in np.flatnonzero(asked):
             row = tuple(rows[k].tolist())
             if row not in together:
-                together[row] = self.graph.together(node, self._options(node, row)) or _REFUSED
+                together[row] = self.graph.together(node, self.chosen(node, row)) or _REFUSED
             found[:, k] = 0.0
             found[slowest, k] = together[row]
         return found
@@ -292,7 +294,7 @@ class Costs:
             together = self._together.setdefault(node.id, {})
             if node.op is None or only_places(node.op.eqn) or row in together:
                 continue
-            sent = self.graph.together(node, self._options(node, row))
+            sent = self.graph.together(node, self.chosen(node, row))
             if sent is None and types:
                 continue
             if sent is None:
@@ -313,7 +315,7 @@ class Costs:
             every = range(len(node.options[a])) if limit is None else limit
             rows = [tuple([k * (b == a) for b in range(len(limits))]) for k in every]
             limits[a] = [
-                k for k, row in zip(every, rows, strict=True) if self.graph.together(node, self._options(node, row))
+                k for k, row in zip(every, rows, strict=True) if self.graph.together(node, self.chosen(node, row))
             ]
             if not limits[a]:
                 return
@@ -322,10 +324,7 @@ class Costs:
     def _moved(
         self, v: Value, src: States, dst: States, again: bool, back: bool, runs: bool = False
     ) -> tuple[Table, Table]:
-        """What it takes to bring a value from each row of ``src`` to that of ``dst``, and its cotangent back.
-
-        By the prices of all pairs, or of one row as it ``runs``, by the plan that does.
-        """
+        """What it takes to bring a value, and its cotangent ``back``: by prices of pairs, or the plan that ``runs``."""
         (forward, backward), price = self.weights, self.prices.pairs
         if runs:
             price = functools.partial(self.prices.planned, v.dtype, v.shape)
@@ -463,11 +462,8 @@ class Costs:
 
     def ways(self, now: Assignment, byte: float = 0.0) -> list[Way]:
         """How each value comes to each use, and to its second form; priced by the plans that run."""
-        found = []
-        for some in self.uses:
-            way = self._way(some[0], now, byte)
-            found += [way._replace(use=use) for use in some]
-        return found
+        found = [(some, self._way(some[0], now, byte)) for some in self.uses]
+        return [way._replace(use=use) for some, way in found for use in some]
 
     def _way(self, use: Use, now: Assignment, byte: float) -> Way:
         sources, v = self._sources(use), use.value
@@ -513,14 +509,3 @@ def combined(
         table = np.einsum(f"{letters}->{''.join(sorted(set(letters)))}", table)
         tables[ids] = tables[ids] + table if ids in tables else table
     return tables
-
-
-def _states(node: Node, which: str) -> list[Any]:
-    """For each axis, the states of the operands or results of each option."""
-    count = len(node.results if which == "results" else node.operands)
-    return [
-        np.array([getattr(o, which) for o in each], np.int64).reshape(len(each), count)
-        if count
-        else np.full((len(each), 0), REDUCED)
-        for each in node.options
-    ]

@@ -318,10 +318,7 @@ class Plan(Report):
         return "\n".join(lines)
 
     def to_dict(self) -> dict[str, Any]:
-        """The decisions for JSON, and nothing that may be out of date: what `sh.apply` takes.
-
-        Each reshard has its place by number, which counts; ``at`` says it for readers.
-        """
+        """The decisions for JSON: what `sh.apply` takes. Of a place its number counts; ``at`` says it for readers."""
         return {
             "schema": SCHEMA,
             "function": self.problem.name,
@@ -352,11 +349,7 @@ def fingerprint(program: Program) -> str:
 
 
 def decisions_of(saved: Mapping[str, Any], program: Program) -> Decisions:
-    """The decisions that `Plan.to_json` wrote.
-
-    Raises:
-        ShardingTypeError: they are of another program.
-    """
+    """The decisions that `Plan.to_json` wrote; an error where they are of another program."""
     if saved.get("schema") != SCHEMA or saved.get("program") != fingerprint(program):
         raise ShardingTypeError(
             f"the plan is not of `{program.name}` as it is now",

@@ -7,6 +7,7 @@ import functools
 import itertools
 import json
 import math
+import operator
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -95,12 +96,17 @@ class Suggestions(Sequence[Plan], Report):
         costs = self.problem.costs
         before = dict(costs.allowed)
         try:
-            names = _fix(costs, fixed)
+            problem = self.problem._replace(given=self.problem.given | _fix(costs, fixed))
             search = Search(costs, overlap=self._overlap)
-            point = _readable(search, self.limit)
+            for _ in range(_CORRECTED):
+                plan = Plan(problem, _readable(search, self.limit))
+                if not plan.corrects():
+                    break
+                search.again()
+            plan.bound = search.bound(self.limit)
         finally:
             costs.allowed = before
-        return Plan(self.problem._replace(given=self.problem.given | names), point, search.bound(self.limit))
+        return plan
 
     def parts(self) -> list[Table | Text]:
         """The quickest plan, and what the others of the front cost."""
@@ -152,7 +158,7 @@ def suggest(
     fixed: Mapping[str, Any] | None = None,
     inputs: Mapping[str, Any] | None = None,
     out: Any = None,
-    links: CostModel | Link | str = "h100-nvlink",
+    links: CostModel | Link | str | Mapping[str, Any] = "h100-nvlink",
     compute: Device | str = "h100-sxm",
     state: float = 2.0,
     grad: bool | int | Sequence[int] = True,
@@ -178,8 +184,9 @@ def suggest(
             ``{"model.py:48 <- up": "[_, _]", "model.py:30 <- carry[0]": "[_@dp, _]"}``.
         inputs: The same of arguments that arrive so, as data do.
         out: The types of the results, in their tree; None for what may be chosen. Results are never pending.
-        links: What connects the devices: a cost model, a link, or the name of one.
-        compute: What one device is: a device, or the name of one.
+        links: What connects the devices: a cost model, a link or the name of one; links by axis, ``{"dp":
+            "infiniband-ndr", "default": "h100-nvlink"}``; or the name of a .toml file of `benchmarks/calibrate.py`.
+        compute: What one device is: a device, or the name of one or of such a file.
         state: Bytes of optimizer state for each byte of a differentiated argument: 2 for Adam in the dtype of the
             parameters.
         grad: Which positional arguments are differentiated, as ``argnums`` of `jax.grad`: True for the first. False for
@@ -235,7 +242,8 @@ def suggest(
         given |= {v.name for v in written}
         _fix_results(costs, out)
         problem = Problem(program.name, program, costs, model, device, argnums, float(state), frozenset(given))
-        return _found(problem, Search(costs, seed=seed, overlap=float(overlap), deadline=deadline), limit)
+        search = Search(costs, seed=operator.index(seed), overlap=float(overlap), deadline=deadline)
+        return _found(problem, search, limit)
 
     programs = [Function(f, shapes, argnums, on)]
     if checkpoint and argnums:
@@ -288,7 +296,10 @@ def _found(problem: Problem, search: Search, limit: float | None) -> Suggestions
         if search.late or not any(corrected):
             break
         search.again()
-    typed = [plan for plan in plans if plan.refusal is None]
+    others = sorted((p for p in search.visited if p.cost.memory <= (limit or math.inf)), key=lambda p: p.seconds)
+    typed = [p for p in plans if p.refusal is None] or [
+        p for p in (Plan(problem, point) for point in others) if p.refusal is None
+    ][:1]
     if not typed:
         raise ShardingTypeError("no plan that was found types", why=str(plans[0].refusal))
     return Suggestions(typed, search, limit)
@@ -379,17 +390,14 @@ def apply(
     def run(*args: Any) -> Any:
         # Traced for each call: it may close over something else by now, or be another function than the plan's.
         again = saved["checkpoint"] if saved.get("schema") == SCHEMA else ()
-        program = Function(f, jax.tree.map(_struct, args), mesh=Mesh(saved["mesh"]), checkpoint=again)
+        mesh = Mesh(saved["mesh"])
+        program = Function(f, _shapes(args, mesh)[0], mesh=mesh, checkpoint=again)
         return typed_function(program, with_types_at(decisions_of(saved, program), program, at or {}))(*args)
 
     return run
 
 
 # the arguments
-
-
-def _struct(x: Any) -> Any:
-    return jax.ShapeDtypeStruct(x.shape, x.dtype) if hasattr(x, "shape") else x
 
 
 def _shapes(args: tuple[Any, ...], mesh: Mesh) -> tuple[tuple[Any, ...], list[ShType | None]]:

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from shtypes._compat import no_trace_is_running
+from shtypes.core.array import Array
 from shtypes.core.combined_collectives import move_together
 from shtypes.core.device_put import place, type_of
 from shtypes.core.jax_type import as_jax_type
@@ -237,7 +238,7 @@ def like_value(x: Any, other: Any) -> Any:
 
 
 def _like(x: Any, other: Any) -> Any:
-    if not is_typed(other) or np.shape(x) != other.type.shape:
+    if not isinstance(other, Array) or np.shape(x) != other.type.shape:
         return x
     if not is_typed(x):
         return placed(x, other.type.replace(dtype=dtypes.from_numpy(jnp.result_type(x))))

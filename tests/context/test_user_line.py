@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import operator
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +18,8 @@ import pytest
 import shtypes as sh
 from shtypes.context.frames import Owner, owner_of_file
 from shtypes.context.user_line import line_of
+from shtypes.errors import ShardingTypeError
+from shtypes.evaluation.table import ROWS
 
 LIBRARY = """
 import jax
@@ -147,3 +150,27 @@ def test_files_are_told_apart() -> None:
     assert owner_of_file(str(Path(sys.prefix) / "bin" / "shtypes")) is Owner.MACHINERY
     assert {owner_of_file(name) for name in (__file__, "<stdin>", "/tmp/ipykernel_7/12.py")} == {Owner.USERS}
     assert {owner_of_file(f"/home/me/{name}/train.py") for name in ("jax", "numpy", "click")} == {Owner.USERS}
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda f: sh.suggest(f, jax.ShapeDtypeStruct((24, 5), "float32"), mesh={"x": 2}),
+        lambda f: sh.check(sh.lift(f), sh.abstract_array("f32[24@x,5]")),
+        lambda f: sh.ledger(sh.lift(f), sh.abstract_array("f32[24@x,5]")),
+        lambda f: sh.grad(sh.lift(f))(sh.zeros("f32[24@x,5]")),
+    ],
+    ids=["suggest", "check", "ledger", "grad"],
+)
+def test_an_error_inside_of_a_row_is_no_error_of_the_calls_arguments(call: Any, monkeypatch: Any) -> None:
+    monkeypatch.setitem(ROWS, "lgamma", operator.getitem)
+    with sh.use_mesh(sh.make_mesh({"x": 2})), pytest.raises(ShardingTypeError) as info:
+        call(lambda x: jnp.sum(jax.lax.lgamma(x)))
+    assert "failed in a part of shtypes" in info.value.what
+    assert "TypeError: 'JaxprEqn' object is not subscriptable" in info.value.what
+    assert isinstance(info.value.__cause__, TypeError)
+
+
+def test_an_argument_that_is_looked_at_late_is_still_at_fault() -> None:
+    with pytest.raises(ShardingTypeError, match=r"`suggest` does not take(.|\n)*'str' object cannot be interpreted"):
+        sh.suggest(jnp.sum, jax.ShapeDtypeStruct((24, 5), "float32"), mesh={"x": 2}, seed="first")  # type: ignore[arg-type]

@@ -118,6 +118,22 @@ def test_arguments_that_are_no_arrays_reach_the_function_as_they_are() -> None:
         np.testing.assert_allclose(np.asarray(sh.lift(f)(x, "train", 3, jnp.tanh)), np.tanh(np.ones(8)) * 3, rtol=1e-6)
 
 
+@pytest.mark.parametrize("wrap", [sh.lift, sh.implicit_comm, lambda f: sh.implicit_comm(sh.lift(f))])
+def test_results_that_are_no_arrays_are_what_the_function_returns(wrap: Callable[..., Any]) -> None:
+    with sh.use_mesh(sh.make_mesh(MESH)):
+        x = sh.array(np.ones((8,), np.float32), "[8@dp]")
+    rows = np.arange(3)
+
+    def f(x: Any) -> Any:
+        return {"y": x * 2, "rest": (2, 0.5, True, "text", None, jnp.float32, rows, jax.nn.relu)}
+
+    for _ in range(2):  # the second call runs what the first compiled
+        result = wrap(f)(x)
+        assert result["rest"] == f(x)["rest"]
+        assert result["rest"][-2] is rows
+        assert type(result["y"]) is sh.Array
+
+
 def test_zeros_like_a_typed_value_is_typed_like_it() -> None:
     with sh.use_mesh(sh.make_mesh(MESH)):
         tree = {"w": sh.ones("f32[8@dp, 16@tp]"), "b": sh.ones("bf16[16@tp]")}

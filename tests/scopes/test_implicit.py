@@ -478,3 +478,20 @@ def test_classes_that_do_not_divide_are_refused_for_that() -> None:
             sh.one_hot(ids, 4, over=("x", "y"))
         with pytest.raises(sh.ShardingTypeError, match="cannot be sharded in 8 equal parts"):
             sh.segment_sum(ids, ids, 4, over=("x", "y"))
+
+
+def test_a_function_that_asks_whether_a_value_is_typed_is_told_so() -> None:
+    def doubled_if_typed(x: Any) -> Any:
+        return jax.jit(lambda y: y * 2 if isinstance(y, sh.Array) else y * 3)(x)
+
+    with sh.use_mesh(sh.make_mesh({"x": 2})):
+        x = sh.array(np.ones(8, np.float32), "[8@x]")
+        decided = sh.implicit_comm(doubled_if_typed)
+        for f, factor in ((decided, 2), (jax.jit(decided), 2), (sh.implicit_comm(sh.lift(doubled_if_typed)), 3)):
+            np.testing.assert_array_equal(sh.to_jax(f(x)), np.full(8, factor))
+
+
+def test_parameters_keep_their_types_in_a_step_that_is_decided_as_a_whole() -> None:
+    with sh.use_mesh(sh.make_mesh({"x": 2, "y": 2})):
+        p, u = (sh.array(np.ones(8, np.float32), t) for t in ("[8@x]", "[8@(x,y)]"))
+        assert sh.implicit_comm(sh.optim.apply_updates)(p, u).type == p.type

@@ -113,3 +113,12 @@ def test_where_no_plan_types_the_error_says_why(monkeypatch: pytest.MonkeyPatch)
     _refusing(monkeypatch, lambda plan: True)
     with pytest.raises(ShardingTypeError, match=r"no plan that was found types(.|\n)*it does not type"):
         sh.suggest(of_sine(f), *args, mesh=MESH)
+
+
+def test_where_the_front_does_not_type_another_plan_that_was_found_is_returned(monkeypatch: pytest.MonkeyPatch) -> None:
+    f, args = MODELS["a recurrence"]
+    every = sh.suggest(of_sine(f), *args, mesh=MESH, memory="1GiB")
+    _refusing(monkeypatch, lambda plan: plan.rules in [each.rules for each in every])
+    found = sh.suggest(of_sine(f), *args, mesh=MESH, memory="1GiB")
+    assert found[0].rules not in [each.rules for each in every]
+    assert found[0].bytes == pytest.approx(found[0].ledger.total.bytes, rel=2e-3)

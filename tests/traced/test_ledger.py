@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -14,7 +15,9 @@ from jax import lax
 
 import shtypes as sh
 from shtypes.core.operation import direction_of
-from shtypes.resharding.costs import LINKS, Link, cost_model
+from shtypes.errors import ShardingTypeError
+from shtypes.resharding.costs import LINKS, Link, as_cost_model, cost_model
+from shtypes.resharding.devices import Device, as_device
 from shtypes.tools.demo import gated_mlp
 from shtypes.traced.ledger import Ledger, ledger
 from tests.end_to_end import some
@@ -391,3 +394,27 @@ def test_every_known_link_names_its_source() -> None:
 def test_an_unknown_link_is_refused_with_the_known_ones() -> None:
     with pytest.raises(sh.ShardingTypeError, match=r"there is no link 'ether'; known are a100-nvlink"):
         cost_model("ether")
+
+
+def test_links_by_axis_and_a_file_of_them_are_a_cost_model(tmp_path: Path) -> None:
+    path = tmp_path / "machine.toml"
+    links = "[links.tp]\nbandwidth = 2e9\n[links.default]\nbandwidth = 1e9\n"
+    path.write_text("bandwidth = 1e12\n[flops]\nf32 = 1e12\n" + links)
+    by_axis = {"tp": Link(2e9), "default": Link(1e9)}
+    assert as_cost_model(str(path), "it is") == as_cost_model(by_axis, "it is") == cost_model(Link(1e9), tp=Link(2e9))
+    assert as_device(str(path), "it is") == Device({"f32": 1e12}, 1e12)
+    assert as_cost_model({"dp": "infiniband-ndr", "tp": "h100-nvlink"}, "").default == LINKS["infiniband-ndr"]
+
+
+@pytest.mark.parametrize(
+    ("links", "message"),
+    [
+        pytest.param({}, "takes a cost model, a link or the name of one", id="none"),
+        pytest.param({"tp": "ether"}, "there is no link 'ether'", id="a name"),
+        pytest.param({"tp": {"speed": 1.0}}, "are no attributes of a link", id="an attribute"),
+        pytest.param("nowhere.toml", "describes no machine", id="no file"),
+    ],
+)
+def test_what_is_no_link_is_said(links: Any, message: str) -> None:
+    with pytest.raises(ShardingTypeError, match=message):
+        sh.use_cost_model(links)

@@ -60,6 +60,7 @@ FEW: Final = {
     *(("optimistic_gradient_descent", "sharded"), ("scale_by_distance_over_gradients", "replicated")),
     *(("chain", "pending gradients"), ("skip_large_updates", "sharded, invariant")),
     *(("add_noise", "sharded, invariant"), ("monitor", "sharded"), ("lamb", "sharded")),
+    *(("dpsgd", "sharded"), ("scale_by_factored_rms", "sharded")),
 }
 CASES: Final = [
     pytest.param(name, way, marks=[] if (name, way) in FEW else [pytest.mark.nightly])

@@ -160,9 +160,7 @@ def _by_path(name: str, text: str) -> Callable[[Any], Any]:
 @click.option("--memory", metavar="SIZE", help="What a device has, such as 80GiB; by default that does not count.")
 @_by_path("--fixed", "The type of the arguments with a path: 'layers/*/up=[_, _@tp]'.")
 @_by_path("--input", "The same of data, which arrive so.")
-@click.option(
-    "--link", "links", multiple=True, metavar="[AXIS=]LINK", help="What connects the devices, as for compare."
-)
+@link_option
 @click.option("--device", default="h100-sxm", metavar="DEVICE", help="What one device is, as for compute.")
 @click.option("--state", default=2.0, help="Bytes of optimizer state for each byte of a parameter.", show_default=True)
 @click.option("--no-grad", is_flag=True, help="Only the forward pass; else the first argument is differentiated.")

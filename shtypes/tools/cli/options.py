@@ -10,7 +10,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from shtypes.errors import ShardingTypeError
-from shtypes.resharding.costs import LINKS, CostModel, cost_model
+from shtypes.resharding.costs import LINKS, CostModel, as_cost_model, cost_model
 from shtypes.tools.cli.config import config, read_dims, read_mesh
 from shtypes.tools.cli.target import functions_of
 from shtypes.types.policy import REPLICATED_STATE
@@ -43,10 +43,12 @@ arguments_option = click.option(
 grad_option = click.option("--grad", is_flag=True, help="Also the backward pass, to every argument with a gradient.")
 link_option = click.option(
     "--link",
+    "--links",
     "links",
     multiple=True,
     metavar="[AXIS=]LINK",
-    help=f"Predict times: what connects the devices, along an axis or by default. One of {', '.join(LINKS)}.",
+    help=f"Predict times: what connects the devices, along an axis or by default. One of {', '.join(LINKS)}; "
+    "or a .toml file of links.",
 )
 lift_option = click.option("--lift", is_flag=True, help="The target is a plain JAX function: type it by `sh.lift`.")
 
@@ -62,7 +64,8 @@ def read_links(links: Sequence[str]) -> CostModel | None:
             f"one link is the default, not {' and '.join(default)}: write axis=link for the others"
         )
     try:
-        return cost_model(default[0] if default else next(iter(axes.values())), **axes)
+        base = as_cost_model(default[0] if default else next(iter(axes.values())), "--link takes")
+        return CostModel(base.default, {**base.axes, **cost_model(base.default, **axes).axes})
     except ShardingTypeError as error:
         raise click.BadParameter(str(error)) from None
 

@@ -188,7 +188,11 @@ REFUSED: list[tuple[tuple[Any, Any], dict[str, Any], str]] = [
     (("f32[8]", "[8]"), {"mesh": {"dp": 2}}, "is no mesh"),
     (("f32[8]", "[8]"), {}, "no mesh is set"),
     (("f32[8]", "[8]"), {"mesh": MESH, "model": "nvlnk"}, "there is no link 'nvlnk'; known are a100-nvlink"),
-    (("f32[8]", "[8]"), {"mesh": MESH, "model": 3}, "`model` is a cost model, a link or the name of one, not 3"),
+    (
+        ("f32[8]", "[8]"),
+        {"mesh": MESH, "model": 3},
+        "`model` is a cost model, a link or the name of one, links by axis, or a file of them, not 3",
+    ),
     (("f32[8]", "[8]"), {"mesh": MESH, "policy": "jaxx"}, "jaxx"),
     ((sh.ShType.parse("f32[8]", MESH), "[8]"), {"mesh": M24}, "over the mesh dp=2, not over x=2, y=4"),
 ]

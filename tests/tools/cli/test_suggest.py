@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import shtypes as sh
+from benchmarks import calibrate
 from shtypes.tools.cli import output
 from tests.golden import golden
 from tests.tools.cli.running import Run
@@ -40,6 +41,24 @@ def test_it_prints_the_types_and_what_a_step_takes(run: Run) -> None:
     assert "suggestion 1 of" in text
     assert "for loss on dp=8 (50 GB/s), 1.0 GiB" in text
     assert "f32[65536@dp,64]" in text
+
+
+def test_a_file_of_what_was_measured_is_read(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calibrate, "ROWS", 8)
+    monkeypatch.setattr(calibrate, "ELEMENTS", 2**12)
+    monkeypatch.setattr(calibrate, "links", lambda mesh: {axis: sh.Link(7e9 * n) for axis, n in mesh.items()})
+    calibrate.main("machine.toml", "dp=4,tp=2")
+    file = ("--links", "machine.toml", "--device", "machine.toml")
+    assert "dp=4 (28 GB/s), tp=2 (14 GB/s)" in run(*CALL[:-1], "dp=4,tp=2", *file).out
+    slower = run(*CALL[:-1], "dp=4,tp=2", *file, "--link", "dp=ethernet-10g").out
+    assert "dp=4 (1.25 GB/s), tp=2 (14 GB/s)" in slower
+
+
+def test_the_links_of_each_axis_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calibrate, "ELEMENTS", 2**12)
+    found = calibrate.links({"dp": 2, "tp": 4, "one": 1})
+    assert sorted(found) == ["default", "dp", "tp"]
+    assert found["default"].bandwidth == min(found["dp"].bandwidth, found["tp"].bandwidth)
 
 
 def test_a_saved_plan_has_its_decisions_and_is_applied(run: Run, folder: Path) -> None:
