@@ -84,8 +84,16 @@ def test_a_fix_of_a_call_with_a_loop_has_the_price_of_all_its_steps() -> None:
     with pytest.raises(sh.ShardingTypeError) as caught:
         sh.median(x)
     fix = next(fix for fix in caught.value.fixes if "out=" in fix.code)
-    assert fix.forward == "all-gather over `x` and 34 times all-reduce over `x`"
+    assert fix.forward == "2 times all-gather over `x` and 34 times all-reduce over `x`"
     assert fix.bytes_forward == sh.ledger(lambda x: sh.median(x, out="[]{U:x}"), x).total.bytes
+
+
+@pytest.mark.mesh({"x": 8})
+@pytest.mark.parametrize("policy", ["partial", "jax"])
+def test_a_call_sends_no_more_forward_than_where_it_gathers_first(policy: Any) -> None:
+    x = sh.abstract_array("f32[16384@x]")
+    with sh.policy(policy):
+        assert sh.ledger(lambda x: sh.sort(x, out="[16384]"), x).forward().total.bytes == 7 * 2048 * 4
 
 
 @pytest.mark.mesh({"x": 8})
