@@ -7,10 +7,11 @@ import functools
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from shtypes.caches import MOST, Static
@@ -167,63 +168,144 @@ def joined(parts: Sequence[Any], dim: int) -> Any:
     return jnp.concatenate(list(parts), axis=dim)
 
 
-@of_device("fill")
-def _filled(x: Any, me: Any, low: int, high: int, value: Any) -> Any:
-    """The value where the number of the device is not from ``low`` to before ``high``."""
-    return jnp.where((me >= low) & (me < high), x, jnp.asarray(value, x.dtype))
-
-
-@of_device("pad")
-def padded(x: Any, low: int, high: int, dim: int) -> Any:
-    """A dim with zeros before and after it."""
-    return lax.pad(x, jnp.zeros((), x.dtype), [(low, high, 0) if d == dim else (0, 0, 0) for d in range(x.ndim)])
-
-
-def _pieces(size: int, n: int, start: int, stop: int) -> list[tuple[int, int, int]]:
-    """Of the elements from ``start`` to ``stop`` of a shard, those of each: its distance, and from where to where."""
-    spans = [(hop, max(start - hop * size, 0), min(stop - hop * size, size)) for hop in range(1 - n, n)]
-    return [(hop, low, high) for hop, low, high in spans if low < high]
-
-
-def bordered(x: Any, dim: int, axes: Axes, before: int, after: int, fill: Any = 0) -> Array:
-    """Shards with elements of their neighbours before and after them, without their own where negative.
-
-    ``fill`` is beyond the ends. Communicates: a permute of the border for each shard that it reaches into.
-    """
-    size, n = type_of(x).shape[dim], count(x, axes)
-    start, stop = -before, size + after
-    parts = []
-    for hop, low, high in _pieces(size, n, start, stop):
-        piece = x if high - low == size else part(x, low, high, dim)
-        piece = sent(piece, axes, -hop) if hop else piece
-        if hop and not _is_zero(fill):
-            piece = _filled(piece, index(x, axes), max(0, -hop), min(n, n - hop), fill)
-        parts.append(piece)
-    ends = min(stop, (1 - n) * size) - start, stop - max(start, n * size)  # beyond the ends of every device
-    first, last = ([full(x, width, dim, fill)] if width > 0 else [] for width in ends)
-    parts = [*first, *parts, *last]
-    result: Array = parts[0] if len(parts) == 1 else joined(parts, dim)
-    return result
-
-
 @of_device("full")
 def full(x: Any, size: int, dim: int, fill: Any) -> Any:
     """A number in the shape of a value, with another size of a dim."""
     return jnp.full([size if d == dim else n for d, n in enumerate(x.shape)], fill, x.dtype)
 
 
+class Shard(NamedTuple):
+    """A value whose dim is sharded in blocks, the last of which may have elements more than there are.
+
+    Attributes:
+        x (...): The blocks, as a varying value.
+        size: The size of the dim, of all devices.
+    """
+
+    x: Any
+    size: int
+
+
+#: What is sent at once: pairs of source and destination, each of them once, and from which to which element.
+_Round = tuple[tuple[tuple[int, int], ...], int, int]
+
+
+def _rounds(pair_of: np.ndarray, places: np.ndarray, n: int) -> list[_Round]:
+    """The permutes that bring elements at some places of devices to others; first what stays where it is.
+
+    Pairs of source and destination are numbered ``source * n + destination``.
+    """
+    reach: dict[tuple[int, int], tuple[int, int]] = {}
+    for pair in np.unique(pair_of).tolist():
+        among = places[pair_of == pair]
+        reach[divmod(pair, n)] = int(among.min()), int(among.max()) + 1
+    rounds: list[_Round] = []
+    for (a, b), (low, high) in sorted(
+        reach.items(), key=lambda item: (item[0][0] != item[0][1], (item[0][1] - item[0][0]) % n)
+    ):
+        for r, (pairs, first, last) in enumerate(rounds):
+            stays = all(c == d for c, d in pairs)
+            hull = min(low, first), max(high, last)
+            fits = hull[1] - hull[0] <= max(high - low, last - first) or (a == b and stays)
+            if stays == (a == b) and fits and all(a != c and b != d for c, d in pairs):
+                rounds[r] = (*pairs, (a, b)), *hull
+                break
+        else:
+            rounds.append((((a, b),), low, high))
+    return rounds
+
+
+@of_device("take")
+def _taken(pool: Any, me: Any, table: Static, n: int, dim: int) -> Any:
+    """The elements of a device, by a table of places of all devices; anything where it has none."""
+    places = np.frombuffer(table.value, np.int64).reshape(n, -1)
+    size = places.shape[1]
+    begin = (places - np.arange(size))[places >= 0]
+    if (begin == begin[0]).all() and 0 <= begin[0] <= pool.shape[dim] - size:  # the same of all devices
+        return lax.slice_in_dim(pool, int(begin[0]), int(begin[0]) + size, axis=dim)
+    return jnp.take(pool, jnp.asarray(np.maximum(places, 0))[me], axis=dim, mode="clip")
+
+
+@of_device("fill")
+def _filled(x: Any, value: Any, me: Any, table: Static, n: int, dim: int) -> Any:
+    """The value where a table of all devices says so."""
+    return jnp.where(in_table(table, me, n, x.ndim, dim), jnp.asarray(value, x.dtype), x)
+
+
+def in_table(table: Static, me: Any, n: int, ndim: int, dim: int) -> Any:
+    """The truths of a device, along a dim, by those of all devices."""
+    return along(jnp.asarray(np.frombuffer(table.value, bool).reshape(n, -1))[me], dim, ndim)
+
+
+def arranged(me: Any, sources: Sequence[Any], origin: np.ndarray, dim: int, axes: Axes) -> Array:
+    """A varying value whose elements along a dim are from others: what a device lacks is sent once for each distance.
+
+    Args:
+        me: The number of the device along the axes.
+        sources: Shards, values that all devices have, and numbers; one at least has the dim.
+        origin: For each element, of one device after another, the number of its source, and its place there; zero is
+            where the number is negative.
+        dim: The dim.
+        axes: The axes that shard it.
+    """
+    arrays = [x.x if isinstance(x, Shard) else x for x in sources]
+    n = count(me, axes)
+    held = len(origin) // n
+    some = next(x for x in arrays if getattr(x, "ndim", 0))
+    if not held:
+        return part(some, 0, 0, dim)  # type: ignore[no-any-return]
+    parts: list[tuple[Any, np.ndarray, np.ndarray]] = []  # what elements are from, which, and where they are in it
+    fills: list[tuple[Any, np.ndarray]] = [(0, origin[:, 0] < 0)]
+    for k, (source, x) in enumerate(zip(sources, arrays, strict=True)):
+        i = np.flatnonzero(origin[:, 0] == k)
+        places = origin[i, 1]
+        if not getattr(x, "ndim", 0):
+            fills.append((x, origin[:, 0] == k))
+        elif not isinstance(source, Shard):
+            parts += [(x, i, places)] if len(i) else []
+        else:
+            size = type_of(x).shape[dim]
+            pair_of = places // size * n + i // held
+            for pairs, low, high in _rounds(pair_of, places % size, n):
+                piece = x if (low, high) == (0, size) else part(x, low, high, dim)
+                at = np.isin(pair_of, [a * n + b for a, b in pairs])
+                piece = permuted(piece, axes, pairs) if any(a != b for a, b in pairs) else piece
+                parts.append((piece, i[at], places[at] % size - low))
+    if not parts:  # nothing, or numbers alone
+        parts.append((full(some, held, dim, 0), np.arange(n * held), np.tile(np.arange(held), n)))
+    parts.sort(key=lambda each: int((each[1] % held).min()))  # side by side as they will be, if all devices' are alike
+    starts = np.cumsum([0, *(x.shape[dim] for x, _, _ in parts)])
+    table = np.full(n * held, -1)
+    for (_, i, places), start in zip(parts, starts, strict=False):
+        table[i] = start + places
+    pool = parts[0][0] if len(parts) == 1 else joined([x for x, _, _ in parts], dim)
+    y: Array = _taken(pool, me, Static(table.tobytes()), n, dim)
+    for value, where in fills:
+        y = _filled(y, value, me, Static(where.tobytes()), n, dim) if where.any() else y
+    return y
+
+
+def bordered(x: Any, dim: int, axes: Axes, before: int, after: int, fill: Any = 0) -> Array:
+    """Shards with elements of their neighbours before and after them, without their own where negative.
+
+    ``fill`` is beyond the ends.
+    """
+    size, n = type_of(x).shape[dim], count(x, axes)
+    places = (np.arange(n)[:, None] * size + np.arange(-before, size + after)).reshape(-1)
+    source = np.where((places >= 0) & (places < n * size), 0, 1 if np.any(fill) else -1)
+    return arranged(index(x, axes), [Shard(x, n * size), fill], np.stack([source, places], -1), dim, axes)
+
+
 def unbordered(x: Any, dim: int, axes: Axes, before: int, after: int) -> Array:
     """Shards without their borders, which are added to the shards that they are of: the transpose of `bordered`."""
-    size = type_of(x).shape[dim] - before - after
+    wide, n = type_of(x).shape[dim], count(x, axes)
+    device, place = np.divmod(np.arange(n * (wide - before - after)), wide - before - after)
     terms = []
-    for hop, low, high in _pieces(size, count(x, axes), -before, size + after):
-        at = hop * size + before  # where the shard at this distance lies
-        piece = part(x, at + low, at + high, dim)
-        back = sent(piece, axes, hop) if hop else piece
-        terms.append(padded(back, low, size - high, dim) if high - low < size else back)
-    result: Array = functools.reduce(add, terms) if terms else full(x, size, dim, 0)
+    for hop in range(1 - n, n):  # of the device so many further on
+        at = place - hop * (wide - before - after) + before
+        is_there = (at >= 0) & (at < wide) & (device + hop >= 0) & (device + hop < n)
+        if is_there.any():
+            origin = np.stack([np.where(is_there, 0, -1), (device + hop) * wide + at], -1)
+            terms.append(arranged(index(x, axes), [Shard(x, n * wide)], origin, dim, axes))
+    result: Array = functools.reduce(add, terms)
     return result
-
-
-def _is_zero(fill: Any) -> bool:
-    return isinstance(fill, (int, float)) and fill == 0

@@ -383,6 +383,19 @@ def test_a_sort_sends_all_its_operands_and_places_once_where_ties_count() -> Non
 
 
 @pytest.mark.mesh({"x": 8})
+def test_unique_sorts_by_columns_and_places_keep_the_signs_of_zeros() -> None:
+    x = np.where(rng.random(832) < 0.5, -0.0, rng.integers(-9, 9, 832)).astype(np.float32)
+    uniques = across(lambda x: jnp.unique(x, size=16, return_index=True))
+    values, places = jax.block_until_ready(jax.jit(uniques)(sh.array(x, "[832@x]")))
+    expected = jnp.unique(x, size=16, return_index=True)
+    np.testing.assert_array_equal(host(values), expected[0])
+    np.testing.assert_array_equal(host(places), expected[1])
+    assert sh.ledger(uniques, sh.array(x, "[832@x]")).forward().total.bytes < 7 * 104 * 4
+    three = host(jax.jit(across(lambda x: jnp.sort(x)[np.array([400, 500, 600])]))(sh.array(x, "[832@x]")))
+    np.testing.assert_array_equal(np.signbit(three), np.signbit(np.sort(x, kind="stable")[[400, 500, 600]]))
+
+
+@pytest.mark.mesh({"x": 8})
 def test_the_first_of_two_keys_has_its_gradient_where_the_second_is_of_integers() -> None:
     x, places = f32(8), np.arange(8, dtype=np.int32)
 

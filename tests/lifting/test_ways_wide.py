@@ -189,6 +189,23 @@ def of_order() -> Iterator[Case]:
     yield Case("top_k of one each", lambda x: lax.top_k(x, 3), (numbers(4, 8),), ("[4,8@x]",), roundings=EXACT)
 
 
+def of_uniques() -> Iterator[Case]:
+    for size, count in ((104, 8), (13, 3)):
+        row = (f"[{size * count}@x]",), {"x": count}
+        for name, dtype in (FLOATS | INTEGERS).items():
+            x = strange(np.float32, size * count)[0] if name in FLOATS else integers(size * count, high=20)
+            for label, options in {
+                "values": {},
+                "counts": {"return_index": True, "return_counts": True},
+                "each NaN": {"equal_nan": False},
+                "inverse": {"return_inverse": True, "fill_value": 3},
+            }.items():
+                f = functools.partial(jnp.unique, size=50, **options)
+                yield Case(f"unique, {label}, {name}, {count}", f, (np.abs(x).astype(dtype),), *row, EXACT, grad=False)
+    rows = functools.partial(jnp.unique, size=9, axis=0)
+    yield Case("unique rows", rows, (integers(104, 2, high=2),), ("[104@x,2]",), LINE, EXACT, grad=False)
+
+
 def _numbered(x: Any) -> Any:
     return lax.sort((x, lax.broadcasted_iota(np.int32, x.shape, 0)), dimension=0, num_keys=1, is_stable=False)[1]
 
@@ -293,14 +310,14 @@ def of_searches() -> Iterator[Case]:
 def of_running_sums() -> Iterator[Case]:
     near_one = (1 + numbers(4, 24) / 9).astype(np.float32)
     kinds = ("sum", "prod", "max", "min", "logsumexp")
-    for kind, reverse, way in itertools.product(kinds, (False, True), ("by_steps", "by_totals")):
-        f, ends = accumulated(kind, reverse=reverse), f"cum{kind}, {'backwards' if reverse else 'forwards'}, {way}"
+    for kind, reverse in itertools.product(kinds, (False, True)):
+        f, ends = accumulated(kind, reverse=reverse), f"cum{kind}, {'backwards' if reverse else 'forwards'}"
         for count, size in ((2, 4), (3, 12), (6, 12), (8, 8)):
             mesh = {"x": count}
-            yield Case(f"{count} devices, {ends}", f, (near_one[:, :size],), (f"[4,{size}@x]",), mesh, way=way)
+            yield Case(f"{count} devices, {ends}", f, (near_one[:, :size],), (f"[4,{size}@x]",), mesh)
         for t in ("[4,24@(x,y)]", "[4,24@(y,x)]", "[4@y,24@x]", "[4,24@x]{I:y}", "[4,24@x]{R:y}", "[4,24@x]{U:y}"):
             if "U" not in t or kind == "sum":
-                yield Case(f"{t}, {ends}", f, (near_one,), (t,), PLANE, way=way)
+                yield Case(f"{t}, {ends}", f, (near_one,), (t,), PLANE)
     yield Case("complex", lambda x: jnp.abs(jnp.cumsum(x * (1 + 2j), 1)), (near_one[:, :16],), ("[4,16@x]",))
     for kind in ("max", "logsumexp"):
         gradient = jax.grad(lambda x, kind=kind: total(jnp, getattr(lax, f"cum{kind}")(x, 1)))
@@ -599,6 +616,7 @@ CASES = [
         of_order,
         of_searches,
         of_selections,
+        of_uniques,
         of_running_sums,
         of_convolutions,
         of_pools,

@@ -12,7 +12,6 @@ from typing import Any, Final, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
 from shtypes._compat.jaxprs import captured, jaxpr_of
 from shtypes._compat.plain_programs import bind_plain
@@ -26,16 +25,15 @@ from shtypes.lifting.ways.per_element import RULED, is_per_element, results_of, 
 from shtypes.ops.sharded_reductions import as_varying
 from shtypes.ops.shards import (
     Axes,
-    along,
+    Shard,
+    arranged,
     bound,
     collected,
     count,
-    full,
+    in_table,
     index,
-    joined,
     of_device,
     part,
-    permuted,
     placed,
     type_of,
 )
@@ -98,18 +96,6 @@ def _elsewhere(eqn: Any, dim: int, blocks: tuple[int, ...]) -> dict[str, Any] | 
     steps = with_dim(p["strides"] or [1] * ndim, 1)
     some = (start, limit, steps) != ((0,) * ndim, blocks, (1,) * ndim)
     return {"start_indices": start, "limit_indices": limit, "strides": steps} if some else None
-
-
-class Shard(NamedTuple):
-    """A value whose dim is sharded in blocks, the last of which may have elements more than there are.
-
-    Attributes:
-        x (...): The blocks, as a varying value.
-        size: The size of the dim, of all devices.
-    """
-
-    x: Any
-    size: int
 
 
 class Moved(NamedTuple):
@@ -228,104 +214,15 @@ class _Evaluation:
 
     def _blocks(self, x: Any) -> Shard:
         moved = x if isinstance(x, Moved) else Moved((x,), _of(0, np.arange(self._size(x))))
-        size, dim = len(moved.origin), self.dim
-        held = -(-size // self.n)
-        table = np.full(self.n * held, -1)
-        parts: list[Any] = []
-        fills: list[tuple[Any, np.ndarray]] = []
-        start = 0
-        for k, source in enumerate(moved.sources):
-            i = np.flatnonzero(moved.origin[:, 0] == k)
-            if not len(i):
-                continue
-            places = moved.origin[i, 1]
-            if not isinstance(source, Shard):
-                if not getattr(source, "ndim", 0):
-                    fills.append((source, i))
-                    continue
-                parts.append(source)
-                table[i] = start + places
-                start += self._size(source)
-                continue
-            room = type_of(source.x).shape[dim]
-            pair_of = places // room * self.n + i // held
-            for pairs, low, high in _rounds(pair_of, places % room, self.n):
-                piece = source.x if (low, high) == (0, room) else part(source.x, low, high, dim)
-                parts.append(permuted(piece, self.axes, pairs) if any(a != b for a, b in pairs) else piece)
-                at = np.isin(pair_of, [a * self.n + b for a, b in pairs])
-                table[i[at]] = start + places[at] % room - low
-                start += high - low
-        if not parts:  # nothing, or numbers alone
-            some = next(s.x if isinstance(s, Shard) else s for s in moved.sources if np.ndim(getattr(s, "x", s)))
-            parts, table[:] = [full(some, max(held, 1), dim, 0)], 0
-        pool = parts[0] if len(parts) == 1 else joined(parts, dim)
-        y = part(pool, 0, 0, dim) if not held else _taken(pool, self.me, Static(table.tobytes()), self.n, dim)
-        for value, i in fills:
-            where = np.zeros(self.n * held, bool)
-            where[i] = True
-            y = _filled(y, value, self.me, Static(where.tobytes()), self.n, dim)
-        return Shard(y, size)
-
-
-#: What is sent at once: pairs of source and destination, each of them once, and from which to which element.
-_Round = tuple[tuple[tuple[int, int], ...], int, int]
-
-
-def _rounds(pair_of: np.ndarray, places: np.ndarray, n: int) -> list[_Round]:
-    """The permutes that bring elements at some places of devices to others; first what stays where it is.
-
-    Pairs of source and destination are numbered ``source * n + destination``.
-    """
-    reach: dict[tuple[int, int], tuple[int, int]] = {}
-    for pair in np.unique(pair_of).tolist():
-        among = places[pair_of == pair]
-        reach[divmod(pair, n)] = int(among.min()), int(among.max()) + 1
-    rounds: list[_Round] = []
-    for (a, b), (low, high) in sorted(
-        reach.items(), key=lambda item: (item[0][0] != item[0][1], (item[0][1] - item[0][0]) % n)
-    ):
-        for r, (pairs, first, last) in enumerate(rounds):
-            stays = all(c == d for c, d in pairs)
-            hull = min(low, first), max(high, last)
-            fits = hull[1] - hull[0] <= max(high - low, last - first) or (a == b and stays)
-            if stays == (a == b) and fits and all(a != c and b != d for c, d in pairs):
-                rounds[r] = (*pairs, (a, b)), *hull
-                break
-        else:
-            rounds.append((((a, b),), low, high))
-    return rounds
-
-
-@of_device("take")
-def _taken(pool: Any, me: Any, table: Static, n: int, dim: int) -> Any:
-    """The elements of a device, by a table of places of all devices; zero where it has none."""
-    places = np.frombuffer(table.value, np.int64).reshape(n, -1)
-    size = places.shape[1]
-    begin = (places - np.arange(size))[places >= 0]
-    if (begin == begin[0]).all() and 0 <= begin[0] <= pool.shape[dim] - size:  # the same of all devices
-        y = lax.slice_in_dim(pool, int(begin[0]), int(begin[0]) + size, axis=dim)
-    else:
-        y = jnp.take(pool, jnp.asarray(np.maximum(places, 0))[me], axis=dim, mode="clip")
-    return y if (places >= 0).all() else jnp.where(_mask(places >= 0, me, y.ndim, dim), y, jnp.zeros((), y.dtype))
-
-
-@of_device("fill")
-def _filled(x: Any, value: Any, me: Any, table: Static, n: int, dim: int) -> Any:
-    """The value where a table of all devices says so."""
-    where = np.frombuffer(table.value, bool).reshape(n, -1)
-    return jnp.where(_mask(where, me, x.ndim, dim), jnp.asarray(value, x.dtype), x)
+        origin = np.pad(moved.origin, ((0, -moved.size % self.n), (0, 0)), constant_values=-1)
+        return Shard(arranged(self.me, moved.sources, origin, self.dim, self.axes), moved.size)
 
 
 @of_device("fill")
 def _numbers(like: Any, value: Any, me: Any, table: Static, n: int, dim: int) -> Any:
     """A number in the shape of a value where a table of all devices says so, and else zero."""
-    where = _mask(np.frombuffer(table.value, bool).reshape(n, -1), me, like.ndim, dim)
+    where = in_table(table, me, n, like.ndim, dim)
     return jnp.broadcast_to(jnp.where(where, value, jnp.zeros((), value.dtype)), like.shape)
-
-
-def _mask(table: np.ndarray, me: Any, ndim: int, dim: int) -> Any:
-    """The device's row of a table, along a dim."""
-    return along(jnp.asarray(table)[me], dim, ndim)
 
 
 def moves_alone(eqn: Any) -> bool:

@@ -14,12 +14,13 @@ from jax import lax
 from shtypes._compat.jaxprs import jaxpr_of
 from shtypes._compat.searches import Search, search_of
 from shtypes.dispatch.apply import is_typed
-from shtypes.lifting.ways.choice import CALLS, way
+from shtypes.lifting.ways.choice import CALLS, name_of, way
 from shtypes.ops.arithmetic import astype
 from shtypes.ops.sharded_reductions import as_varying
 from shtypes.ops.shards import (
     along,
     axes_of,
+    bordered,
     bound,
     count,
     gathered,
@@ -264,3 +265,26 @@ def _by_columns(p: Any, operands: Sequence[Any], counts: Any, k: int = 0) -> Seq
         numbers = xs.pop(keys - 1)
         xs = xs if counts is None else [*xs[:k], astype(numbers, dtypes.from_numpy(counts.dtype)), *xs[k:]]
     return [placed(x, dim, axes) for x in xs]
+
+
+@of_device("unique")
+def _differs(x: Any, me: Any, equal_nan: bool) -> Any:
+    """Which elements differ from the one before, the first among them; of a shard with one element before it."""
+    differs = (x[1:] != x[:-1]) & ~(equal_nan & jnp.isnan(x[1:]) & jnp.isnan(x[:-1]))
+    return differs | ((jnp.arange(x.size - 1) == 0) & (me == 0))
+
+
+@way(*CALLS, only=lambda eqn: name_of(eqn) == "unique_sorted_mask")
+def first_of_their_kind(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
+    """Sends what a sort with places does, and one element: what `jnp.unique` computes of a row."""
+    (x,), (y, *more) = operands, [v.aval for v in eqn.outvars]
+    if y.ndim != 1 or jnp.issubdtype(y.dtype, jnp.complexfloating) or not more or more[0].dtype != bool:
+        return None
+    equal_nan = any(e.primitive.name == "not" for e in jaxpr_of(eqn.params["jaxpr"]).eqns)
+    sort = {"dimension": 0, "num_keys": 1, "is_stable": True}
+    found = _by_columns(sort, [x], more[1] if more[1:] else None, 1)
+    axes = axes_of(x, 0)
+    if found is None:
+        return None
+    is_new = _differs(bordered(as_varying(found[0], axes), 0, axes, 1, 0), index(x, axes), equal_nan)
+    return [found[0], placed(is_new, 0, axes), *found[1:]]

@@ -11,7 +11,13 @@ from jax import lax
 
 from shtypes.lifting.ways.choice import way
 from shtypes.ops.sharded_reductions import as_varying
-from shtypes.ops.shards import Axes, count, index, of_device, padded, part, placed, turned, type_of
+from shtypes.ops.shards import Axes, count, index, of_device, part, placed, turned, type_of
+
+
+@of_device("pad")
+def _padded(x: Any, low: int, high: int, dim: int) -> Any:
+    """A dim with zeros before and after it."""
+    return lax.pad(x, jnp.zeros((), x.dtype), [(low, high, 0) if d == dim else (0, 0, 0) for d in range(x.ndim)])
 
 
 @of_device("fft")
@@ -65,7 +71,7 @@ class _Pencils:
                 return False
             if shape[to] % n:
                 self.cut[to] = shape[to]
-                self.x = padded(self.x, 0, -shape[to] % n, to)
+                self.x = _padded(self.x, 0, -shape[to] % n, to)
             self.move(dim, to)
         return True
 
