@@ -86,7 +86,7 @@ def embedded(table: Any, ids: Any, capacity: int, fill_value: Any) -> Array:
     shape = type_of(ids).shape
     slots, asked = _sent(ids, axes, type_of(own).shape[0], capacity, clips=True)
     rows = turned(_rows(own, asked, 0, (type_of(asked).size,)), axes, 0, 0)
-    y = _rows(rows, slots, fill_value, shape)
+    y: Array = _rows(rows, slots, fill_value, shape)
     for d, dim in enumerate(t.dims):
         y = placed(y, d, dim.axes) if dim.axes else y
     return y

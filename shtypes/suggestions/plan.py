@@ -158,6 +158,11 @@ class Plan(Report):
         return tuple(dict.fromkeys(x for i, x in enumerate(program.scans.values()) if i in program.checkpoint))
 
     @property
+    def needed(self) -> dict[str, ShType]:
+        """The types in which what is at each place is taken."""
+        return {way.use.place: way.dst for way in self._ways}
+
+    @property
     def free(self) -> frozenset[str]:
         """The places of reshards that send nothing."""
         return frozenset(way.use.place for way in self._ways if way.src != way.dst and not way.cost.sent)

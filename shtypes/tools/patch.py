@@ -22,10 +22,11 @@ import jax
 from shtypes.analysis.check import check
 from shtypes.core.meshes import use_mesh
 from shtypes.errors import ShardingTypeError
+from shtypes.lifting.ways.moves import MARKED
 from shtypes.solver.apply import Taken, Written, taken
 from shtypes.solver.program import Function, Op, Operand, Program, Value, is_value
 from shtypes.suggestions.plan import Plan
-from shtypes.tools.patch_source import MARKED, Edits, Source
+from shtypes.tools.patch_source import Edits, Source
 from shtypes.traced.equations import SourceLine
 from shtypes.types import ShType
 from shtypes.types.target import target_text
@@ -156,12 +157,19 @@ class _Marks:
 class _Planned:
     """A value that a line takes, the expressions that give it (the last one first), and what it is brought to."""
 
-    def __init__(self, use: Taken, chain: list[tuple[int, int]], places: Mapping[str, Written]) -> None:
+    def __init__(
+        self, use: Taken, chain: list[tuple[int, int]], places: Mapping[str, Written], needed: ShType | None
+    ) -> None:
         written = places.get(use.place, Written())
         second = places.get(f"second.{use.value.id}", Written()) if written.second else Written()
         self.use, self.chain = use, chain
         self.types = [w.to for w in (second, written) if w.to is not None]
         self.early = second.to is not None  # whether the first of them is made where the value is
+        self.needed = needed  # the type in which the line takes it
+
+    def takes(self, other: _Planned) -> bool:
+        """Whether what is written for another use does for this one: it ends in the same type."""
+        return self.texts == other.texts or (self.needed is not None and self.needed == other.needed)
 
     @property
     def texts(self) -> list[str]:
@@ -181,7 +189,8 @@ def _edits(plan: Plan, marked: Program, source: Source, *, free: bool) -> Edits:
         return edits._replace(refused=["its program is another one when its expressions are looked at one by one"])
     places = plan.decisions.places
     kept = {p: w if free or p not in plan.free else w._replace(to=None) for p, w in places.items()}
-    planned = [_Planned(u, marks.chain(o.value), kept) for u, o in zip(uses, others, strict=True)]
+    needed = plan.needed
+    planned = [_Planned(u, marks.chain(o.value), kept, needed.get(u.place)) for u, o in zip(uses, others, strict=True)]
     _move_out(planned, program)
     times = _times(program)
     through: dict[int, list[_Planned]] = {}
@@ -204,7 +213,7 @@ def _edits(plan: Plan, marked: Program, source: Source, *, free: bool) -> Edits:
         # Once, before a loop, if that is what the plan has; and where all that comes through is brought there alike.
         most = times[p.use.value.id] if p.early else times[p.use.place]
         sites = [k for k, often in p.chain if often <= most]
-        alike = (k for k in sites if all(q.texts == p.texts and id(q) not in done for q in through[k]))
+        alike = (k for k in sites if all(q.takes(p) and id(q) not in done for q in through[k]))
         if (site := next(alike, None)) is None:
             several = source.text(p.chain[0][0])
             edits.refused.append(

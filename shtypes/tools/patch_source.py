@@ -19,12 +19,12 @@ import jax
 from jax.ad_checkpoint import checkpoint_name
 
 from shtypes.errors import ShardingTypeError, short
+from shtypes.lifting.ways.moves import MARKED
 from shtypes.suggestions.plan import Plan
 from shtypes.traced.equations import SourceLine
 from shtypes.types import ShType
 
 _MARK: Final = "__shtypes_mark__"
-MARKED: Final = "shtypes."
 #: Expressions that give values; of others only what is in them does.
 _GIVE: Final = (
     *(ast.Attribute, ast.BinOp, ast.BoolOp, ast.Call, ast.Compare, ast.IfExp, ast.Name, ast.NamedExpr),

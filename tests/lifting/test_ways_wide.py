@@ -194,12 +194,13 @@ def of_uniques() -> Iterator[Case]:
         row = (f"[{size * count}@x]",), {"x": count}
         for name, dtype in (FLOATS | INTEGERS).items():
             x = strange(np.float32, size * count)[0] if name in FLOATS else integers(size * count, high=20)
-            for label, options in {
+            variants: dict[str, dict[str, Any]] = {
                 "values": {},
                 "counts": {"return_index": True, "return_counts": True},
                 "each NaN": {"equal_nan": False},
                 "inverse": {"return_inverse": True, "fill_value": 3},
-            }.items():
+            }
+            for label, options in variants.items():
                 f = functools.partial(jnp.unique, size=50, **options)
                 yield Case(f"unique, {label}, {name}, {count}", f, (np.abs(x).astype(dtype),), *row, EXACT, grad=False)
     rows = functools.partial(jnp.unique, size=9, axis=0)
@@ -583,12 +584,12 @@ def of_lookups() -> Iterator[Case]:
         "max": lambda x, i, v: x.at[i].max(v),
     }
     for label, f in changes.items():
-        args = numbers(16, 4), integers(64, high=20), updates
-        yield Case(f"{label} at", f, args, alike, grad=label in ("add", "subtract"))
+        changed: Sequence[Any] = (numbers(16, 4), integers(64, high=20), updates)
+        yield Case(f"{label} at", f, changed, alike, grad=label in ("add", "subtract"))
         if label != "set":
-            whole = tuple(np.round(x * 9).astype(np.int32) for x in args)
+            whole = tuple(np.round(x * 9).astype(np.int32) for x in changed)
             yield Case(f"{label} at, integers", f, whole, alike, roundings=EXACT, grad=False)
-    for types in [
+    for layouts in [
         ("[16@(x,y),4]", "[64@(x,y)]", "[64@(x,y),4]"),
         ("[16@x,4@y]", "[64@x]", "[64@x,4@y]"),
         ("[16@x,4]", "[64@x]", "[64@x,4]{U:y}"),
@@ -596,8 +597,8 @@ def of_lookups() -> Iterator[Case]:
         ("[16@x,4]", "[64@x]", "[64,4]"),
         ("[16@x,4]", "[64@x]", "[64@y,4]"),
     ]:
-        args = numbers(16, 4), integers(64, high=16), updates
-        yield Case(f"add at {types}", changes["add"], args, types, PLANE)
+        changed = (numbers(16, 4), integers(64, high=16), updates)
+        yield Case(f"add at {layouts}", changes["add"], changed, layouts, PLANE)
 
 
 def of_nothing() -> Iterator[Case]:

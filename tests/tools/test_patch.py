@@ -83,6 +83,15 @@ MODELS: dict[str, tuple[str, tuple[Any, ...], dict[str, Any]]] = {
         ({"all": "f32[4, 64, 64]"}, "f32[32, 64]"),
         {"fixed": {"w/all": "[_@tp, _, _]", "x": "[_@dp, _]"}},
     ),
+    "shifted": (
+        """def loss(w, x):
+    y = jnp.tanh(x @ w["up"])
+    change = jnp.concatenate([y[:, 1:], jnp.zeros((1024, 1))], 1) - y
+    return jnp.mean(jnp.square(change @ w["down"]))
+""",
+        ({"up": "f32[64, 256]", "down": "f32[256, 64]"}, "f32[1024, 64]"),
+        {"fixed": {"w/up": "[_@(dp,tp), _]", "w/down": "[_, _@(dp,tp)]", "x": "[_@(dp,tp), _]"}},
+    ),
     "names": (
         """class Model:
     @staticmethod
@@ -163,6 +172,30 @@ def test_the_patched_file_computes_what_the_function_did(name: str, tmp_path: Pa
         found = jax.block_until_ready(jax.tree.map(host, sh.jit(step)(*placed)))
     for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5 * float(np.abs(b).max()))
+
+
+STEPS = """
+
+def loss(y, w):
+    def step(y, _):
+        slope = lambda y: jnp.tanh(y @ w) - y
+        k1 = slope(y)
+        k2 = slope(y + 0.05 * k1)
+        k3 = slope(y + 0.05 * k2)
+        k4 = slope(y + 0.1 * k3)
+        return y + 0.1 / 6 * (k1 + 2 * k2 + 2 * k3 + k4), None
+
+    return jnp.sum(jnp.sin(jax.lax.scan(jax.checkpoint(step), y, None, length=3)[0]) * 1.3)
+"""
+
+
+def test_an_expression_is_resharded_where_some_of_its_values_are_in_that_type_already(tmp_path: Path) -> None:
+    path = tmp_path / "model.py"
+    path.write_text(HEAD + STEPS)
+    plan = sh.suggest(loaded(path).loss, "f32[8, 16]", "f32[16, 16]", mesh={"x": 4, "y": 2})[0]
+    patched(loaded(path).loss, plan).write()
+    module = loaded(path)
+    assert sh.check(module.loss_step, *module.loss_types(), mesh=plan.problem.mesh).ledger.total == plan.ledger.total
 
 
 def test_a_second_patch_replaces_the_first(tmp_path: Path) -> None:

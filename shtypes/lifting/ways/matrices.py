@@ -19,7 +19,6 @@ from shtypes.ops.arithmetic import add, subtract
 from shtypes.ops.reinterpret import stop_gradient
 from shtypes.ops.sharded_reductions import as_varying
 from shtypes.ops.shards import (
-    Axes,
     axes_of,
     bound,
     count,
@@ -81,52 +80,28 @@ def _product(own: Any, q: Any, me: Any) -> Any:
     return own @ lax.dynamic_slice_in_dim(q, me * n, n, q.ndim - 2)
 
 
-def _tall(x: Any) -> Axes:
-    """The axes of the rows of a tall matrix; empty if it is none."""
-    t = type_of(x)
-    rows, columns = t.dims[-2:]
-    return rows.axes if not columns.axes and t.local_shape[-2] >= columns.size > 0 else ()
-
-
-def _decomposed(x: Any, axes: Axes) -> tuple[Any, Any]:
-    """The factors of a tall matrix: the rows of each device of the orthonormal one, and the triangular one."""
-    t = type_of(x)
-    n, d = t.shape[-1], t.ndim - 2
-    own, r = _qr(as_varying(x, axes))
-    stacked = gathered(_stacked(r, own), axes, d)
-    q, r = _factors(stacked, n)
-    return _product(own, q, index(x, axes)), r
-
-
-@way("qr")
-def tall_qr(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
-    """Sends two square matrices for each other device."""
-    (x,), p = operands, eqn.params
-    axes = _tall(x) if not p["full_matrices"] and not p.get("pivoting") else ()
-    if not axes:
-        return None
-    q, r = _decomposed(x, axes)
-    return [placed(q, type_of(x).ndim - 2, axes), r]
-
-
-@way("svd")
-def tall_svd(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
-    """Sends two square matrices for each other device."""
-    (x,), p = operands, eqn.params
-    axes = _tall(x) if not (p["compute_uv"] and p["full_matrices"]) and p.get("subset_by_index") is None else ()
-    if not axes:
-        return None
-    q, r = _decomposed(x, axes)
-    s, *vectors = bound(eqn)(r)
-    if not vectors:
-        return [s]
-    u, v = vectors
-    return [s, placed(_times(q, u), type_of(x).ndim - 2, axes), v]
-
-
 @of_device("product")
 def _times(q: Any, u: Any) -> Any:
     return q @ u
+
+
+@way("qr", "svd")
+def by_small_factors(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
+    """Sends two square matrices for each other device, of matrices with as many rows on each as columns."""
+    (x,), p, t = operands, eqn.params, type_of(operands[0])
+    (rows, columns), d = t.dims[-2:], t.ndim - 2
+    is_thin = not (p["full_matrices"] and p.get("compute_uv", True))
+    is_all = not p.get("pivoting") and p.get("subset_by_index") is None
+    is_tall = not columns.axes and t.local_shape[d] >= columns.size > 0
+    if not (rows.axes and is_thin and is_all and is_tall):
+        return None
+    own, r = _qr(as_varying(x, rows.axes))
+    q, r = _factors(gathered(_stacked(r, own), rows.axes, d), columns.size)
+    q = _product(own, q, index(x, rows.axes))
+    if eqn.primitive.name == "qr":
+        return [placed(q, d, rows.axes), r]
+    s, *vectors = bound(eqn)(r)  # of no vectors, or left and right ones
+    return [s, *(y if i else placed(_times(q, y), d, rows.axes) for i, y in enumerate(vectors))]
 
 
 # triangles

@@ -277,6 +277,10 @@ def _along(eqn: Any, operands: Sequence[Any], dim: int, axes: Axes) -> Sequence[
     return [placed(y.x, dim, axes) if isinstance(y, Shard) else y for y in blocks]
 
 
+#: How the names begin by which `shtypes suggest --patch` marks what expressions give.
+MARKED: Final = "shtypes."
+
+
 def kind_of(eqn: Any) -> bool | None:
     """Whether an equation moves elements; None if it does something else."""
     name = eqn.primitive.name
@@ -284,6 +288,8 @@ def kind_of(eqn: Any) -> bool | None:
         return None
     if name in CALLS:
         return _kind_of_body(eqn.params["jaxpr"])
+    if name == "name":  # a mark of an expression is no part of what its program does
+        return False if str(eqn.params["name"]).startswith(MARKED) else None
     if name == RULED:
         shapes = {v.aval.shape for v in (*eqn.invars, *eqn.outvars)} - {()}
         alike = len(shapes) < 2 and not eqn.params["num_consts"]
