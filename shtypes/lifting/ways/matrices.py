@@ -11,7 +11,9 @@ import numpy as np
 from jax import lax
 
 from shtypes._compat.jaxprs import jaxpr_of
+from shtypes.core.reshard import move
 from shtypes.dispatch.apply import is_typed
+from shtypes.evaluation.table import BODIES
 from shtypes.lifting.ways.choice import CALLS, name_of, way
 from shtypes.ops.arithmetic import add, subtract
 from shtypes.ops.reinterpret import stop_gradient
@@ -30,6 +32,7 @@ from shtypes.ops.shards import (
     turned,
     type_of,
 )
+from shtypes.types import State
 
 
 @of_device("top")
@@ -234,3 +237,12 @@ def by_blocks(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
         rows = _extended(rows, own, packed if k == n - 1 else summed(packed, axes), me, k, k == n - 1)
     rows = _where_none_failed(rows, summed(_failed(stop_gradient(rows)), axes), me)
     return [placed(_oriented(rows, upper, upper), d + upper, axes)]
+
+
+@way(*CALLS, only=_is_cholesky)
+def of_complete(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
+    """Sends ``devices - 1`` shards, backward as much: what would make shards symmetric first would send more."""
+    (x,), t = operands, type_of(operands[0])
+    for axis in (*t.dims[-2].axes, *t.dims[-1].axes):
+        t = t.with_axis(axis, State.REDUCED)
+    return BODIES[eqn.primitive.name](eqn, [move(x, t, inserted=True)])
