@@ -73,6 +73,8 @@ def noting_bound() -> Iterator[list[Bound]]:
         yield bound
     finally:
         _thread.bound = outer
+        if outer is not None:
+            outer += bound
 
 
 class Operation:

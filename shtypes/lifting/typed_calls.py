@@ -136,8 +136,8 @@ class InsertedCast(TypedCall):
 
 def _plain(y: Any) -> Any:
     """A result on one device as a plain array."""
-    varying = y.type.axes(State.VARYING)
-    return to_jax(reinterpreted(y, y.type.with_axes(varying, State.INVARIANT)) if varying else y)
+    hidden = y.type.axes(State.VARYING, State.UNREDUCED)
+    return to_jax(reinterpreted(y, y.type.with_axes(hidden, State.INVARIANT)) if hidden else y)
 
 
 def check_closure(name: str, fn: Callable[..., Any]) -> None:
@@ -167,12 +167,12 @@ _EMPTY: Final = CellType()
 @functools.lru_cache(maxsize=COMPILED)
 def _of_types(call: TypedCall, avals: tuple[Any, ...]) -> Any:
     """The results of a function for operands of the call's types, in its structure; None if it has none."""
-    specs: Sequence[Any] = call.types
+    specs: Sequence[Any] = call.types or [None]
     if getattr(call.fn, "in_specs", None) is not None:
         args, _ = jax.tree.unflatten(call.tree, [0 if s is None else s.value for s in call.static])
         arg_specs = specs_of(call.fn.in_specs, args)  # type: ignore[union-attr]
         specs = [spec for spec, s in zip(arg_specs, call.static, strict=True) if s is None]
-    if not specs or any(spec is None for spec in specs):
+    if any(spec is None for spec in specs):
         return None
     with alone(), in_force(()), use_mesh(abstract_mesh(dict(call.axes))):
         types = [

@@ -117,6 +117,7 @@ class Graph:
         self.again: set[int] = set()  # those that it needs and computes again, as long as it is in their checkpoint
         self.checkpoints = 0
         self.sliced: set[int] = set()  # stacks that a loop takes apart
+        self._recomputed: dict[int, int] = {}  # by item, how often the checkpoint around it runs
         for v, t in zip(program.inputs, types or [None] * len(program.inputs), strict=True):
             if not v.constant:
                 free = [Option((), (s,)) for s in self._states(v, pending=False, once=True)]
@@ -139,6 +140,19 @@ class Graph:
         """Whether a cotangent comes back from a use of a value."""
         op = use.node.op
         return self.has_cotangent(use.value) and (op is None or any(map(self.has_cotangent, op.results)))
+
+    def runs(self, use: Use) -> tuple[float, float]:
+        """How often a value is brought to a use forward, and again in the backward pass, for each run of the use.
+
+        What a checkpointed part of a scan does with what is made outside, JAX does before the scan, once; and again for
+        each run of the checkpoint.
+        """
+        node, v, item = self.source[use.value.id][0], use.value, use.node.item
+        if not use.node.again or item is None:
+            return 1.0, float(use.node.again)
+        times = node.item.times if node.kind == "carry" and v not in node.results and node.item else node.times
+        again = self._recomputed.get(item.id, use.times) if times < use.times else use.times
+        return min(1.0, times / use.times), again / use.times
 
     def is_silent(self, node: Node) -> bool:
         """Whether a scope of the program around a node, or around what makes its value, forbids communication."""
@@ -186,6 +200,8 @@ class Graph:
                     self._note_saved(item)
             elif isinstance(item, Checkpoint):
                 self.checkpoints += 1
+                each = [one for one, _ in walked(item.items)]
+                self._recomputed.update(dict.fromkeys((one.id for one in each), min(one.times for one in each)))
                 self._items(item.items)
                 ops = [op for op, _ in walked(item.items) if isinstance(op, Op)]
                 inside = {v.id for op in ops for v in op.results}

@@ -108,6 +108,8 @@ class Sent(NamedTuple):
     backward: float
 
 
+#: Functions with derivative rules of their own.
+_RULED: Final = ("custom_jvp_call", "custom_vjp_call")
 #: The results of an equation for operands; None where it has none.
 _Row = Callable[[list[Any]], Sequence[Any] | None]
 _known: Final[Bounded[tuple[Option, ...]]] = Bounded()
@@ -156,7 +158,7 @@ class _Asked:
         self.free = [i for i in self.values if not self._of(i).constant]  # those that an option says something of
         self.typed_row: _Row = lambda xs: (row_of(eqn.primitive.name, BODIES) or by_row)(eqn, xs)
         self.row = self.typed_row
-        if eqn.primitive.name in ("custom_jvp_call", "custom_vjp_call"):  # without its derivative rule, casts show
+        if eqn.primitive.name in _RULED:  # without its derivative rule, casts show
             self.row = lambda xs: evaluate_closed(eqn.params["call_jaxpr"], xs)
 
     def _of(self, i: int) -> Operand:
@@ -173,7 +175,8 @@ class _Asked:
             for state in states_of(self._of(i), self.size):
                 if state not in (REDUCED, INVARIANT):
                     yield {i: state}
-        if self.eqn.primitive.name in CALLS and len(self.free) <= _FEW:  # it brings no operand beside the others
+        # What is inside brings no operand beside the others, or only where it takes it beside them.
+        if self.eqn.primitive.name in (*CALLS, *_RULED) and len(self.free) <= _FEW:
             yield from (seed for seed in self._sharded_seeds() if len(seed) > 1)
 
     def _sharded_seeds(self) -> Iterator[dict[int, int]]:

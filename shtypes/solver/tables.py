@@ -112,8 +112,8 @@ class _Data(NamedTuple):
 
     @classmethod
     def of(cls, options: Sequence[Option]) -> _Data:
-        states = [np.array([o[k] for o in options], np.int64) for k in range(2)]
-        return cls(*states, np.array([o.divides for o in options]), np.array([o[2:4] for o in options]))
+        operands, results = (np.array([o[k] for o in options], np.int64) for k in range(2))
+        return cls(operands, results, np.array([o.divides for o in options]), np.array([o[2:4] for o in options]))
 
 
 class Way(NamedTuple):
@@ -216,7 +216,7 @@ class Costs:
             memory = (2 + self.state if trained else 1) * v.nbytes / parts(states, self.sizes)
             cost += Measure(0.0, 0.0, memory, 0.0, 0.0)
             if trained:  # its gradient is brought to its type
-                comm, sent = self._moved(v, cotangents(states), states, False, False)
+                comm, sent = self._moved(v, cotangents(states), states, (1.0, 0.0), False)
                 cost += Measure(0.0, comm, 0.0, sent, 0.0)
             elif self.graph.grad:  # data comes from outside at each step
                 slowest = min(bandwidth for bandwidth, *_ in self.prices.links)
@@ -247,7 +247,7 @@ class Costs:
         if only_places(op.eqn):
             v = op.results[0]
             src, dst = self.needed(node, rows, 0), self.made(node, rows, 0)
-            comm, sent = self._moved(v, src, dst, node.again, graph.has_cotangent(v))
+            comm, sent = self._moved(v, src, dst, (1.0, float(node.again)), graph.has_cotangent(v))
             return Measure(0.0, comm, 0.0, sent, 0.0).times(node.times)
         runs = 1 + node.again + (sum(graph.has_cotangent(x) for _, x in operands) if has_cotangent else 0)
         work = product_flops(op.eqn) or 0
@@ -322,15 +322,15 @@ class Costs:
         self.allowed[node.id] = limits
 
     def _moved(
-        self, v: Value, src: States, dst: States, again: bool, back: bool, runs: bool = False
+        self, v: Value, src: States, dst: States, times: tuple[float, float], back: bool, runs: bool = False
     ) -> tuple[Table, Table]:
         """What it takes to bring a value, and its cotangent ``back``: by prices of pairs, or the plan that ``runs``."""
-        (forward, backward), price = self.weights, self.prices.pairs
+        (forward, backward), (first, again), price = self.weights, times, self.prices.pairs
         if runs:
             price = functools.partial(self.prices.planned, v.dtype, v.shape)
         there = price(src, dst)
-        seconds = (forward + backward * again) * (there.seconds * v.nbytes + there.latency)
-        sent = (1 + again) * there.sent * v.nbytes
+        seconds = (forward * first + backward * again) * (there.seconds * v.nbytes + there.latency)
+        sent = (first + again) * there.sent * v.nbytes
         if back:
             there = price(cotangents(dst), cotangents(src))
             seconds = seconds + backward * (there.seconds * v.nbytes + there.latency)
@@ -342,8 +342,8 @@ class Costs:
     def between(self, use: Use, src: States, dst: States) -> Measure:
         """What it costs to bring a value to a use: forward and backward, from each row to each."""
         (one, at), (other, there) = distinct(src), distinct(dst)
-        back, again = self.graph.returns(use), use.node.again
-        key = (use.value.nbytes, one.tobytes(), other.tobytes(), back, again)
+        back = self.graph.returns(use)
+        key = (use.value.nbytes, one.tobytes(), other.tobytes(), back, self.graph.runs(use))
         if key not in self._known:
             self._known[key] = self._pairs(use, np.repeat(one, len(other), 0), np.tile(other, (len(one), 1)))
         seconds, sent, moved = (t.reshape(len(one), len(other))[np.ix_(at, there)] for t in self._known[key])
@@ -360,7 +360,7 @@ class Costs:
     def _pairs(self, use: Use, src: States, dst: States, runs: bool = False) -> tuple[Table, Table, Table]:
         """Seconds and bytes of a run, from each row to that of the same number; and whether anything moves."""
         v, back = use.value, self.graph.returns(use)
-        seconds, sent = self._moved(v, src, dst, use.node.again, back, runs)
+        seconds, sent = self._moved(v, src, dst, self.graph.runs(use), back, runs)
         if self.by_bytes:
             seconds = seconds + self._whole(src, dst, back) * v.nbytes
         return seconds, sent, (unlabelled(src) != unlabelled(dst)).any(-1).astype(float)
@@ -410,7 +410,7 @@ class Costs:
         for use in [*(Use(n, 0, n.operands[0], n.times) for n in graph.shared.values()), *graph.uses()]:
             source, k = graph.source[use.value.id]
             second = graph.shared.get(use.value.id)
-            same = (use.value.id in graph.saved, use.node.again, use.times, graph.returns(use))
+            same = (use.value.id in graph.saved, graph.runs(use), use.times, graph.returns(use))
             ids = (source.first.id, k, None if second is None else second.first.id, use.node.first.id, use.operand)
             uses.setdefault((ids, same), []).append(use)
         return list(nodes.values()), list(uses.values())

@@ -84,6 +84,28 @@ def test_a_call_in_a_plain_program_that_makes_a_value_is_typed_there() -> None:
         assert str(sh.lift(f)(sh.ones("f32[8@dp]")).type) == "f32[8@dp]"
 
 
+def _pending(x: Any) -> Any:
+    return sh.all_reduce(sh.ones("f32[8]{U:dp}"), "dp") + x
+
+
+def _numbered(x: Any) -> Any:
+    return (
+        sh.shard_map(lambda: jnp.full((4,), jax.lax.axis_index("dp"), jnp.float32), in_specs=(), out_specs="[8@dp]")()
+        + x
+    )
+
+
+@pytest.mark.parametrize("f", [_pending, _numbered])
+def test_a_call_without_operands_has_the_value_that_it_has_elsewhere(f: Any) -> None:
+    with sh.use_mesh(sh.make_mesh({"dp": 2})):
+        x = sh.ones("f32[8@dp]")
+        expected = f(x)
+        for lifted in (sh.lift(f), jax.jit(sh.lift(f))):
+            y = lifted(x)
+            assert y.type == expected.type
+            np.testing.assert_array_equal(np.asarray(y), np.asarray(expected))
+
+
 def test_without_a_mesh_values_that_only_a_mesh_gives_are_still_refused() -> None:
     with pytest.raises(sh.ShardingTypeError, match="no mesh is set"):
         sh.zeros("f32[8@dp]")

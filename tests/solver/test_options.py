@@ -99,6 +99,20 @@ def test_terms_of_a_sum_are_pending_together_and_factors_are_not() -> None:
     assert not any("U" in o for o in found(last(jnp.exp, zeros(4))))
 
 
+@jax.custom_vjp
+def _scaled(x: Any, y: Any) -> Any:
+    return jnp.sin(x) * jnp.where(y > 0, y, x)
+
+
+_scaled.defvjp(lambda x, y: (_scaled(x, y), y), lambda y, ct: (ct * y, ct))
+
+
+@pytest.mark.parametrize("f", [jnp.logaddexp, _scaled, jnp.nextafter])
+def test_operands_of_a_rule_for_each_element_are_sharded_alike(f: Any) -> None:
+    found = options(last(f, *(jnp.ones((4, 6)),) * 2), 2)
+    assert (SHARDED, SHARDED) in {o.operands for o in found if SHARDED in o.results}
+
+
 def test_a_dim_that_the_axis_does_not_divide_has_no_option() -> None:
     eqn = last(jnp.exp, zeros(3, 4))
     assert found(eqn) == {"R -> R", "I -> I", "S(1) -> S(1)"}
