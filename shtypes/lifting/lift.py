@@ -27,6 +27,7 @@ from shtypes.evaluation.rows import elementwise, lookups, matrices, shapes
 from shtypes.evaluation.table import BODIES, CHOICES, ROWS, WAYS
 from shtypes.evaluation.value_info import aval_of, mesh_of, noting, type_of
 from shtypes.lifting import recorded_calls
+from shtypes.lifting.next_values import Next, in_types_before, next_values
 from shtypes.lifting.recorded_calls import recorded
 from shtypes.lifting.rows import collectives, control, derivatives, reductions
 from shtypes.lifting.rows.collectives import spec_of
@@ -126,6 +127,7 @@ class Traced(NamedTuple):
     consts: Sequence[Any]  # its constants
     around: Sequence[Any]  # values of traces around it that the function closes over: the program's first arguments
     tree: Any  # the structure of its results
+    following: Next  # which of its results are next values of its arguments
 
 
 class Whole(Protocol):
@@ -225,27 +227,38 @@ class _Program:
         arrays = given.arrays
         mesh = mesh_of(arrays)
         axes = None if mesh is None else (mesh.axis_sizes, mesh.axis_names)
-        closed, around, tree = trace_plain(self._of_arrays(given), [aval_of(x) for x in arrays], axes)
-        return Traced(*needed(closed), around, tree)
+        avals = [aval_of(x) for x in arrays]
+        closed, around, tree = trace_plain(self._of_arrays(given), avals, axes)
+        numbers = iter(range(len(arrays)))
+        arguments = jax.tree.unflatten(self.tree, [next(numbers) if s is None else None for s in self.static])
+        results = jax.tree.unflatten(tree, range(tree.num_leaves))
+        types = [x.type if is_typed(x) else aval for x, aval in zip(arrays, avals, strict=True)]
+        return Traced(*needed(closed), around, tree, next_values(arguments, results, types, closed.out_avals))
 
     def _evaluated(self, traced: Traced, *arrays: Any) -> Any:
-        if self._completes and _whole and allows_implicit():
-            found = _whole[0].evaluate(traced, arrays)
-            if found is not None:
-                return jax.tree.unflatten(traced.tree, found)
-            note_undecided(self.f, _whole[0].undecided(traced, arrays) or _OTHER_NUMBERS)
+        completes = self._completes and bool(_whole) and allows_implicit()
+        outs = _whole[0].evaluate(traced, arrays) if completes else None
+        if outs is None:
+            if completes:
+                note_undecided(self.f, _whole[0].undecided(traced, arrays) or _OTHER_NUMBERS)
+            outs = self._by_its_ops(traced, arrays)
+        if completes:
+            gradients = has_backward(traced.jaxpr)
+            outs = in_types_before(outs, traced.following, arrays, gradients=gradients)
+        return jax.tree.unflatten(traced.tree, outs)
+
+    def _by_its_ops(self, traced: Traced, arrays: Sequence[Any]) -> list[Any]:
         at_specs = self._at_specs.again()
-        jaxpr, consts, around, tree = traced
-        at_specs.check(jaxpr)
+        at_specs.check(traced.jaxpr)
         try:
             with noting():
-                names = functools.partial(self._arguments, len(around))
-                outs = evaluate_whole(jaxpr, consts, [*around, *arrays], at_specs, names)
+                names = functools.partial(self._arguments, len(traced.around))
+                outs = evaluate_whole(traced.jaxpr, traced.consts, [*traced.around, *arrays], at_specs, names)
         except ShardingTypeError:
             at_specs.check_fit()  # what was said of a place and did not fit is the nearer reason
             raise
         at_specs.check_fit()
-        return jax.tree.unflatten(tree, outs)
+        return outs
 
     def _arguments(self, around: int) -> Sequence[str]:
         """The names of the array arguments in the function, after ``count`` unnamed ones."""

@@ -23,8 +23,9 @@ from shtypes.dispatch.apply import is_typed
 from shtypes.errors import ShardingTypeError, short
 from shtypes.evaluation.at_specs import AtSpecs
 from shtypes.evaluation.interpreter import Seen, evaluate_whole, recording_types
-from shtypes.evaluation.value_info import noting
+from shtypes.evaluation.value_info import noting, type_of
 from shtypes.lifting.lift import Completed, Traced, as_it_is, connect_whole, has_backward
+from shtypes.lifting.next_values import Next, in_types_before, is_pending
 from shtypes.resharding import Direction, cost
 from shtypes.resharding.costs import CostModel, Link, as_cost_model, model_in_force
 from shtypes.resharding.devices import Device, as_device
@@ -72,6 +73,7 @@ class _Inputs(NamedTuple):
     jaxpr: Any
     consts: Sequence[Any]
     args: Sequence[Any]
+    following: Next  # which of its results are next values of its arguments
 
     @property
     def types(self) -> list[ShType | None]:
@@ -84,7 +86,9 @@ def _inputs(traced: Traced, arrays: Sequence[Any]) -> _Inputs:
     pairs = [*zip(jaxpr.constvars, traced.consts, strict=True)]
     typed, plain = ([p for p in pairs if is_typed(p[1]) is each] for each in (True, False))
     closed = jaxpr.replace(constvars=[v for v, _ in plain], invars=[*(v for v, _ in typed), *jaxpr.invars])
-    return _Inputs(closed, [c for _, c in plain], [*(c for _, c in typed), *traced.around, *arrays])
+    args = [*(c for _, c in typed), *traced.around, *arrays]
+    following = tuple([None if at is None else len(args) - len(arrays) + at for at in traced.following])
+    return _Inputs(closed, [c for _, c in plain], args, following)
 
 
 class _Solver:
@@ -123,7 +127,7 @@ def _decided(whole: _Inputs) -> tuple[Decisions | str, bool]:
         except Exception as error:
             return f"{type(error).__name__}: {short(str(error), 160)}", key.values
 
-    found, values = _cache.get_or_create((key.form, types, current_settings(), context_mesh()), decide)
+    found, values = _cache.get_or_create((key.form, types, whole.following, current_settings(), context_mesh()), decide)
     return found, values == key.values
 
 
@@ -147,16 +151,24 @@ def _decide(whole: _Inputs) -> Decisions | str:
     if any(isinstance(rule, Implicit) and rule != goal for rule in rules):  # each has its own objective
         return "it opens an `implicit_comm` with another objective"
 
+    results: list[ShType | None] = []
+
     def by_its_ops(*args: Any) -> list[Any]:
         with noting():
-            return evaluate_whole(whole.jaxpr, whole.consts, args, AtSpecs(), tuple)
+            outs = evaluate_whole(whole.jaxpr, whole.consts, args, AtSpecs(), tuple)
+        outs = in_types_before(outs, whole.following, args, gradients=not grad)
+        kept = zip(map(type_of, outs), whole.following, strict=True)
+        results[:] = [None if at is None or is_pending(t) else t for t, at in kept]
+        return outs
 
     @functools.cache
     def alone() -> tuple[Sent, Seen]:
         with recording_types() as seen:
             return _sent(by_its_ops, whole, grad), seen
 
-    graph = Graph(program, mesh, grad=grad, types=whole.types, seen=lambda op: alone()[1].get(op.path))
+    if any(at is not None for at in whole.following):
+        alone()
+    graph = Graph(program, mesh, grad=grad, types=whole.types, results=results, seen=lambda op: alone()[1].get(op.path))
     model, device = _pace(goal.by)
     prices = Prices(mesh, model)
     costs = Costs(graph, prices, device, 0.0, _WEIGHTS[goal.minimize], by_bytes=goal.by == "bytes")

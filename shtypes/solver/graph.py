@@ -93,8 +93,9 @@ class Use(NamedTuple):
 class Graph:
     """The decisions of a program on a mesh; with those of its backward pass, if ``grad``.
 
-    With ``types`` of its inputs these are not to be found, and results lie as they like; ``seen`` says the types of an
-    operation where each chooses for itself, which it keeps where nothing is known of it along one axis.
+    With ``types`` of its inputs these are not to be found, and of its results only those are held to a type that have
+    one in ``results``; ``seen`` says the types of an operation where each chooses for itself, which it keeps where
+    nothing is known of it along one axis.
     """
 
     def __init__(
@@ -104,6 +105,7 @@ class Graph:
         *,
         grad: bool,
         types: Sequence[ShType | None] | None = None,
+        results: Sequence[ShType | None] = (),
         seen: Callable[[Op], tuple[Types, Types] | None] = lambda op: None,
     ) -> None:
         self.program, self.mesh, self.grad = program, mesh, grad
@@ -125,9 +127,10 @@ class Graph:
         self._items(program.items)
         self.results: dict[int, Node] = {}
         for i, v in enumerate(program.outputs):
-            if is_value(v) and not self.completes:
-                options = [Option((s,), ()) for s in self._states(v, pending=False)]
-                self.results[i] = self._node("result", options, [v], [], 1, among=i)
+            t = results[i] if results else None
+            if is_value(v) and (t is not None or not self.completes):
+                free = [Option((s,), ()) for s in self._states(v, pending=False)]
+                self.results[i] = self._node("result", free if t is None else self._kept([t], []), [v], [], 1, among=i)
         self._second_forms()
         self.layers = self._fold()
         self.decisions = [n for n in self.nodes if n.first is n]

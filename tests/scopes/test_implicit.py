@@ -495,3 +495,29 @@ def test_parameters_keep_their_types_in_a_step_that_is_decided_as_a_whole() -> N
     with sh.use_mesh(sh.make_mesh({"x": 2, "y": 2})):
         p, u = (sh.array(np.ones(8, np.float32), t) for t in ("[8@x]", "[8@(x,y)]"))
         assert sh.implicit_comm(sh.optim.apply_updates)(p, u).type == p.type
+
+
+@pytest.mark.parametrize("lifted", [True, False])
+def test_next_values_of_arguments_keep_their_types(lifted: bool) -> None:
+    def step(params: Any, grads: Any, first: Any) -> Any:
+        new = {name: p - 0.1 * grads[name] for name, p in params.items()}
+        return new, {"mu": {"w": grads["w"] * 2}}, first + 1
+
+    with sh.use_mesh(sh.make_mesh({"x": 2, "y": 2})):
+        params = {name: sh.array(np.ones(8, np.float32), "[8@x]") for name in "wb"}
+        grads = {name: sh.array(np.ones(8, np.float32), "[8@x]{U:y}") for name in "wb"}
+        run = sh.jit(sh.implicit_comm(sh.lift(step) if lifted else step))
+        new, state, _ = run(params, grads, params["w"])
+        assert {name: p.type for name, p in new.items()} == {name: p.type for name, p in params.items()}
+        assert state["mu"]["w"].type == params["w"].type
+        for p in new.values():
+            np.testing.assert_allclose(np.asarray(p), 0.9, rtol=1e-6)
+
+
+def test_gradients_are_no_next_values() -> None:
+    def gradients(params: Any, x: Any) -> Any:
+        return jax.grad(lambda params: jnp.sum(jnp.tanh(x @ params["w"])))(params)
+
+    with sh.use_mesh(sh.make_mesh({"x": 2})):
+        params, x = {"w": sh.ones("f32[8, 4]")}, sh.ones("f32[8@x, 8]")
+        assert sh.implicit_comm(sh.lift(gradients))(params, x)["w"].type == params["w"].type.cotangent()
