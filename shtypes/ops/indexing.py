@@ -14,7 +14,6 @@ from shtypes.context.signature_errors import check_function, refuse_unknown
 from shtypes.core.array import Array, ArrayLike, install
 from shtypes.core.eager_cache import public
 from shtypes.dispatch.apply import is_typed
-from shtypes.dispatch.reshard import finished
 from shtypes.errors import ShardingTypeError
 from shtypes.ops.jax_functions import JaxFunction
 
@@ -92,7 +91,7 @@ class Updates:
     `min`, `max` and `power` are nonlinear; `multiply` and `divide` are linear in ``x`` only.
 
     Positions out of range are dropped (``mode="clip"`` brings them to the nearest end); negative ones count from the
-    end. All take the `Options`: only ``out`` communicates, what a reshard to that type does.
+    end. All take the `Options`: only ``out`` communicates, what makes the change type and its result that type.
     """
 
     __slots__ = ("key", "value")
@@ -190,7 +189,7 @@ def _changed(how: str, at: Updates, values: tuple[Any, ...], options: Any) -> Ar
     passed = {name: value for name, value in options.items() if name != "out" and value is not None}
     if how != "get" and _differ(at.key):
         passed["unique_indices"] = True
-    return finished(_change(how)(at.value, at.key, *values, **passed), options.get("out"))
+    return _change(how).into(options.get("out"), at.value, at.key, *values, **passed)  # type: ignore[no-any-return]
 
 
 def _differ(key: Any) -> bool:

@@ -138,6 +138,14 @@ class JaxFunction:
         assert refused is not None
         raise ShardingTypeError(refused.what, why=refused.why, hints=refused.hints)
 
+    def into(self, out: Any, *args: Any, **kwargs: Any) -> Any:
+        """The results in the types that ``out=`` asks for, if it does: then the call may communicate."""
+        if out is None:
+            return self(*args, **kwargs)
+        with CommScope(Implicit(out=out if isinstance(out, Hashable) else None)):
+            results = self(*args, **kwargs)
+        return all_finished(results, out)
+
     def _traced(
         self, leaves: Sequence[Any], tree: Any, static: Sequence[Static | None], values: Sequence[Any]
     ) -> Trace | ShardingTypeError:
@@ -496,11 +504,7 @@ def function_of(op: Op) -> Callable[..., Any]:
         for dtype in _DTYPES & bound.arguments.keys():
             bound.arguments[dtype] = _as_dtype(bound.arguments[dtype])
         out = bound.arguments.pop("out", None)
-        if out is None:
-            return inner(*bound.args, **bound.kwargs)
-        with CommScope(Implicit(out=out if isinstance(out, Hashable) else None)):
-            result = inner(*bound.args, **bound.kwargs)
-        return all_finished(result, out)
+        return inner.into(out, *bound.args, **bound.kwargs)
 
     doc = _DOC.format(first=(inspect.getdoc(native) or "").partition("\n")[0], path=op.jax, typed="")
     return published(call, name, doc, signature)

@@ -113,6 +113,16 @@ def test_segments_have_the_sums_of_the_rows_that_were_sent(
     assert_close(gradient, jax.grad(lambda x: jnp.sum(jnp.sin(one(x))))(data), SERIES)
 
 
+@pytest.mark.mesh(LINE)
+def test_a_change_may_communicate_where_its_type_is_asked_for() -> None:
+    x, ids, rows = np.zeros((32, 4), np.float32), IDS[0], rng.normal(size=(16, 4)).astype(np.float32)
+    args = sh.array(x, "[32@x,4]"), sh.array(ids, "[16@x]"), sh.array(rows, "[16@x,4]")
+    with pytest.raises(sh.ShardingTypeError, match="two different dims sharded"):
+        args[0].at[args[1]].add(args[2])
+    y = args[0].at[args[1]].add(args[2], out="[32@x,4]")
+    assert_close(host(y), jnp.asarray(x).at[ids].add(rows), SERIES)
+
+
 REFUSED: dict[str, tuple[Callable[..., Any], str]] = {
     "replicated ids": (lambda t, i: sh.embedding(t, sh.reshard(i, "[8,16]"), capacity=3), "sharded as what they"),
     "no capacity": (lambda t, i: sh.embedding(t, i, capacity=0), "must be a positive integer, not 0"),

@@ -182,7 +182,7 @@ class _Evaluation:
         sources: list[Any] = []
         origins = []
         for x in xs:
-            of_x = x if isinstance(x, Moved) else Moved((x,), _of(0, np.arange(self._size(x))))
+            of_x = self._as_moved(x)
             numbers = [
                 next((k for k, y in enumerate(sources) if y is z), len(sources) + i) for i, z in enumerate(of_x.sources)
             ]
@@ -197,6 +197,9 @@ class _Evaluation:
     def _held(self, shape: Sequence[int]) -> tuple[int, ...]:
         """The shape of a block of a value."""
         return tuple(-(-n // self.n) if d == self.dim else n for d, n in enumerate(shape))
+
+    def _as_moved(self, x: Any) -> Moved:
+        return x if isinstance(x, Moved) else Moved((x,), _of(0, np.arange(self._size(x))))
 
     def _size(self, x: Any) -> int:
         if isinstance(x, (Shard, Moved)):
@@ -213,7 +216,7 @@ class _Evaluation:
         return self._sent[id(x)][1]
 
     def _blocks(self, x: Any) -> Shard:
-        moved = x if isinstance(x, Moved) else Moved((x,), _of(0, np.arange(self._size(x))))
+        moved = self._as_moved(x)
         origin = np.pad(moved.origin, ((0, -moved.size % self.n), (0, 0)), constant_values=-1)
         return Shard(arranged(self.me, moved.sources, origin, self.dim, self.axes), moved.size)
 

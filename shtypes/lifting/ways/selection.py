@@ -7,7 +7,7 @@ sorted elements in any order, as a count does, reads them as they were.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 import jax.numpy as jnp
@@ -44,24 +44,24 @@ def sorted_dim(eqn: Any) -> int | None:
     return None
 
 
-def reads_places(eqn: Any, dim: int) -> int:
-    """How many places along a dim of its first operand an equation reads, the same in all rows; 0 if it does not."""
+def _places_read(eqn: Any, dim: int) -> tuple[int, Callable[[Sequence[Any]], Any]]:
+    """How many places along a dim, the same in all rows, an equation reads; and which, by its other operands."""
     x, p = eqn.invars[0].aval, eqn.params
     one = tuple(1 if d == dim else n for d, n in enumerate(x.shape))
     match eqn.primitive.name:
         case "slice":
-            steps = p["strides"] or (1,) * x.ndim
-            others = [(p["start_indices"][d], p["limit_indices"][d], steps[d]) for d in range(x.ndim) if d != dim]
-            whole = others == [(0, n, 1) for d, n in enumerate(x.shape) if d != dim]
-            return int(eqn.outvars[0].aval.shape[dim]) if whole else 0
-        case "dynamic_slice":
-            return int(tuple(p["slice_sizes"]) == one)
+            ranges = zip(p["start_indices"], p["limit_indices"], p["strides"] or (1,) * x.ndim, strict=True)
+            read = [range(*each) for each in ranges]
+            if all(d == dim or read[d] == range(n) for d, n in enumerate(x.shape)):
+                return len(read[dim]), lambda _: np.array(read[dim])
+        case "dynamic_slice" if tuple(p["slice_sizes"]) == one:
+            return 1, lambda starts: starts[dim]
         case "gather":
             numbers = p["dimension_numbers"]
             along = tuple(numbers.start_index_map) == (dim,) and not numbers.operand_batching_dims
-            fits = along and str(p["mode"]) in _WITHIN and tuple(p["slice_sizes"]) == one
-            return int(eqn.invars[1].aval.size) if fits else 0
-    return 0
+            if along and str(p["mode"]) in _WITHIN and tuple(p["slice_sizes"]) == one:
+                return int(eqn.invars[1].aval.size), lambda places: places[0]
+    return 0, lambda _: None
 
 
 def selections(jaxpr: Any) -> Iterator[list[int]]:
@@ -72,7 +72,7 @@ def selections(jaxpr: Any) -> Iterator[list[int]]:
             continue
         (s,) = eqn.outvars
         readers = [j for j, e in enumerate(jaxpr.eqns) if s in _read(e)]
-        counts = [reads_places(jaxpr.eqns[j], dim) for j in readers]
+        counts = [_places_read(jaxpr.eqns[j], dim)[0] for j in readers]
         if readers and all(counts) and sum(counts) <= _MOST and s not in jaxpr.outvars:
             yield [i, *readers]
 
@@ -137,23 +137,15 @@ def by_bits(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
     axes = () if dim is None or not is_typed(x) else axes_of(x, dim)
     if dim is None or not axes or not type_of(x).size or body.outvars != [e.outvars[0] for e in readers]:
         return None
-    places = [
-        _places_of(e, dim, [literal_value(v) if is_literal(v) else env[v] for v in e.invars[1:]]) for e in readers
-    ]
+    counts, which = zip(*(_places_read(e, dim) for e in readers), strict=True)
+    others = [[literal_value(v) if is_literal(v) else env[v] for v in e.invars[1:]] for e in readers]
+    places = [f(xs) for f, xs in zip(which, others, strict=True)]
     if not all(map(_is_replicated, places)):
         return None
     rows = _selected(x, dim, axes, _in_a_row(places, type_of(x).shape[dim]))
-    ends = np.cumsum([reads_places(e, dim) for e in readers]).tolist()
+    ends = np.cumsum(counts).tolist()
     parts = [part(rows, start, stop, dim) for start, stop in zip([0, *ends], ends, strict=False)]
     return list(map(_read_again, parts, readers))
-
-
-def _places_of(eqn: Any, dim: int, operands: Sequence[Any]) -> Any:
-    """The places that an equation reads, in a row."""
-    if eqn.primitive.name == "slice":
-        p = eqn.params
-        return np.arange(p["start_indices"][dim], p["limit_indices"][dim], p["strides"][dim] if p["strides"] else 1)
-    return operands[dim if eqn.primitive.name == "dynamic_slice" else 0]
 
 
 def _is_replicated(places: Any) -> bool:
