@@ -88,6 +88,12 @@ def with_equations(jaxpr: Any, eqns: Sequence[Any], outvars: Sequence[Any]) -> A
     return changed if opened is jaxpr else jaxpr.replace(jaxpr=changed)
 
 
+def with_inputs(jaxpr: Any, constvars: Sequence[Any], consts: Sequence[Any], invars: Sequence[Any]) -> Any:
+    """The open jaxpr with other constants, whose values it holds in newer releases, and other arguments."""
+    values = {"consts": list(consts)} if hasattr(jaxpr, "consts") else {}
+    return jaxpr.replace(constvars=list(constvars), invars=list(invars), **values)
+
+
 def with_bodies(eqn: Any, change: Callable[[Any], Any]) -> Any:
     """The equation with each jaxpr in it changed; itself where none is."""
     params = {name: _changed(value, change) for name, value in eqn.params.items()}

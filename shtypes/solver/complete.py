@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 import jax
 
 from shtypes._compat.in_force import InForce, set_at
-from shtypes._compat.jaxprs import key_of
+from shtypes._compat.jaxprs import key_of, with_inputs
 from shtypes.caches import PROGRAMS, Bounded, Static
 from shtypes.context.settings import current_settings
 from shtypes.core.array import wrap
@@ -85,10 +85,11 @@ def _inputs(traced: Traced, arrays: Sequence[Any]) -> _Inputs:
     jaxpr = traced.jaxpr
     pairs = [*zip(jaxpr.constvars, traced.consts, strict=True)]
     typed, plain = ([p for p in pairs if is_typed(p[1]) is each] for each in (True, False))
-    closed = jaxpr.replace(constvars=[v for v, _ in plain], invars=[*(v for v, _ in typed), *jaxpr.invars])
+    consts = [c for _, c in plain]
+    closed = with_inputs(jaxpr, [v for v, _ in plain], consts, [*(v for v, _ in typed), *jaxpr.invars])
     args = [*(c for _, c in typed), *traced.around, *arrays]
     following = tuple([None if at is None else len(args) - len(arrays) + at for at in traced.following])
-    return _Inputs(closed, [c for _, c in plain], args, following)
+    return _Inputs(closed, consts, args, following)
 
 
 class _Solver:

@@ -15,6 +15,7 @@ import pytest
 
 import shtypes as sh
 from shtypes.rules.suggest_fixes import Candidate, Search
+from shtypes.scopes.comm import noting_undecided
 from shtypes.types import ShType, State
 from tests.compiling import compiled
 from tests.end_to_end import assignments, some
@@ -521,3 +522,15 @@ def test_gradients_are_no_next_values() -> None:
     with sh.use_mesh(sh.make_mesh({"x": 2})):
         params, x = {"w": sh.ones("f32[8, 4]")}, sh.ones("f32[8@x, 8]")
         assert sh.implicit_comm(sh.lift(gradients))(params, x)["w"].type == params["w"].type.cotangent()
+
+
+def test_a_program_with_constants_is_decided_as_a_whole() -> None:
+    table = np.arange(32, dtype=np.float32).reshape(8, 4)
+
+    def f(x: Any, w: Any) -> Any:
+        return jnp.sum(jnp.tanh(x @ w + jnp.asarray(table) @ w[:4]))
+
+    with sh.use_mesh(sh.abstract_mesh({"x": 2})), noting_undecided() as undecided:
+        x, w = sh.abstract_array("f32[8, 8@x]"), sh.abstract_array("f32[8@x, 8]")
+        sh.ledger(sh.implicit_comm(sh.lift(f)), x, w)
+    assert not undecided
