@@ -55,7 +55,8 @@ def _of_owners(rows: Any, ids: Any, last: int, n: int, clips: bool, windows: tup
 @way("gather")
 def found_by_owners(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
     """Sends the positions and ``devices - 1`` shards of the result; backward as many."""
-    numbers, windows = Numbers.of_gather(eqn.params["dimension_numbers"]), eqn.params["dimension_numbers"].offset_dims
+    numbers = Numbers.of_gather(eqn.params["dimension_numbers"])
+    windows = tuple(map(int, eqn.params["dimension_numbers"].offset_dims))  # some are of NumPy, which are arrays here
     found = _alike(operands, numbers)
     if found is None:
         return None
