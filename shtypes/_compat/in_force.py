@@ -24,6 +24,7 @@ _STATES: Final[dict[str, Any]] = {
     **private("jax._src.config", "config_states"),
     **{name: private("jax._src.config", f"{name}_context_manager") for name in _CONTEXTS},
 }
+_folding: Final = _STATES.pop("eager_constant_folding")  # it says what a trace evaluates, and nothing of an equation
 #: Those that no trace is keyed on, and which change what an equation does when it runs.
 _CHECKS: Final = (_STATES["jax_debug_nans"], _STATES["jax_debug_infs"])
 #: What is noted apart, or speaks of how a program is tried.
@@ -64,6 +65,12 @@ class _Thread(threading.local):
 
 
 _thread: Final = _Thread()
+
+
+def all_traced() -> contextlib.AbstractContextManager[Any]:
+    """A scope whose traces take in every equation, in `jax.ensure_compile_time_eval` too."""
+    manager: contextlib.AbstractContextManager[Any] = _folding(False)
+    return manager
 
 
 @contextlib.contextmanager

@@ -18,7 +18,7 @@ from jax.interpreters import ad, batching, mlir
 
 from shtypes._compat import private
 from shtypes._compat.annotations import annotated
-from shtypes._compat.in_force import mark, marked, noting_settings, without_marks
+from shtypes._compat.in_force import all_traced, mark, marked, noting_settings, without_marks
 from shtypes._compat.jaxprs import bound, is_literal, jaxpr_of, literal_value, zero_jvp
 from shtypes._compat.local_axes import Axes, plain_aval, trace, untracked
 from shtypes._compat.program_mesh import ProgramMesh, on_mesh, program_mesh, program_mesh_in_context, telling_types
@@ -215,6 +215,7 @@ def tracing_plain(mesh: Axes | None = None) -> Iterator[None]:
         if sees is not None:
             entered.enter_context(jax.sharding.use_abstract_mesh(sees))
         entered.enter_context(_without_devices())
+        entered.enter_context(all_traced())
         entered.enter_context(noting_settings())
         entered.enter_context(telling_types())
         yield

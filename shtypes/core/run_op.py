@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from jax.sharding import AbstractMesh
 
 from shtypes._compat import no_trace_is_running
+from shtypes._compat.in_force import all_traced
 from shtypes.caches import COMPILED
 from shtypes.core.array import Array, wrap
 from shtypes.core.checks import check_terms, check_values, checks_are_on
@@ -62,8 +63,9 @@ def _compiled(
 
     def body(*arrays: Any) -> tuple[Any, ...]:
         rest = iter(arrays)
-        shards = [to_shard(t, next(rest)) if t.size else jnp.zeros(t.local_shape, t.dtype) for t in ins]
-        return tuple(from_shard(t, r) for t, r in zip(outs, fn(*shards, *rest), strict=True))
+        with all_traced():
+            shards = [to_shard(t, next(rest)) if t.size else jnp.zeros(t.local_shape, t.dtype) for t in ins]
+            return tuple(from_shard(t, r) for t, r in zip(outs, fn(*shards, *rest), strict=True))
 
     body.__name__ = name
     in_specs = (*map(physical_spec, nonempty), *[jax.P()] * numbers)

@@ -398,3 +398,23 @@ def _has_metadata(text: str, op: str) -> bool:
     lines = [line for line in text.splitlines() if f"stablehlo.{op} " in line]
     assert lines
     return all('kept = "here"' in line for line in lines)
+
+
+def test_what_is_evaluated_while_a_program_is_traced_is_typed_as_elsewhere() -> None:
+    def typed(x: Any) -> Any:
+        with jax.ensure_compile_time_eval():
+            row = sh.reshard(sh.ones("f32[8]"), "[8@dp]")
+            total = sh.all_reduce(sh.sum(row * 2))
+        return x * row + total
+
+    def plain(x: Any) -> Any:
+        with jax.ensure_compile_time_eval():
+            total = jnp.sum(jnp.arange(8.0))
+            y = jnp.where(x > 1, x, jnp.zeros(8))  # of a traced value, which is not evaluated
+        return y + total
+
+    with sh.use_mesh(sh.make_mesh({"dp": 2})):
+        x = sh.array(np.arange(8, dtype=np.float32), "[8@dp]")
+        for f, expected in ((typed, np.arange(8) + 16), (sh.lift(plain), plain(jnp.arange(8.0)))):
+            for run in (f, jax.jit(f)):
+                np.testing.assert_allclose(np.asarray(run(x)), expected)
