@@ -184,13 +184,14 @@ def _decide(whole: _Inputs) -> Decisions | str:
         if any(w.src != w.dst and w.use.node.op is not None and only_places(w.use.node.op.eqn) for w in ways):
             return "a reshard that it has itself takes its operand in no other type"
         decisions = decided(costs, point.assignment, ways)
-        refused: ShardingTypeError | None = None
+        refused, predicted = None, False
         try:
             sent = _sent(lambda *args, by=decisions: _evaluated(whole, by, args), whole, grad)
-            if math.isclose(sent[0] + grad * sent[1], float(point.cost.sent), rel_tol=_CLOSE, abs_tol=_ROUNDED):
-                if len(graph.decisions) > _FEW and all(op.eqn.primitive.name in _KNOWN for op in program.ops):
-                    return decisions
-                break  # what no option says, as of a body of a while loop, its ops may do better
+            predicted = math.isclose(sum(sent[: 1 + grad]), float(point.cost.sent), rel_tol=_CLOSE, abs_tol=_ROUNDED)
+            if predicted and (goal.by == "time" or _is_all_known(program, len(graph.decisions))):
+                return decisions
+            if predicted:  # what no option says, as of the body of a while loop, its ops may do better
+                break
         except ShardingTypeError as error:
             refused = error
         if not costs.corrected(point.assignment, types=refused is None):
@@ -198,10 +199,25 @@ def _decide(whole: _Inputs) -> Decisions | str:
         search.again()
     if refused is not None:
         raise refused
-    ours, theirs = (cost(*each, goal.minimize) for each in (sent, alone()[0]))
-    if ours <= theirs:
+    if _is_no_more(sent, lambda: alone()[0], goal.minimize, otherwise=predicted):
         return decisions
     return f"its ops send less by themselves than the plan does, which sends {sum(sent[:2])} B"
+
+
+def _is_all_known(program: Program, decisions: int) -> bool:
+    """Whether the options of a program are all that its ops have, and it is too large to compare it with these."""
+    return decisions > _FEW and all(op.eqn.primitive.name in _KNOWN for op in program.ops)
+
+
+def _is_no_more(sent: Sent, alone: Callable[[], Sent], minimize: Direction, *, otherwise: bool) -> bool:
+    """Whether a plan sends no more than ops by themselves; ``otherwise`` where a scope forbids what these send."""
+    try:
+        theirs = alone()
+    except ShardingTypeError:
+        if otherwise:
+            return True
+        raise
+    return cost(*sent, minimize) <= cost(*theirs, minimize)
 
 
 def _sent(run: Callable[..., Any], whole: _Inputs, grad: bool) -> Sent:
