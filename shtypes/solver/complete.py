@@ -27,6 +27,7 @@ from shtypes.evaluation.table import ROWS
 from shtypes.evaluation.value_info import noting, type_of
 from shtypes.lifting.lift import Completed, Traced, as_it_is, connect_whole, has_backward
 from shtypes.lifting.next_values import Next, in_types_before, is_pending
+from shtypes.lifting.ways.choice import CALLS
 from shtypes.resharding import Direction, cost
 from shtypes.resharding.costs import CostModel, Link, as_cost_model, model_in_force
 from shtypes.resharding.devices import Device, as_device
@@ -58,7 +59,7 @@ _FEW: Final = 200
 #: What a reshard counts, in bytes: of equals the one with fewer is taken.
 _RESHARD: Final = 0.1 / _LINK
 #: Besides primitives with a row, those of which all options are known.
-_KNOWN: Final = frozenset({*ROWS, "custom_jvp_call", "typed_call", "sharding_annotation"})
+_KNOWN: Final = frozenset({*ROWS, *CALLS, "custom_jvp_call", "typed_call", "sharding_annotation"})
 #: How often costs are corrected by what the typed ops send.
 _CORRECTED: Final = 4
 #: What is predicted may differ from what is sent by so much, and by so many bytes: of small values parts are rounded.
@@ -188,7 +189,7 @@ def _decide(whole: _Inputs) -> Decisions | str:
         try:
             sent = _sent(lambda *args, by=decisions: _evaluated(whole, by, args), whole, grad)
             predicted = math.isclose(sum(sent[: 1 + grad]), float(point.cost.sent), rel_tol=_CLOSE, abs_tol=_ROUNDED)
-            if predicted and (goal.by == "time" or _is_all_known(program, len(graph.decisions))):
+            if predicted and (goal.by == "time" or _is_all_known(program)):
                 return decisions
             if predicted:  # what no option says, as of the body of a while loop, its ops may do better
                 break
@@ -204,9 +205,9 @@ def _decide(whole: _Inputs) -> Decisions | str:
     return f"its ops send less by themselves than the plan does, which sends {sum(sent[:2])} B"
 
 
-def _is_all_known(program: Program, decisions: int) -> bool:
-    """Whether the options of a program are all that its ops have, and it is too large to compare it with these."""
-    return decisions > _FEW and all(op.eqn.primitive.name in _KNOWN for op in program.ops)
+def _is_all_known(program: Program) -> bool:
+    """Whether the options of a program are all that its ops have."""
+    return all(op.eqn.primitive.name in _KNOWN for op in program.ops)
 
 
 def _is_no_more(sent: Sent, alone: Callable[[], Sent], minimize: Direction, *, otherwise: bool) -> bool:
