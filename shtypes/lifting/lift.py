@@ -127,17 +127,16 @@ class Traced(NamedTuple):
     consts: Sequence[Any]  # its constants
     around: Sequence[Any]  # values of traces around it that the function closes over: the program's first arguments
     tree: Any  # the structure of its results
-    following: Next  # which of its results are next values of its arguments
 
 
 class Whole(Protocol):
     """What decides about a whole program what `implicit_comm` inserts in it: `solver.complete`."""
 
-    def undecided(self, traced: Traced, arrays: Sequence[Any]) -> str:
+    def undecided(self, traced: Traced, following: Next, arrays: Sequence[Any]) -> str:
         """Why it does not decide about a program, whose ops then choose for themselves; empty where it does."""
         ...
 
-    def evaluate(self, traced: Traced, arrays: Sequence[Any]) -> list[Any] | None:
+    def evaluate(self, traced: Traced, following: Next, arrays: Sequence[Any]) -> list[Any] | None:
         """The results of the program as it is decided; None where its ops choose for themselves."""
         ...
 
@@ -198,54 +197,59 @@ class _Program:
         The function is traced in each call, as it runs in each of plain JAX. A program that differs from one before in
         its numbers and constants alone is compiled only when it comes again.
         """
-        return self.run(self.traced(given), given)
+        traced = self.traced(given)
+        return self.run(traced, self.following(traced, given) if self._decides() else (), given)
 
-    def run(self, traced: Traced, given: _Given) -> Any:
+    def run(self, traced: Traced, following: Next, given: _Given) -> Any:
         """The results of a trace."""
-        results = self._run(traced, given.arrays)
+        results = jax.tree.unflatten(traced.tree, self._run(traced, following, given.arrays))
         return jax.tree.map(lambda x: x.value if _is_untraced(x) else x, results, is_leaf=_is_untraced)
 
-    def _run(self, traced: Traced, arrays: Sequence[Any]) -> Any:
+    def _run(self, traced: Traced, following: Next, arrays: Sequence[Any]) -> list[Any]:
         if not arrays or traced.around or not no_trace_is_running() or not all(map(is_typed, arrays)):
-            return self._evaluated(traced, *arrays)
+            return self._evaluated(traced, following, *arrays)
         key = key_of(traced.jaxpr, traced.consts, Static)
-        compiled = self._compiled.get(key)
+        compiled = self._compiled.get((key, following))
         if compiled is None:
             last = self._forms.get(key.form)
             self._forms.put(key.form, key.values)
             if last is not None and last != key.values:
-                return self._evaluated(traced, *arrays)
-            run = functools.partial(self._evaluated, traced)
-            compiled = self._compiled.put(key, JitFunction(run, None, {}, {}))
+                return self._evaluated(traced, following, *arrays)
+            run = functools.partial(self._evaluated, traced, following)
+            compiled = self._compiled.put((key, following), JitFunction(run, None, {}, {}))
         try:
-            return compiled(*arrays)
+            outs: list[Any] = compiled(*arrays)
+            return outs
         except ShardingTypeError:
-            return self._evaluated(traced, *arrays)  # which says it without the frames of a trace
+            return self._evaluated(traced, following, *arrays)  # which says it without the frames of a trace
 
     def traced(self, given: _Given) -> Traced:
         """The program for these arrays."""
         arrays = given.arrays
         mesh = mesh_of(arrays)
         axes = None if mesh is None else (mesh.axis_sizes, mesh.axis_names)
-        avals = [aval_of(x) for x in arrays]
-        closed, around, tree = trace_plain(self._of_arrays(given), avals, axes)
-        numbers = iter(range(len(arrays)))
-        arguments = jax.tree.unflatten(self.tree, [next(numbers) if s is None else None for s in self.static])
-        results = jax.tree.unflatten(tree, range(tree.num_leaves))
-        types = [x.type if is_typed(x) else aval for x, aval in zip(arrays, avals, strict=True)]
-        return Traced(*needed(closed), around, tree, next_values(arguments, results, types, closed.out_avals))
+        closed, around, tree = trace_plain(self._of_arrays(given), [aval_of(x) for x in arrays], axes)
+        return Traced(*needed(closed), around, tree)
 
-    def _evaluated(self, traced: Traced, *arrays: Any) -> Any:
-        completes = self._completes and bool(_whole) and allows_implicit()
-        outs = _whole[0].evaluate(traced, arrays) if completes else None
+    def following(self, traced: Traced, given: _Given) -> Next:
+        """Which results of a trace are next values of the arrays."""
+        numbers = iter(range(len(given.arrays)))
+        arguments = jax.tree.unflatten(self.tree, [next(numbers) if s is None else None for s in self.static])
+        results = jax.tree.unflatten(traced.tree, range(traced.tree.num_leaves))
+        types = [x.type if is_typed(x) else aval_of(x) for x in given.arrays]
+        return next_values(arguments, results, types, [v.aval for v in traced.jaxpr.outvars])
+
+    def _decides(self) -> bool:
+        return self._completes and bool(_whole) and allows_implicit()
+
+    def _evaluated(self, traced: Traced, following: Next, *arrays: Any) -> list[Any]:
+        if not self._decides():
+            return self._by_its_ops(traced, arrays)
+        outs = _whole[0].evaluate(traced, following, arrays)
         if outs is None:
-            if completes:
-                note_undecided(self.f, _whole[0].undecided(traced, arrays) or _OTHER_NUMBERS)
+            note_undecided(self.f, _whole[0].undecided(traced, following, arrays) or _OTHER_NUMBERS)
             outs = self._by_its_ops(traced, arrays)
-        if completes:
-            gradients = has_backward(traced.jaxpr)
-            outs = in_types_before(outs, traced.following, arrays, gradients=gradients)
-        return jax.tree.unflatten(traced.tree, outs)
+        return in_types_before(outs, following, arrays, gradients=has_backward(traced.jaxpr))
 
     def _by_its_ops(self, traced: Traced, arrays: Sequence[Any]) -> list[Any]:
         at_specs = self._at_specs.again()
@@ -407,8 +411,11 @@ class Completed:
                 # Gradients of typed values have the types that the law says: what is differentiated is decided alone.
                 if has_backward(traced.jaxpr):
                     why = _PARTS
-                elif not (why := _whole[0].undecided(traced, given.arrays)):
-                    return program.run(traced, given)
+                else:
+                    following = program.following(traced, given)
+                    why = _whole[0].undecided(traced, following, given.arrays)
+                    if not why:
+                        return program.run(traced, following, given)
             except Exception as error:  # it wants values or types, which a plain trace has not
                 said = error.what if isinstance(error, ShardingTypeError) else str(error).partition("\n")[0]
                 why = f"it wants values or types while Python runs it ({type(error).__name__}: {short(said, 160)})"

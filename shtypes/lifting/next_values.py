@@ -10,8 +10,9 @@ from typing import Any
 
 import jax
 
+from shtypes.core.physical import hidden_axes
 from shtypes.evaluation.value_info import placed, type_of
-from shtypes.types import ShType, State
+from shtypes.types import ShType
 
 #: For each result the number of the array among the arguments whose next value it is, or None.
 Next = tuple[int | None, ...]
@@ -30,7 +31,7 @@ def next_values(arguments: Any, results: Any, arrays: Sequence[Any], avals: Sequ
     befores: list[Any] = [
         jax.tree.flatten_with_path(x) for x in (*arguments[0], *arguments[1].values()) if _children(x)
     ]
-    befores = [(all_, tree) for all_, tree in befores if not any(is_pending(arrays[i]) for _, i in all_)]
+    befores = [(all_, tree) for all_, tree in befores if not any(hides(arrays[i]) for _, i in all_)]
 
     def is_next(before: Sequence[tuple[Any, int]], leaves: Sequence[int]) -> bool:
         return all(_alike(arrays[i], avals[number]) for (_, i), number in zip(before, leaves, strict=True))
@@ -73,10 +74,10 @@ def in_types_before(results: Sequence[Any], following: Next, arguments: Sequence
     outs = []
     for y, at in zip(results, following, strict=True):
         t = None if at is None else type_of(arguments[at])
-        outs.append(y if t is None or (gradients and is_pending(type_of(y))) else placed(y, t, "step"))
+        outs.append(y if t is None or (gradients and hides(type_of(y))) else placed(y, t, "step"))
     return outs
 
 
-def is_pending(t: Any) -> bool:
-    """Whether a type is that of a sum that is not finished, or of values of their own."""
-    return isinstance(t, ShType) and bool(t.axes(State.UNREDUCED, State.VARYING))
+def hides(t: Any) -> bool:
+    """Whether a type is one of values that devices hold in part: of a pending sum, or of values of their own."""
+    return isinstance(t, ShType) and bool(hidden_axes(t))

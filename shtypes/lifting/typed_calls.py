@@ -18,6 +18,7 @@ from shtypes.core.collective import reinterpreted
 from shtypes.core.conversion import abstract_array, from_jax, to_jax
 from shtypes.core.device_put import type_of
 from shtypes.core.meshes import abstract_mesh, use_mesh
+from shtypes.core.physical import hidden_axes
 from shtypes.core.region import Lowering
 from shtypes.core.reshard import move
 from shtypes.dispatch.apply import is_typed
@@ -136,7 +137,7 @@ class InsertedCast(TypedCall):
 
 def _plain(y: Any) -> Any:
     """A result on one device as a plain array."""
-    hidden = y.type.axes(State.VARYING, State.UNREDUCED)
+    hidden = hidden_axes(y.type)
     return to_jax(reinterpreted(y, y.type.with_axes(hidden, State.INVARIANT)) if hidden else y)
 
 

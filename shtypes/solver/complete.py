@@ -26,7 +26,7 @@ from shtypes.evaluation.interpreter import Seen, evaluate_whole, recording_types
 from shtypes.evaluation.table import ROWS
 from shtypes.evaluation.value_info import noting, type_of
 from shtypes.lifting.lift import Completed, Traced, as_it_is, connect_whole, has_backward
-from shtypes.lifting.next_values import Next, in_types_before, is_pending
+from shtypes.lifting.next_values import Next, hides, in_types_before
 from shtypes.lifting.ways.choice import CALLS
 from shtypes.resharding import Direction, cost
 from shtypes.resharding.costs import CostModel, Link, as_cost_model, model_in_force
@@ -85,28 +85,28 @@ class _Inputs(NamedTuple):
         return [x.type if is_typed(x) else None for x in self.args]
 
 
-def _inputs(traced: Traced, arrays: Sequence[Any]) -> _Inputs:
+def _inputs(traced: Traced, following: Next, arrays: Sequence[Any]) -> _Inputs:
     jaxpr = traced.jaxpr
     pairs = [*zip(jaxpr.constvars, traced.consts, strict=True)]
     typed, plain = ([p for p in pairs if is_typed(p[1]) is each] for each in (True, False))
     consts = [c for _, c in plain]
     closed = with_inputs(jaxpr, [v for v, _ in plain], consts, [*(v for v, _ in typed), *jaxpr.invars])
     args = [*(c for _, c in typed), *traced.around, *arrays]
-    following = tuple([None if at is None else len(args) - len(arrays) + at for at in traced.following])
-    return _Inputs(closed, consts, args, following)
+    before = len(args) - len(arrays)
+    return _Inputs(closed, consts, args, tuple([None if at is None else before + at for at in following]))
 
 
 class _Solver:
     """The solver as `lift` asks it."""
 
-    def undecided(self, traced: Traced, arrays: Sequence[Any]) -> str:
+    def undecided(self, traced: Traced, following: Next, arrays: Sequence[Any]) -> str:
         """Why a program is not decided about, whose ops then choose for themselves; empty where it is."""
-        found, _ = _decided(_inputs(traced, arrays))
+        found, _ = _decided(_inputs(traced, following, arrays))
         return found if isinstance(found, str) else ""
 
-    def evaluate(self, traced: Traced, arrays: Sequence[Any]) -> list[Any] | None:
+    def evaluate(self, traced: Traced, following: Next, arrays: Sequence[Any]) -> list[Any] | None:
         """The results of a program by its decisions; None where its ops choose for themselves."""
-        whole = _inputs(traced, arrays)
+        whole = _inputs(traced, following, arrays)
         decisions, has_these_numbers = _decided(whole)
         if isinstance(decisions, str):
             return None
@@ -156,23 +156,23 @@ def _decide(whole: _Inputs) -> Decisions | str:
     if any(isinstance(rule, Implicit) and rule != goal for rule in rules):  # each has its own objective
         return "it opens an `implicit_comm` with another objective"
 
-    results: list[ShType | None] = []
+    made: list[Any] = []  # the types of the results of its ops
 
     def by_its_ops(*args: Any) -> list[Any]:
         with noting():
             outs = evaluate_whole(whole.jaxpr, whole.consts, args, AtSpecs(), tuple)
-        outs = in_types_before(outs, whole.following, args, gradients=not grad)
-        kept = zip(map(type_of, outs), whole.following, strict=True)
-        results[:] = [None if at is None or is_pending(t) else t for t, at in kept]
-        return outs
+        made[:] = map(type_of, outs)
+        return in_types_before(outs, whole.following, args, gradients=not grad)
 
     @functools.cache
     def alone() -> tuple[Sent, Seen]:
         with recording_types() as seen:
             return _sent(by_its_ops, whole, grad), seen
 
-    if any(at is not None for at in whole.following):
+    results = [None if at is None else whole.types[at] for at in whole.following]
+    if not grad and any(results):
         alone()
+        results = [None if hides(t) else kept for t, kept in zip(made, results, strict=True)]
     graph = Graph(program, mesh, grad=grad, types=whole.types, results=results, seen=lambda op: alone()[1].get(op.path))
     model, device = _pace(goal.by)
     prices = Prices(mesh, model)

@@ -134,6 +134,19 @@ def test_results_that_are_no_arrays_are_what_the_function_returns(wrap: Callable
         assert type(result["y"]) is sh.Array
 
 
+def test_the_results_of_each_call_are_those_of_that_call() -> None:
+    calls: list[int] = []
+
+    def f(x: Any) -> Any:
+        calls.append(len(calls))
+        return ([x * 2] if len(calls) > 2 else {"y": x * 2}), len(calls)  # one program, whatever is around its arrays
+
+    with sh.use_mesh(sh.make_mesh(MESH)):
+        x, run = sh.array(np.ones(8, np.float32), "[8@dp]"), sh.lift(f)
+        found = [run(x) for _ in range(4)]
+    assert [(type(y), n) for y, n in found] == [(dict, 1), (dict, 2), (list, 3), (list, 4)]
+
+
 def test_zeros_like_a_typed_value_is_typed_like_it() -> None:
     with sh.use_mesh(sh.make_mesh(MESH)):
         tree = {"w": sh.ones("f32[8@dp, 16@tp]"), "b": sh.ones("bf16[16@tp]")}

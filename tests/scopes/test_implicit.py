@@ -515,6 +515,15 @@ def test_next_values_of_arguments_keep_their_types(lifted: bool) -> None:
             np.testing.assert_allclose(np.asarray(p), 0.9, rtol=1e-6)
 
 
+def test_next_values_are_those_of_the_types_of_each_call() -> None:
+    with sh.use_mesh(sh.make_mesh({"x": 2, "y": 2})):
+        kept, pending = ({"w": sh.array(np.ones(8, np.float32), t)} for t in ("[8@x]", "[8@x]{U:y}"))
+        run = sh.implicit_comm(sh.lift(lambda p, q: {"w": p["w"] + q["w"]}))
+        assert run(pending, pending)["w"].type == pending["w"].type
+        for p, q in ((pending, kept), (kept, kept), (kept, pending)):
+            assert run(p, q)["w"].type == kept["w"].type
+
+
 def test_gradients_are_no_next_values() -> None:
     def gradients(params: Any, x: Any) -> Any:
         return jax.grad(lambda params: jnp.sum(jnp.tanh(x @ params["w"])))(params)

@@ -56,17 +56,16 @@ def _of_owners(rows: Any, ids: Any, last: int, n: int, clips: bool, windows: tup
 def found_by_owners(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
     """Sends the positions and ``devices - 1`` shards of the result; backward as many."""
     numbers = Numbers.of_gather(eqn.params["dimension_numbers"])
-    windows = tuple(map(int, eqn.params["dimension_numbers"].offset_dims))  # some are of NumPy, which are arrays here
     found = _alike(operands, numbers)
     if found is None:
         return None
     (x, ids), (dim, k, axes) = operands, found
     ids = as_varying(ids, axes)
     rows = as_varying(ROWS["gather"](eqn, [x, gathered(ids, axes, k)])[0], axes)
-    d = [d for d in range(type_of(rows).ndim) if d not in windows][k]
+    d = [d for d in range(type_of(rows).ndim) if d not in numbers.window][k]
     t, clips = type_of(x), eqn.params["mode"] is not lax.GatherScatterMode.FILL_OR_DROP
     rows = turned(rows, axes, d, d)
-    return [placed(_of_owners(rows, ids, t.shape[dim] - 1, t.mesh.product(axes), clips, windows, d), d, axes)]
+    return [placed(_of_owners(rows, ids, t.shape[dim] - 1, t.mesh.product(axes), clips, numbers.window, d), d, axes)]
 
 
 _added = of_device("add")(lax.add)
