@@ -136,9 +136,9 @@ def _sorted(xs: Sequence[Any], dim: int, keys: int) -> Any:
 
 @of_device("sort")
 def _received(xs: Sequence[Any], me: Any, span: _Span, dim: int, n: int, keys: int, size: int) -> Any:
-    """The elements of all parts in order; the places of parts that are none are last, and left out."""
-    _, is_none = _slots(span, jnp.arange(n), me, size, n)
-    xs = lax.sort([_along(is_none, xs[0], dim), *xs], dim, num_keys=keys + 1)[1:]
+    """The elements of all parts in order; the places of parts that are none, if there are, are last and left out."""
+    masks = [_along(_slots(span, jnp.arange(n), me, size, n)[1], xs[0], dim)] if size % n else []
+    xs = lax.sort([*masks, *xs], dim, num_keys=len(masks) + keys)[len(masks) :]
     return [lax.slice_in_dim(x, 0, size, axis=dim) for x in xs]
 
 
