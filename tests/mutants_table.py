@@ -466,7 +466,7 @@ MUTANTS: Final = (
     # random samples, local mode, transformations
     Mutant(
         "a sample that varies over two axes varies over one",
-        "shtypes/numerics/bits/samples.py",
+        "shtypes/numerics/random/draw.py",
         "for axis in folded:",
         "for axis in folded[:1]:",
         ("tests/numerics/test_random.py",),
@@ -578,7 +578,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "normal weights are too wide in the fourth digit",
-        "shtypes/numerics/bits/samples.py",
+        "shtypes/numerics/random/draw.py",
         "0.87962566103423978",
         "0.87972566103423978",
         ("tests/numerics/test_random.py", "tests/test_parameters.py"),

@@ -18,8 +18,7 @@ from shtypes.context.user_line import maker
 from shtypes.core.array import Array
 from shtypes.core.eager_cache import public
 from shtypes.errors import ShardingTypeError
-from shtypes.numerics.bits.samples import as_key, default_float, sample, sample_type, type_or_shape
-from shtypes.numerics.bits.samples_whole import sample_whole
+from shtypes.numerics.random.draw import as_key, default_float, sample, sample_replicated, sample_type, type_or_shape
 from shtypes.ops import create
 from shtypes.types import ShType
 
@@ -178,7 +177,7 @@ def delta_orthogonal(scale: float = 1.0, column_axis: int = -1, dtype: Any = Non
 
 def _decomposed(name: str, dtype: Any, **params: Any) -> Initializer:
     def make(key: Any, t: ShType) -> Array:
-        return sample_whole(name, _native(name), key, [], t, None, None, t.dtype_name, **params)
+        return sample_replicated(name, key, [], t, native=_native(name), **params)
 
     return _initializer(name, make, dtype)
 

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 
 import shtypes as sh
-from shtypes.numerics.bits.global_bits import flat_indices
+from shtypes.numerics.random.global_bits import flat_indices
 from tests.core.hlo import collectives
 from tests.end_to_end import WIDE, host
 from tests.tolerance import assert_close

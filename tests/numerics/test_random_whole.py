@@ -203,3 +203,11 @@ def test_samples_have_types_where_there_are_no_devices() -> None:
         assert str(sh.typeof(sh.random.permutation(key, 8))) == "i32[8]"
         assert str(sh.typeof(sh.random.choice(key, 8, "[64@x]"))) == "i32[64@x]"
         assert str(sh.typeof(sh.init.orthogonal()(key, "f32[128@x, 4]"))) == "f32[128@x,4]"
+
+
+def test_bounds_of_a_truncated_normal_may_be_arrays() -> None:
+    low = np.linspace(-1, 0.5, 4, dtype=np.float32)
+    with sh.use_mesh(sh.make_mesh({"x": 2})):
+        samples = sh.random.truncated_normal(sh.random.key(0), low, 1.0, "f32[4@x]")
+    expected = jax.random.truncated_normal(jax.random.key(0), low, 1.0, (4,), np.float32)
+    np.testing.assert_allclose(np.asarray(samples), np.asarray(expected), rtol=1e-6)

@@ -12,7 +12,7 @@ from shtypes.core.eager_cache import public
 from shtypes.dispatch.apply import apply, as_ints, as_operands, is_number
 from shtypes.dispatch.reshard import finished
 from shtypes.errors import ShardingTypeError
-from shtypes.numerics.bits.samples import (
+from shtypes.numerics.random.draw import (
     Categorical,
     OnKeys,
     as_key,
@@ -21,9 +21,9 @@ from shtypes.numerics.bits.samples import (
     default_int,
     folded_axes,
     layout_of,
+    sample_replicated,
     type_or_shape,
 )
-from shtypes.numerics.bits.samples_whole import sample_whole
 from shtypes.numerics.random.samples import gumbel, randint
 from shtypes.ops.along_dims import normalize_dims
 from shtypes.ops.arithmetic import add, astype
@@ -72,7 +72,7 @@ def categorical(
     more = more[: len(more) - len(rows)] if shape is not None else ()
     if not replace:
         options = {"batch": rows, "axis": dim, "replace": False}
-        sampled = sample_whole("categorical", _unlike, key, [logits], (*more, *rows), "i32", None, "i32", **options)
+        sampled = sample_replicated("categorical", key, [logits], (*more, *rows), "i32", native=_unlike, **options)
         return finished(sampled, out)
     sampled_type = t.replace(dims=[*more, *t.dims])
 
@@ -137,7 +137,9 @@ def choice(
     else:
         weights = [] if p is None else [p]
         options: dict[str, Any] = {"a": count, "replace": bool(replace), "batch": ()}
-        at = sample_whole("choice", _choice, key, weights, type, None, mesh, default_int(), **options)
+        at = sample_replicated(
+            "choice", key, weights, type, None, mesh, default=default_int(), native=_choice, **options
+        )
     return at if value is None else take(value, at, dim, mode="clip")
 
 
@@ -163,7 +165,7 @@ def permutation(key: Any, x: Any, axis: int = 0, independent: bool = False) -> A
     if independent and value is not None:
         t = jax.typeof(value)
         options: dict[str, Any] = {"batch": t.shape, "axis": dim}
-        return sample_whole("permutation", _orders, key, [value], t, None, None, t.dtype_name, **options)
+        return sample_replicated("permutation", key, [value], t, native=_orders, **options)
     count = operator.index(x) if value is None else jax.typeof(value).shape[dim]
     results = (WholeResult(default_int(), ((count, None),)),)
     fn = OnKeys("permutation", jax.random.permutation, (("x", count),))

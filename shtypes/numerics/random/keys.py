@@ -15,7 +15,7 @@ from shtypes.core.jax_type import HiShType
 from shtypes.core.meshes import context_mesh, to_mesh, use_mesh
 from shtypes.dispatch.apply import all_replicated, apply, as_operands, is_number, is_typed
 from shtypes.errors import ShardingTypeError
-from shtypes.numerics.bits.samples import OnKeys, as_key, key_of_seed
+from shtypes.numerics.random.draw import OnKeys, as_key, key_of_seed
 from shtypes.rules.along_dims import WholeResult
 from shtypes.types import ShType, dtypes
 from shtypes.types.mesh import current_mesh

@@ -9,63 +9,53 @@ from typing import Any
 import jax
 
 from shtypes.context.signature_errors import bound, signature_of
-from shtypes.context.user_line import named
 from shtypes.core.array import Array
-from shtypes.core.eager_cache import public
+from shtypes.core.eager_cache import public, published
 from shtypes.dispatch.apply import as_operands, is_number
-from shtypes.numerics.bits.samples import default_float, default_int, sample, type_or_shape
-from shtypes.numerics.bits.samples_whole import sample_whole
+from shtypes.numerics.random.draw import SAMPLERS, default_float, default_int, sample, sample_replicated, type_or_shape
 from shtypes.ops.elementwise import less
-
-#: A function from a key, parameters, a type, a dtype and a mesh to samples.
-Make = Callable[[Any, list[Any], Any, Any, Any], Any]
 
 
 def distribution(
-    name: str, doc: str, params: tuple[str, ...], make: Make, optional: tuple[float, ...] = ()
+    name: str,
+    what: str,
+    *params: str,
+    default: Callable[[], str] = default_float,
+    optional: tuple[float, ...] = (),
+    only_numbers: bool = False,
 ) -> Callable[..., Array]:
     """A public function of a key, of parameters with these names, and of what every distribution takes.
 
-    ``optional`` are the defaults of the last parameters.
+    Where each element follows from its bits and the parameters are numbers, each device computes its shard of the
+    samples, else all of them.
+
+    Args:
+        name: Its name in `jax.random`.
+        what: What the samples are, for its docstring.
+        *params: The parameters.
+        default: The dtype, where the type leaves it out.
+        optional: The defaults of the last parameters.
+        only_numbers: Whether the parameters must be numbers.
     """
     required = len(params) - len(optional)
-    defaults = dict(zip(params[required:], optional, strict=True))
-    parameters = ["key", *params[:required], *(f"{n}={v}" for n, v in defaults.items()), "type=None", "dtype=None"]
-    signature = signature_of(", ".join([*parameters, "*", "shape=None", "mesh=None"]), operands=0)
+    defaults = [f"{n}={v}" for n, v in zip(params[required:], optional, strict=True)]
+    written = ["key", *params[:required], *defaults, "type=None", "dtype=None", "*", "shape=None", "mesh=None"]
+    signature = signature_of(", ".join(written), operands=0)
+    shards = name in SAMPLERS
 
     def op(*args: Any, **kwargs: Any) -> Array:
-        arguments = bound(name, signature, args, kwargs)
-        target = type_or_shape(arguments["type"], arguments["shape"])
-        values: Array = make(
-            arguments["key"], [arguments[p] for p in params], target, arguments["dtype"], arguments["mesh"]
-        )
-        return values
+        a = bound(name, signature, args, kwargs)
+        type, values = type_or_shape(a["type"], a["shape"]), [a[p] for p in params]
+        as_numbers = only_numbers or (shards and all(map(is_number, values)))
+        numbers: dict[str, Any] = {n: float(a[n]) for n in params} if as_numbers else {}
+        if shards and as_numbers:
+            return sample(name, a["key"], () if type is None else type, a["dtype"], a["mesh"], default(), **numbers)
+        operands = [] if as_numbers else values
+        return sample_replicated(name, a["key"], operands, type, a["dtype"], a["mesh"], default=default(), **numbers)
 
-    return public(named(op, name, doc, "shtypes.numerics.random", signature))
-
-
-def _plain(name: str, what: str, default: Callable[[], str] = default_float) -> Callable[..., Array]:
-    """A distribution without parameters."""
-
-    def op(key: Any, type: Any = (), dtype: Any = None, *, shape: Any = None, mesh: Any = None) -> Array:
-        return sample(name, key, type_or_shape(type, shape), dtype, mesh, default())
-
-    return public(named(op, name, f"{what}, as `jax.random.{name}`; see `uniform`.", "shtypes.numerics.random"))
-
-
-def _of_numbers(
-    name: str, what: str, *params: str, default: Callable[[], str] = default_float, optional: tuple[float, ...] = ()
-) -> Callable[..., Array]:
-    """A distribution whose parameters are numbers; where they are arrays, each device makes all of it."""
-
-    def make(key: Any, values: list[Any], type: Any, dtype: Any, mesh: Any) -> Any:
-        if all(map(is_number, values)):
-            numbers = {n: float(v) for n, v in zip(params, values, strict=True)}
-            return sample(name, key, () if type is None else type, dtype, mesh, default(), **numbers)
-        return sample_whole(name, getattr(jax.random, name), key, values, type, dtype, mesh, default())
-
-    doc = f"{what}, as `jax.random.{name}`; see `uniform`. Of arrays: as `gamma`."
-    return distribution(name, doc, params, make, optional)
+    see = "see `uniform`" if shards else "see `gamma`"
+    of_arrays = ". Of arrays: as `gamma`" if shards and params else ""
+    return published(op, name, f"{what}, as `jax.random.{name}`; {see}{of_arrays}.", signature)
 
 
 @public
@@ -100,23 +90,7 @@ def uniform(
     Communicates: nothing.
     """
     bounds = {"minval": float(minval), "maxval": float(maxval)}
-    return sample("uniform", key, type_or_shape(type, shape), dtype, mesh, default_float(), **bounds)
-
-
-@public
-def truncated_normal(
-    key: Any,
-    lower: float,
-    upper: float,
-    type: Any = (),
-    dtype: Any = None,
-    *,
-    shape: Any = None,
-    mesh: Any = None,
-) -> Array:
-    """Standard normal numbers between bounds, as `jax.random.truncated_normal`; see `uniform`."""
-    bounds = {"lower": float(lower), "upper": float(upper)}
-    return sample("truncated_normal", key, type_or_shape(type, shape), dtype, mesh, default_float(), **bounds)
+    return sample("uniform", key, type, dtype, mesh, default_float(), shape=shape, **bounds)
 
 
 @public
@@ -151,20 +125,21 @@ def randint(
 ) -> Array:
     """Integers in ``[minval, maxval)``, as `jax.random.randint`; see `uniform`."""
     bounds = {"minval": operator.index(minval), "maxval": operator.index(maxval)}
-    return sample("randint", key, type_or_shape(type, shape), dtype, mesh, default_int(), **bounds)
+    return sample("randint", key, type, dtype, mesh, default_int(), shape=shape, **bounds)
 
 
-normal = _plain("normal", "Standard normal numbers")
-bits = _plain("bits", "Random bits as unsigned integers", lambda: "u32")
-exponential = _plain("exponential", "Exponential numbers")
-gumbel = _plain("gumbel", "Gumbel numbers")
-laplace = _plain("laplace", "Laplace numbers")
-logistic = _plain("logistic", "Logistic numbers")
-cauchy = _plain("cauchy", "Cauchy numbers")
-rademacher = _plain("rademacher", "Minus one or one", default_int)
-lognormal = _of_numbers("lognormal", "Numbers whose logarithms are normal", "sigma", optional=(1.0,))
-rayleigh = _of_numbers("rayleigh", "Rayleigh numbers", "scale")
-pareto = _of_numbers("pareto", "Pareto numbers", "b")
-weibull_min = _of_numbers("weibull_min", "Weibull numbers", "scale", "concentration")
-triangular = _of_numbers("triangular", "Triangular numbers", "left", "mode", "right")
-geometric = _of_numbers("geometric", "How many trials the first success takes", "p", default=default_int)
+normal = distribution("normal", "Standard normal numbers")
+bits = distribution("bits", "Random bits as unsigned integers", default=lambda: "u32")
+truncated_normal = distribution("truncated_normal", "Standard normal numbers between bounds", "lower", "upper")
+exponential = distribution("exponential", "Exponential numbers")
+gumbel = distribution("gumbel", "Gumbel numbers")
+laplace = distribution("laplace", "Laplace numbers")
+logistic = distribution("logistic", "Logistic numbers")
+cauchy = distribution("cauchy", "Cauchy numbers")
+rademacher = distribution("rademacher", "Minus one or one", default=default_int)
+lognormal = distribution("lognormal", "Numbers whose logarithms are normal", "sigma", optional=(1.0,))
+rayleigh = distribution("rayleigh", "Rayleigh numbers", "scale")
+pareto = distribution("pareto", "Pareto numbers", "b")
+weibull_min = distribution("weibull_min", "Weibull numbers", "scale", "concentration")
+triangular = distribution("triangular", "Triangular numbers", "left", "mode", "right")
+geometric = distribution("geometric", "How many trials the first success takes", "p", default=default_int)

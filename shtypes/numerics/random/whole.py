@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -12,8 +11,7 @@ from shtypes.core.array import Array
 from shtypes.core.eager_cache import public
 from shtypes.dispatch.apply import as_ints, as_operands
 from shtypes.errors import ShardingTypeError
-from shtypes.numerics.bits.samples import default_float, default_int, type_or_shape
-from shtypes.numerics.bits.samples_whole import sample_whole
+from shtypes.numerics.random.draw import default_int, sample_replicated
 from shtypes.numerics.random.samples import distribution
 
 
@@ -40,53 +38,24 @@ def gamma(key: Any, a: Any, type: Any = None, dtype: Any = None, *, shape: Any =
 
     Communicates: nothing; the cast of an invariant parameter communicates backward. Transpose: by JAX.
     """
-    type = type_or_shape(type, shape)
-    return sample_whole("gamma", jax.random.gamma, key, [a], type, dtype, mesh, default_float())
+    return sample_replicated("gamma", key, [a], type, dtype, mesh, shape=shape)
 
 
-def _whole(name: str, what: str, *params: str, default: Callable[[], str] = default_float) -> Callable[..., Array]:
-    def make(key: Any, values: list[Any], type: Any, dtype: Any, mesh: Any) -> Any:
-        return sample_whole(name, getattr(jax.random, name), key, values, type, dtype, mesh, default())
-
-    return distribution(name, f"{what}, as `jax.random.{name}`; see `gamma`.", params, make)
-
-
-loggamma = _whole("loggamma", "Logarithms of gamma numbers of shape ``a``", "a")
-beta = _whole("beta", "Beta numbers", "a", "b")
-chisquare = _whole("chisquare", "Chi-square numbers of ``df`` degrees of freedom", "df")
-f = _whole("f", "Numbers of an F distribution", "dfnum", "dfden")
-t = _whole("t", "Numbers of Student's t distribution", "df")
-poisson = _whole("poisson", "Poisson integers of mean ``lam``", "lam", default=default_int)
-binomial = _whole("binomial", "How many of ``n`` trials succeed with probability ``p``", "n", "p")
-wald = _whole("wald", "Wald numbers (inverse Gaussian)", "mean")
-
-
-@public
-def generalized_normal(
-    key: Any, p: float, type: Any = (), dtype: Any = None, *, shape: Any = None, mesh: Any = None
-) -> Array:
-    """Generalised normal numbers of power ``p``, as `jax.random.generalized_normal`; see `gamma`."""
-    type = type_or_shape(type, shape)
-    native = jax.random.generalized_normal
-    return sample_whole("generalized_normal", native, key, [], type, dtype, mesh, default_float(), p=float(p))
-
-
-@public
-def maxwell(key: Any, type: Any = (), dtype: Any = None, *, shape: Any = None, mesh: Any = None) -> Array:
-    """Maxwell numbers, as `jax.random.maxwell`; see `gamma`."""
-    type = type_or_shape(type, shape)
-    return sample_whole("maxwell", jax.random.maxwell, key, [], type, dtype, mesh, default_float())
-
-
-@public
-def double_sided_maxwell(
-    key: Any, loc: float, scale: float, type: Any = (), dtype: Any = None, *, shape: Any = None, mesh: Any = None
-) -> Array:
-    """Maxwell numbers with a random sign, as `jax.random.double_sided_maxwell`; see `gamma`."""
-    type = type_or_shape(type, shape)
-    params: dict[str, Any] = {"loc": float(loc), "scale": float(scale)}
-    native = jax.random.double_sided_maxwell
-    return sample_whole("double_sided_maxwell", native, key, [], type, dtype, mesh, default_float(), **params)
+loggamma = distribution("loggamma", "Logarithms of gamma numbers of shape ``a``", "a")
+beta = distribution("beta", "Beta numbers", "a", "b")
+chisquare = distribution("chisquare", "Chi-square numbers of ``df`` degrees of freedom", "df")
+f = distribution("f", "Numbers of an F distribution", "dfnum", "dfden")
+t = distribution("t", "Numbers of Student's t distribution", "df")
+poisson = distribution("poisson", "Poisson integers of mean ``lam``", "lam", default=default_int)
+binomial = distribution("binomial", "How many of ``n`` trials succeed with probability ``p``", "n", "p")
+wald = distribution("wald", "Wald numbers (inverse Gaussian)", "mean")
+maxwell = distribution("maxwell", "Maxwell numbers")
+generalized_normal = distribution(
+    "generalized_normal", "Generalised normal numbers of power ``p``", "p", only_numbers=True
+)
+double_sided_maxwell = distribution(
+    "double_sided_maxwell", "Maxwell numbers with a random sign", "loc", "scale", only_numbers=True
+)
 
 
 # of vectors and matrices: the type is that of all of it; a shape is that of the batch, as in JAX
@@ -106,11 +75,9 @@ def dirichlet(
         shape: A shape by name, instead of ``type``.
         mesh: The mesh of a text or shape.
     """
-    type = type_or_shape(type, shape)
     ((alpha,), _) = as_operands([alpha])
     *batch, n = jax.typeof(alpha).shape or _vector("dirichlet", alpha)
-    native = jax.random.dirichlet
-    return sample_whole("dirichlet", native, key, [alpha], type, dtype, mesh, default_float(), event=(n,), batch=batch)
+    return sample_replicated("dirichlet", key, [alpha], type, dtype, mesh, shape=shape, event=(n,), batch=batch)
 
 
 @public
@@ -137,23 +104,11 @@ def multivariate_normal(
         shape: A shape by name, instead of ``type``.
         mesh: The mesh of a text or shape.
     """
-    type = type_or_shape(type, shape)
     (mean, cov), _ = as_operands([mean, cov])
     means = jax.typeof(mean).shape or _vector("multivariate_normal", mean)
     batch = jax.numpy.broadcast_shapes(means[:-1], jax.typeof(cov).shape[:-2])
-    native = jax.random.multivariate_normal
-    options = {"event": means[-1:], "batch": batch, "method": method}
-    return sample_whole(
-        "multivariate_normal",
-        native,
-        key,
-        [mean, cov],
-        type_or_shape(type, shape),
-        dtype,
-        mesh,
-        default_float(),
-        **options,
-    )
+    options: dict[str, Any] = {"event": means[-1:], "batch": batch, "method": method}
+    return sample_replicated("multivariate_normal", key, [mean, cov], type, dtype, mesh, shape=shape, **options)
 
 
 @public
@@ -183,16 +138,13 @@ def multinomial(
     (n, p), _ = as_operands([n, p])
     classes = jax.typeof(p).shape or _vector("multinomial", p)
     if shape is not None:
-        *batch, last = as_ints(shape, "the shape of `multinomial`") or (0,)
+        *rows, last = as_ints(shape, "the shape of `multinomial`") or (0,)
         if last != classes[-1]:
             raise ShardingTypeError(f"the shape of `multinomial` ends in the number of classes, {classes[-1]}: {shape}")
-        shape = tuple(batch)
-    options = {"event": classes[-1:], "batch": jax.numpy.broadcast_shapes(jax.typeof(n).shape, classes[:-1])}
-    options_of_jax: dict[str, Any] = {**options, "unroll": operator.index(unroll)}
-    target = type_or_shape(type, shape)
-    return sample_whole(
-        "multinomial", _multinomial, key, [n, p], target, dtype, mesh, default_float(), **options_of_jax
-    )
+        shape = tuple(rows)
+    batch = jax.numpy.broadcast_shapes(jax.typeof(n).shape, classes[:-1])
+    options: dict[str, Any] = {"event": classes[-1:], "batch": batch, "unroll": operator.index(unroll)}
+    return sample_replicated("multinomial", key, [n, p], type, dtype, mesh, shape=shape, native=_multinomial, **options)
 
 
 def _multinomial(key: Any, n: Any, p: Any, *, shape: tuple[int, ...], dtype: Any, unroll: int) -> Any:
@@ -214,21 +166,9 @@ def orthogonal(
         shape: A shape by name, instead of ``type``.
         mesh: The mesh of a text or shape.
     """
-    type = type_or_shape(type, shape)
     rows = operator.index(n)
     event = rows, rows if m is None else operator.index(m)
-    options: dict[str, Any] = {"event": event, "n": rows, "m": m}
-    return sample_whole(
-        "orthogonal",
-        jax.random.orthogonal,
-        key,
-        [],
-        type_or_shape(type, shape),
-        dtype,
-        mesh,
-        default_float(),
-        **options,
-    )
+    return sample_replicated("orthogonal", key, [], type, dtype, mesh, shape=shape, event=event, n=rows, m=m)
 
 
 @public
@@ -246,10 +186,8 @@ def ball(
         shape: A shape by name, instead of ``type``.
         mesh: The mesh of a text or shape.
     """
-    type = type_or_shape(type, shape)
     size = operator.index(d)
-    options: dict[str, Any] = {"event": (size,), "d": size, "p": p}
-    return sample_whole("ball", jax.random.ball, key, [], type, dtype, mesh, default_float(), **options)
+    return sample_replicated("ball", key, [], type, dtype, mesh, shape=shape, event=(size,), d=size, p=p)
 
 
 def _vector(name: str, x: Any) -> Any:

@@ -1,1 +1,0 @@
-"""Random bits that do not depend on the mesh."""
