@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import click
 
@@ -148,8 +148,12 @@ def _types_by_path(ctx: click.Context, param: click.Parameter, texts: Sequence[s
     return dict(text.split("=", 1) for text in texts)
 
 
-def _by_path(name: str, text: str) -> Callable[[Any], Any]:
-    return click.option(name, multiple=True, metavar="PATH=TYPE", callback=_types_by_path, help=text)
+def _by_path(option: str, text: str, *parameter: str) -> Callable[[Any], Any]:
+    return click.option(option, *parameter, multiple=True, metavar="PATH=TYPE", callback=_types_by_path, help=text)
+
+
+#: The parameters of `sh.suggest` that options of the command are passed for as they are.
+_SEARCH: Final = ("memory", "fixed", "inputs", "compute", "state", "checkpoint", "overlap", "time_limit", "seed")
 
 
 @cli.command()
@@ -159,9 +163,9 @@ def _by_path(name: str, text: str) -> Callable[[Any], Any]:
 @dims_option
 @click.option("--memory", metavar="SIZE", help="What a device has, such as 80GiB; by default that does not count.")
 @_by_path("--fixed", "The type of the arguments with a path: 'layers/*/up=[_, _@tp]'.")
-@_by_path("--input", "The same of data, which arrive so.")
+@_by_path("--input", "The same of data, which arrive so.", "inputs")
 @link_option
-@click.option("--device", default="h100-sxm", metavar="DEVICE", help="What one device is, as for compute.")
+@click.option("--device", "compute", default="h100-sxm", metavar="DEVICE", help="What one device is, as for compute.")
 @click.option("--state", default=2.0, help="Bytes of optimizer state for each byte of a parameter.", show_default=True)
 @click.option("--no-grad", is_flag=True, help="Only the forward pass; else the first argument is differentiated.")
 @click.option(
@@ -182,17 +186,8 @@ def _by_path(name: str, text: str) -> Callable[[Any], Any]:
 @_by_path("--why-not", "What it would cost if the arguments with a path had a type, and what would differ.")
 @output_options
 def suggest(
-    memory: str | None,
-    fixed: dict[str, str],
-    input: dict[str, str],
     links: tuple[str, ...],
-    device: str,
-    state: float,
     no_grad: bool,
-    checkpoint: bool,
-    overlap: float,
-    time_limit: float | None,
-    seed: int,
     html: str | None,
     patch: bool,
     dry_run: bool,
@@ -213,24 +208,11 @@ def suggest(
     """
     if dry_run and not patch:
         raise click.UsageError("--dry-run is for --patch")
+    search = {name: options.pop(name) for name in _SEARCH}
     one = program(**options)
     model = read_links(links) or "h100-nvlink"
     with one.scope(), tracing(one.name, bar=True) as update, watching(_shown(one.name, update)):
-        plans = sh.suggest(
-            one.function,
-            *one.args,
-            memory=memory,
-            fixed=fixed,
-            inputs=input,
-            links=model,
-            compute=device,
-            state=state,
-            grad=not no_grad,
-            checkpoint=checkpoint,
-            overlap=overlap,
-            time_limit=time_limit,
-            seed=seed,
-        )
+        plans = sh.suggest(one.function, *one.args, grad=not no_grad, links=model, **search)
         if why_not:
             click.echo(plans[0].diff(plans.why_not(why_not)))
             return
