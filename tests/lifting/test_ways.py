@@ -13,7 +13,9 @@ import pytest
 from jax import lax
 
 import shtypes as sh
+from shtypes._compat.jaxprs import equations
 from shtypes.lifting.ways.grouping import grouped
+from shtypes.lifting.ways.permutations import with_unique_places
 from tests.end_to_end import host
 from tests.tolerance import SERIES, assert_close
 from tests.traced.compiled import assert_compiled_as_said
@@ -167,7 +169,18 @@ CASES = [
         "sort", jnp.sort, (f32(784).round(1),), ("[784@x]",), (7 * 13 * (4 + 5) + 2 * 49 * 6, 7 * 13 * 8 + 2 * 49 * 4)
     ),
     Case(
-        "argsort", lambda x: 1.0 * jnp.argsort(x), (f32(784).round(1),), ("[784@x]",), (2 * (7 * 13 + 49) * (4 + 2), 0)
+        "argsort",
+        lambda x: 1.0 * jnp.argsort(x),
+        (f32(784).round(1),),
+        ("[784@x]",),
+        (7 * 13 * (4 + 1) + (7 * 13 + 98) * (4 + 2), 0),
+    ),
+    Case(
+        "gradient of a sort",
+        jax.grad(lambda x: jnp.sum(jnp.sin(jnp.sort(x) * jnp.arange(784)))),
+        (f32(784).round(1),),
+        ("[784@x]",),
+        (7 * 13 * (4 + 1) + (7 * 13 + 98) * (4 + 2), 2 * (7 * 13 + 49) * (2 + 4)),
     ),
     Case("places of a sort", lambda x: jnp.sort(x)[np.array([5, 90])], (f32(512),), ("[512@x]",), (2 * 7 * 41, 0)),
     Case("median", jnp.median, (f32(512),), ("[512@x]",), (2 * 7 * 41 + 2, 0)),
@@ -276,6 +289,19 @@ def test_a_matrix_that_is_wanted_complete_is_gathered_before_it_is_made_symmetri
     x = sh.abstract_array("f32[32@x,32]")
     (entry,) = sh.ledger(lambda x: sh.linalg.cholesky(x, out="[32,32]"), x)
     assert (entry.kind, entry.bytes) == ("all-gather", 7 * 512)
+
+
+def test_scatters_to_the_numbers_of_a_sort_alone_say_that_each_place_is_once() -> None:
+    def marked(f: Callable[..., Any], *args: Any) -> list[bool]:
+        program = with_unique_places(jax.make_jaxpr(f)(*args).jaxpr)
+        return [e.params["unique_indices"] for e in equations(program) if e.primitive.name.startswith("scatter")]
+
+    x, i = ROWS[0], np.arange(64)[::-1]
+    assert marked(jax.grad(lambda x: jnp.sum(jnp.sin(jnp.sort(x)))), x) == [True]
+    assert marked(lambda x: jnp.zeros(64).at[jnp.argsort(x)].set(x), x) == [True]
+    assert marked(lambda x: jnp.zeros(65).at[jnp.argsort(x)].set(x), x) == [False]
+    assert marked(lambda x, i: jnp.zeros(64).at[jnp.where(i < 0, jnp.argsort(x), i)].set(x), x, i) == [False]
+    assert marked(lambda x, i: x.at[i].add(x), x, i) == [False]
 
 
 def test_a_program_that_has_no_odd_sizes_is_as_it_was() -> None:

@@ -25,6 +25,7 @@ from shtypes.evaluation.table import REWRITES
 from shtypes.lifting.ways.choice import name_of
 from shtypes.lifting.ways.moves import kind_of
 from shtypes.lifting.ways.order import numbered
+from shtypes.lifting.ways.permutations import with_unique_places
 from shtypes.lifting.ways.selection import in_any_order, selections
 
 #: The bodies of calls that were made here: they are no programs to be grouped.
@@ -47,7 +48,7 @@ def grouped(jaxpr: Any) -> Any:
     """
     if jaxpr in _bodies:
         return jaxpr
-    jaxpr = in_any_order(_with_padding_windows(jaxpr))
+    jaxpr = in_any_order(_with_padding_windows(with_unique_places(jaxpr)))
     sizeless = _sizeless(jaxpr)
     selecting = [*selections(jaxpr), *_numbered(jaxpr)]
     groups = _groups(jaxpr, sizeless, {i for g in selecting for i in g})

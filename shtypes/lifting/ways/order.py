@@ -181,10 +181,10 @@ def _merged(
 
 
 @of_device("places")
-def _own_numbers(x: Any, me: Any, dim: int, n: int) -> Any:
-    """The place of each element along a dim, of all devices, in as few bytes as its size takes."""
-    places = lax.broadcasted_iota(np.int32, x.shape, dim) + me * x.shape[dim]
-    return places.astype(np.min_scalar_type(n * x.shape[dim] - 1))
+def _numbers_of_all(own: Any, dim: int, size: int, n: int) -> Any:
+    """The places of dealt elements, of all devices, by their places in the shards of the senders."""
+    starts = jnp.repeat(jnp.arange(n) * size, -(-size // n))
+    return (_along(starts, own, dim) + own.astype(np.int32)).astype(np.min_scalar_type(n * size - 1))
 
 
 @way("sort")
@@ -196,7 +196,7 @@ def by_columns(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
     then no element is further than ``(n - 1) ** 2`` from its place
     (Leighton, Tight bounds on the complexity of parallel sorting, 1985).
     """
-    return _by_columns(eqn.params, operands, None)
+    return sorted_by_columns(eqn.params, operands, None)
 
 
 def numbered(jaxpr: Any, i: int) -> tuple[int, int] | None:
@@ -225,11 +225,11 @@ def by_columns_with_places(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] |
     sort, (_, k) = body.eqns[1], numbered(body, 1) or (0, 0)
     env = dict(zip(body.invars, operands, strict=True))
     rest = [env.get(v) for i, v in enumerate(sort.invars) if i != k]
-    results = _by_columns(sort.params, rest, sort.outvars[k].aval, k)
+    results = sorted_by_columns(sort.params, rest, sort.outvars[k].aval, k)
     return results and [results[sort.outvars.index(v)] for v in body.outvars]
 
 
-def _by_columns(p: Any, operands: Sequence[Any], counts: Any, k: int = 0) -> Sequence[Any] | None:
+def sorted_by_columns(p: Any, operands: Sequence[Any], counts: Any, k: int = 0) -> Sequence[Any] | None:
     """The sorted operands; with the places of elements among them, ``k`` of all and of the type ``counts``."""
     dim, keys = int(p["dimension"]), int(p["num_keys"])
     axes = next((axes_of(x, dim) for x in operands if is_typed(x) and axes_of(x, dim)), ())
@@ -248,9 +248,11 @@ def _by_columns(p: Any, operands: Sequence[Any], counts: Any, k: int = 0) -> Seq
     told_apart = keys < len(xs) or any(jnp.issubdtype(type_of(x).dtype, jnp.inexact) for x in xs)
     has_slots = counts is None and p["is_stable"] and told_apart
     if counts is not None:
-        xs = [*xs[:keys], _own_numbers(xs[0], me, dim, n), *xs[keys:]]
+        xs = [*xs[:keys], _slot_numbers(xs[0], dim), *xs[keys:]]
         keys += 1
     xs = turn(_sorted(xs, dim, keys), _dealt)
+    if counts is not None:
+        xs[keys - 1] = _numbers_of_all(xs[keys - 1], dim, size, n)
     if has_slots:
         xs = [*xs[:keys], _slot_numbers(xs[0], dim), *xs[keys:]]
     xs = turn(_received(xs, me, _dealt, dim, n, keys, size), _returned)
@@ -282,7 +284,7 @@ def first_of_their_kind(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | No
         return None
     equal_nan = any(e.primitive.name == "not" for e in jaxpr_of(eqn.params["jaxpr"]).eqns)
     sort = {"dimension": 0, "num_keys": 1, "is_stable": True}
-    found = _by_columns(sort, [x], more[1] if more[1:] else None, 1)
+    found = sorted_by_columns(sort, [x], more[1] if more[1:] else None, 1)
     axes = axes_of(x, 0)
     if found is None:
         return None

@@ -1,0 +1,113 @@
+"""Scatters to all places, each once, as gradients of sorts have them: sorts by these places."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from shtypes._compat.jaxprs import is_literal, jaxpr_of, with_equations
+from shtypes.dispatch.apply import is_typed
+from shtypes.lifting.ways.choice import CALLS, way
+from shtypes.lifting.ways.order import numbered, sorted_by_columns
+from shtypes.ops.arithmetic import add
+from shtypes.ops.shards import axes_of, of_device, type_of
+from shtypes.rules.lookups import Numbers
+
+
+def with_unique_places(jaxpr: Any) -> Any:
+    """A program whose scatters to all places, each once, say so; itself where there are none."""
+    return _marked(jaxpr, ())[0]
+
+
+@functools.lru_cache(maxsize=256)
+def _marked(jaxpr: Any, places: tuple[tuple[int, int], ...]) -> tuple[Any, tuple[tuple[int, int], ...]]:
+    """The program, and which results have all places along which dim, by which arguments have."""
+    dims = {jaxpr.invars[i]: d for i, d in places}  # by variable, along which dim it has each place once
+    made: dict[Any, Any] = {}
+    eqns = []
+    for i, eqn in enumerate(jaxpr.eqns):
+        if found := numbered(jaxpr, i):
+            dims[eqn.outvars[found[1]]] = int(eqn.params["dimension"])
+        elif eqn.primitive.name in CALLS:
+            body, results = _marked(jaxpr_of(eqn.params["jaxpr"]), _known(dims, eqn.invars))
+            dims.update((eqn.outvars[j], d) for j, d in results)
+            if body is not jaxpr_of(eqn.params["jaxpr"]):
+                closed = with_equations(eqn.params["jaxpr"], body.eqns, body.outvars)
+                eqn = eqn.replace(params={**eqn.params, "jaxpr": closed})
+        elif (kept := _kept(eqn, made)) in dims:
+            dims[eqn.outvars[0]] = dims[kept]
+        elif (d := _scattered_dim(eqn)) is not None and (1, d) in _known(dims, eqn.invars):
+            mode = lax.GatherScatterMode.PROMISE_IN_BOUNDS
+            eqn = eqn.replace(params={**eqn.params, "unique_indices": True, "mode": mode})
+        made.update((v, eqn) for v in eqn.outvars)
+        eqns.append(eqn)
+    same = all(a is b for a, b in zip(eqns, jaxpr.eqns, strict=True))
+    return jaxpr if same else with_equations(jaxpr, eqns, jaxpr.outvars), _known(dims, jaxpr.outvars)
+
+
+def _known(dims: Mapping[Any, int], variables: Iterable[Any]) -> tuple[tuple[int, int], ...]:
+    return tuple((i, dims[v]) for i, v in enumerate(variables) if not is_literal(v) and v in dims)
+
+
+def _kept(eqn: Any, made: Mapping[Any, Any]) -> Any:
+    """The operand whose numbers a result has if they are places, perhaps with a last dim of one; None of others."""
+    if eqn.primitive.name not in ("broadcast_in_dim", "convert_element_type", "reshape", "select_n"):
+        return None
+    p, v, (y,) = eqn.params, eqn.invars[0], [w.aval for w in eqn.outvars]
+    match eqn.primitive.name:
+        case "convert_element_type":
+            keeps = jnp.issubdtype(y.dtype, np.integer) and np.iinfo(y.dtype).max >= max(y.shape, default=0)
+        case "select_n":  # something else where it is negative, as no place is
+            by, v = made.get(v), eqn.invars[1]
+            keeps = by is not None and by.primitive.name == "lt" and by.invars[0] is v and _is_zero(by.invars[1])
+        case _:
+            last = () if y.shape == v.aval.shape else (1,)
+            keeps = y.shape == (*v.aval.shape, *last)
+            keeps = keeps and tuple(p.get("broadcast_dimensions", range(v.aval.ndim))) == (*range(v.aval.ndim),)
+    return v if keeps and not is_literal(v) else None
+
+
+def _is_zero(v: Any) -> bool:
+    return is_literal(v) and not np.any(v.val)
+
+
+def _scattered_dim(eqn: Any) -> int | None:
+    """The dim of a scatter whose positions are of all elements, in one dim and beside the others; None for others."""
+    if eqn.primitive.name not in ("scatter", "scatter-add"):
+        return None
+    numbers, shapes = Numbers.of_scatter(eqn.params["dimension_numbers"]), [v.aval.shape for v in eqn.invars]
+    rest = tuple(d for d in range(len(shapes[0])) if d not in numbers.indexed)
+    beside = numbers.batch == numbers.ids_batch == rest and not numbers.window
+    return numbers.indexed[0] if beside and shapes == [shapes[2], (*shapes[2], 1), shapes[2]] else None
+
+
+def _scattered_once(eqn: Any) -> int | None:
+    """The dim of a scatter to all places, each once; None for others."""
+    p = eqn.params
+    once = p["unique_indices"] and p["mode"] is lax.GatherScatterMode.PROMISE_IN_BOUNDS
+    return _scattered_dim(eqn) if once else None
+
+
+@of_device("places")
+def _narrow(places: Any, size: int) -> Any:
+    """Places without their last dim, in as few bytes as they take."""
+    return places[..., 0].astype(np.min_scalar_type(size - 1))
+
+
+@way("scatter", "scatter-add")
+def sorted_by_places(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
+    """Sends what a sort by the places sends, backward without these: of a scatter to all places, each once."""
+    (x, ids, updates), dim = operands, _scattered_once(eqn)
+    if dim is None or not is_typed(ids) or not is_typed(updates) or not axes_of(ids, dim):
+        return None
+    size = type_of(updates).shape[dim]
+    by_places = {"dimension": dim, "num_keys": 1, "is_stable": False}
+    results = sorted_by_columns(by_places, [_narrow(ids, size), updates], None)
+    if results is None:
+        return None
+    return [results[1] if eqn.primitive.name == "scatter" else add(results[1], x)]
