@@ -253,7 +253,7 @@ def test_a_way_across_shards_compiles_to_what_the_ledger_says(case: across.Case,
         f = sh.lift(case.f)
 
         def loss(*args: Any) -> Any:
-            return sum(sh.sum(sh.sin(y)) for y in jax.tree.leaves(f(*args)) if y.dtype.kind == "f")
+            return sum((sh.sum(sh.sin(y)) for y in jax.tree.leaves(f(*args)) if y.dtype.kind == "f"), 0.0)
 
         @sh.implicit_comm
         def step(*args: Any) -> Any:
