@@ -133,8 +133,7 @@ def decided(costs: Costs, now: Assignment, ways: Sequence[Way]) -> Decisions:
     for v in graph.program.inputs:
         if v.id in graph.source:
             node, k = graph.source[v.id]
-            states = costs.made(node, costs.row(node, now), k)[0].tolist()
-            arguments.append(typed(graph.mesh, v.dtype, v.shape, states))
+            arguments.append(costs.typed(node, v, costs.made(node, costs.row(node, now), k)))
     places = {
         way.use.place: Written(way.dst if way.src != way.dst else None, way.second)
         for way in ways

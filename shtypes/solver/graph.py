@@ -122,7 +122,7 @@ class Graph:
         self._recomputed: dict[int, int] = {}  # by item, how often the checkpoint around it runs
         for v, t in zip(program.inputs, types or [None] * len(program.inputs), strict=True):
             if not v.constant:
-                free = [Option((), (s,)) for s in self._states(v, pending=False, once=True)]
+                free = [Option((), (s,)) for s in self._states(v, pending=False)]
                 self._node("argument", free if t is None else self._kept([], [t]), [], [v], 1)
         self._items(program.items)
         self.results: dict[int, Node] = {}

@@ -75,6 +75,7 @@ class Cost(NamedTuple):
     seconds: Table  # seconds for each byte of the value on all devices
     sent: Table  # bytes that each device sends, for each byte of the value on all devices
     latency: Table  # seconds that each run takes besides
+    launches: Table  # how many collectives each run is
 
 
 class Prices:
@@ -84,14 +85,14 @@ class Prices:
         self.mesh, self.model, self.sizes = mesh, model, mesh.axis_sizes
         links = [model.link(axis) for axis in mesh.axis_names]
         self.links = tuple((link.bandwidth, link.latency, link.launch) for link in links)
-        self._patterns: dict[bytes, tuple[float, float, float]] = {}
+        self._patterns: dict[bytes, tuple[float, ...]] = {}
 
     def pairs(self, src: States, dst: States) -> Cost:
         """From each row of ``src`` to that of ``dst`` of the same number."""
         rows, which = distinct(_patterns(unlabelled(np.concatenate([in_order(src), in_order(dst)], -1))))
-        return Cost(*np.array([self._pattern(row) for row in rows]).reshape(-1, 3)[which].T)
+        return Cost(*np.array([self._pattern(row) for row in rows]).reshape(-1, len(Cost._fields))[which].T)
 
-    def _pattern(self, pair: States) -> tuple[float, float, float]:
+    def _pattern(self, pair: States) -> tuple[float, ...]:
         """Of a pair, by a value whose dims all axes divide."""
         key = pair.tobytes()
         if key not in self._patterns:
@@ -107,11 +108,12 @@ class Prices:
         one, other = (typed(self.mesh, dtype, shape, states[0].tolist()) for states in (src, dst))
         return Cost(*np.array([self._priced(plan(one, other).steps, one.size * dtypes.itemsize(dtype))]).T)
 
-    def _priced(self, steps: Sequence[Step], nbytes: int) -> tuple[float, float, float]:
+    def _priced(self, steps: Sequence[Step], nbytes: int) -> tuple[float, ...]:
         steps = [s for s in steps if s.kind.communicates and s.launches and nbytes]
         transfer = sum(s.bytes / min(self.model.link(a).bandwidth for a in s.axes) for s in steps)
         latency = sum(map(self.model.seconds, steps)) - transfer
-        return transfer / max(nbytes, 1), sum(s.bytes for s in steps) / max(nbytes, 1), latency
+        sent, launches = (sum(each) for each in ([s.bytes for s in steps], [s.launches for s in steps]))
+        return transfer / max(nbytes, 1), sent / max(nbytes, 1), latency, launches
 
 
 def _patterns(pairs: States) -> States:

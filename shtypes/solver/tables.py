@@ -17,6 +17,7 @@ from shtypes.solver.graph import Graph, Node, Use
 from shtypes.solver.options import Option, Sent, only_places
 from shtypes.solver.program import Value, is_value
 from shtypes.solver.reshard_prices import (
+    Cost,
     Prices,
     States,
     Table,
@@ -63,6 +64,15 @@ def _parts_fit(values: Sequence[States], count: int) -> Any:
             without |= np.stack([(on_a < 0) & (on_b >= 0), (on_b < 0) & (on_a >= 0)])
         ok &= ~(both & np.where(in_front, without[1], without[0]))
     return ok
+
+
+def _summed(whole: Cost, first: Cost, second: Cost) -> Cost:
+    """The price of a gradient that is brought to a cotangent's type first, to its argument's second.
+
+    It is one reshard where the first sends nothing and that ``whole`` one is nowhere more.
+    """
+    one = (first.sent == 0) & (whole.sent <= second.sent) & (whole.launches <= second.launches)
+    return Cost(*(np.where(one, w, a + b) for w, a, b in zip(whole, first, second, strict=True)))
 
 
 class Measure(NamedTuple):
@@ -333,6 +343,10 @@ class Costs:
         sent = (first + again) * there.sent * v.nbytes
         if back:
             there = price(cotangents(dst), cotangents(src))
+            if not self.graph.completes and self.graph.source[v.id][0].kind == "argument":
+                cast = cotangents(unlabelled(src))
+                whole = there._replace(sent=there.sent + _NEVER * ((src == INVARIANT) & (dst == INVARIANT)).any(-1))
+                there = _summed(whole, price(cotangents(dst), cast), price(cast, cotangents(src)))
             seconds = seconds + backward * (there.seconds * v.nbytes + there.latency)
             sent = sent + there.sent * v.nbytes
         return seconds, sent
@@ -343,7 +357,8 @@ class Costs:
         """What it costs to bring a value to a use: forward and backward, from each row to each."""
         (one, at), (other, there) = distinct(src), distinct(dst)
         back = self.graph.returns(use)
-        key = (use.value.nbytes, one.tobytes(), other.tobytes(), back, self.graph.runs(use))
+        summed = self.graph.source[use.value.id][0].kind == "argument"
+        key = (use.value.nbytes, summed, one.tobytes(), other.tobytes(), back, self.graph.runs(use))
         if key not in self._known:
             self._known[key] = self._pairs(use, np.repeat(one, len(other), 0), np.tile(other, (len(one), 1)))
         seconds, sent, moved = (t.reshape(len(one), len(other))[np.ix_(at, there)] for t in self._known[key])
@@ -473,9 +488,18 @@ class Costs:
             sources[best][1](self.row(sources[best][0], now)),
             self.needed(use.node, self.row(use.node, now), use.operand),
         )
-        before, after = (typed(self.graph.mesh, v.dtype, v.shape, states[0].tolist()) for states in (src, dst))
-        cost = NOTHING if before == after else self._used(use, *self._pairs(use, src, dst, runs=True), dst)
-        return Way(use, before, after, bool(best), cost.first)
+        argument = sources[best][0].kind == "argument"
+        cost = (
+            NOTHING
+            if (src == dst).all() and not argument
+            else self._used(use, *self._pairs(use, src, dst, runs=True), dst)
+        )
+        return Way(use, self.typed(sources[best][0], v, src), self.typed(use.node, v, dst), bool(best), cost.first)
+
+    def typed(self, node: Node, v: Value, states: States) -> ShType:
+        """The type of a value that a node makes or takes; an argument whose cotangent is summed first is reduced."""
+        shown = unlabelled(states) if node.kind == "argument" else states
+        return typed(self.graph.mesh, v.dtype, v.shape, shown[0].tolist())
 
     def price(self, now: Assignment, byte: float = 0.0) -> Measure:
         """What an assignment costs, with reshards by the plans that run."""

@@ -24,7 +24,7 @@ from shtypes.solver.search import Point, size
 from shtypes.solver.tables import Costs, Way
 from shtypes.traced.equations import SourceLine
 from shtypes.traced.ledger import Ledger
-from shtypes.types import ShType
+from shtypes.types import ShType, State
 from shtypes.types.mesh import Mesh
 from shtypes.types.tables import Report, Table, Text
 from shtypes.types.target import target_text
@@ -143,7 +143,12 @@ class Plan(Report):
             times, first = sum(way.use.times for way in ways), ways[0].use
             sent = sum(float(way.cost.sent) for way in ways)
             seconds = sum(float(way.cost.comm) for way in ways)
-            words = _words(src, dst, backward=self.problem.costs.graph.returns(first), again=first.node.again)
+            if self.problem.costs.graph.source[first.value.id][0].kind == "argument":  # its gradient is summed
+                before = [(a, State.INVARIANT) for a in src.axes(State.REDUCED)]
+                summed = functools.reduce(lambda t, each: t.with_axis(*each), before, src)
+            else:
+                summed = src
+            words = _words(summed, dst, backward=self.problem.costs.graph.returns(first), again=first.node.again)
             found.append(PlannedReshard(place, name, src, dst, times, sent, seconds, words, at))
         return tuple(sorted(found, key=lambda r: -r.seconds))
 
@@ -219,6 +224,12 @@ class Plan(Report):
         if self.refusal is None and math.isclose(self.bytes, self.ledger.total.bytes, rel_tol=_CLOSE):
             return False
         return self.problem.costs.corrected(self.point.assignment, types=self.refusal is None)
+
+    def priced_again(self) -> Plan:
+        """It by costs that were corrected."""
+        point, costs = self.point, self.problem.costs
+        again = costs.price(point.assignment, point.byte / point.shares[1])
+        return Plan(self.problem, point._replace(cost=again), self.bound)
 
     @property
     def ledger(self) -> Ledger:

@@ -296,6 +296,8 @@ def _found(problem: Problem, search: Search, limit: float | None) -> Suggestions
         if search.late or not any(corrected):
             break
         search.again()
+    else:  # as they cost after the last correction
+        plans = [plan.priced_again() for plan in plans]
     others = sorted((p for p in search.visited if p.cost.memory <= (limit or math.inf)), key=lambda p: p.seconds)
     typed = [p for p in plans if p.refusal is None] or [
         p for p in (Plan(problem, point) for point in others) if p.refusal is None
@@ -488,8 +490,9 @@ def _leave(costs: Costs, node: Node, v: Value, said: Any, which: str, at: int = 
     allowed: list[Sequence[int] | None] = []
     before = costs.allowed.get(node.first.id) if node.kind == "op" else None  # by another of its operands
     for k, (a, options, state) in enumerate(zip(mesh.axis_names, node.first.options, states, strict=True)):
-        state = REDUCED if state == INVARIANT and node.kind in ("argument", "result") else state
-        fits = [(o.results if which == "made" else o.operands)[at] == state for o in options]
+        whole = state in (REDUCED, INVARIANT) and node.kind in ("argument", "result")
+        meant = (REDUCED, INVARIANT) if whole else (state,)
+        fits = [(o.results if which == "made" else o.operands)[at] in meant for o in options]
         left = [i for i, fit in enumerate(fits) if fit and (before is None or i in (before[k] or ()))]
         if not left:
             raise ShardingTypeError(f"`{v.name}` cannot be {t} in a plan", why=f"it may not be so on mesh axis `{a}`")

@@ -49,7 +49,10 @@ PLANS: dict[str, tuple[Any, ...]] = {
 
 
 def megatron() -> Plan:
-    return sh.suggest(*SCANNED, mesh=MESH, fixed={**FIXED, f"{SCAN} <- carry[0]": "[_@dp, _]"}, **SETTINGS)[0]
+    weights = {f"{LAYER} <- params/up[i]": "[_, _@tp]", f"{LAYER} <- params/down[i]": "[_@tp, _]"}
+    return sh.suggest(*SCANNED, mesh=MESH, fixed={**FIXED, **weights, f"{SCAN} <- carry[0]": "[_@dp, _]"}, **SETTINGS)[
+        0
+    ]
 
 
 def ledger(f: Any, types: Any, mesh: dict[str, int] = MESH) -> sh.Ledger:

@@ -88,6 +88,35 @@ def test_each_plan_types_and_sends_what_it_says_and_the_smallest_computes_what_o
             np.testing.assert_allclose(host(back), grad, atol=rounding)
 
 
+def nucleus(x: Any) -> Any:
+    p = jax.nn.softmax(x, -1)
+    falling = jnp.sort(p, -1)[:, ::-1]
+    least = jnp.take_along_axis(falling, jnp.sum(jnp.cumsum(falling, -1) < 0.9, -1, keepdims=True), -1)
+    return jnp.where(p >= least, p, 0.0)
+
+
+def sampled(w: Any, x: Any, noise: Any) -> Any:
+    mean, spread = jnp.split(x @ w, 2, -1)
+    return mean + jnp.exp(0.5 * spread) * noise
+
+
+WHOLE: dict[str, tuple[Any, tuple[Any, ...]]] = {
+    "nucleus": (nucleus, (f32(16, 64),)),
+    "sampled": (sampled, (f32(16, 8), f32(32, 16), f32(32, 4))),
+}
+
+
+@pytest.mark.parametrize("mesh", [{"x": 8}, MESH], ids=["8", "4x2"])
+@pytest.mark.parametrize("name", WHOLE)
+def test_the_gradient_of_a_whole_argument_is_gathered_from_parts_where_it_is_used_in_parts(
+    name: str, mesh: Any
+) -> None:
+    f, shapes = WHOLE[name]
+    fixed = {str(i): "[_, _]" for i in range(len(shapes))}
+    for plan in sh.suggest(of_sine(f), *shapes, mesh=mesh, fixed=fixed):
+        assert plan.bytes == pytest.approx(plan.ledger.total.bytes, rel=2e-3)
+
+
 def layer(x: Any, w: Any) -> Any:
     return jnp.tanh(x @ w) + x
 

@@ -51,7 +51,15 @@ MODELS: dict[str, tuple[str, tuple[Any, ...], dict[str, Any]]] = {
             {"layers": {"up": "f32[4, 64, 256]", "down": "f32[4, 256, 64]"}, "head": "f32[64, 128]"},
             "f32[32, 64]",
         ),
-        {"fixed": {"w/layers/up": "[_, _, _@tp]", "w/layers/down": "[_, _@tp, _]", "x": "[_@dp, _]"}},
+        {
+            "fixed": {
+                "w/layers/up": "[_, _, _@tp]",
+                "w/layers/down": "[_, _@tp, _]",
+                "x": "[_@dp, _]",
+                "model.py:17 <- w/layers/up": "[_, _, _@tp]",
+                "model.py:17 <- w/layers/down": "[_, _@tp, _]",
+            }
+        },
     ),
     "fsdp": (
         """def loss(w, x):
@@ -73,7 +81,7 @@ MODELS: dict[str, tuple[str, tuple[Any, ...], dict[str, Any]]] = {
     return jnp.mean(jax.nn.logsumexp(logits, -1) - picked)
 """,
         ({"embed": "f32[4096, 64]", "head": "f32[64, 4096]"}, "i32[16, 32]", "i32[16, 32]"),
-        {"fixed": {"w/embed": "[_, _]", "w/head": "[_, _@dp]", "tokens": "[_, _@tp]", "targets": "[_, _@tp]"}},
+        {"fixed": {"w/embed": "[_@tp, _]", "w/head": "[_, _@dp]", "tokens": "[_, _@tp]", "targets": "[_, _@tp]"}},
     ),
     "leaf": (
         """def loss(w, x):
@@ -200,18 +208,16 @@ def test_an_expression_is_resharded_where_some_of_its_values_are_in_that_type_al
 
 def test_a_second_patch_replaces_the_first(tmp_path: Path) -> None:
     path = tmp_path / "model.py"
-    patched(*planned(path, "megatron")).write()
+    patched(*planned(path, "shifted")).write()
     once = path.read_text()
-    f, plan = planned(path, "megatron")
+    f, plan = planned(path, "shifted")
     assert patched(f, plan).diff == ""
-    other = sh.suggest(
-        f, *MODELS["megatron"][1], **SETTINGS, fixed={"x": "[_@(dp,tp), _]", "w/layers/up": "[_, _, _]"}
-    )[0]
+    other = sh.suggest(f, *MODELS["shifted"][1], **SETTINGS, fixed={"x": "[_@dp, _]", "w/up": "[_, _@tp]"})[0]
     patched(f, other).write()
     text = path.read_text()
     assert text.count("def loss_types") == text.count("loss_step =") == text.count("import shtypes as sh") == 1
     assert text != once
-    patched(*planned(path, "megatron")).write()
+    patched(*planned(path, "shifted")).write()
     assert ast.dump(ast.parse(path.read_text())) == ast.dump(ast.parse(once))  # parentheses may be left
 
 
