@@ -290,8 +290,7 @@ class AtOnce(ShardFn):
         return f"random_{self.name}"
 
     def __call__(self, key: Any, *operands: Any) -> Any:
-        for axis in self.folded:
-            key = jax.random.fold_in(key, lax.axis_index(axis))
+        key = shard_key(key, (), (), self.folded)
         rest = iter(operands)
         merged = [next(rest) if n is None else n for n in self.numbers]
         return self.fn(key, *merged, shape=self.shape, dtype=dtypes.to_numpy(self.dtype), **dict(self.params))
