@@ -139,6 +139,10 @@ class Graph:
         """Whether a value has a cotangent in the program that is priced."""
         return self.grad and v.differentiated
 
+    def is_argument(self, v: Value) -> bool:
+        """Whether a value is an argument of the program."""
+        return self.source[v.id][0].kind == "argument"
+
     def returns(self, use: Use) -> bool:
         """Whether a cotangent comes back from a use of a value."""
         op = use.node.op

@@ -66,12 +66,12 @@ def _parts_fit(values: Sequence[States], count: int) -> Any:
     return ok
 
 
-def _summed(whole: Cost, first: Cost, second: Cost) -> Cost:
+def _summed(whole: Cost, first: Cost, second: Cost, may_join: Any) -> Cost:
     """The price of a gradient that is brought to a cotangent's type first, to its argument's second.
 
-    It is one reshard where the first sends nothing and that ``whole`` one is nowhere more.
+    It is one reshard where it may be, where the first sends nothing and that ``whole`` one is nowhere more.
     """
-    one = (first.sent == 0) & (whole.sent <= second.sent) & (whole.launches <= second.launches)
+    one = may_join & (first.sent == 0) & (whole.sent <= second.sent) & (whole.launches <= second.launches)
     return Cost(*(np.where(one, w, a + b) for w, a, b in zip(whole, first, second, strict=True)))
 
 
@@ -343,10 +343,11 @@ class Costs:
         sent = (first + again) * there.sent * v.nbytes
         if back:
             there = price(cotangents(dst), cotangents(src))
-            if not self.graph.completes and self.graph.source[v.id][0].kind == "argument":
+            if not self.graph.completes and self.graph.is_argument(v):
                 cast = cotangents(unlabelled(src))
-                whole = there._replace(sent=there.sent + _NEVER * ((src == INVARIANT) & (dst == INVARIANT)).any(-1))
-                there = _summed(whole, price(cotangents(dst), cast), price(cast, cotangents(src)))
+                # Of a gradient that each device has whole nothing is sent: by that price all would do all of the work.
+                in_parts = ~((src == INVARIANT) & (dst == INVARIANT)).any(-1)
+                there = _summed(there, price(cotangents(dst), cast), price(cast, cotangents(src)), in_parts)
             seconds = seconds + backward * (there.seconds * v.nbytes + there.latency)
             sent = sent + there.sent * v.nbytes
         return seconds, sent
@@ -357,8 +358,14 @@ class Costs:
         """What it costs to bring a value to a use: forward and backward, from each row to each."""
         (one, at), (other, there) = distinct(src), distinct(dst)
         back = self.graph.returns(use)
-        summed = self.graph.source[use.value.id][0].kind == "argument"
-        key = (use.value.nbytes, summed, one.tobytes(), other.tobytes(), back, self.graph.runs(use))
+        key = (
+            use.value.nbytes,
+            self.graph.is_argument(use.value),
+            one.tobytes(),
+            other.tobytes(),
+            back,
+            self.graph.runs(use),
+        )
         if key not in self._known:
             self._known[key] = self._pairs(use, np.repeat(one, len(other), 0), np.tile(other, (len(one), 1)))
         seconds, sent, moved = (t.reshape(len(one), len(other))[np.ix_(at, there)] for t in self._known[key])
@@ -488,12 +495,8 @@ class Costs:
             sources[best][1](self.row(sources[best][0], now)),
             self.needed(use.node, self.row(use.node, now), use.operand),
         )
-        argument = sources[best][0].kind == "argument"
-        cost = (
-            NOTHING
-            if (src == dst).all() and not argument
-            else self._used(use, *self._pairs(use, src, dst, runs=True), dst)
-        )
+        stays = (src == dst).all() and sources[best][0].kind != "argument"
+        cost = NOTHING if stays else self._used(use, *self._pairs(use, src, dst, runs=True), dst)
         return Way(use, self.typed(sources[best][0], v, src), self.typed(use.node, v, dst), bool(best), cost.first)
 
     def typed(self, node: Node, v: Value, states: States) -> ShType:

@@ -132,7 +132,7 @@ class Plan(Report):
     @functools.cached_property
     def reshards(self) -> tuple[PlannedReshard, ...]:
         """The reshards that communicate, the longest first; those alike from one line together."""
-        groups: dict[Any, list[Way]] = {}
+        graph, groups = self.problem.costs.graph, dict[Any, list[Way]]()
         for way in self._ways:
             if way.src != way.dst and way.cost.sent:
                 name = pattern_of(way.use.value.name)
@@ -143,12 +143,9 @@ class Plan(Report):
             times, first = sum(way.use.times for way in ways), ways[0].use
             sent = sum(float(way.cost.sent) for way in ways)
             seconds = sum(float(way.cost.comm) for way in ways)
-            if self.problem.costs.graph.source[first.value.id][0].kind == "argument":  # its gradient is summed
-                before = [(a, State.INVARIANT) for a in src.axes(State.REDUCED)]
-                summed = functools.reduce(lambda t, each: t.with_axis(*each), before, src)
-            else:
-                summed = src
-            words = _words(summed, dst, backward=self.problem.costs.graph.returns(first), again=first.node.again)
+            summed = graph.is_argument(first.value)  # then its gradient is
+            came = src.with_axes(src.axes(State.REDUCED), State.INVARIANT) if summed else src
+            words = _words(came, dst, backward=graph.returns(first), again=first.node.again)
             found.append(PlannedReshard(place, name, src, dst, times, sent, seconds, words, at))
         return tuple(sorted(found, key=lambda r: -r.seconds))
 

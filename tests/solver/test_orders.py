@@ -39,12 +39,15 @@ def test_states_say_types_in_orders_and_types_say_states() -> None:
     assert in_order(np.array([alone]))[0].tolist() == [REDUCED, SHARDED, REDUCED]
 
 
-def test_the_best_plan_does_not_depend_on_the_order_of_axes_in_the_mesh() -> None:
+@pytest.mark.parametrize("given", [{}, {"x": "[_@(dp,tp), _]"}], ids=["free", "in an order"])
+def test_the_best_plan_does_not_depend_on_the_order_of_axes_in_the_mesh(given: dict[str, str]) -> None:
     args = {"u": "f32[512, 2048]", "w": "f32[2048, 1024]"}, "f32[1024, 512]"
-    fixed = {"p/w": "[_, _@tp]", "p/u": "[_, _]", "x": "[_@(dp,tp), _]"}
+    fixed = {"p/w": "[_, _@tp]", "p/u": "[_, _]", **given}
     plans = [sh.suggest(mlp, *args, mesh=m, fixed=fixed, **SLOW)[0] for m in ({"dp": 4, "tp": 2}, {"tp": 2, "dp": 4})]
     assert math.isclose(plans[0].seconds, plans[1].seconds, rel_tol=1e-9)
-    assert plans[0].rules == plans[1].rules
+    assert [p.rules["x"] for p in plans] == ["[1024@(dp,tp),512]" if given else "[1024,512]"] * 2
+    inside = [[(str(r.src), str(r.dst)) for r in p.reshards if r.src.dims] for p in plans]
+    assert inside[0] == inside[1] != []
     assert all(p.bytes == p.ledger.total.bytes for p in plans)
 
 
