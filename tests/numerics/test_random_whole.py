@@ -211,3 +211,11 @@ def test_bounds_of_a_truncated_normal_may_be_arrays() -> None:
         samples = sh.random.truncated_normal(sh.random.key(0), low, 1.0, "f32[4@x]")
     expected = jax.random.truncated_normal(jax.random.key(0), low, 1.0, (4,), np.float32)
     np.testing.assert_allclose(np.asarray(samples), np.asarray(expected), rtol=1e-6)
+
+
+@pytest.mark.mesh({"x": 2, "y": 4})
+def test_a_varying_sample_that_is_computed_in_full_is_another_one_on_each_device() -> None:
+    parts = host(sh.reinterpret(sh.random.gamma(sh.random.key(KEY), 2.0, "f32[3]{V:(x,y)}"), x=0, y=0))
+    for i, j in np.ndindex(2, 4):
+        key = jax.random.fold_in(jax.random.fold_in(jax.random.key(KEY), i), j)
+        assert_close(parts.reshape(2, 4, 3)[i, j], jax.random.gamma(key, 2.0, (3,)))
