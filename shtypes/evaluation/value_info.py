@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import math
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
@@ -83,6 +83,14 @@ def is_constant(x: Any) -> bool:
 def note_constant(x: Any) -> None:
     """Notes that a value depends on nothing that has a gradient."""
     note(x, CONSTANT, True)
+
+
+def noted_as(constant: Iterable[bool], values: Sequence[Any]) -> Sequence[Any]:
+    """The values that stand for others in a body or a rule; those of constants are noted as constants."""
+    for x, is_one in zip(values, constant, strict=True):
+        if is_one:
+            note_constant(x)
+    return values
 
 
 def noted(x: Any) -> Mapping[str, Any]:

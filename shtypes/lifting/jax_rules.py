@@ -37,7 +37,7 @@ from shtypes.dispatch.apply import is_typed
 from shtypes.errors import ShardingTypeError
 from shtypes.evaluation.frames import Step, current
 from shtypes.evaluation.interpreter import evaluate, evaluate_closed
-from shtypes.evaluation.value_info import aval_of, is_constant, is_inexact, note_constant, of_some, placed
+from shtypes.evaluation.value_info import aval_of, is_constant, is_inexact, note_constant, noted_as, of_some, placed
 from shtypes.lifting.saving import marked, policies_in_force, under_policies
 from shtypes.resharding import plan
 from shtypes.scopes.comm import InBackward, NotTransposed, Rules, allows_implicit, rules_in_force, under
@@ -72,10 +72,7 @@ class Split:
         """A function of all operands as one of those of the typed program, in which constants stay constants."""
 
         def of_own(*xs: Any) -> list[Any]:
-            for x, constant in zip(xs, self._constant, strict=True):
-                if constant:
-                    note_constant(x)
-            return run(self.every(xs))
+            return run(self.every(noted_as(self._constant, xs)))
 
         return of_own
 
@@ -106,10 +103,15 @@ class Site:
         mesh = None if self.here is None else self.here.body.mesh
         self._axes = None if mesh is None else (mesh.axis_sizes, mesh.axis_names)
         self.ins, self._outs = [v.aval for v in eqn.invars], [v.aval for v in eqn.outvars]
+        self._constant = list(map(is_constant, operands))
         # Which operands are values that its rules may close over.
         self._places = {v: i for i, v in enumerate(eqn.invars) if not is_literal(v)}
         for var, value in _thread.closed_over:
             self._places.update((var, i) for i, x in enumerate(operands) if x is value)
+
+    def own(self, operands: Sequence[Any]) -> Sequence[Any]:
+        """The operands as a rule takes them, with what was noted of them: constants stay constants."""
+        return noted_as(self._constant, operands)
 
     def native(self, xs: Sequence[Any]) -> list[Any]:
         """The equation on plain arrays, with all the rules that JAX has for it."""
@@ -152,8 +154,13 @@ class Site:
             _thread.closed_over = outer
 
     def plainly(self, f: Callable[..., Any], operands: Sequence[Any], args: Any, like: Sequence[Any]) -> Any:
-        """A function of plain arrays that is a rule of the equation, of typed values: traced, and evaluated."""
+        """A function of plain arrays that is a rule of the equation, of typed values: traced, and evaluated.
+
+        Where the plain operands have no gradient, plain arguments have none: they depend on those alone.
+        """
         leaves, tree = jax.tree.flatten(args)
+        if all(constant or is_typed(x) for x, constant in zip(operands, self._constant, strict=True)):
+            noted_as([not is_typed(x) for x in leaves], leaves)
         structure: list[Any] = []
 
         def flat(*xs: Any) -> list[Any]:
@@ -174,7 +181,7 @@ class Site:
         """The results and their tangents, both by JAX's rule."""
         rule = self._custom_jvp if self.eqn.primitive.name == "custom_jvp_call" else self._jvp
         with self.applying():
-            outs, dots = rule(primals, tangents)
+            outs, dots = rule(self.own(primals), tangents)
             outs = [
                 placed(y, t.type) if is_typed(t) and not is_typed(y) else y for y, t in zip(outs, dots, strict=True)
             ]

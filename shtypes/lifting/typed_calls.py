@@ -21,7 +21,7 @@ from shtypes.core.meshes import abstract_mesh, use_mesh
 from shtypes.core.physical import hidden_axes
 from shtypes.core.region import Lowering
 from shtypes.core.reshard import move
-from shtypes.dispatch.apply import is_typed
+from shtypes.dispatch.apply import as_operands, is_typed
 from shtypes.errors import ShardingTypeError
 from shtypes.evaluation.value_info import aval_of, is_inexact, of_some, placed
 from shtypes.local_mode.shard_map import specs_of
@@ -129,10 +129,11 @@ class InsertedCast(TypedCall):
 
     def on_values(self, *xs: Any) -> Any:
         """The value in the type, once the scopes around have judged that."""
-        t: ShType = jax.typeof(xs[0])
-        goal = t if self.to is None else self.to.named(t.names)
-        check_comm("implicit_comm", t, goal, inserted=True, has_gradient=not self.constant)
-        return move(xs[0], goal, inserted=True, constant=self.constant)
+        ((x,), constants) = as_operands(xs)  # a carry may start as a plain number
+        constant = self.constant or bool(constants)
+        goal = x.type if self.to is None else self.to.named(x.type.names)
+        check_comm("implicit_comm", x.type, goal, inserted=True, has_gradient=not constant)
+        return move(x, goal, inserted=True, constant=constant)
 
 
 def _plain(y: Any) -> Any:

@@ -240,3 +240,90 @@ def test_a_lifted_function_leaks_no_tracers(name: str) -> None:
     with jax.checking_leaks():
         for run in (total(f), sh.grad(total(f)), sh.jit(sh.grad(total(f))), sh.lift(jax.grad(lambda x: jnp.sum(f(x))))):
             jax.block_until_ready(run(x))
+
+
+# constants
+
+
+def _steps(x: Any, rows: Any) -> Any:
+    """A value and a number that starts as a constant, which a loop in a loop multiplies."""
+
+    def inner(_: Any, state: Any) -> Any:
+        x, t = state
+        return x * t, t * rows[0, 1]
+
+    def step(carry: Any, _: Any) -> Any:
+        return jax.lax.fori_loop(0, 2, inner, carry), None
+
+    return jax.lax.scan(step, (x, rows[1, 0]), None, 3)[0][0]
+
+
+def _by_steps(x: Any, rows: Any) -> Any:
+    return with_vjp(_steps, lambda x, rows: (_steps(x, rows), rows), lambda rows, ct: (_steps(ct, rows), None))(x, rows)
+
+
+def _by_tangents(x: Any, rows: Any) -> Any:
+    return with_jvp(_steps, lambda xs, dots: (_steps(*xs), _steps(dots[0], xs[1])))(x, rows)
+
+
+@pytest.mark.parametrize("kind", ["Auto", "Explicit"])
+@pytest.mark.parametrize("f", [_by_steps, _by_tangents, jax.checkpoint(_by_steps)], ids=["vjp", "jvp", "checkpoint"])
+def test_constants_stay_constants_in_rules(f: Callable[..., Any], kind: str) -> None:
+    """So they meet values of any type, on meshes of either kind."""
+    rows = np.asarray([[0.3, 0.5], [0.7, 0.9]], np.float32)
+    mesh = jax.make_mesh((2, 2), ("x", "y"), axis_types=(getattr(jax.sharding.AxisType, kind),) * 2)
+
+    def loss(x: Any) -> Any:
+        return jnp.sum(f(x, jnp.asarray(rows) * 1.5))
+
+    with jax.set_mesh(mesh):
+        x = sh.array(X, "f32[4@x]{U:y}")
+        value, found = jax.value_and_grad(lambda x: sh.all_reduce(sh.lift(loss)(x)))(x)
+    assert sh.typeof(found) == sh.typeof(x).cotangent()
+    assert_close(denoted(value), loss(X))
+    assert_close(denoted(found), jax.grad(loss)(X))
+
+
+def _reached_later(x: Any) -> Any:
+    """A loop with a number that the value reaches in the second step, by way of another number."""
+
+    def step(carry: Any) -> Any:
+        i, x, now, _ = carry
+        return i + 1, x * now, now + jnp.sum(x) * 0.1, now
+
+    return jax.lax.while_loop(lambda carry: carry[0] < 3, step, (0, x, 1.0, 1.0))[1:]
+
+
+def _by_branches(x: Any) -> Any:
+    """A loop whose branches meet a number that is a constant, and a number that starts as one."""
+
+    def step(carry: Any, i: Any) -> Any:
+        x, t, _ = carry
+        x = jax.lax.switch(i, [lambda x, t: x * t, lambda x, t: x / t, lambda x, t: x + t], x, t)
+        return (x, jax.lax.cond(i > 1, lambda t: t * 2, lambda t: t + 1, t), jnp.sum(x)), t
+
+    (x, t, total), ts = jax.lax.scan(step, (x, 1.5, 0.0), jnp.arange(3))
+    return jnp.sum(x * jnp.sum(ts)) * t * total
+
+
+@pytest.mark.parametrize("kind", ["Auto", "Explicit"])
+@pytest.mark.parametrize("wrap", [lambda f: f, jax.checkpoint], ids=["plain", "checkpoint"])
+def test_a_number_that_a_value_reaches_has_the_values_state(wrap: Callable[..., Any], kind: str) -> None:
+    mesh = jax.make_mesh((2,), ("x",), axis_types=(getattr(jax.sharding.AxisType, kind),))
+    with jax.set_mesh(mesh):
+        x = sh.array(X, "f32[4]{I:x}")
+        for run in (sh.lift(wrap(_reached_later)), sh.jit(sh.lift(wrap(_reached_later)))):
+            found = run(x)
+            assert [str(sh.typeof(y)) for y in found] == ["f32[4]{I:x}", "f32[]{I:x}", "f32[]{I:x}"]
+            for y, right in zip(found, _reached_later(X), strict=True):
+                assert_close(denoted(y), right)
+
+
+@pytest.mark.one_in(3)
+@pytest.mark.parametrize("kind", ["Auto", "Explicit"])
+@pytest.mark.parametrize("layout", ["f32[4@x]", "f32[4]{I:x}", "f32[4]"])
+def test_constants_stay_constants_in_branches_of_a_loop(layout: str, kind: str) -> None:
+    mesh = jax.make_mesh((2, 2), ("x", "y"), axis_types=(getattr(jax.sharding.AxisType, kind),) * 2)
+    with jax.set_mesh(mesh), sh.implicit_comm():
+        found = sh.grad(sh.lift(_by_branches))(sh.array(X, layout))
+    assert_close(denoted(found), jax.grad(_by_branches)(X))

@@ -30,7 +30,7 @@ from shtypes.evaluation.value_info import (
     is_constant,
     is_free,
     joined,
-    note_constant,
+    noted_as,
     placed,
     type_of,
     typed_constant,
@@ -120,44 +120,45 @@ class _Enter(Exception):  # noqa: N818  # a signal, not an error
         self.types = types
 
 
-def _returned(carry: list[Any], out: list[Any]) -> list[Any]:
-    """Casts a loop body's results back to the carry's types; raises `_Enter` if the carry is to start in others."""
-    starts: list[ShType | None] = [None] * len(carry)
-    for i, (x, y) in enumerate(zip(carry, out, strict=True)):
-        came, left = type_of(x), type_of(y)
-        if left is None or came == left:
-            continue
-        if came is None or (is_free(came, left) and not is_free(left, came)):
-            starts[i] = left
-    if any(t is not None for t in starts):
-        raise _Enter(starts)
-    return [placed(y, x.type) if is_typed(x) and not is_typed(y) else y for x, y in zip(carry, out, strict=True)]
+class _Carry:
+    """The carry of a loop, which starts in types in which it can come back, and the constants in it.
 
-
-def _settling(carry: list[Any], run: Any) -> Any:
-    """Runs a loop, and again from a carry in other types where its body asks for them."""
-    for _ in range(4 * len(carry) + 1):  # each round moves at least one of them up
-        try:
-            return run(carry)
-        except _Enter as enter:
-            carry = [x if t is None else placed(x, t, "carry") for x, t in zip(carry, enter.types, strict=True)]
-    return run(carry)
-
-
-def _evaluated_step(operands: list[Any]) -> Callable[[Any, list[Any], list[Any]], list[Any]]:
-    """Evaluates a body of a loop for what it closes over and the inputs of the step.
-
-    Where the plain operands of the loop have no gradient, plain inputs of a step have none: they depend on those alone.
+    In a step it is made of new values, of which nothing is noted: what is a constant before and after each step is
+    noted there.
     """
-    constant = all(is_typed(x) or is_constant(x) for x in operands)
 
-    def evaluated(body: Any, consts: list[Any], values: list[Any]) -> list[Any]:
-        for x in values if constant else ():
-            if not is_typed(x):
-                note_constant(x)
-        return evaluate_closed(body, [*consts, *values])
+    def __init__(self, start: list[Any]) -> None:
+        self._start = start
+        self._constant = list(map(is_constant, start))
 
-    return evaluated
+    def noted(self, values: list[Any]) -> list[Any]:
+        """The carry, before a step or after the last one."""
+        return list(noted_as(self._constant, values))
+
+    def returned(self, before: list[Any], after: list[Any]) -> list[Any]:
+        """The carry after a step in the types before it; raises `_Enter` if it is to start in others."""
+        starts: list[ShType | None] = [None] * len(before)
+        for i, (x, y) in enumerate(zip(before, after, strict=True)):
+            came, left = type_of(x), type_of(y)
+            if left is None or came == left:
+                continue
+            if came is None or (is_free(came, left) and not is_free(left, came)):
+                starts[i] = left
+        constant = [c and is_constant(y) for c, y in zip(self._constant, after, strict=True)]
+        is_new, self._constant = constant != self._constant, constant
+        if is_new or any(t is not None for t in starts):
+            raise _Enter(starts)
+        return [placed(y, x.type) if is_typed(x) and not is_typed(y) else y for x, y in zip(before, after, strict=True)]
+
+    def settled(self, run: Callable[[list[Any]], list[Any]]) -> list[Any]:
+        """The carry after a loop, which is run again where its body asks for other types."""
+        carry = self._start
+        for _ in range(5 * len(carry)):  # each round moves at least one of them up, or finds that it varies
+            try:
+                return run(carry)
+            except _Enter as enter:
+                carry = [x if t is None else placed(x, t, "carry") for x, t in zip(carry, enter.types, strict=True)]
+        return run(carry)
 
 
 @body_row("scan")
@@ -165,17 +166,19 @@ def _scan(eqn: Any, operands: list[Any]) -> list[Any]:
     loop = control(eqn)
     assert isinstance(loop, Scan)
     n, m = loop.consts, loop.consts + loop.carry
-    consts, carry, xs, step = operands[:n], operands[n:m], operands[m:], _evaluated_step(operands)
+    consts, carry, xs = operands[:n], _Carry(operands[n:m]), operands[m:]
+    constant, varies = list(map(is_constant, xs)), [False] * (len(eqn.outvars) - loop.carry)
 
-    def body(state: list[Any], x: Any) -> tuple[list[Any], list[Any]]:
-        out = step(loop.body, consts, [*state, *x])
-        return _returned(state, out[: loop.carry]), out[loop.carry :]
+    def body(state: list[Any], x: list[Any]) -> tuple[list[Any], list[Any]]:
+        out = evaluate_closed(loop.body, [*consts, *carry.noted(state), *noted_as(constant, x)])
+        varies[:] = [v or not is_constant(y) for v, y in zip(varies, out[loop.carry :], strict=True)]
+        return carry.returned(state, out[: loop.carry]), out[loop.carry :]
 
-    def run(start: list[Any]) -> Any:
-        return scan(body, start, list(xs), loop.length, reverse=loop.reverse, unroll=loop.unroll)
+    def run(start: list[Any]) -> list[Any]:
+        last, ys = scan(body, start, list(xs), loop.length, reverse=loop.reverse, unroll=loop.unroll)
+        return [*carry.noted(last), *noted_as([not v for v in varies], ys)]
 
-    last, ys = _settling(list(carry), run)
-    return [*last, *ys]
+    return carry.settled(run)
 
 
 @body_row("while")
@@ -185,23 +188,24 @@ def _while(eqn: Any, operands: list[Any]) -> list[Any]:
     n, m = loop.cond_consts, loop.cond_consts + loop.body_consts
     cond_consts, body_consts, start = operands[:n], operands[n:m], operands[m:]
     mapped = len(jaxpr_of(loop.cond).outvars[0].aval.shape)
-    step = _evaluated_step(operands)
-
-    def goes_on(state: list[Any], asks: Callable[[Any], Any]) -> Any:
-        (pred,) = step(loop.cond, cond_consts, state)
-        if not mapped:
-            return pred
-        return asks(pred) if is_typed(pred) else jax.numpy.any(pred)
-
-    def body(state: list[Any]) -> list[Any]:
-        new = step(loop.body, body_consts, state)
-        if mapped:  # a loop under `vmap` runs while any element does; those that are done keep what they have
-            (pred,) = step(loop.cond, cond_consts, state)
-            new = [_where(pred, y, x, mapped) for x, y in zip(state, new, strict=True)]
-        return _returned(state, new)
 
     def run(asks: Callable[[Any], Any]) -> list[Any]:
-        return list(_settling(list(start), lambda carry: while_loop(lambda s: goes_on(s, asks), body, carry)))
+        carry = _Carry(start)
+
+        def goes_on(state: list[Any]) -> Any:
+            (pred,) = evaluate_closed(loop.cond, [*cond_consts, *carry.noted(state)])
+            if not mapped:
+                return pred
+            return asks(pred) if is_typed(pred) else jax.numpy.any(pred)
+
+        def body(state: list[Any]) -> list[Any]:
+            new = evaluate_closed(loop.body, [*body_consts, *carry.noted(state)])
+            if mapped:  # a loop under `vmap` runs while any element does; those that are done keep what they have
+                (pred,) = evaluate_closed(loop.cond, [*cond_consts, *state])
+                new = [_where(pred, y, x, mapped) for x, y in zip(state, new, strict=True)]
+            return carry.returned(state, new)
+
+        return carry.settled(lambda first: carry.noted(while_loop(goes_on, body, first)))
 
     if mapped and any(map(is_typed, operands)):
         try:  # a loop of unknown length has no backward pass, but may be in one
@@ -246,13 +250,15 @@ def _cond(eqn: Any, operands: list[Any]) -> list[Any]:
     if isinstance(index, np.integer):
         return evaluate_closed(choice.branches[int(index)], args)
     joined_types: list[ShType | None] | None = None
+    constant, varies = list(map(is_constant, args)), [False] * len(eqn.outvars)
 
-    def attempt() -> Any:
+    def attempt() -> list[Any]:
         seen: list[list[ShType | None]] = []
 
         def branch(body: Any) -> Any:
             def run(*xs: Any) -> list[Any]:
-                out = evaluate_closed(body, xs)
+                out = evaluate_closed(body, noted_as(constant, xs))
+                varies[:] = [v or not is_constant(y) for v, y in zip(varies, out, strict=True)]
                 if joined_types is not None:
                     return [y if t is None else placed(y, t, "result") for y, t in zip(out, joined_types, strict=True)]
                 seen.append([type_of(y) for y in out])
@@ -264,13 +270,14 @@ def _cond(eqn: Any, operands: list[Any]) -> list[Any]:
 
             return run
 
-        return switch(index, [branch(body) for body in choice.branches], *args)
+        outs = switch(index, [branch(body) for body in choice.branches], *args)
+        return list(noted_as([not v for v in varies], outs))
 
     try:
-        return list(attempt())
+        return attempt()
     except _Enter as enter:
         joined_types = enter.types
-    return list(attempt())
+    return attempt()
 
 
 @body_row("platform_index")

@@ -125,7 +125,7 @@ def with_tangents(eqn: Any, run: Run, operands: list[Any]) -> list[Any]:
 
     @jax.custom_jvp
     def f(*xs: Any) -> list[Any]:
-        outs = run(xs)
+        outs = run(site.own(xs))
         types[:] = map(type_of, outs)
         return outs
 
@@ -162,11 +162,11 @@ def with_cotangents(eqn: Any, run: Run, operands: list[Any]) -> list[Any]:
     @jax.custom_vjp
     def f(*xs: Any) -> list[Any]:
         with set_current_eqn(site.here):
-            return run(xs)
+            return run(site.own(xs))
 
     def fwd(*primals: Any) -> Any:
         check_closed_over(eqn, [x.perturbed for x in primals])
-        xs = [x.value for x in primals]
+        xs = site.own([x.value for x in primals])
         live = [i for i, x in enumerate(primals) if x.perturbed and is_inexact(x.value)]
 
         def forward(xs: Any) -> Any:
