@@ -233,7 +233,7 @@ def test_a_refusal_is_measured_beside_an_accepted_call_of_the_same_program() -> 
     assert set(refusals.summary([found])) > {"caught / accepted", "read / accepted"}
 
 
-@pytest.mark.one_in(40)
+@pytest.mark.one_in(80)
 @pytest.mark.parametrize("case", across.CASES, ids=lambda c: c.name)
 def test_a_way_across_shards_sends_at_most_what_xla_sends(case: across.Case) -> None:
     found = across.measured(case)

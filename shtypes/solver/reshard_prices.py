@@ -48,6 +48,8 @@ def dims_of(states: States) -> States:
 
 def in_order(states: States) -> States:
     """Rows in which axes are in front only of those that would come before them."""
+    if (states < FRONT).all():
+        return states
     dims, found = dims_of(states), states.copy()
     for a in range(states.shape[-1]):
         passes = (dims[..., :a] == dims[..., a, None]) & (states[..., :a] < FRONT)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import xml.etree.ElementTree as ET
@@ -124,8 +125,14 @@ def test_texts_with_axes_fixed_arguments_and_results_are_kept() -> None:
     assert plan.rules["w"] == "[16,8@(dp,tp)]"
 
 
+@functools.cache
+def plans_of_a_gpt() -> Any:
+    args = models.gpt_loss, *models.gpt(2, 8, 16, 64, 8, 8, 256, 512)
+    return sh.suggest(*args, mesh={"dp": 2, "tp": 2}, memory="100MiB", **SETTINGS)
+
+
 def test_the_plan_prints_its_types_its_reshards_and_its_proof() -> None:
-    found = sh.suggest(models.gpt_loss, *models.gpt(2, 8, 16, 64, 8, 8, 256, 512), mesh={"dp": 2, "tp": 2}, **SETTINGS)
+    found = plans_of_a_gpt()
     text = str(found)
     assert text.startswith("suggestion 1 of ")
     assert "arguments (" in text
@@ -213,8 +220,7 @@ def test_at_the_time_limit_there_is_a_plan_that_fits_and_is_said_to_be_unsettled
 
 
 def test_the_page_has_the_front_as_a_picture_and_each_plan_as_tables() -> None:
-    args = models.gpt_loss, *models.gpt(2, 8, 16, 64, 8, 8, 256, 512)
-    found = sh.suggest(*args, mesh={"dp": 2, "tp": 2}, memory="100MiB", **SETTINGS)
+    found = plans_of_a_gpt()
     assert len(found) > 1
     (svg,) = (ET.fromstring(picture) for picture in found.pictures())
     circles = [e for e in svg.iter() if e.tag.endswith("circle") and e.get("r") == "4"]
