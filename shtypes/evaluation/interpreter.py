@@ -40,6 +40,7 @@ from shtypes.evaluation.value_info import (
     note_constant,
     noted,
     number,
+    sharded_constant,
 )
 from shtypes.scopes.comm import allows_implicit, rules_in_force
 from shtypes.types import ShType
@@ -84,7 +85,10 @@ def evaluate_whole(
     jaxpr: Any, consts: Sequence[Any], args: Sequence[Any], at_specs: AtSpecs, arguments: Callable[[], Sequence[str]]
 ) -> list[Any]:
     """The results of a program."""
-    return _run(jaxpr, consts, args, Body(None, {}, None, at_specs, arguments=arguments, mesh=mesh_of(args)))
+    mesh = mesh_of(args)
+    if mesh is not None and any(map(is_typed, args)):
+        consts, args = ([sharded_constant(x, mesh) for x in xs] for xs in (consts, args))
+    return _run(jaxpr, consts, args, Body(None, {}, None, at_specs, arguments=arguments, mesh=mesh))
 
 
 def evaluate_call(jaxpr: Any, consts: Sequence[Any], args: Sequence[Any]) -> list[Any]:

@@ -202,9 +202,9 @@ def _operands(step: Step) -> list[Any]:
 
 
 def _argument(source: Source) -> str:
-    names = source.body.arguments()
-    i = source.body.jaxpr.invars.index(source.var)
-    return names[i] if i < len(names) else ""
+    """The name of an argument; of what the program closes over none."""
+    named = zip(source.body.jaxpr.invars, source.body.arguments(), strict=False)
+    return next((name for var, name in named if var is source.var), "")
 
 
 def _by_frames(step: Step, maker: Step, var: Any) -> _Name | None:

@@ -125,6 +125,17 @@ def typed_constant(x: Any, mesh: Mesh) -> Any:
         return constant_of(x, mesh) if isinstance(x, jax.core.Tracer) else constant(x, mesh)
 
 
+def sharded_constant(x: Any, mesh: Mesh) -> Any:
+    """A plain array that is sharded on devices of a mesh, as a typed constant; anything else as it is."""
+    if isinstance(x, jax.core.Tracer) or not isinstance(getattr(x, "sharding", None), jax.NamedSharding):
+        return x
+    if x.sharding.is_fully_replicated or x.sharding.mesh.axis_names != mesh.axis_names:
+        return x
+    made = typed_constant(x, mesh)
+    note_constant(made)
+    return made
+
+
 def number(x: Any) -> Any:
     """A concrete scalar as a Python number; else the value itself."""
     if isinstance(x, jax.core.Tracer) or is_typed(x) or not hasattr(x, "dtype") or np.ndim(x):

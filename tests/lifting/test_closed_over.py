@@ -17,7 +17,9 @@ import pytest
 import shtypes as sh
 from shtypes.lifting import lift as lift_
 from shtypes.programs.jit import JitFunction
+from tests.denotation import denoted
 from tests.tolerance import assert_close
+from tests.traced.compiled import assert_compiled_as_said
 
 RNG = np.random.default_rng(3)
 X, Y, W = (RNG.normal(size=shape).astype(np.float32) for shape in ((8, 4), (8, 8), (4, 8)))
@@ -402,3 +404,66 @@ def test_a_fix_speaks_of_the_operand_before_jax_puts_dims_in_front(f: Any, fix: 
     with pytest.raises(sh.ShardingTypeError) as caught:
         sh.lift(lambda x: f(x, a))(x) if closed else sh.lift(f)(x, a)
     assert fix in [fix.code for fix in caught.value.fixes]
+
+
+# plain arrays that are sharded
+
+
+def _carried(c: Any, w: Any) -> Any:
+    def step(carry: Any, _: Any) -> Any:
+        c, total = carry
+        return (c * 0.5, total + jnp.sum(c * w)), None
+
+    return jax.lax.scan(step, (c, 0.0), None, 3)[0][1]
+
+
+@jax.custom_vjp
+def _product(c: Any, w: Any) -> Any:
+    return c * w
+
+
+_product.defvjp(lambda c, w: (c * w, (c, w)), lambda saved, ct: (ct * saved[1], ct * saved[0]))
+
+#: Functions of a constant and a typed value, by where these meet.
+MEETINGS: dict[str, Callable[[Any, Any], Any]] = {
+    "product": lambda c, w: jnp.sum(c * w),
+    "after an op": lambda c, w: jnp.sum((c * 0.5) * w),
+    "carry": _carried,
+    "branch": lambda c, w: jnp.sum(jax.lax.cond(w.size > 3, lambda c, w: c * w, lambda c, w: c + w, c, w)),
+    "derivative rule": lambda c, w: jnp.sum(_product(c, w)),
+    "checkpoint": lambda c, w: jnp.sum(jax.checkpoint(lambda c, w: jnp.sin(c * w))(c, w)),
+    "positions": lambda c, w: jnp.sum(w[c.astype("i4") - 1] * c),
+}
+
+
+@pytest.mark.one_in(5)
+@pytest.mark.parametrize("kind", ["Auto", "Explicit"])
+@pytest.mark.parametrize("how", ["closed over", "given", "compiled"])
+@pytest.mark.parametrize("where", MEETINGS)
+def test_a_plain_array_that_is_sharded_is_a_constant_that_is_sharded(where: str, how: str, kind: str) -> None:
+    """It was made whole on each device as soon as an op of plain arrays or a loop used it, which no ledger had."""
+    f, w = MEETINGS[where], np.linspace(0.1, 1, 8).astype(np.float32)
+    mesh = jax.make_mesh((2, 4), ("dp", "tp"), axis_types=(getattr(jax.sharding.AxisType, kind),) * 2)
+    with jax.set_mesh(mesh):
+        c = jax.device_put(np.arange(1, 9, dtype=np.float32), jax.NamedSharding(mesh, jax.P("dp")))
+        loss: Any = (lambda w: sh.lift(f)(c, w)) if how == "given" else sh.lift(lambda w: f(c, w))
+        gradient: Any = sh.value_and_grad(loss)
+        typed_w = sh.array(w, "f32[8]")
+        with sh.no_comm():
+            value, grad = (sh.jit(gradient) if how == "compiled" else gradient)(typed_w)
+        assert str(value.type) == "f32[]{U:dp}"
+        assert str(grad.type) == "f32[8]{U:(dp,tp)}"
+        assert_close(denoted(value), f(np.arange(1, 9, dtype=np.float32), w), 64)
+        assert_close(denoted(grad), jax.grad(f, 1)(np.arange(1, 9, dtype=np.float32), w), 64)
+        assert_compiled_as_said(loss, typed_w)
+
+
+def test_plain_arrays_on_other_devices_or_dims_are_refused_by_their_types() -> None:
+    mesh, other = (jax.make_mesh(sizes, ("dp", "tp")) for sizes in ((2, 4), (4, 2)))
+    with jax.set_mesh(mesh):
+        w = sh.array(np.ones(8, np.float32), "f32[8@tp]")
+        for on, match in ((mesh, r"over `\(dp\)` in lhs and over `\(tp\)` in rhs"), (other, "of different meshes")):
+            c = jax.device_put(np.ones(8, np.float32), jax.NamedSharding(on, jax.P("dp")))
+            with pytest.raises(sh.ShardingTypeError, match=match) as caught:
+                sh.lift(lambda w, c=c: c * w)(w)
+            assert "where:" in str(caught.value)

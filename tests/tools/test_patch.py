@@ -152,6 +152,7 @@ def values_of(name: str) -> Any:
     return arrays(jax.tree.unflatten(jax.tree.structure(MODELS[name][1]), structs))
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", MODELS)
 def test_the_patched_file_types_to_what_the_plan_says(name: str, tmp_path: Path) -> None:
     path = tmp_path / "model.py"
