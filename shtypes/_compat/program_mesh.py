@@ -249,6 +249,7 @@ _SEEN: Final = tuple(
     kind
     for kind in (
         private("jax._src.array", "ArrayImpl"),
+        private("jax._src.random.prng", "PRNGKeyArray"),
         jax.core.Tracer,
         private("jax._src.interpreters.partial_eval", "DynamicJaxprTracer"),
     )

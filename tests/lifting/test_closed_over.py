@@ -467,3 +467,29 @@ def test_plain_arrays_on_other_devices_or_dims_are_refused_by_their_types() -> N
             with pytest.raises(sh.ShardingTypeError, match=match) as caught:
                 sh.lift(lambda w, c=c: c * w)(w)
             assert "where:" in str(caught.value)
+
+
+KEYS: dict[str, Callable[[Any, Any], Any]] = {
+    "mapped": lambda keys, w: jnp.sum(jax.vmap(lambda key, w: jax.random.normal(key) * w)(keys, w)),
+    "split": lambda keys, w: jnp.sum(jax.vmap(lambda k: jax.random.uniform(jax.random.split(k)[1]))(keys) * w),
+    "data": lambda keys, w: jnp.sum(jax.random.key_data(keys).astype("f4") * w[:, None]),
+    "branch": lambda keys, w: jnp.sum(
+        jax.lax.cond(w.size > 3, lambda k: jax.vmap(jax.random.normal)(k) * w, lambda k: w, keys)
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", ["Auto", "Explicit"])
+@pytest.mark.parametrize("where", KEYS)
+def test_keys_that_are_sharded_are_too(where: str, kind: str) -> None:
+    """JAX saw their sharding on a mesh of explicit axes, and refused to map over them with an array of the program."""
+    f, w, keys = KEYS[where], np.linspace(0.1, 1, 8).astype(np.float32), jax.random.split(jax.random.key(0), 8)
+    mesh = jax.make_mesh((2, 4), ("dp", "tp"), axis_types=(getattr(jax.sharding.AxisType, kind),) * 2)
+    expected, slope = jax.value_and_grad(f, 1)(keys, w)
+    with jax.set_mesh(mesh):
+        sharded, typed_w = jax.device_put(keys, jax.NamedSharding(mesh, jax.P("dp"))), sh.array(w, "f32[8]")
+        with sh.no_comm():
+            value, grad = sh.value_and_grad(sh.lift(lambda w: f(sharded, w)))(typed_w)
+        assert str(value.type) == "f32[]{U:dp}"
+        assert_close(denoted(value), expected, 64)
+        assert_close(denoted(grad), slope, 64)
