@@ -122,9 +122,13 @@ def _fix_of(code: str, f: Callable[..., Any], types: Sequence[ShType]) -> Fix:
 
 
 def fixes_of_call(
-    call: Callable[..., Any], types: tuple[ShType, ...], most_tried: int, names: Sequence[str] | None = None
+    call: Callable[..., Any],
+    types: tuple[ShType, ...],
+    most_tried: int,
+    names: Sequence[str] | None = None,
+    stay: Sequence[int] = (),
 ) -> tuple[Fix, ...]:
-    """Reshards of one operand, or of two, that make the call type, cheapest first.
+    """Reshards of one operand, or of two, that make the call type, cheapest first; of those that ``stay`` none.
 
     All of them are tried in one trace: a trace for each would take longer than trying it.
     """
@@ -145,7 +149,7 @@ def fixes_of_call(
             return Typing(goal, tuple(t for t in outs if isinstance(t, ShType)))
 
         price = lambda goal: priced(resharded(goal), types)  # noqa: E731
-        fixes.append(suggest_fixes.priced_fixes(rule, types, sent, price, most_tried, names))
+        fixes.append(suggest_fixes.priced_fixes(rule, types, sent, price, most_tried, names, stay))
 
     jax.eval_shape(search, *map(abstract_array, types))
     return fixes[0]

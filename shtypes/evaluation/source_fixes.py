@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
+import jax
+
 from shtypes._compat.eqn_frames import Frame, frames_of
 from shtypes._compat.jaxprs import is_literal
 from shtypes.context.frames import Owner
+from shtypes.core.elementwise_fns import Identity
 from shtypes.core.jax_context import complete_when_read
+from shtypes.core.local import local
 from shtypes.dispatch.apply import is_typed
 from shtypes.dispatch.call_fixes import fixes_of_call
 from shtypes.errors import Fix, ShardingTypeError
 from shtypes.evaluation.at_specs import is_backward, outputs, results, runs_of, scope_of
 from shtypes.evaluation.frames import Body, Source, Step, source_of
+from shtypes.evaluation.value_info import is_constant, is_inexact, noted_as, notes_kept
 from shtypes.rules.suggest_fixes import called_names
 from shtypes.types import ShType
 
@@ -50,7 +54,12 @@ def in_the_programs_words(
     """The error with fixes of the user's expressions, computed when they are read; the same object."""
     subjects, error.subjects, error.operands = error.subjects, None, None
     if subjects is not None:  # else the fixes speak of the program already, or there are none
-        retell = functools.partial(_retell, error, subjects, step, list(operands), evaluate)  # type: ignore[arg-type]
+        as_noted, of_op = notes_kept(), list(operands)
+
+        def retell() -> None:
+            with as_noted():
+                _retell(error, subjects, step, of_op, evaluate)  # type: ignore[arg-type]
+
         complete_when_read(error, retell)
     return error
 
@@ -118,8 +127,11 @@ def _fixes_of_call(call: _Call, step: Step, evaluate: Evaluate) -> tuple[Fix, ..
     seen = [x.type if is_typed(x) else x for x in call.values]
     types = {i: t for i, t in enumerate(seen) if isinstance(t, ShType)}
 
+    constants = {i for i in types if _is_constant(call, i)}
+
     def again(*xs: Any) -> Any:
-        merged = dict(zip(types, xs, strict=True))
+        merged = {i: _stopped(x) if i in constants else x for i, x in zip(types, xs, strict=True)}
+        noted_as((True,) * len(constants), [merged[i] for i in constants])
         return evaluate(call.jaxpr, (), [merged.get(i, x) for i, x in enumerate(call.values)])
 
     names = called_names([*types.values()])
@@ -127,12 +139,26 @@ def _fixes_of_call(call: _Call, step: Step, evaluate: Evaluate) -> tuple[Fix, ..
         name: _named(step, _source(call.body, call.jaxpr.invars[i]), t)
         for name, (i, t) in zip(names, types.items(), strict=True)
     }
+    stay = [i for i, name in enumerate(names) if not operand_names[name].is_users]
     try:
-        fixes = fixes_of_call(again, tuple(types.values()), _MOST_TRIED)
+        fixes = fixes_of_call(again, tuple(types.values()), _MOST_TRIED, stay=stay)
     except Exception:  # no other error of the second evaluation concerns the user
         return ()
-    mine = [fix for fix in fixes if all(operand_names[name].is_users for name, _ in _RESHARD.findall(fix.code))]
-    return _all_edited(mine, operand_names, names, step)
+    return _all_edited(fixes, operand_names, names, step)
+
+
+def _is_constant(call: _Call, i: int) -> bool:
+    """Whether an operand of a call has no gradient: a constant, or what the program closes over, if no trace has it."""
+    x, source = call.values[i], _source(call.body, call.jaxpr.invars[i])
+    while source is not None and source.step is not None and source.step.eqn.primitive.name == "closed_over":
+        source = _source(source.body, source.step.eqn.invars[0])
+    is_closed_over = source is not None and source.step is None and not _argument(source)
+    return is_typed(x) and (is_constant(x) or (is_closed_over and not isinstance(x, jax.core.Tracer)))
+
+
+def _stopped(x: Any) -> Any:
+    """A value as a constant to derivatives."""
+    return local(Identity("stop_gradient", constant=True), x, out=jax.typeof(x)) if is_inexact(x) else x
 
 
 def _source(body: Body, var: Any) -> Source | None:

@@ -62,6 +62,21 @@ def noting() -> Iterator[None]:
         _thread.eager = outer
 
 
+def notes_kept() -> Callable[[], contextlib.AbstractContextManager[None]]:
+    """A function for a scope in which the values without a trace are noted as they are now."""
+    kept = _thread.eager
+
+    @contextlib.contextmanager
+    def scope() -> Iterator[None]:
+        outer, _thread.eager = _thread.eager, kept
+        try:
+            yield
+        finally:
+            _thread.eager = outer
+
+    return scope
+
+
 def is_inexact(x: Any) -> bool:
     """Whether a value has a gradient, by its dtype."""
     if is_typed(x):

@@ -2,7 +2,8 @@
 
 A candidate moves one mesh axis at fault after the other: of one operand, of two, or of all that are sharded or
 unreduced on it. Candidates are tried from the cheapest on, by an estimate, and at most `MOST_TRIED` of them. Those that
-type are ordered by one price, and of those with equal results only the cheapest remains.
+type are ordered by one price, and of those with equal results only the cheapest remains. Where some operands cannot be
+moved, the others are also tried lying as these do.
 """
 
 from __future__ import annotations
@@ -109,6 +110,7 @@ def priced_fixes(
     price: Callable[[tuple[ShType, ...]], tuple[str, str, int, int]],
     most_tried: int,
     names: Sequence[str] | None = None,
+    stay: Sequence[int] = (),
 ) -> tuple[Fix, ...]:
     """As `fixes`, for a rule that does more than casts.
 
@@ -119,9 +121,10 @@ def priced_fixes(
         price: What a call with resharded operands sends, exactly: in words and in bytes, forward and backward.
         most_tried: How often the rule may be applied.
         names: What the operands are called in the printed code.
+        stay: The operands that cannot be moved.
     """
     candidates = []
-    for c in Search(rule, operands, names, most_tried=most_tried, sent=sent).best():
+    for c in Search(rule, operands, names, most_tried=most_tried, sent=sent, stay=stay).best():
         fix = Fix(c.fix.code, *price(c.operands), c.fix.note)
         candidates.append(
             c._replace(fix=fix, price=c.price._replace(counted=(fix.bytes, fix.bytes), forward=fix.bytes_forward))
@@ -146,6 +149,7 @@ class Search:
         sent: What the op itself sends with operands that the rule took, forward and backward.
         same: For each operand the first that is the same value, which is moved once for both.
         decides: Whether the cheapest is taken, so that what makes shards whole counts (`uncounted`).
+        stay: The operands that cannot be moved.
 
     Attributes:
         tried: How many were.
@@ -161,12 +165,13 @@ class Search:
         sent: Callable[[tuple[ShType, ...]], tuple[int, int]] = lambda operands: (0, 0),
         same: Sequence[int] = (),
         decides: bool = False,
+        stay: Sequence[int] = (),
     ) -> None:
         self.rule, self.operands, self.minimize, self.most_tried = rule, operands, minimize, most_tried
         self.names = names or called_names(operands)
         self._same, self._decides = same or range(len(operands)), decides
         self.tried = 0
-        self._sent = sent
+        self._sent, self._stay = sent, stay
         self._typings: dict[tuple[ShType, ...], Typing | tuple[str, ...]] = {}
 
     def best(self, most: int = MOST) -> list[Candidate]:
@@ -215,6 +220,9 @@ class Search:
     def _typed(self, at_fault: tuple[str, ...], most: int) -> dict[tuple[ShType, ...], Typing]:
         """The candidates that type: the axes at fault are moved one after the other, then all together."""
         pending = self._variants(tuple(_pending(t, t.mesh.axis_names) for t in self.operands))
+        as_those = {
+            ops: typing for stays in self._stay for ops, typing in self._variants(self._lying_as(stays)).items()
+        }
         options: dict[str, list[_Option]] = {}
         outcome: Typing | tuple[str, ...] = at_fault
         visits: list[str] = []
@@ -236,7 +244,7 @@ class Search:
         for axis in at_fault:  # of axes at fault together another one alone may be enough
             if axis not in options and (ways := self._options(self.operands, axis, 2 * most)):
                 options[axis] = ways
-        typed = self._combined(options, most)
+        typed = as_those | self._combined(options, most)
         if not any(self._least(*pair) == (0, 0) for pair in typed.items()):
             typed |= pending
         return typed
@@ -320,7 +328,7 @@ class Search:
         for variant in (self._cast_at_once, _without_slices, _alike_invariant):
             for base, typing in [*typed.items()]:
                 other = variant(base, typing)
-                if other != base and self._may_try() and isinstance(again := self._try(other), Typing):
+                if other != base and isinstance(again := self._try(other), Typing):
                     typed[other] = again
         return typed
 
@@ -372,11 +380,18 @@ class Search:
                 for t in self.operands
             )
 
+    def _lying_as(self, i: int) -> tuple[ShType, ...]:
+        """The operands with those that can be moved as another one lies."""
+        numbered = enumerate(self.operands)
+        return tuple(t if j in self._stay else _lying_as(t, self.operands[i]) or t for j, t in numbered)
+
     def _may_try(self) -> bool:
         return self.tried < self.most_tried - 2  # two are left for the gathered operands
 
     def _try(self, operands: tuple[ShType, ...]) -> Typing | tuple[str, ...]:
         """The typing with other operands, or the axes at fault."""
+        if any(operands[i] != self.operands[i] for i in self._stay):
+            return self._try(self.operands)
         outcome = self._typings.get(operands)
         if outcome is None:
             self.tried += operands != self.operands
@@ -476,6 +491,18 @@ def _without_slices(operands: tuple[ShType, ...], typing: Typing) -> tuple[ShTyp
     """The operands with sharded ones unreduced where an invariant one would be sliced."""
     axes = _paying(operands, typing, State.SHARDED)
     return tuple(_pending(t, axes) for t in operands)
+
+
+def _lying_as(t: ShType, other: ShType) -> ShType | None:
+    """A type with every axis where another has it, dims counted from the last one; None where it has no such dim."""
+    lying: ShType | None = t.with_axes(t.axes(State.SHARDED), State.REDUCED)
+    for axis in (a for dim in other.dims for a in dim.axes):
+        dim = t.ndim - other.ndim + (other.dim_of(axis) or 0)
+        lying = None if lying is None or dim < 0 else moved(lying, axis, dim)
+    for axis in other.axes(State.UNREDUCED, *REPLICATED):
+        if lying is not None and other.state(axis) in whole_places(lying):
+            lying = moved(lying, axis, other.state(axis))
+    return lying
 
 
 def _pending(t: ShType, axes: Iterable[str]) -> ShType:

@@ -493,3 +493,25 @@ def test_keys_that_are_sharded_are_too(where: str, kind: str) -> None:
         assert str(value.type) == "f32[]{U:dp}"
         assert_close(denoted(value), expected, 64)
         assert_close(denoted(grad), slope, 64)
+
+
+@pytest.mark.parametrize(
+    ("f", "closed", "given", "fix"),
+    [
+        (jnp.matmul, "f32[8@dp,4]", "f32[4@dp,8]", "[4,8]"),
+        (jnp.matmul, "f32[8,16@dp]{I:tp}", "f32[16,8@dp]", "[16@dp,8]"),
+        (jnp.multiply, "f32[8@(dp,tp),16]", "f32[8,16@tp]", "[8@(dp,tp),16]"),
+        (jnp.subtract, "f32[8@dp,16]{U:tp}", "f32[8,16]{U:dp}", "[8@dp,16]{U:tp}"),
+    ],
+)
+def test_a_fix_beside_what_the_program_closes_over_costs_what_it_says(
+    f: Any, closed: str, given: str, fix: str
+) -> None:
+    """Half of what is tried moved the value that has no name in the program, and its gradient was part of the price."""
+    a, b = sh.ones(closed), sh.ones(given)
+    with pytest.raises(sh.ShardingTypeError) as caught:
+        sh.lift(lambda b: f(a, b))(b)
+    best = caught.value.fixes[0]
+    assert best.code == f'sh.reshard(b, "{fix}")'
+    sent = sh.ledger(sh.value_and_grad(lambda b: sh.sum(sh.lift(lambda b: f(a, b))(sh.reshard(b, fix)))), b)
+    assert (best.bytes_forward, best.bytes_backward) == (sent.forward().bytes, sent.backward().bytes)
