@@ -19,7 +19,7 @@ from benchmarks.measure import hlo, timing
 from benchmarks.models import microbatch, transformer
 from tests.traced.compiled import assert_compiled_as_said
 
-pytestmark = pytest.mark.one_in(4)
+pytestmark = pytest.mark.one_in(9)
 
 ROOT = Path(__file__).parents[1]
 
@@ -35,7 +35,7 @@ def measured(part: str) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.one_in(14)
+@pytest.mark.one_in(29)
 @pytest.mark.parametrize("variant", ["shtypes", "shard_map", "explicit", "per op"])
 @pytest.mark.parametrize("policy", ["partial", "jax"])
 @pytest.mark.parametrize("model", MODELS)
@@ -156,7 +156,7 @@ ENTRY %main {
 """
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(9)
 @pytest.mark.parametrize(("policy", "fewer"), [("partial", 0), ("jax", 7)])
 def test_merging_halves_the_sums_that_the_jax_policy_throws_away(policy: str, fewer: int) -> None:
     """A step of the sequence parallel transformer: seven all-reduces that are sliced become reduce-scatters."""
@@ -233,7 +233,7 @@ def test_a_refusal_is_measured_beside_an_accepted_call_of_the_same_program() -> 
     assert set(refusals.summary([found])) > {"caught / accepted", "read / accepted"}
 
 
-@pytest.mark.one_in(80)
+@pytest.mark.one_in(161)
 @pytest.mark.parametrize("case", across.CASES, ids=lambda c: c.name)
 def test_a_way_across_shards_sends_at_most_what_xla_sends(case: across.Case) -> None:
     found = across.measured(case)

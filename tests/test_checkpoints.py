@@ -101,7 +101,7 @@ def host(x: Any) -> Any:
     return np.asarray(jax.random.key_data(plain) if jax.numpy.issubdtype(plain.dtype, jax.dtypes.prng_key) else plain)
 
 
-@pytest.mark.one_in(6)
+@pytest.mark.one_in(13)
 @pytest.mark.parametrize("way", [by_checkpointer, by_manager, by_pytree, abstractly])
 @pytest.mark.parametrize("case", ASKED)
 def test_what_was_saved_comes_back_with_the_types_asked_for(way: Any, case: str, tmp_path: Path) -> None:

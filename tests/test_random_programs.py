@@ -29,7 +29,7 @@ EAGER = some((14,), (3, 14))
 PLACES = [(mesh, policy) for mesh in MESHES for policy in POLICIES]
 
 
-@pytest.mark.one_in(21)
+@pytest.mark.one_in(43)
 @pytest.mark.parametrize("place", range(len(PLACES)), ids=lambda i: f"{PLACES[i][0]}-{PLACES[i][1]}")
 def test_short_random_programs_mean_what_one_device_computes(place: int) -> None:
     mesh, policy = PLACES[place]
@@ -65,7 +65,7 @@ def test_the_generator_takes_and_refuses_and_uses_every_state() -> None:
 # made to break
 
 
-@pytest.mark.one_in(17)
+@pytest.mark.one_in(35)
 @pytest.mark.parametrize("program", ATTACKS)
 def test_programs_made_to_break_the_types_mean_what_one_device_computes(program: Program) -> None:
     check(program)

@@ -40,7 +40,7 @@ def through(f: Callable[..., Any], context: str) -> Callable[..., Any]:
     return lambda x: sh.sum(contexts[context](x))
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(9)
 @pytest.mark.core
 @pytest.mark.parametrize("custom_vjp", EITHER)
 @pytest.mark.parametrize("context", ["bare", "jit", "checkpoint", "scan", "vmap"])

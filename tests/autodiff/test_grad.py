@@ -38,7 +38,7 @@ def test_a_local_loss_has_the_gradient_of_the_global_one(compile_: Callable[...,
     p.assert_gradients(grads, args, p.expected()[1])
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(7)
 @pytest.mark.parametrize("states", list(itertools.product("RIU", repeat=2)), ids="".join)
 def test_the_gradient_does_not_depend_on_the_state_of_the_loss(states: tuple[str, str]) -> None:
     dp, tp = states
@@ -339,7 +339,7 @@ FLAT: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(7)
 @pytest.mark.parametrize("lifted", [False, True], ids=["typed", "lifted"])
 @pytest.mark.parametrize("policy", ["partial", "jax"])
 @pytest.mark.parametrize("flat", FLAT.values(), ids=FLAT)

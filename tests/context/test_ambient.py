@@ -100,7 +100,7 @@ def _with_rule(f: Callable[..., Any]) -> Callable[..., Any]:
     return found
 
 
-@pytest.mark.one_in(11)
+@pytest.mark.one_in(23)
 @pytest.mark.parametrize("jit", JITS)
 @pytest.mark.parametrize("name", KINDS)
 def test_both_orders_have_the_outcomes_of_fresh_functions(name: str, jit: str) -> None:

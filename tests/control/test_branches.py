@@ -57,7 +57,7 @@ def _looped_from_outside(m: Any, x: Any, w: Any, index: Any) -> Any:
     return _mapped(m)(steps)(x, index)
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("policy", ["partial", "jax"])
 def test_mapped_predicates_repeat_what_is_not_mapped(policy: str) -> None:
     with sh.policy(policy):
@@ -71,7 +71,7 @@ def test_mapped_predicates_repeat_what_is_not_mapped(policy: str) -> None:
         check(sh.make_mesh({"x": 2}), [*slopes, *looped])
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("policy", ["partial", "jax"])
 def test_mapped_predicates_choose_at_each_step(policy: str) -> None:
     with sh.policy(policy):
@@ -152,7 +152,7 @@ def _either(m: Any, x: Any) -> Any:
     return m.cond(True, lambda x: m.sin(m.cumsum(x, axis=0)), lambda x: x, x)
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("run", [_carried, _either], ids=["carry", "branches"])
 def test_a_scope_may_insert_the_reshards_of_joins(run: Callable[[Any, Any], Any]) -> None:
     square = np.linspace(-1, 1, 16, dtype=np.float32).reshape(4, 4)

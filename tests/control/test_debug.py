@@ -61,7 +61,7 @@ def _without_jit(f: Callable[[Any], Any], x: Any) -> Any:
         return sh.jit(f)(x)
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(7)
 @pytest.mark.parametrize("mode", MODES)
 def test_each_device_prints_its_part_wherever_the_program_runs(
     mode: str, x: Any, capfd: pytest.CaptureFixture[str]

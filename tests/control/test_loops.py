@@ -16,7 +16,7 @@ from tests.tolerance import assert_close
 X = np.arange(24, dtype=np.float32).reshape(4, 6) / 8
 
 
-pytestmark = [pytest.mark.one_in(4), pytest.mark.mesh({"x": 2})]
+pytestmark = [pytest.mark.one_in(9), pytest.mark.mesh({"x": 2})]
 
 
 def _body(carry: Any, v: Any) -> tuple[Any, Any]:
@@ -37,7 +37,7 @@ LOOPS: dict[str, Callable[[Any], Any]] = {
 }
 
 
-@pytest.mark.one_in(18)
+@pytest.mark.one_in(37)
 @pytest.mark.parametrize("name", LOOPS)
 def test_a_loop_is_the_same_where_nothing_is_compiled(name: str) -> None:
     x = sh.array(X, "f32[4,6@x]")

@@ -13,7 +13,7 @@ import shtypes as sh
 from tests.end_to_end import Case, check, host
 from tests.tolerance import assert_close
 
-pytestmark = pytest.mark.one_in(4)
+pytestmark = pytest.mark.one_in(9)
 
 X = np.linspace(-1, 2, 32, dtype=np.float32).reshape(4, 8)
 V = np.linspace(2, -1, 8, dtype=np.float32)

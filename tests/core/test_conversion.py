@@ -32,7 +32,7 @@ def total(x: Any) -> Any:
     return sh.reshard(sh.sum(x * x * X), "[]{I:(x,y)}").to_jax()
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(9)
 @pytest.mark.core
 @pytest.mark.parametrize(("spec", "text"), SPECS, ids=[text for _, text in SPECS])
 def test_an_array_of_jax_means_what_jax_says_and_goes_back_free(mesh: Any, spec: Any, text: str) -> None:

@@ -352,7 +352,7 @@ def regions(text: str) -> int:
     return text.count("sdy.manual_computation")
 
 
-@pytest.mark.one_in(11)
+@pytest.mark.one_in(23)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_region_computes_what_the_operations_compute_one_by_one(name: str) -> None:
     row = PROGRAMS[name]

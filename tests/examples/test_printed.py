@@ -14,7 +14,7 @@ import pytest
 
 import shtypes as sh
 
-pytestmark = pytest.mark.one_in(4)
+pytestmark = pytest.mark.one_in(9)
 
 ROOT = Path(__file__).parents[2]
 GOLDEN = ROOT / "tests" / "golden" / "examples"
@@ -36,7 +36,7 @@ def compared(name: str, text: str) -> None:
     np.testing.assert_allclose(found, wanted, rtol=2e-2)
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(9)
 @pytest.mark.parametrize("name", PRINTED)
 def test_an_example_prints_its_types_and_what_it_sends(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     with sh.policy("partial"):

@@ -41,7 +41,7 @@ def reference(x: Any, w1: Any, w3: Any, w2: Any) -> Any:
     return jnp.sum(x + (jax.nn.silu(y @ w1) * (y @ w3)) @ w2)
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(9)
 @pytest.mark.parametrize("run", [model.block, model.overlapped], ids=["block", "overlapped"])
 def test_the_block_has_the_gradients_of_one_device(run: Any, policy: str) -> None:
     wanted = jax.jit(jax.grad(reference, argnums=(0, 1, 2, 3)))(*arrays())

@@ -21,7 +21,7 @@ import shtypes as sh
 from tests.random_checks import denoted
 from tests.tolerance import assert_close
 
-pytestmark = pytest.mark.one_in(4)
+pytestmark = pytest.mark.one_in(9)
 
 X = np.linspace(-1, 1, 32).reshape(8, 4).astype(np.float32)
 W = np.ones((4, 4), np.float32) * 0.3

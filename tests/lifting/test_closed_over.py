@@ -59,7 +59,7 @@ GRADIENTS: dict[str, Callable[[Any, Any, Any], Any]] = {
 }
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(7)
 @pytest.mark.core
 @POLICIES
 @pytest.mark.parametrize("how", GRADIENTS)
@@ -115,7 +115,7 @@ PROGRAMS: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
-@pytest.mark.one_in(13)
+@pytest.mark.one_in(27)
 @POLICIES
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_program_that_closes_over_a_typed_value_is_the_one_that_takes_it(name: str, policy: str) -> None:
@@ -215,7 +215,7 @@ WAYS: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("way", WAYS)
 def test_what_is_bound_again_is_seen_as_plain_jax_sees_it(way: str) -> None:
     row = sh.array(np.ones(4, np.float32), "[4]")
@@ -271,7 +271,7 @@ FORMS: dict[str, Callable[[Any], Any]] = {
 }
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(7)
 @POLICIES
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("report", REPORTS)
@@ -346,7 +346,7 @@ class Settings:
     shift: float = dataclasses.field(default=0.0, compare=False)
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("compiled", [False, True])
 def test_arguments_that_are_equal_and_not_the_same_are_those_of_the_call(compiled: bool) -> None:
     x = sh.ones("f32[4@dp]")
@@ -436,7 +436,7 @@ MEETINGS: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
-@pytest.mark.one_in(5)
+@pytest.mark.one_in(11)
 @pytest.mark.parametrize("kind", ["Auto", "Explicit"])
 @pytest.mark.parametrize("how", ["closed over", "given", "compiled"])
 @pytest.mark.parametrize("where", MEETINGS)

@@ -226,7 +226,7 @@ def test_a_lifted_loop_leaks_no_tracers(loop: str) -> None:
 _LEAKS = pytest.mark.skipif(jax.__version_info__ < (0, 12), reason="JAX leaks tracers of checkpoints of typed values")
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("name", ["jvp", "vjp", "solver", pytest.param("checkpoint", marks=_LEAKS)])
 def test_a_lifted_function_leaks_no_tracers(name: str) -> None:
     jvp = with_jvp(jnp.round, lambda p, t: (jvp(*p), t[0]))
@@ -266,7 +266,7 @@ def _by_tangents(x: Any, rows: Any) -> Any:
     return with_jvp(_steps, lambda xs, dots: (_steps(*xs), _steps(dots[0], xs[1])))(x, rows)
 
 
-@pytest.mark.one_in(5)
+@pytest.mark.one_in(11)
 @pytest.mark.parametrize("kind", ["Auto", "Explicit"])
 @pytest.mark.parametrize("f", [_by_steps, _by_tangents, jax.checkpoint(_by_steps)], ids=["vjp", "jvp", "checkpoint"])
 def test_constants_stay_constants_in_rules(f: Callable[..., Any], kind: str) -> None:
@@ -320,7 +320,7 @@ def test_a_number_that_a_value_reaches_has_the_values_state(wrap: Callable[..., 
                 assert_close(denoted(y), right)
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(7)
 @pytest.mark.parametrize("kind", ["Auto", "Explicit"])
 @pytest.mark.parametrize("layout", ["f32[4@x]", "f32[4]{I:x}", "f32[4]"])
 def test_constants_stay_constants_in_branches_of_a_loop(layout: str, kind: str) -> None:

@@ -18,7 +18,7 @@ import pytest
 import shtypes as sh
 from tests.golden import golden
 
-pytestmark = pytest.mark.one_in(4)
+pytestmark = pytest.mark.one_in(9)
 
 MESH = {"dp": 2, "tp": 4}
 CASES: dict[str, Callable[[], Any]] = {}
@@ -397,7 +397,7 @@ def _message(name: str) -> sh.ShardingTypeError:
     return error.value
 
 
-@pytest.mark.one_in(8)
+@pytest.mark.one_in(17)
 @pytest.mark.parametrize("name", CASES)
 def test_an_error_reads_as_it_always_did(name: str) -> None:
     text = re.sub(r"\.py:\d+", ".py:N", str(_message(name)))
@@ -465,7 +465,7 @@ def test_a_fix_of_a_function_of_jax_reshards_the_operand_of_the_call(f: Callable
                 assert sh.lift(f)(sh.reshard(x, target)).type
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(9)
 @pytest.mark.parametrize("name", ["linen_layer_norm", "equinox_mlp", "haiku_mlp", "optax_clipping"])
 def test_a_place_that_a_fix_names_mends_the_error(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     places = _places(name)

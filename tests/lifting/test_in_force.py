@@ -90,7 +90,7 @@ SCOPES: dict[str, Callable[[], Any]] = {
 }
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(7)
 @POLICIES
 @pytest.mark.parametrize("around", AROUND)
 def test_a_scope_that_a_program_opens_forbids_what_it_forbids(around: str, policy: str) -> None:
@@ -206,7 +206,7 @@ def test_checks_that_a_program_asks_for_run_in_it() -> None:
     assert {True, False} <= set(seen)
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("around", ["itself", "jit", "scan", "cond", "checkpoint", "vmap", "custom_jvp", "custom_vjp"])
 def test_x64_that_a_program_enables_is_that_of_its_equations(around: str) -> None:
     def double(x: Any, w: Any) -> Any:
@@ -241,7 +241,7 @@ WIDE: dict[str, Callable[[Any], Any]] = {
 }
 
 
-@pytest.mark.one_in(6)
+@pytest.mark.one_in(13)
 @pytest.mark.parametrize("name", WIDE)
 def test_numbers_that_a_program_makes_in_x64_have_64_bits(name: str) -> None:
     def program(x: Any) -> Any:
@@ -265,7 +265,7 @@ def test_constants_of_64_bits_stay_so_in_typed_code() -> None:
     assert np.asarray(sh.all_reduce(sh.jit(sh.grad(lambda x: sh.all_reduce(sh.sum(program(x)))))(x))).min() > 0.99
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(7)
 @pytest.mark.parametrize("around", ["itself", "jit", "scan", "cond", "checkpoint", "vmap"])
 def test_random_bits_are_those_that_a_program_asks_for(around: str) -> None:
     def program(x: Any, w: Any) -> Any:

@@ -16,7 +16,7 @@ import pytest
 
 import shtypes as sh
 
-pytestmark = pytest.mark.one_in(4)
+pytestmark = pytest.mark.one_in(9)
 
 _START: Final = """
 import contextlib

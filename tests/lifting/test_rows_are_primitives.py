@@ -32,7 +32,7 @@ from tests.lifting.row_checks import problems
 from tests.lifting.row_layouts import MESH, layouts
 from tests.lifting.test_primitives import defined
 
-pytestmark = pytest.mark.one_in(4)
+pytestmark = pytest.mark.one_in(9)
 
 #: Rows that no case reaches, and where they are tested.
 ELSEWHERE: Final = {

@@ -18,7 +18,7 @@ from tests.end_to_end import close, host
 from tests.local_mode.test_plain_bodies import BODIES, P, W, X, by_jax, typed
 from tests.traced.compiled import compiled_text, sent_by_compiled, sent_by_ledger
 
-pytestmark = pytest.mark.one_in(4)
+pytestmark = pytest.mark.one_in(9)
 
 KINDS = {"auto": AxisType.Auto, "explicit": AxisType.Explicit}
 
@@ -42,7 +42,7 @@ def checked(case: Any, *, mesh: Any) -> Callable[..., Any]:
     return mapped
 
 
-@pytest.mark.one_in(38)
+@pytest.mark.one_in(77)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", BODIES)
 def test_it_has_the_values_and_gradients_of_jax(name: str, kind: str) -> None:
@@ -122,7 +122,7 @@ WAYS: dict[str, Callable[[Any], Callable[[Any, Any], Any]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.one_in(8)
+@pytest.mark.one_in(17)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("way", WAYS)
 def test_however_a_program_has_it(way: str, kind: str) -> None:

@@ -108,7 +108,7 @@ PROGRAMS: dict[str, tuple[Callable[[Any, Any], Any], Callable[[Any, Any], Any]]]
 }
 
 
-@pytest.mark.one_in(9)
+@pytest.mark.one_in(19)
 @POLICIES
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_transformation_of_ours_in_a_lifted_program_is_what_it_is(name: str, policy: str) -> None:
@@ -120,7 +120,7 @@ def test_a_transformation_of_ours_in_a_lifted_program_is_what_it_is(name: str, p
         assert_close(denoted(found), np.asarray(wanted), 1000)
 
 
-@pytest.mark.one_in(9)
+@pytest.mark.one_in(19)
 @POLICIES
 @pytest.mark.parametrize(
     "name",

@@ -98,7 +98,7 @@ PROGRAMS = [
 ]  # fmt: skip
 
 
-@pytest.mark.one_in(11)
+@pytest.mark.one_in(23)
 @pytest.mark.parametrize(
     "types", [pytest.param(LAYOUTS[0], id="rows", marks=pytest.mark.nightly), pytest.param(LAYOUTS[1], id="columns")]
 )

@@ -51,7 +51,7 @@ def arrays(types: Any, mesh: Any) -> Any:
     return jax.tree_util.tree_map_with_path(array, types)
 
 
-@pytest.mark.one_in(9)
+@pytest.mark.one_in(19)
 @pytest.mark.parametrize("policy", ["partial", "jax"])
 @pytest.mark.parametrize("name", MODELS)
 def test_a_model_is_what_it_is_on_one_device(name: str, policy: Any) -> None:

@@ -179,7 +179,7 @@ def n(request: pytest.FixtureRequest) -> int:
     return size
 
 
-@pytest.mark.one_in(11)
+@pytest.mark.one_in(23)
 @each_row
 def test_a_collective_does_what_the_devices_do_forward_and_backward(row: Row, n: int) -> None:
     before, after = row.states[0], row.states[1]
@@ -244,7 +244,7 @@ def test_the_transpose_of_the_transpose_is_the_collective(key: tuple[str, Any, A
 # maxima
 
 
-@pytest.mark.one_in(6)
+@pytest.mark.one_in(13)
 @pytest.mark.parametrize("to", ["R", "I"])
 @pytest.mark.parametrize(("name", "reference"), [("pmax", spec.pmax), ("pmin", spec.pmin)])
 def test_a_maximum_and_its_derivative_share_among_the_winners(name: str, reference: Any, to: str, n: int) -> None:
@@ -328,7 +328,7 @@ def test_several_axes_count_as_one_major_to_minor(order: tuple[str, str]) -> Non
             np.testing.assert_array_equal(p, q)
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize(
     ("f", "out", "shape"),
     [
@@ -381,7 +381,7 @@ def test_an_axis_of_one_device_sends_nothing_and_keeps_the_types() -> None:
 # both policies, numbers, bools, trees, vmap
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(7)
 @pytest.mark.parametrize(("policy", "state"), [("partial", "R"), ("jax", "I")])
 def test_the_policy_says_where_sums_and_maxima_end(policy: str, state: str, n: int) -> None:
     with sh.policy(policy):
@@ -391,7 +391,7 @@ def test_the_policy_says_where_sums_and_maxima_end(policy: str, state: str, n: i
         assert lax.all_gather(v, "x").type.state("x").value == "V"
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(5)
 def test_numbers_bools_and_trees_are_summed_as_jax_sums_them(n: int) -> None:
     assert lax.psum(1, "x") == lax.axis_size("x") == n
     assert lax.pmean(2.5, "x") == 2.5
@@ -437,7 +437,7 @@ def test_what_cannot_be_summed_or_ordered_is_refused() -> None:
         lax.pmax(sh.abstract_array("f32[4]{V:x, U:y}"), "x")
 
 
-@pytest.mark.one_in(6)
+@pytest.mark.one_in(13)
 @each_row
 def test_a_mapped_collective_is_the_collective_of_each(row: Row) -> None:
     n = 2
@@ -451,7 +451,7 @@ def test_a_mapped_collective_is_the_collective_of_each(row: Row) -> None:
             np.testing.assert_array_equal(a[i], b)
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("dtype", ["int32", "int8", "uint8", "bool"])
 def test_values_without_gradients_are_combined_as_jax_does(dtype: str) -> None:
     value = (np.arange(8) % 3).astype(dtype)

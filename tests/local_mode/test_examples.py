@@ -66,7 +66,7 @@ def made(text: str, seed: int) -> Any:
     return sh.array(np.random.default_rng(seed).standard_normal(shape).astype(np.float32), text)
 
 
-@pytest.mark.one_in(11)
+@pytest.mark.one_in(23)
 @pytest.mark.parametrize(
     ("module", "name", "mesh", "operands", "out", "reference"),
     PROGRAMS,
@@ -159,7 +159,7 @@ NETWORKS: list[tuple[str, dict[str, int], str, str, str, str, str, str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.one_in(6)
+@pytest.mark.one_in(13)
 @pytest.mark.parametrize("policy", ["partial", "jax"])
 @pytest.mark.parametrize("case", NETWORKS, ids=[c[0] for c in NETWORKS])
 def test_a_network_has_the_loss_and_the_gradients_of_one_device(case: tuple[Any, ...], policy: str) -> None:
@@ -181,7 +181,7 @@ def test_a_network_has_the_loss_and_the_gradients_of_one_device(case: tuple[Any,
         assert " ".join(sorted({kind.value for kind, _ in found})) == kinds[policy == "jax"]
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(9)
 @pytest.mark.parametrize("policy", ["partial", "jax"])
 def test_a_pipeline_has_the_loss_and_the_gradients_of_one_device(policy: str) -> None:
     sh.set_mesh(sh.make_mesh({"stages": 2}))

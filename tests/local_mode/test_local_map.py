@@ -86,14 +86,14 @@ def check_layout(op: Any, layout: tuple[str, str, str], run: Callable[..., Any])
         close(mine, theirs, "gradient")
 
 
-@pytest.mark.one_in(6)
+@pytest.mark.one_in(13)
 @each_kernel
 @pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS.keys())
 def test_values_and_gradients_are_those_of_one_device(kernel_of: Any, layout: tuple[str, str, str]) -> None:
     check_layout(kernel_of(layout[-1]), layout, sh.jit)
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(5)
 @pytest.mark.core
 @run_as
 @each_kernel
@@ -115,7 +115,7 @@ TRIPLED: dict[tuple[str, str], Callable[[Any], Any]] = {
 }
 
 
-@pytest.mark.one_in(13)
+@pytest.mark.one_in(27)
 @pytest.mark.parametrize("residuals", ["save", "recompute"])
 @pytest.mark.parametrize(("operand", "result"), TRIPLED, ids=[f"{a} to {b}" for a, b in TRIPLED])
 def test_a_claim_that_types_has_the_gradient_of_what_it_denotes(operand: str, result: str, residuals: Any) -> None:
@@ -138,7 +138,7 @@ def test_an_invariant_result_is_not_claimed_of_a_reduced_operand(residuals: Any)
         op(sh.ones("f32[4]{R:x}"))
 
 
-@pytest.mark.one_in(6)
+@pytest.mark.one_in(13)
 @run_as
 @each_kernel
 def test_it_works_in_a_scan_of_checkpoints(kernel_of: Any, run: Callable[..., Any]) -> None:
@@ -337,7 +337,7 @@ def test_without_gradients_results_may_be_invariant_and_sharded() -> None:
             both(x, step)
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(7)
 @pytest.mark.parametrize("policy", ["partial", "jax"])
 @pytest.mark.parametrize("claim", ["[_@tp, _]", "[_@tp, _]{I:dp}", "[_@tp, _]{R:dp}"])
 def test_inside_vmap_a_claim_is_of_one_step(claim: str, policy: str) -> None:

@@ -200,7 +200,7 @@ def loss_of(op: Callable[..., Any], lib: Any) -> Callable[..., Any]:
     return loss
 
 
-@pytest.mark.one_in(18)
+@pytest.mark.one_in(37)
 @pytest.mark.parametrize("policy", ["partial", "jax"])
 @pytest.mark.parametrize("name", PATTERNS)
 def test_it_is_the_program_of_one_device_and_the_ledger_has_what_it_sends(name: str, policy: Any) -> None:

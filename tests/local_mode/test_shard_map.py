@@ -337,7 +337,7 @@ def expected() -> tuple[Any, Any, Any]:
     return np.asarray(out), np.asarray(found), tuple(map(np.asarray, grads))
 
 
-@pytest.mark.one_in(7)
+@pytest.mark.one_in(15)
 @pytest.mark.parametrize("policy", ["partial", "jax"])
 @pytest.mark.parametrize("body", INSIDE, ids=lambda f: f.__name__)
 def test_a_transformation_inside_computes_what_one_device_does(body: Callable[..., Any], policy: str) -> None:
@@ -367,7 +367,7 @@ def around(f: Any) -> dict[str, Callable[..., Any]]:
     }
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(9)
 @pytest.mark.parametrize("name", ["scan", "checkpoint", "cond", "vmap", "jit"])
 def test_a_transformation_outside_computes_what_one_device_does(name: str) -> None:
     f = sh.shard_map(step, in_specs=("[_@x, _]", "[_, _]"), out_specs="[_@x, _]")

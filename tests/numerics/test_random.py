@@ -20,7 +20,7 @@ from tests.core.hlo import collectives
 from tests.end_to_end import WIDE, host
 from tests.tolerance import assert_close
 
-pytestmark = pytest.mark.one_in(4)
+pytestmark = pytest.mark.one_in(9)
 
 MESHES = [{"x": 1, "y": 1}, {"x": 2, "y": 1}, {"x": 2, "y": 4}]
 TYPES = ["[8@x,16]", "[8@(x,y),16]", "[8@y,16@x]", "[8,16]", "[8@x,16]{U:y}", "[8,16]{U:x,I:y}"]

@@ -15,7 +15,7 @@ import shtypes as sh
 from tests.end_to_end import Case, check, host
 from tests.tolerance import assert_close
 
-pytestmark = pytest.mark.one_in(4)
+pytestmark = pytest.mark.one_in(9)
 
 rng = np.random.default_rng(0)
 

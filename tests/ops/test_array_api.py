@@ -16,7 +16,7 @@ import shtypes as sh
 from shtypes.context.unsupported import UNSUPPORTED
 from tests.end_to_end import Case, check, host
 
-pytestmark = pytest.mark.one_in(4)
+pytestmark = pytest.mark.one_in(9)
 
 m: Any = sh  # for calls that a type checker refuses too
 

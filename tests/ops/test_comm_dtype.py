@@ -51,7 +51,7 @@ def pairs(count: int, states: str) -> list[tuple[str, str]]:
 # values
 
 
-@pytest.mark.one_in(11)
+@pytest.mark.one_in(23)
 @pytest.mark.parametrize("dtype", NARROW)
 @pytest.mark.parametrize("policy", POLICIES)
 def test_a_value_that_is_moved_is_rounded_once_and_its_cotangent_not(dtype: str, policy: str) -> None:
@@ -89,7 +89,7 @@ def test_a_cotangent_is_rounded_where_that_is_asked_for() -> None:
         np.testing.assert_array_equal(denoted(ct), rounded(W, "bf16"))
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(9)
 @pytest.mark.parametrize("policy", POLICIES)
 def test_sums_are_narrow_where_that_is_said(policy: str) -> None:
     with sh.policy(policy):
@@ -144,7 +144,7 @@ def ring(x: Any, dtype: Any, ct: Any = None) -> Any:
 ARGUMENTS = {"gathered": (gathered, "[8@x,16@y]"), "ring": (ring, "[8@x,16]")}
 
 
-@pytest.mark.one_in(7)
+@pytest.mark.one_in(15)
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("name", ARGUMENTS)
 @pytest.mark.parametrize("ct", [None, "f16"])

@@ -65,7 +65,7 @@ def made(op: Op, call: str, one: str) -> list[sh.ShType]:
     return found
 
 
-@pytest.mark.one_in(7)
+@pytest.mark.one_in(15)
 @pytest.mark.parametrize("op", CHOSEN, ids=lambda op: op.name)
 def test_a_constant_takes_the_state_of_what_it_meets(op: Op) -> None:
     calls = list(beside_constants(op))
@@ -84,7 +84,7 @@ TWICE, ONCE = np.array([2, 0, 2]), np.array([3, 0, 2])
 TIES = np.stack([X[2], X[0] + 1, X[2]])
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(7)
 @pytest.mark.parametrize("mode", [lambda f: f, sh.jit, jax.jit], ids=["eager", "sh.jit", "jax.jit"])
 @pytest.mark.parametrize(
     ("fn", "named"),

@@ -21,7 +21,7 @@ TYPES = [
 ]
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(5)
 @pytest.mark.core
 @pytest.mark.parametrize("text", TYPES)
 def test_constants_have_their_type_and_denote_their_number(text: str) -> None:
@@ -73,7 +73,7 @@ def test_flags_like_a_pending_sum_are_replicated(xp: Any) -> None:
     assert chosen.type == x.type
 
 
-@pytest.mark.one_in(6)
+@pytest.mark.one_in(13)
 @pytest.mark.parametrize("type", [None, "[_@x]", "[n@(x,y)]", "[_]{U:x}", "[_]{I:x}"], ids=str)
 @pytest.mark.parametrize("numbers", [(8,), (2, 10), (2, 10, 2), (0, 1, 0.25), (8.0,), (8, 0, -1)], ids=str)
 def test_arange_counts_by_the_global_index(type: str | None, numbers: tuple[Any, ...]) -> None:

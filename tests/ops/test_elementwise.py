@@ -26,7 +26,7 @@ BOOLS = X > 0.5
 COMPLEX = (X + 1j * Y).astype(np.complex64)
 
 
-pytestmark = [pytest.mark.one_in(4), pytest.mark.mesh({"x": 2, "y": 2})]
+pytestmark = [pytest.mark.one_in(9), pytest.mark.mesh({"x": 2, "y": 2})]
 
 
 @pytest.mark.core
@@ -136,7 +136,7 @@ def test_a_traced_weak_number_promotes_as_in_jax(dtype: str, number: Any) -> Non
     close(host(found), wanted, dtype)
 
 
-@pytest.mark.one_in(21)
+@pytest.mark.one_in(43)
 @pytest.mark.parametrize("src", NUMPY_DTYPES)
 def test_casts_are_jax_s(src: str) -> None:
     needs(src)

@@ -26,7 +26,7 @@ def to(*target: Any, **states: Any) -> Callable[..., Any]:
     return lambda m, x: m.reshard(x, *target, **states)
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(9)
 @pytest.mark.core
 @pytest.mark.parametrize("axes", [{"x": 2}, {"x": 4}, AXES], ids=lambda axes: "x".join(map(str, axes.values())))
 def test_a_reshard_keeps_the_value_and_its_transpose_the_gradient(axes: dict[str, int]) -> None:

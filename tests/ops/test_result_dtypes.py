@@ -20,7 +20,7 @@ from shtypes.types import dtypes
 from tests.ops.test_table import ALL_CALLS, function, variables
 from tests.peers.programs import VARIABLES
 
-pytestmark = pytest.mark.one_in(4)
+pytestmark = pytest.mark.one_in(9)
 
 #: The dtypes of operands; those of 64 bits where x64 is on.
 DTYPES: Final = ("bool", "i8", "u8", "i16", "u16", "i32", "u32", "bf16", "f16", "f32", "c64")

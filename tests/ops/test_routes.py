@@ -47,7 +47,7 @@ def _as_said(f: Callable[..., Any], differentiated: Any, other: Any) -> tuple[An
     return host(y), host(gradient)
 
 
-@pytest.mark.one_in(31)
+@pytest.mark.one_in(63)
 @pytest.mark.parametrize("policy", ["partial", "jax"])
 @pytest.mark.parametrize(("mesh", "table", "ids"), LAYOUTS, ids=[f"{t} {i}" for _, t, i in LAYOUTS])
 @pytest.mark.parametrize("capacity", [1, 3, 16, 1000])
@@ -74,7 +74,7 @@ def test_the_first_ids_are_those_that_are_looked_up() -> None:
     np.testing.assert_array_equal(~np.isnan(y).all(-1), [_kept(ids, 2) for ids in IDS])
 
 
-@pytest.mark.one_in(31)
+@pytest.mark.one_in(63)
 @pytest.mark.parametrize("policy", ["partial", "jax"])
 @pytest.mark.parametrize("mode", [None, "clip"])
 @pytest.mark.parametrize("capacity", [1, 2, 64])

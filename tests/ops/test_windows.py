@@ -48,7 +48,7 @@ def mean(x: Any, k: Any) -> Any:
 ALL = [patches, patches_with_gaps, patches_back, greatest, mean]
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(7)
 @pytest.mark.parametrize("policy", ["partial", "jax"])
 @pytest.mark.parametrize("f", ALL)
 def test_it_is_local_with_the_values_and_gradients_of_one_device(f: Callable[..., Any], policy: Any) -> None:

@@ -102,7 +102,7 @@ def _layout(text: str) -> Layout:
     )
 
 
-@pytest.mark.one_in(6)
+@pytest.mark.one_in(13)
 @pytest.mark.parametrize(
     ("text", "given", "theirs", "ours", "why"),
     [

@@ -55,7 +55,7 @@ def _faults(program: Program, mesh: tuple[int, ...], count: int) -> list[str]:
     return found
 
 
-@pytest.mark.one_in(7)
+@pytest.mark.one_in(15)
 @pytest.mark.parametrize("program", _sample(20), ids=str)
 def test_programs_type_where_it_is_free_and_only_where_it_is_right(program: Program) -> None:
     assert _faults(program, (2,), 125) == []
@@ -93,7 +93,7 @@ def _accepted(chosen: tuple[Program, ...], mesh: tuple[int, ...], count: int) ->
     ]
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(9)
 @pytest.mark.parametrize(("policy", "mesh"), [("partial", (2, 4)), ("jax", (2,))])
 def test_values_and_gradients_are_those_of_one_device(policy: Any, mesh: tuple[int, ...]) -> None:
     with sh.policy(policy):

@@ -31,7 +31,7 @@ def seconds(p: Plan, model: CostModel) -> float:
     return sum(model.seconds(step) for step in p.steps)
 
 
-@pytest.mark.one_in(6)
+@pytest.mark.one_in(13)
 @pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
 @pytest.mark.parametrize("shape", [(4096,), (64, 64), (16, 16, 16)], ids=str)
 def test_a_plan_by_a_model_keeps_the_value_and_is_never_slower_by_it(model: CostModel, shape: tuple[int, ...]) -> None:
@@ -97,7 +97,7 @@ def mesh() -> Any:
     return sh.make_mesh({"node": 2, "x": 2, "y": 2})
 
 
-@pytest.mark.one_in(6)
+@pytest.mark.one_in(13)
 @pytest.mark.core
 @pytest.mark.parametrize("policy", ["partial", "jax"])
 @pytest.mark.parametrize("decorated", [False, True])

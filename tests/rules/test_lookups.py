@@ -212,7 +212,7 @@ CASES = [
 ]  # fmt: skip
 
 
-@pytest.mark.one_in(6)
+@pytest.mark.one_in(13)
 @pytest.mark.parametrize("cases", CASES, ids=lambda cases: cases[0].op.name)
 def test_lookups_are_what_the_meanings_say(cases: Cases) -> None:
     assert problems(cases, (2,)) == []

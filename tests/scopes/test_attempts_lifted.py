@@ -35,7 +35,7 @@ def each_policy(request: Any) -> Any:
         yield
 
 
-@pytest.mark.one_in(32)
+@pytest.mark.one_in(65)
 @pytest.mark.parametrize("name", LIFTED)
 def test_what_a_lifted_program_sends_is_refused_in_its_direction(name: str) -> None:
     f, args = ATTEMPTS[name].f, arguments(name, of=sh.lift(ATTEMPTS[name].f))

@@ -26,7 +26,7 @@ from tests.random_programs import POLICIES, Program, Step, generate_program, spr
 from tests.scopes.implicit_programs import BOTH, CASES, block, loss_of
 from tests.tolerance import assert_close, assert_within, computed
 
-pytestmark = pytest.mark.one_in(4)
+pytestmark = pytest.mark.one_in(9)
 
 # pending sums over several axes
 
@@ -52,7 +52,7 @@ def pending_type(shape: tuple[int, ...], axes: tuple[str, ...]) -> str:
     return f"f32[{','.join(map(str, shape))}]{{U:({','.join(axes)})}}"
 
 
-@pytest.mark.one_in(6)
+@pytest.mark.one_in(13)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_each_nonlinear_op_on_a_sum_pending_over_any_axes_has_a_priced_fix(shape: tuple[int, ...]) -> None:
     with sh.use_mesh(sh.abstract_mesh(CUBE)):
@@ -68,7 +68,7 @@ def test_each_nonlinear_op_on_a_sum_pending_over_any_axes_has_a_priced_fix(shape
             assert found.bytes_forward > 0
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(9)
 @pytest.mark.parametrize(
     ("shape", "policy"), some([*zip(SHAPES[:2], POLICIES, strict=True)], [*itertools.product(SHAPES, POLICIES)])
 )
@@ -107,7 +107,7 @@ def refused(op: Callable[..., Any], *args: Any) -> Any:
     return None
 
 
-@pytest.mark.one_in(43)
+@pytest.mark.one_in(87)
 @pytest.mark.parametrize("left", ["f32[4@x,8]", "f32[4,8@x]", "f32[4,8]{U:x}", "f32[4@(x,y),8]", "f32[4@y,8@x]"])
 @pytest.mark.parametrize("right", ["f32[4@y,8]", "f32[4,8@y]", "f32[4,8]{U:(x,y)}", "f32[4@(y,x),8]", "f32[4@x,8@y]"])
 def test_operands_that_differ_on_two_axes_have_a_fix_that_types(left: str, right: str) -> None:
@@ -162,7 +162,7 @@ IN_ALL_FORMS = ("attention, dp and tp", "residual MLPs with norms, tp", "layer n
 HELD = [(name, p) for i, name in enumerate(CASES) for p in some([POLICIES[i % 2]], list(POLICIES))]
 
 
-@pytest.mark.one_in(21)
+@pytest.mark.one_in(43)
 @pytest.mark.parametrize(("name", "policy"), HELD)
 def test_it_sends_what_a_person_would_write(name: str, policy: str) -> None:
     axes, texts, f, written = CASES[name]
@@ -224,7 +224,7 @@ def test_a_transformer_block_is_right_under_many_layouts(start: int) -> None:
     check_block(range(start, start + 10))
 
 
-@pytest.mark.one_in(7)
+@pytest.mark.one_in(15)
 @pytest.mark.parametrize("seed", range(some(4, 20)))
 def test_a_transformer_block_types_under_any_layouts(seed: int) -> None:
     space, texts = layouts(1000 + seed)

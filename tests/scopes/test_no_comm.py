@@ -71,7 +71,7 @@ def run_both(f: Callable[..., Any], args: list[Any], jit: Any) -> list[str]:
     return [compiled_text(jit(step), args, cts, options=None) if cts else compiled_text(jit(f), *args, options=None)]
 
 
-@pytest.mark.one_in(14)
+@pytest.mark.one_in(29)
 @pytest.mark.parametrize("name", list(OPS))
 def test_an_op_that_jax_lets_communicate_is_refused_or_silent(name: str) -> None:
     check(OPS[name], sh.jit)
@@ -82,7 +82,7 @@ SHARDINGS = ("JAX's reshard of a typed value", "constraint on a typed value", "o
              "sh.jit with out_shardings")  # fmt: skip
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(7)
 @pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.core] * (n in SHARDINGS)) for n in DOORS])
 def test_what_leaves_the_typed_world_is_refused_or_silent(name: str) -> None:
     check(DOORS[name], sh.jit)

@@ -258,7 +258,7 @@ def _families() -> dict[str, Any]:
     }  # fmt: skip
 
 
-@pytest.mark.one_in(15)
+@pytest.mark.one_in(31)
 @pytest.mark.parametrize("policy", ["partial", "jax"])
 @pytest.mark.parametrize("family", list(_families()))
 def test_the_data_type_what_the_typed_op_types_and_refuse_what_it_refuses(family: str, policy: str) -> None:
@@ -266,7 +266,7 @@ def test_the_data_type_what_the_typed_op_types_and_refuse_what_it_refuses(family
         assert disagreements(_families()[family]) == []
 
 
-@pytest.mark.one_in(73)
+@pytest.mark.one_in(147)
 @pytest.mark.parametrize("name", sorted(primitive_programs()))
 def test_the_data_agree_with_the_typed_op_for_every_primitive(name: str) -> None:
     program = primitive_programs()[name]

@@ -60,7 +60,7 @@ def ledger(f: Any, types: Any, mesh: dict[str, int] = MESH) -> sh.Ledger:
         return sh.ledger(sh.train_step(f), *types)
 
 
-@pytest.mark.one_in(5)
+@pytest.mark.one_in(11)
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=[pytest.mark.nightly] * (n not in ("scan", "mlp"))) for n in PLANS]
 )

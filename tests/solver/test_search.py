@@ -60,7 +60,7 @@ def random_program(seed: int, length: int = 1) -> tuple[Any, Any]:
     return run, (weights, x)
 
 
-@pytest.mark.one_in(31)
+@pytest.mark.one_in(63)
 @pytest.mark.parametrize("seed", range(50))
 @pytest.mark.parametrize(("mesh", "length"), [({"x": 2}, 2), ({"x": 2, "y": 2}, 1)], ids=["one axis", "two axes"])
 def test_the_assignment_costs_least_of_all(mesh: dict[str, int], length: int, seed: int) -> None:
@@ -160,7 +160,7 @@ def test_a_line_of_which_nothing_is_known_is_named() -> None:
         searched(f, (f32(8, 8), f32(8, 8)), {"x": 2})
 
 
-@pytest.mark.one_in(33)
+@pytest.mark.one_in(67)
 @pytest.mark.parametrize("overlap", [0.5, 1.0])
 @pytest.mark.parametrize("seed", range(20))
 def test_with_overlap_the_bound_is_below_all_assignments_and_the_plan_is_quicker_than_without(

@@ -81,7 +81,7 @@ MEMORY: dict[str, Any] = {
 }
 
 
-@pytest.mark.one_in(5)
+@pytest.mark.one_in(11)
 @pytest.mark.parametrize("name", MEMORY)
 def test_the_memory_that_is_predicted_is_near_that_of_the_typed_step(name: str) -> None:
     f, args = MEMORY[name]
@@ -306,7 +306,7 @@ ODD: dict[str, Any] = {
 # what runs
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(9)
 @pytest.mark.parametrize("name", ODD)
 def test_odd_programs_send_what_is_predicted_and_compute_what_one_device_does(name: str) -> None:
     f, mesh, shapes = ODD[name], {"dp": 2, "tp": 2}, (f32(16, 16), f32(32, 16))

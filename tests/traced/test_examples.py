@@ -73,7 +73,7 @@ QUICK = ("matmul_basic", "sum_over_j", "exchanged", "matmul_psumscatter", "colle
 LOCAL = [pytest.param(*p[:4], id=p[1], marks=() if p[1] in QUICK else pytest.mark.nightly) for p in PROGRAMS]
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize(("module", "name", "mesh", "texts"), LOCAL)
 def test_a_local_mode_example_compiles_to_what_its_ledger_says(
     module: Any, name: str, mesh: dict[str, int], texts: tuple[str, ...]
@@ -167,7 +167,7 @@ def of_bug(name: str) -> tuple[Any, Any]:
     return bug.fixed, bug.operands()[1]
 
 
-@pytest.mark.one_in(34)
+@pytest.mark.one_in(69)
 @pytest.mark.parametrize("policy", ["partial", "jax"])
 @pytest.mark.parametrize("name", OTHERS)
 def test_another_example_compiles_to_what_its_ledger_says(name: str, policy: str) -> None:

@@ -21,7 +21,7 @@ from tests.analysis.explain.test_json import SCHEMA, faults
 from tests.traced.compiled import assert_compiled_as_said
 from tests.traced.random_programs import AXES, random_program
 
-pytestmark = [pytest.mark.usefixtures("on_a_mesh"), pytest.mark.one_in(4)]
+pytestmark = [pytest.mark.usefixtures("on_a_mesh"), pytest.mark.one_in(9)]
 
 X, W, PENDING = "f32[8@dp, 16]", "f32[16, 16@tp]", "f32[16@tp, 16]"
 
@@ -158,7 +158,7 @@ def test_a_loop_of_which_one_result_is_taken_keeps_all_its_operands() -> None:
     np.testing.assert_allclose(finished(found), on_one_device(beside_a_loop, lambda f: f), rtol=2e-4, atol=2e-5)
 
 
-@pytest.mark.one_in(14)
+@pytest.mark.one_in(29)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_less_is_sent_and_values_are_those_of_one_device(name: str, policy: str) -> None:
     f, fewer = PROGRAMS[name]
@@ -176,7 +176,7 @@ def test_less_is_sent_and_values_are_those_of_one_device(name: str, policy: str)
             np.testing.assert_allclose(finished(one), other, rtol=2e-4, atol=2e-5)
 
 
-@pytest.mark.one_in(11)
+@pytest.mark.one_in(23)
 @pytest.mark.parametrize("name", [n for n in PROGRAMS if n not in ("while",)])
 def test_each_ledger_is_what_its_compiled_program_sends(name: str, policy: str) -> None:
     f, _ = PROGRAMS[name]
@@ -188,7 +188,7 @@ def test_each_ledger_is_what_its_compiled_program_sends(name: str, policy: str) 
             assert_compiled_as_said(program, *args, jits=[sh.jit])
 
 
-@pytest.mark.one_in(14)
+@pytest.mark.one_in(29)
 @pytest.mark.parametrize("seed", [pytest.param(s, marks=() if s < 4 else pytest.mark.nightly) for s in range(60)])
 def test_random_programs_never_send_more(seed: int, policy: str) -> None:
     program = random_program(seed)
@@ -294,7 +294,7 @@ def test_the_json_of_merged_reshards_is_as_documented() -> None:
     assert [len(e["merged"]) for item in items for e in item["collectives"]] == [3]
 
 
-@pytest.mark.one_in(7)
+@pytest.mark.one_in(15)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_explain_and_the_ledger_agree(name: str, policy: str) -> None:
     f, _ = PROGRAMS[name]

@@ -144,7 +144,7 @@ PROGRAMS: dict[str, Callable[..., Any]] = {
 }
 
 
-@pytest.mark.one_in(17)
+@pytest.mark.one_in(35)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_both_jits_send_what_the_ledgers_say(name: str, policy: str) -> None:
     assert_compiled_as_said(PROGRAMS[name], *arguments(X, W, V))
@@ -165,7 +165,7 @@ def ran_at_once(f: Callable[..., Any], *args: Any) -> int:
 AT_ONCE = ["value_and_grad", "has_aux", "vjp", "jvp", "microbatches in a scan", "checkpoint", "cond", "a tree"]
 
 
-@pytest.mark.one_in(7)
+@pytest.mark.one_in(15)
 @pytest.mark.parametrize("name", AT_ONCE)
 def test_what_runs_at_once_sends_what_the_ledger_says(name: str, policy: str) -> None:
     args = arguments(X, W, V)
@@ -229,7 +229,7 @@ WITH_GRADIENT: dict[str, Callable[..., sh.Ledger]] = {
 }
 
 
-@pytest.mark.one_in(14)
+@pytest.mark.one_in(29)
 @pytest.mark.parametrize("put", PUT)
 def test_one_scope_is_one_program_for_all_that_ask_and_run(put: str, policy: str) -> None:
     f, around = PUT[put]
@@ -243,7 +243,7 @@ def test_one_scope_is_one_program_for_all_that_ask_and_run(put: str, policy: str
     assert around(ran_at_once)(f, *args) == wanted.launches
 
 
-@pytest.mark.one_in(21)
+@pytest.mark.one_in(43)
 @pytest.mark.parametrize("put", PUT)
 def test_one_scope_is_one_program_with_its_gradient(put: str, policy: str) -> None:
     f, around = PUT[put]
@@ -342,7 +342,7 @@ def silent_gradient(program: Program, floats: dict[str, Any], others: dict[str, 
     return outs if cts is None else (found, pull(cts))
 
 
-@pytest.mark.one_in(114)
+@pytest.mark.one_in(229)
 @pytest.mark.parametrize("seed", range(200))
 def test_what_no_comm_accepts_of_a_random_program_compiles_to_no_collective(seed: int) -> None:
     program = generate_program(seed, steps=(4, 14), policy=POLICIES[seed % 2])
@@ -386,7 +386,7 @@ def test_what_is_its_operand_itself_or_no_part_of_a_result_is_not_sent() -> None
     assert not sent(sh.grad(before, 1), sh.abstract_array("f32[8@dp]"), rows)
 
 
-@pytest.mark.one_in(114)
+@pytest.mark.one_in(229)
 @pytest.mark.parametrize("seed", range(200))
 def test_a_random_program_of_any_ops_compiles_to_what_its_ledger_says(seed: int) -> None:
     program = generate_program(seed, steps=(4, 14), policy=POLICIES[seed % 2])

@@ -83,7 +83,7 @@ def typed_step(optimizer: Any) -> Any:
     return step(optimizer, sh.optim.apply_updates, sh.lift(optax.incremental_update))
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(9)
 @pytest.mark.parametrize("policy", ["partial", "jax"])
 def test_a_step_that_overflows_is_left_out_as_on_one_device(policy: str) -> None:
     with sh.policy(policy):
@@ -144,7 +144,7 @@ def test_each_part_of_a_step_alone(name: str, tx: Any, launches: int) -> None:
         assert_close(np.asarray(one), other)
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(9)
 @pytest.mark.parametrize(("policy", "times"), [("partial", 1), ("jax", 3)])
 def test_gradients_of_microbatches_are_clipped_and_applied_after_one_sum(policy: str, times: int) -> None:
     """Pending gradients are carried through the loop as they are; under "jax" each is summed where it arises."""

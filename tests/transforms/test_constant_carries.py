@@ -77,7 +77,7 @@ LOOPS: dict[Callable[[Any, Start], Any], Callable[[Any], Any]] = {
 }
 
 
-@pytest.mark.one_in(68)
+@pytest.mark.one_in(137)
 @pytest.mark.parametrize("policy", ["partial", "jax"])
 @pytest.mark.parametrize("mapped", [False, True], ids=["sharded", "local"])
 @pytest.mark.parametrize("start", STARTS.values(), ids=STARTS)

@@ -71,7 +71,7 @@ def test_a_loop_runs_backwards_and_unrolled(options: dict[str, Any]) -> None:
     p.assert_gradients(found, args, wanted)
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(5)
 @COMPILED
 def test_stacked_results_are_typed_and_differentiated(compile_: Callable[..., Any]) -> None:
     args = operands()
@@ -89,7 +89,7 @@ def test_stacked_results_are_typed_and_differentiated(compile_: Callable[..., An
     p.assert_gradients(compile_(sh.grad(loss, argnums=(0, 1)))(*args), args, wanted)
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(5)
 @COMPILED
 def test_values_from_outside_are_constants_of_the_loop(compile_: Callable[..., Any]) -> None:
     x = sh.array(p.X, p.X_TYPE)
@@ -166,7 +166,7 @@ def test_gradients_accumulate_unreduced_with_one_all_reduce_after_the_loop() -> 
 # joins of the carry
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize(
     ("start", "step", "joined"),
     [
@@ -251,7 +251,7 @@ def test_a_loop_over_typed_and_plain_values_runs_over_both() -> None:
 # counted and conditional loops
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(9)
 @COMPILED
 @pytest.mark.parametrize("loop", [lax.fori_loop, sh.fori_loop], ids=["jax", "sh"])
 def test_a_counted_loop_computes_and_differentiates(loop: Callable[..., Any], compile_: Callable[..., Any]) -> None:
@@ -304,7 +304,7 @@ def branches(pred: Any, x: Any, cond: Callable[..., Any] = sh.cond) -> Any:
     return cond(pred, sh.silu, lambda x: x, x)
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(7)
 @pytest.mark.parametrize("cond", [lax.cond, sh.cond], ids=["jax", "sh"])
 @COMPILED
 def test_a_branch_computes_and_differentiates(cond: Callable[..., Any], compile_: Callable[..., Any]) -> None:
@@ -332,7 +332,7 @@ def test_predicates_and_indices_may_be_typed() -> None:
     p.assert_close(sh.switch(index, [lambda x: x * 1.0, lambda x: x * 3.0], x), 3 * p.X)
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize(
     ("first", "second", "joined"),
     [("R", "I", "I"), ("R", "U", "U"), ("U", "I", "U"), ("S", "R", "S")],

@@ -30,7 +30,7 @@ COMPILED = pytest.mark.parametrize("compile_", [as_it_is, jax.jit], ids=["eager"
 EITHER = pytest.mark.parametrize("checkpoint", [jax.checkpoint, sh.checkpoint], ids=["jax", "sh"])
 
 
-@pytest.mark.one_in(7)
+@pytest.mark.one_in(15)
 @pytest.mark.core
 @EITHER
 @COMPILED
@@ -40,7 +40,7 @@ def test_a_recomputed_function_has_the_same_gradients(checkpoint: Any, compile_:
     p.assert_gradients(grads, args, p.expected()[1])
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(9)
 @EITHER
 @COMPILED
 def test_a_recomputed_part_has_the_same_gradients(checkpoint: Any, compile_: Callable[..., Any]) -> None:

@@ -82,7 +82,7 @@ def mapped(f: Callable[..., Any]) -> Callable[..., Any]:
     return sh.vmap(f, in_axes=(0, None, None))
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(9)
 @pytest.mark.parametrize(
     ("typed", "reference"),
     [

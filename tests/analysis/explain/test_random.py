@@ -53,7 +53,7 @@ def records(scope: BodyRun) -> Iterator[Occurrence]:
             yield from records(body)
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("seed", range(6))
 def test_a_random_program_is_explained(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     with sh.use_mesh(sh.abstract_mesh(AXES)):
@@ -69,7 +69,7 @@ def test_many_random_programs_are_explained(seed: int, monkeypatch: pytest.Monke
         assert_explained(program, program.arguments, monkeypatch, grad=True, doubts=1)  # its ops are all on one line
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize(("outer", "inner", "body", "policy"), QUICK)
 def test_a_nested_program_is_explained(
     outer: str, inner: str, body: str, policy: str, monkeypatch: pytest.MonkeyPatch

@@ -13,7 +13,7 @@ from examples.transformer import costs, model, training
 from examples.transformer.layouts import FILE, Layout, read
 from tests.traced.compiled import assert_compiled_as_said
 
-pytestmark = pytest.mark.one_in(4)
+pytestmark = pytest.mark.one_in(9)
 
 LAYOUTS = read()
 #: What those with stages compile to is in `test_pipeline`.
@@ -48,7 +48,7 @@ def assert_sends_what_the_literature_says(small: training.Run) -> None:
         assert abs(found.bytes - costs.sent(small)) <= len(found.entries), "the ledger counts whole bytes"
 
 
-@pytest.mark.one_in(21)
+@pytest.mark.one_in(43)
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_a_step_sends_what_the_literature_says(name: str) -> None:
     for dtype, remat in (("f32", "none"), ("bf16", "everything")):
@@ -79,7 +79,7 @@ def other(mesh: dict[str, int], uses: list[str], zero: int, schedule: str, micro
     return Layout("other", mesh, dims, masters, zero, schedule, microbatches)
 
 
-@pytest.mark.one_in(34)
+@pytest.mark.one_in(69)
 @pytest.mark.parametrize("capacity", [1.25, None])
 @pytest.mark.parametrize("case", OTHERS, ids=lambda case: "_".join(case[0]) + case[3])
 @pytest.mark.parametrize("layers", [1, 2])

@@ -22,7 +22,7 @@ from tests.examples.transformer.test_model import BATCH, SEQ, batch, plain_loss
 from tests.tolerance import assert_within, computed
 from tests.traced.compiled import UNMERGED, sent_by_compiled, sent_by_ledger
 
-pytestmark = pytest.mark.one_in(4)
+pytestmark = pytest.mark.one_in(9)
 
 SIZES = model.Sizes(vocab=32, layers=8, hidden=16, heads=8, key_heads=4, head=4, inner=16, dtype="f32")
 LAYOUTS = {name: layout for name, layout in read().items() if layout.schedule}
@@ -166,7 +166,7 @@ def assert_cases_of(name: str) -> None:
         print(kind, policy)
 
 
-@pytest.mark.one_in(7)
+@pytest.mark.one_in(15)
 @pytest.mark.parametrize(
     ("name", "kind", "policy"),
     [

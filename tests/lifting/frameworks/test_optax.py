@@ -154,7 +154,7 @@ LOST: Final = ["adafactor", "sm3", "lbfgs"]
 DAILY: Final = ["adamw", "lion", "clipped"]
 
 
-@pytest.mark.one_in(6)
+@pytest.mark.one_in(13)
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("name", [n if n in DAILY else pytest.param(n, marks=pytest.mark.nightly) for n in OPTIMIZERS])
 def test_an_optimizer_is_that_of_one_device(name: str, layout: str) -> None:

@@ -79,7 +79,7 @@ def test_a_file_that_starts_with_an_operator_is_a_target_like_any(command: str, 
     assert "f32[16,4]" in out
 
 
-@pytest.mark.one_in(6)
+@pytest.mark.one_in(13)
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("name", [name for name in FILES if name != "operates"])
 def test_nothing_that_a_target_does_chooses_the_exit_code(name: str, command: str, run: Run) -> None:
@@ -147,7 +147,7 @@ LONG = {
 }
 
 
-@pytest.mark.one_in(7)
+@pytest.mark.one_in(15)
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("text", LONG.values(), ids=LONG)
 def test_a_text_of_100_000_characters_is_not_echoed(text: str, command: str, run: Run) -> None:
