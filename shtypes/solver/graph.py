@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
@@ -95,7 +95,7 @@ class Graph:
 
     With ``types`` of its inputs these are not to be found, and of its results only those are held to a type that have
     one in ``results``; ``seen`` says the types of an operation where each chooses for itself, which it keeps where
-    nothing is known of it along one axis.
+    nothing is known of it along one axis. Layers are not alike whose arguments have other texts in ``said``.
     """
 
     def __init__(
@@ -107,9 +107,10 @@ class Graph:
         types: Sequence[ShType | None] | None = None,
         results: Sequence[ShType | None] = (),
         seen: Callable[[Op], tuple[Types, Types] | None] = lambda op: None,
+        said: Mapping[Value, str] | None = None,
     ) -> None:
         self.program, self.mesh, self.grad = program, mesh, grad
-        self._seen = seen
+        self._seen, self._said = seen, {v.id: text for v, text in (said or {}).items()}
         self.completes = types is not None
         self.sizes = mesh.axis_sizes
         self.nodes: list[Node] = []
@@ -361,7 +362,10 @@ class Graph:
     def _signature(self, node: Node) -> Any:
         op = node.op
         assert op is not None
-        operands = tuple((x.shape, x.dtype, x.constant) if isinstance(x, Value) else str(x) for x in op.operands)
+        operands = tuple(
+            (x.shape, x.dtype, x.constant, self._said.get(x.id)) if isinstance(x, Value) else str(x)
+            for x in op.operands
+        )
         return op.name, node.options, operands, node.times, node.again
 
     def _tie(self, ops: Sequence[Node], period: int) -> None:

@@ -19,7 +19,7 @@ from shtypes.resharding import plan as steps_of
 from shtypes.resharding.costs import CostModel
 from shtypes.resharding.devices import Device
 from shtypes.solver.apply import Decisions, Written, decided, names_of, taken, typed_function
-from shtypes.solver.program import Function, Program
+from shtypes.solver.program import Function, Program, Value
 from shtypes.solver.search import Point, size
 from shtypes.solver.tables import Costs, Way
 from shtypes.traced.equations import SourceLine
@@ -66,6 +66,14 @@ class PlannedReshard(NamedTuple):
     at: str  # what ``at=`` of `apply` calls it: ``model.py:48 <- up``, or ``model.py:30 <- carry[0]``
 
 
+class Said(NamedTuple):
+    """What the user says of the types, as texts or types."""
+
+    arguments: Mapping[Value, Any]
+    at: Mapping[str, Any]  # of what lines take, and of carries
+    results: Any  # their tree, with None for what may be chosen; None for all of them
+
+
 class Problem(NamedTuple):
     """What a plan is for."""
 
@@ -76,7 +84,7 @@ class Problem(NamedTuple):
     device: Device
     argnums: tuple[int, ...]  # the arguments that are differentiated; none without a backward pass
     state: float  # bytes of optimizer state for each byte of these
-    given: frozenset[str]  # the names of the arguments whose types the user said
+    said: Said  # what the user leaves open
 
     @property
     def mesh(self) -> Mesh:
@@ -110,7 +118,7 @@ class Plan(Report):
 
     @functools.cached_property
     def _rules(self) -> list[Rule]:
-        costs, given = self.problem.costs, self.problem.given
+        costs, given = self.problem.costs, {v.name for v in self.problem.said.arguments}
         typed_inputs = [*zip(self.problem.program.inputs, self.decisions.arguments, strict=True)]
         moved: dict[str, float] = {}
         for way in self._ways:

@@ -28,11 +28,11 @@ from shtypes.resharding.devices import Device, as_device
 from shtypes.solver.apply import taken, typed_function, unknown, with_types_at
 from shtypes.solver.axis_states import INVARIANT, REDUCED, axis_states, typed
 from shtypes.solver.graph import Graph, Node
-from shtypes.solver.program import Function, Value
+from shtypes.solver.program import Function, Program, Value
 from shtypes.solver.reshard_prices import Prices
 from shtypes.solver.search import Point, Search, size
 from shtypes.solver.tables import Costs
-from shtypes.suggestions.plan import SCHEMA, Plan, Problem, decisions_of, pattern_of
+from shtypes.suggestions.plan import SCHEMA, Plan, Problem, Said, decisions_of
 from shtypes.types import ShType
 from shtypes.types.mesh import Mesh, current_mesh
 from shtypes.types.tables import Report, Table, Text, notebook, page
@@ -93,19 +93,18 @@ class Suggestions(Sequence[Plan], Report):
         Raises:
             ShardingTypeError: no argument has such a path, or the types do not fit.
         """
-        costs = self.problem.costs
-        before = dict(costs.allowed)
-        try:
-            problem = self.problem._replace(given=self.problem.given | _fix(costs, fixed))
-            search = Search(costs, overlap=self._overlap)
-            for _ in range(_CORRECTED):
-                plan = Plan(problem, _readable(search, self.limit))
-                if not plan.corrects():
-                    break
-                search.again()
-            plan.bound = search.bound(self.limit)
-        finally:
-            costs.allowed = before
+        was = self.problem
+        arguments, at = _by_path(was.program, fixed)
+        said = was.said._replace(arguments={**was.said.arguments, **arguments}, at={**was.said.at, **at})
+        graph = was.costs.graph
+        costs = _costs(was.program, graph.mesh, graph.grad, said, was.costs.prices, was.device, was.state)
+        problem, search = was._replace(said=said, costs=costs), Search(costs, overlap=self._overlap)
+        for _ in range(_CORRECTED):
+            plan = Plan(problem, _readable(search, self.limit))
+            if not plan.corrects():
+                break
+            search.again()
+        plan.bound = search.bound(self.limit)
         return plan
 
     def parts(self) -> list[Table | Text]:
@@ -235,13 +234,11 @@ def suggest(
 
     def found(program: Function) -> Suggestions:
         program.name = name_of(f) or "f"
-        costs = Costs(Graph(program, on, grad=bool(argnums)), Prices(on, model), device, float(state))
-        given = _fix(costs, {**(inputs or {}), **(fixed or {})})
-        written = {v: t for v, t in zip(program.inputs, types, strict=True) if t is not None}
-        _say(costs, written)
-        given |= {v.name for v in written}
-        _fix_results(costs, out)
-        problem = Problem(program.name, program, costs, model, device, argnums, float(state), frozenset(given))
+        arguments, at = _by_path(program, {**(inputs or {}), **(fixed or {})})
+        arguments |= {v: t for v, t in zip(program.inputs, types, strict=True) if t is not None}
+        said = Said(arguments, at, out)
+        costs = _costs(program, on, bool(argnums), said, Prices(on, model), device, float(state))
+        problem = Problem(program.name, program, costs, model, device, argnums, float(state), said)
         search = Search(costs, seed=operator.index(seed), overlap=float(overlap), deadline=deadline)
         return _found(problem, search, limit)
 
@@ -429,20 +426,29 @@ def _bytes(memory: float | str) -> float:
     return float(memory)
 
 
-def _fix(costs: Costs, fixed: Mapping[str, Any]) -> frozenset[str]:
-    """Leaves arguments the types that are said, by path; the names of these."""
-    graph, found = costs.graph, set()
+def _by_path(program: Program, fixed: Mapping[str, Any]) -> tuple[dict[Value, Any], dict[str, Any]]:
+    """The types that are said of arguments, whose paths fit a pattern; and those at lines."""
+    arguments: dict[Value, Any] = {}
+    at = {pattern: said for pattern, said in fixed.items() if " <- " in pattern}
     for pattern, said in fixed.items():
-        if " <- " in pattern:
-            _fix_at(costs, pattern, said)
-            continue
-        met = [v for v in graph.program.inputs if _fits(v.name, pattern)]
-        if not met:
-            some = ", ".join(f"`{v.name}`" for v in graph.program.inputs[:6])
+        met = [v for v in program.inputs if _fits(v.name, pattern)]
+        if not met and pattern not in at:
+            some = ", ".join(f"`{v.name}`" for v in program.inputs[:6])
             raise ShardingTypeError(f"no argument has the path `{pattern}`", why=f"there are {some}", hints=[])
-        _say(costs, dict.fromkeys(met, said))
-        found |= {v.name for v in met}
-    return frozenset(found)
+        arguments |= dict.fromkeys(met, said)
+    return arguments, at
+
+
+def _costs(program: Program, mesh: Mesh, grad: bool, said: Said, prices: Prices, device: Device, state: float) -> Costs:
+    """The costs of the decisions that the user leaves."""
+    graph = Graph(program, mesh, grad=grad, said={v: str(t) for v, t in said.arguments.items()})
+    costs = Costs(graph, prices, device, state)
+    for v, t in said.arguments.items():
+        _leave(costs, graph.source[v.id][0], v, t, "made")
+    for place, t in said.at.items():
+        _fix_at(costs, place, t)
+    _fix_results(costs, said.results)
+    return costs
 
 
 def _fix_at(costs: Costs, at: str, said: Any) -> None:
@@ -459,20 +465,6 @@ def _fix_at(costs: Costs, at: str, said: Any) -> None:
                 _leave(costs, node, x, said, "needed", i)
             elif i == 1:
                 _leave(costs, node, node.results[0], said, "made")
-
-
-def _say(costs: Costs, types: Mapping[Value, Any]) -> None:
-    """Leaves some arguments a type each; of those that are decided together all must have the same."""
-    node_of = {v: costs.graph.source[v.id][0] for v in costs.graph.program.inputs}
-    for v, said in types.items():
-        _leave(costs, node_of[v], v, said, "made")
-        for other, node in node_of.items():
-            if node.first is node_of[v].first and str(types.get(other)) != str(said):
-                raise ShardingTypeError(
-                    f"`{v.name}` cannot be given a type for itself",
-                    why=f"layers that are alike are decided together, and `{other.name}` is in one of them",
-                    hints=[f'fixed={{"{pattern_of(v.name)}": "{said}"}}'],
-                )
 
 
 def _fits(name: str, pattern: str) -> bool:

@@ -262,11 +262,29 @@ def test_what_cannot_be_is_refused(options: Any, message: str) -> None:
         )
 
 
-def test_one_of_the_layers_that_are_decided_together_is_not_fixed_alone() -> None:
+@pytest.mark.parametrize("how", ["fixed", "typed", "why_not"])
+def test_one_of_the_layers_that_are_alike_may_be_given_a_type_of_its_own(how: str) -> None:
+    """Layers are decided together; one whose types are said is not like the others."""
+    args, more = models.gpt(4, 8, 8, 16, 8, 4, 32, 64, scanned=False), {"mesh": {"dp": 2}, **SETTINGS}
+    said = {"layers/1/up": "[_@dp, _]"}
+    if how == "typed":
+        up = sh.ShType.parse("f32[16@dp,32]", sh.abstract_mesh({"dp": 2}))
+        args[0]["layers"][1] = {**args[0]["layers"][1], "up": up}
+        plan = sh.suggest(models.gpt_loss, *args, **more)[0]
+    elif how == "fixed":
+        plan = sh.suggest(models.gpt_loss, *args, fixed=said, **more)[0]
+    else:
+        plan = sh.suggest(models.gpt_loss, *args, **more).why_not(said)
+    assert [str(layer["up"]) for layer in plan.arguments[0]["layers"]] == [
+        "f32[16,32]",
+        "f32[16@dp,32]",
+        *["f32[16,32]"] * 2,
+    ]
+    assert plan.ledger.total.bytes == pytest.approx(plan.point.cost.sent, rel=2e-3)
+
+
+def test_layers_that_are_given_one_type_are_decided_together() -> None:
     args = models.gpt(4, 8, 8, 16, 8, 4, 32, 64, scanned=False)
-    with pytest.raises(sh.ShardingTypeError, match="cannot be given a type for itself") as refused:
-        sh.suggest(models.gpt_loss, *args, mesh={"dp": 2}, fixed={"layers/0/up": "[_@dp, _]"}, **SETTINGS)
-    assert "p/layers/*/up" in str(refused.value)
     plan = sh.suggest(models.gpt_loss, *args, mesh={"dp": 2}, fixed={"layers/*/up": "[_@dp, _]"}, **SETTINGS)[0]
     assert plan.rules["p/layers/*/up"] == "[16@dp,32]"
 
