@@ -138,7 +138,7 @@ def _is_single(eqn: Any) -> bool:
     return bool(math.prod(eqn.invars[1].aval.shape[:-1]) == 1)
 
 
-def _applies(eqn: Any) -> bool:
+def applies(eqn: Any) -> bool:
     """Whether a scatter changes windows by a function of the user's."""
     return bool(eqn.primitive.name == "scatter" and eqn.params["update_jaxpr"] is not None)
 
@@ -148,13 +148,13 @@ def _linearity(eqn: Any) -> Linearity:
     if eqn.primitive.name != "scatter":
         return LINEAR.get(eqn.primitive.name, Linearity())
     once = eqn.params["unique_indices"] or _is_single(eqn)
-    return Linearity(Linear.IN_DIFFERENTIABLE, slice(1, 2)) if once and not _applies(eqn) else Linearity()
+    return Linearity(Linear.IN_DIFFERENTIABLE, slice(1, 2)) if once and not applies(eqn) else Linearity()
 
 
 @row(*_CHANGES)
 def _scatter(eqn: Any, operands: Sequence[Any]) -> list[Any]:
     numbers, name, how = Numbers.of_scatter(eqn.params["dimension_numbers"]), "scatter_apply", "max"
-    if not _applies(eqn):
+    if not applies(eqn):
         name, how = eqn.primitive.name.replace("-", "_"), _CHANGES[eqn.primitive.name]
     batch = _batch(operands[0], operands[1], numbers, changes=True)
     x, _, update = (v.aval for v in eqn.invars)

@@ -20,7 +20,6 @@ from shtypes.ops.sharded_reductions import as_varying
 from shtypes.ops.shards import (
     along,
     axes_of,
-    bordered,
     bound,
     count,
     gathered,
@@ -134,18 +133,26 @@ def _sorted(xs: Sequence[Any], dim: int, keys: int) -> Any:
     return lax.sort(list(xs), dim, num_keys=keys)
 
 
+def _largest(dtype: Any) -> Any:
+    """What no element of a dtype comes behind in a sort."""
+    if jnp.issubdtype(dtype, jnp.inexact):
+        return jnp.array(complex(jnp.nan, jnp.nan) if jnp.issubdtype(dtype, jnp.complexfloating) else jnp.nan, dtype)
+    return jnp.array(True if np.dtype(dtype) == np.bool_ else int(jnp.iinfo(dtype).max), dtype)  # type: ignore[no-untyped-call]
+
+
 @of_device("sort")
 def _received(xs: Sequence[Any], me: Any, span: _Span, dim: int, n: int, keys: int, size: int) -> Any:
     """The elements of all parts in order; the places of parts that are none, if there are, are last and left out."""
-    masks = [_along(_slots(span, jnp.arange(n), me, size, n)[1], xs[0], dim)] if size % n else []
-    xs = lax.sort([*masks, *xs], dim, num_keys=len(masks) + keys)[len(masks) :]
-    return [lax.slice_in_dim(x, 0, size, axis=dim) for x in xs]
+    if size % n:
+        none = _along(_slots(span, jnp.arange(n), me, size, n)[1], xs[0], dim)
+        xs = [jnp.where(none, _largest(x.dtype), x) if i < keys else x for i, x in enumerate(xs)]
+    return [lax.slice_in_dim(x, 0, size, axis=dim) for x in lax.sort(list(xs), dim, num_keys=keys)]
 
 
 @of_device("places")
 def _slot_numbers(x: Any, dim: int) -> Any:
-    """The place of each element along a dim, in as few bytes as its size takes."""
-    return lax.broadcasted_iota(np.min_scalar_type(max(x.shape[dim] - 1, 0)), x.shape, dim)
+    """The place of each element along a dim, in as few bytes as its size takes; none is the largest of these."""
+    return lax.broadcasted_iota(np.min_scalar_type(x.shape[dim]), x.shape, dim)
 
 
 @of_device("places")
@@ -155,7 +162,7 @@ def _numbers(slots: Any, dim: int, size: int, n: int) -> Any:
     sender, nth = jnp.divmod(slots.astype(np.int32), width)
     column = jnp.repeat(jnp.arange(n), width)
     numbers = sender * size + (_along(column, slots, dim) - sender * size) % n + nth * n
-    return numbers.astype(np.min_scalar_type(n * size - 1))
+    return numbers.astype(np.min_scalar_type(n * size))
 
 
 @of_device("merge")
@@ -184,7 +191,7 @@ def _merged(
 def _numbers_of_all(own: Any, dim: int, size: int, n: int) -> Any:
     """The places of dealt elements, of all devices, by their places in the shards of the senders."""
     starts = jnp.repeat(jnp.arange(n) * size, -(-size // n))
-    return (_along(starts, own, dim) + own.astype(np.int32)).astype(np.min_scalar_type(n * size - 1))
+    return (_along(starts, own, dim) + own.astype(np.int32)).astype(np.min_scalar_type(n * size))
 
 
 @way("sort")
@@ -207,8 +214,9 @@ def numbered(jaxpr: Any, i: int) -> tuple[int, int] | None:
     for k, v in list(enumerate(eqn.invars))[int(eqn.params["num_keys"]) :]:
         maker = next((j for j in range(i) if jaxpr.eqns[j].outvars[0] is v), None)
         if maker is not None and jaxpr.eqns[maker].primitive.name == "iota":
-            counts = jaxpr.eqns[maker].params["dimension"] == eqn.params["dimension"]
-            return (maker, k) if counts and jnp.issubdtype(v.aval.dtype, np.integer) else None
+            dim = eqn.params["dimension"]
+            counts = jaxpr.eqns[maker].params["dimension"] == dim and jnp.issubdtype(v.aval.dtype, np.integer)
+            return (maker, k) if counts and np.iinfo(v.aval.dtype).max >= v.aval.shape[dim] - 1 else None
     return None
 
 
@@ -246,7 +254,7 @@ def sorted_by_columns(p: Any, operands: Sequence[Any], counts: Any, k: int = 0) 
     xs = [as_varying(x if axes_of(x, dim) else sharded(x, dim, axes), axes) for x in operands]
     me = index(operands[0], axes)
     told_apart = keys < len(xs) or any(jnp.issubdtype(type_of(x).dtype, jnp.inexact) for x in xs)
-    has_slots = counts is None and p["is_stable"] and told_apart
+    has_slots = counts is None and (p["is_stable"] or size % n > 0) and told_apart
     if counts is not None:
         xs = [*xs[:keys], _slot_numbers(xs[0], dim), *xs[keys:]]
         keys += 1
@@ -270,10 +278,13 @@ def sorted_by_columns(p: Any, operands: Sequence[Any], counts: Any, k: int = 0) 
 
 
 @of_device("unique")
-def _differs(x: Any, me: Any, equal_nan: bool) -> Any:
-    """Which elements differ from the one before, the first among them; of a shard with one element before it."""
-    differs = (x[1:] != x[:-1]) & ~(equal_nan & jnp.isnan(x[1:]) & jnp.isnan(x[:-1]))
-    return differs | ((jnp.arange(x.size - 1) == 0) & (me == 0))
+def _differs(x: Any, before: Any, me: Any, equal_nan: bool) -> Any:
+    """Which elements of a shard differ from the one before, the first of all among them."""
+
+    def differ(a: Any, b: Any) -> Any:
+        return (a != b) & ~(equal_nan & jnp.isnan(a) & jnp.isnan(b))
+
+    return jnp.concatenate([differ(x[:1], before) | (me == 0), differ(x[1:], x[:-1])])
 
 
 @way(*CALLS, only=lambda eqn: name_of(eqn) == "unique_sorted_mask")
@@ -288,5 +299,7 @@ def first_of_their_kind(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | No
     axes = axes_of(x, 0)
     if found is None:
         return None
-    is_new = _differs(bordered(as_varying(found[0], axes), 0, axes, 1, 0), index(x, axes), equal_nan)
+    y = as_varying(found[0], axes)
+    size = type_of(y).local_shape[0]
+    is_new = _differs(y, sent(part(y, size - 1, size, 0), axes, 1), index(x, axes), equal_nan)
     return [found[0], placed(is_new, 0, axes), *found[1:]]

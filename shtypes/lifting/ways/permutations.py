@@ -12,6 +12,7 @@ from jax import lax
 
 from shtypes._compat.jaxprs import is_literal, jaxpr_of, with_equations
 from shtypes.dispatch.apply import is_typed
+from shtypes.evaluation.rows.lookups import applies
 from shtypes.lifting.ways.choice import CALLS, way
 from shtypes.lifting.ways.order import numbered, sorted_by_columns
 from shtypes.ops.arithmetic import add
@@ -63,7 +64,7 @@ def _kept(eqn: Any, made: Mapping[Any, Any]) -> Any:
         case "convert_element_type":
             keeps = jnp.issubdtype(y.dtype, np.integer) and np.iinfo(y.dtype).max >= max(y.shape, default=0)
         case "select_n":  # something else where it is negative, as no place is
-            by, v = made.get(v), eqn.invars[1]
+            by, v = None if is_literal(v) else made.get(v), eqn.invars[1]
             keeps = by is not None and by.primitive.name == "lt" and by.invars[0] is v and _is_zero(by.invars[1])
         case _:
             last = () if y.shape == v.aval.shape else (1,)
@@ -78,7 +79,7 @@ def _is_zero(v: Any) -> bool:
 
 def _scattered_dim(eqn: Any) -> int | None:
     """The dim of a scatter whose positions are of all elements, in one dim and beside the others; None for others."""
-    if eqn.primitive.name not in ("scatter", "scatter-add"):
+    if eqn.primitive.name not in ("scatter", "scatter-add") or applies(eqn):
         return None
     numbers, shapes = Numbers.of_scatter(eqn.params["dimension_numbers"]), [v.aval.shape for v in eqn.invars]
     rest = tuple(d for d in range(len(shapes[0])) if d not in numbers.indexed)

@@ -1,0 +1,60 @@
+"""Changes at all places of a sharded dim: which are sorts by these places, and which only look so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+import shtypes as sh
+from tests.denotation import denoted
+from tests.tolerance import assert_close
+
+N = 288
+RNG = np.random.default_rng(0)
+KEYS = RNG.permutation(N).astype(np.float32)
+X, V = (RNG.normal(size=N).astype(np.float32) for _ in range(2))
+
+
+def _carried(k: Any, dtype: Any) -> Any:
+    """The numbers of elements, of a dtype, in the order of their keys."""
+    return lax.sort((k, lax.iota(dtype, N)), num_keys=1)[1]
+
+
+CHANGES: dict[str, Callable[[Any, Any, Any], Any]] = {
+    "set": lambda k, x, v: x.at[jnp.argsort(k)].set(v),
+    "added": lambda k, x, v: x.at[jnp.argsort(k)].add(v),
+    "by a function": lambda k, x, v: x.at[jnp.argsort(k)].apply(jnp.sin),
+    "by a function, promised": lambda k, x, v: x.at[jnp.argsort(k)].apply(
+        lambda y: 2 * y + 1, unique_indices=True, mode="promise_in_bounds"
+    ),
+    "multiplied": lambda k, x, v: x.at[jnp.argsort(k)].multiply(v),
+    "least": lambda k, x, v: x.at[jnp.argsort(k)].min(v),
+    "numbers that wrap": lambda k, x, v: x.at[_carried(k, jnp.uint8)].add(v),
+    "numbers that do not": lambda k, x, v: x.at[_carried(k, jnp.uint16)].add(v),
+    "numbers made narrow": lambda k, x, v: x.at[jnp.argsort(k).astype(jnp.uint8)].add(v),
+    "numbers halved": lambda k, x, v: x.at[jnp.argsort(k) // 2].add(v),
+    "numbers from behind": lambda k, x, v: x.at[-jnp.argsort(k) - 1].add(v),
+    "beside a choice by a number": lambda k, x, v: lax.select_n(np.bool_(True), x, x * 2),
+    "at a choice by a number": lambda k, x, v: x.at[lax.select_n(np.bool_(False), jnp.argsort(k), jnp.argsort(v))].add(
+        v
+    ),
+}
+
+
+@pytest.mark.one_in(3)
+@pytest.mark.mesh({"tp": 4})
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_change_at_places_in_order_is_what_one_device_does(change: str, compiled: bool) -> None:
+    """A change by a function was taken for one that sets, and places of eight bits for all of them, each once."""
+    f = CHANGES[change]
+    lifted: Any = sh.implicit_comm(sh.lift(f))
+    typed = [sh.array(a, "f32[288@tp]") for a in (KEYS, X, V)]
+    y = (jax.jit(lifted) if compiled else lifted)(*typed)
+    assert_close(denoted(y), f(*map(jnp.asarray, (KEYS, X, V))), 64)
