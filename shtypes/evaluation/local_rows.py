@@ -38,10 +38,11 @@ class Place(NamedTuple):
         return clamped(operands[self.start.operand], self.size - count)
 
 
-def clamped(at: Any, last: int) -> Any:
-    """Positions brought between 0 and the last one, as integers that hold all positions."""
-    most = min(last, int(jnp.iinfo(at.dtype).max))  # type: ignore[no-untyped-call]
-    return _counting(lax.clamp(at.dtype.type(0), at, at.dtype.type(most)))
+def clamped(at: Any, last: int, beyond: int = 0) -> Any:
+    """Positions brought between 0 and the last one, or so far ``beyond``, as integers that hold all positions."""
+    held = jnp.iinfo(at.dtype)  # type: ignore[no-untyped-call]
+    least, most = max(-beyond, int(held.min)), min(last + beyond, int(held.max))
+    return _counting(lax.clamp(at.dtype.type(least), at, at.dtype.type(most)))
 
 
 def _counting(at: Any) -> Any:
@@ -135,17 +136,22 @@ class Component(NamedTuple):
     axes: tuple[str, ...] = ()  # the mesh axes that shard it
 
 
-def _local_positions(x: Any, parts: list[Any], components: Sequence[Component], *, clip: bool) -> Any:
-    """Makes global positions in sharded dims local, and returns a mask of those in the shard; None if all are."""
+def _local_positions(x: Any, parts: list[Any], components: Sequence[Component], *, clip: bool, beyond: int = 0) -> Any:
+    """Makes global positions in sharded dims local, and returns a mask of those in the shard; None if all are.
+
+    With ``clip`` those that do not fit are of the device at whose end they are, so far ``beyond`` its shard.
+    """
     here = None
     for c in components:
         if clip:
-            parts[c.place] = clamped(parts[c.place], c.last)
+            parts[c.place] = clamped(parts[c.place], c.last, beyond)
         if not c.axes:
             continue
         n = x.shape[c.dim]
-        at = _counting(parts[c.place]) - lax.axis_index(c.axes) * n
-        parts[c.place], mine = at, (at >= 0) & (at < n)
+        first = lax.axis_index(c.axes) * n
+        at = _counting(parts[c.place])
+        fitting = jnp.clip(at, 0, c.last) if clip and beyond else at
+        parts[c.place], mine = at - first, (fitting >= first) & (fitting < first + n)
         here = mine if here is None else here & mine
     return here
 
@@ -178,7 +184,9 @@ class LocalWindows(_Local):
     def __call__(self, x: Any, ids: Any) -> Any:
         parts = [ids[..., j] for j in range(ids.shape[-1])]
         fits = None if self.fill is None else self._fits(parts, ids)
-        here = _local_positions(x, parts, self.components, clip=self.clip)
+        # JAX brings promised positions to where they fit, and drops the cotangents of those that do not: so does `fn`.
+        beyond = int(self.fn.params["mode"] is lax.GatherScatterMode.PROMISE_IN_BOUNDS)
+        here = _local_positions(x, parts, self.components, clip=self.clip, beyond=beyond)
         for c in self.components:
             if c.axes:
                 parts[c.place] = lax.select(here, parts[c.place], lax.full_like(parts[c.place], 0))

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import shtypes as sh
-from tests.random_checks import denoted
+from tests.denotation import denoted
 from tests.tolerance import assert_close
 
 ROWS = np.random.default_rng(0).normal(size=(4, 8)).astype(np.float32)
@@ -99,3 +99,44 @@ def test_a_count_of_other_rows_stays_a_lookup() -> None:
         for y, right in zip(found, wanted, strict=True):
             assert "U:x" in str(y.type)
             np.testing.assert_allclose(denoted(y), right, rtol=1e-6)
+
+
+#: Positions of which some fit nowhere. JAX reads `x[i]` at the nearest ones, and drops their cotangents.
+FAR = np.asarray([40, -40, -1, 3, 16, -17, 15, 0], np.int32)
+BESIDE = np.asarray([2, -9, 4, 1, 0, 3, 3, 5], np.int32)
+WEIGHTS = 2.0 ** np.arange(8, dtype=np.float32)
+TABLE = np.random.default_rng(1).normal(size=(16, 4)).astype(np.float32)
+
+BEYOND: dict[str, tuple[Callable[[Any, Any, Any], Any], list[str]]] = {
+    "one": (lambda x, i, j: x[i[0], 1] + 2 * x[i[1], 2], ["[16@tp,4]", "[16@(dp,tp),4]"]),
+    "rows": (lambda x, i, j: jnp.sum(x[i] * WEIGHTS[:, None]), ["[16@tp,4]", "[16@dp,4@tp]"]),
+    "columns": (lambda x, i, j: jnp.sum(x[:, j] * WEIGHTS), ["[16@dp,4@tp]"]),
+    "both": (lambda x, i, j: jnp.sum(x[i, j] * WEIGHTS), ["[16@tp,4]", "[16,4@tp]", "[16@dp,4@tp]"]),
+    "squares": (lambda x, i, j: jnp.sum(x[i] ** 2 * WEIGHTS[:, None]), ["[16@tp,4]"]),
+    "mapped": (lambda x, i, j: jnp.sum(jax.vmap(lambda r: r[j] * WEIGHTS)(x)), ["[16@dp,4@tp]"]),
+    "unsigned": (lambda x, i, j: jnp.sum(x[i.astype("u4")] * WEIGHTS[:, None]), ["[16@tp,4]"]),
+    "clip": (lambda x, i, j: jnp.sum(x.at[i].get(mode="clip") * WEIGHTS[:, None]), ["[16@tp,4]"]),
+    "fill": (lambda x, i, j: jnp.sum(x.at[i].get(mode="fill", fill_value=2.0) * WEIGHTS[:, None]), ["[16@tp,4]"]),
+}
+
+
+@pytest.mark.one_in(7)
+@pytest.mark.mesh({"dp": 2, "tp": 4})
+@pytest.mark.parametrize("ids", ["closed over", "[8]", "[8@dp]", "[8@tp]"])
+@pytest.mark.parametrize(("form", "t"), [(form, t) for form, (_, types) in BEYOND.items() for t in types])
+def test_positions_that_fit_nowhere_have_the_derivatives_that_jax_gives_them(form: str, t: str, ids: str) -> None:
+    """The element that is read in their place got their cotangents where its dim is sharded."""
+    f = BEYOND[form][0]
+    x, v = sh.array(TABLE, t), np.ones_like(TABLE)
+    if ids == "closed over":
+        loss: Any = sh.implicit_comm(sh.lift(lambda x: f(x, jnp.asarray(FAR), jnp.asarray(BESIDE))))
+    else:
+        i, j = sh.array(FAR, ids), sh.array(BESIDE, ids)
+        loss = lambda x: sh.implicit_comm(sh.lift(f))(x, i, j)  # noqa: E731
+    plain = lambda x: f(x, jnp.asarray(FAR), jnp.asarray(BESIDE))  # noqa: E731
+    inside = sh.implicit_comm(sh.lift(jax.grad(plain)))(x)  # of a sum, a plain array
+    for y in (sh.grad(loss)(x), inside):
+        assert_close(denoted(y) if isinstance(y, sh.Array) else y, jax.grad(plain)(jnp.asarray(TABLE)), 64)
+    assert_close(denoted(jax.jvp(loss, (x,), (sh.array(v, t),))[1]), jax.jvp(plain, (TABLE,), (v,))[1], 64)
+    second = jax.jvp(sh.grad(loss), (x,), (sh.array(v, t),))[1]
+    assert_close(denoted(second), jax.jvp(jax.grad(plain), (TABLE,), (v,))[1], 64)
