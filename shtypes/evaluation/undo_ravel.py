@@ -55,7 +55,7 @@ class _Unraveled:
             return self._called(eqn)
         elif name == "broadcast_in_dim" and not eqn.invars[0].aval.shape and len(eqn.outvars[0].aval.shape) == 1:
             self.filled[eqn.outvars[0]] = eqn
-        elif acts_per_element(name) or (name == "dot_general" and _lists(eqn.params["dimension_numbers"]) == _SCALED):
+        elif acts_per_element(name) or _is_scaled(eqn):
             return [eqn, *self._along(eqn)]
         else:
             return [self._ended(eqn)]
@@ -153,6 +153,12 @@ def _is_ravel(eqn: Any) -> bool:
         return False
     x = eqn.invars[0]
     return not is_literal(x) and x.aval.ndim > 1 and tuple(eqn.params["new_sizes"]) == (math.prod(x.aval.shape),)
+
+
+def _is_scaled(eqn: Any) -> bool:
+    """Whether an equation is the product of an array and a scalar; of two arrays it is the outer one."""
+    numbers = eqn.params.get("dimension_numbers") if eqn.primitive.name == "dot_general" else None
+    return numbers is not None and _lists(numbers) == _SCALED and any(not x.aval.shape for x in eqn.invars)
 
 
 def _is_plain(eqn: Any) -> bool:

@@ -88,3 +88,21 @@ def test_l_bfgs_keeps_histories_sharded_like_the_parameters() -> None:
             for name, u in found.items():
                 assert_close(denoted(u), wanted[name], 10_000)
         assert str(state.diff_params_memory["w"].type) == "f32[2,8@dp,16@tp]"
+
+
+OUTER: dict[str, Callable[[Any], Any]] = {
+    "tensordot": lambda a: jnp.tensordot(a.ravel(), a.ravel(), 0).sum(0),
+    "einsum": lambda a: jnp.einsum("i,j->ij", a.ravel(), a.ravel()).sum(0),
+    "largest": lambda a: jnp.max(jnp.einsum("i,j->ij", a.ravel(), jnp.sin(a.ravel())), 0),
+    "filled": lambda a: jnp.sum(jax.lax.dot_general(a.ravel(), jnp.full(8, 2.0), (((), ()), ((), ()))), 0),
+    "filled first": lambda a: jnp.sum(jax.lax.dot_general(jnp.full(8, 2.0), a.ravel(), (((), ()), ((), ()))), 1),
+    "elementwise": lambda a: jnp.tanh(jax.lax.dot_general(a.ravel(), a.ravel(), (((), ()), ((), ())))).sum(0),
+}
+
+
+@pytest.mark.mesh(MESH)
+@pytest.mark.parametrize("form", OUTER)
+def test_an_outer_product_of_raveled_arrays_is_none_of_their_elements(form: str) -> None:
+    """As a product of two arrays without contracted dims it was taken for one of an array and a scalar."""
+    f, a = OUTER[form], A[:4, :4]
+    assert_close(denoted(sh.lift(f)(sh.array(a, "f32[4,4]"))), f(jnp.asarray(a)), 64)
