@@ -199,13 +199,13 @@ _DIFFERENTIABLE: Final = frozenset({
 
 def _is_differentiable(fn: ShardFn, operands: Sequence[ShType]) -> bool:
     """Whether a function's primitives alone say that it has its derivatives; if not, they have to be tried."""
-    jaxpr = _program(fn, operands)
+    jaxpr = program_of(fn, operands)
     return jaxpr is not None and all(eqn.primitive.name in _DIFFERENTIABLE for eqn in equations(jaxpr))
 
 
 def with_derivative(fn: ShardFn, active: Sequence[bool], operands: Sequence[ShType], count: int) -> tuple[bool, ...]:
     """Which of the ``count`` results may have a derivative by the ``active`` operands that is not zero everywhere."""
-    jaxpr = _program(fn, operands)
+    jaxpr = program_of(fn, operands)
     return (True,) * count if jaxpr is None else _with_derivative(jaxpr, tuple(active))
 
 
@@ -214,7 +214,7 @@ def _with_derivative(jaxpr: Any, active: tuple[bool, ...]) -> tuple[bool, ...]:
     return tuple(depends_smoothly(jaxpr, [i for i, a in enumerate(active) if a]))
 
 
-def _program(fn: ShardFn, operands: Sequence[ShType]) -> Any:
+def program_of(fn: ShardFn, operands: Sequence[ShType]) -> Any:
     """The program of a local function on operands of some types; None where it needs to know which device it is on."""
     shapes = tuple((1,) if fn.per_element else t.local_shape for t in operands)
     try:

@@ -9,12 +9,13 @@ import functools
 import linecache
 import math
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import jax
+from jax import lax
 from jax.extend import source_info_util
 from jax.sharding import AxisType
 
@@ -31,16 +32,24 @@ from shtypes._compat.jaxprs import (
     is_literal,
     jaxpr_of,
 )
+from shtypes.caches import MOST
 from shtypes.context.frames import Owner, owner_of_file
 from shtypes.core.call_with_rules import call_with_rules_p
 from shtypes.core.callbacks import Callback
 from shtypes.core.collective import Collective as Collective
 from shtypes.core.combined_collectives import Joint as Joint
+from shtypes.core.composite import Composite
 from shtypes.core.device_put import EnsureMapped, FromJax, Raise, ToJax, from_concrete_p
 from shtypes.core.jax_type import HiShType
+from shtypes.core.local import Local
 from shtypes.core.operation import Operation, OperationPrimitive, applied_by, direction_of
 from shtypes.core.physical import physical_spec
 from shtypes.core.region_plan import HANDS_ON, PLACED, same_spec, spec_of
+from shtypes.core.shard_fn import Jvp, ShardFn, Transpose, Vmap, program_of
+from shtypes.types import ShType
+
+#: Local functions that may take what they have no use for, such as what a derivative is taken at.
+_MADE_OF_OTHERS = (Composite, Jvp, Transpose, Vmap)
 
 _PLACE = re.compile(r"(?P<file>.*?):(?P<line>\d+)(:\d+)?( \((?P<function>.*)\))?$")
 
@@ -183,6 +192,7 @@ class Walk:
     def __init__(self, keep: Callable[[Any], bool] = lambda eqn: True) -> None:
         self._keep = keep
         self._known: dict[Any, tuple[list[tuple[Any, Needs]], tuple[bool, ...]]] = {}
+        self._makers: dict[int, dict[Any, Any]] = {}  # of each body, the equations by their results
         self._choices = 0
 
     def equations(self, jaxpr: Any, used: tuple[bool, ...], context: BodyContext) -> Iterator[Equation]:
@@ -216,17 +226,45 @@ class Walk:
                 if isinstance(eqn.primitive, OperationPrimitive):
                     if not eqn.effects and all(v.aval.size == 0 for v in eqn.outvars):
                         continue  # results without elements are constants
-                    needed_eqns.append((eqn, _needs_all(len(eqn.invars))))
-                    needed.update(v for v in eqn.invars if not is_literal(v))
-                    continue
-                use = self._use(jaxpr, eqn, tuple(v in needed for v in eqn.outvars))
+                    use = self._operation(jaxpr, eqn, tuple(v in needed for v in eqn.outvars), needed)
+                else:
+                    use = self._use(jaxpr, eqn, tuple(v in needed for v in eqn.outvars))
                 needed_eqns.append((eqn, use))
                 operands = zip(eqn.invars, use.operands, strict=True)
                 needed.update(v for v, u in operands if u and not is_literal(v))
             self._known[key] = needed_eqns[::-1], tuple(v in needed for v in jaxpr.invars)
         return self._known[key]
 
+    def _operation(self, jaxpr: Any, eqn: Any, outs: tuple[bool, ...], needed: Collection[Any]) -> Needs:
+        """What an operation of ours needs: all operands, but for those that its local function has no use for.
+
+        That is asked where a result is not used, or something may be sent for it alone.
+        """
+        operation = applied_by(eqn)
+        if isinstance(operation, Local) and (not all(outs) or isinstance(operation.fn, _MADE_OF_OTHERS)):
+            alone = [v for v in eqn.invars if not is_literal(v) and v not in needed]
+            if not all(outs) or any(self._is_sent(jaxpr, v) for v in alone):
+                return _needs_of_shards(operation.fn, operation.operands, outs)
+        return _needs_all(len(eqn.invars))
+
+    def _is_sent(self, jaxpr: Any, v: Any) -> bool:
+        """Whether a value is what a collective gives, or a function of that alone."""
+        if id(jaxpr) not in self._makers:
+            self._makers[id(jaxpr)] = {out: eqn for eqn in jaxpr.eqns for out in eqn.outvars}
+        while (eqn := self._makers[id(jaxpr)].get(v)) is not None:
+            operation = applied_by(eqn)
+            if not isinstance(operation, Local):
+                return isinstance(operation, Operation)
+            operands = [x for x in eqn.invars if not is_literal(x)]
+            if len(operands) != 1:
+                return False
+            (v,) = operands
+        return False
+
     def _use(self, jaxpr: Any, eqn: Any, outs: tuple[bool, ...]) -> Needs:
+        if eqn.primitive is lax.sort_p:
+            keys = int(eqn.params["num_keys"])
+            return Needs((*(True,) * keys, *outs[keys:]))
         match what := control_of(eqn):
             case Scan():
                 return self._scan(what, outs)
@@ -279,6 +317,13 @@ def _constant_index(jaxpr: Any, index: Any) -> int | None:
         return None
     low, value, high = (int(x.val) for x in eqn.invars)
     return min(max(value, low), high)
+
+
+@functools.lru_cache(maxsize=MOST)
+def _needs_of_shards(fn: ShardFn, operands: tuple[ShType, ...], outs: tuple[bool, ...]) -> Needs:
+    """What a local function needs on operands of some types."""
+    program = program_of(fn, operands)
+    return _needs_all(len(operands)) if program is None else Needs(Walk().live(jaxpr_of(program), outs)[1])
 
 
 def _either(*flags: Sequence[bool]) -> tuple[bool, ...]:

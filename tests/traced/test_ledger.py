@@ -418,3 +418,32 @@ def test_links_by_axis_and_a_file_of_them_are_a_cost_model(tmp_path: Path) -> No
 def test_what_is_no_link_is_said(links: Any, message: str) -> None:
     with pytest.raises(ShardingTypeError, match=message):
         sh.use_cost_model(links)
+
+
+def _placed(k: Any, v: Any) -> Any:
+    return jnp.sum(v.at[jnp.argsort(k)].set(jnp.sin(v)) * jnp.cos(jnp.arange(288.0)))
+
+
+def _in_order(k: Any, v: Any) -> Any:
+    return jnp.sum(jax.lax.sort((k, v), num_keys=1)[1] * jnp.cos(jnp.arange(288.0)))
+
+
+#: Gradients whose forward values nobody uses, and results that nobody asks for: of what is sent for them nothing runs.
+UNUSED: dict[str, Any] = {
+    "the gradient of one of a sort": sh.grad(sh.lift(lambda k: jnp.sort(k)[3])),
+    "the gradient of a median": sh.grad(sh.lift(jnp.median)),
+    "the gradient of the largest few": sh.grad(sh.lift(lambda k: jnp.sum(jax.lax.top_k(k, 3)[0]))),
+    "the places of the largest few": sh.lift(lambda k: jax.lax.top_k(k, 3)[1]),
+    "the gradient of what is put in order": lambda k: sh.grad(lambda v: sh.lift(_placed)(k, v))(sh.cos(k)),
+    "the gradient of rows in order": lambda k: sh.grad(lambda v: sh.lift(_in_order)(k, v))(sh.cos(k)),
+    "the keys of a sort of several": sh.lift(lambda k: jax.lax.sort((k, jnp.cos(k)), num_keys=1)[0]),
+    "rows that are found": sh.grad(sh.lift(lambda k: jnp.sum(k[jnp.argsort(k)] * jnp.arange(288.0)))),
+}
+
+
+@pytest.mark.mesh({"dp": 2, "tp": 4})
+@pytest.mark.parametrize("program", UNUSED)
+def test_what_is_sent_for_nothing_is_not_sent(program: str) -> None:
+    """A derivative took the values that it is taken at, and a sort all operands, though nothing comes of them."""
+    k = sh.array(np.random.default_rng(0).permutation(288).astype(np.float32), "f32[288@tp]")
+    assert_compiled_as_said(sh.implicit_comm(UNUSED[program]), k)

@@ -76,7 +76,7 @@ def _shifted(places: Any, me: Any, size: int) -> Any:
 
 @of_device("take")
 def _taken(places: Any, at: Any, dim: int) -> Any:
-    return jnp.take_along_axis(places, at, dim)
+    return jnp.take_along_axis(places, at, dim, mode="clip")
 
 
 @way("top_k", "approx_top_k")

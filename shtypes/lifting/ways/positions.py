@@ -49,7 +49,7 @@ def _of_owners(rows: Any, ids: Any, last: int, n: int, clips: bool, windows: tup
         owner = jnp.where(at == ids[..., 0].astype(at.dtype), owner, 0)
     owner = jnp.expand_dims(jnp.expand_dims(owner, windows), dim)
     rows = rows.reshape(*rows.shape[:dim], n, -1, *rows.shape[dim + 1 :])
-    return jnp.squeeze(jnp.take_along_axis(rows, owner, dim), dim)
+    return jnp.squeeze(jnp.take_along_axis(rows, owner, dim, mode="clip"), dim)
 
 
 @way("gather")

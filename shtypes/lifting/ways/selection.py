@@ -239,7 +239,7 @@ def _candidates(x: Any, order: Any, own: Any, equal: Any, places: Any, below: An
 @of_device("element")
 def _chosen(elements: Any, owner: Any, dim: int) -> Any:
     elements = elements.reshape(*owner.shape[:dim], -1, *owner.shape[dim:])
-    return jnp.squeeze(jnp.take_along_axis(elements, jnp.expand_dims(owner, dim), dim), dim)
+    return jnp.squeeze(jnp.take_along_axis(elements, jnp.expand_dims(owner, dim), dim, mode="clip"), dim)
 
 
 def _selected(x: Any, dim: int, axes: Axes, places: Any) -> Any:
