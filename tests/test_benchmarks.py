@@ -35,7 +35,7 @@ def measured(part: str) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.one_in(29)
+@pytest.mark.nightly
 @pytest.mark.parametrize("variant", ["shtypes", "shard_map", "explicit", "per op"])
 @pytest.mark.parametrize("policy", ["partial", "jax"])
 @pytest.mark.parametrize("model", MODELS)
@@ -65,6 +65,7 @@ def test_the_policies_differ_by_one_sum(model: str) -> None:
     assert partial["count"] == jax["count"] + 1
 
 
+@pytest.mark.nightly
 def test_calls_and_operations_are_compared_with_native_ones() -> None:
     calls, eager = measured("calls"), measured("eager")
     assert {kind for entry in calls.values() for kind in entry} == {"shtypes", "shard_map", "per op"}

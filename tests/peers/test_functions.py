@@ -87,7 +87,7 @@ def test_the_functions_that_jax_has_too_are_found() -> None:
     assert len(found) > 250
 
 
-@pytest.mark.core
+@pytest.mark.nightly
 def test_a_few_functions_are_alike_typed_and_lifted_and_as_on_one_device() -> None:
     few = [call for name in ("mod", "cumsum") for call in calls_of(name)[::8]]
     few += [*calls_with_parameters()[::16], *programs()[7::160], *other_calls()[2::60]]

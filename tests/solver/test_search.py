@@ -184,6 +184,7 @@ def test_with_overlap_the_bound_is_below_all_assignments_and_the_plan_is_quicker
     assert math.isclose(point.seconds, sum(point.cost[:2]) - overlap * min(point.cost[:2]))
 
 
+@pytest.mark.nightly
 def test_out_of_time_the_first_assignment_is_taken_and_said_to_be_unsettled(monkeypatch: pytest.MonkeyPatch) -> None:
     args = mlp(32, 16, 64)
     settled = searched(mlp_loss, args, {"a": 2, "b": 2, "c": 2})

@@ -339,6 +339,7 @@ def test_odd_programs_send_what_is_predicted_and_compute_what_one_device_does(na
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5 * float(np.abs(b).max()))
 
 
+@pytest.mark.nightly
 def test_an_applied_plan_takes_plain_arrays_and_computes_what_one_device_does() -> None:
     shapes = models.gpt(2, 8, 8, 16, 8, 4, 32, 64)
     values = models.arrays(shapes)

@@ -106,6 +106,7 @@ def test_without_time_the_plan_is_said_to_be_unsettled(run: Run) -> None:
     assert "unsettled: the time limit was reached" in run(*CALL, "--time-limit", "0").out
 
 
+@pytest.mark.nightly
 def test_progress_says_how_many_pairs_of_axes_are_settled(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     said = []
 
