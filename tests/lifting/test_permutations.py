@@ -48,6 +48,24 @@ CHANGES: dict[str, Callable[[Any, Any, Any], Any]] = {
 
 
 @pytest.mark.one_in(3)
+@pytest.mark.mesh({"x": 6})
+@pytest.mark.parametrize("dtype", ["f4", "bfloat16", "float8_e4m3fn", "float4_e2m1fn", "u4", "i1", "?", "c8"])
+def test_a_sort_that_the_devices_do_not_divide_has_no_elements_but_its_own(dtype: str) -> None:
+    """What fills the last parts comes last in every dtype, also where that has no NaN, and behind equal elements."""
+    x = jnp.asarray(RNG.choice([-3.0, -1.0, 0.0, 1.0, 2.0, 6.0, np.inf], 606)).astype(dtype)
+    x = (
+        x.at[::7].set(np.nan).at[3::11].set(2.0**31)
+        if dtype == "f4"
+        else x.at[::5].set(2**32 - 1)
+        if dtype == "u4"
+        else x
+    )
+    for f in (jnp.sort, jnp.argsort):
+        found = denoted(sh.implicit_comm(sh.lift(f))(sh.array(x, "[606@x]")))
+        assert found.tobytes() == np.asarray(f(x)).tobytes()
+
+
+@pytest.mark.one_in(3)
 @pytest.mark.mesh({"tp": 4})
 @pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize("change", CHANGES)

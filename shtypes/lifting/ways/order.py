@@ -135,9 +135,12 @@ def _sorted(xs: Sequence[Any], dim: int, keys: int) -> Any:
 
 def _largest(dtype: Any) -> Any:
     """What no element of a dtype comes behind in a sort."""
+    if jnp.issubdtype(dtype, jnp.complexfloating):
+        return np.asarray(complex(np.nan, np.nan), dtype)
     if jnp.issubdtype(dtype, jnp.inexact):
-        return jnp.array(complex(jnp.nan, jnp.nan) if jnp.issubdtype(dtype, jnp.complexfloating) else jnp.nan, dtype)
-    return jnp.array(True if np.dtype(dtype) == np.bool_ else int(jnp.iinfo(dtype).max), dtype)  # type: ignore[no-untyped-call]
+        nan = np.asarray(np.nan).astype(dtype)
+        return nan if np.isnan(nan) else jnp.finfo(dtype).max  # type: ignore[no-untyped-call]  # the narrowest have none
+    return np.asarray(dtype == np.dtype(bool) or jnp.iinfo(dtype).max, dtype)  # type: ignore[no-untyped-call]
 
 
 @of_device("sort")
