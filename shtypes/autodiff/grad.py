@@ -22,7 +22,7 @@ from shtypes.control.joins import can_reshard
 from shtypes.core.array import Array, wrap
 from shtypes.core.collective import vary
 from shtypes.core.device_put import raise_p
-from shtypes.core.elementwise_fns import Add, Identity, NamedFn
+from shtypes.core.elementwise_fns import STOP_GRADIENT, Add, NamedFn
 from shtypes.core.jax_type import HiShType
 from shtypes.core.local import local, repeated, zeros_of
 from shtypes.core.physical import put_right
@@ -341,7 +341,6 @@ def _raised(t: HiShType, physical: Any) -> Any:
     return wrap(t, put_right(t, physical) if 0 in t.shape else physical)
 
 
-_STOP = Identity("stop_gradient", constant=True)
 _BARRIER = NamedFn("optimization_barrier", lax.optimization_barrier, linear=Linear.JOINTLY)
 
 
@@ -355,7 +354,7 @@ HiShType.behaviour = Behaviour(
     zero=zeros_of,
     added=lambda t, x, y: local(Add(), x, y, out=t),
     repeated=repeated,
-    stopped=lambda x: local(_STOP, x, out=jax.typeof(x)),
+    stopped=lambda x: local(STOP_GRADIENT, x, out=jax.typeof(x)),
     barred=lambda x: local(_BARRIER, x, out=jax.typeof(x)),
     typed_policy=for_typed,
     selected=selected,

@@ -81,6 +81,8 @@ class Identity(ShardFn):
 
 
 IDENTITY = Identity()
+#: A value as a constant to derivatives.
+STOP_GRADIENT = Identity("stop_gradient", constant=True)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import jax
 from shtypes._compat.eqn_frames import Frame, frames_of
 from shtypes._compat.jaxprs import is_literal
 from shtypes.context.frames import Owner
-from shtypes.core.elementwise_fns import Identity
+from shtypes.core.elementwise_fns import STOP_GRADIENT
 from shtypes.core.jax_context import complete_when_read
 from shtypes.core.local import local
 from shtypes.dispatch.apply import is_typed
@@ -126,12 +126,12 @@ def _fixes_of_call(call: _Call, step: Step, evaluate: Evaluate) -> tuple[Fix, ..
     """Fixes over the typed operands of a call, each of which has a name."""
     seen = [x.type if is_typed(x) else x for x in call.values]
     types = {i: t for i, t in enumerate(seen) if isinstance(t, ShType)}
-
-    constants = {i for i in types if _is_constant(call, i)}
+    constant = [is_typed(x) and is_constant(x) for x in map(call.values.__getitem__, types)]
+    stopped = [c or _is_closed_over(call, i) for i, c in zip(types, constant, strict=True)]
 
     def again(*xs: Any) -> Any:
-        merged = {i: _stopped(x) if i in constants else x for i, x in zip(types, xs, strict=True)}
-        noted_as((True,) * len(constants), [merged[i] for i in constants])
+        values = [_stopped(x) if stops else x for x, stops in zip(xs, stopped, strict=True)]
+        merged = dict(zip(types, noted_as(constant, values), strict=True))
         return evaluate(call.jaxpr, (), [merged.get(i, x) for i, x in enumerate(call.values)])
 
     names = called_names([*types.values()])
@@ -147,18 +147,18 @@ def _fixes_of_call(call: _Call, step: Step, evaluate: Evaluate) -> tuple[Fix, ..
     return _all_edited(fixes, operand_names, names, step)
 
 
-def _is_constant(call: _Call, i: int) -> bool:
-    """Whether an operand of a call has no gradient: a constant, or what the program closes over, if no trace has it."""
+def _is_closed_over(call: _Call, i: int) -> bool:
+    """Whether the program closes over an operand of a call that is in no trace: it has no gradient."""
     x, source = call.values[i], _source(call.body, call.jaxpr.invars[i])
     while source is not None and source.step is not None and source.step.eqn.primitive.name == "closed_over":
         source = _source(source.body, source.step.eqn.invars[0])
-    is_closed_over = source is not None and source.step is None and not _argument(source)
-    return is_typed(x) and (is_constant(x) or (is_closed_over and not isinstance(x, jax.core.Tracer)))
+    is_argument = source is None or source.step is not None or bool(_argument(source))
+    return is_typed(x) and not is_argument and not isinstance(x, jax.core.Tracer)
 
 
 def _stopped(x: Any) -> Any:
     """A value as a constant to derivatives."""
-    return local(Identity("stop_gradient", constant=True), x, out=jax.typeof(x)) if is_inexact(x) else x
+    return local(STOP_GRADIENT, x, out=jax.typeof(x)) if is_inexact(x) else x
 
 
 def _source(body: Body, var: Any) -> Source | None:

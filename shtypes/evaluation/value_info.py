@@ -7,6 +7,7 @@ number; if these count, the dim is a batch dim, and each device looks up in its 
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -41,20 +42,29 @@ _KEY: Final = "lifted"
 _NOTHING: Final[Mapping[Any, Any]] = MappingProxyType({})
 
 
-class _Thread(threading.local):
-    """Notes on values without a trace while an evaluation runs: by id, with the value, then by kind."""
+#: Notes on values: by id, with the value, then by kind.
+_Notes = dict[str, dict[int, tuple[Any, dict[str, Any]]]]
 
-    eager: dict[str, dict[int, tuple[Any, dict[str, Any]]]] | None = None
+
+class _Thread(threading.local):
+    """Notes on values without a trace while an evaluation runs."""
+
+    eager: _Notes | None = None
 
 
 _thread: Final = _Thread()
 
 
 @contextlib.contextmanager
-def noting() -> Iterator[None]:
-    """A scope around an evaluation: notes on values without a trace are dropped after the outermost one."""
+def noting(notes: _Notes | None = None) -> Iterator[None]:
+    """A scope around an evaluation: notes on values without a trace are dropped after the outermost one.
+
+    With ``notes`` the values are noted as in these.
+    """
     outer = _thread.eager
-    if outer is None:
+    if notes is not None:
+        _thread.eager = notes
+    elif outer is None:
         _thread.eager = {}
     try:
         yield
@@ -64,17 +74,7 @@ def noting() -> Iterator[None]:
 
 def notes_kept() -> Callable[[], contextlib.AbstractContextManager[None]]:
     """A function for a scope in which the values without a trace are noted as they are now."""
-    kept = _thread.eager
-
-    @contextlib.contextmanager
-    def scope() -> Iterator[None]:
-        outer, _thread.eager = _thread.eager, kept
-        try:
-            yield
-        finally:
-            _thread.eager = outer
-
-    return scope
+    return functools.partial(noting, _thread.eager)
 
 
 def is_inexact(x: Any) -> bool:

@@ -11,7 +11,7 @@ from shtypes.core.array import Array
 from shtypes.core.collective import reinterpreted, vary
 from shtypes.core.device_put import type_of
 from shtypes.core.eager_cache import public
-from shtypes.core.elementwise_fns import Identity
+from shtypes.core.elementwise_fns import STOP_GRADIENT, Identity
 from shtypes.core.local import local
 from shtypes.dispatch.apply import as_operands, is_typed, located
 from shtypes.dispatch.reshard import normalize_dim
@@ -35,7 +35,7 @@ def stop_gradient(x: Any) -> Any:
     def stopped(leaf: Any) -> Any:
         if not is_typed(leaf):
             return lax.stop_gradient(leaf)
-        return local(Identity("stop_gradient", constant=True), leaf, out=jax.typeof(leaf))
+        return local(STOP_GRADIENT, leaf, out=jax.typeof(leaf))
 
     return jax.tree.map(stopped, x)
 
