@@ -150,7 +150,7 @@ def _local_positions(x: Any, parts: list[Any], components: Sequence[Component], 
         n = x.shape[c.dim]
         first = lax.axis_index(c.axes) * n
         at = _counting(parts[c.place])
-        fitting = jnp.clip(at, 0, c.last) if clip and beyond else at
+        fitting = jnp.clip(at, 0, c.last) if beyond else at
         parts[c.place], mine = at - first, (fitting >= first) & (fitting < first + n)
         here = mine if here is None else here & mine
     return here

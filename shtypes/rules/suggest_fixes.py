@@ -119,7 +119,7 @@ def priced_fixes(
         operands: The types that the rule refuses.
         sent: About what a call sends with operands that the rule took, forward and backward.
         price: What a call with resharded operands sends, exactly: in words and in bytes, forward and backward.
-        most_tried: How often the rule may be applied.
+        most_tried: How often the rule may be applied, besides to variants of what it took.
         names: What the operands are called in the printed code.
         stay: The operands that cannot be moved.
     """
@@ -220,9 +220,9 @@ class Search:
     def _typed(self, at_fault: tuple[str, ...], most: int) -> dict[tuple[ShType, ...], Typing]:
         """The candidates that type: the axes at fault are moved one after the other, then all together."""
         pending = self._variants(tuple(_pending(t, t.mesh.axis_names) for t in self.operands))
-        as_those = {
-            ops: typing for stays in self._stay for ops, typing in self._variants(self._lying_as(stays)).items()
-        }
+        as_those: dict[tuple[ShType, ...], Typing] = {}
+        for i in self._stay:
+            as_those |= self._variants(self._others_as(self.operands[i]))
         options: dict[str, list[_Option]] = {}
         outcome: Typing | tuple[str, ...] = at_fault
         visits: list[str] = []
@@ -380,10 +380,9 @@ class Search:
                 for t in self.operands
             )
 
-    def _lying_as(self, i: int) -> tuple[ShType, ...]:
-        """The operands with those that can be moved as another one lies."""
-        numbered = enumerate(self.operands)
-        return tuple(t if j in self._stay else _lying_as(t, self.operands[i]) or t for j, t in numbered)
+    def _others_as(self, stays: ShType) -> tuple[ShType, ...]:
+        """The operands, those that can be moved as one lies that stays."""
+        return tuple(t if i in self._stay else _lying_as(t, stays) or t for i, t in enumerate(self.operands))
 
     def _may_try(self) -> bool:
         return self.tried < self.most_tried - 2  # two are left for the gathered operands

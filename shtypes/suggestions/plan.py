@@ -84,7 +84,7 @@ class Problem(NamedTuple):
     device: Device
     argnums: tuple[int, ...]  # the arguments that are differentiated; none without a backward pass
     state: float  # bytes of optimizer state for each byte of these
-    said: Said  # what the user leaves open
+    said: Said
 
     @property
     def mesh(self) -> Mesh:

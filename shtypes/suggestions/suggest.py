@@ -427,12 +427,14 @@ def _bytes(memory: float | str) -> float:
 
 
 def _by_path(program: Program, fixed: Mapping[str, Any]) -> tuple[dict[Value, Any], dict[str, Any]]:
-    """The types that are said of arguments, whose paths fit a pattern; and those at lines."""
-    arguments: dict[Value, Any] = {}
-    at = {pattern: said for pattern, said in fixed.items() if " <- " in pattern}
+    """The types that are said of the arguments whose paths fit a pattern, and those of what lines take."""
+    arguments, at = dict[Value, Any](), dict[str, Any]()
     for pattern, said in fixed.items():
+        if " <- " in pattern:
+            at[pattern] = said
+            continue
         met = [v for v in program.inputs if _fits(v.name, pattern)]
-        if not met and pattern not in at:
+        if not met:
             some = ", ".join(f"`{v.name}`" for v in program.inputs[:6])
             raise ShardingTypeError(f"no argument has the path `{pattern}`", why=f"there are {some}", hints=[])
         arguments |= dict.fromkeys(met, said)

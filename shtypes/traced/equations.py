@@ -241,11 +241,12 @@ class Walk:
         That is asked where a result is not used, or something may be sent for it alone.
         """
         operation = applied_by(eqn)
-        if isinstance(operation, Local) and (not all(outs) or isinstance(operation.fn, _MADE_OF_OTHERS)):
-            alone = [v for v in eqn.invars if not is_literal(v) and v not in needed]
-            if not all(outs) or any(self._is_sent(jaxpr, v) for v in alone):
-                return _needs_of_shards(operation.fn, operation.operands, outs)
-        return _needs_all(len(eqn.invars))
+        if not isinstance(operation, Local):
+            return _needs_all(len(eqn.invars))
+        asks = not all(outs)
+        if not asks and isinstance(operation.fn, _MADE_OF_OTHERS):
+            asks = any(self._is_sent(jaxpr, v) for v in eqn.invars if not is_literal(v) and v not in needed)
+        return _needs_of_shards(operation.fn, operation.operands, outs) if asks else _needs_all(len(eqn.invars))
 
     def _is_sent(self, jaxpr: Any, v: Any) -> bool:
         """Whether a value is what a collective gives, or a function of that alone."""
