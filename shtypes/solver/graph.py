@@ -15,7 +15,7 @@ from shtypes.errors import ShardingTypeError
 from shtypes.solver import options as options_
 from shtypes.solver.axis_states import INVARIANT, REDUCED, SHARDED, UNREDUCED, axis_states
 from shtypes.solver.options import Option
-from shtypes.solver.program import Checkpoint, Item, Loop, Op, Operand, Program, Value, is_value, walked
+from shtypes.solver.program import Checkpoint, Item, Loop, Op, Operand, Program, Value, is_value, steps_of, walked
 from shtypes.solver.reshard_prices import dims_of
 from shtypes.types import ShType, dtypes
 from shtypes.types.mesh import Mesh
@@ -147,20 +147,22 @@ class Graph:
     def returns(self, use: Use) -> bool:
         """Whether a cotangent comes back from a use of a value."""
         op = use.node.op
-        return self.has_cotangent(use.value) and (op is None or any(map(self.has_cotangent, op.results)))
+        comes = op is None or (op.reads[use.operand] and any(map(self.has_cotangent, op.results)))
+        return self.has_cotangent(use.value) and comes
 
     def runs(self, use: Use) -> tuple[float, float]:
         """How often a value is brought to a use forward, and again in the backward pass, for each run of the use.
 
-        What a checkpointed part of a scan does with what is made outside, JAX does before the scan, once; and again for
-        each run of the checkpoint.
+        What no step of a scan changes is brought before the scan, once; and again for each run of a checkpoint.
         """
-        node, v, item = self.source[use.value.id][0], use.value, use.node.item
-        if not use.node.again or item is None:
-            return 1.0, float(use.node.again)
-        times = node.item.times if node.kind == "carry" and v not in node.results and node.item else node.times
-        again = self._recomputed.get(item.id, use.times) if times < use.times else use.times
-        return min(1.0, times / use.times), again / use.times
+        op = use.node.op
+        if op is not None and not op.reads[use.operand]:
+            return 0.0, 0.0
+        item, again = use.node.item, float(use.node.again) * use.times
+        first = min(use.times, steps_of(use.value.within, item.within if item else frozenset()))
+        if again and item and first < use.times:
+            again = self._recomputed.get(item.id, use.times)
+        return first / use.times, again / use.times
 
     def is_silent(self, node: Node) -> bool:
         """Whether a scope of the program around a node, or around what makes its value, forbids communication."""

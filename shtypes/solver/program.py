@@ -10,7 +10,7 @@ import functools
 import inspect
 import itertools
 import math
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -27,7 +27,7 @@ from shtypes.lifting.ways.choice import ways_of
 from shtypes.lifting.ways.grouping import grouped
 from shtypes.scopes.comm import NoComm
 from shtypes.solver.options import only_places
-from shtypes.traced.equations import SourceLine
+from shtypes.traced.equations import SourceLine, operands_read
 from shtypes.types import dtypes
 from shtypes.types.mesh import Mesh
 
@@ -47,6 +47,7 @@ class Value:
     name: str = ""  # its path, of an argument; else what made it
     number: Any = None  # what it is, of a constant that the program captured
     place: Any = None  # along which dims its elements count, where that is known
+    within: frozenset[Loop] = frozenset()  # the loops in whose steps it is made
 
     @property
     def nbytes(self) -> int:
@@ -58,6 +59,8 @@ class Value:
 Path = tuple[int, ...]
 #: What equations take: values of the program, and numbers.
 Operand = Value | Any
+#: What cotangents come to, and what from.
+Flows = Iterable[tuple[Sequence[Operand], Sequence[Operand]]]
 
 
 @dataclass(eq=False)
@@ -72,18 +75,24 @@ class Op:
     place: SourceLine
     path: Path
     checkpointed: bool = False
+    within: frozenset[Loop] = frozenset()  # the loops in whose steps it runs, whatever it takes
 
     @functools.cached_property
     def silent(self) -> bool:
         """Whether a scope that the program opens around it forbids communication."""
         return any(isinstance(rule, NoComm) for rule in (set_at(self.eqn) or InForce()).rules)
 
+    @functools.cached_property
+    def reads(self) -> tuple[bool, ...]:
+        """Of which operands it reads the values, and not the types alone."""
+        return operands_read(self.eqn)
+
     @property
     def name(self) -> str:
         """JAX's name of the primitive."""
         return str(self.eqn.primitive.name)
 
-    def flows(self) -> Iterator[tuple[Sequence[Operand], Sequence[Operand]]]:
+    def flows(self) -> Flows:
         """What cotangents come to, and what from."""
         yield self.operands, self.results
 
@@ -103,6 +112,7 @@ class Loop:
     times: int
     place: SourceLine
     checkpointed: bool = False
+    within: frozenset[Loop] = frozenset()  # as of an `Op`
 
     def carries(self) -> Iterator[tuple[Operand, Value, Operand, Value]]:
         """Of each carry the first value, the one in the body, the next one and the last one."""
@@ -119,7 +129,7 @@ class Loop:
         k = self.scan.carry
         return zip(self.outputs[k:], self.results[k:], strict=True)
 
-    def flows(self) -> Iterator[tuple[Sequence[Operand], Sequence[Operand]]]:
+    def flows(self) -> Flows:
         """As of an `Op`."""
         yield from (((x0, v, x1), (v, r)) for x0, v, x1, r in self.carries())
         yield from (((x,), (made,)) for x, made in (*self.slices(), *self.stacks()))
@@ -152,6 +162,29 @@ def walked(items: Sequence[Item], inside: int | None = None) -> Iterator[tuple[O
         yield item, inside
         if isinstance(item, Loop):
             yield from walked(item.items, inside)
+
+
+def _note_loops(items: Sequence[Item], within: frozenset[Loop] = frozenset()) -> None:
+    """Says in which loops values are made: what no step changes, JAX makes before a scan that it differentiates."""
+    for item in items:
+        if isinstance(item, Checkpoint):
+            _note_loops(item.items, within)
+            continue
+        operands = [x for x in item.operands if isinstance(x, Value)]
+        around = within.union(*(x.within for x in operands))
+        for v in item.results:
+            v.within = around
+        item.within = within
+        if isinstance(item, Loop):
+            each = around | {item}
+            for v in item.inputs:
+                v.within = each
+            _note_loops(item.items, within if any(x.differentiated for x in operands) else each)
+
+
+def steps_of(*within: frozenset[Loop]) -> int:
+    """How often runs what is in the steps of some loops."""
+    return math.prod(loop.scan.length for loop in frozenset().union(*within))
 
 
 def is_value(x: Operand) -> bool:
@@ -217,7 +250,10 @@ class Program:
         self.outputs = [_read(env, v) for v in jaxpr.outvars]
         self.ops = [item for item, _ in walked(self.items) if isinstance(item, Op)]
         self.loops = [item for item, _ in walked(self.items) if isinstance(item, Loop)]
-        self._only_what_reaches()
+        flows = [flow for item, _ in walked(self.items) for flow in item.flows()]
+        self._only_differentiated(self.inputs, flows)
+        _note_loops(self.items)
+        self._only_differentiated(self.outputs, [(results, operands) for operands, results in reversed(flows)])
         #: Values that are made outside of a checkpoint, by the checkpoint that all of their uses are in.
         self.entering = self._entering()
 
@@ -321,16 +357,15 @@ class Program:
         number, line = next(self._ids), self._line(eqn)
         return Loop(number, eqn, scan, operands, items, inputs, outputs, results, times, line, checkpointed)
 
-    def _only_what_reaches(self) -> None:
-        """Takes the cotangent from values that no differentiated result depends on."""
-        reached = {v.id for v in self.outputs if isinstance(v, Value) and v.differentiated}
-        flows = [flow for item, _ in reversed([*walked(self.items)]) for flow in item.flows()]
+    def _only_differentiated(self, roots: Sequence[Operand], flows: Flows) -> None:
+        """Takes the cotangent from values to which nothing flows from differentiated ones among the roots."""
+        reached = {v.id for v in roots if isinstance(v, Value) and v.differentiated}
         before = -1
         while len(reached) != before:
             before = len(reached)
-            for operands, results in flows:
-                if any(v.id in reached for v in results if isinstance(v, Value)):
-                    reached.update(x.id for x in operands if isinstance(x, Value) and x.differentiated)
+            for sources, sinks in flows:
+                if any(v.id in reached for v in sources if isinstance(v, Value)):
+                    reached.update(x.id for x in sinks if isinstance(x, Value) and x.differentiated)
         for v in self.values:
             v.differentiated = v.differentiated and v.id in reached
 

@@ -15,7 +15,7 @@ from shtypes.resharding.devices import Device
 from shtypes.solver.axis_states import FRONT, INVARIANT, REDUCED, SHARDED, UNREDUCED, typed
 from shtypes.solver.graph import Graph, Node, Use
 from shtypes.solver.options import Option, Sent, only_places
-from shtypes.solver.program import Value, is_value
+from shtypes.solver.program import Value, is_value, steps_of
 from shtypes.solver.reshard_prices import (
     Cost,
     Prices,
@@ -235,7 +235,7 @@ class Costs:
                 cost += Measure(0.0, 0.0, 0.0, 0.0, 0.5 * (dims_of(states) == 0).any(-1))
         for i, v in enumerate(node.results):
             if v.id in self.graph.saved or v.id in self.graph.again:
-                times = node.times if v.id in self.graph.saved else 1 / self.graph.checkpoints
+                times = steps_of(v.within) if v.id in self.graph.saved else 1 / self.graph.checkpoints
                 kept = times * v.nbytes / parts(self.made(node, rows, i), self.sizes)
                 cost += Measure(0.0, 0.0, kept, 0.0, 0.0)
         return cost
@@ -253,13 +253,13 @@ class Costs:
             traffic += x.nbytes / cut
         for i, v in enumerate(op.results):
             traffic += v.nbytes / parts(self.made(node, rows, i), self.sizes)
-        has_cotangent = any(map(graph.has_cotangent, op.results))
+        has_cotangent, once = any(map(graph.has_cotangent, op.results)), steps_of(op.results[0].within) / node.times
         if only_places(op.eqn):
             v = op.results[0]
             src, dst = self.needed(node, rows, 0), self.made(node, rows, 0)
-            comm, sent = self._moved(v, src, dst, (1.0, float(node.again)), graph.has_cotangent(v))
+            comm, sent = self._moved(v, src, dst, (once, float(node.again)), graph.has_cotangent(v))
             return Measure(0.0, comm, 0.0, sent, 0.0).times(node.times)
-        runs = 1 + node.again + (sum(graph.has_cotangent(x) for _, x in operands) if has_cotangent else 0)
+        runs = once + node.again + (sum(graph.has_cotangent(x) for _, x in operands) if has_cotangent else 0)
         work = product_flops(op.eqn) or 0
         dtype = op.operands[0].dtype if work else op.results[0].dtype
         moving = (1 if work else FUSED) * traffic / self.device.bandwidth
@@ -269,7 +269,7 @@ class Costs:
             self._shares(node, rows), self.sizes, self.prices.links, strict=True
         ):
             comm += np.isinf(share[:, 0]) * _NEVER
-            share = np.where(np.isinf(share), 0.0, share) * np.array([1.0, float(has_cotangent)])
+            share = np.where(np.isinf(share), 0.0, share) * np.array([once, float(has_cotangent)])
             if share.any():
                 b = share * (op.results[0].nbytes / parts(self.made(node, rows, 0), self.sizes))[:, None]
                 sent += b.sum(1)

@@ -266,6 +266,8 @@ class Walk:
         if eqn.primitive is lax.sort_p:
             keys = int(eqn.params["num_keys"])
             return Needs((*(True,) * keys, *outs[keys:]))
+        if eqn.primitive.name == "full_like":
+            return Needs((False,) * len(eqn.invars))
         match what := control_of(eqn):
             case Scan():
                 return self._scan(what, outs)
@@ -307,6 +309,12 @@ class Walk:
             used = wider
         bodies = (Body(test, (True,), None), Body(body, used, None))
         return Needs((*tested[: loop.cond_consts], *ins[: loop.body_consts], *used), bodies)
+
+
+def operands_read(eqn: Any) -> tuple[bool, ...]:
+    """Of which operands an equation reads the values, and not the types alone."""
+    alone: Any = SimpleNamespace(eqns=[])
+    return Walk()._use(alone, eqn, (True,) * len(eqn.outvars)).operands
 
 
 def _constant_index(jaxpr: Any, index: Any) -> int | None:

@@ -147,6 +147,40 @@ def test_what_no_step_changes_is_brought_once_before_a_scan_and_as_often_again_a
         assert plan.bytes == plan.ledger.total.bytes
 
 
+def repeated(body: Any, x: Any, n: int) -> Any:
+    return jax.lax.scan(lambda x, _: (body(x), None), x, None, length=n)[0]
+
+
+#: Loops in whose steps something is computed that does not change there, or changes in some of them only.
+UNCHANGED: dict[str, Any] = {
+    "computed in each step": lambda x, w: repeated(lambda x: layer(x, jnp.sin(w).T), x, 3),
+    "with its own sums": lambda x, w: repeated(lambda x: layer(x, jax.nn.softmax(w.T, 0)), x, 3),
+    "in a loop of a loop": lambda x, w: repeated(lambda x: repeated(lambda y: layer(y, jnp.sin(w).T), x, 2), x, 3),
+    "for the inner loop": lambda x, w: repeated(lambda x: repeated(lambda y: layer(y, (w * x[:16]).T), x, 2), x, 3),
+    "by a loop": lambda x, w: repeated(lambda x: layer(x, repeated(lambda d: jnp.sin(d) @ w, w, 2)), x, 3),
+    "checkpointed": lambda x, w: repeated(jax.checkpoint(lambda x: layer(x, jnp.sin(w).T)), x, 3),
+    "without a cotangent": lambda x, w: repeated(lambda x: layer(x, jax.lax.stop_gradient(jnp.sin(w).T)), x, 3),
+    "of one branch or another": lambda x, w: repeated(
+        lambda x: layer(x, jax.lax.cond(jnp.sum(w) > 0, lambda: jnp.sin(w).T, lambda: w)), x, 3
+    ),
+    "whose type alone is read": lambda x, w: jax.lax.cond(
+        jnp.sum(x) > 0, lambda x, w: jnp.full_like(w @ x.T, 2.0) + (w @ w)[:, :1], lambda x, w: w @ w @ x.T, x, w
+    ),
+}
+
+
+@pytest.mark.one_in(25)
+@pytest.mark.parametrize("argnums", [(0,), (1,), (0, 1), False], ids=["data", "weights", "both", "forward"])
+@pytest.mark.parametrize("mesh", [{"x": 4}, MESH], ids=["4", "4x2"])
+@pytest.mark.parametrize("name", UNCHANGED)
+def test_what_a_step_does_not_change_is_priced_as_often_as_it_runs(name: str, mesh: Any, argnums: Any) -> None:
+    for fixed in ({}, {"0": "[_, _@x]", "1": "[_, _@x]"}):
+        for plan in sh.suggest(
+            of_sine(UNCHANGED[name]), f32(64, 16), f32(16, 16), mesh=mesh, fixed=fixed, grad=argnums
+        ):
+            assert plan.bytes == pytest.approx(plan.ledger.total.bytes, rel=1e-12)
+
+
 def _refusing(monkeypatch: pytest.MonkeyPatch, refused: Any) -> None:
     """Lets plans not type of which something is true."""
     signature: Any = vars(Plan)["signature"]
