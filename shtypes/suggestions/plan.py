@@ -224,6 +224,10 @@ class Plan(Report):
             return error.with_traceback(None)
         return None
 
+    def fits(self, limit: float | None) -> bool:
+        """Whether it types, and needs at most so many bytes by `sh.memory`."""
+        return self.refusal is None and (limit is None or self.memory <= limit)
+
     def corrects(self) -> bool:
         """Whether its costs were corrected, since it does not type or sends something else than was predicted."""
         if self.refusal is None and math.isclose(self.bytes, self.ledger.total.bytes, rel_tol=_CLOSE):

@@ -296,9 +296,11 @@ def _found(problem: Problem, search: Search, limit: float | None) -> Suggestions
     else:  # as they cost after the last correction
         plans = [plan.priced_again() for plan in plans]
     others = sorted((p for p in search.visited if p.cost.memory <= (limit or math.inf)), key=lambda p: p.seconds)
-    typed = [p for p in plans if p.refusal is None] or [
-        p for p in (Plan(problem, point) for point in others) if p.refusal is None
+    typed = [p for p in plans if p.fits(limit)] or [
+        p for p in (Plan(problem, point) for point in others) if p.fits(limit)
     ][:1]
+    if not typed and plans[0].refusal is None:
+        raise _does_not_fit(limit)
     if not typed:
         raise ShardingTypeError("no plan that was found types", why=str(plans[0].refusal))
     return Suggestions(typed, search, limit)
@@ -306,35 +308,44 @@ def _found(problem: Problem, search: Search, limit: float | None) -> Suggestions
 
 def _fitting(problem: Problem, search: Search, limit: float | None) -> Point:
     """The quickest that fits by `sh.memory`."""
-    bound = limit
+    bound, refused = limit, _does_not_fit(limit)
     for _ in range(_TIGHTENED):
         try:
             point = _readable(search, bound)
-        except ShardingTypeError:
-            if bound == limit:
-                raise
+        except ShardingTypeError as error:
+            refused = error if bound == limit else refused
             break
         plan = Plan(problem, point)
-        if limit is None or plan.refusal is not None or (memory := plan.memory) <= limit:
+        if limit is None or plan.refusal is not None or plan.fits(limit):
             return point
-        bound = min(bound or limit, float(point.cost.memory)) - (memory - limit)
+        bound = min(bound or limit, float(point.cost.memory)) - (plan.memory - limit)
         if bound <= 0:
             break
-    raise ShardingTypeError(
+    if limit is None or (found := _quickest(problem, search, limit)) is None:
+        raise refused
+    return found.point
+
+
+def _does_not_fit(limit: float | None) -> ShardingTypeError:
+    return ShardingTypeError(
         f"nothing that was found fits in {size(limit or 0)} on each device",
         why="what a step needs besides arguments and what it keeps is more than is left",
         hints=["a larger mesh", "jax.checkpoint around the layers"],
     )
 
 
+def _quickest(problem: Problem, search: Search, limit: float, seconds: float = math.inf) -> Plan | None:
+    """The quickest plan seen that fits by `sh.memory`, whatever was predicted, of those that take less time."""
+    near = (p for p in search.visited if p.seconds < seconds and p.cost.memory <= _LIKELY * limit)
+    plans = [Plan(problem, p) for p in sorted(near, key=lambda p: p.seconds)[:_TIGHTENED]]
+    return next((p for p in plans if p.fits(limit)), None)
+
+
 def _front(problem: Problem, search: Search, point: Point, limit: float | None) -> list[Plan]:
     """The plans of the front from the quickest that fits by `sh.memory`, which may be less than was predicted."""
     first = Plan(problem, point)
     if limit is not None and not search.late:
-        quicker = sorted((p for p in search.visited if p.seconds < point.seconds * (1 - 1e-6)), key=lambda p: p.seconds)
-        likely = [p for p in quicker if p.cost.memory <= _LIKELY * limit][:_TIGHTENED]
-        plans = (Plan(problem, p) for p in likely)
-        first = next((p for p in plans if p.refusal is None and p.memory <= limit), first)
+        first = _quickest(problem, search, limit, point.seconds * (1 - 1e-6)) or first
         limit = max(limit, float(first.point.cost.memory))  # as it is predicted
     first.bound = search.bound(limit)
     smaller = (p for p in search.front(limit) if p.cost.memory < 0.99 * first.point.cost.memory)
