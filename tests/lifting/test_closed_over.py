@@ -479,6 +479,7 @@ KEYS: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("kind", ["Auto", "Explicit"])
 @pytest.mark.parametrize("where", KEYS)
 def test_keys_that_are_sharded_are_too(where: str, kind: str) -> None:

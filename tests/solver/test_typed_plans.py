@@ -196,21 +196,21 @@ def _refusing(monkeypatch: pytest.MonkeyPatch, refused: Any) -> None:
 
 
 def test_a_plan_that_does_not_type_is_dropped_while_others_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    f, args = MODELS["a recurrence"]
+    f, args = MODELS["places in what is not sorted"]
     every = sh.suggest(of_sine(f), *args, mesh=MESH)
     _refusing(monkeypatch, lambda plan: plan.rules == every[0].rules)
     assert [plan.rules for plan in sh.suggest(of_sine(f), *args, mesh=MESH)] == [plan.rules for plan in every[1:]]
 
 
 def test_where_no_plan_types_the_error_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    f, args = MODELS["a recurrence"]
+    f, args = MODELS["places in what is not sorted"]
     _refusing(monkeypatch, lambda plan: True)
     with pytest.raises(ShardingTypeError, match=r"no plan that was found types(.|\n)*it does not type"):
         sh.suggest(of_sine(f), *args, mesh=MESH)
 
 
 def test_where_the_front_does_not_type_another_plan_that_was_found_is_returned(monkeypatch: pytest.MonkeyPatch) -> None:
-    f, args = MODELS["a recurrence"]
+    f, args = WHOLE["sampled"]
     every = sh.suggest(of_sine(f), *args, mesh=MESH, memory="1GiB")
     _refusing(monkeypatch, lambda plan: plan.rules in [each.rules for each in every])
     found = sh.suggest(of_sine(f), *args, mesh=MESH, memory="1GiB")
