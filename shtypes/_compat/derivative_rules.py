@@ -9,14 +9,22 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 import jax
+import jax.numpy as jnp
 from jax.errors import UnexpectedTracerError
 from jax.extend.core import Var
 from jax.interpreters import ad, batching, mlir
 
 from shtypes._compat import private, trace_ctx, trace_of
-from shtypes._compat.jaxprs import captured, jaxpr_of
+from shtypes._compat.jaxprs import captured, inner_jaxprs, is_literal, jaxpr_of
 from shtypes._compat.local_axes import as_in_program
-from shtypes._compat.plain_programs import PlainPrimitive, tracing_plain, without_outer_lines
+from shtypes._compat.plain_programs import (
+    PlainPrimitive,
+    bind_plain,
+    needed,
+    trace_plain,
+    tracing_plain,
+    without_outer_lines,
+)
 from shtypes._compat.typed import type_of
 from shtypes.context.user_line import line_of
 from shtypes.errors import ShardingTypeError
@@ -185,6 +193,38 @@ def is_asked_about(eqn: Any) -> bool:
 def asks_inside(eqn: Any) -> bool:
     """Whether a policy decides about the equations in the bodies of an equation."""
     return eqn.primitive in _rules and eqn.primitive.name != "while"
+
+
+class Residuals(NamedTuple):
+    """What the backward pass of an equation needs of its forward pass."""
+
+    operands: tuple[bool, ...]  # of each operand whether its value
+    results: bool  # whether its results
+
+
+def residuals_of(eqn: Any, operands: Sequence[int]) -> Residuals:
+    """What the derivative of an equation by some operands needs, by JAX's rule; everything where there is none."""
+
+    def kept(*xs: Any) -> list[Any]:
+        def at(*ys: Any) -> list[Any]:
+            values = [*xs]
+            for i, y in zip(operands, ys, strict=True):
+                values[i] = y
+            outs = bind_plain(eqn, values)
+            return [y for y in outs if jnp.issubdtype(y.dtype, jnp.inexact)]
+
+        return jax.tree.leaves(jax.vjp(at, *(xs[i] for i in operands))[1])
+
+    try:
+        closed, _, _ = trace_plain(kept, [v.aval for v in eqn.invars])
+    except (ValueError, NotImplementedError, ShardingTypeError):
+        return Residuals((True,) * len(eqn.invars), results=True)
+    jaxpr, _ = needed(closed)
+    same = (e for e in jaxpr.eqns if e.primitive is eqn.primitive and e.params == eqn.params)
+    own = None if inner_jaxprs(eqn) else next(same, None)
+    read = {v for e in jaxpr.eqns if e is not own for v in e.invars if not is_literal(v)}
+    read.update(v for v in jaxpr.outvars if not is_literal(v))
+    return Residuals(tuple(v in read for v in jaxpr.invars), results=own is not None)
 
 
 def offloads(decision: Any) -> bool:

@@ -30,7 +30,7 @@ _NAME_AXES: Final = frozenset({"typed_call", "sharding_annotation"})
 _ORDERED: Final = 3
 #: The shortest layer that is looked for, in equations.
 _LEAST_LAYER: Final = 4
-#: Primitives whose operands the backward pass needs, and those whose results it does.
+#: Primitives whose operands live until the backward pass at the peak of a step, and those whose results do.
 _NEEDS_OPERANDS: Final = frozenset(
     (
         *("square", "integer_pow", "pow", "log", "log1p", "sin", "cos", "max", "min", "abs"),
@@ -118,6 +118,7 @@ class Graph:
         self.shared: dict[int, Node] = {}  # the second forms of values
         self.saved: set[int] = set()  # values that the backward pass needs
         self.again: set[int] = set()  # those that it needs and computes again, as long as it is in their checkpoint
+        self._residuals: set[tuple[int, int]] = set()  # the operands of which it needs the values, by operations
         self.checkpoints = 0
         self.sliced: set[int] = set()  # stacks that a loop takes apart
         self._recomputed: dict[int, int] = {}  # by item, how often the checkpoint around it runs
@@ -158,11 +159,16 @@ class Graph:
         op = use.node.op
         if op is not None and not op.reads[use.operand]:
             return 0.0, 0.0
-        item, again = use.node.item, float(use.node.again) * use.times
+        item, again = use.node.item, float(self._is_again(use)) * use.times
         first = min(use.times, steps_of(use.value.within, item.within if item else frozenset()))
         if again and item and first < use.times:
             again = self._recomputed.get(item.id, use.times)
         return first / use.times, again / use.times
+
+    def _is_again(self, use: Use) -> bool:
+        """Whether a value is brought to a use in the backward pass too, since what it is brought as is needed there."""
+        op = use.node.op
+        return use.node.again or (op is not None and op.checkpointed and (op.id, use.operand) in self._residuals)
 
     def is_silent(self, node: Node) -> bool:
         """Whether a scope of the program around a node, or around what makes its value, forbids communication."""
@@ -205,14 +211,14 @@ class Graph:
         for item in items:
             if isinstance(item, Op):
                 if any(map(is_value, item.operands)):
-                    node = self._node("op", self._options(item), item.operands, item.results, item.times, item=item)
-                    node.again = item.checkpointed
+                    self._node("op", self._options(item), item.operands, item.results, item.times, item=item)
                     self._note_saved(item)
             elif isinstance(item, Checkpoint):
                 self.checkpoints += 1
                 each = [one for one, _ in walked(item.items)]
                 self._recomputed.update(dict.fromkeys((one.id for one in each), min(one.times for one in each)))
                 self._items(item.items)
+                self._repeat(item.items, item, set(self.again))
                 ops = [op for op, _ in walked(item.items) if isinstance(op, Op)]
                 inside = {v.id for op in ops for v in op.results}
                 for op in ops:
@@ -225,7 +231,7 @@ class Graph:
         carries = []
         for i, (x0, v, x1, r) in enumerate(loop.carries()):
             options = [Option((s, s), (s,)) for s in self._states(v)]
-            node = self._node("carry", options, [], [v], inner, item=loop, among=i, again=loop.checkpointed)
+            node = self._node("carry", options, [], [v], inner, item=loop, among=i)
             self.source[r.id] = node, 0
             carries.append((node, x0, x1))
             if self.has_cotangent(v) and not loop.checkpointed:
@@ -234,7 +240,7 @@ class Graph:
             if is_value(x):
                 self.sliced.add(x.id)
                 options = [Option((s + (s >= SHARDED),), (s,)) for s in self._states(v)]
-                node = self._node("slice", options, [x], [v], inner, item=loop, among=i, again=loop.checkpointed)
+                node = self._node("slice", options, [x], [v], inner, item=loop, among=i)
                 node.operand_times = [loop.times]
         self._items(loop.items)
         for node, x0, x1 in carries:
@@ -303,21 +309,59 @@ class Graph:
         )
 
     def _note_saved(self, op: Op) -> None:
-        """Notes what the backward pass needs: operands of products, and of what is not linear."""
+        """Notes what lives until the backward pass: operands of products, and of what is not linear."""
         if not self.grad or not any(v.differentiated for v in op.results):
             return
-        needed = self.again if op.checkpointed else self.saved
-        if op.name in _PRODUCTS or is_convolution(op.eqn):
+        if op.checkpointed:
+            self._note_residuals(op)
+        elif op.name in _PRODUCTS or is_convolution(op.eqn):
             for i, x in enumerate(op.operands):
                 others = [y for j, y in enumerate(op.operands) if j != i or op.name == "div"]
                 if is_value(x) and any(isinstance(y, Value) and y.differentiated for y in others):
-                    needed.add(x.id)
+                    self.saved.add(x.id)
         elif op.name in _NEEDS_RESULTS:
-            needed.update(v.id for v in op.results)
+            self.saved.update(v.id for v in op.results)
         elif op.name in _NEEDS_OPERANDS:
-            needed.update(x.id for x in op.operands if is_value(x))
+            self.saved.update(x.id for x in op.operands if is_value(x))
         elif op.name == "select_n":
-            needed.update(x.id for x in op.operands[:1] if is_value(x))
+            self.saved.update(x.id for x in op.operands[:1] if is_value(x))
+
+    def _note_residuals(self, op: Op) -> None:
+        """Notes what the backward pass needs of an operation in a checkpoint."""
+        live = tuple(i for i, x in enumerate(op.operands) if isinstance(x, Value) and x.differentiated)
+        kept = options_.residuals(op.eqn, live)
+        self._residuals.update((op.id, i) for i, x in enumerate(op.operands) if is_value(x) and kept.operands[i])
+        self.again.update(x.id for i, x in enumerate(op.operands) if is_value(x) and kept.operands[i])
+        self.again.update(v.id for v in op.results if kept.results)
+
+    def _repeat(self, items: Sequence[Item], checkpoint: Checkpoint, needed: set[int]) -> None:
+        """Marks what of a checkpoint runs again: what the backward pass needs, and its policy does not keep."""
+        for item in reversed(items):
+            if isinstance(item, Loop):
+                self._repeat_loop(item, checkpoint, needed)
+            elif isinstance(item, Checkpoint):
+                self._repeat(item.items, checkpoint, needed)
+            elif not needed.isdisjoint(v.id for v in item.results) and not checkpoint.keeps(item.eqn):
+                needed.update(x.id for x in item.operands if is_value(x))
+                self._run_again(item.results[0])
+
+    def _repeat_loop(self, loop: Loop, checkpoint: Checkpoint, needed: set[int]) -> None:
+        """Marks what of a loop runs again; a carry that is needed is computed from the first."""
+        before = -1
+        while len(needed) != before:
+            before = len(needed)
+            needed.update(x.id for _, v, x, r in loop.carries() if is_value(x) and not needed.isdisjoint((v.id, r.id)))
+            needed.update(y.id for y, r in loop.stacks() if is_value(y) and r.id in needed)
+            self._repeat(loop.items, checkpoint, needed)
+        taken = [*((x, v) for x, v, _, _ in loop.carries()), *loop.slices()]
+        for x, v in taken:
+            if is_value(x) and v.id in needed:
+                needed.add(x.id)
+                self._run_again(v)
+
+    def _run_again(self, v: Value) -> None:
+        if v.id in self.source:
+            self.source[v.id][0].again = True
 
     def _second_forms(self) -> None:
         """A second form for each value that is used several times, or in a loop that it is not made in."""
@@ -333,7 +377,8 @@ class Graph:
             if math.prod(v.shape) > 1 and (len({use.node.id for use in found}) > 1 or inside):
                 options = [Option((s,), ()) for s in self._states(v, once=True)]
                 node = self._node("shared", options, [v], [], times)
-                node.again = source.again or v.id in self.program.entering
+                inside = v.id in self.program.entering or getattr(source.item, "checkpointed", False)
+                node.again = inside and any(map(self._is_again, found))
                 self.shared[v.id] = node
 
     def uses(self) -> Iterator[Use]:

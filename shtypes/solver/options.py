@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple
 
 import jax
 
+from shtypes._compat.derivative_rules import Residuals, residuals_of
 from shtypes._compat.jaxprs import is_literal, key_of_equation, literal_value
 from shtypes._compat.plain_programs import alone
 from shtypes.caches import Bounded
@@ -113,6 +114,7 @@ _RULED: Final = ("custom_jvp_call", "custom_vjp_call")
 #: The results of an equation for operands; None where it has none.
 _Row = Callable[[list[Any]], Sequence[Any] | None]
 _known: Final[Bounded[tuple[Option, ...]]] = Bounded()
+_residuals: Final[Bounded[Residuals]] = Bounded()
 _together: Final[Bounded[tuple[Sent | None]]] = Bounded()
 
 
@@ -141,6 +143,12 @@ def way_options(
         return ()
     key = ("ways", assuming, *_key(eqn, operands, size, names))
     return _known.get_or_create(key, lambda: tuple(_Asked(eqn, operands, size, names).ways(assuming)))
+
+
+def residuals(eqn: Any, operands: tuple[int, ...]) -> Residuals:
+    """What the derivative of an equation by some operands needs."""
+    key = ("residuals", key_of_equation(eqn), operands)
+    return _residuals.get_or_create(key, lambda: residuals_of(eqn, operands))
 
 
 def _key(eqn: Any, operands: Sequence[Operand | None], size: int, names: Sequence[str]) -> tuple[Any, ...]:

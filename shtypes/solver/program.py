@@ -10,12 +10,14 @@ import functools
 import inspect
 import itertools
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import jax
+from jax.extend.core import Primitive
 
+from shtypes._compat.derivative_rules import saves
 from shtypes._compat.eqn_frames import is_of_a_library, user_frames
 from shtypes._compat.in_force import InForce, set_at
 from shtypes._compat.jaxprs import Scan, captured, control, is_literal, jaxpr_of, literal_value, moves_smoothly
@@ -144,6 +146,10 @@ class Checkpoint:
     items: list[Item]
     outputs: list[Operand]
 
+    def keeps(self, eqn: Any) -> bool:
+        """Whether its policy keeps the results of an equation in it."""
+        return self.eqn is not None and _keeps(self.eqn, eqn.primitive, [v.aval for v in eqn.invars], eqn.params)
+
     @property
     def results(self) -> list[Value]:
         """The values among what it puts out."""
@@ -162,6 +168,15 @@ def walked(items: Sequence[Item], inside: int | None = None) -> Iterator[tuple[O
         yield item, inside
         if isinstance(item, Loop):
             yield from walked(item.items, inside)
+
+
+#: As what a policy of a checkpoint is asked about a reshard.
+RESHARD: Final = Primitive("reshard")
+
+
+def _keeps(checkpoint: Any, primitive: Any, avals: Sequence[Any], params: Mapping[str, Any]) -> bool:
+    policy = checkpoint.params["policy"]
+    return policy is not None and saves(policy(primitive, *avals, **params))
 
 
 def _note_loops(items: Sequence[Item], within: frozenset[Loop] = frozenset()) -> None:
@@ -281,7 +296,8 @@ class Program:
                 env.update((v, _read(sub, w)) for v, w in zip(eqn.outvars, inner.outvars, strict=True))
             elif name == "remat2":
                 inner, sub = self._body(eqn.params["jaxpr"], operands)
-                body = self._block(inner, sub, path, times, True)
+                keeps_all = _keeps(eqn, RESHARD, [v.aval for v in inner.invars[:1]], {})
+                body = self._block(inner, sub, path, times, checkpointed or not keeps_all)
                 outputs = [_read(sub, w) for w in inner.outvars]
                 env.update(zip(eqn.outvars, outputs, strict=True))
                 items.append(Checkpoint(next(self._ids), eqn, body, outputs))

@@ -257,7 +257,7 @@ class Costs:
         if only_places(op.eqn):
             v = op.results[0]
             src, dst = self.needed(node, rows, 0), self.made(node, rows, 0)
-            comm, sent = self._moved(v, src, dst, (once, float(node.again)), graph.has_cotangent(v))
+            comm, sent = self._moved(v, src, dst, graph.runs(Use(node, 0, v, node.times)), graph.has_cotangent(v))
             return Measure(0.0, comm, 0.0, sent, 0.0).times(node.times)
         runs = once + node.again + (sum(graph.has_cotangent(x) for _, x in operands) if has_cotangent else 0)
         work = product_flops(op.eqn) or 0
@@ -269,7 +269,7 @@ class Costs:
             self._shares(node, rows), self.sizes, self.prices.links, strict=True
         ):
             comm += np.isinf(share[:, 0]) * _NEVER
-            share = np.where(np.isinf(share), 0.0, share) * np.array([once, float(has_cotangent)])
+            share = np.where(np.isinf(share), 0.0, share) * np.array([once + node.again, float(has_cotangent)])
             if share.any():
                 b = share * (op.results[0].nbytes / parts(self.made(node, rows, 0), self.sizes))[:, None]
                 sent += b.sum(1)
@@ -408,7 +408,11 @@ class Costs:
         v, node = use.value, use.node
         if node.kind == "slice":
             return v.nbytes * use.times * (2 if self.graph.has_cotangent(v) else 1)
-        return v.nbytes * use.times if v.id in self.graph.saved and not node.again else 0.0
+        return (
+            v.nbytes * use.times
+            if v.id in self.graph.saved and not (node.again or getattr(node.item, "checkpointed", False))
+            else 0.0
+        )
 
     def _finishing(self, use: Use, states: States) -> Measure:
         """What it counts to bring a result to its cheapest type in which nothing is pending."""

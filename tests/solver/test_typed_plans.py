@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.ad_checkpoint import checkpoint_name
 
 import shtypes as sh
 from shtypes.errors import ShardingTypeError
@@ -178,6 +179,38 @@ def test_what_a_step_does_not_change_is_priced_as_often_as_it_runs(name: str, me
         for plan in sh.suggest(
             of_sine(UNCHANGED[name]), f32(64, 16), f32(16, 16), mesh=mesh, fixed=fixed, grad=argnums
         ):
+            assert plan.bytes == pytest.approx(plan.ledger.total.bytes, rel=1e-12)
+
+
+def _named(x: Any) -> Any:
+    return checkpoint_name(x, "product")
+
+
+POLICIES: dict[str, Any] = {
+    "none": None,
+    "everything": jax.checkpoint_policies.everything_saveable,
+    "products": jax.checkpoint_policies.dots_with_no_batch_dims_saveable,
+    "named": jax.checkpoint_policies.save_only_these_names("product"),
+}
+KEPT: dict[str, Any] = {
+    "two products": lambda x, w: jnp.sin(jnp.sin(x @ w) @ w),
+    "its last is linear": lambda x, w: jax.nn.softmax(_named(jnp.sin(x @ w))) @ w.T,
+    "a named product": lambda x, w: jnp.tanh(_named(x @ w)),
+    "a loop": lambda x, w: repeated(lambda x: jnp.tanh(_named(x @ w)), x, 3),
+}
+
+
+@pytest.mark.one_in(17)
+@pytest.mark.parametrize("argnums", [(0,), (1,), (0, 1), False], ids=["data", "weights", "both", "forward"])
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("name", KEPT)
+def test_of_a_checkpoint_is_sent_again_what_the_backward_pass_needs_and_its_policy_does_not_keep(
+    name: str, policy: str, argnums: Any
+) -> None:
+    f = jax.checkpoint(KEPT[name], policy=POLICIES[policy])
+    for fixed in ("[_, _@x]", "[_@x, _]"), ("[_@x, _]", "[_, _@x]"):
+        types = dict(zip("01", fixed, strict=True))
+        for plan in sh.suggest(of_sine(f), f32(16, 16), f32(16, 16), mesh={"x": 4}, fixed=types, grad=argnums):
             assert plan.bytes == pytest.approx(plan.ledger.total.bytes, rel=1e-12)
 
 
