@@ -50,7 +50,7 @@ def suggest_when_read(
     """The error with the fixes of an op that does not type, unless it has others; arguments as of `fixes`."""
 
     def complete() -> None:
-        error.fixes = error.fixes or fixes(rule, operands, names)
+        error.fixes = error.fixes or fixes(rule, operands, names, error.same)
 
     complete_when_read(error, complete)
     return error

@@ -55,6 +55,10 @@ def in_the_programs_words(
     subjects, error.subjects, error.operands = error.subjects, None, None
     if subjects is not None:  # else the fixes speak of the program already, or there are none
         as_noted, of_op = notes_kept(), list(operands)
+        typed = [x for x in operands if is_typed(x)]
+        if len(typed) == len(subjects):
+            once = {id(x): i for i, x in reversed([*enumerate(typed)])}
+            error.same = tuple([once[id(x)] for x in typed])
 
         def retell() -> None:
             with as_noted():

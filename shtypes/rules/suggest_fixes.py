@@ -89,7 +89,9 @@ def added(costs: Iterable[Cost]) -> Cost:
     return sum(firsts), sum(totals)
 
 
-def fixes(rule: Rule, operands: tuple[ShType, ...], names: Sequence[str] | None = None) -> tuple[Fix, ...]:
+def fixes(
+    rule: Rule, operands: tuple[ShType, ...], names: Sequence[str] | None = None, same: Sequence[int] = ()
+) -> tuple[Fix, ...]:
     """Reshards that make an op type, at most four, the cheapest first.
 
     Each was typed again; the casts that the rule then inserts are part of its price. Where nothing else types, all
@@ -99,8 +101,9 @@ def fixes(rule: Rule, operands: tuple[ShType, ...], names: Sequence[str] | None 
         rule: Types the op from its operands' types.
         operands: The types that the rule refuses.
         names: What the operands are called in the printed code.
+        same: For each operand the first that is the same value, which is moved once for both.
     """
-    return tuple(candidate.fix for candidate in Search(rule, operands, names).best())
+    return tuple(candidate.fix for candidate in Search(rule, operands, names, same=same).best())
 
 
 def priced_fixes(
@@ -418,7 +421,7 @@ class Search:
 
     def priced(self, operands: tuple[ShType, ...], typing: Typing) -> Candidate:
         """A candidate that types, with its price."""
-        changed = [(i, operands[i]) for i in self._changed(operands)]
+        changed = {(self._same[i], operands[i]): self.names[i] for i in reversed([*self._changed(operands)])}
         casts = sum(src != dst for src, dst in zip(operands, typing.operands, strict=True))
         prices = [*itertools.starmap(price_of, self._moves(operands, typing))]
         back = prices if any(t.differentiable for t in typing.results) else []
@@ -426,7 +429,7 @@ class Search:
         forward = sum((p.forward_bytes for p in prices), inside[0])
         backward = sum((p.backward_bytes for p in back), inside[1])
         fix = Fix(
-            code="; ".join(f'sh.reshard({self.names[i]}, "{target_text(t)}")' for i, t in changed),
+            code="; ".join(f'sh.reshard({name}, "{target_text(t)}")' for (_, t), name in reversed(changed.items())),
             forward=" and ".join(p.forward for p in prices if p.forward),
             backward=" and ".join(p.backward for p in back if p.backward),
             bytes_forward=forward,

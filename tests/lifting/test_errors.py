@@ -476,3 +476,16 @@ def test_a_place_that_a_fix_names_mends_the_error(name: str, monkeypatch: pytest
             patched.setattr(sh, "lift", functools.partial(lift, at=at))
             after = _outcome(name)
         assert after.split("\n")[:2] != before.split("\n")[:2]
+
+
+@pytest.mark.mesh({"x": 2, "y": 2})
+@pytest.mark.parametrize("f", [lambda v: v != v, lambda v: jnp.maximum(v, v), lambda v: jnp.arctan2(v, v)])
+def test_a_value_that_an_op_takes_twice_is_moved_once(f: Any) -> None:
+    t = sh.array(np.arange(8, dtype=np.float32), "[8]{U:y}")
+    with pytest.raises(sh.ShardingTypeError) as raised:
+        sh.lift(f)(t)
+    for fix in raised.value.fixes:
+        assert fix.code.count("sh.reshard(") == 1
+    best = raised.value.fixes[0]
+    moved = sh.ledger(lambda t: sh.lift(f)(sh.reshard(t, best.code.split('"')[1])), t)
+    assert best.bytes_forward == moved.forward().total.bytes

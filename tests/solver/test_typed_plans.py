@@ -242,6 +242,15 @@ def test_where_no_plan_types_the_error_says_why(monkeypatch: pytest.MonkeyPatch)
         sh.suggest(of_sine(f), *args, mesh=MESH)
 
 
+def test_a_function_without_a_gradient_is_said_to_have_none() -> None:
+    def f(x: Any) -> Any:
+        return jnp.sum(jax.lax.while_loop(lambda x: jnp.max(x) < 3, lambda x: x * 2, x))
+
+    with pytest.raises(ShardingTypeError, match=r"`f` has no gradient(.|\n)*Reverse-mode"):
+        sh.suggest(f, f32(8), mesh={"x": 4})
+    assert sh.suggest(f, f32(8), mesh={"x": 4}, grad=False)
+
+
 def test_where_the_front_does_not_type_another_plan_that_was_found_is_returned(monkeypatch: pytest.MonkeyPatch) -> None:
     f, args = WHOLE["sampled"]
     every = sh.suggest(of_sine(f), *args, mesh=MESH, memory="1GiB")
