@@ -227,7 +227,7 @@ class Costs:
             cost += Measure(0.0, 0.0, memory, 0.0, 0.0)
             if trained:  # its gradient is brought to its type
                 comm, sent = self._moved(v, cotangents(states), states, (1.0, 0.0), False)
-                cost += Measure(0.0, comm, 0.0, sent, 0.0)
+                cost += Measure(0.0, comm, 0.0, sent, 1.0 * (sent > 0))
             elif self.graph.grad:  # data comes from outside at each step
                 slowest = min(bandwidth for bandwidth, *_ in self.prices.links)
                 cost += Measure(0.0, v.nbytes / parts(states, self.sizes) / slowest, 0.0, 0.0, 0.0)

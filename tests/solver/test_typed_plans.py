@@ -119,6 +119,17 @@ def test_the_gradient_of_a_whole_argument_is_gathered_from_parts_where_it_is_use
         assert plan.bytes == pytest.approx(plan.ledger.total.bytes, rel=2e-3)
 
 
+def distances(a: Any, b: Any) -> Any:
+    return jnp.exp(-jnp.sum((a[:, None] - b[None]) ** 2, -1))
+
+
+@pytest.mark.parametrize("fixed", [{"0": "[_@x, _]"}, {"0": "[_, _@y]"}], ids=str)
+def test_of_two_ways_to_a_gradient_as_long_to_read_the_one_that_sends_less_is_taken(fixed: Any) -> None:
+    compute = sh.Device({"f32": 1e9}, 1e9)
+    for plan in sh.suggest(of_sine(distances), f32(16, 4), f32(24, 4), mesh=MESH, fixed=fixed, compute=compute):
+        assert plan.bytes == plan.ledger.total.bytes
+
+
 def layer(x: Any, w: Any) -> Any:
     return jnp.tanh(x @ w) + x
 
