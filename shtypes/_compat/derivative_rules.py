@@ -217,7 +217,7 @@ def residuals_of(eqn: Any, operands: Sequence[int]) -> Residuals:
 
     try:
         closed, _, _ = trace_plain(kept, [v.aval for v in eqn.invars])
-    except (ValueError, NotImplementedError, ShardingTypeError):
+    except (TypeError, ValueError, NotImplementedError):
         return Residuals((True,) * len(eqn.invars), results=True)
     jaxpr, _ = needed(closed)
     same = (e for e in jaxpr.eqns if e.primitive is eqn.primitive and e.params == eqn.params)

@@ -12,7 +12,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from shtypes.context.signature_errors import name_of
-from shtypes.context.user_line import in_our_words
 from shtypes.core.array import Array
 from shtypes.core.local import zeros_of
 from shtypes.core.reshard import resharded
@@ -126,12 +125,10 @@ def backward_pass(
         parts = list(zip(results, differentiable, strict=True))
         return [r for r, d in parts if d], [r for r, d in parts if not d]
 
-    with in_our_words("it has no gradient"):
-        results, pull, aux = jax.vjp(of_primals, *primals, has_aux=True)
-        seeds = list(map(cotangent, results))
-        cotangents = list(pull(seeds))
+    results, pull, aux = jax.vjp(of_primals, *primals, has_aux=True)
+    seeds = list(map(cotangent, results))
     left, others = iter(results), iter(aux)
-    return [next(left) if d else next(others) for d in differentiable], seeds, cotangents
+    return [next(left) if d else next(others) for d in differentiable], seeds, list(pull(seeds))
 
 
 def is_differentiated(x: Any) -> bool:
