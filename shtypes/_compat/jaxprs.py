@@ -145,6 +145,9 @@ def moves_smoothly(eqn: Any, operands: list[int]) -> list[bool]:
     if has_zero_derivative(eqn):
         return [False] * len(eqn.outvars)
     inexact = [jax.numpy.issubdtype(v.aval.dtype, np.inexact) for v in eqn.outvars]
+    if eqn.primitive.name == "cond":
+        of_each = [depends_smoothly(b, [i - 1 for i in operands if i]) for b in eqn.params["branches"]]
+        return [any(moved) and i for *moved, i in zip(*of_each, inexact, strict=True)]
     if eqn.primitive.name not in ("jit", "pjit"):
         return inexact
     moved = depends_smoothly(eqn.params["jaxpr"], operands)

@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from shtypes._compat.derivative_rules import Residuals
 from shtypes._compat.jaxprs import is_literal
 from shtypes.analysis.flops import is_convolution
 from shtypes.errors import ShardingTypeError
@@ -16,6 +17,7 @@ from shtypes.solver import options as options_
 from shtypes.solver.axis_states import INVARIANT, REDUCED, SHARDED, UNREDUCED, axis_states
 from shtypes.solver.options import Option
 from shtypes.solver.program import Checkpoint, Item, Loop, Op, Operand, Program, Value, is_value, steps_of, walked
+from shtypes.solver.repeats import Repeats
 from shtypes.solver.reshard_prices import dims_of
 from shtypes.types import ShType, dtypes
 from shtypes.types.mesh import Mesh
@@ -55,7 +57,7 @@ class Node:
     times: int  # how often it runs
     item: Op | Loop | None = None  # what it is of
     operand_times: list[int] = field(default_factory=list)  # how often each operand is brought to it
-    again: bool = False  # whether it runs again in the backward pass
+    again: int = 0  # how often it runs again in the backward pass
     among: int = 0  # its number among those of its kind of the loop, or among the results
     #: The node that it is decided with: itself, or that of the first of the layers that repeat.
     first: Node = None  # type: ignore[assignment]
@@ -117,11 +119,9 @@ class Graph:
         self.source: dict[int, tuple[Node, int]] = {}  # what makes a value, and as which result
         self.shared: dict[int, Node] = {}  # the second forms of values
         self.saved: set[int] = set()  # values that the backward pass needs
-        self.again: set[int] = set()  # those that it needs and computes again, as long as it is in their checkpoint
-        self._residuals: set[tuple[int, int]] = set()  # the operands of which it needs the values, by operations
+        self.repeats = Repeats(program.items, self._residuals_of)
         self.checkpoints = 0
         self.sliced: set[int] = set()  # stacks that a loop takes apart
-        self._recomputed: dict[int, int] = {}  # by item, how often the checkpoint around it runs
         for v, t in zip(program.inputs, types or [None] * len(program.inputs), strict=True):
             if not v.constant:
                 free = [Option((), (s,)) for s in self._states(v, pending=False)]
@@ -148,27 +148,41 @@ class Graph:
     def returns(self, use: Use) -> bool:
         """Whether a cotangent comes back from a use of a value."""
         op = use.node.op
-        comes = op is None or (op.reads[use.operand] and any(map(self.has_cotangent, op.results)))
-        return self.has_cotangent(use.value) and comes
+        comes = op is None or any(map(self.has_cotangent, op.results))
+        return self.has_cotangent(use.value) and comes and self._reads(use)
+
+    def is_live(self, node: Node) -> bool:
+        """Whether results of the program depend on those of a node, and not on their types alone."""
+        return not self.program.live.isdisjoint(v.id for v in node.results or node.operands if isinstance(v, Value))
+
+    def _reads(self, use: Use) -> bool:
+        return self.is_live(use.node) and (use.node.op is None or use.node.op.reads[use.operand])
 
     def runs(self, use: Use) -> tuple[float, float]:
         """How often a value is brought to a use forward, and again in the backward pass, for each run of the use.
 
         What no step of a scan changes is brought before the scan, once; and again for each run of a checkpoint.
         """
-        op = use.node.op
-        if op is not None and not op.reads[use.operand]:
+        if not self._reads(use):
             return 0.0, 0.0
-        item, again = use.node.item, float(self._is_again(use)) * use.times
-        first = min(use.times, steps_of(use.value.within, item.within if item else frozenset()))
-        if again and item and first < use.times:
-            again = self._recomputed.get(item.id, use.times)
-        return first / use.times, again / use.times
+        item, again = use.node.item, self._again(use)
+        within = item.within if item else frozenset()
+        first = min(use.times, steps_of(use.value.within, within))
+        if item is None or item.id not in self.repeats.around:
+            return first / use.times, float(again)
+        run = min(use.times, steps_of(use.value.within, within, self.repeats.around[item.id]))
+        return first / use.times, again * run / use.times
 
-    def _is_again(self, use: Use) -> bool:
-        """Whether a value is brought to a use in the backward pass too, since what it is brought as is needed there."""
+    def _again(self, use: Use) -> int:
+        """How often a value is brought to a use in the backward pass, where what it is brought as is needed again."""
         op = use.node.op
-        return use.node.again or (op is not None and op.checkpointed and (op.id, use.operand) in self._residuals)
+        return use.node.again + (op is not None and (op.id, use.operand) in self.repeats.brought)
+
+    def joins(self, use: Use) -> bool:
+        """Whether the cotangent of a use is summed and moved at once: no checkpoint is between."""
+        if use.node.kind == "shared":
+            return use.value.id not in self.program.entering
+        return use.node.item is None or use.node.item.id not in self.repeats.around
 
     def is_silent(self, node: Node) -> bool:
         """Whether a scope of the program around a node, or around what makes its value, forbids communication."""
@@ -189,6 +203,7 @@ class Graph:
     ) -> Node:
         per_axis = options if isinstance(options, tuple) else self._in_orders([options] * len(self.sizes))
         node = Node(len(self.nodes), kind, per_axis, operands, results, times, **more)
+        node.again = self.repeats.counts[results[0].id] if results else 0
         self.nodes.append(node)
         for i, v in enumerate(results):
             self.source[v.id] = node, i
@@ -215,10 +230,7 @@ class Graph:
                     self._note_saved(item)
             elif isinstance(item, Checkpoint):
                 self.checkpoints += 1
-                each = [one for one, _ in walked(item.items)]
-                self._recomputed.update(dict.fromkeys((one.id for one in each), min(one.times for one in each)))
                 self._items(item.items)
-                self._repeat(item.items, item, set(self.again))
                 ops = [op for op, _ in walked(item.items) if isinstance(op, Op)]
                 inside = {v.id for op in ops for v in op.results}
                 for op in ops:
@@ -313,8 +325,8 @@ class Graph:
         if not self.grad or not any(v.differentiated for v in op.results):
             return
         if op.checkpointed:
-            self._note_residuals(op)
-        elif op.name in _PRODUCTS or is_convolution(op.eqn):
+            return
+        if op.name in _PRODUCTS or is_convolution(op.eqn):
             for i, x in enumerate(op.operands):
                 others = [y for j, y in enumerate(op.operands) if j != i or op.name == "div"]
                 if is_value(x) and any(isinstance(y, Value) and y.differentiated for y in others):
@@ -326,42 +338,11 @@ class Graph:
         elif op.name == "select_n":
             self.saved.update(x.id for x in op.operands[:1] if is_value(x))
 
-    def _note_residuals(self, op: Op) -> None:
-        """Notes what the backward pass needs of an operation in a checkpoint."""
-        live = tuple(i for i, x in enumerate(op.operands) if isinstance(x, Value) and x.differentiated)
-        kept = options_.residuals(op.eqn, live)
-        self._residuals.update((op.id, i) for i, x in enumerate(op.operands) if is_value(x) and kept.operands[i])
-        self.again.update(x.id for i, x in enumerate(op.operands) if is_value(x) and kept.operands[i])
-        self.again.update(v.id for v in op.results if kept.results)
-
-    def _repeat(self, items: Sequence[Item], checkpoint: Checkpoint, needed: set[int]) -> None:
-        """Marks what of a checkpoint runs again: what the backward pass needs, and its policy does not keep."""
-        for item in reversed(items):
-            if isinstance(item, Loop):
-                self._repeat_loop(item, checkpoint, needed)
-            elif isinstance(item, Checkpoint):
-                self._repeat(item.items, checkpoint, needed)
-            elif not needed.isdisjoint(v.id for v in item.results) and not checkpoint.keeps(item.eqn):
-                needed.update(x.id for x in item.operands if is_value(x))
-                self._run_again(item.results[0])
-
-    def _repeat_loop(self, loop: Loop, checkpoint: Checkpoint, needed: set[int]) -> None:
-        """Marks what of a loop runs again; a carry that is needed is computed from the first."""
-        before = -1
-        while len(needed) != before:
-            before = len(needed)
-            needed.update(x.id for _, v, x, r in loop.carries() if is_value(x) and not needed.isdisjoint((v.id, r.id)))
-            needed.update(y.id for y, r in loop.stacks() if is_value(y) and r.id in needed)
-            self._repeat(loop.items, checkpoint, needed)
-        taken = [*((x, v) for x, v, _, _ in loop.carries()), *loop.slices()]
-        for x, v in taken:
-            if is_value(x) and v.id in needed:
-                needed.add(x.id)
-                self._run_again(v)
-
-    def _run_again(self, v: Value) -> None:
-        if v.id in self.source:
-            self.source[v.id][0].again = True
+    def _residuals_of(self, op: Op) -> Residuals:
+        live = tuple(i for i, x in enumerate(op.operands) if isinstance(x, Value) and self.has_cotangent(x))
+        if not live or not any(map(self.has_cotangent, op.results)):
+            return Residuals((False,) * len(op.operands), results=False)
+        return options_.residuals(op.eqn, live)
 
     def _second_forms(self) -> None:
         """A second form for each value that is used several times, or in a loop that it is not made in."""
@@ -378,7 +359,7 @@ class Graph:
                 options = [Option((s,), ()) for s in self._states(v, once=True)]
                 node = self._node("shared", options, [v], [], times)
                 inside = v.id in self.program.entering or getattr(source.item, "checkpointed", False)
-                node.again = inside and any(map(self._is_again, found))
+                node.again = inside * max(map(self._again, found))
                 self.shared[v.id] = node
 
     def uses(self) -> Iterator[Use]:

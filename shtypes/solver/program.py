@@ -145,6 +145,7 @@ class Checkpoint:
     eqn: Any  # None of one that the program has not
     items: list[Item]
     outputs: list[Operand]
+    keeps_all: bool = False  # whether its policy, or that of one around it, keeps reshards too
 
     def keeps(self, eqn: Any) -> bool:
         """Whether its policy keeps the results of an equation in it."""
@@ -177,6 +178,27 @@ RESHARD: Final = Primitive("reshard")
 def _keeps(checkpoint: Any, primitive: Any, avals: Sequence[Any], params: Mapping[str, Any]) -> bool:
     policy = checkpoint.params["policy"]
     return policy is not None and saves(policy(primitive, *avals, **params))
+
+
+def demand(items: Sequence[Item], needed: set[int], take: Callable[[Op | Checkpoint], None]) -> None:
+    """Adds to the values that are needed those that they are made of, last first; ``take`` does so for one item.
+
+    Of a loop a carry that is needed is made of the first and of all steps.
+    """
+    for item in reversed(items):
+        if not isinstance(item, Loop):
+            take(item)
+            continue
+        before = -1
+        while len(needed) != before:
+            before = len(needed)
+            for _, v, x1, r in item.carries():
+                if not needed.isdisjoint((v.id, r.id)):
+                    needed.update(x.id for x in (v, x1) if is_value(x))
+            needed.update(y.id for y, r in item.stacks() if is_value(y) and r.id in needed)
+            demand(item.items, needed, take)
+        taken = [*((x0, v) for x0, v, _, _ in item.carries()), *item.slices()]
+        needed.update(x.id for x, v in taken if is_value(x) and v.id in needed)
 
 
 def _note_loops(items: Sequence[Item], within: frozenset[Loop] = frozenset()) -> None:
@@ -251,6 +273,7 @@ class Program:
         self.name, self._keeps, self.checkpoint = name, keeps, frozenset(checkpoint)
         self.scans: dict[int, SourceLine] = {}  # the lines of scans that may be checkpointed, and are not
         self._ids = itertools.count()
+        self._kept = False  # whether all is kept of the checkpoint that is read
         self._called: list[Any] = []  # the calls of what is jitted around
         self.values: list[Value] = []
         env: dict[Any, Any] = {}
@@ -269,6 +292,7 @@ class Program:
         self._only_differentiated(self.inputs, flows)
         _note_loops(self.items)
         self._only_differentiated(self.outputs, [(results, operands) for operands, results in reversed(flows)])
+        self.live = self._live()
         #: Values that are made outside of a checkpoint, by the checkpoint that all of their uses are in.
         self.entering = self._entering()
 
@@ -296,11 +320,13 @@ class Program:
                 env.update((v, _read(sub, w)) for v, w in zip(eqn.outvars, inner.outvars, strict=True))
             elif name == "remat2":
                 inner, sub = self._body(eqn.params["jaxpr"], operands)
-                keeps_all = _keeps(eqn, RESHARD, [v.aval for v in inner.invars[:1]], {})
-                body = self._block(inner, sub, path, times, checkpointed or not keeps_all)
+                outside, keeps_all = self._kept, _keeps(eqn, RESHARD, [v.aval for v in inner.invars[:1]], {})
+                self._kept = outside or keeps_all
+                body = self._block(inner, sub, path, times, checkpointed or not self._kept)
                 outputs = [_read(sub, w) for w in inner.outvars]
                 env.update(zip(eqn.outvars, outputs, strict=True))
-                items.append(Checkpoint(next(self._ids), eqn, body, outputs))
+                items.append(Checkpoint(next(self._ids), eqn, body, outputs, self._kept))
+                self._kept = outside
             elif name == "closed_over":
                 env.update(zip(eqn.outvars, operands, strict=True))
             elif only_places(eqn) and not self._keeps:
@@ -367,6 +393,8 @@ class Program:
         results = [self._value(v.aval, "scan") for v in eqn.outvars]
         for r, y in zip(results, outputs, strict=True):
             r.differentiated = isinstance(y, Value) and y.differentiated
+        for r, v in zip(results, inputs[: scan.carry], strict=False):  # as JAX has it, whatever a step does with it
+            r.differentiated = v.differentiated
         for r, y in zip(results[scan.carry :], outputs[scan.carry :], strict=True):
             r.constant = not is_value(y)
         env.update(zip(eqn.outvars, results, strict=True))
@@ -384,6 +412,20 @@ class Program:
                     reached.update(x.id for x in sinks if isinstance(x, Value) and x.differentiated)
         for v in self.values:
             v.differentiated = v.differentiated and v.id in reached
+
+    def _live(self) -> set[int]:
+        """The values that results depend on, and not on their types alone."""
+        live = {v.id for v in self.outputs if isinstance(v, Value)}
+
+        def take(item: Op | Checkpoint) -> None:
+            if isinstance(item, Checkpoint):
+                demand(item.items, live, take)
+            elif item.eqn.effects or not live.isdisjoint(v.id for v in item.results):
+                operands = zip(item.operands, item.reads, strict=True)
+                live.update(x.id for x, reads in operands if reads and isinstance(x, Value))
+
+        demand(self.items, live, take)
+        return live
 
     def _entering(self) -> dict[int, int]:
         uses: dict[int, set[int | None]] = {v.id: {None} for v in self.outputs if isinstance(v, Value)}

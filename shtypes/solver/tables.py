@@ -234,7 +234,7 @@ class Costs:
             if v.id in self.graph.sliced:  # a reader expects no axis on the dim of the layers
                 cost += Measure(0.0, 0.0, 0.0, 0.0, 0.5 * (dims_of(states) == 0).any(-1))
         for i, v in enumerate(node.results):
-            if v.id in self.graph.saved or v.id in self.graph.again:
+            if v.id in self.graph.saved or v.id in self.graph.repeats.needed:
                 times = steps_of(v.within) if v.id in self.graph.saved else 1 / self.graph.checkpoints
                 kept = times * v.nbytes / parts(self.made(node, rows, i), self.sizes)
                 cost += Measure(0.0, 0.0, kept, 0.0, 0.0)
@@ -253,7 +253,10 @@ class Costs:
             traffic += x.nbytes / cut
         for i, v in enumerate(op.results):
             traffic += v.nbytes / parts(self.made(node, rows, i), self.sizes)
-        has_cotangent, once = any(map(graph.has_cotangent, op.results)), steps_of(op.results[0].within) / node.times
+        has_cotangent, once = (
+            any(map(graph.has_cotangent, op.results)),
+            graph.is_live(node) * steps_of(op.results[0].within) / node.times,
+        )
         if only_places(op.eqn):
             v = op.results[0]
             src, dst = self.needed(node, rows, 0), self.made(node, rows, 0)
@@ -332,9 +335,19 @@ class Costs:
         self.allowed[node.id] = limits
 
     def _moved(
-        self, v: Value, src: States, dst: States, times: tuple[float, float], back: bool, runs: bool = False
+        self,
+        v: Value,
+        src: States,
+        dst: States,
+        times: tuple[float, float],
+        back: bool,
+        runs: bool = False,
+        joins: bool = True,
     ) -> tuple[Table, Table]:
-        """What it takes to bring a value, and its cotangent ``back``: by prices of pairs, or the plan that ``runs``."""
+        """What it takes to bring a value, and its cotangent ``back``: by prices of pairs, or the plan that ``runs``.
+
+        The cotangent of an argument ``joins`` the sum that brings it to the argument's type, if nothing is between.
+        """
         (forward, backward), (first, again), price = self.weights, times, self.prices.pairs
         if runs:
             price = functools.partial(self.prices.planned, v.dtype, v.shape)
@@ -346,7 +359,8 @@ class Costs:
             if not self.graph.completes and self.graph.is_argument(v):
                 cast = cotangents(unlabelled(src))
                 # Of a gradient that each device has whole nothing is sent: by that price all would do all of the work.
-                in_parts = ~((src == INVARIANT) & (dst == INVARIANT)).any(-1)
+                whole = (src == INVARIANT) & np.isin(dst, (INVARIANT, UNREDUCED))
+                in_parts = joins & ~whole.any(-1)
                 there = _summed(there, price(cotangents(dst), cast), price(cast, cotangents(src)), in_parts)
             seconds = seconds + backward * (there.seconds * v.nbytes + there.latency)
             sent = sent + there.sent * v.nbytes
@@ -365,6 +379,7 @@ class Costs:
             other.tobytes(),
             back,
             self.graph.runs(use),
+            self.graph.joins(use),
         )
         if key not in self._known:
             self._known[key] = self._pairs(use, np.repeat(one, len(other), 0), np.tile(other, (len(one), 1)))
@@ -382,7 +397,7 @@ class Costs:
     def _pairs(self, use: Use, src: States, dst: States, runs: bool = False) -> tuple[Table, Table, Table]:
         """Seconds and bytes of a run, from each row to that of the same number; and whether anything moves."""
         v, back = use.value, self.graph.returns(use)
-        seconds, sent = self._moved(v, src, dst, self.graph.runs(use), back, runs)
+        seconds, sent = self._moved(v, src, dst, self.graph.runs(use), back, runs, self.graph.joins(use))
         if self.by_bytes:
             seconds = seconds + self._whole(src, dst, back) * v.nbytes
         return seconds, sent, (unlabelled(src) != unlabelled(dst)).any(-1).astype(float)
@@ -429,7 +444,8 @@ class Costs:
         nodes: dict[Any, list[Node]] = {}
         for node in graph.nodes:
             noted = tuple(
-                (v.id in graph.saved, v.id in graph.again, v.id in graph.sliced, v.differentiated) for v in node.results
+                (v.id in graph.saved, v.id in graph.repeats.needed, v.id in graph.sliced, v.differentiated)
+                for v in node.results
             )
             nodes.setdefault((node.first.id, noted, node.again), []).append(node)
         uses: dict[Any, list[Use]] = {}

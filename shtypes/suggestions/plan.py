@@ -153,7 +153,7 @@ class Plan(Report):
             seconds = sum(float(way.cost.comm) for way in ways)
             summed = graph.is_argument(first.value)  # then its gradient is
             came = src.with_axes(src.axes(State.REDUCED), State.INVARIANT) if summed else src
-            words = _words(came, dst, backward=graph.returns(first), again=first.node.again)
+            words = _words(came, dst, backward=graph.returns(first), again=graph.runs(first)[1] > 0)
             found.append(PlannedReshard(place, name, src, dst, times, sent, seconds, words, at))
         return tuple(sorted(found, key=lambda r: -r.seconds))
 

@@ -203,15 +203,38 @@ POLICIES: dict[str, Any] = {
     "products": jax.checkpoint_policies.dots_with_no_batch_dims_saveable,
     "named": jax.checkpoint_policies.save_only_these_names("product"),
 }
+
+
+def recomputed(body: Any, policy: Any = None) -> Any:
+    return jax.checkpoint(body, policy=policy)
+
+
 KEPT: dict[str, Any] = {
     "two products": lambda x, w: jnp.sin(jnp.sin(x @ w) @ w),
     "its last is linear": lambda x, w: jax.nn.softmax(_named(jnp.sin(x @ w))) @ w.T,
     "a named product": lambda x, w: jnp.tanh(_named(x @ w)),
     "a loop": lambda x, w: repeated(lambda x: jnp.tanh(_named(x @ w)), x, 3),
+    "nothing": lambda x, w: recomputed(lambda x: x)(x) @ w,
+    "a scaled argument": recomputed(lambda x, w: x + w * 0.5),
+    "a checkpoint in a checkpoint": lambda x, w: recomputed(
+        lambda x: jnp.sin(recomputed(lambda x: jnp.tanh(jnp.sin(x @ w)))(x) @ w)
+    )(x),
+    "one in another that keeps all": lambda x, w: recomputed(
+        lambda x: jnp.sin(recomputed(lambda x: jnp.tanh(jnp.sin(x @ w)))(x) @ w), POLICIES["everything"]
+    )(x),
+    "loops in loops": lambda x, w: recomputed(
+        lambda x: repeated(lambda x: layer(x, repeated(lambda y: y @ y, w, 2)), x, 3)
+    )(x),
+    "steps whose carry stops the gradient": lambda x, w: repeated(lambda x: jax.lax.stop_gradient(x @ w), x, 2),
+    "branches that stop the gradient": lambda x, w: (
+        x + jax.lax.cond(jnp.sum(x) > 0, lambda w: jax.lax.stop_gradient(w @ w), jax.lax.stop_gradient, w)
+    ),
+    "types alone": lambda x, w: x @ w + jnp.zeros_like(jax.nn.softmax(x @ w) @ w),
+    "a sum of differences": lambda x, w: x * jnp.sum(w - jnp.mean(w), 0, keepdims=True),
 }
 
 
-@pytest.mark.one_in(17)
+@pytest.mark.one_in(29)
 @pytest.mark.parametrize("argnums", [(0,), (1,), (0, 1), False], ids=["data", "weights", "both", "forward"])
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("name", KEPT)
@@ -219,7 +242,7 @@ def test_of_a_checkpoint_is_sent_again_what_the_backward_pass_needs_and_its_poli
     name: str, policy: str, argnums: Any
 ) -> None:
     f = jax.checkpoint(KEPT[name], policy=POLICIES[policy])
-    for fixed in ("[_, _@x]", "[_@x, _]"), ("[_@x, _]", "[_, _@x]"):
+    for fixed in ("[_, _@x]", "[_@x, _]"), ("[_@x, _]", "[_, _@x]"), ("[_, _]", "[_, _]"):
         types = dict(zip("01", fixed, strict=True))
         for plan in sh.suggest(of_sine(f), f32(16, 16), f32(16, 16), mesh={"x": 4}, fixed=types, grad=argnums):
             assert plan.bytes == pytest.approx(plan.ledger.total.bytes, rel=1e-12)
