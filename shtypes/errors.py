@@ -85,7 +85,7 @@ class ShardingTypeError(TypeError):
         inner: Whether it left an op that another op called.
         asking: What finds the fixes that ask the op for a type of its result, if it takes one.
         subjects: The types of the operands that ``fixes`` name, in their order, once that is known.
-        same: For each of them the first that is the same value and has the same name, where that is known.
+        same: For each of them the first that is the same value, of an equation of a lifted program.
         names: What ``fixes`` call these operands, where that is not `x`, `lhs` and `rhs`, or ``operand_0``.
         of_plain: Whether it says that a function of plain arrays was given a typed value.
         scope: The rule of the scope that refuses to communicate; None if none does.

@@ -421,7 +421,9 @@ class Search:
 
     def priced(self, operands: tuple[ShType, ...], typing: Typing) -> Candidate:
         """A candidate that types, with its price."""
-        changed = {(self._same[i], operands[i]): self.names[i] for i in reversed([*self._changed(operands)])}
+        changed: dict[tuple[int, ShType], str] = {}
+        for i in self._changed(operands):
+            changed.setdefault((self._same[i], operands[i]), self.names[i])
         casts = sum(src != dst for src, dst in zip(operands, typing.operands, strict=True))
         prices = [*itertools.starmap(price_of, self._moves(operands, typing))]
         back = prices if any(t.differentiable for t in typing.results) else []
@@ -429,7 +431,7 @@ class Search:
         forward = sum((p.forward_bytes for p in prices), inside[0])
         backward = sum((p.backward_bytes for p in back), inside[1])
         fix = Fix(
-            code="; ".join(f'sh.reshard({name}, "{target_text(t)}")' for (_, t), name in reversed(changed.items())),
+            code="; ".join(f'sh.reshard({name}, "{target_text(t)}")' for (_, t), name in changed.items()),
             forward=" and ".join(p.forward for p in prices if p.forward),
             backward=" and ".join(p.backward for p in back if p.backward),
             bytes_forward=forward,

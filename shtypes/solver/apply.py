@@ -271,7 +271,7 @@ class _Run:
                 self._put(env, v, x)
 
     def _checkpoint(self, item: Checkpoint, env: dict[Any, Any]) -> None:
-        before = list(env)
+        before, made = list(env), list[Any]()
 
         def body(values: list[Any]) -> Any:
             inner = dict(zip(before, values, strict=True))
@@ -279,13 +279,14 @@ class _Run:
                 if place == item.id:
                     self._second(inner, v)
             self._items(item.items, inner)
-            return [inner[v.id] for v in item.results]
+            forms = (key for v in item.results for key in (v.id, ("second", v.id)))
+            made[:] = [key for key in forms if key in inner and key not in env]  # the others pass through
+            return [inner[key] for key in made]
 
         params = {} if item.eqn is None else item.eqn.params  # in a scan nothing is merged with the forward pass
         run = jax.checkpoint(body, policy=params.get("policy"), prevent_cse=params.get("prevent_cse", False))
         outs = run([env[key] for key in before])
-        for v, x in zip(item.results, outs, strict=True):
-            self._put(env, v, x)
+        env.update(zip(made, outs, strict=True))
 
 
 def _array(x: Any, dtype: Any) -> Any:

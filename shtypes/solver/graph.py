@@ -161,7 +161,7 @@ class Graph:
     def runs(self, use: Use) -> tuple[float, float]:
         """How often a value is brought to a use forward, and again in the backward pass, for each run of the use.
 
-        What no step of a scan changes is brought before the scan, once; and again for each run of a checkpoint.
+        Out of a scan that is differentiated JAX hoists what no step changes; a checkpoint brings it again in each run.
         """
         if not self._reads(use):
             return 0.0, 0.0

@@ -61,7 +61,7 @@ class Value:
 Path = tuple[int, ...]
 #: What equations take: values of the program, and numbers.
 Operand = Value | Any
-#: What cotangents come to, and what from.
+#: Pairs of operands and results between which derivatives flow.
 Flows = Iterable[tuple[Sequence[Operand], Sequence[Operand]]]
 
 
@@ -160,24 +160,31 @@ class Checkpoint:
 Item = Op | Loop | Checkpoint
 
 
-def walked(items: Sequence[Item], inside: int | None = None) -> Iterator[tuple[Op | Loop, int | None]]:
-    """All equations and loops, with those in loops and checkpoints, and the number of the checkpoint around each."""
+def walked(items: Sequence[Item], inside: Path = ()) -> Iterator[tuple[Op | Loop, Path]]:
+    """All equations and loops, with those in loops and checkpoints, and the numbers of the checkpoints around each."""
     for item in items:
         if isinstance(item, Checkpoint):
-            yield from walked(item.items, item.id)
+            yield from walked(item.items, (*inside, item.id))
             continue
         yield item, inside
         if isinstance(item, Loop):
             yield from walked(item.items, inside)
 
 
-#: As what a policy of a checkpoint is asked about a reshard.
+#: The primitive that a checkpoint's policy is shown for a reshard.
 RESHARD: Final = Primitive("reshard")
 
 
 def _keeps(checkpoint: Any, primitive: Any, avals: Sequence[Any], params: Mapping[str, Any]) -> bool:
     policy = checkpoint.params["policy"]
     return policy is not None and saves(policy(primitive, *avals, **params))
+
+
+def _keeps_reshards(checkpoint: Any) -> bool:
+    """Whether the policy of a checkpoint keeps a reshard, whatever value of it is moved."""
+    jaxpr = jaxpr_of(checkpoint.params["jaxpr"])
+    avals = dict.fromkeys(v.aval for eqn in jaxpr.eqns for v in (*eqn.invars, *eqn.outvars) if not is_literal(v))
+    return bool(avals) and all(_keeps(checkpoint, RESHARD, [aval], {}) for aval in avals)
 
 
 def demand(items: Sequence[Item], needed: set[int], take: Callable[[Op | Checkpoint], None]) -> None:
@@ -202,25 +209,43 @@ def demand(items: Sequence[Item], needed: set[int], take: Callable[[Op | Checkpo
 
 
 def _note_loops(items: Sequence[Item], within: frozenset[Loop] = frozenset()) -> None:
-    """Says in which loops values are made: what no step changes, JAX makes before a scan that it differentiates."""
+    """Says in which loops values are made: JAX hoists loop-invariant values out of scans that it differentiates."""
     for item in items:
         if isinstance(item, Checkpoint):
             _note_loops(item.items, within)
             continue
-        operands = [x for x in item.operands if isinstance(x, Value)]
-        around = within.union(*(x.within for x in operands))
-        for v in item.results:
-            v.within = around
         item.within = within
         if isinstance(item, Loop):
-            each = around | {item}
-            for v in item.inputs:
-                v.within = each
-            _note_loops(item.items, within if any(x.differentiated for x in operands) else each)
+            _note_loop(item, within)
+            continue
+        around = within.union(*map(_loops_of, item.operands))
+        for v in item.results:
+            v.within = around
+
+
+def _note_loop(loop: Loop, within: frozenset[Loop]) -> None:
+    """As `_note_loops`; of carries each by itself depends on what its first value and its next ones do."""
+    hoists = any(isinstance(x, Value) and x.differentiated for x in loop.operands)
+    for x, v in (*((x0, v) for x0, v, _, _ in loop.carries()), *loop.slices()):
+        v.within = within | _loops_of(x) | {loop}
+    before: list[frozenset[Loop]] = []
+    while before != (now := [v.within for v in loop.inputs]):
+        before = now
+        _note_loops(loop.items, within if hoists else within | {loop})
+        for _, v, x1, _ in loop.carries():
+            v.within |= _loops_of(x1)
+    for _, v, _, r in loop.carries():
+        r.within = v.within - {loop}
+    for y, r in loop.stacks():
+        r.within = within | _loops_of(y) - {loop}
+
+
+def _loops_of(x: Operand) -> frozenset[Loop]:
+    return x.within if isinstance(x, Value) else frozenset()
 
 
 def steps_of(*within: frozenset[Loop]) -> int:
-    """How often runs what is in the steps of some loops."""
+    """How many times the body runs that is inside all of these loops."""
     return math.prod(loop.scan.length for loop in frozenset().union(*within))
 
 
@@ -320,8 +345,7 @@ class Program:
                 env.update((v, _read(sub, w)) for v, w in zip(eqn.outvars, inner.outvars, strict=True))
             elif name == "remat2":
                 inner, sub = self._body(eqn.params["jaxpr"], operands)
-                outside, keeps_all = self._kept, _keeps(eqn, RESHARD, [v.aval for v in inner.invars[:1]], {})
-                self._kept = outside or keeps_all
+                outside, self._kept = self._kept, self._kept or _keeps_reshards(eqn)
                 body = self._block(inner, sub, path, times, checkpointed or not self._kept)
                 outputs = [_read(sub, w) for w in inner.outvars]
                 env.update(zip(eqn.outvars, outputs, strict=True))
@@ -401,8 +425,8 @@ class Program:
         number, line = next(self._ids), self._line(eqn)
         return Loop(number, eqn, scan, operands, items, inputs, outputs, results, times, line, checkpointed)
 
-    def _only_differentiated(self, roots: Sequence[Operand], flows: Flows) -> None:
-        """Takes the cotangent from values to which nothing flows from differentiated ones among the roots."""
+    def _only_differentiated(self, roots: Sequence[Operand], flows: Sequence[Any]) -> None:
+        """Clears ``differentiated`` on values that no differentiated root reaches along the flows."""
         reached = {v.id for v in roots if isinstance(v, Value) and v.differentiated}
         before = -1
         while len(reached) != before:
@@ -428,19 +452,16 @@ class Program:
         return live
 
     def _entering(self) -> dict[int, int]:
-        uses: dict[int, set[int | None]] = {v.id: {None} for v in self.outputs if isinstance(v, Value)}
-        made: dict[int, int | None] = {}
+        uses: dict[int, set[Path]] = {v.id: {()} for v in self.outputs if isinstance(v, Value)}
+        made: dict[int, Path] = {}
         for item, inside in walked(self.items):
             inputs, outputs = (item.inputs, item.outputs) if isinstance(item, Loop) else ([], [])
             made.update((v.id, inside) for v in (*item.results, *inputs))
             for x in (*item.operands, *outputs):
                 if isinstance(x, Value):
-                    uses.setdefault(x.id, set()).add(inside)
-        return {
-            v: place
-            for v, (place, *others) in ((v, tuple(places)) for v, places in uses.items())
-            if place is not None and not others and made.get(v) != place
-        }
+                    uses.setdefault(x.id, set()).add(inside[-1:])
+        only = {v: places.pop() for v, places in uses.items() if len(places) == 1}
+        return {v: place[0] for v, place in only.items() if place and place[0] not in made.get(v, ())}
 
 
 class Function(Program):

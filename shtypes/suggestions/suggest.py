@@ -296,9 +296,10 @@ def _found(problem: Problem, search: Search, limit: float | None) -> Suggestions
     else:  # as they cost after the last correction
         plans = [plan.priced_again() for plan in plans]
     others = sorted((p for p in search.visited if p.cost.memory <= (limit or math.inf)), key=lambda p: p.seconds)
-    typed = [p for p in plans if p.fits(limit)] or [
-        p for p in (Plan(problem, point) for point in others) if p.fits(limit)
-    ][:1]
+    typed = [p for p in plans if p.fits(limit)]
+    if not typed:
+        one = next((p for p in (Plan(problem, point) for point in others) if p.fits(limit)), None)
+        typed = [one] if one else []
     if not typed and plans[0].refusal is None:
         raise _does_not_fit(limit)
     if not typed:
@@ -335,7 +336,7 @@ def _does_not_fit(limit: float | None) -> ShardingTypeError:
 
 
 def _quickest(problem: Problem, search: Search, limit: float, seconds: float = math.inf) -> Plan | None:
-    """The quickest plan seen that fits by `sh.memory`, whatever was predicted, of those that take less time."""
+    """The quickest plan that fits by `sh.memory`, of the quickest few seen whose prediction is not far above it."""
     near = (p for p in search.visited if p.seconds < seconds and p.cost.memory <= _LIKELY * limit)
     plans = [Plan(problem, p) for p in sorted(near, key=lambda p: p.seconds)[:_TIGHTENED]]
     return next((p for p in plans if p.fits(limit)), None)

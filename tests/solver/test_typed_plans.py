@@ -163,6 +163,10 @@ def repeated(body: Any, x: Any, n: int) -> Any:
     return jax.lax.scan(lambda x, _: (body(x), None), x, None, length=n)[0]
 
 
+def squared_and_before(x: Any) -> Any:
+    return jax.checkpoint(lambda x: x @ x)(x), x
+
+
 #: Loops in whose steps something is computed that does not change there, or changes in some of them only.
 UNCHANGED: dict[str, Any] = {
     "computed in each step": lambda x, w: repeated(lambda x: layer(x, jnp.sin(w).T), x, 3),
@@ -175,6 +179,19 @@ UNCHANGED: dict[str, Any] = {
     "of one branch or another": lambda x, w: repeated(
         lambda x: layer(x, jax.lax.cond(jnp.sum(w) > 0, lambda: jnp.sin(w).T, lambda: w)), x, 3
     ),
+    "what passes through": lambda x, w: (
+        jnp.stack(jax.lax.scan(lambda x, _: jax.checkpoint(lambda x: (jnp.tanh(x @ w), w))(x), x, None, length=2)[1])[0]
+        @ w
+    ),
+    "made inside and used there and around": lambda x, w: (
+        x
+        @ jnp.sum(
+            jax.lax.scan(jax.checkpoint(lambda c, _: squared_and_before(jnp.sin(c @ w))), w, None, length=2)[1], 0
+        )
+    ),
+    "carries of which one changes": lambda x, w: jax.lax.scan(
+        lambda c, _: ((c[0], jnp.tanh(c[1] @ jnp.sin(c[0] @ c[0]))), None), (w, x), None, length=3
+    )[0][1],
     "whose type alone is read": lambda x, w: jax.lax.cond(
         jnp.sum(x) > 0, lambda x, w: jnp.full_like(w @ x.T, 2.0) + (w @ w)[:, :1], lambda x, w: w @ w @ x.T, x, w
     ),
