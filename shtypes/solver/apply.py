@@ -21,8 +21,9 @@ from shtypes.lifting.lift import lift
 from shtypes.lifting.recorded_calls import inserted_cast, recorded_op
 from shtypes.scopes.comm import in_force, rules_in_force
 from shtypes.solver.axis_states import REDUCED, typed
+from shtypes.solver.items import Checkpoint, Item, Loop, Op, Operand, Value, is_value
 from shtypes.solver.options import across
-from shtypes.solver.program import Checkpoint, Function, Item, Loop, Op, Operand, Program, Value, is_value
+from shtypes.solver.program import Function, Program
 from shtypes.solver.tables import Assignment, Costs, Way
 from shtypes.traced.equations import SourceLine
 from shtypes.types import ShType, dtypes

@@ -15,8 +15,9 @@ from shtypes.analysis.flops import is_convolution
 from shtypes.errors import ShardingTypeError
 from shtypes.solver import options as options_
 from shtypes.solver.axis_states import INVARIANT, REDUCED, SHARDED, UNREDUCED, axis_states
+from shtypes.solver.items import Checkpoint, Item, Loop, Op, Operand, Value, is_value, steps_of, walked
 from shtypes.solver.options import Option
-from shtypes.solver.program import Checkpoint, Item, Loop, Op, Operand, Program, Value, is_value, steps_of, walked
+from shtypes.solver.program import Program
 from shtypes.solver.repeats import Repeats
 from shtypes.solver.reshard_prices import dims_of
 from shtypes.types import ShType, dtypes

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 from shtypes._compat.derivative_rules import Residuals
-from shtypes.solver.program import Checkpoint, Item, Loop, Op, demand, is_value, walked
+from shtypes.solver.items import Checkpoint, Item, Loop, Op, demand, is_value, walked
 
 
 class Repeats:

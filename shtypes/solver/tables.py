@@ -14,8 +14,8 @@ from shtypes.analysis.flops import product_flops
 from shtypes.resharding.devices import Device
 from shtypes.solver.axis_states import FRONT, INVARIANT, REDUCED, SHARDED, UNREDUCED, typed
 from shtypes.solver.graph import Graph, Node, Use
+from shtypes.solver.items import Value, is_value, steps_of
 from shtypes.solver.options import Option, Sent, only_places
-from shtypes.solver.program import Value, is_value, steps_of
 from shtypes.solver.reshard_prices import (
     Cost,
     Prices,

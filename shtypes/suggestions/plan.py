@@ -19,7 +19,8 @@ from shtypes.resharding import plan as steps_of
 from shtypes.resharding.costs import CostModel
 from shtypes.resharding.devices import Device
 from shtypes.solver.apply import Decisions, Written, decided, names_of, taken, typed_function
-from shtypes.solver.program import Function, Program, Value
+from shtypes.solver.items import Value
+from shtypes.solver.program import Function, Program
 from shtypes.solver.search import Point, size
 from shtypes.solver.tables import Costs, Way
 from shtypes.traced.equations import SourceLine

@@ -28,7 +28,8 @@ from shtypes.resharding.devices import Device, as_device
 from shtypes.solver.apply import taken, typed_function, unknown, with_types_at
 from shtypes.solver.axis_states import INVARIANT, REDUCED, axis_states, typed
 from shtypes.solver.graph import Graph, Node
-from shtypes.solver.program import Function, Program, Value
+from shtypes.solver.items import Value
+from shtypes.solver.program import Function, Program
 from shtypes.solver.reshard_prices import Prices
 from shtypes.solver.search import Point, Search, size
 from shtypes.solver.tables import Costs

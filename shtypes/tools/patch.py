@@ -24,7 +24,8 @@ from shtypes.core.meshes import use_mesh
 from shtypes.errors import ShardingTypeError
 from shtypes.lifting.ways.moves import MARKED
 from shtypes.solver.apply import Taken, Written, taken
-from shtypes.solver.program import Function, Op, Operand, Program, Value, is_value
+from shtypes.solver.items import Op, Operand, Value, is_value
+from shtypes.solver.program import Function, Program
 from shtypes.suggestions.plan import Plan
 from shtypes.tools.patch_source import Edits, Source
 from shtypes.traced.equations import SourceLine
