@@ -220,11 +220,17 @@ def residuals_of(eqn: Any, operands: Sequence[int]) -> Residuals:
     except (TypeError, ValueError, NotImplementedError):
         return Residuals((True,) * len(eqn.invars), results=True)
     jaxpr, _ = needed(closed)
-    same = (e for e in jaxpr.eqns if e.primitive is eqn.primitive and e.params == eqn.params)
-    own = None if inner_jaxprs(eqn) else next(same, None)
+    own = None if inner_jaxprs(eqn) else next((e for e in jaxpr.eqns if _does_the_same(e, eqn)), None)
     read = {v for e in jaxpr.eqns if e is not own for v in e.invars if not is_literal(v)}
     read.update(v for v in jaxpr.outvars if not is_literal(v))
     return Residuals(tuple(v in read for v in jaxpr.invars), results=own is not None)
+
+
+def _does_the_same(one: Any, other: Any) -> bool:
+    try:
+        return one.primitive is other.primitive and bool(one.params == other.params)
+    except ValueError:  # of arrays among them
+        return False
 
 
 def offloads(decision: Any) -> bool:
