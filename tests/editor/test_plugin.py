@@ -52,6 +52,7 @@ def project(tmp_path_factory: pytest.TempPathFactory, mypy_cache: Path) -> Proje
     return Project(tmp_path_factory.mktemp("project"), mypy_cache)
 
 
+@pytest.mark.nightly
 def test_a_changed_signature_is_seen_where_it_is_called(project: Project) -> None:
     assert project.run() == {"user": ["8:17: type f32[k@dp]"]}
     assert project.run() == {"user": ["8:17: type f32[k@dp]"]}  # of what is cached

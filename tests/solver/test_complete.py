@@ -45,7 +45,7 @@ def in_a_block(f: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-@pytest.mark.one_in(21)
+@pytest.mark.nightly
 @pytest.mark.parametrize(("width", "layout"), SENT, ids=str)
 def test_a_language_model_sends_least_for_the_types_of_its_weights(width: int, layout: str) -> None:
     with sh.use_mesh(sh.abstract_mesh({"dp": 4, "tp": 4})):

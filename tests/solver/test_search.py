@@ -203,6 +203,7 @@ def test_out_of_time_the_first_assignment_is_taken_and_said_to_be_unsettled(monk
     assert late.within(limit).cost.memory <= limit
 
 
+@pytest.mark.nightly
 def test_a_search_that_is_stopped_between_two_pairs_keeps_the_better(monkeypatch: pytest.MonkeyPatch) -> None:
     def late(most: int) -> Any:
         return lambda self: self.solves >= most
