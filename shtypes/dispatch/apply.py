@@ -216,8 +216,7 @@ def typed(name: str, rule: Rule, types: tuple[ShType, ...], values: Sequence[Any
     except ShardingTypeError as error:
         fixed = _finished_for(rule, types)
         if fixed is None and allows_implicit():
-            once = {id(x): i for i, x in reversed([*enumerate(values)])}
-            fixed = chosen(rule, types, minimizing(), tuple(once[id(x)] for x in values))
+            fixed = chosen(rule, types, minimizing(), firsts(values))
         if fixed is not None:
             return fixed
         raise located(error, name, types, rule).with_traceback(None) from error.__cause__
@@ -256,6 +255,12 @@ def finished_type(t: ShType) -> ShType:
     for axis in t.axes(State.UNREDUCED):
         t = t.with_axis(axis, replicated())
     return t
+
+
+def firsts(values: Sequence[Any]) -> tuple[int, ...]:
+    """For each value the number of the first that is the same object."""
+    numbers: dict[int, int] = {}
+    return tuple([numbers.setdefault(id(x), i) for i, x in enumerate(values)])
 
 
 def located(

@@ -14,7 +14,7 @@ from shtypes.context.frames import Owner
 from shtypes.core.elementwise_fns import STOP_GRADIENT
 from shtypes.core.jax_context import complete_when_read
 from shtypes.core.local import local
-from shtypes.dispatch.apply import is_typed
+from shtypes.dispatch.apply import firsts, is_typed
 from shtypes.dispatch.call_fixes import fixes_of_call
 from shtypes.errors import Fix, ShardingTypeError
 from shtypes.evaluation.at_specs import is_backward, outputs, results, runs_of, scope_of
@@ -57,8 +57,7 @@ def in_the_programs_words(
         as_noted, of_op = notes_kept(), list(operands)
         typed = [x for x in operands if is_typed(x)]
         if len(typed) == len(subjects):
-            once = {id(x): i for i, x in reversed([*enumerate(typed)])}
-            error.same = tuple([once[id(x)] for x in typed])
+            error.same = firsts(typed)
 
         def retell() -> None:
             with as_noted():

@@ -15,7 +15,7 @@ from shtypes.analysis.flops import is_convolution
 from shtypes.errors import ShardingTypeError
 from shtypes.solver import options as options_
 from shtypes.solver.axis_states import INVARIANT, REDUCED, SHARDED, UNREDUCED, axis_states
-from shtypes.solver.items import Checkpoint, Item, Loop, Op, Operand, Value, is_value, steps_of, walked
+from shtypes.solver.items import Checkpoint, Item, Loop, Op, Operand, Value, is_value, trip_count, walked
 from shtypes.solver.options import Option
 from shtypes.solver.program import Program
 from shtypes.solver.repeats import Repeats
@@ -66,6 +66,11 @@ class Node:
     def __post_init__(self) -> None:
         self.first = self
         self.operand_times = self.operand_times or [self.times] * len(self.operands)
+
+    @property
+    def checkpointed(self) -> bool:
+        """Whether what it is of is in a checkpoint that does not keep it."""
+        return self.item is not None and self.item.checkpointed
 
     @property
     def op(self) -> Op | None:
@@ -168,10 +173,10 @@ class Graph:
             return 0.0, 0.0
         item, again = use.node.item, self._again(use)
         within = item.within if item else frozenset()
-        first = min(use.times, steps_of(use.value.within, within))
+        first = min(use.times, trip_count(use.value.within, within))
         if item is None or item.id not in self.repeats.around:
             return first / use.times, float(again)
-        run = min(use.times, steps_of(use.value.within, within, self.repeats.around[item.id]))
+        run = min(use.times, trip_count(use.value.within, within, self.repeats.around[item.id]))
         return first / use.times, again * run / use.times
 
     def _again(self, use: Use) -> int:
@@ -323,9 +328,7 @@ class Graph:
 
     def _note_saved(self, op: Op) -> None:
         """Notes what lives until the backward pass: operands of products, and of what is not linear."""
-        if not self.grad or not any(v.differentiated for v in op.results):
-            return
-        if op.checkpointed:
+        if op.checkpointed or not any(map(self.has_cotangent, op.results)):
             return
         if op.name in _PRODUCTS or is_convolution(op.eqn):
             for i, x in enumerate(op.operands):
@@ -359,8 +362,8 @@ class Graph:
             if math.prod(v.shape) > 1 and (len({use.node.id for use in found}) > 1 or inside):
                 options = [Option((s,), ()) for s in self._states(v, once=True)]
                 node = self._node("shared", options, [v], [], times)
-                inside = v.id in self.program.entering or getattr(source.item, "checkpointed", False)
-                node.again = inside * max(map(self._again, found))
+                if source.checkpointed or v.id in self.program.entering:
+                    node.again = max(map(self._again, found))
                 self.shared[v.id] = node
 
     def uses(self) -> Iterator[Use]:

@@ -225,7 +225,7 @@ def _loops_of(x: Operand) -> frozenset[Loop]:
     return x.within if isinstance(x, Value) else frozenset()
 
 
-def steps_of(*within: frozenset[Loop]) -> int:
+def trip_count(*within: frozenset[Loop]) -> int:
     """How many times the body runs that is inside all of these loops."""
     return math.prod(loop.scan.length for loop in frozenset().union(*within))
 

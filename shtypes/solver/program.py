@@ -205,10 +205,9 @@ class Program:
         if adds:
             items = [Checkpoint(next(self._ids), None, items, outputs)]
         results = [self._value(v.aval, "scan") for v in eqn.outvars]
-        for r, y in zip(results, outputs, strict=True):
+        # A carry has a tangent where its first value has, whatever a step does with it.
+        for r, y in zip(results, (*inputs[: scan.carry], *outputs[scan.carry :]), strict=True):
             r.differentiated = isinstance(y, Value) and y.differentiated
-        for r, v in zip(results, inputs[: scan.carry], strict=False):  # as JAX has it, whatever a step does with it
-            r.differentiated = v.differentiated
         for r, y in zip(results[scan.carry :], outputs[scan.carry :], strict=True):
             r.constant = not is_value(y)
         env.update(zip(eqn.outvars, results, strict=True))

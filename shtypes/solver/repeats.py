@@ -48,12 +48,10 @@ class Repeats:
             made = [v.id for v in (*one.results, *(one.inputs if isinstance(one, Loop) else ()))]
             inside.update(v for v in made if v in run or isinstance(one, Loop))
             if isinstance(one, Op) and one.id not in self._seen and run.isdisjoint(made):
-                self.brought.update((one.id, i) for i, x in enumerate(one.operands) if self._keeps(one, x))
+                of_it = self._of.get(one.id, ())
+                self.brought.update((one.id, i) for i, x in enumerate(one.operands) if is_value(x) and x.id in of_it)
             self._seen.add(one.id)
         self._entering[checkpoint.id] = needed - inside
-
-    def _keeps(self, op: Op, x: object) -> bool:
-        return is_value(x) and x.id in self._of.get(op.id, ())  # type: ignore[attr-defined]
 
     def _repeat(self, items: Sequence[Item], needed: set[int], run: set[int], *, own: bool) -> None:
         """Finds what runs again for the values that are needed, and for its ``own`` derivatives."""

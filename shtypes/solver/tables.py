@@ -14,7 +14,7 @@ from shtypes.analysis.flops import product_flops
 from shtypes.resharding.devices import Device
 from shtypes.solver.axis_states import FRONT, INVARIANT, REDUCED, SHARDED, UNREDUCED, typed
 from shtypes.solver.graph import Graph, Node, Use
-from shtypes.solver.items import Value, is_value, steps_of
+from shtypes.solver.items import Value, is_value, trip_count
 from shtypes.solver.options import Option, Sent, only_places
 from shtypes.solver.reshard_prices import (
     Cost,
@@ -235,7 +235,7 @@ class Costs:
                 cost += Measure(0.0, 0.0, 0.0, 0.0, 0.5 * (dims_of(states) == 0).any(-1))
         for i, v in enumerate(node.results):
             if v.id in self.graph.saved or v.id in self.graph.repeats.needed:
-                times = steps_of(v.within) if v.id in self.graph.saved else 1 / self.graph.checkpoints
+                times = trip_count(v.within) if v.id in self.graph.saved else 1 / self.graph.checkpoints
                 kept = times * v.nbytes / parts(self.made(node, rows, i), self.sizes)
                 cost += Measure(0.0, 0.0, kept, 0.0, 0.0)
         return cost
@@ -253,10 +253,8 @@ class Costs:
             traffic += x.nbytes / cut
         for i, v in enumerate(op.results):
             traffic += v.nbytes / parts(self.made(node, rows, i), self.sizes)
-        has_cotangent, once = (
-            any(map(graph.has_cotangent, op.results)),
-            graph.is_live(node) * steps_of(op.results[0].within) / node.times,
-        )
+        has_cotangent = any(map(graph.has_cotangent, op.results))
+        once = graph.is_live(node) * trip_count(op.results[0].within) / node.times
         if only_places(op.eqn):
             v = op.results[0]
             src, dst = self.needed(node, rows, 0), self.made(node, rows, 0)
@@ -423,11 +421,8 @@ class Costs:
         v, node = use.value, use.node
         if node.kind == "slice":
             return v.nbytes * use.times * (2 if self.graph.has_cotangent(v) else 1)
-        return (
-            v.nbytes * use.times
-            if v.id in self.graph.saved and not (node.again or getattr(node.item, "checkpointed", False))
-            else 0.0
-        )
+        lives = v.id in self.graph.saved and not (node.again or node.checkpointed)
+        return v.nbytes * use.times if lives else 0.0
 
     def _finishing(self, use: Use, states: States) -> Measure:
         """What it counts to bring a result to its cheapest type in which nothing is pending."""

@@ -297,15 +297,14 @@ def _found(problem: Problem, search: Search, limit: float | None) -> Suggestions
     else:  # as they cost after the last correction
         plans = [plan.priced_again() for plan in plans]
     others = sorted((p for p in search.visited if p.cost.memory <= (limit or math.inf)), key=lambda p: p.seconds)
-    typed = [p for p in plans if p.fits(limit)]
-    if not typed:
-        one = next((p for p in (Plan(problem, point) for point in others) if p.fits(limit)), None)
-        typed = [one] if one else []
-    if not typed and plans[0].refusal is None:
-        raise _does_not_fit(limit)
-    if not typed:
-        raise ShardingTypeError("no plan that was found types", why=str(plans[0].refusal))
-    return Suggestions(typed, search, limit)
+    fitting = (p for p in (Plan(problem, point) for point in others) if p.fits(limit))
+    typed = [p for p in plans if p.fits(limit)] or [*itertools.islice(fitting, 1)]
+    if typed:
+        return Suggestions(typed, search, limit)
+    refusal = plans[0].refusal
+    raise (
+        _does_not_fit(limit) if refusal is None else ShardingTypeError("no plan that was found types", why=str(refusal))
+    )
 
 
 def _fitting(problem: Problem, search: Search, limit: float | None) -> Point:

@@ -222,24 +222,20 @@ POLICIES: dict[str, Any] = {
 }
 
 
-def recomputed(body: Any, policy: Any = None) -> Any:
-    return jax.checkpoint(body, policy=policy)
-
-
 KEPT: dict[str, Any] = {
     "two products": lambda x, w: jnp.sin(jnp.sin(x @ w) @ w),
     "its last is linear": lambda x, w: jax.nn.softmax(_named(jnp.sin(x @ w))) @ w.T,
     "a named product": lambda x, w: jnp.tanh(_named(x @ w)),
     "a loop": lambda x, w: repeated(lambda x: jnp.tanh(_named(x @ w)), x, 3),
-    "nothing": lambda x, w: recomputed(lambda x: x)(x) @ w,
-    "a scaled argument": recomputed(lambda x, w: x + w * 0.5),
-    "a checkpoint in a checkpoint": lambda x, w: recomputed(
-        lambda x: jnp.sin(recomputed(lambda x: jnp.tanh(jnp.sin(x @ w)))(x) @ w)
+    "nothing": lambda x, w: jax.checkpoint(lambda x: x)(x) @ w,
+    "a scaled argument": jax.checkpoint(lambda x, w: x + w * 0.5),
+    "a checkpoint in a checkpoint": lambda x, w: jax.checkpoint(
+        lambda x: jnp.sin(jax.checkpoint(lambda x: jnp.tanh(jnp.sin(x @ w)))(x) @ w)
     )(x),
-    "one in another that keeps all": lambda x, w: recomputed(
-        lambda x: jnp.sin(recomputed(lambda x: jnp.tanh(jnp.sin(x @ w)))(x) @ w), POLICIES["everything"]
+    "one in another that keeps all": lambda x, w: jax.checkpoint(
+        lambda x: jnp.sin(jax.checkpoint(lambda x: jnp.tanh(jnp.sin(x @ w)))(x) @ w), policy=POLICIES["everything"]
     )(x),
-    "loops in loops": lambda x, w: recomputed(
+    "loops in loops": lambda x, w: jax.checkpoint(
         lambda x: repeated(lambda x: layer(x, repeated(lambda y: y @ y, w, 2)), x, 3)
     )(x),
     "steps whose carry stops the gradient": lambda x, w: repeated(lambda x: jax.lax.stop_gradient(x @ w), x, 2),

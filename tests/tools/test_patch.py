@@ -249,7 +249,7 @@ REFUSED: dict[str, tuple[str, Any, dict[str, Any], str]] = {
 """,
         (["f32[64, 256]", "f32[256, 64]"], "f32[32, 64]"),
         {"fixed": {"w/0": "[_, _@tp]", "w/1": "[_, _@tp]", "x": "[_@dp, _]"}},
-        r"model.py:\d+ <- \w+ in dot_general: `x` stands for several values, which the plan has in several types",
+        r"model.py:\d+ <- x in dot_general: `x` stands for several values, which the plan has in several types",
     ),
     "a tree of other classes": (
         """@jax.tree_util.register_dataclass
