@@ -108,9 +108,9 @@ def sharded(x: Any, dim: int, axes: Axes) -> Array:
     return move(x, t, inserted=True)
 
 
-def summed(x: Any, axes: Axes) -> Array:
-    """The sum of what all devices have, reduced; backward as much is sent."""
-    return _collected(Op("psum", axes, VARYING, State.REDUCED), x)
+def summed(x: Any, axes: Axes, state: State = State.REDUCED) -> Array:
+    """The sum of what all devices have: reduced, and backward as much is sent, or invariant, and nothing is."""
+    return _collected(Op("psum", axes, VARYING, state), x)
 
 
 def collected(x: Any, axes: Axes, dim: int) -> Array:

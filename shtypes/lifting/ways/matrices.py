@@ -6,6 +6,7 @@ import functools
 from collections.abc import Sequence
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
@@ -19,6 +20,8 @@ from shtypes.ops.arithmetic import add, subtract
 from shtypes.ops.reinterpret import stop_gradient
 from shtypes.ops.sharded_reductions import as_varying
 from shtypes.ops.shards import (
+    Axes,
+    across_shards,
     axes_of,
     bound,
     count,
@@ -35,37 +38,25 @@ from shtypes.ops.shards import (
 from shtypes.types import State
 
 
-@of_device("top")
-def _stacked(r: Any, q: Any) -> Any:
-    """The factor of a device beside the first rows of its orthonormal one."""
-    return jnp.concatenate([r, q[..., : r.shape[-1], :]], -1)
-
-
-def _signs(top: Any) -> Any:
+def _signs(top: Any, r: Any) -> Any:
     """The signs of the diagonal by which Householder reflections give these first rows of an orthonormal factor.
 
     Each reflection takes the sign opposite to its pivot's; the pivots are those of an elimination (Ballard et al.,
-    Reconstructing Householder vectors from TSQR, 2014).
+    Reconstructing Householder vectors from TSQR, 2014), each a part of the diagonal of ``r``. One that is zero but for
+    rounding makes the diagonal negative, as LAPACK does.
     """
     n = top.shape[-1]
+    zero = 8 * n * np.finfo(top.dtype).eps
 
     def step(k: Any, state: Any) -> Any:
         a, signs = state
         pivot = a[..., k, k]
-        sign = jnp.where(pivot.real >= 0, -1, 1).astype(a.dtype)
+        is_positive = jnp.where(jnp.abs(pivot.real) > zero, pivot.real, r[..., k, k].real) >= 0
+        sign = jnp.where(is_positive, -1, 1).astype(a.dtype)
         column = jnp.where(jnp.arange(n) > k, a[..., :, k], 0) / (pivot - sign)[..., None]
         return a - column[..., :, None] * a[..., k, None, :], signs.at[..., k].set(sign)
 
-    start = (top, jnp.ones(top.shape[:-1], top.dtype))
-    return lax.fori_loop(0, n, step, start)[1]
-
-
-@of_device("factors")
-def _factors(stacked: Any, n: int) -> Any:
-    """The factors of those of all devices, with the signs that one device would give them."""
-    q, r = jnp.linalg.qr(stacked[..., :n])
-    signs = _signs(lax.stop_gradient(stacked[..., :n, n:] @ q[..., :n, :]))
-    return q * signs[..., None, :], r * signs[..., :, None]
+    return lax.fori_loop(0, n, step, (top, jnp.ones_like(r[..., 0])))[1]
 
 
 @of_device("qr")
@@ -73,11 +64,43 @@ def _qr(a: Any) -> Any:
     return jnp.linalg.qr(a)
 
 
-@of_device("product")
-def _product(own: Any, q: Any, me: Any) -> Any:
-    """The device's rows of the orthonormal factor."""
+@of_device("factors")
+def _rows(own: Any, q: Any, r: Any, me: Any) -> Any:
+    """A device's rows of the orthonormal factor, and the signs of one device; zeros of others than the first."""
     n = own.shape[-1]
-    return own @ lax.dynamic_slice_in_dim(q, me * n, n, q.ndim - 2)
+    rows = own @ lax.dynamic_slice_in_dim(q, me * n, n, q.ndim - 2)
+    return rows, jnp.where(me == 0, _signs(rows[..., :n, :], r), 0)
+
+
+@of_device("signed")
+def _signed(q: Any, r: Any, signs: Any) -> Any:
+    return q * signs[..., None, :], r * signs[..., :, None]
+
+
+@of_device("quotient")
+def _quotient(x: Any, r: Any) -> Any:
+    return lax.linalg.triangular_solve(r, x)
+
+
+@of_device("product")
+def _inner(q: Any, quotient: Any) -> Any:
+    return _multiplied(q.mT.conj(), quotient)
+
+
+def _turn(inner: Any) -> Any:
+    """The part of a tangent that keeps the orthonormal factor so."""
+    lower = jnp.tril(inner, -1)
+    return lower - lower.mT.conj() + (inner - inner.real) * jnp.eye(inner.shape[-1], dtype=inner.dtype)
+
+
+@of_device("tangent")
+def _tangent_of_rows(q: Any, quotient: Any, inner: Any) -> Any:
+    return quotient + _multiplied(q, _turn(inner) - inner)
+
+
+@of_device("tangent")
+def _tangent_of_triangle(r: Any, inner: Any) -> Any:
+    return _multiplied(inner - _turn(inner), r)
 
 
 @of_device("product")
@@ -85,9 +108,29 @@ def _times(q: Any, u: Any) -> Any:
     return q @ u
 
 
+@functools.partial(jax.custom_jvp, nondiff_argnums=(1, 2, 3))
+def _decomposed(x: Any, axes: Axes, dim: int, name: str) -> tuple[Any, Any]:
+    """A device's rows of the orthonormal factor, and the other one, with the signs that one device would give them."""
+    with across_shards(name):
+        own, r = _qr(x)
+        q, r = _qr(gathered(r, axes, dim))
+        rows, signs = _rows(own, q, r, index(x, axes))
+        return tuple(_signed(rows, r, summed(signs, axes, State.INVARIANT)))
+
+
+@_decomposed.defjvp
+def _of_the_whole(axes: Axes, dim: int, name: str, primals: Any, tangents: Any) -> Any:
+    """The factors and their tangents, by the rule of a matrix that is whole: the rows of a device may be singular."""
+    q, r = _decomposed(*primals, axes, dim, name)
+    with across_shards(name):
+        quotient = _quotient(*tangents, r)
+        inner = summed(_inner(q, quotient), axes, State.INVARIANT)
+        return (q, r), (_tangent_of_rows(q, quotient, inner), _tangent_of_triangle(r, inner))
+
+
 @way("qr", "svd")
 def by_small_factors(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
-    """Sends two square matrices for each other device, of matrices with as many rows on each as columns."""
+    """Sends a square matrix for each other device, of matrices with as many rows on each as columns."""
     (x,), p, t = operands, eqn.params, type_of(operands[0])
     (rows, columns), d = t.dims[-2:], t.ndim - 2
     is_thin = not (p["full_matrices"] and p.get("compute_uv", True))
@@ -95,9 +138,7 @@ def by_small_factors(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
     is_tall = not columns.axes and t.local_shape[d] >= columns.size > 0
     if not (rows.axes and is_thin and is_all and is_tall):
         return None
-    own, r = _qr(as_varying(x, rows.axes))
-    q, r = _factors(gathered(_stacked(r, own), rows.axes, d), columns.size)
-    q = _product(own, q, index(x, rows.axes))
+    q, r = _decomposed(as_varying(x, rows.axes), rows.axes, d, name_of(eqn))
     if eqn.primitive.name == "qr":
         return [placed(q, d, rows.axes), r]
     s, *vectors = bound(eqn)(r)  # of no vectors, or left and right ones
