@@ -13,12 +13,14 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-#: The smallest stand-in. A larger size that the program itself writes is an actual size nonetheless.
+#: What is smaller is an actual size. A larger size that the program itself writes is an actual size nonetheless.
 SMALLEST_STAND_IN: Final = 10**5
+#: Stand-ins are so many times larger, so that a part of one, as a slice with a stride has it, is no actual size either.
+_LARGEST_DIVISOR: Final = 100
 _NUMBER: Final = re.compile(r"\d{6,}")
 _IN_TYPE: Final = re.compile(r"(?<=[\[,])\d{6,}")
 #: Stand-ins are spread over this many multiples of the factor.
-_SPREAD: Final = 10**6
+_SPREAD: Final = 10**7
 #: Coefficients and offsets of arithmetic that is read back are smaller: of ``3*n + 4``, the 3 and the 4.
 _SMALL: Final = 2000
 _SMALL_PRIMES: Final = (3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37)
@@ -107,9 +109,9 @@ class StandInSizes:
 def _candidates(name: str, factor: int) -> Iterable[int]:
     """Possible stand-ins for a name, best first, by a hash: far from those of other names, the same in every run."""
     digest = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8])
-    least = max(SMALLEST_STAND_IN // factor, 100)
+    least = _LARGEST_DIVISOR * SMALLEST_STAND_IN // factor + 1
     odd = itertools.count(least + 2 * (digest % (max(_SPREAD // factor, 2000))) + 1 - least % 2, 2)
-    return (n * factor for n in odd if n * factor >= SMALLEST_STAND_IN and _is_prime(n))
+    return (n * factor for n in odd if _is_prime(n))
 
 
 def _is_prime(n: int) -> bool:

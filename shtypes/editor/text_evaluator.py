@@ -75,6 +75,18 @@ class TextEvaluator:
             sizes.setdefault(name, self.sizes.of(name))
         return instance(read, mesh, REPLICATED_STATE[policy], sizes)
 
+    def number(self, number: int, *of: int) -> int:
+        """A number that the program writes, or computes of others; an actual size where all of these are.
+
+        Raises:
+            Undetermined: it is computed of stand-ins, and nothing tells it from an actual size.
+        """
+        if all(self.sizes.is_actual(abs(n)) for n in of):
+            self.sizes.add_written(number)
+        elif self.sizes.is_actual(abs(number)):
+            raise Undetermined
+        return number
+
     def text(self, t: ShType) -> str:
         """The text of a type under the project's policy; raises where a size cannot be read back to names."""
         if t.exact not in self._texts:

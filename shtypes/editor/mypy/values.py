@@ -118,12 +118,12 @@ class Value:
         """Its value, from a literal expression or a `Literal` type; raises `Undetermined` if there is none."""
         if self.expression is not None:
             try:
-                return literal(self.expression, self._array)
+                return literal(self.expression, self._array, self.evaluator.number)
             except Undetermined:
                 pass
         if self.type is None:
             raise Undetermined
-        return _value_of_type(self.type)
+        return _value_of_type(self.type, self.evaluator.number)
 
     def runtime_argument(self, reader: ArgumentReader) -> Any:
         """The argument to pass to the runtime: a shape-only array, a literal, a pytree of these, or a function."""
@@ -194,15 +194,12 @@ class ArgumentReader:
         self.sizes: dict[str, int] = {}
 
     def literal(self, value: Any) -> Any:
-        """A literal as it is; records its sizes and dim names, so that no stand-in is taken for them."""
+        """A literal as the runtime takes it; records the dim names of texts, so that their sizes are known."""
+        if type(value) in (tuple, list):
+            return type(value)(map(self.literal, value))
         if isinstance(value, str) and "[" in value:
             with contextlib.suppress(ShardingTypeError):
                 self.sizes.update((name, self.evaluator.sizes.of(name)) for name in names_of(pattern(value)))
-        elif type(value) is int:
-            self.evaluator.sizes.add_written(value)
-        elif isinstance(value, (tuple, list)):
-            for item in value:
-                self.literal(item)
         return value
 
     def key(self) -> Any:
@@ -225,16 +222,24 @@ def _number_kind(t: ProperType) -> str | None:
 
 #: Gives an array expression's text and type; raises `Undetermined` for other expressions.
 Arrays = Callable[[Expression], tuple[str, ShType]]
+#: Records an integer that is written, or computed of others; see `TextEvaluator.number`.
+Numbers = Callable[..., int]
 
 
 def _no_array(expression: Expression) -> tuple[str, ShType]:
     raise Undetermined
 
 
-def literal(expression: Expression, arrays: Arrays = _no_array) -> Any:
+def _unrecorded(number: int, *of: int) -> int:
+    return number
+
+
+def literal(expression: Expression, arrays: Arrays = _no_array, number: Numbers = _unrecorded) -> Any:
     """Evaluates a literal expression, with ``x.shape``, ``x.ndim``, ``x.type`` and ``x.dtype`` of arrays."""
     match expression:
-        case IntExpr() | StrExpr() | FloatExpr() | ComplexExpr():
+        case IntExpr():
+            return number(expression.value)
+        case StrExpr() | FloatExpr() | ComplexExpr():
             return expression.value
         case NameExpr() if expression.name in _CONSTANTS:
             return _CONSTANTS[expression.name]
@@ -243,24 +248,24 @@ def literal(expression: Expression, arrays: Arrays = _no_array) -> Any:
         case NameExpr() | MemberExpr():
             return _library_object(expression)
         case UnaryExpr(op="-"):
-            operand = literal(expression.expr, arrays)
+            operand = literal(expression.expr, arrays, number)
             if isinstance(operand, (int, float, complex)):
                 return -operand
         case OpExpr() if expression.op in _OPERATORS:
-            left, right = literal(expression.left, arrays), literal(expression.right, arrays)
+            left, right = (literal(side, arrays, number) for side in (expression.left, expression.right))
             if type(left) is int and type(right) is int and (right or expression.op != "//"):
-                return _OPERATORS[expression.op](left, right)
+                return number(_OPERATORS[expression.op](left, right), left, right)
         case TupleExpr():
-            return tuple(_items(expression.items, arrays))
+            return tuple(_items(expression.items, arrays, number))
         case ListExpr():
-            return list(_items(expression.items, arrays))
+            return list(_items(expression.items, arrays, number))
         case EllipsisExpr():
             return Ellipsis
         case SliceExpr():
             parts = (expression.begin_index, expression.end_index, expression.stride)
-            return slice(*(None if part is None else literal(part, arrays) for part in parts))
+            return slice(*(None if part is None else literal(part, arrays, number) for part in parts))
         case IndexExpr(base=MemberExpr(name="shape")):
-            return _item(literal(expression.base, arrays), literal(expression.index, arrays))
+            return _item(literal(expression.base, arrays), literal(expression.index, arrays, number))
     raise Undetermined
 
 
@@ -273,12 +278,12 @@ _ARRAY_ATTRIBUTES: Final[dict[str, Callable[[str, ShType], Any]]] = {
 }
 
 
-def _items(expressions: Iterable[Expression], arrays: Arrays) -> Iterator[Any]:
+def _items(expressions: Iterable[Expression], arrays: Arrays, number: Numbers) -> Iterator[Any]:
     for item in expressions:
         if isinstance(item, StarExpr):
-            yield from literal(item.expr, arrays)
+            yield from literal(item.expr, arrays, number)
         else:
-            yield literal(item, arrays)
+            yield literal(item, arrays, number)
 
 
 def _item(shape: Sequence[int], index: Any) -> Any:
@@ -305,17 +310,17 @@ def _library_object(expression: NameExpr | MemberExpr) -> Any:
     return value
 
 
-def _value_of_type(t: ProperType) -> Any:
+def _value_of_type(t: ProperType, number: Numbers) -> Any:
     """The value of a type that has one only: a literal, a ``Final`` name, None, a tuple of these."""
     match t:
         case NoneType():
             return None
         case LiteralType():
-            return t.value
+            return number(t.value) if type(t.value) is int else t.value
         case Instance() if t.last_known_value is not None:
-            return t.last_known_value.value
+            return _value_of_type(t.last_known_value, number)
         case TupleType():
-            return tuple(_value_of_type(get_proper_type(item)) for item in t.items)
+            return tuple(_value_of_type(get_proper_type(item), number) for item in t.items)
     raise Undetermined
 
 

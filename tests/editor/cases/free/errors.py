@@ -105,7 +105,7 @@ def g_5(x: A[sh.Array, "f32[n@dp]"]) -> A[sh.Array, "f32[n@dp]"]:
 # 47:5: `einsum` meets two different dims sharded on mesh axis `dp`: dim 0 (`a`) of lhs and dim 1 (`c`) of rhs  [sharding]
 # 47:5: a device would combine its slice of dim 0 (`a`) of lhs with the same device's slice of dim 1 (`c`) of rhs only, but every pair of slices is needed: one of the two must be resharded
 # 47:5: in einsum(f32[a@dp, b], f32[b, c@dp])
-# 47:5: fix: sh.reshard(x, "[a, b]")   [forward: all-gather over `dp`; backward: reduce-scatter over `dp`]
+# 47:5: fix: sh.reshard(y, "[b, c]")   [forward: all-gather over `dp`; backward: reduce-scatter over `dp`]
 # 48:5: `einsum` label `a` has size `a` in dim 0 (`a`) of lhs and size `b` in dim 0 (`b`) of rhs  [sharding]
 # 48:5: in einsum(f32[a@dp, b], f32[b, a])
 # 49:5: the equation `ab,b` cannot be read: it names 2 operands, and there are 1  [sharding]
@@ -115,7 +115,7 @@ def g_5(x: A[sh.Array, "f32[n@dp]"]) -> A[sh.Array, "f32[n@dp]"]:
 # 58:5: `einsum` cannot combine sharded with unreduced on mesh axis `dp`  [sharding]
 # 58:5: each device holds one term of rhs but only a slice of lhs: a term would meet only its own device's slice
 # 58:5: in einsum(f32[n@dp, k], f32[k, m]{U:dp})
-# 58:5: fix: sh.reshard(u, "[k, m]")   [forward: all-reduce over `dp`; backward: all-reduce over `dp`]
+# 58:5: fix: sh.reshard(x, "[n, k]")   [forward: all-gather over `dp`; backward: reduce-scatter over `dp`]
 # 59:5: `einsum` meets two different dims sharded on mesh axis `dp`: dim 0 (`n`) of lhs and dim 1 (`n`) of rhs  [sharding]
 # 59:5: a device would combine its slice of dim 0 (`n`) of lhs with the same device's slice of dim 1 (`n`) of rhs only, but every pair of slices is needed: one of the two must be resharded
 # 59:5: in einsum(f32[n@dp, k], f32[k, n@dp])

@@ -63,6 +63,31 @@ def f_4(x: A[sh.Array, "f32[n@dp, h, w, c]"], y: A[sh.Array, "bf16[n@dp, k]"], z
     sh.split(x, x.shape[1], axis=1)
 
 
+# sizes that the program computes of others
+
+
+def f_5(x: A[sh.Array, "f32[b@dp, s, d]"], y: A[sh.Array, "f32[b*s, 4*b]"], z: A[sh.Array, "f32[6, 500000]"]) -> None:
+    merged = sh.reshape(x, (x.shape[0] * x.shape[1], x.shape[2]))
+    reveal_type(merged)
+    reveal_type(merged + sh.zeros("f32[128@dp, 24]"))
+    reveal_type(x.reshape(x.shape[0], x.shape[1] * x.shape[2]))
+    reveal_type(sh.ravel(x))
+    reveal_type(sh.zeros(y.shape))
+    reveal_type(sh.zeros((x.shape[0] - 1, z.shape[0] * 200000, z.shape[1] * 3)))
+    reveal_type(sh.zeros((x.shape[0] // 2,)))
+    reveal_type(sh.zeros((x.shape[0] // 200,)))
+    reveal_type(sh.zeros((x.shape[0] // x.shape[1],)))
+    reveal_type(sh.zeros((-x.shape[0] + x.shape[1] + 7,)))
+
+
+# parts of sizes that have a name
+
+
+def f_6(x: A[sh.Array, "f32[n, c]"]) -> None:
+    reveal_type(x[::2])
+    reveal_type(x[:, ::64])
+
+
 # mypy says:
 # 12:17: type ?
 # 13:17: type f32[n, 8]
@@ -88,3 +113,15 @@ def f_4(x: A[sh.Array, "f32[n@dp, h, w, c]"], y: A[sh.Array, "bf16[n@dp, k]"], z
 # 58:21: type f32[c@tp]
 # 60:17: type list[f32[c@tp]]
 # 62:17: type f32[n@dp, h, w, c]
+# 71:17: type f32[b*s@dp, d]
+# 72:17: type ?
+# 73:17: type f32[b@dp, d*s]
+# 74:17: type f32[b*d*s@dp]
+# 75:17: type f32[b*s, 4*b]
+# 76:17: type f32[b - 1, 1200000, 1500000]
+# 77:17: type ?
+# 78:17: type ?
+# 79:17: type ?
+# 80:17: type ?
+# 87:17: type ?
+# 88:17: type ?
