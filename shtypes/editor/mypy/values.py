@@ -197,6 +197,8 @@ class ArgumentReader:
         """A literal as the runtime takes it; records the dim names of texts, so that their sizes are known."""
         if type(value) in (tuple, list):
             return type(value)(map(self.literal, value))
+        if isinstance(value, TextOfArray):
+            return self.array(self.evaluator.type_of(value, self.mesh)).type
         if isinstance(value, str) and "[" in value:
             with contextlib.suppress(ShardingTypeError):
                 self.sizes.update((name, self.evaluator.sizes.of(name)) for name in names_of(pattern(value)))
@@ -218,6 +220,12 @@ def _number_kind(t: ProperType) -> str | None:
     """``bool``, ``int``, ``float`` or ``complex``; None where a type is no Python number's."""
     base: ProperType = t.fallback if isinstance(t, LiteralType) else t
     return _NUMBER_TYPES.get(base.type.fullname) if isinstance(base, Instance) else None
+
+
+class TextOfArray(str):
+    """The text of an array's type where the program has the type, and no text."""
+
+    __slots__ = ()
 
 
 #: Gives an array expression's text and type; raises `Undetermined` for other expressions.
@@ -273,7 +281,7 @@ def literal(expression: Expression, arrays: Arrays = _no_array, number: Numbers 
 _ARRAY_ATTRIBUTES: Final[dict[str, Callable[[str, ShType], Any]]] = {
     "shape": lambda text, t: t.shape,
     "ndim": lambda text, t: t.ndim,
-    "type": lambda text, t: text,
+    "type": lambda text, t: TextOfArray(text),
     "dtype": lambda text, t: t.dtype_name,
 }
 

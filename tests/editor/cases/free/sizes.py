@@ -88,6 +88,18 @@ def f_6(x: A[sh.Array, "f32[n, c]"]) -> None:
     reveal_type(x[:, ::64])
 
 
+# types of arrays, with another dtype
+
+
+def f_7(key: A[sh.Array, "key<fry>[]"], x: A[sh.Array, "f32[n@dp, d]"]) -> None:
+    reveal_type(sh.random.bernoulli(key, 0.5, x.type))
+    reveal_type(sh.where(sh.random.bernoulli(key, 0.5, x.type), x, 0.0))
+    reveal_type(sh.random.normal(key, x.type, "bf16"))
+    reveal_type(sh.zeros(x.type, "i32"))
+    sh.random.randint(key, x.type)
+    sh.random.bernoulli(key, 0.5, "f32[8@dp]")
+
+
 # mypy says:
 # 12:17: type ?
 # 13:17: type f32[n, 8]
@@ -125,3 +137,12 @@ def f_6(x: A[sh.Array, "f32[n, c]"]) -> None:
 # 80:17: type ?
 # 87:17: type ?
 # 88:17: type ?
+# 95:17: type bool[n@dp, d]
+# 96:17: type f32[n@dp, d]
+# 97:17: type bf16[n@dp, d]
+# 98:17: type i32[n@dp, d]
+# 99:5: `randint` draws no `f32` values  [sharding]
+# 99:5: randint only accepts integer dtypes, got float32
+# 100:5: the type has dtype `f32`, and the array has dtype `bool`  [sharding]
+# 100:5: giving a value a type never casts it
+# 100:5: try: leave the dtype out of the type
