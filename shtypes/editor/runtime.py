@@ -199,28 +199,35 @@ def _types_of_call(
 ) -> Any:
     _warm_up()
     context = _abstract(mesh)
-    traced = any(map(callable, _leaves((args, kwargs))))
     try:
         with _bounded(_SECONDS_WITH_FIXES if fixes else _SECONDS), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             with public().use_mesh(context):
-                if not traced:
-                    try:
-                        with settings.scope(now):
-                            return _types(call(*args, **kwargs))
-                    except ShardingTypeError as error:
-                        if not _NO_DATA.search(error.what):
-                            if fixes:
-                                _ = error.fixes  # they are looked for here, and no longer than a call may take
-                            raise
-                with settings.scope(now._replace(only_types=False)):  # in a trace every value has what data it needs
-                    return _traced(call, args, kwargs)
+                try:
+                    return _types_by_call(call, args, kwargs, now)
+                except ShardingTypeError as error:
+                    if fixes and not _NO_DATA.search(error.what):
+                        _ = error.fixes  # they are looked for here, and no longer than a call may take
+                    raise
     except ShardingTypeError as error:
         if _NO_DATA.search(error.what):
             raise Undetermined from None
         raise
     except (Exception, _TooLong):  # whatever it is, it must not end the run of the type checker
         raise Undetermined from None
+
+
+def _types_by_call(call: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], now: Settings) -> Any:
+    """The types of a call's results; in a trace where functions are among its arguments, or it asks for data."""
+    if not any(map(callable, _leaves((args, kwargs)))):
+        try:
+            with settings.scope(now):
+                return _types(call(*args, **kwargs))
+        except ShardingTypeError as error:
+            if not _NO_DATA.search(error.what):
+                raise
+    with settings.scope(now._replace(only_types=False)):  # in a trace every value has what data it needs
+        return _traced(call, args, kwargs)
 
 
 def _leaves(tree: Any) -> Iterator[Any]:

@@ -76,10 +76,12 @@ def test_what_gives_no_answer_is_unknown(
     assert asked(sh.exp, value("f32[8]")).shape == (8,)  # and the next answer is as before
 
 
-def test_the_fixes_of_a_refusal_are_looked_for_where_they_are_wanted() -> None:
+@pytest.mark.parametrize("functions", [[], [np.sin]])  # with a function among its arguments a call is traced
+def test_the_fixes_of_a_refusal_are_looked_for_where_they_are_wanted(functions: list[Any]) -> None:
+    args = [value("f32[8]{U:dp}"), *functions]
     for fixes in (False, True):
         with pytest.raises(sh.ShardingTypeError) as caught:
-            runtime.types_of_call(sh.exp, [value("f32[8]{U:dp}")], {}, MESH, "partial", sizes={}, fixes=fixes)
+            runtime.types_of_call(lambda x, *f: sh.exp(x), args, {}, MESH, "partial", sizes={}, fixes=fixes)
         assert bool(caught.value._fixes) == fixes
 
 
