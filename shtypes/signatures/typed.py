@@ -18,7 +18,9 @@ from shtypes.errors import Fix, ShardingTypeError
 from shtypes.lifting.recorded_calls import observed
 from shtypes.signatures.annotations import Annotations, annotations_of, unwrapped
 from shtypes.signatures.matching import Bindings, fix_for, structure
+from shtypes.signatures.pattern import Pattern
 from shtypes.signatures.pytree_spec import Checking, Problem, type_of
+from shtypes.types import ShType
 from shtypes.types.notation.dim_names import current_dims
 from shtypes.types.policy import replicated
 
@@ -263,17 +265,25 @@ def _said(problem: Problem) -> str:
 
 
 def _fixes(into: Checking) -> list[Fix]:
-    """A reshard for each value, where each of them has one."""
+    """A reshard for each value that one makes fit: none does where a size is another."""
     fixes = []
     for problem in into.problems[:MOST]:
         if problem.actual is None or problem.pattern is None:
             continue
         # Anew, because what is remembered of an equal type may have other dim names.
         fit = structure.__wrapped__(problem.pattern, problem.actual, into.replicated)
+        if fit.goal is None or not _fits(fit.goal, problem.pattern, into):
+            continue
         fix = fix_for(problem.actual, fit.goal, problem.path)
         if fix is not None:
             fixes.append(fix)
     return fixes
+
+
+def _fits(t: ShType, pattern: Pattern, into: Checking) -> bool:
+    """Whether a type fits a text, beside what dim names stand for."""
+    fit, bindings = structure(pattern, t, into.replicated), into.bindings.copy()
+    return not (fit.reasons or bindings.add(fit.claims, "") or (fit.arithmetic and bindings.resolve(fit)))
 
 
 def _hints(problem: Problem) -> list[str]:

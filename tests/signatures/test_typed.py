@@ -165,6 +165,21 @@ def test_the_fix_fits() -> None:
     mlp(sh.ones("f32[8@dp,16]"), whole)
 
 
+def test_no_reshard_is_a_fix_where_a_size_is_another() -> None:
+    @sh.typed
+    def f(x: A[sh.Array, HIDDEN], w: A[sh.Array, "f32[h, o@tp]"]) -> None: ...
+
+    error = refusal(lambda: f(sh.ones("f32[8@dp,16]"), sh.ones("f32[32@tp,16]")))
+    assert "dim 0 has size 32, and `h` is 16 by `x`" in error.why
+    assert not error.fixes
+
+    @sh.typed
+    def g(x: A[sh.Array, "f32[2*n]"], y: A[sh.Array, "f32[n@tp]"], z: A[sh.Array, "f32[n]"]) -> None: ...
+
+    error = refusal(lambda: g(sh.ones("f32[12@tp]"), sh.ones("f32[4]"), sh.ones("f32[4]")))
+    assert [fix.code for fix in error.fixes] == ['sh.reshard(y, "[4@tp]")']
+
+
 def test_every_value_that_does_not_fit_is_listed_with_its_fix() -> None:
     error = refusal(lambda: mlp(sh.ones("f32[8@dp,16]"), Layer(sh.ones("f32[16,32]"), sh.ones("f32[32,16]{U:tp}"))))
     assert error.what == "2 values that `mlp` takes do not fit its signature"
