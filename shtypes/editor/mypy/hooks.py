@@ -6,6 +6,7 @@ import functools
 from collections.abc import Callable
 
 from mypy.nodes import CallExpr, Decorator, FuncDef, OverloadedFuncDef, SymbolTableNode, TypeInfo, Var
+from mypy.operators import op_methods
 from mypy.plugin import (
     AnalyzeTypeContext,
     AttributeContext,
@@ -91,6 +92,8 @@ class Hooks:
             return guards.result(functools.partial(self.ops.update, name=fullname.removeprefix(_UPDATES)))
         if fullname == "builtins.list.__getitem__":
             return guards.result(self.ops.item)
+        if fullname in _COMPARED:
+            return guards.result(functools.partial(self.ops.compared, name=fullname.rpartition(".")[2]))
         transformation = self.transformations.method(fullname)
         if transformation is not None:
             return guards.result(transformation)
@@ -137,6 +140,8 @@ class Hooks:
 
 
 _UPDATES = "shtypes.ops.indexing.Updates."
+#: Comparisons of numbers, which take anything.
+_COMPARED = {f"builtins.{t}.{op_methods[op]}" for t in ("bool", "int", "float", "complex") for op in ("==", "!=")}
 #: Modules whose functions the runtime types, and those functions that take functions.
 _OF_FUNCTIONS = ("shtypes.autodiff.grad.", "shtypes.control.")
 _OPS = tuple(f"shtypes.{room}." for room in ("dispatch", "local_mode", "namespaces", "numerics", "ops", "primitives"))

@@ -122,6 +122,18 @@ class OpHooks:
         with past_one_filter(context.api) if of_number else contextlib.nullcontext():
             return self.typed(call, context, context.default_return_type)
 
+    def compared(self, context: MethodContext, name: str) -> Type:
+        """``1 == x``, which the array answers; mypy asks the number of ``x == 1`` too, where the array refuses."""
+        (array,), evaluator = context.arg_types[0], self.checking.evaluator
+        match context.context:
+            case ComparisonExpr(operands=[left, right]) if is_array(array):
+                of_array, of_number = (right, left) if context.args[0][0] is right else (left, right)
+                sides = (of_array, array), (of_number, context.type)
+                args = [Value(expression, t, evaluator, context.api) for expression, t in sides]
+                with past_one_filter(context.api):
+                    return self.typed(Call(f".{name}", lambda: _method(name), args), context, array)
+        return context.default_return_type
+
     def attribute(self, context: AttributeContext, name: str) -> Type:
         """A property of arrays."""
         if not is_array(context.type) or not is_array(context.default_attr_type):

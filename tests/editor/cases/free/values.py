@@ -96,6 +96,19 @@ def of_a_shape(own: A[sh.Array, "key<fry>[]{V:dp}"], same: A[sh.Array, "key<fry>
     reveal_type(sh.random.normal(any_key, (16,)))
     sh.random.normal(own, "f32[16]")
 
+# comparisons with numbers, which mypy asks too
+
+
+def f_7(x: A[sh.Array, "f32[n@dp]"], u: A[sh.Array, "i32[n]{U:dp}"]) -> None:
+    reveal_type(x == 1)
+    reveal_type(1 != x)
+    reveal_type(0.5 == x)
+    reveal_type(True == x)
+    reveal_type(u == 1)
+    reveal_type(sh.where(u == 1, x, 0.0))
+    reveal_type(1 != u)
+    reveal_type(1 == 2)
+
 
 # mypy says:
 # 14:17: type f32[m]{U:dp} | f32[n@dp]
@@ -150,3 +163,24 @@ def of_a_shape(own: A[sh.Array, "key<fry>[]{V:dp}"], same: A[sh.Array, "key<fry>
 # 97:22: each device has a key of its own and draws other numbers
 # 97:22: in normal(key<fry>[]{V:dp})
 # 97:22: try: write {V:dp} in the type
+# 103:17: type bool[n@dp]
+# 104:17: type bool[n@dp]
+# 105:17: type bool[n@dp]
+# 106:17: type bool[n@dp]
+# 107:17: `equal` is nonlinear in the operand, which is unreduced on mesh axis `dp`  [sharding]
+# 107:17: each device holds one term of the sum, and equal(a + b) is not equal(a) + equal(b)
+# 107:17: in equal(i32[n]{U:dp})
+# 107:17: fix: sh.reshard(u, "[n@dp]")   [forward: reduce-scatter over `dp`; backward: none]
+# 107:17: type ?
+# 108:17: type ?
+# 108:26: `equal` is nonlinear in the operand, which is unreduced on mesh axis `dp`  [sharding]
+# 108:26: each device holds one term of the sum, and equal(a + b) is not equal(a) + equal(b)
+# 108:26: in equal(i32[n]{U:dp})
+# 108:26: fix: sh.reshard(u, "[n@dp]")   [forward: reduce-scatter over `dp`; backward: none]
+# 109:17: type ?
+# 109:22: `not_equal` is nonlinear in the operand, which is unreduced on mesh axis `dp`  [sharding]
+# 109:22: each device holds one term of the sum, and not_equal(a + b) is not not_equal(a) + not_equal(b)
+# 109:22: in not_equal(i32[n]{U:dp})
+# 109:22: fix: sh.reshard(u, "[n@dp]")   [forward: reduce-scatter over `dp`; backward: none]
+# 110:17: Non-overlapping equality check (left operand type: "Literal[1]", right operand type: "Literal[2]")  [comparison-overlap]
+# 110:17: type bool
