@@ -85,6 +85,28 @@ def test_what_is_refused_is_refused_well_and_mended_by_its_fixes() -> None:
     assert counts["fixes"] >= 40, counts
 
 
+@pytest.mark.parametrize(
+    ("axes", "template", "texts"),
+    [
+        ({"x": 2, "y": 3}, "m.kron({0}, {1})", ("[12@x,6]{I:y}", "[12,6@y]")),
+        ({"x": 2, "y": 3}, "m.append({0}, {1}, axis=0)", ("[12,6]{V:x, U:y}", "[12,6]{U:(x,y)}")),
+        ({"x": 2, "y": 3}, "m.hypot({0}, {1})", ("[12,6]{I:(x,y)}", "[12,6]{V:y, U:x}")),
+        ({"x": 8}, "m.convolve({0}, {1}, 'same')", ("[1024@x]", "[9]")),
+        ({"x": 8}, "m.linalg.solve_triangular({0}, {1}, lower=True)", ("[16@x,16]", "[16@x]")),
+    ],
+)
+def test_fixes_of_ops_made_of_others_count_what_these_cast(axes: Any, template: str, texts: Any) -> None:
+    """A step after the first casts an operand or a value made of it, which communicates backward."""
+    mesh = sh.abstract_mesh(axes)
+    with sh.use_mesh(mesh), sh.policy("partial"):
+        types = {name: sh.ShType.parse(f"f32{text}", mesh) for name, text in zip("ab", texts, strict=True)}
+        error = refusal(template.format(*types), types)
+        assert isinstance(error, sh.ShardingTypeError), error
+        assert error.fixes
+        assert not faults(error), error
+        assert not wrong_fixes(error, template, types), error
+
+
 @pytest.mark.nightly
 @pytest.mark.parametrize("seed", range(1, 6))
 def test_thousands_of_wrong_programs_are_refused_well(seed: int) -> None:

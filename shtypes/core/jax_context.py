@@ -16,7 +16,7 @@ from shtypes.context.frames import OURS
 from shtypes.context.settings import connect_jax, current_settings
 from shtypes.core.meshes import context_mesh, use_mesh
 from shtypes.errors import ShardingTypeError
-from shtypes.rules.suggest_fixes import Rule, fixes
+from shtypes.rules.suggest_fixes import Inside, Rule, fixes, nothing
 from shtypes.types import ShType
 
 #: Holds the `Settings` in force.
@@ -45,12 +45,16 @@ def complete_when_read(error: ShardingTypeError, complete: Callable[[], None]) -
 
 
 def suggest_when_read(
-    error: ShardingTypeError, rule: Rule, operands: tuple[ShType, ...], names: Sequence[str] | None = None
+    error: ShardingTypeError,
+    rule: Rule,
+    operands: tuple[ShType, ...],
+    names: Sequence[str] | None = None,
+    inside: Inside = nothing,
 ) -> ShardingTypeError:
     """The error with the fixes of an op that does not type, unless it has others; arguments as of `fixes`."""
 
     def complete() -> None:
-        error.fixes = error.fixes or fixes(rule, operands, names, error.same)
+        error.fixes = error.fixes or fixes(rule, operands, names, error.same, inside)
 
     complete_when_read(error, complete)
     return error

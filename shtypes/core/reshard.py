@@ -199,6 +199,8 @@ def move(x: Array, dst: ShType, *, inserted: bool = False, constant: bool = Fals
         if src.state(axis) not in REPLICATED:
             plan(src, dst)  # says why not
         middle = middle.with_axis(axis, State.REDUCED if constant else src.state(axis))
+    if middle != src:  # a gradient returns along all of the axes at once
+        middle = middle.with_axes(gained, State.REDUCED)
     return vary(move(x, middle, inserted=inserted, constant=constant), gained, inserted=inserted)
 
 

@@ -37,7 +37,7 @@ from shtypes.resharding import Cost
 from shtypes.rules import Typing
 from shtypes.rules.candidate_types import price_of, varies_no_more
 from shtypes.rules.implicit import chosen
-from shtypes.rules.suggest_fixes import called_names, without_backward
+from shtypes.rules.suggest_fixes import Inside, called_names, nothing, without_backward
 from shtypes.scopes.check_comm import check_comm, check_now
 from shtypes.scopes.comm import (
     allows_implicit,
@@ -264,13 +264,17 @@ def firsts(values: Sequence[Any]) -> tuple[int, ...]:
 
 
 def located(
-    error: ShardingTypeError, name: str, types: Sequence[ShType], rule: Rule | None = None
+    error: ShardingTypeError,
+    name: str,
+    types: Sequence[ShType],
+    rule: Rule | None = None,
+    inside: Inside = nothing,
 ) -> ShardingTypeError:
     """An error with its place and, where a rule can try them, its fixes."""
     operands = ", ".join(map(str, types))
     if rule is not None:
         error.operands = error.subjects = tuple(types)
-        suggest_when_read(error, rule, tuple(types))
+        suggest_when_read(error, rule, tuple(types), inside=inside)
     return placed(error, f"{name}({operands})")
 
 

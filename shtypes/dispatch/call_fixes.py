@@ -24,12 +24,13 @@ from shtypes.core.reshard import Reshard
 from shtypes.dispatch.apply import is_typed
 from shtypes.dispatch.reshard import reshard
 from shtypes.errors import Fix, ShardingTypeError
+from shtypes.resharding import Price
 from shtypes.rules import Typing, suggest_fixes
 from shtypes.rules.suggest_fixes import MOST, called_names, memory_note
 from shtypes.scopes.check_comm import is_bounded, keep_to_scopes
 from shtypes.scopes.comm import runs_again, trying
 from shtypes.traced.equations import equations
-from shtypes.traced.ledger import priced, sent_by_program
+from shtypes.traced.ledger import priced, prices_of_program
 from shtypes.types import ShType, State
 from shtypes.types.policy import replicated
 from shtypes.types.target import target_text
@@ -133,14 +134,14 @@ def fixes_of_call(
     All of them are tried in one trace: a trace for each would take longer than trying it.
     """
     fixes: list[tuple[Fix, ...]] = []
-    sends: dict[tuple[ShType, ...], tuple[int, int]] = {}
+    sends: dict[tuple[ShType, ...], tuple[Price, ...]] = {}
 
     def resharded(goal: tuple[ShType, ...]) -> Callable[..., Any]:
         return lambda *xs: call(*map(reshard, xs, goal))
 
-    def sent(goal: tuple[ShType, ...]) -> tuple[int, int]:
+    def inside(goal: tuple[ShType, ...]) -> tuple[Price, ...]:
         if goal not in sends:
-            sends[goal] = sent_by_program(jax.make_jaxpr(call)(*map(abstract_array, goal)))
+            sends[goal] = prices_of_program(jax.make_jaxpr(call)(*map(abstract_array, goal)))
         return sends[goal]
 
     def search(*xs: Any) -> None:
@@ -149,7 +150,7 @@ def fixes_of_call(
             return Typing(goal, tuple(t for t in outs if isinstance(t, ShType)))
 
         price = lambda goal: priced(resharded(goal), types)  # noqa: E731
-        fixes.append(suggest_fixes.priced_fixes(rule, types, sent, price, most_tried, names, stay))
+        fixes.append(suggest_fixes.priced_fixes(rule, types, inside, price, most_tried, names, stay))
 
     jax.eval_shape(search, *map(abstract_array, types))
     return fixes[0]

@@ -40,7 +40,7 @@ from shtypes.evaluation.table import WAYS
 from shtypes.evaluation.value_info import aval_of, note_constant, noting, typed_constant
 from shtypes.ops.rows import Op
 from shtypes.ops.shard_programs import NotLocalError, ShardProgram, shard_program
-from shtypes.resharding import cost
+from shtypes.resharding import Price, cost
 from shtypes.rules import messages
 from shtypes.scopes.check_comm import check_now
 from shtypes.scopes.comm import (
@@ -55,7 +55,7 @@ from shtypes.scopes.comm import (
     under,
     without_scopes,
 )
-from shtypes.traced.ledger import sent_by_program
+from shtypes.traced.ledger import prices_of_program, sent_by_program
 from shtypes.types import ShType, State, dtypes
 from shtypes.types.mesh import current_mesh
 
@@ -95,10 +95,12 @@ class TypedCall(NamedTuple):
     Attributes:
         typing: The types to which the operands are cast, and those of the results.
         local: What each device does, if all of it is local.
+        inside: What else it sends.
     """
 
     typing: rules.Typing
     local: ShardProgram | None
+    inside: tuple[Price, ...] = ()
 
 
 class JaxFunction:
@@ -186,7 +188,7 @@ class JaxFunction:
             in_turn = under(None, in_turn, FinishesSums())
             if allows_implicit():
                 return self._communicating(key, trace, in_turn, values)
-            raise self._refusal(error, rule, types, in_turn, trace).with_traceback(None) from None
+            raise self._refusal(error, call, types, in_turn, trace).with_traceback(None) from None
         operands, typing = typed_operands(self.name, rule, values)
         local = call(tuple([x.type for x in operands])).local
         if local is None:
@@ -242,13 +244,14 @@ class JaxFunction:
     def _refusal(
         self,
         error: ShardingTypeError,
-        rule: Callable[[tuple[ShType, ...]], rules.Typing],
+        call: Callable[[tuple[ShType, ...]], TypedCall],
         types: tuple[ShType, ...],
         in_turn: Callable[..., list[Any]],
         trace: Trace,
     ) -> ShardingTypeError:
         """The error of a call that does not type, with its fixes, and with those that ask for the result's type."""
-        refusal = located(messages.of_call(error, self.name, types), self.name, types, rule)
+        refusal = messages.of_call(error, self.name, types)
+        located(refusal, self.name, types, lambda types: call(types).typing, lambda types: call(types).inside)
         if not self._takes_out:
             return refusal
 
@@ -406,7 +409,9 @@ def _typed_call(
         local = shard_program(listing_name, closed) if all(type(t) is HiShType for t in results) else None
     except NotLocalError:
         local = None
-    return TypedCall(rules.Typing(tuple(types) if local is None else local.operands, results), local)
+    if local is None:
+        return TypedCall(rules.Typing(tuple(types), results), None, prices_of_program(closed))
+    return TypedCall(rules.Typing(local.operands, results), local)
 
 
 def _of_call(error: ShardingTypeError, name: str, types: Sequence[ShType]) -> ShardingTypeError:

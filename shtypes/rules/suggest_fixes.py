@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from shtypes.errors import Fix, ShardingTypeError
-from shtypes.resharding import Cost, Direction, cost
+from shtypes.resharding import Cost, Direction, Price, cost
 from shtypes.rules.candidate_types import (
     Place,
     estimate,
@@ -46,6 +46,8 @@ _ONE_PLACE: Final = frozenset({State.SHARDED, State.UNREDUCED})
 
 #: The typing of an op from its operands' types.
 Rule = Callable[[tuple[ShType, ...]], Typing]
+#: What an op that is made of others sends, with operands that the rule took, besides the casts that the rule inserts.
+Inside = Callable[[tuple[ShType, ...]], Sequence[Price]]
 #: The operands that are moved on one axis, and where to.
 Moves = tuple[tuple[tuple[int, ...], Place], ...]
 
@@ -89,8 +91,17 @@ def added(costs: Iterable[Cost]) -> Cost:
     return sum(firsts), sum(totals)
 
 
+def nothing(operands: tuple[ShType, ...]) -> Sequence[Price]:
+    """What an op sends that is not made of others."""
+    return ()
+
+
 def fixes(
-    rule: Rule, operands: tuple[ShType, ...], names: Sequence[str] | None = None, same: Sequence[int] = ()
+    rule: Rule,
+    operands: tuple[ShType, ...],
+    names: Sequence[str] | None = None,
+    same: Sequence[int] = (),
+    inside: Inside = nothing,
 ) -> tuple[Fix, ...]:
     """Reshards that make an op type, at most four, the cheapest first.
 
@@ -102,14 +113,15 @@ def fixes(
         operands: The types that the rule refuses.
         names: What the operands are called in the printed code.
         same: For each operand the first that is the same value, which is moved once for both.
+        inside: What the op sends besides casts of its operands.
     """
-    return tuple(candidate.fix for candidate in Search(rule, operands, names, same=same).best())
+    return tuple(candidate.fix for candidate in Search(rule, operands, names, same=same, inside=inside).best())
 
 
 def priced_fixes(
     rule: Rule,
     operands: tuple[ShType, ...],
-    sent: Callable[[tuple[ShType, ...]], tuple[int, int]],
+    inside: Inside,
     price: Callable[[tuple[ShType, ...]], tuple[str, str, int, int]],
     most_tried: int,
     names: Sequence[str] | None = None,
@@ -120,18 +132,18 @@ def priced_fixes(
     Args:
         rule: Types the call from its operands' types.
         operands: The types that the rule refuses.
-        sent: About what a call sends with operands that the rule took, forward and backward.
+        inside: About what a call sends with operands that the rule took.
         price: What a call with resharded operands sends, exactly: in words and in bytes, forward and backward.
         most_tried: How often the rule may be applied, besides to variants of what it took.
         names: What the operands are called in the printed code.
         stay: The operands that cannot be moved.
     """
     candidates = []
-    for c in Search(rule, operands, names, most_tried=most_tried, sent=sent, stay=stay).best():
+    for c in Search(rule, operands, names, most_tried=most_tried, inside=inside, stay=stay).best():
         fix = Fix(c.fix.code, *price(c.operands), c.fix.note)
-        candidates.append(
-            c._replace(fix=fix, price=c.price._replace(counted=(fix.bytes, fix.bytes), forward=fix.bytes_forward))
-        )
+        sent = fix.bytes, fix.bytes
+        exact = c.price._replace(counted=sent, sent=sent, forward=fix.bytes_forward)
+        candidates.append(c._replace(fix=fix, price=exact))
     return tuple(c.fix for c in cheapest_of_each_result(candidates))
 
 
@@ -149,7 +161,7 @@ class Search:
     Args:
         minimize: What is to be least.
         most_tried: How many candidates are typed again.
-        sent: What the op itself sends with operands that the rule took, forward and backward.
+        inside: What the op sends besides casts of its operands.
         same: For each operand the first that is the same value, which is moved once for both.
         decides: Whether the cheapest is taken, so that what makes shards whole counts (`uncounted`).
         stay: The operands that cannot be moved.
@@ -165,7 +177,7 @@ class Search:
         names: Sequence[str] | None = None,
         minimize: Direction = "both",
         most_tried: int = MOST_TRIED,
-        sent: Callable[[tuple[ShType, ...]], tuple[int, int]] = lambda operands: (0, 0),
+        inside: Inside = nothing,
         same: Sequence[int] = (),
         decides: bool = False,
         stay: Sequence[int] = (),
@@ -174,7 +186,7 @@ class Search:
         self.names = names or called_names(operands)
         self._same, self._decides = same or range(len(operands)), decides
         self.tried = 0
-        self._sent, self._stay = sent, stay
+        self._inside, self._stay = inside, stay
         self._typings: dict[tuple[ShType, ...], Typing | tuple[str, ...]] = {}
 
     def best(self, most: int = MOST) -> list[Candidate]:
@@ -337,7 +349,7 @@ class Search:
 
     def _cast_at_once(self, operands: tuple[ShType, ...], typing: Typing) -> tuple[ShType, ...]:
         """The operands that are changed in the types to which the rule casts them: one reshard instead of two."""
-        if self._sent(operands)[1]:  # casts inside a call are not visible: those of invariant operands cost most
+        if any(p.backward for p in self._inside(operands)):  # casts of invariant operands cost most
             return tuple(
                 t.with_axes({*t.axes(State.INVARIANT)} - {*before.axes(State.INVARIANT)}, State.REDUCED)
                 for t, before in zip(operands, self.operands, strict=True)
@@ -411,7 +423,8 @@ class Search:
         returns = any(t.differentiable for t in typing.results)
         least = functools.partial(least_cost, minimize=self.minimize, returns=returns)
         moves = itertools.starmap(least, self._moves(operands, typing))
-        return added([*moves, cost(*self._sent(operands), self.minimize)])
+        inside = (cost(p.forward_bytes, p.backward_bytes * returns, self.minimize) for p in self._inside(operands))
+        return added([*moves, *inside])
 
     def _moves(self, operands: tuple[ShType, ...], typing: Typing) -> list[tuple[ShType, ShType]]:
         """The reshards of a candidate, then the casts that the rule inserts; of the same value each once."""
@@ -425,11 +438,10 @@ class Search:
         for i in self._changed(operands):
             changed.setdefault((self._same[i], operands[i]), self.names[i])
         casts = sum(src != dst for src, dst in zip(operands, typing.operands, strict=True))
-        prices = [*itertools.starmap(price_of, self._moves(operands, typing))]
+        prices = [*itertools.starmap(price_of, self._moves(operands, typing)), *self._inside(operands)]
         back = prices if any(t.differentiable for t in typing.results) else []
-        inside = self._sent(operands)
-        forward = sum((p.forward_bytes for p in prices), inside[0])
-        backward = sum((p.backward_bytes for p in back), inside[1])
+        forward = sum(p.forward_bytes for p in prices)
+        backward = sum(p.backward_bytes for p in back)
         fix = Fix(
             code="; ".join(f'sh.reshard({name}, "{target_text(t)}")' for (_, t), name in changed.items()),
             forward=" and ".join(p.forward for p in prices if p.forward),

@@ -16,6 +16,7 @@ from shtypes.context.signature_errors import check_function
 from shtypes.core.conversion import abstract_array
 from shtypes.core.operation import Comm, Operation, applied_by
 from shtypes.errors import ShardingTypeError, how_many
+from shtypes.resharding import Price
 from shtypes.resharding.costs import CostModel
 from shtypes.resharding.moves import in_words
 from shtypes.traced.entry import HEADINGS, NUMBERS, Entry, NotCovered, entries_of, entry_json, row
@@ -264,18 +265,28 @@ def _counted(entries: Sequence[Entry]) -> str:
 
 def sent_by_program(jaxpr: Any) -> Sent:
     """What a traced program sends, and will send when it is differentiated."""
-    forward = backward = 0
+    prices = prices_of_program(jaxpr)
+    return sum(p.forward_bytes for p in prices), sum(p.backward_bytes for p in prices)
+
+
+def prices_of_program(jaxpr: Any) -> tuple[Price, ...]:
+    """What each operation of a traced program sends, and will send when it is differentiated; of those that do."""
+    prices = []
     for equation in equations(jaxpr):
         operation = applied_by(equation.eqn)
         if isinstance(operation, Operation):
-            times = equation.times or 1
+            sides: tuple[Sequence[Comm], Sequence[Comm]] = operation.forward_comm(), ()
             if equation.direction != "forward":
-                backward += times * _bytes(operation.forward_comm())
-                continue
-            forward += times * _bytes(operation.forward_comm())
-            backward += 0 if equation.depth else times * _bytes(operation.backward_comm())
-    return forward, backward
+                sides = sides[::-1]
+            elif not equation.depth:
+                sides = sides[0], operation.backward_comm()
+            if any(sides):
+                sent, words = zip(*(_priced(comms, equation.times or 1) for comms in sides), strict=True)
+                prices.append(Price(*sent, *words))
+    return tuple(prices)
 
 
-def _bytes(comms: Iterable[Comm]) -> int:
-    return sum(c.bytes for c in comms)
+def _priced(comms: Sequence[Comm], times: int) -> tuple[int, str]:
+    """What some steps send that run so many times: in bytes and in words."""
+    words = " and ".join(c.words for c in comms)
+    return times * sum(c.bytes for c in comms), f"{times} times {words}" if words and times > 1 else words
