@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, overload
 
 import jax
 
+from shtypes._compat.jaxprs import is_literal, jaxpr_of
 from shtypes.context.signature_errors import check_function
 from shtypes.core.conversion import abstract_array
 from shtypes.core.operation import Comm, Operation, applied_by
@@ -264,21 +265,21 @@ def _counted(entries: Sequence[Entry]) -> str:
 
 
 def sent_by_program(jaxpr: Any) -> Sent:
-    """What a traced program sends, and will send when it is differentiated."""
+    """What a traced program sends, and will send when it is differentiated by its arguments."""
     prices = prices_of_program(jaxpr)
     return sum(p.forward_bytes for p in prices), sum(p.backward_bytes for p in prices)
 
 
 def prices_of_program(jaxpr: Any) -> tuple[Price, ...]:
     """What each operation of a traced program sends, and will send when it is differentiated; of those that do."""
-    prices = []
+    prices, constant = [], _of_no_argument(jaxpr_of(jaxpr))
     for equation in equations(jaxpr):
         operation = applied_by(equation.eqn)
         if isinstance(operation, Operation):
             sides: tuple[Sequence[Comm], Sequence[Comm]] = operation.forward_comm(), ()
             if equation.direction != "forward":
                 sides = sides[::-1]
-            elif not equation.depth:
+            elif not equation.depth and id(equation.eqn) not in constant:
                 sides = sides[0], operation.backward_comm()
             if any(sides):
                 sent, words = zip(*(_priced(comms, equation.times or 1) for comms in sides), strict=True)
@@ -290,3 +291,14 @@ def _priced(comms: Sequence[Comm], times: int) -> tuple[int, str]:
     """What some steps send that run so many times: in bytes and in words."""
     words = " and ".join(c.words for c in comms)
     return times * sum(c.bytes for c in comms), f"{times} times {words}" if words and times > 1 else words
+
+
+def _of_no_argument(jaxpr: Any) -> set[int]:
+    """The equations, by identity, whose operands no argument has a part in: what they give has no cotangent."""
+    dependent, constant = {*jaxpr.invars}, set()
+    for eqn in jaxpr.eqns:
+        if any(not is_literal(v) and v in dependent for v in eqn.invars):
+            dependent.update(eqn.outvars)
+        else:
+            constant.add(id(eqn))
+    return constant

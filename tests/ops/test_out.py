@@ -96,6 +96,15 @@ def test_a_call_sends_no_more_forward_than_where_it_gathers_first(policy: Any) -
         assert sh.ledger(lambda x: sh.sort(x, out="[16384]"), x).forward().total.bytes == 7 * 2048 * 4
 
 
+@pytest.mark.mesh({"x": 4, "y": 2})
+@pytest.mark.parametrize("policy", ["partial", "jax"])
+def test_a_number_that_fills_has_no_gradient_that_is_sent(policy: Any) -> None:
+    x = sh.abstract_array("f32[8@y,4096@x]")
+    with sh.policy(policy):
+        ledger = sh.ledger(lambda x: sh.pad(x, ((0, 0), (4, 4)), out="[_@y,_@x]"), x)
+    assert [(e.kind, e.axes, e.bytes) for e in ledger] == [("permute", ("x",), 2 * 4 * 4)] * 2
+
+
 @pytest.mark.mesh({"x": 8})
 def test_out_has_a_type_for_each_result_or_one_for_all() -> None:
     x = sh.array(np.arange(64, dtype=np.float32), "[64@x]")
