@@ -138,17 +138,19 @@ def of_device(name: str) -> Callable[[Callable[..., Any]], JaxFunction]:
     return lambda fn: JaxFunction(name, fn, takes_out=False)
 
 
-def bound(eqn: Any, **params: Any) -> JaxFunction:
-    """The primitive of an equation with other parameters, of typed values."""
-    return _bound(Static((eqn.primitive, *sorted({**eqn.params, **params}.items()))))
+def bound(eqn: Any, *, call: bool = False, **params: Any) -> JaxFunction:
+    """The primitive of an equation with other parameters, of typed values; as a call it has the ways of calls."""
+    return _bound(Static((eqn.primitive, *sorted({**eqn.params, **params}.items()))), call)
 
 
 @functools.lru_cache(maxsize=MOST)
-def _bound(key: Static) -> JaxFunction:
+def _bound(key: Static, call: bool) -> JaxFunction:
     primitive, *params = key.value
-    return JaxFunction(
-        primitive.name, lambda *xs: primitive.bind(*xs, **primitive.get_bind_params(dict(params))), takes_out=False
-    )
+
+    def bind(*xs: Any) -> Any:
+        return primitive.bind(*xs, **primitive.get_bind_params(dict(params)))
+
+    return JaxFunction(primitive.name, jax.jit(bind) if call else bind, takes_out=False)
 
 
 def along(row: Any, dim: int, ndim: int) -> Any:

@@ -601,6 +601,20 @@ def of_lookups() -> Iterator[Case]:
         yield Case(f"add at {layouts}", changes["add"], changed, layouts, PLANE)
 
 
+def of_moves() -> Iterator[Case]:
+    moves: dict[str, Callable[..., Any]] = {
+        "roll": lambda x: jnp.roll(x, (5, -3), (0, 1)),
+        "flip": jnp.flip,
+        "pad": lambda x: jnp.pad(x, ((2, 2), (1, 1))),
+        "pad with a number": lambda x: jnp.pad(x, ((2, 2), (1, 1)), constant_values=x[0, 0]),
+        "wrap": lambda x: jnp.pad(x, ((2, 2), (1, 1)), "wrap"),
+        "roll of a pad": lambda x: jnp.roll(jnp.pad(x, ((2, 2), (1, 1))), (1, 1), (0, 1)),
+        "differences": lambda x: jnp.diff(jnp.diff(x, axis=0, prepend=0.0), axis=1, prepend=0.0),
+    }
+    for (name, f), t in itertools.product(moves.items(), ("[16@x,8@y]", "[16@y,8@x]", "[16,8@(x,y)]")):
+        yield Case(f"{name} of {t}", f, (numbers(16, 8),), (t,), PLANE)
+
+
 def of_nothing() -> Iterator[Case]:
     for f in (lambda x: jnp.cumsum(x, 1), lambda x: jnp.sort(x, 1), lambda x: lax.top_k(x, 2)[0]):
         yield Case("no rows", f, (numbers(0, 16),), ("[0,16@x]",), roundings=EXACT)
@@ -625,6 +639,7 @@ CASES = [
         of_tall_matrices,
         of_triangles,
         of_lookups,
+        of_moves,
         of_nothing,
     )
     for case in family()

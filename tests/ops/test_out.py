@@ -105,6 +105,21 @@ def test_a_number_that_fills_has_no_gradient_that_is_sent(policy: Any) -> None:
     assert [(e.kind, e.axes, e.bytes) for e in ledger] == [("permute", ("x",), 2 * 4 * 4)] * 2
 
 
+MOVES: dict[str, tuple[Callable[..., Any], str, list[tuple[str, int]]]] = {
+    "roll": (lambda x: sh.roll(x, (130, -3), (0, 1), out="[_@x,_@y]"), "f32[640@x,80@y]", [("x", 20800), ("y", 1920)]),
+    "pad": (lambda x: sh.pad(x, ((4, 4), (1, 1)), out="[_@x,_@y]"), "f32[64@x,32@y]", [("x", 2 * 17 * 4)] * 2),
+}
+
+
+@pytest.mark.mesh({"x": 4, "y": 2})
+@pytest.mark.parametrize(("move", "t", "sent"), MOVES.values(), ids=MOVES)
+def test_a_move_along_two_sharded_dims_sends_the_borders_of_each(
+    move: Any, t: str, sent: list[tuple[str, int]]
+) -> None:
+    ledger = sh.ledger(move, sh.abstract_array(t))
+    assert [(e.kind, e.axes, e.bytes) for e in ledger] == [("permute", (axis,), n) for axis, n in sent]
+
+
 @pytest.mark.mesh({"x": 8})
 def test_out_has_a_type_for_each_result_or_one_for_all() -> None:
     x = sh.array(np.arange(64, dtype=np.float32), "[64@x]")

@@ -7,6 +7,7 @@ elements, or is a result, is sent: by a permute for each distance. The last shar
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
@@ -19,7 +20,7 @@ from shtypes.caches import Static
 from shtypes.dispatch.apply import is_typed
 from shtypes.evaluation.rows import shapes  # noqa: F401  # which has their rows
 from shtypes.evaluation.rows.elementwise import acts_per_element
-from shtypes.evaluation.table import ROWS
+from shtypes.evaluation.table import REWRITES, ROWS
 from shtypes.lifting.ways.choice import CALLS, way
 from shtypes.lifting.ways.per_element import RULED, is_per_element, results_of, with_rule
 from shtypes.ops.sharded_reductions import as_varying
@@ -174,7 +175,7 @@ class _Evaluation:
         params = _elsewhere(eqn, self.dim, self._held(eqn.invars[0].aval.shape))
         if params is not None:
             count = len(xs) if eqn.primitive.name == "concatenate" else 1
-            y: Any = bound(eqn, **params)(*[self.block(x).x for x in xs[:count]], *xs[count:])
+            y: Any = bound(eqn, call=True, **params)(*[self.block(x).x for x in xs[:count]], *xs[count:])
             done = [Shard(each, self._size(xs[0])) for each in _as_list(eqn, y)]
             if count > 1 or len(done) > 1:
                 return done
@@ -241,11 +242,23 @@ def _kind_of_body(closed: Any) -> bool | None:
 @way(*CALLS, only=moves_alone)
 def moved(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
     """Sends each border once for each distance that its elements go; backward as much."""
-    dims = _dims_of(jaxpr_of(eqn.params["jaxpr"]))
+    body = jaxpr_of(eqn.params["jaxpr"])
+    dims = _dims_of(body)
     typed = [type_of(x) for x in operands if is_typed(x)]
     sharded = {(d, dim.axes) for t in typed for d, dim in enumerate(t.dims) if dim.axes and d in dims}
+    if len(sharded) > 1 and _is_several(body):  # each may be along another dim
+        return None
     tried = (_along(eqn, operands, dim, axes) for dim, axes in sorted(sharded))
     return next((results for results in tried if results is not None), None)
+
+
+def _is_several(jaxpr: Any) -> bool:
+    """Whether a program, evaluated by itself, is several calls that move elements, with even sizes in between."""
+    calls = functools.reduce(lambda program, rewrite: rewrite(program), REWRITES, jaxpr)
+    moving = [e for e in calls.eqns if e.primitive.name in CALLS and moves_alone(e)]
+    if len(calls.eqns) == 1 and moving:
+        return _is_several(jaxpr_of(moving[0].params["jaxpr"]))
+    return calls is not jaxpr and len(moving) > 1
 
 
 def _dims_of(jaxpr: Any) -> set[int]:
