@@ -495,3 +495,12 @@ def test_a_move_is_along_its_dim_where_others_are_sharded_too(axis: int, sent: i
     for roll in (across(lambda x: jnp.roll(x, 1, axis)), lambda x: sh.roll(x, 1, axis, out="[8@dp, 64@tp]")):
         (entry,) = sh.ledger(roll, x)
         assert (entry.kind, entry.axes, entry.bytes) == ("permute", (("dp", "tp")[axis],), sent)
+
+
+@pytest.mark.parametrize("axes", ["(x,y)", "(y,x)", "(x,y,z)"])
+def test_a_sort_of_a_dim_on_several_axes_is_by_columns_of_all_of_them(axes: str) -> None:
+    """Of one axis of two devices, where a gather sends no more, it is a way too."""
+    mesh = {"x": 2, "y": 2, "z": 2} if "z" in axes else {"x": 4, "y": 2}
+    with sh.use_mesh(sh.abstract_mesh(mesh)):
+        ledger = sh.ledger(across(jnp.sort), sh.abstract_array(f"i32[16384@{axes}]"))
+        assert ledger.total.bytes == (2 * 7 * 256 + 2 * 49) * 4

@@ -248,7 +248,7 @@ def sorted_by_columns(p: Any, operands: Sequence[Any], counts: Any, k: int = 0) 
         return None
     n = count(operands[0], axes)
     size, reach = type_of(operands[0]).shape[dim] // n, (n - 1) ** 2
-    if n < 3 or size < 2 * reach or not type_of(operands[0]).size:
+    if n < 2 or size < 2 * reach or not type_of(operands[0]).size:
         return None
 
     def turn(xs: Sequence[Any], span: _Span) -> list[Any]:
