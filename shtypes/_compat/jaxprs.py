@@ -118,10 +118,10 @@ def equations(jaxpr: Any) -> Iterator[Any]:
             yield from equations(body)
 
 
-def reached(
+def dependent_vars(
     closed: Any, operands: Sequence[int], through: Callable[[Any, list[int]], Sequence[bool]] | None = None
-) -> list[bool]:
-    """Which results of a program depend on some of its operands.
+) -> set[Any]:
+    """The variables of a program that depend on some of its operands, and these.
 
     ``through`` says which results of an equation depend on some of its operands, by number; by default, all do.
     """
@@ -132,7 +132,15 @@ def reached(
         if active:
             moved = [True] * len(eqn.outvars) if through is None else through(eqn, active)
             dependent.update(v for v, m in zip(eqn.outvars, moved, strict=True) if m)
-    return [not is_literal(x) and x in dependent for x in jaxpr.outvars]
+    return dependent
+
+
+def reached(
+    closed: Any, operands: Sequence[int], through: Callable[[Any, list[int]], Sequence[bool]] | None = None
+) -> list[bool]:
+    """Which results of a program depend on some of its operands; arguments as of `dependent_vars`."""
+    dependent = dependent_vars(closed, operands, through)
+    return [not is_literal(x) and x in dependent for x in jaxpr_of(closed).outvars]
 
 
 def depends_smoothly(closed: Any, operands: Sequence[int]) -> list[bool]:

@@ -26,7 +26,7 @@ from shtypes.errors import ShardingTypeError
 from shtypes.evaluation.at_specs import AtSpecs
 from shtypes.evaluation.frames import Body, Step, current, scopes_of
 from shtypes.evaluation.source_fixes import in_the_programs_words
-from shtypes.evaluation.table import BODIES, CHOICES, FALLBACKS, REWRITES, ROWS, Row, reason
+from shtypes.evaluation.table import BODIES, CHOICES, FALLBACKS, ROWS, Row, reason, rewritten
 from shtypes.evaluation.undo_ravel import unraveled
 from shtypes.evaluation.value_info import (
     CONSTANT,
@@ -98,8 +98,8 @@ def evaluate_call(jaxpr: Any, consts: Sequence[Any], args: Sequence[Any]) -> lis
 
 def _run(jaxpr: Any, consts: Sequence[Any], args: Sequence[Any], body: Body) -> list[Any]:
     jaxpr = unraveled(jaxpr)
-    for rewrite in REWRITES if allows_implicit() and not body.at_specs.at else ():
-        jaxpr = rewrite(jaxpr)
+    if allows_implicit() and not body.at_specs.at:
+        jaxpr = rewritten(jaxpr)
     env: dict[Any, Any] = dict(zip(jaxpr.constvars, consts, strict=True))
     env.update(zip(jaxpr.invars, args, strict=True))
     body = body._replace(jaxpr=jaxpr, env=env)

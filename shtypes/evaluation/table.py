@@ -5,6 +5,7 @@ What each device runs is the primitive itself, bound on its shards; where it is 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar
 
@@ -28,6 +29,12 @@ CHOICES: Final[dict[str, Row]] = {}
 
 #: What a program is rewritten by before it is evaluated, where communication is allowed.
 REWRITES: Final[list[Callable[[Any], Any]]] = []
+
+
+def rewritten(jaxpr: Any) -> Any:
+    """The program as it is evaluated where communication is allowed; itself where nothing is rewritten."""
+    return functools.reduce(lambda program, rewrite: rewrite(program), REWRITES, jaxpr)
+
 
 _ACROSS: Final = "argmax argmin reduce_and reduce_max reduce_min reduce_or reduce_prod"
 #: The reductions that join the parts of devices by a collective where a dim is sharded and communication is allowed.

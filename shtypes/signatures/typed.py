@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from shtypes.context.eqn_source import is_tracing_plain
 from shtypes.context.frames import frames
 from shtypes.context.user_line import user_line
+from shtypes.core.conversion import abstract_array
 from shtypes.errors import Fix, ShardingTypeError
 from shtypes.lifting.recorded_calls import observed
 from shtypes.signatures.annotations import Annotations, annotations_of, unwrapped
@@ -282,8 +283,10 @@ def _fixes(into: Checking) -> list[Fix]:
 
 def _fits(t: ShType, pattern: Pattern, into: Checking) -> bool:
     """Whether a type fits a text, beside what dim names stand for."""
-    fit, bindings = structure(pattern, t, into.replicated), into.bindings.copy()
-    return not (fit.reasons or bindings.add(fit.claims, "") or (fit.arithmetic and bindings.resolve(fit)))
+    trial = Checking(into.bindings.copy(), into.replicated)
+    trial.leaf(pattern, abstract_array(t), "", None)
+    trial.resolve()
+    return not trial.problems
 
 
 def _hints(problem: Problem) -> list[str]:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, overload
 
 import jax
 
-from shtypes._compat.jaxprs import is_literal, jaxpr_of
+from shtypes._compat.jaxprs import dependent_vars, is_literal, jaxpr_of
 from shtypes.context.signature_errors import check_function
 from shtypes.core.conversion import abstract_array
 from shtypes.core.operation import Comm, Operation, applied_by
@@ -261,7 +261,11 @@ def _counted(entries: Sequence[Entry]) -> str:
     counted: Counter[str] = Counter()
     for e in entries:
         counted[in_words(e.kind, e.axes) + (f" in {e.dtype}" if e.narrow else "")] += e.runs
-    return " and ".join(w if n == 1 else f"{n} times {w}" for w, n in sorted(counted.items()))
+    return _with_times(sorted(counted.items()))
+
+
+def _with_times(words: Iterable[tuple[str, int]]) -> str:
+    return " and ".join(w if n == 1 else f"{n} times {w}" for w, n in words)
 
 
 def sent_by_program(jaxpr: Any) -> Sent:
@@ -289,16 +293,10 @@ def prices_of_program(jaxpr: Any) -> tuple[Price, ...]:
 
 def _priced(comms: Sequence[Comm], times: int) -> tuple[int, str]:
     """What some steps send that run so many times: in bytes and in words."""
-    words = " and ".join(c.words for c in comms)
-    return times * sum(c.bytes for c in comms), f"{times} times {words}" if words and times > 1 else words
+    return times * sum(c.bytes for c in comms), _with_times((c.words, times) for c in comms)
 
 
 def _of_no_argument(jaxpr: Any) -> set[int]:
     """The equations, by identity, whose operands no argument has a part in: what they give has no cotangent."""
-    dependent, constant = {*jaxpr.invars}, set()
-    for eqn in jaxpr.eqns:
-        if any(not is_literal(v) and v in dependent for v in eqn.invars):
-            dependent.update(eqn.outvars)
-        else:
-            constant.add(id(eqn))
-    return constant
+    dependent = dependent_vars(jaxpr, range(len(jaxpr.invars)))
+    return {id(e) for e in jaxpr.eqns if dependent.isdisjoint(v for v in e.invars if not is_literal(v))}

@@ -7,7 +7,6 @@ elements, or is a result, is sent: by a permute for each distance. The last shar
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
@@ -20,7 +19,7 @@ from shtypes.caches import Static
 from shtypes.dispatch.apply import is_typed
 from shtypes.evaluation.rows import shapes  # noqa: F401  # which has their rows
 from shtypes.evaluation.rows.elementwise import acts_per_element
-from shtypes.evaluation.table import REWRITES, ROWS
+from shtypes.evaluation.table import ROWS, rewritten
 from shtypes.lifting.ways.choice import CALLS, way
 from shtypes.lifting.ways.per_element import RULED, is_per_element, results_of, with_rule
 from shtypes.ops.sharded_reductions import as_varying
@@ -254,7 +253,7 @@ def moved(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
 
 def _is_several(jaxpr: Any) -> bool:
     """Whether a program, evaluated by itself, is several calls that move elements, with even sizes in between."""
-    calls = functools.reduce(lambda program, rewrite: rewrite(program), REWRITES, jaxpr)
+    calls = rewritten(jaxpr)
     moving = [e for e in calls.eqns if e.primitive.name in CALLS and moves_alone(e)]
     if len(calls.eqns) == 1 and moving:
         return _is_several(jaxpr_of(moving[0].params["jaxpr"]))
