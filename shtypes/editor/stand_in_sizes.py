@@ -13,8 +13,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-#: What is smaller is an actual size. A larger size that the program itself writes is an actual size nonetheless.
-SMALLEST_STAND_IN: Final = 10**5
+#: A smaller size is an actual one, as is a larger that the program itself writes.
+ACTUAL_BELOW: Final = 10**5
 #: Stand-ins are so many times larger, so that a part of one, as a slice with a stride has it, is no actual size either.
 _LARGEST_DIVISOR: Final = 100
 _NUMBER: Final = re.compile(r"\d{6,}")
@@ -35,7 +35,7 @@ class StandInSizes:
         self.configured, self._factor = dict(configured), factor * _PRICED_DEVICES
         self._by_name: dict[str, int] = dict(configured)
         self._names: dict[int, str] = {}
-        self._written = {n for n in configured.values() if n >= SMALLEST_STAND_IN}
+        self._written = {n for n in configured.values() if n >= ACTUAL_BELOW}
 
     @property
     def names(self) -> list[str]:
@@ -53,12 +53,12 @@ class StandInSizes:
 
     def add_written(self, size: int) -> None:
         """Records a size that the program writes as an actual one."""
-        if size >= SMALLEST_STAND_IN and size not in self._names:
+        if size >= ACTUAL_BELOW and size not in self._names:
             self._written.add(size)
 
     def is_actual(self, size: int) -> bool:
         """Whether a size is a number of elements, not a stand-in or computed from one."""
-        return size < SMALLEST_STAND_IN or size in self._written
+        return size < ACTUAL_BELOW or size in self._written
 
     def text(self, size: int) -> str | None:
         """A size as a type's text has it: a number, a name, or ``3*n + 4``; None where it is none of these."""
@@ -76,10 +76,10 @@ class StandInSizes:
         """``size`` as ``count*base + rest``: ``(abs(rest), name, text)``; no name if ``base`` is an actual size."""
         count = (size + base // 2) // base
         rest = size - count * base
-        if count <= 0 or abs(rest) >= (1 if _SMALL <= count < SMALLEST_STAND_IN else _SMALL):
+        if count <= 0 or abs(rest) >= (1 if _SMALL <= count < ACTUAL_BELOW else _SMALL):
             return None
         name = self._names.get(base, "")
-        if count < SMALLEST_STAND_IN or not name:
+        if count < ACTUAL_BELOW or not name:
             product = name if count == 1 else f"{count}*{name}"
         else:
             other = self.text(count)
@@ -109,7 +109,7 @@ class StandInSizes:
 def _candidates(name: str, factor: int) -> Iterable[int]:
     """Possible stand-ins for a name, best first, by a hash: far from those of other names, the same in every run."""
     digest = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8])
-    least = _LARGEST_DIVISOR * SMALLEST_STAND_IN // factor + 1
+    least = _LARGEST_DIVISOR * ACTUAL_BELOW // factor + 1
     odd = itertools.count(least + 2 * (digest % (max(_SPREAD // factor, 2000))) + 1 - least % 2, 2)
     return (n * factor for n in odd if _is_prime(n))
 

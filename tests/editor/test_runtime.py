@@ -13,7 +13,7 @@ import pytest
 
 import shtypes as sh
 from shtypes.editor import runtime
-from shtypes.editor.stand_in_sizes import SMALLEST_STAND_IN, StandInSizes
+from shtypes.editor.stand_in_sizes import ACTUAL_BELOW, StandInSizes
 from shtypes.editor.text_evaluator import Undetermined
 from shtypes.types.mesh import Mesh
 
@@ -123,7 +123,7 @@ def test_sizes_of_names_are_read_back_from_arithmetic() -> None:
 def test_a_large_size_that_is_written_is_a_number() -> None:
     sizes = StandInSizes({}, 1)
     sizes.of("vocab")
-    size = SMALLEST_STAND_IN + 28256
+    size = ACTUAL_BELOW + 28256
     assert sizes.text(size) is None
     sizes.add_written(size)
     assert sizes.is_actual(size)
@@ -136,4 +136,4 @@ def test_names_have_sizes_of_their_own_in_every_run() -> None:
     found = {sizes.of(name) for name in names}
     assert len(found) == 200
     assert StandInSizes({}, 1).of("n7") == sizes.of("n7")
-    assert min(found) >= SMALLEST_STAND_IN
+    assert min(found) >= ACTUAL_BELOW

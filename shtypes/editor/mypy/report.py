@@ -13,7 +13,7 @@ from mypy.plugin import CheckerPluginInterface
 
 from shtypes.editor import runtime
 from shtypes.editor.mypy.values import ArgumentReader, Value
-from shtypes.editor.stand_in_sizes import SMALLEST_STAND_IN
+from shtypes.editor.stand_in_sizes import ACTUAL_BELOW
 from shtypes.editor.text_evaluator import TextEvaluator, Undetermined
 from shtypes.errors import Fix, NoMeshError, ShardingTypeError
 from shtypes.resharding.transport import reshard_fix
@@ -235,9 +235,7 @@ def _in_words(error: ShardingTypeError, run: RuntimeCall, evaluator: TextEvaluat
     texts = [
         in_words(f._replace(code=renamed(f.code, run, types, error.names)), operands, evaluator) for f in error.fixes
     ]
-    return [
-        text for text in texts if not any(len(n) > 5 and int(n) >= SMALLEST_STAND_IN for n in re.findall(r"\d+", text))
-    ]
+    return [text for text in texts if not any(len(n) > 5 and int(n) >= ACTUAL_BELOW for n in re.findall(r"\d+", text))]
 
 
 def node_of(expression: Expression | None) -> object:
