@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import jax
@@ -17,8 +17,8 @@ from shtypes.core.callbacks import HostFunction
 from shtypes.core.elementwise_fns import Full, Identity
 from shtypes.core.local import Local
 from shtypes.core.operation import applied_by
-from shtypes.core.shard_fn import Jvp, Transpose, Vmap
-from shtypes.evaluation.bound_primitive import Bound
+from shtypes.core.shard_fn import Jvp, Linear, Transpose, Vmap
+from shtypes.evaluation.bound_primitive import LINEAR, Bound
 from shtypes.evaluation.table import BODIES, EXCEPTIONS, ROWS
 from shtypes.lifting.lift import lift
 from tests.denotation import denoted
@@ -93,6 +93,56 @@ def test_rows_have_the_values_and_derivatives_of_their_primitives(part: int) -> 
 def test_every_row_has_the_values_and_derivatives_of_its_primitive(part: int) -> None:
     some = list(cases()[part::PARTS])
     assert [str(p) for own in _of_one_width(some) for p in problems(own, count=2, seed=part)] == []
+
+
+# in what a primitive is linear
+
+
+def _bound_alone(case: Case) -> Any:
+    """The equation of a case that is one primitive of its operands, all inexact where it is linear; else None."""
+    jaxpr = jaxpr_of(jax.make_jaxpr(case.fn)(*case.operands))
+    while len(jaxpr.eqns) == 1 and jaxpr.eqns[0].invars == jaxpr.invars:
+        (eqn,) = jaxpr.eqns
+        if eqn.primitive.name != case.primitive:
+            jaxpr = jaxpr_of(eqn.params["jaxpr"])
+            continue
+        nonlinear = range(len(eqn.invars))[LINEAR[case.primitive].nonlinear]
+        variables = [*(v for i, v in enumerate(eqn.invars) if i not in nonlinear), *eqn.outvars]
+        return eqn if all(v.aval.dtype in (np.float16, np.float32, np.complex64) for v in variables) else None
+    return None
+
+
+@pytest.mark.one_in(1)
+@pytest.mark.parametrize("name", LINEAR)
+def test_a_primitive_is_linear_in_what_the_table_says(name: str) -> None:
+    """By sums of whole numbers, which floats have exactly, of the first case that is the primitive alone."""
+    found = ((case, _bound_alone(case)) for case in cases() if case.primitive == name and not case.x64)
+    case, eqn = next(each for each in found if each[1] is not None)
+    kind, nonlinear = LINEAR[name].within((), len(eqn.invars))
+    rng, linear = np.random.default_rng(0), [i for i in range(len(eqn.invars)) if i not in nonlinear]
+
+    def whole(v: Any) -> Any:
+        return rng.integers(-8, 8, v.aval.shape).astype(v.aval.dtype)
+
+    def applied(places: Sequence[int], values: Sequence[Any]) -> list[Any]:
+        operands = list(others)
+        for i, x in zip(places, values, strict=True):
+            operands[i] = x
+        results = jax.jit(functools.partial(eqn.primitive.bind, **eqn.params))(*operands)
+        return [np.asarray(y) for y in jax.tree.leaves(results)]
+
+    def other(i: int, x: Any) -> Any:  # a denominator is no zero
+        return 2.0 ** rng.integers(0, 3, x.shape).astype(x.dtype) if x.dtype.kind == "f" and i in nonlinear else x
+
+    others = [
+        whole(v) if i in linear else other(i, x) for i, (v, x) in enumerate(zip(eqn.invars, case.operands, strict=True))
+    ]
+    for places in [[i] for i in linear] if kind is Linear.MULTILINEAR else [linear]:
+        xs, ys = ([whole(eqn.invars[i]) for i in places] for _ in range(2))
+        both = applied(places, [x + y for x, y in zip(xs, ys, strict=True)])
+        for total, *parts in zip(both, applied(places, xs), applied(places, ys), strict=True):
+            largest = max(float(np.abs(part).max(initial=0)) for part in parts)
+            np.testing.assert_allclose(total, sum(parts), rtol=0, atol=16 * float(np.finfo(np.float32).eps) * largest)
 
 
 # what runs on each device
