@@ -504,3 +504,13 @@ def test_a_sort_of_a_dim_on_several_axes_is_by_columns_of_all_of_them(axes: str)
     with sh.use_mesh(sh.abstract_mesh(mesh)):
         ledger = sh.ledger(across(jnp.sort), sh.abstract_array(f"i32[16384@{axes}]"))
         assert ledger.total.bytes == (2 * 7 * 256 + 2 * 49) * 4
+
+
+@pytest.mark.mesh({"x": 8})
+@pytest.mark.parametrize(
+    ("ids", "out", "sent"), [("i32[32]", "[_,_]", 2 * 7 * 4 * 64), ("i32[64@x]", "[_@x,_]", 7 * 8 * 68)]
+)
+def test_a_lookup_of_bools_sends_a_byte_for_each_of_the_result(ids: str, out: str, sent: int) -> None:
+    table, i = sh.abstract_array("bool[4096@x,64]"), sh.abstract_array(ids)
+    ledger = sh.ledger(lambda x, i: sh.take(x, i, axis=0, out=out), table, i)
+    assert ledger.total.bytes == sent

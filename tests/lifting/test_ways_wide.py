@@ -601,6 +601,15 @@ def of_lookups() -> Iterator[Case]:
         yield Case(f"add at {layouts}", changes["add"], changed, layouts, PLANE)
 
 
+def of_bools() -> Iterator[Case]:
+    table, ids = rng.random((32, 4)) < 0.5, integers(16, high=40)
+    for mode, of_ids in itertools.product(("clip", "fill", "wrap"), ("[16]", "[16@y]", "[16@x]")):
+        f = functools.partial(jnp.take, axis=0, mode=mode)
+        for of_table in ("[32@x,4]", "[32@(x,y),4]", "[32@x,4@y]"):
+            name = f"{mode} in bools of {of_table} at {of_ids}"
+            yield Case(name, f, (table, ids), (of_table, of_ids), PLANE, EXACT, grad=False)
+
+
 def of_moves() -> Iterator[Case]:
     moves: dict[str, Callable[..., Any]] = {
         "roll": lambda x: jnp.roll(x, (5, -3), (0, 1)),
@@ -639,6 +648,7 @@ CASES = [
         of_tall_matrices,
         of_triangles,
         of_lookups,
+        of_bools,
         of_moves,
         of_nothing,
     )

@@ -1,4 +1,4 @@
-"""Lookups and sums at positions that are sharded as the dim that they are in."""
+"""Lookups and sums at positions that are sharded as the dim that they are in, and lookups of bools."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from shtypes.dispatch.apply import is_typed
 from shtypes.evaluation.local_rows import clamped
 from shtypes.evaluation.table import ROWS
 from shtypes.lifting.ways.choice import way
-from shtypes.ops.sharded_reductions import as_varying
+from shtypes.ops.sharded_reductions import as_varying, total
 from shtypes.ops.shards import (
     Axes,
     axes_of,
@@ -27,6 +28,7 @@ from shtypes.ops.shards import (
     type_of,
 )
 from shtypes.rules.lookups import Numbers
+from shtypes.types import State
 
 
 def _alike(operands: Sequence[Any], numbers: Numbers) -> tuple[int, int, Axes] | None:
@@ -61,11 +63,36 @@ def found_by_owners(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
         return None
     (x, ids), (dim, k, axes) = operands, found
     ids = as_varying(ids, axes)
-    rows = as_varying(ROWS["gather"](eqn, [x, gathered(ids, axes, k)])[0], axes)
+    pending = ROWS["gather"](eqn, [_as_number(x), gathered(ids, axes, k)])[0]
+    if any(type_of(pending).state(axis) is not State.UNREDUCED for axis in axes):
+        return None
+    rows = as_varying(pending, axes)
     d = [d for d in range(type_of(rows).ndim) if d not in numbers.window][k]
     t, clips = type_of(x), eqn.params["mode"] is not lax.GatherScatterMode.FILL_OR_DROP
     rows = turned(rows, axes, d, d)
-    return [placed(_of_owners(rows, ids, t.shape[dim] - 1, t.mesh.product(axes), clips, numbers.window, d), d, axes)]
+    rows = _of_owners(rows, ids, t.shape[dim] - 1, t.mesh.product(axes), clips, numbers.window, d)
+    return [placed(_cast(rows, np.bool_) if t.dtype_name == "bool" else rows, d, axes)]
+
+
+@of_device("astype")
+def _cast(x: Any, dtype: Any) -> Any:
+    return x.astype(dtype)
+
+
+def _as_number(x: Any) -> Any:
+    """The value, a bool one as uint8, which can be summed."""
+    return _cast(x, np.uint8) if type_of(x).dtype_name == "bool" else x
+
+
+@way("gather")
+def summed_as_numbers(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
+    """Sends an all-reduce of the result as uint8: there are no sums of bools."""
+    x, ids = operands
+    if not is_typed(x) or not is_typed(ids) or type_of(x).dtype_name != "bool":
+        return None
+    (rows,) = ROWS["gather"](eqn, [_as_number(x), ids])
+    axes = type_of(rows).axes(State.UNREDUCED)
+    return [_cast(total(rows, axes, State.REDUCED), np.bool_)] if axes else None
 
 
 _added = of_device("add")(lax.add)

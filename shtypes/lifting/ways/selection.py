@@ -185,7 +185,7 @@ def _keys(x: Any) -> Any:
 
 @of_device("elements")
 def _elements(keys: Any, dtype: Any) -> Any:
-    """The integers or truths of such numbers."""
+    """The integers or bools of such numbers."""
     top = keys.dtype.type(1 << (8 * keys.dtype.itemsize - 1))
     return (keys ^ top if jnp.issubdtype(dtype, np.signedinteger) else keys).astype(dtype)
 
