@@ -37,6 +37,8 @@ from shtypes.types.target import target_text
 MOST: Final = 4
 #: How many candidates are typed again for one error.
 MOST_TRIED: Final = 96
+#: The same for an op of more than `_MOST_APART` operands, whose typing takes longer; the cheapest fix is found early.
+_MOST_TRIED_OF_MANY: Final = 32
 #: About how many combinations of options of several axes are put in order.
 _MOST_COMBINED: Final = 512
 #: Up to how many operands each is moved by itself; of more, those with the axis at one place are moved together.
@@ -182,7 +184,8 @@ class Search:
         decides: bool = False,
         stay: Sequence[int] = (),
     ) -> None:
-        self.rule, self.operands, self.minimize, self.most_tried = rule, operands, minimize, most_tried
+        self.rule, self.operands, self.minimize = rule, operands, minimize
+        self.most_tried = min(most_tried, _MOST_TRIED_OF_MANY) if len(operands) > _MOST_APART else most_tried
         self.names = names or called_names(operands)
         self._same, self._decides = same or range(len(operands)), decides
         self.tried = 0
