@@ -55,7 +55,7 @@ PURE = [m for m in FILES if room(m) in PURE_ROOMS or m in PURE_PARTS]
 
 
 def imports(node: ast.AST, *, lazy: bool) -> Iterator[str]:
-    """The modules that code imports; those inside functions only if ``lazy``, those for type checkers never."""
+    """The modules that code imports; those inside functions and for type checkers only if ``lazy``."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.Import):
             yield from (alias.name for alias in child.names)
@@ -65,7 +65,8 @@ def imports(node: ast.AST, *, lazy: bool) -> Iterator[str]:
                 full = f"{child.module}.{alias.name}"
                 yield full if full in FILES else str(child.module)
         elif isinstance(child, ast.If) and ast.unparse(child.test).endswith("TYPE_CHECKING"):
-            yield from (m for part in child.orelse for m in imports(part, lazy=lazy))
+            parts = (*child.body * lazy, *child.orelse)
+            yield from imports(ast.Module([*parts], []), lazy=lazy)
         elif lazy or not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
             yield from imports(child, lazy=lazy)
 
@@ -89,7 +90,7 @@ def test_the_walk_sees_imports_where_they_are() -> None:
     code = "import a\nif TYPE_CHECKING:\n    import b\ndef f():\n    import c\nclass D:\n    from d import e"
     tree = ast.parse(code)
     assert [*imports(tree, lazy=False)] == ["a", "d"]
-    assert [*imports(tree, lazy=True)] == ["a", "c", "d"]
+    assert [*imports(tree, lazy=True)] == ["a", "b", "c", "d"]
     assert room("shtypes.types.notation.syntax") == "types" == room("shtypes.types")
     assert room("shtypes") == ""
 

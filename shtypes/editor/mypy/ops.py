@@ -5,8 +5,8 @@ from __future__ import annotations
 import builtins
 import contextlib
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final
 
 from mypy.nodes import (
     ARG_NAMED,
@@ -41,7 +41,7 @@ from shtypes.editor.mypy.texts import (
     with_text,
     without_text,
 )
-from shtypes.editor.mypy.values import Value, union_combinations
+from shtypes.editor.mypy.values import Call, Value, union_combinations
 from shtypes.editor.text_evaluator import TextEvaluator, Undetermined, axes_of
 from shtypes.errors import ShardingTypeError
 from shtypes.types import ShType, State
@@ -51,27 +51,6 @@ from shtypes.types.notation.syntax import read_signature
 _ANY: Final = AnyType(TypeOfAny.special_form)
 #: The parameters that name mesh axes, or types.
 _NAMING: Final = frozenset(("axes", "axis", "axis_name", "out", "over", "target", "type"))
-
-
-class Call(NamedTuple):
-    """A call as the program writes it."""
-
-    name: str  # the key of the function: two calls of one name and equal arguments have one type
-    function: Callable[[], Callable[..., Any] | None]  # what the runtime calls; None until JAX is loaded
-    args: Sequence[Value]  # the arguments by position; of a method, the array first
-    kwargs: Mapping[str, Value] = {}  # never changed  # arguments by name
-    naming: Sequence[Value] = ()  # those that name mesh axes, or types
-    axes: frozenset[str] = frozenset()  # mesh axes that are names of arguments: ``x=`` of ``sh.reshard(a, x="R")``
-
-    @property
-    def values(self) -> list[Value]:
-        """All arguments."""
-        return [*self.args, *self.kwargs.values()]
-
-    def exchanged(self, swap: Mapping[int, Value]) -> Call:
-        """The call with other arguments in place of some, identified by their ids."""
-        kwargs = {name: swap.get(id(v), v) for name, v in self.kwargs.items()}
-        return self._replace(args=[swap.get(id(v), v) for v in self.args], kwargs=kwargs)
 
 
 class OpHooks:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from mypy.errorcodes import ErrorCode
 from mypy.nodes import Context, Decorator, Expression, FuncDef, LambdaExpr, MemberExpr, NameExpr, RefExpr
 from mypy.plugin import CheckerPluginInterface
 
 from shtypes.editor import runtime
-from shtypes.editor.mypy.values import ArgumentReader, Value
+from shtypes.editor.mypy.values import ArgumentReader, Call, Value
 from shtypes.editor.stand_in_sizes import ACTUAL_BELOW
 from shtypes.editor.text_evaluator import TextEvaluator, Undetermined
 from shtypes.errors import Fix, NoMeshError, ShardingTypeError
@@ -20,9 +20,6 @@ from shtypes.resharding.transport import reshard_fix
 from shtypes.rules.suggest_fixes import called_names
 from shtypes.types import Dim, ShType
 from shtypes.types.mesh import Mesh
-
-if TYPE_CHECKING:
-    from shtypes.editor.mypy.ops import Call
 
 CODE: Final = ErrorCode("sharding", "Sharding types that do not fit", "shtypes")
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 import itertools
 import operator
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import ModuleType
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from mypy.nodes import (
     ComplexExpr,
@@ -166,6 +166,27 @@ class Value:
         if text is None or not is_known(proper):
             raise Undetermined
         return text, self.evaluator.type_of(text, self.evaluator.mesh(axes_of(text)))
+
+
+class Call(NamedTuple):
+    """A call as the program writes it."""
+
+    name: str  # the key of the function: two calls of one name and equal arguments have one type
+    function: Callable[[], Callable[..., Any] | None]  # what the runtime calls; None until JAX is loaded
+    args: Sequence[Value]  # the arguments by position; of a method, the array first
+    kwargs: Mapping[str, Value] = {}  # never changed  # arguments by name
+    naming: Sequence[Value] = ()  # those that name mesh axes, or types
+    axes: frozenset[str] = frozenset()  # mesh axes that are names of arguments: ``x=`` of ``sh.reshard(a, x="R")``
+
+    @property
+    def values(self) -> list[Value]:
+        """All arguments."""
+        return [*self.args, *self.kwargs.values()]
+
+    def exchanged(self, swap: Mapping[int, Value]) -> Call:
+        """The call with other arguments in place of some, identified by their ids."""
+        kwargs = {name: swap.get(id(v), v) for name, v in self.kwargs.items()}
+        return self._replace(args=[swap.get(id(v), v) for v in self.args], kwargs=kwargs)
 
 
 class ArgumentReader:
