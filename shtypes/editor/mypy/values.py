@@ -264,7 +264,7 @@ def _unrecorded(number: int, *of: int) -> int:
 
 
 def literal(expression: Expression, arrays: Arrays = _no_array, number: Numbers = _unrecorded) -> Any:
-    """Evaluates a literal expression, with ``x.shape``, ``x.ndim``, ``x.type`` and ``x.dtype`` of arrays."""
+    """Evaluates literals and ``Final`` names, with ``x.shape``, ``x.ndim``, ``x.type`` and ``x.dtype`` of arrays."""
     match expression:
         case IntExpr():
             return number(expression.value)
@@ -275,7 +275,8 @@ def literal(expression: Expression, arrays: Arrays = _no_array, number: Numbers 
         case MemberExpr() if expression.name in _ARRAY_ATTRIBUTES:
             return _ARRAY_ATTRIBUTES[expression.name](*arrays(expression.expr))
         case NameExpr() | MemberExpr():
-            return _library_object(expression)
+            value = _named_value(expression)
+            return number(value) if type(value) is int else value
         case UnaryExpr(op="-"):
             operand = literal(expression.expr, arrays, number)
             if isinstance(operand, (int, float, complex)):
@@ -321,8 +322,10 @@ def _item(shape: Sequence[int], index: Any) -> Any:
     raise Undetermined
 
 
-def _library_object(expression: NameExpr | MemberExpr) -> Any:
-    """The object of JAX, numpy or this package that a dotted name stands for; mypy may not follow their imports."""
+def _named_value(expression: NameExpr | MemberExpr) -> Any:
+    """The value of a ``Final`` name, or the object of JAX, numpy or this package; mypy may not follow their imports."""
+    if isinstance(expression.node, Var) and expression.node.final_value is not None:
+        return expression.node.final_value
     path: list[str] = []
     inner: Expression = expression
     while isinstance(inner, MemberExpr):

@@ -18,6 +18,7 @@ def f_0(
 
 AXIS: Final = "tp"
 DIM: Final = 0
+FIRST: Final = 4
 TARGET: Final = "[seq@tp, ...]"
 
 
@@ -25,6 +26,7 @@ def f_1(u: A[sh.Array, "f32[seq, batch@dp]{U:tp}"]) -> None:
     reveal_type(sh.all_reduce(u, AXIS))
     reveal_type(sh.reduce_scatter(u, AXIS, DIM))
     reveal_type(sh.reshard(u, TARGET))
+    reveal_type(u[:FIRST])
 
 
 # reshard by axis
@@ -85,49 +87,50 @@ def f_6(u: A[sh.Array, "f32[seq, batch@dp]{U:tp}"], x: A[sh.Array, "f32[n@dp, m]
 
 # mypy says:
 # 12:17: type f32[n@(dp,tp), m]
-# 25:17: type f32[seq, batch@dp]
-# 26:17: type f32[seq@tp, batch@dp]
+# 26:17: type f32[seq, batch@dp]
 # 27:17: type f32[seq@tp, batch@dp]
-# 34:17: type f32[seq, batch@dp]
-# 35:17: type f32[seq@tp, batch@dp]
-# 36:17: type f32[seq@dp, batch]{I:tp}
-# 37:5: f32[seq, batch@dp]{U:tp} has no dim 5  [sharding]
-# 38:5: `reshard` needs a target type or axes by name  [sharding]
-# 38:5: try: sh.reshard(x, "[_, ...]{U:tp}")
-# 45:17: type f32[seq, batch@dp, hidden]
-# 46:17: type f32[seq, batch, hidden]
-# 47:17: type f32[seq@tp, batch@dp, hidden]
-# 48:17: type f32[seq@tp, batch@dp, hidden]
-# 49:17: type f32[seq, batch@dp, hidden]{I:tp}
-# 50:5: the type has 2 dims, and the value has 3  [sharding]
-# 50:5: the value has shape (`seq`, `batch`, `hidden`)
-# 51:5: the type has dtype `i32`, and the value has dtype `f32`  [sharding]
-# 51:5: giving a value a type never casts it
-# 51:5: try: leave the dtype out of the type
-# 52:5: cannot read the type: expected `,` or `]`, not the end  [sharding]
-# 52:5: try: a type is written like `f32[8@x,4]{U:y}`
-# 58:12: there is no dtype `f99`  [sharding]
-# 58:38: mesh axis `dp` is written twice; a mesh axis shards one dim or is in one other state  [sharding]
-# 58:73: cannot read the type: expected `,`, `]` or `@`, not the end  [sharding]
-# 59:17: type ?
-# 66:17: type f32[n@(dp,tp), m]
-# 67:17: type f32[m]{U:(dp,tp)}
-# 68:5: `add` meets dim 0 of the result sharded over `(dp, tp)` in lhs and over `(tp)` in rhs  [sharding]
-# 68:5: the slices on one device are not the same part of the dim; only minor axes may be missing
-# 68:5: in add(f32[n@(dp,tp), m], f32[n@tp, m])
-# 68:5: fix: sh.reshard(x, "[n@dp, m]{U:tp}"); sh.reshard(z, "[n@dp, m]{U:tp}")   [free, but each device holds all of it]
-# 75:17: type f32[seq, batch@dp]
-# 76:17: type f32[seq, batch@dp]{I:tp}
-# 77:17: type f32[seq@tp, batch@dp]
-# 78:17: type f32[seq, batch]{U:tp}
-# 79:17: type f32[n, m@dp]
-# 80:17: type f32[n@dp, m@tp]
-# 81:5: `all_reduce` needs mesh axis `dp` unreduced  [sharding]
-# 81:5: it is sharded in f32[seq, batch@dp]{U:tp}
-# 81:5: try: sh.reshard(x, type) goes from any type to any other
-# 82:5: `all_gather` needs mesh axis `tp` sharded  [sharding]
-# 82:5: it is reduced in f32[n@dp, m]
-# 82:5: try: sh.reshard(x, type) goes from any type to any other
-# 83:5: `all_to_all` needs mesh axis `tp` sharded  [sharding]
-# 83:5: it is unreduced in f32[seq, batch@dp]{U:tp}
+# 28:17: type f32[seq@tp, batch@dp]
+# 29:17: type f32[4, batch@dp]{U:tp}
+# 36:17: type f32[seq, batch@dp]
+# 37:17: type f32[seq@tp, batch@dp]
+# 38:17: type f32[seq@dp, batch]{I:tp}
+# 39:5: f32[seq, batch@dp]{U:tp} has no dim 5  [sharding]
+# 40:5: `reshard` needs a target type or axes by name  [sharding]
+# 40:5: try: sh.reshard(x, "[_, ...]{U:tp}")
+# 47:17: type f32[seq, batch@dp, hidden]
+# 48:17: type f32[seq, batch, hidden]
+# 49:17: type f32[seq@tp, batch@dp, hidden]
+# 50:17: type f32[seq@tp, batch@dp, hidden]
+# 51:17: type f32[seq, batch@dp, hidden]{I:tp}
+# 52:5: the type has 2 dims, and the value has 3  [sharding]
+# 52:5: the value has shape (`seq`, `batch`, `hidden`)
+# 53:5: the type has dtype `i32`, and the value has dtype `f32`  [sharding]
+# 53:5: giving a value a type never casts it
+# 53:5: try: leave the dtype out of the type
+# 54:5: cannot read the type: expected `,` or `]`, not the end  [sharding]
+# 54:5: try: a type is written like `f32[8@x,4]{U:y}`
+# 60:12: there is no dtype `f99`  [sharding]
+# 60:38: mesh axis `dp` is written twice; a mesh axis shards one dim or is in one other state  [sharding]
+# 60:73: cannot read the type: expected `,`, `]` or `@`, not the end  [sharding]
+# 61:17: type ?
+# 68:17: type f32[n@(dp,tp), m]
+# 69:17: type f32[m]{U:(dp,tp)}
+# 70:5: `add` meets dim 0 of the result sharded over `(dp, tp)` in lhs and over `(tp)` in rhs  [sharding]
+# 70:5: the slices on one device are not the same part of the dim; only minor axes may be missing
+# 70:5: in add(f32[n@(dp,tp), m], f32[n@tp, m])
+# 70:5: fix: sh.reshard(x, "[n@dp, m]{U:tp}"); sh.reshard(z, "[n@dp, m]{U:tp}")   [free, but each device holds all of it]
+# 77:17: type f32[seq, batch@dp]
+# 78:17: type f32[seq, batch@dp]{I:tp}
+# 79:17: type f32[seq@tp, batch@dp]
+# 80:17: type f32[seq, batch]{U:tp}
+# 81:17: type f32[n, m@dp]
+# 82:17: type f32[n@dp, m@tp]
+# 83:5: `all_reduce` needs mesh axis `dp` unreduced  [sharding]
+# 83:5: it is sharded in f32[seq, batch@dp]{U:tp}
 # 83:5: try: sh.reshard(x, type) goes from any type to any other
+# 84:5: `all_gather` needs mesh axis `tp` sharded  [sharding]
+# 84:5: it is reduced in f32[n@dp, m]
+# 84:5: try: sh.reshard(x, type) goes from any type to any other
+# 85:5: `all_to_all` needs mesh axis `tp` sharded  [sharding]
+# 85:5: it is unreduced in f32[seq, batch@dp]{U:tp}
+# 85:5: try: sh.reshard(x, type) goes from any type to any other
