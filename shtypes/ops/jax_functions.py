@@ -95,12 +95,12 @@ class TypedCall(NamedTuple):
     Attributes:
         typing: The types to which the operands are cast, and those of the results.
         local: What each device does, if all of it is local.
-        inside: What else it sends.
+        inside: Returns what else it sends; only refusals ask.
     """
 
     typing: rules.Typing
     local: ShardProgram | None
-    inside: tuple[Price, ...] = ()
+    inside: Callable[[], tuple[Price, ...]] = tuple
 
 
 class JaxFunction:
@@ -251,7 +251,7 @@ class JaxFunction:
     ) -> ShardingTypeError:
         """The error of a call that does not type, with its fixes, and with those that ask for the result's type."""
         refusal = messages.of_call(error, self.name, types)
-        located(refusal, self.name, types, lambda types: call(types).typing, lambda types: call(types).inside)
+        located(refusal, self.name, types, lambda types: call(types).typing, lambda types: call(types).inside())
         if not self._takes_out:
             return refusal
 
@@ -410,7 +410,8 @@ def _typed_call(
     except NotLocalError:
         local = None
     if local is None:
-        return TypedCall(rules.Typing(tuple(types), results), None, prices_of_program(closed))
+        inside = functools.cache(functools.partial(prices_of_program, closed))
+        return TypedCall(rules.Typing(tuple(types), results), None, inside)
     return TypedCall(rules.Typing(local.operands, results), local)
 
 
