@@ -16,7 +16,7 @@ from shtypes.core.meshes import AnyMesh, to_mesh, use_mesh
 from shtypes.errors import ShardingTypeError
 from shtypes.signatures.annotations import Annotations, annotations_of
 from shtypes.signatures.matching import Bindings, named
-from shtypes.signatures.pytree_spec import Checking, Making
+from shtypes.signatures.pytree_spec import Checking, ExampleSettings
 from shtypes.signatures.typed import is_typed_function, typed
 from shtypes.traced.program import is_merged, leaves_by_path, program_of
 from shtypes.types import ShType
@@ -122,7 +122,7 @@ def abstract(x: Any) -> Any:
 def _from_annotations(f: Any, signature: inspect.Signature, nodes: Mapping[str, Any]) -> tuple[Any, ...]:
     """The arguments that a signature's texts say, up to the first that has a default."""
     sizes = dict(current_dims())
-    making: Making | None = None
+    settings: ExampleSettings | None = None
     args = []
     for p in signature.parameters.values():
         if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD, p.KEYWORD_ONLY) or p.default is not p.empty:
@@ -133,9 +133,9 @@ def _from_annotations(f: Any, signature: inspect.Signature, nodes: Mapping[str, 
                 why="it is neither given nor written in the signature",
                 hints=[f'{p.name}: Annotated[sh.Array, "f32[8@dp, 16]"]', 'sh.check(f, "f32[8@dp, 16]")'],
             )
-        making = making or Making(current_mesh(), replicated(), sizes, abstract_array)
+        settings = settings or ExampleSettings(current_mesh(), replicated(), sizes, abstract_array)
         try:
-            args.append(nodes[p.name].example(making))
+            args.append(nodes[p.name].example(settings))
         except ShardingTypeError as error:
             error.what = f"argument `{p.name}`: {error.what}"
             raise

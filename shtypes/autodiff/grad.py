@@ -33,7 +33,7 @@ from shtypes.errors import ShardingTypeError
 from shtypes.ops.create import full
 from shtypes.rules.cotangent import check_cotangent, check_tangent, seed_type, ways_to
 from shtypes.scopes.check_comm import check_comm
-from shtypes.scopes.comm import allows_implicit, as_a_whole
+from shtypes.scopes.comm import allows_implicit, optimized_jointly
 from shtypes.types import REPLICATED, ShType
 
 P = ParamSpec("P")
@@ -114,7 +114,7 @@ def value_and_grad(
             merged = list(args)
             for i, value in zip(indices, values, strict=True):
                 merged[i] = value
-            result = as_a_whole(fun)(*merged, **kwargs)
+            result = optimized_jointly(fun)(*merged, **kwargs)
             loss, aux = with_aux(result, has_aux, name, "loss")
             _check_is_value(loss, name)
             return loss, aux
@@ -154,7 +154,7 @@ def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
         ShardingTypeError: (by ``pull``) a cotangent has another type.
     """
     check_function("vjp", fun)
-    outs: tuple[Any, ...] = jax.vjp(as_a_whole(fun), *map(of_one_step, primals), has_aux=has_aux)  # type: ignore[call-overload]
+    outs: tuple[Any, ...] = jax.vjp(optimized_jointly(fun), *map(of_one_step, primals), has_aux=has_aux)  # type: ignore[call-overload]
     result, native = outs[0], outs[1]
     types = [jax.typeof(leaf) for leaf in jax.tree.leaves(result)]
     tree: Any = jax.tree.structure(result)
@@ -187,7 +187,7 @@ def jvp(fun: Callable[..., Any], primals: Any, tangents: Any, has_aux: bool = Fa
     """
     check_function("jvp", fun)
     tangents = _check_tangents(tuple(primals), tuple(tangents))
-    out: Any = jax.jvp(as_a_whole(fun), tuple(primals), tuple(tangents), has_aux=has_aux)
+    out: Any = jax.jvp(optimized_jointly(fun), tuple(primals), tuple(tangents), has_aux=has_aux)
     return out
 
 
@@ -207,7 +207,7 @@ def linearize(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> 
         ShardingTypeError: (from ``push``) a tangent has another type.
     """
     check_function("linearize", fun)
-    outs: Any = jax.linearize(as_a_whole(fun), *primals, has_aux=bool(has_aux))  # type: ignore[call-overload]  # of two literals
+    outs: Any = jax.linearize(optimized_jointly(fun), *primals, has_aux=bool(has_aux))  # type: ignore[call-overload]  # of two literals
 
     @public
     def push(*tangents: Any) -> Any:

@@ -1,7 +1,7 @@
-"""Branches over typed values: JAX's, with free joins inserted and typed predicates accepted.
+"""`cond` and `switch` on typed values: JAX's, with free joins inserted and typed predicates.
 
-`jax.lax.cond` and `switch` take typed values as they are. These forms of them also cast the results of a branch to the
-type that all branches can have for free, and take a predicate that is another one on each device.
+`jax.lax.cond` and `switch` take typed values as they are. These versions also cast the results of branches to a common
+type where that is free, and take a predicate that varies over devices.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from shtypes.context.user_line import in_our_words, public
 from shtypes.control.joins import (
     Leaf,
     TypesDiffer,
-    becomes,
     can_reshard,
     cast_leaves,
+    fits_for_free,
     leaves_of,
     local_value,
     restart_loop,
@@ -47,29 +47,28 @@ T = TypeVar("T")
 
 @public
 def cond(pred: Any, true_fun: Callable[..., T], false_fun: Callable[..., T], *operands: Any) -> T:
-    """One of two functions of the operands, as `jax.lax.cond`; the predicate may be typed.
+    """Applies one of two functions to the operands, as `jax.lax.cond`; the predicate may be typed.
 
     Where the predicate varies, as it does inside `shtypes.vmap` over a sharded dim, each device takes its branch. If
-    the functions communicate, forward or backward, both run, and each device selects the results of its branch.
+    the functions communicate, forward or backward, both run on all devices, and each selects the results of its branch.
 
     Args:
         pred: A bool scalar, plain or typed; reduced, invariant or varying.
-        true_fun: Applied where it holds.
-        false_fun: Applied where it does not. Results whose types differ by what is free, and
-            constants, are cast to one type.
-        *operands: Arguments of both.
+        true_fun: The branch for True.
+        false_fun: The branch for False. Results whose types differ by free casts, and constants, are cast to one type.
+        *operands: The arguments of both.
 
     Raises:
         ShardingTypeError: the predicate is unreduced; the results have no type in common.
 
-    Communicates: what the function that is applied does; what both do, where the predicate varies.
+    Communicates: what the taken branch does; what both do, where the predicate varies.
     """
     for function in (true_fun, false_fun):
         check_function("cond", function, "a branch")
     if _varies(pred):
         which = scalar_of(pred, "the predicate of `cond`", varying=True)
         holds = which if jax.typeof(which).dtype_name == "bool" else not_equal(which, 0)
-        of_devices: T = _by_device("cond", holds, [holds], [true_fun, false_fun], operands)
+        of_devices: T = _per_device("cond", holds, [holds], [true_fun, false_fun], operands)
         return of_devices
     chosen = scalar_of(pred, "the predicate of `cond`")
 
@@ -83,10 +82,10 @@ def cond(pred: Any, true_fun: Callable[..., T], false_fun: Callable[..., T], *op
 
 @public
 def switch(index: Any, branches: Sequence[Callable[..., T]], *operands: Any) -> T:
-    """One of several functions of the operands, as `jax.lax.switch`; see `cond`.
+    """Applies one of several functions to the operands, as `jax.lax.switch`; see `cond`.
 
     Args:
-        index: An integer scalar, plain or typed; out of range, the nearest branch.
+        index: An integer scalar, plain or typed; clamped to the range.
         branches: The functions.
         *operands: Their arguments.
     """
@@ -97,7 +96,7 @@ def switch(index: Any, branches: Sequence[Callable[..., T]], *operands: Any) -> 
         raise ShardingTypeError("`switch` needs at least one branch")
     if _varies(index):
         which = scalar_of(index, "the index of `switch`", "integer", varying=True)
-        of_devices: T = _by_device(
+        of_devices: T = _per_device(
             "switch", which, [less(which, i) for i in range(1, len(functions))], functions, operands
         )
         return of_devices
@@ -111,28 +110,28 @@ def switch(index: Any, branches: Sequence[Callable[..., T]], *operands: Any) -> 
     return result
 
 
-# predicates that are not one value
+# varying predicates
 
 
 def _varies(pred: Any) -> bool:
     return is_typed(pred) and State.VARYING in jax.typeof(pred).states
 
 
-def _by_device(
+def _per_device(
     name: str, which: Any, holds: Sequence[Any], branches: Sequence[Callable[..., Any]], operands: tuple[Any, ...]
 ) -> Any:
-    """The results of each device's branch: that one alone runs, or all do where they communicate."""
+    """Runs each device's branch on it; or, if they communicate, all branches on all devices, and selects."""
     try:
         with no_comm():
-            return _branch_of_device(name, which, branches, operands)
+            return _run_own_branch(name, which, branches, operands)
     except ShardingTypeError as error:
         if not isinstance(error.scope, NoComm):
             raise
     return _select_branches(name, holds, branches, operands)
 
 
-def _branch_of_device(name: str, which: Any, branches: Sequence[Callable[..., Any]], operands: tuple[Any, ...]) -> Any:
-    """Runs each device's branch on it; all results vary."""
+def _run_own_branch(name: str, which: Any, branches: Sequence[Callable[..., Any]], operands: tuple[Any, ...]) -> Any:
+    """Runs each device's branch on it. All results vary."""
     t = jax.typeof(which)
 
     def varying(branch: Callable[..., Any]) -> Callable[..., Any]:
@@ -154,13 +153,13 @@ def _branch_of_device(name: str, which: Any, branches: Sequence[Callable[..., An
 def _select_branches(
     name: str, holds: Sequence[Any], branches: Sequence[Callable[..., Any]], operands: tuple[Any, ...]
 ) -> Any:
-    """Runs all branches, and selects on each device the results of the first whose predicate holds."""
+    """Runs all branches, and selects each device's results: those of the first whose predicate holds."""
     results, rest = [], None
     for i, branch in enumerate(branches):
         here = holds[i] if i < len(holds) else None
         if rest is not None:
             here = rest if here is None else logical_and(rest, here)
-        results.append(_without_others(branch, here, operands))
+        results.append(_without_untaken_gradients(branch, here, operands))
         if i < len(holds):
             rest = logical_not(holds[i]) if rest is None else logical_and(rest, logical_not(holds[i]))
     _check_alike(name, [jax.tree.structure(result) for result in results])
@@ -170,8 +169,8 @@ def _select_branches(
     return chosen
 
 
-def _without_others(function: Callable[..., Any], here: Any, operands: tuple[Any, ...]) -> Any:
-    """A branch of which nothing flows back where it is not taken: there its derivative may be no number."""
+def _without_untaken_gradients(function: Callable[..., Any], here: Any, operands: tuple[Any, ...]) -> Any:
+    """Applies a branch without gradients where it is not taken: its derivative may be NaN there."""
     if here is None:
         return function(*operands)
     structures: list[Any] = []
@@ -188,7 +187,7 @@ def _without_others(function: Callable[..., Any], here: Any, operands: tuple[Any
             return x
         t, mask = jax.typeof(x), jax.typeof(here)
         if any(t.state(a) is not State.VARYING for a in mask.axes(State.VARYING)):
-            return x  # its type would be another one
+            return x  # it would have another type
         return where(here, x, stop_gradient(x))
 
     outs = jax.core.eval_jaxpr(
@@ -198,7 +197,7 @@ def _without_others(function: Callable[..., Any], here: Any, operands: tuple[Any
 
 
 def selected(which: Any, cases: Sequence[Any]) -> Any:
-    """The case that ``which`` says along the leading dims, for JAX: a branch under `vmap` with a mapped predicate."""
+    """Selects among ``cases`` by ``which`` along the leading dims: a branch under `vmap` of a mapped predicate."""
     (which, *cases), _ = as_operands([which, *cases])
     t, rank = jax.typeof(which), jax.typeof(cases[0]).ndim
     which = reshape(which, (*t.shape, *(1,) * (rank - t.ndim)))
@@ -214,13 +213,13 @@ def selected(which: Any, cases: Sequence[Any]) -> Any:
 
 
 def _joined_branches(name: str, branches: list[Callable[..., Any]], run: Callable[[list[Any]], Any]) -> Any:
-    """Applies one of several functions, and again with results cast to the joined types if those differ."""
+    """Runs a branch op, and runs it again with results cast to the joined types if those differ."""
     joined_types: list[ShType | None] | None = None
 
     def attempt() -> Any:
         seen: dict[int, tuple[Any, list[Leaf]]] = {}
 
-        def watched(position: int) -> Callable[..., Any]:
+        def recorded(position: int) -> Callable[..., Any]:
             def branch(*operands: Any) -> Any:
                 out = branches[position](*operands)
                 if joined_types is not None:
@@ -234,7 +233,7 @@ def _joined_branches(name: str, branches: list[Callable[..., Any]], run: Callabl
 
             return branch
 
-        return run([watched(i) for i in range(len(branches))])
+        return run([recorded(i) for i in range(len(branches))])
 
     try:
         return attempt()
@@ -248,7 +247,7 @@ def _joined_branches(name: str, branches: list[Callable[..., Any]], run: Callabl
 def _join_results(
     name: str, paths: list[str], trees_and_leaves: list[tuple[Any, list[Leaf]]]
 ) -> list[ShType | None] | None:
-    """The types that the branches' results join in; None where nothing is to be done."""
+    """The joined types of the branches' results; None if they are equal."""
     trees, results = zip(*trees_and_leaves, strict=True)
     _check_alike(name, trees)
     if all([r.type for r in each] == [r.type for r in results[0]] for each in results):
@@ -257,7 +256,7 @@ def _join_results(
 
 
 def _join_leaf(name: str, path: str, leaves: Sequence[Leaf]) -> ShType | None:
-    """The type of one result of all branches."""
+    """The joined type of one result of all branches."""
     typed = tuple(leaf.type for leaf in leaves if leaf.type is not None)
     if not typed:
         return None
@@ -266,7 +265,7 @@ def _join_leaf(name: str, path: str, leaves: Sequence[Leaf]) -> ShType | None:
             return join(typed)
     goals = list(dict.fromkeys(typed))
     for goal in goals:
-        if all(leaf.type == goal or becomes(leaf, goal) for leaf in leaves):
+        if all(leaf.type == goal or fits_for_free(leaf, goal) for leaf in leaves):
             return goal
     for goal in goals:
         for leaf in leaves:
@@ -282,10 +281,10 @@ def _join_leaf(name: str, path: str, leaves: Sequence[Leaf]) -> ShType | None:
 
 def _price(types: Sequence[ShType], goal: ShType) -> tuple[Cost, int]:
     """The cost of resharding values of all types to one, and the number of collectives."""
-    forth = [plan(t, goal) for t in types]
-    back = [backward(p) for p in forth]
-    sent = cost(sum(p.bytes for p in forth), sum(p.bytes for p in back), minimizing())
-    return sent, sum(p.launches for p in (*forth, *back))
+    plans = [plan(t, goal) for t in types]
+    reverse = [backward(p) for p in plans]
+    sent = cost(sum(p.bytes for p in plans), sum(p.bytes for p in reverse), minimizing())
+    return sent, sum(p.launches for p in (*plans, *reverse))
 
 
 def _check_alike(name: str, trees: Sequence[Any]) -> None:
@@ -297,7 +296,7 @@ def _check_alike(name: str, trees: Sequence[Any]) -> None:
 
 
 def _join_typed(name: str, path: str, types: tuple[ShType, ...]) -> ShType:
-    """The type of one result of all branches; reshards of some of them are tried where there is none."""
+    """The joined type of one result of all branches; the error has reshards that give one."""
 
     def differing(types: Sequence[ShType]) -> tuple[str, ...]:
         mesh = types[0].mesh

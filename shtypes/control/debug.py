@@ -1,8 +1,7 @@
-"""Looking at values while programs run: `print` and `callback`.
+"""Prints and calls back from running programs: `print` and `callback`.
 
-Each device prints its shard, after its place on the mesh; copies are printed once. Nothing goes from device to
-device: a shard goes to the host of its device, so scopes allow it and no ledger lists it. To see a global value, ask
-for it with `shtypes.reshard`, which both do see.
+Each device prints its shard, prefixed with its mesh indices; copies are printed once. A shard goes only to its device's
+host, so scopes allow it and no ledger lists it. For a global value, `shtypes.reshard` it first, which both check.
 """
 
 from __future__ import annotations
@@ -29,21 +28,21 @@ from shtypes.types import ShType, State
 def print(fmt: str, *args: Any, ordered: bool = False, **kwargs: Any) -> None:
     """Prints values when the program runs, as `jax.debug.print`: eagerly, in jit, in loops, under derivatives and vmap.
 
-    Each device prints a line with its own part of each value, after its place on the mesh, such as ``[dp=0, tp=1]``.
-    Devices that would print the same print once; a replicated value is printed once, without a place. A part of a
-    pending sum is printed as a term of its type. Lines of several devices come in any order.
+    Each device prints a line with its shard of each value, after its mesh indices, such as ``[dp=0, tp=1]``. Equal
+    lines are printed once; a replicated value is printed once, without indices. A shard of a pending sum is printed as
+    a term of its type. Lines of several devices come in any order.
 
     Args:
         fmt: A format string, as for `str.format`.
-        *args: What it refers to by position: typed values, plain arrays, anything that prints.
-        ordered: Whether lines come in the order of the program. Eagerly they always do; in traced code only where the
-            mesh has one device.
-        **kwargs: What it refers to by name.
+        *args: Positional values of the format: typed values, plain arrays, anything that prints.
+        ordered: Whether lines are in program order. Eagerly they always are; in traced code only on a mesh of one
+            device.
+        **kwargs: Named values of the format.
 
     Raises:
         ShardingTypeError: the format does not fit the arguments; ``ordered`` on several devices in traced code.
 
-    Communicates: nothing; each device sends its part to its host. Under `vmap` there is one line for each step.
+    Communicates: nothing; each device sends its shard to its host. Under `vmap` there is one line for each step.
 
     Examples:
         >>> import shtypes as sh
@@ -64,7 +63,7 @@ def print(fmt: str, *args: Any, ordered: bool = False, **kwargs: Any) -> None:
     def show(place: AxisIndices, values: tuple[tuple[Any, ...], dict[str, Any]]) -> None:
         where = ", ".join(f"{axis}={i}" for axis, i in place.items())
         text = fmt.format(*values[0], **values[1])
-        builtins.print(f"[{where}] {text}\n" if where else f"{text}\n", end="", flush=True)  # in one piece
+        builtins.print(f"[{where}] {text}\n" if where else f"{text}\n", end="", flush=True)  # one write
 
     def printed(part: np.ndarray[Any, Any], t: ShType) -> Any:
         return _Term(part, t) if t.axes(State.UNREDUCED) else part[()]
@@ -78,18 +77,17 @@ def callback(
 ) -> None:
     """Calls a Python function when the program runs, as `jax.debug.callback`; see `print` for where it works.
 
-    Each device calls it with its own part of each value, a numpy array. Devices that would call it with the same call
-    it once.
+    Each device calls it with its shard of each value, a numpy array. Equal calls are made once.
 
     Args:
-        callback: The function; what it returns is dropped.
+        callback: The function; its result is ignored.
         *args: Typed values, plain arrays, anything else that it takes.
         ordered: As for `print`.
-        places: Whether it takes first the place of the device: a dict from each mesh axis along which the values
+        places: Whether its first argument is the device's position: a dict from each mesh axis along which the values
             differ to its index.
         **kwargs: More arguments by name.
 
-    Communicates: nothing; each device sends its part to its host.
+    Communicates: nothing; each device sends its shard to its host.
 
     Examples:
         >>> import shtypes as sh
@@ -117,21 +115,21 @@ def _on_each_device(
     ordered: bool,
     of_part: Callable[[np.ndarray[Any, Any], ShType], Any],
 ) -> None:
-    """Calls a function of a place and of the arguments with parts for values."""
+    """Calls ``run(axis_indices, (args, kwargs))`` on each device, with shards for values."""
     arrays, filled = split((args, kwargs), lambda x: is_typed(x) or isinstance(x, jax.core.Tracer))
 
     if any(map(is_typed, arrays)):
         values, _ = as_operands(arrays)
         types = _of_one_mesh(name, values, ordered)
         _call(HostCall(name, lambda place, parts: run(place, filled(map(of_part, parts, types))), ordered), values)
-    elif arrays or not no_trace_is_running():  # a plain program's, as far as anybody can see
+    elif arrays or not no_trace_is_running():  # a plain program, or indistinguishable from one
         jax.debug.callback(lambda *parts: run({}, filled(map(np.asarray, parts))), *arrays, ordered=ordered)
     else:
         run({}, (args, kwargs))
 
 
 def _of_one_mesh(name: str, values: Sequence[Any], ordered: bool) -> list[ShType]:
-    """The types of values, checked."""
+    """The types of the values, checked to have one mesh."""
     types = [jax.typeof(x) for x in values]
     mesh = types[0].mesh
     if any(t.mesh is not mesh for t in types):
@@ -146,7 +144,7 @@ def _of_one_mesh(name: str, values: Sequence[Any], ordered: bool) -> list[ShType
 
 
 class _Term:
-    """A part of a pending sum, which prints as such."""
+    """A shard of a pending sum, printed as a term of it."""
 
     def __init__(self, part: np.ndarray[Any, Any], t: ShType) -> None:
         self._part, self._type = part, t
@@ -162,7 +160,7 @@ class _Term:
 
 
 class _Anything:
-    """Stands for a value whose attributes, items and formats are known when the program runs."""
+    """A stand-in for a runtime value, with any attribute, item and format."""
 
     def __format__(self, spec: str) -> str:
         return ""
@@ -175,7 +173,7 @@ class _Anything:
 
 
 def _check_format(fmt: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Refuses a format while the program is traced: when it runs, nobody would see the error in one piece."""
+    """Refuses a bad format while tracing: at run time the error would come from a callback."""
     if not isinstance(fmt, str):
         raise ShardingTypeError(f"`debug.print` takes a format string first, not {type(fmt).__name__}", hints=['"{}"'])
     stand_ins: Any = _Anything()

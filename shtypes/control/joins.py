@@ -1,4 +1,4 @@
-"""Joined types of control flow: of a carry, of a loop's start and of the results of branches."""
+"""Joined types in control flow: of loop carries and their initial values, and of branches' results."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from shtypes.types import REPLICATED, ShType, State, dtypes
 
 
 class TypesDiffer(Exception):  # noqa: N818  # a signal, not an error
-    """Leaves the trace of a body whose types differ; ``types`` are the joined ones, leaf by leaf, None for plain.
+    """Ends the trace of a body whose types differ; ``types`` are the joined ones, leaf by leaf, None for plain.
 
-    ``loop`` is the enclosing loop to start again; None for the one that is being traced.
+    ``loop`` is the enclosing loop to restart; None for the one that is being traced.
     """
 
     def __init__(self, types: list[ShType | None], loop: OpenLoop | None = None) -> None:
@@ -38,7 +38,7 @@ class TypesDiffer(Exception):  # noqa: N818  # a signal, not an error
 
 
 class OpenLoop:
-    """A loop whose body is being traced: the leaves of its carry in the body, and of what it starts from."""
+    """A loop whose body is being traced: the leaves of its carry in the body, and of its initial carry."""
 
     def __init__(self, carry: list[Any], starts: list[Any]) -> None:
         self.carry, self.starts = carry, starts
@@ -56,23 +56,23 @@ _thread: Final = _Thread()
 
 @contextlib.contextmanager
 def tracing_body(loop: OpenLoop) -> Iterator[None]:
-    """A scope around the trace of a loop's body."""
+    """Context manager around the trace of a loop's body."""
     _thread.loops.append(loop)
     try:
         yield
     finally:
         _thread.loops.pop()
-        loop.carry = []  # of a trace that ends
+        loop.carry = []  # their trace has ended
 
 
 class Leaf(NamedTuple):
-    """What joins need of a value, without the value: its trace may have ended.
+    """The facts about a value that joins need, without the value, whose trace may have ended.
 
     Attributes:
-        constant: Whether no gradient comes back to it, so that its casts from a replicated state are free.
-        carries: The leaves of carries of loops around that it is computed from; empty if from anything else.
-        shape: Of a plain one its shape; None where it has none that a typed value could have.
-        dtype: Of a plain one its dtype; None if it takes that of what it meets.
+        constant: Whether it has no gradient, so that its casts from a replicated state are free.
+        carries: The carry leaves of enclosing loops that it depends on; empty if it depends on anything else.
+        shape: The shape of a plain value; None if no typed value could have it.
+        dtype: The dtype of a plain value; None if weak.
     """
 
     type: ShType | None
@@ -83,7 +83,7 @@ class Leaf(NamedTuple):
 
 
 def leaves_of(tree: Any) -> list[Leaf]:
-    """`Leaf` of each leaf of a tree."""
+    """`Leaf` for each leaf of a pytree."""
     return [_leaf(x) for x in jax.tree.leaves(tree)]
 
 
@@ -100,9 +100,9 @@ def _leaf(x: Any) -> Leaf:
 
 
 def restart_loop(x: Leaf, t: ShType) -> None:
-    """Restarts a loop around with a carry from which ``x``, which depends on nothing else, gets a type for free.
+    """Restarts an enclosing loop with a carry that gives ``x``, which depends only on it, the type ``t`` for free.
 
-    Those leaves of the carry start in that type where they can, else they vary where it does.
+    Those carry leaves start in ``t`` where they can, or else vary where it does.
     """
     for loop in reversed(_thread.loops):
         places = {id(leaf): i for i, leaf in enumerate(loop.carry)}
@@ -111,7 +111,7 @@ def restart_loop(x: Leaf, t: ShType) -> None:
         types = leaf_types(loop.carry)
         for i in (places[id(v)] for v in x.carries):
             for goal in (t, _varying_as(types[i], t)):
-                if goal is not None and goal != types[i] and becomes(_leaf(loop.starts[i]), goal):
+                if goal is not None and goal != types[i] and fits_for_free(_leaf(loop.starts[i]), goal):
                     types[i] = goal
                     break
         if types != leaf_types(loop.carry):
@@ -119,7 +119,7 @@ def restart_loop(x: Leaf, t: ShType) -> None:
 
 
 def _varying_as(src: ShType | None, t: ShType) -> ShType | None:
-    """A type, varying where ``t`` does."""
+    """``src``, varying where ``t`` does."""
     return None if src is None else src.with_axes(t.axes(State.VARYING), State.VARYING)
 
 
@@ -129,23 +129,23 @@ def leaf_types(tree: Any) -> list[ShType | None]:
 
 
 def types_differ(a: ShType | None, b: ShType | None) -> bool:
-    """Whether two leaves have different types; plain ones have none."""
+    """Whether two leaves' types differ; None is plain."""
     return a != b and (a is not None or b is not None)
 
 
 def can_reshard(src: ShType, dst: ShType) -> bool:
-    """Whether `implicit_comm` may take a value from one type to another."""
+    """Whether `implicit_comm` may reshard between two types."""
     same = src.mesh is dst.mesh and src.shape == dst.shape and src.dtype_name == dst.dtype_name
     return same and State.VARYING not in (*src.states, *dst.states)
 
 
 def is_constant(x: Any) -> bool:
-    """Whether no gradient comes back to a value, so that its casts from a replicated state are free."""
+    """Whether a value has no gradient, so that its casts from a replicated state are free."""
     return arguments_of(x) == [] or (is_typed(x) and not x.type.differentiable)
 
 
-def becomes(x: Leaf, t: ShType) -> bool:
-    """Whether a constant can have a type for free: it is replicated, or plain, where the type says something else."""
+def fits_for_free(x: Leaf, t: ShType) -> bool:
+    """Whether a constant, replicated or plain, can be cast to a type for free."""
     if not x.constant:
         return False
     src = x.type
@@ -162,7 +162,7 @@ def _is_key(x: Any) -> bool:
 
 
 def cast_leaves(tree: Any, types: Sequence[ShType | None]) -> Any:
-    """The tree with its leaves cast to these types; None leaves one as it is."""
+    """Casts the leaves to these types; None leaves one unchanged."""
     leaves, structure = jax.tree.flatten(tree)
     return jax.tree.unflatten(structure, [x if t is None else _cast(x, t) for x, t in zip(leaves, types, strict=True)])
 
@@ -183,7 +183,7 @@ def _cast(x: Any, t: ShType) -> Any:
 def joined_loop(
     name: str, body: Callable[[Any, Any], tuple[Any, Any]], init: Any, run: Callable[[Callable[..., Any], Any], Any]
 ) -> Any:
-    """Runs a loop, and again with its carry cast to the joined type if the body returns another."""
+    """Runs a loop, and reruns it with its carry cast to the joined type if the body returns another."""
 
     def checked(carry: Any, x: Any) -> tuple[Any, Any]:
         loop = OpenLoop(jax.tree.leaves(carry), jax.tree.leaves(init))
@@ -209,7 +209,7 @@ def joined_loop(
             out = cast_leaves(out, entry_types)
         return out, y
 
-    opened: list[OpenLoop] = []  # once for each time that the body is traced
+    opened: list[OpenLoop] = []  # one for each trace of the body
 
     def attempt() -> Any:
         with in_our_words(f"`{name}` does not take these arguments"):
@@ -222,7 +222,7 @@ def joined_loop(
             except ShardingTypeError:
                 if not rules_in_force():
                     raise
-                _trace_only(attempt)  # a scope may forbid what only a carry of another type than the last one has sent
+                _trace_only(attempt)  # the error may come from the carry's first type, not the joined one
                 raise
         except TypesDiffer as differ:
             if differ.loop is not None and not any(differ.loop is loop for loop in opened):
@@ -231,20 +231,20 @@ def joined_loop(
 
 
 def _trace_only(f: Callable[[], Any]) -> None:
-    """Traces a function for the signals that it raises, whatever scopes say."""
+    """Traces a function for `TypesDiffer`, without communication checks."""
     with trying(), contextlib.suppress(ShardingTypeError):
         jax.make_jaxpr(lambda: (f(), ())[1])()
 
 
 def _join_carry(name: str, path: str, entered: ShType | None, out: Any, start: Any) -> ShType | None:
-    """The type of a leaf of the carry that enters a step in a type and leaves it as ``out``; ``start`` is the first."""
+    """The joined type of a carry leaf: ``entered`` at the start of a step, ``out`` at its end, ``start`` initially."""
     (left,) = leaf_types(out)
     if not types_differ(entered, left):
         return entered
     what = f"the carry{path} of `{name}`"
-    if left is None and entered is not None and becomes(_leaf(out), entered):
+    if left is None and entered is not None and fits_for_free(_leaf(out), entered):
         return entered
-    if entered is None and left is not None and becomes(_leaf(start), left):
+    if entered is None and left is not None and fits_for_free(_leaf(start), left):
         return left
     if entered is None or left is None:
         typed = entered or left
@@ -258,14 +258,14 @@ def _join_carry(name: str, path: str, entered: ShType | None, out: Any, start: A
     try:
         return join([entered, left])
     except ShardingTypeError:
-        if becomes(_leaf(start), left):
+        if fits_for_free(_leaf(start), left):
             return left
-        if becomes(_leaf(out), entered):
+        if fits_for_free(_leaf(out), entered):
             return entered
         restart_loop(_leaf(start), left)
         if allows_implicit() and can_reshard(left, entered):
             check_comm(name, left, entered, name="carry", inserted=True)
-            return entered  # at the end of each step
+            return entered  # resharded at the end of each step
         raise located(
             ShardingTypeError(
                 f"{what} starts as {entered} and comes back as {left}",
@@ -287,12 +287,12 @@ def _carry_hints(entered: ShType, left: ShType) -> list[str]:
     return [f'sh.reshard(init, "{left}") before the loop', f'sh.reshard(carry, "{entered}") at the end of the body']
 
 
-# predicates that vary: devices take different ways, where none need wait for another
+# varying predicates: devices take different branches, where none waits for another
 
 
 @dataclass(frozen=True)
 class _LocalValue(ShardFn):
-    """The value of each device, by which its control flow goes on."""
+    """The value of each device, for its control flow."""
 
     compared = False
 
@@ -304,13 +304,13 @@ class _LocalValue(ShardFn):
 
 
 def local_value(x: Any) -> Any:
-    """A varying scalar as the plain one that each device branches on; whatever depends on it varies too."""
+    """A varying scalar as a plain one that each device branches on; whatever depends on it varies too."""
     t: ShType = jax.typeof(x)
     return to_jax(local(_LocalValue(), x, out=t.with_axes(t.axes(State.VARYING), State.INVARIANT)))
 
 
 def varying_type(x: Any, as_: ShType) -> ShType:
-    """The type of a value, typed or plain, that varies along the axes along which another one does."""
+    """The type of a value, typed or plain, made varying along the axes along which another type varies."""
     axes = as_.axes(State.VARYING)
     if is_typed(x):
         t: ShType = jax.typeof(x)

@@ -1,8 +1,7 @@
-"""Loops over typed values: JAX's, with free joins inserted and typed predicates accepted.
+"""Loops over typed values: JAX's, with free joins inserted and typed predicates.
 
-`jax.lax.scan`, `while_loop` and `fori_loop` take typed values as they are. These forms of them also fill in the length,
-cast a carry to the type that all steps can have for free, and say which types differ.
-Branches: `branches`.
+`jax.lax.scan`, `while_loop` and `fori_loop` take typed values as they are. These versions also infer the length, cast a
+carry to a type that all steps can have for free, and report which types differ.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from shtypes import rules
 from shtypes.context.signature_errors import check_function
 from shtypes.context.user_line import public
 from shtypes.control.joins import TypesDiffer, joined_loop, leaf_types, local_value, varying_type
-from shtypes.control.vmap import local_steps
+from shtypes.control.vmap import map_sharded
 from shtypes.core.conversion import to_jax
 from shtypes.core.jax_context import suggest_when_read
 from shtypes.dispatch.apply import cast_once, is_typed, located
@@ -41,17 +40,17 @@ def scan(
     reverse: bool = False,
     unroll: int | bool = 1,
 ) -> tuple[Carry, T]:
-    """A loop over the leading dim of ``xs`` with a carry, as `jax.lax.scan`.
+    """Loops over the leading dim of ``xs`` with a carry, as `jax.lax.scan`.
 
-    A carry that comes back in another type than it went in is cast, before the loop or at the end of each step, where
-    that is free in both directions: an accumulator may start as zeros of any replicated type and become unreduced. One
-    that starts as a constant, to which no gradient comes back, starts in whatever type it comes back in.
+    A carry that changes its type is cast, before the loop or at the end of each step, where that is free in both
+    directions: an accumulator may start as zeros of any replicated type and become unreduced. An initial constant,
+    which has no gradient, starts in whatever type the carry ends in.
 
     Args:
         f: ``(carry, x) -> (carry, y)``.
-        init: The first carry: a tree of typed values and plain arrays.
-        xs (length, ...): What the loop runs over; the leading dim of typed values must not be sharded.
-        length: The number of steps, where ``xs`` is None.
+        init: The first carry: a pytree of typed values and plain arrays.
+        xs (length, ...): The values to loop over; the leading dim of typed ones must not be sharded.
+        length: The number of steps, if ``xs`` is None.
         reverse: Whether to run from the end.
         unroll: Steps per iteration of the compiled loop.
 
@@ -62,8 +61,8 @@ def scan(
         ShardingTypeError: a leading dim is sharded or of another size; the carry changes to a type that it cannot be
             cast to for free.
 
-    Communicates: what ``f`` does, at each step. Backward, a value from outside that ``f`` casts is reduced at each
-    step: cast it before the loop.
+    Communicates: what ``f`` does, at each step. Backward, a captured value that ``f`` casts is reduced at each step:
+    cast it before the loop.
     """
     check_function("scan", f)
     last, ys = _scanned("scan", f, init, xs, length, reverse=reverse, unroll=unroll)
@@ -71,9 +70,9 @@ def scan(
 
 
 def _scanned(name: str, f: Callable[..., Any], init: Any, xs: Any, length: int | None, **options: Any) -> Any:
-    """The loop of `scan`, in the words of another function."""
+    """`scan`, with another function's name in messages."""
     if allows_implicit():
-        xs = jax.tree.map(lambda x: cast_once(name, _whole_leading, x) if is_typed(x) else x, xs)
+        xs = jax.tree.map(lambda x: cast_once(name, _leading_unsharded, x) if is_typed(x) else x, xs)
     steps = _length(name, xs, length)
 
     def run(body: Callable[..., Any], start: Any) -> Any:
@@ -81,14 +80,14 @@ def _scanned(name: str, f: Callable[..., Any], init: Any, xs: Any, length: int |
             return lax.scan(body, start, xs, steps, **options)
         if steps:
             return _step_by_step(body, start, xs, steps, reverse=options.get("reverse", False))
-        with jax.disable_jit(False):  # of no steps JAX says that it does not know the results
+        with jax.disable_jit(False):  # with no steps, JAX cannot infer the results otherwise
             return lax.scan(body, start, xs, steps, **options)
 
     return joined_loop(name, f, init, run)
 
 
 def _step_by_step(body: Callable[..., Any], carry: Any, xs: Any, steps: int, *, reverse: bool) -> Any:
-    """The loop in Python: of one step, or as JAX runs it where `jax.disable_jit` is in force."""
+    """Runs the loop in Python: for one step, or under `jax.disable_jit`."""
     ys = []
     for i in range(steps)[:: -1 if reverse else 1]:
         x = jax.tree.map(lambda x, i=i: index_in_dim(x, i, keepdims=False) if is_typed(x) else x[i], xs)
@@ -103,22 +102,22 @@ def _step_by_step(body: Callable[..., Any], carry: Any, xs: Any, steps: int, *, 
 
 @public
 def map_(f: Callable[[Any], T], xs: Any, *, batch_size: int | None = None) -> T:
-    """A function of each element of the leading dim, one after the other, as `jax.lax.map`.
+    """Applies a function to each element of the leading dim in turn, as `jax.lax.map`.
 
-    The leading dim may be sharded, as in `vmap` and under its rules: each device then goes through its shard, all at
-    the same time, and inside these axes vary. Otherwise it is a `scan`.
+    The leading dim may be sharded, under the rules of `vmap`: each device then loops over its shard, and inside these
+    axes vary. Otherwise it is a `scan`.
 
     Args:
         f: A function of one element.
-        xs (length, ...): A tree of values.
+        xs (length, ...): A pytree of values.
         batch_size: Not supported.
 
     Returns:
-        The stacked results; their leading dim is sharded as that of ``xs`` is.
+        The stacked results; their leading dim is sharded as that of ``xs``.
 
     Raises:
-        ShardingTypeError: leading dims are sharded differently, or one is and that of a plain array or of an unreduced
-            value is not.
+        ShardingTypeError: leading dims are sharded differently, or one is sharded beside a plain array or an unreduced
+            value.
 
     Communicates: what ``f`` does, at each step.
     """
@@ -130,12 +129,12 @@ def map_(f: Callable[[Any], T], xs: Any, *, batch_size: int | None = None) -> T:
         return _scanned("map", lambda carry, x: (carry, f(x)), (), xs, None)[1]
 
     try:
-        by_parts = local_steps(f, xs, loop)
+        sharded = map_sharded(f, xs, loop)
     except ShardingTypeError:
         if not allows_implicit():
             raise
-        by_parts = None  # the loop inserts what gathers the leading dims
-    mapped: T = loop(f, xs) if by_parts is None else by_parts
+        sharded = None  # the loop inserts gathers of the leading dims
+    mapped: T = loop(f, xs) if sharded is None else sharded
     return mapped
 
 
@@ -144,9 +143,9 @@ map_.__name__ = "map"
 
 @public
 def while_loop(cond_fun: Callable[[Carry], Any], body_fun: Callable[[Carry], Carry], init_val: Carry) -> Carry:
-    """A loop that runs while a predicate holds, as `jax.lax.while_loop`; the predicate may be typed.
+    """Loops while a predicate holds, as `jax.lax.while_loop`; the predicate may be typed.
 
-    Where the predicate varies, each device goes round as often as its predicate holds. Then the loop does not
+    Where the predicate varies, each device loops as often as its own predicate holds. Then the loop does not
     communicate, and all of its carry varies.
 
     Args:
@@ -203,7 +202,7 @@ def while_loop(cond_fun: Callable[[Carry], Any], body_fun: Callable[[Carry], Car
 
 
 class _PredicateVaries(Exception):  # noqa: N818  # a signal, not an error
-    """Leaves the trace of a predicate that varies."""
+    """Ends the trace of a predicate that varies."""
 
     def __init__(self, axes: tuple[str, ...]) -> None:
         self.axes = axes
@@ -218,11 +217,11 @@ def fori_loop(
     *,
     unroll: int | bool | None = None,
 ) -> Carry:
-    """A counted loop, as `jax.lax.fori_loop`; the bounds may be typed.
+    """Loops over a count, as `jax.lax.fori_loop`; the bounds may be typed.
 
     Args:
         lower: The first count.
-        upper: The end, not included.
+        upper: The end, exclusive.
         body_fun: ``(i, carry) -> carry``; ``i`` is plain.
         init_val: The first carry; joins as in `scan`.
         unroll: As in `jax.lax.fori_loop`.
@@ -243,11 +242,11 @@ def fori_loop(
     return carry
 
 
-# what decides where a program goes
+# predicates, indices and bounds
 
 
 def scalar_of(x: Any, what: str, kind: str = "", *, varying: bool = False) -> Any:
-    """A predicate, an index or a bound as a plain scalar; as a typed one, where it may vary."""
+    """Checks a predicate, index or bound, and returns it as a plain scalar, or as a typed one if it may vary."""
     if not is_typed(x):
         return x
     t = jax.typeof(x)
@@ -273,7 +272,7 @@ _A: Final = {"bool": "a bool", "integer": "an integer"}
 _DTYPE: Final = {"bool": "bool", "integer": "i32"}
 
 
-def _whole_leading(types: tuple[ShType, ...]) -> Typing:
+def _leading_unsharded(types: tuple[ShType, ...]) -> Typing:
     """The typing rule of a loop's operand: its leading dim is not sharded."""
     for t in types:
         if t.dims and t.dims[0].axes:
@@ -282,7 +281,7 @@ def _whole_leading(types: tuple[ShType, ...]) -> Typing:
 
 
 def _length(name: str, xs: Any, length: int | None) -> int | None:
-    """The number of steps, from the leading dims of typed leaves; JAX finds it where there are none."""
+    """The number of steps, from the leading dims of typed leaves; JAX infers it without those."""
     for path, leaf in jax.tree_util.tree_flatten_with_path(xs)[0]:
         if not is_typed(leaf):
             continue
@@ -295,7 +294,7 @@ def _length(name: str, xs: Any, length: int | None) -> int | None:
                 why="each step would live on some of the devices only",
                 hints=["sh.map and sh.vmap, where the steps do not need one another"],
             )
-            suggest_when_read(error, _whole_leading, (t,), [f"xs{jax.tree_util.keystr(path)}"])
+            suggest_when_read(error, _leading_unsharded, (t,), [f"xs{jax.tree_util.keystr(path)}"])
             raise located(error, name, [t])
         if length is not None and t.shape[0] != length:
             raise ShardingTypeError(f"{what} in {length} steps: the leading dim of {t} has size {t.shape[0]}")

@@ -1,4 +1,4 @@
-"""`vmap` and `map`: over dims that no axis shards as in JAX, over sharded ones by each device for its shard."""
+"""`vmap` and `map`: JAX's over unsharded dims; over sharded dims, each device maps over its shard."""
 
 from __future__ import annotations
 
@@ -36,32 +36,32 @@ def vmap(
     axis_name: Any = None,
     axis_size: int | None = None,
 ) -> Function[P, T]:
-    """A function mapped over a dim of its arguments, as `jax.vmap`.
+    """Maps a function over a dim of its arguments, as `jax.vmap`.
 
-    The mapped dim may be sharded, the same way in each argument that has it sharded; a replicated argument is sliced.
-    Each device then maps over its own part: inside, these axes vary, so nothing there may be sharded or unreduced on
-    them, and every mapped result comes back with its mapped dim sharded over them. `shtypes.grad` and `shtypes.vjp`
-    inside give the gradients of each step, which vary; `shtypes.cond` and `shtypes.switch` choose at each step.
+    The mapped dim may be sharded, equally in each argument in which it is; a replicated argument is sliced. Each device
+    then maps over its shard: inside, these axes vary, so nothing there may be sharded or unreduced on them, and the
+    mapped dims of results are sharded over them. Inside, `shtypes.grad` and `shtypes.vjp` give the gradients of each
+    step, which vary; `shtypes.cond` and `shtypes.switch` choose at each step.
 
     Args:
-        fun: A function of any trees of typed values and plain arrays.
-        in_axes: For each argument the dim to map over, or None.
-        out_axes: Where each result has the mapped dim. A result that does not depend on it is repeated.
-        axis_name: As in JAX, for its collectives on plain arrays; not where the mapped dim is sharded.
-        axis_size: The size of the mapped dim, where no argument has it.
+        fun: A function of any pytrees of typed values and plain arrays.
+        in_axes: The dim to map over for each argument, or None.
+        out_axes: The mapped dim of each result. A result that does not depend on it is repeated.
+        axis_name: As in JAX, for its collectives on plain arrays; not with a sharded mapped dim.
+        axis_size: The size of the mapped dim, if no argument has it.
 
     Raises:
-        ShardingTypeError: (when called) mapped dims are sharded differently, or a plain array or an unreduced value is
-            mapped beside a sharded dim.
+        ShardingTypeError: (when called) mapped dims are sharded differently, or one is sharded beside a plain array or
+            an unreduced value.
 
-    Communicates: what ``fun`` does; backward, what an invariant argument is summed by that meets a sharded one.
+    Communicates: what ``fun`` does; backward, the gradient sums of invariant arguments that meet sharded ones.
     """
     check_function("vmap", fun)
 
     def mapped_fun(*args: Any, **kwargs: Any) -> Any:
         result = fun(*args, **kwargs)
         places = jax.tree.broadcast(out_axes, result, is_leaf=_is_none)
-        return jax.tree.map(_mapped, places, result, is_leaf=_is_none)
+        return jax.tree.map(_ensure_mapped, places, result, is_leaf=_is_none)
 
     with in_our_words(_NOT_TAKEN):
         native = jax.vmap(mapped_fun, in_axes, out_axes, axis_name=axis_name, axis_size=axis_size)
@@ -72,23 +72,23 @@ def vmap(
         leaves, structure = jax.tree.flatten((args, kwargs))
         if allows_implicit():
             try:
-                return over_sharded(args, kwargs, places, leaves, structure)
+                return mapped(args, kwargs, places, leaves, structure)
             except ShardingTypeError:
                 gathered = [_gathered(x, d) for x, d in zip(leaves, places, strict=True)]
                 args, kwargs = jax.tree.unflatten(structure, gathered)
                 leaves = gathered
-        return over_sharded(args, kwargs, places, leaves, structure)
+        return mapped(args, kwargs, places, leaves, structure)
 
-    def over_sharded(args: Any, kwargs: Any, places: list[int | None], leaves: list[Any], structure: Any) -> Any:
-        axes, parts = _parts("vmap", leaves, places, axis_name)
+    def mapped(args: Any, kwargs: Any, places: list[int | None], leaves: list[Any], structure: Any) -> Any:
+        axes, parts = _shards("vmap", leaves, places, axis_name)
         if not axes:
             with in_our_words(_NOT_TAKEN):
                 return native(*args, **kwargs)
-        own_args, own_kwargs = jax.tree.unflatten(structure, parts)
+        shard_args, shard_kwargs = jax.tree.unflatten(structure, parts)
         try:
             with in_our_words(_NOT_TAKEN):
-                over = _over_parts("vmap", fun, out_axes, axes, lambda inner: jax.vmap(inner, in_axes, out_axes))
-                return over(*own_args, **own_kwargs)
+                over = _map_shards("vmap", fun, out_axes, axes, lambda inner: jax.vmap(inner, in_axes, out_axes))
+                return over(*shard_args, **shard_kwargs)
         except ShardingTypeError as error:
             raise placed(error, "vmap") from None
 
@@ -96,7 +96,7 @@ def vmap(
 
 
 def _gathered(x: Any, place: int | None) -> Any:
-    """An argument with its mapped dim on every device: every function can be mapped over that."""
+    """Gathers the mapped dim of an argument, so that any function can be mapped over it."""
     if place is None or not is_typed(x) or not -jax.typeof(x).ndim <= place < jax.typeof(x).ndim:
         return x
     t = jax.typeof(x)
@@ -105,25 +105,25 @@ def _gathered(x: Any, place: int | None) -> Any:
     return move(x, goal, inserted=True)
 
 
-def local_steps(fun: Callable[[Any], Any], xs: Any, loop: Callable[[Callable[[Any], Any], Any], Any]) -> Any | None:
-    """A function at each element of the leading dim, by each device at those that it has; None where all have all."""
+def map_sharded(fun: Callable[[Any], Any], xs: Any, loop: Callable[[Callable[[Any], Any], Any], Any]) -> Any | None:
+    """Loops on each device over its shard of the leading dim; None if the dim is not sharded."""
     leaves, structure = jax.tree.flatten(xs)
-    axes, parts = _parts("map", leaves, [0] * len(leaves), None)
+    axes, parts = _shards("map", leaves, [0] * len(leaves), None)
     if not axes:
         return None
-    over = _over_parts("map", fun, 0, axes, lambda inner: lambda part_of_xs: loop(inner, part_of_xs))
+    over = _map_shards("map", fun, 0, axes, lambda inner: lambda shard: loop(inner, shard))
     return over(jax.tree.unflatten(structure, parts))
 
 
-def _parts(
+def _shards(
     name: str, leaves: Sequence[Any], places: Sequence[int | None], axis_name: Any
 ) -> tuple[tuple[str, ...], list[Any]]:
-    """The mesh axes that shard what is mapped over, and each argument as each device has it; none where none do."""
+    """The mesh axes that shard the mapped dims, and the arguments' shards; no shards if there are no such axes."""
     try:
         axes = _sharding(name, leaves, places)
         if axes and axis_name is not None:
             raise ShardingTypeError(f"`{name}` cannot name a dim that is sharded over {quoted(axes)}: {axis_name!r}")
-        return axes, [_local_part(name, x, d, axes) for x, d in zip(leaves, places, strict=True)] if axes else []
+        return axes, [_shard(name, x, d, axes) for x, d in zip(leaves, places, strict=True)] if axes else []
     except ShardingTypeError as error:
         types = [jax.typeof(x) for x in leaves if is_typed(x)]
         raise located(error, name, types).with_traceback(None) from None
@@ -133,13 +133,13 @@ def _is_none(x: Any) -> bool:
     return x is None
 
 
-def _mapped(place: int | None, leaf: Any) -> Any:
-    """A result that JAX finds mapped even if it does not depend on what is mapped."""
+def _ensure_mapped(place: int | None, leaf: Any) -> Any:
+    """Makes a result mapped for JAX, even if it does not depend on what is mapped."""
     return leaf if place is None or leaf is None or not is_typed(leaf) else ensure_mapped_p.bind(leaf)
 
 
 def _places(in_axes: Any, args: Any, kwargs: Any) -> list[int | None]:
-    """The mapped dim of each leaf of the arguments; none where JAX will say that ``in_axes`` does not fit them."""
+    """The mapped dim of each leaf of the arguments; all None if ``in_axes`` does not fit them, which JAX reports."""
     count = len(jax.tree.leaves((args, kwargs)))
     try:
         prefix = tuple(in_axes) if isinstance(in_axes, (list, tuple)) else in_axes
@@ -168,8 +168,8 @@ def _sharding(name: str, leaves: Sequence[Any], places: Sequence[int | None]) ->
     return longest
 
 
-def _local_part(name: str, x: Any, place: int | None, axes: tuple[str, ...]) -> Any:
-    """An argument as varying: of a mapped one each device has its part, of another all, whatever its state."""
+def _shard(name: str, x: Any, place: int | None, axes: tuple[str, ...]) -> Any:
+    """An argument as varying: the shard of a mapped one, any other unchanged."""
     if place is None:
         return x
     if not is_typed(x):
@@ -200,22 +200,22 @@ def _varying(t: ShType, axes: tuple[str, ...], d: int) -> ShType:
     return t.replace(dims=dims, states={**t.beside_dims, **dict.fromkeys(axes, State.VARYING)})
 
 
-def _over_parts(
+def _map_shards(
     name: str,
     fun: Callable[..., Any],
     out_axes: Any,
     axes: tuple[str, ...],
-    mapped_over_parts: Callable[[Callable[..., Any]], Callable[..., Any]],
+    map_shard: Callable[[Callable[..., Any]], Callable[..., Any]],
 ) -> Callable[..., Any]:
-    """The function mapped over each device's steps, with global results."""
+    """Maps the function over each device's steps, and returns global results."""
 
     def inner(*args: Any, **kwargs: Any) -> Any:
         with mapped_over(axes):
             result = fun(*args, **kwargs)
         places = jax.tree.broadcast(out_axes, result, is_leaf=_is_none)
-        return jax.tree.map(of_device, places, result, is_leaf=_is_none)
+        return jax.tree.map(as_mapped, places, result, is_leaf=_is_none)
 
-    def of_device(place: int | None, leaf: Any) -> Any:
+    def as_mapped(place: int | None, leaf: Any) -> Any:
         if place is None or leaf is None:
             return leaf
         if not is_typed(leaf):
@@ -231,14 +231,14 @@ def _over_parts(
                 raise placed(error, name)
         return ensure_mapped_p.bind(vary(leaf, axes, inserted=True))
 
-    mapped = mapped_over_parts(inner)
+    mapped = map_shard(inner)
 
     def call(*args: Any, **kwargs: Any) -> Any:
         result = mapped(*args, **kwargs)
         places = jax.tree.broadcast(out_axes, result, is_leaf=_is_none)
-        return jax.tree.map(together, places, result, is_leaf=_is_none)
+        return jax.tree.map(as_global, places, result, is_leaf=_is_none)
 
-    def together(place: int | None, leaf: Any) -> Any:
+    def as_global(place: int | None, leaf: Any) -> Any:
         if leaf is None:
             return None
         t = jax.typeof(leaf)

@@ -27,7 +27,7 @@ from shtypes.errors import Fix, ShardingTypeError
 from shtypes.resharding import Price
 from shtypes.rules import Typing, suggest_fixes
 from shtypes.rules.suggest_fixes import MOST, called_names, memory_note
-from shtypes.scopes.check_comm import is_bounded, keep_to_scopes
+from shtypes.scopes.check_comm import drop_forbidden_fixes, is_bounded
 from shtypes.scopes.comm import runs_again, trying
 from shtypes.traced.equations import equations
 from shtypes.traced.ledger import priced, prices_of_program
@@ -43,7 +43,7 @@ def in_terms_of_the_call(
     if error.operands is not None:
         _retell(error, fn, args, kwargs)
     if is_bounded():
-        complete_when_read(error, functools.partial(keep_to_scopes, error, runs_again()))
+        complete_when_read(error, functools.partial(drop_forbidden_fixes, error, runs_again()))
 
 
 def _retell(error: ShardingTypeError, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

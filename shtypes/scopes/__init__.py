@@ -1,1 +1,1 @@
-"""What may be communicated: `no_comm`, `comm_budget`, `implicit_comm`, and how a move is judged by them. Pure."""
+"""Communication scopes (`no_comm`, `comm_budget`, `implicit_comm`) and checks of reshards against them. Pure."""

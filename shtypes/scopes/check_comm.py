@@ -1,7 +1,8 @@
-"""Checks communication against the scopes around it. Pure: a move is checked by its types, where it is bound.
+"""Checks communication against the enclosing scopes. Pure: a reshard is checked by its types, where it is bound.
 
-All communication is in reshards and casts, and the types of cotangents follow from those of values. So judging a move
-at the forward trace, before anything runs, proves both directions. Moves that transposition makes are not judged again.
+All communication is in reshards and casts, and the types of cotangents follow from those of values. So checking a
+reshard at the forward trace, before anything runs, proves both directions. Those that transposition adds are not
+checked again.
 """
 
 from __future__ import annotations
@@ -37,32 +38,32 @@ from shtypes.types.target import target_text
 
 
 class Sent(NamedTuple):
-    """The communication of a move in one direction."""
+    """The communication of a reshard in one direction."""
 
     kinds: tuple[str, ...] = ()  # the kinds of its collectives
-    axes: tuple[str, ...] = ()  # the mesh axes that they run over
+    axes: tuple[str, ...] = ()  # their mesh axes
     bytes: int = 0  # bytes that each device sends
-    launches: int = 0  # how many collectives run
-    words: str = ""  # the collectives in words
+    launches: int = 0  # the number of collectives
+    words: str = ""  # the collectives, for messages
 
     def __bool__(self) -> bool:
         return bool(self.kinds)
 
     @property
     def sums(self) -> Sums:
-        """The sums of bytes."""
+        """Its bytes and launches."""
         return Sums(self.bytes, self.launches)
 
 
 def sent_by(plan: Plan, transport: Transport = AS_IT_IS) -> Sent:
-    """The communication of a plan; by states, so that the size of an axis does not matter."""
+    """The communication of a plan. Determined by states, so that axes of size 1 count."""
     steps = [s for s in plan.steps if s.kind.communicates]
     axes = whole_axes(a for s in steps for a in s.axes)
     return Sent(tuple(s.kind.value for s in steps), axes, plan.bytes, plan.launches, transport.words(plan))
 
 
 class _Event(NamedTuple):
-    """The communication of a move in a direction, and why it is there."""
+    """The communication of an op in one direction, and the reason for it."""
 
     direction: str
     sent: Sent
@@ -74,34 +75,34 @@ def check_comm(
     src: ShType,
     dst: ShType,
     *,
-    name: str = "x",  # what advice calls the value
-    call: str = "",  # what the user wrote, if it was a named form: ``sh.all_gather(x, "tp")``
-    inserted: bool = False,  # whether a typing rule asks for it
+    name: str = "x",  # the value's name in advice
+    call: str = "",  # the user's call, if it was a named collective: ``sh.all_gather(x, "tp")``
+    inserted: bool = False,  # whether a typing rule inserted it
     has_gradient: bool = True,
-    transport: Transport | None = None,  # None for the one in force
+    transport: Transport | None = None,  # None for the current one
 ) -> None:
-    """Checks a reshard or a cast that the user called as ``op`` against the scopes around it."""
+    """Checks a reshard or cast, which the user called as ``op``, against the enclosing scopes."""
     if src == dst or not is_bounded():
         return
     transport = transport_in_force() if transport is None else transport
     end, returned = not_yet_varying(src, dst), transport.transposed()
-    forth, back = sent_by(transport.plan(src, end), transport), Sent()
+    forward, backward = sent_by(transport.plan(src, end), transport), Sent()
     if src.differentiable and has_gradient:
-        back = sent_by(transport.backward(src, end), returned)
+        backward = sent_by(transport.backward(src, end), returned)
     try:
-        check_sent(op, src, dst, forth, back, inserted=inserted)
+        check_sent(op, src, dst, forward, backward, inserted=inserted)
     except ShardingTypeError as error:
         error.hints = _hints(src, dst, error.axes, name, call)
         raise
 
 
-def check_sent(op: str, src: ShType, dst: ShType, forth: Sent, back: Sent, *, inserted: bool = False) -> None:
-    """As `check_comm`, for communication that is not a reshard: ``forth`` of the value, ``back`` of its gradient."""
+def check_sent(op: str, src: ShType, dst: ShType, forward: Sent, backward: Sent, *, inserted: bool = False) -> None:
+    """Like `check_comm`, for other communication: ``forward`` of the value, ``backward`` of its gradient."""
     if not is_bounded():
         return
     rules = rules_in_force()
-    events, call = _events(src, dst, forth, back, rules), _call(op, src, dst, inserted)
-    _judge_alone(events, call, src, dst)
+    events, call = _events(src, dst, forward, backward, rules), _call(op, src, dst, inserted)
+    _check_each(events, call, src, dst)
     budgets = [rule for rule in dict.fromkeys(rules) if isinstance(rule, Budget) and rule.bounds_sums]
     if not events or not budgets:
         return
@@ -120,7 +121,7 @@ def check_sent(op: str, src: ShType, dst: ShType, forth: Sent, back: Sent, *, in
 
 
 def is_bounded() -> bool:
-    """Whether a scope around can forbid what communicates."""
+    """Whether an enclosing scope can forbid communication."""
     return any(isinstance(rule, NoComm | Budget) for rule in rules_in_force())
 
 
@@ -128,8 +129,8 @@ def _call(op: str, src: ShType, dst: ShType, inserted: bool) -> str:
     return f"`{op}` {'casts' if inserted else 'takes'} {src} to {dst}"
 
 
-def _judge_alone(events: Sequence[_Event], call: str, src: ShType, dst: ShType) -> None:
-    """Checks what communicates by itself, whatever else does."""
+def _check_each(events: Sequence[_Event], call: str, src: ShType, dst: ShType) -> None:
+    """Checks each event by itself, without the scopes' sums."""
     for event in events:
         error = next(filter(None, (_refused_by(rule, event, call, src, dst) for rule in rules_in_force())), None)
         if error is not None:
@@ -137,21 +138,21 @@ def _judge_alone(events: Sequence[_Event], call: str, src: ShType, dst: ShType) 
 
 
 def check_bound(
-    op: str, src: ShType, dst: ShType, forth: Sent, back: Sent, *, direction: str, inserted: bool = False
+    op: str, src: ShType, dst: ShType, forward: Sent, backward: Sent, *, direction: str, inserted: bool = False
 ) -> None:
-    """As `check_sent`, for an operation bound in a direction, inserted or not; sums are counted when it runs."""
+    """Like `check_sent`, for an op bound in one direction. Sums are counted when it runs."""
     if not is_bounded():
         return
-    events = _events(src, dst, forth, back, rules_in_force())
+    events = _events(src, dst, forward, backward, rules_in_force())
     if direction != "forward":
-        events = [_Event("backward", forth, "the backward pass runs in the scope")] if forth else []
-    _judge_alone(events, _call(op, src, dst, inserted), src, dst)
+        events = [_Event("backward", forward, "the backward pass runs in the scope")] if forward else []
+    _check_each(events, _call(op, src, dst, inserted), src, dst)
 
 
 def forbidden(
     rule: ScopeRule, direction: str, sent: Sent, call: str, src: ShType, dst: ShType
 ) -> ShardingTypeError | None:
-    """The error if a rule forbids what ``call`` sends in a direction, whatever else is sent; None if not."""
+    """The error if a rule forbids the communication of ``call`` in a direction, by itself; else None."""
     error = _refused_by(rule, _Event(direction, sent, ""), call, src, dst)
     if error is not None:
         error.hints = _hints(src, dst, error.axes, "x")
@@ -159,7 +160,7 @@ def forbidden(
 
 
 def _refused_by(rule: ScopeRule, event: _Event, call: str, src: ShType, dst: ShType) -> ShardingTypeError | None:
-    reason = _against(rule, event)
+    reason = _violation(rule, event)
     if not reason:
         return None
     error = _refusal(f"{reason} in the {event.direction} pass: {call}", event, src, dst)
@@ -175,9 +176,9 @@ def _refusal(what: str, event: _Event, src: ShType, dst: ShType, times: int | No
 
 
 def exceeded(rule: Budget, direction: str, sums: Sums, words: str) -> str:
-    """The part of a budget that is exceeded, as the start of a sentence; empty if none.
+    """The exceeded bound of a budget, as the start of a sentence; empty if none.
 
-    ``words`` are the collective that comes last; empty where all of them are meant.
+    ``words`` is the last collective; empty for all of them.
     """
     if not sums.bounded:
         return (
@@ -192,25 +193,25 @@ def exceeded(rule: Budget, direction: str, sums: Sums, words: str) -> str:
     return ""
 
 
-def _events(src: ShType, dst: ShType, forth: Sent, back: Sent, rules: Rules) -> list[_Event]:
+def _events(src: ShType, dst: ShType, forward: Sent, backward: Sent, rules: Rules) -> list[_Event]:
     return _events_of(
-        forth, back, rules, runs_again(), f"the gradient goes back from {dst.cotangent()} to {src.cotangent()}"
+        forward, backward, rules, runs_again(), f"the gradient goes back from {dst.cotangent()} to {src.cotangent()}"
     )
 
 
-def _events_of(forth: Sent, back: Sent, rules: Rules, again: bool, gradient: str = "") -> list[_Event]:
+def _events_of(forward: Sent, backward: Sent, rules: Rules, again: bool, gradient: str = "") -> list[_Event]:
     if any(isinstance(rule, InBackward) for rule in rules):
-        # The gradient of it is one of second order.
-        return [_Event("backward", forth, "it is in the backward function of a `custom_vjp`")] if forth else []
-    events = [_Event("forward", forth, "")] if forth else []
-    if back and not any(isinstance(rule, NotTransposed) for rule in rules):
-        events.append(_Event("backward", back, gradient))
-    if forth and (any(isinstance(rule, Recomputed) for rule in rules) or again):
-        events.append(_Event("backward", forth, "`checkpoint` may run it again there"))
+        # its gradient is of second order
+        return [_Event("backward", forward, "it is in the backward function of a `custom_vjp`")] if forward else []
+    events = [_Event("forward", forward, "")] if forward else []
+    if backward and not any(isinstance(rule, NotTransposed) for rule in rules):
+        events.append(_Event("backward", backward, gradient))
+    if forward and (any(isinstance(rule, Recomputed) for rule in rules) or again):
+        events.append(_Event("backward", forward, "`checkpoint` may run it again there"))
     return events
 
 
-def _against(rule: ScopeRule, event: _Event) -> str:
+def _violation(rule: ScopeRule, event: _Event) -> str:
     """The part of an event that a rule forbids, as the start of a sentence; empty if none."""
     sent = event.sent
     if isinstance(rule, NoComm):
@@ -229,7 +230,7 @@ def _listed(items: Sequence[str]) -> str:
 
 
 def _hints(src: ShType, dst: ShType, changed: Sequence[str], name: str, call: str = "") -> tuple[str, ...]:
-    """Advice; not typed again, because it is outside the scope."""
+    """Advice, which is not typed again because it applies outside the scope."""
     if any(src.state(a) not in (State.INVARIANT, State.REDUCED) for a in changed) or not changed:
         call = call or f'sh.reshard({name}, "{target_text(dst)}")'
         return (f"{call} before the scope",)
@@ -241,10 +242,10 @@ def _hints(src: ShType, dst: ShType, changed: Sequence[str], name: str, call: st
     )
 
 
-def keep_to_scopes(error: ShardingTypeError, again: bool) -> None:
-    """Leaves an error the fixes that the scopes around allow; the cheapest of the others become advice.
+def drop_forbidden_fixes(error: ShardingTypeError, again: bool) -> None:
+    """Keeps only the fixes of an error that the enclosing scopes allow; the cheapest others become advice.
 
-    ``again`` says whether what communicates forward runs again in the backward pass.
+    ``again``: whether forward communication is recomputed in the backward pass.
     """
     refused = {fix: rule for fix in error.fixes if (rule := _refuses(fix, again)) is not None}
     error.fixes = tuple(fix for fix in error.fixes if fix not in refused)
@@ -252,20 +253,20 @@ def keep_to_scopes(error: ShardingTypeError, again: bool) -> None:
     error.hints = (*error.hints, *outside[:_MOST_OUTSIDE])
 
 
-#: Of the fixes that a scope forbids, how many an error shows.
+#: The most forbidden fixes in an error's advice.
 _MOST_OUTSIDE: Final = 2
 
 
 def _refuses(fix: Fix, again: bool) -> ScopeRule | None:
-    """The first scope around that forbids what a fix sends by itself; None if none does."""
-    forth, back = (
+    """The first enclosing scope that forbids the communication of a fix by itself, or None."""
+    forward, backward = (
         Sent(tuple(k for k in KINDS if k in words), tuple(_AXES.findall(words)), size, 1, words) if words else Sent()
         for words, size in ((fix.forward, fix.bytes_forward), (fix.backward, fix.bytes_backward))
     )
     rules = rules_in_force()
-    for event in _events_of(forth, back, rules, again):
+    for event in _events_of(forward, backward, rules, again):
         for rule in rules:
-            if _against(rule, event):
+            if _violation(rule, event):
                 return rule
             if isinstance(rule, Budget) and exceeded(rule, event.direction, event.sent.sums, ""):
                 return rule
@@ -276,7 +277,7 @@ _AXES: Final = re.compile(r"`(\w+)`")
 
 
 def check_leaving(t: ShType) -> None:
-    """Checks that a value may become a plain array."""
+    """Checks that a value may be converted to a plain array."""
     sharded = t.axes(State.SHARDED)
     rule = next((rule for rule in rules_in_force() if isinstance(rule, (NoComm, Budget))), None)
     if sharded and rule is not None:
@@ -291,7 +292,7 @@ def check_leaving(t: ShType) -> None:
 
 
 def check_now() -> None:
-    """Lets every open scope check what JAX did on plain arrays so far."""
+    """Lets every open scope check the communication of JAX's ops on plain arrays so far."""
     for tracker in open_trackers():
         tracker.look()
 
@@ -305,12 +306,12 @@ _WRITTEN: Final = {
 
 
 def casts_are_written(axes: Sequence[str]) -> Scope:
-    """A scope in which nothing is cast unasked along ``axes``."""
+    """Context manager in which casts along ``axes`` must be written."""
     return changed(lambda s: s._replace(written=(*s.written, *axes)))
 
 
 def check_written(src: ShType, dst: ShType) -> None:
-    """Refuses a cast that a rule inserts along an axis where casts are to be written."""
+    """Refuses an inserted cast along an axis where casts must be written."""
     for axis in current_settings().written:
         if axis not in src.mesh.shape or src.state(axis) is dst.state(axis) or not src.differentiable:
             continue

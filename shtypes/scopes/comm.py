@@ -1,6 +1,6 @@
-"""Scopes that forbid, bound or allow communication. Pure: what they say is checked in `check_comm`.
+"""Scopes that forbid, bound or allow communication. Pure: `check_comm` checks reshards against them.
 
-What a scope sees besides single moves (their sum, and what JAX does on plain arrays) is in `traced.comm_tracker`.
+`traced.comm_tracker` checks sums over a scope, and the communication of JAX's ops on plain arrays.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from shtypes.resharding import Direction, Kind
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-#: What is to be least of a program that is decided as a whole.
+#: What to minimize over a program.
 Objective = Literal["bytes", "time"]
-#: What reports call the kinds that communicate.
+#: The names of the collectives in reports.
 KINDS: Final = tuple(kind.value for kind in Kind if kind.communicates)
 
 
-# what a scope says
+# rules of scopes
 
 
 @dataclass(frozen=True)
 class NoComm:
-    """Nothing communicates in a direction."""
+    """Forbids communication in a direction."""
 
     direction: Direction
 
@@ -43,19 +43,17 @@ class NoComm:
 
 @dataclass(frozen=True)
 class Budget:
-    """A bound on the communication of a scope, in each direction; None for no bound."""
+    """A bound on the communication of a scope in each direction; None means no bound."""
 
     kinds: tuple[str, ...] | None
     axes: tuple[str, ...] | None
     bytes: int | None
     launches: int | None
-    run: int = (
-        0  # which run of the scope it is, in a plain program that is lifted; else they are told apart as they run
-    )
+    run: int = 0  # the run of the scope in a lifted program; other runs have trackers
 
     @property
     def bounds_sums(self) -> bool:
-        """Whether it says how much, and not only what."""
+        """Whether bytes or launches are bounded, not only kinds and axes."""
         return self.bytes is not None or self.launches is not None
 
     def __str__(self) -> str:
@@ -64,45 +62,45 @@ class Budget:
 
 @dataclass(frozen=True)
 class Implicit:
-    """Ops insert the cheapest reshards that make them type: those that send least in the direction that matters."""
+    """Ops insert the reshards of least cost, in the direction to minimize, that make them type."""
 
     minimize: Direction = "both"
-    by: Objective = "bytes"  # what is least of a whole program: bytes, or time
-    whole: bool = False  # whether it decorates a function: then what is differentiated in it is decided as a whole
-    out: Any = None  # the type that a call asks for: what brings its result there counts
-    #: The number of the way in which ops along sharded dims are computed, where they have it; -1 gathers.
+    by: Objective = "bytes"  # what to minimize over a program
+    joint: bool = False  # whether it decorates a function: derivatives in it are then optimized jointly
+    out: Any = None  # the result type that a call asks for; the reshard to it counts
+    #: The index of the algorithm for ops along sharded dims that have several; -1 gathers.
     way: int | None = None
 
 
 @dataclass(frozen=True)
 class FinishesScalars:
-    """Ops finish pending sums of one element, such as norms, where they would not type with them; nothing else.
+    """Ops finish pending sums of one element, such as norms, where they would not type otherwise.
 
-    Reductions to one element, such as whether all elements are finite, may be of sharded dims.
+    Reductions to one element, such as whether all elements are finite, may be over sharded dims.
     """
 
 
 @dataclass(frozen=True)
 class FinishesSums:
-    """Ops that may communicate finish pending sums with which they would not type, before they try anything else.
+    """Ops that may communicate finish pending sums first, before they try other reshards.
 
-    In a function that is made of several, so that what it sends for each row is a number, and not the row.
+    For composite functions, so that they send one number for each row instead of the row.
     """
 
 
 @dataclass(frozen=True)
 class Recomputed:
-    """What communicates forward does so again in the backward pass: inside `checkpoint`."""
+    """Forward communication is repeated in the backward pass: inside `checkpoint`."""
 
 
 @dataclass(frozen=True)
 class InBackward:
-    """What communicates does so in the backward pass: the backward function of a `custom_vjp`."""
+    """Communication happens in the backward pass: the backward function of a `custom_vjp`."""
 
 
 @dataclass(frozen=True)
 class NotTransposed:
-    """What communicates has no backward pass: its gradient is computed in another way, which is judged by itself."""
+    """Communication has no backward pass: its gradient is computed, and checked, separately."""
 
 
 ScopeRule = NoComm | Budget | Implicit | FinishesScalars | FinishesSums | Recomputed | InBackward | NotTransposed
@@ -110,41 +108,41 @@ Rules = tuple[ScopeRule, ...]
 
 
 def rules_in_force() -> Rules:
-    """The rules of all scopes around the code, outermost first; of those that refuse none where code is only tried."""
-    found: Any = current.value.scopes
+    """The rules of all enclosing scopes, outermost first; in speculative tracing without those that forbid."""
+    rules: Any = current.value.scopes
     if current.value.tried:
-        return tuple(rule for rule in found if isinstance(rule, Implicit | FinishesScalars | FinishesSums))
-    return found  # type: ignore[no-any-return]
+        return tuple(rule for rule in rules if isinstance(rule, Implicit | FinishesScalars | FinishesSums))
+    return rules  # type: ignore[no-any-return]
 
 
 def in_force(rules: Rules) -> contextlib.AbstractContextManager[None]:
-    """A scope in which exactly these rules hold."""
+    """Context manager that replaces the rules."""
     return settings.scope(current_settings()._replace(scopes=rules))
 
 
 def trying() -> contextlib.AbstractContextManager[None]:
-    """A scope in which code is only tried: no scope around it refuses anything."""
+    """Context manager for speculative tracing: communication checks are off."""
     return settings.scope(current_settings()._replace(tried=True))
 
 
 def without_scopes() -> contextlib.AbstractContextManager[None]:
-    """A scope in which no scope of communication is in force."""
+    """Context manager in which no communication scope applies."""
     return settings.scope(current_settings()._replace(scopes=(), tried=False))
 
 
 def under(rules: Rules | None, f: F, *more: ScopeRule) -> F:
-    """A function that runs under some rules and ``more``, whatever is in force where it is called.
+    """Wraps a function to run under ``rules`` and ``more``, whatever applies where it is called.
 
-    With None for the rules, under those in force at the call.
+    ``rules=None`` stands for the rules at the call.
     """
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        held = rules_in_force() if rules is None else rules
+        active = rules_in_force() if rules is None else rules
         with contextlib.ExitStack() as scopes:
-            scopes.enter_context(in_force((*held, *more)))
-            scopes.enter_context(_inserting(_forms_of(held)))
-            if rules is not None:  # the scopes that they are of may be left by now
-                for rule in dict.fromkeys(held):
+            scopes.enter_context(in_force((*active, *more)))
+            scopes.enter_context(_inserting(_forms_of(active)))
+            if rules is not None:  # their scopes may have ended
+                for rule in dict.fromkeys(active):
                     scopes.enter_context(_tracked(rule))
             return f(*args, **kwargs)
 
@@ -152,19 +150,18 @@ def under(rules: Rules | None, f: F, *more: ScopeRule) -> F:
     return call  # type: ignore[return-value]
 
 
-# what scopes see while they are open
+# state of open scopes
 
-#: What ops inserted in one run of a scope that lets them: of a value outside of traces, what it was brought into. It
-#: serves the ops that follow in the run.
+#: The reshards that ops inserted in one run of a scope, by concrete value, for reuse by later ops of the run.
 InsertedForms = NotesOn[dict[Any, Any]]
 
 
 class Sums(NamedTuple):
-    """Bytes and launches, loops counted."""
+    """Bytes and launches, multiplied by the lengths of loops."""
 
-    bytes: int = 0  # bytes that each device sent
-    launches: int = 0  # collectives that ran
-    bounded: bool = True  # False where something runs in a `while` loop, whose length is unknown
+    bytes: int = 0  # sent by each device
+    launches: int = 0  # the number of collectives
+    bounded: bool = True  # False if some are in a `while` loop, whose length is unknown
 
     def __add__(self, other: object) -> Sums:
         if not isinstance(other, Sums):
@@ -172,14 +169,14 @@ class Sums(NamedTuple):
         return Sums(self.bytes + other.bytes, self.launches + other.launches, self.bounded and other.bounded)
 
     def times(self, n: int | None) -> Sums:
-        """Scaled by ``n``; unbounded if None."""
+        """Multiplied by ``n``; unbounded if None."""
         if n is None:
             return self._replace(bounded=self.bounded and not self.launches)
         return Sums(self.bytes * n, self.launches * n, self.bounded)
 
 
 class _ScopeTracker(Protocol):
-    """The part of `traced.comm_tracker.CommTracker` that is used here: the communication of one run of a scope."""
+    """The interface of `traced.comm_tracker.CommTracker`: the communication of one run of a scope."""
 
     rule: ScopeRule
 
@@ -188,11 +185,11 @@ class _ScopeTracker(Protocol):
 
 
 class _Thread(threading.local):
-    undecided: dict[str, None] | None = None  # why functions were not decided as a whole, where that is asked
-    inserted: InsertedForms | None = None  # of the outermost run that is open of a scope that lets ops insert
+    undecided: dict[str, None] | None = None  # why functions were not optimized jointly, if collected
+    inserted: InsertedForms | None = None  # of the outermost open run of a scope that inserts reshards
 
     def __init__(self) -> None:
-        self.trackers: list[_ScopeTracker] = []  # of the scopes that are open, outermost first
+        self.trackers: list[_ScopeTracker] = []  # of the open scopes, outermost first
 
 
 _thread: Final = _Thread()
@@ -205,26 +202,26 @@ _completed: Callable[[Any], Any] | None = None
 def connect_tracker(
     make: Callable[[ScopeRule, Any], _ScopeTracker], runs_again: Callable[[], bool], runs_program: Callable[[], None]
 ) -> None:
-    """Says what tracks a scope and what knows JAX's own programs; without them, each move is judged alone."""
+    """Sets the tracker of scopes and the view of JAX's own programs; without them, each reshard is checked alone."""
     global _make_tracker, _runs_again, _runs_program
     _make_tracker, _runs_again, _runs_program = make, runs_again, runs_program
 
 
 def connect_completed(completed: Callable[[Any], Any]) -> None:
-    """Says how what a function inserts is decided as a whole; without it, each op chooses for itself."""
+    """Sets the joint optimizer of a function's reshards; without it, each op chooses for itself."""
     global _completed
     _completed = completed
 
 
 def note_undecided(f: Callable[..., Any], why: str) -> None:
-    """Notes why each op of a function chooses for itself though `implicit_comm` would decide it as a whole."""
+    """Notes why the ops of a function choose for themselves, though `implicit_comm` would optimize them jointly."""
     if _thread.undecided is not None:
         _thread.undecided[f"`{getattr(f, '__name__', 'f')}` is not decided as a whole: {why}"] = None
 
 
 @contextlib.contextmanager
 def noting_undecided() -> Iterator[dict[str, None]]:
-    """What functions traced in it are not decided as a whole, and why."""
+    """Collects why functions traced in it are not optimized jointly."""
     outer, _thread.undecided = _thread.undecided, {}
     try:
         yield _thread.undecided
@@ -233,18 +230,18 @@ def noting_undecided() -> Iterator[dict[str, None]]:
 
 
 def program_runs() -> None:
-    """Says that JAX is about to run a program on typed values, if scopes are open."""
+    """Announces that JAX is about to run a program on typed values, if scopes are open."""
     if _runs_program is not None and rules_in_force():
         _runs_program()
 
 
 def runs_again() -> bool:
-    """Whether the code is in JAX's own `checkpoint`, which may run it again in the backward pass."""
+    """Whether the code is inside JAX's own `checkpoint`, which may recompute it in the backward pass."""
     return _runs_again is not None and _runs_again()
 
 
 def open_trackers() -> list[Any]:
-    """The trackers of the scopes that are open in this thread and in force here, outermost first."""
+    """The trackers of this thread's open scopes whose rules apply, outermost first."""
     if not _thread.trackers:
         return []
     rules = rules_in_force()
@@ -253,7 +250,7 @@ def open_trackers() -> list[Any]:
 
 @contextlib.contextmanager
 def _tracked(rule: ScopeRule, spent: Any = None) -> Iterator[_ScopeTracker | None]:
-    """Tracks a part of a run of a scope, and checks it when it is left."""
+    """Tracks one part of a scope's run, and checks it at its end."""
     nothing_runs = current_settings().tried or is_tracing_plain()
     if _make_tracker is None or not isinstance(rule, (NoComm, Budget)) or nothing_runs:
         yield None
@@ -274,17 +271,17 @@ _runs: Final = itertools.count(1)
 
 
 class CommScope(Scope):
-    """A scope of communication: what it says is checked move by move, and on the trace when it is left."""
+    """A communication scope: checked reshard by reshard, and against the trace at its end."""
 
     def __init__(self, rule: ScopeRule) -> None:
         super().__init__(self.new_run)
         self.rule = rule
 
     def new_run(self) -> Open:
-        """A function that opens each part of a run; the communication of one part counts in the next."""
+        """Returns a function that opens the next part of a run; parts share one count."""
         spent: Any = None
         rule, forms = self.rule, _forms_of((self.rule,))
-        if isinstance(rule, Budget) and is_tracing_plain():  # evaluated afterwards, each run by itself
+        if isinstance(rule, Budget) and is_tracing_plain():  # each run is evaluated later, by itself
             rule = replace(rule, run=next(_runs))
 
         @contextlib.contextmanager
@@ -305,15 +302,16 @@ def no_comm(direction: Any = "both") -> Any:
     """A scope without communication: what would communicate is an error, before anything runs.
 
     A context manager or a decorator (with or without parentheses), around or inside traced code. Casts that communicate
-    in the backward pass alone are errors too, unless only ``"forward"`` is asked for. What JAX is asked to do on plain
-    arrays that are sharded, or that it places, is an error as well: no type shows what that sends.
+    in the backward pass alone are errors too, unless only ``"forward"`` is forbidden. So are JAX's ops on plain arrays
+    that are sharded, or that JAX places: no type shows their communication.
 
     Args:
         direction: ``"both"``, ``"forward"``, or ``"backward"``, which forbids only what communicates backward: casts
             from invariant, most reshards, and forward communication that `shtypes.checkpoint` runs again.
 
     Raises:
-        ShardingTypeError: (inside) an op or a reshard would communicate. It names the collective, its bytes and fixes.
+        ShardingTypeError: (inside) an op or a reshard would communicate. The error names the collective, its bytes and
+            fixes.
 
     Examples:
         >>> import shtypes as sh
@@ -341,11 +339,11 @@ def comm_budget(
     bytes: int | None = None,
     launches: int | None = None,
 ) -> CommScope:
-    """A scope in which all that runs may communicate so much, in the forward pass and in the backward pass each.
+    """A scope with a bound on communication, for the forward pass and the backward pass each.
 
-    A context manager, or a decorator, whose budget is that of one call. What runs in a `scan` counts as often as it
-    runs; in a `while` loop that number is unknown, and a bound on bytes or launches forbids it there. What is None is
-    not bounded.
+    A context manager, or a decorator that bounds each call. The body of a `scan` counts once for each step; that of a
+    `while` loop runs an unknown number of times, so a bound on bytes or launches forbids communication there. None is
+    no bound.
 
     Args:
         kinds: The kinds of collectives that are allowed, such as ``"all-reduce"``.
@@ -354,7 +352,7 @@ def comm_budget(
         launches: The most collectives that may run in each pass.
 
     Raises:
-        ShardingTypeError: there is no such kind; (inside) a move, or the sum of all, exceeds the budget.
+        ShardingTypeError: there is no such kind; (inside) a reshard, or the sum of all, exceeds the budget.
 
     Examples:
         >>> import shtypes as sh
@@ -377,25 +375,22 @@ def implicit_comm(f: None = None, *, minimize: Direction = "both", by: Objective
 @overload
 def implicit_comm(f: F, *, minimize: Direction = "both", by: Objective = "bytes") -> F: ...
 def implicit_comm(f: Any = None, *, minimize: Any = "both", by: Any = "bytes") -> Any:
-    """A scope in which what does not type inserts the reshards of operands that make it type.
+    """A scope in which ops that do not type insert reshards of their operands that make them type.
 
-    A program that is lifted in it, and a function that it decorates, are decided as a whole: of all reshards that make
-    them type, for the types of their arguments, those by which they cost least. Else each op takes what is cheapest for
-    itself. So may the joins of loops and branches. They print as ``cast``, and the ledger lists them as inserted. A
-    context manager or a decorator (with or without parentheses); `no_comm` and `comm_budget` around or inside it still
-    hold.
+    A lifted program in it, and a function that it decorates, are optimized as one: of all reshards that make them type,
+    for the types of their arguments, the cheapest. Otherwise each op takes the cheapest for itself, and so do the joins
+    of loops and branches. Inserted reshards print as ``cast``, and the ledger lists them as inserted. A context manager
+    or a decorator (with or without parentheses); `no_comm` and `comm_budget` around or inside it still apply.
 
     Args:
         f: A function to decorate.
-        minimize: What is to be least where there is a choice: what is sent ``"forward"``, ``"backward"``, or in
-            ``"both"`` passes; of choices that are equal there, what both send. Of scopes inside one another the
-            innermost says.
-        by: What is least of what is decided as a whole: ``"bytes"`` that each device sends, and of plans that send as
-            much the work of each device; or the ``"time"`` of both, by the cost model in force, or else by the links
-            and products of an H100.
+        minimize: The communication to minimize: ``"forward"``, ``"backward"``, or in ``"both"`` passes; on a tie, that
+            of both. The innermost scope decides.
+        by: What to minimize over a program or function: ``"bytes"`` that each device sends, then the work of each
+            device; or the ``"time"`` of both, by the current cost model, or else by the links and products of an H100.
 
     Raises:
-        ShardingTypeError: there is no such direction, or nothing else to be least.
+        ShardingTypeError: there is no such direction or objective.
     """
     if minimize not in get_args(Direction):
         raise ShardingTypeError(
@@ -412,31 +407,31 @@ def implicit_comm(f: Any = None, *, minimize: Any = "both", by: Any = "bytes") -
 
 
 class _ImplicitScope(CommScope):
-    """One that decides as a whole about the functions that it decorates."""
+    """`implicit_comm`: optimizes the functions that it decorates jointly."""
 
     def __init__(self, rule: Implicit) -> None:
         super().__init__(rule)
-        self._of_functions = CommScope(replace(rule, whole=True))
+        self._of_functions = CommScope(replace(rule, joint=True))
 
     def __call__(self, f: F) -> F:
         return super().__call__(f) if _completed is None or not callable(f) else self._of_functions(_completed(f))
 
 
-def as_a_whole(f: F) -> F:
-    """A function that is differentiated: decided as a whole inside of a function that `implicit_comm` decorates."""
-    found: F = f if _completed is None or not objective().whole else _completed(f)
-    return found
+def optimized_jointly(f: F) -> F:
+    """The function, optimized jointly if it is inside of a function that `implicit_comm` decorates."""
+    joint: F = f if _completed is None or not objective().joint else _completed(f)
+    return joint
 
 
-def _names(given: str | Iterable[str] | None) -> tuple[str, ...] | None:
-    if given is None:
+def _names(names: str | Iterable[str] | None) -> tuple[str, ...] | None:
+    if names is None:
         return None
-    return (given,) if isinstance(given, str) else tuple(sorted(given))
+    return (names,) if isinstance(names, str) else tuple(sorted(names))
 
 
 @contextlib.contextmanager
 def _inserting(forms: InsertedForms | None) -> Iterator[None]:
-    """A part of a run of a scope that lets ops insert; inside of another run it is a part of that."""
+    """Shares ``forms`` in a part of a run of a scope that inserts reshards; a nested run uses the outer's."""
     outer = _thread.inserted
     _thread.inserted = forms if outer is None else outer
     try:
@@ -446,7 +441,7 @@ def _inserting(forms: InsertedForms | None) -> Iterator[None]:
 
 
 def inserted_forms() -> InsertedForms | None:
-    """The reshards inserted so far in the open run of a scope that lets ops insert; None where they may not."""
+    """The reshards inserted so far in the open run of a scope; None where ops may not insert."""
     return _thread.inserted if allows_implicit() or finishes_scalars() else None
 
 
@@ -465,13 +460,12 @@ def minimizing() -> Direction:
 
 
 def objective() -> Implicit:
-    """What the innermost `implicit_comm` says."""
-    found = [rule for rule in rules_in_force() if isinstance(rule, Implicit)]
-    return found[-1] if found else Implicit()
+    """The rule of the innermost `implicit_comm`, or the default one."""
+    return next((rule for rule in reversed(rules_in_force()) if isinstance(rule, Implicit)), Implicit())
 
 
 def finishing_scalars() -> CommScope:
-    """A scope in which ops may finish scalars: what norms of many arrays need, at a few bytes each."""
+    """A scope in which ops may finish scalars, as norms of many arrays need: a few bytes each."""
     return CommScope(FinishesScalars())
 
 
@@ -481,5 +475,5 @@ def finishes_scalars() -> bool:
 
 
 def finishes_sums() -> bool:
-    """Whether ops that may communicate finish pending sums before they try anything else."""
+    """Whether ops that may communicate finish pending sums first."""
     return any(isinstance(rule, FinishesSums) for rule in rules_in_force())

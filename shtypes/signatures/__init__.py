@@ -1,1 +1,1 @@
-"""Signatures: the types of arguments and results, written as text and checked where a function is called or traced."""
+"""Signatures: the types of arguments and results, as strings, checked when a function is called or traced."""

@@ -32,12 +32,12 @@ from shtypes.signatures.pytree_spec import (
 
 
 class Reader:
-    """Reads annotations.
+    """Parses annotations.
 
     Args:
-        names: The names that string annotations may use, besides those of the module of a class.
-        skip_undefined: Whether a string annotation with an undefined name is skipped, unless it mentions a text or
-            `Array`: a class may be imported for type checkers only. Else it is an error.
+        names: Names for string annotations, besides those of a class's module.
+        skip_undefined: Whether a string annotation with an undefined name is skipped, unless it mentions a type or
+            `Array`: a class may be imported for type checkers only. Otherwise it is an error.
     """
 
     def __init__(self, names: Mapping[str, Any], *, skip_undefined: bool = True) -> None:
@@ -45,11 +45,11 @@ class Reader:
         self._records: dict[type, Fields] = {}
 
     def read(self, annotation: Any, names: Mapping[str, Any] | None = None) -> Node | None:
-        """The check of an annotation, which is evaluated first if it is a string; None if it has no sharding types.
+        """The check of an annotation, evaluated first if it is a string; None if it has no sharding types.
 
         Raises:
-            NameError: it has a name that is not defined (yet).
-            ShardingTypeError: a text in it has a syntax error.
+            NameError: it has an undefined name.
+            ShardingTypeError: a type in it has a syntax error.
         """
 
         def one() -> None: ...
@@ -66,7 +66,7 @@ class Reader:
         return self.node(hint)
 
     def node(self, hint: Any, text: str | None = None) -> Node | None:
-        """The check of an evaluated annotation; ``text`` is that of an ``Annotated`` around it."""
+        """The check of an evaluated annotation; ``text`` is the type of an enclosing ``Annotated``."""
         hint = getattr(hint, "__value__", hint) if type(hint).__name__ == "TypeAliasType" else hint
         origin, args = typing.get_origin(hint), typing.get_args(hint)
         if origin is typing.Annotated:
@@ -77,7 +77,7 @@ class Reader:
             return None if text is None else Leaf(pattern(text))
         if origin in (typing.Union, types.UnionType):
             return self._union(args, text)
-        if text is not None:  # one text for all the values of a tree
+        if text is not None:  # one type for all leaves of a pytree
             return AllOf(pattern(text)) if self._may_have_arrays(hint) else None
         if origin is tuple:
             if len(args) == 2 and args[1] is Ellipsis:
@@ -90,7 +90,7 @@ class Reader:
             return self._of_items(Sequence, args[0])
         if origin is not None and origin in (typing.Required, typing.NotRequired, _READ_ONLY):
             return self.node(args[0])
-        record = hint if origin is None else origin  # of a generic class, the class
+        record = hint if origin is None else origin  # the class of a generic alias
         return self._record(record) if _is_record(record) else None
 
     def _of_items(self, kind: Callable[[Node], Node], item: Any) -> Node | None:
@@ -118,7 +118,7 @@ class Reader:
         return record if record.fields else None
 
     def _may_have_arrays(self, hint: Any) -> bool:
-        """Whether a pytree of this annotation may have typed leaves."""
+        """Whether a value with this annotation may have typed leaves."""
         if hint is Array or _is_record(hint) or _is_record(typing.get_origin(hint)):
             return True
         return any(self._may_have_arrays(a) for a in typing.get_args(hint))
@@ -134,16 +134,16 @@ def _is_record(hint: Any) -> bool:
     return dataclasses.is_dataclass(hint) or is_named_tuple or typing.is_typeddict(hint)
 
 
-# of a function
+# annotations of functions
 
 
 class Annotations(NamedTuple):
     """The checks of a function's annotations."""
 
     signature: inspect.Signature
-    #: The check of each annotated parameter; for ``*args`` and ``**kwargs``, that of each item.
+    #: The check of each annotated parameter; for ``*args`` and ``**kwargs``, of each item.
     nodes: Mapping[str, Node]
-    result: Node | None  # the check of its result
+    result: Node | None
 
     @property
     def any_checks(self) -> bool:
@@ -155,7 +155,7 @@ class Annotations(NamedTuple):
         try:
             bound = self.signature.bind(*args, **kwargs).arguments
         except TypeError:
-            return {}  # Python says what is wrong with the call
+            return {}  # the call itself raises
         for name, value in bound.items():
             node, parameter = self.nodes.get(name), self.signature.parameters[name]
             if node is None or value is parameter.default:
@@ -175,16 +175,16 @@ class Annotations(NamedTuple):
 def annotations_of(
     f: Callable[..., Any], local: Mapping[str, Any] | None = None, *, skip_undefined: bool = True
 ) -> Annotations:
-    """The checks of a function's annotations; of a wrapper, those of the function that it wraps.
+    """The checks of a function's annotations; for a wrapper, of the function that it wraps.
 
     Args:
         f: The function.
-        local: Names besides those of its module, for string annotations.
+        local: Names for string annotations, besides those of its module.
         skip_undefined: As for `Reader`.
 
     Raises:
-        NameError: an annotation has a name that is not defined (yet).
-        ShardingTypeError: a text in one has a syntax error.
+        NameError: an annotation has an undefined name.
+        ShardingTypeError: a type in one has a syntax error.
     """
     inner = unwrapped(f)
     reader = Reader(
@@ -207,7 +207,7 @@ def annotations_of(
 
 
 def unwrapped(f: Any) -> Any:
-    """The plain function inside wrappers, partials, methods and callable objects, which has the annotations."""
+    """The annotated function inside wrappers, partials, methods and callable objects."""
     while not isinstance(f, types.FunctionType) or hasattr(f, "__wrapped__"):
         if hasattr(f, "__wrapped__"):
             f = f.__wrapped__
@@ -226,7 +226,7 @@ def _no_annotations() -> Any: ...
 
 
 def _closure(f: Any) -> dict[str, Any]:
-    """The variables that a function closes over, by name; string annotations may use them."""
+    """The closure variables of a function by name, for string annotations."""
     names = getattr(getattr(f, "__code__", None), "co_freevars", ())
     captured = {}
     for name, cell in zip(names, getattr(f, "__closure__", None) or (), strict=True):

@@ -1,4 +1,4 @@
-"""Whether a type fits the text of a signature, and what that says of the dim names. Pure."""
+"""Matches a type with a signature's pattern, and binds its dim names. Pure."""
 
 from __future__ import annotations
 
@@ -15,47 +15,47 @@ from shtypes.types.notation.dim_names import current_dim_axes
 from shtypes.types.notation.printing import show_axes, show_dim
 from shtypes.types.notation.syntax import DimText, expand_ellipsis
 
-#: The dims that a name like ``*batch`` stands for: their sizes and axes.
+#: The dims bound to a name like ``*batch``: their sizes and axes.
 Group = tuple[tuple[int, tuple[str, ...]], ...]
 
 
 class Claim(NamedTuple):
-    """The value that a type claims for a dim name."""
+    """A dim name's value in one type."""
 
-    name: str  # the name; of any number of dims with ``*``
-    value: int | Group  # its size, or the dims that it stands for
-    dim: int  # the index of the (first) dim
+    name: str  # with ``*`` if it stands for several dims
+    value: int | Group  # its size, or its dims
+    dim: int  # the index of its (first) dim
 
 
 class Structure(NamedTuple):
-    """The match of a type with a text, before the sizes of dim names are compared."""
+    """The match of a type with a pattern, before dim names are compared with other types'."""
 
     reasons: tuple[str, ...]  # why it does not fit
-    claims: tuple[Claim, ...] = ()  # what it says of dim names
-    arithmetic: tuple[tuple[DimText, int, int], ...] = ()  # the dims written as arithmetic, with their index and size
-    #: The type that the text asks of a value of this shape and dtype; None where these do not fit.
+    claims: tuple[Claim, ...] = ()  # the values of dim names
+    arithmetic: tuple[tuple[DimText, int, int], ...] = ()  # the arithmetic dims, with their index and size
+    #: The type that the pattern requires for this shape and dtype; None if these do not fit.
     goal: ShType | None = None
 
 
 class Bindings:
-    """The values of the dim names of one call, with their sources; at first, those of a `dims` scope."""
+    """The values of the dim names in one call, with their sources; initially, those of a `dims` scope."""
 
     def __init__(self, sizes: Iterable[tuple[str, int]] = ()) -> None:
         self.of: dict[str, tuple[int | Group, str]] = {name: (size, "`sh.dims`") for name, size in sizes}
 
     @property
     def sizes(self) -> dict[str, int]:
-        """The sizes of the names."""
+        """The names that stand for one dim, with their sizes."""
         return {name: value for name, (value, _) in self.of.items() if isinstance(value, int)}
 
     def copy(self) -> Bindings:
-        """A copy of the names so far."""
+        """A copy of the bindings."""
         new = Bindings()
         new.of = dict(self.of)
         return new
 
     def add(self, claims: Iterable[Claim], source: str) -> list[str]:
-        """Adds claims, and returns why they contradict the ones before."""
+        """Adds claims, and returns the contradictions to earlier ones."""
         reasons = []
         for name, value, dim in claims:
             bound = self.of.setdefault(name, (value, source))
@@ -68,7 +68,7 @@ class Bindings:
         return reasons
 
     def resolve(self, structure: Structure) -> list[str]:
-        """Why dims that are written as arithmetic do not have the size that it comes to."""
+        """Returns the mismatches of arithmetic dims with their evaluated sizes."""
         reasons = []
         for dim, index, size in structure.arithmetic:
             missing = [name for name in names_in_arithmetic(dim.head) if name not in self.sizes]
@@ -97,10 +97,10 @@ def _text(value: int | Group) -> str:
 
 @functools.lru_cache(maxsize=8192)
 def structure(pattern: Pattern, t: ShType, replicated: State) -> Structure:
-    """How a type fits a text; an axis that it does not mention is in the state ``replicated``.
+    """Matches a type with a pattern; axes that it does not mention must be in the state ``replicated``.
 
     Raises:
-        ShardingTypeError: the text names an axis that the mesh has not.
+        ShardingTypeError: the mesh lacks an axis of the pattern.
     """
     for axis in pattern.axes:
         try:
@@ -154,14 +154,14 @@ def structure(pattern: Pattern, t: ShType, replicated: State) -> Structure:
 
 
 def _elsewhere(pattern: Pattern, group: Sequence[Dim], first: int) -> Iterator[str]:
-    """Why dims that the text leaves open do not fit: it says another state of an axis that shards them."""
+    """Why dims that the pattern leaves open do not fit: it has another state for an axis that shards them."""
     for i, dim in enumerate(group, first):
         for axis in set(dim.axes) & set(pattern.states):
             yield f"dim {i} is sharded over `{axis}`, and the signature has it {pattern.states[axis].name.lower()}"
 
 
 def _aligned(pattern: Pattern, t: ShType) -> list[tuple[DimText, int, tuple[Dim, ...]]] | None:
-    """Each written dim with the index of the first dim that it stands for, and these dims; None if they do not fit."""
+    """Each pattern dim with the index and dims that it stands for; None if the number of dims does not fit."""
     written = (DimText("...", None, (), 0),) if pattern.dims is None else pattern.dims
     full = expand_ellipsis(written, t.ndim)
     if full is None:
@@ -177,7 +177,7 @@ def _aligned(pattern: Pattern, t: ShType) -> list[tuple[DimText, int, tuple[Dim,
 
 
 def named(pattern: Pattern, t: ShType) -> ShType:
-    """The same type, with the text's names for the dims that have none; equal to ``t``."""
+    """The same type, with the pattern's names for unnamed dims; equal to ``t``."""
     names = list(t.names)
     for d, first, group in _aligned(pattern, t) or ():
         if len(group) == 1 and not d.form and d.head not in ("", "_", "..."):
@@ -186,14 +186,14 @@ def named(pattern: Pattern, t: ShType) -> ShType:
 
 
 def _states(pattern: Pattern, t: ShType, replicated: State, open_axes: set[str]) -> dict[str, State]:
-    """The states that the text asks for, of the axes that it does not write at dims."""
+    """The states that the pattern requires of axes that it does not write at dims."""
     silent = None if pattern.any_state else replicated
     expected: dict[str, State] = {}
     for axis in t.mesh.axis_names:
         if axis in pattern.sharding_axes or (axis in open_axes and axis not in pattern.states):
             continue
         state = pattern.states.get(axis, silent)
-        if state is State.INVARIANT and not t.differentiable:  # without a gradient R and I are one state
+        if state is State.INVARIANT and not t.differentiable:  # R and I are equal without a gradient
             state = State.REDUCED
         if state is not None:
             expected[axis] = state
@@ -201,7 +201,7 @@ def _states(pattern: Pattern, t: ShType, replicated: State, open_axes: set[str])
 
 
 def _goal_type(t: ShType, dims: list[Dim], expected: Mapping[str, State]) -> ShType | None:
-    """The type that the text asks of this value."""
+    """The type that the pattern requires of this value, or None."""
     sharding = {axis for d in dims for axis in d.axes}
     states = {a: expected.get(a, t.state(a)) for a in t.mesh.axis_names if a not in sharding}
     try:
@@ -219,7 +219,7 @@ def _sharded(axes: tuple[str, ...]) -> str:
 
 
 def fix_for(t: ShType, goal: ShType | None, name: str) -> Fix | None:
-    """The reshard that makes a value fit, priced; None where there is none."""
+    """The priced reshard that makes a value fit, or None."""
     if goal is None or goal == t:
         return None
     try:
@@ -229,10 +229,10 @@ def fix_for(t: ShType, goal: ShType | None, name: str) -> Fix | None:
 
 
 def instance(pattern: Pattern, mesh: Mesh, replicated: State, sizes: dict[str, int]) -> ShType:
-    """The one type that a text allows, once its names have sizes; a size that the text gives joins ``sizes``.
+    """The only type that a pattern matches, given the sizes of its names; adds its ``name=size`` to ``sizes``.
 
     Raises:
-        ShardingTypeError: the text leaves something open: the dtype, ``...``, ``_``, ``*batch``, or a name's size.
+        ShardingTypeError: the pattern leaves open the dtype, ``...``, ``_``, ``*batch``, or a name's size.
     """
     pattern = with_scoped_axes(pattern, mesh, current_dim_axes())
     for d in pattern.dims or ():

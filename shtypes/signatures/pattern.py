@@ -1,4 +1,4 @@
-"""Parses the text of a type in a signature into a `Pattern`, which many types match. Pure.
+"""Parses a type in a signature into a `Pattern`, which many types match. Pure.
 
 Its dtype may be a class of dtypes; a dim name stands for any size, the same one everywhere in the signature.
 """
@@ -24,7 +24,7 @@ _UINTS: Final = frozenset(n for n in dtypes.LONG if n[0] == "u")
 _COMPLEX: Final = frozenset(n for n in dtypes.LONG if n[0] == "c")
 _KEYS: Final = frozenset(f"key<{impl}>" for impl in ("fry", "rbg", "urbg"))
 
-#: Words that stand for any of several dtypes.
+#: Names for classes of dtypes.
 DTYPE_CLASSES: Final[Mapping[str, frozenset[str]]] = {
     "float": _FLOATS,
     "int": _INTS,
@@ -45,14 +45,14 @@ _OPERATORS: Final[Mapping[type[ast.operator], Callable[[int, int], int]]] = {
 
 
 class Pattern:
-    """A parsed text; `pattern` has one object for each text.
+    """A parsed pattern; `pattern` caches one for each string.
 
     Attributes:
-        text: The text.
+        text: The string.
         dtypes: The dtypes that match; None for all.
-        dims: The dims; None where the text has no brackets, which any dims match.
-        states: By mesh axis, the state that braces give it.
-        any_state: Whether the other axes may be in any state; else they must be replicated, as the policy says.
+        dims: The dims; None without brackets, which matches any dims.
+        states: The states in braces, by mesh axis.
+        any_state: Whether the other axes may be in any state; else they must be replicated under the policy.
     """
 
     __slots__ = ("any_state", "dims", "dtypes", "states", "text")
@@ -74,17 +74,17 @@ class Pattern:
 
     @property
     def axes(self) -> Iterator[str]:
-        """The mesh axes that the text mentions."""
+        """The mesh axes that it mentions."""
         yield from (axis.text for d in self.dims or () for axis in d.axes)
         yield from self.states
 
     @property
     def sharding_axes(self) -> frozenset[str]:
-        """The mesh axes after ``@``, which shard dims."""
+        """The mesh axes after ``@``."""
         return frozenset(axis.text for d in self.dims or () for axis in d.axes)
 
     def at(self, what: str) -> str:
-        """The text with a caret below the first occurrence of ``what``, for messages."""
+        """The string with a caret below the first occurrence of ``what``, for messages."""
         return caret(self.text, max(self.text.find(what), 0))
 
     def __str__(self) -> str:
@@ -95,7 +95,7 @@ class Pattern:
 
 @functools.lru_cache(maxsize=4096)
 def pattern(text: str) -> Pattern:
-    """The parsed pattern of a text, cached.
+    """Parses a pattern, cached.
 
     Raises:
         ShardingTypeError: a syntax error; the message points at the column.
@@ -104,16 +104,16 @@ def pattern(text: str) -> Pattern:
 
 
 def with_scoped_axes(parsed: Pattern, mesh: Mesh, scope: DimAxes) -> Pattern:
-    """A pattern with the axes that a `dim_axes` scope gives to its dim names.
+    """The pattern with the axes that a `dim_axes` scope gives to its dim names.
 
     Raises:
-        ShardingTypeError: the mesh lacks such an axis, or the text has it elsewhere too.
+        ShardingTypeError: the mesh lacks such an axis, or the pattern uses it elsewhere too.
     """
     return pattern(in_scope(parsed.text, mesh, scope, read_signature)[0]) if scope else parsed
 
 
 def _matching_dtypes(text: str, word: str, at: int) -> frozenset[str]:
-    """The dtypes of a class, or the one that ``word`` names."""
+    """The dtypes of a class, or the one named ``word``."""
     if word in DTYPE_CLASSES:
         return DTYPE_CLASSES[word]
     try:
@@ -132,7 +132,7 @@ def names_in_arithmetic(arithmetic: str) -> tuple[str, ...]:
 
 
 def evaluate(dim: DimText, sizes: Mapping[str, int]) -> int:
-    """The size of a dim that is written as arithmetic, for these sizes of its names.
+    """The size of an arithmetic dim, for these sizes of its names.
 
     Raises:
         ShardingTypeError: a division has a remainder, or is by zero.
@@ -155,4 +155,4 @@ def _value(node: ast.expr, text: str, sizes: Mapping[str, int]) -> int:
                     raise ShardingTypeError(f"`{text}` is no whole number: {a} / {b}")
                 return a // b
             return _OPERATORS[type(op)](a, b)
-    raise AssertionError(text)  # the parser refuses all else
+    raise AssertionError(text)  # not accepted by the parser

@@ -1,4 +1,4 @@
-"""What signatures ask of values: trees of texts, and what is noted where a value does not fit."""
+"""The requirements of signatures on values: pytrees of patterns, and the values that do not fit."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ from shtypes.types.notation.dim_names import current_dim_axes
 class Problem(NamedTuple):
     """A value that does not fit."""
 
-    path: str  # where it is: ``x``, ``params['w']``, ``result[0]``
-    expected: str  # the text that it does not fit
-    got: str  # what it is
-    reasons: tuple[str, ...]  # why it does not fit
+    path: str  # such as ``x``, ``params['w']``, ``result[0]``
+    expected: str  # the pattern
+    got: str  # the value's type or description
+    reasons: tuple[str, ...]
     actual: ShType | None = None  # its type, if it has one
-    pattern: Pattern | None = None  # the text, read
-    owner: tuple[type, str] | None = None  # the class whose field says the text, if one does, and the field's name
+    pattern: Pattern | None = None
+    owner: tuple[type, str] | None = None  # the class and the field that have the pattern, if any
 
 
 class Checking:
-    """One check of the values of a call.
+    """The state of one check of the values of a call.
 
     Attributes:
-        bindings: What the dim names stand for.
-        problems: What does not fit, in order.
-        texts: Which text each value was checked against, by the identity of the value.
+        bindings: The values of dim names.
+        problems: The values that do not fit, in order.
+        texts: The pattern of each checked value, by the value's id.
     """
 
     def __init__(self, bindings: Bindings, replicated: State) -> None:
@@ -48,7 +48,7 @@ class Checking:
         self._later: list[tuple[Structure, Problem]] = []
 
     def leaf(self, pattern: Pattern, value: Any, path: str, owner: tuple[type, str] | None) -> None:
-        """Checks one value against a text."""
+        """Checks one value against a pattern."""
         t = type_of(value)
         self.texts[id(value)] = pattern
         if t is None:
@@ -68,7 +68,7 @@ class Checking:
                 self._later.append((fit, problem))
 
     def resolve(self) -> None:
-        """Checks the dims that are written as arithmetic, now that more names have sizes."""
+        """Checks the arithmetic dims, now that more names have sizes."""
         for fit, problem in self._later:
             reasons = self.bindings.resolve(fit)
             if reasons:
@@ -76,13 +76,13 @@ class Checking:
         self._later = []
 
     def try_match(self, node: Node, value: Any, path: str, owner: tuple[type, str] | None) -> Checking:
-        """A check of one alternative, to be taken on or left."""
+        """Checks a value on a copy of the state, for `take` to accept."""
         trial = Checking(self.bindings.copy(), self.replicated)
         node.check(value, path, trial, owner)
         return trial
 
     def take(self, trial: Checking) -> None:
-        """Takes an alternative on."""
+        """Accepts the state of a `try_match`."""
         self.bindings.of = trial.bindings.of
         self.problems += trial.problems
         self.texts |= trial.texts
@@ -93,17 +93,17 @@ class Node:
     """The requirement of an annotation on a value."""
 
     def check(self, value: Any, path: str, into: Checking, owner: tuple[type, str] | None = None) -> None:
-        """Checks a value, and notes what does not fit."""
+        """Checks a value, and records what does not fit."""
         raise NotImplementedError
 
-    def example(self, making: Making) -> Any:
-        """A value that has only types, where the texts say all of them."""
-        raise making.open(self)
+    def example(self, settings: ExampleSettings) -> Any:
+        """An abstract value that fits, if the patterns determine one."""
+        raise settings.open(self)
 
 
 @dataclasses.dataclass
-class Making:
-    """The settings that examples are built with."""
+class ExampleSettings:
+    """Settings for building examples."""
 
     mesh: Mesh
     replicated: State
@@ -111,7 +111,7 @@ class Making:
     make: Callable[[ShType], Any]
 
     def open(self, node: Node) -> ShardingTypeError:
-        """The error where an annotation does not say how many values there are."""
+        """The error for an annotation that does not determine the number of values."""
         return ShardingTypeError(
             f"the annotation leaves the structure of a value open ({type(node).__name__.lower()})",
             hints=["give the types of the arguments"],
@@ -127,13 +127,13 @@ class Leaf(Node):
     def check(self, value: Any, path: str, into: Checking, owner: tuple[type, str] | None = None) -> None:
         into.leaf(self.pattern, value, path, owner)
 
-    def example(self, making: Making) -> Any:
-        return making.make(instance(self.pattern, making.mesh, making.replicated, making.sizes))
+    def example(self, settings: ExampleSettings) -> Any:
+        return settings.make(instance(self.pattern, settings.mesh, settings.replicated, settings.sizes))
 
 
 @dataclasses.dataclass(frozen=True)
 class Typed(Node):
-    """One typed value of any type: the annotation is `Array` itself."""
+    """One value of any sharding type: the annotation is `Array` itself."""
 
     def check(self, value: Any, path: str, into: Checking, owner: tuple[type, str] | None = None) -> None:
         if type_of(value) is None:
@@ -143,7 +143,7 @@ class Typed(Node):
 
 @dataclasses.dataclass(frozen=True)
 class AllOf(Node):
-    """Every typed value in a tree of any kind."""
+    """Every typed value in a pytree has one pattern."""
 
     pattern: Pattern
 
@@ -155,7 +155,7 @@ class AllOf(Node):
 
 @dataclasses.dataclass(frozen=True)
 class Sequence(Node):
-    """A list, or a tuple of any length, of values that are alike."""
+    """A list, or a tuple of any length, of items with one annotation."""
 
     item: Node
     kind: ClassVar[tuple[type, str]] = (collections.abc.Sequence, "sequence")
@@ -173,7 +173,7 @@ class Sequence(Node):
 
 
 class MappingOf(Sequence):
-    """A mapping whose values are alike."""
+    """A mapping of values with one annotation."""
 
     kind = (collections.abc.Mapping, "mapping")
 
@@ -199,15 +199,15 @@ class Tuple(Node):
             if node is not None:
                 node.check(item, f"{path}[{i}]", into, owner)
 
-    def example(self, making: Making) -> Any:
+    def example(self, settings: ExampleSettings) -> Any:
         if None in self.items:
-            raise making.open(self)
-        return tuple(node.example(making) for node in self.items if node is not None)
+            raise settings.open(self)
+        return tuple(node.example(settings) for node in self.items if node is not None)
 
 
-@dataclasses.dataclass(frozen=True, eq=False)  # it may hold itself
+@dataclasses.dataclass(frozen=True, eq=False)  # it may contain itself
 class Fields(Node):
-    """A dataclass, a named tuple or a typed dict, with what each field asks of its value."""
+    """A dataclass, a named tuple or a typed dict, with the requirement on each field."""
 
     owner: type
     fields: dict[str, Node]
@@ -226,20 +226,20 @@ class Fields(Node):
             elif hasattr(value, name):
                 node.check(getattr(value, name), f"{path}.{name}", into, (self.owner, name))
 
-    def example(self, making: Making) -> Any:
-        values = {name: node.example(making) for name, node in self.fields.items()}
+    def example(self, settings: ExampleSettings) -> Any:
+        values = {name: node.example(settings) for name, node in self.fields.items()}
         try:
             return self.owner(**values)
         except TypeError:
-            raise making.open(self) from None
+            raise settings.open(self) from None
 
 
 @dataclasses.dataclass(frozen=True)
 class Union(Node):
-    """A union: one of its members must fit."""
+    """A union: the value must fit one of its members."""
 
-    members: tuple[Node | None, ...]  # None for a member that asks nothing of typed values
-    plain: tuple[Any, ...]  # the classes of these
+    members: tuple[Node | None, ...]  # None for a member without sharding types
+    plain: tuple[Any, ...]  # the classes of those
     none: bool
 
     def check(self, value: Any, path: str, into: Checking, owner: tuple[type, str] | None = None) -> None:
@@ -259,17 +259,17 @@ class Union(Node):
             t = type_of(value)
             into.problems.append(Problem(path, expected, str(t or describe(value)), tuple(reasons), owner=owner))
 
-    def example(self, making: Making) -> Any:
+    def example(self, settings: ExampleSettings) -> Any:
         if self.none:
             return None
         for node in self.members:
             if node is not None:
-                return node.example(making)
-        raise making.open(self)
+                return node.example(settings)
+        raise settings.open(self)
 
 
 def type_of(value: Any) -> HiShType | None:
-    """The sharding type of a value, if it has one."""
+    """The sharding type of a value, or None."""
     if type(value) is Array:
         return value.type
     if isinstance(value, jax.core.Tracer):
@@ -279,7 +279,7 @@ def type_of(value: Any) -> HiShType | None:
 
 
 def describe(value: Any) -> str:
-    """A value in words."""
+    """Describes a value for messages."""
     if isinstance(value, (jax.Array, jax.core.Tracer)):
         return f"a plain array, {jax.typeof(value)}"
     if hasattr(value, "shape") and hasattr(value, "dtype"):

@@ -1,4 +1,4 @@
-"""`typed`: a decorator that checks a function's annotations where it is called or traced."""
+"""`typed`: a decorator that checks a function's annotations when it is called or traced."""
 
 from __future__ import annotations
 
@@ -27,38 +27,37 @@ from shtypes.types.policy import replicated
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-#: The most values in the error of one call.
+#: The maximum number of values in an error.
 MOST = 4
 
 
 def typed(f: F) -> F:
-    """Checks the sharding types of a function's arguments and results, as its annotations say them.
+    """Checks the sharding types in a function's annotations.
 
-    The texts are those of types, in ``Annotated[sh.Array, "f32[s, b@dp, h]"]`` or, for short,
-    ``sh.Array["f32[s, b@dp, h]"]``. They are read under the policy in force at the call: an axis that a text does not
-    mention is replicated. Besides:
+    Types are strings in ``Annotated[sh.Array, "f32[s, b@dp, h]"]`` or, for short, ``sh.Array["f32[s, b@dp, h]"]``. They
+    are parsed under the policy at the call: an axis that a type does not mention is replicated. Besides:
 
-    - a dim name is any size, the same in all arguments and results of one call, where ``seq=4`` or `dims` may give it;
-    - ``_`` is any size, ``...`` any dims however sharded, ``*batch`` the same for the same dims everywhere;
-    - arithmetic of dims: ``2*h``, ``h + 1``, ``(a + b) // 2``; with ``/`` the division must leave no rest;
+    - a dim name is any size, the same in all arguments and results of one call; ``seq=4`` or `dims` may set it;
+    - ``_`` is any size, ``...`` any dims in any sharding, ``*batch`` any dims that are the same everywhere;
+    - arithmetic of dims: ``2*h``, ``h + 1``, ``(a + b) // 2``; ``/`` must leave no remainder;
     - for a dtype, nothing (any dtype) or one of ``float``, ``int``, ``uint``, ``integer``, ``complex``, ``inexact``,
       ``number``, ``key``;
     - ``{...}`` in braces: the other axes may be in any state.
 
-    Lists, tuples, dicts, dataclasses, named tuples, typed dicts, unions and optional values are looked into; a text
-    around a tree, ``Annotated[dict[str, sh.Array], "f32[...]"]``, holds for all its values. Other annotations are not
-    checked. Checks run where Python runs the function: under `jit` once, while it is traced, and nothing of them is in
+    Lists, tuples, dicts, dataclasses, named tuples, typed dicts, unions and optional values are checked inside; a type
+    around a pytree, ``Annotated[dict[str, sh.Array], "f32[...]"]``, applies to all its leaves. Other annotations are
+    not checked. Checks run when Python runs the function: under `jit` once, during tracing, and nothing of them is in
     the compiled program.
 
     Args:
-        f: A function, a method (below ``staticmethod`` and ``classmethod``, or above them), a partial, an object that
-            can be called; no class.
+        f: A function, a method (below ``staticmethod`` and ``classmethod``, or above them), a partial, or a callable
+            object; not a class.
 
     Returns:
         The function, checked.
 
     Raises:
-        ShardingTypeError: a text cannot be read; (when called) a value does not fit, with all that do not.
+        ShardingTypeError: a type has a syntax error; (when called) values do not fit, of which it lists all.
 
     Communicates: nothing.
 
@@ -89,7 +88,7 @@ def typed(f: F) -> F:
     annotations: Annotations | None
     try:
         annotations = annotations_of(f, local, skip_undefined=False)
-    except NameError:  # something is defined further down
+    except NameError:  # a name is defined further down
         annotations = None
     except ShardingTypeError as error:
         raise _unreadable(error, f) from None
@@ -120,7 +119,7 @@ def typed(f: F) -> F:
 
 
 def is_typed_function(f: Any) -> bool:
-    """Whether a function checks its annotations itself, or wraps one that does."""
+    """Whether a function, or one that it wraps, is `typed`."""
     while f is not None:
         if getattr(f, "__shtypes_typed__", False):
             return True
@@ -131,7 +130,7 @@ def is_typed_function(f: Any) -> bool:
 def _has_text(f: Any) -> bool:
     try:
         annotations = getattr(unwrapped(f), "__annotations__", {})
-    except NameError:  # Python 3.14 evaluates them when they are read
+    except NameError:  # Python 3.14 evaluates annotations lazily
         return True
     return any(isinstance(a, str) for a in annotations.values())
 
@@ -150,7 +149,7 @@ def _read(f: Callable[..., Any]) -> Annotations:
 
 
 def _enclosing(f: Any) -> dict[str, Any]:
-    """The local names of the functions that a function is defined in, where these are running."""
+    """The local variables of the enclosing functions that are running."""
     code: Any = getattr(unwrapped(f), "__code__", None)
     outer = str(getattr(f, "__qualname__", "")).split(".")
     names: dict[str, Any] = {}
@@ -171,11 +170,11 @@ def _name(f: Any) -> str:
     return str(getattr(f, "__qualname__", None) or getattr(f, "__name__", "f")).rpartition("<locals>.")[2]
 
 
-# a call
+# calls
 
 
 def _in_program(f: Callable[..., Any], annotations: Annotations, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Calls a function in a plain program that is traced: it is checked where the program is evaluated."""
+    """Calls a function in a plain program being traced: it is checked when the program is evaluated."""
     entered: list[tuple[Checking, Mapping[str, Any]]] = []
 
     def arguments(inputs: tuple[tuple[Any, ...], dict[str, Any]]) -> None:
@@ -191,11 +190,11 @@ def _in_program(f: Callable[..., Any], annotations: Annotations, args: tuple[Any
 def _arguments(
     f: Callable[..., Any], annotations: Annotations, args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> tuple[Checking, Mapping[str, Any]]:
-    """Checks the arguments of a call; what it says of the dim names goes on to the results."""
+    """Checks the arguments of a call; the returned bindings of dim names apply to the results."""
     into = Checking(Bindings(current_dims()), replicated())
     try:
         bound = annotations.check(into, args, kwargs)
-    except ShardingTypeError as error:  # such as an axis that the mesh has not
+    except ShardingTypeError as error:  # such as an axis that the mesh lacks
         raise _unreadable(error, f) from None
     if into.problems:
         raise _refused(f, into, bound, "argument")
@@ -205,7 +204,7 @@ def _arguments(
 def _result(
     f: Callable[..., Any], annotations: Annotations, into: Checking, bound: Mapping[str, Any], result: Any
 ) -> Any:
-    """Checks the result of a call, and returns it."""
+    """Checks and returns the result of a call."""
     if annotations.result is not None:
         try:
             annotations.result.check(result, "result", into)
@@ -217,7 +216,7 @@ def _result(
     return result
 
 
-# what is said
+# messages
 
 
 def _refused(f: Callable[..., Any], into: Checking, arguments: Mapping[str, Any], what: str) -> ShardingTypeError:
@@ -227,7 +226,7 @@ def _refused(f: Callable[..., Any], into: Checking, arguments: Mapping[str, Any]
     line = user_line()
     call = f"{name}({', '.join(f'{k}: {_text(v)}' for k, v in arguments.items())})"
     where = [f"{line}: {call}" if line else call]
-    where += dict.fromkeys(f"{_said_at(f, p)}: {_said(p)}" for p in into.problems[:MOST])
+    where += dict.fromkeys(f"{_annotation_line(f, p)}: {_annotation_text(p)}" for p in into.problems[:MOST])
     why = "; ".join(first.reasons)
     if many:
         why = "\n".join(f"`{p.path}` is {p.got}: {'; '.join(p.reasons)}" for p in into.problems[:MOST])
@@ -260,18 +259,18 @@ def _text(value: Any) -> str:
     return str(t) if t is not None else type(value).__name__
 
 
-def _said(problem: Problem) -> str:
+def _annotation_text(problem: Problem) -> str:
     name = problem.owner[1] if problem.owner else problem.path
     return f"{name}: {problem.expected}"
 
 
 def _fixes(into: Checking) -> list[Fix]:
-    """A reshard for each value that one makes fit: none does where a size is another."""
+    """The reshards that make values fit; a wrong size has none."""
     fixes = []
     for problem in into.problems[:MOST]:
         if problem.actual is None or problem.pattern is None:
             continue
-        # Anew, because what is remembered of an equal type may have other dim names.
+        # not cached: a cached match of an equal type may have other dim names
         fit = structure.__wrapped__(problem.pattern, problem.actual, into.replicated)
         if fit.goal is None or not _fits(fit.goal, problem.pattern, into):
             continue
@@ -282,7 +281,7 @@ def _fixes(into: Checking) -> list[Fix]:
 
 
 def _fits(t: ShType, pattern: Pattern, into: Checking) -> bool:
-    """Whether a type fits a text, beside what dim names stand for."""
+    """Whether a type fits a pattern, given the bindings of dim names."""
     trial = Checking(into.bindings.copy(), into.replicated)
     trial.leaf(pattern, abstract_array(t), "", None)
     trial.resolve()
@@ -308,13 +307,13 @@ def _hints(problem: Problem) -> list[str]:
 
 
 def definition(f: Callable[..., Any]) -> str:
-    """``model.py:12`` of a function."""
+    """Where a function is defined, such as ``model.py:12``."""
     code = getattr(unwrapped(f), "__code__", None)
     return "" if code is None else f"{os.path.basename(code.co_filename)}:{code.co_firstlineno}"
 
 
-def _said_at(f: Callable[..., Any], problem: Problem) -> str:
-    """The line of the user's that says what a value does not fit."""
+def _annotation_line(f: Callable[..., Any], problem: Problem) -> str:
+    """The source line of the annotation that a value does not fit."""
     subject: Any = unwrapped(f) if problem.owner is None else problem.owner[0]
     name = problem.path.partition("[")[0].partition(".")[0] if problem.owner is None else problem.owner[1]
     try:
@@ -327,7 +326,7 @@ def _said_at(f: Callable[..., Any], problem: Problem) -> str:
 
 
 def _line_of(tree: ast.stmt, name: str) -> int:
-    """The line, counted from 1, of a parameter's, a result's or a field's annotation."""
+    """The line, counted from 1, of the annotation of a parameter, result or field."""
     if isinstance(tree, ast.ClassDef):
         fields = [n for n in tree.body if isinstance(n, ast.AnnAssign) and ast.unparse(n.target) == name]
         return fields[0].lineno if fields else tree.lineno

@@ -388,7 +388,7 @@ def together(
 def across(ways: Collection[int | None]) -> contextlib.AbstractContextManager[Any]:
     """A scope in which an op works across shards, by its way if there is one; without ways, none."""
     way = next(iter(ways)) if len(ways) == 1 else None
-    return CommScope(replace(objective(), whole=False, way=way)) if ways else contextlib.nullcontext()
+    return CommScope(replace(objective(), joint=False, way=way)) if ways else contextlib.nullcontext()
 
 
 @contextlib.contextmanager

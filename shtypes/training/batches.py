@@ -1,4 +1,4 @@
-"""Batches of host arrays as typed values, a few ahead of the step that takes them."""
+"""Batches of host arrays as typed values, prefetched to the devices."""
 
 from __future__ import annotations
 
@@ -17,27 +17,26 @@ Tree = Any
 
 @public
 def prefetch_to_device(batches: Iterable[Tree], types: Tree, *, size: int = 2) -> Iterator[Tree]:
-    """Batches of host arrays as typed values, the next ones on their way to the devices while a step runs.
+    """Yields batches of host arrays as typed values; the next ones are transferred while a step runs.
 
-    JAX copies to devices and runs steps without waiting for them, so that no thread is needed: the loader loads while
-    the devices compute, as long as the loop does not wait for each step. A loader with worker processes, such as
-    grain's or torch's, loads ahead by itself.
+    JAX transfers and runs steps asynchronously, so no thread is needed: the loader loads while the devices compute, as
+    long as the loop does not block on each step. A loader with worker processes, such as grain's or torch's, loads
+    ahead by itself.
 
     Args:
-        batches: Trees of host arrays. In several processes each process's own rows, as for `array_from_process`.
-        types: The type of each array: a tree of the structure of a batch, or of a part of it; one type for all.
-        size: How many batches are on the devices besides the one that was yielded.
+        batches: Pytrees of host arrays. In several processes, the process's rows, as for `array_from_process`.
+        types: The type of each array: a pytree with the structure of a batch or a prefix of it; or one type for all.
+        size: The number of batches on the devices besides the yielded one.
 
     Returns:
-        The batches as trees of typed values, in order. A loader that is to go on where a checkpoint was made counts
-        the batches that were taken, not those that were loaded.
+        The batches as pytrees of typed values, in order. To resume from a checkpoint, count the batches that were
+        taken, not those that were loaded.
 
     Raises:
-        ShardingTypeError: ``batches`` cannot be iterated over; ``size`` is less than 1; (later, at the line that takes
-            a batch) a batch does not fit its types. What the loader raises arrives when its batch would have been
-            taken.
+        ShardingTypeError: ``batches`` is not iterable; ``size`` is less than 1; (later, at the line that takes a batch)
+            a batch does not fit its types. An error of the loader is raised in place of its batch.
 
-    Communicates: nothing but what `array_from_process` compares.
+    Communicates: only what `array_from_process` compares.
     Source: ``flax.jax_utils.prefetch_to_device``.
 
     Examples:
@@ -76,7 +75,7 @@ def _ahead(batches: Iterator[Tree], types: Tree, size: int) -> Iterator[Tree]:
 
 
 def _typed(batch: Tree, types: Tree) -> Tree:
-    """A batch as typed values; ``types`` has the structure of the batch, or stops above it."""
+    """Converts a batch to typed values; ``types`` has its structure or a prefix of it."""
     try:
         each = jax.tree.broadcast(types, batch)
     except ValueError as error:

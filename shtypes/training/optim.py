@@ -1,4 +1,4 @@
-"""Optimizers on typed trees: transformations as `optax` has them, with their state typed like the parameters."""
+"""Optimizers on typed pytrees: `optax`'s gradient transformations, with state typed like the parameters."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ Tree = Any
 
 
 class Transformation(Protocol):
-    """What `optax` calls a gradient transformation: a named tuple of two functions."""
+    """An `optax` gradient transformation: a named tuple of two functions."""
 
     @property
     def init(self) -> Callable[..., Any]:
-        """From the parameters to the first state."""
+        """Maps the parameters to the first state."""
 
     @property
     def update(self) -> Callable[..., Any]:
-        """From gradients, state and parameters to updates and the next state."""
+        """Maps gradients, state and parameters to updates and the next state."""
 
     def _replace(self, **changes: Any) -> Any: ...
 
@@ -52,43 +52,44 @@ T = TypeVar("T", bound=Transformation)
 
 @public
 def lift(tx: T, *, pending: Pending = "refuse", types: Layout = None, at: Mapping[str, Any] | None = None) -> T:
-    """A gradient transformation, such as `optax.adamw(1e-3)`, as one of typed trees.
+    """A gradient transformation, such as `optax.adamw(1e-3)`, of typed pytrees.
 
-    It computes on global arrays, on any layout of the parameters: norms are those of the full tree, means those of full
-    arrays. The result has the class of ``tx``, for whatever takes one, `optax.chain` with others of typed trees too.
-    Code of optax around it is plain: lift the result of `optax.MultiSteps` or `optax.masked`. On trees without a typed
-    value it is ``tx``.
+    It computes on global arrays, in any layout of the parameters: norms are over all parameters, means over global
+    arrays. The result has the class of ``tx``, and composes with others of typed pytrees, as in `optax.chain`. Lift the
+    result of optax's wrappers, such as `optax.MultiSteps` or `optax.masked`, not their argument. On pytrees without a
+    typed value it is ``tx``.
 
-    ``init(params)`` returns a typed state. An array for each parameter has the parameter's type, with the array's
-    dtype; counts, other numbers and keys are replicated over the mesh, as a checkpoint and a compiled step with a
-    donated state need them. Another array is sharded like the parameter whose path is in its path, in the dims that
-    both have: a history of it, or a factored moment; else it is replicated. ``update(grads, state, params)`` returns
-    updates of the parameters' types, and a state of the same types as before: a compiled step is traced once, and a
-    loop carries it. Untyped parts of the state, such as a hyperparameter that was set, are typed as by ``init``; so is
-    what a first step adds to a state.
+    ``init(params)`` returns a typed state. An array per parameter has the parameter's type, with the array's dtype;
+    counts, other numbers and keys are replicated over the mesh, as checkpoints and compiled steps with donated state
+    need. Another array is sharded like the parameter whose path is in its path, in the dims that both have, such as a
+    history of it or a factored moment; else it is replicated. ``update(grads, state, params)`` returns updates of the
+    parameters' types, and a state of the same types as before: a compiled step is traced once, and a loop carries it.
+    Untyped parts of the state, such as a hyperparameter that was set or what a first step adds, are typed as by
+    ``init``.
 
     Args:
-        tx: A named tuple with ``init`` and ``update``. Of an `optax.MultiSteps`, its `gradient_transformation()`.
+        tx: A named tuple with ``init`` and ``update``. For an `optax.MultiSteps`, its `gradient_transformation()`.
         pending: What ``update`` does with gradients that are pending sums, as those of replicated parameters are after
-            a batch that is sharded: ``"refuse"`` them, or ``"finish"`` them first, all of the tree together: one
-            collective for each set of axes and each dtype, by way of one buffer as large as they are.
-        types: The types of the transformation's arrays and state, if other than the parameters': a tree
-            of types or texts of the structure of the parameters, or a function from a parameter's type to one. Where it
-            is sharded over an axis over which parameters are replicated, gradients are reduce-scattered, and updates
-            all-gathered: each device keeps and updates its part of the state (ZeRO). Needs ``params`` in ``update``.
-        at: Reshards at lines of the transformation, as in `shtypes.lift`: the fixes of an error name them.
+            a sharded batch: ``"refuse"`` them, or ``"finish"`` them first, in one collective for each set of axes and
+            dtype, through a buffer of their size.
+        types: The types in which the transformation works and its state lives, if not the parameters': a pytree
+            of types or strings with the structure of the parameters, or a function from a parameter's type to one.
+            Where they are sharded over an axis over which parameters are replicated, gradients are reduce-scattered,
+            and updates all-gathered: each device keeps and updates its part of the state (ZeRO). Needs ``params`` in
+            ``update``.
+        at: Reshards at lines of the transformation, as in `shtypes.lift`; the fixes of an error name them.
 
     Returns:
         A transformation of the class of ``tx``.
 
     Raises:
-        ShardingTypeError: ``tx`` is no transformation; (when called) gradients are pending and to be refused, with the
+        ShardingTypeError: ``tx`` is not a transformation; (when called) gradients are pending and refused, with the
             price of finishing them; a step of the transformation does not type, such as a factored moment of a sharded
-            matrix, which `implicit_comm` around the call allows to communicate; a part of the state has another shape
-            or a wider dtype than before; types do not fit the parameters.
+            matrix, for which `implicit_comm` around the call allows communication; a part of the state has another
+            shape or a wider dtype than before; types do not fit the parameters.
 
-    Communicates: an all-reduce of a scalar for each norm of sharded arrays, one for a norm of the full tree, and for
-    each other reduction to one element, such as whether all are finite; and what ``pending`` and ``types`` say.
+    Communicates: an all-reduce of a scalar for each norm of sharded arrays, one for a global norm, and for each other
+    reduction to one element, such as whether all are finite; and what ``pending`` and ``types`` need.
     Transpose: that of each operation.
 
     Examples:
@@ -148,17 +149,17 @@ def lift(tx: T, *, pending: Pending = "refuse", types: Layout = None, at: Mappin
 
 @public
 def apply_updates(params: Tree, updates: Tree) -> Tree:
-    """The parameters plus their updates, in the parameters' types and dtypes: `optax.apply_updates` of typed trees.
+    """Adds updates to parameters, in the parameters' types and dtypes: `optax.apply_updates` of typed pytrees.
 
     Args:
-        params: The parameters. A None stays one.
-        updates: What ``update`` returned; a None leaves its parameter as it is.
+        params: The parameters; may contain None.
+        updates: The result of ``update``; None leaves its parameter unchanged.
 
     Returns:
         The new parameters.
 
     Raises:
-        ShardingTypeError: an update has a type that is not its parameter's for free, such as a pending sum.
+        ShardingTypeError: an update does not have its parameter's type, nor for free, such as a pending sum.
 
     Communicates: nothing.
     """
@@ -170,7 +171,7 @@ def apply_updates(params: Tree, updates: Tree) -> Tree:
 
 
 def _with_user_line(fn: Callable[..., Any], plain: Callable[..., Any]) -> Callable[..., Any]:
-    """The function, whose errors name the user's line; those of the plain program name that line already."""
+    """Wraps ``fn`` so that its errors name the user's line; those of the plain program already do."""
 
     @functools.wraps(fn)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -183,13 +184,13 @@ def _with_user_line(fn: Callable[..., Any], plain: Callable[..., Any]) -> Callab
 
 
 def _with_fixes_of_lift(error: ShardingTypeError, called: str, plain: Callable[..., Any]) -> ShardingTypeError:
-    """The error with fixes for the transformation in place of those for a lifted function; the same object."""
+    """Replaces an error's fixes for a lifted function with fixes for the transformation, in place."""
     lifts = f"sh.lift({getattr(plain, '__name__', 'f')}, "
     bounded = bool(rules_in_force())
 
     def complete() -> None:
         moves = any(lifts in fix.code or fix.code.startswith("sh.reshard(") for fix in error.fixes)
-        fixes = [fix for fix in error.fixes if called == "update" or lifts not in fix.code]  # `at` is of `update` alone
+        fixes = [fix for fix in error.fixes if called == "update" or lifts not in fix.code]  # `at` is for `update`
         error.fixes = tuple(fix._replace(code=fix.code.replace(lifts, "sh.optim.lift(tx, ")) for fix in fixes)
         if moves and not bounded:
             error.hints = (*error.hints, f"sh.implicit_comm() around `{called}` allows it")
@@ -216,17 +217,17 @@ def _any_typed(tree: Tree) -> bool:
 
 
 def _is_like(tree: Tree, grads: Tree) -> bool:
-    """Whether a tree has an array for each gradient, of its shape."""
+    """Whether a pytree has the structure and shapes of the gradients."""
     return same_structure(tree, grads) and bool(jax.tree.map(np.shape, tree) == jax.tree.map(np.shape, grads))
 
 
 def _finish_sums(grads: tuple[Tree, dict[str, Tree]], weights: Tree, pending: Pending, *, everywhere: bool) -> Any:
-    """The gradients and trees like them, in the types that the transformation takes: pending sums only, or all."""
+    """Reshards the gradients, and pytrees like them, for the transformation: pending sums only, or all."""
     leaves, structure = jax.tree.flatten_with_path(grads)
     values = [x for _, x in leaves]
     types = [x.type if is_typed(x) else None for x in values]
     goals = _goal_types(types, None if weights is None else jax.tree.leaves(weights) * (1 + len(grads[1])))
-    first = {id(x): i for i, x in reversed(list(enumerate(values)))}  # one that is there twice is moved once
+    first = {id(x): i for i, x in reversed(list(enumerate(values)))}  # a repeated value is resharded once
     once = [i for i, x in enumerate(values) if types[i] is not None and first[id(x)] == i]
     sums = [i for i in once if types[i].axes(State.UNREDUCED)]  # type: ignore[union-attr]
     if sums and pending == "refuse":
@@ -237,7 +238,7 @@ def _finish_sums(grads: tuple[Tree, dict[str, Tree]], weights: Tree, pending: Pe
 
 
 def _goal_types(types: Sequence[ShType | None], weights: Sequence[Any] | None) -> list[Any]:
-    """For each gradient its parameter's type in the gradient's dtype; else the gradient's without pending sums."""
+    """For each gradient its parameter's type with the gradient's dtype, or else its type without pending sums."""
     if weights is None or len(weights) != len(types):
         weights = [None] * len(types)
     goals: list[Any] = []

@@ -1,4 +1,4 @@
-"""An optimizer's state: every array in it is typed from the start, and keeps its type."""
+"""Types the arrays of an optimizer's state, and keeps their types from step to step."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ Path: TypeAlias = tuple[str, ...]
 
 
 def typed_state(state: Tree, params: Tree) -> Tree:
-    """The state with each array, number and key in it typed; what is none of these stays as it is.
+    """Types each array, number and key in the state; other leaves are unchanged.
 
-    A plain array is sharded like the parameter whose path is in its path, in the dims that both have. So a history of a
-    parameter, with one dim more in front, is sharded as that is, and a factored moment, which lacks one.
+    A plain array is sharded like the parameter whose path is in its path, in the dims that both have, such as a history
+    of a parameter, with one more leading dim, or a factored moment, which lacks one.
     """
     leaves, structure = jax.tree.flatten_with_path(state)
     if all(is_typed(x) or not _is_array(x) for _, x in leaves):
@@ -55,7 +55,7 @@ def _is_array(x: Any) -> bool:
 def _typed(x: Any, path: Path, params: Sequence[tuple[Path, ShType]], mesh: Mesh) -> Any:
     if is_typed(x) or not _is_array(x):
         return x
-    if not hasattr(x, "shape"):  # a Python number, or one that JAX knows the dtype of
+    if not hasattr(x, "shape"):  # a Python number, or one with an extended dtype
         x = np.asarray(x, getattr(x, "dtype", jnp.result_type(x)))
     t = ShType(mesh, dtypes.from_numpy(x.dtype), list(x.shape), dict.fromkeys(mesh.axis_names, replicated()))
     if jnp.issubdtype(x.dtype, jnp.inexact):
@@ -66,7 +66,7 @@ def _typed(x: Any, path: Path, params: Sequence[tuple[Path, ShType]], mesh: Mesh
 
 
 def placed(x: Any, t: ShType) -> Any:
-    """A plain array in a type of its shape and dtype."""
+    """Converts a plain array to a type of its shape and dtype."""
     if isinstance(x, jax.core.Tracer) or not no_trace_is_running():
         return value_info.placed(x, t)
     return place(np.asarray(x, t.dtype) if is_number(x) else x, as_jax_type(t))
@@ -77,14 +77,14 @@ def _contains(path: Path, part: Path) -> bool:
 
 
 def _with_dims_of(p: ShType, t: ShType) -> ShType | None:
-    """A replicated type with the dims of a parameter's, if it has more before them, or some of them; else None."""
+    """``t`` with the dims of a parameter's type, if it has them after others, or some of them; else None."""
     more = t.ndim - p.ndim
     if more >= 0:
         ways = [(*t.dims[:more], *p.dims)] if t.shape[more:] == p.shape and p.ndim else []
     else:
         ways = [dims for dims in itertools.combinations(p.dims, t.ndim) if tuple(d.size for d in dims) == t.shape]
     if len({tuple(d.axes for d in dims) for dims in ways}) != 1:
-        return t if p.shape == t.shape else None  # two dims of one size: either may be meant
+        return t if p.shape == t.shape else None  # dims of equal size are ambiguous
     taken = {a for d in ways[0] for a in d.axes}
     states = {a: p.state(a) if more == 0 else replicated() for a in p.mesh.axis_names if a not in taken}
     return ShType(p.mesh, t.dtype_name, ways[0], states)
@@ -94,22 +94,22 @@ def _with_dims_of(p: ShType, t: ShType) -> ShType | None:
 
 
 def first_state(state: Tree, params: Tree) -> Tree:
-    """A first state in which all is typed and no sum is pending: it can be saved, and is what later ones are like.
+    """The first state, fully typed and without pending sums: it can be saved, and later states have its types.
 
     Raises:
-        ShardingTypeError: to finish a sum would communicate more than a scalar.
+        ShardingTypeError: finishing a sum would communicate more than a scalar.
     """
     return _as_before(typed_state(state, params), {}, "init")
 
 
 def like_state(new: Tree, state: Tree, params: Tree) -> Tree:
-    """The next state in the types of the one before, so that a loop and a compiled step carry it.
+    """Casts the next state to the types of the previous one, so that a loop and a compiled step carry it.
 
-    What the one before has not, as a measurement that the first step adds, is typed as in a first state.
+    New leaves, such as a measurement that the first step adds, are typed as in a first state.
 
     Raises:
-        ShardingTypeError: a part has another shape or a wider dtype than before, or to give it its type would
-            communicate more than a scalar.
+        ShardingTypeError: a leaf has another shape or a wider dtype than before, or its cast would communicate more
+            than a scalar.
     """
     before = {_path(path): x for path, x in jax.tree.leaves_with_path(state)}
     return _as_before(typed_state(new, params), before, "update")
@@ -148,33 +148,33 @@ def _leaf_as_before(x: Any, before: Any, path: Sequence[Any], called: str) -> An
 
 
 def _widens(src: Any, dst: Any) -> bool:
-    """Whether each value of a dtype is one of another."""
+    """Whether ``dst`` holds every value of ``src``."""
     kinds = (jnp.unsignedinteger, jnp.signedinteger, jnp.floating, jnp.complexfloating)
     alike = any(jnp.issubdtype(src, kind) and jnp.issubdtype(dst, kind) for kind in kinds)
     return src == dst or (alike and jnp.promote_types(src, dst) == dst)
 
 
 def _first_state_in(wider: ShType, t: ShType) -> list[str]:
-    """The hint to start from wider parameters, where that is what is missing."""
+    """The hint to initialize from wider parameters, where that helps."""
     if wider.shape != t.shape or not _widens(t.dtype, wider.dtype):
         return []
     return [f'optimizer.init(jax.tree.map(lambda p: p.astype("{wider.dtype_name}"), params))']
 
 
 def same_structure(tree: Tree, other: Tree) -> bool:
-    """Whether two trees differ in their leaves alone."""
+    """Whether two pytrees have the same structure."""
     one: Any = jax.tree.structure(tree)
     return bool(one == jax.tree.structure(other))
 
 
 # layouts
 
-#: A tree of types or texts, a function from a type to one, or None for the types that values have.
+#: A pytree of types or strings, a function from a type to one, or None for the values' types.
 Layout = Any | Callable[[ShType], Any] | None
 
 
 def layout_of(layout: Layout, params: Tree) -> list[ShType | None]:
-    """For each leaf of the parameters the type that is meant; None for one that has no type.
+    """The layout's type for each leaf of the parameters; None for an untyped leaf.
 
     Raises:
         ShardingTypeError: the layout has another structure than the parameters, or does not fit them.
@@ -197,7 +197,7 @@ def layout_of(layout: Layout, params: Tree) -> list[ShType | None]:
 
 
 def in_types(tree: Tree, goals: Sequence[ShType | None]) -> Tree:
-    """Typed values in the types of a layout, dtypes unchanged; gathers over the same axes go in one collective."""
+    """Reshards typed values to a layout, keeping dtypes; gathers over the same axes share one collective."""
     leaves, structure = jax.tree.flatten(tree)
     moving = [
         (i, goal.replace(dtype=x.type.dtype_name))
@@ -214,15 +214,15 @@ def in_types(tree: Tree, goals: Sequence[ShType | None]) -> Tree:
 
 
 def like_values(tree: Tree, others: Tree) -> Tree:
-    """Values in the types of others, where they have these for free, or may communicate; plain ones too."""
+    """Casts values to the types of others, where that is free or communication is allowed; types plain ones."""
     return jax.tree.map(_like, tree, others) if same_structure(tree, others) else tree
 
 
 def like_value(x: Any, other: Any) -> Any:
-    """An update in the type of its parameter.
+    """Casts an update to the type of its parameter.
 
     Raises:
-        ShardingTypeError: that would communicate, and may not.
+        ShardingTypeError: that would communicate, and is not allowed.
     """
     x = _like(x, other)
     if is_typed(x) and is_typed(other) and x.type.shape == other.type.shape:
