@@ -1,1 +1,1 @@
-"""What is run from outside: the command line, the pytest plugin, the demo."""
+"""Entry points: the command line, the pytest plugin, the demo."""

@@ -1,8 +1,8 @@
-"""A plan written into the source of the function that it is of: reshards around expressions, types beside it.
+"""Writes a plan of `sh.suggest` into a function's source: reshards around expressions, and types after it.
 
-Which expression a reshard belongs around is not guessed: the function is traced once more from a copy of its source in
-which each expression marks the values that it gives, and the marks say which expression an operand comes from. What is
-written is traced before it replaces the file, and sends what the plan does.
+The function is traced again from a copy of its source in which each expression marks its value, which shows the
+expression of each operand. The patched source is traced before it replaces the file, and must communicate like the
+plan.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from shtypes.types.target import target_text
 
 
 class Patch(NamedTuple):
-    """A file, and what it becomes.
+    """The edit of a file.
 
     Attributes:
         path: The file.
         before: Its bytes.
-        after: Those with the plan in them.
-        encoding: How they are text.
+        after: Its bytes with the plan.
+        encoding: Its encoding.
     """
 
     path: Path
@@ -56,12 +56,12 @@ class Patch(NamedTuple):
         return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
 
     def write(self) -> None:
-        """Replaces the file at once, with its permissions.
+        """Replaces the file atomically, with its permissions.
 
         Raises:
             ShardingTypeError: it changed since it was read.
         """
-        path = self.path.resolve()  # a link stays one
+        path = self.path.resolve()  # keeps a symbolic link
         if path.read_bytes() != self.before:
             raise ShardingTypeError(f"`{path.name}` changed while its plan was looked for", hints=["ask again"])
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
@@ -79,14 +79,14 @@ class Patch(NamedTuple):
 
 
 def patched(f: Callable[..., Any], plan: Plan) -> Patch:
-    """The file of a function with a plan in it: its reshards, the types of its arguments, and a step in them.
+    """Inserts a plan into the file of a function: its reshards, the types of its arguments, and a typed step.
 
-    Beside ``loss`` it gets ``loss_types``, which returns the arguments' types, and ``loss_step``, which is
-    ``sh.train_step(sh.lift(loss))`` (``loss_typed``, without a backward pass). Calls of `sh.reshard` to a text, which
-    the search leaves out, give way to those of the plan, and what an earlier patch wrote beside gives way to its like.
+    After ``loss`` it adds ``loss_types``, which returns the arguments' types, and ``loss_step``, which is
+    ``sh.train_step(sh.lift(loss))`` (``loss_typed``, without a backward pass). It replaces calls of `sh.reshard` with a
+    string, which the search ignores, and the code added by an earlier patch.
 
     Raises:
-        ShardingTypeError: something of the plan cannot be written there; each is named, with the reason.
+        ShardingTypeError: parts of the plan cannot be written; lists them with the reasons.
     """
     if plan.checkpoints:
         places = ", ".join(map(str, plan.checkpoints))
@@ -99,7 +99,7 @@ def patched(f: Callable[..., Any], plan: Plan) -> Patch:
     shapes = jax.tree.map(_struct, plan.arguments, is_leaf=lambda x: isinstance(x, ShType))
     marked = Function(source.marked(), shapes, plan.problem.argnums, plan.problem.mesh)
     reasons: list[list[str]] = []
-    for free in (False, True):  # most reshards that send nothing are what the rules do anyway
+    for free in (False, True):  # the rules insert most free reshards anyway
         edits = _edits(plan, marked, source, free=free)
         after = source.edited(edits, plan)
         wrong = edits.refused or _differs(source, after, plan)
@@ -116,7 +116,7 @@ def patched(f: Callable[..., Any], plan: Plan) -> Patch:
 
 
 def _differs(source: Source, after: bytes, plan: Plan) -> list[str]:
-    """Whether a patched file does something else than the plan, and what."""
+    """The differences in communication of a patched file from the plan."""
     space, goal = source.loaded(after), plan.ledger.total
     try:
         with use_mesh(plan.problem.mesh):
@@ -131,11 +131,11 @@ def _struct(x: Any) -> Any:
     return jax.ShapeDtypeStruct(x.shape, x.dtype) if isinstance(x, ShType) else x
 
 
-# which expression a reshard is around
+# the expressions of reshards
 
 
 class _Marks:
-    """The marks of a program that was traced from a marked source."""
+    """The marks in a program that was traced from a marked source."""
 
     def __init__(self, program: Program) -> None:
         self.ops = {op.id for op in program.ops if self._is_mark(op)}
@@ -146,17 +146,17 @@ class _Marks:
         return op.name == "name" and str(op.eqn.params["name"]).startswith(MARKED)
 
     def chain(self, x: Operand) -> list[tuple[int, int]]:
-        """The expressions that give a value, the one where it is used first; and how often each runs."""
-        found = []
+        """The expressions of a value, the first used one first, with the number of times that each runs."""
+        exprs = []
         while isinstance(x, Value) and x.id in self.of:
             op = self.of[x.id]
-            found.append((int(op.eqn.params["name"].removeprefix(MARKED)), op.times))
+            exprs.append((int(op.eqn.params["name"].removeprefix(MARKED)), op.times))
             x = op.operands[0]
-        return found
+        return exprs
 
 
 class _Planned:
-    """A value that a line takes, the expressions that give it (the last one first), and what it is brought to."""
+    """An operand of a line, its expressions (the last one first), and its planned reshards."""
 
     def __init__(
         self, use: Taken, chain: list[tuple[int, int]], places: Mapping[str, Written], needed: ShType | None
@@ -165,23 +165,23 @@ class _Planned:
         second = places.get(f"second.{use.value.id}", Written()) if written.second else Written()
         self.use, self.chain = use, chain
         self.types = [w.to for w in (second, written) if w.to is not None]
-        self.early = second.to is not None  # whether the first of them is made where the value is
-        self.needed = needed  # the type in which the line takes it
+        self.early = second.to is not None  # whether the first is at the value's definition
+        self.needed = needed  # the operand's type in the line
 
     def takes(self, other: _Planned) -> bool:
-        """Whether what is written for another use does for this one: it ends in the same type."""
+        """Whether the reshards of another use serve this one: they end in the same type."""
         return self.texts == other.texts or (self.needed is not None and self.needed == other.needed)
 
     @property
     def texts(self) -> list[str]:
-        """The targets of reshards, in turn; sizes are as they come."""
+        """The targets of the reshards, in order, without sizes."""
         return [re.sub(r"(?<=[\[,])\d+", "_", target_text(t)).replace(",_", ", _") for t in self.types]
 
 
 def _edits(plan: Plan, marked: Program, source: Source, *, free: bool) -> Edits:
-    """What is written into a file.
+    """The edits of a file.
 
-    Reshards that send nothing are left out unless ``free``, and where no expression is.
+    Free reshards are left out unless ``free``, and where no expression has the value.
     """
     program, marks, edits = plan.problem.program, _Marks(marked), Edits({}, {}, [])
     uses = _uses(program)
@@ -189,9 +189,11 @@ def _edits(plan: Plan, marked: Program, source: Source, *, free: bool) -> Edits:
     if [(u.op, u.value.shape) for u in uses] != [(u.op, u.value.shape) for u in others]:
         return edits._replace(refused=["its program is another one when its expressions are looked at one by one"])
     places = plan.decisions.places
-    kept = {p: w if free or p not in plan.free else w._replace(to=None) for p, w in places.items()}
+    placed = {p: w if free or p not in plan.free else w._replace(to=None) for p, w in places.items()}
     needed = plan.needed
-    planned = [_Planned(u, marks.chain(o.value), kept, needed.get(u.place)) for u, o in zip(uses, others, strict=True)]
+    planned = [
+        _Planned(u, marks.chain(o.value), placed, needed.get(u.place)) for u, o in zip(uses, others, strict=True)
+    ]
     _move_out(planned, program)
     times = _times(program)
     through: dict[int, list[_Planned]] = {}
@@ -211,7 +213,7 @@ def _edits(plan: Plan, marked: Program, source: Source, *, free: bool) -> Edits:
             if p.use.place not in plan.free:
                 inside.append((p.use.line, f"{_at(p.use)}: no expression of a line gives it"))
             continue
-        # Once, before a loop, if that is what the plan has; and where all that comes through is brought there alike.
+        # before a loop, if the plan has it there; at an expression whose other values are resharded alike
         most = times[p.use.value.id] if p.early else times[p.use.place]
         sites = [k for k, often in p.chain if often <= most]
         alike = (k for k in sites if all(q.takes(p) and id(q) not in done for q in through[k]))
@@ -237,9 +239,9 @@ def _at(use: Taken) -> str:
 
 
 def _move_out(planned: Sequence[_Planned], program: Program) -> None:
-    """Moves reshards inside of what is called, such as before the division of a mean, to where an expression is.
+    """Moves reshards inside of called functions, such as before the division in a mean, to an expression.
 
-    They go over operations that have one operand and leave its dims, or permute them; what was meant stays the same.
+    They move over ops with one operand that keep or permute its dims, which preserves their meaning.
     """
     made_by = {v.id: op for op in program.ops for v in op.results}
     ops = {str(op.id): op for op in program.ops}
@@ -254,19 +256,19 @@ def _move_out(planned: Sequence[_Planned], program: Program) -> None:
         return ops.get(p.use.place.partition(".")[0])
 
     def after(p: _Planned, types: list[ShType]) -> list[tuple[_Planned, list[ShType]]]:
-        """The uses of what is made of a value, to be brought to these types; none where that is not the same."""
-        op, found = op_of(p), list[tuple[_Planned, list[ShType]]]()
+        """The uses of an op's result, with the types moved past the op; empty if that is not equivalent."""
+        op, uses_after = op_of(p), list[tuple[_Planned, list[ShType]]]()
         order = None if op is None else _permutation(op)
         for q in uses.get(op.results[0].id, []) if op is not None and order is not None else []:
             moved = [*(_permuted(t, order or ()) for t in types), *([] if q.chain else q.types)]
             more = [(q, moved)] if q.chain else [*after(q, moved), (q, [])]
             if len(more) == 1 and not q.chain:
                 return []
-            found += more
-        return found
+            uses_after += more
+        return uses_after
 
     def before(p: _Planned) -> _Planned | None:
-        """The use that makes a value which all take alike."""
+        """The use in the op that made a value which all uses reshard alike."""
         op = made_by.get(p.use.value.id)
         alike = all(q.texts == p.texts for q in uses[p.use.value.id])
         return of_op.get(op.id) if op is not None and alike and _permutation(op) is not None else None
@@ -287,7 +289,7 @@ def _move_out(planned: Sequence[_Planned], program: Program) -> None:
 
 
 def _permutation(op: Op) -> Sequence[int] | None:
-    """How an operation of one operand permutes its dims; None where it does anything else with them."""
+    """The permutation of dims by an op of one operand; None if it does anything else to them."""
     values = [x for x in op.operands if is_value(x)]
     if len(values) != 1 or len(op.results) != 1 or values[0].dtype != op.results[0].dtype:
         return None
@@ -302,22 +304,22 @@ def _permuted(t: ShType, order: Sequence[int]) -> ShType:
 
 
 def _uses(program: Program) -> list[Taken]:
-    """What lines take, and the results."""
+    """The operands of lines, and the results."""
     outputs = [(i, v) for i, v in enumerate(program.outputs) if is_value(v)]
     return [*taken(program), *(Taken(f"result.{i}", SourceLine(), v.name, "result", v) for i, v in outputs)]
 
 
 def _times(program: Program) -> dict[str | int, int]:
-    """How often each place of a program, and what makes each value, runs."""
-    found: dict[str | int, int] = {v.id: 1 for v in program.inputs}
+    """The number of times that each place in a program, and the op of each value, runs."""
+    times: dict[str | int, int] = {v.id: 1 for v in program.inputs}
     for op in program.ops:
-        found.update((v.id, op.times) for v in op.results)
-        found.update((f"{op.id}.{i}", op.times) for i in range(len(op.operands)))
+        times.update((v.id, op.times) for v in op.results)
+        times.update((f"{op.id}.{i}", op.times) for i in range(len(op.operands)))
     for loop in program.loops:
         inside = loop.times * loop.scan.length
-        found.update((v.id, inside) for v in loop.inputs)
-        found.update((v.id, loop.times) for v in loop.results)
-    for t in taken(program):  # of loops: as often as the value is there
-        found.setdefault(t.place, found[t.value.id])
-    found.update((f"result.{i}", 1) for i in range(len(program.outputs)))
-    return found
+        times.update((v.id, inside) for v in loop.inputs)
+        times.update((v.id, loop.times) for v in loop.results)
+    for t in taken(program):  # of loops: as often as the value's definition
+        times.setdefault(t.place, times[t.value.id])
+    times.update((f"result.{i}", 1) for i in range(len(program.outputs)))
+    return times

@@ -1,4 +1,4 @@
-"""A source file as a plan is written into it: its expressions, marked for a trace, and edits of its text."""
+"""A source file for a plan: marks its expressions for a trace, and edits its text."""
 
 from __future__ import annotations
 
@@ -25,30 +25,30 @@ from shtypes.traced.equations import SourceLine
 from shtypes.types import ShType
 
 _MARK: Final = "__shtypes_mark__"
-#: Expressions that give values; of others only what is in them does.
-_GIVE: Final = (
+#: Expressions that have values; of others, only the subexpressions do.
+_VALUES: Final = (
     *(ast.Attribute, ast.BinOp, ast.BoolOp, ast.Call, ast.Compare, ast.IfExp, ast.Name, ast.NamedExpr),
     *(ast.Subscript, ast.UnaryOp),
 )
-#: What needs no parentheses where it stands for a call.
+#: Expressions that need no parentheses in place of a call.
 _ATOMS: Final = (ast.Attribute, ast.Call, ast.Name, ast.Subscript)
 
 
 class Edits(NamedTuple):
-    """What is written into a file."""
+    """The edits of a file."""
 
-    reshards: dict[int, list[str]]  # by expression, the targets of reshards around it
-    scopes: dict[int, str]  # the first lines of statements in which operations communicate themselves, and which do
-    refused: list[str]  # why something else cannot be written
+    reshards: dict[int, list[str]]  # the targets of reshards, by expression
+    scopes: dict[int, str]  # the first lines of statements with ops that communicate themselves, and which ops
+    refused: list[str]  # why other parts cannot be written
 
 
 class _Marker(ast.NodeTransformer):
-    """Marks the expressions of functions."""
+    """Marks the expressions in functions."""
 
     def __init__(self, source: Source) -> None:
         self.source, self.inside = source, 0
-        self.found: list[ast.expr] = []
-        self.around: dict[tuple[int, int], int] = {}  # reshards to a text, and the expressions that they are around
+        self.exprs: list[ast.expr] = []
+        self.around: dict[tuple[int, int], int] = {}  # the spans of reshards to a string, with their expressions
 
     def visit(self, node: ast.AST) -> Any:
         if isinstance(node, ast.expr) and (inner := self.source.resharded(node)) is not None:
@@ -59,15 +59,15 @@ class _Marker(ast.NodeTransformer):
         if isinstance(node, (ast.JoinedStr, ast.pattern)):
             return node
         new = super().visit(node)
-        given = isinstance(node, _GIVE) and isinstance(getattr(node, "ctx", ast.Load()), ast.Load)
-        if not self.inside or not given:
+        has_value = isinstance(node, _VALUES) and isinstance(getattr(node, "ctx", ast.Load()), ast.Load)
+        if not self.inside or not has_value:
             return new
-        self.found.append(node)  # type: ignore[arg-type]
-        call = ast.Call(ast.Name(_MARK, ast.Load()), [ast.Constant(len(self.found) - 1), new], [])
+        self.exprs.append(node)  # type: ignore[arg-type]
+        call = ast.Call(ast.Name(_MARK, ast.Load()), [ast.Constant(len(self.exprs) - 1), new], [])
         return ast.fix_missing_locations(ast.copy_location(call, node))
 
     def _visit_body(self, node: Any) -> Any:
-        """A function: what it runs, and not its decorators, defaults and annotations."""
+        """Marks a function's body, and not its decorators, defaults and annotations."""
         self.inside += 1
         node.body = [self.visit(x) for x in node.body] if isinstance(node.body, list) else self.visit(node.body)
         self.inside -= 1
@@ -95,7 +95,7 @@ class _Marker(ast.NodeTransformer):
 
 
 class Source:
-    """The file of a function."""
+    """The source file of a function."""
 
     def __init__(self, f: Callable[..., Any], step: str) -> None:
         f = inspect.unwrap(f)
@@ -124,7 +124,7 @@ class Source:
         self.top = top[-1]
         self.alias = self._alias()
         comment = f"# Types of `{self.name}` by `shtypes suggest --patch`: "
-        #: The line from which on an earlier patch wrote beside the function; None without one.
+        #: The first line of an earlier patch's code, or None.
         self.patched = next((i for i, line in enumerate(self.lines, 1) if line.decode().startswith(comment)), None)
         self.comment = comment
         taken = {self.types, self.step}.intersection(*([self._globals] if self.patched is None else [()]))
@@ -133,46 +133,46 @@ class Source:
                 f"the plan cannot be written into `{self.path.name}`", why=f"`{min(taken)}` is there already"
             )
         self._marker = _Marker(self)
-        self._run: set[int] = set()  # the expressions that a trace came through
+        self._run: set[int] = set()  # the expressions in a trace
         self._marked = self._marker.visit(ast.parse(self.text_))
 
     def _defines(self, node: ast.stmt) -> bool:
         return isinstance(node, (ast.FunctionDef, ast.ClassDef)) and node.name == self.name.partition(".")[0]
 
     def _alias(self) -> str:
-        """What this library is called in the file; empty where it is not imported."""
+        """The file's name for this library; empty if it is not imported."""
         imports = [a for n in self.tree.body if isinstance(n, ast.Import) for a in n.names if a.name == "shtypes"]
         return next((a.asname or a.name for a in imports), "")
 
     def _mark(self, k: int, x: Any) -> Any:
-        """The value of an expression, which says so in a trace."""
+        """Marks the value of an expression in a trace."""
         self._run.add(k)
         return checkpoint_name(x, f"{MARKED}{k}") if isinstance(x, jax.core.Tracer) else x
 
     def resharded(self, node: ast.expr) -> ast.expr | None:
-        """What a call `sh.reshard(x, "...")` is around; None for other expressions."""
+        """The operand of a call `sh.reshard(x, "...")`; None for other expressions."""
         if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or node.keywords:
             return None
         named = node.func.attr == "reshard" and ast.unparse(node.func.value) == self.alias
-        said = len(node.args) == 2 and isinstance(node.args[1], ast.Constant) and isinstance(node.args[1].value, str)
-        return node.args[0] if named and said else None
+        to_text = len(node.args) == 2 and isinstance(node.args[1], ast.Constant) and isinstance(node.args[1].value, str)
+        return node.args[0] if named and to_text else None
 
     def span(self, node: ast.AST) -> tuple[int, int]:
-        """Where a node begins and ends, in bytes."""
+        """The start and end of a node, in bytes."""
         at: Any = node
         return self.starts[at.lineno - 1] + at.col_offset, self.starts[at.end_lineno - 1] + at.end_col_offset
 
     def text(self, k: int) -> str:
-        """The text of an expression."""
-        start, end = self.span(self._marker.found[k])
+        """The source of an expression."""
+        start, end = self.span(self._marker.exprs[k])
         return short(" ".join(b"\n".join(self.lines)[start:end].decode().split()), 60)
 
     def loaded(self, code: Any) -> dict[str, Any]:
-        """What the file defines with other code in it."""
+        """Runs the file with other code, and returns its namespace."""
         dunders = ("__name__", "__file__", "__package__", "__spec__", "__loader__")
         space = {name: self._globals[name] for name in dunders if name in self._globals} | {_MARK: self._mark}
         before = list(sys.path)
-        sys.path.insert(0, str(self.path.parent))  # as for a script: its neighbours can be imported
+        sys.path.insert(0, str(self.path.parent))  # as for a script, for imports of its siblings
         try:
             exec(compile(code, str(self.path), "exec", dont_inherit=True), space)
         finally:
@@ -187,7 +187,7 @@ class Source:
         return f
 
     def statement(self, line: SourceLine) -> int | None:
-        """The first line of the statement that a line is in, where it can stand in a scope of its own."""
+        """The first line of a line's statement, if the statement can be wrapped in a scope."""
         if not line.file or Path(line.file).resolve() != self.path.resolve():
             return None
         of_line = [
@@ -212,20 +212,20 @@ class Source:
             yield self.starts[line - 1], 1, -len(self.text_) - 1, head + "    ", 0
 
     def edited(self, edits: Edits, plan: Plan) -> bytes:
-        """The file with reshards around expressions, and the types and the step beside the function."""
+        """The file with reshards around expressions, and the types and step after the function."""
         sh = self.alias or "sh"
-        # Where (inner ones close first and open last), what is put there, and up to where the text is left out.
+        # (position, order and nesting: inner ones close first and open last, new text, end of the replaced text)
         pieces: list[tuple[int, int, int, str, int]] = []
         for k, texts in edits.reshards.items():
-            start, end = self.span(self._marker.found[k])
+            start, end = self.span(self._marker.exprs[k])
             pieces.append((start, 1, -end, f"{sh}.reshard(" * len(texts), start))
             pieces.append((end, 0, -start, "".join(f', "{text}")' for text in texts), end))
-        wrapped = {self.span(self._marker.found[k]) for k in edits.reshards}
+        wrapped = {self.span(self._marker.exprs[k]) for k in edits.reshards}
         for node in ast.walk(self.tree):
             if isinstance(node, ast.expr) and (inner := self.resharded(node)) is not None:
                 (start, end), (first, last) = self.span(node), self.span(inner)
                 if self._marker.around.get((start, end)) not in self._run:
-                    continue  # it is of another function
+                    continue  # in another function
                 loose = (first, last) not in wrapped and not isinstance(inner, (*_ATOMS, ast.Constant))
                 pieces += [(start, 1, -end, "(" * loose, first), (last, 0, -start, ")" * loose, end)]
         pieces += [*self._beside(sh, plan), *(piece for first in edits.scopes for piece in self._in_scope(first, sh))]
@@ -242,7 +242,7 @@ class Source:
         return self.starts[line - 1] + len(self.lines[line - 1])
 
     def _import(self) -> tuple[int, int, int, str, int]:
-        """Where this library is imported: after the first imports, or before all else but the docstring."""
+        """The edit that imports this library: after the first imports, or after the docstring."""
         after = 0
         for node in self.tree.body:
             docstring = (
@@ -259,7 +259,7 @@ class Source:
         return self.starts[comments], 1, 0, "import shtypes as sh\n\n", 0
 
     def _beside(self, sh: str, plan: Plan) -> Iterator[tuple[int, int, int, str, int]]:
-        """The types of the arguments and the step, in the place of those that were written before."""
+        """The types of the arguments and the step, which replace those of an earlier patch."""
         if (head := self.patched) is not None:
             last = max(
                 (n.end_lineno or 0 for n in self.tree.body if self._named(n) & {self.types, self.step}), default=head
@@ -291,7 +291,7 @@ def {self.types}():
 
 
 def _literal(x: Any) -> Any:
-    """Arguments with the texts of types, as what Python prints as a literal."""
+    """Arguments with types as strings, for printing as a literal."""
     if isinstance(x, ShType):
         return str(x)
     if type(x) is dict and all(isinstance(k, (str, int)) for k in x):

@@ -1,10 +1,11 @@
-"""The pytest plugin: a marker, fixtures and assertions about communication. Nothing here loads JAX before a test asks.
+"""The pytest plugin: a marker, fixtures and assertions about communication. JAX is imported only when a test needs it.
 
-- ``@pytest.mark.no_comm``, ``no_comm("forward")``, ``no_comm("backward")``: what the test traces must not communicate.
-- ``abstract_mesh(dp=2, tp=4)``: a mesh without devices, in force until the test ends.
+- ``@pytest.mark.no_comm``, ``no_comm("forward")``, ``no_comm("backward")``: forbids communication in the test.
+- ``abstract_mesh(dp=2, tp=4)``: sets a mesh without devices until the test ends.
 - ``each_policy``: runs the test under "partial" and under "jax".
-- ``assert_comm(f, *args, forward=..., backward=...)``: `shtypes.assert_comm`, for texts of types too.
-- ``pinned_comm(f, *args)``: what ``f`` communicates is what a file beside the test says; ``--update-comm`` writes it.
+- ``assert_comm(f, *args, forward=..., backward=...)``: `shtypes.assert_comm`, which also takes types as strings.
+- ``pinned_comm(f, *args)``: compares the communication of ``f`` with a file beside the test; ``--update-comm`` writes
+it.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ import shtypes as sh
 from shtypes.types import ShType
 from shtypes.types.policy import current_policy, policy
 
-#: The folder, beside a test file, of what its tests pin.
+#: The folder, beside a test file, of pinned communication.
 FOLDER: Final = "__comm__"
 _MARKER: Final = (
     'no_comm(direction="both"): what the test traces must not communicate, forward, backward or both (shtypes)'
@@ -57,7 +58,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
 
 
 def pytest_assertrepr_compare(op: str, left: object, right: object) -> list[str] | None:
-    """Says in which mesh axes two types differ, and in which collectives two ledgers."""
+    """Explains two different types by mesh axis, and two different ledgers by collective."""
     if op != "==":
         return None
     if isinstance(left, ShType) and isinstance(right, ShType):
@@ -98,7 +99,7 @@ def _state(t: Any, axis: str) -> str:
 
 @pytest.fixture
 def abstract_mesh() -> Iterator[Callable[..., Any]]:
-    """Makes a mesh without devices, ``abstract_mesh(dp=2, tp=4)``, and puts it in force until the test ends."""
+    """Makes a mesh without devices, ``abstract_mesh(dp=2, tp=4)``, and sets it until the test ends."""
     with contextlib.ExitStack() as scopes:
 
         def make(**axes: int) -> Any:
@@ -129,10 +130,10 @@ def assert_comm() -> Callable[..., Any]:
 
 @pytest.fixture
 def pinned_comm(request: pytest.FixtureRequest) -> Callable[..., Any]:
-    """Compares what a function communicates with a file beside the test, ``__comm__/<test file>.json``.
+    """Compares the communication of a function with a file beside the test, ``__comm__/<test file>.json``.
 
-    ``pinned_comm(f, *args, grad=True, name="step")``: the arguments are values, types or texts of types; ``grad`` adds
-    the backward pass; ``name`` tells several apart in one test. ``pytest --update-comm`` writes the file.
+    ``pinned_comm(f, *args, grad=True, name="step")``: the arguments are values, types or types as strings; ``grad``
+    adds the backward pass; ``name`` separates several in one test. ``pytest --update-comm`` writes the file.
     """
     test = re.sub(r"\W+", "-", request.node.name).strip("-") if request.node.name.isascii() else request.node.name
     path = Path(request.node.path)
@@ -162,7 +163,7 @@ def pinned_comm(request: pytest.FixtureRequest) -> Callable[..., Any]:
 
 @contextlib.contextmanager
 def _alone(file: Path, seconds: float = 30.0) -> Iterator[None]:
-    """Keeps other processes of the same run from writing the file at the same time."""
+    """Locks the file against other processes of the same run."""
     file.parent.mkdir(parents=True, exist_ok=True)
     lock = file.with_suffix(".lock")
     until = time.monotonic() + seconds

@@ -1,4 +1,4 @@
-"""The command ``shtypes``: its subcommands and its exit codes. Nothing here loads JAX before a command needs it."""
+"""The command ``shtypes``: its subcommands and exit codes. JAX is imported only when a command needs it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from shtypes.tools.cli.output import (
     tracing,
     write,
 )
-from shtypes.tools.cli.target import program
+from shtypes.tools.cli.target import load_target
 from shtypes.types import ShType
 from shtypes.types.mesh import Mesh
 from shtypes.types.policy import policy
@@ -49,7 +49,7 @@ T = TypeVar("T")
 
 
 class _InOrder(click.Group):
-    """Lists its subcommands in the order in which they are added."""
+    """A group that lists its subcommands in the order in which they were added."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.commands)
@@ -82,9 +82,9 @@ def explain(form: str, output: str | None, fold: bool, plot: str | None, **optio
       shtypes explain examples/gated_mlp.py:loss --mesh dp=2,tp=2 --grad
       shtypes explain model.py:loss "f32[8@dp, 16]" "f32[16, 32@tp]" --mesh dp=4,tp=2 -o loss.html
     """
-    one = program(**options)
-    with one.scope(), tracing(one.name):
-        listing = sh.explain(one.function, *one.args, grad=one.grad, fold=fold)
+    loaded = load_target(**options)
+    with loaded.scope(), tracing(loaded.name):
+        listing = sh.explain(loaded.function, *loaded.args, grad=loaded.grad, fold=fold)
     if plot is not None:
         try:
             listing.plot(plot)
@@ -111,9 +111,9 @@ def memory(max_bytes: int | None, form: str, output: str | None, **options: Any)
 
     Exit codes: 0; 1 where the program does not type or needs more than --max-bytes; 2 for a wrong use.
     """
-    one = program(**options)
-    with one.scope(), tracing(one.name):
-        report = sh.memory(one.function, *one.args, grad=one.grad)
+    loaded = load_target(**options)
+    with loaded.scope(), tracing(loaded.name):
+        report = sh.memory(loaded.function, *loaded.args, grad=loaded.grad)
     emit(report, form, output)
     if max_bytes is not None and report.peak > max_bytes:
         click.echo(f"failed: a device needs {report.peak} B, and at most {max_bytes} B is allowed", err=True)
@@ -134,14 +134,14 @@ def compute(device: str | None, form: str, output: str | None, **options: Any) -
     \b
       shtypes compute examples/gated_mlp.py:loss --mesh dp=2,tp=2 --grad --device h100-sxm
     """
-    one = program(**options)
-    with one.scope(), tracing(one.name):
-        report = sh.compute(one.function, *one.args, grad=one.grad, device=device)
+    loaded = load_target(**options)
+    with loaded.scope(), tracing(loaded.name):
+        report = sh.compute(loaded.function, *loaded.args, grad=loaded.grad, device=device)
     emit(report, form, output)
 
 
 def _types_by_path(ctx: click.Context, param: click.Parameter, texts: Sequence[str]) -> dict[str, str]:
-    """The values of an option such as ``--fixed path=type``."""
+    """Parses the values of an option such as ``--fixed path=type``."""
     wrong = next((text for text in texts if "=" not in text), None)
     if wrong is not None:
         raise click.BadParameter(f"`{wrong}` is not PATH=TYPE, such as 'layers/*/up=[_, _@tp]'")
@@ -152,7 +152,7 @@ def _by_path(option: str, text: str, *parameter: str) -> Callable[[Any], Any]:
     return click.option(option, *parameter, multiple=True, metavar="PATH=TYPE", callback=_types_by_path, help=text)
 
 
-#: The parameters of `sh.suggest` that options of the command are passed for as they are.
+#: The options that are passed to `sh.suggest` unchanged.
 _SEARCH: Final = ("memory", "fixed", "inputs", "compute", "state", "checkpoint", "overlap", "time_limit", "seed")
 
 
@@ -209,14 +209,14 @@ def suggest(
     if dry_run and not patch:
         raise click.UsageError("--dry-run is for --patch")
     search = {name: options.pop(name) for name in _SEARCH}
-    one = program(**options)
+    loaded = load_target(**options)
     model = read_links(links) or "h100-nvlink"
-    with one.scope(), tracing(one.name, bar=True) as update, watching(_shown(one.name, update)):
-        plans = sh.suggest(one.function, *one.args, grad=not no_grad, links=model, **search)
+    with loaded.scope(), tracing(loaded.name, bar=True) as update, watching(_shown(loaded.name, update)):
+        plans = sh.suggest(loaded.function, *loaded.args, grad=not no_grad, links=model, **search)
         if why_not:
             click.echo(plans[0].diff(plans.why_not(why_not)))
             return
-        written = _patched(one.function, plans[0], dry_run=dry_run) if patch else None
+        written = _patched(loaded.function, plans[0], dry_run=dry_run) if patch else None
     if written is None or output is not None:
         emit(plans, form, output)
     if html is not None:
@@ -228,7 +228,7 @@ def suggest(
 
 
 def _patched(f: Callable[..., Any], plan: Any, *, dry_run: bool) -> Any:
-    """The file of a function with a plan in it, which is written unless it is only looked at."""
+    """Inserts a plan into the source file of a function, and writes the file unless it is a dry run."""
     from shtypes.tools.patch import patched
 
     patch = patched(f, plan)
@@ -238,7 +238,7 @@ def _patched(f: Callable[..., Any], plan: Any, *, dry_run: bool) -> Any:
 
 
 def _shown(name: str, update: Update) -> Callable[[Progress], None]:
-    """Shows how far the search is."""
+    """A callback that shows the progress of the search."""
 
     def show(now: Progress) -> None:
         best = "" if now.best is None else f", best {1e3 * now.best:.4g} ms"
@@ -262,9 +262,9 @@ def compare(no_grad: bool, links: tuple[str, ...], form: str, output: str | None
     for `shtypes check`; a type means, under each policy, what its text means there.
     """
     model = read_links(links)
-    one = program(**options)
-    with tracing(one.name), one.scope():
-        comparison = sh.compare(one.function, *one.args, grad=not no_grad, model=model)
+    loaded = load_target(**options)
+    with tracing(loaded.name), loaded.scope():
+        comparison = sh.compare(loaded.function, *loaded.args, grad=not no_grad, model=model)
     emit(comparison, form, output)
 
 
@@ -333,7 +333,7 @@ def demo(width: int | None) -> None:
 
 
 def main(args: Sequence[str] | None = None) -> None:
-    """Runs the command; what a user did wrong is said in one message, without a traceback."""
+    """Runs the command; a user's mistake prints one message without a traceback."""
     try:
         cli(args, prog_name="shtypes")
     except ShardingTypeError as error:

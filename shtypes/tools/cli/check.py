@@ -1,4 +1,4 @@
-"""``shtypes check``: the types and the communication of a target, or of all that a repository pins."""
+"""``shtypes check``: the types and communication of a target, or of all targets that a repository pins."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from shtypes.errors import ShardingTypeError, how_many
 from shtypes.tools.cli.config import Config, TargetConfig, config
 from shtypes.tools.cli.options import target_options
 from shtypes.tools.cli.output import FAILED, WrongUse, emit, output_options, tracing, write
-from shtypes.tools.cli.target import LoadedTarget, program
+from shtypes.tools.cli.target import LoadedTarget, load_target
 from shtypes.types.tables import Report, Table, rich_group, rich_text
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def command(
     max_bytes: int | None,
     form: str,
     output: str | None,
-    **given: Any,
+    **given_options: Any,
 ) -> None:
     """Types a function and lists its communication; nothing runs, and no device is needed.
 
@@ -53,12 +53,12 @@ def command(
     with the file that pins the repository's communication, which --update writes; so is a TARGET of that table, unless
     other options ask something about it.
 
-    Exit codes: 0; 1 where a program does not type, communicates what it must not, or not what the file says; 2 for a
+    Exit codes: 0; 1 where a load_target does not type, communicates what it must not, or not what the file says; 2 for a
     wrong use.
     """
     settings = config()
     configured = None if target is None else settings.named(target)
-    options = types or any(given.values()) or no_comm or max_bytes is not None or form == "html"
+    options = types or any(given_options.values()) or no_comm or max_bytes is not None or form == "html"
     if target is None and options:
         raise click.UsageError(
             "types, --mesh and the like, --no-comm, --max-bytes and --format html are for one TARGET; what all targets "
@@ -74,7 +74,7 @@ def command(
         raise click.UsageError(
             f"--update is for targets of [tool.shtypes] in pyproject.toml; `{target}` is none of them"
         )
-    raise SystemExit(_check_one(program(target, types, **given), no_comm, max_bytes, form, output))
+    raise SystemExit(_check_one(load_target(target, types, **given_options), no_comm, max_bytes, form, output))
 
 
 # one target
@@ -82,7 +82,7 @@ def command(
 
 @dataclasses.dataclass
 class _Checked(Report):
-    """A signature with its ledger, and what is wrong with it."""
+    """A signature with its ledger and its failed checks."""
 
     target: str
     mesh: str
@@ -115,7 +115,7 @@ class _Checked(Report):
         }
 
     def tables(self) -> list[Table]:
-        """The types, the communication, and what failed."""
+        """Tables of the types, the communication and the failures."""
         (types,), (sent,) = self.signature.tables(), self.signature.ledger.tables()
         lines = zip(sent.rows, self.signature.ledger, strict=True)
         rows = tuple((*row, entry.place.text) for row, entry in lines)
@@ -127,19 +127,19 @@ class _Checked(Report):
         return [t for t in tables if t.rows or t.note]
 
 
-def _check_one(one: LoadedTarget, no_comm: str | None, max_bytes: int | None, form: str, output: str | None) -> int:
+def _check_one(loaded: LoadedTarget, no_comm: str | None, max_bytes: int | None, form: str, output: str | None) -> int:
     from shtypes.analysis.check import signature_of
 
-    with one.scope():
-        with tracing(one.name):
-            signature = signature_of(one.target, grad=one.grad)
+    with loaded.scope():
+        with tracing(loaded.name):
+            signature = signature_of(loaded.target, grad=loaded.grad)
             failures = list(_failures(signature.ledger, no_comm, max_bytes))
-        emit(_Checked(one.name, str(one.mesh), signature, failures), form, output)
+        emit(_Checked(loaded.name, str(loaded.mesh), signature, failures), form, output)
     return FAILED if failures else 0
 
 
 def _failures(ledger: Ledger, no_comm: str | None, max_bytes: int | None) -> Iterator[str]:
-    """What a program communicates that it must not."""
+    """Forbidden communication of a load_target, in words."""
     for direction in ("forward", "backward") if no_comm == "both" else filter(None, [no_comm]):
         part = getattr(ledger, direction)()
         if part.launches:
@@ -151,7 +151,7 @@ def _failures(ledger: Ledger, no_comm: str | None, max_bytes: int | None) -> Ite
         yield f"each device sends {ledger.bytes} B{more}, and at most {max_bytes} B is allowed"
 
 
-# the file of a repository
+# the pinned file of a repository
 
 
 def _check_pinned(settings: Config, only: TargetConfig | None, *, update: bool, form: str, output: str | None) -> int:
@@ -192,13 +192,13 @@ def _check_pinned(settings: Config, only: TargetConfig | None, *, update: bool, 
 
 
 def _differing(settings: Config, broken: dict[str, str], problems: dict[str, list[str]], count: int) -> str:
-    """What differs from the file, target by target, and how to go on."""
+    """The differences from the file, target by target, and advice."""
     parts = [f"{name}: does not type\n{textwrap.indent(message, '  ')}\n" for name, message in broken.items()]
     parts += ["\n".join(lines) + "\n" for lines in problems.values()]
     failed = len(problems) + len(broken)
     advice = "" if broken else "; if that is meant, run: shtypes check --update"
-    well = f"{how_many(count, 'target')}: communication as in {settings.golden}"
-    return "\n".join([*parts, f"{failed} of {how_many(count, 'target')} failed{advice}" if failed else well])
+    passed = f"{how_many(count, 'target')}: communication as in {settings.golden}"
+    return "\n".join([*parts, f"{failed} of {how_many(count, 'target')} failed{advice}" if failed else passed])
 
 
 def _record(settings: Config, target: TargetConfig) -> dict[str, Any]:
@@ -207,7 +207,7 @@ def _record(settings: Config, target: TargetConfig) -> dict[str, Any]:
 
     if target.mesh is None:
         raise click.UsageError(f"`{target.name}` has no mesh: add one to [tool.shtypes]")
-    one = program(
+    loaded = load_target(
         target.target,
         target.types,
         mesh=target.mesh,
@@ -218,13 +218,13 @@ def _record(settings: Config, target: TargetConfig) -> dict[str, Any]:
         root=settings.root,
         maker=target.arguments,
     )
-    with one.scope(), tracing(target.name):
-        ledger = signature_of(one.target, grad=one.grad).ledger
+    with loaded.scope(), tracing(target.name):
+        ledger = signature_of(loaded.target, grad=loaded.grad).ledger
         return golden.record(
             ledger,
             Path(settings.root),
             mesh=str(target.mesh),
-            policy=one.policy,
+            policy=loaded.policy,
             dims=dict(target.dims),
             types=list(target.types),
             arguments=target.arguments,

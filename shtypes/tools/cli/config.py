@@ -1,4 +1,4 @@
-"""``[tool.shtypes]`` in ``pyproject.toml``: the targets that a repository checks, their mesh and their policy."""
+"""``[tool.shtypes]`` in ``pyproject.toml``: the targets that a repository checks, with their meshes and policies."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from shtypes.errors import ShardingTypeError
 from shtypes.types.mesh import Mesh
 from shtypes.types.notation.dim_names import read_sizes, sorted_sizes
 
-#: The keys of the table, and of each of its targets.
+#: The keys of the table and of its targets.
 KEYS: Final = (*plugin.Config._fields, *plugin.FOR_CHECK)
 TARGET_KEYS: Final = ("target", "name", "types", "arguments", "mesh", "policy", "dims", "grad", "lift")
-#: The file that holds a repository's communication, by default.
+#: The default file of a repository's pinned communication.
 GOLDEN: Final = "communication.json"
 
 
@@ -28,38 +28,38 @@ GOLDEN: Final = "communication.json"
 class TargetConfig:
     """One target."""
 
-    name: str  # what reports call it; the target by default
+    name: str  # the name in reports; by default the target
     target: str  # ``module:function`` or ``path/to/file.py:function``
-    types: tuple[str, ...] = ()  # the types of its arguments; by default those of its annotations
-    arguments: str | None = None  # a function beside it that returns its arguments, in the place of types
+    types: tuple[str, ...] = ()  # the types of its arguments; by default from its annotations
+    arguments: str | None = None  # a function in its module that returns its arguments, instead of types
     mesh: Mesh | None = None
-    policy: str | None = None  # the policy, if it says one
-    dims: Mapping[str, int] = field(default_factory=dict)  # sizes of dim names
-    grad: bool = False  # whether its backward pass is checked too
-    lift: bool = False  # whether it is a plain JAX function, typed by `lift`
+    policy: str | None = None
+    dims: Mapping[str, int] = field(default_factory=dict)  # the sizes of dim names
+    grad: bool = False  # whether the backward pass is checked too
+    lift: bool = False  # whether it is a plain JAX function, to be typed by `lift`
 
 
 @dataclass(frozen=True)
 class Config:
-    """What a repository says."""
+    """The configuration of a repository."""
 
-    root: Path  # the folder of its ``pyproject.toml``; the current one if there is none
-    mesh: Mesh | None = None  # the mesh of targets that say none
+    root: Path  # the folder of its ``pyproject.toml``; without one, the current folder
+    mesh: Mesh | None = None  # the default mesh of targets
     policy: str | None = None
-    dims: Mapping[str, int] = field(default_factory=dict)  # sizes of dim names, for all targets
-    golden: str = GOLDEN  # the file that holds the communication
+    dims: Mapping[str, int] = field(default_factory=dict)  # the sizes of dim names for all targets
+    golden: str = GOLDEN  # the file of pinned communication
     targets: tuple[TargetConfig, ...] = ()
 
     def named(self, name: str) -> TargetConfig | None:
-        """The target of a name, or that is written so."""
+        """The target with a name or target string, or None."""
         return next((t for t in self.targets if name in (t.name, t.target)), None)
 
 
 def config(start: Path | None = None) -> Config:
-    """The nearest ``[tool.shtypes]``, here or in a folder above; an empty one if there is none.
+    """The nearest ``[tool.shtypes]``, here or in a parent folder; an empty one if there is none.
 
     Raises:
-        click.UsageError: the file cannot be read, or says what means nothing.
+        click.UsageError: the file cannot be read, or has invalid values.
     """
     here = (start or Path.cwd()).resolve()
     for folder in (here, *here.parents):
@@ -67,7 +67,7 @@ def config(start: Path | None = None) -> Config:
         if path.is_file():
             try:
                 table = tomllib.loads(path.read_text(encoding="utf-8")).get("tool", {}).get("shtypes")
-            except (OSError, ValueError) as error:  # no file of ours to read, no text, or no TOML
+            except (OSError, ValueError) as error:  # unreadable, not text, or not TOML
                 raise click.UsageError(f"`{path}` cannot be read: {error}") from None
             if table is not None:
                 return _config(folder, table)
@@ -132,7 +132,7 @@ def _check_keys(table: Any, keys: tuple[str, ...], what: str) -> None:
 
 
 def read_dims(text: str) -> dict[str, int]:
-    """Dim names and sizes: ``seq=4,batch=8``."""
+    """Parses dim sizes: ``seq=4,batch=8``."""
     try:
         return dict(sorted_sizes(read_sizes(text)))
     except ShardingTypeError as error:
@@ -140,7 +140,7 @@ def read_dims(text: str) -> dict[str, int]:
 
 
 def read_mesh(text: str) -> Mesh:
-    """A mesh, major to minor: ``dp=2,tp=4``."""
+    """Parses a mesh, major to minor: ``dp=2,tp=4``."""
     try:
         return Mesh(read_sizes(text))
     except ShardingTypeError as error:

@@ -1,4 +1,4 @@
-"""The arguments and options that commands share: TARGET, TYPES, a mesh, a policy, dim names; and their completion."""
+"""Arguments and options that commands share: TARGET, TYPES, mesh, policy, dim names; and their completion."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 mesh_option = click.option(
     "--mesh",
-    callback=lambda ctx, param, given: given and read_mesh(given),
+    callback=lambda ctx, param, text: text and read_mesh(text),
     metavar="AXIS=SIZE,...",
     help="The mesh, major to minor: dp=2,tp=4. Needs no devices.",
 )
@@ -29,7 +29,7 @@ policy_option = click.option(
 )
 dims_option = click.option(
     "--dims",
-    callback=lambda ctx, param, given: read_dims(given),
+    callback=lambda ctx, param, text: read_dims(text),
     default="",
     metavar="DIM=SIZE,...",
     help="Sizes of dim names: seq=4,batch=8.",
@@ -54,7 +54,7 @@ lift_option = click.option("--lift", is_flag=True, help="The target is a plain J
 
 
 def read_links(links: Sequence[str]) -> CostModel | None:
-    """A cost model from the options; None if there are none."""
+    """The cost model of the ``--link`` options; None without any."""
     if not links:
         return None
     axes = dict(part.split("=", 1) for part in links if "=" in part)
@@ -71,19 +71,19 @@ def read_links(links: Sequence[str]) -> CostModel | None:
 
 
 def target_options(f: F, *, required: bool = True) -> F:
-    """TARGET and TYPES; ``--arguments``, ``--mesh``, ``--policy``, ``--dims``, ``--grad`` and ``--lift``."""
+    """Adds TARGET and TYPES, ``--arguments``, ``--mesh``, ``--policy``, ``--dims``, ``--grad`` and ``--lift``."""
     return target_arguments(mesh_option(policy_option(dims_option(grad_option(lift_option(f))))), required=required)
 
 
 def target_arguments(f: F, *, required: bool = True) -> F:
-    """TARGET, which may be left out unless it is ``required``, TYPES and ``--arguments`` alone."""
+    """Adds TARGET, optional unless ``required``, TYPES and ``--arguments``."""
     types = click.argument("types", nargs=-1, metavar="[TYPE]...", shell_complete=complete_split)
     command = click.argument("target", metavar="TARGET", required=required, shell_complete=complete)(types(f))
     return arguments_option(command)
 
 
 def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
-    """The targets that a text may become: files, and after a colon the functions of the file, which is not run."""
+    """Completes a target: a file, and after a colon a function of the file, which is parsed and not run."""
     place, colon, name = incomplete.rpartition(":")
     if not colon:
         return [CompletionItem(incomplete, type="file"), *(CompletionItem(n) for n in _configured(incomplete))]
@@ -91,7 +91,7 @@ def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> lis
 
 
 def complete_split(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
-    """The same where the shell splits words at colons, as bash does: what follows the colon is another word."""
+    """Completes the function where the shell splits words at colons, as bash does."""
     before = (ctx.params.get("target"), *(ctx.params.get("types") or ()), *([":"] if incomplete == ":" else []))
     if len(before) != 2 or before[1] != ":" or not before[0]:
         return []
@@ -99,7 +99,7 @@ def complete_split(ctx: click.Context, param: click.Parameter, incomplete: str) 
 
 
 def _functions(place: str) -> list[str]:
-    """The functions of a file or a module, which is read and not run."""
+    """The functions of a file or module, which is parsed and not run."""
     return functions_of(Path(place if place.endswith(".py") else f"{place.replace('.', '/')}.py"))
 
 

@@ -1,4 +1,4 @@
-"""What the commands write: reports as text, JSON or HTML, and progress while they trace."""
+"""The output of commands: reports as text, JSON or HTML, progress, and errors of user code."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-#: A check failed, or the program does not type.
+#: The exit code when a check fails or the program does not type.
 FAILED: Final = 1
 
-#: The format of a file, by the end of its name.
+#: The format of an output file, by its suffix.
 SUFFIXES: Final = {".txt": "text", ".json": "json", ".html": "html", ".htm": "html"}
 
-#: The same of what can be drawn.
+#: The same for reports with ``to_svg``.
 DRAWN: Final = {**SUFFIXES, ".svg": "svg"}
 
 
 def output_options(f: F) -> F:
-    """The options ``--format`` and ``--output``; the command gets a format that fits the name of the file."""
+    """Adds ``--format`` and ``--output``; the command gets a format that matches the file's suffix."""
     return _options(f, SUFFIXES)
 
 
 def drawn_output_options(f: F) -> F:
-    """The same for a report that has ``to_svg`` too."""
+    """Adds the same for a report that has ``to_svg`` too."""
     return _options(f, DRAWN)
 
 
@@ -66,7 +66,7 @@ def _options(f: F, suffixes: Mapping[str, str]) -> F:
 
 
 def _fitting(form: str | None, output: str | None, suffixes: Mapping[str, str]) -> str:
-    """The format, by its name or by that of the file."""
+    """The format, from ``--format`` or the file's suffix."""
     name = Path(output or "").name
     suffix = (Path(name).suffix or (name if name.startswith(".") else "")).lower()
     if not suffix:
@@ -79,10 +79,9 @@ def _fitting(form: str | None, output: str | None, suffixes: Mapping[str, str]) 
 
 
 def emit(report: Any, form: str, output: str | None = None) -> None:
-    """Writes a report to a file or to the standard output: on a terminal with `rich`, where the report knows how.
+    """Writes a report to a file or standard output, on a terminal with `rich` where the report supports it.
 
-    A report prints, and has ``to_json`` and ``to_html``; ``form`` is ``"text"``, ``"json"`` or ``"html"``, and
-    ``"svg"`` where it has ``to_svg``.
+    ``form`` is ``"text"``, ``"json"``, ``"html"``, or ``"svg"``, by ``str``, ``to_json``, ``to_html`` and ``to_svg``.
     """
     if form == "text" and output is None and sys.stdout.isatty() and hasattr(report, "__rich__"):
         terminal(highlight=False).print(report)
@@ -94,14 +93,14 @@ def emit(report: Any, form: str, output: str | None = None) -> None:
 
 
 def terminal(**options: Any) -> Console:
-    """A console of `rich`, which is loaded where there is a terminal to print on."""
+    """A `rich` console; imports rich only when needed."""
     from rich.console import Console
 
     return Console(**options)
 
 
 def write(text: str, output: str | None = None) -> None:
-    """Writes a text to a file, or to the standard output."""
+    """Writes a string to a file or to standard output."""
     if output is None:
         click.echo(text)
         return
@@ -113,13 +112,13 @@ def write(text: str, output: str | None = None) -> None:
     click.echo(f"wrote {output}", err=True)
 
 
-#: Takes what is going on, and how much of it is done, of how much.
+#: Called with a description, the number of finished steps, and their total.
 Update = Callable[[str, int, int], None]
 
 
 @contextlib.contextmanager
 def working(what: str, console: Any = None, *, bar: bool = False) -> Iterator[Update]:
-    """Shows on a terminal (the standard error, by default) what is going on, and for how long; elsewhere nothing."""
+    """Shows progress and elapsed time on a terminal (standard error by default); elsewhere nothing."""
     if console is None and not sys.stderr.isatty():
         yield lambda what, done, total: None
         return
@@ -132,27 +131,27 @@ def working(what: str, console: Any = None, *, bar: bool = False) -> Iterator[Up
         yield lambda what, done, total: progress.update(task, description=what, completed=done, total=total)
 
 
-#: The environment variable that asks for tracebacks.
+#: The environment variable that enables tracebacks.
 TRACEBACK: Final = "SHTYPES_TRACEBACK"
 _SHOWS_MORE: Final = f"{TRACEBACK}=1 shows the traceback"
-#: The most that is printed of a text of the user's code, such as the message of an error.
+#: The maximum length of printed text of the user's code, such as an error message.
 _LONGEST: Final = 500
 
 
 def clipped(name: str) -> str:
-    """A target or a part of one, in messages: a path may be long, and still be all that one needs."""
+    """A target or a part of one, shortened for messages; long enough for a path."""
     return short(name, 300)
 
 
 class WrongUse(click.UsageError):
-    """A wrong use, in the shape that all messages have: exit code 2, without the usage line."""
+    """A usage error in the shape of all messages: exit code 2, without the usage line."""
 
     def __init__(self, what: str, *, where: str = "", why: str = "", hints: Iterable[str] = ()) -> None:
         super().__init__(str(ShardingTypeError(what, where=where, why=why, hints=hints)))
 
     @classmethod
     def of(cls, error: ShardingTypeError) -> WrongUse:
-        """The same message, as a wrong use."""
+        """Converts an error to a usage error."""
         return cls(error.what, where=error.where, why=error.why, hints=(*map(str, error.fixes), *error.hints))
 
     def show(self, file: IO[Any] | None = None) -> None:
@@ -162,7 +161,7 @@ class WrongUse(click.UsageError):
 
 @contextlib.contextmanager
 def loading(place: str) -> Iterator[None]:
-    """Runs the user's module or file ``place``: whatever it raises is a wrong use."""
+    """Runs the user's module or file ``place``; any exception becomes a usage error."""
 
     def refused(error: BaseException) -> click.ClickException:
         what, where = f"`{clipped(place)}` cannot be loaded", _line(error)
@@ -185,7 +184,7 @@ def loading(place: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def tracing(target: str, *, bar: bool = False) -> Iterator[Update]:
-    """Runs the user's function: what it raises or calls `sys.exit` for is exit code 1."""
+    """Runs the user's function; any exception or `sys.exit` becomes exit code 1."""
 
     def failed(error: BaseException) -> ShardingTypeError:
         if isinstance(error, ShardingTypeError):
@@ -201,7 +200,7 @@ def tracing(target: str, *, bar: bool = False) -> Iterator[Update]:
 
 @contextlib.contextmanager
 def _caught(as_error: Callable[[BaseException], Exception]) -> Iterator[None]:
-    """Runs user code, and reports whatever it raises: none of it may choose our exit code."""
+    """Converts exceptions of user code, so that none chooses the exit code."""
     try:
         yield
     except (KeyboardInterrupt, WrongUse):
@@ -214,7 +213,7 @@ def _caught(as_error: Callable[[BaseException], Exception]) -> Iterator[None]:
 
 
 def internal_error(error: Exception) -> ShardingTypeError:
-    """Reports an internal error: nothing that a user writes should get here."""
+    """The report of an internal error, a bug of shtypes."""
     _show(error)
     frame = traceback.extract_tb(error.__traceback__)[-1]
     where = f"{os.path.basename(frame.filename)}:{frame.lineno} in {frame.name}"
@@ -225,22 +224,22 @@ def internal_error(error: Exception) -> ShardingTypeError:
 
 
 def _show(error: BaseException) -> None:
-    """Prints the traceback if the user set that."""
+    """Prints the traceback if the user enabled that."""
     if os.environ.get(TRACEBACK):
         traceback.print_exception(error)
 
 
 def _described(error: BaseException) -> str:
-    """The kind of an error and what it says; ``str`` of it is the user's code, too."""
+    """The class and message of an error; ``str`` of it may run user code."""
     try:
-        said = str(error.msg or "") if isinstance(error, SyntaxError) else str(error)
-    except BaseException:  # it may even exit
-        said = ""
-    return f"{type(error).__name__}: {short(' '.join(said.split()), _LONGEST) or '(no message)'}"
+        message = str(error.msg or "") if isinstance(error, SyntaxError) else str(error)
+    except BaseException:  # even SystemExit
+        message = ""
+    return f"{type(error).__name__}: {short(' '.join(message.split()), _LONGEST) or '(no message)'}"
 
 
 def _line(error: BaseException) -> str:
-    """The innermost line of the user's."""
+    """The user's innermost line."""
     if isinstance(error, SyntaxError) and error.filename and error.lineno:
         return f"{os.path.basename(str(error.filename))}:{error.lineno}"
     line = line_of(error.__traceback__)
@@ -248,11 +247,11 @@ def _line(error: BaseException) -> str:
 
 
 def for_the_shell(error: ShardingTypeError) -> ShardingTypeError:
-    """The error with its advice as one follows it on the command line; the same object."""
+    """Rewrites an error's advice for the command line, in place."""
     hints = [_SCOPE.sub(r"--dims \1", hint) for hint in error.hints]
     error.hints = tuple(hint for hint in hints if not hint.startswith("sh.check"))
     return error
 
 
-#: The advice to give dim names their sizes in a program.
+#: The advice to set sizes of dim names in a program.
 _SCOPE: Final = re.compile(r"^with sh\.dims\((.*)\): \.\.\.$")

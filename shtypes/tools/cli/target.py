@@ -1,6 +1,6 @@
-"""What a target such as ``module:function`` is: a function, and arguments that have only types.
+"""Loads a target such as ``module:function``: a function and its abstract arguments.
 
-Wrong use is a `click.UsageError` (exit code 2). Nothing here loads JAX before a target is loaded.
+Wrong use is a `click.UsageError` (exit code 2). JAX is imported only when a target is loaded.
 """
 
 from __future__ import annotations
@@ -43,31 +43,31 @@ class LoadedTarget:
 
     name: str  # the target as the user wrote it
     function: Callable[..., Any]
-    args: tuple[Any, ...]  # its arguments: values that have only types
+    args: tuple[Any, ...]  # its abstract arguments
     mesh: Mesh
     policy: str
-    dims: Mapping[str, int]  # sizes of dim names
+    dims: Mapping[str, int]  # the sizes of dim names
     grad: bool = False  # whether the backward pass is included
 
     @contextlib.contextmanager
     def scope(self) -> Iterator[None]:
-        """The mesh, the policy and the dim names in force; loads JAX."""
+        """Sets the mesh, the policy and the dim names; imports JAX."""
         with sh.use_mesh(self.mesh), policy(self.policy), dim_names.dims(**self.dims):
             yield
 
     @property
     def target(self) -> Target:
-        """The call, for reports; the annotations of the function are checked in it."""
+        """The call, for reports; checks the function's annotations."""
         return _target(self.function, self.args)
 
 
 def _target(f: Callable[..., Any], args: tuple[Any, ...] = ()) -> Target:
-    from shtypes.analysis.target import target_of  # JAX is loaded by now
+    from shtypes.analysis.target import target_of  # imports JAX
 
     return target_of(f, args, {})
 
 
-def program(
+def load_target(
     target: str,
     types: Sequence[str],
     *,
@@ -79,44 +79,44 @@ def program(
     root: Path | None = None,
     maker: str | None = None,
 ) -> LoadedTarget:
-    """Loads a target, and makes its arguments from the texts of types, else from its annotations.
+    """Loads a target, and makes its arguments from types, or else from its annotations.
 
-    Other settings are those of ``[tool.shtypes]`` in ``pyproject.toml``, for this target or for all. ``root`` is
-    the folder that files and modules are looked for in, by default the current one; ``maker`` a function beside the
-    target that returns the arguments, in the place of types; ``lift`` says that it is a plain JAX function.
+    Other settings come from ``[tool.shtypes]`` in ``pyproject.toml``, for this target or for all. ``root`` is the
+    folder of files and modules, by default the current one; ``maker`` a function in the target's module that returns
+    the arguments, instead of types; ``lift``: whether it is a plain JAX function.
 
     Raises:
-        click.UsageError: there is no such function, its arguments have no types, or a type cannot be read.
+        click.UsageError: there is no such function, its arguments have no types, or a type cannot be parsed.
     """
     if types and maker:
         raise click.UsageError("give types or --arguments, not both")
     settings = config(root)
-    said = settings.named(target) or TargetConfig(
+    configured = settings.named(target) or TargetConfig(
         target, target, mesh=settings.mesh, policy=settings.policy, dims=settings.dims
     )
-    mesh = mesh or said.mesh
+    mesh = mesh or configured.mesh
     if mesh is None:
         raise click.UsageError("no mesh is given: say --mesh dp=2,tp=4, or `mesh` in [tool.shtypes] of pyproject.toml")
-    name, sizes = policy_name or said.policy or current_policy(), {**said.dims, **(dims or {})}
-    folder = root or (settings.root if said.name != said.target else None)
-    f = load(said.target, devices=mesh.size, root=folder)
-    if lift or said.lift:
+    name, sizes = policy_name or configured.policy or current_policy(), {**configured.dims, **(dims or {})}
+    folder = root or (settings.root if configured.name != configured.target else None)
+    f = load(configured.target, devices=mesh.size, root=folder)
+    if lift or configured.lift:
         f = sh.lift(f)
-    maker = maker or (said.arguments if not types else None)
-    make = maker and load(f"{said.target.rpartition(':')[0]}:{maker}", devices=mesh.size, root=folder)
-    one = LoadedTarget(target, f, (), mesh, name, sizes, grad or said.grad)
-    with one.scope():
-        args = _arguments_of(make, maker) if make and maker else arguments(f, types or said.types)
-    return dataclasses.replace(one, args=args)
+    maker = maker or (configured.arguments if not types else None)
+    make = maker and load(f"{configured.target.rpartition(':')[0]}:{maker}", devices=mesh.size, root=folder)
+    loaded = LoadedTarget(target, f, (), mesh, name, sizes, grad or configured.grad)
+    with loaded.scope():
+        args = _arguments_of(make, maker) if make and maker else arguments(f, types or configured.types)
+    return dataclasses.replace(loaded, args=args)
 
 
-# the arguments
+# arguments
 
 
 def _arguments_of(make: Callable[..., Any], name: str) -> tuple[Any, ...]:
-    """The arguments that a function of the user's returns: a tuple of them, or the only one; their data is not kept.
+    """The abstract arguments that a user's function returns: a tuple of them, or the only one.
 
-    It is traced, since there need be no devices for what it makes by JAX.
+    It is traced, since arrays that it makes by JAX may need more devices than there are.
     """
     import jax
 
@@ -141,21 +141,21 @@ def _arguments_of(make: Callable[..., Any], name: str) -> tuple[Any, ...]:
 
 
 def arguments(f: Callable[..., Any], types: Sequence[str]) -> tuple[Any, ...]:
-    """Values that have only types, from their texts; by default from the annotations ``Annotated[Array, "f32[...]"]``.
+    """Abstract values from types, by default those of the annotations ``Annotated[Array, "f32[...]"]``.
 
-    A number, ``True``, ``False`` or ``None`` among the texts is as it is.
+    A number, ``True``, ``False`` or ``None`` among the types is passed as it is.
 
     Raises:
-        click.UsageError: a type is missing or cannot be read, or the function takes other arguments.
+        click.UsageError: a type is missing or cannot be parsed, or the function takes other arguments.
     """
     values = tuple(_argument(i, text) for i, text in enumerate(types))
     name = str(getattr(f, "__name__", "f"))
-    with loading(name):  # annotations and what tells the parameters are the user's code
+    with loading(name):  # annotations and signatures may run user code
         if not types:
             return _annotated(f)
         try:
             parameters = inspect.signature(f)
-        except ValueError:  # it does not tell them
+        except ValueError:  # it has no signature
             return values
         try:
             parameters.bind(*values)
@@ -176,7 +176,7 @@ def _annotated(f: Callable[..., Any]) -> tuple[Any, ...]:
 
 
 def _argument(position: int, text: str) -> Any:
-    """A value that has only a type, or a number, from its text."""
+    """An abstract value, or a number, from its string."""
     if _NUMBER.fullmatch(text):
         try:
             return ast.literal_eval(text)
@@ -190,48 +190,48 @@ def _argument(position: int, text: str) -> Any:
         raise WrongUse.of(_unplaced(for_the_shell(error))) from None
 
 
-#: A number or a flag among the types, for an argument that is no array.
+#: Matches a number or flag among the types, for an argument that is not an array.
 _NUMBER = re.compile(r"[-+]?[0-9.]+(e[-+]?[0-9]+)?|True|False|None")
 
 
 def _unplaced(error: ShardingTypeError) -> ShardingTypeError:
-    """The error without its first line, which is one of ours here and not the user's."""
+    """Removes the first line of ``where``, which is not the user's, in place."""
     where = error.where.split("\n")
     error.where = "\n".join(where[1:] if error.placed else where)
     return error
 
 
-#: Functions that return before they compute.
+#: Tests for functions that return before their body runs.
 _NOT_RUN: Final = (inspect.isgeneratorfunction, inspect.iscoroutinefunction, inspect.isasyncgenfunction)
-_ABSENT: Final = object()
-#: The most CPU devices that a target may make a mesh of while it loads.
+_MISSING: Final = object()
+#: The most CPU devices for a mesh that a target makes while it loads.
 MOST_DEVICES: Final = 64
 
 
 def load(target: str, *, devices: int = 1, root: Path | None = None) -> Callable[..., Any]:
-    """The function that ``module:function``, ``module:Class.method`` or ``path/to/file.py:function`` names.
+    """Loads ``module:function``, ``module:Class.method`` or ``path/to/file.py:function``.
 
     Args:
         target: The target.
-        devices: How many CPU devices a mesh that the module makes may have.
-        root: The folder that files and modules are looked for in; by default the current one.
+        devices: The number of CPU devices, for a mesh that the module makes.
+        root: The folder of files and modules; by default the current one.
 
     Raises:
-        click.UsageError: there is no such file, module or function; close ones are named.
+        click.UsageError: there is no such file, module or function; close names are suggested.
     """
     place, colon, name = target.rpartition(":")
     if not colon or not place or not name:
         raise WrongUse(f"`{clipped(target)}` is no target: write module:function or path/to/file.py:function")
-    # What a module runs while it loads runs on the CPU: nothing here needs an accelerator.
+    # a module runs on the CPU while it loads: nothing here needs an accelerator
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     os.environ.setdefault("JAX_NUM_CPU_DEVICES", str(min(devices, MOST_DEVICES)))
     folder = root or Path.cwd()
     is_path = place.endswith(".py") or "/" in place or os.sep in place
     value: Any = _file(place, name, folder) if is_path else _module(place, name, folder)
     for i, part in enumerate(name.split(".")):
-        with loading(place):  # a module may have a `__getattr__`
-            inner = getattr(value, part, _ABSENT)
-        if inner is _ABSENT:
+        with loading(place):  # a module may define `__getattr__`
+            inner = getattr(value, part, _MISSING)
+        if inner is _MISSING:
             owner = place if i == 0 else f"{place}:{'.'.join(name.split('.')[:i])}"
             raise WrongUse(f"`{clipped(owner)}` has no function `{clipped(part)}`{_close(part, _functions(value))}")
         value = inner
@@ -245,7 +245,7 @@ def load(target: str, *, devices: int = 1, root: Path | None = None) -> Callable
 
 
 def functions_of(path: Path) -> list[str]:
-    """The functions of a file, which is read and not run."""
+    """The functions of a file, which is parsed and not run."""
     try:
         tree = ast.parse(path.read_bytes())
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
@@ -276,19 +276,19 @@ def _file(place: str, name: str, folder: Path) -> ModuleType:
 
 
 def _a_folder(place: str, name: str, path: Path) -> WrongUse:
-    """Says that a target is a folder, and which of its files have the function."""
+    """The error for a folder as a target; names the files in it that have the function."""
     near = [f"{place.rstrip('/')}/{p.name}:{name}" for p in sorted(path.glob("*.py")) if name in functions_of(p)]
     hints = near[:3] or ["module:function or path/to/file.py:function"]
     return WrongUse(f"`{clipped(place)}` is a folder; a target is a function of a file or a module", hints=hints)
 
 
 def _no_text(source: bytes) -> str:
-    """Why a file is no Python source; empty where it may be."""
+    """Why a file is not Python source; empty if it may be."""
     if b"\0" in source:
         return f"it has a zero byte at position {source.index(0)}"
     try:
         encoding, _ = tokenize.detect_encoding(io.BytesIO(source).readline)
-    except SyntaxError:  # it names one that there is not, as Python will say; or its first lines are no text
+    except SyntaxError:  # an unknown encoding, which Python reports, or undecodable first lines
         encoding = "utf-8"
     try:
         source.decode(encoding)
@@ -299,20 +299,20 @@ def _no_text(source: bytes) -> str:
 
 @functools.lru_cache(maxsize=32)
 def _executed(place: str, path: Path, version: tuple[int, int]) -> ModuleType:
-    """The module of a file, run once for each version of it: its classes are the same for all that is asked of it."""
+    """The module of a file, run once per version of it, so that its classes stay identical."""
     name = path.stem if path.stem.isidentifier() else "target"
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None, path  # its name ends in .py
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     outer = sys.modules.get(name)
-    sys.path.insert(0, str(path.parent))  # as for a script: its neighbours can be imported
+    sys.path.insert(0, str(path.parent))  # as for a script, for imports of its siblings
     try:
-        sys.modules[name] = module  # dataclasses and annotations look their module up
+        sys.modules[name] = module  # dataclasses and annotations look up their module
         with loading(place):
             spec.loader.exec_module(module)
     finally:
-        with contextlib.suppress(ValueError):  # the module may have taken it away itself
+        with contextlib.suppress(ValueError):  # the module may have removed it
             sys.path.remove(str(path.parent))
         if outer is not None:
             sys.modules[name] = outer
@@ -327,7 +327,7 @@ def _module(place: str, name: str, folder: Path) -> ModuleType:
         sys.path.insert(0, str(folder))
     path = folder / place
     named = all(part.isidentifier() for part in place.split("."))
-    if os.path.exists(path) and (not named or ("." in place and path.is_file())):  # which no long name makes fail
+    if os.path.exists(path) and (not named or ("." in place and path.is_file())):  # False for too long names
         return _file(place, name, folder)
     with loading(place):
         module = _imported(place) if named else None
@@ -337,13 +337,13 @@ def _module(place: str, name: str, folder: Path) -> ModuleType:
             for p in folder.glob(f"{'*/' * place.count('.')}*.py")
         ]
         raise WrongUse(f"there is no module `{clipped(place)}`{_close(place, near)}")
-    if getattr(module, "__file__", None) is None and path.is_dir():  # Python takes any folder for a package
+    if getattr(module, "__file__", None) is None and path.is_dir():  # a namespace package
         raise _a_folder(place, name, path)
     return module
 
 
 def _imported(place: str) -> ModuleType | None:
-    """The module; None where there is none, which is not the same as one that imports what is missing."""
+    """Imports a module; None if it does not exist, as opposed to a failing import inside it."""
     try:
         return importlib.import_module(place)
     except ModuleNotFoundError as error:

@@ -1,1 +1,1 @@
-"""The program that ``shtypes demo`` shows."""
+"""The demo program of ``shtypes demo``."""

@@ -1,7 +1,7 @@
 """A gated MLP, data and tensor parallel, on sharding types.
 
-The program is that of the post "Replicate forwards, partial backwards" (ezyang's blog, February 2026): four einsums
-over a mesh with axes ``dp`` and ``tp``. ``shtypes demo`` prints its types, forward and backward, and what it sends.
+The program is from the post "Replicate forwards, partial backwards" (ezyang's blog, February 2026): four einsums over a
+mesh with axes ``dp`` and ``tp``. ``shtypes demo`` prints its types and communication, forward and backward.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def mlp(rx: A[sh.Array, X], rw1: A[sh.Array, W1], rw3: A[sh.Array, W3], rw2: A[s
 
 
 def mlp_with_casts(x: A[sh.Array, X], w1: A[sh.Array, W1], w3: A[sh.Array, W3], w2: A[sh.Array, W2]) -> Any:
-    """The same block from invariant operands, with the casts that JAX's policy asks for."""
+    """The same block on invariant operands, with the casts that policy "jax" needs."""
     rx = sh.reshard(x, tp="R")
     rw1 = sh.reshard(w1, dp="R")
     rw3 = sh.reshard(w3, dp="R")
@@ -42,12 +42,12 @@ def loss(rx: A[sh.Array, X], rw1: A[sh.Array, W1], rw3: A[sh.Array, W3], rw2: A[
 
 
 def loss_with_casts(x: A[sh.Array, X], w1: A[sh.Array, W1], w3: A[sh.Array, W3], w2: A[sh.Array, W2]) -> Any:
-    """The same loss from invariant operands."""
+    """The same loss of invariant operands."""
     return sh.sum(mlp_with_casts(x, w1, w3, w2))
 
 
 def main() -> None:
-    """Prints, under both policies, the types of the results, what the gradients send, and whether one device agrees."""
+    """Prints, under both policies, the result types, the communication of the gradients, and a check on one device."""
     import os
 
     os.environ.setdefault("JAX_NUM_CPU_DEVICES", "4")
@@ -72,7 +72,7 @@ def main() -> None:
             for name, g in zip(("x", "w1", "w3", "w2"), grads, strict=True):
                 print(f"  gradient of {name}: {g.type}")
             print(f"  sent for the gradients: {sent.bytes} B/device in {sent.launches} collectives")
-            gradients = [np.asarray(sh.reshard(g, "[...]")) for g in grads]  # what is pending is summed
+            gradients = [np.asarray(sh.reshard(g, "[...]")) for g in grads]  # finishes pending sums
             close = all(np.allclose(g, w, rtol=1e-3, atol=1e-3) for g, w in zip(gradients, expected, strict=True))
             print(f"  as on one device: {close}")
 

@@ -1,4 +1,4 @@
-"""``shtypes demo``: the gated MLP typed, printed forward and backward, run, checked, compared under both policies."""
+"""``shtypes demo``: prints the gated MLP's types, runs and checks it, and compares the policies."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ SIZES = {"seq": model.SEQ, "batch": model.BATCH, "hidden": model.HIDDEN, "interm
 NAMES = ("x", "w1", "w3", "w2")
 TYPES = (model.X, model.W1, model.W3, model.W2)
 ARGNUMS = (0, 1, 2, 3)
-#: Relative error that counts as equal in float32.
+#: The maximum relative error in float32.
 TOLERANCE = 1e-5
 
 
 class Run:
-    """One way to write the block, under one policy: its listing, its collectives, its errors against one device."""
+    """A version of the block under a policy: its listing, its collectives, its errors against one device."""
 
     def __init__(self, title: str, policy: str, block: Callable[..., Any], loss: Callable[..., Any]) -> None:
         self.title, self.policy = title, policy
@@ -44,12 +44,12 @@ class Run:
 
     @property
     def correct(self) -> bool:
-        """Whether every output and gradient equals the one of one device."""
+        """Whether every output and gradient equals that of one device."""
         return max(self.errors.values()) < TOLERANCE
 
 
 def host_arrays() -> list[np.ndarray[Any, Any]]:
-    """The operands on the host, the same on each call."""
+    """The operands on the host, equal on each call."""
     rng = np.random.default_rng(0)
     s, b, h, i = (SIZES[name] for name in ("seq", "batch", "hidden", "intermediate"))
     shapes = ((s, b, h), (h, i), (h, i), (i, h))
@@ -57,7 +57,7 @@ def host_arrays() -> list[np.ndarray[Any, Any]]:
 
 
 def _reference(*host: np.ndarray[Any, Any]) -> list[np.ndarray[Any, Any]]:
-    """The output, the loss and the gradients on one device, in plain JAX."""
+    """The output, loss and gradients on one device, in plain JAX."""
 
     def block(x: Any, w1: Any, w3: Any, w2: Any) -> Any:
         return (jax.nn.silu(x @ w1) * (x @ w3)) @ w2
@@ -84,12 +84,12 @@ def _errors(values: list[Any], expected: list[np.ndarray[Any, Any]]) -> dict[str
 
 
 def _whole(value: Any) -> Any:
-    """The value with its pending sums taken."""
+    """The value with finished sums."""
     return sh.all_reduce(value) if value.type.axes(sh.State.UNREDUCED) else value
 
 
 def runs() -> list[Run]:
-    """The ways to write the block that the demo shows: the same text under both policies, and with the post's casts."""
+    """The versions in the demo: the same code under both policies, and with the post's casts."""
     return [
         Run("partial", "partial", model.mlp, model.loss),
         Run("jax", "jax", model.mlp, model.loss),
@@ -98,7 +98,7 @@ def runs() -> list[Run]:
 
 
 def show(console: Console) -> bool:
-    """Prints the demo; returns whether every value was right."""
+    """Prints the demo; returns whether every value was correct."""
     with sh.use_mesh(sh.make_mesh(MESH)):
         all_runs = runs()
         partial, jax_run, casts = all_runs
@@ -143,7 +143,7 @@ def _error_table(all_runs: list[Run]) -> Any:
 
 
 def _ledger_table(all_runs: list[Run]) -> Any:
-    """A row per collective that runs under any of the policies, in the order of the program."""
+    """A row for each collective under any policy, in program order."""
     policies = [run.policy for run in all_runs]
     rows: dict[tuple[str, str, str], dict[str, int]] = {}
     for run in all_runs:
