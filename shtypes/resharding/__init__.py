@@ -1,4 +1,4 @@
-"""Resharding: the moves table, the search and the plans. Pure."""
+"""Resharding: the table of moves, the search, and plans. Pure."""
 
 from shtypes.resharding.moves import MOVES as MOVES
 from shtypes.resharding.moves import REINTERPRETATIONS as REINTERPRETATIONS

@@ -1,8 +1,9 @@
-"""Types to a search over digits, and states of the search back to types.
+"""Translates types to states of the plan search, and back.
 
-Where the axes of two types do not cut a dim alike, or a part of an axis can move alone, axes are cut into their
-prime factors. A type between two steps may then be one of a finer view of the same array: on a mesh of parts of axes,
-named as Shardy does, and with a dim cut into its digits. What a device holds is the same, in the same order.
+Where the axes of two types cut a dim differently, or a part of an axis can move alone, axes are cut into factors. A
+dim's index is then a number in mixed radix, with a digit for each part of an axis. An intermediate type may be one of a
+reshaped view of the array: on a mesh of parts of axes, named as Shardy does, with a dim cut into its digits. Each
+device holds the same elements in the same order.
 """
 
 from __future__ import annotations
@@ -22,48 +23,48 @@ from shtypes.types import REPLICATED as REPLICATED_STATES
 from shtypes.types import Dim, ShType, State, dtypes
 from shtypes.types.mesh import Mesh, part_names
 
-#: A mesh axis and the number of one of its parts, major to minor.
+#: A mesh axis and the index of one of its parts, major to minor.
 Part: TypeAlias = tuple[str, int]
 
 
 class DimFactor(NamedTuple):
-    """A digit of a dim; ``turn`` tells the two cuts of a dim apart that its ends do not cut alike."""
+    """A digit of a dim's index; ``turn`` separates the two cuts of a dim that the ends cut differently."""
 
     dim: int
-    turn: int  # 0: of both ends, or of the source; 1: of the destination, which cuts the dim another way
+    turn: int  # 0: of both ends, or of the source; 1: of the destination, if it cuts the dim differently
     at: int  # its position, major to minor
     size: int
 
 
 @dataclass(frozen=True)
 class Factorization:
-    """The digits of the dims of two types, and the places of what moves."""
+    """The digits of the dims of two types, and the search problem."""
 
     src: ShType
     dst: ShType
-    fixed: tuple[tuple[str, ...], ...]  # for each dim, the axes that stay
-    parts: tuple[Part, ...]  # what moves: axes, or parts of them
+    fixed: tuple[tuple[str, ...], ...]  # the axes of each dim that stay
+    parts: tuple[Part, ...]  # the axes, or parts of axes, that move
     factors: Mapping[str, tuple[int, ...]]  # the sizes of the parts of each axis
     digits: tuple[DimFactor, ...]
-    spare: tuple[DimFactor, ...]  # digits that neither end uses
+    spare: tuple[DimFactor, ...]  # digits that neither type uses
     problem: Problem
 
     def types(self, path: Sequence[Places]) -> list[tuple[ShType, ShType]]:
-        """The types before and after each step of a path of places, the first of which are the source's."""
+        """The types before and after each step of a path, which starts at the source."""
         return [self._pair(a, b) for a, b in itertools.pairwise(self._states(path))]
 
     def plain(self, path: Sequence[Places]) -> ShType:
-        """The type of the last state of a path as one of the array as it is."""
+        """The type of a path's last state, of the array in its own shape."""
         last = self._states(path)[-1]
-        # An axis of which some parts are not in the destination's state yet is relabelled: their state counts.
+        # an axis with parts that are not yet in the destination's state gets their state, and is relabelled
         by_part = sorted(last.states.items(), key=lambda item: item[1] is not self.dst.state(item[0][0]))
         return self._type(last._replace(states=dict(by_part)), {}, set())
 
     def _states(self, path: Sequence[Places]) -> list[_State]:
-        """Layouts, and the states of the parts that are on no dim.
+        """The layout, and the states of the parts on no dim, for each point of a path.
 
-        A replicated part keeps the state that its axis has in the source. One that becomes replicated gets the
-        destination's, or is reduced (all moves of which are free) if it does not stay so.
+        A replicated part keeps its axis's state in the source. One that becomes replicated gets the destination's state
+        if it stays so, and is otherwise reduced, from which all moves are free.
         """
         layouts = self._layouts(path)
         replicated = [frozenset(p for p, x in zip(self.parts, at, strict=True) if x == REPLICATED) for at in path]
@@ -78,7 +79,7 @@ class Factorization:
         return result
 
     def _layouts(self, path: Sequence[Places]) -> list[dict[DimFactor, Part]]:
-        """Which part is on which digit in each state; parked ones get a digit that makes no hole, if there is one."""
+        """The part on each digit in each state; parked ones get a digit that makes no hole, if there is one."""
         out: list[dict[DimFactor, Part]] = []
         parked: dict[int, DimFactor] = {}
         for i, at in enumerate(path):
@@ -86,7 +87,7 @@ class Factorization:
             parked = {axis: digit for axis, digit in parked.items() if at[axis] == PARKED}
             for axis, place in enumerate(at):
                 if place == PARKED and axis not in parked:
-                    # Where shards change places, the one that comes is on the digit of the one that goes.
+                    # in an exchange, the incoming part takes the digit of the outgoing one
                     digit = next((d for d in left if d.size == self.problem.sizes[axis]), None)
                     if digit is None:
                         digit = self._parking(axis, path[i:], list(parked.values()))
@@ -110,16 +111,16 @@ class Factorization:
         return min(free, key=holes)
 
     def _pair(self, a: _State, b: _State) -> tuple[ShType, ShType]:
-        """Two states as types of one view: of the array as it is, if they have no holes and do not cut axes."""
+        """Two states as types of one view; of the array itself, if they have no holes and do not cut axes."""
         strided = {d for s in (a, b) for d in range(self.src.ndim) if self._has_holes(s, d)}
         apart = {axis for s in (a, b) for axis in self._apart(s, strided)}
-        # A dim that is cut into digits is cut alike in both.
+        # both types cut a dim into the same digits
         turns = {d: max(self._turn(d, a), self._turn(d, b)) for d in strided}
         cuts = {d: self._grouped(d, turn, a, b) for d, turn in turns.items()}
         return self._type(a, cuts, apart), self._type(b, cuts, apart)
 
     def _type(self, s: _State, cuts: Mapping[int, list[list[DimFactor]]], apart: set[str]) -> ShType:
-        """A state as a type of a view of the array: some dims cut into digits, some axes apart."""
+        """A state as a type of a view, with some dims cut into digits and some axes into parts."""
         src, factors = self.src, self.factors
         mesh = src.mesh.cut({axis: n for axis, n in factors.items() if axis in apart})
 
@@ -148,7 +149,7 @@ class Factorization:
         return ShType(mesh, src.dtype_name, dims, states)
 
     def _grouped(self, dim: int, turn: int, a: _State, b: _State) -> list[list[DimFactor]]:
-        """The digits of a dim for two states: each by itself, but neighbours that are on no axis in both together."""
+        """The digits of a dim for two states, adjacent ones merged that are on no axis in both."""
         groups: list[list[DimFactor]] = []
         empty = False
         for digit in self._of(dim, turn):
@@ -173,7 +174,7 @@ class Factorization:
         return [d for d in mine if d.at < first or d.turn == turn]
 
     def _apart(self, s: _State, strided: Iterable[int]) -> set[str]:
-        """The axes of which the parts are not together in a state."""
+        """The axes whose parts are not adjacent in a state."""
         out: set[str] = set()
         together: set[str] = set()
         for dim in range(self.src.ndim):
@@ -206,10 +207,10 @@ class _State(NamedTuple):
 
 
 def cuts_of(mesh: Mesh) -> list[Mapping[str, tuple[int, ...]]]:
-    """Ways to cut the axes of a mesh into parts, the coarsest first: not at all, as other axes are large, into primes.
+    """Ways to cut the axes of a mesh into parts, coarsest first: uncut, by the sizes of other axes, into primes.
 
-    Shards can change places where the digits of two axes are alike; all primes at once make a space that is too large
-    to be searched through on a large mesh, so the largest axes alone are cut into the size of a smaller one and a rest.
+    Shards can be exchanged where two axes have equal digits. All primes at once make the search too large on a large
+    mesh, so there is also a cut of only the largest axes, into the size of a smaller one and the rest.
     """
     sizes = sorted({n for n in mesh.axis_sizes if n > 1}, reverse=True)
     largest, inner = sizes[0] if sizes else 1, next((n for n in sizes[1:] if sizes[0] % n == 0), 1)
@@ -232,11 +233,11 @@ def factorization_of(
     """The search problem between two types.
 
     Args:
-        src: The type at the start.
-        dst: The type at the end.
-        cut: The sizes of the parts of the axes that are cut.
-        copies: Whether axes on which the value stays replicated take part where sums are reduced.
-        model: The links of the axes, if the quickest path is looked for and not the one that sends least.
+        src: The source.
+        dst: The destination.
+        cut: The sizes of the parts of cut axes.
+        copies: Whether axes over which the value stays replicated share the work of reductions.
+        model: The links of the axes, to minimize time instead of bytes.
     """
     mesh = src.mesh
     before = [live(mesh, d.axes) for d in src.dims]
@@ -257,7 +258,7 @@ def factorization_of(
         one, other = ([sizes[p] for p in x] for x in lists)
         same = common_prefix(one, other)
         alike = same == min(len(one), len(other))
-        if not alike:  # each cut gets what only the other has, so that shards can change places between them
+        if not alike:  # each cut gets the digits that only the other has, so that shards can be exchanged between them
             one, other = (
                 _completed(one, other, rest := src.shape[d] // mesh.product(fixed[d])),
                 _completed(other, one, rest),
@@ -317,7 +318,7 @@ def _moving(src: ShType, dst: ShType, stays: set[str], copies: bool) -> tuple[st
 
 
 def _completed(sizes: list[int], other: list[int], room: int) -> list[int]:
-    """Digits and those that only the other cut has, as far as the dim divides."""
+    """The digits, and those that only the other cut has, as far as they divide the dim."""
     digits = list(sizes)
     for size in (Counter(other) - Counter(sizes)).elements():
         if room % (math.prod(digits) * size) == 0:
@@ -326,7 +327,7 @@ def _completed(sizes: list[int], other: list[int], room: int) -> list[int]:
 
 
 def _spare(dim: int, at: int, rest: int, sizes: Counter[int]) -> list[DimFactor]:
-    """Digits that are left of a dim, at most as many of a size as there are axes of it."""
+    """Unused digits of a dim, at most as many of a size as there are axes of it."""
     out: list[DimFactor] = []
     for size, most in sorted(sizes.items(), reverse=True):
         count = 0
@@ -339,6 +340,6 @@ def _spare(dim: int, at: int, rest: int, sizes: Counter[int]) -> list[DimFactor]
 
 @functools.cache
 def _primes(n: int) -> tuple[int, ...]:
-    """The prime factors of a size, each as often as it divides it."""
+    """The prime factors of a size, with multiplicity."""
     factor = next((k for k in range(2, math.isqrt(n) + 1) if n % k == 0), n)
     return (factor, *_primes(n // factor)) if n > factor else (n,)

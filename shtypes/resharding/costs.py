@@ -1,7 +1,7 @@
-"""The α-β cost model: what collectives take, from the latency and bandwidth of each mesh axis. Pure.
+"""The α-β cost model: the time of collectives from the latency and bandwidth of each mesh axis. Pure.
 
-A collective on n devices takes ``launch + steps * latency + bytes / bandwidth``, where a ring needs n-1 steps to gather
-or to scatter and twice as many to reduce everywhere, and direct sends go to n-1 devices one after the other.
+A collective on n devices takes ``launch + steps * latency + bytes / bandwidth``. A ring needs n-1 steps to gather or
+scatter and twice as many to all-reduce; direct sends go to n-1 devices in turn.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from shtypes.types.mesh import part_of
 
 
 class Collective(Protocol):
-    """What a cost model needs of a step of a plan, or of an entry of a ledger."""
+    """The interface of a cost model's argument: a step of a plan, or an entry of a ledger."""
 
     @property
     def kind(self) -> Any:
-        """What it does."""
+        """The kind of collective."""
 
     @property
     def axes(self) -> Sequence[str]:
-        """The mesh axes that it goes along."""
+        """Its mesh axes."""
 
     @property
     def src(self) -> ShType:
@@ -46,18 +46,18 @@ class Collective(Protocol):
 
     @property
     def launches(self) -> int:
-        """How often it is launched."""
+        """The number of launches."""
 
 
 @dataclass(frozen=True)
 class Link:
-    """What connects the devices along a mesh axis.
+    """The interconnect of the devices along a mesh axis.
 
     Attributes:
-        bandwidth: Bytes that a device sends in a second.
-        latency: Seconds until a message of no length arrives.
-        source: Where the figures come from.
-        launch: Seconds that a collective takes to begin, on however many devices.
+        bandwidth: Bytes that a device sends per second.
+        latency: Seconds for an empty message.
+        source: The source of the figures.
+        launch: Seconds that a collective takes to start, on any number of devices.
     """
 
     bandwidth: float
@@ -80,8 +80,8 @@ class CostModel:
     """A link for each mesh axis.
 
     Attributes:
-        default: The link of axes that ``axes`` does not name.
-        axes: The others.
+        default: The link of axes that are not in ``axes``.
+        axes: The links of other axes.
     """
 
     default: Link
@@ -103,11 +103,11 @@ class CostModel:
         return hash((self.default, tuple(sorted(self.axes.items(), key=lambda item: item[0]))))
 
     def link(self, axis: str) -> Link:
-        """What connects the devices along an axis, or a part of one."""
+        """The link of an axis, or of a part of one."""
         return self.axes.get(part_of(axis)[0], self.default)
 
     def seconds(self, entry: Collective) -> float:
-        """What one run of a collective takes; over several axes, with the slowest of their links."""
+        """The time of one run of a collective; over several axes, with the slowest of their links."""
         if not entry.launches:
             return 0.0
         mesh = entry.src.mesh
@@ -130,8 +130,7 @@ _DCN: Final = (
 )
 _ETHERNET: Final = "IEEE 802.3: line rate of one port for each device"
 
-#: Bandwidths that vendors and standards publish. They publish no latencies: with 0, a time is a lower bound; measure
-#: yours.
+#: Published bandwidths. Latencies are not published: with 0, a time is a lower bound, so measure yours.
 LINKS: Final[Mapping[str, Link]] = {
     "a100-nvlink": Link(300e9, source=_NVLINK),  # 600 GB/s
     "h100-nvlink": Link(450e9, source=_NVLINK),  # 900 GB/s
@@ -157,9 +156,8 @@ LINKS: Final[Mapping[str, Link]] = {
 def cost_model(default: str | Link, **axes: str | Link) -> CostModel:
     """A cost model from links or their names.
 
-    Args:
-        default: The link of mesh axes that are not named.
-        **axes: The link of each other axis: the name of one of `LINKS`, or your own measurements.
+    default: The link of the other mesh axes.
+    **axes: The link of an axis: a name in `LINKS`, or your measurements.
 
     Examples:
         >>> model = cost_model("h100-nvlink", dp="infiniband-ndr")
@@ -171,17 +169,17 @@ def cost_model(default: str | Link, **axes: str | Link) -> CostModel:
 
 @public
 def use_cost_model(model: CostModel | Link | str) -> Scope:
-    """A scope in which reshards take the plan that takes least time by a model, and not the one that sends least.
+    """A scope in which reshards take the plan of least time by a model, instead of the fewest bytes.
 
-    A collective over several axes goes at the pace of its slowest link, and each message has a latency. So slow axes
-    carry what is cut over the quick ones already, and small values take fewer rounds of messages. A context manager or
-    a decorator; nests, holds for this thread, and for the gradients of what is called in it.
+    A collective over several axes has the bandwidth of its slowest link, and each message a latency. So slow axes carry
+    data that the fast ones have already cut, and small values take fewer rounds. A context manager or a decorator;
+    nests, and applies to this thread and to the gradients of calls in it.
 
     Args:
         model: A cost model, or a link or the name of one for all axes.
 
     Raises:
-        ShardingTypeError: it is none.
+        ShardingTypeError: it is not a cost model.
 
     Examples:
         >>> with use_cost_model(cost_model("h100-nvlink", dp="infiniband-ndr")):
@@ -192,16 +190,16 @@ def use_cost_model(model: CostModel | Link | str) -> Scope:
 
 
 def model_in_force() -> CostModel | None:
-    """The model of the innermost `use_cost_model`; None outside."""
+    """The cost model of the innermost `use_cost_model`, or None."""
     model = current_settings().model
     return model if isinstance(model, CostModel) else None
 
 
 def as_cost_model(model: Any, what: str) -> CostModel:
-    """A cost model, or one of a link, of links by axis, or of a file; ``what`` begins the message of anything else.
+    """A cost model from one, a link, links by axis, or a file; ``what`` begins the error message.
 
-    Links by axis are a mapping, whose ``"default"`` (or first) is that of other axes. A file is what
-    `benchmarks/calibrate.py` writes: TOML with a table of a link's attributes for each axis::
+    Links by axis are a mapping, whose ``"default"`` (or first) applies to other axes. A file, as
+    `benchmarks/calibrate.py` writes it, is TOML with a table of a link's attributes for each axis::
 
         [links.default]
         bandwidth = 50e9
@@ -225,10 +223,10 @@ def as_cost_model(model: Any, what: str) -> CostModel:
 
 
 def read_machine(path: str) -> dict[str, Any]:
-    """What a file says of a machine: attributes of `Device`, and in ``links`` those of links.
+    """Reads a machine's TOML file: attributes of `Device`, and in ``links`` those of links.
 
     Raises:
-        ShardingTypeError: there is no such file, or it is no TOML.
+        ShardingTypeError: there is no such file, or it is not TOML.
     """
     try:
         return tomllib.loads(Path(path).read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""Permutes of pieces of shards, in rounds, so that each device gets what it lacks and nothing else."""
+"""Permutes of pieces of shards, in rounds, so that each device receives only what it lacks."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from typing import NamedTuple, TypeAlias
 from shtypes.types import ShType
 from shtypes.types.mesh import Mesh
 
-#: A start along each dim.
+#: A start index along each dim.
 Offset: TypeAlias = tuple[int, ...]
 
 
 class Round(NamedTuple):
-    """One piece from each device, or one that stays."""
+    """One piece from each device."""
 
-    pairs: tuple[tuple[int, int], ...]  # (source, destination), by index along the axes; none if each keeps its piece
-    cut: tuple[Offset, ...]  # for each device, where the piece begins in the shard that it has
-    put: tuple[Offset, ...]  # and where the piece that it gets begins in its new shard
+    pairs: tuple[tuple[int, int], ...]  # (source, destination), by index along the axes; empty for a local copy
+    cut: tuple[Offset, ...]  # for each device, the piece's start in its old shard
+    put: tuple[Offset, ...]  # for each device, the received piece's start in its new shard
 
 
 class Pieces(NamedTuple):
-    """Rounds that make new shards out of pieces of the old ones."""
+    """Rounds that build new shards from pieces of the old ones."""
 
     shape: Offset  # of a piece
     rounds: tuple[Round, ...]
@@ -37,7 +37,7 @@ class _Message(NamedTuple):
 
 
 def pieces_of(src: ShType, dst: ShType, axes: tuple[str, ...]) -> Pieces | None:
-    """The rounds between two types in which the same sums are pending; None if some device would send too much.
+    """The rounds between two types with the same pending sums; None if a device would send too much.
 
     Args:
         src: The type before.
@@ -64,9 +64,9 @@ def pieces_of(src: ShType, dst: ShType, axes: tuple[str, ...]) -> Pieces | None:
     load = [sum(m.source == device for m in messages) for device in range(len(places))]
     lacking = [[(p, put) for p, put in grid.items() if p not in had[i]] for i, grid in enumerate(needs)]
     for row in itertools.zip_longest(*lacking):
-        for target, want in enumerate(row):
-            if want is not None:
-                piece, put = want
+        for target, wanted_piece in enumerate(row):
+            if wanted_piece is not None:
+                piece, put = wanted_piece
                 source = min(holders[piece], key=lambda d: load[d])
                 load[source] += 1
                 messages.append(_Message(source, target, had[source][piece], put))
@@ -79,14 +79,14 @@ def pieces_of(src: ShType, dst: ShType, axes: tuple[str, ...]) -> Pieces | None:
 
 
 def _grid(t: ShType, at: Mapping[str, int], shape: Offset) -> Iterator[tuple[Offset, Offset]]:
-    """The pieces of a device: where each begins in the array, and in the shard."""
+    """The pieces of a device: their starts in the array and in the shard."""
     first = [index_along(t.mesh, d.axes, at) * n for d, n in zip(t.dims, t.local_shape, strict=True)]
     for offset in itertools.product(*(range(0, n, step) for n, step in zip(t.local_shape, shape, strict=True))):
         yield tuple(a + b for a, b in zip(first, offset, strict=True)), offset
 
 
 def index_along(mesh: Mesh, axes: Iterable[str], at: Mapping[str, int]) -> int:
-    """The index along some axes of a device whose places on some are in ``at``; the others do not count."""
+    """The index along some axes of a device at the mesh indices ``at``; axes not in ``at`` are skipped."""
     n = 0
     for axis in axes:
         if axis in at:
@@ -104,13 +104,13 @@ def _round(messages: list[_Message], devices: int) -> Round:
 
 
 def _rounds(messages: list[_Message], count: int) -> list[list[_Message]]:
-    """Puts messages in rounds in which each device sends one and gets one: a colouring of the edges (Kőnig)."""
+    """Splits messages into rounds in which each device sends and receives one: bipartite edge colouring (Kőnig)."""
     sent: dict[tuple[int, int], _Message] = {}  # by device and round
     got: dict[tuple[int, int], _Message] = {}
     for message in messages:
         a = next(k for k in range(count) if (message.source, k) not in sent)
         b = next(k for k in range(count) if (message.target, k) not in got)
-        path = []  # of the messages that are in the rounds a and b in turns, from the target on
+        path = []  # the alternating path of messages in rounds a and b, from the target on
         at = got.get((message.target, a))
         while at is not None:
             path.append((at, a))

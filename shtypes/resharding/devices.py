@@ -1,4 +1,4 @@
-"""Devices: how fast one computes and reads its memory, and how much it has. Pure."""
+"""The speed and memory of devices. Pure."""
 
 from __future__ import annotations
 
@@ -14,15 +14,14 @@ from shtypes.types import dtypes
 
 @dataclass(frozen=True)
 class Device:
-    """What one device does in a second, and what it has.
+    """The rates and memory of one device.
 
     Attributes:
-        flops: Floating-point operations of products in a second, by the short name of their operands' dtype. A dtype
-            that is not there goes at the rate of the slowest that is.
-        bandwidth: Bytes that it reads or writes in its memory in a second.
-        memory: Bytes of its memory; None if unknown.
-        efficiency: The part of ``flops`` that products reach.
-        source: Where the figures come from.
+        flops: FLOP/s of matrix products, by the short name of the operands' dtype. A missing dtype has the lowest rate.
+        bandwidth: Bytes read or written in its memory per second.
+        memory: Bytes of its memory, or None.
+        efficiency: The fraction of ``flops`` that products reach.
+        source: The source of the figures.
     """
 
     flops: Mapping[str, float]
@@ -50,7 +49,7 @@ class Device:
         return self.efficiency * self.flops.get(dtype, min(self.flops.values()))
 
     def seconds(self, flops: float, dtype: str, nbytes: float) -> float:
-        """What a kernel takes: the longer of computing and of moving its bytes through the memory."""
+        """The time of a kernel: the maximum of computing and memory traffic."""
         return max(flops / self.rate(dtype), nbytes / self.bandwidth)
 
 
@@ -80,8 +79,8 @@ def _nvidia(
     return Device(rates | narrow, bandwidth, memory, source=_NVIDIA)
 
 
-#: Peak rates that vendors publish: with an efficiency of 1, a time is a lower bound. `benchmarks/calibrate.py` measures
-#: those of the machine at hand.
+#: Published peak rates: with an efficiency of 1, a time is a lower bound. `benchmarks/calibrate.py` measures the rates
+#: of your machine.
 DEVICES: Final[Mapping[str, Device]] = {
     "a100-sxm": _nvidia(312e12, 156e12, 19.5e12, 2.039e12, 80e9),
     "h100-sxm": _nvidia(989e12, 494e12, 67e12, 3.35e12, 80e9, 1979e12),
@@ -95,16 +94,16 @@ DEVICES: Final[Mapping[str, Device]] = {
 
 
 def as_device(device: Any, what: str) -> Device:
-    """A device, or one of its name or of a file; ``what`` begins the message of anything else.
+    """A device from one, its name, or a file; ``what`` begins the error message.
 
-    A file is TOML with the attributes of `Device`, and links besides as `as_cost_model` takes them::
+    A file is TOML with the attributes of `Device`, and optionally links as for `as_cost_model`::
 
         bandwidth = 3.35e12
         [flops]
         bf16 = 700e12
 
     Raises:
-        ShardingTypeError: there is none of that name, or the file says something else.
+        ShardingTypeError: there is no such device, or the file is invalid.
     """
     if isinstance(device, Device):
         return device
@@ -116,8 +115,8 @@ def as_device(device: Any, what: str) -> Device:
     if not device.endswith(".toml"):
         names = ", ".join(DEVICES)
         raise ShardingTypeError(f"there is no device {device!r}; known are {names}; or a .toml file", hints=hints)
-    said = {key: value for key, value in read_machine(device).items() if key != "links"}
+    attributes = {key: value for key, value in read_machine(device).items() if key != "links"}
     try:
-        return Device(**said)
+        return Device(**attributes)
     except TypeError as error:
         raise ShardingTypeError(f"the file {device!r} describes no device", why=str(error), hints=hints) from None

@@ -1,4 +1,4 @@
-"""The type that several values take where control flow joins them: only what is free is inserted."""
+"""The type of values joined by control flow. Only free moves are inserted."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from shtypes.types import Dim, ShType, State
 
 SHARDED, REDUCED, INVARIANT, UNREDUCED, VARYING = State
 
-#: The join of two different states on one axis; symmetric. Each is reached by free moves, or an error is right.
+#: The join of two different states on one axis; symmetric. Each is reached by free moves; an absent pair is an error.
 JOIN: Final[Mapping[frozenset[State], State]] = {
     frozenset({REDUCED, INVARIANT}): INVARIANT,
     frozenset({REDUCED, UNREDUCED}): UNREDUCED,
@@ -26,11 +26,11 @@ JOIN: Final[Mapping[frozenset[State], State]] = {
 
 
 def join(types: Iterable[ShType], what: str = "values") -> ShType:
-    """The type that values of all these types can be cast to for free; a message calls the values ``what``."""
+    """The type to which values of all these types cast for free; errors call the values ``what``."""
     distinct = list(dict.fromkeys(types))
     joined = functools.reduce(lambda a, b: _pair(a, b, what), distinct)
     for t in distinct:
-        varying = (a for a in joined.axes(VARYING) if t.state(a) is REDUCED)  # free, and no move of a plan
+        varying = (a for a in joined.axes(VARYING) if t.state(a) is REDUCED)  # free, but not in the table of moves
         if grade_of(plan(t, joined.with_axes(varying, REDUCED))) is not Grade.FREE:
             raise _no_join(t, joined, what)
     return joined
@@ -49,7 +49,7 @@ def _pair(a: ShType, b: ShType, what: str) -> ShType:
     dims = []
     for x_dim, y_dim in zip(a.dims, b.dims, strict=True):
         short, long = sorted((x_dim.axes, y_dim.axes), key=len)
-        if long[: len(short)] != short:  # an axis is sliced only below those that shard the dim already
+        if long[: len(short)] != short:  # a free slice adds only minor axes
             raise _no_join(a, b, what)
         dims.append(Dim(x_dim.size, long, x_dim.name if x_dim.name == y_dim.name else None))
     if sum(len(d.axes) for d in dims) + len(states) != len(a.mesh.axis_names):

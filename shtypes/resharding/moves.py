@@ -1,4 +1,4 @@
-"""The moves between states of one mesh axis, as data: what each does, what it sends, and what its transpose sends."""
+"""The table of moves between states of a mesh axis: what each does and sends, forward and transposed."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ SHARDED, REDUCED, INVARIANT, UNREDUCED, VARYING = State
 
 
 class Kind(enum.Enum):
-    """What a step of a plan does on the devices; the value is how reports write it."""
+    """The operation of a plan's step; the value is its name in reports."""
 
-    RELABEL = "relabel"  # nothing: reduced and invariant hold the same value
-    MASK = "mask"  # keep the value on index 0, zero elsewhere
-    SLICE = "slice"  # take the device's slice
-    PLACE = "place"  # put the device's slice in zeros
+    RELABEL = "relabel"  # no-op: reduced and invariant hold the same value
+    MASK = "mask"  # keeps the value on index 0, zeros elsewhere
+    SLICE = "slice"  # takes the device's slice
+    PLACE = "place"  # pads the device's slice with zeros
     ALL_GATHER = "all-gather"
     ALL_TO_ALL = "all-to-all"
-    PERMUTE = "permute"  # shards, or pieces of them, change places
+    PERMUTE = "permute"  # exchanges shards, or pieces of them
     REDUCE_SCATTER = "reduce-scatter"
     ALL_REDUCE = "all-reduce"
 
     @property
     def communicates(self) -> bool:
-        """Whether it moves anything between devices."""
+        """Whether it sends anything between devices."""
         return self is Kind.PERMUTE or self in ROUNDS
 
     __hash__ = object.__hash__
@@ -38,15 +38,15 @@ def in_words(kind: str, axes: Iterable[str]) -> str:
     return f"{kind} over {quoted(axes)}"
 
 
-#: How often the larger of the two local arrays goes round the ring; a permute sends its shards as they are.
+#: How often the larger of the two local arrays goes around the ring; a permute sends its shards once.
 ROUNDS: Final = {Kind.ALL_REDUCE: 2, Kind.ALL_GATHER: 1, Kind.REDUCE_SCATTER: 1, Kind.ALL_TO_ALL: 1}
 
 
 class Grade(enum.IntEnum):
-    """How free a move is; the larger, the dearer."""
+    """The cost class of a move, in increasing order."""
 
-    FREE = 0  # silent in both directions, and so to any order of derivative
-    FREE_FORWARD = 1  # silent now, communicates in the backward pass
+    FREE = 0  # silent in both directions, and in all derivatives
+    FREE_FORWARD = 1  # silent forward, communicates in the backward pass
     COMMUNICATING = 2
 
 
@@ -73,8 +73,8 @@ def ring_bytes(rounds: int, n: int, local_bytes: int) -> int:
 
 FREE, FREE_FORWARD, COMMUNICATING = Grade
 
-#: Every move that keeps the denoted value. An absent pair is not possible, or is no move at all (equal states; sharded
-#: to sharded is another dim).
+#: Every move that keeps the denoted value. An absent pair is impossible, or no move (equal states; sharded to sharded
+#: changes the dim).
 MOVES: Final[Mapping[tuple[State, State], Move]] = {
     (REDUCED, INVARIANT): Move(Kind.RELABEL, FREE),
     (INVARIANT, REDUCED): Move(Kind.RELABEL, FREE_FORWARD),  # transpose: unreduced to invariant, an all-reduce
@@ -91,8 +91,8 @@ MOVES: Final[Mapping[tuple[State, State], Move]] = {
     (UNREDUCED, SHARDED): Move(Kind.REDUCE_SCATTER, COMMUNICATING),
 }
 
-#: What turns a value with a global meaning into a family, or back, and changes what is denoted. Not unreduced to
-#: varying: how a pending sum is split is not a function of its value.
+#: Reinterpretations, which change the denoted value: a global value as a family of local ones, or back. Not unreduced
+#: to varying: the terms of a pending sum are not determined by its value.
 REINTERPRETATIONS: Final[Mapping[tuple[State, State], Grade]] = {
     (SHARDED, VARYING): FREE,
     (VARYING, SHARDED): FREE,

@@ -1,7 +1,7 @@
-"""Plans: the cheapest sequence of collectives from one sharding type to another, and what it costs.
+"""Plans: the cheapest sequence of collectives from one sharding type to another.
 
-A reshard of several axes is rarely one table row per axis: `plan` searches over sequences of moves on groups of axes
-and never denotes another value on the way.
+A reshard of several axes is rarely one table row per axis: `plan` searches sequences of moves of groups of axes. All
+intermediate types denote the same value.
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ from shtypes.resharding.step_shapes import shaped
 from shtypes.resharding.steps import Plan, Step, after_common, common_prefix, difference
 from shtypes.types import REPLICATED, ShType, State, dtypes
 
-#: Axes on which a value stays replicated share the work of a reduction where that sends at most so much of the bytes:
-#: they take a launch more, and links that the user did not name.
+#: Axes over which a value stays replicated share the work of a reduction if that sends at most this fraction of the
+#: bytes: they need one more launch, and links that the user did not name.
 SAVES: Final = Fraction(4, 5)
 _SILENT_MERGED = frozenset({Kind.SLICE, Kind.MASK, Kind.PLACE})
 
 
-#: Which passes are meant.
+#: The passes to count.
 Direction = Literal["both", "forward", "backward"]
-#: The cost to minimize: the bytes of the direction that matters, and among equals those of both.
+#: The cost to minimize: the bytes in the direction to minimize, and then those in both.
 Cost = tuple[int, int]
 
 
 def cost(forward: int, backward: int, minimize: Direction) -> Cost:
-    """The cost of bytes that are sent forward and backward."""
+    """The cost of the bytes sent forward and backward."""
     total = forward + backward
     return {"both": total, "forward": forward, "backward": backward}[minimize], total
 
 
 @dataclass(frozen=True)
 class Price:
-    """What a reshard costs in both directions."""
+    """The cost of a reshard in both directions."""
 
     forward_bytes: int  # bytes that each device sends forward
     backward_bytes: int  # bytes that each device sends for the gradient
@@ -56,43 +56,43 @@ class Price:
         return self.forward_bytes + self.backward_bytes
 
     def cost(self, minimize: Direction) -> Cost:
-        """The part of it to minimize."""
+        """The cost to minimize."""
         return cost(self.forward_bytes, self.backward_bytes, minimize)
 
     def of(self, code: str) -> Fix:
-        """The fix with this price."""
+        """A fix with this price."""
         return Fix(code, self.forward, self.backward, self.forward_bytes, self.backward_bytes)
 
 
 def plan(src: ShType, dst: ShType, model: CostModel | None = None, *, shared: bool = True, cut: bool = True) -> Plan:
-    """The cheapest way from one type to another: fewest bytes, then launches, then memory; or least time.
+    """The cheapest plan from one type to another: fewest bytes, then launches, then memory; or least time. Cached.
 
-    It never takes more memory per device than the larger of the two types, unless nothing else exists. Cached.
+    It never takes more memory per device than the larger of the two types, unless there is no other plan.
 
     Args:
         src: The type of the value.
-        dst: The type to reach; of the same mesh, dtype and shape, and varying over the same axes.
-        model: The links of the mesh axes; then the plan is the one that takes least time by them.
-        shared: Whether axes on which the value stays replicated may share the work of a reduction.
-        cut: Whether parts of axes may move alone: without, the search is quick on large meshes.
+        dst: The target type; of the same mesh, dtype and shape, and varying over the same axes.
+        model: The links of the mesh axes, to minimize time instead.
+        shared: Whether axes over which the value stays replicated may share the work of a reduction.
+        cut: Whether parts of axes may move alone; False is faster on large meshes.
     """
     return _plan(src, dst, src.names, dst.names, model, shared, cut)
 
 
 def backward(forward: Plan) -> Plan:
-    """The plan of the transpose: from the cotangent type of its destination to that of its source."""
+    """The plan of the transpose: from the cotangent type of the destination to that of the source."""
     return plan(forward.dst.cotangent(), forward.src.cotangent())
 
 
 def grade_of(forward: Plan) -> Grade:
-    """Free, free forward, or communicating."""
+    """The cost class of a plan."""
     if forward.communicates:
         return Grade.COMMUNICATING
     return Grade.FREE_FORWARD if backward(forward).communicates else Grade.FREE
 
 
 def least_bytes(src: ShType, dst: ShType) -> int:
-    """A lower bound of the bytes that any plan sends, without a search."""
+    """A lower bound of the bytes of any plan, without a search."""
     if is_local(src, dst):
         return 0
     at = factorization_of(src, dst, copies=True)
@@ -104,7 +104,7 @@ def least_bytes(src: ShType, dst: ShType) -> int:
 def _plan(
     src: ShType, dst: ShType, src_names: object, dst_names: object, model: CostModel | None, shared: bool, cut: bool
 ) -> Plan:
-    # The names are in the key because types that differ in them are equal, and steps print their types.
+    # the names are in the cache key: types equal up to names print differently
     _check(src, dst)
     if is_local(src, dst):
         steps = _local_steps(src, dst)
@@ -133,11 +133,11 @@ def _check(src: ShType, dst: ShType) -> None:
             )
 
 
-# moves without communication
+# plans without communication
 
 
 def is_local(src: ShType, dst: ShType) -> bool:
-    """Whether a plan needs no communication forward; by states and order of axes, never by the sizes of axes."""
+    """Whether a plan has no forward communication. Depends on states and order of axes, never on sizes."""
     for a, b in zip(src.states, dst.states, strict=True):
         if (a is State.UNREDUCED and b is not a) or (a is State.SHARDED and b in REPLICATED):
             return False
@@ -151,7 +151,7 @@ def is_local(src: ShType, dst: ShType) -> bool:
 
 
 def _local_steps(src: ShType, dst: ShType) -> list[Step]:
-    """The local steps between two types: slices, masks, places, and slices that had to wait for a place."""
+    """The local steps between two types: slices, masks, places, and the slices that must follow a place."""
     here, there = [d.axes for d in src.dims], [d.axes for d in dst.dims]
     common = [before[: common_prefix(before, after)] for before, after in zip(here, there, strict=True)]
     pending, summed = src.axes(State.UNREDUCED), dst.axes(State.UNREDUCED)
@@ -167,11 +167,11 @@ def _local_steps(src: ShType, dst: ShType) -> list[Step]:
     return _steps(src, dst, path)
 
 
-# moves with communication
+# plans with communication
 
 
 def single_collective(src: ShType, dst: ShType, shared: bool) -> list[Step]:
-    """The plan of one collective, where that sends what any plan sends at least; empty if this is not certain."""
+    """The plan of one collective, if it reaches the lower bound of bytes; empty if that is uncertain."""
     losses, gains = difference(src, dst), difference(dst, src)
     lost, gained = set(itertools.chain(*losses)), set(itertools.chain(*gains))
     before, after = set(src.axes(State.UNREDUCED)), set(dst.axes(State.UNREDUCED))
@@ -179,7 +179,7 @@ def single_collective(src: ShType, dst: ShType, shared: bool) -> list[Step]:
     if 1 in src.mesh.axis_sizes or not src.size or after - before or any(src.state(a) in REPLICATED for a in gained):
         return []
     if any(a and b for a, b in zip(losses, gains, strict=True)):
-        return []  # axes of one dim change places
+        return []  # axes of one dim are exchanged
     if summed and not lost and (not gained or gained == summed):
         kind = Kind.REDUCE_SCATTER if gained else Kind.ALL_REDUCE
     elif not summed and (not gained or gained == lost):
@@ -188,19 +188,19 @@ def single_collective(src: ShType, dst: ShType, shared: bool) -> list[Step]:
         return []
     steps = _steps(src, dst, [(kind, [d.axes for d in dst.dims], dst.axes(State.UNREDUCED))])
     if shared and summed and least_bytes(src, dst) < SAVES * steps[0].bytes:
-        return []  # axes on which the value stays replicated may share the work
+        return []  # axes over which the value stays replicated may share the work
     return steps
 
 
 def searched_steps(src: ShType, dst: ShType, model: CostModel | None, shared: bool, cut: bool = True) -> list[Step]:
-    """The steps found by a search over axes of more than one device that change; other axes move along, or last."""
+    """The steps of a search over the axes of several devices that change; other axes move along, or last."""
     path, at = _cheapest(src, dst, model, shared, cut)
     places = [at.problem.src, *(there for _, there in path)]
     pairs = at.types(places)
     steps = [Step(kind, _axes(kind, a, b), a, b) for (kind, _), (a, b) in zip(path, pairs, strict=True)]
     here = at.plain(places)
     single = list(_single_moves(src, dst, here))
-    # Only the order of axes of one device among the others can differ now, and takes no further step.
+    # only the order of axes of size 1 can differ now, which needs no step
     end = [d.axes for d in dst.dims], dst.axes(State.UNREDUCED)
     if single or not steps:
         steps += _steps(here, dst, [*single[:-1], (single[-1][0] if single else Kind.PERMUTE, *end)])
@@ -210,7 +210,7 @@ def searched_steps(src: ShType, dst: ShType, model: CostModel | None, shared: bo
             steps[-1] = replace(steps[-1], dst=last)
         steps = _relabelled(steps, last, dst)
     if not any(s.kind.communicates for s in steps):
-        # Silent only because an axis has one device. With more, axes would have to change places first.
+        # silent only because an axis has size 1; otherwise axes would have to be exchanged first
         steps.insert(0, Step(Kind.PERMUTE, _permuted(src, dst), src, src))
     return steps
 
@@ -218,7 +218,7 @@ def searched_steps(src: ShType, dst: ShType, model: CostModel | None, shared: bo
 def _cheapest(
     src: ShType, dst: ShType, model: CostModel | None, shared: bool, cut: bool
 ) -> tuple[list[tuple[Kind, Places]], Factorization]:
-    """The cheaper of the plans with uncut axes and with axes in parts; silent neighbours of one kind are one step."""
+    """The cheapest plan of those with uncut and cut axes; adjacent silent steps of one kind are merged."""
     at = factorization_of(src, dst, model=model)
     saves = SAVES if model is None else Fraction(1)
     path = search(at.problem)
@@ -242,7 +242,7 @@ def _cheapest(
 
 
 def _single_moves(src: ShType, dst: ShType, here: ShType) -> Iterator[_Move]:
-    """The moves of axes of one device: they do nothing, but are graded as if the axis had more."""
+    """The moves of axes of size 1: no-ops, but graded as for larger axes."""
     dims, pending = [d.axes for d in here.dims], here.axes(State.UNREDUCED)
     for axis, a, b in zip(src.mesh.axis_names, src.states, dst.states, strict=True):
         if src.mesh.shape[axis] > 1 or (a in REPLICATED and b in REPLICATED):
@@ -258,12 +258,12 @@ def _single_moves(src: ShType, dst: ShType, here: ShType) -> Iterator[_Move]:
 
 # from moves to types
 
-#: A kind of step, and after it the axes on each dim and the pending axes.
+#: A kind of step, with the resulting axes on each dim and the pending axes.
 _Move = tuple[Kind, list[tuple[str, ...]], tuple[str, ...]]
 
 
 def _steps(src: ShType, dst: ShType, path: list[_Move]) -> list[Step]:
-    """Steps for moves, silent neighbours of one kind merged, and the last relabelling."""
+    """The steps of moves, adjacent silent ones of one kind merged, and a final relabelling."""
     steps: list[Step] = []
     here = src
     for kind, dims, pending in path:
@@ -278,7 +278,7 @@ def _steps(src: ShType, dst: ShType, path: list[_Move]) -> list[Step]:
 
 
 def _moved(here: ShType, dst: ShType, dims: list[tuple[str, ...]], pending: tuple[str, ...]) -> ShType:
-    """The type with these axes on its dims and these pending; an axis that becomes replicated gets the final state."""
+    """The type with these axes on its dims and these pending; an axis that becomes replicated gets its final state."""
     sharded = {a for axes in dims for a in axes}
     stays = {*REPLICATED, State.VARYING}
     states = {
@@ -290,9 +290,9 @@ def _moved(here: ShType, dst: ShType, dims: list[tuple[str, ...]], pending: tupl
 
 
 def _relabelled(steps: list[Step], last: ShType, dst: ShType) -> list[Step]:
-    """With the last relabelling, if the type is not yet the destination."""
+    """Appends a relabelling, if the type is not yet the destination."""
     if last == dst:
-        if steps and steps[-1].dst == dst:  # the same type, with the destination's dim names
+        if steps and steps[-1].dst == dst:  # equal, with the destination's dim names
             steps[-1] = replace(steps[-1], dst=dst)
         return steps
     changed = tuple(a for a, s, t in zip(dst.mesh.axis_names, last.states, dst.states, strict=True) if s is not t)
@@ -300,7 +300,7 @@ def _relabelled(steps: list[Step], last: ShType, dst: ShType) -> list[Step]:
 
 
 def _axes(kind: Kind, src: ShType, dst: ShType) -> tuple[str, ...]:
-    """The axes of a step in the order of its devices' indices: as on the dims that gain or lose them."""
+    """The axes of a step in the order of its devices' indices, as on the dims that gain or lose them."""
     if kind is Kind.PERMUTE:
         return _permuted(src, dst)
     gains = kind in (Kind.SLICE, Kind.REDUCE_SCATTER, Kind.ALL_TO_ALL)
@@ -315,7 +315,7 @@ def _axes(kind: Kind, src: ShType, dst: ShType) -> tuple[str, ...]:
 
 
 def _permuted(src: ShType, dst: ShType) -> tuple[str, ...]:
-    """The axes of which a permute needs to know the index, in mesh order: all that are not where they were."""
+    """The axes whose index a permute needs, in mesh order: all that move."""
     stays: set[str] = set()
     for before, after in zip(src.dims, dst.dims, strict=True):
         stays.update(before.axes[: common_prefix(before.axes, after.axes)])

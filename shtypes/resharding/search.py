@@ -1,4 +1,4 @@
-"""The cheapest sequence of collectives between two states of the digits of an array: an A* search."""
+"""A* search for the cheapest sequence of collectives between two states of `space`."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from shtypes.resharding.space import BYTES, LAUNCH, Places, Problem, SearchSpace
 
 
 class Path(NamedTuple):
-    """The kind and the places after each step."""
+    """The kind of each step and the places after it."""
 
     steps: tuple[tuple[Kind, Places], ...]
     cost: int
 
 
-#: Moves that are looked at before a search settles for a greedier one's path.
+#: The maximum number of moves in an exact search, before greedier ones.
 LIMIT: Final = 8_000
 
 
@@ -28,15 +28,15 @@ LIMIT: Final = 8_000
 def search(problem: Problem, limit: Fraction | None = None, launches: int = 0) -> Path | None:
     """The cheapest path: fewest bytes, then collectives, then steps.
 
-    No state on the way takes more of a device than the larger end, unless nothing else exists.
+    No intermediate state takes more memory per device than the larger end, unless there is no other path.
 
     Args:
-        problem: What to search.
-        limit: What another path sends, as a fraction of the array; only paths that send less are searched.
-        launches: Its collectives; paths that send as much in fewer are looked for, too.
+        problem: The problem.
+        limit: The bytes of another path, as a fraction of the array; only cheaper paths are searched.
+        launches: The number of its collectives; paths with equal bytes and fewer collectives count as cheaper.
 
     Returns:
-        The path; None if there is none below.
+        The path, or None if there is no cheaper one.
     """
     space = SearchSpace(problem)
     below = None
@@ -55,25 +55,25 @@ def search(problem: Problem, limit: Fraction | None = None, launches: int = 0) -
 
 
 def least_sent(problem: Problem) -> Fraction:
-    """What a device sends at least in any plan, as a fraction of the array."""
+    """A lower bound of the bytes that a device sends in any plan, as a fraction of the array."""
     space = SearchSpace(problem)
     return Fraction(space.bound(problem.src), space.total)
 
 
 def sent(path: Path, problem: Problem) -> Fraction:
-    """What a device sends on a path, as a fraction of the array."""
+    """The bytes that a device sends on a path, as a fraction of the array."""
     return Fraction(path.cost // BYTES, SearchSpace(problem).total)
 
 
 def launches(path: Path) -> int:
-    """How many collectives a path has."""
+    """The number of collectives on a path."""
     return path.cost % BYTES // LAUNCH
 
 
 def _best_first(
     space: SearchSpace, cap: int | None, below: int | None, greedy: int, limit: int | None
 ) -> tuple[Path | None, bool]:
-    """A*, with an admissible bound or an inflated one that ends sooner; and whether it looked at all there is."""
+    """A* with an admissible bound, or an inflated one that ends sooner; also returns whether it was exhaustive."""
     src, dst = space.problem.src, space.problem.dst
     tickets = itertools.count()
     cost: dict[Places, int] = {src: 0}

@@ -1,9 +1,9 @@
-"""States of the digits of an array, and the collectives that go from one to another, with what they send.
+"""The states of the plan search, and the collectives between them with their costs.
 
-Each dim is looked at as *digits*, major first, one for each mesh axis (or prime part of one) that can lie there, and a
-rest. An *axis* here is such a part, by number. A state says of each axis where it is: on a digit, which may be any (an
-ordinary type has no holes between the digits of a dim that axes are on; what a collective makes before or after a local
-transpose has), replicated, parked on a digit that neither end uses, or a pending sum.
+A dim's index is a number in mixed radix, with a *digit*, major first, for each mesh axis (or prime part of one) that
+can shard it, and a rest. An *axis* here is such a part, by number. A state has the place of each axis: a digit,
+replicated, parked on a digit that neither type uses, or a pending sum. An ordinary type has no holes between the digits
+that are on axes; an intermediate one may, where a collective needs a local transpose before or after it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from shtypes.resharding.moves import Kind
 
-#: The place of an axis that is on no digit in use.
+#: The places of an axis that is on no digit in use.
 REPLICATED, PARKED, PENDING = -1, -2, -3
 _NOWHERE: Final = (REPLICATED, PENDING)
 
@@ -24,34 +24,34 @@ Places: TypeAlias = tuple[int, ...]
 
 
 class Problem(NamedTuple):
-    """What is searched, without names and sizes that do not matter."""
+    """A search problem, without irrelevant names and sizes."""
 
-    sizes: tuple[int, ...]  # of each axis, at least 2
-    digits: tuple[int, ...]  # the size of each digit that an end uses
-    #: Where the two ends cut a dim differently: the digits of the one and those of the other, which exclude each other.
+    sizes: tuple[int, ...]  # of the axes, at least 2
+    digits: tuple[int, ...]  # the sizes of the digits that source or destination use
+    #: For dims that source and destination cut differently: the digits of each cut, which exclude those of the other.
     either: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
-    spare: tuple[tuple[int, int], ...]  # for each size, how many more digits there are
+    spare: tuple[tuple[int, int], ...]  # the number of unused digits by size
     src: Places
     dst: Places
-    #: The links of each axis, if the cheapest path is the quickest: what an amount takes that the fastest link sends in
-    #: `PACE`, and in these units, of which the array takes the amount `SearchSpace.total`, the latency of a message
-    #: and what a collective takes to begin.
+    #: The link of each axis, if time is minimized, in units in which the fastest link sends one amount in `PACE` and
+    #: the array is `SearchSpace.total` amounts: the time per amount, the latency of a message, and the launch of a
+    #: collective.
     pace: tuple[tuple[int, int, int], ...] = ()
 
 
-#: The time of one unit on the fastest link.
+#: The time of one amount on the fastest link.
 PACE: Final = 64
 
-#: Of more axes than this that could move together, all do or one does.
+#: The maximum number of axes of which all subsets move together; of more, all or one.
 MANY: Final = 5
-#: Bytes, collectives, what is read and written for them, and steps in one number, in this order.
+#: Bytes, collectives, local memory traffic and steps in one number, in this order.
 BYTES, LAUNCH, TOUCH, STEP = 1 << 36, 1 << 28, 1 << 8, 1
-#: How often a step goes over the larger of its two shards: an all-to-all cuts it, sends the pieces and joins them.
+#: How often a step reads or writes the larger of its shards: an all-to-all cuts, sends and joins.
 _PASSES: Final = {Kind.ALL_TO_ALL: 3, Kind.REDUCE_SCATTER: 2, Kind.ALL_REDUCE: 2}
 
 
 class SearchSpace:
-    """States and moves. Costs are in units of which the array has `total`, so that all are integers."""
+    """States and moves. Costs are integers, in units of 1 / `total` of the array."""
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
@@ -63,7 +63,7 @@ class SearchSpace:
         self.owner = {place: a for a, place in enumerate(problem.dst) if place >= 0}
         self.pace = problem.pace
         self.fastest = min((n for n, *_ in problem.pace), default=1)
-        self.stays_pending = frozenset(a for a in self.axes if problem.dst[a] == PENDING)  # sums that stay pending
+        self.stays_pending = frozenset(a for a in self.axes if problem.dst[a] == PENDING)
         self.group = math.prod(problem.sizes[a] for a in self.stays_pending)
         self.local_dst = self.local(problem.dst)
         self.largest = max(self.local(problem.src), self.local_dst)
@@ -72,7 +72,7 @@ class SearchSpace:
             self.excluded |= dict.fromkeys(one, other) | dict.fromkeys(other, one)
 
     def local(self, at: Places) -> int:
-        """What a device holds."""
+        """The size of a device's shard."""
         n = self.total
         for size, place in zip(self.sizes, at, strict=True):
             if place not in _NOWHERE:
@@ -80,24 +80,24 @@ class SearchSpace:
         return n
 
     def touched(self, kind: Kind, at: Places, there: Places) -> int:
-        """The cost of reading and writing shards; a slice reads what it keeps."""
+        """The cost of reading and writing shards; a slice reads only what it keeps."""
         larger = self.local(there) if kind is Kind.SLICE else max(self.local(at), self.local(there))
         return _PASSES.get(kind, 1) * 1024 * larger // self.largest * TOUCH
 
     def least(self, at: Places) -> int:
-        """No path from here costs less."""
+        """A lower bound of the cost of any path from here."""
         wrong = (a for a in self.axes if at[a] != self.dst[a] and at[a] != REPLICATED and a not in self.stays_pending)
         return self.bound(at) * self.fastest * BYTES + (LAUNCH if any(True for _ in wrong) else 0)
 
     def bound(self, at: Places) -> int:
-        """No path from here sends less.
+        """A lower bound of the bytes of any path from here.
 
         Devices that differ only in the axes pending at the end are a group: one of them must hold each element.
         """
         terms = math.prod([self.sizes[a] for a in self.axes if at[a] == PENDING and a not in self.stays_pending])
         if terms > 1:
             return self._bound_of_sums(at, terms)
-        both = self.local_dst  # of its end, what the device that has least of it holds already
+        both = self.local_dst  # the part of its final shard that the device with the least of it holds already
         for axis, place in enumerate(at):
             if place in _NOWHERE or axis in self.stays_pending or place in self.excluded:
                 continue
@@ -110,13 +110,13 @@ class SearchSpace:
         return (self.local_dst - both) // self.group
 
     def _bound_of_sums(self, at: Places, terms: int) -> int:
-        """A lower bound: of each element ``terms`` devices hold one, and all holders at the end need the sum.
+        """A lower bound: ``terms`` devices hold a term of each element, and all its holders at the end need the sum.
 
-        Each of them gets one message after which it has all terms. The first device that has all of them needed
-        a message from a device of each other term, and none of these but the last sent anybody all. So an element takes
+        Each holder gets one message after which it has all terms. The first device with all of them needed a message
+        from a device of each other term, and only the last of these can have completed a holder. So an element takes
         ``holders + terms - 2`` messages, and one more where no holder has a term; as an average over devices. Where an
-        axis is on one digit now and on another at the end, the elements of which these digits agree have terms where
-        they are needed.
+        axis is on one digit now and on another at the end, the elements whose two digits agree have terms where they
+        are needed.
         """
         holders = self.devices // self.group * self.local_dst // self.total
         parts, joined = 1, dict[int, int]()
@@ -158,7 +158,7 @@ class SearchSpace:
                 yield Kind.PERMUTE, there, self._cost([a for a in self.axes if at[a] != there[a]], self.local(at), 1)
 
     def _cost(self, axes: Sequence[int], amount: int, rounds: int) -> int:
-        """The cost of a collective over some axes by which each device sends so much, in so many rounds."""
+        """The cost of a collective over some axes in which each device sends ``amount`` in ``rounds`` messages."""
         if self.pace:
             links = [self.pace[a] for a in axes]
             slowest, latency, launch = (max(figures) for figures in zip(*links, strict=True))
@@ -173,7 +173,7 @@ class SearchSpace:
         if filled != at:
             yield Kind.SLICE, filled, STEP + 1
         summing = any(at[a] == PENDING and a not in self.stays_pending for a in self.axes)
-        idle: set[object] = set()  # those that stay replicated are alike
+        idle: set[object] = set()  # axes that stay replicated, one of each kind
         for axis in self.axes:
             size, end = self.sizes[axis], self.dst[axis]
             if at[axis] != REPLICATED or end in free:
@@ -188,7 +188,7 @@ class SearchSpace:
                 yield Kind.SLICE, _put(at, [(axis, place)]), STEP + 1
 
     def _filled(self, at: Places, free: list[int]) -> Places:
-        """With copies cut over the digits that the end uses, so that a permute may be all that is left."""
+        """Slices copies over all digits that the destination uses, so that a permute may finish the plan."""
         idle = [a for a in self.axes if at[a] == REPLICATED and self.dst[a] not in _NOWHERE]
         left = [d for d in free if d in self.owner]
         changes = [(a, self.dst[a]) for a in idle if self.dst[a] in left]
@@ -211,7 +211,7 @@ class SearchSpace:
                 yield Kind.PLACE, _put(at, [(axis, PENDING)]), STEP
 
     def _losses(self, at: Places, free: list[int], room: dict[int, int]) -> Iterator[tuple[Kind, Places, int]]:
-        """All-gathers and all-to-alls: axes leave their digits, for nowhere or for other digits."""
+        """All-gathers and all-to-alls: axes leave their digits, to be replicated or for other digits."""
         local = self.local(at)
         wrong = [a for a in self.axes if at[a] != self.dst[a] and (at[a] >= 0 or at[a] == PARKED)]
         for axes in _subsets([a for a in wrong if a not in self.stays_pending]):
@@ -253,7 +253,7 @@ class SearchSpace:
                     yield Kind.REDUCE_SCATTER, _put(at, zip(axes, places, strict=True)), self._exchange(axes, local)
 
     def _elsewhere(self, axis: int, free: list[int], room: dict[int, int]) -> Iterator[int]:
-        """Where an axis can go other than its final place."""
+        """Places of an axis other than its final one."""
         size = self.sizes[axis]
         for place in free:
             if self.problem.digits[place] == size and place != self.dst[axis]:
@@ -262,7 +262,7 @@ class SearchSpace:
             yield PARKED
 
     def _apart(self, axes: tuple[int, ...], free: list[int], room: dict[int, int], park: bool) -> list[int] | None:
-        """A digit for each of some axes, its final one if it is free; None if there are not enough."""
+        """A digit for each of some axes, its final one if free; None if there are not enough."""
         final = [self.dst[a] if self.dst[a] in free else None for a in axes]
         left = [d for d in free if d not in final]
         room = dict(room)
@@ -282,7 +282,7 @@ class SearchSpace:
         return None if any(x in places for d in places for x in self.excluded.get(d, ())) else places
 
     def _permuted(self, at: Places) -> Iterator[Places]:
-        """Shards change places, as many axes as can go to their final ones; copies and terms may be drawn in."""
+        """Exchanges of shards that move as many axes as possible to their final digits; may use copies and terms."""
         for drawn in ((REPLICATED, PENDING), (REPLICATED,), (PENDING,), ()):
             if all(place in at for place in drawn):
                 pool = [a for a in self.axes if at[a] >= 0 or at[a] == PARKED or at[a] in drawn]
@@ -292,7 +292,7 @@ class SearchSpace:
                         yield new
 
     def _slots(self, slots: list[tuple[int, int]]) -> Iterator[list[tuple[int, int]]]:
-        """The slots that axes are dealt to; those of the other cut of a dim too, where all of the one are taken."""
+        """The slots for axes; also those of the other cut of a dim, if all of one cut are taken."""
         yield slots
         for one, other in self.problem.either:
             taken = {place for _, place in slots}
@@ -301,7 +301,7 @@ class SearchSpace:
                 yield [s for s in slots if s[1] not in one] + [(digits[d], d) for d in other]
 
     def _dealt(self, at: Places, pool: list[int], slots: list[tuple[int, int]]) -> Places | None:
-        """Each axis in a slot of its size: on its final digit, where it ends, where it is, or in any."""
+        """Assigns each axis a slot of its size: its final digit, its final place, its present one, or any."""
         slots, new = list(slots), dict[int, int]()
         final = tuple(x if x >= 0 else None for x in self.dst)
         preferences: list[tuple[int | None, ...] | None] = [final, self.dst, at, None]
@@ -325,7 +325,7 @@ def _put(at: Places, changes: Iterable[tuple[int, int]]) -> Places:
 
 
 def _subsets(axes: list[int]) -> Iterator[tuple[int, ...]]:
-    """Every choice of some axes; of many, all or one."""
+    """All subsets of axes; of many, all or one."""
     if len(axes) > MANY:
         yield tuple(axes)
         yield from ((a,) for a in axes)

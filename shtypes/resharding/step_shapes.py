@@ -1,4 +1,4 @@
-"""Steps as they run quickest: other steps between the same types, which send as many bytes or fewer."""
+"""Faster steps between the same types, which send no more bytes."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from shtypes.resharding.moves import Kind
 from shtypes.resharding.steps import Step, after_common
 from shtypes.types import ShType, State
 
-#: Bytes of a shard from which going over it once more takes longer than another launch.
+#: The size of a shard from which a copy costs more than a launch.
 _LARGE: Final = 1 << 20
-#: Devices that exchange pieces, and pieces of a shard, at most.
+#: The maximum number of devices, and of pieces of a shard, in a permute of pieces.
 _DEVICES: Final = 64
 _PIECES: Final = 8
 _MOVING: Final = frozenset({Kind.SLICE, Kind.ALL_TO_ALL, Kind.PERMUTE})
@@ -22,7 +22,7 @@ _FAMILY: Final = (State.UNREDUCED, State.VARYING)
 
 
 def shaped(src: ShType, dst: ShType, steps: Sequence[Step]) -> list[Step]:
-    """Steps that do the same, where shards are large: shards in pieces, and all-gathers of several dims in two."""
+    """Replaces steps of large shards: permutes of pieces, and all-gathers of several dims in two steps."""
     out: list[Step] = []
     for copying, run in itertools.groupby(steps, lambda s: s.kind in _COPYING and s.dst.local_bytes >= _LARGE):
         run_steps = list(run)
@@ -34,9 +34,9 @@ def shaped(src: ShType, dst: ShType, steps: Sequence[Step]) -> list[Step]:
 
 
 def _quickest(like: ShType, src: ShType, dst: ShType, steps: list[Step]) -> list[Step]:
-    """Steps that sum nothing: all as one permute of pieces where the last transposes the shard, else parts of them.
+    """Replaces steps without sums by one permute of pieces, if the last transposes the shard, or else parts of them.
 
-    What is gathered along another dim than the major one is copied once more, and in memory twice.
+    A gather along a dim other than the major one costs one more copy, and twice the memory.
     """
     one = _in_pieces(like, src, dst, steps)
     if one is not None and _transposes(steps[-1]) and (one.bytes <= _bytes(steps) and one.launches <= _launches(steps)):
@@ -55,7 +55,7 @@ def _quickest(like: ShType, src: ShType, dst: ShType, steps: list[Step]) -> list
 
 
 def _transposes(step: Step) -> bool:
-    """Whether a gather leaves pieces along a dim with others before it."""
+    """Whether a gather joins pieces along a dim with others before it."""
     dims = [d for d, axes in enumerate(step.lost) if axes]
     return step.kind is Kind.ALL_GATHER and any(n > 1 for n in step.dst.local_shape[: dims[-1]])
 
@@ -69,10 +69,10 @@ def _launches(steps: Sequence[Step]) -> int:
 
 
 def _in_pieces(like: ShType, src: ShType, dst: ShType, steps: Sequence[Step]) -> Step | None:
-    """One permute of pieces for several steps, or for an all-to-all; None where there is none, or of too many pieces.
+    """One permute of pieces for several steps, or for an all-to-all; None if impossible, or with too many pieces.
 
-    It gives each device what it lacks, straight from where it is. Each device goes over its shard twice, where an
-    all-to-all cuts it, sends all of it and joins it.
+    It sends each device what it lacks, directly from its holder. Each device copies its shard twice, where an
+    all-to-all cuts, sends and joins all of it.
     """
     if (len(steps) == 1 and steps[0].kind is not Kind.ALL_TO_ALL) or any(t.shape != like.shape for t in (src, dst)):
         return None
@@ -87,10 +87,10 @@ def _in_pieces(like: ShType, src: ShType, dst: ShType, steps: Sequence[Step]) ->
 
 
 def _gathers(step: Step) -> Iterator[Step]:
-    """An all-gather along the major dim by itself, after that along the others.
+    """Splits an all-gather into one along the major dim, and after that one along the others.
 
-    Pieces that are gathered along the major dim lie one behind the other as they come. Along other dims the shard is
-    transposed afterwards, so that is done while it is small.
+    Pieces gathered along the major dim are contiguous. Along other dims the shard is transposed afterwards, so that is
+    done while it is small.
     """
     src, dst = step.src, step.dst
     dims = [d for d, axes in enumerate(step.lost) if axes]

@@ -1,4 +1,4 @@
-"""What a plan is: steps from one sharding type to another, each one collective or one local move, with their bytes."""
+"""Plans: steps from one sharding type to another, each a collective or a local move, with their bytes."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ class Step:
     """One collective or one local move."""
 
     kind: Kind
-    #: The mesh axes it happens over; for a collective, major to minor in the order of the devices' indices.
+    #: Its mesh axes; for a collective, major to minor in the order of the devices' indices.
     axes: tuple[str, ...]
-    src: ShType  # the type before
-    dst: ShType  # the type after
+    src: ShType
+    dst: ShType
 
     @property
     def live(self) -> tuple[str, ...]:
-        """The axes that have more than one device: those that the compiled program names."""
+        """The axes of more than one device, which are those in the compiled program."""
         return live(self.src.mesh, self.axes)
 
     @functools.cached_property
@@ -35,12 +35,12 @@ class Step:
 
     @functools.cached_property
     def lost(self) -> tuple[tuple[str, ...], ...]:
-        """For each dim, the axes of more than one device that stop sharding it (its minor-most ones)."""
+        """For each dim, the (minor-most) axes of more than one device that stop sharding it."""
         return difference(self.src, self.dst)
 
     @functools.cached_property
     def gained(self) -> tuple[tuple[str, ...], ...]:
-        """For each dim, the axes of more than one device that start to shard it (its minor-most ones)."""
+        """For each dim, the (minor-most) axes of more than one device that start sharding it."""
         return difference(self.dst, self.src)
 
     @functools.cached_property
@@ -53,7 +53,7 @@ class Step:
 
     @property
     def launches(self) -> int:
-        """How many collectives the compiled program has for it; none over axes of one device, or of no elements."""
+        """The number of collectives in the compiled program; zero over axes of one device, or without elements."""
         if not self.src.size:
             return 0
         if self.kind is Kind.PERMUTE:
@@ -62,15 +62,15 @@ class Step:
 
     @property
     def _moves(self) -> bool:
-        """For a permute, whether any device needs another shard than it has, without a look at each of them."""
+        """For a permute, whether any device needs another shard than it has, without examining each."""
         before, after = (live(t.mesh, t.axes(State.UNREDUCED)) for t in (self.src, self.dst))
         return any(self.lost) or any(self.gained) or before != after
 
     @functools.cached_property
     def exchange(self) -> tuple[tuple[int, int], ...]:
-        """For a permute, (source, destination) pairs of indices over `live`; empty if each device keeps its shard.
+        """For a permute of full shards, (source, destination) pairs of indices over `live`.
 
-        Empty, too, where pieces of shards move, which `pieces` tells.
+        Empty if each device keeps its shard, and for a permute of `pieces`.
         """
         if self.pieces is not None:
             return ()
@@ -79,7 +79,7 @@ class Step:
 
     @functools.cached_property
     def pieces(self) -> Pieces | None:
-        """The rounds of a permute that joins shards from pieces of others; None where it moves full shards."""
+        """The rounds of a permute that joins shards from pieces; None if it moves full shards."""
         if self.kind is not Kind.PERMUTE or self.src.local_shape == self.dst.local_shape:
             return None
         return pieces_of(self.src, self.dst, self.live)
@@ -92,13 +92,13 @@ class Step:
 class Plan:
     """The steps from ``src`` to ``dst``; none if they are equal."""
 
-    src: ShType  # the type it starts from
-    dst: ShType  # the type it ends in
-    steps: tuple[Step, ...]  # what happens, in order; each step starts where the one before ended
+    src: ShType
+    dst: ShType
+    steps: tuple[Step, ...]  # each starts from the type of the one before
 
     @functools.cached_property
     def bytes(self) -> int:
-        """Bytes that each device sends in all."""
+        """Bytes that each device sends in total."""
         return sum(s.bytes for s in self.steps)
 
     @functools.cached_property
@@ -108,22 +108,22 @@ class Plan:
 
     @functools.cached_property
     def peak_bytes(self) -> int:
-        """The bytes per device of the largest type on the way, ends included."""
+        """The bytes per device of the largest type of the plan, ends included."""
         return max(t.local_bytes for t in (self.src, *(s.dst for s in self.steps)))
 
     @functools.cached_property
     def plain(self) -> bool:
-        """Whether each type on the way is one of the array as it is: no dim in digits, no axis in parts."""
+        """Whether each type is of the array in its own shape: no dim cut into digits, no axis into parts."""
         return all(t.mesh is self.src.mesh and t.shape == self.src.shape for s in self.steps for t in (s.src, s.dst))
 
     @property
     def communicates(self) -> bool:
-        """Whether any step is a communicating one; by states, so that the size of an axis does not matter."""
+        """Whether any step communicates; by states, so that axes of size 1 count."""
         return any(s.kind.communicates for s in self.steps)
 
     @property
     def words(self) -> str:
-        """The communicating steps in words; empty if there are none."""
+        """The communicating steps in words, or empty."""
         return ", ".join(str(s) for s in self.steps if s.kind.communicates)
 
     def __str__(self) -> str:
@@ -131,7 +131,7 @@ class Plan:
 
 
 def _permutation(src: ShType, dst: ShType, axes: tuple[str, ...]) -> tuple[tuple[int, int], ...]:
-    """Which device's shard goes where; a device that already holds what it needs keeps it."""
+    """(source, destination) pairs of devices; a device that already holds what it needs keeps it."""
     sizes = [src.mesh.shape[a] for a in axes]
     holders: dict[tuple[int, ...], list[int]] = {}
     receivers: dict[tuple[int, ...], list[int]] = {}
@@ -149,27 +149,27 @@ def _permutation(src: ShType, dst: ShType, axes: tuple[str, ...]) -> tuple[tuple
 
 
 def _part(t: ShType, at: Mapping[str, int]) -> tuple[int, ...]:
-    """Which part of the value a device holds: its slice of each dim, and its term of the pending sum."""
+    """The part of the value on a device: its slice of each dim, and its term of the pending sum."""
     return (*(index_along(t.mesh, d.axes, at) for d in t.dims), index_along(t.mesh, t.axes(State.UNREDUCED), at))
 
 
 def difference(t: ShType, other: ShType) -> tuple[tuple[str, ...], ...]:
-    """For each dim of ``t``, its live axes after those that ``other`` has too."""
+    """For each dim of ``t``, its live axes after the common prefix with ``other``."""
     return tuple(
         after_common(live(t.mesh, a.axes), live(t.mesh, b.axes)) for a, b in zip(t.dims, other.dims, strict=True)
     )
 
 
 def after_common(axes: tuple[str, ...], other: tuple[str, ...]) -> tuple[str, ...]:
-    """The axes that follow those that two dims have in common."""
+    """The axes after the common prefix of two dims."""
     return axes[common_prefix(axes, other) :]
 
 
 def common_prefix(a: Sequence[object], b: Sequence[object]) -> int:
-    """How many axes two dims have in common, from the major one."""
+    """The length of the common prefix of two dims' axes."""
     return next((k for k, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
 
 
 def live(mesh: Mesh, axes: Iterable[str]) -> tuple[str, ...]:
-    """The axes that have more than one device."""
+    """The axes of more than one device."""
     return tuple(a for a in axes if mesh.shape[a] > 1)

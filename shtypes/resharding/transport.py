@@ -1,4 +1,4 @@
-"""How a reshard communicates, besides its two types: in which dtype, in each direction."""
+"""How a reshard communicates between its types: the dtypes sent, and the cost model."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from shtypes.types.target import target_text
 
 @dataclass(frozen=True)
 class Transport:
-    """How a reshard communicates; each dtype None for that of the value."""
+    """How a reshard communicates; None for the value's own dtype."""
 
-    dtype: str | None = None  # what it sends
-    ct_dtype: str | None = None  # what the reshard of the cotangent sends
-    model: CostModel | None = None  # the links by which the quickest plan is taken; None for the one that sends least
-    #: Whether axes on which the value stays replicated may share the work. A named form goes along the axes it names.
+    dtype: str | None = None  # the dtype sent
+    ct_dtype: str | None = None  # the dtype sent by the reshard of the cotangent
+    model: CostModel | None = None  # to minimize time; None to minimize bytes
+    #: Whether axes over which the value stays replicated may share the work; not in named collectives.
     shared: bool = True
 
     def transposed(self) -> Transport:
@@ -30,7 +30,7 @@ class Transport:
         return replace(self, dtype=self.ct_dtype, ct_dtype=self.dtype)
 
     def plan(self, src: ShType, dst: ShType) -> Plan:
-        """The cheapest way from one type to another, between the types of what is sent."""
+        """The cheapest plan, in the dtype sent."""
         wide = plan(src, dst, self.model, shared=self.shared)
         if self.dtype is None:
             return wide
@@ -38,36 +38,36 @@ class Transport:
         return plan(src, dst, self.model, shared=self.shared)
 
     def backward(self, src: ShType, dst: ShType) -> Plan:
-        """The plan of the transpose: from the cotangent type of its destination to that of its source."""
+        """The plan of the transpose: from the cotangent type of the destination to that of the source."""
         return self.transposed().plan(dst.cotangent(), src.cotangent())
 
     def price(self, src: ShType, dst: ShType) -> Price:
-        """What a reshard costs, forward and backward; a value without a gradient costs nothing backward."""
-        forth, words = self.plan(src, dst), self.words
+        """The price of a reshard; a value without a gradient costs nothing backward."""
+        forward, words = self.plan(src, dst), self.words
         if not src.differentiable:
-            return Price(forth.bytes, 0, words(forth), "")
-        back = self.backward(src, dst)
-        return Price(forth.bytes, back.bytes, words(forth), self.transposed().words(back))
+            return Price(forward.bytes, 0, words(forward), "")
+        backward = self.backward(src, dst)
+        return Price(forward.bytes, backward.bytes, words(forward), self.transposed().words(backward))
 
     def words(self, of: Plan) -> str:
-        """What a plan of it communicates in words; empty if nothing."""
+        """The communication of a plan in words, or empty."""
         return f"{of.words} in {self.dtype}" if of.words and self.dtype is not None else of.words
 
     def __str__(self) -> str:
         parts = (("comm", self.dtype), ("ct comm", self.ct_dtype))
-        said = [f"{word} {dtype}" for word, dtype in parts if dtype is not None]
-        return ", ".join(said if self.model is None else [*said, "least time"])
+        parts_in_words = [f"{word} {dtype}" for word, dtype in parts if dtype is not None]
+        return ", ".join(parts_in_words if self.model is None else [*parts_in_words, "least time"])
 
 
-#: In the dtype of the value, both ways, by the plan that sends least.
+#: In the dtype of the value, both ways, minimizing bytes.
 AS_IT_IS: Final = Transport()
 
 
 def one_transport(several: Sequence[Transport]) -> Transport | None:
-    """How one reshard communicates in the place of several; None where they do not communicate alike.
+    """The transport of one reshard in place of several; None if theirs differ.
 
-    It goes along the axes that change alone where one of them does. What is sent in a narrower dtype is rounded once
-    for each, so that these stay apart.
+    It is restricted to the changing axes if one of them is. Casts to a narrower dtype round each, so those are not
+    merged.
     """
     if any(each.dtype is not None or each.ct_dtype is not None for each in several):
         return None
@@ -77,12 +77,12 @@ def one_transport(several: Sequence[Transport]) -> Transport | None:
 
 
 def transport_in_force() -> Transport:
-    """The default transport of reshards: by the cost model in force, if there is one."""
+    """The default transport of reshards, by the current cost model."""
     model = model_in_force()
     return AS_IT_IS if model is None else Transport(model=model)
 
 
-#: Floats that values can be sent as. ``f8_e8m0fnu`` has neither sign nor zero, and of ``f4_e2m1fn`` two share a byte.
+#: Floats that can be sent. ``f8_e8m0fnu`` has neither sign nor zero, and ``f4_e2m1fn`` packs two in a byte.
 _SENT: Final = frozenset(
     ("f32", "bf16", "f16", "f8_e4m3fn", "f8_e4m3", "f8_e5m2", "f8_e4m3b11fnuz", "f8_e4m3fnuz", "f8_e5m2fnuz", "f8_e3m4")
 )
@@ -90,22 +90,22 @@ _ADDING: Final = frozenset({Kind.ALL_REDUCE, Kind.REDUCE_SCATTER})
 
 
 def price(src: ShType, dst: ShType) -> Price:
-    """What a reshard costs that does not say how it communicates, forward and backward."""
+    """The price of a reshard by the default transport, forward and backward."""
     return transport_in_force().price(src, dst)
 
 
 def reshard_fix(src: ShType, dst: ShType, name: str = "x") -> Fix:
-    """The reshard as a fix, priced."""
+    """A reshard as a priced fix."""
     return price(src, dst).of(f'sh.reshard({name}, "{target_text(dst)}")')
 
 
 class CommArguments(NamedTuple):
-    """What a call says about how it communicates, as the user gave it."""
+    """The arguments of a call about its communication, as the user wrote them."""
 
     comm_dtype: Any = None
     ct_comm_dtype: Any = None
     narrow_sums: bool = False  # whether terms may be added in a narrower dtype
-    shared: bool = True  # whether axes on which the value stays replicated may share the work
+    shared: bool = True  # whether axes over which the value stays replicated may share the work
 
     def transport(self, op: str, src: ShType, dst: ShType) -> Transport:
         """The transport for a reshard that the user called as ``op``."""
@@ -117,16 +117,18 @@ class CommArguments(NamedTuple):
 
     @property
     def written(self) -> str:
-        """The arguments that say it, as they follow others in a call."""
-        said = [f', {name}="{dtypes.from_any(argument)}"' for name, argument in self._dtypes() if argument is not None]
-        return "".join(said) + (", narrow_sums=True" if self.narrow_sums else "")
+        """The arguments as code, to follow others in a call."""
+        parts_in_words = [
+            f', {name}="{dtypes.from_any(argument)}"' for name, argument in self._dtypes() if argument is not None
+        ]
+        return "".join(parts_in_words) + (", narrow_sums=True" if self.narrow_sums else "")
 
     def _dtypes(self) -> tuple[tuple[str, Any], ...]:
         return ("comm_dtype", self.comm_dtype), ("ct_comm_dtype", self.ct_comm_dtype)
 
 
 def _narrowed(argument: Any, t: ShType, name: str) -> str | None:
-    """The dtype that an argument asks to send values of a type in; None for their own, which all have but floats."""
+    """The dtype to send values of a type in; None for their own, which all but floats have."""
     if argument is None:
         return None
     src_dtype, dtype = t.dtype_name, dtypes.from_any(argument)
@@ -149,7 +151,7 @@ def _narrowed(argument: Any, t: ShType, name: str) -> str | None:
 
 
 def _check_sums(op: str, transport: Transport, src: ShType, dst: ShType) -> None:
-    """Refuses to add across devices in a narrower dtype: what is lost there is more than one rounding."""
+    """Refuses sums across devices in a narrower dtype, which lose more than one rounding."""
     ways = [("comm_dtype", "forward", transport, src, dst)]
     if src.differentiable:
         ways.append(("ct_comm_dtype", "backward", transport.transposed(), dst.cotangent(), src.cotangent()))

@@ -1,4 +1,4 @@
-"""What a type is: dtype, dims, the state of each mesh axis; meshes, policies, and types as text. Pure."""
+"""Sharding types: dtype, dims, the state of each mesh axis; meshes, policies, and the notation. Pure."""
 
 from shtypes.types.parts import COTANGENT as COTANGENT
 from shtypes.types.parts import REPLICATED as REPLICATED

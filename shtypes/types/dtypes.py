@@ -1,4 +1,4 @@
-"""Dtype names, short and long, and the few facts about dtypes that the rules ask for. Pure; numpy only on demand."""
+"""Dtype names, short and long, and facts about dtypes. Pure; imports numpy only on demand."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ _KEY_IMPLS: Final = {"fry": "threefry2x32", "rbg": "rbg", "urbg": "unsafe_rbg"}
 
 
 def is_key(name: str) -> bool:
-    """Whether the dtype is that of random keys."""
+    """Whether it is a dtype of random keys."""
     return name.startswith("key<")
 
 
 def key_impl(name: str) -> str:
-    """JAX's name of a key dtype's generator."""
+    """JAX's name for the generator of a key dtype."""
     return _KEY_IMPLS[name[4:-1]]
 
 
@@ -68,12 +68,12 @@ def summable(name: str) -> bool:
 
 
 def may_wrap(name: str) -> bool:
-    """Whether sums of integers of this dtype wrap around in ordinary use: below zero, or beyond fewer than 32 bits."""
+    """Whether integer sums in this dtype commonly wrap around: unsigned, or fewer than 32 bits."""
     return name[0] == "u" or (name[0] == "i" and bits(name) < 32)
 
 
 def wraps_alike(src: str, dst: str) -> bool:
-    """Whether an integer sum that wrapped around in ``src`` means the same in ``dst``: in no more bits."""
+    """Whether a wrapped integer sum in ``src`` is correct modulo the range of ``dst``: an integer of no more bits."""
     return dst[0] in "iu" and bits(dst) <= bits(src)
 
 
@@ -92,13 +92,13 @@ def bits(name: str) -> int:
 
 @functools.lru_cache(maxsize=1024)
 def itemsize(name: str) -> int:
-    """Bytes of one element in memory (types of less than a byte take one)."""
+    """Bytes of one element in memory (at least one)."""
     return -(-bits(name) // 8)
 
 
 @functools.lru_cache(maxsize=1024)
 def to_numpy(name: str) -> Any:
-    """The numpy dtype, or JAX's extended dtype for keys (which loads JAX)."""
+    """The numpy dtype, or JAX's extended dtype for keys (which imports JAX)."""
     if is_key(name):
         import jax
 
@@ -122,7 +122,7 @@ def from_numpy(dtype: Any) -> str:
         import numpy as np
 
         dtype = np.dtype(dtype)
-    dtype = getattr(dtype, "dtype", dtype)  # `jax.numpy.float32` and its like
+    dtype = getattr(dtype, "dtype", dtype)  # such as `jax.numpy.float32`
     text = str(dtype)
     if is_key(text):
         return short_name(text)
@@ -131,5 +131,5 @@ def from_numpy(dtype: Any) -> str:
 
 
 def from_any(dtype: Any) -> str:
-    """The short name of a dtype: of a name, a numpy dtype, a scalar type or a JAX key dtype."""
+    """The short name of a dtype: from a name, a numpy dtype, a scalar type or a JAX key dtype."""
     return short_name(dtype) if isinstance(dtype, str) else from_numpy(dtype)

@@ -1,4 +1,4 @@
-"""The mesh as the types see it: named axes with sizes, and nothing about devices."""
+"""`Mesh`: named axes with sizes, without devices."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PART = re.compile(r"(\w+):\(\d+\)(\d+)")
 
 @runtime_checkable
 class NamedAxes(Protocol):
-    """What has named axes with sizes, such as JAX's meshes."""
+    """An object with named axes and sizes, such as JAX's meshes."""
 
     @property
     def axis_names(self) -> tuple[Any, ...]:
@@ -34,8 +34,8 @@ class NamedAxes(Protocol):
 class Mesh:
     """Named mesh axes and their sizes, major to minor; interned, so ``is`` is ``==``.
 
-    Two JAX meshes with the same axes and sizes are one `Mesh`: a type does not depend on the devices,
-    on their kind, or on JAX's axis types.
+    JAX meshes with the same axes and sizes are one `Mesh`: a type depends neither on the devices nor on their kind, nor
+    on JAX's axis types.
     """
 
     __slots__ = ("__weakref__", "_index", "axis_names", "axis_sizes", "shape")
@@ -48,7 +48,7 @@ class Mesh:
     _lock: ClassVar[threading.Lock] = threading.Lock()
 
     def __new__(cls, axes: Mapping[str, int] | Iterable[tuple[str, int]] | NamedAxes) -> Mesh:
-        """Makes or finds the mesh with these axes and sizes, major to minor; a JAX mesh stands for its axes."""
+        """The mesh with these axes and sizes, major to minor, or with the axes of a JAX mesh."""
         if isinstance(axes, Mesh):
             return axes
         if isinstance(axes, NamedAxes):
@@ -64,7 +64,7 @@ class Mesh:
 
     @classmethod
     def _of_checked(cls, items: tuple[tuple[str, int], ...]) -> Mesh:
-        """The mesh of axes that were checked."""
+        """The mesh with checked axes."""
         interned = cls._interned.get(items)
         if interned is not None:
             return interned
@@ -92,7 +92,7 @@ class Mesh:
             raise ShardingTypeError(f"the mesh has no axis `{axis}`; it has {names}", hints=hints) from None
 
     def product(self, axes: Iterable[str]) -> int:
-        """The number of devices along ``axes``, or parts of axes, together."""
+        """The number of devices along ``axes``, or parts of axes."""
         return math.prod(self.size_of(axis) for axis in axes)
 
     def size_of(self, axis: str) -> int:
@@ -122,7 +122,7 @@ class Mesh:
 
 
 def _axis(name: object, size: Any) -> tuple[str, int]:
-    """An axis, checked; its size may be one of numpy's integers."""
+    """A checked axis; its size may be a numpy integer."""
     if not isinstance(name, str) or not _NAME.match(name):
         raise ShardingTypeError(f"a mesh axis needs a name like `dp`, not `{name!r}`")
     return name, as_size(size, 1, f"mesh axis `{name}`")
@@ -136,18 +136,18 @@ def part_names(axis: str, sizes: tuple[int, ...]) -> tuple[str, ...]:
 
 
 def part_of(name: str) -> tuple[str, int]:
-    """The axis that a name is a part of, and the product of the sizes of the parts before it (1 for an uncut axis)."""
+    """The axis of a part's name, and the product of the sizes of the parts before it (1 for an uncut axis)."""
     axis, _, part = name.partition(":(")
     return axis, int(part.partition(")")[0] or 1)
 
 
 def whole_axes(names: Iterable[str]) -> tuple[str, ...]:
-    """The axes of which some names are, or are parts of."""
+    """The axes of these names, which may be parts of axes."""
     return tuple(dict.fromkeys(part_of(name)[0] for name in names))
 
 
 def as_size(size: Any, least: int, what: str) -> int:
-    """A size as a plain int: numpy's integers come in with shapes."""
+    """A checked size as an int; shapes may contain numpy integers."""
     try:
         n = int(operator.index(size))
         if n < least:
@@ -158,7 +158,7 @@ def as_size(size: Any, least: int, what: str) -> int:
 
 
 def context() -> Mesh | None:
-    """The mesh in JAX's context; None where there is none, in a plain program that is traced, or without JAX."""
+    """The mesh in JAX's context; None without one or without JAX, and while tracing a plain program."""
     jax = sys.modules.get("jax")
     mesh = None if jax is None else jax.sharding.get_abstract_mesh()
     return None if mesh is None or mesh.empty or hasattr(mesh, "is_of_program") else Mesh(mesh)

@@ -1,4 +1,4 @@
-"""The parts of a type: `State`, how an array lies on a mesh axis, with the cotangent map, and `Dim`, an array dim."""
+"""The parts of a type: `State`, for a mesh axis, with the cotangent map, and `Dim`, for an array dim."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from shtypes.types.mesh import Mesh
 
 
 class State(enum.Enum):
-    """How an array lies on one mesh axis; the letter is the one that types print."""
+    """How an array is distributed along one mesh axis; the values are the printed letters."""
 
     SHARDED = "S"  # equal contiguous slices of one dim; denotes their concatenation
-    REDUCED = "R"  # one value everywhere, its gradient left pending
-    INVARIANT = "I"  # one value everywhere, its gradient already summed
+    REDUCED = "R"  # one value everywhere, whose gradient stays a pending sum
+    INVARIANT = "I"  # one value everywhere, whose gradient is summed
     UNREDUCED = "U"  # partial values; denotes their sum
     VARYING = "V"  # different values without a global meaning
 
     def __repr__(self) -> str:
         return self.name
 
-    # Enum members are singletons: identity hashing is right, and much quicker than Enum's hash.
+    # Enum members are singletons, so identity hashing is correct, and faster
     __hash__ = object.__hash__
 
 
-#: The states that hold one value everywhere.
+#: The states with one value everywhere.
 REPLICATED: Final = frozenset({State.REDUCED, State.INVARIANT})
 
-#: The cotangent map, an involution: all of the autodiff law.
+#: The cotangent map, an involution: the law of gradients.
 COTANGENT: Final[Mapping[State, State]] = {
     State.SHARDED: State.SHARDED,
     State.REDUCED: State.UNREDUCED,
@@ -40,7 +40,7 @@ COTANGENT: Final[Mapping[State, State]] = {
 
 
 class Dim(NamedTuple):
-    """One array dim: its (global) size, the mesh axes that shard it major to minor, and a name that only prints."""
+    """An array dim: its global size, the mesh axes that shard it, major to minor, and a name only for printing."""
 
     size: int
     axes: tuple[str, ...] = ()
@@ -64,7 +64,7 @@ def check_divides(mesh: Mesh, dim: Dim, index: int) -> None:
 
 
 class TypeParts(Protocol):
-    """The parts of an `ShType`; that class reads and prints itself by what is here."""
+    """The interface of `ShType` for parsing and printing."""
 
     mesh: Mesh
     dtype_name: str
@@ -76,4 +76,4 @@ class TypeParts(Protocol):
         """The state of an axis."""
 
     def axes(self, *states: State) -> tuple[str, ...]:
-        """The axes that are in one of some states."""
+        """The axes in any of these states."""

@@ -1,4 +1,4 @@
-"""The policy: what an axis that is not mentioned means. It acts where text meets types and nowhere else."""
+"""The policy: the state of unmentioned axes. It matters only where types are parsed and printed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from shtypes.context.settings import check_policy, current_settings, outermost, 
 from shtypes.context.user_line import public
 from shtypes.types.parts import State
 
-#: The state of an axis that is not mentioned, under each policy.
+#: The state of an unmentioned axis, by policy.
 REPLICATED_STATE: Final[dict[str, State]] = {
     "partial": State.REDUCED,  # replicate forwards, partial backwards
     "jax": State.INVARIANT,  # JAX's: replicated both ways
@@ -17,12 +17,12 @@ REPLICATED_STATE: Final[dict[str, State]] = {
 
 
 def current_policy() -> str:
-    """The policy in force: ``"partial"`` unless a scope, `set_policy` or ``SHTYPES_POLICY`` says otherwise."""
+    """The current policy: ``"partial"`` unless a scope, `set_policy` or ``SHTYPES_POLICY`` sets another."""
     return current_settings().policy
 
 
 def replicated() -> State:
-    """The state of an axis that is not mentioned."""
+    """The state of an unmentioned axis."""
     return REPLICATED_STATE[current_policy()]
 
 
@@ -38,9 +38,9 @@ def set_policy(name: str) -> None:
 
 @public
 def policy(name: str) -> Scope:
-    """A scope with another policy; nests, and holds for this thread. A context manager or a decorator.
+    """A scope with another policy; nests, and applies to this thread. A context manager or a decorator.
 
-    Functions that were traced under one policy are traced again under the other.
+    Functions traced under one policy are retraced under the other.
 
     Args:
         name: ``"partial"`` or ``"jax"``.

@@ -33,9 +33,9 @@ class _Identity:
 class ShType:
     """A sharding type ``dtype[dims]{states}`` over a mesh.
 
-    Every mesh axis is in exactly one `State`; an axis is ``SHARDED`` exactly when a dim lists it. Types are interned
-    while they are used, and hashable. Dim names print and are carried along by the rules, but equal types may differ in
-    them. A type equals a text that names it, under the policy in force; sets and dicts tell the two apart, since their
+    Every mesh axis is in exactly one `State`; an axis is ``SHARDED`` exactly when a dim lists it. Types are hashable,
+    and interned while referenced. Dim names print and are propagated by the rules, but equal types may differ in them.
+    A type equals a string that names it under the current policy; sets and dicts distinguish the two, since their
     hashes differ.
     """
 
@@ -54,13 +54,13 @@ class ShType:
     size: int  # the number of its elements
     local_shape: tuple[int, ...]  # of each device's shard
     differentiable: bool  # whether values of this type have gradients
-    exact: tuple[Any, ...]  # what equality compares, and dim names: the key for caches that print
-    uid: int  # a number that equal types share, and no other while one of them lives
-    serial: int  # a number of this object alone, names included: never reused
+    exact: tuple[Any, ...]  # the compared parts, and dim names: a cache key where names matter
+    uid: int  # shared by equal types, and unique while one of them is alive
+    serial: int  # unique to this object, names included; never reused
     _identity: _Identity
-    _hi: Any  # this type as a JAX type, see `core.jax_type`
+    _hi: Any  # the JAX type, see `core.jax_type`
     _cotangent: Any  # the type of its gradients, computed on first use
-    placed: ClassVar[Callable[[ShType], Any]]  # what `sharding` is, set by the room that knows devices
+    placed: ClassVar[Callable[[ShType], Any]]  # computes `sharding`; set by `core.meshes`
 
     _interned: ClassVar[weakref.WeakValueDictionary[Any, ShType]] = weakref.WeakValueDictionary()
     _identities: ClassVar[weakref.WeakValueDictionary[Any, _Identity]] = weakref.WeakValueDictionary()
@@ -70,12 +70,12 @@ class ShType:
     def __new__(
         cls: type[T], mesh: Mesh, dtype: Any, dims: Iterable[Dim | int], states: Mapping[str, State] | Sequence[State]
     ) -> T:
-        """Makes or finds the type.
+        """Returns the interned type.
 
         Args:
             mesh: The mesh.
             dtype: A dtype name, short (``f32``) or long (``float32``), or a numpy dtype.
-            dims: One `Dim` per array dim; a bare int is an unsharded dim.
+            dims: One `Dim` per array dim; an int is an unsharded dim.
             states: The state of each axis, in mesh order, or of the axes that no dim lists, by name.
 
         Raises:
@@ -84,13 +84,13 @@ class ShType:
         name = dtypes.from_any(dtype)
         full = tuple(d if isinstance(d, Dim) else Dim(d) for d in dims)
         all_states = _states(mesh, full, states) if isinstance(states, Mapping) else tuple(states)
-        if not dtypes.differentiable(name):  # without a gradient R and I are one state
+        if not dtypes.differentiable(name):  # R and I are equal without a gradient
             all_states = tuple(State.REDUCED if s is State.INVARIANT else s for s in all_states)
         exact = (cls, mesh, name, full, all_states)
         interned = cls._interned.get(exact)
         if interned is not None:
             return interned  # type: ignore[return-value]
-        odd = any(type(d.size) is not int or d.size < 0 for d in full)  # numpy's integers come in with shapes
+        odd = any(type(d.size) is not int or d.size < 0 for d in full)  # shapes may contain numpy integers
         if odd:
             full = tuple([d._replace(size=as_size(d.size, 0, f"dim {i}")) for i, d in enumerate(full)])
         _check(mesh, name, full, all_states)
@@ -98,7 +98,7 @@ class ShType:
 
     @classmethod
     def _of_checked(cls: type[T], mesh: Mesh, name: str, dims: tuple[Dim, ...], states: tuple[State, ...]) -> T:
-        """The type whose parts were checked."""
+        """The type with checked parts."""
         self = object.__new__(cls)
         self.mesh, self.dtype_name, self.dims, self.states = self.exact = mesh, name, dims, states
         self.shape = tuple([d.size for d in dims])
@@ -110,7 +110,7 @@ class ShType:
         with cls._lock:
             self._identity = cls._identities.setdefault(identity, _Identity(next(cls._numbers)))
             self.uid, self.serial = self._identity.uid, next(cls._numbers)
-            # A thread may have been quicker.
+            # another thread may have been first
             return cls._interned.setdefault((cls, *self.exact), self)  # type: ignore[return-value]
 
     def of_class(self, other: type[T]) -> T:
@@ -118,10 +118,10 @@ class ShType:
         return other._of_checked(self.mesh, self.dtype_name, self.dims, self.states)
 
     def __eq__(self, other: object) -> bool:
-        """Whether two types are the same but for dim names; a text is read as what `reshard` would make of it.
+        """Whether two types are equal up to dim names; a string is parsed as by `reshard`.
 
         Raises:
-            ShardingTypeError: the text is none that any type over this mesh has.
+            ShardingTypeError: the string names no type over this mesh.
         """
         if isinstance(other, str):
             return self._is_named(other)
@@ -130,7 +130,7 @@ class ShType:
     def __hash__(self) -> int:
         return hash(self.uid)
 
-    # what it says
+    # properties
 
     @property
     def local_bytes(self) -> int:
@@ -151,11 +151,11 @@ class ShType:
     def sharding(self) -> Any:
         """The `jax.sharding.NamedSharding` of values of this type: each dim over its axes.
 
-        It is on the devices of the mesh in context, else on those last seen for the type's mesh, else on an abstract
+        It is on the devices of the mesh in context, else on those last used with the type's mesh, else on an abstract
         mesh.
 
         Raises:
-            ShardingTypeError: the type is unreduced or varying: no sharding says what the devices hold.
+            ShardingTypeError: the type is unreduced or varying, which no sharding represents.
         """
         return type(self).placed(self)
 
@@ -176,7 +176,7 @@ class ShType:
         """The dim that ``axis`` shards, or None."""
         return next((i for i, d in enumerate(self.dims) if axis in d.axes), None)
 
-    # types derived from it
+    # derived types
 
     def replace(
         self: T,
@@ -187,7 +187,7 @@ class ShType:
     ) -> T:
         """A copy with another dtype, other dims or other states.
 
-        With ``dims`` alone, an axis that the new dims no longer list must be named in ``states``.
+        With ``dims`` alone, the states of axes that no longer shard a dim must be in ``states``.
         """
         new = self.dims if dims is None else tuple(d if isinstance(d, Dim) else Dim(d) for d in dims)
         if states is None:
@@ -195,7 +195,7 @@ class ShType:
         return type(self)(self.mesh, dtype or self.dtype_name, new, states)
 
     def with_axis(self: T, axis: str, state: State, dim: int | None = None) -> T:
-        """A copy in which ``axis`` is in ``state`` (minor-most on ``dim`` if sharded); dims keep their size."""
+        """A copy with ``axis`` in ``state`` (minor-most on ``dim`` if sharded); dims keep their sizes."""
         if state is not State.SHARDED:
             return self.with_axes((axis,), state)
         if dim is None:
@@ -205,25 +205,25 @@ class ShType:
         return self.replace(dims=dims, states={a: s for a, s in self.beside_dims.items() if a != axis})
 
     def like(self: T, dtype: str) -> T:
-        """The type of another value that is made like one of this type: without pending sums where none can be."""
+        """A copy with another dtype; without pending sums if its values cannot be summed."""
         t = self if dtypes.summable(dtype) else self.with_axes(self.axes(State.UNREDUCED), State.REDUCED)
         return t.replace(dtype=dtype)
 
     def with_axes(self: T, axes: Iterable[str], state: State) -> T:
-        """A copy in which ``axes`` are all in ``state``, which is not sharded; dims keep their size."""
+        """A copy with all ``axes`` in ``state``, which is not sharded; dims keep their sizes."""
         changed = dict.fromkeys(axes, state)
         dims = [d._replace(axes=tuple(a for a in d.axes if a not in changed)) for d in self.dims]
         return self.replace(dims=dims, states=self.beside_dims | changed)
 
     def cotangent(self: T) -> T:
-        """The type of a gradient of a value of this type."""
+        """The type of the gradients of values of this type."""
         if self._cotangent is None:
             states = tuple(COTANGENT[s] for s in self.states)
             self._cotangent = self.replace(states=states) if self.differentiable else self.tangent()
         return self._cotangent  # type: ignore[no-any-return]
 
     def tangent(self: T) -> T:
-        """The type of a tangent: the type itself, or ``float0`` where there is no gradient."""
+        """The type of tangents: the type itself, or ``float0`` without gradients."""
         return self if self.differentiable else self.replace(dtype="float0")
 
     def named(self: T, names: Iterable[str | None]) -> T:
@@ -231,7 +231,7 @@ class ShType:
         dims = [d._replace(name=n) for d, n in zip(self.dims, names, strict=True)]
         return self.replace(dims=dims)
 
-    # text
+    # notation
 
     @classmethod
     def parse(
@@ -245,35 +245,34 @@ class ShType:
         dtype: Any = None,
         policy: str | None = None,
     ) -> ShType:
-        """Reads a type.
+        """Parses a type.
 
-        Where ``like``, or ``shape`` and ``dtype``, describe the value, a text may leave things out: the dtype; a dim's
-        size (``_`` or ``_@x``) and its axes too (``_@...``); the other dims, as they are (``...``, or no brackets at
-        all) or whole (``_...``). An axis that is not mentioned, and that no dim keeps, is replicated, by policy. A name
-        takes its size from the text (``seq=4``), the value, ``dims`` or a `dims` scope; where these disagree it is an
-        error.
+        If ``like``, or ``shape`` and ``dtype``, describe the value, a text may omit: the dtype; a dim's size (``_`` or
+        ``_@x``) and axes (``_@...``); the other dims, unchanged (``...``, or no brackets at all) or unsharded
+        (``_...``). An axis that is not mentioned, and that no dim keeps, is replicated, by policy. A name takes its
+        size from the text (``seq=4``), the value, ``dims`` or a `dims` scope; contradictions are errors.
 
         Args:
             text: The text, such as ``f32[seq, 8@(x,y)]{U:z}``.
-            mesh: The mesh; that of ``like``, or the one in context, by default.
-            like: The type of the value that gets a new type.
-            dims: Sizes of dim names; these go before the scope's.
+            mesh: The mesh; by default that of ``like``, or the one in context.
+            like: The type of the value to be given a new type.
+            dims: Sizes of dim names, which override the scope's.
             shape: The shape of the value.
             dtype: The dtype of the value, as a name or a numpy dtype.
-            policy: The policy; the one in force by default.
+            policy: The policy; the current one by default.
 
         Raises:
-            ShardingTypeError: the text is no type, names things that are not there, or does not fit the value.
+            ShardingTypeError: the text is not a type, has unknown names, or does not fit the value.
         """
         return _parsed(text, reading_context(text, mesh, like, dims, shape, dtype, policy))
 
     def _is_named(self, text: str) -> bool:
-        """Whether a text names this type, dim names aside; omissions in it are filled from the type."""
+        """Whether a text names this type up to dim names; its omissions are filled in from the type."""
         try:
             return self.parse(text, like=self.named([None] * self.ndim)) == self
         except ShardingTypeError:
             check_axes_and_dtype(text, self)
-            return False  # of another shape or dtype
+            return False  # another shape or dtype
 
     def canonical(self) -> str:
         """The text that means this type under every policy: each R and I is written, names are not."""
@@ -338,7 +337,7 @@ def _check(mesh: Mesh, dtype: str, dims: tuple[Dim, ...], states: tuple[State, .
     for d in dims:
         for axis in d.axes:
             if axis not in mesh.shape:
-                mesh.index(axis)  # says which axes there are
+                mesh.index(axis)  # raises
             if axis in seen:
                 raise ShardingTypeError(f"mesh axis `{axis}` shards two dims")
             seen.add(axis)

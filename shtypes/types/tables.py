@@ -1,4 +1,4 @@
-"""What reports consist of: tables and texts, which print, by `rich` too, and are HTML."""
+"""Reports: tables and paragraphs, as plain text, `rich` and HTML."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def aligned(headings: Sequence[str], rows: Iterable[Sequence[str]], right: Container[str] = ()) -> list[str]:
-    """The headings and the rows as lines; the columns in ``right`` are aligned to the right."""
+    """The headings and rows as aligned lines, with the columns in ``right`` right-aligned."""
     every = [headings, *rows]
     widths = [max(map(len, column)) for column in zip(*every, strict=True)]
 
@@ -28,7 +28,7 @@ def aligned(headings: Sequence[str], rows: Iterable[Sequence[str]], right: Conta
 
 
 def rich_table(headings: Sequence[str], rows: Iterable[Sequence[str]] = (), right: Container[str] = ()) -> RichTable:
-    """The same as a table of `rich`."""
+    """The same as a `rich` table."""
     from rich.table import Table as RichTable
 
     table = RichTable(box=None, pad_edge=False, header_style="italic")
@@ -40,24 +40,24 @@ def rich_table(headings: Sequence[str], rows: Iterable[Sequence[str]] = (), righ
 
 
 def rich_text(text: str = "", style: str = "", *, no_wrap: bool | None = None) -> RichText:
-    """Text of `rich`, in which brackets are brackets."""
+    """`rich` text without markup."""
     from rich.text import Text as RichText
 
     return RichText(text, style=style, no_wrap=no_wrap)
 
 
 def rich_group(*parts: RenderableType) -> Group:
-    """The renderables that `rich` prints one below the other."""
+    """Renderables that `rich` prints one below the other."""
     from rich.console import Group
 
     return Group(*parts)
 
 
-#: A page may load nothing and run nothing, and browsers hold it to that.
+#: A policy for browsers that forbids a page to load or run anything.
 SEALED: Final = (
     "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
 )
-#: The style of a page: it needs nothing else, and follows the reader's choice of light or dark.
+#: The style of a page, light or dark by the reader's preference.
 STYLE: Final = """
 :root { color-scheme: light dark; }
 body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 76rem; padding: 0 1rem; }
@@ -77,15 +77,15 @@ WIDTH: Final = 120
 
 @dataclass(frozen=True)
 class Table:
-    """A table of text, with what is said below it."""
+    """A table of strings, with sentences below it."""
 
-    title: str  # what it shows; without a title, lines are not indented
+    title: str  # without one, lines are not indented
     headings: tuple[str, ...]  # the names of its columns
     rows: tuple[tuple[str, ...], ...]  # its cells
-    numbers: frozenset[str] = frozenset()  # the columns that are aligned to the right
-    note: str = ""  # what is said below it, or in its place where it has no rows
-    steps: tuple[str, ...] = ()  # sentences, which are numbered
-    remarks: tuple[str, ...] = ()  # and others
+    numbers: frozenset[str] = frozenset()  # the right-aligned columns
+    note: str = ""  # below the table, or in place of an empty one
+    steps: tuple[str, ...] = ()  # numbered sentences
+    remarks: tuple[str, ...] = ()  # other sentences
 
     def __str__(self) -> str:
         indent = "  " if self.title else ""
@@ -128,7 +128,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Text:
-    """A paragraph: plain, in a style of `rich`, and in a tag of HTML."""
+    """A paragraph, with a `rich` style and an HTML tag."""
 
     text: str
     style: str = ""
@@ -141,19 +141,19 @@ class Text:
         return rich_group(rich_text(self.text, self.style), "")
 
     def to_html(self) -> str:
-        """The text as an element."""
+        """The paragraph as an element."""
         return f"<{self.tag}>{html.escape(self.text)}</{self.tag}>"
 
 
 def page(title: str, parts: Iterable[Table | Text | str]) -> str:
-    """One HTML page that needs no other file, of tables, texts and HTML."""
+    """A self-contained HTML page of tables, paragraphs and HTML."""
     head = f'<meta charset="utf-8">{SEALED}<title>{html.escape(title)}</title><style>{STYLE}</style>'
     body = "\n".join([f"<h1>{html.escape(title)}</h1>", *map(_html, parts)])
     return f'<!doctype html>\n<html lang="en"><head>{head}</head>\n<body>\n{body}\n</body></html>\n'
 
 
 def notebook(*parts: Table | Text | str) -> str:
-    """Tables, texts and HTML as a notebook shows them: the `_repr_html_` of every report."""
+    """Tables, paragraphs and HTML for a notebook: the `_repr_html_` of every report."""
     style = "<style>.shtypes td, .shtypes th { text-align: left } .shtypes .number { text-align: right }</style>"
     return "\n".join([f'<div class="shtypes">{style}', *map(_html, parts), "</div>"])
 
@@ -163,9 +163,9 @@ def _html(part: Table | Text | str) -> str:
 
 
 class Report:
-    """A report of tables: prints, also by `rich`, shows in a notebook, is a page, and JSON where it says what of."""
+    """A report of tables, for printing, `rich`, notebooks, HTML and JSON."""
 
-    #: Whether its title stands above it where it prints.
+    #: Whether its title is printed above it.
     titled: ClassVar[bool] = False
 
     @property
@@ -178,11 +178,11 @@ class Report:
         raise NotImplementedError
 
     def parts(self) -> Sequence[Table | Text]:
-        """Its tables, and texts between them."""
+        """Its tables, with paragraphs between them."""
         return self.tables()
 
     def pictures(self) -> Sequence[str]:
-        """What pages and notebooks show above: elements of SVG."""
+        """SVG elements for pages and notebooks, above the tables."""
         return ()
 
     def _all(self) -> list[Table | Text]:
@@ -196,17 +196,17 @@ class Report:
         return rich_group(*self._all())
 
     def to_html(self) -> str:
-        """The report as a page that needs no other file."""
+        """The report as a self-contained page."""
         return page(self.title, [notebook(*self.pictures(), *self.parts())])
 
     def _repr_html_(self) -> str:
         return notebook(*self.pictures(), *self._all())
 
     def to_dict(self) -> dict[str, Any]:
-        """What its JSON holds: by default the tables."""
+        """The content of its JSON: by default the tables."""
         tables = [{"title": t.title, "headings": t.headings, "rows": t.rows, "note": t.note} for t in self.tables()]
         return {"title": self.title, "tables": tables}
 
     def to_json(self, indent: int | None = None) -> str:
-        """The report as JSON; the docs have its keys."""
+        """The report as JSON; the docs list its keys."""
         return json.dumps(self.to_dict(), indent=indent)

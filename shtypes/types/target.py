@@ -1,4 +1,4 @@
-"""What names a type: a text, a type itself, or a ``jax.P`` (recognised by its attributes: nothing here loads JAX)."""
+"""Converts strings, types and ``jax.P`` to types (``jax.P`` by its attributes: JAX is not imported)."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ parse = ShType.parse
 
 
 def target_text(t: ShType) -> str:
-    """A type as the target of a reshard: its text without the dtype, which a reshard keeps."""
+    """A type as the target of a reshard: without the dtype, which a reshard keeps."""
     return str(t).removeprefix(t.dtype_name)
 
 
 @runtime_checkable
 class Spec(Protocol):
-    """What types ask of a ``jax.P``."""
+    """The interface of a ``jax.P``."""
 
     @property
     def partitions(self) -> tuple[Any, ...]:
@@ -36,7 +36,7 @@ class Spec(Protocol):
         """The replicated axes whose gradients are pending sums."""
 
 
-#: Anything that names the type of a value: a text, a type or a ``jax.P``.
+#: A string, a type or a ``jax.P``.
 Target: TypeAlias = "str | ShType | Spec"
 
 
@@ -49,13 +49,13 @@ def from_spec(
     dtype: Any = None,
     policy: str | None = None,
 ) -> ShType:
-    """Reads a ``jax.P``: it means what the text with the same axes means; dims that it does not reach are unsharded.
+    """The type of a ``jax.P``: that of the text with the same axes; missing dims are unsharded.
 
     Its ``unreduced`` and ``reduced`` axes get these states. The other arguments are as for `ShType.parse`; ``like``, or
-    ``shape`` and ``dtype``, are needed.
+    ``shape`` and ``dtype``, are required.
 
     Raises:
-        ShardingTypeError: it has an entry that is no axis, or the type does not fit the value.
+        ShardingTypeError: an entry is not an axis, or the type does not fit the value.
     """
     value = describe(like, shape, dtype)
     if value.dims is None or value.dtype is None:
@@ -99,7 +99,7 @@ def as_type(
     dtype: Any = None,
     policy: str | None = None,
 ) -> ShType:
-    """The type that a text, a type or a ``jax.P`` names; arguments as for `ShType.parse`.
+    """The type that a string, a type or a ``jax.P`` names; arguments as for `ShType.parse`.
 
     Raises:
         ShardingTypeError: it names no type, or one that does not fit the value.

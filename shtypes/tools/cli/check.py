@@ -53,7 +53,7 @@ def command(
     with the file that pins the repository's communication, which --update writes; so is a TARGET of that table, unless
     other options ask something about it.
 
-    Exit codes: 0; 1 where a load_target does not type, communicates what it must not, or not what the file says; 2 for a
+    Exit codes: 0; 1 where a program does not type, communicates what it must not, or not what the file says; 2 for a
     wrong use.
     """
     settings = config()
@@ -139,7 +139,7 @@ def _check_one(loaded: LoadedTarget, no_comm: str | None, max_bytes: int | None,
 
 
 def _failures(ledger: Ledger, no_comm: str | None, max_bytes: int | None) -> Iterator[str]:
-    """Forbidden communication of a load_target, in words."""
+    """Forbidden communication of a program, in words."""
     for direction in ("forward", "backward") if no_comm == "both" else filter(None, [no_comm]):
         part = getattr(ledger, direction)()
         if part.launches:

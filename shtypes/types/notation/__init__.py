@@ -1,1 +1,1 @@
-"""Types as text: reading, printing, and dim names. Here, and nowhere else, the policy and dim names act."""
+"""The notation of types: parsing, printing, and dim names. Only here do the policy and dim names matter."""

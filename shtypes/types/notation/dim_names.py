@@ -1,4 +1,4 @@
-"""Dim names: the sizes that they stand for, and the mesh axes that shard them where a text does not say."""
+"""Dim names: their sizes, and the mesh axes that shard them by default."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from shtypes.types.mesh import Mesh, as_size
 from shtypes.types.notation.printing import show_dim
 from shtypes.types.notation.syntax import DimText, Syntax, caret, read_syntax
 
-#: A size: more digits than that are of no array.
+#: A size with few enough digits for an array.
 _SIZE: Final = re.compile(r"[0-9]{1,18}")
-#: The axes of one name: an axis, several (major to minor), or None for none.
+#: The axes of one dim name: an axis, several (major to minor), or None.
 AxesOfName: TypeAlias = "str | Sequence[str] | None"
 
 _WORD: Final = re.compile(r"\w+(\s*=\s*[0-9]+)?")
@@ -27,7 +27,7 @@ _WORD: Final = re.compile(r"\w+(\s*=\s*[0-9]+)?")
 
 
 def dims(**sizes: int) -> Scope:
-    """A scope in which dim names have these sizes; nests, the inner wins, and it holds for this thread.
+    """A scope that sets the sizes of dim names; nests, the inner one wins, and applies to this thread.
 
     A context manager or a decorator.
 
@@ -48,7 +48,7 @@ def current_dims() -> Sizes:
 
 
 def read_sizes(text: str) -> dict[str, int]:
-    """The names and sizes of a text such as ``dp=2,tp=4``, in its order."""
+    """Parses names and sizes such as ``dp=2,tp=4``, in order."""
     sizes: dict[str, int] = {}
     for part in text.replace(",", " ").split():
         name, equals, size = part.partition("=")
@@ -65,7 +65,7 @@ def read_sizes(text: str) -> dict[str, int]:
 
 
 def sorted_sizes(sizes: Mapping[str, int]) -> Sizes:
-    """The sizes, checked."""
+    """The checked sizes, sorted by name."""
     for name in sizes:
         if not name.isidentifier() or name == "_":
             raise ShardingTypeError(f"a dim needs a name like `batch`, not `{name}`")
@@ -76,22 +76,22 @@ def sorted_sizes(sizes: Mapping[str, int]) -> Sizes:
 
 
 def dim_axes(axes: Mapping[str, AxesOfName] | Iterable[tuple[str, AxesOfName]]) -> Scope:
-    """A scope in which dims with these names are sharded over these mesh axes, where a text does not say.
+    """A scope in which dims with these names are sharded over these mesh axes by default.
 
-    So ``f32[embed, mlp]`` is one model on every mesh. It acts where a text is read: in `sh.array`, `reshard`, ``out=``,
-    specs, comparisons, and in signatures, which are read at the call. What a text says itself goes before: ``mlp@dp``
-    has these axes and no others, ``mlp@()`` has none, and ``mlp@...`` keeps those of the value. In the scope, a dim
-    that has no axes though its name has some prints as ``mlp@()``, so that what prints reads back.
+    So ``f32[embed, mlp]`` is one model on every mesh. It applies where a type is parsed: in `sh.array`, `reshard`,
+    ``out=``, specs, comparisons, and in signatures, which are parsed at the call. The type's own axes take precedence:
+    ``mlp@dp`` has only these axes, ``mlp@()`` has none, and ``mlp@...`` keeps those of the value. In the scope, an
+    unsharded dim whose name has axes prints as ``mlp@()``, so that printed types parse back.
 
     A context manager or a decorator, for this thread. It nests: the inner one wins, name by name.
 
     Args:
-        axes: For each dim name a mesh axis, several (major to minor), or None for none. Pairs will do, as in Flax's
-            rules, if no name is there twice.
+        axes: For each dim name a mesh axis, several (major to minor), or None. Pairs are accepted, as in Flax's rules,
+            if no name is repeated.
 
     Raises:
-        ShardingTypeError: a name or an axis is none; (when a text is read) the mesh has no such axis, or the text has
-            the axis elsewhere too.
+        ShardingTypeError: a name or an axis is invalid; (when a type is parsed) the mesh has no such axis, or the type
+            uses the axis elsewhere too.
 
     Communicates: nothing.
 
@@ -107,7 +107,7 @@ def dim_axes(axes: Mapping[str, AxesOfName] | Iterable[tuple[str, AxesOfName]]) 
 
 
 def current_dim_axes() -> DimAxes:
-    """The dim names that have axes in scope (none for unsharded), sorted by name."""
+    """The axes of dim names in scope (empty for unsharded), sorted by name."""
     return current_settings().dim_axes
 
 
@@ -144,13 +144,13 @@ def _is_name(name: object) -> bool:
 def in_scope(
     text: str, mesh: Mesh, scope: DimAxes | None = None, read: Callable[[str], Syntax] = read_syntax
 ) -> tuple[str, Syntax]:
-    """A text and its syntax, once the axes of its dims' names are written out.
+    """The text with the axes of dim names written out, and its syntax.
 
     Args:
-        text: The text of a type, a spec or a signature.
+        text: A type, a spec or a signature's pattern.
         mesh: The mesh that must have these axes.
-        scope: The axes of names; by default those in force.
-        read: What reads such a text.
+        scope: The axes of dim names; by default those in scope.
+        read: The parser of the text.
     """
     scope = current_dim_axes() if scope is None else scope
     return _in_scope(text, mesh, scope, read) if scope else (text, read(text))
@@ -159,7 +159,7 @@ def in_scope(
 @functools.lru_cache(maxsize=4096)
 def _in_scope(text: str, mesh: Mesh, scope: DimAxes, read: Callable[[str], Syntax]) -> tuple[str, Syntax]:
     syntax, of_names = read(text), dict(scope)
-    #: Who has each axis, in words.
+    #: The owner of each axis, in words.
     taken = {a.text: f"dim `{d.head or d.size}` has" for d in syntax.dims or () for a in d.axes}
     taken |= {a.text: "the braces have" for _, axes in syntax.states for a in axes}
     pieces, last = [], 0

@@ -1,4 +1,4 @@
-"""From types to text."""
+"""Printing types."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from shtypes.context.settings import check_policy, current_settings
 from shtypes.types.parts import Dim, State, TypeParts
 from shtypes.types.policy import REPLICATED_STATE, current_policy
 
-#: The states that braces list, in the order in which they print.
+#: The states in braces, in printed order.
 BRACED: Final = (State.VARYING, State.UNREDUCED, State.REDUCED, State.INVARIANT)
 
 
 def show(t: TypeParts, policy: str | None = None) -> str:
-    """The text of a type; what the policy (by default the one in force) calls replicated goes without saying."""
+    """The printed type, without the policy's replicated state (by default of the current policy)."""
     silent = REPLICATED_STATE[check_policy(policy or current_policy())]
     if not t.differentiable:
         silent = State.REDUCED
@@ -25,14 +25,14 @@ def show(t: TypeParts, policy: str | None = None) -> str:
 
 
 def _dim_in_scope(d: Dim, of_names: Mapping[str, Sequence[str]]) -> str:
-    """A dim; one without axes whose name has some in scope says so."""
+    """A printed dim; marked as unsharded if its name has axes in scope."""
     if d.name and not d.axes and of_names.get(d.name):
         return f"{d.name}@()"
     return show_dim(d.name or str(d.size), d.axes)
 
 
 def canonical(t: TypeParts) -> str:
-    """The text that means ``t`` under every policy: each R and I is written, and sizes instead of names."""
+    """The type printed independently of the policy: each R and I is written, and sizes instead of names."""
     dims = ",".join(show_dim(str(d.size), d.axes) for d in t.dims)
     return f"{t.dtype_name}[{dims}]{_show_states(t, None)}"
 

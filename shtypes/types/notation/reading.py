@@ -1,4 +1,4 @@
-"""Evaluates the text of a type in its context: mesh, policy, sizes of dim names, and the value that it describes."""
+"""Parses types in their context: mesh, policy, sizes of dim names, and the value that they describe."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from shtypes.types.policy import REPLICATED_STATE, current_policy
 
 
 class ValueInfo(NamedTuple):
-    """Shape, dtype and sharding of the value that a text describes, as far as the caller says; None where not."""
+    """What the caller says of the value that a type describes; None where unspecified."""
 
     dims: tuple[Dim, ...] | None
     dtype: str | None
     what: str  # "the value" or "the array", for messages
-    typed: bool = False  # whether it has a type, so that its dims have axes
+    typed: bool = False  # whether its dims have axes
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -33,8 +33,8 @@ class ValueInfo(NamedTuple):
 
 
 def common_mesh(mesh: Mesh | NamedAxes | None, like: TypeParts | None) -> Mesh | None:
-    """The mesh that the caller passes or the value has; raises where the two differ."""
-    mesh = None if mesh is None else Mesh(mesh)  # it may be a JAX mesh
+    """The mesh of the caller or the value; raises if they differ."""
+    mesh = None if mesh is None else Mesh(mesh)  # may be a JAX mesh
     if like is None:
         return mesh
     if mesh is not None and mesh is not like.mesh:
@@ -43,7 +43,7 @@ def common_mesh(mesh: Mesh | NamedAxes | None, like: TypeParts | None) -> Mesh |
 
 
 def describe(like: TypeParts | None, shape: Sequence[int] | None, dtype: Any) -> ValueInfo:
-    """The `ValueInfo` of ``like``, ``shape`` and ``dtype``; raises where they contradict each other."""
+    """The `ValueInfo` of ``like``, ``shape`` and ``dtype``; raises if they contradict each other."""
     name = None if dtype is None else dtypes.from_any(dtype)
     sizes = None if shape is None else tuple(operator.index(n) for n in shape)
     if like is None:
@@ -56,14 +56,14 @@ def describe(like: TypeParts | None, shape: Sequence[int] | None, dtype: Any) ->
 
 
 class ReadingContext(NamedTuple):
-    """Everything besides the text that its type depends on; hashable, as the key of a cache."""
+    """All that a parsed type depends on besides its text; hashable, as a cache key."""
 
     mesh: Mesh
     value: ValueInfo
-    replicated: State  # the state of axes that the text does not mention, by the policy
+    replicated: State  # the policy's state of unmentioned axes
     sizes: Sizes
     dim_axes: DimAxes
-    mapped: tuple[str, ...]  # axes over which `vmap` maps the value: it varies over them
+    mapped: tuple[str, ...]  # axes over which `vmap` maps the value, so that it varies over them
 
 
 class Parts(NamedTuple):
@@ -96,7 +96,7 @@ def reading_context(
 
 
 def read(text: str, context: ReadingContext) -> Parts:
-    """Evaluates a text: the parts of the type that it stands for."""
+    """Parses a type."""
     mesh, value, replicated, sizes, dim_axes, mapped = context
     text, syntax = in_scope(text, mesh, dim_axes)
     dtype = _dtype(text, syntax, value)
@@ -108,14 +108,14 @@ def read(text: str, context: ReadingContext) -> Parts:
 
 
 def check_axes_and_dtype(text: str, t: TypeParts) -> None:
-    """Raises where a text names an axis that a type's mesh lacks, or a wrong dtype; its dims are not looked at."""
+    """Raises if a text has an axis that a type's mesh lacks, or a wrong dtype; ignores its dims."""
     text, syntax = in_scope(text, t.mesh)
     _states(text, syntax, t.mesh, _dtype(text, syntax, ValueInfo(None, None if syntax.dtype else t.dtype_name, "")))
 
 
 @contextlib.contextmanager
 def _pointing_at(text: str, at: int) -> Iterator[None]:
-    """Errors raised inside point at a column of the text."""
+    """Makes errors raised inside point at a column of the text."""
     try:
         yield
     except ShardingTypeError as error:
@@ -159,17 +159,17 @@ def _states(text: str, syntax: Syntax, mesh: Mesh, dtype: str) -> dict[str, Stat
 
 
 class _Dims:
-    """Reads the dims of one text."""
+    """Evaluates the dims of one text."""
 
     def __init__(self, text: str, syntax: Syntax, mesh: Mesh, value: ValueInfo, sizes: Sizes) -> None:
         self.text, self.mesh, self.value = text, mesh, value
         self.bracketed = syntax.dims is not None
         self.dim_texts = (DimText("...", None, (), 0),) if syntax.dims is None else syntax.dims
         self.sizes_in_scope = dict(sizes)
-        #: By axis, the column of the text where it stands.
+        #: The column of each axis in the text.
         self.axis_columns = {a.text: a.at for d in self.dim_texts for a in d.axes}
         self.axis_columns |= {a.text: a.at for _, axes in syntax.states for a in axes}
-        #: By dim name, its sizes so far, each with where it comes from.
+        #: The sizes of each dim name so far, with their sources.
         self.sizes_by_name: dict[str, list[tuple[int, str]]] = {}
         for d in self.dim_texts:
             if d.head and d.size is not None:
@@ -195,7 +195,7 @@ class _Dims:
         return tuple(dims)
 
     def aligned(self) -> list[tuple[DimText, Dim | None]]:
-        """Pairs each dim of the text, ``...`` repeated, with the value's dim at that position."""
+        """Pairs each dim of the text, ``...`` expanded, with the value's dim at that position."""
         written, value = self.dim_texts, self.value
         for d in written:
             if (value.dims is None and (d.open_ended or d.head == "_")) or (d.keeps_axes and not value.typed):
@@ -211,7 +211,7 @@ class _Dims:
         return list(zip(full, value.dims, strict=True))
 
     def copied_axes(self, d: DimText, index: int, old: Dim, mentioned: Mapping[str, State]) -> tuple[str, ...]:
-        """The value's axes for ``_@...``; raises where the text also has one of them elsewhere."""
+        """The value's axes for ``_@...``; raises if the text uses one of them elsewhere."""
         for axis in old.axes:
             if axis in mentioned:
                 at = self.axis_columns[axis]
@@ -224,14 +224,14 @@ class _Dims:
     def dim_by_size(self, d: DimText, index: int, old: Dim | None) -> tuple[int, str | None]:
         """Size and name of a dim written as a size or as ``_``."""
         if old is None:
-            return d.size or 0, None  # `aligned` has checked that there is a size
+            return d.size or 0, None  # `aligned` checked that there is a size
         if d.size not in (None, old.size):
             what = f"dim {index} has size {d.size} in the type and {old.size} in {self.value.what}"
             raise error_at(self.text, d.at, what, self.has_shape, ["`_` keeps the size of a dim"])
         return old.size, old.name
 
     def dim_by_name(self, d: DimText, index: int, old: Dim | None) -> tuple[int, str]:
-        """Size and name of a dim written as a name; raises where two sources differ on its size, or none has it."""
+        """Size and name of a dim written as a name; raises if it has no size, or two."""
         sizes = self.sizes_by_name.setdefault(d.head, [])
         if old is not None:
             if old.name not in (None, d.head):
@@ -253,7 +253,7 @@ class _Dims:
         return size, d.head
 
     def cannot_fill_in(self, d: DimText) -> ShardingTypeError:
-        """The error for a dim that leaves something out where no value has it."""
+        """The error for an omission without a value to fill it in."""
         if d.keeps_axes and self.value.dims is not None:
             what = f"nothing says which axes `{d}` keeps"
             return error_at(

@@ -1,4 +1,4 @@
-"""The syntax of a type's text, each part with its column: it depends on nothing but the text."""
+"""The syntax of types, each part with its column. Independent of any context."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ class Word(NamedTuple):
 
 
 class DimText(NamedTuple):
-    """A dim as it is written."""
+    """A dim as written."""
 
-    head: str  # a name, `_`, `...`, `_...`, or empty where there is only a size
+    head: str  # a name, `_`, `...`, `_...`, or empty for only a size
     size: int | None
     axes: tuple[Word, ...]
     at: int
-    #: In signatures: ``*`` for any number of dims of one name, ``=`` for the arithmetic of dims that ``head`` holds.
+    #: In signatures: ``*`` for any number of dims of one name, ``=`` for arithmetic in ``head``.
     form: str = ""
-    #: Whether it is written ``_@...``: with the axes that the dim has.
+    #: Whether it is written ``_@...``: with the value's axes.
     keeps_axes: bool = False
-    #: Whether it is written ``name@()``: without axes, whatever a `dim_axes` scope says of its name.
+    #: Whether it is written ``name@()``: unsharded, despite a `dim_axes` scope.
     unsharded: bool = False
 
     def __str__(self) -> str:
@@ -41,14 +41,14 @@ class DimText(NamedTuple):
 
     @property
     def open_ended(self) -> bool:
-        """Whether it stands for all the dims that are left."""
+        """Whether it stands for all the remaining dims."""
         return self.head in ("...", "_...") or self.form == "*"
 
 
 def expand_ellipsis(written: Sequence[DimText], ndim: int) -> list[DimText] | None:
-    """One `DimText` for each of ``ndim`` dims, with ``...`` repeated as often as needed; None where they do not fit.
+    """One `DimText` for each of ``ndim`` dims, with ``...`` repeated as needed; None if the number does not fit.
 
-    ``_...`` becomes as many ``_``.
+    ``_...`` expands to ``_``.
     """
     left = ndim - sum(not d.open_ended for d in written)
     if left < 0 or (left and not any(d.open_ended for d in written)):
@@ -61,12 +61,12 @@ def expand_ellipsis(written: Sequence[DimText], ndim: int) -> list[DimText] | No
 
 
 class Syntax(NamedTuple):
-    """A type as it is written; a part that is left out is None."""
+    """A type as written; an omitted part is None."""
 
     dtype: Word | None
     dims: tuple[DimText, ...] | None
     states: tuple[tuple[State, tuple[Word, ...]], ...]
-    #: In signatures: whether the axes that are not mentioned may be in any state.
+    #: In signatures: whether unmentioned axes may be in any state.
     any_state: bool = False
 
 
@@ -79,13 +79,13 @@ _NO_AXES: Final = re.compile(r"\(\s*\)")
 _MARK: Final = {mark: re.compile(re.escape(mark)) for mark in ("...", *"[]{}(),:@=*")}
 _ARITHMETIC: Final = re.compile(r"[^,\]@={}]+")
 _OPERATION: Final = re.compile(r"//|[-+*/(]")
-#: The operators of dim arithmetic: a division without rest is written `/`, one that rounds down `//`.
+#: The nodes of dim arithmetic: `/` for exact division, `//` rounds down.
 _NODES: Final = (
     ast.Expression, ast.BinOp, ast.Name, ast.Constant, ast.Load, ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv,
 )  # fmt: skip
-#: The part of a text that messages quote.
+#: The maximum length of a quotation in messages.
 _LONGEST: Final = 100
-#: The most digits of a size, and the most operations in the arithmetic of one.
+#: The maximum number of digits of a size, and of operations in arithmetic.
 _DIGITS: Final = 18
 _OPERATIONS: Final = 100
 _STATES: Final = {s.value: s for s in BRACED}
@@ -97,7 +97,7 @@ def error_at(text: str, at: int, what: str, why: str = "", hints: Iterable[str] 
 
 
 def caret(text: str, at: int) -> str:
-    """The text on one line, and a mark below a column; of a long text, what is around the mark."""
+    """The text on one line, shortened around a column, with a caret below it."""
     line = "".join(" " if c.isspace() else c for c in text)
     if len(line) > _LONGEST:
         start = max(min(at - _LONGEST // 2, len(line) - _LONGEST), 0)
@@ -107,23 +107,23 @@ def caret(text: str, at: int) -> str:
 
 
 def read_syntax(text: str) -> Syntax:
-    """Reads a text without asking what it means."""
+    """Parses a type's syntax."""
     return _Reader(text).type()
 
 
 def read_signature(text: str) -> Syntax:
-    """Reads the text of a signature, which may hold ``*batch``, ``2*h`` and ``{...}`` besides."""
+    """Parses the pattern of a signature, which may also have ``*batch``, ``2*h`` and ``{...}``."""
     return _SignatureReader(text).type()
 
 
 class _Reader:
-    """Reads a text from left to right by recursive descent."""
+    """A recursive-descent parser of types."""
 
     def __init__(self, text: str) -> None:
         self.text, self.at = text, 0
 
     def take(self, pattern: re.Pattern[str]) -> Word | None:
-        """The next word if it matches."""
+        """The next word, if it matches."""
         self.at = _end(_SPACE, self.text, self.at)
         match = pattern.match(self.text, self.at)
         if match is None:
@@ -187,7 +187,7 @@ class _Reader:
         return self.sharded(DimText(name.text, self.number(size_of_name) if size_of_name else None, (), name.at))
 
     def number(self, size: Word) -> int:
-        """The number that a size says."""
+        """The value of a size."""
         if len(size.text) > _DIGITS:
             raise error_at(self.text, size.at, f"a size has at most {_DIGITS} digits, not {len(size.text)}")
         return int(size.text)
@@ -201,7 +201,7 @@ class _Reader:
         return d._replace(keeps_axes=True) if self.mark("...") else d._replace(axes=self.axes())
 
     def axes(self) -> tuple[Word, ...]:
-        """One axis, or several in parentheses."""
+        """Parses one axis, or several in parentheses."""
         several = self.mark("(")
         axes: list[Word] = []
         while True:
@@ -245,7 +245,7 @@ class _Reader:
 
 
 class _SignatureReader(_Reader):
-    """Reads what only signatures hold, too."""
+    """A parser of signatures' patterns."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
@@ -291,7 +291,7 @@ class _SignatureReader(_Reader):
 
 
 def _may_be_size(node: ast.AST) -> bool:
-    """Whether a node is no number, or one that may be a size."""
+    """Whether a node is not a number, or one that may be a size."""
     return not isinstance(node, ast.Constant) or (type(node.value) is int and node.value < 10**_DIGITS)
 
 

@@ -30,7 +30,7 @@ def test_the_help_text_loads_no_jax() -> None:
 
 @pytest.mark.parametrize("name", [f"{EXAMPLE}:loss", "shtypes.tools.demo.gated_mlp:loss"], ids=["file", "module"])
 def test_a_target_is_a_function_in_a_file_or_a_module(name: str) -> None:
-    program = target.program(name, TYPES, mesh=Mesh({"dp": 2, "tp": 2}), policy_name="jax")
+    program = target.load_target(name, TYPES, mesh=Mesh({"dp": 2, "tp": 2}), policy_name="jax")
     assert program.function.__name__ == "loss"
     with program.scope():
         assert [str(x.type) for x in program.args] == list(TYPES)
@@ -43,7 +43,7 @@ def test_the_types_of_the_arguments_may_be_their_annotations(tmp_path: Path) -> 
         "import shtypes as sh\n"
         "def f(x: A[sh.Array, 'f32[batch@dp, 4]'], y: A[sh.Array, 'f32[4]'], n: int = 2): ...\n"
     )
-    program = target.program(f"{tmp_path}/annotated.py:f", (), mesh=Mesh({"dp": 2}), dims={"batch": 8})
+    program = target.load_target(f"{tmp_path}/annotated.py:f", (), mesh=Mesh({"dp": 2}), dims={"batch": 8})
     assert [x.shape for x in program.args] == [(8, 4), (4,)]
 
 
@@ -92,10 +92,10 @@ def test_a_wrong_mesh_is_said_to_be_one(text: str, said: str) -> None:
 def test_wrong_types_are_wrong_use() -> None:
     mesh = Mesh({"dp": 2})
     with pytest.raises(click.UsageError, match="type 0: the mesh has no axis `tp`"):
-        target.program(f"{EXAMPLE}:loss", ["f32[8@tp]"], mesh=mesh)
+        target.load_target(f"{EXAMPLE}:loss", ["f32[8@tp]"], mesh=mesh)
     with pytest.raises(click.UsageError, match="argument `console` of `show` has no type"):
-        target.program("shtypes.tools.demo.show:show", [], mesh=mesh)
+        target.load_target("shtypes.tools.demo.show:show", [], mesh=mesh)
     with pytest.raises(click.UsageError, match="argument `rw1`: the mesh has no axis `tp`"):
-        target.program(f"{EXAMPLE}:loss", [], mesh=mesh)
+        target.load_target(f"{EXAMPLE}:loss", [], mesh=mesh)
     with pytest.raises(click.UsageError, match="no mesh is given"):
-        target.program(f"{EXAMPLE}:loss", [], mesh=None)
+        target.load_target(f"{EXAMPLE}:loss", [], mesh=None)
