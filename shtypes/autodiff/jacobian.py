@@ -15,7 +15,7 @@ from shtypes.autodiff.grad import check_argument, of_one_step, positions, with_a
 from shtypes.context.function import Function
 from shtypes.context.scope import mapped_axes
 from shtypes.context.signature_errors import check_function
-from shtypes.context.user_line import in_our_words
+from shtypes.context.user_line import wrap_jax_errors
 from shtypes.control.vmap import vmap
 from shtypes.core.local import zeros_of
 from shtypes.dispatch.apply import is_typed, located
@@ -143,7 +143,7 @@ def _jacobian(
                 _check_values(out, f"{name}({called})")
             return out, aux
 
-        with in_our_words(f"`{called}` has no Jacobian"):
+        with wrap_jax_errors(f"`{called}` has no Jacobian"):
             results, rows, aux = derive(of_leaves, leaves)
         jacobians = jax.tree.unflatten(results, [jax.tree.unflatten(tree, row) for row in rows])
         return (jacobians, aux) if has_aux else jacobians

@@ -1,1 +1,1 @@
-"""What is in force around the code, and where the user is: one hashable record of all scopes. Pure."""
+"""The settings around the code, in one hashable record of all scopes, and the user's line. Pure."""

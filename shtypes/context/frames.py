@@ -1,4 +1,4 @@
-"""Owners of code: shtypes, the machinery (Python, JAX, numpy), installed libraries and the user. Pure."""
+"""Owners of source files: shtypes, the machinery (Python, JAX, numpy), installed libraries and the user. Pure."""
 
 from __future__ import annotations
 
@@ -14,40 +14,40 @@ from typing import Final
 
 
 class Owner(enum.Enum):
-    """Who wrote a file."""
+    """The owner of a file."""
 
     OURS = "shtypes"
-    MACHINERY = "Python, JAX or numpy"  # what every call goes through
+    MACHINERY = "Python, JAX or numpy"  # between any caller and callee
     INSTALLED = "an installed library"
     USERS = "the user"
 
 
 _PACKAGE: Final = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
-#: Where the demo is, which is written as a user writes.
+#: The folder of the demo, which counts as the user's.
 _DEMO: Final = os.path.join(_PACKAGE, "tools", "demo", "")
-#: Prefixes of our files: the files and folders of the package, except the demo.
+#: Path prefixes of this package, without the demo.
 OURS: Final = tuple(
     os.path.join(folder, name)
     for folder, without in ((_PACKAGE, "tools"), (os.path.join(_PACKAGE, "tools"), "demo"))
     for name in sorted(os.listdir(folder))
     if name != without
 )
-#: Prefixes of our files that see programs which were traced, and no arguments of the user's.
+#: Path prefixes of code that runs on traced programs, and not on the user's arguments.
 PROGRAMS: Final = tuple(
     os.path.join(_PACKAGE, *room.split("/"), "") for room in ("evaluation", "lifting/rows", "lifting/ways", "solver")
 )
-#: The directories that libraries are installed in, and those of Python itself and of its scripts.
+#: The directories of installed libraries, and of Python and its scripts.
 _INSTALLED: Final = tuple({os.path.join(sysconfig.get_path(name), "") for name in ("purelib", "platlib")})
 _PYTHON: Final = tuple({os.path.join(sysconfig.get_path(name), "") for name in ("stdlib", "platstdlib", "scripts")})
 _SITES: Final = frozenset({"site-packages", "dist-packages"})
-#: Packages that call back and forth with us, JAX's parts, and what calls the command line.
-_BETWEEN: Final = ("jax", "jaxlib", "numpy", "ml_dtypes", "opt_einsum", "click")
+#: Packages between shtypes and its callers.
+_MACHINERY_PACKAGES: Final = ("jax", "jaxlib", "numpy", "ml_dtypes", "opt_einsum", "click")
 
 
 @functools.cache
-def _between() -> tuple[str, ...]:
-    """The folders of these packages. A user's folder may have such a name too."""
-    specs = [importlib.util.find_spec(name) for name in _BETWEEN]
+def _machinery_folders() -> tuple[str, ...]:
+    """The folders of these packages; a user's folder may have the same name."""
+    specs = [importlib.util.find_spec(name) for name in _MACHINERY_PACKAGES]
     return tuple(os.path.join(folder, "") for spec in specs if spec for folder in spec.submodule_search_locations or ())
 
 
@@ -56,7 +56,7 @@ def owner_of_file(file: str) -> Owner:
     """The owner of a file, by its name in a code object."""
     if file.startswith(_PACKAGE):
         return Owner.USERS if file.startswith(_DEMO) else Owner.OURS
-    if file.startswith(("<frozen", "<__array_function__", *_between())):
+    if file.startswith(("<frozen", "<__array_function__", *_machinery_folders())):
         return Owner.MACHINERY
     if not _SITES.isdisjoint(file.replace("\\", "/").split("/")) or file.startswith(_INSTALLED):
         return Owner.INSTALLED
@@ -75,7 +75,7 @@ def frames(start: int = 0) -> Iterator[FrameType]:
 
 
 def owner_of_frame(frame: FrameType) -> Owner:
-    """The owner of the code that runs in a frame. A method generated from text, such as a dataclass's, is machinery."""
+    """The owner of the code in a frame. Generated methods, such as a dataclass's, are machinery."""
     code = frame.f_code
     if code.co_qualname.startswith("__create_fn__.") or code.co_filename.startswith("<attrs generated"):
         return Owner.MACHINERY
@@ -83,7 +83,7 @@ def owner_of_frame(frame: FrameType) -> Owner:
 
 
 def called_in(frame: FrameType) -> str:
-    """The function of an installed library that a frame runs, as users call it: ``optax.apply_updates``."""
+    """The installed library's function in a frame, as users call it: ``optax.apply_updates``."""
     package = str(frame.f_globals.get("__name__", "")).partition(".")[0]
     function = frame.f_code.co_qualname.partition(".<locals>")[0]
     return f"{package}.{function}" if package else function

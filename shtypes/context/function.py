@@ -10,9 +10,9 @@ T = TypeVar("T")
 
 
 class Function(Generic[P, T]):
-    """A function with the arguments of the one that it transforms; at run time a plain function.
+    """A function with the parameters of the one that it transforms; at run time a plain function.
 
-    A class and not a ``Callable``, of which mypy does not infer lambdas: ``sh.jit(sh.grad(lambda w: ...))``.
+    Not a ``Callable``, with which mypy infers no lambdas: ``sh.jit(sh.grad(lambda w: ...))``.
     """
 
     __name__: str
@@ -24,8 +24,8 @@ class Function(Generic[P, T]):
 
 
 class Decorator:
-    """The type of a decorator that keeps arguments and results; at run time a plain function."""
+    """The type of a decorator that preserves parameters and results; at run time a plain function."""
 
     def __call__(self, f: Callable[P, T], /) -> Function[P, T]:
-        """The function that it makes."""
+        """The decorated function."""
         raise NotImplementedError

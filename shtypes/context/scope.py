@@ -1,4 +1,4 @@
-"""A scope as its users hold it: a context manager, and a decorator of functions of every kind. Pure."""
+"""`Scope`: a context manager, and a decorator for functions of every kind. Pure."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from shtypes.context.user_line import placed
 from shtypes.errors import ShardingTypeError
 
 F = TypeVar("F", bound=Callable[..., Any])
-#: Opens a scope.
+#: Returns the context manager of a part of a scope's run.
 Open = Callable[[], contextlib.AbstractContextManager[Any]]
 
 
 class Scope:
-    """A scope: a context manager that may be entered many times, or a decorator.
+    """A reusable context manager and decorator.
 
-    A decorated function runs in the scope. A generator or coroutine is in it while it runs, and not while it waits.
+    A decorated function runs in the scope. A generator or coroutine is in it while it runs, and not while suspended.
     """
 
     def __init__(self, run: Callable[[], Open]) -> None:
@@ -44,7 +44,7 @@ class Scope:
         return parts
 
     def __call__(self, f: F) -> F:
-        """The function in the scope."""
+        """Decorates a function."""
         function: Any = f
         if inspect.isclass(function) or not callable(function):
             raise ShardingTypeError(f"a scope decorates functions, not {function!r:.60}", hints=["with scope: ..."])
@@ -53,12 +53,12 @@ class Scope:
 
 
 def simple(make: Callable[[], contextlib.AbstractContextManager[Any]]) -> Scope:
-    """A scope whose parts have nothing in common but what they set."""
+    """A scope whose parts share no state."""
     return Scope(lambda: make)
 
 
 def changed(change: Callable[[Settings], Settings]) -> Scope:
-    """A scope in which what is in force is changed."""
+    """A scope that changes the settings."""
     return simple(lambda: scope(change(current_settings())))
 
 
@@ -111,7 +111,7 @@ def _decorated(f: Callable[..., Any], run: Callable[[], Open]) -> Callable[..., 
 
 
 class _Awaited:
-    """An awaitable, each of whose steps runs in a scope."""
+    """An awaitable whose steps run in a scope."""
 
     def __init__(self, inner: Any, step: Open) -> None:
         self._inner, self._step = inner, step
@@ -121,7 +121,7 @@ class _Awaited:
 
 
 def _steps(inner: Any, step: Open) -> Generator[Any, Any, Any]:
-    """A generator or coroutine, each of its steps in a scope."""
+    """Runs each step of a generator or coroutine in a scope."""
     advance, sent = inner.send, None
     while True:
         with step():
@@ -140,22 +140,22 @@ def _steps(inner: Any, step: Open) -> Generator[Any, Any, Any]:
 
 
 def mapped_axes() -> tuple[str, ...]:
-    """The axes that shard the dims that are mapped over, around the code that runs."""
+    """The axes that shard the dims of enclosing `vmap`s."""
     return current_settings().mapped
 
 
 def mapped_over(axes: Sequence[str]) -> Scope:
-    """The body of a function that is mapped over a dim sharded over ``axes``."""
+    """A scope for the body of a function that is mapped over a dim sharded over ``axes``."""
     return changed(lambda s: s._replace(mapped=(*s.mapped, *axes)))
 
 
 def local_axes() -> tuple[tuple[str, int], ...]:
-    """The mesh axes of local mode, and their sizes: those that the `shard_map`s around the code map."""
+    """The mesh axes that enclosing `shard_map`s map over, and their sizes."""
     return tuple([(axis, n) for axis, n, is_mapped in current_settings().local if is_mapped])
 
 
 def in_local_mode(axes: Sequence[str], sizes: Mapping[str, int]) -> Scope:
-    """The body of a function that is mapped over some of the axes of a mesh, with its sizes in its order."""
+    """A scope for the body of a `shard_map` over some axes of a mesh, with its sizes in mesh order."""
 
     def mapped(s: Settings) -> Settings:
         around = {axis for axis, _, is_mapped in s.local if is_mapped}
@@ -165,7 +165,7 @@ def in_local_mode(axes: Sequence[str], sizes: Mapping[str, int]) -> Scope:
 
 
 def check_not_mapped(axes: Sequence[str]) -> None:
-    """Refuses to sum a gradient over the devices where they are at different steps."""
+    """Refuses to sum a gradient over devices that are at different steps of a `vmap`."""
     axis = next((a for a in axes if a in mapped_axes()), None)
     if axis is not None:
         error = ShardingTypeError(

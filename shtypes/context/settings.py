@@ -1,7 +1,7 @@
-"""The settings in force around the code: one hashable record of all that scopes set. Pure.
+"""The settings that scopes set, in one hashable record. Pure.
 
-JAX keys its trace caches on a user context (`jax_context`) that follows this one, so that no cached trace answers for
-another policy, other sizes, other scopes of communication. Whatever decides what is accepted belongs in `Settings`.
+JAX keys its trace caches on a user context (`jax_context`) that follows this one, so that no cached trace is reused
+under another policy, sizes or communication scopes. Whatever affects typing belongs in `Settings`.
 """
 
 from __future__ import annotations
@@ -17,44 +17,44 @@ from shtypes.errors import ShardingTypeError
 
 #: The policies, the default first.
 POLICIES: Final = ("partial", "jax")
-#: The environment variable that chooses the policy a process starts with.
+#: The environment variable of a process's initial policy.
 ENVIRONMENT: Final = "SHTYPES_POLICY"
 
-#: Dim names and their sizes, sorted by name: hashable.
+#: Dim names and sizes, sorted by name.
 Sizes = tuple[tuple[str, int], ...]
-#: Dim names and the mesh axes that shard them, sorted by name: hashable.
+#: Dim names and their mesh axes, sorted by name.
 DimAxes = tuple[tuple[str, tuple[str, ...]], ...]
 
 
 class Settings(NamedTuple):
-    """Everything that scopes can set."""
+    """All settings of scopes."""
 
-    policy: str  # the name of the policy
-    dims: Sizes = ()  # the sizes of the dim names in scope
-    dim_axes: DimAxes = ()  # the mesh axes of the dim names in scope
-    scopes: tuple[object, ...] = ()  # what the scopes of communication say, outermost first; hashable
-    checks: bool = False  # whether results are compared across devices
-    #: The mesh axes that shard the dims that are mapped over: along them each device is at other steps.
+    policy: str
+    dims: Sizes = ()
+    dim_axes: DimAxes = ()
+    scopes: tuple[object, ...] = ()  # the rules of communication scopes, outermost first; hashable
+    checks: bool = False  # whether to compare results across devices
+    #: The mesh axes that shard the dims of enclosing `vmap`s: along them, devices are at different steps.
     mapped: tuple[str, ...] = ()
-    #: The axes of the mesh that `shard_map` maps over some of, their sizes, and whether it maps over them.
+    #: The axes of an enclosing `shard_map`'s mesh: name, size, and whether it maps over the axis.
     local: tuple[tuple[str, int, bool], ...] = ()
-    written: tuple[str, ...] = ()  # the mesh axes along which every cast must be written
-    region: str = "auto"  # how programs are lowered where they do not say
+    written: tuple[str, ...] = ()  # the mesh axes along which no cast may be inserted
+    region: str = "auto"  # the default lowering of programs
     only_types: bool = False  # whether values are created without data
-    merges: bool = True  # whether compiled programs merge reshards in a row
-    #: Whether a function is only tried: no scope refuses anything, so that none decides what is chosen.
+    merges: bool = True  # whether compiled programs merge adjacent reshards
+    #: Whether tracing is speculative: no scope forbids anything, so that none affects the choice.
     tried: bool = False
-    #: The settings under which the plain program that is traced here began, by a number: what its equations note is
-    #: relative to them.
+    #: The id of the settings at the start of the plain program being traced, to which its equations' settings are
+    #: relative.
     start: int = 0
-    model: object = None  # the cost model by which reshards are planned; None for what sends least. Hashable
+    model: object = None  # the hashable cost model for planning reshards; None to minimize bytes
 
 
 Enter = Callable[[Settings], contextlib.AbstractContextManager[object]]
 
 
 class _Entered:
-    """One scope that was entered, and JAX's context that follows it; None until JAX is loaded."""
+    """An entered scope, and the JAX context that follows it; None until JAX is imported."""
 
     __slots__ = ("jax", "value")
 
@@ -74,7 +74,7 @@ class _Entered:
 
 
 class _Base:
-    """The settings that the process starts with, created on first use: the environment names its policy."""
+    """The initial settings of the process, created on first use from the environment."""
 
     def __get__(self, thread: object, owner: type[_Thread]) -> Settings:
         name = os.environ.get(ENVIRONMENT, POLICIES[0])
@@ -84,11 +84,11 @@ class _Base:
 
 
 class _Thread(threading.local):
-    """What is in force in this thread.
+    """The settings of this thread.
 
     Attributes:
-        entered: The scopes that it is in, outermost first.
-        value: What the innermost scope set; outside every scope that of the class, which all threads share.
+        entered: The open scopes, outermost first.
+        value: The settings of the innermost scope; outside every scope that of the class, shared by all threads.
     """
 
     value: Settings = _Base()  # type: ignore[assignment]
@@ -104,7 +104,7 @@ class _Thread(threading.local):
             self.__dict__.pop("value", None)
 
 
-#: `current.value` is the settings in force in this thread.
+#: `current.value` holds the settings of this thread.
 current: Final = _Thread()
 _enter_jax: Enter | None = None
 _set_jax_base: Callable[[Settings], None] | None = None
@@ -120,17 +120,17 @@ def check_policy(name: str, source: str = "") -> str:
 
 
 def outermost() -> Settings:
-    """What holds outside every scope, in every thread; read from the environment on first use."""
+    """The settings outside every scope; read from the environment on first use."""
     return _Thread.value
 
 
 def current_settings() -> Settings:
-    """The settings in force: those of the innermost scope, else those that the process started with."""
+    """The settings of the innermost scope, or else those of the process."""
     return current.value
 
 
 def set_base(value: Settings) -> None:
-    """Sets what holds outside every scope."""
+    """Sets the settings outside every scope."""
     _Thread.value = value
     if _set_jax_base is not None:
         _set_jax_base(value)
@@ -138,7 +138,7 @@ def set_base(value: Settings) -> None:
 
 @contextlib.contextmanager
 def scope(value: Settings) -> Iterator[None]:
-    """A scope in which ``value`` is in force, for this thread and for what JAX traces in it."""
+    """Context manager that sets the settings for this thread and for JAX's traces in it."""
     entered, entry = current.entered, _Entered(value)
     entered.append(entry)
     current.follow()
@@ -146,7 +146,7 @@ def scope(value: Settings) -> Iterator[None]:
         yield
     finally:
         in_order = bool(entered) and entered[-1] is entry
-        while entry in entered:  # what is still open inside is closed with it, so that JAX's context stays in step
+        while entry in entered:  # closes scopes still open inside it too, so that JAX's context stays in step
             left = entered.pop()
             current.follow()
             left.leave()
@@ -162,9 +162,9 @@ def scope(value: Settings) -> Iterator[None]:
 
 
 def connect_jax(enter: Enter, set_jax_base: Callable[[Settings], None]) -> None:
-    """Lets JAX follow."""
+    """Connects JAX's context to the settings."""
     global _enter_jax, _set_jax_base
     _enter_jax, _set_jax_base = enter, set_jax_base
     set_jax_base(outermost())
-    for each in current.entered:  # JAX was loaded inside of scopes
+    for each in current.entered:  # JAX was imported inside of scopes
         each.follow()

@@ -1,4 +1,4 @@
-"""Arguments that a function does not have: said by its name, with the parameters that it has. Pure."""
+"""Errors for arguments that a function does not take, with the parameters that it has. Pure."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Any, Final
 from shtypes.context.unsupported import unsupported_parameter
 from shtypes.errors import ShardingTypeError
 
-#: What numpy, JAX or we call some parameters elsewhere, and what they are called where they have another name.
-_ELSEWHERE: Final = {"axis": ("dim", "dims"), "dim": ("axis",), "dims": ("axis",)}
-#: Parameters that functions of jax.numpy have for compatibility with numpy, and refuse.
+#: The names of numpy's, JAX's and our parameters, with their names in other functions.
+_OTHER_NAMES: Final = {"axis": ("dim", "dims"), "dim": ("axis",), "dims": ("axis",)}
+#: Parameters of jax.numpy for compatibility with numpy, which it refuses.
 _FOR_NUMPY: Final = {"out", "where", "inplace"}
 
 
@@ -30,20 +30,20 @@ def _no_parameter(name: str, keyword: str, allowed: Sequence[str]) -> ShardingTy
     if of_jax is not None:
         hints = [way for way in of_jax.instead if way[-1] != "=" or way[:-1] in allowed]
         return ShardingTypeError(f"`{name}` has no parameter `{keyword}`", why=f"{of_jax.why}; {has}", hints=hints)
-    translated = [k for k in _ELSEWHERE.get(keyword, ()) if k in allowed]
+    translated = [k for k in _OTHER_NAMES.get(keyword, ()) if k in allowed]
     near = translated or difflib.get_close_matches(keyword, allowed, n=1, cutoff=0.6)
     return ShardingTypeError(f"`{name}` has no parameter `{keyword}`", why=has, hints=[f"{k}=" for k in near])
 
 
 def refuse_unsupported(name: str, keywords: Iterable[str], allowed: Sequence[str]) -> None:
-    """Refuses those keywords of JAX's function that ours would take for the user's."""
+    """Refuses keywords of JAX's function that would otherwise be passed on to the user's."""
     for keyword in keywords:
         if unsupported_parameter(name, keyword) is not None:
             raise _no_parameter(name, keyword, allowed)
 
 
 def signature_of(parameters: str, returns: str = "Array", operands: int = 1) -> inspect.Signature:
-    """The signature of a generated function, as a type checker reads it."""
+    """The signature of a generated function, for type checkers."""
     parsed = inspect.signature(eval(f"lambda {parameters}: None", {}))
     typed = [
         p.replace(annotation="ArrayLike" if i < operands else _kind(p))
@@ -57,7 +57,7 @@ def _kind(parameter: inspect.Parameter) -> str:
 
 
 def bound(name: str, signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """The arguments of a call by name, defaults too."""
+    """The arguments of a call by name, with defaults."""
     refuse_unknown(name, kwargs, [*signature.parameters])
     try:
         arguments = signature.bind(*args, **kwargs)
@@ -68,7 +68,7 @@ def bound(name: str, signature: inspect.Signature, args: tuple[Any, ...], kwargs
 
 
 def parameters(fn: Callable[..., Any], skip: int = 0) -> tuple[str, ...]:
-    """The names of a function's parameters but for the first ones, and for what numpy alone has."""
+    """The names of a function's parameters, without the first ``skip`` and those for numpy."""
     try:
         all_parameters = list(inspect.signature(fn).parameters.values())[skip:]
     except (TypeError, ValueError):
@@ -78,11 +78,11 @@ def parameters(fn: Callable[..., Any], skip: int = 0) -> tuple[str, ...]:
 
 
 def signature_error(name: str, fn: Callable[..., Any], error: TypeError) -> ShardingTypeError:
-    """Python's `TypeError` about a call's arguments, as a `ShardingTypeError`."""
-    said = str(error)
-    unexpected = re.search(r"unexpected keyword argument '(\w+)'", said)
+    """Converts Python's `TypeError` about a call's arguments."""
+    message = str(error)
+    unexpected = re.search(r"unexpected keyword argument '(\w+)'", message)
     if unexpected is None:
-        return ShardingTypeError(f"`{name}` does not take these arguments", why=said.partition("() ")[2] or said)
+        return ShardingTypeError(f"`{name}` does not take these arguments", why=message.partition("() ")[2] or message)
     names = [p for p in inspect.signature(fn).parameters if p not in ("self", "cls")]
     return _no_parameter(name, unexpected[1], names)
 
@@ -90,30 +90,30 @@ def signature_error(name: str, fn: Callable[..., Any], error: TypeError) -> Shar
 def argument_error(
     name: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], error: Exception
 ) -> ShardingTypeError:
-    """An error of Python's or JAX's about an argument of a function of arrays, as a `ShardingTypeError`."""
+    """Converts an error of Python or JAX about an argument of a function of arrays."""
     try:
         arguments = inspect.signature(fn).bind(*args, **kwargs).arguments
-    except (TypeError, ValueError):  # of a generated function
+    except (TypeError, ValueError):  # a generated function
         arguments = {}
     odd = [k for k, v in arguments.items() if _is_odd(inspect.signature(fn).parameters[k], v)]
     what = f"`{odd[0]}={_text(arguments[odd[0]])}`" if len(odd) == 1 else "these arguments"
-    return ShardingTypeError(f"`{name}` does not take {what}", why=_said(error))
+    return ShardingTypeError(f"`{name}` does not take {what}", why=_message(error))
 
 
 def internal_error(name: str, error: Exception) -> ShardingTypeError:
-    """An error of Python's or JAX's that no argument of a call is to blame for, as a `ShardingTypeError`."""
+    """Converts an error of Python or JAX that is not due to a call's arguments."""
     return ShardingTypeError(
-        f"`{name}` failed in a part of shtypes, whatever its arguments are: {type(error).__name__}: {_said(error)}",
+        f"`{name}` failed in a part of shtypes, whatever its arguments are: {type(error).__name__}: {_message(error)}",
         hints=["report it, with the traceback: it is no error of your program"],
     )
 
 
-def _said(error: Exception) -> str:
+def _message(error: Exception) -> str:
     return str(error).strip().partition("\n")[0] or "an assertion of JAX does not hold, which says no more"
 
 
 def _is_odd(parameter: inspect.Parameter, value: Any) -> bool:
-    """Whether an argument is of another kind than its parameter's default."""
+    """Whether an argument has another class than its parameter's default."""
     default = parameter.default
     if default is parameter.empty or value is None or value is default:
         return False
@@ -127,12 +127,12 @@ def _text(value: Any) -> str:
 
 
 def name_of(f: Any) -> str:
-    """The name of a function, or of the one that a partial holds; empty if it has none."""
+    """The name of a function, or of the one in a partial; empty if it has none."""
     return str(getattr(f, "__name__", None) or getattr(getattr(f, "func", None), "__name__", ""))
 
 
 def check_function(name: str, function: Any, what: str = "") -> None:
-    """Refuses what is no function where ``name`` asks for one; ``what`` says which, if it takes several."""
+    """Refuses a non-callable argument of ``name``; ``what`` says which, if there are several."""
     if not callable(function):
-        said = f"{what} of `{name}` is a function" if what else f"`{name}` takes a function"
-        raise ShardingTypeError(f"{said}, not {function!r:.60}")
+        message = f"{what} of `{name}` is a function" if what else f"`{name}` takes a function"
+        raise ShardingTypeError(f"{message}, not {function!r:.60}")

@@ -1,4 +1,4 @@
-"""The functions of `jax.numpy` and `jax.lax` that are not here, their parameters, and what to use instead. Pure."""
+"""Functions of `jax.numpy` and `jax.lax`, and parameters, that shtypes does not have, with alternatives. Pure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 
 class Unsupported(NamedTuple):
-    """Names that are not here for one reason."""
+    """Names that are unsupported for one reason."""
 
     names: tuple[str, ...]
     why: str
@@ -70,15 +70,15 @@ UNSUPPORTED: Final[tuple[Unsupported, ...]] = (
 
 
 class UnsupportedParameters(NamedTuple):
-    """Parameters of JAX that a function does not take."""
+    """Parameters of JAX that functions do not take."""
 
     names: tuple[str, ...]
     why: str
-    instead: tuple[str, ...] = ()  # what to use; empty if there is nothing
-    functions: tuple[str, ...] = ()  # the functions whose they are; all others if there are none
+    instead: tuple[str, ...] = ()  # the alternatives
+    functions: tuple[str, ...] = ()  # the functions that they belong to; empty for all others
 
 
-#: The first one that fits says it.
+#: The first matching entry applies.
 UNSUPPORTED_PARAMETERS: Final[tuple[UnsupportedParameters, ...]] = (
     UnsupportedParameters(
         ("axis_name", "axis_index_groups", "axis", "tiled", "split_axis", "concat_axis"),
@@ -165,7 +165,7 @@ _BY_NAME: Final = {name: absence for absence in UNSUPPORTED for name in absence.
 
 
 def unsupported_parameter(function: str, parameter: str) -> UnsupportedParameters | None:
-    """The entry for a parameter of JAX's that a function does not take."""
+    """The entry for an unsupported parameter of a function, or None."""
     for entry in UNSUPPORTED_PARAMETERS:
         if parameter in entry.names and function in (entry.functions or (function,)):
             return entry
@@ -173,12 +173,12 @@ def unsupported_parameter(function: str, parameter: str) -> UnsupportedParameter
 
 
 def alternative_to(name: str) -> str:
-    """What to use instead of a name that is not here; empty if there is nothing."""
+    """The alternative to an unsupported name, or empty."""
     absence = _BY_NAME.get(name)
     return absence.instead if absence else ""
 
 
 def explanation(name: str) -> str:
-    """Why a name is not here and what to use instead; empty if there is nothing."""
+    """Why a name is unsupported, and its alternative, or empty."""
     absence = _BY_NAME.get(name)
     return f"; {absence.why}: use {absence.instead}" if absence else ""

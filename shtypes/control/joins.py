@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from shtypes._compat.tracing import arguments_of
-from shtypes.context.user_line import in_our_words
+from shtypes.context.user_line import wrap_jax_errors
 from shtypes.core.conversion import from_jax, to_jax
 from shtypes.core.local import local
 from shtypes.core.reshard import move
@@ -212,7 +212,7 @@ def joined_loop(
     opened: list[OpenLoop] = []  # one for each trace of the body
 
     def attempt() -> Any:
-        with in_our_words(f"`{name}` does not take these arguments"):
+        with wrap_jax_errors(f"`{name}` does not take these arguments"):
             return run(checked, init)
 
     while True:  # each round moves the carry up a lattice of four states

@@ -11,7 +11,7 @@ import jax
 from shtypes.context.function import Function
 from shtypes.context.scope import mapped_over
 from shtypes.context.signature_errors import check_function
-from shtypes.context.user_line import in_our_words, maker, placed
+from shtypes.context.user_line import maker, placed, wrap_jax_errors
 from shtypes.core.collective import reinterpreted, vary
 from shtypes.core.device_put import ensure_mapped_p
 from shtypes.core.reshard import move
@@ -63,7 +63,7 @@ def vmap(
         places = jax.tree.broadcast(out_axes, result, is_leaf=_is_none)
         return jax.tree.map(_ensure_mapped, places, result, is_leaf=_is_none)
 
-    with in_our_words(_NOT_TAKEN):
+    with wrap_jax_errors(_NOT_TAKEN):
         native = jax.vmap(mapped_fun, in_axes, out_axes, axis_name=axis_name, axis_size=axis_size)
 
     @functools.wraps(fun)
@@ -82,11 +82,11 @@ def vmap(
     def mapped(args: Any, kwargs: Any, places: list[int | None], leaves: list[Any], structure: Any) -> Any:
         axes, parts = _shards("vmap", leaves, places, axis_name)
         if not axes:
-            with in_our_words(_NOT_TAKEN):
+            with wrap_jax_errors(_NOT_TAKEN):
                 return native(*args, **kwargs)
         shard_args, shard_kwargs = jax.tree.unflatten(structure, parts)
         try:
-            with in_our_words(_NOT_TAKEN):
+            with wrap_jax_errors(_NOT_TAKEN):
                 over = _map_shards("vmap", fun, out_axes, axes, lambda inner: jax.vmap(inner, in_axes, out_axes))
                 return over(*shard_args, **shard_kwargs)
         except ShardingTypeError as error:

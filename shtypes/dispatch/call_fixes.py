@@ -16,7 +16,7 @@ from typing import Any, Final
 import jax
 from jax.tree_util import keystr, tree_leaves_with_path
 
-from shtypes.context.user_line import connect_retelling
+from shtypes.context.user_line import connect_fix_rewriter
 from shtypes.core.conversion import abstract_array
 from shtypes.core.jax_context import complete_when_read, holds_tracers
 from shtypes.core.operation import applied_by
@@ -209,4 +209,4 @@ def to_state(t: ShType, axes: Sequence[str], state: State) -> ShType:
     return t
 
 
-connect_retelling(in_terms_of_the_call)
+connect_fix_rewriter(in_terms_of_the_call)

@@ -15,7 +15,7 @@ from shtypes._compat.jaxprs import key_of
 from shtypes._compat.plain_programs import needed, trace_plain
 from shtypes._compat.program_mesh import Lies, lying
 from shtypes.caches import PROGRAMS, Bounded, Static
-from shtypes.context.eqn_source import is_tracing_plain, of_typed_values
+from shtypes.context.eqn_source import is_tracing_plain, tracing_typed
 from shtypes.context.settings import current_settings
 from shtypes.context.signature_errors import check_function
 from shtypes.context.user_line import public
@@ -185,7 +185,7 @@ class _Program:
             leaves = [next(rest) if s is None else s.value for s in static]
             args, kwargs = jax.tree.unflatten(tree, leaves)
             lies = {id(x): Lies(t, spec_of(t)) for x, t in zip(arrays, types, strict=True) if t is not None}
-            with lying(lies), of_typed_values(self._typed):
+            with lying(lies), tracing_typed(self._typed):
                 return jax.tree.map(lambda x: x if _is_traced(x) else _Untraced(x), self.f(*args, **kwargs))
 
         flat.__name__ = flat.__qualname__ = getattr(self.f, "__name__", "f")
@@ -441,7 +441,7 @@ def _lifted(f: Callable[..., Any], places: dict[str, Any], *, finish: bool, comp
         if is_tracing_plain():
             if places or finish:
                 return recorded(lifted, args, kwargs, plain=f)
-            with of_typed_values(False):
+            with tracing_typed(False):
                 return f(*args, **kwargs)
         given = _given(args, kwargs)
         key = (given.tree, given.static)

@@ -294,7 +294,7 @@ def check_leaving(t: ShType) -> None:
 def check_now() -> None:
     """Lets every open scope check the communication of JAX's ops on plain arrays so far."""
     for tracker in open_trackers():
-        tracker.look()
+        tracker.check_so_far()
 
 
 _WRITTEN: Final = {

@@ -20,7 +20,7 @@ from shtypes._compat.derivative_rules import Residuals, residuals_of
 from shtypes._compat.jaxprs import is_literal, key_of_equation, literal_value
 from shtypes._compat.plain_programs import alone
 from shtypes.caches import Bounded
-from shtypes.context.user_line import in_our_words
+from shtypes.context.user_line import wrap_jax_errors
 from shtypes.core.array import Array, wrap
 from shtypes.core.jax_type import HiShType, as_jax_type
 from shtypes.core.meshes import use_mesh
@@ -343,7 +343,7 @@ class _Asked:
         arrays = [wrap(t, None) for t in types]
         with scope(self.mesh):
             try:
-                with in_our_words(f"`{self.eqn.primitive.name}` has no gradient"):
+                with wrap_jax_errors(f"`{self.eqn.primitive.name}` has no gradient"):
                     forward, both = (ledger_of(jax.make_jaxpr(f)(*arrays)).total.bytes for f in (run, differentiated))
             except ShardingTypeError:
                 return None

@@ -1,1 +1,1 @@
-"""What a traced program says: its equations, its communication, and what scopes see of it."""
+"""Analysis of traced programs: their equations, their communication, and its tracking by scopes."""

@@ -1,8 +1,7 @@
-"""What a scope sees while it is open, besides single moves: what all of it sends, and what JAX does on plain arrays.
+"""Tracks the communication in open scopes: its sum, and JAX's ops on plain arrays.
 
-A scope inside traced code reads the equations that were traced in it, by the ledger's rules: exactly when it is
-left, and so far whenever a move is judged. A scope around eager code adds up what runs: operations, and the programs
-that JAX or `shtypes.jit` runs for it, each read in full.
+A scope inside traced code reads the equations traced in it, by the ledger's rules: all at its end, and those so far at
+each checked reshard. A scope around eager code adds up what runs: ops, and the programs that JAX or `shtypes.jit` runs.
 """
 
 from __future__ import annotations
@@ -26,16 +25,16 @@ from shtypes.traced.entry import Entry, entries_of, entries_of_transpose
 from shtypes.traced.equations import Equation, equations, equations_of, why_not_covered
 from shtypes.traced.ledger import Ledger
 
-#: What a `CommTracker` adds up, by the number of derivatives around it: ``"forward"``, what that will send backward
-#: (``"caused"``), and the ``"backward"`` passes that are there.
+#: Keys of sums, with the number of enclosing derivatives: ``"forward"`` communication, the future backward
+#: communication that it causes (``"caused"``), and actual ``"backward"`` communication.
 Part = tuple[str, int]
 Parts = dict[Part, Sums]
-#: The purpose of JAX's trace of a `scan` body.
+#: The purposes of JAX's traces of a `scan`'s body.
 _SCANS: Final = {"scan", "fori_loop"}
 
 
 class CommTracker:
-    """One run of a scope, or a part of one; ``spent`` is what earlier parts of it sent."""
+    """The communication of one run of a scope, or of a part of one after earlier parts that sent ``spent``."""
 
     def __init__(self, rule: ScopeRule, spent: Parts | None = None) -> None:
         self.rule = rule
@@ -45,7 +44,7 @@ class CommTracker:
         self._backward = any(isinstance(r, InBackward) for r in rules_in_force())
         self._ran: Parts = dict(spent or {})
         self._counting = False
-        # By the id of a trace's frame, which stays alive: how many of its equations are read, and what they send.
+        # by the id of a trace's frame, which is kept alive: the number of equations read, and their communication
         self._read: dict[int, tuple[Any, int, Parts]] = {}
         self._checked: dict[int, tuple[Any, int]] = {}
         self._call: Any = None
@@ -53,9 +52,9 @@ class CommTracker:
     # sums
 
     def sums(self, moved: dict[str, Sums], inserted: bool) -> tuple[dict[str, Sums], int | None]:
-        """What is sent in each direction so far, with a move that is bound now, and how often that runs.
+        """The communication so far in each direction, with that of a reshard being bound, and how often that runs.
 
-        A cast that a rule inserts is bound once for all its uses, and may have been already: it counts when it is seen.
+        An inserted cast is bound once for all its uses, and may have been already: it counts when its equation is read.
         """
         inside = self._inside()
         _, depth = current_direction()
@@ -74,7 +73,7 @@ class CommTracker:
         return _directions(_added(self._ran, parts)), times
 
     def total(self) -> Parts:
-        """What the run sent up to here."""
+        """The communication of the run so far."""
         if self._around is None:
             return self._ran
         return _added(self._ran, self._parts(_read(self._around.equations(self._start))))
@@ -85,7 +84,7 @@ class CommTracker:
         return list(itertools.takewhile(lambda trace: outer is None or trace.frame is not outer, open_traces()))
 
     def _of_frame(self, trace: OpenTrace, start: int) -> Parts:
-        """The communication of the equations of a trace, each once."""
+        """The communication of a trace's equations, each read once."""
         _, seen, parts = self._read.get(id(trace.frame), (None, start, {}))
         if trace.length > seen:
             parts = _added(parts, self._parts(_read(_of_interest(trace, seen))))
@@ -93,7 +92,7 @@ class CommTracker:
         return parts
 
     def _parts(self, eqns: Iterable[Equation]) -> Parts:
-        """What equations send."""
+        """The communication of equations."""
         entries: dict[Part, list[Entry]] = {}
         for e in eqns:
             sent, forward = list(entries_of(e)), self._is_forward(e)
@@ -106,10 +105,10 @@ class CommTracker:
     def _is_forward(self, equation: Equation) -> bool:
         return equation.direction == "forward" and not self._backward
 
-    # what runs
+    # execution
 
     def ran(self, operation: Operation, direction: str, depth: int) -> None:
-        """Counts an operation that ran at once."""
+        """Counts an operation that ran eagerly."""
         if self._counting or not isinstance(self.rule, Budget):
             return
         forward = direction == "forward" and not self._backward
@@ -120,9 +119,9 @@ class CommTracker:
         self._check(_directions(self._ran), list)
 
     def runs_program(self, call: Any, eqns: Sequence[Any] | None) -> None:
-        """Counts and checks a program that JAX is about to run on typed values; None where it cannot be seen.
+        """Counts and checks a program that JAX is about to run on typed values; None if it is unavailable.
 
-        ``call`` stands for the call, of which each operand may tell.
+        ``call`` identifies the call, which each operand may announce.
         """
         if self._counting or call is self._call:
             return
@@ -137,7 +136,7 @@ class CommTracker:
 
     @contextlib.contextmanager
     def counted(self) -> Iterator[Callable[[Any], None]]:
-        """For code that traces and runs one program: it counts by its equations, and nothing else in it does."""
+        """Context manager around tracing and running one program: only the program's equations count in it."""
 
         def program(jaxpr: Any) -> None:
             self._count(_equations_once(jaxpr), lambda: jaxpr)
@@ -149,7 +148,7 @@ class CommTracker:
             self._counting = outer
 
     def _count(self, eqns: Iterable[Equation], program: Callable[[], Any]) -> None:
-        """Checks a program, and adds what it sends."""
+        """Checks a program, and adds its communication."""
         eqns = list(eqns)
         self._check_each(eqns)
         if isinstance(self.rule, Budget) and self.rule.bounds_sums:
@@ -158,8 +157,8 @@ class CommTracker:
 
     # checks
 
-    def look(self) -> None:
-        """Checks the equations that were traced since the last look, in the traces of the scope."""
+    def check_so_far(self) -> None:
+        """Checks the equations traced since the last check, in the traces of the scope."""
         if self._counting:
             return
         inside = self._inside()
@@ -175,8 +174,8 @@ class CommTracker:
             self._check(sums, lambda: [e for t in (*inside, *around) for e in t.equations()])
 
     def leave(self) -> None:
-        """Checks all that was traced in the scope."""
-        self.look()
+        """Checks all equations traced in the scope."""
+        self.check_so_far()
         if self._around is None:
             return
         eqns = self._around.equations(self._start)
@@ -184,7 +183,7 @@ class CommTracker:
             self._check(_directions(_added(self._ran, self._parts(_read(eqns)))), lambda: eqns)
 
     def _check_each(self, eqns: Iterable[Equation]) -> None:
-        """Checks that each equation is allowed by itself."""
+        """Checks each equation by itself."""
         for e in eqns:
             operation = applied_by(e.eqn)
             if isinstance(operation, Operation):
@@ -193,13 +192,13 @@ class CommTracker:
                 raise self._cannot_vouch(e, why)
 
     def _check_operation(self, equation: Equation, operation: Operation) -> None:
-        forth, back = operation.forward_comm(), operation.backward_comm()
-        if not forth and not back:
+        forward_comm, backward_comm = operation.forward_comm(), operation.backward_comm()
+        if not forward_comm and not backward_comm:
             return
         forward = self._is_forward(equation)
-        events = [("forward" if forward else "backward", forth)]
-        events += [("backward", back)] if forward and equation.transposed else []
-        events += [("backward", forth)] if forward and equation.checkpointed else []
+        events = [("forward" if forward else "backward", forward_comm)]
+        events += [("backward", backward_comm)] if forward and equation.transposed else []
+        events += [("backward", forward_comm)] if forward and equation.checkpointed else []
         for direction, comms in events:
             if not comms:
                 continue
@@ -222,7 +221,7 @@ class CommTracker:
         return _at(error, equation, name)
 
     def _check(self, sums: dict[str, Sums], program: Callable[[], Any]) -> None:
-        """Checks what all of a scope sends; ``program`` says where."""
+        """Checks the sums of a scope; ``program`` returns the equations for the error."""
         if not isinstance(self.rule, Budget):
             return
         for direction, total in sums.items():
@@ -232,18 +231,18 @@ class CommTracker:
 
 
 def _at(error: ShardingTypeError, equation: Equation, name: str) -> ShardingTypeError:
-    """The error with the line of an equation."""
+    """Sets an error's line to that of an equation."""
     error.where = f"{equation.place} in {equation.place.function}: {name}" if equation.place.file else name
     error.placed = bool(equation.place.file)
     return error
 
 
-#: The equations of programs by their ids, with the programs, which stay alive.
+#: The equations of programs by id, with the programs, to keep them alive.
 _programs: Final[Bounded[tuple[Any, list[Equation]]]] = Bounded(64)
 
 
 def _equations_once(jaxpr: Any) -> list[Equation]:
-    """The equations of a program without local functions; read once."""
+    """The equations of a program without local functions, cached."""
 
     def read() -> tuple[Any, list[Equation]]:
         return jaxpr, [e for e in equations(jaxpr) if type(applied_by(e.eqn)) is not Local]
@@ -257,7 +256,7 @@ def _of_interest(trace: OpenTrace, start: int) -> list[Any]:
 
 
 def _read(program: Any) -> Iterator[Equation]:
-    """The equations of a program, or of a list of them."""
+    """The equations of a program, or of a list of JAX's equations."""
     return equations_of(program) if isinstance(program, list) else equations(program)
 
 
@@ -279,17 +278,17 @@ def _repeated(parts: Parts, times: int | None) -> Parts:
 
 
 def _directions(parts: Parts) -> dict[str, Sums]:
-    """The two passes: the backward pass is what is there of it, or else what the forward pass will cause."""
+    """The sums of both passes: of the actual backward pass, or else of what the forward pass will cause."""
     total = {"forward": Sums(), "backward": Sums()}
     for depth in {depth for _, depth in parts}:
-        forward, caused, back = (parts.get((part, depth), Sums()) for part in ("forward", "caused", "backward"))
+        forward, caused, backward = (parts.get((part, depth), Sums()) for part in ("forward", "caused", "backward"))
         total["forward"] += forward
-        total["backward"] += back if back.launches or not back.bounded else caused
+        total["backward"] += backward if backward.launches or not backward.bounded else caused
     return total
 
 
 def _over_budget(reason: str, direction: str, eqns: Any) -> ShardingTypeError:
-    """The error for a sum that is too large by no single move, with its dearest entries."""
+    """The error for an exceeded sum, with its most expensive collectives."""
     listed = list(_read(eqns))
     entries = [e for f in listed for e in (entries_of(f) if f.direction != "backward" else ())]
     entries += [e for f in listed for e in (entries_of_transpose(f) if direction == "backward" else ())]
@@ -303,13 +302,13 @@ def _over_budget(reason: str, direction: str, eqns: Any) -> ShardingTypeError:
 
 
 def runs_again() -> bool:
-    """Whether the code is being traced in a checkpoint, which may run it again in the backward pass."""
+    """Whether a checkpoint is being traced, which may recompute the code in the backward pass."""
     return any("checkpoint" in trace.purpose for trace in open_traces())
 
 
 @contextlib.contextmanager
 def counted() -> Iterator[Callable[[Any], None]]:
-    """For code that traces and runs one program: every open scope counts it once, and looks through it."""
+    """Context manager around tracing and running one program: every open scope checks and counts it once."""
     trackers = open_trackers() if no_trace_is_running() else []
     with contextlib.ExitStack() as stack:
         counts = [stack.enter_context(tracker.counted()) for tracker in trackers]
@@ -322,7 +321,7 @@ def counted() -> Iterator[Callable[[Any], None]]:
 
 
 def runs_program() -> None:
-    """Tells open scopes of the program that JAX is about to run: called where it asks for the data of an operand."""
+    """Announces the program that JAX is about to run to open scopes; called when JAX requests an operand's data."""
     trackers = open_trackers()
     if trackers and no_trace_is_running():
         call, eqns = program_of_call()

@@ -1,4 +1,4 @@
-"""Which operands each result of a plain jaxpr depends on, by dataflow through loops, branches and calls."""
+"""The operands on which each result of a plain jaxpr depends, by dataflow through loops, branches and calls."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ def dependences(program: Any) -> list[Dependence]:
 
 
 def _body_results(body: Any, operands: Sequence[Dependence]) -> list[Dependence]:
-    """The dependences of a body's results, from those of its operands: the last ones, where it takes fewer."""
+    """The dependences of a body's results, from those of its operands (the last ones, if it takes fewer)."""
     jaxpr = jaxpr_of(body)
     env = dict.fromkeys(jaxpr.constvars, _NOTHING)
     env.update(zip(jaxpr.invars, operands[len(operands) - len(jaxpr.invars) :], strict=True))
-    written: dict[Any, Dependence] = {}  # by reference, what was written to it
+    written: dict[Any, Dependence] = {}  # by reference, the dependence of its content
 
     def read(atom: Any) -> Dependence:
         return _NOTHING if is_literal(atom) else _union([env[atom], written.get(atom, _NOTHING)])
 
     before = None
-    while written != before:  # what is read from a reference may have been written further down, in a loop
+    while written != before:  # in a loop, a reference may be read before the write in program order
         before = dict(written)
         for eqn in jaxpr.eqns:
             inputs, in_place = [read(atom) for atom in eqn.invars], references(eqn)
@@ -78,7 +78,7 @@ def _control_results(what: Control, operands: list[Dependence]) -> list[Dependen
             inputs = operands[cond_consts : cond_consts + consts]
 
             def step(carry: list[Dependence]) -> list[Dependence]:
-                pred = _body_results(cond, [*operands[:cond_consts], *carry])[0]  # says how often the body runs
+                pred = _body_results(cond, [*operands[:cond_consts], *carry])[0]  # affects the trip count
                 return [_union([pred, each]) for each in _body_results(body, [*inputs, *carry])]
 
             return _fixed_point(step, operands[cond_consts + consts :])

@@ -1,4 +1,4 @@
-"""One collective of a traced program, with its line, direction and bytes, as it is read off an equation."""
+"""Ledger entries: a collective of a traced program, with its line, direction and bytes, read off an equation."""
 
 from __future__ import annotations
 
@@ -15,21 +15,20 @@ class Entry(NamedTuple):
 
     Attributes:
         kind: ``"all-reduce"``, ``"all-gather"``, ``"reduce-scatter"``, ``"all-to-all"`` or ``"permute"``.
-        axes: The mesh axes that it runs over.
-        dtype: What it sends.
-        bytes: Bytes that each device sends, each time (ring model; all-to-all direct).
-        launches: Collectives in the compiled program: 1, or 0 where the axes have one device, each keeps its shard, or
-            there is no element;
-            for an overlapped einsum, as many as its ring has permutes.
-        times: How often it runs, or None where a while loop decides.
+        axes: Its mesh axes.
+        dtype: The dtype sent.
+        bytes: Bytes that each device sends in each run (ring model; all-to-all direct).
+        launches: Collectives in the compiled program: 1; 0 over axes of size 1, without elements, or if each device
+            keeps its shard; for an overlapped einsum, the number of permutes in its ring.
+        times: The number of runs, or None in a while loop.
         direction: ``"forward"``, ``"backward"`` or ``"recomputed"``.
         place: The user's line; of a backward one, the line that causes it.
-        src: The type before the reshard that it belongs to.
+        src: The type before its reshard.
         dst: The type after it.
         inserted: Whether a typing rule inserted the reshard; else the user wrote it.
-        branches: The branches of conditionals that it is in, outermost first.
-        merged: Of one that does what several of the program do, the lines of these.
-        across: The op along a sharded dim that it is a part of, if it is one of a way across shards.
+        branches: The enclosing branches of conditionals, outermost first.
+        merged: The lines of the reshards that were merged into it.
+        across: The op along a sharded dim that it is a part of, or empty.
     """
 
     kind: str
@@ -54,7 +53,7 @@ class Entry(NamedTuple):
 
     @property
     def runs(self) -> int:
-        """The number of runs; 1 where a while loop decides."""
+        """The number of runs; 1 in a while loop."""
         return 1 if self.times is None else self.times
 
     @property
@@ -72,12 +71,12 @@ class Entry(NamedTuple):
 
 
 class NotCovered(NamedTuple):
-    """An equation whose communication the ledger cannot know.
+    """An equation whose communication is unknown to the ledger.
 
     Attributes:
         what: JAX's name of the operation.
         why: The reason.
-        times: How often it runs, or None where a while loop decides.
+        times: The number of runs, or None in a while loop.
         direction: As in `Entry`.
         place: The user's line.
     """
@@ -93,11 +92,11 @@ class NotCovered(NamedTuple):
         return f"{at}{self.what} ({self.direction}): {self.why}"
 
 
-# read off an equation
+# from equations
 
 
 def entries_of(equation: Equation) -> Iterator[Entry]:
-    """What an equation communicates, if it is one of ours that does."""
+    """The collectives of an equation, if it is one of our operations."""
     p = applied_by(equation.eqn)
     if isinstance(p, Operation):
         for comm in p.forward_comm():
@@ -105,7 +104,7 @@ def entries_of(equation: Equation) -> Iterator[Entry]:
 
 
 def entries_of_transpose(equation: Equation) -> Iterator[Entry]:
-    """What an equation will communicate when it is transposed, if its operand has a gradient."""
+    """The collectives of an equation's transpose, if its operand has a gradient."""
     p = applied_by(equation.eqn)
     if isinstance(p, Operation) and equation.transposed:
         for comm in p.backward_comm():
@@ -135,12 +134,12 @@ def _entry(equation: Equation, comm: Comm, operation: Operation) -> Entry:
 
 HEADINGS = ("line", "direction", "collective", "dtype", "B/device", "times", "types", "by")
 NUMBERS = ("B/device", "times")
-#: The most lines of a merged collective in a report.
+#: The maximum number of lines of a merged collective in a report.
 _MOST_LINES = 3
 
 
 def row(entry: Entry) -> tuple[str, ...]:
-    """An entry as a line of a table under `HEADINGS`."""
+    """An entry as a table row under `HEADINGS`."""
     times = "?" if entry.times is None else str(entry.times)
     branches = "".join(f", branch {b.index} of {b.count}" for b in entry.branches)
     return (
@@ -151,24 +150,24 @@ def row(entry: Entry) -> tuple[str, ...]:
         str(entry.bytes),
         times,
         f"{entry.src} -> {entry.dst}",
-        _by(entry) + (f", {said}" if (said := merged_words(entry)) else ""),
+        _by(entry) + (f", {merged_lines}" if (merged_lines := merged_words(entry)) else ""),
     )
 
 
 def _by(entry: Entry) -> str:
-    """What a collective is there for."""
+    """The origin of a collective."""
     return f"{entry.across} across shards" if entry.across else "inserted" if entry.inserted else "written"
 
 
 def merged_words(entry: Entry) -> str:
-    """What an entry does for several: ``merged from 2: model.py:12, model.py:18``; empty for one that is alone."""
+    """The merged reshards of an entry: ``merged from 2: model.py:12, model.py:18``, or empty."""
     lines = list(dict.fromkeys(str(place) for place in entry.merged if place.file))
     text = ", ".join([*lines[:_MOST_LINES], *(["…"] * (len(lines) > _MOST_LINES))])
     return f"merged from {len(entry.merged)}{': ' * bool(text)}{text}" if entry.merged else ""
 
 
 def entry_json(entry: Entry) -> dict[str, Any]:
-    """An entry as the reports' JSON has it; types are canonical text."""
+    """An entry for the JSON of reports; types in canonical notation."""
     plain = ("kind", "axes", "dtype", "bytes", "launches", "times", "direction")
     return {
         **{name: getattr(entry, name) for name in plain},

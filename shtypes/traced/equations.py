@@ -1,6 +1,6 @@
-"""The equations of a traced program that run, each with its line, its direction, and how often it runs.
+"""The live equations of a traced program, each with its line, direction, and number of runs.
 
-An equation whose result nothing uses is left out, as the compiler leaves it out, in bodies of loops and calls too.
+Dead equations are left out, as by the compiler, also in bodies of loops and calls.
 """
 
 from __future__ import annotations
@@ -48,63 +48,63 @@ from shtypes.core.region_plan import HANDS_ON, PLACED, same_spec, spec_of
 from shtypes.core.shard_fn import Jvp, ShardFn, Transpose, Vmap, program_of
 from shtypes.types import ShType
 
-#: Local functions that may take what they have no use for, such as what a derivative is taken at.
-_MADE_OF_OTHERS = (Composite, Jvp, Transpose, Vmap)
+#: Local functions that may have unused operands, such as the primal of a derivative.
+_COMPOSED = (Composite, Jvp, Transpose, Vmap)
 
 _PLACE = re.compile(r"(?P<file>.*?):(?P<line>\d+)(:\d+)?( \((?P<function>.*)\))?$")
 
 
 class SourceLine(NamedTuple):
-    """A line of the user's code; empty where JAX made the equation itself."""
+    """A line of the user's code; empty for an equation that JAX added."""
 
     file: str = ""
     line: int = 0
     function: str = ""
-    library: str = ""  # the function of an installed library that the line called, which bound the equation
+    library: str = ""  # the installed library's function that the line called, which bound the equation
 
     def __str__(self) -> str:
         name = self.file.replace("\\", "/").rsplit("/", 1)[-1]
         return (f"{name}:{self.line}" + (f" (in {self.library})" if self.library else "")) if self.file else ""
 
     def to_json(self) -> dict[str, str | int]:
-        """Its parts by name; ``library`` where there is one."""
+        """Its parts by name; ``library`` only if there is one."""
         parts = self._asdict()
         return parts if self.library else {name: part for name, part in parts.items() if name != "library"}
 
     @property
     def text(self) -> str:
-        """The text of the line, without its indentation; empty where the source cannot be had."""
+        """The source of the line without indentation; empty if unavailable."""
         if not self.file:
             return ""
-        linecache.checkcache(self.file)  # it may have been edited since
+        linecache.checkcache(self.file)  # may have been edited
         return linecache.getline(self.file, self.line).strip()
 
 
 @dataclass(frozen=True)
 class Branch:
-    """One branch of one `cond` or `switch`."""
+    """One branch of a `cond` or `switch`."""
 
-    choice: int  # a number that the branches of one choice share, and no other
-    index: int  # which branch it is
-    count: int  # how many there are
-    place: SourceLine  # the user's line of the choice
+    choice: int  # the id of the conditional
+    index: int  # the branch's index
+    count: int  # the number of branches
+    place: SourceLine  # the user's line of the conditional
 
 
 class Equation(NamedTuple):
-    """An equation that has no bodies, or whose bodies are not looked into."""
+    """An equation without bodies, or whose bodies are not analysed."""
 
     eqn: Any  # JAX's equation
     place: SourceLine  # the user's line
     direction: str  # ``"forward"``, ``"backward"`` or ``"recomputed"`` (by checkpoint, in the backward pass)
-    times: int | None  # how often it runs, or None where a while loop decides
-    branches: tuple[Branch, ...] = ()  # the branches that it is in, outermost first
-    checkpointed: bool = False  # whether it is in a checkpoint, which may run it again
-    depth: int = 0  # how many derivatives are taken around it
-    transposed: bool = True  # whether its transpose may run: not in what says itself what its derivative is
+    times: int | None  # the number of runs, or None in a while loop
+    branches: tuple[Branch, ...] = ()  # the enclosing branches, outermost first
+    checkpointed: bool = False  # whether a checkpoint may recompute it
+    depth: int = 0  # the number of enclosing derivatives
+    transposed: bool = True  # whether its transpose may run: not inside a custom derivative
 
 
 def control_of(eqn: Any) -> Any:
-    """The control flow of an equation (`Scan`, `While`, `Cond`, `ClosedCall`); None for any other."""
+    """The control flow of an equation (`Scan`, `While`, `Cond`, `ClosedCall`), or None."""
     try:
         return control(eqn)
     except UnknownEquationError:
@@ -120,7 +120,7 @@ def place_of(eqn: Any) -> SourceLine:
 
 
 def user_line(eqn: Any, place: SourceLine) -> SourceLine:
-    """``place``, or the line of the user's code that called it where ``place`` is in an installed library."""
+    """``place``, or the user's line that called it if ``place`` is in an installed library."""
     if owner_of_file(place.file) is not Owner.INSTALLED:
         return place
     outer = users_frame(eqn)
@@ -131,19 +131,19 @@ def user_line(eqn: Any, place: SourceLine) -> SourceLine:
 
 
 def equations(jaxpr: Any, stack: str = "", keep: Callable[[Any], bool] = lambda eqn: True) -> Iterator[Equation]:
-    """All equations of a traced program that run, inside control flow and calls too, in program order.
+    """All live equations of a traced program, inside control flow and calls too, in program order.
 
     Args:
         jaxpr: The program.
-        stack: The name stack around it.
-        keep: Which of JAX's equations are listed.
+        stack: The enclosing name stack.
+        keep: A filter of JAX's equations.
     """
     opened = jaxpr_of(jaxpr)
     yield from Walk(keep).equations(opened, (True,) * len(opened.outvars), BodyContext(stack))
 
 
 def equations_of(eqns: Sequence[Any], stack: str = "") -> Iterator[Equation]:
-    """The same of some equations, whose results all count as used."""
+    """Like `equations`, for a list of equations whose results all count as used."""
     outvars = [v for eqn in eqns for v in eqn.outvars]
     yield from equations(SimpleNamespace(eqns=eqns, outvars=outvars, invars=(), constvars=()), stack)
 
@@ -158,7 +158,7 @@ class Body(NamedTuple):
 
 
 class Needs(NamedTuple):
-    """The operands and the sub-jaxprs that an equation needs for those of its results that are used."""
+    """The operands and sub-jaxprs that an equation needs for its used results."""
 
     operands: tuple[bool, ...]
     bodies: tuple[Body, ...] = ()
@@ -166,12 +166,12 @@ class Needs(NamedTuple):
 
 @functools.cache
 def _needs_all(operands: int) -> Needs:
-    """What an operation of ours needs: all of its operands."""
+    """All operands, as our operations need."""
     return Needs((True,) * operands)
 
 
 class BodyContext(NamedTuple):
-    """What all equations of a body have in common: the name stack of its equation, and the rest as in `Equation`."""
+    """What the equations of a body share: the name stack, and the rest as in `Equation`."""
 
     stack: str = ""
     times: int | None = 1
@@ -180,7 +180,7 @@ class BodyContext(NamedTuple):
     transposed: bool = True
 
     def inside(self, body: Body, choice: int, place: SourceLine) -> BodyContext:
-        """The context of a body of an equation at ``place``; ``choice`` is the number of that `cond`, if it is one."""
+        """The context of a body of an equation at ``place``; ``choice`` is the id of a `cond`."""
         branches = self.branches if body.branch is None else (*self.branches, Branch(choice, *body.branch, place))
         times = None if self.times is None or body.trips is None else self.times * body.trips
         return self._replace(times=times, branches=branches)
@@ -191,8 +191,8 @@ class Walk:
 
     def __init__(self, keep: Callable[[Any], bool] = lambda eqn: True) -> None:
         self._keep = keep
-        self._known: dict[Any, tuple[list[tuple[Any, Needs]], tuple[bool, ...]]] = {}
-        self._makers: dict[int, dict[Any, Any]] = {}  # of each body, the equations by their results
+        self._live: dict[Any, tuple[list[tuple[Any, Needs]], tuple[bool, ...]]] = {}
+        self._makers: dict[int, dict[Any, Any]] = {}  # for each body, its equations by result
         self._choices = 0
 
     def equations(self, jaxpr: Any, used: tuple[bool, ...], context: BodyContext) -> Iterator[Equation]:
@@ -215,9 +215,9 @@ class Walk:
                 yield from self.equations(body.jaxpr, body.used, inner.inside(body, choice, place))
 
     def live(self, jaxpr: Any, used: tuple[bool, ...]) -> tuple[list[tuple[Any, Needs]], tuple[bool, ...]]:
-        """The equations that effects or used results need, with what they need, and the operands that these need."""
+        """The live equations, with their needs, and the live operands of a body."""
         key = (id(jaxpr), used)
-        if key not in self._known:
+        if key not in self._live:
             needed = {v for v, u in zip(jaxpr.outvars, used, strict=True) if u and not is_literal(v)}
             needed_eqns = []
             for eqn in reversed(jaxpr.eqns):
@@ -232,24 +232,24 @@ class Walk:
                 needed_eqns.append((eqn, use))
                 operands = zip(eqn.invars, use.operands, strict=True)
                 needed.update(v for v, u in operands if u and not is_literal(v))
-            self._known[key] = needed_eqns[::-1], tuple(v in needed for v in jaxpr.invars)
-        return self._known[key]
+            self._live[key] = needed_eqns[::-1], tuple(v in needed for v in jaxpr.invars)
+        return self._live[key]
 
     def _operation(self, jaxpr: Any, eqn: Any, outs: tuple[bool, ...], needed: Collection[Any]) -> Needs:
-        """What an operation of ours needs: all operands, but for those that its local function has no use for.
+        """The needs of one of our operations: all operands, or those that its local function uses.
 
-        That is asked where a result is not used, or something may be sent for it alone.
+        The latter is only determined if a result is unused, or a collective may be there only for an operand.
         """
         operation = applied_by(eqn)
         if not isinstance(operation, Local):
             return _needs_all(len(eqn.invars))
         asks = not all(outs)
-        if not asks and isinstance(operation.fn, _MADE_OF_OTHERS):
+        if not asks and isinstance(operation.fn, _COMPOSED):
             asks = any(self._is_sent(jaxpr, v) for v in eqn.invars if not is_literal(v) and v not in needed)
         return _needs_of_shards(operation.fn, operation.operands, outs) if asks else _needs_all(len(eqn.invars))
 
     def _is_sent(self, jaxpr: Any, v: Any) -> bool:
-        """Whether a value is what a collective gives, or a function of that alone."""
+        """Whether a value is the result of a collective, or a function of only that."""
         if id(jaxpr) not in self._makers:
             self._makers[id(jaxpr)] = {out: eqn for eqn in jaxpr.eqns for out in eqn.outvars}
         while (eqn := self._makers[id(jaxpr)].get(v)) is not None:
@@ -277,7 +277,7 @@ class Walk:
                 bodies = [Body(jaxpr_of(b), outs, 1, (i, len(what.branches))) for i, b in enumerate(what.branches)]
                 if (taken := _constant_index(jaxpr, eqn.invars[0])) is not None:
                     bodies = [bodies[taken]._replace(branch=None)]
-                return Needs((True, *_either(*(self.live(b.jaxpr, outs)[1] for b in bodies))), tuple(bodies))
+                return Needs((True, *_any(*(self.live(b.jaxpr, outs)[1] for b in bodies))), tuple(bodies))
             case ClosedCall():
                 body = jaxpr_of(what.body)
                 return Needs(self.live(body, outs)[1], (Body(body, outs),))
@@ -288,11 +288,11 @@ class Walk:
     def _scan(self, scan: Scan, outs: tuple[bool, ...]) -> Needs:
         body, n, m = jaxpr_of(scan.body), scan.consts, scan.consts + scan.carry
         used = outs
-        while True:  # a carry is needed where its next value is
+        while True:  # a carry is needed if its next value is
             ins = self.live(body, used)[1]
-            if scan.length == 1:  # and nothing takes that of the only step
+            if scan.length == 1:  # the next value of the only step is unused
                 return Needs(ins, (Body(body, used, 1),))
-            wider = (*_either(used[: scan.carry], ins[n:m]), *outs[scan.carry :])
+            wider = (*_any(used[: scan.carry], ins[n:m]), *outs[scan.carry :])
             if wider == used:
                 return Needs((*ins[:n], *used[: scan.carry], *ins[m:]), (Body(body, used, scan.length),))
             used = wider
@@ -300,10 +300,10 @@ class Walk:
     def _while(self, loop: While, outs: tuple[bool, ...]) -> Needs:
         test, body = jaxpr_of(loop.cond), jaxpr_of(loop.body)
         tested = self.live(test, (True,))[1]
-        used = _either(outs, tested[loop.cond_consts :])
+        used = _any(outs, tested[loop.cond_consts :])
         while True:
             ins = self.live(body, used)[1]
-            wider = _either(used, ins[loop.body_consts :])
+            wider = _any(used, ins[loop.body_consts :])
             if wider == used:
                 break
             used = wider
@@ -312,13 +312,13 @@ class Walk:
 
 
 def operands_read(eqn: Any) -> tuple[bool, ...]:
-    """Of which operands an equation reads the values, and not the types alone."""
+    """Whether an equation reads the value of each operand, and not only its type."""
     alone: Any = SimpleNamespace(eqns=[])
     return Walk()._use(alone, eqn, (True,) * len(eqn.outvars)).operands
 
 
 def _constant_index(jaxpr: Any, index: Any) -> int | None:
-    """The index of the branch that a `cond` or `switch` takes, where that is constant."""
+    """The index of the taken branch of a `cond` or `switch`, if constant."""
     if is_literal(index):
         return int(index.val)
     eqn = next((eqn for eqn in jaxpr.eqns if index in eqn.outvars), None)
@@ -330,32 +330,32 @@ def _constant_index(jaxpr: Any, index: Any) -> int | None:
 
 @functools.lru_cache(maxsize=MOST)
 def _needs_of_shards(fn: ShardFn, operands: tuple[ShType, ...], outs: tuple[bool, ...]) -> Needs:
-    """What a local function needs on operands of some types."""
+    """The needs of a local function for operands of some types."""
     program = program_of(fn, operands)
     return _needs_all(len(operands)) if program is None else Needs(Walk().live(jaxpr_of(program), outs)[1])
 
 
-def _either(*flags: Sequence[bool]) -> tuple[bool, ...]:
+def _any(*flags: Sequence[bool]) -> tuple[bool, ...]:
     return tuple(map(any, zip(*flags, strict=True)))
 
 
-# communication that types do not show
+# communication outside of types
 
 
 def why_not_covered(eqn: Any) -> str:
-    """Why an equation's communication cannot be read off its types; empty where it can, or has none.
+    """Why an equation's communication is unknown from its types; empty if it is known.
 
-    Ours communicate by reshards alone. JAX's own cannot where no plain array that they touch is sharded, or may be.
+    Our operations communicate only by reshards. JAX's do not, if no plain array in them is sharded or may be.
     """
     p = applied_by(eqn)
     if isinstance(p, FromJax):
-        return _entering(eqn)
+        return _why_from_jax_moves(eqn)
     if isinstance(p, (Operation, ToJax, Raise, EnsureMapped, Callback)):
         return ""
     if isinstance(p, HiPrimitive) and control_of(eqn) is None:
         return "it is not known to the ledger"
     if p.name == "debug_callback" or (p.name == "device_put" and not any(eqn.params.get("devices", (None,)))):
-        # Operands of a callback, or of a placement, move nowhere if every device has them.
+        # the operands of a callback, or of a placement, do not move if replicated
         return next(filter(None, (_placed_by_jax(v.aval) for v in eqn.invars)), "")
     if p.name in PLACED:
         return "it says itself where it runs"
@@ -363,14 +363,14 @@ def why_not_covered(eqn: Any) -> str:
     if any(isinstance(s, jax.sharding.Sharding) for s in placements):
         return "its in_shardings or out_shardings place plain arrays"
     if control_of(eqn) is not None or p.name in HANDS_ON:
-        return ""  # bodies are looked into; what is handed on stays where it is
+        return ""  # bodies are analysed; passed-on values do not move
     if p.name in ("broadcast_in_dim", "iota") and not any(v.aval.shape for v in eqn.invars):
         return ""  # each device computes its shard
     return next(filter(None, (_placed_by_jax(v.aval) for v in (*eqn.invars, *eqn.outvars))), "")
 
 
-def _entering(eqn: Any) -> str:
-    """A plain array that becomes typed is moved first if it lies in another way than its type says."""
+def _why_from_jax_moves(eqn: Any) -> str:
+    """Why typing a plain array may move it: if it is sharded differently from its type."""
     aval, t = eqn.invars[0].aval, eqn.params["ty"]
     spec, lies_somewhere = spec_of(aval), _is_auto(aval) and math.prod(aval.shape) > 1
     if eqn.primitive is from_concrete_p or (

@@ -1,7 +1,7 @@
 """The ledger: every collective of a traced program, with its line, direction and bytes.
 
-It is read off the traced typed program, never off what an op claims, and needs no devices. What leaves the typed world
-is listed beside it as not covered.
+It is read off the traced typed program, and needs no devices. Values that leave the typed program are listed as not
+covered.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from shtypes.traced.program import is_merged, program_of, with_gradient, zero_co
 from shtypes.types import ShType
 from shtypes.types.tables import Report, Table
 
-#: The version of what `Ledger.to_json` writes.
+#: The version of the format of `Ledger.to_json`.
 SCHEMA = 1
 
 
 class Total(NamedTuple):
-    """The sum of entries: of each conditional, the branch that comes to most.
+    """The sum of entries, with the most expensive branch of each conditional.
 
     Attributes:
         bytes: Bytes that each device sends.
-        launches: Collectives that run.
+        launches: The number of collectives that run.
     """
 
     bytes: int
@@ -47,7 +47,7 @@ class Ledger(Sequence[Entry], Report):
 
     Args:
         entries: The collectives.
-        not_covered: What may communicate besides.
+        not_covered: Equations that may communicate too.
     """
 
     def __init__(self, entries: Iterable[Entry] = (), not_covered: Iterable[NotCovered] = ()) -> None:
@@ -76,7 +76,7 @@ class Ledger(Sequence[Entry], Report):
         return hash((self.entries, self.not_covered))
 
     def select(self, keep: Callable[[Entry], bool]) -> Ledger:
-        """The entries for which ``keep`` holds; what is not covered stays."""
+        """The entries for which ``keep`` is true, with all of what is not covered."""
         return Ledger(filter(keep, self.entries), self.not_covered)
 
     def forward(self) -> Ledger:
@@ -84,24 +84,24 @@ class Ledger(Sequence[Entry], Report):
         return self.select(lambda entry: entry.direction == "forward")
 
     def backward(self) -> Ledger:
-        """The collectives of the backward pass, those that checkpoint runs again among them."""
+        """The collectives of the backward pass, including those that checkpoint recomputes."""
         return self.select(lambda entry: entry.direction != "forward")
 
     # totals
 
     @property
     def bytes(self) -> int:
-        """Bytes that each device sends; a collective in a while loop of unknown length counts once."""
+        """Bytes that each device sends; a collective in a while loop counts once."""
         return int(_worst(self.entries, lambda entry: entry.bytes * entry.runs))
 
     @property
     def launches(self) -> int:
-        """Collectives that run; one in a while loop of unknown length counts once."""
+        """The number of collectives that run; one in a while loop counts once."""
         return int(_worst(self.entries, lambda entry: entry.launches * entry.runs))
 
     @property
     def known(self) -> bool:
-        """Whether the totals are right: every loop's length is known, and nothing is left uncovered."""
+        """Whether the totals are exact: no while loops, and nothing uncovered."""
         return not self.not_covered and all(entry.times is not None for entry in self.entries)
 
     @property
@@ -110,7 +110,7 @@ class Ledger(Sequence[Entry], Report):
         return Total(self.bytes, self.launches)
 
     def by_axes(self) -> dict[tuple[str, ...], Total]:
-        """The totals for each group of mesh axes that collectives run over."""
+        """The totals for each group of mesh axes."""
         return self._by(lambda entry: entry.axes)
 
     def by_kind(self) -> dict[str, Total]:
@@ -126,11 +126,11 @@ class Ledger(Sequence[Entry], Report):
         return {k: self.select(lambda entry, k=k: key(entry) == k).total for k in keys}  # type: ignore[misc]
 
     def time(self, model: CostModel) -> float:
-        """Seconds that the collectives take one after the other, by a cost model."""
+        """Seconds of the collectives in sequence, by a cost model."""
         return float(_worst(self.entries, lambda entry: model.seconds(entry) * entry.runs))
 
     def time_by_axes(self, model: CostModel) -> dict[tuple[str, ...], float]:
-        """The same for each group of mesh axes; ``model.seconds(entry)`` is one run of one entry."""
+        """The times for each group of mesh axes."""
         return {axes: self.select(lambda e, axes=axes: e.axes == axes).time(model) for axes in self.by_axes()}  # type: ignore[misc]
 
     # output
@@ -148,7 +148,7 @@ class Ledger(Sequence[Entry], Report):
         return f"<Ledger: {len(self)} collectives, {self.bytes} B/device>"
 
     def notes(self) -> list[str]:
-        """The totals, what they leave open, and what is not covered."""
+        """The totals, their caveats, and what is not covered."""
         if self.entries:
             parts = [f"{d}: {_words(t)}" for d, t in self.by_direction().items()]
             notes = [f"total: {_words(self.total)} ({'; '.join(parts)})"]
@@ -163,7 +163,7 @@ class Ledger(Sequence[Entry], Report):
         return notes
 
     def to_dict(self) -> dict[str, Any]:
-        """The ledger for JSON, as described in the docs (communication); types are canonical text."""
+        """The ledger for JSON, as described in the docs (communication); types in canonical notation."""
         return {
             "schema": SCHEMA,
             "entries": [entry_json(entry) for entry in self.entries],
@@ -182,7 +182,7 @@ class Ledger(Sequence[Entry], Report):
 
 
 def _worst(entries: Iterable[Entry], of: Callable[[Entry], float], depth: int = 0) -> float:
-    """The sum of ``of``; of each conditional, the branch with the largest sum counts."""
+    """The sum of ``of``, with the largest branch of each conditional."""
     total: float = 0
     choices: dict[int, dict[int, list[Entry]]] = {}
     for entry in entries:
@@ -198,11 +198,11 @@ def _words(total: Total) -> str:
     return f"{total.bytes} B/device in {how_many(total.launches, 'collective')}"
 
 
-# building it
+# construction
 
 
 def ledger_of(jaxpr: Any) -> Ledger:
-    """The ledger of a traced program: of what `jax.make_jaxpr` returned, or ``.trace(...).jaxpr``."""
+    """The ledger of a traced program, from `jax.make_jaxpr` or ``.trace(...).jaxpr``."""
     return ledger_from(equations(jaxpr, keep=lambda eqn: getattr(eqn.primitive, "communicates", True)))
 
 
@@ -220,17 +220,17 @@ def ledger_from(program: Iterable[Equation]) -> Ledger:
 
 
 def ledger(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Ledger:
-    """The collectives that a function runs for arguments of these types; nothing runs.
+    """The collectives of a function for arguments of these types; nothing runs.
 
     Args:
         f: A function of typed values and plain arrays; jitted or not.
-        *args: Its arguments: values, values that have only types (`shtypes.abstract_array`), or types (`ShType`);
-            numbers, and what else is no array, are as they are.
-        **kwargs: More of them.
+        *args: Its arguments: values, abstract values (`shtypes.abstract_array`), or types (`ShType`); numbers and other
+            non-arrays are passed as they are.
+        **kwargs: More arguments.
 
     Returns:
-        The entries, in program order, as `jax.jit` compiles the program: unused collectives are left out. Of a function
-        that `shtypes.jit` made, as that compiles it: neighbours are merged (docs: resharding, merged reshards).
+        The entries, in program order, as `jax.jit` compiles the program: unused collectives are left out. For a result
+        of `shtypes.jit`, as that compiles it: adjacent reshards are merged (docs: resharding, merged reshards).
     """
     check_function("ledger", f)
     args, kwargs = jax.tree.map(lambda x: abstract_array(x) if isinstance(x, ShType) else x, (args, kwargs))
@@ -238,14 +238,14 @@ def ledger(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Ledger:
     return ledger_of(program)
 
 
-#: Bytes that a program sends forward and backward.
+#: The bytes that a program sends forward and backward.
 Sent = tuple[int, int]
 
 
 def priced(f: Callable[..., Any], types: Sequence[ShType]) -> tuple[str, str, int, int]:
-    """What a function communicates as it is written: forward and backward, in words and in bytes per device.
+    """The communication of a function as written: forward and backward, in words and in bytes per device.
 
-    Of one that JAX does not differentiate backward, as those with a `while_loop`, forward only.
+    Only forward if it is not reverse-differentiable, such as with a `while_loop`.
     """
     try:
         both = ledger(with_gradient(f, zero_cotangent), *types)
@@ -254,10 +254,10 @@ def priced(f: Callable[..., Any], types: Sequence[ShType]) -> tuple[str, str, in
     except (NotImplementedError, TypeError, ValueError):
         both = ledger(f, *types)
     forward, backward = both.forward(), both.backward()
-    return _counted(forward), _counted(backward), forward.bytes, backward.bytes
+    return _in_words(forward), _in_words(backward), forward.bytes, backward.bytes
 
 
-def _counted(entries: Sequence[Entry]) -> str:
+def _in_words(entries: Sequence[Entry]) -> str:
     counted: Counter[str] = Counter()
     for e in entries:
         counted[in_words(e.kind, e.axes) + (f" in {e.dtype}" if e.narrow else "")] += e.runs
@@ -269,14 +269,14 @@ def _with_times(words: Iterable[tuple[str, int]]) -> str:
 
 
 def sent_by_program(jaxpr: Any) -> Sent:
-    """What a traced program sends, and will send when it is differentiated by its arguments."""
+    """The bytes that a traced program sends, and will send when differentiated by its arguments."""
     prices = prices_of_program(jaxpr)
     return sum(p.forward_bytes for p in prices), sum(p.backward_bytes for p in prices)
 
 
 def prices_of_program(jaxpr: Any) -> tuple[Price, ...]:
-    """What each operation of a traced program sends, and will send when it is differentiated; of those that do."""
-    prices, constant = [], _of_no_argument(jaxpr_of(jaxpr))
+    """The prices of a traced program's communicating operations, forward and when differentiated."""
+    prices, constant = [], _constant_eqns(jaxpr_of(jaxpr))
     for equation in equations(jaxpr):
         operation = applied_by(equation.eqn)
         if isinstance(operation, Operation):
@@ -292,11 +292,11 @@ def prices_of_program(jaxpr: Any) -> tuple[Price, ...]:
 
 
 def _priced(comms: Sequence[Comm], times: int) -> tuple[int, str]:
-    """What some steps send that run so many times: in bytes and in words."""
+    """The communication of steps that run ``times`` times: in bytes and in words."""
     return times * sum(c.bytes for c in comms), _with_times((c.words, times) for c in comms)
 
 
-def _of_no_argument(jaxpr: Any) -> set[int]:
-    """The equations, by identity, whose operands no argument has a part in: what they give has no cotangent."""
+def _constant_eqns(jaxpr: Any) -> set[int]:
+    """The ids of equations that depend on no argument, so that their results have no cotangents."""
     dependent = dependent_vars(jaxpr, range(len(jaxpr.invars)))
     return {id(e) for e in jaxpr.eqns if dependent.isdisjoint(v for v in e.invars if not is_literal(v))}

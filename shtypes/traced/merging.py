@@ -1,8 +1,7 @@
-"""A program with its reshards merged: what `sh.jit` compiles, and what the ledger reads.
+"""Merges reshards: in programs that `sh.jit` compiles, and in their ledgers.
 
-Reshards in a row become one: an all-reduce and the slice of its result a reduce-scatter, a gather and the slice that
-undoes it nothing. The types of the first operand and of the last result determine the value, so that nothing else of
-the program matters.
+Adjacent reshards become one: an all-reduce and a slice of its result a reduce-scatter, a gather and the inverse slice
+nothing. The types of the first operand and the last result determine the value, whatever the rest of the program.
 """
 
 from __future__ import annotations
@@ -20,20 +19,20 @@ from shtypes.core.region_plan import live
 from shtypes.core.reshard import Price, Reshard, direct
 from shtypes.traced.equations import control_of, place_of
 
-#: The reshards of a row that are looked at.
+#: The maximum length of a row of reshards.
 _LONGEST: Final = 6
 
 
 def merge_reshards(on: bool = True) -> Scope:
-    """A scope that says whether `jit` merges reshards in a row; with False, programs run them as they are written.
+    """A scope that sets whether `jit` merges adjacent reshards; with False, they run as written.
 
-    Without it they are merged (docs: resharding, merged reshards). The ledger and `explain` of a function that `jit`
+    The default is to merge (docs: resharding, merged reshards). The ledger and `explain` of a function that `jit`
     returned agree with what it compiles, in any scope.
 
     Args:
-        on: Whether to merge reshards in a row.
+        on: Whether to merge adjacent reshards.
 
-    Communicates: never more than the program as it is written.
+    Communicates: never more than the program as written.
 
     Examples:
         >>> import shtypes as sh
@@ -51,11 +50,11 @@ def merge_reshards(on: bool = True) -> Scope:
 
 
 class Merged:
-    """A program with its reshards merged.
+    """A program with merged reshards.
 
     Attributes:
         jaxpr: The program.
-        runs: By the id of an equation of the original program, the equation that runs in its place.
+        runs: The replacement of an equation of the original program, by the original's id.
     """
 
     def __init__(self, program: Any) -> None:
@@ -64,7 +63,7 @@ class Merged:
         self.jaxpr = self._body(program)
 
     def _body(self, jaxpr: Any) -> Any:
-        """A jaxpr, open or closed, with its reshards merged; itself where there is nothing to merge."""
+        """A jaxpr, open or closed, with merged reshards; unchanged if there are none to merge."""
         if id(jaxpr) not in self._bodies:
             self._bodies[id(jaxpr)] = jaxpr, self._merged(jaxpr)
         return self._bodies[id(jaxpr)][1]
@@ -96,16 +95,16 @@ class _Sweep:
     """One pass over the equations of a body, in program order.
 
     Attributes:
-        eqns: For each equation the one that runs in its place; None for nothing.
-        rows: By the place of the last reshard of a merged row, the places of all of its reshards.
+        eqns: The replacement of each equation; None for nothing.
+        rows: The indices of a merged row's reshards, by the index of its last.
     """
 
     def __init__(self, eqns: Sequence[Any], outvars: Sequence[Any]) -> None:
         self.eqns: list[Any] = []
         self.rows: dict[int, tuple[int, ...]] = {}
         self._uses = Counter(v for eqn in eqns for v in eqn.invars if not is_literal(v))
-        self._uses.update({v: 2 for v in outvars if not is_literal(v)})  # no reshard may take a result's place
-        self._maker: dict[Any, int] = {}  # by the result of a reshard, its place
+        self._uses.update({v: 2 for v in outvars if not is_literal(v)})  # results must stay
+        self._maker: dict[Any, int] = {}  # the index of a reshard by its result
         self._renamed: dict[Any, Any] = {}
         for eqn in eqns:
             operands = [self.read(v) for v in eqn.invars]
@@ -120,12 +119,12 @@ class _Sweep:
         return v if is_literal(v) else self._renamed.get(v, v)
 
     def _merge(self, last: int) -> None:
-        """Puts one reshard in the place of the row that ends here, as far back as that saves most."""
+        """Replaces the row of reshards that ends here by one, as far back as is cheapest."""
         row = list(self._row(last))
         moves = [move for at in row if (move := _reshard(self.eqns[at])) is not None]
         best: tuple[Price, int, Reshard] | None = None
         for count in range(2, len(row) + 1):
-            move = self._one(row[:count], moves[:count])
+            move = self._merged_reshard(row[:count], moves[:count])
             if move is not None:
                 price = Price.of([move, *moves[count:]])
                 if best is None or price.saves(best[0]):
@@ -146,7 +145,7 @@ class _Sweep:
             self.eqns[last] = eqn.replace(invars=[source], params={**eqn.params, "operation": move})
 
     def _row(self, at: int | None) -> Iterator[int]:
-        """The places of the reshards in a row, the last first; nothing else takes a value in between."""
+        """The indices of a row's reshards, the last first; values between them have no other use."""
         for _ in range(_LONGEST):
             if at is None:
                 return
@@ -154,15 +153,15 @@ class _Sweep:
             (operand,) = self.eqns[at].invars
             at = self._maker.get(operand) if not is_literal(operand) and self._uses[operand] == 1 else None
 
-    def _one(self, row: Sequence[int], moves: Sequence[Reshard]) -> Reshard | None:
-        """One reshard for a row, the last first; None where it saves nothing or takes more memory."""
+    def _merged_reshard(self, row: Sequence[int], moves: Sequence[Reshard]) -> Reshard | None:
+        """The reshard that replaces a row, the last first; None if it saves nothing or takes more memory."""
         src, dst = moves[-1].src, moves[0].dst
         move = direct(moves, src, dst)
         if move is None or not Price.of([move]).saves(Price.of(moves)):
             return None
         if _peak_bytes(move) > max(map(_peak_bytes, moves)):
             return None
-        # The first operand lives until the end of the row, where what is in between may be smaller.
+        # the first operand then lives until the end of the row, instead of a smaller value
         smallest = min(m.dst.local_bytes for m in moves[1:])
         between = self.eqns[row[-1] + 1 : row[0]]
         if src.local_bytes > smallest and any(eqn is not None and _reshard(eqn) is None for eqn in between):
@@ -171,7 +170,7 @@ class _Sweep:
 
 
 def _reshard(eqn: Any) -> Reshard | None:
-    """The reshard that an equation applies."""
+    """The reshard of an equation, or None."""
     op = applied_by(eqn)
     return op if isinstance(op, Reshard) else None
 
@@ -181,11 +180,11 @@ def _peak_bytes(move: Reshard) -> int:
 
 
 def merge(program: Any) -> Merged | None:
-    """A traced program, open or closed, with its reshards merged; None where a scope switches that off."""
+    """Merges the reshards of a traced program, open or closed; None if a scope disables that."""
     return Merged(program) if current_settings().merges else None
 
 
 def merged(program: Any) -> Any:
-    """A traced program with its reshards merged, unless a scope switches that off."""
+    """The traced program with merged reshards, unless a scope disables that."""
     result = merge(program)
     return program if result is None else result.jaxpr

@@ -1,4 +1,4 @@
-"""The program that all reports are of: what `jax.jit` compiles of a function, or `sh.jit` of one that it returned."""
+"""The traced program of a call, as `jax.jit` or `sh.jit` compiles it, for all reports."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from shtypes.types import ShType, State
 
 
 class Jitted:
-    """The base of what `sh.jit` makes."""
+    """The base class of `sh.jit`'s functions."""
 
     @property
     def merges(self) -> bool:
@@ -29,31 +29,31 @@ class Jitted:
 
 
 def is_merged(f: Any) -> bool:
-    """Whether a call of a function is a program of `sh.jit`, which merges reshards; of a method or a partial too."""
+    """Whether a function, also as a method or partial, is compiled by `sh.jit`, which merges reshards."""
     while isinstance(f, (types.MethodType, functools.partial)):
         f = f.__func__ if isinstance(f, types.MethodType) else f.func
     return isinstance(f, Jitted) and f.merges
 
 
 def program_of(f: Callable[..., Any], args: Any, kwargs: Any, *, merges: bool = False) -> tuple[Any, Any]:
-    """The typed program of a call as it is compiled, with its inputs in the order of the arguments, and its results.
+    """The typed program of a call as compiled, with inputs in the order of the arguments, and its results.
 
-    What is no array (numbers, texts, None) is as it is where Python runs the function.
+    Non-arrays (numbers, strings, None) are passed as they are.
 
     Args:
         f: The function.
         args: Its arguments.
-        kwargs: More of them.
+        kwargs: More arguments.
         merges: Whether `sh.jit` compiles it; else `jax.jit` does.
 
     Returns:
-        The closed jaxpr, and the results as types in their tree.
+        The closed jaxpr, and the results as a pytree of types.
     """
-    arrays, again = split((args, kwargs), is_array)
+    arrays, rebuild = split((args, kwargs), is_array)
     results: list[Any] = []
 
     def run(*values: Any) -> Any:
-        args, kwargs = again(values)
+        args, kwargs = rebuild(values)
         leaves, *results[:] = split(f(*args, **kwargs), is_array)
         return leaves
 
@@ -63,25 +63,25 @@ def program_of(f: Callable[..., Any], args: Any, kwargs: Any, *, merges: bool = 
 
 
 def split(tree: Any, keep: Callable[[Any], bool]) -> tuple[list[Any], Callable[[Iterable[Any]], Any]]:
-    """The leaves for which ``keep`` holds, and a function that rebuilds the tree with others in their places."""
+    """The leaves for which ``keep`` is true, and a function that rebuilds the pytree with replacements for them."""
     leaves, structure = jax.tree.flatten(tree)
     chosen = list(map(keep, leaves))
-    fixed = [None if k else x for x, k in zip(leaves, chosen, strict=True)]  # a function may outlive the trace
+    fixed = [None if k else x for x, k in zip(leaves, chosen, strict=True)]  # must not keep traced leaves alive
 
-    def again(values: Iterable[Any]) -> Any:
+    def rebuild(values: Iterable[Any]) -> Any:
         rest = iter(values)
         return jax.tree.unflatten(structure, [next(rest) if k else x for x, k in zip(fixed, chosen, strict=True)])
 
-    return [x for x, k in zip(leaves, chosen, strict=True) if k], again
+    return [x for x, k in zip(leaves, chosen, strict=True) if k], rebuild
 
 
 def leaves_by_path(tree: Any) -> list[tuple[str, Any]]:
-    """The leaves, each with where it is, as messages name it."""
+    """The leaves with their paths, as in messages."""
     return [(jax.tree_util.keystr(path), leaf) for path, leaf in jax.tree_util.tree_flatten_with_path(tree)[0]]
 
 
 def leaf_paths(tree: Any) -> list[str]:
-    """The path of each leaf, as messages name it."""
+    """The paths of the leaves, as in messages."""
     return [path for path, _ in leaves_by_path(tree)]
 
 
@@ -91,7 +91,7 @@ def zero_cotangent(x: Any) -> Any:
 
 
 def zero_seed(x: Any) -> Any:
-    """The same, but of a scalar as the seed of a loss is: a number that each device has, cast to that type."""
+    """Like `zero_cotangent`; for a scalar, a replicated zero cast to that type, as for the seed of a loss."""
     if not isinstance(x, Array) or jax.typeof(x).dims:
         return zero_cotangent(x)
     t: ShType = jax.typeof(x).cotangent()
@@ -102,7 +102,7 @@ def zero_seed(x: Any) -> Any:
 
 
 def with_gradient(f: Callable[..., Any], cotangent: Callable[[Any], Any] = zero_seed) -> Callable[..., Any]:
-    """A function of any trees that returns the results of ``f`` and the cotangents of its differentiated arguments."""
+    """A function that returns the results of ``f`` and the cotangents of its differentiated arguments."""
 
     def both(*args: Any, **kwargs: Any) -> Any:
         results, _, cotangents = backward_pass(f, args, kwargs, cotangent)
@@ -115,11 +115,11 @@ def backward_pass(
     f: Callable[..., Any], args: Any, kwargs: Any, cotangent: Callable[[Any], Any]
 ) -> tuple[list[Any], list[Any], list[Any]]:
     """Leaves: the results, ``cotangent`` of each differentiable one, and the cotangents of differentiable arguments."""
-    primals, again = split((args, kwargs), is_differentiated)
+    primals, rebuild = split((args, kwargs), is_differentiated)
     differentiable: list[bool] = []
 
     def of_primals(*values: Any) -> Any:
-        inner_args, inner_kwargs = again(values)
+        inner_args, inner_kwargs = rebuild(values)
         results = jax.tree.leaves(f(*inner_args, **inner_kwargs))
         differentiable[:] = map(has_gradient, results)
         parts = list(zip(results, differentiable, strict=True))
@@ -132,7 +132,7 @@ def backward_pass(
 
 
 def is_differentiated(x: Any) -> bool:
-    """Whether an argument gets a gradient: Python's numbers are constants."""
+    """Whether an argument gets a gradient; Python's numbers are constants."""
     return is_array(x) and has_gradient(x)
 
 
@@ -144,5 +144,5 @@ def has_gradient(x: Any) -> bool:
 
 
 def is_array(x: Any) -> bool:
-    """Whether a leaf is traced: a typed value or any other array, but no number."""
+    """Whether a leaf is traced: a typed value or any other array, but not a number."""
     return isinstance(x, (Array, jax.Array, np.ndarray, jax.ShapeDtypeStruct, jax.core.Tracer))
