@@ -13,15 +13,15 @@ from shtypes.numerics.random.keys import key_data as key_data
 from shtypes.numerics.random.keys import key_impl as key_impl
 from shtypes.numerics.random.keys import split as split
 from shtypes.numerics.random.keys import wrap_key_data as wrap_key_data
+from shtypes.numerics.random.replicated import ball as ball
+from shtypes.numerics.random.replicated import dirichlet as dirichlet
+from shtypes.numerics.random.replicated import gamma as gamma
+from shtypes.numerics.random.replicated import multinomial as multinomial
+from shtypes.numerics.random.replicated import multivariate_normal as multivariate_normal
+from shtypes.numerics.random.replicated import orthogonal as orthogonal
 from shtypes.numerics.random.samples import bernoulli as bernoulli
 from shtypes.numerics.random.samples import randint as randint
 from shtypes.numerics.random.samples import uniform as uniform
-from shtypes.numerics.random.whole import ball as ball
-from shtypes.numerics.random.whole import dirichlet as dirichlet
-from shtypes.numerics.random.whole import gamma as gamma
-from shtypes.numerics.random.whole import multinomial as multinomial
-from shtypes.numerics.random.whole import multivariate_normal as multivariate_normal
-from shtypes.numerics.random.whole import orthogonal as orthogonal
 
 def beta(
     key: Any, a: Any, b: Any, type: Any = None, dtype: Any = None, *, shape: Any = None, mesh: Any = None

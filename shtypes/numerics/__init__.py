@@ -1,1 +1,1 @@
-"""The modules of the public surface that consist of ops: random, init, nn, linalg, fft."""
+"""The public modules of ops: random, init, nn, linalg, fft, tree."""

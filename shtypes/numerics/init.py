@@ -1,7 +1,7 @@
-"""`sh.init`: initial values of weights, as in `jax.nn.initializers`, from the global shape.
+"""`sh.init`: initializers of weights, as in `jax.nn.initializers`, by the global shape.
 
-Each function gives an initializer ``init(key, type, dtype=None)``. The type says how the weights lie; what they are
-depends on the key and the global shape alone, and each device computes its shard.
+Each function returns an initializer ``init(key, type, dtype=None)``. The type sets the sharding; the values depend only
+on the key and the global shape, and each device computes its shard.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Dims = int | Sequence[int]
 
 
 def _initializer(name: str, make: Callable[[Any, ShType], Array], dtype: Any) -> Initializer:
-    """An initializer from a function of a key and the type that the weights have."""
+    """An initializer from a function of a key and the weights' type."""
     preset = dtype
 
     def init(key: Any, type: Any = None, dtype: Any = None, *, shape: Any = None, mesh: Any = None) -> Array:
@@ -49,13 +49,13 @@ def constant(value: Any, dtype: Any = None) -> Initializer:
 
 @public
 def zeros(key: Any, type: Any = None, dtype: Any = None, *, shape: Any = None, mesh: Any = None) -> Array:
-    """Zeros; itself an initializer."""
+    """Zeros; an initializer itself."""
     return constant(0)(key, type, dtype, shape=shape, mesh=mesh)
 
 
 @public
 def ones(key: Any, type: Any = None, dtype: Any = None, *, shape: Any = None, mesh: Any = None) -> Array:
-    """Ones; itself an initializer."""
+    """Ones; an initializer itself."""
     return constant(1)(key, type, dtype, shape=shape, mesh=mesh)
 
 
@@ -106,12 +106,12 @@ def variance_scaling(
 
     Args:
         scale: The factor.
-        mode: ``"fan_in"``, ``"fan_out"``, ``"fan_avg"`` or ``"fan_geo_avg"``: what it is divided by.
+        mode: The denominator: ``"fan_in"``, ``"fan_out"``, ``"fan_avg"`` or ``"fan_geo_avg"``.
         distribution: ``"truncated_normal"``, ``"normal"`` or ``"uniform"``.
         in_axis: Dims of the inputs.
         out_axis: Dims of the outputs.
         batch_axis: Dims that do not count.
-        dtype: The dtype, where the type leaves it out.
+        dtype: The default dtype, if the type has none.
     """
     if mode not in _DENOMINATORS:
         raise ShardingTypeError(f"there is no mode {mode!r}", hints=[", ".join(_DENOMINATORS)])
@@ -131,7 +131,7 @@ def variance_scaling(
 
 
 def _fans(t: ShType, in_axis: Dims, out_axis: Dims, batch_axis: Dims) -> tuple[float, float]:
-    """The numbers of inputs and outputs of weights, counted over their global dims."""
+    """The global numbers of inputs and outputs of weights."""
     if t.ndim < 2 and in_axis == -2:
         raise ShardingTypeError(
             f"{t} has too few dims to tell inputs from outputs", hints=["give `in_axis`", "sh.init.normal(stddev)"]
@@ -159,12 +159,12 @@ kaiming_uniform, kaiming_normal = he_uniform, he_normal
 def orthogonal(scale: float = 1.0, column_axis: int = -1, dtype: Any = None) -> Initializer:
     """Orthogonal rows or columns, whichever are fewer.
 
-    Each device makes all of the weights and keeps its shard: a decomposition needs all of them.
+    Each device computes all of the weights, which the decomposition needs, and keeps its shard.
 
     Args:
         scale: The factor.
         column_axis: The dim of the columns; the others together are rows.
-        dtype: The dtype, where the type leaves it out.
+        dtype: The default dtype, if the type has none.
     """
     return _decomposed("orthogonal", dtype, scale=float(scale), column_axis=column_axis)
 

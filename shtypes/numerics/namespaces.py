@@ -1,4 +1,4 @@
-"""`sh.linalg`, `sh.nn` and the other namespaces that rows make: what each has, and what is said of what it has not."""
+"""Namespaces made from the table of ops: `sh.linalg`, `sh.nn`, and others; and errors for names they lack."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ class Namespace(ModuleType):
     """A module of the functions whose rows name it.
 
     Args:
-        space: What it is called after ``sh.``.
-        doc: Its documentation.
-        **others: What else it has.
+        space: Its name after ``sh.``.
+        doc: Its docstring.
+        **others: Its other attributes.
     """
 
     def __init__(self, space: str, doc: str, **others: ModuleType) -> None:

@@ -1,4 +1,4 @@
-"""What functions of matrices return that return several arrays, as type checkers see JAX's classes of these names."""
+"""The result classes of functions of matrices that return several arrays, as in JAX, for type checkers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class EighResult(NamedTuple):
 
 
 class LstsqResult(NamedTuple):
-    """Of `shtypes.linalg.lstsq`, of which JAX returns a tuple without names."""
+    """Of `shtypes.linalg.lstsq`, for which JAX returns a plain tuple."""
 
     x: Array
     residuals: Array

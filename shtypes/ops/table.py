@@ -168,7 +168,7 @@ OPS: Final[Mapping[str, Op]] = {
         ),
         *written("numerics.random.keys", "key_impl", jax="jax.random", space="random"),
         *written(
-            "numerics.random.whole",
+            "numerics.random.replicated",
             "ball beta binomial chisquare dirichlet double_sided_maxwell f gamma generalized_normal loggamma "
             "maxwell multinomial multivariate_normal orthogonal poisson t wald",
             jax="jax.random",

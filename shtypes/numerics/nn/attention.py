@@ -43,42 +43,43 @@ def dot_product_attention(
 ) -> Array:
     """Softmax attention, as `jax.nn.dot_product_attention`, with grouped or single key heads.
 
-    Per axis: batch and heads may be sharded, alike in all operands; replicated operands are sliced, for free. Queries
-    may be sharded where keys are replicated, and are masked by their global positions. Keys that are sharded by
-    position need communication. Scores are in at least 32 bits.
+    Per axis: batch and heads may be sharded, equally in all operands; replicated operands are sliced, for free. Queries
+    may be sharded if keys are replicated, and are masked by their global positions. Keys that are sharded by position
+    need communication. Scores are computed in at least 32 bits.
 
     Args:
         query (..., T, N, H): Queries.
         key (..., S, K, H): Keys; K divides N.
         value (..., S, K, H): Values.
-        bias (..., N, T, S): Added to the scores; broadcasts. An additive mask is one.
-        mask (..., N, T, S): A bool array that says which keys count; broadcasts.
+        bias (..., N, T, S): Added to the scores, such as an additive mask; broadcasts.
+        mask (..., N, T, S): A bool array of the keys that count; broadcasts.
         scale: The factor of the scores; ``1 / sqrt(H)`` by default.
-        is_causal: Whether a query sees only keys at its position and before.
-        query_seq_lengths (...): How many queries there are in each row of the batch; the others give zeros.
-        key_value_seq_lengths (...): How many keys there are in each row of the batch.
-        local_window_size: How many keys before and after its position a query sees; one number for both.
-        out: A type for the result; allows to communicate where keys are sharded by position.
+        is_causal: Whether a query attends only to keys at its position and before.
+        query_seq_lengths (...): The number of queries in each row of the batch; the others give zeros.
+        key_value_seq_lengths (...): The number of keys in each row of the batch.
+        local_window_size: The number of keys before and after its position to which a query attends; one number for
+            both.
+        out: A type for the result; allows communication if keys are sharded by position.
 
     Returns:
-        (..., T, N, H): Unreduced where the values are, and where keys are sharded by position; else sharded as the
+        (..., T, N, H): Unreduced where the values are, and if keys are sharded by position; else sharded as the
         queries.
 
     Raises:
-        ShardingTypeError: keys are sharded by position and nothing allows to communicate, the shapes do not fit, or
+        ShardingTypeError: keys are sharded by position and communication is not allowed, the shapes do not fit, or
             queries or keys are unreduced.
 
-    Communicates: nothing; with keys sharded by position, an all-reduce of the maximum and one of the sum of each row of
-    scores, backward one, and what makes ``out`` of the pending result. Transpose: einsums, and that of `softmax`.
+    Communicates: nothing; with keys sharded by position, all-reduces of the maximum and of the sum of each row of
+    scores, one backward, and the reshard of the pending result to ``out``. Transpose: einsums, and that of `softmax`.
     """
     (query, key, value), _ = as_operands([query, key, value])
     types = tuple(jax.typeof(x) for x in (query, key, value))
     _check_shapes(*types)
     factor = 1 / math.sqrt(types[0].shape[-1]) if scale is None else float(scale)
-    seen = _Seen(bias, mask, is_causal, local_window_size, query_seq_lengths, key_value_seq_lengths)
+    inputs = _MaskInputs(bias, mask, is_causal, local_window_size, query_seq_lengths, key_value_seq_lengths)
 
     def attend(query: Any, key: Any, value: Any, may_send: bool = True) -> Array:
-        return _attend(query, key, value, factor, seen, may_send)
+        return _attend(query, key, value, factor, inputs, may_send)
 
     for operand in types[1:]:
         for axis in () if may_communicate(out) else operand.dims[-3].axes:
@@ -87,7 +88,7 @@ def dot_product_attention(
     return finished(attend(query, key, value, may_send=may_communicate(out)), out)
 
 
-class _Seen(NamedTuple):
+class _MaskInputs(NamedTuple):
     """The arguments that mask or shift scores."""
 
     bias: Any
@@ -98,42 +99,42 @@ class _Seen(NamedTuple):
     keys: Any
 
 
-def _attend(query: Any, key: Any, value: Any, factor: float, seen: _Seen, may_send: bool) -> Array:
-    """Attention; ``may_send`` says whether the softmax may communicate."""
+def _attend(query: Any, key: Any, value: Any, factor: float, inputs: _MaskInputs, may_send: bool) -> Array:
+    """Attention; ``may_send``: whether the softmax may communicate."""
     q, k, v = (jax.typeof(x) for x in (query, key, value))
     key, value = (_with_heads(x, q) for x in (key, value))
     kv_heads = jax.typeof(key).shape[-2]
     groups = "" if kv_heads == q.shape[-2] else "g"
     if groups:
         query = _grouped(query, -2, kv_heads)
-        seen = seen._replace(bias=_grouped(seen.bias, -3, kv_heads), mask=_grouped(seen.mask, -3, kv_heads))
+        inputs = inputs._replace(bias=_grouped(inputs.bias, -3, kv_heads), mask=_grouped(inputs.mask, -3, kv_heads))
     wider = wide(q.dtype_name)
     scores = einsum(f"...tk{groups}h,...skh->...k{groups}ts", query, key, preferred_element_type=wider)
-    scores = _masked(multiply(scores, factor), seen)
+    scores = _masked(multiply(scores, factor), inputs)
     weights = softmax(scores, out=jax.typeof(scores) if may_send else None)
     y = einsum(f"...k{groups}ts,...skh->...tk{groups}h", astype(weights, k.dtype_name), value)
     y = reshape(y, (*q.shape[:-1], v.shape[-1])) if groups else y
-    for real in _within(jax.typeof(y), seen.queries, -3):
+    for real in _within(jax.typeof(y), inputs.queries, -3):
         y = where(real, y, 0)
     return y
 
 
-def _masked(scores: Array, seen: _Seen) -> Array:
-    """Scores with a bias, and the least of numbers where a key does not count."""
+def _masked(scores: Array, inputs: _MaskInputs) -> Array:
+    """Adds the bias to scores, and replaces masked ones by a very negative number."""
     t: ShType = jax.typeof(scores)
-    if seen.bias is not None:
-        scores = astype(add(scores, seen.bias), t.dtype_name)
-    masks = [] if seen.mask is None else [seen.mask]
-    masks += _positional(t, seen.is_causal, seen.window)
-    masks += _within(t, seen.queries, -2) + _within(t, seen.keys, -1)
+    if inputs.bias is not None:
+        scores = astype(add(scores, inputs.bias), t.dtype_name)
+    masks = [] if inputs.mask is None else [inputs.mask]
+    masks += _positional(t, inputs.is_causal, inputs.window)
+    masks += _within(t, inputs.queries, -2) + _within(t, inputs.keys, -1)
     for mask in masks:
-        # Not infinity, since a row of them has no softmax.
+        # not infinity, since a row of these has no softmax
         scores = where(mask, scores, -0.7 * float(np.finfo(t.dtype).max))
     return scores
 
 
 def _within(t: ShType, lengths: Any, dim: int) -> list[Array]:
-    """The mask of the positions along a dim that are below a length for each row of the batch."""
+    """The mask of the positions along a dim below each row's length."""
     if lengths is None:
         return []
     ((lengths,), _) = as_operands([lengths])
@@ -152,7 +153,7 @@ def _check_shapes(q: ShType, k: ShType, v: ShType) -> None:
 
 
 def _with_heads(x: Array, query: ShType) -> Array:
-    """Keys or values, repeated to so many heads that the axes of the queries' heads divide them."""
+    """Repeats keys or values to as many heads as the queries have, if their axes do not divide the number of heads."""
     t = jax.typeof(x)
     kv_heads, heads = t.dims[-2], query.dims[-2]
     if kv_heads.size == 1 or kv_heads.size % query.mesh.product(heads.axes) == 0 or kv_heads.axes:
@@ -161,7 +162,7 @@ def _with_heads(x: Array, query: ShType) -> Array:
 
 
 def _grouped(x: Any, dim: int, kv_heads: int) -> Any:
-    """A dim of heads in two: one for each head of keys, and those that share it."""
+    """Splits a dim of heads in two: key heads, and the query heads that share one."""
     if x is None:
         return None
     ((x,), _) = as_operands([x])
@@ -175,7 +176,7 @@ def _grouped(x: Any, dim: int, kv_heads: int) -> Any:
 
 
 def _positional(scores: ShType, is_causal: bool, window: int | tuple[int, int] | None) -> list[Array]:
-    """The masks that positions make."""
+    """The masks of positions: causal, and of the window."""
     if not is_causal and window is None:
         return []
     rows, columns = (positions(scores, d) for d in (-2, -1))

@@ -31,16 +31,16 @@ def linear(
 
     Args:
         x (..., i): Rows.
-        w (i, ...): Weights; all dims that are not contracted come out.
-        b (...): A bias, added once after ``out``.
-        dims: How many dims are contracted: 2 for weights of ``(heads, head, hidden)``.
-        out: A type to reshard the product to, such as ``"[..., _]"``: all-reduced where it is unreduced.
+        w (i, ...): Weights; all other dims are in the result.
+        b (...): A bias, added once, after ``out``.
+        dims: The number of contracted dims: 2 for weights of ``(heads, head, hidden)``.
+        out: A type to reshard the product to, such as ``"[..., _]"``: all-reduced if it is unreduced.
         **options: Those of `einsum`: ``overlap``, ``precision``, ``preferred_element_type``.
 
     Returns:
-        (..., ...): The result; without ``out`` unreduced on the axes that shard what is contracted.
+        (..., ...): The result; without ``out`` unreduced on the axes that shard the contracted dims.
 
-    Communicates: nothing but what ``out`` asks for. Transpose: einsums.
+    Communicates: only the reshard to ``out``. Transpose: einsums.
 
     Examples:
         >>> import numpy as np
@@ -63,9 +63,9 @@ def linear(
 
 @public
 def glu(x: ArrayLike, axis: int = -1) -> Array:
-    """The first half of a dim times the sigmoid of the second, as `jax.nn.glu`; the dim must be whole.
+    """The first half of a dim times the sigmoid of the second, as `jax.nn.glu`; the dim must be unsharded.
 
-    Communicates: nothing. Where the dim is sharded, keep the halves apart: ``a * sh.sigmoid(b)``.
+    Communicates: nothing. For a sharded dim, keep the halves separate: ``a * sh.sigmoid(b)``.
     """
     a, b = split(x, 2, axis)
     return multiply(a, sigmoid(b))
@@ -89,17 +89,16 @@ def geglu(gate: Any, value: Any, *, approximate: bool = True) -> Array:
 def dropout(
     x: ArrayLike, rate: float, key: Any, *, broadcast_dims: int | Sequence[int] = (), deterministic: bool = False
 ) -> Array:
-    """Elements set to zero at random, the others over ``1 - rate``.
+    """Sets elements to zero at random, and divides the others by ``1 - rate``.
 
-    The mask is that of the global array: which elements are dropped depends on the key, and not on the mesh or on how
-    the value lies on it.
+    The mask is that of the global array: it depends on the key, and not on the mesh or the value's sharding.
 
     Args:
         x (...): A value, in any state.
-        rate: The probability to be dropped.
+        rate: The probability of an element to be dropped.
         key (): A key of `sh.random`.
-        broadcast_dims: Dims along which one mask holds for all.
-        deterministic: Drops nothing.
+        broadcast_dims: Dims along which the mask is constant.
+        deterministic: Whether to drop nothing.
 
     Returns:
         (...): The result, of the type of ``x``.

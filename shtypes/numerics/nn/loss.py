@@ -1,4 +1,4 @@
-"""Cross entropy, also of a vocabulary that is sharded."""
+"""Cross entropy, also over a sharded vocabulary."""
 
 from __future__ import annotations
 
@@ -29,25 +29,25 @@ from shtypes.types import REPLICATED, ShType
 def cross_entropy(logits: ArrayLike, labels: Any, *, axis: int = -1, out: Any = None) -> Array:
     """The loss ``-log softmax(logits)[label]`` of each row, in at least 32 bits.
 
-    Per axis: as `softmax`; labels lie as the rows, or replicated. The vocabulary may be sharded too: each device then
-    reads its scores alone, and the full logits are on none.
+    Per axis: as `softmax`; labels are sharded as the rows, or replicated. The vocabulary may be sharded too: each
+    device then reads only its scores, and no device has the full logits.
 
     Args:
         logits (..., V): Scores; ``V`` is dim ``axis``.
         labels (...): Integers in ``[0, V)``, or (..., V) probabilities such as one-hot rows.
         axis: The dim of the vocabulary.
-        out: A type for the result; allows to communicate where the vocabulary is sharded.
+        out: A type for the result; allows communication if the vocabulary is sharded.
 
     Returns:
-        (...): The loss of each row; invariant over the axes that sharded the vocabulary, or what ``out`` says.
+        (...): The loss of each row; invariant over the axes that sharded the vocabulary, or of the type ``out``.
 
     Raises:
-        ShardingTypeError: the vocabulary is sharded and nothing allows to communicate; logits or labels are unreduced,
+        ShardingTypeError: the vocabulary is sharded and communication is not allowed; logits or labels are unreduced,
             or do not fit.
 
     Communicates: nothing; with a sharded vocabulary, an all-reduce of the maximum of each row and one of two numbers
-    for each row (the sum of exponentials, the label's score), and backward nothing. To a reduced result, backward an
-    all-reduce of one number for each row more.
+    for each row (the sum of exponentials, the label's score), and backward nothing. With a reduced result, another
+    all-reduce of one number for each row backward.
 
     Examples:
         >>> import shtypes as sh
@@ -100,7 +100,7 @@ def _check_labels(t: ShType, kind: ShType, dim: int, dense: bool) -> None:
 
 
 def _totals(terms: list[Any], dim: int) -> list[Array]:
-    """Sums over the vocabulary; where it is sharded, reduced together."""
+    """Sums over the vocabulary; all-reduced together if it is sharded."""
     pending = [squeeze(sum_of("sum", x, (dim,), True), dim) for x in terms]
     axes = list(dict.fromkeys(a for x in terms for a in sharding(jax.typeof(x), (dim,))))
     if not axes:
@@ -109,5 +109,5 @@ def _totals(terms: list[Any], dim: int) -> list[Array]:
 
 
 def _at(x: Any, dim: int, ndim: int) -> Array:
-    """A vector along one dim of ``ndim``."""
+    """Expands a vector along one dim of ``ndim``."""
     return expand_dims(x, tuple(d for d in range(ndim) if d != dim))

@@ -45,23 +45,24 @@ def _local(x: Any, axis: tuple[int, ...], epsilon: float, centered: bool) -> Any
 
 @public
 def rms_norm(x: ArrayLike, scale: Any = None, *, axis: Axis = -1, epsilon: float = 1e-6, out: Any = None) -> Array:
-    """Rows over their root mean square, times a scale.
+    """Divides rows by their root mean square, and multiplies by a scale.
 
-    Per axis: every state but unreduced is kept; the scale is a factor. Where the rows are on many devices and the scale
-    is reduced, its gradient is unreduced: each device has the term of its own rows.
+    Per axis: every state but unreduced is preserved. If the rows are distributed and the scale is reduced, its gradient
+    is
+    unreduced: each device has the term of its rows.
 
     Args:
         x (..., n): A value; ``n`` is dim ``axis``. Means are computed in at least 32 bits.
         scale (n): Factors, one for each element of a row.
-        axis: The dims that make a row.
+        axis: The dims of a row.
         epsilon: Added to the mean square.
-        out: A type for the result, such as that of ``x``; allows to communicate where the rows themselves are sharded.
+        out: A type for the result, such as that of ``x``; allows communication if the rows themselves are sharded.
 
     Returns:
         (..., n): The result; without ``scale`` of the type of ``x``.
 
     Raises:
-        ShardingTypeError: the rows are sharded and nothing allows to communicate; the value is unreduced.
+        ShardingTypeError: the rows are sharded and communication is not allowed; the value is unreduced.
 
     Communicates: nothing; with sharded rows, an all-reduce of one number for each row, forward and backward. Transpose:
     by JAX.
@@ -88,13 +89,13 @@ def layer_norm(
     epsilon: float = 1e-5,
     out: Any = None,
 ) -> Array:
-    """Rows less their mean, over their standard deviation, times a scale, plus a bias; typed as `rms_norm`.
+    """Subtracts the mean of rows, divides by their standard deviation, scales and shifts; typed as `rms_norm`.
 
     Args:
         x (..., n): A value, as for `rms_norm`.
         scale (n): Factors.
         bias (n): Terms.
-        axis: The dims that make a row.
+        axis: The dims of a row.
         epsilon: Added to the variance.
         out: As for `rms_norm`.
 

@@ -1,4 +1,4 @@
-"""Positions: global ones along a dim that may be sharded, and rotary embeddings of them."""
+"""Global positions along a dim that may be sharded, and rotary embeddings."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def positions(t: ShType, dim: int) -> Array:
 
 @dataclass(frozen=True)
 class Rotary(ShardFn):
-    """(positions, x) -> pairs of ``x``, an element of each half of the last dim, turned by angles."""
+    """Rotates pairs of ``x``, one element from each half of the last dim, by angles from ``positions``."""
 
     base: float
     turn: int = 1
@@ -58,12 +58,12 @@ class Rotary(ShardFn):
 
 @public
 def rotary_embedding(x: ArrayLike, at: Any = None, *, base: float = 10_000.0) -> Array:
-    """Rotary position embedding: pairs ``(x[i], x[i + H/2])`` turned by ``position * base ** (-2i/H)``.
+    """Rotary position embedding: rotates pairs ``(x[i], x[i + H/2])`` by ``position * base ** (-2i/H)``.
 
-    Linear, so every state is kept; the default positions are global.
+    Linear, so every state is preserved; the default positions are global.
 
     Args:
-        x (..., T, N, H): Queries or keys; H is even and whole.
+        x (..., T, N, H): Queries or keys; H is even and unsharded.
         at (..., T): Integer positions; 0 to T - 1 by default.
         base: The base of the frequencies.
 
@@ -71,9 +71,9 @@ def rotary_embedding(x: ArrayLike, at: Any = None, *, base: float = 10_000.0) ->
         (..., T, N, H): The result, of the type of ``x``.
 
     Raises:
-        ShardingTypeError: H is sharded or odd; positions are sharded in another way than ``x``.
+        ShardingTypeError: H is sharded or odd; positions are sharded differently from ``x``.
 
-    Communicates: nothing. Transpose: the turn back.
+    Communicates: nothing. Transpose: the inverse rotation.
     """
     ((x,), _) = as_operands([x])
     t = jax.typeof(x)

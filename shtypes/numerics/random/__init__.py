@@ -1,1 +1,1 @@
-"""Keys and samples."""
+"""Random keys and samples."""

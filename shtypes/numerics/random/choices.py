@@ -1,4 +1,4 @@
-"""Classes, orders and samples: random positions."""
+"""Random classes, permutations and choices."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from shtypes.dispatch.reshard import finished
 from shtypes.errors import ShardingTypeError
 from shtypes.numerics.random.draw import (
     Categorical,
-    OnKeys,
+    KeyFn,
     as_key,
     check_parts,
     default_float,
@@ -39,24 +39,24 @@ from shtypes.types import ShType, State
 def categorical(
     key: Any, logits: Any, axis: int = -1, shape: Any = None, replace: bool = True, *, out: Any = None
 ) -> Any:
-    """One class for each row of logits, as `jax.random.categorical`.
+    """Samples one class for each row of logits, as `jax.random.categorical`.
 
     Args:
         key (): A key.
-        logits (..., n, ...): Logarithms of weights; nothing unreduced.
+        logits (..., n, ...): Logarithms of weights; not unreduced.
         axis: The dim of the classes.
-        shape: The shape of the result, which ends in that of the rows; more dims are more samples for each row.
-        replace: Whether a class may be sampled twice for a row. If not, the logits must be whole.
-        out: A type for the result; allows to communicate where the classes are sharded.
+        shape: The shape of the result, which ends in that of the rows; leading dims are more samples for each row.
+        replace: Whether a class may be sampled twice for a row. If not, the logits must be unsharded.
+        out: A type for the result; allows communication if the classes are sharded.
 
     Returns:
-        (...): The classes; sharded as the rows, each device samples for its own.
+        (...): The classes; sharded as the rows, whose device samples for them.
 
     Raises:
-        ShardingTypeError: the classes are sharded and nothing allows to communicate.
+        ShardingTypeError: the classes are sharded and communication is not allowed.
 
-    Communicates: nothing; with sharded classes, two all-reduces of one number for each row: each device adds its own
-    part of the noise, and the greatest of all wins, as on one device.
+    Communicates: nothing; with sharded classes, two all-reduces of one number for each row: each device adds its shard
+    of the noise, and the maximum of all wins, as on one device.
     """
     key = as_key("categorical", key)
     (key, logits), constants = as_operands([key, logits])
@@ -72,7 +72,7 @@ def categorical(
     more = more[: len(more) - len(rows)] if shape is not None else ()
     if not replace:
         options = {"batch": rows, "axis": dim, "replace": False}
-        sampled = sample_replicated("categorical", key, [logits], (*more, *rows), "i32", native=_unlike, **options)
+        sampled = sample_replicated("categorical", key, [logits], (*more, *rows), "i32", native=_categorical, **options)
         return finished(sampled, out)
     sampled_type = t.replace(dims=[*more, *t.dims])
 
@@ -94,7 +94,7 @@ def categorical(
     return along("random.categorical", logits, (dim,), unsharded, across, out)
 
 
-def _unlike(key: Any, logits: Any, *, shape: tuple[int, ...], dtype: Any, axis: int, replace: bool) -> Any:
+def _categorical(key: Any, logits: Any, *, shape: tuple[int, ...], dtype: Any, axis: int, replace: bool) -> Any:
     return jax.random.categorical(key, logits, axis, shape, replace).astype(dtype)
 
 
@@ -110,23 +110,23 @@ def choice(
     shape: Any = None,
     mesh: Any = None,
 ) -> Any:
-    """Positions or rows sampled at random, as `jax.random.choice`.
+    """Samples positions or rows, as `jax.random.choice`.
 
     Args:
         key (): A key.
         a (..., n, ...): A number of positions, or a value whose rows are sampled.
         type: The type of the sampled positions, or their shape.
         replace: Whether one may be sampled twice.
-        p (n): Probabilities, whole on each device; alike by default.
-        axis: The dim of the rows; of a sharded one each row is a lookup, and the result unreduced.
+        p (n): Probabilities, unsharded; uniform by default.
+        axis: The dim of the rows; if sharded, each row is a lookup, and the result unreduced.
         shape: A shape by name, instead of ``type``.
-        mesh: The mesh of a text or shape; by default that of the key.
+        mesh: The mesh of a type as a string, or of a shape; by default that of the key.
 
     Returns:
-        (...): Positions, or the rows there: the dims of the samples in the place of ``axis``.
+        (...): Positions, or their rows: the dims of the samples replace ``axis``.
 
-    Communicates: nothing. Each device samples its own positions; with ``p`` or without ``replace`` all of them, of
-    which it keeps its own.
+        Communicates: nothing. Each device samples its positions; with ``p`` or without ``replace``, it samples all and
+        keeps its shard.
     """
     type = type_or_shape(type, shape)
     value = None if is_number(a) else as_operands([a])[0][0]
@@ -149,13 +149,13 @@ def _choice(key: Any, p: Any = None, *, shape: tuple[int, ...], dtype: Any, a: i
 
 @public
 def permutation(key: Any, x: Any, axis: int = 0, independent: bool = False) -> Any:
-    """Positions in random order, or the rows of a value, as `jax.random.permutation`.
+    """A permutation of positions or of a value's rows, as `jax.random.permutation`.
 
     Args:
         key (): A key.
-        x (..., n, ...): A number of positions, or a value whose rows are put in that order.
-        axis: The dim of the rows; of a sharded one each row is a lookup, and the result unreduced.
-        independent: Whether each column has an order of its own; the value must be whole then.
+        x (..., n, ...): A number of positions, or a value whose rows are permuted.
+        axis: The dim of the rows; if sharded, each row is a lookup, and the result unreduced.
+        independent: Whether to permute each column independently; the value must be unsharded then.
 
     Communicates: nothing.
     """
@@ -165,13 +165,13 @@ def permutation(key: Any, x: Any, axis: int = 0, independent: bool = False) -> A
     if independent and value is not None:
         t = jax.typeof(value)
         options: dict[str, Any] = {"batch": t.shape, "axis": dim}
-        return sample_replicated("permutation", key, [value], t, native=_orders, **options)
+        return sample_replicated("permutation", key, [value], t, native=_permutation, **options)
     count = operator.index(x) if value is None else jax.typeof(value).shape[dim]
     results = (WholeResult(default_int(), ((count, None),)),)
-    fn = OnKeys("permutation", jax.random.permutation, (("x", count),))
+    fn = KeyFn("permutation", jax.random.permutation, (("x", count),))
     order = apply("permutation", fn, lambda types: rules.whole("permutation", types[0], (), results, False), key)
     return order if value is None else take(value, order, dim, mode="clip")
 
 
-def _orders(key: Any, x: Any, *, shape: tuple[int, ...], dtype: Any, axis: int) -> Any:
+def _permutation(key: Any, x: Any, *, shape: tuple[int, ...], dtype: Any, axis: int) -> Any:
     return jax.random.permutation(key, x, axis, independent=True)

@@ -1,7 +1,7 @@
-"""Random samples of a key and a type, which stand for one global array.
+"""Random samples of a key and a type, which determine a global array.
 
-Each device computes its shard of the array where elements follow from their bits (`sample`), else all of it, of which
-it keeps its shard (`sample_replicated`).
+Each device computes only its shard of samplers that work elementwise on bits (`sample`), and otherwise the full array,
+of which it keeps its shard (`sample_replicated`).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from shtypes.rules.random import sample as _sample_rule
 from shtypes.types import Dim, ShType, State, dtypes
 from shtypes.types.mesh import current_mesh
 
-#: A global size and the mesh axes that shard it, for each dim.
+#: The global size and mesh axes of each dim.
 Layout = tuple[tuple[int, tuple[str, ...]], ...]
 Sampler = Callable[..., Any]
 
@@ -42,7 +42,7 @@ Sampler = Callable[..., Any]
 def _variance_scaling(key: Any, shape: Any, dtype: Any, distribution: str, variance: float) -> Any:
     scale = jnp.array(variance, dtype)
     if distribution == "truncated_normal":
-        # The standard deviation of a standard normal between -2 and 2.
+        # the standard deviation of a standard normal truncated to [-2, 2]
         stddev = jnp.sqrt(scale) / jnp.array(0.87962566103423978, dtype)
         return jax.random.truncated_normal(key, -2, 2, shape, dtype) * stddev
     if distribution == "normal":
@@ -58,7 +58,7 @@ def _with_parameters(native: Sampler) -> Sampler:
     return lambda key, shape, dtype, **params: native(key, **params, shape=shape, dtype=dtype)
 
 
-#: Samplers of a key, a shape and a dtype, element by element: a shard's samples are those of the global array.
+#: Elementwise samplers of a key, a shape and a dtype, for which a shard's samples are those of the global array.
 SAMPLERS: Final[dict[str, Sampler]] = {
     "uniform": jax.random.uniform,
     "normal": jax.random.normal,
@@ -84,7 +84,7 @@ SAMPLERS: Final[dict[str, Sampler]] = {
 
 
 def shard_key(key: Any, layout: Layout, local_shape: Sequence[int], folded: Sequence[str]) -> Any:
-    """The key that samples a device's shard of a global array; on ``folded`` axes each device has another key."""
+    """The key of a device's shard of a global array; devices along ``folded`` axes have different keys."""
     for axis in folded:
         key = jax.random.fold_in(key, lax.axis_index(axis))
     if not any(axes for _, axes in layout):
@@ -97,7 +97,7 @@ def shard_key(key: Any, layout: Layout, local_shape: Sequence[int], folded: Sequ
 class Sample(ShardFn):
     """A device's shard of a sample.
 
-    ``same`` tells parameters apart that are equal and of different kinds.
+    ``same`` distinguishes equal parameters of different classes.
     """
 
     name: str
@@ -146,15 +146,15 @@ def layout_of(t: ShType) -> Layout:
 
 
 def folded_axes(key: ShType, sampled: ShType) -> tuple[str, ...]:
-    """The axes along which devices sample different numbers with one key."""
+    """The axes along which devices sample different numbers from one key."""
     return tuple(a for a in sampled.axes(State.VARYING) if key.state(a) is not State.VARYING)
 
 
 def check_parts(name: str, key: ShType, sampled: ShType) -> None:
-    """Checks that the key's generator can make a part alone.
+    """Checks that the key's generator can compute a shard alone.
 
     Raises:
-        ShardingTypeError: a dim is sharded, and the generator is not threefry, or JAX's original form of it.
+        ShardingTypeError: a dim is sharded, and the generator is not partitionable threefry.
     """
     if not any(d.axes for d in sampled.dims):
         return
@@ -170,7 +170,7 @@ def check_parts(name: str, key: ShType, sampled: ShType) -> None:
 
 @functools.lru_cache(maxsize=MOST)
 def _check_dtype(name: str, dtype: str, params: tuple[tuple[str, Any], ...]) -> None:
-    """Refuses a dtype of which JAX has no such samples."""
+    """Refuses a dtype without JAX samples."""
     try:
         jax.eval_shape(lambda: SAMPLERS[name](jax.random.key(0), (), dtypes.to_numpy(dtype), **dict(params)))
     except (TypeError, ValueError) as error:
@@ -181,7 +181,7 @@ def _check_dtype(name: str, dtype: str, params: tuple[tuple[str, Any], ...]) -> 
 def sample(
     name: str, key: Any, type: Any, dtype: Any, mesh: Any, default: str, *, shape: Any = None, **params: Any
 ) -> Array:
-    """A sample of the type that the arguments say; ``name`` is in `SAMPLERS`."""
+    """A sample of the type in the arguments; ``name`` is in `SAMPLERS`."""
     key = as_key(name, key)
     k = jax.typeof(key)
     t = sample_type(k, type_or_shape(type, shape), dtype, mesh, default)
@@ -198,7 +198,7 @@ def sample(
 
 
 def sample_type(key: ShType, type: Any, dtype: Any, mesh: Any, default: str) -> ShType:
-    """The type of a sample; of a shape, it varies where the key does."""
+    """The type of a sample; for a shape, it varies where the key does."""
     t = create.type_of_arguments(type, dtype, key.mesh if mesh is None else mesh, default)
     text = isinstance(type, (str, ShType)) or type is None
     varying = [] if text else key.axes(State.VARYING)
@@ -238,8 +238,8 @@ def key_of_seed(seed: int, impl: str | None, out: ShType) -> Array:
 
 
 @dataclass(frozen=True)
-class OnKeys(ShardFn):
-    """A function of keys and integers that every device applies alike."""
+class KeyFn(ShardFn):
+    """A replicated function of keys and integers."""
 
     name: str
     fn: Callable[..., Any]
@@ -255,7 +255,7 @@ class OnKeys(ShardFn):
 
 @dataclass(frozen=True)
 class Categorical(ShardFn):
-    """Which class is greatest after noise from the key; the noise is the device's shard."""
+    """The maximum of logits with the device's shard of the noise."""
 
     dim: int
     layout: Layout
@@ -271,12 +271,12 @@ class Categorical(ShardFn):
         return jax.random.categorical(key, logits, self.dim, shape).astype(jnp.int32)
 
 
-# samples that each device computes in full: the same numbers everywhere, of which it keeps its shard
+# samples that each device computes in full, of which it keeps its shard
 
 
 @dataclass(frozen=True)
-class AtOnce(ShardFn):
-    """A function of `jax.random` as it is, with typed parameters; by itself on ``folded`` axes."""
+class ReplicatedSample(ShardFn):
+    """A function of `jax.random` with typed parameters; with different keys along ``folded`` axes."""
 
     name: str
     fn: Callable[..., Any]
@@ -284,7 +284,7 @@ class AtOnce(ShardFn):
     shape: tuple[int, ...]
     dtype: str
     folded: tuple[str, ...]
-    numbers: tuple[float | None, ...]  # the operands that are numbers; None for the others
+    numbers: tuple[float | None, ...]  # the operands that are Python numbers; None for arrays
 
     def __str__(self) -> str:
         return f"random_{self.name}"
@@ -296,7 +296,7 @@ class AtOnce(ShardFn):
         return self.fn(key, *merged, shape=self.shape, dtype=dtypes.to_numpy(self.dtype), **dict(self.params))
 
 
-#: Samples by a decomposition.
+#: Samples that need a matrix decomposition.
 _DECOMPOSED = frozenset({"orthogonal", "delta_orthogonal", "multivariate_normal"})
 
 
@@ -315,21 +315,21 @@ def sample_replicated(
     batch: Sequence[int] | None = None,
     **params: Any,
 ) -> Array:
-    """Samples of the type that the arguments say, computed in full and then resharded, for free.
+    """Samples of the type in the arguments, computed in full and then resharded, for free.
 
     Args:
         name: The op.
         key (): A key.
         operands: Parameters, typed or not.
-        type: The type or shape; None for the shape of the operands together; a shape is that of the batch.
-        dtype: The dtype, where the type leaves it out.
-        mesh: The mesh of a text or shape.
+        type: The type, or the shape of the batch; None for the broadcast shape of the operands.
+        dtype: The default dtype, if the type has none.
+        mesh: The mesh of a type as a string, or of a shape.
         shape: A shape by name, instead of ``type``.
         default: The dtype otherwise; by default JAX's float.
         native: A function of a key and the operands, with ``shape=``, ``dtype=`` and ``params``; by default that of
             `jax.random` with the name.
-        event: The last dims of the result, which ``shape=`` does not name.
-        batch: The batch of the operands, where it is not how they broadcast.
+        event: The last dims of the result, not in ``shape=``.
+        batch: The batch of the operands, if it is not their broadcast shape.
         **params: More of JAX's parameters.
     """
     numbers = tuple(float(x) if is_number(x) else None for x in operands)
@@ -354,7 +354,7 @@ def sample_replicated(
     if t.shape[len(drawn) :] != tuple(event) or not _broadcasts(of_operands, drawn):
         raise ShardingTypeError(f"`{name}` of parameters of shape {[*of_operands, *event]} cannot make {t}")
     native = native or getattr(jax.random, name)
-    fn = AtOnce(name, native, tuple(sorted(params.items())), drawn, t.dtype_name, folded_axes(k, t), numbers)
+    fn = ReplicatedSample(name, native, tuple(sorted(params.items())), drawn, t.dtype_name, folded_axes(k, t), numbers)
 
     def rule(types: tuple[ShType, ...]) -> rules.Typing:
         return unsharded_rule(name, types, t)
@@ -368,10 +368,10 @@ def _broadcasts(of_operands: tuple[int, ...], shape: tuple[int, ...]) -> bool:
 
 
 def unsharded_rule(name: str, types: Sequence[ShType], target: ShType) -> rules.Typing:
-    """The key and the parameters are unsharded; so is the result, which is then resharded to ``t``.
+    """The rule of samples computed in full: key, parameters and result are unsharded; the result is then resharded.
 
     Raises:
-        ShardingTypeError: a parameter is sharded or unreduced, or the key is none.
+        ShardingTypeError: a parameter is sharded or unreduced, or the key is not a key.
     """
     _sample_rule(name, types[0], target)
     for i, t in enumerate(types):

@@ -1,8 +1,8 @@
-"""Random bits of one device's part of a global array: those that `jax.random` gives to the same elements.
+"""Random bits of a shard that equal those of the same elements in `jax.random`'s global array.
 
-JAX's threefry generator hashes, for each element, the key and the element's flat index, so that a device can make the
-bits of its elements alone. Here that is another generator for JAX: its keys have the words of a threefry key and
-where the device's part begins. Each of JAX's distributions then samples a part of the global array.
+JAX's threefry generator hashes the key and each element's flat index, so a device can compute the bits of its elements
+alone. This is another generator for JAX: its keys have the words of a threefry key and the start of the shard. Each of
+JAX's distributions then samples a part of the global array.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ def part_key(key: Any, shape: tuple[int, ...], starts: Sequence[Any]) -> Any:
     Args:
         key: A threefry key.
         shape: The global shape.
-        starts: Where the part begins in each dim.
+        starts: The start of the part in each dim.
 
     Returns:
-        A key for `jax.random`: a sample of shape ``(*more, *local)`` is the part of a sample of ``(*more, *shape)``
-        that begins there, and its splits are those of ``key``.
+        A key for `jax.random`: its sample of shape ``(*more, *local)`` is the part at ``starts`` of the sample of
+        ``(*more, *shape)``, and its splits are those of ``key``.
     """
     words = [jax.random.key_data(key), jnp.stack([jnp.asarray(s, jnp.uint32) for s in starts])]
     return jax.random.wrap_key_data(jnp.concatenate(words), impl=_generator(shape))
@@ -90,7 +90,7 @@ def flat_indices(local: Sequence[int], shape: Sequence[int], starts: Sequence[An
 
 
 def _times(x: Any, factor: int) -> tuple[Any, Any]:
-    """The high and low words of a word times a number below 2 to the 64, which no dtype holds without x64."""
+    """The high and low words of a word times a number below 2 to the 64, without a 64-bit dtype."""
     a, b = x & _HALF, x >> 16
     c, d = jnp.uint32(factor & _HALF), jnp.uint32((factor >> 16) & _HALF)
     below = b * c + ((a * c) >> 16)

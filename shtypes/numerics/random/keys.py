@@ -1,4 +1,4 @@
-"""Keys: from seeds, from other keys, and as words."""
+"""Keys: from seeds, from other keys, and from words."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from shtypes.core.jax_type import HiShType
 from shtypes.core.meshes import context_mesh, to_mesh, use_mesh
 from shtypes.dispatch.apply import all_replicated, apply, as_operands, is_number, is_typed
 from shtypes.errors import ShardingTypeError
-from shtypes.numerics.random.draw import OnKeys, as_key, key_of_seed
+from shtypes.numerics.random.draw import KeyFn, as_key, key_of_seed
 from shtypes.rules.along_dims import WholeResult
 from shtypes.types import ShType, dtypes
 from shtypes.types.mesh import current_mesh
@@ -23,11 +23,11 @@ from shtypes.types.mesh import current_mesh
 
 @public
 def key(seed: Any, *, impl: str | None = None, dtype: Any = None, mesh: Any = None) -> Any:
-    """A key, the same on every device.
+    """A key, replicated over the mesh.
 
     Args:
         seed: An integer, or a scalar integer value.
-        impl: The generator, as in `jax.random.key`; the default (threefry) can make sharded arrays.
+        impl: The generator, as in `jax.random.key`; only the default (threefry) can sample sharded arrays.
         dtype: The dtype of its keys, instead of its name.
         mesh: The mesh; by default the one in context.
 
@@ -45,11 +45,11 @@ def key(seed: Any, *, impl: str | None = None, dtype: Any = None, mesh: Any = No
     t = jax.typeof(value)
     if t.ndim or not jax.numpy.issubdtype(t.dtype, jax.numpy.integer):
         raise ShardingTypeError(f"a seed is one integer, not {t}", hints=["sh.vmap of sh.random.key, for many"])
-    return _alike("key", name, value, impl=impl)
+    return _apply_elementwise("key", name, value, impl=impl)
 
 
 def _generator(impl: str | None, dtype: Any) -> tuple[str | None, str]:
-    """A generator by its name or the dtype of its keys: both."""
+    """The name and key dtype of a generator, from either."""
     if dtype is not None:
         name = dtypes.from_any(dtype)
         if impl is not None or not dtypes.is_key(name):
@@ -58,17 +58,17 @@ def _generator(impl: str | None, dtype: Any) -> tuple[str | None, str]:
     return impl, dtypes.from_numpy(jax.eval_shape(lambda: jax.random.key(0, impl=impl)).dtype)
 
 
-def _alike(name: str, dtype: str, *operands: Any, **params: Any) -> Any:
-    """A function of keys and integers, element by element."""
-    fn = OnKeys(name, getattr(jax.random, name), tuple(params.items()))
+def _apply_elementwise(name: str, dtype: str, *operands: Any, **params: Any) -> Any:
+    """Applies an elementwise function of keys and integers."""
+    fn = KeyFn(name, getattr(jax.random, name), tuple(params.items()))
     return apply(name, fn, lambda types: rules.nonlinear(name, types, dtype), *operands)
 
 
-def _on_key(
+def _apply_to_one(
     name: str, dtype: str, dims: list[tuple[int, int | None]], x: Any, along: tuple[int, ...] = (), **params: Any
 ) -> Any:
-    """A function of one operand whose result has these sizes, and the dims that they were; ``along`` must be whole."""
-    fn, result = OnKeys(name, getattr(jax.random, name), tuple(params.items())), WholeResult(dtype, tuple(dims))
+    """Applies a function of one operand; ``dims``: the result sizes with source dims; ``along``: unsharded dims."""
+    fn, result = KeyFn(name, getattr(jax.random, name), tuple(params.items())), WholeResult(dtype, tuple(dims))
     return apply(name, fn, lambda types: rules.whole(name, types[0], along, (result,), False), x)
 
 
@@ -78,16 +78,16 @@ def split(key: Any, num: int = 2) -> Any:
 
     Args:
         key (): A key.
-        num: How many.
+        num: The number of keys.
 
     Returns:
-        (num): Keys, where the key is; take them apart with ``a, b = split(key)`` or ``keys[i]``.
+        (num): Keys, replicated or varying as the key; unpack with ``a, b = split(key)`` or ``keys[i]``.
 
     Communicates: nothing.
     """
     key = as_key("split", key)
     count = operator.index(num)
-    return _on_key("split", jax.typeof(key).dtype_name, [(count, None)], key, num=count)
+    return _apply_to_one("split", jax.typeof(key).dtype_name, [(count, None)], key, num=count)
 
 
 @public
@@ -96,16 +96,16 @@ def fold_in(key: Any, data: Any) -> Any:
 
     Args:
         key (): A key.
-        data (): An integer, or a scalar integer value; where it varies the new key does.
+        data (): An integer, or a scalar integer value; if it varies, so does the new key.
 
     Communicates: nothing.
     """
     key = as_key("fold_in", key)
     name = jax.typeof(key).dtype_name
     if is_number(data):
-        return _alike("fold_in", name, key, data=operator.index(data))
+        return _apply_elementwise("fold_in", name, key, data=operator.index(data))
     (key, data), _ = as_operands([key, data])
-    return _alike("fold_in", name, key, data)
+    return _apply_elementwise("fold_in", name, key, data)
 
 
 @public
@@ -119,18 +119,20 @@ def key_data(keys: Any) -> Any:
 
 
 def _words(keys: Any) -> Any:
-    """The words of one key or of many; along a dim of keys they lie as these."""
+    """The words of one key or of several; dims of keys keep their sharding."""
     t = jax.typeof(keys)
     words = jax.eval_shape(jax.random.key_data, jax.ShapeDtypeStruct((), t.dtype)).shape
-    return _on_key("key_data", "u32", [*((n, d) for d, n in enumerate(t.shape)), *((n, None) for n in words)], keys)
+    return _apply_to_one(
+        "key_data", "u32", [*((n, d) for d, n in enumerate(t.shape)), *((n, None) for n in words)], keys
+    )
 
 
 @public
 def wrap_key_data(key_bits_array: Any, *, impl: str | None = None, dtype: Any = None) -> Any:
-    """The key that has these words, as `jax.random.wrap_key_data`.
+    """The key with these words, as `jax.random.wrap_key_data`.
 
     Args:
-        key_bits_array (..., n): Unsigned integers; the last dim must be whole.
+        key_bits_array (..., n): Unsigned integers; the last dim must be unsharded.
         impl: The generator, as in `key`.
         dtype: The dtype of its keys, instead of its name.
 
@@ -143,7 +145,7 @@ def wrap_key_data(key_bits_array: Any, *, impl: str | None = None, dtype: Any = 
         raise ShardingTypeError(f"the words of a key are u32[..., n], not {t}")
     impl, name = _generator(impl, dtype)
     dims: list[tuple[int, int | None]] = [(n, d) for d, n in enumerate(t.shape[:-1])]
-    return _on_key("wrap_key_data", name, dims, words, (t.ndim - 1,), impl=impl)
+    return _apply_to_one("wrap_key_data", name, dims, words, (t.ndim - 1,), impl=impl)
 
 
 @public
@@ -158,13 +160,13 @@ def key_impl(keys: Any) -> Any:
 
 @public
 def clone(key: Any) -> Any:
-    """The same key, for `jax.experimental.key_reuse` a new one, as `jax.random.clone`."""
+    """The same key, which counts as new for `jax.experimental.key_reuse`, as `jax.random.clone`."""
     key = as_key("clone", key)
-    return _alike("clone", jax.typeof(key).dtype_name, key)
+    return _apply_elementwise("clone", jax.typeof(key).dtype_name, key)
 
 
 def _converted(keys: Any) -> Any:
-    """The words for JAX's `key_data`: as other conversions, of a value on any mesh, whichever is in context."""
+    """The words for JAX's `key_data`, which like other conversions works for a value on any mesh."""
     here = context_mesh()
     if here is None or isinstance(keys, jax.core.Tracer) or to_mesh(here) is keys.type.mesh:
         words = _words(keys)

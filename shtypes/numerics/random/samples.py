@@ -1,4 +1,4 @@
-"""Samples of which each device computes its shard: every element follows from its bits."""
+"""Samples of which each device computes only its shard."""
 
 from __future__ import annotations
 
@@ -24,16 +24,15 @@ def distribution(
     optional: tuple[float, ...] = (),
     only_numbers: bool = False,
 ) -> Callable[..., Array]:
-    """A public function of a key, of parameters with these names, and of what every distribution takes.
+    """A public function of a key, the named parameters, and the arguments of all distributions.
 
-    Where each element follows from its bits and the parameters are numbers, each device computes its shard of the
-    samples, else all of them.
+    If the sampler is elementwise and the parameters are numbers, each device computes only its shard.
 
     Args:
         name: Its name in `jax.random`.
-        what: What the samples are, for its docstring.
-        *params: The parameters.
-        default: The dtype, where the type leaves it out.
+        what: The samples, for its docstring.
+        *params: The names of the parameters.
+        default: The dtype, if the type has none.
         optional: The defaults of the last parameters.
         only_numbers: Whether the parameters must be numbers.
     """
@@ -69,23 +68,23 @@ def uniform(
     shape: Any = None,
     mesh: Any = None,
 ) -> Array:
-    """Numbers in ``[minval, maxval)``: the global array that `jax.random.uniform` makes, each device its own part.
+    """Numbers in ``[minval, maxval)``: each device computes its shard of the array of `jax.random.uniform`.
 
     Args:
         key (): A key; replicated, or varying for a varying result.
-        type: A text such as ``"f32[8@x,4]{U:y}"``, a type, or a shape, which is replicated by policy.
-        dtype: The dtype, where the type leaves it out; the default float.
-        minval: The least number.
-        maxval: The end, not included.
+        type: A type, also as a string such as ``"f32[8@x,4]{U:y}"``, or a shape, which is replicated by policy.
+        dtype: The default dtype, if the type has none; by default JAX's float.
+        minval: The minimum.
+        maxval: The end, exclusive.
         shape: A shape by name, as in JAX, instead of ``type``.
-        mesh: The mesh of a text or shape; by default that of the key.
+        mesh: The mesh of a type as a string, or of a shape; by default that of the key.
 
     Returns:
         (...): The samples. They have no gradient.
 
     Raises:
-        ShardingTypeError: the key varies where the type does not; the type is sharded and the key's generator makes all
-            numbers at once (any but threefry).
+        ShardingTypeError: the key varies where the type does not; the type is sharded and the key's generator cannot
+            compute a shard alone (any but threefry).
 
     Communicates: nothing.
     """
@@ -99,10 +98,10 @@ def bernoulli(key: Any, p: Any = 0.5, type: Any = None, *, shape: Any = None, me
 
     Args:
         key (): A key.
-        p (...): A number, or typed probabilities: then the samples lie as they do.
-        type: The type; one value by default.
+        p (...): A number, or typed probabilities, whose type the samples then have.
+        type: The type; a scalar by default.
         shape: A shape by name, instead of ``type``.
-        mesh: The mesh of a text or shape.
+        mesh: The mesh of a type as a string, or of a shape.
     """
     type = type_or_shape(type, shape)
     if is_number(p):

@@ -1,1 +1,1 @@
-"""Trees of typed values."""
+"""Pytrees of typed values."""

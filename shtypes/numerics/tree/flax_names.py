@@ -1,7 +1,7 @@
-"""What Flax's modules call the dims of their parameters: read by its attributes, without Flax.
+"""The names of parameters' dims in Flax modules, read from attributes without importing Flax.
 
-NNX keeps names in the metadata of its variables (`nnx.with_partitioning`); linen puts values in boxes
-(`nn.with_logical_partitioning`, `nn.with_partitioning`). Both are nodes of trees with the value inside.
+NNX has names in the metadata of its variables (`nnx.with_partitioning`); linen wraps values in boxes
+(`nn.with_logical_partitioning`, `nn.with_partitioning`). Both are pytree nodes that contain the value.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from shtypes.errors import ShardingTypeError, quoted
 from shtypes.types.mesh import Mesh
 from shtypes.types.notation.printing import show_axes
 
-#: The metadata of NNX's variables with the names, the newest first.
+#: The metadata keys of names in NNX's variables, the newest first.
 _OF_VARIABLES = ("out_sharding", "sharding_names", "sharding")
 
 
 class Names(NamedTuple):
     """The names of dims in a box."""
 
-    of_dims: tuple[Any, ...]  # a name, several or None for each dim
+    of_dims: tuple[Any, ...]  # a name, several, or None for each dim
     rules: Mapping[str, Any]  # the mesh axes of names, by the module's rules
 
     def __str__(self) -> str:
@@ -35,26 +35,26 @@ def is_box(x: Any) -> bool:
 
 
 def is_dropped(x: Any) -> bool:
-    """Whether it is a box of linen, which applies constraints to the value when it is unboxed."""
+    """Whether it is a box of linen, which applies constraints when the value is unboxed."""
     return hasattr(type(x), "replace_boxed") and hasattr(x, "value")
 
 
 def names_of(box: Any) -> Names | None:
-    """The names that a box says; None where it says none."""
+    """The names in a box, or None."""
     if is_dropped(box):
         names, rules = getattr(box, "names", None), getattr(box, "rules", None)
     else:
         metadata = box.get_metadata()
         names = next((metadata[key] for key in _OF_VARIABLES if metadata.get(key)), None)
         rules = metadata.get("sharding_rules")
-    names = getattr(names, "sharding", names)  # of a layout, its sharding
-    names = getattr(names, "spec", names)  # of a sharding, what it says of dims
-    # Of several rules for a name the first one holds.
+    names = getattr(names, "sharding", names)  # the sharding of a layout
+    names = getattr(names, "spec", names)  # the spec of a sharding
+    # the first of several rules for a name applies
     return None if names is None else Names(tuple(names), dict(reversed([*rules])) if rules else {})
 
 
 def text_of(names: Names, mesh: Mesh, scope: DimAxes) -> str:
-    """The dims of a type's text, as the names say them.
+    """The dims of a type for these names.
 
     A name has the axes of the module's rules; else it is a mesh axis; else it has those of a `dim_axes` scope.
 
@@ -70,7 +70,7 @@ def _dim(entry: Any, index: int, names: Names, mesh: Mesh, scope: Mapping[str, t
     several = entry if isinstance(entry, (tuple, list)) else () if entry is None else (entry,)
     for name in several:
         axes += _axes(name, index, names, mesh, scope)
-    # A name that is one of the dim's goes into the type, unless it is there twice, or is no name for a dim.
+    # a unique name that is not a mesh axis also becomes the dim's name
     named = isinstance(entry, str) and entry.isidentifier() and entry not in mesh.shape
     head = entry if named and names.of_dims.count(entry) == 1 else "_"
     return f"{head}@{show_axes(axes)}" if axes else f"{head}@()"

@@ -1,4 +1,4 @@
-"""The leaves of a tree, with paths that are text and what Flax's boxes say of them."""
+"""The leaves of a pytree, with paths as strings and names from Flax's boxes."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from shtypes.types import dtypes
 
 
 class Leaf(NamedTuple):
-    """A leaf of a tree."""
+    """A leaf of a pytree."""
 
-    path: str  # its keys with `/` between them
+    path: str  # its keys, joined by `/`
     value: Any
-    names: Names | None = None  # what a box around it calls its dims
+    names: Names | None = None  # the names of its dims, from a box around it
 
     @property
     def is_array(self) -> bool:
-        """Whether it is an array, typed or plain, or says of one its shape and dtype."""
+        """Whether it is an array, typed or plain, or a `jax.ShapeDtypeStruct`."""
         return is_typed(self.value) or isinstance(self.value, (jax.Array, np.ndarray, np.generic, jax.ShapeDtypeStruct))
 
     @property
     def type(self) -> HiShType | None:
-        """Its sharding type, if it has one."""
+        """Its sharding type, or None."""
         t: HiShType | None = jax.typeof(self.value) if is_typed(self.value) else None
         return t
 
     def __str__(self) -> str:
-        """``leaf `up/kernel`, f32[8,4]``, as messages say it."""
+        """``leaf `up/kernel`, f32[8,4]``, for messages."""
         return f"leaf `{self.path}`, {self.type or f'{dtypes.from_numpy(self.value.dtype)}{list(self.value.shape)}'}"
 
 
@@ -43,11 +43,11 @@ def leaves_of(tree: Any) -> list[Leaf]:
 
 
 def mapped(tree: Any, f: Callable[[list[Leaf]], Sequence[Any]]) -> Any:
-    """The tree with other leaves; Flax linen's boxes are gone, whose names are in the types then.
+    """Replaces the leaves of a pytree; removes Flax linen's boxes, whose names are then in the types.
 
     Args:
-        tree: The tree.
-        f: Gives for all leaves what stands in their places.
+        tree: The pytree.
+        f: Returns the replacements of all leaves.
     """
     items = _items(tree)
     values = iter(f([leaf for _, leaves in items for leaf in leaves]))
@@ -62,25 +62,25 @@ def mapped(tree: Any, f: Callable[[list[Leaf]], Sequence[Any]]) -> Any:
 
 
 def _items(tree: Any) -> list[tuple[Any, list[Leaf]]]:
-    """Each leaf or box, and the leaves that it stands for."""
+    """Each leaf or box, with the leaves in it."""
     items = []
     for keys, item in jax.tree_util.tree_flatten_with_path(tree, is_leaf=is_box)[0]:
         leaves = [Leaf(path_of(keys), item)]
         if is_box(item):
             names, inside = names_of(item), jax.tree_util.tree_flatten_with_path(item)[0]
-            # The first key is that of the value in its box, which is nothing to the user.
+            # without the first key in the box, that of its value
             leaves = [Leaf(path_of((*keys, *more[1:])), value, names) for more, value in inside]
         items.append((item, leaves))
     return items
 
 
 def path_of(keys: Sequence[Any]) -> str:
-    """The keys of a path as text: ``layers/0/up/kernel``, whatever kind of tree each of them is of."""
+    """The keys of a path, of any pytree node, as a string: ``layers/0/up/kernel``."""
     return "/".join(map(_key, keys))
 
 
 def _key(key: Any) -> str:
-    for attribute in ("key", "name", "idx"):  # of dicts, of classes, of lists
+    for attribute in ("key", "name", "idx"):  # of dicts, classes and lists
         if hasattr(key, attribute):
             return str(getattr(key, attribute))
     return str(key).strip(".[]'\"")

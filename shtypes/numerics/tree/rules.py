@@ -1,4 +1,4 @@
-"""Rules for the leaves of a tree: which pattern matches which path, and what is said where none does."""
+"""Rules for the leaves of a pytree: matches patterns with paths, and reports mismatches."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from shtypes.numerics.tree.leaves import Leaf
 from shtypes.types import ShType
 from shtypes.types.target import Spec, Target
 
-#: A glob on the path of a leaf, or a regular expression of the full path.
+#: A glob for the path of a leaf, or a regular expression for the full path.
 Pattern: TypeAlias = "str | re.Pattern[str]"
-#: Patterns and the types of the leaves that they match.
+#: Patterns, and the types of the leaves that they match.
 Rules: TypeAlias = (
     "Mapping[str, Target | None] | Mapping[re.Pattern[str], Target | None] | Mapping[Pattern, Target | None]"
     " | Iterable[tuple[Pattern, Target | None]]"
 )
 
-#: The pattern of all leaves, which need not match any.
+#: The pattern that matches all leaves, and may match none.
 REST: Final = "**"
 #: The wildcards in a key of a glob.
 _WILD: Final = frozenset("*?[")
-#: How many paths or patterns a message shows.
+#: The maximum number of paths or patterns in a message.
 _MOST: Final = 3
 
 
 def read_rules(spec: Any) -> tuple[tuple[Pattern, Target | None], ...]:
-    """The rules, checked.
+    """Checked rules.
 
     Raises:
-        ShardingTypeError: they are no rules.
+        ShardingTypeError: they are not rules.
     """
     example = ['{"**/kernel": "[_, mlp@tp]", "**": "[...]"}']
     if isinstance(spec, (str, ShType)):
@@ -56,7 +56,7 @@ def read_rules(spec: Any) -> tuple[tuple[Pattern, Target | None], ...]:
 
 
 def _check_order(globs: Sequence[str]) -> None:
-    """Refuses a glob that can match nothing, on any tree, that one before it does not match."""
+    """Refuses a glob that is shadowed, on any pytree, by an earlier one."""
     for i, pattern in enumerate(globs):
         before = next((other for other in globs[:i] if covers(other, pattern)), None)
         if before is not None:
@@ -68,7 +68,7 @@ def _check_order(globs: Sequence[str]) -> None:
 
 
 def covers(pattern: str, other: str) -> bool:
-    """Whether a glob matches every path that another one matches, as far as that shows in their keys."""
+    """Whether a glob matches every path that another one matches, as far as their keys show."""
     return _covers(tuple(pattern.split("/")), tuple(other.split("/")))
 
 
@@ -90,7 +90,7 @@ def pattern_text(pattern: Pattern) -> str:
 
 
 def matches(pattern: Pattern, path: str) -> bool:
-    """Whether a pattern matches a path: ``**`` any number of keys, ``*``, ``?`` and ``[abc]`` inside of one."""
+    """Whether a pattern matches a path: ``**`` is any number of keys; ``*``, ``?`` and ``[abc]`` apply within one."""
     if isinstance(pattern, re.Pattern):
         return pattern.fullmatch(path) is not None
     return _glob(tuple(pattern.split("/")), tuple(path.split("/")) if path else ())
@@ -106,13 +106,13 @@ def _glob(parts: tuple[str, ...], keys: tuple[str, ...]) -> bool:
 
 
 def first_matches(rules: Sequence[tuple[Pattern, Any]], leaves: Sequence[Leaf]) -> list[int | None]:
-    """For each leaf the first rule that matches it, if it is an array.
+    """The index of the first rule that matches each leaf; None for none, and for non-arrays.
 
     Raises:
         ShardingTypeError: a rule matches no array.
     """
     paths = [leaf.path if leaf.is_array else None for leaf in leaves]
-    indices = [None if path is None else _first(rules, path) for path in paths]
+    indices = [None if path is None else _first_rule(rules, path) for path in paths]
     for i, (pattern, _) in enumerate(rules):
         used = pattern == REST or i in indices or any(path is not None and matches(pattern, path) for path in paths)
         if not used:
@@ -120,7 +120,7 @@ def first_matches(rules: Sequence[tuple[Pattern, Any]], leaves: Sequence[Leaf]) 
     return indices
 
 
-def _first(rules: Sequence[tuple[Pattern, Any]], path: str) -> int | None:
+def _first_rule(rules: Sequence[tuple[Pattern, Any]], path: str) -> int | None:
     return next((i for i, (pattern, _) in enumerate(rules) if matches(pattern, path)), None)
 
 
@@ -134,12 +134,12 @@ def _unused(pattern: Pattern, leaves: Sequence[Leaf]) -> ShardingTypeError:
     return ShardingTypeError(
         f"the rule `{pattern_text(pattern)}` matches no leaf",
         why=why,
-        hints=[f"`{path}` is a leaf" for path in _unlike(near)],
+        hints=[f"`{path}` is a leaf" for path in _distinct_forms(near)],
     )
 
 
 def unmatched(leaves: Sequence[Leaf], rules: Sequence[tuple[Pattern, Any]]) -> ShardingTypeError:
-    """The error for leaves that have no rule."""
+    """The error for leaves without a rule."""
     leaf, count = leaves[0], len(leaves)
     more = "" if count == 1 else f"; nor does one match {count - 1} more"
     near = sorted((p for p, _ in rules), key=lambda pattern: -_likeness(pattern, leaf.path))[:_MOST]
@@ -156,14 +156,14 @@ def _likeness(pattern: Pattern, path: str) -> float:
     """A similarity of a pattern and a path, by the keys that the pattern has."""
     if isinstance(pattern, re.Pattern):
         return difflib.SequenceMatcher(None, pattern.pattern, path).ratio()
-    said = [part for part in pattern.split("/") if part != REST]
+    parts = [part for part in pattern.split("/") if part != REST]
     keys = path.split("/")
-    near = keys[-len(said) :] if pattern.startswith(REST) else keys[: len(said)]
-    return difflib.SequenceMatcher(None, "/".join(said), "/".join(near)).ratio()
+    near = keys[-len(parts) :] if pattern.startswith(REST) else keys[: len(parts)]
+    return difflib.SequenceMatcher(None, "/".join(parts), "/".join(near)).ratio()
 
 
-def _unlike(paths: Sequence[str]) -> list[str]:
-    """The first paths but those that differ from one before in numbers only: layers are many, and alike."""
+def _distinct_forms(paths: Sequence[str]) -> list[str]:
+    """The first paths, without those that differ from an earlier one only in numbers, as layers do."""
     by_form: dict[str, str] = {}
     for path in paths:
         by_form.setdefault(re.sub(r"\d+", "0", path), path)

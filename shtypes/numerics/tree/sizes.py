@@ -1,4 +1,4 @@
-"""What the arrays of a tree take on each device: by the prefix of their paths, and as a table."""
+"""Bytes per device of a pytree's arrays: by prefix of their paths, and as a table."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ class BytesByPrefix(dict[str, int]):
 
     @property
     def total(self) -> int:
-        """Bytes per device of all of them."""
+        """Bytes per device of all arrays."""
         return sum(self.values())
 
 
 class Row(NamedTuple):
-    """An array of a tree, or all whose paths begin alike."""
+    """An array, or all arrays whose paths have a common prefix."""
 
-    path: str  # of one array its path
-    type: str  # of one array its type; of several, how many they are
+    path: str  # the path or prefix
+    type: str  # the type of an array; the number of several
     elements: int  # of the global arrays
     bytes: int  # on each device
 
 
 @dataclass(frozen=True, repr=False)
 class Overview(Report):
-    """The arrays of a tree: their types, and what they take on each device. Prints, and is a table in a notebook.
+    """The types of a pytree's arrays, and their bytes on each device, as a report.
 
     Attributes:
-        rows: The arrays, or the prefixes of their paths, in the order of the tree.
-        count: How many arrays there are.
+        rows: The arrays, or the prefixes of their paths, in the order of the pytree.
+        count: The number of arrays.
     """
 
     rows: tuple[Row, ...]
@@ -50,12 +50,12 @@ class Overview(Report):
 
     @property
     def bytes(self) -> int:
-        """Bytes per device of all of them."""
+        """Bytes per device of all arrays."""
         return sum(row.bytes for row in self.rows)
 
     @property
     def elements(self) -> int:
-        """How many elements the global arrays have."""
+        """The number of elements of the global arrays."""
         return sum(row.elements for row in self.rows)
 
     @property
@@ -76,18 +76,18 @@ class Overview(Report):
 
 @public
 def bytes(tree: Any, depth: int | None = 1) -> BytesByPrefix:
-    """Bytes per device of the arrays of a tree, by the prefix of their paths.
+    """Bytes per device of the arrays of a pytree, by the prefix of their paths.
 
     Args:
-        tree: A tree of typed values, of types, of plain arrays (which lie as they lie), or of what has a shape and a
-            dtype (as if whole). Other leaves take nothing.
-        depth: How many keys a prefix has; 0 for one number, None for each array.
+        tree: A pytree of typed values, types, plain arrays (by their sharding), or objects with a shape and a dtype
+            (unsharded). Other leaves count as zero.
+        depth: The number of keys in a prefix; 0 for one number, None for each array.
 
     Returns:
-        A dict of prefixes, in the order of the tree, to bytes; ``total`` is their sum.
+        A dict from prefixes, in the order of the pytree, to bytes; ``total`` is their sum.
 
     Raises:
-        ShardingTypeError: ``depth`` is no number of keys.
+        ShardingTypeError: ``depth`` is not a number of keys.
 
     Communicates: nothing.
 
@@ -103,17 +103,17 @@ def bytes(tree: Any, depth: int | None = 1) -> BytesByPrefix:
 
 @public
 def show(tree: Any, depth: int | None = None) -> Overview:
-    """A table of the arrays of a tree: path, type, elements and bytes per device, with the total.
+    """A table of the arrays of a pytree: path, type, elements and bytes per device, with the total.
 
     Args:
-        tree: As for `bytes`. For what rules would give, show ``sh.tree.types(tree, rules)``.
-        depth: How many keys of a path are told apart; by default all, a row for each array.
+        tree: As for `bytes`. To see the effect of rules, show ``sh.tree.types(tree, rules)``.
+        depth: The number of keys in a path; by default all, so a row for each array.
 
     Returns:
-        What prints as text, by `rich`, and as a table in a notebook; ``to_html`` makes a page.
+        A report that prints as text, with `rich`, and as a table in a notebook; ``to_html`` makes a page.
 
     Raises:
-        ShardingTypeError: ``depth`` is no number of keys.
+        ShardingTypeError: ``depth`` is not a number of keys.
 
     Communicates: nothing.
     """
@@ -135,13 +135,13 @@ def _rows(tree: Any) -> Iterator[Row]:
 
 
 def _shard_shape(x: Any, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape of what a device holds of a plain array."""
+    """The shape of a device's shard of a plain array."""
     sharding = getattr(jax.typeof(x) if isinstance(x, jax.core.Tracer) else x, "sharding", None)
     return tuple(sharding.shard_shape(shape)) if isinstance(sharding, jax.sharding.Sharding) else shape
 
 
 def _grouped(rows: Sequence[Row], depth: int | None) -> Iterator[Row]:
-    """The rows whose paths begin alike as one; one that is alone keeps its type."""
+    """Merges rows with a common prefix; a single array keeps its type."""
     if depth is not None and (isinstance(depth, bool) or not hasattr(depth, "__index__") or depth < 0):
         raise ShardingTypeError(f"`depth` is a number of keys from 0, or None for all, not {depth!r:.60}")
     groups: dict[str, list[Row]] = {}

@@ -1,4 +1,4 @@
-"""Trees of typed values: to other libraries and back."""
+"""Converts pytrees of typed values to plain arrays and back."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from shtypes.types import ShType
 
 @public
 def to_jax(tree: Any) -> Any:
-    """The tree with each typed value as a plain `jax.Array`, for an optimizer or a checkpoint; other leaves stay.
+    """Converts each typed value of a pytree to a plain `jax.Array`, for an optimizer or a checkpoint.
 
     Args:
-        tree: A tree. Its typed values are sharded, reduced or invariant.
+        tree: A pytree. Its typed values are sharded, reduced or invariant; other leaves are unchanged.
 
     Communicates: nothing. See `shtypes.to_jax`.
     """
@@ -30,17 +30,16 @@ def to_jax(tree: Any) -> Any:
 
 @public
 def from_jax(tree: Any, *, like: Any) -> Any:
-    """The tree with each plain array as a typed value, the inverse of `to_jax`.
+    """Converts each plain array of a pytree to a typed value, the inverse of `to_jax`.
 
     Args:
-        tree: A tree of plain arrays.
-        like: A tree of the same structure that holds, leaf by leaf, a typed value or the type to give; anything else
-            leaves the leaf as it is.
+        tree: A pytree of plain arrays.
+        like: A pytree of the same structure, whose leaves are typed values or types; others leave the array unchanged.
 
     Raises:
         ShardingTypeError: the trees differ, or a type does not fit.
 
-    Communicates: what the reshards from the arrays' own types need; nothing for what `to_jax` returned.
+    Communicates: the reshards from the arrays' present shardings; nothing for results of `to_jax`.
     """
     leaves, targets = jax.tree.leaves(tree), jax.tree.leaves(like)
     structure: Any = jax.tree.structure(tree)

@@ -1,4 +1,4 @@
-"""Types for the arrays of a tree: by rules on paths, and by Flax's names of dims."""
+"""Types for the arrays of a pytree: by rules on paths, and by Flax's names of dims."""
 
 from __future__ import annotations
 
@@ -27,31 +27,31 @@ from shtypes.types.target import Target
 
 @public
 def array(tree: Any, rules: Rules = (), *, mesh: Any = None) -> Any:
-    """The tree with each array as a typed value: `shtypes.array` for whole models.
+    """Converts each array of a pytree to a typed value: `shtypes.array` for models.
 
-    The first rule whose pattern matches a leaf's path gives its type. A path is the keys with ``/`` between them, such
-    as ``layers/0/up/kernel``, whatever the tree is made of. A pattern is a glob, in which ``**`` is any number of keys,
-    ``*`` one key or a part of one, or a compiled regular expression of the whole path.
+    The first rule whose pattern matches a leaf's path sets its type. A path is the keys joined by ``/``, such as
+    ``layers/0/up/kernel``, for any kind of pytree. A pattern is a glob, in which ``**`` is any number of keys and ``*``
+    one key or a part of one, or a compiled regular expression for the full path.
 
-    An array that no rule matches gets the names that Flax's module gives its dims (NNX's variables and linen's boxes):
-    each is a mesh axis, or has its axes by `dim_axes`.
+    An array without a rule uses the names of its dims in Flax's module (NNX's variables and linen's boxes): each is a
+    mesh axis, or has its axes by `dim_axes`.
 
     Args:
-        tree: A tree: dicts, dataclasses, named tuples; modules and states of NNX, variables of linen, modules of
-            Equinox, states of optax. Its arrays are numpy's or JAX's; a `jax.ShapeDtypeStruct` becomes a value that has
-            only a type. A typed value stays if it has the type; see `reshard`. What is no array stays as it is.
-        rules: A mapping of patterns to types, or pairs of them. A type is a text, which may leave the dtype and sizes
-            to the array; a `ShType`; a `jax.P`; or None: what the names of its dims say, and replicated without any.
-        mesh: The mesh of the texts; by default the one in context.
+        tree: A pytree: dicts, dataclasses, named tuples; modules and states of NNX, variables of linen, modules of
+            Equinox, states of optax. Its arrays are numpy's or JAX's; a `jax.ShapeDtypeStruct` becomes an abstract
+            value. A typed value must have the type already; see `reshard`. Other leaves are unchanged.
+        rules: A mapping of patterns to types, or pairs of them. A type is a string, which may omit the dtype and sizes;
+            a `ShType`; a `jax.P`; or None: by the names of the dims, replicated without any.
+        mesh: The mesh of types as strings; by default the one in context.
 
     Returns:
-        The tree with typed values; linen's boxes are gone, since the types say what they said.
+        The pytree with typed values, without linen's boxes, whose names are in the types.
 
     Raises:
         ShardingTypeError: no rule matches an array, and it has no names; a rule other than ``**`` matches none; a type
-            does not fit its array, a typed value has another one, or a name stands for no axis.
+            does not fit its array, a typed value has another one, or a name has no axis.
 
-    Communicates: nothing (each device is sent its own part).
+    Communicates: nothing (each device is sent only its shard).
 
     Examples:
         >>> import numpy as np
@@ -68,14 +68,14 @@ def array(tree: Any, rules: Rules = (), *, mesh: Any = None) -> Any:
 
 @public
 def reshard(tree: Any, rules: Rules = ()) -> Any:
-    """The tree with each typed value in the type that its rule says: `shtypes.reshard` for whole models.
+    """Reshards each typed value of a pytree to the type in its rule: `shtypes.reshard` for models.
 
     Args:
-        tree: A tree. Its arrays are typed; what is no array stays as it is.
-        rules: As for `array`; a text says of each dim whether it is kept or whole, as for `shtypes.reshard`.
+        tree: A pytree of typed arrays; other leaves are unchanged.
+        rules: As for `array`; types as strings as for `shtypes.reshard`.
 
     Returns:
-        The tree with these types; linen's boxes are gone.
+        The pytree with these types, without linen's boxes.
 
     Raises:
         ShardingTypeError: as for `array`; an array is plain.
@@ -93,16 +93,16 @@ def reshard(tree: Any, rules: Rules = ()) -> Any:
 
 @public
 def types(tree: Any, rules: Rules | None = None, *, mesh: Any = None) -> Any:
-    """The tree with types in place of its arrays: those that they have, or those that rules would give them.
+    """A pytree of types: those of its arrays, or those that rules give them.
 
     Args:
-        tree: A tree, as for `array`.
-        rules: As for `array`, where it is given; ``()`` for the names of dims alone. By default each typed value's own
-            type, and JAX's own type of each plain array.
-        mesh: The mesh of the rules' texts; by default the one in context.
+        tree: A pytree, as for `array`.
+        rules: As for `array`; ``()`` for only the names of dims. By default each typed value's type, and JAX's type of
+            each plain array.
+        mesh: The mesh of types as strings; by default the one in context.
 
     Returns:
-        The tree of types; what is no array stays as it is.
+        The pytree of types; other leaves are unchanged.
 
     Raises:
         ShardingTypeError: with rules, as `array`.
@@ -118,12 +118,12 @@ def _type_of_leaf(x: Any) -> Any:
         return x
     try:
         return jax.typeof(x)
-    except TypeError:  # JAX has no type of it
+    except TypeError:  # not a JAX type
         return x
 
 
 def _each(tree: Any, rules: Rules, make: Callable[[Leaf, Target | None], Any], mesh: Mesh | None) -> Any:
-    """The tree with ``make(leaf, target)`` in place of each array, by the rules."""
+    """Replaces each array by ``make(leaf, target)``, by the rules."""
     read = read_rules(rules)
 
     def one(leaf: Leaf, rule: tuple[Pattern, Target | None] | None) -> Any:
@@ -160,7 +160,7 @@ def _typed_leaf(leaf: Leaf, target: Target | None, mesh: Mesh | None) -> Any:
 
 
 def _type(leaf: Leaf, target: Target | None, mesh: Mesh | None) -> HiShType:
-    """The type of a leaf; a typed one has it already."""
+    """The type of a leaf; a typed one must have it already."""
     t = leaf.type
     if t is not None:
         target_type = t if target is None else as_jax_type(type_of(target, t.mesh, like=t))
@@ -170,6 +170,6 @@ def _type(leaf: Leaf, target: Target | None, mesh: Mesh | None) -> HiShType:
         return t
     target_type = conversion.type_for(leaf.value, target, mesh)
     dtype = dtypes.from_numpy(leaf.value.dtype)
-    if target_type.dtype_name != dtype:  # refused here as it is where there is data
+    if target_type.dtype_name != dtype:  # refuses what is refused with data
         converted(np.zeros((), None if dtypes.is_key(dtype) else leaf.value.dtype), dtype, target_type)
     return target_type

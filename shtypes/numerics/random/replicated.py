@@ -1,4 +1,4 @@
-"""Samples of which no device can compute its shard alone (by rejection, or of matrices): each computes all."""
+"""Samples that each device computes in full, because a shard cannot be computed alone (rejection, or matrices)."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from shtypes.numerics.random.samples import distribution
 def gamma(key: Any, a: Any, type: Any = None, dtype: Any = None, *, shape: Any = None, mesh: Any = None) -> Array:
     """Gamma numbers of shape ``a``, as `jax.random.gamma`.
 
-    Each device makes all of the numbers and keeps its own part: so they are the same on every mesh, and are made as
-    often as there are devices.
+    Each device computes all of the numbers and keeps its shard: they are the same on every mesh, at the cost of every
+    device.
 
     Args:
         key (): A key.
-        a (...): A number, or an array that broadcasts to the result; whole on each device.
-        type: The type of the result, as in `uniform`; by default that of the parameters together.
-        dtype: The dtype, where the type leaves it out.
+        a (...): A number, or an unsharded array that broadcasts to the result.
+        type: The type of the result, as in `uniform`; by default the broadcast shape of the parameters.
+        dtype: The default dtype, if the type has none.
         shape: A shape by name, instead of ``type``.
-        mesh: The mesh of a text or shape; by default that of the key.
+        mesh: The mesh of a type as a string, or of a shape; by default that of the key.
 
     Returns:
-        (...): The samples; they have a gradient for ``a``.
+        (...): The samples; differentiable by ``a``.
 
     Raises:
         ShardingTypeError: a parameter is sharded or unreduced, or does not broadcast.
@@ -58,7 +58,7 @@ double_sided_maxwell = distribution(
 )
 
 
-# of vectors and matrices: the type is that of all of it; a shape is that of the batch, as in JAX
+# vectors and matrices: ``type`` is that of the result; a shape is that of the batch, as in JAX
 
 
 @public
@@ -71,9 +71,9 @@ def dirichlet(
         key (): A key.
         alpha (..., n): Concentrations.
         type: The type of the result (..., n), or the shape of its batch.
-        dtype: The dtype, where the type leaves it out.
+        dtype: The default dtype, if the type has none.
         shape: A shape by name, instead of ``type``.
-        mesh: The mesh of a text or shape.
+        mesh: The mesh of a type as a string, or of a shape.
     """
     ((alpha,), _) = as_operands([alpha])
     *batch, n = jax.typeof(alpha).shape or _vector("dirichlet", alpha)
@@ -99,10 +99,10 @@ def multivariate_normal(
         mean (..., n): Means.
         cov (..., n, n): Covariances.
         type: The type of the result (..., n), or the shape of its batch.
-        dtype: The dtype, where the type leaves it out.
+        dtype: The default dtype, if the type has none.
         method: ``"cholesky"``, ``"eigh"`` or ``"svd"``.
         shape: A shape by name, instead of ``type``.
-        mesh: The mesh of a text or shape.
+        mesh: The mesh of a type as a string, or of a shape.
     """
     (mean, cov), _ = as_operands([mean, cov])
     means = jax.typeof(mean).shape or _vector("multivariate_normal", mean)
@@ -123,17 +123,17 @@ def multinomial(
     unroll: int = 1,
     mesh: Any = None,
 ) -> Array:
-    """How often each class is sampled in ``n`` trials, as `jax.random.multinomial`; see `gamma`.
+    """The number of samples of each class in ``n`` trials, as `jax.random.multinomial`; see `gamma`.
 
     Args:
         key (): A key.
         n (...): Numbers of trials.
         p (..., k): Probabilities.
         type: The type of the result (..., k), or the shape of its batch.
-        dtype: The dtype, where the type leaves it out.
-        shape: The whole shape of the result by name, as in JAX, instead of ``type``.
+        dtype: The default dtype, if the type has none.
+        shape: The full shape of the result by name, as in JAX, instead of ``type``.
         unroll: As in JAX.
-        mesh: The mesh of a text or shape.
+        mesh: The mesh of a type as a string, or of a shape.
     """
     (n, p), _ = as_operands([n, p])
     classes = jax.typeof(p).shape or _vector("multinomial", p)
@@ -159,12 +159,12 @@ def orthogonal(
 
     Args:
         key (): A key.
-        n: How many rows.
+        n: The number of rows.
         type: The type of the result (..., n, m), or the shape of its batch.
-        dtype: The dtype, where the type leaves it out.
-        m: How many columns; n by default.
+        dtype: The default dtype, if the type has none.
+        m: The number of columns; n by default.
         shape: A shape by name, instead of ``type``.
-        mesh: The mesh of a text or shape.
+        mesh: The mesh of a type as a string, or of a shape.
     """
     rows = operator.index(n)
     event = rows, rows if m is None else operator.index(m)
@@ -175,16 +175,16 @@ def orthogonal(
 def ball(
     key: Any, d: int, p: float = 2, type: Any = (), dtype: Any = None, *, shape: Any = None, mesh: Any = None
 ) -> Array:
-    """Points of the unit ball of ``d`` dims in the norm ``p``, as `jax.random.ball`; see `gamma`.
+    """Points of the ``d``-dimensional unit ball in the norm ``p``, as `jax.random.ball`; see `gamma`.
 
     Args:
         key (): A key.
-        d: How many dims.
+        d: The number of dimensions.
         p: The norm.
         type: The type of the result (..., d), or the shape of its batch.
-        dtype: The dtype, where the type leaves it out.
+        dtype: The default dtype, if the type has none.
         shape: A shape by name, instead of ``type``.
-        mesh: The mesh of a text or shape.
+        mesh: The mesh of a type as a string, or of a shape.
     """
     size = operator.index(d)
     return sample_replicated("ball", key, [], type, dtype, mesh, shape=shape, event=(size,), d=size, p=p)
