@@ -1,4 +1,4 @@
-"""Everything that differs between JAX releases, or that JAX does not publish. No other room imports ``jax._src``."""
+"""Differences of JAX releases, and unpublished parts of JAX. Nothing else imports ``jax._src``."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from shtypes.context.frames import frames
 
 
 def private(module: str, name: str) -> Any:
-    """A private object of JAX that all supported releases have.
+    """A private object that all supported releases of JAX have.
 
     Raises:
-        ImportError: this release lacks it, and so is none that shtypes works with.
+        ImportError: this release lacks it, and so is unsupported.
     """
     try:
         return getattr(importlib.import_module(module), name)
@@ -33,25 +33,25 @@ def private(module: str, name: str) -> Any:
         raise ImportError(what) from None
 
 
-#: JAX's table of rules for linearizing.
+#: JAX's table of linearization rules.
 _linearizations: Final[dict[Any, Any]] = private("jax._src.interpreters.ad", "primitive_linearizations")
-#: Whether such a rule gives residuals of two kinds, as from 0.11 on.
+#: Whether such a rule returns two kinds of residuals, as from 0.11 on.
 _STRUCTURED_RESIDUALS: Final = (
     "structured_residuals" in private("jax._src.interpreters.ad", "LinearizeTrace").__annotations__
 )
-#: JAX's table of transposition rules that add cotangents to accumulators themselves.
+#: JAX's table of transposition rules that add cotangents to accumulators.
 _accumulating_rules: Final[dict[Any, Any]] = private("jax._src.interpreters.ad", "fancy_transposes")
-#: What stands for a linear operand in the backward pass, for such a rule.
+#: The class of linear operands in the backward pass, for such a rule.
 Accumulator: Final[Any] = private("jax._src.interpreters.ad", "GradAccum")
 
 
 class HiPrimitive(Primitive):
-    """A primitive on typed values: `jax.experimental.hijax`'s class of this name until 0.11.0, on every release.
+    """A primitive on typed values: `jax.experimental.hijax`'s class of this name until 0.11.0, for every release.
 
-    JAX asks ``is_high`` and ``to_lojax`` of it when it lowers; the other rules go into JAX's tables.
+    JAX uses ``is_high`` and ``to_lojax`` for lowering; the other rules are in JAX's tables.
     """
 
-    bind = Primitive.bind  # JAX's `bind`, also where that of its primitives is replaced
+    bind = Primitive.bind  # not the patched one
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
@@ -69,7 +69,7 @@ class HiPrimitive(Primitive):
     def is_effectful(self, params: Any) -> bool:  # type: ignore[override]  # JAX's annotation differs from its calls
         return False
 
-    # The signatures are open, so that each primitive can name its operands.
+    # the signatures are open, so that each primitive can name its operands
 
     def abstract_eval(self, *avals: Any, **params: Any) -> Any:
         raise NotImplementedError(f"`{self.name}` has no type rule")
@@ -83,8 +83,8 @@ class HiPrimitive(Primitive):
     def linearize(self, primals: Sequence[Any], nonzero: Sequence[bool], for_vjp: bool, **params: Any) -> Any:
         """The results, which of them have a tangent, and the function from the operands' tangents to the results'.
 
-        May be left out: JAX then traces the jvp and takes it apart, at twice the price. ``for_vjp``: whether what the
-        function binds will only be transposed.
+        Optional: without it JAX traces and splits the jvp, at twice the cost. ``for_vjp``: whether the function's
+        equations will only be transposed.
         """
         raise NotImplementedError(f"`{self.name}` cannot be linearized")
 
@@ -98,7 +98,7 @@ class HiPrimitive(Primitive):
         raise NotImplementedError(f"`{self.name}` cannot be transposed")
 
     def accumulate(self, cts: Sequence[Any], *operands: Any, **params: Any) -> None:
-        """Adds the cotangents of the linear operands, each an `Accumulator`; instead of ``transpose``."""
+        """Adds the cotangents of the linear operands to `Accumulator`s; instead of ``transpose``."""
         raise NotImplementedError(f"`{self.name}` has no rule that accumulates")
 
     def batch(self, *args: Any, **params: Any) -> Any:
@@ -110,7 +110,7 @@ _pp_eqn: Final[Callable[..., Any]] = private("jax._src.core", "_pp_eqn")
 
 
 def print_as(primitive: Primitive, name: Callable[[dict[str, Any]], str], printed: Sequence[str] = ()) -> None:
-    """Has jaxprs print a primitive under a name from its parameters, with the ``printed`` ones among them."""
+    """Makes jaxprs print a primitive by a name from its parameters, with the ``printed`` ones."""
 
     def rule(eqn: Any, context: Any, settings: Any) -> Any:
         params = {key: eqn.params[key] for key in printed}
@@ -119,21 +119,21 @@ def print_as(primitive: Primitive, name: Callable[[dict[str, Any]], str], printe
     _pp_rules[primitive] = rule
 
 
-#: Whether an operation on concrete values would run at once.
+#: Whether an operation on concrete values would run eagerly.
 no_trace_is_running: Final[Callable[[], bool]] = private("jax._src.core", "trace_state_clean")
 #: The holder of the current trace.
 trace_ctx: Final[Any] = private("jax._src.core", "trace_ctx")
-#: A hashable of all settings that JAX keys its traces on, our user context too.
+#: A hashable of all settings in JAX's trace-cache keys, with our user context.
 trace_context: Final[Callable[[], Any]] = private("jax._src.config", "trace_context")
 
 
 def is_transposing() -> bool:
-    """Whether JAX is in a backward pass here, of a program or of a body of one."""
+    """Whether JAX is in a backward pass here, of a program or of a body."""
     home = "jax._src.interpreters.ad"
     return any("backward_pass" in f.f_code.co_name and f.f_globals.get("__name__") == home for f in frames(1))
 
 
-#: The effects of a call of Python from a program, so that JAX does not drop it: unordered and ordered.
+#: The effects of a Python callback, so that JAX does not drop it: unordered and ordered.
 debug_effects: Final[dict[bool, Any]] = {
     False: private("jax._src.debugging", "debug_effect"),
     True: private("jax._src.debugging", "ordered_debug_effect"),
@@ -141,12 +141,12 @@ debug_effects: Final[dict[bool, Any]] = {
 
 
 def trace_of(tracer: Any) -> Any:
-    """The trace that a tracer belongs to, which may be an outer one; None where this JAX does not tell."""
+    """The trace of a tracer, possibly an outer one; None if this JAX hides it."""
     return getattr(tracer, "_trace", None)
 
 
 class _Naming:
-    """A frame's generator of variables, which lives as long as the frame."""
+    """A frame's generator of variables, which lives as long as the frame and can hold attributes."""
 
     def __init__(self, variable: Callable[..., Any]) -> None:
         self._variable = variable
@@ -156,14 +156,14 @@ class _Naming:
 
 
 def trace_notes(trace: Any) -> dict[Any, Any] | None:
-    """Notes that live as long as a trace; None where there is no place for them."""
+    """A dict that lives as long as a trace; None if it cannot be attached."""
     frame: Any = getattr(trace, "frame", None)
-    # Jaxpr traces and their frames have slots; what makes a frame's variables is one of them.
+    # jaxpr traces and their frames have slots; the frame's generator of variables can be replaced
     holder: Any = trace if frame is None else getattr(frame, "gensym", None)
     notes: dict[Any, Any] | None = None if isinstance(holder, type) else getattr(holder, "_shtypes_notes", None)
     if notes is None:
         if getattr(jax.config, "jax_check_tracer_leaks", False):
-            return None  # it counts what a trace itself holds as a leak
+            return None  # the leak check would count its references
         notes = {}
         try:
             if isinstance(holder, type):

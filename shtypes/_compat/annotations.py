@@ -1,7 +1,7 @@
-"""A plain program's annotations of shardings, recorded as equations while it is traced for `lift`.
+"""Records a plain program's sharding annotations as equations while `lift` traces it.
 
-All of them end in parameters of JAX's primitives, however the program spells them: imported by name, stored as a
-default, as a method, of jit, of `auto_axes`, of a library's function. So they are read where a primitive is bound.
+All of them end in parameters of JAX's primitives, however the program spells them: imported by name, as a default
+argument, a method, of jit, of `auto_axes`, in a library. So they are read where a primitive is bound.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ Bind = Callable[..., Any]
 
 
 class Annotation(Primitive):
-    """A primitive of ours that an annotation is."""
+    """The primitive of an annotation."""
 
 
-#: A value as a spec says; what that says of other values, it says of the operands after the first. ``mapped`` are the
-#: dims of each operand of which it says nothing: those of `jax.vmap`.
+#: Annotates a value with a spec; axes of other values in the spec refer to the operands after the first. ``mapped`` are
+#: the dims of each operand that `jax.vmap` maps, which the spec leaves out.
 annotation_p: Final = Annotation("sharding_annotation")
 annotation_p.def_impl(lambda x, *likes, spec, mapped: x)
 annotation_p.def_abstract_eval(lambda x, *likes, spec, mapped: x)
@@ -43,7 +43,7 @@ def _jvp(primals: Any, tangents: Any, **params: Any) -> Any:
 
 
 def _transpose(ct: Any, x: Any, *likes: Any, **params: Any) -> Any:
-    del x, params  # what is said of a value is not said of its cotangent
+    del x, params  # the cotangent is not annotated
     return [ct, *[None] * len(likes)]
 
 
@@ -60,19 +60,19 @@ ad.primitive_jvps[annotation_p] = _jvp
 ad.primitive_transposes[annotation_p] = _transpose
 batching.primitive_batchers[annotation_p] = _batched
 
-#: Parameters of primitives that say how the result is to lie.
+#: Parameters of primitives with the sharding of the result.
 _OF_RESULT: Final = ("out_sharding", "sharding")
-#: The entry of an equation of jit without a sharding.
+#: The parameter of a jit equation without a sharding.
 _UNSPECIFIED: Final[Any] = private("jax._src.named_sharding", "UNSPECIFIED")
 
 
 def annotated(bind: Bind, primitive: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
-    """A primitive bound to plain operands, with the shardings among its parameters as separate equations."""
+    """Binds a primitive to plain operands, with the shardings in its parameters as separate equations."""
     name = primitive.name
     if name == "reshard":
-        return _said(args[0], params["dst_sharding"], by_jax=_is_jaxs_own(params["dst_sharding"]))
+        return _annotate(args[0], params["dst_sharding"], by_jax=_is_jaxs_own(params["dst_sharding"]))
     if name == "sharding_constraint":
-        return _said(args[0], params["sharding"])
+        return _annotate(args[0], params["sharding"])
     if name == "device_put":
         return [_put(x, device) for x, device in zip(args, params["devices"], strict=True)]
     if name == "jit":
@@ -82,37 +82,37 @@ def annotated(bind: Bind, primitive: Any, args: Sequence[Any], params: dict[str,
         if sharding is not None and isinstance(sharding, jax.sharding.NamedSharding):
             out, by_jax = bind(*args, **{**params, key: None}), _is_jaxs_mesh(sharding.mesh)
             if primitive.multiple_results:
-                return [_said(y, sharding, by_jax=by_jax) for y in out]
-            return _said(out, sharding, by_jax=by_jax)
+                return [_annotate(y, sharding, by_jax=by_jax) for y in out]
+            return _annotate(out, sharding, by_jax=by_jax)
     return bind(*args, **params)
 
 
-def _said(x: Any, sharding: Any, *, by_jax: bool = False) -> Any:
-    """A value as an annotation wants it; ``by_jax``: nobody wrote it."""
+def _annotate(x: Any, sharding: Any, *, by_jax: bool = False) -> Any:
+    """Annotates a value with a sharding; ``by_jax``: JAX's own, which is ignored."""
     if by_jax or not isinstance(sharding, jax.sharding.NamedSharding) or sharding.mesh.empty:
-        return x  # of one device, as all of a plain program is
+        return x  # on one device, as all of a plain program
     spec, likes = with_operands(sharding.spec)
     return annotation_p.bind(x, *likes, spec=spec, mapped=((),) * (1 + len(likes)))
 
 
 def _is_jaxs_own(sharding: Any) -> bool:
-    """Whether JAX reshards by itself: to how a value lies, where it broadcasts or enters a region of auto axes."""
+    """Whether JAX reshards on its own, in a broadcast or on entry to a region of auto axes."""
     if not _is_jaxs_mesh(sharding.mesh):
         return False
     names = (str(frame.f_globals.get("__name__", "")) for frame in frames(2))
     for name in names:
-        if name == "jax._src.pjit":  # `reshard` itself, or `auto_axes`
+        if name == "jax._src.pjit":  # `reshard`, or `auto_axes`
             return next(names).startswith("jax.")
     return False
 
 
 def _is_jaxs_mesh(mesh: Any) -> bool:
-    return isinstance(mesh, ProgramMesh) and mesh.says_nothing
+    return isinstance(mesh, ProgramMesh) and mesh.is_jaxs
 
 
 def _put(x: Any, device: Any) -> Any:
     if isinstance(device, jax.sharding.NamedSharding):
-        return _said(x, device)
+        return _annotate(x, device)
     if device is not None and not isinstance(device, (jax.Device, jax.sharding.SingleDeviceSharding)):
         raise placed(
             ShardingTypeError(
@@ -126,7 +126,7 @@ def _put(x: Any, device: Any) -> Any:
 
 
 def _of_jit(bind: Bind, args: Sequence[Any], params: dict[str, Any]) -> Any:
-    """A call of a jitted function, with its shardings as annotations of its operands and results."""
+    """Binds a jitted function, with its shardings as annotations of its operands and results."""
     in_shardings, out_shardings = params["in_shardings"], params["out_shardings"]
     if all(s is _UNSPECIFIED for s in (*in_shardings, *out_shardings)):
         return bind(*args, **params)
@@ -136,4 +136,4 @@ def _of_jit(bind: Bind, args: Sequence[Any], params: dict[str, Any]) -> Any:
 
 
 def _of_one(x: Any, sharding: Any) -> Any:
-    return _said(x, sharding) if isinstance(sharding, jax.sharding.NamedSharding) else x
+    return _annotate(x, sharding) if isinstance(sharding, jax.sharding.NamedSharding) else x

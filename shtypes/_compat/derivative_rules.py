@@ -1,4 +1,4 @@
-"""The derivative rules that equations of plain programs carry, as programs; a part of `_compat`."""
+"""The derivative rules of plain programs' equations, as programs."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ from shtypes.errors import ShardingTypeError
 
 
 class JvpRule(NamedTuple):
-    """The program of the rule of a `jax.custom_jvp`: from primals and nonzero tangents to the same of the results."""
+    """The program of a `jax.custom_jvp` rule: from primals and nonzero tangents to those of the results."""
 
     jaxpr: Any
     consts: Sequence[Any]
-    out_zeros: Sequence[bool]  # which results have no tangent
+    out_zeros: Sequence[bool]  # whether each result lacks a tangent
 
 
 def custom_jvp_rule(eqn: Any, in_zeros: Sequence[bool]) -> JvpRule:
-    """The rule of a `custom_jvp_call`, which JAX traces once for each set of operands without a tangent."""
+    """The rule of a `custom_jvp_call`, which JAX traces once for each set of operands without tangents."""
     with eqn.ctx.manager, tracing_plain(), as_in_program(), without_outer_lines():
         return JvpRule(*eqn.params["jvp_jaxpr_fun"].call_wrapped(*in_zeros))
 
 
 def closes_over(name: str) -> ShardingTypeError:
-    """The error for a rule that closes over a tracer whose trace has ended."""
+    """The error for a rule that closes over a tracer of an ended trace."""
     return ShardingTypeError(
         f"a derivative rule of `{name}` closes over a value of the lifted program",
         why="the program is traced before it is differentiated, as under `jax.jit`; its values are gone by then",
@@ -55,7 +55,7 @@ def closes_over(name: str) -> ShardingTypeError:
 
 @contextlib.contextmanager
 def applying_rule(name: str) -> Iterator[None]:
-    """A scope around a rule that JAX has for an equation; a missing rule is an error in the one message shape."""
+    """Context manager around a JAX rule of an equation; converts errors for a missing rule."""
     try:
         yield
     except UnexpectedTracerError:
@@ -67,7 +67,7 @@ def applying_rule(name: str) -> Iterator[None]:
 
 
 def check_closed_over(eqn: Any, perturbed: Sequence[bool]) -> None:
-    """Refuses to differentiate with respect to what the function of a custom derivative closes over."""
+    """Refuses to differentiate with respect to a captured value of a custom derivative's function."""
     if any(perturbed[: eqn.params.get("num_consts", 0)]):
         raise ShardingTypeError(
             f"`{name_of(eqn)}` closes over a value that is differentiated",
@@ -76,7 +76,7 @@ def check_closed_over(eqn: Any, perturbed: Sequence[bool]) -> None:
         )
 
 
-# values of the program that a rule closes over
+# captured values of a program
 
 keep_alive_p: Final = PlainPrimitive("keep_alive")
 keep_alive_p.def_impl(lambda x, *others: x)
@@ -87,9 +87,9 @@ batching.primitive_batchers[keep_alive_p] = lambda operands, dims: (keep_alive_p
 
 
 def keeping_closed_over(f: Callable[..., Any], rules: Sequence[Any]) -> Callable[..., Any]:
-    """The function of a custom derivative, which also uses the traced values that its rules close over.
+    """Wraps the function of a custom derivative to use the traced values that its rules capture.
 
-    So these are operands of its equation, from which they are read when the rules are traced: after the program is.
+    So these are operands of its equation, from which the rules read them when traced later.
     """
     values = list({id(x): x for rule in rules for x in _closed_over(rule, set())}.values())
     if not values:
@@ -105,7 +105,7 @@ def keeping_closed_over(f: Callable[..., Any], rules: Sequence[Any]) -> Callable
 
 
 def _closed_over(x: Any, seen: set[int]) -> Iterator[Any]:
-    """The traced plain values that a function closes over, itself or in the functions that it closes over."""
+    """The traced plain values that a function captures, directly or in captured functions."""
     if id(x) in seen:
         return
     seen.add(id(x))
@@ -128,13 +128,13 @@ def _closed_over(x: Any, seen: set[int]) -> Iterator[Any]:
 
 
 def variable_of(x: Any) -> Any:
-    """The program variable of a traced value; None if it is no value of a jaxpr."""
+    """The jaxpr variable of a traced value, or None."""
     var = getattr(x, "val", None) if isinstance(x, jax.core.Tracer) and type_of(x) is None else None
     return var if isinstance(var, Var) else None
 
 
-def is_gone(x: Any) -> bool:
-    """Whether a value is one of a program whose trace has ended."""
+def has_ended(x: Any) -> bool:
+    """Whether a value's trace has ended."""
     return variable_of(x) is not None and trace_of(x) not in _open_traces()
 
 
@@ -151,7 +151,7 @@ def _open_traces() -> list[Any]:
 
 
 def has_custom_vjp(prim: Any) -> bool:
-    """Whether a primitive of `jax.experimental.hijax` defines its vjp itself, and not through its jvp."""
+    """Whether a primitive of `jax.experimental.hijax` defines its vjp directly, and not by its jvp."""
     name: str = getattr(type(prim).vjp_fwd, "__qualname__", "")
     return not name.startswith(("HiPrim.", "VJPHiPrimitive.", "_vjp_fwd_from_"))
 
@@ -166,12 +166,12 @@ def name_of(eqn: Any) -> str:
 
 # typed bodies
 
-#: Makes the constants of a jaxpr its first operands.
+#: Converts the constants of a jaxpr to its first operands.
 _with_operands_for_constants: Any = private("jax._src.interpreters.partial_eval", "convert_constvars_jaxpr")
 
 
 def trace_typed(f: Callable[..., list[Any]], operands: Sequence[Any]) -> tuple[Any, list[Any]]:
-    """The open jaxpr of a function of typed values, without constants, and its leading operands, the constants."""
+    """Traces a function of typed values: its open jaxpr without constants, and the constants as leading operands."""
     traced = jax.jit(f).trace(*operands)
     closed = traced.jaxpr
     consts = [*captured(closed), *getattr(traced, "_consts", ())]
@@ -185,27 +185,27 @@ _Offloadable: Final[Any] = private("jax._src.interpreters.partial_eval", "Offloa
 _Saveable: Final[Any] = private("jax._src.interpreters.partial_eval", "SaveableType")
 
 
-def is_asked_about(eqn: Any) -> bool:
-    """Whether a policy decides about an equation; else it decides about those in its bodies, if it has any."""
+def policy_decides(eqn: Any) -> bool:
+    """Whether a checkpoint policy decides about an equation itself, and not about those in its bodies."""
     return eqn.primitive not in _rules
 
 
-def asks_inside(eqn: Any) -> bool:
-    """Whether a policy decides about the equations in the bodies of an equation."""
+def policy_decides_inside(eqn: Any) -> bool:
+    """Whether a checkpoint policy decides about the equations in an equation's bodies."""
     return eqn.primitive in _rules and eqn.primitive.name != "while"
 
 
 class Residuals(NamedTuple):
-    """What the backward pass of an equation needs of its forward pass."""
+    """The values that the backward pass of an equation needs."""
 
-    operands: tuple[bool, ...]  # of each operand whether its value
-    results: bool  # whether its results
+    operands: tuple[bool, ...]  # whether each operand is needed
+    results: bool  # whether the results are needed
 
 
 def residuals_of(eqn: Any, operands: Sequence[int]) -> Residuals:
-    """What the derivative of an equation by some operands needs, by JAX's rule; everything where there is none."""
+    """The residuals of an equation's derivative by some operands, by JAX's rule; all without a rule."""
 
-    def kept(*xs: Any) -> list[Any]:
+    def residuals(*xs: Any) -> list[Any]:
         def at(*ys: Any) -> list[Any]:
             values = [*xs]
             for i, y in zip(operands, ys, strict=True):
@@ -216,25 +216,25 @@ def residuals_of(eqn: Any, operands: Sequence[int]) -> Residuals:
         return jax.tree.leaves(jax.vjp(at, *(xs[i] for i in operands))[1])
 
     try:
-        closed, _, _ = trace_plain(kept, [v.aval for v in eqn.invars])
+        closed, _, _ = trace_plain(residuals, [v.aval for v in eqn.invars])
     except (TypeError, ValueError, NotImplementedError):
         return Residuals((True,) * len(eqn.invars), results=True)
     jaxpr, _ = needed(closed)
-    own = None if inner_jaxprs(eqn) else next((e for e in jaxpr.eqns if _does_the_same(e, eqn)), None)
-    read = {v for e in jaxpr.eqns if e is not own for v in e.invars if not is_literal(v)}
+    same_eqn = None if inner_jaxprs(eqn) else next((e for e in jaxpr.eqns if _same_operation(e, eqn)), None)
+    read = {v for e in jaxpr.eqns if e is not same_eqn for v in e.invars if not is_literal(v)}
     read.update(v for v in jaxpr.outvars if not is_literal(v))
-    return Residuals(tuple(v in read for v in jaxpr.invars), results=own is not None)
+    return Residuals(tuple(v in read for v in jaxpr.invars), results=same_eqn is not None)
 
 
-def _does_the_same(one: Any, other: Any) -> bool:
+def _same_operation(one: Any, other: Any) -> bool:
     try:
         return one.primitive is other.primitive and bool(one.params == other.params)
-    except ValueError:  # of arrays among them
+    except ValueError:  # array parameters
         return False
 
 
 def offloads(decision: Any) -> bool:
-    """Whether a policy has a value moved to another memory."""
+    """Whether a policy moves a value to another memory."""
     return isinstance(decision, _Offloadable)
 
 

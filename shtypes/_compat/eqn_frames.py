@@ -1,4 +1,4 @@
-"""The Python frames that an equation of a plain program comes from, and how messages name them."""
+"""The Python frames of a plain program's equation, and their names in messages."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from shtypes.caches import Bounded
 from shtypes.context.eqn_source import EqnSource
 from shtypes.context.frames import Owner, owner_of_file
 
-#: The public modules of JAX's functions, by the folders of JAX's sources.
+#: The public modules of JAX's functions, by source folder.
 _MODULES: Final = (
     ("numpy/linalg", "jax.numpy.linalg"),
     ("numpy/fft", "jax.numpy.fft"),
@@ -30,7 +30,7 @@ _MODULES: Final = (
 )
 
 
-#: Functions of libraries that do nothing but call others: `Module.apply`, wrappers, what has a private name.
+#: Functions of libraries that only call others: `Module.apply`, wrappers, private functions.
 _HANDING_ON: Final = re.compile(r"(^|\.)_(?!_)|wrap|intercept|(^|\.)(apply|init)(_fn)?($|\.)")
 
 
@@ -38,7 +38,7 @@ class Frame(NamedTuple):
     """One frame of an equation's stack."""
 
     code: Any  # its code object
-    last: int  # where in the code it is
+    last: int  # the instruction offset
 
     @property
     def file(self) -> str:
@@ -47,17 +47,17 @@ class Frame(NamedTuple):
 
     @property
     def line(self) -> int:
-        """The line that runs."""
+        """The current line."""
         return _positions(self.code, self.last)[0]
 
     @property
     def function(self) -> str:
-        """The qualified name of the function, without the functions that it is defined in."""
+        """The qualified name of the function, without enclosing functions."""
         return str(self.code.co_qualname).replace(".<locals>", "")
 
     @property
     def place(self) -> str:
-        """``train.py:9``."""
+        """The file and line: ``train.py:9``."""
         return f"{self.file.rpartition('/')[2]}:{self.line}"
 
     @property
@@ -76,7 +76,7 @@ class Frame(NamedTuple):
         return path.strip("/").replace("/", ".")
 
     def expression(self) -> str:
-        """The text of the expression that runs; empty where there is no position, or no expression of one line."""
+        """The source of the current expression; empty if unavailable, or on several lines."""
         start, end, column, stop = _positions(self.code, self.last)
         if not start or start != end or column is None or stop is None:
             return ""
@@ -97,9 +97,9 @@ def _positions(code: Any, last: int) -> tuple[int, int, int | None, int | None]:
 
 
 def frames_of(eqn: Any) -> list[Frame]:
-    """The frames that an equation was traced in, innermost first.
+    """The frames in which an equation was traced, innermost first.
 
-    JAX ends them where the body begins that it traced: the equation that has the body has the frames that called it.
+    JAX ends them at a traced body: the frames of its caller are those of the equation with the body.
     """
     traceback = eqn.source_info.traceback
     return [] if traceback is None else [Frame(*f) for f in zip(*traceback.raw_frames(), strict=True)]
@@ -107,21 +107,21 @@ def frames_of(eqn: Any) -> list[Frame]:
 
 @functools.lru_cache(maxsize=4096)
 def has_users_line(traceback: Any) -> bool:
-    """Whether a stack of JAX's has a line of the user's."""
+    """Whether a JAX stack has a line of the user's code."""
     return traceback is not None and any(
         owner_of_file(code.co_filename) is Owner.USERS for code in traceback.raw_frames()[0]
     )
 
 
 def users_frame(eqn: Any) -> tuple[Frame, str] | None:
-    """The user's frame that an equation comes from, and the function of a library that it called; None without one."""
+    """The user's frame of an equation, and the library function that it called; None without one."""
     frames = frames_of(eqn)
     frame = next((f for f in frames if f.kind is Owner.USERS), None)
     return None if frame is None else (frame, eqn_source_of(frames).library)
 
 
 def eqn_source_of(frames: Sequence[Frame]) -> EqnSource:
-    """The user's line of a stack, the library's function that it calls, and the function of JAX that was called."""
+    """The user's line of a stack, the library function called there, and the JAX function called."""
     library = handing_on = called = ""
     outside = False
     for frame in frames:
@@ -145,14 +145,14 @@ def _in_library(frame: Frame) -> str:
 
 
 def _of_jax(frame: Frame) -> str:
-    """A function of JAX as users call it: ``jnp.median``; empty for what they do not call by name."""
+    """The public name of a JAX function, such as ``jnp.median``, or empty."""
     _, in_jax, path = frame.file.rpartition("/jax/")
     return _public(path, frame.code.co_qualname.partition(".<locals>")[0]) if in_jax else ""
 
 
 @functools.lru_cache(maxsize=1024)
 def _public(path: str, function: str) -> str:
-    """The public name of a function in a file of JAX's; empty where it has none."""
+    """The public name of a function in a file of JAX, or empty."""
     path = path.removeprefix("_src/").removesuffix(".py")
     module = next((name for part, name in _MODULES if path.startswith(part)), "")
     if path.startswith("scipy/"):
@@ -170,10 +170,10 @@ def _public(path: str, function: str) -> str:
 
 
 class UserFrame(NamedTuple):
-    """An expression of the user's that was being evaluated; one object for each place in a program."""
+    """An expression of the user's code that was being evaluated; one object for each place in a program."""
 
     file: str
-    function: str  # the function that it is in, as Python qualifies it
+    function: str  # the qualified name of its function
     line: int  # the first line of the expression
     column: int  # its first column, in bytes
     end_line: int
@@ -209,9 +209,9 @@ def _user_frame(code: Any, last: int) -> UserFrame | None:
 
 
 def is_of_a_library(body: Any) -> bool:
-    """Whether a jitted function is no code of the user's.
+    """Whether a jitted function is not the user's code.
 
-    Its trace is kept for all calls of it, so that the frames of its equations are those of the first.
+    Its trace is cached for all calls, so that the frames of its equations are those of the first call.
     """
     info = getattr(jaxpr_of(body), "debug_info", None)
     file, _, line = str(getattr(info, "func_src_info", "")).partition(" at ")[2].rpartition(":")

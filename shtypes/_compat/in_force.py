@@ -1,8 +1,8 @@
-"""What is in force at an equation of a plain program: our scopes and JAX's settings, noted where it is bound.
+"""Records our scopes and JAX's settings in the equations of a plain program.
 
-A program that is lifted is evaluated after its trace, when the scopes that it opened are left. So each equation that is
-bound under other settings than the program began with says so in its name stack, which JAX keeps through every
-transformation; the mark has no name, and prints as nothing.
+A lifted program is evaluated after its trace, when the scopes that it opened have ended. So an equation that is bound
+under other settings than at the program's start has a mark in its name stack, which JAX preserves through all
+transformations; the mark has no name, and prints as nothing.
 """
 
 from __future__ import annotations
@@ -17,32 +17,32 @@ from jax.extend import source_info_util
 from shtypes._compat import private, trace_context
 from shtypes.context.settings import Settings, current, current_settings, scope
 
-#: The settings of JAX's other context managers.
+#: JAX's other context managers with settings.
 _CONTEXTS: Final = ("xla_metadata", "compute_on", "pallas_tpu_interpret_mode")
 #: JAX's settings by name.
 _STATES: Final[dict[str, Any]] = {
     **private("jax._src.config", "config_states"),
     **{name: private("jax._src.config", f"{name}_context_manager") for name in _CONTEXTS},
 }
-_folding: Final = _STATES.pop("eager_constant_folding")  # it says what a trace evaluates, and nothing of an equation
-#: Those that no trace is keyed on, and which change what an equation does when it runs.
+_folding: Final = _STATES.pop("eager_constant_folding")  # affects tracing, not equations
+#: Settings that are not in trace-cache keys, but change how an equation runs.
 _CHECKS: Final = (_STATES["jax_debug_nans"], _STATES["jax_debug_infs"])
-#: What is noted apart, or speaks of how a program is tried.
-_APART: Final = frozenset({"scopes", "tried", "start"})
-#: The numbers of the settings under which programs began.
+#: Fields that are recorded separately, or apply to speculative tracing.
+_EXCLUDED: Final = frozenset({"scopes", "tried", "start"})
+#: The ids of the settings at the start of programs.
 _starts: Final[dict[Any, int]] = {}
 
 
 class InForce(NamedTuple):
     """The settings that a program changed since its start."""
 
-    rules: tuple[Any, ...] = ()  # what the scopes of communication say that it opened, outermost first
+    rules: tuple[Any, ...] = ()  # the rules of the communication scopes that it opened, outermost first
     fields: tuple[tuple[str, Any], ...] = ()  # our other settings, by field of `Settings`
     jax: tuple[tuple[str, Any], ...] = ()  # JAX's settings, by name
 
 
 class _Mark(NamedTuple):
-    """An element of a name stack that has no name."""
+    """An element of a name stack without a name."""
 
     in_force: InForce
 
@@ -68,17 +68,17 @@ _thread: Final = _Thread()
 
 
 def all_traced() -> contextlib.AbstractContextManager[Any]:
-    """A scope whose traces take in every equation, in `jax.ensure_compile_time_eval` too."""
+    """Context manager in which every equation is traced, even in `jax.ensure_compile_time_eval`."""
     manager: contextlib.AbstractContextManager[Any] = _folding(False)
     return manager
 
 
 @contextlib.contextmanager
 def noting_settings() -> Iterator[None]:
-    """A scope around the trace of a plain program, in which its equations note the settings that it changes."""
+    """Context manager around the trace of a plain program, in which its equations record changed settings."""
     outer = _thread.start
     states = {name: state.value for name, state in _STATES.items()}
-    number = _starts.setdefault((trace_context(), _checks()), len(_starts) + 1)  # JAX's caches are keyed on it
+    number = _starts.setdefault((trace_context(), _checks()), len(_starts) + 1)  # part of JAX's cache keys
     with scope(current_settings()._replace(start=number)):
         _thread.start = _Start(current_settings(), _checks(), trace_context(), states, {})
         try:
@@ -92,7 +92,7 @@ def _checks() -> tuple[Any, ...]:
 
 
 def mark() -> _Mark | None:
-    """The mark of the settings that changed since the program's start; None if none did."""
+    """The mark of the settings changed since the program's start, or None."""
     start = _thread.start
     if start is None:
         return None
@@ -113,7 +113,7 @@ def _difference(start: _Start, settings: Settings) -> _Mark | None:
     fields = tuple(
         (name, value)
         for name, value in zip(settings._fields, settings, strict=True)
-        if name not in _APART and value != getattr(before, name)
+        if name not in _EXCLUDED and value != getattr(before, name)
     )
     jax = tuple((name, s.value) for name, s in _STATES.items() if s.value is not start.states[name])
     changes = InForce(rules, fields, tuple((n, v) for n, v in jax if v != start.states[n]))
@@ -121,7 +121,7 @@ def _difference(start: _Start, settings: Settings) -> _Mark | None:
 
 
 def marked(changes: _Mark | None) -> contextlib.AbstractContextManager[Any]:
-    """A scope in which equations carry a mark."""
+    """Context manager in which equations carry a mark."""
     if changes is None:
         return contextlib.nullcontext()
     stack: Any = source_info_util.current_name_stack()
@@ -132,7 +132,7 @@ def marked(changes: _Mark | None) -> contextlib.AbstractContextManager[Any]:
 
 
 def set_at(eqn: Any) -> InForce | None:
-    """The settings at an equation that had changed since its program's start; None if none had."""
+    """The settings at an equation that changed since its program's start, or None."""
     stack = eqn.source_info.name_stack.stack
     for element in reversed(stack):
         if type(element) is _Mark:
@@ -149,7 +149,7 @@ def without_marks(stack: Any) -> Any:
 
 @contextlib.contextmanager
 def settings(changes: InForce) -> Iterator[None]:
-    """A scope in which a program's settings are in force again; not what its scopes of communication say."""
+    """Context manager that sets a program's settings again, but not the rules of its communication scopes."""
     with contextlib.ExitStack() as entered:
         if changes.fields:
             entered.enter_context(scope(current_settings()._replace(**dict(changes.fields))))
@@ -160,7 +160,7 @@ def settings(changes: InForce) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _setting(state: Any, value: Any) -> Iterator[None]:
-    """One of JAX's settings with a value that it had before."""
+    """Context manager that sets one of JAX's settings."""
     hook = getattr(state, "_update_thread_local_hook", None)
     outer = state.swap_local(value)
     if hook is not None:

@@ -1,4 +1,4 @@
-"""Jaxprs as all releases of JAX have them: equations, the bodies in them, and where the user wrote them."""
+"""A view of jaxprs that is independent of JAX's release: equations, and the bodies in them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from jax.interpreters import ad
 from shtypes._compat import private
 from shtypes.caches import Static
 
-#: JAX's class of the number in a literal: it has a type, and so the mesh that its program saw.
+#: JAX's class of a literal's value, whose type has the mesh of its program.
 _typed_literal: Any = private("jax._src.literals", "TypedNdArray")
 #: JAX's rule for primitives whose derivative is zero.
 zero_jvp: Any = private("jax._src.interpreters.ad", "zero_jvp")
@@ -36,8 +36,8 @@ def is_literal(atom: Any) -> bool:
 _PYTHON: Final = {"bool", "int32", "int64", "float32", "float64", "complex64", "complex128"}
 
 
-def without_its_mesh(literal: Any) -> Any:
-    """The value of a literal as a number or a numpy array: JAX's object brings its mesh along."""
+def literal_array(literal: Any) -> Any:
+    """A literal's value as a number or a numpy array, without its program's mesh."""
     value = literal.val
     if jax.numpy.issubdtype(literal.aval.dtype, jax.dtypes.extended):
         return value
@@ -49,7 +49,7 @@ def without_its_mesh(literal: Any) -> Any:
 
 
 def unrounded(value: Any) -> Any:
-    """A value that JAX takes unrounded: a 64-bit numpy array becomes a JAX array."""
+    """A value that JAX does not round: a 64-bit numpy array becomes a JAX array."""
     if not isinstance(value, (np.ndarray, np.generic)) or jax.dtypes.canonicalize_dtype(value.dtype) == value.dtype:
         return value
     with jax.enable_x64(True), jax.ensure_compile_time_eval():
@@ -57,12 +57,12 @@ def unrounded(value: Any) -> Any:
 
 
 def literal_value(atom: Any) -> Any:
-    """The number of a literal, on no mesh."""
+    """A literal's value, without a mesh."""
     return np.asarray(atom.val)[()] if type(atom.val) is _typed_literal else atom.val
 
 
 def inner_jaxprs(eqn: Any) -> list[tuple[Any, int | None]]:
-    """The jaxprs inside an equation, and how often each runs: None where a while loop decides."""
+    """The jaxprs inside an equation with their trip counts; None in a while loop."""
     trips: int | None = 1
     if eqn.primitive.name == "scan":
         trips = int(eqn.params["length"])
@@ -82,20 +82,20 @@ def variable(aval: Any) -> Any:
 
 
 def with_equations(jaxpr: Any, eqns: Sequence[Any], outvars: Sequence[Any]) -> Any:
-    """The jaxpr, open or closed as it is, with other equations and results."""
+    """The jaxpr, open or closed, with other equations and results."""
     opened = jaxpr_of(jaxpr)
     changed = opened.replace(eqns=list(eqns), outvars=list(outvars))
     return changed if opened is jaxpr else jaxpr.replace(jaxpr=changed)
 
 
 def with_inputs(jaxpr: Any, constvars: Sequence[Any], consts: Sequence[Any], invars: Sequence[Any]) -> Any:
-    """The open jaxpr with other constants, whose values it holds in newer releases, and other arguments."""
+    """The open jaxpr with other constants, which newer releases store in it, and other arguments."""
     values = {"consts": list(consts)} if hasattr(jaxpr, "consts") else {}
     return jaxpr.replace(constvars=list(constvars), invars=list(invars), **values)
 
 
 def with_bodies(eqn: Any, change: Callable[[Any], Any]) -> Any:
-    """The equation with each jaxpr in it changed; itself where none is."""
+    """The equation with each jaxpr in it changed; unchanged without any."""
     params = {name: _changed(value, change) for name, value in eqn.params.items()}
     same = all(params[name] is value for name, value in eqn.params.items())
     return eqn if same else eqn.replace(params=params)
@@ -123,7 +123,7 @@ def dependent_vars(
 ) -> set[Any]:
     """The variables of a program that depend on some of its operands, and these.
 
-    ``through`` says which results of an equation depend on some of its operands, by number; by default, all do.
+    ``through`` returns which results of an equation depend on some of its operands, by index; by default, all.
     """
     jaxpr = jaxpr_of(closed)
     dependent = {jaxpr.invars[i] for i in operands}
@@ -138,18 +138,18 @@ def dependent_vars(
 def reached(
     closed: Any, operands: Sequence[int], through: Callable[[Any, list[int]], Sequence[bool]] | None = None
 ) -> list[bool]:
-    """Which results of a program depend on some of its operands; arguments as of `dependent_vars`."""
+    """Whether each result of a program depends on some of its operands; arguments as for `dependent_vars`."""
     dependent = dependent_vars(closed, operands, through)
     return [not is_literal(x) and x in dependent for x in jaxpr_of(closed).outvars]
 
 
 def depends_smoothly(closed: Any, operands: Sequence[int]) -> list[bool]:
-    """Which results of a program may have a derivative by some of its operands; False only where it is zero for JAX."""
+    """Whether each result may have a derivative by some operands; False only if it is zero in JAX."""
     return reached(closed, operands, moves_smoothly)
 
 
 def moves_smoothly(eqn: Any, operands: list[int]) -> list[bool]:
-    """Which results of an equation may have a derivative by some of its operands, as of `depends_smoothly`."""
+    """Whether each result of an equation may have a derivative by some operands, as in `depends_smoothly`."""
     if has_zero_derivative(eqn):
         return [False] * len(eqn.outvars)
     inexact = [jax.numpy.issubdtype(v.aval.dtype, np.inexact) for v in eqn.outvars]
@@ -163,25 +163,25 @@ def moves_smoothly(eqn: Any, operands: list[int]) -> list[bool]:
 
 
 def has_zero_derivative(eqn: Any) -> bool:
-    """Whether JAX's derivative of an equation is zero whatever its operands are, as that of `floor` is."""
+    """Whether JAX's derivative of an equation is always zero, as that of `floor`."""
     if eqn.primitive.name == "stop_gradient":
         return True
-    if eqn.primitive.name == "sign":  # newer releases have another rule for complex numbers
+    if eqn.primitive.name == "sign":  # newer releases have a rule for complex numbers
         return bool(eqn.outvars[0].aval.dtype.kind != "c")
     if eqn.primitive.name == "integer_pow" and not eqn.params["y"]:
         return True
     return getattr(ad.primitive_jvps.get(eqn.primitive), "func", None) is zero_jvp
 
 
-# what control flow does with its bodies
+# control flow
 
 
 class UnknownEquationError(Exception):
-    """An equation whose parameters are not those of any supported JAX release."""
+    """Raised for an equation whose parameters match no supported JAX release."""
 
 
 class Scan(NamedTuple):
-    """`lax.scan`: ``body(*consts, *carry, *x)`` gives the next carry and a slice of the results."""
+    """`lax.scan`: ``body(*consts, *carry, *x)`` returns the next carry and a slice of the results."""
 
     body: Any
     consts: int
@@ -210,8 +210,8 @@ class ClosedCall(NamedTuple):
     """A body that runs once: jit, custom derivatives (already applied), `jax.checkpoint`."""
 
     body: Any
-    scope: str = ""  # what the body's operations are named under
-    barrier: tuple[bool, ...] = ()  # for each operand, whether the body's work must not be merged with work outside
+    scope: str = ""  # the name scope of the body
+    barrier: tuple[bool, ...] = ()  # whether each operand passes an optimization barrier
 
 
 Control = Scan | While | Cond | ClosedCall
@@ -223,7 +223,7 @@ _JIT: Final = {
 _CUSTOM: Final = {"call_jaxpr", "num_consts", "symbolic_zeros"}
 _SCAN: Final = {"reverse", "length", "jaxpr", "unroll"}
 
-#: The parameters that each primitive has, in all releases that are supported.
+#: The parameters of each primitive in all supported releases.
 _PARAMETERS: Final[dict[str, tuple[set[str], ...]]] = {
     "scan": (_SCAN | {"num_consts", "num_carry"}, _SCAN | {"ft_in", "ft_out"}),
     "while": ({"cond_nconsts", "cond_jaxpr", "body_nconsts", "body_jaxpr"},),
@@ -240,7 +240,7 @@ _PARAMETERS: Final[dict[str, tuple[set[str], ...]]] = {
 
 
 def control(eqn: Any) -> Control | None:
-    """The control flow of an equation with sub-jaxprs; None for any other."""
+    """The control flow of an equation with sub-jaxprs, or None."""
     name, params = eqn.primitive.name, eqn.params
     layouts = _PARAMETERS.get(name)
     if layouts is None:
@@ -271,33 +271,33 @@ def _scan_counts(params: Any) -> tuple[int, int]:
 
 
 def _barrier(params: Any, operands: int) -> tuple[bool, ...]:
-    """Which operands of a checkpoint pass an optimization barrier: JAX's rule for lowering it."""
+    """Whether each operand of a checkpoint passes an optimization barrier, by JAX's lowering rule."""
     prevent = params["prevent_cse"]
     flags = tuple(prevent) if isinstance(prevent, (tuple, list)) else (bool(prevent),) * operands
     return flags if params["differentiated"] and any(flags) else ()
 
 
 def captured(body: Any) -> tuple[Any, ...]:
-    """The constants that a body captured."""
+    """The constants of a body."""
     return tuple(getattr(body, "consts", ()))
 
 
 def equation_context(eqn: Any) -> AbstractContextManager[Any]:
-    """The settings under which an equation was traced."""
+    """Context manager that sets an equation's trace settings."""
     manager: AbstractContextManager[Any] = eqn.ctx.manager
     return manager
 
 
 def bits_as_traced(eqn: Any) -> AbstractContextManager[Any]:
-    """A scope in which random bits are those of an equation's trace."""
+    """Context manager in which random bits are those of an equation's trace."""
     traced: bool = eqn.ctx.threefry_partitionable
-    same = jax.config.jax_threefry_partitionable == traced  # type: ignore[attr-defined]  # each flag is an attribute
+    same = jax.config.jax_threefry_partitionable == traced  # type: ignore[attr-defined]  # flags are attributes
     manager: AbstractContextManager[Any] = nullcontext() if same else jax.threefry_partitionable(traced)
     return manager
 
 
 def has_context(eqn: Any) -> bool:
-    """Whether an equation was traced to run in a special way (offloaded, or with metadata for XLA)."""
+    """Whether an equation is offloaded, or has metadata for XLA."""
     return any(getattr(eqn.ctx, name, None) for name in ("compute_type", "xla_metadata"))
 
 
@@ -307,13 +307,13 @@ def dtypes_of(eqn: Any) -> Iterator[Any]:
 
 
 def references(eqn: Any) -> list[Any]:
-    """The references among its operands that an equation reads or writes in place."""
+    """The references among its operands that an equation reads or writes."""
     in_place = any(hasattr(effect, "input") for effect in eqn.effects)
     return [v for v in eqn.invars if in_place and _is_reference(v)]
 
 
 def has_side_effects(eqn: Any) -> bool:
-    """Whether an equation has effects beyond creating and using references: it is no function of its operands."""
+    """Whether an equation has effects besides creating and using references, so that it is not a pure function."""
     makes = any(map(_is_reference, eqn.outvars))
     return not makes and any(not hasattr(effect, "input") for effect in eqn.effects)
 
@@ -323,27 +323,27 @@ def _is_reference(v: Any) -> bool:
 
 
 def bound(eqn: Any, operands: Sequence[Any], **changed: Any) -> list[Any]:
-    """An equation's primitive applied to other operands, with some parameters changed."""
+    """Binds an equation's primitive to other operands, with some parameters changed."""
     primitive = eqn.primitive
     outs = primitive.bind(*operands, **primitive.get_bind_params({**eqn.params, **changed}))
     return list(outs) if primitive.multiple_results else [outs]
 
 
-#: Parameters that say how an equation is differentiated, which a program that only runs does not ask.
-_OF_DERIVATIVES: Final = frozenset({"jvp_jaxpr_fun", "fwd_jaxpr_thunk", "bwd", "out_trees", "jvp", "fwd"})
-#: Constants up to so many bytes are compared by value.
+#: Parameters for differentiation, which do not matter to evaluation.
+_DERIVATIVE_PARAMETERS: Final = frozenset({"jvp_jaxpr_fun", "fwd_jaxpr_thunk", "bwd", "out_trees", "jvp", "fwd"})
+#: The maximum bytes of constants that are compared by value.
 _SMALL: Final = 1 << 12
 
 
 class Key(NamedTuple):
     """A hashable that identifies a program."""
 
-    form: tuple[Any, ...]  # its equations, without the values of numbers and constants and without functions of Python
-    values: tuple[Any, ...]  # these, in the order in which they come
+    form: tuple[Any, ...]  # its equations, without numbers, constants and Python functions
+    values: tuple[Any, ...]  # these, in order
 
 
 def key_of(jaxpr: Any, consts: Sequence[Any], static: Callable[[Any], Any]) -> Key:
-    """The key of a program; ``static`` makes a hashable of any object, equal only to that of an equal one."""
+    """The key of a program; ``static`` makes any object hashable, with equality of the objects."""
     walk = _Walk(static)
     form = walk.jaxpr(jaxpr_of(jaxpr))
     walk.values += map(walk.value, consts)
@@ -351,7 +351,7 @@ def key_of(jaxpr: Any, consts: Sequence[Any], static: Callable[[Any], Any]) -> K
 
 
 def key_of_equation(eqn: Any) -> Key:
-    """The key of an equation, wherever it stands."""
+    """The key of an equation, independent of its source."""
     plain = eqn.replace(source_info=source_info_util.new_source_info())
     variables = tuple(dict.fromkeys(v for v in eqn.invars if not is_literal(v)))
     program = SimpleNamespace(constvars=(), invars=variables, eqns=[plain], outvars=eqn.outvars)
@@ -370,7 +370,7 @@ class _Walk:
         parts: list[Any] = [tuple([v.aval for v in numbers])]
         for eqn in jaxpr.eqns:
             operands = [self._atom(x, numbers) for x in eqn.invars]
-            params = [(k, self._param(v)) for k, v in eqn.params.items() if k not in _OF_DERIVATIVES]
+            params = [(k, self._param(v)) for k, v in eqn.params.items() if k not in _DERIVATIVE_PARAMETERS]
             for var in eqn.outvars:
                 numbers[var] = len(numbers)
             parts.append((eqn.primitive, *operands, *params, len(eqn.outvars), eqn.source_info.name_stack, eqn.ctx))

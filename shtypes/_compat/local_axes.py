@@ -1,8 +1,8 @@
-"""Plain programs of one device: the mesh axes that their collectives go along, bound while they are traced.
+"""The mesh axes for the collectives of one device's plain program, bound while it is traced.
 
-As in the body of a `jax.shard_map`, JAX then tracks over which axes each value varies, and its derivatives of such
-a program are right. It refuses what `check_vma=False` is for, such as a carry that starts as zeros and comes back
-varying; then the program is traced without, as `jax.shard_map` is with that argument.
+As in the body of a `jax.shard_map`, JAX then tracks the axes over which each value varies, so that its derivatives are
+correct. It refuses what `check_vma=False` is for, such as a carry that starts as zeros and becomes varying; then the
+program is traced without tracking, as by `jax.shard_map` with that argument.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from shtypes.types import ShType, State
 _extend_axis_env: Any = private("jax._src.core", "extend_axis_env_nd")
 _check_vma: Any = private("jax._src.config", "_check_vma")
 
-#: The sizes of a mesh's axes, and their names.
+#: The sizes and names of a mesh's axes.
 Axes = tuple[tuple[int, ...], tuple[str, ...]]
 
 _UNBOUND: Final = re.compile(r"unbound axis name: (\w+)")
 
 
 def local_mesh() -> ProgramMesh | None:
-    """The mesh that plain programs see in local mode; None outside of it."""
+    """The mesh of plain programs in local mode; None outside of it."""
     local = current_settings().local
     if not local:
         return None
@@ -46,7 +46,7 @@ def struct(
 ) -> Any:
     """The `ShapeDtypeStruct` of a value in the trace of a plain program.
 
-    In local mode it says over which axes the value varies: by its type ``t``, or as in ``like``.
+    In local mode it has the axes over which the value varies: by its type ``t``, or as in ``like``.
     """
     mesh = local_mesh()
     if mesh is None:
@@ -58,13 +58,13 @@ def struct(
 
 
 def plain_aval(shape: Sequence[int], dtype: Any, mesh: Any, of: Sequence[Any]) -> Any:
-    """The type of a plain array on the mesh of a program, computed from values of these types, ours or JAX's."""
+    """The type of a plain array on a program's mesh, computed from values of types ``of``, ours or JAX's."""
     aval = on_mesh(jax.core.ShapedArray(shape, dtype), mesh)
     return aval if mesh is None or not mesh.manual_axes else aval.update(manual_axis_type=_tracked(mesh, of))
 
 
 def traced_type(x: Any) -> Any:
-    """JAX's type of a value of the program that is being traced, as its equations have it: without how it lies."""
+    """JAX's type of a value in the program being traced, without its sharding."""
     return x.aval if isinstance(x, jax.core.Tracer) else jax.typeof(x)
 
 
@@ -73,7 +73,7 @@ def _on(mesh: ProgramMesh, ndim: int) -> Any:
 
 
 def _tracked(mesh: Any, types: Sequence[Any]) -> Any:
-    """JAX's manual axis type of an array in local mode: the axes over which it varies, or is a pending sum."""
+    """JAX's manual axis type of an array in local mode: the axes over which it varies or is a pending sum."""
     manual, varying, unreduced = set(mesh.manual_axes), set[str](), set[str]()
     for t in types:
         if isinstance(t, ShType):
@@ -87,20 +87,20 @@ def _tracked(mesh: Any, types: Sequence[Any]) -> Any:
 
 @contextlib.contextmanager
 def untracked() -> Iterator[None]:
-    """A scope in which JAX does not track which values vary, for code that is on no mesh."""
+    """Context manager in which JAX does not track varying values, for code without a mesh."""
     with _check_vma(False):
         yield
 
 
 def axes_bound(axes: Sequence[tuple[str, int]]) -> contextlib.AbstractContextManager[Any]:
-    """A scope in which collectives of plain programs know some axes, each with its size."""
+    """Context manager that binds axes, with sizes, for collectives of plain programs."""
     bound: contextlib.AbstractContextManager[Any] = _extend_axis_env(list(axes))
     return bound
 
 
 @contextlib.contextmanager
 def _bound(mesh: ProgramMesh, *, tracked: bool) -> Iterator[None]:
-    """A scope in which collectives see the axes of local mode; JAX tracks what varies over them, or does not."""
+    """Context manager that binds the axes of local mode, with or without tracking of varying values."""
     sees = mesh if tracked else program_mesh(mesh.axis_sizes, mesh.axis_names)
     with axes_bound(list(local_axes())), jax.sharding.use_abstract_mesh(sees), _check_vma(tracked):
         yield
@@ -108,23 +108,23 @@ def _bound(mesh: ProgramMesh, *, tracked: bool) -> Iterator[None]:
 
 @contextlib.contextmanager
 def as_in_program() -> Iterator[None]:
-    """A scope around the trace of an equation's rule, on the mesh in context: as its program was traced."""
+    """Context manager around the trace of an equation's rule, on the mesh in context, as its program was traced."""
     mesh, seen = local_mesh(), program_mesh_in_context()
     bound = contextlib.nullcontext() if mesh is None or seen is None else _bound(mesh, tracked=bool(seen.manual_axes))
-    with _in_our_words(), bound:
+    with _convert_errors(), bound:
         yield
 
 
 def trace(f: Callable[..., Any], avals: Sequence[Any]) -> Any:
-    """Traces a plain function, in the scope of a plain program, for arguments from `struct`."""
+    """Traces a plain function, within `tracing_plain`, for arguments from `struct`."""
     mesh = local_mesh()
-    with _in_our_words():
+    with _convert_errors():
         return _traced(f, avals) if mesh is None else _traced_in(mesh, f, avals)
 
 
 @contextlib.contextmanager
-def _in_our_words() -> Iterator[None]:
-    """A scope around the trace of a plain program; JAX's errors about missing axes get the one message shape."""
+def _convert_errors() -> Iterator[None]:
+    """Context manager around the trace of a plain program; converts JAX's errors about missing axes."""
     try:
         yield
     except NameError as error:
@@ -140,7 +140,7 @@ def _in_our_words() -> Iterator[None]:
 
 
 def _placed_by(error: Exception, refusal: ShardingTypeError) -> ShardingTypeError:
-    """A refusal at the user's line that an error of JAX's came from."""
+    """A `ShardingTypeError` at the user's line of a JAX error."""
     refusal.where = line_of(error.__traceback__)
     refusal.placed = bool(refusal.where)
     return refusal
@@ -158,7 +158,7 @@ def _unbound(axis: str) -> ShardingTypeError:
 
 
 def _names_no_axis(error: ValueError) -> bool:
-    """Whether JAX says that a sharding does not fit the mesh which the program sees."""
+    """Whether JAX raised an error that a sharding does not fit the program's mesh."""
     last = error.__traceback__
     while last is not None and last.tb_next is not None:
         last = last.tb_next
@@ -175,19 +175,19 @@ def _traced(f: Callable[..., Any], avals: Sequence[Any], *, anew: bool = False) 
 
 
 def _placed(aval: Any, mesh: ProgramMesh) -> Any:
-    """An argument of a program that sees a mesh."""
+    """An argument of a program with a mesh."""
     sharding = _on(mesh, len(aval.shape))
     return jax.ShapeDtypeStruct(aval.shape, aval.dtype, weak_type=aval.weak_type, sharding=sharding)
 
 
 def _traced_in(mesh: ProgramMesh, f: Callable[..., Any], avals: Sequence[Any]) -> Any:
-    """A program of local mode, tracked if JAX can."""
+    """Traces a program of local mode, with tracking if JAX can."""
     try:
         with _bound(mesh, tracked=True):
             return _traced(f, avals)
     except NameError:
         raise
-    except Exception as error:  # one of ours too, which may say what JAX refuses in our words
+    except Exception as error:  # also ours, which may stand for JAX's
         refused = error
     try:
         with _bound(mesh, tracked=False):
@@ -202,7 +202,7 @@ def _traced_in(mesh: ProgramMesh, f: Callable[..., Any], avals: Sequence[Any]) -
 
 
 def _sums_cotangents(program: Any, backward: bool = False) -> bool:
-    """Whether a backward pass that JAX wrote has the transpose of a sum: without tracking, a sum again."""
+    """Whether a JAX backward pass has the transpose of a sum, which without tracking is a sum again."""
     for eqn in jaxpr_of(program).eqns:
         here = backward or "transpose(" in str(eqn.source_info.name_stack)
         if (here and eqn.primitive.name == "psum") or any(_sums_cotangents(b, here) for b, _ in inner_jaxprs(eqn)):

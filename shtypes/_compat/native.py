@@ -1,4 +1,4 @@
-"""JAX's primitives applied to typed values: what its transformations mean by them, and refusals."""
+"""JAX's primitives on typed values: those bound by its transformations, and errors for the others."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from shtypes.context.frames import frames
 
 
 def bound_to_typed(original: Callable[..., Any], primitive: Any, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
-    """Binds a JAX primitive to operands some of which are typed: by its entry in `_MEANT`, or unchanged."""
-    meant = _MEANT.get(primitive.name)
-    if meant is not None:
-        outs = meant(functools.partial(original, primitive), args, params)
+    """Binds a JAX primitive to operands some of which are typed: by its entry in `_HANDLERS`, or unchanged."""
+    handler = _HANDLERS.get(primitive.name)
+    if handler is not None:
+        outs = handler(functools.partial(original, primitive), args, params)
         if outs is not None:
             return outs
     if _takes_arrays_only(primitive):
@@ -37,7 +37,7 @@ def _first_type(args: tuple[Any, ...]) -> TypedType:
 
 
 def raised(outs: list[Any]) -> list[Any]:
-    """The results of `jax.checkpoint`; JAX lowers it to physical arrays, and does not raise its results."""
+    """Converts the results of `jax.checkpoint`, which JAX lowers to physical arrays, back to typed values."""
     frame: FrameType | None = sys._getframe(2)
     if frame is not None and frame.f_code.co_name == "_remat_bind":
         frame = frame.f_back
@@ -50,13 +50,13 @@ def raised(outs: list[Any]) -> list[Any]:
     return [a.raise_val(*[next(rest) for _ in a.lo_ty()]) if a.is_high else next(rest) for a in avals]
 
 
-# what JAX's transformations mean
+# primitives bound by JAX's transformations
 
 _Bind = Callable[..., Any]
 
 
 def _repeated(bind: _Bind, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
-    """Repeats an operand of `vmap` that is not mapped, where a loop, a branch or a result has to be."""
+    """Broadcasts an unmapped operand of `vmap`, where a loop, branch or result must be mapped."""
     if not _called_by("broadcast", "jax._src.interpreters.batching"):
         return None
     shape = params["shape"]
@@ -65,34 +65,34 @@ def _repeated(bind: _Bind, args: tuple[Any, ...], params: dict[str, Any]) -> Any
 
 
 def _called_by(function: str, module: str) -> bool:
-    """Whether a primitive is bound by one of these functions of JAX."""
+    """Whether a JAX function of this name is binding a primitive."""
     binding = ("jax._src.lax.lax", "jax._src.core", "shtypes._compat.native")
-    frame = next((f for f in frames(4) if f.f_globals.get("__name__") not in binding), None)  # from who binds on
+    frame = next((f for f in frames(4) if f.f_globals.get("__name__") not in binding), None)  # the binding caller
     return frame is not None and frame.f_code.co_name == function and frame.f_globals.get("__name__") == module
 
 
 def _barred(bind: _Bind, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
-    """A barrier: around the operands of JAX's next checkpoint, and where users have one."""
+    """An optimization barrier: around the operands of JAX's next checkpoint, and in users' code."""
     types = [type_of(x) for x in args]
     plain = iter(bind(*(x for x, t in zip(args, types, strict=True) if t is None)))
     return [next(plain) if t is None else t.behaviour.barred(x) for x, t in zip(args, types, strict=True)]
 
 
 def _forward(bind: _Bind, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
-    """Refuses to evaluate or differentiate the linear part of a `custom_vjp`, which is only to be transposed."""
+    """Refuses to evaluate or differentiate the linear part of a `custom_vjp`, which can only be transposed."""
     trace = trace_ctx.trace
     if getattr(trace, "requires_low", False) or type(trace).__name__ in ("BatchTrace", "JVPTrace", "LinearizeTrace"):
         _first_type(args).refuse_forward()
 
 
 def _recomputed(bind: _Bind, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
-    """`jax.checkpoint`, whose policy knows nothing of typed equations."""
+    """`jax.checkpoint`, with its policy adapted to typed equations."""
     policy = _first_type(args).behaviour.typed_policy(params["policy"])
     return None if policy is params["policy"] else bind(*args, **{**params, "policy": policy})
 
 
 def _with_shardings(bind: _Bind, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
-    """`jax.jit` up to 0.11 takes shardings for typed values, and moves their physical arrays."""
+    """Refuses shardings for typed values in `jax.jit`, which up to 0.11 applies them to the physical arrays."""
     outs = getattr(jaxpr_of(params["jaxpr"]), "outvars", ())
     avals = [*map(jax.typeof, args), *(v.aval for v in outs)]
     for aval, sharding in zip(avals, (*params["in_shardings"], *params["out_shardings"]), strict=False):
@@ -100,27 +100,27 @@ def _with_shardings(bind: _Bind, args: tuple[Any, ...], params: dict[str, Any]) 
             aval.refuse_sharding(by_jit=True)
 
 
-def _placed(bind: _Bind, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
+def _refuse_sharding(bind: _Bind, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
     _first_type(args).refuse_sharding(by_jit=False)
 
 
-def _words(bind: _Bind, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
-    """`jax.random.key_data`, which libraries apply to whatever keys they find."""
+def _key_data(bind: _Bind, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
+    """`jax.random.key_data`, which libraries apply to all keys."""
     return type(_first_type(args)).key_data(args[0])
 
 
-_MEANT: Final[dict[str, Callable[[_Bind, tuple[Any, ...], dict[str, Any]], Any]]] = {
+_HANDLERS: Final[dict[str, Callable[[_Bind, tuple[Any, ...], dict[str, Any]], Any]]] = {
     "broadcast_in_dim": _repeated,
     "optimization_barrier": _barred,
-    "random_unwrap": _words,
+    "random_unwrap": _key_data,
     "remat2": _recomputed,
     "custom_lin": _forward,
     "jit": _with_shardings,
-    "reshard": _placed,
-    "sharding_constraint": _placed,
+    "reshard": _refuse_sharding,
+    "sharding_constraint": _refuse_sharding,
 }
 
-#: JAX's primitives that send or show plain arrays, and say of others nothing that a user could read.
+#: JAX's primitives that send or show plain arrays, whose errors for other operands are unreadable.
 _OF_ARRAYS: Final = frozenset(
     {
         *("psum", "pmax", "pmin", "ppermute", "pbroadcast", "psend", "all_to_all", "ragged_all_to_all"),
@@ -132,7 +132,7 @@ _OF_ARRAYS: Final = frozenset(
 
 @functools.cache
 def _takes_arrays_only(primitive: Any) -> bool:
-    """Whether a primitive's typing is that of JAX's functions of arrays, which raises at once for anything else."""
+    """Whether a primitive's typing rule is that of JAX's functions of arrays, which refuses anything else."""
     if primitive.name in _OF_ARRAYS:
         return True
     cells = getattr(primitive.abstract_eval, "__closure__", None) or ()
@@ -159,20 +159,20 @@ def _to_numpy(self: Any, *_: Any, **__: Any) -> Any:
     self.aval.refuse_native("a function of numpy")
 
 
-#: Attributes of tracers of typed values that differ from those of other tracers.
-_OWN: Final[dict[str, Any]] = {
+#: Attributes of typed values' tracers that differ from other tracers'.
+_TYPED_ATTRIBUTES: Final[dict[str, Any]] = {
     **{f"__r{name}__": _reflected(f"_r{name}") for name in _OPERATORS},
     "__array__": _to_numpy,
     "type": property(operator.attrgetter("aval")),
     "_is_traced_array": lambda self: True,
 }
-#: The class that tracers of typed values get, by the one that they have.
+#: The class of typed values' tracers, by the original class.
 _classes: Final[dict[type, type]] = {}
 
 
 def _class_for(tracer: type) -> type:
-    """Makes the class of tracers of one kind whose values are typed."""
-    body = {"__slots__": (), "__module__": tracer.__module__, "__doc__": tracer.__doc__, **_OWN}
+    """Makes the class of typed values' tracers of one kind."""
+    body = {"__slots__": (), "__module__": tracer.__module__, "__doc__": tracer.__doc__, **_TYPED_ATTRIBUTES}
     typed_class = type(tracer)(tracer.__name__, (tracer,), body)
     _classes[tracer] = _classes[typed_class] = typed_class
     TRACERS.add(typed_class)
@@ -181,7 +181,7 @@ def _class_for(tracer: type) -> type:
 
 
 def by_type(original: Callable[..., None]) -> Callable[..., None]:
-    """The initializer of tracers, which gives those of typed values their class."""
+    """Wraps the initializer of tracers, to set the class of typed values' tracers."""
 
     def init(self: Any, trace: Any, aval: Any) -> None:
         original(self, trace, aval)
@@ -193,7 +193,7 @@ def by_type(original: Callable[..., None]) -> Callable[..., None]:
 
 
 def by_operands(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Replaces `Primitive.bind`: typed operands and plain programs being traced have other rules."""
+    """Replaces `Primitive.bind`, with other rules for typed operands and in plain programs being traced."""
 
     def bind(self: Any, *args: Any, **params: Any) -> Any:
         if plain_trace.depth and sees_plain():

@@ -1,7 +1,7 @@
-"""The attributes of JAX that are replaced, all of them: a part of `_compat`.
+"""The table of patches to JAX.
 
-Each is for a capability that JAX's hooks for types do not reach. A program of plain JAX runs through JAX's
-code: what is replaced looks for typed values, and calls the original where there are none.
+Each is for a capability that JAX's hooks for types do not reach. Programs of plain JAX run through JAX's code: the
+replacements handle typed values, and call the original otherwise.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from shtypes._compat.typed import TypedType, is_typed_var, type_of
 
 
 class _Module:
-    """A module of JAX's as another module sees it: with some functions that handle typed values."""
+    """A view of a JAX module with some functions replaced, to handle typed values."""
 
     def __init__(self, module: Any) -> None:
         self._module = module
@@ -43,7 +43,7 @@ def lowered_calls(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def counted(original: Callable[..., Any]) -> Callable[..., Any]:
-    """The number of steps of a `scan`, which typed values have as arrays do."""
+    """Infers the length of a `scan`, also from typed values."""
 
     def infer(xs: Sequence[Any], avals: Sequence[Any], length: Any) -> Any:
         typed = [t for t in avals if isinstance(t, TypedType)]
@@ -61,7 +61,7 @@ def counted(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class _Broadcast(NamedTuple):
-    """A predicate that is to have the shape of what it selects; for typed values it stays as it is."""
+    """A predicate to be broadcast to what it selects; not broadcast for typed values."""
 
     pred: Any
     shape: Any
@@ -69,7 +69,7 @@ class _Broadcast(NamedTuple):
 
 
 class Selecting(_Module):
-    """JAX's operations as its `cond` and `switch` see them: under `vmap` with a mapped predicate they select."""
+    """The ops module of JAX's `cond` and `switch`, which select under `vmap` with a mapped predicate."""
 
     broadcast_in_dim = staticmethod(_Broadcast)
 
@@ -88,7 +88,7 @@ class Selecting(_Module):
 
 
 def seeded(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """The cotangent that `jax.grad` starts with, which is for a typed loss's type to say."""
+    """The first cotangent of `jax.grad`, for a typed loss by its type."""
 
     def seed(x: Any) -> Any:
         t = type_of(x)
@@ -97,14 +97,14 @@ def seeded(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return seed
 
 
-#: From a function of a `custom_vjp` or `custom_jvp`, what it is there (``"fwd"``, …), the object, and those of its
-#: arguments that are not differentiated, to the function to run.
+#: Maps a function of a `custom_vjp` or `custom_jvp`, its role (``"fwd"``, …), the object, and its undifferentiated
+#: arguments to the function to run.
 Scoped = Callable[[Callable[..., Any], str, Any, Sequence[Any]], Callable[..., Any]]
 _scoped: list[Scoped] = []
 
 
 class Scoping(_Module):
-    """JAX's way to hold functions, as its `custom_vjp` and `custom_jvp` see it when they are called."""
+    """The function wrappers of JAX's `custom_vjp` and `custom_jvp` calls."""
 
     def wrap_init(self, f: Any, *args: Any, **options: Any) -> Any:
         caller = sys._getframe(1)
@@ -118,26 +118,26 @@ class Scoping(_Module):
 
 
 def run_custom_derivatives(scoped: Scoped) -> None:
-    """Has the functions of JAX's `custom_vjp` and `custom_jvp` run as others, call by call."""
+    """Replaces the functions of JAX's `custom_vjp` and `custom_jvp` in each call by ``scoped``."""
     _scoped[:] = [scoped]
 
 
 class Patch(NamedTuple):
-    """An attribute of JAX that is replaced; docs/architecture.md says what users have by it."""
+    """A replaced attribute of JAX; docs/architecture.md describes the benefit for users."""
 
     module: str
     path: str  # the attribute, from the module
-    replacement: Callable[[Any], Any]  # from the original
-    why: str  # what JAX lacks, and in which releases that was seen
+    replacement: Callable[[Any], Any]  # takes the original
+    why: str  # what JAX lacks, and in which releases
     needed: Callable[[], bool] = lambda: True  # whether this release needs it
 
     @property
     def name(self) -> str:
-        """The attribute in full."""
+        """The full name of the attribute."""
         return f"{self.module}.{self.path}"
 
     def holder(self) -> tuple[Any, str]:
-        """The object that has the attribute, and its name there."""
+        """The object with the attribute, and the attribute's name."""
         *outer, name = self.path.split(".")
         return functools.reduce(getattr, outer, importlib.import_module(self.module)), name
 
@@ -195,12 +195,12 @@ PATCHES: Final = (
     ),
 )
 
-#: The patches that are installed, and of each the original and what stands for it.
+#: The installed patches, with original and replacement.
 INSTALLED: Final[dict[Patch, tuple[Any, Any]]] = {}
 
 
 def install() -> None:
-    """Applies the table's patches that this release has; once."""
+    """Applies the patches that this release needs, once."""
     for patch in PATCHES:
         if patch in INSTALLED or not patch.needed():
             continue
@@ -208,14 +208,14 @@ def install() -> None:
             holder, name = patch.holder()
             original = getattr(holder, name)
         except (ImportError, AttributeError):
-            continue  # this release has it elsewhere: the test of its capability says whether it is needed
+            continue  # this release has it elsewhere: a test of the capability tells whether it is needed
         INSTALLED[patch] = (original, patch.replacement(original))
         setattr(holder, name, INSTALLED[patch][1])
 
 
 @contextlib.contextmanager
 def without(patch: Patch) -> Iterator[None]:
-    """JAX without one of the patches, to see whether it is needed."""
+    """Context manager that removes a patch, to see whether it is needed."""
     holder, name = patch.holder()
     original, replaced = INSTALLED[patch]
     setattr(holder, name, original)

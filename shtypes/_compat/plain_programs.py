@@ -1,4 +1,4 @@
-"""Plain programs of JAX: how one is traced without a mesh, and its equations bound again where they came from."""
+"""Plain JAX programs: traces them without a mesh, and binds their equations again."""
 
 from __future__ import annotations
 
@@ -21,7 +21,13 @@ from shtypes._compat.annotations import annotated
 from shtypes._compat.in_force import all_traced, mark, marked, noting_settings, without_marks
 from shtypes._compat.jaxprs import bound, is_literal, jaxpr_of, literal_value, zero_jvp
 from shtypes._compat.local_axes import Axes, plain_aval, trace, untracked
-from shtypes._compat.program_mesh import ProgramMesh, on_mesh, program_mesh, program_mesh_in_context, telling_types
+from shtypes._compat.program_mesh import (
+    ProgramMesh,
+    on_mesh,
+    program_mesh,
+    program_mesh_in_context,
+    types_on_program_mesh,
+)
 from shtypes._compat.typed import CLASSES
 from shtypes.context.eqn_source import set_plain_trace
 from shtypes.context.frames import frames
@@ -35,32 +41,32 @@ _use_concrete_mesh: Any = private("jax._src.sharding_impls", "_internal_use_conc
 
 
 def without_mesh() -> Any:
-    """A scope in which JAX sees no mesh: plain programs mean what JAX says, whatever mesh is set."""
+    """Context manager in which JAX sees no mesh, so that plain programs mean what they mean in JAX."""
     return jax.sharding.use_abstract_mesh(_NO_MESH)
 
 
 def _without_devices() -> contextlib.AbstractContextManager[Any]:
-    """A scope in which arrays that JAX makes at once are on no mesh: constants of a program that has none."""
+    """Context manager in which JAX's eager arrays are on no mesh, as constants of a program without one."""
     manager: contextlib.AbstractContextManager[Any] = _use_concrete_mesh(jax.sharding.Mesh(np.empty((), object), ()))
     return manager
 
 
 def needed(closed: Any) -> tuple[Any, tuple[Any, ...]]:
-    """The open jaxpr without equations whose results nothing uses, and its constants."""
+    """The open jaxpr without dead equations, and its constants."""
     jaxpr = jaxpr_of(closed)
     live, _ = _dce(jaxpr, [True] * len(jaxpr.outvars), instantiate=True)
     return live, tuple(closed.consts)
 
 
 def as_written(eqn: Any, lines: Any) -> contextlib.AbstractContextManager[Any]:
-    """A scope in which bound equations have the name scopes and the stack (``lines``) of the equation they evaluate."""
+    """Context manager that gives bound equations the name scopes and stack (``lines``) of an evaluated equation."""
     names = _source_info.current_name_stack() + without_marks(eqn.source_info.name_stack)
     manager: contextlib.AbstractContextManager[Any] = _source_info.user_context(lines, name_stack=names)
     return manager
 
 
 def without_outer_lines() -> contextlib.AbstractContextManager[Any]:
-    """A scope in which traced equations have their own stacks, and not that of an equation being evaluated."""
+    """Context manager in which traced equations have their own stacks, not that of the evaluated equation."""
     manager: contextlib.AbstractContextManager[Any] = _source_info.user_context(
         None, name_stack=_source_info.current_name_stack()
     )
@@ -68,11 +74,11 @@ def without_outer_lines() -> contextlib.AbstractContextManager[Any]:
 
 
 def implementation_of(eqn: Any) -> Callable[..., list[Any]] | None:
-    """The function that a primitive of a third party runs, if all of it is in what JAX traces there; else None."""
+    """The implementation of a third party's primitive, if JAX can trace all of it; else None."""
     primitive = eqn.primitive
     impl: Any = getattr(primitive, "impl", None)
     unwrapped = impl
-    while isinstance(unwrapped, functools.partial):  # as JAX's are
+    while isinstance(unwrapped, functools.partial):  # as in JAX
         unwrapped = unwrapped.func
     module = getattr(inspect.unwrap(unwrapped), "__module__", None) or "" if callable(unwrapped) else ""
     if not module or module.partition(".")[0] in ("jax", "jaxlib"):
@@ -86,19 +92,19 @@ def implementation_of(eqn: Any) -> Callable[..., list[Any]] | None:
 
 
 def bind_plain(eqn: Any, operands: Sequence[Any]) -> list[Any]:
-    """An equation on plain arrays, under the settings that it was traced in."""
+    """Binds an equation to plain arrays, under its trace settings."""
     unplaced = {k: None for k, v in eqn.params.items() if type(getattr(v, "mesh", None)) is ProgramMesh}
     with eqn.ctx.manager, without_mesh():
         return bound(eqn, operands, **unplaced)
 
 
 def bind_in_program(eqn: Any, operands: Sequence[Any]) -> list[Any]:
-    """Binds an equation of one plain program in another, on the mesh that it was traced on, for its shardings."""
+    """Binds an equation of one plain program in another, on its own mesh, for its shardings."""
     with eqn.ctx.manager:
         return bound(eqn, operands)
 
 
-# typed values that a program closes over
+# captured typed values
 
 
 class PlainPrimitive(Primitive):
@@ -106,9 +112,9 @@ class PlainPrimitive(Primitive):
 
 
 def closed_over(x: Any) -> Any:
-    """A value as a plain program being traced sees it: a typed one as a plain array of its global shape.
+    """Converts a captured typed value for a plain program being traced to a plain array of its global shape.
 
-    What makes it plain is an equation of the program, so that it is the typed value again where that is evaluated.
+    The conversion is an equation of the program, so that it is the typed value again in evaluation.
     """
     if type(x) not in CLASSES:
         return x
@@ -118,7 +124,7 @@ def closed_over(x: Any) -> Any:
 
 
 def _no_constant(*values: Any, mesh: Any = None) -> Any:
-    """Refuses to differentiate with respect to a closed-over typed value, or to compute with it at once."""
+    """Refuses to differentiate with respect to a captured typed value, or to compute with it eagerly."""
     typed: Any = next(x for x in values if type(x) in CLASSES)
     return typed.type.refuse_native("")
 
@@ -144,7 +150,7 @@ mlir.register_lowering(full_like_p, mlir.lower_fun(_filled, multiple_results=Fal
 
 
 ad.primitive_jvps[full_like_p] = functools.partial(zero_jvp, full_like_p)
-# its shape is static before that of its argument is
+# its shape is known before its argument's value is
 _partial_evals[full_like_p] = lambda trace, x, **params: _filled(x.aval, **params)
 batching.primitive_batchers[full_like_p] = lambda args, dims, **params: (full_like_p.bind(*args, **params), dims[0])
 
@@ -152,9 +158,9 @@ _FULL_LIKE: Final = private("jax._src.lax.lax", "full_like").__code__
 
 
 def _like(args: Sequence[Any], params: dict[str, Any]) -> tuple[Any, Any] | None:
-    """The argument and the fill value of the `jax.numpy.zeros_like` or `full_like` that binds an equation.
+    """The argument and fill value of the `jax.numpy.zeros_like` or `full_like` that binds an equation.
 
-    Read from Python's stack: JAX's equation has only the shape.
+    Read from Python's stack, because JAX's equation has only the shape.
     """
     if len(args) != 1 or np.ndim(args[0]) or getattr(jax.typeof(args[0]), "weak_type", False):
         return None
@@ -168,9 +174,9 @@ def _like(args: Sequence[Any], params: dict[str, Any]) -> tuple[Any, Any] | None
     return None
 
 
-# how equations are bound while a program is traced
+# binding in a program being traced
 
-#: Primitives that run functions of the program, or hold programs of it: what these bind belongs to the program.
+#: Primitives with functions or programs as parameters, whose equations belong to the program.
 _CALLS: Final = frozenset(
     {
         *("jit", "closed_call", "core_call", "core_closed_call", "eval_jaxpr", "composite", "remat2", "checkpoint"),
@@ -182,7 +188,7 @@ _CALLS: Final = frozenset(
 
 
 def bound_in_program(bind: Callable[..., Any], primitive: Any, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
-    """Binds a primitive of a plain program being traced; annotations and settings become part of its equations."""
+    """Binds a primitive in a plain program being traced; annotations and settings become part of its equations."""
     mesh = program_mesh_in_context()
     args = tuple([closed_over(x) if type(x) in CLASSES else x for x in args])
     if mesh is None or (mesh.is_inner and not mesh.manual_axes):
@@ -207,7 +213,7 @@ def _bound_under(mesh: Any, bind: Callable[..., Any]) -> Callable[..., Any]:
 
 @contextlib.contextmanager
 def tracing_plain(mesh: Axes | None = None) -> Iterator[None]:
-    """A scope around the trace of a plain program that is to be evaluated with typed values."""
+    """Context manager around the trace of a plain program that will be evaluated on typed values."""
     around = program_mesh_in_context()
     sees = program_mesh(*mesh) if mesh is not None else around
     with set_plain_trace(), contextlib.ExitStack() as entered:
@@ -217,21 +223,21 @@ def tracing_plain(mesh: Axes | None = None) -> Iterator[None]:
         entered.enter_context(_without_devices())
         entered.enter_context(all_traced())
         entered.enter_context(noting_settings())
-        entered.enter_context(telling_types())
+        entered.enter_context(types_on_program_mesh())
         yield
 
 
 @contextlib.contextmanager
 def alone() -> Iterator[None]:
-    """A scope for code that is traced independently of any plain program around."""
+    """Context manager for code that is traced independently of any enclosing plain program."""
     with set_plain_trace(0), without_mesh(), untracked(), scope(current_settings()._replace(local=(), start=0)):
         yield
 
 
 def trace_plain(f: Callable[..., Any], avals: Sequence[Any], mesh: Axes | None = None) -> tuple[Any, list[Any], Any]:
-    """The program of a function of plain arrays, and the structure of its results; JAX remembers it by the function.
+    """Traces a function of plain arrays: its program, captured values, and the structure of its results. Cached by JAX.
 
-    Between them are the values of traces around this one that the function closes over: the program's first arguments.
+    The captured values belong to outer traces, and are the program's first arguments.
     """
     with tracing_plain(mesh), without_outer_lines():
         traced = trace(f, avals)
@@ -242,14 +248,14 @@ _context: Any = private("jax._src.core", "JaxprEqnContext")
 
 
 def as_of_here(params: Mapping[str, Any]) -> dict[str, Any]:
-    """The parameters with the mesh of a plain program replaced by the one in context."""
+    """The parameters with a plain program's mesh replaced by the one in context."""
     return {key: _as_of_here(value) for key, value in params.items()}
 
 
 def _as_of_here(value: Any) -> Any:
     if hasattr(jaxpr_of(value), "eqns"):
         return _program(value)
-    if _is_of_program(value):  # the type of a result
+    if _is_of_program(value):  # a result type
         return _type(value)
     if type(value) in (tuple, list):
         items: list[Any] = [_as_of_here(item) for item in value]
@@ -262,7 +268,7 @@ def _as_of_here(value: Any) -> Any:
 
 
 def _program(jaxpr: Any) -> Any:
-    """A program with other variables, where its types name the mesh."""
+    """A program with variables on the mesh in context."""
     opened, changed = jaxpr_of(jaxpr), dict[Any, Any]()
 
     def renamed(atoms: Sequence[Any]) -> list[Any]:
@@ -295,7 +301,7 @@ def _equation(eqn: Any, invars: list[Any], outs: list[Any]) -> Any:
 
 
 def _type(aval: Any) -> Any:
-    """The type of an array on the mesh in context; of a reference, that to one."""
+    """The type of an array, or of a reference to one, on the mesh in context."""
     inner = getattr(aval, "inner_aval", None)
     if inner is not None:
         updated = _type(inner)

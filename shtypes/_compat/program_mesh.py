@@ -1,10 +1,9 @@
-"""The mesh that a plain program sees while it is traced for `lift`, and the one that its equations are bound under.
+"""The mesh that a plain program sees while `lift` traces it, and the one that its equations are bound under.
 
 JAX resolves an annotation (``out_sharding=P("dp")``, `jax.reshard`, jit's shardings) by the mesh in context. On a mesh
-of explicit axes its typing rules would refuse what the program computes; on one of auto axes it refuses
-annotations. So a program sees a mesh whose axes take annotations as explicit ones do, and are auto for all else.
-Primitives are bound under another one, in which JAX's rules compute the shardings of results: a sharding on it is
-JAX's, and says nothing.
+of explicit axes its typing rules would refuse the program; on one of auto axes it refuses annotations. So a program
+sees a mesh whose axes accept annotations like explicit ones, and are auto otherwise. Primitives are bound under another
+mesh, in which JAX's rules compute the shardings of results: a sharding on that one is JAX's, and ignored.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from shtypes.context.eqn_source import plain_trace
 from shtypes.context.user_line import placed
 from shtypes.errors import ShardingTypeError
 
-#: JAX's functions that compare the mesh that a program names with the mesh in context.
+#: JAX's functions that compare a program's mesh with the mesh in context.
 _COMPARING: Final = frozenset(
     inspect.unwrap(private(module, name)).__code__
     for module, name in (
@@ -40,15 +39,15 @@ _INFER: Final[Any] = private("jax._src.shard_map", "Infer")
 
 
 class ProgramMesh(AbstractMesh):
-    """An abstract mesh of a plain program, equal to itself only, so that JAX's caches keep its programs apart."""
+    """An abstract mesh of a plain program, equal only to itself, so that JAX's caches separate its programs."""
 
     inner: ProgramMesh  # the mesh that primitives are bound under; itself for that one
-    auto: ProgramMesh  # what the program sees in `jax.sharding.auto_axes`; itself for that one
-    of_shard_map: Any = None  # the mesh argument of `jax.shard_map`, which this one stands for
+    auto: ProgramMesh  # the mesh in `jax.sharding.auto_axes`; itself for that one
+    of_shard_map: Any = None  # the mesh argument of `jax.shard_map` that it stands for
     is_of_program = True
 
     def __new__(cls, sizes: tuple[int, ...], names: tuple[str, ...], manual: tuple[str, ...] = ()) -> ProgramMesh:
-        """The mesh of these axes, with those that go with it."""
+        """A mesh of these axes."""
         mesh: ProgramMesh = object.__new__(cls)
         size = functools.reduce(lambda a, b: a * b, sizes, 1)
         types = tuple(AxisType.Manual if name in manual else AxisType.Auto for name in names)
@@ -63,8 +62,8 @@ class ProgramMesh(AbstractMesh):
         return self.inner is self
 
     @property
-    def says_nothing(self) -> bool:
-        """Whether a sharding on it is JAX's."""
+    def is_jaxs(self) -> bool:
+        """Whether a sharding on it is JAX's, and not the user's."""
         return self is self.inner or self is self.auto
 
     @property
@@ -72,7 +71,7 @@ class ProgramMesh(AbstractMesh):
         """The sizes of the axes by name."""
         return ByAxis(zip(self.axis_names, self.axis_sizes, strict=True))
 
-    # to those who ask of single axes, the axes of an annotation are explicit
+    # looked up by axis, the axes are explicit
 
     @property
     def _name_to_type(self) -> dict[str, AxisType]:
@@ -91,13 +90,13 @@ class ProgramMesh(AbstractMesh):
         return tuple([a for a in self.axis_names if a not in self.manual_axes]) if self.is_inner else ()
 
     def update_axis_types(self, name_to_type: dict[str, AxisType]) -> AbstractMesh:
-        """The mesh that a program enters: the one of its equations for auto axes, JAX's for manual ones."""
+        """The mesh of a region of the program: `auto` for auto axes, another for manual ones."""
         if AxisType.Manual not in name_to_type.values():
             return self.auto if AxisType.Auto in name_to_type.values() else self
         manual = [a for a in self.axis_names if name_to_type.get(a) is AxisType.Manual or a in self.manual_axes]
         return program_mesh(self.axis_sizes, self.axis_names, tuple(manual))
 
-    # a program may name its mesh itself: the axes are the same
+    # a program may pass an equal mesh
 
     def __eq__(self, other: object) -> bool:
         if self is other or not isinstance(other, AbstractMesh) or sys._getframe(1).f_code not in _COMPARING:
@@ -116,11 +115,11 @@ class ProgramMesh(AbstractMesh):
         return f"AbstractMesh({', '.join(f'{n!r}: {s}' for n, s in self.shape_tuple)})"
 
 
-@functools.cache  # one object for each, for the life of the process: JAX's caches hold it
+@functools.cache  # kept forever, as in JAX's caches
 def program_mesh(sizes: tuple[int, ...], names: tuple[str, ...], manual: tuple[str, ...] = ()) -> ProgramMesh:
-    """The mesh that plain programs see that are lifted on a mesh of these axes; ``manual`` ones are of local mode."""
+    """The mesh for plain programs that are lifted on a mesh of these axes; ``manual`` ones are those of local mode."""
     seen, auto, inner = (ProgramMesh(sizes, names, manual) for _ in range(3))
-    if manual:  # it is that of the values of one device: JAX gives them the mesh in context
+    if manual:  # one device's values have the mesh in context
         auto = inner = seen
     for mesh in (seen, auto, inner):
         object.__setattr__(mesh, "auto", auto)
@@ -129,24 +128,24 @@ def program_mesh(sizes: tuple[int, ...], names: tuple[str, ...], manual: tuple[s
 
 
 def program_mesh_in_context() -> ProgramMesh | None:
-    """The mesh of the plain program that is being traced here; None outside of any, and in bodies with other meshes."""
+    """The mesh of the plain program being traced; None outside of any, and in bodies with other meshes."""
     mesh = jax.sharding.get_abstract_mesh()
     return mesh if type(mesh) is ProgramMesh else None
 
 
 def sees_plain() -> bool:
-    """Whether typed values are plain ones here: in a plain program that is being traced, on no other mesh."""
+    """Whether typed values appear as plain ones: in a plain program being traced, on its mesh."""
     if not plain_trace.depth:
         return False
     mesh = jax.sharding.get_abstract_mesh()
     return type(mesh) is ProgramMesh or mesh.empty
 
 
-# JAX's checks, which ask for a mesh of devices
+# JAX's checks that need a mesh of devices
 
 
 def in_program(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Resolves a `PartitionSpec` passed to jit; in a plain program, on the mesh that the program sees."""
+    """Resolves a `PartitionSpec` passed to jit, in a plain program on the program's mesh."""
 
     def create_sharding_for_array(mesh: Any, x: Any, name: str, api_name: str) -> Any:
         if mesh.empty and isinstance(x, jax.P):
@@ -157,7 +156,7 @@ def in_program(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def allowed_in_program(original: Callable[[Any], None]) -> Callable[[Any], None]:
-    """JAX's check of the sharding of `with_sharding_constraint`, which in a plain program may name any axes."""
+    """JAX's check of the sharding in `with_sharding_constraint`, which in a plain program may use any axes."""
 
     def check_shardings_are_auto(sharding: Any) -> None:
         if program_mesh_in_context() is None:
@@ -167,7 +166,7 @@ def allowed_in_program(original: Callable[[Any], None]) -> Callable[[Any], None]
 
 
 def pspec_in_program(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Resolves a `PartitionSpec` passed to `jax.device_put`; in a plain program, on the mesh that it sees."""
+    """Resolves a `PartitionSpec` passed to `jax.device_put`, in a plain program on the program's mesh."""
 
     def pspec_to_sharding(name: str, val: Any) -> Any:
         mesh = program_mesh_in_context()
@@ -176,7 +175,7 @@ def pspec_in_program(original: Callable[..., Any]) -> Callable[..., Any]:
     return pspec_to_sharding
 
 
-#: JAX's function in which `jax.shard_map` reads its operands' shardings, if it has no ``in_specs``.
+#: JAX's function in which `jax.shard_map` infers missing ``in_specs``.
 _INFERRING: Final = ("_shard_map.<locals>.wrapped", "_shard_map.<locals>.wrapped.<locals>.<listcomp>")
 
 
@@ -185,7 +184,7 @@ def _is_shard_map(frame: Any) -> bool:
 
 
 def _infers_specs(frame: Any, *, anywhere: bool = False) -> bool:
-    """Whether `jax.shard_map` has no ``in_specs`` and asks how its operands lie; ``anywhere``, whatever it asks."""
+    """Whether `jax.shard_map` is inferring ``in_specs``; with ``anywhere``, at any point of the call."""
     if not _is_shard_map(frame) or not (anywhere or frame.f_code.co_qualname in _INFERRING):
         return False
     while frame is not None and "in_specs" not in frame.f_locals:
@@ -205,9 +204,9 @@ def _not_inferred(aval: Any) -> ShardingTypeError:
 
 
 def shard_map_in_program(original: Callable[..., Any]) -> Callable[..., Any]:
-    """JAX's checks of `jax.shard_map`, and the mesh that it is over: in a plain program, that of the program.
+    """JAX's checks of `jax.shard_map`, and its mesh: in a plain program, the program's.
 
-    JAX stores the mesh with the function; a program's mesh stands there for the function's argument.
+    JAX stores the mesh with the function; a program's mesh stands for the argument there.
     """
 
     def shmap_checks(mesh: Any, *args: Any) -> Any:
@@ -232,11 +231,11 @@ def _standing_for(program: ProgramMesh, mesh_of_call: Any) -> ProgramMesh:
     return mesh
 
 
-# what values of a program are to JAX
+# types of a program's values
 
 
 def on_mesh(aval: Any, mesh: Any) -> Any:
-    """The type of an array of a program that sees a mesh; as it is where it sees none."""
+    """The type of an array on a program's mesh; unchanged without a mesh."""
     if mesh is None or not hasattr(aval, "ndim"):
         return aval
     return aval.update(sharding=jax.NamedSharding(mesh, jax.P(*[None] * aval.ndim)))
@@ -244,7 +243,7 @@ def on_mesh(aval: Any, mesh: Any) -> Any:
 
 #: JAX's table of functions from a value to its type, by class.
 _TYPES: Final[dict[Any, Any]] = private("jax._src.core", "pytype_aval_mappings")
-#: The classes of values in a program, inside and closed over.
+#: The classes of values in a program, including captured ones.
 _SEEN: Final = tuple(
     kind
     for kind in (
@@ -260,10 +259,10 @@ _users = 0
 
 
 @contextlib.contextmanager
-def telling_types() -> Iterator[None]:
-    """A scope around the trace of a plain program, in which values of other meshes are on the program's.
+def types_on_program_mesh() -> Iterator[None]:
+    """Context manager around the trace of a plain program, in which values of other meshes are on the program's.
 
-    Entries of JAX's table are others while any thread is in here; other threads reach JAX's through them.
+    JAX's table is changed while any thread is in it; other threads reach JAX's entries through ours.
     """
     global _users
     with _lock:
@@ -280,9 +279,9 @@ def telling_types() -> Iterator[None]:
 
 
 class _TypeOf:
-    """A wrapper of JAX's function for the type of an array, which in a plain program puts it on the program's mesh.
+    """Wraps JAX's function for the type of an array; in a plain program, the array is on the program's mesh.
 
-    To the program, and to libraries that it calls, the type of an argument says how that lies.
+    The program, and libraries that it calls, see the shardings of arguments.
     """
 
     __slots__ = ("original",)
@@ -300,10 +299,10 @@ class _TypeOf:
             infers = _infers_specs(sys._getframe(2))
             if by_jax(sys._getframe(2)) and not infers:
                 return aval
-            lies = _lying_as(x)
-            if infers and lies is None:
+            argument = _argument_sharding(x)
+            if infers and argument is None:
                 raise _not_inferred(aval)
-            spec = spec_like(x) if lies is None else lies.spec
+            spec = spec_like(x) if argument is None else argument.spec
             return aval.update(sharding=jax.NamedSharding(mesh, spec))
         return (
             aval
@@ -313,43 +312,43 @@ class _TypeOf:
 
 
 def _undifferentiated(x: Any) -> Any:
-    """The tracer without those that derivatives put around it."""
+    """The tracer inside of derivatives' tracers."""
     while isinstance(primal := getattr(x, "primal", None), jax.core.Tracer):
         x = primal
     return x
 
 
-class Lies(NamedTuple):
-    """How an argument of a program is sharded: its type, and JAX's spec of it."""
+class ArgumentSharding(NamedTuple):
+    """The sharding of a program's argument: its type, and JAX's spec."""
 
     type: Any
     spec: Any
 
 
 class _Arguments(threading.local):
-    """The shardings of the arguments of the program that is being traced, by the ids of their tracers."""
+    """The shardings of the arguments of the program being traced, by id of their tracers."""
 
-    lies: Mapping[int, Lies] | None = None
+    shardings: Mapping[int, ArgumentSharding] | None = None
 
 
 _arguments: Final = _Arguments()
 
 
 @contextlib.contextmanager
-def lying(lies: Mapping[int, Lies]) -> Iterator[None]:
-    """A scope around the trace of a program, with its arguments' shardings by the ids of their tracers."""
-    outer, _arguments.lies = _arguments.lies, lies
+def argument_shardings(shardings: Mapping[int, ArgumentSharding]) -> Iterator[None]:
+    """Context manager that sets the shardings of a traced program's arguments, by id of their tracers."""
+    outer, _arguments.shardings = _arguments.shardings, shardings
     try:
         yield
     finally:
-        _arguments.lies = outer
+        _arguments.shardings = outer
 
 
-def _lying_as(x: Any) -> Lies | None:
-    return (_arguments.lies or {}).get(id(_undifferentiated(x)))
+def _argument_sharding(x: Any) -> ArgumentSharding | None:
+    return (_arguments.shardings or {}).get(id(_undifferentiated(x)))
 
 
-def how_it_lies(x: Any) -> Any:
-    """The type of an argument of the program that is being traced; None of any other value."""
-    lies = _lying_as(x)
-    return None if lies is None else lies.type
+def argument_type(x: Any) -> Any:
+    """The type of an argument of the program being traced; None for any other value."""
+    sharding = _argument_sharding(x)
+    return None if sharding is None else sharding.type

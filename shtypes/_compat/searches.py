@@ -1,4 +1,4 @@
-"""Searches in sorted arrays: a primitive of JAX 0.12, and before it a jitted function that is known by its program."""
+"""`searchsorted`: a primitive of JAX 0.12, and before it a jitted function that is recognised by its program."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import jax
 from shtypes._compat.jaxprs import equations, jaxpr_of
 from shtypes._compat.plain_programs import alone, trace_plain
 
-#: The methods by the names of the functions that do them.
+#: The methods by the names of their functions.
 _METHODS: Final[Mapping[str, Sequence[str]]] = {
     "_searchsorted_scan_impl": ("scan", "scan_unrolled"),
     "_searchsorted_sort_impl": ("sort",),
@@ -22,7 +22,7 @@ _METHODS: Final[Mapping[str, Sequence[str]]] = {
 
 
 class Search(NamedTuple):
-    """The parameters of a search: the dim of the sorted array, and how many dims before it the queries have too."""
+    """The parameters of a search: the dim of the sorted array, and its number of batch dims."""
 
     side: str
     dimension: int = 0
@@ -30,7 +30,7 @@ class Search(NamedTuple):
 
 
 def search_of(eqn: Any) -> Search | None:
-    """The search that an equation is, of a sorted array and queries; None if it is none."""
+    """The search of an equation, of a sorted array and queries, or None."""
     prim = eqn.params.get("_prim")
     if prim is not None:
         is_search = type(prim).__name__ == "SearchSorted" and type(prim).__module__.startswith("jax.")
@@ -42,13 +42,13 @@ def search_of(eqn: Any) -> Search | None:
 
 
 def _text(eqn: Any) -> str:
-    """The program of a call; how a number is spread over a shape is left out: it is written in two ways."""
+    """The program of a call, without broadcasts of numbers, which differ between releases."""
     return re.sub(r"= (full_like|broadcast_in_dim \S+:).*", "= full", str(jaxpr_of(eqn.params["jaxpr"])))
 
 
 @functools.lru_cache(maxsize=256)
 def _programs(name: str, avals: tuple[Any, ...]) -> Mapping[str, Search]:
-    """The programs that searches in one array are, by their texts."""
+    """The programs of searches in one array, as text."""
     programs: dict[str, Search] = {}
     for side, method in itertools.product(("left", "right"), _METHODS[name]):
         f = functools.partial(jax.numpy.searchsorted, side=side, method=method)

@@ -1,8 +1,7 @@
-"""Specs of values that a plain program computes: typing determines them, after the program was traced.
+"""Symbolic specs of a plain program's intermediate values, whose shardings are inferred after the trace.
 
 `jax.typeof(x).sharding.spec` of such a value has an `AxesOf` for each dim, which stands for the mesh axes that shard
-it. A spec with some of them is an annotation like any other: the equation of an annotation takes the
-values that it speaks of as operands.
+it. A spec with these is an annotation like any other: the equation has the values that it refers to as operands.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from shtypes._compat import private
 from shtypes.context.user_line import placed
 from shtypes.errors import ShardingTypeError
 
-#: Where JAX asks whether a mesh has the axes that a spec names.
+#: JAX's checks that a mesh has the axes in a spec.
 _IN_MESH: Final = frozenset(
     inspect.unwrap(private("jax._src.named_sharding", name)).__code__
     for name in ("_check_mesh_resource_axis", "_check_mesh_unreduced")
@@ -28,7 +27,7 @@ _IN_MESH: Final = frozenset(
 
 
 def by_jax(frame: Any) -> bool:
-    """Whether the code of a frame is JAX's."""
+    """Whether a frame runs JAX's code."""
     return str(frame.f_globals.get("__name__", "")).partition(".")[0] == "jax"
 
 
@@ -75,7 +74,7 @@ class AxesOf(str):
 
 
 class ByAxis(dict[str, Any]):
-    """The sizes or kinds of mesh axes by name; to JAX, unknown axes have the size one, and are explicit."""
+    """The sizes or types of mesh axes by name; for JAX, unknown axes have size one, and are explicit."""
 
     def __missing__(self, name: object) -> Any:
         if not isinstance(name, AxesOf):
@@ -86,13 +85,13 @@ class ByAxis(dict[str, Any]):
 
 
 def spec_like(x: Any) -> Any:
-    """The symbolic spec of a traced value, which stands for the one that typing determines."""
+    """The symbolic spec of a traced value."""
     return jax.P(*[AxesOf(x, dim) for dim in range(x.ndim)])
 
 
 @dataclasses.dataclass(frozen=True)
 class AxesOfOperand:
-    """In the spec of an equation, the axes that shard a dim of one of its operands."""
+    """The axes that shard a dim of an equation's operand, in its spec."""
 
     operand: int
     dim: int
@@ -100,16 +99,16 @@ class AxesOfOperand:
 
 @dataclasses.dataclass(frozen=True)
 class SymbolicSpec:
-    """The spec of an equation that speaks of other values."""
+    """The spec of an equation that refers to other values."""
 
-    entries: tuple[Any, ...]  # for each dim, what a spec has, with `AxesOfOperand` among it
-    is_spec_of_operand: bool  # whether it is the spec of one other value as it is: then with its states
-    unreduced: frozenset[str]  # the mesh axes along which the result is a pending sum
-    reduced: frozenset[str]  # those along which it is reduced
+    entries: tuple[Any, ...]  # for each dim, a spec's entry or `AxesOfOperand`
+    is_spec_of_operand: bool  # whether it is exactly the spec of one other value: then with its states
+    unreduced: frozenset[str]  # the axes of pending sums
+    reduced: frozenset[str]  # the reduced axes
 
 
 def with_operands(spec: Any) -> tuple[Any, list[Any]]:
-    """A spec for an equation, and the values that it speaks of, which are operands after the first."""
+    """A spec for an equation, and the values that it refers to, which are the operands after the first."""
     likes: list[Any] = []
 
     def one(entry: Any) -> Any:
@@ -129,7 +128,7 @@ def with_operands(spec: Any) -> tuple[Any, list[Any]]:
 
 
 def resolved(spec: SymbolicSpec, axes: Sequence[Sequence[tuple[str, ...]]]) -> Any:
-    """The spec of an equation, where ``axes`` are those of the dims of each operand."""
+    """The spec of an equation, given the axes of the dims of each operand."""
 
     def one(entry: Any) -> tuple[str, ...]:
         if isinstance(entry, AxesOfOperand):

@@ -1,7 +1,4 @@
-"""The programs that JAX is tracing at this moment, of which equations exist so far: a part of `_compat`.
-
-JAX publishes none of this.
-"""
+"""The programs that JAX is tracing now, and their equations so far, which JAX does not publish."""
 
 from __future__ import annotations
 
@@ -18,18 +15,18 @@ from shtypes.context.frames import frames
 
 
 class OpenTrace(NamedTuple):
-    """A program that is being traced, and of which equations exist so far."""
+    """A program being traced, and its equations so far."""
 
-    purpose: str  # what JAX traces it for: ``"jit"``, ``"scan"``, ``"while_body"``, ``"checkpoint / remat"``, …
-    frame: Any  # where JAX keeps its equations
+    purpose: str  # JAX's purpose: ``"jit"``, ``"scan"``, ``"while_body"``, ``"checkpoint / remat"``, …
+    frame: Any  # JAX's holder of its equations
 
     @property
     def length(self) -> int:
-        """The number of equations, including those whose results are garbage."""
+        """The number of equations, including dead ones."""
         return len(self.frame.tracing_eqns)
 
     def equations(self, start: int = 0) -> list[Any]:
-        """The equations from a position on, without those whose results are garbage."""
+        """The equations from a position on, without dead ones."""
         equations = []
         for entry in self.frame.tracing_eqns[start:]:
             eqn = entry() if isinstance(entry, weakref.ref) else entry
@@ -39,7 +36,7 @@ class OpenTrace(NamedTuple):
 
 
 class _Traced:
-    """An equation as JAX stores it while it traces, in the form that it has afterwards."""
+    """An equation of an open trace, with the attributes of a jaxpr's."""
 
     __slots__ = ("ctx", "effects", "invars", "outvars", "params", "primitive", "source_info")
 
@@ -50,7 +47,7 @@ class _Traced:
 
 
 def open_traces() -> list[OpenTrace]:
-    """The programs that are being traced here, innermost first."""
+    """The programs being traced, innermost first."""
     traces = []
     trace = trace_ctx.trace
     while trace is not None:
@@ -63,9 +60,9 @@ def open_traces() -> list[OpenTrace]:
 
 
 def arguments_of(x: Any) -> list[Any] | None:
-    """The arguments of the traces around that a value depends on; None where this JAX hides what it is computed from.
+    """The arguments of enclosing traces that a value depends on; None if JAX hides its operands.
 
-    What stops gradients ends a dependence, and so does what has no tangent.
+    Stopped gradients and values without tangents end a dependence.
     """
     arguments, rest, seen = [], [x], set[int]()
     while rest:
@@ -73,7 +70,7 @@ def arguments_of(x: Any) -> list[Any] | None:
         if not isinstance(v, jax.core.Tracer) or id(v) in seen:
             continue
         seen.add(id(v))
-        if hasattr(v, "primal"):  # of a derivative
+        if hasattr(v, "primal"):  # a derivative's tracer
             if not isinstance(v.tangent, Zero):
                 arguments.append(v)
                 continue
@@ -90,7 +87,7 @@ def arguments_of(x: Any) -> list[Any] | None:
 
 
 def _operands_of(v: Any) -> list[Any] | None:
-    """The operands of the equation that computes a tracer; None if it is an argument."""
+    """The operands of the equation that computes a tracer; None for an argument."""
     if v.parent is None:
         constants = getattr(getattr(v._trace, "frame", None), "constvar_to_val", {})
         return [] if is_literal(v.val) else [constants[v.val]] if v.val in constants else None
@@ -99,7 +96,7 @@ def _operands_of(v: Any) -> list[Any] | None:
 
 
 def open_scans() -> list[int]:
-    """The lengths of the scans whose bodies are being traced here, innermost first: those on Python's stack."""
+    """The lengths of the scans whose bodies are being traced, innermost first, from Python's stack."""
     lengths = []
     for frame in frames(1):
         if frame.f_code.co_name == "scan" and frame.f_globals.get("__name__") == "jax._src.lax.control_flow.loops":
@@ -110,16 +107,16 @@ def open_scans() -> list[int]:
 
 
 class _Operand:
-    """An operand of a call, of which only the type is visible."""
+    """An operand of a call, with only its type."""
 
     def __init__(self, aval: Any) -> None:
         self.aval = aval
 
 
 def program_of_call() -> tuple[Any, list[Any] | None]:
-    """The call that JAX is about to run on typed values, and it as an equation; None where that cannot be seen.
+    """The call that JAX is about to run on typed values, and its equation; None for the equation if unavailable.
 
-    Read from Python's stack: JAX asks for the data of each operand from within it.
+    Read from Python's stack: JAX requests the data of each operand from within the call.
     """
     for frame in frames(1):
         if frame.f_code.co_name == "bind_with_trace" and frame.f_globals.get("__name__") == "jax._src.core":

@@ -1,4 +1,4 @@
-"""The bases by which what is replaced in JAX recognises typed values: their classes, and the base of their type."""
+"""Classes of typed values and the base class of their type, by which patches of JAX recognise them."""
 
 from __future__ import annotations
 
@@ -14,46 +14,46 @@ from shtypes._compat import HiPrimitive, HiType, private, register_hitype, trace
 from shtypes._compat.program_mesh import sees_plain
 from shtypes.context.eqn_source import plain_trace
 
-#: The classes of typed values: that of values, and those of tracers, as they are met.
+#: The classes of typed values and of their tracers.
 CLASSES: Final[set[type]] = set()
-#: Those of tracers.
+#: The classes of their tracers.
 TRACERS: Final[set[type]] = set()
 
-#: Where `jax.grad` looks at its loss: it asks for the type, and takes a `ShapedArray` only.
+#: `jax.grad`'s check of a loss, which accepts only a `ShapedArray`.
 _CHECK_SCALAR: Final[CodeType] = private("jax._src.api", "_check_scalar").__code__
-#: Where JAX 0.12 looks at the value that a sharding is for: it tests for JAX's types.
+#: JAX 0.12's check of a sharding's value, which tests for JAX's types.
 _CHECK_PLACED: Final[CodeType] = private("jax._src.pjit", "pjit_check_aval_sharding").__code__
-#: Where `jax.linear_transpose` looks at a cotangent: it compares its type with that of the result.
+#: `jax.linear_transpose`'s check of a cotangent, which compares its type with that of the result.
 _CHECK_COTANGENT: Final[CodeType] = private("jax._src.core", "typecheck").__code__
 
 
 class Behaviour(NamedTuple):
-    """Operations of types on their values that JAX asks for; they take the primitives, and so are set from above."""
+    """Operations on typed values that JAX needs; set by `autodiff.grad`, which can import the primitives."""
 
-    raised: Callable[[Any, Any], Any]  # of a type and a physical array: the value
+    raised: Callable[[Any, Any], Any]  # converts a type and a physical array to a value
     zero: Callable[[Any], Any]  # zero of a type
-    added: Callable[[Any, Any, Any], Any]  # of a type and two of its values: their sum
-    repeated: Callable[[Any, int, int], Any]  # a value with a new dim of some size, along which it is repeated
+    added: Callable[[Any, Any, Any], Any]  # the sum of two values of a type
+    repeated: Callable[[Any, int, int], Any]  # a value broadcast along a new dim of some size
     stopped: Callable[[Any], Any]  # a value without its gradient
-    barred: Callable[[Any], Any]  # a value, computed before what follows
-    typed_policy: Callable[[Any], Any]  # the policy of a checkpoint, as it decides about typed equations
-    selected: Callable[[Any, Sequence[Any]], Any]  # the case that is chosen along the mapped dim
-    check_loss: Callable[[Any], object]  # refuses a type that is no loss; whether a complex one is, JAX asks itself
-    seed: Callable[[Any], Any]  # the cotangent that the backward pass of a loss of a type starts with
+    barred: Callable[[Any], Any]  # a value behind an optimization barrier
+    typed_policy: Callable[[Any], Any]  # a checkpoint policy for typed equations
+    selected: Callable[[Any, Sequence[Any]], Any]  # the selected case along the mapped dim
+    check_loss: Callable[[Any], object]  # refuses a type that is not a loss; JAX checks complex ones
+    seed: Callable[[Any], Any]  # the first cotangent of a loss of a type
 
 
 class TypedType(HiType):
-    """The base of the type of typed values, with what JAX is led to ask of it."""
+    """The base class of sharding types for JAX."""
 
     __slots__ = ()
     dims: tuple[Any, ...]
     dtype: Any
-    behaviour: ClassVar[Behaviour]  # set by the room that has it: `shtypes.autodiff.grad`
-    key_data: ClassVar[Callable[[Any], Any]]  # the words of keys, for `jax.random.key_data`; likewise
+    behaviour: ClassVar[Behaviour]  # set by `shtypes.autodiff.grad`
+    key_data: ClassVar[Callable[[Any], Any]]  # `jax.random.key_data`; likewise
 
     @property
     def is_high(self) -> bool:  # type: ignore[override]  # JAX only reads it
-        """True for JAX's dispatch on hijax types; a check of shardings that asks is refused."""
+        """True for JAX's dispatch on hijax types; refuses JAX's check of a sharding."""
         asking = sys._getframe(1)
         if asking.f_code is _CHECK_PLACED:
             self.refuse_sharding(by_jit="jit" in asking.f_locals.get("what_aval", ""))
@@ -69,27 +69,27 @@ class TypedType(HiType):
         return self
 
     def refuse_native(self, called: str) -> NoReturn:
-        """Says that a function of JAX or numpy takes no typed value."""
+        """Raises for a JAX or numpy function that takes no typed values."""
         raise NotImplementedError
 
     def refuse_sharding(self, by_jit: bool) -> NoReturn:
-        """Says that a sharding does not go with a typed value."""
+        """Raises for a sharding of a typed value."""
         raise NotImplementedError
 
     def steps(self) -> int:
-        """How many steps a loop over the leading dim has; refused where it cannot run over it."""
+        """The length of a loop over the leading dim; raises if that is impossible."""
         raise NotImplementedError
 
     def refuse_steps(self, counts: Sequence[int]) -> NoReturn:
-        """Says that what a loop runs over has other sizes."""
+        """Raises for loop operands of different lengths."""
         raise NotImplementedError
 
     def refuse_forward(self) -> NoReturn:
-        """Says that a function with a custom backward pass has no forward derivative."""
+        """Raises for a forward derivative of a function with a custom backward pass."""
         raise NotImplementedError
 
 
-#: JAX's table of rules that add an equation to the jaxpr that is traced.
+#: JAX's table of rules that add an equation to a jaxpr being traced.
 _staging_rules: Final[dict[Any, Any]] = private("jax._src.interpreters.partial_eval", "custom_staging_rules")
 
 
@@ -98,15 +98,15 @@ class _Probe(Primitive):
         return trace_ctx.trace
 
 
-#: The current trace while a primitive is processed: that of values up to 0.11, and none later.
+#: The current trace while a primitive is processed: the eager one up to 0.11, and None later.
 _PROCESSING: Final = _Probe("probe").bind()
 
 
 class TypedPrimitive(HiPrimitive):
-    """A primitive of typed values, with several results, that is quicker to bind and to trace.
+    """A primitive of typed values with several results, with faster binding and tracing.
 
-    JAX's `bind` checks of each operand whether it is a plain array on another mesh; its traces look up the types of
-    the results by all parameters, and look for constants to fold.
+    JAX's `bind` checks each operand for a plain array on another mesh; its traces look up result types by all
+    parameters, and constants to fold.
     """
 
     multiple_results = True
@@ -137,7 +137,7 @@ class TypedPrimitive(HiPrimitive):
 
 
 class _Result:
-    """The type of a result, which is equal to that of its cotangents."""
+    """The type of a result, equal to that of its cotangents."""
 
     __slots__ = ("_type",)
     __hash__ = None  # type: ignore[assignment]
@@ -150,7 +150,7 @@ class _Result:
 
 
 def refused_cotangents() -> list[tuple[Any, Any]]:
-    """The types of results and the cotangents that `jax.linear_transpose` is refusing: in the caller's caller."""
+    """The result types and cotangents that `jax.linear_transpose` is refusing, from the caller's caller."""
     asking = sys._getframe(2)
     if asking.f_code.co_name != "transposed_fun":
         return []
@@ -158,12 +158,12 @@ def refused_cotangents() -> list[tuple[Any, Any]]:
 
 
 def is_shown_as_no_loss() -> bool:
-    """Whether `jax.grad` is formatting its error for a loss that is no scalar (in the caller's caller)."""
+    """Whether `jax.grad` is formatting its error for a loss that is not a scalar (in the caller's caller)."""
     return sys._getframe(2).f_code is _CHECK_SCALAR
 
 
 def type_of(x: Any) -> TypedType | None:
-    """The type of a typed value; None of anything else."""
+    """The type of a typed value; None for anything else."""
     if type(x) not in CLASSES:
         return None
     t: TypedType = jax.typeof(x)
@@ -171,20 +171,20 @@ def type_of(x: Any) -> TypedType | None:
 
 
 def is_typed_var(var: Any) -> bool:
-    """Whether a variable of a program stands for a typed value."""
+    """Whether a program's variable has a sharding type."""
     return isinstance(var.aval, TypedType)
 
 
 def is_of_typed(eqn: Any) -> bool:
-    """Whether an equation takes typed values, or makes some."""
+    """Whether an equation has typed operands or results."""
     return any(map(is_typed_var, (*eqn.invars, *eqn.outvars)))
 
 
 def register(kind: type, attribute: str) -> None:
-    """Makes the objects of a class typed values, with the type that they have under a name.
+    """Makes a class one of typed values, whose type is an attribute.
 
-    To `jax.grad`, which asks what its loss is, a scalar is a scalar array. In a plain program that is being traced,
-    they are arrays of their global shapes.
+    For `jax.grad`'s check of its loss, a scalar is a scalar array. In a plain program being traced, they are arrays of
+    their global shapes.
     """
 
     def typeof(x: Any) -> Any:
@@ -198,9 +198,9 @@ def register(kind: type, attribute: str) -> None:
 
 
 def _scalar_array(t: TypedType) -> Any:
-    """The scalar array type under which `jax.grad` accepts a loss; the type itself if it is no loss."""
+    """The scalar array type with which `jax.grad` accepts a loss; the type itself if it is not a loss."""
     try:
         t.behaviour.check_loss(t)
     except TypeError:
-        return t  # the message is about it
+        return t  # for the error message
     return jax.core.ShapedArray((), t.dtype)

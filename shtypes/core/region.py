@@ -28,8 +28,8 @@ from shtypes._compat.jaxprs import (
     inner_jaxprs,
     is_literal,
     jaxpr_of,
+    literal_array,
     unrounded,
-    without_its_mesh,
 )
 from shtypes.caches import COMPILED
 from shtypes.core.array import Array, wrap
@@ -363,4 +363,4 @@ def _note(err: Exception, eqn: Any) -> None:
 
 def _read(env: dict[Any, Any], atom: Any) -> Any:
     """The value of an operand."""
-    return unrounded(without_its_mesh(atom) if is_literal(atom) else env[atom])
+    return unrounded(literal_array(atom) if is_literal(atom) else env[atom])

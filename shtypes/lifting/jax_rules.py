@@ -22,7 +22,7 @@ from shtypes._compat.derivative_rules import (
     check_closed_over,
     closes_over,
     custom_jvp_rule,
-    is_gone,
+    has_ended,
     name_of,
     variable_of,
 )
@@ -143,7 +143,7 @@ class Site:
         """Yields the values that a rule closes over; those of the program are operands while it is evaluated."""
         places = {var: self._places[var] for var in map(variable_of, values) if var in self._places}
         values_here = [operands[places[variable_of(x)]] if variable_of(x) in places else x for x in values]
-        if any(map(is_gone, values_here)):
+        if any(map(has_ended, values_here)):
             raise closes_over(self.name)
         outer = _thread.closed_over
         _thread.closed_over = [(var, operands[i]) for var, i in places.items()]

@@ -13,7 +13,7 @@ import numpy as np
 from shtypes._compat import no_trace_is_running
 from shtypes._compat.jaxprs import key_of
 from shtypes._compat.plain_programs import needed, trace_plain
-from shtypes._compat.program_mesh import Lies, lying
+from shtypes._compat.program_mesh import ArgumentSharding, argument_shardings
 from shtypes.caches import PROGRAMS, Bounded, Static
 from shtypes.context.eqn_source import is_tracing_plain, tracing_typed
 from shtypes.context.settings import current_settings
@@ -184,8 +184,8 @@ class _Program:
             rest = iter(arrays)
             leaves = [next(rest) if s is None else s.value for s in static]
             args, kwargs = jax.tree.unflatten(tree, leaves)
-            lies = {id(x): Lies(t, spec_of(t)) for x, t in zip(arrays, types, strict=True) if t is not None}
-            with lying(lies), tracing_typed(self._typed):
+            lies = {id(x): ArgumentSharding(t, spec_of(t)) for x, t in zip(arrays, types, strict=True) if t is not None}
+            with argument_shardings(lies), tracing_typed(self._typed):
                 return jax.tree.map(lambda x: x if _is_traced(x) else _Untraced(x), self.f(*args, **kwargs))
 
         flat.__name__ = flat.__qualname__ = getattr(self.f, "__name__", "f")

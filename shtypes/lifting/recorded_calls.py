@@ -19,7 +19,7 @@ from jax.interpreters import ad, batching, mlir
 from shtypes._compat import Zero, instantiate_zeros, is_undefined_primal
 from shtypes._compat.local_axes import plain_aval
 from shtypes._compat.plain_programs import PlainPrimitive, closed_over
-from shtypes._compat.program_mesh import how_it_lies, program_mesh_in_context
+from shtypes._compat.program_mesh import argument_type, program_mesh_in_context
 from shtypes.caches import Static
 from shtypes.context.eqn_source import is_tracing_plain
 from shtypes.context.user_line import connect_one_device
@@ -265,7 +265,7 @@ def _called(
     static = tuple(None if a else Static(x) for x, a in zip(leaves, arrays, strict=True))
     axes = () if seen is None else tuple(zip(seen.axis_names, seen.axis_sizes, strict=True))
     xs = [x for x, a in zip(leaves, arrays, strict=True) if a]
-    types = tuple([how_it_lies(x) for x in xs]) if fn is not None and traced else ()
+    types = tuple([argument_type(x) for x in xs]) if fn is not None and traced else ()
     call = TypedCall(name, tree, static, fn, axes, plain, types)
     if not traced:
         return call.on_one_device(*xs)

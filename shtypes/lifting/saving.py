@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from shtypes._compat import HiPrimitive
-from shtypes._compat.derivative_rules import asks_inside, is_asked_about, name_p, offloads, saves
+from shtypes._compat.derivative_rules import name_p, offloads, policy_decides, policy_decides_inside, saves
 from shtypes._compat.jaxprs import jaxpr_of, variable, with_bodies, with_equations
 from shtypes.autodiff.checkpoint import ForTyped, Policy, contraction, function_of, refuse_offload
 from shtypes.core.elementwise_fns import IDENTITY, Identity
@@ -114,9 +114,9 @@ def marked(jaxpr: Any, policies: tuple[Policy, ...]) -> Any:
     opened = jaxpr_of(jaxpr)
     eqns: list[Any] = []
     for eqn in opened.eqns:
-        if asks_inside(eqn):
+        if policy_decides_inside(eqn):
             eqn = with_bodies(eqn, lambda body: marked(body, policies))
-        mark = _mark(eqn, policies) if is_asked_about(eqn) else None
+        mark = _mark(eqn, policies) if policy_decides(eqn) else None
         if mark is None:
             eqns.append(eqn)
             continue
