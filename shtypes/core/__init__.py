@@ -1,1 +1,1 @@
-"""Typed values in JAX: the hijax type, `Array`, the primitives and the local functions that they apply."""
+"""Typed values in JAX: the hijax type, `Array`, the primitives, and the shard functions that they apply."""

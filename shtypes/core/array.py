@@ -1,4 +1,4 @@
-"""`Array`: a value with a sharding type, and what values and tracers of them have in common."""
+"""`Array`: a value with a sharding type; and the attributes that values and their tracers share."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from shtypes._compat.typed import register
 from shtypes.context.eqn_source import plain_trace
 from shtypes.context.user_line import placed
 from shtypes.core.checkpoints import sharding_for_orbax
-from shtypes.core.host import here, host_value
+from shtypes.core.host import addressable_array, host_value
 from shtypes.core.interop_errors import (
     OF_ARRAYS,
     OF_PHYSICAL,
@@ -40,17 +40,17 @@ from shtypes.core.physical import hidden_axes, physical_sharding, without_keys
 from shtypes.errors import ShardingTypeError
 from shtypes.types import REPLICATED, State, dtypes
 
-if TYPE_CHECKING:  # a base without anything that is set at run time
+if TYPE_CHECKING:  # a base without runtime attributes
     from shtypes.core.array_methods import Methods as _Base
 
     _Meta = type
-else:  # libraries ask by `isinstance(x, jax.Array)` which leaves of a tree are arrays
+else:  # libraries use `isinstance(x, jax.Array)` to find arrays among leaves
     _Base = jax.Array
     _Meta = type(jax.Array)
 
 
 class _ArrayMeta(_Meta):
-    """Lets ``isinstance(x, Array)`` hold for tracers of typed values as well."""
+    """Makes tracers of typed values instances of `Array`."""
 
     def __instancecheck__(cls, x: Any) -> bool:  # noqa: N805  # of a metaclass, which ruff cannot see here
         if type(x) is Array or not isinstance(x, jax.core.Tracer):
@@ -62,26 +62,26 @@ class _ArrayMeta(_Meta):
 
 
 class Array(_Base, metaclass=_ArrayMeta):
-    """A typed value: a type, and the global `jax.Array` that carries it.
+    """A typed value: a type, and its physical `jax.Array`.
 
-    Made by `shtypes.array` and `shtypes.from_jax`, never directly. Tracers of typed values have the same attributes,
-    methods and operators, and are instances of this class. To `isinstance` they are instances of `jax.Array` too; what
-    JAX itself has for plain arrays only refuses them.
+    Created by `shtypes.array` and `shtypes.from_jax`, never directly. Tracers of typed values have the same attributes,
+    methods and operators, and are instances of this class. All are instances of `jax.Array`, but JAX's functions of
+    plain arrays refuse them.
 
     Attributes:
         type: The sharding type.
-        data: The physical array (see `shtypes.core.physical`), or None for a value that has only a type.
+        data: The physical array (see `shtypes.core.physical`), or None for an abstract value.
     """
 
     __slots__ = ("__weakref__", "data", "type")
     __array_ufunc__ = as_numpy_ufunc
     __jax_array__ = as_jax_array
     __setitem__ = refuse_setting
-    __hash__ = None  # as of a jax.Array: equality is element by element
+    __hash__ = None  # as for jax.Array: equality is elementwise
 
     type: HiShType
     data: Any
-    # what the physical array of an unsharded value answers for it
+    # attributes of the physical array, for an unsharded value
     addressable_data: Callable[[int], jax.Array]
     addressable_shards: Sequence[jax.Shard]
     committed: bool
@@ -122,12 +122,12 @@ class Array(_Base, metaclass=_ArrayMeta):
 
     @property
     def sharding(self) -> NamedSharding:
-        """How the value lies on its devices: each dim over its axes; on an abstract mesh if it has no data nor devices.
+        """The sharding of the value: each dim over its axes; on an abstract mesh without data and devices.
 
-        Absent while it is traced, as that of a plain array, and to functions of JAX, which take plain arrays.
+        Missing in traces, as for plain arrays, and for JAX's functions, which take plain arrays.
 
         Raises:
-            ShardingTypeError: the value is unreduced or varying: no sharding says what the devices hold.
+            ShardingTypeError: the value is unreduced or varying, which no sharding represents.
         """
         package = asking()
         if is_jax(package):
@@ -141,7 +141,7 @@ class Array(_Base, metaclass=_ArrayMeta):
         return self
 
     def copy_to_host_async(self) -> None:
-        """Starts copying the physical array to the host, as `jax.device_get` does first; keys cannot be read there."""
+        """Starts copying the physical array to the host, as `jax.device_get` does first; refused for keys."""
         if dtypes.is_key(self.type.dtype_name):
             host_value(self, "copy_to_host_async")
         self.data.copy_to_host_async()
@@ -154,12 +154,12 @@ class Array(_Base, metaclass=_ArrayMeta):
 
     @property
     def is_fully_addressable(self) -> bool:
-        """Whether this process can reach all of the physical array."""
+        """Whether this process can access all of the physical array."""
         return self.data is None or bool(self.data.is_fully_addressable)
 
     @property
     def is_fully_replicated(self) -> bool:
-        """Whether each device has the whole value."""
+        """Whether each device has the full value."""
         return all(state in REPLICATED for state in self.type.states)
 
     def is_ready(self) -> bool:
@@ -167,11 +167,11 @@ class Array(_Base, metaclass=_ArrayMeta):
         return self.data is None or bool(self.data.is_ready())
 
     def is_deleted(self) -> bool:
-        """Whether the physical array was freed, for example by donation."""
+        """Whether the physical array was freed, such as by donation."""
         return bool(self.data.is_deleted())
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
-        """The global value on the host, see `shtypes.core.host.host_value`; a copy where numpy asks for one."""
+        """The global value on the host, see `shtypes.core.host.host_value`; copied if numpy asks for that."""
         options: dict[str, Any] = {} if copy is None else {"copy": copy}
         return np.asarray(host_value(self, "np.asarray"), dtype=dtype, **options)
 
@@ -217,7 +217,7 @@ class Array(_Base, metaclass=_ArrayMeta):
 
     def __reduce__(self) -> tuple[Any, ...]:
         try:
-            host = None if self.data is None else np.asarray(without_keys(self.type, here(self)))
+            host = None if self.data is None else np.asarray(without_keys(self.type, addressable_array(self)))
         except ShardingTypeError as error:
             raise placed(error, f"pickle({self.type})") from None
         return unpickled, (self.type, host)
@@ -229,12 +229,12 @@ class Array(_Base, metaclass=_ArrayMeta):
         return wrap(self.type, None if self.data is None else self.data.copy())
 
 
-#: The operands of ops: typed values, and what `as_operands` makes typed.
+#: Operands of ops: typed values, and arguments that `as_operands` converts.
 ArrayLike: TypeAlias = Array | jax.typing.ArrayLike
 
 
 def wrap(t: HiShType, data: Any) -> Array:
-    """A typed value from its physical array, or from nothing."""
+    """A typed value from its physical array, or None."""
     self = object.__new__(Array)
     self.type = t
     self.data = data
@@ -242,7 +242,7 @@ def wrap(t: HiShType, data: Any) -> Array:
 
 
 def wrap_all(types: Sequence[HiShType | None], data: Iterable[Any]) -> list[Any]:
-    """`wrap` for each of many, without a call for each."""
+    """`wrap` for several values, without a call for each."""
     values: list[Any] = [*map(object.__new__, itertools.repeat(Array, len(types)))]
     for value, t, x in zip(values, types, data, strict=True):
         value.type = t
@@ -253,12 +253,12 @@ def wrap_all(types: Sequence[HiShType | None], data: Iterable[Any]) -> list[Any]
 register(Array, "type")
 
 
-#: Values on more devices than this print the first devices only.
+#: The maximum number of devices in the repr of a varying value.
 _MOST_SHOWN = 16
 
 
 def _per_device(x: Any) -> str:
-    """``Array(f32[2]{V:x})`` and a line for each device along the varying axes; empty where it has no such values."""
+    """``Array(f32[2]{V:x})`` and a line for each device along the varying axes; empty for other types."""
     t = x.type
     varying = t.axes(State.VARYING)
     if hidden_axes(t) != varying or not varying or dtypes.is_key(t.dtype_name):
@@ -277,7 +277,7 @@ def _per_device(x: Any) -> str:
 
 
 def unpickled(t: HiShType, host: Any) -> Array:
-    """The value of a type and of host data."""
+    """The value of a type with host data, or without data."""
     if host is None:
         return wrap(t, None)
     if dtypes.is_key(t.dtype_name):
@@ -294,7 +294,7 @@ def _length(x: Any) -> int:
 
 
 def _concrete_only(what: str) -> Any:
-    """A method of traced values that refuses, for where Python asks for a number."""
+    """A method of tracers that refuses, for Python's conversions to numbers."""
 
     def refuse(tracer: Any, *_: Any) -> Any:
         error = ShardingTypeError(
@@ -306,11 +306,11 @@ def _concrete_only(what: str) -> Any:
     return refuse
 
 
-# methods and operators, on values and on tracers
+# methods and operators of values and tracers
 
 
 def install(operators: dict[str, Any], methods: dict[str, Any], properties: dict[str, Any]) -> None:
-    """Gives values and tracers their operators (``add`` for ``__add__``), methods and properties."""
+    """Sets the operators (``add`` for ``__add__``), methods and properties of values and tracers."""
     for name, fn in operators.items():
         method = _method(f"__{name}__", fn)
         setattr(Array, f"__{name}__", method)
@@ -364,8 +364,8 @@ for _name, _answer in {
     "setitem": staticmethod(refuse_setting),
 }.items():
     setattr(HiShType, f"_{_name}", _answer)
-# What JAX reaches for only after it took a value for a plain array. Functions that ask for no more than a shape and a
-# dtype (zeros_like) would make one without a word; primitives that know no types (stop_gradient) fail in other words.
+# Attributes that JAX uses after it took a value for a plain array. Functions that need only a shape and a dtype
+# (zeros_like) would silently return one; primitives without typed rules (stop_gradient) fail with other messages.
 for _name in ("aval", "val"):
     setattr(Array, _name, property(refuse_lowering))
 for _name in OF_ARRAYS:

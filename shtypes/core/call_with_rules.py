@@ -1,7 +1,7 @@
-"""A call of a typed program with its own derivative, transpose and batching rules, as JAX's primitives have.
+"""A call of a typed program with custom derivative, transpose and batching rules, like a primitive of JAX.
 
-The body is what runs, and is read like the body of any call. Its rules are functions of typed values; what they bind
-may be such a call again.
+The body is evaluated and analysed like the body of any call. Its rules are functions of typed values, and may bind such
+calls again.
 """
 
 from __future__ import annotations
@@ -16,28 +16,28 @@ from shtypes._compat.derivative_rules import trace_typed
 
 
 class Rules(Protocol):
-    """How a call is differentiated, transposed and mapped; operands and results are as in JAX's rules."""
+    """Differentiation, transpose and batching rules, with operands and results as in JAX's rules."""
 
     @property
     def name(self) -> str:
-        """What jaxprs call it."""
+        """The name in jaxprs."""
         ...
 
     def jvp(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-        """The results and their tangents; a tangent that is zero is None."""
+        """The results and their tangents; None for a zero tangent."""
         ...
 
     def transpose(self, cts: Sequence[Any], operands: Sequence[Any]) -> list[Any]:
-        """The cotangents of the linear operands, which are `UndefinedPrimal`; None for a zero, and for the others."""
+        """The cotangents of the linear operands, which are `UndefinedPrimal`; None for zeros and other operands."""
         ...
 
     def batch(self, size: int, operands: Sequence[Any], dims: Sequence[int | None]) -> list[Any]:
-        """The results mapped over a dim of size ``size``, which is their first."""
+        """The results mapped over a leading dim of size ``size``."""
         ...
 
 
 class CallWithRules(HiPrimitive):
-    """The primitive; its first ``num_consts`` operands are what the body closes over, and no operands of the rules."""
+    """The primitive; its first ``num_consts`` operands are captured by the body, and not passed to the rules."""
 
     multiple_results = True
 
@@ -73,7 +73,7 @@ print_as(call_with_rules_p, lambda params: params["rules"].name, ("call_jaxpr",)
 
 
 def call_with_rules(body: Callable[..., list[Any]], operands: Sequence[Any], rules: Rules) -> list[Any]:
-    """The results of ``body``, differentiated, transposed and mapped by ``rules``."""
+    """Calls ``body``, differentiated, transposed and mapped by ``rules``."""
     jaxpr, consts = trace_typed(body, operands)
     results: list[Any] = call_with_rules_p.bind(
         *consts, *operands, call_jaxpr=jaxpr, num_consts=len(consts), rules=rules

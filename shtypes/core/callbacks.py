@@ -1,4 +1,4 @@
-"""Calls of Python from typed programs: each device calls with its shards; and how errors of the calls are raised."""
+"""Python callbacks from typed programs, called by each device with its shards; and their errors."""
 
 from __future__ import annotations
 
@@ -28,34 +28,34 @@ from shtypes.types import REPLICATED, dtypes
 T = TypeVar("T")
 
 _lock: Final = threading.Lock()
-#: By the position of the device on its mesh.
+#: Errors by the position of the device on its mesh.
 _errors: Final[dict[int, BaseException]] = {}
 
 
 class _Thread(threading.local):
-    keeping = False
+    recording_errors = False
 
 
 _thread: Final = _Thread()
 
 
 @contextlib.contextmanager
-def keeping() -> Iterator[None]:
-    """A scope in which functions of the host are traced whose errors `raise_after` raises."""
-    outer, _thread.keeping = _thread.keeping, True
+def recording_errors() -> Iterator[None]:
+    """Context manager in which traced host functions record their errors, for `raise_after`."""
+    outer, _thread.recording_errors = _thread.recording_errors, True
     try:
         yield
     finally:
-        _thread.keeping = outer
+        _thread.recording_errors = outer
 
 
 def records_errors() -> bool:
-    """Whether errors of what is traced here are raised at the end of the program."""
-    return _thread.keeping
+    """Whether errors of host functions traced here are raised at the end of the program."""
+    return _thread.recording_errors
 
 
-def called(position: Any, run: Callable[[], T], otherwise: Callable[[], T]) -> T:
-    """The result of ``run`` on a device; that of ``otherwise`` from the device's first error on."""
+def call_recorded(position: Any, run: Callable[[], T], otherwise: Callable[[], T]) -> T:
+    """Calls ``run`` on a device, or ``otherwise`` after the device's first error."""
     at = int(np.asarray(position).flat[0])
     with _lock:
         if at in _errors:
@@ -77,35 +77,35 @@ def _raise(position: Any, done: Any) -> None:
 
 
 def position_of(axes: Sequence[str]) -> Any:
-    """The position of the device along the axes of its mesh; where these are manual."""
+    """The position of the device along the axes of its mesh, which must be manual."""
     return lax.axis_index(tuple(axes))
 
 
 def raise_after(axes: Sequence[str], results: Sequence[Any]) -> None:
-    """Raises on a device the errors that its calls recorded, once the results of the program are computed."""
-    # XLA drops barriers: only a callback's operands are computed before it is called.
-    jax.debug.callback(_raise, position_of(axes), sum(map(_some, results), start=jnp.float32(0)))
+    """Raises the errors that a device's callbacks recorded, after the program's results are computed."""
+    # XLA drops barriers, but computes the operands of a callback first
+    jax.debug.callback(_raise, position_of(axes), sum(map(_depends_on, results), start=jnp.float32(0)))
 
 
-def _some(x: Any) -> Any:
-    """A scalar that depends on an array: available only when the array is."""
+def _depends_on(x: Any) -> Any:
+    """A scalar that depends on an array, and so is available only after it."""
     if jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
         x = jax.random.key_data(x)
     return jnp.float32(0) if not x.size else jnp.real(x.ravel()[0]).astype(jnp.float32)
 
 
-#: The indices of a device along the mesh axes on which parts differ.
+#: The indices of a device along the mesh axes along which its shards differ.
 AxisIndices = Mapping[str, int]
 
 
 @dataclass(frozen=True, eq=False)
 class HostCall:
-    """A host function, with how it is called."""
+    """A host function, and how to call it."""
 
-    name: str  # what the user called
-    #: The function, of the place of the device and the parts that it holds.
+    name: str  # the user's function
+    #: ``run(axis_indices, shards)``.
     run: Callable[[AxisIndices, Sequence[np.ndarray[Any, Any]]], None]
-    ordered: bool = False  # whether it must come after the calls before it; on one device only
+    ordered: bool = False  # whether it runs after earlier ordered calls; on one device only
 
     def __str__(self) -> str:
         return self.name
@@ -114,7 +114,7 @@ class HostCall:
 
 
 class Callback(HiPrimitive):
-    """A call on each device; it has an effect and no results."""
+    """A call on each device, with an effect and no results."""
 
     multiple_results = True
 
@@ -134,7 +134,7 @@ class Callback(HiPrimitive):
     def batch(
         self, axis_data: Any, operands: Sequence[Any], dims: Sequence[Any], *, call: HostCall
     ) -> tuple[list[Any], list[Any]]:
-        for i in range(axis_data.size):  # one call after the other, as JAX does
+        for i in range(axis_data.size):  # in sequence, as in JAX
             parts = [x if d is None else _step(x, d, i, axis_data.size) for x, d in zip(operands, dims, strict=True)]
             self.bind(*parts, call=call)
         return [], []
@@ -151,14 +151,14 @@ callback_p = Callback("debug_callback")
 
 
 def call(what: HostCall, operands: Sequence[Any]) -> None:
-    """Calls, or notes in the program that is traced, a function of typed values of one mesh."""
+    """Binds a call of a host function on typed values of one mesh."""
     callback_p.bind(*operands, call=what)
 
 
 def call_with(what: HostCall, operands: Sequence[Array]) -> None:
-    """A call with values: at once, or when the program runs that is lowered op by op."""
+    """Calls a host function with values: eagerly, or when the program being lowered runs."""
     if any(x.data is None for x in operands):
-        return  # of types alone there is nothing to show
+        return  # abstract values have no data
     types = tuple(x.type for x in operands)
     if any(isinstance(x.data, jax.core.Tracer) for x in operands):
         over, options = manual_mesh(types[0].mesh)
@@ -170,43 +170,43 @@ def call_with(what: HostCall, operands: Sequence[Array]) -> None:
         run = jax.shard_map(body, mesh=over, in_specs=specs, out_specs=None, check_vma=False, **options)
         run(*[x.data for x in operands])
     else:
-        _at_once(what, types, operands)
+        _call_eagerly(what, types, operands)
 
 
-def _at_once(what: HostCall, types: tuple[HiShType, ...], operands: Sequence[Array]) -> None:
-    """A call with concrete values, device by device in the order of the mesh."""
+def _call_eagerly(what: HostCall, types: tuple[HiShType, ...], operands: Sequence[Array]) -> None:
+    """Calls a host function with concrete values, device by device in mesh order."""
     mesh = types[0].mesh
     devices = concrete_mesh(mesh).devices
     by_device = [{s.device: s.data for s in without_keys(x.type, x.data).addressable_shards} for x in operands]
     for index in itertools.product(*map(range, mesh.axis_sizes)):
         shards = [of.get(devices[index]) for of in by_device]
         if all(s is not None for s in shards):
-            _arrived(what, types, index, *shards)
+            _run_on_host(what, types, index, *shards)
 
 
 def call_on_shards(what: HostCall, types: tuple[HiShType, ...], shards: Sequence[Any]) -> None:
-    """A call on one device, where the axes of the mesh are manual."""
+    """Calls a host function on one device, within a `shard_map`."""
     arrays, axes = map(without_keys, types, shards), types[0].mesh.axis_names
     index, position = tuple(lax.axis_index(axis) for axis in axes), position_of(axes)
-    arrived = functools.partial(_arrived_recording if records_errors() else _arrived, what, types)
-    jax.debug.callback(arrived, index, *([position] if records_errors() else []), *arrays, ordered=what.ordered)
+    run = functools.partial(_run_on_host_recording if records_errors() else _run_on_host, what, types)
+    jax.debug.callback(run, index, *([position] if records_errors() else []), *arrays, ordered=what.ordered)
 
 
-def _arrived_recording(
+def _run_on_host_recording(
     what: HostCall, types: tuple[HiShType, ...], index: Sequence[Any], position: Any, *parts: Any
 ) -> None:
-    called(position, lambda: _arrived(what, types, index, *parts), lambda: None)
+    call_recorded(position, lambda: _run_on_host(what, types, index, *parts), lambda: None)
 
 
 @dataclass(frozen=True)
 class HostFunction(ShardFn):
-    """A function of the host that gives arrays; each device calls it."""
+    """A host function that returns arrays; each device calls it."""
 
     name: str
-    fn: Callable[..., Any]  # on shards, of JAX: what it is where errors need not wait
-    callback: Callable[..., Sequence[Any]]  # from arrays to arrays, both flat
+    fn: Callable[..., Any]  # the JAX function of shards, for programs in which errors are not recorded
+    callback: Callable[..., Sequence[Any]]  # maps arrays to arrays, both flat
     results: tuple[tuple[tuple[int, ...], str], ...]
-    axes: tuple[str, ...]  # those of the mesh
+    axes: tuple[str, ...]  # of the mesh
     vmap_method: str | None
     calls_host = True
 
@@ -219,8 +219,8 @@ class HostFunction(ShardFn):
         structs = [jax.ShapeDtypeStruct(shape, dtypes.to_numpy(dtype)) for shape, dtype in self.results]
 
         def run(position: Any, *parts: Any) -> Sequence[Any]:
-            lead = np.shape(position)  # of a dim that `jax.vmap` hands on
-            return called(
+            lead = np.shape(position)  # the batch dims of `jax.vmap`
+            return call_recorded(
                 position,
                 lambda: [np.asarray(x) for x in self.callback(*parts)],
                 lambda: [np.zeros((*lead, *s.shape), s.dtype) for s in structs],
@@ -229,11 +229,11 @@ class HostFunction(ShardFn):
         return tuple(jax.pure_callback(run, structs, position_of(self.axes), *shards, vmap_method=self.vmap_method))
 
 
-def _arrived(what: HostCall, types: tuple[HiShType, ...], index: Sequence[Any], *parts: Any) -> None:
-    """Calls, on the host, if no other device has the same parts and calls for them."""
+def _run_on_host(what: HostCall, types: tuple[HiShType, ...], index: Sequence[Any], *parts: Any) -> None:
+    """Calls a host function, unless another device calls it with the same shards."""
     at = {axis: int(i) for axis, i in zip(types[0].mesh.axis_names, index, strict=True)}
     differing = {axis: i for axis, i in at.items() if any(t.state(axis) not in REPLICATED for t in types)}
     if all(i == 0 for axis, i in at.items() if axis not in differing):
-        # Parts of a physical array have hidden dims, and keys have their words.
+        # shards of a physical array have hidden dims, and keys have words
         shapes = [(*t.local_shape, -1) if dtypes.is_key(t.dtype_name) else t.local_shape for t in types]
         what.run(differing, [np.asarray(p).reshape(shape) for p, shape in zip(parts, shapes, strict=True)])

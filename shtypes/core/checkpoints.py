@@ -1,7 +1,7 @@
-"""Typed values in the checkpoints of orbax, which asks a value for its sharding, and a target for that of the result.
+"""Typed values in orbax checkpoints. Orbax uses the sharding of a value, and that of a target for a restored value.
 
-When orbax asks for the sharding, it carries the type too. What is restored with such a sharding becomes a typed value
-in the array handler that orbax calls. Arrays that are restored with any other sharding pass through it.
+The sharding that orbax gets carries the type. The array handler that orbax calls converts an array restored with such a
+sharding to a typed value; others are unchanged.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ _LOCK: Final = threading.Lock()
 class TypedSharding(NamedSharding):
     """The sharding of a typed value, with the type.
 
-    The handler below takes the type out. Another one, which would restore a plain array without a word, asks for the
-    shape of its parts, and is refused. Who saves may ask.
+    The handler below extracts the type. Another handler, which would silently restore a plain array, calls
+    `shard_shape`, and is refused; saving may call it.
     """
 
     type: HiShType
@@ -58,12 +58,12 @@ class TypedSharding(NamedSharding):
         raise placed(error, f"restore({self.type})")
 
 
-#: Key data that orbax read, by id, with the type of the keys: later it asks for its sharding.
+#: Key data that orbax read, by id, with the type of the keys, since orbax then uses its sharding.
 _WORDS: Final[Bounded[tuple[Any, HiShType]]] = Bounded()
 
 
 def note_words(words: Any, keys: HiShType) -> None:
-    """Notes key data that orbax reads, with the type of the keys: orbax saves and restores keys as words."""
+    """Records key data that orbax reads, with the type of the keys, because orbax saves and restores keys as words."""
     frame: FrameType | None = sys._getframe(1)
     for _ in range(_BETWEEN):
         frame = None if frame is None else frame.f_back
@@ -72,12 +72,12 @@ def note_words(words: Any, keys: HiShType) -> None:
             return
 
 
-#: At most so many calls are between orbax and us where it asks for the words of keys: those of JAX's function.
+#: The maximum number of frames between orbax and here in a call of JAX's `key_data`.
 _BETWEEN: Final = 12
 
 
 def sharding_for_orbax(x: Any) -> TypedSharding:
-    """The sharding that orbax sees of a typed value; refused if its mesh has no devices here."""
+    """The sharding of a typed value for orbax; refused if its mesh has no devices here."""
     noted = _WORDS.get(id(x))
     sharding = sharding_of_value(x, IN_CHECKPOINTS)
     devices = sharding.mesh if isinstance(sharding.mesh, jax.sharding.Mesh) else concrete_mesh(x.type.mesh)
@@ -88,9 +88,9 @@ def sharding_for_orbax(x: Any) -> TypedSharding:
 
 
 def _prepare() -> None:
-    """Replaces orbax's current array handler by one that handles typed values, if it does not yet.
+    """Replaces orbax's array handler by one for typed values, if necessary.
 
-    Called whenever orbax asks, since a program may have registered another handler meanwhile.
+    Called at each use, since a program may register another handler.
     """
     handlers: Any = getattr(sys.modules.get("orbax.checkpoint"), "type_handlers", None)
     with _LOCK:
@@ -98,7 +98,7 @@ def _prepare() -> None:
         if current is None or hasattr(current, "knows_types"):
             return
         log = logging.getLogger("absl")
-        log.addFilter(_says_nothing)  # it warns of whatever is replaced
+        log.addFilter(_says_nothing)  # orbax warns about replaced handlers
         try:
             handlers.register_type_handler(jax.Array, _knowing_types(current), override=True)
         finally:
@@ -110,7 +110,7 @@ def _says_nothing(_: logging.LogRecord) -> bool:
 
 
 def _knowing_types(handler: Any) -> Any:
-    """An array handler with all that ``handler`` does, which saves and restores typed values too."""
+    """An array handler that extends ``handler`` to typed values."""
     base: Any = type(handler)
 
     class Handler(base):  # type: ignore[misc]  # of whatever class the handler is
@@ -145,11 +145,11 @@ def _plain(arg: Any) -> Any:
 
 
 def _typed(x: Any, sharding: Any) -> Any:
-    """The restored array, as a typed value if one was requested."""
+    """The restored array, as a typed value if requested."""
     if not isinstance(sharding, TypedSharding):
         return x
     t, restored = sharding.type, dtypes.from_numpy(x.dtype)
-    if dtypes.is_key(restored) and not dtypes.is_key(t.dtype_name):  # orbax gives keys where keys were saved
+    if dtypes.is_key(restored) and not dtypes.is_key(t.dtype_name):  # orbax restores keys as keys
         x = jax.random.key_data(x)
         restored = dtypes.from_numpy(x.dtype)
     if restored != t.dtype_name or x.shape != t.shape:

@@ -1,8 +1,7 @@
-"""Debug checks: values that are said to be equal on all devices are compared, and terms of sums looked at for nan.
+"""Debug checks: compares copies of values across devices, and finds terms of pending sums that became NaN.
 
-Types are proved, except for what a function of `local_map` gets from its host, and for what hardware does. Off,
-nothing of this runs: the switch is a part of the context that caches are keyed on, so that no program is compiled with
-the checks of another.
+Types are proved, except for host functions in `local_map` and for hardware faults. When disabled, nothing runs: the
+setting is part of cache keys, so that no program is compiled with another's checks.
 """
 
 from __future__ import annotations
@@ -36,26 +35,26 @@ from shtypes.types import REPLICATED, ShType, State
 
 
 def checks_are_on() -> bool:
-    """Whether results are compared here."""
+    """Whether debug checks are enabled here."""
     return current_settings().checks
 
 
 def debug_checks(on: bool = True) -> Scope:
-    """A scope in which each result of a local function is compared across the devices that should have it equal.
+    """A scope in which each result of a shard function is compared across the devices that should have copies of it.
 
-    So is what comes from outside: what `shtypes.from_jax` makes of a `jax.Array`, and the arguments of a program. And
-    where a function of a pending sum gives nan on some devices and not on others, of operands without nan, it is an
-    error too: the terms that are zero met an infinite factor (docs: reshard).
+    So are inputs: `shtypes.from_jax` of a `jax.Array`, and the arguments of a program. If a function of a pending sum
+    returns NaN on some devices only, for operands without NaN, that is an error too: the zero terms met an infinite
+    factor (docs: reshard).
 
-    An eager operation that is wrong raises at its line. Compiled programs compare while they run; their first wrong
-    result raises when a call of an `sh.jit` function returns, at the next eager operation, or at the end of the scope.
+    A wrong eager operation raises at its line. Compiled programs compare while they run; their first wrong result
+    raises when a call of an `sh.jit` function returns, at the next eager operation, or at the end of the scope.
 
     Args:
-        on: Whether to check; False switches the checks off in a part of the code.
+        on: Whether to check; False disables the checks in a part of the code.
 
     Raises:
         ShardingTypeError: a result with a reduced or invariant axis differs along it; names the operation, its line,
-            and by how much. A term of a pending sum became nan.
+            and the difference. A term of a pending sum became NaN.
 
     Communicates: two all-reduces for each such value of a compiled program; eager values are compared on the host. Two
     for each function of a pending sum.
@@ -81,33 +80,33 @@ def _checked(on: bool) -> Iterator[None]:
         try:
             yield
         except BaseException:
-            _take()  # what went wrong first is what is raised
+            _pop_failures()  # the exception takes precedence
             raise
-        deliver()
+        raise_failures()
 
 
 def set_debug_checks(on: bool) -> None:
-    """Switches the checks of `debug_checks` on or off for all threads, outside any scope."""
+    """Enables or disables the checks of `debug_checks` for all threads, outside any scope."""
     settings.set_base(settings.outermost()._replace(checks=on))
     if not on:
-        deliver()
+        raise_failures()
 
 
-# what went wrong
+# failures
 
 _failures: list[ShardingTypeError] = []
 _lock: Final = threading.Lock()
 
 
-def deliver() -> None:
-    """Waits for the checks of the programs that run, and raises the first failure."""
+def raise_failures() -> None:
+    """Waits for the checks of running programs, and raises the first failure."""
     jax.effects_barrier()
-    for failure in _take():
+    for failure in _pop_failures():
         raise failure
 
 
-def _take() -> list[ShardingTypeError]:
-    """The failures not raised yet."""
+def _pop_failures() -> list[ShardingTypeError]:
+    """Removes and returns the recorded failures."""
     with _lock:
         failures = list(_failures)
         _failures.clear()
@@ -124,8 +123,8 @@ _OF_OPERANDS: Final = (
 )
 
 
-def _failure(name: str, t: ShType, axis: str, line: str, apart: Any, inputs: bool) -> ShardingTypeError:
-    most = "" if apart is None else f"; elements differ by up to {float(apart):.3g}"
+def _failure(name: str, t: ShType, axis: str, line: str, difference: Any, inputs: bool) -> ShardingTypeError:
+    most = "" if difference is None else f"; elements differ by up to {float(difference):.3g}"
     call = f"{name}({t})" if inputs else f"{name} -> {t}"
     error = ShardingTypeError(
         f"`{name}` {'was given' if inputs else 'made'} a value that is not the same along mesh axis `{axis}`",
@@ -137,11 +136,11 @@ def _failure(name: str, t: ShType, axis: str, line: str, apart: Any, inputs: boo
     return error
 
 
-def _note(same: Any, apart: Any, *, name: str, t: ShType, axis: str, line: str, inputs: bool) -> None:
-    """Records a failure; raising here, on one device, would leave the others waiting in their next collective."""
+def _record(same: Any, difference: Any, *, name: str, t: ShType, axis: str, line: str, inputs: bool) -> None:
+    """Records a failure; raising on one device would leave the others waiting in their next collective."""
     if not bool(same):
         with _lock:
-            _failures.append(_failure(name, t, axis, line, apart if np.isfinite(apart) else None, inputs))
+            _failures.append(_failure(name, t, axis, line, difference if np.isfinite(difference) else None, inputs))
 
 
 def _replicated(t: ShType) -> tuple[str, ...]:
@@ -152,7 +151,7 @@ def _replicated(t: ShType) -> tuple[str, ...]:
 
 
 def _traced_line() -> str:
-    """The user's line of the equation that is lowered now."""
+    """The user's line of the equation being lowered."""
     summary = source_info_util.summarize(source_info_util.current())
     match = re.match(r"(?P<file>.*?):(?P<line>\d+)(:\d+)?(-\d+(:\d+)?)? \((?P<function>.*)\)\Z", summary)
     if match is None:
@@ -161,15 +160,15 @@ def _traced_line() -> str:
     return place if match["function"].endswith("<module>") else f"{place} in {match['function']}"
 
 
-# eager values, and values of a program that is lowered op by op
+# eager values, and values of a program lowered op by op
 
 
-#: Concrete physical arrays whose copies were compared, by their ids.
+#: Concrete physical arrays whose copies were compared, by id.
 _compared: Final[weakref.WeakValueDictionary[int, Any]] = weakref.WeakValueDictionary()
 
 
 def _is_new(data: Any) -> bool:
-    """Whether the copies of a physical array were not compared yet; from now on they count as compared."""
+    """Whether the copies of a physical array have not been compared yet; marks them as compared."""
     notes: Any = trace_notes(trace_of(data)) if isinstance(data, jax.core.Tracer) else _compared
     if notes is None:
         return True
@@ -181,15 +180,15 @@ def _is_new(data: Any) -> bool:
 
 
 def check_values(name: str, values: Sequence[Array], *, inputs: bool = False) -> None:
-    """Compares the copies of each value: at once, or when the program that is traced runs.
+    """Compares the copies of each value: eagerly, or when the traced program runs.
 
     Args:
         name: The operation.
         values: Its results.
-        inputs: Whether the values are its operands instead: then those that an operation computed are skipped.
+        inputs: Whether the values are its operands instead; then those that an operation computed are skipped.
     """
     if values and not any(isinstance(x.data, jax.core.Tracer) for x in values):
-        deliver()  # of programs that ran before
+        raise_failures()  # failures of earlier programs
     for x in values:
         if x.data is None or not _replicated(x.type) or not _is_new(x.data):
             continue
@@ -208,11 +207,11 @@ def _compare_copies(name: str, x: Array, inputs: bool) -> None:
         first, *others = np.moveaxis(devices, along, 0).reshape(devices.shape[along], -1)
         for one, other in ((one, other) for row in others for one, other in zip(first, row, strict=True)):
             if one in copies and other in copies and copies[one].tobytes() != copies[other].tobytes():
-                del _compared[id(x.data)]  # it is wrong wherever it is used
-                raise _failure(name, x.type, axis, user_line(), _apart(copies[one], copies[other]), inputs)
+                del _compared[id(x.data)]  # fails at each use
+                raise _failure(name, x.type, axis, user_line(), _largest_difference(copies[one], copies[other]), inputs)
 
 
-def _apart(a: Any, b: Any) -> Any:
+def _largest_difference(a: Any, b: Any) -> Any:
     with np.errstate(all="ignore"):
         most = np.max(np.abs(a.astype(np.complex128) - b.astype(np.complex128)), initial=0)
     return most if np.isfinite(most) else None
@@ -228,27 +227,27 @@ def _checker(name: str, t: ShType, line: str, inputs: bool) -> Any:
     return jax.shard_map(check, mesh=over, in_specs=physical_spec(t), out_specs=None, check_vma=False, **options)
 
 
-# shards of a program that is lowered in one region
+# shards of a program lowered in one region
 
 
 def check_shards(name: str, shards: Sequence[Any], types: Sequence[ShType], *, inputs: bool = False) -> None:
-    """Compares the copies of each result, or of each input, inside a region, when the program runs."""
+    """Compares the copies of each result, or input, inside a region, when the program runs."""
     for shard, t in zip(shards, types, strict=True):
         if _replicated(t):
             _check(name, t, _traced_line(), shard, inputs)
 
 
 def _check(name: str, t: ShType, line: str, shard: Any, inputs: bool) -> None:
-    """Compares a shard with those of the devices that should have the same."""
+    """Compares a shard with those of the devices that should have copies."""
     bits = _bits(shard)
     for axis in _replicated(t):
         same = jnp.all(lax.pmin(bits, axis) == lax.pmax(bits, axis))
-        note = functools.partial(_note, name=name, t=t, axis=axis, line=line, inputs=inputs)
-        jax.debug.callback(note, same, _spread(shard, axis))
+        note = functools.partial(_record, name=name, t=t, axis=axis, line=line, inputs=inputs)
+        jax.debug.callback(note, same, _device_difference(shard, axis))
 
 
 def _bits(x: Any) -> Any:
-    """The bits of an array, as integers that compare as they are: a NaN is itself."""
+    """The bits of an array, as integers, so that NaN equals itself."""
     if jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
         return jax.random.key_data(x)
     if x.dtype == jnp.bool_:
@@ -260,7 +259,7 @@ def _bits(x: Any) -> Any:
     return lax.bitcast_convert_type(x, jnp.dtype(f"uint{8 * x.dtype.itemsize}"))
 
 
-def _spread(x: Any, axis: str) -> Any:
+def _device_difference(x: Any, axis: str) -> Any:
     """The largest difference between copies."""
     if not jnp.issubdtype(x.dtype, jnp.floating) or not x.size:
         return jnp.float32(jnp.nan)
@@ -272,7 +271,7 @@ def _spread(x: Any, axis: str) -> Any:
 
 
 def check_terms(name: str, operands: Sequence[Array], results: Sequence[Array]) -> None:
-    """Looks at the results of a local function for terms of pending sums that became nan on a part of the devices."""
+    """Finds terms of pending sums in a shard function's results that became NaN on some devices only."""
     ins = tuple(x.type for x in operands)
     for y in results:
         axes = _pending_through(ins, y.type)
@@ -290,16 +289,16 @@ def check_terms(name: str, operands: Sequence[Array], results: Sequence[Array]) 
 def check_terms_of_shards(
     name: str, ins: Sequence[Any], shards: Sequence[Any], results: Sequence[ShType], outs: Sequence[Any]
 ) -> None:
-    """The same inside a region, when the program runs."""
+    """Like `check_terms`, inside a region, when the program runs."""
     for t, out in zip(results, outs, strict=True):
         axes = _pending_through(ins, t)
         if axes:
-            note = functools.partial(_note_terms, name=name, t=t, axes=axes, line=_traced_line())
+            note = functools.partial(_record_terms, name=name, t=t, axes=axes, line=_traced_line())
             jax.debug.callback(note, _became_nan(shards, out, axes))
 
 
 def _pending_through(ins: Sequence[Any], t: ShType) -> tuple[str, ...]:
-    """The axes along which a result has terms of a sum that an operand has terms of."""
+    """The axes along which both a result and an operand are pending sums."""
     if not t.size or not jnp.issubdtype(t.dtype, jnp.inexact):
         return ()
     sums = [u for u in ins if isinstance(u, ShType) and jnp.issubdtype(u.dtype, jnp.inexact)]
@@ -308,7 +307,7 @@ def _pending_through(ins: Sequence[Any], t: ShType) -> tuple[str, ...]:
 
 
 def _became_nan(shards: Sequence[Any], out: Any, axes: tuple[str, ...]) -> Any:
-    """Whether an element is nan on some devices along the axes but not on all, and none of the operands had a nan."""
+    """Whether an element is NaN on some but not all devices along the axes, and no operand had a NaN."""
     nan = jnp.isnan(out)
     before = [jnp.any(jnp.isnan(x)) for x in shards if jnp.issubdtype(x.dtype, jnp.inexact)]
     some = nan & ~lax.pmin(nan.astype(jnp.int32), axes).astype(bool)
@@ -318,7 +317,7 @@ def _became_nan(shards: Sequence[Any], out: Any, axes: tuple[str, ...]) -> Any:
 
 @functools.lru_cache(maxsize=COMPILED)
 def _terms_checker(name: str, ins: tuple[ShType, ...], t: ShType, axes: tuple[str, ...], line: str | None) -> Any:
-    """Checks physical arrays: in a program (``line``) it records failures when it runs, else it returns a flag."""
+    """A check of physical arrays: in a program (``line``) it records failures when it runs, else it returns a flag."""
     over, options = manual_mesh(t.mesh)
     types = (*ins, t)
 
@@ -327,7 +326,7 @@ def _terms_checker(name: str, ins: tuple[ShType, ...], t: ShType, axes: tuple[st
         became_nan = _became_nan(shards, out, axes)
         if line is None:
             return lax.pmax(became_nan, t.mesh.axis_names)
-        jax.debug.callback(functools.partial(_note_terms, name=name, t=t, axes=axes, line=line), became_nan)
+        jax.debug.callback(functools.partial(_record_terms, name=name, t=t, axes=axes, line=line), became_nan)
         return None
 
     specs: dict[str, Any] = {
@@ -337,7 +336,7 @@ def _terms_checker(name: str, ins: tuple[ShType, ...], t: ShType, axes: tuple[st
     return jax.jit(jax.shard_map(check, mesh=over, check_vma=False, **specs, **options), inline=True)
 
 
-def _note_terms(became_nan: Any, *, name: str, t: ShType, axes: tuple[str, ...], line: str) -> None:
+def _record_terms(became_nan: Any, *, name: str, t: ShType, axes: tuple[str, ...], line: str) -> None:
     if bool(became_nan):
         with _lock:
             _failures.append(_terms_failure(name, t, axes, line))

@@ -1,6 +1,6 @@
 """The collectives of local mode as primitives, and the casts to varying.
 
-In jaxprs they read ``psum[x] a``. All but the maxima are linear and are transposed by the table in
+In jaxprs they print as ``psum[x] a``. All but the maxima are linear, and transposed by the table in
 `shtypes.rules.local`.
 """
 
@@ -33,7 +33,7 @@ from shtypes.scopes.comm import rules_in_force
 from shtypes.types import COTANGENT, ShType, State, dtypes
 from shtypes.types.mesh import Mesh
 
-#: One primitive for each collective, under JAX's name: policies of `jax.checkpoint` tell them apart by it.
+#: One primitive for each collective, with JAX's name, by which policies of `jax.checkpoint` recognise it.
 COLLECTIVES: Final = {name: OperationPrimitive(name) for name, *_ in rules.ROWS}
 
 
@@ -65,9 +65,9 @@ class Collective(UnaryOperation):
         return self.returned() if self.src.differentiable else []
 
     def returned(self) -> list[Comm]:
-        """What it communicates backward where its operand stands for one that has a gradient."""
+        """The backward communication if its operand stands for one that has a gradient."""
         op = self.op.transposed()
-        if op is None:  # a maximum that is differentiated counts its winners, by another all-reduce
+        if op is None:  # a differentiated maximum counts its winners, by another all-reduce
             return self.forward_comm()
         return Collective(op, self.dst.to_ct_aval(), self.src.to_ct_aval(), self.inserted).forward_comm()
 
@@ -89,12 +89,12 @@ class Collective(UnaryOperation):
         if self.op.name == "pbroadcast":
             check_not_mapped(self.op.axes)
         op = self.op.transposed()
-        assert op is not None  # only linear ones are transposed: the tangents of the others consist of these
+        assert op is not None  # linear, since the tangents of the others consist of linear ones
         return Collective(op, as_jax_type(jax.typeof(ct)), self.src.to_ct_aval(), self.inserted).applied(ct)
 
     def batch(self, axis_data: Any, operands: Sequence[Any], dims: Sequence[Any]) -> tuple[list[Any], list[Any]]:
         (x,), (d,) = operands, dims
-        if d is None:  # JAX asks about operands that are not mapped, too
+        if d is None:  # JAX calls it for unmapped operands too
             return self.bind(x), [None]
         x = moved_to_front(x, d)
         dst = self.dst.inc_rank(axis_data.size, 0)
@@ -102,13 +102,14 @@ class Collective(UnaryOperation):
 
 
 def collect(op: Op, x: Any, *, inserted: bool = False, has_gradient: bool | None = None) -> Array:
-    """A collective applied to a typed value.
+    """Applies a collective to a typed value.
 
     Args:
         op: The collective.
         x (...): Its operand.
-        inserted: Whether a typing rule asks for it.
-        has_gradient: Whether the value may be differentiated: then scopes check the transpose too. By its dtype.
+        inserted: Whether a typing rule inserted it.
+        has_gradient: Whether the value may be differentiated, so that scopes check the transpose too; by default by
+            dtype.
 
     Raises:
         ShardingTypeError: the value's type does not fit.
@@ -133,7 +134,7 @@ def collect(op: Op, x: Any, *, inserted: bool = False, has_gradient: bool | None
 
 @dataclass(frozen=True)
 class Reinterpret(ShardFn):
-    """The shards as they are, under another type: (axis, letter before, letter after) for each change."""
+    """Gives shards another type: (axis, letter before, letter after) for each change."""
 
     changes: tuple[tuple[str, str, str], ...]
     linear = Linear.JOINTLY
@@ -161,7 +162,7 @@ def _dual(letter: str) -> str:
 
 
 def reinterpreted(x: Any, dst: ShType) -> Array:
-    """The same shards under another type; the caller knows that they fit."""
+    """The same shards under another type, which the caller knows to fit."""
     src = jax.typeof(x)
     states = zip(src.mesh.axis_names, src.states, dst.states, strict=True)
     changes = tuple((axis, a.value, b.value) for axis, a, b in states if a is not b)
@@ -169,7 +170,7 @@ def reinterpreted(x: Any, dst: ShType) -> Array:
 
 
 def vary(x: Any, axes: Sequence[str], *, inserted: bool = False) -> Array:
-    """Replicated axes as varying ones: free where reduced; where invariant, a psum backward."""
+    """Casts replicated axes to varying: free for reduced ones; a psum backward for invariant ones."""
     t = jax.typeof(x)
     invariant = tuple(a for a in axes if t.state(a) is State.INVARIANT)
     if invariant:
@@ -178,19 +179,19 @@ def vary(x: Any, axes: Sequence[str], *, inserted: bool = False) -> Array:
     return reinterpreted(x, t.with_axes((a for a in axes if t.state(a) is not State.VARYING), State.VARYING))
 
 
-# on the devices
+# execution
 
 
 @functools.lru_cache(maxsize=MOST)
 def on_shards(op: Op, src: ShType) -> Callable[[Any], list[Any]]:
-    """A collective on one device's shard; runs where the mesh's axes are manual."""
+    """A collective on one device's shard, within a `shard_map`."""
     live = tuple(a for a in op.axes if src.mesh.shape[a] > 1)
     if op.name == "ppermute":
         op, live = _in_mesh_order(op, live, src.mesh)
     run = _RUN[op.name] if live else _ALONE[op.name]
     if live and _makes_nothing(op, src):
         run = _empty_result
-    if dtypes.is_key(src.dtype_name):  # collectives know no extended dtypes; the dim of a key's words is the last one
+    if dtypes.is_key(src.dtype_name):  # collectives take no extended dtypes; a key's words are its last dim
         return lambda keys: [
             jax.random.wrap_key_data(run(op, live, jax.random.key_data(keys)), impl=jax.random.key_impl(keys))
         ]
@@ -198,7 +199,7 @@ def on_shards(op: Op, src: ShType) -> Callable[[Any], list[Any]]:
 
 
 def _in_mesh_order(op: Op, live: tuple[str, ...], mesh: Mesh) -> tuple[Op, tuple[str, ...]]:
-    """A permutation in terms of the mesh's axis order: JAX numbers devices so, whatever the order of the axes."""
+    """A permutation in terms of mesh order, in which JAX numbers devices, whatever the order of the axes."""
     ordered = tuple(a for a in mesh.axis_names if a in live)
 
     def renumbered(index: int) -> int:
@@ -250,17 +251,17 @@ _ALONG_DIMS: Final = frozenset({"all_gather", "all_gather_invariant", "psum_scat
 
 
 def _makes_nothing(op: Op, src: ShType) -> bool:
-    """Whether each device makes the result, which has no elements, by itself."""
+    """Whether the result has no elements, so that each device creates it alone."""
     return op.name in _ALONG_DIMS and 0 in src.local_shape
 
 
 def _empty_result(op: Op, live: tuple[str, ...], x: Any) -> Any:
-    """The result of a collective of a value without elements: nothing is sent."""
+    """The result of a collective of a value without elements, without communication."""
     out = jax.eval_shape(lambda x: _RUN[op.name](op, live, x), x)
     return jnp.zeros(out.shape, out.dtype)
 
 
-#: The same along axes of one device, where only shapes change.
+#: The collectives over axes of size 1, which only change shapes.
 _ALONE: Final[dict[str, _Run]] = {
     **dict.fromkeys(("psum", "pbroadcast", "pmax", "pmin"), lambda op, live, x: x),
     **dict.fromkeys(
@@ -291,7 +292,7 @@ class AxisIndex(ShardFn):
 
 @dataclass(frozen=True)
 class Won(ShardFn):
-    """One where the element is the best, else zero."""
+    """One where the element is the maximum, else zero."""
 
     stops_gradient = True
 

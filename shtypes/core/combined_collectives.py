@@ -1,4 +1,4 @@
-"""Operations of several operands that communicate: reshards of many values in one, and the ragged all-to-all."""
+"""Communicating operations of several operands: fused reshards, and the ragged all-to-all."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from shtypes.core.elementwise_fns import NamedFn
 from shtypes.core.jax_type import HiShType, as_jax_type
 from shtypes.core.local import check_tangents, local, zeros_of
 from shtypes.core.operation import Comm, Operation, OperationPrimitive, comm_of
-from shtypes.core.reshard import move, resharded, returned
+from shtypes.core.reshard import move, reshard_cotangent, resharded
 from shtypes.core.run_op import run_on_shards
 from shtypes.core.run_plan import run_together
 from shtypes.errors import ShardingTypeError
@@ -34,41 +34,41 @@ joint_p = OperationPrimitive("joint")
 
 
 class Joint(Operation):
-    """An operation of several operands that communicates; subclasses are frozen dataclasses."""
+    """A communicating operation of several operands; subclasses are frozen dataclasses."""
 
     primitive = joint_p
-    called: ClassVar[str] = "joint"  # what its compiled function is called
-    change: tuple[ShType, ShType]  # the types before and after what is sent arrives
+    called: ClassVar[str] = "joint"  # the name of its compiled function
+    change: tuple[ShType, ShType]  # the types before and after the communication
     operands: tuple[HiShType, ...]
     results: tuple[HiShType, ...]
 
     @property
     def src(self) -> ShType:
-        """The type before what is sent arrives."""
+        """The type before the communication."""
         return self.change[0]
 
     @property
     def dst(self) -> ShType:
-        """The type after."""
+        """The type after it."""
         return self.change[1]
 
     def on_shards(self, *shards: Any) -> list[Any]:
-        """Applies it to the shards of one device."""
+        """Applies it to one device's shards."""
         raise NotImplementedError
 
     def to_lojax(self, *operands: Any) -> list[Array]:
         return run_on_shards(self.on_shards, self.called, operands, self.results)
 
 
-# reshards of many values
+# fused reshards
 
-#: The kinds of steps that several values can take in one collective.
+#: The kinds of steps that can share a collective.
 JOINED: Final = frozenset({Kind.ALL_REDUCE, Kind.REDUCE_SCATTER, Kind.ALL_GATHER})
-#: Of states that values have along an axis that nothing is sent over, the one that the joined array has.
+#: The states of values along an axis without communication, of which the joined array has the first.
 _STRONGEST: Final = (State.UNREDUCED, State.VARYING, State.REDUCED, State.INVARIANT, State.SHARDED)
 
 
-class Together(NamedTuple):
+class JointStep(NamedTuple):
     """Steps of several values, of one kind and over the same axes, as one collective."""
 
     steps: tuple[Step, ...]
@@ -80,7 +80,7 @@ class Together(NamedTuple):
 
     @property
     def axes(self) -> tuple[str, ...]:
-        """The mesh axes that it goes along."""
+        """Its mesh axes."""
         return self.steps[0].axes
 
     @property
@@ -91,12 +91,12 @@ class Together(NamedTuple):
 
     @property
     def launches(self) -> int:
-        """One, or none along axes of one device or of values without elements."""
+        """One, or zero along axes of size 1 or for values without elements."""
         return int(any(step.launches for step in self.steps))
 
     @property
     def change(self) -> tuple[ShType, ShType]:
-        """The types before and after of the one array that is sent: the values' shards, one behind the other."""
+        """The types before and after of the array that is sent: the values' concatenated shards."""
         return self._joined([s.src for s in self.steps]), self._joined([s.dst for s in self.steps])
 
     def _joined(self, types: Sequence[ShType]) -> ShType:
@@ -113,30 +113,30 @@ class Together(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class FusedReshard(Joint):
-    """One step of several values in one collective. Linear in all of them together."""
+    """One step of several values in one collective. Jointly linear in all of them."""
 
     called = "reshard_all"
-    kind: str  # what the step does
+    kind: str  # of the step
     operands: tuple[HiShType, ...]
     results: tuple[HiShType, ...]
     inserted: bool = False
-    transport: Transport = AS_IT_IS  # how its transpose communicates, each value by itself
+    transport: Transport = AS_IT_IS  # of its transpose, each value by itself
 
     def __str__(self) -> str:
         how = f", {self.transport}" if str(self.transport) else ""
-        return f"reshard_all[{self.kind} over {','.join(self._together.axes)}{how}]"
+        return f"reshard_all[{self.kind} over {','.join(self._step.axes)}{how}]"
 
     @functools.cached_property
-    def _together(self) -> Together:
+    def _step(self) -> JointStep:
         pairs = zip(self.operands, self.results, strict=True)
-        return Together(tuple(plan(src, dst, shared=False).steps[0] for src, dst in pairs))
+        return JointStep(tuple(plan(src, dst, shared=False).steps[0] for src, dst in pairs))
 
     @property
     def change(self) -> tuple[ShType, ShType]:  # type: ignore[override]
-        return self._together.change
+        return self._step.change
 
     def forward_comm(self) -> Sequence[Comm]:
-        t = self._together
+        t = self._step
         return [Comm(t.kind, t.axes, t.bytes, t.launches, self.src, self.dst, self.src.dtype_name)]
 
     def backward_comm(self) -> Sequence[Comm]:
@@ -145,7 +145,7 @@ class FusedReshard(Joint):
         return [comm for p in plans for comm in comm_of(p, p.src, p.dst)]
 
     def on_shards(self, *shards: Any) -> list[Any]:
-        return run_together(self._together.steps, shards)
+        return run_together(self._step.steps, shards)
 
     def jvp(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[list[Any], list[Any]]:
         check_tangents(primals, tangents)
@@ -155,11 +155,11 @@ class FusedReshard(Joint):
         return outs, self.bind(*map(instantiate_zeros, tangents))
 
     def transpose(self, cts: Sequence[Any], *operands: Any) -> list[Any]:
-        back = zip(cts, [t.to_ct_aval() for t in self.operands], strict=True)
+        pairs = zip(cts, [t.to_ct_aval() for t in self.operands], strict=True)
         how = self.transport.transposed()
         return [
-            Zero(t) if isinstance(ct, Zero) else returned(ct, t, inserted=self.inserted, transport=how)
-            for ct, t in back
+            Zero(t) if isinstance(ct, Zero) else reshard_cotangent(ct, t, inserted=self.inserted, transport=how)
+            for ct, t in pairs
         ]
 
     def batch(self, axis_data: Any, operands: Sequence[Any], dims: Sequence[Any]) -> tuple[list[Any], list[Any]]:
@@ -173,9 +173,9 @@ def _plans(sources: Sequence[ShType], targets: Sequence[ShType], transport: Tran
 
 
 def _rounds(plans: Sequence[Plan]) -> list[list[tuple[int, ...]]]:
-    """Which values move in one collective, round by round: round k has the k-th step of each plan.
+    """The values that share a collective, round by round: round k has the k-th step of each plan.
 
-    A plan through types of another view of the array runs by itself, all of it in the first round.
+    A plan through reshaped views of the array runs by itself, entirely in the first round.
     """
     rounds: list[list[tuple[int, ...]]] = []
     for k in range(max((len(p.steps) if p.plain else 1 for p in plans), default=0)):
@@ -188,7 +188,7 @@ def _rounds(plans: Sequence[Plan]) -> list[list[tuple[int, ...]]]:
 
 
 def _group(i: int, step: Step) -> Any:
-    """The key of steps that share a collective; the number of the value for a step that has its own."""
+    """The key of steps that share a collective; the value's index for a step that shares none."""
     if step.kind not in JOINED:
         return i
     gone = step.lost if step.kind is Kind.ALL_GATHER else step.gained
@@ -196,25 +196,25 @@ def _group(i: int, step: Step) -> Any:
     return step.kind, step.axes, order, step.src.dtype_name, step.src.mesh
 
 
-def sent_together(sources: Sequence[ShType], targets: Sequence[ShType]) -> list[Together]:
-    """The collectives by which values get from their types to targets, together."""
+def sent_together(sources: Sequence[ShType], targets: Sequence[ShType]) -> list[JointStep]:
+    """The collectives that reshard values to targets together."""
     plans = _plans(sources, targets, transport_in_force())
     joined = [
-        Together(tuple(plans[i].steps[k] for i in group))
+        JointStep(tuple(plans[i].steps[k] for i in group))
         for k, groups in enumerate(_rounds(plans))
         for group in groups
         if plans[group[0]].plain and plans[group[0]].steps[k].kind.communicates
     ]
-    return joined + [Together((s,)) for p in plans if not p.plain for s in p.steps if s.kind.communicates]
+    return joined + [JointStep((s,)) for p in plans if not p.plain for s in p.steps if s.kind.communicates]
 
 
 def move_together(values: Sequence[Any], targets: Sequence[ShType], transport: Transport | None = None) -> list[Any]:
-    """Typed values in other types: sums, scatters and gathers over the same axes in one collective for each dtype.
+    """Reshards typed values: sums, scatters and gathers over the same axes share a collective for each dtype.
 
     Args:
         values: The values.
-        targets: For each, the type to bring it to.
-        transport: How they communicate; by default as reshards do here that do not say.
+        targets: Their types afterwards.
+        transport: How they communicate; by default as other reshards here.
     """
     moved, transport = list(values), transport_in_force() if transport is None else transport
     plans = _plans([jax.typeof(x) for x in values], targets, transport)
@@ -242,11 +242,12 @@ def move_together(values: Sequence[Any], targets: Sequence[ShType], transport: T
 class Ragged(Joint):
     """``(operand, output, input_offsets, send_sizes, output_offsets, recv_sizes) -> [output]``.
 
-    Slices of any sizes to any devices, written where their sender says. Linear in the first two operands together.
+    Sends slices of any sizes to any devices, at offsets that their senders choose. Jointly linear in the first two
+    operands.
     """
 
     called = "ragged_all_to_all"
-    axes: tuple[str, ...]  # the mesh axes that it goes along
+    axes: tuple[str, ...]  # its mesh axes
     disjoint: bool  # whether the user says that no two slices of the operand overlap
     operands: tuple[HiShType, ...]
 
@@ -262,7 +263,7 @@ class Ragged(Joint):
         return (self.operands[1],)
 
     def _comm(self, src: ShType, dst: ShType) -> list[Comm]:
-        """At most all that a device has is sent: the sizes are runtime values."""
+        """An upper bound, all of a device's operand, because the sizes are runtime values."""
         launches = int(src.mesh.product(self.axes) > 1)
         return [Comm(Kind.ALL_TO_ALL, self.axes, src.local_bytes * launches, launches, src, dst, src.dtype_name)]
 
@@ -290,29 +291,29 @@ class Ragged(Joint):
         linear = [is_undefined_primal(x) for x in (operand, output)]
         if isinstance(ct, Zero):
             return [Zero(x.aval) if u else None for x, u in zip(operands, [*linear, *[False] * 4], strict=True)]
-        own_places = self._exchanged(places)
+        local_offsets = self._exchanged(places)
         cotangents: list[Any] = [None] * 6
         if linear[0]:
-            cotangents[0] = self._sent_back(ct, own_places, received, starts, sizes)
+            cotangents[0] = self._return_slices(ct, local_offsets, received, starts, sizes)
         if linear[1]:
             unwritten = NamedFn("unwritten", _unwritten)
-            cotangents[1] = local(unwritten, ct, own_places, received, out=self.operands[1].to_ct_aval())
+            cotangents[1] = local(unwritten, ct, local_offsets, received, out=self.operands[1].to_ct_aval())
         return cotangents
 
-    def _sent_back(self, ct: Any, own_places: Any, received: Any, starts: Any, sizes: Any) -> Any:
-        """The received slices, sent back. Slices that overlap there are sent separately, and then added."""
+    def _return_slices(self, ct: Any, local_offsets: Any, received: Any, starts: Any, sizes: Any) -> Any:
+        """Sends the received slices back. Slices that overlap there are sent separately, and then added."""
         out = self.operands[0].to_ct_aval()
         if self.disjoint:
-            return self._again(ct, zeros_of(out), own_places, received, self._exchanged(starts), sizes)
-        # A device sends all its slices, and its receivers have room for what they get.
+            return self._disjoint(ct, zeros_of(out), local_offsets, received, self._exchanged(starts), sizes)
+        # a device sends all its slices, and its receivers have room for them
         n = out.mesh.product(self.axes)
         rows = min(self.operands[2].shape[0] * out.shape[0], n * self.results[0].shape[0])
         apart = out.replace(dims=(Dim(rows), *out.dims[1:]))
-        begin = local(NamedFn("begin", _begin), sizes, out=jax.typeof(sizes))
-        slices = self._again(ct, zeros_of(apart), own_places, received, self._exchanged(begin), sizes)
+        slice_starts = local(NamedFn("slice_starts", _starts), sizes, out=jax.typeof(sizes))
+        slices = self._disjoint(ct, zeros_of(apart), local_offsets, received, self._exchanged(slice_starts), sizes)
         return local(NamedFn("added", _added, (("rows", out.shape[0]),)), slices, starts, sizes, out=out)
 
-    def _again(self, *operands: Any) -> Any:
+    def _disjoint(self, *operands: Any) -> Any:
         """A ragged all-to-all of disjoint slices along the same axes."""
         types = tuple(as_jax_type(jax.typeof(x)) for x in operands)
         return Ragged(self.axes, True, types).applied(*operands)[0]
@@ -328,42 +329,44 @@ class Ragged(Joint):
 
 
 def _unwritten(x: Any, offsets: Any, sizes: Any) -> Any:
-    """An array with zeros where slices were written."""
+    """An array with zeros in place of the written slices."""
     rows = jnp.arange(x.shape[0])[:, None]
     written = ((rows >= offsets) & (rows < offsets + sizes)).any(1)
     return jnp.where(written.reshape(-1, *[1] * (x.ndim - 1)), jnp.zeros_like(x), x)
 
 
-def _begin(sizes: Any) -> Any:
-    """The starts of slices of some sizes, one behind the other."""
+def _starts(sizes: Any) -> Any:
+    """The starts of contiguous slices of these sizes."""
     return (jnp.cumsum(sizes) - sizes).astype(sizes.dtype)
 
 
 def _added(slices: Any, starts: Any, sizes: Any, rows: int) -> Any:
-    """Slices, one behind the other, added where they belong among so many rows."""
+    """Adds contiguous slices at their offsets in an array of ``rows``."""
     end = jnp.cumsum(sizes)
     at = jnp.arange(slices.shape[0])
     of = jnp.minimum(jnp.searchsorted(end, at, side="right"), len(sizes) - 1)
-    target = jnp.where(at < end[-1], starts[of] + at - (end - sizes)[of], rows)  # the last: out of range
+    target = jnp.where(at < end[-1], starts[of] + at - (end - sizes)[of], rows)  # out of range after the last
     return jnp.zeros((rows, *slices.shape[1:]), slices.dtype).at[target].add(slices, mode="drop")
 
 
 def _by_all_to_all(
     live: tuple[str, ...], operand: Any, output: Any, starts: Any, sizes: Any, places: Any, received: Any
 ) -> Any:
-    """The same where XLA has none, on the CPU: each device gets all of the others' operands."""
+    """The ragged all-to-all for the CPU, where XLA lacks it: each device gets all of the others' operands."""
     n = lax.axis_size(live) if live else 1
 
     def exchanged(x: Any) -> Any:
         return lax.all_to_all(x, live, 0, 0, tiled=False) if live else x
 
-    wholes = exchanged(jnp.broadcast_to(operand, (n, *operand.shape)))
+    all_operands = exchanged(jnp.broadcast_to(operand, (n, *operand.shape)))
     starts, sizes, places = (exchanged(x.reshape(n, -1)) for x in (starts, sizes, places))
     rows = jnp.arange(output.shape[0])
     for sender in range(n):
         for i in range(starts.shape[1]):
             offset = rows - places[sender, i]
             arrived = (offset >= 0) & (offset < sizes[sender, i])
-            taken = jnp.take(wholes[sender], jnp.clip(starts[sender, i] + offset, 0, operand.shape[0] - 1), axis=0)
+            taken = jnp.take(
+                all_operands[sender], jnp.clip(starts[sender, i] + offset, 0, operand.shape[0] - 1), axis=0
+            )
             output = jnp.where(arrived.reshape(-1, *[1] * (output.ndim - 1)), taken, output)
     return output

@@ -1,4 +1,4 @@
-"""Several local functions, one after another, as one."""
+"""`Composite`: a sequence of shard functions as one."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Constant(ShardFn):
 
 @dataclass(frozen=True)
 class ZerosLike(ShardFn):
-    """Zeros in the place of an operand."""
+    """Zeros in place of an operand."""
 
     def __str__(self) -> str:
         return "zeros"
@@ -37,12 +37,12 @@ class ZerosLike(ShardFn):
 
 
 class ShardStep(NamedTuple):
-    """A local function of a composite.
+    """A shard function of a composite.
 
     Attributes:
         fn: The function.
-        operands: The slots of its operands: those of the composite's operands first, then of each result.
-        inexact: Of each result, whether its dtype has a gradient.
+        operands: The slots of its operands: first those of the composite's operands, then those of each result.
+        inexact: Whether each result's dtype has a gradient.
     """
 
     fn: ShardFn
@@ -51,7 +51,7 @@ class ShardStep(NamedTuple):
 
 
 class _Slot(NamedTuple):
-    """In what sense a value depends on the operands that have a gradient: not at all, linearly, or otherwise."""
+    """Whether and how a value depends on the operands that have a gradient."""
 
     depends: bool
     linear: bool
@@ -61,13 +61,13 @@ class _Slot(NamedTuple):
 
 @dataclass(frozen=True)
 class Composite(ShardFn):
-    """Local functions applied one after another; JAX differentiates them as one, by the chain rule on each device.
+    """Shard functions in sequence, differentiated by JAX as one, by the chain rule on each device.
 
     Attributes:
-        name: What listings call it.
+        name: The name in listings.
         steps: The functions.
         results: The slots of its results.
-        moving: Which operands have a gradient.
+        moving: Whether each operand has a gradient.
     """
 
     name: str
@@ -87,7 +87,7 @@ class Composite(ShardFn):
 
     @functools.cached_property
     def _linearized(self) -> tuple[Linear, ShardFn | None]:
-        """In what sense it is linear, and its linear part: the function with each constant term replaced by zero."""
+        """How it is linear, and its linear part: the function with each constant term replaced by zero."""
         slots = [_Slot(moves, True, moves) for moves in self.moving]
         part = _Steps(len(slots))
         for fn, operands, inexact in self.steps:
@@ -112,7 +112,7 @@ class Composite(ShardFn):
         return Linear.NO, Composite(self.name, tuple(part.steps), tuple(results), self.moving)
 
     @property
-    def linear(self) -> Linear:  # type: ignore[override]  # a class attribute elsewhere: here it follows from the steps
+    def linear(self) -> Linear:  # type: ignore[override]  # a class attribute elsewhere; here it depends on the steps
         return self._linearized[0]
 
     @property
@@ -124,11 +124,11 @@ class Composite(ShardFn):
 
 
 class _Steps:
-    """The steps of a linear part, while they are put together."""
+    """Builds the steps of a linear part."""
 
     def __init__(self, count: int) -> None:
         self.steps: list[ShardStep] = []
-        self.places = list(range(count))  # of each slot of the composite, the slot here
+        self.places = list(range(count))  # the slot here for each slot of the composite
         self.is_same = True
         self._count = count
 
@@ -147,7 +147,7 @@ class _Steps:
 
 
 def _is_linear(fn: ShardFn, operands: Sequence[_Slot]) -> bool:
-    """Whether a function is linear in all its operands that depend on something."""
+    """Whether a function is linear in all operands that depend on something."""
     moving = [i for i, x in enumerate(operands) if x.depends]
     if not moving or fn.linear in (Linear.JOINTLY, Linear.IN_DIFFERENTIABLE):
         return not moving or all(operands[i].inexact for i in moving)

@@ -1,4 +1,4 @@
-"""The public ways in and out of the typed world: from host arrays and `jax.Array`s, and back."""
+"""Public conversions between typed values, host arrays and `jax.Array`s."""
 
 from __future__ import annotations
 
@@ -77,12 +77,12 @@ def _refuse_auto(x: Any, aval: Any, mesh: Any) -> None:
             f"{aval} says nothing about mesh axis `{auto[0]}`: JAX's automatic mode owns it",
             hints=["give the type: sh.from_jax(x, type)", "use a mesh of explicit axes: sh.make_mesh(...)"],
         )
-        error.of_plain = True  # a function that makes such arrays is a plain program
+        error.of_plain = True  # the function is a plain program
         raise error
 
 
 def _type_or_target(x: Any, target: ShType | None, mesh: Any) -> HiShType:
-    """The array's type by JAX; where JAX does not track it, the sharded dims of ``target``, invariant elsewhere."""
+    """The array's type by JAX; if JAX does not track it, the sharded dims of ``target``, invariant elsewhere."""
     tracked = any(kind == jax.sharding.AxisType.Explicit for kind in jax.typeof(x).sharding.mesh.axis_types)
     if target is None or tracked:
         return type_by_jax(x, mesh)
@@ -107,7 +107,7 @@ def convert(x: Any, type: Any = None, *, mesh: Any = None) -> Array:
     if target is not None and target.dtype_name != dtype:
         raise ShardingTypeError(f"an array of dtype {dtype} is not of type {target}", hints=["x.astype(...) first"])
     if isinstance(x, jax.core.Tracer) and is_tracing_plain():
-        current_mesh()  # without one it gets its type where the program is evaluated, from the typed values there
+        current_mesh()  # without a mesh, evaluation gives it a type, by the program's typed values
     if not isinstance(x, jax.core.Tracer) and no_trace_is_running():
         value = _concrete(x, target, mesh)
         if checks_are_on():
@@ -128,7 +128,7 @@ def convert(x: Any, type: Any = None, *, mesh: Any = None) -> Array:
 
 def _refuse_pending(t: ShType) -> None:
     for state in (State.UNREDUCED, State.REDUCED):
-        if t.axes(state) and (t.differentiable or state is State.UNREDUCED):  # integers: reduced is invariant
+        if t.axes(state) and (t.differentiable or state is State.UNREDUCED):  # for integers, reduced equals invariant
             raise ShardingTypeError(
                 f"a plain array of type {t} cannot be typed inside a traced function",
                 why="JAX's own reduced and unreduced arrays have no form that both sides share",
@@ -140,7 +140,7 @@ def _refuse_pending(t: ShType) -> None:
 
 
 def _concrete(x: Any, target: HiShType | None, mesh: Any) -> Array:
-    """A concrete array as a value of the type that its sharding means: the same buffers where possible."""
+    """A concrete array as a value of its sharding's type, with the same buffers if possible."""
     if isinstance(x.sharding, jax.NamedSharding):
         t = type_by_jax(x, mesh)
         if t.axes(State.UNREDUCED):
@@ -154,9 +154,9 @@ def _concrete(x: Any, target: HiShType | None, mesh: Any) -> Array:
 
 
 def _unreduced(x: Any, t: HiShType) -> Array:
-    """JAX's unreduced array: the partial sums that its devices hold, behind hidden dims."""
+    """Converts JAX's unreduced array: its devices' partial sums get hidden dims."""
     shape = tuple(t.mesh.shape[a] for a in t.axes(State.UNREDUCED))
-    # By way of the host: an op on one device's part would meet the mesh in context.
+    # via the host: an op on one device's shard would use the mesh in context
     parts = [
         jax.device_put(np.asarray(s.data).reshape(s.data.shape + (1,) * len(shape)), s.device)
         for s in x.addressable_shards
@@ -165,16 +165,16 @@ def _unreduced(x: Any, t: HiShType) -> Array:
     return wrap(t, data)
 
 
-# in
+# conversions to typed values
 
 
 @public
 def abstract_array(type: Any, mesh: Any = None, **options: Any) -> Array:
-    """A value that has only a type: for `jax.eval_shape`, `jax.make_jaxpr`, ``.lower()`` and checks without devices.
+    """An abstract value: for `jax.eval_shape`, `jax.make_jaxpr`, ``.lower()`` and checks without devices.
 
     Args:
-        type: A type, or its text.
-        mesh: The mesh of a text; by default the one in context.
+        type: A type, also as a string.
+        mesh: The mesh of a string; by default the one in context.
         **options: As for `ShType.parse`: ``dims``, ``dtype``, ``like``, ``policy``, ``shape``.
     """
     refuse_unknown("abstract_array", options, ("dims", "dtype", "like", "policy", "shape"))
@@ -186,10 +186,10 @@ def array(x: Any, type: Any = None, *, mesh: Any = None) -> Array:
     """A typed value from a host array, which is copied, a number or a plain `jax.Array`.
 
     Args:
-        x (...): The global value. Every process gives the same one.
-        type: A text such as ``"f32[seq, batch@dp, hidden]"``, a `ShType` or a `jax.P`; by default replicated on every
-            axis, as the policy says.
-        mesh: The mesh of a text; by default the one in context.
+        x (...): The global value, the same in every process.
+        type: A string such as ``"f32[seq, batch@dp, hidden]"``, a `ShType` or a `jax.P`; by default replicated on every
+            axis, by policy.
+        mesh: The mesh of a string; by default the one in context.
 
     Returns:
         (...): The value with that type. An unreduced axis holds the value on index 0 and zeros elsewhere.
@@ -205,13 +205,13 @@ def array(x: Any, type: Any = None, *, mesh: Any = None) -> Array:
         raise ShardingTypeError(f"the value has a type already, {x.type}", hints=["sh.reshard(x, type)"])
     host = x if isinstance(x, jax.Array) else host_array(x)
     host_dtype, t = dtypes.from_numpy(host.dtype), type_for(host, type, mesh)
-    if _lies_somewhere(host) and (rules_in_force() or not no_trace_is_running()):
-        return from_jax(host, t)  # what that sends is to be seen
+    if _is_sharded(host) and (rules_in_force() or not no_trace_is_running()):
+        return from_jax(host, t)  # checks the communication
     return place(converted(host, host_dtype, t), t)
 
 
 def type_for(x: Any, type: Any = None, mesh: Any = None) -> HiShType:
-    """The type that `array` gives to what has a shape and a dtype."""
+    """The type that `array` gives to an object with a shape and a dtype."""
     dtype = dtypes.from_numpy(x.dtype)
     target = "[...]" if type is None else type
     says_dtype = isinstance(target, ShType) or (isinstance(target, str) and target.lstrip()[:1] not in ("[", "{", ""))
@@ -219,13 +219,13 @@ def type_for(x: Any, type: Any = None, mesh: Any = None) -> HiShType:
     return as_jax_type(type_of(target, mesh, shape=tuple(x.shape), dtype=default))
 
 
-def _lies_somewhere(x: Any) -> bool:
-    """Whether an array is on several devices, and not the same on each."""
+def _is_sharded(x: Any) -> bool:
+    """Whether an array is sharded over several devices."""
     return isinstance(x, jax.Array) and isinstance(x.sharding, NamedSharding) and not x.sharding.is_fully_replicated
 
 
 def without_data() -> Scope:
-    """Makes values that have only types of host arrays, so that a program that makes its arguments needs no devices."""
+    """A scope in which host arrays become abstract values, so that a program can make its arguments without devices."""
     return changed(lambda s: s._replace(only_types=True))
 
 
@@ -234,17 +234,17 @@ def from_jax(x: Any, type: Any = None, *, mesh: Any = None) -> Array:
     """A typed value from a plain `jax.Array`, concrete or traced.
 
     Args:
-        x (...): The array. Its type is JAX's: sharded where JAX says so, reduced, unreduced, else invariant.
-        type: The type to give it, where that differs: reached from JAX's meaning by a visible reshard.
-        mesh: The mesh, where neither the array nor the context has one.
+        x (...): The array. Its type is by JAX's sharding: sharded, reduced, unreduced, or else invariant.
+        type: Another type, to which it is resharded from that one.
+        mesh: The mesh, if neither the array nor the context has one.
 
     Returns:
         (...): The typed value.
 
     Raises:
-        ShardingTypeError: an axis of the mesh is of JAX's auto kind and there is no ``type``; the type does not fit.
+        ShardingTypeError: a mesh axis is of JAX's auto type and there is no ``type``; the type does not fit.
 
-    Communicates: what the reshard from that type does; nothing without ``type``.
+    Communicates: the reshard to ``type``; nothing without it.
     Transpose: `to_jax`.
     """
     return convert(x, type, mesh=mesh)
@@ -252,13 +252,13 @@ def from_jax(x: Any, type: Any = None, *, mesh: Any = None) -> Array:
 
 @public
 def to_jax(x: Array) -> Any:
-    """A typed value as a plain `jax.Array`, which any JAX function takes.
+    """A typed value as a plain `jax.Array`, for any JAX function.
 
     Args:
         x (...): Sharded, reduced or invariant on each axis. Reduced axes become invariant, free in both directions.
 
     Returns:
-        (...): The same global array, sharded in the same way; no copy.
+        (...): The same global array with the same sharding; no copy.
 
     Raises:
         ShardingTypeError: the value is unreduced or varying.

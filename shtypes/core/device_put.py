@@ -1,4 +1,4 @@
-"""Plain arrays and host values as typed ones: the primitives at the border, which move nothing."""
+"""Primitives that convert between plain arrays, host values and typed values, without communication."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from shtypes.types.target import as_type
 
 
 class _Conversion(HiPrimitive):
-    """A linear change of representation between typed values and plain arrays; moves nothing."""
+    """A linear conversion between typed values and plain arrays, without communication."""
 
     def jvp(self, primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[Any, Any]:
         check_tangents(primals, tangents)
@@ -39,7 +39,7 @@ class _Conversion(HiPrimitive):
 
 
 class FromJax(_Conversion):
-    """A plain array as a typed value, sharded or invariant on every axis, as JAX means it."""
+    """Converts a plain array to a typed value, sharded or invariant on every axis, by JAX's sharding."""
 
     def abstract_eval(self, x: Any, *, ty: HiShType) -> tuple[HiShType, set[Any]]:
         return ty, set()
@@ -52,7 +52,7 @@ class FromJax(_Conversion):
 
 
 class ToJax(_Conversion):
-    """A typed value, sharded or invariant on every axis, as a plain array."""
+    """Converts a typed value, sharded or invariant on every axis, to a plain array."""
 
     def abstract_eval(self, t: Any) -> tuple[Any, set[Any]]:
         return t.lo_ty()[0], set()
@@ -65,7 +65,7 @@ class ToJax(_Conversion):
 
 
 class Raise(_Conversion):
-    """A physical array as a typed value: where JAX hands us one while it traces."""
+    """Converts a physical array to a typed value, where JAX returns one in a trace."""
 
     def abstract_eval(self, x: Any, *, ty: HiShType) -> tuple[HiShType, set[Any]]:
         return ty, set()
@@ -109,13 +109,13 @@ def placed(x: Any, t: ShType) -> Any:
 
 
 from_jax_p, to_jax_p, raise_p = FromJax("from_jax"), ToJax("to_jax"), Raise("raise")
-#: For concrete arrays, whose sharding is the type's already, or which each device is sent as it needs them.
+#: For concrete arrays, which have the type's sharding already or are sent to devices as needed.
 from_concrete_p = FromJax("from_jax")
 ensure_mapped_p = EnsureMapped("ensure_mapped")
 
 
 def place(host: Any, t: HiShType) -> Array:
-    """A host value as a typed one: pending sums by a reshard of the replicated value."""
+    """Puts a host value on the devices as a typed one: pending sums by a reshard of the replicated value."""
     if t.axes(State.VARYING):
         refuse_hidden(t, "be made from one global value")
     check_width(t)
@@ -126,14 +126,14 @@ def place(host: Any, t: HiShType) -> Array:
     start = t.replace(states=rest)
     if no_trace_is_running():
         value = wrap(start, put(host, start, physical_sharding(start)))
-    else:  # here device_put would be traced, and its result no value
+    else:  # device_put would be traced
         value = from_concrete_p.bind(host, ty=start)
     moved: Array = move(value, t)
     return moved
 
 
 def type_of(target: Any, mesh: Any = None, **options: Any) -> ShType:
-    """The type that a target names, over ``mesh`` or the mesh in context."""
+    """The type for a target, on ``mesh`` or the mesh in context."""
     if isinstance(target, ShType):
         return as_type(target, target.mesh, **options)
     return as_type(target, current_mesh() if mesh is None else to_mesh(mesh), **options)

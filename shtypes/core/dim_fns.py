@@ -1,4 +1,4 @@
-"""Shard functions that act along dims: contractions, sums, broadcasts."""
+"""Shard functions along dims: contractions, sums, broadcasts."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from shtypes.types import ShType, dtypes
 
 @dataclass(frozen=True)
 class DeviceSlice:
-    """A replicated dim of an operand of which each device takes its slice: the other side of a sharded diagonal."""
+    """A slice of an operand's replicated dim by each device, to match a sharded diagonal."""
 
     operand: int
     dim: int
-    axes: tuple[str, ...]  # the mesh axes that the dim is sliced over
+    axes: tuple[str, ...]  # the mesh axes over which the dim is sliced
     size: int  # of the slice
 
 
@@ -32,8 +32,8 @@ class Einsum(ShardFn):
     dtype: str
     precision: Any = None
     slices: tuple[DeviceSlice, ...] = ()
-    #: Of an adjoint: the index of the cotangent, and the order of labels to transpose it to before it is contracted.
-    #: All adjoints of one einsum transpose it alike, and share the copy.
+    #: For an adjoint, the index of the cotangent and the order of labels to transpose it to before the contraction. All
+    #: adjoints of an einsum share this transpose.
     transposed: tuple[int, str] | None = None
     linear = Linear.MULTILINEAR
 
@@ -52,12 +52,12 @@ class Einsum(ShardFn):
             labels = inputs.split(",")
             parts[index] = lax.transpose(parts[index], [labels[index].index(label) for label in order])
             labels[index] = order
-            if len(labels) == 2 and _dot_output(labels, output)[-1:] != output[-1:]:  # the minor dim stays minor
+            if len(labels) == 2 and _dot_output(labels, output)[-1:] != output[-1:]:  # keeps the minor dim minor
                 labels, parts = labels[::-1], parts[::-1]
             equation = ",".join(labels) + "->" + output
         dtype = dtypes.to_numpy(self.dtype)
         if any(map(jnp.iscomplexobj, parts)) and not jnp.issubdtype(dtype, jnp.complexfloating):
-            # The gradient of a real operand beside complex ones: not all of XLA's paths take the real part.
+            # the gradient of a real operand beside complex ones; XLA does not always take the real part
             return jnp.einsum(equation, *parts, precision=self.precision).real.astype(dtype)
         return jnp.einsum(equation, *parts, precision=self.precision, preferred_element_type=dtype).astype(dtype)
 
@@ -65,7 +65,7 @@ class Einsum(ShardFn):
         inputs, output = self.equation.split("->")
         parts = inputs.split(",")
         others = [p for i, p in enumerate(parts) if i != index]
-        summed = set(parts[index]) - set(output).union(*others)  # within the operand
+        summed = set(parts[index]) - set(output).union(*others)  # summed within the operand
         repeated = any(len(set(p)) != len(p) for p in (*parts, output))
         sizes: dict[str, set[int]] = {}
         for part, t in zip((*parts, output), (*operands, result), strict=True):
@@ -73,7 +73,7 @@ class Einsum(ShardFn):
                 sizes.setdefault(label, set()).add(n)
         stretched = any(len(different) > 1 for different in sizes.values())
         if summed or repeated or stretched or self.slices:
-            return None  # JAX transposes: labels to broadcast along, diagonals, dims of size 1
+            return None  # transposed by JAX: broadcast labels, diagonals, dims of size 1
         inputs = ",".join([*parts[:index], output, *parts[index + 1 :]])
         order = (index, _dot_output(parts, output))
         return Einsum(f"{inputs}->{parts[index]}", operands[index].dtype_name, self.precision, transposed=order)
@@ -88,7 +88,7 @@ class Einsum(ShardFn):
 
 
 def _dot_output(inputs: list[str], output: str) -> str:
-    """The labels of ``output`` as XLA's dot orders them: batch labels, then one operand's, then the other's."""
+    """The labels of ``output`` in XLA's order: batch labels, then one operand's, then the other's."""
     if len(inputs) < 2:
         return output
     left, right = inputs
@@ -99,7 +99,7 @@ def _dot_output(inputs: list[str], output: str) -> str:
 
 @dataclass(frozen=True)
 class Sum(ShardFn):
-    """The local sum over ``dims``, divided by ``count``: a mean divides by the global number of terms."""
+    """The local sum over ``dims``, divided by ``count``: for a mean, the global number of terms."""
 
     dims: tuple[int, ...]
     keepdims: bool = False
@@ -115,7 +115,7 @@ class Sum(ShardFn):
         dtype = dtypes.to_numpy(self.dtype) if self.dtype else None
         if self.count == 1:
             return jnp.sum(x, self.dims, keepdims=self.keepdims, dtype=dtype)
-        # Where the terms are narrow, the sum and the count may be too large for them.
+        # the sum and the count may overflow a narrow dtype
         wide = jnp.sum(x, self.dims, keepdims=self.keepdims, dtype=_wide(dtype or x.dtype))
         return (wide / float(self.count)).astype(dtype or x.dtype)
 
@@ -152,14 +152,14 @@ class Spread(ShardFn):
 
 
 def _wide(dtype: Any) -> Any:
-    """The dtype to compute a mean in."""
+    """The dtype in which to compute a mean."""
     narrow = jnp.issubdtype(dtype, jnp.floating) and jnp.dtype(dtype).itemsize < 4
-    return jnp.float32 if narrow else dtype  # by width: JAX promotes no floats of eight bits
+    return jnp.float32 if narrow else dtype  # by width, since JAX promotes no 8-bit floats
 
 
 @dataclass(frozen=True)
 class Broadcast(ShardFn):
-    """Dim ``i`` of the operand at ``dims[i]`` of the (local) shape; dims of size 1 stretch."""
+    """Broadcasts dim ``i`` of the operand to ``dims[i]`` of the (local) shape."""
 
     shape: tuple[int, ...]
     dims: tuple[int, ...]

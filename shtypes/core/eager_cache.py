@@ -1,7 +1,7 @@
-"""The eager cache: an op on operands of the same types runs what it ran before, without asking the rules again.
+"""The eager cache: an op on operands of known types runs its recorded compiled functions, without typing rules.
 
-What an op does follows from the types of its operands, its static arguments and JAX's context, which holds the policy
-and the mesh. The general path alone decides: its first eager call is recorded as the compiled functions that it ran.
+An op is determined by the types of its operands, its static arguments and JAX's context, which includes the policy and
+the mesh. The general path is run first, and recorded as the compiled functions that it called.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ T = TypeVar("T")
 
 
 class CachedCall(NamedTuple):
-    """A call that can run again. Physical arrays are numbered: those of the operands, then what each step makes.
+    """A recorded call. Physical arrays are numbered: the operands', then the results of each step.
 
     Attributes:
-        steps: Compiled functions of physical arrays, and the numbers of their operands.
-        results: For each leaf of the result its number and its type. The type is None if the leaf is an operand itself;
-            the number is -1 if it is no typed value, and stands second.
-        constants: The physical arrays that the op makes of nothing, in steps without operands.
-        structure: The tree that the result is; None if it is one typed value.
+        steps: Compiled functions of physical arrays, with the numbers of their operands.
+        results: The number and type of each leaf of the result. The type is None if the leaf is an operand; for a leaf
+            that is not a typed value the number is -1 and the second is the leaf.
+        constants: The physical arrays that the op creates, in steps without operands.
+        structure: The pytree structure of the result; None for one typed value.
     """
 
     steps: tuple[tuple[Callable[..., Sequence[Any]], tuple[int, ...]], ...]
@@ -46,11 +46,11 @@ class CachedCall(NamedTuple):
     structure: Any = None
 
     def matches(self, operands: list[Array]) -> bool:
-        """Whether the constants are on the devices of the operands, if there are any."""
+        """Whether the constants are on the operands' devices."""
         return not operands or self.constants[0].sharding.mesh == operands[0].data.sharding.mesh
 
     def run(self, operands: list[Array]) -> Any:
-        """The result for operands of the types of the first call."""
+        """The result for operands of the recorded types."""
         arrays = [x.data for x in operands]
         for compiled, places in self.steps:
             arrays += compiled(*[arrays[i] for i in places])
@@ -64,12 +64,12 @@ class CachedCall(NamedTuple):
 
 
 class CallRecorder:
-    """Records what an op runs. Its operands are distinct objects."""
+    """Records the steps of an op. Its operands are distinct objects."""
 
     def __init__(self, operands: Sequence[Array]) -> None:
         self._operands = list(operands)
-        self._values: list[Any] = []  # keeps them alive, so that no id is reused
-        self._places: dict[int, int] = {}  # the numbers of values, by their ids
+        self._values: list[Any] = []  # keeps the values alive, so that no id is reused
+        self._places: dict[int, int] = {}  # the numbers of values by id
         self._constants: list[Any] = []
         self._steps: list[tuple[Callable[..., Sequence[Any]], tuple[Any, ...]]] = []
         self._count = 0
@@ -90,7 +90,7 @@ class CallRecorder:
         self._number(results)
 
     def add_constant(self, constant: Array) -> None:
-        """Records a value that follows from static arguments alone."""
+        """Records a value that depends only on static arguments."""
         data = (constant.data,)
         self._constants += data
         self._steps.append((lambda: data, ()))
@@ -104,11 +104,11 @@ class CallRecorder:
             self._places[id(result)] = place
 
     def incomplete(self) -> None:
-        """Records that another call on operands of these types may run something else."""
+        """Marks the call as not determined by the operands' types."""
         self._complete = False
 
     def cached_call(self, result: Any) -> CachedCall | None:
-        """The call; None if it used or returned something that was not recorded."""
+        """The recorded call; None if it used or returned something that was not recorded."""
         leaves, structure = ([result], None) if type(result) is Array else jax.tree.flatten(result)
         results = [self._leaf(leaf) for leaf in leaves]
         if not self._complete or None in results:
@@ -118,7 +118,7 @@ class CallRecorder:
         return CachedCall(steps, entries, tuple(self._constants) if steps else (), structure)
 
     def _leaf(self, leaf: Any) -> tuple[int, Any] | None:
-        """The entry of `CachedCall.results` for a leaf; None if it has none."""
+        """The entry of a leaf in `CachedCall.results`, or None."""
         if type(leaf) is not Array:
             return None if _static(leaf) is None else (-1, leaf)
         place = self._places.get(id(leaf))
@@ -135,24 +135,24 @@ _thread: Final = _Thread()
 
 
 def current_recorder() -> CallRecorder | None:
-    """The recorder of the op that this thread runs, if there is one."""
+    """The recorder of the op that this thread runs, or None."""
     return _thread.recorder
 
 
 def _data_is_read() -> None:
     if _thread.recorder is not None:
-        _thread.recorder.incomplete()  # what follows may depend on the data
+        _thread.recorder.incomplete()  # the op may depend on the data
 
 
 READ.append(_data_is_read)
 
 
 def cached_eagerly(op: Callable[P, T]) -> Callable[P, T]:
-    """Makes an op remember its eager calls.
+    """Caches the eager calls of an op.
 
     Args:
-        op: A function of typed values, in lists and tuples too, and static arguments that returns typed values, and
-            whose doings follow from their types, the static arguments' values and JAX's context.
+        op: A function of typed values, also in lists and tuples, and static arguments, that returns typed values and is
+            determined by their types, the static arguments' values and JAX's context.
     """
 
     @functools.wraps(op)
@@ -180,16 +180,16 @@ def cached_eagerly(op: Callable[P, T]) -> Callable[P, T]:
 
 
 def public(op: Callable[P, T]) -> Callable[P, T]:
-    """A public op of values: its errors leave with the user's line, and its eager calls are remembered."""
+    """Decorates a public op: errors name the user's line, and eager calls are cached."""
     return user_line.public(cached_eagerly(op))
 
 
 def published(op: Callable[P, T], name: str, doc: str, signature: inspect.Signature | None = None) -> Callable[P, T]:
-    """A generated function as a public op, with name, doc and signature as `named` sets them."""
+    """Makes a generated function a public op, with name, doc and signature as in `named`."""
     return public(named(op, name, doc, signature=signature))
 
 
-#: Stands for a call that cannot be cached.
+#: The entry of a call that cannot be cached.
 _NONE: Final = CachedCall((), ())
 _calls: Final[Bounded[CachedCall]] = Bounded(COMPILED)
 
@@ -209,23 +209,23 @@ def _key(args: Sequence[Any], kwargs: dict[str, Any], operands: list[Array]) -> 
     context = trace_context()
     if context is None:
         return None
-    mesh = context_mesh() if operands else jax.sharding.get_mesh()  # of nothing it makes something on these devices
+    mesh = context_mesh() if operands else jax.sharding.get_mesh()  # the devices of created values
     return context, mesh, *key, *kwargs
 
 
 def _operand(x: Array, operands: list[Array]) -> Any:
-    """What a typed value adds to the key: its type, or which operand before it is the same value."""
+    """The key of a typed value: its type, or the index of the same value among the operands."""
     if x.data is None:
         return None
     for i, other in enumerate(operands):
         if other is x:
-            return "same", i  # what was cached for one value twice does not hold for two values
+            return "same", i  # a call with one value twice differs from one with two values
     operands.append(x)
     return x.type.serial  # equal types may differ in names
 
 
 def _part(x: Any, operands: list[Array]) -> Any:
-    """What an argument adds to the key: of a container its parts; None if arguments cannot be distinguished."""
+    """The key of an argument, for a container that of its items; None if it has none."""
     kind = type(x)
     if kind is Array:
         return _operand(x, operands)
@@ -240,12 +240,12 @@ def _part(x: Any, operands: list[Array]) -> Any:
 
 _PLAIN: Final = frozenset({int, bool, str, type(None)})
 _NAMED: Final = (type, np.dtype, jax.sharding.PartitionSpec, jax.lax.Precision, jax.lax.GatherScatterMode, State)
-#: The largest size of a host array that is part of the key by its elements.
+#: The maximum size of a host array that is a key by its elements.
 _FEW: Final = 64
 
 
 def _static(x: Any) -> Any:
-    """A static argument so that only what acts alike is equal: 1 is neither 1.0 nor True, and 0.0 is not -0.0."""
+    """The key of a static argument, in which 1 differs from 1.0 and True, and 0.0 from -0.0."""
     kind = type(x)
     if kind in _PLAIN:
         return kind, x

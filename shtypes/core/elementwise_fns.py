@@ -1,4 +1,4 @@
-"""Shard functions of single elements: constants, named functions of JAX, arithmetic, numbers as operands."""
+"""Elementwise shard functions: constants, JAX's functions, arithmetic, and Python numbers as operands."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from shtypes.types import ShType, dtypes
 
 @dataclass(frozen=True)
 class OfNumber(ShardFn):
-    """A local function of one operand, and of the Python number that ``fn`` has a place for."""
+    """A shard function of one operand and a Python number, which is field ``place`` of ``fn``."""
 
     fn: ShardFn
     place: str
@@ -26,8 +26,8 @@ class OfNumber(ShardFn):
         return _with(self.fn, self.place, number)(x)
 
 
-def apart(fn: ShardFn, place: str, operands: Sequence[ShType]) -> tuple[ShardFn, Any] | None:
-    """The number in a field of ``fn`` apart, in the dtype that JAX gives it beside the operand; see `number_apart`."""
+def extract_number(fn: ShardFn, place: str, operands: Sequence[ShType]) -> tuple[ShardFn, Any] | None:
+    """Extracts the number in a field of ``fn``, with JAX's dtype for it beside the operand; see `number_apart`."""
     field: Any = getattr(fn, place)
     number: Any = next(n for n in field if n is not None) if isinstance(field, tuple) else field
     dtype: Any = operands[0].dtype
@@ -38,7 +38,7 @@ def apart(fn: ShardFn, place: str, operands: Sequence[ShType]) -> tuple[ShardFn,
 
 
 def _with(fn: Any, place: str, number: Any) -> ShardFn:
-    """The function with a number in a field; in a tuple, in the place of the one that is there."""
+    """The function with a number in a field, or in place of the number in a tuple field."""
     field = getattr(fn, place)
     value = tuple(None if n is None else number for n in field) if isinstance(field, tuple) else number
     replaced: ShardFn = replace(fn, **{place: value})
@@ -46,8 +46,8 @@ def _with(fn: Any, place: str, number: Any) -> ShardFn:
 
 
 def _plain(number: Any, dtype: Any) -> bool:
-    """Whether a number is one that numpy rounds to a dtype as XLA does: no overflow, nothing subnormal, not complex."""
-    about: Any = jnp  # its finfo has no annotations
+    """Whether numpy rounds a number to a dtype like XLA: without overflow, subnormals and complex numbers."""
+    about: Any = jnp  # has no annotations for finfo
     if jnp.issubdtype(dtype, jnp.integer):
         return bool(about.iinfo(dtype).min <= number <= about.iinfo(dtype).max)
     if not jnp.issubdtype(dtype, jnp.floating):
@@ -81,13 +81,13 @@ class Identity(ShardFn):
 
 
 IDENTITY = Identity()
-#: A value as a constant to derivatives.
+#: The operand as a constant for derivatives.
 STOP_GRADIENT = Identity("stop_gradient", constant=True)
 
 
 @dataclass(frozen=True)
 class Full(ShardFn):
-    """One value everywhere: no operands, so it has its local shape as a field."""
+    """A constant array without operands, so its local shape is a field."""
 
     value: Any = field(compare=False)
     shape: tuple[int, ...]
@@ -109,16 +109,16 @@ class Full(ShardFn):
 
 @dataclass(frozen=True)
 class NamedFn(ShardFn):
-    """A function of JAX's, or of shards as it is, with its static parameters."""
+    """A JAX function, or a function of shards, with its static parameters."""
 
-    name: str  # what jaxprs and messages call it
-    fn: Callable[..., Any]  # the function; equal ones are one local function
-    params: tuple[tuple[str, Any], ...] = field(compare=False, default=())  # its static parameters, by keyword
+    name: str  # in jaxprs and messages
+    fn: Callable[..., Any]  # compared by identity
+    params: tuple[tuple[str, Any], ...] = field(compare=False, default=())  # static, by keyword
     linear: Linear = Linear.NO
     nonlinear: frozenset[int] = (
         frozenset()
-    )  # for MULTILINEAR, the operands in which it is not linear (positions, counts)
-    #: Where some of its operands are Python numbers: these, and None in the places of arrays.
+    )  # for MULTILINEAR, the operands in which it is nonlinear (positions, counts)
+    #: If some operands are Python numbers: these, with None for arrays.
     numbers: tuple[Any, ...] = field(compare=False, default=())
     per_element: bool = False
     same: Any = field(init=False, repr=False)
@@ -142,10 +142,10 @@ class NamedFn(ShardFn):
     def number_apart(self, operands: Sequence[ShType]) -> tuple[ShardFn, Any] | None:
         if self.name not in _NUMBER_IS_AN_OPERAND or len(self.numbers) != 2:
             return None
-        return apart(self, "numbers", operands)
+        return extract_number(self, "numbers", operands)
 
 
-#: Functions of two operands for which a number is what an array of one element is.
+#: Functions of two operands for which a number acts like an array of one element.
 _NUMBER_IS_AN_OPERAND = {
     *("maximum", "minimum", "fmax", "fmin", "mod", "remainder", "fmod", "floor_divide", "arctan2", "hypot"),
     *("equal", "not_equal", "less", "less_equal", "greater", "greater_equal", "logaddexp", "copysign"),
@@ -154,7 +154,7 @@ _NUMBER_IS_AN_OPERAND = {
 
 @dataclass(frozen=True)
 class Permute(ShardFn):
-    """Dims in another order."""
+    """Transposes dims."""
 
     perm: tuple[int, ...]
     linear = Linear.JOINTLY
@@ -174,7 +174,7 @@ class Permute(ShardFn):
 
 @dataclass(frozen=True)
 class Cast(ShardFn):
-    """Another dtype."""
+    """Casts to another dtype."""
 
     dtype: str
 
@@ -234,7 +234,7 @@ class WithNumber(ShardFn):
         tell_apart(self, self.number)
 
     def number_apart(self, operands: Sequence[ShType]) -> tuple[ShardFn, Any] | None:
-        return apart(self, "number", operands)
+        return extract_number(self, "number", operands)
 
 
 @dataclass(frozen=True)
@@ -245,7 +245,7 @@ class Scale(WithNumber):
 
     @property
     def negates(self) -> bool:
-        """Whether this is the negation; times -1.0 is not, since it makes floats of integers."""
+        """Whether this is the negation; times -1.0 is not, since it converts integers to floats."""
         return isinstance(self.number, int) and self.number == -1
 
     def __str__(self) -> str:
@@ -263,7 +263,7 @@ class Scale(WithNumber):
 
 @dataclass(frozen=True)
 class DivideBy(WithNumber):
-    """The operand over a Python number."""
+    """The operand divided by a Python number."""
 
     linear = Linear.JOINTLY
 
@@ -294,7 +294,7 @@ class AddNumber(WithNumber):
 
     @property
     def linear_part(self) -> ShardFn | None:
-        if isinstance(self.number, complex):  # the result may be complex where the operand is not
+        if isinstance(self.number, complex):  # the result may be complex and the operand real
             return Scale(-1 + 0j if self.reverse else 1 + 0j)
         return Scale(-1) if self.reverse else IDENTITY
 
@@ -341,7 +341,7 @@ class Mul(ShardFn):
 
 
 def unbroadcast(fn: ShardFn, shape: tuple[int, ...], result: tuple[int, ...]) -> ShardFn:
-    """``fn`` followed by the local sum over the dims that ``shape`` was broadcast along."""
+    """``fn`` followed by the local sum over the dims along which ``shape`` was broadcast."""
     if shape == result:
         return fn
     extra = len(result) - len(shape)
@@ -351,14 +351,14 @@ def unbroadcast(fn: ShardFn, shape: tuple[int, ...], result: tuple[int, ...]) ->
 
 @dataclass(frozen=True)
 class SumTo(ShardFn):
-    """A local function followed by a sum over ``dims`` that gives ``shape``."""
+    """A shard function followed by a sum over ``dims`` to ``shape``."""
 
     fn: ShardFn
     dims: tuple[int, ...]
     shape: tuple[int, ...]
 
     @property
-    def linear(self) -> Linear:  # type: ignore[override]  # as that of the wrapped function
+    def linear(self) -> Linear:  # type: ignore[override]  # that of the wrapped function
         return self.fn.linear
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""Host arrays that become typed values, and typed values that the host reads."""
+"""Conversions between host arrays and typed values."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from shtypes.errors import ShardingTypeError, quoted
 from shtypes.rules.typing import Typing
 from shtypes.types import ShType, State, dtypes
 
-# out
+# to the host
 
-#: Callbacks that are called when the data of a typed value is read.
+#: Callbacks for reads of a typed value's data.
 READ: Final[list[Callable[[], None]]] = []
 
 
@@ -25,11 +25,10 @@ def host_value(x: Any, read_by: str) -> np.ndarray[Any, Any]:
 
     Args:
         x (...): A typed value, not traced.
-        read_by: What the user called to read it.
+        read_by: The user's call.
 
     Raises:
-        ShardingTypeError: the value is unreduced or varying, has only a type, or lies in part on devices of another
-            process.
+        ShardingTypeError: the value is unreduced, varying or abstract, or partly on devices of another process.
     """
     try:
         return np.asarray(readable(x))
@@ -38,7 +37,7 @@ def host_value(x: Any, read_by: str) -> np.ndarray[Any, Any]:
 
 
 def readable(x: Any) -> Any:
-    """The physical array of a typed value that this process can read completely; refused if there is none."""
+    """The physical array of a typed value, if this process can read all of it."""
     t = x.type
     for callback in READ:
         callback()
@@ -47,16 +46,16 @@ def readable(x: Any) -> Any:
     refuse_hidden(t, "be read on the host")
     if dtypes.is_key(t.dtype_name):
         raise ShardingTypeError(f"{t} cannot be read on the host: numpy has no keys", hints=["sh.random.key_data(x)"])
-    return here(x)
+    return addressable_array(x)
 
 
 def without_data(t: ShType) -> ShardingTypeError:
-    """The error for reading data of a value that has only a type."""
+    """The error for reading the data of an abstract value."""
     return ShardingTypeError(f"a value that has only a type, {t}, has no data")
 
 
-def here(x: Any) -> Any:
-    """The physical array of a typed value that has data, refused where another process holds a part of it."""
+def addressable_array(x: Any) -> Any:
+    """The physical array of a typed value with data; refused if partly on another process."""
     if not (x.data.is_fully_addressable or x.data.is_fully_replicated):
         raise ShardingTypeError(
             f"{x.type} cannot be read on the host: a part of it is on devices of another process",
@@ -86,25 +85,25 @@ def refuse_hidden(t: ShType, what: str) -> None:
 
 
 def _finished(types: tuple[ShType, ...]) -> Typing:
-    """A rule that refuses pending sums, which cannot be read."""
+    """A rule that refuses pending sums."""
     pending = types[0].axes(State.UNREDUCED)
     if pending:
         raise ShardingTypeError("a sum is pending", axes=pending)
     return Typing(types, types)
 
 
-# in
+# from the host
 
 
 def host_array(x: Any) -> np.ndarray[Any, Any]:
-    """What a user passes as a host array: numbers, lists of them, numpy arrays; perhaps the user's memory, uncopied.
+    """A user's host array: numbers, lists of them, numpy arrays; may share the user's memory.
 
     Raises:
-        ShardingTypeError: numpy makes no array of numbers of it.
+        ShardingTypeError: numpy cannot convert it to an array of numbers.
     """
     try:
         array = np.asarray(x)
-    except ValueError as error:  # nested lists of unequal lengths
+    except ValueError as error:  # ragged nested lists
         raise _no_array(x, str(error).split(". ")[0]) from None
     if array.dtype.kind in "OSTUMm":
         raise _no_array(x, f"numpy makes an array of dtype `{array.dtype}` of it")
@@ -119,7 +118,7 @@ def _no_array(x: Any, why: str) -> ShardingTypeError:
 
 
 def canonical(dtype: Any) -> Any:
-    """The dtype that JAX has for a numpy one: of 64 bits only in its x64 mode."""
+    """JAX's dtype for a numpy dtype: 64 bits only in x64 mode."""
     return jax.dtypes.canonicalize_dtype(dtype)
 
 
@@ -131,11 +130,11 @@ def _kind(name: str) -> str:
 
 
 def converted(host: Any, src_dtype: str, t: ShType) -> Any:
-    """A copy of host data in the dtype of a type: rounded perhaps, but never cut off.
+    """A copy of host data in a type's dtype: rounded if necessary, but never truncated.
 
-    It is one even in the same dtype: CPU devices may take the memory that they get, and loaders fill theirs again.
+    Always a copy, because CPU devices may alias memory that loaders reuse.
     """
-    if src_dtype == t.dtype_name and (dtypes.is_key(src_dtype) or host.dtype == t.dtype):  # not of the other byte order
+    if src_dtype == t.dtype_name and (dtypes.is_key(src_dtype) or host.dtype == t.dtype):  # same byte order
         return host if isinstance(host, jax.Array) else np.array(host)
     src, dst = "bifck".index(_kind(src_dtype)), "bifck".index(_kind(t.dtype_name))
     out = host.astype(t.dtype) if src <= dst < 4 else None
@@ -149,7 +148,7 @@ def converted(host: Any, src_dtype: str, t: ShType) -> Any:
 
 
 def check_width(t: ShType) -> None:
-    """Refuses data of 64 bits where JAX holds none."""
+    """Refuses 64-bit data if JAX does not support it."""
     if not dtypes.is_key(t.dtype_name) and canonical(t.dtype) != t.dtype:
         raise ShardingTypeError(
             f"JAX makes no `{t.dtype_name}` data here", hints=['jax.config.update("jax_enable_x64", True)']
@@ -157,14 +156,14 @@ def check_width(t: ShType) -> None:
 
 
 def put(host: Any, t: ShType, sharding: Any) -> Any:
-    """Host data on the devices, each its part.
+    """Puts each device's shard of host data on it.
 
     Raises:
-        ShardingTypeError: the processes of a program give different data.
+        ShardingTypeError: the processes of a program pass different data.
     """
     try:
         return jax.device_put(host, sharding)
-    except AssertionError:  # JAX compares what the processes give, and prints it all
+    except AssertionError:  # JAX compares the data of the processes
         raise ShardingTypeError(
             f"the processes give different data for one value of type {t}",
             why="each process gives the whole global value, and the same one",

@@ -1,4 +1,4 @@
-"""Errors for code that takes a typed value for a plain array: a function of JAX or numpy, or a library."""
+"""Errors for typed values that are used as plain arrays: in functions of JAX or numpy, or in libraries."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from shtypes.core.physical import physical_spec
 from shtypes.errors import ShardingTypeError
 from shtypes.types import ShType, State
 
-#: What numpy does for its arrays' operators, and the method of the operand on the right that takes them over.
+#: numpy's functions for operators, with the reflected method of the right operand.
 _REFLECTED: Final = {
     "add": "__radd__",
     "subtract": "__rsub__",
@@ -67,7 +67,7 @@ _INSTEAD: Final[dict[str, tuple[str, ...]]] = {
     "jax.debug.print": ("sh.debug.print",),
     "jax.debug.callback": ("sh.debug.callback",),
 }
-#: Where users find JAX's functions, and where their typed forms are.
+#: JAX's public modules, with the namespaces of their typed functions.
 _MODULES: Final = {
     "jax.numpy": (jnp, ""),
     "jax.lax": (jax.lax, ""),
@@ -90,9 +90,9 @@ _CALLED: Final = {
 
 
 class NotAnArrayError(ShardingTypeError, AttributeError):
-    """For lookups of an attribute that a typed value or its type does not have.
+    """Raised for a missing attribute of a typed value or its type.
 
-    JAX does many such lookups, so the user's line is determined only when it is read.
+    JAX does many such lookups, so the user's line is determined lazily.
     """
 
     of_plain = True
@@ -100,7 +100,7 @@ class NotAnArrayError(ShardingTypeError, AttributeError):
     def __init__(self, what: str, *, why: str, hints: Sequence[str]) -> None:
         super().__init__(what, why=why, hints=hints)
         self._where = ""
-        self.name = ""  # else Python adds to the message which attribute could be meant
+        self.name = ""  # suppresses Python's suggestion of another attribute
 
     @property
     def where(self) -> str:
@@ -112,21 +112,21 @@ class NotAnArrayError(ShardingTypeError, AttributeError):
         self._where = line
 
 
-# What users see of it is what they may catch.
+# users see the public class
 NotAnArrayError.__name__ = NotAnArrayError.__qualname__ = ShardingTypeError.__name__
 NotAnArrayError.__module__ = ShardingTypeError.__module__
 
 
 def refuse_native(x: Any, called: str = "") -> NoReturn:
-    """Explains what to do when a typed value meets a function of `jax.numpy`, `jax.lax` or numpy.
+    """Raises for a typed value in a function of `jax.numpy`, `jax.lax` or numpy, with alternatives.
 
     Args:
         x: The value, or its type.
-        called: The function, or what it is in words; by default the one that the user called, if it can be determined.
+        called: The function, or its description; by default the one that the user called, if it can be determined.
     """
     t = x if isinstance(x, ShType) else jax.typeof(x)
     name = called or _called()
-    said = f"`{name}`" if name and " " not in name else name or "a function of jax.numpy, jax.lax or numpy"
+    function = f"`{name}`" if name and " " not in name else name or "a function of jax.numpy, jax.lax or numpy"
     hints = [*_instead(name, t), *plain_hints(t)]
     if name.endswith(" numpy"):
         hints.append("outside of traced code, np.asarray(x) reads the value")
@@ -136,7 +136,7 @@ def refuse_native(x: Any, called: str = "") -> NoReturn:
     if sees_plain():
         why = "a lifted program has the typed value that it closes over as a constant only"
         hints = ["give the value to the lifted function as an argument"]
-    error = ShardingTypeError(f"a typed value, {t}, was given to {said}", why=why, hints=hints)
+    error = ShardingTypeError(f"a typed value, {t}, was given to {function}", why=why, hints=hints)
     error.of_plain = True
     if name and " " not in name:
         raise placed(error, f"{name}({t})")
@@ -145,7 +145,7 @@ def refuse_native(x: Any, called: str = "") -> NoReturn:
 
 
 def plain_hints(t: ShType) -> list[str]:
-    """How a value of a type becomes a plain array, if it can."""
+    """How to convert a value of a type to a plain array, if possible."""
     if t.axes(State.VARYING):
         return []
     x = "sh.all_reduce(x)" if t.axes(State.UNREDUCED) else "x"
@@ -153,7 +153,7 @@ def plain_hints(t: ShType) -> list[str]:
 
 
 def _instead(name: str, t: ShType) -> Sequence[str]:
-    """What to write instead of a function of JAX's for a value of a type."""
+    """Alternatives to a JAX function for a value of a type."""
     module, _, function = name.rpartition(".")
     if name in _INSTEAD:
         collective = f"sh.lax.{function}"
@@ -168,7 +168,7 @@ def _instead(name: str, t: ShType) -> Sequence[str]:
 
 
 def _has(module: Any, path: str) -> bool:
-    """Whether a module has something public under a path."""
+    """Whether a module has a public attribute at a dotted path."""
     for name in path.split("."):
         if name not in dir(module):
             return False
@@ -177,7 +177,7 @@ def _has(module: Any, path: str) -> bool:
 
 
 def _called() -> str:
-    """The function of JAX that the user called; empty if it cannot be determined."""
+    """The JAX function that the user called, or empty if it cannot be determined."""
     for frame in frames_of_call():
         name = frame.f_code.co_qualname.split(".")[0]
         home = str(frame.f_globals.get("__name__", ""))
@@ -185,24 +185,23 @@ def _called() -> str:
             continue
         if name in _CALLED:
             return _CALLED[name]
-        name = getattr(frame.f_locals.get("self"), "__name__", name)  # of `jax.numpy.add`, which is an object
+        name = getattr(frame.f_locals.get("self"), "__name__", name)  # a ufunc object, such as `jax.numpy.add`
         for place, (module, _) in _MODULES.items():
             if name[0] != "_" and callable(getattr(module, name, None)):
                 return f"{place}.{name}"
     return ""
 
 
-#: The stand-in for a typed value in an operator of a plain array, which then defers to the reflected one.
+#: Stands for a typed value in an operator of a plain array, which then defers to the reflected operator.
 _NO_ARRAY: Final = object()
 
 
 def as_jax_array(x: Any) -> Any:
-    """``__jax_array__``, which JAX asks of what it does not know: no function takes a typed value for an array.
+    """``__jax_array__``, by which JAX converts unknown objects: refused, so that no function takes a typed value.
 
-    Only the trace of a lifted program does, of one that the program closes over.
-
-    An operator of a plain array gets `_NO_ARRAY`, and so defers to the reflected operator of ours. A library that
-    asks which leaves are arrays gets the value: its functions of arrays refuse it.
+    A lifted program's trace converts a captured value. An operator of a plain array gets `_NO_ARRAY`, and so defers to
+    our reflected operator. A library that tests which leaves are arrays gets the value itself, which its functions
+    refuse.
     """
     if sees_plain():
         return closed_over(x)
@@ -210,18 +209,18 @@ def as_jax_array(x: Any) -> Any:
     outside = asking.f_back if asking is not None and asking.f_code.co_name == "<lambda>" else asking
     if outside is not None and not str(outside.f_globals.get("__name__", "")).startswith("jax."):
         return x
-    for frame in (asking, asking and asking.f_back):  # of a tracer by way of a lambda
+    for frame in (asking, asking and asking.f_back):  # tracers call it through a lambda
         if frame is not None and frame.f_code.co_name.startswith("_operator_"):
             if type(frame.f_locals.get("self")) is not type(x):
                 return _NO_ARRAY
-            refuse_native(x, "an operator of a traced plain array")  # Python asks no operand of the same class
+            refuse_native(x, "an operator of a traced plain array")  # no reflected call for operands of one class
     refuse_native(x)
 
 
 def refuse_lowering(x: Any) -> Any:
-    """Refuses what JAX calls only after it took a value for a plain array, to lower one of its equations.
+    """Refuses an attribute that JAX uses to lower an equation after it took a value for a plain array.
 
-    While a plain program is traced that closes over the value, JAX gets the plain array's type.
+    In a plain program being traced that captures the value, it is the plain array's type.
     """
     if sees_plain():
         return jax.core.ShapedArray(x.shape, x.dtype)
@@ -234,7 +233,7 @@ def refuse_lowering(x: Any) -> Any:
 
 
 def as_numpy_ufunc(x: Any, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
-    """``__array_ufunc__``: an operator of a numpy array or number is ours to apply; no other function of numpy is."""
+    """``__array_ufunc__``: applies numpy's operators by reflection, and refuses its other functions."""
     reflected = _REFLECTED.get(ufunc.__name__)
     if reflected is not None and method == "__call__" and not options and inputs[-1] is x is not inputs[0]:
         return getattr(x, reflected)(inputs[0])
@@ -242,7 +241,7 @@ def as_numpy_ufunc(x: Any, ufunc: Any, method: str, *inputs: Any, **options: Any
 
 
 def refuse_setting(x: Any, key: Any, value: Any) -> NoReturn:
-    """Explains how a part of a value is changed: not in place."""
+    """Refuses an assignment to a part of a value, and shows the alternative."""
     del value
     index = "..." if key is Ellipsis else f"{key!r:.40}" if isinstance(key, int) else "i"
     error = ShardingTypeError(
@@ -251,47 +250,47 @@ def refuse_setting(x: Any, key: Any, value: Any) -> NoReturn:
     raise placed(error, f"x[{index}] = value")
 
 
-#: What a jax.Array has, and a typed value cannot answer for: where its physical array lies is for its type to say.
+#: Attributes of jax.Array that a typed value does not have, because its type has its sharding.
 OF_ARRAYS: Final = (
     *("device", "to_device", "flat", "byteswap", "format", "platform", "traceback", "unsafe_buffer_pointer"),
     *("__dlpack__", "__array_namespace__"),
 )
 
 
-#: Attributes that the physical array of an unsharded value answers, except to JAX, which takes it for a plain array.
+#: Attributes of the physical array, for an unsharded value; refused to JAX, which would take it for a plain array.
 OF_PHYSICAL: Final = (
     *("addressable_data", "addressable_shards", "committed", "devices", "global_shards"),
     "on_device_size_in_bytes",
 )
 
 
-#: What orbax needs, in a refusal.
+#: The purpose of orbax's accesses, for errors.
 IN_CHECKPOINTS: Final = "be in a checkpoint"
 
 
 def asking() -> str:
-    """The package of the code that reads a property: of the caller's caller."""
+    """The package of the code that reads a property, in the caller's caller."""
     return str(sys._getframe(2).f_globals.get("__name__", "")).partition(".")[0]
 
 
 def is_jax(package: str) -> bool:
-    """Whether a package takes what has a sharding for a plain array: JAX, and our code where it looks for one."""
+    """Whether a package (JAX, or ours) would take an object with a sharding for a plain array."""
     return package in ("jax", "shtypes")
 
 
 def sharding_of(t: ShType, what: str = "have a `sharding`", mesh: AnyMesh | None = None) -> NamedSharding:
-    """How values of a type lie on the devices.
+    """The sharding of values of a type.
 
     Args:
         t: The type: sharded, reduced or invariant on each axis.
-        what: What needs it, for the refusal.
-        mesh: The devices, where a value has some; by default those of the context, or the last ones seen for the mesh.
+        what: The purpose, for the error.
+        mesh: The devices of a value; by default those of the context, or the last ones used with the mesh.
 
     Returns:
-        A sharding on devices; on an abstract mesh where the mesh has none here.
+        A sharding on devices, or on an abstract mesh if there are none.
 
     Raises:
-        ShardingTypeError: the type is unreduced or varying: no sharding says what the devices hold.
+        ShardingTypeError: the type is unreduced or varying, which no sharding represents.
     """
     try:
         refuse_hidden(t, what)
@@ -305,13 +304,13 @@ def sharding_of(t: ShType, what: str = "have a `sharding`", mesh: AnyMesh | None
 
 
 def sharding_of_value(x: Any, what: str = "have a `sharding`") -> NamedSharding:
-    """How a typed value lies on the devices, on those that it is on; see `sharding_of`."""
+    """The sharding of a typed value, on its devices; see `sharding_of`."""
     sharding = None if x.data is None else x.data.sharding
     return sharding_of(x.type, what, sharding.mesh if isinstance(sharding, NamedSharding) else None)
 
 
 def attribute(name: str) -> property:
-    """A property that the physical array of an unsharded value answers."""
+    """A property of the physical array, for unsharded values."""
 
     def answer(x: Any) -> Any:
         package = asking()
@@ -334,13 +333,13 @@ def refused_attribute(name: str) -> property:
 
 
 def refuse_attribute(x: Any, name: str) -> NoReturn:
-    """Says that a typed value does not have an attribute of arrays."""
+    """Raises for an attribute of arrays that a typed value does not have."""
     t = jax.typeof(x)
     what, hints = _refusals.get((t.exact, name)) or _refusals.put((t.exact, name), _refusal(t, name))
     raise NotAnArrayError(what, why="its type says how it lies on the devices", hints=hints)
 
 
-#: What was said of types: JAX asks each argument of a jitted function for what it has not, more than once.
+#: Cached refusals: JAX looks up missing attributes of a jitted function's arguments more than once.
 _refusals: Final[Bounded[tuple[str, list[str]]]] = Bounded()
 
 

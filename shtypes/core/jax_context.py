@@ -1,4 +1,4 @@
-"""The settings in force as part of JAX's trace context; errors that are completed in the context of their raise."""
+"""The settings as part of JAX's trace context; deferred completion of errors."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from shtypes.errors import ShardingTypeError
 from shtypes.rules.suggest_fixes import Inside, Rule, fixes, nothing
 from shtypes.types import ShType
 
-#: Holds the `Settings` in force.
+#: Holds the current `Settings`.
 CONTEXT: Final[Any] = jax.make_user_context(default_value=None)
 
 
 connect_jax(CONTEXT, CONTEXT.set_global)
 
-# JAX's equations and compiled programs name the user's lines, not ours.
+# for user lines in JAX's equations and compiled programs
 for _path in OURS:
     source_info_util.register_exclusion(_path)
 
 
 def complete_when_read(error: ShardingTypeError, complete: Callable[[], None]) -> None:
-    """Runs ``complete`` when the fixes of an error are first read, in the scopes and on the mesh in force here."""
+    """Runs ``complete`` when an error's fixes are first read, under the present settings and mesh."""
     around, mesh = current_settings(), context_mesh()
 
     def as_raised() -> None:
@@ -51,7 +51,7 @@ def suggest_when_read(
     names: Sequence[str] | None = None,
     inside: Inside = nothing,
 ) -> ShardingTypeError:
-    """The error with the fixes of an op that does not type, unless it has others; arguments as of `fixes`."""
+    """Adds the fixes of an op that does not type to an error without fixes; arguments as for `fixes`."""
 
     def complete() -> None:
         error.fixes = error.fixes or fixes(rule, operands, names, error.same, inside)
@@ -61,7 +61,7 @@ def suggest_when_read(
 
 
 def holds_tracers(x: Any, seen: set[int] | None = None) -> bool:
-    """Whether something that is read later holds tracers, whose trace may have ended: itself, or in a closure."""
+    """Whether an object refers to tracers, directly or in closures, which a deferred call must not use."""
     seen = set() if seen is None else seen
     if isinstance(x, jax.core.Tracer):
         return True

@@ -1,4 +1,4 @@
-"""`HiShType`: a sharding type as a JAX type. JAX asks it how to lower, differentiate, map and print its values."""
+"""`HiShType`: a sharding type as a JAX type, which JAX uses to lower, differentiate, map and print values."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from shtypes.types import Dim, ShType, State
 
 
 class _NoManualAxes:
-    """Stands where JAX has the manual axes of a plain array: equal for all types, and no typed value has any."""
+    """Stands for the manual axes of a plain array: equal for all types, since typed values have none."""
 
     __slots__ = ("_type",)
     __hash__ = None  # type: ignore[assignment]
@@ -41,7 +41,7 @@ class _NoManualAxes:
 
 
 class HiShType(ShType, TypedType):
-    """`ShType` as JAX knows it: the type of every typed value and tracer; equal to the pure type."""
+    """`ShType` as a JAX type: that of every typed value and tracer; equal to the pure type."""
 
     __slots__ = ()
 
@@ -49,7 +49,7 @@ class HiShType(ShType, TypedType):
 
     @property
     def mat(self) -> _NoManualAxes:
-        """What JAX's cond, scan and while compare of every type, and its collectives look into."""
+        """Compared by JAX's cond, scan and while for every type, and inspected by its collectives."""
         return _NoManualAxes(self)
 
     __eq__ = ShType.__eq__
@@ -67,27 +67,27 @@ class HiShType(ShType, TypedType):
         return ShType.__format__(self, spec)
 
     def str_short(self, short_dtypes: bool = False, mesh_axis_types: bool = False, **_: Any) -> str:
-        """The text of the type, for jaxprs and for JAX's messages."""
+        """The printed type, for jaxprs and JAX's messages."""
         return ShType.__str__(self)
 
     @property
     def sharding(self) -> NamedSharding:
-        """How values lie, see `ShType.sharding`; absent to JAX, which would take a typed value for a plain array."""
+        """The sharding of values, see `ShType.sharding`; missing for JAX, which would take it for a plain array."""
         if sees_plain():
             plain: NamedSharding = ShapedArray(self.shape, self.dtype).sharding
             return plain
         if not is_jax(asking_package()):
             return sharding_of(self)
         asking = sys._getframe(1).f_code.co_qualname.partition(".")[0]
-        if asking == "broadcast":  # of JAX's `vmap`, which asks how an array lies and then repeats the value
+        if asking == "broadcast":  # in JAX's `vmap`, to repeat a value
             of_shape: NamedSharding = ShapedArray(self.shape, self.dtype).sharding
             return of_shape
-        if asking == "_std_basis":  # of `jax.jacfwd` and `jax.jacrev`
+        if asking == "_std_basis":  # in `jax.jacfwd` and `jax.jacrev`
             self.refuse_native("")
         raise _no_array(self)
 
     def refuse_sharding(self, by_jit: bool) -> NoReturn:
-        """Says that a sharding does not go with a typed value."""
+        """Raises for a sharding of a typed value."""
         if not by_jit:
             raise _no_array(self)
         raise placed(
@@ -100,11 +100,11 @@ class HiShType(ShType, TypedType):
         )
 
     def refuse_native(self, called: str) -> NoReturn:
-        """Says that a function of JAX or numpy takes no typed value."""
+        """Raises for a typed value in a function of JAX or numpy."""
         refuse_native(self, called)
 
     def refuse_forward(self) -> NoReturn:
-        """Says that a function with a custom backward pass has no forward derivative."""
+        """Raises for a forward derivative of a function with a custom backward pass."""
         raise placed(
             ShardingTypeError(
                 f"a function with its own backward pass has no forward derivative, here of {self}",
@@ -118,14 +118,14 @@ class HiShType(ShType, TypedType):
         )
 
     def steps(self) -> int:
-        """How many steps a loop over the leading dim has; refused where there is none, or it is sharded."""
+        """The length of a loop over the leading dim; raises if there is none, or it is sharded."""
         if not self.dims:
             raise placed(ShardingTypeError(f"`scan` cannot run over {self}: it has no leading dim"), f"scan({self})")
         self.dec_rank(None, 0)
         return self.dims[0].size
 
     def refuse_steps(self, counts: Sequence[int]) -> NoReturn:
-        """Says that what a loop runs over has other sizes."""
+        """Raises for loop operands of different lengths."""
         sizes = " and ".join(map(str, counts))
         raise placed(ShardingTypeError(f"`scan` cannot run over leading dims of sizes {sizes}"), f"scan({self})")
 
@@ -147,7 +147,7 @@ class HiShType(ShType, TypedType):
     def raise_val(self, physical: Any) -> Any:
         """The value of a physical array.
 
-        JAX also calls this with a scan's stacked results, for the type of one of them, and from traced code.
+        JAX also calls this with a scan's stacked results, on the type of one of them, and in traces.
         """
         t = self if physical.ndim == len(physical_shape(self)) else self.inc_rank(physical.shape[0], 0)
         return self.behaviour.raised(t, physical)
@@ -173,7 +173,7 @@ class HiShType(ShType, TypedType):
     # vmap and scan
 
     def leading_axis_spec(self) -> Any:
-        """Where scan slices and stacks."""
+        """The dim that scan slices and stacks."""
         return 0
 
     def dec_rank(self, size: int | None, spec: Any) -> HiShType:
@@ -190,7 +190,7 @@ class HiShType(ShType, TypedType):
             raise placed(error, f"vmap({self})")
         unsharded = (
             self.with_axes(dim.axes, State.INVARIANT) if dim.axes else self
-        )  # a plain program sees the shape only
+        )  # a plain program sees only the shape
         return unsharded.replace(dims=unsharded.dims[:spec] + unsharded.dims[spec + 1 :])
 
     def inc_rank(self, size: int | None, spec: Any) -> HiShType:
@@ -218,7 +218,7 @@ def _no_array(t: ShType) -> NotAnArrayError:
 
 
 def without_data_error(t: ShType) -> ShardingTypeError:
-    """For a program that runs on a value that has only a type."""
+    """The error for a program that runs on an abstract value."""
     return ShardingTypeError(
         f"a value that has only a type, {t}, cannot be computed with",
         hints=["sh.array(x, type) has data", "jax.eval_shape, jax.make_jaxpr and .lower() need none"],

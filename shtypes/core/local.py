@@ -1,6 +1,6 @@
 """The `local` primitive: a function that each device applies to its shards. It never communicates.
 
-What it applies is a parameter (`operation`), so that jaxprs read ``einsum[sbh,hi->sbi] a b``.
+The function is in its parameter ``operation``, so that jaxprs print as ``einsum[sbh,hi->sbi] a b``.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ local_p = LocalPrimitive("local", communicates=False)
 
 
 class Steps(NamedTuple):
-    """Shard functions to apply one after another. Values are numbered: the inputs, then each result."""
+    """Shard functions in sequence. Values are numbered: the inputs, then each result."""
 
-    steps: tuple[tuple[Local, tuple[int, ...]], ...]  # operations, and the numbers of their operands
+    steps: tuple[tuple[Local, tuple[int, ...]], ...]  # operations, with the numbers of their operands
     results: tuple[int, ...]
 
     def run(self, inputs: Sequence[Any]) -> list[Any]:
@@ -58,18 +58,18 @@ class Steps(NamedTuple):
         return [values[i] for i in self.results]
 
     def renumbered(self, places: Sequence[int], count: int) -> Steps:
-        """The same where the inputs are at other places, among ``count``."""
+        """The same steps with the inputs at other places, among ``count``."""
         new = [*places, *range(count, count + len(self.steps))]
         steps = tuple((operation, tuple(new[i] for i in operands)) for operation, operands in self.steps)
         return Steps(steps, tuple(new[i] for i in self.results))
 
 
 class Tangents(NamedTuple):
-    """How the tangents of the results of an operation follow from those of its operands."""
+    """How to compute the tangents of an operation's results from those of its operands."""
 
-    nonzero: tuple[bool, ...]  # which results have a tangent that may differ from zero
+    nonzero: tuple[bool, ...]  # whether each result has a tangent that may be nonzero
     zeros: tuple[Any, ...]  # the tangents of the others
-    instantiated: tuple[int, ...]  # the operands whose tangents of zero are written out
+    instantiated: tuple[int, ...]  # the operands whose zero tangents are instantiated
     steps: Steps  # from the operands and their tangents to the tangents of the nonzero results
 
     def push(self, primals: Sequence[Any], tangents: Sequence[Any]) -> list[Any]:
@@ -97,7 +97,7 @@ class Local(Operation):
 
     to_lojax = run
 
-    # derivatives: what is bound for them is derived once for operands of the same kinds
+    # derivatives, cached for operands of the same types
 
     @functools.cached_property
     def _pushforwards(self) -> dict[Any, Tangents]:
@@ -150,7 +150,7 @@ class Local(Operation):
         if every and _is_linear_in(self.fn, active) and not (for_vjp and sum(active) > 1):
             return of(self._product_rule(places))
         linear = _is_linear_in(self.fn, active)
-        if not linear and self.fn.primal(types)[0] is self.fn:  # its program is traced to be checked anyway
+        if not linear and self.fn.primal(types)[0] is self.fn:  # its program is traced for the check anyway
             smooth = with_derivative(self.fn, active, types, len(self.results))
             out_nonzero = tuple(n and s for n, s in zip(out_nonzero, smooth, strict=True))
             if not any(out_nonzero):
@@ -162,7 +162,7 @@ class Local(Operation):
         return of(_one(jvp, (*types, *tangent_types), results, (*range(n), *places), 2 * n))
 
     def _product_rule(self, tangents: Sequence[int]) -> Steps:
-        """The sum of what it gives with each of some tangents in the place of its operand."""
+        """The sum of the function applied to each tangent in place of its operand."""
         n, result = len(self.operands), self.results[:1]
         add = _local(ADD, result * 2, result)
         terms = [(self, (*range(i - n), i, *range(i - n + 1, n))) for i in tangents]
@@ -181,7 +181,7 @@ class Local(Operation):
         pullback = self._pullbacks.get(key)
         if pullback is None:
             linear = [isinstance(x, Accumulator) for x in operands]
-            # An Accumulator's aval is the cotangent type, not the operand's; both have the same local shape.
+            # an Accumulator's aval is the cotangent type, which has the operand's local shape
             types = [x.aval if u else x.type for x, u in zip(operands, linear, strict=True)]
             ct_types = [None if type(ct) is Zero else ct.type for ct in cts]
             pullback = self._pullbacks[key] = self._cotangents(types, linear, ct_types)
@@ -192,12 +192,12 @@ class Local(Operation):
     def _cotangents(
         self, types: Sequence[HiShType], linear: Sequence[bool], cts: Sequence[HiShType | None]
     ) -> list[tuple[tuple[int, ...], Steps]]:
-        """The steps that compute cotangents of some of the linear operands, in the order in which they are added up."""
+        """The steps that compute cotangents of groups of linear operands, in the order in which they are added."""
         n = len(types)
         into = tuple(i for i, u in enumerate(linear) if u)
         if isinstance(self.fn, Jvp) and _is_linear_in(self.fn.fn, self.fn.active) and into[0] >= len(self.fn.active):
             return self._cotangents_of_terms(types, into, cts)
-        inputs: list[Any] = [*types, *cts]  # None stands for a cotangent of zero
+        inputs: list[Any] = [*types, *cts]  # None for a zero cotangent
         by_operand = self._adjoints(types, linear) if len(cts) == 1 else None
         if by_operand is None:
             transposed = Transpose(
@@ -228,12 +228,12 @@ class Local(Operation):
     def _cotangents_of_terms(
         self, types: Sequence[HiShType], into: Sequence[int], cts: Sequence[HiShType | None]
     ) -> list[tuple[tuple[int, ...], Steps]]:
-        """The same for the sum that is the tangent of a product: term by term, the last first."""
+        """Like `_cotangents`, for the tangent of a product, which is a sum: term by term, the last first."""
         assert isinstance(self.fn, Jvp)
         n, pullback = len(self.fn.active), list[tuple[tuple[int, ...], Steps]]()
         replaced = [i for i, a in enumerate(self.fn.active) if a]
         for index in reversed(into):
-            at = replaced[index - n]  # the operand in whose place this tangent is
+            at = replaced[index - n]  # the operand that this tangent replaces
             places = [*range(at), index, *range(at + 1, n), *range(len(types), len(types) + len(cts))]
             term = _local(self.fn.fn, [self.operands[i] for i in places[:n]], self.results)
             ((_, steps),) = term._cotangents([types[i] for i in places[:n]], [i == at for i in range(n)], cts)
@@ -257,7 +257,7 @@ class Local(Operation):
 
 
 def _is_linear_in(fn: ShardFn, active: Sequence[bool]) -> bool:
-    """Whether a function is linear in each of the active operands, the others constant."""
+    """Whether a function is linear in each active operand, with the others constant."""
     return fn.linear is Linear.MULTILINEAR and all(fn.linear_in(i) for i, a in enumerate(active) if a)
 
 
@@ -269,7 +269,7 @@ def _one(
 
 
 def check_tangents(primals: Sequence[Any], tangents: Sequence[Any]) -> None:
-    """Refuses tangents of other types than their values, which raw `jax.jvp` lets through."""
+    """Refuses tangents of other types than their values', which `jax.jvp` does not check."""
     for x, tangent in zip(primals, tangents, strict=True):
         t = jax.typeof(x)
         if type(tangent) is not Zero and type(t) is HiShType and t.differentiable:
@@ -279,12 +279,12 @@ def check_tangents(primals: Sequence[Any], tangents: Sequence[Any]) -> None:
 
 
 ADD: Final = Add()
-#: By the function, and the serial numbers of the types: layers are alike, and so are their backward passes.
+#: By function and serial numbers of the types, because layers and their backward passes repeat.
 _locals: Final[dict[Any, Local]] = {}
 
 
 def _local(fn: ShardFn, operands: Sequence[ShType], out: Sequence[ShType]) -> Local:
-    """The operation for operands and results of these types; the same object for the same."""
+    """The cached operation for operands and results of these types."""
     key = (fn, tuple([t.serial for t in operands]), tuple([t.serial for t in out]))
     operation = _locals.get(key)
     if operation is None:
@@ -295,24 +295,24 @@ def _local(fn: ShardFn, operands: Sequence[ShType], out: Sequence[ShType]) -> Lo
 
 
 def local_all(fn: ShardFn, *operands: Any, out: Sequence[ShType]) -> list[Array]:
-    """Applies a shard function that has several results; ``out`` gives their types."""
+    """Applies a shard function with several results, of types ``out``."""
     if all(type(x) is Array for x in operands) and no_trace_is_running():
         return run(fn, operands, tuple(map(as_jax_type, out)))
     return _local(fn, [x.type for x in operands], out).bind(*operands)
 
 
 def local(fn: ShardFn, *operands: Any, out: ShType) -> Array:
-    """Applies a shard function to shards; ``out`` is the type of its one result."""
+    """Applies a shard function with one result, of type ``out``."""
     return local_all(fn, *operands, out=(out,))[0]
 
 
 def zeros_of(t: ShType) -> Array:
-    """Zero of a type: in any state, without communication."""
+    """Zeros of a type, in any state, without communication."""
     return local(Full(False if t.dtype_name == "bool" else 0, t.local_shape, t.dtype_name), out=t)
 
 
 def moved_to_front(x: Array, dim: int) -> Array:
-    """A typed value with one dim before the others."""
+    """A typed value with one dim moved to the front."""
     if dim == 0:
         return x
     t = jax.typeof(x)
@@ -321,7 +321,7 @@ def moved_to_front(x: Array, dim: int) -> Array:
 
 
 def repeated(x: Array, size: int, dim: int = 0) -> Array:
-    """A typed value with a new dim, along which it is repeated."""
+    """A typed value repeated along a new dim."""
     t = jax.typeof(x)
     out = t.inc_rank(size, dim)
     return local(Broadcast(out.local_shape, tuple(d + (d >= dim) for d in range(t.ndim))), x, out=out)

@@ -1,4 +1,4 @@
-"""Meshes with devices and without: JAX's meshes, and the `Mesh` of the types."""
+"""JAX's meshes, with and without devices, and the `Mesh` of types."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from shtypes.types.mesh import Mesh
 
 AnyMesh = Mesh | jax.sharding.Mesh | AbstractMesh
 
-#: How many meshes are remembered.
+#: The number of cached meshes.
 _MESHES: Final = 256
-# The last JAX meshes seen for each `Mesh`: where values live when no mesh is in context.
+# the last JAX mesh used for each `Mesh`, for values without a mesh in context
 _abstract: Bounded[AbstractMesh] = Bounded(_MESHES)
 _concrete: Bounded[jax.sharding.Mesh] = Bounded(_MESHES)
 
 
 def to_mesh(mesh: AnyMesh) -> Mesh:
-    """The `Mesh` that the types see; remembers a JAX mesh as the place where its values live."""
+    """The `Mesh` of a JAX mesh, which is remembered for the devices of its values."""
     if isinstance(mesh, Mesh):
         return mesh
     if not isinstance(mesh, (jax.sharding.Mesh, AbstractMesh)):
@@ -45,13 +45,13 @@ def to_mesh(mesh: AnyMesh) -> Mesh:
 
 
 def context_mesh() -> AbstractMesh | None:
-    """JAX's mesh in context, if any; what a plain program sees while it is traced is none of ours."""
+    """JAX's mesh in context, or None; also None for the mesh of a plain program being traced."""
     mesh = jax.sharding.get_abstract_mesh()
     return None if mesh.empty or type(mesh) is ProgramMesh else mesh
 
 
 def jax_mesh(mesh: Mesh) -> AbstractMesh:
-    """The JAX mesh to trace and lower for: the one in context where it fits, else the last one seen, else a bare one.
+    """The JAX mesh for tracing and lowering: the one in context if it fits, else the last one used, else a new one.
 
     Raises:
         ShardingTypeError: a mesh with other axes is in context.
@@ -69,23 +69,23 @@ def jax_mesh(mesh: Mesh) -> AbstractMesh:
 
 
 def without_devices(mesh: Mesh) -> AbstractMesh:
-    """The JAX mesh without devices: the last one seen, else a bare one."""
+    """The JAX mesh without devices: the last one used, else a new one."""
     return _abstract.get_or_create(mesh, lambda: _bare(mesh))
 
 
 def _bare(mesh: Mesh) -> AbstractMesh:
-    """A JAX mesh of no devices."""
+    """A new JAX mesh without devices."""
     kinds = (AxisType.Explicit,) * len(mesh.axis_names)
     return AbstractMesh(mesh.axis_sizes, mesh.axis_names, axis_types=kinds)
 
 
 def concrete_mesh(mesh: Mesh) -> jax.sharding.Mesh:
-    """The devices for a mesh: those in context, else the last ones seen.
+    """The devices for a mesh: those in context, else the last ones used.
 
     Raises:
-        ShardingTypeError: no devices were seen for it.
+        ShardingTypeError: it was never used with devices.
     """
-    with contextlib.suppress(ValueError):  # raised by JAX under jit, where the mesh is the abstract one in context
+    with contextlib.suppress(ValueError):  # raised under jit, where the mesh in context is abstract
         context = jax.sharding.get_mesh()
         if not context.empty and to_mesh(context) is mesh:
             return context
@@ -110,7 +110,7 @@ def make_mesh(axes: Mapping[str, int], *, devices: Sequence[Any] | None = None) 
         devices: The devices to use; by default the first ones that JAX lists.
 
     Returns:
-        A `jax.sharding.Mesh` whose axes are all of JAX's explicit kind.
+        A `jax.sharding.Mesh` whose axes are all of JAX's explicit type.
     """
     typed_mesh = Mesh(axes)
     there = len(jax.devices() if devices is None else devices)
@@ -129,7 +129,7 @@ def make_mesh(axes: Mapping[str, int], *, devices: Sequence[Any] | None = None) 
 
 
 def set_mesh(mesh: AnyMesh) -> None:
-    """Sets the mesh for all code that follows, as `jax.set_mesh` does (and for it as well).
+    """Sets the mesh for all following code, as (and by) `jax.set_mesh`.
 
     Args:
         mesh: A mesh of devices (see `use_mesh` for one without).
@@ -145,10 +145,10 @@ def set_mesh(mesh: AnyMesh) -> None:
 
 
 def _in_the_program(mesh: jax.sharding.Mesh) -> bool:
-    """Whether a program is traced here, under this mesh already.
+    """Whether a program is being traced under this mesh.
 
     Raises:
-        ShardingTypeError: it is traced under another.
+        ShardingTypeError: it is being traced under another.
     """
     if no_trace_is_running():
         return False
@@ -165,16 +165,16 @@ def _in_the_program(mesh: jax.sharding.Mesh) -> bool:
 
 
 def _is_the_programs(mesh: AnyMesh) -> bool:
-    """Whether a mesh has the axes that a plain program sees which is traced here."""
+    """Whether a mesh has the axes of the plain program being traced."""
     seen = program_mesh_in_context()
     return seen is not None and (seen.axis_names, seen.axis_sizes) == (mesh.axis_names, mesh.axis_sizes)
 
 
 def use_mesh(mesh: AnyMesh) -> Scope:
-    """A scope with a mesh, with devices or without; the same as `jax.set_mesh` as a context manager, or a decorator.
+    """A scope with a mesh, with or without devices; like `jax.set_mesh` as a context manager, or a decorator.
 
     Args:
-        mesh: What `make_mesh` or `abstract_mesh` returned, or any JAX mesh.
+        mesh: A result of `make_mesh` or `abstract_mesh`, or any JAX mesh.
     """
     to_mesh(mesh)
     return simple(lambda: _using(mesh))
@@ -191,21 +191,21 @@ def _using(mesh: AnyMesh) -> Iterator[None]:
                 scopes.enter_context(jax.set_mesh(mesh))
         else:
             outer = context_mesh()
-            if outer is not None and outer.size != mesh.size:  # JAX changes the size only by way of no mesh at all
+            if outer is not None and outer.size != mesh.size:  # JAX changes the size only via no mesh
                 scopes.enter_context(jax.set_mesh(None))
             scopes.enter_context(jax.sharding.use_abstract_mesh(_bare(mesh) if isinstance(mesh, Mesh) else mesh))
         yield
 
 
 def manual_mesh(mesh: Any) -> tuple[Any, dict[str, Any]]:
-    """The mesh for a shard_map over a type's mesh, and its arguments: all axes that are not manual already."""
+    """The mesh for a shard_map over a type's mesh, and its arguments: all axes that are not yet manual."""
     over = jax_mesh(mesh)
     manual = {a for a, kind in zip(over.axis_names, over.axis_types, strict=True) if kind == AxisType.Manual}
     return over, {"axis_names": set(over.axis_names) - manual} if manual else {}
 
 
 def inside_a_device() -> contextlib.AbstractContextManager[Any]:
-    """A scope in which JAX sees the mesh in context as a function of shards does: nothing in it places arrays."""
+    """Context manager in which JAX sees the mesh in context as within a `shard_map`, and places no arrays."""
     mesh = context_mesh()
     if mesh is None:
         return contextlib.nullcontext()
@@ -215,7 +215,7 @@ def inside_a_device() -> contextlib.AbstractContextManager[Any]:
 
 
 def abstract_mesh(axes: Mapping[str, int]) -> Mesh:
-    """A mesh without devices, of any size: enough for types, checks and reports.
+    """A mesh without devices, of any size, for types, checks and reports.
 
     Args:
         axes: Axis names and sizes, major to minor.

@@ -1,7 +1,7 @@
-"""`Operation`: what our primitives apply, as a parameter; its type is checked, and scopes check what it communicates.
+"""`Operation`: what our primitives apply, as a parameter; its types, and its communication, are checked when bound.
 
-There is one JAX primitive per kind of operation, so JAX's tables have a few entries, whatever programs do. An operation
-prints in jaxprs as a separate primitive would, has the types of its operands, and refuses any others.
+There is one JAX primitive per kind of operation, so JAX's tables get few entries. An operation prints in jaxprs like a
+separate primitive, and accepts only operands of its types.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from shtypes.types import ShType
 
 
 class Comm(NamedTuple):
-    """A step that communicates, as the ledger lists it, of the move from ``src`` to ``dst``."""
+    """A communicating step, for the ledger, of the reshard from ``src`` to ``dst``."""
 
-    kind: Kind  # what it does on the devices
-    axes: tuple[str, ...]  # the mesh axes that it goes along
+    kind: Kind
+    axes: tuple[str, ...]  # its mesh axes
     bytes: int  # bytes that each device sends
-    launches: int  # how many collectives the compiled program has for it
+    launches: int  # the number of collectives in the compiled program
     src: ShType
     dst: ShType
-    dtype: str  # what is sent: it may be narrower than the value
+    dtype: str  # the dtype sent, which may be narrower than the value's
 
     @property
     def words(self) -> str:
@@ -47,13 +47,13 @@ class Comm(NamedTuple):
 
 
 def comm_of(plan: Plan, src: ShType, dst: ShType) -> list[Comm]:
-    """What a plan for the move from ``src`` to ``dst`` communicates."""
+    """The communication of a plan for the reshard from ``src`` to ``dst``."""
     return [
         Comm(s.kind, s.axes, s.bytes, s.launches, src, dst, s.src.dtype_name) for s in plan.steps if s.kind.communicates
     ]
 
 
-#: An operation that was bound, its operands and its results.
+#: A bound operation, with its operands and results.
 Bound = tuple["Operation", Sequence[Any], Sequence[Any]]
 
 
@@ -66,7 +66,7 @@ _thread: Final = _Thread()
 
 @contextlib.contextmanager
 def noting_bound() -> Iterator[list[Bound]]:
-    """Lists the operations that are bound in here; not those that binding them binds."""
+    """Collects the operations bound in it, but not those that their derivatives bind."""
     outer, bound = _thread.bound, list[Bound]()
     _thread.bound = bound
     try:
@@ -78,28 +78,28 @@ def noting_bound() -> Iterator[list[Bound]]:
 
 
 class Operation:
-    """A primitive operation on typed values, with everything that it depends on; subclasses are frozen dataclasses."""
+    """A primitive operation on typed values, with all its parameters; subclasses are frozen dataclasses."""
 
     primitive: OperationPrimitive  # the primitive of its kind
     operands: tuple[Any, ...]  # the types of its operands
     results: tuple[Any, ...]  # the types of its results
     inserted: bool = False  # whether a typing rule inserted it; else the user wrote it
-    merged: tuple[Any, ...] = ()  # of one that does what several did: the lines of these
+    merged: tuple[Any, ...] = ()  # the lines of the operations that were merged into it
 
     def forward_comm(self) -> Sequence[Comm]:
-        """What it communicates."""
+        """Its communication."""
         return ()
 
     def backward_comm(self) -> Sequence[Comm]:
-        """What it communicates when it is transposed in all operands that have a gradient."""
+        """Its communication when transposed by all operands that have a gradient."""
         return ()
 
     @property
     def name(self) -> str:
-        """What jaxprs and messages call it."""
+        """The name in jaxprs and messages."""
         return str(self)
 
-    # Equal by value, and by the names of dims too: JAX keeps the results of `abstract_eval`, and they print.
+    # equal by value, including the names of dims, because JAX caches the results of `abstract_eval`, which print
 
     @functools.cached_property
     def _key(self) -> tuple[Any, ...]:
@@ -117,23 +117,23 @@ class Operation:
         return self._hash
 
     def applied(self, *operands: Any) -> list[Any]:
-        """The results: at once for concrete values, else in whatever JAX makes of them."""
+        """The results: computed eagerly for concrete values, else bound."""
         at_once = all(type(x) is Array for x in operands) and no_trace_is_running()
         return self.run(*operands) if at_once else self.bind(*operands)
 
     def run(self, *operands: Any) -> list[Any]:
-        """The results for concrete values, at once."""
+        """The results for concrete values, computed eagerly."""
         check_operation(self)
         results = self.to_lojax(*operands)
         count(self)
         return results
 
     def bind(self, *operands: Any) -> list[Any]:
-        """The results, in whatever JAX makes of them."""
+        """Binds it in JAX's current trace."""
         bound = _thread.bound
         if bound is None:
             return self.primitive.bind(*operands, operation=self)  # type: ignore[no-any-return]
-        _thread.bound = None  # what its derivative binds follows from it
+        _thread.bound = None  # excludes what its derivative binds
         try:
             results: list[Any] = self.primitive.bind(*operands, operation=self)
         finally:
@@ -141,10 +141,10 @@ class Operation:
         bound.append((self, operands, results))
         return results
 
-    # The rules that JAX asks for; what they take and return is that of JAX's primitives with several results.
+    # JAX's rules, with arguments and results as for JAX's primitives with several results
 
     def abstract_eval(self, *types: Any) -> tuple[list[Any], set[Any]]:
-        """The results' types; JAX asks when it traces, and when it checks a jaxpr again.
+        """The results' types, for JAX's traces and checks of jaxprs.
 
         Raises:
             ShardingTypeError: the operands have other types.
@@ -159,7 +159,7 @@ class Operation:
         return list(self.results), set()
 
     def to_lojax(self, *operands: Any) -> list[Any]:
-        """The results where JAX runs or lowers it alone."""
+        """The results, if JAX runs or lowers it alone."""
         raise NotImplementedError
 
     def jvp(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[list[Any], list[Any]]:
@@ -171,12 +171,12 @@ class Operation:
         raise NotImplementedError
 
     def batch(self, axis_data: Any, operands: Sequence[Any], dims: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-        """The results mapped over a dim of the operands, and where each has that dim."""
+        """The results mapped over a dim of the operands, and the position of that dim in each."""
         raise NotImplementedError
 
 
 class UnaryOperation(Operation):
-    """One of one operand and one result."""
+    """An operation of one operand and one result."""
 
     src: HiShType
     dst: HiShType
@@ -196,20 +196,20 @@ def _fields(kind: type[Any]) -> tuple[str, ...]:
 
 
 def _exact(value: Any) -> Any:
-    """A key of a field: of a type, which the operation keeps alive, its serial number."""
+    """A key of a field; for a type, which the operation keeps alive, its serial number."""
     if isinstance(value, ShType):
         return value.serial
     return tuple([_exact(x) for x in value]) if type(value) is tuple else value
 
 
 class OperationPrimitive(TypedPrimitive):
-    """The primitive of one kind of operation, which says itself how it is evaluated.
+    """The primitive of one kind of operation, which delegates its rules to the operation.
 
-    Whoever binds it, an op, a derivative or a jaxpr that is evaluated again, is checked by the scopes in force.
+    Binding it, in an op, a derivative or an evaluated jaxpr, checks the open scopes.
 
     Args:
         name: Its name.
-        communicates: Whether such operations may.
+        communicates: Whether such operations may communicate.
     """
 
     def __init__(self, name: str, *, communicates: bool = True) -> None:
@@ -244,18 +244,18 @@ class OperationPrimitive(TypedPrimitive):
 
 
 class LinearizedPrimitive(OperationPrimitive):
-    """One whose operations say themselves how they are linearized; of the others JAX traces the jvp."""
+    """A primitive whose operations have linearization rules; for others, JAX traces the jvp."""
 
     def linearize(self, primals: Sequence[Any], nonzero: Sequence[bool], for_vjp: bool, **params: Any) -> Any:
         return params["operation"].linearize(primals, nonzero, for_vjp)
 
 
 def applied_by(eqn: Any) -> Any:
-    """What an equation applies: an operation of ours, else JAX's primitive."""
+    """The operation of an equation, or else JAX's primitive."""
     return eqn.params["operation"] if isinstance(eqn.primitive, OperationPrimitive) else eqn.primitive
 
 
-# what scopes see
+# communication scopes
 
 
 def direction_of(stack: str) -> str:
@@ -266,16 +266,16 @@ def direction_of(stack: str) -> str:
 
 
 def current_direction() -> tuple[str, int]:
-    """The direction of equations bound now, and how many derivatives are being taken around.
+    """The direction of equations bound now, and the number of enclosing derivatives.
 
-    JAX starts a new name stack for each body that it traces, so a body that is transposed does not say so.
+    JAX starts a new name stack for each traced body, so the stack of a transposed body does not show it.
     """
     stack = str(source_info_util.current_name_stack())
     return "backward" if is_transposing() else direction_of(stack), stack.count("jvp(")
 
 
 def check_operation(operation: Operation) -> None:
-    """Checks what an operation communicates against the scopes in force.
+    """Checks the communication of an operation against the open scopes.
 
     Raises:
         ShardingTypeError: a scope forbids it.
@@ -296,7 +296,7 @@ def check_operation(operation: Operation) -> None:
 
 
 def sent_by(comms: Sequence[Comm], noun: str = "") -> Sent:
-    """The sum of some steps; in words, each of them or what ``noun`` says they are together."""
+    """The sum of some steps; in words, each of them, or ``noun`` for all."""
     if not comms:
         return Sent()
     axes = tuple(dict.fromkeys(a for c in comms for a in c.axes))

@@ -1,4 +1,4 @@
-"""The physical array: the one global `jax.Array` that holds a typed value (hijax: its lo_val)."""
+"""The physical array: the global `jax.Array` of a typed value (hijax: its lo_val)."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ def hidden_axes(t: ShType) -> tuple[str, ...]:
 
 @functools.lru_cache(maxsize=MOST)
 def physical_shape(t: ShType) -> tuple[int, ...]:
-    """The shape of the physical array. A dim of a varying value is local already, and so it is not multiplied."""
+    """The shape of the physical array. The dims of a varying value are local already, and so not multiplied."""
     return t.shape + tuple(t.mesh.shape[a] for a in hidden_axes(t))
 
 
 @functools.lru_cache(maxsize=MOST)
 def physical_spec(t: ShType) -> PartitionSpec:
-    """How the physical array is sharded."""
+    """The spec of the physical array."""
     dims = [d.axes[0] if len(d.axes) == 1 else (d.axes or None) for d in t.dims]
     return PartitionSpec(*dims, *hidden_axes(t))
 
 
 def explicit_spec(t: ShType, mesh: Any) -> PartitionSpec:
-    """The physical array's spec without the axes that JAX does not track as explicit ones (auto, manual)."""
+    """The physical array's spec without the axes that are not explicit in JAX (auto, manual)."""
     explicit = {a for a, kind in zip(mesh.axis_names, mesh.axis_types, strict=True) if kind == AxisType.Explicit}
 
     def explicit_axes(entry: Any) -> Any:
@@ -51,9 +51,9 @@ def physical_sharding(t: ShType, mesh: JaxMesh | None = None) -> NamedSharding:
 
 
 def put_right(t: ShType, physical: Any) -> Any:
-    """A physical array without elements with shards of the shapes that its sharding says.
+    """A physical array without elements, with the shard shapes of its sharding.
 
-    Programs that JAX 0.10.2 compiles give shards as large as the array, and then numpy cannot read the array.
+    Programs compiled by JAX 0.10.2 return shards as large as the array, which numpy cannot read.
     """
     if isinstance(physical, jax.core.Tracer) or dtypes.is_key(t.dtype_name) or not no_trace_is_running():
         return physical
@@ -64,15 +64,15 @@ def put_right(t: ShType, physical: Any) -> Any:
 
 
 def without_keys(t: ShType, carried: Any) -> Any:
-    """A physical array, or a block of one, as numpy can hold it: keys as their words."""
+    """A physical array, or a block of one, for numpy: keys as words."""
     return jax.random.key_data(carried) if dtypes.is_key(t.dtype_name) else carried
 
 
 def to_shard(t: ShType, carried: Any) -> Any:
-    """One device's block of the physical array as its shard of the value (drops the hidden dims)."""
+    """Converts one device's block of the physical array to its shard of the value (drops the hidden dims)."""
     return carried.reshape(t.local_shape) if hidden_axes(t) else carried
 
 
 def from_shard(t: ShType, shard: Any) -> Any:
-    """A shard as one device's block of the physical array."""
+    """Converts a shard to one device's block of the physical array."""
     return shard.reshape(t.local_shape + (1,) * len(hidden_axes(t))) if hidden_axes(t) else shard

@@ -1,4 +1,4 @@
-"""Values of which each process has a part: typed values from the parts, and which part is whose."""
+"""Typed values from the parts of several processes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from shtypes.types.mesh import Mesh, current_mesh
 from shtypes.types.notation.dim_names import current_dims, in_scope
 from shtypes.types.notation.syntax import expand_ellipsis
 
-#: From where to where each dim of a block of an array goes.
+#: The start and stop of each dim of a block of an array.
 Block = tuple[tuple[int, int], ...]
 Slices = tuple[slice, ...]
 _WHAT: Final = "be made from the parts of processes"
@@ -36,18 +36,18 @@ _WHAT: Final = "be made from the parts of processes"
 
 @public
 def addressable_slices(type: Any, *, mesh: Any = None) -> Slices:
-    """Which part of a value is on devices of this process: what it has to load for `array_from_process`.
+    """The part of a value on devices of this process, to be loaded for `array_from_process`.
 
     Args:
-        type: The value's type, with all sizes: a `ShType`, or a text such as ``"f32[batch=64@dp, seq=128]"``.
-        mesh: The mesh of a text; by default the one in context.
+        type: The value's type, with all sizes: a `ShType`, or a string such as ``"f32[batch=64@dp, seq=128]"``.
+        mesh: The mesh of a string; by default the one in context.
 
     Returns:
-        A slice of each dim, with its start and its stop. In one process they cover each dim.
+        A slice of each dim, with start and stop. In a single process they cover each dim.
 
     Raises:
-        ShardingTypeError: the type is unreduced or varying; what this process's devices hold is no slice of each dim;
-            no device of the mesh is this process's.
+        ShardingTypeError: the type is unreduced or varying; the blocks on this process's devices are not a slice of
+            each dim; no device of the mesh belongs to this process.
 
     Communicates: nothing.
 
@@ -64,26 +64,26 @@ def addressable_slices(type: Any, *, mesh: Any = None) -> Slices:
 
 @public
 def array_from_process(x: Any, type: Any, *, mesh: Any = None, check: bool = True) -> Array:
-    """A typed value from the part of each process: what its devices hold.
+    """A typed value from the parts of all processes.
 
-    Each process calls it, with the same type. `addressable_slices` says which part is whose. In one process the part is
-    the full value, so that a program runs alike in one process and in many.
+    All processes call it with the same type. `addressable_slices` returns the part of a process. In a single process
+    the part is the full value, so that a program is the same for one process and many.
 
     Args:
         x (...): The part of this process: a host array, which is copied.
-        type: The type of the global value, as for `array`. A size that it does not say follows from the part.
-        mesh: The mesh of a text; by default the one in context.
-        check: Whether to compare the parts of processes that hold the same one, as they do where an axis between them
-            does not shard the value. Without such processes nothing is compared.
+        type: The type of the global value, as for `array`. Missing sizes are inferred from the part.
+        mesh: The mesh of a string; by default the one in context.
+        check: Whether to compare the parts of processes that hold the same part, as they do if an axis between them
+            does not shard the value. Otherwise nothing is compared.
 
     Returns:
         (...): The global value with that type.
 
     Raises:
-        ShardingTypeError: the part has another shape than the type says of this process; processes that hold the same
-            part give different ones; the type is unreduced or varying.
+        ShardingTypeError: the part does not have the shape that the type implies for this process; processes that hold
+            the same part pass different ones; the type is unreduced or varying.
 
-    Communicates: nothing; four bytes of each process where processes hold the same part, unless ``check`` is off.
+    Communicates: nothing; four bytes of each process if processes hold the same part, unless ``check`` is off.
     Source: `jax.make_array_from_process_local_data`.
 
     Examples:
@@ -124,7 +124,7 @@ def array_from_process(x: Any, type: Any, *, mesh: Any = None, check: bool = Tru
 
 
 def _part(local: Any, mine: Slices, index: Slices) -> Any:
-    """What one device holds, of what its process holds."""
+    """One device's block, from its process's part."""
     stops = [m.stop for m in mine]
     dims = zip(index, mine, stops, strict=True)
     return local[
@@ -136,7 +136,7 @@ def _part(local: Any, mine: Slices, index: Slices) -> Any:
 
 
 def _global_type(local: Any, type: Any, mesh: Any) -> ShType:
-    """The type of the value that has a part of this shape: a size that is not written follows from the part."""
+    """The type of the global value for a part of this shape; missing sizes are inferred from the part."""
     if isinstance(type, ShType):
         t: ShType = type
     else:
@@ -150,7 +150,7 @@ def _global_type(local: Any, type: Any, mesh: Any) -> ShType:
 
 
 def _dims(type: Any, mesh: Mesh, shape: tuple[int, ...], dtype: str | None) -> list[tuple[Dim, int | None]]:
-    """For each dim of a part, how it is sharded and what size the part says it has, and the size that is written."""
+    """For each dim of a part, its sharding with the inferred global size, and the written size."""
     sample = [mesh.size] * len(shape)
     sizes: list[int | None] = [None] * len(shape)
     if isinstance(type, str):
@@ -167,14 +167,14 @@ def _dims(type: Any, mesh: Mesh, shape: tuple[int, ...], dtype: str | None) -> l
     return [(d._replace(size=n * (d.size // max(m.stop - m.start, 1))), s) for d, m, n, s in rows]
 
 
-# who holds what
+# parts of processes
 
 
 def _slices(t: ShType) -> Slices:
-    """What this process holds of a value, as a slice of each dim.
+    """This process's part of a value, as a slice of each dim.
 
     Raises:
-        ShardingTypeError: it holds nothing, or its blocks do not make one.
+        ShardingTypeError: it has no part, or its blocks do not form one.
     """
     process = jax.process_index()
     blocks = _blocks(t, concrete_mesh(t.mesh)).get(process)
@@ -216,10 +216,10 @@ def _blocks(t: ShType, mesh: JaxMesh) -> dict[int, frozenset[Block]]:
 
 
 def _compare(local: Any, t: ShType) -> None:
-    """Checks that processes that hold the same blocks give the same.
+    """Checks that processes that hold the same blocks pass the same data.
 
     Raises:
-        ShardingTypeError: this process gives another part than one that holds the same.
+        ShardingTypeError: this process's part differs from that of one that holds the same blocks.
     """
     blocks = _blocks(t, concrete_mesh(t.mesh))
     if len(set(blocks.values())) == len(blocks):

@@ -1,4 +1,4 @@
-"""Lowers a full typed program inside as few `jax.shard_map`s as possible, normally one."""
+"""Lowers a typed program to as few `jax.shard_map`s as possible, normally one."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from shtypes._compat.jaxprs import (
 )
 from shtypes.caches import COMPILED
 from shtypes.core.array import Array, wrap
-from shtypes.core.callbacks import Callback, call_on_shards, keeping, raise_after
+from shtypes.core.callbacks import Callback, call_on_shards, raise_after, recording_errors
 from shtypes.core.checks import check_shards, check_terms_of_shards, checks_are_on
 from shtypes.core.collective import Collective
 from shtypes.core.collective import on_shards as collective_on_shards
@@ -56,7 +56,7 @@ Evaluate = Callable[[Any, Sequence[Any]], list[Any]]
 
 
 def run_control(what: Control, xs: Sequence[Any], evaluate: Evaluate) -> list[Any]:
-    """Runs an equation that has bodies."""
+    """Runs an equation with bodies."""
     match what:
         case Scan():
             return _scan(what, xs, evaluate)
@@ -95,7 +95,7 @@ def _while(loop: While, xs: Sequence[Any], evaluate: Evaluate) -> list[Any]:
     if not jaxpr_of(loop.cond).outvars[0].aval.shape:
         return list(lax.while_loop(goes_on, step, list(xs[m:])))
 
-    # Of `vmap`: it runs until all are done, and those that are done stay as they are.
+    # under `vmap`: runs until all elements are done, and freezes those that are
     def step_some(state: Any) -> Any:
         on = goes_on(state)
         pairs = zip(step(state), state, strict=True)
@@ -106,24 +106,24 @@ def _while(loop: While, xs: Sequence[Any], evaluate: Evaluate) -> list[Any]:
 
 def _call(call: ClosedCall, xs: Sequence[Any], evaluate: Evaluate) -> list[Any]:
     if call.barrier:
-        # The policy of a checkpoint was applied by AD. What is left keeps the compiler from undoing it.
+        # AD applied the checkpoint's policy; the barrier keeps the compiler from undoing it
         behind = iter(lax.optimization_barrier(tuple(x for x, b in zip(xs, call.barrier, strict=True) if b)))
         xs = [next(behind) if b else x for x, b in zip(xs, call.barrier, strict=True)]
     with source_info_util.extend_name_stack(call.scope) if call.scope else contextlib.nullcontext():
         return evaluate(call.body, xs)
 
 
-# one equation on one device's shards
+# equations on one device's shards
 
 
 @functools.lru_cache(maxsize=COMPILED)
 def _traced_once(applied: Local | Joint) -> Callable[..., Any]:
-    """The jaxpr of an operation on shards, traced once for each set of shapes, however often programs use it."""
+    """The jitted operation on shards, traced once for each set of shapes."""
     if isinstance(applied, Joint):
         return jax.jit(applied.on_shards, inline=True)
 
     def local(*shards: Any) -> Any:
-        with keeping() if applied.fn.calls_host else contextlib.nullcontext():
+        with recording_errors() if applied.fn.calls_host else contextlib.nullcontext():
             return applied.fn(*shards)
 
     local.__name__ = str(applied.fn).split("[")[0]
@@ -166,13 +166,13 @@ def _from_jax(eqn: Any, shards: Sequence[Any]) -> list[Any]:
 
 
 def _callback(eqn: Any, shards: Sequence[Any]) -> list[Any]:
-    with keeping():
+    with recording_errors():
         call_on_shards(eqn.params["call"], tuple(v.aval for v in eqn.invars), shards)
     return []
 
 
 def calls_host(equations: Sequence[Any]) -> bool:
-    """Whether something in a region calls a function of the host, whose errors are recorded."""
+    """Whether a region calls host functions, whose errors are recorded."""
     return any(
         isinstance(eqn.primitive, Callback)
         or getattr(getattr(applied_by(eqn), "fn", None), "calls_host", False)
@@ -181,7 +181,7 @@ def calls_host(equations: Sequence[Any]) -> bool:
     )
 
 
-#: The functions of shards of our operations and primitives.
+#: How to evaluate our operations and primitives on shards.
 ON_SHARDS: Final[dict[type[Operation | HiPrimitive], Callable[[Any, Sequence[Any]], list[Any]]]] = {
     Local: _local,
     Reshard: _reshard,
@@ -196,13 +196,13 @@ ON_SHARDS: Final[dict[type[Operation | HiPrimitive], Callable[[Any, Sequence[Any
 
 
 def on_shards(eqn: Any, shards: Sequence[Any]) -> list[Any]:
-    """An equation without bodies on shards."""
+    """Evaluates an equation without bodies on shards."""
     rule = next((ON_SHARDS[kind] for kind in type(applied_by(eqn)).__mro__ if kind in ON_SHARDS), None)
     return _plain(eqn, shards) if rule is None else rule(eqn, shards)
 
 
 def _plain(eqn: Any, xs: Sequence[Any]) -> list[Any]:
-    """One of JAX's equations, the same on every device, without its placement."""
+    """Evaluates one of JAX's equations on every device, without its placement."""
     if eqn.primitive.name == "reshard":
         return list(xs)
     unplaced: dict[str, Any] = {k: None for k, v in eqn.params.items() if isinstance(v, jax.sharding.Sharding)}
@@ -218,10 +218,10 @@ Step = Callable[[Any, list[Any]], list[Any]]
 
 
 class Lowering:
-    """Lowers one program; what it decides about bodies holds for all their uses.
+    """Lowers one program; caches decisions about its bodies.
 
     Args:
-        one_region: Whether a program that needs more than one region is an error.
+        one_region: Whether a program that needs several regions is an error.
     """
 
     def __init__(self, *, one_region: bool = False) -> None:
@@ -229,11 +229,11 @@ class Lowering:
         self._planner = Planner()
 
     def lower(self, program: Any, constants: Sequence[Any], operands: Sequence[Any]) -> list[Any]:
-        """The results of a closed typed jaxpr on physical arrays and plain arrays.
+        """The results of a closed typed jaxpr on physical and plain arrays.
 
         Raises:
             UnsupportedError: the program is left to JAX.
-            ShardingTypeError: one region is required and not enough.
+            ShardingTypeError: one region is required, but not possible.
         """
         jaxpr = jaxpr_of(program)
         if not check_supported(jaxpr):
@@ -247,11 +247,11 @@ class Lowering:
         outside = [e for s in segments if not s.region for e in s.equations]
         if not outside:
             return
-        eqn = next((e for e in outside if self._planner.against(e)), outside[0])
+        eqn = next((e for e in outside if self._planner.obstacle(e)), outside[0])
         raise ShardingTypeError(
             f"the program does not fit in one region: `{applied_by(eqn).name}` runs outside",
             where=source_info_util.summarize(eqn.source_info),
-            why=self._planner.against(eqn) or "an equation outside needs it",
+            why=self._planner.obstacle(eqn) or "an equation outside needs it",
             hints=['sh.set_region("auto") runs it in between regions'],
         )
 
@@ -292,7 +292,7 @@ class Lowering:
         mesh = next(v.aval.mesh for e in segment.equations for v in (*e.invars, *e.outvars) if is_typed(v))
         over, options = manual_mesh(mesh)
         if not segment.operands and context_mesh() is None:
-            over = concrete_mesh(mesh)  # nothing else says which devices
+            over = concrete_mesh(mesh)  # the devices are not known otherwise
         run = jax.shard_map(
             body,
             mesh=over,
@@ -315,7 +315,7 @@ class Lowering:
         def body(*xs: Any) -> list[Any]:
             return self._shards(program, xs)
 
-        for axis in axes:  # bound, so that a device can ask where it is
+        for axis in axes:  # bound for `axis_index`
             body = jax.vmap(body, in_axes=None, axis_name=axis, axis_size=1)
         return [y.reshape(y.shape[len(axes) :]) for y in body(*operands)]
 
@@ -325,7 +325,7 @@ class Lowering:
 
 
 def _on_arrays(eqn: Any, xs: Sequence[Any]) -> list[Any]:
-    """An equation without bodies on physical arrays: one of ours is lowered alone."""
+    """Evaluates an equation without bodies on physical arrays; lowers one of ours alone."""
     with equation_context(eqn):
         if not isinstance(eqn.primitive, HiPrimitive):
             with wide_enough(*dtypes_of(eqn)):
@@ -343,7 +343,7 @@ def _leaving(v: Any, shard: Any) -> Any:
 
 
 def _run(equations: Sequence[Any], env: dict[Any, Any], step: Step) -> None:
-    """Applies equations one after the other, under the names and lines of the user's program."""
+    """Evaluates equations in sequence, under the user's name scopes and lines."""
     for eqn in equations:
         stack = source_info_util.current_name_stack() + eqn.source_info.name_stack
         with source_info_util.user_context(eqn.source_info.traceback, name_stack=stack), bits_as_traced(eqn):
@@ -356,7 +356,7 @@ def _run(equations: Sequence[Any], env: dict[Any, Any], step: Step) -> None:
 
 
 def _note(err: Exception, eqn: Any) -> None:
-    """Notes on an error which equation was being lowered, with its line: the innermost one."""
+    """Adds the innermost equation being lowered, with its line, to an error's notes."""
     if not any(note.startswith("while lowering") for note in getattr(err, "__notes__", ())):
         err.add_note(f"while lowering `{applied_by(eqn).name}` from {source_info_util.summarize(eqn.source_info)}")
 

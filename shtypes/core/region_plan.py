@@ -1,4 +1,4 @@
-"""Which equations run inside a region: decided before anything is lowered."""
+"""Plans which equations run inside a region, before lowering."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ from shtypes.core.operation import Operation, applied_by
 from shtypes.core.physical import physical_spec
 from shtypes.core.reshard import Reshard
 
-#: A plain equation on replicated arrays of up to so many elements is computed on every device.
+#: The maximum size of replicated arrays of a plain equation that is computed on every device.
 SMALL: Final = 1 << 16
-#: JAX's primitives that take typed values as they take arrays: they hand their operands on.
+#: JAX's primitives that accept typed values, and pass their operands on.
 HANDS_ON: Final = {"name", "copy", "copy_p"}
-#: Primitives that say themselves where they run.
+#: Primitives with a placement.
 PLACED: Final = {
     *("shard_map", "sharding_constraint", "mesh_cast", "device_put", "layout_constraint", "custom_partitioning"),
     *("pure_callback", "io_callback", "debug_callback", "ffi_call"),
@@ -42,24 +42,24 @@ PLACED: Final = {
 
 
 class UnsupportedError(Exception):
-    """A program that the region lowering leaves to JAX; the text says why."""
+    """Raised for a program that the region lowering leaves to JAX, with the reason."""
 
 
 class UnknownReleaseError(UnsupportedError):
-    """A program that it leaves to JAX because this release of JAX writes it in a way that is not handled here."""
+    """Raised for a program that it leaves to JAX because of an unsupported JAX release."""
 
 
 class Segment(NamedTuple):
-    """Equations that are lowered together: in one region, or one by one on global arrays."""
+    """Equations that are lowered together, in one region, or one by one on global arrays."""
 
     region: bool  # whether they are in a region
-    equations: tuple[Any, ...]  # in the order of the program
-    operands: tuple[Any, ...]  # what they read and do not make
-    results: tuple[Any, ...]  # what they make and others read
+    equations: tuple[Any, ...]  # in program order
+    operands: tuple[Any, ...]  # variables defined before
+    results: tuple[Any, ...]  # variables used after
 
 
 def is_typed(atom: Any) -> bool:
-    """Whether a variable holds a typed value."""
+    """Whether a variable has a sharding type."""
     return type(atom.aval) is HiShType
 
 
@@ -69,7 +69,7 @@ def variables(atoms: Iterable[Any]) -> list[Any]:
 
 
 def spec_of(aval: Any) -> Any:
-    """How the global array of a variable is sharded, as far as JAX tracks it."""
+    """The spec of a variable's global array, as far as JAX tracks it."""
     if type(aval) is HiShType:
         return physical_spec(aval)
     sharding = getattr(aval, "sharding", None)
@@ -77,11 +77,11 @@ def spec_of(aval: Any) -> Any:
 
 
 def same_spec(a: Any, b: Any) -> bool:
-    """Whether two specs say the same; one may leave out unsharded dims at its end."""
-    return _stripped(a) == _stripped(b)
+    """Whether two specs are equal up to trailing unsharded dims."""
+    return _entries(a) == _entries(b)
 
 
-def _stripped(spec: Any) -> tuple[Any, ...]:
+def _entries(spec: Any) -> tuple[Any, ...]:
     entries = tuple(spec)
     while entries and not entries[-1]:
         entries = entries[:-1]
@@ -89,44 +89,44 @@ def _stripped(spec: Any) -> tuple[Any, ...]:
 
 
 class Planner:
-    """Plans of one program; caches what it derived of each body."""
+    """Plans one program; caches results for its bodies."""
 
     def __init__(self) -> None:
         self._bodies: dict[int, str] = {}
         self._segments: dict[int, list[Segment]] = {}
 
-    # what can be in a region: an empty text, or the reason against it
+    # reasons against a region; empty for none
 
-    def against(self, eqn: Any) -> str:
+    def obstacle(self, eqn: Any) -> str:
         """Why an equation cannot be in a region; empty if it can."""
         p, ins, outs = applied_by(eqn), [v.aval for v in eqn.invars], [v.aval for v in eqn.outvars]
         if has_context(eqn):
             return "it is to run in a special way (offloaded, or with metadata)"
         if isinstance(p, (Operation, HiPrimitive)) and control(eqn) is None:
-            return _against_ours(p, ins, outs)
-        if eqn.effects and control(eqn) is None:  # what has bodies has the effects of these
+            return _obstacle_ours(p, ins, outs)
+        if eqn.effects and control(eqn) is None:  # equations with bodies have the bodies' effects
             return f"it has an effect ({', '.join(sorted(type(e).__name__ for e in eqn.effects))})"
         if p.name in PLACED:
             return "it says itself where it runs"
         if control(eqn) is not None:
-            return next(filter(None, map(self._against_body, inner_jaxprs(eqn))), "") or _against_entering(ins)
+            return next(filter(None, map(self._obstacle_body, inner_jaxprs(eqn))), "") or _obstacle_entering(ins)
         if p.name in HANDS_ON:
-            return _against_plain([a for a in ins if type(a) is not HiShType])
+            return _obstacle_plain([a for a in ins if type(a) is not HiShType])
         if p.name == "broadcast_in_dim" and not ins[0].shape:
-            return ""  # whatever its placement, each shard is the scalar
-        return "it has a body of its own" if inner_jaxprs(eqn) else _against_plain(ins + outs)
+            return ""  # each shard is the scalar, whatever its placement
+        return "it has a body of its own" if inner_jaxprs(eqn) else _obstacle_plain(ins + outs)
 
-    def _against_body(self, body: tuple[Any, Any]) -> str:
+    def _obstacle_body(self, body: tuple[Any, Any]) -> str:
         jaxpr = jaxpr_of(body[0])
         if id(jaxpr) not in self._bodies:
-            reasons = ((self.against(eqn), eqn) for eqn in jaxpr.eqns)
+            reasons = ((self.obstacle(eqn), eqn) for eqn in jaxpr.eqns)
             self._bodies[id(jaxpr)] = next((_inside(r, e) for r, e in reasons if r), "")
         return self._bodies[id(jaxpr)]
 
     # segments
 
     def segments(self, jaxpr: Any) -> list[Segment]:
-        """The live equations of a jaxpr in as few regions as a greedy walk finds."""
+        """Splits the live equations of a jaxpr into regions, greedily as few as possible."""
         if id(jaxpr) not in self._segments:
             self._segments[id(jaxpr)] = self._walk(jaxpr)
         return self._segments[id(jaxpr)]
@@ -143,25 +143,25 @@ class Planner:
                 raise AssertionError(f"nothing makes what these equations take: {waiting}")
             idle = not taken
             if taken:
-                # Without a typed value there is nothing to gain from a region, and no mesh for it.
+                # a region needs a typed value, for its mesh and to be worthwhile
                 typed = any(is_typed(v) for eqn in taken for v in (*eqn.invars, *eqn.outvars))
                 groups.append((region and typed, taken))
             waiting, region = rest, not region
         return _with_borders(groups, jaxpr.outvars)
 
     def _native(self, eqns: list[Any]) -> set[int]:
-        """The equations to be lowered outside regions: those that must be, and the plain ones that these depend on."""
+        """The ids of equations that run outside regions: those that must, and plain ones that they depend on."""
         ids: set[int] = set()
         needed: set[Any] = set()
         for eqn in reversed(eqns):
             plain = not any(is_typed(v) for v in (*eqn.invars, *eqn.outvars))
-            if self.against(eqn) or (plain and any(v in needed for v in eqn.outvars)):
+            if self.obstacle(eqn) or (plain and any(v in needed for v in eqn.outvars)):
                 ids.add(id(eqn))
                 needed.update(variables(eqn.invars))
         return ids
 
 
-def _against_ours(p: Operation | HiPrimitive, ins: list[Any], outs: list[Any]) -> str:
+def _obstacle_ours(p: Operation | HiPrimitive, ins: list[Any], outs: list[Any]) -> str:
     if isinstance(p, Local | Reshard | Collective | Joint | EnsureMapped | Callback):
         return "it has no values (float0)" if any(t.dtype_name == "float0" for t in outs) else ""
     if not isinstance(p, FromJax | ToJax | Raise):
@@ -169,32 +169,32 @@ def _against_ours(p: Operation | HiPrimitive, ins: list[Any], outs: list[Any]) -
     src, dst = spec_of(ins[0]), spec_of(outs[0])
     if same_spec(src, dst):
         return ""
-    # A slice of a replicated array is in the region. Where JAX does not track placements, it may be sharded already.
-    if isinstance(p, FromJax) and not _stripped(src) and _tracked(ins[0]):
+    # a replicated array can be sliced in the region; if JAX does not track it, it may be sharded already
+    if isinstance(p, FromJax) and not _entries(src) and _tracked(ins[0]):
         return ""
     return "its array is placed in another way than its type"
 
 
 def _tracked(aval: Any) -> bool:
-    """Whether JAX tracks where an array is."""
+    """Whether JAX tracks an array's sharding."""
     mesh = aval.sharding.mesh
     return not mesh.empty and all(kind == AxisType.Explicit for kind in mesh.axis_types)
 
 
-def _against_plain(avals: list[Any]) -> str:
-    """A plain equation must give the same on every device, and be cheap."""
+def _obstacle_plain(avals: list[Any]) -> str:
+    """Why a plain equation cannot be computed on every device: operands that are sharded, or large."""
     for aval in avals:
         if type(aval) is HiShType or not hasattr(aval, "shape"):
             return "it is not an operation on arrays"
-        if _stripped(spec_of(aval)):
+        if _entries(spec_of(aval)):
             return f"it computes on a plain array that is sharded, {aval}"
         if math.prod(aval.shape) > SMALL:
             return f"it computes on a large plain array, {aval}, which each device would do for itself"
     return ""
 
 
-def _against_entering(avals: list[Any]) -> str:
-    """A large plain array may only enter a region where JAX knows that it is on each device as it is needed."""
+def _obstacle_entering(avals: list[Any]) -> str:
+    """Why a plain array cannot enter a region: large, with a placement that JAX does not track."""
     for aval in avals:
         if type(aval) is not HiShType and math.prod(getattr(aval, "shape", ())) > SMALL and not _tracked(aval):
             return f"it takes a large plain array, {aval}, that lies somewhere"
@@ -206,7 +206,7 @@ def _inside(reason: str, eqn: Any) -> str:
 
 
 def live(jaxpr: Any) -> list[Any]:
-    """The equations that results or effects need, whatever of their operands those need."""
+    """The equations that results or effects need, with all operands of those."""
     needed = set(variables(jaxpr.outvars))
     equations = []
     for eqn in reversed(jaxpr.eqns):
@@ -217,7 +217,7 @@ def live(jaxpr: Any) -> list[Any]:
 
 
 def _ready(eqns: list[Any], defined: set[Any], native: set[int], region: bool) -> tuple[list[Any], list[Any]]:
-    """The equations of one kind that can run now, each adding its results to ``defined``, and the others."""
+    """The equations of one kind that can run now, whose results are added to ``defined``, and the others."""
     taken, rest = [], []
     effects_wait = False
     for eqn in eqns:
@@ -232,7 +232,7 @@ def _ready(eqns: list[Any], defined: set[Any], native: set[int], region: bool) -
 
 
 def _with_borders(groups: list[tuple[bool, list[Any]]], outvars: list[Any]) -> list[Segment]:
-    """Segments with what enters and leaves them."""
+    """Segments with their operands and results."""
     segments: list[Segment] = []
     later = set(variables(outvars))
     for region, eqns in reversed(groups):
@@ -249,7 +249,7 @@ def check_supported(jaxpr: Any) -> bool:
     """Whether a jaxpr has typed values, in its bodies too.
 
     Raises:
-        UnsupportedError: some equation takes typed values in a way that is not supported here.
+        UnsupportedError: an equation uses typed values in an unsupported way.
     """
     typed = any(is_typed(v) for v in (*jaxpr.invars, *jaxpr.outvars, *jaxpr.constvars))
     for eqn in jaxpr.eqns:

@@ -1,4 +1,4 @@
-"""The `reshard` primitive, the only one that moves data: jaxprs read ``reshard[tp: U->R] c``. It computes nothing."""
+"""The `reshard` primitive, the only one that moves data, printed as ``reshard[tp: U->R] c``. It computes nothing."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ reshard_p = LinearizedPrimitive("reshard")
 
 @dataclass(frozen=True, eq=False)
 class Reshard(UnaryOperation):
-    """Linear; its transpose is the reshard of the cotangent types.
+    """A reshard; linear, with the reshard of the cotangent types as its transpose.
 
-    One that a typing rule inserted prints as ``cast``, one that the user wrote as ``reshard``.
+    It prints as ``cast`` if a typing rule inserted it, and as ``reshard`` if the user wrote it.
     """
 
     primitive = reshard_p
     src: HiShType
     dst: HiShType
     inserted: bool
-    constant: bool = False  # whether its operand has no gradient, whatever its type says
+    constant: bool = False  # whether its operand has no gradient, despite its type
     transport: Transport = AS_IT_IS  # how it communicates
     merged: tuple[Any, ...] = ()
-    absorbed: bool = False  # whether another one does it too, so that it sends nothing: in reports only
+    absorbed: bool = False  # whether it was merged into another one, and so sends nothing: in reports only
 
     def forward_comm(self) -> list[Comm]:
         return self._forward
@@ -80,8 +80,12 @@ class Reshard(UnaryOperation):
 
     def transpose(self, cts: Sequence[Any], *operands: Any) -> list[Any]:
         (ct,) = cts
-        dst, back = self.src.to_ct_aval(), self.transport.transposed()
-        return [Zero(dst) if isinstance(ct, Zero) else returned(ct, dst, inserted=self.inserted, transport=back)]
+        dst, transport = self.src.to_ct_aval(), self.transport.transposed()
+        return [
+            Zero(dst)
+            if isinstance(ct, Zero)
+            else reshard_cotangent(ct, dst, inserted=self.inserted, transport=transport)
+        ]
 
     def batch(self, axis_data: Any, operands: Sequence[Any], dims: Sequence[Any]) -> tuple[list[Any], list[Any]]:
         (x,), (d,) = operands, dims
@@ -89,12 +93,12 @@ class Reshard(UnaryOperation):
         return [resharded(x, dst, inserted=self.inserted, transport=self.transport)], [d]
 
 
-#: By the serial numbers of the types and the rest: layers are alike.
+#: By serial numbers of the types and the rest, because layers repeat.
 _reshards: Final[Bounded[Reshard]] = Bounded()
 
 
 def _reshard(src: ShType, dst: ShType, inserted: bool, constant: bool, transport: Transport) -> Reshard:
-    """The operation; the same object for the same."""
+    """The cached operation."""
     key = (src.serial, dst.serial, inserted, constant, transport)
     return _reshards.get(key) or _reshards.put(
         key, Reshard(as_jax_type(src), as_jax_type(dst), inserted, constant, transport)
@@ -102,7 +106,7 @@ def _reshard(src: ShType, dst: ShType, inserted: bool, constant: bool, transport
 
 
 def changes(src: ShType, dst: ShType) -> str:
-    """What a reshard changes, axis by axis: ``tp: U->S(0)``."""
+    """The changes of a reshard, axis by axis: ``tp: U->S(0)``."""
 
     def place(t: ShType, axis: str) -> str:
         state = t.state(axis)
@@ -126,36 +130,36 @@ def resharded(
     transport: Transport | None = None,
     check: Callable[[], None] | None = None,
 ) -> Array:
-    """A typed value in another type of the same mesh, dtype, shape and varying axes; itself if it has it.
+    """Reshards a typed value to another type of the same mesh, dtype, shape and varying axes.
 
-    What a traced value was sent for before, in the same trace, is not sent again; else ``check`` is called first.
+    In a trace, an earlier reshard of the value is reused; else ``check`` is called first.
     """
     transport = transport_in_force() if transport is None else transport
     src = jax.typeof(x)
     if src == dst:
         return x
-    plan(src, dst)  # raises if there is no way
+    plan(src, dst)  # raises if impossible
     operation = _reshard(src, dst, inserted, constant, transport)
     sends = bool(operation.forward_comm() or operation.backward_comm())
     notes = trace_notes(trace_ctx.trace) if sends and _of_current_trace(x) else None
     earlier = [] if notes is None else notes.setdefault(("sent", id(x), transport.dtype, transport.ct_dtype), [])
     for _, other, moved in earlier:
-        if (before := _from_earlier(moved, other, operation)) is not None:
+        if (before := _reuse(moved, other, operation)) is not None:
             return before
     if check is not None:
         check()
     result: Array = operation.applied(x)[0]
     if notes is not None:
-        earlier.append((x, operation, result))  # with the value, so that its id is not another's
+        earlier.append((x, operation, result))  # with the value, so that its id is not reused
     if not operation.forward_comm() and src.local_bytes <= dst.local_bytes:
         _note_cast(result, x, operation)
     return result
 
 
-def _from_earlier(moved: Array, earlier: Reshard, operation: Reshard) -> Array | None:
-    """The result of an operation from that of an earlier one of the same value; None where it must be sent.
+def _reuse(moved: Array, earlier: Reshard, operation: Reshard) -> Array | None:
+    """The result of an operation from that of an earlier one on the same value, or None.
 
-    A type that differs only in what devices know to be alike, such as invariant for reduced, is cast to.
+    A type that differs only by casts without communication, such as invariant for reduced, is cast.
     """
     dst = operation.dst
     if operation.constant < earlier.constant or earlier.dst.dims != dst.dims:
@@ -170,21 +174,21 @@ def _from_earlier(moved: Array, earlier: Reshard, operation: Reshard) -> Array |
 
 
 def _of_current_trace(x: Any) -> bool:
-    """Whether a value belongs to the trace that equations go to now: inside a loop or checkpoint, to the body's."""
+    """Whether a value belongs to the current trace: inside a loop or checkpoint, the body's."""
     return isinstance(x, jax.core.Tracer) and trace_of(x) is trace_ctx.trace
 
 
 def move(x: Array, dst: ShType, *, inserted: bool = False, constant: bool = False) -> Array:
-    """A typed value in another type of the same mesh, dtype and shape, where axes may become varying, too.
+    """Reshards a typed value to another type of the same mesh, dtype and shape; axes may also become varying.
 
     Args:
         x: The value.
         dst: The type.
-        inserted: Whether a typing rule asks for it.
-        constant: Whether the value has no gradient, whatever its type says.
+        inserted: Whether a typing rule inserted it.
+        constant: Whether the value has no gradient, despite its type.
 
     Raises:
-        ShardingTypeError: an axis would become varying that is not replicated, or stop being varying.
+        ShardingTypeError: an axis that is not replicated would become varying, or a varying one would not stay so.
     """
     src = jax.typeof(x)
     if src == dst:
@@ -197,32 +201,32 @@ def move(x: Array, dst: ShType, *, inserted: bool = False, constant: bool = Fals
     middle = dst
     for axis in gained:
         if src.state(axis) not in REPLICATED:
-            plan(src, dst)  # says why not
+            plan(src, dst)  # raises
         middle = middle.with_axis(axis, State.REDUCED if constant else src.state(axis))
-    if middle != src:  # a gradient returns along all of the axes at once
+    if middle != src:  # the gradient is reduced over all of the axes at once
         middle = middle.with_axes(gained, State.REDUCED)
     return vary(move(x, middle, inserted=inserted, constant=constant), gained, inserted=inserted)
 
 
-# prices of several reshards in a row
+# prices of reshards in a row
 
 
 class Price(NamedTuple):
-    """Bytes and launches, forward and when it is transposed."""
+    """Bytes and launches, forward and transposed."""
 
     forward: tuple[int, int]
     backward: tuple[int, int]
 
     @classmethod
     def of(cls, operations: Sequence[Operation]) -> Price:
-        """The sum of what some operations send."""
+        """The total of some operations."""
         return cls(
             _sum([c for p in operations for c in p.forward_comm()]),
             _sum([c for p in operations for c in p.backward_comm()]),
         )
 
     def saves(self, other: Price) -> bool:
-        """Whether it is nowhere more than another, and less in what is sent forward."""
+        """Whether no part exceeds that of another price, and the forward part is less."""
         pairs = zip((*self.forward, *self.backward), (*other.forward, *other.backward), strict=True)
         return self.forward != other.forward and all(a <= b for a, b in pairs)
 
@@ -231,22 +235,22 @@ def _sum(comms: Sequence[Comm]) -> tuple[int, int]:
     return sum(c.bytes for c in comms), sum(c.launches for c in comms)
 
 
-def direct(moves: Sequence[Reshard], src: HiShType, dst: HiShType) -> Reshard | None:
-    """One reshard for several in a row; None where they communicate in different ways."""
+def merged_reshard(moves: Sequence[Reshard], src: HiShType, dst: HiShType) -> Reshard | None:
+    """One reshard for several in a row; None if their transports differ."""
     transport = one_transport([move.transport for move in moves])
     if transport is None:
         return None
     return Reshard(src, dst, all(m.inserted for m in moves), any(m.constant for m in moves), transport)
 
 
-# a cotangent that was cast for free
+# cotangents that were cast for free
 
 
-def returned(ct: Array, dst: ShType, *, inserted: bool, transport: Transport) -> Array:
-    """A cotangent in another type, resharded from an earlier value of which it is a free cast where that sends less.
+def reshard_cotangent(ct: Array, dst: ShType, *, inserted: bool, transport: Transport) -> Array:
+    """Reshards a cotangent, from an earlier value of which it is a free cast if that sends less.
 
-    Transposition puts reshards in a row that nobody wrote: the seed of a reduced loss is 1, cast to unreduced, and the
-    transposed all-reduce of the loss would sum it up again. The value before the cast is already that sum.
+    Transposition puts reshards in a row: the seed of a reduced loss is 1, cast to unreduced, and the transposed
+    all-reduce of the loss would sum it again. The value before the cast is already that sum.
     """
     best = _reshard(jax.typeof(ct), dst, inserted, False, transport)
     if best.src == dst or not best.forward_comm():
@@ -257,7 +261,7 @@ def returned(ct: Array, dst: ShType, *, inserted: bool, transport: Transport) ->
         candidate = _reshard(jax.typeof(x), dst, inserted, False, transport)
         sends = candidate.forward_comm() or candidate.backward_comm()
         if sends and one_transport([move.transport for move in row]) is None:
-            break  # what is sent narrow is rounded once for each
+            break  # each narrow cast rounds
         if Price.of([candidate]).saves(Price.of([best, *row[1:]])):
             source, best = x, candidate
     return resharded(source, dst, inserted=inserted, transport=transport)
@@ -268,9 +272,9 @@ _cast_from: Final[NotesOn[tuple[Array, Reshard]]] = NotesOn()
 
 
 def _note_cast(moved: Any, x: Array, cast: Reshard) -> None:
-    """Notes what a value was cast from, which takes no more memory."""
+    """Records the value from which a value was cast, which takes no more memory."""
     if not isinstance(moved, jax.core.Tracer):
-        if current_recorder() is None:  # a cached call would note nothing
+        if current_recorder() is None:  # a cached call would record nothing
             _cast_from.put(moved, (x, cast))
         return
     notes = trace_notes(trace_of(moved))
@@ -279,7 +283,7 @@ def _note_cast(moved: Any, x: Array, cast: Reshard) -> None:
 
 
 def _casts(x: Any) -> Iterator[tuple[Array, Reshard]]:
-    """The values that a value was cast from, the last first, with the casts."""
+    """The values from which a value was cast, the last first, with the casts."""
     while True:
         if isinstance(x, jax.core.Tracer):
             _, cast = (trace_notes(trace_of(x)) or {}).get(("cast", id(x)), (None, None))

@@ -1,4 +1,4 @@
-"""Lowers one operation as one `jax.shard_map`: eager code, an outer `jax.jit`, and whatever a region cannot hold."""
+"""Lowers one operation to one `jax.shard_map`: eagerly, in an outer `jax.jit`, or outside of regions."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ from shtypes.types import ShType
 
 
 def apply_local(fn: Callable[..., Any], shards: Sequence[Any], results: Sequence[ShType]) -> list[Any]:
-    """A shard function on one device's shards; both lowerings go through it."""
-    # It may be traced here first, outside of the scope in which a program enabled 64 bits.
+    """Applies a shard function to one device's shards, in both lowerings, and checks the results' types."""
+    # it may be traced here first, outside of a program's x64 scope
     with wide_enough(*[x.dtype for x in shards], *[t.dtype_name for t in results]):
         outs = as_tuple(fn(*shards))
     for out, t in zip(outs, results, strict=True):
@@ -53,13 +53,13 @@ def _compiled(
     context: AbstractMesh | None,
     numbers: int = 0,
 ) -> Callable[..., Any]:
-    """``fn`` on shards, and then numbers, jitted for physical arrays; ``context`` is only a part of the key."""
+    """``fn`` on shards, and then numbers, jitted for physical arrays; ``context`` is only part of the key."""
     mesh = (*ins, *outs)[0].mesh
     over, options = manual_mesh(mesh)
-    # XLA drops operands without elements, and then finds none where its partitioner wants one: they are created inside.
+    # XLA drops operands without elements, which its partitioner then misses, so they are created inside
     nonempty = [t for t in ins if t.size]
     if not nonempty and context is None:
-        over = concrete_mesh(mesh)  # without operands nothing else says which devices
+        over = concrete_mesh(mesh)  # without operands, the devices are not known otherwise
 
     def body(*arrays: Any) -> tuple[Any, ...]:
         rest = iter(arrays)
@@ -79,7 +79,7 @@ def _compiled(
         return call
 
     def in_wide(*arrays: Any) -> Sequence[Any]:
-        with wide_enough(*dtypes):  # JAX would make 32 bits of the arguments of a jitted function
+        with wide_enough(*dtypes):  # JAX would convert a jitted function's arguments to 32 bits
             return call(*arrays)
 
     return in_wide
@@ -88,7 +88,7 @@ def _compiled(
 def _around_empty(
     mapped: Callable[..., Any], ins: tuple[ShType, ...], outs: tuple[ShType, ...]
 ) -> Callable[..., Sequence[Any]]:
-    """A compiled function without the physical arrays that have no elements, for which XLA gives wrong shards."""
+    """A compiled function without the physical arrays that have no elements, for which XLA returns wrong shards."""
     nonempty = [bool(t.size) for t in ins]
 
     def call(*arrays: Any) -> Sequence[Any]:
@@ -105,7 +105,7 @@ def _empty(t: ShType) -> Any:
 
 
 def run(fn: ShardFn, operands: Sequence[Any], results: tuple[HiShType, ...]) -> list[Array]:
-    """A shard function on typed values; values that have only types give values that have only types."""
+    """Applies a shard function to typed values; abstract values give abstract values."""
     if any(x.data is None for x in operands) or (not operands and only_types()):
         return [wrap(t, None) for t in results]
     if all(t.dtype_name == "float0" for t in results):
@@ -116,7 +116,7 @@ def run(fn: ShardFn, operands: Sequence[Any], results: tuple[HiShType, ...]) -> 
 
 
 def _compiled_fn(fn: ShardFn, name: str, ins: tuple[ShType, ...], outs: tuple[HiShType, ...]) -> Callable[..., Any]:
-    """A shard function compiled; where it runs at once, for all Python numbers that it could hold."""
+    """A compiled shard function; if it runs eagerly, one for all Python numbers in it."""
     apart = fn.number_apart(ins) if no_trace_is_running() else None
     if apart is None:
         return _compiled(_checked(fn, outs), name, ins, outs, context_mesh())
@@ -131,14 +131,14 @@ def _checked(fn: ShardFn, results: tuple[ShType, ...]) -> Callable[..., Any]:
 
 
 def only_types() -> bool:
-    """Whether the mesh in context has no devices, so that a value created without operands has only a type."""
+    """Whether the mesh in context has no devices, so that values created without operands are abstract."""
     return no_trace_is_running() and context_mesh() is not None and jax.sharding.get_mesh().empty
 
 
 def _call(
     name: str, compiled: Callable[..., Any], operands: Sequence[Array], results: Sequence[HiShType], local: bool = False
 ) -> list[Array]:
-    """A compiled function on typed values, recorded for the eager cache; results of a ``local`` one can be checked."""
+    """Runs a compiled function on typed values, recorded for the eager cache; checks the results of a ``local`` one."""
     checks = checks_are_on()
     if checks:
         check_values(name, operands, inputs=True)
@@ -146,7 +146,7 @@ def _call(
     if checks and local:
         check_values(name, outs)
         check_terms(name, operands, outs)
-        return outs  # not recorded: each call is checked
+        return outs  # not recorded, because each call is checked
     recorder = current_recorder()
     if recorder is not None:
         recorder.ran(compiled, operands, outs)
@@ -155,7 +155,7 @@ def _call(
 
 @functools.lru_cache(maxsize=COMPILED)
 def reshard_on_shards(src: ShType, dst: ShType, transport: Transport = AS_IT_IS) -> Callable[[Any], list[Any]]:
-    """What a reshard does to one device's shard."""
+    """A reshard of one device's shard."""
     steps = transport.plan(src, dst)
 
     def reshard(shard: Any) -> list[Any]:
@@ -165,7 +165,7 @@ def reshard_on_shards(src: ShType, dst: ShType, transport: Transport = AS_IT_IS)
 
 
 def run_reshard(x: Array, dst: HiShType, transport: Transport = AS_IT_IS) -> Array:
-    """A reshard of a typed value."""
+    """Reshards a typed value."""
     if x.data is None:
         plan(x.type, dst)
         return wrap(dst, None)
@@ -180,7 +180,7 @@ def run_reshard(x: Array, dst: HiShType, transport: Transport = AS_IT_IS) -> Arr
 
 @functools.lru_cache(maxsize=COMPILED)
 def _only_relabels(src: ShType, dst: ShType) -> bool:
-    """Whether a reshard says something else about the same physical array: between the two replicated states."""
+    """Whether a reshard keeps the physical array, as between the two replicated states."""
     same = physical_shape(src) == physical_shape(dst) and physical_spec(src) == physical_spec(dst)
     return same and all(s.kind is Kind.RELABEL for s in plan(src, dst).steps if s.live)
 
@@ -188,7 +188,7 @@ def _only_relabels(src: ShType, dst: ShType) -> bool:
 def run_on_shards(
     fn: Callable[..., Any], name: str, operands: Sequence[Any], results: tuple[HiShType, ...]
 ) -> list[Array]:
-    """A function of shards that may communicate, on typed values; equal functions are compiled once."""
+    """Applies a function of shards that may communicate to typed values; compiled once for equal functions."""
     if any(x.data is None for x in operands):
         return [wrap(t, None) for t in results]
     compiled = _compiled(fn, name, tuple(x.type for x in operands), results, context_mesh())

@@ -21,27 +21,28 @@ from shtypes.types.mesh import Mesh, part_of, whole_axes
 
 
 def run_plan(plan: Plan, x: Any) -> Any:
-    """Takes this device's shard of ``plan.src`` to its shard of ``plan.dst``.
+    """Converts this device's shard of ``plan.src`` to its shard of ``plan.dst``.
 
-    Linear in ``x``. Must be called where each axis of the mesh with more than one device is manual.
+    Linear in ``x``. Each mesh axis with more than one device must be manual.
 
     Args:
-        plan: What to do.
-        x: The local shard, of shape ``plan.src.local_shape``; of another dtype where the plan is one of what is sent.
+        plan: The plan.
+        x: The local shard, of shape ``plan.src.local_shape``; its dtype differs from the plan's if that is the dtype
+            sent.
     """
     if not any(s.live for s in plan.steps):
         return x
     if x.dtype != plan.src.dtype:
         return _run_narrow(plan, x)
     if dtypes.is_key(plan.src.dtype_name):
-        # Collectives do not know extended dtypes. The trailing dim of the key's words is one that no step touches.
+        # collectives take no extended dtypes; no step changes the trailing dim of a key's words
         words = _run_steps(plan, jax.random.key_data(x))
         return jax.random.wrap_key_data(words, impl=jax.random.key_impl(x))
     return _run_steps(plan, x)
 
 
 def _run_narrow(plan: Plan, x: Any) -> Any:
-    """The plan of a narrower dtype: the shard is in that from the first step that sends something to the last."""
+    """Runs a plan of a narrower dtype, to which the shard is cast from the first communicating step to the last."""
     dtype, sends = x.dtype, [k for k, step in enumerate(plan.steps) if step.launches]
     narrow = range(sends[0], sends[-1] + 1) if sends else range(0)
     for k, step in enumerate(plan.steps):
@@ -51,9 +52,9 @@ def _run_narrow(plan: Plan, x: Any) -> Any:
 
 
 def _run_steps(plan: Plan, x: Any) -> Any:
-    """The steps on a local shard, which may have more dims at its end.
+    """Runs the steps on a local shard, which may have more trailing dims.
 
-    A step may be one of a finer view of the array: what a device holds is the same, in the same order.
+    A step may be of a reshaped view of the array; each device holds the same elements in the same order.
     """
     rest = x.shape[plan.src.ndim :]
     for step in plan.steps:
@@ -63,9 +64,9 @@ def _run_steps(plan: Plan, x: Any) -> Any:
 
 
 def run_together(steps: Sequence[Step], shards: Sequence[Any]) -> list[Any]:
-    """Runs a step of each of several shards in one collective: all-reduces, reduce-scatters or all-gathers.
+    """Runs one step on each of several shards in one collective: all-reduces, reduce-scatters or all-gathers.
 
-    The steps are of one kind, over the same axes in the same order, and the shards of one dtype.
+    The steps have one kind, and the same axes in the same order; the shards have one dtype.
     """
     first = steps[0]
     if not first.live:
@@ -84,14 +85,14 @@ def run_together(steps: Sequence[Step], shards: Sequence[Any]) -> list[Any]:
 
 
 def _cut(x: Any, shapes: Sequence[tuple[int, ...]]) -> list[Any]:
-    """Arrays of some shapes that lie one behind the other along the last dim."""
+    """Splits contiguous arrays of some shapes along the last dim."""
     before = math.prod(x.shape[:-1])
     ends = list(itertools.accumulate(math.prod(shape) // before for shape in shapes))
     return [part.reshape(shape) for part, shape in zip(jnp.split(x, ends[:-1], axis=-1), shapes, strict=True)]
 
 
-def _over(mesh: Mesh, axes: tuple[str, ...]) -> tuple[tuple[str, ...], list[list[int]] | None]:
-    """The arguments of JAX's collectives: axes and, where only parts of axes take part, the groups of indices."""
+def _axes_and_groups(mesh: Mesh, axes: tuple[str, ...]) -> tuple[tuple[str, ...], list[list[int]] | None]:
+    """The arguments of JAX's collectives: axes, and the groups of indices if only parts of axes take part."""
     names = whole_axes(axes)
     if names == axes:
         return axes, None
@@ -106,7 +107,7 @@ def _over(mesh: Mesh, axes: tuple[str, ...]) -> tuple[tuple[str, ...], list[list
 
 def _index(mesh: Mesh, axes: tuple[str, ...]) -> Any:
     """The index of a device along axes or parts of axes."""
-    names, groups = _over(mesh, axes)
+    names, groups = _axes_and_groups(mesh, axes)
     if groups is None:
         return lax.axis_index(names)
     index: Any = 0
@@ -121,11 +122,11 @@ def _index(mesh: Mesh, axes: tuple[str, ...]) -> Any:
 def _permute(step: Step, x: Any) -> Any:
     if step.pieces is not None:
         return _pieces(step, step.pieces, x)
-    return _sent(step.src.mesh, step.live, step.exchange, x) if step.exchange else x
+    return _ppermute(step.src.mesh, step.live, step.exchange, x) if step.exchange else x
 
 
 def _pieces(step: Step, pieces: Pieces, x: Any) -> Any:
-    """Shards out of pieces of shards: each device joins, in its order, what stays and what comes."""
+    """Builds shards from pieces of shards: each device joins the kept and received pieces, in its order."""
     rest = x.shape[step.src.ndim :]
     me = _index(step.src.mesh, step.live)
     serial = jax.default_backend() in _SERIAL
@@ -140,7 +141,7 @@ def _pieces(step: Step, pieces: Pieces, x: Any) -> Any:
         if serial and len(received) > 1:
             starts = [start if isinstance(start, int) else start + _zero_after(received[-1]) for start in starts]
         piece = lax.dynamic_slice(x, _indices(starts), (*pieces.shape, *rest))
-        received.append(_sent(step.src.mesh, step.live, pairs, piece) if pairs else piece)
+        received.append(_ppermute(step.src.mesh, step.live, pairs, piece) if pairs else piece)
     if serial:
         return _joined(step, pieces, me, received)
     out = jnp.zeros((*step.dst.local_shape, *rest), x.dtype)
@@ -150,23 +151,23 @@ def _pieces(step: Step, pieces: Pieces, x: Any) -> Any:
 
 
 def _indices(starts: Sequence[Any]) -> list[Any]:
-    """Starts of a slice in one dtype: with 64-bit numbers enabled, Python's integers are of another than devices'."""
+    """Starts of a slice in one dtype, since with x64 enabled Python's integers differ from device values."""
     return [jnp.asarray(start, jnp.int32) for start in starts]
 
 
-#: Where XLA cuts all pieces before it sends the first, and so needs room for two more shards, and where a branch is as
-#: quick as what is in it.
+#: Backends on which XLA cuts all pieces before it sends the first, which needs memory for two more shards, and on which
+#: branches are cheap.
 _SERIAL: Final = frozenset({"cpu"})
 
 
 def _zero_after(x: Any) -> Any:
-    """A zero that depends on an array: XLA computes whatever takes it only after the array."""
+    """A zero that depends on an array, to order computations in XLA."""
     first = lax.squeeze(lax.slice(x, (0,) * x.ndim, (1,) * x.ndim), range(x.ndim))
     return lax.shift_right_logical((first == 0).astype(jnp.int32), 1)
 
 
 def _joined(step: Step, pieces: Pieces, me: Any, received: list[Any]) -> Any:
-    """The pieces in the order of this device, by a branch that writes each of them once and where it belongs."""
+    """The pieces in this device's order, by a branch that writes each of them once at its final place."""
     puts = zip(*(r.put for r in pieces.rounds), strict=True)
     orders = [tuple(sorted(range(len(put)), key=put.__getitem__)) for put in puts]
     distinct = list(dict.fromkeys(orders))
@@ -182,21 +183,21 @@ def _joined(step: Step, pieces: Pieces, me: Any, received: list[Any]) -> Any:
     return lax.switch(which, [functools.partial(join, order) for order in distinct], received)
 
 
-def _sent(mesh: Mesh, axes: tuple[str, ...], pairs: Sequence[tuple[int, int]], x: Any) -> Any:
-    """The piece that a device receives by a permute; the pairs are of indices along the axes."""
-    names, groups = _over(mesh, axes)
+def _ppermute(mesh: Mesh, axes: tuple[str, ...], pairs: Sequence[tuple[int, int]], x: Any) -> Any:
+    """The piece that a device receives by a permute; the pairs are indices along the axes."""
+    names, groups = _axes_and_groups(mesh, axes)
     if groups is None:
         return lax.ppermute(x, names, pairs)
     return lax.ppermute(x, names, [(group[a], group[b]) for group in groups for a, b in pairs])
 
 
 def _all_reduce(step: Step, x: Any) -> Any:
-    names, groups = _over(step.src.mesh, step.live)
+    names, groups = _axes_and_groups(step.src.mesh, step.live)
     return lax.psum(x, names, axis_index_groups=groups)
 
 
 def _mask(step: Step, x: Any) -> Any:
-    # A select and not a product: 0 * inf is not 0.
+    # a select and not a product, since 0 * inf is not 0
     return jnp.where(_index(step.src.mesh, step.live) == 0, x, jnp.zeros_like(x))
 
 
@@ -216,26 +217,26 @@ def _place(step: Step, x: Any) -> Any:
 
 
 # The next three put the pieces of a shard, one per device of the group, along a new major dim for the collective. An
-# untiled collective and a local transpose move what a tiled one moves, but XLA's CPU backend gathers along a minor dim
-# many times slower than it transposes.
+# untiled collective and a local transpose move the same data as a tiled one, but XLA's CPU backend gathers along a
+# minor dim many times slower than it transposes.
 
 
 def _all_gather(step: Step, x: Any) -> Any:
-    names, groups = _over(step.src.mesh, _flat(step.lost))
+    names, groups = _axes_and_groups(step.src.mesh, _flat(step.lost))
     pieces = lax.all_gather(x, names, axis_index_groups=groups, axis=0, tiled=False)
     return _join(pieces, _counts(step.src, step.lost))
 
 
 def _reduce_scatter(step: Step, x: Any) -> Any:
     pieces = _split(x, _counts(step.src, step.gained))
-    names, groups = _over(step.src.mesh, _flat(step.gained))
+    names, groups = _axes_and_groups(step.src.mesh, _flat(step.gained))
     return lax.psum_scatter(pieces, names, scatter_dimension=0, axis_index_groups=groups, tiled=False)
 
 
 def _all_to_all(step: Step, x: Any) -> Any:
     group, origin = _flat(step.gained), _flat(step.lost)
     pieces = _split(x, _counts(step.src, step.gained))
-    names, groups = _over(step.src.mesh, group)
+    names, groups = _axes_and_groups(step.src.mesh, group)
     pieces = lax.all_to_all(pieces, names, split_axis=0, concat_axis=0, axis_index_groups=groups, tiled=False)
     if group != origin:  # devices are numbered in the order of the gained axes, pieces in that of the lost ones
         shape = step.src.mesh.shape
@@ -263,14 +264,14 @@ def _flat(axes: tuple[tuple[str, ...], ...]) -> tuple[str, ...]:
 
 
 def _counts(t: ShType, axes: tuple[tuple[str, ...], ...]) -> list[int]:
-    """How many pieces each dim has."""
+    """The number of pieces in each dim."""
     return [t.mesh.product(a) for a in axes]
 
 
 def _split(x: Any, counts: list[int]) -> Any:
-    """Cuts each dim in so many pieces, and puts all pieces along a new first dim."""
+    """Splits dims into these numbers of pieces, and puts all pieces along a new first dim."""
     cut: list[int] = []
-    pieces: list[int] = []  # the dims that count pieces, once the others are cut
+    pieces: list[int] = []  # the dims of piece indices after the split
     for n, size in zip(counts, x.shape, strict=False):
         if n > 1:
             pieces.append(len(cut))
@@ -282,7 +283,7 @@ def _split(x: Any, counts: list[int]) -> Any:
 
 
 def _join(pieces: Any, counts: list[int]) -> Any:
-    """Joins the pieces along the first dim again: the inverse of `_split`."""
+    """Joins the pieces along the first dim: the inverse of `_split`."""
     several = [n for n in counts if n > 1]
     apart = pieces.reshape(*several, *pieces.shape[1:])
     order: list[int] = []

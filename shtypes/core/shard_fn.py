@@ -1,8 +1,8 @@
 """Shard functions: what the `local` primitive applies on each device.
 
-A local function is hashable (equal ones share traces and compilations) and prints as it should in a jaxpr. Its
-derivatives come from JAX: `functions.derivatives` wraps the function; a class overrides `adjoint` or `restricted`
-only so that backward programs stay readable.
+A shard function is hashable (equal ones share traces and compilations), and prints in jaxprs. JAX derives its
+derivatives, by `Jvp` and `Transpose`; a class overrides `adjoint` or `restricted` only to keep backward programs
+readable.
 """
 
 from __future__ import annotations
@@ -27,25 +27,25 @@ from shtypes.types import ShType, dtypes
 
 
 class Linear(enum.Enum):
-    """In what sense a local function is linear."""
+    """How a shard function is linear."""
 
     NO = "no"
     JOINTLY = "jointly"  # f(a + b, c + d) = f(a, c) + f(b, d)
-    MULTILINEAR = "multilinear"  # in each operand, the others fixed
-    IN_DIFFERENTIABLE = "in_differentiable"  # jointly in the operands that can have a gradient, the others fixed
+    MULTILINEAR = "multilinear"  # in each operand, with the others fixed
+    IN_DIFFERENTIABLE = "in_differentiable"  # jointly in the operands that can have a gradient, with the others fixed
 
-    __hash__ = object.__hash__  # quicker: local functions are hashed often
+    __hash__ = object.__hash__  # faster: shard functions are hashed often
 
 
 class ShardFn:
     """A function of shards that never communicates."""
 
     linear: Linear = Linear.NO
-    #: Whether it acts on each element alone, so that mapped at the front of all operands it is itself.
+    #: Whether it is elementwise, so that mapped over the leading dim of all operands it is itself.
     per_element: bool = False
-    #: Whether `debug_checks` compare what its type says that devices have alike: not where devices may differ.
+    #: Whether `debug_checks` compare copies of its results; False if devices may differ.
     compared: bool = True
-    #: Whether it calls functions of the host, whose errors are raised when the program ends.
+    #: Whether it calls host functions, whose errors are raised at the end of the program.
     calls_host: bool = False
 
     def __call__(self, *shards: Any) -> Any:
@@ -53,23 +53,23 @@ class ShardFn:
         raise NotImplementedError
 
     def adjoint(self, index: int, operands: Sequence[ShType], result: ShType) -> ShardFn | None:
-        """The local function that transposes operand ``index``.
+        """The shard function that transposes operand ``index``.
 
-        It takes the cotangent alone or, for MULTILINEAR, all operands with the cotangent in the place of that one; for
+        It takes only the cotangent; for MULTILINEAR all operands, with the cotangent in place of that one; for
         IN_DIFFERENTIABLE the operands without a gradient and then the cotangent. None: JAX transposes it; `Identity`:
-        the cotangent as it is.
+        the cotangent unchanged.
         """
         return None
 
     def check_transposed(self) -> None:
-        """Refuses a transpose that the code around it does not allow; called each time."""
+        """Refuses a transpose that the settings around it forbid; called each time."""
 
     def restricted(self, nonzero: Sequence[bool], operands: Sequence[ShType], result: ShType) -> ShardFn | None:
-        """For JOINTLY: the function of the ``nonzero`` operands alone, the others being zero; None if there is none."""
+        """For JOINTLY: the function of only the ``nonzero`` operands, the others being zero; None if there is none."""
         return None
 
     def batched(self, dims: Sequence[int | None], ranks: Sequence[int]) -> ShardFn | None:
-        """The function mapped over ``dims``, with the mapped dim leading in the result; None asks `jax.vmap`."""
+        """The function mapped over ``dims``, with the mapped dim leading in the result; None for `jax.vmap`."""
         aligned = set(dims) == {0} and len(set(ranks)) == 1
         return self if self.per_element and aligned else None
 
@@ -79,7 +79,7 @@ class ShardFn:
 
     @property
     def linear_part(self) -> ShardFn | None:
-        """The function that takes tangents to tangents whatever the operands with a gradient are, if there is one."""
+        """The function from tangents to tangents that is independent of the differentiable operands, or None."""
         return self if self.linear in (Linear.JOINTLY, Linear.IN_DIFFERENTIABLE) else None
 
     def primal(self, operands: Sequence[ShType]) -> tuple[ShardFn, Sequence[ShType]]:
@@ -87,29 +87,29 @@ class ShardFn:
         return self, operands
 
     def no_derivative(self, active: Sequence[bool]) -> str:
-        """Why there is no derivative by the ``active`` operands, where JAX has none; else empty."""
+        """Why there is no derivative by the ``active`` operands; empty if there is one."""
         return ""
 
     @property
     def stops_gradient(self) -> bool:
-        """Whether results count as constants."""
+        """Whether results are constants."""
         return False
 
     def number_apart(self, operands: Sequence[ShType]) -> tuple[ShardFn, Any] | None:
-        """The same function with one operand more, a number, and its value; None where it holds no number.
+        """The function with its number as one more operand, and the number; None if it has no number.
 
-        Eager calls with one number after another then share a compilation.
+        Eager calls with different numbers then share a compilation.
         """
         return None
 
 
 _WIDE: Final = tuple(map(np.dtype, ("int64", "uint64", "float64", "complex128")))
-#: The dtypes of 64 bits, which JAX makes in its x64 mode only, and their names.
+#: The 64-bit dtypes, which JAX has only in x64 mode, and their names.
 WIDE: Final = frozenset((*_WIDE, *map(dtypes.from_numpy, _WIDE)))
 
 
 def wide_enough(*names: Any) -> contextlib.AbstractContextManager[Any]:
-    """A scope in which JAX keeps numbers of 64 bits, if one of the dtypes (or dtype names) has as many."""
+    """Context manager that enables x64 if one of the dtypes (or dtype names) has 64 bits."""
     manager: contextlib.AbstractContextManager[Any] = (
         contextlib.nullcontext() if WIDE.isdisjoint(names) else jax.enable_x64(True)
     )
@@ -117,9 +117,9 @@ def wide_enough(*names: Any) -> contextlib.AbstractContextManager[Any]:
 
 
 def tell_apart(fn: ShardFn, *numbers: Any) -> None:
-    """Makes local functions compare equal only if their numbers act the same: 1 is not 1.0, and 0.0 is not -0.0.
+    """Makes shard functions equal only if their numbers act the same: 1 is not 1.0, and 0.0 is not -0.0.
 
-    The numbers' own fields do not compare; ``same`` does.
+    Their number fields are not compared; ``same`` is.
     """
     object.__setattr__(fn, "same", tuple((type(n), repr(n)) for n in numbers))
 
@@ -128,7 +128,7 @@ _PLAIN: Final = frozenset({int, float, complex, bool, str, type(None)})
 
 
 def static_params(name: str, params: Iterable[tuple[str, Any]]) -> tuple[tuple[str, Any], ...]:
-    """The parameters of a function of JAX's, by keyword, static when it is traced. A 0-d array counts as its number.
+    """The static parameters of a JAX function, by keyword. A 0-d array is converted to its number.
 
     Raises:
         ShardingTypeError: one is a typed or traced value, or an array.
@@ -149,17 +149,17 @@ def _static(name: str, keyword: str, value: Any) -> Any:
 
 
 def as_tuple(outs: Any) -> tuple[Any, ...]:
-    """A local function's results as a tuple."""
+    """A shard function's results as a tuple."""
     return tuple(outs) if isinstance(outs, (tuple, list)) else (outs,)
 
 
 def check_derivative(
     fn: ShardFn, active: Sequence[bool], derivative: ShardFn, primals: Sequence[ShType], tangents: Sequence[ShType]
 ) -> None:
-    """Refuses to differentiate what has no derivative, where it is differentiated and not where it is lowered.
+    """Refuses to differentiate a function without a derivative, before it is lowered.
 
     Raises:
-        ShardingTypeError: JAX has no derivative of such a function.
+        ShardingTypeError: JAX has no derivative of the function.
     """
     why = fn.no_derivative(active)
     if not why and not _is_differentiable(*fn.primal(primals)):
@@ -170,7 +170,7 @@ def check_derivative(
 
 
 def check_transpose(fn: ShardFn, types: Sequence[ShType], transpose: ShardFn, operands: Sequence[ShType]) -> None:
-    """Refuses to transpose what JAX cannot, where it is differentiated and not where it is lowered.
+    """Refuses to transpose a function that JAX cannot transpose, before it is lowered.
 
     Args:
         fn: The function.
@@ -179,14 +179,14 @@ def check_transpose(fn: ShardFn, types: Sequence[ShType], transpose: ShardFn, op
         operands: The types of the transpose's operands.
 
     Raises:
-        ShardingTypeError: JAX has no transpose of such a function.
+        ShardingTypeError: JAX has no transpose of the function.
     """
     why = "" if _is_differentiable(*fn.primal(types)) else _no_derivative(transpose, tuple(operands))
     if why:
         raise placed(ShardingTypeError(f"`{fn}` cannot be differentiated", why=why), f"{transpose}")
 
 
-#: Primitives of which JAX has every derivative and transpose, whatever their parameters are.
+#: Primitives with all derivatives and transposes in JAX, for any parameters.
 _DIFFERENTIABLE: Final = frozenset({
     *("add", "add_any", "sub", "mul", "div", "neg", "max", "min", "abs", "sign", "square", "integer_pow", "pow"),
     *("sqrt", "rsqrt", "cbrt", "exp", "exp2", "expm1", "log", "log1p", "logistic", "tanh", "sin", "cos", "tan"),
@@ -198,13 +198,13 @@ _DIFFERENTIABLE: Final = frozenset({
 
 
 def _is_differentiable(fn: ShardFn, operands: Sequence[ShType]) -> bool:
-    """Whether a function's primitives alone say that it has its derivatives; if not, they have to be tried."""
+    """Whether a function's primitives guarantee its derivatives; if not, they must be tried."""
     jaxpr = program_of(fn, operands)
     return jaxpr is not None and all(eqn.primitive.name in _DIFFERENTIABLE for eqn in equations(jaxpr))
 
 
 def with_derivative(fn: ShardFn, active: Sequence[bool], operands: Sequence[ShType], count: int) -> tuple[bool, ...]:
-    """Which of the ``count`` results may have a derivative by the ``active`` operands that is not zero everywhere."""
+    """Whether each of ``count`` results may have a nonzero derivative by the ``active`` operands."""
     jaxpr = program_of(fn, operands)
     return (True,) * count if jaxpr is None else _with_derivative(jaxpr, tuple(active))
 
@@ -215,7 +215,7 @@ def _with_derivative(jaxpr: Any, active: tuple[bool, ...]) -> tuple[bool, ...]:
 
 
 def program_of(fn: ShardFn, operands: Sequence[ShType]) -> Any:
-    """The program of a local function on operands of some types; None where it needs to know which device it is on."""
+    """The program of a shard function on operands of some types; None if it depends on the device."""
     shapes = tuple((1,) if fn.per_element else t.local_shape for t in operands)
     try:
         return _jaxpr(fn, shapes, tuple(t.dtype_name for t in operands), promotion())
@@ -225,43 +225,43 @@ def program_of(fn: ShardFn, operands: Sequence[ShType]) -> Any:
 
 @functools.lru_cache(maxsize=MOST)
 def _jaxpr(fn: ShardFn, shapes: tuple[tuple[int, ...], ...], names: tuple[str, ...], promotion: tuple[Any, ...]) -> Any:
-    """The program of a local function on shards of some shapes and dtypes."""
+    """The program of a shard function on shards of some shapes and dtypes."""
     structs = [jax.ShapeDtypeStruct(s, dtypes.to_numpy(name)) for s, name in zip(shapes, names, strict=True)]
     with wide_enough(*names), jax.sharding.use_abstract_mesh(_NO_MESH):
         return jax.make_jaxpr(lambda *shards: fn(*shards))(*structs)  # noqa: PLW0108  (JAX caches by function)
 
 
-#: The mesh in a function of shards: without the axes of its program.
+#: The mesh within a function of shards: no axes.
 _NO_MESH: Final = jax.sharding.AbstractMesh((), ())
 
 
 @functools.lru_cache(maxsize=MOST)
 def _no_derivative(fn: ShardFn, operands: tuple[ShType, ...]) -> str:
-    """Why JAX has no derivative ``fn`` of a local function on such shards; empty if it has one."""
+    """Why JAX has no derivative ``fn`` on such shards; empty if it has one."""
     structs = [jax.ShapeDtypeStruct(t.local_shape, t.dtype) for t in operands]
-    names = operands[0].mesh.axis_names if operands else ()  # bound, so that a device can ask where it is
+    names = operands[0].mesh.axis_names if operands else ()  # bound for `axis_index`
     env = axes_bound([(name, 1) for name in names])
     try:
         with wide_enough(*(s.dtype for s in structs)), jax.sharding.use_abstract_mesh(_NO_MESH), env:
             jax.eval_shape(lambda *shards: fn(*shards), *structs)  # noqa: PLW0108  (JAX caches by function)
-    except (NotImplementedError, TypeError, ValueError) as error:  # the function itself was typed before
+    except (NotImplementedError, TypeError, ValueError) as error:  # the function itself typed before
         return str(error).strip().split("\n")[0]
     return ""
 
 
 def promotion() -> tuple[Any, ...]:
-    """The settings that JAX's promotion of dtypes depends on: a part of the key of cached results."""
+    """The settings of JAX's dtype promotion, for cache keys."""
     config: Any = jax.config
     return config.jax_enable_x64, config.jax_numpy_dtype_promotion
 
 
 def local_dtype(fn: ShardFn, operands: tuple[str, ...], rank: int = 1) -> str:
-    """The dtype of a local function's result on operands of ``rank`` dims, by JAX's promotion.
+    """The dtype of a shard function's result on operands of ``rank`` dims, by JAX's promotion.
 
     Raises:
         ShardingTypeError: JAX refuses these dtypes, or a parameter of the function.
     """
-    shape = (1,) * rank  # not (): a few functions of jax.numpy promote scalars otherwise
+    shape = (1,) * rank  # not (): a few functions of jax.numpy promote scalars differently
     try:
         return dtypes.from_numpy(_jaxpr(fn, (shape,) * len(operands), operands, promotion()).out_avals[0].dtype)
     except (TypeError, ValueError, OverflowError, NotImplementedError) as error:
@@ -297,7 +297,7 @@ class Jvp(ShardFn):
         return self.fn.primal(operands[: len(self.active)])
 
     def adjoint(self, index: int, operands: Sequence[ShType], result: ShType) -> ShardFn | None:
-        # The derivative of a real elementwise function is diagonal, so it equals its transpose.
+        # the derivative of a real elementwise function is diagonal, so it is its transpose
         alone = len(self.active) == 1 and index == 1
         real = result.dtype_name[0] != "c" != operands[0].dtype_name[0]
         return self if alone and self.fn.per_element and real and result.dtype_name == operands[0].dtype_name else None
@@ -322,8 +322,8 @@ class Transpose(ShardFn):
         n = sum(op is None for op in self.linear_operands)
         others, nonzero = iter(shards[:n]), iter(shards[n:])
         operands = [next(others) if op is None else _struct(*op) for op in self.linear_operands]
-        # A function that is linear in all of them together is transposed in all of them: what the others are is nothing
-        # to it, and JAX's rules for such primitives know no others.
+        # A jointly linear function is transposed by all operands, whatever the others are, since JAX's rules for such
+        # primitives expect that.
         jointly = self.fn.linear is Linear.JOINTLY
         chosen = [
             op is not None or (jointly and _is_inexact(x)) for op, x in zip(self.linear_operands, operands, strict=True)
@@ -353,7 +353,7 @@ def _is_inexact(x: Any) -> bool:
 
 @dataclass(frozen=True)
 class Vmap(ShardFn):
-    """A local function mapped over ``dims`` of its operands."""
+    """A shard function mapped over ``dims`` of its operands."""
 
     fn: ShardFn
     dims: tuple[int | None, ...]
@@ -362,7 +362,7 @@ class Vmap(ShardFn):
         return f"vmap({self.fn})"
 
     @property
-    def linear(self) -> Linear:  # type: ignore[override]  # a class attribute elsewhere: here it is the wrapped one's
+    def linear(self) -> Linear:  # type: ignore[override]  # a class attribute elsewhere; here the wrapped function's
         return self.fn.linear
 
     def linear_in(self, index: int) -> bool:

@@ -21,7 +21,7 @@ from shtypes.context import settings
 from shtypes.context.settings import Settings, current, current_settings
 from shtypes.context.signature_errors import check_function, parameters, refuse_unknown
 from shtypes.core.array import Array
-from shtypes.core.checks import deliver
+from shtypes.core.checks import raise_failures
 from shtypes.core.jax_type import HiShType
 from shtypes.core.region_plan import UnsupportedError
 from shtypes.errors import ShardingTypeError
@@ -108,7 +108,7 @@ class JitFunction(Jitted, Generic[P, T]):
             results = self._plain(*args, **kwargs)
         settings_now = current.value
         if settings_now.checks:
-            deliver()
+            raise_failures()
         plain = not (settings_now.scopes or settings_now.checks or self._roles.any_static or program.left_to_jax)
         self._quick = (program, settings_now) if plain else (None, None)
         return results

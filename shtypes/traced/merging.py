@@ -16,7 +16,7 @@ from shtypes.context.scope import Scope, changed
 from shtypes.context.settings import current_settings
 from shtypes.core.operation import applied_by
 from shtypes.core.region_plan import live
-from shtypes.core.reshard import Price, Reshard, direct
+from shtypes.core.reshard import Price, Reshard, merged_reshard
 from shtypes.traced.equations import control_of, place_of
 
 #: The maximum length of a row of reshards.
@@ -156,7 +156,7 @@ class _Sweep:
     def _merged_reshard(self, row: Sequence[int], moves: Sequence[Reshard]) -> Reshard | None:
         """The reshard that replaces a row, the last first; None if it saves nothing or takes more memory."""
         src, dst = moves[-1].src, moves[0].dst
-        move = direct(moves, src, dst)
+        move = merged_reshard(moves, src, dst)
         if move is None or not Price.of([move]).saves(Price.of(moves)):
             return None
         if _peak_bytes(move) > max(map(_peak_bytes, moves)):
