@@ -1,1 +1,1 @@
-"""What a traced program says: its equations, its communication, its typed listing."""
+"""Reports about traced programs: types, communication, memory, compute, and typed listings."""

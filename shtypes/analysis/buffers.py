@@ -1,4 +1,4 @@
-"""Which results are in memory, when, and in which buffer: what the compiler fuses, writes in place and shares."""
+"""Buffer assignment: which results are in memory, when, and in which buffer, after fusion and in-place writes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _READS: Final = frozenset({Kind.FOLD, Kind.STORE})
 
 
 class Fusion:
-    """For each step of a graph the steps that compute it; itself where its result is in memory."""
+    """The steps that compute each step of a graph after fusion; itself if its result is in memory."""
 
     def __init__(self, graph: Graph) -> None:
         self.into: dict[Step, frozenset[Step]] = {}
@@ -27,7 +27,7 @@ class Fusion:
                 self._users.setdefault(v, []).append(step)
         order = sorted(graph.steps, key=lambda s: s.order)
         self._place = {step: 1 << i for i, step in enumerate(order)}
-        self._before: dict[Step, int] = {}  # the steps that a step needs, as bits
+        self._before: dict[Step, int] = {}  # the transitive operands of a step, as bits
         for step in order:
             self._before[step] = self._place[step]
             for v in step.operands:
@@ -41,7 +41,7 @@ class Fusion:
                 self._reads[step] |= {v: None} if v.step is None or self.materialized(v.step) else self._reads[v.step]
 
     def materialized(self, step: Step) -> bool:
-        """Whether the results of a step are in memory, or are what their operands are."""
+        """Whether the results of a step are in memory, or alias its operands."""
         return step in self.into[step]
 
     def _into(self, step: Step) -> frozenset[Step]:
@@ -61,7 +61,7 @@ class Fusion:
         return readers if again or len(readers) == 1 else itself
 
     def _on_all_paths(self, step: Step) -> bool:
-        """Whether no user of a step waits for what is computed from it elsewhere, and is in memory."""
+        """Whether no user of a step waits for a value in memory that is computed from it elsewhere."""
         waiting, seen = list(self._users[step.results[0]]), set[Step]()
         while waiting:
             for other in {v.step for v in waiting.pop().operands if v.step is not None} - seen - {step}:
@@ -73,7 +73,7 @@ class Fusion:
         return True
 
     def _reader(self, user: Step, value: Value) -> frozenset[Step]:
-        """The steps that would compute a value if a user of it did; none if the user reads it from memory."""
+        """The steps that would compute a value if fused into a user; empty if the user reads it from memory."""
         into = self.into[user]
         if user.kind is Kind.VIEW:
             return frozenset() if user in into else into
@@ -83,31 +83,31 @@ class Fusion:
         return frozenset((user,)) if reads else frozenset()
 
     def reads(self, step: Step) -> Iterable[Value]:
-        """What a step reads from memory, through what is fused into it."""
+        """The values that a step reads from memory, through what is fused into it."""
         return self._reads[step]
 
 
 @dataclass(eq=False)
 class Buffer:
-    """Memory that one value has, or several one after the other."""
+    """Memory of one value, or of several in sequence."""
 
     bytes: int
-    values: list[tuple[int, Value]]  # with when each is computed
-    end: int = -1  # when the last of them is read for the last time
-    result: bool = False  # whether it is a result of the program
+    values: list[tuple[int, Value]]  # with the time of each computation
+    end: int = -1  # the time of the last read
+    result: bool = False  # whether it holds a result of the program
 
     @property
     def start(self) -> int:
-        """When the first of them is computed."""
+        """The time of the first computation."""
         return self.values[0][0]
 
     def at(self, time: int) -> Value:
-        """The value that it has at a time."""
+        """The value in it at a time."""
         return next(v for start, v in reversed(self.values) if start <= time)
 
 
 def buffers_of(graph: Graph) -> list[Buffer]:
-    """All memory that a program takes beside its arguments, with when it does."""
+    """All buffers of a program besides its arguments, with their lifetimes."""
     buffers: list[Buffer] = []
     run = _Run(graph, buffers)
     clock = run.run(0)
@@ -118,9 +118,9 @@ def buffers_of(graph: Graph) -> list[Buffer]:
 
 
 def saved_by(graph: Graph) -> list[Value]:
-    """The values of the forward steps of a program that its backward steps read, in program order.
+    """The forward values that the backward steps of a program read, in program order.
 
-    Of loops that take gradients themselves, such as one over microbatches, what a step of the largest one leaves.
+    For loops that take gradients themselves, such as over microbatches, those of one step of the largest.
     """
     run = _Run(graph, [])
     residuals: dict[Value, None] = {}
@@ -133,63 +133,63 @@ def saved_by(graph: Graph) -> list[Value]:
 
 
 class _Run:
-    """One body: its steps in their order, and the memory that their results are in."""
+    """One body: the schedule of its steps, and the buffers of their results."""
 
     def __init__(self, graph: Graph, buffers: list[Buffer], *, placed: bool = False) -> None:
-        self._graph, self._fusion, self._found = graph, Fusion(graph), buffers
+        self._graph, self._fusion, self._buffers = graph, Fusion(graph), buffers
         self._roots: dict[Value, Value] = {}
-        self._memory: dict[Value, Buffer] = {}  # by the value whose memory it is; none for arguments
+        self._memory: dict[Value, Buffer] = {}  # by root value; arguments have none
         self.order = self._scheduled()
         self.reads = {
             step: [*dict.fromkeys(self._root(v) for part in parts for v in self._fusion.reads(part))]
             for step, parts in self.order.items()
         }
-        # Of a branch, the results are in the memory that those of the choice have.
+        # the results of a branch are in the buffers of the conditional's results
         self._placed = set(map(self._root, graph.results)) if placed else set()
         self._last: dict[Value, Step | None] = {v: step for step in self.order for v in self.reads[step]}
         self._last |= dict.fromkeys(map(self._root, graph.results))
 
     def run(self, clock: int) -> int:
-        """Runs it from a time on; the time after it."""
+        """Runs it from a time on; returns the time after it."""
         for step in self.order:
             start, clock = clock, clock + 1
-            taken = self._taken(step)
+            reused = self._reuse(step)
             for result in step.results:
                 if self._root(result) is result:
-                    self._make(result, taken.get(result), start)
+                    self._make(result, reused.get(result), start)
             for body in step.bodies:
-                clock = _Run(body, self._found, placed=step.kind is Kind.BRANCH).run(clock)
+                clock = _Run(body, self._buffers, placed=step.kind is Kind.BRANCH).run(clock)
             for v in (*self.reads[step], *map(self._root, step.results)):
                 if v in self._memory:
                     self._memory[v].end = max(self._memory[v].end, clock - 1)
         return clock
 
     def mark(self, now: int) -> None:
-        """Marks what the results of the program are in; one that is an argument, or another, is a copy."""
+        """Marks the buffers of the program's results; a repeated result, or an argument, is a copy."""
         seen: set[Buffer] = set()
         for v in map(self._root, self._graph.results):
             buffer = self._memory.get(v)
             if (buffer is None and not v.mutable and v.step is None) or buffer in seen:
-                self._found.append(Buffer(v.bytes, [(now, v)], result=True))
+                self._buffers.append(Buffer(v.bytes, [(now, v)], result=True))
             elif buffer is not None:
                 buffer.result = True
                 seen.add(buffer)
 
     def _make(self, result: Value, over: Value | None, now: int) -> None:
-        """Places a result, over the memory of another or in new memory."""
+        """Assigns a result the buffer of another value, or a new one."""
         if result in self._placed:
             return
         if over is None:
             self._memory[result] = Buffer(result.bytes, [(now, result)])
-            self._found.append(self._memory[result])
+            self._buffers.append(self._memory[result])
         elif over in self._memory:
             self._memory[result] = self._memory[over]
             self._memory[result].values.append((now, result))
 
-    def _taken(self, step: Step) -> dict[Value, Value]:
-        """Which results are written over operands that nothing needs any more."""
+    def _reuse(self, step: Step) -> dict[Value, Value]:
+        """The dead operands over which results are written."""
         free = [v for v in self.reads[step] if self._last[v] is step and (v in self._memory or v.mutable)]
-        pairs: Iterable[tuple[Value, Value]] = ()  # operands with the results that may be written over them
+        pairs: Iterable[tuple[Value, Value]] = ()  # operands, with results that may overwrite them
         if step.kind is Kind.LOOP:
             pairs = ((self._root(step.operands[i]), step.results[j]) for i, j in step.carried)
         elif step.kind is Kind.STORE:
@@ -204,7 +204,7 @@ class _Run:
         return overwritten
 
     def _root(self, v: Value) -> Value:
-        """The value whose memory a value is in."""
+        """The value whose buffer a value aliases."""
         if v not in self._roots:
             step = v.step
             if step is None or not step.operands or step.kind not in (Kind.VIEW, Kind.BARRIER):
@@ -215,16 +215,15 @@ class _Run:
         return self._roots[v]
 
     def _scheduled(self) -> dict[Step, list[Step]]:
-        """The steps in the order that they run, with those that are done as one.
+        """The steps in execution order, with those that run as one.
 
-        Each runs as soon as all that it needs is there; of those that wait for the same, first what is met first on
-        the way from the results back to the arguments.
+        Each runs as soon as its operands are ready; ties are broken by a depth-first walk from the results.
         """
         steps = [s for s in _post_order(self._graph) if self._fusion.materialized(s)]
         before = {s: {v.step for v in self._fusion.reads(s) if v.step is not None} for s in steps}
         joined = _joined(steps, before)
         joint = {part: step for step, parts in joined.items() for part in parts}
-        for step in steps:  # another shape for what is just computed is written at once
+        for step in steps:  # a reshape runs with its producer
             producer = step.operands[0].step if step.kind is Kind.VIEW and step.operands else None
             if producer is not None and joint.get(producer, producer).kind in (Kind.MAP, Kind.COSTLY):
                 joint[step] = joint.get(producer, producer)
@@ -236,7 +235,7 @@ class _Run:
 
 
 def _post_order(graph: Graph) -> list[Step]:
-    """The steps, each after those that it needs; from the results on, operand by operand."""
+    """The steps in post-order: from the results, operand by operand."""
     ordered: dict[Step, None] = {}
     effects = [s for s in graph.steps if s.kind is Kind.STORE or not s.results]
     ends = [v.step for v in graph.results if v.step is not None]
@@ -257,25 +256,25 @@ def _post_order(graph: Graph) -> list[Step]:
 
 
 def _joined(steps: list[Step], before: dict[Step, set[Step]]) -> dict[Step, list[Step]]:
-    """Sums over the same devices that the compiler sends as one, by that one: none of them needs another."""
+    """Collectives over the same devices that the compiler combines, by the combined one; none depends on another."""
     groups: dict[tuple[str, ...], list[list[Step]]] = {}
     places = {step: 1 << i for i, step in enumerate(steps)}
-    needs: dict[Step, int] = {}  # as bits, the step and what it needs, the others of joined sums among them
+    needs: dict[Step, int] = {}  # a step with its transitive operands, as bits, including those of combined steps
     for step in steps:
         needs[step] = functools.reduce(operator.or_, (needs[n] for n in before[step]), places[step])
         if step.kind is not Kind.SEND:
             continue
-        alike = groups.setdefault((step.name, str(step.eqn.params), str(step.results[0].aval.dtype)), [])
-        group = next((g for g in alike if not needs[step] & sum(places[s] for s in g)), None)
+        equal_groups = groups.setdefault((step.name, str(step.eqn.params), str(step.results[0].aval.dtype)), [])
+        group = next((g for g in equal_groups if not needs[step] & sum(places[s] for s in g)), None)
         if group is None:
-            alike.append([step])
+            equal_groups.append([step])
             continue
         members = sum(places[s] for s in group)
-        together = functools.reduce(operator.or_, (needs[s] for s in group), needs[step])
-        needs |= {s: n | together for s, n in needs.items() if s is step or n & members}
+        combined = functools.reduce(operator.or_, (needs[s] for s in group), needs[step])
+        needs |= {s: n | combined for s, n in needs.items() if s is step or n & members}
         group.append(step)
     joined: dict[Step, list[Step]] = {}
-    for group in (g for alike in groups.values() for g in alike if len(g) > 1):
+    for group in (g for equal_groups in groups.values() for g in equal_groups if len(g) > 1):
         last = group[-1]
         one = Step(last.name, Kind.SEND, [v for s in group for v in s.operands], last.order, last.eqn, last.stack)
         one.results = [v for s in group for v in s.results]
@@ -284,19 +283,19 @@ def _joined(steps: list[Step], before: dict[Step, set[Step]]) -> dict[Step, list
 
 
 def packed(buffers: Sequence[Buffer]) -> int:
-    """The bytes that buffers need: each result has one, in which others may be before it; the rest share a heap."""
+    """The total bytes of buffers: each result has one, which may host earlier buffers; the rest share a heap."""
     results = sorted((b for b in buffers if b.result), key=lambda b: -b.bytes)
     inside: dict[Buffer, list[Buffer]] = {b: [b] for b in results}
     left = [
         b
         for b in sorted((b for b in buffers if not b.result), key=lambda b: (-b.bytes, b.start))
-        if not _hosted(b, inside)
+        if not _assign_to_result(b, inside)
     ]
     return sum(b.bytes for b in results) + peak(left)
 
 
-def _hosted(buffer: Buffer, inside: dict[Buffer, list[Buffer]]) -> bool:
-    """Puts a buffer into the memory of a result that has room for it all its life, if there is one."""
+def _assign_to_result(buffer: Buffer, inside: dict[Buffer, list[Buffer]]) -> bool:
+    """Assigns a buffer to the memory of a result that is free for its lifetime, if possible."""
     for result, others in inside.items():
         if buffer.bytes <= result.bytes and all(b.end < buffer.start or buffer.end < b.start for b in others):
             others.append(buffer)
@@ -305,7 +304,7 @@ def _hosted(buffer: Buffer, inside: dict[Buffer, list[Buffer]]) -> bool:
 
 
 def peak(buffers: Sequence[Buffer]) -> int:
-    """The most bytes that are in use at once."""
+    """The maximum bytes in use at once."""
     return sum(v.bytes for v in live(buffers))
 
 

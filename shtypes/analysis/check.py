@@ -36,13 +36,14 @@ class Signature(Report):
 
     Attributes:
         name: The function's name.
-        arguments: The arguments by name; trees of types, and what is no array as it is.
-        results: The results: a tree of types.
-        gradients: The gradients of the arguments that have any, by name; None without ``grad``.
+        arguments: The arguments by name: pytrees of types, with non-arrays unchanged.
+        results: The results: a pytree of types.
+        gradients: The gradients of the differentiable arguments, by name; None without ``grad``.
         policy: The policy under which the program was typed, and types print.
-        program: The typed program as it is compiled: a closed jaxpr.
-        ledger: What the program communicates, backward too with ``grad``.
-        undecided: Why functions under `implicit_comm` were not decided as a whole, whose ops chose for themselves.
+        program: The typed program as compiled: a closed jaxpr.
+        ledger: Its communication, also backward with ``grad``.
+        undecided: Why functions under `implicit_comm` were not optimized jointly, so that their ops chose for
+            themselves.
     """
 
     name: str
@@ -56,19 +57,19 @@ class Signature(Report):
 
     @functools.cached_property
     def ledger(self) -> Ledger:
-        """What the program communicates."""
+        """The communication of the program."""
         return ledger_of(self.program)
 
     @functools.cached_property
     def memory(self) -> Memory:
-        """What the program needs on each device; the function is not traced again."""
+        """The memory of the program on each device; the function is not traced again."""
         return memory_of(self._target, self._on_devices, grad=self.gradients is not None)
 
     def compute(self, device: Device | str | None = None) -> Compute:
         """The work of one device; the function is not traced again.
 
         Args:
-            device: A device by which times are predicted, too, as for `shtypes.compute`.
+            device: A device by which to predict times, as for `shtypes.compute`.
         """
         chosen = None if device is None else as_device(device, "`compute` takes")
         return compute_of(self._target, self._on_devices, chosen)
@@ -80,7 +81,7 @@ class Signature(Report):
 
     @property
     def rows(self) -> list[tuple[str, str]]:
-        """What it says, in lines of a name and a type: ``argument x``, ``f32[8@dp,16]``."""
+        """The lines of the report: a name and a type, such as ``argument x``, ``f32[8@dp,16]``."""
         parts = [("argument ", self.arguments), ("result", {"": self.results})]
         parts += [] if self.gradients is None else [("gradient ", self.gradients)]
         text_of = functools.partial(show, policy=self.policy)
@@ -105,7 +106,7 @@ class Signature(Report):
         return [Table(self.name, ("", "type"), tuple(self.rows), note=note)]
 
     def to_dict(self) -> dict[str, Any]:
-        """The signature for JSON: types as canonical text, by name and path."""
+        """The signature for JSON: types in canonical notation, by name and path."""
         return {
             "function": self.name,
             "policy": self.policy,
@@ -133,18 +134,18 @@ def check(
     dims: Mapping[str, int] | None = None,
     **named: Any,
 ) -> Signature:
-    """The types of a function's results, and of its gradients, from types alone: no device, and no data.
+    """The types of a function's results and gradients, from types alone: without devices and data.
 
-    Any mesh size will do, and no JAX backend is started. The annotations of the function are checked, too, whether or
-    not it is `typed`.
+    The mesh may have any size, and no JAX backend is started. The annotations of the function are checked too, even if
+    it is not `typed`.
 
     Args:
-        f: A function of trees of typed values.
-        *types: Its arguments: texts of types such as ``"f32[8@dp, 16]"``, types, values, or trees of these; numbers are
-            as they are. Without any, those that the annotations of ``f`` say.
-        grad: Whether its backward pass, to all arguments with gradients, is typed too.
-        mesh: The mesh of the texts; by default the one in context.
-        policy: The policy; by default the one in force.
+        f: A function of pytrees of typed values.
+        *types: Its arguments: types, also as strings such as ``"f32[8@dp, 16]"``, values, or pytrees of these; numbers
+            are passed as they are. By default those of the annotations of ``f``.
+        grad: Whether to type its backward pass too, to all differentiable arguments.
+        mesh: The mesh of strings; by default the one in context.
+        policy: The policy; by default the current one.
         dims: Sizes of dim names.
         **named: More arguments of ``f``.
 
@@ -152,7 +153,7 @@ def check(
         The signature: it prints, and has the types and the ledger as attributes.
 
     Raises:
-        ShardingTypeError: the program does not type, a text cannot be read, or the annotations leave a type open.
+        ShardingTypeError: the program does not type, a type has a syntax error, or the annotations leave a type open.
 
     Communicates: nothing.
 
@@ -179,7 +180,7 @@ def check(
 
 
 def signature_of(target: Target, *, grad: bool) -> Signature:
-    """The signature of a call, in the scopes around it."""
+    """The signature of a call, in the present scopes."""
     with noting_undecided() as undecided:
         signature = _signature_of(target, grad=grad)
     return dataclasses.replace(signature, undecided=tuple(undecided))
@@ -201,13 +202,13 @@ def _signature_of(target: Target, *, grad: bool) -> Signature:
         program, outs = target.traced()
         results, gradients = outs, None
     arguments = {name: jax.tree.map(_type, x) for name, x in target.arguments.items()}
-    if not isinstance(target.function, JitFunction) or grad:  # that may donate arguments, and is traced again
-        target = target._replace(function=_replayed(target, program, outs), merges=False)  # it is merged already
+    if not isinstance(target.function, JitFunction) or grad:  # a JitFunction may donate arguments, and is retraced
+        target = target._replace(function=_replayed(target, program, outs), merges=False)  # merged already
     return Signature(target.name, arguments, results, gradients, current_policy(), program, target)
 
 
 def _replayed(target: Target, program: Any, outs: Any) -> Callable[..., Any]:
-    """A function with the arguments of a target that runs its typed program, and gives results in the tree ``outs``."""
+    """A function with a target's arguments that runs its typed program, with results in the structure of ``outs``."""
 
     @functools.wraps(target.function)
     def run(*args: Any, **kwargs: Any) -> Any:
@@ -219,7 +220,7 @@ def _replayed(target: Target, program: Any, outs: Any) -> Callable[..., Any]:
 
 
 def _gradients(target: Target, cotangents: Any) -> dict[str, Any]:
-    """The cotangents of the arguments that have gradients, in the arguments' trees."""
+    """The cotangents of the differentiable arguments, in the arguments' structure."""
     left = iter(cotangents)
     inputs = (target.args, target.kwargs)
     args, kwargs = jax.tree.map(lambda x: next(left) if is_differentiated(x) else None, inputs)
@@ -234,13 +235,13 @@ def _type(x: Any) -> Any:
 
 
 def _plain(x: Any) -> str:
-    """A leaf that is no typed value, in a line of text."""
+    """An untyped leaf, in a line of text."""
     if hasattr(x, "shape") and hasattr(x, "dtype"):
         return f"{x.dtype}[{','.join(map(str, x.shape))}], plain"
     return f"{x!r:.60}"
 
 
-#: Collectives by kind, or by kind and mesh axes: how many run.
+#: The number of collectives by kind, or by kind and mesh axes.
 Expected = Mapping[Any, int]
 
 
@@ -253,25 +254,26 @@ def assert_comm(
     bytes: int | None = None,
     **kwargs: Any,
 ) -> Ledger:
-    """Asserts which collectives a program runs, loops counted; nothing runs.
+    """Asserts the collectives of a program, with loops counted; nothing runs.
 
     Args:
         f: A function of typed values and plain arrays.
-        *args: Its arguments: values, values that have only types, types, or the texts of types. Without any, those that
-            the annotations of ``f`` say.
-        forward: The collectives of the forward pass and no others: ``{"all-reduce": 2}`` over any axes, or
-            ``{("all-reduce", "tp"): 2}`` over these. None does not ask; ``{}`` is for none at all.
-        backward: The same for the backward pass, with what checkpoint runs again.
-        grad: Whether ``f`` is a forward pass whose backward pass, to all its arguments, is to be counted too. A
-            function that takes gradients itself needs no more.
-        bytes: The most that each device may send, in all.
+        *args: Its arguments: values, abstract values, types, or types as strings. By default those of the annotations
+            of ``f``.
+        forward: All collectives of the forward pass: ``{"all-reduce": 2}`` over any axes, or ``{("all-reduce", "tp"):
+            2}`` over these. None does not check; ``{}`` means none.
+        backward: The same for the backward pass, including what checkpoint recomputes.
+        grad: Whether ``f`` is a forward pass whose backward pass, to all its arguments, is counted too. Not needed for
+            a function that takes gradients itself.
+        bytes: The maximum total that each device may send.
         **kwargs: More arguments of ``f``.
 
     Returns:
-        The ledger, for further questions.
+        The ledger.
 
     Raises:
-        AssertionError: the program communicates otherwise; it lists what was expected, and what was found where.
+        AssertionError: the program communicates otherwise; lists the expected and the actual collectives with their
+            lines.
         ShardingTypeError: an expected kind does not exist.
 
     Examples:
@@ -304,7 +306,7 @@ def assert_comm(
 
 
 def _differences(direction: str, expected: Expected, ledger: Ledger) -> list[str]:
-    """A line for each collective that runs more or less often than expected."""
+    """A line for each collective whose number differs from the expected one."""
     expected_counts = {_key(key): count for key, count in expected.items()}
     seen: dict[tuple[str, tuple[str, ...] | None], list[Entry]] = {key: [] for key in expected_counts}
     for entry in ledger:

@@ -1,4 +1,4 @@
-"""The result of `compare`: the lines of two programs side by side, as text, JSON and HTML."""
+"""`compare`: a program under both policies, line by line, as text, JSON and HTML."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ POLICIES: Final = ("jax", "partial")
 
 
 class Use(NamedTuple):
-    """What one line sends by one kind of collective.
+    """The communication of one line by one kind of collective.
 
     Attributes:
         place: The user's line.
         direction: ``"forward"``, ``"backward"`` or ``"recomputed"``.
         kind: The kind of collective.
         axes: The mesh axes.
-        bytes: Bytes that each device sends in all.
-        launches: How many collectives run.
-        known: Whether these are exact: no while loop of unknown length is around them.
-        dtype: What is sent, where that is another dtype than the value's.
+        bytes: Total bytes that each device sends.
+        launches: The number of collectives that run.
+        known: Whether these are exact: not in a while loop.
+        dtype: The dtype sent, if it is not the value's.
     """
 
     place: SourceLine
@@ -64,13 +64,13 @@ class Use(NamedTuple):
 
 
 class Change(NamedTuple):
-    """How the communication of one line differs, from "jax" to "partial".
+    """The difference in the communication of one line, from "jax" to "partial".
 
     Attributes:
-        what: ``"same"``, ``"changes"`` (in number or in bytes), ``"moves"`` (to another line, direction or number of
+        what: ``"same"``, ``"changes"`` (in number or bytes), ``"moves"`` (to another line, direction or number of
             times), ``"vanishes"`` or ``"appears"``.
-        jax: What is sent under "jax", if anything.
-        partial: What is sent under "partial", if anything.
+        jax: The communication under "jax", if any.
+        partial: The communication under "partial", if any.
     """
 
     what: str
@@ -79,15 +79,15 @@ class Change(NamedTuple):
 
 
 class TypeChange(NamedTuple):
-    """A value whose type differs, beyond what each policy calls replicated.
+    """A value whose type differs, apart from the policies' replicated states.
 
     Attributes:
         place: The user's line; empty for arguments, results and gradients.
         direction: The direction of the equation, or ``"argument"``, ``"result"``, ``"gradient"``.
         what: The op, or the name of the argument.
-        jax: The type under "jax", as that prints it.
-        partial: The type under "partial", as that prints it.
-        values: How many values of the line differ so.
+        jax: The type as printed under "jax".
+        partial: The type as printed under "partial".
+        values: The number of values of the line with this difference.
     """
 
     place: SourceLine
@@ -102,7 +102,7 @@ class TypeChange(NamedTuple):
 
 
 def type_changes(one: Signature | None, other: Signature | None) -> Iterator[TypeChange]:
-    """The values whose types differ between two programs of one text; none where one of them does not type."""
+    """The values whose types differ between two programs of one function; none if one of them does not type."""
     if one is None or other is None:
         return
     for kind, trees in (("argument", "arguments"), ("result", "results"), ("gradient", "gradients")):
@@ -121,7 +121,7 @@ def type_changes(one: Signature | None, other: Signature | None) -> Iterator[Typ
 
 @functools.lru_cache(maxsize=4096)
 def _differ(one: ShType, other: ShType) -> tuple[str, str] | None:
-    """What "jax" and "partial" print, where types differ beyond what each policy calls replicated."""
+    """The types as printed under "jax" and "partial", if they differ apart from the replicated states."""
     texts = show(one, POLICIES[0]), show(other, POLICIES[1])
     return None if one == other or texts[0] == texts[1] else texts
 
@@ -132,9 +132,9 @@ def _named(kind: str, trees: Any) -> Iterator[tuple[str, ShType]]:
 
 
 def _typed_lines(signature: Signature) -> dict[tuple[SourceLine, str, str], list[ShType]]:
-    """The types that each op of each line makes, in order.
+    """The result types of each op on each line, in order.
 
-    Results of a policy's casts are left out, and values of no line: the cotangents that the backward pass starts from.
+    Without results of a policy's casts, and values without a line: the first cotangents of the backward pass.
     """
     types_by_line: dict[tuple[SourceLine, str, str], list[ShType]] = {}
     for item in equations(signature.program):
@@ -150,7 +150,7 @@ def _typed_lines(signature: Signature) -> dict[tuple[SourceLine, str, str], list
 
 
 def uses_of(ledger: Ledger) -> dict[Any, Use]:
-    """What each line sends, by direction, kind and axes."""
+    """The communication of each line, by direction, kind and axes."""
     parts: dict[Any, list[Entry]] = {}
     for entry in ledger:
         if entry.launches:
@@ -166,7 +166,7 @@ def _use(entries: list[Entry], dtype: str) -> Use:
 
 
 def changes_of(one: Mapping[Any, Use], other: Mapping[Any, Use]) -> Iterator[Change]:
-    """How what lines send differs. What is sent elsewhere, of the same kind over the same axes, has moved there."""
+    """The differences in communication. An equal collective on another line has moved there."""
     arriving: dict[Any, deque[Use]] = {}
     for key, use in other.items():
         if key not in one:
@@ -182,7 +182,7 @@ def changes_of(one: Mapping[Any, Use], other: Mapping[Any, Use]) -> Iterator[Cha
     yield from (Change("appears", None, use) for use in other.values() if use.key in left)
 
 
-#: The version of what `Comparison.to_json` writes.
+#: The version of the format of `Comparison.to_json`.
 SCHEMA: Final = 1
 
 
@@ -192,7 +192,7 @@ class Side:
 
     Attributes:
         policy: The policy.
-        signature: Its types; None where it does not type.
+        signature: Its types; None if it does not type.
         error: Why it does not type.
     """
 
@@ -202,19 +202,19 @@ class Side:
 
     @property
     def ledger(self) -> Ledger:
-        """Its collectives; none where it does not type."""
+        """Its collectives; none if it does not type."""
         return Ledger() if self.signature is None else self.signature.ledger
 
 
 class Comparison(Report):
-    """One program under both policies; prints, and is JSON and a page of HTML.
+    """A program under both policies, as a report.
 
     Attributes:
         name: The function's name.
         mesh: The mesh, as text.
         jax: The program under "jax".
         partial: The program under "partial".
-        model: The cost model of the predicted times, if there is one.
+        model: The cost model of the predicted times, or None.
         grad: Whether a backward pass was added.
         takes: Whether the function takes gradients itself.
     """
@@ -235,7 +235,7 @@ class Comparison(Report):
         return self.jax.error is None and self.partial.error is None
 
     def seconds(self) -> tuple[float, float] | None:
-        """The predicted times of all collectives under "jax" and "partial", one after the other."""
+        """The predicted times of all collectives in sequence, under "jax" and "partial"."""
         if self.model is None:
             return None
         return self.jax.ledger.time(self.model), self.partial.ledger.time(self.model)
@@ -244,7 +244,7 @@ class Comparison(Report):
 
     @property
     def title(self) -> str:
-        """What it shows, in a line."""
+        """The heading of the report."""
         passes = (
             "forward and backward" if self.grad else "with the gradients that it takes" if self.takes else "forward"
         )
@@ -270,7 +270,7 @@ class Comparison(Report):
         return Table("Totals", headings, tuple(rows), frozenset(headings[2:]), "; ".join(notes))
 
     def parts(self) -> list[Table | Text]:
-        """Why it does not type, and the tables."""
+        """Errors of programs that do not type, and the tables."""
         sides = (self.jax, self.partial)
         errors = [Text(f'Under "{s.policy}" it does not type: {s.error}', "red") for s in sides if s.error]
         return [*errors, *self.tables()]
@@ -365,22 +365,22 @@ def compare(
     dims: Mapping[str, int] | None = None,
     **kwargs: Any,
 ) -> Comparison:
-    """A program under the policies "jax" and "partial": types that differ, collectives that differ, totals and times.
+    """Compares a program under the policies "jax" and "partial": types, collectives, totals and times.
 
     Args:
-        f: A function of trees of typed values.
-        *args: Its arguments: texts of types, types, values, or trees of these. A text is read under each policy; what a
-            type or a value has replicated under the policy in force is replicated under the other too. Without any,
-            those that the annotations of ``f`` say.
-        grad: Whether the backward pass, to all arguments with gradients, is compared too. A function that takes
-            gradients itself is compared as it is.
-        model: A cost model, or the name of a link: predicts times.
-        mesh: The mesh of the texts; by default the one in context.
+        f: A function of pytrees of typed values.
+        *args: Its arguments: types, also as strings, values, or pytrees of these. A string is parsed under each policy;
+            axes that are replicated by the current policy in a type or value are replicated by the other policy too. By
+            default those of the annotations of ``f``.
+        grad: Whether to compare the backward pass too, to all differentiable arguments. A function that takes gradients
+            itself is compared as it is.
+        model: A cost model, or the name of a link, to predict times.
+        mesh: The mesh of strings; by default the one in context.
         dims: Sizes of dim names.
         **kwargs: More arguments of ``f``.
 
     Returns:
-        The comparison. A program that types under one policy only is compared, too: the other side says why not.
+        The comparison. If the program types under one policy only, the other side has the error.
 
     Raises:
         ShardingTypeError: the program types under neither policy.
@@ -413,15 +413,15 @@ def compare(
     signature = next((s.signature for s in sides.values() if s.signature is not None), None)
     if signature is None:
         raise next(s.error for s in sides.values() if s.error is not None)
-    found_mesh = next((x.mesh for x in jax.tree.leaves(signature.arguments) if isinstance(x, ShType)), None)
-    where = found_mesh or (current_mesh() if mesh is None else to_mesh(mesh))
+    typed_mesh = next((x.mesh for x in jax.tree.leaves(signature.arguments) if isinstance(x, ShType)), None)
+    where = typed_mesh or (current_mesh() if mesh is None else to_mesh(mesh))
     return Comparison(
         signature.name, str(where), sides["jax"], sides["partial"], cost, grad=grad and not takes, takes=takes
     )
 
 
 def _translated(tree: Any, src: str, dst: str) -> Any:
-    """Typed values as values that have only types, with what one policy calls replicated as the other calls it."""
+    """Converts typed values to abstract ones, with the replicated state of the other policy."""
 
     def one(x: Any) -> Any:
         t = x.type if isinstance(x, Array) else x if isinstance(x, ShType) else None

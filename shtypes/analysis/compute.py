@@ -1,4 +1,4 @@
-"""`compute`: the work of one device, operations and bytes through its memory, from types alone; nothing runs."""
+"""`compute`: the FLOPs and memory traffic of one device, from types alone; nothing runs."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from shtypes.traced.equations import SourceLine
 from shtypes.types import dtypes
 from shtypes.types.tables import Report, Table
 
-#: The version of what `Compute.to_json` writes.
+#: The version of the format of `Compute.to_json`.
 SCHEMA: Final = 1
-#: The most kernels in the tables; JSON has all.
+#: The maximum number of kernels in a table; JSON has all.
 _SHOWN: Final = 12
 
 
 class Kernel(NamedTuple):
-    """What a device computes at once, with what the compiler fuses into it; several alike from one line together.
+    """A kernel with the steps fused into it; equal ones of one line are merged.
 
     Attributes:
         what: The operation that writes the result.
-        type: The type of one device's part of the result.
-        runs: How often it runs.
+        type: The type of one device's shard of the result.
+        runs: The number of runs.
         flops: Operations of one run.
-        dtype: Of products of matrices and convolutions, the operands' dtype by its short name; else empty.
-        bytes: Bytes of one run that are read from and written to memory.
+        dtype: For matrix products and convolutions, the operands' dtype by its short name; else empty.
+        bytes: Bytes read from and written to memory in one run.
         direction: ``"forward"``, ``"backward"`` or ``"recomputed"`` (by checkpoint, in the backward pass).
         place: The user's line.
     """
@@ -49,22 +49,22 @@ class Kernel(NamedTuple):
     place: SourceLine
 
     def seconds(self, device: Device) -> float:
-        """What all of its runs take: products by the device's rate, all else by the bandwidth of its memory."""
+        """The time of all runs: products by the device's rate, others by its memory bandwidth."""
         once = device.seconds(self.flops, self.dtype, self.bytes) if self.dtype else self.bytes / device.bandwidth
         return self.runs * once
 
 
 @dataclass(frozen=True)
 class Compute(Report):
-    """The work of one device: operations, and bytes through its memory.
+    """The FLOPs and memory traffic of one device.
 
     Attributes:
         name: The function's name.
         mesh: The mesh, as text.
-        kernels: What is computed, the most operations first, then the most bytes.
+        kernels: The kernels, by decreasing operations and then bytes.
         not_counted: Operations of unknown work, by name: callbacks, kernels in other languages.
-        known: Whether every loop has a static length; the body of another counts once.
-        device: The device by which times are predicted, if there is one.
+        known: Whether all loops have static lengths; other bodies count once.
+        device: The device by which times are predicted, or None.
     """
 
     name: str
@@ -76,25 +76,25 @@ class Compute(Report):
 
     @property
     def flops(self) -> int:
-        """Operations, of products and of all else."""
+        """All operations, of products and others."""
         return sum(k.runs * k.flops for k in self.kernels)
 
     @property
     def products(self) -> dict[str, int]:
-        """Operations of products of matrices and convolutions, by the operands' dtype."""
+        """Operations of matrix products and convolutions, by the operands' dtype."""
         names = dict.fromkeys(k.dtype for k in self.kernels if k.dtype)
         return {name: sum(k.runs * k.flops for k in self.kernels if k.dtype == name) for name in names}
 
     @property
     def bytes(self) -> int:
-        """Bytes that are read from and written to the device's memory."""
+        """Bytes read from and written to the device's memory."""
         return sum(k.runs * k.bytes for k in self.kernels)
 
     def seconds(self, device: Device | str | None = None) -> float:
-        """What the kernels take one after the other, collectives not counted.
+        """The time of the kernels in sequence, without collectives.
 
         Args:
-            device: A device, the name of one or a file; by default that of the report.
+            device: A device, its name or a file; by default that of the report.
         """
         chosen = as_device(device if device is not None else self.device, "`seconds` takes")
         return sum(k.seconds(chosen) for k in self.kernels)
@@ -123,7 +123,7 @@ class Compute(Report):
         }
 
     def tables(self) -> list[Table]:
-        """The totals, and the kernels that do most."""
+        """The totals, and the largest kernels."""
         rows = [(f"products in {name}", str(n)) for name, n in self.products.items()]
         rows += [
             ("other operations", str(self.flops - sum(self.products.values()))),
@@ -164,30 +164,30 @@ def compute(
     device: Device | str | None = None,
     **named: Any,
 ) -> Compute:
-    """The work of one device, as the function is compiled, from types alone: no device, and no data.
+    """The FLOPs and memory traffic of one device, as the function is compiled, from types alone.
 
-    The program that would be compiled is walked on shards, as by `memory`: an operation counts for each element of the
-    device's part, a product of matrices two for each term, and what is fused moves no bytes. Collectives are the
-    ledger's. What each device repeats because a value is replicated is counted on each: where `compute` says much more
-    than the work by the number of devices, the types do not split it.
+    The program that would be compiled is walked on shards, as by `memory`: an operation counts once for each element of
+    a device's shard, a matrix product twice for each term, and fused values move no bytes. Collectives are in the
+    ledger. Work on replicated values counts on each device: if `compute` is much more than the total work divided by
+    the number of devices, the types do not split it.
 
     Args:
-        f: A function of trees of typed values, such as a training step.
-        *types: Its arguments: texts of types such as ``"f32[8@dp, 16]"``, types, values, or trees of these; numbers are
-            as they are. Without any, those that the annotations of ``f`` say.
-        grad: Whether its backward pass, to all arguments with gradients, is counted too.
-        mesh: The mesh of the texts; by default the one in context.
-        policy: The policy; by default the one in force.
+        f: A function of pytrees of typed values, such as a training step.
+        *types: Its arguments: types, also as strings such as ``"f32[8@dp, 16]"``, values, or pytrees of these; numbers
+            are passed as they are. By default those of the annotations of ``f``.
+        grad: Whether to count its backward pass too, to all differentiable arguments.
+        mesh: The mesh of strings; by default the one in context.
+        policy: The policy; by default the current one.
         dims: Sizes of dim names.
-        device: A device by which times are predicted, too: a `Device`, the name of one (docs: compute) or a file.
+        device: A device by which to predict times: a `Device`, its name (docs: compute) or a file.
         **named: More arguments of ``f``.
 
     Returns:
         The report: it prints, and has the parts as attributes.
 
     Raises:
-        ShardingTypeError: the program does not type, a text cannot be read, the annotations leave a type open, or there
-            is no such device.
+        ShardingTypeError: the program does not type, a type has a syntax error, the annotations leave a type open, or
+            there is no such device.
 
     Communicates: nothing.
 
@@ -222,7 +222,7 @@ def compute_of(target: Target, program: DeviceProgram, device: Device | None) ->
 
 
 class _Walk:
-    """Walks graphs, and notes what has no count."""
+    """Walks graphs, and records uncounted operations."""
 
     def __init__(self) -> None:
         self.not_counted: dict[str, None] = {}
@@ -287,5 +287,5 @@ def _written(step: Step) -> int:
     return sum(v.bytes for v in step.results)
 
 
-#: Operations that read of their first operand as much as they give.
+#: Operations that read as much of their first operand as they return.
 _PARTS: Final = frozenset({"slice", "dynamic_slice", "gather"})

@@ -1,4 +1,4 @@
-"""A plan in words (who sends what to whom, and what each device holds then), as a table, and in pictures. Pure."""
+"""A plan in words (who sends what to whom, and what each device holds), as a table, and in pictures. Pure."""
 
 from __future__ import annotations
 
@@ -16,47 +16,47 @@ from shtypes.types import ShType, State
 from shtypes.types.mesh import part_of
 from shtypes.types.tables import Table
 
-#: The most devices that the table shows.
+#: The maximum number of devices in the table.
 ROWS: Final = 16
-#: The most rows of devices in a picture.
+#: The maximum number of rows of devices in a picture.
 DEVICES: Final = 8
-#: The width at which pictures go on in a new row.
+#: The width at which pictures wrap.
 WIDTH: Final = 1800
-#: The width of a letter, and the height of a line.
+#: The width of a character, and the height of a line.
 LETTER: Final = 6.7
 LINE: Final = 16
-#: The most pieces of a part that are drawn; what has more of a dim is in no colour.
+#: The maximum number of drawn pieces of a shard; longer runs have no colour.
 PIECES: Final = 256
-#: The space above the devices: the title of a picture, its type and the names of the columns.
+#: The height above the devices: title, type and column names.
 HEAD: Final = 62
 
 
 def sentences(plan: Plan) -> list[str]:
-    """The steps of a plan: who sends what to whom, and what each device holds then."""
+    """The steps of a plan in words: who sends what to whom, and what each device then holds."""
     return [f"{step}: {sentence(step, plan.src)}" for step in plan.steps]
 
 
 def sentence(step: Step, base: ShType) -> str:
-    """What a step does, and what each device holds after it; ``base`` is a type of the array as it is."""
+    """A step in words, with what each device holds after it; ``base`` is a type of the array in its own shape."""
     return f"{action(step, base)}; each device then holds {contents(step.dst, base, _changed(step, base))}"
 
 
 def action(step: Step, base: ShType) -> str:
-    """What a step does: what is sent to whom, or done without sending."""
+    """The action of a step in words."""
     if step.kind is not Kind.RELABEL and step.group == 1:
         return f"{_one_device(step.axes)}, so nothing is done or sent"
     return _ACTIONS[step.kind](step, base)
 
 
 def contents(t: ShType, base: ShType, about: Iterable[int] = ()) -> str:
-    """What each device holds of the array, in words.
+    """The contents of each device, in words.
 
     Args:
         t: The type.
-        base: A type of the array as it is, where ``t`` is one of a finer view of it.
-        about: The dims that are mentioned even where a device has all of them.
+        base: A type of the array in its own shape, if ``t`` is of a reshaped view.
+        about: The dims that are mentioned even if unsharded.
     """
-    first = holding(t, dict.fromkeys(base.mesh.axis_names, 0), base)  # what others hold differs only in where it is
+    first = holding(t, dict.fromkeys(base.mesh.axis_names, 0), base)  # others differ only in position
     parts, every = [], True
     for i, (dim, spans) in enumerate(zip(base.dims, first.spans, strict=True)):
         name = f"dim {i}" + (f" (`{dim.name}`)" if dim.name else "")
@@ -67,15 +67,15 @@ def contents(t: ShType, base: ShType, about: Iterable[int] = ()) -> str:
         count = sum(b - a for a, b in spans)
         pieces = f" ({len(spans)} pieces of {count // len(spans)})" if len(spans) > 1 else ""
         parts.append(f"{count:,} of {dim.size:,}{pieces} along {name}")
-    said = ("the whole array" if base.ndim else "the value") if every else _listed(parts)
+    parts_text = ("the whole array" if base.ndim else "the value") if every else _listed(parts)
     terms, varying = t.axes(State.UNREDUCED), t.axes(State.VARYING)
-    said += f", as a term of the sum over {quoted(terms)}" if terms else ""
-    said += f", of its own value over {quoted(varying)}" if varying else ""
-    return f"{said} ({t.local_bytes:,} B)"
+    parts_text += f", as a term of the sum over {quoted(terms)}" if terms else ""
+    parts_text += f", of its own value over {quoted(varying)}" if varying else ""
+    return f"{parts_text} ({t.local_bytes:,} B)"
 
 
 def views(plan: Plan) -> list[str]:
-    """The finer views of the array that types on the way are of, in words; empty if there are none."""
+    """The reshaped views of the array in a plan, in words, or empty."""
     base = plan.src
     texts: dict[str, None] = {}
     for t in (t for step in plan.steps for t in (step.src, step.dst)):
@@ -98,12 +98,14 @@ def views(plan: Plan) -> list[str]:
 
 
 def bound(plan: Plan, least: int, gathered: int | None) -> str:
-    """How a plan compares with a lower bound of all plans, and with gathering everything first."""
+    """Compares a plan with a lower bound, and with gathering first."""
     if not plan.bytes:
         return ""
-    said = "no plan sends less" if least >= plan.bytes else f"a plan sends at least {least:,} B/device" if least else ""
+    parts_text = (
+        "no plan sends less" if least >= plan.bytes else f"a plan sends at least {least:,} B/device" if least else ""
+    )
     naive = f"gathering first, then slicing, would send {gathered:,} B/device" if (gathered or 0) > plan.bytes else ""
-    return "; ".join(filter(None, (said, naive)))
+    return "; ".join(filter(None, (parts_text, naive)))
 
 
 def _group(step: Step) -> str:
@@ -160,12 +162,12 @@ def _mask(step: Step, base: ShType) -> str:
 
 
 def _relabel(step: Step, base: ShType) -> str:
-    said = []
+    parts_text = []
     for state, gradients in _GRADIENTS.items():
         axes = [a for a in step.axes if step.dst.state(a) is state]
         why = f": {gradients}" if step.dst.differentiable else ""
-        said += [f"the copies over {quoted(axes)} are {state.name.lower()} from here{why}"] if axes else []
-    return "; ".join(["nothing is done or sent", *said])
+        parts_text += [f"the copies over {quoted(axes)} are {state.name.lower()} from here{why}"] if axes else []
+    return "; ".join(["nothing is done or sent", *parts_text])
 
 
 _GRADIENTS: Final = {
@@ -190,7 +192,7 @@ def _one_device(axes: Sequence[str]) -> str:
 
 
 def _changed(step: Step, base: ShType) -> set[int]:
-    """The dims that other axes shard after a step."""
+    """The dims whose sharding a step changes."""
     return {*_dim_numbers(step.lost, step, base), *_dim_numbers(step.gained, step, base)}
 
 
@@ -211,7 +213,7 @@ def _shape(t: ShType) -> str:
     return f"[{','.join(map(str, t.shape))}]"
 
 
-# the table and the pictures
+# table and pictures
 
 
 def ways(plan: Plan) -> list[ShType]:
@@ -231,7 +233,7 @@ def names(plan: Plan) -> list[str]:
 
 
 def holders(plan: Plan, title: str) -> Table:
-    """Who holds what on the way: a row for each device, or for the first ones and the last."""
+    """The table of each device's contents during a plan, for the first devices and the last."""
     mesh = plan.src.mesh
     rows = []
     for index in visible(mesh.size, ROWS):
@@ -245,7 +247,7 @@ def holders(plan: Plan, title: str) -> Table:
 
 
 def draw(title: str, plans: Sequence[tuple[str, Plan]], model: CostModel | None) -> str:
-    """One SVG element: for each plan its name, a row of pictures with arrows between, and the steps in words below."""
+    """One SVG element: for each plan its name, a row of pictures with arrows, and the steps in words."""
     dims = drawn_dims(plans[0][1].src, plans[0][1].dst)
     left_out = f"; of {plans[0][1].src.ndim} dims {', '.join(map(str, dims))} are drawn"
     legend = _LEGEND + (left_out if len(dims) < plans[0][1].src.ndim else "")
@@ -302,8 +304,8 @@ def _plan(name: str, plan: Plan, top: float, model: CostModel | None) -> _Drawin
         x += width + 8
         drawing.right, drawing.bottom = max(drawing.right, x), max(drawing.bottom, cells.bottom)
     width = max(int(drawing.right / LETTER) - 2, 110)
-    said = [f"{i}. {text}" for i, text in enumerate(sentences(plan), start=1)]
-    for text in [*said, *views(plan)]:
+    parts_text = [f"{i}. {text}" for i, text in enumerate(sentences(plan), start=1)]
+    for text in [*parts_text, *views(plan)]:
         for line in textwrap.wrap(text, width, subsequent_indent="   ", break_on_hyphens=False):
             drawing.line(8, drawing.bottom + LINE, line)
     drawing.bottom += LINE
@@ -312,9 +314,9 @@ def _plan(name: str, plan: Plan, top: float, model: CostModel | None) -> _Drawin
 
 def _labels(step: Step, model: CostModel | None) -> list[str]:
     """The labels of an arrow."""
-    said = [step.kind.value, f"over {quoted(step.axes).replace('`', '')}" if step.axes else ""]
-    said += [f"{step.bytes:,} B/device" if step.bytes else "sends nothing"]
-    return said + ([f"{model.seconds(step):.2e} s"] if model and step.bytes else [])
+    parts_text = [step.kind.value, f"over {quoted(step.axes).replace('`', '')}" if step.axes else ""]
+    parts_text += [f"{step.bytes:,} B/device" if step.bytes else "sends nothing"]
+    return parts_text + ([f"{model.seconds(step):.2e} s"] if model and step.bytes else [])
 
 
 def _arrow(drawing: _Drawing, x: float, y: float, length: float, labels: Sequence[str]) -> None:
@@ -338,7 +340,7 @@ def _label(base: ShType) -> int:
 
 
 def _paint(cell: Holding, src: ShType, dims: tuple[int, ...]) -> Paint:
-    """The part of a device, in pieces by which device had them before: those of one part have one colour."""
+    """The colours of a device's pieces, by the device that had them before."""
     cuts = [src.mesh.product(d.axes) if i in dims else 1 for i, d in enumerate(src.dims)]
     pieces = [
         [piece for span in spans for piece in _pieces(span, max(n // k, 1))]
@@ -354,7 +356,7 @@ def _paint(cell: Holding, src: ShType, dims: tuple[int, ...]) -> Paint:
 
 
 def _pieces(span: Span, size: int) -> list[tuple[Span, int | None]]:
-    """A run of indices cut at the multiples of a size, and which multiple each piece is in; None where many are."""
+    """Cuts a run of indices at multiples of a size, with the index of each piece; None for too many."""
     start, stop = span
     first = start // size
     last = max(-(-stop // size), first + 1)

@@ -1,4 +1,4 @@
-"""The slice of a value that each device holds, by its type; copies, terms of a sum, varying values. Pure."""
+"""The contents of each device by a value's type: slices, copies, terms of a sum, varying values. Pure."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from typing import NamedTuple, TypeAlias
 from shtypes.types import ShType, State
 from shtypes.types.mesh import Mesh
 
-#: The start and the stop of a run of indices.
+#: The start and stop of a run of indices.
 Span: TypeAlias = tuple[int, int]
 
 
 class Holding(NamedTuple):
-    """What one device holds."""
+    """The contents of one device."""
 
     place: tuple[tuple[str, int], ...]  # the device's index along each mesh axis
-    spans: tuple[tuple[Span, ...], ...]  # what it has of each dim: one run of indices, or several with gaps between
-    term: int | None  # which term of the pending sum it is; None where none is pending
-    value: int | None  # which of the varying values it is; None where none vary
+    spans: tuple[tuple[Span, ...], ...]  # the runs of indices of each dim
+    term: int | None  # the index of its term of a pending sum, or None
+    value: int | None  # the index of its varying value, or None
 
     @property
     def part(self) -> tuple[object, ...]:
-        """A key that is equal for copies and for them only."""
+        """A key that only copies share."""
         return self.spans, self.term, self.value
 
     def boxes(self) -> Iterator[tuple[Span, ...]]:
-        """The boxes that the part consists of; one, but of a part with gaps."""
+        """The boxes of the part; several if it has gaps."""
         return itertools.product(*self.spans)
 
     def text(self, t: ShType) -> str:
-        """The part in brackets, such as ``[0:4, :]``, and which term it is."""
+        """The part in brackets, such as ``[0:4, :]``, and the index of its term."""
         dims = (_spans_text(spans, n) for spans, n in zip(self.spans, t.shape, strict=True))
         words = [f"[{', '.join(dims)}]" if t.dims else "value"]
         words += [] if self.term is None else [f"term {self.term}"]
@@ -41,13 +41,13 @@ class Holding(NamedTuple):
         return " ".join(words)
 
     def words(self, t: ShType) -> str:
-        """The device and what it holds, in words."""
+        """The device and its part, in words."""
         at = ", ".join(f"{axis}={i}" for axis, i in self.place)
         return f"{at}: {self.text(t)}"
 
 
 def _spans_text(spans: tuple[Span, ...], size: int) -> str:
-    """``:``, ``0:4``, ``0:7:2`` for every other index, ``0:2+4:6`` for others with gaps; of many, the ends."""
+    """``:``, ``0:4``, ``0:7:2`` for every other index, ``0:2+4:6`` for others with gaps; the ends of many."""
     if spans == ((0, size),):
         return ":"
     steps = {b[0] - a[0] for a, b in itertools.pairwise(spans)}
@@ -58,13 +58,13 @@ def _spans_text(spans: tuple[Span, ...], size: int) -> str:
 
 
 def holding(t: ShType, place: Mapping[str, int], base: ShType | None = None) -> Holding:
-    """What the device at a place, its index along each mesh axis, holds.
+    """The contents of the device at some mesh indices.
 
     Args:
         t: The type.
-        place: The device.
-        base: A type of the array as it is, where ``t`` is one of a finer view of it: with axes in parts, and dims cut
-            into digits. The place and the result are in its terms.
+        place: The device's index along each mesh axis.
+        base: A type of the array in its own shape, if ``t`` is of a reshaped view, with axes in parts and dims in
+            digits. The indices and the result refer to it.
     """
     base = base or t
     at = place if t.mesh is base.mesh else unravel(_ravel(place, base.mesh, base.mesh.axis_names), t.mesh)
@@ -83,7 +83,7 @@ def holding(t: ShType, place: Mapping[str, int], base: ShType | None = None) -> 
 
 
 def digits_of_dims(t: ShType, base: ShType) -> list[range]:
-    """For each dim of the array, the dims of a finer view that are its digits, major to minor; of size 1, any."""
+    """For each dim of the array, the dims of a reshaped view that are its digits, major to minor."""
     ranges, first = [], 0
     for left, n in zip(range(base.ndim)[::-1], base.shape, strict=True):
         stop = first + 1
@@ -95,7 +95,7 @@ def digits_of_dims(t: ShType, base: ShType) -> list[range]:
 
 
 def _spans(digits: Sequence[tuple[int, Span]]) -> tuple[Span, ...]:
-    """The runs of indices of a dim with some slices of its digits, each with the digit's size, major to minor."""
+    """The runs of indices of a dim for slices of its digits, each with the digit's size, major to minor."""
     spans, inner = [(0, 1)], 1
     for size, (start, stop) in reversed(digits):
         if spans == [(0, inner)]:
@@ -107,7 +107,7 @@ def _spans(digits: Sequence[tuple[int, Span]]) -> tuple[Span, ...]:
 
 
 def unravel(index: int, mesh: Mesh) -> dict[str, int]:
-    """The place of the device with an index on a mesh, major to minor."""
+    """The mesh indices of the device at a linear index, major to minor."""
     place = {}
     for axis, size in reversed([*mesh.shape.items()]):
         index, place[axis] = divmod(index, size)
@@ -115,12 +115,12 @@ def unravel(index: int, mesh: Mesh) -> dict[str, int]:
 
 
 def _ravel(place: Mapping[str, int], mesh: Mesh, axes: tuple[str, ...]) -> int:
-    """The index of a device along several axes, major to minor."""
+    """The linear index of a device along several axes, major to minor."""
     return functools.reduce(lambda index, axis: index * mesh.shape[axis] + place[axis], axes, 0)
 
 
 def visible(count: int, most: int) -> list[int | None]:
-    """Which of some indices to print; None stands for those left out."""
+    """The printed ones of ``count`` indices, with None for a gap."""
     if count <= most:
         return [*range(count)]
     return [*range(most - 2), None, count - 1]
@@ -130,9 +130,9 @@ Row = tuple[dict[str, int] | None, list[Holding | None]]
 
 
 def grid(t: ShType, rows: int, columns: int, base: ShType | None = None) -> Iterator[Row]:
-    """What the devices hold, in rows along the last mesh axis: the place of each row, and what its devices hold.
+    """Rows of devices along the last mesh axis: the indices of each row, and the contents of its devices.
 
-    Of more rows or columns than these, some are left out; None stands for them. ``base`` is as for `holding`.
+    Long rows and columns are cut, with None for a gap. ``base`` is as for `holding`.
     """
     mesh = (base or t).mesh
     *outer, last = mesh.axis_names or ("",)
@@ -145,18 +145,18 @@ def grid(t: ShType, rows: int, columns: int, base: ShType | None = None) -> Iter
             hidden = True
             yield None, [None for _ in across]
             continue
-        indices = (n - 1 for n in sizes) if hidden else next(every)  # what is hidden comes before the last row
+        indices = (n - 1 for n in sizes) if hidden else next(every)  # after a gap comes the last row
         place = dict(zip(outer, indices, strict=True))
         yield place, [None if j is None else holding(t, place | ({last: j} if last else {}), base) for j in across]
 
 
 def distinct(t: ShType) -> int:
-    """How many different parts there are; each other device holds a copy of one."""
+    """The number of different parts; other devices hold copies."""
     return t.mesh.product(t.axes(State.SHARDED, State.UNREDUCED, State.VARYING))
 
 
 def sentences(t: ShType) -> list[str]:
-    """What each mesh axis does, in words."""
+    """The effect of each mesh axis, in words."""
     texts = []
     for i, d in enumerate(t.dims):
         if d.axes:

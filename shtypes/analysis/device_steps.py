@@ -1,7 +1,7 @@
-"""A lowered program as what a device computes: flat steps with the bytes of their results, loops and branches inside.
+"""The graph of one device's steps in a lowered program, with the bytes of their results, and bodies inside.
 
-It is the program that `jit` compiles, with the shapes of shards. Calls are opened, what nothing uses is left out, and
-what is computed twice from the same operands is one step, as in the compiler.
+It is the program that `jit` compiles, with shapes of shards. As in the compiler, calls are inlined, dead code is
+removed, and common subexpressions are merged.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from shtypes.types import ShType
 
 
 class Kind(enum.Enum):
-    """What a step does with the memory of its operands and results."""
+    """How a step uses the memory of its operands and results."""
 
     VIEW = "its result is its operand in another shape"
     BARRIER = "its results are its operands, and nothing is fused across it"
@@ -55,7 +55,7 @@ _COSTLY: Final = _names(
 
 
 def kind_of(eqn: Any) -> Kind:
-    """What an equation without bodies does with memory."""
+    """The memory use of an equation without bodies."""
     name = eqn.primitive.name
     if name == "optimization_barrier":
         return Kind.BARRIER
@@ -73,13 +73,13 @@ def kind_of(eqn: Any) -> Kind:
 
 
 def _same(eqn: Any) -> bool:
-    """Whether the result is the operand, but for its shape."""
+    """Whether the result equals the operand up to its shape."""
     x, y = eqn.invars[0].aval, eqn.outvars[0].aval
     return math.prod(x.shape) == math.prod(y.shape) and bool(x.dtype == y.dtype)
 
 
 def bytes_of(t: Any) -> int:
-    """Bytes of each device's part of a value, typed or plain."""
+    """Bytes of each device's shard of a value, typed or plain."""
     if isinstance(t, ShType):
         return int(t.local_bytes)
     sharding = getattr(t, "sharding", None)
@@ -90,12 +90,12 @@ def bytes_of(t: Any) -> int:
 
 
 def _axes(entry: Any) -> tuple[str, ...]:
-    """The mesh axes that a dim is split over, by an entry of a `PartitionSpec`."""
+    """The mesh axes of a `PartitionSpec` entry."""
     return (entry,) if isinstance(entry, str) else tuple(entry or ()) if isinstance(entry, tuple) else ()
 
 
 def _is_of_axis(effect: Any) -> bool:
-    """Whether an effect only says that an equation knows a mesh axis, as that of a collective does."""
+    """Whether an effect only marks the use of a mesh axis, as in collectives."""
     return type(effect).__name__ == "NamedAxisEffect"
 
 
@@ -105,28 +105,28 @@ class Value:
 
     bytes: int
     aval: Any = None
-    step: Step | None = None  # what computes it; None for inputs
-    mutable: bool = False  # of an input: whether a step may write its result over it
-    slices: Step | None = None  # of what a loop stacks: what computes a slice of it
+    step: Step | None = None  # its producer; None for inputs
+    mutable: bool = False  # whether a step may overwrite it, for inputs
+    slices: Step | None = None  # the producer of a slice, for a result stacked by a loop
 
     @property
     def maker(self) -> Step | None:
-        """The step that reports name for it."""
+        """The step that reports name as its producer."""
         return self.slices or self.step
 
 
 @dataclass(eq=False)
 class Step:
-    """What one device does at once, if nothing is fused."""
+    """One step of a device, before fusion."""
 
     name: str
     kind: Kind
     operands: list[Value]
-    order: float  # its place in the program
+    order: float  # the position in the program
     eqn: Any = None
-    stack: str = ""  # the name stack around it
+    stack: str = ""  # the enclosing name stack
     bodies: tuple[Graph, ...] = ()
-    carried: tuple[tuple[int, int], ...] = ()  # of a loop: which operand each result starts from
+    carried: tuple[tuple[int, int], ...] = ()  # for a loop, the initial operand of each result
     results: list[Value] = field(default_factory=list)
 
     @property
@@ -154,19 +154,19 @@ class Graph:
 
 
 def graph_of(program: Any, arguments: Sequence[Value], *, barriers: bool = True) -> Graph:
-    """The steps of a closed jaxpr of plain arrays for these arguments; ``barriers`` as in `memory`."""
+    """The graph of a closed jaxpr of plain arrays for these arguments; ``barriers`` as in `memory`."""
     jaxpr = jaxpr_of(program)
     return _Build(Walk(), barriers).graph(jaxpr, (True,) * len(jaxpr.outvars), arguments, "")
 
 
 def _values(like: Iterable[Any], used: Iterable[bool] = itertools.repeat(True)) -> list[Value]:
-    """Values like variables or other values; what is not used takes nothing."""
+    """Values like variables or other values; unused ones have no bytes."""
     sizes = ((v.bytes if isinstance(v, Value) else bytes_of(v.aval), v.aval) for v in like)
     return [Value(size * u, aval) for (size, aval), u in zip(sizes, used, strict=False)]
 
 
 class _Build:
-    """Writes the equations of one body, and of the calls in it, into one graph."""
+    """Builds the graph of one body, with its calls inlined."""
 
     def __init__(self, walk: Walk, barriers: bool) -> None:
         self._walk, self._barriers = walk, barriers
@@ -183,7 +183,7 @@ class _Build:
         return _Build(self._walk, self._barriers).graph(body, used, inputs, stack)
 
     def _inline(self, body: Any, used: tuple[bool, ...], inputs: Sequence[Value], stack: str) -> list[Value]:
-        """Adds the steps of a body that runs once; its results."""
+        """Adds the steps of a body that runs once; returns its results."""
         jaxpr = jaxpr_of(body)
         env: dict[Any, Value] = dict(zip(jaxpr.constvars, _values(jaxpr.constvars), strict=True))
         env |= dict(zip(jaxpr.invars, inputs, strict=True))
@@ -245,7 +245,7 @@ class _Build:
         return [v for step in steps for v in self._add(step, step.operands)]
 
     def _plain(self, eqn: Any, operands: list[Value], stack: str) -> list[Value]:
-        """An equation without bodies; the same again is what it was."""
+        """Adds an equation without bodies, unless an equal one exists."""
         key = (eqn.primitive, tuple(map(id, operands)), tuple(map(str, eqn.params.items())))
         acts = any(not _is_of_axis(effect) for effect in eqn.effects)
         if acts or key not in self._seen:

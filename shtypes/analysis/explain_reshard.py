@@ -1,4 +1,4 @@
-"""`explain_reshard`: what a reshard does, step by step, in words, numbers and pictures; needs no devices."""
+"""`explain_reshard`: a reshard step by step, in words, numbers and pictures; needs no devices."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from shtypes.types.target import Target, as_type
 
 
 class Resharding(Report):
-    """How a value gets from one type to another; prints, and shows in a notebook as pictures, tables and sentences.
+    """The plan of a reshard, as a report with pictures, tables and sentences.
 
     Attributes:
-        forward: The plan, of a narrower dtype where one is sent: ``steps``, ``bytes`` that each device sends,
+        forward: The plan, in a narrower dtype if one is sent: ``steps``, ``bytes`` that each device sends,
             ``launches``, ``peak_bytes``.
-        backward: The plan of its gradient, between the cotangent types; None where the values have no gradients.
-        model: The cost model of the predicted times, if there is one.
+        backward: The plan of its gradient, between the cotangent types; None without gradients.
+        model: The cost model of the predicted times, or None.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class Resharding(Report):
 
     @property
     def plans(self) -> list[tuple[str, Plan]]:
-        """The plans and what they are called: forward and, if there is one, backward."""
+        """The plans by name: forward and, if there is one, backward."""
         named = [("forward", self.forward)]
         return named if self.backward is None else [*named, ("backward", self.backward)]
 
@@ -47,23 +47,23 @@ class Resharding(Report):
         return f"{self.forward.src} to {self.forward.dst}"
 
     def tables(self) -> list[Table]:
-        """The steps of each plan, in numbers and in words, and what each device holds on the way forward."""
+        """The steps of each plan, in numbers and words, and each device's contents during the forward plan."""
         holds = holders(self.forward, f"who holds what, forward, on {devices_of(self.forward)}")
         return [*(self._table(name, plan) for name, plan in self.plans), holds]
 
     def seconds(self, plan: Plan) -> float | None:
-        """What a plan takes by the cost model; None without one."""
+        """The time of a plan by the cost model, or None."""
         return sum((self.model.seconds(step) for step in plan.steps), 0.0) if self.model else None
 
     def _peak(self, plan: Plan) -> int:
         return max(plan.peak_bytes, self._ends)
 
     def sentences(self, plan: Plan) -> list[str]:
-        """The steps of a plan in words: who sends what to whom, and what each device holds then."""
+        """The steps of a plan in words: who sends what to whom, and what each device then holds."""
         return sentences(plan)
 
     def notes(self, plan: Plan) -> list[str]:
-        """What else is to be said of a plan: the finer views of the array in it, and how it compares with others."""
+        """Notes on a plan: its reshaped views of the array, and a comparison with others."""
         compared = bound(plan, least_bytes(plan.src, plan.dst), gathered_bytes(plan))
         return [*views(plan), *([compared] if compared else [])]
 
@@ -91,10 +91,10 @@ class Resharding(Report):
         return str(self)
 
     def to_svg(self) -> str:
-        """One SVG element: who holds what before, after each step and after, with the steps in words.
+        """One SVG element: the contents of devices before and after each step, with the steps in words.
 
-        A colour is a part of the array as the devices hold it before, so that the picture shows where each piece went.
-        Terms of a sum are hatched and varying values dotted. Of large meshes it has the first devices and the last.
+        A colour is a part of the array by its device before the reshard, so that the picture shows where each piece
+        goes. Terms of a sum are hatched and varying values dotted. Large meshes are cut.
         """
         return draw(f"{self.title} on {devices_of(self.forward)}", self.plans, self.model)
 
@@ -142,7 +142,7 @@ class Resharding(Report):
 
 
 def gathered_bytes(direct: Plan) -> int:
-    """What the plain way sends: to gather and finish everything that changes, and to slice it then."""
+    """The bytes of gathering and finishing everything that changes, and then slicing."""
     src, dst = direct.src, direct.dst
     dims = [a._replace(axes=a.axes[: common_prefix(a.axes, b.axes)]) for a, b in zip(src.dims, dst.dims, strict=True)]
     unchanged = {axis for dim in dims for axis in dim.axes}
@@ -169,26 +169,26 @@ def explain_reshard(
     ct_comm_dtype: Any = None,
     narrow_sums: bool = False,
 ) -> Resharding:
-    """How a value gets from one type to another: the steps in words, what they send and take, and who holds what.
+    """Explains a reshard: the steps in words, their communication, memory, and each device's contents.
 
     Args:
-        src (...): The type of the value: a text, a type, or a typed value.
-        dst: The type to reach, as for `reshard`: a text that may leave out what stays, a type or a ``jax.P``.
-        mesh: The mesh of a text; by default the one in context.
-        policy: What the texts mean by an axis that they do not mention; by default the policy in force.
+        src (...): The type of the value: a string, a type, or a typed value.
+        dst: The target, as for `reshard`: a string that may omit what is unchanged, a type or a ``jax.P``.
+        mesh: The mesh of a string; by default the one in context.
+        policy: The policy of strings; by default the current one.
         dims: Sizes of dim names.
-        model: A cost model, a link or the name of one: predicts times.
+        model: A cost model, a link or its name, to predict times.
         comm_dtype: As for `reshard`, a narrower float in which the value is sent.
-        ct_comm_dtype: The same of its cotangent.
+        ct_comm_dtype: The same for its cotangent.
         narrow_sums: Whether sums may be added in the narrower dtype.
 
     Returns:
-        The plan that `reshard` runs, and that of the backward pass. It prints, shows in a notebook, and has
-        ``to_json``, ``to_html`` and ``to_svg``. A step may be over a part of an axis (``y:(2)2``, as Shardy writes it)
-        or on a finer view of the array; then it says so.
+        The plans of `reshard` and of its backward pass, as a report with ``to_json``, ``to_html`` and ``to_svg``. It
+        says where a step is over a part of an axis (``y:(2)2``, as Shardy writes it) or on a reshaped view of the
+        array.
 
     Raises:
-        ShardingTypeError: there is no such type, or no reshard from the one to the other.
+        ShardingTypeError: there is no such type, or no reshard between the two.
 
     Communicates: nothing, and needs no devices and no JAX.
 
@@ -209,14 +209,14 @@ def explain_reshard(
 
 
 class ReshardPrice(NamedTuple):
-    """What a reshard costs each device.
+    """The cost of a reshard on each device.
 
     Attributes:
-        forward_bytes: Bytes that it sends forward.
-        backward_bytes: Bytes that it sends for the gradient.
-        forward_seconds: What the forward pass takes by the cost model; None without one.
+        forward_bytes: Bytes sent forward.
+        backward_bytes: Bytes sent for the gradient.
+        forward_seconds: The time of the forward pass by the cost model, or None.
         backward_seconds: The same for the gradient.
-        held_bytes: Bytes of the result less those of the value: what a device holds more, or less, from then on.
+        held_bytes: Bytes of the result minus those of the value.
     """
 
     forward_bytes: int
@@ -232,7 +232,7 @@ class ReshardPrice(NamedTuple):
 
     @property
     def seconds(self) -> float | None:
-        """What both directions take; None without a cost model."""
+        """The time of both directions, or None without a cost model."""
         if self.forward_seconds is None or self.backward_seconds is None:
             return None
         return self.forward_seconds + self.backward_seconds
@@ -248,18 +248,18 @@ def price(
     dims: Mapping[str, int] | None = None,
     model: CostModel | Link | str | None = None,
 ) -> ReshardPrice:
-    """What a reshard costs each device, forward and backward: the numbers of `explain_reshard` alone.
+    """The cost of a reshard on each device, forward and backward: the numbers of `explain_reshard`.
 
     Args:
-        src (...): The type of the value: a text, a type, or a typed value.
-        dst: The type to reach, as for `reshard`.
-        mesh: The mesh of a text; by default the one in context.
-        policy: What the texts mean by an axis that they do not mention; by default the policy in force.
+        src (...): The type of the value: a string, a type, or a typed value.
+        dst: The target, as for `reshard`.
+        mesh: The mesh of a string; by default the one in context.
+        policy: The policy of strings; by default the current one.
         dims: Sizes of dim names.
-        model: A cost model, a link or the name of one: for times.
+        model: A cost model, a link or its name, for times.
 
     Raises:
-        ShardingTypeError: there is no such type, or no reshard from the one to the other.
+        ShardingTypeError: there is no such type, or no reshard between the two.
 
     Communicates: nothing, and needs no devices and no JAX.
 
@@ -274,13 +274,13 @@ def price(
     cost = None if model is None else as_cost_model(model, "`model` is")
     resharding = Resharding(*_ends("price", src, dst, mesh, policy, dims), cost)
     plans = dict(resharding.plans)
-    there, back = plans["forward"], plans.get("backward")
+    forward, backward = plans["forward"], plans.get("backward")
     return ReshardPrice(
-        there.bytes,
-        0 if back is None else back.bytes,
-        resharding.seconds(there),
-        resharding.seconds(back) if back is not None else None if cost is None else 0.0,
-        there.dst.local_bytes - there.src.local_bytes,
+        forward.bytes,
+        0 if backward is None else backward.bytes,
+        resharding.seconds(forward),
+        resharding.seconds(backward) if backward is not None else None if cost is None else 0.0,
+        forward.dst.local_bytes - forward.src.local_bytes,
     )
 
 
@@ -292,7 +292,7 @@ def _ends(
     policy: str | None,
     dims: Mapping[str, int] | None,
 ) -> tuple[ShType, ShType]:
-    """The types before and after a reshard, as the function ``name`` takes them."""
+    """The types before and after a reshard, from the arguments of the function ``name``."""
     if mesh is not None and not isinstance(mesh, NamedAxes):
         raise ShardingTypeError(f"`{mesh!r:.60}` is no mesh", hints=["sh.make_mesh({...})", "sh.abstract_mesh({...})"])
     before = _source(name, src, mesh, policy, dims)

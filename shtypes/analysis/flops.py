@@ -1,4 +1,4 @@
-"""Operations of one equation: two for each term of a product, one for each element, leading terms of the rest."""
+"""The operations of an equation: two for each term of a product, one for each element, leading terms otherwise."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def is_convolution(eqn: Any) -> bool:
 
 
 def product_flops(eqn: Any) -> int | None:
-    """Operations of a product of matrices or a convolution, which say which dims they contract; None of all else."""
+    """Operations of a matrix product or convolution, from its contracted dims; None for anything else."""
     if "ragged_dot_dimension_numbers" in eqn.params:
         return round(_ragged_dot(eqn))
     if is_convolution(eqn):
@@ -27,7 +27,7 @@ def product_flops(eqn: Any) -> int | None:
 
 
 def step_flops(step: Step) -> int | None:
-    """Operations of a step without bodies; None where its work is unknown."""
+    """Operations of a step without bodies; None if unknown."""
     name, eqn = step.name, step.eqn
     if eqn is not None and (product := product_flops(eqn)) is not None:
         return product
@@ -83,7 +83,7 @@ def _fft(eqn: Any) -> float:
 
 
 def _cubic(factor: float) -> Callable[[Any], float]:
-    """The count of a factorization of a matrix: ``factor * rows * columns * min(rows, columns)``."""
+    """The count of a matrix factorization: ``factor * rows * columns * min(rows, columns)``."""
 
     def flops(eqn: Any) -> float:
         count, rows, columns = _matrix(eqn)
@@ -100,7 +100,7 @@ def _updates(eqn: Any) -> float:
     return _size(eqn.invars[-1].aval)
 
 
-#: Operations whose count is neither one for each element nor none; factorizations by their textbooks' leading term.
+#: Operations whose count is neither one for each element nor zero; factorizations by their textbook leading term.
 _COUNTED: Final[Mapping[str, Callable[[Any], float]]] = {
     **dict.fromkeys(("reduce_window_sum", "reduce_window_max", "reduce_window_min", "reduce_window"), _window),
     **dict.fromkeys(("sort", "top_k", "approx_top_k"), _sorted),
@@ -115,7 +115,7 @@ _COUNTED: Final[Mapping[str, Callable[[Any], float]]] = {
     **dict.fromkeys(("select_and_scatter_add", "select_and_gather_add"), lambda eqn: _size(eqn.invars[0].aval)),
     **dict.fromkeys(("threefry2x32", "random_bits"), lambda eqn: 80 * sum(_size(v.aval) for v in eqn.outvars)),
 }
-#: Operations that move elements and compute none.
+#: Operations that only move elements.
 _MOVES: Final = frozenset({
     *("slice", "dynamic_slice", "dynamic_update_slice", "gather", "scatter", "concatenate", "split", "pad", "rev"),
     *("transpose", "broadcast_in_dim", "iota", "select_n", "convert_element_type", "copy", "real", "imag", "complex"),

@@ -1,7 +1,6 @@
-"""A repository's communication, as a file: what each target sends, by the text of its lines, and what changed.
+"""A repository's pinned communication, as a file: that of each target, by the source of its lines; and its changes.
 
-The file holds no line numbers, so edits elsewhere do not change it, and one line per collective, so that a review reads
-the diff.
+The file has no line numbers, so edits elsewhere do not change it, and one line per collective, for readable diffs.
 """
 
 from __future__ import annotations
@@ -16,10 +15,10 @@ from shtypes.errors import ShardingTypeError
 from shtypes.traced.entry import Entry
 from shtypes.traced.ledger import Ledger
 
-#: The version of the file.
+#: The version of the format.
 SCHEMA: Final = 1
 DIRECTIONS: Final = ("forward", "backward", "recomputed")
-#: Entries of a record that say how it was measured; the rest is what is sent.
+#: The settings of a record; the rest is communication.
 CONTEXT: Final = ("mesh", "policy", "dims", "types", "arguments", "grad")
 
 #: The communication of one target, as JSON.
@@ -29,14 +28,14 @@ Pinned = dict[str, Any]
 class PinnedLine(NamedTuple):
     """One line of a record."""
 
-    collective: str  # the kind and the axes: ``all-reduce over tp``
-    dtype: str  # what is sent
-    file: str  # the file, relative to the root of the repository if it is in it
+    collective: str  # kind and axes: ``all-reduce over tp``
+    dtype: str  # the dtype sent
+    file: str  # relative to the root of the repository if inside it
     function: str
-    line: str  # the text of the line
-    branch: str  # the branches of conditionals that it is in, outermost first
-    bytes: int  # bytes that each device sends, each time
-    runs: int | None  # how often it runs; None where a while loop decides
+    line: str  # the source of the line
+    branch: str  # the enclosing branches of conditionals, outermost first
+    bytes: int  # sent by each device in each run
+    runs: int | None  # None in a while loop
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -49,7 +48,7 @@ class PinnedLine(NamedTuple):
 
     @property
     def source(self) -> str:
-        """The line and where it is."""
+        """The line and its location."""
         return f"{self.line or '(no line)'}  [{self.file} in {self.function}]" if self.file else "(no line)"
 
 
@@ -60,7 +59,7 @@ def amount(sent: int, runs: int | None) -> str:
 
 
 def record(ledger: Ledger, root: Path, **context: Any) -> Pinned:
-    """What a program sends, as the file keeps it: files by their names below ``root``, with its `CONTEXT`."""
+    """The communication of a program for the file: file names relative to ``root``, with its `CONTEXT`."""
     pinned: Pinned = {key: value for key, value in context.items() if value not in (None, {}, [], ())}
     for direction in DIRECTIONS:
         merged: dict[tuple[Any, ...], PinnedLine] = {}
@@ -90,10 +89,10 @@ def _sent(entry: Entry, root: Path) -> PinnedLine:
 
 
 def read(path: Path) -> dict[str, Pinned]:
-    """The records of a file by target; none if there is no file.
+    """The records of a file by target; empty if there is no file.
 
     Raises:
-        ShardingTypeError: the file is none of ours, or of another version.
+        ShardingTypeError: the file is invalid, or of another version.
     """
     if not path.is_file():
         return {}
@@ -119,14 +118,14 @@ def write(path: Path, records: Mapping[str, Pinned]) -> bool:
     if path.is_file() and path.read_text(encoding="utf-8") == text:
         return False
     path.parent.mkdir(parents=True, exist_ok=True)
-    swap = path.with_name(f".{path.name}.{os.getpid()}")  # never half a file
+    swap = path.with_name(f".{path.name}.{os.getpid()}")  # for an atomic replacement
     swap.write_text(text, encoding="utf-8")
     swap.replace(path)
     return True
 
 
 def dumps(records: Mapping[str, Pinned]) -> str:
-    """The records as JSON, one line per collective, so that diffs are read by lines."""
+    """The records as JSON, one line per collective."""
     parts = []
     for name, pinned in sorted(records.items()):
         lines = ",\n".join(f"   {json.dumps(key)}: {_value_text(value)}" for key, value in pinned.items())
@@ -142,11 +141,11 @@ def _value_text(value: Any) -> str:
     return f"[\n{lines}\n   ]"
 
 
-# what changed
+# changes
 
 
 def differences(name: str, pinned: Pinned | None, now: Pinned | None) -> list[str]:
-    """What changed for one target, in lines; none if nothing did. ``now`` is None where it is no target any more."""
+    """The changes of one target, in lines. ``now`` is None if it is no longer a target."""
     if pinned is None:
         return [f"{name}: is not in the file"]
     if now is None:
@@ -185,17 +184,17 @@ def _lines(pinned: Pinned, direction: str) -> list[PinnedLine]:
 
 
 def _changed(old: Iterable[PinnedLine], new: Iterable[PinnedLine]) -> Iterator[str]:
-    """``-`` for what is gone, ``+`` for what is new, ``~`` for the same line with other bytes or another count."""
+    """``-`` for removed lines, ``+`` for new ones, ``~`` for the same line with other bytes or another count."""
     before, after = _by_key(old), _by_key(new)
     for key in dict.fromkeys((*before, *after)):
-        gone = [s for s in before.get(key, ()) if s not in after.get(key, ())]
-        come = [s for s in after.get(key, ()) if s not in before.get(key, ())]
-        for one, other in zip(gone, come, strict=False):
+        removed = [s for s in before.get(key, ()) if s not in after.get(key, ())]
+        added = [s for s in after.get(key, ()) if s not in before.get(key, ())]
+        for one, other in zip(removed, added, strict=False):
             amounts = f"{amount(one.bytes, one.runs)} -> {amount(other.bytes, other.runs)}"
             yield f"~ {one.collective}: {amounts}: {one.source}"
-        paired = min(len(gone), len(come))
-        yield from (f"- {s}" for s in gone[paired:])
-        yield from (f"+ {s}" for s in come[paired:])
+        paired = min(len(removed), len(added))
+        yield from (f"- {s}" for s in removed[paired:])
+        yield from (f"+ {s}" for s in added[paired:])
 
 
 def _by_key(lines: Iterable[PinnedLine]) -> dict[tuple[str, ...], list[PinnedLine]]:
@@ -206,5 +205,5 @@ def _by_key(lines: Iterable[PinnedLine]) -> dict[tuple[str, ...], list[PinnedLin
 
 
 def _bytes(pinned: Pinned) -> int:
-    """The sum of all lines: of conditionals, every branch."""
+    """The sum of all lines, with every branch of conditionals."""
     return sum(s.bytes * (1 if s.runs is None else s.runs) for d in DIRECTIONS for s in _lines(pinned, d))

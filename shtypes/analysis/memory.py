@@ -1,4 +1,4 @@
-"""`memory`: what a program needs on each device, from types alone; nothing runs."""
+"""`memory`: the memory that a program needs on each device, from types alone; nothing runs."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ from shtypes.traced.program import is_array, split, with_gradient
 from shtypes.types import dtypes
 from shtypes.types.tables import Report, Table
 
-#: The version of what `Memory.to_json` writes.
+#: The version of the format of `Memory.to_json`.
 SCHEMA: Final = 1
-#: The most values in each table; JSON has all.
+#: The maximum number of values in a table; JSON has all.
 _SHOWN: Final = 12
 
 
-class Held(NamedTuple):
-    """Values that take memory: one, or several alike from one line.
+class LiveValues(NamedTuple):
+    """Values in memory: one, or equal ones of one line.
 
     Attributes:
         what: The operation that makes them.
-        type: The type of one device's part; of what a loop keeps at each step, of all steps.
-        values: How many there are.
-        bytes: Bytes on each device, of all of them.
+        type: The type of one device's shard; for values that a loop saves, of all steps.
+        values: The number of values.
+        bytes: Total bytes on each device.
         direction: ``"forward"``, ``"backward"`` or ``"recomputed"`` (by checkpoint, in the backward pass).
         place: The user's line that makes them.
     """
@@ -53,7 +53,7 @@ class Held(NamedTuple):
 
 @dataclass(frozen=True)
 class Memory(Report):
-    """What a program needs on each device, in bytes.
+    """The memory that a program needs on each device, in bytes.
 
     Attributes:
         name: The function's name.
@@ -61,10 +61,10 @@ class Memory(Report):
         arguments: Each argument.
         results: The results, and the gradients if ``grad``.
         gradients: The gradients among the results.
-        donated: What of the results lies in the memory of donated arguments.
-        temporaries: What the program needs besides.
-        saved: What the forward pass keeps for the backward pass besides arguments, largest first.
-        live: What is in use besides arguments when most is, largest first.
+        donated: The results in the memory of donated arguments.
+        temporaries: All other buffers.
+        saved: The residuals of the backward pass besides arguments, largest first.
+        live: The live values at the peak besides arguments, largest first.
     """
 
     name: str
@@ -74,8 +74,8 @@ class Memory(Report):
     gradients: int
     donated: int
     temporaries: int
-    saved: tuple[Held, ...]
-    live: tuple[Held, ...]
+    saved: tuple[LiveValues, ...]
+    live: tuple[LiveValues, ...]
 
     @property
     def peak(self) -> int:
@@ -109,7 +109,7 @@ class Memory(Report):
         }
 
     def tables(self) -> list[Table]:
-        """The bytes of each part, what is saved for the backward pass, and what is in use at the peak."""
+        """The bytes of each part, the residuals of the backward pass, and the live values at the peak."""
         rows = [(f"argument {name}", n) for name, n in self.arguments.items()]
         rows += [("results", self.results - self.gradients)]
         rows += [("gradients", self.gradients)] if self.gradients else []
@@ -122,7 +122,7 @@ class Memory(Report):
         return [total, *(_table(saved, self.saved) if self.saved else ()), *_table(live, self.live)]
 
 
-def _table(title: str, values: tuple[Held, ...]) -> Iterable[Table]:
+def _table(title: str, values: tuple[LiveValues, ...]) -> Iterable[Table]:
     rows = tuple(
         (str(h.place), h.direction, h.what, f"{h.values} of {h.type}" if h.values > 1 else h.type, str(h.bytes))
         for h in values[:_SHOWN]
@@ -144,29 +144,28 @@ def memory(
     barriers: bool = True,
     **named: Any,
 ) -> Memory:
-    """What a function needs on each device, as it is compiled, from types alone: no device, and no data.
+    """The memory that a function needs on each device, as it is compiled, from types alone.
 
-    The program that would be compiled is walked on shards: what is fused is never in memory, a value lives until it is
-    read for the last time, and what is done in place takes no more. The figures are an estimate of what the compiler
-    does (docs: memory).
+    The program that would be compiled is walked on shards: fused values are never in memory, a value lives until its
+    last read, and in-place updates take no more. The result is an estimate of the compiler's (docs: memory).
 
     Args:
-        f: A function of trees of typed values, such as a training step. One that `jit` made may donate arguments.
-        *types: Its arguments: texts of types such as ``"f32[8@dp, 16]"``, types, values, or trees of these; numbers are
-            as they are. Without any, those that the annotations of ``f`` say.
-        grad: Whether its backward pass, to all arguments with gradients, is counted too.
-        mesh: The mesh of the texts; by default the one in context.
-        policy: The policy; by default the one in force.
+        f: A function of pytrees of typed values, such as a training step. One from `jit` may donate arguments.
+        *types: Its arguments: types, also as strings such as ``"f32[8@dp, 16]"``, values, or pytrees of these; numbers
+            are passed as they are. By default those of the annotations of ``f``.
+        grad: Whether to count its backward pass too, to all differentiable arguments.
+        mesh: The mesh of strings; by default the one in context.
+        policy: The policy; by default the current one.
         dims: Sizes of dim names.
-        barriers: Whether what a checkpoint recomputes waits for the backward pass that needs it. XLA of JAX 0.10
-            does not let it wait on CPUs, so that unrolled layers are recomputed early, and kept.
+        barriers: Whether what a checkpoint recomputes waits for the backward pass that needs it. On CPUs, XLA of JAX
+            0.10 does not wait, so that unrolled layers are recomputed early, and stay in memory.
         **named: More arguments of ``f``.
 
     Returns:
         The report: it prints, and has the parts as attributes.
 
     Raises:
-        ShardingTypeError: the program does not type, a text cannot be read, or the annotations leave a type open.
+        ShardingTypeError: the program does not type, a type has a syntax error, or the annotations leave a type open.
 
     Communicates: nothing.
 
@@ -186,24 +185,24 @@ def memory(
 
 
 class _Traced(NamedTuple):
-    """A traced call, and how its leaves make up the arguments."""
+    """A traced call, and how to rebuild the arguments from its leaves."""
 
     traced: Traced
-    again: Callable[[list[Any]], tuple[tuple[Any, ...], dict[str, Any]]]
+    rebuild: Callable[[list[Any]], tuple[tuple[Any, ...], dict[str, Any]]]
 
 
 class DeviceProgram(NamedTuple):
-    """A call as one device runs it."""
+    """A call's program on one device."""
 
     call: _Traced
-    jaxpr: Any  # what is lowered
-    leaves: Sequence[int | None]  # which leaf of the call each operand is; None for what the function captures
+    jaxpr: Any  # the lowered program
+    leaves: Sequence[int | None]  # the leaf of the call for each operand; None for captured values
     inputs: list[Value]
     graph: Graph
 
 
 def device_program(target: Target, *, grad: bool, barriers: bool = True) -> DeviceProgram:
-    """A call as one device runs it, with reshards merged where `sh.jit` compiles it; ``barriers`` as in `memory`."""
+    """A call's program on one device, with reshards merged if `sh.jit` compiles it; ``barriers`` as in `memory`."""
     with contextlib.nullcontext() if target.merges else merge_reshards(False):
         call = _traced(target, grad=grad)
         program, leaves, donated = call.traced.on_devices()
@@ -215,7 +214,7 @@ def device_program(target: Target, *, grad: bool, barriers: bool = True) -> Devi
 
 
 def memory_of(target: Target, program: DeviceProgram, *, grad: bool) -> Memory:
-    """What a call needs on each device; with ``grad``, the last of its results are gradients."""
+    """The memory of a call; with ``grad``, its last results are gradients."""
     call, jaxpr, leaves, inputs, graph = program
     buffers = buffers_of(graph)
     results = [bytes_of(v.aval) for v in jaxpr.outvars]
@@ -232,25 +231,25 @@ def memory_of(target: Target, program: DeviceProgram, *, grad: bool) -> Memory:
         _gradient_bytes(call.traced) if grad else 0,
         aliased,
         max(others, 0),
-        _held(saved_by(graph)),
-        _held(live(buffers)),
+        _live_values(saved_by(graph)),
+        _live_values(live(buffers)),
     )
 
 
 def _traced(target: Target, *, grad: bool) -> _Traced:
-    """The call, traced as it is compiled: with its reshards as they are written where `jax.jit` compiles it."""
+    """The call, traced as it is compiled: without merged reshards if `jax.jit` compiles it."""
     f = target.function
     if isinstance(f, JitFunction) and not grad:
         traced = f.trace(*target.args, **target.kwargs)
         return _Traced(traced, traced.arguments)
-    arrays, again = split((target.args, target.kwargs), is_array)
+    arrays, rebuild = split((target.args, target.kwargs), is_array)
 
     def run(*values: Any) -> Any:
-        args, kwargs = again(values)
+        args, kwargs = rebuild(values)
         return (with_gradient(f) if grad else f)(*args, **kwargs)
 
     run.__name__ = run.__qualname__ = target.name
-    return _Traced(jit(run).trace(*arrays), again)
+    return _Traced(jit(run).trace(*arrays), rebuild)
 
 
 class _Leaf(int):
@@ -258,9 +257,9 @@ class _Leaf(int):
 
 
 def _by_argument(target: Target, call: _Traced, sizes: Mapping[int | None, int]) -> dict[str, int]:
-    """The bytes of each argument, by name, and of what the function captures."""
+    """The bytes of each argument, by name, and of captured values."""
     count = sum(i is not None for i in sizes)
-    args, kwargs = call.again([_Leaf(i) for i in range(count)])
+    args, kwargs = call.rebuild([_Leaf(i) for i in range(count)])
     named = Target(target.function, args, kwargs).arguments
     by_name = {
         name: sum(sizes[leaf] for leaf in jax.tree.leaves(tree) if isinstance(leaf, _Leaf))
@@ -271,7 +270,7 @@ def _by_argument(target: Target, call: _Traced, sizes: Mapping[int | None, int])
 
 
 def _sizes(jaxpr: Any) -> list[int]:
-    """The bytes of each operand; of one that goes into a region, of its shard."""
+    """The bytes of each operand, or of its shard if it enters a region."""
     local: dict[Any, int] = {}
     for eqn in jaxpr.eqns:
         if eqn.primitive.name == "shard_map":
@@ -281,35 +280,35 @@ def _sizes(jaxpr: Any) -> list[int]:
 
 
 def _aliased(donated: Iterable[Value], results: Iterable[Any]) -> int:
-    """The bytes of the results that take the memory of donated arguments: each of one like it."""
+    """The bytes of the results that reuse the memory of equal donated arguments."""
     free = Counter((bytes_of(v.aval), v.aval.shape, str(v.aval.dtype)) for v in donated)
     sizes = Counter((bytes_of(t), t.shape, str(t.dtype)) for t in results)
     return sum(n * key[0] for key, n in (free & sizes).items())
 
 
 def _gradient_bytes(traced: Traced) -> int:
-    """The bytes of the gradients: the last of what `with_gradient` returns."""
+    """The bytes of the gradients: the last results of `with_gradient`."""
     _, cotangents = traced.out_info
     return sum(bytes_of(x.type if hasattr(x, "type") else x) for x in jax.tree.leaves(cotangents))
 
 
-def _held(values: Iterable[Value]) -> tuple[Held, ...]:
-    """Values as the report has them: those that are alike together, the largest first."""
+def _live_values(values: Iterable[Value]) -> tuple[LiveValues, ...]:
+    """Values for the report: equal ones merged, the largest first."""
     sizes: dict[tuple[str, str, str, SourceLine], list[int]] = {}
     for v in values:
         maker = v.maker or _COPY
         sizes.setdefault((maker.name, part_text(v.aval), maker.direction, maker.place), []).append(v.bytes)
-    rows = (Held(what, t, len(n), sum(n), direction, place) for (what, t, direction, place), n in sizes.items())
+    rows = (LiveValues(what, t, len(n), sum(n), direction, place) for (what, t, direction, place), n in sizes.items())
     return tuple(sorted(rows, key=lambda h: -h.bytes))
 
 
-#: The step of a result that is an argument, or another result.
+#: The step of a result that is an argument, or a repeated result.
 _COPY: Final = Step("copy", Kind.KERNEL, [], 0)
 
 
 def part_text(t: Any) -> str:
-    """The type of one device's part of a value, without a mesh."""
+    """The type of one device's shard of a value, without a mesh."""
     name = str(t.dtype)
-    with contextlib.suppress(ShardingTypeError):  # of the plain part of a program, one that has no short name
+    with contextlib.suppress(ShardingTypeError):  # a plain dtype without a short name
         name = dtypes.short_name(name)
     return f"{name}[{','.join(map(str, t.shape))}]"

@@ -1,4 +1,4 @@
-"""Pictures: a type, one cell for each device and in it the array with the device's part filled; and a front. Pure."""
+"""SVG pictures: a type, with a cell for each device and its part filled; and a Pareto front. Pure."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from typing import Final, NamedTuple, TypeAlias
 from shtypes.analysis.device_slices import Holding, Span, grid, visible
 from shtypes.types import ShType
 
-#: The most devices along the last mesh axis, and the most rows of them.
+#: The maximum number of devices along the last mesh axis, and of their rows.
 COLUMNS: Final = 8
 ROWS: Final = 12
-#: The width and the height of a device's cell, and the largest side of the array in it.
+#: The size of a device's cell, and the largest side of the array in it.
 CELL: Final = (108, 92)
 SIDE: Final = 52
-#: How far the planes of a third dim lie apart, and the most of them that are drawn.
+#: The distance between planes of a third dim, and their maximum number.
 SHIFT: Final = 6
 PLANES: Final = 4
-#: No part is drawn thinner.
+#: The minimum width of a part.
 LEAST: Final = 2.5
 LEFT: Final = 96
 TOP: Final = 84
 
-#: Boxes of the array and the number of the colour of each; None for none of them.
+#: Boxes of the array, with colour numbers; None for no colour.
 Paint: TypeAlias = Iterable[tuple[tuple[Span, ...], int | None]]
 
 
@@ -42,7 +42,7 @@ class Box(NamedTuple):
 
 
 def drawn_dims(*types: ShType) -> tuple[int, ...]:
-    """The dims of an array that are drawn, at most three: those that the types have sharded first, then the last."""
+    """The drawn dims of an array, at most three: those that the types shard first, then the last."""
     order = sorted(range(types[0].ndim), key=lambda i: (*(not t.dims[i].axes for t in types), -i))
     return tuple(sorted(order[:3]))
 
@@ -65,16 +65,16 @@ def devices(
     drawn: tuple[int, ...] = (),
     rows: int = ROWS,
 ) -> Devices:
-    """Draws what each device holds.
+    """Draws the contents of devices.
 
     Args:
         t: The type.
-        left: Where the first cell is; what names its row is left of it.
-        top: Where the first cell is; what names its column is above it.
-        paint: How a device's part is coloured.
+        left: The left edge of the first cell; row names are left of it.
+        top: The top edge of the first cell; column names are above it.
+        paint: The colours of a device's part.
         base: As for `holding`.
-        drawn: The dims that are drawn; by default those of `drawn_dims`.
-        rows: The most rows of devices.
+        drawn: The drawn dims; by default those of `drawn_dims`.
+        rows: The maximum number of rows of devices.
     """
     base = base or t
     outer, last = base.mesh.axis_names[:-1], (base.mesh.axis_names or ("",))[-1]
@@ -86,7 +86,7 @@ def devices(
     for place, cells in grid(t, rows, COLUMNS, base):
         group = None if place is None or first is None else place[first]
         if before is not None and group != before:
-            y += 14  # the outermost of three axes is a gap
+            y += 14  # a gap for the outermost of three axes
         before = group
         if place is None:
             body.append(words(left, y + 12, "⋮"))
@@ -109,7 +109,7 @@ def devices(
 
 
 def draw(t: ShType, title: str, sentences: list[str]) -> str:
-    """The picture as one SVG element; it takes its ink from the page around it."""
+    """The picture as one SVG element; it uses the page's text colour."""
     parts: dict[object, int] = {}
     drawing = devices(
         t, LEFT, TOP, lambda cell: [(box, parts.setdefault(cell.part, len(parts))) for box in cell.boxes()]
@@ -123,7 +123,7 @@ def draw(t: ShType, title: str, sentences: list[str]) -> str:
 
 
 def element(title: str, width: float, height: float, body: Iterable[str]) -> str:
-    """An SVG element with what is drawn in it."""
+    """An SVG element with a body."""
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height:.0f}" width="{width:.0f}" '
         f'style="max-width: 100%; height: auto" role="img" font-family="ui-monospace, monospace" font-size="11" '
@@ -132,7 +132,7 @@ def element(title: str, width: float, height: float, body: Iterable[str]) -> str
     )
 
 
-#: Terms of a sum are hatched and varying values dotted, over their colour.
+#: Hatching for terms of a sum and dots for varying values, over their colour.
 _PATTERNS: Final = (
     "<defs>"
     '<pattern id="shtypes-term" width="6" height="6" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">'
@@ -144,7 +144,7 @@ _PATTERNS: Final = (
 
 
 class Mark(NamedTuple):
-    """A point of a front: where it is, what it is called, and whether it was measured."""
+    """A point of a front: its position, its label, and whether it was proved."""
 
     x: float
     y: float
@@ -153,13 +153,13 @@ class Mark(NamedTuple):
 
 
 def front(title: str, marks: Sequence[Mark], names: tuple[str, str], limit: tuple[float, str] | None = None) -> str:
-    """Points of which each is better in one of two things, with a line at the limit of the first.
+    """Draws a Pareto front, with a line at the limit of the first quantity.
 
     Args:
-        title: What is shown.
-        marks: The points; what was proved is filled.
-        names: What is along x and along y.
-        limit: Where the line is, and what is said at it.
+        title: The heading.
+        marks: The points; proved ones are filled.
+        names: The names of x and y.
+        limit: The position and label of the line.
     """
     xs = [m.x for m in marks] + ([] if limit is None else [limit[0]])
     left, top, width, height = 72.0, 34.0, 460.0, 220.0
@@ -220,7 +220,7 @@ def _cell(base: ShType, dims: tuple[int, ...], cell: Holding, x: float, y: float
 def _fill(colour: int | None) -> str:
     if colour is None:
         return 'fill="currentColor" fill-opacity=".4"'
-    return f'fill="hsl({colour * 137.5 % 360:.0f} 65% 55%)"'  # steps of the golden angle: neighbours differ
+    return f'fill="hsl({colour * 137.5 % 360:.0f} 65% 55%)"'  # golden-angle steps, to separate neighbours
 
 
 def _planes(base: ShType, dims: tuple[int, ...], x: float, y: float) -> Iterator[tuple[int, Box]]:

@@ -1,4 +1,4 @@
-"""The listing of a program as data: lines, and blocks for loops and conditionals; text, page and JSON print it."""
+"""The data of a listing: lines, and blocks for loops and conditionals; and its JSON."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ class Line:
     Attributes:
         name: Its name: the variable it is assigned to, ``g_x`` for the cotangent of ``x``, or operation and operand.
         type: Its type; for a plain array, JAX's.
-        op: The operation that computes it, as the jaxpr prints it; empty for inputs.
+        op: The operation that computes it, as printed in jaxprs; empty for inputs.
         operands: The names of its operands.
         direction: ``"forward"``, ``"backward"`` or ``"recomputed"``.
-        place: The user's line that computes it; of a backward line, the line that causes it.
-        cause: For a backward line, the forward line that causes it; None where none does alone.
-        times: How often it runs; None inside a while loop.
+        place: The user's line that computes it, or for a backward line the one that causes it.
+        cause: For a backward line, the forward line that causes it, or None.
+        times: The number of runs; None inside a while loop.
         cast: Whether a typing rule inserted it.
         collectives: Its entries in the ledger.
-        not_covered: Why its communication is unknown; else empty.
+        not_covered: Why its communication is unknown, or empty.
         span: The last line of the user's expression.
-        merged: Whether it is a reshard that was merged into others, and does nothing by itself.
+        merged: Whether it is a reshard that was merged into others.
     """
 
     name: str
@@ -73,7 +73,7 @@ class Block:
     Attributes:
         title: ``"scan, 12 steps"``, ``"branch 0 of 2"``.
         results: Its results; empty for a body.
-        given: The body's parameters: a carry, a slice; not the values that it closes over.
+        given: The body's parameters: a carry, a slice; without captured values.
         items: The lines and blocks inside.
         direction: As in `Line`.
         place: The user's line.
@@ -93,7 +93,7 @@ Item = Line | Block
 
 
 def type_text(t: Any) -> str:
-    """The text of a type, typed or JAX's, under the policy in force."""
+    """The printed type, ours or JAX's, under the current policy."""
     if not isinstance(t, ShType):
         return str(t.str_short(short_dtypes=True))
     return _cached_text(t.exact, t, current_policy(), current_dim_axes())
@@ -105,7 +105,7 @@ def _cached_text(exact: Any, t: Any, policy: str, dim_axes: DimAxes) -> str:
 
 
 def lines_of(items: Iterable[Item]) -> Iterator[Line]:
-    """All lines, those inside blocks among them, in program order."""
+    """All lines, including those inside blocks, in program order."""
     for item in items:
         if isinstance(item, Line):
             yield item
@@ -116,13 +116,13 @@ def lines_of(items: Iterable[Item]) -> Iterator[Line]:
 
 
 class Saved(NamedTuple):
-    """A value that the backward pass needs again.
+    """A residual of the backward pass.
 
     Attributes:
-        name: Its name; of what a loop saves at each step, ``saved_x``.
+        name: Its name; ``saved_x`` for what a loop saves at each step.
         type: Its type.
         bytes: Bytes on each device.
-        argument: Whether it is an argument of the program, which takes no extra memory.
+        argument: Whether it is an argument of the program, which needs no extra memory.
         place: The user's line that computes it.
     """
 
@@ -135,7 +135,7 @@ class Saved(NamedTuple):
 
 @dataclass(frozen=True)
 class Listing:
-    """The parts of an `Explanation`, which documents them."""
+    """The fields of an `Explanation`, which documents them."""
 
     function: str
     policy: str
@@ -153,7 +153,7 @@ class Listing:
 
     @property
     def lines(self) -> tuple[Line, ...]:
-        """All lines in program order, those inside loops and branches among them."""
+        """All lines in program order, including those inside loops and branches."""
         return tuple(lines_of(self.items))
 
     @property
@@ -163,16 +163,16 @@ class Listing:
 
     @property
     def backward(self) -> tuple[Item, ...]:
-        """The lines and blocks of the backward pass, what a checkpoint computes again among them."""
+        """The lines and blocks of the backward pass, including what a checkpoint recomputes."""
         return tuple(item for item in self.items if item.direction != "forward")
 
     @property
     def saved_bytes(self) -> int:
-        """Bytes that each device keeps for the backward pass, besides the arguments."""
+        """Bytes of residuals on each device, without arguments."""
         return sum(value.bytes for value in self.saved if not value.argument)
 
 
-#: The version of what `Explanation.to_json` writes.
+#: The version of the format of `Explanation.to_json`.
 SCHEMA: Final = 1
 _PARTS: Final = ("arguments", "results", "seeds", "gradients")
 
@@ -244,14 +244,14 @@ def _block(block: Block, common: dict[str, Any]) -> dict[str, Any]:
 
 
 class Lister:
-    """Makes the lines of a program, and finds the forward line that causes each backward one."""
+    """Builds the lines of a program, with the forward line that causes each backward one."""
 
     def __init__(self) -> None:
         self._first: dict[int, Line] = {}  # by forward record
-        self._padding: set[int] = set()  # values
+        self._padding: set[int] = set()  # ids of values
 
     def items(self, scope: BodyRun) -> tuple[Item, ...]:
-        """The lines and blocks of a body, in program order; the cotangents of one line in the order of its operands."""
+        """The lines and blocks of a body, in program order; cotangents of one line in the order of its operands."""
         items: list[Item] = []
         group: list[Occurrence] = []
         for record in [*scope.records, None]:
@@ -281,7 +281,7 @@ class Lister:
         return [first, *(self._line(record, v, (), why, cast=cast) for v in record.outs[1:])]
 
     def _is_padding(self, record: Occurrence) -> bool:
-        """Whether JAX inserted an equation without a meaning: zeros for residuals of another branch."""
+        """Whether an equation is JAX's padding: zeros for residuals of another branch."""
         made_of = [id(v) in self._padding for v in record.values]
         if record.op == "empty2" or (made_of and all(made_of) and record.equation.direction == "forward"):
             self._padding.update(id(v) for v in record.outs)
@@ -333,7 +333,7 @@ class Lister:
 
 
 def _in_order(group: list[Occurrence]) -> list[Occurrence]:
-    """The backward equations of one line: by operand, the sums last; as they are where one takes another's result."""
+    """The backward equations of one line: by operand, sums last; unchanged if one uses another's result."""
     results = {id(v) for r in group for v in r.outs}
     if any(id(v) in results for r in group if not r.sums for v in r.values):
         return group
@@ -355,7 +355,7 @@ def _body_inputs(record: Occurrence, body: BodyRun) -> tuple[Line, ...]:
 
 
 def use_merged_equations(scope: BodyRun, program: Any) -> None:
-    """Replaces equations by those that run in their place where `jit` merges reshards."""
+    """Replaces equations by those that run after `jit` merges reshards."""
     merged = merge(program)
     if merged is not None and merged.runs:
         _replace_eqns(scope, merged.runs)
@@ -380,8 +380,8 @@ def equations_in(scope: BodyRun) -> Iterator[Equation]:
 def saved_by(scope: BodyRun) -> tuple[Saved, ...]:
     """The residuals of a program: forward values that its backward equations use, in program order.
 
-    Of loops that take gradients themselves, such as one over microbatches, those of one step of the largest. What a
-    checkpoint recomputes is not among them; fusion by the compiler is not taken into account.
+    For loops that take gradients themselves, such as over microbatches, those of one step of the largest. Without what
+    a checkpoint recomputes; fusion is ignored.
     """
     inside = [saved_by(body) for r in scope.records if r.equation.direction == "forward" for body in r.bodies]
     return (*_saved(scope), *max(inside, key=lambda saved: sum(v.bytes for v in saved if not v.argument), default=()))

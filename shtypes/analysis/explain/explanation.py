@@ -1,4 +1,4 @@
-"""`explain`: the typed listing of a program, with the source beside it, its communication, and what it saves."""
+"""`explain`: the typed listing of a program, with its source, communication and residuals."""
 
 from __future__ import annotations
 
@@ -44,26 +44,27 @@ class Explanation(Listing, Report):
 
     Attributes:
         function: The name of the function.
-        policy: The policy that it was traced under, and that its types print under.
-        mesh: The mesh of its types; None where it has none.
+        policy: The policy of the trace and of printed types.
+        mesh: The mesh of its types, or None.
         gradient: Whether the backward pass is listed too.
-        arguments: What the function takes.
-        results: What it returns.
-        seeds: The cotangents that the backward pass starts from, one for each result that has a gradient.
-        gradients: The cotangents of the arguments; one that the listing has under another name is computed from that.
-        items: The listing: lines, and the blocks of loops and conditionals, in program order.
+        arguments: The arguments.
+        results: The results.
+        seeds: The first cotangents of the backward pass, one for each differentiable result.
+        gradients: The cotangents of the arguments; one listed under another name is computed from that.
+        items: The listing: lines, and blocks of loops and conditionals, in program order.
         ledger: The collectives.
-        saved: What the forward pass keeps for the backward pass.
-        fold: Whether text and page show once what is repeated, such as the layers of a model.
-        undecided: Why functions under `implicit_comm` were not decided as a whole, whose ops chose for themselves.
+        saved: The residuals of the backward pass.
+        fold: Whether text and page show repeats, such as the layers of a model, once.
+        undecided: Why functions under `implicit_comm` were not optimized jointly, so that their ops chose for
+            themselves.
     """
 
     def text(self, *, source: bool = True, totals: bool = True) -> str:
         """The listing as plain text.
 
         Args:
-            source: Whether the source stands beside the lines.
-            totals: Whether the communication and what is saved follow the listing.
+            source: Whether to show the source beside the lines.
+            totals: Whether to append the communication and the residuals.
         """
         with under(self.policy):
             return plain(self, source=source, totals=totals)
@@ -75,7 +76,7 @@ class Explanation(Listing, Report):
         return f"<Explanation of {self.function}: {len(self.lines)} lines, {self.ledger.bytes} B/device>"
 
     def __rich__(self) -> Any:
-        """The listing for `rich`: collectives and casts stand out."""
+        """The listing for `rich`, with collectives and casts highlighted."""
         with under(self.policy):
             return rich(self)
 
@@ -95,7 +96,7 @@ class Explanation(Listing, Report):
             return document(self)
 
     def to_html(self) -> str:
-        """The listing as one page that loads nothing: the source with the types beside it, the mesh, the totals."""
+        """The listing as a self-contained page: the source with its types, the mesh, the totals."""
         with under(self.policy):
             return to_html(self)
 
@@ -110,7 +111,7 @@ class Explanation(Listing, Report):
             path: A file to write: png, svg or pdf.
 
         Returns:
-            matplotlib's figure.
+            The matplotlib figure.
 
         Raises:
             ImportError: matplotlib is not installed; the message says how to install it.
@@ -128,28 +129,27 @@ def explain(
     fold: bool = True,
     **kwargs: Any,
 ) -> Explanation:
-    """The types of every line of a function, and with ``grad`` of every cotangent; nothing runs.
+    """Lists the types of every line of a function, and with ``grad`` of every cotangent; nothing runs.
 
-    Lines carry the names that the source assigns to. A cotangent of ``x`` is ``g_x``; where several lines send one,
-    each is ``g_x_from_y`` and their sum ``g_x``. Backward lines are the equations of JAX's gradient of ``f``, each
+    Lines have the names that the source assigns to. A cotangent of ``x`` is ``g_x``; if several lines contribute, each
+    part is ``g_x_from_y`` and their sum ``g_x``. Backward lines are the equations of JAX's gradient of ``f``, each
     under the forward line that causes it.
 
     Args:
-        f: A function of any trees of typed values and plain arrays, jitted or not; loops, branches, checkpoints, custom
-            derivatives, mapped functions and local mode are all looked into.
-        *args: Its arguments: values, values that have only types, types, or the texts of types. Without any, they are
-            those of the signature's annotations.
-        grad: Whether to list the backward pass too, from given cotangents of all results to every argument with a
-            gradient. The function need not return a scalar.
-        mesh: The mesh of the texts; by default the one in context.
-        policy: The policy; by default the one in force.
+        f: A function of any pytrees of typed values and plain arrays, jitted or not; loops, branches, checkpoints,
+            custom derivatives, mapped functions and local mode are all listed.
+        *args: Its arguments: values, abstract values, types, or types as strings. By default those of the annotations.
+        grad: Whether to list the backward pass too, from cotangents of all results to every differentiable argument.
+            The function need not return a scalar.
+        mesh: The mesh of strings; by default the one in context.
+        policy: The policy; by default the current one.
         dims: Sizes of dim names.
-        fold: Whether text and page show once what is repeated, such as layers that Python unrolls, and how often.
-            JSON and the attributes of the result have all of it.
+        fold: Whether text and page show repeats, such as layers that Python unrolls, once with their number. JSON and
+            the attributes of the result have all of them.
         **kwargs: More arguments of ``f``.
 
     Returns:
-        The listing, with the ledger of the same program and what it saves for the backward pass.
+        The listing, with the ledger of the same program and the residuals of the backward pass.
 
     Raises:
         ShardingTypeError: the function does not type.
@@ -175,7 +175,7 @@ def explain(
 
 
 def explained(name: str, traced: TracedProgram, *, grad: bool, fold: bool = True, merges: bool = False) -> Explanation:
-    """The listing of a traced program, with its backward pass or without it, and with its reshards merged or not."""
+    """The listing of a traced program, with or without its backward pass and merged reshards."""
     walker = Walker()
     scope = walker.program(traced.jaxpr, traced.arguments)
     seeds = _begin(scope, traced)
@@ -206,7 +206,7 @@ def explained(name: str, traced: TracedProgram, *, grad: bool, fold: bool = True
 
 
 def _begin(scope: BodyRun, traced: TracedProgram) -> list[Value]:
-    """Names the cotangents that the backward pass starts from, and links each cotangent to its value."""
+    """Names the first cotangents of the backward pass, and links each cotangent to its value."""
     count, seeds, targets = len(traced.results), [], {}
     for i, source in enumerate(traced.sources):
         seed, result = scope.results[count + i], scope.results[source]
@@ -221,7 +221,7 @@ def _begin(scope: BodyRun, traced: TracedProgram) -> list[Value]:
     for i, argument in enumerate(traced.differentiated):
         targets[first + i] = scope.inputs[argument]
     resolve(scope, targets)
-    for seed in seeds:  # the full cotangent of a result that the program also uses is a sum
+    for seed in seeds:  # a result that is also used has further cotangents
         if any(use.sums and use.outs[0].of is seed.of for use in seed.uses):
             scope.unique.release(seed.name)
             seed.name = scope.unique(f"{seed.name}_given")
@@ -229,12 +229,12 @@ def _begin(scope: BodyRun, traced: TracedProgram) -> list[Value]:
 
 
 def _number(seed: Value) -> list[Value]:
-    """The number that the seed of a scalar was cast from, which every device has."""
+    """The replicated number from which the seed of a scalar was cast."""
     return [] if seed.producer is None else seed.producer.values
 
 
 def _gradients(scope: BodyRun, traced: TracedProgram) -> tuple[Line, ...]:
-    """The cotangents of the arguments; what is that of several values has the name of one."""
+    """The cotangents of the arguments; one of several arguments has the name of one."""
     lines = []
     first = len(traced.results) + len(traced.sources)
     for value, position in zip(scope.results[first:], traced.differentiated, strict=True):
@@ -259,15 +259,15 @@ class TracedProgram(NamedTuple):
     """A traced program."""
 
     jaxpr: Any
-    arguments: tuple[str, ...]  # the names of its arguments
-    results: tuple[str, ...]  # the names of its results
-    sources: tuple[int, ...] = ()  # for each cotangent that the backward pass starts from, which result it is of
-    differentiated: tuple[int, ...] = ()  # for each gradient, which argument it is of; these are the last results
+    arguments: tuple[str, ...]  # names
+    results: tuple[str, ...]  # names
+    sources: tuple[int, ...] = ()  # the result of each first cotangent
+    differentiated: tuple[int, ...] = ()  # the argument of each gradient; gradients are the last results
 
 
 def trace(about: Target, *, grad: bool) -> TracedProgram:
-    """Traces a function, without its backward pass or with that to every argument that has a gradient."""
-    arrays, again = split((about.args, about.kwargs), is_array)
+    """Traces a function, optionally with its backward pass to every differentiable argument."""
+    arrays, rebuild = split((about.args, about.kwargs), is_array)
     paths: list[str] = []
     sources: list[int] = []
 
@@ -277,7 +277,7 @@ def trace(about: Target, *, grad: bool) -> TracedProgram:
         return results
 
     def run(*values: Any) -> Any:
-        args, kwargs = again(values)
+        args, kwargs = rebuild(values)
         if not grad:
             return jax.tree.leaves(function(*args, **kwargs))
         results, seeds, cotangents = backward_pass(function, args, kwargs, zero_seed)

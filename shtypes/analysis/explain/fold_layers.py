@@ -1,8 +1,7 @@
-"""Repeats of a listing: the layers of a model that Python unrolls, listed once.
+"""Folds repeats in a listing, such as the layers of a model that Python unrolls.
 
-Two rounds are alike where they differ in nothing but names: the same source lines, operations, types and collectives,
-wired alike inside; what they take from outside has the same types. The positions that a layer takes
-its weights at, of all layers' weights in one array, count as names.
+Two rounds are equal if they differ only in names: the same source lines, operations, types, collectives and dataflow
+inside, and the same types of outside operands. A layer's indices into stacked weights count as names.
 """
 
 from __future__ import annotations
@@ -16,27 +15,27 @@ from shtypes.analysis.explain.document import Block, Item, Line, lines_of, type_
 from shtypes.traced.entry import Entry
 from shtypes.traced.ledger import Ledger
 
-#: A repeat is folded if at least so many lines are left out.
-_WORTH: Final = 6
-#: How many later lines like a first one are tried as the start of the second round.
-_TRIED: Final = 64
+#: The minimum number of lines that a folded repeat leaves out.
+_MIN_LINES: Final = 6
+#: The maximum number of candidates for the start of the second round.
+_MAX_STARTS: Final = 64
 _NUMBER: Final = re.compile(r"\d+")
 _AT_POSITIONS: Final = re.compile(r"(transpose\()?index\[")
 
-#: Names and the texts of their types.
+#: Names, with their printed types.
 Types = Mapping[str, str]
 
 
 @dataclass(frozen=True)
 class Repeat:
-    """Lines and blocks that follow one another several times, up to names."""
+    """Equal consecutive lines and blocks, up to names."""
 
-    #: One round: the first one, and of the backward pass the last one, which is of the same lines.
+    #: One round: the first, or in the backward pass the last, which has the same lines.
     items: tuple[Item, ...]
-    times: int  # how many rounds there are
-    sent: Ledger  # what all of them communicate
-    #: How the folded rounds go on: each listed name, with the last round's name for it;
-    #: of the backward pass, with the one that the first round takes for it.
+    times: int  # the number of rounds
+    sent: Ledger  # the communication of all rounds
+    #: How the rounds connect: listed names with the last round's names, or in the backward pass with those that the
+    #: first round takes.
     ends: tuple[tuple[str, str], ...]
 
     @property
@@ -46,17 +45,17 @@ class Repeat:
 
 
 def fold(items: Sequence[Item], types: Types) -> Iterator[Item | Repeat]:
-    """The items of one level, with the rounds of each repeat folded into one; ``types`` are those around it."""
+    """The items of one level, with repeats folded; ``types`` are those of outer names."""
     return _Folding(items, types).run()
 
 
 def fold_values(lines: Sequence[Line]) -> Iterator[Item | Repeat]:
-    """The same for inputs, such as arguments: their names are alike but for numbers."""
+    """Folds inputs, such as arguments, whose names differ only in numbers."""
     return _Folding(lines, {}, named=True).run()
 
 
 def merged(ledger: Ledger) -> Ledger:
-    """The ledger with one entry for all that differ in nothing but how often they run; the totals are the same."""
+    """The ledger with equal entries merged; the totals are the same."""
     runs: dict[Entry, int] = {}
     for entry in ledger:
         key = entry if entry.times is None else entry._replace(times=1)
@@ -70,11 +69,11 @@ class _Folding:
 
     def __init__(self, items: Sequence[Item], types: Types, *, named: bool = False) -> None:
         self.items, self.types = items, dict(types)
-        #: What each item is, but for names: the same number for the same.
+        #: An id of each item, up to names.
         self.keys: list[int] = []
-        #: The names that each item takes, and how many items before it they are defined; None outside of the level.
-        self.taken: list[tuple[str, ...]] = []
-        self.back: list[tuple[int | None, ...]] = []
+        #: The names that each item uses, and the distance to the items that define them; None outside of the level.
+        self.used: list[tuple[str, ...]] = []
+        self.distances: list[tuple[int | None, ...]] = []
         numbers: dict[Hashable, int] = {}
         defined_at: dict[str, int] = {}
         for i, item in enumerate(items):
@@ -82,8 +81,8 @@ class _Folding:
             if named and isinstance(item, Line):
                 key = (_NUMBER.sub("", item.name), _NUMBER.sub("", item.op), type_text(item.type))
             self.keys.append(numbers.setdefault(key, len(numbers)))
-            self.taken.append(() if named else _taken(item))
-            self.back.append(tuple(i - defined_at[name] if name in defined_at else None for name in self.taken[-1]))
+            self.used.append(() if named else _used_names(item))
+            self.distances.append(tuple(i - defined_at[name] if name in defined_at else None for name in self.used[-1]))
             for line in _defined(item):
                 defined_at[line.name], self.types[line.name] = i, type_text(line.type)
 
@@ -93,13 +92,13 @@ class _Folding:
             alike.setdefault(key, []).append(i)
         at = 0
         while at < len(self.items):
-            length, times = self.best(at, [i for i in alike[self.keys[at]] if i > at][:_TRIED])
+            length, times = self.best(at, [i for i in alike[self.keys[at]] if i > at][:_MAX_STARTS])
             yield self.items[at] if times == 1 else self.repeat(at, length, times)
             at += length * times
 
     def best(self, at: int, starts: Sequence[int]) -> tuple[int, int]:
-        """The length and the number of the rounds from here that leave out the most lines; one item where few are."""
-        period, most = (1, 1), _WORTH - 1
+        """The length and number of rounds from here that leave out most lines; one item if too few."""
+        period, most = (1, 1), _MIN_LINES - 1
         for length in (i - at for i in starts):
             times = self.rounds(at, length)
             left_out = (times - 1) * sum(1 for _ in lines_of(self.items[at : at + length]))
@@ -118,8 +117,8 @@ class _Folding:
         return same and all(self.wiring(a + i, i) == self.wiring(b + i, i) for i in range(length))
 
     def wiring(self, index: int, offset: int) -> list[Hashable]:
-        """For each operand of an item the place in its round that defines it, or its type; of a number, the number."""
-        pairs = zip(self.taken[index], self.back[index], strict=True)
+        """For each operand of an item the position in its round that defines it, or its type, or the number."""
+        pairs = zip(self.used[index], self.distances[index], strict=True)
         return [i if i is not None and i <= offset else (self.types.get(name, name),) for name, i in pairs]
 
     def repeat(self, at: int, length: int, times: int) -> Repeat:
@@ -129,26 +128,26 @@ class _Folding:
         forward = self.items[at].direction == "forward"
         ends = self.outputs(first, last) if forward else self.carried(first, last, at)
         pairs = ((self.items[i], self.items[j]) for i, j in zip(first, last, strict=True))
-        shown_items = tuple(_with_positions(a if forward else b, a, b) for a, b in pairs)
-        return Repeat(shown_items, times, Ledger(sent), tuple(dict.fromkeys(ends)))
+        listed = tuple(_with_positions(a if forward else b, a, b) for a, b in pairs)
+        return Repeat(listed, times, Ledger(sent), tuple(dict.fromkeys(ends)))
 
     def outputs(self, first: range, last: range) -> Iterator[tuple[str, str]]:
-        """The values that the first round defines, each with the last round's that later lines take."""
-        later = {name for taken in self.taken[last.stop :] for name in taken}
+        """The values of the first round, with those of the last round that later lines use."""
+        later = {name for taken in self.used[last.stop :] for name in taken}
         for i, j in zip(first, last, strict=True):
             for first_line, line in zip(_defined(self.items[i]), _defined(self.items[j]), strict=True):
                 if line.name in later:
                     yield first_line.name, line.name
 
     def carried(self, first: range, last: range, start: int) -> Iterator[tuple[str, str]]:
-        """The values that the last round takes from the one before it, each with what the first round takes there."""
+        """The values that the last round takes from the one before, with those that the first round takes."""
         for i, j in zip(first, last, strict=True):
-            for outer, name, back in zip(self.taken[i], self.taken[j], self.back[j], strict=True):
+            for outer, name, back in zip(self.used[i], self.used[j], self.distances[j], strict=True):
                 if back is not None and start <= j - back < last.start and outer != name:
                     yield name, outer
 
 
-# what items are, but for names
+# keys of items, up to names
 
 
 def _key(item: Item, types: Types) -> Hashable:
@@ -168,7 +167,7 @@ def _op(line: Line) -> str:
 
 
 def _with_positions(item: Item, first: Item, last: Item) -> Item:
-    """The listed item of all rounds; where they take weights at different positions, with these."""
+    """The listed item of all rounds, with the range of its indices into weights."""
     if not isinstance(item, Line) or not isinstance(first, Line) or not isinstance(last, Line) or first.op == last.op:
         return item
     ends = zip(_NUMBER.findall(first.op), _NUMBER.findall(last.op), strict=True)
@@ -181,8 +180,8 @@ def _defined(item: Item) -> tuple[Line, ...]:
     return (item,) if isinstance(item, Line) else item.results
 
 
-def _taken(item: Item) -> tuple[str, ...]:
-    """The names that an item takes from outside of it, in order."""
+def _used_names(item: Item) -> tuple[str, ...]:
+    """The names that an item uses from outside of it, in order."""
     if isinstance(item, Line):
         return item.operands
     inner = {line.name for line in (*item.given, *lines_of(item.items))}

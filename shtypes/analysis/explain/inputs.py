@@ -1,4 +1,4 @@
-"""The inputs of bodies of loops and conditionals: their names forward, and what they are cotangents of backward."""
+"""The inputs of bodies of loops and conditionals: their names forward, and their primals backward."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from shtypes.analysis.explain.values import BodyRun, Occurrence, Operand, Value,
 from shtypes.core.operation import applied_by
 from shtypes.traced.equations import Body, control_of
 
-#: For a result of a body, by position: the value that it is the cotangent of.
+#: The primal of each result of a body, by position.
 Targets = dict[int, Value]
 
 
 def forward_inputs(record: Occurrence, index: int, body: Body, frame: UserFrame | None) -> list[Value]:
-    """The values that a body takes: those from outside as they are, its parameters under their names.
+    """The inputs of a body: captured values, and parameters with their names.
 
-    ``frame`` is that of the user's function that is the body, if JAX records it.
+    ``frame`` is that of the user's function for the body, if JAX records it.
     """
     what, invars = control_of(record.equation.eqn), body.jaxpr.invars
     if isinstance(what, (Cond, ClosedCall)):
@@ -46,7 +46,7 @@ def _as_value(operand: Operand, t: Any) -> Value:
 
 
 def body_frame(record: Occurrence, frames: Sequence[tuple[UserFrame, ...]]) -> UserFrame | None:
-    """The frame of the function that is a body: the outermost frame that the loop itself does not have."""
+    """The frame of a body's function: the outermost frame that the loop does not have."""
     outside = set(map(id, record.frames))
     for stack in frames:
         inner = [frame for frame in stack if id(frame) not in outside]
@@ -65,7 +65,7 @@ def _parameter_names(operands: Sequence[Operand], carry: int, parameters: Sequen
 
 
 def _leaves(outer: Sequence[str], name: str) -> list[str]:
-    """The names of the leaves of one parameter: with the paths that their origins have, or numbered."""
+    """The names of the leaves of one parameter: by the paths of their sources, or numbered."""
     if len(outer) <= 1:
         return [name] * len(outer)
     least, most = min(outer), max(outer)
@@ -79,7 +79,7 @@ def _leaves(outer: Sequence[str], name: str) -> list[str]:
 
 
 def name_carry(record: Occurrence, body: BodyRun, frame: UserFrame | None) -> None:
-    """Gives the next carry of a scan the name of the carry, where no statement of the body names it."""
+    """Names the next carry of a scan like the carry, if no statement of the body names it."""
     scan = control_of(record.equation.eqn)
     if not isinstance(scan, Scan) or frame is None:
         return
@@ -90,13 +90,13 @@ def name_carry(record: Occurrence, body: BodyRun, frame: UserFrame | None) -> No
 
 
 def result_names(record: Occurrence, names: Names, positions: Sequence[int], total: int) -> list[str]:
-    """What the source calls the results of an equation, "" where it does not say.
+    """The names of an equation's results in the source; "" where there is none.
 
     Args:
         record: The equation.
-        names: What the source calls its full value; of a scan, ``(carry, ys)``.
-        positions: Which results.
-        total: How many there are.
+        names: The names of its full value; for a scan, ``(carry, ys)``.
+        positions: The indices of the results.
+        total: The number of results.
     """
     if isinstance(names, str):
         return [names for _ in positions]
@@ -111,7 +111,7 @@ def result_names(record: Occurrence, names: Names, positions: Sequence[int], tot
 
 
 def _leaf_name(names: Names, path: str, count: int) -> str:
-    """The name of one leaf of a carry, from the path that its origin has."""
+    """The name of one leaf of a carry, from the path of its source."""
     if isinstance(names, str):
         return names if count == 1 or not path else f"{names}{path}"
     indices = [int(part) for part in re.findall(r"^\[(\d+)\]", path)]
@@ -122,9 +122,9 @@ def _leaf_name(names: Names, path: str, count: int) -> str:
 def backward_inputs(record: Occurrence, index: int, forward: BodyRun | None, body: Body) -> tuple[list[Value], Targets]:
     """The inputs of a body of the backward pass, and the primals of its results.
 
-    A residual is a value of the forward body. The cotangent of a loop's carry comes in as that of the next carry and
-    goes out as that of the carry; what sums over the steps comes in as the sum so far. ``forward`` is the body that
-    this one is the transpose of, if there is one.
+    A residual is a value of the forward body. A carry of the loop is the cotangent of the next carry on entry, and that
+    of the carry on exit; sums over the steps are sums so far. ``forward`` is the body of which this one is the
+    transpose, if there is one.
     """
     what, invars, cause = control_of(record.equation.eqn), body.jaxpr.invars, record.link
     targets: Targets = {}
@@ -154,7 +154,7 @@ def backward_inputs(record: Occurrence, index: int, forward: BodyRun | None, bod
 
 
 def _of_body(what: Any, operands: Sequence[Operand], index: int) -> Sequence[Operand]:
-    """The operands of a loop or a conditional that one of its bodies takes."""
+    """The operands of a loop or conditional for one of its bodies."""
     if isinstance(what, Cond):
         return operands[1:]
     if isinstance(what, While):
@@ -164,9 +164,9 @@ def _of_body(what: Any, operands: Sequence[Operand], index: int) -> Sequence[Ope
 
 
 def link_results_by_body(record: Occurrence, body: BodyRun, forward: BodyRun | None) -> None:
-    """Finds the primals of a transposed loop's results from its body, where its operands do not say.
+    """Finds the primals of a transposed loop's results from its body, if its operands do not determine them.
 
-    So it is where JAX hoisted loop-invariant code out of the forward loop.
+    This happens where JAX hoisted loop-invariant code out of the forward loop.
     """
     if forward is None or record.link is None:
         return
@@ -184,7 +184,7 @@ def link_results_by_body(record: Occurrence, body: BodyRun, forward: BodyRun | N
 
 
 def _slice(operand: Value, cause: Occurrence | None, forward: BodyRun | None, index: int) -> Value | None:
-    """What a residual is inside a body: what the forward body computed from it, or got of it."""
+    """The value of a residual inside a body: computed or received by the forward body."""
     if index in operand.inner or cause is None or forward is None:
         return operand.inner.get(index)
     loop = control_of(cause.equation.eqn)
@@ -194,7 +194,7 @@ def _slice(operand: Value, cause: Occurrence | None, forward: BodyRun | None, in
 
 
 def _carried(i: int, targets: Targets, forward: BodyRun | None, cause: Occurrence | None) -> tuple[Value | None, bool]:
-    """What a carry of the transposed loop is the cotangent of, and whether it is a sum over the steps."""
+    """The primal of a transposed loop's carry, and whether it is a sum over the steps."""
     target = targets.get(i)
     if target is None or forward is None or cause is None:
         return target, target is not None
@@ -207,7 +207,7 @@ def _carried(i: int, targets: Targets, forward: BodyRun | None, cause: Occurrenc
 
 
 def _inside(operand: Operand, cause: Occurrence | None, forward: BodyRun | None) -> Value | None:
-    """What a cotangent of a loop's result is the cotangent of in its body."""
+    """The primal, in the body, of the cotangent of a loop's result."""
     if cause is None or forward is None or not isinstance(operand, Value) or operand.of is None:
         return None
     for out, result in zip(cause.outs, forward.results, strict=False):

@@ -1,4 +1,4 @@
-"""The listing as one page that needs nothing else: source with types beside it, totals, mesh and ledger; a plot."""
+"""The listing as a self-contained page: source with types, totals, mesh and ledger; and a plot."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from shtypes.types import ShType, State
 from shtypes.types.mesh import Mesh
 from shtypes.types.tables import SEALED
 
-#: The most rows of the ledger, lines of the text, bars of saved types and rows of devices on a page.
+#: The maximum number of ledger rows, text lines, bars of saved types and rows of devices on a page.
 _MOST_ENTRIES: Final = 1000
 _MOST_LINES: Final = 5000
 _MOST_BARS: Final = 8
 _MOST_ROWS: Final = 8
-#: The most values of one source line that differ only in name.
+#: The maximum number of a line's values that differ only in name.
 _NAMES: Final = 3
 _NUMBER: Final = re.compile(r"_\d+(?![a-zA-Z0-9])|\[\d+\]")
 
@@ -77,7 +77,7 @@ def _text(listing: Listing) -> str:
 
 
 def size(count: int) -> str:
-    """A number of bytes for people."""
+    """A human-readable number of bytes."""
     value, units = float(count), iter(("B", "KiB", "MiB", "GiB", "TiB"))
     unit = next(units)
     while value >= 10_000 and unit != "TiB":
@@ -86,7 +86,7 @@ def size(count: int) -> str:
 
 
 def mesh_svg(mesh: Mesh) -> str:
-    """An SVG of the devices of a mesh, in rows along the last axis; of a large mesh the first ones and the last."""
+    """An SVG of the devices of a mesh, in rows along the last axis; a large mesh is cut."""
     t = ShType(mesh, "f32", [], dict.fromkeys(mesh.axis_names, State.REDUCED))
     drawing = devices(t, 96, 24, lambda device: (), rows=_MOST_ROWS)
     axes = ", ".join(f"{axis} of size {n}" for axis, n in mesh.shape.items())
@@ -167,16 +167,16 @@ def _ledger(ledger: Ledger, files: Sequence[str]) -> str:
     return f'<h2 id="ledger">Collectives</h2><div class="scroll">{table}</div>{notes}'
 
 
-# source with types beside it
+# source with types
 
 
 def anchor(file: str, line: int, files: Sequence[str]) -> str:
-    """The name that a source line has on the page."""
+    """The id of a source line on the page."""
     return f"L{files.index(file)}-{line}" if file in files else ""
 
 
 def source_html(spans: Sequence[Excerpt], lines: Iterable[Line], *, fold: bool = True) -> str:
-    """The functions around the lines; if ``fold``, values of a line that differ only in name stand together."""
+    """The functions around the lines; with ``fold``, a line's values that differ only in name are grouped."""
     by_place: dict[tuple[str, int], list[Line]] = {}
     for line in lines:
         by_place.setdefault((line.place.file, line.place.line), []).append(line)
@@ -207,7 +207,7 @@ def _section(
 
 
 def _alike(lines: Sequence[Line]) -> Iterable[list[Line]]:
-    """The values of one source line, with those of an unrolled loop together."""
+    """A source line's values, those of an unrolled loop grouped."""
     groups: dict[tuple[object, ...], list[Line]] = {}
     for line in lines:
         sends = tuple((str(e), e.bytes, e.times) for e in line.collectives)
@@ -237,14 +237,14 @@ def _value(group: Sequence[Line], tips: Iterator[int]) -> str:
 
 
 def _tip(text: str, inside: str, tips: Iterator[int]) -> str:
-    """A mark that shows more when it is pointed at or focused."""
+    """A mark with a tooltip."""
     name = f"tip-{next(tips)}"
     button = f'<button type="button" aria-describedby="{name}">{escape(text)}</button>'
     return f' <span class="comm">{button}<span class="tip" role="tooltip" id="{name}">{inside}</span></span>'
 
 
 def _entry(entry: Entry) -> str:
-    """An entry of the ledger, as a tooltip has it."""
+    """An entry of the ledger, for a tooltip."""
     rows = dict(zip(HEADINGS, row(entry), strict=True))
     fields = {
         "collective": rows["collective"],
@@ -259,7 +259,7 @@ def _entry(entry: Entry) -> str:
 
 
 def _highlighted(lines: Sequence[str]) -> list[str]:
-    """The lines as HTML, with keywords, strings, numbers and comments marked."""
+    """The lines as HTML, with syntax highlighting."""
     from pygments import highlight
     from pygments.formatters import HtmlFormatter
     from pygments.lexers import PythonLexer

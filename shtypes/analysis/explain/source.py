@@ -1,4 +1,4 @@
-"""The user's source: its functions, and the names that statements give to values."""
+"""The user's source: its functions, and the names that statements assign."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from shtypes.traced.equations import SourceLine
 
 
 class Excerpt(NamedTuple):
-    """A function of a file, or a few lines outside of functions."""
+    """A function of a file, or a line outside of functions."""
 
     file: str
-    name: str  # the function's name, as Python qualifies it; of lines outside, ``"module"``
-    start: int  # its first line, decorators among them
+    name: str  # the function's qualified name, or ``"module"``
+    start: int  # its first line, with decorators
     end: int  # its last line
 
 
 def lines_of_file(file: str, start: int, end: int) -> list[str]:
-    """The lines of a file from ``start`` to ``end``, both included."""
+    """The lines of a file from ``start`` to ``end``, inclusive."""
     return [linecache.getline(file, n).rstrip("\n") for n in range(start, end + 1)]
 
 
 def spans(places: Iterable[SourceLine]) -> list[Excerpt]:
-    """The outermost functions around some lines, in the order in which the lines come first."""
+    """The outermost functions around some lines, in order of first appearance."""
     excerpts: dict[Excerpt, None] = {}
     for file, line in dict.fromkeys((place.file, place.line) for place in places if place.file):
         i = bisect.bisect_right(_functions(file), line, key=lambda f: f.start) - 1
@@ -39,7 +39,7 @@ def spans(places: Iterable[SourceLine]) -> list[Excerpt]:
 
 @functools.lru_cache(maxsize=256)
 def _functions(file: str) -> tuple[Excerpt, ...]:
-    """The functions of a file that are inside no other, and the methods of its classes, in order."""
+    """The top-level functions of a file, and the methods of its classes, in order."""
     tree = parsed(file)
     excerpts: list[Excerpt] = []
     pending: list[tuple[str, ast.AST]] = [("", tree)] if tree is not None else []
@@ -54,21 +54,21 @@ def _functions(file: str) -> tuple[Excerpt, ...]:
     return tuple(sorted(excerpts, key=lambda f: f.start))
 
 
-#: The targets of an assignment: a name, or one for each part of a tuple.
+#: The targets of an assignment: a name, or nested tuples of names.
 Names = str | tuple["Names", ...]
 #: The path of a part in a value: indices and keys, outermost first.
 Path = tuple[int | str, ...]
 
 
 class _Target(NamedTuple):
-    """Where the value of an expression goes."""
+    """The target of an expression's value."""
 
-    names: Names = ()  # the targets; empty where the function returns it, so that the caller names it
-    path: Path = ()  # which part of the full value it is
+    names: Names = ()  # empty for a returned value, which the caller names
+    path: Path = ()  # the part of the full value
 
 
 class _File(NamedTuple):
-    """The expressions of a file whose values have names: by position, and calls and attributes by their end alone."""
+    """The named expressions of a file: by position, and calls and attributes also by their end alone."""
 
     exact: dict[tuple[int, int, int, int], _Target]
     ends: dict[tuple[int, int], _Target]
@@ -77,7 +77,7 @@ class _File(NamedTuple):
 def assigned(frames: Sequence[UserFrame]) -> Names:
     """The names that the source assigns to an expression's value, by its frames, innermost first.
 
-    What the caller of a function does not name has the name of the function.
+    A value that the caller does not name has the name of the function.
     """
     path: Path = ()
     function = ""
@@ -96,14 +96,14 @@ def assigned(frames: Sequence[UserFrame]) -> Names:
 
 
 def _called(function: str) -> str:
-    """The name by which a function is called: of a method such as ``__call__``, the class; nothing for a lambda."""
+    """The name of a called function; the class for a method such as ``__call__``, and none for a lambda."""
     outer, _, last = function.rpartition(".")
     name = outer.rpartition(".")[2] if last.startswith("__") else last
     return name if name.isidentifier() else ""
 
 
 def inside(names: Names, path: Path) -> tuple[Names, Path]:
-    """The targets of one part of a value, and what of the path they leave."""
+    """The targets of one part of a value, and the rest of the path."""
     while not isinstance(names, str) and path and isinstance(path[0], int):
         if path[0] >= len(names):
             return (), path
@@ -118,7 +118,7 @@ def _written(path: Path) -> str:
 def _target(frame: UserFrame) -> _Target | None:
     targets = _expressions(frame.file)
     target = targets.exact.get((frame.line, frame.column, frame.end_line, frame.end_column))
-    # Of a chain of methods over several lines, some Pythons tell the line of the method.
+    # for a chain of methods over several lines, some Pythons report the line of the method
     return target or targets.ends.get((frame.end_line, frame.end_column))
 
 
@@ -137,7 +137,7 @@ def _expressions(file: str) -> _File:
 
 @functools.lru_cache(maxsize=256)
 def parsed(file: str) -> ast.Module | None:
-    """The syntax tree of a file, or None where it cannot be had."""
+    """The syntax tree of a file, or None if unavailable."""
     try:
         return ast.parse("".join(linecache.getlines(file)))
     except (SyntaxError, ValueError):
@@ -177,13 +177,13 @@ def _names(target: ast.expr) -> Names:
 
 
 def _values(value: ast.expr, target: _Target) -> Iterator[tuple[ast.expr, _Target]]:
-    """The expressions whose value, or a part of it, the target takes."""
+    """The expressions whose value, or a part of it, is assigned to the target."""
     match value:
         case ast.IfExp(body=body, orelse=orelse):
             yield from _values(body, target)
             yield from _values(orelse, target)
         case ast.NamedExpr():
-            return  # it names its value itself
+            return  # it has its own name
         case ast.Tuple(elts=parts) | ast.List(elts=parts):
             for i, part in enumerate(parts):
                 yield from _values(part, target._replace(path=(*target.path, i)))
@@ -198,14 +198,14 @@ def _values(value: ast.expr, target: _Target) -> Iterator[tuple[ast.expr, _Targe
 
 
 class Unique:
-    """Names that no other value of a scope has: the second ``h`` is ``h_2``."""
+    """Generates unique names in a scope: the second ``h`` is ``h_2``."""
 
     def __init__(self, taken: Sequence[str] = ()) -> None:
         self._taken = set(taken)
         self._counts: dict[str, int] = {}
 
     def __call__(self, name: str) -> str:
-        """The name, or the first free one of its kind; it is taken from now on."""
+        """The name, or the first free variant of it, now taken."""
         n = self._counts.get(name, 1)
         free = name if n == 1 else f"{name}_{n}"
         while free in self._taken:
@@ -216,6 +216,6 @@ class Unique:
         return free
 
     def release(self, name: str) -> None:
-        """Lets another value have a name."""
+        """Frees a name."""
         self._taken.discard(name)
         self._counts.pop(name, None)

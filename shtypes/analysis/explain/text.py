@@ -1,4 +1,4 @@
-"""The listing as text: plain, and for `rich` with the collectives and casts in colours."""
+"""The listing as text: plain, and in colours for `rich`."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from shtypes.types.tables import Table, rich_group, rich_text
 if TYPE_CHECKING:
     from rich.console import Group
 
-#: The column that the source stands in, at most; longer lines push it to the right.
+#: The maximum column of the source; longer lines push it to the right.
 _WIDEST: Final = 88
 _INDENT: Final = "    "
-#: The most names in the line that says how a repeat goes on.
+#: The maximum number of names in the line that connects the rounds of a repeat.
 _ENDS: Final = 3
-#: The lines that a table shows.
+#: The maximum number of lines in a table.
 _MOST_ROWS: Final = 1000
-#: More of a source line is cut off.
+#: The maximum length of a source line.
 _LONGEST: Final = 80
 
 
 class TextRow(NamedTuple):
     """One row of the text."""
 
-    kind: str  # what it is, a key of the styles
+    kind: str  # a key of the styles
     text: str
     beside: str = ""  # the source
 
@@ -68,10 +68,10 @@ def table(listing: Listing) -> Table:
         for line in listing.lines[:_MOST_ROWS]
     ]
     more = len(listing.lines) - len(rows)
-    said = [*([f"and {more} lines more"] if more else []), *sent(listing).notes(), *_notes(listing)]
+    notes = [*([f"and {more} lines more"] if more else []), *sent(listing).notes(), *_notes(listing)]
     title = f'{listing.function}{_on(listing)}, policy "{listing.policy}"'
     headings = ("line", "direction", "value", "type", "made by", "communication")
-    return Table(title, headings, tuple(rows), note="\n".join(said))
+    return Table(title, headings, tuple(rows), note="\n".join(notes))
 
 
 _STYLES: Final = {
@@ -93,7 +93,7 @@ def _rows(listing: Listing, *, totals: bool) -> Iterator[TextRow]:
     yield from rows.values(listing.arguments)
     if listing.arguments and listing.items:
         yield TextRow("note", "")
-    # A function that takes gradients itself goes on after them: as it is written.
+    # a function that takes gradients itself goes on after them, in program order
     yield from rows.items(listing.forward if listing.gradient else listing.items)
     if listing.gradient:
         yield TextRow("note", "")
@@ -114,12 +114,12 @@ def _on(listing: Listing) -> str:
 
 
 def sent(listing: Listing) -> Ledger:
-    """The ledger as a listing shows it."""
+    """The ledger, folded if the listing is."""
     return merged(listing.ledger) if listing.fold else listing.ledger
 
 
 def _notes(listing: Listing) -> list[str]:
-    """What is saved, and what was not decided as a whole."""
+    """Notes on residuals, and on functions that were not optimized jointly."""
     return [*_saved_rows(listing), *(f"op by op: {why}" for why in listing.undecided)]
 
 
@@ -134,7 +134,7 @@ def _saved_rows(listing: Listing) -> list[str]:
 
 
 def bytes_by_type(saved: Iterable[Saved]) -> list[tuple[str, list[int]]]:
-    """For each type of saved values, arguments left out, the bytes of each; the largest first."""
+    """For each type of residuals, without arguments, the bytes of each; the largest first."""
     sizes: dict[str, list[int]] = {}
     for value in saved:
         if not value.argument:
@@ -198,17 +198,17 @@ class _Rows:
 
 
 def _repeat(repeat: Repeat, indent: str, rows: Iterator[TextRow]) -> Iterator[TextRow]:
-    """One round between how often it runs and how the others go on."""
+    """One round, with the number of rounds above and their connection below."""
     total = repeat.sent.total
     sent = f", {total.bytes} B/device in {how_many(total.launches, 'collective')} in all" if repeat.sent else ""
     yield TextRow("note", "")
     yield TextRow("repeat", f"{indent}repeated {repeat.times} times{sent}:")
     yield from rows
     if repeat.ends:
-        whose = "the last makes" if repeat.direction == "forward" else "the first takes"
-        said = [f"{other} for {name}" for name, other in repeat.ends[:_ENDS]]
-        said += [f"{len(repeat.ends) - _ENDS} more"] if len(repeat.ends) > _ENDS else []
-        yield TextRow("repeat", f"{indent}{whose} {', '.join(said)}")
+        verb = "the last makes" if repeat.direction == "forward" else "the first takes"
+        notes = [f"{other} for {name}" for name, other in repeat.ends[:_ENDS]]
+        notes += [f"{len(repeat.ends) - _ENDS} more"] if len(repeat.ends) > _ENDS else []
+        yield TextRow("repeat", f"{indent}{verb} {', '.join(notes)}")
     yield TextRow("note", "")
 
 
@@ -222,8 +222,8 @@ def _line(line: Line, indent: str, beside: str = "") -> Iterator[TextRow]:
 def collective_text(entry: Entry) -> str:
     """One collective in a few words."""
     times = "an unknown number of times" if entry.times is None else f"{entry.times} times"
-    said = [f"{entry}, {entry.bytes} B/device", "" if entry.times == 1 else times, merged_words(entry)]
-    return ", ".join(filter(None, said))
+    notes = [f"{entry}, {entry.bytes} B/device", "" if entry.times == 1 else times, merged_words(entry)]
+    return ", ".join(filter(None, notes))
 
 
 def _beside(item: Item) -> str:
@@ -233,7 +233,7 @@ def _beside(item: Item) -> str:
 
 
 def _single_spaced(rows: Iterable[TextRow]) -> Iterator[TextRow]:
-    """The rows without empty ones in a row, or at the start of a block."""
+    """The rows without consecutive empty ones, or empty ones at the start of a block."""
     last = TextRow("note", "")
     for row in rows:
         if row.text or (last.text and not last.text.endswith(":")):

@@ -1,8 +1,8 @@
-"""The input of a listing: the values of a traced program, its equations, and the bodies that hold them.
+"""The values of a traced program, its equations, and their bodies: the input of a listing.
 
-A body that runs in several places (a jitted helper called twice) has other values in each. A variable of the
-backward pass is the cotangent of an operand of the forward equation that it comes from. Which one, its type tells, then
-where the cotangent goes, then which operands the equation does not take: an einsum's adjoint takes the other ones.
+A body that runs in several places (a jitted helper called twice) has other values in each. A variable of the backward
+pass is the cotangent of an operand of its forward equation. Which operand is determined by its type, then by the uses
+of the cotangent, then by the operands that the equation does not use: an einsum's adjoint uses the other ones.
 """
 
 from __future__ import annotations
@@ -25,52 +25,52 @@ from shtypes.traced.equations import Equation, control_of
 class Value:
     """A variable of the program."""
 
-    type: Any  # typed, or JAX's
-    name: str = ""  # empty until it has one
-    producer: Occurrence | None = None  # the equation that computes it; None for inputs of a body
-    gradient: bool = field(default=False, kw_only=True)  # whether it is a cotangent, or a part of one
-    of: Value | None = None  # the value that it is the cotangent of, if resolved
-    #: Of a value that is computed again, whether the backward pass took it before that; else None.
+    type: Any  # ours, or JAX's
+    name: str = ""  # empty until named
+    producer: Occurrence | None = None  # None for inputs of a body
+    gradient: bool = field(default=False, kw_only=True)  # whether it is a cotangent, or part of one
+    of: Value | None = None  # its primal, if resolved
+    #: For a recomputed value, whether the backward pass used it before that; else None.
     saved: bool | None = None
     returned: bool = False  # whether its body returns it
-    uses: list[Occurrence] = field(default_factory=list)  # the equations that take it
-    inner: dict[int, Value] = field(default_factory=dict)  # a result of a loop or conditional, in each of its bodies
+    uses: list[Occurrence] = field(default_factory=list)
+    inner: dict[int, Value] = field(default_factory=dict)  # for a result of a loop or conditional, by body
 
 
-#: A value, or the text of a literal.
+#: A value, or a printed literal.
 Operand = Value | str
 
 
 @dataclass(eq=False, slots=True)
 class Occurrence:
-    """An equation where it runs."""
+    """An equation in one of the places where it runs."""
 
     equation: Equation
-    frames: tuple[UserFrame, ...]  # the user's, innermost first
+    frames: tuple[UserFrame, ...]  # innermost first
     operands: list[Operand]
     position: int  # among the equations of its body
-    values: list[Value] = field(init=False)  # the operands that are no literals
-    key: tuple[int, ...] = field(init=False)  # the same for equations that come from the same expressions
-    op: str = field(init=False)  # what it does, as the jaxpr prints it
+    values: list[Value] = field(init=False)  # the operands without literals
+    key: tuple[int, ...] = field(init=False)  # shared by equations of the same expressions
+    op: str = field(init=False)  # the operation as printed in jaxprs
     outs: list[Value] = field(default_factory=list)
     link: Occurrence | None = None  # the forward equation that causes it
-    bodies: list[BodyRun] = field(default_factory=list)  # of a loop or of a conditional
-    instance: int = 0  # how many equations of its body come from the same expressions before it
-    has_backward: bool = False  # whether a backward equation comes from it
+    bodies: list[BodyRun] = field(default_factory=list)
+    instance: int = 0  # the number of earlier equations with the same key in its body
+    has_backward: bool = False  # whether it has a backward equation
 
     def __post_init__(self) -> None:
         self.values = [v for v in self.operands if isinstance(v, Value)]
-        self.key = tuple(map(id, self.frames))  # frames are one object for each place
+        self.key = tuple(map(id, self.frames))  # frames are unique per place
         self.op = str(applied_by(self.equation.eqn))
 
     @property
     def backward(self) -> bool:
-        """Whether it runs in the backward pass, and not to compute a forward value again."""
+        """Whether it runs in the backward pass, and is not a recomputation."""
         return self.equation.direction == "backward"
 
     @property
     def sums(self) -> bool:
-        """Whether it adds two cotangents of one value: what JAX does where several lines send one."""
+        """Whether it adds two cotangents of one value."""
         return (
             self.backward
             and self.op in ("add", "add_any")
@@ -81,25 +81,25 @@ class Occurrence:
 
 @dataclass(eq=False)
 class BodyRun:
-    """A body that runs: of the program, of a loop, or a branch."""
+    """A body in one of the places where it runs: of the program, of a loop, or a branch."""
 
-    label: str = ""  # what it is of its equation; empty for the one body of a loop
+    label: str = ""  # its role in the equation; empty for the only body of a loop
     unique: Unique = field(default_factory=Unique)
     outer: BodyRun | None = None
     inputs: list[Value] = field(default_factory=list)
     results: list[Operand] = field(default_factory=list)
-    records: list[Occurrence] = field(default_factory=list)  # those of calls inside it among them
-    #: The forward equations, by the expressions that they come from, and by those of the calls that they are inside of.
+    records: list[Occurrence] = field(default_factory=list)  # including those of calls
+    #: The forward equations by key, and by the keys of enclosing calls.
     forward: dict[tuple[int, ...], list[Occurrence]] = field(default_factory=dict)
     calls: dict[tuple[int, ...], list[Occurrence]] = field(default_factory=dict)
 
     @property
     def around(self) -> list[BodyRun]:
-        """The body and those that it is inside of, innermost first."""
+        """The body and the enclosing ones, innermost first."""
         return [self, *(self.outer.around if self.outer is not None else ())]
 
 
-#: How many equations that add or copy, and so send a cotangent on as it is, are looked through.
+#: The maximum number of equations that pass a cotangent on, such as sums and copies, to follow.
 _DEPTH = 8
 
 
@@ -116,7 +116,7 @@ def resolve(scope: BodyRun, targets: Mapping[int, Value]) -> None:
             if value.gradient:
                 value.of = _origin(value, record, returned)
     for record in scope.records:
-        if record.sums and record.outs[0].of is None:  # nothing says where it goes, but its terms are of one value
+        if record.sums and record.outs[0].of is None:  # unresolved by its uses, but its terms have one primal
             record.outs[0].of = next((v.of for v in record.values if v.of is not None), None)
 
 
@@ -140,7 +140,7 @@ def _origin(value: Value, record: Occurrence, returned: Mapping[int, Value]) -> 
 
 
 def _sinks(value: Value, record: Occurrence, returned: Mapping[int, Value]) -> list[Value]:
-    """The roles in which equations take a cotangent."""
+    """The primals as which equations use a cotangent."""
     sinks = [returned[id(value)]] if id(value) in returned else []
     for use in value.uses:
         if use.sums:
@@ -160,7 +160,7 @@ def _operands(cause: Occurrence | None, t: Any) -> list[Value]:
 
 
 def _reaches(value: Value, sinks: Sequence[Value], depth: int) -> bool:
-    """Whether a cotangent of this value goes to one of the sinks, through ``depth`` equations that only pass it on."""
+    """Whether a cotangent of this value reaches one of the sinks through ``depth`` equations that pass it on."""
     if not depth:
         return any(value is sink for sink in sinks)
     producer = value.producer
@@ -171,12 +171,12 @@ def _reaches(value: Value, sinks: Sequence[Value], depth: int) -> bool:
 
 @functools.lru_cache(maxsize=4096)
 def cotangent_type(t: Any) -> Any:
-    """The type of a cotangent of a value of this type, typed or JAX's."""
+    """The cotangent type of a type, ours or JAX's."""
     return t.to_ct_aval() if hasattr(t, "to_ct_aval") else t
 
 
 def name_cotangents(scope: BodyRun) -> None:
-    """Names the cotangents of a body, in program order: ``g_x``, and ``g_x_from_y`` where several lines send one."""
+    """Names the cotangents of a body, in program order: ``g_x``, and ``g_x_from_y`` for parts of a sum."""
     for value in scope.inputs:
         if value.gradient and not value.name:
             value.name = scope.unique(f"g_{value.of.name}" if value.of is not None else "g")
@@ -191,14 +191,14 @@ def name_cotangents(scope: BodyRun) -> None:
 
 
 def saved_only(value: Value) -> bool:
-    """Whether a result of a forward loop is there for the backward pass alone."""
+    """Whether only the backward pass uses a result of a forward loop."""
     producer = value.producer
     forward = producer is not None and producer.equation.direction != "backward"
     return forward and bool(value.uses) and all(use.equation.direction != "forward" for use in value.uses)
 
 
 def _inside_name(value: Value) -> str:
-    """What a result of a loop is called in its body; of a conditional, in the branch that computes it."""
+    """The name of a loop's result in its body, or in the branch that computes it."""
     inner = [v for v in value.inner.values() if v.producer is None or v.producer.frames]
     return next((v.name for v in inner), value.name)
 
@@ -219,38 +219,38 @@ def _name(value: Value, record: Occurrence) -> str:
     return f"{total}_from_{sender}" if sender else f"{total}_part"
 
 
-#: A value with more uses than this says little about which of them is meant.
-_MANY_USES = 64
-#: Runs of an expression elsewhere that are looked at.
-_SOME = 8
+#: The maximum number of uses of a value that is evidence for one of them.
+_MAX_USES = 64
+#: The maximum number of an expression's runs elsewhere to examine.
+_MAX_RUNS = 8
 
 
 class Links:
-    """The links of one body.
+    """Links the backward equations of one body to forward ones.
 
     Args:
-        places: The scopes whose forward equations may be the cause: of a transposed body, the forward one first. Those
-            around it are among them: JAX moves out of a loop what is the same at each step.
-        by_expression: For expressions, a scope that has forward equations of them: JAX may split a conditional in two.
+        places: The scopes of possible forward equations: for a transposed body, first its forward one, then the
+            enclosing ones, because JAX hoists loop-invariant code.
+        by_expression: A scope with forward equations for each expression, because JAX may split a conditional in two.
     """
 
     def __init__(self, places: Sequence[BodyRun], by_expression: Mapping[tuple[int, ...], BodyRun]) -> None:
         self._places, self._by_expression = places, by_expression
-        self._last: dict[tuple[int, ...], Occurrence] = {}  # the last backward equation of an expression
+        self._last: dict[tuple[int, ...], Occurrence] = {}  # the last backward equation of each expression
         self._before: Occurrence | None = None
-        self._reached: dict[int, int] = {}  # by scope: how far the backward pass is, which goes back without a return
+        self._reached: dict[int, int] = {}  # by scope, the position that the backward pass reached
 
     def restart(self) -> None:
-        """Begins a forward computation: a backward pass after it is a new one."""
+        """Starts a forward computation, after which a new backward pass may come."""
         self._reached.clear()
 
     def cause(self, record: Occurrence) -> Occurrence | None:
-        """The forward equation that a backward one comes from, or that a recomputed one repeats."""
+        """The forward equation of a backward or recomputed one."""
         before, self._before = self._before, record
         if before is not None and before.link is not None and record.sums and record.key == before.key:
-            return before.link  # JAX adds under the line of the last cotangent
+            return before.link  # JAX adds at the line of the last cotangent
         place, same = next(((s, s.forward[record.key]) for s in self._places if record.key in s.forward), (None, []))
-        if place is None:  # a user's backward function is under the line of the call
+        if place is None:  # a user's backward function belongs to the line of the call
             place, same = next(((s, s.calls[record.key]) for s in self._places if record.key in s.calls), (None, []))
         if place is None and record.key in self._by_expression:
             place = self._by_expression[record.key]
@@ -260,14 +260,14 @@ class Links:
         forward = same[0] if len(same) == 1 else self._closest(record, same, self._reached.get(id(place)))
         self._last[record.key] = record
         if record.backward and not _fits(record, forward):
-            others = (r for s in self._places for r in reversed(s.forward.get(record.key, ())[-_SOME:]))
+            others = (r for s in self._places for r in reversed(s.forward.get(record.key, ())[-_MAX_RUNS:]))
             forward = next((r for r in others if _fits(record, r)), forward)
         elif record.backward:
             self._reached[id(place)] = forward.position
         return forward
 
     def _closest(self, record: Occurrence, same: list[Occurrence], reached: int | None) -> Occurrence:
-        """Of the runs of one expression, the one whose values an equation takes; else the next one in reverse order."""
+        """The run of an expression whose values an equation uses; else the next one in reverse order."""
         end = len(same)
         if record.backward and reached is not None:
             end = bisect.bisect_right(same, reached, key=lambda r: r.position) or end
@@ -285,7 +285,7 @@ class Links:
 
 
 def _fits(record: Occurrence, cause: Occurrence) -> bool:
-    """Whether types allow that an equation takes the cotangent of a result, and makes that of an operand."""
+    """Whether an equation's types fit the cotangents of a forward equation's results and operands."""
     taken = [v.type for v in record.values if v.gradient]
     outs = [v.aval for v in record.equation.eqn.outvars]
     return any(cotangent_type(v.type) in taken for v in cause.outs) and any(
@@ -294,12 +294,12 @@ def _fits(record: Occurrence, cause: Occurrence) -> bool:
 
 
 def _votes(record: Occurrence, same: list[Occurrence], end: int) -> Counter[int]:
-    """For each of the first runs of an expression, the number of its values that an equation takes."""
+    """For each of the first runs of an expression, the number of its values that an equation uses."""
     votes: Counter[int] = Counter()
     count = len(record.key)
 
     def runs(other: Occurrence) -> bool:
-        if other.key == record.key:  # the usual case: a run of the expression itself
+        if other.key == record.key:  # the common case
             return other.instance < end and same[other.instance] is other
         if other.key[-count:] != record.key:
             return False
@@ -312,7 +312,7 @@ def _votes(record: Occurrence, same: list[Occurrence], end: int) -> Counter[int]
             makers = [v.producer for v in sender.values if v.producer is not None] if sender is not None else []
             candidates = [m for m in makers if runs(m)]
             votes.update({id(m): 2 for m in candidates if any(cotangent_type(v.type) == value.type for v in m.outs)})
-        elif len(value.uses) <= _MANY_USES:
+        elif len(value.uses) <= _MAX_USES:
             votes.update({id(u): 1 for u in value.uses if runs(u)})
             if value.producer is not None and runs(value.producer):
                 votes[id(value.producer)] += 1
@@ -320,7 +320,7 @@ def _votes(record: Occurrence, same: list[Occurrence], end: int) -> Counter[int]
 
 
 def _by_kind(record: Occurrence, places: Sequence[BodyRun]) -> Occurrence | None:
-    """For a loop whose frames JAX lost: the last forward loop of its kind that has no backward one yet."""
+    """For a loop without frames: the last forward loop of its kind that has no backward one yet."""
     if not isinstance(control_of(record.equation.eqn), (Scan, While, Cond)):
         return None
     name = applied_by(record.equation.eqn).name

@@ -30,7 +30,7 @@ from shtypes.traced.equations import (
     why_not_covered,
 )
 
-#: The longest name built from an operation and its first operand.
+#: The maximum length of a name made of an operation and its first operand.
 _LONGEST = 24
 
 
@@ -43,11 +43,11 @@ class Walker:
         self.by_expression: dict[
             tuple[int, ...], BodyRun
         ] = {}  # by source expression, a body with its forward equations
-        #: By record, bodies of backward equations that wait for `resolve`.
+        #: By record, the bodies of backward equations that wait for `resolve`.
         self._pending: dict[int, tuple[Needs, BodyContext]] = {}
 
     def program(self, jaxpr: Any, arguments: Sequence[str]) -> BodyRun:
-        """The body of the program, its arguments under these names; `resolve` then links the cotangents."""
+        """Walks the program, with these argument names; `resolve` then links the cotangents."""
         opened = jaxpr_of(jaxpr)
         scope = BodyRun()
         scope.inputs = [Value(v.aval, scope.unique(n)) for v, n in zip(opened.invars, arguments, strict=True)]
@@ -55,7 +55,7 @@ class Walker:
         return scope
 
     def backward_bodies(self, scope: BodyRun) -> None:
-        """Adds the bodies of the loops and conditionals that run in the backward pass, once `resolve` is done."""
+        """Adds the bodies of the backward pass's loops and conditionals, after `resolve`."""
         for record in scope.records:
             if id(record) not in self._pending:
                 continue
@@ -168,7 +168,7 @@ class _BodyWalk:
                 outs[i] = value
         for value, where in zip(outs, needs, strict=True):
             value.name = value.name or ("" if where else "_")
-        # What a loop saves for the backward pass is named after what it is in the loop.
+        # what a loop saves for the backward pass is named after its value in the loop
         fresh = [i for i, (v, w) in enumerate(zip(outs, needs, strict=True)) if not v.name and not _is_saved(record, w)]
         names = result_names(record, assigned(record.frames) if final else (), fresh, len(outs))
         for i, name in zip(fresh, names, strict=True):
@@ -188,7 +188,7 @@ class _BodyWalk:
                 inputs = forward.inputs
             else:
                 outer = set(map(id, record.values))
-                for value in sorted(inputs, key=lambda v: id(v) not in outer):  # names from outside are taken
+                for value in sorted(inputs, key=lambda v: id(v) not in outer):  # outer names come first
                     taken = run.unique(value.name)
                     value.name = value.name if id(value) in outer else taken
             run.inputs = inputs
@@ -202,7 +202,7 @@ class _BodyWalk:
             self.walker.backward_bodies(run)
 
     def _results(self, record: Occurrence) -> list[Operand]:
-        """The values of an equation's results. A residual that all branches return unchanged is the operand itself."""
+        """The values of an equation's results. A residual that all branches return unchanged is the operand."""
         if not isinstance(control_of(record.equation.eqn), Cond):
             return list(record.outs)
         operands, results = set(map(id, record.values)), list[Operand](record.outs)
@@ -215,7 +215,7 @@ class _BodyWalk:
     # links
 
     def _seeded(self, record: Occurrence) -> bool:
-        """Whether an equation takes the seed, the cotangent that the backward pass starts with; names the seed."""
+        """Whether an equation uses the first cotangent of the backward pass; names it."""
         cause = record.link
         if cause is None or not cause.outs:
             return False
@@ -228,7 +228,7 @@ class _BodyWalk:
         return False
 
 
-# reading equations
+# equations
 
 
 def _labels(record: Occurrence, count: int) -> list[str]:
@@ -241,7 +241,7 @@ def _labels(record: Occurrence, count: int) -> list[str]:
 
 
 def _needed(jaxpr: Any, live: Sequence[tuple[Any, Needs]], stacks: Sequence[str]) -> dict[Any, str]:
-    """By used variable of a body, the direction of its uses: ``"forward"`` if any use is."""
+    """The direction of the uses of each used variable: ``"forward"`` if any use is."""
     needed: dict[Any, str] = {}
     for (eqn, _), stack in zip(live, stacks, strict=True):
         direction = direction_of(stack)
@@ -252,7 +252,7 @@ def _needed(jaxpr: Any, live: Sequence[tuple[Any, Needs]], stacks: Sequence[str]
 
 
 def _is_saved(record: Occurrence, where: str | None) -> bool:
-    """Whether a result of a loop or conditional is a residual: only the backward pass uses it."""
+    """Whether only the backward pass uses a result of a loop or conditional."""
     return isinstance(control_of(record.equation.eqn), (Scan, While, Cond)) and where not in (None, "forward")
 
 
@@ -266,14 +266,14 @@ def _operand(env: dict[Any, Operand], atom: Any) -> Operand:
 def _literal(value: Any) -> str:
     for plain in (bool, int, float, complex):
         if isinstance(value, plain):
-            return plain.__repr__(value)  # JAX's subclasses print more
+            return plain.__repr__(value)  # JAX's subclasses print differently
     return str(value)
 
 
 def _computes_expression(ops: Sequence[str], frames: Sequence[Any]) -> list[bool]:
-    """Which equations compute the value of their source expression, whose name they get.
+    """Whether each equation computes the value of its source expression, and so gets its name.
 
-    Of the equations of one expression: the last, and earlier ones of the same operation.
+    These are the last equation of an expression, and earlier ones of the same operation.
     """
     finals = [False] * len(ops)
     last = None
@@ -281,7 +281,7 @@ def _computes_expression(ops: Sequence[str], frames: Sequence[Any]) -> list[bool
         if i + 1 == len(ops) or frames[i] != frames[i + 1]:
             enters = i + 1 < len(ops) and len(frames[i + 1]) > len(frames[i]) > 0
             enters = enters and frames[i + 1][-len(frames[i]) :] == frames[i]
-            last = None if enters else _base(ops[i])  # before a function, its operands are prepared
+            last = None if enters else _base(ops[i])  # before a call, its operands are prepared
         finals[i] = _base(ops[i]) == last
     return finals
 
@@ -291,7 +291,7 @@ def _base(op: str) -> str:
 
 
 def _default_name(record: Occurrence) -> str:
-    """The name of a value that no statement assigns: the operation and its first operand."""
+    """The name of an unassigned value: the operation and its first operand."""
     op = "".join(c if c.isalnum() else "_" for c in _base(record.op)).strip("_")
     first = next((v.name for v in record.values if v.name), "")
     name = f"{op}_{first}" if first else op
