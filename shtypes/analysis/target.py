@@ -1,4 +1,4 @@
-"""The function that a report is about, with arguments that may be values, types, texts of types, or trees of these."""
+"""The function and arguments of a report; arguments may be values, types, types as strings, or pytrees of these."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from shtypes.types.policy import policy, replicated
 
 
 class Target(NamedTuple):
-    """A function, and a call of it with values that need no data."""
+    """A function and a call of it with abstract values."""
 
-    function: Callable[..., Any]  # the function; its annotations are checked if they ask anything
-    args: tuple[Any, ...]  # the arguments; types and texts have become values that have only types
-    kwargs: dict[str, Any]  # more of them
+    function: Callable[..., Any]  # with its annotations checked, if they have types
+    args: tuple[Any, ...]  # types and strings are converted to abstract values
+    kwargs: dict[str, Any]
     merges: bool = False  # whether `sh.jit` compiles it; else `jax.jit` does
 
     @property
@@ -41,7 +41,7 @@ class Target(NamedTuple):
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """The arguments by name; by position where the function does not tell their names."""
+        """The arguments by name, or by position if the names are unavailable."""
         try:
             bound = inspect.signature(self.function).bind(*self.args, **self.kwargs)
         except (TypeError, ValueError):
@@ -58,7 +58,7 @@ class Target(NamedTuple):
         return named
 
     def leaf_names(self) -> list[str]:
-        """The names of the leaves of the arguments: parameters with the paths inside them."""
+        """The names of the arguments' leaves: parameters with paths."""
         structure: Any = jax.tree.structure((self.args, self.kwargs))
         args, kwargs = jax.tree.unflatten(structure, range(structure.num_leaves))
         trees = self._replace(args=args, kwargs=kwargs).arguments
@@ -72,15 +72,15 @@ class Target(NamedTuple):
         return "no mesh" if used is None else str(used)
 
     def traced(self) -> tuple[Any, Any]:
-        """The typed program as it is compiled, and its results as types in their tree; see `program_of`."""
+        """The typed program as compiled, and its results as a pytree of types; see `program_of`."""
         return program_of(self.function, self.args, self.kwargs, merges=self.merges)
 
 
 def target_of(f: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Target:
-    """A function with abstract arguments; without any, they follow from its annotations.
+    """A function with abstract arguments; by default those of its annotations.
 
     Raises:
-        ShardingTypeError: a text cannot be read, or the annotations leave a type open.
+        ShardingTypeError: a type has a syntax error, or the annotations leave one open.
     """
     if not callable(f):
         raise ShardingTypeError(f"a function is asked about, not {f!r:.60}")
@@ -101,9 +101,9 @@ def target_of(f: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str,
 def _named(
     annotations: Annotations, inputs: tuple[tuple[Any, ...], dict[str, Any]]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The arguments, where values that have only types take the names that the signature has for their dims."""
+    """The arguments, with the signature's dim names for abstract values."""
     into = Checking(Bindings(current_dims()), replicated())
-    with contextlib.suppress(ShardingTypeError):  # it is said when the function is called
+    with contextlib.suppress(ShardingTypeError):  # raised when the function is called
         annotations.check(into, inputs[0], inputs[1])
 
     def one(x: Any) -> Any:
@@ -115,12 +115,12 @@ def _named(
 
 
 def abstract(x: Any) -> Any:
-    """A type or the text of one as a value that has only a type; anything else as it is."""
+    """Converts a type, also as a string, to an abstract value; anything else is unchanged."""
     return abstract_array(x) if isinstance(x, (str, ShType)) else x
 
 
 def _from_annotations(f: Any, signature: inspect.Signature, nodes: Mapping[str, Any]) -> tuple[Any, ...]:
-    """The arguments that a signature's texts say, up to the first that has a default."""
+    """The arguments that a signature's types determine, up to the first with a default."""
     sizes = dict(current_dims())
     settings: ExampleSettings | None = None
     args = []
@@ -143,13 +143,13 @@ def _from_annotations(f: Any, signature: inspect.Signature, nodes: Mapping[str, 
 
 
 def mesh_of(args: Any) -> Mesh | None:
-    """The mesh of the first typed value in a tree."""
+    """The mesh of the first typed value in a pytree."""
     return next((x.type.mesh for x in jax.tree.leaves(args) if isinstance(x, Array)), None)
 
 
 @contextlib.contextmanager
 def scopes(mesh: AnyMesh | None, name: str | None, dims: Mapping[str, int] | None) -> Iterator[None]:
-    """A mesh, a policy and dim names in force, where they are not None."""
+    """Sets a mesh, a policy and dim names, except those that are None."""
     with contextlib.ExitStack() as stack:
         if mesh is not None:
             stack.enter_context(use_mesh(to_mesh(mesh)))
@@ -169,7 +169,7 @@ def target_in_scope(
     name: str | None,
     dims: Mapping[str, int] | None,
 ) -> Iterator[Target]:
-    """The target, in scopes like `scopes`; without a mesh in context, that of its arguments is in force."""
+    """The target, in scopes like `scopes`; without a mesh in context, sets that of its arguments."""
     with scopes(mesh, name, dims):
         target = target_of(f, args, kwargs)
         with scopes(mesh_of((target.args, target.kwargs)) if context() is None else None, None, None):

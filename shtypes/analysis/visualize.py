@@ -1,4 +1,4 @@
-"""`visualize`: who holds which slice, copy or term, as text and as a picture."""
+"""`visualize`: the slice, copy or term on each device, as text and as a picture."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from shtypes.errors import ShardingTypeError, how_many
 from shtypes.types import ShType
 from shtypes.types.tables import aligned, page
 
-#: The most rows and columns of devices that the text shows.
+#: The maximum number of rows and columns of devices in the text.
 ROWS: Final = 16
 COLUMNS: Final = 8
 
 
 class Picture:
-    """A type, shown on its devices; prints, and is a picture in a notebook.
+    """The contents of devices by a type: prints as text, and shows as a picture in a notebook.
 
     Attributes:
         type: The type.
@@ -30,7 +30,7 @@ class Picture:
 
     @property
     def title(self) -> str:
-        """What it shows, in a line."""
+        """The heading."""
         t = self.type
         count, parts = t.mesh.size, distinct(t)
         copies = f"{count // parts} copies of each of {parts} parts" if parts < count else "no two hold the same"
@@ -60,13 +60,13 @@ class Picture:
     _repr_html_ = to_svg
 
     def to_html(self) -> str:
-        """A page without other files."""
+        """A self-contained page."""
         return page(str(self.type), [self.to_svg(), f"<pre>{html.escape(str(self))}</pre>"])
 
 
 @public
 def visualize(type: Any, *, mesh: AnyMesh | None = None) -> Picture:
-    """Shows who holds which slice, copy, term of a sum or varying value.
+    """Shows the slice, copy, term of a sum or varying value on each device.
 
     Args:
         type: A type, the text of one, or a typed value.

@@ -1,4 +1,4 @@
-"""The types of calls for a type checker's plugin: from texts, by calling what the program calls.
+"""Types calls for a type checker's plugin, from types as strings, by calling the same functions as the program.
 
-Only `shtypes.editor.mypy` knows mypy, and only `shtypes.editor.runtime` loads JAX, at the first question.
+Only `shtypes.editor.mypy` imports mypy, and only `shtypes.editor.runtime` imports JAX, when it is first used.
 """

@@ -21,13 +21,13 @@ class Config(NamedTuple):
     """``[tool.shtypes]`` of a project."""
 
     policy: str = "partial"
-    #: the axes of the mesh and their sizes, major to minor; empty if not configured
+    #: mesh axes and sizes, major to minor; empty if not configured
     mesh: Mapping[str, int] = {}  # never changed
     dims: Mapping[str, int] = {}  # sizes of dim names
 
 
 def read_config(config_file: str | None) -> Config:
-    """The configuration beside that of mypy, in the folder of ``config_file``, or else where mypy runs."""
+    """The configuration in the folder of mypy's ``config_file``, or else the current folder."""
     places = [Path(config_file)] if config_file else []
     places = [p if p.name == "pyproject.toml" else p.parent / "pyproject.toml" for p in places]
     for place in (*places, Path("pyproject.toml")):
@@ -37,13 +37,13 @@ def read_config(config_file: str | None) -> Config:
 
 
 def checked(entries: dict[str, Any]) -> Config:
-    """The configuration in the entries of ``[tool.shtypes]``, which are checked."""
+    """The checked configuration in the entries of ``[tool.shtypes]``."""
     unknown = sorted(set(entries) - {*Config._fields, *FOR_CHECK})
     if unknown:
         hints = [f"`{name}`" for name in Config._fields]
         raise ShardingTypeError(f"`[tool.shtypes]` has no entry `{unknown[0]}`", hints=hints)
     config = Config(**{name: value for name, value in entries.items() if name in Config._fields})
-    if isinstance(entries.get("mesh"), str):  # only for it types are loaded
+    if isinstance(entries.get("mesh"), str):  # needs the types
         read_sizes = import_module("shtypes.types.notation.dim_names").read_sizes
         config = config._replace(mesh=read_sizes(entries["mesh"]))
     if config.policy not in ("partial", "jax"):
@@ -60,7 +60,7 @@ def checked(entries: dict[str, Any]) -> Config:
 
 @functools.cache
 def hash_of_runtime() -> str:
-    """A hash of the runtime's files, on which mypy's cache depends."""
+    """A hash of the runtime's files, for mypy's cache."""
     digest = hashlib.sha256(version("jax").encode())
     for file in sorted(Path(__file__).parents[1].rglob("*.py")):
         about = file.stat()

@@ -1,7 +1,7 @@
-"""Types a call by running the library on shape-only values. The first call loads JAX; importing this does not.
+"""Types a call by running the library on shape-only values. The first call imports JAX.
 
-A type checker's process must survive every question. So whatever is not a `ShardingTypeError` means that the answer is
-undetermined, and a call that takes too long, or too much memory, is given up: sizes that stand for names are large.
+A type checker's process must survive every call. So any error but `ShardingTypeError` makes the answer undetermined,
+and a call that takes too much time or memory, because stand-in sizes are large, is aborted.
 """
 
 from __future__ import annotations
@@ -30,28 +30,28 @@ from shtypes.types import ShType, State
 from shtypes.types.dtypes import is_key
 from shtypes.types.mesh import Mesh
 
-#: How long a call may take, in seconds of processor time; with fixes, which are looked for by many calls.
+#: The maximum processor time of a call in seconds; and with the search for fixes, which makes many calls.
 _SECONDS: Final = 2.0
 _SECONDS_WITH_FIXES: Final = 5.0
-#: How much memory a call may take.
+#: The maximum memory of a call.
 _BYTES: Final = 8 << 30
 
 
-#: Errors about values without data, which the program may have.
+#: Errors about values without data, which the running program may have.
 _NO_DATA: Final = re.compile("only a type|has no devices|must know the values")
 
 
 class Fields(NamedTuple):
-    """An instance of a class, as a tree of the values that its fields have."""
+    """An instance of a class, as a pytree of its fields' values."""
 
-    cls: Hashable  # the class, to the type checker
+    cls: Hashable  # the type checker's class
     values: dict[str, Any]  # the values, or their types
 
 
 class UnknownArgument(NamedTuple):
-    """An argument whose value only the running program has, with candidates for it.
+    """An argument that only the running program knows, with candidates for it.
 
-    The call is typed with each candidate; where all that are accepted give one type, that is the type.
+    The call is typed with each candidate; if all accepted ones have one result type, that is the type.
     """
 
     values: tuple[Any, ...]
@@ -79,14 +79,14 @@ def public() -> Any:
 
 @functools.cache
 def _names() -> Mapping[str, str]:
-    """The public name of each function that a module of the package has."""
+    """The public name of each function in the package's modules."""
     names = {f"{op.module}.{op.attr}": op.name for op in OPS.values()}
     return names | {f"{module}.{attr}": name for name, module, attr in places()}
 
 
 @functools.cache
 def function(fullname: str) -> Any:
-    """The public object with a full name of the package; None if it is not public."""
+    """The public object with a full name in the package, or None."""
     short = fullname.removeprefix("shtypes.").removeprefix("namespaces.")
     module, _, attr = fullname.rpartition(".")
     if attr.startswith("_"):
@@ -100,7 +100,7 @@ def function(fullname: str) -> Any:
 
 @functools.cache
 def library_value(name: str) -> Any:
-    """The object with a full name of JAX, numpy or the package; None if there is none."""
+    """The object with a full name in JAX, numpy or the package, or None."""
     if name.startswith("shtypes."):
         return function(name)
     module, _, attr = name.rpartition(".")
@@ -121,7 +121,7 @@ def value(t: ShType) -> Any:
 
 
 def value_in_trace(t: ShType) -> Any:
-    """A value of a type that can be created while a program is traced, where a shape-only value cannot."""
+    """A value of a type that can be created in a trace, unlike a shape-only value."""
     return value(t) if is_key(t.dtype_name) else public().zeros(t)
 
 
@@ -132,7 +132,7 @@ def is_value(x: Any) -> bool:
 
 @functools.cache
 def _load() -> None:
-    """Loads JAX, and says what the classes of this module are to it."""
+    """Imports JAX, and registers the classes of this module with it."""
     import_module("jax").tree_util.register_pytree_node(
         Fields,
         lambda x: (tuple(x.values.values()), (x.cls, tuple(x.values))),
@@ -148,7 +148,7 @@ def _abstract(mesh: Mesh) -> Any:
 
 @functools.cache
 def _warm_up() -> None:
-    """Calls something for the first time, which takes longer, before any call is bounded."""
+    """Makes the slow first call, before calls are bounded."""
     mesh = Mesh({"devices": 1})
     with public().use_mesh(_abstract(mesh)):
         x = value(ShType(mesh, "f32", [8], {"devices": State.REDUCED}))
@@ -166,7 +166,7 @@ def types_of_call(
     scopes: tuple[object, ...] = (),
     fixes: bool = False,
 ) -> Any:
-    """The result of a call as a pytree of types; None stands for None, and False for any other leaf."""
+    """The result of a call as a pytree of types; None stays None, and other leaves are False."""
     now = Settings(policy, dims=tuple(sorted(sizes.items())), scopes=scopes, only_types=True)
     unknowns = list(_unknowns((args, kwargs)))
     if not unknowns:
@@ -207,18 +207,18 @@ def _types_of_call(
                     return _types_by_call(call, args, kwargs, now)
                 except ShardingTypeError as error:
                     if fixes and not _NO_DATA.search(error.what):
-                        _ = error.fixes  # they are looked for here, and no longer than a call may take
+                        _ = error.fixes  # computed here, within the bound
                     raise
     except ShardingTypeError as error:
         if _NO_DATA.search(error.what):
             raise Undetermined from None
         raise
-    except (Exception, _TooLong):  # whatever it is, it must not end the run of the type checker
+    except (Exception, _TooLong):  # must not end the type checker's run
         raise Undetermined from None
 
 
 def _types_by_call(call: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], now: Settings) -> Any:
-    """The types of a call's results; in a trace where functions are among its arguments, or it asks for data."""
+    """The types of a call's results; traced if it has function arguments, or needs data."""
     if not any(map(callable, _leaves((args, kwargs)))):
         try:
             with settings.scope(now):
@@ -226,7 +226,7 @@ def _types_by_call(call: Callable[..., Any], args: Sequence[Any], kwargs: Mappin
         except ShardingTypeError as error:
             if not _NO_DATA.search(error.what):
                 raise
-    with settings.scope(now._replace(only_types=False)):  # in a trace every value has what data it needs
+    with settings.scope(now._replace(only_types=False)):  # values in a trace have data
         return _traced(call, args, kwargs)
 
 
@@ -241,7 +241,7 @@ def _leaves(tree: Any) -> Iterator[Any]:
 
 
 def _traced(call: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """The types of a call's results inside of a trace."""
+    """The types of a call's results in a trace."""
     leaves, tree = import_module("jax").tree.flatten((args, kwargs))
     places = [i for i, leaf in enumerate(leaves) if is_value(leaf)]
     types: list[Any] = []
@@ -265,12 +265,12 @@ def _types(result: Any) -> Any:
     if isinstance(result, tuple):
         return tuple(_types(x) for x in result)
     if getattr(result, "weak_type", False) and not result.shape:
-        return _KINDS.get(result.dtype.kind, False)  # what a Python number is where it is traced
+        return _KINDS.get(result.dtype.kind, False)  # a Python number in a trace
     return None if result is None else False
 
 
 class NeedsResult(BaseException):
-    """Leaves the runtime so that mypy can type a function's result first; the call is then repeated."""
+    """Raised so that mypy types a function's result; the call is then repeated."""
 
     def __init__(self, find: Callable[[], None]) -> None:
         self.find = find
@@ -304,7 +304,7 @@ def _unknowns(tree: Any) -> Iterator[UnknownArgument]:
 
 
 def has_no_unknowns(tree: Any) -> bool:
-    """Whether no argument stands for a number, an instance or a function that only the running program has."""
+    """Whether no argument is an `UnknownArgument`."""
     if isinstance(tree, Mapping):
         tree = list(tree.values())
     if isinstance(tree, (UnknownArgument, Fields, FunctionType)):
@@ -328,7 +328,7 @@ def _filled(tree: Any, values: Iterator[Any]) -> Any:
 
 
 class _TooLong(BaseException):
-    """A call took too long; no handler of errors on its way is to take it for an error."""
+    """Raised when a call takes too long; a BaseException, so that no handler catches it."""
 
 
 def _give_up(_: int, frame: FrameType | None) -> None:
@@ -337,7 +337,7 @@ def _give_up(_: int, frame: FrameType | None) -> None:
 
 @contextlib.contextmanager
 def _without_reports() -> Iterator[None]:
-    """Keeps Python from printing a `_TooLong` raised in a finalizer, or in a callback of a weak reference."""
+    """Suppresses Python's report of a `_TooLong` raised in a finalizer or weak-reference callback."""
     before = sys.unraisablehook
     sys.unraisablehook = lambda about: None if isinstance(about.exc_value, _TooLong) else before(about)
     try:
@@ -348,7 +348,7 @@ def _without_reports() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _bounded(seconds: float) -> Iterator[None]:
-    """Ends what takes too long with `_TooLong`, and what takes too much memory with `MemoryError`, where possible."""
+    """Raises `_TooLong` for too much time, and `MemoryError` for too much memory, if possible."""
     with _bounded_memory():
         alone = threading.current_thread() is threading.main_thread() and hasattr(signal, "setitimer")
         if not alone or signal.getitimer(signal.ITIMER_VIRTUAL)[0]:
@@ -356,7 +356,7 @@ def _bounded(seconds: float) -> Iterator[None]:
             return
         before = signal.signal(signal.SIGVTALRM, _give_up)
         with _without_reports():
-            try:  # again and again, for what is raised in a finalizer does not end the call
+            try:  # repeatedly, since an exception in a finalizer does not end the call
                 signal.setitimer(signal.ITIMER_VIRTUAL, seconds, 0.1)
                 yield
             finally:

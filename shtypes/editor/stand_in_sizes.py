@@ -1,8 +1,8 @@
-"""Stand-in sizes: a large number for each dim name, so that the runtime can type a call of symbolic shapes. Pure.
+"""Stand-in sizes: a large number for each dim name, with which the runtime types a call of symbolic shapes. Pure.
 
-Each number is larger than the sizes that programs usually write, small enough for a host array of one dim, and a prime
-times a factor that every mesh axis divides. So what the runtime says of it holds for all sizes, and the arithmetic
-behind the size of a result can be read back: ``2*n + 1``. Large sizes that the program writes are recorded as actual.
+Each is larger than the sizes that programs usually write, small enough for a host array of one dim, and a prime times a
+factor that every mesh axis divides. So the result is valid for all sizes, and arithmetic in a size can be recovered:
+``2*n + 1``. Large sizes that the program writes are recorded as actual.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-#: A smaller size is an actual one, as is a larger that the program itself writes.
+#: Smaller sizes are actual, as are larger ones that the program writes.
 ACTUAL_BELOW: Final = 10**5
-#: Stand-ins are so many times larger, so that a part of one, as a slice with a stride has it, is no actual size either.
+#: Stand-ins are this many times larger, so that a part of one, such as a strided slice, is not an actual size either.
 _LARGEST_DIVISOR: Final = 100
 _NUMBER: Final = re.compile(r"\d{6,}")
 _IN_TYPE: Final = re.compile(r"(?<=[\[,])\d{6,}")
 #: Stand-ins are spread over this many multiples of the factor.
 _SPREAD: Final = 10**7
-#: Coefficients and offsets of arithmetic that is read back are smaller: of ``3*n + 4``, the 3 and the 4.
+#: The upper bound of coefficients and offsets in recovered arithmetic: in ``3*n + 4``, the 3 and the 4.
 _SMALL: Final = 2000
 _SMALL_PRIMES: Final = (3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37)
-#: Where no mesh is configured, fixes are priced on up to four mesh axes of two devices, which divide every stand-in.
+#: Without a configured mesh, fixes are priced on up to four mesh axes of two devices, which divide every stand-in.
 _PRICED_DEVICES: Final = 16
 
 
@@ -39,11 +39,11 @@ class StandInSizes:
 
     @property
     def names(self) -> list[str]:
-        """The names that have a stand-in, sorted."""
+        """The names that have stand-ins, sorted."""
         return sorted(self._names.values())
 
     def of(self, name: str) -> int:
-        """The size of a name; a new stand-in where it has none yet."""
+        """The size of a name; creates a stand-in if necessary."""
         size = self._by_name.get(name)
         if size is None:
             taken = self._names.keys() | self._written
@@ -52,16 +52,16 @@ class StandInSizes:
         return size
 
     def add_written(self, size: int) -> None:
-        """Records a size that the program writes as an actual one."""
+        """Records a size that the program writes as actual."""
         if size >= ACTUAL_BELOW and size not in self._names:
             self._written.add(size)
 
     def is_actual(self, size: int) -> bool:
-        """Whether a size is a number of elements, not a stand-in or computed from one."""
+        """Whether a size is actual, and not a stand-in or computed from one."""
         return size < ACTUAL_BELOW or size in self._written
 
     def text(self, size: int) -> str | None:
-        """A size as a type's text has it: a number, a name, or ``3*n + 4``; None where it is none of these."""
+        """A size for a printed type: a number, a name, or ``3*n + 4``; None if it is none of these."""
         if self.is_actual(size):
             return str(size)
         if size in self._names:
@@ -89,11 +89,11 @@ class StandInSizes:
         return abs(rest), name, f"{product} {'+' if rest > 0 else '-'} {abs(rest)}" if rest else product
 
     def any_stand_in(self, text: str) -> bool:
-        """Whether a text has a stand-in in it, or a number computed from one."""
+        """Whether a text has a stand-in, or a number computed from one."""
         return not all(map(self.is_actual, map(int, _NUMBER.findall(text))))
 
     def with_names(self, text: str) -> str | None:
-        """A text with names in place of stand-ins; None where a large number cannot be read back."""
+        """A text with names in place of stand-ins; None if a large number cannot be recovered."""
         numbers = {number: self.text(int(number)) for number in _NUMBER.findall(text)}
         if None in numbers.values():
             return None
@@ -107,7 +107,7 @@ class StandInSizes:
 
 
 def _candidates(name: str, factor: int) -> Iterable[int]:
-    """Possible stand-ins for a name, best first, by a hash: far from those of other names, the same in every run."""
+    """Candidate stand-ins for a name, best first, by a hash: far from those of other names, and deterministic."""
     digest = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8])
     least = _LARGEST_DIVISOR * ACTUAL_BELOW // factor + 1
     odd = itertools.count(least + 2 * (digest % (max(_SPREAD // factor, 2000))) + 1 - least % 2, 2)

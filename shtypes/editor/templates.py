@@ -1,7 +1,7 @@
-"""Texts of types up to renaming of their dims, so that calls that differ in dim names share a cached answer. Pure.
+"""Types as strings up to renaming of dims, so that calls that differ only in dim names share a cached answer. Pure.
 
-No rule looks at a dim name, only at whether two are equal: ``f32[a,b@x]`` has the template ``f32[%s,%s@x]``. A name of
-configured size stays in the template. Arithmetic of dims has no template: its result may depend on other names.
+Rules only compare dim names for equality: ``f32[a,b@x]`` has the template ``f32[%s,%s@x]``. A name of configured size
+stays in the template. Arithmetic of dims has no template, since its result may depend on other names.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from shtypes.caches import Bounded
 
 _AXES: Final = r"@\s*(?:\w+|\([\w\s,]+\))"
 _DIM: Final = rf"\s*(?:\d+|(?!_\b)[^\W\d]\w*)\s*(?:{_AXES}\s*)?"
-#: A text whose dims are sizes and names, each with the axes that shard it.
+#: Matches a type whose dims are sizes and names, with axes.
 _PLAIN: Final = re.compile(rf"[^\[\]%]*\[(?:{_DIM}(?:,{_DIM})*)?\][^%]*")
 _AXES_OR_NAME: Final = re.compile(rf"{_AXES}|([^\W\d]\w*)")
 _WORD: Final = re.compile(r"[^\W\d]\w*")
 
 
 class NumberedTemplate(NamedTuple):
-    """A template, and which name goes to each ``%s``: its index in a `NameNumbers`."""
+    """A template, with the index in a `NameNumbers` of the name for each ``%s``."""
 
     text: str
     names: tuple[int, ...]
@@ -35,7 +35,7 @@ class Templates:
         self._read: Bounded[tuple[str, tuple[str, ...]] | None] = Bounded()
 
     def of(self, text: str) -> tuple[str, tuple[str, ...]] | None:
-        """The template of a text, and its dim names in order; None where it has no template."""
+        """The template of a type, and its dim names in order, or None."""
         return self._read[text] if text in self._read else self._read.put(text, self._template(text))
 
     def _template(self, text: str) -> tuple[str, tuple[str, ...]] | None:
@@ -62,7 +62,7 @@ class NameNumbers:
         self._numbers: dict[str, int] = {}
 
     def of(self, text: str, *, new: bool = True) -> NumberedTemplate | None:
-        """The template of a text with its names numbered; None if it has none, or a name that ``new=False`` forbids."""
+        """The template of a type with its names numbered; None if it has none, or a name that ``new=False`` forbids."""
         pair = self._templates.of(text)
         if pair is None or not (new or self._numbers.keys() >= set(pair[1])):
             return None
@@ -74,6 +74,6 @@ class NameNumbers:
         return not self._numbers.keys().isdisjoint(_WORD.findall(text))
 
     def text(self, numbered: NumberedTemplate) -> str:
-        """The text of a numbered template, with these names in it."""
+        """The string of a numbered template, with these names."""
         names = list(self._numbers)
         return numbered.text % tuple([names[n] for n in numbered.names])

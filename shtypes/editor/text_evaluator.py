@@ -1,4 +1,4 @@
-"""Evaluates the texts of types in the checker: with the configured mesh, policy and sizes, else stand-ins. Pure."""
+"""Evaluates types as strings in the checker: with the configured mesh, policy and sizes, or else stand-ins. Pure."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from shtypes.types.mesh import Mesh
 from shtypes.types.notation.printing import show
 from shtypes.types.policy import REPLICATED_STATE
 
-#: The one axis of the mesh of what names none: the runtime takes no mesh without axes for one.
+#: The only axis of a mesh without mentioned axes, since the runtime takes no empty mesh.
 _NO_AXIS: Final = "devices"
 
 
-class Undetermined(Exception):  # noqa: N818  # no error: nothing is said
-    """The answer depends on values, or on what no text says."""
+class Undetermined(Exception):  # noqa: N818  # not an error: nothing is reported
+    """Raised if the answer depends on values, or on unknown types."""
 
 
 class TextEvaluator:
-    """The context in which the checker evaluates texts: mesh, policy, sizes of dim names.
+    """The context in which the checker evaluates types: mesh, policy, sizes of dim names.
 
-    Where no mesh is configured, it is whatever the texts name, and its axes have size 1: no rule looks at the size of
-    an axis but to divide by it.
+    Without a configured mesh, it has the axes that the types mention, of size 1, because rules use the size of an axis
+    only to divide by it.
     """
 
     def __init__(self, config: Config) -> None:
@@ -39,10 +39,10 @@ class TextEvaluator:
         self._type_of = functools.lru_cache(maxsize=8192)(self._read)
         self._texts: dict[object, str | None] = {}
         self._meshes: dict[frozenset[str], Mesh] = {}
-        self._of_texts: dict[tuple[str, Mesh], ShType] = {}  # by printed text, the type that was printed
+        self._of_texts: dict[tuple[str, Mesh], ShType] = {}  # types by their printed strings
 
     def mesh(self, axes: Iterable[str]) -> Mesh:
-        """The mesh of values whose texts name some axes."""
+        """The mesh of values whose types mention some axes."""
         key = frozenset() if self.config.mesh else frozenset(axes)
         mesh = self._meshes.get(key)
         if mesh is None:
@@ -54,7 +54,7 @@ class TextEvaluator:
         return all(axis in self.config.mesh for axis in axes)
 
     def type_of(self, text: str, mesh: Mesh, policy: str = "") -> ShType:
-        """The type of a text that leaves nothing open, under the project's policy or another; or raises."""
+        """The type of a string that is not a pattern, under the project's policy or another; or raises."""
         if policy in ("", self.config.policy):
             cached = self._of_texts.get((text, mesh))
             if cached is not None:
@@ -76,10 +76,10 @@ class TextEvaluator:
         return instance(read, mesh, REPLICATED_STATE[policy], sizes)
 
     def number(self, number: int, *of: int) -> int:
-        """A number that the program writes, or computes of others; an actual size where all of these are.
+        """A number that the program writes, or computes from others; actual if all of these are.
 
         Raises:
-            Undetermined: it is computed of stand-ins, and nothing tells it from an actual size.
+            Undetermined: it is computed from stand-ins, and may be an actual size.
         """
         if all(self.sizes.is_actual(abs(n)) for n in of):
             self.sizes.add_written(number)
@@ -88,7 +88,7 @@ class TextEvaluator:
         return number
 
     def text(self, t: ShType) -> str:
-        """The text of a type under the project's policy; raises where a size cannot be read back to names."""
+        """A printed type under the project's policy; raises if a size cannot be recovered."""
         if t.exact not in self._texts:
             self._texts[t.exact] = self._written(t)
         text = self._texts[t.exact]
@@ -114,12 +114,12 @@ class TextEvaluator:
         return show(t.named(names), self.config.policy)
 
     def named(self, t: ShType) -> ShType:
-        """The type with names that messages show in place of the sizes that stand for them."""
+        """The type with dim names for stand-ins, for messages."""
         names = (d.name if self.sizes.is_actual(d.size) else self.sizes.text(d.size) for d in t.dims)
         return t.named(names)
 
     def words(self, error: ShardingTypeError) -> list[str]:
-        """The text of an error and its reason, with dim names in place of their stand-in sizes."""
+        """The message and reason of an error, with dim names for stand-ins."""
         texts = [self.sizes.with_names(text) for text in (error.what, error.why)]
         if None in texts:
             raise Undetermined
@@ -127,7 +127,7 @@ class TextEvaluator:
 
 
 def is_open(read: Pattern) -> bool:
-    """Whether a text allows more than one type."""
+    """Whether a pattern allows more than one type."""
     if read.dtypes is None or len(read.dtypes) != 1 or read.dims is None or read.any_state:
         return True
     return any(d.open_ended or d.head == "_" or d.keeps_axes for d in read.dims)
@@ -135,12 +135,12 @@ def is_open(read: Pattern) -> bool:
 
 @functools.lru_cache(maxsize=8192)
 def axes_of(text: str) -> tuple[str, ...]:
-    """The mesh axes that a text names."""
+    """The mesh axes in a type."""
     return tuple(pattern(text).axes)
 
 
 def names_of(read: Pattern) -> list[str]:
-    """The dim names in a text."""
+    """The dim names in a pattern."""
     names: list[str] = []
     for d in read.dims or ():
         if d.form == "=":

@@ -1,1 +1,1 @@
-"""The plugin for mypy: hooks, mypy's types and expressions, calls of users' functions. Loads no JAX."""
+"""The mypy plugin: hooks, mypy's types and expressions, calls of users' functions. Does not import JAX."""

@@ -34,22 +34,22 @@ from mypy.nodes import (
     TypeAliasStmt,
 )
 
-#: The stand-in for `Annotated` in an alias.
+#: Replaces `Annotated` in an alias.
 STAND_IN: Final = "BufferError"
-#: Before a text, so that it is no expression in which mypy looks for type variables.
+#: The prefix of a type as a string, so that mypy looks for no type variables in it.
 MARK: Final = ": "
-#: `Annotated` in `typing` and `typing_extensions`, and its stand-in.
+#: `Annotated` in `typing` and `typing_extensions`, and its replacement.
 ANNOTATED: Final = frozenset(("typing.Annotated", "typing_extensions.Annotated", f"builtins.{STAND_IN}"))
 _TYPING: Final = ("typing", "typing_extensions")
 
 
 def keep_texts(file: MypyFile, constants: Mapping[str, Constant]) -> None:
-    """Rewrites the aliases of a file so that mypy keeps their texts, which may be computed from its constants."""
+    """Rewrites the aliases of a file so that mypy keeps their strings, which may be computed from its constants."""
     _keep(file.defs, names_of_annotated(file), constants)
 
 
 def names_of_annotated(file: MypyFile) -> set[str]:
-    """The names of `Annotated` in a file; without one, it has no texts."""
+    """The names of `Annotated` in a file."""
     names: set[str] = set()
     for line in file.imports:
         if isinstance(line, ImportFrom) and line.id in _TYPING:
@@ -72,14 +72,14 @@ def _keep(statements: list[Statement], names: set[str], constants: Mapping[str, 
                 _keep(block.body, names, constants)
         elif isinstance(statement, AssignmentStmt) and isinstance(statement.rvalue, (IndexExpr, OpExpr)):
             statement.rvalue = _with_texts(statement.rvalue, names, constants)
-        elif isinstance(statement, TypeAliasStmt):  # whose value mypy keeps as the body of a function
+        elif isinstance(statement, TypeAliasStmt):  # mypy stores its value as the body of a function
             for line in statement.value.body.body:
                 if isinstance(line, ReturnStmt) and line.expr is not None:
                     line.expr = _with_texts(line.expr, names, constants)
 
 
 def _with_texts(expression: Expression, names: set[str], constants: Mapping[str, Constant]) -> Expression:
-    """An expression in which each ``Annotated`` keeps its text: that itself, in tuples and callables, in unions."""
+    """An expression in which each ``Annotated`` keeps its string: itself, in tuples and callables, in unions."""
     match expression:
         case IndexExpr():
             alias = _marked(expression, names, constants)
@@ -123,7 +123,7 @@ Constant = int | str
 
 
 def constants_of(file: MypyFile) -> dict[str, Constant]:
-    """The numbers and texts that the top level of a file gives names, each once."""
+    """The numbers and strings that a file's top level assigns to names, each once."""
     constants: dict[str, Constant] = {}
     twice: set[str] = set()
     for statement in file.defs:
@@ -148,7 +148,7 @@ def _pairs(target: Expression, value: Expression) -> list[tuple[str, Expression]
 
 
 def constant_of(expression: Expression, names: Mapping[str, Constant]) -> Constant | None:
-    """The number or text that an expression of constants is; None of any other."""
+    """The value of a constant number or string expression, or None."""
     match expression:
         case IntExpr() | StrExpr():
             return expression.value
@@ -157,7 +157,7 @@ def constant_of(expression: Expression, names: Mapping[str, Constant]) -> Consta
         case OpExpr(op=op, left=left, right=right):
             return _computed(op, constant_of(left, names), constant_of(right, names))
         case CallExpr(callee=MemberExpr(expr=StrExpr(value=""), name="join"), args=[ListExpr(items=items)]):
-            parts = [constant_of(item, names) for item in items]  # how mypy reads an f-string
+            parts = [constant_of(item, names) for item in items]  # mypy's form of an f-string
             return None if None in parts else "".join(map(str, parts))
         case CallExpr(callee=MemberExpr(expr=StrExpr(value="{:{}}"), name="format"), args=[value, StrExpr(value="")]):
             return constant_of(value, names)
@@ -165,7 +165,7 @@ def constant_of(expression: Expression, names: Mapping[str, Constant]) -> Consta
 
 
 def _computed(op: str, a: Constant | None, b: Constant | None) -> Constant | None:
-    """The result of an operator on two numbers, or on two texts."""
+    """The result of an operator on two numbers, or on two strings."""
     if isinstance(a, str) and isinstance(b, str):
         return a + b if op == "+" else None
     if not isinstance(a, int) or not isinstance(b, int):

@@ -1,4 +1,4 @@
-"""``Annotated[Array, "f32[8@dp]"]``: the text that follows the class says what mypy knows of the value."""
+"""``Annotated[Array, "f32[8@dp]"]``: the string becomes part of mypy's type."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class Annotations:
     """Reads annotations.
 
     Attributes:
-        aside: Whether mypy is to read the next one by itself.
-        constants: For each module that was read, the texts that have names in it.
+        aside: Whether mypy handles the next one itself.
+        constants: For each module, the strings that have names in it.
     """
 
     def __init__(self, checking: Checking) -> None:
@@ -32,7 +32,7 @@ class Annotations:
         self._cache: Bounded[tuple[NumberedTemplate, bool]] = Bounded()
 
     def read(self, context: AnalyzeTypeContext) -> Type:
-        """The type of an annotation: that of an array, or of a tree of arrays, with its text."""
+        """The type of an annotation: that of an array, or of a pytree of arrays, with its string."""
         self.leniency.watch(getattr(getattr(context.api, "api", None), "errors", None))
         text = _first_text(context.type.args[1:])
         if text is None:
@@ -56,7 +56,7 @@ class Annotations:
         return map_arrays(base, change)
 
     def _named(self, context: AnalyzeTypeContext) -> str | None:
-        """The text that a name of the module stands for."""
+        """The string assigned to a name of the module."""
         module = getattr(getattr(context.api, "api", None), "cur_mod_id", None)
         names = self.constants.get(module, {}) if isinstance(module, str) else {}
         words = (t.name for t in context.type.args[1:] if isinstance(t, UnboundType) and not t.args)
@@ -98,7 +98,7 @@ class Annotations:
             where: Context = context.context
             context.api.fail("; ".join(self.evaluator.words(error)), where, code=CODE)
             return None
-        except Undetermined:  # of arithmetic that stands for no name, such as n//2
+        except Undetermined:  # arithmetic that is not a name, such as n//2
             return None
 
 

@@ -1,6 +1,6 @@
-"""Calls of what transformations make: ``sh.vmap(f)(x)``, ``sh.checkpoint(lambda x: ...)(x)``.
+"""Calls of transformed functions: ``sh.vmap(f)(x)``, ``sh.checkpoint(lambda x: ...)(x)``.
 
-The runtime types the full expression, with stand-ins for the user's functions: mypy would type a lambda before it knows
+The runtime types the full expression, with stand-ins for the user's functions, because mypy would type a lambda without
 the types of its arguments.
 """
 
@@ -41,9 +41,9 @@ APPLIED: Final = frozenset(("shtypes.context.function.Function.__call__", "shtyp
 _ANY: Final = AnyType(TypeOfAny.special_form)
 #: The transformations that return gradients.
 GRADS: Final = frozenset(("shtypes.autodiff.grad.grad", "shtypes.autodiff.grad.value_and_grad"))
-#: Transformations over all axes of the mesh: untyped where no mesh is configured.
+#: Transformations over all axes of the mesh: untyped without a configured mesh.
 _OF_MESHES: Final = ("shtypes.autodiff.grad.", "shtypes.autodiff.jacobian.", "shtypes.local_mode.shard_map.")
-#: Transformations whose results have other types than their signatures say, and which only the runtime types.
+#: Transformations whose results only the runtime types, because their signatures are inaccurate.
 _ASKED: Final = ("shtypes.autodiff.jacobian.", "shtypes.control.")
 
 
@@ -60,14 +60,14 @@ class Applied:
         self.ops, self.checking = ops, ops.checking
 
     def knows(self, fullname: str) -> bool:
-        """Whether results of a transformation can be typed: gradients that are pending need a configured mesh."""
+        """Whether results of a transformation can be typed; pending gradients need a configured mesh."""
         config = self.checking.evaluator.config
         if fullname.startswith(_OF_MESHES[:2]) and config.policy != "partial":
             return True
         return bool(config.mesh) or not fullname.startswith(_OF_MESHES)
 
     def signature(self, context: FunctionSigContext) -> FunctionLike:
-        """The signature for mypy, with Any for functions that the runtime types: mypy would see less of them."""
+        """The signature for mypy, with Any for functions that only the runtime types."""
         default = context.default_signature
         of_functions = [
             any(isinstance(e, LambdaExpr) or signature_of(e) is not None for e in expressions)
@@ -83,7 +83,7 @@ class Applied:
         return default.copy_modified(arg_types=types, ret_type=ret_type, variables=variables)
 
     def grad(self, context: FunctionContext, name: str) -> Type:
-        """The type of `grad` of a function with a signature: a function of the same arguments."""
+        """The type of `grad` of a function with a signature: a function with the same parameters."""
         default = get_proper_type(context.default_return_type)
         call = self.ops.written(context, name, lambda: None, ())
         if not isinstance(default, Instance) or len(default.args) != 2 or call is None:
@@ -104,7 +104,7 @@ class Applied:
         if application is None:
             return otherwise(context)
         name, function, options = application
-        default = otherwise(context)  # which reports what does not fit a signature
+        default = otherwise(context)  # reports arguments that do not fit
         if not isinstance(function, LambdaExpr) and not name.startswith(_ASKED):
             return default
         around = self.checking.around(context.api, context.context)
@@ -119,7 +119,7 @@ class Applied:
 
 
 def _calling(name: str, options: tuple[str, ...]) -> Callable[..., Any]:
-    """A transformation and the call of its result, as one function of the function, the options and the arguments."""
+    """A transformation and the call of its result as one function of the function, options and arguments."""
     make = runtime.function(name)
 
     def call(function: Any, *args: Any, **kwargs: Any) -> Any:
@@ -130,13 +130,13 @@ def _calling(name: str, options: tuple[str, ...]) -> Callable[..., Any]:
 
 
 def _making(name: str, count: int) -> Callable[..., Any]:
-    """The same of options that follow the function, so many arguments together, or have names."""
+    """Like `_calling`, for ``count`` options after the function, or by keyword."""
     make = runtime.function(name)
     return lambda *args, **options: make(*args[:count], **options)(*args[count:])
 
 
 def _application(where: object) -> tuple[str, Expression, Mapping[str, Expression]] | None:
-    """The transformation, the function that it transforms and its options, of a call of what it returns."""
+    """The transformation, the transformed function and the options in a call of its result."""
     transformed = where.callee if isinstance(where, CallExpr) else None
     if not isinstance(transformed, CallExpr) or not isinstance(transformed.callee, RefExpr) or not transformed.args:
         return None
@@ -150,7 +150,7 @@ def _application(where: object) -> tuple[str, Expression, Mapping[str, Expressio
 
 
 def typed_lambda(context: AnyContext, function: Expression, types: Sequence[Type]) -> CallableType:
-    """The type of a lambda that is called with values of some types."""
+    """The type of a lambda called with values of these types."""
     if not isinstance(function, LambdaExpr) or len(function.arguments) != len(types):
         raise Undetermined
     kinds, names = [ARG_POS] * len(types), [None] * len(types)
@@ -164,7 +164,7 @@ def typed_lambda(context: AnyContext, function: Expression, types: Sequence[Type
 
 
 def signature_of(function: Expression) -> CallableType | None:
-    """The signature of a name of a function with texts."""
+    """The signature of a function's name, if it has types as strings."""
     node = function.node if isinstance(function, RefExpr) else None
     if isinstance(node, Decorator):
         node = node.var
@@ -174,13 +174,13 @@ def signature_of(function: Expression) -> CallableType | None:
 
 
 class Functions:
-    """Makes functions for the runtime that stand for the user's."""
+    """Makes stand-ins for the user's functions for the runtime."""
 
     def __init__(self, checking: Checking) -> None:
         self.checking = checking
 
     def of(self, context: AnyContext, argument: Value, mesh: Mesh) -> Callable[..., Any]:
-        """A function of values that have types, which returns values of the types that mypy infers."""
+        """A function of typed values that returns values of the types that mypy infers."""
         find = self._typing(context, argument)
         if find is None:
             raise Undetermined
@@ -193,7 +193,7 @@ class Functions:
         return runtime.function_of_types(typed_call, name or "the function")
 
     def _typing(self, context: AnyContext, value: Value) -> Callable[[Sequence[Type]], Type] | None:
-        """The type of a function's result, by those of its arguments."""
+        """A function from argument types to the result type."""
         function, signature = value.expression, get_proper_type(value.type) if value.type is not None else None
         if isinstance(function, LambdaExpr):
             return lambda types: typed_lambda(context, function, types).ret_type
@@ -205,7 +205,7 @@ class Functions:
     def _called(
         self, context: AnyContext, function: Expression, signature: CallableType, types: Sequence[Type]
     ) -> Type:
-        """The type of the result of a function with a signature; errors are reported at the array argument."""
+        """The result type of a function with a signature; reports errors at the array argument."""
         arrays = (
             (
                 e
@@ -224,7 +224,7 @@ class Functions:
         return CallMatch(self.checking, context.api, where, signature, call, fixed).result()
 
     def _type_of(self, context: AnyContext, t: Any) -> Type:
-        """A tree of types of the runtime, as a type of mypy."""
+        """A pytree of the runtime's types as a mypy type."""
         if t is None:
             return NoneType()
         if isinstance(t, (tuple, list)) and not isinstance(t, runtime.Fields):
@@ -242,6 +242,6 @@ class Functions:
         )
 
     def _values(self, t: Type, mesh: Mesh) -> Any:
-        """Values of the runtime that have the types that mypy knows."""
+        """Runtime values of mypy's types."""
         reader = ArgumentReader(self.checking.evaluator, mesh, runtime.value_in_trace, refuse_function)
         return runtime.with_first_candidates(Value(None, t, self.checking.evaluator).runtime_argument(reader))

@@ -1,8 +1,8 @@
-"""Calls of users' functions: the types of the arguments are matched with the texts of the signature, as at run time.
+"""Calls of users' functions: matches the types of arguments with the signature, as at run time.
 
-mypy checks arguments itself, and has no dim names. So it gets a signature in which every array is any array, and what
-it would have compared is matched here. Dim names stand for any size, the same one throughout a call, except those that
-have a meaning around the function: those of the class that it belongs to, and of the function around it.
+mypy checks arguments itself, without dim names. So it gets a signature in which every array is any array, and the types
+are matched here. Dim names stand for any size, the same one throughout a call, except those of the enclosing function
+and of the class, which are bound.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from shtypes.types import Dim, ShType
 from shtypes.types.mesh import Mesh
 from shtypes.types.policy import replicated
 
-#: "`n` is `n`" of a name that has a meaning around the function.
+#: "`n` is `n`" for a bound name.
 _ITSELF: Final = re.compile(r"and `(\w+)` is `\1` by .*")
 
 
@@ -48,14 +48,14 @@ _SIZES: Final = re.compile(r"dim \d+ has size (\d+), not (\d+)$")
 class _Seen(NamedTuple):
     """A call whose signature mypy does not see."""
 
-    where: Context  # keeps the node alive, so that its id is not reused
+    where: Context  # kept alive, so that its id is not reused
     signature: CallableType
     fixed: frozenset[str]
-    overloaded: bool  # there are others, and it is mypy that chooses
+    overloaded: bool  # whether mypy chooses among overloads
 
 
 def has_texts(t: FunctionLike) -> bool:
-    """Whether a signature has texts."""
+    """Whether a signature has types as strings."""
     return isinstance(t, CallableType) and any(next(texts_in(a), None) is not None for a in (*t.arg_types, t.ret_type))
 
 
@@ -67,7 +67,7 @@ class CallHooks:
         self._seen: dict[int, _Seen] = {}
 
     def signature(self, context: FunctionSigContext | MethodSigContext) -> FunctionLike:
-        """The signature that mypy is to check the arguments by."""
+        """The signature by which mypy checks the arguments."""
         default = context.default_signature
         check_quiet(self.checking.around(context.api, context.context), context, default)
         callbacks = list(map(callback, default.arg_types))
@@ -82,18 +82,18 @@ class CallHooks:
         formals = [map_arrays(a, without_text) for a in default.arg_types]
         for i, expressions in enumerate(context.args):
             written = callbacks[i]
-            if written is not None:  # with the protocol's name, mypy's message would not say what it compares
+            if written is not None:  # mypy's message would only have the protocol's name
                 formals[i] = written if all(map(_is_function, expressions)) else without_texts_of_functions(written)
-            elif any(isinstance(e, LambdaExpr) for e in expressions):  # whose names are those of the lines around it
+            elif any(isinstance(e, LambdaExpr) for e in expressions):  # a lambda uses outer names
                 formals[i] = without_texts_of_functions(formals[i])
         return default.copy_modified(arg_types=formals)
 
     def result(self, context: FunctionContext | MethodContext) -> Type:
-        """The type of a call's result; what does not fit is reported."""
+        """The type of a call's result; reports arguments that do not fit."""
         seen = self._seen.get(id(context.context))
         if seen is None or seen.where is not context.context:
             return without_texts_of_functions(context.default_return_type)
-        if not seen.overloaded:  # mypy calls the hook once for each overload
+        if not seen.overloaded:  # the hook runs once for each overload
             del self._seen[id(context.context)]
         around = self.checking.around(context.api, context.context)
         if seen.overloaded or around.unknown or not self.checking.knows_policy(around):
@@ -107,7 +107,7 @@ class CallHooks:
             ).result()
 
     def _fixed(self, context: FunctionSigContext | MethodSigContext) -> frozenset[str]:
-        """The dim names that have a meaning around the function that is called."""
+        """The bound dim names around the called function."""
         names: set[str] = set()
         if isinstance(context, MethodSigContext):
             owner = get_proper_type(context.type)
@@ -122,7 +122,7 @@ class CallHooks:
 
 
 def _called(where: Context, seen: _Seen) -> str:
-    """The name of the function of a call, for messages."""
+    """The function's name in messages."""
     callee = getattr(where, "callee", None)
     if isinstance(callee, CallExpr):
         function, first = written_name(callee.callee), written_name(callee.args[0]) if callee.args else ""
@@ -132,7 +132,7 @@ def _called(where: Context, seen: _Seen) -> str:
 
 
 def is_local(callee: object) -> bool:
-    """Whether what is called is a local name of a function."""
+    """Whether the callee is a local name of a function."""
     node = getattr(callee, "node", None)
     if isinstance(node, Decorator):
         node = node.var
@@ -153,24 +153,24 @@ class CallArguments(NamedTuple):
     args: Sequence[Sequence[Expression | None]]
     arg_types: Sequence[Sequence[Type]]
     result: Type
-    called: str  # what messages call the function
+    called: str  # the function's name in messages
 
 
 class _At(NamedTuple):
-    """Where an argument is, or a part of one."""
+    """The position of an argument, or of a part of one."""
 
-    path: str  # as the signature calls it
+    path: str  # in the signature's terms
     where: Context
-    inside: str = ""  # which part it is of what is written there
+    inside: str = ""  # the part of the written expression
 
     def part(self, i: int, written: Expression | None) -> _At:
-        """An item of it, which may be written by itself."""
+        """An item of it, which may have an expression."""
         path = f"{self.path}[{i}]"
         return _At(path, self.where, f"{self.inside}[{i}]") if written is None else _At(path, written)
 
 
 class CallMatch:
-    """One call: its arguments, matched one after the other with the types of the signature."""
+    """One call: matches its arguments in turn with the types of the signature."""
 
     def __init__(
         self,
@@ -183,7 +183,7 @@ class CallMatch:
     ) -> None:
         self.checking, self.evaluator, self.api, self.where = checking, checking.evaluator, api, where
         self.signature, self.call = signature, args
-        self.unsure: set[str] = set()  # the names that arguments say different things of, which may be one
+        self.unsure: set[str] = set()  # names with different sizes in arguments, which may be equal
         self.failed = False
         self.mesh = self._mesh()
         self.bindings = Bindings(tuple(self.evaluator.config.dims.items()))
@@ -215,7 +215,7 @@ class CallMatch:
     # arguments
 
     def _match(self, formal: Type, argument: Value, at: _At) -> None:
-        """Matches the type of a parameter with that of its argument, inside unions, tuples and generic types."""
+        """Matches a parameter's type with that of its argument, inside unions, tuples and generic types."""
         expected = get_proper_type(formal)
         if isinstance(argument.type, UnionType) and not isinstance(expected, UnionType):
             for item in argument.type.items:
@@ -270,13 +270,13 @@ class CallMatch:
             self._refuse(formal, t, matched.goal, reasons, at)
 
     def _may_be_so(self, reason: str) -> bool:
-        """Whether a reason compares a size that is written with that of a name, which may be the same."""
+        """Whether a reason compares a literal size with a name, which may be equal."""
         compared = _SIZES.match(reason)
         is_known = self.evaluator.sizes.is_actual
         return compared is not None and is_known(int(compared[1])) != is_known(int(compared[2]))
 
     def _is_sure(self, claim: Claim) -> bool:
-        """Whether a claim can be right or wrong: a size that is written may be that of any name."""
+        """Whether a claim is definite; a literal size may equal any name."""
         bound = self.bindings.of.get(claim.name)
         if bound is None or not isinstance(claim.value, int) or not isinstance(bound[0], int):
             return True
@@ -311,7 +311,7 @@ class CallMatch:
             return without_text(array)
 
     def _instance(self, returned: Pattern) -> ShType:
-        """The type of a result once the names have sizes; ``*batch`` stands for the dims that it had."""
+        """The type of a result, given the sizes of names; ``*batch`` stands for its dims."""
         names = set(names_of(returned))
         if names & self.unsure:
             raise Undetermined
@@ -348,7 +348,7 @@ def _same_sizes(a: ShType, b: ShType) -> bool:
 
 
 def _inner(formal: Type, value: Value) -> Iterator[tuple[Type, Value]]:
-    """The parts of two types that belong together."""
+    """Corresponding parts of two types."""
     t = value.type
     if isinstance(formal, Instance) and len(formal.args) == 1 and isinstance(value.expression, ListExpr):
         for item in value.items():

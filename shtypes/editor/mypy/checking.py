@@ -1,4 +1,4 @@
-"""State shared by the hooks: what texts mean, the scopes around a line, and what communicates in them."""
+"""State shared by the hooks: the evaluator of types, the scopes around a line, and checks of communication in them."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Checking:
 
     @contextlib.contextmanager
     def scope(self, around: EnclosingScopes = NO_SCOPES) -> Iterator[None]:
-        """Has the policy of a line in force, and no scope that is open where mypy runs."""
+        """Sets a line's policy, without scopes that are open where mypy runs."""
         policy = around.policy or self.evaluator.config.policy
         now = current_settings()
         settings_there = settings.Settings(policy)
@@ -62,29 +62,29 @@ class Checking:
             yield
 
     def instance(self, fullname: str, args: Sequence[Type]) -> Instance | None:
-        """The type of a class of shtypes, which the file at hand need not import."""
+        """The type of a class of shtypes, which the file need not import."""
         symbol = self.lookup(fullname)
         return Instance(symbol.node, args) if symbol is not None and isinstance(symbol.node, TypeInfo) else None
 
     def string(self, api: CheckerPluginInterface) -> Instance:
-        """The class of texts."""
+        """The class of strings."""
         if self._string is None:
             self._string = api.named_generic_type("builtins.str", [])
         return self._string
 
     def forget(self, path: str) -> None:
-        """A file has been read anew."""
+        """Resets the state of a file that was read again."""
         self.regions.forget(path)
         self.parts.forget(path)
         self._string = None
 
     def knows_policy(self, around: EnclosingScopes) -> bool:
-        """Whether the default states of a line are determined: by the project's policy, or a configured mesh."""
+        """Whether a line's replicated state is determined: by the project's policy, or a configured mesh."""
         config = self.evaluator.config
         return around.policy in (None, config.policy) or bool(config.mesh)
 
     def judge(self, context: AnyContext, run: RuntimeCall, around: EnclosingScopes) -> None:
-        """Reports what communicates in a call though a scope around it forbids it."""
+        """Reports communication in a call that an enclosing scope forbids."""
         with contextlib.suppress(Undetermined):
             error = run.again(self.evaluator, scopes=around.rules)
             if error is not None:
@@ -94,7 +94,7 @@ class Checking:
                 fail(context.api, context.context, error.what, notes)
 
 
-# the dim names that have a meaning where a line stands
+# bound dim names
 
 
 def names_of_class(info: TypeInfo) -> set[str]:
@@ -114,7 +114,7 @@ def names_of_class(info: TypeInfo) -> set[str]:
 
 
 def names_of_classes(t: Type) -> set[str]:
-    """The dim names of arrays inside an argument, in its classes: they mean the same wherever these are."""
+    """The dim names of arrays in an argument's classes, which are bound."""
     proper = get_proper_type(t)
     if is_array(proper) or is_endless(t):
         return set()
@@ -133,7 +133,7 @@ def names_in(t: Type) -> set[str]:
 
 
 def names_around(api: CheckerPluginInterface) -> set[str]:
-    """The dim names in the signatures of the functions around a line, and of their classes."""
+    """The dim names in the signatures of enclosing functions and their classes."""
     names: set[str] = set()
     for item in getattr(getattr(api, "scope", None), "stack", ()):
         if isinstance(item, TypeInfo):
@@ -152,7 +152,7 @@ _OWN: Final = frozenset(("Function", "JitFunction"))
 
 
 def check_quiet(around: EnclosingScopes, context: FunctionSigContext | MethodSigContext, called: CallableType) -> None:
-    """Reports a call, where communication is forbidden, of a function of arrays that does not forbid it itself."""
+    """Reports a call, in a scope without communication, of a function of arrays that does not forbid it itself."""
     rules = [rule for rule in around.rules if isinstance(rule, NoComm)]
     of_quiet = isinstance(context, MethodSigContext) and has_mark(context.type, QUIET)
     if not rules or of_quiet or has_mark(called, QUIET) or not any(map(mentions_array, called.arg_types)):
@@ -164,7 +164,7 @@ def check_quiet(around: EnclosingScopes, context: FunctionSigContext | MethodSig
 
 
 def _named(called: CallableType, where: Context) -> str:
-    """The function of a call, as users can find it: a method with its class, or what is written."""
+    """The name of a called function: a method with its class, or as written."""
     method, _, owner = (called.name or "").partition(" of ")
     if owner and owner.split("[")[0] not in _OWN:
         return f"{owner}.{method}"

@@ -13,8 +13,8 @@ T = TypeVar("T")
 STRICT: Final = bool(os.environ.get("SHTYPES_STRICT_PLUGIN"))
 
 
-class guarding:  # noqa: N801  # used as a function is
-    """A block that ends silently where it fails, as if the hook had not run."""
+class guarding:  # noqa: N801  # used like a function
+    """Context manager that suppresses errors, as if the hook had not run."""
 
     def __enter__(self) -> None: ...
 
@@ -23,7 +23,7 @@ class guarding:  # noqa: N801  # used as a function is
 
 
 def _guarded(default: str) -> Callable[[Callable[[C], T]], Callable[[C], T]]:
-    """A decorator for hooks that returns mypy's default, an attribute of the hook's context, if the hook fails."""
+    """Decorates a hook to return mypy's default, an attribute of the hook's context, if it fails."""
 
     def guard(hook: Callable[[C], T]) -> Callable[[C], T]:
         def guarded(context: C) -> T:

@@ -1,4 +1,4 @@
-"""The hook for each name. This loads the types, so it is loaded when a file has something of shtypes."""
+"""The hook for each name. Imports the types, so it is only imported for files that use shtypes."""
 
 from __future__ import annotations
 
@@ -66,13 +66,13 @@ class Hooks:
         return guards.result(self.transformations.unknown) if fullname.startswith("shtypes.") else None
 
     def _op_result(self, context: FunctionContext, fullname: str) -> Type:
-        """The result type of a function of the package that is no transformation."""
+        """The result type of a function of the package that is not a transformation."""
         if is_function(context.default_return_type) or not self.applied.knows(fullname):
             return self.transformations.unknown(context)
         return self.ops.function(context, fullname)
 
     def function_signature(self, fullname: str) -> Callable[[FunctionSigContext], FunctionLike] | None:
-        """The hook for what mypy checks arguments by."""
+        """The hook for signatures."""
         if fullname in SCOPES:
             return guards.signature(self._opened)
         if self._is_users(fullname):
@@ -104,19 +104,19 @@ class Hooks:
         return guards.result(self.calls.result)
 
     def method_signature(self, fullname: str) -> Callable[[MethodSigContext], FunctionLike] | None:
-        """The hook for what mypy checks the arguments of methods by."""
+        """The hook for signatures of methods."""
         if fullname.startswith(OF_ARRAYS) or not self._has_users_method(fullname):
             return None
         return guards.signature(self.calls.signature)
 
     def attribute(self, fullname: str) -> Callable[[AttributeContext], Type] | None:
-        """The hook for properties of arrays, and for what users' classes have."""
+        """The hook for properties of arrays, and attributes of users' classes."""
         if not fullname.startswith(OF_ARRAYS):
             return None if fullname.startswith(_OTHERS) else self._field
         return guards.attribute(functools.partial(self.ops.attribute, name=fullname.rpartition(".")[2]))
 
     def _is_users(self, fullname: str) -> bool:
-        """Whether a name is that of a function with texts, or a local one."""
+        """Whether a name is a user's function with types as strings, or a local one."""
         if fullname.startswith(_OTHERS):
             return False
         if "." not in fullname:
@@ -140,9 +140,9 @@ class Hooks:
 
 
 _UPDATES = "shtypes.ops.indexing.Updates."
-#: Comparisons of numbers, which take anything.
+#: Comparisons of numbers, which accept anything.
 _COMPARED = {f"builtins.{t}.{op_methods[op]}" for t in ("bool", "int", "float", "complex") for op in ("==", "!=")}
-#: Modules whose functions the runtime types, and those functions that take functions.
+#: Modules whose functions the runtime types, and the functions in them that take functions.
 _OF_FUNCTIONS = ("shtypes.autodiff.grad.", "shtypes.control.")
 _OPS = tuple(f"shtypes.{room}." for room in ("dispatch", "local_mode", "namespaces", "numerics", "ops", "primitives"))
 _NAMED = ("shtypes.autodiff.checkpoint.checkpoint_name", *_OF_FUNCTIONS)
@@ -158,7 +158,7 @@ _OTHERS = ("builtins.", "typing.", "jax.")
 
 
 def _may_take_arrays(node: object) -> bool:
-    """Whether a function may take arrays, as far as its type says."""
+    """Whether a function may take arrays, by its type."""
     if isinstance(node, Decorator):
         node = node.var
     if isinstance(node, TypeInfo):

@@ -1,8 +1,8 @@
-"""What mypy compares by itself: a type that is returned, assigned, put in a list, or passed where no hook runs.
+"""Filters mypy's own comparisons: of returned, assigned and collected values, and arguments without a hook.
 
-It compares texts, so that ``f32[8@dp]`` is not ``f32[n@dp]`` to it, and a function is not one of the same types whose
-dims have other names. What may be so passes: a size that is written may be that of any name, and where a function is
-called or passed, its names stand for any size. What follows from an error of sharding is not said a second time.
+mypy compares strings, so ``f32[8@dp]`` differs from ``f32[n@dp]``, and so do functions that differ in dim names. Types
+that may be equal pass: a literal size may equal any name, and a called or passed function's names stand for any size.
+An error that follows from a sharding error is not repeated.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from shtypes.editor.text_evaluator import TextEvaluator, Undetermined, axes_of
 from shtypes.errors import ShardingTypeError
 from shtypes.types import ShType
 
-#: The beginning of an array type with a text.
+#: The beginning of an array type with a string.
 _TYPED: Final = "Array[Literal["
-#: Errors of mypy that can follow from an error of sharding: of the unknown result, and of one with another type.
+#: mypy's errors that can follow from a sharding error: from the unknown or changed result type.
 _FOLLOWING: Final = (ARG_TYPE, NO_ANY_RETURN)
 _ARRAY: Final = re.compile(r"Array\[(?:Any|Literal\['([^']*)'\])\]")
 #: mypy's messages, with the actual and the expected type.
@@ -34,7 +34,7 @@ _SAYS: Final = (
 
 
 class Leniency:
-    """A filter of those errors of mypy that may be none."""
+    """A filter for mypy's errors about types that may be equal."""
 
     def __init__(self, evaluator: TextEvaluator) -> None:
         self.evaluator = evaluator
@@ -44,7 +44,7 @@ class Leniency:
         self._refused: tuple[str, Iterable[int]] = "", ()
 
     def watch(self, errors: Any) -> None:
-        """Sees the errors of a run from now on."""
+        """Filters the errors of a run."""
         watchers = getattr(errors, "_watchers", None)
         if watchers is None or self._watcher in watchers:
             return
@@ -53,7 +53,7 @@ class Leniency:
         watchers.insert(0, self._watcher)
 
     def _passes(self, file: str, info: Any) -> bool:
-        """Whether an error is none; what mypy adds to it goes with it."""
+        """Whether to drop an error, with its notes."""
         with guarding():
             place = (file, info.line, info.code)
             if info.severity == "note":
@@ -67,17 +67,17 @@ class Leniency:
         return False
 
     def _follows(self, file: str, info: Any) -> bool:
-        """Whether an error of mypy is there because the plugin refused what is on its line."""
+        """Whether an error follows from one of the plugin on its line."""
         refused, lines = self._refused
         return file == refused and info.line in lines and info.code in _FOLLOWING and _TYPED in info.message
 
     def _take_back(self, file: str, lines: Iterable[int]) -> None:
-        """Removes what mypy said of the arguments of a call before the hook for its result ran."""
+        """Removes mypy's errors about the arguments of a call before the hook for its result."""
         infos = self._errors.error_info_map.get(file, [])
         infos[:] = [info for info in infos if not (info.line in lines and _is_of_argument(info))]
 
     def may_be_none(self, message: str) -> bool:
-        """Whether an error of mypy is about types that may fit."""
+        """Whether an error is about types that may be equal."""
         if _TYPED not in message:
             return False
         types = next((m for m in (says.search(message) for says in _SAYS) if m is not None), None)
@@ -89,7 +89,7 @@ class Leniency:
 
     def _fit(self, texts: list[tuple[str, str]], renames: bool) -> bool:
         names: tuple[dict[int, int], dict[int, int]] = ({}, {})
-        fits = [True, True]  # names of the one for those of the other, or the other way round
+        fits = [True, True]  # renaming in either direction
         for actual, expected in texts:
             pairs = self._sizes(actual, expected)
             if pairs is None:
@@ -104,7 +104,7 @@ class Leniency:
         return any(fits)
 
     def _sizes(self, actual: str, expected: str) -> list[tuple[int, int]] | None:
-        """The sizes of two types; None where anything else is different."""
+        """Pairs of sizes in two types; None if anything else differs."""
         try:
             mesh = self.evaluator.mesh((*axes_of(actual), *axes_of(expected)))
             a, b = self.evaluator.type_of(actual, mesh), self.evaluator.type_of(expected, mesh)
@@ -115,17 +115,17 @@ class Leniency:
 
 def _is_of_argument(info: Any) -> bool:
     if info.severity == "note":
-        return info.code is ARG_TYPE or f'"{ARG_TYPE.code}"' in info.message  # that no comment covers it
+        return info.code is ARG_TYPE or f'"{ARG_TYPE.code}"' in info.message  # without an ignore comment
     return info.code is ARG_TYPE and _TYPED in info.message
 
 
 def _lies(t: ShType) -> object:
-    """All of a type but for its sizes."""
+    """A type without its sizes."""
     return t.dtype_name, t.states, [d.axes for d in t.dims]
 
 
 def _pairings(actual: str, expected: str) -> Iterator[list[tuple[str, str]]]:
-    """Pairs of texts in the actual type, each with that in the expected type."""
+    """Pairs of strings in the actual and the expected type."""
     if _ARRAY.sub("Array", actual) == _ARRAY.sub("Array", expected):
         pairs = zip(_ARRAY.findall(actual), _ARRAY.findall(expected), strict=True)
-        yield [(a, b) for a, b in pairs if a and b]  # what is unknown fits everywhere
+        yield [(a, b) for a, b in pairs if a and b]  # unknown types fit

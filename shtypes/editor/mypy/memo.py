@@ -1,4 +1,4 @@
-"""A cache of the types of calls: two that differ in dim names only share an entry."""
+"""A cache of the types of calls, up to renaming of dims."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from shtypes.editor.runtime import Fields
 from shtypes.editor.templates import NameNumbers, NumberedTemplate
 from shtypes.editor.text_evaluator import TextEvaluator, Undetermined
 
-#: The texts of a tree of results: empty for an array whose type has none, None for None, False for what else there is.
+#: The types of a pytree of results as strings: empty for an unknown array, None for None, False for other leaves.
 Texts = str | tuple["Texts", ...] | list["Texts"] | Fields | bool | None
-#: A number in what is written that may stand for a name.
+#: A number in a string that may stand for a name.
 _LARGE: Final = re.compile(r"\d{6}")
 
 
 class CachedAnswer(NamedTuple):
-    """The cached answer for a call: the texts of its results, None where the answer is unknown."""
+    """The cached answer for a call: the types of its results as strings, or None if unknown."""
 
     texts: Texts
 
@@ -43,7 +43,7 @@ class Memo:
         self._cache: Bounded[tuple[object, CachedAnswer]] = Bounded()
 
     def question(self, name: str, args: Sequence[Value], kwargs: Mapping[str, Value]) -> Question | None:
-        """The key of a call; None where an argument is unknown, or a dim name is also in the text of a static one."""
+        """The key of a call; None if an argument is unknown, or a dim name is also in a static string."""
         names = NameNumbers(self._templates)
         written: list[str] = []
         try:
@@ -57,7 +57,7 @@ class Memo:
         return Question((name, current_settings().policy, *described, None, *by_name), names)
 
     def answer(self, question: Question) -> CachedAnswer | None:
-        """The cached answer for a call; None if there is none."""
+        """The cached answer for a call, or None."""
         entry = self._cache.get(question.key)
         if entry is None:
             return None
@@ -73,7 +73,7 @@ class Memo:
 
 
 def _described(value: Value, names: NameNumbers, written: list[str]) -> Hashable:
-    """The cache key of an argument: an array's text with its names numbered, or the value."""
+    """The cache key of an argument: an array's type with its names numbered, or the value."""
     t = value.type
     if isinstance(t, Instance) and t.type.fullname == ARRAY:
         text = text_of(t)
@@ -98,7 +98,7 @@ def _numbered(texts: Texts, names: NameNumbers) -> object:
         if numbered is None:
             raise Undetermined
         return numbered
-    if isinstance(texts, Fields):  # of classes, whose fields have other names
+    if isinstance(texts, Fields):  # a class has its own names
         raise Undetermined
     if texts is None or isinstance(texts, bool):
         return texts

@@ -59,14 +59,14 @@ class OpHooks:
     def __init__(self, checking: Checking, function: Callable[[AnyContext, Value, Mesh], Any]) -> None:
         self.checking, self._function = checking, function
         self._memo = Memo(checking.evaluator)
-        self._lists: dict[Context, list[Type]] = {}  # what the items are of lists that calls make
+        self._lists: dict[Context, list[Type]] = {}  # the items of lists that calls return
 
     def function(self, context: FunctionContext, fullname: str) -> Type:
         """A call of a function of the package."""
         return self.called(context, fullname, lambda: runtime.function(fullname))
 
     def builtin(self, context: FunctionContext, fullname: str) -> Type:
-        """A call of a builtin function, which calls a method of the array: ``abs(x)``."""
+        """A call of a builtin that calls a method of the array: ``abs(x)``."""
         if not any(is_array(t) for types in context.arg_types for t in types):
             return context.default_return_type
         return self.called(context, fullname, lambda: getattr(builtins, fullname.rpartition(".")[2], None))
@@ -78,7 +78,7 @@ class OpHooks:
         function: Callable[[], Callable[..., Any] | None],
         first: Sequence[Value] = (),
     ) -> Type:
-        """A call with the arguments that are written, after some others."""
+        """A call with the written arguments, after others."""
         if not mentions_array(context.default_return_type, or_any=True):
             return context.default_return_type
         call = self.written(context, name, function, first)
@@ -102,7 +102,7 @@ class OpHooks:
             return self.typed(call, context, context.default_return_type)
 
     def compared(self, context: MethodContext, name: str) -> Type:
-        """``1 == x``, which the array answers; mypy asks the number of ``x == 1`` too, where the array refuses."""
+        """``1 == x``, which the array handles; mypy also asks the number about ``x == 1``, which the array refuses."""
         (array,), evaluator = context.arg_types[0], self.checking.evaluator
         match context.context:
             case ComparisonExpr(operands=[left, right]) if is_array(array):
@@ -133,7 +133,7 @@ class OpHooks:
         return context.default_return_type
 
     def item(self, context: MethodContext) -> Type:
-        """``sh.split(x, [3])[0]``: an item of a list that nothing else sees."""
+        """``sh.split(x, [3])[0]``: an item of an unnamed list."""
         match context.context:
             case IndexExpr(base=CallExpr() as call, index=index) if call in self._lists:
                 items, place = self._lists[call], _static_or_none(Value(index, None, self.checking.evaluator))
@@ -148,7 +148,7 @@ class OpHooks:
         function: Callable[[], Callable[..., Any] | None],
         first: Sequence[Value],
     ) -> Call | None:
-        """A call as it is written; None where it takes arguments out of a tuple or a mapping."""
+        """A call as written; None if it unpacks a tuple or a mapping."""
         args, kwargs, naming, axes = list(first), dict[str, Value](), list[Value](), set[str]()
         formals = zip(
             context.callee_arg_names,
@@ -176,7 +176,7 @@ class OpHooks:
     # typing
 
     def typed(self, call: Call, context: AnyContext, default: Type) -> Type:
-        """The type of a call; the type without the plugin where it is undetermined."""
+        """The type of a call, or mypy's default if undetermined."""
         checking, where = self.checking, context.context
         self._lists.pop(where, None)
         around = checking.around(context.api, where)
@@ -221,11 +221,11 @@ class OpHooks:
             self._memo.keep(question, CachedAnswer(texts))
         pending = any(State.UNREDUCED in t.states for _, t in run.operands)
         if texts is None or (around.forgiving and pending):
-            return unknown(default)  # what was reduced before may be taken in its place
+            return unknown(default)  # a reduced type may be another overload
         return self._result(texts, context, default)
 
     def _axes(self, call: Call) -> set[str]:
-        """The mesh axes that arguments name, where no mesh is configured."""
+        """The mesh axes that arguments mention, without a configured mesh."""
         if self.checking.evaluator.config.mesh:
             return set()
         axes = set(call.axes)
@@ -237,7 +237,7 @@ class OpHooks:
         return axes
 
     def _result(self, texts: Texts, context: AnyContext, default: Type) -> Type:
-        """The type of results that have some texts; the type without the plugin where they are undetermined."""
+        """The type of results from strings, or mypy's default if undetermined."""
         proper = get_proper_type(default)
         if isinstance(texts, bool) or texts is None:
             return NoneType() if texts is None and isinstance(proper, AnyType) else default
@@ -282,7 +282,7 @@ class OpHooks:
 
 
 def _method(name: str) -> Callable[..., Any]:
-    """A method of arrays as a function; what it takes apart, it takes apart at its first place only."""
+    """A method of arrays as a function."""
     if name == "__iter__":
         return lambda x: [x[0]]
 
@@ -296,12 +296,12 @@ def _method(name: str) -> Callable[..., Any]:
 
 
 def _update(at: str, name: str) -> Callable[..., Any]:
-    """A method of ``x.at[key]``, as a function of the array, the key and its arguments."""
+    """A method of ``x.at[key]`` as a function of the array, the key and its arguments."""
     return lambda x, key, *args, **kwargs: getattr(getattr(x, at)[key], name)(*args, **kwargs)
 
 
 def _texts(types: Any, evaluator: TextEvaluator) -> Texts:
-    """The texts of results; empty where a type has none."""
+    """The types of results as strings; empty for an unknown one."""
     if types is None or isinstance(types, (bool, str)):
         return types if types is None else False
     if isinstance(types, runtime.Fields):
@@ -327,7 +327,7 @@ def _static_or_none(value: Value) -> object:
 
 
 def _written_axes(value: Value, *, names: bool) -> Iterator[str]:
-    """The mesh axes that a text among the arguments names: a type, or, where that may be, itself an axis."""
+    """The mesh axes in a string argument: a type, or, if possible, an axis."""
     static = _static_or_none(value)
     for text in static if isinstance(static, (tuple, list)) else (static,):
         if not isinstance(text, str):
@@ -349,7 +349,7 @@ _WRITTEN: Final = {method: written for written, method in op_methods.items()}
 
 
 def _sides(where: Context, name: str) -> tuple[Expression | None, Expression | None, bool]:
-    """The expression of the array whose operator or method is called, the other operand's, and whether that is left."""
+    """The array's expression in an operator or method call, the other operand's, and whether that is left."""
     match where:
         case OpExpr():
             reflected = name in reverse_op_method_set

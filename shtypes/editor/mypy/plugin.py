@@ -1,6 +1,6 @@
-"""The plugin: what mypy asks it, and whether there is anything to say.
+"""The plugin: mypy's entry points, and whether they apply.
 
-It loads the types only when a file that is checked has something of shtypes: without, it costs next to nothing.
+The types are imported only when a checked file uses shtypes; otherwise the plugin costs next to nothing.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ class ShtypesPlugin(Plugin):
         super().__init__(options)
         try:
             self.config = read_config(options.config_file)
-        except ShardingTypeError as error:  # of any other exception mypy would print the traceback
+        except ShardingTypeError as error:  # mypy prints a traceback for others
             raise SystemExit(str(error)) from None
         self._hooks: Hooks | None = None
         self._constants: dict[str, dict[str, str]] = {}
 
     @property
     def hooks(self) -> Hooks:
-        """The hooks; loads the types."""
+        """The hooks; imports the types."""
         if self._hooks is None:
             self._hooks = import_module("shtypes.editor.mypy.hooks").Hooks(self.config, self.lookup_fully_qualified)
             self._hooks.annotations.constants = self._constants
@@ -62,20 +62,20 @@ class ShtypesPlugin(Plugin):
 
     @property
     def active(self) -> Hooks | None:
-        """The hooks, once a module that is checked has imported shtypes."""
+        """The hooks, once a checked module has imported shtypes."""
         if self._hooks is None and self.lookup_fully_qualified(ARRAY) is None:
             return None
         return self.hooks
 
     def report_config_data(self, ctx: ReportConfigContext) -> Any:
-        """What the results depend on besides the files: the runtime, and the configuration. Libraries do not."""
+        """The inputs of results besides files: the runtime, and the configuration."""
         if ctx.path.startswith(_UNTYPED):
             return None
         config = self.config
         return [hash_of_runtime(), config.policy, list(config.mesh.items()), sorted(config.dims.items())]
 
     def get_additional_deps(self, file: MypyFile) -> list[tuple[int, str, int]]:
-        """None; but mypy asks for them when it has read a file, whose scopes and aliases are then others."""
+        """No dependencies; called when mypy has read a file, to reset its scopes and aliases."""
         if self._hooks is not None:
             self._hooks.checking.forget(file.path)
         with guarding():
@@ -98,7 +98,7 @@ class ShtypesPlugin(Plugin):
         return hooks.annotation
 
     def get_customize_class_mro_hook(self, fullname: str) -> Callable[[ClassDefContext], None] | None:
-        """The class of arrays gets a parameter."""
+        """Adds a type parameter to the class of arrays."""
         return give_parameter if fullname == ARRAY else None
 
     def get_function_hook(self, fullname: str) -> Callable[[FunctionContext], Type] | None:
@@ -107,7 +107,7 @@ class ShtypesPlugin(Plugin):
         return None if hooks is None else hooks.function(fullname)
 
     def get_function_signature_hook(self, fullname: str) -> Callable[[FunctionSigContext], FunctionLike] | None:
-        """What mypy checks arguments by."""
+        """Signatures of functions."""
         hooks = self.active
         return None if hooks is None else hooks.function_signature(fullname)
 
@@ -117,11 +117,11 @@ class ShtypesPlugin(Plugin):
         return None if hooks is None else hooks.method(fullname)
 
     def get_method_signature_hook(self, fullname: str) -> Callable[[MethodSigContext], FunctionLike] | None:
-        """What mypy checks the arguments of methods by."""
+        """Signatures of methods."""
         hooks = self.active
         return None if hooks is None else hooks.method_signature(fullname)
 
     def get_attribute_hook(self, fullname: str) -> Callable[[AttributeContext], Type] | None:
-        """Properties of arrays, and what users' classes have."""
+        """Properties of arrays, and attributes of users' classes."""
         hooks = self.active
         return None if hooks is None else hooks.attribute(fullname)

@@ -1,6 +1,6 @@
 """Scopes around the lines of a file: ``with no_comm():``, functions with ``@no_comm``, and other scopes of shtypes.
 
-A hook gets a call and not what encloses it, so a file is walked once, when the first call in it is typed.
+A hook gets a call without its enclosing statements, so a file is walked once, when its first call is typed.
 """
 
 from __future__ import annotations
@@ -40,22 +40,22 @@ from shtypes.scopes.comm import NoComm, ScopeRule
 
 _NO_COMM: Final = "shtypes.scopes.comm.no_comm"
 _POLICY: Final = "shtypes.types.policy.policy"
-#: The scopes that take functions.
+#: Scopes that are called with functions.
 SCOPES: Final = frozenset((_NO_COMM, "shtypes.scopes.comm.implicit_comm"))
-#: In these, what the rules refuse may be right.
+#: Scopes in which a refusal by the rules may be wrong.
 _FORGIVING: Final = frozenset(("shtypes.scopes.comm.implicit_comm", "shtypes.scopes.comm.finishing_scalars"))
-#: In these, texts mean what no file says.
+#: Scopes that change the meaning of types in unknown ways.
 _CHANGING: Final = frozenset(("shtypes.types.notation.dim_names.dim_axes", "shtypes.types.notation.dim_names.dims"))
 
 
 class Region(NamedTuple):
     """The lines of one scope."""
 
-    first: int  # the first line
-    last: int  # the last line
-    rule: ScopeRule | None = None  # what it says of communication
-    policy: str | None = None  # the policy that it sets, if it sets one
-    forgiving: bool = False  # whether what does not type may be right in it
+    first: int  # line
+    last: int  # line
+    rule: ScopeRule | None = None  # on communication
+    policy: str | None = None
+    forgiving: bool = False  # whether refusals may be wrong in it
     unknown: bool = False  # whether nothing is typed in it
 
 
@@ -66,7 +66,7 @@ class EnclosingScopes(NamedTuple):
     policy: str | None = None
     forgiving: bool = False
     unknown: bool = False
-    lines: tuple[int, ...] = ()  # where each rule is written
+    lines: tuple[int, ...] = ()  # of the rules
 
 
 NO_SCOPES: Final = EnclosingScopes()
@@ -83,7 +83,7 @@ class Regions:
         self._of.pop(path, None)
 
     def open(self, tree: MypyFile | None, call: CallExpr) -> None:
-        """Notes a call of a scope with a function: a lambda in it is in the scope."""
+        """Records a call of a scope with a function, whose lambda is in the scope."""
         if tree is None or not any(isinstance(a, LambdaExpr) for a in call.args):
             return
         self.around(tree, call.line)  # walks the file
@@ -113,7 +113,7 @@ class Regions:
 
 
 def scope_of(expression: Expression, first: int, last: int) -> Region | None:
-    """The region of a scope that an expression opens over some lines; None if it opens none."""
+    """The region of a scope that an expression opens, or None."""
     function, arguments = expression, list[Expression]()
     if isinstance(expression, CallExpr):
         function, arguments = expression.callee, expression.args
@@ -136,13 +136,13 @@ def scope_of(expression: Expression, first: int, last: int) -> Region | None:
 
 
 def forbids(decorators: list[Expression]) -> bool:
-    """Whether one of some decorators forbids communication."""
+    """Whether any of these decorators forbids communication."""
     regions = (scope_of(d, 0, 0) for d in decorators)
     return any(r is not None and isinstance(r.rule, NoComm) and r.rule.direction == "both" for r in regions)
 
 
 def statements_in(statements: Iterable[Statement]) -> Iterator[Statement]:
-    """Some statements, and those in them."""
+    """Statements, and those inside them."""
     for statement in statements:
         yield statement
         if isinstance(statement, OverloadedFuncDef):
@@ -195,7 +195,7 @@ def _last(node: Node) -> int:
 
 
 class UnpackedCalls:
-    """Calls whose results are unpacked, by file, each walked once, when the first list in it is typed."""
+    """Calls whose results are unpacked, by file, which is walked once, when its first list is typed."""
 
     def __init__(self) -> None:
         self._of: dict[str, dict[Context, int]] = {}
@@ -205,7 +205,7 @@ class UnpackedCalls:
         self._of.pop(path, None)
 
     def of(self, tree: MypyFile | None, call: Context, count: int) -> bool:
-        """Whether a call's list of so many is taken apart at once."""
+        """Whether a call's list of ``count`` items is unpacked."""
         if tree is None:
             return False
         if tree.path not in self._of:
@@ -214,7 +214,7 @@ class UnpackedCalls:
 
 
 def _unpacked_calls(tree: MypyFile) -> Iterator[tuple[Context, int]]:
-    """Calls whose results are unpacked, and how many names these get."""
+    """Calls whose results are unpacked, with the number of targets."""
     for statement in statements_in(tree.defs):
         if isinstance(statement, AssignmentStmt) and isinstance(statement.rvalue, CallExpr):
             counts = set(map(_count, statement.lvalues))
@@ -223,7 +223,7 @@ def _unpacked_calls(tree: MypyFile) -> Iterator[tuple[Context, int]]:
 
 
 def _count(target: Expression) -> int:
-    """How many names are bound; 0 where that is not fixed."""
+    """The number of targets; 0 if it is variable."""
     if not isinstance(target, (TupleExpr, ListExpr)) or any(isinstance(i, StarExpr) for i in target.items):
         return 0
     return len(target.items)

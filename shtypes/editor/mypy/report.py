@@ -1,4 +1,4 @@
-"""Errors: in the words of the runtime, at the operand that is at fault, with the cheapest fix."""
+"""Reports errors: with the runtime's message, at the wrong operand, with the cheapest fix."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ _SIZE: Final = re.compile(r"size `?(\d+)")
 def past_one_filter(api: CheckerPluginInterface) -> Iterator[None]:
     """Lets errors pass the innermost filter of mypy.
 
-    Of ``1 / x`` mypy tries what the number has and then what the array has, and reports the first error only: that a
-    number does not divide by an array.
+    For ``1 / x``, mypy tries the number's method and then the array's, and reports only the first error, that a number
+    does not divide by an array.
     """
     watchers = getattr(api.msg.errors, "_watchers", None)
     if not watchers:
@@ -46,25 +46,25 @@ def past_one_filter(api: CheckerPluginInterface) -> Iterator[None]:
 
 
 def fail(api: CheckerPluginInterface, where: Context, what: str, notes: Sequence[str] = ()) -> None:
-    """Reports an error and what belongs to it."""
+    """Reports an error with its notes."""
     api.fail(what, where, code=CODE)
     for note in notes:
         api.msg.note(note, where, code=CODE)
 
 
-#: How often a call is repeated for results of its function arguments.
+#: The maximum number of repetitions of a call, for results of its function arguments.
 _MOST_REPEATS: Final = 20
 
 
 class RuntimeCall:
     """A call that the runtime types.
 
-    Where no mesh is configured, the mesh is whatever the call names, of axes of size 1: every size divides by it. Its
-    fixes, and what it communicates, are those on axes of two devices.
+    Without a configured mesh, the mesh has the axes that the call mentions, of size 1, so that every size divides.
+    Fixes and communication are computed on axes of two devices.
 
     Attributes:
-        operands: The arrays among its arguments, with the expressions that they have.
-        is_known: Whether nothing in it stands for what only the running program has: a size, a value or a function.
+        operands: The arrays among its arguments, with their expressions.
+        is_known: Whether no stand-in is in it: for a size, a value or a function.
     """
 
     def __init__(self, call: Call, axes: Iterable[str], policy: str, function: Callable[[Value, Mesh], Any]) -> None:
@@ -74,7 +74,7 @@ class RuntimeCall:
 
     @property
     def function(self) -> Expression | None:
-        """The first function among its arguments; errors are reported there."""
+        """The first function argument, at which errors are reported."""
         types = (LambdaExpr, FuncDef, Decorator)
         values = (v.expression for v in self._call.args)
         return next((e for e in values if isinstance(e if isinstance(e, LambdaExpr) else node_of(e), types)), None)
@@ -93,7 +93,7 @@ class RuntimeCall:
         devices: int = 2,
         scaled: bool = True,
     ) -> ShardingTypeError | None:
-        """The error of the same call on axes of several devices, or inside scopes; None where it types."""
+        """The error of the same call on axes of several devices, or inside scopes; None if it types."""
         mesh = evaluator.mesh(self._axes)
 
         def array(t: ShType) -> Any:
@@ -153,21 +153,21 @@ def refuse(
     fail(api, where, words[0], [*notes, *hints])
 
 
-#: On what axes of unknown size fixes are looked for, one after the other: not all sizes divide, nor may all be larger.
+#: The axis sizes on which to look for fixes, in turn: some sizes may not divide.
 _PRICES: Final = ((2, True), (2, False), (3, False))
-#: The op that refuses, as an error says where it is: its name and the types of its operands.
+#: The op in an error's location: its name and operand types.
 _APPLIED: Final = re.compile(r"([\w.]+)(?:\[[^()]*\])?\((.*)\)$")
 _TYPES: Final = re.compile(r"[\w<>]+\[[^\]]*\](?:\{[^}]*\})?")
 _DIGITS: Final = re.compile(r"\d+")
 
 
 def _same(a: ShardingTypeError, b: ShardingTypeError) -> bool:
-    """Whether two errors say the same, but for sizes."""
+    """Whether two errors are equal up to sizes."""
     return _DIGITS.sub("", a.what) == _DIGITS.sub("", b.what)
 
 
 def _may_fit(error: ShardingTypeError, run: RuntimeCall, evaluator: TextEvaluator) -> bool:
-    """Whether an error may be none: of sizes of which one is written and another has a name, which may be equal."""
+    """Whether an error may be wrong: it compares a literal size with a name, which may be equal."""
     if evaluator.sizes.any_stand_in(_SIZE.sub("", error.what)):
         return True
     if error.axes:
@@ -184,12 +184,12 @@ def _may_fit(error: ShardingTypeError, run: RuntimeCall, evaluator: TextEvaluato
     return any(of_name.setdefault(d.name, d.size) != d.size for _, t in run.operands for d in t.dims if d.name)
 
 
-#: JAX's errors for arguments that it cannot use; for missing values it raises subclasses.
+#: JAX's errors for invalid arguments; for missing values it raises subclasses.
 _OF_ARGUMENTS: Final = (IndexError, TypeError, ValueError)
 
 
 def _is_of_rules(error: BaseException) -> bool:
-    """Whether an error comes from the rules alone, and not from what JAX or Python said of stand-ins."""
+    """Whether an error is from the typing rules alone, and not from JAX or Python about stand-ins."""
     context = error.__context__
     if context is None:
         return True
@@ -197,7 +197,7 @@ def _is_of_rules(error: BaseException) -> bool:
 
 
 def _operand(error: ShardingTypeError, run: RuntimeCall, operands: Sequence[str]) -> Expression | None:
-    """The expression of the operand that an error speaks of, if it is one."""
+    """The expression of the operand that an error is about, or None."""
     words = _WORDS.findall(error.what)
     places = {("lhs", "rhs").index(w) if w in ("lhs", "rhs") else int(w.split()[1]) for w in words}
     if len(operands) == 1:
@@ -208,13 +208,13 @@ def _operand(error: ShardingTypeError, run: RuntimeCall, operands: Sequence[str]
 
 
 def _expression_of(run: RuntimeCall, text: str, places: Iterable[int]) -> Expression | None:
-    """The expression of an operand that prints as a text: the one at a place, or the first."""
+    """The expression of an operand by its printed type: the one at a position, or the first."""
     same = [(i, e) for i, (e, t) in enumerate(run.operands) if str(t) == text]
     return next((e for i, e in same if i in places), same[0][1] if same else None)
 
 
 def renamed(code: str, run: RuntimeCall, types: Sequence[ShType] = (), names: Sequence[str] = ()) -> str:
-    """Code of a fix, or of advice, with the users' names of the operands; ``types`` are those that it names, if any."""
+    """Code of a fix, or of advice, with the user's names for the operands of some types."""
     operands = run.operands
     names = names or called_names(types or [t for _, t in operands])
     for i, name in enumerate(names):
@@ -227,7 +227,7 @@ def renamed(code: str, run: RuntimeCall, types: Sequence[ShType] = (), names: Se
 
 
 def _in_words(error: ShardingTypeError, run: RuntimeCall, evaluator: TextEvaluator) -> list[str]:
-    """The fixes of an error, the cheapest first, but for those that say a size which only stands for one."""
+    """The fixes of an error, the cheapest first, without those that contain stand-ins."""
     types, operands = [t for t in error.subjects or () if isinstance(t, ShType)], [t for _, t in run.operands]
     texts = [
         in_words(f._replace(code=renamed(f.code, run, types, error.names)), operands, evaluator) for f in error.fixes
@@ -236,12 +236,12 @@ def _in_words(error: ShardingTypeError, run: RuntimeCall, evaluator: TextEvaluat
 
 
 def node_of(expression: Expression | None) -> object:
-    """The node that a name refers to."""
+    """The node of a name."""
     return expression.node if isinstance(expression, RefExpr) else None
 
 
 def written_name(expression: Expression) -> str | None:
-    """A name, or attributes of one, as it is written."""
+    """A dotted name, as written."""
     if isinstance(expression, NameExpr):
         return expression.name
     if isinstance(expression, MemberExpr):
@@ -250,16 +250,16 @@ def written_name(expression: Expression) -> str | None:
     return None
 
 
-# fixes in words
+# printed fixes
 
 
 _BYTES = re.compile(r", \d+ B/device")
 
 
 def priced(t: ShType, evaluator: TextEvaluator, devices: int = 2, *, scaled: bool = True) -> ShType:
-    """A type whose moves have prices: an axis of unknown size is one of two devices, and every dim divides by it.
+    """A type with prices: axes of unknown size have two devices, which divide every dim.
 
-    Its dims have names, so that what is printed is what was written.
+    Its dims have names, so that printed types are as written.
     """
     mesh = mesh_of_prices(t.mesh, evaluator, devices)
     times = mesh.size // t.mesh.size if scaled else 1
@@ -274,12 +274,12 @@ def mesh_of_prices(mesh: Mesh, evaluator: TextEvaluator, devices: int = 2) -> Me
 
 
 def reshard_in_words(src: ShType, dst: ShType, name: str, evaluator: TextEvaluator) -> str:
-    """A reshard as a fix."""
+    """A reshard as a printed fix."""
     return in_words(reshard_fix(priced(src, evaluator), priced(dst, evaluator), name), (src, dst), evaluator)
 
 
 def in_words(fix: Fix, types: Sequence[ShType], evaluator: TextEvaluator) -> str:
-    """A fix; with its price in bytes where every size is actual."""
+    """A printed fix; with its price in bytes if every size is actual."""
     sizes_known = all(
         evaluator.knows(t.mesh.axis_names) and all(evaluator.sizes.is_actual(d.size) for d in t.dims) for t in types
     )

@@ -1,8 +1,8 @@
-"""Texts in mypy's types.
+"""Types as strings in mypy's types.
 
-An array with a known type is ``Array[Literal["f32[8@dp]"]]`` to mypy, any other ``Array[Any]``. The class
-has no parameter without the plugin, which gives it one. What a signature leaves open, as in ``f32[*batch, h]``, is
-``Array[Any]`` too, so that mypy lets every array through; that `Any` holds the text.
+An array with a known type is ``Array[Literal["f32[8@dp]"]]`` for mypy, any other ``Array[Any]``; the plugin adds the
+type parameter to the class. A pattern, such as ``f32[*batch, h]``, is ``Array[Any]`` too, so that mypy accepts every
+array; that `Any` holds the string.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from mypy.types import (
 )
 
 ARRAY: Final = "shtypes.core.array.Array"
-#: The prefixes of the full names of its methods.
+#: The prefixes of its methods' full names.
 OF_ARRAYS: Final = (f"{ARRAY}.", "shtypes.core.array_methods.Methods.")
 
 
 def give_parameter(context: ClassDefContext) -> None:
-    """Gives the class of typed values a parameter, which is ``Any`` where it is left out."""
+    """Adds a type parameter to the class of typed values, with the default ``Any``."""
     if context.cls.type_vars:
         return
     info = context.cls.info
@@ -52,13 +52,13 @@ def give_parameter(context: ClassDefContext) -> None:
 
 
 def is_array(t: Type) -> bool:
-    """Whether a type is that of typed values."""
+    """Whether a type is that of arrays."""
     proper = get_proper_type(t)
     return isinstance(proper, Instance) and proper.type.fullname == ARRAY
 
 
 def text_of(t: ProperType) -> str | None:
-    """The text of an array's type, or of what a signature asks of one; None where there is none."""
+    """The string of an array's type or pattern, or None."""
     if not isinstance(t, Instance) or t.type.fullname != ARRAY or len(t.args) != 1:
         return None
     argument = get_proper_type(t.args[0])
@@ -68,32 +68,32 @@ def text_of(t: ProperType) -> str | None:
 
 
 def is_known(t: ProperType) -> bool:
-    """Whether a type is that of arrays with a text."""
+    """Whether a type is that of arrays with a known string."""
     return isinstance(t, Instance) and bool(t.args) and isinstance(get_proper_type(t.args[0]), LiteralType)
 
 
 def with_text(array: Instance, text: str, string: Instance) -> Instance:
-    """The type of arrays with a text."""
+    """The type of arrays with a string."""
     return array.copy_modified(args=[LiteralType(text, string)])
 
 
 def with_open_text(array: Instance, text: str) -> Instance:
-    """The type of arrays of which a signature leaves something open."""
+    """The type of arrays with a pattern."""
     return array.copy_modified(args=[AnyType(TypeOfAny.from_unimported_type, missing_import_name=text)])
 
 
 def without_text(array: Instance) -> Instance:
-    """The type of arrays without a text."""
+    """The type of arrays without a string."""
     return array.copy_modified(args=[AnyType(TypeOfAny.special_form)])
 
 
 def is_endless(t: Type) -> bool:
-    """Whether a type is an alias that holds itself."""
+    """Whether a type is a recursive alias."""
     return isinstance(t, TypeAliasType) and t.is_recursive
 
 
 def mentions_array(t: Type, *, or_any: bool = False) -> bool:
-    """Whether there are arrays in a type, or what may be arrays."""
+    """Whether a type contains arrays, or may."""
     if is_endless(t):
         return False
     proper = get_proper_type(t)
@@ -110,7 +110,7 @@ def _inner(t: ProperType) -> Sequence[Type]:
 
 
 def map_arrays(t: Type, change: Callable[[Instance], Type], *, fields: bool = False) -> Type:
-    """A type with the types of arrays in it changed: in unions, tuples, typed dicts, and what is generic."""
+    """A type with its array types changed: in unions, tuples, typed dicts, and generic classes."""
     if is_endless(t):
         return t
     proper = get_proper_type(t)
@@ -123,7 +123,7 @@ def map_arrays(t: Type, change: Callable[[Instance], Type], *, fields: bool = Fa
 
 
 def _with_inner(t: Type, change: Callable[[Type], Type]) -> Type:
-    """A generic class, a union, a tuple or a typed dict with the types in it changed; itself where none is."""
+    """A generic class, union, tuple or typed dict with its inner types changed; itself if unchanged."""
     proper = get_proper_type(t)
     old = list(proper.items.values()) if isinstance(proper, TypedDictType) else _inner(proper)
     new = [change(inner) for inner in old]
@@ -142,12 +142,12 @@ def _with_inner(t: Type, change: Callable[[Type], Type]) -> Type:
 
 
 def unknown(t: Type) -> Type:
-    """A type without texts, in its arrays and in the fields of its classes."""
+    """A type without strings, in its arrays and in the fields of its classes."""
     return map_arrays(t, without_text, fields=True)
 
 
 def fields_of(t: ProperType) -> dict[str, Type]:
-    """The fields of a user's class that have arrays, with their types; none where mypy has not inferred these."""
+    """The fields of a user's class that have arrays, with their types; empty if mypy has not inferred these."""
     if isinstance(t, TupleType) and t.partial_fallback.type.is_named_tuple:
         return {str(i): item for i, item in enumerate(t.items)}
     if isinstance(t, TypedDictType):
@@ -163,7 +163,7 @@ def fields_of(t: ProperType) -> dict[str, Type]:
 
 
 def with_fields(t: Type, types: Mapping[str, Type]) -> Type:
-    """The class with these types of its fields; without texts where the fields do not match."""
+    """The class with these types of its fields; without strings if the fields do not match."""
     proper = get_proper_type(t)
     if types and isinstance(proper, TypedDictType):
         return proper.copy_modified(item_types=list(types.values()))
@@ -174,17 +174,17 @@ def with_fields(t: Type, types: Mapping[str, Type]) -> Type:
     return unknown(proper)
 
 
-#: Packages of classes whose fields are no arrays.
+#: Packages of classes without array fields.
 _LIBRARIES: Final = frozenset(("builtins", "typing", "typing_extensions", "collections", "types", "shtypes"))
 
 
 def _with_other_fields(t: Type, holder: Instance) -> Type:
-    """A type of instances whose fields are not what their class says: those of a gradient are none of its primal."""
+    """A type of instances whose fields differ from their class's, such as those of a gradient."""
     return t if holder.type.module_name.partition(".")[0] in _LIBRARIES else with_mark(t, OTHER_FIELDS)
 
 
 def is_function_of_arrays(t: Type) -> bool:
-    """Whether a type is that of functions, in which there are arrays."""
+    """Whether a type is that of functions of arrays."""
     if is_endless(t):
         return False
     proper = get_proper_type(t)
@@ -196,7 +196,7 @@ def is_function_of_arrays(t: Type) -> bool:
 
 
 def callback(t: Type) -> CallableType | None:
-    """The signature of a protocol that is a function of arrays and nothing else; None of any other type."""
+    """The signature of a protocol that is only a function of arrays, or None."""
     proper = get_proper_type(t)
     if not isinstance(proper, Instance) or not proper.type.is_protocol or proper.type.protocol_members != ["__call__"]:
         return None
@@ -208,9 +208,9 @@ def callback(t: Type) -> CallableType | None:
 
 
 def without_texts_of_functions(t: Type) -> Type:
-    """A type in which functions take and return arrays without texts.
+    """A type in which functions take and return arrays without strings.
 
-    The dim names of a function that is passed or returned are local to it: they mean nothing around it.
+    The dim names of a passed or returned function are local to it.
     """
     if is_endless(t):
         return t
@@ -224,7 +224,7 @@ def without_texts_of_functions(t: Type) -> Type:
 
 
 def texts_in(t: Type) -> Iterator[str]:
-    """The texts in a type."""
+    """The strings in a type."""
     if is_endless(t):
         return
     proper = get_proper_type(t)
@@ -236,7 +236,7 @@ def texts_in(t: Type) -> Iterator[str]:
             yield from texts_in(inner)
 
 
-#: On functions, and their transforms, that run in `no_comm`: mypy stores no decorators of other files.
+#: A mark on functions, and their transforms, that run in `no_comm`, because mypy stores no decorators of other files.
 QUIET: Final = "__no_comm__"
 #: A mark on instances whose fields differ from their class's.
 OTHER_FIELDS: Final = "__other_fields__"
@@ -249,7 +249,7 @@ def has_mark(t: Type, mark: str) -> bool:
 
 
 def with_mark(t: Type, mark: str) -> Type:
-    """A type with a mark; what can have none stays."""
+    """A type with a mark, if it can have one."""
     proper, holder = get_proper_type(t), _holder(t)
     if holder is None or has_mark(t, mark):
         return t

@@ -35,12 +35,12 @@ from shtypes.editor.mypy.texts import (
 )
 
 _NO_COMM: Final = "shtypes.scopes.comm.no_comm"
-#: Transformations whose results have the signature of the function that they transform.
+#: Transformations that preserve the function's signature.
 KEEP: Final = frozenset(
     ("shtypes.programs.jit.jit", "shtypes.autodiff.checkpoint.checkpoint", "shtypes.signatures.typed.typed")
 )
 _PARTIAL: Final = "functools.partial"
-#: Methods that look functions up in tables.
+#: Methods that look up functions in tables.
 _ITEMS: Final = frozenset(
     (
         *(f"builtins.{c}.__getitem__" for c in ("dict", "list", "tuple")),
@@ -51,20 +51,20 @@ _ITEMS: Final = frozenset(
     )
 )
 _FUNCTION: Final = "shtypes.context.function.Function"
-#: Decorators that change the types that a function takes and returns.
+#: Decorators that change a function's parameter and result types.
 _DECORATOR: Final = "shtypes.context.function.Decorator.__call__"
 _LIFT: Final = "shtypes.lifting.lift.Lift.__call__"
 _SCOPES: Final = frozenset(f"shtypes.{name}.__call__" for name in ("scopes.comm.CommScope", "context.scope.Scope"))
 
 
 class Transformations:
-    """The hooks for what takes functions."""
+    """The hooks for functions that take functions."""
 
     def __init__(self, checking: Checking) -> None:
         self.checking = checking
 
     def function(self, fullname: str) -> Callable[[FunctionContext], Type] | None:
-        """The hook for a function; None if it is no transformation."""
+        """The hook for a function; None if it is not a transformation."""
         if fullname == _PARTIAL:
             return self.partial
         if fullname == _NO_COMM:
@@ -72,7 +72,7 @@ class Transformations:
         return self.same_signature if fullname in KEEP else None
 
     def method(self, fullname: str) -> Callable[[MethodContext], Type] | None:
-        """The hook for a method; None if it is no transformation."""
+        """The hook for a method; None if it is not a transformation."""
         if fullname == _LIFT:
             return self.lift
         if fullname == _DECORATOR:
@@ -84,7 +84,7 @@ class Transformations:
         return self.decorated if fullname in _SCOPES else None
 
     def same_signature(self, context: FunctionContext) -> Type:
-        """``sh.jit`` and its kind: what they make of a function that runs in `no_comm` does so too."""
+        """``sh.jit`` and others: their results run in `no_comm` if the function does."""
         transformed = get_proper_type(context.default_return_type)
         function = get_proper_type(context.arg_types[0][0]) if context.arg_types and context.arg_types[0] else None
         if isinstance(transformed, Instance) and isinstance(function, CallableType) and has_mark(function, QUIET):
@@ -92,23 +92,23 @@ class Transformations:
         return transformed
 
     def unknown(self, context: FunctionContext | MethodContext) -> Type:
-        """Removes the texts that mypy infers wrongly: for results of loops, derivatives and mapped functions."""
+        """Removes strings that mypy infers wrongly: for results of loops, derivatives and mapped functions."""
         default = get_proper_type(context.default_return_type)
         if isinstance(default, Instance) and default.type.get("__call__") is not None and default.args:
             return default.copy_modified(args=[_without_texts(a) for a in default.args])
         return unknown(default)
 
     def item(self, context: MethodContext) -> Type:
-        """A function out of a list or mapping."""
+        """A function from a list or mapping."""
         return without_texts_of_functions(context.default_return_type)
 
     def power(self, context: MethodContext) -> Type:
-        """``x.shape[-1] ** 0.5``, which is anything to mypy, since a negative number has a complex root."""
+        """``x.shape[-1] ** 0.5``, which is Any for mypy, since a negative number has a complex root."""
         is_any = isinstance(get_proper_type(context.default_return_type), AnyType)
         return context.type if is_any else context.default_return_type
 
     def partial(self, context: FunctionContext) -> Type:
-        """A part of a call: what mypy makes of it, but for the dim names of the function."""
+        """A partial call: mypy's type, without the dim names of the function."""
         default = partial_new_callback(context)
         proper = get_proper_type(default)
         attrs = proper.extra_attrs if isinstance(proper, Instance) else None
@@ -124,7 +124,7 @@ class Transformations:
         return changed
 
     def lift(self, context: MethodContext) -> Type:
-        """A lifted function: it has the signature that it is written with."""
+        """A lifted function, with its written signature."""
         function = get_proper_type(context.arg_types[0][0]) if context.arg_types and context.arg_types[0] else None
         if not isinstance(function, CallableType) or not has_texts(function):
             return context.default_return_type
@@ -133,7 +133,7 @@ class Transformations:
         return context.default_return_type if lifted is None else lifted
 
     def quiet(self, context: FunctionContext) -> Type:
-        """``@no_comm``: the function says so in its name."""
+        """``@no_comm``: marks the function."""
         return with_mark(context.default_return_type, QUIET)
 
     def decorated(self, context: MethodContext) -> Type:
@@ -143,13 +143,13 @@ class Transformations:
         return with_mark(context.default_return_type, QUIET) if quiet else context.default_return_type
 
     def field(self, context: AttributeContext) -> Type:
-        """A field of an instance: of a gradient, and of what loops take apart, it is not what the class says."""
+        """A field of an instance, which for a gradient and in loops differs from the class."""
         others = has_mark(context.type, OTHER_FIELDS) and not context.is_lvalue
         return unknown(context.default_attr_type) if others else context.default_attr_type
 
 
 def of_unknown(function: Instance, like: Instance | None = None) -> Instance:
-    """A function with untyped gradients; the value beside them is the loss, with its type in ``like``."""
+    """A function with untyped gradients; a value beside them is the loss, with its type in ``like``."""
     result, default = get_proper_type(function.args[1]), get_proper_type((like or function).args[1])
     if isinstance(result, TupleType) and isinstance(default, TupleType) and len(result.items) == 2:
         changed: Type = result.copy_modified(items=[default.items[0], unknown(result.items[1])])
@@ -159,7 +159,7 @@ def of_unknown(function: Instance, like: Instance | None = None) -> Instance:
 
 
 def _without_texts(t: Type) -> Type:
-    """Parameters or a result of a function, without texts."""
+    """Parameters or a result of a function, without strings."""
     proper = get_proper_type(t)
     if isinstance(proper, Parameters):
         return proper.copy_modified(arg_types=[map_arrays(a, without_text) for a in proper.arg_types])

@@ -1,4 +1,4 @@
-"""Turns the arguments of a call, as mypy sees them, into arguments of the runtime: typed arrays, literals, pytrees."""
+"""Converts the arguments of a call from mypy's view to runtime arguments: typed arrays, literals, pytrees."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ _NUMBER_TYPES: Final = {f"builtins.{kind}": kind for kind in ("bool", "int", "fl
 _CONSTANTS: Final = {"None": None, "True": True, "False": False}
 #: Libraries whose names are evaluated by import: functions, dtypes and constants.
 _LIBRARIES: Final = frozenset(("jax", "math", "ml_dtypes", "numpy", "shtypes"))
-#: Modules that users import by a short name.
+#: Modules with conventional short names.
 _MODULES: Final = {"lax": "jax.lax"}
 #: The dtype of `jax.random.key`.
 KEY: Final = "key<fry>"
@@ -61,12 +61,12 @@ _OPERATORS: Final = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/
 
 
 class Value:
-    """An argument of a call as mypy sees it.
+    """An argument of a call in mypy's view.
 
     Attributes:
-        expression: Its expression; None where it has none, as the item of a tuple.
-        type: Its type to mypy; None if unknown.
-        parameter: The parameter that it is passed for.
+        expression: Its expression, or None, as for the item of a tuple.
+        type: Its mypy type, or None if unknown.
+        parameter: Its parameter.
     """
 
     def __init__(
@@ -91,11 +91,11 @@ class Value:
 
     @property
     def is_number(self) -> bool:
-        """Whether it is a Python number, written out or not."""
+        """Whether it is a Python number, literal or not."""
         return self.type is not None and _number_kind(self.type) is not None
 
     def types(self) -> list[Type]:
-        """The types of it and of its parts, to mypy: list items, fields, a function's parameters and result."""
+        """The mypy types of it and of its parts: list items, fields, a function's parameters and result."""
         if isinstance(self.expression, ListExpr) and self.api is not None:
             return [v.type for v in self.items() if v.type is not None]
         if isinstance(self.type, CallableType):
@@ -126,7 +126,7 @@ class Value:
         return _value_of_type(self.type, self.evaluator.number)
 
     def runtime_argument(self, reader: ArgumentReader) -> Any:
-        """The argument to pass to the runtime: a shape-only array, a literal, a pytree of these, or a function."""
+        """The runtime argument: a shape-only array, a literal, a pytree of these, or a function."""
         proper = self.type
         if self.parameter == "key" and (proper is None or not is_known(proper)):
             return reader.key()
@@ -151,14 +151,14 @@ class Value:
         return reader.function(self, reader.mesh)
 
     def runtime_leaf(self, reader: ArgumentReader) -> Any:
-        """The same for a field: an opaque leaf where it is unknown, which comes out as it goes in."""
+        """The runtime argument for a field: an opaque leaf if unknown."""
         try:
             return self.runtime_argument(reader)
         except Undetermined:
             return runtime.Fields(self.type, {})
 
     def _array(self, expression: Expression) -> tuple[str, ShType]:
-        """The text and the sharding type of an array expression."""
+        """The string and the sharding type of an array expression."""
         if self.api is None or not isinstance(expression, RefExpr):
             raise Undetermined
         proper = get_proper_type(self.api.get_expression_type(expression))
@@ -171,12 +171,12 @@ class Value:
 class Call(NamedTuple):
     """A call as the program writes it."""
 
-    name: str  # the key of the function: two calls of one name and equal arguments have one type
-    function: Callable[[], Callable[..., Any] | None]  # what the runtime calls; None until JAX is loaded
-    args: Sequence[Value]  # the arguments by position; of a method, the array first
-    kwargs: Mapping[str, Value] = {}  # never changed  # arguments by name
-    naming: Sequence[Value] = ()  # those that name mesh axes, or types
-    axes: frozenset[str] = frozenset()  # mesh axes that are names of arguments: ``x=`` of ``sh.reshard(a, x="R")``
+    name: str  # the key of the function for the cache
+    function: Callable[[], Callable[..., Any] | None]  # the runtime's function; None until JAX is imported
+    args: Sequence[Value]  # by position; for a method, the array first
+    kwargs: Mapping[str, Value] = {}  # never changed
+    naming: Sequence[Value] = ()  # the arguments that have mesh axes, or types
+    axes: frozenset[str] = frozenset()  # mesh axes that are keywords: ``x=`` in ``sh.reshard(a, x="R")``
 
     @property
     def values(self) -> list[Value]:
@@ -184,23 +184,23 @@ class Call(NamedTuple):
         return [*self.args, *self.kwargs.values()]
 
     def exchanged(self, swap: Mapping[int, Value]) -> Call:
-        """The call with other arguments in place of some, identified by their ids."""
+        """The call with some arguments replaced, by their ids."""
         kwargs = {name: swap.get(id(v), v) for name, v in self.kwargs.items()}
         return self._replace(args=[swap.get(id(v), v) for v in self.args], kwargs=kwargs)
 
 
 class ArgumentReader:
-    """Turns the arguments of one call into arguments of the runtime, and records what it sees.
+    """Converts the arguments of one call to runtime arguments, and records them.
 
     Args:
-        evaluator: What texts mean.
+        evaluator: The evaluator of types.
         mesh: The mesh of the call.
-        array: Makes an array of the runtime from its type.
-        function: Makes a function of the runtime from a user's function.
+        array: Makes a runtime array from its type.
+        function: Makes a runtime function from a user's function.
 
     Attributes:
-        operands: The arrays read so far, each with its expression.
-        sizes: The sizes of the dim names in literal texts.
+        operands: The arrays so far, with their expressions.
+        sizes: The sizes of dim names in literal strings.
     """
 
     def __init__(
@@ -215,7 +215,7 @@ class ArgumentReader:
         self.sizes: dict[str, int] = {}
 
     def literal(self, value: Any) -> Any:
-        """A literal as the runtime takes it; records the dim names of texts, so that their sizes are known."""
+        """A literal for the runtime; records the sizes of dim names in strings."""
         if type(value) in (tuple, list):
             return type(value)(map(self.literal, value))
         if isinstance(value, TextOfArray):
@@ -226,7 +226,7 @@ class ArgumentReader:
         return value
 
     def key(self) -> Any:
-        """An unknown key: the same on all devices, or another one on each device along an axis."""
+        """An unknown key: replicated, or varying along an axis."""
         states = [{}, *({axis: State.VARYING} for axis in self.mesh.axis_names)]
         keys = [{**dict.fromkeys(self.mesh.axis_names, State.REDUCED), **s} for s in states]
         return runtime.UnknownArgument(tuple([self.array(ShType(self.mesh, KEY, [], s)) for s in keys]))
@@ -238,20 +238,20 @@ def refuse_function(value: Value, mesh: Mesh) -> Any:
 
 
 def _number_kind(t: ProperType) -> str | None:
-    """``bool``, ``int``, ``float`` or ``complex``; None where a type is no Python number's."""
+    """``bool``, ``int``, ``float`` or ``complex``; None for a type that is not a Python number's."""
     base: ProperType = t.fallback if isinstance(t, LiteralType) else t
     return _NUMBER_TYPES.get(base.type.fullname) if isinstance(base, Instance) else None
 
 
 class TextOfArray(str):
-    """The text of an array's type where the program has the type, and no text."""
+    """The string of an array's type that has no written string."""
 
     __slots__ = ()
 
 
-#: Gives an array expression's text and type; raises `Undetermined` for other expressions.
+#: Returns an array expression's string and type; raises `Undetermined` for other expressions.
 Arrays = Callable[[Expression], tuple[str, ShType]]
-#: Records an integer that is written, or computed of others; see `TextEvaluator.number`.
+#: Records an integer that is written, or computed from others; see `TextEvaluator.number`.
 Numbers = Callable[..., int]
 
 
@@ -299,7 +299,7 @@ def literal(expression: Expression, arrays: Arrays = _no_array, number: Numbers 
     raise Undetermined
 
 
-#: Attributes of an array, from its text and type.
+#: Attributes of an array, from its string and type.
 _ARRAY_ATTRIBUTES: Final[dict[str, Callable[[str, ShType], Any]]] = {
     "shape": lambda text, t: t.shape,
     "ndim": lambda text, t: t.ndim,
@@ -333,7 +333,7 @@ def _named_value(expression: NameExpr | MemberExpr) -> Any:
         inner = inner.expr
     names, node = expression.fullname, inner.node if isinstance(inner, NameExpr) else None
     if isinstance(node, Var) and node.is_suppressed_import and node.name in (*_LIBRARIES, *_MODULES):
-        names = ".".join((_MODULES.get(node.name, node.name), *path))  # mypy calls it a name of the file
+        names = ".".join((_MODULES.get(node.name, node.name), *path))  # mypy's name is that in the file
     if names.partition(".")[0] not in _LIBRARIES:
         raise Undetermined
     value = runtime.library_value(names)
@@ -343,7 +343,7 @@ def _named_value(expression: NameExpr | MemberExpr) -> Any:
 
 
 def _value_of_type(t: ProperType, number: Numbers) -> Any:
-    """The value of a type that has one only: a literal, a ``Final`` name, None, a tuple of these."""
+    """The value of a type with a single one: a literal, a ``Final`` name, None, a tuple of these."""
     match t:
         case NoneType():
             return None
@@ -356,7 +356,7 @@ def _value_of_type(t: ProperType, number: Numbers) -> Any:
     raise Undetermined
 
 
-#: A call with unions is typed for each combination of their members, up to this many.
+#: The maximum number of combinations of union members for which a call is typed.
 _MOST_COMBINATIONS: Final = 16
 
 
