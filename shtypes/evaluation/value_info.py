@@ -298,7 +298,8 @@ def counted(ids: Any) -> dict[int, int]:
         return dict(about.dims)
     if isinstance(about, Count) and about.dim != last:
         return dict.fromkeys(range(ids.shape[last]), about.dim)
-    if about is None and isinstance(ids, (np.ndarray, jax.Array)) and not isinstance(ids, jax.core.Tracer):
+    is_plain = isinstance(ids, (np.ndarray, jax.Array)) and not isinstance(ids, jax.core.Tracer)
+    if about is None and is_plain and not is_typed(ids):  # what is typed may differ on each device
         parts = [_seen(np.asarray(ids[..., j])) if 1 < ids.size <= _MOST else None for j in range(ids.shape[last])]
         return {j: part.dim for j, part in enumerate(parts) if part is not None}
     return {}

@@ -70,6 +70,12 @@ def test_positions_out_of_range_are_read_as_jax_reads_them(text: str) -> None:
         np.testing.assert_array_equal(host(sh.array(plain, text)[few]), jnp.asarray(plain)[few])
 
 
+def test_few_positions_that_vary_are_not_read_on_the_host() -> None:
+    with sh.use_mesh(sh.make_mesh({"x": 4})), sh.implicit_comm():
+        own = sh.reinterpret(sh.array(np.arange(2, dtype=np.int32), "[2]"), x="V")
+        assert sh.take(sh.array(arr(8, 4), "[8,4]{I:x}"), own, axis=0).type == sh.ShType.parse("f32[2,4]{V:x}")
+
+
 def test_positions_map_and_loop() -> None:
     sh.set_mesh(sh.make_mesh({"x": 4}))
     plain, where = arr(8, 4), ids(6)
