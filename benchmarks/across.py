@@ -225,6 +225,8 @@ def _cases() -> Iterator[Case]:
     yield Case("lookup along", lambda x, i: jnp.take_along_axis(x, i, 0), ("[8192@x,64]", "i32[1024@x,64]"))
     yield Case("lookup: gradient", gradient(lambda x, i: x[i]), (table, ids))
     yield Case("sums at positions", lambda x, i, v: x.at[i].add(v), ("[1024@x,64]", ids, "[4096@x,64]"))
+    yield Case("greatest at positions", lambda x, i, v: x.at[i].max(v), ("[1024@x,64]", ids, "[4096@x,64]"))
+    yield Case("segment_max: gradient", gradient(lambda v, i: jax.ops.segment_max(v, i, 1000)), ("[4096@x,64]", ids))
     yield Case("histogram", lambda x, i, v: x.at[i].add(v), ("[1024@x]", ids, "[4096@x]"))
     yield Case("sums at few positions", lambda x, i, v: x.at[i].add(v), (table, ids, "[4096@x,64]"))
     square, plane = "[512@x,512]", "[512@x,256@y]"

@@ -156,6 +156,20 @@ def _local_positions(x: Any, parts: list[Any], components: Sequence[Component], 
     return here
 
 
+def reading(numbers: Any, x: Any, updates: Any) -> tuple[Any, list[int]]:
+    """The dimension numbers and the sizes of windows by which a lookup reads what a scatter changes."""
+    windows = iter([updates.shape[d] for d in numbers.update_window_dims])
+    taken = (*numbers.inserted_window_dims, *numbers.operand_batching_dims)
+    reads = lax.GatherDimensionNumbers(
+        numbers.update_window_dims,
+        numbers.inserted_window_dims,
+        numbers.scatter_dims_to_operand_dims,
+        numbers.operand_batching_dims,
+        numbers.scatter_indices_batching_dims,
+    )
+    return reads, [1 if d in taken else next(windows) for d in range(x.ndim)]
+
+
 def _together(parts: Sequence[Any], indexed: Sequence[int], ids: Any) -> Any:
     """The components ``indexed``, as positions again."""
     if not indexed:
@@ -237,20 +251,11 @@ class LocalUpdates(_Local):
             if c.axes:
                 parts[c.place] = jnp.clip(parts[c.place], 0, x.shape[c.dim] - 1)
         at, numbers = _together(parts, self.indexed, ids), self.fn.params["dimension_numbers"]
-        windows = iter([updates.shape[d] for d in numbers.update_window_dims])
-        taken = (*numbers.inserted_window_dims, *numbers.operand_batching_dims)
-        sizes = [1 if d in taken else next(windows) for d in range(x.ndim)]
-        reads = lax.GatherDimensionNumbers(
-            numbers.update_window_dims,
-            numbers.inserted_window_dims,
-            numbers.scatter_dims_to_operand_dims,
-            numbers.operand_batching_dims,
-            numbers.scatter_indices_batching_dims,
-        )
-        old = lax.gather(x, at, reads, sizes, mode="clip")
+        reads = reading(numbers, x, updates)
+        old = lax.gather(x, at, *reads, mode="clip")
         here_all = jnp.broadcast_to(here.reshape(()), old.shape)
         # What is discarded is changed harmlessly: its derivative may be NaN, and so zero times it.
         beside = lax.full_like(old, 1)
         changed = self.fn(x, at, lax.select(here_all, updates, beside))
-        new = lax.select(here_all, lax.gather(changed, at, reads, sizes, mode="clip"), old)
+        new = lax.select(here_all, lax.gather(changed, at, *reads, mode="clip"), old)
         return lax.scatter(x, at, new, numbers, unique_indices=True, mode="drop")

@@ -176,6 +176,18 @@ def full(x: Any, size: int, dim: int, fill: Any) -> Any:
     return jnp.full([size if d == dim else n for d, n in enumerate(x.shape)], fill, x.dtype)
 
 
+def least_or_most(dtype: Any, *, most: bool) -> Any:
+    """An infinity, or the last number of a dtype that has none, as some of 8 bits."""
+    infinity, name = (np.inf, "max") if most else (-np.inf, "min")
+    if jnp.issubdtype(dtype, jnp.bool_):
+        return most
+    if jnp.issubdtype(dtype, jnp.integer):
+        return getattr(jnp.iinfo(dtype), name)  # type: ignore[no-untyped-call]
+    if np.isinf(np.float32(infinity).astype(dtype)):
+        return infinity
+    return getattr(jnp.finfo(dtype), name)  # type: ignore[no-untyped-call]
+
+
 class Shard(NamedTuple):
     """A value whose dim is sharded in blocks, the last of which may have elements more than there are.
 

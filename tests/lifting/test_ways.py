@@ -514,3 +514,32 @@ def test_a_lookup_of_bools_sends_a_byte_for_each_of_the_result(ids: str, out: st
     table, i = sh.abstract_array("bool[4096@x,64]"), sh.abstract_array(ids)
     ledger = sh.ledger(lambda x, i: sh.take(x, i, axis=0, out=out), table, i)
     assert ledger.total.bytes == sent
+
+
+CHANGES: dict[str, tuple[Callable[..., Any], str, str, int]] = {
+    "max": (lambda x, i, v, **out: x.at[i].max(v, **out), "f32[64,8]", "[_,_]", 2 * 7 * 64 * 4),
+    "min of a shard": (lambda x, i, v, **out: x.at[i].min(v, **out), "f32[64@x,8]", "[_@x,_]", 7 * 64 * 4),
+    "product": (lambda x, i, v, **out: x.at[i].multiply(v, **out), "f32[64,8]", "[_,_]", 2 * 7 * 64 * 4),
+    "segments": (lambda x, i, v, **out: sh.segment_max(v, i, 64, **out), "f32[]", "[_,_]", 2 * 7 * 64 * 4),
+}
+
+
+@pytest.mark.mesh({"x": 8})
+@pytest.mark.parametrize(("change", "t", "out", "sent"), CHANGES.values(), ids=CHANGES)
+def test_a_change_at_sharded_positions_sends_what_is_changed(change: Any, t: str, out: str, sent: int) -> None:
+    args = [sh.abstract_array(t) for t in (t, "i32[4096@x]", "f32[4096@x,8]")]
+    assert sh.ledger(lambda *args: change(*args, out=out), *args).total.bytes == sent
+
+
+@pytest.mark.mesh({"x": 8})
+@pytest.mark.parametrize("t", ["[8,3]", "[8@x,3]"])
+def test_a_gradient_is_shared_by_all_updates_that_are_the_greatest_and_by_what_they_change(t: str) -> None:
+    x, i = np.ones((8, 3), np.float32), (np.arange(64) % 6).astype(np.int32)
+    v = (np.arange(192).reshape(64, 3) % 5 == 0).astype(np.float32)
+    scale, out = np.linspace(1, 2, 24, dtype=np.float32).reshape(8, 3), t.replace("8", "_").replace("3", "_")
+    typed, at, updates = sh.array(x, t), sh.array(i, "[64@x]"), sh.array(v, "[64@x,3]")
+    with sh.implicit_comm():
+        found = sh.grad(lambda x, v: sh.sum(x.at[at].max(v, out=out) * scale), (0, 1))(typed, updates)
+    expected = jax.grad(lambda x, v: jnp.sum(x.at[i].max(v) * scale), (0, 1))(jnp.asarray(x), v)
+    for value, plain in zip(found, expected, strict=True):
+        assert_close(host(value), plain, SERIES)

@@ -601,6 +601,74 @@ def of_lookups() -> Iterator[Case]:
         yield Case(f"add at {layouts}", changes["add"], changed, layouts, PLANE)
 
 
+def of_changes() -> Iterator[Case]:
+    joins: dict[str, Callable[..., Any]] = {
+        "max": lambda x, i, v: x.at[i].max(v),
+        "min": lambda x, i, v: x.at[i].min(v, mode="clip"),
+        "multiply": lambda x, i, v: x.at[i].multiply(v, mode="drop"),
+    }
+    layouts = ("[16,4]", "[16@x,4]"), "[64@x]", "[64@x,4]"
+    for (name, f), (of_x, dtype) in itertools.product(joins.items(), itertools.product(layouts[0], FLOATS | INTEGERS)):
+        kind = (FLOATS | INTEGERS)[dtype]
+        x, v = (
+            (strange(np.float32, n).T.astype(kind) for n in (16, 64))
+            if dtype in FLOATS
+            else (integers(n, 4, dtype=kind, high=9) for n in (16, 64))
+        )
+        exact = EXACT if name != "multiply" or dtype in INTEGERS else narrow(kind)
+        case = Case(
+            f"{name} at, {dtype} of {of_x}", f, (x, integers(64, high=20), v), (of_x, *layouts[1:]), LINE, exact
+        )
+        args = [np.where(a == 0, 0, a).astype(a.dtype) for a in case.args]
+        yield case._replace(grad=False, args=args)
+        if dtype in FLOATS and name != "multiply":
+            finite = functools.partial(lambda x, i, v, f: jnp.nan_to_num(f(x, i, v), posinf=0, neginf=0), f=f)
+            within = [args[0], args[1] % 16, args[2]]  # in JAX 0.10 what is clipped has no part in a gradient
+            yield case._replace(name=f"{case.name}, gradient", f=finite, args=within)
+    for (name, f), types in itertools.product(
+        joins.items(),
+        [
+            ("[16,4]", "[64@(x,y)]", "[64@(y,x),4]"),
+            ("[16,4]", "[64@(y,x)]", "[64@(y,x),4]"),
+            ("[16@(x,y),4]", "[64@(x,y)]", "[64@(x,y),4]"),
+            ("[16,4@y]", "[64@x]", "[64@x,4@y]"),
+            ("[16@x,4]", "[64@x]", "[64,4]"),
+            ("[16,4]", "[64]", "[64@x,4]"),
+            ("[16@y,4]", "[64@x]", "[64@x,4]"),
+            ("[16,4]{I:x}", "[64@x]", "[64@x,4]{I:y}"),
+        ],
+    ):
+        args = numbers(16, 4), integers(64, high=16), numbers(64, 4)
+        yield Case(f"{name} at {types}", f, args, types, PLANE, grad=name != "multiply")
+    columns = lambda x, i, v: x.at[:, i].max(v)  # noqa: E731
+    yield Case("columns", columns, (numbers(3, 5), integers(64), numbers(3, 64)), ("[3,5]", "[64@x]", "[3,64@x]"))
+    ties = integers(16, 4, high=2).astype(np.float32), integers(64, high=16), integers(64, 4, high=2).astype(np.float32)
+    scale = np.linspace(1, 2, 64, dtype=np.float32).reshape(16, 4)
+    for of_x, name in itertools.product(layouts[0], ("max", "min")):
+        tied = functools.partial(lambda x, i, v, f: f(x, i, v) * scale, f=joins[name])
+        curvature = jax.grad(lambda x, i, v, f=tied: jnp.sum(f(x, i, v) ** 3), (0, 2))
+        yield Case(f"ties of {name} in {of_x}", tied, ties, (of_x, *layouts[1:]))
+        yield Case(f"curvature of {name} in {of_x}", curvature, ties, (of_x, *layouts[1:]))
+    odd = numbers(5, 3), integers(64, high=5), numbers(64, 3)
+    yield Case("products of odd sizes", joins["multiply"], odd, ("[5,3]", "[64@x]", "[64@x,3]"), grad=False)
+    once = lambda x, i, v: x.at[i].multiply(v, unique_indices=True)  # noqa: E731
+    each = numbers(64, 4), rng.permutation(64).astype(np.int32), numbers(64, 4)
+    for of_x in ("[64,4]", "[64@x,4]"):
+        yield Case(f"products at unique positions of {of_x}", once, each, (of_x, "[64@x]", "[64@x,4]"))
+    truths = rng.random((16, 4)) < 0.5, integers(64, high=16), rng.random((64, 4)) < 0.5
+    for name in ("max", "min"):
+        yield Case(f"{name} of truths", joins[name], truths, layouts[0][:1] + layouts[1:], grad=False)
+    for name in ("max", "min", "prod"):
+        segments = functools.partial(getattr(jax.ops, f"segment_{name}"), num_segments=8)
+        yield Case(
+            f"segments, {name}",
+            segments,
+            (numbers(64, 4).round(1), integers(64, high=8)),
+            ("[64@x,4]", "[64@x]"),
+            grad=name != "prod",
+        )
+
+
 def of_bools() -> Iterator[Case]:
     table, ids = rng.random((32, 4)) < 0.5, integers(16, high=40)
     for mode, of_ids in itertools.product(("clip", "fill", "wrap"), ("[16]", "[16@y]", "[16@x]")):
@@ -649,6 +717,7 @@ CASES = [
         of_triangles,
         of_lookups,
         of_bools,
+        of_changes,
         of_moves,
         of_nothing,
     )

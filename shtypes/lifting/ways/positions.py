@@ -1,29 +1,36 @@
-"""Lookups and sums at positions that are sharded as the dim that they are in, and lookups of bools."""
+"""Lookups in a sharded dim, and changes of it, by positions that are sharded too; of bools by any positions."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from shtypes.core.collective import vary
+from shtypes.core.reshard import move
 from shtypes.dispatch.apply import is_typed
-from shtypes.evaluation.local_rows import clamped
+from shtypes.evaluation.local_rows import clamped, reading
 from shtypes.evaluation.table import ROWS
 from shtypes.lifting.ways.choice import way
-from shtypes.ops.sharded_reductions import as_varying, total
+from shtypes.ops.sharded_reductions import as_varying, constant, extreme, product, total
 from shtypes.ops.shards import (
     Axes,
     axes_of,
     bound,
+    count,
     full,
     gathered,
+    least_or_most,
     of_device,
     placed,
     scattered,
     sharded,
+    summed,
     turned,
     type_of,
 )
@@ -95,22 +102,167 @@ def summed_as_numbers(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None
     return [_cast(total(rows, axes, State.REDUCED), np.bool_)] if axes else None
 
 
+#: What joins two values that a scatter changes, and some of them along a dim.
+_JOINS: Final[Mapping[str, tuple[Callable[..., Any], Callable[..., Any]]]] = {
+    "scatter-add": (lax.add, jnp.sum),
+    "scatter-sub": (lax.add, jnp.sum),
+    "scatter-mul": (lax.mul, jnp.prod),
+    "scatter-max": (lax.max, jnp.max),
+    "scatter-min": (lax.min, jnp.min),
+}
+
+
+def _nothing(name: str, dtype: Any) -> Any:
+    """The number that a scatter changes nothing by."""
+    if name in ("scatter-max", "scatter-min"):
+        return least_or_most(dtype, most=name == "scatter-min")
+    return 1 if name == "scatter-mul" else -0.0 if jnp.issubdtype(dtype, np.inexact) else 0
+
+
+class _Change(NamedTuple):
+    """A scatter by positions that are sharded.
+
+    Attributes:
+        eqn: The equation.
+        axes: The axes that shard the positions.
+        dim: The dim of what is changed that they shard too; None where it has none.
+    """
+
+    eqn: Any
+    axes: Axes
+    dim: int | None
+
+
 _added = of_device("add")(lax.add)
 
 
-@way("scatter-add", "scatter-sub")
-def summed_by_all(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
-    """Sends ``devices - 1`` shards of what is changed; backward as many."""
-    numbers = Numbers.of_scatter(eqn.params["dimension_numbers"])
-    found = _alike(operands, numbers)
+@of_device("split")
+def _in_parts(x: Any, n: int, dim: int) -> Any:
+    """A value whose dim is in parts, which are a dim before it."""
+    return x.reshape(*x.shape[:dim], n, -1, *x.shape[dim + 1 :])
+
+
+@of_device("join")
+def _joined(x: Any, parts: Any, name: str, dim: int) -> Any:
+    """Parts along a dim in one, with a value if there is one."""
+    two, some = _JOINS[name]
+    joined = some(parts, dim).astype(parts.dtype)
+    return joined if x is None else two(x, joined)
+
+
+def _changed(x: Any, ids: Any, updates: Any, change: _Change) -> Any:
+    """The value with the updates of all devices; each device's change what changes nothing, and that is joined."""
+    (eqn, axes, dim), name, n = change, change.eqn.primitive.name, count(ids, change.axes)
+    aval, d = eqn.invars[0].aval, dim or 0
+    own = bound(eqn)(full(x, aval.shape[d], d, _nothing(name, aval.dtype)), ids, updates)
+    if dim is not None and _JOINS[name][1] is jnp.sum:
+        return _added(x, scattered(own, axes, dim))
+    if dim is not None:
+        return _joined(x, turned(_in_parts(own, n, dim), axes, dim, dim), name, dim)
+    each = placed(_in_parts(own, 1, 0), 0, axes)
+    if name != "scatter-mul":
+        return _joined(x, extreme(name.removeprefix("scatter-"), each, (0,)), name, 0)
+    whole = [d for d, size in enumerate(type_of(own).local_shape) if size % n == 0]
+    if not whole:
+        return _joined(x, product(each, (0,)), name, 0)
+    (d, *_) = whole  # there is no all-reduce of products
+    parts = turned(_in_parts(own, n, d), axes, d, d)
+    return _joined(x, _in_parts(gathered(_joined(None, parts, name, d), axes, d), 1, d), name, d)
+
+
+def _sum_of_all(x: Any, ids: Any, updates: Any, change: _Change) -> Any:
+    """The sums of the updates of all devices, where what is changed is."""
+    eqn, axes, dim = change
+    p = eqn.params
+    zeros = full(x, eqn.invars[0].aval.shape[dim or 0], dim or 0, 0)
+    sums = _added_at(zeros, ids, updates, p["dimension_numbers"], p["mode"])
+    return summed(sums, axes, State.INVARIANT) if dim is None else scattered(sums, axes, dim)
+
+
+@of_device("add")
+def _added_at(x: Any, ids: Any, updates: Any, numbers: Any, mode: Any) -> Any:
+    return lax.scatter_add(x, ids, updates, numbers, mode=mode)
+
+
+@of_device("won")
+def _won(y: Any, ids: Any, updates: Any, numbers: Any, mode: Any) -> Any:
+    """Which updates are the result at their positions, as numbers; where that is no number, the second has ones."""
+    best = lax.gather(y, ids, *reading(numbers, y, updates), mode=mode)
+    return [(updates == best).astype(y.dtype), ((updates == best) | (best != best)).astype(y.dtype)]
+
+
+@of_device("share")
+def _shares(x: Any, y: Any, count: Any) -> Any:
+    """Of a change of a result the part that the operand has, and the part of each update that won."""
+    retained = (x == y).astype(x.dtype)
+    share = jnp.where(y == y, 1 / (count + retained), 0)
+    return [jnp.where(count == 0, 1, retained * share), share]
+
+
+@of_device("part")
+def _of_winners(updates: Any, won: Any) -> Any:
+    return updates * won
+
+
+@of_device("tangent")
+def _tangent(x: Any, of_x: Any, updates: Any, share: Any) -> Any:
+    return x * of_x + updates * share
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(3,))
+def _extremes(x: Any, ids: Any, updates: Any, change: _Change) -> Any:
+    return _changed(x, ids, updates, change)
+
+
+@_extremes.defjvp
+def _shared_by_winners(change: _Change, primals: Any, tangents: Any) -> Any:
+    """Shared equally by the operand and all updates that are the result, of all devices, as JAX does."""
+    x, ids, updates = primals
+    y = _extremes(x, ids, updates, change)
+    p, best = change.eqn.params, constant(y)
+    whole = best if change.dim is None else gathered(best, change.axes, change.dim)
+    won, counted = _won(vary(whole, change.axes), ids, constant(updates), p["dimension_numbers"], p["mode"])
+    of_x, share = _shares(constant(x), best, _sum_of_all(best, ids, counted, change))
+    sums = _sum_of_all(best, ids, _of_winners(tangents[2], won), change)
+    dy = _tangent(tangents[0], of_x, sums, share)
+    return y, move(dy, type_of(y), inserted=True)
+
+
+@way(*_JOINS)
+def joined_of_all(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
+    """Sends ``devices - 1`` shards of a sharded dim, or of what is not sharded an all-reduce; of sums, backward too."""
+    numbers, name = Numbers.of_scatter(eqn.params["dimension_numbers"]), eqn.primitive.name
+    found = _rows_of(operands, numbers)
     if found is None:
         return None
-    (x, ids, updates), (dim, k, axes) = operands, found
-    rows = [d for d in range(type_of(updates).ndim) if d not in numbers.window]
-    lies = {d: axes_of(updates, d) for d in range(type_of(updates).ndim) if not {*axes}.isdisjoint(axes_of(updates, d))}
-    if lies not in ({}, {rows[k]: axes}):
+    (x, ids, updates), (k, axes) = operands, found
+    t, sums = type_of(x), _JOINS[name][1] is jnp.sum
+    lies = {d: dim.axes for d, dim in enumerate(t.dims) if not {*axes}.isdisjoint(dim.axes)}
+    alike = len(numbers.indexed) == 1 and lies == {numbers.indexed[0]: axes}
+    is_complex = not sums and jnp.issubdtype(t.dtype, np.complexfloating)
+    if is_complex or not (alike or (not lies and not sums)) or not {*axes}.isdisjoint(t.axes(State.UNREDUCED)):
         return None
-    updates = updates if lies else sharded(updates, rows[k], axes)
-    x, ids, updates = (as_varying(y, axes) for y in (x, ids, updates))
-    sums = bound(eqn)(full(x, eqn.invars[0].aval.shape[dim], dim, 0), ids, updates)
-    return [placed(_added(x, scattered(sums, axes, dim)), dim, axes)]
+    row = [d for d in range(type_of(updates).ndim) if d not in numbers.window][k]
+    ids, updates = (
+        as_varying(y if axes_of(y, d) else sharded(y, d, axes), axes) for y, d in ((ids, k), (updates, row))
+    )
+    change = _Change(eqn, axes, numbers.indexed[0] if alike else None)
+    x = as_varying(x, axes) if alike else x
+    is_extreme = name in ("scatter-max", "scatter-min") and t.differentiable
+    y = (_extremes if is_extreme else _changed)(x, ids, updates, change)
+    return [y if change.dim is None else placed(y, change.dim, axes)]
+
+
+def _rows_of(operands: Sequence[Any], numbers: Numbers) -> tuple[int, Axes] | None:
+    """The only dim of positions along which they or updates are sharded, and its axes."""
+    if not all(map(is_typed, operands)) or not all(type_of(x).size and type_of(x).ndim for x in operands):
+        return None
+    _, ids, updates = map(type_of, operands)
+    rows = [d for d in range(updates.ndim) if d not in numbers.window]
+    found = {(k, axes) for k, d in enumerate(rows) for axes in (ids.dims[k].axes, updates.dims[d].axes) if axes}
+    if len(found) != 1:
+        return None
+    ((k, axes),) = found
+    others = [dim.axes for d, dim in enumerate(updates.dims) if d != rows[k]]
+    apart = all({*axes}.isdisjoint(each) for each in others) and k not in numbers.ids_batch
+    return (k, axes) if apart else None

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import jax.numpy as jnp
-import numpy as np
 from jax import lax
 
 from shtypes.dispatch.apply import is_typed
@@ -23,6 +21,7 @@ from shtypes.ops.shards import (
     axes_of,
     bordered,
     bound,
+    least_or_most,
     pending,
     placed,
     type_of,
@@ -133,18 +132,6 @@ def _crossed(p: Any, x: Any, results: Sequence[int]) -> list[tuple[int, Axes, Bo
     return crossed or None
 
 
-def _least_or_most(dtype: Any, *, most: bool) -> Any:
-    """An infinity, or the last number of a dtype that has none, as some of 8 bits."""
-    infinity, name = (np.inf, "max") if most else (-np.inf, "min")
-    if jnp.issubdtype(dtype, jnp.bool_):
-        return most
-    if jnp.issubdtype(dtype, jnp.integer):
-        return getattr(jnp.iinfo(dtype), name)  # type: ignore[no-untyped-call]
-    if np.isinf(np.float32(infinity).astype(dtype)):
-        return infinity
-    return getattr(jnp.finfo(dtype), name)  # type: ignore[no-untyped-call]
-
-
 @way(*(f"reduce_window_{kind}" for kind in ("sum", "max", "min")), "select_and_gather_add", "select_and_scatter_add")
 def pooled(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
     """Sends a border of ``reach - stride`` elements; backward as much, and what falls on it.
@@ -158,7 +145,7 @@ def pooled(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
         return None
     selects = p["select_prim"].name if others else name
     most = selects in ("le", "reduce_window_min")
-    fill = 0 if selects.endswith("sum") else _least_or_most(type_of(x).dtype, most=most)
+    fill = 0 if selects.endswith("sum") else least_or_most(type_of(x).dtype, most=most)
     padding = [(int(a), int(b)) for a, b in p["padding"]]
     x, *others = (as_varying(y, tuple(a for _, axes, _ in crossed for a in axes)) for y in (x, *others))
     for d, axes, border in crossed:
