@@ -130,16 +130,18 @@ def resharded(
     transport: Transport | None = None,
     check: Callable[[], None] | None = None,
 ) -> Array:
-    """Reshards a typed value to another type of the same mesh, dtype, shape and varying axes.
-
-    In a trace, an earlier reshard of the value is reused; else ``check`` is called first.
-    """
+    """Reshards a typed value to another type of the same mesh, dtype, shape and varying axes."""
     transport = transport_in_force() if transport is None else transport
     src = jax.typeof(x)
     if src == dst:
         return x
     plan(src, dst)  # raises if impossible
-    operation = _reshard(src, dst, inserted, constant, transport)
+    return reshard_once(_reshard(src, dst, inserted, constant, transport), x, check)
+
+
+def reshard_once(operation: Reshard, x: Array, check: Callable[[], None] | None = None) -> Array:
+    """Binds a reshard; reuses an earlier one of the value in the same trace, else calls ``check`` first."""
+    transport, src, dst = operation.transport, operation.src, operation.dst
     sends = bool(operation.forward_comm() or operation.backward_comm())
     notes = trace_notes(trace_ctx.trace) if sends and _of_current_trace(x) else None
     earlier = [] if notes is None else notes.setdefault(("sent", id(x), transport.dtype, transport.ct_dtype), [])

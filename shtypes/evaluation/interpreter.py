@@ -20,7 +20,7 @@ from shtypes.context.user_line import placed
 from shtypes.core.local import Local
 from shtypes.core.meshes import context_mesh
 from shtypes.core.operation import Operation, noting_bound
-from shtypes.core.reshard import Reshard
+from shtypes.core.reshard import Reshard, reshard_once
 from shtypes.dispatch.apply import is_number, is_typed
 from shtypes.errors import ShardingTypeError
 from shtypes.evaluation.at_specs import AtSpecs
@@ -238,7 +238,8 @@ class Written(NamedTuple):
         """The results for operands of the same types."""
         values = list(operands)
         for operation, places in self.steps:
-            values += operation.bind(*[values[i] for i in places])
+            xs = [values[i] for i in places]
+            values += [reshard_once(operation, *xs)] if isinstance(operation, Reshard) else operation.bind(*xs)
         return [values[i] for i in self.results]
 
 

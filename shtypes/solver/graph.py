@@ -127,6 +127,7 @@ class Graph:
         self.saved: set[int] = set()  # values that the backward pass needs
         self.repeats = Repeats(program.items, self._residuals_of)
         self.checkpoints = 0
+        self._bodies: dict[int, int] = {}  # by an item, the number of the loop or checkpoint whose body it is in
         self.sliced: set[int] = set()  # stacks that a loop takes apart
         for v, t in zip(program.inputs, types or [None] * len(program.inputs), strict=True):
             if not v.constant:
@@ -190,6 +191,17 @@ class Graph:
             return use.value.id not in self.program.entering
         return use.node.item is None or use.node.item.id not in self.repeats.around
 
+    def body(self, use: Use) -> int:
+        """The number of the loop or checkpoint in whose body a value is brought to a use."""
+        node = use.node
+        if node.kind == "shared":
+            made, entered = self.source[use.value.id][0], self.program.entering.get(use.value.id)
+            inside = made.kind in ("carry", "slice") and use.value in made.results
+            return entered or (0 if made.item is None else made.item.id if inside else self._bodies[made.item.id])
+        if isinstance(node.item, Loop) and (node.kind == "stack" or use.operand == 1):
+            return node.item.id
+        return 0 if node.item is None else self._bodies[node.item.id]
+
     def is_silent(self, node: Node) -> bool:
         """Whether a scope of the program around a node, or around what makes its value, forbids communication."""
         if node.kind == "shared":
@@ -228,15 +240,16 @@ class Graph:
         found += [UNREDUCED] if pending and dtypes.summable(v.dtype) and dtypes.differentiable(v.dtype) else []
         return found + ([INVARIANT] if (self.completes or not once) and self.has_cotangent(v) else [])
 
-    def _items(self, items: Sequence[Item]) -> None:
+    def _items(self, items: Sequence[Item], body: int = 0) -> None:
         for item in items:
+            self._bodies[item.id] = body
             if isinstance(item, Op):
                 if any(map(is_value, item.operands)):
                     self._node("op", self._options(item), item.operands, item.results, item.times, item=item)
                     self._note_saved(item)
             elif isinstance(item, Checkpoint):
                 self.checkpoints += 1
-                self._items(item.items)
+                self._items(item.items, item.id)
                 ops = [op for op, _ in walked(item.items) if isinstance(op, Op)]
                 inside = {v.id for op in ops for v in op.results}
                 for op in ops:
@@ -260,7 +273,7 @@ class Graph:
                 options = [Option((s + (s >= SHARDED),), (s,)) for s in self._states(v)]
                 node = self._node("slice", options, [x], [v], inner, item=loop, among=i)
                 node.operand_times = [loop.times]
-        self._items(loop.items)
+        self._items(loop.items, loop.id)
         for node, x0, x1 in carries:
             node.operands, node.operand_times = [x0, x1], [loop.times, inner]
         for i, (y, r) in enumerate(loop.stacks()):

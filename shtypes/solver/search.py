@@ -279,6 +279,8 @@ class Search:
             byte = min((p for p in self.visited if p.cost.memory <= limit), key=lambda p: p.seconds).byte
             self._bound += [(price, value) for price in {0.0, byte} if (value := self._relaxed(price)) is not None]
         bound = max((value - (byte * limit if byte else 0.0) for byte, value in self._bound), default=-math.inf)
+        # A plan may be quicker than the tables say: they count what is sent for two uses, but for second forms, twice.
+        bound = min([bound, *(p.seconds for p in self.visited if p.cost.memory <= limit)])
         return bound if bound > -math.inf else None
 
     def _relaxed(self, byte: float) -> float | None:

@@ -134,6 +134,7 @@ class Way(NamedTuple):
     dst: ShType
     second: bool
     cost: Measure
+    spared: bool = False  # whether another use has it sent, or no use takes it
 
 
 class Costs:
@@ -500,7 +501,26 @@ class Costs:
     def ways(self, now: Assignment, byte: float = 0.0) -> list[Way]:
         """How each value comes to each use, and to its second form; priced by the plans that run."""
         found = [(some, self._way(some[0], now, byte)) for some in self.uses]
-        return [way._replace(use=use) for some, way in found for use in some]
+        spared = self._spared(found)
+        every = [way._replace(use=use) for some, way in found for use in some]
+        return [w._replace(cost=NOTHING, spared=True) if w.use.place in spared else w for w in every]
+
+    def _spared(self, found: Sequence[tuple[list[Use], Way]]) -> set[str]:
+        """The places of uses that another use of the value in the same body has it sent for, which costs no less.
+
+        And those of second forms that no use takes: layers that are alike have them together.
+        """
+        alike: dict[Any, list[tuple[float, str]]] = {}
+        second = {use.value.id for some, way in found if way.second for use in some}
+        spared = set[str]()
+        for some, way in found:
+            for use in some if way.cost.sent else ():
+                if use.node.kind == "shared" and use.value.id not in second:
+                    spared.add(use.place)
+                else:
+                    key = use.value.id, self.graph.body(use), way.second, way.dst
+                    alike.setdefault(key, []).append((-way.cost.sent, use.place))
+        return spared.union(place for same in alike.values() for _, place in sorted(same)[1:])
 
     def _way(self, use: Use, now: Assignment, byte: float) -> Way:
         sources, v = self._sources(use), use.value
@@ -525,8 +545,11 @@ class Costs:
         for node, *others in self.nodes:
             cost = self.alone(node, self.row(node, now))
             total += cost.first.times(1 + len(others), reshards=1)
-        for use, *more in self.uses:
-            total += self._way(use, now, byte).cost.times(1 + len(more), reshards=1)
+        found = [(some, self._way(some[0], now, byte)) for some in self.uses]
+        spared = self._spared(found)
+        for some, way in found:
+            times = sum(use.place not in spared for use in some)
+            total += way.cost.times(times, reshards=times > 0)
         for use in self.finished:
             source, k = self.graph.source[use.value.id]
             total += self._finishing(use, self.made(source, self.row(source, now), k)).first

@@ -176,7 +176,7 @@ class Plan(Report):
     @property
     def free(self) -> frozenset[str]:
         """The places of reshards that send nothing."""
-        return frozenset(way.use.place for way in self._ways if way.src != way.dst and not way.cost.sent)
+        return frozenset(w.use.place for w in self._ways if w.src != w.dst and not (w.cost.sent or w.spared))
 
     def _place(self, way: Way) -> SourceLine:
         item = way.use.node.item

@@ -196,6 +196,19 @@ def test_an_equation_of_one_value_twice_is_told_from_one_of_two() -> None:
         np.testing.assert_array_equal(denoted(mine), np.asarray(wanted))
 
 
+def test_a_value_is_sent_once_whatever_was_lifted_before() -> None:
+    """What a reshard bound is bound again for the next one like it, but of a value that is there already."""
+
+    def f(x: Any) -> Any:
+        return jnp.sin(sh.reshard(x, "[_, _]")) * sh.reshard(x, "[_, _]")
+
+    with sh.use_mesh(sh.abstract_mesh(MESH)):
+        x = sh.abstract_array("f32[8@tp, 24]")
+        one = sh.ledger(sh.lift(lambda x: sh.reshard(x, "[_, _]")), x)
+        assert [e.kind for e in one] == ["all-gather"]
+        assert sh.ledger(sh.lift(f), x).total == one.total
+
+
 def test_reductions_of_several_operands_and_casts_to_other_widths() -> None:
     def pair(x: Any, y: Any) -> Any:
         return jnp.maximum(x[0], y[0]), jnp.where(x[0] > y[0], x[1], y[1])

@@ -118,6 +118,22 @@ def test_what_a_line_takes_is_fixed_for_the_search() -> None:
     assert plan.bytes == pytest.approx(plan.ledger.total.bytes, rel=2e-3)
 
 
+def three_forms(x: Any) -> Any:
+    h = jnp.sin(x)
+    a, b = jnp.cos(h), jnp.exp(h)
+    c, d = jnp.tanh(h), jnp.cosh(h)
+    return jnp.sum(a * b + c * d)
+
+
+def test_what_several_lines_take_alike_is_sent_once_beside_a_second_form_too() -> None:
+    line = three_forms.__code__.co_firstlineno
+    taken = {"1 <- x": "[_@dp, _, _]", "2 <- sin": "[_, _@dp, _]", "3 <- sin": "[_, _, _@dp]"}
+    fixed = {f"test_places.py:{line + int(at[0])}{at[1:]}": t for at, t in taken.items()}
+    for plan in sh.suggest(three_forms, f32(8, 8, 8), mesh={"dp": 8}, fixed=fixed):
+        assert [r.what.split()[0] for r in plan.reshards if r.value == "sin"] == ["all-to-all"] * 2
+        assert plan.bytes == plan.ledger.total.bytes
+
+
 @pytest.mark.parametrize(
     ("at", "message"),
     [
