@@ -139,11 +139,11 @@ def resharded(
     return reshard_once(_reshard(src, dst, inserted, constant, transport), x, check)
 
 
-def reshard_once(operation: Reshard, x: Array, check: Callable[[], None] | None = None) -> Array:
+def reshard_once(operation: Reshard, x: Any, check: Callable[[], None] | None = None) -> Array:
     """Binds a reshard; reuses an earlier one of the value in the same trace, else calls ``check`` first."""
     transport, src, dst = operation.transport, operation.src, operation.dst
     sends = bool(operation.forward_comm() or operation.backward_comm())
-    notes = trace_notes(trace_ctx.trace) if sends and _of_current_trace(x) else None
+    notes = trace_notes(trace_ctx.trace) if sends and isinstance(x, jax.core.Tracer) else None
     earlier = [] if notes is None else notes.setdefault(("sent", id(x), transport.dtype, transport.ct_dtype), [])
     for _, other, moved in earlier:
         if (before := _reuse(moved, other, operation)) is not None:
@@ -173,11 +173,6 @@ def _reuse(moved: Array, earlier: Reshard, operation: Reshard) -> Array | None:
         return None
     result: Array = cast.applied(moved)[0]
     return result
-
-
-def _of_current_trace(x: Any) -> bool:
-    """Whether a value belongs to the current trace: inside a loop or checkpoint, the body's."""
-    return isinstance(x, jax.core.Tracer) and trace_of(x) is trace_ctx.trace
 
 
 def move(x: Array, dst: ShType, *, inserted: bool = False, constant: bool = False) -> Array:

@@ -88,6 +88,12 @@ def test_a_narrower_dtype_is_sent_apart() -> None:
     assert sh.ledger(both, x).launches == 2
 
 
+def test_a_value_without_a_gradient_is_sent_once_in_a_function_that_is_differentiated() -> None:
+    step = sh.grad(lambda w, x: gathered_twice(x) * sh.sum(sh.sin(w)))
+    x = sh.array(X, "f32[8@dp, 4]")
+    assert [e.kind for e in sh.ledger(step, sh.array(X, "f32[8, 4]"), x).forward() if e.src.ndim] == ["all-gather"]
+
+
 def test_a_checkpoint_and_a_loop_send_their_own() -> None:
     def model(x: Any) -> Any:
         whole = sh.reshard(x, "[_, _]")
