@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple
 
@@ -118,7 +119,7 @@ class ShardingTypeError(TypeError):
         self.subjects: tuple[object, ...] | None = None
         self.names: tuple[str, ...] = ()
         self.same: tuple[int, ...] = ()
-        super().__init__(self.what)
+        TypeError.__init__(self, self.what)  # of another kind too, its constructor may take other arguments
 
     def __str__(self) -> str:
         parts = [("where", self.where), ("why", self.why)]
@@ -168,7 +169,21 @@ class ShardingTypeError(TypeError):
     def __reduce__(self) -> Any:
         """Pickles it complete."""
         state = {**self.__dict__, "_fixes": self.fixes, "_deferred": [], "asking": None}
-        return type(self), (self.what,), state
+        kinds = (kind for kind in type(self).__mro__ if getattr(sys.modules[kind.__module__], kind.__name__, 0) is kind)
+        return next(kinds), (self.what,), state
+
+
+_kinds: Final[dict[type[Exception], type[ShardingTypeError]]] = {}
+
+
+def also(kind: type[Exception]) -> type[ShardingTypeError]:
+    """`ShardingTypeError` as a class of another kind too, which code that catches that kind goes on catching."""
+    if issubclass(ShardingTypeError, kind):
+        return ShardingTypeError
+    if kind not in _kinds:
+        body = {"__module__": __name__, "name": ""}  # of an `AttributeError`, to which Python adds what could be meant
+        _kinds[kind] = type(ShardingTypeError.__name__, (ShardingTypeError, kind), body)
+    return _kinds[kind]
 
 
 class NoMeshError(ShardingTypeError):

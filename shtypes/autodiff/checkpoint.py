@@ -15,7 +15,7 @@ from jax.extend.core import Primitive
 
 from shtypes._compat.derivative_rules import name_p, offloads
 from shtypes.context.function import Function
-from shtypes.context.signature_errors import check_function
+from shtypes.context.signature_errors import as_numbers, check_function
 from shtypes.core.dim_fns import Einsum
 from shtypes.core.elementwise_fns import IDENTITY, Identity
 from shtypes.core.local import Local, local
@@ -65,9 +65,9 @@ def checkpoint(
     """
     check_function("checkpoint", fun)
     check_function("checkpoint", policy or fun, "the policy")
-    numbers = (static_argnums,) if isinstance(static_argnums, int) else tuple(static_argnums)
+    static = as_numbers("checkpoint", "static_argnums", static_argnums)
     again = functools.wraps(fun)(under(None, fun, Recomputed()))
-    recomputed = jax.checkpoint(again, policy=for_typed(policy), prevent_cse=prevent_cse, static_argnums=numbers)
+    recomputed = jax.checkpoint(again, policy=for_typed(policy), prevent_cse=prevent_cse, static_argnums=static)
     return cast("Function[P, T]", recomputed)
 
 

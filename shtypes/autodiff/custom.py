@@ -14,7 +14,7 @@ from shtypes._compat.derivative_rules import keeping_closed_over
 from shtypes._compat.patches import run_custom_derivatives
 from shtypes.caches import PROGRAMS, Bounded
 from shtypes.context.eqn_source import is_tracing_plain
-from shtypes.context.signature_errors import check_function
+from shtypes.context.signature_errors import as_numbers, check_function
 from shtypes.context.user_line import public
 from shtypes.core.reshard import move
 from shtypes.dispatch.apply import is_typed
@@ -63,7 +63,7 @@ class custom_vjp(Generic[P, T]):  # noqa: N801  # stands for `jax.custom_vjp`
         check_function("custom_vjp", fun)
         functools.update_wrapper(self, fun)
         self.name = getattr(fun, "__name__", "the function")
-        self.nondiff = (nondiff_argnums,) if isinstance(nondiff_argnums, int) else tuple(nondiff_argnums)
+        self.nondiff = as_numbers("custom_vjp", "nondiff_argnums", nondiff_argnums)
         self._fun = fun
         self._rules: tuple[Callable[..., Any], Callable[..., Any]] | None = None
         # One for each set of scopes: the backward function is checked under them.

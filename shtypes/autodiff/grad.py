@@ -15,7 +15,7 @@ from shtypes._compat.typed import Behaviour
 from shtypes.autodiff.checkpoint import for_typed
 from shtypes.context.function import Function
 from shtypes.context.scope import mapped_axes
-from shtypes.context.signature_errors import check_function
+from shtypes.context.signature_errors import as_numbers, check_function, name_of
 from shtypes.context.user_line import public, wrap_jax_errors
 from shtypes.control.branches import selected
 from shtypes.control.joins import can_reshard
@@ -101,7 +101,7 @@ def value_and_grad(
         A function that returns ``(loss, gradient)``, or ``((loss, aux), gradient)``. The loss keeps its type.
     """
     check_function("value_and_grad", fun)
-    chosen = (argnums,) if isinstance(argnums, int) else tuple(argnums)
+    chosen = as_numbers("grad", "argnums", argnums)
     name = getattr(fun, "__name__", "the function")
 
     @functools.wraps(fun)
@@ -120,7 +120,7 @@ def value_and_grad(
             return loss, aux
 
         loss, pull, aux = jax.vjp(of_chosen, *[of_one_step(args[i]) for i in indices], has_aux=True)
-        with wrap_jax_errors(f"`{name}` has no gradient"):
+        with wrap_jax_errors(name, "has no gradient"):
             grads = pull(_seed(loss, name, holomorphic=holomorphic))
         return (loss, aux) if has_aux else loss, grads[0] if isinstance(argnums, int) else grads
 
@@ -164,7 +164,7 @@ def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
         cts = jax.tree.leaves(ct)
         if jax.tree.structure(ct) != tree:
             raise ShardingTypeError(f"a cotangent has the tree of the result, {tree}, not {jax.tree.structure(ct)}")
-        with wrap_jax_errors("the function cannot be differentiated backward"):
+        with wrap_jax_errors(name_of(fun) or "fun", "cannot be differentiated backward"):
             return native(jax.tree.unflatten(tree, [_cotangent(c, t) for c, t in zip(cts, types, strict=True)]))
 
     return (result, pull, *outs[2:])

@@ -14,7 +14,7 @@ import numpy as np
 from shtypes.autodiff.grad import check_argument, of_one_step, positions, with_aux
 from shtypes.context.function import Function
 from shtypes.context.scope import mapped_axes
-from shtypes.context.signature_errors import check_function
+from shtypes.context.signature_errors import as_numbers, check_function
 from shtypes.context.user_line import wrap_jax_errors
 from shtypes.control.vmap import vmap
 from shtypes.core.local import zeros_of
@@ -119,7 +119,7 @@ def _jacobian(
 ) -> Function[P, Any]:
     """A function that gives the Jacobians of another, by its derivative along each element of one leaf."""
     check_function(name, fun)
-    numbers = (argnums,) if isinstance(argnums, int) else tuple(argnums)
+    numbers = as_numbers(name, "argnums", argnums)
     called = getattr(fun, "__name__", "the function")
 
     @functools.wraps(fun)
@@ -143,7 +143,7 @@ def _jacobian(
                 _check_values(out, f"{name}({called})")
             return out, aux
 
-        with wrap_jax_errors(f"`{called}` has no Jacobian"):
+        with wrap_jax_errors(called, "has no Jacobian"):
             results, rows, aux = derive(of_leaves, leaves)
         jacobians = jax.tree.unflatten(results, [jax.tree.unflatten(tree, row) for row in rows])
         return (jacobians, aux) if has_aux else jacobians

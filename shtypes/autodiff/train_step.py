@@ -10,7 +10,7 @@ import jax
 
 from shtypes.autodiff.grad import positions, value_and_grad
 from shtypes.context.function import Function
-from shtypes.context.signature_errors import check_function
+from shtypes.context.signature_errors import as_numbers, check_function
 from shtypes.core.array import Array
 from shtypes.dispatch.reshard import reshard
 from shtypes.types import State
@@ -57,7 +57,7 @@ def train_step(
         f32[16,4]
     """
     check_function("train_step", fun)
-    chosen = (argnums,) if isinstance(argnums, int) else tuple(argnums)
+    chosen = as_numbers("train_step", "argnums", argnums)
     name = getattr(fun, "__name__", "the function")
 
     @functools.wraps(fun)

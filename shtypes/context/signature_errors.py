@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import inspect
+import operator
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Final
 
 from shtypes.context.unsupported import unsupported_parameter
-from shtypes.errors import ShardingTypeError
+from shtypes.errors import ShardingTypeError, also
 
 #: The names of numpy's, JAX's and our parameters, with their names in other functions.
 _OTHER_NAMES: Final = {"axis": ("dim", "dims"), "dim": ("axis",), "dims": ("axis",)}
@@ -90,14 +93,77 @@ def signature_error(name: str, fn: Callable[..., Any], error: TypeError) -> Shar
 def argument_error(
     name: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], error: Exception
 ) -> ShardingTypeError:
-    """Converts an error of Python or JAX about an argument of a function of arrays."""
+    """An error of Python's or JAX's about an argument of a function, as a `ShardingTypeError`."""
     try:
         arguments = inspect.signature(fn).bind(*args, **kwargs).arguments
     except (TypeError, ValueError):  # a generated function
         arguments = {}
     odd = [k for k, v in arguments.items() if _is_odd(inspect.signature(fn).parameters[k], v)]
     what = f"`{odd[0]}={_text(arguments[odd[0]])}`" if len(odd) == 1 else "these arguments"
-    return ShardingTypeError(f"`{name}` does not take {what}", why=_message(error))
+    return jax_error(name, f"does not take {what}", error, arguments)
+
+
+_CLASS: Final = r"of type '?<class '(?:\w+\.)*(?P<kind>\w+)'>"
+#: What JAX says of functions' arguments and results, with what we say instead, and advice.
+_SAYS: Final = (
+    (
+        rf"returned a value {_CLASS}(?: at output component (?P<at>\S+?))?, ",
+        "a result of `{name}` is no array, but of class `{kind}`{at}",
+        "",
+    ),
+    (
+        rf"Non-hashable static arguments.*{_CLASS}",
+        "a static argument of `{name}` has no hash: it is of class `{kind}`",
+        "a tuple in place of a list; an array is no static argument",
+    ),
+    (
+        rf"abstract array.*{_CLASS}.* path (?P<path>\S+)\.\n.*static_argnames",
+        "`{name}` takes arrays, and was given a value of class `{kind}`{at}",
+        "static_argnames= or static_argnums= for what is no array",
+    ),
+    (
+        rf"(?=.*(?:valid JAX type|abstract array|must be a scalar)).*{_CLASS}(?P<path>)",
+        "`{name}` takes arrays, and was given a value of class `{kind}`{at}",
+        "",
+    ),
+    (r"__jax_array__\(\) during abstractification", "an argument or a result of `{name}` is a type, and no value", ""),
+)
+
+
+def jax_error(
+    name: str, what: str, error: Exception, arguments: Mapping[str, Any] = MappingProxyType({})
+) -> ShardingTypeError:
+    """An error of JAX's or Python's about a call, as one of ours that is of its kind too.
+
+    Args:
+        name: The function.
+        what: What is wrong with it, where JAX's words alone tell.
+        error: The error.
+        arguments: The arguments of the call, where these are known.
+    """
+    for pattern, message, hint in _SAYS:
+        found = re.search(pattern, str(error), re.DOTALL)
+        if found:
+            said = found.groupdict()
+            kind, at = said.get("kind"), said.get("at") or said.get("path")
+            if "path" in said and not at:
+                at = next((place for place, x in _leaves(arguments) if type(x).__name__ == kind), "")
+            told = message.format(name=name, kind=kind, at=f", at `{at}`" if at else "")
+            why = "JAX has no arrays of its dtype" if kind == "ndarray" and "path" in said else ""
+            return also(type(error))(told, why=why, hints=[hint] if hint else [])
+    return also(type(error))(f"`{name}` {what}", why=_message(error))
+
+
+def _leaves(tree: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """The leaves of dicts, lists and tuples of arguments, and what a message calls them."""
+    if isinstance(tree, Mapping):
+        for key, x in tree.items():
+            yield from _leaves(x, f"{path}[{key!r}]" if path else str(key))
+    elif isinstance(tree, (list, tuple)):
+        for i, x in enumerate(tree):
+            yield from _leaves(x, f"{path}[{i}]")
+    else:
+        yield path, tree
 
 
 def internal_error(name: str, error: Exception) -> ShardingTypeError:
@@ -109,7 +175,18 @@ def internal_error(name: str, error: Exception) -> ShardingTypeError:
 
 
 def _message(error: Exception) -> str:
-    return str(error).strip().partition("\n")[0] or "an assertion of JAX does not hold, which says no more"
+    """The first line of an error and what that announces, without names of JAX's classes and of outer functions."""
+    first, *rest = re.split(r"\n\s*\n", str(error).strip())
+    said, _, more = first.partition("\n")
+    if isinstance(error, KeyError):
+        said = f"there is no {said}"
+    if said.startswith("Abstract tracer value"):
+        said = more.partition("\n")[0] or said
+    if said.endswith((":", "differ.", "at key path")):
+        said += "\n" + (more or next((part for part in rest if " but " in part), "".join(rest[:1])))
+    said = re.sub(r"\w*Tracer\((\w+\[[^\]]*\])[^)]*\)", r"\1", said.rstrip(" ;"))
+    said = re.sub(r"(?:<class )?'?\b[\w.]+Tracer\b'?>?", "a traced array", re.sub(r"[\w.<>]*<locals>\.", "", said))
+    return said or "an assertion of JAX does not hold, which says no more"
 
 
 def _is_odd(parameter: inspect.Parameter, value: Any) -> bool:
@@ -126,13 +203,27 @@ def _text(value: Any) -> str:
     return f"{value.dtype}{list(value.shape)}" if hasattr(value, "shape") else f"{value!r:.40}"
 
 
+def kind_of(x: Any) -> str:
+    """What a value is, in words: an array, whatever class JAX gives it, or its class."""
+    return "an array" if hasattr(x, "dtype") else type(x).__name__
+
+
 def name_of(f: Any) -> str:
     """The name of a function, or of the one in a partial; empty if it has none."""
     return str(getattr(f, "__name__", None) or getattr(getattr(f, "func", None), "__name__", ""))
 
 
+def as_numbers(name: str, parameter: str, given: Any) -> tuple[int, ...]:
+    """Positions that a user gives as one integer or as several; refuses what is neither."""
+    with contextlib.suppress(TypeError):
+        return (operator.index(given),)
+    with contextlib.suppress(TypeError):
+        return tuple(map(operator.index, given))
+    raise ShardingTypeError(f"`{parameter}` of `{name}` is an integer or a sequence of integers, not {given!r:.60}")
+
+
 def check_function(name: str, function: Any, what: str = "") -> None:
     """Refuses a non-callable argument of ``name``; ``what`` says which, if there are several."""
     if not callable(function):
-        message = f"{what} of `{name}` is a function" if what else f"`{name}` takes a function"
-        raise ShardingTypeError(f"{message}, not {function!r:.60}")
+        said = f"{what} of `{name}` is a function" if what else f"`{name}` takes a function"
+        raise ShardingTypeError(f"{said}, not {_text(function)}")

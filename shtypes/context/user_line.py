@@ -13,7 +13,7 @@ from typing import Any, Final, ParamSpec, TypeGuard, TypeVar
 
 from shtypes.context.eqn_source import eqn_source, plain_trace
 from shtypes.context.frames import PROGRAMS, Owner, called_in, frames, owner_of_file, owner_of_frame
-from shtypes.context.signature_errors import argument_error, internal_error, signature_error
+from shtypes.context.signature_errors import argument_error, internal_error, jax_error, signature_error
 from shtypes.errors import NoMeshError, ShardingTypeError
 
 P = ParamSpec("P")
@@ -106,8 +106,9 @@ def _called() -> str:
     return names[-1] if names and names[-1] != names[0] else ""
 
 
-#: Errors that Python, numpy and JAX raise about arguments, as opposed to devices and checks of values.
-_ARGUMENT_ERRORS: Final = (
+#: What Python, numpy and JAX raise of arguments that they cannot use; what devices and checks of values raise is
+#: another thing.
+ARGUMENT_ERRORS: Final = (
     *(TypeError, ValueError, NotImplementedError, OverflowError),
     *(ZeroDivisionError, LookupError, AttributeError, AssertionError),
 )
@@ -136,20 +137,34 @@ def public(fn: Callable[P, T]) -> Callable[P, T]:
         except ShardingTypeError as error:
             if error.operands is not None or error.may_have_fixes:
                 _in_terms_of_the_call(error, fn, args, kwargs)
-            raise placed(error, fn.__name__) from None
-        except _ARGUMENT_ERRORS as error:
-            if _raised_assertion(fn, error):
-                raise
-            if _is_signature_error(error):
-                name = fn.__qualname__.split(".")[-2] if fn.__name__ == "__init__" else fn.__name__
-                raise placed(signature_error(name, fn, error), name) from None
-            if line_of(error.__traceback__):  # errors of the user's functions are unchanged
-                raise
-            if any(code.co_filename.startswith(PROGRAMS) for code in _codes(error)):
-                raise placed(internal_error(fn.__name__, error), fn.__name__) from error
-            raise placed(argument_error(fn.__name__, fn, args, kwargs, error), fn.__name__) from None
+            raise placed(error, fn.__name__) from error.__cause__
+        except ARGUMENT_ERRORS as error:
+            if not _raised_assertion(fn, error):
+                refuse(error, fn, args, kwargs)
+            raise
 
     return call
+
+
+def refuse(error: Exception, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], name: str = "") -> None:
+    """Raises what Python or JAX say of the arguments of a function in our one shape; what users raise, it leaves."""
+    name = name or (fn.__qualname__.split(".")[-2] if fn.__name__ == "__init__" else fn.__name__)
+    if _is_signature_error(error):
+        raise placed(signature_error(name, fn, error), name) from None
+    if isinstance(error, ShardingTypeError) or line_of(error.__traceback__):
+        return
+    if any(each.tb_frame.f_code.co_filename.startswith(PROGRAMS) for each in frames_through(error)):
+        raise placed(internal_error(name, error), name) from error
+    raise placed(argument_error(name, fn, args, kwargs, error), name) from shortened(error)
+
+
+def shortened(error: Exception) -> Exception:
+    """The error with the frames of users and libraries alone in its traceback, as the cause of another; the same."""
+    rest = None
+    for each in reversed(frames_through(error)):
+        if owner_of_frame(each.tb_frame) in (Owner.USERS, Owner.INSTALLED):
+            rest = TracebackType(rest, each.tb_frame, each.tb_lasti, each.tb_lineno)
+    return error.with_traceback(rest)
 
 
 def named(
@@ -169,8 +184,9 @@ _FORWARDING: Final = frozenset({"public.<locals>.call", "cached_eagerly.<locals>
 
 
 def _is_signature_error(error: Exception) -> TypeGuard[TypeError]:
-    """Whether Python raised a `TypeError` about the arguments of a call to shtypes."""
-    code = _raising(error) if isinstance(error, TypeError) else None
+    """Whether a `TypeError` is Python's about the arguments of a call of ours."""
+    # What has a note is JAX's, which has removed its frames.
+    code = _raising(error) if isinstance(error, TypeError) and not hasattr(error, "__notes__") else None
     return code is not None and code.co_qualname in _FORWARDING and owner_of_file(code.co_filename) is Owner.OURS
 
 
@@ -181,15 +197,16 @@ def _raised_assertion(fn: Any, error: Exception) -> bool:
 
 def _raising(error: Exception) -> CodeType | None:
     """The code of the function that raised an error."""
-    return next(reversed([*_codes(error)]), None)
+    return next((each.tb_frame.f_code for each in reversed(frames_through(error))), None)
 
 
-def _codes(error: Exception) -> Iterator[CodeType]:
-    """The code of the functions in an error's traceback, the one that raised it last."""
-    traceback = error.__traceback__
-    while traceback is not None:
-        yield traceback.tb_frame.f_code
-        traceback = traceback.tb_next
+def frames_through(error: Exception) -> list[TracebackType]:
+    """The frames that an error came through, the one that raised it last."""
+    frames, rest = [], error.__traceback__
+    while rest is not None:
+        frames.append(rest)
+        rest = rest.tb_next
+    return frames
 
 
 def _in_terms_of_the_call(error: ShardingTypeError, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -228,8 +245,8 @@ def connect_fix_rewriter(retell: Callable[[ShardingTypeError, Any, tuple[Any, ..
 
 
 @contextlib.contextmanager
-def wrap_jax_errors(what: str) -> Iterator[None]:
-    """Context manager that converts JAX's errors about arguments; ``what`` is the message, theirs the reason.
+def wrap_jax_errors(name: str, what: str = "does not take these arguments") -> Iterator[None]:
+    """A scope around a call of JAX for ``name``: its errors about arguments get our one shape.
 
     Errors that came through the user's functions are unchanged.
     """
@@ -240,7 +257,7 @@ def wrap_jax_errors(what: str) -> Iterator[None]:
     except (TypeError, ValueError) as error:
         if line_of(error.__traceback__):
             raise
-        raise ShardingTypeError(what, why=str(error).strip()) from None
+        raise jax_error(name, what, error) from shortened(error)
 
 
 def maker(fn: Callable[P, T]) -> Callable[P, T]:

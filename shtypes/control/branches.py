@@ -73,7 +73,7 @@ def cond(pred: Any, true_fun: Callable[..., T], false_fun: Callable[..., T], *op
     chosen = scalar_of(pred, "the predicate of `cond`")
 
     def run(branches: list[Any]) -> Any:
-        with wrap_jax_errors("`cond` does not take these arguments"):
+        with wrap_jax_errors("cond"):
             return lax.cond(chosen, branches[0], branches[1], *operands)
 
     result: T = _joined_branches("cond", [true_fun, false_fun], run)
@@ -103,7 +103,7 @@ def switch(index: Any, branches: Sequence[Callable[..., T]], *operands: Any) -> 
     chosen = scalar_of(index, "the index of `switch`", "integer")
 
     def run(branches: list[Any]) -> Any:
-        with wrap_jax_errors("`switch` does not take these arguments"):
+        with wrap_jax_errors("switch"):
             return lax.switch(chosen, branches, *operands)
 
     result: T = _joined_branches("switch", functions, run)
@@ -142,7 +142,7 @@ def _run_own_branch(name: str, which: Any, branches: Sequence[Callable[..., Any]
         return run
 
     def run(branches: list[Any]) -> Any:
-        with wrap_jax_errors(f"`{name}` does not take these arguments"):
+        with wrap_jax_errors(name):
             if t.dtype_name == "bool":
                 return lax.cond(local_value(which), *branches, *operands)
             return lax.switch(local_value(which), branches, *operands)

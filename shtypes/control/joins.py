@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from shtypes._compat.tracing import arguments_of
+from shtypes.context.signature_errors import kind_of
 from shtypes.context.user_line import wrap_jax_errors
 from shtypes.core.conversion import from_jax, to_jax
 from shtypes.core.local import local
@@ -191,7 +192,7 @@ def joined_loop(
         with tracing_body(loop):
             result: Any = body(carry, x)
         if not isinstance(result, tuple) or len(result) != 2:
-            kind = f"a tuple of {len(result)}" if isinstance(result, tuple) else type(result).__name__
+            kind = f"a tuple of {len(result)}" if isinstance(result, tuple) else kind_of(result)
             raise ShardingTypeError(f"the body of `{name}` returns (carry, y), not {kind}")
         out, y = result
         entered: Any = jax.tree.structure(carry)
@@ -212,7 +213,7 @@ def joined_loop(
     opened: list[OpenLoop] = []  # one for each trace of the body
 
     def attempt() -> Any:
-        with wrap_jax_errors(f"`{name}` does not take these arguments"):
+        with wrap_jax_errors(name):
             return run(checked, init)
 
     while True:  # each round moves the carry up a lattice of four states

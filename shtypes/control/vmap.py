@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, Final, ParamSpec, TypeVar, cast
+from typing import Any, ParamSpec, TypeVar, cast
 
 import jax
 
@@ -24,8 +24,6 @@ from shtypes.types.policy import replicated
 
 P = ParamSpec("P")
 T = TypeVar("T")
-
-_NOT_TAKEN: Final = "`vmap` does not take these arguments"
 
 
 @maker
@@ -63,7 +61,7 @@ def vmap(
         places = jax.tree.broadcast(out_axes, result, is_leaf=_is_none)
         return jax.tree.map(_ensure_mapped, places, result, is_leaf=_is_none)
 
-    with wrap_jax_errors(_NOT_TAKEN):
+    with wrap_jax_errors("vmap"):
         native = jax.vmap(mapped_fun, in_axes, out_axes, axis_name=axis_name, axis_size=axis_size)
 
     @functools.wraps(fun)
@@ -82,15 +80,15 @@ def vmap(
     def mapped(args: Any, kwargs: Any, places: list[int | None], leaves: list[Any], structure: Any) -> Any:
         axes, parts = _shards("vmap", leaves, places, axis_name)
         if not axes:
-            with wrap_jax_errors(_NOT_TAKEN):
+            with wrap_jax_errors("vmap"):
                 return native(*args, **kwargs)
         shard_args, shard_kwargs = jax.tree.unflatten(structure, parts)
         try:
-            with wrap_jax_errors(_NOT_TAKEN):
+            with wrap_jax_errors("vmap"):
                 over = _map_shards("vmap", fun, out_axes, axes, lambda inner: jax.vmap(inner, in_axes, out_axes))
                 return over(*shard_args, **shard_kwargs)
         except ShardingTypeError as error:
-            raise placed(error, "vmap") from None
+            raise placed(error, "vmap") from error.__cause__
 
     return cast("Function[P, T]", call)
 

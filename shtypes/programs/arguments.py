@@ -8,6 +8,8 @@ from typing import Any
 
 import jax
 
+from shtypes.context.signature_errors import as_numbers
+
 Indices = int | Sequence[int] | None
 Names = str | Sequence[str] | None
 
@@ -29,8 +31,8 @@ class Roles:
         donate_argnames: Names = None,
     ) -> None:
         parameters = _by_place(f)
-        self._static = _both(parameters, static_argnums, static_argnames)
-        self._donated = _both(parameters, donate_argnums, donate_argnames)
+        self._static = _both("static", parameters, static_argnums, static_argnames)
+        self._donated = _both("donate", parameters, donate_argnums, donate_argnames)
         self.any_static = any(self._static)
         self.any_donated = any(self._donated)
 
@@ -72,9 +74,9 @@ def _by_place(f: Callable[..., Any]) -> list[str]:
     return [p.name if p.kind is p.POSITIONAL_OR_KEYWORD else "" for p in parameters]
 
 
-def _both(parameters: Sequence[str], nums: Indices, names: Names) -> tuple[tuple[int, ...], tuple[str, ...]]:
+def _both(kind: str, parameters: Sequence[str], nums: Indices, names: Names) -> tuple[tuple[int, ...], tuple[str, ...]]:
     """Positions and names; each follows from the other if it is None."""
-    indices = None if nums is None else (nums,) if isinstance(nums, int) else tuple(nums)
+    indices = None if nums is None else as_numbers("jit", f"{kind}_argnums", nums)
     keys = None if names is None else (names,) if isinstance(names, str) else tuple(names)
     if keys is None:
         places = {i % len(parameters) for i in indices or () if -len(parameters) <= i < len(parameters)}

@@ -19,7 +19,8 @@ from shtypes._compat.jaxprs import jaxpr_of
 from shtypes.caches import PROGRAMS, Bounded
 from shtypes.context import settings
 from shtypes.context.settings import Settings, current, current_settings
-from shtypes.context.signature_errors import check_function, parameters, refuse_unknown
+from shtypes.context.signature_errors import check_function, name_of, parameters, refuse_unknown
+from shtypes.context.user_line import ARGUMENT_ERRORS, refuse
 from shtypes.core.array import Array
 from shtypes.core.checks import raise_failures
 from shtypes.core.jax_type import HiShType
@@ -63,7 +64,7 @@ class JitFunction(Jitted, Generic[P, T]):
         self, f: Callable[P, T], region: Region | None, roles: dict[str, Any], options: dict[str, Any]
     ) -> None:
         functools.update_wrapper(self, f)
-        self.__wrapped__ = f
+        self.__wrapped__, self.__name__ = f, name_of(f) or "f"
         self._roles, self._given = Roles(f, **roles), roles
         self._plain: Any = jax.jit(f, **roles, **options)
         self._options = {k: v for k, v in options.items() if k in ("keep_unused", "compiler_options")}
@@ -87,14 +88,18 @@ class JitFunction(Jitted, Generic[P, T]):
                     program.leave_to_jax(why)
                 else:
                     return out
-        if not no_trace_is_running():  # under a transformation: the outermost jit makes the region
-            results: T = self._plain(*args, **kwargs)
-            return results
-        if not open_trackers():
-            return self._run(args, kwargs)
-        with counted() as count:  # by each call, traced before or not
-            count(self._plain.trace(*args, **kwargs).jaxpr)
-            return self._run(args, kwargs)
+        try:
+            if not no_trace_is_running():  # under a transformation: the outermost jit makes the region
+                results: T = self._plain(*args, **kwargs)
+                return results
+            if not open_trackers():
+                return self._run(args, kwargs)
+            with counted() as count:  # by each call, traced before or not
+                count(self._plain.trace(*args, **kwargs).jaxpr)
+                return self._run(args, kwargs)
+        except ARGUMENT_ERRORS as error:
+            refuse(error, self.__wrapped__, args, kwargs, self.__name__)
+            raise
 
     def _run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> T:
         program, data = self._program(args, kwargs)
@@ -126,10 +131,14 @@ class JitFunction(Jitted, Generic[P, T]):
 
     def trace(self, *args: P.args, **kwargs: P.kwargs) -> Traced:
         """The typed program for these arguments, which may be values without data."""
-        program, data = self._program(args, kwargs)
-        with counted() as count:
-            traced = self._plain.trace(*args, **kwargs)
-            count(traced.jaxpr)
+        try:
+            program, data = self._program(args, kwargs)
+            with counted() as count:
+                traced = self._plain.trace(*args, **kwargs)
+                count(traced.jaxpr)
+        except ARGUMENT_ERRORS as error:
+            refuse(error, self.__wrapped__, args, kwargs, self.__name__)
+            raise
         return Traced(program, traced, data)
 
     def lower(self, *args: P.args, **kwargs: P.kwargs) -> Lowered:

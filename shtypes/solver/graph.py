@@ -297,7 +297,7 @@ class Graph:
                 if self._seen(op) is not None:
                     return self._kept_as_seen(op)
                 error.what = f"nothing is known of `{op.name}` at {str(op.place) or 'a line of JAX'}: {error.what}"
-                raise error.with_traceback(None) from None
+                raise error.with_traceback(None) from error.__cause__
             scale = (n - 1) / n / ((small - 1) / small) if n > 1 else 0.0
             # What ways send depends on the number of devices.
             ways = options_.way_options(op.eqn, n, known, names, assuming=self.completes)

@@ -343,7 +343,7 @@ class _Asked:
         arrays = [wrap(t, None) for t in types]
         with scope(self.mesh):
             try:
-                with wrap_jax_errors(f"`{self.eqn.primitive.name}` has no gradient"):
+                with wrap_jax_errors(self.eqn.primitive.name, "has no gradient"):
                     forward, both = (ledger_of(jax.make_jaxpr(f)(*arrays)).total.bytes for f in (run, differentiated))
             except ShardingTypeError:
                 return None

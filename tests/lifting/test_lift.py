@@ -200,7 +200,8 @@ def test_a_value_is_sent_once_whatever_was_lifted_before() -> None:
     """What a reshard bound is bound again for the next one like it, but of a value that is there already."""
 
     def f(x: Any) -> Any:
-        return jnp.sin(sh.reshard(x, "[_, _]")) * sh.reshard(x, "[_, _]")
+        once: Any = sh.reshard(x, "[_, _]")
+        return jnp.sin(once) * sh.reshard(x, "[_, _]")
 
     with sh.use_mesh(sh.abstract_mesh(MESH)):
         x = sh.abstract_array("f32[8@tp, 24]")

@@ -122,7 +122,7 @@ def of_dtypes() -> Iterator[Case]:
         yield Case(f"top_k, {name}", lambda x: lax.top_k(x, 3), (y,), row, roundings=EXACT, grad=False)
         yield Case(f"sort, {name}", lax.sort, (y,), row, roundings=EXACT, grad=False)
         yield Case(f"argsort, {name}", jnp.argsort, (y,), row, roundings=EXACT, grad=False)
-    truths = rng.random((2, 32, 4)) > 0.5
+    bools = rng.random((2, 32, 4)) > 0.5
     anywhere = functools.partial(
         lax.reduce_window,
         init_value=False,
@@ -539,7 +539,7 @@ def of_lookups() -> Iterator[Case]:
         x = strange(np.float32, 32).T.astype(dtype) if name in FLOATS else integers(32, 4, dtype=dtype, high=20)
         for label, f in lookups.items():
             yield Case(f"{label}, {name}", f, (x.copy(), negative), rows, roundings=EXACT, grad=False)
-    truths = rng.random((32, 4)) < 0.5
+    bools = rng.random((32, 4)) < 0.5
     yield Case("truths", lookups["take"], (truths, negative), rows, roundings=EXACT, grad=False)
     for dtype in (np.int8, np.uint8, np.uint32):
         narrow_ids = (ids % 40).astype(dtype)
@@ -638,7 +638,7 @@ def of_changes() -> Iterator[Case]:
             ("[16,4]{I:x}", "[64@x]", "[64@x,4]{I:y}"),
         ],
     ):
-        args = numbers(16, 4), integers(64, high=16), numbers(64, 4)
+        args = [numbers(16, 4), integers(64, high=16), numbers(64, 4)]
         yield Case(f"{name} at {types}", f, args, types, PLANE, grad=name != "multiply")
     columns = lambda x, i, v: x.at[:, i].max(v)  # noqa: E731
     yield Case("columns", columns, (numbers(3, 5), integers(64), numbers(3, 64)), ("[3,5]", "[64@x]", "[3,64@x]"))
@@ -655,9 +655,9 @@ def of_changes() -> Iterator[Case]:
     each = numbers(64, 4), rng.permutation(64).astype(np.int32), numbers(64, 4)
     for of_x in ("[64,4]", "[64@x,4]"):
         yield Case(f"products at unique positions of {of_x}", once, each, (of_x, "[64@x]", "[64@x,4]"))
-    truths = rng.random((16, 4)) < 0.5, integers(64, high=16), rng.random((64, 4)) < 0.5
+    bools = rng.random((16, 4)) < 0.5, integers(64, high=16), rng.random((64, 4)) < 0.5
     for name in ("max", "min"):
-        yield Case(f"{name} of truths", joins[name], truths, layouts[0][:1] + layouts[1:], grad=False)
+        yield Case(f"{name} of bools", joins[name], bools, layouts[0][:1] + layouts[1:], grad=False)
     for name in ("max", "min", "prod"):
         segments = functools.partial(getattr(jax.ops, f"segment_{name}"), num_segments=8)
         yield Case(

@@ -1,0 +1,131 @@
+"""What JAX says of the arguments of a transformation, in the one shape of errors; what users raise stays theirs."""
+
+from __future__ import annotations
+
+import pickle
+import re
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import shtypes as sh
+from shtypes.errors import also
+from tests.error_checks import faults, run
+
+#: What no message has: names of JAX's classes, of outer functions, and lines that are no user's.
+INSIDE = re.compile(r"Tracer|<locals>|/shtypes/|0x[0-9a-f]{6}|See https|traced for")
+
+
+@pytest.fixture(autouse=True)
+def v() -> Any:
+    with sh.use_mesh(sh.make_mesh({"x": 2, "y": 2})):
+        yield sh.ones("f32[8@x,4]")
+
+
+def f(x: Any, y: Any = 1.0) -> Any:
+    return x * y
+
+
+def g(x: Any, y: Any) -> Any:
+    return sh.sum(x * y)
+
+
+#: Calls of transformations with a wrong argument, what is said of them, and JAX's kind of error for them.
+CALLS: dict[str, tuple[str, type[Exception]]] = {
+    "sh.jit(g)(v, 'a')": ("`g` takes arrays, .* class `str`, at `y`", TypeError),
+    "sh.jit(f)(v, y='a')": ("`f` takes arrays, .* class `str`, at `y`", TypeError),
+    "sh.jit(lambda p: p['a'])({'a': v, 'b': 't'})": (r"class `str`, at `p\['b'\]`", TypeError),
+    "sh.jit(f)(np.array(['a']))": ("JAX has no arrays of its dtype", TypeError),
+    "sh.jit(g, static_argnums=1)(v, [1])": ("has no hash: it is of class `list`", ValueError),
+    "sh.jit(g, static_argnums=1)(v, v)": ("has no hash: it is of class `Array`", ValueError),
+    "sh.jit(g)(v)": (r"`g` does not take .*\n.*\n.*missing 1 required .*: 'y'", TypeError),
+    "sh.jit(g)(v, v, v)": ("takes 2 positional arguments but 3 were given", TypeError),
+    "sh.jit(g)(v, z=v)": ("`g` does not take these arguments", TypeError),
+    "sh.jit(lambda x: 'a')(v)": ("a result of `<lambda>` is no array, but of class `str`", TypeError),
+    "sh.jit(lambda x: (x, object()))(v)": (r"class `object`, at `\[1\]`", TypeError),
+    "sh.jit(lambda x: x.type)(v)": ("a result of `<lambda>` is a type", ValueError),
+    "sh.jit(lambda x: sh.jit(g)(x, 'a'))(v)": ("`g` takes arrays, .* class `str`, at `y`", TypeError),
+    "sh.jit(f).lower('a')": ("`f` takes arrays, .* class `str`, at `x`", TypeError),
+    "sh.jit(f).trace()": ("missing 1 required positional argument: 'x'", TypeError),
+    "sh.jit(f, static_argnums='y')": ("`static_argnums` of `jit` is an integer", TypeError),
+    "sh.jit(f, donate_argnums=5)": (r"donate_argnums=\(5,\)", ValueError),
+    "sh.jit(v)": (r"`jit` takes a function, not f32\[8@x,4\]", TypeError),
+    "sh.grad(g, argnums='y')": ("`argnums` of `grad` is an integer", TypeError),
+    "sh.jacrev(g, argnums=0.5)": ("`argnums` of `jacrev` is an integer", TypeError),
+    "sh.vmap(f)('a')": ("`vmap` takes arrays, .* class `str`", TypeError),
+    "sh.vmap(f)(sh.ones('f32[4]'), sh.ones('f32[2]'))": ("one axis had size 2", ValueError),
+    "sh.checkpoint(g)(v, 'a')": ("`g` takes arrays, .* class `str`, at `y`", TypeError),
+    "sh.checkpoint(lambda x: 'a')(v)": ("is no array, but of class `str`", TypeError),
+    "sh.scan(lambda c, x: (c, x), 0.0, 'a')": ("`scan` takes arrays, .* class `str`", TypeError),
+    "sh.scan(lambda c, x: (c, 'a'), 0.0, ones)": (r"a result of `scan` .* `str`, at `\[1\]`", TypeError),
+    "sh.scan(lambda c, x: c, 0.0, ones)": (r"returns \(carry, y\), not an array", TypeError),
+    "sh.cond('a', lambda: v, lambda: v)": ("`cond` takes arrays, .* class `str`", TypeError),
+    "sh.cond(True, lambda: 'a', lambda: 'b')": ("a result of `cond` is no array", TypeError),
+    "sh.cond(True, lambda x: v, lambda x: v)": (r"<lambda>\(\) missing 1", TypeError),
+    "sh.while_loop(lambda c: 'a', lambda c: c, v)": ("a result of `while_loop` is no array", TypeError),
+    "sh.map(lambda x: 'a', ones)": ("a result of `map` is no array", TypeError),
+    "sh.vjp(f, 'a')": (r"`vjp` takes arrays, .* class `str`, at `primals\[0\]`", TypeError),
+    "sh.reshape(v, (5, 5))": ("cannot reshape array of shape", TypeError),
+    "sh.sum(v, axis=5)": ("axis 5 is out of bounds", ValueError),
+}
+
+
+def refusal(call: str, v: Any) -> Any:
+    with pytest.raises(sh.ShardingTypeError) as caught:
+        run(call, {"f": f, "g": g, "v": v, "np": np, "ones": jnp.ones(3)})
+    return caught.value
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_what_jax_refuses_is_told_in_the_one_shape_and_is_of_jaxs_kind_too(call: str, v: Any) -> None:
+    error, (said, kind) = refusal(call, v), CALLS[call]
+    assert re.search(said, str(error)), str(error)
+    assert isinstance(error, kind)
+    assert not faults(error)
+    assert not INSIDE.search(str(error)), str(error)
+
+
+def test_an_argument_that_is_no_array(v: Any) -> None:
+    error = refusal("sh.jit(g)(v, 'a')", v)
+    assert str(error) == (
+        "`g` takes arrays, and was given a value of class `str`, at `y`\n"
+        "  where: program.py:1: g\n"
+        "  try:   static_argnames= or static_argnums= for what is no array"
+    )
+    assert str(error.__cause__).startswith("Error interpreting argument to")
+
+
+MADE: dict[str, Callable[[Callable[[Any], Any]], Any]] = {
+    "jit": sh.jit,
+    "grad": sh.grad,
+    "vmap": sh.vmap,
+    "checkpoint": sh.checkpoint,
+    "scan": lambda f: lambda v: sh.scan(lambda c, _: (f(v), c), 0.0, None, length=2),
+    "cond": lambda f: lambda v: sh.cond(jnp.sum(jnp.ones(2)) > 0, f, f, v),
+}
+
+
+@pytest.mark.parametrize("kind", [ValueError, TypeError, AssertionError, KeyError, AttributeError])
+@pytest.mark.parametrize("make", MADE.values(), ids=MADE)
+def test_what_the_users_function_raises_stays_as_it_is(make: Any, kind: type[Exception], v: Any) -> None:
+    mine = kind("mine")
+
+    def wrong(x: Any) -> Any:
+        raise mine
+
+    with pytest.raises(kind) as caught:
+        make(wrong)(v)
+    assert caught.value is mine
+
+
+def test_a_class_of_two_kinds_is_one_and_its_errors_can_be_pickled() -> None:
+    kind = also(jax.errors.TracerBoolConversionError)
+    assert kind is also(jax.errors.TracerBoolConversionError)
+    assert also(TypeError) is sh.ShardingTypeError
+    read = pickle.loads(pickle.dumps(kind("what", why="why", hints=["hint"])))
+    assert type(read) is sh.ShardingTypeError
+    assert str(read) == "what\n  why:   why\n  try:   hint"
