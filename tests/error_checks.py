@@ -16,6 +16,8 @@ from tests.random_plain import CONSTANTS
 
 PACKAGE = str(Path(sh.__file__).parent)
 FILE = "program.py"
+#: What no message has: names of JAX's classes, of outer functions, and lines that are no user's.
+INSIDE = re.compile(r"Tracer|<locals>|/shtypes/|0x[0-9a-f]{6}|See https|traced for")
 
 
 def run(text: str, values: Mapping[str, Any]) -> Any:

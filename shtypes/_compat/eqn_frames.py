@@ -31,7 +31,7 @@ _MODULES: Final = (
 
 
 #: Functions of libraries that only call others: `Module.apply`, wrappers, private functions.
-_HANDING_ON: Final = re.compile(r"(^|\.)_(?!_)|wrap|intercept|(^|\.)(apply|init)(_fn)?($|\.)")
+_FORWARDING: Final = re.compile(r"(^|\.)_(?!_)|wrap|intercept|(^|\.)(apply|init)(_fn)?($|\.)")
 
 
 class Frame(NamedTuple):
@@ -130,7 +130,7 @@ def eqn_source_of(frames: Sequence[Frame]) -> EqnSource:
             return EqnSource(str(frame), library or handing_on, called)
         outside = outside or kind is Owner.INSTALLED
         if kind is Owner.INSTALLED:
-            if _HANDING_ON.search(frame.code.co_qualname):
+            if _FORWARDING.search(frame.code.co_qualname):
                 handing_on = _in_library(frame) or handing_on
             else:
                 library = _in_library(frame) or library

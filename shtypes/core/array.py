@@ -35,6 +35,7 @@ from shtypes.core.interop_errors import (
     refused_attribute,
     sharding_of_value,
 )
+from shtypes.core.jax_errors import has_no
 from shtypes.core.jax_type import HiShType
 from shtypes.core.physical import hidden_axes, physical_sharding, without_keys
 from shtypes.errors import ShardingTypeError
@@ -297,11 +298,7 @@ def _concrete_only(what: str) -> Any:
     """A method of tracers that refuses, for Python's conversions to numbers."""
 
     def refuse(tracer: Any, *_: Any) -> Any:
-        error = ShardingTypeError(
-            f"a traced value, {jax.typeof(tracer)}, has no {what} while it is traced",
-            hints=["sh.where, sh.cond and the loops take it as it is"],
-        )
-        raise placed(error, what)
+        raise placed(has_no(jax.typeof(tracer), what, ["sh.where, sh.cond and the loops take it as it is"]), what)
 
     return refuse
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple, Protocol, TypeVar, cast
 
@@ -17,8 +19,9 @@ from shtypes._compat.program_mesh import ArgumentSharding, argument_shardings
 from shtypes.caches import PROGRAMS, Bounded, Static
 from shtypes.context.eqn_source import is_tracing_plain, tracing_typed
 from shtypes.context.settings import current_settings
-from shtypes.context.signature_errors import check_function
-from shtypes.context.user_line import public
+from shtypes.context.signature_errors import check_function, name_of
+from shtypes.context.user_line import ARGUMENT_ERRORS, public, refuse, shortened
+from shtypes.core.jax_errors import PlainCode, Refused
 from shtypes.dispatch.apply import is_typed
 from shtypes.errors import ShardingTypeError, short
 from shtypes.evaluation.at_specs import AtSpecs
@@ -35,7 +38,8 @@ from shtypes.lifting.ways import grouping, order, positions, running, spectra, w
 from shtypes.lifting.ways import matrices as tall
 from shtypes.local_mode.shard_map import connect_lift
 from shtypes.programs.jit import JitFunction
-from shtypes.scopes.comm import allows_implicit, note_undecided
+from shtypes.scopes.comm import allows_implicit, note_undecided, trying
+from shtypes.types import ShType
 
 R = TypeVar("R", bound=Callable[..., Any])
 
@@ -175,8 +179,8 @@ class _Program:
         self._compiled: Bounded[JitFunction[..., Any]] = Bounded(PROGRAMS)
         self._forms: Bounded[Any] = Bounded(PROGRAMS)
 
-    def _of_arrays(self, given: _Given) -> Callable[..., Any]:
-        """The function as one of its arrays, which JAX has not traced yet: what it closes over may be other by now."""
+    def _of_arrays(self, given: _Given, f: Callable[..., Any]) -> Callable[..., Any]:
+        """A function as one of its arrays, which JAX has not traced yet: what it closes over may be other by now."""
         arrays, tree, static = given
         types = tuple(map(type_of, arrays))
 
@@ -186,7 +190,7 @@ class _Program:
             args, kwargs = jax.tree.unflatten(tree, leaves)
             lies = {id(x): ArgumentSharding(t, spec_of(t)) for x, t in zip(arrays, types, strict=True) if t is not None}
             with argument_shardings(lies), tracing_typed(self._typed):
-                return jax.tree.map(lambda x: x if _is_traced(x) else _Untraced(x), self.f(*args, **kwargs))
+                return jax.tree.map(lambda x: x if _is_traced(x) else _Untraced(x), f(*args, **kwargs))
 
         flat.__name__ = flat.__qualname__ = getattr(self.f, "__name__", "f")
         return flat
@@ -225,11 +229,30 @@ class _Program:
 
     def traced(self, given: _Given) -> Traced:
         """The program for these arrays."""
-        arrays = given.arrays
-        mesh = mesh_of(arrays)
+        code = PlainCode(self.f)
+        try:
+            return self._traced(given, code)
+        except ARGUMENT_ERRORS as error:
+            refused = None if self._typed else code.refused(error)
+            if refused is None:
+                raise
+        raise refused.told(self._types_of(refused, given)) from shortened(refused.error)
+
+    def _traced(self, given: _Given, code: Callable[..., Any]) -> Traced:
+        mesh = mesh_of(given.arrays)
         axes = None if mesh is None else (mesh.axis_sizes, mesh.axis_names)
-        closed, around, tree = trace_plain(self._of_arrays(given), [aval_of(x) for x in arrays], axes)
+        closed, around, tree = trace_plain(self._of_arrays(given, code), [aval_of(x) for x in given.arrays], axes)
         return Traced(*needed(closed), around, tree)
+
+    def _types_of(self, refused: Refused, given: _Given) -> list[Any]:
+        """The types of the operands of a line; JAX's where the program before it does not type, or it is in a body."""
+        types: Sequence[Any] = ()
+        with trying(), contextlib.suppress(Exception):
+            traced = self._traced(given, PlainCode(self.f, ends=True))
+            outs = jax.eval_shape(functools.partial(self._by_its_ops, traced), given.arrays)
+            types = jax.tree.unflatten(traced.tree, outs)
+        pairs = itertools.zip_longest(types, refused.operands)
+        return [t if isinstance(t, ShType) else jax.typeof(x) for t, x in pairs]
 
     def following(self, traced: Traced, given: _Given) -> Next:
         """Which results of a trace are next values of the arrays."""
@@ -417,8 +440,9 @@ class Completed:
                     if not why:
                         return program.run(traced, following, given)
             except Exception as error:  # it wants values or types, which a plain trace has not
-                said = error.what if isinstance(error, ShardingTypeError) else str(error).partition("\n")[0]
-                why = f"it wants values or types while Python runs it ({type(error).__name__}: {short(said, 160)})"
+                cause = error.__cause__ or error
+                said = cause.what if isinstance(cause, ShardingTypeError) else str(cause).partition("\n")[0]
+                why = f"it wants values or types while Python runs it ({type(cause).__name__}: {short(said, 160)})"
             self._not.put(known, why)
         if why is not _PARTS:
             note_undecided(self.f, why)
@@ -453,7 +477,10 @@ def _lifted(f: Callable[..., Any], places: dict[str, Any], *, finish: bool, comp
             # Of this call: what is equal need not be the same, and a program is traced in each call.
             return program(given)
         except ShardingTypeError as error:
-            raise error.with_traceback(None) from None
+            raise error.with_traceback(None) from error.__cause__
+        except ARGUMENT_ERRORS as error:
+            refuse(error, f, args, kwargs, name_of(f) or name)
+            raise
 
     return lifted
 

@@ -270,7 +270,7 @@ class Body:
         try:
             return self._lifted(*args)
         except (AttributeError, jax.errors.JAXTypeError) as error:
-            if refused is None or isinstance(error, ShardingTypeError):
+            if refused is None or (isinstance(error, ShardingTypeError) and error.__cause__ is None):
                 raise
             raise refused from None  # it asks for what only typed values have: the call that JAX refused is the mistake
 

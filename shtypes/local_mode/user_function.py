@@ -13,6 +13,9 @@ import jax.numpy as jnp
 
 from shtypes._compat.jaxprs import captured, inner_jaxprs, jaxpr_of
 from shtypes.caches import MOST, Bounded
+from shtypes.context.signature_errors import jax_error
+from shtypes.context.user_line import line_of, shortened
+from shtypes.core.jax_errors import PlainCode
 from shtypes.core.jax_type import as_jax_type
 from shtypes.core.local import local_all
 from shtypes.core.meshes import context_mesh, inside_a_device
@@ -148,8 +151,10 @@ def _traced(fn: UserFn, run: Callable[[Sequence[Any]], Any], operands: Shards, o
     """The jaxpr of a function of shards, outside any mesh; an error if it does not trace."""
     shards_text = " and ".join(f"{dtype}{list(shape)}" for shape, dtype in operands) or "nothing"
 
+    code = PlainCode(run)
+
     def plain(*shards: Any) -> Any:
-        outs = run(shards)
+        outs = code(shards)
         _refuse_typed(fn, of, jax.tree.leaves(outs))
         return outs
 
@@ -172,14 +177,20 @@ def _traced(fn: UserFn, run: Callable[[Sequence[Any]], Any], operands: Shards, o
             raise
         raise _captures(fn, of, "a traced value", closed[1]) from None
     except (AssertionError, RuntimeError, TypeError, ValueError) as error:
+        refused = code.refused(error)
+        if refused is None and line_of(error.__traceback__):
+            raise
         if _SPEC.search(str(error)):
             placing = _PLACES.search(str(error))
             raise _places(fn, of, placing[0] if placing else "a PartitionSpec") from None
         if not isinstance(error, (TypeError, ValueError)):
             raise
-        raise ShardingTypeError(
-            f"{of}`{fn}` cannot be applied to shards {shards_text}", why=str(error).strip().split("\n")[0]
-        ) from error
+        what = f"cannot be applied to shards {shards_text}"
+        told = jax_error(str(fn), what, error) if refused is None else refused.told(map(jax.typeof, refused.operands))
+        if refused is not None:
+            told.what, told.why = f"`{fn}` {what}", told.why or told.what
+        told.what = of + told.what
+        raise told from shortened(error)
     for x in captured(jaxpr):
         _refuse_captured(fn, of, x)
     primitive = _placing(jaxpr_of(jaxpr))

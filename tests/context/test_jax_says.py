@@ -14,10 +14,7 @@ import pytest
 
 import shtypes as sh
 from shtypes.errors import also
-from tests.error_checks import faults, run
-
-#: What no message has: names of JAX's classes, of outer functions, and lines that are no user's.
-INSIDE = re.compile(r"Tracer|<locals>|/shtypes/|0x[0-9a-f]{6}|See https|traced for")
+from tests.error_checks import INSIDE, faults, run
 
 
 @pytest.fixture(autouse=True)

@@ -131,8 +131,8 @@ def of_dtypes() -> Iterator[Case]:
         window_strides=(1, 1, 1),
         padding="SAME",
     )
-    yield Case("max pool, bool", anywhere, (truths,), rows, roundings=EXACT, grad=False)
-    yield Case("sort, bool", lambda x: jnp.sort(x, 1), (truths,), rows, roundings=EXACT, grad=False)
+    yield Case("max pool, bool", anywhere, (bools,), rows, roundings=EXACT, grad=False)
+    yield Case("sort, bool", lambda x: jnp.sort(x, 1), (bools,), rows, roundings=EXACT, grad=False)
 
 
 def of_strange_numbers() -> Iterator[Case]:
@@ -226,7 +226,7 @@ def of_selections() -> Iterator[Case]:
         for places, f in of_places.items():
             yield Case(f"{places}, {name}", f, (x.copy(),), (column,), roundings=EXACT, grad=False)
     yield Case(
-        "truths", lambda x: jnp.sort(x, 0)[30:34], (rng.random((64, 4)) < 0.5,), (column,), roundings=EXACT, grad=False
+        "bools", lambda x: jnp.sort(x, 0)[30:34], (rng.random((64, 4)) < 0.5,), (column,), roundings=EXACT, grad=False
     )
     x, ties = numbers(64, 4), integers(64, 4, high=3).astype(np.float32)
     place = np.arange(64, dtype=np.float32)[:, None]
@@ -540,7 +540,7 @@ def of_lookups() -> Iterator[Case]:
         for label, f in lookups.items():
             yield Case(f"{label}, {name}", f, (x.copy(), negative), rows, roundings=EXACT, grad=False)
     bools = rng.random((32, 4)) < 0.5
-    yield Case("truths", lookups["take"], (truths, negative), rows, roundings=EXACT, grad=False)
+    yield Case("bools", lookups["take"], (bools, negative), rows, roundings=EXACT, grad=False)
     for dtype in (np.int8, np.uint8, np.uint32):
         narrow_ids = (ids % 40).astype(dtype)
         yield Case(f"ids of {dtype.__name__}", lookups["take"], (numbers(32, 4), narrow_ids), rows, roundings=EXACT)
