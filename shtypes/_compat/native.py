@@ -164,6 +164,7 @@ _TYPED_ATTRIBUTES: Final[dict[str, Any]] = {
     **{f"__r{name}__": _reflected(f"_r{name}") for name in _OPERATORS},
     "__array__": _to_numpy,
     "type": property(operator.attrgetter("aval")),
+    "tolist": lambda self: type(self.aval).tolist.fun(self),  # JAX's tracers have one that asks no type
     "_is_traced_array": lambda self: True,
 }
 #: The class of typed values' tracers, by the original class.

@@ -117,7 +117,9 @@ UNSUPPORTED_PARAMETERS: Final[tuple[UnsupportedParameters, ...]] = (
         "it is JAX's own",
     ),
     UnsupportedParameters(
-        ("out",), "it is numpy's, and JAX refuses it too: values do not change in place", ("x.at[...].set",)
+        ("out",),
+        "operands alone say the result's type, which `out=` asks for elsewhere; values do not change in place",
+        ("sh.reshard(y, type) of the result", "x.at[...].set"),
     ),
     UnsupportedParameters(("where",), "it is numpy's, and JAX refuses it too", ("sh.where",)),
     UnsupportedParameters(

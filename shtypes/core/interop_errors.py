@@ -21,7 +21,7 @@ from shtypes.context.user_line import frames_of_call, line_of, placed, user_line
 from shtypes.core.host import refuse_hidden, without_data
 from shtypes.core.meshes import AnyMesh, concrete_mesh, without_devices
 from shtypes.core.physical import physical_spec
-from shtypes.errors import ShardingTypeError
+from shtypes.errors import ShardingTypeError, also
 from shtypes.types import ShType, State
 
 #: numpy's functions for operators, with the reflected method of the right operand.
@@ -136,7 +136,8 @@ def refuse_native(x: Any, called: str = "") -> NoReturn:
     if sees_plain():
         why = "a lifted program has the typed value that it closes over as a constant only"
         hints = ["give the value to the lifted function as an argument"]
-    error = ShardingTypeError(f"a typed value, {t}, was given to {function}", why=why, hints=hints)
+    kind = also(jax.errors.TracerArrayConversionError) if name.endswith(" numpy") else ShardingTypeError
+    error = kind(f"a typed value, {t}, was given to {function}", why=why, hints=hints)
     error.of_plain = True
     if name and " " not in name:
         raise placed(error, f"{name}({t})")
