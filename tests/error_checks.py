@@ -68,7 +68,7 @@ def order_of(labels: Sequence[str]) -> list[int]:
 
 #: The two forms of a fix: operands resharded first, or a result asked for in a type.
 _RESHARD = re.compile(r'sh\.reshard\((\w+), "([^"]*)"\)')
-_OUT = re.compile(r'sh\.([\w.]+)\(\.\.\., out="([^"]*)"\)')
+_OUT = re.compile(r"sh\.([\w.]+)\(\.\.\., out=(.*)\)")
 
 
 def applied(code: str, template: str, names: Sequence[str]) -> str:
@@ -85,7 +85,7 @@ def applied(code: str, template: str, names: Sequence[str]) -> str:
     asked = _OUT.fullmatch(code)
     if asked:
         assert template.endswith(")"), template
-        return f'{template.format(*names)[:-1]}, out="{asked[2]}")'
+        return f"{template.format(*names)[:-1]}, out={asked[2]})"
     called = ("x",) if len(names) == 1 else ("lhs", "rhs") if len(names) == 2 else [f"operand_{i}" for i in range(9)]
     operands = list(names)
     for part in code.split("; "):

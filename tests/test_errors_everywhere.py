@@ -107,6 +107,48 @@ def test_fixes_of_ops_made_of_others_count_what_these_cast(axes: Any, template: 
         assert not wrong_fixes(error, template, types), error
 
 
+@pytest.mark.parametrize(
+    ("template", "texts"),
+    [
+        *((f"m.{name}({{0}})", ("[8,4]{U:x}",)) for name in ("sign", "floor", "ceil", "round", "to_jax")),
+        ("m.floor_divide({0}, {1})", ("[8,4]{U:x}", "[8,4]")),
+        ("m.copysign({0}, {1})", ("[8@x,4]", "[8,4@x]")),
+        ("m.where({0}, 1, {1})", ("[8@x,4]", "[8,4@x]")),
+    ],
+)
+def test_no_fix_has_a_price_for_a_cotangent_that_does_not_return(template: str, texts: tuple[str, ...]) -> None:
+    error = checked({"x": 2}, template, texts)
+    assert any(fix.bytes_forward and not fix.bytes_backward for fix in error.fixes), error
+
+
+@pytest.mark.parametrize(
+    ("template", "texts", "fix"),
+    [
+        ("m.linalg.cholesky({0})", ("[64@x,64]",), 'sh.linalg.cholesky(..., out="[64@x,64]")'),
+        ("m.linalg.cholesky({0})", ("[64,64@x]",), 'sh.linalg.cholesky(..., out="[64,64]")'),
+        ("m.median({0}, axis=0)", ("[64@x,64]",), 'sh.median(..., out="[64@x]")'),
+        ("m.quantile({0}, 0.3, axis=0)", ("[64@x,64]",), 'sh.quantile(..., out="[64@x]")'),
+        ("m.split({0}, 2)", ("[8@x,4]",), 'sh.split(..., out=("[4,4@x]", "[4,4@x]"))'),
+        ("m.outer({0}, {1})", ("[8,4@x]", "[8,4@x]"), 'sh.reshard(lhs, "[8,4]{I:x}"); sh.reshard(rhs, "[8,4]{I:x}")'),
+    ],
+)
+def test_a_fix_that_asks_for_a_result_costs_what_the_op_then_sends(template: str, texts: Any, fix: str) -> None:
+    assert fix in [each.code for each in checked({"x": 4}, template, texts).fixes]
+
+
+def checked(axes: dict[str, int], template: str, texts: tuple[str, ...]) -> sh.ShardingTypeError:
+    """The error of a program, each fix of which was applied and sends what it says."""
+    mesh = sh.abstract_mesh(axes)
+    with sh.use_mesh(mesh):
+        types = {name: sh.ShType.parse(f"f32{text}", mesh) for name, text in zip("ab", texts, strict=False)}
+        error = refusal(template.format(*types), types)
+        assert isinstance(error, sh.ShardingTypeError), error
+        assert error.fixes
+        assert not faults(error), error
+        assert not (wrong := wrong_fixes(error, template, types)), f"{error}\n{wrong}"
+    return error
+
+
 @pytest.mark.nightly
 @pytest.mark.parametrize("seed", range(1, 6))
 def test_thousands_of_wrong_programs_are_refused_well(seed: int) -> None:

@@ -271,7 +271,7 @@ def to_jax(x: Array) -> Any:
         target = t.with_axes(pending, State.INVARIANT)
         check_comm("to_jax", t, target, inserted=True)
         x, t = move(x, target, inserted=True), target
-    refuse_hidden(t, "become a plain array")
+    refuse_hidden(t, "become a plain array", returns=True)
     check_leaving(t)
     if type(x) is Array and no_trace_is_running():
         if x.data is None:

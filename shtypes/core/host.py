@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -68,15 +69,15 @@ def addressable_array(x: Any) -> Any:
     return x.data
 
 
-def refuse_hidden(t: ShType, what: str) -> None:
-    """Refuses a type whose physical array is not the global value."""
+def refuse_hidden(t: ShType, what: str, *, returns: bool = False) -> None:
+    """Refuses a type whose physical array is not the global value; ``returns`` says whether a cotangent comes back."""
     unreduced, varying = t.axes(State.UNREDUCED), t.axes(State.VARYING)
     if unreduced:
         error = ShardingTypeError(
             f"{t} cannot {what}: it is unreduced over {quoted(unreduced)}",
             why="each device holds one term of a sum that is still pending",
         )
-        raise suggest_when_read(error, _finished, (t,))
+        raise suggest_when_read(error, functools.partial(_finished, returns), (t,))
     if varying:
         raise ShardingTypeError(
             f"{t} cannot {what}: it varies over {quoted(varying)}",
@@ -84,12 +85,13 @@ def refuse_hidden(t: ShType, what: str) -> None:
         )
 
 
-def _finished(types: tuple[ShType, ...]) -> Typing:
-    """A rule that refuses pending sums."""
+def _finished(returns: bool, types: tuple[ShType, ...]) -> Typing:
+    """A rule that refuses pending sums, which cannot be read; as a plain array, a reduced value is invariant."""
     pending = types[0].axes(State.UNREDUCED)
     if pending:
         raise ShardingTypeError("a sum is pending", axes=pending)
-    return Typing(types, types)
+    plain = (types[0].with_axes(types[0].axes(State.REDUCED), State.INVARIANT),)
+    return Typing(plain, plain) if returns else Typing(types, plain, frozenset({0}))
 
 
 # from the host

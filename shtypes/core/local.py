@@ -29,6 +29,7 @@ from shtypes.core.shard_fn import (
     check_derivative,
     check_transpose,
     with_derivative,
+    without_derivative,
 )
 from shtypes.rules.cotangent import check_tangent
 from shtypes.types import ShType
@@ -155,6 +156,10 @@ class Local(Operation):
             out_nonzero = tuple(n and s for n, s in zip(out_nonzero, smooth, strict=True))
             if not any(out_nonzero):
                 return of(Steps((), ()))
+            still = without_derivative(self.fn, types, len(self.results))
+            active = tuple(a and i not in still for i, a in enumerate(active))
+            places = tuple(n + i for i, a in enumerate(active) if a)
+            tangent_types = [types[i - n] for i in places]
         jvp = Jvp(self.fn, active, out_nonzero)
         if not linear:
             check_derivative(self.fn, active, jvp, types, tangent_types)

@@ -214,20 +214,35 @@ def _with_derivative(jaxpr: Any, active: tuple[bool, ...]) -> tuple[bool, ...]:
     return tuple(depends_smoothly(jaxpr, [i for i, a in enumerate(active) if a]))
 
 
+def without_derivative(fn: ShardFn, operands: Sequence[ShType], count: int) -> frozenset[int]:
+    """The operands by which the derivative of each of the ``count`` results is zero everywhere."""
+    n = range(len(operands))
+    return frozenset(i for i in n if not any(with_derivative(fn, [i == j for j in n], operands, count)))
+
+
 def program_of(fn: ShardFn, operands: Sequence[ShType]) -> Any:
-    """The program of a shard function on operands of some types; None if it depends on the device."""
+    """The program of a local function on operands of some types; None where it cannot be traced."""
+    """The program of a shard function on operands of some types; None if it cannot be traced."""
+    axes = operands[0].mesh.axis_names if operands else ()  # bound for `axis_index`
     shapes = tuple((1,) if fn.per_element else t.local_shape for t in operands)
     try:
-        return _jaxpr(fn, shapes, tuple(t.dtype_name for t in operands), promotion())
+        return _jaxpr(fn, shapes, tuple(t.dtype_name for t in operands), promotion(), axes)
     except (NameError, NotImplementedError, TypeError, ValueError):
         return None
 
 
 @functools.lru_cache(maxsize=MOST)
-def _jaxpr(fn: ShardFn, shapes: tuple[tuple[int, ...], ...], names: tuple[str, ...], promotion: tuple[Any, ...]) -> Any:
+def _jaxpr(
+    fn: ShardFn,
+    shapes: tuple[tuple[int, ...], ...],
+    names: tuple[str, ...],
+    promotion: tuple[Any, ...],
+    axes: tuple[str, ...] = (),
+) -> Any:
     """The program of a shard function on shards of some shapes and dtypes."""
     structs = [jax.ShapeDtypeStruct(s, dtypes.to_numpy(name)) for s, name in zip(shapes, names, strict=True)]
-    with wide_enough(*names), jax.sharding.use_abstract_mesh(_NO_MESH):
+    env = axes_bound([(axis, 1) for axis in axes])
+    with wide_enough(*names), jax.sharding.use_abstract_mesh(_NO_MESH), env:
         return jax.make_jaxpr(lambda *shards: fn(*shards))(*structs)  # noqa: PLW0108  (JAX caches by function)
 
 

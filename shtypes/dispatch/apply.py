@@ -31,7 +31,7 @@ from shtypes.core.local import local_all
 from shtypes.core.physical import physical_sharding
 from shtypes.core.reshard import move
 from shtypes.core.run_op import only_types
-from shtypes.core.shard_fn import ShardFn, local_dtype, promotion
+from shtypes.core.shard_fn import ShardFn, local_dtype, promotion, without_derivative
 from shtypes.errors import ShardingTypeError
 from shtypes.resharding import Cost
 from shtypes.rules import Typing
@@ -203,10 +203,13 @@ def constant_of(x: Any, mesh: Mesh) -> Array:
     return value
 
 
-def typed(name: str, rule: Rule, types: tuple[ShType, ...], values: Sequence[Any] = ()) -> Typing:
+def typed(
+    name: str, rule: Rule, types: tuple[ShType, ...], values: Sequence[Any] = (), fn: Local | None = None
+) -> Typing:
     """The rule's typing; an error leaves with the user's line, the operands' types and priced fixes.
 
-    Inside `implicit_comm`, the typing of resharded operands; of one that is there twice one reshard.
+    Inside `implicit_comm`, the typing of resharded operands; of one that is there twice one reshard. No cotangent
+    returns to operands by which ``fn`` has no derivative.
     """
     try:
         typing = rule(types)
@@ -214,12 +217,29 @@ def typed(name: str, rule: Rule, types: tuple[ShType, ...], values: Sequence[Any
             typing if not finishes_scalars() or _is_no_larger(typing, types) else _finished_for(rule, types) or typing
         )
     except ShardingTypeError as error:
+        rule = rule if fn is None else _with_still(rule, fn)
         fixed = _finished_for(rule, types)
         if fixed is None and allows_implicit():
             fixed = chosen(rule, types, minimizing(), firsts(values))
         if fixed is not None:
             return fixed
         raise located(error, name, types, rule).with_traceback(None) from error.__cause__
+
+
+def _with_still(rule: Rule, fn: Local) -> Rule:
+    """The rule, with the operands by which the derivative of ``fn`` is zero in its typings."""
+
+    def with_still(types: tuple[ShType, ...]) -> Typing:
+        typing = rule(types)
+        whole = tuple([t.with_axes(t.axes(State.SHARDED), State.REDUCED) for t in typing.operands])
+        return typing._replace(still=_still(fn, whole, len(typing.results)))
+
+    return with_still
+
+
+@functools.lru_cache(maxsize=MOST)
+def _still(fn: Local, types: tuple[ShType, ...], count: int) -> frozenset[int]:
+    return without_derivative(fn if isinstance(fn, ShardFn) else fn(types), types, count)
 
 
 def _is_no_larger(typing: Typing, types: tuple[ShType, ...]) -> bool:
@@ -280,7 +300,7 @@ def located(
 
 def apply_all(name: str, fn: Local, rule: Rule, operands: Sequence[Any]) -> list[Array]:
     """Applies an op that has several results."""
-    operands, typing = typed_operands(name, rule, operands)
+    operands, typing = typed_operands(name, rule, operands, fn)
     fn = fn if isinstance(fn, ShardFn) else fn(typing.operands)
     results = local_all(fn, *operands, out=typing.results)
     if rules_in_force():
@@ -288,9 +308,11 @@ def apply_all(name: str, fn: Local, rule: Rule, operands: Sequence[Any]) -> list
     return results
 
 
-def typed_operands(name: str, rule: Rule, operands: Sequence[Any]) -> tuple[list[Array], Typing]:
+def typed_operands(
+    name: str, rule: Rule, operands: Sequence[Any], fn: Local | None = None
+) -> tuple[list[Array], Typing]:
     """The operands of an op in the types that its rule asks for, and its typing."""
-    typing = typed(name, rule, tuple(x.type for x in operands), operands)
+    typing = typed(name, rule, tuple(x.type for x in operands), operands, fn)
     return cast_all(name, rule, operands, typing), typing
 
 

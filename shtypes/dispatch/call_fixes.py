@@ -7,6 +7,7 @@ again, over the operands of the call.
 from __future__ import annotations
 
 import ast
+import contextlib
 import functools
 import inspect
 import re
@@ -66,7 +67,8 @@ def _retell(error: ShardingTypeError, fn: Callable[..., Any], args: tuple[Any, .
 
     def complete() -> None:
         takes_out = "out" in inspect.signature(fn).parameters
-        codes = [fix.code for fix in error.asking()] if takes_out and error.asking is not None else []
+        asking = error.asking() if takes_out and error.asking is not None else []
+        codes = [_CALLED.sub(f"{fn.__name__}(", fix.code, count=1) for fix in asking]
         try:
             with trying():
                 fixes = [*_asking(call, types, codes), *fixes_of_call(call, types, _MOST_TRIED, names)]
@@ -101,7 +103,8 @@ def _argument_names(fn: Callable[..., Any], tree: Any, places: Sequence[int]) ->
 
 #: With how many other operands a call is traced.
 _MOST_TRIED: Final = 44
-#: The type in a fix that passes ``out=``.
+#: The name of the function, without its module, and the type in a fix that passes ``out=``.
+_CALLED: Final = re.compile(r"\w+\(")
 _OUT: Final = re.compile(r"\(\.\.\., out=(.*)\)$")
 
 
@@ -110,7 +113,8 @@ def _asking(call: Callable[..., Any], types: tuple[ShType, ...], codes: Sequence
     for code in codes:
         out = _OUT.search(code)
         assert out is not None  # the codes were chosen by it
-        yield _fix_of(code, functools.partial(call, out=ast.literal_eval(out[1])), types)
+        with contextlib.suppress(ShardingTypeError):  # what an op inside can be asked for, this one may not
+            yield _fix_of(code, functools.partial(call, out=ast.literal_eval(out[1])), types)
 
 
 def _fix_of(code: str, f: Callable[..., Any], types: Sequence[ShType]) -> Fix:
@@ -156,16 +160,17 @@ def fixes_of_call(
     return fixes[0]
 
 
-def with_out_fixes(
-    error: ShardingTypeError, name: str, across: Callable[..., Any], *types: ShType
-) -> ShardingTypeError:
-    """An error with the ways to ask for ``across`` among its fixes, typed and priced by the ledger."""
+def with_out_fixes(error: ShardingTypeError, name: str, op: Callable[..., Any], *types: ShType) -> ShardingTypeError:
+    """An error with the ways to ask for a type of the result among its fixes, typed and priced by the ledger.
+
+    ``op(*operands, out)`` is the op where it may communicate, its results as they come where ``out`` is None.
+    """
 
     @functools.cache
     def asking() -> list[Fix]:
         try:
             with trying():
-                return _out_fixes(name, across, types)
+                return _out_fixes(name, op, types)
         except ShardingTypeError:  # it does not type for another reason
             return []
 
@@ -173,7 +178,7 @@ def with_out_fixes(
         by_code = {fix.code: fix for fix in (*error.fixes, *asking())}
         error.fixes = tuple(sorted(by_code.values(), key=lambda f: f.bytes)[:MOST])
 
-    if holds_tracers(across):
+    if holds_tracers(op):
         asking()
     error.asking = asking
     if error.operands is None:  # no rule has its fixes: reshards are tried on the whole call
@@ -182,17 +187,16 @@ def with_out_fixes(
     return error
 
 
-def _out_fixes(name: str, across: Callable[..., Any], types: Sequence[ShType]) -> list[Fix]:
-    natural: list[Any] = list(jax.make_jaxpr(across)(*map(abstract_array, types)).out_avals)
+def _out_fixes(name: str, op: Callable[..., Any], types: Sequence[ShType]) -> list[Fix]:
+    natural: list[Any] = list(jax.make_jaxpr(lambda *xs: op(*xs, None))(*map(abstract_array, types)).out_avals)
+    asked = [natural, [_as_reduced(t, types) for t in natural]]
+    asked += [[t] for t in types if [(x.shape, x.dtype) for x in natural] == [(t.shape, t.dtype)]]  # as an operand lies
     fixes = []
-    for outs in dict.fromkeys((tuple(natural), tuple(_as_reduced(t, types) for t in natural))):
-        texts = [f'"{target_text(t)}"' for t in outs]
+    for outs in dict.fromkeys(tuple(map(target_text, outs)) for outs in asked):
+        out = outs[0] if len(outs) == 1 else outs
+        texts = [f'"{text}"' for text in outs]
         code = texts[0] if len(texts) == 1 else f"({', '.join(texts)})"
-
-        def call(*xs: Any, outs: tuple[ShType, ...] = outs) -> Any:
-            return [reshard(y, t) for y, t in zip(jax.tree.leaves(across(*xs)), outs, strict=True)]
-
-        fixes.append(_fix_of(f"sh.{name}(..., out={code})", call, types))
+        fixes.append(_fix_of(f"sh.{name}(..., out={code})", lambda *xs, out=out: op(*xs, out), types))
     return fixes
 
 

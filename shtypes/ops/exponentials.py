@@ -193,20 +193,19 @@ def logsumexp(
 
     dims = normalize_dims(axis, jax.typeof(x).ndim, "logsumexp")
 
-    def plain(x: Any) -> Array:
-        y = _log_of_sum(x, dims)
-        return y if keepdims else squeeze(y, dims)
+    def asked(x: Any, out: Any) -> Array | tuple[Array, Array]:
+        y, summed = signed(x, dims)
+        if not return_sign:
+            y = _where(less(summed, 0), jnp.nan, y)
+        y, signs = (v if keepdims else squeeze(v, dims) for v in (y, sign(summed)))
+        return (finished(y, out), finished(signs, out)) if return_sign else finished(y, out)
 
     if sharding(jax.typeof(x), dims) and not may_communicate(out):
         try:
             reduced("logsumexp", jax.nn.logsumexp, x, dims, keepdims)
         except ShardingTypeError as error:
-            raise with_out_fixes(error, "logsumexp", plain, jax.typeof(x)) from None
-    y, summed = signed(x, dims)
-    if not return_sign:
-        y = _where(less(summed, 0), jnp.nan, y)
-    y, signs = (v if keepdims else squeeze(v, dims) for v in (y, sign(summed)))
-    return (finished(y, out), finished(signs, out)) if return_sign else finished(y, out)
+            raise with_out_fixes(error, "logsumexp", asked, jax.typeof(x)) from None
+    return asked(x, out)
 
 
 def _added(x: Any, dims: tuple[int, ...], state: State = State.INVARIANT) -> Array:

@@ -21,7 +21,7 @@ import numpy as np
 
 from shtypes import rules
 from shtypes._compat import trace_context
-from shtypes._compat.jaxprs import inner_jaxprs, jaxpr_of
+from shtypes._compat.jaxprs import depends_smoothly, inner_jaxprs, jaxpr_of
 from shtypes._compat.plain_programs import needed, trace_plain
 from shtypes.caches import PROGRAMS, Bounded, Static
 from shtypes.context.settings import current_settings
@@ -48,7 +48,6 @@ from shtypes.scopes.comm import (
     FinishesSums,
     Implicit,
     allows_implicit,
-    implicit_comm,
     objective,
     rules_in_force,
     trying,
@@ -188,7 +187,7 @@ class JaxFunction:
             in_turn = under(None, in_turn, FinishesSums())
             if allows_implicit():
                 return self._communicating(key, trace, in_turn, values)
-            raise self._refusal(error, call, types, in_turn, trace).with_traceback(None) from None
+            raise self._refusal(error, call, types, in_turn, trace, key).with_traceback(None) from None
         operands, typing = typed_operands(self.name, rule, values)
         local = call(tuple([x.type for x in operands])).local
         if local is None:
@@ -248,6 +247,7 @@ class JaxFunction:
         types: tuple[ShType, ...],
         in_turn: Callable[..., list[Any]],
         trace: Trace,
+        key: Any,
     ) -> ShardingTypeError:
         """The error of a call that does not type, with its fixes, and with those that ask for the result's type."""
         refusal = messages.of_call(error, self.name, types)
@@ -255,11 +255,13 @@ class JaxFunction:
         if not self._takes_out:
             return refusal
 
-        def communicating(*operands: Any) -> Any:
-            with implicit_comm():
-                return in_turn(*operands)
+        def asked(*operands: Any) -> Any:
+            *values, out = operands
+            with CommScope(Implicit(out=out)):
+                results = self._communicating(key, trace, in_turn, values)
+            return all_finished(jax.tree.unflatten(trace.tree, results), out)
 
-        return with_out_fixes(refusal, self.name, communicating, *types)
+        return with_out_fixes(refusal, self.name, asked, *types)
 
 
 def all_finished(results: Any, out: Any) -> Any:
@@ -409,10 +411,17 @@ def _typed_call(
         local = shard_program(listing_name, closed) if all(type(t) is HiShType for t in results) else None
     except NotLocalError:
         local = None
+    still = _still(trace.jaxpr)
     if local is None:
         inside = functools.cache(functools.partial(prices_of_program, closed))
-        return TypedCall(rules.Typing(tuple(types), results), None, inside)
-    return TypedCall(rules.Typing(local.operands, results), local)
+        return TypedCall(rules.Typing(tuple(types), results, still), None, inside)
+    return TypedCall(rules.Typing(local.operands, results, still), local)
+
+
+@functools.lru_cache(maxsize=PROGRAMS)
+def _still(jaxpr: Any) -> frozenset[int]:
+    """The arguments of a program by which its derivative is zero."""
+    return frozenset(i for i in range(len(jaxpr.invars)) if not any(depends_smoothly(jaxpr, [i])))
 
 
 def _of_call(error: ShardingTypeError, name: str, types: Sequence[ShType]) -> ShardingTypeError:

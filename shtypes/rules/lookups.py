@@ -320,7 +320,7 @@ def segment_sum(
     dims = tuple(range(data.ndim))
     rest_dims = tuple(zip(dims[ids.ndim :], data.shape[ids.ndim :], strict=True))
     plan = ProductDims((dims, dims[: ids.ndim]), (("segments", count), *rest_dims), ids=frozenset({1}))
-    (rows, numbers), (result,) = contraction(name, operands, plan, data.dtype_name, constants)
+    (rows, numbers), (result,), _ = contraction(name, operands, plan, data.dtype_name, constants)
     for axis in over:
         if result.state(axis) not in REPLICATED:
             raise ShardingTypeError(
@@ -357,7 +357,8 @@ def sort(
         plan = ProductDims(tuple(each), shape, frozenset({dim}), nonlinear=frozenset(range(keys)))
         of_chosen = frozenset(j for j, k in enumerate(chosen) if k in constants)
         of_i = types[i].dtype_name  # integers have one replicated state
-        cast, (results[i],) = contraction(name, [types[k] for k in chosen], plan, of_i, of_chosen)
-        for k, t in zip(chosen, cast, strict=True):
+        typing = contraction(name, [types[k] for k in chosen], plan, of_i, of_chosen)
+        (results[i],) = typing.results
+        for k, t in zip(chosen, typing.operands, strict=True):
             types[k] = t
     return Typing(tuple(types), tuple(results))

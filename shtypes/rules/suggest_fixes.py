@@ -9,7 +9,6 @@ moved, the others are also tried lying as these do.
 from __future__ import annotations
 
 import collections
-import functools
 import heapq
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -424,16 +423,23 @@ class Search:
     def _least(self, operands: tuple[ShType, ...], typing: Typing) -> Cost:
         """A lower bound of a candidate's cost, without planning its reshards."""
         returns = any(t.differentiable for t in typing.results)
-        least = functools.partial(least_cost, minimize=self.minimize, returns=returns)
-        moves = itertools.starmap(least, self._moves(operands, typing))
+        moves = (least_cost(*m, self.minimize, returns=back) for m, back in self._moves(operands, typing))
         inside = (cost(p.forward_bytes, p.backward_bytes * returns, self.minimize) for p in self._inside(operands))
         return added([*moves, *inside])
 
-    def _moves(self, operands: tuple[ShType, ...], typing: Typing) -> list[tuple[ShType, ShType]]:
-        """The reshards of a candidate, then the casts that the rule inserts; of the same value each once."""
+    def _moves(self, operands: tuple[ShType, ...], typing: Typing) -> list[tuple[tuple[ShType, ShType], bool]]:
+        """The reshards of a candidate, then the casts that the rule inserts, and whether a cotangent returns by each.
+
+        Of the same value each is there once.
+        """
         moves = {(i, True): (self.operands[i], operands[i]) for i in self._changed(operands)}
         casts = {(i, False): (operands[i], t) for i, t in enumerate(typing.operands) if operands[i] != t}
-        return list({(self._same[i], *pair, own): pair for (i, own), pair in (*moves.items(), *casts.items())}.values())
+        back = any(t.differentiable for t in typing.results)
+        returns: dict[tuple[int, tuple[ShType, ShType], bool], bool] = {}
+        for (i, own), pair in (*moves.items(), *casts.items()):
+            key = self._same[i], pair, own
+            returns[key] = (back and i not in typing.still) or returns.get(key, False)
+        return [(pair, back) for (_, pair, _), back in returns.items()]
 
     def priced(self, operands: tuple[ShType, ...], typing: Typing) -> Candidate:
         """A candidate that types, with its price."""
@@ -441,8 +447,11 @@ class Search:
         for i in self._changed(operands):
             changed.setdefault((self._same[i], operands[i]), self.names[i])
         casts = sum(src != dst for src, dst in zip(operands, typing.operands, strict=True))
-        prices = [*itertools.starmap(price_of, self._moves(operands, typing)), *self._inside(operands)]
-        back = prices if any(t.differentiable for t in typing.results) else []
+        moves = [(price_of(*move), returns) for move, returns in self._moves(operands, typing)]
+        inside = self._inside(operands)
+        prices = [*(p for p, _ in moves), *inside]
+        back = [p for p, returns in moves if returns]
+        back += inside if any(t.differentiable for t in typing.results) else ()
         forward = sum(p.forward_bytes for p in prices)
         backward = sum(p.backward_bytes for p in back)
         fix = Fix(

@@ -36,6 +36,7 @@ class Typing(NamedTuple):
     #: `rule`) may keep its replicated state whatever the others have.
     operands: tuple[ShType, ...]
     results: tuple[ShType, ...]  # the type of each result
+    still: frozenset[int] = frozenset()  # operands by which the derivative is known to be zero: no cotangent returns
 
 
 # caching

@@ -43,9 +43,7 @@ def test_what_cannot_be_read_names_what_the_user_wrote(name: str) -> None:
         "f32[]{U:x} cannot be read on the host: it is unreduced over `x`\n"
         f"  where: {name}(f32[]{{U:x}})\n"
         "  why:   each device holds one term of a sum that is still pending\n"
-        '  fix:   sh.reshard(x, "[]{I:x}")   [forward: all-reduce over `x`, 4 B/device; backward: none]\n'
-        '  fix:   sh.reshard(x, "[]")   [forward: all-reduce over `x`, 4 B/device;'
-        " backward: all-reduce over `x`, 4 B/device]"
+        '  fix:   sh.reshard(x, "[]")   [forward: all-reduce over `x`, 4 B/device; backward: none]'
     )
 
 

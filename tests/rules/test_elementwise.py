@@ -6,6 +6,7 @@ import pytest
 
 from shtypes.errors import ShardingTypeError
 from shtypes.rules.elementwise import additive, cast, divide, linear_unary, multilinear, narrows, nonlinear, select_n
+from shtypes.rules.typing import Typing
 from shtypes.types import ShType
 from shtypes.types.mesh import Mesh
 from shtypes.types.policy import policy
@@ -37,12 +38,12 @@ def test_a_constant_term_becomes_what_the_other_term_is(given: str) -> None:
 
 def test_a_constant_costs_no_cast_beside_an_invariant_operand() -> None:
     weight, one = t("f32[8]{I:(x,y)}"), t("f32[]{R:(x,y)}")
-    assert multilinear("mul", (weight, one), "f32", SECOND) == ((weight, one), (weight,))
+    assert multilinear("mul", (weight, one), "f32", SECOND) == Typing((weight, one), (weight,))
 
 
 def test_where_no_gradient_flows_invariant_and_reduced_meet_without_a_cast() -> None:
     lhs, rhs = t("f32[8]{I:(x,y)}"), t("f32[8]{R:(x,y)}")
-    assert nonlinear("less", (lhs, rhs), "bool") == ((lhs, rhs), (t("bool[8]"),))
+    assert nonlinear("less", (lhs, rhs), "bool") == Typing((lhs, rhs), (t("bool[8]"),))
 
 
 def test_a_cached_typing_keeps_the_names_of_its_own_operands() -> None:

@@ -179,7 +179,7 @@ def together(labels: Callable[[Call, Sequence[int], Sequence[int]], Any]) -> Fam
         result_types: list[ShType] = []
         for dtype, shape, result_labels in (*results, *results[:-1]):  # what one casts the operands to, the others have
             plan = ProductDims(of_operands, tuple(zip(result_labels, shape, strict=True)), unsharded, ids=ids)
-            types, result = family(call.name, types, plan, dtype, call.constants)
+            types, result, _ = family(call.name, types, plan, dtype, call.constants)
             result_types += result
         return Typing(types, (*result_types[len(results) :], result_types[len(results) - 1]))
 
