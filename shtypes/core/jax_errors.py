@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 import jax
 
 from shtypes._compat import trace_of
 from shtypes._compat.eqn_frames import Frame, eqn_source_of
+from shtypes._compat.local_axes import traced_type
 from shtypes.context.frames import Owner, owner_of_frame
 from shtypes.context.signature_errors import jax_error
-from shtypes.context.user_line import ARGUMENT_ERRORS, frames_through, placed
+from shtypes.context.user_line import ARGUMENT_ERRORS, frames_through, placed, shortened
 from shtypes.errors import ShardingTypeError, also
 
 #: JAX's errors where Python asks a traced value for what only a known one has.
@@ -55,15 +57,16 @@ class Refused(NamedTuple):
             told = has_no(given[0], asked, _HINTS.get(asked, _HINTS[""]))
         else:
             what = f"does not take {' and '.join(given)}" if 0 < len(given) < 4 else "does not take these arguments"
-            called = code if 0 < len(code) < 60 and not source.library else source.called or "a function of JAX"
-            told = jax_error(called, what, self.error)
+            called = code if 0 < len(code) < 60 and not source.library else source.called or source.library or code
+            told = jax_error(called or "a function of JAX", what, self.error)
             if isinstance(self.error, jax.errors.NonConcreteBooleanIndexError):
                 told.hints = (_MASKED,)
             elif isinstance(self.error, AssertionError) and self.axes is not None:  # which has no words
                 told.hints = (f"mesh axes that are mapped here, where it names {self.axes!r}",)
         call = f"{source.called}({', '.join(given)})" if source.called else code or "a function of JAX"
         if source.line:
-            told.where, told.placed = f"{source.line}: {call}", True
+            through = f" (in {source.library})" if source.library else ""
+            told.where, told.placed = f"{source.line}{through}: {call}", True
         return placed(told, call)
 
 
@@ -96,6 +99,17 @@ class PlainCode:
         return next((each for each in self._refused if each.error is error), None)
 
 
+@contextlib.contextmanager
+def telling() -> Iterator[None]:
+    """A scope around code of the user's in a trace: what JAX refuses in it is told at its line, with JAX's types."""
+    try:
+        yield
+    except ARGUMENT_ERRORS as error:
+        for refused in _refused(error):
+            raise refused.told(map(traced_type, refused.operands)) from shortened(error)
+        raise
+
+
 def _refused(error: Exception) -> list[Refused]:
     """The line that JAX refuses; none where the user's code, a library or shtypes raises the error."""
     if isinstance(error, ShardingTypeError):
@@ -103,7 +117,7 @@ def _refused(error: Exception) -> list[Refused]:
     through = frames_through(error)
     last = max((i for i, f in enumerate(through) if owner_of_frame(f.tb_frame) in _OTHERS), default=-1)
     inside = [f.tb_frame for f in through[last + 1 :]]
-    if not any(str(f.f_globals.get("__name__", "")).startswith("jax.") for f in inside) and "Tracer'" not in str(error):
+    if not any(str(f.f_globals.get("__name__", "")).startswith("jax.") for f in inside) and "Tracer" not in str(error):
         return []
     operands = next(filter(None, map(_arrays, inside)), [])
     axes = next(filter(None, (f.f_locals.get("axis_name") for f in inside)), None)

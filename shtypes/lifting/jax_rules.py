@@ -33,6 +33,7 @@ from shtypes.context.eqn_source import set_current_eqn
 from shtypes.context.settings import current_settings, scope
 from shtypes.context.user_line import placed as at_users_line
 from shtypes.core.call_with_rules import call_with_rules
+from shtypes.core.jax_errors import telling
 from shtypes.dispatch.apply import is_typed
 from shtypes.errors import ShardingTypeError
 from shtypes.evaluation.frames import Step, current
@@ -125,7 +126,7 @@ class Site:
                 with applying_rule(self.name):
                     yield
             except ShardingTypeError as error:
-                raise at_users_line(error, self.name) from None
+                raise at_users_line(error, self.name) from error.__cause__
 
     @contextlib.contextmanager
     def _in_force(self) -> Iterator[None]:
@@ -164,7 +165,8 @@ class Site:
         structure: list[Any] = []
 
         def flat(*xs: Any) -> list[Any]:
-            out, form = jax.tree.flatten(f(*jax.tree.unflatten(tree, xs)))
+            with telling():
+                out, form = jax.tree.flatten(f(*jax.tree.unflatten(tree, xs)))
             structure.append(form)
             return out
 
@@ -221,7 +223,8 @@ class Site:
         inputs, tangents_in = primals[n:], tangents[n:]
         if not self.eqn.params["symbolic_zeros"]:
             tangents_in = [_zero_tangent(x) if t is None else t for x, t in zip(inputs, tangents_in, strict=True)]
-        rule = custom_jvp_rule(self.eqn, [t is None for t in tangents_in])
+        with telling():
+            rule = custom_jvp_rule(self.eqn, [t is None for t in tangents_in])
         with self.resolving(rule.consts, primals) as consts:
             values = [*consts, *inputs, *(t for t in tangents_in if t is not None)]
             n = len(rule.jaxpr.constvars)

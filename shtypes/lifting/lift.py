@@ -14,6 +14,7 @@ import numpy as np
 
 from shtypes._compat import no_trace_is_running
 from shtypes._compat.jaxprs import key_of
+from shtypes._compat.local_axes import traced_type
 from shtypes._compat.plain_programs import needed, trace_plain
 from shtypes._compat.program_mesh import ArgumentSharding, argument_shardings
 from shtypes.caches import PROGRAMS, Bounded, Static
@@ -252,7 +253,7 @@ class _Program:
             outs = jax.eval_shape(functools.partial(self._by_its_ops, traced), given.arrays)
             types = jax.tree.unflatten(traced.tree, outs)
         pairs = itertools.zip_longest(types, refused.operands)
-        return [t if isinstance(t, ShType) else jax.typeof(x) for t, x in pairs]
+        return [t if isinstance(t, ShType) else traced_type(x) for t, x in pairs]
 
     def following(self, traced: Traced, given: _Given) -> Next:
         """Which results of a trace are next values of the arrays."""

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from shtypes._compat.jaxprs import captured, inner_jaxprs, jaxpr_of
+from shtypes._compat.local_axes import traced_type
 from shtypes.caches import MOST, Bounded
 from shtypes.context.signature_errors import jax_error
 from shtypes.context.user_line import line_of, shortened
@@ -186,7 +187,7 @@ def _traced(fn: UserFn, run: Callable[[Sequence[Any]], Any], operands: Shards, o
         if not isinstance(error, (TypeError, ValueError)):
             raise
         what = f"cannot be applied to shards {shards_text}"
-        told = jax_error(str(fn), what, error) if refused is None else refused.told(map(jax.typeof, refused.operands))
+        told = jax_error(str(fn), what, error) if refused is None else refused.told(map(traced_type, refused.operands))
         if refused is not None:
             told.what, told.why = f"`{fn}` {what}", told.why or told.what
         told.what = of + told.what

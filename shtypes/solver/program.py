@@ -17,8 +17,8 @@ from shtypes._compat.eqn_frames import is_of_a_library, user_frames
 from shtypes._compat.jaxprs import Scan, captured, control, is_literal, jaxpr_of, literal_value, moves_smoothly
 from shtypes._compat.plain_programs import needed, trace_plain
 from shtypes.context.frames import Owner, owner_of_file
-from shtypes.context.user_line import ARGUMENT_ERRORS, shortened, wrap_jax_errors
-from shtypes.core.jax_errors import PlainCode
+from shtypes.context.user_line import wrap_jax_errors
+from shtypes.core.jax_errors import telling
 from shtypes.errors import ShardingTypeError
 from shtypes.evaluation.value_info import place_of, positions
 from shtypes.lifting.ways.choice import ways_of
@@ -278,21 +278,14 @@ class Function(Program):
         arrays = [x for x, a in zip(leaves, self.is_array, strict=True) if a]
         avals = [jax.ShapeDtypeStruct(x.shape, jax.dtypes.canonicalize_dtype(x.dtype)) for x in arrays]
 
-        code = PlainCode(f)
-
         def flat(*xs: Any) -> Any:
-            return code(*self.arguments(xs))
+            with telling():
+                return f(*self.arguments(xs))
 
         flat.__name__ = flat.__qualname__ = name = getattr(f, "__name__", "f")
         axes = None if mesh is None else (mesh.axis_sizes, mesh.axis_names)
-        try:
-            with wrap_jax_errors(name):
-                closed, around, self.out_tree = trace_plain(flat, avals, axes)
-        except ARGUMENT_ERRORS as error:
-            refused = code.refused(error)
-            if refused is None:
-                raise
-            raise refused.told(list(map(jax.typeof, refused.operands))) from shortened(error)
+        with wrap_jax_errors(name):
+            closed, around, self.out_tree = trace_plain(flat, avals, axes)
         if around:
             raise ShardingTypeError(f"`{name}` closes over values that are being traced: pass them as arguments")
         of_arrays = [path for path, a in zip(paths, self.is_array, strict=True) if a]

@@ -133,6 +133,17 @@ def test_inserted_communication_and_other_transformations_say_the_same(v: Any) -
     assert str(refusal(sh.suggest, product, *plain)).startswith("`h @ w` does not take float32[8,4] and float32[8,2]\n")
 
 
+def test_a_derivative_rule_is_told_at_its_line_too(v: Any) -> None:
+    @jax.custom_vjp
+    def double(x: Any) -> Any:
+        return 2 * x
+
+    double.defvjp(lambda x: (2 * x, x), lambda x, ct: (ct @ x,))
+    error = refusal(sh.grad(sh.lift(lambda x: jnp.sum(double(x)))), v)
+    assert error.what == "`ct @ x` does not take float32[8,4] and float32[8,4]"
+    assert not error.hints
+
+
 @pytest.mark.parametrize(
     ("args", "said"), [((1,), "missing 1 required"), ((1, 2, 3), "takes 2 positional arguments but 3 were given")]
 )

@@ -200,7 +200,8 @@ def with_cotangents(eqn: Any, run: Run, operands: list[Any]) -> list[Any]:
                     full[i] = site.cotangent(ct, xs[i].type.cotangent()) if is_typed(xs[i]) else ct
         except ShardingTypeError as error:
             pending = [ct.type for ct in nonzero_cts if is_typed(ct) and ct.type.axes(State.UNREDUCED)]
-            error.hints = (*error.hints, *map(whole_cotangent, pending))
+            if error.__cause__ is None:  # of what JAX refuses, another type is no remedy
+                error.hints = (*error.hints, *map(whole_cotangent, pending))
             raise
         return tuple(full)
 
