@@ -14,7 +14,7 @@ from shtypes._compat.derivative_rules import keeping_closed_over
 from shtypes._compat.patches import run_custom_derivatives
 from shtypes.caches import PROGRAMS, Bounded
 from shtypes.context.eqn_source import is_tracing_plain
-from shtypes.context.signature_errors import as_numbers, check_function
+from shtypes.context.signature_errors import as_numbers, check_function, kind_of
 from shtypes.context.user_line import public
 from shtypes.core.reshard import move
 from shtypes.dispatch.apply import is_typed
@@ -117,7 +117,12 @@ def _with_checked_types(name: str, fwd: Callable[..., Any], bwd: Callable[..., A
     """The two functions of a `custom_vjp`, whose cotangents are checked against the types of the arguments."""
 
     def with_types(*args: Any) -> tuple[Any, Any]:
-        result, residuals = fwd(*args)
+        both = fwd(*args)
+        if not isinstance(both, (tuple, list)) or len(both) != 2:
+            raise ShardingTypeError(
+                f"the forward function of `{name}` returns (result, residuals), not {kind_of(both)}"
+            )
+        result, residuals = both
         leaves, structure = jax.tree.flatten([a for i, a in enumerate(args) if i not in nondiff])
         types = tuple(jax.typeof(x) if is_typed(x) else None for x in map(_value, leaves))
         return result, (residuals, _Types(structure, types))

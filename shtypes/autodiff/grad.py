@@ -186,6 +186,8 @@ def jvp(fun: Callable[..., Any], primals: Any, tangents: Any, has_aux: bool = Fa
         ShardingTypeError: a tangent has another type.
     """
     check_function("jvp", fun)
+    if not isinstance(primals, (tuple, list)) or not isinstance(tangents, (tuple, list)):
+        raise ShardingTypeError("`jvp` takes a tuple of arguments and one of tangents", hints=["sh.jvp(f, (x,), (t,))"])
     tangents = _check_tangents(tuple(primals), tuple(tangents))
     out: Any = jax.jvp(optimized_jointly(fun), tuple(primals), tuple(tangents), has_aux=has_aux)
     return out

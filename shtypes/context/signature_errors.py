@@ -84,16 +84,19 @@ def signature_error(name: str, fn: Callable[..., Any], error: TypeError) -> Shar
     """Converts Python's `TypeError` about a call's arguments."""
     message = str(error)
     unexpected = re.search(r"unexpected keyword argument '(\w+)'", message)
-    if unexpected is None:
-        return ShardingTypeError(f"`{name}` does not take these arguments", why=message.partition("() ")[2] or message)
     names = [p for p in inspect.signature(fn).parameters if p not in ("self", "cls")]
+    if unexpected is None:
+        why = f"{message.partition('() ')[2] or message}; it has {', '.join(names)}"
+        return ShardingTypeError(f"`{name}` does not take these arguments", why=why)
+    if unexpected[1] in names:  # which the function that is called hides
+        return ShardingTypeError(f"`{name}` takes `{unexpected[1]}` by its place, and not by name")
     return _no_parameter(name, unexpected[1], names)
 
 
 def argument_error(
     name: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], error: Exception
 ) -> ShardingTypeError:
-    """An error of Python's or JAX's about an argument of a function, as a `ShardingTypeError`."""
+    """Converts an error of Python or JAX about an argument of a function of arrays."""
     try:
         arguments = inspect.signature(fn).bind(*args, **kwargs).arguments
     except (TypeError, ValueError):  # a generated function
@@ -192,7 +195,7 @@ def _message(error: Exception) -> str:
 def _is_odd(parameter: inspect.Parameter, value: Any) -> bool:
     """Whether an argument has another class than its parameter's default."""
     default = parameter.default
-    if default is parameter.empty or value is None or value is default:
+    if default is parameter.empty or value is None or value is default or callable(value):
         return False
     return default is None or not isinstance(value, type(default))
 

@@ -137,7 +137,7 @@ def public(fn: Callable[P, T]) -> Callable[P, T]:
         except ShardingTypeError as error:
             if error.operands is not None or error.may_have_fixes:
                 _in_terms_of_the_call(error, fn, args, kwargs)
-            raise placed(error, fn.__name__) from error.__cause__
+            raise placed(error, _called_as(fn)) from error.__cause__
         except ARGUMENT_ERRORS as error:
             if not _raised_assertion(fn, error):
                 refuse(error, fn, args, kwargs)
@@ -148,7 +148,7 @@ def public(fn: Callable[P, T]) -> Callable[P, T]:
 
 def refuse(error: Exception, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], name: str = "") -> None:
     """Raises what Python or JAX say of the arguments of a function in our one shape; what users raise, it leaves."""
-    name = name or (fn.__qualname__.split(".")[-2] if fn.__name__ == "__init__" else fn.__name__)
+    name = name or _called_as(fn)
     if _is_signature_error(error):
         raise placed(signature_error(name, fn, error), name) from None
     if isinstance(error, ShardingTypeError) or line_of(error.__traceback__):
@@ -156,6 +156,11 @@ def refuse(error: Exception, fn: Any, args: tuple[Any, ...], kwargs: dict[str, A
     if any(each.tb_frame.f_code.co_filename.startswith(PROGRAMS) for each in frames_through(error)):
         raise placed(internal_error(name, error), name) from error
     raise placed(argument_error(name, fn, args, kwargs, error), name) from shortened(error)
+
+
+def _called_as(fn: Any) -> str:
+    """What messages call a function: by its class where it makes an object, or is one that is called."""
+    return str(fn.__qualname__.split(".")[-2] if fn.__name__ in ("__init__", "__call__") else fn.__name__)
 
 
 def shortened(error: Exception) -> Exception:

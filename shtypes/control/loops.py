@@ -138,7 +138,7 @@ def map_(f: Callable[[Any], T], xs: Any, *, batch_size: int | None = None) -> T:
     return mapped
 
 
-map_.__name__ = "map"
+map_.__name__ = map_.__wrapped__.__name__ = "map"  # type: ignore[attr-defined]  # of what messages name too
 
 
 @public

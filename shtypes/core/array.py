@@ -13,7 +13,7 @@ import jax.typing
 import numpy as np
 from jax.sharding import NamedSharding
 
-from shtypes._compat import aval_method, aval_property
+from shtypes._compat import aval_method, aval_property, no_trace_is_running
 from shtypes._compat.plain_programs import closed_over
 from shtypes._compat.program_mesh import sees_plain
 from shtypes._compat.typed import register
@@ -38,7 +38,7 @@ from shtypes.core.interop_errors import (
 from shtypes.core.jax_errors import has_no
 from shtypes.core.jax_type import HiShType
 from shtypes.core.physical import hidden_axes, physical_sharding, without_keys
-from shtypes.errors import ShardingTypeError
+from shtypes.errors import ShardingTypeError, also
 from shtypes.types import REPLICATED, State, dtypes
 
 if TYPE_CHECKING:  # a base without runtime attributes
@@ -345,7 +345,12 @@ def _getter(name: str, fn: Any) -> Any:
 
 
 def _no_data(tracer: Any) -> Any:
-    raise placed(ShardingTypeError(f"a traced value, {jax.typeof(tracer)}, has no data while it is traced"), "data")
+    if no_trace_is_running():
+        kind, hints = also(jax.errors.UnexpectedTracerError), ["return it from the function that was traced"]
+        error = kind(f"a traced value, {jax.typeof(tracer)}, left its trace, which has ended", hints=hints)
+    else:
+        error = ShardingTypeError(f"a traced value, {jax.typeof(tracer)}, has no data while it is traced")
+    raise placed(error, "data")
 
 
 for _name, _attribute in {

@@ -186,7 +186,8 @@ def _called() -> str:
             continue
         if name in _CALLED:
             return _CALLED[name]
-        name = getattr(frame.f_locals.get("self"), "__name__", name)  # a ufunc object, such as `jax.numpy.add`
+        if isinstance(frame.f_locals.get("self"), jnp.ufunc):  # such as `jax.numpy.add`
+            name = frame.f_locals["self"].__name__
         for place, (module, _) in _MODULES.items():
             if name[0] != "_" and callable(getattr(module, name, None)):
                 return f"{place}.{name}"

@@ -164,11 +164,11 @@ def _mapped(axes: tuple[str, ...], mesh: Mesh, values: Sequence[Any]) -> tuple[s
 def _specs(specs: Any, tree: Any, name: str, *, optional: bool) -> list[Any]:
     """A spec for each leaf."""
     prefix: Any
-    entries, prefix = jax.tree.flatten(specs, is_leaf=lambda x: x is None or isinstance(x, (str, ShType, Spec)))
+    entries, prefix = jax.tree.flatten(specs, is_leaf=_is_spec)
     try:
         parts = prefix.flatten_up_to(tree)
-    except ValueError as error:
-        why = str(error).strip().split("\n")[0]
+    except ValueError:
+        why = f"it is {jax.tree.map(str, specs, is_leaf=_is_spec)}, and the values are {jax.tree.map(jax.typeof, tree)}"
         wrong = ShardingTypeError(f"`{name}` is no prefix of what it describes", why=why)
         raise located(wrong, "shard_map", []) from None
     per_leaf = [spec for spec, part in zip(entries, parts, strict=True) for _ in jax.tree.leaves(part)]
@@ -176,6 +176,10 @@ def _specs(specs: Any, tree: Any, name: str, *, optional: bool) -> list[Any]:
         wrong = ShardingTypeError(f"`{name}` needs a spec for each value", hints=['"[...]" for one that is replicated'])
         raise located(wrong, "shard_map", [])
     return per_leaf
+
+
+def _is_spec(x: Any) -> bool:
+    return x is None or isinstance(x, (str, ShType, Spec))
 
 
 def _crossed(

@@ -46,7 +46,11 @@ def associative_scan(fn: Callable[[Any, Any], Any], elems: Any, reverse: bool = 
 
     def combine(first: list[Any], second: list[Any]) -> list[Any]:
         combined = fn(jax.tree.unflatten(tree, first), jax.tree.unflatten(tree, second))
-        return list(jax.tree.flatten(combined, is_leaf=is_typed)[0])
+        structure: Any = jax.tree.structure(combined, is_leaf=is_typed)
+        parts, _ = as_operands(jax.tree.leaves(combined, is_leaf=is_typed))
+        if structure != tree or [x.ndim for x in parts] != [x.ndim for x in first]:
+            raise ShardingTypeError("the function of `associative_scan` returns other values than it is given")
+        return list(parts)
 
     def part(xs: list[Any], *bounds: int | None) -> list[Any]:
         return [getitem(x, (*[slice(None)] * d, slice(*bounds))) for x, d in zip(xs, dims, strict=True)]

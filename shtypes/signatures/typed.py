@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from shtypes.context.eqn_source import is_tracing_plain
 from shtypes.context.frames import frames
+from shtypes.context.signature_errors import kind_of
 from shtypes.context.user_line import user_line
 from shtypes.core.conversion import abstract_array
 from shtypes.errors import Fix, ShardingTypeError
@@ -256,7 +257,7 @@ def _named_result(path: str, name: str) -> str:
 
 def _text(value: Any) -> str:
     t = type_of(value)
-    return str(t) if t is not None else type(value).__name__
+    return str(t) if t is not None else kind_of(value)
 
 
 def _annotation_text(problem: Problem) -> str:

@@ -53,7 +53,12 @@ class Mesh:
             return axes
         if isinstance(axes, NamedAxes):
             axes = zip(axes.axis_names, axes.axis_sizes, strict=True)
-        items = tuple(axes.items() if isinstance(axes, Mapping) else axes)
+        given: Any = axes.items() if isinstance(axes, Mapping) else axes
+        items: tuple[Any, ...] = tuple(given if isinstance(given, Iterable) else [given])
+        if not all(isinstance(item, tuple) and len(item) == 2 for item in items):
+            raise ShardingTypeError(
+                f"the axes of a mesh are given by name, with their sizes, not {axes!r:.60}", hints=['{"x": 2, "y": 4}']
+            )
         interned = cls._interned.get(items)
         if interned is not None:
             return interned

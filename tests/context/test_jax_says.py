@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 import re
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any
 
 import jax
 import jax.numpy as jnp
@@ -73,13 +73,49 @@ CALLS: dict[str, tuple[str, type[Exception]]] = {
     "sh.jit(lambda x: float(x[0]))(whole)": ("has no float while", jax.errors.ConcretizationTypeError),
     "sh.jit(lambda x: x.tolist())(whole)": ("has no tolist while", jax.errors.ConcretizationTypeError),
     "sh.jit(lambda x: np.asarray(x))(whole)": ("a function of numpy", jax.errors.TracerArrayConversionError),
+    "left_its_trace() + 1": (r"f32\[8\], left its trace", jax.errors.UnexpectedTracerError),
+    "sh.sum(v, axis='x')": ("axis=0, the number of a dim", TypeError),
+    "sh.make_mesh((2, 4))": (r"axes of a mesh are given by name, .*not \(2, 4\)", TypeError),
+    "sh.make_mesh('x')": ("axes of a mesh are given by name, .*not 'x'", TypeError),
+    "sh.comm_budget(10)": ("takes 0 positional arguments but 1 was given; it has kinds, axes, bytes", TypeError),
+    "sh.shard_map(f, out_specs='[...]')(x=v)": ("`f` takes `x` by its place, and not by name", TypeError),
+    "sh.shard_map(f, in_specs=('[_]',) * 3, out_specs='[...]')(v)": (
+        r"`in_specs` is no prefix .* it is \('\[_\]', .* values are \(f32\[8@x,4\],\)",
+        TypeError,
+    ),
+    "sh.jvp(f, v, v)": (r"a tuple of arguments .*sh.jvp\(f, \(x,\), \(t,\)\)", TypeError),
+    "sh.associative_scan(lambda a, b: sh.sum(a), whole)": ("returns other values than it is given", TypeError),
+    "sh.grad(no_pair)(whole)": (r"`no_pair` returns \(result, residuals\), not an array", TypeError),
+    "sh.vmap(jnp.sum)(v)": (r"was given to `jax.numpy.sum`", TypeError),
+    "typed(ones)": (r"where: +program.py:1: typed\(x: an array\)", TypeError),
     "sh.associative_scan(sh.add, whole, out='[8@x]')": ("operands alone say .*sh.reshard", TypeError),
 }
 
 
+def left_its_trace() -> Any:
+    left: list[Any] = []
+    sh.jit(left.append)(sh.ones("f32[8]"))
+    return left[0]
+
+
+@sh.custom_vjp
+def no_pair(x: Any) -> Any:
+    return sh.sum(x)
+
+
+forward: Any = sh.sum
+no_pair.defvjp(forward, lambda _, ct: (ct,))
+
+
+@sh.typed
+def typed(x: Annotated[sh.Array, "f32[3]"]) -> Any:
+    return x
+
+
 def refusal(call: str, v: Any) -> Any:
+    functions = {"f": f, "g": g, "left_its_trace": left_its_trace, "no_pair": no_pair, "typed": typed}
     with pytest.raises(sh.ShardingTypeError) as caught:
-        run(call, {"f": f, "g": g, "v": v, "whole": sh.ones("f32[8]"), "np": np, "ones": jnp.ones(3)})
+        run(call, {**functions, "jnp": jnp, "v": v, "whole": sh.ones("f32[8]"), "np": np, "ones": jnp.ones(3)})
     return caught.value
 
 
