@@ -110,6 +110,9 @@ class Sent(NamedTuple):
     backward: float
 
 
+#: What is sent by what no plan has.
+NEVER: Final = Sent(math.inf, 0.0)
+
 #: Functions with derivative rules of their own.
 _RULED: Final = ("custom_jvp_call", "custom_vjp_call")
 #: The results of an equation for operands; None where it has none.
@@ -355,7 +358,7 @@ def together(
 ) -> Sent | None:
     """What an equation sends that takes an option along each axis of a mesh, as the typed op does it.
 
-    None where it does not type so, or gives other results. With ``implicit``, ops may communicate unasked.
+    None where it does not type so, `NEVER` where it gives other results. With ``implicit``, ops communicate unasked.
     """
     ways = {o.way for o in some if o.joins}
 
@@ -377,7 +380,7 @@ def together(
         for k, t in enumerate(found[0]):
             said = [o.results[k] for o in some]
             if any(said) if t is None else typed(mesh, t.dtype_name, t.shape, said) != t:
-                return None
+                return NEVER
         size = asked.local_bytes(found[0])
         return Sent(found[1] / size, found[2] / size) if size else Sent(0.0, 0.0)
 

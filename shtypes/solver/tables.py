@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -15,7 +14,7 @@ from shtypes.resharding.devices import Device
 from shtypes.solver.axis_states import FRONT, INVARIANT, REDUCED, SHARDED, UNREDUCED, typed
 from shtypes.solver.graph import Graph, Node, Use
 from shtypes.solver.items import Value, is_value, trip_count
-from shtypes.solver.options import Option, Sent, only_places
+from shtypes.solver.options import NEVER, Option, Sent, only_places
 from shtypes.solver.reshard_prices import (
     Cost,
     Prices,
@@ -37,8 +36,6 @@ FUSED: Final = 0.4
 _SMALL: Final = 4096
 #: Seconds that nothing is worth.
 _NEVER: Final = 1e9
-#: What an op sends that does not type.
-_REFUSED: Final = Sent(math.inf, 0.0)
 #: The part of what is counted that is less than any work counts.
 _LITTLE: Final = 1e-10
 
@@ -290,7 +287,7 @@ class Costs:
         for k in np.flatnonzero(asked):
             row = tuple(rows[k].tolist())
             if row not in together:
-                together[row] = self.graph.together(node, self.chosen(node, row)) or _REFUSED
+                together[row] = self.graph.together(node, self.chosen(node, row)) or NEVER
             found[:, k] = 0.0
             found[slowest, k] = together[row]
         return found
@@ -298,7 +295,8 @@ class Costs:
     def corrected(self, now: Assignment, *, types: bool) -> bool:
         """Asks the typed ops about an assignment; whether costs changed: some send something else than was counted.
 
-        Where its plan does not type, what an op refuses is not for sale any more: an option by itself, or all together.
+        What gives other results than were counted is not for sale any more, nor what an op refuses where its plan does
+        not type: an option by itself, or all together.
         """
         changed = False
         for node in self.graph.decisions:
@@ -309,8 +307,8 @@ class Costs:
             sent = self.graph.together(node, self.chosen(node, row))
             if sent is None and types:
                 continue
-            if sent is None:
-                together[row] = _REFUSED
+            if sent is None or sent == NEVER:
+                together[row] = NEVER
                 self._refuse_alone(node)
                 changed = True
             elif not np.allclose(sent, self._shares(node, np.array([row]))[:, 0].sum(0), rtol=1e-3):
@@ -327,7 +325,9 @@ class Costs:
             every = range(len(node.options[a])) if limit is None else limit
             rows = [tuple([k * (b == a) for b in range(len(limits))]) for k in every]
             limits[a] = [
-                k for k, row in zip(every, rows, strict=True) if self.graph.together(node, self.chosen(node, row))
+                k
+                for k, row in zip(every, rows, strict=True)
+                if self.graph.together(node, self.chosen(node, row)) not in (None, NEVER)
             ]
             if not limits[a]:
                 return

@@ -17,8 +17,9 @@ import shtypes as sh
 from shtypes._compat.jaxprs import is_literal, literal_value
 from shtypes.core.jax_type import as_jax_type
 from shtypes.evaluation.table import BODIES
+from shtypes.evaluation.value_info import Counts
 from shtypes.solver.axis_states import INVARIANT, REDUCED, SHARDED, UNREDUCED, axis_state, typed
-from shtypes.solver.options import Operand, Option, operand, states_of
+from shtypes.solver.options import NEVER, Operand, Option, operand, states_of, together
 from shtypes.solver.options import options as options_along
 from shtypes.types.mesh import Mesh
 from tests.lifting.primitive_programs import primitive_programs
@@ -275,3 +276,16 @@ def test_the_data_agree_with_the_typed_op_for_every_primitive(name: str) -> None
     f = functools.partial(program.fn, EVERYTHING)
     eqns = [e for e in equations(f, *map(jnp.asarray, program.arrays)) if e.primitive.name == name]
     assert [line for eqn in eqns for line in disagreements(eqn)] == []
+
+
+def test_what_gives_other_results_than_each_axis_by_itself_is_no_option_of_both() -> None:
+    """Elements `x[i, i]` are a device's own where rows or columns are sharded, and pending where both are."""
+    own = last(lambda x: x[jnp.arange(8), jnp.arange(8)], zeros(8, 8))
+    known = Operand((8, 8), "f32"), Operand((8, 2), "i32", constant=True, place=Counts(((0, 0), (1, 0))))
+    nothing, rows, columns = (
+        next(o for o in options(own, 2, known) if o.operands[0] == s) for s in (REDUCED, SHARDED, SHARDED + 1)
+    )
+    columns_first, mesh = columns.in_front(), Mesh({"a": 2, "b": 2})
+    for some in ([rows, nothing], [nothing, columns], [nothing, columns_first]):
+        assert together(own, mesh, known, some) == (0.0, 0.0)
+    assert together(own, mesh, known, [rows, columns_first]) == NEVER
