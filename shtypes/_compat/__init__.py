@@ -21,11 +21,7 @@ from shtypes.context.frames import frames
 
 
 def private(module: str, name: str) -> Any:
-    """A private object that all supported releases of JAX have.
-
-    Raises:
-        ImportError: this release lacks it, and so is unsupported.
-    """
+    """A private object that all supported releases of JAX have; an `ImportError` where this release lacks it."""
     try:
         return getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError):

@@ -188,13 +188,7 @@ SCHEMA: Final = 1
 
 @dataclass(frozen=True)
 class Side:
-    """The program under one policy.
-
-    Attributes:
-        policy: The policy.
-        signature: Its types; None if it does not type.
-        error: Why it does not type.
-    """
+    """The program under one policy: its signature, or the error if it does not type."""
 
     policy: str
     signature: Signature | None = None

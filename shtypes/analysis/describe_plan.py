@@ -49,13 +49,7 @@ def action(step: Step, base: ShType) -> str:
 
 
 def contents(t: ShType, base: ShType, about: Iterable[int] = ()) -> str:
-    """The contents of each device, in words.
-
-    Args:
-        t: The type.
-        base: A type of the array in its own shape, if ``t`` is of a reshaped view.
-        about: The dims that are mentioned even if unsharded.
-    """
+    """The contents of each device in words, with the dims in ``about`` even if unsharded; ``base`` as for `holding`."""
     first = holding(t, dict.fromkeys(base.mesh.axis_names, 0), base)  # others differ only in position
     parts, every = [], True
     for i, (dim, spans) in enumerate(zip(base.dims, first.spans, strict=True)):

@@ -58,13 +58,10 @@ def _spans_text(spans: tuple[Span, ...], size: int) -> str:
 
 
 def holding(t: ShType, place: Mapping[str, int], base: ShType | None = None) -> Holding:
-    """The contents of the device at some mesh indices.
+    """The contents of the device with the indices ``place`` along the mesh axes.
 
-    Args:
-        t: The type.
-        place: The device's index along each mesh axis.
-        base: A type of the array in its own shape, if ``t`` is of a reshaped view, with axes in parts and dims in
-            digits. The indices and the result refer to it.
+    If ``t`` is of a reshaped view, with axes in parts and dims in digits, ``base`` is a type of the array before it:
+    the indices and the result refer to that.
     """
     base = base or t
     at = place if t.mesh is base.mesh else unravel(_ravel(place, base.mesh, base.mesh.axis_names), t.mesh)

@@ -89,11 +89,7 @@ def _sent(entry: Entry, root: Path) -> PinnedLine:
 
 
 def read(path: Path) -> dict[str, Pinned]:
-    """The records of a file by target; empty if there is no file.
-
-    Raises:
-        ShardingTypeError: the file is invalid, or of another version.
-    """
+    """The records of a file by target; empty if there is no file, an error if it is invalid or of another version."""
     if not path.is_file():
         return {}
     try:

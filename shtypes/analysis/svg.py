@@ -65,16 +65,10 @@ def devices(
     drawn: tuple[int, ...] = (),
     rows: int = ROWS,
 ) -> Devices:
-    """Draws the contents of devices.
+    """Draws the contents of devices, at most ``rows`` rows of them, of the dims ``drawn``; ``base`` as for `holding`.
 
-    Args:
-        t: The type.
-        left: The left edge of the first cell; row names are left of it.
-        top: The top edge of the first cell; column names are above it.
-        paint: The colours of a device's part.
-        base: As for `holding`.
-        drawn: The drawn dims; by default those of `drawn_dims`.
-        rows: The maximum number of rows of devices.
+    ``left`` and ``top`` are the edges of the first cell: row names are left of it, column names above it. ``paint`` has
+    the colours of a device's part.
     """
     base = base or t
     outer, last = base.mesh.axis_names[:-1], (base.mesh.axis_names or ("",))[-1]
@@ -153,14 +147,7 @@ class Mark(NamedTuple):
 
 
 def front(title: str, marks: Sequence[Mark], names: tuple[str, str], limit: tuple[float, str] | None = None) -> str:
-    """Draws a Pareto front, with a line at the limit of the first quantity.
-
-    Args:
-        title: The heading.
-        marks: The points; proved ones are filled.
-        names: The names of x and y.
-        limit: The position and label of the line.
-    """
+    """Draws a Pareto front, proved points filled, with a line at the limit of the first quantity."""
     xs = [m.x for m in marks] + ([] if limit is None else [limit[0]])
     left, top, width, height = 72.0, 34.0, 460.0, 220.0
 

@@ -77,11 +77,7 @@ class Target(NamedTuple):
 
 
 def target_of(f: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Target:
-    """A function with abstract arguments; by default those of its annotations.
-
-    Raises:
-        ShardingTypeError: a type has a syntax error, or the annotations leave one open.
-    """
+    """A function with abstract arguments; by default those of its annotations, which must determine them."""
     if not callable(f):
         raise ShardingTypeError(f"a function is asked about, not {f!r:.60}")
     function = f

@@ -84,12 +84,7 @@ class _Base:
 
 
 class _Thread(threading.local):
-    """The settings of this thread.
-
-    Attributes:
-        entered: The open scopes, outermost first.
-        value: The settings of the innermost scope; outside every scope that of the class, shared by all threads.
-    """
+    """The open scopes of this thread, outermost first, and the settings of the innermost."""
 
     value: Settings = _Base()  # type: ignore[assignment]
 

@@ -180,12 +180,9 @@ def _is_new(data: Any) -> bool:
 
 
 def check_values(name: str, values: Sequence[Array], *, inputs: bool = False) -> None:
-    """Compares the copies of each value: eagerly, or when the traced program runs.
+    """Compares the copies of each result of an operation: eagerly, or when the traced program runs.
 
-    Args:
-        name: The operation.
-        values: Its results.
-        inputs: Whether the values are its operands instead; then those that an operation computed are skipped.
+    If ``inputs``, the values are its operands, and those that an operation computed are skipped.
     """
     if values and not any(isinstance(x.data, jax.core.Tracer) for x in values):
         raise_failures()  # failures of earlier programs

@@ -104,15 +104,8 @@ class Collective(UnaryOperation):
 def collect(op: Op, x: Any, *, inserted: bool = False, has_gradient: bool | None = None) -> Array:
     """Applies a collective to a typed value.
 
-    Args:
-        op: The collective.
-        x (...): Its operand.
-        inserted: Whether a typing rule inserted it.
-        has_gradient: Whether the value may be differentiated, so that scopes check the transpose too; by default by
-            dtype.
-
-    Raises:
-        ShardingTypeError: the value's type does not fit.
+    ``inserted``: whether a typing rule inserted it; ``has_gradient``: whether the value may be differentiated, so that
+    scopes check the transpose too; by default by dtype.
     """
     src = jax.typeof(x)
     collective = Collective(op, src, as_jax_type(rules.result(op, src)), inserted)

@@ -209,13 +209,7 @@ def sent_together(sources: Sequence[ShType], targets: Sequence[ShType]) -> list[
 
 
 def move_together(values: Sequence[Any], targets: Sequence[ShType], transport: Transport | None = None) -> list[Any]:
-    """Reshards typed values: sums, scatters and gathers over the same axes share a collective for each dtype.
-
-    Args:
-        values: The values.
-        targets: Their types afterwards.
-        transport: How they communicate; by default as other reshards here.
-    """
+    """Reshards typed values: sums, scatters and gathers over the same axes share a collective for each dtype."""
     moved, transport = list(values), transport_in_force() if transport is None else transport
     plans = _plans([jax.typeof(x) for x in values], targets, transport)
     for k, groups in enumerate(_rounds(plans)):

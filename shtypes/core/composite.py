@@ -37,12 +37,9 @@ class ZerosLike(ShardFn):
 
 
 class ShardStep(NamedTuple):
-    """A shard function of a composite.
+    """A shard function of a composite, and whether each result's dtype has a gradient.
 
-    Attributes:
-        fn: The function.
-        operands: The slots of its operands: first those of the composite's operands, then those of each result.
-        inexact: Whether each result's dtype has a gradient.
+    Its operands are slots: first those of the composite's operands, then those of each result.
     """
 
     fn: ShardFn
@@ -63,11 +60,7 @@ class _Slot(NamedTuple):
 class Composite(ShardFn):
     """Shard functions in sequence, differentiated by JAX as one, by the chain rule on each device.
 
-    Attributes:
-        name: The name in listings.
-        steps: The functions.
-        results: The slots of its results.
-        moving: Whether each operand has a gradient.
+    ``results`` are the slots of its results; ``moving`` says whether each operand has a gradient.
     """
 
     name: str

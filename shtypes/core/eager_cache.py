@@ -148,11 +148,9 @@ READ.append(_data_is_read)
 
 
 def cached_eagerly(op: Callable[P, T]) -> Callable[P, T]:
-    """Caches the eager calls of an op.
+    """Caches the eager calls of an op: a function of typed values, also in lists and tuples, and static arguments.
 
-    Args:
-        op: A function of typed values, also in lists and tuples, and static arguments, that returns typed values and is
-            determined by their types, the static arguments' values and JAX's context.
+    It returns typed values, which their types, the static arguments' values and JAX's context determine.
     """
 
     @functools.wraps(op)

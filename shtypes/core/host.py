@@ -22,14 +22,9 @@ READ: Final[list[Callable[[], None]]] = []
 
 
 def host_value(x: Any, read_by: str) -> np.ndarray[Any, Any]:
-    """The global value of a typed value on the host.
+    """The global value of a typed value on the host; an error, for the user's call ``read_by``, if no value is there.
 
-    Args:
-        x (...): A typed value, not traced.
-        read_by: The user's call.
-
-    Raises:
-        ShardingTypeError: the value is unreduced, varying or abstract, or partly on devices of another process.
+    That is if it is traced, abstract, unreduced or varying, or partly on devices of another process.
     """
     try:
         return np.asarray(readable(x))
@@ -98,11 +93,7 @@ def _finished(returns: bool, types: tuple[ShType, ...]) -> Typing:
 
 
 def host_array(x: Any) -> np.ndarray[Any, Any]:
-    """A user's host array: numbers, lists of them, numpy arrays; may share the user's memory.
-
-    Raises:
-        ShardingTypeError: numpy cannot convert it to an array of numbers.
-    """
+    """A user's host array: numbers, lists of them, numpy arrays; may share the user's memory."""
     try:
         array = np.asarray(x)
     except ValueError as error:  # ragged nested lists
@@ -158,11 +149,7 @@ def check_width(t: ShType) -> None:
 
 
 def put(host: Any, t: ShType, sharding: Any) -> Any:
-    """Puts each device's shard of host data on it.
-
-    Raises:
-        ShardingTypeError: the processes of a program pass different data.
-    """
+    """Puts each device's shard of host data on it; an error if the processes of a program pass different data."""
     try:
         return jax.device_put(host, sharding)
     except AssertionError:  # JAX compares the data of the processes

@@ -118,11 +118,9 @@ NotAnArrayError.__module__ = ShardingTypeError.__module__
 
 
 def refuse_native(x: Any, called: str = "") -> NoReturn:
-    """Raises for a typed value in a function of `jax.numpy`, `jax.lax` or numpy, with alternatives.
+    """Raises for a typed value, or its type, in a function of `jax.numpy`, `jax.lax` or numpy, with alternatives.
 
-    Args:
-        x: The value, or its type.
-        called: The function, or its description; by default the one that the user called, if it can be determined.
+    ``called`` is the function, or its description; by default the one that the user called, if it can be determined.
     """
     t = x if isinstance(x, ShType) else jax.typeof(x)
     name = called or _called()
@@ -281,18 +279,10 @@ def is_jax(package: str) -> bool:
 
 
 def sharding_of(t: ShType, what: str = "have a `sharding`", mesh: AnyMesh | None = None) -> NamedSharding:
-    """The sharding of values of a type.
+    """The sharding of values of a type; on an abstract mesh if there are no devices.
 
-    Args:
-        t: The type: sharded, reduced or invariant on each axis.
-        what: The purpose, for the error.
-        mesh: The devices of a value; by default those of the context, or the last ones used with the mesh.
-
-    Returns:
-        A sharding on devices, or on an abstract mesh if there are none.
-
-    Raises:
-        ShardingTypeError: the type is unreduced or varying, which no sharding represents.
+    Its devices are by default those of the context, or the last ones used with the mesh. No sharding represents an
+    unreduced or varying type: an error then says that it cannot ``what``.
     """
     try:
         refuse_hidden(t, what)

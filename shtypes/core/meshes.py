@@ -51,11 +51,7 @@ def context_mesh() -> AbstractMesh | None:
 
 
 def jax_mesh(mesh: Mesh) -> AbstractMesh:
-    """The JAX mesh for tracing and lowering: the one in context if it fits, else the last one used, else a new one.
-
-    Raises:
-        ShardingTypeError: a mesh with other axes is in context.
-    """
+    """The JAX mesh for traces and lowering: that in context, which must fit, else the last one used, else a new one."""
     context = context_mesh()
     if context is not None:
         if to_mesh(context) is not mesh:
@@ -80,11 +76,7 @@ def _bare(mesh: Mesh) -> AbstractMesh:
 
 
 def concrete_mesh(mesh: Mesh) -> jax.sharding.Mesh:
-    """The devices for a mesh: those in context, else the last ones used.
-
-    Raises:
-        ShardingTypeError: it was never used with devices.
-    """
+    """The devices for a mesh: those in context, else the last ones used; an error if there are none."""
     with contextlib.suppress(ValueError):  # raised under jit, where the mesh in context is abstract
         context = jax.sharding.get_mesh()
         if not context.empty and to_mesh(context) is mesh:
@@ -145,11 +137,7 @@ def set_mesh(mesh: AnyMesh) -> None:
 
 
 def _in_the_program(mesh: jax.sharding.Mesh) -> bool:
-    """Whether a program is being traced under this mesh.
-
-    Raises:
-        ShardingTypeError: it is being traced under another.
-    """
+    """Whether a program is being traced under this mesh; an error if it is under another."""
     if no_trace_is_running():
         return False
     context = context_mesh()

@@ -144,11 +144,7 @@ class Operation:
     # JAX's rules, with arguments and results as for JAX's primitives with several results
 
     def abstract_eval(self, *types: Any) -> tuple[list[Any], set[Any]]:
-        """The results' types, for JAX's traces and checks of jaxprs.
-
-        Raises:
-            ShardingTypeError: the operands have other types.
-        """
+        """The results' types, for JAX's traces and checks of jaxprs; an error if the operands have other types."""
         if types != self.operands:
             actual, expected = (" and ".join(map(str, ts)) or "nothing" for ts in (types, self.operands))
             raise ShardingTypeError(
@@ -205,11 +201,7 @@ def _exact(value: Any) -> Any:
 class OperationPrimitive(TypedPrimitive):
     """The primitive of one kind of operation, which delegates its rules to the operation.
 
-    Binding it, in an op, a derivative or an evaluated jaxpr, checks the open scopes.
-
-    Args:
-        name: Its name.
-        communicates: Whether such operations may communicate.
+    Binding it, in an op, a derivative or an evaluated jaxpr, checks the open scopes if such operations may communicate.
     """
 
     def __init__(self, name: str, *, communicates: bool = True) -> None:
@@ -275,11 +267,7 @@ def current_direction() -> tuple[str, int]:
 
 
 def check_operation(operation: Operation) -> None:
-    """Checks the communication of an operation against the open scopes.
-
-    Raises:
-        ShardingTypeError: a scope forbids it.
-    """
+    """Checks the communication of an operation against the open scopes."""
     if not rules_in_force():
         return
     forward, backward = operation.forward_comm(), operation.backward_comm()

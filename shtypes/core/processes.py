@@ -171,11 +171,7 @@ def _dims(type: Any, mesh: Mesh, shape: tuple[int, ...], dtype: str | None) -> l
 
 
 def _slices(t: ShType) -> Slices:
-    """This process's part of a value, as a slice of each dim.
-
-    Raises:
-        ShardingTypeError: it has no part, or its blocks do not form one.
-    """
+    """This process's part of a value, as a slice of each dim; an error if its blocks do not form one."""
     process = jax.process_index()
     blocks = _blocks(t, concrete_mesh(t.mesh)).get(process)
     if blocks is None:
@@ -216,11 +212,7 @@ def _blocks(t: ShType, mesh: JaxMesh) -> dict[int, frozenset[Block]]:
 
 
 def _compare(local: Any, t: ShType) -> None:
-    """Checks that processes that hold the same blocks pass the same data.
-
-    Raises:
-        ShardingTypeError: this process's part differs from that of one that holds the same blocks.
-    """
+    """Checks that processes that hold the same blocks pass the same data."""
     blocks = _blocks(t, concrete_mesh(t.mesh))
     if len(set(blocks.values())) == len(blocks):
         return

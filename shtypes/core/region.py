@@ -218,23 +218,14 @@ Step = Callable[[Any, list[Any]], list[Any]]
 
 
 class Lowering:
-    """Lowers one program; caches decisions about its bodies.
-
-    Args:
-        one_region: Whether a program that needs several regions is an error.
-    """
+    """Lowers one program; caches decisions about its bodies. If ``one_region``, several regions are an error."""
 
     def __init__(self, *, one_region: bool = False) -> None:
         self._one_region = one_region
         self._planner = Planner()
 
     def lower(self, program: Any, constants: Sequence[Any], operands: Sequence[Any]) -> list[Any]:
-        """The results of a closed typed jaxpr on physical and plain arrays.
-
-        Raises:
-            UnsupportedError: the program is left to JAX.
-            ShardingTypeError: one region is required, but not possible.
-        """
+        """The results of a closed typed jaxpr on physical and plain arrays; `UnsupportedError` if it is left to JAX."""
         jaxpr = jaxpr_of(program)
         if not check_supported(jaxpr):
             raise UnsupportedError("nothing in it is typed")

@@ -246,11 +246,7 @@ def _with_borders(groups: list[tuple[bool, list[Any]]], outvars: list[Any]) -> l
 
 
 def check_supported(jaxpr: Any) -> bool:
-    """Whether a jaxpr has typed values, in its bodies too.
-
-    Raises:
-        UnsupportedError: an equation uses typed values in an unsupported way.
-    """
+    """Whether a jaxpr has typed values, in its bodies too; `UnsupportedError` if an equation cannot be lowered."""
     typed = any(is_typed(v) for v in (*jaxpr.invars, *jaxpr.outvars, *jaxpr.constvars))
     for eqn in jaxpr.eqns:
         inner = inner_jaxprs(eqn)

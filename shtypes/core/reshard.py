@@ -176,16 +176,9 @@ def _reuse(moved: Array, earlier: Reshard, operation: Reshard) -> Array | None:
 
 
 def move(x: Array, dst: ShType, *, inserted: bool = False, constant: bool = False) -> Array:
-    """Reshards a typed value to another type of the same mesh, dtype and shape; axes may also become varying.
+    """Reshards a typed value to another type of the same mesh, dtype and shape; replicated axes may become varying.
 
-    Args:
-        x: The value.
-        dst: The type.
-        inserted: Whether a typing rule inserted it.
-        constant: Whether the value has no gradient, despite its type.
-
-    Raises:
-        ShardingTypeError: an axis that is not replicated would become varying, or a varying one would not stay so.
+    ``inserted``: whether a typing rule inserted it; ``constant``: whether the value has no gradient, despite its type.
     """
     src = jax.typeof(x)
     if src == dst:

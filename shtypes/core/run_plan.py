@@ -21,14 +21,9 @@ from shtypes.types.mesh import Mesh, part_of, whole_axes
 
 
 def run_plan(plan: Plan, x: Any) -> Any:
-    """Converts this device's shard of ``plan.src`` to its shard of ``plan.dst``.
+    """Converts this device's shard of ``plan.src`` to its shard of ``plan.dst``, where all mesh axes are manual.
 
-    Linear in ``x``. Each mesh axis with more than one device must be manual.
-
-    Args:
-        plan: The plan.
-        x: The local shard, of shape ``plan.src.local_shape``; its dtype differs from the plan's if that is the dtype
-            sent.
+    Linear in the shard ``x``, whose dtype differs from the plan's if that is the dtype sent.
     """
     if not any(s.live for s in plan.steps):
         return x

@@ -128,11 +128,7 @@ _PLAIN: Final = frozenset({int, float, complex, bool, str, type(None)})
 
 
 def static_params(name: str, params: Iterable[tuple[str, Any]]) -> tuple[tuple[str, Any], ...]:
-    """The static parameters of a JAX function, by keyword. A 0-d array is converted to its number.
-
-    Raises:
-        ShardingTypeError: one is a typed or traced value, or an array.
-    """
+    """The static parameters of a JAX function, by keyword; a 0-d array is converted to its number."""
     return tuple((k, v if type(v) in _PLAIN else _static(name, k, v)) for k, v in params)
 
 
@@ -156,11 +152,7 @@ def as_tuple(outs: Any) -> tuple[Any, ...]:
 def check_derivative(
     fn: ShardFn, active: Sequence[bool], derivative: ShardFn, primals: Sequence[ShType], tangents: Sequence[ShType]
 ) -> None:
-    """Refuses to differentiate a function without a derivative, before it is lowered.
-
-    Raises:
-        ShardingTypeError: JAX has no derivative of the function.
-    """
+    """Refuses to differentiate a function without a derivative, before it is lowered."""
     why = fn.no_derivative(active)
     if not why and not _is_differentiable(*fn.primal(primals)):
         why = _no_derivative(derivative, (*primals, *tangents))
@@ -172,14 +164,7 @@ def check_derivative(
 def check_transpose(fn: ShardFn, types: Sequence[ShType], transpose: ShardFn, operands: Sequence[ShType]) -> None:
     """Refuses to transpose a function that JAX cannot transpose, before it is lowered.
 
-    Args:
-        fn: The function.
-        types: The types of its operands.
-        transpose: Its transpose.
-        operands: The types of the transpose's operands.
-
-    Raises:
-        ShardingTypeError: JAX has no transpose of the function.
+    ``types`` are its operands' types, ``operands`` those of its transpose.
     """
     why = "" if _is_differentiable(*fn.primal(types)) else _no_derivative(transpose, tuple(operands))
     if why:
@@ -271,11 +256,7 @@ def promotion() -> tuple[Any, ...]:
 
 
 def local_dtype(fn: ShardFn, operands: tuple[str, ...], rank: int = 1) -> str:
-    """The dtype of a shard function's result on operands of ``rank`` dims, by JAX's promotion.
-
-    Raises:
-        ShardingTypeError: JAX refuses these dtypes, or a parameter of the function.
-    """
+    """The dtype of a shard function's result on operands of ``rank`` dims, by JAX's promotion."""
     shape = (1,) * rank  # not (): a few functions of jax.numpy promote scalars differently
     try:
         return dtypes.from_numpy(_jaxpr(fn, (shape,) * len(operands), operands, promotion()).out_avals[0].dtype)

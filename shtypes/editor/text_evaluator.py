@@ -78,8 +78,7 @@ class TextEvaluator:
     def number(self, number: int, *of: int) -> int:
         """A number that the program writes, or computes from others; actual if all of these are.
 
-        Raises:
-            Undetermined: it is computed from stand-ins, and may be an actual size.
+        `Undetermined` if it is computed from stand-ins and may be an actual size.
         """
         if all(self.sizes.is_actual(abs(n)) for n in of):
             self.sizes.add_written(number)

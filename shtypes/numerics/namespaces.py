@@ -11,13 +11,7 @@ from shtypes.ops.table import OPS
 
 
 class Namespace(ModuleType):
-    """A module of the functions whose rows name it.
-
-    Args:
-        space: Its name after ``sh.``.
-        doc: Its docstring.
-        **others: Its other attributes.
-    """
+    """The module ``sh.<space>``: the functions whose rows name it, and ``others``."""
 
     def __init__(self, space: str, doc: str, **others: ModuleType) -> None:
         super().__init__(f"shtypes.{space}", doc)

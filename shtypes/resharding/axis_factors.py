@@ -230,14 +230,10 @@ def factorization_of(
     copies: bool = False,
     model: CostModel | None = None,
 ) -> Factorization:
-    """The search problem between two types.
+    """The search problem between two types, with axes cut into parts of the sizes ``cut``.
 
-    Args:
-        src: The source.
-        dst: The destination.
-        cut: The sizes of the parts of cut axes.
-        copies: Whether axes over which the value stays replicated share the work of reductions.
-        model: The links of the axes, to minimize time instead of bytes.
+    ``copies``: whether axes over which the value stays replicated share the work of reductions; ``model``: the links of
+    the axes, to minimize time instead of bytes.
     """
     mesh = src.mesh
     before = [live(mesh, d.axes) for d in src.dims]

@@ -201,12 +201,9 @@ def as_cost_model(model: Any, what: str) -> CostModel:
     Links by axis are a mapping, whose ``"default"`` (or first) applies to other axes. A file, as
     `benchmarks/calibrate.py` writes it, is TOML with a table of a link's attributes for each axis::
 
-        [links.default]
-        bandwidth = 50e9
-        latency = 5e-6
-
-    Raises:
-        ShardingTypeError: it is none of these.
+            [links.default]
+            bandwidth = 50e9
+            latency = 5e-6
     """
     if isinstance(model, str) and model.endswith(".toml"):
         model = read_machine(model).get("links")
@@ -223,11 +220,7 @@ def as_cost_model(model: Any, what: str) -> CostModel:
 
 
 def read_machine(path: str) -> dict[str, Any]:
-    """Reads a machine's TOML file: attributes of `Device`, and in ``links`` those of links.
-
-    Raises:
-        ShardingTypeError: there is no such file, or it is not TOML.
-    """
+    """Reads a machine's TOML file: attributes of `Device`, and in ``links`` those of links."""
     try:
         return tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except (OSError, tomllib.TOMLDecodeError) as error:

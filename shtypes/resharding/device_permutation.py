@@ -39,10 +39,7 @@ class _Message(NamedTuple):
 def pieces_of(src: ShType, dst: ShType, axes: tuple[str, ...]) -> Pieces | None:
     """The rounds between two types with the same pending sums; None if a device would send too much.
 
-    Args:
-        src: The type before.
-        dst: The type after.
-        axes: All axes that shard either beyond those that begin a dim in both; devices are numbered along them.
+    Devices are numbered along ``axes``: all that shard either type beyond those that begin a dim in both.
     """
     sizes = [src.mesh.shape[a] for a in axes]
     places = [dict(zip(axes, at, strict=True)) for at in itertools.product(*map(range, sizes))]

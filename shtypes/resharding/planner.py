@@ -67,14 +67,9 @@ class Price:
 def plan(src: ShType, dst: ShType, model: CostModel | None = None, *, shared: bool = True, cut: bool = True) -> Plan:
     """The cheapest plan from one type to another: fewest bytes, then launches, then memory; or least time. Cached.
 
-    It never takes more memory per device than the larger of the two types, unless there is no other plan.
-
-    Args:
-        src: The type of the value.
-        dst: The target type; of the same mesh, dtype and shape, and varying over the same axes.
-        model: The links of the mesh axes, to minimize time instead.
-        shared: Whether axes over which the value stays replicated may share the work of a reduction.
-        cut: Whether parts of axes may move alone; False is faster on large meshes.
+    It never takes more memory per device than the larger of the two types, unless there is no other plan. ``model``:
+    the links, to minimize time; ``shared``: whether axes over which the value stays replicated may share the work of a
+    reduction; ``cut``: whether parts of axes may move alone (without, large meshes are planned faster).
     """
     return _plan(src, dst, src.names, dst.names, model, shared, cut)
 

@@ -28,15 +28,8 @@ LIMIT: Final = 8_000
 def search(problem: Problem, limit: Fraction | None = None, launches: int = 0) -> Path | None:
     """The cheapest path: fewest bytes, then collectives, then steps.
 
-    No intermediate state takes more memory per device than the larger end, unless there is no other path.
-
-    Args:
-        problem: The problem.
-        limit: The bytes of another path, as a fraction of the array; only cheaper paths are searched.
-        launches: The number of its collectives; paths with equal bytes and fewer collectives count as cheaper.
-
-    Returns:
-        The path, or None if there is no cheaper one.
+    No intermediate state takes more memory per device than the larger end, unless there is no other path. None if no
+    path is cheaper than one of ``limit`` bytes (a fraction of the array) and as many ``launches``.
     """
     space = SearchSpace(problem)
     below = None

@@ -47,9 +47,7 @@ class Reader:
     def read(self, annotation: Any, names: Mapping[str, Any] | None = None) -> Node | None:
         """The check of an annotation, evaluated first if it is a string; None if it has no sharding types.
 
-        Raises:
-            NameError: it has an undefined name.
-            ShardingTypeError: a type in it has a syntax error.
+        A `NameError` if it has an undefined name.
         """
 
         def one() -> None: ...
@@ -177,14 +175,7 @@ def annotations_of(
 ) -> Annotations:
     """The checks of a function's annotations; for a wrapper, of the function that it wraps.
 
-    Args:
-        f: The function.
-        local: Names for string annotations, besides those of its module.
-        skip_undefined: As for `Reader`.
-
-    Raises:
-        NameError: an annotation has an undefined name.
-        ShardingTypeError: a type in one has a syntax error.
+    ``local``: names for string annotations, besides those of its module; ``skip_undefined`` as for `Reader`.
     """
     inner = unwrapped(f)
     reader = Reader(

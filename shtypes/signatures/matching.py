@@ -97,11 +97,7 @@ def _text(value: int | Group) -> str:
 
 @functools.lru_cache(maxsize=8192)
 def structure(pattern: Pattern, t: ShType, replicated: State) -> Structure:
-    """Matches a type with a pattern; axes that it does not mention must be in the state ``replicated``.
-
-    Raises:
-        ShardingTypeError: the mesh lacks an axis of the pattern.
-    """
+    """Matches a type with a pattern; axes that it does not mention must be in the state ``replicated``."""
     for axis in pattern.axes:
         try:
             t.mesh.index(axis)
@@ -231,8 +227,7 @@ def fix_for(t: ShType, goal: ShType | None, name: str) -> Fix | None:
 def instance(pattern: Pattern, mesh: Mesh, replicated: State, sizes: dict[str, int]) -> ShType:
     """The only type that a pattern matches, given the sizes of its names; adds its ``name=size`` to ``sizes``.
 
-    Raises:
-        ShardingTypeError: the pattern leaves open the dtype, ``...``, ``_``, ``*batch``, or a name's size.
+    An error if the pattern leaves open the dtype, ``...``, ``_``, ``*batch``, or a name's size.
     """
     pattern = with_scoped_axes(pattern, mesh, current_dim_axes())
     for d in pattern.dims or ():

@@ -95,20 +95,12 @@ class Pattern:
 
 @functools.lru_cache(maxsize=4096)
 def pattern(text: str) -> Pattern:
-    """Parses a pattern, cached.
-
-    Raises:
-        ShardingTypeError: a syntax error; the message points at the column.
-    """
+    """Parses a pattern, cached; a syntax error points at the column."""
     return Pattern(text)
 
 
 def with_scoped_axes(parsed: Pattern, mesh: Mesh, scope: DimAxes) -> Pattern:
-    """The pattern with the axes that a `dim_axes` scope gives to its dim names.
-
-    Raises:
-        ShardingTypeError: the mesh lacks such an axis, or the pattern uses it elsewhere too.
-    """
+    """The pattern with the axes that a `dim_axes` scope gives to its dim names; of the mesh, and not used elsewhere."""
     return pattern(in_scope(parsed.text, mesh, scope, read_signature)[0]) if scope else parsed
 
 
@@ -132,11 +124,7 @@ def names_in_arithmetic(arithmetic: str) -> tuple[str, ...]:
 
 
 def evaluate(dim: DimText, sizes: Mapping[str, int]) -> int:
-    """The size of an arithmetic dim, for these sizes of its names.
-
-    Raises:
-        ShardingTypeError: a division has a remainder, or is by zero.
-    """
+    """The size of an arithmetic dim, for these sizes of its names; an error if a division has a remainder."""
     return _value(ast.parse(dim.head, mode="eval").body, dim.head, sizes)
 
 

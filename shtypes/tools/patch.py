@@ -34,14 +34,7 @@ from shtypes.types.target import target_text
 
 
 class Patch(NamedTuple):
-    """The edit of a file.
-
-    Attributes:
-        path: The file.
-        before: Its bytes.
-        after: Its bytes with the plan.
-        encoding: Its encoding.
-    """
+    """The edit of a file: its bytes before and after."""
 
     path: Path
     before: bytes
@@ -56,11 +49,7 @@ class Patch(NamedTuple):
         return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
 
     def write(self) -> None:
-        """Replaces the file atomically, with its permissions.
-
-        Raises:
-            ShardingTypeError: it changed since it was read.
-        """
+        """Replaces the file atomically, with its permissions; an error if it changed since it was read."""
         path = self.path.resolve()  # keeps a symbolic link
         if path.read_bytes() != self.before:
             raise ShardingTypeError(f"`{path.name}` changed while its plan was looked for", hints=["ask again"])
@@ -83,10 +72,8 @@ def patched(f: Callable[..., Any], plan: Plan) -> Patch:
 
     After ``loss`` it adds ``loss_types``, which returns the arguments' types, and ``loss_step``, which is
     ``sh.train_step(sh.lift(loss))`` (``loss_typed``, without a backward pass). It replaces calls of `sh.reshard` with a
-    string, which the search ignores, and the code added by an earlier patch.
-
-    Raises:
-        ShardingTypeError: parts of the plan cannot be written; lists them with the reasons.
+    string, which the search ignores, and the code added by an earlier patch. An error lists the parts of the plan that
+    cannot be written, with the reasons.
     """
     if plan.checkpoints:
         places = ", ".join(map(str, plan.checkpoints))

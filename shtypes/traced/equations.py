@@ -131,13 +131,7 @@ def user_line(eqn: Any, place: SourceLine) -> SourceLine:
 
 
 def equations(jaxpr: Any, stack: str = "", keep: Callable[[Any], bool] = lambda eqn: True) -> Iterator[Equation]:
-    """All live equations of a traced program, inside control flow and calls too, in program order.
-
-    Args:
-        jaxpr: The program.
-        stack: The enclosing name stack.
-        keep: A filter of JAX's equations.
-    """
+    """All live equations of a traced program that ``keep`` accepts, in program order, with those of its bodies."""
     opened = jaxpr_of(jaxpr)
     yield from Walk(keep).equations(opened, (True,) * len(opened.outvars), BodyContext(stack))
 

@@ -31,12 +31,7 @@ SCHEMA = 1
 
 
 class Total(NamedTuple):
-    """The sum of entries, with the most expensive branch of each conditional.
-
-    Attributes:
-        bytes: Bytes that each device sends.
-        launches: The number of collectives that run.
-    """
+    """The bytes that each device sends and the collectives, with the most expensive branch of each conditional."""
 
     bytes: int
     launches: int

@@ -36,18 +36,9 @@ def is_merged(f: Any) -> bool:
 
 
 def program_of(f: Callable[..., Any], args: Any, kwargs: Any, *, merges: bool = False) -> tuple[Any, Any]:
-    """The typed program of a call as compiled, with inputs in the order of the arguments, and its results.
+    """The typed program of a call as compiled, by `sh.jit` if ``merges``, else by `jax.jit`, and its results' types.
 
-    Non-arrays (numbers, strings, None) are passed as they are.
-
-    Args:
-        f: The function.
-        args: Its arguments.
-        kwargs: More arguments.
-        merges: Whether `sh.jit` compiles it; else `jax.jit` does.
-
-    Returns:
-        The closed jaxpr, and the results as a pytree of types.
+    Its inputs are in the order of the arguments; non-arrays (numbers, strings, None) are passed as they are.
     """
     arrays, rebuild = split((args, kwargs), is_array)
     results: list[Any] = []

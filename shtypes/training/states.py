@@ -94,22 +94,15 @@ def _with_dims_of(p: ShType, t: ShType) -> ShType | None:
 
 
 def first_state(state: Tree, params: Tree) -> Tree:
-    """The first state, fully typed and without pending sums: it can be saved, and later states have its types.
-
-    Raises:
-        ShardingTypeError: finishing a sum would communicate more than a scalar.
-    """
+    """The first state, fully typed and without pending sums: it can be saved, and later states have its types."""
     return _as_before(typed_state(state, params), {}, "init")
 
 
 def like_state(new: Tree, state: Tree, params: Tree) -> Tree:
     """Casts the next state to the types of the previous one, so that a loop and a compiled step carry it.
 
-    New leaves, such as a measurement that the first step adds, are typed as in a first state.
-
-    Raises:
-        ShardingTypeError: a leaf has another shape or a wider dtype than before, or its cast would communicate more
-            than a scalar.
+    New leaves, such as a measurement that the first step adds, are typed as in a first state. An error if a leaf has
+    another shape or a wider dtype than before, or its cast would communicate more than a scalar.
     """
     before = {_path(path): x for path, x in jax.tree.leaves_with_path(state)}
     return _as_before(typed_state(new, params), before, "update")
@@ -174,11 +167,7 @@ Layout = Any | Callable[[ShType], Any] | None
 
 
 def layout_of(layout: Layout, params: Tree) -> list[ShType | None]:
-    """The layout's type for each leaf of the parameters; None for an untyped leaf.
-
-    Raises:
-        ShardingTypeError: the layout has another structure than the parameters, or does not fit them.
-    """
+    """The layout's type for each leaf of the parameters; None for an untyped leaf."""
     leaves, structure = jax.tree.flatten(params)
     if layout is None or callable(layout):
         specs = [(x.type if layout is None else layout(x.type)) if is_typed(x) else None for x in leaves]
@@ -219,11 +208,7 @@ def like_values(tree: Tree, others: Tree) -> Tree:
 
 
 def like_value(x: Any, other: Any) -> Any:
-    """Casts an update to the type of its parameter.
-
-    Raises:
-        ShardingTypeError: that would communicate, and is not allowed.
-    """
+    """Casts an update to the type of its parameter, where that does not communicate or is allowed to."""
     x = _like(x, other)
     if is_typed(x) and is_typed(other) and x.type.shape == other.type.shape:
         t = other.type.replace(dtype=x.type.dtype_name)

@@ -170,11 +170,7 @@ def context() -> Mesh | None:
 
 
 def current_mesh() -> Mesh:
-    """The mesh in context.
-
-    Raises:
-        ShardingTypeError: no mesh is set.
-    """
+    """The mesh in context; an error if none is set."""
     mesh = context()
     if mesh is None:
         raise NoMeshError(

@@ -53,9 +53,6 @@ def from_spec(
 
     Its ``unreduced`` and ``reduced`` axes get these states. The other arguments are as for `ShType.parse`; ``like``, or
     ``shape`` and ``dtype``, are required.
-
-    Raises:
-        ShardingTypeError: an entry is not an axis, or the type does not fit the value.
     """
     value = describe(like, shape, dtype)
     if value.dims is None or value.dtype is None:
@@ -99,11 +96,7 @@ def as_type(
     dtype: Any = None,
     policy: str | None = None,
 ) -> ShType:
-    """The type that a string, a type or a ``jax.P`` names; arguments as for `ShType.parse`.
-
-    Raises:
-        ShardingTypeError: it names no type, or one that does not fit the value.
-    """
+    """The type that a string, a type or a ``jax.P`` names; arguments as for `ShType.parse`."""
     if isinstance(target, str):
         return ShType.parse(target, mesh, like=like, dims=dims, shape=shape, dtype=dtype, policy=policy)
     if isinstance(target, ShType):

@@ -90,13 +90,9 @@ def name_carry(record: Occurrence, body: BodyRun, frame: UserFrame | None) -> No
 
 
 def result_names(record: Occurrence, names: Names, positions: Sequence[int], total: int) -> list[str]:
-    """The names of an equation's results in the source; "" where there is none.
+    """The names of an equation's results in the source, at some positions of ``total``; "" where there is none.
 
-    Args:
-        record: The equation.
-        names: The names of its full value; for a scan, ``(carry, ys)``.
-        positions: The indices of the results.
-        total: The number of results.
+    ``names`` are those of its full value; for a scan, ``(carry, ys)``.
     """
     if isinstance(names, str):
         return [names for _ in positions]

@@ -61,13 +61,7 @@ _OPERATORS: Final = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/
 
 
 class Value:
-    """An argument of a call in mypy's view.
-
-    Attributes:
-        expression: Its expression, or None, as for the item of a tuple.
-        type: Its mypy type, or None if unknown.
-        parameter: Its parameter.
-    """
+    """An argument of a call in mypy's view, with its parameter; the expression is None for the item of a tuple."""
 
     def __init__(
         self,
@@ -190,17 +184,9 @@ class Call(NamedTuple):
 
 
 class ArgumentReader:
-    """Converts the arguments of one call to runtime arguments, and records them.
+    """Converts the arguments of one call to runtime arguments; ``array`` and ``function`` make those from types.
 
-    Args:
-        evaluator: The evaluator of types.
-        mesh: The mesh of the call.
-        array: Makes a runtime array from its type.
-        function: Makes a runtime function from a user's function.
-
-    Attributes:
-        operands: The arrays so far, with their expressions.
-        sizes: The sizes of dim names in literal strings.
+    Records the arrays so far with their expressions (``operands``), and the sizes of dim names in literal strings.
     """
 
     def __init__(

@@ -117,11 +117,7 @@ class Sample(ShardFn):
 
 
 def type_or_shape(type: Any, shape: Any) -> Any:
-    """The type, or the shape by name, as in JAX.
-
-    Raises:
-        ShardingTypeError: both are passed.
-    """
+    """The type, or the shape by name, as in JAX; not both."""
     if shape is None:
         return type
     if type is not None and type != ():
@@ -151,11 +147,7 @@ def folded_axes(key: ShType, sampled: ShType) -> tuple[str, ...]:
 
 
 def check_parts(name: str, key: ShType, sampled: ShType) -> None:
-    """Checks that the key's generator can compute a shard alone.
-
-    Raises:
-        ShardingTypeError: a dim is sharded, and the generator is not partitionable threefry.
-    """
+    """Checks that the key's generator can compute a shard alone, if a dim is sharded."""
     if not any(d.axes for d in sampled.dims):
         return
     if key.dtype_name != "key<fry>":
@@ -318,19 +310,18 @@ def sample_replicated(
     """Samples of the type in the arguments, computed in full and then resharded, for free.
 
     Args:
-        name: The op.
-        key (): A key.
-        operands: Parameters, typed or not.
-        type: The type, or the shape of the batch; None for the broadcast shape of the operands.
-        dtype: The default dtype, if the type has none.
-        mesh: The mesh of a type as a string, or of a shape.
-        shape: A shape by name, instead of ``type``.
-        default: The dtype otherwise; by default JAX's float.
-        native: A function of a key and the operands, with ``shape=``, ``dtype=`` and ``params``; by default that of
-            `jax.random` with the name.
-        event: The last dims of the result, not in ``shape=``.
-        batch: The batch of the operands, if it is not their broadcast shape.
-        **params: More of JAX's parameters.
+            name: The op.
+            key (): A key.
+            operands: Parameters, typed or not.
+            type: The type, or the shape of the batch; None for the broadcast shape of the operands.
+            dtype: The default dtype, if the type has none.
+            mesh: The mesh of a type as a string, or of a shape.
+            shape: A shape by name, instead of ``type``.
+            default: The dtype otherwise; by default JAX's float.
+            native: A function with the signature of those of `jax.random`; by default the one with this name.
+            event: The last dims of the result, not in ``shape=``.
+            batch: The batch of the operands, if it is not their broadcast shape.
+            **params: More of JAX's parameters.
     """
     numbers = tuple(float(x) if is_number(x) else None for x in operands)
     (key, *operands), _ = as_operands([as_key(name, key), *(x for x in operands if not is_number(x))])
@@ -368,11 +359,7 @@ def _broadcasts(of_operands: tuple[int, ...], shape: tuple[int, ...]) -> bool:
 
 
 def unsharded_rule(name: str, types: Sequence[ShType], target: ShType) -> rules.Typing:
-    """The rule of samples computed in full: key, parameters and result are unsharded; the result is then resharded.
-
-    Raises:
-        ShardingTypeError: a parameter is sharded or unreduced, or the key is not a key.
-    """
+    """The rule of samples computed in full: key, parameters and result are unsharded; the result is then resharded."""
     _sample_rule(name, types[0], target)
     for i, t in enumerate(types):
         for axis in t.axes(State.SHARDED):

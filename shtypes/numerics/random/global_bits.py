@@ -25,16 +25,10 @@ _HALF: Final = 0xFFFF
 
 
 def part_key(key: Any, shape: tuple[int, ...], starts: Sequence[Any]) -> Any:
-    """A key whose samples are parts of samples of a global shape.
+    """A threefry key whose samples are parts of samples of a global shape.
 
-    Args:
-        key: A threefry key.
-        shape: The global shape.
-        starts: The start of the part in each dim.
-
-    Returns:
-        A key for `jax.random`: its sample of shape ``(*more, *local)`` is the part at ``starts`` of the sample of
-        ``(*more, *shape)``, and its splits are those of ``key``.
+    Its sample of shape ``(*more, *local)`` is the part at ``starts`` of the sample of ``(*more, *shape)`` by ``key``;
+    its splits are those of ``key``.
     """
     words = [jax.random.key_data(key), jnp.stack([jnp.asarray(s, jnp.uint32) for s in starts])]
     return jax.random.wrap_key_data(jnp.concatenate(words), impl=_generator(shape))

@@ -24,17 +24,10 @@ def distribution(
     optional: tuple[float, ...] = (),
     only_numbers: bool = False,
 ) -> Callable[..., Array]:
-    """A public function of a key, the named parameters, and the arguments of all distributions.
+    """A public function of a key, the named parameters, and the arguments of all distributions; samples ``what``.
 
-    If the sampler is elementwise and the parameters are numbers, each device computes only its shard.
-
-    Args:
-        name: Its name in `jax.random`.
-        what: The samples, for its docstring.
-        *params: The names of the parameters.
-        default: The dtype, if the type has none.
-        optional: The defaults of the last parameters.
-        only_numbers: Whether the parameters must be numbers.
+    If the sampler is elementwise and the parameters are numbers, each device computes only its shard. ``optional`` are
+    the defaults of the last parameters; if ``only_numbers``, no parameter may be typed.
     """
     required = len(params) - len(optional)
     defaults = [f"{n}={v}" for n, v in zip(params[required:], optional, strict=True)]

@@ -57,9 +57,6 @@ def text_of(names: Names, mesh: Mesh, scope: DimAxes) -> str:
     """The dims of a type for these names.
 
     A name has the axes of the module's rules; else it is a mesh axis; else it has those of a `dim_axes` scope.
-
-    Raises:
-        ShardingTypeError: a name is none of these.
     """
     dims = [_dim(entry, i, names, mesh, dict(scope)) for i, entry in enumerate(names.of_dims)]
     return f"[{', '.join([*dims, '_...'])}]"

@@ -43,12 +43,7 @@ def leaves_of(tree: Any) -> list[Leaf]:
 
 
 def mapped(tree: Any, f: Callable[[list[Leaf]], Sequence[Any]]) -> Any:
-    """Replaces the leaves of a pytree; removes Flax linen's boxes, whose names are then in the types.
-
-    Args:
-        tree: The pytree.
-        f: Returns the replacements of all leaves.
-    """
+    """Replaces all leaves of a pytree by ``f``; removes Flax linen's boxes, whose names are then in the types."""
     items = _items(tree)
     values = iter(f([leaf for _, leaves in items for leaf in leaves]))
     new = []

@@ -31,11 +31,7 @@ _MOST: Final = 3
 
 
 def read_rules(spec: Any) -> tuple[tuple[Pattern, Target | None], ...]:
-    """Checked rules.
-
-    Raises:
-        ShardingTypeError: they are not rules.
-    """
+    """The rules of a user's mapping or pairs, checked."""
     example = ['{"**/kernel": "[_, mlp@tp]", "**": "[...]"}']
     if isinstance(spec, (str, ShType)):
         what = f"rules are pairs of a pattern and a type, not `{spec}`"
@@ -106,11 +102,7 @@ def _glob(parts: tuple[str, ...], keys: tuple[str, ...]) -> bool:
 
 
 def first_matches(rules: Sequence[tuple[Pattern, Any]], leaves: Sequence[Leaf]) -> list[int | None]:
-    """The index of the first rule that matches each leaf; None for none, and for non-arrays.
-
-    Raises:
-        ShardingTypeError: a rule matches no array.
-    """
+    """The index of the first rule that matches each leaf, or None; an error if a rule matches no array."""
     paths = [leaf.path if leaf.is_array else None for leaf in leaves]
     indices = [None if path is None else _first_rule(rules, path) for path in paths]
     for i, (pattern, _) in enumerate(rules):

@@ -56,11 +56,7 @@ class Config:
 
 
 def config(start: Path | None = None) -> Config:
-    """The nearest ``[tool.shtypes]``, here or in a parent folder; an empty one if there is none.
-
-    Raises:
-        click.UsageError: the file cannot be read, or has invalid values.
-    """
+    """The nearest ``[tool.shtypes]``, here or in a parent folder; an empty one if there is none."""
     here = (start or Path.cwd()).resolve()
     for folder in (here, *here.parents):
         path = folder / "pyproject.toml"

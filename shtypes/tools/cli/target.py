@@ -84,9 +84,6 @@ def load_target(
     Other settings come from ``[tool.shtypes]`` in ``pyproject.toml``, for this target or for all. ``root`` is the
     folder of files and modules, by default the current one; ``maker`` a function in the target's module that returns
     the arguments, instead of types; ``lift``: whether it is a plain JAX function.
-
-    Raises:
-        click.UsageError: there is no such function, its arguments have no types, or a type cannot be parsed.
     """
     if types and maker:
         raise click.UsageError("give types or --arguments, not both")
@@ -144,9 +141,6 @@ def arguments(f: Callable[..., Any], types: Sequence[str]) -> tuple[Any, ...]:
     """Abstract values from types, by default those of the annotations ``Annotated[Array, "f32[...]"]``.
 
     A number, ``True``, ``False`` or ``None`` among the types is passed as it is.
-
-    Raises:
-        click.UsageError: a type is missing or cannot be parsed, or the function takes other arguments.
     """
     values = tuple(_argument(i, text) for i, text in enumerate(types))
     name = str(getattr(f, "__name__", "f"))
@@ -211,13 +205,7 @@ MOST_DEVICES: Final = 64
 def load(target: str, *, devices: int = 1, root: Path | None = None) -> Callable[..., Any]:
     """Loads ``module:function``, ``module:Class.method`` or ``path/to/file.py:function``.
 
-    Args:
-        target: The target.
-        devices: The number of CPU devices, for a mesh that the module makes.
-        root: The folder of files and modules; by default the current one.
-
-    Raises:
-        click.UsageError: there is no such file, module or function; close names are suggested.
+    ``devices`` is the number of CPU devices, for a mesh that the module makes.
     """
     place, colon, name = target.rpartition(":")
     if not colon or not place or not name:

@@ -144,14 +144,7 @@ def _is_name(name: object) -> bool:
 def in_scope(
     text: str, mesh: Mesh, scope: DimAxes | None = None, read: Callable[[str], Syntax] = read_syntax
 ) -> tuple[str, Syntax]:
-    """The text with the axes of dim names written out, and its syntax.
-
-    Args:
-        text: A type, a spec or a signature's pattern.
-        mesh: The mesh that must have these axes.
-        scope: The axes of dim names; by default those in scope.
-        read: The parser of the text.
-    """
+    """A type, spec or pattern with the axes of dim names written out, by default those in scope, and its syntax."""
     scope = current_dim_axes() if scope is None else scope
     return _in_scope(text, mesh, scope, read) if scope else (text, read(text))
 
