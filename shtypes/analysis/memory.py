@@ -35,10 +35,10 @@ class LiveValues(NamedTuple):
     """Values in memory: one, or equal ones of one line.
 
     Attributes:
-            what: The operation that makes them.
-            type: The type of one device's shard; for values that a loop saves, of all steps.
-            bytes: Total bytes on each device.
-            direction: ``"forward"``, ``"backward"`` or ``"recomputed"`` (by checkpoint, in the backward pass).
+        what: The operation that makes them.
+        type: The type of one device's shard; for values that a loop saves, of all steps.
+        bytes: Total bytes on each device.
+        direction: ``"forward"``, ``"backward"`` or ``"recomputed"`` (by checkpoint, in the backward pass).
     """
 
     what: str

@@ -41,11 +41,7 @@ _NO_MESH: Final = jax.sharding.AbstractMesh((), ())
 
 
 def shapes_of(fn: ShardFn, *operands: tuple[tuple[int, ...], str]) -> Any:
-    """The shapes and dtypes of a function's results, in its structure, for operands of these shapes and dtypes.
-
-    Raises:
-        ShardingTypeError: JAX refuses the operands or a parameter.
-    """
+    """The shapes and dtypes of a function's results, in its structure, for operands of these shapes and dtypes."""
     return _shapes_of(fn, operands, promotion())
 
 
@@ -62,7 +58,7 @@ def _shapes_of(fn: ShardFn, operands: tuple[tuple[tuple[int, ...], str], ...], p
         ) from None
 
 
-def apply_whole(name: str, fn: ShardFn, x: Any, along: Sequence[int]) -> Array:
+def apply_unsharded(name: str, fn: ShardFn, x: Any, along: Sequence[int]) -> Array:
     """Applies a nonlinear local function of one typed operand along dims that must be unsharded."""
     t = jax.typeof(x)
     out = shapes_of(fn, (t.shape, t.dtype_name))

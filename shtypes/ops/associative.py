@@ -59,7 +59,7 @@ def associative_scan(fn: Callable[[Any, Any], Any], elems: Any, reverse: bool = 
         count = jax.typeof(xs[0]).shape[dims[0]]
         if count < 2:
             return xs
-        # Results at odd places are those of the pairs; each at an even place has one element more.
+        # Results at odd indices are those of the pairs; each at an even index has one element more.
         odd = scanned(combine(part(xs, 0, count - 1, 2), part(xs, 1, None, 2)))
         before = odd if count % 2 else part(odd, 0, count // 2 - 1)
         even = part(xs, 0, 1)
@@ -75,7 +75,7 @@ def associative_scan(fn: Callable[[Any, Any], Any], elems: Any, reverse: bool = 
 
 
 def _woven(even: Any, odd: Any, dim: int) -> Any:
-    """Elements in turn, of ``even`` first, which has as many or one more."""
+    """Interleaves elements, those of ``even`` first, which has as many or one more."""
     n, m = jax.typeof(even).shape[dim], jax.typeof(odd).shape[dim]
     paired = getitem(even, (*[slice(None)] * dim, slice(0, m)))
     shape = list(jax.typeof(odd).shape)

@@ -29,7 +29,7 @@ from shtypes.types.mesh import current_mesh
 
 
 def type_of_arguments(type: Any, dtype: Any, mesh: Any, default: str) -> ShType:
-    """The type that a constructor's arguments say: a type, its text, or a shape that is replicated by policy."""
+    """The type that a constructor's arguments name: a type, its text, or a shape, which is replicated by policy."""
     name = None if dtype is None else dtype_name(dtype)
     sizes = (type,) if isinstance(type, (int, np.integer)) else type
     is_shape = isinstance(sizes, (tuple, list)) and all(isinstance(n, (int, np.integer)) for n in sizes)
@@ -43,7 +43,7 @@ def type_of_arguments(type: Any, dtype: Any, mesh: Any, default: str) -> ShType:
 
 @dataclass(frozen=True)
 class LocalIndices:
-    """Which indices of a global dim a device holds: ``size`` of them, as ``axes`` share them out."""
+    """The indices of a global dim on each device: ``size`` of them, sharded over ``axes``."""
 
     axes: tuple[str, ...]
     size: int
@@ -55,7 +55,7 @@ class LocalIndices:
 
 
 def span(t: ShType, dim: int) -> LocalIndices:
-    """The indices of one dim that each device holds."""
+    """The indices of one dim on each device."""
     return LocalIndices(t.dims[dim].axes, t.local_shape[dim])
 
 
@@ -64,7 +64,7 @@ def _default_float() -> str:
 
 
 def masked(fn: ShardFn, t: ShType) -> Array:
-    """A value computed on each device; on unreduced axes only index 0 keeps it, so that it counts once."""
+    """A value computed on each device; zero on unreduced axes except at index 0, so that it counts once."""
     check_width(t)
     unreduced = t.axes(State.UNREDUCED)
     replicated = t
@@ -91,7 +91,7 @@ def zeros(type: Any = None, dtype: Any = None, *, shape: Any = None, mesh: Any =
 
 
 def _either(type: Any, shape: Any) -> Any:
-    """A type, or the shape by name."""
+    """The type, or the shape by name."""
     if (type is None) == (shape is None):
         raise ShardingTypeError("an array from nothing needs a type or a shape", hints=['sh.zeros("f32[8@x, 4]")'])
     return shape if type is None else type

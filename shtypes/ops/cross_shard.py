@@ -1,7 +1,6 @@
-"""Two ways for one op: along dims that every device holds, and across devices, which the user must ask for.
+"""Ops along dims: local where no axis shards them, else across devices if the user allows communication.
 
-``out=`` asks for it, and so does an `implicit_comm` scope. Else the error offers the second way, typed again and priced
-by the ledger.
+``out=`` or an `implicit_comm` scope allows it. Else the error offers it as a fix, typed again and priced by the ledger.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from shtypes.ops.functions import squeeze
 from shtypes.scopes.comm import allows_implicit, finishes_scalars
 from shtypes.types import ShType
 
-Whole = Callable[[Any], Array]
+ArrayFn = Callable[[Any], Array]
 
 
 def sharding(t: ShType, dims: Sequence[int]) -> tuple[str, ...]:
@@ -31,21 +30,19 @@ def sharding(t: ShType, dims: Sequence[int]) -> tuple[str, ...]:
 
 
 def along(
-    name: str, x: Any, dims: Sequence[int], unsharded: Whole, across: Whole, out: Any = None, *, may_send: bool = False
+    name: str,
+    x: Any,
+    dims: Sequence[int],
+    unsharded: ArrayFn,
+    across: ArrayFn,
+    out: Any = None,
+    *,
+    may_send: bool = False,
 ) -> Array:
     """An op along ``dims``: ``unsharded`` where no axis shards them, else ``across`` if communication is allowed.
 
-    Args:
-        name: What the user calls it, after ``sh.``: for fixes.
-        x (...): The operand.
-        dims: The dims.
-        unsharded: The op where every device has all of the dims; refuses sharded ones.
-        across: The op where they are sharded.
-        out: A type to reshard the result to, which allows communication.
-        may_send: Whether something else allows it.
-
-    Raises:
-        ShardingTypeError: a dim is sharded, and communication is not allowed; or what the op itself refuses.
+    ``name`` is the op after ``sh.``, for fixes. ``unsharded`` refuses sharded dims. ``out``, a type to reshard the
+    result to, or ``may_send`` allows communication.
     """
     if not sharding(jax.typeof(x), dims):
         return finished(unsharded(x), out)
@@ -73,17 +70,7 @@ def over(
     unsharded: Callable[[Any, tuple[int, ...]], Any],
     across: Callable[[Any, tuple[int, ...]], Any],
 ) -> Array:
-    """A reduction in two ways, of which the second keeps the dims.
-
-    Args:
-        name: What the user calls it, after ``sh.``.
-        x (...): The operand.
-        axis: The dims as the user passes them.
-        keepdims: Whether the result keeps them.
-        out: A type for the result, which allows communication.
-        unsharded: The op over unsharded dims, in its final shape.
-        across: The op over sharded dims, with keepdims.
-    """
+    """A reduction over ``axis``, as `along`: ``unsharded`` in its final shape, or ``across``, with keepdims."""
     dims = normalize_dims(axis, jax.typeof(x).ndim, name)
 
     def joined(x: Any) -> Array:

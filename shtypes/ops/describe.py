@@ -33,7 +33,7 @@ def size(a: ArrayLike, axis: int | None = None) -> int:
 
 
 def _described(x: Any) -> Any:
-    """What JAX's functions of dtypes take: a typed value by its dtype."""
+    """The dtype of a typed value, for JAX's functions of dtypes; else the argument."""
     if is_typed(x):
         return jax.typeof(x).dtype
     return np.dtype(jnp.dtype(_long(x))) if isinstance(x, str) else x

@@ -1,4 +1,4 @@
-"""einsum and its family. A contraction over a sharded dim is unreduced by itself; nothing is communicated unasked."""
+"""einsum and its family. A contraction over a sharded dim is unreduced; nothing is communicated unless ``out`` asks."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def _dtype(values: Sequence[Any], precision: Any, preferred: Any) -> str:
 def _contract(
     equation: str, values: list[Any], constants: frozenset[int], dtype: str, precision: Any, optimize: Any
 ) -> Any:
-    """Contracts pair by pair, along the path that multiplies least."""
+    """Contracts pair by pair, along the path with the fewest products."""
     if len(values) <= 2:
         return _pair(equation, values, constants, dtype, precision)
     shapes = [x.type.shape for x in values]

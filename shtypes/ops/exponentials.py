@@ -17,23 +17,20 @@ from shtypes.dispatch.apply import apply, as_operands, dtype_name, inexact, is_n
 from shtypes.dispatch.call_fixes import with_out_fixes
 from shtypes.dispatch.reshard import finished
 from shtypes.errors import ShardingTypeError
-from shtypes.ops.along_dims import Axis, apply_whole, function, normalize_dims, reduced, sum_of
+from shtypes.ops.along_dims import Axis, apply_unsharded, function, normalize_dims, reduced, sum_of
 from shtypes.ops.arithmetic import add, astype, divide, multiply, subtract
 from shtypes.ops.cross_shard import along, may_communicate, over, sharding
 from shtypes.ops.elementwise import abs as abs_
 from shtypes.ops.elementwise import exp, less, log, not_equal, sign
 from shtypes.ops.functions import squeeze
 from shtypes.ops.functions import where as _where
-from shtypes.ops.sharded_reductions import bound, constant, finite_bound, matching, total
+from shtypes.ops.reinterpret import stop_gradient
+from shtypes.ops.sharded_reductions import bound, finite_bound, matching, total
 from shtypes.types import ShType, State
 
 
 def _only(name: str, x: Any, where: Any, instead: Any) -> Array:
-    """The elements that a mask keeps; the others are ``instead``.
-
-    Raises:
-        ShardingTypeError: the mask does not broadcast to the operand, or is not one of booleans.
-    """
+    """The elements that a bool mask selects; the others are ``instead``."""
     kind = jax.typeof(where).dtype if hasattr(where, "dtype") else np.asarray(where).dtype
     if not np.issubdtype(kind, np.bool_):
         raise ShardingTypeError(f"the mask of `{name}` is one of booleans, not of {kind}", hints=["where != 0"])
@@ -57,16 +54,21 @@ def _softmax(name: str, join: Callable[[Any, Any], Any]) -> Callable[..., Array]
         if where is not None and not sharding(jax.typeof(_only(name, x, where, 0)), dims):
             return finished(_masked(name, native, x, dims, where), out)
         if where is not None:
-            x = _only(name, x, where, 0)  # of the type that both have together
+            x = _only(name, x, where, 0)  # with the joint type of both
 
         def across(x: Any) -> Array:
             counted = x if where is None else _where(where, x, -jnp.inf)
-            shifted = subtract(counted, constant(bound("max", counted, dims)))
+            shifted = subtract(counted, stop_gradient(bound("max", counted, dims)))
             y = join(shifted, _added(exp(shifted), dims, State.REDUCED))
             return y if where is None or name == "softmax" else _where(where, y, -jnp.inf)
 
         return along(
-            f"nn.{name}", x, dims, lambda x: apply_whole(name, function(name, native, axis=dims), x, dims), across, out
+            f"nn.{name}",
+            x,
+            dims,
+            lambda x: apply_unsharded(name, function(name, native, axis=dims), x, dims),
+            across,
+            out,
         )
 
     return published(
@@ -96,7 +98,7 @@ def _softmax(name: str, join: Callable[[Any, Any], Any]) -> Callable[..., Array]
 
 
 def _masked(name: str, native: Callable[..., Any], x: Any, dims: tuple[int, ...], where: Any) -> Array:
-    """With a mask, which meets the value as an operand of a nonlinear function."""
+    """The native function with a mask, an operand of a nonlinear function like the value."""
     (x, mask), constants = as_operands([x, where])
     fn = function(name, _with_mask, native=native, axis=dims)
     dtype = local_dtype(fn, (jax.typeof(x).dtype_name, jax.typeof(mask).dtype_name), jax.typeof(x).ndim)

@@ -43,7 +43,7 @@ def getitem(x: ArrayLike, key: Any) -> Array:
 
 
 def _iterate(x: Any) -> Iterator[Any]:
-    """The rows of a value; of a sharded dim each would be a lookup."""
+    """The rows of a value; an error if its first dim is sharded, where each would be a lookup."""
     if not jax.typeof(x).ndim:
         raise TypeError("iteration over a value without dims")
     return iter([getitem(x, i) for i in range(jax.typeof(x).shape[0])])
@@ -65,11 +65,11 @@ class IndexUpdate:
 
 
 class Options(TypedDict, total=False):
-    """What all methods of ``x.at[key]`` take.
+    """The options of all methods of ``x.at[key]``.
 
     Attributes:
-        mode: What becomes of positions out of range: ``"drop"``, ``"clip"``, ``"promise_in_bounds"``; ``"fill"``.
-        unique_indices: Promises that no element is named twice.
+        mode: The treatment of positions out of range: ``"drop"``, ``"clip"``, ``"promise_in_bounds"``, ``"fill"``.
+        unique_indices: Promises that no element is indexed twice.
         indices_are_sorted: Promises that the positions are sorted.
         wrap_negative_indices: Whether negative positions count from the end.
         out: A type to reshard the result to.
@@ -176,7 +176,7 @@ def _refuse_unknown(how: str, options: Options, *more: str) -> None:
 
 @functools.cache
 def _change(how: str) -> JaxFunction:
-    """A method of ``x.at[key]``, as a function of the value, the key, what is written, and options."""
+    """A method of ``x.at[key]``, as a function of the value, the key, the update, and options."""
 
     def change(x: Any, key: Any, *values: Any, **options: Any) -> Any:
         return getattr(x.at[key], how)(*values, **options)
@@ -193,14 +193,14 @@ def _changed(how: str, at: Updates, values: tuple[Any, ...], options: Any) -> Ar
 
 
 def _differ(key: Any) -> bool:
-    """Whether the positions of a key are constants, and name no element twice."""
+    """Whether the positions of a key are constants, and index no element twice."""
     parts = key if isinstance(key, tuple) else (key,)
     arrays = [np.asarray(x) for x in parts if isinstance(x, (np.ndarray, np.generic, list))]
     constants = all(
         isinstance(x, (int, slice, type(None), type(Ellipsis), np.ndarray, np.generic, list)) for x in parts
     )
     if not constants or not arrays or not all(x.dtype.kind in "iu" and (x >= 0).all() for x in arrays):
-        return False  # negative ones count from the end, and masks are not looked at
+        return False  # negative ones count from the end; masks are not read
     places = np.stack([x.ravel() for x in np.broadcast_arrays(*arrays)], axis=1)
     return len(np.unique(places, axis=0)) == len(places)
 
@@ -209,6 +209,6 @@ def _is_array(x: Any) -> bool:
     return is_typed(x) or isinstance(x, (jax.Array, jax.core.Tracer, np.ndarray))
 
 
-# For errors: the operands of an update are the value, positions, and what is written.
+# For errors: the operands of an update are the value, the positions and the update.
 jax.tree_util.register_pytree_node(Updates, lambda x: ((x.value, x.key), None), lambda _, parts: Updates(*parts))
 install({"getitem": getitem, "iter": _iterate}, {}, {"at": IndexUpdate})

@@ -1,7 +1,7 @@
-"""Functions of JAX as functions of typed values: JAX traces them, and the table of primitives types what they are.
+"""Functions of JAX as functions of typed values: JAX traces them, and the table of primitives types their equations.
 
-A row of `OPS` names the function; signature and documentation are JAX's. A call is typed as one op. Where all of it is
-local, it is one operation: the primitives on the shards, one after another. Else its equations are evaluated in turn.
+A row of `OPS` names the function; its signature and documentation are JAX's. A call is typed as one op. If it is local,
+it runs as one operation on shards; else its equations are evaluated one by one.
 """
 
 from __future__ import annotations
@@ -58,12 +58,12 @@ from shtypes.traced.ledger import prices_of_program, sent_by_program
 from shtypes.types import ShType, State, dtypes
 from shtypes.types.mesh import current_mesh
 
-#: Parameters that say the size of a result whose size would depend on values, as a fix writes them.
+#: Parameters that set a size that would otherwise depend on values, as a fix writes them.
 _SIZES: Final = {
     **{name: f"{name}=" for name in ("size", "length", "total_repeat_length", "num_segments")},
     **{name: f"{name}=False" for name in ("strip_zeros", "trim_leading_zeros")},
 }
-#: Parameters that are dtypes: a name of ours stands for one, too.
+#: Parameters that are dtypes, which may also be short names such as "bf16".
 _DTYPES: Final = frozenset({"dtype", "new_dtype", "out_dtype", "preferred_element_type"})
 
 
@@ -74,7 +74,7 @@ class Trace(NamedTuple):
         jaxpr: The program, of the arrays among the arguments.
         consts: Its constants.
         tree: The structure of its results.
-        around: Values of traces around that functions among the arguments close over: its first operands.
+        around: Values of enclosing traces that functions among the arguments close over: its first operands.
     """
 
     jaxpr: Any
@@ -84,7 +84,7 @@ class Trace(NamedTuple):
 
     @property
     def closes_over(self) -> bool:
-        """Whether functions among the arguments close over values, which may be others in the next call."""
+        """Whether functions among the arguments close over values, which may differ in the next call."""
         return bool(self.around) or any(map(is_typed, self.consts))
 
 
@@ -93,8 +93,8 @@ class TypedCall(NamedTuple):
 
     Attributes:
         typing: The types to which the operands are cast, and those of the results.
-        local: What each device does, if all of it is local.
-        inside: Returns what else it sends; only refusals ask.
+        local: The program of each device, if the call is local.
+        inside: Returns the prices of its other communication; only for errors.
     """
 
     typing: rules.Typing
@@ -103,13 +103,7 @@ class TypedCall(NamedTuple):
 
 
 class JaxFunction:
-    """A function of JAX that is called with typed values.
-
-    Args:
-        name: What the user calls it.
-        fn: The function.
-        takes_out: Whether the user can ask for the type of its result.
-    """
+    """A function of JAX, as the user names it, that takes typed values; ``takes_out``: whether it has ``out=``."""
 
     def __init__(self, name: str, fn: Callable[..., Any], *, takes_out: bool = True) -> None:
         self.name, self.fn, self._takes_out = name, fn, takes_out
@@ -121,8 +115,8 @@ class JaxFunction:
         """The results for typed and plain arguments."""
         leaves, tree = jax.tree.flatten((args, kwargs))
         refused: ShardingTypeError | None = None
-        for choose in (_is_array, _is_not_of_host, _is_first_or_inexact):  # JAX gets the values that it asks for
-            static = tuple([None if choose(i, x) else Static(_host(x)) for i, x in enumerate(leaves)])
+        for choose in (_is_array, _is_typed_or_traced, _is_first_or_inexact):  # others are static: JAX reads them
+            static = tuple([None if choose(i, x) else Static(_static_value(x)) for i, x in enumerate(leaves)])
             values, constants = as_operands([x for x, s in zip(leaves, static, strict=True) if s is None])
             key = (tree, static, tuple([(x.type.shape, x.type.dtype) for x in values]), trace_context())
             trace = self._traces.get(key)
@@ -130,7 +124,7 @@ class JaxFunction:
                 trace = self._traced(leaves, tree, static, values)
                 if not isinstance(trace, ShardingTypeError) and trace.closes_over:
                     shifted = frozenset(len(trace.around) + i for i in constants)
-                    return jax.tree.unflatten(trace.tree, _in_turn(trace, shifted, *trace.around, *values))
+                    return jax.tree.unflatten(trace.tree, _run_equations(trace, shifted, *trace.around, *values))
                 self._traces.put(key, trace)
             if isinstance(trace, ShardingTypeError):
                 refused = refused or trace
@@ -140,12 +134,12 @@ class JaxFunction:
         raise ShardingTypeError(refused.what, why=refused.why, hints=refused.hints)
 
     def into(self, out: Any, *args: Any, **kwargs: Any) -> Any:
-        """The results in the types that ``out=`` asks for, if it does: then the call may communicate."""
+        """The results, resharded to the types of ``out=`` if there is one: then the call may communicate."""
         if out is None:
             return self(*args, **kwargs)
         with CommScope(Implicit(out=out if isinstance(out, Hashable) else None)):
             results = self(*args, **kwargs)
-        return all_finished(results, out)
+        return reshard_all(results, out)
 
     def _traced(
         self, leaves: Sequence[Any], tree: Any, static: Sequence[Static | None], values: Sequence[Any]
@@ -154,24 +148,24 @@ class JaxFunction:
 
         def flat(*arrays: Any) -> Any:
             rest = iter(arrays)
-            args, kwargs = jax.tree.unflatten(tree, [next(rest) if s is None else _value(s) for s in static])
+            args, kwargs = jax.tree.unflatten(tree, [next(rest) if s is None else _argument(s) for s in static])
             return self.fn(*args, **kwargs)
 
         flat.__name__ = flat.__qualname__ = self.name
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("error", FutureWarning)  # what a release to come refuses
+                warnings.simplefilter("error", FutureWarning)  # what a future release refuses
                 closed, around, out = trace_plain(flat, [aval_of(x) for x in values])
         except FutureWarning as error:
             raise ShardingTypeError(f"`{self.name}` does not take these arguments", why=str(error)) from None
         except (jax.errors.ConcretizationTypeError, jax.errors.NonConcreteBooleanIndexError) as error:
             what = f"`{self.name}` must know the values of an argument before it runs"
             sizes = [_SIZES[p] for p in inspect.signature(self.fn).parameters if p in _SIZES]
-            return ShardingTypeError(what, why=_what_must_be_known(error), hints=sizes)
+            return ShardingTypeError(what, why=_untraceable_argument(error), hints=sizes)
         return Trace(*needed(closed), out, around)
 
     def _applied(self, key: Any, trace: Trace, values: Sequence[Any], constants: frozenset[int]) -> list[Any]:
-        in_turn: Callable[..., list[Any]] = functools.partial(_in_turn, trace, constants)
+        run_equations: Callable[..., list[Any]] = functools.partial(_run_equations, trace, constants)
 
         def call(types: tuple[ShType, ...]) -> TypedCall:
             return self._typed(key, trace, types, constants)
@@ -184,14 +178,14 @@ class JaxFunction:
         try:
             call(types)
         except ShardingTypeError as error:
-            in_turn = under(None, in_turn, FinishesSums())
+            run_equations = under(None, run_equations, FinishesSums())
             if allows_implicit():
-                return self._communicating(key, trace, in_turn, values)
-            raise self._refusal(error, call, types, in_turn, trace, key).with_traceback(None) from None
+                return self._communicating(key, trace, run_equations, values)
+            raise self._refusal(error, call, types, run_equations, trace, key).with_traceback(None) from None
         operands, typing = typed_operands(self.name, rule, values)
         local = call(tuple([x.type for x in operands])).local
         if local is None:
-            return in_turn(*operands)
+            return run_equations(*operands)
         if local.fn is None:
             return [operands[i] for i in local.passed]
         results = local_all(local.fn, *operands, out=typing.results)
@@ -200,28 +194,30 @@ class JaxFunction:
         return results
 
     def _communicating(
-        self, key: Any, trace: Trace, in_turn: Callable[..., list[Any]], values: Sequence[Any]
+        self, key: Any, trace: Trace, run_equations: Callable[..., list[Any]], values: Sequence[Any]
     ) -> list[Any]:
-        """The results, equation by equation; where a type is asked for, in the way that sends least until there."""
+        """The results, equation by equation; for an ``out=``, in the way that sends least with the reshard to it."""
         goal = objective()
         if goal.out is None or not (most := most_ways(trace.jaxpr)):
-            return in_turn(*values)
+            return run_equations(*values)
 
         def run(way: int | None, *operands: Any) -> list[Any]:
-            return under(None, in_turn, replace(goal, out=None, way=way))(*operands)
+            return under(None, run_equations, replace(goal, out=None, way=way))(*operands)
 
         def sent(way: int | None) -> tuple[int, int]:
-            def asked(*operands: Any) -> Any:
-                return all_finished(jax.tree.unflatten(trace.tree, run(way, *operands)), goal.out)
+            def resharded(*operands: Any) -> Any:
+                return reshard_all(jax.tree.unflatten(trace.tree, run(way, *operands)), goal.out)
 
             try:
                 with trying():
-                    return sent_by_program(jax.make_jaxpr(asked)(*[wrap(as_jax_type(x.type), None) for x in values]))
+                    return sent_by_program(
+                        jax.make_jaxpr(resharded)(*[wrap(as_jax_type(x.type), None) for x in values])
+                    )
             except ShardingTypeError:
                 return sys.maxsize, sys.maxsize
 
         def choose() -> tuple[int | None]:
-            """The way that sends least; none that sends more forward than a gather."""
+            """The way that sends least, but not more forward than a gather."""
             ways: dict[int | None, tuple[int, int]] = {way: sent(way) for way in (None, *range(-1, most))}
             return (min(ways, key=lambda way: (ways[way][0] > ways[-1][0], cost(*ways[way], goal.minimize))),)
 
@@ -230,7 +226,7 @@ class JaxFunction:
         return run(chosen, *values)
 
     def _typed(self, key: Any, trace: Trace, types: tuple[ShType, ...], constants: frozenset[int]) -> TypedCall:
-        """The typing of a call, cached for the operands' types and those that they are cast to."""
+        """The typing of a call, cached for the operands' types and those to which they are cast."""
         full = (key, constants, *[t.serial for t in types])
         call = self._calls.get(full)
         if call is None:
@@ -245,27 +241,27 @@ class JaxFunction:
         error: ShardingTypeError,
         call: Callable[[tuple[ShType, ...]], TypedCall],
         types: tuple[ShType, ...],
-        in_turn: Callable[..., list[Any]],
+        run_equations: Callable[..., list[Any]],
         trace: Trace,
         key: Any,
     ) -> ShardingTypeError:
-        """The error of a call that does not type, with its fixes, and with those that ask for the result's type."""
+        """The error of a call that does not type, with its fixes, and with those that add ``out=``."""
         refusal = messages.of_call(error, self.name, types)
         located(refusal, self.name, types, lambda types: call(types).typing, lambda types: call(types).inside())
         if not self._takes_out:
             return refusal
 
-        def asked(*operands: Any) -> Any:
+        def resharded(*operands: Any) -> Any:
             *values, out = operands
             with CommScope(Implicit(out=out)):
-                results = self._communicating(key, trace, in_turn, values)
-            return all_finished(jax.tree.unflatten(trace.tree, results), out)
+                results = self._communicating(key, trace, run_equations, values)
+            return reshard_all(jax.tree.unflatten(trace.tree, results), out)
 
-        return with_out_fixes(refusal, self.name, asked, *types)
+        return with_out_fixes(refusal, self.name, resharded, *types)
 
 
-def all_finished(results: Any, out: Any) -> Any:
-    """The results of a call in the types that ``out=`` asks for: one for all, or a tuple with one for each."""
+def reshard_all(results: Any, out: Any) -> Any:
+    """Reshards the results of a call to the types of ``out=``: one for all, or a tuple with one for each."""
     leaves, tree = jax.tree.flatten(results)
     outs = list(out) if isinstance(out, (tuple, list)) and not hasattr(out, "_fields") else [out] * len(leaves)
     if len(outs) != len(leaves):
@@ -276,12 +272,12 @@ def all_finished(results: Any, out: Any) -> Any:
 
 
 def most_ways(jaxpr: Any) -> int:
-    """The greatest number of ways across shards that a primitive in a program has."""
+    """The maximum number of ways across shards of a primitive in a program."""
     inner = (most_ways(jaxpr_of(body)) for eqn in jaxpr.eqns for body, _ in inner_jaxprs(eqn))
     return max([*inner, *(len(WAYS.get(eqn.primitive.name, ())) for eqn in jaxpr.eqns)], default=0)
 
 
-def _what_must_be_known(error: Exception) -> str:
+def _untraceable_argument(error: Exception) -> str:
     """The line of JAX's message that names the argument, if one does."""
     first, *lines = str(error).splitlines()
     return next((x for x in lines if "argument" in x and "statically specified" in x), first)
@@ -295,25 +291,25 @@ def _is_array(place: int, x: Any) -> bool:
     return is_typed(x) or isinstance(x, (jax.Array, jax.core.Tracer, np.ndarray, np.generic))
 
 
-def _is_not_of_host(place: int, x: Any) -> bool:
+def _is_typed_or_traced(place: int, x: Any) -> bool:
     """Whether an argument is an array that is not on the host."""
     return is_typed(x) or isinstance(x, jax.core.Tracer)
 
 
 def _is_first_or_inexact(place: int, x: Any) -> bool:
-    """Whether an argument is an array that no function asks for the values of: the first, or one of floats."""
-    if not _is_not_of_host(place, x):
+    """Whether an argument is an array whose values functions never read: the first, or one of floats."""
+    if not _is_typed_or_traced(place, x):
         return False
-    return not place or isinstance(x, jax.core.Tracer) or x.type.differentiable or not _is_at_hand(x)
+    return not place or isinstance(x, jax.core.Tracer) or x.type.differentiable or not _is_replicated(x)
 
 
-def _is_at_hand(x: Any) -> bool:
+def _is_replicated(x: Any) -> bool:
     """Whether each device has the full value, so that reading it sends nothing."""
     return x.data is not None and {*x.type.states} <= {State.REDUCED, State.INVARIANT}
 
 
 class _HostArray:
-    """A copy of an array whose values a function asks for; equal ones have the same."""
+    """A copy of an array whose values a function reads; hashes and compares by value."""
 
     __slots__ = ("_key", "value")
 
@@ -328,20 +324,20 @@ class _HostArray:
         return hash(self._key)
 
 
-def _host(x: Any) -> Any:
-    """A static argument; of an array its values."""
+def _static_value(x: Any) -> Any:
+    """A static argument; an array by its values."""
     return _HostArray(x) if is_typed(x) or isinstance(x, (jax.Array, np.ndarray, np.generic)) else x
 
 
-def _value(static: Static) -> Any:
+def _argument(static: Static) -> Any:
     """The value of a static argument for the function."""
     return static.value.value if isinstance(static.value, _HostArray) else static.value
 
 
 def _listing_name(name: str, tree: Any, static: Sequence[Static | None]) -> str:
-    """A call as listings show it: with its static arguments, those by keyword with their names."""
+    """A call as in listings: with its static arguments, those by keyword with their names."""
     args, kwargs = jax.tree.unflatten(tree, [None if s is None else _InListing(s.value) for s in static])
-    parts = [_words(x) for x in args] + [f"{k}={words}" for k, x in kwargs.items() if (words := _words(x))]
+    parts = [_static_text(x) for x in args] + [f"{k}={text}" for k, x in kwargs.items() if (text := _static_text(x))]
     return f"{name}[{', '.join(filter(None, parts))}]" if any(parts) else name
 
 
@@ -349,8 +345,8 @@ class _InListing(NamedTuple):
     value: Any
 
 
-def _words(x: Any) -> str:
-    """A static argument in words; empty for one that says little, and for arrays alone."""
+def _static_text(x: Any) -> str:
+    """A static argument as in listings; empty for arrays, and for objects without a short form."""
     if isinstance(x, _InListing):
         if isinstance(x.value, slice):
             parts = ["" if part is None else str(part) for part in (x.value.start, x.value.stop, x.value.step)]
@@ -359,26 +355,26 @@ def _words(x: Any) -> str:
         return "..." if x.value is Ellipsis else str(x.value) if plain else ""
     if not isinstance(x, (tuple, list)):
         return ""
-    parts = ["_" if part is None else _words(part) for part in x]
+    parts = ["_" if part is None else _static_text(part) for part in x]
     return f"({', '.join(parts)})" if all(parts) and {*parts} != {"_"} else ""
 
 
-def _in_turn(trace: Trace, constants: frozenset[int], *operands: Any) -> list[Any]:
-    """The results of a call, equation by equation; of operands that have only types, values that have only types."""
+def _run_equations(trace: Trace, constants: frozenset[int], *operands: Any) -> list[Any]:
+    """The results of a call, equation by equation; abstract values for abstract operands."""
 
     def run(*operands: Any) -> list[Any]:
         with noting():
             for i in constants:
                 note_constant(operands[i])
-            return _evaluated(trace, operands)
+            return _evaluate(trace, operands)
 
     if any(type(x) is Array and x.data is None for x in operands):  # the constants of the program would have data
         return [wrap(t, None) for t in jax.make_jaxpr(run)(*operands).out_avals]
     return run(*operands)
 
 
-def _evaluated(trace: Trace, operands: Sequence[Any]) -> list[Any]:
-    """The results of a call, equation by equation; those that no operand has a part in are constants."""
+def _evaluate(trace: Trace, operands: Sequence[Any]) -> list[Any]:
+    """The results of a call, equation by equation; those that depend on no operand are constants."""
     mesh = operands[0].type.mesh if operands else current_mesh()
     outs = evaluate_call(trace.jaxpr, trace.consts, operands)
     return [x if is_typed(x) else typed_constant(jax.numpy.asarray(x), mesh) for x in outs]
@@ -387,25 +383,21 @@ def _evaluated(trace: Trace, operands: Sequence[Any]) -> list[Any]:
 def _typed_call(
     name: str, listing_name: str, trace: Trace, types: Sequence[ShType], constants: frozenset[int]
 ) -> TypedCall:
-    """Types a call on operands of these types, with the program of each device if all of it is local.
-
-    Raises:
-        ShardingTypeError: it does not type.
-    """
+    """Types a call on operands of these types, with the program of each device if it is local."""
     refused: list[ShardingTypeError] = []
 
     def run(*operands: Any) -> Any:
         for i in constants:
             note_constant(operands[i])
         try:
-            return _evaluated(trace, operands)
+            return _evaluate(trace, operands)
         except ShardingTypeError as error:  # JAX would rewrite its traceback, at ten times the cost of the evaluation
             refused.append(error)
 
     with without_scopes():
         closed = jax.make_jaxpr(run)(*[wrap(as_jax_type(t), None) for t in types])
     if refused:
-        raise _of_call(refused[0], name, types)
+        raise _blame_call(refused[0], name, types)
     results = tuple(closed.out_avals)
     try:
         local = shard_program(listing_name, closed) if all(type(t) is HiShType for t in results) else None
@@ -424,8 +416,8 @@ def _still(jaxpr: Any) -> frozenset[int]:
     return frozenset(i for i in range(len(jaxpr.invars)) if not any(depends_smoothly(jaxpr, [i])))
 
 
-def _of_call(error: ShardingTypeError, name: str, types: Sequence[ShType]) -> ShardingTypeError:
-    """A refusal inside a call, as one of the call; where a primitive of another name refuses, ``where`` names it."""
+def _blame_call(error: ShardingTypeError, name: str, types: Sequence[ShType]) -> ShardingTypeError:
+    """An error inside a call, as one of the call; if a primitive of another name raised it, ``where`` names that."""
     inner = re.split(r": |, by ", error.where.partition("\n")[0])[-1]
     error.operands = error.subjects = error.asking = None
     error.fixes, error.where, error.placed = (), "", False
@@ -496,7 +488,7 @@ _DOC: Final = """{first}
 
 
 def native_of(op: Op) -> Callable[..., Any] | None:
-    """The function of JAX that a row names; None if the release that is installed lacks it."""
+    """The function of JAX that a row names; None if the installed release lacks it."""
     module, _, attr = op.jax.rpartition(".")
     return _NATIVE.get(op.name) or getattr(importlib.import_module(module), attr, None)
 
@@ -506,7 +498,7 @@ def function_of(op: Op) -> Callable[..., Any]:
     name = op.name.rpartition(".")[2]
     native = native_of(op)
     if native is None:
-        return _of_another_release(op, name)
+        return _missing_function(op, name)
     inner = JaxFunction(op.name, native)
     signature = with_out(inspect.signature(native))
     open_ended = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in signature.parameters.values())
@@ -525,8 +517,8 @@ def function_of(op: Op) -> Callable[..., Any]:
     return published(call, name, doc, signature)
 
 
-def _of_another_release(op: Op, name: str) -> Callable[..., Any]:
-    """A function that says that the installed release of JAX lacks it."""
+def _missing_function(op: Op, name: str) -> Callable[..., Any]:
+    """A function that raises: the installed release of JAX lacks it."""
 
     def call(*args: Any, out: Any = None, **kwargs: Any) -> Any:
         raise ShardingTypeError(f"the installed JAX has no `{op.jax}`", hints=["a newer release of JAX"])
@@ -536,11 +528,11 @@ def _of_another_release(op: Op, name: str) -> Callable[..., Any]:
 
 
 def with_out(signature: inspect.Signature) -> inspect.Signature:
-    """A signature with the type of the result among its parameters, where JAX has ``out`` or as a keyword."""
+    """A signature with ``out``: in JAX's position if it has one, else by keyword."""
     out = inspect.Parameter("out", inspect.Parameter.KEYWORD_ONLY, default=None)
     if "out" in signature.parameters:
-        there = [out.replace(kind=p.kind) if p.name == "out" else p for p in signature.parameters.values()]
-        return signature.replace(parameters=there)
+        replaced = [out.replace(kind=p.kind) if p.name == "out" else p for p in signature.parameters.values()]
+        return signature.replace(parameters=replaced)
     parameters = list(signature.parameters.values())
     at = len(parameters) - sum(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters)
     return signature.replace(parameters=[*parameters[:at], out, *parameters[at:]])

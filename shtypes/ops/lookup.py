@@ -26,7 +26,7 @@ from shtypes.types import ShType, dtypes
 
 
 def as_positions(ids: Any, name: str) -> Any:
-    """Positions, which must be integers, as something that `as_operands` takes."""
+    """Positions, which must be integers, as an argument for `as_operands`."""
     ids = np.asarray(ids) if isinstance(ids, (list, tuple, int)) else ids
     if not hasattr(ids, "dtype") or not jnp.issubdtype(ids.dtype, jnp.integer):
         raise ShardingTypeError(f"`{name}` needs integers, not {getattr(ids, 'dtype', type(ids).__name__)}")

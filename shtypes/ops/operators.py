@@ -24,7 +24,7 @@ def _op(name: str) -> Any:
 
 
 def _operator(name: str, fn: Any) -> Any:
-    """A binary operator; it leaves an object of another library that knows the operator to that library."""
+    """A binary operator; NotImplemented for an object of another library that has the reflected one."""
 
     def operate(self: Any, other: Any) -> Any:
         knows = hasattr(other, f"__r{name}__") and type(other).__module__ != "builtins"  # a list would repeat itself
@@ -39,7 +39,7 @@ def _flipped(fn: Any) -> Any:
 
 
 def _comparison(fn: Any, other_types: bool) -> Any:
-    """A comparison; what is no array is equal to none, as in JAX."""
+    """A comparison; a non-array equals no array, as in JAX."""
 
     def compare(self: Any, other: Any) -> Any:
         return NotImplemented if other_types and _foreign(other) else fn(self, other)
@@ -48,12 +48,12 @@ def _comparison(fn: Any, other_types: bool) -> Any:
 
 
 def _foreign(x: Any) -> bool:
-    """Whether ``x`` is no operand of ours."""
+    """Whether ``x`` is not an operand of shtypes."""
     return not (is_number(x) or is_typed(x) or isinstance(x, (jax.Array, np.ndarray, np.generic)))
 
 
 def _method(name: str, fn: Any) -> Any:
-    """A method that is no function of the same arguments."""
+    """A method whose arguments differ from those of a function."""
     return public(named(fn, name, fn.__doc__))
 
 

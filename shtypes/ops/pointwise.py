@@ -1,4 +1,4 @@
-"""How a function of JAX that acts on each element becomes one of typed values.
+"""Makes functions of typed values from JAX's elementwise functions.
 
 Operands broadcast as in numpy. Python numbers and plain concrete arrays are constants: they take any state. A plain
 traced array enters with the type that JAX's type means. Nothing here communicates.
@@ -24,14 +24,14 @@ from shtypes.errors import ShardingTypeError
 
 
 def apply_linear(name: str, fn: ShardFn, x: ArrayLike) -> Array:
-    """A linear function of one operand: the result has the operand's states, unreduced too."""
+    """Applies a linear function of one operand: the result has the operand's states, unreduced too."""
     ((x,), _) = as_operands([x])
     dtype = result_dtype(fn, [x])
     return apply(name, fn, lambda types: rules.linear_unary(name, types[0], dtype), x)
 
 
 def apply_nonlinear(name: str, fn: Callable[..., Any], xs: Sequence[Any], params: dict[str, Any]) -> Array:
-    """A nonlinear function of operands some of which may be Python numbers."""
+    """Applies a nonlinear function of operands, some of which may be Python numbers."""
     if all(map(is_number, xs)):
         raise ShardingTypeError(f"`{name}` was given numbers only", hints=[f"jax.numpy.{name}"])
     for keyword, value in params.items():
@@ -63,13 +63,9 @@ _DOC: Final = """{first}
 
 
 def nonlinear(name: str, native: Callable[..., Any], signature: inspect.Signature, arity: int) -> Callable[..., Array]:
-    """The public op that is a function of JAX, element by element, and not linear.
+    """The public op of a nonlinear elementwise function of JAX with ``arity`` operands.
 
-    Args:
-        name: What the user calls it.
-        native: The function of JAX.
-        signature: Its operands, then its parameters.
-        arity: How many operands it has.
+    The signature has the operands, then the parameters.
     """
     names = list(signature.parameters)
     operands, params = names[:arity], names[arity:]
@@ -90,7 +86,7 @@ def nonlinear(name: str, native: Callable[..., Any], signature: inspect.Signatur
 
 
 def linear(name: str, native: Callable[..., Any], signature: inspect.Signature) -> Callable[..., Array]:
-    """The public op that is a linear function of JAX of one operand, element by element."""
+    """The public op of a linear elementwise function of JAX of one operand."""
 
     def op(x: ArrayLike) -> Array:
         return apply_linear(name, NamedFn(name, native, linear=Linear.JOINTLY), x)
@@ -107,13 +103,13 @@ def _path(native: Callable[..., Any], name: str) -> str:
 
 
 def _first_line(native: Callable[..., Any]) -> str:
-    """The first line of JAX's documentation of it."""
+    """The first line of JAX's documentation of a function."""
     return (inspect.getdoc(native) or "").partition("\n")[0]
 
 
 @functools.cache  # one result per function, so that compiled code is found again
 def together(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """A function of `jax.lax`, which wants operands of one shape and dtype, of operands that broadcast."""
+    """A function of `jax.lax`, which needs operands of one shape and dtype, as one of operands that broadcast."""
 
     def broadcast(*xs: Any) -> Any:
         dtype = jnp.result_type(*xs)

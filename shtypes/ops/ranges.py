@@ -26,7 +26,7 @@ from shtypes.types import dtypes
 
 @dataclass(frozen=True)
 class ByIndex(ShardFn):
-    """A function of the global indices of a device's shard, one array of them for each dim."""
+    """A function of the global indices of a device's shard, one array for each dim."""
 
     name: str
     fn: Callable[..., Any]
@@ -57,7 +57,7 @@ def _by_index(
 
 
 def _float(dtype: Any) -> Any:
-    return np.float64 if dtype is None else dtype  # as wide as JAX's default float
+    return np.float64 if dtype is None else dtype  # converted to JAX's default float
 
 
 def _on_diagonal(rows: Any, columns: Any, k: int) -> Any:
@@ -149,7 +149,7 @@ def _row(index: Any, native: Callable[..., Any], params: Any) -> Any:
 
 
 def _spaced(name: str, dtype: Any, type: Any, mesh: Any, numbers: Sequence[Any], **params: Any) -> Array:
-    """A function of `jax.numpy` that makes a vector from numbers: each device keeps its shard."""
+    """A function of `jax.numpy` that returns a vector for numbers, of which each device keeps its shard."""
     if not all(is_number(n) or isinstance(n, np.generic) for n in numbers):
         raise ShardingTypeError(
             f"`{name}` takes numbers, not arrays", hints=["sh.arange(n) * step + start, with typed arrays"]
@@ -284,7 +284,7 @@ def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = 
     return [broadcast_in_dim(x, shape, (place,)) for x, shape, place in zip(vectors, shapes, places, strict=True)]
 
 
-# small arrays of constants, replicated
+# constant index arrays, replicated
 
 
 def _constant_of(native: Callable[..., Any], parameters: str, returns: str = "Array") -> Callable[..., Any]:

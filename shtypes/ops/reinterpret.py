@@ -1,4 +1,4 @@
-"""`stop_gradient`, `constant` and `reinterpret`: what JAX's functions cannot do to typed values, or what JAX lacks."""
+"""`stop_gradient`, `constant` and `reinterpret`: functions that JAX lacks, or cannot apply to typed values."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def _reinterpret(x: Any, t: ShType, dst: ShType) -> Array:
             hints=["along a varying axis, the size of a dim is that of one device"],
         )
     invariant = []
-    summed = t  # to varying costs what to reduced does
+    summed = t  # for the checks of scopes: to varying sends as much as to reduced
     for axis, before, after in zip(t.mesh.axis_names, t.states, dst.states, strict=True):
         if before is after:
             if t.dim_of(axis) != dst.dim_of(axis):

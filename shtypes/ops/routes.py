@@ -1,4 +1,4 @@
-"""Rows that go to the devices that have their numbers, or come from there, by all-to-alls of a stated capacity."""
+"""Lookups and segment sums with a capacity: ids and rows go to the devices of the rows by all-to-alls."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from shtypes.types import Dim, State
 from shtypes.types.parts import check_divides
 
 
-def _check(name: str, capacity: Any, axes: Axes, ids: Any, others: Sequence[str]) -> None:
-    """Refuses what has no routes: ids that are not sharded as what they are numbers of."""
+def _check_routes(name: str, capacity: Any, axes: Axes, ids: Any, others: Sequence[str]) -> None:
+    """Checks the capacity, and that the ids are sharded over the same axes as the rows that they index."""
     if not isinstance(capacity, int) or isinstance(capacity, bool) or capacity < 1:
         raise ShardingTypeError(f"`capacity` of `{name}` must be a positive integer, not {capacity!r:.60}")
-    lies = [dim.axes for dim in type_of(ids).dims if dim.axes]
-    if not axes or lies.count(axes) != 1:
+    axes_of_ids = [dim.axes for dim in type_of(ids).dims if dim.axes]
+    if not axes or axes_of_ids.count(axes) != 1:
         raise ShardingTypeError(
             f"`{name}` with a capacity needs ids that are sharded as what they number, over the same axes",
             why=f"a device sends its ids to those that have their rows; rows lie over {axes}, ids are {type_of(ids)}",
             hints=["without `capacity`, they may lie in other ways"],
         )
-    spent = [a for dim in lies if dim != axes for a in dim]
-    if twice := [a for a in (*spent, *axes) if (*spent, *others, *axes).count(a) > 1]:
+    used = [a for dim in axes_of_ids if dim != axes for a in dim]
+    if twice := [a for a in (*used, *axes) if (*used, *others, *axes).count(a) > 1]:
         raise ShardingTypeError(f"`{name}` with a capacity would shard two dims over {', '.join(map(repr, twice))}")
 
 
 @of_device("routes")
 def _routes(ids: Any, size: int, n: int, capacity: int, clips: bool) -> tuple[Any, Any]:
-    """The slot of each id among those that are sent, past the end if it has none, and the row that each slot asks."""
+    """The slot of each id among those to send, past the end for none, and the row that each slot requests."""
     flat = ids.reshape(-1)
     at = clamped(flat, n * size - 1)
     owner = jnp.where(clips | (at == flat.astype(at.dtype)), at // size, n)
@@ -53,7 +53,7 @@ def _rows(x: Any, at: Any, fill_value: Any, shape: Sequence[int]) -> Any:
 
 @of_device("sums")
 def _sums(rows: Any, at: Any, size: int) -> Any:
-    """The sums of the rows of each number below ``size``."""
+    """Sums rows by segment, for ``size`` segments."""
     return jnp.zeros((size, *rows.shape[1:]), rows.dtype).at[at].add(rows, mode="drop")
 
 
@@ -62,18 +62,18 @@ def _flat(data: Any, ndim: int) -> Any:
     return data.reshape(-1, *data.shape[ndim:])
 
 
-def _sent(ids: Any, axes: Axes, size: int, capacity: int, clips: bool) -> tuple[Any, Any]:
-    """The slots of each device's ids, and the rows that others ask of it."""
-    slots, asked = _routes(ids, size, count(ids, axes), min(capacity, type_of(ids).size), clips)
-    return slots, turned(asked, axes, 0, 0)
+def _request(ids: Any, axes: Axes, size: int, capacity: int, clips: bool) -> tuple[Any, Any]:
+    """The slots of each device's ids, and the rows that other devices request of it."""
+    slots, requested = _routes(ids, size, count(ids, axes), min(capacity, type_of(ids).size), clips)
+    return slots, turned(requested, axes, 0, 0)
 
 
-def _lies(ids: Any) -> Axes:
+def _dim_axes(ids: Any) -> Axes:
     return tuple(a for dim in type_of(ids).dims for a in dim.axes)
 
 
 def embedded(table: Any, ids: Any, capacity: int, fill_value: Any) -> Array:
-    """The rows of a table; each device asks at most ``capacity`` of each other, and has the fill for more."""
+    """The rows of a table; each device requests at most ``capacity`` of each other, and the fill value for more."""
     t, axes = type_of(ids), axes_of(table, 0)
     if type_of(table).axes(State.UNREDUCED):
         raise ShardingTypeError(
@@ -81,11 +81,11 @@ def embedded(table: Any, ids: Any, capacity: int, fill_value: Any) -> Array:
             why="what fills the rows above the capacity would count in each term",
             hints=["finish it first: sh.all_reduce(table)"],
         )
-    _check("embedding", capacity, axes, ids, [a for dim in type_of(table).dims[1:] for a in dim.axes])
-    ids, own = as_varying(ids, _lies(ids)), as_varying(table, axes)
+    _check_routes("embedding", capacity, axes, ids, [a for dim in type_of(table).dims[1:] for a in dim.axes])
+    ids, shard = as_varying(ids, _dim_axes(ids)), as_varying(table, axes)
     shape = type_of(ids).shape
-    slots, asked = _sent(ids, axes, type_of(own).shape[0], capacity, clips=True)
-    rows = turned(_rows(own, asked, 0, (type_of(asked).size,)), axes, 0, 0)
+    slots, requested = _request(ids, axes, type_of(shard).shape[0], capacity, clips=True)
+    rows = turned(_rows(shard, requested, 0, (type_of(requested).size,)), axes, 0, 0)
     y: Array = _rows(rows, slots, fill_value, shape)
     for d, dim in enumerate(t.dims):
         y = placed(y, d, dim.axes) if dim.axes else y
@@ -93,14 +93,14 @@ def embedded(table: Any, ids: Any, capacity: int, fill_value: Any) -> Array:
 
 
 def summed_by_segment(data: Any, ids: Any, num_segments: int, axes: Axes, capacity: int, clips: bool) -> Array:
-    """The sums of segments that are sharded as the rows; each device sends at most ``capacity`` rows to each other."""
+    """The sums of segments, sharded like the rows; each device sends at most ``capacity`` rows to each other."""
     ndim = type_of(ids).ndim
-    _check("segment_sum", capacity, axes, ids, [a for dim in type_of(data).dims[ndim:] for a in dim.axes])
+    _check_routes("segment_sum", capacity, axes, ids, [a for dim in type_of(data).dims[ndim:] for a in dim.axes])
     if type_of(data).dims[:ndim] != type_of(ids).dims:
         raise ShardingTypeError("`segment_sum` with a capacity needs rows that are sharded as their segments' numbers")
-    lies, n = _lies(ids), count(ids, axes)
+    axes_of_ids, n = _dim_axes(ids), count(ids, axes)
     check_divides(type_of(ids).mesh, Dim(num_segments, axes), 0)
-    ids, data = as_varying(ids, lies), as_varying(data, lies)
-    slots, asked = _sent(ids, axes, num_segments // n, capacity, clips)
-    rows = turned(_sums(_flat(data, ndim), slots, type_of(asked).size), axes, 0, 0)
-    return placed(_sums(rows, asked, num_segments // n), 0, axes)
+    ids, data = as_varying(ids, axes_of_ids), as_varying(data, axes_of_ids)
+    slots, requested = _request(ids, axes, num_segments // n, capacity, clips)
+    rows = turned(_sums(_flat(data, ndim), slots, type_of(requested).size), axes, 0, 0)
+    return placed(_sums(rows, requested, num_segments // n), 0, axes)

@@ -14,15 +14,15 @@ class Op(NamedTuple):
     """A public function of arrays.
 
     Attributes:
-        name: What the user writes after ``sh.``: ``"exp"``, ``"linalg.norm"``.
-        module: The module that has it.
-        attr: What it is called there.
+        name: Its name after ``sh.``: ``"exp"``, ``"linalg.norm"``.
+        module: The module that defines it.
+        attr: Its name there.
         jax: The function of JAX whose typed form it is; empty if JAX has none.
         rule: The function of `shtypes.rules` that types it; empty if it calls other ops, or not typed by its
             operands.
         linear: The operands in which it is linear, which may be pending sums: ``"x*y"`` in each, ``"x+y"`` in both
             together; ``"*operands"`` in each of many, ``"+arrays"`` in all together. Empty if in none.
-        out: Whether it takes the type of its result as ``out=``.
+        out: Whether it has ``out=``, the type of its result.
         operands: Of an elementwise function: its operands, as in a signature.
         params: Of an elementwise function: its other parameters, with their defaults.
     """
@@ -39,12 +39,12 @@ class Op(NamedTuple):
 
     @property
     def arity(self) -> int:
-        """Of an elementwise function: how many operands it has."""
+        """The number of operands of an elementwise function."""
         return sum(1 for operand in self.operands.split(", ") if operand != "/")
 
     @property
     def signature(self) -> inspect.Signature:
-        """Of an elementwise function: its operands, then its parameters."""
+        """The signature of an elementwise function: its operands, then its parameters."""
         return signature_of(", ".join(filter(None, (self.operands, self.params))), operands=self.arity)
 
     @property
@@ -55,12 +55,12 @@ class Op(NamedTuple):
 
     @property
     def space(self) -> str:
-        """The namespace that has it: ``"linalg"``; empty for ``sh`` itself."""
+        """Its namespace: ``"linalg"``; empty for ``sh`` itself."""
         return self.name.rpartition(".")[0]
 
 
 def elementwise(jax: str, signature: str, names: str, *, linear: bool = False) -> Iterator[Op]:
-    """Functions of JAX that act on each element: the operands, then, after a semicolon, the other parameters."""
+    """Rows of elementwise functions of JAX; ``signature``: the operands, then, after a semicolon, other parameters."""
     operands, _, params = signature.partition("; ")
     rule = "linear_unary" if linear else "nonlinear"
     for name in names.split():
@@ -71,7 +71,7 @@ def elementwise(jax: str, signature: str, names: str, *, linear: bool = False) -
 def of_jax(
     names: str, *, jax: str = "jax.numpy", space: str = "", rule: str = "", linear: str = "", out: bool = True
 ) -> Iterator[Op]:
-    """Functions of JAX, which the table of primitives types: the row makes the function."""
+    """Rows of functions of JAX, whose equations the table of primitives types."""
     for name in names.split():
         public = f"{space}.{name}" if space else name
         attr = public.replace(".", "_")
@@ -88,14 +88,14 @@ def written(
     linear: str = "",
     out: bool = False,
 ) -> Iterator[Op]:
-    """Functions that a file of the package has; ``a=b`` if it calls ``a`` otherwise."""
+    """Rows of functions that a module defines; ``a=b`` if its name there is ``b``."""
     for name, attr in named(names):
         public = f"{space}.{name}" if space else name
         yield Op(public, f"shtypes.{module}", attr, f"{jax}.{name}" if jax else "", rule, linear, out)
 
 
 def named(names: str) -> Iterator[tuple[str, str]]:
-    """The public names of a listing, and what the file calls each: ``"a b=c"`` is a, and b, which it calls c."""
+    """The public names of a listing, and their names in the module: ``"a b=c"`` is ``a`` as ``a``, ``b`` as ``c``."""
     for entry in names.split():
         name, _, attr = entry.partition("=")
         yield name, attr or name

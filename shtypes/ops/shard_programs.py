@@ -1,4 +1,4 @@
-"""A typed jaxpr as what each device does, where all of it is local: one local function of the shards."""
+"""Converts a local typed jaxpr to one function of a device's shards."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from shtypes.types import ShType, State
 
 
 class NotLocalError(Exception):
-    """A program is more than local functions."""
+    """A program communicates, or cannot be one function of shards."""
 
 
 class ShardProgram(NamedTuple):
-    """What each device does.
+    """The local program of each device.
 
     Attributes:
-        operands: The types that the operands are cast to.
-        fn: The function; None if nothing is done.
-        passed: If nothing is done, which operands the results are.
+        operands: The types to which the operands are cast.
+        fn: The function; None if the results are operands.
+        passed: Then the index of the operand for each result.
     """
 
     operands: tuple[ShType, ...]
@@ -43,14 +43,10 @@ class ShardProgram(NamedTuple):
 
 
 def shard_program(name: str, closed: Any) -> ShardProgram:
-    """A typed jaxpr as one local function.
+    """Converts a typed jaxpr to one local function, with a name for listings.
 
-    Args:
-        name: What listings call it.
-        closed: The jaxpr. What it casts is an operand, in the type in which all of it takes it, or a constant.
-
-    Raises:
-        NotLocalError: it communicates, has effects or custom derivative rules, or calls the host.
+    Operands may be cast, if all uses take them in the same type, and constants. `NotLocalError` if it communicates, has
+    effects or custom derivative rules, or calls the host.
     """
     steps = _Steps(closed)
     slots = tuple([steps.slot(x) for x in jaxpr_of(closed).outvars])
@@ -65,12 +61,7 @@ def shard_program(name: str, closed: Any) -> ShardProgram:
 
 
 class _Steps:
-    """The steps that a typed jaxpr is.
-
-    Args:
-        closed: The jaxpr.
-        is_body: Whether it is that of a loop or a branch, whose operands nobody casts.
-    """
+    """The steps of a typed jaxpr; ``is_body``: of a loop or a branch, whose operands are not cast."""
 
     def __init__(self, closed: Any, is_body: bool = False) -> None:
         self._jaxpr = jaxpr_of(closed)
@@ -79,14 +70,14 @@ class _Steps:
         self._is_body = is_body
         self._slots: dict[Any, int] = {var: i for i, var in enumerate(self._jaxpr.invars)}
         self._count = len(self._slots)
-        self._constant: set[int] = set()  # the slots that no operand has a part in
+        self._constant: set[int] = set()  # the slots that depend on no operand
         for var, value in zip(self._jaxpr.constvars, captured(closed), strict=True):
             self._add(Constant(Static(value)), (), [var])
         for eqn in live(self._jaxpr):
             self._visit(eqn)
 
     def slot(self, x: Any) -> int:
-        """The slot of a variable, or of a literal, which gets one."""
+        """The slot of a variable, or a new one for a literal."""
         return self._add(Constant(Static(x.val)), (), [x]) if is_literal(x) else self._slots[x]
 
     def _add(self, fn: ShardFn, operands: Sequence[Any], results: Sequence[Any]) -> int:
@@ -129,7 +120,7 @@ class _Steps:
         self.operands[self._slots[x]] = operation.dst
 
     def _typed_constant(self, eqn: Any) -> None:
-        """A constant that is replicated."""
+        """Adds a constant, which must be replicated."""
         (x,), (y,) = eqn.invars, eqn.outvars
         if not {*y.aval.states} <= {State.REDUCED, State.INVARIANT}:
             raise NotLocalError
@@ -171,7 +162,7 @@ class ShardControl(ShardFn):
 
 @dataclass(frozen=True)
 class PartOfConstant(ShardFn):
-    """A device's shard of a constant, in another type: nothing is sent."""
+    """A device's shard of a constant, cast to another type without communication."""
 
     src: ShType
     dst: ShType

@@ -39,7 +39,7 @@ REDUCED, INVARIANT, VARYING = State.REDUCED, State.INVARIANT, State.VARYING
 
 
 def as_varying(x: Any, axes: Sequence[str]) -> Array:
-    """The shards along these axes as a varying value: the axes shard its dims no more."""
+    """The shards along these axes as a varying value, with dims of the local size."""
     t = jax.typeof(x)
     dims = [d._replace(size=d.size // t.mesh.product(d.axes), axes=()) if set(d.axes) & {*axes} else d for d in t.dims]
     states = {a: s for a, s in zip(t.mesh.axis_names, t.states, strict=True) if s is not State.SHARDED}
@@ -51,13 +51,8 @@ def total(pending: Any, axes: Sequence[str], state: State = INVARIANT) -> Array:
     return reshard(pending, to_state(jax.typeof(pending), axes, state))
 
 
-def constant(x: Any) -> Any:
-    """The value without its gradient."""
-    return stop_gradient(x)
-
-
 def matching(x: Any, t: ShType) -> Array:
-    """A value without a gradient, invariant where ``t`` is: beside a reduced one, an invariant value would be cast."""
+    """A value without a gradient, invariant on the axes where ``t`` is, so that neither is cast when they meet."""
     src = jax.typeof(x)
     axes = [a for a in t.axes(INVARIANT) if src.state(a) is REDUCED]
     return move(x, to_state(src, axes, INVARIANT), inserted=True, constant=True)
@@ -68,13 +63,15 @@ def bound(name: str, x: Any, dims: tuple[int, ...]) -> Array:
 
     Communicates: an all-reduce of one number for each row.
     """
-    return _best(name, constant(x), dims, REDUCED, has_gradient=False, of_none=-np.inf if name == "max" else np.inf)
+    return _best(
+        name, stop_gradient(x), dims, REDUCED, has_gradient=False, of_none=-np.inf if name == "max" else np.inf
+    )
 
 
 def _best(
     name: str, x: Any, dims: tuple[int, ...], state: State, *, has_gradient: bool = True, of_none: Any = None
 ) -> Array:
-    """The extreme over dims; ``of_none`` is that of no elements, where there is one."""
+    """The extreme over dims; ``of_none`` is the result for no elements."""
     axes = sharding(jax.typeof(x), dims)
     options = {} if of_none is None or jax.typeof(x).size else {"initial": of_none}
     best = reduced(name, getattr(jnp, name), as_varying(x, axes), dims, True, **options)
@@ -84,7 +81,7 @@ def _best(
 def _winner(name: str, varying: Any, axes: tuple[str, ...], state: State, has_gradient: bool) -> Any:
     """The greatest or least of the devices' values; a NaN wins, as on one device.
 
-    Collectives leave open what becomes of a NaN. So floats are sent as integers of the same order.
+    Collectives do not define the result for a NaN. So floats are sent as integers of the same order.
     """
     t = jax.typeof(varying)
     op = Op(f"p{name}", axes, VARYING, state)
@@ -94,15 +91,15 @@ def _winner(name: str, varying: Any, axes: tuple[str, ...], state: State, has_gr
     fn, back = (
         function(n, f, least=name == "min", dtype=t.dtype_name) for n, f in (("ordered", _ordered), ("value", _value))
     )
-    sent = apply("ordered", fn, lambda types: rules.nonlinear(name, types, integers), constant(varying))
+    sent = apply("ordered", fn, lambda types: rules.nonlinear(name, types, integers), stop_gradient(varying))
     best = collect(op, sent, has_gradient=has_gradient)
     value = apply("value", back, lambda types: rules.nonlinear(name, types, t.dtype_name), best)
-    # Integers know one replicated state, and no gradient.
+    # Integers have one replicated state, and no gradient.
     return move(value, to_state(t, axes, state), inserted=True, constant=True)
 
 
 def _ordered(x: Any, least: bool, dtype: str) -> Any:
-    """Floats as integers in the same order; NaN is beyond all others, above for a maximum, below for a minimum."""
+    """Floats as integers in the same order; NaN is first for a minimum, last for a maximum."""
     x = x if x.dtype.itemsize == 8 else x.astype(np.float32)
     kind = np.int64 if x.dtype.itemsize == 8 else np.int32
     bits, limits = lax.bitcast_convert_type(x, kind), np.iinfo(kind)
@@ -111,7 +108,7 @@ def _ordered(x: Any, least: bool, dtype: str) -> Any:
 
 
 def _value(order: Any, least: bool, dtype: str) -> Any:
-    """The float of such an integer."""
+    """The float of an integer from `_ordered`."""
     bits = jnp.where(order < 0, order ^ np.iinfo(order.dtype).max, order)
     wide = lax.bitcast_convert_type(bits, np.float64 if order.dtype.itemsize == 8 else np.float32)
     return wide.astype(dtypes.to_numpy(dtype))
@@ -120,7 +117,7 @@ def _value(order: Any, least: bool, dtype: str) -> Any:
 def finite_bound(x: Any, dims: tuple[int, ...]) -> Array:
     """The maximum over dims, or zero where it is not finite; no gradient."""
     most = bound("max", x, dims)
-    return matching(constant(where(isfinite(most), most, 0)), jax.typeof(x))
+    return matching(stop_gradient(where(isfinite(most), most, 0)), jax.typeof(x))
 
 
 def averaged(x: Any, dims: tuple[int, ...]) -> Array:
@@ -137,8 +134,8 @@ def wide(dtype: str) -> str:
 def extreme(name: str, x: Any, dims: tuple[int, ...]) -> Array:
     """The maximum or minimum over dims; invariant.
 
-    Communicates: an all-reduce of one number for each row; where it is differentiated, one more that counts the
-    elements that reach it, among which the gradient is shared equally.
+    Communicates: an all-reduce of one number for each row; where it is differentiated, one more that counts the equal
+    elements, which share the gradient.
     """
     t = jax.typeof(x)
     if t.dtype_name == "bool":
@@ -158,7 +155,7 @@ def _shared_by_winners(name: str, dims: tuple[int, ...], primals: Any, tangents:
     t = jax.typeof(x)
     axes = sharding(t, dims)
     y = _differentiated(name, dims, x)
-    won = matching(astype(equal(constant(x), constant(y)), t.dtype_name), t)
+    won = matching(astype(equal(stop_gradient(x), stop_gradient(y)), t.dtype_name), t)
     count = total(sum_(won, dims, keepdims=True), axes, REDUCED)
     return y, total(divide(sum_(multiply(dx, won), dims, keepdims=True), count), axes)
 
@@ -176,7 +173,7 @@ def product(x: Any, dims: tuple[int, ...], **options: Any) -> Array:
 
 @dataclass(frozen=True)
 class Candidate(ShardFn):
-    """The best element of a device's shard along some dims, and where it is among all of them, as one flat index."""
+    """The best element of a device's shard along some dims, and its global position, as one flat index."""
 
     name: str
     dims: tuple[int, ...]
@@ -200,7 +197,7 @@ class Candidate(ShardFn):
 
 
 def _earliest(candidate: Any, best: Any, place: Any) -> Any:
-    """The place if the device's element is the best of all, else more than any place."""
+    """The position if the device's element is the best of all, else the maximum integer."""
     wins = (candidate == best) | ((candidate != candidate) & (best != best))
     return jnp.where(wins, place, np.iinfo(place.dtype).max)
 
@@ -210,7 +207,7 @@ def position(name: str, x: Any, dims: tuple[int, ...]) -> Array:
 
     Communicates: two all-reduces of one number for each row.
     """
-    x = constant(x)
+    x = stop_gradient(x)
     if jax.typeof(x).dtype_name == "bool":
         x = astype(x, "u8")
     t = jax.typeof(x)

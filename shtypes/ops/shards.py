@@ -1,4 +1,4 @@
-"""What ways are made of: the shards of a value as varying values, what devices exchange, functions of one device."""
+"""Operations on shards for ways across shards: shards as varying values, exchanges, functions of one device."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def axes_of(x: Any, dim: int) -> Axes:
 
 
 def placed(x: Any, dim: int, axes: Axes) -> Array:
-    """A varying value as the shards of a dim, after the axes that shard it already."""
+    """A varying value as the shards of a dim, minor to the axes that shard it already."""
     t = type_of(x)
     dims, n = list(t.dims), t.mesh.product(axes)
     dims[dim] = dims[dim]._replace(size=dims[dim].size * n, axes=(*dims[dim].axes, *axes))
@@ -62,7 +62,7 @@ def count(x: Any, axes: Axes) -> int:
 
 
 def index(x: Any, axes: Axes) -> Array:
-    """The number of each device along the axes."""
+    """The index of each device along the axes."""
     mesh = type_of(x).mesh
     states = {a: VARYING if a in axes else replicated() for a in mesh.axis_names}
     return local(AxisIndex(axes), out=as_jax_type(ShType(mesh, "i32", [], states)))
@@ -90,18 +90,18 @@ def _collected(op: Op, x: Any) -> Array:
 
 
 def permuted(x: Any, axes: Axes, pairs: tuple[tuple[int, int], ...]) -> Array:
-    """What each device has of another, by pairs of source and destination; zeros where it gets nothing."""
+    """Sends each device's value by pairs of source and destination; zeros where nothing arrives."""
     return _collected(Op("ppermute", axes, VARYING, VARYING, perm=pairs), x)
 
 
 def sent(x: Any, axes: Axes, hops: int) -> Array:
-    """What each device has of the one ``hops`` before it; zeros where there is none."""
+    """The value of the device ``hops`` before each; zeros where there is none."""
     n = count(x, axes)
     return permuted(x, axes, tuple((i, i + hops) for i in range(n) if 0 <= i + hops < n))
 
 
 def sharded(x: Any, dim: int, axes: Axes) -> Array:
-    """A replicated value whose dim is sharded on the axes: each device keeps its part."""
+    """Shards a dim of a replicated value over the axes: each device keeps its slice."""
     t = type_of(x)
     for axis in axes:
         t = t.with_axis(axis, State.SHARDED, dim)
@@ -109,37 +109,37 @@ def sharded(x: Any, dim: int, axes: Axes) -> Array:
 
 
 def summed(x: Any, axes: Axes, state: State = State.REDUCED) -> Array:
-    """The sum of what all devices have: reduced, and backward as much is sent, or invariant, and nothing is."""
+    """The sum over devices: reduced, with as many bytes backward, or invariant, with none."""
     return _collected(Op("psum", axes, VARYING, state), x)
 
 
 def collected(x: Any, axes: Axes, dim: int) -> Array:
-    """What all devices have, along a dim, reduced: its cotangent is scattered."""
+    """Gathers all devices' values along a dim, reduced: its cotangent is scattered."""
     return _collected(Op("all_gather", axes, VARYING, State.REDUCED, dim=dim, tiled=True), x)
 
 
 def gathered(x: Any, axes: Axes, dim: int) -> Array:
-    """What all devices have, along a dim, replicated: nothing is sent backward where it may be invariant."""
+    """Gathers all devices' values along a dim, replicated: nothing is sent backward where it may be invariant."""
     return _collected(Op("all_gather_invariant", axes, VARYING, INVARIANT, dim=dim, tiled=True), x)
 
 
 def scattered(x: Any, axes: Axes, dim: int) -> Array:
-    """The sum of what all devices have, of which each keeps its part of a dim."""
+    """The sum over devices, scattered along a dim."""
     return _collected(Op("psum_scatter", axes, VARYING, VARYING, dim=dim, tiled=True), x)
 
 
 def turned(x: Any, axes: Axes, split: int, concat: int) -> Array:
-    """The shards of one dim as those of another, by an all-to-all of the parts of a varying value."""
+    """Moves the axes of a varying value's shards from one dim to another, by an all-to-all."""
     return _collected(Op("all_to_all", axes, VARYING, VARYING, dim=split, concat=concat, tiled=True), x)
 
 
 def of_device(name: str) -> Callable[[Callable[..., Any]], JaxFunction]:
-    """Makes a plain function one of typed values that each device applies; what is no array is static."""
+    """Makes a plain function one of typed values that each device applies; non-arrays are static."""
     return lambda fn: JaxFunction(name, fn, takes_out=False)
 
 
 def bound(eqn: Any, *, call: bool = False, **params: Any) -> JaxFunction:
-    """The primitive of an equation with other parameters, of typed values; as a call it has the ways of calls."""
+    """An equation's primitive with other parameters, on typed values; with ``call``, it has the ways of calls."""
     return _bound(Static((eqn.primitive, *sorted({**eqn.params, **params}.items()))), call)
 
 
@@ -154,7 +154,7 @@ def _bound(key: Static, call: bool) -> JaxFunction:
 
 
 def along(row: Any, dim: int, ndim: int) -> Any:
-    """Plain numbers, each for one element along a dim, to be broadcast."""
+    """A vector along a dim, in a shape that broadcasts to ``ndim`` dims."""
     return row.reshape([-1 if d == dim else 1 for d in range(ndim)])
 
 
@@ -166,18 +166,18 @@ def part(x: Any, start: int, stop: int, dim: int) -> Any:
 
 @of_device("join")
 def joined(parts: Sequence[Any], dim: int) -> Any:
-    """Values side by side along a dim."""
+    """Concatenates values along a dim."""
     return jnp.concatenate(list(parts), axis=dim)
 
 
 @of_device("full")
 def full(x: Any, size: int, dim: int, fill: Any) -> Any:
-    """A number in the shape of a value, with another size of a dim."""
+    """A constant array of the shape of a value, with another size of a dim."""
     return jnp.full([size if d == dim else n for d, n in enumerate(x.shape)], fill, x.dtype)
 
 
 def least_or_most(dtype: Any, *, most: bool) -> Any:
-    """An infinity, or the last number of a dtype that has none, as some of 8 bits."""
+    """An infinity, or the extreme number of a dtype without infinities, such as some of 8 bits."""
     infinity, name = (np.inf, "max") if most else (-np.inf, "min")
     if jnp.issubdtype(dtype, jnp.bool_):
         return most
@@ -189,23 +189,18 @@ def least_or_most(dtype: Any, *, most: bool) -> Any:
 
 
 class Shard(NamedTuple):
-    """A value whose dim is sharded in blocks, the last of which may have elements more than there are.
-
-    Attributes:
-        x (...): The blocks, as a varying value.
-        size: The size of the dim, of all devices.
-    """
+    """A value whose dim is sharded in blocks (``x``, varying), of global ``size``; the last block may be padded."""
 
     x: Any
     size: int
 
 
-#: What is sent at once: pairs of source and destination, each of them once, and from which to which element.
+#: One permute: pairs of source and destination, each of them once, and the first and last element to send.
 _Round = tuple[tuple[tuple[int, int], ...], int, int]
 
 
 def _rounds(pair_of: np.ndarray, places: np.ndarray, n: int) -> list[_Round]:
-    """The permutes that bring elements at some places of devices to others; first what stays where it is.
+    """The permutes that bring elements at some places of devices to others; first those that stay on their device.
 
     Pairs of source and destination are numbered ``source * n + destination``.
     """
@@ -231,44 +226,43 @@ def _rounds(pair_of: np.ndarray, places: np.ndarray, n: int) -> list[_Round]:
 
 @of_device("take")
 def _taken(pool: Any, me: Any, table: Static, n: int, dim: int) -> Any:
-    """The elements of a device, by a table of places of all devices; anything where it has none."""
+    """A device's elements, by a table of the places of all devices; arbitrary where that is negative."""
     places = np.frombuffer(table.value, np.int64).reshape(n, -1)
     size = places.shape[1]
     begin = (places - np.arange(size))[places >= 0]
-    if (begin == begin[0]).all() and 0 <= begin[0] <= pool.shape[dim] - size:  # the same of all devices
+    if (begin == begin[0]).all() and 0 <= begin[0] <= pool.shape[dim] - size:  # the same slice on all devices
         return lax.slice_in_dim(pool, int(begin[0]), int(begin[0]) + size, axis=dim)
     return jnp.take(pool, jnp.asarray(np.maximum(places, 0))[me], axis=dim, mode="clip")
 
 
 @of_device("fill")
 def _filled(x: Any, value: Any, me: Any, table: Static, n: int, dim: int) -> Any:
-    """The value where a table of all devices says so."""
+    """The value where a table of all devices is true, else ``x``."""
     return jnp.where(in_table(table, me, n, x.ndim, dim), jnp.asarray(value, x.dtype), x)
 
 
 def in_table(table: Static, me: Any, n: int, ndim: int, dim: int) -> Any:
-    """The truths of a device, along a dim, by those of all devices."""
+    """A device's row of a table of bools, along a dim."""
     return along(jnp.asarray(np.frombuffer(table.value, bool).reshape(n, -1))[me], dim, ndim)
 
 
 def arranged(me: Any, sources: Sequence[Any], origin: np.ndarray, dim: int, axes: Axes) -> Array:
-    """A varying value whose elements along a dim are from others: what a device lacks is sent once for each distance.
+    """A varying value whose elements along a dim come from sources; each distance between devices is one permute.
 
     Args:
-        me: The number of the device along the axes.
-        sources: Shards, values that all devices have, and numbers; one at least has the dim.
-        origin: For each element, of one device after another, the number of its source, and its place there; zero is
-            where the number is negative.
+        me: The index of the device along the axes.
+        sources: Shards, values that all devices have, and numbers; at least one has the dim.
+        origin: For each element, device by device, the number of its source, and its place there; negative for zero.
         dim: The dim.
         axes: The axes that shard it.
     """
     arrays = [x.x if isinstance(x, Shard) else x for x in sources]
     n = count(me, axes)
-    held = len(origin) // n
+    per_device = len(origin) // n
     some = next(x for x in arrays if getattr(x, "ndim", 0))
-    if not held:
+    if not per_device:
         return part(some, 0, 0, dim)  # type: ignore[no-any-return]
-    parts: list[tuple[Any, np.ndarray, np.ndarray]] = []  # what elements are from, which, and where they are in it
+    parts: list[tuple[Any, np.ndarray, np.ndarray]] = []  # values, and for their elements the index and place in them
     fills: list[tuple[Any, np.ndarray]] = [(0, origin[:, 0] < 0)]
     for k, (source, x) in enumerate(zip(sources, arrays, strict=True)):
         i = np.flatnonzero(origin[:, 0] == k)
@@ -279,17 +273,19 @@ def arranged(me: Any, sources: Sequence[Any], origin: np.ndarray, dim: int, axes
             parts += [(x, i, places)] if len(i) else []
         else:
             size = type_of(x).shape[dim]
-            pair_of = places // size * n + i // held
+            pair_of = places // size * n + i // per_device
             for pairs, low, high in _rounds(pair_of, places % size, n):
                 piece = x if (low, high) == (0, size) else part(x, low, high, dim)
                 at = np.isin(pair_of, [a * n + b for a, b in pairs])
                 piece = permuted(piece, axes, pairs) if any(a != b for a, b in pairs) else piece
                 parts.append((piece, i[at], places[at] % size - low))
-    if not parts:  # nothing, or numbers alone
-        parts.append((full(some, held, dim, 0), np.arange(n * held), np.tile(np.arange(held), n)))
-    parts.sort(key=lambda each: int((each[1] % held).min()))  # side by side as they will be, if all devices' are alike
+    if not parts:  # no elements, or only numbers
+        parts.append((full(some, per_device, dim, 0), np.arange(n * per_device), np.tile(np.arange(per_device), n)))
+    parts.sort(
+        key=lambda each: int((each[1] % per_device).min())
+    )  # in the final order, if it is the same on all devices
     starts = np.cumsum([0, *(x.shape[dim] for x, _, _ in parts)])
-    table = np.full(n * held, -1)
+    table = np.full(n * per_device, -1)
     for (_, i, places), start in zip(parts, starts, strict=False):
         table[i] = start + places
     pool = parts[0][0] if len(parts) == 1 else joined([x for x, _, _ in parts], dim)
@@ -300,10 +296,7 @@ def arranged(me: Any, sources: Sequence[Any], origin: np.ndarray, dim: int, axes
 
 
 def bordered(x: Any, dim: int, axes: Axes, before: int, after: int, fill: Any = 0) -> Array:
-    """Shards with elements of their neighbours before and after them, without their own where negative.
-
-    ``fill`` is beyond the ends.
-    """
+    """Shards with elements of their neighbours before and after them, cut where negative; ``fill`` beyond the ends."""
     size, n = type_of(x).shape[dim], count(x, axes)
     places = (np.arange(n)[:, None] * size + np.arange(-before, size + after)).reshape(-1)
     source = np.where((places >= 0) & (places < n * size), 0, 1 if np.any(fill) else -1)
@@ -311,11 +304,11 @@ def bordered(x: Any, dim: int, axes: Axes, before: int, after: int, fill: Any = 
 
 
 def unbordered(x: Any, dim: int, axes: Axes, before: int, after: int) -> Array:
-    """Shards without their borders, which are added to the shards that they are of: the transpose of `bordered`."""
+    """Adds the borders of shards to the shards that they come from: the transpose of `bordered`."""
     wide, n = type_of(x).shape[dim], count(x, axes)
     device, place = np.divmod(np.arange(n * (wide - before - after)), wide - before - after)
     terms = []
-    for hop in range(1 - n, n):  # of the device so many further on
+    for hop in range(1 - n, n):  # from the device ``hop`` further on
         at = place - hop * (wide - before - after) + before
         is_there = (at >= 0) & (at < wide) & (device + hop >= 0) & (device + hop < n)
         if is_there.any():

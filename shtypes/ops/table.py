@@ -1,8 +1,8 @@
-"""Every public function of arrays, one row each: its name, where it is, and how it is typed. Pure.
+"""Every public function of arrays, one row each: its name, its module, and its typing. Pure.
 
 From `OPS` come the public namespaces, `dir`, the stubs that type checkers read, `docs/rules.md`, the methods of `Array`
-and the cases of the tests' oracle. An op is added by a row: of the elementwise functions the row is all there is, of
-the others it says which file has them.
+and the cases of the tests' oracle. To add an op, add a row, which suffices for elementwise functions; other functions
+are defined in the module that it names.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from shtypes.ops.rows import Op, elementwise, of_jax, written
 OPS: Final[Mapping[str, Op]] = {
     op.name: op
     for op in (
-        # element by element: the row makes the function
+        # elementwise: defined by the row
         *elementwise(
             "jax.numpy",
             "x, /",
@@ -77,7 +77,7 @@ OPS: Final[Mapping[str, Op]] = {
         *elementwise("jax.numpy", "x, /", "deg2rad rad2deg", linear=True),
         *of_jax("conj conjugate", rule="linear_unary", linear="x"),
         *of_jax("imag real", rule="linear_unary", linear="val"),
-        # written out, by file
+        # defined in modules
         *written("local_mode.lax.sums", "pbroadcast pcast", jax="jax.lax", space="lax"),
         *written("local_mode.lax.sums", "pvary", jax="", space="lax"),
         *written("local_mode.lax.arguments", "axis_index axis_size", jax="jax.lax", space="lax"),

@@ -201,9 +201,9 @@ def as_cost_model(model: Any, what: str) -> CostModel:
     Links by axis are a mapping, whose ``"default"`` (or first) applies to other axes. A file, as
     `benchmarks/calibrate.py` writes it, is TOML with a table of a link's attributes for each axis::
 
-            [links.default]
-            bandwidth = 50e9
-            latency = 5e-6
+        [links.default]
+        bandwidth = 50e9
+        latency = 5e-6
     """
     if isinstance(model, str) and model.endswith(".toml"):
         model = read_machine(model).get("links")

@@ -98,9 +98,9 @@ def as_device(device: Any, what: str) -> Device:
 
     A file is TOML with the attributes of `Device`, and optionally links as for `as_cost_model`::
 
-            bandwidth = 3.35e12
-            [flops]
-            bf16 = 700e12
+        bandwidth = 3.35e12
+        [flops]
+        bf16 = 700e12
     """
     if isinstance(device, Device):
         return device

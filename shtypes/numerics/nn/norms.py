@@ -12,7 +12,7 @@ from shtypes.core.array import Array, ArrayLike
 from shtypes.core.eager_cache import public
 from shtypes.dispatch.apply import as_matching_operands
 from shtypes.dispatch.reshard import finished
-from shtypes.ops.along_dims import Axis, apply_whole, function, normalize_dims
+from shtypes.ops.along_dims import Axis, apply_unsharded, function, normalize_dims
 from shtypes.ops.arithmetic import add, astype, multiply, subtract
 from shtypes.ops.cross_shard import along
 from shtypes.ops.elementwise import rsqrt, square
@@ -33,7 +33,7 @@ def _normalized(name: str, x: Any, axis: Axis, epsilon: float, out: Any, centere
 
     fn = function(name, _local, axis=dims, epsilon=float(epsilon), centered=centered)
     target = None if out is None else t
-    return along(f"nn.{name}", x, dims, lambda x: apply_whole(name, fn, x, dims), across, target)
+    return along(f"nn.{name}", x, dims, lambda x: apply_unsharded(name, fn, x, dims), across, target)
 
 
 def _local(x: Any, axis: tuple[int, ...], epsilon: float, centered: bool) -> Any:

@@ -310,18 +310,18 @@ def sample_replicated(
     """Samples of the type in the arguments, computed in full and then resharded, for free.
 
     Args:
-            name: The op.
-            key (): A key.
-            operands: Parameters, typed or not.
-            type: The type, or the shape of the batch; None for the broadcast shape of the operands.
-            dtype: The default dtype, if the type has none.
-            mesh: The mesh of a type as a string, or of a shape.
-            shape: A shape by name, instead of ``type``.
-            default: The dtype otherwise; by default JAX's float.
-            native: A function with the signature of those of `jax.random`; by default the one with this name.
-            event: The last dims of the result, not in ``shape=``.
-            batch: The batch of the operands, if it is not their broadcast shape.
-            **params: More of JAX's parameters.
+        name: The op.
+        key (): A key.
+        operands: Parameters, typed or not.
+        type: The type, or the shape of the batch; None for the broadcast shape of the operands.
+        dtype: The default dtype, if the type has none.
+        mesh: The mesh of a type as a string, or of a shape.
+        shape: A shape by name, instead of ``type``.
+        default: The dtype otherwise; by default JAX's float.
+        native: A function with the signature of those of `jax.random`; by default the one with this name.
+        event: The last dims of the result, not in ``shape=``.
+        batch: The batch of the operands, if it is not their broadcast shape.
+        **params: More of JAX's parameters.
     """
     numbers = tuple(float(x) if is_number(x) else None for x in operands)
     (key, *operands), _ = as_operands([as_key(name, key), *(x for x in operands if not is_number(x))])

@@ -1,4 +1,4 @@
-"""`einsum(..., overlap=)`: the collective that `out` asks for becomes a ring of permutations between products."""
+"""`einsum(..., overlap=)`: the collective that `out` needs becomes a ring of permutes between products."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from shtypes.dispatch.apply import cast, located
 from shtypes.dispatch.reshard import reshard
 from shtypes.errors import ShardingTypeError
 from shtypes.ops.collective_matmul.primitives import Overlapped, gathering_of, scattering_of
-from shtypes.ops.collective_matmul.ring import Course
+from shtypes.ops.collective_matmul.ring import RingSpec
 from shtypes.rules.einsum_like import label_sizes, parse_equation
 from shtypes.rules.overlap import Ring
 from shtypes.rules.overlap import overlap as rule
@@ -24,7 +24,7 @@ from shtypes.types import ShType, State
 
 #: The values of `overlap`.
 Overlap = bool | Literal["bidirectional"]
-_WORDS: Final = ("bidirectional",)
+_OVERLAPS: Final = ("bidirectional",)
 
 
 def overlapped_einsum(
@@ -36,23 +36,13 @@ def overlapped_einsum(
     out: Any,
     overlap: Any,
 ) -> Array:
-    """An einsum of two operands round a ring.
+    """An einsum of two operands as a ring; an error if there is nothing to overlap.
 
-    Args:
-        equation: With every label written.
-        values: The operands.
-        constants: Those without a gradient.
-        dtype: Of the result.
-        precision: As in `jax.numpy.einsum`.
-        out: The type that the result is to have.
-        overlap: True, or ``"bidirectional"``.
-
-    Raises:
-        ShardingTypeError: there is nothing to overlap.
+    ``equation`` has all labels; ``constants`` are the operands without a gradient; ``dtype`` is that of the result.
     """
     name, types = f"einsum[{equation}]", tuple(jax.typeof(x) for x in values)
     try:
-        if not (overlap is True or overlap in _WORDS):
+        if not (overlap is True or overlap in _OVERLAPS):
             raise ShardingTypeError(
                 f"`overlap` cannot be {overlap!r:.60}", hints=["overlap=True", 'overlap="bidirectional"']
             )
@@ -63,18 +53,18 @@ def overlapped_einsum(
                 hints=['sh.einsum("sbh,hi->sbi", x, w, out="[_, _, _@tp]", overlap=True)'],
             )
         ring = rule(equation, types, dtype, _target(equation, types, dtype, out), constants)
-        course = Course((equation,), ring.label, ring.axes, overlap == "bidirectional", precision)
-        primitive = _primitive(ring, course)
+        spec = RingSpec((equation,), ring.label, ring.axes, overlap == "bidirectional", precision)
+        primitive = _primitive(ring, spec)
         if rules_in_force():
-            _judge(name, types, ring, primitive)
+            _check_scopes(name, types, ring, primitive)
     except ShardingTypeError as error:
         raise located(error, name, types).with_traceback(None) from None
     operands = [cast(x, t) for x, t in zip(values, ring.operands, strict=True)]
-    return reshard(primitive.applied(*_turned(ring, operands))[0], out)
+    return reshard(primitive.applied(*_moved_first(ring, operands))[0], out)
 
 
 def _target(equation: str, types: tuple[ShType, ...], dtype: str, out: Any) -> ShType:
-    """The type that ``out`` says, for a result of the equation's sizes."""
+    """The type that ``out`` names, for the sizes of the equation."""
     parsed = parse_equation(equation, tuple(t.ndim for t in types))
     sizes = label_sizes(parsed, types)
     mesh = types[0].mesh
@@ -82,20 +72,20 @@ def _target(equation: str, types: tuple[ShType, ...], dtype: str, out: Any) -> S
     return type_of(out, mesh, like=natural)
 
 
-def _primitive(ring: Ring, course: Course) -> Overlapped:
+def _primitive(ring: Ring, spec: RingSpec) -> Overlapped:
     change = (ring.moved, ring.becomes)
     if ring.gathered is None:
-        return scattering_of(course, change, ring.operands, ring.result)
-    return gathering_of(course, (ring.gathered,), change, _turned(ring, ring.operands), (ring.result,))
+        return scattering_of(spec, change, ring.operands, ring.result)
+    return gathering_of(spec, (ring.gathered,), change, _moved_first(ring, ring.operands), (ring.result,))
 
 
-def _turned(ring: Ring, pair: Sequence[Any]) -> Sequence[Any]:
-    """Operands in the order of the primitive: what goes round is first."""
+def _moved_first(ring: Ring, pair: Sequence[Any]) -> Sequence[Any]:
+    """Operands in the order of the primitive: the one that moves is first."""
     return pair[::-1] if ring.gathered == 1 else pair
 
 
-def _judge(name: str, types: Sequence[ShType], ring: Ring, primitive: Overlapped) -> None:
-    """Tells scopes what goes round, forward and backward."""
+def _check_scopes(name: str, types: Sequence[ShType], ring: Ring, primitive: Overlapped) -> None:
+    """Checks the permutes against the scopes, forward and backward."""
     for t, goal in zip(types, ring.operands, strict=True):
         check_comm(name, t, goal, inserted=True)
     sent = (sent_by(way, "a ring of permutes") for way in (primitive.forward_comm(), primitive.backward_comm()))
