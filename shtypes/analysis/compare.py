@@ -38,10 +38,7 @@ class Use(NamedTuple):
     """The communication of one line by one kind of collective.
 
     Attributes:
-        place: The user's line.
         direction: ``"forward"``, ``"backward"`` or ``"recomputed"``.
-        kind: The kind of collective.
-        axes: The mesh axes.
         bytes: Total bytes that each device sends.
         launches: The number of collectives that run.
         known: Whether these are exact: not in a while loop.

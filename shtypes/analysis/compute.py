@@ -31,12 +31,10 @@ class Kernel(NamedTuple):
     Attributes:
         what: The operation that writes the result.
         type: The type of one device's shard of the result.
-        runs: The number of runs.
         flops: Operations of one run.
         dtype: For matrix products and convolutions, the operands' dtype by its short name; else empty.
         bytes: Bytes read from and written to memory in one run.
         direction: ``"forward"``, ``"backward"`` or ``"recomputed"`` (by checkpoint, in the backward pass).
-        place: The user's line.
     """
 
     what: str

@@ -44,7 +44,8 @@ def sentence(step: Step, base: ShType) -> str:
 def action(step: Step, base: ShType) -> str:
     """The action of a step in words."""
     if step.kind is not Kind.RELABEL and step.group == 1:
-        return f"{_one_device(step.axes)}, so nothing is done or sent"
+        axes, has = quoted(step.axes) if step.axes else "the axes", "has" if len(step.axes) == 1 else "have"
+        return f"{axes} {has} one device, so nothing is done or sent"
     return _ACTIONS[step.kind](step, base)
 
 
@@ -179,10 +180,6 @@ _ACTIONS: Final[Mapping[Kind, Callable[[Step, ShType], str]]] = {
     Kind.REDUCE_SCATTER: _reduce_scatter,
     Kind.ALL_REDUCE: _all_reduce,
 }
-
-
-def _one_device(axes: Sequence[str]) -> str:
-    return f"{quoted(axes)} {'has' if len(axes) == 1 else 'have'} one device" if axes else "the axes have one device"
 
 
 def _changed(step: Step, base: ShType) -> set[int]:

@@ -18,7 +18,7 @@ from shtypes.context.user_line import maker
 from shtypes.core.array import Array
 from shtypes.core.eager_cache import public
 from shtypes.errors import ShardingTypeError
-from shtypes.numerics.random.draw import as_key, default_float, sample, sample_replicated, sample_type, type_or_shape
+from shtypes.numerics.random.draw import as_key, sample, sample_replicated, sample_type, type_or_shape
 from shtypes.ops import create
 from shtypes.types import ShType
 
@@ -34,7 +34,7 @@ def _initializer(name: str, make: Callable[[Any, ShType], Array], dtype: Any) ->
         key = as_key(name, key)
         target = type_or_shape(type, shape)
         return make(
-            key, sample_type(jax.typeof(key), target, preset if dtype is None else dtype, mesh, default_float())
+            key, sample_type(jax.typeof(key), target, preset if dtype is None else dtype, mesh, create.default_float())
         )
 
     init.__name__ = name

@@ -59,7 +59,8 @@ def span(t: ShType, dim: int) -> LocalIndices:
     return LocalIndices(t.dims[dim].axes, t.local_shape[dim])
 
 
-def _default_float() -> str:
+def default_float() -> str:
+    """JAX's default float."""
     return dtypes.from_numpy(jax.dtypes.canonicalize_dtype(np.float64))
 
 
@@ -85,7 +86,7 @@ def zeros(type: Any = None, dtype: Any = None, *, shape: Any = None, mesh: Any =
 
     Communicates: nothing; each device computes its shard.
     """
-    t = type_of_arguments(_either(type, shape), dtype, mesh, _default_float())
+    t = type_of_arguments(_either(type, shape), dtype, mesh, default_float())
     check_width(t)
     return zeros_of(t)
 
@@ -100,7 +101,7 @@ def _either(type: Any, shape: Any) -> Any:
 @public
 def ones(type: Any = None, dtype: Any = None, *, shape: Any = None, mesh: Any = None) -> Array:
     """Ones of a type; on unreduced axes they are on index 0, so that they denote ones. See `zeros`."""
-    t = type_of_arguments(_either(type, shape), dtype, mesh, _default_float())
+    t = type_of_arguments(_either(type, shape), dtype, mesh, default_float())
     return full(t, True if t.dtype_name == "bool" else 1)
 
 

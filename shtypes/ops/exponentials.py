@@ -24,8 +24,7 @@ from shtypes.ops.elementwise import abs as abs_
 from shtypes.ops.elementwise import exp, less, log, not_equal, sign
 from shtypes.ops.functions import squeeze
 from shtypes.ops.functions import where as _where
-from shtypes.ops.reinterpret import stop_gradient
-from shtypes.ops.sharded_reductions import bound, finite_bound, matching, total
+from shtypes.ops.sharded_reductions import bound, constant, finite_bound, matching, total
 from shtypes.types import ShType, State
 
 
@@ -58,7 +57,7 @@ def _softmax(name: str, join: Callable[[Any, Any], Any]) -> Callable[..., Array]
 
         def across(x: Any) -> Array:
             counted = x if where is None else _where(where, x, -jnp.inf)
-            shifted = subtract(counted, stop_gradient(bound("max", counted, dims)))
+            shifted = subtract(counted, constant(bound("max", counted, dims)))
             y = join(shifted, _added(exp(shifted), dims, State.REDUCED))
             return y if where is None or name == "softmax" else _where(where, y, -jnp.inf)
 

@@ -51,6 +51,11 @@ def total(pending: Any, axes: Sequence[str], state: State = INVARIANT) -> Array:
     return reshard(pending, to_state(jax.typeof(pending), axes, state))
 
 
+def constant(x: Any) -> Any:
+    """The value without its gradient, for ways, which call no public function."""
+    return stop_gradient(x)
+
+
 def matching(x: Any, t: ShType) -> Array:
     """A value without a gradient, invariant on the axes where ``t`` is, so that neither is cast when they meet."""
     src = jax.typeof(x)
@@ -63,9 +68,7 @@ def bound(name: str, x: Any, dims: tuple[int, ...]) -> Array:
 
     Communicates: an all-reduce of one number for each row.
     """
-    return _best(
-        name, stop_gradient(x), dims, REDUCED, has_gradient=False, of_none=-np.inf if name == "max" else np.inf
-    )
+    return _best(name, constant(x), dims, REDUCED, has_gradient=False, of_none=-np.inf if name == "max" else np.inf)
 
 
 def _best(
@@ -91,7 +94,7 @@ def _winner(name: str, varying: Any, axes: tuple[str, ...], state: State, has_gr
     fn, back = (
         function(n, f, least=name == "min", dtype=t.dtype_name) for n, f in (("ordered", _ordered), ("value", _value))
     )
-    sent = apply("ordered", fn, lambda types: rules.nonlinear(name, types, integers), stop_gradient(varying))
+    sent = apply("ordered", fn, lambda types: rules.nonlinear(name, types, integers), constant(varying))
     best = collect(op, sent, has_gradient=has_gradient)
     value = apply("value", back, lambda types: rules.nonlinear(name, types, t.dtype_name), best)
     # Integers have one replicated state, and no gradient.
@@ -117,7 +120,7 @@ def _value(order: Any, least: bool, dtype: str) -> Any:
 def finite_bound(x: Any, dims: tuple[int, ...]) -> Array:
     """The maximum over dims, or zero where it is not finite; no gradient."""
     most = bound("max", x, dims)
-    return matching(stop_gradient(where(isfinite(most), most, 0)), jax.typeof(x))
+    return matching(constant(where(isfinite(most), most, 0)), jax.typeof(x))
 
 
 def averaged(x: Any, dims: tuple[int, ...]) -> Array:
@@ -155,7 +158,7 @@ def _shared_by_winners(name: str, dims: tuple[int, ...], primals: Any, tangents:
     t = jax.typeof(x)
     axes = sharding(t, dims)
     y = _differentiated(name, dims, x)
-    won = matching(astype(equal(stop_gradient(x), stop_gradient(y)), t.dtype_name), t)
+    won = matching(astype(equal(constant(x), constant(y)), t.dtype_name), t)
     count = total(sum_(won, dims, keepdims=True), axes, REDUCED)
     return y, total(divide(sum_(multiply(dx, won), dims, keepdims=True), count), axes)
 
@@ -207,7 +210,7 @@ def position(name: str, x: Any, dims: tuple[int, ...]) -> Array:
 
     Communicates: two all-reduces of one number for each row.
     """
-    x = stop_gradient(x)
+    x = constant(x)
     if jax.typeof(x).dtype_name == "bool":
         x = astype(x, "u8")
     t = jax.typeof(x)

@@ -48,7 +48,6 @@ class Pattern:
     """A parsed pattern; `pattern` caches one for each string.
 
     Attributes:
-        text: The string.
         dtypes: The dtypes that match; None for all.
         dims: The dims; None without brackets, which matches any dims.
         states: The states in braces, by mesh axis.

@@ -15,8 +15,6 @@ class Entry(NamedTuple):
 
     Attributes:
         kind: ``"all-reduce"``, ``"all-gather"``, ``"reduce-scatter"``, ``"all-to-all"`` or ``"permute"``.
-        axes: Its mesh axes.
-        dtype: The dtype sent.
         bytes: Bytes that each device sends in each run (ring model; all-to-all direct).
         launches: Collectives in the compiled program: 1; 0 over axes of size 1, without elements, or if each device
             keeps its shard; for an overlapped einsum, the number of permutes in its ring.
@@ -75,10 +73,7 @@ class NotCovered(NamedTuple):
 
     Attributes:
         what: JAX's name of the operation.
-        why: The reason.
         times: The number of runs, or None in a while loop.
-        direction: As in `Entry`.
-        place: The user's line.
     """
 
     what: str

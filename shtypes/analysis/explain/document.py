@@ -75,9 +75,6 @@ class Block:
         results: Its results; empty for a body.
         given: The body's parameters: a carry, a slice; without captured values.
         items: The lines and blocks inside.
-        direction: As in `Line`.
-        place: The user's line.
-        cause: As in `Line`.
     """
 
     title: str
@@ -120,10 +117,7 @@ class Saved(NamedTuple):
 
     Attributes:
         name: Its name; ``saved_x`` for what a loop saves at each step.
-        type: Its type.
-        bytes: Bytes on each device.
         argument: Whether it is an argument of the program, which needs no extra memory.
-        place: The user's line that computes it.
     """
 
     name: str

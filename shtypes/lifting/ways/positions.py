@@ -17,8 +17,7 @@ from shtypes.dispatch.apply import is_typed
 from shtypes.evaluation.local_rows import clamped, reading
 from shtypes.evaluation.table import ROWS
 from shtypes.lifting.ways.choice import way
-from shtypes.ops.reinterpret import stop_gradient
-from shtypes.ops.sharded_reductions import as_varying, extreme, product, total
+from shtypes.ops.sharded_reductions import as_varying, constant, extreme, product, total
 from shtypes.ops.shards import (
     Axes,
     axes_of,
@@ -220,10 +219,10 @@ def _shared_by_winners(change: _Change, primals: Any, tangents: Any) -> Any:
     """Shared equally by the operand and all updates that are the result, of all devices, as JAX does."""
     x, ids, updates = primals
     y = _extremes(x, ids, updates, change)
-    p, best = change.eqn.params, stop_gradient(y)
+    p, best = change.eqn.params, constant(y)
     whole = best if change.dim is None else gathered(best, change.axes, change.dim)
-    won, counted = _won(vary(whole, change.axes), ids, stop_gradient(updates), p["dimension_numbers"], p["mode"])
-    of_x, share = _shares(stop_gradient(x), best, _sum_of_all(best, ids, counted, change))
+    won, counted = _won(vary(whole, change.axes), ids, constant(updates), p["dimension_numbers"], p["mode"])
+    of_x, share = _shares(constant(x), best, _sum_of_all(best, ids, counted, change))
     sums = _sum_of_all(best, ids, _of_winners(tangents[2], won), change)
     dy = _tangent(tangents[0], of_x, sums, share)
     return y, move(dy, type_of(y), inserted=True)

@@ -17,7 +17,6 @@ from shtypes.numerics.random.draw import (
     KeyFn,
     as_key,
     check_parts,
-    default_float,
     default_int,
     folded_axes,
     layout_of,
@@ -27,6 +26,7 @@ from shtypes.numerics.random.draw import (
 from shtypes.numerics.random.samples import gumbel, randint
 from shtypes.ops.along_dims import normalize_dims
 from shtypes.ops.arithmetic import add, astype
+from shtypes.ops.create import default_float
 from shtypes.ops.cross_shard import along
 from shtypes.ops.functions import squeeze, take
 from shtypes.ops.sharded_reductions import position

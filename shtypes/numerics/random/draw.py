@@ -200,11 +200,6 @@ def sample_type(key: ShType, type: Any, dtype: Any, mesh: Any, default: str) -> 
     return t
 
 
-def default_float() -> str:
-    """JAX's default float."""
-    return dtypes.from_numpy(jax.dtypes.canonicalize_dtype(np.float64))
-
-
 def default_int() -> str:
     """JAX's default integer."""
     return dtypes.from_numpy(jax.dtypes.canonicalize_dtype(np.int64))
@@ -334,7 +329,7 @@ def sample_replicated(
         type = (type,)
     if isinstance(type, (tuple, list)) and all(isinstance(n, (int, np.integer)) for n in type):
         type = (*type, *event)
-    t = sample_type(k, type, dtype, mesh, default or default_float())
+    t = sample_type(k, type, dtype, mesh, default or create.default_float())
     if name in _DECOMPOSED and t.dtype.itemsize < 4:
         raise ShardingTypeError(
             f"`{name}` draws no `{t.dtype_name}` values",

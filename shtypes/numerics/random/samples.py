@@ -12,7 +12,8 @@ from shtypes.context.signature_errors import bound, signature_of
 from shtypes.core.array import Array
 from shtypes.core.eager_cache import public, published
 from shtypes.dispatch.apply import as_operands, is_number
-from shtypes.numerics.random.draw import SAMPLERS, default_float, default_int, sample, sample_replicated, type_or_shape
+from shtypes.numerics.random.draw import SAMPLERS, default_int, sample, sample_replicated, type_or_shape
+from shtypes.ops.create import default_float
 from shtypes.ops.elementwise import less
 
 
