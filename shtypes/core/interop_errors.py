@@ -162,7 +162,7 @@ def _instead(name: str, t: ShType) -> Sequence[str]:
     ours: Any = importlib.import_module("shtypes")
     for place in (f"{room}.{function}", function) if room else (function,):
         if function and _has(ours, place):
-            return (f"sh.{place}",)
+            return (f"sh.{place}", "sh.lift(f) for a function f that is written with JAX's")
     return (alternative_to(function) or "use the function of the same name in shtypes",)
 
 

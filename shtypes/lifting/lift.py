@@ -368,8 +368,8 @@ def lift(
 
     Raises:
         ShardingTypeError: (when called) an operation does not type, with the line of ``f``, the function of JAX that
-            was called there, and fixes; a primitive has no row; a place of ``at`` is not in the program, or its type
-            fits none of its results.
+            was called there, and fixes; JAX refuses a line, with the types of its operands; a primitive has no row; a
+            place of ``at`` is not in the program, or its type fits none of its results.
 
     Communicates: what each operation does: nothing, unless the program says so, ``at`` or ``pending`` does, or
     `implicit_comm` allows it.

@@ -88,6 +88,7 @@ def test_where_jax_does_not_leave_an_operator_to_us_the_error_says_what_to_write
 
 MODES: dict[str, Any] = {"eager": lambda f: f, "jit": jax.jit}
 
+LIFTED = "sh.lift(f) for a function f that is written with JAX's"
 #: What JAX's functions are called in the error, and what it says to write instead.
 NAMED: dict[str, tuple[Callable[[Any], Any], tuple[str, ...]]] = {
     "jax.lax.psum": (
@@ -103,11 +104,11 @@ NAMED: dict[str, tuple[Callable[[Any], Any], tuple[str, ...]]] = {
     ),
     "jax.lax.ppermute": (lambda x: lax.ppermute(x, "x", [(0, 1)]), ("sh.lax.ppermute in sh.shard_map",)),
     "jax.lax.pcast": (lambda x: lax.pcast(x, "x", to="varying"), ("sh.lax.pcast in sh.shard_map",)),
-    "jax.numpy.add": (lambda x: jax.tree.map(jnp.add, x, x), ("sh.add",)),
-    "jax.numpy.exp": (lambda x: jax.tree.map(jnp.exp, {"a": x}), ("sh.exp",)),
-    "jax.nn.softmax": (jax.nn.softmax, ("sh.nn.softmax",)),
-    "jax.numpy.linalg.norm": (jnp.linalg.norm, ("sh.linalg.norm",)),
-    "jax.numpy.roots": (jnp.roots, ("sh.roots",)),
+    "jax.numpy.add": (lambda x: jax.tree.map(jnp.add, x, x), ("sh.add", LIFTED)),
+    "jax.numpy.exp": (lambda x: jax.tree.map(jnp.exp, {"a": x}), ("sh.exp", LIFTED)),
+    "jax.nn.softmax": (jax.nn.softmax, ("sh.nn.softmax", LIFTED)),
+    "jax.numpy.linalg.norm": (jnp.linalg.norm, ("sh.linalg.norm", LIFTED)),
+    "jax.numpy.roots": (jnp.roots, ("sh.roots", LIFTED)),
     "jax.numpy.trim_zeros": (jnp.trim_zeros, ("x[start:stop], of positions that are known",)),
     "jax.debug.print": (lambda x: jax.debug.print("{}", x), ("sh.debug.print",)),
     "jax.debug.callback": (lambda x: jax.debug.callback(print, x), ("sh.debug.callback",)),
@@ -119,8 +120,8 @@ NAMED: dict[str, tuple[Callable[[Any], Any], tuple[str, ...]]] = {
         lambda x: io_callback(np.sin, jax.ShapeDtypeStruct((2, 4), np.float32), x),
         ("sh.local_map(lambda x: io_callback(f, jax.typeof(x), x), out=type), on each shard",),
     ),
-    "jax.jacrev": (jax.jacrev(lambda x: x * x), ("sh.jacrev",)),
-    "jax.jacfwd": (jax.jacfwd(lambda x: x * x), ("sh.jacfwd",)),
+    "jax.jacrev": (jax.jacrev(lambda x: x * x), ("sh.jacrev", LIFTED)),
+    "jax.jacfwd": (jax.jacfwd(lambda x: x * x), ("sh.jacfwd", LIFTED)),
 }  # fmt: skip
 
 
