@@ -151,9 +151,9 @@ def _unbound(axis: str) -> ShardingTypeError:
     return ShardingTypeError(
         f"a collective of JAX's own goes along `{axis}`, over which nothing is mapped",
         why=f"`shard_map` maps over {mapped} here" if mapped else "it is not in a function given to `shard_map`",
-        hints=[f'sh.shard_map(f, axis_names="{axis}", ...)']
-        if mapped
-        else ["sh.shard_map(f, in_specs=..., out_specs=...)", "axis=0, the number of a dim, in a function of arrays"],
+        hints=[
+            f'sh.shard_map(f, axis_names="{axis}", ...)' if mapped else "sh.shard_map(f, in_specs=..., out_specs=...)"
+        ],
     )
 
 

@@ -59,9 +59,9 @@ class Refused(NamedTuple):
             what = f"does not take {' and '.join(given)}" if 0 < len(given) < 4 else "does not take these arguments"
             called = code if 0 < len(code) < 60 and not source.library else source.called or source.library or code
             told = jax_error(called or "a function of JAX", what, self.error)
-            if isinstance(self.error, jax.errors.NonConcreteBooleanIndexError):
-                told.hints = (_MASKED,)
-            elif isinstance(self.error, AssertionError) and self.axes is not None:  # which has no words
+            masked = isinstance(self.error, jax.errors.NonConcreteBooleanIndexError)
+            told.hints = (_MASKED,) if masked else ()
+            if isinstance(self.error, AssertionError) and self.axes is not None:  # which has no words
                 told.hints = (f"mesh axes that are mapped here, where it names {self.axes!r}",)
         call = f"{source.called}({', '.join(given)})" if source.called else code or "a function of JAX"
         if source.line:
@@ -132,4 +132,4 @@ def _arrays(frame: Any) -> list[Any]:
     code = frame.f_code
     count = code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & 4) + bool(code.co_flags & 8)
     leaves = jax.tree.leaves([frame.f_locals.get(name) for name in code.co_varnames[:count]])
-    return list({id(x): x for x in leaves if isinstance(x, (jax.Array, jax.core.Tracer))}.values())
+    return [x for x in leaves if isinstance(x, (jax.Array, jax.core.Tracer))]

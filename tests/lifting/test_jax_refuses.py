@@ -89,7 +89,7 @@ LINES: dict[str, tuple[Callable[[Any], Any], str, type[Exception]]] = {
     "an axis": (lambda x: jnp.sum(x, axis=5), "jnp.sum.*axis 5 is out of bounds", ValueError),
     "indices": (lambda x: x[0, 0, 0], "Too many indices", IndexError),
     "an attribute": (lambda x: x.nothing, "a traced array has no attribute nothing", AttributeError),
-    "in a jit": (jax.jit(lambda a: a @ a), r"`a @ a` does not take float32\[8,4\]", TypeError),
+    "in a jit": (jax.jit(lambda a: a @ a), r"`a @ a` does not take float32\[8,4\] and float32\[8,4\]", TypeError),
     "a scan": (lambda x: lax.scan(lambda c, a: (x, a), 0.0, x), "so the shapes do not match", TypeError),
     "a vmap": (lambda x: jax.vmap(jnp.add)(x, x.T), "one axis had size 4", ValueError),
     "a body": (
