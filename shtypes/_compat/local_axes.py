@@ -131,19 +131,10 @@ def _convert_errors() -> Iterator[None]:
         axis = _UNBOUND.search(str(error))
         if axis is None:
             raise
-        raise _placed_by(error, _unbound(axis[1])) from None
-    except ValueError as error:
-        if not _names_no_axis(error):
-            raise
-        why = str(error).strip().partition("\n")[0]
-        raise _placed_by(error, ShardingTypeError("an annotation does not fit the mesh", why=why)) from None
-
-
-def _placed_by(error: Exception, refusal: ShardingTypeError) -> ShardingTypeError:
-    """A `ShardingTypeError` at the user's line of a JAX error."""
-    refusal.where = line_of(error.__traceback__)
-    refusal.placed = bool(refusal.where)
-    return refusal
+        refusal = _unbound(axis[1])
+        refusal.where = line_of(error.__traceback__)
+        refusal.placed = bool(refusal.where)
+        raise refusal from None
 
 
 def _unbound(axis: str) -> ShardingTypeError:
@@ -155,15 +146,6 @@ def _unbound(axis: str) -> ShardingTypeError:
             f'sh.shard_map(f, axis_names="{axis}", ...)' if mapped else "sh.shard_map(f, in_specs=..., out_specs=...)"
         ],
     )
-
-
-def _names_no_axis(error: ValueError) -> bool:
-    """Whether JAX raised an error that a sharding does not fit the program's mesh."""
-    last = error.__traceback__
-    while last is not None and last.tb_next is not None:
-        last = last.tb_next
-    home = "" if last is None else str(last.tb_frame.f_globals.get("__name__", ""))
-    return home == "jax._src.named_sharding"
 
 
 def _traced(f: Callable[..., Any], avals: Sequence[Any], *, anew: bool = False) -> Any:

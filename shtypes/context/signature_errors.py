@@ -107,7 +107,7 @@ def argument_error(
 
 
 _CLASS: Final = r"of type '?<class '(?:\w+\.)*(?P<kind>\w+)'>"
-#: What JAX says of functions' arguments and results, with what we say instead, and advice.
+#: What JAX says of the arguments and results of functions (NAME is the one that was called), what we say, and advice.
 _SAYS: Final = (
     (
         rf"returned a value {_CLASS}(?: at output component (?P<at>\S+?))?, ",
@@ -120,12 +120,12 @@ _SAYS: Final = (
         "a tuple in place of a list; an array is no static argument",
     ),
     (
-        rf"abstract array.*{_CLASS}.* path (?P<path>\S+)\.\n.*static_argnames",
+        rf"<function (?:\S+\.)?NAME at .*abstract array.*{_CLASS}.* path (?P<path>\S+)\.\n.*static_argnames",
         "`{name}` takes arrays, and was given a value of class `{kind}`{at}",
         "static_argnames= or static_argnums= for what is no array",
     ),
     (
-        rf"(?=.*(?:valid JAX type|abstract array|must be a scalar)).*{_CLASS}(?P<path>)",
+        rf"(?=.*(?:valid JAX type|abstract array|must be a scalar)).*{_CLASS}(?:.* path (?P<path>\S+)\.\n|)",
         "`{name}` takes arrays, and was given a value of class `{kind}`{at}",
         "",
     ),
@@ -145,7 +145,7 @@ def jax_error(
         arguments: The arguments of the call, where these are known.
     """
     for pattern, message, hint in _SAYS:
-        found = re.search(pattern, str(error), re.DOTALL)
+        found = re.search(pattern.replace("NAME", re.escape(name)), str(error), re.DOTALL)
         if found:
             said = found.groupdict()
             kind, at = said.get("kind"), said.get("at") or said.get("path")

@@ -20,6 +20,7 @@ from shtypes.context.frames import Owner, owner_of_frame
 from shtypes.context.function import Decorator, Function
 from shtypes.context.scope import in_local_mode
 from shtypes.context.signature_errors import check_function
+from shtypes.context.user_line import frames_through
 from shtypes.core.collective import reinterpreted
 from shtypes.core.meshes import to_mesh
 from shtypes.core.reshard import move
@@ -287,11 +288,8 @@ def _is_jaxs(error: Exception) -> bool:
         return "unbound axis name" in str(error)
     if not isinstance(error, (AttributeError, TypeError, ValueError, NotImplementedError)):
         return False
-    last = error.__traceback__
-    while last is not None and last.tb_next is not None:
-        last = last.tb_next
     hidden = any("JAX has removed its internal frames" in note for note in getattr(error, "__notes__", ()))
-    return hidden or (last is not None and owner_of_frame(last.tb_frame) is Owner.MACHINERY)
+    return hidden or owner_of_frame(frames_through(error)[-1].tb_frame) is Owner.MACHINERY
 
 
 def _code_of(f: Any) -> Any:

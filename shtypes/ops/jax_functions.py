@@ -25,7 +25,7 @@ from shtypes._compat.jaxprs import depends_smoothly, inner_jaxprs, jaxpr_of
 from shtypes._compat.plain_programs import needed, trace_plain
 from shtypes.caches import PROGRAMS, Bounded, Static
 from shtypes.context.settings import current_settings
-from shtypes.context.signature_errors import refuse_unknown
+from shtypes.context.signature_errors import jax_error, refuse_unknown
 from shtypes.context.user_line import placed
 from shtypes.core.array import Array, wrap
 from shtypes.core.eager_cache import published
@@ -159,9 +159,9 @@ class JaxFunction:
         except FutureWarning as error:
             raise ShardingTypeError(f"`{self.name}` does not take these arguments", why=str(error)) from None
         except (jax.errors.ConcretizationTypeError, jax.errors.NonConcreteBooleanIndexError) as error:
-            what = f"`{self.name}` must know the values of an argument before it runs"
-            sizes = [_SIZES[p] for p in inspect.signature(self.fn).parameters if p in _SIZES]
-            return ShardingTypeError(what, why=_untraceable_argument(error), hints=sizes)
+            told = jax_error(self.name, "must know the values of an argument before it runs", error)
+            told.hints = tuple(_SIZES[p] for p in inspect.signature(self.fn).parameters if p in _SIZES)
+            return told
         return Trace(*needed(closed), out, around)
 
     def _applied(self, key: Any, trace: Trace, values: Sequence[Any], constants: frozenset[int]) -> list[Any]:
@@ -275,12 +275,6 @@ def most_ways(jaxpr: Any) -> int:
     """The maximum number of ways across shards of a primitive in a program."""
     inner = (most_ways(jaxpr_of(body)) for eqn in jaxpr.eqns for body, _ in inner_jaxprs(eqn))
     return max([*inner, *(len(WAYS.get(eqn.primitive.name, ())) for eqn in jaxpr.eqns)], default=0)
-
-
-def _untraceable_argument(error: Exception) -> str:
-    """The line of JAX's message that names the argument, if one does."""
-    first, *lines = str(error).splitlines()
-    return next((x for x in lines if "argument" in x and "statically specified" in x), first)
 
 
 def _as_dtype(dtype: Any) -> Any:
