@@ -120,7 +120,8 @@ MESSAGES: dict[str, tuple[Callable[[Any], Any], str]] = {
     "too many": (
         lambda x: m.all_to_all(x, "x", 0, 1),
         "`all_to_all` does not take these arguments\n  where: LINE: all_to_all\n"
-        "  why:   takes 3 positional arguments but 4 were given",
+        "  why:   takes 3 positional arguments but 4 were given; it has x, axis, dim, comm_dtype, "
+        "ct_comm_dtype, narrow_sums",
     ),
     "too few": (
         lambda x: m.reshard(),

@@ -86,7 +86,8 @@ def signature_error(name: str, fn: Callable[..., Any], error: TypeError) -> Shar
     unexpected = re.search(r"unexpected keyword argument '(\w+)'", message)
     names = [p for p in inspect.signature(fn).parameters if p not in ("self", "cls")]
     if unexpected is None:
-        why = f"{message.partition('() ')[2] or message}; it has {', '.join(names)}"
+        why = message.partition("() ")[2] or message
+        why += "" if "missing" in why else f"; it has {', '.join(names)}"
         return ShardingTypeError(f"`{name}` does not take these arguments", why=why)
     if unexpected[1] in names:  # which the function that is called hides
         return ShardingTypeError(f"`{name}` takes `{unexpected[1]}` by its place, and not by name")
