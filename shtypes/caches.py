@@ -1,4 +1,4 @@
-"""Caches that a process which runs for long cannot fill. Pure."""
+"""Bounded caches, for processes that run for long. Pure."""
 
 from __future__ import annotations
 
@@ -9,20 +9,16 @@ from typing import Any, Final, Generic, TypeVar
 
 V = TypeVar("V")
 
-#: How many results a function remembers: far more than one program needs, whatever it is.
+#: The maximum number of results of a cached function: far more than one program needs.
 MOST: Final = 4096
-#: The most compiled functions in a cache; each holds an executable.
+#: The maximum number of compiled functions in a cache; each holds an executable.
 COMPILED: Final = 1024
-#: How many programs one jitted function keeps, for other shapes and types.
+#: The maximum number of programs of one jitted function, for other shapes and types.
 PROGRAMS: Final = 512
 
 
 class Bounded(dict[Hashable, V]):
-    """A mapping that forgets what was put in first once it is full.
-
-    Args:
-        most: How many entries it holds.
-    """
+    """A mapping of at most ``most`` entries, which drops the oldest when full."""
 
     __slots__ = ("_most",)
 
@@ -30,17 +26,17 @@ class Bounded(dict[Hashable, V]):
         self._most = most
 
     def put(self, key: Hashable, value: V) -> V:
-        """Keeps an entry, and gives it back."""
+        """Adds an entry, and returns it."""
         while len(self) >= self._most:
             try:
                 del self[next(iter(self))]
-            except (KeyError, StopIteration, RuntimeError):  # another thread made room
+            except (KeyError, StopIteration, RuntimeError):  # another thread removed it
                 break
         self[key] = value
         return value
 
     def get_or_create(self, key: Hashable, make: Callable[[], V]) -> V:
-        """The entry, created if it is missing, and each time under a key that has no hash."""
+        """The entry, created if it is missing, and always if the key has no hash."""
         try:
             hash(key)
         except TypeError:
@@ -50,27 +46,27 @@ class Bounded(dict[Hashable, V]):
 
 
 class NotesOn(Generic[V]):
-    """Notes on objects, by identity and not by equality, as long as they live."""
+    """Notes on objects, by identity, for the lifetime of the object."""
 
     def __init__(self) -> None:
         self._notes: dict[int, tuple[weakref.ref[Any], V]] = {}
 
     def get(self, x: Any) -> V | None:
-        """The note on an object; None where there is none."""
+        """The note on an object, or None."""
         note = self._notes.get(id(x))
         return None if note is None else note[1]
 
     def put(self, x: Any, note: V) -> V:
-        """Notes something on an object, and gives it back."""
+        """Adds a note on an object, and returns it."""
         key = id(x)
         self._notes[key] = weakref.ref(x, lambda _: self._notes.pop(key, None)), note
         return note
 
 
 class Static:
-    """A value that is no array. Numbers are equal only if they are the same: 1 is not 1.0, and 0.0 is not -0.0.
+    """A static argument. Numbers are equal only if their types and signs are: 1 is not 1.0, and 0.0 is not -0.0.
 
-    A slice is known by its parts. What else has no hash, an array for example, is equal to itself only.
+    Slices compare by their parts; other values without a hash, such as arrays, only by identity.
     """
 
     __slots__ = ("_hash", "_known", "value")
@@ -95,7 +91,7 @@ class Static:
 
 
 def _parts(value: Any) -> Any:
-    """A key of a value among those of its class."""
+    """The key of a value within its class."""
     if type(value) is tuple:
         return tuple(map(Static, value))
     if type(value) is slice:

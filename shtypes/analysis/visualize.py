@@ -73,12 +73,12 @@ def visualize(type: Any, *, mesh: AnyMesh | None = None) -> Picture:
         mesh: The mesh of a text; by default the one in context.
 
     Returns:
-        What prints as text and shows as a picture in a notebook; ``to_svg`` and ``to_html`` give it as text. The
-        picture has a cell for each device, with rows along the last mesh axis; of large meshes it shows the first
-        devices and the last, and of more than three dims the sharded ones.
+        A `Picture`, which prints as text and shows as a picture in a notebook; ``to_svg`` and ``to_html`` return the
+        picture. It has a cell for each device, with rows along the last mesh axis; of large meshes it shows the first
+        and last devices, and of more than three dims the sharded ones.
 
     Raises:
-        ShardingTypeError: ``type`` is none.
+        ShardingTypeError: ``type`` is not a type.
 
     Communicates: nothing, and needs no devices.
 
