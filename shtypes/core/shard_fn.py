@@ -206,12 +206,14 @@ def without_derivative(fn: ShardFn, operands: Sequence[ShType], count: int) -> f
 
 
 def program_of(fn: ShardFn, operands: Sequence[ShType]) -> Any:
-    """The program of a local function on operands of some types; None where it cannot be traced."""
     """The program of a shard function on operands of some types; None if it cannot be traced."""
-    axes = operands[0].mesh.axis_names if operands else ()  # bound for `axis_index`
     shapes = tuple((1,) if fn.per_element else t.local_shape for t in operands)
+    key = fn, shapes, tuple(t.dtype_name for t in operands), promotion()
     try:
-        return _jaxpr(fn, shapes, tuple(t.dtype_name for t in operands), promotion(), axes)
+        try:
+            return _jaxpr(*key)
+        except NameError:  # it calls `axis_index`
+            return _jaxpr(*key, operands[0].mesh.axis_names if operands else ())
     except (NameError, NotImplementedError, TypeError, ValueError):
         return None
 
@@ -226,7 +228,7 @@ def _jaxpr(
 ) -> Any:
     """The program of a shard function on shards of some shapes and dtypes."""
     structs = [jax.ShapeDtypeStruct(s, dtypes.to_numpy(name)) for s, name in zip(shapes, names, strict=True)]
-    env = axes_bound([(axis, 1) for axis in axes])
+    env = axes_bound([(axis, 1) for axis in axes]) if axes else contextlib.nullcontext()
     with wide_enough(*names), jax.sharding.use_abstract_mesh(_NO_MESH), env:
         return jax.make_jaxpr(lambda *shards: fn(*shards))(*structs)  # noqa: PLW0108  (JAX caches by function)
 
