@@ -76,16 +76,62 @@ class Frame(NamedTuple):
         return path.strip("/").replace("/", ".")
 
     def expression(self) -> str:
-        """The source of the current expression; empty if unavailable, or on several lines."""
+        """The source of the current expression, on one line; empty if unavailable."""
         start, end, column, stop = _positions(self.code, self.last)
-        if not start or start != end or column is None or stop is None:
+        if not start or column is None or stop is None:
             return ""
-        text = linecache.getline(self.code.co_filename, start).encode()[column:stop].decode(errors="replace")
-        try:
-            ast.parse(text, mode="eval")
-        except (SyntaxError, ValueError):
+        lines = [linecache.getline(self.code.co_filename, line).encode() for line in range(start, end + 1)]
+        lines[-1] = lines[-1][:stop]
+        lines[0] = lines[0][column:]
+        text = b"".join(lines).decode(errors="replace")
+        node = _parsed(text if start == end else f"({text}\n)")
+        if node is None or isinstance(node, ast.Tuple):  # such as what is assigned to
             return ""
-        return text
+        return text if start == end else ast.unparse(node)
+
+    def works_on(self) -> list[str]:
+        """The source of the current expression's operands, without constants; empty if it does not tell them apart."""
+        node = _parsed(self.expression())
+        parts: list[ast.expr] = []
+        match node:
+            case ast.BinOp(left=left, right=right) | ast.Compare(left=left, comparators=[right]):
+                parts = [left, right]
+            case ast.UnaryOp(operand=part) | ast.Attribute(value=part) | ast.Subscript(value=part):
+                parts = [part]
+            case ast.Call(func=called, args=args, keywords=keywords):
+                method = isinstance(called, ast.Attribute) and _root(called) in self.code.co_varnames
+                given = [a for a in (*args, *(k.value for k in keywords)) if not isinstance(a, ast.Constant)]
+                parts = given if not method else [called.value] if not given else []  # type: ignore[attr-defined]
+                parts = parts if len(parts) == 1 else []  # which of several an operand is does not show
+        return [ast.unparse(part) for part in parts if not isinstance(part, ast.Constant)]
+
+    def unpacked_into(self) -> list[str]:
+        """The names that the line assigns to the values that are unpacked there, or the one of a loop over them."""
+        found = _UNPACKED.match(linecache.getline(self.code.co_filename, self.line))
+        return [] if found is None else re.split(r"\s*,\s*", found["each"] or found["names"])
+
+
+#: The start of a line that unpacks values.
+_UNPACKED: Final = re.compile(r"\s*(?:for\s+(?P<each>\w+)\s+in\b|[(\[]?(?P<names>\w+(\s*,\s*\w+)+)[)\]]?\s*=[^=])")
+
+
+def _parsed(text: str) -> ast.expr | None:
+    try:
+        return ast.parse(text, mode="eval").body
+    except (SyntaxError, ValueError):
+        return None
+
+
+def _root(node: ast.expr) -> str:
+    """The name that a chain of attributes begins with; empty if it is no name."""
+    while isinstance(node, ast.Attribute):
+        node = node.value
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def is_in_vmap(frames: Sequence[Frame], frame: Frame) -> bool:
+    """Whether one of the frames of a stack runs inside `jax.vmap`, where values lack the mapped dim."""
+    return any(f.code.co_qualname == "vmap.<locals>.vmap_f" for f in frames[frames.index(frame) :])
 
 
 @functools.lru_cache(maxsize=4096)

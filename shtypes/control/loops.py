@@ -294,7 +294,8 @@ def _length(name: str, xs: Any, length: int | None) -> int | None:
                 why="each step would live on some of the devices only",
                 hints=["sh.map and sh.vmap, where the steps do not need one another"],
             )
-            suggest_when_read(error, _leading_unsharded, (t,), [f"xs{jax.tree_util.keystr(path)}"])
+            error.subjects, error.names = (t,), (f"xs{jax.tree_util.keystr(path)}",)
+            suggest_when_read(error, _leading_unsharded, (t,), error.names)
             raise located(error, name, [t])
         if length is not None and t.shape[0] != length:
             raise ShardingTypeError(f"{what} in {length} steps: the leading dim of {t} has size {t.shape[0]}")

@@ -27,6 +27,7 @@ from shtypes.dispatch.reshard import reshard
 from shtypes.errors import Fix, ShardingTypeError
 from shtypes.resharding import Price
 from shtypes.rules import Typing, suggest_fixes
+from shtypes.rules.candidate_types import price_of
 from shtypes.rules.suggest_fixes import MOST, called_names, memory_note
 from shtypes.scopes.check_comm import drop_forbidden_fixes, is_bounded
 from shtypes.scopes.comm import runs_again, trying
@@ -132,10 +133,12 @@ def fixes_of_call(
     most_tried: int,
     names: Sequence[str] | None = None,
     stay: Sequence[int] = (),
+    returns: Sequence[bool] | None = None,
 ) -> tuple[Fix, ...]:
     """Reshards of one operand, or of two, that make the call type, cheapest first; of those that ``stay`` none.
 
-    All of them are tried in one trace: a trace for each would take longer than trying it.
+    All of them are tried in one trace: a trace for each would take longer than trying it. Of a call in a program that
+    takes its backward pass itself, ``returns`` says to which operands a cotangent comes back there.
     """
     fixes: list[tuple[Fix, ...]] = []
     sends: dict[tuple[ShType, ...], tuple[Price, ...]] = {}
@@ -153,11 +156,25 @@ def fixes_of_call(
             outs = map(jax.typeof, jax.tree.leaves(resharded(goal)(*xs)))
             return Typing(goal, tuple(t for t in outs if isinstance(t, ShType)))
 
-        price = lambda goal: priced(resharded(goal), types)  # noqa: E731
+        def price(goal: tuple[ShType, ...]) -> tuple[str, str, int, int]:
+            if returns is None:
+                return priced(resharded(goal), types)
+            pairs = list(zip(types, goal, returns, strict=True))
+            there = [*(price_of(src, dst) for src, dst, _ in pairs if src != dst), *inside(goal)]
+            back = [*(price_of(src, _as_whole(src, dst)) for src, dst, r in pairs if r and src != dst), *inside(goal)]
+            forward, backward = [p.forward for p in there if p.forward], [p.backward for p in back if p.backward]
+            sent = sum(p.forward_bytes for p in there), sum(p.backward_bytes for p in back)
+            return " and ".join(forward), " and ".join(backward), *sent
+
         fixes.append(suggest_fixes.priced_fixes(rule, types, inside, price, most_tried, names, stay))
 
     jax.eval_shape(search, *map(abstract_array, types))
     return fixes[0]
+
+
+def _as_whole(src: ShType, dst: ShType) -> ShType:
+    """A type with what becomes reduced invariant: of a whole value, a program's own backward pass makes a whole one."""
+    return dst.with_axes([a for a in dst.axes(State.REDUCED) if src.state(a) is not State.REDUCED], State.INVARIANT)
 
 
 def with_out_fixes(error: ShardingTypeError, name: str, op: Callable[..., Any], *types: ShType) -> ShardingTypeError:

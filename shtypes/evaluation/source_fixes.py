@@ -8,9 +8,10 @@ from typing import Any, Final, NamedTuple
 
 import jax
 
-from shtypes._compat.eqn_frames import Frame, frames_of
-from shtypes._compat.jaxprs import is_literal
+from shtypes._compat.eqn_frames import Frame, frames_of, is_in_vmap
+from shtypes._compat.jaxprs import inner_jaxprs, is_literal
 from shtypes.context.frames import Owner
+from shtypes.core.device_put import type_of
 from shtypes.core.elementwise_fns import STOP_GRADIENT
 from shtypes.core.jax_context import complete_when_read
 from shtypes.core.local import local
@@ -20,26 +21,29 @@ from shtypes.errors import Fix, ShardingTypeError
 from shtypes.evaluation.at_specs import is_backward, outputs, results, runs_of, scope_of
 from shtypes.evaluation.frames import Body, Source, Step, source_of
 from shtypes.evaluation.value_info import is_constant, is_inexact, noted_as, notes_kept
+from shtypes.rules.candidate_types import place_of
 from shtypes.rules.suggest_fixes import called_names
-from shtypes.types import ShType
+from shtypes.types import ShType, State
 
 _RESHARD: Final = re.compile(r'sh\.reshard\(([^,()]+), "([^"]*)"\)')
 _OUT: Final = re.compile(r"sh\.(\w+)\(\.\.\., out=")
 
 
 class _Name(NamedTuple):
-    """The name of an operand in a fix: an expression of the user's, with its line if that is another, or a place."""
+    """The name of an operand in a fix: an expression of the user's, with its line if that is another, or a place.
+
+    False where the user can write neither.
+    """
 
     expression: str = ""  # the expression
     line: str = ""  # its line
     place: str = ""  # the place
     leading: int = 0  # how many dims of size 1 the operand has in front of those of the expression
-    of_jax: bool = False  # whether the place is a line inside JAX
+    mapped: bool = False  # whether it is written inside `jax.vmap`, where the operand has fewer dims
+    times: int = 1  # how often it runs
 
-    @property
-    def is_users(self) -> bool:
-        """Whether it is a name that the user can write: no line inside JAX."""
-        return bool(self.expression or self.place) and not self.of_jax
+    def __bool__(self) -> bool:
+        return bool(self.expression or self.place)
 
 
 #: Evaluates a jaxpr, for its constants and arguments.
@@ -80,18 +84,71 @@ def _retell(
             alike = [x for x in typed if x.type == t]
             if len(alike) == 1:
                 values[name] = alike[0]
-    operand_names = {name: _named(step, source_of(step, x), x.type) for name, x in values.items()}
-    call = None if all(operand_names.get(name, _Name()).is_users for name in names) else _call_around(step)
-    fixes = () if call is None else _fixes_of_call(call, step, evaluate)
-    error.fixes = fixes or _all_edited(error.fixes, operand_names, names, step)
+    run = _run_around(step)
+    spoken = {id(run.body.env[var]): name for var, name in _spoken(run).items() if var in run.body.env}
+    operand_names = {
+        name: _named(step, source_of(step, x), x.type) or spoken.get(id(x), _Name()) for name, x in values.items()
+    }
+    differentiates = any(map(is_backward, run.body.jaxpr.eqns))  # by itself: prices are of what it sends then
+    call = _call_of(run) if differentiates or not all(operand_names.get(name) for name in names) else None
+    fixes = () if call is None else _fixes_of_call(call, run, step, evaluate, differentiates)
+    types = {name: x.type for name, x in values.items()}
+    error.fixes = fixes if fixes or differentiates else _all_edited(error.fixes, operand_names, types, step)
 
 
 def _all_edited(
-    fixes: Sequence[Fix], operand_names: dict[str, _Name], names: Sequence[str], step: Step
+    fixes: Sequence[Fix], operand_names: dict[str, _Name], types: dict[str, ShType], step: Step
 ) -> tuple[Fix, ...]:
-    alone = len(names) == 1
-    renamed = (_edited_fix(fix, operand_names, step, step.body.at_specs.name, alone=alone) for fix in fixes)
+    renamed = (_edited_fix(fix, operand_names, types, step) for fix in fixes)
     return tuple(fix for fix in renamed if fix is not None)
+
+
+class _Run(NamedTuple):
+    """The equations of one expression of the user's, or of a library's, in a body of the program."""
+
+    step: Step  # the one that fails, or is around it
+    frame: Frame | None  # the expression; None where the program has none: then all equations of the body
+    numbers: Sequence[int]  # the equations
+
+    @property
+    def body(self) -> Body:
+        """The body that they are in."""
+        return self.step.body
+
+
+def _run_around(step: Step) -> _Run:
+    """The expression that an equation belongs to."""
+    level, frame = step, None
+    while True:
+        frame = next((f for f in frames_of(level.eqn) if f.kind in (Owner.USERS, Owner.INSTALLED)), None)
+        if frame is not None or level.body.outer is None:
+            break
+        level = level.body.outer
+    jaxpr = level.body.jaxpr
+    place = next(i for i, eqn in enumerate(jaxpr.eqns) if eqn is level.eqn)
+    run: Sequence[int] = range(len(jaxpr.eqns))
+    if frame is not None:
+        run = next((each for each in runs_of(jaxpr, frame) if place in each), [place])
+    return _Run(level, frame, run)
+
+
+def _spoken(run: _Run) -> dict[Any, _Name]:
+    """What an expression of the user's calls the operands of its equation, by the variables from outside."""
+    frame, eqn = run.frame, run.step.eqn
+    if frame is None or frame.kind is not Owner.USERS or is_backward(eqn):
+        return {}
+    makers = {v: e for i in run.numbers for e in (run.body.jaxpr.eqns[i],) for v in e.outvars}
+    roots = []
+    for var in (v for v in eqn.invars if not is_literal(v)):
+        while var in makers and len(made_of := [v for v in makers[var].invars if not is_literal(v)]) == 1:
+            (var,) = made_of
+        roots.append(var)
+    texts = frame.works_on()
+    if len(texts) != len(roots) or not makers.keys().isdisjoint(roots):
+        return {}
+    mapped = is_in_vmap(run.step.frames(), frame)
+    times = _times(run.step)
+    return {var: _Name(text, mapped=mapped, times=times) for var, text in zip(roots, texts, strict=True)}
 
 
 class _Call(NamedTuple):
@@ -102,30 +159,20 @@ class _Call(NamedTuple):
     values: list[Any]  # for each of its arguments, the value, or its type if the value was dropped
 
 
-def _call_around(step: Step) -> _Call | None:
-    """The call of the user's, or of a library's, that an equation belongs to; None where its values are gone."""
-    level, frame = step, None
-    while True:
-        frame = next((f for f in frames_of(level.eqn) if f.kind in (Owner.USERS, Owner.INSTALLED)), None)
-        if frame is not None or level.body.outer is None:
-            break
-        level = level.body.outer
-    body, jaxpr = level.body, level.body.jaxpr
-    place = next(i for i, eqn in enumerate(jaxpr.eqns) if eqn is level.eqn)
-    run: Sequence[int] = range(len(jaxpr.eqns))
-    if frame is not None:
-        run = next((each for each in runs_of(jaxpr, frame) if place in each), [place])
-    eqns = [jaxpr.eqns[i] for i in run]
+def _call_of(run: _Run) -> _Call | None:
+    """A run as a call; None where its values are gone."""
+    body, jaxpr = run.body, run.body.jaxpr
+    eqns = [jaxpr.eqns[i] for i in run.numbers]
     inside = {var for eqn in eqns for var in eqn.outvars}
     used = dict.fromkeys(v for eqn in eqns for v in eqn.invars if not is_literal(v) and v not in inside)
     if not all(v in body.env for v in used):
         return None
-    outs = [jaxpr.eqns[i].outvars[j] for i, j in outputs(jaxpr, run)]
+    outs = [jaxpr.eqns[i].outvars[j] for i, j in outputs(jaxpr, run.numbers)] or eqns[-1].outvars
     part = jaxpr.replace(constvars=(), invars=[*used], outvars=outs, eqns=eqns)
     return _Call(body, part, [body.env[v] for v in used])
 
 
-def _fixes_of_call(call: _Call, step: Step, evaluate: Evaluate) -> tuple[Fix, ...]:
+def _fixes_of_call(call: _Call, run: _Run, step: Step, evaluate: Evaluate, differentiates: bool) -> tuple[Fix, ...]:
     """Fixes over the typed operands of a call, each of which has a name."""
     seen = [x.type if is_typed(x) else x for x in call.values]
     types = {i: t for i, t in enumerate(seen) if isinstance(t, ShType)}
@@ -138,16 +185,19 @@ def _fixes_of_call(call: _Call, step: Step, evaluate: Evaluate) -> tuple[Fix, ..
         return evaluate(call.jaxpr, (), [merged.get(i, x) for i, x in enumerate(call.values)])
 
     names = called_names([*types.values()])
+    spoken, variables = _spoken(run), call.jaxpr.invars
+    sources = {i: _source(call.body, variables[i]) for i in types}
     operand_names = {
-        name: _named(step, _source(call.body, call.jaxpr.invars[i]), t)
+        name: _named(step, sources[i], t) or spoken.get(variables[i], _Name())
         for name, (i, t) in zip(names, types.items(), strict=True)
     }
-    stay = [i for i, name in enumerate(names) if not operand_names[name].is_users]
+    returns = [_returns(sources[i]) for i in types] if differentiates else None
+    stay = [i for i, name in enumerate(names) if not operand_names[name]]
     try:
-        fixes = fixes_of_call(again, tuple(types.values()), _MOST_TRIED, stay=stay)
+        fixes = fixes_of_call(again, tuple(types.values()), _MOST_TRIED, stay=stay, returns=returns)
     except Exception:  # no other error of the second evaluation concerns the user
         return ()
-    return _all_edited(fixes, operand_names, names, step)
+    return _all_edited(fixes, operand_names, dict(zip(names, types.values(), strict=True)), step)
 
 
 def _is_closed_over(call: _Call, i: int) -> bool:
@@ -157,6 +207,19 @@ def _is_closed_over(call: _Call, i: int) -> bool:
         source = _source(source.body, source.step.eqn.invars[0])
     is_argument = source is None or source.step is not None or bool(_argument(source))
     return is_typed(x) and not is_argument and not isinstance(x, jax.core.Tracer)
+
+
+def _returns(source: Source | None) -> bool:
+    """Whether the backward pass that a program takes itself has a cotangent of a value."""
+    if source is None:
+        return False
+    jaxpr = source.body.jaxpr
+    backward = [i for i, eqn in enumerate(jaxpr.eqns) if is_backward(eqn)]
+    if source.step is not None:
+        lines = _users_frames(source.step.eqn)
+        return any(_users_frames(jaxpr.eqns[i]) == lines for i in backward)
+    cotangents = [jaxpr.eqns[i].outvars[j].aval for i, j in outputs(jaxpr, backward)]
+    return any((ct.shape, ct.dtype) == (source.var.aval.shape, source.var.aval.dtype) for ct in cotangents)
 
 
 def _stopped(x: Any) -> Any:
@@ -172,24 +235,30 @@ def _source(body: Body, var: Any) -> Source | None:
     return Source(None, var, body) if body.outer is None else None
 
 
-def _edited_fix(fix: Fix, operand_names: dict[str, _Name], step: Step, program: str, *, alone: bool) -> Fix | None:
+def _edited_fix(fix: Fix, operand_names: dict[str, _Name], types: dict[str, ShType], step: Step) -> Fix | None:
     asks = _OUT.match(fix.code)
     if asks is not None:  # the user can pass a type to the call, if they called the function of that name
         origin = step()
         is_users_call = origin is not None and origin.called == f"jnp.{asks[1]}" and not origin.library and origin.line
         return fix if is_users_call else None
     parts, lines = [], []
+    times = set()
     at: dict[str, str] = {}
     for name, target in _RESHARD.findall(fix.code):
         operand = operand_names.get(name, _Name())
+        if not operand:
+            return None
         if operand.leading:
             target = _without_leading(target, operand.leading)
         if operand.place:
             if at.setdefault(operand.place, target) != target:
                 return None  # a place has one type
             continue
-        spoken = operand.expression or ("operand" if alone else name)
-        parts.append(f'sh.reshard({spoken}, "{target}")')
+        goal = _states(types[name], target) if operand.mapped else f'"{target}"'
+        if not goal:
+            return None
+        parts.append(f"sh.reshard({operand.expression}, {goal})")
+        times.add(operand.times)
         if operand.line:
             lines.append(operand.line)
     if not parts and not at:
@@ -197,15 +266,28 @@ def _edited_fix(fix: Fix, operand_names: dict[str, _Name], step: Step, program: 
     code = "; ".join(parts) + (f"  # {', '.join(dict.fromkeys(lines))}" if lines else "")
     if at:
         places = ", ".join(f'"{place}": "{target}"' for place, target in at.items())
-        lifted = f"sh.lift({program}, at={{{places}}})"
+        lifted = f"sh.lift({step.body.at_specs.name}, at={{{places}}})"
         code = f"{code}; {lifted}" if parts and not lines else f"{lifted}; {code}" if parts else lifted
-    return fix._replace(code=code)
+    if not times or times == {1}:
+        return fix._replace(code=code)
+    if len(times) > 1:
+        return None  # its price is that of all together
+    (n,) = times
+    forward, backward = (f"{n} times {words}" if words else "" for words in (fix.forward, fix.backward))
+    return Fix(code, forward, backward, n * fix.bytes_forward, n * fix.bytes_backward, fix.note)
 
 
 def _without_leading(target: str, dims: int) -> str:
     """A target without its first dims, which have size 1 and so no axes."""
     inside, bracket, rest = target.removeprefix("[").partition("]")
     return f"[{''.join(inside.split(',', dims)[dims:])}{bracket}{rest}"
+
+
+def _states(t: ShType, target: str) -> str:
+    """A target as the states of the axes that change, whatever the dims; empty where an axis comes to shard one."""
+    dst = type_of(target, t.mesh, like=t)
+    changed = {a: dst.state(a) for a in t.mesh.axis_names if place_of(dst, a) != place_of(t, a)}
+    return "" if State.SHARDED in changed.values() else ", ".join(f'{a}="{s.value}"' for a, s in changed.items())
 
 
 def _named(step: Step, source: Source | None, t: ShType) -> _Name:
@@ -240,12 +322,19 @@ def _by_frames(step: Step, maker: Step, var: Any) -> _Name | None:
     """The user's expression for the result of an equation that another uses; None where both are of one call."""
     mine, its = step.frames(), maker.frames()
     used, gave = _users(mine), _users(its)
-    if gave is not None and gave != used:
-        text = gave.expression()
-        if text and _is_value(maker, var, gave):
-            same = used is not None and used.place == gave.place
-            return _Name(text, "" if same else gave.place)
-    return None
+    if gave is None or (gave == used and not is_backward(step.eqn)) or is_backward(maker.eqn):
+        return None
+    name = _Name(mapped=is_in_vmap(its, gave))
+    text, (values, repeats) = gave.expression(), _values(maker, var, gave)
+    if text and (values == [var] or (repeats and var in values)):
+        same = used is not None and used.place == gave.place
+        return name._replace(expression=text, line="" if same else gave.place, times=_times(maker))
+    names, of = gave.unpacked_into(), maker.eqn.outvars if len(maker.eqn.outvars) > 1 else values
+    text = (
+        names[0] if len(names) == 1 else dict(zip(of, names, strict=True)).get(var, "") if len(of) == len(names) else ""
+    )
+    is_there = text and used is not None and re.search(rf"\b{text}\b", used.expression())
+    return name._replace(expression=text, times=_times(step)) if is_there else None
 
 
 def _before(maker: Step) -> _Name | None:
@@ -282,18 +371,27 @@ def _users(frames: Sequence[Frame]) -> Frame | None:
     return next((f for f in frames if f.kind is Owner.USERS), None)
 
 
-def _is_value(maker: Step, var: Any, frame: Frame) -> bool:
-    """Whether the value of the expression that a frame runs is this variable."""
+def _users_frames(eqn: Any) -> list[Frame]:
+    return [f for f in frames_of(eqn) if f.kind is Owner.USERS]
+
+
+def _times(step: Step) -> int:
+    """How often an equation runs: in Python's loops, which are written out, and in those that its body is in."""
+    eqn, outer = step.eqn, step.body.outer
+    alike = (e for e in step.body.jaxpr.eqns if e.primitive is eqn.primitive and frames_of(e) == frames_of(eqn))
+    times = sum(is_backward(e) == is_backward(eqn) for e in alike)
+    if outer is None:
+        return times
+    return times * _times(outer) * max((trips or 1 for _, trips in inner_jaxprs(outer.eqn)), default=1)
+
+
+def _values(maker: Step, var: Any, frame: Frame) -> tuple[list[Any], bool]:
+    """The values of the expression that a frame runs, and whether they are those of several times that it ran."""
     jaxpr = maker.body.jaxpr
     run = [i for i, eqn in enumerate(jaxpr.eqns) if frame in frames_of(eqn) and not is_backward(eqn)]
+    first, *others = [frames_of(jaxpr.eqns[i]) for i in run] or [[]]
     values = [jaxpr.eqns[i].outvars[j] for i, j in outputs(jaxpr, run)] if run else [var]
-    return values == [var] or (len(run) > 1 and var in values and _repeats(jaxpr, run))
-
-
-def _repeats(jaxpr: Any, run: Sequence[int]) -> bool:
-    """Whether the equations of an expression are those of several times that it ran."""
-    first = frames_of(jaxpr.eqns[run[0]])
-    return any(frames_of(jaxpr.eqns[i]) == first for i in run[1:])
+    return values, first in others
 
 
 def _place(step: Step, maker: Step, var: Any) -> _Name | None:
@@ -304,21 +402,12 @@ def _place(step: Step, maker: Step, var: Any) -> _Name | None:
     candidates = []
     if scope and scope != mine:
         candidates.append("/".join((*body.scope, *scope)))
-    frames = frames_of(maker.eqn)
-    candidates += [f.place for f in frames if f.kind is Owner.INSTALLED]
-    place = next((p for p in candidates if _count(maker, var, p)), None)
-    if place is None:  # a line of JAX's
-        counted = [(_count(maker, var, f.place), f.place) for f in frames if f.kind is Owner.MACHINERY]
-        place = min(((n, p) for n, p in counted if n), default=(0, None), key=lambda pair: pair[0])[1]
-        return None if place is None else _Name(place=place, of_jax=True)
-    return _Name(place=place)
-
-
-def _count(maker: Step, var: Any, place: str) -> int:
-    """How many results a place has in the body of an equation; none if the variable is not one of them."""
-    jaxpr = maker.body.jaxpr
-    values = [jaxpr.eqns[i].outvars[j] for i, j in results(jaxpr, place, maker.body.scope)]
-    return len(values) if var in values else 0
+    candidates += [f.place for f in frames_of(maker.eqn) if f.kind is Owner.INSTALLED]
+    jaxpr = body.jaxpr
+    place = next(
+        (p for p in candidates if var in (jaxpr.eqns[i].outvars[j] for i, j in results(jaxpr, p, body.scope))), None
+    )
+    return None if place is None else _Name(place=place)
 
 
 __all__ = ["in_the_programs_words"]
