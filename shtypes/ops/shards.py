@@ -159,9 +159,9 @@ def along(row: Any, dim: int, ndim: int) -> Any:
 
 
 @of_device("slice")
-def part(x: Any, start: int, stop: int, dim: int) -> Any:
+def part(x: Any, start: int, stop: int, dim: int, step: int = 1) -> Any:
     """The elements of a dim from ``start`` to ``stop``."""
-    return lax.slice_in_dim(x, start, stop, axis=dim)
+    return lax.slice_in_dim(x, start, stop, step, dim)
 
 
 @of_device("join")
@@ -228,11 +228,33 @@ def _rounds(pair_of: np.ndarray, places: np.ndarray, n: int) -> list[_Round]:
 def _taken(pool: Any, me: Any, table: Static, n: int, dim: int) -> Any:
     """A device's elements, by a table of the places of all devices; arbitrary where that is negative."""
     places = np.frombuffer(table.value, np.int64).reshape(n, -1)
-    size = places.shape[1]
-    begin = (places - np.arange(size))[places >= 0]
-    if (begin == begin[0]).all() and 0 <= begin[0] <= pool.shape[dim] - size:  # the same slice on all devices
-        return lax.slice_in_dim(pool, int(begin[0]), int(begin[0]) + size, axis=dim)
     return jnp.take(pool, jnp.asarray(np.maximum(places, 0))[me], axis=dim, mode="clip")
+
+
+@of_device("spread")
+def _spread(pool: Any, places: Static, dim: int) -> Any:
+    """A strided slice of the pool, dilated and padded with zeros; ``places`` as in `_taken`, alike on all devices."""
+    table = np.frombuffer(places.value, np.int64)
+    at = np.flatnonzero(table >= 0)
+    first, last = sorted(table[at[[0, -1]]].tolist())
+    gap, step = (int(row[1] - row[0]) if len(at) > 1 else 1 for row in (at, table[at]))
+    y = lax.slice_in_dim(pool, first, last + 1, abs(step), dim)
+    y = lax.rev(y, [dim]) if step < 0 else y
+    pads = (int(at[0]), int(len(table) - 1 - at[-1]), gap - 1)
+    return lax.pad(y, jnp.zeros((), y.dtype), [pads if d == dim else (0, 0, 0) for d in range(y.ndim)])
+
+
+def _is_even(places: np.ndarray) -> bool:
+    """Whether the places and their values both have one stride."""
+    at = np.flatnonzero(places >= 0)
+    steps = np.unique(np.stack([np.diff(at), np.diff(places[at])]), axis=1)
+    return len(at) == 1 or (steps.shape[1] == 1 and steps[1, 0] != 0)
+
+
+@of_device("put")
+def _put(x: Any, part: Any, start: int, dim: int) -> Any:
+    """A value with other elements from ``start``."""
+    return lax.dynamic_update_slice_in_dim(x, part, start, dim)
 
 
 @of_device("fill")
@@ -244,6 +266,33 @@ def _filled(x: Any, value: Any, me: Any, table: Static, n: int, dim: int) -> Any
 def in_table(table: Static, me: Any, n: int, ndim: int, dim: int) -> Any:
     """A device's row of a table of bools, along a dim."""
     return along(jnp.asarray(np.frombuffer(table.value, bool).reshape(n, -1))[me], dim, ndim)
+
+
+def _assembled(pool: Any, me: Any, table: np.ndarray, lacking: np.ndarray, dim: int) -> tuple[Any, np.ndarray]:
+    """A device's elements, by a table of places in a pool, and a mask of those that are zeros already.
+
+    Uses a slice and a pad where the places are strided and alike on all devices, and a lookup for the rest.
+
+    Args:
+        pool: The source of the elements.
+        me: The index of the device.
+        table (devices, size): Places, negative where a device has no element.
+        lacking (devices, pool): Where the pool of a device has zeros.
+        dim: The dim.
+    """
+    n, per_device = table.shape
+    of_any = table.max(0)
+    differing = np.flatnonzero(((table >= 0) & (table != of_any)).any(0))
+    first, end = (int(differing[0]), int(differing[-1]) + 1) if len(differing) else (0, 0)
+    of_any[first:end] = -1
+    if 2 * (end - first) > per_device or not _is_even(of_any):
+        return _taken(pool, me, Static(table.tobytes()), n, dim), np.zeros_like(table, bool)
+    y = _spread(pool, Static(of_any.tobytes()), dim)
+    given = (of_any < 0) | lacking[:, of_any]
+    given[:, first:end] = False
+    if first < end:
+        y = _put(y, _taken(pool, me, Static(table[:, first:end].tobytes()), n, dim), first, dim)
+    return y, given
 
 
 def arranged(me: Any, sources: Sequence[Any], origin: np.ndarray, dim: int, axes: Axes) -> Array:
@@ -262,7 +311,8 @@ def arranged(me: Any, sources: Sequence[Any], origin: np.ndarray, dim: int, axes
     some = next(x for x in arrays if getattr(x, "ndim", 0))
     if not per_device:
         return part(some, 0, 0, dim)  # type: ignore[no-any-return]
-    parts: list[tuple[Any, np.ndarray, np.ndarray]] = []  # values, and for their elements the index and place in them
+    #: Values, the elements that they hold, the places of these, and the devices that have them: others have zeros.
+    parts: list[tuple[Any, np.ndarray, np.ndarray, Sequence[int]]] = []
     fills: list[tuple[Any, np.ndarray]] = [(0, origin[:, 0] < 0)]
     for k, (source, x) in enumerate(zip(sources, arrays, strict=True)):
         i = np.flatnonzero(origin[:, 0] == k)
@@ -270,26 +320,34 @@ def arranged(me: Any, sources: Sequence[Any], origin: np.ndarray, dim: int, axes
         if not getattr(x, "ndim", 0):
             fills.append((x, origin[:, 0] == k))
         elif not isinstance(source, Shard):
-            parts += [(x, i, places)] if len(i) else []
+            parts += [(x, i, places, range(n))] if len(i) else []
         else:
             size = type_of(x).shape[dim]
             pair_of = places // size * n + i // per_device
             for pairs, low, high in _rounds(pair_of, places % size, n):
-                piece = x if (low, high) == (0, size) else part(x, low, high, dim)
                 at = np.isin(pair_of, [a * n + b for a, b in pairs])
-                piece = permuted(piece, axes, pairs) if any(a != b for a, b in pairs) else piece
-                parts.append((piece, i[at], places[at] % size - low))
-    if not parts:  # no elements, or only numbers
-        parts.append((full(some, per_device, dim, 0), np.arange(n * per_device), np.tile(np.arange(per_device), n)))
+                within = places[at] % size - low
+                step = int(np.gcd.reduce(within)) or 1
+                piece = x if (low, high, step) == (0, size, 1) else part(x, low, high, dim, step)
+                is_sent = any(a != b for a, b in pairs)
+                piece = permuted(piece, axes, pairs) if is_sent else piece
+                parts.append((piece, i[at], within // step, [b for _, b in pairs] if is_sent else range(n)))
+    if not parts:  # nothing, or numbers alone
+        parts.append(
+            (full(some, per_device, dim, 0), np.arange(n * per_device), np.tile(np.arange(per_device), n), range(n))
+        )
     parts.sort(
         key=lambda each: int((each[1] % per_device).min())
-    )  # in the final order, if it is the same on all devices
-    starts = np.cumsum([0, *(x.shape[dim] for x, _, _ in parts)])
-    table = np.full(n * per_device, -1)
-    for (_, i, places), start in zip(parts, starts, strict=False):
+    )  # side by side as they will be, if all devices' are alike
+    starts = np.cumsum([0, *(x.shape[dim] for x, *_ in parts)])
+    table, lacking = np.full(n * per_device, -1), np.zeros((n, starts[-1]), bool)
+    for (x, i, places, having), start in zip(parts, starts, strict=False):
         table[i] = start + places
-    pool = parts[0][0] if len(parts) == 1 else joined([x for x, _, _ in parts], dim)
-    y: Array = _taken(pool, me, Static(table.tobytes()), n, dim)
+        lacking[np.isin(range(n), having, invert=True), start : start + x.shape[dim]] = True
+    pool = parts[0][0] if len(parts) == 1 else joined([x for x, *_ in parts], dim)
+    y: Array
+    y, given = _assembled(pool, me, table.reshape(n, per_device), lacking, dim)
+    fills[0] = 0, fills[0][1] & ~given.reshape(-1)
     for value, where in fills:
         y = _filled(y, value, me, Static(where.tobytes()), n, dim) if where.any() else y
     return y

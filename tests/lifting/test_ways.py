@@ -543,3 +543,30 @@ def test_a_gradient_is_shared_by_all_updates_that_are_the_greatest_and_by_what_t
     expected = jax.grad(lambda x, v: jnp.sum(x.at[i].max(v) * scale), (0, 1))(jnp.asarray(x), v)
     for value, plain in zip(found, expected, strict=True):
         assert_close(host(value), plain, SERIES)
+
+
+@pytest.mark.mesh({"x": 8})
+def test_the_gradients_of_a_convolution_hold_two_shards_with_their_borders() -> None:
+    x, kernel = sh.array(f32(4, 256, 16, 16), "[4,256@x,16,16]"), sh.array(f32(3, 3, 16, 16), "[3,3,16,16]")
+    gradients = jax.grad(lambda x, k: total(conv(x, k), jnp), (0, 1))
+    used: Any = jax.jit(across(gradients)).lower(x, kernel).compile().memory_analysis()
+    row = 4 * 16 * 16 * 4
+    assert used.temp_size_in_bytes < 2 * (32 + 2) * row + 3 * 9 * 16 * 16 * 4
+
+
+@pytest.mark.mesh({"x": 8})
+@pytest.mark.parametrize(
+    "f",
+    [
+        jnp.flip,
+        lambda x: jnp.pad(x[::2], (1, 0))[:-1],
+        lambda x: lax.pad(x[::2], 0.0, [(0, 1, 1)]) + lax.pad(x[1::2], 0.0, [(1, 0, 1)]),
+        lambda x: jnp.concatenate([x[:1], x[:-1] * 2]),
+    ],
+    ids=["flip", "every other", "in turn", "after the first"],
+)
+def test_elements_at_equal_distances_are_not_looked_up(f: Any) -> None:
+    text = jax.jit(across(f)).lower(sh.array(ROWS[0], "[64@x]")).compile().as_text()
+    assert text
+    assert not [line for line in text.splitlines() if " gather(" in line and "[1]" not in line]
+    assert_close(host(jax.jit(across(f))(sh.array(ROWS[0], "[64@x]"))), f(ROWS[0]), SERIES)
