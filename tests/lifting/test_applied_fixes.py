@@ -1,0 +1,212 @@
+"""Each fix of a lifted program, written into its text where it says, types there and sends what its price says."""
+
+from __future__ import annotations
+
+import ast
+import linecache
+import re
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+import shtypes as sh
+from shtypes.traced.program import with_gradient, zero_cotangent
+
+X, W1, W2 = "f32[8@dp, 16]", "f32[16, 32@tp]", "f32[32@tp, 16]"
+#: By name: the program, in which ``run`` is called, and the types of its arguments.
+PROGRAMS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "an expression of several lines": (
+        """
+def run(x, w1, w2):
+    return (
+        jnp.tanh(
+            x
+            @ w1
+            @ w2
+        )
+    )
+""",
+        (X, W1, W2),
+    ),
+    "what a call gives unpacked": (
+        """
+def run(x, w):
+    a, b = jnp.split(x @ w, 2, axis=-1)
+    return jax.nn.silu(a), b
+""",
+        ("f32[8@dp, 16@tp]", "f32[16@tp, 16]"),
+    ),
+    "an array unpacked": (
+        """
+def run(x, w):
+    a, b = (x @ w).reshape(2, 4, 16)
+    return jnp.tanh(a), b
+""",
+        ("f32[8, 16@tp]", "f32[16@tp, 16]"),
+    ),
+    "a loop over an array": (
+        """
+def run(x, w):
+    total = 0.0
+    for row in x @ w:
+        total = total + jnp.tanh(row)
+    return total
+""",
+        ("f32[4, 16@tp]", "f32[16@tp, 16]"),
+    ),
+    "a loop that is written out": (
+        """
+def run(x, w):
+    y = x @ w
+    total = 0.0
+    for i in range(4):
+        total = total + jnp.tanh(y[i])
+    return total
+""",
+        ("f32[4, 16@tp]", "f32[16@tp, 16]"),
+    ),
+    "a body of scan": (
+        """
+def run(x, w):
+    def body(carry, row):
+        return carry + jnp.tanh(row @ w), None
+    return jax.lax.scan(body, jnp.zeros(16), x)[0]
+""",
+        ("f32[4, 16@tp]", "f32[16@tp, 16]"),
+    ),
+    "what scan runs over": (
+        """
+def run(x):
+    def body(carry, row):
+        return carry + row, None
+    return jax.lax.scan(body, jnp.zeros(16), x)[0]
+""",
+        ("f32[8@dp, 16@tp]",),
+    ),
+    "a function under vmap": (
+        """
+def run(x, w1, w2):
+    def one(row):
+        return jnp.tanh(row @ w1 @ w2)
+    return jax.vmap(one)(x)
+""",
+        (X, W1, W2),
+    ),
+    "a function under vmap, of an argument": (
+        """
+def run(x):
+    def one(row):
+        return jnp.tanh(row)
+    return jax.vmap(one)(x)
+""",
+        ("f32[8@dp, 16]{U:tp}",),
+    ),
+    "the backward pass by one weight": (
+        """
+def loss(w1, w2, x):
+    return jnp.sum(jnp.square(x @ w1 @ w2))
+
+run = jax.grad(loss)
+""",
+        (W1, W2, X),
+    ),
+    "the backward pass by the other weight": (
+        """
+def loss(w2, w1, x):
+    y = x @ w1 @ w2
+    return jnp.sum(y ** 2)
+
+run = jax.grad(loss)
+""",
+        (W2, W1, X),
+    ),
+    "the loss and its backward pass": (
+        """
+def loss(w1, w2, x):
+    h = x @ w1
+    y = h @ w2
+    return jnp.sum(y * y)
+
+run = jax.value_and_grad(loss)
+""",
+        (W1, W2, X),
+    ),
+}
+
+
+def test_a_fix_never_names_a_line_inside_jax_and_is_there_for_each_program() -> None:
+    for name in PROGRAMS:
+        error = _refusal(*PROGRAMS[name])
+        assert error.fixes, name
+        assert not re.search(r"(?<!program)\.py:\d|\b(lhs|rhs|operand\w*|xs\[\d\])\b", str(error.fixes)), error
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_fix_written_where_it_says_types_and_sends_what_its_price_says(name: str) -> None:
+    text, types = PROGRAMS[name]
+    error = _refusal(text, types)
+    line = int(re.match(r"program\.py:(\d+)", error.where)[1])  # type: ignore[index]
+    for fix in error.fixes:
+        edited = _written(text, fix.code, line)
+        book = _ledger(edited, types)
+        sent = book.forward().bytes, book.backward().bytes
+        assert sent == (fix.bytes_forward, fix.bytes_backward), f"{error}\n{edited}\n{book}"
+
+
+def _program(text: str) -> Callable[..., Any]:
+    """``run`` of a program, whose lines errors can read."""
+    linecache.cache["program.py"] = len(text), None, text.splitlines(keepends=True), "program.py"
+    names: dict[str, Any] = {"jax": jax, "jnp": jnp, "sh": sh}
+    exec(compile(text, "program.py", "exec"), names)
+    run: Callable[..., Any] = names["run"]
+    return run
+
+
+def _types(texts: tuple[str, ...]) -> list[sh.ShType]:
+    return [sh.ShType.parse(text) for text in texts]
+
+
+@pytest.fixture(autouse=True)
+def _mesh() -> Any:
+    with sh.use_mesh(sh.abstract_mesh({"dp": 2, "tp": 4})):
+        yield
+
+
+def _refusal(text: str, types: tuple[str, ...]) -> sh.ShardingTypeError:
+    with pytest.raises(sh.ShardingTypeError) as caught:
+        jax.eval_shape(sh.lift(_program(text)), *map(sh.abstract_array, _types(types)))
+    return caught.value
+
+
+def _ledger(text: str, types: tuple[str, ...]) -> sh.Ledger:
+    """What a program sends; of one that takes no backward pass itself, that by all of its arguments too."""
+    lifted = sh.lift(_program(text))
+    return sh.ledger(lifted if "grad(" in text else with_gradient(lifted, zero_cotangent), *_types(types))
+
+
+def _written(text: str, code: str, line: int) -> str:
+    """A program with a fix written into it: at the line that it names, else at the one that fails."""
+    code, _, named = code.partition("  # ")
+    tree = ast.parse(text)
+    for part in code.split("; "):
+        call = ast.parse(part, mode="eval").body
+        assert isinstance(call, ast.Call), part
+        spoken = ast.unparse(call.args[0])
+        nodes = [n for n in ast.walk(tree) if isinstance(n, ast.expr) and ast.unparse(n) == spoken]
+        loads = [n for n in nodes if not isinstance(getattr(n, "ctx", None), ast.Store)]
+        lines = [int(named.rpartition(":")[2])] if named else [line, *(n.lineno for n in loads)]
+        tree = _Replaced(next(n for at in lines for n in loads if n.lineno == at), call).visit(tree)
+    return ast.unparse(tree)
+
+
+class _Replaced(ast.NodeTransformer):
+    """One node of a tree replaced by another."""
+
+    def __init__(self, old: ast.AST, new: ast.AST) -> None:
+        self.old, self.new = old, new
+
+    def visit(self, node: ast.AST) -> Any:
+        return self.new if node is self.old else self.generic_visit(node)
