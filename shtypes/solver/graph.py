@@ -125,6 +125,7 @@ class Graph:
         self.source: dict[int, tuple[Node, int]] = {}  # what makes a value, and as which result
         self.shared: dict[int, Node] = {}  # the second forms of values
         self.saved: set[int] = set()  # values that the backward pass needs
+        self.kept: set[tuple[int, int]] = set()  # operands of operations that it needs as they are taken
         self.repeats = Repeats(program.items, self._residuals_of)
         self.checkpoints = 0
         self._bodies: dict[int, int] = {}  # by an item, the number of the loop or checkpoint whose body it is in
@@ -343,17 +344,21 @@ class Graph:
         """Notes what lives until the backward pass: operands of products, and of what is not linear."""
         if op.checkpointed or not any(map(self.has_cotangent, op.results)):
             return
+        kept: list[int] = []
         if op.name in _PRODUCTS or is_convolution(op.eqn):
-            for i, x in enumerate(op.operands):
+            for i in range(len(op.operands)):
                 others = [y for j, y in enumerate(op.operands) if j != i or op.name == "div"]
-                if is_value(x) and any(isinstance(y, Value) and y.differentiated for y in others):
-                    self.saved.add(x.id)
+                kept += [i] * any(isinstance(y, Value) and y.differentiated for y in others)
         elif op.name in _NEEDS_RESULTS:
             self.saved.update(v.id for v in op.results)
         elif op.name in _NEEDS_OPERANDS:
-            self.saved.update(x.id for x in op.operands if is_value(x))
+            kept += range(len(op.operands))
         elif op.name == "select_n":
-            self.saved.update(x.id for x in op.operands[:1] if is_value(x))
+            kept += [0]
+        for i in kept:
+            if is_value(op.operands[i]):
+                self.saved.add(op.operands[i].id)
+                self.kept.add((op.id, i))
 
     def _residuals_of(self, op: Op) -> Residuals:
         live = tuple(i for i, x in enumerate(op.operands) if isinstance(x, Value) and self.has_cotangent(x))

@@ -276,7 +276,11 @@ class Function(Program):
             )
         self._leaves = [None if a else x for x, a in zip(leaves, self.is_array, strict=True)]
         arrays = [x for x, a in zip(leaves, self.is_array, strict=True) if a]
-        avals = [jax.ShapeDtypeStruct(x.shape, jax.dtypes.canonicalize_dtype(x.dtype)) for x in arrays]
+        # Of keys of random numbers the dtype is extended.
+        avals = [
+            jax.ShapeDtypeStruct(x.shape, jax.dtypes.canonicalize_dtype(x.dtype, allow_extended_dtype=True))
+            for x in arrays
+        ]
 
         def flat(*xs: Any) -> Any:
             with telling():

@@ -422,7 +422,8 @@ class Costs:
         v, node = use.value, use.node
         if node.kind == "slice":
             return v.nbytes * use.times * (2 if self.graph.has_cotangent(v) else 1)
-        lives = v.id in self.graph.saved and not (node.again or node.checkpointed)
+        needed = v.id in self.graph.saved if node.op is None else (node.op.id, use.operand) in self.graph.kept
+        lives = needed and not (node.again or node.checkpointed)
         return v.nbytes * use.times if lives else 0.0
 
     def _finishing(self, use: Use, states: States) -> Measure:
@@ -448,7 +449,7 @@ class Costs:
         for use in [*(Use(n, 0, n.operands[0], n.times) for n in graph.shared.values()), *graph.uses()]:
             source, k = graph.source[use.value.id]
             second = graph.shared.get(use.value.id)
-            same = (use.value.id in graph.saved, graph.runs(use), use.times, graph.returns(use))
+            same = (self._kept(use), graph.runs(use), use.times, graph.returns(use))
             ids = (source.first.id, k, None if second is None else second.first.id, use.node.first.id, use.operand)
             uses.setdefault((ids, same), []).append(use)
         return list(nodes.values()), list(uses.values())

@@ -275,20 +275,20 @@ class Plan(Report):
     def head(self) -> str:
         """The step, and what typing it once proved."""
         ledger, sent = self.ledger, self.ledger.total.bytes / 1e6
-        bound = "" if self.bound is None else f"; no plan of this space is quicker than {_ms(self.bound)} ms"
+        bound = "" if self.bound is None else f"; no plan of this space is quicker than {ms(self.bound)} ms"
         return (
             f"{self.predicted}      memory {size(self.memory)}      sent {sent:,.1f} MB/device{bound}\n"
-            f"typed: ledger {sent:,.1f} MB, {_ms(ledger.time(self.problem.model))} ms by the links; "
-            f"sh.compute {_ms(self.work.seconds())} ms; sh.memory and the state {size(self.memory)}"
+            f"typed: ledger {sent:,.1f} MB, {ms(ledger.time(self.problem.model))} ms by the links; "
+            f"sh.compute {ms(self.work.seconds())} ms; sh.memory and the state {size(self.memory)}"
         )
 
     @property
     def predicted(self) -> str:
         """What a step takes, as it is predicted."""
-        hidden = f" - {_ms(self.point.hidden)} at once (overlap {self.point.overlap:g})" if self.point.overlap else ""
-        parts = f"compute {_ms(self.compute)} + communication {_ms(self.communication)}{hidden}"
+        hidden = f" - {ms(self.point.hidden)} at once (overlap {self.point.overlap:g})" if self.point.overlap else ""
+        parts = f"compute {ms(self.compute)} + communication {ms(self.communication)}{hidden}"
         again = f"; checkpointed: the scan at {', '.join(map(str, self.checkpoints))}" if self.checkpoints else ""
-        return f"step {_ms(self.seconds)} ms = {parts}{again}"
+        return f"step {ms(self.seconds)} ms = {parts}{again}"
 
     def parts(self) -> list[Table | Text]:
         """The step, the types of the arguments, and the reshards."""
@@ -303,7 +303,7 @@ class Plan(Report):
                 pattern,
                 str(rule.type),
                 size(rule.bytes) if rule.arguments == 1 else f"{rule.arguments} x {size(rule.bytes / rule.arguments)}",
-                _ms(rule.seconds) if rule.seconds else "-",
+                ms(rule.seconds) if rule.seconds else "-",
             )
             for i, (pattern, rule) in enumerate(rules)
         ]
@@ -314,7 +314,7 @@ class Plan(Report):
             text = f"{target_text(r.src)} -> {target_text(r.dst)}", f"{r.times}x " * (r.times > 1) + r.what
             lines.setdefault((str(r.place), *text), []).append(r)
         moves = [
-            (place, ", ".join(_siblings(r.value for r in some)), text, _ms(sum(r.seconds for r in some)), what)
+            (place, ", ".join(_siblings(r.value for r in some)), text, ms(sum(r.seconds for r in some)), what)
             for (place, text, what), some in lines.items()
         ]
         more = len(moves) - _SHOWN
@@ -326,7 +326,7 @@ class Plan(Report):
     def diff(self, other: Plan) -> str:
         """How another plan of the same function differs: in time, types and reshards."""
         lines = [
-            f"{_ms(self.seconds)} -> {_ms(other.seconds)} ms ({100 * (other.seconds / self.seconds - 1):+.2f} %)",
+            f"{ms(self.seconds)} -> {ms(other.seconds)} ms ({100 * (other.seconds / self.seconds - 1):+.2f} %)",
             f"{self.bytes / 1e6:,.1f} -> {other.bytes / 1e6:,.1f} MB/device",
         ]
         ours, theirs = self.rules, other.rules
@@ -337,7 +337,7 @@ class Plan(Report):
         for sign, some, others in (("-", self.reshards, other.reshards), ("+", other.reshards, self.reshards)):
             known = {r[:4] for r in others}
             lines += [
-                f"{sign} {r.place}  {r.value}  {target_text(r.src)} -> {target_text(r.dst)}  {_ms(r.seconds)} ms"
+                f"{sign} {r.place}  {r.value}  {target_text(r.src)} -> {target_text(r.dst)}  {ms(r.seconds)} ms"
                 for r in some
                 if r[:4] not in known
             ]
@@ -439,6 +439,7 @@ def _siblings(paths: Iterable[str]) -> dict[str, list[str]]:
     return {"/".join(parts): some for parts, some in groups.items()}
 
 
-def _ms(seconds: float) -> str:
-    ms = seconds * 1e3
-    return f"{ms:,.1f}" if ms >= 10 else f"{ms:.3f}" if ms >= 0.01 else f"{ms:.2g}"
+def ms(seconds: float) -> str:
+    """Milliseconds in words."""
+    n = seconds * 1e3
+    return f"{n:,.1f}" if n >= 10 else f"{n:.3f}" if n >= 0.01 else f"{n:.2g}"

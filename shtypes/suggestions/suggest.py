@@ -33,7 +33,7 @@ from shtypes.solver.program import Function, Program
 from shtypes.solver.reshard_prices import Prices
 from shtypes.solver.search import Point, Search, size
 from shtypes.solver.tables import Costs
-from shtypes.suggestions.plan import SCHEMA, Plan, Problem, Said, decisions_of
+from shtypes.suggestions.plan import SCHEMA, Plan, Problem, Said, decisions_of, ms
 from shtypes.types import ShType
 from shtypes.types.mesh import Mesh, current_mesh
 from shtypes.types.tables import Report, Table, Text, notebook, page
@@ -85,6 +85,7 @@ class Suggestions(Sequence[Plan], Report):
         limit = "" if self.limit is None else f", {size(self.limit)}"
         return f"suggestion 1 of {len(self)} for {self.problem.name} on {links}{limit}"
 
+    @public
     def why_not(self, fixed: Mapping[str, Any]) -> Plan:
         """The best plan in which some arguments have other types: what it would cost; `Plan.diff` compares.
 
@@ -118,7 +119,7 @@ class Suggestions(Sequence[Plan], Report):
         """The decisions of the quickest plan, and the front."""
         first = self.plans[0]
         rows = [
-            (f"{p.seconds * 1e3:,.3f}", f"{100 * (p.seconds / first.seconds - 1):+.2f} %", size(p.point.cost.memory))
+            (ms(p.seconds), f"{100 * (p.seconds / first.seconds - 1):+.2f} %", size(p.point.cost.memory))
             for p in self.plans
         ]
         headings = ("ms", "", "predicted memory")
@@ -224,6 +225,10 @@ def suggest(
         raise ShardingTypeError(f"`overlap` of `suggest` is {overlap!r}", why="it is a part", hints=["overlap=0.5"])
     if time_limit is not None and not time_limit >= 0:
         raise ShardingTypeError(f"`time_limit` of `suggest` is {time_limit!r}", hints=["time_limit=60"])
+    if not state >= 0:
+        raise ShardingTypeError(
+            f"`state` of `suggest` is {state!r}", why="it is bytes for each byte", hints=["state=2"]
+        )
     deadline = math.inf if time_limit is None else time.monotonic() + time_limit
     on = current_mesh() if mesh is None else Mesh(mesh) if isinstance(mesh, Mapping) else to_mesh(mesh)
     chosen = (0,) * grad if isinstance(grad, bool) else (grad,) if isinstance(grad, int) else tuple(grad)
@@ -491,7 +496,7 @@ def _leave(costs: Costs, node: Node, v: Value, said: Any, which: str, at: int = 
     plain = typed(mesh, v.dtype, v.shape, [REDUCED] * len(mesh.axis_names))
     t = said if isinstance(said, ShType) else ShType.parse(said, mesh, like=plain)
     if (states := axis_states(t)) is None:
-        why = "axes on one dim are in the mesh's order, but for some in front"
+        why = "no value of a plan varies, and axes on one dim are in the mesh's order, but for some in front"
         raise ShardingTypeError(f"`{v.name}` cannot be {t} in a plan", why=why)
     allowed: list[Sequence[int] | None] = []
     before = costs.allowed.get(node.first.id) if node.kind == "op" else None  # by another of its operands
