@@ -196,7 +196,12 @@ def _message(error: Exception) -> str:
 def _is_odd(parameter: inspect.Parameter, value: Any) -> bool:
     """Whether an argument has another class than its parameter's default."""
     default = parameter.default
-    if default is parameter.empty or value is None or value is default or callable(value):
+    if (
+        default is parameter.empty
+        or value is None
+        or value is default
+        or (callable(value) and not isinstance(value, type))
+    ):
         return False
     return default is None or not isinstance(value, type(default))
 
