@@ -1,1 +1,1 @@
-"""Types of a whole program, found: what may be chosen, what it costs, and the choice that costs least."""
+"""Chooses the types of a whole program: decision variables, their costs, and the minimum."""

@@ -1,4 +1,4 @@
-"""A plan written into the function that it is of: the same operations, with reshards at their operands."""
+"""Evaluates a program by a plan: the same operations, with reshards of their operands."""
 
 from __future__ import annotations
 
@@ -24,79 +24,80 @@ from shtypes.solver.axis_states import REDUCED, typed
 from shtypes.solver.items import Checkpoint, Item, Loop, Op, Operand, Value, is_value
 from shtypes.solver.options import across
 from shtypes.solver.program import Function, Program
-from shtypes.solver.tables import Assignment, Costs, Way
+from shtypes.solver.tables import Assignment, Costs, Transfer
 from shtypes.traced.equations import SourceLine
 from shtypes.types import ShType, dtypes
 from shtypes.types.mesh import Mesh
 from shtypes.types.target import target_text
 
 
-class Written(NamedTuple):
-    """What is written at a place of a program."""
+class PlannedCast(NamedTuple):
+    """The reshard of a value at one of its uses."""
 
-    to: ShType | None = None  # the type that the value is brought to; None where it stays as it is
-    second: bool = False  # whether it is brought there from its second form
+    to: ShType | None = None  # the destination type; None for no reshard
+    from_copy: bool = False  # whether it starts from the value's shared copy
 
 
 class Decisions(NamedTuple):
-    """All that a plan decides."""
+    """The decisions of a plan."""
 
     mesh: Mesh
-    arguments: tuple[ShType, ...]  # the types of all arguments that are arrays
-    #: What is written at each place: ``12.0`` is operand 0 of item 12, ``second.7`` the second form of value 7; and
-    #: ``result.0``.
-    places: Mapping[str, Written] = {}
-    #: The numbers of the equations along a sharded dim that communicate, and the ways in which they do.
-    joined: Mapping[int, int | None] = {}
+    arguments: tuple[ShType, ...]  # the types of the array arguments
+    #: Casts by place: ``12.0`` is operand 0 of item 12, ``second.7`` the shared copy of value 7; and ``result.0``.
+    casts: Mapping[str, PlannedCast] = {}
+    #: The algorithm of each op that communicates along a sharded dim; None for an op with only one.
+    across_shards: Mapping[int, int | None] = {}
 
 
-class Taken(NamedTuple):
-    """A value that a line takes: the place, the line, what the value is called there, what takes it, and the value."""
+class NamedUse(NamedTuple):
+    """A use of a value, with the names by which the user refers to it."""
 
-    place: str
+    place: str  # the key in `Decisions.casts`
     line: SourceLine
-    name: str
+    name: str  # of the value
     op: str
     value: Value
 
-    def fits(self, at: str) -> bool:
-        """Whether ``model.py:48 <- up`` or ``model.py:48 <- up in add`` says it; ``*`` is anything in the name."""
+    def matches(self, at: str) -> bool:
+        """Whether ``model.py:48 <- up`` or ``model.py:48 <- up in add`` names this use; the name may contain ``*``."""
         line, _, name = at.partition(" <- ")
         here = f"/{self.line.file}:{self.line.line}".endswith("/" + line.lstrip("/"))
         pattern = name.replace("[", "[[]")
         return here and any(fnmatch.fnmatchcase(n, pattern) for n in (self.name, f"{self.name} in {self.op}"))
 
 
-def taken(program: Program) -> list[Taken]:
-    """What all lines of a program take."""
-    found = []
+def named_uses(program: Program) -> list[NamedUse]:
+    """Lists the operands of all ops and loops of a program."""
+    named = []
     for op in program.ops:
-        found += [Taken(f"{op.id}.{i}", op.place, x.name, op.name, x) for i, x in enumerate(op.operands) if is_value(x)]
+        named += [
+            NamedUse(f"{op.id}.{i}", op.place, x.name, op.name, x) for i, x in enumerate(op.operands) if is_value(x)
+        ]
     for loop in program.loops:
         for i, (first, _, after, _) in enumerate(loop.carries()):
             uses = [(j, x) for j, x in enumerate((first, after)) if is_value(x)]
-            found += [Taken(f"{loop.id}.carry.{i}.{j}", loop.place, f"carry[{i}]", "scan", x) for j, x in uses]
+            named += [NamedUse(f"{loop.id}.carry.{i}.{j}", loop.place, f"carry[{i}]", "scan", x) for j, x in uses]
         for kind, each in (("slice", loop.slices()), ("stack", loop.stacks())):
             uses = [(i, x) for i, (x, _) in enumerate(each) if is_value(x)]
-            found += [Taken(f"{loop.id}.{kind}.{i}.0", loop.place, x.name, "scan", x) for i, x in uses]
-    return found
+            named += [NamedUse(f"{loop.id}.{kind}.{i}.0", loop.place, x.name, "scan", x) for i, x in uses]
+    return named
 
 
-def names_of(found: Sequence[Taken]) -> dict[str, str]:
-    """What `at=` calls each place: the line and the value, and what takes it where several on the line do."""
+def names_by_place(named: Sequence[NamedUse]) -> dict[str, str]:
+    """The name of each place for `at=`: line and value, and the op where several ops on the line use the value."""
     ops: dict[tuple[SourceLine, str], set[str]] = {}
-    for t in found:
+    for t in named:
         ops.setdefault((t.line, t.name), set()).add(t.op)
     return {
         t.place: f"{t.line} <- {t.name}" + (f" in {t.op}" if len(ops[t.line, t.name]) > 1 else "")
-        for t in found
+        for t in named
         if t.line.file
     }
 
 
-def unknown(at: str, found: Sequence[Taken]) -> ShardingTypeError:
-    """Says that no line takes such a value, and which are like it."""
-    names = list(dict.fromkeys(names_of(found).values()))
+def no_such_use(at: str, named: Sequence[NamedUse]) -> ShardingTypeError:
+    """The error for an `at=` name that matches no use, with similar names as hints."""
+    names = list(dict.fromkeys(names_by_place(named).values()))
     here = [name for name in names if name.partition(" <- ")[0] == at.partition(" <- ")[0]]
     near = here[:5] or difflib.get_close_matches(at, names, n=3, cutoff=0.3) or names[:3]
     return ShardingTypeError(
@@ -107,52 +108,52 @@ def unknown(at: str, found: Sequence[Taken]) -> ShardingTypeError:
 
 
 def with_types_at(decisions: Decisions, program: Program, at: Mapping[str, Any]) -> Decisions:
-    """The decisions, with other types of what lines take; an error where none does, or one does not fit."""
-    every, mesh = taken(program), decisions.mesh
-    places = dict(decisions.places)
-    for name, said in at.items():
-        fitting = [t for t in every if t.fits(name)]
-        if not fitting:
-            raise unknown(name, every)
-        for t in fitting:
+    """Replaces the types of the uses that ``at`` names; raises if a name matches none or a type does not parse."""
+    every, mesh = named_uses(program), decisions.mesh
+    casts = dict(decisions.casts)
+    for name, target in at.items():
+        matching = [t for t in every if t.matches(name)]
+        if not matching:
+            raise no_such_use(name, every)
+        for t in matching:
             like = typed(mesh, t.value.dtype, t.value.shape, [REDUCED] * len(mesh.axis_names))
-            places[t.place] = Written(said if isinstance(said, ShType) else ShType.parse(said, mesh, like=like))
-    second = {f"second.{t.value.id}" for t in every if places.get(t.place, Written()).second}
-    second |= {
+            to = target if isinstance(target, ShType) else ShType.parse(target, mesh, like=like)
+            casts[t.place] = PlannedCast(to)
+    used_copies = {f"second.{t.value.id}" for t in every if casts.get(t.place, PlannedCast()).from_copy}
+    used_copies |= {
         f"second.{v.id}"
         for i, v in enumerate(program.outputs)
-        if isinstance(v, Value) and places.get(f"result.{i}", Written()).second
+        if isinstance(v, Value) and casts.get(f"result.{i}", PlannedCast()).from_copy
     }
-    kept = {place: w for place, w in places.items() if not place.startswith("second.") or place in second}
-    return decisions._replace(places=kept)
+    used = {place: c for place, c in casts.items() if not place.startswith("second.") or place in used_copies}
+    return decisions._replace(casts=used)
 
 
-def decided(costs: Costs, now: Assignment, ways: Sequence[Way]) -> Decisions:
+def to_decisions(costs: Costs, assignment: Assignment, transfers: Sequence[Transfer]) -> Decisions:
     """The decisions of an assignment."""
     graph = costs.graph
     arguments = []
     for v in graph.program.inputs:
         if v.id in graph.source:
             node, k = graph.source[v.id]
-            arguments.append(costs.typed(node, v, costs.made(node, costs.row(node, now), k)))
-    places = {
-        way.use.place: Written(way.dst if way.src != way.dst else None, way.second)
-        for way in ways
-        if way.src != way.dst or way.second
+            arguments.append(costs.typed(node, v, costs.result_states(node, costs.row(node, assignment), k)))
+    casts = {
+        t.use.place: PlannedCast(t.dst if t.src != t.dst else None, t.from_copy)
+        for t in transfers
+        if t.src != t.dst or t.from_copy
     }
-    joined: dict[int, int | None] = {}
+    across_shards: dict[int, int | None] = {}
     for node in graph.nodes:
-        ways_of_op = (
-            {o.way for o in costs.chosen(node, now[node.first.id]) if o.joins} if node.op is not None else set()
-        )
-        if node.op is not None and ways_of_op:
-            joined[node.op.id] = ways_of_op.pop() if len(ways_of_op) == 1 else None
-    return Decisions(graph.mesh, tuple(arguments), places, joined)
+        if node.op is not None:
+            ways = {o.way for o in costs.chosen(node, assignment[node.leader.id]) if o.across_shards}
+            if ways:
+                across_shards[node.op.id] = ways.pop() if len(ways) == 1 else None
+    return Decisions(graph.mesh, tuple(arguments), casts, across_shards)
 
 
 def typed_function(program: Function, decisions: Decisions) -> Callable[..., Any]:
-    """The function of typed values; plain arrays are given the types of the plan, others must have them."""
-    run = _Run(program, decisions, lambda x, t, **_: recorded_op("reshard", x, target_text(t)))
+    """The typed function of a plan. It casts plain arguments to the plan's types, and typed ones must have them."""
+    run = _Evaluator(program, decisions, lambda x, t, **_: recorded_op("reshard", x, target_text(t)))
 
     def of_arrays(*arrays: Any) -> Any:
         return jax.tree.unflatten(program.out_tree, run(arrays))
@@ -166,15 +167,15 @@ def typed_function(program: Function, decisions: Decisions) -> Callable[..., Any
                 why=f"they are {tree}, and were {program.tree}",
             )
         arrays = [x for x, a in zip(leaves, program.is_array, strict=True) if a]
-        return lifted(*map(_given, arrays, program.inputs, decisions.arguments))
+        return lifted(*map(_as_argument, arrays, program.inputs, decisions.arguments))
 
     of_arrays.__name__ = of_arrays.__qualname__ = f.__name__ = f.__qualname__ = program.name
     lifted = lift(of_arrays)
     return f
 
 
-def _given(x: Any, v: Value, t: ShType) -> Any:
-    """An argument in the type of a plan."""
+def _as_argument(x: Any, v: Value, t: ShType) -> Any:
+    """Casts a plain argument to the plan's type; raises if a typed one has another type."""
     if not isinstance(x, Array):
         return array(x, t)
     if x.type != t:
@@ -185,13 +186,13 @@ def _given(x: Any, v: Value, t: ShType) -> Any:
 
 
 def evaluation(program: Program, decisions: Decisions) -> Callable[..., list[Any]]:
-    """A program of flat inputs with the reshards in it, which nobody wrote, as a plain function that `lift` types."""
-    run = _Run(program, decisions, inserted_cast)
+    """A function of flat inputs for `lift`, in which the planned reshards count as inserted."""
+    run = _Evaluator(program, decisions, inserted_cast)
     return lambda *arrays: run(arrays)
 
 
-class _Run:
-    """One evaluation of a program, with what is written into it."""
+class _Evaluator:
+    """Evaluates a program with the planned reshards."""
 
     def __init__(self, program: Program, decisions: Decisions, reshard: Callable[..., Any]) -> None:
         self.program, self.decisions, self.reshard = program, decisions, reshard
@@ -203,7 +204,7 @@ class _Run:
         env: dict[Any, Any] = {}
         uses = {x.id: op.eqn for op in reversed(self.program.ops) for x in op.operands if isinstance(x, Value)}
         for v, x in zip(self.program.inputs, arrays, strict=True):
-            eqn = uses.get(v.id)  # its second form is written where it is used first
+            eqn = uses.get(v.id)  # its shared copy belongs to the line of its first use
             with contextlib.nullcontext() if eqn is None else as_written(eqn, eqn.source_info.traceback):
                 self._put(env, v, x)
         self._items(self.program.items, env)
@@ -212,22 +213,22 @@ class _Run:
     def _put(self, env: dict[Any, Any], v: Value, x: Any) -> None:
         env[v.id] = x
         if v.id not in self.program.entering:
-            self._second(env, v.id)
+            self._add_copy(env, v.id)
 
-    def _second(self, env: dict[Any, Any], v: int) -> None:
-        """Makes the second form of a value, if it has one."""
-        second = self.decisions.places.get(f"second.{v}")
-        if second is not None:
-            env["second", v] = self._resharded(env[v], second.to)
+    def _add_copy(self, env: dict[Any, Any], v: int) -> None:
+        """Adds the shared copy of a value to the environment, if the plan has one."""
+        cast = self.decisions.casts.get(f"second.{v}")
+        if cast is not None:
+            env["copy", v] = self._resharded(env[v], cast.to)
 
     def _get(self, env: dict[Any, Any], x: Operand, place: str, **options: bool) -> Any:
         if not isinstance(x, Value):
             return x
         if x.id not in env:
-            return x.number
-        written = self.decisions.places.get(place, Written())
-        value = env.get(("second", x.id), env[x.id]) if written.second else env[x.id]
-        return self._resharded(value, written.to, **options)
+            return x.captured
+        cast = self.decisions.casts.get(place, PlannedCast())
+        value = env.get(("copy", x.id), env[x.id]) if cast.from_copy else env[x.id]
+        return self._resharded(value, cast.to, **options)
 
     def _items(self, items: Sequence[Item], env: dict[Any, Any]) -> None:
         for item in items:
@@ -240,10 +241,11 @@ class _Run:
 
     def _op(self, op: Op, env: dict[Any, Any]) -> None:
         constant = not any(dtypes.differentiable(v.dtype) for v in op.results)
-        joined = across([self.decisions.joined[op.id]] if op.id in self.decisions.joined else ())
+        ways = self.decisions.across_shards
+        scope = across([ways[op.id]] if op.id in ways else ())
         with as_written(op.eqn, op.eqn.source_info.traceback):
-            own = set_at(op.eqn) or InForce()
-            with settings(own), in_force((*rules_in_force(), *own.rules)), joined:
+            recorded = set_at(op.eqn) or InForce()
+            with settings(recorded), in_force((*rules_in_force(), *recorded.rules)), scope:
                 xs = [self._get(env, x, f"{op.id}.{i}", constant=constant) for i, x in enumerate(op.operands)]
                 outs = bound(op.eqn, xs)
             for v, x in zip(op.results, outs, strict=True):
@@ -272,24 +274,24 @@ class _Run:
                 self._put(env, v, x)
 
     def _checkpoint(self, item: Checkpoint, env: dict[Any, Any]) -> None:
-        before, made = list(env), list[Any]()
+        before, outputs = list(env), list[Any]()
 
         def body(values: list[Any]) -> Any:
             inner = dict(zip(before, values, strict=True))
             for v, place in self.program.entering.items():
                 if place == item.id:
-                    self._second(inner, v)
+                    self._add_copy(inner, v)
             self._items(item.items, inner)
-            forms = (key for v in item.results for key in (v.id, ("second", v.id)))
-            made[:] = [key for key in forms if key in inner and key not in env]  # the others pass through
-            return [inner[key] for key in made]
+            keys = (key for v in item.results for key in (v.id, ("copy", v.id)))
+            outputs[:] = [key for key in keys if key in inner and key not in env]  # the others pass through
+            return [inner[key] for key in outputs]
 
-        params = {} if item.eqn is None else item.eqn.params  # in a scan nothing is merged with the forward pass
+        params = {} if item.eqn is None else item.eqn.params  # in a scan XLA merges nothing with the forward pass
         run = jax.checkpoint(body, policy=params.get("policy"), prevent_cse=params.get("prevent_cse", False))
         outs = run([env[key] for key in before])
-        env.update(zip(made, outs, strict=True))
+        env.update(zip(outputs, outs, strict=True))
 
 
 def _array(x: Any, dtype: Any) -> Any:
-    """A number as the first value of a carry, which has a dtype."""
+    """Converts a Python scalar to an array, as the first value of a carry."""
     return x if isinstance(x, jax.Array) else jnp.asarray(x, dtype)

@@ -1,6 +1,6 @@
-"""What `implicit_comm` inserts in a whole program: it is solved as for `suggest`, the types of its inputs fixed.
+"""Chooses the reshards of `implicit_comm` for a whole program, by the solver of `suggest` with fixed input types.
 
-What is decided is typed once before it is used, and sends what was predicted; other programs are left to their ops.
+A plan is typed before it is used and must send what was predicted; otherwise each op chooses greedily.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ from shtypes.scopes.comm import (
     objective,
     rules_in_force,
 )
-from shtypes.solver.apply import Decisions, decided, evaluation
+from shtypes.solver.apply import Decisions, evaluation, to_decisions
 from shtypes.solver.graph import Graph
-from shtypes.solver.options import only_places
+from shtypes.solver.options import is_annotation
 from shtypes.solver.program import Program
 from shtypes.solver.reshard_prices import Prices
 from shtypes.solver.search import Search
@@ -51,23 +51,22 @@ from shtypes.traced.ledger import Sent, sent_by_program
 from shtypes.traced.program import with_gradient
 from shtypes.types import ShType
 
-#: Where bytes count, all links are alike, and work only tells equals apart: it goes at a million times its pace.
+#: To minimize bytes, all links are equal, and devices compute a million times faster: work is a tie-breaker.
 _LINK: Final = 1e9
 _WORK: Final = 1e6
-#: On more than two axes, pairs of them vary together in programs of so many decisions; in larger ones each by itself.
-_FEW: Final = 200
-#: What a reshard counts, in bytes: of equals the one with fewer is taken.
+#: On more than two axes: the most decision variables with which pairs of axes vary together, not single axes.
+_MOST_PAIRED: Final = 200
+#: The price of a reshard (of 0.1 bytes), as a tie-breaker.
 _RESHARD: Final = 0.1 / _LINK
-#: Besides primitives with a row, those of which all options are known.
+#: Primitives whose options are complete.
 _KNOWN: Final = frozenset({*ROWS, *CALLS, "custom_jvp_call", "typed_call", "sharding_annotation"})
-#: How often costs are corrected by what the typed ops send.
-_CORRECTED: Final = 4
-#: What is predicted may differ from what is sent by so much, and by so many bytes: of small values parts are rounded.
+#: The most corrections of costs by the communication of typed plans.
+_MOST_CORRECTIONS: Final = 4
+#: Relative and absolute (rounded shards of small values) tolerance of predicted bytes.
 _CLOSE: Final = 0.01
 _ROUNDED: Final = 4096
 
-
-#: The decisions about a program, or why there are none, and the numbers in it with which they were typed.
+#: The decisions of a program or the reason why there are none, with the constants with which they were typed.
 _cache: Final[Bounded[tuple[Decisions | str, Any]]] = Bounded(PROGRAMS)
 
 
@@ -77,11 +76,11 @@ class _Inputs(NamedTuple):
     jaxpr: Any
     consts: Sequence[Any]
     args: Sequence[Any]
-    following: Next  # which of its results are next values of its arguments
+    following: Next  # the results that are next values of its arguments
 
     @property
     def types(self) -> list[ShType | None]:
-        """The types of the inputs; None of plain ones."""
+        """The types of the inputs; None for plain ones."""
         return [x.type if is_typed(x) else None for x in self.args]
 
 
@@ -97,139 +96,143 @@ def _inputs(traced: Traced, following: Next, arrays: Sequence[Any]) -> _Inputs:
 
 
 class _Solver:
-    """The solver as `lift` asks it."""
+    """The solver's interface for `lift`."""
 
     def undecided(self, traced: Traced, following: Next, arrays: Sequence[Any]) -> str:
-        """Why a program is not decided about, whose ops then choose for themselves; empty where it is."""
-        found, _ = _decided(_inputs(traced, following, arrays))
-        return found if isinstance(found, str) else ""
+        """The reason why a program has no plan, so that its ops choose greedily; empty if it has one."""
+        decisions, _ = _cached_decisions(_inputs(traced, following, arrays))
+        return decisions if isinstance(decisions, str) else ""
 
     def evaluate(self, traced: Traced, following: Next, arrays: Sequence[Any]) -> list[Any] | None:
-        """The results of a program by its decisions; None where its ops choose for themselves."""
-        whole = _inputs(traced, following, arrays)
-        decisions, has_these_numbers = _decided(whole)
+        """The results of a program by its plan; None if its ops choose greedily."""
+        inputs = _inputs(traced, following, arrays)
+        decisions, same_constants = _cached_decisions(inputs)
         if isinstance(decisions, str):
             return None
         try:
-            return _evaluated(whole, decisions, whole.args)
+            return _evaluate(inputs, decisions, inputs.args)
         except ShardingTypeError:
-            if has_these_numbers:  # a scope around refuses it
+            if same_constants:  # an enclosing scope refuses it
                 raise
             return None
 
 
-def _decided(whole: _Inputs) -> tuple[Decisions | str, bool]:
-    """The decisions about programs of this form, or why there are none; and whether of one with these numbers."""
-    key = key_of(whole.jaxpr, whole.consts, Static)
-    types = tuple([t and (t.serial, t.names) for t in whole.types])
+def _cached_decisions(inputs: _Inputs) -> tuple[Decisions | str, bool]:
+    """The decisions of a program or the reason why there are none; and whether they were typed with these constants."""
+    key = key_of(inputs.jaxpr, inputs.consts, Static)
+    types = tuple([t and (t.serial, t.names) for t in inputs.types])
 
     def decide() -> tuple[Decisions | str, Any]:
         try:
-            with noting_undecided():  # what is traced on the way is no part of a report
-                return _decide(whole), key.values
-        except ShardingTypeError as error:  # whatever the solver does not know, ops may
+            with noting_undecided():  # keeps these traces out of reports
+                return _decide(inputs), key.values
+        except ShardingTypeError as error:  # greedy ops may still type
             return error.what, key.values
         except Exception as error:
             return f"{type(error).__name__}: {short(str(error), 160)}", key.values
 
-    found, values = _cache.get_or_create((key.form, types, whole.following, current_settings(), context_mesh()), decide)
-    return found, values == key.values
+    form = (key.form, types, inputs.following, current_settings(), context_mesh())
+    decisions, values = _cache.get_or_create(form, decide)
+    return decisions, values == key.values
 
 
-def _evaluated(whole: _Inputs, decisions: Decisions, args: Sequence[Any]) -> list[Any]:
-    results: list[Any] = as_it_is(evaluation(_program(whole), decisions))(*args)
+def _evaluate(inputs: _Inputs, decisions: Decisions, args: Sequence[Any]) -> list[Any]:
+    results: list[Any] = as_it_is(evaluation(_program(inputs), decisions))(*args)
     return results
 
 
-def _program(whole: _Inputs) -> Program:
-    arguments = [(f"argument {i}", t is not None and t.differentiable, t is None) for i, t in enumerate(whole.types)]
-    return Program("f", whole.jaxpr, whole.consts, arguments, keeps=True)
+def _program(inputs: _Inputs) -> Program:
+    arguments = [(f"argument {i}", t is not None and t.differentiable, t is None) for i, t in enumerate(inputs.types)]
+    return Program("f", inputs.jaxpr, inputs.consts, arguments, keep_annotations=True)
 
 
-def _decide(whole: _Inputs) -> Decisions | str:
-    """The decisions, if they send what was predicted, or no more than ops that choose for themselves; or why not."""
-    mesh = next(t.mesh for t in whole.types if t is not None)
-    if any(t is not None and t.mesh is not mesh for t in whole.types):
+def _decide(inputs: _Inputs) -> Decisions | str:
+    """The decisions, if they send what was predicted or no more than greedy ops; else the reason why not."""
+    mesh = next(t.mesh for t in inputs.types if t is not None)
+    if any(t is not None and t.mesh is not mesh for t in inputs.types):
         return "its arguments are on several meshes"
-    program, goal, grad = _program(whole), objective(), not has_backward(whole.jaxpr)
+    program, goal, grad = _program(inputs), objective(), not has_backward(inputs.jaxpr)
     rules = {rule for op in program.ops for rule in (set_at(op.eqn) or InForce()).rules}
     if any(isinstance(rule, Implicit) and rule != goal for rule in rules):  # each has its own objective
         return "it opens an `implicit_comm` with another objective"
 
-    made: list[Any] = []  # the types of the results of its ops
+    greedy_types: list[Any] = []  # of the results
 
-    def by_its_ops(*args: Any) -> list[Any]:
+    def run_greedily(*args: Any) -> list[Any]:
         with noting():
-            outs = evaluate_whole(whole.jaxpr, whole.consts, args, AtSpecs(), tuple)
-        made[:] = map(type_of, outs)
-        return in_types_before(outs, whole.following, args, gradients=not grad)
+            outs = evaluate_whole(inputs.jaxpr, inputs.consts, args, AtSpecs(), tuple)
+        greedy_types[:] = map(type_of, outs)
+        return in_types_before(outs, inputs.following, args, gradients=not grad)
 
     @functools.cache
-    def alone() -> tuple[Sent, Seen]:
+    def greedy() -> tuple[Sent, Seen]:
         with recording_types() as seen:
-            return _sent(by_its_ops, whole, grad), seen
+            return _sent(run_greedily, inputs, grad), seen
 
-    results = [None if at is None else whole.types[at] for at in whole.following]
+    results = [None if at is None else inputs.types[at] for at in inputs.following]
     if not grad and any(results):
-        alone()
-        results = [None if hides(t) else kept for t, kept in zip(made, results, strict=True)]
-    graph = Graph(program, mesh, grad=grad, types=whole.types, results=results, seen=lambda op: alone()[1].get(op.path))
-    model, device = _pace(goal.by)
+        greedy()
+        results = [None if hides(t) else before for t, before in zip(greedy_types, results, strict=True)]
+    types = inputs.types
+    graph = Graph(program, mesh, grad=grad, types=types, results=results, seen=lambda op: greedy()[1].get(op.path))
+    model, device = _hardware(goal.by)
     prices = Prices(mesh, model)
     costs = Costs(graph, prices, device, 0.0, _WEIGHTS[goal.minimize], by_bytes=goal.by == "bytes")
-    few = len(mesh.axis_names) < 3 or len(graph.decisions) <= _FEW
+    few = len(mesh.axis_names) < 3 or len(graph.decisions) <= _MOST_PAIRED
     search = Search(costs, seed=None, block=2 if few else 1)
-    for _ in range(_CORRECTED):
+    for _ in range(_MOST_CORRECTIONS):
         point = search.solve(reshard=_RESHARD)
-        ways = costs.ways(point.assignment)
-        if any(w.src != w.dst and w.use.node.op is not None and only_places(w.use.node.op.eqn) for w in ways):
+        transfers = costs.transfers(point.assignment)
+        if any(t.src != t.dst and t.use.node.op is not None and is_annotation(t.use.node.op.eqn) for t in transfers):
             return "a reshard that it has itself takes its operand in no other type"
-        decisions = decided(costs, point.assignment, ways)
+        decisions = to_decisions(costs, point.assignment, transfers)
         refused, predicted = None, False
         try:
-            sent = _sent(lambda *args, by=decisions: _evaluated(whole, by, args), whole, grad)
+            sent = _sent(lambda *args, by=decisions: _evaluate(inputs, by, args), inputs, grad)
             predicted = math.isclose(sum(sent[: 1 + grad]), float(point.cost.sent), rel_tol=_CLOSE, abs_tol=_ROUNDED)
-            if predicted and (goal.by == "time" or _is_all_known(program)):
+            if predicted and (goal.by == "time" or _options_are_complete(program)):
                 return decisions
-            if predicted:  # what no option says, as of the body of a while loop, its ops may do better
+            if predicted:  # greedy ops may do better, as in the body of a while loop
                 break
         except ShardingTypeError as error:
             refused = error
-        if not costs.corrected(point.assignment, types=refused is None):
+        if not costs.correct(point.assignment, types=refused is None):
             break
-        search.again()
+        search.reset()
     if refused is not None:
         raise refused
-    if _is_no_more(sent, lambda: alone()[0], goal.minimize, otherwise=predicted):
+    if _sends_no_more(sent, lambda: greedy()[0], goal.minimize, otherwise=predicted):
         return decisions
     return f"its ops send less by themselves than the plan does, which sends {sum(sent[:2])} B"
 
 
-def _is_all_known(program: Program) -> bool:
-    """Whether the options of a program are all that its ops have."""
+def _options_are_complete(program: Program) -> bool:
+    """Whether the options cover all that the ops of a program can do."""
     return all(op.eqn.primitive.name in _KNOWN for op in program.ops)
 
 
-def _is_no_more(sent: Sent, alone: Callable[[], Sent], minimize: Direction, *, otherwise: bool) -> bool:
-    """Whether a plan sends no more than ops by themselves; ``otherwise`` where a scope forbids what these send."""
+def _sends_no_more(sent: Sent, greedy: Callable[[], Sent], minimize: Direction, *, otherwise: bool) -> bool:
+    """Whether a plan sends no more than greedy ops; ``otherwise`` if a scope forbids their communication."""
     try:
-        theirs = alone()
+        greedy_sent = greedy()
     except ShardingTypeError:
         if otherwise:
             return True
         raise
-    return cost(*sent, minimize) <= cost(*theirs, minimize)
+    return cost(*sent, minimize) <= cost(*greedy_sent, minimize)
 
 
-def _sent(run: Callable[..., Any], whole: _Inputs, grad: bool) -> Sent:
-    """What a program sends forward, and backward, with what is differentiated of it."""
-    specimens = [wrap(as_jax_type(x.type), None) if is_typed(x) else x for x in whole.args]
-    around = tuple(rule for rule in rules_in_force() if isinstance(rule, Implicit))  # others see what is kept
+def _sent(run: Callable[..., Any], inputs: _Inputs, grad: bool) -> Sent:
+    """The bytes that a program sends forward and, with ``grad``, backward."""
+    specimens = [wrap(as_jax_type(x.type), None) if is_typed(x) else x for x in inputs.args]
+    around = tuple(
+        rule for rule in rules_in_force() if isinstance(rule, Implicit)
+    )  # the others judge the final program
     with in_force(around):
         return sent_by_program(jax.make_jaxpr(with_gradient(run) if grad else run)(*specimens))
 
 
-#: What a byte counts that is sent forward, and one that is sent backward.
+#: The weights of a byte sent forward and backward.
 _WEIGHTS: Final[dict[Direction, tuple[float, float]]] = {
     "both": (1.0, 1.0),
     "forward": (1.0, 1e-4),
@@ -237,8 +240,8 @@ _WEIGHTS: Final[dict[Direction, tuple[float, float]]] = {
 }
 
 
-def _pace(by: Objective) -> tuple[CostModel, Device]:
-    """The links, and what one device does."""
+def _hardware(by: Objective) -> tuple[CostModel, Device]:
+    """The cost model of links and the device for an objective."""
     device = as_device("h100-sxm", "")
     if by == "time":
         return as_cost_model(model_in_force() or "h100-nvlink", ""), device

@@ -1,4 +1,4 @@
-"""The exact minimum of a sum of tables over discrete variables, one variable after another (bucket elimination)."""
+"""Minimizes a sum of tables over discrete variables exactly, by bucket elimination."""
 
 from __future__ import annotations
 
@@ -11,33 +11,37 @@ import numpy as np
 
 Table = np.ndarray[Any, np.dtype[np.float64]]
 
-#: The most entries of a table that is looked at on the way; and where some variables are decided first.
+#: The most entries of an intermediate table: of exact elimination, and with some variables fixed.
 MOST_ENTRIES: Final = 300_000_000
 QUICK_ENTRIES: Final = 4_000_000
-#: Larger tables are not made as a whole.
+#: The most entries of an intermediate table that is built at once.
 _BLOCK: Final = 100_000
-#: So many of the largest tables take as long as may be.
-_MANY: Final = 5
+#: The time limit of an elimination: that of so many tables of the most entries.
+_LARGEST: Final = 5
 
 
 def eliminate(
     sizes: Mapping[int, int], tables: Mapping[tuple[int, ...], Table], tick: Callable[[], None] = lambda: None
 ) -> tuple[dict[int, int], float]:
-    """The values of the variables at which the sum of all tables is least, and that sum.
+    """The values of the variables that minimize the sum of the tables, and the minimum.
 
-    Of two orders the one with lesser tables is taken: what has the least table goes first, or what brings the fewest
-    together that were not. Tables are by their variables, in ascending order. ``tick`` may raise, between two.
+    Takes the better of two elimination orders, min-weight and min-fill.
+
+    Args:
+        sizes: The number of values of each variable.
+        tables: By their variables, in ascending order.
+        tick: Called before each variable; may raise to stop.
     """
-    if 1 in sizes.values():  # what has one value decides nothing, and an array has so many dims at most
+    if 1 in sizes.values():  # NumPy limits the number of dims
         free = {v: n for v, n in sizes.items() if n > 1}
         less: dict[tuple[int, ...], Table] = {}
         for ids, table in tables.items():
-            own = tuple(v for v in ids if v in free)
-            less[own] = less.get(own, np.zeros(())) + table.reshape([sizes[v] for v in own])
+            left = tuple(v for v in ids if v in free)
+            less[left] = less.get(left, np.zeros(())) + table.reshape([sizes[v] for v in left])
         rest = float(less.pop((), np.zeros(())))
         chosen, value = eliminate(free, less, tick)
         return {v: chosen.get(v, 0) for v in sizes}, value + rest
-    _, order = min((_order(sizes, tables, by_fill=each) for each in (False, True)), key=lambda found: found[0])
+    _, order = min((_order(sizes, tables, by_fill=each) for each in (False, True)), key=lambda each: each[0])
     live = dict(enumerate(tables.items()))
     at: dict[int, set[int]] = {v: set() for v in sizes}
     for k, (ids, _) in live.items():
@@ -49,7 +53,7 @@ def eliminate(
         tick()
         ids = tuple(sorted(set().union(*(live[k][0] for k in at[v])) - {v}))
         parts = [live.pop(k) for k in sorted(at[v])]
-        least = _least(parts, v, ids, sizes)
+        least = _minimize_over(parts, v, ids, sizes)
         trail.append((v, parts))
         if not ids:
             total += float(least)
@@ -67,7 +71,10 @@ def eliminate(
 
 
 def _order(sizes: Mapping[int, int], tables: Iterable[tuple[int, ...]], *, by_fill: bool) -> tuple[float, list[int]]:
-    """An order in which variables may go, and the most entries of a table on the way, or a part of those of all."""
+    """The cost and elimination order of the min-weight (or min-fill) heuristic.
+
+    The cost is the most entries of an intermediate table, or a share of the entries of all if that is more.
+    """
     near: dict[int, set[int]] = {v: set() for v in sizes}
     for ids in tables:
         for v in ids:
@@ -92,11 +99,13 @@ def _order(sizes: Mapping[int, int], tables: Iterable[tuple[int, ...]], *, by_fi
             near[u] -= {u, v}
         touched = others.union(*(near[u] for u in others)) if by_fill else others
         costs.update((u, cost(u)) for u in touched)
-    return max(most, total / _MANY), order
+    return max(most, total / _LARGEST), order
 
 
-def _least(some: list[tuple[tuple[int, ...], Table]], v: int, ids: tuple[int, ...], sizes: Mapping[int, int]) -> Table:
-    """The least sum of tables over the values of a variable: of a large table value after value."""
+def _minimize_over(
+    some: list[tuple[tuple[int, ...], Table]], v: int, ids: tuple[int, ...], sizes: Mapping[int, int]
+) -> Table:
+    """The minimum over one variable of a sum of tables (the message); value by value if the sum is large."""
     least: Table = np.full([sizes[u] for u in ids], np.inf)
     if sizes[v] * math.prod(sizes[u] for u in ids) <= _BLOCK:
         least[...] = _sum(some, (v, *ids), sizes).min(0)
@@ -111,7 +120,7 @@ def _least(some: list[tuple[tuple[int, ...], Table]], v: int, ids: tuple[int, ..
 
 
 def _sum(some: list[tuple[tuple[int, ...], Table]], over: tuple[int, ...], sizes: Mapping[int, int]) -> Table:
-    """The sum of tables, over all of these variables; small ones are added to one another first."""
+    """The sum of tables, broadcast to the given variables; adds small tables first."""
     total = np.zeros([1] * len(over))
     for ids, table in sorted(some, key=lambda one: one[1].size):
         order = [ids.index(u) for u in over if u in ids]
@@ -119,36 +128,40 @@ def _sum(some: list[tuple[tuple[int, ...], Table]], over: tuple[int, ...], sizes
     return np.broadcast_to(total, [sizes[u] for u in over])
 
 
-def nearly_eliminate(
+def local_search(
     sizes: Mapping[int, int],
     tables: Mapping[tuple[int, ...], Table],
     entries: int,
     start: Mapping[int, int],
     tick: Callable[[], None] = lambda: None,
 ) -> tuple[dict[int, int], float]:
-    """As `eliminate`, with small tables: from ``start`` on some variables stay, others each time, while it improves."""
+    """Like `eliminate`, approximately, by large-neighborhood search from ``start``.
+
+    Each step fixes some variables so that tables stay below ``entries``, and minimizes over the others exactly. It
+    stops when two steps in turn improve nothing.
+    """
     best = dict(start) or {v: int(x.argmin()) for v, x in _regrets(tables).items()}
     value, still = math.inf, 0
-    first: set[int] = set()
+    fixed: set[int] = set()
     while still < 2:
-        first = too_many(sizes, tables, entries, first)
+        fixed = to_fix(sizes, tables, entries, fixed)
         some = {
-            ids: table[tuple(slice(best[v], best[v] + 1) if v in first else slice(None) for v in ids)]
+            ids: table[tuple(slice(best[v], best[v] + 1) if v in fixed else slice(None) for v in ids)]
             for ids, table in tables.items()
         }
-        chosen, found = eliminate({v: 1 if v in first else n for v, n in sizes.items()}, some, tick)
-        still = 0 if found < value - 1e-9 * abs(found) else still + 1
-        best, value = {v: best[v] if v in first else k for v, k in chosen.items()}, min(value, found)
+        chosen, total = eliminate({v: 1 if v in fixed else n for v, n in sizes.items()}, some, tick)
+        still = 0 if total < value - 1e-9 * abs(total) else still + 1
+        best, value = {v: best[v] if v in fixed else k for v, k in chosen.items()}, min(value, total)
     return best, value
 
 
-def too_many(
+def to_fix(
     sizes: Mapping[int, int], tables: Mapping[tuple[int, ...], Table], entries: int, before: Container[int] = ()
 ) -> set[int]:
-    """The variables to decide first, so that no table on the way has more entries; those of ``before`` last."""
+    """The variables to fix so that no intermediate table has more than ``entries``; avoids those fixed ``before``."""
     if any(_order(sizes, tables, by_fill=each)[0] <= entries for each in (False, True)):
         return set()
-    now, first, regrets = dict(sizes), set[int](), {v: float(x.max()) for v, x in _regrets(tables).items()}
+    now, fixed, regrets = dict(sizes), set[int](), {v: float(x.max()) for v, x in _regrets(tables).items()}
     near: dict[int, set[int]] = {v: {v} for v in sizes}
     for ids in tables:
         for v in ids:
@@ -158,7 +171,7 @@ def too_many(
         v = min(weights, key=lambda u: (weights[u], u))
         while weights[v] > entries:
             least = min((u for u in near[v] if now[u] > 1), key=lambda u: (u in before, regrets[u], u))
-            first.add(least)
+            fixed.add(least)
             for u in near[least]:
                 weights[u] //= now[least]
             now[least] = 1
@@ -167,14 +180,14 @@ def too_many(
         for u in scope - {v}:
             near[u] = (near[u] | scope) - {v}
             weights[u] = math.prod(now[w] for w in near[u])
-    return first
+    return fixed
 
 
 def _regrets(tables: Mapping[tuple[int, ...], Table]) -> dict[int, Table]:
-    """For each value of each variable, how much more than their least its tables come to at least."""
-    found: dict[int, Any] = {}
+    """For each value of each variable, a lower bound on what it costs beyond the minimum of its tables."""
+    regrets: dict[int, Any] = {}
     for ids, table in tables.items():
         for i, v in enumerate(ids):
             least = table.min(tuple(j for j in range(len(ids)) if j != i))
-            found[v] = found.get(v, 0.0) + least - least.min()
-    return found
+            regrets[v] = regrets.get(v, 0.0) + least - least.min()
+    return regrets

@@ -1,4 +1,4 @@
-"""The decisions of a program: what each argument, equation, carry and second form of a value may do along each axis."""
+"""The decision variables of a program: an option along each axis for each argument, op, carry and shared copy."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from shtypes.analysis.flops import is_convolution
 from shtypes.errors import ShardingTypeError
 from shtypes.solver import options as options_
 from shtypes.solver.axis_states import INVARIANT, REDUCED, SHARDED, UNREDUCED, axis_states
-from shtypes.solver.items import Checkpoint, Item, Loop, Op, Operand, Value, is_value, trip_count, walked
+from shtypes.solver.items import Checkpoint, Item, Loop, Op, Operand, Value, is_value, trip_count, walk
 from shtypes.solver.options import Option
 from shtypes.solver.program import Program
 from shtypes.solver.repeats import Repeats
@@ -27,11 +27,11 @@ from shtypes.types.mesh import Mesh
 Types = Sequence[ShType | None]
 #: The most axes that a mesh has.
 _MOST_AXES: Final = 64
-#: Equations that may name axes of the mesh.
+#: Primitives that may name mesh axes.
 _NAME_AXES: Final = frozenset({"typed_call", "sharding_annotation"})
-#: On so many axes their order on a dim is a decision.
-_ORDERED: Final = 3
-#: The shortest layer that is looked for, in equations.
+#: The most axes of which the order on a dim is a decision.
+_MOST_ORDERED: Final = 3
+#: The fewest equations of a repeated layer.
 _LEAST_LAYER: Final = 4
 #: Primitives whose operands live until the backward pass at the peak of a step, and those whose results do.
 _NEEDS_OPERANDS: Final = frozenset(
@@ -46,46 +46,46 @@ _PRODUCTS: Final = frozenset(("dot_general", "mul", "div"))
 
 @dataclass(eq=False)
 class Node:
-    """A decision: an option along each mesh axis."""
+    """A decision variable, whose values are one option for each mesh axis."""
 
     id: int
-    #: ``argument``, ``op``, ``carry``, ``slice``, ``stack``, ``result``, or ``shared``: a second form of a value that
-    #: several uses take.
+    #: ``argument``, ``op``, ``carry``, ``slice``, ``stack``, ``result``, or ``shared``: a resharded copy of a value for
+    #: several of its uses.
     kind: str
     options: tuple[tuple[Option, ...], ...]  # for each mesh axis
     operands: list[Operand]
     results: list[Value]
     times: int  # how often it runs
-    item: Op | Loop | None = None  # what it is of
-    operand_times: list[int] = field(default_factory=list)  # how often each operand is brought to it
-    again: int = 0  # how often it runs again in the backward pass
-    among: int = 0  # its number among those of its kind of the loop, or among the results
-    #: The node that it is decided with: itself, or that of the first of the layers that repeat.
-    first: Node = None  # type: ignore[assignment]
+    item: Op | Loop | None = None  # its op or loop
+    operand_times: list[int] = field(default_factory=list)  # how often each operand is resharded for it
+    reruns: int = 0  # how often the backward pass recomputes it
+    index: int = 0  # among the carries, slices or stacks of the loop, or among the results
+    #: The node that decides for it: itself, or its counterpart in the first of repeated layers.
+    leader: Node = None  # type: ignore[assignment]
 
     def __post_init__(self) -> None:
-        self.first = self
+        self.leader = self
         self.operand_times = self.operand_times or [self.times] * len(self.operands)
 
     @property
     def checkpointed(self) -> bool:
-        """Whether what it is of is in a checkpoint that does not keep it."""
+        """Whether a checkpoint recomputes its op or loop."""
         return self.item is not None and self.item.checkpointed
 
     @property
     def op(self) -> Op | None:
-        """Its equation."""
+        """Its op, if it is one."""
         return self.item if isinstance(self.item, Op) else None
 
     def place(self, i: int) -> str:
-        """What `Decisions` calls the place of an operand."""
+        """The key of an operand in `Decisions.casts`."""
         if self.item is None:
-            return f"second.{self.operands[i].id}" if self.kind == "shared" else f"result.{self.among}"
-        return f"{self.item.id}.{i}" if self.op else f"{self.item.id}.{self.kind}.{self.among}.{i}"
+            return f"second.{self.operands[i].id}" if self.kind == "shared" else f"result.{self.index}"
+        return f"{self.item.id}.{i}" if self.op else f"{self.item.id}.{self.kind}.{self.index}.{i}"
 
 
 class Use(NamedTuple):
-    """A value that a node takes."""
+    """An operand of a node."""
 
     node: Node
     operand: int
@@ -94,16 +94,21 @@ class Use(NamedTuple):
 
     @property
     def place(self) -> str:
-        """What `Decisions` calls it."""
+        """Its key in `Decisions.casts`."""
         return self.node.place(self.operand)
 
 
 class Graph:
-    """The decisions of a program on a mesh; with those of its backward pass, if ``grad``.
+    """The decision variables of a program on a mesh.
 
-    With ``types`` of its inputs these are not to be found, and of its results only those are held to a type that have
-    one in ``results``; ``seen`` says the types of an operation where each chooses for itself, which it keeps where
-    nothing is known of it along one axis. Layers are not alike whose arguments have other texts in ``said``.
+    Args:
+        program: The program.
+        mesh: The mesh.
+        grad: Whether to price a backward pass.
+        types: The types of its inputs, for `implicit_comm`; by default they are decision variables.
+        results: With ``types``, the types of the results; None for free ones.
+        seen: The types of an op where each op chooses greedily; the fallback of ops without known options.
+        fixed: Types of arguments from the user, as strings; layers with other ones are not tied.
     """
 
     def __init__(
@@ -115,35 +120,36 @@ class Graph:
         types: Sequence[ShType | None] | None = None,
         results: Sequence[ShType | None] = (),
         seen: Callable[[Op], tuple[Types, Types] | None] = lambda op: None,
-        said: Mapping[Value, str] | None = None,
+        fixed: Mapping[Value, str] | None = None,
     ) -> None:
         self.program, self.mesh, self.grad = program, mesh, grad
-        self._seen, self._said = seen, {v.id: text for v, text in (said or {}).items()}
-        self.completes = types is not None
+        self._seen, self._fixed = seen, {v.id: text for v, text in (fixed or {}).items()}
+        self.is_implicit = types is not None
         self.sizes = mesh.axis_sizes
         self.nodes: list[Node] = []
-        self.source: dict[int, tuple[Node, int]] = {}  # what makes a value, and as which result
-        self.shared: dict[int, Node] = {}  # the second forms of values
-        self.saved: set[int] = set()  # values that the backward pass needs
-        self.kept: set[tuple[int, int]] = set()  # operands of operations that it needs as they are taken
+        self.source: dict[int, tuple[Node, int]] = {}  # by value: its node, and the index of the result
+        self.shared: dict[int, Node] = {}  # by value: its shared copy
+        self.saved: set[int] = set()  # values that are residuals of the backward pass
+        self.saved_operands: set[tuple[int, int]] = set()  # operands of ops that are residuals, as resharded
         self.repeats = Repeats(program.items, self._residuals_of)
         self.checkpoints = 0
-        self._bodies: dict[int, int] = {}  # by an item, the number of the loop or checkpoint whose body it is in
-        self.sliced: set[int] = set()  # stacks that a loop takes apart
+        self._bodies: dict[int, int] = {}  # by item: the loop or checkpoint whose body it is in
+        self.sliced: set[int] = set()  # values that a loop slices
         for v, t in zip(program.inputs, types or [None] * len(program.inputs), strict=True):
             if not v.constant:
                 free = [Option((), (s,)) for s in self._states(v, pending=False)]
-                self._node("argument", free if t is None else self._kept([], [t]), [], [v], 1)
-        self._items(program.items)
+                self._add("argument", free if t is None else self._single_option([], [t]), [], [v], 1)
+        self._add_items(program.items)
         self.results: dict[int, Node] = {}
         for i, v in enumerate(program.outputs):
             t = results[i] if results else None
-            if is_value(v) and (t is not None or not self.completes):
+            if is_value(v) and (t is not None or not self.is_implicit):
                 free = [Option((s,), ()) for s in self._states(v, pending=False)]
-                self.results[i] = self._node("result", free if t is None else self._kept([t], []), [v], [], 1, among=i)
-        self._second_forms()
-        self.layers = self._fold()
-        self.decisions = [n for n in self.nodes if n.first is n]
+                options = free if t is None else self._single_option([t], [])
+                self.results[i] = self._add("result", options, [v], [], 1, index=i)
+        self._add_shared_copies()
+        self.layers = self._tie_layers()
+        self.decisions = [n for n in self.nodes if n.leader is n]
 
     def has_cotangent(self, v: Value) -> bool:
         """Whether a value has a cotangent in the program that is priced."""
@@ -153,65 +159,65 @@ class Graph:
         """Whether a value is an argument of the program."""
         return self.source[v.id][0].kind == "argument"
 
-    def returns(self, use: Use) -> bool:
-        """Whether a cotangent comes back from a use of a value."""
+    def use_has_cotangent(self, use: Use) -> bool:
+        """Whether the backward pass computes a cotangent of this use."""
         op = use.node.op
-        comes = op is None or any(map(self.has_cotangent, op.results))
-        return self.has_cotangent(use.value) and comes and self._reads(use)
+        live = op is None or any(map(self.has_cotangent, op.results))
+        return self.has_cotangent(use.value) and live and self._reads(use)
 
     def is_live(self, node: Node) -> bool:
-        """Whether results of the program depend on those of a node, and not on their types alone."""
+        """Whether results of the program depend on the values of a node, not only on their types."""
         return not self.program.live.isdisjoint(v.id for v in node.results or node.operands if isinstance(v, Value))
 
     def _reads(self, use: Use) -> bool:
         return self.is_live(use.node) and (use.node.op is None or use.node.op.reads[use.operand])
 
-    def runs(self, use: Use) -> tuple[float, float]:
-        """How often a value is brought to a use forward, and again in the backward pass, for each run of the use.
+    def reshard_runs(self, use: Use) -> tuple[float, float]:
+        """How often a value is resharded forward, and again in the backward pass, per run of its use.
 
-        Out of a scan that is differentiated JAX hoists what no step changes; a checkpoint brings it again in each run.
+        JAX hoists loop-invariant reshards out of a differentiated scan; a checkpoint repeats them in each run.
         """
         if not self._reads(use):
             return 0.0, 0.0
-        item, again = use.node.item, self._again(use)
+        item, reruns = use.node.item, self._reshard_reruns(use)
         within = item.within if item else frozenset()
         first = min(use.times, trip_count(use.value.within, within))
         if item is None or item.id not in self.repeats.around:
-            return first / use.times, float(again)
+            return first / use.times, float(reruns)
         run = min(use.times, trip_count(use.value.within, within, self.repeats.around[item.id]))
-        return first / use.times, again * run / use.times
+        return first / use.times, reruns * run / use.times
 
-    def _again(self, use: Use) -> int:
-        """How often a value is brought to a use in the backward pass, where what it is brought as is needed again."""
+    def _reshard_reruns(self, use: Use) -> int:
+        """How often the backward pass repeats the reshard of a use."""
         op = use.node.op
-        return use.node.again + (op is not None and (op.id, use.operand) in self.repeats.brought)
+        return use.node.reruns + (op is not None and (op.id, use.operand) in self.repeats.resharded)
 
-    def joins(self, use: Use) -> bool:
-        """Whether the cotangent of a use is summed and moved at once: no checkpoint is between."""
+    def fuses_cotangent(self, use: Use) -> bool:
+        """Whether summing and resharding the cotangent of a use may be one reshard: no checkpoint is between."""
         if use.node.kind == "shared":
             return use.value.id not in self.program.entering
         return use.node.item is None or use.node.item.id not in self.repeats.around
 
     def body(self, use: Use) -> int:
-        """The number of the loop or checkpoint in whose body a value is brought to a use."""
+        """The id of the loop or checkpoint in whose body a value is resharded for a use; 0 for none."""
         node = use.node
         if node.kind == "shared":
-            made, entered = self.source[use.value.id][0], self.program.entering.get(use.value.id)
-            inside = made.kind in ("carry", "slice") and use.value in made.results
-            return entered or (0 if made.item is None else made.item.id if inside else self._bodies[made.item.id])
+            source, entered = self.source[use.value.id][0], self.program.entering.get(use.value.id)
+            inside = source.kind in ("carry", "slice") and use.value in source.results
+            return entered or (0 if source.item is None else source.item.id if inside else self._bodies[source.item.id])
         if isinstance(node.item, Loop) and (node.kind == "stack" or use.operand == 1):
             return node.item.id
         return 0 if node.item is None else self._bodies[node.item.id]
 
-    def is_silent(self, node: Node) -> bool:
-        """Whether a scope of the program around a node, or around what makes its value, forbids communication."""
+    def in_no_comm(self, node: Node) -> bool:
+        """Whether a node, or the source of a shared copy, is in a `no_comm` scope of the program."""
         if node.kind == "shared":
             node = self.source[node.operands[0].id][0]
-        return node.op is not None and node.op.silent
+        return node.op is not None and node.op.no_comm
 
     # nodes
 
-    def _node(
+    def _add(
         self,
         kind: str,
         options: list[Option] | tuple[tuple[Option, ...], ...],
@@ -220,50 +226,53 @@ class Graph:
         times: int,
         **more: Any,
     ) -> Node:
-        per_axis = options if isinstance(options, tuple) else self._in_orders([options] * len(self.sizes))
+        per_axis = options if isinstance(options, tuple) else self._with_orders([options] * len(self.sizes))
         node = Node(len(self.nodes), kind, per_axis, operands, results, times, **more)
-        node.again = self.repeats.counts[results[0].id] if results else 0
+        node.reruns = self.repeats.counts[results[0].id] if results else 0
         self.nodes.append(node)
         for i, v in enumerate(results):
             self.source[v.id] = node, i
         return node
 
-    def _in_orders(self, per_axis: Sequence[Sequence[Option]]) -> tuple[tuple[Option, ...], ...]:
-        """Options with those in which an axis is before the ones that come before it in the mesh."""
+    def _with_orders(self, per_axis: Sequence[Sequence[Option]]) -> tuple[tuple[Option, ...], ...]:
+        """Adds the options in which an axis is more major than those before it in the mesh."""
         large = [a for a, n in enumerate(self.sizes) if n > 1]
-        large = large[1:] if len(large) <= _ORDERED else []
-        fronts = [[o.in_front() for o in each if o.divides] if a in large else [] for a, each in enumerate(per_axis)]
-        return tuple((*each, *more) for each, more in zip(per_axis, fronts, strict=True))
+        large = large[1:] if len(large) <= _MOST_ORDERED else []
+        majors = [[o.as_major() for o in each if o.divides] if a in large else [] for a, each in enumerate(per_axis)]
+        return tuple((*each, *more) for each, more in zip(per_axis, majors, strict=True))
 
-    def _states(self, v: Value, *, pending: bool = True, once: bool = False) -> list[int]:
-        """The states of a value; where cotangents are summed ``once``, they are pending while it is replicated."""
-        found = [REDUCED, *(SHARDED + d for d, n in enumerate(v.shape) if n > 1)]
-        found += [UNREDUCED] if pending and dtypes.summable(v.dtype) and dtypes.differentiable(v.dtype) else []
-        return found + ([INVARIANT] if (self.completes or not once) and self.has_cotangent(v) else [])
+    def _states(self, v: Value, *, pending: bool = True, copy: bool = False) -> list[int]:
+        """The possible states of a value; a shared ``copy`` of the user's program is not invariant.
 
-    def _items(self, items: Sequence[Item], body: int = 0) -> None:
+        Its cotangents stay pending, so that they are summed once.
+        """
+        states = [REDUCED, *(SHARDED + d for d, n in enumerate(v.shape) if n > 1)]
+        states += [UNREDUCED] if pending and dtypes.summable(v.dtype) and dtypes.differentiable(v.dtype) else []
+        return states + ([INVARIANT] if (self.is_implicit or not copy) and self.has_cotangent(v) else [])
+
+    def _add_items(self, items: Sequence[Item], body: int = 0) -> None:
         for item in items:
             self._bodies[item.id] = body
             if isinstance(item, Op):
                 if any(map(is_value, item.operands)):
-                    self._node("op", self._options(item), item.operands, item.results, item.times, item=item)
-                    self._note_saved(item)
+                    self._add("op", self._options(item), item.operands, item.results, item.times, item=item)
+                    self._add_residuals(item)
             elif isinstance(item, Checkpoint):
                 self.checkpoints += 1
-                self._items(item.items, item.id)
-                ops = [op for op, _ in walked(item.items) if isinstance(op, Op)]
+                self._add_items(item.items, item.id)
+                ops = [op for op, _ in walk(item.items) if isinstance(op, Op)]
                 inside = {v.id for op in ops for v in op.results}
                 for op in ops:
                     self.saved.update(x.id for x in op.operands if is_value(x) and x.id not in inside and self.grad)
             else:
-                self._loop(item)
+                self._add_loop(item)
 
-    def _loop(self, loop: Loop) -> None:
+    def _add_loop(self, loop: Loop) -> None:
         inner = loop.times * loop.scan.length
         carries = []
         for i, (x0, v, x1, r) in enumerate(loop.carries()):
             options = [Option((s, s), (s,)) for s in self._states(v)]
-            node = self._node("carry", options, [], [v], inner, item=loop, among=i)
+            node = self._add("carry", options, [], [v], inner, item=loop, index=i)
             self.source[r.id] = node, 0
             carries.append((node, x0, x1))
             if self.has_cotangent(v) and not loop.checkpointed:
@@ -272,93 +281,95 @@ class Graph:
             if is_value(x):
                 self.sliced.add(x.id)
                 options = [Option((s + (s >= SHARDED),), (s,)) for s in self._states(v)]
-                node = self._node("slice", options, [x], [v], inner, item=loop, among=i)
+                node = self._add("slice", options, [x], [v], inner, item=loop, index=i)
                 node.operand_times = [loop.times]
-        self._items(loop.items, loop.id)
+        self._add_items(loop.items, loop.id)
         for node, x0, x1 in carries:
             node.operands, node.operand_times = [x0, x1], [loop.times, inner]
         for i, (y, r) in enumerate(loop.stacks()):
             if is_value(y):
                 options = [Option((s,), (s + (s >= SHARDED),)) for s in self._states(y)]
-                self._node("stack", options, [y], [r], inner, item=loop, among=i)
+                self._add("stack", options, [y], [r], inner, item=loop, index=i)
 
     def _options(self, op: Op) -> tuple[tuple[Option, ...], ...]:
-        """What an equation may do along each axis: asked of axes as small as can be, which say it for larger ones."""
-        if self.completes and _is_of_user(op.eqn):
-            return self._kept_as_seen(op)
-        known = self._known(op)
-        found, live = [], any(map(self.has_cotangent, op.results))
+        """The options of an op along each axis, from a mesh axis of the smallest size that divides the axis's."""
+        if self.is_implicit and _is_of_user(op.eqn):
+            return self._seen_option(op)
+        operands = self._operands(op)
+        per_axis, live = [], any(map(self.has_cotangent, op.results))
         axes = self.mesh.axis_names
         for axis, n in zip(axes, self.sizes, strict=True):
             names = [axis, *(a for a in axes if a != axis)] if op.name in _NAME_AXES else ["axis"]
             small = next((p for p in range(2, n + 1) if n % p == 0), 1)
             try:
-                asked = options_.options(op.eqn, small, known, names)
+                rule_options = options_.options(op.eqn, small, operands, names)
             except ShardingTypeError as error:
                 if self._seen(op) is not None:
-                    return self._kept_as_seen(op)
+                    return self._seen_option(op)
                 error.what = f"nothing is known of `{op.name}` at {str(op.place) or 'a line of JAX'}: {error.what}"
                 raise error.with_traceback(None) from error.__cause__
             scale = (n - 1) / n / ((small - 1) / small) if n > 1 else 0.0
-            # What ways send depends on the number of devices.
-            ways = options_.way_options(op.eqn, n, known, names, assuming=self.completes)
-            kinds: dict[Any, Option] = {}
-            for o in (*(o._replace(sent=o.sent * scale, sent_backward=o.sent_backward * scale) for o in asked), *ways):
-                before = kinds.setdefault((o.operands, o.results), o)
+            scaled = [o._replace(sent=o.sent * scale, sent_backward=o.sent_backward * scale) for o in rule_options]
+            # The communication of algorithms across shards depends on the number of devices.
+            across = options_.way_options(op.eqn, n, operands, names, assuming=self.is_implicit)
+            cheapest: dict[Any, Option] = {}
+            for o in (*scaled, *across):
+                before = cheapest.setdefault((o.operands, o.results), o)
                 if o.sent + o.sent_backward < before.sent + before.sent_backward:
-                    kinds[o.operands, o.results] = o
-            found.append(tuple(o for o in kinds.values() if live or INVARIANT not in o.operands))
-        return tuple(found) if op.name in _NAME_AXES else self._in_orders(found)
+                    cheapest[o.operands, o.results] = o
+            per_axis.append(tuple(o for o in cheapest.values() if live or INVARIANT not in o.operands))
+        return tuple(per_axis) if op.name in _NAME_AXES else self._with_orders(per_axis)
 
-    def together(self, node: Node, some: Sequence[Option]) -> options_.Sent | None:
-        """What the equation of a node sends that takes an option along each axis; None where it does not type so."""
+    def comm_per_byte(self, node: Node, options: Sequence[Option]) -> options_.CommPerByte | None:
+        """The communication of an op with one option for each axis; see `options.comm_per_byte`."""
         assert node.op is not None
-        return options_.together(node.op.eqn, self.mesh, self._known(node.op), some, implicit=self.completes)
+        operands = self._operands(node.op)
+        return options_.comm_per_byte(node.op.eqn, self.mesh, operands, options, implicit=self.is_implicit)
 
-    def _known(self, op: Op) -> list[options_.Operand | None]:
-        """What is known of the operands of an equation; None of a number that it has."""
+    def _operands(self, op: Op) -> list[options_.Operand | None]:
+        """The operands of an op for `options`; None for literals."""
         live = any(map(self.has_cotangent, op.results))
-        found: list[options_.Operand | None] = []
+        operands: list[options_.Operand | None] = []
         for x, var in zip(op.operands, op.eqn.invars, strict=True):
             if isinstance(x, Value):
-                found.append(options_.Operand(x.shape, x.dtype, x.constant, live and self.has_cotangent(x), x.place))
-            else:  # a number around it is a constant
-                found.append(None if is_literal(var) else options_.operand(var.aval, constant=True))
-        return found
+                operands.append(options_.Operand(x.shape, x.dtype, x.constant, live and self.has_cotangent(x), x.place))
+            else:  # an outer literal is a constant
+                operands.append(None if is_literal(var) else options_.operand(var.aval, constant=True))
+        return operands
 
-    def _kept_as_seen(self, op: Op) -> tuple[tuple[Option, ...], ...]:
-        """The one option of an operation that keeps the types that it was seen with."""
+    def _seen_option(self, op: Op) -> tuple[tuple[Option, ...], ...]:
+        """The single option of an op with its greedy types."""
         if (types := self._seen(op)) is None:
             raise ShardingTypeError(f"nothing is known of the types of `{op.name}`")
         of_values = iter(types[0])
-        return self._kept([next(of_values) if isinstance(x, Value) else None for x in op.operands], types[1])
+        return self._single_option([next(of_values) if isinstance(x, Value) else None for x in op.operands], types[1])
 
-    def _kept(self, operands: Types, results: Types) -> tuple[tuple[Option, ...], ...]:
-        """The one option for each axis by which operands and results have types."""
-        taken, made = ([_states_of(t) for t in types] for types in (operands, results))
+    def _single_option(self, operands: Types, results: Types) -> tuple[tuple[Option, ...], ...]:
+        """The single option for each axis with these types."""
+        sources, targets = ([_states_of(t) for t in types] for types in (operands, results))
         return tuple(
-            (Option(tuple([x[a] for x in taken]), tuple([x[a] for x in made])),) for a in range(len(self.sizes))
+            (Option(tuple([x[a] for x in sources]), tuple([x[a] for x in targets])),) for a in range(len(self.sizes))
         )
 
-    def _note_saved(self, op: Op) -> None:
-        """Notes what lives until the backward pass: operands of products, and of what is not linear."""
+    def _add_residuals(self, op: Op) -> None:
+        """Adds the residuals of an op: operands of products, operands or results of nonlinear ops."""
         if op.checkpointed or not any(map(self.has_cotangent, op.results)):
             return
-        kept: list[int] = []
+        residuals: list[int] = []
         if op.name in _PRODUCTS or is_convolution(op.eqn):
             for i in range(len(op.operands)):
                 others = [y for j, y in enumerate(op.operands) if j != i or op.name == "div"]
-                kept += [i] * any(isinstance(y, Value) and y.differentiated for y in others)
+                residuals += [i] * any(isinstance(y, Value) and y.differentiated for y in others)
         elif op.name in _NEEDS_RESULTS:
             self.saved.update(v.id for v in op.results)
         elif op.name in _NEEDS_OPERANDS:
-            kept += range(len(op.operands))
+            residuals += range(len(op.operands))
         elif op.name == "select_n":
-            kept += [0]
-        for i in kept:
+            residuals += [0]
+        for i in residuals:
             if is_value(op.operands[i]):
                 self.saved.add(op.operands[i].id)
-                self.kept.add((op.id, i))
+                self.saved_operands.add((op.id, i))
 
     def _residuals_of(self, op: Op) -> Residuals:
         live = tuple(i for i, x in enumerate(op.operands) if isinstance(x, Value) and self.has_cotangent(x))
@@ -366,26 +377,27 @@ class Graph:
             return Residuals((False,) * len(op.operands), results=False)
         return options_.residuals(op.eqn, live)
 
-    def _second_forms(self) -> None:
-        """A second form for each value that is used several times, or in a loop that it is not made in."""
+    def _add_shared_copies(self) -> None:
+        """Adds a shared copy of each value with several uses, or with a use in an inner loop."""
         uses: dict[int, list[Use]] = {}
         for use in self.uses():
             uses.setdefault(use.value.id, []).append(use)
-        for found in uses.values():
-            v, source = found[0].value, self.source[found[0].value.id][0]
-            times = source.times if source.kind != "carry" else found[0].times
+        for uses_of_v in uses.values():
+            v = uses_of_v[0].value
+            source = self.source[v.id][0]
+            times = source.times if source.kind != "carry" else uses_of_v[0].times
             if source.kind == "carry" and v not in source.results:
                 times = source.item.times  # type: ignore[union-attr]
-            inside = max(use.times for use in found) > times
-            if math.prod(v.shape) > 1 and (len({use.node.id for use in found}) > 1 or inside):
-                options = [Option((s,), ()) for s in self._states(v, once=True)]
-                node = self._node("shared", options, [v], [], times)
+            inside = max(use.times for use in uses_of_v) > times
+            if math.prod(v.shape) > 1 and (len({use.node.id for use in uses_of_v}) > 1 or inside):
+                options = [Option((s,), ()) for s in self._states(v, copy=True)]
+                node = self._add("shared", options, [v], [], times)
                 if source.checkpointed or v.id in self.program.entering:
-                    node.again = max(map(self._again, found))
+                    node.reruns = max(map(self._reshard_reruns, uses_of_v))
                 self.shared[v.id] = node
 
     def uses(self) -> Iterator[Use]:
-        """All values that nodes take, but for those that have a second form of them."""
+        """All uses of values by nodes other than shared copies."""
         for node in self.nodes:
             if node.kind != "shared":
                 for i, x in enumerate(node.operands):
@@ -394,51 +406,50 @@ class Graph:
 
     # repeated layers
 
-    def _fold(self) -> list[tuple[int, int]]:
-        """Ties layers that repeat to the first of them; how often each repeats, and of how many equations it is."""
+    def _tie_layers(self) -> list[tuple[int, int]]:
+        """Ties repeated layers to the first of them; returns the count and number of ops of each such layer."""
         ops = [n for n in self.nodes if n.kind == "op"]
         codes: dict[Any, int] = {}
         sequence = np.array([codes.setdefault(self._signature(n), len(codes)) for n in ops], np.int64)
-        found, left = [], [(0, len(ops))]
+        layers, left = [], [(0, len(ops))]
         while left:
             start, end = left.pop()
-            covered, at, period = _repeat(sequence[start:end])
+            covered, at, period = _longest_repeat(sequence[start:end])
             if covered:
                 self._tie(ops[start + at : start + at + covered], period)
-                found.append((covered // period, period))
+                layers.append((covered // period, period))
                 left += [(start, start + at), (start + at + covered, end)]
-        return found
+        return layers
 
     def _signature(self, node: Node) -> Any:
         op = node.op
         assert op is not None
         operands = tuple(
-            (x.shape, x.dtype, x.constant, self._said.get(x.id)) if isinstance(x, Value) else str(x)
+            (x.shape, x.dtype, x.constant, self._fixed.get(x.id)) if isinstance(x, Value) else str(x)
             for x in op.operands
         )
-        return op.name, node.options, operands, node.times, node.again
+        return op.name, node.options, operands, node.times, node.reruns
 
     def _tie(self, ops: Sequence[Node], period: int) -> None:
         for i, node in enumerate(ops[period:]):
-            first = ops[i % period]
-            node.first = first
-            for x, y in zip(node.operands, first.operands, strict=True):
+            leader = node.leader = ops[i % period]
+            for x, y in zip(node.operands, leader.operands, strict=True):
                 if is_value(x) and is_value(y) and x is not y:
                     a, b = self.source[x.id][0], self.source[y.id][0]
                     if a.kind == b.kind == "argument" and a is not b:
-                        a.first = b.first
-                        self._tie_second_forms(x, y)
-            for v, w in zip(node.results, first.results, strict=True):
-                self._tie_second_forms(v, w)
+                        a.leader = b.leader
+                        self._tie_copies(x, y)
+            for v, w in zip(node.results, leader.results, strict=True):
+                self._tie_copies(v, w)
 
-    def _tie_second_forms(self, v: Value, w: Value) -> None:
+    def _tie_copies(self, v: Value, w: Value) -> None:
         if v.id in self.shared and w.id in self.shared:
-            self.shared[v.id].first = self.shared[w.id].first
+            self.shared[v.id].leader = self.shared[w.id].leader
 
     # sizes
 
     def fits(self, v: Value, states: Any) -> Any:
-        """Which rows of states a value can have: the axes on each dim divide it together."""
+        """Mask of the rows of states that a value can have: the axes on each dim divide it."""
         ok = np.ones(len(states), bool)
         for d, n in enumerate(v.shape):
             product = np.ones(len(states), np.int64)
@@ -449,7 +460,7 @@ class Graph:
 
 
 def _is_of_user(eqn: Any) -> bool:
-    """Whether an equation is a function of typed values that the user gave: what it makes follows from all types."""
+    """Whether an equation calls a typed function of the user, whose types have no options along single axes."""
     call = eqn.params.get("call")
     while hasattr(call, "call"):
         call = call.call
@@ -457,7 +468,7 @@ def _is_of_user(eqn: Any) -> bool:
 
 
 def _states_of(t: ShType | None) -> list[int]:
-    """The states of a type for each axis; of a plain value it is reduced."""
+    """The states of a type for each axis; reduced for a plain value."""
     if t is None:
         return [REDUCED] * _MOST_AXES
     if (states := axis_states(t)) is None:
@@ -467,8 +478,8 @@ def _states_of(t: ShType | None) -> list[int]:
     return states
 
 
-def _repeat(sequence: Any) -> tuple[int, int, int]:
-    """The longest tandem repeat of a sequence: how much it covers, where it begins, and its period; zeros for none."""
+def _longest_repeat(sequence: Any) -> tuple[int, int, int]:
+    """The longest tandem repeat of a sequence: its length, start and period; zeros for none."""
     best = (0, 0, 0)
     for period in range(_LEAST_LAYER, len(sequence) // 2 + 1):
         same = np.concatenate(([False], sequence[:-period] == sequence[period:], [False]))

@@ -1,4 +1,4 @@
-"""What a plain program is made of: values, operations, loops and checkpoints; and walks over them."""
+"""The IR of the solver: values, ops, loops and checkpoints of a plain program; and walks over them."""
 
 from __future__ import annotations
 
@@ -27,28 +27,28 @@ class Value:
     dtype: str  # the short name
     constant: bool = False  # whether it depends on no argument
     differentiated: bool = False  # whether it has a cotangent in the backward pass
-    name: str = ""  # its path, of an argument; else what made it
-    number: Any = None  # what it is, of a constant that the program captured
-    place: Any = None  # along which dims its elements count, where that is known
-    within: frozenset[Loop] = frozenset()  # the loops in whose steps it is made
+    name: str = ""  # the path of an argument; else the primitive that computes it
+    captured: Any = None  # the array, of a constant that the program closes over
+    place: Any = None  # the dims along which it is an iota, if any
+    within: frozenset[Loop] = frozenset()  # the loops whose body computes it
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the array on all devices."""
+        """Bytes of the global array."""
         return math.prod(self.shape) * dtypes.itemsize(self.dtype)
 
 
-#: Where an equation is: the identities of those around it, outermost first, and its own.
+#: The ids of the equations around an equation, outermost first, and its own.
 Path = tuple[int, ...]
-#: What equations take: values of the program, and numbers.
+#: An operand of an equation: a value of the program or a literal.
 Operand = Value | Any
-#: Pairs of operands and results between which derivatives flow.
+#: Pairs of operands and results between which tangents and cotangents flow.
 Flows = Iterable[tuple[Sequence[Operand], Sequence[Operand]]]
 
 
 @dataclass(eq=False)
 class Op:
-    """An equation, and how often it runs."""
+    """An equation, with the number of its runs."""
 
     id: int
     eqn: Any
@@ -58,16 +58,16 @@ class Op:
     place: SourceLine
     path: Path
     checkpointed: bool = False
-    within: frozenset[Loop] = frozenset()  # the loops in whose steps it runs, whatever it takes
+    within: frozenset[Loop] = frozenset()  # the loops in whose body it runs, even if no operand depends on them
 
     @functools.cached_property
-    def silent(self) -> bool:
-        """Whether a scope that the program opens around it forbids communication."""
+    def no_comm(self) -> bool:
+        """Whether a `no_comm` scope of the program is around it."""
         return any(isinstance(rule, NoComm) for rule in (set_at(self.eqn) or InForce()).rules)
 
     @functools.cached_property
     def reads(self) -> tuple[bool, ...]:
-        """Of which operands it reads the values, and not the types alone."""
+        """For each operand, whether it reads the values and not only the type."""
         return operands_read(self.eqn)
 
     @property
@@ -76,13 +76,13 @@ class Op:
         return str(self.eqn.primitive.name)
 
     def flows(self) -> Flows:
-        """What cotangents come to, and what from."""
+        """Its operands and results."""
         yield self.operands, self.results
 
 
 @dataclass(eq=False)
 class Loop:
-    """A scan: its body's items run ``length`` times; the carry has one type all along."""
+    """A scan, whose carry has one type in all steps."""
 
     id: int
     eqn: Any
@@ -90,88 +90,88 @@ class Loop:
     operands: list[Operand]
     items: list[Item]
     inputs: list[Value]  # of the body: the carry, then the slices
-    outputs: list[Operand]  # of the body: the next carry, then what is stacked
+    outputs: list[Operand]  # of the body: the next carry, then the stacked values
     results: list[Value]
     times: int
     place: SourceLine
     checkpointed: bool = False
-    within: frozenset[Loop] = frozenset()  # as of an `Op`
+    within: frozenset[Loop] = frozenset()  # see `Op`
 
     def carries(self) -> Iterator[tuple[Operand, Value, Operand, Value]]:
-        """Of each carry the first value, the one in the body, the next one and the last one."""
+        """For each carry: its initial value, the body's input, the body's output and the final value."""
         k, first = self.scan.carry, self.operands[self.scan.consts :]
         return zip(first[:k], self.inputs[:k], self.outputs[:k], self.results[:k], strict=True)
 
     def slices(self) -> Iterator[tuple[Operand, Value]]:
-        """What is sliced, and its slice."""
+        """Each sliced operand (``xs``), with its slice."""
         k = self.scan.carry
         return zip(self.operands[self.scan.consts + k :], self.inputs[k:], strict=True)
 
     def stacks(self) -> Iterator[tuple[Operand, Value]]:
-        """What is stacked, and the stack."""
+        """Each stacked output (``ys``) of the body, with its stack."""
         k = self.scan.carry
         return zip(self.outputs[k:], self.results[k:], strict=True)
 
     def flows(self) -> Flows:
-        """As of an `Op`."""
+        """The flows of carries, slices and stacks."""
         yield from (((x0, v, x1), (v, r)) for x0, v, x1, r in self.carries())
-        yield from (((x,), (made,)) for x, made in (*self.slices(), *self.stacks()))
+        yield from (((x,), (y,)) for x, y in (*self.slices(), *self.stacks()))
 
 
 @dataclass(eq=False)
 class Checkpoint:
-    """A part of the program that is computed again in the backward pass; its results are values of its items."""
+    """A `jax.checkpoint`, which the backward pass recomputes; its results are values of its items."""
 
     id: int
-    eqn: Any  # None of one that the program has not
+    eqn: Any  # None for one that the plan adds
     items: list[Item]
     outputs: list[Operand]
-    keeps_all: bool = False  # whether its policy, or that of one around it, keeps reshards too
+    saves_all: bool = False  # whether its policy, or an enclosing one's, saves reshards too
 
-    def keeps(self, eqn: Any) -> bool:
-        """Whether its policy keeps the results of an equation in it."""
-        return self.eqn is not None and _keeps(self.eqn, eqn.primitive, [v.aval for v in eqn.invars], eqn.params)
+    def saves(self, eqn: Any) -> bool:
+        """Whether its policy saves the results of an equation in it."""
+        return self.eqn is not None and _policy_saves(self.eqn, eqn.primitive, [v.aval for v in eqn.invars], eqn.params)
 
     @property
     def results(self) -> list[Value]:
-        """The values among what it puts out."""
+        """The values among its outputs."""
         return [x for x in self.outputs if isinstance(x, Value)]
 
 
 Item = Op | Loop | Checkpoint
 
 
-def walked(items: Sequence[Item], inside: Path = ()) -> Iterator[tuple[Op | Loop, Path]]:
-    """All equations and loops, with those in loops and checkpoints, and the numbers of the checkpoints around each."""
+def walk(items: Sequence[Item], inside: Path = ()) -> Iterator[tuple[Op | Loop, Path]]:
+    """Yields all ops and loops, nested ones too, with the ids of the checkpoints around each."""
     for item in items:
         if isinstance(item, Checkpoint):
-            yield from walked(item.items, (*inside, item.id))
+            yield from walk(item.items, (*inside, item.id))
             continue
         yield item, inside
         if isinstance(item, Loop):
-            yield from walked(item.items, inside)
+            yield from walk(item.items, inside)
 
 
-#: The primitive that a checkpoint's policy is shown for a reshard.
+#: The primitive of a reshard for checkpoint policies.
 RESHARD: Final = Primitive("reshard")
 
 
-def _keeps(checkpoint: Any, primitive: Any, avals: Sequence[Any], params: Mapping[str, Any]) -> bool:
+def _policy_saves(checkpoint: Any, primitive: Any, avals: Sequence[Any], params: Mapping[str, Any]) -> bool:
     policy = checkpoint.params["policy"]
     return policy is not None and saves(policy(primitive, *avals, **params))
 
 
-def keeps_reshards(checkpoint: Any) -> bool:
-    """Whether the policy of a checkpoint keeps a reshard, whatever value of it is moved."""
+def saves_reshards(checkpoint: Any) -> bool:
+    """Whether the policy of a checkpoint saves the reshards of all of its values."""
     jaxpr = jaxpr_of(checkpoint.params["jaxpr"])
     avals = dict.fromkeys(v.aval for eqn in jaxpr.eqns for v in (*eqn.invars, *eqn.outvars) if not is_literal(v))
-    return bool(avals) and all(_keeps(checkpoint, RESHARD, [aval], {}) for aval in avals)
+    return bool(avals) and all(_policy_saves(checkpoint, RESHARD, [aval], {}) for aval in avals)
 
 
 def demand(items: Sequence[Item], needed: set[int], take: Callable[[Op | Checkpoint], None]) -> None:
-    """Adds to the values that are needed those that they are made of, last first; ``take`` does so for one item.
+    """Adds to ``needed`` the values that they depend on, by a backward walk; ``take`` does so for an op or checkpoint.
 
-    Of a loop a carry that is needed is made of the first and of all steps.
+    A needed carry depends on its initial value and on the body's output, to a fixed point.
     """
     for item in reversed(items):
         if not isinstance(item, Loop):
@@ -185,12 +185,12 @@ def demand(items: Sequence[Item], needed: set[int], take: Callable[[Op | Checkpo
                     needed.update(x.id for x in (v, x1) if is_value(x))
             needed.update(y.id for y, r in item.stacks() if is_value(y) and r.id in needed)
             demand(item.items, needed, take)
-        taken = [*((x0, v) for x0, v, _, _ in item.carries()), *item.slices()]
-        needed.update(x.id for x, v in taken if is_value(x) and v.id in needed)
+        inputs = [*((x0, v) for x0, v, _, _ in item.carries()), *item.slices()]
+        needed.update(x.id for x, v in inputs if is_value(x) and v.id in needed)
 
 
 def note_loops(items: Sequence[Item], within: frozenset[Loop] = frozenset()) -> None:
-    """Says in which loops values are made: JAX hoists loop-invariant values out of scans that it differentiates."""
+    """Sets ``within`` of items and values. JAX hoists loop-invariant values out of scans that it differentiates."""
     for item in items:
         if isinstance(item, Checkpoint):
             note_loops(item.items, within)
@@ -205,7 +205,7 @@ def note_loops(items: Sequence[Item], within: frozenset[Loop] = frozenset()) -> 
 
 
 def _note_loop(loop: Loop, within: frozenset[Loop]) -> None:
-    """As `note_loops`; of carries each by itself depends on what its first value and its next ones do."""
+    """`note_loops` for a loop, to a fixed point over its carries."""
     hoists = any(isinstance(x, Value) and x.differentiated for x in loop.operands)
     for x, v in (*((x0, v) for x0, v, _, _ in loop.carries()), *loop.slices()):
         v.within = within | _loops_of(x) | {loop}
@@ -226,10 +226,10 @@ def _loops_of(x: Operand) -> frozenset[Loop]:
 
 
 def trip_count(*within: frozenset[Loop]) -> int:
-    """How many times the body runs that is inside all of these loops."""
+    """The number of runs of a body inside all of these loops."""
     return math.prod(loop.scan.length for loop in frozenset().union(*within))
 
 
 def is_value(x: Operand) -> bool:
-    """Whether an operand is a value that depends on arguments, and so has a type to be chosen."""
+    """Whether an operand depends on arguments, so that its type is a decision."""
     return isinstance(x, Value) and not x.constant

@@ -1,7 +1,7 @@
-"""What one equation of a plain program may do along one mesh axis, as data.
+"""Lists the options of an equation of a plain program along one mesh axis: the states of its operands and results.
 
-Its row in the table of primitives types *seeds*, in which one operand is sharded on one dim or pending and the others
-are replicated; the casts that the row inserts tell the states that the others take along with it.
+The equation's typing rule is run on *seeds*, in which one operand is sharded on one dim or pending and the others are
+replicated. The casts that it inserts are the states of the others in that option.
 """
 
 from __future__ import annotations
@@ -49,137 +49,136 @@ from shtypes.types import ShType, dtypes
 from shtypes.types.mesh import Mesh
 from shtypes.types.policy import current_policy
 
-#: Annotations, as `lift` records them and as JAX does.
-_PLACING: Final = frozenset({"sharding_annotation", "sharding_constraint", "reshard", "mesh_cast"})
-#: Of so many operands of a call each two are sharded together.
-_FEW: Final = 4
-#: What fills the table of primitives.
-_FILLED: Final = (lift_,)
+#: Sharding annotations of `lift` and of JAX.
+_ANNOTATIONS: Final = frozenset({"sharding_annotation", "sharding_constraint", "reshard", "mesh_cast"})
+#: The most operands of a call of which each pair is sharded together.
+_MOST_PAIRED: Final = 4
+#: Importing it fills the table of primitives.
+_IMPORTED: Final = (lift_,)
 
 
 class Option(NamedTuple):
-    """What an equation may do along an axis."""
+    """The states of operands and results of an equation along an axis."""
 
-    operands: tuple[int, ...]  # the state of each, by `axis_states`; REDUCED for what depends on no argument
+    operands: tuple[int, ...]  # as of `axis_states`; REDUCED for what depends on no argument
     results: tuple[int, ...]
-    #: Bytes that each device sends, for each byte of the first result that it has: along a sharded dim.
+    #: Bytes that a device sends per local byte of the first result, of an op that communicates along a sharded dim.
     sent: float = 0.0
-    sent_backward: float = 0.0  # what it sends besides where it is differentiated
-    way: int | None = None  # the number of the way across shards; None where the op has no choice
+    sent_backward: float = 0.0  # the same in the backward pass
+    way: int | None = None  # the index of the algorithm across shards; None if the op has only one
 
     @property
-    def joins(self) -> bool:
-        """Whether the op works across shards, where its row alone would not type or would do something else."""
+    def across_shards(self) -> bool:
+        """Whether the op works across shards, which the typing rule alone refuses or types otherwise."""
         return self.sent > 0 or self.way is not None
 
     @property
     def divides(self) -> bool:
-        """Whether each device does its part of the work, and not all of it."""
+        """Whether the work is divided among the devices of the axis."""
         return any(s >= SHARDED for s in (*self.operands, *self.results))
 
     @property
-    def fronts(self) -> bool:
-        """Whether the axis is put before others of its dims."""
+    def is_major(self) -> bool:
+        """Whether the axis is the most major of a dim."""
         return any(s >= FRONT for s in (*self.operands, *self.results))
 
-    def in_front(self) -> Option:
-        """It with the axis before the others of its dims."""
+    def as_major(self) -> Option:
+        """The option with the axis as the most major of its dims."""
         operands, results = (tuple([s + FRONT * (s >= SHARDED) for s in x]) for x in (self.operands, self.results))
         return self._replace(operands=operands, results=results)
 
 
 class Operand(NamedTuple):
-    """What is known of an operand of an equation."""
+    """The attributes of an operand that its options depend on."""
 
     shape: tuple[int, ...]
     dtype: str  # the short name
-    constant: bool = False  # whether it depends on no argument: it takes the state of whatever it meets
-    live: bool = True  # whether it has a cotangent, where the equation is differentiated
-    place: Any = None  # along which dim its elements count, where that is known
+    constant: bool = False  # whether it depends on no argument, so that it is cast to any state for free
+    live: bool = True  # whether it has a cotangent
+    place: Any = None  # the dims along which it is an iota, if any
 
     @property
-    def beside(self) -> list[int]:
-        """The states that it can have along axes beside the one that is asked about."""
+    def other_states(self) -> list[int]:
+        """Its possible states along the other axes."""
         return [s for s in states_of(self, 1) if s != INVARIANT]
 
 
-class Sent(NamedTuple):
-    """What an equation sends, for each byte of its first result on a device."""
+class CommPerByte(NamedTuple):
+    """Bytes that a device sends for an equation, per local byte of its first result."""
 
     forward: float
     backward: float
 
 
-#: What is sent by what no plan has.
-NEVER: Final = Sent(math.inf, 0.0)
+#: The price of options that no plan may take.
+FORBIDDEN: Final = CommPerByte(math.inf, 0.0)
 
-#: Functions with derivative rules of their own.
-_RULED: Final = ("custom_jvp_call", "custom_vjp_call")
-#: The results of an equation for operands; None where it has none.
+#: Functions with custom derivative rules.
+_CUSTOM_RULES: Final = ("custom_jvp_call", "custom_vjp_call")
+#: A typing rule: operands to results; None if it does not apply.
 _Row = Callable[[list[Any]], Sequence[Any] | None]
-_known: Final[Bounded[tuple[Option, ...]]] = Bounded()
-_residuals: Final[Bounded[Residuals]] = Bounded()
-_together: Final[Bounded[tuple[Sent | None]]] = Bounded()
+_options_cache: Final[Bounded[tuple[Option, ...]]] = Bounded()
+_residuals_cache: Final[Bounded[Residuals]] = Bounded()
+_comm_cache: Final[Bounded[tuple[CommPerByte | None]]] = Bounded()
 
 
 def operand(aval: Any, *, constant: bool = False) -> Operand:
-    """An operand of one of JAX's types."""
+    """An operand with a JAX aval."""
     return Operand(tuple(map(int, aval.shape)), dtypes.from_numpy(aval.dtype), constant)
 
 
 def options(
     eqn: Any, size: int, operands: Sequence[Operand | None], names: Sequence[str] = ("axis",)
 ) -> tuple[Option, ...]:
-    """What an equation may do along one mesh axis of some devices; the first is that each device does all of it.
+    """The options of an equation along a mesh axis of ``size`` devices; the first is all replicated.
 
-    Of operands that are None nothing is asked. ``names`` are those of the axis and of the others of the mesh, of which
-    some equations speak.
+    Literal operands are None. ``names`` are those of the axis and of the others of the mesh, which some equations name.
     """
     key = _key(eqn, operands, size, names)
-    return _known.get_or_create(key, lambda: tuple(_Asked(eqn, operands, size, names).options()))
+    return _options_cache.get_or_create(key, lambda: tuple(_Probe(eqn, operands, size, names).options()))
 
 
 def way_options(
     eqn: Any, size: int, operands: Sequence[Operand | None], names: Sequence[str], *, assuming: bool
 ) -> tuple[Option, ...]:
-    """The ways of an equation across shards; those that assume something of its operands only if ``assuming``."""
+    """The options of an equation across shards; with ``assuming``, also those that assume something of the operands."""
     if size == 1 or not any(assuming or not assumes(way) for way in ways_of(eqn)):
         return ()
     key = ("ways", assuming, *_key(eqn, operands, size, names))
-    return _known.get_or_create(key, lambda: tuple(_Asked(eqn, operands, size, names).ways(assuming)))
+    return _options_cache.get_or_create(key, lambda: tuple(_Probe(eqn, operands, size, names).ways(assuming)))
 
 
 def residuals(eqn: Any, operands: tuple[int, ...]) -> Residuals:
-    """What the derivative of an equation by some operands needs."""
+    """The residuals of an equation, differentiated by the given operands."""
     key = ("residuals", key_of_equation(eqn), operands)
-    return _residuals.get_or_create(key, lambda: residuals_of(eqn, operands))
+    return _residuals_cache.get_or_create(key, lambda: residuals_of(eqn, operands))
 
 
 def _key(eqn: Any, operands: Sequence[Operand | None], size: int, names: Sequence[str]) -> tuple[Any, ...]:
     return (key_of_equation(eqn), tuple(operands), size, tuple(names), current_policy())
 
 
-class _Asked:
-    """An equation whose options are asked of its row, on a mesh of one axis; others have one device each."""
+class _Probe:
+    """Runs the typing rule of an equation on a mesh in which only one axis has more than one device."""
 
     def __init__(self, eqn: Any, operands: Sequence[Operand | None], size: int, names: Sequence[str]) -> None:
         self.eqn, self.operands, self.axis, self.size = eqn, operands, next(iter(names), ""), size
         self.mesh = Mesh({name: size if name == self.axis else 1 for name in names})
         self.others = REDUCED  # the state along the other axes
         self.values = [i for i, x in enumerate(operands) if x is not None]
-        self.free = [i for i in self.values if not self._of(i).constant]  # those that an option says something of
+        self.free = [i for i in self.values if not self._of(i).constant]  # those with a state to choose
         self.typed_row: _Row = lambda xs: (row_of(eqn.primitive.name, BODIES) or by_row)(eqn, xs)
         self.row = self.typed_row
-        if eqn.primitive.name in _RULED:  # without its derivative rule, casts show
+        if eqn.primitive.name in _CUSTOM_RULES:  # without the rule, its casts are visible
             self.row = lambda xs: evaluate_closed(eqn.params["call_jaxpr"], xs)
 
     def _of(self, i: int) -> Operand:
-        found = self.operands[i]
-        assert found is not None
-        return found
+        x = self.operands[i]
+        assert x is not None
+        return x
 
     def seeds(self) -> Iterator[dict[int, int]]:
-        """States of operands to begin with; those not named are replicated."""
+        """States of operands to try; missing ones are replicated."""
         yield {}
         if any(dtypes.differentiable(self._of(i).dtype) for i in self.free):
             yield {i: INVARIANT for i in self.free if dtypes.differentiable(self._of(i).dtype)}
@@ -187,12 +186,12 @@ class _Asked:
             for state in states_of(self._of(i), self.size):
                 if state not in (REDUCED, INVARIANT):
                     yield {i: state}
-        # What is inside brings no operand beside the others, or only where it takes it beside them.
-        if self.eqn.primitive.name in (*CALLS, *_RULED) and len(self.free) <= _FEW:
+        # The ops of a body may not cast one operand to match another.
+        if self.eqn.primitive.name in (*CALLS, *_CUSTOM_RULES) and len(self.free) <= _MOST_PAIRED:
             yield from (seed for seed in self._sharded_seeds() if len(seed) > 1)
 
     def _sharded_seeds(self) -> Iterator[dict[int, int]]:
-        """States in which one operand is sharded, or two are, or all are alike."""
+        """Seeds in which one operand is sharded, or two are, or all are on the same dim."""
         sharded = {i: [s for s in states_of(self._of(i), self.size) if s >= SHARDED] for i in self.free}
         if len(sharded) > 2:
             yield from (dict.fromkeys(self.free, s) for s in set.intersection(*map(set, sharded.values())))
@@ -206,15 +205,21 @@ class _Asked:
         seeds = list(self.seeds())
         seen: dict[tuple[tuple[int, ...], tuple[int, ...]], Option] = {}
         refused: ShardingTypeError | None = None
-        beside = [REDUCED] if len(self.mesh.axis_names) == 1 else [s for i in self.free for s in self._of(i).beside]
-        for self.others in dict.fromkeys([REDUCED, *beside]):
-            found = self._typed(seeds)
-            if isinstance(found[0], ShardingTypeError) and self.free and not any(isinstance(o, Option) for o in found):
-                refused = refused or found[0]
+        single = len(self.mesh.axis_names) == 1
+        others = [] if single else [s for i in self.free for s in self._of(i).other_states]
+        for self.others in dict.fromkeys([REDUCED, *others]):
+            typed_seeds = self._type_seeds(seeds)
+            first = typed_seeds[0]
+            if (
+                isinstance(first, ShardingTypeError)
+                and self.free
+                and not any(isinstance(o, Option) for o in typed_seeds)
+            ):
+                refused = refused or first
                 continue
-            for seed, option in zip(seeds, found, strict=True):
+            for seed, option in zip(seeds, typed_seeds, strict=True):
                 if isinstance(option, ShardingTypeError):
-                    option = self._across(seed, self.row) if self._may_join else None
+                    option = self._across(seed, self.row) if self._takes_out else None
                 if option is not None:
                     seen.setdefault((option.operands, option.results), option)
         if refused is not None and not seen:
@@ -222,7 +227,7 @@ class _Asked:
         yield from seen.values()
 
     def ways(self, assuming: bool) -> Iterator[Option]:
-        """The ways across shards along the axis."""
+        """The options across shards along the axis."""
         for seed in self._sharded_seeds():
             for number, way in enumerate(ways_of(self.eqn)):
                 if assumes(way) and not assuming:
@@ -236,43 +241,43 @@ class _Asked:
 
     def _along(self, x: Operand, state: int) -> list[int]:
         """The states of an operand along all axes."""
-        others = self.others if self.others in x.beside and not x.constant else REDUCED
+        others = self.others if self.others in x.other_states and not x.constant else REDUCED
         return [state if name == self.axis else others for name in self.mesh.axis_names]
 
     def types(self, states: Sequence[Sequence[int]]) -> list[HiShType]:
-        """The types of the operands in some states along all axes."""
-        known = [(self._of(i), each) for i, each in zip(self.values, states, strict=True)]
-        return [as_jax_type(typed(self.mesh, x.dtype, x.shape, each)) for x, each in known]
+        """The types of the operands from their states along all axes."""
+        pairs = [(self._of(i), each) for i, each in zip(self.values, states, strict=True)]
+        return [as_jax_type(typed(self.mesh, x.dtype, x.shape, each)) for x, each in pairs]
 
-    def _typed(self, seeds: Sequence[dict[int, int]]) -> list[Option | ShardingTypeError | None]:
-        """For each seed the option that it is, or why it does not type; None where a result varies."""
-        found: list[Option | ShardingTypeError | None] = []
+    def _type_seeds(self, seeds: Sequence[dict[int, int]]) -> list[Option | ShardingTypeError | None]:
+        """The option of each seed, or the error; None if a result varies."""
+        options: list[Option | ShardingTypeError | None] = []
 
-        def ask(*arrays: Any) -> None:
+        def run(*arrays: Any) -> None:
             rest = iter(arrays)
             for seed in seeds:
                 xs = [next(rest) for _ in self.values]
                 try:
-                    found.append(self._option(seed, xs))
+                    options.append(self._option(seed, xs))
                 except ShardingTypeError as error:
-                    found.append(error.with_traceback(None))
+                    options.append(error.with_traceback(None))
 
         arrays = [wrap(t, None) for seed in seeds for t in self._types(seed)]
         with _strictly(self.mesh):
-            jax.make_jaxpr(ask)(*arrays)
-        return found
+            jax.make_jaxpr(run)(*arrays)
+        return options
 
     def _option(self, seed: dict[int, int], xs: list[Array]) -> Option | None:
         with noting_bound() as bound:
-            outs = self.row(self._filled(xs))
+            outs = self.row(self._with_literals(xs))
         results = [axis_state(out.type, self.axis) if isinstance(out, Array) else REDUCED for out in outs]
         if None in results:
             return None
         casts: dict[int, set[int | None]] = {}
-        for operation, operands, made in bound:
+        for operation, operands, outputs in bound:
             for x in operands:
                 cast = isinstance(operation, Reshard) and operation.inserted
-                casts.setdefault(id(x), set()).add(axis_state(made[0].type, self.axis) if cast else None)
+                casts.setdefault(id(x), set()).add(axis_state(outputs[0].type, self.axis) if cast else None)
         states = [REDUCED] * len(self.operands)
         for i, x in zip(self.values, xs, strict=True):
             cast_to = casts.get(id(x), set())
@@ -280,21 +285,21 @@ class _Asked:
             states[i] = seed.get(i, REDUCED) if only is None else only
             if i not in self.free:
                 states[i] = REDUCED
-        return Option(tuple(states), tuple(results), *self._written(bound))  # type: ignore[arg-type]
+        return Option(tuple(states), tuple(results), *self._explicit_comm(bound))  # type: ignore[arg-type]
 
-    def _written(self, bound: Any) -> tuple[float, float]:
-        """What reshards send that the equation asks for, with ``out=`` say; of one that is a reshard tables know it."""
+    def _explicit_comm(self, bound: Any) -> tuple[float, float]:
+        """Bytes per byte of the reshards inside the equation, of ``out=`` say; annotations are priced as reshards."""
         size = _nbytes(self.eqn.outvars[0].aval)
         moves = [op for op, _, _ in bound if isinstance(op, Reshard) and not op.inserted]
-        if only_places(self.eqn) or not size:
+        if is_annotation(self.eqn) or not size:
             return 0.0, 0.0
         forward, backward = (
             [c.bytes for op in moves for c in each(op)] for each in (Reshard.forward_comm, Reshard.backward_comm)
         )
         return sum(forward) / size, sum(backward) / size
 
-    def _filled(self, xs: Sequence[Any]) -> list[Any]:
-        """The operands, with numbers in their places and notes of what is known of the others."""
+    def _with_literals(self, xs: Sequence[Any]) -> list[Any]:
+        """All operands, literals included; notes constants and iotas for the typing rule."""
         full = [literal_value(v) if is_literal(v) else None for v in self.eqn.invars]
         for i, x in zip(self.values, xs, strict=True):
             full[i] = x
@@ -305,38 +310,39 @@ class _Asked:
         return full
 
     @property
-    def _may_join(self) -> bool:
+    def _takes_out(self) -> bool:
+        """Whether the op may communicate along a sharded dim, as with ``out=``."""
         call = self.eqn.params.get("call")
-        if self.eqn.primitive.name != "typed_call" or only_places(self.eqn) or getattr(call, "name", "") not in OPS:
+        if self.eqn.primitive.name != "typed_call" or is_annotation(self.eqn) or getattr(call, "name", "") not in OPS:
             return self.eqn.primitive.name in ACROSS
         return "out" in inspect.signature(OPS[call.name].function).parameters
 
     def _across(self, seed: dict[int, int], row: _Row) -> Option | None:
-        """An op along a sharded dim that communicates: in a way across shards, or as it does where ``out=`` asks."""
+        """The option of a typing rule that communicates along a sharded dim; None if it does not apply."""
         if not any(s >= SHARDED for s in seed.values()):
             return None
-        found = self.sent(self._types(seed), row)
-        if found is None or not (size := self.local_bytes(found[0])):
+        traced = self.trace(self._types(seed), row)
+        if traced is None or not (size := self.local_bytes(traced[0])):
             return None
-        results = [REDUCED if t is None else axis_state(t, self.axis) for t in found[0]]
+        results = [REDUCED if t is None else axis_state(t, self.axis) for t in traced[0]]
         if None in results:
             return None
         states = tuple(seed.get(i, REDUCED) for i in range(len(self.operands)))
-        return Option(states, tuple(results), found[1] / size, found[2] / size)  # type: ignore[arg-type]
+        return Option(states, tuple(results), traced[1] / size, traced[2] / size)  # type: ignore[arg-type]
 
     def local_bytes(self, results: Sequence[ShType | None]) -> int:
         """Bytes of the first result on each device."""
         return _nbytes(self.eqn.outvars[0].aval) if results[0] is None else results[0].local_bytes
 
-    def sent(
+    def trace(
         self, types: Sequence[HiShType], row: _Row, scope: Callable[[Mesh], Any] = tried_apart
     ) -> tuple[list[ShType | None], int, int] | None:
-        """The types of the results for operands of some types, and what is sent forward and backward."""
+        """Types of the results, and bytes that a device sends forward and backward; None if it does not type."""
         results: list[ShType | None] = []
         live = [k for k, i in enumerate(self.values) if self._of(i).live]
 
         def run(*xs: Any) -> Any:
-            outs = row(self._filled(xs))
+            outs = row(self._with_literals(xs))
             results[:] = [] if outs is None else map(type_of, outs)
             return outs
 
@@ -353,68 +359,69 @@ class _Asked:
         return (results, forward, both - forward) if results else None
 
 
-def together(
-    eqn: Any, mesh: Mesh, operands: Sequence[Operand | None], some: Sequence[Option], *, implicit: bool = False
-) -> Sent | None:
-    """What an equation sends that takes an option along each axis of a mesh, as the typed op does it.
+def comm_per_byte(
+    eqn: Any, mesh: Mesh, operands: Sequence[Operand | None], options: Sequence[Option], *, implicit: bool = False
+) -> CommPerByte | None:
+    """The communication of the typed op with one option for each axis of a mesh.
 
-    None where it does not type so, `NEVER` where it gives other results. With ``implicit``, ops communicate unasked.
+    None if it does not type, `FORBIDDEN` if its results differ from the options'. With ``implicit``, ops may reshard.
     """
-    ways = {o.way for o in some if o.joins}
+    ways = {o.way for o in options if o.across_shards}
 
     @contextlib.contextmanager
     def scope(mesh: Mesh) -> Iterator[None]:
         with tried_apart(mesh) if ways or implicit else _strictly(mesh), across(ways):
             yield
 
-    def ask() -> Sent | None:
-        asked = _Asked(eqn, operands, 1, ())
-        asked.mesh = mesh
+    def compute() -> CommPerByte | None:
+        probe = _Probe(eqn, operands, 1, ())
+        probe.mesh = mesh
         try:
-            types = asked.types([[o.operands[i] for o in some] for i in asked.values])
+            types = probe.types([[o.operands[i] for o in options] for i in probe.values])
         except ShardingTypeError:  # the axes do not divide a dim
             return None
-        found = asked.sent(types, asked.typed_row, scope)
-        if found is None:
+        traced = probe.trace(types, probe.typed_row, scope)
+        if traced is None:
             return None
-        for k, t in enumerate(found[0]):
-            said = [o.results[k] for o in some]
-            if any(said) if t is None else typed(mesh, t.dtype_name, t.shape, said) != t:
-                return NEVER
-        size = asked.local_bytes(found[0])
-        return Sent(found[1] / size, found[2] / size) if size else Sent(0.0, 0.0)
+        results, forward, backward = traced
+        for k, t in enumerate(results):
+            expected = [o.results[k] for o in options]
+            if any(expected) if t is None else typed(mesh, t.dtype_name, t.shape, expected) != t:
+                return FORBIDDEN
+        size = probe.local_bytes(results)
+        return CommPerByte(forward / size, backward / size) if size else CommPerByte(0.0, 0.0)
 
-    key = (*_key(eqn, operands, 1, ()), mesh, tuple(some), implicit)
-    return None if len(ways) > 1 else _together.get_or_create(key, lambda: (ask(),))[0]
+    key = (*_key(eqn, operands, 1, ()), mesh, tuple(options), implicit)
+    return None if len(ways) > 1 else _comm_cache.get_or_create(key, lambda: (compute(),))[0]
 
 
 def across(ways: Collection[int | None]) -> contextlib.AbstractContextManager[Any]:
-    """A scope in which an op works across shards, by its way if there is one; without ways, none."""
+    """A scope in which an op works across shards, by the given algorithm; no scope if there is none."""
     way = next(iter(ways)) if len(ways) == 1 else None
     return CommScope(replace(objective(), joint=False, way=way)) if ways else contextlib.nullcontext()
 
 
 @contextlib.contextmanager
 def _strictly(mesh: Mesh) -> Iterator[None]:
-    """A scope in which ops do not communicate, for the trace of equations apart from their program."""
+    """A scope for tracing single equations, in which ops do not communicate."""
     with without_scopes(), noting(), alone(), use_mesh(mesh):
         yield
 
 
 def states_of(x: Operand, size: int) -> list[int]:
-    """The states that an operand can have along an axis of ``size`` devices."""
-    found = [REDUCED, INVARIANT] if dtypes.differentiable(x.dtype) else [REDUCED]
-    found += [UNREDUCED] if dtypes.summable(x.dtype) else []
-    return found + [SHARDED + d for d, n in enumerate(x.shape) if n and n % size == 0]
+    """The possible states of an operand along an axis of ``size`` devices."""
+    states = [REDUCED, INVARIANT] if dtypes.differentiable(x.dtype) else [REDUCED]
+    states += [UNREDUCED] if dtypes.summable(x.dtype) else []
+    return states + [SHARDED + d for d, n in enumerate(x.shape) if n and n % size == 0]
 
 
 def _nbytes(aval: Any) -> int:
     return int(math.prod(aval.shape)) * dtypes.itemsize(dtypes.from_numpy(aval.dtype))
 
 
-def only_places(eqn: Any) -> bool:
-    """Whether an equation says how its operand lies and nothing else."""
+def is_annotation(eqn: Any) -> bool:
+    """Whether an equation only annotates or reshards its operand."""
     call = eqn.params.get("call")
-    return eqn.primitive.name in _PLACING or (
+    return eqn.primitive.name in _ANNOTATIONS or (
         eqn.primitive.name == "typed_call" and getattr(call, "is_the_value", False)
     )

@@ -1,7 +1,7 @@
-"""A plain function as operations on values: what the solver decides about, and what a plan is written into.
+"""Converts a plain function to the solver's IR.
 
-Calls are inlined, loops of known length are entered once with how often they run, checkpoints are entered as they are.
-Other equations with bodies (`while`, `cond`, functions with derivative rules) are one operation each.
+Calls are inlined; the bodies of scans and checkpoints are nested items. Other equations with sub-jaxprs (`while`,
+`cond`, functions with custom derivative rules) are one op each.
 """
 
 from __future__ import annotations
@@ -33,26 +33,26 @@ from shtypes.solver.items import (
     Value,
     demand,
     is_value,
-    keeps_reshards,
     note_loops,
-    walked,
+    saves_reshards,
+    walk,
 )
-from shtypes.solver.options import only_places
+from shtypes.solver.options import is_annotation
 from shtypes.traced.equations import SourceLine
 from shtypes.types import dtypes
 from shtypes.types.mesh import Mesh
 
-#: What `jax.jit` and what is written in its place are called.
+#: The primitives of `jax.jit` and its equivalents.
 _INLINED: Final = frozenset({"jit", "pjit", "closed_call", "core_call"})
 
 
 def path_of(path: Any) -> str:
-    """The path of a leaf: ``layers/0/attn/q``."""
+    """The path of a leaf as a string, like ``layers/0/attn/q``."""
     return "/".join(str(getattr(k, "key", getattr(k, "idx", getattr(k, "name", k)))) for k in path)
 
 
 def _parameters(f: Callable[..., Any], count: int) -> list[str]:
-    """What the positional arguments of a function are called; their numbers where it does not tell."""
+    """The names of the positional arguments of a function; their indices if it has no signature."""
     try:
         kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
         names = [p.name for p in inspect.signature(f).parameters.values() if p.kind in kinds]
@@ -62,7 +62,7 @@ def _parameters(f: Callable[..., Any], count: int) -> list[str]:
 
 
 def line_of(eqn: Any) -> SourceLine:
-    """The user's line of an equation: the innermost that is in no installed library, if there is one."""
+    """The user's line of an equation: of the innermost frame outside installed libraries."""
     frames = user_frames(eqn)
     if not frames:
         return SourceLine()
@@ -71,10 +71,15 @@ def line_of(eqn: Any) -> SourceLine:
 
 
 class Program:
-    """A plain program as operations, of arguments with a name, whether each is differentiated, and whether it is plain.
+    """A plain program in the solver's IR.
 
-    What it says itself of how values lie is a part of it if it ``keeps`` that. The bodies of its scans whose numbers
-    ``checkpoint`` has are checkpointed; numbers have the outermost that are not so already.
+    Args:
+        name: The name of the function.
+        jaxpr: Its jaxpr.
+        consts: The constants of the jaxpr.
+        arguments: For each argument its name, whether it is differentiated, and whether it is plain.
+        keep_annotations: Whether its sharding annotations are ops; by default they are dropped.
+        checkpoint: The scans whose bodies to checkpoint: indices among the outermost scans without a checkpoint.
     """
 
     def __init__(
@@ -84,33 +89,33 @@ class Program:
         consts: Sequence[Any],
         arguments: Sequence[tuple[str, bool, bool]],
         *,
-        keeps: bool = False,
+        keep_annotations: bool = False,
         checkpoint: Collection[int] = (),
     ) -> None:
-        self.name, self._keeps, self.checkpoint = name, keeps, frozenset(checkpoint)
-        self.scans: dict[int, SourceLine] = {}  # the lines of scans that may be checkpointed, and are not
+        self.name, self._keep_annotations, self.checkpoint = name, keep_annotations, frozenset(checkpoint)
+        self.scans: dict[int, SourceLine] = {}  # the lines of the scans that ``checkpoint`` counts
         self._ids = itertools.count()
-        self._kept = False  # whether all is kept of the checkpoint that is read
-        self._called: list[Any] = []  # the calls of what is jitted around
+        self._saves_all = False  # whether the enclosing checkpoints save reshards
+        self._calls: list[Any] = []  # the enclosing calls of jitted library functions
         self.values: list[Value] = []
         env: dict[Any, Any] = {}
         self.inputs = []
-        for var, (called, differentiated, plain) in zip(jaxpr.invars, arguments, strict=True):
-            v = env[var] = self._value(var.aval, called)
+        for var, (argument, differentiated, plain) in zip(jaxpr.invars, arguments, strict=True):
+            v = env[var] = self._value(var.aval, argument)
             v.differentiated, v.constant = differentiated and dtypes.differentiable(v.dtype), plain
             self.inputs.append(v)
-        for var, number in zip(jaxpr.constvars, consts, strict=True):
-            env[var] = self._constant(var.aval, number)
+        for var, array in zip(jaxpr.constvars, consts, strict=True):
+            env[var] = self._constant(var.aval, array)
         self.items = self._block(jaxpr, env, (), 1, False)
         self.outputs = [_read(env, v) for v in jaxpr.outvars]
-        self.ops = [item for item, _ in walked(self.items) if isinstance(item, Op)]
-        self.loops = [item for item, _ in walked(self.items) if isinstance(item, Loop)]
-        flows = [flow for item, _ in walked(self.items) for flow in item.flows()]
+        self.ops = [item for item, _ in walk(self.items) if isinstance(item, Op)]
+        self.loops = [item for item, _ in walk(self.items) if isinstance(item, Loop)]
+        flows = [flow for item, _ in walk(self.items) for flow in item.flows()]
         self._only_differentiated(self.inputs, flows)
         note_loops(self.items)
         self._only_differentiated(self.outputs, [(results, operands) for operands, results in reversed(flows)])
         self.live = self._live()
-        #: Values that are made outside of a checkpoint, by the checkpoint that all of their uses are in.
+        #: By value from outside a checkpoint: the checkpoint that all of its uses are in.
         self.entering = self._entering()
 
     def _value(self, aval: Any, name: str = "") -> Value:
@@ -118,9 +123,9 @@ class Program:
         self.values.append(v)
         return v
 
-    def _constant(self, aval: Any, number: Any) -> Value:
+    def _constant(self, aval: Any, array: Any) -> Value:
         v = self._value(aval, "constant")
-        v.constant, v.number, v.place = True, number, place_of(number)
+        v.constant, v.captured, v.place = True, array, place_of(array)
         return v
 
     def _block(self, jaxpr: Any, env: dict[Any, Any], around: Path, times: int, checkpointed: bool) -> list[Item]:
@@ -128,24 +133,24 @@ class Program:
         for eqn in grouped(jaxpr).eqns:
             operands = [_read(env, v) for v in eqn.invars]
             name, how, path = eqn.primitive.name, control(eqn), (*around, id(eqn))
-            if name in _INLINED and not ways_of(eqn):  # what can be computed across shards is one operation
+            if name in _INLINED and not ways_of(eqn):  # an op with algorithms across shards is not inlined
                 body = getattr(how, "body", None) or eqn.params["jaxpr"]
                 inner, sub = self._body(body, operands)
-                self._called += [self._from_call(eqn)] * (calls := is_of_a_library(body))
+                self._calls += [self._from_call(eqn)] * (in_library := is_of_a_library(body))
                 items += self._block(inner, sub, path, times, checkpointed)
-                self._called = self._called[: len(self._called) - calls]
+                self._calls = self._calls[: len(self._calls) - in_library]
                 env.update((v, _read(sub, w)) for v, w in zip(eqn.outvars, inner.outvars, strict=True))
             elif name == "remat2":
                 inner, sub = self._body(eqn.params["jaxpr"], operands)
-                outside, self._kept = self._kept, self._kept or keeps_reshards(eqn)
-                body = self._block(inner, sub, path, times, checkpointed or not self._kept)
+                outside, self._saves_all = self._saves_all, self._saves_all or saves_reshards(eqn)
+                body = self._block(inner, sub, path, times, checkpointed or not self._saves_all)
                 outputs = [_read(sub, w) for w in inner.outvars]
                 env.update(zip(eqn.outvars, outputs, strict=True))
-                items.append(Checkpoint(next(self._ids), eqn, body, outputs, self._kept))
-                self._kept = outside
+                items.append(Checkpoint(next(self._ids), eqn, body, outputs, self._saves_all))
+                self._saves_all = outside
             elif name == "closed_over":
                 env.update(zip(eqn.outvars, operands, strict=True))
-            elif only_places(eqn) and not self._keeps:
+            elif is_annotation(eqn) and not self._keep_annotations:
                 env.update(zip(eqn.outvars, operands, strict=False))
             elif isinstance(how, Scan):
                 items.append(self._loop(eqn, how, operands, env, path, times, checkpointed))
@@ -157,14 +162,14 @@ class Program:
         return line_of(self._from_call(eqn))
 
     def _from_call(self, eqn: Any) -> Any:
-        """An equation with the stack of the call of a library that it is in: it was traced once, for many lines."""
-        if not self._called:
+        """An equation with the stack of the enclosing library call, since the library was traced once for all calls."""
+        if not self._calls:
             return eqn
-        traceback = self._called[-1].source_info.traceback
+        traceback = self._calls[-1].source_info.traceback
         return eqn.replace(source_info=eqn.source_info.replace(traceback=traceback))
 
     def _body(self, body: Any, operands: Sequence[Any]) -> tuple[Any, dict[Any, Any]]:
-        """The open jaxpr of a body, and its variables with operands and constants in them."""
+        """The jaxpr of a body, and the environment of its inputs and constants."""
         inner = jaxpr_of(body)
         env = dict(zip(inner.invars, operands, strict=True))
         env.update((v, self._constant(v.aval, c)) for v, c in zip(inner.constvars, captured(body), strict=True))
@@ -179,8 +184,8 @@ class Program:
         for v, m in zip(results, moved, strict=False):
             v.constant, v.differentiated = constant, m and dtypes.differentiable(v.dtype)
         results[0].place = positions(eqn, operands)
-        named = self._from_call(eqn)
-        return Op(next(self._ids), named, operands, results, times, line_of(named), path, checkpointed)
+        eqn = self._from_call(eqn)
+        return Op(next(self._ids), eqn, operands, results, times, line_of(eqn), path, checkpointed)
 
     def _loop(
         self, eqn: Any, scan: Scan, operands: list[Any], env: dict[Any, Any], path: Path, times: int, checkpointed: bool
@@ -196,8 +201,8 @@ class Program:
                 v.name = f"{x.name}[i]" if isinstance(x, Value) and x.name else ""
                 v.constant = not is_value(x)
                 v.differentiated = isinstance(x, Value) and x.differentiated
-        whole = len(inner.eqns) == 1 and inner.eqns[0].primitive.name == "remat2"
-        within = whole or checkpointed or not self.scans.keys().isdisjoint(path[:-1])
+        is_remat = len(inner.eqns) == 1 and inner.eqns[0].primitive.name == "remat2"
+        within = is_remat or checkpointed or not self.scans.keys().isdisjoint(path[:-1])
         adds = False
         if not within and any(v.differentiated for v in inputs[: scan.carry]):
             adds = len(self.scans) in self.checkpoint
@@ -207,7 +212,7 @@ class Program:
         if adds:
             items = [Checkpoint(next(self._ids), None, items, outputs)]
         results = [self._value(v.aval, "scan") for v in eqn.outvars]
-        # A carry has a tangent where its first value has, whatever a step does with it.
+        # The last carry has a tangent if the first one has.
         for r, y in zip(results, (*inputs[: scan.carry], *outputs[scan.carry :]), strict=True):
             r.differentiated = isinstance(y, Value) and y.differentiated
         for r, y in zip(results[scan.carry :], outputs[scan.carry :], strict=True):
@@ -217,7 +222,7 @@ class Program:
         return Loop(number, eqn, scan, operands, items, inputs, outputs, results, times, line, checkpointed)
 
     def _only_differentiated(self, roots: Sequence[Operand], flows: Sequence[Any]) -> None:
-        """Clears ``differentiated`` on values that no differentiated root reaches along the flows."""
+        """Clears ``differentiated`` on values that are not reachable from a differentiated root along the flows."""
         reached = {v.id for v in roots if isinstance(v, Value) and v.differentiated}
         before = -1
         while len(reached) != before:
@@ -229,7 +234,7 @@ class Program:
             v.differentiated = v.differentiated and v.id in reached
 
     def _live(self) -> set[int]:
-        """The values that results depend on, and not on their types alone."""
+        """The values that the results depend on, not only on their types."""
         live = {v.id for v in self.outputs if isinstance(v, Value)}
 
         def take(item: Op | Checkpoint) -> None:
@@ -244,19 +249,19 @@ class Program:
 
     def _entering(self) -> dict[int, int]:
         uses: dict[int, set[Path]] = {v.id: {()} for v in self.outputs if isinstance(v, Value)}
-        made: dict[int, Path] = {}
-        for item, inside in walked(self.items):
+        checkpoints: dict[int, Path] = {}  # around the definition of each value
+        for item, inside in walk(self.items):
             inputs, outputs = (item.inputs, item.outputs) if isinstance(item, Loop) else ([], [])
-            made.update((v.id, inside) for v in (*item.results, *inputs))
+            checkpoints.update((v.id, inside) for v in (*item.results, *inputs))
             for x in (*item.operands, *outputs):
                 if isinstance(x, Value):
                     uses.setdefault(x.id, set()).add(inside[-1:])
-        only = {v: places.pop() for v, places in uses.items() if len(places) == 1}
-        return {v: place[0] for v, place in only.items() if place and place[0] not in made.get(v, ())}
+        single = {v: places.pop() for v, places in uses.items() if len(places) == 1}
+        return {v: place[0] for v, place in single.items() if place and place[0] not in checkpoints.get(v, ())}
 
 
 class Function(Program):
-    """A plain function for arguments of some shapes, in trees; its annotations speak of the mesh."""
+    """The program of a plain function for pytrees of arguments; ``mesh`` is for its sharding annotations."""
 
     def __init__(
         self,
@@ -276,7 +281,7 @@ class Function(Program):
             )
         self._leaves = [None if a else x for x, a in zip(leaves, self.is_array, strict=True)]
         arrays = [x for x, a in zip(leaves, self.is_array, strict=True) if a]
-        # Of keys of random numbers the dtype is extended.
+        # PRNG keys have an extended dtype.
         avals = [
             jax.ShapeDtypeStruct(x.shape, jax.dtypes.canonicalize_dtype(x.dtype, allow_extended_dtype=True))
             for x in arrays
@@ -289,18 +294,18 @@ class Function(Program):
         flat.__name__ = flat.__qualname__ = name = getattr(f, "__name__", "f")
         axes = None if mesh is None else (mesh.axis_sizes, mesh.axis_names)
         with wrap_jax_errors(name):
-            closed, around, self.out_tree = trace_plain(flat, avals, axes)
-        if around:
+            closed, tracers, self.out_tree = trace_plain(flat, avals, axes)
+        if tracers:
             raise ShardingTypeError(f"`{name}` closes over values that are being traced: pass them as arguments")
         of_arrays = [path for path, a in zip(paths, self.is_array, strict=True) if a]
         names = _parameters(f, len(args))
-        called = ["/".join(filter(None, (names[path[0].idx], path_of(path[1:])))) for path in of_arrays]
+        paths_of_arrays = ["/".join(filter(None, (names[path[0].idx], path_of(path[1:])))) for path in of_arrays]
         differentiated = [path[0].idx in argnums for path in of_arrays]
-        arguments = [(c, d, False) for c, d in zip(called, differentiated, strict=True)]
+        arguments = [(p, d, False) for p, d in zip(paths_of_arrays, differentiated, strict=True)]
         super().__init__(name, *needed(closed), arguments, checkpoint=checkpoint)
 
     def arguments(self, arrays: Sequence[Any]) -> tuple[Any, ...]:
-        """The arguments, with these arrays."""
+        """The arguments as trees, from their arrays."""
         rest = iter(arrays)
         leaves = [next(rest) if a else x for x, a in zip(self._leaves, self.is_array, strict=True)]
         args: tuple[Any, ...] = jax.tree.unflatten(self.tree, leaves)

@@ -1,4 +1,4 @@
-"""How far a search is, for whoever watches. Nothing here loads JAX."""
+"""Reports the progress of a search to a callback. Nothing here loads JAX."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Final, NamedTuple
 
 
 class Progress(NamedTuple):
-    """How far a search is."""
+    """The progress of a search."""
 
-    minima: int  # how many were found
-    settled: int  # the pairs of axes that no longer improve the one that is looked for
+    minima: int  # computed so far
+    settled: int  # pairs of axes that no longer improve the current solution
     pairs: int
     best: float | None  # seconds of the quickest assignment so far
 
@@ -21,16 +21,16 @@ _watcher: Final[ContextVar[Callable[[Progress], None] | None]] = ContextVar("wat
 
 
 @contextlib.contextmanager
-def watching(told: Callable[[Progress], None]) -> Iterator[None]:
-    """Tells a function of each minimum that a search finds in it."""
-    token = _watcher.set(told)
+def watching(callback: Callable[[Progress], None]) -> Iterator[None]:
+    """Calls a function after each minimum of the searches inside."""
+    token = _watcher.set(callback)
     try:
         yield
     finally:
         _watcher.reset(token)
 
 
-def tell(progress: Progress) -> None:
-    """Tells the watcher, if there is one."""
-    if (told := _watcher.get()) is not None:
-        told(progress)
+def report(progress: Progress) -> None:
+    """Calls the function of `watching`, if any."""
+    if (callback := _watcher.get()) is not None:
+        callback(progress)

@@ -1,7 +1,7 @@
-"""What reshards send and take, for all pairs of states at once: the plans that run, of each kind of pair once.
+"""Prices of reshards for many pairs of states at once, from the plans that run.
 
-The states are those of `axis_states`, one for each mesh axis. Which dims a pair names does not count, only where it
-names one again, so that few plans price many pairs.
+The states are those of `axis_states`, one for each mesh axis. Pairs that differ only by a renumbering of dims have one
+plan, so few plans price many pairs.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ States = np.ndarray[Any, np.dtype[np.int64]]
 Table = np.ndarray[Any, np.dtype[np.float64]]
 
 _COTANGENTS: Final = np.array(COTANGENTS)
-#: So few rows are not searched for those that are alike.
+#: The most rows that `distinct` returns unchanged.
 _FEW: Final = 16
-#: More states than a value has along an axis, or a pair of them names.
+#: An upper bound on the states of a value along an axis, and on those of a pair.
 _STATES: Final = 128
-#: The most axes on which parts of axes may move alone in a plan that a table is made of.
+#: The most axes for which a plan may split an axis into factors.
 _CUT: Final = 2
 
 
@@ -37,28 +37,28 @@ def cotangents(states: States) -> States:
 
 
 def parts(states: States, sizes: Sequence[int]) -> Table:
-    """Into how many parts a value is cut, for each row."""
+    """The number of shards of a value, for each row of states."""
     return np.asarray(np.prod(np.where(states >= SHARDED, np.array(sizes), 1), axis=-1), float)
 
 
 def dims_of(states: States) -> States:
-    """The dims that axes are on; negative ones for none."""
+    """The dim that each axis shards; negative for none."""
     return np.where(states >= SHARDED, (states - SHARDED) % FRONT, -1)
 
 
 def in_order(states: States) -> States:
-    """Rows in which axes are in front only of those that would come before them."""
+    """Clears ``FRONT`` where an axis precedes the others of its dim in the mesh, too."""
     if (states < FRONT).all():
         return states
-    dims, found = dims_of(states), states.copy()
+    dims, cleared = dims_of(states), states.copy()
     for a in range(states.shape[-1]):
         passes = (dims[..., :a] == dims[..., a, None]) & (states[..., :a] < FRONT)
-        found[..., a] -= FRONT * ((states[..., a] >= FRONT) & ~passes.any(-1))
-    return found
+        cleared[..., a] -= FRONT * ((states[..., a] >= FRONT) & ~passes.any(-1))
+    return cleared
 
 
 def distinct(rows: States) -> tuple[States, Any]:
-    """The distinct rows, and which of them each row is; of few rows all."""
+    """The distinct rows, and the index of each row among them."""
     if len(rows) <= _FEW:
         return rows, np.arange(len(rows))
     codes = rows @ (_STATES ** np.arange(rows.shape[-1]))
@@ -67,21 +67,21 @@ def distinct(rows: States) -> tuple[States, Any]:
 
 
 def unlabelled(states: States) -> States:
-    """Without the difference of reduced and invariant, which moves nothing."""
+    """Replaces invariant by reduced, between which a reshard moves nothing."""
     return np.where(states == INVARIANT, REDUCED, states)
 
 
 class Cost(NamedTuple):
-    """Tables of what reshards cost: for each byte of the value, and for each run."""
+    """Tables of the costs of reshards, per byte of the global array and per run."""
 
-    seconds: Table  # seconds for each byte of the value on all devices
-    sent: Table  # bytes that each device sends, for each byte of the value on all devices
-    latency: Table  # seconds that each run takes besides
-    launches: Table  # how many collectives each run is
+    seconds: Table  # per byte
+    sent: Table  # bytes that each device sends, per byte
+    latency: Table  # seconds per run
+    launches: Table  # collectives per run
 
 
 class Prices:
-    """The prices of reshards on a mesh, by its links."""
+    """The prices of reshards on a mesh with a cost model."""
 
     def __init__(self, mesh: Mesh, model: CostModel) -> None:
         self.mesh, self.model, self.sizes = mesh, model, mesh.axis_sizes
@@ -90,12 +90,12 @@ class Prices:
         self._patterns: dict[bytes, tuple[float, ...]] = {}
 
     def pairs(self, src: States, dst: States) -> Cost:
-        """From each row of ``src`` to that of ``dst`` of the same number."""
+        """The costs from each row of ``src`` to the same row of ``dst``."""
         rows, which = distinct(_patterns(unlabelled(np.concatenate([in_order(src), in_order(dst)], -1))))
         return Cost(*np.array([self._pattern(row) for row in rows]).reshape(-1, len(Cost._fields))[which].T)
 
     def _pattern(self, pair: States) -> tuple[float, ...]:
-        """Of a pair, by a value whose dims all axes divide."""
+        """The cost of a pair, for a value whose dims all axes divide."""
         key = pair.tobytes()
         if key not in self._patterns:
             one, other = pair.reshape(2, -1).tolist()
@@ -106,7 +106,7 @@ class Prices:
         return self._patterns[key]
 
     def planned(self, dtype: str, shape: Sequence[int], src: States, dst: States) -> Cost:
-        """Of one value from one row to another, by the plan that runs."""
+        """The cost for one value from one row to another, from its plan."""
         one, other = (typed(self.mesh, dtype, shape, states[0].tolist()) for states in (src, dst))
         return Cost(*np.array([self._priced(plan(one, other).steps, one.size * dtypes.itemsize(dtype))]).T)
 
@@ -119,14 +119,14 @@ class Prices:
 
 
 def _patterns(pairs: States) -> States:
-    """Pairs with their dims numbered in the order in which they name them: all that their prices depend on."""
-    found, dims, numbers = pairs.copy(), dims_of(pairs), np.zeros(len(pairs), int)
+    """Renumbers the dims of pairs by first occurrence, since prices depend only on that."""
+    renumbered, dims, numbers = pairs.copy(), dims_of(pairs), np.zeros(len(pairs), int)
     for j in range(pairs.shape[-1]):
         new, number = dims[:, j] >= 0, numbers.copy()
         for i in range(j):
             same = new & (dims[:, i] == dims[:, j])
-            number[same] = dims_of(found[:, i])[same]
+            number[same] = dims_of(renumbered[:, i])[same]
             new &= ~same
-        found[:, j] += np.where(dims[:, j] >= 0, number - dims[:, j], 0)
+        renumbered[:, j] += np.where(dims[:, j] >= 0, number - dims[:, j], 0)
         numbers += new
-    return found
+    return renumbered

@@ -1,4 +1,4 @@
-"""What decisions cost: tables of seconds, bytes of memory and reshards, for a block of mesh axes that vary together."""
+"""The cost tables of decisions: seconds, bytes of memory and reshards, for mesh axes that vary together."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from shtypes.resharding.devices import Device
 from shtypes.solver.axis_states import FRONT, INVARIANT, REDUCED, SHARDED, UNREDUCED, typed
 from shtypes.solver.graph import Graph, Node, Use
 from shtypes.solver.items import Value, is_value, trip_count
-from shtypes.solver.options import NEVER, Option, Sent, only_places
+from shtypes.solver.options import FORBIDDEN, CommPerByte, Option, is_annotation
 from shtypes.solver.reshard_prices import (
     Cost,
     Prices,
@@ -29,26 +29,27 @@ from shtypes.solver.reshard_prices import (
 )
 from shtypes.types import ShType
 
-#: The part of the memory traffic of equations that are no products which is left when a compiler has fused them.
+#: The part of the memory traffic of ops without products that is left after XLA fuses them.
 FUSED: Final = 0.4
 
-#: The most entries of a factor that is remembered.
-_SMALL: Final = 4096
-#: Seconds that nothing is worth.
-_NEVER: Final = 1e9
-#: The part of what is counted that is less than any work counts.
-_LITTLE: Final = 1e-10
+#: The most entries of a cached factor.
+_MOST_CACHED: Final = 4096
+#: Seconds that exclude an option.
+_EXCLUDED: Final = 1e9
+#: A relative cost below that of any work, as a tie-breaker.
+_TIE_BREAKER: Final = 1e-10
 
-#: For each decision, the number of an option for each mesh axis.
+#: For each decision variable, the index of an option for each mesh axis.
 Assignment = dict[int, tuple[int, ...]]
-#: For each decision, rows of those.
+#: For each decision variable, the rows of option indices that it may take.
 Domains = dict[int, Any]
 
 
-def _parts_fit(values: Sequence[States], count: int) -> Any:
-    """Which rows of states an op can have: of two axes on one dim of a value no other value lacks the major one alone.
+def _shards_align(values: Sequence[States], count: int) -> Any:
+    """Mask of the rows of states that an op can have, from the order of axes on a dim.
 
-    Its shards would not be parts of the others'.
+    If two axes shard a dim of one value, no other value may be sharded by the minor one alone: its shards would not be
+    parts of the others'.
     """
     ok = np.ones(count, bool)
     for a, b in itertools.combinations(range(values[0].shape[-1] if values else 0), 2):
@@ -63,54 +64,54 @@ def _parts_fit(values: Sequence[States], count: int) -> Any:
     return ok
 
 
-def _summed(whole: Cost, first: Cost, second: Cost, may_join: Any) -> Cost:
-    """The price of a gradient that is brought to a cotangent's type first, to its argument's second.
+def _gradient_cost(fused: Cost, first: Cost, second: Cost, may_fuse: Any) -> Cost:
+    """The cost of two reshards of a gradient: to the cotangent's type, then to the argument's.
 
-    It is one reshard where it may be, where the first sends nothing and that ``whole`` one is nowhere more.
+    They are one ``fused`` reshard if the first sends nothing and the fused one is no more expensive.
     """
-    one = may_join & (first.sent == 0) & (whole.sent <= second.sent) & (whole.launches <= second.launches)
-    return Cost(*(np.where(one, w, a + b) for w, a, b in zip(whole, first, second, strict=True)))
+    one = may_fuse & (first.sent == 0) & (fused.sent <= second.sent) & (fused.launches <= second.launches)
+    return Cost(*(np.where(one, f, a + b) for f, a, b in zip(fused, first, second, strict=True)))
 
 
 class Measure(NamedTuple):
-    """What something costs, as numbers or as tables over decisions."""
+    """A cost in several units, each a number or a table over decision variables."""
 
     seconds: Any  # of computing
     comm: Any  # seconds of communication
     memory: Any  # bytes on each device
     sent: Any  # bytes that each device sends
-    reshards: Any  # how many a reader sees
+    reshards: Any  # in the program text
 
-    def weighed(self, byte: float, reshard: float, shares: tuple[float, float] = (1.0, 1.0)) -> Any:
-        """The seconds, computing and communication by their shares, with prices for a byte of memory and a reshard."""
-        return shares[0] * self.seconds + shares[1] * self.comm + byte * self.memory + reshard * self.reshards
+    def weighted(self, byte: float, reshard: float, weights: tuple[float, float] = (1.0, 1.0)) -> Any:
+        """The objective: weighted seconds, with prices for a byte of memory and a reshard."""
+        return weights[0] * self.seconds + weights[1] * self.comm + byte * self.memory + reshard * self.reshards
 
     def __add__(self, other: Any) -> Measure:
         return Measure(*(a + b for a, b in zip(self, other, strict=True)))
 
     @property
-    def first(self) -> Measure:
-        """The first entries, as numbers."""
+    def scalars(self) -> Measure:
+        """The first entries of the tables."""
         return Measure(*(float(np.ravel(x)[0]) for x in self))
 
     def times(self, n: float, *, reshards: float | None = None) -> Measure:
-        """It so often."""
+        """The cost of ``n`` runs; ``reshards`` overrides the factor of these."""
         count = n if reshards is None else reshards
         return Measure(self.seconds * n, self.comm * n, self.memory * n, self.sent * n, self.reshards * count)
 
 
-NOTHING: Final = Measure(0.0, 0.0, 0.0, 0.0, 0.0)
+FREE: Final = Measure(0.0, 0.0, 0.0, 0.0, 0.0)
 
 
 class Factor(NamedTuple):
-    """The cost of some decisions together: the cheapest of some ways."""
+    """A term of the objective: the minimum of alternatives, as tables over some decision variables."""
 
     ids: tuple[int, ...]
-    ways: list[Measure]
+    alternatives: list[Measure]
 
 
-class _Data(NamedTuple):
-    """The options of a node along an axis as arrays."""
+class _OptionArrays(NamedTuple):
+    """The options of a node along an axis, as arrays."""
 
     operands: Any
     results: Any
@@ -118,26 +119,32 @@ class _Data(NamedTuple):
     sent: Any  # forward and backward
 
     @classmethod
-    def of(cls, options: Sequence[Option]) -> _Data:
+    def of(cls, options: Sequence[Option]) -> _OptionArrays:
         operands, results = (np.array([o[k] for o in options], np.int64) for k in range(2))
         return cls(operands, results, np.array([o.divides for o in options]), np.array([o[2:4] for o in options]))
 
 
-class Way(NamedTuple):
-    """How a value comes to a use: its types before and after, and whether from its second form."""
+class Transfer(NamedTuple):
+    """The reshard of a value for a use, which may do nothing."""
 
     use: Use
     src: ShType
     dst: ShType
-    second: bool
+    from_copy: bool  # whether it starts from the shared copy
     cost: Measure
-    spared: bool = False  # whether another use has it sent, or no use takes it
+    is_redundant: bool = False  # whether another use pays for the same reshard, or a shared copy has no use
 
 
 class Costs:
-    """The costs of the decisions of a graph, with so many bytes of optimizer ``state`` for each of what is trained.
+    """The costs of the decisions of a graph.
 
-    Communication counts by its ``weights`` forward and backward; where it counts alone, it is ``by_bytes``.
+    Args:
+        graph: The decision variables.
+        prices: Of reshards.
+        device: The speed of a device.
+        state: Bytes of optimizer state for each byte of a differentiated argument.
+        weights: Of communication, forward and backward.
+        by_bytes: Whether the objective is bytes sent, with computing as a tie-breaker.
     """
 
     def __init__(
@@ -153,21 +160,23 @@ class Costs:
         self.graph, self.prices, self.device, self.state = graph, prices, device, state
         self.weights, self.by_bytes = weights, by_bytes
         self.sizes = graph.sizes
-        self._data = {n.id: [_Data.of(each) for each in n.options] for n in graph.decisions}
-        self._known: dict[Any, tuple[Table, Table, Table]] = {}
-        self._factors: dict[Any, Factor] = {}
-        #: What rows of options send together, of decisions whose rows are not the sum of their options.
-        self._together: dict[int, dict[tuple[int, ...], Sent]] = {}
-        self.nodes, self.uses = self._alike()
-        #: The results of a program whose results lie as they like: what is pending is to be reduced after it.
-        free = graph.program.outputs if graph.completes else []
-        self.finished = [Use(Node(-1, "result", (), [v], [], 1), 0, v, 1) for v in free if is_value(v)]
-        self.allowed: dict[int, list[Sequence[int] | None]] = {}  # options that the user leaves, for each axis
+        self._options = {n.id: [_OptionArrays.of(each) for each in n.options] for n in graph.decisions}
+        self._pair_cache: dict[Any, tuple[Table, Table, Table]] = {}
+        self._factor_cache: dict[Any, Factor] = {}
+        #: By decision and row: the communication of ops that is not the sum over the axes.
+        self._row_comm: dict[int, dict[tuple[int, ...], CommPerByte]] = {}
+        self.nodes, self.uses = self._group_repeated()
+        #: The results of a program with free result types, which the caller has to reduce if they are pending.
+        free = graph.program.outputs if graph.is_implicit else []
+        self.free_results = [Use(Node(-1, "result", (), [v], [], 1), 0, v, 1) for v in free if is_value(v)]
+        self.allowed: dict[
+            int, list[Sequence[int] | None]
+        ] = {}  # by node: the options that the user allows, for each axis
 
     # domains
 
     def domain(self, node: Node, axes: Sequence[int], fixed: Assignment) -> Any:
-        """Rows of options: all of ``axes`` that fit, with those of ``fixed`` for the other axes."""
+        """The valid rows of options: all options along ``axes``, those of ``fixed`` along the others."""
         limits = self.allowed.get(node.id, [None] * len(self.sizes))
         ranges: list[Sequence[int]] = []
         for a, limit in enumerate(limits):
@@ -175,56 +184,56 @@ class Costs:
             ranges.append(every if a in axes else [fixed[node.id][a]])
         rows = np.array(list(itertools.product(*ranges)), np.int64).reshape(-1, len(self.sizes))
         ok, fronts = np.ones(len(rows), bool), np.zeros(rows.shape, bool)
-        states = [(v, self.made(node, rows, i)) for i, v in enumerate(node.results)]
-        states += [(x, self.needed(node, rows, i)) for i, x in enumerate(node.operands) if is_value(x)]
+        states = [(v, self.result_states(node, rows, i)) for i, v in enumerate(node.results)]
+        states += [(x, self.operand_states(node, rows, i)) for i, x in enumerate(node.operands) if is_value(x)]
         for v, each in states:
             ok &= self.graph.fits(v, each)
             fronts |= each >= FRONT
         if node.op is not None:
-            ok &= _parts_fit([each for _, each in states], len(rows))
-        for a, options in enumerate(node.options):  # an axis in front of nothing is not another option
-            ok &= fronts[:, a] | ~np.array([o.fronts for o in options])[rows[:, a]]
+            ok &= _shards_align([each for _, each in states], len(rows))
+        for a, options in enumerate(node.options):  # to be the major axis of only one is the same option
+            ok &= fronts[:, a] | ~np.array([o.is_major for o in options])[rows[:, a]]
         return rows[ok]
 
-    def first(self, node: Node) -> tuple[int, ...]:
-        """The first option for each axis."""
+    def first_options(self, node: Node) -> tuple[int, ...]:
+        """The row of the first allowed option along each axis."""
         return tuple(
             [0 if limit is None else limit[0] for limit in self.allowed.get(node.id, [None] * len(self.sizes))]
         )
 
-    def made(self, node: Node, rows: Any, i: int) -> States:
-        """The states of a result."""
-        return in_order(np.stack([d.results[rows[:, a], i] for a, d in enumerate(self._data[node.first.id])], -1))
+    def result_states(self, node: Node, rows: Any, i: int) -> States:
+        """The states of a result, for each row."""
+        return in_order(np.stack([o.results[rows[:, a], i] for a, o in enumerate(self._options[node.leader.id])], -1))
 
-    def needed(self, node: Node, rows: Any, i: int) -> States:
-        """The states that a node takes an operand in."""
-        return in_order(np.stack([d.operands[rows[:, a], i] for a, d in enumerate(self._data[node.first.id])], -1))
+    def operand_states(self, node: Node, rows: Any, i: int) -> States:
+        """The states of an operand, for each row."""
+        return in_order(np.stack([o.operands[rows[:, a], i] for a, o in enumerate(self._options[node.leader.id])], -1))
 
     @staticmethod
-    def row(node: Node, now: Assignment) -> Any:
-        """The row of an assignment that decides a node."""
-        return np.array([now[node.first.id]])
+    def row(node: Node, assignment: Assignment) -> Any:
+        """The row of a node in an assignment."""
+        return np.array([assignment[node.leader.id]])
 
     @staticmethod
     def chosen(node: Node, row: Sequence[int]) -> list[Option]:
-        """The options of a node that a row takes, for each axis."""
-        return [each[i] for each, i in zip(node.first.options, row, strict=True)]
+        """The options of a row, one for each axis."""
+        return [each[i] for each, i in zip(node.leader.options, row, strict=True)]
 
-    # costs of one decision
+    # unary factors
 
-    def alone(self, node: Node, rows: Any) -> Measure:
-        """What the options of a node cost by themselves."""
+    def node_cost(self, node: Node, rows: Any) -> Measure:
+        """The cost of a node, without reshards of its operands."""
         cost = Measure(*(np.zeros(len(rows)) for _ in Measure._fields))
         if node.op is not None:
-            cost += self._computing(node, rows)
-        if node.kind == "argument" and not self.graph.completes:
+            cost += self._op_cost(node, rows)
+        if node.kind == "argument" and not self.graph.is_implicit:
             v = node.results[0]
-            states = self.made(node, rows, 0)
+            states = self.result_states(node, rows, 0)
             trained = self.graph.has_cotangent(v)
             memory = (2 + self.state if trained else 1) * v.nbytes / parts(states, self.sizes)
             cost += Measure(0.0, 0.0, memory, 0.0, 0.0)
-            if trained:  # its gradient is brought to its type
-                comm, sent = self._moved(v, cotangents(states), states, (1.0, 0.0), False)
+            if trained:  # its gradient is resharded to its type
+                comm, sent = self._reshard_cost(v, cotangents(states), states, (1.0, 0.0), False)
                 cost += Measure(0.0, comm, 0.0, sent, 1.0 * (sent > 0))
             elif self.graph.grad:  # data comes from outside at each step
                 slowest = min(bandwidth for bandwidth, *_ in self.prices.links)
@@ -234,92 +243,98 @@ class Costs:
         for i, v in enumerate(node.results):
             if v.id in self.graph.saved or v.id in self.graph.repeats.needed:
                 times = trip_count(v.within) if v.id in self.graph.saved else 1 / self.graph.checkpoints
-                kept = times * v.nbytes / parts(self.made(node, rows, i), self.sizes)
-                cost += Measure(0.0, 0.0, kept, 0.0, 0.0)
+                saved = times * v.nbytes / parts(self.result_states(node, rows, i), self.sizes)
+                cost += Measure(0.0, 0.0, saved, 0.0, 0.0)
         return cost
 
-    def _computing(self, node: Node, rows: Any) -> Measure:
+    def _op_cost(self, node: Node, rows: Any) -> Measure:
+        """The cost of an op: of computing and of the op's communication."""
         op, graph = node.op, self.graph
         assert op is not None
         divided = np.ones(len(rows))
         for a, n in enumerate(self.sizes):
-            divided = np.where(self._data[node.first.id][a].divides[rows[:, a]], divided * n, divided)
+            divided = np.where(self._options[node.leader.id][a].divides[rows[:, a]], divided * n, divided)
         operands = [(i, x) for i, x in enumerate(op.operands) if isinstance(x, Value)]
         traffic = np.zeros(len(rows))
         for i, x in operands:
-            cut = parts(self.needed(node, rows, i), self.sizes) if is_value(x) else divided
+            cut = parts(self.operand_states(node, rows, i), self.sizes) if is_value(x) else divided
             traffic += x.nbytes / cut
         for i, v in enumerate(op.results):
-            traffic += v.nbytes / parts(self.made(node, rows, i), self.sizes)
+            traffic += v.nbytes / parts(self.result_states(node, rows, i), self.sizes)
         has_cotangent = any(map(graph.has_cotangent, op.results))
         once = graph.is_live(node) * trip_count(op.results[0].within) / node.times
-        if only_places(op.eqn):
+        if is_annotation(op.eqn):
             v = op.results[0]
-            src, dst = self.needed(node, rows, 0), self.made(node, rows, 0)
-            comm, sent = self._moved(v, src, dst, graph.runs(Use(node, 0, v, node.times)), graph.has_cotangent(v))
+            src, dst = self.operand_states(node, rows, 0), self.result_states(node, rows, 0)
+            comm, sent = self._reshard_cost(
+                v, src, dst, graph.reshard_runs(Use(node, 0, v, node.times)), graph.has_cotangent(v)
+            )
             return Measure(0.0, comm, 0.0, sent, 0.0).times(node.times)
-        runs = once + node.again + (sum(graph.has_cotangent(x) for _, x in operands) if has_cotangent else 0)
+        runs = once + node.reruns + (sum(graph.has_cotangent(x) for _, x in operands) if has_cotangent else 0)
         work = product_flops(op.eqn) or 0
         dtype = op.operands[0].dtype if work else op.results[0].dtype
         moving = (1 if work else FUSED) * traffic / self.device.bandwidth
         seconds = np.maximum(work / divided / self.device.rate(dtype), moving)
         comm, sent = np.zeros(len(rows)), np.zeros(len(rows))
         for share, n, (bandwidth, latency, launch) in zip(
-            self._shares(node, rows), self.sizes, self.prices.links, strict=True
+            self._comm_per_byte(node, rows), self.sizes, self.prices.links, strict=True
         ):
-            comm += np.isinf(share[:, 0]) * _NEVER
-            share = np.where(np.isinf(share), 0.0, share) * np.array([once + node.again, float(has_cotangent)])
+            comm += np.isinf(share[:, 0]) * _EXCLUDED
+            share = np.where(np.isinf(share), 0.0, share) * np.array([once + node.reruns, float(has_cotangent)])
             if share.any():
-                b = share * (op.results[0].nbytes / parts(self.made(node, rows, 0), self.sizes))[:, None]
+                b = share * (op.results[0].nbytes / parts(self.result_states(node, rows, 0), self.sizes))[:, None]
                 sent += b.sum(1)
                 comm += b @ self.weights / bandwidth + np.where(share.any(1), launch + 2 * (n - 1) * latency, 0.0)
-        comm += (sent > 0) * self.graph.is_silent(node) * _NEVER
+        comm += (sent > 0) * self.graph.in_no_comm(node) * _EXCLUDED
         return Measure(seconds * runs, comm, 0.0, sent, 0.0).times(node.times)
 
-    def _shares(self, node: Node, rows: Any) -> Any:
-        """What each row sends along each axis, forward and backward; of what is not a sum all along the slowest."""
-        found = np.stack([d.sent[rows[:, a]] for a, d in enumerate(self._data[node.first.id])])
-        together = self._together.setdefault(node.first.id, {})
-        asked = (found[:, :, 0] > 0).sum(0) > 1
-        if together:
-            asked |= np.array([tuple(row) in together for row in rows.tolist()])
+    def _comm_per_byte(self, node: Node, rows: Any) -> Any:
+        """The communication of an op along each axis, forward and backward, for each row.
+
+        If it is not the sum over the axes, all of it is along the slowest one.
+        """
+        per_axis = np.stack([o.sent[rows[:, a]] for a, o in enumerate(self._options[node.leader.id])])
+        row_comm = self._row_comm.setdefault(node.leader.id, {})
+        not_sums = (per_axis[:, :, 0] > 0).sum(0) > 1
+        if row_comm:
+            not_sums |= np.array([tuple(row) in row_comm for row in rows.tolist()])
         slowest = min(range(len(self.sizes)), key=lambda a: (self.sizes[a] == 1, self.prices.links[a][0]))
-        for k in np.flatnonzero(asked):
+        for k in np.flatnonzero(not_sums):
             row = tuple(rows[k].tolist())
-            if row not in together:
-                together[row] = self.graph.together(node, self.chosen(node, row)) or NEVER
-            found[:, k] = 0.0
-            found[slowest, k] = together[row]
-        return found
+            if row not in row_comm:
+                row_comm[row] = self.graph.comm_per_byte(node, self.chosen(node, row)) or FORBIDDEN
+            per_axis[:, k] = 0.0
+            per_axis[slowest, k] = row_comm[row]
+        return per_axis
 
-    def corrected(self, now: Assignment, *, types: bool) -> bool:
-        """Asks the typed ops about an assignment; whether costs changed: some send something else than was counted.
+    def correct(self, assignment: Assignment, *, types: bool) -> bool:
+        """Corrects the costs of an assignment to those of the typed ops; returns whether any changed.
 
-        What gives other results than were counted is not for sale any more, nor what an op refuses where its plan does
-        not type: an option by itself, or all together.
+        Forbids rows whose results differ from those of the typed op. If the plan does not type (``types``), it also
+        forbids rows and options that an op refuses.
         """
         changed = False
         for node in self.graph.decisions:
-            row = now[node.id]
-            together = self._together.setdefault(node.id, {})
-            if node.op is None or only_places(node.op.eqn) or row in together:
+            row = assignment[node.id]
+            row_comm = self._row_comm.setdefault(node.id, {})
+            if node.op is None or is_annotation(node.op.eqn) or row in row_comm:
                 continue
-            sent = self.graph.together(node, self.chosen(node, row))
+            sent = self.graph.comm_per_byte(node, self.chosen(node, row))
             if sent is None and types:
                 continue
-            if sent is None or sent == NEVER:
-                together[row] = NEVER
-                self._refuse_alone(node)
+            if sent is None or sent == FORBIDDEN:
+                row_comm[row] = FORBIDDEN
+                self._disallow_refused(node)
                 changed = True
-            elif not np.allclose(sent, self._shares(node, np.array([row]))[:, 0].sum(0), rtol=1e-3):
-                together[row] = sent
+            elif not np.allclose(sent, self._comm_per_byte(node, np.array([row]))[:, 0].sum(0), rtol=1e-3):
+                row_comm[row] = sent
                 changed = True
         if changed:
-            self._factors.clear()
+            self._factor_cache.clear()
         return changed
 
-    def _refuse_alone(self, node: Node) -> None:
-        """Takes away the options that an equation refuses along one axis, even where it is replicated along others."""
+    def _disallow_refused(self, node: Node) -> None:
+        """Disallows the options along one axis that an op refuses even if it is replicated along the others."""
         limits = [*self.allowed.get(node.id, [None] * len(self.sizes))]
         for a, limit in enumerate(limits):
             every = range(len(node.options[a])) if limit is None else limit
@@ -327,233 +342,235 @@ class Costs:
             limits[a] = [
                 k
                 for k, row in zip(every, rows, strict=True)
-                if self.graph.together(node, self.chosen(node, row)) not in (None, NEVER)
+                if self.graph.comm_per_byte(node, self.chosen(node, row)) not in (None, FORBIDDEN)
             ]
             if not limits[a]:
                 return
         self.allowed[node.id] = limits
 
-    def _moved(
+    def _reshard_cost(
         self,
         v: Value,
         src: States,
         dst: States,
         times: tuple[float, float],
-        back: bool,
-        runs: bool = False,
-        joins: bool = True,
+        backward: bool,
+        planned: bool = False,
+        may_fuse: bool = True,
     ) -> tuple[Table, Table]:
-        """What it takes to bring a value, and its cotangent ``back``: by prices of pairs, or the plan that ``runs``.
+        """Seconds and bytes of a reshard, and of the ``backward`` one of its cotangent, for each pair of rows.
 
-        The cotangent of an argument ``joins`` the sum that brings it to the argument's type, if nothing is between.
+        The prices are those of patterns of pairs, or of the ``planned`` reshard. The backward reshard of an argument
+        and that of the gradient to the argument's type are one if it ``may_fuse``.
         """
-        (forward, backward), (first, again), price = self.weights, times, self.prices.pairs
-        if runs:
+        (forward_weight, backward_weight), (first, reruns), price = self.weights, times, self.prices.pairs
+        if planned:
             price = functools.partial(self.prices.planned, v.dtype, v.shape)
-        there = price(src, dst)
-        seconds = (forward * first + backward * again) * (there.seconds * v.nbytes + there.latency)
-        sent = (first + again) * there.sent * v.nbytes
-        if back:
-            there = price(cotangents(dst), cotangents(src))
-            if not self.graph.completes and self.graph.is_argument(v):
+        cost = price(src, dst)
+        seconds = (forward_weight * first + backward_weight * reruns) * (cost.seconds * v.nbytes + cost.latency)
+        sent = (first + reruns) * cost.sent * v.nbytes
+        if backward:
+            cost = price(cotangents(dst), cotangents(src))
+            if not self.graph.is_implicit and self.graph.is_argument(v):
                 cast = cotangents(unlabelled(src))
-                # Of a gradient that each device has whole nothing is sent: by that price all would do all of the work.
-                whole = (src == INVARIANT) & np.isin(dst, (INVARIANT, UNREDUCED))
-                in_parts = joins & ~whole.any(-1)
-                there = _summed(there, price(cotangents(dst), cast), price(cast, cotangents(src)), in_parts)
-            seconds = seconds + backward * (there.seconds * v.nbytes + there.latency)
-            sent = sent + there.sent * v.nbytes
+                # A replicated gradient sends nothing; at that price each device would do all of the work.
+                replicated = (src == INVARIANT) & np.isin(dst, (INVARIANT, UNREDUCED))
+                fuses = may_fuse & ~replicated.any(-1)
+                cost = _gradient_cost(cost, price(cotangents(dst), cast), price(cast, cotangents(src)), fuses)
+            seconds = seconds + backward_weight * (cost.seconds * v.nbytes + cost.latency)
+            sent = sent + cost.sent * v.nbytes
         return seconds, sent
 
-    # costs of two decisions
+    # binary factors
 
-    def between(self, use: Use, src: States, dst: States) -> Measure:
-        """What it costs to bring a value to a use: forward and backward, from each row to each."""
-        (one, at), (other, there) = distinct(src), distinct(dst)
-        back = self.graph.returns(use)
+    def transfer_cost(self, use: Use, src: States, dst: States) -> Measure:
+        """The cost of the reshard of a use, forward and backward, from each row of ``src`` to each of ``dst``."""
+        (one, src_index), (other, dst_index) = distinct(src), distinct(dst)
+        backward = self.graph.use_has_cotangent(use)
         key = (
             use.value.nbytes,
             self.graph.is_argument(use.value),
             one.tobytes(),
             other.tobytes(),
-            back,
-            self.graph.runs(use),
-            self.graph.joins(use),
+            backward,
+            self.graph.reshard_runs(use),
+            self.graph.fuses_cotangent(use),
         )
-        if key not in self._known:
-            self._known[key] = self._pairs(use, np.repeat(one, len(other), 0), np.tile(other, (len(one), 1)))
-        seconds, sent, moved = (t.reshape(len(one), len(other))[np.ix_(at, there)] for t in self._known[key])
-        if use.node.op is not None and only_places(use.node.op.eqn):  # what a reshard moves is not moved for it
-            seconds = seconds + moved * _NEVER
-        elif self.graph.is_silent(use.node):
-            seconds = seconds + (sent > 0) * _NEVER
-        return self._used(use, seconds, sent, moved, dst)
+        if key not in self._pair_cache:
+            self._pair_cache[key] = self._pair_costs(use, np.repeat(one, len(other), 0), np.tile(other, (len(one), 1)))
+        seconds, sent, moved = (
+            t.reshape(len(one), len(other))[np.ix_(src_index, dst_index)] for t in self._pair_cache[key]
+        )
+        if use.node.op is not None and is_annotation(use.node.op.eqn):  # a reshard's operand is not resharded for it
+            seconds = seconds + moved * _EXCLUDED
+        elif self.graph.in_no_comm(use.node):
+            seconds = seconds + (sent > 0) * _EXCLUDED
+        return self._use_measure(use, seconds, sent, moved, dst)
 
-    def _used(self, use: Use, seconds: Any, sent: Any, moved: Any, dst: States) -> Measure:
-        memory = moved * self._kept(use) / parts(dst, self.sizes)
+    def _use_measure(self, use: Use, seconds: Any, sent: Any, moved: Any, dst: States) -> Measure:
+        memory = moved * self._saved_bytes(use) / parts(dst, self.sizes)
         return Measure(0.0 * seconds, seconds * use.times, memory, sent * use.times, moved * (sent > 0))
 
-    def _pairs(self, use: Use, src: States, dst: States, runs: bool = False) -> tuple[Table, Table, Table]:
-        """Seconds and bytes of a run, from each row to that of the same number; and whether anything moves."""
-        v, back = use.value, self.graph.returns(use)
-        seconds, sent = self._moved(v, src, dst, self.graph.runs(use), back, runs, self.graph.joins(use))
+    def _pair_costs(self, use: Use, src: States, dst: States, planned: bool = False) -> tuple[Table, Table, Table]:
+        """Seconds and bytes of a run for each pair of rows, and whether the states differ."""
+        v, graph = use.value, self.graph
+        runs, backward = graph.reshard_runs(use), graph.use_has_cotangent(use)
+        seconds, sent = self._reshard_cost(v, src, dst, runs, backward, planned, graph.fuses_cotangent(use))
         if self.by_bytes:
-            seconds = seconds + self._whole(src, dst, back) * v.nbytes
+            seconds = seconds + self._replication_penalty(src, dst, backward) * v.nbytes
         return seconds, sent, (unlabelled(src) != unlabelled(dst)).any(-1).astype(float)
 
-    def _whole(self, src: States, dst: States, back: bool) -> Any:
-        """What it counts, for each byte, to make a part whole on each device: as much as to gather it.
+    def _replication_penalty(self, src: States, dst: States, backward: bool) -> Any:
+        """The penalty per byte of a free reshard that gives each device a full array: the price of an all-gather.
 
-        A part among zeros is as large in both directions. An invariant value sends nothing backward because each device
-        computes all of its cotangent, where others do a share of the work: that may tell between them.
+        To unreduced, the array is padded with zeros, forward and backward. To invariant, each device computes the full
+        cotangent; this counts slightly less, as a tie-breaker.
         """
-        forward, backward = self.weights
+        forward_weight, backward_weight = self.weights
         total = np.zeros(len(src))
         for a in range(src.shape[-1]):
-            whole = src.copy()
-            whole[:, a] = REDUCED
-            counts = (dst[:, a] == UNREDUCED) * (forward + back * backward)
-            counts = counts + (dst[:, a] == INVARIANT) * back * backward * (1 - _LITTLE)
-            total += counts * (src[:, a] >= SHARDED) * self.prices.pairs(src, whole).seconds
+            gathered = src.copy()
+            gathered[:, a] = REDUCED
+            weight = (dst[:, a] == UNREDUCED) * (forward_weight + backward * backward_weight)
+            weight = weight + (dst[:, a] == INVARIANT) * backward * backward_weight * (1 - _TIE_BREAKER)
+            total += weight * (src[:, a] >= SHARDED) * self.prices.pairs(src, gathered).seconds
         return total
 
-    def _kept(self, use: Use) -> float:
-        """Bytes on all devices of a resharded value that live on: for the backward pass, or as long as a loop."""
+    def _saved_bytes(self, use: Use) -> float:
+        """Bytes of the global array after a reshard, if it is a residual or sliced by a loop; else 0."""
         v, node = use.value, use.node
         if node.kind == "slice":
             return v.nbytes * use.times * (2 if self.graph.has_cotangent(v) else 1)
-        needed = v.id in self.graph.saved if node.op is None else (node.op.id, use.operand) in self.graph.kept
-        lives = needed and not (node.again or node.checkpointed)
+        needed = v.id in self.graph.saved if node.op is None else (node.op.id, use.operand) in self.graph.saved_operands
+        lives = needed and not (node.reruns or node.checkpointed)
         return v.nbytes * use.times if lives else 0.0
 
-    def _finishing(self, use: Use, states: States) -> Measure:
-        """What it counts to bring a result to its cheapest type in which nothing is pending."""
+    def _finish_cost(self, use: Use, states: States) -> Measure:
+        """The cost of resharding a pending result to its cheapest type without pending sums."""
         places = [REDUCED, *(SHARDED + d for d in range(len(use.value.shape)))]
         every = np.array([*itertools.product(places, repeat=len(self.sizes))])
-        comm = self.between(use, states, every[self.graph.fits(use.value, every)]).comm.min(1)
-        return NOTHING._replace(comm=np.where((states == UNREDUCED).any(-1), comm, 0.0))
+        comm = self.transfer_cost(use, states, every[self.graph.fits(use.value, every)]).comm.min(1)
+        return FREE._replace(comm=np.where((states == UNREDUCED).any(-1), comm, 0.0))
 
-    # all of them
+    # all factors
 
-    def _alike(self) -> tuple[list[list[Node]], list[list[Use]]]:
-        """Nodes and uses that cost alike, whatever is decided: those of layers that repeat."""
+    def _group_repeated(self) -> tuple[list[list[Node]], list[list[Use]]]:
+        """Groups nodes and uses with equal costs in all assignments: those of repeated layers."""
         graph = self.graph
         nodes: dict[Any, list[Node]] = {}
         for node in graph.nodes:
-            noted = tuple(
+            attributes = tuple(
                 (v.id in graph.saved, v.id in graph.repeats.needed, v.id in graph.sliced, v.differentiated)
                 for v in node.results
             )
-            nodes.setdefault((node.first.id, noted, node.again), []).append(node)
+            nodes.setdefault((node.leader.id, attributes, node.reruns), []).append(node)
         uses: dict[Any, list[Use]] = {}
         for use in [*(Use(n, 0, n.operands[0], n.times) for n in graph.shared.values()), *graph.uses()]:
             source, k = graph.source[use.value.id]
-            second = graph.shared.get(use.value.id)
-            same = (self._kept(use), graph.runs(use), use.times, graph.returns(use))
-            ids = (source.first.id, k, None if second is None else second.first.id, use.node.first.id, use.operand)
+            copy = graph.shared.get(use.value.id)
+            same = (self._saved_bytes(use), graph.reshard_runs(use), use.times, graph.use_has_cotangent(use))
+            ids = (source.leader.id, k, None if copy is None else copy.leader.id, use.node.leader.id, use.operand)
             uses.setdefault((ids, same), []).append(use)
         return list(nodes.values()), list(uses.values())
 
     def factors(self, domains: Domains) -> Iterator[Factor]:
-        """The costs of all decisions; what repeats is one factor, that often."""
+        """All factors of the objective; repeated ones are one, multiplied."""
         rows = {i: d.tobytes() for i, d in domains.items()}
         for i, (node, *others) in enumerate(self.nodes):
-            key: Any = ("node", i, rows[node.first.id])
-            if (factor := self._factors.get(key)) is None:
-                cost = self.alone(node, domains[node.first.id])
-                factor = self._noted(key, Factor((node.first.id,), [cost.times(1 + len(others), reshards=1)]))
+            key: Any = ("node", i, rows[node.leader.id])
+            if (factor := self._factor_cache.get(key)) is None:
+                cost = self.node_cost(node, domains[node.leader.id])
+                factor = self._cached(key, Factor((node.leader.id,), [cost.times(1 + len(others), reshards=1)]))
             yield factor
         for i, (use, *more) in enumerate(self.uses):
-            key = ("use", i, rows[use.node.first.id], *(rows[n.first.id] for n, _ in self._sources(use)))
-            if (factor := self._factors.get(key)) is None:
-                ids, ways = self._ways(use, domains)
-                factor = self._noted(key, Factor(ids, [way.times(1 + len(more), reshards=1) for way in ways]))
+            key = ("use", i, rows[use.node.leader.id], *(rows[n.leader.id] for n, _ in self._sources(use)))
+            if (factor := self._factor_cache.get(key)) is None:
+                ids, costs = self._alternatives(use, domains)
+                factor = self._cached(key, Factor(ids, [cost.times(1 + len(more), reshards=1) for cost in costs]))
             yield factor
-        for use in self.finished:
+        for use in self.free_results:
             source, k = self.graph.source[use.value.id]
-            cost = self._finishing(use, self.made(source, domains[source.first.id], k))
-            yield Factor((source.first.id,), [cost])
+            cost = self._finish_cost(use, self.result_states(source, domains[source.leader.id], k))
+            yield Factor((source.leader.id,), [cost])
 
-    def _noted(self, key: Any, factor: Factor) -> Factor:
-        """The factor, which is remembered if it is small: axes in turn ask for it again."""
-        if factor.ways[0].seconds.size <= _SMALL:
-            self._factors[key] = factor
+    def _cached(self, key: Any, factor: Factor) -> Factor:
+        if factor.alternatives[0].seconds.size <= _MOST_CACHED:
+            self._factor_cache[key] = factor
         return factor
 
     def _sources(self, use: Use) -> list[tuple[Node, Callable[[Any], States]]]:
-        """The nodes that a use may take its value from, and the states in which they have it."""
+        """The nodes from which a use may take its value, each with a function from rows to its states."""
         source, k = self.graph.source[use.value.id]
-        second = self.graph.shared.get(use.value.id)
-        found: list[tuple[Node, Callable[[Any], States]]] = [(source, functools.partial(self.made, source, i=k))]
-        if second is not None and second is not use.node:
-            found.append((second, functools.partial(self.needed, second, i=0)))
-        return found
+        copy = self.graph.shared.get(use.value.id)
+        sources: list[tuple[Node, Callable[[Any], States]]]
+        sources = [(source, functools.partial(self.result_states, source, i=k))]
+        if copy is not None and copy is not use.node:
+            sources.append((copy, functools.partial(self.operand_states, copy, i=0)))
+        return sources
 
-    def _ways(self, use: Use, domains: Domains) -> tuple[tuple[int, ...], list[Measure]]:
-        """The decisions that say what a use costs, and what it does from each of its sources."""
-        sources, need = self._sources(use), self.needed(use.node, domains[use.node.first.id], use.operand)
-        ways = [self.between(use, states(domains[n.first.id]), need) for n, states in sources]
-        if len(ways) > 1:
-            ways = [Measure(*(np.expand_dims(x, 1 - i) for x in way)) for i, way in enumerate(ways)]
-        return (*(n.first.id for n, _ in sources), use.node.first.id), ways
+    def _alternatives(self, use: Use, domains: Domains) -> tuple[tuple[int, ...], list[Measure]]:
+        """The decision variables of the cost of a use, and its cost from each of its sources."""
+        sources, dst = self._sources(use), self.operand_states(use.node, domains[use.node.leader.id], use.operand)
+        costs = [self.transfer_cost(use, states(domains[n.leader.id]), dst) for n, states in sources]
+        if len(costs) > 1:
+            costs = [Measure(*(np.expand_dims(x, 1 - i) for x in cost)) for i, cost in enumerate(costs)]
+        return (*(n.leader.id for n, _ in sources), use.node.leader.id), costs
 
     # of one assignment
 
-    def ways(self, now: Assignment, byte: float = 0.0) -> list[Way]:
-        """How each value comes to each use, and to its second form; priced by the plans that run."""
-        found = [(some, self._way(some[0], now, byte)) for some in self.uses]
-        spared = self._spared(found)
-        every = [way._replace(use=use) for some, way in found for use in some]
-        return [w._replace(cost=NOTHING, spared=True) if w.use.place in spared else w for w in every]
+    def transfers(self, assignment: Assignment, byte: float = 0.0) -> list[Transfer]:
+        """The transfers of all uses and shared copies in an assignment, with the costs of their reshard plans."""
+        groups = [(some, self._transfer(some[0], assignment, byte)) for some in self.uses]
+        redundant = self._redundant(groups)
+        every = [transfer._replace(use=use) for some, transfer in groups for use in some]
+        return [t._replace(cost=FREE, is_redundant=True) if t.use.place in redundant else t for t in every]
 
-    def _spared(self, found: Sequence[tuple[list[Use], Way]]) -> set[str]:
-        """The places of uses that another use of the value in the same body has it sent for, which costs no less.
-
-        And those of second forms that no use takes: layers that are alike have them together.
-        """
-        alike: dict[Any, list[tuple[float, str]]] = {}
-        second = {use.value.id for some, way in found if way.second for use in some}
-        spared = set[str]()
-        for some, way in found:
-            for use in some if way.cost.sent else ():
-                if use.node.kind == "shared" and use.value.id not in second:
-                    spared.add(use.place)
+    def _redundant(self, groups: Sequence[tuple[list[Use], Transfer]]) -> set[str]:
+        """The places of redundant transfers: all but the most expensive of equal ones in a body, and unused copies."""
+        equal: dict[Any, list[tuple[float, str]]] = {}
+        used_copies = {use.value.id for some, transfer in groups if transfer.from_copy for use in some}
+        redundant = set[str]()
+        for some, transfer in groups:
+            for use in some if transfer.cost.sent else ():
+                if use.node.kind == "shared" and use.value.id not in used_copies:
+                    redundant.add(use.place)
                 else:
-                    key = use.value.id, self.graph.body(use), way.second, way.dst
-                    alike.setdefault(key, []).append((-way.cost.sent, use.place))
-        return spared.union(place for same in alike.values() for _, place in sorted(same)[1:])
+                    key = use.value.id, self.graph.body(use), transfer.from_copy, transfer.dst
+                    equal.setdefault(key, []).append((-transfer.cost.sent, use.place))
+        return redundant.union(place for same in equal.values() for _, place in sorted(same)[1:])
 
-    def _way(self, use: Use, now: Assignment, byte: float) -> Way:
+    def _transfer(self, use: Use, assignment: Assignment, byte: float) -> Transfer:
+        """The cheapest transfer of a use, from the value or its shared copy."""
         sources, v = self._sources(use), use.value
-        _, ways = self._ways(use, {n.first.id: self.row(n, now) for n in (*(n for n, _ in sources), use.node)})
-        best = min(range(len(ways)), key=lambda i: (float(np.ravel(ways[i].weighed(byte, 1e-12))[0]), i))
-        src, dst = (
-            sources[best][1](self.row(sources[best][0], now)),
-            self.needed(use.node, self.row(use.node, now), use.operand),
-        )
-        stays = (src == dst).all() and sources[best][0].kind != "argument"
-        cost = NOTHING if stays else self._used(use, *self._pairs(use, src, dst, runs=True), dst)
-        return Way(use, self.typed(sources[best][0], v, src), self.typed(use.node, v, dst), bool(best), cost.first)
+        nodes = (*(n for n, _ in sources), use.node)
+        _, costs = self._alternatives(use, {n.leader.id: self.row(n, assignment) for n in nodes})
+        best = min(range(len(costs)), key=lambda i: (float(np.ravel(costs[i].weighted(byte, 1e-12))[0]), i))
+        source, states = sources[best]
+        src = states(self.row(source, assignment))
+        dst = self.operand_states(use.node, self.row(use.node, assignment), use.operand)
+        stays = (src == dst).all() and source.kind != "argument"
+        cost = FREE if stays else self._use_measure(use, *self._pair_costs(use, src, dst, planned=True), dst)
+        return Transfer(use, self.typed(source, v, src), self.typed(use.node, v, dst), bool(best), cost.scalars)
 
     def typed(self, node: Node, v: Value, states: States) -> ShType:
-        """The type of a value that a node makes or takes; an argument whose cotangent is summed first is reduced."""
-        shown = unlabelled(states) if node.kind == "argument" else states
-        return typed(self.graph.mesh, v.dtype, v.shape, shown[0].tolist())
+        """The type of a result or operand of a node. Arguments are reduced: their gradients are summed at the end."""
+        row = (unlabelled(states) if node.kind == "argument" else states)[0]
+        return typed(self.graph.mesh, v.dtype, v.shape, row.tolist())
 
-    def price(self, now: Assignment, byte: float = 0.0) -> Measure:
-        """What an assignment costs, with reshards by the plans that run."""
-        total = NOTHING
+    def price(self, assignment: Assignment, byte: float = 0.0) -> Measure:
+        """The cost of an assignment, with the costs of reshard plans."""
+        total = FREE
         for node, *others in self.nodes:
-            cost = self.alone(node, self.row(node, now))
-            total += cost.first.times(1 + len(others), reshards=1)
-        found = [(some, self._way(some[0], now, byte)) for some in self.uses]
-        spared = self._spared(found)
-        for some, way in found:
-            times = sum(use.place not in spared for use in some)
-            total += way.cost.times(times, reshards=times > 0)
-        for use in self.finished:
+            cost = self.node_cost(node, self.row(node, assignment))
+            total += cost.scalars.times(1 + len(others), reshards=1)
+        groups = [(some, self._transfer(some[0], assignment, byte)) for some in self.uses]
+        redundant = self._redundant(groups)
+        for some, transfer in groups:
+            times = sum(use.place not in redundant for use in some)
+            total += transfer.cost.times(times, reshards=times > 0)
+        for use in self.free_results:
             source, k = self.graph.source[use.value.id]
-            total += self._finishing(use, self.made(source, self.row(source, now), k)).first
+            total += self._finish_cost(use, self.result_states(source, self.row(source, assignment), k)).scalars
         return total
 
 
@@ -561,17 +578,20 @@ def combined(
     factors: Iterable[Factor],
     byte: float,
     reshard: float,
-    shares: tuple[float, float] = (1.0, 1.0),
+    weights: tuple[float, float] = (1.0, 1.0),
     least: Callable[[tuple[int, ...], Table], Table] = lambda ids, table: table,
 ) -> Mapping[tuple[int, ...], Table]:
-    """Tables of seconds by the decisions that they are over, in ascending order; of each way first the ``least``."""
+    """Sums factors into tables of the objective, keyed by their decision variables in ascending order.
+
+    ``least`` is applied to each alternative first.
+    """
     tables: dict[tuple[int, ...], Table] = {}
     for factor in factors:
-        ways = [least(factor.ids, way.weighed(byte, reshard, shares)) for way in factor.ways]
-        table = functools.reduce(np.minimum, ways)
+        each = [least(factor.ids, cost.weighted(byte, reshard, weights)) for cost in factor.alternatives]
+        table = functools.reduce(np.minimum, each)
         ids = tuple(sorted(set(factor.ids)))
         letters = "".join(chr(97 + ids.index(i)) for i in factor.ids)
-        # What is tied to itself is the diagonal.
+        # A variable tied to itself takes the diagonal.
         table = np.einsum(f"{letters}->{''.join(sorted(set(letters)))}", table)
         tables[ids] = tables[ids] + table if ids in tables else table
     return tables

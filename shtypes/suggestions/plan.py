@@ -18,11 +18,11 @@ from shtypes.errors import ShardingTypeError, how_many
 from shtypes.resharding import plan as steps_of
 from shtypes.resharding.costs import CostModel
 from shtypes.resharding.devices import Device
-from shtypes.solver.apply import Decisions, Written, decided, names_of, taken, typed_function
+from shtypes.solver.apply import Decisions, PlannedCast, named_uses, names_by_place, to_decisions, typed_function
 from shtypes.solver.items import Value
 from shtypes.solver.program import Function, Program
 from shtypes.solver.search import Point, size
-from shtypes.solver.tables import Costs, Way
+from shtypes.solver.tables import Costs, Transfer
 from shtypes.traced.equations import SourceLine
 from shtypes.traced.ledger import Ledger
 from shtypes.types import ShType, State
@@ -32,60 +32,60 @@ from shtypes.types.target import target_text
 
 #: The version of what `Plan.to_json` writes.
 SCHEMA: Final = 2
-#: What is predicted differs by so much from what is sent where shards are as large as they can be.
+#: The relative tolerance of predicted bytes.
 _CLOSE: Final = 1e-3
-#: So many rows of a table are shown.
-_SHOWN: Final = 40
-#: So many names are shown in a path that stands for several.
-_NAMES: Final = 6
+#: The most rows of a table.
+_MOST_ROWS: Final = 40
+#: The most names in brackets in a path.
+_MOST_NAMES: Final = 6
 #: The number of a layer in a path.
 _NUMBER: Final = re.compile(r"(^|/)\d+(?=/|$)")
 
 
 class Rule(NamedTuple):
-    """A type for the arguments whose paths fit a pattern."""
+    """A type for the arguments whose paths match a pattern."""
 
     pattern: str  # a path in which ``*`` stands for the number of a layer
     type: ShType
-    arguments: int  # how many they are
-    bytes: int  # of them on each device
-    seconds: float  # what bringing them to their uses, and their gradients to their types, takes
-    given: bool  # whether the user said the type
+    arguments: int  # the number of them
+    bytes: int  # of all on each device
+    seconds: float  # of the reshards of them and their gradients
+    fixed: bool  # whether the user fixed the type
 
 
 class PlannedReshard(NamedTuple):
-    """A reshard of a plan, or several alike from one line."""
+    """A reshard of a plan, or several equal ones of one line."""
 
-    place: SourceLine  # the user's line that takes the value
-    value: str  # the path of an argument, or what made it
+    place: SourceLine  # the user's line that uses the value
+    value: str  # the path of an argument, or the primitive that computes it
     src: ShType
     dst: ShType
-    times: int  # how often it runs in a step, forward
-    bytes: float  # that each device sends in a step for it, forward and backward
-    seconds: float  # how long that takes
-    what: str  # the collectives, in words
-    at: str  # what ``at=`` of `apply` calls it: ``model.py:48 <- up``, or ``model.py:30 <- carry[0]``
+    times: int  # the number of forward runs in a step
+    bytes: float  # that each device sends in a step, forward and backward
+    seconds: float
+    what: str  # a description of the collectives
+    at: str  # its name for ``at=`` of `apply`: ``model.py:48 <- up``, or ``model.py:30 <- carry[0]``
 
 
-class Said(NamedTuple):
-    """What the user says of the types, as texts or types."""
+class FixedTypes(NamedTuple):
+    """The types that the user fixes, as strings or types."""
 
     arguments: Mapping[Value, Any]
-    at: Mapping[str, Any]  # of what lines take, and of carries
-    results: Any  # their tree, with None for what may be chosen; None for all of them
+    at: Mapping[str, Any]  # of the operands of lines, and of carries
+    results: Any  # a tree with None for free types, or None
 
 
 class Problem(NamedTuple):
-    """What a plan is for."""
+    """The function to plan, with its costs and fixed types."""
 
     name: str  # of the function
     program: Function
-    costs: Costs  # of decisions
+    costs: Costs
     model: CostModel
     device: Device
     argnums: tuple[int, ...]  # the arguments that are differentiated; none without a backward pass
     state: float  # bytes of optimizer state for each byte of these
-    said: Said
+    fixed: FixedTypes
 
     @property
     def mesh(self) -> Mesh:
@@ -97,15 +97,16 @@ class Plan(Report):
     """Types of a function's arguments, and the reshards inside it.
 
     Attributes:
-        bound: Seconds that no plan of this space is below; None where that is not known.
+        bound: A lower bound on the seconds of all plans of this space; None if there is none.
     """
 
     def __init__(self, problem: Problem, point: Point, bound: float | None = None) -> None:
         self.problem, self.point, self.bound = problem, point, bound
-        self._ways: list[Way] = problem.costs.ways(point.assignment, point.byte / point.shares[1])
-        self.decisions: Decisions = decided(problem.costs, point.assignment, self._ways)
+        byte = point.byte / point.weights[1]
+        self._transfers: list[Transfer] = problem.costs.transfers(point.assignment, byte)
+        self.decisions: Decisions = to_decisions(problem.costs, point.assignment, self._transfers)
 
-    # what it decides
+    # decisions
 
     @property
     def arguments(self) -> tuple[Any, ...]:
@@ -114,53 +115,54 @@ class Plan(Report):
 
     @functools.cached_property
     def rules(self) -> dict[str, str]:
-        """The types of the arguments as texts, by pattern of their paths; of layers that are alike one."""
+        """The types of the arguments as strings, by path pattern; equal layers share one."""
         return {rule.pattern: target_text(rule.type) for rule in self._rules}
 
     @functools.cached_property
     def _rules(self) -> list[Rule]:
-        costs, given = self.problem.costs, {v.name for v in self.problem.said.arguments}
+        costs, fixed = self.problem.costs, {v.name for v in self.problem.fixed.arguments}
         typed_inputs = [*zip(self.problem.program.inputs, self.decisions.arguments, strict=True)]
-        moved: dict[str, float] = {}
-        for way in self._ways:
-            name = way.use.value.name.removesuffix("[i]")
-            moved[name] = moved.get(name, 0.0) + float(way.cost.comm)
+        reshards: dict[str, float] = {}  # seconds
+        for t in self._transfers:
+            name = t.use.value.name.removesuffix("[i]")
+            reshards[name] = reshards.get(name, 0.0) + float(t.cost.comm)
         kinds: dict[str, set[tuple[ShType, bool]]] = {}
-        for v, t in typed_inputs:
-            kinds.setdefault(pattern_of(v.name), set()).add((t, v.name in given))
-        alike = max(map(len, kinds.values())) == 1  # if not, each layer has a rule for itself
-        found: dict[str, Rule] = {}
-        for v, t in typed_inputs:
+        for v, type_ in typed_inputs:
+            kinds.setdefault(pattern_of(v.name), set()).add((type_, v.name in fixed))
+        alike = max(map(len, kinds.values())) == 1  # if not, each layer has its own rule
+        rules: dict[str, Rule] = {}
+        for v, type_ in typed_inputs:
             node, _ = costs.graph.source[v.id]
-            gradient = float(costs.alone(node, costs.row(node, self.point.assignment)).comm.sum())
-            name, seconds = pattern_of(v.name) if alike else v.name, gradient + moved.get(v.name, 0.0)
-            rule = Rule(name, t, 1, t.local_bytes, seconds, v.name in given)
-            found[rule.pattern] = _together([found[rule.pattern], rule]) if rule.pattern in found else rule
-        return [*found.values()]
+            gradient = float(costs.node_cost(node, costs.row(node, self.point.assignment)).comm.sum())
+            name, seconds = pattern_of(v.name) if alike else v.name, gradient + reshards.get(v.name, 0.0)
+            rule = Rule(name, type_, 1, type_.local_bytes, seconds, v.name in fixed)
+            rules[name] = _total([rules[name], rule]) if name in rules else rule
+        return [*rules.values()]
 
     @functools.cached_property
     def reshards(self) -> tuple[PlannedReshard, ...]:
-        """The reshards that communicate, the longest first; those alike from one line together."""
-        graph, groups = self.problem.costs.graph, dict[Any, list[Way]]()
-        for way in self._ways:
-            if way.src != way.dst and way.cost.sent:
-                name = pattern_of(way.use.value.name)
-                at = pattern_of(self._names.get(way.use.place, f"{self._place(way)} <- {name}"))
-                groups.setdefault((self._place(way), name, way.src, way.dst, at), []).append(way)
-        found = []
-        for (place, name, src, dst, at), ways in groups.items():
-            times, first = sum(way.use.times for way in ways), ways[0].use
-            sent = sum(float(way.cost.sent) for way in ways)
-            seconds = sum(float(way.cost.comm) for way in ways)
-            summed = graph.is_argument(first.value)  # then its gradient is
-            came = src.with_axes(src.axes(State.REDUCED), State.INVARIANT) if summed else src
-            words = _words(came, dst, backward=graph.returns(first), again=graph.runs(first)[1] > 0)
-            found.append(PlannedReshard(place, name, src, dst, times, sent, seconds, words, at))
-        return tuple(sorted(found, key=lambda r: -r.seconds))
+        """The reshards that communicate, the slowest first; equal ones of one line are one."""
+        graph, groups = self.problem.costs.graph, dict[Any, list[Transfer]]()
+        for t in self._transfers:
+            if t.src != t.dst and t.cost.sent:
+                name = pattern_of(t.use.value.name)
+                at = pattern_of(self._names.get(t.use.place, f"{self._place(t)} <- {name}"))
+                groups.setdefault((self._place(t), name, t.src, t.dst, at), []).append(t)
+        reshards = []
+        for (place, name, src, dst, at), equal in groups.items():
+            times, use = sum(t.use.times for t in equal), equal[0].use
+            sent = sum(float(t.cost.sent) for t in equal)
+            seconds = sum(float(t.cost.comm) for t in equal)
+            summed = graph.is_argument(use.value)  # with its gradient
+            before = src.with_axes(src.axes(State.REDUCED), State.INVARIANT) if summed else src
+            rerun = graph.reshard_runs(use)[1] > 0
+            what = _description(before, dst, backward=graph.use_has_cotangent(use), rerun=rerun)
+            reshards.append(PlannedReshard(place, name, src, dst, times, sent, seconds, what, at))
+        return tuple(sorted(reshards, key=lambda r: -r.seconds))
 
     @functools.cached_property
     def _names(self) -> dict[str, str]:
-        return names_of(taken(self.problem.program))
+        return names_by_place(named_uses(self.problem.program))
 
     @property
     def checkpoints(self) -> tuple[SourceLine, ...]:
@@ -170,46 +172,47 @@ class Plan(Report):
 
     @property
     def needed(self) -> dict[str, ShType]:
-        """The types in which what is at each place is taken."""
-        return {way.use.place: way.dst for way in self._ways}
+        """The operand's type at each place."""
+        return {t.use.place: t.dst for t in self._transfers}
 
     @property
     def free(self) -> frozenset[str]:
         """The places of reshards that send nothing."""
-        return frozenset(w.use.place for w in self._ways if w.src != w.dst and not (w.cost.sent or w.spared))
+        free = (t for t in self._transfers if t.src != t.dst and not (t.cost.sent or t.is_redundant))
+        return frozenset(t.use.place for t in free)
 
-    def _place(self, way: Way) -> SourceLine:
-        item = way.use.node.item
+    def _place(self, transfer: Transfer) -> SourceLine:
+        item = transfer.use.node.item
         if item is not None:
             return item.place
-        uses = (u for u in self.problem.costs.graph.uses() if u.value is way.use.value and u.node.item is not None)
-        return next((u.node.item.place for u in uses if u.node.item), SourceLine())
+        uses = (u for u in self.problem.costs.graph.uses() if u.value is transfer.use.value)
+        return next((u.node.item.place for u in uses if u.node.item is not None), SourceLine())
 
-    # what it costs
+    # costs
 
     @property
     def compute(self) -> float:
-        """Seconds of a step that are computing."""
+        """Seconds of computing in a step."""
         return float(self.point.cost.seconds)
 
     @property
     def communication(self) -> float:
-        """Seconds of a step that are communication."""
+        """Seconds of communication in a step."""
         return float(self.point.cost.comm)
 
     @property
     def seconds(self) -> float:
-        """Seconds of a step: of computing and communication, less what of them runs at once by ``overlap``."""
+        """Seconds of a step: of computing and communication, less their overlap."""
         return self.point.seconds
 
     @property
     def bytes(self) -> float:
-        """Bytes that each device sends in a step, as they were predicted; the ledger has what is sent."""
+        """The predicted bytes that each device sends in a step; those of the typed step are in ``ledger``."""
         return float(self.point.cost.sent)
 
     @functools.cached_property
     def signature(self) -> Signature:
-        """The typed program of a step, from which all that is proved is read: of the loss with its gradients."""
+        """The typed program of a step (the loss with its gradients)."""
         problem = self.problem
         f = typed_function(problem.program, self.decisions)
         args = problem.program.arguments([abstract_array(t) for t in self.decisions.arguments])
@@ -218,7 +221,7 @@ class Plan(Report):
 
     @functools.cached_property
     def refusal(self) -> ShardingTypeError | None:
-        """Why the plan does not type; None where it does."""
+        """The error if the plan does not type; else None."""
         try:
             self.signature  # noqa: B018
         except ShardingTypeError as error:
@@ -226,24 +229,24 @@ class Plan(Report):
         return None
 
     def fits(self, limit: float | None) -> bool:
-        """Whether it types, and needs at most so many bytes by `sh.memory`."""
+        """Whether it types and `sh.memory` is within a limit."""
         return self.refusal is None and (limit is None or self.memory <= limit)
 
-    def corrects(self) -> bool:
-        """Whether its costs were corrected, since it does not type or sends something else than was predicted."""
+    def correct_costs(self) -> bool:
+        """Corrects the costs if the plan does not type or sends other bytes than predicted; returns whether it did."""
         if self.refusal is None and math.isclose(self.bytes, self.ledger.total.bytes, rel_tol=_CLOSE):
             return False
-        return self.problem.costs.corrected(self.point.assignment, types=self.refusal is None)
+        return self.problem.costs.correct(self.point.assignment, types=self.refusal is None)
 
-    def priced_again(self) -> Plan:
-        """It by costs that were corrected."""
-        point, costs = self.point, self.problem.costs
-        again = costs.price(point.assignment, point.byte / point.shares[1])
-        return Plan(self.problem, point._replace(cost=again), self.bound)
+    def repriced(self) -> Plan:
+        """The plan with corrected costs."""
+        point = self.point
+        cost = self.problem.costs.price(point.assignment, point.byte / point.weights[1])
+        return Plan(self.problem, point._replace(cost=cost), self.bound)
 
     @property
     def ledger(self) -> Ledger:
-        """The collectives of a step, its gradients in the arguments' types."""
+        """The collectives of a step, with gradients in the arguments' types."""
         return self.signature.ledger
 
     @functools.cached_property
@@ -253,7 +256,7 @@ class Plan(Report):
 
     @functools.cached_property
     def memory(self) -> int:
-        """Bytes on each device at the peak of a step, by `sh.memory`, and those of the optimizer's state."""
+        """Peak bytes on each device in a step by `sh.memory`, with the optimizer state."""
         trained = (
             t.local_bytes
             for v, t in zip(self.problem.program.inputs, self.decisions.arguments, strict=True)
@@ -261,11 +264,11 @@ class Plan(Report):
         )
         return self.signature.memory.peak + math.ceil(self.problem.state * sum(trained))
 
-    # how it is shown
+    # display
 
     @property
     def title(self) -> str:
-        """The heading of its page."""
+        """The heading of the page."""
         return f"Types of {self.problem.name} on {self.problem.mesh}"
 
     def __repr__(self) -> str:
@@ -273,7 +276,7 @@ class Plan(Report):
 
     @property
     def head(self) -> str:
-        """The step, and what typing it once proved."""
+        """The predicted costs of a step, and those of the typed step."""
         ledger, sent = self.ledger, self.ledger.total.bytes / 1e6
         bound = "" if self.bound is None else f"; no plan of this space is quicker than {ms(self.bound)} ms"
         return (
@@ -284,11 +287,13 @@ class Plan(Report):
 
     @property
     def predicted(self) -> str:
-        """What a step takes, as it is predicted."""
+        """The predicted time of a step."""
         hidden = f" - {ms(self.point.hidden)} at once (overlap {self.point.overlap:g})" if self.point.overlap else ""
         parts = f"compute {ms(self.compute)} + communication {ms(self.communication)}{hidden}"
-        again = f"; checkpointed: the scan at {', '.join(map(str, self.checkpoints))}" if self.checkpoints else ""
-        return f"step {ms(self.seconds)} ms = {parts}{again}"
+        checkpointed = (
+            f"; checkpointed: the scan at {', '.join(map(str, self.checkpoints))}" if self.checkpoints else ""
+        )
+        return f"step {ms(self.seconds)} ms = {parts}{checkpointed}"
 
     def parts(self) -> list[Table | Text]:
         """The step, the types of the arguments, and the reshards."""
@@ -299,7 +304,7 @@ class Plan(Report):
         rules = _merged(self._rules)
         rows = [
             (
-                "given" if rule.given else f"R{i + 1}",
+                "given" if rule.fixed else f"R{i + 1}",
                 pattern,
                 str(rule.type),
                 size(rule.bytes) if rule.arguments == 1 else f"{rule.arguments} x {size(rule.bytes / rule.arguments)}",
@@ -317,14 +322,14 @@ class Plan(Report):
             (place, ", ".join(_siblings(r.value for r in some)), text, ms(sum(r.seconds for r in some)), what)
             for (place, text, what), some in lines.items()
         ]
-        more = len(moves) - _SHOWN
+        more = len(moves) - _MOST_ROWS
         headings = ("line", "value", "reshard", "ms", "what it is")
         title = f"reshards ({how_many(len(moves), 'line')})"
         note = f"and {more} more" if more > 0 else "" if moves else "none: no operand moves"
-        return [arguments, Table(title, headings, tuple(moves[:_SHOWN]), frozenset({"ms"}), note)]
+        return [arguments, Table(title, headings, tuple(moves[:_MOST_ROWS]), frozenset({"ms"}), note)]
 
     def diff(self, other: Plan) -> str:
-        """How another plan of the same function differs: in time, types and reshards."""
+        """Describes the differences of another plan of the same function: time, types and reshards."""
         lines = [
             f"{ms(self.seconds)} -> {ms(other.seconds)} ms ({100 * (other.seconds / self.seconds - 1):+.2f} %)",
             f"{self.bytes / 1e6:,.1f} -> {other.bytes / 1e6:,.1f} MB/device",
@@ -335,16 +340,16 @@ class Plan(Report):
             if a != b:
                 lines.append(f"{pattern}  {a or 'in other rules'} -> {b or 'in other rules'}")
         for sign, some, others in (("-", self.reshards, other.reshards), ("+", other.reshards, self.reshards)):
-            known = {r[:4] for r in others}
+            common = {r[:4] for r in others}
             lines += [
                 f"{sign} {r.place}  {r.value}  {target_text(r.src)} -> {target_text(r.dst)}  {ms(r.seconds)} ms"
                 for r in some
-                if r[:4] not in known
+                if r[:4] not in common
             ]
         return "\n".join(lines)
 
     def to_dict(self) -> dict[str, Any]:
-        """The decisions for JSON: what `sh.apply` takes. Of a place its number counts; ``at`` says it for readers."""
+        """The decisions as JSON for `sh.apply`; the ``at`` of a reshard is for readers only."""
         return {
             "schema": SCHEMA,
             "function": self.problem.name,
@@ -356,10 +361,10 @@ class Plan(Report):
                 for v, t in zip(self.problem.program.inputs, self.decisions.arguments, strict=True)
             },
             "reshards": {
-                place: {"at": self._names.get(place, ""), "to": w.to and w.to.canonical(), "second": w.second}
-                for place, w in self.decisions.places.items()
+                place: {"at": self._names.get(place, ""), "to": c.to and c.to.canonical(), "second": c.from_copy}
+                for place, c in self.decisions.casts.items()
             },
-            "joined": {str(op): way for op, way in sorted(self.decisions.joined.items())},
+            "joined": {str(op): way for op, way in sorted(self.decisions.across_shards.items())},
         }
 
 
@@ -369,13 +374,13 @@ def pattern_of(path: str) -> str:
 
 
 def fingerprint(program: Program) -> str:
-    """What programs with the same operations have in common."""
+    """A hash of the ops of a program and their shapes."""
     ops = [(op.id, op.name, [v.shape for v in op.results]) for op in program.ops]
     return hashlib.sha1(repr(ops).encode()).hexdigest()[:16]
 
 
 def decisions_of(saved: Mapping[str, Any], program: Program) -> Decisions:
-    """The decisions that `Plan.to_json` wrote; an error where they are of another program."""
+    """Reads the decisions that `Plan.to_json` wrote; raises if they are for another program."""
     if saved.get("schema") != SCHEMA or saved.get("program") != fingerprint(program):
         raise ShardingTypeError(
             f"the plan is not of `{program.name}` as it is now",
@@ -383,16 +388,17 @@ def decisions_of(saved: Mapping[str, Any], program: Program) -> Decisions:
             hints=["sh.suggest(f, *args, mesh=mesh, fixed={...}) with its rules as they are fixed"],
         )
     mesh = Mesh(saved["mesh"])
-    places = {
-        place: Written(w["to"] and ShType.parse(w["to"], mesh), w["second"]) for place, w in saved["reshards"].items()
+    casts = {
+        place: PlannedCast(c["to"] and ShType.parse(c["to"], mesh), c["second"])
+        for place, c in saved["reshards"].items()
     }
     types = tuple(ShType.parse(saved["arguments"][v.name], mesh) for v in program.inputs)
-    return Decisions(mesh, types, places, {int(op): way for op, way in saved["joined"].items()})
+    return Decisions(mesh, types, casts, {int(op): way for op, way in saved["joined"].items()})
 
 
-def _words(src: ShType, dst: ShType, *, backward: bool, again: bool) -> str:
-    """The collectives of a reshard, forward and backward."""
-    parts = [_steps(src, dst) + (", again in the backward pass" if again and _steps(src, dst) else "")]
+def _description(src: ShType, dst: ShType, *, backward: bool, rerun: bool) -> str:
+    """Describes the collectives of a reshard, forward and backward."""
+    parts = [_steps(src, dst) + (", again in the backward pass" if rerun and _steps(src, dst) else "")]
     if backward:
         back = _steps(dst.cotangent(), src.cotangent())
         parts.append(f"backward {back}" if back else "")
@@ -405,25 +411,26 @@ def _steps(src: ShType, dst: ShType) -> str:
 
 
 def _merged(rules: Iterable[Rule]) -> list[tuple[str, Rule]]:
-    """Rules with their patterns; of siblings with one type one."""
+    """Merges rules of siblings with one type; returns them with their patterns."""
     groups: dict[tuple[ShType, bool], dict[str, Rule]] = {}
     for rule in rules:
-        groups.setdefault((rule.type, rule.given), {})[rule.pattern] = rule
-    found = []
-    for group in groups.values():
-        for pattern, names in _siblings(group).items():
-            found.append((pattern, _together([group[name] for name in names])))
-    return sorted(found, key=lambda each: each[0])
+        groups.setdefault((rule.type, rule.fixed), {})[rule.pattern] = rule
+    merged = [
+        (pattern, _total([group[name] for name in names]))
+        for group in groups.values()
+        for pattern, names in _siblings(group).items()
+    ]
+    return sorted(merged, key=lambda each: each[0])
 
 
-def _together(some: Sequence[Rule]) -> Rule:
-    """Rules of one type as one."""
+def _total(some: Sequence[Rule]) -> Rule:
+    """One rule for several of one type."""
     arguments, sizes, seconds = map(sum, zip(*(r[2:5] for r in some), strict=True))
     return some[0]._replace(arguments=arguments, bytes=sizes, seconds=seconds)
 
 
 def _siblings(paths: Iterable[str]) -> dict[str, list[str]]:
-    """Paths that differ in one part as one, such as ``attn/[k,q,v]``, with those that it stands for."""
+    """Merges paths that differ in one part, like ``attn/[k,q,v]``; returns the paths of each."""
     groups = {tuple(path.split("/")): [path] for path in paths}
     for back in range(max(map(len, groups))):
         alike: dict[tuple[Any, Any], dict[str, list[str]]] = {}
@@ -432,7 +439,7 @@ def _siblings(paths: Iterable[str]) -> dict[str, list[str]]:
             alike.setdefault((parts[:k], parts[k + 1 :]), {})[parts[k]] = some
         groups = {}
         for (before, after), names in alike.items():
-            one = ",".join(names) if len(names) <= _NAMES else f"{','.join([*names][:_NAMES])},..."
+            one = ",".join(names) if len(names) <= _MOST_NAMES else f"{','.join([*names][:_MOST_NAMES])},..."
             one = one if not before + after else f"[{one}]"
             parts = (*before, one if len(names) > 1 else next(iter(names)), *after)
             groups[parts] = [path for some in names.values() for path in some]
@@ -440,6 +447,6 @@ def _siblings(paths: Iterable[str]) -> dict[str, list[str]]:
 
 
 def ms(seconds: float) -> str:
-    """Milliseconds in words."""
+    """Formats seconds as milliseconds."""
     n = seconds * 1e3
     return f"{n:,.1f}" if n >= 10 else f"{n:.3f}" if n >= 0.01 else f"{n:.2g}"

@@ -1,4 +1,4 @@
-"""`suggest`: the types of a whole model, found; and `apply`, the model in these types."""
+"""`suggest`, which searches for the types of a whole model, and `apply`, which runs the model in them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, overload
+from typing import Any, Final, Literal, overload
 
 import jax
 
@@ -25,7 +25,7 @@ from shtypes.core.meshes import AnyMesh, to_mesh
 from shtypes.errors import ShardingTypeError
 from shtypes.resharding.costs import CostModel, Link, as_cost_model
 from shtypes.resharding.devices import Device, as_device
-from shtypes.solver.apply import taken, typed_function, unknown, with_types_at
+from shtypes.solver.apply import named_uses, no_such_use, typed_function, with_types_at
 from shtypes.solver.axis_states import INVARIANT, REDUCED, axis_states, typed
 from shtypes.solver.graph import Graph, Node
 from shtypes.solver.items import Value
@@ -33,32 +33,32 @@ from shtypes.solver.program import Function, Program
 from shtypes.solver.reshard_prices import Prices
 from shtypes.solver.search import Point, Search, size
 from shtypes.solver.tables import Costs
-from shtypes.suggestions.plan import SCHEMA, Plan, Problem, Said, decisions_of, ms
+from shtypes.suggestions.plan import SCHEMA, FixedTypes, Plan, Problem, decisions_of, ms
 from shtypes.types import ShType
 from shtypes.types.mesh import Mesh, current_mesh
 from shtypes.types.tables import Report, Table, Text, notebook, page
 
-#: Plans within so much of the quickest are equals; of these the reader gets the one with the fewest reshards.
+#: The relative tolerance within which the plan with the fewest reshards is preferred.
 _EQUAL: Final = 0.005
-#: Of so many scans each may be checkpointed without the others.
-_SCANS: Final = 3
-#: How often a bound on memory is tightened by what `sh.memory` says beyond the prediction.
-_TIGHTENED: Final = 6
-#: How often costs are corrected by what the typed plans send.
-_CORRECTED: Final = 12
-#: Plans that may fit in spite of their prediction: of at most so much of the bound.
+#: The most scans of which all subsets are checkpointed.
+_MOST_SCANS: Final = 3
+#: The most times that a memory limit is tightened by the error of the predicted memory.
+_MOST_TIGHTENED: Final = 6
+#: The most corrections of costs by the communication of typed plans.
+_MOST_CORRECTIONS: Final = 12
+#: Plans may fit if their predicted memory is at most this multiple of the limit.
 _LIKELY: Final = 1.5
 _UNITS: Final = {"": 1, "B": 1, "KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 
 
 class Suggestions(Sequence[Plan], Report):
-    """The plans that were found, the quickest first; each is smaller than those before it.
+    """The plans of the time-memory front, the quickest first; each needs less memory than those before it.
 
     Attributes:
-        problem: What they are for.
-        limit: The bytes that a device has; None where that was not said.
-        solves: How many minima were found for them.
-        settled: Whether nothing was left out because the time limit was reached.
+        problem: The function, with its costs and fixed types.
+        limit: The memory of a device in bytes; None for no limit.
+        solves: The number of minima that the search computed.
+        settled: Whether the search finished before its time limit.
     """
 
     def __init__(self, plans: Sequence[Plan], search: Search, limit: float | None) -> None:
@@ -78,7 +78,7 @@ class Suggestions(Sequence[Plan], Report):
 
     @property
     def title(self) -> str:
-        """The heading of its page."""
+        """The heading of the page."""
         links = ", ".join(
             f"{a}={n} ({self.problem.model.link(a).bandwidth / 1e9:g} GB/s)" for a, n in self.problem.mesh.shape.items()
         )
@@ -87,7 +87,7 @@ class Suggestions(Sequence[Plan], Report):
 
     @public
     def why_not(self, fixed: Mapping[str, Any]) -> Plan:
-        """The best plan in which some arguments have other types: what it would cost; `Plan.diff` compares.
+        """The best plan in which some arguments have other types, to compare by `Plan.diff`.
 
         Args:
             fixed: Types by path, as for `suggest`.
@@ -95,22 +95,22 @@ class Suggestions(Sequence[Plan], Report):
         Raises:
             ShardingTypeError: no argument has such a path, or the types do not fit.
         """
-        was = self.problem
-        arguments, at = _by_path(was.program, fixed)
-        said = was.said._replace(arguments={**was.said.arguments, **arguments}, at={**was.said.at, **at})
-        graph = was.costs.graph
-        costs = _costs(was.program, graph.mesh, graph.grad, said, was.costs.prices, was.device, was.state)
-        problem, search = was._replace(said=said, costs=costs), Search(costs, overlap=self._overlap)
-        for _ in range(_CORRECTED):
+        old = self.problem
+        arguments, at = _by_path(old.program, fixed)
+        types = old.fixed._replace(arguments={**old.fixed.arguments, **arguments}, at={**old.fixed.at, **at})
+        graph = old.costs.graph
+        costs = _costs(old.program, graph.mesh, graph.grad, types, old.costs.prices, old.device, old.state)
+        problem, search = old._replace(fixed=types, costs=costs), Search(costs, overlap=self._overlap)
+        for _ in range(_MOST_CORRECTIONS):
             plan = Plan(problem, _readable(search, self.limit))
-            if not plan.corrects():
+            if not plan.correct_costs():
                 break
-            search.again()
+            search.reset()
         plan.bound = search.bound(self.limit)
         return plan
 
     def parts(self) -> list[Table | Text]:
-        """The quickest plan, and what the others of the front cost."""
+        """The quickest plan, and the costs of the others."""
         first = self.plans[0]
         more = "" if self.settled else "\nunsettled: the time limit was reached, and there may be quicker plans"
         return [Text(f"{self.title}\n{first.head}{more}".replace("\n", "\n  ")), *self.tables()]
@@ -128,7 +128,7 @@ class Suggestions(Sequence[Plan], Report):
         return [*first.tables(), Table("time against memory", headings, tuple(rows), frozenset(headings), note)]
 
     def pictures(self) -> list[str]:
-        """The front of time against memory as they are predicted; the first plan is typed, too."""
+        """A plot of the predicted time-memory front."""
         marks = [
             Mark(m, p.seconds, f"{i}: {p.seconds * 1e3:,.4g} ms, {size(m)}", i == 1)
             for i, p in enumerate(self.plans, 1)
@@ -138,7 +138,7 @@ class Suggestions(Sequence[Plan], Report):
         return [front("time against memory", marks, ("predicted memory on each device", "step"), line)]
 
     def to_html(self) -> str:
-        """A page: the front as a picture, the quickest plan, and the decisions of the others."""
+        """A page with a plot of the front, the quickest plan, and the decisions of the others."""
         others: list[Table | Text] = []
         for i, plan in enumerate(self.plans[1:], 2):
             what = f"{plan.predicted}, predicted memory {size(plan.point.cost.memory)}"
@@ -170,43 +170,43 @@ def suggest(
 ) -> Suggestions:
     """The types of a plain function's arguments and the reshards inside it by which a step takes least time.
 
-    Each equation may do a few things along each mesh axis; what they cost is known from the types alone: the work of
-    one device's part, and the reshards between them, forward and backward. The least sum is found exactly on meshes of
-    up to two axes, and by pairs of axes in turn on others. Then the plan is typed, so that its `ledger` and `memory`
-    are those of the program as it would run (docs: suggest).
+    Each equation has a few options along each mesh axis, with costs that follow from the types: the work of one device,
+    and the reshards between equations, forward and backward. Their sum is minimized exactly on meshes of up to two
+    axes, and by pairs of axes on others. Then the plan is typed, so that its `ledger` and `memory` are those of the
+    program (docs: suggest).
 
     Args:
         f: A function of trees of arrays that `lift` can type.
-        *args: Its arguments: arrays, `jax.ShapeDtypeStruct`, or texts such as ``"f32[8, 16]"``, in trees.
+        *args: Its arguments: arrays, `jax.ShapeDtypeStruct`, or strings such as ``"f32[8, 16]"``, in trees.
         mesh: The mesh; or its axes with their sizes; by default the one in context. It needs no devices.
-        memory: What a device has, in bytes or as ``"80GiB"``. By default that does not count.
-        fixed: Types of arguments by path, such as ``{"params/layers/*/up": "[_, _@tp]"}``; ``*`` stands for anything,
-            and the name of the parameter may be left out. Also of what a line takes, and of carries of scans:
+        memory: The memory of a device, in bytes or as ``"80GiB"``. By default it is not limited.
+        fixed: Types of arguments by path, such as ``{"params/layers/*/up": "[_, _@tp]"}``; ``*`` matches anything,
+            and the name of the parameter may be left out. Also types of the operands of lines, and of carries of scans:
             ``{"model.py:48 <- up": "[_, _]", "model.py:30 <- carry[0]": "[_@dp, _]"}``.
-        inputs: The same of arguments that arrive so, as data do.
-        out: The types of the results, in their tree; None for what may be chosen. Results are never pending.
-        links: What connects the devices: a cost model, a link or the name of one; links by axis, ``{"dp":
+        inputs: The same, for arguments that arrive in these types, such as data.
+        out: The types of the results, in their tree; None for free ones. Results are never pending.
+        links: The links between devices: a cost model, a link or the name of one; links by axis, ``{"dp":
             "infiniband-ndr", "default": "h100-nvlink"}``; or the name of a .toml file of `benchmarks/calibrate.py`.
-        compute: What one device is: a device, or the name of one or of such a file.
+        compute: The device, or the name of one or of such a file.
         state: Bytes of optimizer state for each byte of a differentiated argument: 2 for Adam in the dtype of the
             parameters.
         grad: Which positional arguments are differentiated, as ``argnums`` of `jax.grad`: True for the first. False for
             the forward pass alone.
-        checkpoint: Whether a plan may checkpoint the bodies of scans, too: of the outermost ones that are not so yet,
-            each by itself if there are up to three, else of all or of none. Plans of all kinds are in the front.
-        overlap: How much of communication hides behind computing: a step takes their sum less this part of the
-            shorter. 0: one after the other; 1: as long as the longer of the two.
-        time_limit: Seconds after which the best plan so far is returned, as soon as there is one; it is said to be
-            unsettled. Tracing the function and typing the plan come on top.
-        seed: Of the search on more than two axes, which starts with two orders of them. What it finds within the time
-            limit is the same each time.
+        checkpoint: Whether a plan may checkpoint the bodies of scans: of any of the outermost scans without a
+            checkpoint if there are up to three, else of all or none. The front contains plans of all kinds.
+        overlap: The part of the shorter of computing and communication that overlaps with the longer. 0: one after the
+            other; 1: a step takes as long as the longer of the two.
+        time_limit: Seconds after which the best plan so far is returned, marked as unsettled, as soon as there is one.
+            Tracing the function and typing the plan take extra time.
+        seed: Of the search on more than two axes, which starts with two orders of them. Without a time limit the result
+            is deterministic.
 
     Returns:
         The plans of the front of time against memory, the quickest first. Each has ``arguments``, ``rules``,
         ``reshards``, ``ledger``, ``memory``, ``seconds`` and ``bound``, and prints.
 
     Raises:
-        ShardingTypeError: nothing is known of an operation, no plan fits, a path is no argument's.
+        ShardingTypeError: an operation has no known options, no plan fits, or no argument has a path.
 
     Communicates: nothing.
 
@@ -238,33 +238,32 @@ def suggest(
     device = as_device(compute, "`compute` of `suggest` is")
     limit = None if memory is None else _bytes(memory)
 
-    def found(program: Function) -> Suggestions:
+    def search_program(program: Function) -> Suggestions:
         program.name = name_of(f) or "f"
         arguments, at = _by_path(program, {**(inputs or {}), **(fixed or {})})
         arguments |= {v: t for v, t in zip(program.inputs, types, strict=True) if t is not None}
-        said = Said(arguments, at, out)
-        costs = _costs(program, on, bool(argnums), said, Prices(on, model), device, float(state))
-        problem = Problem(program.name, program, costs, model, device, argnums, float(state), said)
+        fixed_types = FixedTypes(arguments, at, out)
+        costs = _costs(program, on, bool(argnums), fixed_types, Prices(on, model), device, float(state))
+        problem = Problem(program.name, program, costs, model, device, argnums, float(state), fixed_types)
         search = Search(costs, seed=operator.index(seed), overlap=float(overlap), deadline=deadline)
-        return _found(problem, search, limit)
+        return _suggestions(problem, search, limit)
 
     programs = [Function(f, shapes, argnums, on)]
     if checkpoint and argnums:
         n = len(programs[0].scans)
-        kinds = [
-            k for size in range(1, n + 1) if n <= _SCANS or size == n for k in itertools.combinations(range(n), size)
-        ]
-        programs += [Function(f, shapes, argnums, on, checkpoint=kind) for kind in kinds]
-    return _front_of_all(found, programs)
+        sizes = range(1, n + 1) if n <= _MOST_SCANS else (n,)
+        subsets = [scans for k in sizes for scans in itertools.combinations(range(n), k)]
+        programs += [Function(f, shapes, argnums, on, checkpoint=scans) for scans in subsets]
+    return _joint_front(search_program, programs)
 
 
-def _front_of_all(found: Callable[[Function], Suggestions], programs: Sequence[Function]) -> Suggestions:
-    """The front of the plans of programs with other checkpoints."""
+def _joint_front(search: Callable[[Function], Suggestions], programs: Sequence[Function]) -> Suggestions:
+    """The front of the plans of programs that differ in their checkpoints."""
     some, refused = list[Suggestions](), list[ShardingTypeError]()
     for program in programs:
         try:
-            some.append(found(program))
-        except ShardingTypeError as error:  # such as that nothing fits
+            some.append(search(program))
+        except ShardingTypeError as error:  # no plan fits, say
             refused.append(error)
     if not some:
         raise refused[-1]
@@ -282,25 +281,25 @@ def _front_of_all(found: Callable[[Function], Suggestions], programs: Sequence[F
     return first
 
 
-def _found(problem: Problem, search: Search, limit: float | None) -> Suggestions:
-    """The front, whose plans type; the first fits."""
-    for _ in range(_CORRECTED):
+def _suggestions(problem: Problem, search: Search, limit: float | None) -> Suggestions:
+    """The front of plans that type and fit."""
+    for _ in range(_MOST_CORRECTIONS):
         try:
             point = _fitting(problem, search, limit)
         except ShardingTypeError:
             if search.settled:
                 raise
-            search.deadline, late = math.inf, search.deadline  # what fits is looked for as long as it takes
+            search.deadline, deadline = math.inf, search.deadline  # a plan that fits may take longer
             point = _fitting(problem, search, limit)
-            search.deadline = late
+            search.deadline = deadline
         search.explore(point)
         plans = _front(problem, search, point, limit)
-        corrected = [plan.corrects() for plan in plans]
-        if search.late or not any(corrected):
+        corrected = [plan.correct_costs() for plan in plans]
+        if search.timed_out or not any(corrected):
             break
-        search.again()
-    else:  # as they cost after the last correction
-        plans = [plan.priced_again() for plan in plans]
+        search.reset()
+    else:  # with the costs of the last correction
+        plans = [plan.repriced() for plan in plans]
     others = sorted((p for p in search.visited if p.cost.memory <= (limit or math.inf)), key=lambda p: p.seconds)
     fitting = (p for p in (Plan(problem, point) for point in others) if p.fits(limit))
     typed = [p for p in plans if p.fits(limit)] or [*itertools.islice(fitting, 1)]
@@ -313,9 +312,9 @@ def _found(problem: Problem, search: Search, limit: float | None) -> Suggestions
 
 
 def _fitting(problem: Problem, search: Search, limit: float | None) -> Point:
-    """The quickest that fits by `sh.memory`."""
+    """The quickest point that fits by `sh.memory`."""
     bound, refused = limit, _does_not_fit(limit)
-    for _ in range(_TIGHTENED):
+    for _ in range(_MOST_TIGHTENED):
         try:
             point = _readable(search, bound)
         except ShardingTypeError as error:
@@ -327,9 +326,9 @@ def _fitting(problem: Problem, search: Search, limit: float | None) -> Point:
         bound = min(bound or limit, float(point.cost.memory)) - (plan.memory - limit)
         if bound <= 0:
             break
-    if limit is None or (found := _quickest(problem, search, limit)) is None:
+    if limit is None or (plan_that_fits := _quickest(problem, search, limit)) is None:
         raise refused
-    return found.point
+    return plan_that_fits.point
 
 
 def _does_not_fit(limit: float | None) -> ShardingTypeError:
@@ -341,25 +340,25 @@ def _does_not_fit(limit: float | None) -> ShardingTypeError:
 
 
 def _quickest(problem: Problem, search: Search, limit: float, seconds: float = math.inf) -> Plan | None:
-    """The quickest plan that fits by `sh.memory`, of the quickest few seen whose prediction is not far above it."""
+    """The first plan that fits by `sh.memory`, of the quickest few visited points that may fit."""
     near = (p for p in search.visited if p.seconds < seconds and p.cost.memory <= _LIKELY * limit)
-    plans = [Plan(problem, p) for p in sorted(near, key=lambda p: p.seconds)[:_TIGHTENED]]
+    plans = [Plan(problem, p) for p in sorted(near, key=lambda p: p.seconds)[:_MOST_TIGHTENED]]
     return next((p for p in plans if p.fits(limit)), None)
 
 
 def _front(problem: Problem, search: Search, point: Point, limit: float | None) -> list[Plan]:
-    """The plans of the front from the quickest that fits by `sh.memory`, which may be less than was predicted."""
+    """The plans of the front, from the quickest that fits by `sh.memory`."""
     first = Plan(problem, point)
-    if limit is not None and not search.late:
+    if limit is not None and not search.timed_out:
         first = _quickest(problem, search, limit, point.seconds * (1 - 1e-6)) or first
-        limit = max(limit, float(first.point.cost.memory))  # as it is predicted
+        limit = max(limit, float(first.point.cost.memory))  # the predicted memory may exceed it
     first.bound = search.bound(limit)
     smaller = (p for p in search.front(limit) if p.cost.memory < 0.99 * first.point.cost.memory)
     return [first, *(Plan(problem, p, first.bound) for p in smaller if p.seconds > first.seconds)]
 
 
 def _readable(search: Search, bound: float | None) -> Point:
-    """The quickest, or one as quick for a reader that has fewer reshards."""
+    """The quickest point, or one within the tolerance that has fewer reshards."""
     point = search.solve() if bound is None else search.within(bound)
     simple = search.solve(point.byte, _EQUAL * point.seconds / 100, warm=point.assignment)
     fits = bound is None or simple.cost.memory <= bound
@@ -370,22 +369,22 @@ def _readable(search: Search, bound: float | None) -> Point:
 def apply(
     f: Callable[..., Any], plan: Plan | Suggestions | str | Path, *, at: Mapping[str, Any] | None = None
 ) -> Callable[..., Any]:
-    """A plain function in the types of a plan: `lift` with the reshards of the plan written into it.
+    """Types a plain function by a plan: `lift` with the plan's reshards.
 
     Args:
-        f: The function that the plan was made for.
-        plan: The plan; of several the first; or the name of a file with its JSON.
-        at: Other types of what lines take, by line and value: ``{"model.py:48 <- up": "[_, _@tp]"}``; of a carry of a
-            scan ``"model.py:30 <- carry[0]"``. The plan's reshards have such names (``plan.reshards[0].at``).
+        f: The function of the plan.
+        plan: The plan; or suggestions, for the first one; or the name of a file with its JSON.
+        at: Other types of operands, by line and value: ``{"model.py:48 <- up": "[_, _@tp]"}``; of a carry of a scan:
+            ``"model.py:30 <- carry[0]"``. The plan's reshards have such names (``plan.reshards[0].at``).
 
     Returns:
-        A function of typed values. Plain arrays among its arguments are placed as the plan has them.
+        A function of typed values. It casts plain arrays among its arguments to the plan's types.
 
     Raises:
-        ShardingTypeError: (when called) the plan is of another program, an argument has another type, or no line takes
-            a value that ``at`` names.
+        ShardingTypeError: (when called) the plan is for another program, an argument has another type, or a name in
+            ``at`` matches no operand.
 
-    Communicates: what the plan says.
+    Communicates: the collectives of the plan.
 
     Examples:
         >>> import jax.numpy as jnp
@@ -404,10 +403,10 @@ def apply(
 
     @functools.wraps(f)
     def run(*args: Any) -> Any:
-        # Traced for each call: it may close over something else by now, or be another function than the plan's.
-        again = saved["checkpoint"] if saved.get("schema") == SCHEMA else ()
+        # Traced for each call, since it may close over other values by now, or be another function than the plan's.
+        scans = saved["checkpoint"] if saved.get("schema") == SCHEMA else ()
         mesh = Mesh(saved["mesh"])
-        program = Function(f, _shapes(args, mesh)[0], mesh=mesh, checkpoint=again)
+        program = Function(f, _shapes(args, mesh)[0], mesh=mesh, checkpoint=scans)
         return typed_function(program, with_types_at(decisions_of(saved, program), program, at or {}))(*args)
 
     return run
@@ -417,7 +416,7 @@ def apply(
 
 
 def _shapes(args: tuple[Any, ...], mesh: Mesh) -> tuple[tuple[Any, ...], list[ShType | None]]:
-    """The arguments as shapes, and the types of the arrays among them that come with one."""
+    """The arguments as shapes, and the types of the typed arrays among them."""
     types: list[ShType | None] = []
 
     def one(x: Any) -> Any:
@@ -434,95 +433,97 @@ def _shapes(args: tuple[Any, ...], mesh: Mesh) -> tuple[tuple[Any, ...], list[Sh
 
 def _bytes(memory: float | str) -> float:
     if isinstance(memory, str):
-        found = re.fullmatch(r"\s*([\d.]+)\s*([A-Za-z]*)\s*", memory)
-        if found is None or found[2] not in _UNITS:
+        match = re.fullmatch(r"\s*([\d.]+)\s*([A-Za-z]*)\s*", memory)
+        if match is None or match[2] not in _UNITS:
             raise ShardingTypeError(f"`memory` of `suggest` is {memory!r}", hints=['"80GiB"', "80e9"])
-        return float(found[1]) * _UNITS[found[2]]
+        return float(match[1]) * _UNITS[match[2]]
     if not memory > 0:
         raise ShardingTypeError(f"`memory` of `suggest` is {memory!r}, and no plan fits in that", hints=['"80GiB"'])
     return float(memory)
 
 
 def _by_path(program: Program, fixed: Mapping[str, Any]) -> tuple[dict[Value, Any], dict[str, Any]]:
-    """The types that are said of the arguments whose paths fit a pattern, and those of what lines take."""
+    """Splits ``fixed`` into the types of the arguments that match a path, and those at operands of lines."""
     arguments, at = dict[Value, Any](), dict[str, Any]()
-    for pattern, said in fixed.items():
+    for pattern, target in fixed.items():
         if " <- " in pattern:
-            at[pattern] = said
+            at[pattern] = target
             continue
-        met = [v for v in program.inputs if _fits(v.name, pattern)]
-        if not met:
+        matching = [v for v in program.inputs if _fits(v.name, pattern)]
+        if not matching:
             some = ", ".join(f"`{v.name}`" for v in program.inputs[:6])
             raise ShardingTypeError(f"no argument has the path `{pattern}`", why=f"there are {some}", hints=[])
-        arguments |= dict.fromkeys(met, said)
+        arguments |= dict.fromkeys(matching, target)
     return arguments, at
 
 
-def _costs(program: Program, mesh: Mesh, grad: bool, said: Said, prices: Prices, device: Device, state: float) -> Costs:
-    """The costs of the decisions that the user leaves."""
-    graph = Graph(program, mesh, grad=grad, said={v: str(t) for v, t in said.arguments.items()})
+def _costs(
+    program: Program, mesh: Mesh, grad: bool, fixed: FixedTypes, prices: Prices, device: Device, state: float
+) -> Costs:
+    """The costs of a program, restricted to the types that the user fixed."""
+    graph = Graph(program, mesh, grad=grad, fixed={v: str(t) for v, t in fixed.arguments.items()})
     costs = Costs(graph, prices, device, state)
-    for v, t in said.arguments.items():
-        _leave(costs, graph.source[v.id][0], v, t, "made")
-    for place, t in said.at.items():
+    for v, t in fixed.arguments.items():
+        _fix(costs, graph.source[v.id][0], v, t, "results")
+    for place, t in fixed.at.items():
         _fix_at(costs, place, t)
-    _fix_results(costs, said.results)
+    _fix_results(costs, fixed.results)
     return costs
 
 
-def _fix_at(costs: Costs, at: str, said: Any) -> None:
-    """Leaves what lines take, or carries, the types that are said."""
-    every = taken(costs.graph.program)
-    places = {t.place for t in every if t.fits(at)}
+def _fix_at(costs: Costs, at: str, target: Any) -> None:
+    """Fixes the types of the operands, or carries, that a name matches."""
+    every = named_uses(costs.graph.program)
+    places = {use.place for use in every if use.matches(at)}
     if not places:
-        raise unknown(at, every)
+        raise no_such_use(at, every)
     for node in costs.graph.nodes:
         for i, x in enumerate(node.operands):
             if node.item is None or node.place(i) not in places:
                 continue
             if node.kind != "carry":
-                _leave(costs, node, x, said, "needed", i)
+                _fix(costs, node, x, target, "operands", i)
             elif i == 1:
-                _leave(costs, node, node.results[0], said, "made")
+                _fix(costs, node, node.results[0], target, "results")
 
 
 def _fits(name: str, pattern: str) -> bool:
     return fnmatch.fnmatchcase(name, pattern) or fnmatch.fnmatchcase(name.partition("/")[2], pattern)
 
 
-def _leave(costs: Costs, node: Node, v: Value, said: Any, which: str, at: int = 0) -> None:
-    """Leaves a node the options by which a value that it makes or needs has a type."""
+def _fix(costs: Costs, node: Node, v: Value, target: Any, which: Literal["operands", "results"], at: int = 0) -> None:
+    """Restricts a node to the options in which an operand or result has a type."""
     mesh = costs.graph.mesh
     plain = typed(mesh, v.dtype, v.shape, [REDUCED] * len(mesh.axis_names))
-    t = said if isinstance(said, ShType) else ShType.parse(said, mesh, like=plain)
+    t = target if isinstance(target, ShType) else ShType.parse(target, mesh, like=plain)
     if (states := axis_states(t)) is None:
         why = "no value of a plan varies, and axes on one dim are in the mesh's order, but for some in front"
         raise ShardingTypeError(f"`{v.name}` cannot be {t} in a plan", why=why)
     allowed: list[Sequence[int] | None] = []
-    before = costs.allowed.get(node.first.id) if node.kind == "op" else None  # by another of its operands
-    for k, (a, options, state) in enumerate(zip(mesh.axis_names, node.first.options, states, strict=True)):
-        whole = state in (REDUCED, INVARIANT) and node.kind in ("argument", "result")
-        meant = (REDUCED, INVARIANT) if whole else (state,)
-        fits = [(o.results if which == "made" else o.operands)[at] in meant for o in options]
+    before = costs.allowed.get(node.leader.id) if node.kind == "op" else None  # from another operand
+    for k, (a, options, state) in enumerate(zip(mesh.axis_names, node.leader.options, states, strict=True)):
+        replicated = state in (REDUCED, INVARIANT) and node.kind in ("argument", "result")
+        accepted = (REDUCED, INVARIANT) if replicated else (state,)
+        fits = [getattr(o, which)[at] in accepted for o in options]
         left = [i for i, fit in enumerate(fits) if fit and (before is None or i in (before[k] or ()))]
         if not left:
             raise ShardingTypeError(f"`{v.name}` cannot be {t} in a plan", why=f"it may not be so on mesh axis `{a}`")
         allowed.append(left)
-    costs.allowed[node.first.id] = allowed
+    costs.allowed[node.leader.id] = allowed
 
 
 def _fix_results(costs: Costs, out: Any) -> None:
-    """Leaves results the types that are said."""
+    """Fixes the types of results."""
     if out is None:
         return
     program = costs.graph.program
-    said = jax.tree.leaves(out, is_leaf=lambda x: x is None or isinstance(x, (str, ShType)))
-    if len(said) != len(program.outputs):
+    types = jax.tree.leaves(out, is_leaf=lambda x: x is None or isinstance(x, (str, ShType)))
+    if len(types) != len(program.outputs):
         raise ShardingTypeError(
-            f"`out` of `suggest` says {len(said)} types, and `{program.name}` has {len(program.outputs)} results",
+            f"`out` of `suggest` says {len(types)} types, and `{program.name}` has {len(program.outputs)} results",
             hints=["a tree of types like the results, with None for what may be chosen"],
         )
-    for i, t in enumerate(said):
+    for i, t in enumerate(types):
         node = costs.graph.results.get(i)
         if t is not None and node is not None:
-            _leave(costs, node, program.outputs[i], t, "needed")
+            _fix(costs, node, program.outputs[i], t, "operands")

@@ -23,7 +23,7 @@ from shtypes.analysis.check import check
 from shtypes.core.meshes import use_mesh
 from shtypes.errors import ShardingTypeError
 from shtypes.lifting.ways.moves import MARKED
-from shtypes.solver.apply import Taken, Written, taken
+from shtypes.solver.apply import NamedUse, PlannedCast, named_uses
 from shtypes.solver.items import Op, Operand, Value, is_value
 from shtypes.solver.program import Function, Program
 from shtypes.suggestions.plan import Plan
@@ -146,13 +146,13 @@ class _Planned:
     """An operand of a line, its expressions (the last one first), and its planned reshards."""
 
     def __init__(
-        self, use: Taken, chain: list[tuple[int, int]], places: Mapping[str, Written], needed: ShType | None
+        self, use: NamedUse, chain: list[tuple[int, int]], casts: Mapping[str, PlannedCast], needed: ShType | None
     ) -> None:
-        written = places.get(use.place, Written())
-        second = places.get(f"second.{use.value.id}", Written()) if written.second else Written()
+        cast = casts.get(use.place, PlannedCast())
+        copy = casts.get(f"second.{use.value.id}", PlannedCast()) if cast.from_copy else PlannedCast()
         self.use, self.chain = use, chain
-        self.types = [w.to for w in (second, written) if w.to is not None]
-        self.early = second.to is not None  # whether the first is at the value's definition
+        self.types = [c.to for c in (copy, cast) if c.to is not None]
+        self.early = copy.to is not None  # whether the first is at the value's definition
         self.needed = needed  # the operand's type in the line
 
     def takes(self, other: _Planned) -> bool:
@@ -175,11 +175,11 @@ def _edits(plan: Plan, marked: Program, source: Source, *, free: bool) -> Edits:
     others = [u for u in _uses(marked) if u.place.partition(".")[0] not in map(str, marks.ops)]
     if [(u.op, u.value.shape) for u in uses] != [(u.op, u.value.shape) for u in others]:
         return edits._replace(refused=["its program is another one when its expressions are looked at one by one"])
-    places = plan.decisions.places
-    placed = {p: w if free or p not in plan.free else w._replace(to=None) for p, w in places.items()}
+    casts = plan.decisions.casts.items()
+    inserted = {place: c if free or place not in plan.free else c._replace(to=None) for place, c in casts}
     needed = plan.needed
     planned = [
-        _Planned(u, marks.chain(o.value), placed, needed.get(u.place)) for u, o in zip(uses, others, strict=True)
+        _Planned(u, marks.chain(o.value), inserted, needed.get(u.place)) for u, o in zip(uses, others, strict=True)
     ]
     _move_out(planned, program)
     times = _times(program)
@@ -190,7 +190,7 @@ def _edits(plan: Plan, marked: Program, source: Source, *, free: bool) -> Edits:
     inside = [
         (op.place, f"{op.place} <- {op.name}: it communicates itself")
         for op in program.ops
-        if op.id in plan.decisions.joined
+        if op.id in plan.decisions.across_shards
     ]
     done: set[int] = set()
     for p in planned:
@@ -221,7 +221,7 @@ def _edits(plan: Plan, marked: Program, source: Source, *, free: bool) -> Edits:
     return edits
 
 
-def _at(use: Taken) -> str:
+def _at(use: NamedUse) -> str:
     return f"{use.line} <- {use.name} in {use.op}" if use.line.file else f"{use.name} in {use.op}"
 
 
@@ -290,10 +290,10 @@ def _permuted(t: ShType, order: Sequence[int]) -> ShType:
     return t.replace(dims=tuple(t.dims[i] for i in order))
 
 
-def _uses(program: Program) -> list[Taken]:
+def _uses(program: Program) -> list[NamedUse]:
     """The operands of lines, and the results."""
     outputs = [(i, v) for i, v in enumerate(program.outputs) if is_value(v)]
-    return [*taken(program), *(Taken(f"result.{i}", SourceLine(), v.name, "result", v) for i, v in outputs)]
+    return [*named_uses(program), *(NamedUse(f"result.{i}", SourceLine(), v.name, "result", v) for i, v in outputs)]
 
 
 def _times(program: Program) -> dict[str | int, int]:
@@ -306,7 +306,7 @@ def _times(program: Program) -> dict[str | int, int]:
         inside = loop.times * loop.scan.length
         times.update((v.id, inside) for v in loop.inputs)
         times.update((v.id, loop.times) for v in loop.results)
-    for t in taken(program):  # of loops: as often as the value's definition
+    for t in named_uses(program):  # of loops: as often as the value's definition
         times.setdefault(t.place, times[t.value.id])
     times.update((f"result.{i}", 1) for i in range(len(program.outputs)))
     return times

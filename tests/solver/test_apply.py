@@ -9,7 +9,7 @@ import jax
 import pytest
 
 import shtypes as sh
-from shtypes.solver.apply import decided, typed_function
+from shtypes.solver.apply import to_decisions, typed_function
 from shtypes.solver.program import Function
 from shtypes.solver.search import Point, Search
 from tests import tolerance
@@ -39,7 +39,7 @@ CASES: dict[str, tuple[Any, Any]] = {
 def written(search: Search, point: Point) -> tuple[Any, Any]:
     """The typed function of an assignment, and the types of its arguments."""
     costs = search.costs
-    decisions = decided(costs, point.assignment, costs.ways(point.assignment, point.byte))
+    decisions = to_decisions(costs, point.assignment, costs.transfers(point.assignment, point.byte))
     program = costs.graph.program
     assert isinstance(program, Function)
     return typed_function(program, decisions), program.arguments(decisions.arguments)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from shtypes.solver import elimination
-from shtypes.solver.elimination import eliminate, nearly_eliminate, too_many
+from shtypes.solver.elimination import eliminate, local_search, to_fix
 
 
 def random_problem(seed: int) -> tuple[dict[int, int], dict[tuple[int, ...], np.ndarray]]:
@@ -54,12 +54,12 @@ def test_tables_that_are_not_made_as_a_whole_have_the_same_minimum(seed: int, mo
 def test_what_is_too_wide_is_nearly_the_minimum_with_small_tables(seed: int) -> None:
     sizes, tables = random_problem(seed)
     _, value = eliminate(sizes, tables)
-    first = too_many(sizes, tables, 12)
-    chosen, found = nearly_eliminate(sizes, tables, 12, {})
-    assert not too_many({v: 1 if v in first else n for v, n in sizes.items()}, tables, 12)
+    first = to_fix(sizes, tables, 12)
+    chosen, found = local_search(sizes, tables, 12, {})
+    assert not to_fix({v: 1 if v in first else n for v, n in sizes.items()}, tables, 12)
     assert math.isclose(found, sum(float(t[tuple(chosen[v] for v in ids)]) for ids, t in tables.items()))
     assert value - 1e-9 <= found <= value + 2
     assert first or found == value
     begin = dict.fromkeys(sizes, 0)
-    _, other = nearly_eliminate(sizes, tables, 12, begin)
+    _, other = local_search(sizes, tables, 12, begin)
     assert other <= sum(float(t[tuple(begin[v] for v in ids)]) for ids, t in tables.items()) + 1e-9

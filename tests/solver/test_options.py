@@ -19,7 +19,7 @@ from shtypes.core.jax_type import as_jax_type
 from shtypes.evaluation.table import BODIES
 from shtypes.evaluation.value_info import Counts
 from shtypes.solver.axis_states import INVARIANT, REDUCED, SHARDED, UNREDUCED, axis_state, typed
-from shtypes.solver.options import NEVER, Operand, Option, operand, states_of, together
+from shtypes.solver.options import FORBIDDEN, Operand, Option, comm_per_byte, operand, states_of
 from shtypes.solver.options import options as options_along
 from shtypes.types.mesh import Mesh
 from tests.lifting.primitive_programs import primitive_programs
@@ -285,7 +285,7 @@ def test_what_gives_other_results_than_each_axis_by_itself_is_no_option_of_both(
     nothing, rows, columns = (
         next(o for o in options(own, 2, known) if o.operands[0] == s) for s in (REDUCED, SHARDED, SHARDED + 1)
     )
-    columns_first, mesh = columns.in_front(), Mesh({"a": 2, "b": 2})
+    columns_first, mesh = columns.as_major(), Mesh({"a": 2, "b": 2})
     for some in ([rows, nothing], [nothing, columns], [nothing, columns_first]):
-        assert together(own, mesh, known, some) == (0.0, 0.0)
-    assert together(own, mesh, known, [rows, columns_first]) == NEVER
+        assert comm_per_byte(own, mesh, known, some) == (0.0, 0.0)
+    assert comm_per_byte(own, mesh, known, [rows, columns_first]) == FORBIDDEN

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import shtypes as sh
-from shtypes.solver.apply import taken
+from shtypes.solver.apply import named_uses
 from shtypes.solver.program import Function
 from shtypes.suggestions.plan import Plan, pattern_of
 from tests.end_to_end import host
@@ -97,7 +97,7 @@ def test_the_type_of_a_carry_is_edited_in_a_plan_that_is_found(how: str, tmp_pat
             w["to"] = edits.pop(w["at"], w["to"])
         assert not edits
         # The first value of the carry needed no reshard, and so is not in the file.
-        (place,) = [t.place for t in taken(plan.problem.program) if t.place.endswith("carry.0.0")]
+        (place,) = [t.place for t in named_uses(plan.problem.program) if t.place.endswith("carry.0.0")]
         saved["reshards"][place] = {"to": "f32[32@(dp,tp),64]", "second": False}
         source.write_text(json.dumps(saved))
     f = sh.apply(SCANNED[0], source, at={**edits, **more})

@@ -194,7 +194,7 @@ def test_out_of_time_the_first_assignment_is_taken_and_said_to_be_unsettled(monk
     point = late.solve()
     assert not late.settled
     assert late.solves < settled.solves
-    everywhere = {n.id: settled.costs.first(n) for n in settled.costs.graph.decisions}
+    everywhere = {n.id: settled.costs.first_options(n) for n in settled.costs.graph.decisions}
     assert best.seconds <= point.seconds <= sum(settled.costs.price(everywhere)[:2])
     assert late.solve() == point  # nothing more is looked for
     smallest = late.solve(1e6, needed=True)
@@ -213,7 +213,7 @@ def test_a_search_that_is_stopped_between_two_pairs_keeps_the_better(monkeypatch
     found = []
     for minima in (3, 5, 8):
         stopped = Search(search.costs)
-        monkeypatch.setattr(Search, "late", property(late(minima)))
+        monkeypatch.setattr(Search, "timed_out", property(late(minima)))
         found.append(stopped.solve().seconds)
     assert found == sorted(found, reverse=True)
     assert found[-1] >= best * (1 - 1e-9)
