@@ -38,7 +38,7 @@ class Frame(NamedTuple):
     """One frame of an equation's stack."""
 
     code: Any  # its code object
-    last: int  # the instruction offset
+    last: int  # the instruction's offset
 
     @property
     def file(self) -> str:
@@ -85,12 +85,12 @@ class Frame(NamedTuple):
         lines[0] = lines[0][column:]
         text = b"".join(lines).decode(errors="replace")
         node = _parsed(text if start == end else f"({text}\n)")
-        if node is None or isinstance(node, ast.Tuple):  # such as what is assigned to
+        if node is None or isinstance(node, ast.Tuple):  # an assignment target
             return ""
         return text if start == end else ast.unparse(node)
 
-    def works_on(self) -> list[str]:
-        """The source of the current expression's operands, without constants; empty if it does not tell them apart."""
+    def operands(self) -> list[str]:
+        """The source of the current expression's operands, without constants; empty if ambiguous."""
         node = _parsed(self.expression())
         parts: list[ast.expr] = []
         match node:
@@ -100,18 +100,18 @@ class Frame(NamedTuple):
                 parts = [part]
             case ast.Call(func=called, args=args, keywords=keywords):
                 method = isinstance(called, ast.Attribute) and _root(called) in self.code.co_varnames
-                given = [a for a in (*args, *(k.value for k in keywords)) if not isinstance(a, ast.Constant)]
-                parts = given if not method else [called.value] if not given else []  # type: ignore[attr-defined]
-                parts = parts if len(parts) == 1 else []  # which of several an operand is does not show
+                values = [a for a in (*args, *(k.value for k in keywords)) if not isinstance(a, ast.Constant)]
+                parts = values if not method else [called.value] if not values else []  # type: ignore[attr-defined]
+                parts = parts if len(parts) == 1 else []
         return [ast.unparse(part) for part in parts if not isinstance(part, ast.Constant)]
 
     def unpacked_into(self) -> list[str]:
-        """The names that the line assigns to the values that are unpacked there, or the one of a loop over them."""
-        found = _UNPACKED.match(linecache.getline(self.code.co_filename, self.line))
-        return [] if found is None else re.split(r"\s*,\s*", found["each"] or found["names"])
+        """The names that the line unpacks values into, or the variable of its loop."""
+        match = _UNPACKED.match(linecache.getline(self.code.co_filename, self.line))
+        return [] if match is None else re.split(r"\s*,\s*", match["each"] or match["names"])
 
 
-#: The start of a line that unpacks values.
+#: The start of a line that loops over or unpacks values.
 _UNPACKED: Final = re.compile(r"\s*(?:for\s+(?P<each>\w+)\s+in\b|[(\[]?(?P<names>\w+(\s*,\s*\w+)+)[)\]]?\s*=[^=])")
 
 
@@ -123,14 +123,14 @@ def _parsed(text: str) -> ast.expr | None:
 
 
 def _root(node: ast.expr) -> str:
-    """The name that a chain of attributes begins with; empty if it is no name."""
+    """The variable that a chain of attributes begins with; empty if it begins with another expression."""
     while isinstance(node, ast.Attribute):
         node = node.value
     return node.id if isinstance(node, ast.Name) else ""
 
 
 def is_in_vmap(frames: Sequence[Frame], frame: Frame) -> bool:
-    """Whether one of the frames of a stack runs inside `jax.vmap`, where values lack the mapped dim."""
+    """Whether a frame of a stack runs inside `jax.vmap`, where values lack the mapped dim."""
     return any(f.code.co_qualname == "vmap.<locals>.vmap_f" for f in frames[frames.index(frame) :])
 
 
@@ -143,10 +143,7 @@ def _positions(code: Any, last: int) -> tuple[int, int, int | None, int | None]:
 
 
 def frames_of(eqn: Any) -> list[Frame]:
-    """The frames in which an equation was traced, innermost first.
-
-    JAX ends them at a traced body: the frames of its caller are those of the equation with the body.
-    """
+    """The frames in which an equation was traced, innermost first; for one in a sub-jaxpr, those inside its caller."""
     traceback = eqn.source_info.traceback
     return [] if traceback is None else [Frame(*f) for f in zip(*traceback.raw_frames(), strict=True)]
 
@@ -160,7 +157,7 @@ def has_users_line(traceback: Any) -> bool:
 
 
 def users_frame(eqn: Any) -> tuple[Frame, str] | None:
-    """The user's frame of an equation, and the library function that it called; None without one."""
+    """The user's frame of an equation and the library function that it called, or None."""
     frames = frames_of(eqn)
     frame = next((f for f in frames if f.kind is Owner.USERS), None)
     return None if frame is None else (frame, eqn_source_of(frames).library)
@@ -168,21 +165,21 @@ def users_frame(eqn: Any) -> tuple[Frame, str] | None:
 
 def eqn_source_of(frames: Sequence[Frame]) -> EqnSource:
     """The user's line of a stack, the library function called there, and the JAX function called."""
-    library = handing_on = called = ""
-    outside = False
+    library = forwarding = called = ""
+    in_library = False
     for frame in frames:
         kind = frame.kind
         if kind is Owner.USERS:
-            return EqnSource(str(frame), library or handing_on, called)
-        outside = outside or kind is Owner.INSTALLED
+            return EqnSource(str(frame), library or forwarding, called)
+        in_library = in_library or kind is Owner.INSTALLED
         if kind is Owner.INSTALLED:
             if _FORWARDING.search(frame.code.co_qualname):
-                handing_on = _in_library(frame) or handing_on
+                forwarding = _in_library(frame) or forwarding
             else:
                 library = _in_library(frame) or library
-        elif not outside:
+        elif not in_library:
             called = _of_jax(frame) or called
-    return EqnSource("", library or handing_on, called)
+    return EqnSource("", library or forwarding, called)
 
 
 def _in_library(frame: Frame) -> str:
@@ -216,7 +213,7 @@ def _public(path: str, function: str) -> str:
 
 
 class UserFrame(NamedTuple):
-    """An expression of the user's code that was being evaluated; one object for each place in a program."""
+    """An expression of the user's code in a stack; one object for each place in a program."""
 
     file: str
     function: str  # the qualified name of its function
@@ -246,7 +243,7 @@ def user_frames(eqn: Any) -> tuple[UserFrame, ...]:
 
 
 def _user_frame(code: Any, last: int) -> UserFrame | None:
-    # machinery: numpy calls methods of its array arguments
+    # numpy is machinery here, since it calls methods of its array arguments
     if not _is_user_filename(code.co_filename) or owner_of_file(code.co_filename) is Owner.MACHINERY:
         return None
     frame = _raw_frame_to_frame(code, last)

@@ -1,4 +1,4 @@
-"""Errors for arguments that a function does not take, with the parameters that it has. Pure."""
+"""Errors for the arguments and signatures of calls. Pure."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from typing import Any, Final
 from shtypes.context.unsupported import unsupported_parameter
 from shtypes.errors import ShardingTypeError, also
 
-#: The names of numpy's, JAX's and our parameters, with their names in other functions.
+#: Names of parameters, with their names in similar functions.
 _OTHER_NAMES: Final = {"axis": ("dim", "dims"), "dim": ("axis",), "dims": ("axis",)}
-#: Parameters of jax.numpy for compatibility with numpy, which it refuses.
+#: Parameters that jax.numpy has only to refuse them.
 _FOR_NUMPY: Final = {"out", "where", "inplace"}
 
 
@@ -39,7 +39,7 @@ def _no_parameter(name: str, keyword: str, allowed: Sequence[str]) -> ShardingTy
 
 
 def refuse_unsupported(name: str, keywords: Iterable[str], allowed: Sequence[str]) -> None:
-    """Refuses keywords of JAX's function that would otherwise be passed on to the user's."""
+    """Refuses unsupported keywords of JAX's function, which would otherwise be passed to the user's function."""
     for keyword in keywords:
         if unsupported_parameter(name, keyword) is not None:
             raise _no_parameter(name, keyword, allowed)
@@ -49,13 +49,13 @@ def signature_of(parameters: str, returns: str = "Array", operands: int = 1) -> 
     """The signature of a generated function, for type checkers."""
     parsed = inspect.signature(eval(f"lambda {parameters}: None", {}))
     typed = [
-        p.replace(annotation="ArrayLike" if i < operands else _kind(p))
+        p.replace(annotation="ArrayLike" if i < operands else _annotation(p))
         for i, p in enumerate(parsed.parameters.values())
     ]
     return parsed.replace(parameters=typed, return_annotation=returns)
 
 
-def _kind(parameter: inspect.Parameter) -> str:
+def _annotation(parameter: inspect.Parameter) -> str:
     return type(parameter.default).__name__ if isinstance(parameter.default, (int, float, str)) else "Any"
 
 
@@ -71,7 +71,7 @@ def bound(name: str, signature: inspect.Signature, args: tuple[Any, ...], kwargs
 
 
 def parameters(fn: Callable[..., Any], skip: int = 0) -> tuple[str, ...]:
-    """The names of a function's parameters, without the first ``skip`` and those for numpy."""
+    """The names of a function's parameters, without the first ``skip`` and those that jax.numpy refuses."""
     try:
         all_parameters = list(inspect.signature(fn).parameters.values())[skip:]
     except (TypeError, ValueError):
@@ -89,7 +89,7 @@ def signature_error(name: str, fn: Callable[..., Any], error: TypeError) -> Shar
         why = message.partition("() ")[2] or message
         why += "" if "missing" in why else f"; it has {', '.join(names)}"
         return ShardingTypeError(f"`{name}` does not take these arguments", why=why)
-    if unexpected[1] in names:  # which the function that is called hides
+    if unexpected[1] in names:  # a positional-only parameter
         return ShardingTypeError(f"`{name}` takes `{unexpected[1]}` by its place, and not by name")
     return _no_parameter(name, unexpected[1], names)
 
@@ -102,14 +102,14 @@ def argument_error(
         arguments = inspect.signature(fn).bind(*args, **kwargs).arguments
     except (TypeError, ValueError):  # a generated function
         arguments = {}
-    odd = [k for k, v in arguments.items() if _is_odd(inspect.signature(fn).parameters[k], v)]
-    what = f"`{odd[0]}={_text(arguments[odd[0]])}`" if len(odd) == 1 else "these arguments"
+    suspects = [k for k, v in arguments.items() if _differs_from_default(inspect.signature(fn).parameters[k], v)]
+    what = f"`{suspects[0]}={_short_repr(arguments[suspects[0]])}`" if len(suspects) == 1 else "these arguments"
     return jax_error(name, f"does not take {what}", error, arguments)
 
 
 _CLASS: Final = r"of type '?<class '(?:\w+\.)*(?P<kind>\w+)'>"
-#: What JAX says of the arguments and results of functions (NAME is the one that was called), what we say, and advice.
-_SAYS: Final = (
+#: Patterns of JAX's errors about arguments and results of the function NAME; our message and hint for each.
+_REWORDED: Final = (
     (
         rf"returned a value {_CLASS}(?: at output component (?P<at>\S+?))?, ",
         "a result of `{name}` is no array, but of class `{kind}`{at}",
@@ -137,29 +137,29 @@ _SAYS: Final = (
 def jax_error(
     name: str, what: str, error: Exception, arguments: Mapping[str, Any] = MappingProxyType({})
 ) -> ShardingTypeError:
-    """An error of JAX's or Python's about a call, as one of ours that is of its kind too.
+    """Converts an error of JAX or Python about a call; the result is of the error's class too.
 
     Args:
         name: The function.
-        what: What is wrong with it, where JAX's words alone tell.
+        what: The message after the name, for errors that are not in `_REWORDED`.
         error: The error.
-        arguments: The arguments of the call, where these are known.
+        arguments: The arguments of the call, by name.
     """
-    for pattern, message, hint in _SAYS:
-        found = re.search(pattern.replace("NAME", re.escape(name)), str(error), re.DOTALL)
-        if found:
-            said = found.groupdict()
-            kind, at = said.get("kind"), said.get("at") or said.get("path")
-            if "path" in said and not at:
-                at = next((place for place, x in _leaves(arguments) if type(x).__name__ == kind), "")
-            told = message.format(name=name, kind=kind, at=f", at `{at}`" if at else "")
-            why = "JAX has no arrays of its dtype" if kind == "ndarray" and "path" in said else ""
-            return also(type(error))(told, why=why, hints=[hint] if hint else [])
+    for pattern, message, hint in _REWORDED:
+        match = re.search(pattern.replace("NAME", re.escape(name)), str(error), re.DOTALL)
+        if match:
+            groups = match.groupdict()
+            kind, at = groups.get("kind"), groups.get("at") or groups.get("path")
+            if "path" in groups and not at:
+                at = next((path for path, x in _leaves(arguments) if type(x).__name__ == kind), "")
+            message = message.format(name=name, kind=kind, at=f", at `{at}`" if at else "")
+            why = "JAX has no arrays of its dtype" if kind == "ndarray" and "path" in groups else ""
+            return also(type(error))(message, why=why, hints=[hint] if hint else [])
     return also(type(error))(f"`{name}` {what}", why=_message(error))
 
 
 def _leaves(tree: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """The leaves of dicts, lists and tuples of arguments, and what a message calls them."""
+    """The leaves of nested dicts, lists and tuples, with their paths as in `x[0]['w']`."""
     if isinstance(tree, Mapping):
         for key, x in tree.items():
             yield from _leaves(x, f"{path}[{key!r}]" if path else str(key))
@@ -171,7 +171,7 @@ def _leaves(tree: Any, path: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def internal_error(name: str, error: Exception) -> ShardingTypeError:
-    """Converts an error of Python or JAX that is not due to a call's arguments."""
+    """Converts an error of Python or JAX that is a fault of shtypes."""
     return ShardingTypeError(
         f"`{name}` failed in a part of shtypes, whatever its arguments are: {type(error).__name__}: {_message(error)}",
         hints=["report it, with the traceback: it is no error of your program"],
@@ -179,22 +179,22 @@ def internal_error(name: str, error: Exception) -> ShardingTypeError:
 
 
 def _message(error: Exception) -> str:
-    """The first line of an error and what that announces, without names of JAX's classes and of outer functions."""
+    """The first line of an error and the text that it introduces, without JAX's class names and outer functions."""
     first, *rest = re.split(r"\n\s*\n", str(error).strip())
-    said, _, more = first.partition("\n")
+    text, _, more = first.partition("\n")
     if isinstance(error, KeyError):
-        said = f"there is no {said}"
-    if said.startswith("Abstract tracer value"):
-        said = more.partition("\n")[0] or said
-    if said.endswith((":", "differ.", "at key path")):
-        said += "\n" + (more or next((part for part in rest if " but " in part), "".join(rest[:1])))
-    said = re.sub(r"\w*Tracer\((\w+\[[^\]]*\])[^)]*\)", r"\1", said.rstrip(" ;"))
-    said = re.sub(r"(?:<class )?'?\b[\w.]+Tracer\b'?>?", "a traced array", re.sub(r"[\w.<>]*<locals>\.", "", said))
-    return said or "an assertion of JAX does not hold, which says no more"
+        text = f"there is no {text}"
+    if text.startswith("Abstract tracer value"):
+        text = more.partition("\n")[0] or text
+    if text.endswith((":", "differ.", "at key path")):
+        text += "\n" + (more or next((part for part in rest if " but " in part), "".join(rest[:1])))
+    text = re.sub(r"\w*Tracer\((\w+\[[^\]]*\])[^)]*\)", r"\1", text.rstrip(" ;"))
+    text = re.sub(r"(?:<class )?'?\b[\w.]+Tracer\b'?>?", "a traced array", re.sub(r"[\w.<>]*<locals>\.", "", text))
+    return text or "an assertion of JAX does not hold, which says no more"
 
 
-def _is_odd(parameter: inspect.Parameter, value: Any) -> bool:
-    """Whether an argument has another class than its parameter's default."""
+def _differs_from_default(parameter: inspect.Parameter, value: Any) -> bool:
+    """Whether an argument's class is not that of its parameter's default."""
     default = parameter.default
     if (
         default is parameter.empty
@@ -206,33 +206,33 @@ def _is_odd(parameter: inspect.Parameter, value: Any) -> bool:
     return default is None or not isinstance(value, type(default))
 
 
-def _text(value: Any) -> str:
+def _short_repr(value: Any) -> str:
     if hasattr(value, "type"):
         return str(value.type)
     return f"{value.dtype}{list(value.shape)}" if hasattr(value, "shape") else f"{value!r:.40}"
 
 
 def kind_of(x: Any) -> str:
-    """What a value is, in words: an array, whatever class JAX gives it, or its class."""
+    """The name of a value's class; ``an array`` for all classes of arrays."""
     return "an array" if hasattr(x, "dtype") else type(x).__name__
 
 
 def name_of(f: Any) -> str:
-    """The name of a function, or of the one in a partial; empty if it has none."""
+    """The name of a function or of a partial's function; empty if it has none."""
     return str(getattr(f, "__name__", None) or getattr(getattr(f, "func", None), "__name__", ""))
 
 
-def as_numbers(name: str, parameter: str, given: Any) -> tuple[int, ...]:
-    """Positions that a user gives as one integer or as several; refuses what is neither."""
+def as_numbers(name: str, parameter: str, value: Any) -> tuple[int, ...]:
+    """Converts an integer or a sequence of integers to a tuple; refuses other values of ``parameter``."""
     with contextlib.suppress(TypeError):
-        return (operator.index(given),)
+        return (operator.index(value),)
     with contextlib.suppress(TypeError):
-        return tuple(map(operator.index, given))
-    raise ShardingTypeError(f"`{parameter}` of `{name}` is an integer or a sequence of integers, not {given!r:.60}")
+        return tuple(map(operator.index, value))
+    raise ShardingTypeError(f"`{parameter}` of `{name}` is an integer or a sequence of integers, not {value!r:.60}")
 
 
 def check_function(name: str, function: Any, what: str = "") -> None:
-    """Refuses a non-callable argument of ``name``; ``what`` says which, if there are several."""
+    """Refuses a non-callable argument of ``name``; ``what`` names the argument, if there are several."""
     if not callable(function):
-        said = f"{what} of `{name}` is a function" if what else f"`{name}` takes a function"
-        raise ShardingTypeError(f"{said}, not {_text(function)}")
+        expected = f"{what} of `{name}` is a function" if what else f"`{name}` takes a function"
+        raise ShardingTypeError(f"{expected}, not {_short_repr(function)}")

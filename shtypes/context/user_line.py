@@ -51,12 +51,12 @@ def is_users_call() -> bool:
 
 
 def frames_of_call() -> list[FrameType]:
-    """The frames between the user's (or a library's) line and the caller, outermost first."""
+    """The frames between the caller and the user's or a library's line, outermost first."""
     return list(_inside(frames(2)))[::-1]
 
 
 def _inside(running: Iterable[FrameType]) -> Iterator[FrameType]:
-    """The frames up to the user's, or an installed library's."""
+    """The frames inside the innermost one of the user or an installed library."""
     return itertools.takewhile(lambda frame: owner_of_frame(frame) not in (Owner.USERS, Owner.INSTALLED), running)
 
 
@@ -106,8 +106,7 @@ def _called() -> str:
     return names[-1] if names and names[-1] != names[0] else ""
 
 
-#: What Python, numpy and JAX raise of arguments that they cannot use; what devices and checks of values raise is
-#: another thing.
+#: The classes of errors that Python, numpy and JAX raise about arguments; not those of devices and value checks.
 ARGUMENT_ERRORS: Final = (
     *(TypeError, ValueError, NotImplementedError, OverflowError),
     *(ZeroDivisionError, LookupError, AttributeError, AssertionError),
@@ -117,27 +116,27 @@ ARGUMENT_ERRORS: Final = (
 def public(fn: Callable[P, T]) -> Callable[P, T]:
     """Decorates a public function so that its errors name the user's line.
 
-    Errors of Python and JAX inside it are about its arguments, unless they come from the user's functions, or from code
-    that works on programs already traced with the arguments.
+    Errors of Python and JAX inside it are converted to errors about its arguments, unless the user's functions raise
+    them, or code that transforms programs already traced (`PROGRAMS`).
     """
 
     @functools.wraps(fn)
     def call(*args: P.args, **kwargs: P.kwargs) -> T:
         if plain_trace.depth:
-            noted = _without_mesh(call, args, kwargs, needs_mesh=False)
-            if noted is not None:
-                return noted  # type: ignore[no-any-return]
+            result = _without_mesh(call, args, kwargs, needs_mesh=False)
+            if result is not None:
+                return result  # type: ignore[no-any-return]
         try:
             return fn(*args, **kwargs)
-        except NoMeshError as none:
-            taken = _without_mesh(call, args, kwargs, needs_mesh=True)
-            if taken is not None:
-                return taken  # type: ignore[no-any-return]
-            raise placed(none, fn.__name__) from None
+        except NoMeshError as error:
+            result = _without_mesh(call, args, kwargs, needs_mesh=True)
+            if result is not None:
+                return result  # type: ignore[no-any-return]
+            raise placed(error, fn.__name__) from None
         except ShardingTypeError as error:
             if error.operands is not None or error.may_have_fixes:
-                _in_terms_of_the_call(error, fn, args, kwargs)
-            raise placed(error, _called_as(fn)) from error.__cause__
+                _rewrite_error(error, fn, args, kwargs)
+            raise placed(error, _display_name(fn)) from error.__cause__
         except ARGUMENT_ERRORS as error:
             if not _raised_assertion(fn, error):
                 refuse(error, fn, args, kwargs)
@@ -147,8 +146,8 @@ def public(fn: Callable[P, T]) -> Callable[P, T]:
 
 
 def refuse(error: Exception, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], name: str = "") -> None:
-    """Raises what Python or JAX say of the arguments of a function in our one shape; what users raise, it leaves."""
-    name = name or _called_as(fn)
+    """Converts and raises an error of Python or JAX about a call's arguments; returns if the user's code raised it."""
+    name = name or _display_name(fn)
     if _is_signature_error(error):
         raise placed(signature_error(name, fn, error), name) from None
     if isinstance(error, ShardingTypeError) or line_of(error.__traceback__):
@@ -158,13 +157,13 @@ def refuse(error: Exception, fn: Any, args: tuple[Any, ...], kwargs: dict[str, A
     raise placed(argument_error(name, fn, args, kwargs, error), name) from shortened(error)
 
 
-def _called_as(fn: Any) -> str:
-    """What messages call a function: by its class where it makes an object, or is one that is called."""
+def _display_name(fn: Any) -> str:
+    """The name of a function in messages; the class for ``__init__`` and ``__call__``."""
     return str(fn.__qualname__.split(".")[-2] if fn.__name__ in ("__init__", "__call__") else fn.__name__)
 
 
 def shortened(error: Exception) -> Exception:
-    """The error with the frames of users and libraries alone in its traceback, as the cause of another; the same."""
+    """Removes frames of JAX and shtypes from an error's traceback, in place, for use as the cause of another."""
     rest = None
     for each in reversed(frames_through(error)):
         if owner_of_frame(each.tb_frame) in (Owner.USERS, Owner.INSTALLED):
@@ -190,7 +189,7 @@ _FORWARDING: Final = frozenset({"public.<locals>.call", "cached_eagerly.<locals>
 
 def _is_signature_error(error: Exception) -> TypeGuard[TypeError]:
     """Whether a `TypeError` is Python's about the arguments of a call of ours."""
-    # What has a note is JAX's, which has removed its frames.
+    # An error with notes is JAX's, which has removed its frames.
     code = _raising(error) if isinstance(error, TypeError) and not hasattr(error, "__notes__") else None
     return code is not None and code.co_qualname in _FORWARDING and owner_of_file(code.co_filename) is Owner.OURS
 
@@ -206,7 +205,7 @@ def _raising(error: Exception) -> CodeType | None:
 
 
 def frames_through(error: Exception) -> list[TracebackType]:
-    """The frames that an error came through, the one that raised it last."""
+    """The traceback entries of an error; the last is that which raised it."""
     frames, rest = [], error.__traceback__
     while rest is not None:
         frames.append(rest)
@@ -214,7 +213,7 @@ def frames_through(error: Exception) -> list[TracebackType]:
     return frames
 
 
-def _in_terms_of_the_call(error: ShardingTypeError, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def _rewrite_error(error: ShardingTypeError, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Rewrites an error's fixes for the operands of the user's call, and drops those that scopes forbid."""
     if _takes_programs(fn):
         return
@@ -233,7 +232,7 @@ _on_one_device: list[Callable[..., Any]] = []
 
 
 def _without_mesh(call: Any, args: tuple[Any, ...], kwargs: dict[str, Any], *, needs_mesh: bool) -> Any:
-    """The result of a public function without a mesh; None if it has none, or within another op."""
+    """The result of a public function without a mesh; None if it needs one, or within another op."""
     if not _on_one_device or _within(_PUBLIC_CALL):
         return None
     return _on_one_device[0](call, args, kwargs, needs_mesh=needs_mesh)
@@ -244,16 +243,16 @@ def connect_one_device(run: Callable[..., Any]) -> None:
     _on_one_device[:] = [run]
 
 
-def connect_fix_rewriter(retell: Callable[[ShardingTypeError, Any, tuple[Any, ...], dict[str, Any]], None]) -> None:
+def connect_fix_rewriter(rewrite: Callable[[ShardingTypeError, Any, tuple[Any, ...], dict[str, Any]], None]) -> None:
     """Sets the function that rewrites fixes for the operands of the user's call."""
-    _rewrite_fixes[:] = [retell]
+    _rewrite_fixes[:] = [rewrite]
 
 
 @contextlib.contextmanager
 def wrap_jax_errors(name: str, what: str = "does not take these arguments") -> Iterator[None]:
-    """A scope around a call of JAX for ``name``: its errors about arguments get our one shape.
+    """A scope around a call of JAX for ``name``, which converts JAX's errors about arguments.
 
-    Errors that came through the user's functions are unchanged.
+    Errors of the user's functions are unchanged.
     """
     try:
         yield
@@ -282,7 +281,7 @@ def is_public(fn: Callable[..., Any]) -> bool:
 
 
 def _takes_programs(fn: Any) -> bool:
-    """Whether one of our functions takes programs, and so is not an op."""
+    """Whether a function of shtypes takes programs, and so is not an op."""
     return str(fn.__module__).startswith("shtypes.analysis.")
 
 

@@ -35,7 +35,7 @@ from shtypes.core.interop_errors import (
     refused_attribute,
     sharding_of_value,
 )
-from shtypes.core.jax_errors import has_no
+from shtypes.core.jax_errors import concretization_error
 from shtypes.core.jax_type import HiShType
 from shtypes.core.physical import hidden_axes, physical_sharding, without_keys
 from shtypes.errors import ShardingTypeError, also
@@ -298,7 +298,9 @@ def _concrete_only(what: str) -> Any:
     """A method of tracers that refuses, for Python's conversions to numbers."""
 
     def refuse(tracer: Any, *_: Any) -> Any:
-        raise placed(has_no(jax.typeof(tracer), what, ["sh.where, sh.cond and the loops take it as it is"]), what)
+        raise placed(
+            concretization_error(jax.typeof(tracer), what, ["sh.where, sh.cond and the loops take it as it is"]), what
+        )
 
     return refuse
 

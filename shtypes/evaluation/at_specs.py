@@ -1,7 +1,7 @@
-"""The ``at=`` of a plain program: types of the results of its places, and when sums are finished.
+"""`lift(at=..., pending=...)`: reshards the results of places of a plain program, and finishes sums.
 
 A place is a scope (``"Dense_0"``), a function (``"MultiHeadAttention.__call__"``) or a line (``"linear.py:422"``). Its
-results are the values that equations of one run through it make, and that other equations of the forward pass use.
+results are the values that one run through it computes and other equations of the forward pass use.
 """
 
 from __future__ import annotations
@@ -26,32 +26,32 @@ from shtypes.types import State
 from shtypes.types.policy import replicated
 
 _LINE: Final = re.compile(r"(?P<file>.+\.py):(?P<line>\d+)$")
-#: The wrappers that JAX's transformations write around names of scopes.
+#: A scope name wrapped by a transformation, such as ``transpose(...)``.
 _WRAPPED: Final = re.compile(r"[A-Za-z_]+\(([^()]*)\)")
-#: Scopes that JAX writes, and no program.
-_OF_JAX: Final = frozenset({"checkpoint", "rematted_computation", ""})
+#: Scopes that JAX adds.
+_JAX_SCOPES: Final = frozenset({"checkpoint", "rematted_computation", ""})
 
-#: For an equation by its number: its results by their number, and the place that each is a result of.
+#: By the index of an equation, pairs of the index of a result and the place whose result it is.
 Marks = dict[int, list[tuple[int, str]]]
 
 
 class AtSpecs:
-    """The types that `at=` gives the results of places, and whether sums are finished where they arise."""
+    """The `at=` and ``pending="finish"`` of one evaluation."""
 
     def __init__(self, name: str = "f", at: dict[str, Any] | None = None, *, finish: bool = False) -> None:
         self.name, self.at, self.finish = name, at or {}, finish
-        self.met: set[str] = set()  # the places whose results were met
-        self.unfit: dict[str, ShardingTypeError] = {}  # why the type of a place does not fit one of its results
+        self.met: set[str] = set()  # the places with a result that the type fits
+        self.unfit: dict[str, ShardingTypeError] = {}  # the error for a result that the type of the place does not fit
         self._marks: Bounded[tuple[Any, Marks]] = Bounded(256)
 
-    def again(self) -> AtSpecs:
-        """The same for another evaluation, in which no place was met yet; the cache of places is shared."""
-        fresh = AtSpecs(self.name, self.at, finish=self.finish)
-        fresh._marks = self._marks
-        return fresh
+    def fresh_copy(self) -> AtSpecs:
+        """A copy for another evaluation, with the same cache."""
+        copy = AtSpecs(self.name, self.at, finish=self.finish)
+        copy._marks = self._marks
+        return copy
 
     def marks(self, jaxpr: Any, scope: tuple[str, ...], inside: frozenset[str]) -> Marks:
-        """The results of places in a sub-jaxpr."""
+        """The results of places in a jaxpr, without those of the places ``inside`` which it is."""
         if not self.at:
             return {}
 
@@ -65,12 +65,12 @@ class AtSpecs:
         return self._marks.get_or_create((id(jaxpr), scope, inside), find)[1]
 
     def inside(self, eqn: Any, scope: tuple[str, ...]) -> frozenset[str]:
-        """The places that the sub-jaxprs of an equation are in; all of them for those of the backward pass."""
+        """The places that an equation's sub-jaxprs are in; all places for an equation of the backward pass."""
         where = _where(eqn)
         return frozenset(place for place in self.at if is_backward(eqn) or is_in(place, where, scope))
 
     def resharded(self, x: Any, place: str) -> Any:
-        """A result of a place in the type that `at=` gives it, if that fits."""
+        """Reshards a result of a place to its type, if that fits."""
         if not is_typed(x):
             self.met.add(place)
             return x
@@ -87,7 +87,7 @@ class AtSpecs:
             raise
 
     def finished(self, x: Any, operands: Sequence[Any]) -> Any:
-        """A value without the sums that were not pending in its operands, if each is finished where it arises."""
+        """Finishes the sums of a result that are not pending in its operands, with ``pending="finish"``."""
         if not self.finish or not is_typed(x):
             return x
         pending = {axis for y in operands if is_typed(y) for axis in y.type.axes(State.UNREDUCED)}
@@ -95,7 +95,7 @@ class AtSpecs:
         return x if t == x.type else reshard(x, t)
 
     def check(self, jaxpr: Any) -> None:
-        """Refuses places that a program does not come through, and names those spelled nearly so."""
+        """Refuses places that a program does not have, and suggests similar ones."""
         for place in self.at:
             if not any(_has(jaxpr, place)):
                 raise _missing(self.name, place, sorted(set(places(jaxpr))))
@@ -120,7 +120,7 @@ def _missing(name: str, place: str, there: list[str]) -> ShardingTypeError:
 
 
 def _has(jaxpr: Any, place: str, around: tuple[str, ...] = ()) -> Iterator[bool]:
-    """Whether a program has results of a place, for each of its bodies."""
+    """For each jaxpr of a program, whether it has results of a place."""
     yield bool(results(jaxpr, place, around))
     for eqn in jaxpr.eqns:
         for body, _ in inner_jaxprs(eqn):
@@ -128,7 +128,7 @@ def _has(jaxpr: Any, place: str, around: tuple[str, ...] = ()) -> Iterator[bool]
 
 
 class _Where(NamedTuple):
-    """An equation, as places tell it."""
+    """The scopes and frames of an equation, which places are compared with."""
 
     scope: tuple[str, ...]
     frames: list[Frame]
@@ -139,21 +139,21 @@ def _where(eqn: Any) -> _Where:
 
 
 def is_backward(eqn: Any) -> bool:
-    """Whether an equation belongs to a backward pass that the program takes itself."""
+    """Whether an equation belongs to a backward pass in the program."""
     return direction_of(str(eqn.source_info.name_stack)) == "backward"
 
 
 def scope_of(stack: str) -> tuple[str, ...]:
-    """The scopes of a name stack, without what transformations write around them."""
+    """The scopes of a name stack, without the names of transformations."""
     while True:
         bare = _WRAPPED.sub(r"\1", stack)
         if bare == stack:
-            return tuple(part for part in stack.split("/") if part not in _OF_JAX)
+            return tuple(part for part in stack.split("/") if part not in _JAX_SCOPES)
         stack = bare
 
 
 def is_in(place: str, where: _Where, around: tuple[str, ...] = ()) -> bool:
-    """Whether an equation comes through a place; ``around`` is the path of scopes around the body that it is in."""
+    """Whether an equation is in a place; ``around`` has the scopes that enclose its jaxpr."""
     line = _LINE.match(place)
     if line is not None:
         return any(
@@ -175,13 +175,13 @@ def _in_scope(place: str, path: tuple[str, ...], around: int) -> bool:
 
 
 def results(jaxpr: Any, place: str, around: tuple[str, ...] = ()) -> list[tuple[int, int]]:
-    """The results of a place in a jaxpr: numbers of equations, and of their results."""
+    """The results of a place in a jaxpr: indices of equations and of their results."""
     runs = _runs(jaxpr, lambda where: is_in(place, where, around))
     return [result for run in runs for result in outputs(jaxpr, run)]
 
 
 def outputs(jaxpr: Any, run: Sequence[int]) -> list[tuple[int, int]]:
-    """The results of some equations that others of the forward pass use, or that the jaxpr returns."""
+    """The results of the equations ``run`` that other equations of the forward pass use, or the jaxpr returns."""
     inside = set(run)
     defined = {v: (i, j) for i in run for j, v in enumerate(jaxpr.eqns[i].outvars)}
     others = [eqn for i, eqn in enumerate(jaxpr.eqns) if i not in inside and not is_backward(eqn)]
@@ -189,22 +189,23 @@ def outputs(jaxpr: Any, run: Sequence[int]) -> list[tuple[int, int]]:
     return sorted({defined[v] for v in used if v in defined})
 
 
-def _runs(jaxpr: Any, holds: Any) -> Iterator[list[int]]:
-    """The equations for which something holds, those of each run through the place together.
+def _runs(jaxpr: Any, condition: Any) -> Iterator[list[int]]:
+    """Groups the indices of equations that satisfy ``holds`` by runs through the place.
 
-    A run ends at another equation between, and where its first line comes again and takes what the run defined.
+    A run ends at an equation that does not satisfy it, and before one at the stack of the run's first equation that
+    uses a result of the run.
     """
     run: list[int] = []
     defined: set[Any] = set()
     for i, eqn in enumerate(jaxpr.eqns):
         where = _where(eqn)
-        if is_backward(eqn) or not holds(where):
+        if is_backward(eqn) or not condition(where):
             if run:
                 yield run
             run, defined = [], set()
             continue
-        again = bool(run) and where.frames == frames_of(jaxpr.eqns[run[0]])
-        if again and any(not is_literal(v) and v in defined for v in eqn.invars):
+        repeats = bool(run) and where.frames == frames_of(jaxpr.eqns[run[0]])
+        if repeats and any(not is_literal(v) and v in defined for v in eqn.invars):
             yield run
             run, defined = [], set()
         run.append(i)
@@ -214,12 +215,12 @@ def _runs(jaxpr: Any, holds: Any) -> Iterator[list[int]]:
 
 
 def runs_of(jaxpr: Any, frame: Frame) -> Iterator[list[int]]:
-    """The equations that were traced through a frame, those of each run through it together."""
+    """The indices of the equations with a frame in their stack, grouped by runs through it."""
     return _runs(jaxpr, lambda where: frame in where.frames)
 
 
 def places(jaxpr: Any, around: tuple[str, ...] = ()) -> Iterator[str]:
-    """The names of the places of a program: scopes, functions and lines."""
+    """The names of all places of a program: scopes, functions and lines."""
     for eqn in jaxpr.eqns:
         where = _where(eqn)
         path = (*around, *where.scope)

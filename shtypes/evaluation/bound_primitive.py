@@ -1,7 +1,7 @@
-"""A primitive of JAX as the function that each device applies: bound on its shards, with the parameters of a shard.
+"""`Bound`: a JAX primitive as a function of shards, with the parameters of a shard.
 
-So it cannot have another meaning than the primitive. Its derivatives, its transposes and what it does mapped are JAX's;
-a transpose that is one primitive again is that one, bound likewise, so that backward programs read as forward ones.
+Its derivatives, transposes and batching are JAX's. A transpose that is one primitive is a `Bound` again, so that
+backward programs are as readable as forward ones.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from shtypes.types import ShType, dtypes
 
 
 class Linearity(NamedTuple):
-    """The sense in which a primitive is linear, and in which operands."""
+    """How a primitive is linear, and in which operands."""
 
-    kind: Linear = Linear.NO  # in what sense
-    nonlinear: slice = slice(0, 0)  # the operands in which it is not: positions, predicates, denominators
+    kind: Linear = Linear.NO
+    nonlinear: slice = slice(0, 0)  # the other operands: indices, predicates, denominators
 
     def within(self, numbers: Sequence[Any], count: int) -> tuple[Linear, frozenset[int]]:
-        """In what sense the primitive is linear if some operands are numbers, and in which of the others it is not."""
+        """The linearity in the operands that are no numbers, and which of them it is nonlinear in."""
         places = [i for i, x in enumerate(numbers) if not _is_number(x)] if numbers else range(count)
         not_linear = range(max(count, len(numbers)))[self.nonlinear]
         nonlinear = frozenset(j for j, i in enumerate(places) if i in not_linear)
@@ -45,29 +45,29 @@ class Linearity(NamedTuple):
         )
 
 
-_ALONE: Final = Linearity(Linear.JOINTLY)
-_EACH: Final = Linearity(Linear.MULTILINEAR)
-_FIRST: Final = Linearity(Linear.MULTILINEAR, slice(1, None))
-_ADDED: Final = Linearity(Linear.IN_DIFFERENTIABLE, slice(1, 2))
+_JOINTLY: Final = Linearity(Linear.JOINTLY)
+_MULTILINEAR: Final = Linearity(Linear.MULTILINEAR)
+_IN_FIRST: Final = Linearity(Linear.MULTILINEAR, slice(1, None))
+_IN_OPERAND_AND_UPDATES: Final = Linearity(Linear.IN_DIFFERENTIABLE, slice(1, 2))
 #: The linearity of JAX's primitives that are linear in some operand.
 LINEAR: Final[Mapping[str, Linearity]] = {
-    **dict.fromkeys(("add", "add_any", "sub", "complex", "concatenate", "pad", "stack"), _ALONE),
-    **dict.fromkeys(("broadcast_in_dim", "reshape", "rev", "slice", "split", "squeeze", "transpose", "tile"), _ALONE),
-    **dict.fromkeys(("conj", "convert_element_type", "copy", "imag", "neg", "real"), _ALONE),
-    **dict.fromkeys(("cumsum", "fft", "optimization_barrier", "reduce_sum", "reduce_window_sum", "unstack"), _ALONE),
-    **dict.fromkeys(("mul", "dot_general", "conv_general_dilated"), _EACH),
-    **dict.fromkeys(("div", "dynamic_slice"), _FIRST),
+    **dict.fromkeys(("add", "add_any", "sub", "complex", "concatenate", "pad", "stack"), _JOINTLY),
+    **dict.fromkeys(("broadcast_in_dim", "reshape", "rev", "slice", "split", "squeeze", "transpose", "tile"), _JOINTLY),
+    **dict.fromkeys(("conj", "convert_element_type", "copy", "imag", "neg", "real"), _JOINTLY),
+    **dict.fromkeys(("cumsum", "fft", "optimization_barrier", "reduce_sum", "reduce_window_sum", "unstack"), _JOINTLY),
+    **dict.fromkeys(("mul", "dot_general", "conv_general_dilated"), _MULTILINEAR),
+    **dict.fromkeys(("div", "dynamic_slice"), _IN_FIRST),
     "gather": Linearity(Linear.IN_DIFFERENTIABLE, slice(1, 2)),
     "ragged_dot_general": Linearity(Linear.MULTILINEAR, slice(2, None)),
     "triangular_solve": Linearity(Linear.MULTILINEAR, slice(0, 1)),
     "select_n": Linearity(Linear.IN_DIFFERENTIABLE, slice(0, 1)),
     "dynamic_update_slice": Linearity(Linear.IN_DIFFERENTIABLE, slice(2, None)),
-    "scatter-add": _ADDED,
-    "scatter-sub": _ADDED,
+    "scatter-add": _IN_OPERAND_AND_UPDATES,
+    "scatter-sub": _IN_OPERAND_AND_UPDATES,
 }
-#: The signs with which the operands of a sum count.
+#: The signs of the operands of a sum.
 _SIGNS: Final = {"add": (1, 1), "add_any": (1, 1), "sub": (1, -1)}
-#: Names in listings and messages of primitives whose names in JAX say less.
+#: The names of primitives in listings and messages, where they differ from JAX's.
 NAMES: Final = {
     "add_any": "add",
     "broadcast_in_dim": "broadcast",
@@ -75,8 +75,8 @@ NAMES: Final = {
     "convert_element_type": "astype",
     **{f"reduce_{name}": name for name in ("sum", "max", "min", "prod")},
 }
-#: Of these, the parameters that listings show.
-_SHOWN: Final = {
+#: The parameters that listings show.
+_LISTED_PARAMS: Final = {
     "convert_element_type": ("new_dtype",),
     "transpose": ("permutation",),
     "cumsum": ("axis",),
@@ -88,7 +88,7 @@ _SHOWN: Final = {
 
 
 class _Operand:
-    """The place of an operand of the function among those of its primitive, if it is not the next."""
+    """In ``numbers``, an operand of the function by its index, where operands are permuted."""
 
     __slots__ = ("index",)
 
@@ -97,10 +97,10 @@ class _Operand:
 
 
 class Bound(ShardFn):
-    """A primitive with the parameters of a shard, and the operands that are constant numbers.
+    """A primitive with the parameters of a shard, and operands that are constant numbers.
 
-    Two are equal if the primitive and the parameters are: a jaxpr, or an array, is equal to itself only. For each
-    operand of the primitive, ``numbers`` has its value as a 0-d array, or None; it is empty if none is a number.
+    Two are equal if primitive and parameters are; jaxprs and arrays are compared by identity. ``numbers`` has, for each
+    operand of the primitive, a number as a 0-d array, or None; it is empty without numbers.
     """
 
     def __init__(
@@ -128,7 +128,7 @@ class Bound(ShardFn):
 
     def __str__(self) -> str:
         name = self.primitive.name
-        texts = [_said(self.params[key]) for key in _SHOWN.get(name, ()) if key in self.params]
+        texts = [_param_text(self.params[key]) for key in _LISTED_PARAMS.get(name, ()) if key in self.params]
         if any(x is not None and not isinstance(x, _Operand) for x in self.numbers):
             texts += ["_" if x is None or isinstance(x, _Operand) else f"{x}" for x in self.numbers]
         return f"{NAMES.get(name, name)}[{','.join(texts)}]" if texts else NAMES.get(name, name)
@@ -136,7 +136,7 @@ class Bound(ShardFn):
     __repr__ = __str__
 
     def __call__(self, *shards: Any) -> Any:
-        """The results of the primitive; a tuple where it has several."""
+        """Binds the primitive; returns a tuple if it has several results."""
         operands = shards
         if self.numbers:
             rest = iter(shards)
@@ -146,21 +146,21 @@ class Bound(ShardFn):
         outs = self.primitive.bind(*operands, **self.primitive.get_bind_params(as_of_here(self.params)))
         return tuple(outs) if self.primitive.multiple_results else outs
 
-    # in what it is linear
+    # linearity
 
     @functools.cached_property
     def linear(self) -> Linear:  # type: ignore[override]  # a class attribute elsewhere: here it depends on the primitive
-        """In what sense it is linear in the operands that are no numbers."""
+        """Its linearity in the operands that are no numbers."""
         kind, _ = self.linearity.within(self.numbers, 1)
         if kind not in (Linear.JOINTLY, Linear.IN_DIFFERENTIABLE) or kind is not self.linearity.kind:
             return kind
         nonlinear = range(len(self.numbers))[self.linearity.nonlinear]
-        moved = any(_is_number(x) and i not in nonlinear and x.any() for i, x in enumerate(self.numbers))
-        return Linear.NO if moved or self._fills else kind
+        has_nonzero_number = any(_is_number(x) and i not in nonlinear and x.any() for i, x in enumerate(self.numbers))
+        return Linear.NO if has_nonzero_number or self._fills else kind
 
     @property
     def _fills(self) -> bool:
-        """Whether a number that is not zero fills for positions out of range."""
+        """Whether it is a gather with a nonzero fill value."""
         fills = self.primitive.name == "gather" and self.params["mode"] is jax.lax.GatherScatterMode.FILL_OR_DROP
         return fills and not (self.params["fill_value"] is not None and self.params["fill_value"] == 0)
 
@@ -218,11 +218,11 @@ def _is_number(x: Any) -> bool:
 
 
 def _number_key(x: Any) -> Any:
-    """A key of a number that distinguishes 1 from 1.0, and 0.0 from -0.0; a NaN equals itself."""
+    """A key that distinguishes 1 from 1.0, and 0.0 from -0.0; a NaN equals itself."""
     return None if x is None else (str(x.dtype), x.tobytes())
 
 
-def _said(value: Any) -> str:
+def _param_text(value: Any) -> str:
     if isinstance(value, (tuple, list)):
         return ",".join(map(str, value))
     return dtypes.from_numpy(value) if isinstance(value, np.dtype) else str(value)
@@ -239,13 +239,13 @@ _NEG: Final = Bound(jax.lax.neg_p, {}, per_element=True)
 def _transposed(
     fn: Bound, index: int, operands: tuple[tuple[tuple[int, ...], str], ...], result: tuple[tuple[int, ...], str]
 ) -> ShardFn | None:
-    """The transpose in one operand, if JAX writes it as one primitive; it takes what `ShardFn.adjoint` says."""
+    """The transpose in one operand, with the operands of `ShardFn.adjoint`, if JAX's is one primitive; else None."""
     if fn.primitive.multiple_results:
         return None
     jointly = fn.linear is not Linear.MULTILINEAR
     structs = [jax.ShapeDtypeStruct(shape, dtypes.to_numpy(dtype)) for shape, dtype in operands]
     ct = jax.ShapeDtypeStruct(result[0], dtypes.to_numpy(result[1]))
-    beside = (
+    nonlinear = (
         [i for i, t in enumerate(operands) if not dtypes.differentiable(t[1])]
         if fn.linear is Linear.IN_DIFFERENTIABLE
         else []
@@ -256,23 +256,23 @@ def _transposed(
             others = list(args)
             others[index], cotangent = None, args[index]
         else:
-            others = [np.broadcast_to(np.zeros((), s.dtype), s.shape) for s in structs]  # of no memory
-            for i, x in zip(beside, args, strict=False):
+            others = [np.broadcast_to(np.zeros((), s.dtype), s.shape) for s in structs]  # without allocating
+            for i, x in zip(nonlinear, args, strict=False):
                 others[i] = x
             cotangent = args[-1]
 
-        def of_one(x: Any) -> Any:
+        def in_operand(x: Any) -> Any:
             return fn(*others[:index], x, *others[index + 1 :])
 
-        return jax.linear_transpose(of_one, structs[index])(cotangent)[0]
+        return jax.linear_transpose(in_operand, structs[index])(cotangent)[0]
 
-    args = [*(structs[i] for i in beside), ct] if jointly else [*structs[:index], ct, *structs[index + 1 :]]
+    args = [*(structs[i] for i in nonlinear), ct] if jointly else [*structs[:index], ct, *structs[index + 1 :]]
     with wide_enough(*(s.dtype for s in (*structs, ct))), without_mesh():
         return _as_one(transpose, args)
 
 
 def _as_one(f: Callable[..., Any], args: Sequence[Any]) -> ShardFn | None:
-    """A function of arrays as a local function, if it is one primitive of its operands and of constant numbers."""
+    """Converts a function of arrays to a `Bound` if its jaxpr is one primitive of operands and numbers; else None."""
     try:
         closed = jax.make_jaxpr(f)(*args)
     except (NotImplementedError, TypeError, ValueError):

@@ -1,4 +1,4 @@
-"""The equation that is being evaluated and those around its body: its stack, and where its operands came from."""
+"""The equation being evaluated and its enclosing equations: their stack, and the sources of operands."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from shtypes.types.mesh import Mesh
 class Body(NamedTuple):
     """A program that is being evaluated."""
 
-    jaxpr: Any  # the program
-    env: dict[Any, Any]  # the values of its variables that are still used
-    outer: Step | None  # the equation that it is a body of; None for the program itself
-    at_specs: AtSpecs  # the types that `at=` gives the results of places
-    scope: tuple[str, ...] = ()  # the path of scopes around it
-    places: frozenset[str] = frozenset()  # the places of these that it is in
-    arguments: Callable[[], Sequence[str]] = tuple  # what the arguments of the program are called
-    mesh: Mesh | None = None  # the mesh that the program is evaluated on, if any
-    in_force: InForce = InForce()  # what the program set around it
-    of_function: bool = False  # whether it is that of a function of JAX which the user called on typed values
+    jaxpr: Any
+    env: dict[Any, Any]  # the values of live variables, and the types of others
+    outer: Step | None  # the equation whose sub-jaxpr it is; None for the program itself
+    at_specs: AtSpecs  # the user's `at=`
+    scope: tuple[str, ...] = ()  # the enclosing name scopes
+    places: frozenset[str] = frozenset()  # the places of `at=` that it is in
+    arguments: Callable[[], Sequence[str]] = tuple  # the user's names of the program's arguments
+    mesh: Mesh | None = None
+    in_force: InForce = InForce()  # the settings that the program made around it
+    of_function: bool = False  # whether it is a JAX function that the user called on typed values
 
     @classmethod
     def inside(cls, outer: Step) -> Body:
-        """A sub-jaxpr of an equation."""
+        """The body of a sub-jaxpr of an equation."""
         around, specs = outer.body, outer.body.at_specs
         body = around._replace(jaxpr=None, env={}, outer=outer, arguments=tuple, in_force=outer.in_force)
         if not specs.at:
@@ -43,7 +43,7 @@ class Body(NamedTuple):
 
 
 class Step:
-    """One equation, while it is evaluated, with its origin for messages and the settings of the program there."""
+    """An equation being evaluated, with its source for messages and the program's settings."""
 
     __slots__ = ("body", "eqn", "in_force")
 
@@ -52,29 +52,28 @@ class Step:
         self.in_force = body.in_force if in_force is None else in_force
 
     def __call__(self) -> EqnSource | None:
-        """The origin of the equation; None if that is the line that is running."""
+        """The source of the equation; None without a stack."""
         frames = self.frames()
         return eqn_source_of(frames) if frames else None
 
     def path(self) -> tuple[int, ...]:
-        """The identities of the equations around it, outermost first, and its own."""
+        """The ids of the enclosing equations, outermost first, and its own."""
         outer = self.body.outer
         return (*(() if outer is None else outer.path()), id(self.eqn))
 
     def frames(self) -> list[Frame]:
-        """Its stack, innermost first, with those of the equations whose bodies it is in.
+        """Its stack and those of the enclosing equations, innermost first.
 
-        A function of JAX that the user called is traced once for many lines: its stack says nothing.
+        Without the stack of a JAX function that the user called, which was traced at another line.
         """
         outer = self.body.outer
         stack = [] if self.body.of_function else frames_of(self.eqn)
         return stack + ([] if outer is None else outer.frames())
 
     def lines(self) -> Any:
-        """JAX's stack of the innermost of these equations that has a line of the user's.
+        """JAX's traceback of the innermost equation, of it and its enclosing ones, that has a line of the user's.
 
-        Of a program of a library's, such as an optimizer's step, none has: then None, which stands for the
-        line of the user's that runs it, or its stack where there is no such line.
+        Without one, as in an optimizer's step: None if a line of the user's is running, else its own traceback.
         """
         step: Step | None = self
         while step is not None:
@@ -86,7 +85,7 @@ class Step:
 
 
 class Source(NamedTuple):
-    """The origin of a value: an equation of a body, and its variable; no equation for an argument."""
+    """The variable of a value, with the equation that computes it; None for an argument."""
 
     step: Step | None
     var: Any
@@ -94,7 +93,7 @@ class Source(NamedTuple):
 
 
 def source_of(step: Step, x: Any) -> Source | None:
-    """The outermost equation that a value is a result of, or the argument of the program that it is."""
+    """The source of a value, through arguments of sub-jaxprs; None if it has no variable."""
     body = step.body
     while True:
         for var in body.jaxpr.invars:
@@ -112,13 +111,13 @@ def source_of(step: Step, x: Any) -> Source | None:
 
 
 def mesh_here(operands: Sequence[Any]) -> Mesh | None:
-    """The mesh of typed operands, or that of the program that is being evaluated; None if neither has one."""
+    """The mesh of typed operands, or of the program being evaluated, or None."""
     step = current()
     return next((x.type.mesh for x in operands if is_typed(x)), None if step is None else step.body.mesh)
 
 
 def current() -> Step | None:
-    """The equation that is being evaluated here; None outside of any."""
+    """The equation being evaluated, or None."""
     return cast("Step | None", current_eqn())
 
 
@@ -126,9 +125,9 @@ _NOTHING = InForce()
 
 
 class Scopes:
-    """The scopes that are open in a body of a program while its equations are evaluated, one after another.
+    """The open settings and communication scopes of a body while its equations are evaluated in order.
 
-    Scopes of communication stay open from one equation to the next, since they look at all that runs in them.
+    Communication scopes stay open across equations, since they count all that runs in them.
     """
 
     def __init__(self, outer: InForce = _NOTHING) -> None:
@@ -138,7 +137,7 @@ class Scopes:
         self.now = outer
 
     def enter(self, eqn: Any) -> None:
-        """Opens the scopes of an equation, and leaves those that it is not in."""
+        """Opens the scopes of an equation, and leaves all others."""
         target = set_at(eqn)
         if target is None:
             target = self._outer
@@ -160,14 +159,14 @@ class Scopes:
         self.now = target
 
     def _run(self, rule: ScopeRule) -> contextlib.AbstractContextManager[Any]:
-        """A part of the run of a scope of communication, which goes on counting from the earlier parts."""
+        """A further part of the run of a communication scope, whose count includes earlier parts."""
         if rule not in self._runs:
             self._runs[rule] = CommScope(rule).new_run()
         part: contextlib.AbstractContextManager[Any] = self._runs[rule]()
         return part
 
     def leave(self, count: int = 0, error: BaseException | None = None) -> None:
-        """Leaves the scopes but the outermost ``count``."""
+        """Leaves all but the outermost ``count`` scopes."""
         while len(self._open) > count:
             _, scope = self._open.pop()
             scope.__exit__(*((None, None, None) if error is None else (type(error), error, error.__traceback__)))
@@ -176,7 +175,7 @@ class Scopes:
 
 @contextlib.contextmanager
 def scopes_of(outer: InForce) -> Iterator[Scopes]:
-    """A scope around the evaluation of a body."""
+    """The `Scopes` of a body; leaves them at the end."""
     scopes = Scopes(outer)
     try:
         yield scopes

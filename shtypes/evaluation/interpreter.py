@@ -1,4 +1,4 @@
-"""A plain program, evaluated equation by equation: with the typed ops where an operand is typed, else as it is."""
+"""Evaluates a plain program equation by equation: with typed ops where an operand is typed, else by JAX."""
 
 from __future__ import annotations
 
@@ -25,32 +25,32 @@ from shtypes.dispatch.apply import is_number, is_typed
 from shtypes.errors import ShardingTypeError
 from shtypes.evaluation.at_specs import AtSpecs
 from shtypes.evaluation.frames import Body, Step, current, scopes_of
-from shtypes.evaluation.source_fixes import in_the_programs_words
+from shtypes.evaluation.source_fixes import edit_fixes
 from shtypes.evaluation.table import BODIES, CHOICES, FALLBACKS, ROWS, Row, reason, rewritten
-from shtypes.evaluation.undo_ravel import unraveled
+from shtypes.evaluation.undo_ravel import undo_ravel
 from shtypes.evaluation.value_info import (
     CONSTANT,
     PLACES,
     WIDENED,
-    beside_others,
-    carry,
-    follow,
+    copy_position_notes,
     is_constant,
     mesh_of,
     note_constant,
+    note_results,
     noted,
     number,
     sharded_constant,
+    type_constants,
 )
 from shtypes.scopes.comm import allows_implicit, rules_in_force
 from shtypes.types import ShType
 
-#: By the path of an equation, the types of its operands and results; None of plain ones.
+#: By the path of an equation, the types of its operands and results, None for plain values.
 Seen = dict[tuple[int, ...], tuple[list[ShType | None], list[ShType | None]]]
 
 
 class _Thread(threading.local):
-    seen: Seen | None = None  # the types in what is evaluated, where they are recorded
+    seen: Seen | None = None  # where types are recorded
 
 
 _thread: Final = _Thread()
@@ -58,7 +58,7 @@ _thread: Final = _Thread()
 
 @contextlib.contextmanager
 def recording_types() -> Iterator[Seen]:
-    """The types in what is evaluated here."""
+    """A scope that records the types of the operands and results of evaluated equations."""
     before, _thread.seen = _thread.seen, {}
     try:
         yield _thread.seen
@@ -71,20 +71,20 @@ def _types(values: Sequence[Any]) -> list[ShType | None]:
 
 
 def evaluate_closed(closed: Any, args: Sequence[Any]) -> list[Any]:
-    """The results of a program that has its constants."""
+    """Evaluates a closed jaxpr inside the current equation."""
     return evaluate(jaxpr_of(closed), captured(closed), args)
 
 
 def evaluate(jaxpr: Any, consts: Sequence[Any], args: Sequence[Any]) -> list[Any]:
-    """The results of a program, for typed and plain arguments, inside the equation that is being evaluated."""
+    """Evaluates a jaxpr for typed and plain arguments, inside the current equation."""
     outer = current()
     return _run(jaxpr, consts, args, Body.inside(outer) if outer is not None else Body(None, {}, None, AtSpecs()))
 
 
-def evaluate_whole(
+def evaluate_program(
     jaxpr: Any, consts: Sequence[Any], args: Sequence[Any], at_specs: AtSpecs, arguments: Callable[[], Sequence[str]]
 ) -> list[Any]:
-    """The results of a program."""
+    """Evaluates a lifted function's program."""
     mesh = mesh_of(args)
     if mesh is not None and any(map(is_typed, args)):
         consts, args = ([sharded_constant(x, mesh) for x in xs] for xs in (consts, args))
@@ -92,12 +92,12 @@ def evaluate_whole(
 
 
 def evaluate_call(jaxpr: Any, consts: Sequence[Any], args: Sequence[Any]) -> list[Any]:
-    """The results of the program of a function of JAX that the user called."""
+    """Evaluates the program of a JAX function that the user called on typed values."""
     return _run(jaxpr, consts, args, Body(None, {}, current(), AtSpecs(), mesh=mesh_of(args), of_function=True))
 
 
 def _run(jaxpr: Any, consts: Sequence[Any], args: Sequence[Any], body: Body) -> list[Any]:
-    jaxpr = unraveled(jaxpr)
+    jaxpr = undo_ravel(jaxpr)
     if allows_implicit() and not body.at_specs.at:
         jaxpr = rewritten(jaxpr)
     env: dict[Any, Any] = dict(zip(jaxpr.constvars, consts, strict=True))
@@ -113,18 +113,18 @@ def _run(jaxpr: Any, consts: Sequence[Any], args: Sequence[Any], body: Body) -> 
         for i, eqn in enumerate(jaxpr.eqns):
             scopes.enter(eqn)
             step = Step(eqn, body, scopes.now)
-            outs = _evaluated(step, [read(atom) for atom in eqn.invars], marks.get(i, ()))
+            outs = _evaluate_eqn(step, [read(atom) for atom in eqn.invars], marks.get(i, ()))
             env.update(zip(eqn.outvars, outs, strict=True))
             for var in last.get(i, ()):
                 value = env.pop(var, None)
-                if is_typed(value):  # an error may have to know what it was
+                if is_typed(value):  # for error messages
                     env[var] = value.type
     return [read(atom) for atom in jaxpr.outvars]
 
 
 @functools.lru_cache(maxsize=256)
 def _last_uses(jaxpr: Any) -> dict[int, list[Any]]:
-    """For each equation, the variables that nothing uses after it."""
+    """For each equation, the variables whose last use it is."""
     uses: dict[int, list[Any]] = {}
     used_later = {var for var in (*jaxpr.constvars, *jaxpr.outvars) if not is_literal(var)}
     for i in range(len(jaxpr.eqns) - 1, -1, -1):
@@ -136,7 +136,7 @@ def _last_uses(jaxpr: Any) -> dict[int, list[Any]]:
     return uses
 
 
-def _evaluated(step: Step, operands: list[Any], marks: Sequence[tuple[int, str]]) -> list[Any]:
+def _evaluate_eqn(step: Step, operands: list[Any], marks: Sequence[tuple[int, str]]) -> list[Any]:
     eqn, at_specs = step.eqn, step.body.at_specs
     name = eqn.primitive.name
     constant = all(map(is_constant, operands))
@@ -145,30 +145,30 @@ def _evaluated(step: Step, operands: list[Any], marks: Sequence[tuple[int, str]]
         for _, place in marks:
             at_specs.met.add(place)
     else:
-        results = _typed(step, operands, marks)
+        results = _evaluate_typed(step, operands, marks)
         if isinstance(results, ShardingTypeError):
             raise results
         outs = results
     if constant:
         for out in outs:
             note_constant(out)
-    follow(eqn, operands, outs)
+    note_results(eqn, operands, outs)
     if _thread.seen is not None:
         _thread.seen[step.path()] = _types(operands), _types(outs)
     return outs
 
 
-def _typed(step: Step, operands: list[Any], marks: Sequence[tuple[int, str]]) -> list[Any] | ShardingTypeError:
-    """The results of an equation, or its refusal: to one raised in here JAX would add the plain program's trace."""
+def _evaluate_typed(step: Step, operands: list[Any], marks: Sequence[tuple[int, str]]) -> list[Any] | ShardingTypeError:
+    """The results of an equation, or its error, returned because JAX would add the plain traceback to a raised one."""
     eqn, at_specs = step.eqn, step.body.at_specs
     name = eqn.primitive.name
     with set_current_eqn(step), as_written(eqn, step.lines()):
         try:
             body = row_of(name, BODIES)
             if body is not None:
-                outs = again(eqn, operands, body) if name == "typed_call" else body(eqn, operands)
+                outs = replay_or_run(eqn, operands, body) if name == "typed_call" else body(eqn, operands)
             else:
-                outs = [at_specs.finished(x, operands) for x in again(eqn, operands, by_row)]
+                outs = [at_specs.finished(x, operands) for x in replay_or_run(eqn, operands, by_row)]
             for j, place in marks:
                 outs[j] = at_specs.resharded(outs[j], place)
         except ShardingTypeError as error:
@@ -177,35 +177,35 @@ def _typed(step: Step, operands: list[Any], marks: Sequence[tuple[int, str]]) ->
             named_by = {"typed_call": "call", "jit": "name", "pjit": "name"}.get(name)
             name = name if named_by is None else str(eqn.params[named_by]).removeprefix("_")
             placed(error, f"{name}({', '.join(str(x.type) for x in operands if is_typed(x))})")
-            return in_the_programs_words(error, step, operands, evaluate).with_traceback(None)
+            return edit_fixes(error, step, operands, evaluate).with_traceback(None)
     return outs
 
 
 def row_of(name: str, table: Mapping[str, Row]) -> Row | None:
-    """The row of a primitive; where communication is allowed, the choice among it and the ways across shards."""
+    """The row of a primitive; inside `implicit_comm`, the choice among it and `table.WAYS`."""
     return CHOICES[name] if name in CHOICES and name in table and allows_implicit() else table.get(name)
 
 
 def by_row(eqn: Any, operands: list[Any]) -> list[Any]:
-    """The results of an equation by the row of its primitive."""
+    """Evaluates an equation by the row of its primitive, or a fallback."""
     name = eqn.primitive.name
-    if is_of_typed(eqn):  # of what the program closes over
+    if is_of_typed(eqn):  # a typed op on the program's closure
         if any(is_typed(x) and not is_typed_var(v) for x, v in zip(operands, eqn.invars, strict=True)):
-            raise missing(eqn)
+            raise no_row_error(eqn)
         return bound(eqn, operands)
     row = row_of(name, ROWS)
     if row is not None:
-        args = beside_others(operands)
-        carry(name, operands, args)
-        return _checked(eqn, row(eqn, args))
+        args = type_constants(operands)
+        copy_position_notes(name, operands, args)
+        return _check_results(eqn, row(eqn, args))
     for fallback in FALLBACKS:
         outs = fallback(eqn, operands)
         if outs is not None:
             return outs
-    raise missing(eqn)
+    raise no_row_error(eqn)
 
 
-def missing(eqn: Any) -> ShardingTypeError:
+def no_row_error(eqn: Any) -> ShardingTypeError:
     """The error for a primitive that has no row."""
     name = eqn.primitive.name
     return ShardingTypeError(
@@ -218,8 +218,8 @@ def missing(eqn: Any) -> ShardingTypeError:
     )
 
 
-def _checked(eqn: Any, outs: list[Any]) -> list[Any]:
-    """The results, which have the shapes and dtypes that the plain program says."""
+def _check_results(eqn: Any, outs: list[Any]) -> list[Any]:
+    """Checks that results have the shapes and dtypes of the plain program; returns them."""
     for var, out in zip(eqn.outvars, outs, strict=True):
         if is_typed(out) and (out.type.shape != tuple(var.aval.shape) or out.type.dtype != var.aval.dtype):
             raise ShardingTypeError(
@@ -228,14 +228,14 @@ def _checked(eqn: Any, outs: list[Any]) -> list[Any]:
     return outs
 
 
-class Written(NamedTuple):
-    """What a row bound. Values are known by their places: the operands first, then each result."""
+class RowRecord(NamedTuple):
+    """The operations that a row bound. Values are numbered: the operands first, then the results of each step."""
 
-    steps: tuple[tuple[Operation, tuple[int, ...]], ...]  # the operations, and the places of their operands
-    results: tuple[int, ...]  # the places of the results
+    steps: tuple[tuple[Operation, tuple[int, ...]], ...]  # operations, with the numbers of their operands
+    results: tuple[int, ...]
 
-    def bound(self, operands: Sequence[Any]) -> list[Any]:
-        """The results for operands of the same types."""
+    def replay(self, operands: Sequence[Any]) -> list[Any]:
+        """Binds the operations on operands of the same types, and returns the results."""
         values = list(operands)
         for operation, places in self.steps:
             xs = [values[i] for i in places]
@@ -243,28 +243,28 @@ class Written(NamedTuple):
         return [values[i] for i in self.results]
 
 
-_written: Final[Bounded[Written | None]] = Bounded(COMPILED)
-_NEVER: Final = Written((), ())
+_records: Final[Bounded[RowRecord | None]] = Bounded(COMPILED)
+_NEVER: Final = RowRecord((), ())
 
 
-def again(eqn: Any, operands: list[Any], row: Callable[[Any, list[Any]], list[Any]]) -> list[Any]:
-    """The results of ``row`` for an equation, by replaying an earlier record of what it bound if there is one."""
+def replay_or_run(eqn: Any, operands: list[Any], row: Callable[[Any, list[Any]], list[Any]]) -> list[Any]:
+    """Evaluates an equation by ``row``, or replays the record of an equal equation."""
     key = _key(eqn, operands)
     if key is None:
         return row(eqn, operands)
-    before = _written.get(key)
+    before = _records.get(key)
     if before is _NEVER:
         return row(eqn, operands)
     if before is not None:
-        return before.bound(operands)
+        return before.replay(operands)
     with noting_bound() as bound:
         outs = row(eqn, operands)
-    _written.put(key, _recipe(operands, bound, outs) or _NEVER)
+    _records.put(key, _record(operands, bound, outs) or _NEVER)
     return outs
 
 
 def _key(eqn: Any, operands: Sequence[Any]) -> tuple[Any, ...] | None:
-    """The cache key of an equation; None if it has none, it has effects, or values are at hand."""
+    """The cache key of an equation; None with effects, scope rules, or concrete operands only."""
     if eqn.effects or rules_in_force() or not any(isinstance(x, jax.core.Tracer) for x in operands):
         return None
     context = trace_context()
@@ -281,7 +281,7 @@ def _key(eqn: Any, operands: Sequence[Any]) -> tuple[Any, ...] | None:
             return None
     ids = list(map(id, operands))
     if len(set(ids)) < len(ids):
-        key.append(tuple(map(ids.index, ids)))  # which are one value
+        key.append(tuple(map(ids.index, ids)))  # which operands are the same value
     try:
         hash(frozen := tuple(key))
     except TypeError:
@@ -289,19 +289,20 @@ def _key(eqn: Any, operands: Sequence[Any]) -> tuple[Any, ...] | None:
     return None if context is None else frozen
 
 
-def _recipe(operands: Sequence[Any], bound: Sequence[Any], outs: Sequence[Any]) -> Written | None:
+def _record(operands: Sequence[Any], bound: Sequence[Any], outs: Sequence[Any]) -> RowRecord | None:
+    """The record of a row; None if it bound an operation or used a value that cannot be replayed."""
     places: dict[int, int] = {}
     for i, x in enumerate(operands):
         places.setdefault(id(x), i)
     steps, count = [], len(operands)
     for operation, args, results in bound:
-        written = isinstance(operation, Local) or (isinstance(operation, Reshard) and not operation.inserted)
-        if not written or any(id(x) not in places for x in args):
-            return None  # a move that a rule inserts may be another's too: `ops.dispatch` shares them
+        can_replay = isinstance(operation, Local) or (isinstance(operation, Reshard) and not operation.inserted)
+        if not can_replay or any(id(x) not in places for x in args):
+            return None  # `dispatch.apply.cast` shares inserted reshards among ops
         steps.append((operation, tuple(places[id(x)] for x in args)))
         for y in results:
             places[id(y)] = count
             count += 1
     if any(id(out) not in places for out in outs):
         return None
-    return Written(tuple(steps), tuple(places[id(out)] for out in outs))
+    return RowRecord(tuple(steps), tuple(places[id(out)] for out in outs))

@@ -1,6 +1,6 @@
-"""Lookups and changes at positions in a sharded dim: each device does those at the positions of its shard.
+"""Gathers, scatters and sorts along a sharded dim: each device handles the indices in its shard.
 
-Positions are brought into range by the global size. One that another device has gives zeros, or changes nothing.
+Indices are clamped by the global size. A device gives zeros for indices in other shards, or changes nothing there.
 """
 
 from __future__ import annotations
@@ -18,41 +18,41 @@ from shtypes.evaluation.bound_primitive import Bound
 
 
 class Start(NamedTuple):
-    """A position at run time: the index of its operand."""
+    """A start index that is an operand of the function."""
 
     operand: int
 
 
 class Place(NamedTuple):
-    """Where a slice of a sharded dim begins."""
+    """The start of a slice of a sharded dim."""
 
-    dim: int  # the dim
-    size: int  # its global size
+    dim: int
+    size: int  # of the dim, globally
     axes: tuple[str, ...]  # the mesh axes that shard it
-    start: int | Start  # the position
+    start: int | Start
 
     def at(self, operands: Sequence[Any], count: int) -> Any:
-        """The position for ``count`` elements, brought into range."""
+        """The start index, clamped for a slice of ``count`` elements."""
         if isinstance(self.start, int):
             return np.int32(min(max(self.start, 0), self.size - count))
         return clamped(operands[self.start.operand], self.size - count)
 
 
 def clamped(at: Any, last: int, beyond: int = 0) -> Any:
-    """Positions brought between 0 and the last one, or so far ``beyond``, as integers that hold all positions."""
-    held = jnp.iinfo(at.dtype)  # type: ignore[no-untyped-call]
-    least, most = max(-beyond, int(held.min)), min(last + beyond, int(held.max))
-    return _counting(lax.clamp(at.dtype.type(least), at, at.dtype.type(most)))
+    """Clamps indices between ``-beyond`` and ``last + beyond``, as signed integers of at least 32 bits."""
+    info = jnp.iinfo(at.dtype)  # type: ignore[no-untyped-call]
+    least, most = max(-beyond, int(info.min)), min(last + beyond, int(info.max))
+    return _signed_index(lax.clamp(at.dtype.type(least), at, at.dtype.type(most)))
 
 
-def _counting(at: Any) -> Any:
-    """Integers of a dtype that is signed and wide enough for positions."""
+def _signed_index(at: Any) -> Any:
+    """Casts indices to signed integers of at least 32 bits."""
     return at if at.dtype in (np.int32, np.int64) else at.astype(np.int64 if at.dtype.itemsize == 8 else np.int32)
 
 
 @dataclass(frozen=True)
 class _Local(ShardFn):
-    """A primitive on a shard, at the positions that the shard has: linear as the primitive is."""
+    """A primitive on a shard, for the indices in the shard: linear where the primitive is."""
 
     fn: Bound
 
@@ -69,9 +69,9 @@ class _Local(ShardFn):
 
 @dataclass(frozen=True)
 class LocalRow(_Local):
-    """A slice, by ``fn``, in which one position of some sharded dims is looked up; zero where another device has it."""
+    """A slice, by ``fn``, then one index of each sharded dim in ``places``; zero if another device has it."""
 
-    places: tuple[Place, ...]  # the positions
+    places: tuple[Place, ...]
 
     def __call__(self, *operands: Any) -> Any:
         y = self.fn(*operands)
@@ -85,9 +85,9 @@ class LocalRow(_Local):
 
 @dataclass(frozen=True)
 class LocalPart(_Local):
-    """A slice replaced, by ``fn``, of which some dims are sharded: each device replaces the positions of its shard."""
+    """Replaces a slice, by ``fn``, with some sharded dims: each device replaces the part in its shard."""
 
-    places: tuple[Place, ...]  # where it begins in them
+    places: tuple[Place, ...]  # the starts in the sharded dims
 
     def __call__(self, x: Any, update: Any, *starts: Any) -> Any:
         if not update.size:
@@ -98,7 +98,7 @@ class LocalPart(_Local):
             d, n, count = place.dim, x.shape[place.dim], update.shape[place.dim]
             away = lax.iota(np.int32, n) + (lax.axis_index(place.axes) * n - place.at(operands, count))
             mine = lax.expand_dims((away >= 0) & (away < count), [e for e in range(x.ndim) if e != d])
-            # Each position of the shard gets its element of the update; where none is in the slice, any.
+            # For each index of the shard the element of the update; any element outside of the slice.
             update = jnp.take(update, lax.clamp(0, away, count - 1), d, mode="clip")
             inside = mine if inside is None else inside & mine
         changed = self.fn(x, update, *starts)
@@ -107,10 +107,10 @@ class LocalPart(_Local):
 
 @dataclass(frozen=True)
 class LocalSorted(_Local):
-    """Keys sorted by ``fn``, and other operands along; of one that is sharded along them each device has a shard."""
+    """Sorts unsharded keys by ``fn``, and other operands with them, which may be sharded along the dim."""
 
-    dim: int  # the dim along which it sorts
-    axes: tuple[tuple[str, ...], ...]  # for each operand, the mesh axes that shard this dim
+    dim: int
+    axes: tuple[tuple[str, ...], ...]  # for each operand, the mesh axes that shard the dim
 
     def __call__(self, *operands: Any) -> Any:
         keys = [x for x, axes in zip(operands, self.axes, strict=True) if not axes]
@@ -128,18 +128,18 @@ class LocalSorted(_Local):
 
 
 class Component(NamedTuple):
-    """One component of the positions of a lookup."""
+    """One component of the indices of a gather or scatter."""
 
-    place: int  # which
-    last: int  # the last position that fits
-    dim: int = -1  # the dim of the array that it is a position in, if that is sharded; else -1
+    place: int  # its index in the last dim
+    last: int  # the last index in bounds
+    dim: int = -1  # the indexed dim if it is sharded, else -1
     axes: tuple[str, ...] = ()  # the mesh axes that shard it
 
 
 def _local_positions(x: Any, parts: list[Any], components: Sequence[Component], *, clip: bool, beyond: int = 0) -> Any:
-    """Makes global positions in sharded dims local, and returns a mask of those in the shard; None if all are.
+    """Makes global indices of sharded dims local, in place; returns the mask of those in the shard, None if all are.
 
-    With ``clip`` those that do not fit are of the device at whose end they are, so far ``beyond`` its shard.
+    With ``clip``, indices out of bounds belong to the first or last shard, at most ``beyond`` outside of it.
     """
     here = None
     for c in components:
@@ -149,7 +149,7 @@ def _local_positions(x: Any, parts: list[Any], components: Sequence[Component], 
             continue
         n = x.shape[c.dim]
         first = lax.axis_index(c.axes) * n
-        at = _counting(parts[c.place])
+        at = _signed_index(parts[c.place])
         fitting = jnp.clip(at, 0, c.last) if beyond else at
         parts[c.place], mine = at - first, (fitting >= first) & (fitting < first + n)
         here = mine if here is None else here & mine
@@ -157,9 +157,9 @@ def _local_positions(x: Any, parts: list[Any], components: Sequence[Component], 
 
 
 def reading(numbers: Any, x: Any, updates: Any) -> tuple[Any, list[int]]:
-    """The dimension numbers and the sizes of windows by which a lookup reads what a scatter changes."""
+    """The dimension numbers and slice sizes of the gather that reads the windows of a scatter."""
     windows = iter([updates.shape[d] for d in numbers.update_window_dims])
-    taken = (*numbers.inserted_window_dims, *numbers.operand_batching_dims)
+    collapsed = (*numbers.inserted_window_dims, *numbers.operand_batching_dims)
     reads = lax.GatherDimensionNumbers(
         numbers.update_window_dims,
         numbers.inserted_window_dims,
@@ -167,25 +167,25 @@ def reading(numbers: Any, x: Any, updates: Any) -> tuple[Any, list[int]]:
         numbers.operand_batching_dims,
         numbers.scatter_indices_batching_dims,
     )
-    return reads, [1 if d in taken else next(windows) for d in range(x.ndim)]
+    return reads, [1 if d in collapsed else next(windows) for d in range(x.ndim)]
 
 
-def _together(parts: Sequence[Any], indexed: Sequence[int], ids: Any) -> Any:
-    """The components ``indexed``, as positions again."""
+def _stack(parts: Sequence[Any], indexed: Sequence[int], ids: Any) -> Any:
+    """Stacks the ``indexed`` components to indices like ``ids``."""
     if not indexed:
         return lax.slice_in_dim(ids, 0, 0, axis=ids.ndim - 1)
-    return jnp.stack([_counting(parts[j]) for j in indexed], -1)
+    return jnp.stack([_signed_index(parts[j]) for j in indexed], -1)
 
 
 @dataclass(frozen=True)
 class LocalWindows(_Local):
-    """Windows of an array at positions, by ``fn``: those in the shard; zeros where another device has them."""
+    """Gathers windows of a shard by ``fn``; zeros for windows in other shards."""
 
-    components: tuple[Component, ...]  # those of the positions
-    indexed: tuple[int, ...]  # those that the lookup takes: the others count along dims that run together
-    clip: bool  # whether positions that do not fit are brought to where they do
-    fill: Any = None  # the number in the place of windows that do not fit, if it is not 0
-    once: tuple[str, ...] = ()  # the axes along which the first device alone puts the fill, since values are summed
+    components: tuple[Component, ...]
+    indexed: tuple[int, ...]  # the components that ``fn`` takes; the others are batch dims
+    clip: bool  # whether indices are clamped
+    fill: Any = None  # the value of windows out of bounds, if it is not 0
+    fill_axes: tuple[str, ...] = ()  # the axes along which only the first device fills, since results are summed
 
     @property
     def linear(self) -> Linear:  # type: ignore[override]
@@ -198,40 +198,40 @@ class LocalWindows(_Local):
     def __call__(self, x: Any, ids: Any) -> Any:
         parts = [ids[..., j] for j in range(ids.shape[-1])]
         fits = None if self.fill is None else self._fits(parts, ids)
-        # JAX brings promised positions to where they fit, and drops the cotangents of those that do not: so does `fn`.
+        # With promised indices JAX clamps the gather, but drops the cotangents of indices out of bounds; so does `fn`.
         beyond = int(self.fn.params["mode"] is lax.GatherScatterMode.PROMISE_IN_BOUNDS)
         here = _local_positions(x, parts, self.components, clip=self.clip, beyond=beyond)
         for c in self.components:
             if c.axes:
                 parts[c.place] = lax.select(here, parts[c.place], lax.full_like(parts[c.place], 0))
-        y = self.fn(x, _together(parts, self.indexed, ids))
+        y = self.fn(x, _stack(parts, self.indexed, ids))
         windows = self.fn.params["dimension_numbers"].offset_dims
         rows = [d for d in range(y.ndim) if d not in windows]
         if here is not None:
             y = lax.select(lax.broadcast_in_dim(here, y.shape, rows), y, lax.full_like(y, 0))
         if fits is None:
             return y
-        for axis in self.once:
+        for axis in self.fill_axes:
             fits = fits | (lax.axis_index(axis) != 0)
         return lax.select(lax.broadcast_in_dim(fits, y.shape, rows), y, lax.full_like(y, self.fill))
 
     def _fits(self, parts: Sequence[Any], ids: Any) -> Any:
-        """A mask of the positions that fit."""
+        """The mask of the indices in bounds."""
         fits = jnp.ones(ids.shape[:-1], bool)
         for c in self.components:
-            at = _counting(parts[c.place])
+            at = _signed_index(parts[c.place])
             fits = fits & (at >= 0) & (at <= c.last)
         return fits
 
 
 @dataclass(frozen=True)
 class LocalUpdates(_Local):
-    """Windows of an array changed at positions, by ``fn``, which drops what does not fit: those in the shard."""
+    """Scatters to the windows in a shard by ``fn``, which drops those out of bounds."""
 
-    components: tuple[Component, ...]  # those of the positions
-    indexed: tuple[int, ...]  # those that the change takes: the others count along dims that run together
-    clip: bool  # whether positions that do not fit are brought to where they do
-    single: bool  # whether there is one position
+    components: tuple[Component, ...]
+    indexed: tuple[int, ...]  # the components that ``fn`` takes; the others are batch dims
+    clip: bool  # whether indices are clamped
+    single: bool  # whether there is one index
 
     def __call__(self, x: Any, ids: Any, updates: Any) -> Any:
         parts = [ids[..., j] for j in range(ids.shape[-1])]
@@ -239,23 +239,23 @@ class LocalUpdates(_Local):
         if here is not None and self.single:
             return self._one(x, ids, updates, parts, here)
         for c in self.components:
-            if c.axes:  # each past the end at another place, so that positions that differ still do
+            if c.axes:  # different indices past the end, so that unique indices stay unique
                 at = parts[c.place]
                 past = x.shape[c.dim] + lax.iota(at.dtype, at.size).reshape(at.shape)
                 parts[c.place] = lax.select(here, at, past)
-        return self.fn(x, _together(parts, self.indexed, ids), updates)
+        return self.fn(x, _stack(parts, self.indexed, ids), updates)
 
     def _one(self, x: Any, ids: Any, updates: Any, parts: list[Any], here: Any) -> Any:
-        """Read, change and write: XLA before JAX 0.12 writes to a wrong row where a scatter to one row drops it."""
+        """Gathers, changes and sets one window: XLA before JAX 0.12 miscompiles a scatter that drops its one row."""
         for c in self.components:
             if c.axes:
                 parts[c.place] = jnp.clip(parts[c.place], 0, x.shape[c.dim] - 1)
-        at, numbers = _together(parts, self.indexed, ids), self.fn.params["dimension_numbers"]
+        at, numbers = _stack(parts, self.indexed, ids), self.fn.params["dimension_numbers"]
         reads = reading(numbers, x, updates)
         old = lax.gather(x, at, *reads, mode="clip")
         here_all = jnp.broadcast_to(here.reshape(()), old.shape)
-        # What is discarded is changed harmlessly: its derivative may be NaN, and so zero times it.
-        beside = lax.full_like(old, 1)
-        changed = self.fn(x, at, lax.select(here_all, updates, beside))
+        # Discarded windows are updated by 1: else a derivative may be NaN, and so zero times it.
+        harmless = lax.full_like(old, 1)
+        changed = self.fn(x, at, lax.select(here_all, updates, harmless))
         new = lax.select(here_all, lax.gather(changed, at, *reads, mode="clip"), old)
         return lax.scatter(x, at, new, numbers, unique_indices=True, mode="drop")

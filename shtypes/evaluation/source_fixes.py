@@ -1,4 +1,4 @@
-"""Fixes of an error inside a plain program, as edits of the program: the user's expressions, or places for `at=`."""
+"""Rewrites the fixes of an error inside a lifted program as edits of the user's expressions, or places for `at=`."""
 
 from __future__ import annotations
 
@@ -30,48 +30,43 @@ _OUT: Final = re.compile(r"sh\.(\w+)\(\.\.\., out=")
 
 
 class _Name(NamedTuple):
-    """The name of an operand in a fix: an expression of the user's, with its line if that is another, or a place.
+    """An operand in a fix: an expression of the user's or a place of `at=`; False if the user can write neither."""
 
-    False where the user can write neither.
-    """
-
-    expression: str = ""  # the expression
-    line: str = ""  # its line
-    place: str = ""  # the place
-    leading: int = 0  # how many dims of size 1 the operand has in front of those of the expression
-    mapped: bool = False  # whether it is written inside `jax.vmap`, where the operand has fewer dims
-    times: int = 1  # how often it runs
+    expression: str = ""
+    line: str = ""  # of the expression, if it is not the failing line
+    place: str = ""
+    leading: int = 0  # the number of dims of size 1 that the operand has before those of the expression
+    mapped: bool = False  # whether the expression is inside `jax.vmap`, where the operand has fewer dims
+    times: int = 1  # the number of times that it runs
 
     def __bool__(self) -> bool:
         return bool(self.expression or self.place)
 
 
-#: Evaluates a jaxpr, for its constants and arguments.
+#: Evaluates a jaxpr for its constants and arguments.
 Evaluate = Callable[[Any, Sequence[Any], Sequence[Any]], list[Any]]
-#: With how many other operands a call of JAX's is evaluated.
-_MOST_TRIED: Final = 12
+#: The number of candidate types for the operands of a JAX call that are tried.
+_MAX_TRIED: Final = 12
 
 
-def in_the_programs_words(
-    error: ShardingTypeError, step: Step, operands: Sequence[Any], evaluate: Evaluate
-) -> ShardingTypeError:
-    """The error with fixes of the user's expressions, computed when they are read; the same object."""
+def edit_fixes(error: ShardingTypeError, step: Step, operands: Sequence[Any], evaluate: Evaluate) -> ShardingTypeError:
+    """Rewrites an error's fixes when they are read; returns the same object."""
     subjects, error.subjects, error.operands = error.subjects, None, None
-    if subjects is not None:  # else the fixes speak of the program already, or there are none
+    if subjects is not None:  # else the fixes are of the program already, or there are none
         as_noted, of_op = notes_kept(), list(operands)
         typed = [x for x in operands if is_typed(x)]
         if len(typed) == len(subjects):
             error.same = firsts(typed)
 
-        def retell() -> None:
+        def complete() -> None:
             with as_noted():
-                _retell(error, subjects, step, of_op, evaluate)  # type: ignore[arg-type]
+                _edit_fixes(error, subjects, step, of_op, evaluate)  # type: ignore[arg-type]
 
-        complete_when_read(error, retell)
+        complete_when_read(error, complete)
     return error
 
 
-def _retell(
+def _edit_fixes(
     error: ShardingTypeError, subjects: Sequence[ShType], step: Step, operands: Sequence[Any], evaluate: Evaluate
 ) -> None:
     typed = [x for x in operands if is_typed(x)]
@@ -85,11 +80,14 @@ def _retell(
             if len(alike) == 1:
                 values[name] = alike[0]
     run = _run_around(step)
-    spoken = {id(run.body.env[var]): name for var, name in _spoken(run).items() if var in run.body.env}
-    operand_names = {
-        name: _named(step, source_of(step, x), x.type) or spoken.get(id(x), _Name()) for name, x in values.items()
+    expression_names = {
+        id(run.body.env[var]): name for var, name in _expression_names(run).items() if var in run.body.env
     }
-    differentiates = any(map(is_backward, run.body.jaxpr.eqns))  # by itself: prices are of what it sends then
+    operand_names = {
+        name: _name_of_source(step, source_of(step, x), x.type) or expression_names.get(id(x), _Name())
+        for name, x in values.items()
+    }
+    differentiates = any(map(is_backward, run.body.jaxpr.eqns))  # prices include its backward pass then
     call = _call_of(run) if differentiates or not all(operand_names.get(name) for name in names) else None
     fixes = () if call is None else _fixes_of_call(call, run, step, evaluate, differentiates)
     types = {name: x.type for name, x in values.items()}
@@ -104,20 +102,20 @@ def _all_edited(
 
 
 class _Run(NamedTuple):
-    """The equations of one expression of the user's, or of a library's, in a body of the program."""
+    """The equations of one expression, of the user's or a library's, in a body of the program."""
 
-    step: Step  # the one that fails, or is around it
-    frame: Frame | None  # the expression; None where the program has none: then all equations of the body
-    numbers: Sequence[int]  # the equations
+    step: Step  # the failing equation, or one that encloses it
+    frame: Frame | None  # of the expression; None without one: then the run has all equations of the body
+    numbers: Sequence[int]  # the indices of the equations
 
     @property
     def body(self) -> Body:
-        """The body that they are in."""
+        """The body of the equations."""
         return self.step.body
 
 
 def _run_around(step: Step) -> _Run:
-    """The expression that an equation belongs to."""
+    """The run of the innermost enclosing expression of an equation."""
     level, frame = step, None
     while True:
         frame = next((f for f in frames_of(level.eqn) if f.kind in (Owner.USERS, Owner.INSTALLED)), None)
@@ -132,8 +130,8 @@ def _run_around(step: Step) -> _Run:
     return _Run(level, frame, run)
 
 
-def _spoken(run: _Run) -> dict[Any, _Name]:
-    """What an expression of the user's calls the operands of its equation, by the variables from outside."""
+def _expression_names(run: _Run) -> dict[Any, _Name]:
+    """The names of the operands in the user's expression, by the variables that enter the run; empty if unclear."""
     frame, eqn = run.frame, run.step.eqn
     if frame is None or frame.kind is not Owner.USERS or is_backward(eqn):
         return {}
@@ -143,7 +141,7 @@ def _spoken(run: _Run) -> dict[Any, _Name]:
         while var in makers and len(made_of := [v for v in makers[var].invars if not is_literal(v)]) == 1:
             (var,) = made_of
         roots.append(var)
-    texts = frame.works_on()
+    texts = frame.operands()
     if len(texts) != len(roots) or not makers.keys().isdisjoint(roots):
         return {}
     mapped = is_in_vmap(run.step.frames(), frame)
@@ -152,15 +150,15 @@ def _spoken(run: _Run) -> dict[Any, _Name]:
 
 
 class _Call(NamedTuple):
-    """The equations of one call in the user's program, such as ``jnp.median(x)``, and the values that they use."""
+    """The equations of one call in the user's program, such as ``jnp.median(x)``, as a jaxpr with its arguments."""
 
     body: Body
-    jaxpr: Any  # of these equations alone
-    values: list[Any]  # for each of its arguments, the value, or its type if the value was dropped
+    jaxpr: Any
+    values: list[Any]  # for each argument, the value, or its type if the value was dropped
 
 
 def _call_of(run: _Run) -> _Call | None:
-    """A run as a call; None where its values are gone."""
+    """A run as a call; None if a value is gone."""
     body, jaxpr = run.body, run.body.jaxpr
     eqns = [jaxpr.eqns[i] for i in run.numbers]
     inside = {var for eqn in eqns for var in eqn.outvars}
@@ -173,35 +171,35 @@ def _call_of(run: _Run) -> _Call | None:
 
 
 def _fixes_of_call(call: _Call, run: _Run, step: Step, evaluate: Evaluate, differentiates: bool) -> tuple[Fix, ...]:
-    """Fixes over the typed operands of a call, each of which has a name."""
+    """Fixes that reshard the operands of a call, among those that have a name."""
     seen = [x.type if is_typed(x) else x for x in call.values]
     types = {i: t for i, t in enumerate(seen) if isinstance(t, ShType)}
     constant = [is_typed(x) and is_constant(x) for x in map(call.values.__getitem__, types)]
     stopped = [c or _is_closed_over(call, i) for i, c in zip(types, constant, strict=True)]
 
-    def again(*xs: Any) -> Any:
+    def evaluate_again(*xs: Any) -> Any:
         values = [_stopped(x) if stops else x for x, stops in zip(xs, stopped, strict=True)]
         merged = dict(zip(types, noted_as(constant, values), strict=True))
         return evaluate(call.jaxpr, (), [merged.get(i, x) for i, x in enumerate(call.values)])
 
     names = called_names([*types.values()])
-    spoken, variables = _spoken(run), call.jaxpr.invars
+    expression_names, variables = _expression_names(run), call.jaxpr.invars
     sources = {i: _source(call.body, variables[i]) for i in types}
     operand_names = {
-        name: _named(step, sources[i], t) or spoken.get(variables[i], _Name())
+        name: _name_of_source(step, sources[i], t) or expression_names.get(variables[i], _Name())
         for name, (i, t) in zip(names, types.items(), strict=True)
     }
     returns = [_returns(sources[i]) for i in types] if differentiates else None
     stay = [i for i, name in enumerate(names) if not operand_names[name]]
     try:
-        fixes = fixes_of_call(again, tuple(types.values()), _MOST_TRIED, stay=stay, returns=returns)
+        fixes = fixes_of_call(evaluate_again, tuple(types.values()), _MAX_TRIED, stay=stay, returns=returns)
     except Exception:  # no other error of the second evaluation concerns the user
         return ()
     return _all_edited(fixes, operand_names, dict(zip(names, types.values(), strict=True)), step)
 
 
 def _is_closed_over(call: _Call, i: int) -> bool:
-    """Whether the program closes over an operand of a call that is in no trace: it has no gradient."""
+    """Whether an operand of a call is a concrete value of the program's closure, which has no gradient."""
     x, source = call.values[i], _source(call.body, call.jaxpr.invars[i])
     while source is not None and source.step is not None and source.step.eqn.primitive.name == "closed_over":
         source = _source(source.body, source.step.eqn.invars[0])
@@ -210,7 +208,7 @@ def _is_closed_over(call: _Call, i: int) -> bool:
 
 
 def _returns(source: Source | None) -> bool:
-    """Whether the backward pass that a program takes itself has a cotangent of a value."""
+    """Whether the backward pass in a program computes a cotangent of a value."""
     if source is None:
         return False
     jaxpr = source.body.jaxpr
@@ -223,12 +221,12 @@ def _returns(source: Source | None) -> bool:
 
 
 def _stopped(x: Any) -> Any:
-    """A value as a constant to derivatives."""
+    """`stop_gradient` of a value."""
     return local(STOP_GRADIENT, x, out=jax.typeof(x)) if is_inexact(x) else x
 
 
 def _source(body: Body, var: Any) -> Source | None:
-    """Where a variable of a body comes from; None for an argument of an inner body."""
+    """The source of a variable; None for an argument of an inner body."""
     eqn = next((eqn for eqn in body.jaxpr.eqns if var in eqn.outvars), None)
     if eqn is not None:
         return Source(Step(eqn, body), var, body)
@@ -236,10 +234,12 @@ def _source(body: Body, var: Any) -> Source | None:
 
 
 def _edited_fix(fix: Fix, operand_names: dict[str, _Name], types: dict[str, ShType], step: Step) -> Fix | None:
-    asks = _OUT.match(fix.code)
-    if asks is not None:  # the user can pass a type to the call, if they called the function of that name
+    passes_out = _OUT.match(fix.code)
+    if passes_out is not None:  # a fix of the call, if the user called the function of that name
         origin = step()
-        is_users_call = origin is not None and origin.called == f"jnp.{asks[1]}" and not origin.library and origin.line
+        is_users_call = (
+            origin is not None and origin.called == f"jnp.{passes_out[1]}" and not origin.library and origin.line
+        )
         return fix if is_users_call else None
     parts, lines = [], []
     times = set()
@@ -271,39 +271,39 @@ def _edited_fix(fix: Fix, operand_names: dict[str, _Name], types: dict[str, ShTy
     if not times or times == {1}:
         return fix._replace(code=code)
     if len(times) > 1:
-        return None  # its price is that of all together
+        return None  # the fix has one price for all reshards
     (n,) = times
     forward, backward = (f"{n} times {words}" if words else "" for words in (fix.forward, fix.backward))
     return Fix(code, forward, backward, n * fix.bytes_forward, n * fix.bytes_backward, fix.note)
 
 
 def _without_leading(target: str, dims: int) -> str:
-    """A target without its first dims, which have size 1 and so no axes."""
+    """A target without its first ``dims`` dims, which have size 1."""
     inside, bracket, rest = target.removeprefix("[").partition("]")
     return f"[{''.join(inside.split(',', dims)[dims:])}{bracket}{rest}"
 
 
 def _states(t: ShType, target: str) -> str:
-    """A target as the states of the axes that change, whatever the dims; empty where an axis comes to shard one."""
+    """A target as states of the axes that change; empty if an axis would shard a dim."""
     dst = type_of(target, t.mesh, like=t)
     changed = {a: dst.state(a) for a in t.mesh.axis_names if place_of(dst, a) != place_of(t, a)}
     return "" if State.SHARDED in changed.values() else ", ".join(f'{a}="{s.value}"' for a, s in changed.items())
 
 
-def _named(step: Step, source: Source | None, t: ShType) -> _Name:
+def _name_of_source(step: Step, source: Source | None, t: ShType) -> _Name:
     for _ in range(8):
         if source is None:
             return _Name()
         if source.step is None:
             return _Name(_argument(source))
         maker, var = source.step, source.var
-        name = _by_frames(step, maker, var) or _before(maker) or _place(step, maker, var)
+        name = _name_by_frames(step, maker, var) or _name_before_broadcast(maker) or _at_place(step, maker, var)
         if name is not None:
             return name
-        same = [y for y in _operands(maker) if is_typed(y) and y.type == t]
-        if len(same) != 1:
+        same_type = [y for y in _operands(maker) if is_typed(y) and y.type == t]
+        if len(same_type) != 1:
             return _Name()
-        source = source_of(maker, same[0])
+        source = source_of(maker, same_type[0])
     return _Name()
 
 
@@ -313,22 +313,22 @@ def _operands(step: Step) -> list[Any]:
 
 
 def _argument(source: Source) -> str:
-    """The name of an argument; of what the program closes over none."""
+    """The name of a program's argument; empty for values of its closure."""
     named = zip(source.body.jaxpr.invars, source.body.arguments(), strict=False)
     return next((name for var, name in named if var is source.var), "")
 
 
-def _by_frames(step: Step, maker: Step, var: Any) -> _Name | None:
-    """The user's expression for the result of an equation that another uses; None where both are of one call."""
+def _name_by_frames(step: Step, maker: Step, var: Any) -> _Name | None:
+    """The user's expression for the result of ``maker`` that ``step`` uses; None if both are of one call."""
     mine, its = step.frames(), maker.frames()
-    used, gave = _users(mine), _users(its)
+    used, gave = _user_frame(mine), _user_frame(its)
     if gave is None or (gave == used and not is_backward(step.eqn)) or is_backward(maker.eqn):
         return None
     name = _Name(mapped=is_in_vmap(its, gave))
     text, (values, repeats) = gave.expression(), _values(maker, var, gave)
     if text and (values == [var] or (repeats and var in values)):
-        same = used is not None and used.place == gave.place
-        return name._replace(expression=text, line="" if same else gave.place, times=_times(maker))
+        same_type = used is not None and used.place == gave.place
+        return name._replace(expression=text, line="" if same_type else gave.place, times=_times(maker))
     names, of = gave.unpacked_into(), maker.eqn.outvars if len(maker.eqn.outvars) > 1 else values
     text = (
         names[0] if len(names) == 1 else dict(zip(of, names, strict=True)).get(var, "") if len(of) == len(names) else ""
@@ -337,26 +337,23 @@ def _by_frames(step: Step, maker: Step, var: Any) -> _Name | None:
     return name._replace(expression=text, times=_times(step)) if is_there else None
 
 
-def _before(maker: Step) -> _Name | None:
-    """The name of an operand behind an equation that only prepends dims of size 1, as broadcasts do.
-
-    So is what the program closes over, where it becomes a plain array of the program.
-    """
+def _name_before_broadcast(maker: Step) -> _Name | None:
+    """The name of the operand of an equation that only prepends dims of size 1, or enters a value of the closure."""
     eqn, body = maker.eqn, maker.body
-    dims = _leading(eqn)
+    dims = _leading_dims(eqn)
     if dims is None:
         return None
     var = eqn.invars[0]
     source = next((e for e in body.jaxpr.eqns if var in e.outvars), None)
     if source is not None:
-        name = _by_frames(maker, Step(source, body), var)
+        name = _name_by_frames(maker, Step(source, body), var)
     else:
         name = _Name(_argument(Source(None, var, body))) if body.outer is None and var in body.jaxpr.invars else None
     return None if name is None or not name.expression else name._replace(leading=dims)
 
 
-def _leading(eqn: Any) -> int | None:
-    """How many dims of size 1 an equation puts in front of its operand's; None if it is another one."""
+def _leading_dims(eqn: Any) -> int | None:
+    """The number of dims of size 1 that an equation prepends to its operand's; None for other equations."""
     if eqn.primitive.name == "closed_over":
         return 0
     if eqn.primitive.name != "broadcast_in_dim" or len(eqn.invars) != 1:
@@ -367,7 +364,7 @@ def _leading(eqn: Any) -> int | None:
     return dims if shape == (1,) * dims + src and eqn.params["broadcast_dimensions"] == dst_dims else None
 
 
-def _users(frames: Sequence[Frame]) -> Frame | None:
+def _user_frame(frames: Sequence[Frame]) -> Frame | None:
     return next((f for f in frames if f.kind is Owner.USERS), None)
 
 
@@ -376,7 +373,7 @@ def _users_frames(eqn: Any) -> list[Frame]:
 
 
 def _times(step: Step) -> int:
-    """How often an equation runs: in Python's loops, which are written out, and in those that its body is in."""
+    """The number of times that an equation runs: in unrolled Python loops, and in the loops of enclosing equations."""
     eqn, outer = step.eqn, step.body.outer
     alike = (e for e in step.body.jaxpr.eqns if e.primitive is eqn.primitive and frames_of(e) == frames_of(eqn))
     times = sum(is_backward(e) == is_backward(eqn) for e in alike)
@@ -386,7 +383,7 @@ def _times(step: Step) -> int:
 
 
 def _values(maker: Step, var: Any, frame: Frame) -> tuple[list[Any], bool]:
-    """The values of the expression that a frame runs, and whether they are those of several times that it ran."""
+    """The results of an expression's frame, and whether it ran several times."""
     jaxpr = maker.body.jaxpr
     run = [i for i, eqn in enumerate(jaxpr.eqns) if frame in frames_of(eqn) and not is_backward(eqn)]
     first, *others = [frames_of(jaxpr.eqns[i]) for i in run] or [[]]
@@ -394,8 +391,8 @@ def _values(maker: Step, var: Any, frame: Frame) -> tuple[list[Any], bool]:
     return values, first in others
 
 
-def _place(step: Step, maker: Step, var: Any) -> _Name | None:
-    """The place for `at=` that has the variable as a result, and whose result the failing equation is not."""
+def _at_place(step: Step, maker: Step, var: Any) -> _Name | None:
+    """A place for `at=` that has the variable as a result and does not contain the failing equation."""
     body = maker.body
     scope = scope_of(str(maker.eqn.source_info.name_stack))
     mine = scope_of(str(step.eqn.source_info.name_stack)) if step.body is body else None
@@ -410,4 +407,4 @@ def _place(step: Step, maker: Step, var: Any) -> _Name | None:
     return None if place is None else _Name(place=place)
 
 
-__all__ = ["in_the_programs_words"]
+__all__ = ["edit_fixes"]

@@ -1,6 +1,6 @@
-"""The table of primitives: what evaluates each with typed operands.
+"""The table of primitives: the function that evaluates each with typed operands.
 
-What each device runs is the primitive itself, bound on its shards; where it is not, `EXCEPTIONS` says why.
+Each device binds the primitive on its shards; `EXCEPTIONS` lists the primitives for which it does something else.
 """
 
 from __future__ import annotations
@@ -13,34 +13,33 @@ from typing import Any, Final, TypeVar
 Row = Callable[[Any, list[Any]], list[Any]]
 R = TypeVar("R", bound=Row)
 
-#: By the name of a primitive. An operand at least is typed; constant numbers are numbers, other constants typed.
+#: By the name of a primitive. At least one operand is typed; concrete scalars are numbers, other constants typed.
 ROWS: Final[dict[str, Row]] = {}
-#: Of the primitives that have bodies or derivative rules, and of ours: with constants among the operands as they are,
-#: and whether or not an operand is typed.
+#: For primitives with bodies or derivative rules, and those of shtypes: constants are as they are, and all operands
+#: may be plain.
 BODIES: Final[dict[str, Row]] = {}
 #: Evaluators of primitives without a row, tried in turn: the first that does not return None.
 FALLBACKS: Final[list[Callable[[Any, list[Any]], list[Any] | None]]] = []
 
-#: Of primitives that can be computed along sharded dims in other ways than after a gather, these ways: from an equation
-#: and its operands to the results, or None.
+#: Functions that evaluate a primitive along sharded dims without gathering them; None where they do not apply.
 WAYS: Final[dict[str, list[Callable[[Any, Sequence[Any]], Sequence[Any] | None]]]] = {}
-#: The row that chooses among the ways of a primitive and its row, where communication is allowed.
+#: The row that chooses among `WAYS` and the primitive's row, where communication is allowed.
 CHOICES: Final[dict[str, Row]] = {}
 
-#: What a program is rewritten by before it is evaluated, where communication is allowed.
+#: Rewrites of a program before its evaluation, where communication is allowed.
 REWRITES: Final[list[Callable[[Any], Any]]] = []
 
 
 def rewritten(jaxpr: Any) -> Any:
-    """The program as it is evaluated where communication is allowed; itself where nothing is rewritten."""
+    """Applies `REWRITES` to a program."""
     return functools.reduce(lambda program, rewrite: rewrite(program), REWRITES, jaxpr)
 
 
 _ACROSS: Final = "argmax argmin reduce_and reduce_max reduce_min reduce_or reduce_prod"
-#: The reductions that join the parts of devices by a collective where a dim is sharded and communication is allowed.
+#: The reductions of a sharded dim that finish with a collective, where communication is allowed.
 ACROSS: Final = frozenset(_ACROSS.split())
 
-#: Why a device may do something else than the primitive on its shards, for those of which it may.
+#: By reason, the primitives for which a device may do something else than bind them on its shards.
 _EXCEPTIONS: Final = {
     "its result is its operand: nothing runs": "copy tie",
     "of a position in a sharded dim each device has its own rows; a number that fills a pending sum counts once": (
@@ -60,7 +59,7 @@ EXCEPTIONS: Final = {name: why for why, names in _EXCEPTIONS.items() for name in
 
 
 def row(*names: str, table: dict[str, Row] = ROWS) -> Callable[[R], R]:
-    """Makes a function the row of primitives."""
+    """Registers a function as the row of primitives."""
 
     def add(fn: R) -> R:
         table.update(dict.fromkeys(names, fn))
@@ -70,13 +69,11 @@ def row(*names: str, table: dict[str, Row] = ROWS) -> Callable[[R], R]:
 
 
 def body_row(*names: str) -> Callable[[R], R]:
-    """Makes a function the row of primitives that have bodies or derivative rules."""
+    """Registers a function as the row of primitives with bodies or derivative rules."""
     return row(*names, table=BODIES)
 
 
-# why some primitives have no row: they cannot meet typed values, or what they do on shards is unknown
-
-#: By reason, the primitives that have it.
+#: By reason, the primitives without a row.
 _REASONS: Final = {
     "it sends to one device, or starts what another call ends, which no collective of `sh.lax` does": (
         "all_gather_done all_gather_reduced_start all_gather_start all_to_all_done all_to_all_start pbroadcast_done "
@@ -138,5 +135,5 @@ REASONS: Final = {name: why for why, names in _REASONS.items() for name in names
 
 
 def reason(name: str) -> str:
-    """Why a primitive has no row; a general reason for one that nobody listed."""
+    """Why a primitive has no row."""
     return REASONS.get(name, "it is no primitive of JAX's own: what it does on shards is not known")

@@ -1,4 +1,4 @@
-"""Raveled arrays, computed with the dims that they had: a dim sharded behind another does not ravel."""
+"""Rewrites programs to compute on arrays before they are raveled: an array sharded on an inner dim does not ravel."""
 
 from __future__ import annotations
 
@@ -15,20 +15,19 @@ _SCALED: Final = (((), ()), ((), ()))
 
 
 @functools.lru_cache(maxsize=256)
-def unraveled(jaxpr: Any) -> Any:
-    """A program that computes with dims as they were what it computes of raveled arrays and what leaves no ravel.
+def undo_ravel(jaxpr: Any) -> Any:
+    """Replaces elementwise ops, products and reductions of raveled arrays by those of the original arrays.
 
-    That is a product of two, a reduction of one, and one that gets its dims back. `jnp.vdot` and its gradient are
-    written so, and with them `jax.scipy.sparse.linalg.cg`, optax's line searches, L-BFGS. What is then unused is left
-    out.
+    `jnp.vdot` and its gradient ravel, and so do `jax.scipy.sparse.linalg.cg`, optax's line searches and L-BFGS.
+    Equations that are then unused are removed.
     """
     if not any(map(_is_ravel, jaxpr.eqns)):
         return jaxpr
     rewriter = _Unraveled()
     eqns: list[Any] = []
     for eqn in jaxpr.eqns:
-        eqns += rewriter.of(eqn)
-    eqns = _used(eqns, jaxpr.outvars, rewriter.idle)
+        eqns += rewriter.rewrite(eqn)
+    eqns = _used(eqns, jaxpr.outvars, rewriter.removable)
     return (
         jaxpr if len(eqns) == len(jaxpr.eqns) and not rewriter.changed else with_equations(jaxpr, eqns, jaxpr.outvars)
     )
@@ -38,46 +37,46 @@ class _Unraveled:
     """Rewrites the equations of a program, one after another."""
 
     def __init__(self) -> None:
-        self.wide: dict[Any, Any] = {}  # of raveled variables, those of the same elements with all dims
-        self.filled: dict[Any, Any] = {}  # of variables that hold one scalar, the equations that fill them
-        self.idle: set[Any] = set()  # the variables that may be left out where nothing uses them
-        self.ravel: Any = None  # an equation that ravels, for others like it
-        self.changed = False  # whether an equation was written in another way
+        self.wide: dict[Any, Any] = {}  # for raveled variables, the variable before the ravel
+        self.fills: dict[Any, Any] = {}  # for variables filled with one scalar, the `broadcast_in_dim`
+        self.removable: set[Any] = set()  # variables that may be removed if unused
+        self.ravel: Any = None  # a `reshape` that ravels, as a template
+        self.changed = False
 
-    def of(self, eqn: Any) -> list[Any]:
-        """The equations in the place of one."""
+    def rewrite(self, eqn: Any) -> list[Any]:
+        """The equations that replace one."""
         name = eqn.primitive.name
         if _is_ravel(eqn):
             self.ravel = eqn
             self.wide[eqn.outvars[0]] = eqn.invars[0]
-            self.idle.add(eqn.outvars[0])
+            self.removable.add(eqn.outvars[0])
         elif name == "jit" and any(self._wide(x) is not None for x in eqn.invars):
-            return self._called(eqn)
+            return self._call(eqn)
         elif name == "broadcast_in_dim" and not eqn.invars[0].aval.shape and len(eqn.outvars[0].aval.shape) == 1:
-            self.filled[eqn.outvars[0]] = eqn
-        elif acts_per_element(name) or _is_scaled(eqn):
-            return [eqn, *self._along(eqn)]
+            self.fills[eqn.outvars[0]] = eqn
+        elif acts_per_element(name) or _scales_by_scalar(eqn):
+            return [eqn, *self._elementwise(eqn)]
         else:
-            return [self._ended(eqn)]
+            return [self._consume(eqn)]
         return [eqn]
 
-    def _called(self, eqn: Any) -> list[Any]:
-        """A call whose body ravels its operands itself, and whose results are raveled after it."""
+    def _call(self, eqn: Any) -> list[Any]:
+        """Moves the ravel of a call's operands into its body, and that of the body's results behind the call."""
         closed, inside = eqn.params["jaxpr"], _Unraveled()
         body = jaxpr_of(closed)
         invars, outvars, args, eqns = list(body.invars), list(eqn.outvars), list(eqn.invars), []
         for i, wide in enumerate(map(self._wide, eqn.invars)):
             if wide is not None:
-                eqns += inside.of(self._raveled(variable(wide.aval), invars[i]))
+                eqns += inside.rewrite(self._raveled(variable(wide.aval), invars[i]))
                 invars[i], args[i] = eqns[-1].invars[0], wide
         for inner in body.eqns:
-            eqns += inside.of(inner)
+            eqns += inside.rewrite(inner)
         results, after = list(body.outvars), []
         for j, wide in enumerate(map(inside._wide, results)):
             if wide is not None:
-                after += self.of(self._raveled(variable(wide.aval), outvars[j]))
+                after += self.rewrite(self._raveled(variable(wide.aval), outvars[j]))
                 results[j], outvars[j] = wide, after[-1].invars[0]
-        changed = body.replace(invars=invars, eqns=_used(eqns, results, inside.idle), outvars=results)
+        changed = body.replace(invars=invars, eqns=_used(eqns, results, inside.removable), outvars=results)
         params = {**eqn.params, "jaxpr": changed if closed is body else closed.replace(jaxpr=changed)}
         self.changed = True
         return [eqn.replace(invars=args, outvars=outvars, params=params), *after]
@@ -87,8 +86,8 @@ class _Unraveled:
             invars=[src], outvars=[dst], params={**self.ravel.params, "new_sizes": dst.aval.shape}
         )
 
-    def _along(self, eqn: Any) -> list[Any]:
-        """The equations that compute an elementwise equation on arrays with all dims."""
+    def _elementwise(self, eqn: Any) -> list[Any]:
+        """The equations of an elementwise equation on the arrays before their ravels."""
         wides = [self._wide(x) for x in eqn.invars]
         shape = next((x.aval.shape for x in wides if x is not None), None)
         if shape is None or len(eqn.outvars) != 1:
@@ -99,8 +98,8 @@ class _Unraveled:
                 args.append(wide)
             elif not x.aval.shape:
                 args.append(x)
-            elif not is_literal(x) and x in self.filled:
-                fill = self.filled[x]
+            elif not is_literal(x) and x in self.fills:
+                fill = self.fills[x]
                 args.append(variable(x.aval.update(shape=shape)))
                 params = {**fill.params, "shape": shape, "broadcast_dimensions": ()}
                 eqns.append(fill.replace(outvars=args[-1:], params=params))
@@ -109,14 +108,14 @@ class _Unraveled:
         (out,) = eqn.outvars
         self.wide[out] = variable(out.aval.update(shape=shape))
         eqns.append(eqn.replace(invars=args, outvars=[self.wide[out]]))
-        self.idle.update((out, *(v for e in eqns for v in e.outvars)))
+        self.removable.update((out, *(v for e in eqns for v in e.outvars)))
         return eqns
 
     def _wide(self, x: Any) -> Any:
         return None if is_literal(x) else self.wide.get(x)
 
-    def _ended(self, eqn: Any) -> Any:
-        """An equation that leaves no ravel, of arrays with all dims."""
+    def _consume(self, eqn: Any) -> Any:
+        """The product, reduction or reshape on the arrays before their ravels; else the equation itself."""
         name, wide = eqn.primitive.name, [self._wide(x) for x in eqn.invars]
         if not wide or None in wide:
             return eqn
@@ -136,12 +135,12 @@ class _Unraveled:
         return eqn.replace(invars=wide, params=params)
 
 
-def _used(eqns: list[Any], results: Any, idle: set[Any]) -> list[Any]:
-    """The equations without those of ``idle`` variables that nothing uses."""
+def _used(eqns: list[Any], results: Any, removable: set[Any]) -> list[Any]:
+    """Drops equations of ``removable`` variables that nothing uses."""
     used = {x for x in results if not is_literal(x)}
     live = []
     for eqn in reversed(eqns):
-        if used.isdisjoint(eqn.outvars) and idle.issuperset(eqn.outvars):
+        if used.isdisjoint(eqn.outvars) and removable.issuperset(eqn.outvars):
             continue
         live.append(eqn)
         used.update(x for x in eqn.invars if not is_literal(x))
@@ -155,8 +154,8 @@ def _is_ravel(eqn: Any) -> bool:
     return not is_literal(x) and x.aval.ndim > 1 and tuple(eqn.params["new_sizes"]) == (math.prod(x.aval.shape),)
 
 
-def _is_scaled(eqn: Any) -> bool:
-    """Whether an equation is the product of an array and a scalar; of two arrays it is the outer one."""
+def _scales_by_scalar(eqn: Any) -> bool:
+    """Whether an equation is a `dot_general` of an array and a scalar."""
     numbers = eqn.params.get("dimension_numbers") if eqn.primitive.name == "dot_general" else None
     return numbers is not None and _lists(numbers) == _SCALED and any(not x.aval.shape for x in eqn.invars)
 

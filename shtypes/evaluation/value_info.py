@@ -1,7 +1,7 @@
-"""Notes on values: which depend on nothing that has a gradient, and which count 0, 1, 2, ... along a dim.
+"""Notes on values: constants (without a gradient), and indices that count 0, 1, 2, ... along a dim.
 
-Constants take any replicated state for free. ``x[jnp.arange(n), labels]`` and `jnp.put_along_axis` name each row by its
-number; if these count, the dim is a batch dim, and each device looks up in its rows.
+Constants take any replicated state for free. ``x[jnp.arange(n), labels]`` and `jnp.put_along_axis` index rows by
+counting; such a dim is a batch dim of the lookup, and each device looks up in its rows.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ from shtypes.scopes.check_comm import check_comm
 from shtypes.types import ShType, State
 from shtypes.types.mesh import Mesh, context
 
-#: The kind of note on a widened value, and on sums of it: its dtype before. `jnp.sum` of bf16 adds in
-#: f32 and gives bf16; so of a pending sum each term is finished in f32, and rounded once.
+#: The kind of note with the original dtype of a widened value and of sums of it. `jnp.sum` of bf16 adds in f32
+#: and returns bf16; so a pending sum is finished in f32, and rounded once.
 WIDENED: Final = "widened"
-#: The kinds of notes on a value that depends on nothing that has a gradient, and on one that counts along a dim.
+#: The kinds of notes on a value without a gradient, and on one that counts along a dim.
 CONSTANT: Final = "constant"
 PLACES: Final = "places"
-#: The key of a trace's notes, and the empty notes that most values have.
+#: The key of a trace's notes, and the empty notes of most values.
 _KEY: Final = "lifted"
 _NOTHING: Final[Mapping[Any, Any]] = MappingProxyType({})
 
 
-#: Notes on values: by id, with the value, then by kind.
+#: By `_KEY` and the id of a value: the value, and its notes by kind.
 _Notes = dict[str, dict[int, tuple[Any, dict[str, Any]]]]
 
 
@@ -57,10 +57,7 @@ _thread: Final = _Thread()
 
 @contextlib.contextmanager
 def noting(notes: _Notes | None = None) -> Iterator[None]:
-    """A scope around an evaluation: notes on values without a trace are dropped after the outermost one.
-
-    With ``notes`` the values are noted as in these.
-    """
+    """A scope that keeps notes on values without a trace, in ``notes`` or those of the enclosing scope, if any."""
     outer = _thread.eager
     if notes is not None:
         _thread.eager = notes
@@ -73,12 +70,12 @@ def noting(notes: _Notes | None = None) -> Iterator[None]:
 
 
 def notes_kept() -> Callable[[], contextlib.AbstractContextManager[None]]:
-    """A function for a scope in which the values without a trace are noted as they are now."""
+    """A function for later scopes with the current notes on values without a trace."""
     return functools.partial(noting, _thread.eager)
 
 
 def is_inexact(x: Any) -> bool:
-    """Whether a value has a gradient, by its dtype."""
+    """Whether a value's dtype has a gradient."""
     if is_typed(x):
         return x.type.differentiable
     dtype = getattr(x, "dtype", None)
@@ -86,7 +83,7 @@ def is_inexact(x: Any) -> bool:
 
 
 def is_constant(x: Any) -> bool:
-    """Whether a value depends on nothing that has a gradient."""
+    """Whether a value has no gradient: it is concrete, has an integer dtype, or is noted as a constant."""
     traced = isinstance(x, jax.core.Tracer)
     if not traced and not is_typed(x):
         return True
@@ -96,12 +93,12 @@ def is_constant(x: Any) -> bool:
 
 
 def note_constant(x: Any) -> None:
-    """Notes that a value depends on nothing that has a gradient."""
+    """Notes that a value has no gradient."""
     note(x, CONSTANT, True)
 
 
 def noted_as(constant: Iterable[bool], values: Sequence[Any]) -> Sequence[Any]:
-    """The values that stand for others in a body or a rule; those of constants are noted as constants."""
+    """Notes some of the values, such as a body's inputs, as constants; returns all."""
     for x, is_one in zip(values, constant, strict=True):
         if is_one:
             note_constant(x)
@@ -109,19 +106,19 @@ def noted_as(constant: Iterable[bool], values: Sequence[Any]) -> Sequence[Any]:
 
 
 def noted(x: Any) -> Mapping[str, Any]:
-    """What was noted of a value, by kind."""
+    """The notes on a value, by kind."""
     notes: Any = trace_notes(trace_of(x)) if isinstance(x, jax.core.Tracer) else _thread.eager
     entry = notes.get(_KEY, _NOTHING).get(id(x)) if notes else None
     return _NOTHING if entry is None else entry[1]
 
 
 def note_of(x: Any, kind: str) -> Any:
-    """What was noted of a value of one kind; None if nothing was."""
+    """The note of one kind on a value, or None."""
     return noted(x).get(kind)
 
 
 def note(x: Any, kind: str, what: Any) -> None:
-    """Notes something of a value, as long as its trace lives; of plain arrays nothing, which can be looked at."""
+    """Adds a note to a tracer, for the life of its trace, or to a typed value; concrete plain arrays have none."""
     notes: Any = None
     if isinstance(x, jax.core.Tracer):
         notes = trace_notes(trace_of(x))
@@ -135,31 +132,31 @@ def note(x: Any, kind: str, what: Any) -> None:
 
 
 def typed_constant(x: Any, mesh: Mesh) -> Any:
-    """A plain constant as a typed value without gradient."""
+    """Converts a plain constant to a typed value without gradient."""
     with wide_enough(x.dtype):
         return constant_of(x, mesh) if isinstance(x, jax.core.Tracer) else constant(x, mesh)
 
 
 def sharded_constant(x: Any, mesh: Mesh) -> Any:
-    """A plain array that is sharded on devices of a mesh, as a typed constant; anything else as it is."""
+    """Converts a plain array that is sharded over a mesh to a typed constant; returns other values unchanged."""
     if isinstance(x, jax.core.Tracer) or not isinstance(getattr(x, "sharding", None), jax.NamedSharding):
         return x
     if x.sharding.is_fully_replicated or x.sharding.mesh.axis_names != mesh.axis_names:
         return x
-    made = typed_constant(x, mesh)
-    note_constant(made)
-    return made
+    typed = typed_constant(x, mesh)
+    note_constant(typed)
+    return typed
 
 
 def number(x: Any) -> Any:
-    """A concrete scalar as a Python number; else the value itself."""
+    """Converts a concrete scalar to a Python number; returns other values unchanged."""
     if isinstance(x, jax.core.Tracer) or is_typed(x) or not hasattr(x, "dtype") or np.ndim(x):
         return x
     return x if jax.numpy.issubdtype(x.dtype, jax.dtypes.extended) else np.asarray(x)[()].item()
 
 
-def beside_others(operands: Sequence[Any]) -> list[Any]:
-    """Operands of an equation: each constant typed, in the replicated states of the values that it meets."""
+def type_constants(operands: Sequence[Any]) -> list[Any]:
+    """Types the constants among an equation's operands, in the replicated states of the others; scalars are numbers."""
     values = [x for x in operands if is_typed(x) and not is_constant(x)]
     mesh = next(x.type.mesh for x in operands if is_typed(x))
     typed = []
@@ -167,33 +164,34 @@ def beside_others(operands: Sequence[Any]) -> list[Any]:
         if is_number(number(x)):
             typed.append(number(x))
         elif is_constant(x):
-            typed.append(_beside(x if is_typed(x) else typed_constant(x, mesh), values))
+            typed.append(_match_invariant(x if is_typed(x) else typed_constant(x, mesh), values))
         else:
             typed.append(x)
     return typed
 
 
-def _beside(x: Any, values: Sequence[Any]) -> Any:
+def _match_invariant(x: Any, values: Sequence[Any]) -> Any:
+    """Casts a constant to invariant on the axes where other values are invariant and none is reduced."""
     t = x.type
     for axis in t.axes(State.REDUCED):
-        met = {v.type.state(axis) for v in values}
-        if State.INVARIANT in met and State.REDUCED not in met:
+        states = {v.type.state(axis) for v in values}
+        if State.INVARIANT in states and State.REDUCED not in states:
             t = t.with_axis(axis, State.INVARIANT)
     return x if t == x.type else move(x, t, inserted=True, constant=True)
 
 
 def type_of(x: Any) -> ShType | None:
-    """The sharding type of a value; None of a plain one."""
+    """The sharding type of a value; None if it is plain."""
     return x.type if is_typed(x) else None
 
 
 def mesh_of(xs: Sequence[Any]) -> Mesh | None:
-    """The mesh of typed values among others; that of the context where none is typed."""
+    """The mesh of the typed values, or of the context if none is typed."""
     return next((x.type.mesh for x in xs if is_typed(x)), None) or context()
 
 
 def aval_of(x: Any, like: Any = None) -> Any:
-    """The abstract value that stands for a value in the trace of a plain program: its global shape and dtype."""
+    """The abstract value of a value in the trace of a plain program, with its global shape."""
     if is_typed(x):
         return struct(x.type.shape, x.type.dtype, x.type, like=like)
     aval = jax.typeof(x)
@@ -201,7 +199,7 @@ def aval_of(x: Any, like: Any = None) -> Any:
 
 
 def of_some(f: Callable[[list[Any]], Any], xs: Sequence[Any], chosen: Sequence[int]) -> Callable[..., Any]:
-    """A function of all of ``xs`` as one of the ``chosen`` places; the others are constants."""
+    """Restricts a function of the list ``xs`` to the arguments at the indices ``chosen``; the others are fixed."""
 
     def of_chosen(*some: Any) -> Any:
         full = list(xs)
@@ -212,8 +210,8 @@ def of_some(f: Callable[[list[Any]], Any], xs: Sequence[Any], chosen: Sequence[i
     return of_chosen
 
 
-def placed(x: Any, t: ShType, name: str = "placed") -> Any:
-    """A plain or typed value in a type."""
+def cast_to_type(x: Any, t: ShType, name: str = "placed") -> Any:
+    """Casts or reshards a plain or typed value to a type."""
     if is_typed(x):
         if x.type == t:
             return x
@@ -225,7 +223,7 @@ def placed(x: Any, t: ShType, name: str = "placed") -> Any:
 
 
 def is_free(src: ShType, dst: ShType) -> bool:
-    """Whether a value gets from one type to another without communication, forward and backward."""
+    """Whether a reshard communicates neither forward nor backward."""
     if (src.mesh, src.shape, src.dtype_name) != (dst.mesh, dst.shape, dst.dtype_name):
         return False
     try:
@@ -237,7 +235,7 @@ def is_free(src: ShType, dst: ShType) -> bool:
 
 
 def joined(types: list[ShType | None]) -> ShType | None:
-    """The type that values in one place can have for free; the first typed one where there is none; None if plain."""
+    """A type to which all typed values can be cast for free, else the first type; None if all are plain."""
     typed = [t for t in types if t is not None]
     if not typed or all(t == typed[0] for t in typed):
         return typed[0] if typed else None
@@ -247,31 +245,31 @@ def joined(types: list[ShType | None]) -> ShType | None:
         return next((t for t in typed if all(is_free(s, t) for s in typed)), typed[0])
 
 
-# positions that count along a dim
+# indices that count along a dim
 
-#: More positions than this are not looked through for a count.
+#: Concrete arrays larger than this are not compared with a count.
 _MOST: Final = 1 << 20
 
 
 class Count(NamedTuple):
-    """A value whose elements are their positions along ``dim``."""
+    """The note on an array that counts 0, 1, 2, ... along ``dim``."""
 
     dim: int
 
 
 class Counts(NamedTuple):
-    """Positions of several components, in the last dim: the dims along which some count, by component."""
+    """The note on indices (..., k): pairs of a component and the dim along which it counts."""
 
     dims: tuple[tuple[int, int], ...]
 
 
 class Never(NamedTuple):
-    """A truth value that is false everywhere."""
+    """The note on a bool array that is False everywhere."""
 
 
 def place_of(x: Any) -> Any:
-    """The note on a value's positions; of a concrete one, read from its elements."""
-    if hasattr(x, "place"):  # a value of a program that is not evaluated
+    """What a value counts: its note, or for a concrete array what its elements show."""
+    if hasattr(x, "place"):  # a value of the solver
         return x.place
     if isinstance(x, jax.core.Tracer) or is_typed(x):
         return note_of(x, PLACES)
@@ -279,10 +277,10 @@ def place_of(x: Any) -> Any:
         return None
     if x.dtype == np.dtype(bool):
         return None if np.asarray(x).any() else Never()
-    return _seen(np.asarray(x)) if np.issubdtype(x.dtype, np.integer) else None
+    return _count_in(np.asarray(x)) if np.issubdtype(x.dtype, np.integer) else None
 
 
-def _seen(x: Any) -> Count | None:
+def _count_in(x: Any) -> Count | None:
     for d, n in enumerate(x.shape):
         if n > 1:
             count = np.arange(n).reshape([n if e == d else 1 for e in range(x.ndim)])
@@ -291,7 +289,7 @@ def _seen(x: Any) -> Count | None:
 
 
 def counted(ids: Any) -> dict[int, int]:
-    """By component of positions (..., k), the dim along which it counts."""
+    """For the components of indices (..., k) that count along a dim, that dim."""
     about = place_of(ids)
     last = len(ids.shape) - 1
     if isinstance(about, Counts):
@@ -299,13 +297,13 @@ def counted(ids: Any) -> dict[int, int]:
     if isinstance(about, Count) and about.dim != last:
         return dict.fromkeys(range(ids.shape[last]), about.dim)
     is_plain = isinstance(ids, (np.ndarray, jax.Array)) and not isinstance(ids, jax.core.Tracer)
-    if about is None and is_plain and not is_typed(ids):  # what is typed may differ on each device
-        parts = [_seen(np.asarray(ids[..., j])) if 1 < ids.size <= _MOST else None for j in range(ids.shape[last])]
+    if about is None and is_plain and not is_typed(ids):  # a typed value may differ on each device
+        parts = [_count_in(np.asarray(ids[..., j])) if 1 < ids.size <= _MOST else None for j in range(ids.shape[last])]
         return {j: part.dim for j, part in enumerate(parts) if part is not None}
     return {}
 
 
-# how it is handed on
+# the notes on results
 
 
 def _lt(eqn: Any, xs: Sequence[Any]) -> Any:
@@ -314,7 +312,7 @@ def _lt(eqn: Any, xs: Sequence[Any]) -> Any:
 
 
 def _is_zero(x: Any) -> bool:
-    """Whether a value is a constant zero; without JAX's `==`, which gives a tracer inside a trace."""
+    """Whether a value is a concrete zero; by NumPy's `==`, since JAX's returns a tracer inside a trace."""
     return not isinstance(x, jax.core.Tracer) and not is_typed(x) and np.ndim(x) == 0 and bool(np.asarray(x) == 0)
 
 
@@ -329,7 +327,7 @@ def _broadcast(eqn: Any, xs: Sequence[Any]) -> Any:
 
 
 def _reshape(eqn: Any, xs: Sequence[Any]) -> Any:
-    """The place of a value through a reshape that adds or drops dims of size 1 only."""
+    """The note after a reshape that only adds or drops dims of size 1."""
     about, src, dst = place_of(xs[0]), xs[0].shape, eqn.outvars[0].aval.shape
     if isinstance(about, Never):
         return about
@@ -370,18 +368,18 @@ _FOLLOWED: Final[dict[str, Callable[[Any, Sequence[Any]], Any]]] = {
 }
 
 
-#: Primitives that leave the terms of a pending sum in their wide dtype: sums of them, and elements moved.
-_KEPT: Final = frozenset(("reduce_sum", "broadcast_in_dim", "reshape", "squeeze", "transpose"))
-#: Primitives that scale them by a number.
+#: Linear primitives through which the note on a widened value passes.
+_PASSED: Final = frozenset(("reduce_sum", "broadcast_in_dim", "reshape", "squeeze", "transpose"))
+#: Primitives through which it passes if the other operand is a number.
 _SCALED: Final = frozenset(("div", "mul"))
 
 
-def follow(eqn: Any, operands: Sequence[Any], outs: Sequence[Any]) -> None:
-    """Derives the notes on an equation's result from its operands: its dtype before it was widened, what it counts."""
+def note_results(eqn: Any, operands: Sequence[Any], outs: Sequence[Any]) -> None:
+    """Notes what an equation's first result counts, and its dtype before it was widened."""
     name = eqn.primitive.name
     if name == "convert_element_type":
         _note_widening(eqn.invars[0].aval.dtype, outs[0])
-    elif name in _KEPT or (name in _SCALED and any(is_number(number(x)) for x in operands)):
+    elif name in _PASSED or (name in _SCALED and any(is_number(number(x)) for x in operands)):
         narrow = next((note_of(x, WIDENED) for x in operands if is_typed(x)), None)
         if narrow is not None:
             note(outs[0], WIDENED, narrow)
@@ -391,7 +389,7 @@ def follow(eqn: Any, operands: Sequence[Any], outs: Sequence[Any]) -> None:
 
 
 def positions(eqn: Any, operands: Sequence[Any]) -> Any:
-    """What the first result of an equation counts, by what its operands do; None where that is not known."""
+    """What the first result of an equation counts, from its operands; None if unknown."""
     follows = _FOLLOWED.get(eqn.primitive.name)
     return follows(eqn, operands) if follows is not None and _is_of_positions(eqn.outvars[0].aval) else None
 
@@ -403,15 +401,15 @@ def _note_widening(src: Any, out: Any) -> None:
 
 
 def _is_of_positions(aval: Any) -> bool:
-    """Truth values, or integers wide enough for each position."""
+    """Whether an array has bools, or integers of at least 32 bits."""
     dtype = aval.dtype
     if not isinstance(dtype, np.dtype) or math.prod(aval.shape) <= 1:
         return False
     return dtype == np.dtype(bool) or (bool(np.issubdtype(dtype, np.integer)) and dtype.itemsize >= 4)
 
 
-def carry(name: str, operands: Sequence[Any], typed: Sequence[Any]) -> None:
-    """Copies the notes on a lookup's positions to their typed form."""
+def copy_position_notes(name: str, operands: Sequence[Any], typed: Sequence[Any]) -> None:
+    """Copies the notes on a lookup's indices to their typed form."""
     if name != "gather" and not name.startswith("scatter"):
         return
     counts = counted(operands[1])

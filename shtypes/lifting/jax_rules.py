@@ -1,7 +1,6 @@
-"""JAX's rules of an equation of a plain program, applied to typed values.
+"""Applies JAX's derivative, transpose and batching rules of a plain equation to typed values.
 
-How JAX differentiates, transposes or maps an equation is a plain program again: it is traced, and evaluated with the
-typed ops. So a rule does on typed values what it does in JAX, whatever primitives it binds.
+A rule is traced as a plain program, which is then evaluated with the typed ops, whatever primitives it binds.
 """
 
 from __future__ import annotations
@@ -31,14 +30,22 @@ from shtypes._compat.jaxprs import is_literal, reached
 from shtypes._compat.plain_programs import bind_in_program, trace_plain, without_mesh
 from shtypes.context.eqn_source import set_current_eqn
 from shtypes.context.settings import current_settings, scope
-from shtypes.context.user_line import placed as at_users_line
+from shtypes.context.user_line import placed
 from shtypes.core.call_with_rules import call_with_rules
-from shtypes.core.jax_errors import telling
+from shtypes.core.jax_errors import wrap_refusals
 from shtypes.dispatch.apply import is_typed
 from shtypes.errors import ShardingTypeError
 from shtypes.evaluation.frames import Step, current
 from shtypes.evaluation.interpreter import evaluate, evaluate_closed
-from shtypes.evaluation.value_info import aval_of, is_constant, is_inexact, note_constant, noted_as, of_some, placed
+from shtypes.evaluation.value_info import (
+    aval_of,
+    cast_to_type,
+    is_constant,
+    is_inexact,
+    note_constant,
+    noted_as,
+    of_some,
+)
 from shtypes.lifting.saving import marked, policies_in_force, under_policies
 from shtypes.resharding import plan
 from shtypes.scopes.comm import InBackward, NotTransposed, Rules, allows_implicit, rules_in_force, under
@@ -46,36 +53,36 @@ from shtypes.types import ShType, State
 
 
 class Split:
-    """The operands of an equation: inputs of the typed program for it, and concrete arrays, its constants."""
+    """Splits an equation's operands into inputs of a typed call, and concrete arrays that the call closes over."""
 
     def __init__(self, operands: Sequence[Any]) -> None:
         is_concrete = [not is_typed(x) and not isinstance(x, jax.core.Tracer) for x in operands]
-        self.fixed = {i: x for i, x in enumerate(operands) if is_concrete[i]}
+        self.concrete = {i: x for i, x in enumerate(operands) if is_concrete[i]}
         self._constant = [is_constant(x) for x in self.inputs(operands)]
 
-    def inputs(self, every: Sequence[Any]) -> list[Any]:
-        """From a list with an entry for each operand, the entries of the inputs."""
-        return [x for i, x in enumerate(every) if i not in self.fixed]
+    def inputs(self, per_operand: Sequence[Any]) -> list[Any]:
+        """The entries of a list, with one per operand, that belong to inputs."""
+        return [x for i, x in enumerate(per_operand) if i not in self.concrete]
 
-    def every(self, operands: Sequence[Any]) -> list[Any]:
-        """All operands, from those of the typed program."""
-        return self._beside(operands, self.fixed)
+    def restored(self, inputs: Sequence[Any]) -> list[Any]:
+        """All operands, for these inputs."""
+        return self._merged(inputs, self.concrete)
 
-    def every_or_none(self, operands: Sequence[Any]) -> list[Any]:
-        """The typed program's operands at their places among all, with None for the others."""
-        return self._beside(operands, dict.fromkeys(self.fixed))
+    def restored_with_none(self, inputs: Sequence[Any]) -> list[Any]:
+        """One entry per operand: those of the inputs, and None for concrete operands."""
+        return self._merged(inputs, dict.fromkeys(self.concrete))
 
-    def _beside(self, operands: Sequence[Any], others: dict[int, Any]) -> list[Any]:
-        rest = iter(operands)
-        return [others[i] if i in others else next(rest) for i in range(len(operands) + len(others))]
+    def _merged(self, inputs: Sequence[Any], others: dict[int, Any]) -> list[Any]:
+        rest = iter(inputs)
+        return [others[i] if i in others else next(rest) for i in range(len(inputs) + len(others))]
 
     def body(self, run: Callable[[Sequence[Any]], list[Any]]) -> Callable[..., list[Any]]:
-        """A function of all operands as one of those of the typed program, in which constants stay constants."""
+        """Converts a function of all operands to one of the inputs, in which constants are noted as constants."""
 
-        def of_own(*xs: Any) -> list[Any]:
-            return run(self.every(noted_as(self._constant, xs)))
+        def on_inputs(*xs: Any) -> list[Any]:
+            return run(self.restored(noted_as(self._constant, xs)))
 
-        return of_own
+        return on_inputs
 
 
 #: From the operands of an equation to its results.
@@ -83,7 +90,7 @@ Run = Callable[[Sequence[Any]], list[Any]]
 
 
 class _Thread(threading.local):
-    """The values that the rule closes over which is being evaluated, by their variables where it was defined."""
+    """The closure of the rule being evaluated: pairs of the variable in the defining trace and its current value."""
 
     closed_over: Sequence[tuple[Any, Any]] = ()
 
@@ -92,72 +99,72 @@ _thread: Final = _Thread()
 
 
 class Site:
-    """The context of an equation's evaluation that its rules need later, without values that end with its trace.
+    """An equation with the context that its rules need later, but without values of its trace.
 
     Attributes:
-        ins: JAX's types of the operands.
+        in_avals: JAX's types of the operands.
     """
 
     def __init__(self, eqn: Any, operands: Sequence[Any]) -> None:
-        self.eqn, self.name, self.here = eqn, name_of(eqn), _detached(current())
-        self._policies, self._around = policies_in_force(), current_settings()
-        mesh = None if self.here is None else self.here.body.mesh
+        self.eqn, self.name, self.step = eqn, name_of(eqn), _detached(current())
+        self._policies, self._settings = policies_in_force(), current_settings()
+        mesh = None if self.step is None else self.step.body.mesh
         self._axes = None if mesh is None else (mesh.axis_sizes, mesh.axis_names)
-        self.ins, self._outs = [v.aval for v in eqn.invars], [v.aval for v in eqn.outvars]
+        self.in_avals, self._out_avals = [v.aval for v in eqn.invars], [v.aval for v in eqn.outvars]
         self._constant = list(map(is_constant, operands))
-        # Which operands are values that its rules may close over.
-        self._places = {v: i for i, v in enumerate(eqn.invars) if not is_literal(v)}
+        # The indices of the operands that its rules may close over.
+        self._operand_index = {v: i for i, v in enumerate(eqn.invars) if not is_literal(v)}
         for var, value in _thread.closed_over:
-            self._places.update((var, i) for i, x in enumerate(operands) if x is value)
+            self._operand_index.update((var, i) for i, x in enumerate(operands) if x is value)
 
-    def own(self, operands: Sequence[Any]) -> Sequence[Any]:
-        """The operands as a rule takes them, with what was noted of them: constants stay constants."""
+    def with_notes(self, operands: Sequence[Any]) -> Sequence[Any]:
+        """The operands of a rule, noted as constants where the equation's operands are."""
         return noted_as(self._constant, operands)
 
-    def native(self, xs: Sequence[Any]) -> list[Any]:
-        """The equation on plain arrays, with all the rules that JAX has for it."""
+    def bind_plain(self, xs: Sequence[Any]) -> list[Any]:
+        """Binds the equation on plain arrays, with all of JAX's rules for it."""
         return bind_in_program(self.eqn, xs)
 
     @contextlib.contextmanager
     def applying(self) -> Iterator[None]:
-        """A scope around one of its rules, which may be applied after the scopes of the equation were left."""
-        with self._in_force(), set_current_eqn(self.here):
+        """A scope around a rule, which restores the settings of the equation."""
+        with self._restore_settings(), set_current_eqn(self.step):
             try:
                 with applying_rule(self.name):
                     yield
             except ShardingTypeError as error:
-                raise at_users_line(error, self.name) from error.__cause__
+                raise placed(error, self.name) from error.__cause__
 
     @contextlib.contextmanager
-    def _in_force(self) -> Iterator[None]:
-        now, settings_there = current_settings(), self._around
-        around = now._replace(local=settings_there.local, mapped=settings_there.mapped, written=settings_there.written)
+    def _restore_settings(self) -> Iterator[None]:
+        now, at_eqn = current_settings(), self._settings
+        restored = now._replace(local=at_eqn.local, mapped=at_eqn.mapped, written=at_eqn.written)
         with contextlib.ExitStack() as entered:
-            if around != now:
-                entered.enter_context(scope(around))
-            if self.here is not None and self.here.in_force != InForce():
-                entered.enter_context(settings(self.here.in_force))
+            if restored != now:
+                entered.enter_context(scope(restored))
+            if self.step is not None and self.step.in_force != InForce():
+                entered.enter_context(settings(self.step.in_force))
             yield
 
     @contextlib.contextmanager
-    def resolving(self, values: Sequence[Any], operands: Sequence[Any]) -> Iterator[list[Any]]:
-        """Yields the values that a rule closes over; those of the program are operands while it is evaluated."""
-        places = {var: self._places[var] for var in map(variable_of, values) if var in self._places}
-        values_here = [operands[places[variable_of(x)]] if variable_of(x) in places else x for x in values]
-        if any(map(has_ended, values_here)):
+    def resolving(self, closed_over: Sequence[Any], operands: Sequence[Any]) -> Iterator[list[Any]]:
+        """Yields the values that a rule closes over, with values of the program replaced by its current operands."""
+        index = {var: self._operand_index[var] for var in map(variable_of, closed_over) if var in self._operand_index}
+        resolved = [operands[index[variable_of(x)]] if variable_of(x) in index else x for x in closed_over]
+        if any(map(has_ended, resolved)):
             raise closes_over(self.name)
         outer = _thread.closed_over
-        _thread.closed_over = [(var, operands[i]) for var, i in places.items()]
+        _thread.closed_over = [(var, operands[i]) for var, i in index.items()]
         try:
             with under_policies(self._policies):
-                yield values_here
+                yield resolved
         finally:
             _thread.closed_over = outer
 
-    def plainly(self, f: Callable[..., Any], operands: Sequence[Any], args: Any, like: Sequence[Any]) -> Any:
-        """A function of plain arrays that is a rule of the equation, of typed values: traced, and evaluated.
+    def evaluate_rule(self, f: Callable[..., Any], operands: Sequence[Any], args: Any, like: Sequence[Any]) -> Any:
+        """Traces a rule, a function of plain arrays, and evaluates it with typed arguments.
 
-        Where the plain operands have no gradient, plain arguments have none: they depend on those alone.
+        If no plain operand has a gradient, no plain argument has one: it depends on these operands alone.
         """
         leaves, tree = jax.tree.flatten(args)
         if all(constant or is_typed(x) for x, constant in zip(operands, self._constant, strict=True)):
@@ -165,13 +172,13 @@ class Site:
         structure: list[Any] = []
 
         def flat(*xs: Any) -> list[Any]:
-            with telling():
+            with wrap_refusals():
                 out, form = jax.tree.flatten(f(*jax.tree.unflatten(tree, xs)))
             structure.append(form)
             return out
 
-        closed, around, _ = trace_plain(flat, list(map(aval_of, leaves, like)), self._axes)
-        with self.resolving(around, operands) as values:
+        closed, closed_over, _ = trace_plain(flat, list(map(aval_of, leaves, like)), self._axes)
+        with self.resolving(closed_over, operands) as values:
             results = evaluate_closed(marked(closed, self._policies), [*values, *leaves])
         return jax.tree.unflatten(structure[0], results)
 
@@ -180,37 +187,38 @@ class Site:
     def jvp(
         self, primals: Sequence[Any], tangents: Sequence[Any], types: Sequence[ShType | None] = ()
     ) -> tuple[list[Any], list[Any]]:
-        """The results and their tangents, both by JAX's rule."""
+        """The results and their tangents, by JAX's rule."""
         rule = self._custom_jvp if self.eqn.primitive.name == "custom_jvp_call" else self._jvp
         with self.applying():
-            outs, dots = rule(self.own(primals), tangents)
+            outs, dots = rule(self.with_notes(primals), tangents)
             outs = [
-                placed(y, t.type) if is_typed(t) and not is_typed(y) else y for y, t in zip(outs, dots, strict=True)
+                cast_to_type(y, t.type) if is_typed(t) and not is_typed(y) else y
+                for y, t in zip(outs, dots, strict=True)
             ]
             if types:
-                outs = [y if t is None else self.fitting(y, t, "result") for y, t in zip(outs, types, strict=True)]
+                outs = [y if t is None else self.cast_result(y, t, "result") for y, t in zip(outs, types, strict=True)]
             return outs, [self._tangent(t, y) for t, y in zip(dots, outs, strict=True)]
 
     def _tangent(self, t: Any, y: Any) -> Any:
         if t is None or not is_inexact(y):
             return None
-        return self.fitting(t, y.type, "tangent") if is_typed(y) else t
+        return self.cast_result(t, y.type, "tangent") if is_typed(y) else t
 
     def cotangent(self, ct: Any, aval: Any) -> Any:
-        """A cotangent of an operand, cast to the operand's cotangent type."""
-        return self.fitting(ct, aval, "cotangent") if isinstance(aval, ShType) else ct
+        """Casts a cotangent of an operand to the operand's cotangent type."""
+        return self.cast_result(ct, aval, "cotangent") if isinstance(aval, ShType) else ct
 
-    def fitting(self, x: Any, t: ShType, what: str) -> Any:
-        """A rule's result in the type that it must have: cast for free, or where a scope may insert more.
+    def cast_result(self, x: Any, t: ShType, what: str) -> Any:
+        """Casts a rule's result to the type that it must have; communicates only inside `implicit_comm`.
 
-        A pending cotangent of an invariant operand is summed, as all are.
+        A pending cotangent of an invariant operand is summed, as everywhere.
         """
         src = t if not is_typed(x) else x.type
         if what == "cotangent":
             for axis in t.axes(State.INVARIANT):
                 src = src.with_axis(axis, State.INVARIANT) if src.state(axis) is State.UNREDUCED else src
         if allows_implicit() or not plan(src, t).bytes:
-            return placed(x, t, what)
+            return cast_to_type(x, t, what)
         raise ShardingTypeError(
             f"the derivative rule of `{self.name}` gives a {what} of type {x.type}, which has to be {t}",
             why="nothing is communicated unasked, and a rule's results are no exception",
@@ -223,7 +231,7 @@ class Site:
         inputs, tangents_in = primals[n:], tangents[n:]
         if not self.eqn.params["symbolic_zeros"]:
             tangents_in = [_zero_tangent(x) if t is None else t for x, t in zip(inputs, tangents_in, strict=True)]
-        with telling():
+        with wrap_refusals():
             rule = custom_jvp_rule(self.eqn, [t is None for t in tangents_in])
         with self.resolving(rule.consts, primals) as consts:
             values = [*consts, *inputs, *(t for t in tangents_in if t is not None)]
@@ -238,19 +246,21 @@ class Site:
 
         def push(*args: Any) -> Any:
             xs, ts = args[: len(primals)], args[len(primals) :]
-            return jax.jvp(of_some(self.native, xs, live), [xs[i] for i in live], list(ts))
+            return jax.jvp(of_some(self.bind_plain, xs, live), [xs[i] for i in live], list(ts))
 
         args = [*primals, *(tangents[i] for i in live)]
-        like = [*self.ins, *(self.ins[i].to_tangent_aval() for i in live)]
-        closed, around, _ = trace_plain(push, list(map(aval_of, args, like)), self._axes)
-        with self.resolving(around, primals) as values:
+        like = [*self.in_avals, *(self.in_avals[i].to_tangent_aval() for i in live)]
+        closed, closed_over, _ = trace_plain(push, list(map(aval_of, args, like)), self._axes)
+        with self.resolving(closed_over, primals) as values:
             results = evaluate_closed(marked(closed, self._policies), [*values, *args])
-        count, first = len(results) // 2, len(around) + len(primals)
-        moved = reached(closed, range(first, first + len(live)))[count:]
-        return results[:count], [t if there else None for t, there in zip(results[count:], moved, strict=True)]
+        count, first = len(results) // 2, len(closed_over) + len(primals)
+        nonzero = reached(closed, range(first, first + len(live)))[count:]
+        return results[:count], [
+            t if is_nonzero else None for t, is_nonzero in zip(results[count:], nonzero, strict=True)
+        ]
 
     def transpose(self, cts: Sequence[Any], operands: Sequence[Any]) -> list[Any]:
-        """The cotangents of the linear operands, which are `UndefinedPrimal`, by JAX's rule; None for the others."""
+        """The cotangents of the linear operands, the `UndefinedPrimal`s, by JAX's rule; None for the others."""
         linear = [i for i, x in enumerate(operands) if is_undefined_primal(x)]
         primals = [i for i in range(len(operands)) if i not in linear]
         live_cts = [i for i, ct in enumerate(cts) if ct is not None]
@@ -259,7 +269,7 @@ class Site:
         def back(xs: Sequence[Any], cts: Sequence[Any]) -> Any:
             def of_linear(*some: Any) -> list[Any]:
                 full = dict(zip((*primals, *linear), (*xs, *some), strict=True))
-                outs = self.native([full[i] for i in range(len(operands))])
+                outs = self.bind_plain([full[i] for i in range(len(operands))])
                 return [outs[i] for i in live_cts]
 
             return jax.linear_transpose(of_linear, *shapes)(list(cts))
@@ -267,33 +277,33 @@ class Site:
         cts_in: list[Any] = [None] * len(operands)
         with self.applying():
             args = [operands[i] for i in primals], [cts[i] for i in live_cts]
-            like = [*(self.ins[i] for i in primals), *(self._outs[i].to_ct_aval() for i in live_cts)]
-            results = self.plainly(back, operands, args, like)
+            like = [*(self.in_avals[i] for i in primals), *(self._out_avals[i].to_ct_aval() for i in live_cts)]
+            results = self.evaluate_rule(back, operands, args, like)
             for i, ct in zip(linear, results, strict=True):
                 cts_in[i] = self.cotangent(ct, operands[i].aval)
         return cts_in
 
     def batch(self, size: int, operands: Sequence[Any], dims: Sequence[int | None]) -> list[Any]:
-        """The results mapped over a dim of the operands, by JAX's rule; it comes first in them."""
+        """The results mapped over a dim of the operands, by JAX's rule; it is their first dim."""
         with self.applying():
-            return self.mapped(self.native, size, operands, dims)
+            return self.mapped(self.bind_plain, size, operands, dims)
 
     def mapped(self, run: Run, size: int, operands: Sequence[Any], dims: Sequence[int | None]) -> list[Any]:
-        """The same of a function of plain arrays that stands for the equation."""
+        """Like `batch`, for a function of plain arrays in place of the equation."""
         over = jax.vmap(lambda *xs: run(xs), in_axes=tuple(dims), axis_size=size)
-        results: list[Any] = self.plainly(over, operands, operands, self.ins)
+        results: list[Any] = self.evaluate_rule(over, operands, operands, self.in_avals)
         return results
 
 
 def _detached(step: Step | None) -> Step | None:
-    """The equation, for messages: without values."""
+    """The step without values, for messages."""
     if step is None:
         return None
     return Step(step.eqn, step.body._replace(env={}, outer=_detached(step.body.outer)), step.in_force)
 
 
 def _zero_tangent(x: Any) -> Any:
-    """A zero for a rule without symbolic zeros: a constant."""
+    """A zero tangent, noted as a constant, for a rule without symbolic zeros."""
     aval = aval_of(x)
     if not is_inexact(x):
         return np.zeros(aval.shape, jax.dtypes.float0)
@@ -303,55 +313,52 @@ def _zero_tangent(x: Any) -> Any:
     return zero
 
 
-# calls that have them
-
-
 @dataclass(eq=False)
-class _OfCall:
-    """The rules of an equation, for a typed call of it."""
+class _CallRules:
+    """JAX's rules of an equation, for a typed call of it."""
 
-    site: Site  # the equation
-    split: Split  # which of its operands are operands of the call
-    no_derivative: frozenset[int]  # the places of operands in which JAX's rule has no derivative
-    scopes: Rules  # what scopes of communication say around the call: they hold in its backward pass too
+    site: Site
+    split: Split  # of its operands into those of the call and concrete ones
+    no_derivative: frozenset[int]  # the indices of operands for which JAX has no derivative
+    scopes: Rules  # the rules of communication scopes around the call, which apply to its backward pass too
 
     @property
     def name(self) -> str:
-        """What the user calls it."""
+        """The user's name of the equation."""
         return self.site.name
 
     def jvp(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-        """As JAX differentiates the equation."""
-        live = self.split.every_or_none(tangents)
+        """The results and their tangents, by JAX's rule."""
+        live = self.split.restored_with_none(tangents)
         if any(live[i] is not None for i in self.no_derivative):
             raise ShardingTypeError(
                 f"`{self.name}` has no derivative in its residual arguments",
                 why="it says how it is transposed in what it is linear in, and nothing of the rest",
                 hints=["jax.lax.stop_gradient(residual_args)"],
             )
-        return self.site.jvp(self.split.every(primals), live)
+        return self.site.jvp(self.split.restored(primals), live)
 
     def transpose(self, cts: Sequence[Any], operands: Sequence[Any]) -> list[Any]:
-        """As JAX transposes the equation."""
+        """The cotangents of the linear operands, by JAX's rule."""
         if all(ct is None for ct in cts):
             return [None] * len(operands)
-        cts_in = under(self.scopes, self.site.transpose, InBackward())(cts, self.split.every(operands))
+        cts_in = under(self.scopes, self.site.transpose, InBackward())(cts, self.split.restored(operands))
         return self.split.inputs(cts_in)
 
     def batch(self, size: int, operands: Sequence[Any], dims: Sequence[int | None]) -> list[Any]:
-        """As JAX maps the equation."""
-        return self.site.batch(size, self.split.every(operands), self.split.every_or_none(dims))
+        """The results mapped over a dim, by JAX's rule."""
+        return self.site.batch(size, self.split.restored(operands), self.split.restored_with_none(dims))
 
 
 def with_rules(site: Site, operands: Sequence[Any], run: Run, nondiff: Sequence[int] = ()) -> list[Any]:
-    """The results of an equation by ``run``, with the derivative, transpose and batching rules that JAX has for it."""
+    """Evaluates an equation by ``run``, with JAX's derivative, transpose and batching rules for it."""
     run = under(None, run, NotTransposed())
     if not any(isinstance(x, jax.core.Tracer) for x in operands):
         return run(operands)
     split = Split(operands)
 
     def body(*xs: Any) -> list[Any]:
-        with set_current_eqn(site.here):
+        with set_current_eqn(site.step):
             return split.body(run)(*xs)
 
-    return call_with_rules(body, split.inputs(operands), _OfCall(site, split, frozenset(nondiff), rules_in_force()))
+    return call_with_rules(body, split.inputs(operands), _CallRules(site, split, frozenset(nondiff), rules_in_force()))

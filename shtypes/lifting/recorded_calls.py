@@ -1,7 +1,7 @@
-"""Public functions in plain programs: a call of `reshard`, `einsum`, ... on plain arrays where no mesh is set.
+"""Calls of public functions (`reshard`, `einsum`, ...) on plain arrays where no mesh is set.
 
-On one device it is the same op without communication. While `lift` traces a plain program, it is recorded as one
-equation, which is evaluated as the op on typed values. So one model, with its reshards, runs in both ways.
+Such a call runs on one device, without communication. While `lift` traces a plain program, it is recorded as one
+equation, which is evaluated as the op on typed values. So a model with reshards runs lifted and unlifted.
 """
 
 from __future__ import annotations
@@ -69,10 +69,10 @@ def _jvp(primals: Sequence[Any], tangents: Sequence[Any], *, call: Any) -> Any:
 
 
 def _transpose(cts: Sequence[Any], *operands: Any, call: Any) -> list[Any]:
-    """The cotangents of a call's linearisation, or of a call that is linear in its operands."""
+    """The transpose of a call's jvp, or of a call that is linear in its operands."""
     if isinstance(call, TypedCall):
         linear = tuple(map(is_undefined_primal, operands))
-        if call.is_the_value:
+        if call.is_identity:
             return [cts[0] if each else None for each in linear]
         pairs = zip(operands, linear, strict=True)
         at = [jax.numpy.zeros(x.aval.shape, x.aval.dtype) if each else x for x, each in pairs]
@@ -116,13 +116,13 @@ def _typed_call(eqn: Any, operands: list[Any]) -> list[Any]:
 body_row("closed_over")(lambda eqn, operands: operands)
 
 
-# collectives of `sh.lax` in programs that are traced for local mode: those of JAX
+# the functions of `sh.lax` on plain arrays in programs traced for local mode: those of `jax.lax`
 
-#: JAX's names of the states that `to=` names.
-_JAX: Final = {State.VARYING: "varying", State.REDUCED: "reduced", State.UNREDUCED: "unreduced"}
+#: The values of `to=` of `jax.lax.pcast`.
+_PCAST_TO: Final = {State.VARYING: "varying", State.REDUCED: "reduced", State.UNREDUCED: "unreduced"}
 
 
-def _not_jaxs(name: str, state: State) -> ShardingTypeError:
+def _unsupported_state(name: str, state: State) -> ShardingTypeError:
     return ShardingTypeError(
         f"`{name}` of a plain array cannot end in `{state.name.lower()}`",
         why="in a plain program it is the collective of jax.lax, which ends in the replicated state of the policy",
@@ -133,29 +133,29 @@ def _not_jaxs(name: str, state: State) -> ShardingTypeError:
     )
 
 
-def _in_one_value(name: str) -> Callable[..., Any]:
+def _all_reduction(name: str) -> Callable[..., Any]:
     def call(x: Any, axis_name: Any, *, axis_index_groups: Any = None, to: Any = None) -> Any:
         state, axes = replicated_state(to, name), axes_of(axis_name)
         y = getattr(jax.lax, name)(x, axes, axis_index_groups=axis_index_groups)
         if state is replicated():
             return y
         if state is State.INVARIANT:
-            raise _not_jaxs(name, state)
-        return jax.lax.pcast(y, axes, to=_JAX[state])
+            raise _unsupported_state(name, state)
+        return jax.lax.pcast(y, axes, to=_PCAST_TO[state])
 
     return call
 
 
 def _all_gather(x: Any, axis_name: Any, *, to: Any = "varying", **options: Any) -> Any:
     state = state_of(to, (State.VARYING, State.REDUCED, State.INVARIANT), "all_gather")
-    return jax.lax.all_gather(x, axes_of(axis_name), to=_JAX.get(state, "invarying"), **options)
+    return jax.lax.all_gather(x, axes_of(axis_name), to=_PCAST_TO.get(state, "invarying"), **options)
 
 
 def _pcast(x: Any, axis_name: Any, *, to: Any) -> Any:
-    state = state_of(to, (*_JAX, State.INVARIANT), "pcast")
+    state = state_of(to, (*_PCAST_TO, State.INVARIANT), "pcast")
     if state is State.INVARIANT:
-        raise _not_jaxs("pcast", state)
-    return jax.lax.pcast(x, axes_of(axis_name), to=_JAX[state])
+        raise _unsupported_state("pcast", state)
+    return jax.lax.pcast(x, axes_of(axis_name), to=_PCAST_TO[state])
 
 
 def _pbroadcast(x: Any, axis_name: Any, source: int | None = None) -> Any:
@@ -181,17 +181,17 @@ def _ragged_all_to_all(*operands: Any, disjoint: bool = False, axis_name: Any, *
     return jax.lax.ragged_all_to_all(*operands, axis_name=axes_of(axis_name), **options)
 
 
-def _of_jax(name: str) -> Callable[..., Any]:
+def _same_as_jax(name: str) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
         return getattr(jax.lax, name)(*args, **kwargs)
 
     return call
 
 
-_FORMS: Final[dict[str, Callable[..., Any]]] = {
-    **{name: _in_one_value(name) for name in ("pmax", "pmean", "pmin", "psum")},
+_PLAIN_FORMS: Final[dict[str, Callable[..., Any]]] = {
+    **{name: _all_reduction(name) for name in ("pmax", "pmean", "pmin", "psum")},
     **{
-        name: _of_jax(name)
+        name: _same_as_jax(name)
         for name in ("axis_index", "axis_size", "all_to_all", "ppermute", "pshuffle", "psum_scatter")
     },
     "all_gather": _all_gather,
@@ -199,26 +199,26 @@ _FORMS: Final[dict[str, Callable[..., Any]]] = {
     "pbroadcast": _pbroadcast,
     "pcast": _pcast,
     "pscatter": _pscatter,
-    "pswapaxes": _of_jax("pswapaxes"),
+    "pswapaxes": _same_as_jax("pswapaxes"),
     "pvary": lambda x, axis_name: _pcast(x, axis_name, to="varying"),
     "ragged_all_to_all": _ragged_all_to_all,
 }
-#: By the function of `shtypes.lax`.
-PLAIN_FORMS: Final = {getattr(lax, name): _FORMS[name] for name in lax.__all__}
+#: For each function of `shtypes.lax`, the one on plain arrays.
+PLAIN_FORMS: Final = {getattr(lax, name): _PLAIN_FORMS[name] for name in lax.__all__}
 
 
 # calls where no mesh is set
 
 
 def without_mesh(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], *, needs_mesh: bool) -> Any:
-    """A public function of plain arrays where no mesh is set; None where it is no function of typed values."""
+    """Calls or records a public function of plain arrays where no mesh is set; None if it needs typed values."""
     name, traced = _names().get(fn), is_tracing_plain()
     if traced and fn in PLAIN_FORMS:
         return PLAIN_FORMS[fn](*args, **kwargs)
     if name is not None:
-        return _called(name, args, kwargs)
-    if needs_mesh and traced:  # what makes typed values, or runs functions of shards
-        return recorded(_MADE_TYPED.get(fn.__name__, fn), args, kwargs, name=fn.__name__)
+        return _call_or_record(name, args, kwargs)
+    if needs_mesh and traced:  # a function that creates typed values or runs in local mode
+        return recorded(_CONVERSIONS.get(fn.__name__, fn), args, kwargs, name=fn.__name__)
     return None
 
 
@@ -230,32 +230,32 @@ def recorded(
     name: str = "",
     plain: Callable[..., Any] | None = None,
 ) -> Any:
-    """A call of any function of typed values in a plain program that is traced, as one equation."""
+    """Records a call of any function of typed values in the plain program being traced, as one equation."""
     name = name or getattr(fn, "__name__", "f")
     if plain is None:
         check_closure(name, fn)
-    return _called(name, args, kwargs, fn, plain)
+    return _call_or_record(name, args, kwargs, fn, plain)
 
 
 def recorded_op(name: str, *args: Any) -> Any:
-    """A call of a function of the table in a plain program that is traced, as one equation."""
-    return _called(name, args, {})
+    """Records a call of an op in the plain program being traced, as one equation."""
+    return _call_or_record(name, args, {})
 
 
 def inserted_cast(x: Any, to: ShType, *, constant: bool = False) -> Any:
-    """A value of a plain program that is traced in a type, where nobody wrote a reshard; ``constant`` as of `move`."""
+    """Records an inserted reshard in the plain program being traced; ``constant`` is that of `move`."""
     tree = jax.tree.structure(((x,), {}))
     return typed_call_p.bind(x, call=InsertedCast("reshard", tree, (None,), to=to, constant=constant))[0]
 
 
-def _called(
+def _call_or_record(
     name: str,
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
     fn: Callable[..., Any] | None = None,
     plain: Callable[..., Any] | None = None,
 ) -> Any:
-    """A call, run on one device or recorded; None where typed values are given to it, or no arrays are."""
+    """Runs a call on one device or records it; None if a leaf is typed, or outside a trace none is a `jax.Array`."""
     traced, seen = is_tracing_plain(), program_mesh_in_context()
     leaves, tree = jax.tree.flatten((args, kwargs), is_leaf=lambda x: x is None)
     leaves = [closed_over(x) if traced else x for x in leaves]
@@ -269,28 +269,28 @@ def _called(
     call = TypedCall(name, tree, static, fn, axes, plain, types)
     if not traced:
         return call.on_one_device(*xs)
-    if call.is_the_value:
+    if call.is_identity:
         return typed_call_p.bind(*xs, call=call)[0]
     form = jax.tree.structure(eval_shape_of(call, tuple(aval_of(x) for x in xs)))
     return jax.tree.unflatten(form, typed_call_p.bind(*xs, call=call))
 
 
 def _in_type(x: Any, type: Any = None, **options: Any) -> Any:
-    """Types a value in a program; where the program is evaluated, it may be a typed value already."""
+    """`array` or `from_jax` of a value, or `reshard` if it is typed where the program is evaluated."""
     if is_typed(x):
         return x if type is None else reshard(x, type)
     return array(np.asarray(x), type, **options) if not isinstance(x, jax.core.Tracer) else from_jax(x, type, **options)
 
 
-#: Functions that make typed values of plain arrays, and what they do with those of a program.
-_MADE_TYPED: Final[dict[str, Callable[..., Any]]] = {"array": _in_type, "from_jax": _in_type}
+#: The recorded forms of functions that convert plain arrays to typed values.
+_CONVERSIONS: Final[dict[str, Callable[..., Any]]] = {"array": _in_type, "from_jax": _in_type}
 
 
 @functools.cache
 def _names() -> dict[Any, str]:
-    """The public ops by function; not those of `init` that make functions."""
-    made = ("init.zeros", "init.ones")
-    return {op.function: name for name, op in OPS.items() if not name.startswith("init.") or name in made}
+    """The names of the public ops, by function; without those of `init` that return functions."""
+    initializers = ("init.zeros", "init.ones")
+    return {op.function: name for name, op in OPS.items() if not name.startswith("init.") or name in initializers}
 
 
 connect_one_device(without_mesh)
@@ -298,27 +298,27 @@ connect_one_device(without_mesh)
 
 T = TypeVar("T")
 
-# values that are looked at where the program is evaluated, when they have types
+# callbacks that get typed values when the program is evaluated
 
 observed_p: Final = PlainPrimitive("observed")
 observed_p.multiple_results = True
 
 
-def _same(*xs: Any, look: Any, mapped: Any) -> list[Any]:
+def _same(*xs: Any, callback: Any, mapped: Any) -> list[Any]:
     return list(xs)
 
 
 observed_p.def_impl(_same)
 observed_p.def_abstract_eval(_same)
-mlir.register_lowering(observed_p, lambda _, *xs, look, mapped: list(xs))
+mlir.register_lowering(observed_p, lambda _, *xs, callback, mapped: list(xs))
 
 
 def _observed_batch(
-    xs: Sequence[Any], dims: Sequence[Any], *, look: Any, mapped: Any
+    xs: Sequence[Any], dims: Sequence[Any], *, callback: Any, mapped: Any
 ) -> tuple[list[Any], Sequence[Any]]:
-    """The dims that `jax.vmap` maps over are left out of what is looked at."""
-    both = [m if d is None else (d, *(k + (k >= d) for k in m)) for m, d in zip(mapped, dims, strict=True)]
-    return observed_p.bind(*xs, look=look, mapped=tuple(both)), dims
+    """Adds the dims that `jax.vmap` maps over to ``mapped``, the dims that the callback does not see."""
+    all_mapped = [m if d is None else (d, *(k + (k >= d) for k in m)) for m, d in zip(mapped, dims, strict=True)]
+    return observed_p.bind(*xs, callback=callback, mapped=tuple(all_mapped)), dims
 
 
 ad.primitive_jvps[observed_p] = lambda primals, tangents, **params: (
@@ -328,19 +328,19 @@ ad.primitive_jvps[observed_p] = lambda primals, tangents, **params: (
 batching.primitive_batchers[observed_p] = _observed_batch
 
 
-def observed(look: Callable[[T], object], tree: T) -> T:
-    """A pytree of a plain program, which ``look`` is given with typed values where the program is evaluated."""
+def observed(callback: Callable[[T], object], tree: T) -> T:
+    """Records a call of ``callback`` with a pytree, whose values are typed when the program is evaluated."""
     leaves, form = jax.tree.flatten(tree)
     places = [i for i, x in enumerate(leaves) if isinstance(x, jax.Array)]
 
-    def given(values: Sequence[Any]) -> object:
+    def call_with(values: Sequence[Any]) -> object:
         full = list(leaves)
         for i, x in zip(places, values, strict=True):
             full[i] = x
-        return look(jax.tree.unflatten(form, full))
+        return callback(jax.tree.unflatten(form, full))
 
     if places:
-        outs = observed_p.bind(*[leaves[i] for i in places], look=given, mapped=((),) * len(places))
+        outs = observed_p.bind(*[leaves[i] for i in places], callback=call_with, mapped=((),) * len(places))
         for i, x in zip(places, outs, strict=True):
             leaves[i] = x
     same: T = jax.tree.unflatten(form, leaves)
@@ -349,12 +349,12 @@ def observed(look: Callable[[T], object], tree: T) -> T:
 
 @body_row("observed")
 def _observed(eqn: Any, operands: list[Any]) -> list[Any]:
-    eqn.params["look"]([_of_one_step(x, dims) for x, dims in zip(operands, eqn.params["mapped"], strict=True)])
+    eqn.params["callback"]([_unmapped(x, dims) for x, dims in zip(operands, eqn.params["mapped"], strict=True)])
     return operands
 
 
-def _of_one_step(x: Any, mapped: Sequence[int]) -> Any:
-    """A value without the dims that are mapped over: over the axes that shard them each device is at its own steps."""
+def _unmapped(x: Any, mapped: Sequence[int]) -> Any:
+    """A value without its mapped dims; it varies over the mesh axes that shard these."""
     if not mapped or not is_typed(x):
         return x
     t = x.type

@@ -1,6 +1,7 @@
-"""The policies of checkpoints in plain programs: called on each plain equation where it is evaluated, as in JAX.
+"""Applies the policies of `jax.checkpoint` in plain programs to the plain equations, as JAX does.
 
-One plain equation may be several typed ones, of which none is JAX's: what a policy saves is marked, and JAX sees marks.
+A plain equation may be evaluated as several typed ones, which the policy does not know. So its results are marked with
+the policy's decision, and the policy that JAX gets reads the marks.
 """
 
 from __future__ import annotations
@@ -25,21 +26,21 @@ from shtypes.evaluation.value_info import note, noted
 
 @dataclass(frozen=True)
 class Mark:
-    """The decisions of the policies around an equation, except to compute its result again."""
+    """The decisions of the enclosing policies on an equation's result, without those to recompute it."""
 
-    said: tuple[tuple[Policy, Any], ...]
+    decisions: tuple[tuple[Policy, Any], ...]
 
     def __str__(self) -> str:
         return "saved"
 
-    def by(self, policy: Policy) -> Any:
-        """The decision of one of them."""
-        return next((decision for other, decision in self.said if other == policy), False)
+    def decision_of(self, policy: Policy) -> Any:
+        """The decision of one policy; False to recompute."""
+        return next((decision for other, decision in self.decisions if other == policy), False)
 
 
 @dataclass(frozen=True)
 class _Marked(Identity):
-    """The operand, with what policies say of it."""
+    """The identity, with the policies' decisions on its operand."""
 
     mark: Mark = Mark(())
 
@@ -48,12 +49,12 @@ class _Marked(Identity):
 
     @property
     def linear_part(self) -> ShardFn | None:
-        """The operand without the mark: tangents and cotangents are never saved."""
+        """The identity without the mark: tangents and cotangents are never saved."""
         return IDENTITY
 
 
 def with_mark(x: Any, mark: Mark) -> Any:
-    """A value with a mark."""
+    """Marks a value."""
     if not is_typed(x):
         return name_p.bind(x, name=mark)
     y = local(_Marked(mark=mark), x, out=x.type)
@@ -63,25 +64,22 @@ def with_mark(x: Any, mark: Mark) -> Any:
 
 
 class ByMarks(ForTyped):
-    """A policy for a program in which it has marked what it saves.
+    """A policy that reads the marks of another policy.
 
-    A contraction that is not in the program, but in its derivative, is a `dot_general` to it; other operations on
-    typed values is computed again.
+    Unmarked contractions, which derivative rules add, are passed to that policy as a `dot_general`; other unmarked
+    operations on typed values are recomputed.
     """
 
     def __call__(self, prim: Any, *args: Any, **params: Any) -> Any:
         """The decision on the results of an equation."""
         fn, name = function_of(params), params.get("name")
         if isinstance(fn, _Marked):
-            return refuse_offload(fn.mark.by(self.policy))
+            return refuse_offload(fn.mark.decision_of(self.policy))
         if isinstance(name, Mark):
-            return name.by(self.policy)
+            return name.decision_of(self.policy)
         if isinstance(prim, HiPrimitive) and contraction(params) is None:
             return False
         return super().__call__(prim, *args, **params)
-
-
-# the policies around what is evaluated
 
 
 class _Thread(threading.local):
@@ -92,13 +90,13 @@ _thread: Final = _Thread()
 
 
 def policies_in_force() -> tuple[Policy, ...]:
-    """The policies of the checkpoints that are being evaluated."""
+    """The policies of the enclosing checkpoints."""
     return _thread.policies
 
 
 @contextlib.contextmanager
 def under_policies(policies: tuple[Policy, ...]) -> Iterator[None]:
-    """A scope around the evaluation of a program in checkpoints with these policies."""
+    """A scope that evaluates a program inside checkpoints with these policies."""
     outer, _thread.policies = _thread.policies, policies
     try:
         yield
@@ -108,7 +106,7 @@ def under_policies(policies: tuple[Policy, ...]) -> Iterator[None]:
 
 @functools.lru_cache(maxsize=256)
 def marked(jaxpr: Any, policies: tuple[Policy, ...]) -> Any:
-    """The program with marks at what the policies keep, in the bodies that JAX asks about too."""
+    """Adds marks to the results that the policies save, also in the sub-jaxprs to which JAX applies policies."""
     if not policies:
         return jaxpr
     opened = jaxpr_of(jaxpr)
@@ -129,6 +127,6 @@ def marked(jaxpr: Any, policies: tuple[Policy, ...]) -> Any:
 
 def _mark(eqn: Any, policies: tuple[Policy, ...]) -> Mark | None:
     avals = [v.aval for v in eqn.invars]
-    said = [(policy, policy(eqn.primitive, *avals, **eqn.params)) for policy in policies]
-    decisions = tuple((policy, decision) for policy, decision in said if saves(decision) or offloads(decision))
+    by_policy = [(policy, policy(eqn.primitive, *avals, **eqn.params)) for policy in policies]
+    decisions = tuple((policy, decision) for policy, decision in by_policy if saves(decision) or offloads(decision))
     return Mark(decisions) if decisions else None

@@ -1,4 +1,4 @@
-"""Calls of public functions on plain arrays: what they make on one device, and of typed values."""
+"""Calls of public functions recorded in plain programs: their results on one device, and on typed values."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from shtypes.core.region import Lowering
 from shtypes.core.reshard import move
 from shtypes.dispatch.apply import as_operands, is_typed
 from shtypes.errors import ShardingTypeError
-from shtypes.evaluation.value_info import aval_of, is_inexact, of_some, placed
+from shtypes.evaluation.value_info import aval_of, cast_to_type, is_inexact, of_some
 from shtypes.local_mode.shard_map import specs_of
 from shtypes.ops.table import OPS
 from shtypes.scopes.check_comm import check_comm
@@ -35,7 +35,7 @@ from shtypes.types.mesh import current_mesh
 _SAME: Final = frozenset(
     ("all_gather", "all_reduce", "all_to_all", "constant", "reduce_scatter", "reinterpret", "reshard", "shard")
 )
-#: Collectives that make values of functions of shards varying.
+#: The functions of `sh.lax` whose operands need not vary.
 _ENTERING: Final = frozenset({"lax.pvary", "lax.pcast", "lax.axis_index", "lax.axis_size"})
 #: The mesh axes in a type text: after ``@`` and after a state.
 _AXES: Final = re.compile(r"(?:@|\b[A-Z]:)\s*(\w+|\([^)]*\))")
@@ -43,35 +43,35 @@ _AXES: Final = re.compile(r"(?:@|\b[A-Z]:)\s*(\w+|\([^)]*\))")
 
 @dataclass(frozen=True)
 class TypedCall:
-    """A call of a public op: its arrays apart from all else."""
+    """A call of a public function, without its arrays."""
 
-    name: str  # the op, as `OPS` calls it; what messages call any other function
-    tree: Any  # the structure of its arguments
-    static: tuple[Static | None, ...]  # the leaves that are no arrays; None in the places of arrays
+    name: str  # of the op in `OPS`, or of ``fn`` in messages
+    tree: Any  # the pytree structure of the arguments
+    static: tuple[Static | None, ...]  # the non-array leaves, with None for each array
     fn: Callable[..., Any] | None = None  # the function, if it is no op
-    axes: tuple[tuple[str, int], ...] = ()  # those of the mesh that the program sees, with sizes; none on one device
-    plain: Callable[..., Any] | None = None  # what it is on one device, if that is another function
-    types: tuple[ShType | None, ...] = ()  # of its arrays, where they are arguments of the program that is traced
+    axes: tuple[tuple[str, int], ...] = ()  # the axes and sizes of the program's mesh; empty on one device
+    plain: Callable[..., Any] | None = None  # the function on one device, if that is another one
+    types: tuple[ShType | None, ...] = ()  # of the arrays that are arguments of the traced program
 
     def __str__(self) -> str:
         return self.name
 
     @property
-    def is_of_local_mode(self) -> bool:
-        """Whether it is a collective of functions of shards, whose operands vary."""
+    def is_collective(self) -> bool:
+        """Whether it is a collective of `sh.lax`, whose operands vary."""
         return self.fn is None and self.name.startswith("lax.") and self.name not in _ENTERING
 
     @property
-    def is_the_value(self) -> bool:
-        """Whether it gives its operand on one device."""
+    def is_identity(self) -> bool:
+        """Whether it is the identity on one device."""
         return self.fn is None and self.name in _SAME and None in self.static
 
     def on_values(self, *xs: Any) -> Any:
-        """The op on these arrays."""
+        """Calls the function with these arrays."""
         return self._applied(self.fn or OPS[self.name].function, xs)
 
-    def alone_on_a_device(self, *xs: Any) -> Any:
-        """The op on typed values on a mesh of one device, where there is nothing to overlap."""
+    def on_one_device_mesh(self, *xs: Any) -> Any:
+        """Calls the function on a mesh of one device, where there is nothing to overlap."""
         fn = self.fn or OPS[self.name].function
 
         def without_overlap(*args: Any, overlap: Any = False, **kwargs: Any) -> Any:
@@ -85,8 +85,8 @@ class TypedCall:
         return fn(*args, **kwargs)
 
     def on_one_device(self, *xs: Any) -> Any:
-        """The op on plain arrays: on a mesh that has one device along each axis that the call names."""
-        if self.is_the_value:
+        """Calls the function with plain arrays, on a mesh that has size 1 along each axis that the call names."""
+        if self.is_identity:
             return xs[0]
         if self.plain is not None:
             return self._applied(self.plain, xs)
@@ -96,19 +96,19 @@ class TypedCall:
 
 @functools.lru_cache(maxsize=COMPILED)
 def _on_one_device(call: TypedCall, avals: tuple[Any, ...]) -> tuple[Any, tuple[str, ...], Any]:
-    """The typed program of a call on one device, its axes, and the structure of its results."""
+    """The typed program of a call on one device, its mesh axes, and the structure of its results."""
     texts = [s.value for s in call.static if s is not None and isinstance(s.value, str)]
     named: Any = [n for part in _AXES.findall(" ".join(texts)) for n in re.findall(r"\w+", part)]
-    if call.is_of_local_mode:  # which names axes by themselves
+    if call.is_collective:  # its strings are axis names
         named = [*named, *texts]
     axes = dict.fromkeys(dict(call.axes) or named, 1) or {"one": 1}
     form: list[Any] = []
 
     def typed(*xs: Any) -> list[Any]:
         typed_args = [from_jax(x) for x in xs]
-        if call.is_of_local_mode:
+        if call.is_collective:
             typed_args = [reinterpreted(x, x.type.with_axes(tuple(axes), State.VARYING)) for x in typed_args]
-        leaves, tree = jax.tree.flatten(call.alone_on_a_device(*typed_args), is_leaf=is_typed)
+        leaves, tree = jax.tree.flatten(call.on_one_device_mesh(*typed_args), is_leaf=is_typed)
         form.append(tree)
         return [_plain(y) if is_typed(y) else y for y in leaves]
 
@@ -119,16 +119,16 @@ def _on_one_device(call: TypedCall, avals: tuple[Any, ...]) -> tuple[Any, tuple[
 
 @dataclass(frozen=True)
 class InsertedCast(TypedCall):
-    """A reshard that nobody wrote, to a type; `implicit_comm` inserts it."""
+    """A reshard that `implicit_comm` inserts."""
 
     to: ShType | None = None
-    constant: bool = False  # whether no gradient comes back
+    constant: bool = False  # whether the value has no gradient
 
     def __str__(self) -> str:
         return "implicit_comm"
 
     def on_values(self, *xs: Any) -> Any:
-        """The value in the type, once the scopes around have judged that."""
+        """Checks the reshard against the enclosing scopes, and applies it."""
         ((x,), constants) = as_operands(xs)  # a carry may start as a plain number
         constant = self.constant or bool(constants)
         goal = x.type if self.to is None else self.to.named(x.type.names)
@@ -137,24 +137,24 @@ class InsertedCast(TypedCall):
 
 
 def _plain(y: Any) -> Any:
-    """A result on one device as a plain array."""
+    """Converts a result on one device to a plain array."""
     hidden = hidden_axes(y.type)
     return to_jax(reinterpreted(y, y.type.with_axes(hidden, State.INVARIANT)) if hidden else y)
 
 
 def check_closure(name: str, fn: Callable[..., Any]) -> None:
-    """Refuses a function that closes over values of the program, which are gone where it is evaluated."""
+    """Refuses a function that closes over tracers, which are gone when it is evaluated."""
     seen: set[int] = set()
 
-    def holds(f: Any) -> bool:
+    def has_tracer(f: Any) -> bool:
         if id(f) in seen or not callable(f):
             return isinstance(f, jax.core.Tracer)
         seen.add(id(f))
         cells = [c.cell_contents for c in getattr(f, "__closure__", None) or () if c != _EMPTY]
         parts = [f.func, *f.args, *f.keywords.values()] if isinstance(f, functools.partial) else []
-        return any(map(holds, [*cells, *parts, getattr(f, "__wrapped__", None)]))
+        return any(map(has_tracer, [*cells, *parts, getattr(f, "__wrapped__", None)]))
 
-    if holds(fn):
+    if has_tracer(fn):
         raise ShardingTypeError(
             f"the function given to `{name}` closes over a value of the lifted program",
             why="it is evaluated later, on typed values, when that value is gone",
@@ -162,13 +162,12 @@ def check_closure(name: str, fn: Callable[..., Any]) -> None:
         )
 
 
-#: A cell that holds nothing yet.
 _EMPTY: Final = CellType()
 
 
 @functools.lru_cache(maxsize=COMPILED)
-def _of_types(call: TypedCall, avals: tuple[Any, ...]) -> Any:
-    """The results of a function for operands of the call's types, in its structure; None if it has none."""
+def _typed_results(call: TypedCall, avals: tuple[Any, ...]) -> Any:
+    """The abstract results for operands of the types of the call or of its ``in_specs``; None without types."""
     specs: Sequence[Any] = call.types or [None]
     if getattr(call.fn, "in_specs", None) is not None:
         args, _ = jax.tree.unflatten(call.tree, [0 if s is None else s.value for s in call.static])
@@ -186,14 +185,14 @@ def _of_types(call: TypedCall, avals: tuple[Any, ...]) -> Any:
 
 
 def eval_shape_of(call: TypedCall, avals: tuple[Any, ...]) -> Any:
-    """The shapes and dtypes that a call makes of arrays of these, in their structure."""
-    if call.is_the_value:
+    """The shapes and dtypes of a call's results, for operands of these shapes and dtypes."""
+    if call.is_identity:
         return avals[0]
-    structs = _of_types(call, avals) if call.axes and call.plain is None else None
+    structs = _typed_results(call, avals) if call.axes and call.plain is None else None
     if structs is not None:
         return structs
-    if call.axes and call.is_of_local_mode:
-        return jax.tree.map(_struct, _of_varying(call, avals), is_leaf=lambda x: hasattr(x, "dtype"))
+    if call.axes and call.is_collective:
+        return jax.tree.map(_struct, _collective_results(call, avals), is_leaf=lambda x: hasattr(x, "dtype"))
     with alone():
         try:
             return jax.eval_shape(call.on_one_device, *avals)
@@ -208,8 +207,8 @@ def eval_shape_of(call: TypedCall, avals: tuple[Any, ...]) -> Any:
 
 
 @functools.lru_cache(maxsize=COMPILED)
-def _of_varying(call: TypedCall, avals: tuple[Any, ...]) -> Any:
-    """The abstract results of a collective of shards of these shapes."""
+def _collective_results(call: TypedCall, avals: tuple[Any, ...]) -> Any:
+    """The abstract results of a collective for shards of these shapes."""
     with alone(), in_force(()), use_mesh(abstract_mesh(dict(call.axes))):
         states = dict.fromkeys(dict(call.axes), State.VARYING)
         types = [ShType(current_mesh(), dtypes.from_numpy(a.dtype), list(a.shape), states) for a in avals]
@@ -222,15 +221,15 @@ def _struct(x: Any) -> jax.ShapeDtypeStruct:
 
 @dataclass(frozen=True)
 class Derived:
-    """A transformation of a call by JAX: of the flat list of its results, as a function of arrays.
+    """The jvp, vjp or vmap of a call, as a function from a list of arrays to a list of arrays.
 
     Attributes:
-        how: ``"tangents"``: from operands, and the tangents of those that are live, to the results' tangents;
-            ``"cotangents"``: from operands, and the results' cotangents, to those of the live operands; ``"mapped"``:
-            from operands with a mapped dim where ``dims`` says.
+        how: ``"tangents"``: from operands and the tangents of the live ones to the results' tangents;
+            ``"cotangents"``: from operands and the results' cotangents to the cotangents of the live operands;
+            ``"mapped"``: from operands with mapped ``dims`` to the results, mapped over their first dim.
     """
 
-    call: Any  # the call, or what was derived from it before
+    call: Any  # a `TypedCall`, or another `Derived`
     how: str
     live: tuple[bool, ...] = ()  # which operands are differentiated
     dims: tuple[int | None, ...] = ()  # the mapped dim of each operand
@@ -240,7 +239,7 @@ class Derived:
 
 
 def shapes(call: Any, avals: Sequence[Any]) -> list[Any]:
-    """The shapes and dtypes of the arrays that a call gives."""
+    """The shapes and dtypes of a call's results, flat."""
     if isinstance(call, TypedCall):
         return jax.tree.leaves(eval_shape_of(call, tuple(map(_struct, avals))))
     if call.how == "cotangents":
@@ -256,7 +255,7 @@ def shapes(call: Any, avals: Sequence[Any]) -> list[Any]:
 
 
 def results(call: Any, xs: Sequence[Any], *, typed: bool) -> list[Any]:
-    """The arrays that a call gives, of typed values or of plain ones."""
+    """The results of a call on typed or plain values, flat."""
     if isinstance(call, TypedCall):
         return jax.tree.leaves((call.on_values if typed else call.on_one_device)(*xs), is_leaf=is_typed)
     inner = functools.partial(results, call.call, typed=typed)
@@ -270,7 +269,9 @@ def results(call: Any, xs: Sequence[Any], *, typed: bool) -> list[Any]:
     of_live = of_some(lambda full: [y for y in inner(full) if is_inexact(y)], primals, chosen)
     at = [primals[i] for i in chosen]
     if call.how == "tangents":
-        tangents = [placed(t, x.type) if is_typed(x) else t for t, x in zip(rest, at, strict=True)]
+        tangents = [cast_to_type(t, x.type) if is_typed(x) else t for t, x in zip(rest, at, strict=True)]
         return list(jax.jvp(of_live, at, tangents)[1])
     ys, pull = jax.vjp(of_live, *at)
-    return list(pull([placed(ct, y.type.cotangent()) if is_typed(y) else ct for ct, y in zip(rest, ys, strict=True)]))
+    return list(
+        pull([cast_to_type(ct, y.type.cotangent()) if is_typed(y) else ct for ct, y in zip(rest, ys, strict=True)])
+    )

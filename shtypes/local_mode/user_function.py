@@ -80,7 +80,7 @@ class ShardResults(NamedTuple):
 
 #: JAX's errors about a function of shards that places arrays.
 _SPEC: Final = re.compile("with_sharding_constraint|PartitionSpec|NamedSharding")
-_PLACES: Final = re.compile(r"with_sharding_constraint|\breshard\b|\beinsum\b")
+_PLACEMENT: Final = re.compile(r"with_sharding_constraint|\breshard\b|\beinsum\b")
 #: JAX's primitives that place arrays.
 _PLACING: Final = {"shard_map", "sharding_constraint", "mesh_cast", "reshard"}
 
@@ -178,29 +178,31 @@ def _traced(fn: UserFn, run: Callable[[Sequence[Any]], Any], operands: Shards, o
             raise
         raise _captures(fn, of, "a traced value", closed[1]) from None
     except (AssertionError, RuntimeError, TypeError, ValueError) as error:
-        refused = code.refused(error)
-        if refused is None and line_of(error.__traceback__):
+        refusal = code.refusal_of(error)
+        if refusal is None and line_of(error.__traceback__):
             raise
         if _SPEC.search(str(error)):
-            placing = _PLACES.search(str(error))
-            raise _places(fn, of, placing[0] if placing else "a PartitionSpec") from None
+            match = _PLACEMENT.search(str(error))
+            raise _placement_error(fn, of, match[0] if match else "a PartitionSpec") from None
         if not isinstance(error, (TypeError, ValueError)):
             raise
         what = f"cannot be applied to shards {shards_text}"
-        told = jax_error(str(fn), what, error) if refused is None else refused.told(map(traced_type, refused.operands))
-        if refused is not None:
-            told.what, told.why = f"`{fn}` {what}", told.why or told.what
-        told.what = of + told.what
-        raise told from shortened(error)
+        if refusal is None:
+            converted = jax_error(str(fn), what, error)
+        else:
+            converted = refusal.as_error(map(traced_type, refusal.operands))
+            converted.what, converted.why = f"`{fn}` {what}", converted.why or converted.what
+        converted.what = of + converted.what
+        raise converted from shortened(error)
     for x in captured(jaxpr):
         _refuse_captured(fn, of, x)
-    primitive = _placing(jaxpr_of(jaxpr))
+    primitive = _placing_primitive(jaxpr_of(jaxpr))
     if primitive is not None:
-        raise _places(fn, of, primitive)
+        raise _placement_error(fn, of, primitive)
     return jaxpr, outs
 
 
-def _places(fn: UserFn, of: str, placing: str) -> ShardingTypeError:
+def _placement_error(fn: UserFn, of: str, placing: str) -> ShardingTypeError:
     return ShardingTypeError(
         f"{of}`{fn}` is no function of shards: `{placing}` in it says where arrays lie",
         why="a function of shards runs on each device, and sees its own shard only",
@@ -240,7 +242,7 @@ def _captures(fn: UserFn, of: str, kind: str, what: str) -> ShardingTypeError:
     )
 
 
-def _placing(jaxpr: Any) -> str | None:
+def _placing_primitive(jaxpr: Any) -> str | None:
     """The name of an equation that places arrays or reaches other devices, if there is one."""
     for eqn in jaxpr.eqns:
         shardings = [*eqn.params.get("in_shardings", ()), *eqn.params.get("out_shardings", ())]
@@ -249,7 +251,7 @@ def _placing(jaxpr: Any) -> str | None:
             return str(eqn.primitive)
         if any(v.aval.is_high for v in eqn.outvars):  # a typed op
             return str(applied_by(eqn))
-        inner = next(filter(None, (_placing(jaxpr_of(body)) for body, _ in inner_jaxprs(eqn))), None)
+        inner = next(filter(None, (_placing_primitive(jaxpr_of(body)) for body, _ in inner_jaxprs(eqn))), None)
         if inner is not None:
             return inner
     return None

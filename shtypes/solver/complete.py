@@ -22,10 +22,10 @@ from shtypes.core.meshes import context_mesh
 from shtypes.dispatch.apply import is_typed
 from shtypes.errors import ShardingTypeError, short
 from shtypes.evaluation.at_specs import AtSpecs
-from shtypes.evaluation.interpreter import Seen, evaluate_whole, recording_types
+from shtypes.evaluation.interpreter import Seen, evaluate_program, recording_types
 from shtypes.evaluation.table import ROWS
 from shtypes.evaluation.value_info import noting, type_of
-from shtypes.lifting.lift import Completed, Traced, as_it_is, connect_whole, has_backward
+from shtypes.lifting.lift import Completed, Traced, connect_solver, has_backward, lift_op_by_op
 from shtypes.lifting.next_values import Next, hides, in_types_before
 from shtypes.lifting.ways.choice import CALLS
 from shtypes.resharding import Direction, cost
@@ -90,7 +90,7 @@ def _inputs(traced: Traced, following: Next, arrays: Sequence[Any]) -> _Inputs:
     typed, plain = ([p for p in pairs if is_typed(p[1]) is each] for each in (True, False))
     consts = [c for _, c in plain]
     closed = with_inputs(jaxpr, [v for v, _ in plain], consts, [*(v for v, _ in typed), *jaxpr.invars])
-    args = [*(c for _, c in typed), *traced.around, *arrays]
+    args = [*(c for _, c in typed), *traced.outer_values, *arrays]
     before = len(args) - len(arrays)
     return _Inputs(closed, consts, args, tuple([None if at is None else before + at for at in following]))
 
@@ -137,7 +137,7 @@ def _cached_decisions(inputs: _Inputs) -> tuple[Decisions | str, bool]:
 
 
 def _evaluate(inputs: _Inputs, decisions: Decisions, args: Sequence[Any]) -> list[Any]:
-    results: list[Any] = as_it_is(evaluation(_program(inputs), decisions))(*args)
+    results: list[Any] = lift_op_by_op(evaluation(_program(inputs), decisions))(*args)
     return results
 
 
@@ -160,7 +160,7 @@ def _decide(inputs: _Inputs) -> Decisions | str:
 
     def run_greedily(*args: Any) -> list[Any]:
         with noting():
-            outs = evaluate_whole(inputs.jaxpr, inputs.consts, args, AtSpecs(), tuple)
+            outs = evaluate_program(inputs.jaxpr, inputs.consts, args, AtSpecs(), tuple)
         greedy_types[:] = map(type_of, outs)
         return in_types_before(outs, inputs.following, args, gradients=not grad)
 
@@ -249,5 +249,5 @@ def _hardware(by: Objective) -> tuple[CostModel, Device]:
     return as_cost_model(Link(_LINK), ""), Device(flops, device.bandwidth * _WORK)
 
 
-connect_whole(_Solver())
+connect_solver(_Solver())
 connect_completed(Completed)

@@ -18,7 +18,7 @@ from shtypes._compat.jaxprs import Scan, captured, control, is_literal, jaxpr_of
 from shtypes._compat.plain_programs import needed, trace_plain
 from shtypes.context.frames import Owner, owner_of_file
 from shtypes.context.user_line import wrap_jax_errors
-from shtypes.core.jax_errors import telling
+from shtypes.core.jax_errors import wrap_refusals
 from shtypes.errors import ShardingTypeError
 from shtypes.evaluation.value_info import place_of, positions
 from shtypes.lifting.ways.choice import ways_of
@@ -288,7 +288,7 @@ class Function(Program):
         ]
 
         def flat(*xs: Any) -> Any:
-            with telling():
+            with wrap_refusals():
                 return f(*self.arguments(xs))
 
         flat.__name__ = flat.__qualname__ = name = getattr(f, "__name__", "f")

@@ -68,7 +68,7 @@ def _typed(x: Any, path: Path, params: Sequence[tuple[Path, ShType]], mesh: Mesh
 def placed(x: Any, t: ShType) -> Any:
     """Converts a plain array to a type of its shape and dtype."""
     if isinstance(x, jax.core.Tracer) or not no_trace_is_running():
-        return value_info.placed(x, t)
+        return value_info.cast_to_type(x, t)
     return place(np.asarray(x, t.dtype) if is_number(x) else x, as_jax_type(t))
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import shtypes as sh
-from shtypes.lifting.lift import as_it_is
+from shtypes.lifting.lift import lift_op_by_op
 from tests.compiling import compiled
 from tests.random_checks import denoted
 from tests.random_programs import spread
@@ -106,7 +106,7 @@ def test_a_convolution_over_sharded_rows_is_a_share_of_the_work(images: int, by:
         assert found.results.local_bytes == images * 16 * 16 * 512 * 4 / 8
 
 
-@pytest.mark.parametrize("lift", [sh.lift, as_it_is], ids=["whole", "op by op"])
+@pytest.mark.parametrize("lift", [sh.lift, lift_op_by_op], ids=["whole", "op by op"])
 @pytest.mark.parametrize("images", [1, 4, 8])
 @pytest.mark.parametrize(("padding", "rows"), [("SAME", 64), ("VALID", 62)])
 def test_a_convolution_that_meets_borders_is_a_share_of_the_work(

@@ -1,4 +1,4 @@
-"""Rows of primitives that act on each element."""
+"""Rows of elementwise primitives."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from shtypes.rules import Typing
 from shtypes.rules.along_dims import WholeResult
 from shtypes.types import State, dtypes
 
-#: Those that are linear in no operand.
+#: Nonlinear elementwise primitives.
 NONLINEAR: Final = """abs acos acosh and asin asinh atan atan2 atanh bessel_i0e bessel_i1e cbrt ceil clamp clz cos cosh
 digamma eq eq_to erf erf_inv erfc exp exp2 expm1 floor ge gt igamma igamma_grad_a igammac is_finite le le_to
 lgamma log log1p log2 logistic lt lt_to max min ne nextafter not one_minus_square or polygamma polynomial
 population_count pow reduce_precision regularized_incomplete_beta rem round rsqrt shift_left shift_right_arithmetic
 shift_right_logical sign sin sinh sqrt square tan tanh xor zeta"""
-#: Those that are linear in some, as `bound_primitive.LINEAR` says: sums, products, quotients, choices.
+#: Elementwise primitives that are linear in some operands, as `bound_primitive.LINEAR` has it.
 LINEAR_IN_SOME: Final = "add add_any complex conj div imag mul neg real sub"
 
 
 def _linearity(eqn: Any) -> Linearity:
-    """The linearity of a quotient: none for integers, which it rounds."""
+    """The linearity of a primitive; a quotient of integers has none."""
     name = eqn.primitive.name
     if name == "div" and not jnp.issubdtype(eqn.outvars[0].aval.dtype, jnp.inexact):
         return Linearity()
@@ -40,7 +40,7 @@ def _linearity(eqn: Any) -> Linearity:
 
 
 def _per_element(call: Call, types: Types) -> Typing:
-    """The rule of `rules.elementwise` that fits what the primitive is linear in."""
+    """The rule of `rules.elementwise` for the primitive's linearity."""
     name, (dtype,), constants = call.name, call.dtypes, call.constants
     kind, nonlinear = call.linearity.within(call.numbers, len(types))
     if kind is Linear.NO:
@@ -61,7 +61,7 @@ _SELECT: Final = Row(_per_element, per_element=True)
 
 
 def acts_per_element(name: str) -> bool:
-    """Whether a primitive acts on each element alone, by the row that it has."""
+    """Whether a primitive is elementwise, by its row."""
     row = ROWS.get(name)
     others = ("select_n", "convert_element_type", "copy", "full_like", "stop_gradient")
     return name in others or (isinstance(row, Row) and row.per_element)
@@ -69,7 +69,7 @@ def acts_per_element(name: str) -> bool:
 
 @row("select_n")
 def _select_n(eqn: Any, operands: list[Any]) -> list[Any]:
-    """Selects by cases; a single case is the result."""
+    """`select_n`; with a single case, that case."""
     return operands[1:] if len(operands) == 2 else _SELECT(eqn, operands)
 
 
@@ -91,14 +91,14 @@ _CAST, _NARROWED = _cast(False), _cast(True)
 
 @row("convert_element_type")
 def _convert_element_type(eqn: Any, operands: list[Any]) -> list[Any]:
-    """A sum that the program widened is narrowed term by term: each is finished in the wide dtype, and rounded once."""
+    """Casts; a pending sum that the program widened may be narrowed too, since it is finished in the wide dtype."""
     (x,) = operands
     narrowed = is_typed(x) and note_of(x, WIDENED) == eqn.outvars[0].aval.dtype
     return (_NARROWED if narrowed else _CAST)(eqn, operands)
 
 
 def cast_to(x: Any, dtype: Any) -> Any:
-    """A typed value in another dtype, as the primitive makes it."""
+    """Casts a typed value to a dtype."""
     if x.type.dtype == dtype:
         return x
     name = dtypes.from_numpy(dtype)
@@ -109,7 +109,7 @@ def cast_to(x: Any, dtype: Any) -> Any:
 
 
 def _bits(call: Call, types: Types) -> Typing:
-    """To a dtype of another width, a last dim comes or goes."""
+    """The typing of a bitcast, which adds or drops a last dim if the widths differ."""
     (shape,), (t,) = call.shapes, types
     along = range(len(shape), t.ndim)
     result_dims = [(n, d if d < t.ndim else None) for d, n in enumerate(shape)]
@@ -121,14 +121,14 @@ def _bits(call: Call, types: Types) -> Typing:
 rows("bitcast_convert_type", _bits)
 rows("optimization_barrier stop_gradient", lambda call, types: Typing(types, types))
 
-# Those whose result is an operand: nothing runs.
+# Identities.
 row("copy")(lambda eqn, operands: operands)
 row("tie")(lambda eqn, operands: operands[1:])
 
 
 @row("full_like")
 def _full_like(eqn: Any, operands: list[Any]) -> list[Any]:
-    """`jnp.zeros_like` and `full_like`: typed like the operand; a value other than zero is no pending sum."""
+    """`jnp.zeros_like` and `full_like`: in the operand's type; other values than zero reduced where it is unreduced."""
     value = np.asarray(eqn.params["value"]).item()
     t = operands[0].type.like(dtypes.from_numpy(eqn.outvars[0].aval.dtype))
     t = t.with_axes(t.axes(State.UNREDUCED) if value else (), State.REDUCED)

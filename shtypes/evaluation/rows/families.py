@@ -1,8 +1,6 @@
-"""How a primitive is evaluated with typed operands: typed by the rule of its family, and bound on the shards.
+"""`Row`: evaluates a primitive with typed operands by the typing rule of its family, binding it on the shards.
 
-A row is data: the rule of the primitive's family, what its parameters are on a shard, and whether numbers among
-its operands are a part of the function. What it is linear in says `bound_primitive.LINEAR`; why a device does something
-else than the primitive on its shards, `table.EXCEPTIONS`.
+`bound_primitive.LINEAR` has the linearity of primitives, `table.EXCEPTIONS` those that a device does not just bind.
 """
 
 from __future__ import annotations
@@ -30,13 +28,13 @@ Types = tuple[ShType, ...]
 
 
 class Call(NamedTuple):
-    """An equation with the constants among its operands."""
+    """An equation, with the numbers and constants among its operands."""
 
-    name: str  # what messages call it
+    name: str  # in messages
     eqn: Any
-    numbers: tuple[Any, ...]  # for each operand the number that it is, as a 0-d array, or None; empty if none is
-    constants: frozenset[int]  # which of the others are constants
-    linearity: Linearity  # in what the primitive is linear
+    numbers: tuple[Any, ...]  # per operand, a number as a 0-d array, or None; empty without numbers
+    constants: frozenset[int]  # the indices of constants among the other operands
+    linearity: Linearity
 
     @property
     def params(self) -> dict[str, Any]:
@@ -56,46 +54,46 @@ class Call(NamedTuple):
 
     @property
     def ndim(self) -> int:
-        """How many dims its first operand has."""
+        """The number of dims of its first operand."""
         ndim: int = self.eqn.invars[0].aval.ndim
         return ndim
 
     def bound(self, **params: Any) -> Bound:
-        """The primitive on a shard, where these parameters are others than in the equation."""
+        """The primitive as a function of shards, with these parameters replaced."""
         return Bound(self.eqn.primitive, {**unchanged(self, (), ()), **params}, self.numbers, self.linearity)
 
 
-#: The typing of the operands of a call that are arrays.
+#: The typing of a call, from the types of its array operands.
 FamilyRule = Callable[[Call, Types], Typing]
-#: The parameters of a call on a shard, from the types of its operands, after the casts, and of its results.
+#: The parameters of a call on a shard, from the types of its cast operands and of its results.
 ShardParams = Callable[[Call, Types, Types], Mapping[str, Any]]
-#: A function of the same arguments that returns what a device does instead.
+#: The function of shards of a call, from the same types.
 Function = Callable[[Call, Types, Types], ShardFn]
 
-#: Parameters that say how a result lies on devices, which the typing says.
-_OF_MESHES: Final = ("out_sharding", "sharding")
+#: Parameters for the sharding of results, which the typing replaces.
+_SHARDING_PARAMS: Final = ("out_sharding", "sharding")
 
 
 def unchanged(call: Call, operands: Types, results: Types) -> Mapping[str, Any]:
-    """The parameters as they are."""
+    """The parameters of the equation, without shardings."""
     params = call.params
-    if any(params.get(key) is not None for key in _OF_MESHES):
-        return {k: None if k in _OF_MESHES else v for k, v in params.items()}
+    if any(params.get(key) is not None for key in _SHARDING_PARAMS):
+        return {k: None if k in _SHARDING_PARAMS else v for k, v in params.items()}
     return params
 
 
 @dataclass(frozen=True)
 class Row:
-    """How a primitive is evaluated with typed operands."""
+    """Evaluates a primitive with typed operands."""
 
-    rule: FamilyRule  # how the dims of its operands and results run together
-    name: str = ""  # what messages call it, where `NAMES` does not say so
+    rule: FamilyRule
+    name: str = ""  # in messages, if `NAMES` has none
     shard: ShardParams = unchanged  # its parameters on a shard
-    numbers: bool = False  # whether numbers among its operands are a part of the function; else constants
-    idle: Callable[[Any], bool] | None = None  # whether an equation's result is its operand: nothing runs then
-    linearity: Callable[[Any], Linearity] | None = None  # where that does not follow from the primitive
-    per_element: bool = False  # whether it acts on each element alone
-    function: Function | None = None  # what a device does where that is more than the primitive on its shards
+    numbers: bool = False  # whether numbers are folded into the function of shards; else they are constants
+    idle: Callable[[Any], bool] | None = None  # whether an equation is the identity
+    linearity: Callable[[Any], Linearity] | None = None  # where it depends on the equation
+    per_element: bool = False  # whether it is elementwise
+    function: Function | None = None  # the function of shards, if it does more than bind the primitive
 
     def __call__(self, eqn: Any, operands: Sequence[Any]) -> list[Any]:
         """The results of an equation for typed operands and numbers."""
@@ -109,7 +107,7 @@ class Row:
         if not any(n is not None for n in numbers):
             values, constants = as_operands(operands)
             return self.applied(Call(name, eqn, (), constants, linearity), values)
-        folds = self.numbers and _may_be_held(linearity, operands)
+        folds = self.numbers and _may_fold(linearity, operands)
         arrays = [x if n is None else n for x, n in zip(operands, numbers, strict=True) if n is None or not folds]
         with wide_enough(*(n.dtype for n in numbers if n is not None)):
             values, constants = as_operands(arrays)
@@ -128,8 +126,8 @@ class Row:
         return list(apply_all(call.name, local, functools.partial(self.rule, call), values))
 
 
-def _may_be_held(linearity: Linearity, operands: Sequence[Any]) -> bool:
-    """Whether numbers may be a part of the function: a term beside a pending sum may not, it counts once."""
+def _may_fold(linearity: Linearity, operands: Sequence[Any]) -> bool:
+    """Whether numbers may be folded into the function; not one added to a pending sum, which must count once."""
     if linearity.kind not in (Linear.JOINTLY, Linear.IN_DIFFERENTIABLE) or not any(
         is_number(x) and x != 0 for x in operands
     ):
@@ -138,7 +136,7 @@ def _may_be_held(linearity: Linearity, operands: Sequence[Any]) -> bool:
 
 
 def rows(names: str, rule: FamilyRule, **options: Any) -> None:
-    """Makes `Row`s of a rule the rows of primitives."""
+    """Registers a `Row` with this rule for primitives."""
     ROWS.update(dict.fromkeys(names.split(), Row(rule, **options)))
 
 
@@ -147,12 +145,12 @@ Dims = Callable[[Call], Iterable[int]]
 
 
 def ints(values: Any) -> tuple[int, ...]:
-    """Whole numbers as Python's."""
+    """A tuple of Python integers."""
     return tuple(int(n) for n in values)
 
 
 def along(dims: Dims, *, dropped: Dims | None = None) -> FamilyRule:
-    """One operand along dims that must not be sharded; results lack the ``dropped`` ones. Other dims keep axes."""
+    """The rule of one operand with dims that must be unsharded; results lack the ``dropped`` dims."""
 
     def rule(call: Call, types: Types) -> Typing:
         lost = set(dropped(call)) if dropped is not None else set()
@@ -166,10 +164,10 @@ def along(dims: Dims, *, dropped: Dims | None = None) -> FamilyRule:
 
 
 def together(labels: Callable[[Call, Sequence[int], Sequence[int]], Any]) -> FamilyRule:
-    """Operands and results whose dims of the same label have the same axes.
+    """The rule of operands and results whose dims with equal labels have equal axes.
 
-    ``labels`` gives the labels of the operands and of the results, the labels whose dims must not be sharded, and the
-    operands that are positions or counts.
+    ``labels`` returns the labels of operands and results, the labels of dims that must be unsharded, and the indices
+    of operands that are indices or sizes.
     """
 
     def rule(call: Call, types: Types) -> Typing:
@@ -177,7 +175,7 @@ def together(labels: Callable[[Call, Sequence[int], Sequence[int]], Any]) -> Fam
         family = _labelled if call.linearity.kind is Linear.NO else _contraction
         results = list(zip(call.dtypes, call.shapes, of_results, strict=True))
         result_types: list[ShType] = []
-        for dtype, shape, result_labels in (*results, *results[:-1]):  # what one casts the operands to, the others have
+        for dtype, shape, result_labels in (*results, *results[:-1]):  # twice, since each may cast the operands
             plan = ProductDims(of_operands, tuple(zip(result_labels, shape, strict=True)), unsharded, ids=ids)
             types, result, _ = family(call.name, types, plan, dtype, call.constants)
             result_types += result
@@ -187,7 +185,7 @@ def together(labels: Callable[[Call, Sequence[int], Sequence[int]], Any]) -> Fam
 
 
 def sharing(shared: Dims) -> FamilyRule:
-    """A primitive that is a loop over some dims, which operands and results have at the same places."""
+    """The rule of a primitive that loops over some dims, shared by operands and results at the same indices."""
 
     def labels(call: Call, operands: Sequence[int], results: Sequence[int]) -> Any:
         dims = set(shared(call))
@@ -203,9 +201,9 @@ def sharing(shared: Dims) -> FamilyRule:
 
 
 def batched(core: int) -> FamilyRule:
-    """A primitive that is mapped over all dims but the last ``core`` of its first operand."""
+    """The rule of a primitive that is batched over all but the last ``core`` dims of its first operand."""
     return sharing(lambda call: range(call.ndim - core))
 
 
-#: A primitive for which no dim of an operand may be sharded.
-all_whole: Final = sharing(lambda call: ())
+#: The rule of a primitive whose operands must be unsharded.
+all_unsharded: Final = sharing(lambda call: ())

@@ -1,4 +1,4 @@
-"""Rows of lookups and of changes at positions."""
+"""Rows of gathers and scatters."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from shtypes.rules.lookups import gather as _gather_rule
 from shtypes.rules.lookups import scatter as _scatter_rule
 from shtypes.types import ShType, State
 
-#: The mode for windows that do not fit.
+#: The modes for indices out of bounds.
 _CLIP, _DROP = jax.lax.GatherScatterMode.CLIP, jax.lax.GatherScatterMode.FILL_OR_DROP
-#: The typing of scatters, by the method of ``x.at[...]``. One by a function of the user's is linear in nothing.
+#: The scatters, with the method of ``x.at[...]`` by which they are typed.
 _CHANGES: Final = {
     "scatter": "set",
     "scatter-add": "add",
@@ -41,14 +41,14 @@ _CHANGES: Final = {
 }
 
 
-# positions that count along a dim
+# indices that count along a dim
 
 
 def _batch(x: Any, ids: Any, numbers: Numbers, changes: bool) -> dict[int, int]:
-    """By component, the dims of the positions that are to run together with what it indexes; never all of them.
+    """For the index components that become batch dims, the dim of the indices along which they count; not for all.
 
-    Only where that helps: the dim is sharded, and the positions are not, or alike. ``changes``: also where it is not
-    sharded, since updates may be.
+    Only if the indexed dim is sharded, and the indices are unsharded or sharded alike; with ``changes`` also if it is
+    unsharded, since updates may be sharded.
     """
     batch: dict[int, int] = {}
     if not is_typed(x) or not is_typed(ids):
@@ -64,8 +64,8 @@ def _batch(x: Any, ids: Any, numbers: Numbers, changes: bool) -> dict[int, int]:
     return batch
 
 
-def _together(numbers: Numbers, batch: dict[int, int]) -> Numbers:
-    """The numbers with the dims that some components index as batch dims, which JAX wants in order."""
+def _with_batch_dims(numbers: Numbers, batch: dict[int, int]) -> Numbers:
+    """The dimension numbers with some indexed dims as batch dims, in order."""
     dims = [numbers.indexed[j] for j in batch]
     pairs = sorted([*zip(numbers.batch, numbers.ids_batch, strict=True), *zip(dims, batch.values(), strict=True)])
     return numbers._replace(
@@ -77,7 +77,7 @@ def _together(numbers: Numbers, batch: dict[int, int]) -> Numbers:
 
 
 def _components(t: ShType, numbers: Numbers, sizes: Sequence[int]) -> tuple[Component, ...]:
-    """The components of positions; of one in a sharded dim that is cut, a device has some positions."""
+    """The index components, with the mesh axes of sharded dims that are not taken in full."""
     components = []
     for j, d in enumerate(numbers.indexed):
         last, axes = t.shape[d] - sizes[d], t.dims[d].axes
@@ -94,7 +94,7 @@ def _gather(eqn: Any, operands: Sequence[Any]) -> list[Any]:
     batch = _batch(operands[0], operands[1], numbers, changes=False)
 
     def rule(call: Call, types: Types) -> Typing:
-        return _gather_rule("gather", types, _together(numbers, batch), sizes, call.constants)
+        return _gather_rule("gather", types, _with_batch_dims(numbers, batch), sizes, call.constants)
 
     def on_shard(call: Call, types: Types, results: Types) -> ShardFn:
         return _local_windows(call, types, results, numbers, batch)
@@ -103,19 +103,19 @@ def _gather(eqn: Any, operands: Sequence[Any]) -> list[Any]:
 
 
 def _local_windows(call: Call, types: Types, results: Types, numbers: Numbers, batch: dict[int, int]) -> ShardFn:
-    """A lookup on a shard: the primitive, where no position is in a sharded dim and no number fills a pending sum."""
+    """The gather on a shard: the primitive, unless a sharded dim is indexed or a pending sum is filled."""
     (t, ids), p = types, call.params
     sizes = ints(p["slice_sizes"])
     local_sizes = tuple(n if size == m else size for size, m, n in zip(sizes, t.shape, t.local_shape, strict=True))
-    fill = None if p["mode"] is not _DROP or not _counts(p["fill_value"]) else p["fill_value"]
-    once = tuple(results[0].axes(State.UNREDUCED)) if fill is not None else ()
+    fill = None if p["mode"] is not _DROP or not _fills_sum(p["fill_value"]) else p["fill_value"]
+    fill_axes = tuple(results[0].axes(State.UNREDUCED)) if fill is not None else ()
     runs_together = {j: k for j, k in batch.items() if t.dims[numbers.indexed[j]].axes or ids.dims[k].axes}
     components = _components(t, numbers, sizes)
     looked_up = [c for c in components if c.axes and c.place not in runs_together]
-    if not (looked_up or runs_together or once):
+    if not (looked_up or runs_together or fill_axes):
         return call.bound(slice_sizes=local_sizes)
-    lookup = _together(numbers, runs_together)
-    left = tuple(j for j in range(len(numbers.indexed)) if j not in runs_together)
+    lookup = _with_batch_dims(numbers, runs_together)
+    remaining = tuple(j for j in range(len(numbers.indexed)) if j not in runs_together)
     fn = call.bound(
         slice_sizes=local_sizes,
         dimension_numbers=jax.lax.GatherDimensionNumbers(*lookup),
@@ -123,15 +123,17 @@ def _local_windows(call: Call, types: Types, results: Types, numbers: Numbers, b
         indices_are_sorted=False,
         unique_indices=p["unique_indices"] and not looked_up,
     )
-    return LocalWindows(fn, tuple(c for c in components if c.place in left), left, p["mode"] is not _DROP, fill, once)
+    return LocalWindows(
+        fn, tuple(c for c in components if c.place in remaining), remaining, p["mode"] is not _DROP, fill, fill_axes
+    )
 
 
-def _counts(fill: Any) -> bool:
-    """Whether a number in the place of windows that do not fit is one that sums tell from none."""
+def _fills_sum(fill: Any) -> bool:
+    """Whether the fill value changes a sum: it is not zero, or is negative zero."""
     return fill is None or bool(np.asarray(fill) != 0) or bool(np.signbit(np.asarray(fill).real))
 
 
-# changes
+# scatters
 
 
 def _is_single(eqn: Any) -> bool:
@@ -139,16 +141,16 @@ def _is_single(eqn: Any) -> bool:
 
 
 def applies(eqn: Any) -> bool:
-    """Whether a scatter changes windows by a function of the user's."""
+    """Whether a scatter applies the user's function (`x.at[...].apply`)."""
     return bool(eqn.primitive.name == "scatter" and eqn.params["update_jaxpr"] is not None)
 
 
 def _linearity(eqn: Any) -> Linearity:
-    """The linearity of a scatter; one that sets is linear only if no element is set twice."""
+    """The linearity of a scatter; ``set`` is linear only with unique indices."""
     if eqn.primitive.name != "scatter":
         return LINEAR.get(eqn.primitive.name, Linearity())
-    once = eqn.params["unique_indices"] or _is_single(eqn)
-    return Linearity(Linear.IN_DIFFERENTIABLE, slice(1, 2)) if once and not applies(eqn) else Linearity()
+    unique = eqn.params["unique_indices"] or _is_single(eqn)
+    return Linearity(Linear.IN_DIFFERENTIABLE, slice(1, 2)) if unique and not applies(eqn) else Linearity()
 
 
 @row(*_CHANGES)
@@ -162,13 +164,13 @@ def _scatter(eqn: Any, operands: Sequence[Any]) -> list[Any]:
     sizes = tuple(int(next(windows)) if d in numbers.windowed(x.ndim) else 1 for d in range(x.ndim))
     cut = [d for d in numbers.indexed if d not in numbers.collapsed and sizes[d] < x.shape[d]]
     if not numbers.batch and is_typed(operands[0]) and any(operands[0].type.dims[d].axes for d in cut):
-        by_positions = functools.partial(_by_positions, eqn, numbers, sizes, tuple(cut))
+        by_elements = functools.partial(_by_elements, eqn, numbers, sizes, tuple(cut))
         with without_mesh():
-            program = jax.make_jaxpr(by_positions)(*[struct(v.aval.shape, v.aval.dtype) for v in eqn.invars])
+            program = jax.make_jaxpr(by_elements)(*[struct(v.aval.shape, v.aval.dtype) for v in eqn.invars])
         return evaluate_closed(program, operands)
 
     def rule(call: Call, types: Types) -> Typing:
-        return _scatter_rule(name, how, types, _together(numbers, batch), sizes, call.constants)
+        return _scatter_rule(name, how, types, _with_batch_dims(numbers, batch), sizes, call.constants)
 
     def on_shard(call: Call, types: Types, results: Types) -> ShardFn:
         return _local_updates(call, types, numbers, batch, sizes)
@@ -177,7 +179,7 @@ def _scatter(eqn: Any, operands: Sequence[Any]) -> list[Any]:
 
 
 def _local_updates(call: Call, types: Types, numbers: Numbers, batch: dict[int, int], sizes: Sequence[int]) -> ShardFn:
-    """A change of a shard: the primitive, where no position is in a sharded dim."""
+    """The scatter on a shard: the primitive, unless a sharded dim is indexed."""
     (t, ids, update), p = types, call.params
     rows = [d for d in range(update.ndim) if d not in numbers.window]
     runs_together = {
@@ -187,24 +189,24 @@ def _local_updates(call: Call, types: Types, numbers: Numbers, batch: dict[int, 
     }
     components = _components(t, numbers, sizes)
     looked_up = [c for c in components if c.axes and c.place not in runs_together]
-    once = p["unique_indices"] or _is_single(call.eqn)
+    unique = p["unique_indices"] or _is_single(call.eqn)
     if not looked_up and not runs_together:
-        return call.bound(unique_indices=once)
-    left = tuple(j for j in range(len(numbers.indexed)) if j not in runs_together)
+        return call.bound(unique_indices=unique)
+    remaining = tuple(j for j in range(len(numbers.indexed)) if j not in runs_together)
     fn = call.bound(
-        dimension_numbers=jax.lax.ScatterDimensionNumbers(*_together(numbers, runs_together)),
+        dimension_numbers=jax.lax.ScatterDimensionNumbers(*_with_batch_dims(numbers, runs_together)),
         mode=_DROP,
         indices_are_sorted=False,
-        unique_indices=once,
+        unique_indices=unique,
     )
-    left_components = tuple(c for c in components if c.place in left)
-    return LocalUpdates(fn, left_components, left, p["mode"] is _CLIP, _is_single(call.eqn))
+    remaining_components = tuple(c for c in components if c.place in remaining)
+    return LocalUpdates(fn, remaining_components, remaining, p["mode"] is _CLIP, _is_single(call.eqn))
 
 
-def _by_positions(
+def _by_elements(
     eqn: Any, numbers: Numbers, sizes: Sequence[int], cut: tuple[int, ...], x: Any, at: Any, y: Any
 ) -> Any:
-    """A scatter of windows as a scatter of their positions in some dims, of which each device has some."""
+    """A scatter of windows as a scatter of their elements along the ``cut`` dims, which are sharded."""
     params, rows = eqn.params, at.ndim - 1
     counts, offsets = tuple(sizes[d] for d in cut), range(rows, rows + len(cut))
     of_windows = numbers.windowed(x.ndim)
@@ -226,6 +228,6 @@ def _by_positions(
         inserted_window_dims=tuple(sorted((*numbers.collapsed, *cut))),
         scatter_dims_to_operand_dims=numbers.indexed,
     )
-    once = params["unique_indices"] or _is_single(eqn)
-    changed = {"dimension_numbers": dims, "unique_indices": once, "indices_are_sorted": False}
+    unique = params["unique_indices"] or _is_single(eqn)
+    changed = {"dimension_numbers": dims, "unique_indices": unique, "indices_are_sorted": False}
     return eqn.primitive.bind(x, jnp.stack(components, -1), y, **{**params, **changed})

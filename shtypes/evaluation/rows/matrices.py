@@ -14,7 +14,7 @@ from shtypes.evaluation.rows.families import (
     Call,
     Row,
     Types,
-    all_whole,
+    all_unsharded,
     along,
     batched,
     ints,
@@ -35,7 +35,7 @@ from shtypes.types.policy import replicated
 
 
 def _equation(eqn: Any) -> str:
-    """A dot as an einsum."""
+    """The einsum equation of a `dot_general`."""
     (summed_a, summed_b), (batch_a, batch_b) = (map(ints, pair) for pair in eqn.params["dimension_numbers"])
     n, m = (v.aval.ndim for v in eqn.invars)
     a, b = list(string.ascii_letters[:n]), list(string.ascii_letters[n : n + m])
@@ -48,7 +48,7 @@ def _equation(eqn: Any) -> str:
 
 
 def _einsum(call: Call, operands: Types, results: Types) -> ShardFn:
-    """An einsum of one dot; of two dtypes, which `jnp.einsum` would promote, the dot itself."""
+    """The einsum of a dot; for two dtypes, which `jnp.einsum` would promote, the dot itself."""
     if operands[0].dtype_name != operands[1].dtype_name:
         return call.bound()
     return Einsum(_equation(call.eqn), results[0].dtype_name, call.params["precision"])
@@ -65,7 +65,7 @@ def _dot(eqn: Any, operands: Sequence[Any]) -> list[Any]:
 
 
 def _ragged(call: Call, operands: Sequence[int], results: Sequence[int]) -> Any:
-    """Where a group ends follows from the sizes of those before: the ragged dim and the groups must be unsharded."""
+    """Labels of a ragged dot; the ragged dim and the group dims must be unsharded, since offsets are sums of sizes."""
     numbers = call.params["ragged_dot_dimension_numbers"]
     (summed, batch), groups = numbers.dot_dimension_numbers, ints(numbers.rhs_group_dimensions)
 
@@ -108,7 +108,7 @@ def _convolved(call: Call, types: Types) -> Typing:
 
 
 def _local_groups(call: Call, operands: Types, results: Types) -> Mapping[str, Any]:
-    """The groups of one device."""
+    """The parameters with the group counts of one device."""
     p, kernel = call.params, operands[1]
     devices = kernel.mesh.product(kernel.dims[p["dimension_numbers"].rhs_spec[0]].axes)
     counts = {key: p[key] // devices if p[key] > 1 else 1 for key in ("feature_group_count", "batch_group_count")}
@@ -125,7 +125,7 @@ rows("fft", along(lambda call: range(call.ndim - len(call.params["fft_lengths"])
 
 
 def _solved(call: Call, types: Types) -> Typing:
-    """The dims of a solve: linear in the right-hand side alone, each column of it by itself."""
+    """The typing of a triangular solve: linear in the right-hand side, each column independent."""
     batch: tuple[Label, ...] = tuple(range(types[0].ndim - 2))
     rhs = (*batch, "row", "solution") if call.params["left_side"] else (*batch, "solution", "row")
     labels = (*batch, "equation", "unknown"), rhs
@@ -136,7 +136,7 @@ def _solved(call: Call, types: Types) -> Typing:
 
 rows("triangular_solve", _solved)
 
-# Those that are mapped over what is before a matrix, or a vector.
+# Batched over the dims before a matrix, or before a vector.
 rows(
     """cholesky cholesky_update eig eigh geqp3 geqrf hessenberg householder_product lu ormqr qr schur svd
     symmetric_product tridiagonal""",
@@ -151,7 +151,7 @@ rows("random_wrap", batched(1))
 
 
 def _bits(call: Call, types: Types) -> Typing:
-    """Of one key all bits, on each device; of several, those of the device's keys."""
+    """The typing of random bits: replicated for one key; for an array of keys, sharded as the keys are."""
     (key,) = types
     if key.ndim:
         return batched(0)(call, types)
@@ -161,5 +161,5 @@ def _bits(call: Call, types: Types) -> Typing:
 
 
 rows("random_bits", _bits)
-# Bits that are no function of their place alone: each device makes all.
-rows("rng_bit_generator", all_whole)
+# Each bit depends on the shape: each device makes all of them.
+rows("rng_bit_generator", all_unsharded)

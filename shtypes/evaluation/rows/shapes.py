@@ -1,4 +1,4 @@
-"""Rows of primitives that move elements, and put values together or take them apart."""
+"""Rows of primitives that reshape, concatenate, split, pad and slice."""
 
 from __future__ import annotations
 
@@ -19,8 +19,6 @@ from shtypes.rules.lookups import Slice, is_lookup
 from shtypes.rules.lookups import dynamic_update_slice as _update_rule
 from shtypes.rules.lookups import slices as _slices_rule
 from shtypes.types import ShType
-
-# in another shape
 
 
 def _reshaped(call: Call, types: Types) -> Typing:
@@ -71,7 +69,7 @@ rows(
     idle=lambda eqn: set(eqn.params["reps"]) <= {1},
 )
 
-# side by side, and apart
+# concatenate, split, pad
 
 
 def _axis(call: Call) -> tuple[int, ...]:
@@ -85,7 +83,7 @@ _CONCATENATE = Row(
 
 @row("concatenate")
 def _concatenate(eqn: Any, operands: Sequence[Any]) -> list[Any]:
-    """Operands without elements add none, however they lie."""
+    """Concatenates the operands that have elements."""
     d = eqn.params["dimension"]
     some = [i for i, v in enumerate(eqn.invars) if v.aval.shape[d]] or range(len(operands))
     if len(some) == 1:
@@ -101,7 +99,7 @@ row("unstack")(lambda eqn, operands: _UNSTACK(eqn, operands) if eqn.outvars else
 
 
 def _padded(call: Call, types: Types) -> Typing:
-    """A constant number around an operand, or the sum of the operand padded with zeros and the value around zeros."""
+    """The typing of a pad with a number, or with a typed value: the sum of both padded with zeros."""
     dims = tuple(d for d, edge in enumerate(call.params["padding_config"]) if any(edge))
     if len(types) > 1:
         return rules.pad(types, dims, call.shapes[0], call.constants)
@@ -110,7 +108,7 @@ def _padded(call: Call, types: Types) -> Typing:
 
 rows("pad", _padded, numbers=True)
 
-# slices: a position in a sharded dim is a lookup
+# slices; one index of a sharded dim is a lookup
 
 
 def _spans(t: ShType, starts: Sequence[Any], sizes: Sequence[int], steps: Sequence[int]) -> tuple[Slice, ...]:
@@ -125,7 +123,7 @@ def _spans(t: ShType, starts: Sequence[Any], sizes: Sequence[int], steps: Sequen
 
 
 def _local_row(fn: Bound, t: ShType, spans: Sequence[Slice], starts: Sequence[Any]) -> ShardFn:
-    """With the positions that are looked up in a sharded dim, each of which one device has."""
+    """Adds the lookup of single indices of sharded dims to a slice."""
     looked_up = [d for d, span in enumerate(spans) if is_lookup(span, t, d)]
     places = tuple(Place(d, t.shape[d], t.dims[d].axes, starts[d]) for d in looked_up)
     return LocalRow(fn, places) if places else fn
@@ -137,7 +135,7 @@ def _sliced_spans(call: Call, t: ShType) -> tuple[Slice, ...]:
 
 
 def _local_slice(call: Call, operands: Types, results: Types) -> ShardFn:
-    """A slice on a shard: along a sharded dim that is full or sliced in place, all of the shard."""
+    """A slice on a shard; along a sharded dim it takes all of the shard, or looks up one index."""
     (t,), p = operands, call.params
     spans = _sliced_spans(call, t)
     start, limit, steps = (list(ints(p[key] or [1] * t.ndim)) for key in ("start_indices", "limit_indices", "strides"))
@@ -162,12 +160,12 @@ def _slice(eqn: Any, operands: Sequence[Any]) -> list[Any]:
     (x,), out = operands, eqn.outvars[0].aval
     if any(n == 0 and dim.axes for n, dim in zip(out.shape, x.type.dims, strict=True)):
         with wide_enough(out.dtype):
-            return [jnp.zeros(out.shape, out.dtype)]  # nothing of a sharded dim, as where it rolls by zero
+            return [jnp.zeros(out.shape, out.dtype)]  # an empty slice of a sharded dim, as of `jnp.roll` by 0
     return _SLICE(eqn, operands)
 
 
 def _starts(call: Call, first: int) -> list[Any]:
-    """Where a dynamic slice begins in each dim: a number, or which operand says it, from ``first`` on."""
+    """The start of a dynamic slice in each dim: a number or an operand, from operand ``first`` on."""
     constants = call.numbers[first:] or (None,) * (len(call.eqn.invars) - first)
     rest = itertools.count(first)
     return [Start(next(rest)) if n is None else int(n) for n in constants]
@@ -193,19 +191,19 @@ _DYNAMIC_SLICE = Row(
 )
 
 
-def _settled(sizes: Sequence[int], shape: Sequence[int], starts: Sequence[Any]) -> list[Any]:
-    """Where a slice begins: in a dim that it takes in full, at 0, whatever the operand says."""
+def _start_indices(sizes: Sequence[int], shape: Sequence[int], starts: Sequence[Any]) -> list[Any]:
+    """The start indices, with 0 for dims that are taken in full."""
     return [0 if n == m else start for n, m, start in zip(sizes, shape, starts, strict=True)]
 
 
 @row("dynamic_slice")
 def _dynamic_slice(eqn: Any, operands: Sequence[Any]) -> list[Any]:
     x, *starts = operands
-    return _DYNAMIC_SLICE(eqn, [x, *_settled(eqn.outvars[0].aval.shape, eqn.invars[0].aval.shape, starts)])
+    return _DYNAMIC_SLICE(eqn, [x, *_start_indices(eqn.outvars[0].aval.shape, eqn.invars[0].aval.shape, starts)])
 
 
 def _local_update(call: Call, operands: Types, results: Types) -> ShardFn:
-    """A slice replaced on a shard: along a sharded dim that is cut, the part in the shard."""
+    """Replaces a slice on a shard; along a sharded dim that is not taken in full, the part in the shard."""
     t, update, *_ = operands
     starts, fn = _starts(call, 2), call.bound()
     replaced = zip(t.dims, t.shape, update.shape, starts, strict=True)
@@ -224,4 +222,4 @@ _UPDATE = Row(
 def _dynamic_update_slice(eqn: Any, operands: Sequence[Any]) -> list[Any]:
     x, update, *starts = operands
     shape, sizes = (v.aval.shape for v in eqn.invars[:2])
-    return _UPDATE(eqn, [x, update, *_settled(sizes, shape, starts)])
+    return _UPDATE(eqn, [x, update, *_start_indices(sizes, shape, starts)])

@@ -1,7 +1,6 @@
-"""Rows of the collectives of `jax.shard_map`, in programs of one device: those of `shtypes.lax`.
+"""Rows of the collectives of `jax.shard_map`, evaluated by the functions of `shtypes.lax`.
 
-JAX tracks which values vary as types do. Only constants differ: here they take any state for free, and what each device
-has of one, each knows of the others too.
+JAX tracks varying values as sharding types do, except for constants: here these take any state for free.
 """
 
 from __future__ import annotations
@@ -24,9 +23,9 @@ from shtypes.dispatch.reshard import all_reduce, reshard
 from shtypes.errors import ShardingTypeError
 from shtypes.evaluation.frames import mesh_here
 from shtypes.evaluation.interpreter import evaluate
-from shtypes.evaluation.rows.families import Row, all_whole
+from shtypes.evaluation.rows.families import Row, all_unsharded
 from shtypes.evaluation.table import FALLBACKS, REASONS, ROWS, body_row
-from shtypes.evaluation.value_info import beside_others, is_constant, placed, typed_constant
+from shtypes.evaluation.value_info import cast_to_type, is_constant, type_constants, typed_constant
 from shtypes.local_mode import lax
 from shtypes.local_mode.shard_map import mapped_over
 from shtypes.ops.arithmetic import multiply
@@ -40,20 +39,20 @@ from shtypes.types.policy import replicated
 
 
 def spec_of(t: ShType) -> Any:
-    """The spec that `jax.typeof` of an argument has in a program: as much of the type as a spec can say."""
+    """The `PartitionSpec` of a type, which `jax.typeof` of an argument shows; it omits what a spec cannot express."""
     other = State.REDUCED if replicated() is State.INVARIANT else None
     reduced = t.axes(other) if other is not None and t.differentiable else ()
     dims = [dim.axes[0] if len(dim.axes) == 1 else dim.axes or None for dim in t.dims]
     return jax.P(*dims, unreduced=frozenset(t.axes(State.UNREDUCED)), reduced=frozenset(reduced))
 
 
-def meant(t: ShType, spec: Any, states_beside: Mapping[str, State]) -> ShType:
-    """The type that a spec means: sharded as it says, replicated elsewhere; `UNCONSTRAINED` dims are as they are.
+def type_from_spec(t: ShType, spec: Any, states_of: Mapping[str, State]) -> ShType:
+    """The type of a spec: sharded as it says, elsewhere replicated or in ``states_of``.
 
-    Of axes that shard nothing, the states may be ``given``.
+    `UNCONSTRAINED` dims keep the axes that they have in ``t``.
     """
     entries = [*spec, *[None] * (t.ndim - len(spec))]
-    dims, taken = [], set()
+    dims, used = [], set()
     for dim, entry in zip(t.dims, entries, strict=True):
         axes = dim.axes if entry is jax.P.UNCONSTRAINED else (entry,) if isinstance(entry, str) else tuple(entry or ())
         on_mesh = tuple(a for a in axes if a in t.mesh.axis_names)
@@ -61,34 +60,34 @@ def meant(t: ShType, spec: Any, states_beside: Mapping[str, State]) -> ShType:
             missing = next(a for a in axes if a not in t.mesh.axis_names)
             raise ShardingTypeError(f"the annotation {spec} names `{missing}`, which is no axis of the mesh")
         dims.append(dim._replace(axes=on_mesh))
-        taken |= set(on_mesh)
+        used |= set(on_mesh)
     unreduced = frozenset(getattr(spec, "unreduced", ()) or ())
     reduced = frozenset(getattr(spec, "reduced", ()) or ())
     states = {}
     for axis in t.mesh.axis_names:
-        if axis in taken:
+        if axis in used:
             continue
         keeps = any(e is jax.P.UNCONSTRAINED for e in entries) and t.state(axis) is State.UNREDUCED
         states[axis] = (
             State.UNREDUCED if axis in unreduced or keeps else State.REDUCED if axis in reduced else replicated()
         )
-    states |= {axis: state for axis, state in states_beside.items() if axis in states}
+    states |= {axis: state for axis, state in states_of.items() if axis in states}
     return ShType(t.mesh, t.dtype_name, dims, states)
 
 
 @body_row("sharding_annotation")
 def _annotation(eqn: Any, operands: list[Any]) -> list[Any]:
-    """An annotation as a reshard; a constant is resharded only if the annotation names axes."""
+    """Reshards to an annotation; a constant only if the annotation names axes."""
     (x, *likes), (spec, mapped) = operands, (eqn.params["spec"], eqn.params["mapped"])
     states: dict[str, State] = {}
     if isinstance(spec, SymbolicSpec):
         types = [_type_of(like) for like in likes]
         axes = [_unmapped(t, like, m) for t, like, m in zip(types, likes, mapped[1:], strict=True)]
         if spec.is_spec_of_operand:
-            (t,), (its,) = types, axes
+            (t,), (like_axes,) = types, axes
             if t is None:
-                return [x]  # as what has no type lies
-            if len(its) != len(x.shape) - len(mapped[0]):
+                return [x]
+            if len(like_axes) != len(x.shape) - len(mapped[0]):
                 raise ShardingTypeError(
                     f"an annotation gives a value of {len(x.shape)} dims the sharding of one of {t.ndim}",
                     hints=["jax.P(...) says how the result is to lie"],
@@ -106,11 +105,11 @@ def _annotation(eqn: Any, operands: list[Any]) -> list[Any]:
     for dim in sorted(mapped[0]):
         entries.insert(dim, x.type.dims[dim].axes)
     unreduced, reduced = (getattr(spec, name, None) or frozenset() for name in ("unreduced", "reduced"))
-    return [reshard(x, meant(x.type, jax.P(*entries, unreduced=unreduced, reduced=reduced), states))]
+    return [reshard(x, type_from_spec(x.type, jax.P(*entries, unreduced=unreduced, reduced=reduced), states))]
 
 
 def _type_of(like: Any) -> ShType | None:
-    """The type of a value of whose dims an annotation speaks; None of a constant that lies as what it meets."""
+    """The type of a value that an annotation refers to; None of an unsharded constant."""
     if not is_typed(like) or (is_constant(like) and not like.type.axes(State.SHARDED)):
         return None
     t: ShType = like.type
@@ -118,7 +117,7 @@ def _type_of(like: Any) -> ShType | None:
 
 
 def _unmapped(t: ShType | None, like: Any, mapped: Sequence[int]) -> list[tuple[str, ...]]:
-    """The axes of the dims of which a program knows, inside of `jax.vmap`."""
+    """The mesh axes of each dim that is not mapped by `jax.vmap`."""
     dims = [()] * len(like.shape) if t is None else [dim.axes for dim in t.dims]
     return [axes for d, axes in enumerate(dims) if d not in mapped]
 
@@ -126,8 +125,8 @@ def _unmapped(t: ShType | None, like: Any, mapped: Sequence[int]) -> list[tuple[
 #: From an operand, the mesh axes and the parameters of the equation to the result.
 _Collective = Callable[[Any, tuple[str, ...], Any], Any]
 
-#: Those whose operands vary over the axes.
-_OF_VARYING: Final[dict[str, _Collective]] = {
+#: The collectives of varying operands.
+_ON_VARYING: Final[dict[str, _Collective]] = {
     "all_gather": lambda x, axes, p: lax.all_gather(x, axes, axis=p["all_gather_dimension"], tiled=p["tiled"]),
     "all_gather_invariant": lambda x, axes, p: lax.all_gather_invariant(
         x, axes, axis=p["all_gather_dimension"], tiled=p["tiled"]
@@ -135,7 +134,7 @@ _OF_VARYING: Final[dict[str, _Collective]] = {
     "all_gather_reduced": lambda x, axes, p: lax.all_gather(
         x, axes, axis=p["all_gather_dimension"], tiled=p["tiled"], to="reduced"
     ),
-    # The primitive has both dims, whether or not the function of this name makes and drops one.
+    # The primitive is the tiled form, whatever ``tiled`` was in `jax.lax.all_to_all`.
     "all_to_all": lambda x, axes, p: lax.all_to_all(x, axes, p["split_axis"], p["concat_axis"], tiled=True),
     "pbroadcast": lambda x, axes, p: lax.pbroadcast(x, axes, p["source"]),
     "ppermute": lambda x, axes, p: lax.ppermute(x, axes, p["perm"]),
@@ -146,8 +145,8 @@ _OF_VARYING: Final[dict[str, _Collective]] = {
         ("vary_unreduced_cast", "vary_unreduced_cast_p"), lambda x, axes, p: lax.pcast(x, axes, to="unreduced")
     ),
 }
-#: Those of pending sums.
-_OF_SUMS: Final[dict[str, _Collective]] = {
+#: The collectives of pending sums.
+_ON_SUMS: Final[dict[str, _Collective]] = {
     "unreduced_psum": lambda x, axes, p: all_reduce(x, *axes),
     "unreduced_reduce_scatter": lambda x, axes, p: collect(
         Op("psum_scatter", axes, State.UNREDUCED, dim=p["scatter_dimension"], tiled=p["tiled"]), x
@@ -156,7 +155,7 @@ _OF_SUMS: Final[dict[str, _Collective]] = {
 
 
 def _along(eqn: Any) -> tuple[str | int, ...]:
-    """The mesh axes that an equation goes along, by name, and the dims that `jax.vmap` has named, by place."""
+    """The mesh axes of a collective by name, and the dims that `jax.vmap` has named by index."""
     params = eqn.params
     named = params["axes"] if "axes" in params else params["axis_name"]
     axes = tuple(named) if isinstance(named, (tuple, list)) else (named,)
@@ -170,20 +169,24 @@ def _along(eqn: Any) -> tuple[str | int, ...]:
 
 
 def _axes(eqn: Any) -> tuple[str, ...]:
-    """The mesh axes that an equation goes along."""
+    """The mesh axes of a collective."""
     return tuple(map(str, _along(eqn)))
 
 
-def _whole(x: Any, axes: Sequence[str]) -> list[str]:
-    """The axes along which a value is the same on all devices, as far as is known."""
+def _replicated_along(x: Any, axes: Sequence[str]) -> list[str]:
+    """The axes along which a value is replicated."""
     return [a for a in axes if not is_typed(x) or x.type.state(a) in REPLICATED]
 
 
 def _varying(x: Any, axes: Sequence[str]) -> Any:
-    """A value that varies over mesh axes; it is cast once for all that ask for it."""
+    """Casts a value to varying over mesh axes; several uses share one cast."""
     if not is_typed(x):
-        x = typed_constant(x, current_mesh()) if is_constant(x) else placed(x, typed_constant(x, current_mesh()).type)
-    t = x.type.with_axes(_whole(x, axes), State.VARYING)
+        x = (
+            typed_constant(x, current_mesh())
+            if is_constant(x)
+            else cast_to_type(x, typed_constant(x, current_mesh()).type)
+        )
+    t = x.type.with_axes(_replicated_along(x, axes), State.VARYING)
     if t == x.type:
         return x
     constant = is_constant(x)
@@ -191,15 +194,15 @@ def _varying(x: Any, axes: Sequence[str]) -> Any:
     return cast(x, t, constant=constant)
 
 
-@body_row(*_OF_VARYING)
+@body_row(*_ON_VARYING)
 def _of_varying(eqn: Any, operands: list[Any]) -> list[Any]:
     axes, (x,) = _axes(eqn), operands
-    return [_OF_VARYING[eqn.primitive.name](_varying(x, axes), axes, eqn.params)]
+    return [_ON_VARYING[eqn.primitive.name](_varying(x, axes), axes, eqn.params)]
 
 
-@body_row(*_OF_SUMS)
+@body_row(*_ON_SUMS)
 def _of_sums(eqn: Any, operands: list[Any]) -> list[Any]:
-    return [_OF_SUMS[eqn.primitive.name](operands[0], _axes(eqn), eqn.params)]
+    return [_ON_SUMS[eqn.primitive.name](operands[0], _axes(eqn), eqn.params)]
 
 
 _TO_VARYING: Final = ("pvary", "reduced_vary_cast", "reduced_vary_cast_p")
@@ -207,7 +210,7 @@ _TO_VARYING: Final = ("pvary", "reduced_vary_cast", "reduced_vary_cast_p")
 
 @body_row(*_TO_VARYING)
 def _pvary(eqn: Any, operands: list[Any]) -> list[Any]:
-    """`pvary`: constants and plain values stay as they are, and take the states of the other operands."""
+    """`pvary`; constants and plain values are unchanged, since they take the states of other operands."""
     (x,) = operands
     return [_varying(x, _axes(eqn)) if is_typed(x) and not is_constant(x) else x]
 
@@ -219,12 +222,12 @@ def _preduced(eqn: Any, operands: list[Any]) -> list[Any]:
     return [lax.pcast(x, axes, to="reduced") if axes else x]
 
 
-#: The reductions of dims that `jax.vmap` has named, before those of mesh axes.
+#: The reductions over dims that `jax.vmap` has named, which precede those over mesh axes.
 _OVER_DIMS: Final = {"psum": jax.lax.reduce_sum_p, "pmax": jax.lax.reduce_max_p, "pmin": jax.lax.reduce_min_p}
 
 
 @body_row("psum", "psum_invariant", "pmax", "pmin")
-def _in_one_value(eqn: Any, operands: list[Any]) -> list[Any]:
+def _all_reduction(eqn: Any, operands: list[Any]) -> list[Any]:
     name = eqn.primitive.name.removesuffix("_invariant")
     axes = [a for a in _along(eqn) if isinstance(a, str)]
     dims = tuple(a for a in _along(eqn) if not isinstance(a, str))
@@ -234,7 +237,7 @@ def _in_one_value(eqn: Any, operands: list[Any]) -> list[Any]:
 
 
 def _over_dims(reduction: Any, eqn: Any, i: int, x: Any, dims: tuple[int, ...]) -> Any:
-    """The reduction of dims of one of a collective's operands."""
+    """Reduces dims of one operand of a collective."""
     params = {"axes": dims, "out_sharding": None}
     if not is_typed(x):
         return reduction.bind(x, **params)
@@ -243,8 +246,8 @@ def _over_dims(reduction: Any, eqn: Any, i: int, x: Any, dims: tuple[int, ...]) 
 
 
 def _over_axes(name: str, x: Any, axes: Sequence[str]) -> Any:
-    """The collective along the axes over which a value varies; along the others all devices have the same."""
-    replicated_axes = _whole(x, axes)
+    """Applies a collective over the axes along which a value varies; a `psum` over the others multiplies."""
+    replicated_axes = _replicated_along(x, axes)
     live = [a for a in axes if a not in replicated_axes]
     if live:
         x = getattr(lax, name)(x, live)
@@ -261,7 +264,7 @@ def _axis_index(eqn: Any, operands: list[Any]) -> list[Any]:
 
 @body_row("pbroadcast_dynamic")
 def _pbroadcast_dynamic(eqn: Any, operands: list[Any]) -> list[Any]:
-    """The value of the device that another value names."""
+    """The shard of the device with index ``source``."""
     axes, (x, source) = _axes(eqn), operands
     x = _varying(x, axes)
     here = equal(lax.axis_index(axes), source)
@@ -276,7 +279,7 @@ def _ragged_all_to_all(eqn: Any, operands: list[Any]) -> list[Any]:
 
 @body_row("shard_map")
 def _shard_map(eqn: Any, operands: list[Any]) -> list[Any]:
-    """A function of what one device has, in local mode; ``in_specs`` are reshards, as JAX makes them."""
+    """Evaluates the body in local mode; ``in_specs`` are reshards, as in JAX."""
     p, mesh = eqn.params, mesh_here(operands) or current_mesh()
     axes = tuple([a for a in mesh.axis_names if a in p["newly_manual_axes"]])
 
@@ -285,32 +288,29 @@ def _shard_map(eqn: Any, operands: list[Any]) -> list[Any]:
 
     with contextlib.nullcontext() if context() is mesh else use_mesh(mesh):
         pairs = zip(operands, p["in_specs"], strict=True)
-        args = tuple([_brought(x, spec, axes, mesh) for x, spec in pairs])
+        args = tuple([_reshard_input(x, spec, axes, mesh) for x, spec in pairs])
         return list(mapped_over(axes, mesh, body, args, tuple(p["in_specs"]), list(p["out_specs"])))
 
 
-def _brought(x: Any, spec: Any, axes: Sequence[str], mesh: Mesh) -> Any:
-    """An operand as a spec says along the axes that are mapped, and along the others as it is."""
+def _reshard_input(x: Any, spec: Any, axes: Sequence[str], mesh: Mesh) -> Any:
+    """Reshards an operand to a spec along the mapped axes; other axes are unchanged."""
     x = x if is_typed(x) else typed_constant(x, mesh)
     t: ShType = x.type
-    said = [(e,) if isinstance(e, str) else tuple(e or ()) for e in spec]
-    said += [()] * (t.ndim - len(said))
-    entries = [(*s, *[a for a in d.axes if a not in axes]) for s, d in zip(said, t.dims, strict=True)]
+    spec_axes = [(e,) if isinstance(e, str) else tuple(e or ()) for e in spec]
+    spec_axes += [()] * (t.ndim - len(spec_axes))
+    entries = [(*s, *[a for a in d.axes if a not in axes]) for s, d in zip(spec_axes, t.dims, strict=True)]
     beside = {a: state for a, state in t.beside_dims.items() if a not in axes}
-    return reshard(x, meant(t, jax.P(*entries, unreduced=spec.unreduced, reduced=spec.reduced), beside))
+    return reshard(x, type_from_spec(t, jax.P(*entries, unreduced=spec.unreduced, reduced=spec.reduced), beside))
 
 
-# what has no row
-
-
-def _of_one_device(eqn: Any, operands: list[Any]) -> list[Any] | None:
-    """A kernel, or a call of foreign code: each device calls it with the full values."""
+def _on_full_values(eqn: Any, operands: list[Any]) -> list[Any] | None:
+    """Evaluates a kernel or foreign call in local mode: each device calls it with the full values."""
     why = REASONS.get(eqn.primitive.name)
     if not local_axes() or eqn.effects or (why is not None and "sh.local_map" not in why):
         return None
     if not all(hasattr(v.aval, "shape") and hasattr(v.aval, "dtype") for v in (*eqn.invars, *eqn.outvars)):
         return None
-    return Row(all_whole)(eqn, beside_others(operands))
+    return Row(all_unsharded)(eqn, type_constants(operands))
 
 
-FALLBACKS.append(_of_one_device)
+FALLBACKS.append(_on_full_values)

@@ -1,4 +1,4 @@
-"""Rows of primitives that have bodies: calls, loops, branches."""
+"""Rows of calls, loops, branches and callbacks."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from shtypes.dispatch.apply import all_replicated, apply, is_typed
 from shtypes.errors import ShardingTypeError
 from shtypes.evaluation.bound_primitive import Bound
 from shtypes.evaluation.interpreter import evaluate_closed
-from shtypes.evaluation.rows.families import Row, all_whole
+from shtypes.evaluation.rows.families import Row, all_unsharded
 from shtypes.evaluation.table import body_row, row
 from shtypes.evaluation.value_info import (
-    beside_others,
+    cast_to_type,
     is_constant,
     is_free,
     joined,
     noted_as,
-    placed,
+    type_constants,
     type_of,
     typed_constant,
 )
@@ -46,12 +46,12 @@ from shtypes.types import ShType, State, dtypes
 from shtypes.types.mesh import Mesh, context
 from shtypes.types.policy import replicated
 
-#: Functions of JAX that act on each element, in a loop that runs while any element does: each is typed as one op.
-_WHOLE: Final[dict[str, Any]] = {"gcd": jax.numpy.gcd, "lcm": jax.numpy.lcm}
+#: Elementwise functions that JAX writes as a loop: each is typed as one op.
+_ELEMENTWISE: Final[dict[str, Any]] = {"gcd": jax.numpy.gcd, "lcm": jax.numpy.lcm}
 
 
 def _is_jaxs_function(eqn: Any) -> bool:
-    """Whether a call is of JAX's function of this name: its program is that function's."""
+    """Whether a call is of JAX's function of this name, by its program."""
     avals = tuple((v.aval.shape, v.aval.dtype, getattr(v.aval, "weak_type", False)) for v in eqn.invars)
     return str(jaxpr_of(eqn.params["jaxpr"])) == _program(eqn.params["name"], avals)
 
@@ -60,7 +60,7 @@ def _is_jaxs_function(eqn: Any) -> bool:
 def _program(name: str, avals: tuple[Any, ...]) -> str:
     structs = [jax.ShapeDtypeStruct(shape, dtype, weak_type=weak) for shape, dtype, weak in avals]
     try:
-        closed, *_ = trace_plain(_WHOLE[name], structs)
+        closed, *_ = trace_plain(_ELEMENTWISE[name], structs)
     except (TypeError, ValueError):
         return ""
     calls = [e for e in jaxpr_of(closed).eqns if e.params.get("name") == name]
@@ -70,7 +70,7 @@ def _program(name: str, avals: tuple[Any, ...]) -> str:
 @body_row("jit", "closed_call", "composite", "eval_jaxpr")
 def _call(eqn: Any, operands: list[Any]) -> list[Any]:
     params = eqn.params
-    if params.get("name") in _WHOLE and _is_jaxs_function(eqn):
+    if params.get("name") in _ELEMENTWISE and _is_jaxs_function(eqn):
         return [OPS[params["name"]].function(*operands)]
     body = params.get("jaxpr", params.get("call_jaxpr"))
     return evaluate_closed(body, operands)
@@ -78,7 +78,7 @@ def _call(eqn: Any, operands: list[Any]) -> list[Any]:
 
 @body_row("remat2")
 def _checkpoint(eqn: Any, operands: list[Any]) -> list[Any]:
-    """JAX's checkpoint of the typed body: as it was in the program, differentiated there already or not."""
+    """Binds JAX's checkpoint primitive with the typed body."""
     body, params = eqn.params["jaxpr"], eqn.params
     if not any(isinstance(x, jax.core.Tracer) for x in operands):
         return evaluate_closed(body, operands)
@@ -113,51 +113,52 @@ def _name(eqn: Any, operands: list[Any]) -> list[Any]:
     return [(with_mark if isinstance(name, Mark) else checkpoint_name)(operands[0], name)]
 
 
-class _Enter(Exception):  # noqa: N818  # a signal, not an error
-    """Leaves the trace of a body whose carry is to start in other types; None for those that stay as they are."""
+class _Retry(Exception):  # noqa: N818  # a signal, not an error
+    """Aborts the trace of a body that needs other types: those to start or end in, None where they do not change."""
 
     def __init__(self, types: list[ShType | None]) -> None:
         self.types = types
 
 
 class _Carry:
-    """The carry of a loop, which starts in types in which it can come back, and the constants in it.
-
-    In a step it is made of new values, of which nothing is noted: what is a constant before and after each step is
-    noted there.
-    """
+    """The carry of a loop: finds types that a step preserves, and which elements are constants throughout."""
 
     def __init__(self, start: list[Any]) -> None:
         self._start = start
         self._constant = list(map(is_constant, start))
 
     def noted(self, values: list[Any]) -> list[Any]:
-        """The carry, before a step or after the last one."""
+        """Notes the constants among the new values of a carry."""
         return list(noted_as(self._constant, values))
 
     def returned(self, before: list[Any], after: list[Any]) -> list[Any]:
-        """The carry after a step in the types before it; raises `_Enter` if it is to start in others."""
+        """Casts a step's results to the carry's types; raises `_Retry` if the carry must start in other types."""
         starts: list[ShType | None] = [None] * len(before)
         for i, (x, y) in enumerate(zip(before, after, strict=True)):
-            came, left = type_of(x), type_of(y)
-            if left is None or came == left:
+            before_type, after_type = type_of(x), type_of(y)
+            if after_type is None or before_type == after_type:
                 continue
-            if came is None or (is_free(came, left) and not is_free(left, came)):
-                starts[i] = left
+            if before_type is None or (is_free(before_type, after_type) and not is_free(after_type, before_type)):
+                starts[i] = after_type
         constant = [c and is_constant(y) for c, y in zip(self._constant, after, strict=True)]
         is_new, self._constant = constant != self._constant, constant
         if is_new or any(t is not None for t in starts):
-            raise _Enter(starts)
-        return [placed(y, x.type) if is_typed(x) and not is_typed(y) else y for x, y in zip(before, after, strict=True)]
+            raise _Retry(starts)
+        return [
+            cast_to_type(y, x.type) if is_typed(x) and not is_typed(y) else y
+            for x, y in zip(before, after, strict=True)
+        ]
 
-    def settled(self, run: Callable[[list[Any]], list[Any]]) -> list[Any]:
-        """The carry after a loop, which is run again where its body asks for other types."""
+    def run_until_stable(self, run: Callable[[list[Any]], list[Any]]) -> list[Any]:
+        """Runs a loop, again for each `_Retry`, and returns the last carry."""
         carry = self._start
-        for _ in range(5 * len(carry)):  # each round moves at least one of them up, or finds that it varies
+        for _ in range(5 * len(carry)):  # each round changes the state of an element, or makes it no constant
             try:
                 return run(carry)
-            except _Enter as enter:
-                carry = [x if t is None else placed(x, t, "carry") for x, t in zip(carry, enter.types, strict=True)]
+            except _Retry as retry:
+                carry = [
+                    x if t is None else cast_to_type(x, t, "carry") for x, t in zip(carry, retry.types, strict=True)
+                ]
         return run(carry)
 
 
@@ -178,7 +179,7 @@ def _scan(eqn: Any, operands: list[Any]) -> list[Any]:
         last, ys = scan(body, start, list(xs), loop.length, reverse=loop.reverse, unroll=loop.unroll)
         return [*carry.noted(last), *noted_as([not v for v in varies], ys)]
 
-    return carry.settled(run)
+    return carry.run_until_stable(run)
 
 
 @body_row("while")
@@ -189,40 +190,40 @@ def _while(eqn: Any, operands: list[Any]) -> list[Any]:
     cond_consts, body_consts, start = operands[:n], operands[n:m], operands[m:]
     mapped = len(jaxpr_of(loop.cond).outvars[0].aval.shape)
 
-    def run(asks: Callable[[Any], Any]) -> list[Any]:
+    def run(reduce_any: Callable[[Any], Any]) -> list[Any]:
         carry = _Carry(start)
 
-        def goes_on(state: list[Any]) -> Any:
+        def cond_fun(state: list[Any]) -> Any:
             (pred,) = evaluate_closed(loop.cond, [*cond_consts, *carry.noted(state)])
             if not mapped:
                 return pred
-            return asks(pred) if is_typed(pred) else jax.numpy.any(pred)
+            return reduce_any(pred) if is_typed(pred) else jax.numpy.any(pred)
 
         def body(state: list[Any]) -> list[Any]:
             new = evaluate_closed(loop.body, [*body_consts, *carry.noted(state)])
-            if mapped:  # a loop under `vmap` runs while any element does; those that are done keep what they have
+            if mapped:  # under `vmap` a loop runs while any element does; finished elements do not change
                 (pred,) = evaluate_closed(loop.cond, [*cond_consts, *state])
                 new = [_where(pred, y, x, mapped) for x, y in zip(state, new, strict=True)]
             return carry.returned(state, new)
 
-        return carry.settled(lambda first: carry.noted(while_loop(goes_on, body, first)))
+        return carry.run_until_stable(lambda first: carry.noted(while_loop(cond_fun, body, first)))
 
     if mapped and any(map(is_typed, operands)):
         try:  # a loop of unknown length has no backward pass, but may be in one
-            return under(None, run, NotTransposed(), NoComm("both"))(_any_of_own)
+            return under(None, run, NotTransposed(), NoComm("both"))(_any_on_device)
         except ShardingTypeError:
-            pass  # the elements are not by device, or the loop communicates
+            pass  # the predicate is not sharded, or the loop communicates
     return run(functions.any)
 
 
 _ANY: Final = function("any", jax.numpy.any)
 
 
-def _any_of_own(pred: Any) -> Any:
-    """Whether a loop goes on for any element in a device's shard: one device may be done before another.
+def _any_on_device(pred: Any) -> Any:
+    """Whether a loop continues for any element of a device's shard; typed as replicated though it may vary.
 
-    This is no value of the program: where a loop is mapped, no element sees how often it runs for others. No device
-    waits for another as long as the loop does not communicate.
+    This is sound: the number of iterations does not affect finished elements, and no device waits for another, since
+    the loop does not communicate.
     """
 
     def rule(types: tuple[ShType, ...]) -> Typing:
@@ -260,12 +261,14 @@ def _cond(eqn: Any, operands: list[Any]) -> list[Any]:
                 out = evaluate_closed(body, noted_as(constant, xs))
                 varies[:] = [v or not is_constant(y) for v, y in zip(varies, out, strict=True)]
                 if joined_types is not None:
-                    return [y if t is None else placed(y, t, "result") for y, t in zip(out, joined_types, strict=True)]
+                    return [
+                        y if t is None else cast_to_type(y, t, "result") for y, t in zip(out, joined_types, strict=True)
+                    ]
                 seen.append([type_of(y) for y in out])
                 if len(seen) == len(choice.branches):
                     places = [list(types) for types in zip(*seen, strict=True)]
                     if any(None in types and any(types) for types in places):
-                        raise _Enter([joined(types) for types in places])
+                        raise _Retry([joined(types) for types in places])
                 return out
 
             return run
@@ -275,14 +278,14 @@ def _cond(eqn: Any, operands: list[Any]) -> list[Any]:
 
     try:
         return attempt()
-    except _Enter as enter:
-        joined_types = enter.types
+    except _Retry as retry:
+        joined_types = retry.types
     return attempt()
 
 
 @body_row("platform_index")
 def _platform_index(eqn: Any, operands: list[Any]) -> list[Any]:
-    """The branch for the platform that programs run on here."""
+    """The index of the branch for the default backend."""
     platforms, here = eqn.params["platforms"], jax.default_backend()
     names_here = {here, *(("cuda", "rocm") if here == "gpu" else ())}
     branch = next((i for i, names in enumerate(platforms) if names is None or names_here & set(names)), None)
@@ -293,24 +296,24 @@ def _platform_index(eqn: Any, operands: list[Any]) -> list[Any]:
 
 @body_row("pure_callback")
 def _pure_callback(eqn: Any, operands: list[Any]) -> list[Any]:
-    """Each device calls with its shards, also of constants, so that devices with equal shards raise the same errors."""
+    """Calls the host on each device's shards, of constants too: devices with equal shards raise equal errors."""
     if not any(map(is_typed, operands)):
         mesh = context()
         if mesh is None or no_trace_is_running():
             return bind_plain(eqn, operands)
         operands = [typed_constant(x, mesh) for x in operands]
         if not operands:
-            return _of_nothing(eqn, mesh)
-    return _PURE_CALLBACK(eqn, beside_others(operands))
+            return _call_without_operands(eqn, mesh)
+    return _PURE_CALLBACK(eqn, type_constants(operands))
 
 
 _PURE_CALLBACK: Final = Row(
-    all_whole,
+    all_unsharded,
     function=lambda call, operands, results: _host_function(call.eqn, operands[0].mesh),
 )
 
 
-def _of_nothing(eqn: Any, mesh: Mesh) -> list[Any]:
+def _call_without_operands(eqn: Any, mesh: Mesh) -> list[Any]:
     states = all_replicated(mesh)
     types = [ShType(mesh, dtypes.from_numpy(v.aval.dtype), list(v.aval.shape), states) for v in eqn.outvars]
     return local_all(_host_function(eqn, mesh), out=types)
@@ -326,10 +329,10 @@ def _host_function(eqn: Any, mesh: Mesh) -> HostFunction:
 
 @row("debug_callback", "debug_print")
 def _debug(eqn: Any, operands: list[Any]) -> list[Any]:
-    """Each device with another shard calls with it, as `sh.debug` does."""
+    """Calls the host once for each distinct shard, as `sh.debug` does."""
     p = eqn.params
     if eqn.primitive.name == "debug_print":
-        args, kwargs = _filled_in(p, operands)
+        args, kwargs = _print_arguments(p, operands)
         debug.print(p["fmt"], *args, ordered=p["ordered"], **kwargs)
     else:
         bind = eqn.primitive.get_bind_params(p)
@@ -338,8 +341,8 @@ def _debug(eqn: Any, operands: list[Any]) -> list[Any]:
     return []
 
 
-def _filled_in(params: Any, operands: list[Any]) -> tuple[list[Any], dict[str, Any]]:
-    """The arguments of a print: those that are arrays, and those that were static when it was traced."""
+def _print_arguments(params: Any, operands: list[Any]) -> tuple[list[Any], dict[str, Any]]:
+    """The arguments of `jax.debug.print`: its operands, and those that were static when it was traced."""
     static = dict(params["static_args"])
     rest = iter(operands)
     count = params["in_tree"].num_leaves

@@ -1,4 +1,4 @@
-"""Rows of primitives with custom derivative rules: these rules are applied, as JAX applies them."""
+"""Rows of primitives with custom derivative rules, which apply these rules to typed values."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from shtypes.dispatch.apply import apply, finished_type, is_typed
 from shtypes.errors import ShardingTypeError, quoted
 from shtypes.evaluation.interpreter import evaluate_closed
 from shtypes.evaluation.table import FALLBACKS, REASONS, body_row
-from shtypes.evaluation.value_info import beside_others, is_inexact, of_some, placed, type_of, typed_constant
+from shtypes.evaluation.value_info import cast_to_type, is_inexact, of_some, type_constants, type_of, typed_constant
 from shtypes.lifting.jax_rules import Run, Site, with_rules
 from shtypes.ops import functions
 from shtypes.ops.along_dims import function
@@ -30,11 +30,11 @@ from shtypes.rules.typing import Typing
 from shtypes.scopes.comm import Implicit, allows_implicit, in_force, rules_in_force
 from shtypes.types import Dim, ShType, State
 
-_STACK: Final = function("terms", lambda x: x[None])
-_OWN: Final = function("own_term", lambda x: x[0])
+_EXPAND: Final = function("terms", lambda x: x[None])
+_INDEX: Final = function("own_term", lambda x: x[0])
 
 
-def linearly(
+def apply_linear(
     site: Site,
     run: Run,
     plain: Run,
@@ -43,13 +43,17 @@ def linearly(
     outs: int,
     guesses: Sequence[int] = (),
 ) -> list[Any]:
-    """The results of a function that is linear in some operands together, by its author's word."""
+    """Evaluates a function that its author declares linear in the ``linear`` operands jointly.
+
+    On pending sums ``run`` is tried first, then ``plain`` on each term. Results after the first ``outs`` and the
+    operands ``guesses`` need not be sums.
+    """
     pending = [operands[i] for i in linear if is_typed(operands[i]) and operands[i].type.axes(State.UNREDUCED)]
     if not pending:
         return run(operands)
     axes = tuple(dict.fromkeys(a for x in pending for a in x.type.axes(State.UNREDUCED)))
     strictly = [rule for rule in rules_in_force() if not isinstance(rule, Implicit)]
-    try:  # first as it is written: a direct solver is linear op by op
+    try:  # a direct solver is linear op by op
         with in_force(tuple(strictly)):
             return run(operands)
     except ShardingTypeError as error:
@@ -57,7 +61,7 @@ def linearly(
     try:
         with in_force(tuple(strictly)):
             stacked = [i for i in guesses if is_typed(operands[i]) and operands[i].type.axes(State.UNREDUCED)]
-            return _of_terms(site, plain, operands, [*linear, *stacked], outs, axes)
+            return _apply_to_terms(site, plain, operands, [*linear, *stacked], outs, axes)
     except ShardingTypeError:
         pass
     if allows_implicit():
@@ -66,21 +70,21 @@ def linearly(
     raise ShardingTypeError(
         f"`{site.name}` cannot be applied to a pending sum, here {t}",
         why=f"{reason}; nor does it take each term alone: that must not communicate over {quoted(axes)}",
-        hints=[whole_cotangent(t) if is_transposing() else f'sh.reshard(b, "{finished_type(t)}") before it'],
+        hints=[reduced_cotangent_hint(t) if is_transposing() else f'sh.reshard(b, "{finished_type(t)}") before it'],
     )
 
 
 def _finished(x: Any) -> Any:
-    return placed(x, finished_type(x.type)) if is_typed(x) else x
+    return cast_to_type(x, finished_type(x.type)) if is_typed(x) else x
 
 
-def whole_cotangent(t: ShType) -> str:
-    """A hint: how a function gets a cotangent that is no pending sum, instead of one of this type."""
+def reduced_cotangent_hint(t: ShType) -> str:
+    """A hint to reshard operands so that the cotangent is no pending sum of this type."""
     axes = ", ".join(f'{axis}="I"' for axis in t.axes(State.UNREDUCED))
     return f"sh.reshard(x, {axes}) of its operands x: then its result is invariant, and the cotangent of that whole"
 
 
-def _of_terms(
+def _apply_to_terms(
     site: Site, plain: Run, operands: Sequence[Any], linear: Sequence[int], outs: int, axes: tuple[str, ...]
 ) -> list[Any]:
     mesh = next(x.type.mesh for x in operands if is_typed(x))
@@ -94,14 +98,14 @@ def _of_terms(
     for i in linear:
         x = operands[i] if is_typed(operands[i]) else typed_constant(operands[i], mesh)
         t = x.type.with_axes(axes, State.UNREDUCED)
-        stacked[i] = apply("terms", _STACK, rule, placed(x, t, "terms"))
+        stacked[i] = apply("terms", _EXPAND, rule, cast_to_type(x, t, "terms"))
     dims = [0 if i in linear else None for i in range(len(operands))]
     results = site.mapped(plain, size, stacked, dims)
     sums = [(functions if is_typed(y) else jax.numpy).sum(y, 0) for y in results[:outs]]
-    return [*sums, *map(_shard_of_step, results[outs:])]
+    return [*sums, *map(_drop_stacked_dim, results[outs:])]
 
 
-def _shard_of_step(y: Any) -> Any:
+def _drop_stacked_dim(y: Any) -> Any:
     if not is_typed(y):
         return y[0]
 
@@ -110,7 +114,7 @@ def _shard_of_step(y: Any) -> Any:
         states = {**t.beside_dims, **dict.fromkeys(t.dims[0].axes, State.VARYING)}
         return Typing(types, (t.replace(dims=t.dims[1:], states=states),))
 
-    return apply("own_term", _OWN, rule, y)
+    return apply("own_term", _INDEX, rule, y)
 
 
 @body_row("custom_jvp_call")
@@ -119,13 +123,13 @@ def _custom_jvp(eqn: Any, operands: list[Any]) -> list[Any]:
 
 
 def with_tangents(eqn: Any, run: Run, operands: list[Any]) -> list[Any]:
-    """The results of an equation by ``run``; where it is differentiated, its results and tangents by JAX's rule."""
+    """Evaluates an equation by ``run``; its derivative by JAX's jvp rule."""
     site = Site(eqn, operands)
-    types: list[Any] = []  # of the results where the function itself ran, which JAX holds the rule's to
+    types: list[Any] = []  # of the results of ``run``; JAX wants the rule's results to have the same
 
     @jax.custom_jvp
     def f(*xs: Any) -> list[Any]:
-        outs = run(site.own(xs))
+        outs = run(site.with_notes(xs))
         types[:] = map(type_of, outs)
         return outs
 
@@ -145,63 +149,66 @@ def _custom_vjp(eqn: Any, operands: list[Any]) -> list[Any]:
 
 @jax.tree_util.register_static
 @dataclasses.dataclass(frozen=True)
-class _Pulled:
-    """The static parts of a pullback, beside its residuals."""
+class _Pullback:
+    """A `jax.vjp` function without its residuals."""
 
-    tree: Any  # how the residuals make it up
-    live: tuple[int, ...]  # which operands it is of
+    tree: Any  # its pytree structure, whose leaves are the residuals
+    live: tuple[int, ...]  # the differentiated operands
     residuals: tuple[Any, ...]  # JAX's types of the residuals
-    cts: tuple[Any, ...]  # those of the cotangents
+    cts: tuple[Any, ...]  # JAX's types of the cotangents
 
 
 def with_cotangents(eqn: Any, run: Run, operands: list[Any]) -> list[Any]:
-    """The results of an equation by ``run``; where it is differentiated, by JAX's forward and backward functions."""
+    """Evaluates an equation by ``run``; where it is differentiated, by JAX's forward and backward functions."""
     site = Site(eqn, operands)
-    pulled: list[_Pulled] = []
+    pullback: list[_Pullback] = []
 
     @jax.custom_vjp
     def f(*xs: Any) -> list[Any]:
-        with set_current_eqn(site.here):
-            return run(site.own(xs))
+        with set_current_eqn(site.step):
+            return run(site.with_notes(xs))
 
     def fwd(*primals: Any) -> Any:
         check_closed_over(eqn, [x.perturbed for x in primals])
-        xs = site.own([x.value for x in primals])
+        xs = site.with_notes([x.value for x in primals])
         live = [i for i, x in enumerate(primals) if x.perturbed and is_inexact(x.value)]
 
         def forward(xs: Any) -> Any:
-            out, pull = jax.vjp(of_some(site.native, xs, live), *[xs[i] for i in live])
+            out, pull = jax.vjp(of_some(site.bind_plain, xs, live), *[xs[i] for i in live])
             residuals, tree = jax.tree.flatten(pull)
             cts = tuple([traced_type(y).to_ct_aval() for y in out])
-            pulled[:] = [_Pulled(tree, tuple(live), tuple(map(traced_type, residuals)), cts)]
+            pullback[:] = [_Pullback(tree, tuple(live), tuple(map(traced_type, residuals)), cts)]
             return out, residuals
 
         with site.applying():
-            out, residuals = site.plainly(lambda *xs: forward(xs), xs, xs, site.ins)
-        return out, (residuals, xs, pulled[0])
+            out, residuals = site.evaluate_rule(lambda *xs: forward(xs), xs, xs, site.in_avals)
+        return out, (residuals, xs, pullback[0])
 
     def bwd(saved: Any, cts: Any) -> Any:
-        residuals, xs, pulled = saved
+        residuals, xs, pullback = saved
         nonzero = [is_inexact(ct) and not isinstance(ct, SymbolicZero) for ct in cts]
 
         def pull(residuals: Any, nonzero_cts: Any) -> Any:
             rest = iter(nonzero_cts)
-            zeros = [ad.Zero(ct) if is_inexact(ct) else np.zeros(ct.shape, jax.dtypes.float0) for ct in pulled.cts]
-            full = [next(rest) if there else zero for zero, there in zip(zeros, nonzero, strict=True)]
-            return jax.tree.unflatten(pulled.tree, residuals)(full)
+            zeros = [ad.Zero(ct) if is_inexact(ct) else np.zeros(ct.shape, jax.dtypes.float0) for ct in pullback.cts]
+            full = [next(rest) if is_nonzero else zero for zero, is_nonzero in zip(zeros, nonzero, strict=True)]
+            return jax.tree.unflatten(pullback.tree, residuals)(full)
 
-        nonzero_cts = [ct for ct, there in zip(cts, nonzero, strict=True) if there]
+        nonzero_cts = [ct for ct, is_nonzero in zip(cts, nonzero, strict=True) if is_nonzero]
         full: list[Any] = [None] * len(xs)
         try:
             with site.applying():
-                like = [*pulled.residuals, *(ct for ct, there in zip(pulled.cts, nonzero, strict=True) if there)]
-                cts_in = site.plainly(pull, xs, (residuals, nonzero_cts), like)
-                for i, ct in zip(pulled.live, cts_in, strict=True):
+                like = [
+                    *pullback.residuals,
+                    *(ct for ct, is_nonzero in zip(pullback.cts, nonzero, strict=True) if is_nonzero),
+                ]
+                cts_in = site.evaluate_rule(pull, xs, (residuals, nonzero_cts), like)
+                for i, ct in zip(pullback.live, cts_in, strict=True):
                     full[i] = site.cotangent(ct, xs[i].type.cotangent()) if is_typed(xs[i]) else ct
         except ShardingTypeError as error:
             pending = [ct.type for ct in nonzero_cts if is_typed(ct) and ct.type.axes(State.UNREDUCED)]
-            if error.__cause__ is None:  # of what JAX refuses, another type is no remedy
-                error.hints = (*error.hints, *map(whole_cotangent, pending))
+            if error.__cause__ is None:  # what JAX refuses, another type does not mend
+                error.hints = (*error.hints, *map(reduced_cotangent_hint, pending))
             raise
         return tuple(full)
 
@@ -211,7 +218,7 @@ def with_cotangents(eqn: Any, run: Run, operands: list[Any]) -> list[Any]:
 
 @body_row("custom_linear_solve")
 def _custom_linear_solve(eqn: Any, operands: list[Any]) -> list[Any]:
-    """The solution by ``solve``; by JAX's rules a tangent solves it too, and a cotangent the transpose."""
+    """Evaluates the user's ``solve``; by JAX's rules tangents solve too, and cotangents solve the transpose."""
     lengths, solve = eqn.params["const_lengths"], eqn.params["jaxprs"].solve
     first, count = lengths.matvec + lengths.vecmat, sum(lengths)
 
@@ -219,17 +226,19 @@ def _custom_linear_solve(eqn: Any, operands: list[Any]) -> list[Any]:
         return evaluate_closed(solve, [*xs[first : first + lengths.solve], *xs[count:]])
 
     site, linear, guesses = Site(eqn, operands), range(count, len(operands)), range(first, count)
-    return with_rules(site, operands, lambda xs: linearly(site, run, site.native, xs, linear, len(linear), guesses))
+    return with_rules(
+        site, operands, lambda xs: apply_linear(site, run, site.bind_plain, xs, linear, len(linear), guesses)
+    )
 
 
 @body_row("linear_call")
 def _linear_call(eqn: Any, operands: list[Any]) -> list[Any]:
-    """A linear function whose transpose is another function's; what it is linear beside has no gradient."""
+    """Evaluates a linear function with a custom transpose; its residuals have no gradient."""
     callee, site = eqn.params["callee"], Site(eqn, operands)
     linear = range(eqn.params["num_callee_consts"] + eqn.params["num_res"], len(operands))
 
     def run(xs: Sequence[Any]) -> list[Any]:
-        return linearly(
+        return apply_linear(
             site,
             lambda xs: evaluate_closed(callee, xs),
             lambda xs: jax.core.eval_jaxpr(jaxpr_of(callee), captured(callee), *xs),
@@ -246,39 +255,39 @@ body_row("keep_alive")(lambda eqn, operands: operands[:1])
 
 @body_row("custom_vmap_call")
 def _custom_vmap(eqn: Any, operands: list[Any]) -> list[Any]:
-    """A function that is mapped by another one."""
+    """Evaluates a function with a custom batching rule."""
     return with_rules(Site(eqn, operands), operands, lambda xs: evaluate_closed(eqn.params["call"], xs))
 
 
-#: Those of JAX that take floats apart into bits, of which no pending sum has any, and the ops that they are.
-_WHOLE: Final = {"Frexp": "frexp", "Ldexp": "ldexp"}
+#: JAX's primitives that act on the bits of floats, which a pending sum does not have, and the ops for them.
+_BITWISE: Final = {"Frexp": "frexp", "Ldexp": "ldexp"}
 
 
 @body_row("call_hi_primitive")
 def _hi_primitive(eqn: Any, operands: list[Any]) -> list[Any]:
-    """A primitive that expands to others, with a derivative rule."""
+    """Evaluates the expansion of a primitive, with its derivative rule."""
     prim = eqn.params["_prim"]
-    if type(prim).__module__.startswith("jax.") and type(prim).__name__ in _WHOLE:
-        return jax.tree.leaves(OPS[_WHOLE[type(prim).__name__]].function(*beside_others(operands)))
+    if type(prim).__module__.startswith("jax.") and type(prim).__name__ in _BITWISE:
+        return jax.tree.leaves(OPS[_BITWISE[type(prim).__name__]].function(*type_constants(operands)))
 
     def expand(*xs: Any) -> list[Any]:
         return jax.tree.leaves(prim.expand(*jax.tree.unflatten(prim.in_tree, xs)))
 
     run = _traced(eqn, operands, expand)
     if not any(is_inexact(v.aval) for v in eqn.outvars):
-        return run(operands)  # positions and counts have no gradient, whatever rules there are
+        return run(operands)  # integers have no gradient
     return (with_cotangents if has_custom_vjp(prim) else with_tangents)(eqn, run, operands)
 
 
-def _of_third_party(eqn: Any, operands: list[Any]) -> list[Any] | None:
-    """A primitive of a third party through what it runs, with the rules that JAX has for it."""
+def _third_party(eqn: Any, operands: list[Any]) -> list[Any] | None:
+    """Evaluates the implementation of a third party's primitive, with the rules registered in JAX."""
     run = None if eqn.primitive.name in REASONS else implementation_of(eqn)
     return None if run is None else with_rules(Site(eqn, operands), operands, _traced(eqn, operands, run))
 
 
 def _traced(eqn: Any, operands: list[Any], f: Callable[..., list[Any]]) -> Run:
     site = Site(eqn, operands)
-    return lambda xs: site.plainly(f, xs, xs, site.ins)
+    return lambda xs: site.evaluate_rule(f, xs, xs, site.in_avals)
 
 
-FALLBACKS.append(_of_third_party)
+FALLBACKS.append(_third_party)

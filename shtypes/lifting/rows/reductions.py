@@ -1,4 +1,4 @@
-"""Rows of primitives that reduce dims, run along them, or order what is along them."""
+"""Rows of reductions, cumulative reductions, sorts and windows."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ rows(
 
 
 def _reduced(call: Call, types: Types) -> Typing:
-    """A reduction; over no dims it is the identity, also of the terms of a pending sum."""
+    """The typing of a reduction; over no dims it is the identity, also on pending sums."""
     name, (t,), (dtype,), axes = call.name, types, call.dtypes, _axes(call.eqn)
     return rules.reduce_nonlinear(name, t, axes, False, dtype) if axes else rules.linear_unary(name, t, dtype)
 
 
-#: The ops that reduce along sharded dims, where communication is allowed.
+#: The reductions along sharded dims, where communication is allowed.
 _ACROSS: Final[dict[str, Callable[[Any, tuple[int, ...]], Any]]] = {
     "max": functools.partial(extreme, "max"),
     "min": functools.partial(extreme, "min"),
@@ -53,15 +53,15 @@ _ACROSS: Final[dict[str, Callable[[Any, tuple[int, ...]], Any]]] = {
     "argmax": functools.partial(position, "argmax"),
     "argmin": functools.partial(position, "argmin"),
 }
-#: The reductions of booleans that these are; of integers they act on each bit.
-_TRUTH: Final = {"reduce_and": "all", "reduce_or": "any"}
+#: The reductions of booleans; on integers these primitives are bitwise.
+_BOOLEAN: Final = {"reduce_and": "all", "reduce_or": "any"}
 
 
 @row("argmax", "argmin", "reduce_and", "reduce_max", "reduce_min", "reduce_or", "reduce_prod", "reduce_xor")
 def _reduction(eqn: Any, operands: Sequence[Any]) -> list[Any]:
-    """A reduction that is not linear."""
+    """Evaluates a nonlinear reduction."""
     name, dtype = NAMES.get(eqn.primitive.name, eqn.primitive.name), eqn.outvars[0].aval.dtype
-    name = _TRUTH.get(name, name) if dtype == np.bool_ else name
+    name = _BOOLEAN.get(name, name) if dtype == np.bool_ else name
     reduction, across = Row(_reduced, name), _ACROSS.get(name)
     if across is None:
         return reduction(eqn, operands)
@@ -80,11 +80,11 @@ def _axis(call: Call) -> tuple[int, ...]:
     return (int(call.params[key]) % call.ndim,)
 
 
-#: The primitives that accumulate along a dim, by their names in all releases of JAX.
-_RUNNING: Final = " ".join(
+#: The cumulative reductions of this release of JAX.
+_CUMULATIVE: Final = " ".join(
     p.name for name, p in vars(jax.lax).items() if name.startswith("cum") and name.endswith("_p")
 )
-rows(f"{_RUNNING} approx_top_k top_k", along(_axis))
+rows(f"{_CUMULATIVE} approx_top_k top_k", along(_axis))
 
 
 # in order
@@ -108,7 +108,7 @@ rows("sort", _sorted, function=_local_sort)
 
 
 def _folded(call: Call, operands: Sequence[int], results: Sequence[int]) -> Any:
-    """A reduction by the user's function, of operands and as many initial values, along unsharded dims."""
+    """Labels of a reduction by the user's function, of operands and as many initial values, along unsharded dims."""
     ndim, count, drops = operands[0], len(call.eqn.invars) // 2, call.name == "reduce"
     moving = [d for d, w in enumerate([] if drops else windows_of(call.params)) if not w.stays_within(1)]
     within = set(ints(call.params["dimensions"]) if drops else moving)
@@ -124,7 +124,7 @@ rows("reduce reduce_window", together(_folded), numbers=True)
 
 
 def windows_of(p: Mapping[str, Any]) -> list[Window]:
-    """How the windows of a primitive move along each dim, by its parameters."""
+    """The windows of a primitive along each dim, from its parameters."""
     ones = [1] * len(p["window_dimensions"])
     dilations = [ones if p.get(key) is None else ints(p[key]) for key in ("base_dilation", "window_dilation")]
     moves = zip(
@@ -134,7 +134,7 @@ def windows_of(p: Mapping[str, Any]) -> list[Window]:
 
 
 def _crossed(call: Call, types: Types) -> list[int]:
-    """The dims in which a window may need elements of two shards of the largest operand."""
+    """The dims along which a window may span two shards of the largest operand."""
     sizes = [max(t.local_shape[d] for t in types if t.ndim == call.ndim) for d in range(call.ndim)]
     return [d for d, (w, n) in enumerate(zip(windows_of(call.params), sizes, strict=True)) if not w.stays_within(n)]
 
