@@ -11,7 +11,7 @@ from shtypes.core.array import Array
 from shtypes.errors import ShardingTypeError
 from shtypes.evaluation.local_rows import clamped
 from shtypes.ops.sharded_reductions import as_varying
-from shtypes.ops.shards import Axes, axes_of, count, of_device, placed, turned, type_of
+from shtypes.ops.shards import Axes, all_to_all, as_sharded, axes_of, axis_size, of_device, type_of
 from shtypes.types import Dim, State
 from shtypes.types.parts import check_divides
 
@@ -64,8 +64,8 @@ def _flat(data: Any, ndim: int) -> Any:
 
 def _request(ids: Any, axes: Axes, size: int, capacity: int, clips: bool) -> tuple[Any, Any]:
     """The slots of each device's ids, and the rows that other devices request of it."""
-    slots, requested = _routes(ids, size, count(ids, axes), min(capacity, type_of(ids).size), clips)
-    return slots, turned(requested, axes, 0, 0)
+    slots, requested = _routes(ids, size, axis_size(ids, axes), min(capacity, type_of(ids).size), clips)
+    return slots, all_to_all(requested, axes, 0, 0)
 
 
 def _dim_axes(ids: Any) -> Axes:
@@ -85,10 +85,10 @@ def embedded(table: Any, ids: Any, capacity: int, fill_value: Any) -> Array:
     ids, shard = as_varying(ids, _dim_axes(ids)), as_varying(table, axes)
     shape = type_of(ids).shape
     slots, requested = _request(ids, axes, type_of(shard).shape[0], capacity, clips=True)
-    rows = turned(_rows(shard, requested, 0, (type_of(requested).size,)), axes, 0, 0)
+    rows = all_to_all(_rows(shard, requested, 0, (type_of(requested).size,)), axes, 0, 0)
     y: Array = _rows(rows, slots, fill_value, shape)
     for d, dim in enumerate(t.dims):
-        y = placed(y, d, dim.axes) if dim.axes else y
+        y = as_sharded(y, d, dim.axes) if dim.axes else y
     return y
 
 
@@ -98,9 +98,9 @@ def summed_by_segment(data: Any, ids: Any, num_segments: int, axes: Axes, capaci
     _check_routes("segment_sum", capacity, axes, ids, [a for dim in type_of(data).dims[ndim:] for a in dim.axes])
     if type_of(data).dims[:ndim] != type_of(ids).dims:
         raise ShardingTypeError("`segment_sum` with a capacity needs rows that are sharded as their segments' numbers")
-    axes_of_ids, n = _dim_axes(ids), count(ids, axes)
+    axes_of_ids, n = _dim_axes(ids), axis_size(ids, axes)
     check_divides(type_of(ids).mesh, Dim(num_segments, axes), 0)
     ids, data = as_varying(ids, axes_of_ids), as_varying(data, axes_of_ids)
     slots, requested = _request(ids, axes, num_segments // n, capacity, clips)
-    rows = turned(_sums(_flat(data, ndim), slots, type_of(requested).size), axes, 0, 0)
-    return placed(_sums(rows, requested, num_segments // n), 0, axes)
+    rows = all_to_all(_sums(_flat(data, ndim), slots, type_of(requested).size), axes, 0, 0)
+    return as_sharded(_sums(rows, requested, num_segments // n), 0, axes)

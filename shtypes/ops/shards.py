@@ -1,4 +1,4 @@
-"""Operations on shards for ways across shards: shards as varying values, exchanges, functions of one device."""
+"""Collectives and per-device functions on typed values, from which the ways of computing across shards are made."""
 
 from __future__ import annotations
 
@@ -40,36 +40,36 @@ def axes_of(x: Any, dim: int) -> Axes:
     return type_of(x).dims[dim].axes
 
 
-def placed(x: Any, dim: int, axes: Axes) -> Array:
-    """A varying value as the shards of a dim, minor to the axes that shard it already."""
+def as_sharded(x: Any, dim: int, axes: Axes) -> Array:
+    """Reinterprets a varying value as shards of a dim, minor to the axes that shard it already."""
     t = type_of(x)
     dims, n = list(t.dims), t.mesh.product(axes)
     dims[dim] = dims[dim]._replace(size=dims[dim].size * n, axes=(*dims[dim].axes, *axes))
     return reinterpreted(x, t.replace(dims=dims, states={a: s for a, s in t.beside_dims.items() if a not in axes}))
 
 
-def pending(x: Any, axes: Axes) -> Array:
-    """A varying value as the terms of a pending sum."""
+def as_unreduced(x: Any, axes: Axes) -> Array:
+    """Reinterprets a varying value as the terms of an unreduced one."""
     t = type_of(x)
     for axis in axes:
         t = t.with_axis(axis, State.UNREDUCED)
     return reinterpreted(x, t)
 
 
-def count(x: Any, axes: Axes) -> int:
+def axis_size(x: Any, axes: Axes) -> int:
     """The number of devices along the axes."""
     return type_of(x).mesh.product(axes)
 
 
-def index(x: Any, axes: Axes) -> Array:
-    """The index of each device along the axes."""
+def axis_index(x: Any, axes: Axes) -> Array:
+    """The index of the device along the axes."""
     mesh = type_of(x).mesh
     states = {a: VARYING if a in axes else replicated() for a in mesh.axis_names}
     return local(AxisIndex(axes), out=as_jax_type(ShType(mesh, "i32", [], states)))
 
 
 class _Thread(threading.local):
-    across = ""  # the op that is computed across shards
+    across = ""  # the op that the collectives belong to
 
 
 _thread: Final = _Thread()
@@ -89,52 +89,52 @@ def _collected(op: Op, x: Any) -> Array:
     return collect(replace(op, across=_thread.across), x)
 
 
-def permuted(x: Any, axes: Axes, pairs: tuple[tuple[int, int], ...]) -> Array:
-    """Sends each device's value by pairs of source and destination; zeros where nothing arrives."""
+def ppermute(x: Any, axes: Axes, pairs: tuple[tuple[int, int], ...]) -> Array:
+    """Sends values between devices by pairs of source and destination; zeros where nothing arrives."""
     return _collected(Op("ppermute", axes, VARYING, VARYING, perm=pairs), x)
 
 
-def sent(x: Any, axes: Axes, hops: int) -> Array:
-    """The value of the device ``hops`` before each; zeros where there is none."""
-    n = count(x, axes)
-    return permuted(x, axes, tuple((i, i + hops) for i in range(n) if 0 <= i + hops < n))
+def shift(x: Any, axes: Axes, hops: int) -> Array:
+    """Shifts values by ``hops`` devices; zeros where nothing arrives."""
+    n = axis_size(x, axes)
+    return ppermute(x, axes, tuple((i, i + hops) for i in range(n) if 0 <= i + hops < n))
 
 
 def sharded(x: Any, dim: int, axes: Axes) -> Array:
-    """Shards a dim of a replicated value over the axes: each device keeps its slice."""
+    """Shards a dim of a replicated value over the axes: each device keeps its slice, and nothing is sent."""
     t = type_of(x)
     for axis in axes:
         t = t.with_axis(axis, State.SHARDED, dim)
     return move(x, t, inserted=True)
 
 
-def summed(x: Any, axes: Axes, state: State = State.REDUCED) -> Array:
-    """The sum over devices: reduced, with as many bytes backward, or invariant, with none."""
+def psum(x: Any, axes: Axes, state: State = State.REDUCED) -> Array:
+    """Sums over devices: to a reduced value, which sends as much backward, or an invariant one, which sends nothing."""
     return _collected(Op("psum", axes, VARYING, state), x)
 
 
-def collected(x: Any, axes: Axes, dim: int) -> Array:
-    """Gathers all devices' values along a dim, reduced: its cotangent is scattered."""
+def all_gather(x: Any, axes: Axes, dim: int) -> Array:
+    """Gathers values along a dim, to a reduced value: its cotangent is reduce-scattered."""
     return _collected(Op("all_gather", axes, VARYING, State.REDUCED, dim=dim, tiled=True), x)
 
 
-def gathered(x: Any, axes: Axes, dim: int) -> Array:
-    """Gathers all devices' values along a dim, replicated: nothing is sent backward where it may be invariant."""
+def all_gather_invariant(x: Any, axes: Axes, dim: int) -> Array:
+    """Gathers values along a dim, to an invariant value: nothing is sent backward."""
     return _collected(Op("all_gather_invariant", axes, VARYING, INVARIANT, dim=dim, tiled=True), x)
 
 
-def scattered(x: Any, axes: Axes, dim: int) -> Array:
-    """The sum over devices, scattered along a dim."""
+def psum_scatter(x: Any, axes: Axes, dim: int) -> Array:
+    """Sums over devices and scatters the sum along a dim."""
     return _collected(Op("psum_scatter", axes, VARYING, VARYING, dim=dim, tiled=True), x)
 
 
-def turned(x: Any, axes: Axes, split: int, concat: int) -> Array:
-    """Moves the axes of a varying value's shards from one dim to another, by an all-to-all."""
+def all_to_all(x: Any, axes: Axes, split: int, concat: int) -> Array:
+    """Splits a dim into a block for each device and concatenates the received blocks along another."""
     return _collected(Op("all_to_all", axes, VARYING, VARYING, dim=split, concat=concat, tiled=True), x)
 
 
 def of_device(name: str) -> Callable[[Callable[..., Any]], JaxFunction]:
-    """Makes a plain function one of typed values that each device applies; non-arrays are static."""
+    """Makes a JAX function one that each device applies to its values; arguments that are no arrays are static."""
     return lambda fn: JaxFunction(name, fn, takes_out=False)
 
 
@@ -177,7 +177,7 @@ def full(x: Any, size: int, dim: int, fill: Any) -> Any:
 
 
 def least_or_most(dtype: Any, *, most: bool) -> Any:
-    """An infinity, or the extreme number of a dtype without infinities, such as some of 8 bits."""
+    """The identity of a maximum or minimum: an infinity, or the extreme value of dtypes without one."""
     infinity, name = (np.inf, "max") if most else (-np.inf, "min")
     if jnp.issubdtype(dtype, jnp.bool_):
         return most
@@ -200,7 +200,7 @@ _Round = tuple[tuple[tuple[int, int], ...], int, int]
 
 
 def _rounds(pair_of: np.ndarray, places: np.ndarray, n: int) -> list[_Round]:
-    """The permutes that bring elements at some places of devices to others; first those that stay on their device.
+    """The permutes that move elements from some places to devices; elements that stay on their device come first.
 
     Pairs of source and destination are numbered ``source * n + destination``.
     """
@@ -226,14 +226,14 @@ def _rounds(pair_of: np.ndarray, places: np.ndarray, n: int) -> list[_Round]:
 
 @of_device("take")
 def _taken(pool: Any, me: Any, table: Static, n: int, dim: int) -> Any:
-    """A device's elements, by a table of the places of all devices; arbitrary where that is negative."""
+    """Looks up a device's row of a table of places in the pool; negative places give arbitrary elements."""
     places = np.frombuffer(table.value, np.int64).reshape(n, -1)
     return jnp.take(pool, jnp.asarray(np.maximum(places, 0))[me], axis=dim, mode="clip")
 
 
 @of_device("spread")
 def _spread(pool: Any, places: Static, dim: int) -> Any:
-    """A strided slice of the pool, dilated and padded with zeros; ``places`` as in `_taken`, alike on all devices."""
+    """A strided slice of the pool, dilated and padded with zeros; ``places`` are the same on all devices."""
     table = np.frombuffer(places.value, np.int64)
     at = np.flatnonzero(table >= 0)
     first, last = sorted(table[at[[0, -1]]].tolist())
@@ -253,13 +253,13 @@ def _is_even(places: np.ndarray) -> bool:
 
 @of_device("put")
 def _put(x: Any, part: Any, start: int, dim: int) -> Any:
-    """A value with other elements from ``start``."""
+    """Updates a slice that begins at ``start``."""
     return lax.dynamic_update_slice_in_dim(x, part, start, dim)
 
 
 @of_device("fill")
 def _filled(x: Any, value: Any, me: Any, table: Static, n: int, dim: int) -> Any:
-    """The value where a table of all devices is true, else ``x``."""
+    """``value`` where the device's row of a table of bools is true, else ``x``."""
     return jnp.where(in_table(table, me, n, x.ndim, dim), jnp.asarray(value, x.dtype), x)
 
 
@@ -269,9 +269,9 @@ def in_table(table: Static, me: Any, n: int, ndim: int, dim: int) -> Any:
 
 
 def _assembled(pool: Any, me: Any, table: np.ndarray, lacking: np.ndarray, dim: int) -> tuple[Any, np.ndarray]:
-    """A device's elements, by a table of places in a pool, and a mask of those that are zeros already.
+    """Takes the elements at a device's row of a table of places in a pool, and a mask of those that are zero already.
 
-    Uses a slice and a pad where the places are strided and alike on all devices, and a lookup for the rest.
+    Slices and pads where the places have one stride and are the same on all devices, and looks up the rest.
 
     Args:
         pool: The source of the elements.
@@ -296,22 +296,22 @@ def _assembled(pool: Any, me: Any, table: np.ndarray, lacking: np.ndarray, dim: 
 
 
 def arranged(me: Any, sources: Sequence[Any], origin: np.ndarray, dim: int, axes: Axes) -> Array:
-    """A varying value whose elements along a dim come from sources; each distance between devices is one permute.
+    """A varying value whose elements along a dim come from sources; sends one permute for each distance.
 
     Args:
         me: The index of the device along the axes.
-        sources: Shards, values that all devices have, and numbers; at least one has the dim.
-        origin: For each element, device by device, the number of its source, and its place there; negative for zero.
+        sources: Shards, replicated arrays and scalars; at least one has the dim.
+        origin: For each element of the global dim, which source it comes from and its place there; negative for zero.
         dim: The dim.
         axes: The axes that shard it.
     """
     arrays = [x.x if isinstance(x, Shard) else x for x in sources]
-    n = count(me, axes)
+    n = axis_size(me, axes)
     per_device = len(origin) // n
     some = next(x for x in arrays if getattr(x, "ndim", 0))
     if not per_device:
         return part(some, 0, 0, dim)  # type: ignore[no-any-return]
-    #: Values, the elements that they hold, the places of these, and the devices that have them: others have zeros.
+    #: Values, the elements of the result that they hold, where, and the devices that have them: others have zeros.
     parts: list[tuple[Any, np.ndarray, np.ndarray, Sequence[int]]] = []
     fills: list[tuple[Any, np.ndarray]] = [(0, origin[:, 0] < 0)]
     for k, (source, x) in enumerate(zip(sources, arrays, strict=True)):
@@ -330,15 +330,13 @@ def arranged(me: Any, sources: Sequence[Any], origin: np.ndarray, dim: int, axes
                 step = int(np.gcd.reduce(within)) or 1
                 piece = x if (low, high, step) == (0, size, 1) else part(x, low, high, dim, step)
                 is_sent = any(a != b for a, b in pairs)
-                piece = permuted(piece, axes, pairs) if is_sent else piece
+                piece = ppermute(piece, axes, pairs) if is_sent else piece
                 parts.append((piece, i[at], within // step, [b for _, b in pairs] if is_sent else range(n)))
-    if not parts:  # nothing, or numbers alone
+    if not parts:  # only zeros and scalars
         parts.append(
             (full(some, per_device, dim, 0), np.arange(n * per_device), np.tile(np.arange(per_device), n), range(n))
         )
-    parts.sort(
-        key=lambda each: int((each[1] % per_device).min())
-    )  # side by side as they will be, if all devices' are alike
+    parts.sort(key=lambda each: int((each[1] % per_device).min()))  # in the order of the result, so that a slice can do
     starts = np.cumsum([0, *(x.shape[dim] for x, *_ in parts)])
     table, lacking = np.full(n * per_device, -1), np.zeros((n, starts[-1]), bool)
     for (x, i, places, having), start in zip(parts, starts, strict=False):
@@ -354,16 +352,16 @@ def arranged(me: Any, sources: Sequence[Any], origin: np.ndarray, dim: int, axes
 
 
 def bordered(x: Any, dim: int, axes: Axes, before: int, after: int, fill: Any = 0) -> Array:
-    """Shards with elements of their neighbours before and after them, cut where negative; ``fill`` beyond the ends."""
-    size, n = type_of(x).shape[dim], count(x, axes)
+    """Extends shards by elements of their neighbours, or cuts them where negative; ``fill`` beyond the ends."""
+    size, n = type_of(x).shape[dim], axis_size(x, axes)
     places = (np.arange(n)[:, None] * size + np.arange(-before, size + after)).reshape(-1)
     source = np.where((places >= 0) & (places < n * size), 0, 1 if np.any(fill) else -1)
-    return arranged(index(x, axes), [Shard(x, n * size), fill], np.stack([source, places], -1), dim, axes)
+    return arranged(axis_index(x, axes), [Shard(x, n * size), fill], np.stack([source, places], -1), dim, axes)
 
 
 def unbordered(x: Any, dim: int, axes: Axes, before: int, after: int) -> Array:
-    """Adds the borders of shards to the shards that they come from: the transpose of `bordered`."""
-    wide, n = type_of(x).shape[dim], count(x, axes)
+    """Adds borders to the shards that they came from: the transpose of `bordered`."""
+    wide, n = type_of(x).shape[dim], axis_size(x, axes)
     device, place = np.divmod(np.arange(n * (wide - before - after)), wide - before - after)
     terms = []
     for hop in range(1 - n, n):  # from the device ``hop`` further on
@@ -371,6 +369,6 @@ def unbordered(x: Any, dim: int, axes: Axes, before: int, after: int) -> Array:
         is_there = (at >= 0) & (at < wide) & (device + hop >= 0) & (device + hop < n)
         if is_there.any():
             origin = np.stack([np.where(is_there, 0, -1), (device + hop) * wide + at], -1)
-            terms.append(arranged(index(x, axes), [Shard(x, n * wide)], origin, dim, axes))
+            terms.append(arranged(axis_index(x, axes), [Shard(x, n * wide)], origin, dim, axes))
     result: Array = functools.reduce(add, terms)
     return result

@@ -1,7 +1,7 @@
-"""The ways of primitives along sharded dims, and the choice among them and a gather: by what they send.
+"""Registers the ways to compute a primitive along a sharded dim, and chooses among them and a gather by bytes.
 
-A way is a function of an equation and its typed operands that returns the results, or None where it is none. It is made
-of functions of one device and collectives, which are typed, transposed and counted as those of local mode.
+A way is a function of an equation and its typed operands that returns the results, or None where it does not apply. It
+consists of per-device functions and collectives, which are typed, transposed and counted as those of local mode.
 """
 
 from __future__ import annotations
@@ -32,25 +32,29 @@ from shtypes.scopes.comm import implicit_comm, minimizing, objective, without_sc
 from shtypes.traced.ledger import sent_by_program
 
 Way = Callable[[Any, Sequence[Any]], Sequence[Any] | None]
-#: Which way is taken for an equation on operands of some types: its number, or -1 for the row.
+#: The number of the way that was chosen for an equation and operand types; -1 for its row.
 _chosen: Final[Bounded[int]] = Bounded()
-#: Ways whose results lie where the operands did not: taken only where that is asked for, or by the solver.
+#: Ways whose results are sharded along other dims than the operands: only the solver takes them.
 _elsewhere: Final[set[Way]] = set()
-#: Ways that give what one device does only where the operands are as JAX asks for, such as sorted.
+#: Ways that are right only for operands as JAX requires them, such as sorted ones.
 _assuming: Final[set[Way]] = set()
-#: Of ways of some equations of a primitive alone, such as calls: of which.
+#: The predicates of ways that apply to some equations of a primitive only, such as some calls.
 _only: Final[dict[Way, Callable[[Any], Any]]] = {}
-#: What JAX calls jitted functions.
+#: The primitives of jitted functions.
 CALLS: Final = ("jit", "pjit")
 
 
 def way(
     *names: str, only: Callable[[Any], Any] | None = None, elsewhere: bool = False, assumes: bool = False
 ) -> Callable[[Way], Way]:
-    """Makes a function a way of primitives; ``elsewhere`` if other dims than before are sharded afterwards.
+    """Registers a function as a way of primitives.
 
-    ``only`` says of which equations; the solver takes a call that has a way as one operation. A way that ``assumes``
-    that operands are as JAX asks for, such as sorted, is for those who ask for it: `suggest` plans with none.
+    Args:
+        *names: The primitives.
+        only: Which equations it applies to; the solver takes a call that has a way as one operation.
+        elsewhere: Whether the results are sharded along other dims than the operands.
+        assumes: Whether it is right only for operands as JAX requires them, such as sorted ones: `suggest` plans
+            without it.
     """
 
     def add(f: Way) -> Way:
@@ -74,12 +78,12 @@ def ways_of(eqn: Any) -> Sequence[Way]:
 
 
 def assumes(f: Way) -> bool:
-    """Whether a way gives what one device does only where the operands are as JAX asks for."""
+    """Whether a way is right only for operands as JAX requires them."""
     return f in _assuming
 
 
 def evaluated(eqn: Any, operands: list[Any]) -> list[Any]:
-    """The results of an equation by the way that sends least, or by its row after a gather."""
+    """Evaluates an equation by the way that sends least, or by its row after a gather."""
     name = eqn.primitive.name
     row = ROWS[name] if name in ROWS else BODIES[name]
     if not any(dim.axes for x in operands if is_typed(x) for dim in x.type.dims) or not (ways := ways_of(eqn)):
@@ -93,13 +97,13 @@ def evaluated(eqn: Any, operands: list[Any]) -> list[Any]:
 
 
 def name_of(eqn: Any) -> str:
-    """What an equation is called; of a function of JAX its name."""
+    """The name of an equation in messages: of a jitted function of JAX its name."""
     name = eqn.primitive.name
     return str(eqn.params["name"]).removeprefix("_") if "jaxpr" in eqn.params else NAMES.get(name, name)
 
 
 def _chosen_for(eqn: Any, operands: Sequence[Any], row: Row, ways: Sequence[Way]) -> int:
-    """The number of the way that is asked for, if it is one for these operands, or that sends least; -1 for the row."""
+    """The number of the requested way, if it applies, or of the one that sends least; -1 for the row."""
     serials = tuple([x.type.serial if is_typed(x) else None for x in operands])
     key = (key_of_equation(eqn), serials, current_settings()._replace(tried=False))
 
@@ -118,13 +122,13 @@ def _chosen_for(eqn: Any, operands: Sequence[Any], row: Row, ways: Sequence[Way]
 
 @contextlib.contextmanager
 def tried_apart(mesh: AnyMesh, minimize: Direction = "both") -> Iterator[None]:
-    """A scope in which ops may communicate, for the trace of one equation apart from its program."""
+    """A scope in which ops may communicate, to trace one equation apart from its program."""
     with without_scopes(), noting(), implicit_comm(minimize=minimize), alone(), use_mesh(mesh):
         yield
 
 
 def _price(f: Way, eqn: Any, operands: Sequence[Any]) -> Cost | None:
-    """What a way sends, and what finishes a pending sum that it leaves; None where it is none."""
+    """What a way sends, with the reduction of results that it leaves unreduced; None where it does not apply."""
     minimize, left = minimizing(), list[Cost]()
     taken = [True]
 

@@ -1,7 +1,7 @@
-"""Programs in which what moves elements along a dim, to sizes that no devices divide, is one call with what follows.
+"""Groups equations that are evaluated on shards together into calls.
 
-``x[1:] - x[:-1]`` and ``jnp.pad(x, (1, 0))[:-1]`` are several equations with odd sizes in between. As one call they are
-evaluated on shards (`moves`).
+``x[1:] - x[:-1]`` and ``jnp.pad(x, (1, 0))[:-1]`` are several equations with sizes in between that the devices do not
+divide. As one call they are evaluated on shards (`moves`).
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ from shtypes.lifting.ways.order import numbered
 from shtypes.lifting.ways.permutations import with_unique_places
 from shtypes.lifting.ways.selection import in_any_order, selections
 
-#: The bodies of calls that were made here: they are no programs to be grouped.
+#: The bodies of calls that were made here, which are not grouped again.
 _bodies: Final[Bounded[bool]] = Bounded()
 
 
 class _Uses(NamedTuple):
-    """Where the variables of a program are read."""
+    """The readers of the variables of a program."""
 
     jaxpr: Any
-    readers: dict[Any, set[int]]  # the numbers of the equations; one more for the results
-    sizeless: set[Any]  # the variables that depend on no argument with dims: what has their sizes may be odd
+    readers: dict[Any, set[int]]  # equation numbers; the number of equations for the results
+    sizeless: set[Any]  # variables that depend on no argument with dims
 
 
 @functools.lru_cache(maxsize=256)
 def grouped(jaxpr: Any) -> Any:
-    """A program whose equations that depend on each other by odd sizes are calls; itself where there are none.
+    """Groups equations that are connected by odd sizes into calls; returns the program itself if there are none.
 
-    So are sorts of which only some places are read, and those that take the numbers of elements along.
+    Sorts of which only some places are read, and those that take an iota along, become calls, too.
     """
     if jaxpr in _bodies:
         return jaxpr
@@ -60,7 +60,7 @@ def grouped(jaxpr: Any) -> Any:
     while groups:
         try:
             order = _order(jaxpr, groups)
-        except graphlib.CycleError as error:  # each of two groups needs the other
+        except graphlib.CycleError as error:  # two groups depend on each other
             groups = [g for g in groups if g[0] != max({h[0] for h in groups}.intersection(error.args[1]))]
             continue
         calls = {g[0]: _call(uses, g) for g in groups}
@@ -69,7 +69,7 @@ def grouped(jaxpr: Any) -> Any:
 
 
 def _with_padding_windows(jaxpr: Any) -> Any:
-    """A program whose sums of windows pad what is padded with zeros for them alone, as in gradients of pools."""
+    """Merges pads with zeros into the sums of windows that alone read them, as in gradients of pools."""
     read = collections.Counter(v for e in jaxpr.eqns for v in e.invars if not is_literal(v))
     read.update(v for v in jaxpr.outvars if not is_literal(v))
     pads: dict[Any, Any] = {}  # by result
@@ -107,7 +107,7 @@ def _uses(jaxpr: Any, sizeless: set[Any]) -> _Uses:
 
 
 def _order(jaxpr: Any, groups: Sequence[Sequence[int]]) -> list[int]:
-    """The order of equations, each after those that it depends on, where a group is one by its first; effects stay."""
+    """A topological order of equations where each group is one unit, named by its first; effects keep their order."""
     first = {i: g[0] for g in groups for i in g}
     sorter: graphlib.TopologicalSorter[int] = graphlib.TopologicalSorter()
     made: dict[Any, int] = {}
@@ -134,7 +134,7 @@ def _order(jaxpr: Any, groups: Sequence[Sequence[int]]) -> list[int]:
 
 
 def _numbered(jaxpr: Any) -> list[list[int]]:
-    """The sorts that take the numbers of elements along, with what makes these for them alone, by number."""
+    """The equation numbers of sorts that take an iota along, each with its iota."""
     pairs = [(found[0], i) for i in range(len(jaxpr.eqns)) if (found := numbered(jaxpr, i))]
     read = [v for e in jaxpr.eqns for v in e.invars if not is_literal(v)] + list(jaxpr.outvars)
     return [[j, i] for j, i in pairs if sum(v is jaxpr.eqns[j].outvars[0] for v in read) == 1]
@@ -144,9 +144,9 @@ REWRITES.append(grouped)
 
 
 def _groups(jaxpr: Any, sizeless: set[Any], taken: set[int]) -> list[list[int]]:
-    """The equations that are connected by values of odd sizes, by number; those that move elements alone, too.
+    """The numbers of equations that are connected by values of odd sizes, and single ones that move elements.
 
-    Not those that are ``taken``.
+    Equations that are ``taken`` are left out.
     """
     parent = list(range(len(jaxpr.eqns)))
 
@@ -155,7 +155,7 @@ def _groups(jaxpr: Any, sizeless: set[Any], taken: set[int]) -> list[list[int]]:
             i = parent[i]
         return i
 
-    odd: dict[Any, tuple[int, frozenset[Any]]] = {}  # by variable, what makes it, and the sizes before
+    odd: dict[Any, tuple[int, frozenset[Any]]] = {}  # by variable: its equation, and the even shapes before it
     for i, eqn in enumerate(jaxpr.eqns):
         kind = kind_of(eqn)
         if kind is None or i in taken:
@@ -174,9 +174,9 @@ def _groups(jaxpr: Any, sizeless: set[Any], taken: set[int]) -> list[list[int]]:
 
 
 def _closed(jaxpr: Any, groups: Sequence[Sequence[int]]) -> list[list[int]]:
-    """Groups with the equations in between, which depend on them and they on these; groups that meet are one.
+    """Adds to groups the equations between theirs, and joins groups that meet.
 
-    Without those that need what cannot be in a group.
+    Groups that depend on what cannot be in a group are left out.
     """
     makers = {v: i for i, eqn in enumerate(jaxpr.eqns) for v in eqn.outvars}
     before = [{makers[v] for v in e.invars if not is_literal(v) and v in makers} for e in jaxpr.eqns]
@@ -198,7 +198,7 @@ def _closed(jaxpr: Any, groups: Sequence[Sequence[int]]) -> list[list[int]]:
 
 
 def _may_be_call(uses: _Uses, group: Sequence[int]) -> bool:
-    """Whether a group's results have the shapes of operands, under one setting."""
+    """Whether a group's results have shapes of operands, and its equations the same settings."""
     operands, results = _boundary(uses, group)
     shapes = {v.aval.shape for v in operands if v not in uses.sizeless}
     marks = {set_at(uses.jaxpr.eqns[i]) for i in group}
@@ -206,7 +206,7 @@ def _may_be_call(uses: _Uses, group: Sequence[int]) -> bool:
 
 
 def _boundary(uses: _Uses, group: Sequence[int]) -> tuple[list[Any], list[Any]]:
-    """The variables that a group reads from outside, and those that are read outside of it."""
+    """The variables that a group reads from outside, and those of its own that are read outside."""
     eqns = uses.jaxpr.eqns
     inside = set(group)
     made = dict.fromkeys(v for i in group for v in eqns[i].outvars)
@@ -215,7 +215,7 @@ def _boundary(uses: _Uses, group: Sequence[int]) -> tuple[list[Any], list[Any]]:
 
 
 def _call(uses: _Uses, group: Sequence[int]) -> Any:
-    """The call of a group; it is called as its sort, or as the last equation that moves elements."""
+    """The call of a group; its name is that of the sort, or of the last equation that moves elements."""
     jaxpr = uses.jaxpr
     operands, results = _boundary(uses, group)
     template = _template()
@@ -236,7 +236,7 @@ def _call(uses: _Uses, group: Sequence[int]) -> Any:
 
 @functools.cache
 def _template() -> Any:
-    """The equation of a jitted function of one argument, on no mesh."""
+    """An equation that calls a jitted function of one argument, without a mesh."""
     jitted = jax.jit(jnp.sin)
     with alone():
         closed, *_ = trace_plain(lambda x: [jitted(x)], [jax.core.ShapedArray((1,), np.dtype("float32"))])

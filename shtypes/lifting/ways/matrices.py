@@ -1,4 +1,4 @@
-"""Matrices sharded by rows: tall ones by the small factors of all devices, triangles block after block."""
+"""Decompositions and triangular solves of matrices that are sharded by rows: TSQR, and substitution by blocks."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ from shtypes.ops.sharded_reductions import as_varying
 from shtypes.ops.shards import (
     Axes,
     across_shards,
+    all_gather_invariant,
+    all_to_all,
+    as_sharded,
     axes_of,
+    axis_index,
+    axis_size,
     bound,
-    count,
-    gathered,
-    index,
     of_device,
     part,
-    placed,
+    psum,
     sharded,
-    summed,
-    turned,
     type_of,
 )
 from shtypes.types import State
 
 
 def _signs(top: Any, r: Any) -> Any:
-    """The signs of the diagonal by which Householder reflections give these first rows of an orthonormal factor.
+    """The signs of the diagonal of R that LAPACK's QR of all the matrix has, from the first rows of Q.
 
     Each reflection takes the sign opposite to its pivot's; the pivots are those of an elimination (Ballard et al.,
     Reconstructing Householder vectors from TSQR, 2014), each a part of the diagonal of ``r``. One that is zero but for
@@ -66,7 +66,7 @@ def _qr(a: Any) -> Any:
 
 @of_device("factors")
 def _rows(own: Any, q: Any, r: Any, me: Any) -> Any:
-    """A device's rows of the orthonormal factor, and the signs of one device; zeros of others than the first."""
+    """A device's rows of Q, and the signs of R; zeros on other devices than the first."""
     n = own.shape[-1]
     rows = own @ lax.dynamic_slice_in_dim(q, me * n, n, q.ndim - 2)
     return rows, jnp.where(me == 0, _signs(rows[..., :n, :], r), 0)
@@ -88,7 +88,7 @@ def _inner(q: Any, quotient: Any) -> Any:
 
 
 def _turn(inner: Any) -> Any:
-    """The part of a tangent that keeps the orthonormal factor so."""
+    """The antisymmetric part of a tangent, which keeps Q orthonormal."""
     lower = jnp.tril(inner, -1)
     return lower - lower.mT.conj() + (inner - inner.real) * jnp.eye(inner.shape[-1], dtype=inner.dtype)
 
@@ -110,27 +110,27 @@ def _times(q: Any, u: Any) -> Any:
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(1, 2, 3))
 def _decomposed(x: Any, axes: Axes, dim: int, name: str) -> tuple[Any, Any]:
-    """A device's rows of the orthonormal factor, and the other one, with the signs that one device would give them."""
+    """A device's rows of Q, and R, with the signs of one device."""
     with across_shards(name):
         own, r = _qr(x)
-        q, r = _qr(gathered(r, axes, dim))
-        rows, signs = _rows(own, q, r, index(x, axes))
-        return tuple(_signed(rows, r, summed(signs, axes, State.INVARIANT)))
+        q, r = _qr(all_gather_invariant(r, axes, dim))
+        rows, signs = _rows(own, q, r, axis_index(x, axes))
+        return tuple(_signed(rows, r, psum(signs, axes, State.INVARIANT)))
 
 
 @_decomposed.defjvp
 def _of_the_whole(axes: Axes, dim: int, name: str, primals: Any, tangents: Any) -> Any:
-    """The factors and their tangents, by the rule of a matrix that is whole: the rows of a device may be singular."""
+    """The JVP of the QR of all the matrix: the rows of a device may be singular."""
     q, r = _decomposed(*primals, axes, dim, name)
     with across_shards(name):
         quotient = _quotient(*tangents, r)
-        inner = summed(_inner(q, quotient), axes, State.INVARIANT)
+        inner = psum(_inner(q, quotient), axes, State.INVARIANT)
         return (q, r), (_tangent_of_rows(q, quotient, inner), _tangent_of_triangle(r, inner))
 
 
 @way("qr", "svd")
 def by_small_factors(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
-    """Sends a square matrix for each other device, of matrices with as many rows on each as columns."""
+    """Gathers R of all shards, one square matrix of each, where no shard has fewer rows than columns (TSQR)."""
     (x,), p, t = operands, eqn.params, type_of(operands[0])
     (rows, columns), d = t.dims[-2:], t.ndim - 2
     is_thin = not (p["full_matrices"] and p.get("compute_uv", True))
@@ -140,9 +140,9 @@ def by_small_factors(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
         return None
     q, r = _decomposed(as_varying(x, rows.axes), rows.axes, d, name_of(eqn))
     if eqn.primitive.name == "qr":
-        return [placed(q, d, rows.axes), r]
-    s, *vectors = bound(eqn)(r)  # of no vectors, or left and right ones
-    return [s, *(y if i else placed(_times(q, y), d, rows.axes) for i, y in enumerate(vectors))]
+        return [as_sharded(q, d, rows.axes), r]
+    s, *vectors = bound(eqn)(r)  # no vectors, or left and right ones
+    return [s, *(y if i else as_sharded(_times(q, y), d, rows.axes) for i, y in enumerate(vectors))]
 
 
 # triangles
@@ -160,7 +160,7 @@ def _multiplied(a: Any, b: Any) -> Any:
 
 @of_device("solution")
 def _own_solution(a: Any, right: Any, me: Any, k: int, by_rows: bool, lower: bool, unit: bool) -> Any:
-    """The solution of the block on the diagonal of a device; zero if it is not the device's turn."""
+    """Solves the diagonal block of device ``k``; zeros on other devices."""
     size = right.shape[-2]
     block = lax.dynamic_slice_in_dim(a, me * size, size, a.ndim - 1 if by_rows else a.ndim - 2)
     x = lax.linalg.triangular_solve(block, right, left_side=True, lower=lower, unit_diagonal=unit)
@@ -169,7 +169,7 @@ def _own_solution(a: Any, right: Any, me: Any, k: int, by_rows: bool, lower: boo
 
 @of_device("product")
 def _known(a: Any, x: Any, me: Any, k: int, by_rows: bool, lower: bool) -> Any:
-    """The product of a device's part of the triangle with what is known of the solution, in the rows of block ``k``."""
+    """Multiplies a device's part of the triangle, in the rows of block ``k``, by the solved part of the solution."""
     size = a.shape[-2 if by_rows else -1]
     block = lax.slice_in_dim(a, k * size, (k + 1) * size, axis=a.ndim - 1 if by_rows else a.ndim - 2)
     return _multiplied(jnp.where(me > k if by_rows == lower else me < k, block, 0), x)
@@ -177,7 +177,7 @@ def _known(a: Any, x: Any, me: Any, k: int, by_rows: bool, lower: bool) -> Any:
 
 @way("triangular_solve")
 def by_substitution(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
-    """Sends ``2 (devices - 1) ** 2 / devices`` shards of the right side, block after block; backward as much."""
+    """Solves block by block, each with an all-reduce of a shard of the right side; backward as much."""
     if not all(map(is_typed, operands)):
         return None
     (a, b), p = operands, eqn.params
@@ -188,31 +188,31 @@ def by_substitution(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
         return None
     flips = p["transpose_a"] == left
     by_rows, lower = bool(rows.axes) != flips, p["lower"] != flips
-    me, n = index(a, axes), count(a, axes)
+    me, n = axis_index(a, axes), axis_size(a, axes)
     right = _oriented(as_varying(b if axes_of(b, d) else sharded(b, d, axes), axes), not left, False)
     a = _oriented(as_varying(a, axes), flips, p["conjugate_a"])
     order = range(n) if lower else range(n)[::-1]
-    parts: list[Any] = []  # what each device has of the solution: its block, in its turn
+    parts: list[Any] = []  # the solved blocks: zeros on other devices
     for k in order:
         known = right
         if parts and not by_rows:
-            known = subtract(right, summed(_known(a, functools.reduce(add, parts), me, k, by_rows, lower), axes))
+            known = subtract(right, psum(_known(a, functools.reduce(add, parts), me, k, by_rows, lower), axes))
         parts.append(_own_solution(a, known, me, k, by_rows, lower, p["unit_diagonal"]))
         if by_rows and k != order[-1]:
-            right = subtract(right, _known(a, summed(parts[-1], axes), me, k, by_rows, lower))
-    return [placed(_oriented(functools.reduce(add, parts), not left, False), d, axes)]
+            right = subtract(right, _known(a, psum(parts[-1], axes), me, k, by_rows, lower))
+    return [as_sharded(_oriented(functools.reduce(add, parts), not left, False), d, axes)]
 
 
 @of_device("symmetrized")
 def _symmetrized(x: Any, turned: Any, by_columns: bool) -> Any:
-    """The rows of a device, by its rows and columns."""
+    """The rows of ``(a + a^H) / 2`` of a device, from its rows and columns."""
     rows, columns = (turned, x) if by_columns else (x, turned)
     return (rows + columns.mT.conj()) / 2
 
 
 @of_device("packed")
 def _packed(rows: Any, own: Any, me: Any, k: int) -> Any:
-    """The rows of a factor of device ``k``, the triangle at their end without zeros; zero of other devices."""
+    """Packs the rows of the factor of device ``k`` and its diagonal triangle; zeros on other devices."""
     size = own.shape[-1]
     own = own - _multiplied(rows, rows.mT.conj())
     triangle = lax.linalg.cholesky(jnp.where(me == k, own, jnp.eye(size, dtype=own.dtype)), symmetrize_input=False)
@@ -222,7 +222,7 @@ def _packed(rows: Any, own: Any, me: Any, k: int) -> Any:
 
 @of_device("factor")
 def _extended(rows: Any, own: Any, packed: Any, me: Any, k: int, last: bool) -> Any:
-    """The rows of a factor with their next block, by those of device ``k``."""
+    """Appends the next block to the rows of a factor, from the packed rows of device ``k``."""
     size, width = rows.shape[-2:]
     before, after = packed[..., : size * width], packed[..., size * width :]
     triangle = jnp.zeros_like(own).at[(..., *np.tril_indices(size))].set(after)
@@ -236,7 +236,7 @@ def _extended(rows: Any, own: Any, packed: Any, me: Any, k: int, last: bool) -> 
 
 @of_device("failed")
 def _failed(rows: Any) -> Any:
-    """Whether the factor of a device has what is no number, as a number."""
+    """One if the factor of a device has NaN, else zero."""
     return jnp.isnan(rows).any((-2, -1), keepdims=True).astype("f")
 
 
@@ -248,7 +248,7 @@ def _where_none_failed(rows: Any, failed: Any, me: Any) -> Any:
 
 
 def _is_cholesky(eqn: Any) -> bool:
-    """Whether an equation is a call of Cholesky's decomposition alone that makes its operand symmetric first."""
+    """Whether a call is `jnp.linalg.cholesky`, which makes its operand symmetric first."""
     names = [e.primitive.name for e in jaxpr_of(eqn.params["jaxpr"]).eqns if e.primitive.name != "conj"]
     alone = name_of(eqn) == "cholesky" and len(eqn.invars) == len(eqn.outvars) == 1
     return alone and names[:4] == ["transpose", "add", "div", "cholesky"]
@@ -256,9 +256,11 @@ def _is_cholesky(eqn: Any) -> bool:
 
 @way(*CALLS, only=_is_cholesky)
 def by_blocks(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
-    """Sends ``s + s ** 2 * (devices - 1 + 1 / rows)`` shards, ``s = (devices - 1) / devices``; backward as many.
+    """Factors block by block; backward as much.
 
-    Of a symmetric matrix all derivatives are those of one device; of the lower triangle alone JAX has others.
+    Sends ``s + s ** 2 * (devices - 1 + 1 / rows)`` shards, ``s = (devices - 1) / devices``.
+
+    Derivatives are those of one device for a symmetric matrix; JAX has others where it reads the lower one alone.
     """
     (x, *_), d = operands, eqn.outvars[0].aval.ndim - 2
     if not type_of(x).size:
@@ -267,22 +269,22 @@ def by_blocks(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
     axes = axes_of(x, d + upper)
     if not axes or axes_of(x, d + 1 - upper):
         return None
-    me, n = index(x, axes), count(x, axes)
+    me, n = axis_index(x, axes), axis_size(x, axes)
     x = as_varying(x, axes)
-    x = _symmetrized(x, turned(x, axes, d + 1 - upper, d + upper), upper)
+    x = _symmetrized(x, all_to_all(x, axes, d + 1 - upper, d + upper), upper)
     size = type_of(x).shape[d]
     rows = part(x, 0, 0, d + 1)
     for k in range(n):
         own = part(x, k * size, (k + 1) * size, d + 1)
         packed = _packed(rows, own, me, k)
-        rows = _extended(rows, own, packed if k == n - 1 else summed(packed, axes), me, k, k == n - 1)
-    rows = _where_none_failed(rows, summed(_failed(stop_gradient(rows)), axes), me)
-    return [placed(_oriented(rows, upper, upper), d + upper, axes)]
+        rows = _extended(rows, own, packed if k == n - 1 else psum(packed, axes), me, k, k == n - 1)
+    rows = _where_none_failed(rows, psum(_failed(stop_gradient(rows)), axes), me)
+    return [as_sharded(_oriented(rows, upper, upper), d + upper, axes)]
 
 
 @way(*CALLS, only=_is_cholesky)
 def of_complete(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
-    """Sends ``devices - 1`` shards, backward as much: what would make shards symmetric first would send more."""
+    """Gathers the matrix before it is made symmetric, which would send more on shards."""
     (x,), t = operands, type_of(operands[0])
     for axis in (*t.dims[-2].axes, *t.dims[-1].axes):
         t = t.with_axis(axis, State.REDUCED)

@@ -1,8 +1,8 @@
-"""Functions of JAX that move elements along a sharded dim: rolls, shifts, differences, gradients, flips, pads, joins.
+"""Programs that move elements along a sharded dim: rolls, diff, gradient, flips, pads, concatenations.
 
-The sizes in between are not divided by the devices: ``x[1:]`` has one element less. So a function is evaluated as a
-whole. A move says where each element of its result comes from, and moves of moves are one; what is computed of moved
-elements, or is a result, is sent: by a permute for each distance. The last shards may have room left.
+The devices do not divide the sizes in between: ``x[1:]`` has one element less. So such a program is evaluated as one
+call. A moved value is a table of where its elements come from, so moves of moves are one; operands of arithmetic, and
+results, are materialized by one permute for each distance. The last shards may have padding.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from shtypes.ops.sharded_reductions import as_varying
 from shtypes.ops.shards import (
     Axes,
     Shard,
+    all_gather,
     arranged,
+    as_sharded,
+    axis_index,
+    axis_size,
     bound,
-    collected,
-    count,
     in_table,
-    index,
     of_device,
     part,
-    placed,
     type_of,
 )
 
-#: What gives values other dims: of small ones, by which edges are repeated, every device makes all.
+#: Primitives that change the dims: small values, such as edges to be repeated, are gathered for them.
 _RESHAPES: Final = ("broadcast_in_dim", "reshape", "squeeze")
-#: Primitives that move elements along a dim, with JAX's rows of them: a user's does something else.
+#: Primitives that move elements along a dim, with their rows: a user may register another.
 _MOVES: Final = {name: ROWS[name] for name in ("broadcast_in_dim", "concatenate", "pad", "rev", "slice", "split")}
 
 
@@ -49,7 +49,7 @@ def _of(operand: int, places: np.ndarray) -> np.ndarray:
 
 
 def _origin(eqn: Any, dim: int) -> np.ndarray:
-    """For each element of the results along a dim the operand that it comes from, and its place there."""
+    """For each element of the results along a dim, which operand it comes from, and its index there."""
     p, size, results = eqn.params, eqn.invars[0].aval.shape[dim], eqn.outvars[0].aval.shape[dim]
     match eqn.primitive.name:
         case "slice":
@@ -99,11 +99,11 @@ def _elsewhere(eqn: Any, dim: int, blocks: tuple[int, ...]) -> dict[str, Any] | 
 
 
 class Moved(NamedTuple):
-    """A value that is known by where its elements come from.
+    """A value that is not materialized: a table of where its elements come from.
 
     Attributes:
-        sources: What they come from: blocks, and values that are replicated; numbers fill.
-        origin: For each element along the dim the number of its source, and its place there.
+        sources: Shards, replicated values, and scalars that fill.
+        origin: For each element along the dim, which source it comes from, and its index there.
     """
 
     sources: tuple[Any, ...]
@@ -120,20 +120,20 @@ def _as_list(eqn: Any, y: Any) -> list[Any]:
 
 
 class _Evaluation:
-    """One evaluation of a program on shards of a dim.
+    """Evaluates a program on shards of a dim.
 
     Args:
         dim: The dim, the same in all values.
         axes: The axes that shard it.
-        x (...): A value with the mesh.
+        x (...): Any value on the mesh.
     """
 
     def __init__(self, dim: int, axes: Axes, x: Any) -> None:
-        self.dim, self.axes, self.n, self.me = dim, axes, count(x, axes), index(x, axes)
-        self._sent: dict[int, tuple[Any, Shard]] = {}  # what was sent already, by what it was asked for
+        self.dim, self.axes, self.n, self.me = dim, axes, axis_size(x, axes), axis_index(x, axes)
+        self._sent: dict[int, tuple[Any, Shard]] = {}  # materialized values, by id
 
     def run(self, closed: Any, args: Sequence[Any]) -> list[Any]:
-        """The results of a call."""
+        """Evaluates a program."""
         return results_of(jaxpr_of(closed), captured(closed), args, self._equation)
 
     def _equation(self, eqn: Any, xs: list[Any]) -> Sequence[Any]:
@@ -147,9 +147,9 @@ class _Evaluation:
         if name in _RESHAPES:
             return [bound(eqn)(*map(self._complete, xs))]
         size = eqn.outvars[0].aval.shape[self.dim]
-        spreads = [not getattr(x, "ndim", 1) or self._size(x) != size for x in xs]  # to all elements of the dim
+        spreads = [not getattr(x, "ndim", 1) or self._size(x) != size for x in xs]  # is broadcast along the dim
         blocks = [self._complete(x) if s else self.block(x).x for x, s in zip(xs, spreads, strict=True)]
-        if size % self.n:  # what is spread and has a gradient has none of the room
+        if size % self.n:  # the padding must not add to gradients of what is broadcast
             like = next(x for x, s in zip(blocks, spreads, strict=True) if not s)
             pairs = zip(blocks, spreads, strict=True)
             blocks = [self._spread(x, like, size) if s and is_typed(x) else x for x, s in pairs]
@@ -157,20 +157,20 @@ class _Evaluation:
         return [Shard(each, size) for each in _as_list(eqn, y)]
 
     def _spread(self, number: Any, like: Any, size: int) -> Any:
-        """A number, or one for each row along the dim, in the shape of a block, but where the block has room."""
+        """Broadcasts a differentiable value along the dim to the shape of a shard, zero in the padding."""
         if not type_of(number).differentiable:
             return number
         held = type_of(like).shape[self.dim]
         return _numbers(like, number, self.me, Static((np.arange(self.n * held) < size).tobytes()), self.n, self.dim)
 
     def _complete(self, x: Any) -> Any:
-        """A value that every device has all of: of an edge that is repeated or broadcast, one element."""
+        """Gathers a value, such as an edge that is repeated."""
         if not isinstance(x, (Shard, Moved)):
             return x
-        return part(collected(self.block(x).x, self.axes, self.dim), 0, x.size, self.dim)
+        return part(all_gather(self.block(x).x, self.axes, self.dim), 0, x.size, self.dim)
 
     def _moved(self, eqn: Any, xs: Sequence[Any]) -> Sequence[Shard | Moved]:
-        """What an equation moves, as what its operands were moved from; along other dims it is done at once."""
+        """Applies a move to the tables of its operands; moves along other dims are done at once."""
         params = _elsewhere(eqn, self.dim, self._held(eqn.invars[0].aval.shape))
         if params is not None:
             count = len(xs) if eqn.primitive.name == "concatenate" else 1
@@ -195,7 +195,7 @@ class _Evaluation:
         return [Moved(tuple(sources), each) for each in np.split(origin, ends)]
 
     def _held(self, shape: Sequence[int]) -> tuple[int, ...]:
-        """The shape of a block of a value."""
+        """The shape of a shard of a value."""
         return tuple(-(-n // self.n) if d == self.dim else n for d, n in enumerate(shape))
 
     def _as_moved(self, x: Any) -> Moved:
@@ -208,7 +208,7 @@ class _Evaluation:
         return int(shape[self.dim]) if shape else 1
 
     def block(self, x: Any) -> Shard:
-        """A value in blocks; what it was moved from is sent, once."""
+        """Materializes a value, once."""
         if isinstance(x, Shard):
             return x
         if id(x) not in self._sent:
@@ -223,13 +223,13 @@ class _Evaluation:
 
 @of_device("fill")
 def _numbers(like: Any, value: Any, me: Any, table: Static, n: int, dim: int) -> Any:
-    """A number in the shape of a value where a table of all devices says so, and else zero."""
+    """Broadcasts a value where the device's row of a table of bools is true; zero elsewhere."""
     where = in_table(table, me, n, like.ndim, dim)
     return jnp.broadcast_to(jnp.where(where, value, jnp.zeros((), value.dtype)), like.shape)
 
 
 def moves_alone(eqn: Any) -> bool:
-    """Whether a call moves elements along dims, and else only acts on each alone."""
+    """Whether a call consists of moves along dims and elementwise functions."""
     return _kind_of_body(eqn.params["jaxpr"]) is True
 
 
@@ -240,19 +240,19 @@ def _kind_of_body(closed: Any) -> bool | None:
 
 @way(*CALLS, only=moves_alone)
 def moved(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
-    """Sends each border once for each distance that its elements go; backward as much."""
+    """Sends one permute for each distance that elements move; backward as much."""
     body = jaxpr_of(eqn.params["jaxpr"])
     dims = _dims_of(body)
     typed = [type_of(x) for x in operands if is_typed(x)]
     sharded = {(d, dim.axes) for t in typed for d, dim in enumerate(t.dims) if dim.axes and d in dims}
-    if len(sharded) > 1 and _is_several(body):  # each may be along another dim
+    if len(sharded) > 1 and _is_several(body):  # each may move along another dim
         return None
     tried = (_along(eqn, operands, dim, axes) for dim, axes in sorted(sharded))
     return next((results for results in tried if results is not None), None)
 
 
 def _is_several(jaxpr: Any) -> bool:
-    """Whether a program, evaluated by itself, is several calls that move elements, with even sizes in between."""
+    """Whether a program splits into several calls that move elements, with even sizes in between."""
     calls = rewritten(jaxpr)
     moving = [e for e in calls.eqns if e.primitive.name in CALLS and moves_alone(e)]
     if len(calls.eqns) == 1 and moving:
@@ -289,21 +289,21 @@ def _along(eqn: Any, operands: Sequence[Any], dim: int, axes: Axes) -> Sequence[
     if any(y.size % run.n or not y.size for y in outs if isinstance(y, (Shard, Moved))):
         return None
     blocks = [run.block(y) if isinstance(y, Moved) else y for y in outs]
-    return [placed(y.x, dim, axes) if isinstance(y, Shard) else y for y in blocks]
+    return [as_sharded(y.x, dim, axes) if isinstance(y, Shard) else y for y in blocks]
 
 
-#: How the names begin by which `shtypes suggest --patch` marks what expressions give.
+#: The prefix of the names by which `shtypes suggest --patch` marks values of expressions.
 MARKED: Final = "shtypes."
 
 
 def kind_of(eqn: Any) -> bool | None:
-    """Whether an equation moves elements; None if it does something else."""
+    """True if an equation moves elements, False if it is elementwise, None if it is neither."""
     name = eqn.primitive.name
     if eqn.effects:
         return None
     if name in CALLS:
         return _kind_of_body(eqn.params["jaxpr"])
-    if name == "name":  # a mark of an expression is no part of what its program does
+    if name == "name":  # a mark of `suggest --patch` does not split a program
         return False if str(eqn.params["name"]).startswith(MARKED) else None
     if name == RULED:
         shapes = {v.aval.shape for v in (*eqn.invars, *eqn.outvars)} - {()}

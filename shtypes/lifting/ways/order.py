@@ -1,4 +1,4 @@
-"""What is in order along a sharded dim: searches, the first few of each device, and sorts by columns."""
+"""Binary searches, top_k, sorts and unique along a sharded dim."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ from shtypes.lifting.ways.choice import CALLS, name_of, way
 from shtypes.ops.arithmetic import astype
 from shtypes.ops.sharded_reductions import as_varying
 from shtypes.ops.shards import (
+    all_gather_invariant,
+    all_to_all,
     along,
+    as_sharded,
+    as_unreduced,
     axes_of,
+    axis_index,
+    axis_size,
     bound,
-    count,
-    gathered,
-    index,
     of_device,
     part,
-    pending,
-    placed,
-    scattered,
-    sent,
+    psum_scatter,
     sharded,
-    turned,
+    shift,
     type_of,
 )
 from shtypes.types import dtypes
 
 
 def elements_before(a: Any, v: Any, search: Search, dtype: Any = np.int32) -> Any:
-    """How many elements of a sorted array are before each query, whose dims are the last of the result."""
+    """``jnp.searchsorted`` along a dim of a sorted array; the dims of the queries are the last of the result."""
     f: Callable[..., Any] = functools.partial(jnp.searchsorted, side=search.side)
     a = jnp.moveaxis(a, search.dimension, -1)
     for _ in range(a.ndim - 1 - search.batch_dims):
@@ -53,7 +53,7 @@ _counted = of_device("searchsorted")(elements_before)
 
 @way("call_hi_primitive", *CALLS, only=search_of, assumes=True)
 def by_counts(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
-    """Sends nothing: the places are sums of what each device counts. Sharded alike, queries are gathered before."""
+    """Counts in each shard, to unreduced results: sends nothing. Queries sharded alike are gathered."""
     (a, v), search = operands, search_of(eqn)
     axes = axes_of(a, search.dimension) if search and is_typed(a) else ()
     if not axes or not search:
@@ -62,15 +62,17 @@ def by_counts(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
     if any(axes_of(v, d) != axes for d in dims):
         return None
     for d in dims:
-        v = gathered(as_varying(v, axes), axes, d)
+        v = all_gather_invariant(as_varying(v, axes), axes, d)
     counts = _counted(as_varying(a, axes), v, search, eqn.outvars[0].aval.dtype)
     first = type_of(a).ndim - 1 - search.batch_dims
-    return [placed(scattered(counts, axes, first + d), first + d, axes) for d in dims] or [pending(counts, axes)]
+    return [as_sharded(psum_scatter(counts, axes, first + d), first + d, axes) for d in dims] or [
+        as_unreduced(counts, axes)
+    ]
 
 
 @of_device("shifted")
 def _shifted(places: Any, me: Any, size: int) -> Any:
-    """Places in a shard as places in all of the dim."""
+    """Indices in a shard as indices in the global dim."""
     return places + (me * size).astype(places.dtype)
 
 
@@ -81,7 +83,7 @@ def _taken(places: Any, at: Any, dim: int) -> Any:
 
 @way("top_k", "approx_top_k")
 def first_of_each(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
-    """Sends ``k (devices - 1)`` values and places of each row; backward nothing."""
+    """Gathers the top ``k`` of each shard: ``k (devices - 1)`` values and indices of each row; backward nothing."""
     (x,), p = operands, eqn.params
     t = type_of(x)
     dim, k = int(p.get("axis", p.get("reduction_dimension", -1))) % t.ndim, int(p["k"])
@@ -90,40 +92,41 @@ def first_of_each(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
         return None
     size = t.local_shape[dim]
     values, places = bound(eqn, k=min(k, size))(as_varying(x, axes))
-    places = _shifted(places, index(x, axes), size)
-    best, at = bound(eqn, k=k)(gathered(values, axes, dim))
-    return [best, _taken(gathered(places, axes, dim), at, dim)]  # apart: nobody may ask for the places
+    places = _shifted(places, axis_index(x, axes), size)
+    best, at = bound(eqn, k=k)(all_gather_invariant(values, axes, dim))
+    places = all_gather_invariant(places, axes, dim)  # on their own: indices that are not used are not sent
+    return [best, _taken(places, at, dim)]
 
 
-#: From the numbers of a sender and a receiver to the first element that goes from one to the other, and the end.
+#: A function of sender, receiver, shard size and devices: the start, stop and step of the elements that are sent.
 _Span = Callable[[Any, Any, int, int], tuple[Any, Any, int]]
 
 
 def _dealt(sender: Any, receiver: Any, size: int, n: int) -> tuple[Any, Any, int]:
-    """Every ``n``-th element, by its number among all that were sorted in shards."""
+    """Every ``n``-th element of the global dim of sorted shards."""
     return (receiver - sender * size) % n, size, n
 
 
 def _returned(sender: Any, receiver: Any, size: int, n: int) -> tuple[Any, Any, int]:
-    """The elements of a dealt column that belong to a shard, were its row and column their place."""
+    """The elements of a dealt column that are in a shard of the order of rows."""
     return -((sender - receiver * size) // n), -((sender - (receiver + 1) * size) // n), 1
 
 
 def _slots(span: _Span, sender: Any, receiver: Any, size: int, n: int) -> tuple[Any, Any]:
-    """The elements that are sent, ``ceil(size / n)`` for each pair of devices, and which are none."""
+    """The indices of what is sent, ``ceil(size / n)`` for each pair of devices, and which are padding."""
     first, end, step = span(jnp.atleast_1d(sender)[:, None], jnp.atleast_1d(receiver)[:, None], size, n)
     at = first + step * jnp.arange(-(-size // n))
     return at.reshape(-1), (at >= end).reshape(-1)
 
 
 def _along(row: Any, x: Any, dim: int) -> Any:
-    """Numbers along a dim, in the shape of a value."""
+    """Broadcasts a vector along a dim to the shape of a value."""
     return jnp.broadcast_to(along(row, dim, x.ndim), x.shape)
 
 
 @of_device("parts")
 def _parts(xs: Sequence[Any], me: Any, span: _Span, dim: int, n: int) -> Any:
-    """The elements of a sorted shard for each device, one part after another."""
+    """Takes the elements of a sorted shard that go to each device, concatenated."""
     at, _ = _slots(span, me, jnp.arange(n), xs[0].shape[dim], n)
     return [jnp.take(x, at, axis=dim, mode="clip") for x in xs]
 
@@ -134,7 +137,7 @@ def _sorted(xs: Sequence[Any], dim: int, keys: int) -> Any:
 
 
 def _largest(dtype: Any) -> Any:
-    """What no element of a dtype comes behind in a sort."""
+    """The value of a dtype that sorts last."""
     if jnp.issubdtype(dtype, jnp.complexfloating):
         return np.asarray(complex(np.nan, np.nan), dtype)
     if jnp.issubdtype(dtype, jnp.inexact):
@@ -145,7 +148,7 @@ def _largest(dtype: Any) -> Any:
 
 @of_device("sort")
 def _received(xs: Sequence[Any], me: Any, span: _Span, dim: int, n: int, keys: int, size: int) -> Any:
-    """The elements of all parts in order; the places of parts that are none, if there are, are last and left out."""
+    """Sorts the received elements, without the padding of the all-to-all."""
     if size % n:
         none = _along(_slots(span, jnp.arange(n), me, size, n)[1], xs[0], dim)
         xs = [jnp.where(none, _largest(x.dtype), x) if i < keys else x for i, x in enumerate(xs)]
@@ -154,13 +157,13 @@ def _received(xs: Sequence[Any], me: Any, span: _Span, dim: int, n: int, keys: i
 
 @of_device("places")
 def _slot_numbers(x: Any, dim: int) -> Any:
-    """The place of each element along a dim, in as few bytes as its size takes; none is the largest of these."""
+    """The index of each element along a dim, in the narrowest dtype that has a greater value for padding."""
     return lax.broadcasted_iota(np.min_scalar_type(x.shape[dim]), x.shape, dim)
 
 
 @of_device("places")
 def _numbers(slots: Any, dim: int, size: int, n: int) -> Any:
-    """The numbers of elements among all that were sorted in shards, by their slots in the columns of the senders."""
+    """The global indices of elements of sorted shards, from their slots in the columns of the senders."""
     width = -(-size // n)
     sender, nth = jnp.divmod(slots.astype(np.int32), width)
     column = jnp.repeat(jnp.arange(n), width)
@@ -172,7 +175,7 @@ def _numbers(slots: Any, dim: int, size: int, n: int) -> Any:
 def _merged(
     xs: Sequence[Any], before: Sequence[Any], after: Sequence[Any], me: Any, dim: int, keys: int, n: int
 ) -> Any:
-    """Sorted shards of which only those next to each other overlap, by the ends of the neighbours', in order."""
+    """Merges shards of which only neighbours overlap with the ends of their neighbours."""
     size, reach = xs[0].shape[dim], before[0].shape[dim]
 
     def cut(xs: Sequence[Any], start: int, stop: int) -> list[Any]:
@@ -192,25 +195,25 @@ def _merged(
 
 @of_device("places")
 def _numbers_of_all(own: Any, dim: int, size: int, n: int) -> Any:
-    """The places of dealt elements, of all devices, by their places in the shards of the senders."""
+    """The global indices of dealt elements, from their indices in the shards of the senders."""
     starts = jnp.repeat(jnp.arange(n) * size, -(-size // n))
     return (_along(starts, own, dim) + own.astype(np.int32)).astype(np.min_scalar_type(n * size))
 
 
 @way("sort")
 def by_columns(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
-    """Sends ``2 (n - 1) / n`` shards and ``2 (n - 1) ** 2`` elements of ``n`` devices.
+    """Sorts shards by columnsort: two all-to-alls of the shard, and borders of ``(n - 1) ** 2`` rows to both sides.
 
-    Where ties count, the second half of it has a place beside each element. They count where equal elements can be told
-    apart: by other operands, by their gradients, zeros by their signs. Sorted shards are dealt, sorted, and returned:
-    then no element is further than ``(n - 1) ** 2`` from its place
+    Where ties matter, the second half of it sends an index beside each element: where equal elements differ otherwise,
+    in other operands, in gradients, zeros in their signs. Sorted shards are dealt, sorted, and returned: then
+    no element is further than ``(n - 1) ** 2`` from its place
     (Leighton, Tight bounds on the complexity of parallel sorting, 1985).
     """
     return sorted_by_columns(eqn.params, operands, None)
 
 
 def numbered(jaxpr: Any, i: int) -> tuple[int, int] | None:
-    """Of a sort, by number, the equation that numbers the elements along its dim, and which operand that is."""
+    """The equation number of the iota that a sort takes along, and which operand of the sort that is; else None."""
     eqn = jaxpr.eqns[i]
     if eqn.primitive.name != "sort":
         return None
@@ -231,7 +234,7 @@ def _is_numbered(eqn: Any) -> bool:
 
 @way(*CALLS, only=_is_numbered)
 def by_columns_with_places(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
-    """Sends the places as those that count where elements are equal, in as few bytes as they take."""
+    """Sorts with an iota, as argsort does: the iota also orders ties, and is sent in the narrowest dtype."""
     body = jaxpr_of(eqn.params["jaxpr"])
     sort, (_, k) = body.eqns[1], numbered(body, 1) or (0, 0)
     env = dict(zip(body.invars, operands, strict=True))
@@ -241,21 +244,21 @@ def by_columns_with_places(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] |
 
 
 def sorted_by_columns(p: Any, operands: Sequence[Any], counts: Any, k: int = 0) -> Sequence[Any] | None:
-    """The sorted operands; with the places of elements among them, ``k`` of all and of the type ``counts``."""
+    """Sorts operands by columns; with an aval ``counts``, operand ``k`` of the results are the indices."""
     dim, keys = int(p["dimension"]), int(p["num_keys"])
     axes = next((axes_of(x, dim) for x in operands if is_typed(x) and axes_of(x, dim)), ())
     if not all(map(is_typed, operands)) or not axes or any(axes_of(x, dim) not in (axes, ()) for x in operands):
         return None
-    n = count(operands[0], axes)
+    n = axis_size(operands[0], axes)
     size, reach = type_of(operands[0]).shape[dim] // n, (n - 1) ** 2
     if n < 2 or size < 2 * reach or not type_of(operands[0]).size:
         return None
 
     def turn(xs: Sequence[Any], span: _Span) -> list[Any]:
-        return [turned(x, axes, dim, dim) for x in _parts(xs, me, span, dim, n)]
+        return [all_to_all(x, axes, dim, dim) for x in _parts(xs, me, span, dim, n)]
 
     xs = [as_varying(x if axes_of(x, dim) else sharded(x, dim, axes), axes) for x in operands]
-    me = index(operands[0], axes)
+    me = axis_index(operands[0], axes)
     told_apart = keys < len(xs) or any(jnp.issubdtype(type_of(x).dtype, jnp.inexact) for x in xs)
     has_slots = counts is None and (p["is_stable"] or size % n > 0) and told_apart
     if counts is not None:
@@ -271,18 +274,18 @@ def sorted_by_columns(p: Any, operands: Sequence[Any], counts: Any, k: int = 0) 
         xs[keys] = _numbers(xs[keys], dim, size, n)
         keys += 1
     xs = _received(xs, me, _returned, dim, n, keys, size)
-    before = [sent(part(x, size - reach, size, dim), axes, 1) for x in xs]
-    after = [sent(part(x, 0, reach, dim), axes, -1) for x in xs]
+    before = [shift(part(x, size - reach, size, dim), axes, 1) for x in xs]
+    after = [shift(part(x, 0, reach, dim), axes, -1) for x in xs]
     xs = list(_merged(xs, before, after, me, dim, keys, n))
     if has_slots or counts is not None:
         numbers = xs.pop(keys - 1)
         xs = xs if counts is None else [*xs[:k], astype(numbers, dtypes.from_numpy(counts.dtype)), *xs[k:]]
-    return [placed(x, dim, axes) for x in xs]
+    return [as_sharded(x, dim, axes) for x in xs]
 
 
 @of_device("unique")
 def _differs(x: Any, before: Any, me: Any, equal_nan: bool) -> Any:
-    """Which elements of a shard differ from the one before, the first of all among them."""
+    """Which elements of a shard differ from the one before; the first of the dim does."""
 
     def differ(a: Any, b: Any) -> Any:
         return (a != b) & ~(equal_nan & jnp.isnan(a) & jnp.isnan(b))
@@ -292,7 +295,7 @@ def _differs(x: Any, before: Any, me: Any, equal_nan: bool) -> Any:
 
 @way(*CALLS, only=lambda eqn: name_of(eqn) == "unique_sorted_mask")
 def first_of_their_kind(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
-    """Sends what a sort with places does, and one element: what `jnp.unique` computes of a row."""
+    """Sorts a row and masks the first of equal elements, as `jnp.unique` does: sends one element beside the sort."""
     (x,), (y, *more) = operands, [v.aval for v in eqn.outvars]
     if y.ndim != 1 or jnp.issubdtype(y.dtype, jnp.complexfloating) or not more or more[0].dtype != bool:
         return None
@@ -304,5 +307,5 @@ def first_of_their_kind(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | No
         return None
     y = as_varying(found[0], axes)
     size = type_of(y).local_shape[0]
-    is_new = _differs(y, sent(part(y, size - 1, size, 0), axes, 1), index(x, axes), equal_nan)
-    return [found[0], placed(is_new, 0, axes), *found[1:]]
+    is_new = _differs(y, shift(part(y, size - 1, size, 0), axes, 1), axis_index(x, axes), equal_nan)
+    return [found[0], as_sharded(is_new, 0, axes), *found[1:]]

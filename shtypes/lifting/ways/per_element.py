@@ -1,4 +1,4 @@
-"""Functions with derivative rules that act on each element alone, on blocks: they were traced for another size."""
+"""Evaluates elementwise functions with custom derivative rules on shards, whose shapes they were not traced for."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from shtypes.evaluation.rows.elementwise import acts_per_element
 from shtypes.lifting.ways.choice import CALLS, name_of
 from shtypes.ops.jax_functions import JaxFunction
 
-#: The primitive of functions with a derivative rule.
+#: The primitive of functions with a custom derivative rule.
 RULED: Final = "custom_jvp_call"
 
 
 def is_per_element(jaxpr: Any) -> bool:
-    """Whether all equations of a program act on each element alone."""
+    """Whether all equations of a program are elementwise."""
     for e in jaxpr.eqns:
         name, fills = e.primitive.name, e.primitive.name == "broadcast_in_dim" and not e.invars[0].aval.ndim
         calls = name == RULED or (name in CALLS and is_per_element(jaxpr_of(e.params["jaxpr"])))
@@ -35,7 +35,7 @@ def is_per_element(jaxpr: Any) -> bool:
 def results_of(
     jaxpr: Any, consts: Sequence[Any], args: Sequence[Any], step: Callable[[Any, list[Any]], Any]
 ) -> list[Any]:
-    """The results of a program, each equation evaluated by ``step``."""
+    """Evaluates a program, each equation by ``step``."""
     env = dict(zip((*jaxpr.constvars, *jaxpr.invars), (*consts, *args), strict=True))
 
     def read(v: Any) -> Any:
@@ -48,7 +48,7 @@ def results_of(
 
 @functools.lru_cache(maxsize=MOST)
 def with_rule(eqn: Any) -> JaxFunction:
-    """A function that acts on each element alone, and its derivative rule, of arrays of any size."""
+    """An elementwise function with its derivative rule, for arrays of any shape."""
 
     def run(program: Any, xs: Sequence[Any], shape: Sequence[int]) -> list[Any]:
         def step(e: Any, operands: list[Any]) -> Any:

@@ -1,4 +1,4 @@
-"""Scatters to all places, each once, as gradients of sorts have them: sorts by these places."""
+"""Scatters by permutations, as in gradients of sorts, computed as sorts by the indices."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from shtypes.rules.lookups import Numbers
 
 
 def with_unique_places(jaxpr: Any) -> Any:
-    """A program whose scatters to all places, each once, say so; itself where there are none."""
+    """Marks the scatters by permutations in a program as such; returns the program itself if there are none."""
     return _marked(jaxpr, ())[0]
 
 
 @functools.lru_cache(maxsize=256)
 def _marked(jaxpr: Any, places: tuple[tuple[int, int], ...]) -> tuple[Any, tuple[tuple[int, int], ...]]:
-    """The program, and which results have all places along which dim, by which arguments have."""
-    dims = {jaxpr.invars[i]: d for i, d in places}  # by variable, along which dim it has each place once
+    """The marked program, and which results are permutations along which dim, given which arguments are."""
+    dims = {jaxpr.invars[i]: d for i, d in places}  # the variables that are permutations, with the dim
     made: dict[Any, Any] = {}
     eqns = []
     for i, eqn in enumerate(jaxpr.eqns):
@@ -56,14 +56,14 @@ def _known(dims: Mapping[Any, int], variables: Iterable[Any]) -> tuple[tuple[int
 
 
 def _kept(eqn: Any, made: Mapping[Any, Any]) -> Any:
-    """The operand whose numbers a result has if they are places, perhaps with a last dim of one; None of others."""
+    """The operand with the same indices as the result, perhaps without a last dim of one; None if there is none."""
     if eqn.primitive.name not in ("broadcast_in_dim", "convert_element_type", "reshape", "select_n"):
         return None
     p, v, (y,) = eqn.params, eqn.invars[0], [w.aval for w in eqn.outvars]
     match eqn.primitive.name:
         case "convert_element_type":
             keeps = jnp.issubdtype(y.dtype, np.integer) and np.iinfo(y.dtype).max >= max(y.shape, default=0)
-        case "select_n":  # something else where it is negative, as no place is
+        case "select_n":  # replaces negative indices, of which there are none
             by, v = None if is_literal(v) else made.get(v), eqn.invars[1]
             keeps = by is not None and by.primitive.name == "lt" and by.invars[0] is v and _is_zero(by.invars[1])
         case _:
@@ -78,7 +78,7 @@ def _is_zero(v: Any) -> bool:
 
 
 def _scattered_dim(eqn: Any) -> int | None:
-    """The dim of a scatter whose positions are of all elements, in one dim and beside the others; None for others."""
+    """The dim of a scatter that has an index along one dim for each element; None for others."""
     if eqn.primitive.name not in ("scatter", "scatter-add") or applies(eqn):
         return None
     numbers, shapes = Numbers.of_scatter(eqn.params["dimension_numbers"]), [v.aval.shape for v in eqn.invars]
@@ -88,7 +88,7 @@ def _scattered_dim(eqn: Any) -> int | None:
 
 
 def _scattered_once(eqn: Any) -> int | None:
-    """The dim of a scatter to all places, each once; None for others."""
+    """The dim of a scatter by a permutation; None for others."""
     p = eqn.params
     once = p["unique_indices"] and p["mode"] is lax.GatherScatterMode.PROMISE_IN_BOUNDS
     return _scattered_dim(eqn) if once else None
@@ -96,13 +96,13 @@ def _scattered_once(eqn: Any) -> int | None:
 
 @of_device("places")
 def _narrow(places: Any, size: int) -> Any:
-    """Places without their last dim, in as few bytes as they take."""
+    """Indices without their last dim, in the narrowest dtype."""
     return places[..., 0].astype(np.min_scalar_type(size - 1))
 
 
 @way("scatter", "scatter-add")
 def sorted_by_places(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
-    """Sends what a sort by the places sends, backward without these: of a scatter to all places, each once."""
+    """Sorts the updates by their indices; sends what the sort sends, backward without the indices."""
     (x, ids, updates), dim = operands, _scattered_once(eqn)
     if dim is None or not is_typed(ids) or not is_typed(updates) or not axes_of(ids, dim):
         return None

@@ -1,4 +1,4 @@
-"""Lookups in a sharded dim, and changes of it, by positions that are sharded too; of bools by any positions."""
+"""Gathers from and scatters to a sharded dim by indices that are sharded too; gathers of bools by any indices."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from shtypes.lifting.ways.choice import way
 from shtypes.ops.sharded_reductions import as_varying, constant, extreme, product, total
 from shtypes.ops.shards import (
     Axes,
+    all_gather_invariant,
+    all_to_all,
+    as_sharded,
     axes_of,
+    axis_size,
     bound,
-    count,
     full,
-    gathered,
     least_or_most,
     of_device,
-    placed,
-    scattered,
+    psum,
+    psum_scatter,
     sharded,
-    summed,
-    turned,
     type_of,
 )
 from shtypes.rules.lookups import Numbers
@@ -39,7 +39,7 @@ from shtypes.types import State
 
 
 def _alike(operands: Sequence[Any], numbers: Numbers) -> tuple[int, int, Axes] | None:
-    """The dim that is indexed, the dim of the positions that is sharded as it is, and their axes."""
+    """The indexed dim, the dim of the indices that is sharded alike, and their axes."""
     if not all(map(is_typed, operands)) or len(numbers.indexed) != 1:
         return None
     x, ids, (dim,) = type_of(operands[0]), type_of(operands[1]), numbers.indexed
@@ -51,10 +51,10 @@ def _alike(operands: Sequence[Any], numbers: Numbers) -> tuple[int, int, Axes] |
 
 @of_device("owners")
 def _of_owners(rows: Any, ids: Any, last: int, n: int, clips: bool, windows: tuple[int, ...], dim: int) -> Any:
-    """Of the rows that each device found for a device's positions, those of the devices that have them."""
+    """Picks, among the rows from all devices for each index, those of the device that owns the row."""
     at = clamped(ids[..., 0], last)
     owner = at // ((last + 1) // n)
-    if not clips:  # what is nowhere, the first device fills
+    if not clips:  # rows out of bounds come from the first device
         owner = jnp.where(at == ids[..., 0].astype(at.dtype), owner, 0)
     owner = jnp.expand_dims(jnp.expand_dims(owner, windows), dim)
     rows = rows.reshape(*rows.shape[:dim], n, -1, *rows.shape[dim + 1 :])
@@ -63,22 +63,22 @@ def _of_owners(rows: Any, ids: Any, last: int, n: int, clips: bool, windows: tup
 
 @way("gather")
 def found_by_owners(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
-    """Sends the positions and ``devices - 1`` shards of the result; backward as many."""
+    """Gathers the indices and sends rows by an all-to-all: ``devices - 1`` shards of the result; backward as many."""
     numbers = Numbers.of_gather(eqn.params["dimension_numbers"])
     found = _alike(operands, numbers)
     if found is None:
         return None
     (x, ids), (dim, k, axes) = operands, found
     ids = as_varying(ids, axes)
-    pending = ROWS["gather"](eqn, [_as_number(x), gathered(ids, axes, k)])[0]
+    pending = ROWS["gather"](eqn, [_as_number(x), all_gather_invariant(ids, axes, k)])[0]
     if any(type_of(pending).state(axis) is not State.UNREDUCED for axis in axes):
         return None
     rows = as_varying(pending, axes)
     d = [d for d in range(type_of(rows).ndim) if d not in numbers.window][k]
     t, clips = type_of(x), eqn.params["mode"] is not lax.GatherScatterMode.FILL_OR_DROP
-    rows = turned(rows, axes, d, d)
+    rows = all_to_all(rows, axes, d, d)
     rows = _of_owners(rows, ids, t.shape[dim] - 1, t.mesh.product(axes), clips, numbers.window, d)
-    return [placed(_cast(rows, np.bool_) if t.dtype_name == "bool" else rows, d, axes)]
+    return [as_sharded(_cast(rows, np.bool_) if t.dtype_name == "bool" else rows, d, axes)]
 
 
 @of_device("astype")
@@ -87,13 +87,13 @@ def _cast(x: Any, dtype: Any) -> Any:
 
 
 def _as_number(x: Any) -> Any:
-    """The value, a bool one as uint8, which can be summed."""
+    """Casts bools to uint8, which can be summed."""
     return _cast(x, np.uint8) if type_of(x).dtype_name == "bool" else x
 
 
 @way("gather")
 def summed_as_numbers(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
-    """Sends an all-reduce of the result as uint8: there are no sums of bools."""
+    """Sends an all-reduce of the result as uint8: bools cannot be summed."""
     x, ids = operands
     if not is_typed(x) or not is_typed(ids) or type_of(x).dtype_name != "bool":
         return None
@@ -102,7 +102,7 @@ def summed_as_numbers(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None
     return [_cast(total(rows, axes, State.REDUCED), np.bool_)] if axes else None
 
 
-#: What joins two values that a scatter changes, and some of them along a dim.
+#: The binary function of each scatter, and its reduction.
 _JOINS: Final[Mapping[str, tuple[Callable[..., Any], Callable[..., Any]]]] = {
     "scatter-add": (lax.add, jnp.sum),
     "scatter-sub": (lax.add, jnp.sum),
@@ -113,19 +113,19 @@ _JOINS: Final[Mapping[str, tuple[Callable[..., Any], Callable[..., Any]]]] = {
 
 
 def _nothing(name: str, dtype: Any) -> Any:
-    """The number that a scatter changes nothing by."""
+    """The identity of a scatter."""
     if name in ("scatter-max", "scatter-min"):
         return least_or_most(dtype, most=name == "scatter-min")
     return 1 if name == "scatter-mul" else -0.0 if jnp.issubdtype(dtype, np.inexact) else 0
 
 
 class _Change(NamedTuple):
-    """A scatter by positions that are sharded.
+    """A scatter by sharded indices.
 
     Attributes:
         eqn: The equation.
-        axes: The axes that shard the positions.
-        dim: The dim of what is changed that they shard too; None where it has none.
+        axes: The axes that shard the indices.
+        dim: The dim of the operand that they shard too; None if there is none.
     """
 
     eqn: Any
@@ -138,45 +138,45 @@ _added = of_device("add")(lax.add)
 
 @of_device("split")
 def _in_parts(x: Any, n: int, dim: int) -> Any:
-    """A value whose dim is in parts, which are a dim before it."""
+    """Splits a dim into ``n`` parts along a new dim before it."""
     return x.reshape(*x.shape[:dim], n, -1, *x.shape[dim + 1 :])
 
 
 @of_device("join")
 def _joined(x: Any, parts: Any, name: str, dim: int) -> Any:
-    """Parts along a dim in one, with a value if there is one."""
+    """Reduces the parts along a dim, and combines them with ``x`` unless it is None."""
     two, some = _JOINS[name]
     joined = some(parts, dim).astype(parts.dtype)
     return joined if x is None else two(x, joined)
 
 
 def _changed(x: Any, ids: Any, updates: Any, change: _Change) -> Any:
-    """The value with the updates of all devices; each device's change what changes nothing, and that is joined."""
-    (eqn, axes, dim), name, n = change, change.eqn.primitive.name, count(ids, change.axes)
+    """Scatters the updates of all devices: each device scatters its own to the identity, and these are reduced."""
+    (eqn, axes, dim), name, n = change, change.eqn.primitive.name, axis_size(ids, change.axes)
     aval, d = eqn.invars[0].aval, dim or 0
     own = bound(eqn)(full(x, aval.shape[d], d, _nothing(name, aval.dtype)), ids, updates)
     if dim is not None and _JOINS[name][1] is jnp.sum:
-        return _added(x, scattered(own, axes, dim))
+        return _added(x, psum_scatter(own, axes, dim))
     if dim is not None:
-        return _joined(x, turned(_in_parts(own, n, dim), axes, dim, dim), name, dim)
-    each = placed(_in_parts(own, 1, 0), 0, axes)
+        return _joined(x, all_to_all(_in_parts(own, n, dim), axes, dim, dim), name, dim)
+    each = as_sharded(_in_parts(own, 1, 0), 0, axes)
     if name != "scatter-mul":
         return _joined(x, extreme(name.removeprefix("scatter-"), each, (0,)), name, 0)
-    whole = [d for d, size in enumerate(type_of(own).local_shape) if size % n == 0]
-    if not whole:
+    divided = [d for d, size in enumerate(type_of(own).local_shape) if size % n == 0]
+    if not divided:
         return _joined(x, product(each, (0,)), name, 0)
-    (d, *_) = whole  # there is no all-reduce of products
-    parts = turned(_in_parts(own, n, d), axes, d, d)
-    return _joined(x, _in_parts(gathered(_joined(None, parts, name, d), axes, d), 1, d), name, d)
+    (d, *_) = divided  # an all-reduce of products, which JAX has not
+    parts = all_to_all(_in_parts(own, n, d), axes, d, d)
+    return _joined(x, _in_parts(all_gather_invariant(_joined(None, parts, name, d), axes, d), 1, d), name, d)
 
 
 def _sum_of_all(x: Any, ids: Any, updates: Any, change: _Change) -> Any:
-    """The sums of the updates of all devices, where what is changed is."""
+    """Scatter-adds the updates of all devices to zeros that are sharded as the operand."""
     eqn, axes, dim = change
     p = eqn.params
     zeros = full(x, eqn.invars[0].aval.shape[dim or 0], dim or 0, 0)
     sums = _added_at(zeros, ids, updates, p["dimension_numbers"], p["mode"])
-    return summed(sums, axes, State.INVARIANT) if dim is None else scattered(sums, axes, dim)
+    return psum(sums, axes, State.INVARIANT) if dim is None else psum_scatter(sums, axes, dim)
 
 
 @of_device("add")
@@ -186,14 +186,14 @@ def _added_at(x: Any, ids: Any, updates: Any, numbers: Any, mode: Any) -> Any:
 
 @of_device("won")
 def _won(y: Any, ids: Any, updates: Any, numbers: Any, mode: Any) -> Any:
-    """Which updates are the result at their positions, as numbers; where that is no number, the second has ones."""
+    """Which updates equal the result at their indices, as ones; the second has ones where the result is NaN, too."""
     best = lax.gather(y, ids, *reading(numbers, y, updates), mode=mode)
     return [(updates == best).astype(y.dtype), ((updates == best) | (best != best)).astype(y.dtype)]
 
 
 @of_device("share")
 def _shares(x: Any, y: Any, count: Any) -> Any:
-    """Of a change of a result the part that the operand has, and the part of each update that won."""
+    """The share of the cotangent that the operand gets, and that of each update that is the result."""
     retained = (x == y).astype(x.dtype)
     share = jnp.where(y == y, 1 / (count + retained), 0)
     return [jnp.where(count == 0, 1, retained * share), share]
@@ -216,11 +216,11 @@ def _extremes(x: Any, ids: Any, updates: Any, change: _Change) -> Any:
 
 @_extremes.defjvp
 def _shared_by_winners(change: _Change, primals: Any, tangents: Any) -> Any:
-    """Shared equally by the operand and all updates that are the result, of all devices, as JAX does."""
+    """The JVP of JAX: the operand and all updates that equal the result have equal shares."""
     x, ids, updates = primals
     y = _extremes(x, ids, updates, change)
     p, best = change.eqn.params, constant(y)
-    whole = best if change.dim is None else gathered(best, change.axes, change.dim)
+    whole = best if change.dim is None else all_gather_invariant(best, change.axes, change.dim)
     won, counted = _won(vary(whole, change.axes), ids, constant(updates), p["dimension_numbers"], p["mode"])
     of_x, share = _shares(constant(x), best, _sum_of_all(best, ids, counted, change))
     sums = _sum_of_all(best, ids, _of_winners(tangents[2], won), change)
@@ -230,17 +230,17 @@ def _shared_by_winners(change: _Change, primals: Any, tangents: Any) -> Any:
 
 @way(*_JOINS)
 def joined_of_all(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
-    """Sends ``devices - 1`` shards of a sharded dim, or of what is not sharded an all-reduce; of sums, backward too."""
+    """Reduces the scatters of all devices: sends ``devices - 1`` shards, or of an unsharded operand an all-reduce."""
     numbers, name = Numbers.of_scatter(eqn.params["dimension_numbers"]), eqn.primitive.name
     found = _rows_of(operands, numbers)
     if found is None:
         return None
     (x, ids, updates), (k, axes) = operands, found
     t, sums = type_of(x), _JOINS[name][1] is jnp.sum
-    lies = {d: dim.axes for d, dim in enumerate(t.dims) if not {*axes}.isdisjoint(dim.axes)}
-    alike = len(numbers.indexed) == 1 and lies == {numbers.indexed[0]: axes}
+    shared = {d: dim.axes for d, dim in enumerate(t.dims) if not {*axes}.isdisjoint(dim.axes)}
+    alike = len(numbers.indexed) == 1 and shared == {numbers.indexed[0]: axes}
     is_complex = not sums and jnp.issubdtype(t.dtype, np.complexfloating)
-    if is_complex or not (alike or (not lies and not sums)) or not {*axes}.isdisjoint(t.axes(State.UNREDUCED)):
+    if is_complex or not (alike or (not shared and not sums)) or not {*axes}.isdisjoint(t.axes(State.UNREDUCED)):
         return None
     row = [d for d in range(type_of(updates).ndim) if d not in numbers.window][k]
     ids, updates = (
@@ -250,11 +250,11 @@ def joined_of_all(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
     x = as_varying(x, axes) if alike else x
     is_extreme = name in ("scatter-max", "scatter-min") and t.differentiable
     y = (_extremes if is_extreme else _changed)(x, ids, updates, change)
-    return [y if change.dim is None else placed(y, change.dim, axes)]
+    return [y if change.dim is None else as_sharded(y, change.dim, axes)]
 
 
 def _rows_of(operands: Sequence[Any], numbers: Numbers) -> tuple[int, Axes] | None:
-    """The only dim of positions along which they or updates are sharded, and its axes."""
+    """The only dim of the indices along which they or the updates are sharded, and its axes; None if there is none."""
     if not all(map(is_typed, operands)) or not all(type_of(x).size and type_of(x).ndim for x in operands):
         return None
     _, ids, updates = map(type_of, operands)

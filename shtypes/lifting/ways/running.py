@@ -1,4 +1,4 @@
-"""Running sums and their kind along a sharded dim: each device its own, then the totals of those before it."""
+"""Cumulative reductions along a sharded dim: each device scans its shard, then adds the totals of earlier shards."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from jax import lax
 
 from shtypes.lifting.ways.choice import way
 from shtypes.ops.sharded_reductions import as_varying
-from shtypes.ops.shards import axes_of, bound, count, index, of_device, part, placed, sent, type_of
+from shtypes.ops.shards import as_sharded, axes_of, axis_index, axis_size, bound, of_device, part, shift, type_of
 
-#: What joins two totals, by what accumulates.
+#: The binary function of each cumulative reduction.
 _JOIN: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
     "sum": lax.add,
     "prod": lax.mul,
@@ -24,31 +24,31 @@ _JOIN: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
 
 @of_device("after")
 def _after(before: Any, own: Any, place: Any, first: int, kind: str) -> Any:
-    """What is joined with what was before, where the device has ``first`` devices before it."""
-    if kind == "sum":  # linear: what is not sent is zero
+    """Combines a value with that of earlier devices, on devices that have at least ``first`` of them."""
+    if kind == "sum":  # what did not arrive is zero
         return before + own
     return jnp.where(place >= first, _JOIN[kind](before, own), own)
 
 
 @of_device("from_end")
 def _from_end(me: Any, count: int) -> Any:
-    """The number of a device from the end."""
+    """The index of a device from the last."""
     return count - 1 - me
 
 
 @way(*(f"cum{kind}" for kind in _JOIN))
 def by_steps(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
-    """Sends ``1 + log2(devices)`` rows, from device to device; backward as many."""
+    """Scans the totals of shards: sends ``1 + log2(devices)`` rows by permutes, and as many backward."""
     (x,), kind = operands, eqn.primitive.name.removeprefix("cum")
     dim, reverse = int(eqn.params["axis"]), bool(eqn.params["reverse"])
     axes = axes_of(x, dim)
     if not axes or not type_of(x).size:
         return None
-    own, n, me = bound(eqn)(as_varying(x, axes)), count(x, axes), index(x, axes)
+    own, n, me = bound(eqn)(as_varying(x, axes)), axis_size(x, axes), axis_index(x, axes)
     last = 0 if reverse else type_of(own).shape[dim] - 1
     step, place = (-1, _from_end(me, n)) if reverse else (1, me)
-    before, hops = sent(part(own, last, last + 1, dim), axes, step), 1
+    before, hops = shift(part(own, last, last + 1, dim), axes, step), 1
     while hops < n - 1:
-        before = _after(sent(before, axes, step * hops), before, place, hops + 1, kind)
+        before = _after(shift(before, axes, step * hops), before, place, hops + 1, kind)
         hops *= 2
-    return [placed(_after(before, own, place, 1, kind), dim, axes)]
+    return [as_sharded(_after(before, own, place, 1, kind), dim, axes)]

@@ -1,8 +1,8 @@
-"""Elements of a sorted dim by their places, as medians and quantiles have them: found without the sort.
+"""Medians and quantiles along a sharded dim: selects the elements at some places of a sort without the sort.
 
-A sort of which only some places are read is one call with what reads them (`grouping`). The devices count together how
-many elements are below a number, from its first bit to its last, until it is the element in the place. What reads
-sorted elements in any order, as a count does, reads them as they were.
+A sort of which only some places are read is one call with its readers (`grouping`). The devices search each element bit
+by bit: they count how many elements are below the candidate. Readers to which the order does not matter, such as sums,
+read the operand of the sort.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from shtypes.lifting.ways.choice import CALLS, way
 from shtypes.lifting.ways.order import elements_before
 from shtypes.ops.reinterpret import stop_gradient
 from shtypes.ops.sharded_reductions import as_varying
-from shtypes.ops.shards import Axes, along, axes_of, bound, gathered, of_device, part, summed, type_of
+from shtypes.ops.shards import Axes, all_gather_invariant, along, axes_of, bound, of_device, part, psum, type_of
 from shtypes.types import State
 
-#: Reductions that are the same in any order.
+#: Reductions to which the order of elements does not matter.
 _REDUCTIONS: Final = frozenset({"reduce_and", "reduce_max", "reduce_min", "reduce_or", "reduce_sum"})
-#: Modes in which places that do not fit are brought to where they do, or not given.
+#: Modes of gathers whose indices are clipped or in bounds.
 _WITHIN: Final = frozenset({"GatherScatterMode.CLIP", "GatherScatterMode.PROMISE_IN_BOUNDS"})
-#: The most places that are read of a sort that is not computed.
+#: The most places for which a selection is considered.
 _MOST: Final = 64
 
 
 def sorted_dim(eqn: Any) -> int | None:
-    """The dim of a sort of one array, or of a call of it; None if an equation is none."""
+    """The dim of a sort of one array, or of a call of one; None of other equations."""
     if eqn.primitive.name == "sort" and len(eqn.invars) == 1:
         return int(eqn.params["dimension"])
     if eqn.primitive.name in CALLS and len(eqn.invars) == 1:
@@ -45,7 +45,7 @@ def sorted_dim(eqn: Any) -> int | None:
 
 
 def _places_read(eqn: Any, dim: int) -> tuple[int, Callable[[Sequence[Any]], Any]]:
-    """How many places along a dim, the same in all rows, an equation reads; and which, by its other operands."""
+    """How many places along a dim an equation reads, the same in all rows; and a function of other operands to them."""
     x, p = eqn.invars[0].aval, eqn.params
     one = tuple(1 if d == dim else n for d, n in enumerate(x.shape))
     match eqn.primitive.name:
@@ -65,7 +65,7 @@ def _places_read(eqn: Any, dim: int) -> tuple[int, Callable[[Sequence[Any]], Any
 
 
 def selections(jaxpr: Any) -> Iterator[list[int]]:
-    """The sorts of a program of which only some places are read, with what reads them, by number."""
+    """The equation numbers of sorts of which only some places are read, each with its readers."""
     for i, eqn in enumerate(jaxpr.eqns):
         dim = sorted_dim(eqn)
         if dim is None or is_literal(eqn.invars[0]) or not _key_bits(eqn.invars[0].aval.dtype):
@@ -82,7 +82,7 @@ def _read(eqn: Any) -> list[Any]:
 
 
 def _reads_in_any_order(eqn: Any, v: Any, dim: int, ordered: set[Any]) -> bool:
-    """Whether an equation may read a variable in any order along a dim; the order of some of its results counts."""
+    """Whether the order of a variable along a dim does not matter to an equation, unless it does in ``ordered``."""
     name = eqn.primitive.name
     if name in _REDUCTIONS:
         return dim in eqn.params["axes"]
@@ -95,7 +95,7 @@ def _reads_in_any_order(eqn: Any, v: Any, dim: int, ordered: set[Any]) -> bool:
 
 
 def _ordered(jaxpr: Any, dim: int) -> set[Any]:
-    """The variables of a program whose order along a dim counts."""
+    """The variables of a program whose order along a dim matters."""
     ordered = {v for v in jaxpr.outvars if not is_literal(v)}
     for eqn in reversed(jaxpr.eqns):
         ordered.update(v for v in _read(eqn) if v not in ordered and not _reads_in_any_order(eqn, v, dim, ordered))
@@ -103,7 +103,7 @@ def _ordered(jaxpr: Any, dim: int) -> set[Any]:
 
 
 def in_any_order(jaxpr: Any) -> Any:
-    """A program in which what reads sorted elements in any order reads them as they were before the sort."""
+    """Replaces sorted arrays by the operands of the sorts where the order does not matter."""
     sorts = {e.outvars[0]: (e.invars[0], dim) for e in jaxpr.eqns if (dim := sorted_dim(e)) is not None}
     ordered = {dim: _ordered(jaxpr, dim) for _, dim in sorts.values()}
 
@@ -119,16 +119,16 @@ def in_any_order(jaxpr: Any) -> Any:
 
 
 def is_selection(eqn: Any) -> bool:
-    """Whether a call is a sort with what reads some places of it."""
+    """Whether a call is a sort with readers of some places."""
     body = jaxpr_of(eqn.params["jaxpr"])
     return bool(body.eqns) and next(selections(body), None) == [*range(len(body.eqns))]
 
 
 @way(*CALLS, only=is_selection)
 def by_bits(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
-    """Sends a number for each bit, place and row by an all-reduce; of floats one more, and one by a gather.
+    """Sends an all-reduce of a count for each bit, place and row; of floats one more, and a gather of the candidates.
 
-    Of ``n`` devices ``(bits + 1) 2 (n - 1) / n + n - 1`` numbers of 4 bytes; backward nothing.
+    Those are ``(bits + 1) 2 (n - 1) / n + n - 1`` values of 4 bytes on ``n`` devices; backward nothing.
     """
     body = jaxpr_of(eqn.params["jaxpr"])
     first, *readers = body.eqns
@@ -158,7 +158,7 @@ def _in_a_row(places: Sequence[Any], size: int) -> Any:
 
 
 def _read_again(rows: Any, eqn: Any) -> Any:
-    """What an equation reads of the rows in its places."""
+    """Evaluates an equation on the rows at its places."""
     if eqn.primitive.name != "gather":
         return rows
     shape = eqn.invars[1].aval.shape
@@ -166,7 +166,7 @@ def _read_again(rows: Any, eqn: Any) -> Any:
 
 
 def _key_bits(dtype: Any) -> int:
-    """The bits of a number by which elements are in order; 0 for a dtype that has none."""
+    """The bits of the sort keys of a dtype; 0 for a dtype that has none."""
     if not any(jnp.issubdtype(dtype, kind) for kind in (np.floating, np.integer, np.bool_)):
         return 0
     return 1 if dtype == np.bool_ else 8 * int(dtype.itemsize)
@@ -174,7 +174,7 @@ def _key_bits(dtype: Any) -> int:
 
 @of_device("keys")
 def _keys(x: Any) -> Any:
-    """Numbers without a sign in the order of a sort, the same for elements that are equal there."""
+    """Unsigned integers in the order of a sort, equal for elements that are equal there."""
     kind = np.dtype(f"u{max(x.dtype.itemsize, 1)}")
     top, most = kind.type(1 << (8 * kind.itemsize - 1)), kind.type(np.iinfo(kind).max)
     if not jnp.issubdtype(x.dtype, np.floating):
@@ -185,26 +185,26 @@ def _keys(x: Any) -> Any:
 
 @of_device("elements")
 def _elements(keys: Any, dtype: Any) -> Any:
-    """The integers or bools of such numbers."""
+    """The integers or bools of sort keys."""
     top = keys.dtype.type(1 << (8 * keys.dtype.itemsize - 1))
     return (keys ^ top if jnp.issubdtype(dtype, np.signedinteger) else keys).astype(dtype)
 
 
 @of_device("sort")
 def _sorted(keys: Any, dim: int) -> Any:
-    """Keys in order, and where they were."""
+    """Sorts keys; returns them and their indices before."""
     return lax.sort((keys, lax.broadcasted_iota(np.int32, keys.shape, dim)), dim, num_keys=1)
 
 
 def _found(keys: Any, numbers: Any, dim: int, side: str) -> Any:
-    """Where numbers are among sorted keys."""
+    """``jnp.searchsorted`` of candidates in sorted keys along a dim."""
     found = elements_before(keys, jnp.moveaxis(numbers, dim, -1), Search(side, dim, keys.ndim - 1))
     return jnp.moveaxis(found, -1, dim)
 
 
 @of_device("below")
 def _below(keys: Any, numbers: Any, bit: Any, dim: int, count: int) -> Any:
-    """How many keys of a device are below each number with one bit more."""
+    """How many keys of a device are below each candidate with one more bit set."""
     if numbers is None:  # before the first bit
         numbers = jnp.zeros([count if d == dim else n for d, n in enumerate(keys.shape)], keys.dtype)
     return _found(keys, numbers | bit.astype(keys.dtype), dim, "left")
@@ -212,7 +212,7 @@ def _below(keys: Any, numbers: Any, bit: Any, dim: int, count: int) -> Any:
 
 @of_device("bit")
 def _with_bit(numbers: Any, below: Any, places: Any, bit: Any, dim: int) -> Any:
-    """The numbers with a bit where so few elements are below that the one in the place is not."""
+    """Sets a bit of the candidates that still have no more elements below than the place."""
     few = below <= along(places, dim, below.ndim)
     bits = jnp.where(few, bit, 0).astype(bit.dtype)
     return bits if numbers is None else numbers | bits
@@ -220,16 +220,16 @@ def _with_bit(numbers: Any, below: Any, places: Any, bit: Any, dim: int) -> Any:
 
 @of_device("equal")
 def _equal(keys: Any, numbers: Any, dim: int) -> Any:
-    """How many keys of a device are below each number, and how many are the same."""
+    """How many keys of a device are below each candidate, and how many are equal."""
     below = _found(keys, numbers, dim, "left")
     return below, _found(keys, numbers, dim, "right") - below
 
 
 @of_device("element")
 def _candidates(x: Any, order: Any, own: Any, equal: Any, places: Any, below: Any, dim: int) -> Any:
-    """The device that has the element in each place, and of each device the element that it would be there."""
+    """The device that has the element of each place, and the element that this device would have there."""
     equal = equal.reshape(*equal.shape[:dim], -1, own.shape[dim], *equal.shape[dim + 1 :])
-    turn = along(places, dim, below.ndim) - below  # which it is of those that are equal
+    turn = along(places, dim, below.ndim) - below  # its index among the equal elements
     ends = jnp.cumsum(equal, dim)
     passed = ends <= jnp.expand_dims(turn, dim)
     at = jnp.take_along_axis(order, own + turn - jnp.sum(jnp.where(passed, equal, 0), dim), dim, mode="clip")
@@ -243,7 +243,7 @@ def _chosen(elements: Any, owner: Any, dim: int) -> Any:
 
 
 def _selected(x: Any, dim: int, axes: Axes, places: Any) -> Any:
-    """The elements of a sorted dim in some places."""
+    """The elements at some places of a sorted dim."""
     t, count = type_of(x), int(type_of(places).size)
     own = as_varying(x, axes)
     keys, order = _sorted(_keys(stop_gradient(own)), dim)
@@ -251,7 +251,7 @@ def _selected(x: Any, dim: int, axes: Axes, places: Any) -> Any:
     bits = np.array([1 << i for i in reversed(range(_key_bits(t.dtype)))], kind)
 
     def step(numbers: Any, bit: Any) -> tuple[Any, None]:
-        below = summed(_below(keys, numbers, bit, dim, count), axes)
+        below = psum(_below(keys, numbers, bit, dim, count), axes)
         return _with_bit(numbers, below, places, bit, dim), None
 
     numbers, _ = step(None, bits[0])
@@ -260,6 +260,6 @@ def _selected(x: Any, dim: int, axes: Axes, places: Any) -> Any:
     if not jnp.issubdtype(t.dtype, np.floating):
         return _elements(numbers, t.dtype)
     below, equal = _equal(keys, numbers, dim)
-    equal_of_all = gathered(equal, axes, dim)
-    owner, elements = _candidates(own, order, below, equal_of_all, places, summed(below, axes), dim)
-    return _chosen(gathered(elements, axes, dim), owner, dim)
+    equal_of_all = all_gather_invariant(equal, axes, dim)
+    owner, elements = _candidates(own, order, below, equal_of_all, places, psum(below, axes), dim)
+    return _chosen(all_gather_invariant(elements, axes, dim), owner, dim)

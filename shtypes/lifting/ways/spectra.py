@@ -1,4 +1,4 @@
-"""Fourier transforms along sharded dims: an all-to-all makes the dim complete and shards another meanwhile."""
+"""Fourier transforms along sharded dims: an all-to-all unshards the dim and shards another meanwhile."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from jax import lax
 
 from shtypes.lifting.ways.choice import way
 from shtypes.ops.sharded_reductions import as_varying
-from shtypes.ops.shards import Axes, count, index, of_device, part, placed, turned, type_of
+from shtypes.ops.shards import Axes, all_to_all, as_sharded, axis_index, axis_size, of_device, part, type_of
 
 
 @of_device("pad")
 def _padded(x: Any, low: int, high: int, dim: int) -> Any:
-    """A dim with zeros before and after it."""
+    """Pads a dim with zeros."""
     return lax.pad(x, jnp.zeros((), x.dtype), [(low, high, 0) if d == dim else (0, 0, 0) for d in range(x.ndim)])
 
 
 @of_device("fft")
 def _along(x: Any, kind: int, size: int, dim: int) -> Any:
-    """A transform along one dim."""
+    """Transforms one dim."""
     return jnp.moveaxis(lax.fft(jnp.moveaxis(x, dim, -1), lax.FftType(kind), (size,)), -1, dim)
 
 
@@ -30,7 +30,7 @@ _FFT, _IFFT, _RFFT, _IRFFT = (int(k) for k in (lax.FftType.FFT, lax.FftType.IFFT
 
 
 def _stages(kind: int, dims: Sequence[int], sizes: Sequence[int]) -> list[tuple[int, int, int]]:
-    """The transforms of one dim each that together are one of all: the kind, the dim, the size."""
+    """Splits a transform into those of one dim each: the kind, the dim, the size."""
     inner = _FFT if kind in (_FFT, _RFFT) else _IFFT
     others = [(inner, d, n) for d, n in zip(dims[:-1], sizes[:-1], strict=True)]
     last = (kind, dims[-1], sizes[-1])
@@ -38,34 +38,34 @@ def _stages(kind: int, dims: Sequence[int], sizes: Sequence[int]) -> list[tuple[
 
 
 class _Pencils:
-    """A varying value whose shards are of some dims, and then of others.
+    """A varying value and the axes that shard its dims, which all-to-alls change.
 
     Args:
         x (...): The value.
-        homes: The axes of each sharded dim.
-        dims: The dims of the transform: others are sharded first.
+        homes: The axes of each sharded dim at first.
+        dims: The dims of the transform: others are preferred to be sharded.
     """
 
     def __init__(self, x: Any, homes: dict[int, Axes], dims: Sequence[int]) -> None:
         self.x, self.homes, self.dims = x, homes, dims
-        #: What shards each dim, the major axes first: the last may move.
-        self.lies = {d: [homes[d]] if d in homes else [] for d in range(type_of(x).ndim)}
-        self.cut: dict[int, int] = {}  # the sizes of dims that are padded
+        #: The axes of each dim, major first: only the last may move.
+        self.axes = {d: [homes[d]] if d in homes else [] for d in range(type_of(x).ndim)}
+        self.cut: dict[int, int] = {}  # the sizes of padded dims before the padding
 
     def move(self, dim: int, to: int) -> None:
-        """Shards another dim; the one before is as large as it was, if nothing else shards it."""
-        axes = self.lies[dim].pop()
-        self.lies[to].append(axes)
-        self.x = turned(self.x, axes, to, dim)
-        if dim in self.cut and not self.lies[dim]:
+        """Moves axes from a dim to another by an all-to-all, and cuts the padding of the first."""
+        axes = self.axes[dim].pop()
+        self.axes[to].append(axes)
+        self.x = all_to_all(self.x, axes, to, dim)
+        if dim in self.cut and not self.axes[dim]:
             self.x = part(self.x, 0, self.cut.pop(dim), dim)
 
     def complete(self, dim: int) -> bool:
-        """Shards other dims than this one; whether there are some."""
-        while self.lies[dim]:
-            shape, n = type_of(self.x).shape, count(self.x, self.lies[dim][-1])
-            others = sorted((d for d in self.lies if d not in (dim, *self.cut)), key=lambda d: d in self.dims)
-            free = [d for d in others if not self.lies[d]]
+        """Unshards a dim; returns whether other dims could take its axes."""
+        while self.axes[dim]:
+            shape, n = type_of(self.x).shape, axis_size(self.x, self.axes[dim][-1])
+            others = sorted((d for d in self.axes if d not in (dim, *self.cut)), key=lambda d: d in self.dims)
+            free = [d for d in others if not self.axes[d]]
             to = next((d for d in (*free, *others) if shape[d] % n == 0), next(iter(free), None))
             if to is None:
                 return False
@@ -76,30 +76,30 @@ class _Pencils:
         return True
 
     def home(self) -> None:
-        """Shards the dims of before, as far as their sizes are divided."""
-        for home, axes in (*self.homes.items(), *self.homes.items()):  # a dim is free after another went home
-            dim = next(d for d, stack in self.lies.items() if axes in stack)
+        """Moves axes back to the dims that they sharded at first, where these divide."""
+        for home, axes in (*self.homes.items(), *self.homes.items()):  # a second time: moves free dims
+            dim = next(d for d, stack in self.axes.items() if axes in stack)
             if (
-                self.lies[dim][-1] == axes
-                and not self.lies[home]
-                and not type_of(self.x).shape[home] % count(self.x, axes)
+                self.axes[dim][-1] == axes
+                and not self.axes[home]
+                and not type_of(self.x).shape[home] % axis_size(self.x, axes)
             ):
                 self.move(dim, home)
 
 
 @way("fft")
 def by_pencils(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
-    """Sends the shard twice, less the part that stays, for each sharded dim; holds two shards.
+    """Sends two all-to-alls of the shard for each sharded dim; holds two shards.
 
-    Where all dims are sharded, one is on the axes of two meanwhile. Where no axis divides the size of a dim afterwards,
-    as that of half a spectrum, the dim stays complete and the other one sharded.
+    Where all dims are sharded, one has the axes of two meanwhile. Where the size of a dim is not divided afterwards, as
+    that of half a spectrum, the dim stays unsharded and the other one sharded.
     """
     return _pencils(eqn, operands, home=True)
 
 
 @way("fft", elsewhere=True)
 def by_pencils_that_stay(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
-    """Sends the shard once, less the part that stays, for each sharded dim, and leaves another one sharded."""
+    """Sends one all-to-all of the shard for each sharded dim, and leaves another dim sharded."""
     return _pencils(eqn, operands, home=False)
 
 
@@ -120,14 +120,14 @@ def _pencils(eqn: Any, operands: Sequence[Any], *, home: bool) -> Sequence[Any] 
     if pencils.cut:
         return None
     y = pencils.x
-    for dim, stack in pencils.lies.items():
-        y = placed(y, dim, tuple(a for axes in stack for a in axes)) if stack else y
+    for dim, stack in pencils.axes.items():
+        y = as_sharded(y, dim, tuple(a for axes in stack for a in axes)) if stack else y
     return [y]
 
 
 @of_device("twiddle")
 def _first_step(x: Any, me: Any, kind: int, count: int) -> Any:
-    """Of ``[..., count, columns]``, the transform over ``count``, turned by the angle of each element."""
+    """Transforms ``count`` of ``[..., count, columns]``, and multiplies by the twiddle factors."""
     columns, inverse = x.shape[-1], kind == _IFFT
     y = jnp.fft.ifft(x, axis=-2) if inverse else jnp.fft.fft(x, axis=-2)
     real = np.dtype(y.dtype).type(0).real.dtype
@@ -143,21 +143,21 @@ def _split(x: Any, count: int) -> Any:
 
 @of_device("fft")
 def _second_step(x: Any, kind: int) -> Any:
-    """The transform over the last two dims as one."""
+    """Transforms the last two dims as one."""
     y = x.reshape(*x.shape[:-2], x.shape[-2] * x.shape[-1])
     return lax.fft(y, lax.FftType(kind), y.shape[-1:]).reshape(x.shape)
 
 
 @of_device("flatten")
 def _flat(x: Any) -> Any:
-    """``[..., a, b]`` as ``[..., b a]``."""
+    """Reshapes ``[..., a, b]`` to ``[..., b a]``."""
     y = jnp.swapaxes(x, -1, -2)
     return y.reshape(*y.shape[:-2], y.shape[-2] * y.shape[-1])
 
 
 @way("fft")
 def of_one_dim(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
-    """Sends the shard three times, less the part that stays, where it has a part for each device."""
+    """Sends three all-to-alls of the shard, where the devices divide it: the transform in two steps."""
     (x,), p = operands, eqn.params
     t, kind = type_of(x), int(p["fft_type"])
     axes = t.dims[-1].axes
@@ -165,8 +165,8 @@ def of_one_dim(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
     if len(p["fft_lengths"]) != 1 or kind not in (_FFT, _IFFT) or not axes or t.local_shape[-1] % n or not t.size:
         return None
     d = t.ndim - 1
-    me = index(x, axes)
-    x = _split(as_varying(x, axes), n)  # in parts for each device, by which XLA copies least
-    x = _first_step(turned(x, axes, d, d), me, kind, n)  # all rows of a part of the columns
-    x = _second_step(turned(x, axes, d, d), kind)  # one row of all columns
-    return [placed(_flat(turned(x, axes, d, d)), d, axes)]
+    me = axis_index(x, axes)
+    x = _split(as_varying(x, axes), n)  # split for the all-to-all, for which XLA copies least
+    x = _first_step(all_to_all(x, axes, d, d), me, kind, n)  # all rows of some columns
+    x = _second_step(all_to_all(x, axes, d, d), kind)  # one row of all columns
+    return [as_sharded(_flat(all_to_all(x, axes, d, d)), d, axes)]

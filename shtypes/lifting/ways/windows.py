@@ -1,6 +1,6 @@
-"""Convolutions, pools and their derivatives along sharded dims: each device gets the borders that its windows reach.
+"""Convolutions, pools and their derivatives along sharded dims, by exchanging the borders that windows reach.
 
-A border of ``before`` and ``after`` elements is sent by permutes: ``(before + after) / shard`` of what a device holds.
+A border of ``before`` and ``after`` elements is sent by permutes: ``(before + after) / size`` of a shard.
 Windows start at ``i * stride - low``, so ``before`` is ``low`` and ``after`` is ``reach - stride - low``.
 """
 
@@ -18,12 +18,12 @@ from shtypes.lifting.ways.choice import way
 from shtypes.ops.sharded_reductions import as_varying
 from shtypes.ops.shards import (
     Axes,
+    as_sharded,
+    as_unreduced,
     axes_of,
     bordered,
     bound,
     least_or_most,
-    pending,
-    placed,
     type_of,
     unbordered,
 )
@@ -31,15 +31,15 @@ from shtypes.rules.einsum_like import Window
 
 
 class Border(NamedTuple):
-    """What the windows of a shard's results need beside the shard, and how they lie on the shard with its border."""
+    """The elements that windows need beside the shard, and the padding of the shard with its border."""
 
-    before: int  # elements of the devices before; so many of its own are cut off if negative
+    before: int  # elements of earlier devices; the shard is cut where negative
     after: int
-    padding: tuple[int, int]  # never negative: JAX cannot transpose pools with such
+    padding: tuple[int, int]  # never negative: JAX cannot transpose pools with negative padding
 
 
 def _border(low: int, end: int, size: int, gap: int) -> Border | None:
-    """The border of windows from ``-low`` to ``end`` of a shard, its elements ``gap`` apart; None if they see none."""
+    """The border of windows from ``-low`` to ``end`` of a shard dilated by ``gap``; None if they miss the shard."""
     before, after = low // gap, end // gap - (size - 1)
     if before + size + after <= 0:
         return None
@@ -47,7 +47,7 @@ def _border(low: int, end: int, size: int, gap: int) -> Border | None:
 
 
 def border_of(w: Window, size: int, results: int, devices: int) -> Border | None:
-    """The border of a shard of some size for its part of the results; None if windows move otherwise in others."""
+    """The border of a shard for its part of the results; None if it is not the same on all devices."""
     results, rest = divmod(results, devices)
     if rest or not results or not size or results * w.stride != size * w.base_dilation:
         return None
@@ -60,7 +60,7 @@ def border_of(w: Window, size: int, results: int, devices: int) -> Border | None
 
 @way(lax.conv_general_dilated_p.name)
 def convolved(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
-    """Sends, for each sharded spatial dim, a border of ``reach - stride`` rows; backward as much."""
+    """Exchanges a border of ``reach - stride`` rows for each sharded spatial dim; backward as much."""
     if not all(map(is_typed, operands)):
         return None
     x, kernel = operands
@@ -77,7 +77,7 @@ def convolved(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
         if not axes and not of_kernel:
             continue
         n = t.mesh.product(axes)
-        if of_kernel:  # the gradient of a kernel: windows of shards, of which each device has a part of the sum
+        if of_kernel:  # the gradient of a kernel: a window of all the dim, each device has a term of the sum
             if axes != of_kernel or stride != 1:
                 return None
             border = _of_shards(w, t.local_shape[d], k.local_shape[e], out[o])
@@ -101,14 +101,14 @@ def convolved(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
     y = bound(eqn, padding=tuple(padding))(x, kernel)
     for i, axes, _ in crossed:
         is_summed = any(axes == those for _, those in summed)
-        y = pending(y, axes) if is_summed else placed(y, numbers.out_spec[2 + i], axes)
+        y = as_unreduced(y, axes) if is_summed else as_sharded(y, numbers.out_spec[2 + i], axes)
     return [y]
 
 
 def _of_shards(w: Window, size: int, window: int, results: int) -> Border | None:
-    """The border for windows as large as a shard: of result ``i`` a device has the products of its part of the window.
+    """The border for windows that are sharded as the dim: each device sums over its part of the window.
 
-    The window's element ``j`` lies at ``i + j * window_dilation - low``, in elements of ``1 / base_dilation``.
+    Element ``j`` of the window of result ``i`` is at ``i + j * window_dilation - low`` of the dilated dim.
     """
     if window * w.window_dilation != size * w.base_dilation:
         return None
@@ -120,7 +120,7 @@ def _of_shards(w: Window, size: int, window: int, results: int) -> Border | None
 
 
 def _crossed(p: Any, x: Any, results: Sequence[int]) -> list[tuple[int, Axes, Border]] | None:
-    """The dims along which windows cross shards, with their axes and borders; None where there is no way."""
+    """The dims along which windows cross shards, with their axes and borders; None if no border does."""
     t, crossed = type_of(x), []
     for d, (w, dim, n) in enumerate(zip(windows_of(p), t.dims, results, strict=True)):
         if not dim.axes or w.stays_within(t.local_shape[d]):
@@ -134,9 +134,9 @@ def _crossed(p: Any, x: Any, results: Sequence[int]) -> list[tuple[int, Axes, Bo
 
 @way(*(f"reduce_window_{kind}" for kind in ("sum", "max", "min")), "select_and_gather_add", "select_and_scatter_add")
 def pooled(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
-    """Sends a border of ``reach - stride`` elements; backward as much, and what falls on it.
+    """Exchanges a border of ``reach - stride`` elements; backward as much, and the cotangent that falls on it.
 
-    Of a derivative, the second operand selects. Beyond the ends is what is never selected, as the primitives pad.
+    The second operand of a derivative selects. The ends are padded with what is never selected, as the primitives do.
     """
     name, p, (*others, x) = eqn.primitive.name, eqn.params, operands
     scatters = name == "select_and_scatter_add"
@@ -155,5 +155,5 @@ def pooled(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
         padding[d] = border.padding
     y = bound(eqn, padding=tuple(padding))(*others, x)
     for d, axes, border in reversed(crossed):
-        y = placed(unbordered(y, d, axes, border.before, border.after) if scatters else y, d, axes)
+        y = as_sharded(unbordered(y, d, axes, border.before, border.after) if scatters else y, d, axes)
     return [y]
