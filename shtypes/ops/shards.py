@@ -351,24 +351,33 @@ def arranged(me: Any, sources: Sequence[Any], origin: np.ndarray, dim: int, axes
     return y
 
 
-def bordered(x: Any, dim: int, axes: Axes, before: int, after: int, fill: Any = 0) -> Array:
-    """Extends shards by elements of their neighbours, or cuts them where negative; ``fill`` beyond the ends."""
+class Border(NamedTuple):
+    """The elements of a dim that windows of each device reach: so many from ``device * step - before`` on."""
+
+    step: int
+    before: int
+    size: int
+    padding: tuple[int, int] = (0, 0)  # of the windows; never negative: JAX cannot transpose pools with such
+
+
+def bordered(x: Any, dim: int, axes: Axes, border: Border, fill: Any = 0) -> Array:
+    """Shards with their borders, from their neighbours; ``fill`` beyond the ends."""
     size, n = type_of(x).shape[dim], axis_size(x, axes)
-    places = (np.arange(n)[:, None] * size + np.arange(-before, size + after)).reshape(-1)
+    places = (np.arange(n)[:, None] * border.step - border.before + np.arange(border.size)).reshape(-1)
     source = np.where((places >= 0) & (places < n * size), 0, 1 if np.any(fill) else -1)
     return arranged(axis_index(x, axes), [Shard(x, n * size), fill], np.stack([source, places], -1), dim, axes)
 
 
-def unbordered(x: Any, dim: int, axes: Axes, before: int, after: int) -> Array:
-    """Adds borders to the shards that they came from: the transpose of `bordered`."""
-    wide, n = type_of(x).shape[dim], axis_size(x, axes)
-    device, place = np.divmod(np.arange(n * (wide - before - after)), wide - before - after)
+def unbordered(x: Any, dim: int, axes: Axes, border: Border, size: int) -> Array:
+    """Adds the elements of shards with borders where they came from: the transpose of `bordered`."""
+    n = axis_size(x, axes)
+    place, device = np.arange(n * size), np.repeat(np.arange(n), size)
     terms = []
     for hop in range(1 - n, n):  # from the device ``hop`` further on
-        at = place - hop * (wide - before - after) + before
-        is_there = (at >= 0) & (at < wide) & (device + hop >= 0) & (device + hop < n)
+        at = place - (device + hop) * border.step + border.before
+        is_there = (at >= 0) & (at < border.size) & (device + hop >= 0) & (device + hop < n)
         if is_there.any():
-            origin = np.stack([np.where(is_there, 0, -1), (device + hop) * wide + at], -1)
-            terms.append(arranged(axis_index(x, axes), [Shard(x, n * wide)], origin, dim, axes))
+            origin = np.stack([np.where(is_there, 0, -1), (device + hop) * border.size + at], -1)
+            terms.append(arranged(axis_index(x, axes), [Shard(x, n * border.size)], origin, dim, axes))
     result: Array = functools.reduce(add, terms)
     return result

@@ -140,6 +140,8 @@ CASES = [
     Case("gradient", lambda x: jnp.gradient(x, axis=1), (ROWS,), ("[4,64@x]",), (96, 96)),
     Case("flip", lambda x: jnp.flip(x, 1), (ROWS,), ("[4,64@x]",), (128, 128)),
     Case("convolve", lambda x: jnp.convolve(x, jnp.arange(5.0), "same"), (ROWS[0],), ("[64@x]",), (16, 16)),
+    Case("convolve, full", lambda x: jnp.convolve(x, jnp.arange(9.0)), (ROWS[0],), ("[64@x]",), (56, 56)),
+    Case("convolve, valid", lambda x: jnp.convolve(x, jnp.arange(9.0), "valid"), (ROWS[0],), ("[64@x]",), (56, 56)),
     *(
         Case(f"pad, {mode}", functools.partial(jnp.pad, pad_width=4, mode=mode), (ROWS[0],), ("[64@x]",), (n, n))
         for mode, n in {"constant": 24, "edge": 84, "reflect": 24, "wrap": 32}.items()

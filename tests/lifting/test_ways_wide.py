@@ -178,7 +178,7 @@ def of_order() -> Iterator[Case]:
     yield Case("two axes", jnp.sort, (numbers(800),), ("[800@(x,y)]",), PLANE)
     yield Case("two axes, the other way", jnp.argsort, (integers(800),), ("[800@(y,x)]",), PLANE, EXACT, grad=False)
     yield Case("another dim", jnp.sort, (numbers(4, 80),), ("[4@y,80@x]",), PLANE)
-    for k in (1, 3, 12, 64):
+    for k in (0, 1, 3, 12, 64):
         best = functools.partial(lax.top_k, k=k)
         yield Case(f"top {k}", best, (numbers(4, 64).round(1),), ("[4,64@x]",), roundings=EXACT, grad=False)
     for t in ("[4,64@(x,y)]", "[4,64@(y,x)]", "[4@y,64@x]"):
@@ -356,6 +356,12 @@ WINDOWS: Sequence[tuple[int, int, dict[str, Any]]] = [
     (16, 3, {"padding": "VALID"}),
     (24, 9, {"padding": "VALID"}),
     (16, 3, {"padding": [(2, 2)]}),
+    (16, 9, {"padding": [(8, 8)]}),
+    (16, 5, {"padding": [(8, 4)]}),
+    (32, 3, {"window_strides": (2,), "padding": [(9, 8)]}),
+    (16, 3, {"lhs_dilation": (2,), "padding": [(9, 10)]}),
+    (16, 3, {"lhs_dilation": (2,), "padding": [(5, 6)]}),
+    (16, 3, {"rhs_dilation": (4,), "padding": "VALID"}),
 ]
 
 
@@ -414,6 +420,8 @@ def of_pools() -> Iterator[Case]:
             (8, 31, 1, "SAME"),
             (8, 3, 1, "SAME"),
             (16, 3, 1, "VALID"),
+            (24, 9, 1, "VALID"),
+            (32, 3, 2, (9, 8)),
         ]:
             f = functools.partial(pool, kind=kind, size=size, stride=stride, padding=pads)
             yield Case(f"{kind} of {size}, {n}, {stride}, {pads}", f, (numbers(2, n, 4),), (f"[2,{n}@x,4]",))

@@ -88,7 +88,7 @@ def first_of_each(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
     t = type_of(x)
     dim, k = int(p.get("axis", p.get("reduction_dimension", -1))) % t.ndim, int(p["k"])
     axes = axes_of(x, dim)
-    if not axes or k == 0 or not p.get("aggregate_to_topk", True):
+    if not axes or not p.get("aggregate_to_topk", True):
         return None
     size = t.local_shape[dim]
     values, places = bound(eqn, k=min(k, size))(as_varying(x, axes))

@@ -7,7 +7,7 @@ Windows start at ``i * stride - low``, so ``before`` is ``low`` and ``after`` is
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from jax import lax
 
@@ -18,6 +18,7 @@ from shtypes.lifting.ways.choice import way
 from shtypes.ops.sharded_reductions import as_varying
 from shtypes.ops.shards import (
     Axes,
+    Border,
     as_sharded,
     as_unreduced,
     axes_of,
@@ -30,29 +31,19 @@ from shtypes.ops.shards import (
 from shtypes.rules.einsum_like import Window
 
 
-class Border(NamedTuple):
-    """The elements that windows need beside the shard, and the padding of the shard with its border."""
-
-    before: int  # elements of earlier devices; the shard is cut where negative
-    after: int
-    padding: tuple[int, int]  # never negative: JAX cannot transpose pools with negative padding
-
-
-def _border(low: int, end: int, size: int, gap: int) -> Border | None:
-    """The border of windows from ``-low`` to ``end`` of a shard dilated by ``gap``; None if they miss the shard."""
-    before, after = low // gap, end // gap - (size - 1)
-    if before + size + after <= 0:
-        return None
-    return Border(before, after, (low - before * gap, end - (size - 1 + after) * gap))
+def _border(low: int, end: int, step: int, gap: int) -> Border | None:
+    """The border of windows from ``-low`` to ``end`` of a multiple of ``step``, of a dim that is dilated by ``gap``."""
+    before, size = low // gap, end // gap + low // gap + 1
+    return None if step % gap or size <= 0 else Border(step // gap, before, size, (low % gap, end % gap))
 
 
 def border_of(w: Window, size: int, results: int, devices: int) -> Border | None:
     """The border of a shard for its part of the results; None if it is not the same on all devices."""
     results, rest = divmod(results, devices)
-    if rest or not results or not size or results * w.stride != size * w.base_dilation:
+    if rest or not results or not size:
         return None
     low, reach = w.padding[0], (w.size - 1) * w.window_dilation
-    return _border(low, (results - 1) * w.stride - low + reach, size, w.base_dilation)
+    return _border(low, (results - 1) * w.stride - low + reach, results * w.stride, w.base_dilation)
 
 
 # convolutions
@@ -80,7 +71,7 @@ def convolved(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
         if of_kernel:  # the gradient of a kernel: a window of all the dim, each device has a term of the sum
             if axes != of_kernel or stride != 1:
                 return None
-            border = _of_shards(w, t.local_shape[d], k.local_shape[e], out[o])
+            border = _of_shards(w, k.local_shape[e], out[o])
             summed.append((e, axes))
         elif n == 1 or w.stays_within(t.local_shape[d]):
             continue
@@ -96,7 +87,7 @@ def convolved(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
     if summed:
         kernel = as_varying(kernel, tuple(a for _, axes in summed for a in axes))
     for i, axes, border in crossed:
-        x = bordered(x, numbers.lhs_spec[2 + i], axes, border.before, border.after)
+        x = bordered(x, numbers.lhs_spec[2 + i], axes, border)
         padding[i] = border.padding
     y = bound(eqn, padding=tuple(padding))(x, kernel)
     for i, axes, _ in crossed:
@@ -105,15 +96,13 @@ def convolved(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
     return [y]
 
 
-def _of_shards(w: Window, size: int, window: int, results: int) -> Border | None:
+def _of_shards(w: Window, window: int, results: int) -> Border | None:
     """The border for windows that are sharded as the dim: each device sums over its part of the window.
 
     Element ``j`` of the window of result ``i`` is at ``i + j * window_dilation - low`` of the dilated dim.
     """
-    if window * w.window_dilation != size * w.base_dilation:
-        return None
-    low = w.padding[0]
-    return _border(low, results - 1 - low + (window - 1) * w.window_dilation, size, w.base_dilation)
+    low, reach = w.padding[0], (window - 1) * w.window_dilation
+    return _border(low, results - 1 - low + reach, window * w.window_dilation, w.base_dilation)
 
 
 # pools
@@ -147,13 +136,13 @@ def pooled(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
     most = selects in ("le", "reduce_window_min")
     fill = 0 if selects.endswith("sum") else least_or_most(type_of(x).dtype, most=most)
     padding = [(int(a), int(b)) for a, b in p["padding"]]
+    t = type_of(x)
     x, *others = (as_varying(y, tuple(a for _, axes, _ in crossed for a in axes)) for y in (x, *others))
     for d, axes, border in crossed:
-        sides = axes, border.before, border.after
-        x = bordered(x, d, *sides, fill)
-        others = others if scatters else [bordered(y, d, *sides) for y in others]
+        x = bordered(x, d, axes, border, fill)
+        others = others if scatters else [bordered(y, d, axes, border) for y in others]
         padding[d] = border.padding
     y = bound(eqn, padding=tuple(padding))(*others, x)
     for d, axes, border in reversed(crossed):
-        y = as_sharded(unbordered(y, d, axes, border.before, border.after) if scatters else y, d, axes)
+        y = as_sharded(unbordered(y, d, axes, border, t.local_shape[d]) if scatters else y, d, axes)
     return [y]
