@@ -64,7 +64,7 @@ READS: Final[Mapping[str, str]] = {
     "squeeze": "LINEAR_UNARY",
     "stack": "ADDITIVE TERM",
     "transpose": "LINEAR_UNARY",
-    "whole": "LINEAR_UNARY NONLINEAR",
+    "unary_along": "LINEAR_UNARY NONLINEAR",
 }
 
 

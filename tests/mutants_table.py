@@ -414,7 +414,7 @@ MUTANTS: Final = (
     Mutant(
         "a pending result is chosen as if it were finished",
         "shtypes/rules/implicit.py",
-        "way.price._replace(counted=added((way.price.counted, *left))), leading",
+        "way.price._replace(counted=total_cost((way.price.counted, *left))), leading",
         "way.price, leading",
         ("tests/scopes/test_implicit.py",),
         _PROGRAMS,

@@ -31,7 +31,7 @@ from shtypes.core.shard_fn import Linear
 from shtypes.dispatch.apply import is_number, is_typed, located
 from shtypes.errors import ShardingTypeError
 from shtypes.ops.create import full
-from shtypes.rules.cotangent import check_cotangent, check_tangent, seed_type, ways_to
+from shtypes.rules.cotangent import cast_hints, check_cotangent, check_tangent, seed_type
 from shtypes.scopes.check_comm import check_comm
 from shtypes.scopes.comm import allows_implicit, optimized_jointly
 from shtypes.types import REPLICATED, ShType
@@ -260,7 +260,7 @@ def _cotangent(ct: Any, primal: Any) -> Any:
     if not is_typed(ct):
         raise ShardingTypeError(
             f"the cotangent of a result of type {primal} is a typed value, not {type(ct).__name__}",
-            hints=ways_to("ct", None, primal.cotangent()),
+            hints=cast_hints("ct", None, primal.cotangent()),
         )
     ct = _implicitly(ct, primal.cotangent(), "cotangent")
     check_cotangent(jax.typeof(ct), primal, "the cotangent")

@@ -16,7 +16,7 @@ from shtypes.context.frames import OURS
 from shtypes.context.settings import connect_jax, current_settings
 from shtypes.core.meshes import context_mesh, use_mesh
 from shtypes.errors import ShardingTypeError
-from shtypes.rules.suggest_fixes import Inside, Rule, fixes, nothing
+from shtypes.rules.suggest_fixes import Inside, Rule, fixes, no_inside_comm
 from shtypes.types import ShType
 
 #: Holds the current `Settings`.
@@ -49,7 +49,7 @@ def suggest_when_read(
     rule: Rule,
     operands: tuple[ShType, ...],
     names: Sequence[str] | None = None,
-    inside: Inside = nothing,
+    inside: Inside = no_inside_comm,
 ) -> ShardingTypeError:
     """Adds the fixes of an op that does not type to an error without fixes; arguments as for `fixes`."""
 

@@ -35,9 +35,9 @@ from shtypes.core.shard_fn import ShardFn, local_dtype, promotion, without_deriv
 from shtypes.errors import ShardingTypeError
 from shtypes.resharding import Cost
 from shtypes.rules import Typing
-from shtypes.rules.candidate_types import price_of, varies_no_more
-from shtypes.rules.implicit import chosen
-from shtypes.rules.suggest_fixes import Inside, called_names, nothing, without_backward
+from shtypes.rules.candidate_types import keeps_varying, price_of
+from shtypes.rules.implicit import cheapest_reshards
+from shtypes.rules.suggest_fixes import Inside, called_names, no_inside_comm, without_backward
 from shtypes.scopes.check_comm import check_comm, check_now
 from shtypes.scopes.comm import (
     allows_implicit,
@@ -220,7 +220,7 @@ def typed(
         rule = rule if fn is None else _with_still(rule, fn)
         fixed = _finished_for(rule, types)
         if fixed is None and allows_implicit():
-            fixed = chosen(rule, types, minimizing(), firsts(values))
+            fixed = cheapest_reshards(rule, types, minimizing(), firsts(values))
         if fixed is not None:
             return fixed
         raise located(error, name, types, rule).with_traceback(None) from error.__cause__
@@ -232,7 +232,7 @@ def _with_still(rule: Rule, fn: Local) -> Rule:
     def with_still(types: tuple[ShType, ...]) -> Typing:
         typing = rule(types)
         whole = tuple([t.with_axes(t.axes(State.SHARDED), State.REDUCED) for t in typing.operands])
-        return typing._replace(still=_still(fn, whole, len(typing.results)))
+        return typing._replace(zero_derivative=_still(fn, whole, len(typing.results)))
 
     return with_still
 
@@ -288,7 +288,7 @@ def located(
     name: str,
     types: Sequence[ShType],
     rule: Rule | None = None,
-    inside: Inside = nothing,
+    inside: Inside = no_inside_comm,
 ) -> ShardingTypeError:
     """An error with its place and, where a rule can try them, its fixes."""
     operands = ", ".join(map(str, types))
@@ -397,7 +397,7 @@ def versions(x: Any, goal: ShType | None = None) -> Sequence[Any]:
     """The value in other types, as it was cast for ops before; those that can become ``goal``."""
     notes = _notes(x) if type(x) in CLASSES else None
     noted: list[Any] = [] if notes is None else notes.get(_versions_of(x), [])
-    return noted if goal is None else [y for y in noted if varies_no_more(y.type, goal)]
+    return noted if goal is None else [y for y in noted if keeps_varying(y.type, goal)]
 
 
 def _versions_of(x: Any) -> Any:

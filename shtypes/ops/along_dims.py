@@ -62,9 +62,9 @@ def apply_unsharded(name: str, fn: ShardFn, x: Any, along: Sequence[int]) -> Arr
     """Applies a nonlinear local function of one typed operand along dims that must be unsharded."""
     t = jax.typeof(x)
     out = shapes_of(fn, (t.shape, t.dtype_name))
-    result = rules.WholeResult(dtypes.from_numpy(out.dtype), tuple((n, d) for d, n in enumerate(out.shape)))
+    result = rules.ResultDims(dtypes.from_numpy(out.dtype), tuple((n, d) for d, n in enumerate(out.shape)))
     dims = tuple(sorted(set(along)))
-    return apply(name, fn, lambda types: rules.whole(name, types[0], dims, (result,), False), x)
+    return apply(name, fn, lambda types: rules.unary_along(name, types[0], dims, (result,), False), x)
 
 
 def reduced(

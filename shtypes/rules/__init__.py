@@ -1,9 +1,9 @@
-"""How each op is typed, from its operands' types alone. Pure."""
+"""The typing rule of each op, from its operands' types. Pure."""
 
-from shtypes.rules.along_dims import WholeResult as WholeResult
+from shtypes.rules.along_dims import ResultDims as ResultDims
 from shtypes.rules.along_dims import reduce_nonlinear as reduce_nonlinear
 from shtypes.rules.along_dims import reduce_sum as reduce_sum
-from shtypes.rules.along_dims import whole as whole
+from shtypes.rules.along_dims import unary_along as unary_along
 from shtypes.rules.einsum_like import canonical_equation as canonical_equation
 from shtypes.rules.einsum_like import einsum as einsum
 from shtypes.rules.elementwise import additive as additive

@@ -1,4 +1,4 @@
-"""Typing of reductions, and of other ops of one operand along dims that every device must hold whole. Pure."""
+"""Types reductions, and other unary ops along dims that must not be sharded. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from shtypes.types import Dim, ShType, State
 
 
 def normal_dims(name: str, operand: ShType, dims: int | Iterable[int] | None) -> tuple[int, ...]:
-    """Dims counted from the front, in order; None means all."""
+    """Non-negative dims, sorted; None means all."""
     dims = range(operand.ndim) if dims is None else (dims,) if isinstance(dims, int) else tuple(dims)
     for d in dims:
         if not -operand.ndim <= d < operand.ndim:
@@ -27,7 +27,7 @@ def normal_dims(name: str, operand: ShType, dims: int | Iterable[int] | None) ->
 def _states_by(
     name: str, table: Mapping[Need, State], operand: ShType, dims: Sequence[int], *, reduces: bool = False
 ) -> list[State]:
-    """The result's state on each axis by a table of roles: ALONG where the axis shards one of ``dims``."""
+    """The result's state on each axis, by a table; its key is ALONG if the axis shards one of ``dims``."""
     states = []
     for axis, state in zip(operand.mesh.axis_names, operand.states, strict=True):
         needed: Need = Role.ALONG if operand.dim_of(axis) in dims else state
@@ -51,7 +51,7 @@ def _reduce(
 def reduce_sum(
     operand: ShType, dims: int | tuple[int, ...] | None, keepdims: bool, dtype: str, name: str = "sum"
 ) -> Typing:
-    """The sum over dims, and the mean: sharded on a summed dim becomes UNREDUCED, every other state is kept."""
+    """The sum or mean over dims. Sharded on a summed dim becomes UNREDUCED; other states stay."""
     return _reduce(name, SUM, operand, normal_dims(name, operand, dims), keepdims, dtype)
 
 
@@ -59,27 +59,29 @@ def reduce_sum(
 def reduce_nonlinear(
     name: str, operand: ShType, dims: int | tuple[int, ...] | None, keepdims: bool, dtype: str
 ) -> Typing:
-    """``max``, ``min``, ``prod``, ``argmax``, ``any``, ...: the reduced dims must be whole, and nothing unreduced."""
+    """``max``, ``min``, ``prod``, ``argmax``, ``any``, ...: no reduced dim may be sharded, and no axis unreduced."""
     return _reduce(name, NONLINEAR, operand, normal_dims(name, operand, dims), keepdims, dtype)
 
 
-class WholeResult(NamedTuple):
-    """One result of an op: its dtype, and for each dim the size and the dim of the operand that it was, if any."""
+class ResultDims(NamedTuple):
+    """A result: its dtype, and for each dim its size and the operand's dim that it comes from, if any."""
 
     dtype: str
     dims: tuple[tuple[int, int | None], ...]
 
 
 @rule
-def whole(name: str, operand: ShType, along: Sequence[int], results: Sequence[WholeResult], linear: bool) -> Typing:
-    """``pad``, ``split``, ``fft``, ``svd``, ...: the dims ``along`` must be whole, the others keep their axes.
+def unary_along(
+    name: str, operand: ShType, along: Sequence[int], results: Sequence[ResultDims], linear: bool
+) -> Typing:
+    """``pad``, ``split``, ``fft``, ``svd``, ...: the dims ``along`` must not be sharded, the others keep their axes.
 
-    A linear op keeps every state, UNREDUCED too; one that is not linear refuses UNREDUCED.
+    A linear op keeps every state; a nonlinear one refuses UNREDUCED.
     """
     states = _states_by(name, LINEAR_UNARY if linear else NONLINEAR, operand, along)
 
     def dim(size: int, source: int | None) -> Dim:
-        """The operand's dim where the size is the same; another size has the axes, and another name."""
+        """The operand's dim; of another size, without its name."""
         if source is None:
             return Dim(size)
         t = operand.dims[source]

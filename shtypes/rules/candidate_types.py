@@ -1,4 +1,4 @@
-"""The other types that an operand could have on one mesh axis, and what it costs to give it one. Pure."""
+"""Candidate types of an operand that differ on one mesh axis, and their costs. Pure."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ from shtypes.types.parts import COTANGENT
 
 SHARDED, REDUCED, INVARIANT, UNREDUCED, VARYING = State
 
-#: The place of a mesh axis: a state, or the dim that it shards, as its minor axis; ``~dim`` as its major one.
+#: A state, or the dim that an axis shards as its minor axis (``~dim``: as its major axis).
 Place = State | int
 
 
 def place_of(t: ShType, axis: str) -> Place:
-    """The dim that an axis shards, else its state."""
+    """The dim that an axis shards, or else its state."""
     dim = t.dim_of(axis)
     return t.state(axis) if dim is None else dim
 
 
 def other_places(t: ShType, axis: str) -> Iterator[Place]:
-    """Where a reshard could take an axis: another state, another dim, or before or behind the other axes of its dim."""
-    now = place_of(t, axis)
-    if now is VARYING:
+    """The places to which a reshard could move an axis: states, dims, and the minor or major end of its dim."""
+    current = place_of(t, axis)
+    if current is VARYING:
         return
     for dim, size in enumerate(t.local_shape):
-        if dim == now:
-            yield from (place for place in (dim, ~dim) if moved(t, axis, place) != t)
+        if dim == current:
+            yield from (place for place in (dim, ~dim) if with_axis_at(t, axis, place) != t)
         elif size % t.mesh.shape[axis] == 0:
             yield dim
-    yield from (place for place in whole_places(t) if place is not now)
+    yield from (place for place in unsharded_states(t) if place is not current)
 
 
-def whole_places(t: ShType) -> Iterator[State]:
-    """The states that a reshard could take an axis to without sharding a dim."""
+def unsharded_states(t: ShType) -> Iterator[State]:
+    """The states other than SHARDED that an axis of a type could have."""
     yield REDUCED
     if t.differentiable:
         yield INVARIANT
@@ -43,14 +43,14 @@ def whole_places(t: ShType) -> Iterator[State]:
         yield UNREDUCED
 
 
-def moved(t: ShType, axis: str, place: Place) -> ShType | None:
-    """The type with an axis at a place; None where it does not divide the dim, or no sum can be pending."""
-    return _moved(t, t.names, axis, place)
+def with_axis_at(t: ShType, axis: str, place: Place) -> ShType | None:
+    """The type with an axis at a place; None if it does not divide the dim, or the dtype cannot be unreduced."""
+    return _with_axis_at(t, t.names, axis, place)
 
 
 @functools.lru_cache(maxsize=4096)
-def _moved(t: ShType, names: object, axis: str, place: Place) -> ShType | None:
-    # The names are in the key because types that differ in them are equal, and fixes print them.
+def _with_axis_at(t: ShType, names: object, axis: str, place: Place) -> ShType | None:
+    # Equal types may differ in names, which fixes print: they are part of the key.
     if isinstance(place, State):
         allowed = place is not UNREDUCED or dtypes.summable(t.dtype_name)
         return t.with_axis(axis, place) if allowed else None
@@ -66,7 +66,7 @@ def _moved(t: ShType, names: object, axis: str, place: Place) -> ShType | None:
 
 @functools.lru_cache(maxsize=4096)
 def estimate(t: ShType, moves: tuple[tuple[str, Place], ...], minimize: Direction) -> Cost:
-    """An estimate of the cost of moving some axes, by the table of moves, shrinking moves first; without a plan."""
+    """An estimate of the cost of moving some axes from `MOVES`, without a plan; moves that shrink shards are first."""
     size, forward, backward = t.local_bytes, 0, 0
     ends = [(a, t.state(a), p if isinstance(p, State) else SHARDED, p) for a, p in moves]
     for axis, src, dst, place in sorted(ends, key=lambda end: (end[1] is SHARDED) - (end[2] is SHARDED)):
@@ -87,12 +87,12 @@ def _rounds(src: State, dst: State) -> int:
     return MOVES[src, dst].rounds if (src, dst) in MOVES else 0
 
 
-def finishing(t: ShType, minimize: Direction = "both") -> Cost:
-    """What it costs to reduce the pending sums of a value in the cheapest way."""
+def finish_cost(t: ShType, minimize: Direction = "both") -> Cost:
+    """The cost of the cheapest reshard to a type without pending sums."""
     goals = [t]
     for axis in t.axes(UNREDUCED):
-        places = [*range(t.ndim), *(s for s in whole_places(t) if s is not UNREDUCED)]
-        goals = [to for g in goals for p in places if (to := moved(g, axis, p)) is not None]
+        places = [*range(t.ndim), *(s for s in unsharded_states(t) if s is not UNREDUCED)]
+        goals = [to for g in goals for p in places if (to := with_axis_at(g, axis, p)) is not None]
     best: Cost | None = None
     for least, goal in sorted(((least_cost(t, g, minimize), g) for g in goals), key=lambda pair: pair[0]):
         if best is not None and least >= best:
@@ -102,15 +102,15 @@ def finishing(t: ShType, minimize: Direction = "both") -> Cost:
     return best or (0, 0)
 
 
-def uncounted(src: ShType, dst: ShType, minimize: Direction = "both") -> Cost:
-    """What it counts to make shards whole on each device, besides what is sent: as much as it is to gather them.
+def replication_penalty(src: ShType, dst: ShType, minimize: Direction = "both") -> Cost:
+    """The penalty of a reshard that sends nothing but gives each device a full array: the price of an all-gather.
 
-    Among zeros they send nothing, and are as large in both directions; an invariant value sends nothing backward, since
-    each device computes all of its cotangent.
+    To unreduced, the array is padded with zeros, forward and backward; to invariant, each device computes the full
+    cotangent.
     """
     zeros, invariant = ({*src.axes(SHARDED)} & {*dst.axes(state)} for state in (UNREDUCED, INVARIANT))
-    whole = src.with_axes(zeros | invariant, REDUCED) if zeros or invariant else src
-    gathers, forward = (price_of(src, t).forward_bytes for t in (whole, src.with_axes(zeros, REDUCED)))
+    gathered = src.with_axes(zeros | invariant, REDUCED) if zeros or invariant else src
+    gathers, forward = (price_of(src, t).forward_bytes for t in (gathered, src.with_axes(zeros, REDUCED)))
     return cost(forward, gathers * src.differentiable, minimize)
 
 
@@ -125,18 +125,18 @@ def _least_of(src: ShType, dst: ShType) -> int:
 
 
 def least_cost(src: ShType, dst: ShType, minimize: Direction, *, returns: bool = True) -> Cost:
-    """A lower bound of a reshard's or cast's cost, without planning it; forward only where no gradient ``returns``."""
+    """A lower bound of the cost of a reshard or cast, without a plan; forward only if no gradient ``returns``."""
     if src == dst:
         return 0, 0
     back = _least_of(dst.cotangent(), src.cotangent()) if returns and src.differentiable else 0
     return cost(_least_of(src, dst), back, minimize)
 
 
-def varies_no_more(src: ShType, dst: ShType) -> bool:
-    """Whether a value of one type can get another, as far as its varying axes go: these cannot be undone."""
+def keeps_varying(src: ShType, dst: ShType) -> bool:
+    """Whether every varying axis of a type stays varying, since no cast undoes it."""
     return all(dst.state(a) is VARYING for a in src.axes(VARYING))
 
 
 def not_yet_varying(src: ShType, dst: ShType) -> ShType:
-    """The type that a cast is planned to: reduced instead of varying, which costs the same."""
+    """The destination with axes that become varying reduced instead, at the same cost."""
     return dst.with_axes((a for a in dst.axes(VARYING) if src.state(a) is not VARYING), REDUCED)

@@ -1,8 +1,7 @@
-"""Typing of a user's function of shards: the results have the types that the user claims, where these can be true.
+"""Checks the result types that a user claims for a function of shards.
 
-The function runs on each device, and so does its transpose. The dependences of each result say on which mesh
-axes it may vary: by the rule of `jax.shard_map`, on those on which something that it is computed from does. A
-claim is refused that says otherwise, and one whose gradients could not be what the cotangent map says.
+The function and its transpose run on each device. As in `jax.shard_map`, a result may vary on the mesh axes on which
+an operand that it depends on varies. Claims that contradict this or the types of gradients are refused.
 """
 
 from __future__ import annotations
@@ -22,14 +21,14 @@ SHARDED, REDUCED, INVARIANT, UNREDUCED, VARYING = State
 
 
 class Dependence(NamedTuple):
-    """The operands that a value of a function of shards depends on."""
+    """The dependences of a value in a function of shards."""
 
-    operands: frozenset[int] = frozenset()  # the operands
-    impure: bool = False  # whether it may differ from device to device, whatever the operands are
+    operands: frozenset[int] = frozenset()
+    impure: bool = False  # whether it may differ between devices for equal operands
 
 
-#: From which operands are differentiated, and which results, to what the gradients are computed from: the operands and,
-#: numbered on, the cotangents. None where the function has no gradient.
+#: From the masks of differentiated operands and results to the dependences of the gradients, on operands and (with
+#: indices after those) cotangents. None if the function has no gradient.
 Gradients = Callable[[tuple[bool, ...], tuple[bool, ...]], Sequence[Dependence] | None]
 
 
@@ -42,12 +41,11 @@ def claimed(
     gradients: Gradients,
     constants: frozenset[int] = NO_CONSTANTS,
 ) -> Typing:
-    """A function of shards with the result types that its user claims.
+    """Types a function of shards with the result types that its user claims.
 
-    Per axis: a result that varies is not claimed to be one value, and one that does not is no term of a sum. Where the
-    results that an operand with a gradient goes into are invariant, so is the operand; else it is cast to reduced if it
-    is invariant, so that each device's gradient is one term of a sum. What an unreduced operand goes
-    into is unreduced.
+    On each axis a varying result must not be claimed replicated, and a replicated one not unreduced; results of an
+    unreduced operand are unreduced. An operand with a gradient is invariant if the results that depend on it are. Else
+    an invariant one is cast to reduced, so that each device's gradient is one term of a sum.
     """
     flows = [i for i, t in enumerate(operands) if t.differentiable and i not in constants]
     casts = list(operands)
@@ -85,7 +83,7 @@ def _check_kept(name: str, operands: Sequence[ShType], result: ShType, source: D
 
 
 def _varies(name: str, operands: Sequence[ShType], result: ShType, varying: int | None, axis: str) -> ShardingTypeError:
-    """A result is claimed to be one value, and may differ from device to device."""
+    """A result that is claimed to be replicated may vary."""
     if varying is None:
         why = "it comes from a call with side effects, which each device makes for itself"
     else:
@@ -106,7 +104,7 @@ def _varies(name: str, operands: Sequence[ShType], result: ShType, varying: int 
 
 
 def _counted_often(name: str, operands: Sequence[ShType], result: ShType, operand: int, axis: str) -> ShardingTypeError:
-    """A result that is one value is claimed to be a term of a sum."""
+    """A replicated result is claimed to be unreduced."""
     n = result.mesh.shape[axis]
     times = f"{n} times the value" if n > 1 else "the value once for each device"
     called = called_names(operands)[operand]
@@ -122,7 +120,7 @@ def _counted_often(name: str, operands: Sequence[ShType], result: ShType, operan
 
 
 def _check_invariant(name: str, word: str, t: ShType, claims: set[State], axis: str) -> None:
-    """Through an invariant result, each device computes the full gradient of the operands."""
+    """Checks an operand of an invariant result, through which each device computes its full gradient."""
     if claims != {INVARIANT}:
         other = next(s for s in State if s in claims and s is not INVARIANT)
         raise ShardingTypeError(
@@ -143,7 +141,7 @@ def _check_invariant(name: str, word: str, t: ShType, claims: set[State], axis: 
 def _check_gradients(
     name: str, operands: Sequence[ShType], flows: Sequence[int], results: Sequence[ShType], gradients: Gradients
 ) -> None:
-    """The gradient of an operand is one value on all devices where its type says so."""
+    """Checks that gradients with replicated types do not vary."""
     cts = [t.cotangent() for t in results if t.differentiable]
     inputs = [*operands, *cts]
     axes = [a for a in operands[0].mesh.axis_names if any(t.state(a) not in REPLICATED for t in inputs)] if cts else []
@@ -163,7 +161,7 @@ def _check_gradients(
 def _gradient_varies(
     name: str, operands: Sequence[ShType], inputs: Sequence[ShType], i: int, varying: int | None, axis: str
 ) -> ShardingTypeError:
-    """The gradient of an operand is one value by its type, and may differ from device to device."""
+    """The gradient of an operand has a replicated type and may vary."""
     t, word = operands[i], messages.operand_word(i, len(operands))
     if varying is None:
         of = "a call with side effects"

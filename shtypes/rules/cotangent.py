@@ -1,4 +1,4 @@
-"""The type of a gradient, and the cotangent that a loss starts the backward pass with. Pure."""
+"""The types of gradients, and the cotangent of a loss that starts the backward pass. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from shtypes.types import REPLICATED, ShType, State
 
 
 class Seed(enum.Enum):
-    """Where the cotangent of a loss holds the value 1 along one mesh axis."""
+    """The devices along a mesh axis on which the cotangent of a loss is 1."""
 
     EACH = "on each device"
     FIRST = "on index 0, zero elsewhere"
@@ -27,12 +27,12 @@ SEEDS: Final[Mapping[State, Seed]] = {
 
 
 def seed_type(loss: ShType, *, holomorphic: bool = False, mapped: Sequence[str] = ()) -> ShType:
-    """The type of the cotangent that a loss of this type is seeded with.
+    """The type of the initial cotangent of a loss.
 
     Args:
         loss: The type of the loss.
-        holomorphic: Whether the function was promised to be holomorphic, so that the loss may be complex.
-        mapped: Axes along which each device is at another step, so that its loss is that of its step.
+        holomorphic: Whether the loss may be complex, as of a holomorphic function.
+        mapped: Axes along which the loss may vary, since each device is at another step.
     """
     if loss.ndim:
         raise ShardingTypeError(
@@ -58,13 +58,13 @@ def seed_type(loss: ShType, *, holomorphic: bool = False, mapped: Sequence[str] 
 
 
 def check_cotangent(actual: ShType | str, primal: ShType, what: str) -> None:
-    """Checks that a cotangent, ``what`` in messages, has the type that its primal's maps to; a text says what it is."""
+    """Checks that a cotangent (``what`` in messages) has the cotangent type of its primal; a string is no type."""
     expected = primal.cotangent()
     if isinstance(actual, str) or actual != expected:
         raise ShardingTypeError(
             f"{what} has type {actual} instead of {expected}",
             why=f"the type of a gradient is a function of the type of the value, which is {primal}",
-            hints=ways_to("ct", None if isinstance(actual, str) else actual, expected),
+            hints=cast_hints("ct", None if isinstance(actual, str) else actual, expected),
         )
 
 
@@ -74,17 +74,17 @@ def check_tangent(actual: ShType | str, primal: ShType) -> None:
         raise ShardingTypeError(
             f"a tangent is {actual} instead of {primal}",
             why="a tangent has the type of its value",
-            hints=ways_to("tangent", None if isinstance(actual, str) else actual, primal),
+            hints=cast_hints("tangent", None if isinstance(actual, str) else actual, primal),
         )
 
 
-def ways_to(name: str, actual: ShType | None, expected: ShType) -> list[str]:
-    """What a user can write to give a value a type; nothing where there is no way.
+def cast_hints(name: str, actual: ShType | None, expected: ShType) -> list[str]:
+    """Hints of code that casts a value to a type; empty if there is none.
 
     Args:
-        name: What the value is called.
-        actual: Its type; None of a plain array.
-        expected: The type that it is to have.
+        name: The name of the value.
+        actual: Its type; None for a plain array.
+        expected: The type to cast to.
     """
     if actual is not None and (actual.mesh, actual.shape, actual.dtype_name) != (
         expected.mesh,

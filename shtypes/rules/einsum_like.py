@@ -1,6 +1,6 @@
-"""Typing of ops whose dims run together by labels: einsums, other products, convolutions, searches. Pure.
+"""Types ops with labelled dims: einsums, other products, convolutions, searches. Pure.
 
-Some labels must be whole, since a slice of them needs its neighbours.
+Some labels must not be sharded, since a slice of them needs its neighbours.
 """
 
 from __future__ import annotations
@@ -18,31 +18,31 @@ from shtypes.types import ShType
 
 
 class ProductDims(NamedTuple):
-    """What a product does with the dims of its operands."""
+    """The labels of the dims of a product."""
 
     #: The label of each dim of each operand; None for a dim of size 1 that stretches.
     labels: tuple[tuple[Label | None, ...], ...]
     result: tuple[tuple[Label, int], ...]  # the label and the size of each dim of the result
-    whole: frozenset[Label] = frozenset()  # the labels whose dims must not be sharded
-    #: For labels whose dims come in groups that stay on one device, how many there are.
+    unsharded: frozenset[Label] = frozenset()  # the labels whose dims must not be sharded
+    #: The number of groups of labels with groups, each of which must be on one device.
     groups: tuple[tuple[Label, int], ...] = ()
-    ids: frozenset[int] = frozenset()  # the operands that are positions or counts, not factors
-    nonlinear: frozenset[int] = frozenset()  # the other operands in which the op is not linear
+    ids: frozenset[int] = frozenset()  # operands that are positions or counts, not factors
+    nonlinear: frozenset[int] = frozenset()  # other operands in which the op is nonlinear
 
 
 @rule
 def contraction(
     name: str, operands: Sequence[ShType], plan: ProductDims, dtype: str, constants: frozenset[int] = NO_CONSTANTS
 ) -> Typing:
-    """A product that is linear in each factor; sharded on a label that the result lacks becomes UNREDUCED."""
+    """A multilinear product. Sharded on a contracted label becomes UNREDUCED."""
     return _contracted(name, operands, plan, dtype, constants)
 
 
 def _contracted(
     name: str, operands: Sequence[ShType], plan: ProductDims, dtype: str, constants: frozenset[int]
 ) -> Typing:
-    for operand, labels in zip(operands, plan.labels, strict=True) if plan.whole or plan.groups else ():
-        messages.check_whole(name, operand, [d for d, label in enumerate(labels) if label in plan.whole])
+    for operand, labels in zip(operands, plan.labels, strict=True) if plan.unsharded or plan.groups else ():
+        messages.check_unsharded(name, operand, [d for d, label in enumerate(labels) if label in plan.unsharded])
         _check_groups(name, operand, labels, dict(plan.groups))
     nonlinear = dict.fromkeys(plan.nonlinear, "") | dict.fromkeys(plan.ids, POSITIONS)
     joint = JointTyping(name, operands, plan.labels, dtype, constants, nonlinear=nonlinear)
@@ -67,18 +67,19 @@ def _check_groups(name: str, operand: ShType, labels: Sequence[Label | None], gr
 def labelled(
     name: str, operands: Sequence[ShType], plan: ProductDims, dtype: str, constants: frozenset[int] = NO_CONSTANTS
 ) -> Typing:
-    """A function that is linear in no operand: dims with one label run together, all others must be whole."""
+    """A function that is linear in no operand. Labels that the result lacks must not be sharded."""
     in_result = {label for label, _ in plan.result}
     others = {label for labels in plan.labels for label in labels if label is not None} - in_result
     nonlinear = frozenset(range(len(operands))) - plan.ids
-    return _contracted(name, operands, plan._replace(whole=plan.whole | others, nonlinear=nonlinear), dtype, constants)
+    plan = plan._replace(unsharded=plan.unsharded | others, nonlinear=nonlinear)
+    return _contracted(name, operands, plan, dtype, constants)
 
 
 # einsum
 
 
 class EinsumEquation(NamedTuple):
-    """An equation with every label written: one string of letters per operand, and the result's."""
+    """An equation without ``...``: a string of letters for each operand and for the result."""
 
     inputs: tuple[str, ...]
     output: str
@@ -89,9 +90,9 @@ class EinsumEquation(NamedTuple):
 
 @functools.lru_cache(maxsize=4096)
 def parse_equation(equation: str, ndims: tuple[int, ...]) -> EinsumEquation:
-    """Reads an equation for operands of ``ndims`` dims.
+    """Parses an equation for operands of ``ndims`` dims.
 
-    ``...`` stands for the dims that have no letter, aligned from the right. Without ``->`` the result has the dims
+    ``...`` stands for the dims without a letter, aligned from the right. Without ``->`` the result has the dims
     of ``...`` and then the letters that occur once, in order.
     """
     text = "".join(equation.split())
@@ -129,7 +130,7 @@ def _bad(equation: str, what: str) -> ShardingTypeError:
 
 
 def _hidden(equation: str, part: str, ndim: int, index: int, count: int) -> int:
-    """How many dims of an operand the ``...`` stands for."""
+    """The number of dims of an operand that ``...`` stands for."""
     letters = len(part.replace("...", ""))
     word = messages.operand_word(index, count)
     if "..." not in part and letters != ndim:
@@ -150,7 +151,7 @@ def _check_output(equation: str, inputs: tuple[str, ...], output: str) -> None:
 
 def label_sizes(equation: EinsumEquation, operands: Sequence[ShType]) -> dict[str, int]:
     """The size of each label; a dim of size 1 stretches to the others."""
-    sizes: dict[str, tuple[int, int, int]] = {}  # and which dim of which operand says so
+    sizes: dict[str, tuple[int, int, int]] = {}  # with an operand and its dim of this size
     for i, (labels, operand) in enumerate(zip(equation.inputs, operands, strict=True)):
         for d, (label, size) in enumerate(zip(labels, operand.shape, strict=True)):
             size_before, *where = sizes.setdefault(label, (size, i, d))
@@ -175,9 +176,9 @@ def einsum(
     constants: frozenset[int] = NO_CONSTANTS,
     name: str = "einsum",
 ) -> Typing:
-    """Products summed over the labels that the result lacks; sharded on one of these becomes UNREDUCED.
+    """An einsum. Sharded on a contracted label becomes UNREDUCED.
 
-    Of a diagonal (``ii``), one dim may be sharded: the local function takes its part of the other.
+    One dim of a diagonal (``ii``) may be sharded: the local function slices the other one.
     """
     parsed = parse_equation(equation, tuple(t.ndim for t in operands))
     sizes = label_sizes(parsed, operands)
@@ -193,7 +194,7 @@ def einsum(
 
 
 class Window(NamedTuple):
-    """How windows move along a dim."""
+    """The window of a convolution along a dim."""
 
     size: int
     stride: int = 1
@@ -202,10 +203,9 @@ class Window(NamedTuple):
     window_dilation: int = 1
 
     def stays_within(self, shard: int) -> bool:
-        """Whether no window needs elements of two shards of this size, and each shard has the results of its own.
+        """Whether each window needs elements of only one shard of this size, which gets its results.
 
-        Either windows lie apart (patches, pools), or they are spread over gaps in the operand, as the transpose of
-        such a convolution has them.
+        Windows do not overlap (patches, pools), or they are those of the transpose of such a convolution.
         """
         reach, (low, high) = (self.size - 1) * self.window_dilation + 1, self.padding
         if self.base_dilation == 1:
@@ -214,9 +214,9 @@ class Window(NamedTuple):
         return self.stride == 1 and reach - 1 <= low < self.base_dilation and filled
 
     def covers(self, size: int) -> bool:
-        """Whether a window of shards, dilated as it is, gives a part of the sum over all of a dim of this size.
+        """Whether the window over shards gives a term of the sum over a dim of this size.
 
-        So it is in the gradient of a kernel whose windows stay within shards.
+        It does in the gradient of a kernel whose windows stay within shards.
         """
         low, high = self.padding
         if self.base_dilation == 1:
@@ -235,9 +235,9 @@ def conv_plan(
 ) -> ProductDims:
     """The labels of a convolution: batch and output features stay, input features are summed, the rest is unsharded.
 
-    Groups are the major part of the dims that have them. The output features run together with the grouped dim of the
-    input: each group of it computes a group of them. The spatial dims in ``alone``, by number, stay in the result
-    too: no window crosses a border between shards. Those in ``summed`` are summed, window by window.
+    Groups are the major part of their dims. The output features have the label of the grouped dim of the input: each of
+    its groups computes a group of them. The spatial dims with indices in ``alone`` may be sharded, since no window
+    crosses shards. Those in ``summed`` are summed, window by window.
     """
     batch, feature, *space = numbers.lhs_spec
     out_features, in_features, *window = numbers.rhs_spec

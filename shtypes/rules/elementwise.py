@@ -1,4 +1,4 @@
-"""Typing of elementwise ops, with numpy's broadcasting. Pure."""
+"""Types elementwise ops, with NumPy broadcasting. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from shtypes.types import ShType, State, dtypes
 
 
 def broadcast_shapes(name: str, operands: Sequence[ShType]) -> tuple[int, ...]:
-    """The shape of operands broadcast together."""
+    """The broadcast shape of operands."""
     ndim = max(t.ndim for t in operands)
     shape: list[int] = []
     for r in range(ndim):
@@ -33,10 +33,7 @@ def broadcast_shapes(name: str, operands: Sequence[ShType]) -> tuple[int, ...]:
 
 
 def aligned(sizes: Sequence[int], shape: Sequence[int], labels: Sequence[Label] | None = None) -> list[Label | None]:
-    """The label of each dim of an operand that is broadcast to ``shape``, or the number of the dim that it becomes.
-
-    None where it is stretched from size 1.
-    """
+    """The label (by default the dim of ``shape``) of each dim of a broadcast operand; None for a stretched dim."""
     ahead = len(shape) - len(sizes)
     names = range(len(shape)) if labels is None else labels
     return [names[ahead + d] if size == shape[ahead + d] else None for d, size in enumerate(sizes)]
@@ -68,13 +65,13 @@ def divide(
 
 @rule
 def additive(name: str, operands: Sequence[ShType], dtype: str, constants: frozenset[int] = NO_CONSTANTS) -> Typing:
-    """Sums and differences of operands. A constant met by an UNREDUCED operand becomes UNREDUCED: it is masked."""
+    """Sums and differences. A replicated term is masked to UNREDUCED if another is UNREDUCED."""
     return _elementwise(name, operands, dtype, constants, join=ADDITIVE, casts=[TERM] * len(operands))
 
 
 @rule
 def nonlinear(name: str, operands: Sequence[ShType], dtype: str, constants: frozenset[int] = NO_CONSTANTS) -> Typing:
-    """Elementwise on one or more operands and linear in none, such as ``silu``, ``max``, ``pow``, comparisons."""
+    """Linear in no operand, such as ``silu``, ``max``, ``pow``, comparisons."""
     return _elementwise(name, operands, dtype, constants, nonlinear=dict.fromkeys(range(len(operands)), ""))
 
 
@@ -86,7 +83,7 @@ def nonlinear_along_all(
     dtype: str,
     constants: frozenset[int] = NO_CONSTANTS,
 ) -> Typing:
-    """``softmax`` with a mask: operands that broadcast, of which the dims ``along`` of the result must be whole."""
+    """Broadcasting ops along dims, such as ``softmax`` with a mask: ``along`` must not be sharded in the result."""
     typing = nonlinear(name, operands, dtype, constants)
     (result,) = typing.results
     for axis in (a for d in along for a in result.dims[d].axes):
@@ -96,24 +93,24 @@ def nonlinear_along_all(
 
 @rule
 def select_n(name: str, operands: Sequence[ShType], dtype: str, constants: frozenset[int] = NO_CONSTANTS) -> Typing:
-    """One of any number of branches, such as ``where``; the first operand says which."""
+    """Selects among branches by the first operand, such as ``where``."""
     casts = (FACTOR, *[TERM] * (len(operands) - 1))
     return _elementwise(name, operands, dtype, constants, join=_join_branches, casts=casts)
 
 
 def _join_branches(joint: JointTyping, axis: str, states: Sequence[State | None]) -> State | None:
-    """p·a + (1 - p)·b: the branches are terms, the predicate is a factor of their sum."""
+    """``p a + (1 - p) b``: the branches are terms, the predicate is a factor of their sum."""
     predicate, *branches = states
     return joint.fold(MULTILINEAR, axis, (predicate, joint.fold(ADDITIVE, axis, (None, *branches))))
 
 
 @rule
 def linear_unary(name: str, operand: ShType, dtype: str) -> Typing:
-    """Linear in one operand and acting on each element alone, such as ``neg`` and ``real``."""
+    """Linear in one operand, such as ``neg`` and ``real``."""
     return linear(operand, dtype, operand.dims)
 
 
-#: Exponent and mantissa bits of each real float dtype; a cast is widening where neither gets fewer.
+#: Exponent and mantissa bits of each real float dtype; a cast is widening if neither decreases.
 _FLOAT_BITS: Final[dict[str, tuple[int, int]]] = {
     "f64": (11, 52),
     "f32": (8, 23),
@@ -147,7 +144,7 @@ def cast(operand: ShType, dtype: str, narrow: bool = False, name: str = "astype"
 
     Widening casts and casts between integers are linear, except that the terms of an UNREDUCED unsigned integer may
     have wrapped around. A cast from float to integer, and any to bool, is nonlinear. A narrowing float cast of an
-    UNREDUCED operand rounds each term, so it must be asked for with ``narrow``.
+    UNREDUCED operand rounds each term, so it requires ``narrow``.
     """
     dtype = dtypes.short_name(dtype)
     if dtype == operand.dtype_name:

@@ -1,7 +1,7 @@
-"""The collectives of local mode: what each makes of a type, what transposes it, and what it sends. Pure.
+"""The collectives of local mode: their result types, transposes and communication. Pure.
 
-In local mode a mapped axis is varying and dims are those of one device. A collective goes along mesh axes that are all
-in one state; `ROWS` says which states it goes between, what it does on the devices, and what its transpose is called.
+In local mode a mapped axis is varying and dims are those of one device. The mesh axes of a collective are all in one
+state; `ROWS` lists its states before and after, the kind of communication, and its transpose.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ SHARDED, REDUCED, INVARIANT, UNREDUCED, VARYING = State
 class CollectiveRow(NamedTuple):
     """One collective between two states."""
 
-    kind: Kind  # what it does on the devices
-    #: The name of the collective between the cotangent states that transposes it; None if it is not linear.
+    kind: Kind  # of communication
+    #: The name of its transpose, between the cotangent states; None if it is nonlinear.
     transpose: str | None
 
 
-#: Every collective, by name and the states that it goes between. The first row of a name is what its name says.
+#: Every collective, by name and its states before and after. The first row of a name has its default states.
 ROWS: Final[Mapping[tuple[str, State, State], CollectiveRow]] = {
     ("psum", VARYING, INVARIANT): CollectiveRow(Kind.ALL_REDUCE, "pbroadcast"),
     ("psum", VARYING, REDUCED): CollectiveRow(Kind.ALL_REDUCE, "psum"),
@@ -60,17 +60,17 @@ SCATTERS: Final = frozenset({"psum_scatter", "pscatter"})
 
 @dataclass(frozen=True)
 class Op:
-    """One collective with its parameters."""
+    """A collective with its parameters."""
 
     name: str  # its name in `ROWS`
-    axes: tuple[str, ...]  # the mesh axes that it goes along; several count as one, major to minor
+    axes: tuple[str, ...]  # its mesh axes; several act as one, major to minor
     src: State = VARYING  # their state before
     dst: State = VARYING  # their state after
-    dim: int = 0  # the dim that is gathered, scattered or split
-    concat: int = 0  # the dim that an all-to-all puts the pieces along
-    tiled: bool = False  # whether pieces are concatenated along a dim that is there, not stacked along a new one
+    dim: int = 0  # the dim to gather, scatter or split
+    concat: int = 0  # the dim along which an all-to-all concatenates
+    tiled: bool = False  # whether it concatenates along an existing dim, instead of stacking along a new one
     perm: tuple[tuple[int, int], ...] = ()  # the (source, destination) pairs of a permutation
-    across: str = ""  # the op along a sharded dim that it is a part of, where one is computed across shards
+    across: str = ""  # the op along a sharded dim that it is part of, if any
 
     @property
     def row(self) -> CollectiveRow:
@@ -92,11 +92,11 @@ class Op:
         return f"{self.name}[{axes}{change}]"
 
     def shifted(self) -> Op:
-        """The same collective for values with one more leading dim."""
+        """The collective for values with one more leading dim."""
         return replace(self, dim=self.dim + 1, concat=self.concat + 1)
 
     def transposed(self) -> Op | None:
-        """The collective that transposes it; None if it is not linear."""
+        """The transpose; None if it is nonlinear."""
         if self.row.transpose is None:
             return None
         states = {"name": self.row.transpose, "src": COTANGENT[self.dst], "dst": COTANGENT[self.src]}
@@ -105,7 +105,7 @@ class Op:
         return replace(self, **states, perm=tuple((b, a) for a, b in self.perm))  # type: ignore[arg-type]
 
     def launches(self, mesh: Mesh) -> int:
-        """How many collectives a compiled program has for it."""
+        """The number of collectives in the compiled program."""
         if self.name == "ppermute" and all(a == b for a, b in self.perm):
             return 0
         return int(self.row.kind.communicates and mesh.product(self.axes) > 1)
@@ -118,20 +118,22 @@ class Op:
         return ring_bytes(ROUNDS.get(self.row.kind, 0), src.mesh.product(self.axes), larger)
 
     def words(self) -> str:
-        """What it communicates, in words; empty for nothing."""
+        """A description of its communication; empty for none."""
         return in_words(self.row.kind.value, self.axes) if self.row.kind.communicates else ""
 
 
 def result(op: Op, operand: ShType) -> ShType:
-    """The type that a collective gives."""
+    """The result type of a collective."""
     for axis in op.axes:
         if operand.state(axis) is not op.src:
             raise _wrong_state(op, operand, axis)
     if op.row.transpose is None:
         for axis in operand.axes(UNREDUCED):
             raise messages.nonlinear(op.name, axis)
-    truth = operand.dtype_name == "bool" and op.row.transpose is None  # the largest of some is whether any holds
-    if op.name in ("psum", "psum_scatter", "pmax", "pmin") and not (dtypes.summable(operand.dtype_name) or truth):
+    is_any_or_all = operand.dtype_name == "bool" and op.row.transpose is None  # pmax and pmin of bools
+    if op.name in ("psum", "psum_scatter", "pmax", "pmin") and not (
+        dtypes.summable(operand.dtype_name) or is_any_or_all
+    ):
         raise ShardingTypeError(f"`{op.name}` cannot combine `{operand.dtype_name}` values")
     if op.row.transpose is None and operand.dtype_name[0] == "c":
         raise ShardingTypeError(f"`{op.name}` cannot order `{operand.dtype_name}` values")
@@ -207,7 +209,7 @@ def _check_perm(op: Op, n: int) -> None:
 
 # errors
 
-_WANTED: Final = {
+_NEEDED: Final = {
     State.VARYING: "a value that varies: one per device",
     State.INVARIANT: "an invariant value",
     State.REDUCED: "a reduced value",
@@ -218,7 +220,7 @@ _WANTED: Final = {
 def _wrong_state(op: Op, operand: ShType, axis: str) -> ShardingTypeError:
     state = operand.state(axis)
     what = (
-        f"`{op.name}` over {messages.on([axis])} needs {_WANTED[op.src]}, and {operand} is {messages.state_word(state)}"
+        f"`{op.name}` over {messages.on([axis])} needs {_NEEDED[op.src]}, and {operand} is {messages.state_word(state)}"
     )
     quoted = f'"{axis}"'
     if state in REPLICATED and op.src is VARYING:
@@ -235,12 +237,12 @@ def _wrong_state(op: Op, operand: ShType, axis: str) -> ShardingTypeError:
 
 
 def _replicated_fixes(op: Op, operand: ShType) -> list[Fix]:
-    """What a collective of a replicated value may have meant; those that send are typed again."""
+    """Fixes for a collective of a replicated value; those that communicate are typed again."""
     replicated = tuple(a for a in op.axes if operand.state(a) in REPLICATED)
     live = tuple(a for a in op.axes if a not in replicated)
     fixes: list[Fix] = []
-    tried: list[tuple[Op, ShType, str, tuple[str, ...]]] = []  # with the axes over which its cast sums backward
-    if live and op.name in ("psum", "pmax", "pmin"):  # each value once
+    tried: list[tuple[Op, ShType, str, tuple[str, ...]]] = []  # with the axes over which its pvary sums backward
+    if live and op.name in ("psum", "pmax", "pmin"):  # sums replicated values once
         tried.append((replace(op, axes=live), operand, "x", ()))
     elif op.name == "psum":
         fixes.append(Fix(f"x * sh.lax.axis_size({_written(replicated)})"))
@@ -260,12 +262,12 @@ def _replicated_fixes(op: Op, operand: ShType) -> list[Fix]:
 
 
 def _written(axes: tuple[str, ...]) -> str:
-    """Axes as they are written in a call."""
+    """The code of axes in a call."""
     return f'"{axes[0]}"' if len(axes) == 1 else "(" + ", ".join(f'"{a}"' for a in axes) + ")"
 
 
 def priced(op: Op, src: ShType, dst: ShType, operand: str = "x", summed: tuple[str, ...] = ()) -> Fix:
-    """A collective as a fix: its code and what it communicates in both directions.
+    """A fix that calls a collective, with its communication in both directions.
 
     Args:
         op: The collective.

@@ -1,7 +1,7 @@
-"""Typing of slices, lookups and changes at positions, classes of positions, and sorting by keys. Pure.
+"""Types slices, gathers and scatters, one-hot and segment sums, and sorts. Pure.
 
-A dim that is indexed by positions is *looked up*. Where it is sharded each device finds the rows that it holds and has
-zero for the others, so the result is UNREDUCED; a partial slice of a sharded dim is an error.
+A dim that is indexed by positions is *looked up*. If it is sharded, each device takes the rows that it holds and zeros
+for the others, so the result is UNREDUCED; a partial slice of a sharded dim is an error.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from shtypes.errors import ShardingTypeError
 from shtypes.rules import messages
-from shtypes.rules.along_dims import WholeResult, whole
+from shtypes.rules.along_dims import ResultDims, unary_along
 from shtypes.rules.einsum_like import ProductDims, contraction
 from shtypes.rules.tables import ADDITIVE, FACTOR, MULTILINEAR, TERM, Role
 from shtypes.rules.typing import NO_CONSTANTS, POSITIONS, CastTable, JointTyping, Label, Typing, rule
@@ -25,7 +25,7 @@ def _kind(label: Label | None) -> str:
 
 
 def _check_summable(name: str, operand: ShType, dims: Iterable[int]) -> None:
-    """Refuses to make a pending sum of what cannot be summed."""
+    """Refuses a lookup of sharded dims in an array whose dtype cannot be summed."""
     axes = {axis for d in dims for axis in operand.dims[d].axes}
     if axes and not dtypes.summable(operand.dtype_name):
         ordered = [axis for axis in operand.mesh.axis_names if axis in axes]
@@ -40,7 +40,7 @@ def _check_summable(name: str, operand: ShType, dims: Iterable[int]) -> None:
 
 
 class Slice(NamedTuple):
-    """A slice of a dim: ``size`` positions from ``start``, ``step`` apart; with step 0 the start is a runtime value."""
+    """A slice of a dim: ``size`` elements from ``start``, ``step`` apart; with step 0 the start is a runtime value."""
 
     start: int
     size: int
@@ -48,16 +48,13 @@ class Slice(NamedTuple):
 
 
 def _in_place(span: Slice, operand: ShType, dim: int) -> bool:
-    """Whether a slice of a sharded dim takes as many elements of each device, and leaves them where they are.
-
-    One of every ``step`` elements, where each device has a multiple of so many: a step of one device's slice.
-    """
-    all_of_it = span.size * span.step == operand.shape[dim] and 0 <= span.start < span.step
-    return bool(operand.dims[dim].axes and all_of_it and operand.local_shape[dim] % span.step == 0)
+    """Whether a strided slice of a sharded dim is a slice of each shard: ``step`` divides the shards."""
+    strided = span.size * span.step == operand.shape[dim] and 0 <= span.start < span.step
+    return bool(operand.dims[dim].axes and strided and operand.local_shape[dim] % span.step == 0)
 
 
 def is_lookup(span: Slice, operand: ShType, dim: int) -> bool:
-    """Whether a slice takes one position of a sharded dim, which one of the devices has."""
+    """Whether a slice takes one element of a sharded dim, which only one device holds."""
     return span.size == 1 < operand.shape[dim] and bool(operand.dims[dim].axes) and not _in_place(span, operand, dim)
 
 
@@ -65,9 +62,9 @@ def is_lookup(span: Slice, operand: ShType, dim: int) -> bool:
 def slices(
     name: str, operands: Sequence[ShType], spans: Sequence[Slice], constants: frozenset[int] = NO_CONSTANTS
 ) -> Typing:
-    """One slice of each dim; ``operands`` are the array and scalar positions.
+    """A slice of each dim; ``operands`` are the array and scalar positions.
 
-    Dims that are taken whole keep their axes. One position of a sharded dim is looked up.
+    Full dims keep their axes. One element of a sharded dim is looked up.
     """
     operand = operands[0]
     of_dims: list[Label] = []
@@ -92,46 +89,46 @@ def slices(
 # gather and scatter
 
 
-class Numbers(NamedTuple):
-    """Which dim is what, as XLA's dimension numbers have it.
+class DimensionNumbers(NamedTuple):
+    """The dimension numbers of a gather or scatter.
 
-    A *batch* dim of the array runs together with one of the positions. A dim that is taken whole keeps its axes. A dim
-    of which a window of one element is taken is looked up. Any other window must be of a dim that is not sharded.
+    A full window keeps the axes of its dim, a window of one element is a lookup, and any other window must be of a dim
+    that is not sharded.
     """
 
-    window: tuple[int, ...]  # the dims of the result (or of the updates) that are dims of a window
-    collapsed: tuple[int, ...]  # the dims of the array whose window has one element and that the result lacks
-    indexed: tuple[int, ...]  # for each component of a position, the dim of the array that it is in
-    batch: tuple[int, ...] = ()  # the dims of the array that run together with dims of the positions
-    ids_batch: tuple[int, ...] = ()  # these, in the same order
+    window: tuple[int, ...]  # the window dims of the result (or of the updates)
+    collapsed: tuple[int, ...]  # the dims of the array with windows of one element that the result lacks
+    indexed: tuple[int, ...]  # for each component of a position, the dim of the array that it indexes
+    batch: tuple[int, ...] = ()  # the batch dims of the array
+    ids_batch: tuple[int, ...] = ()  # the batch dims of the positions, in the same order
 
     @classmethod
-    def of_gather(cls, p: Any) -> Numbers:
-        """The dimension numbers of a lookup, as JAX has them."""
+    def of_gather(cls, p: Any) -> DimensionNumbers:
+        """From the parameters of JAX's gather."""
         parts = p.offset_dims, p.collapsed_slice_dims, p.start_index_map
         return cls(
             *(tuple(map(int, part)) for part in (*parts, p.operand_batching_dims, p.start_indices_batching_dims))
         )
 
     @classmethod
-    def of_scatter(cls, p: Any) -> Numbers:
-        """Those of a scatter."""
+    def of_scatter(cls, p: Any) -> DimensionNumbers:
+        """From the parameters of JAX's scatter."""
         parts = p.update_window_dims, p.inserted_window_dims, p.scatter_dims_to_operand_dims, p.operand_batching_dims
         return cls(*(tuple(map(int, part)) for part in (*parts, p.scatter_indices_batching_dims)))
 
     def windowed(self, ndim: int) -> list[int]:
-        """The dims of the array, of ``ndim`` dims, that are dims of a window, in order."""
+        """The window dims of an array of ``ndim`` dims, in order."""
         return [d for d in range(ndim) if d not in self.collapsed and d not in self.batch]
 
     def looked_up(self, sizes: Sequence[int], shape: Sequence[int]) -> list[int]:
-        """The dims that may be sharded though positions index them: of their windows of ``sizes`` each has one row."""
+        """The indexed dims that may be sharded, since their windows (of ``sizes``) have one element."""
         return [d for d in self.indexed if sizes[d] == 1 and d not in self.batch and shape[d]]
 
 
 def _gather_labels(
-    name: str, operand: ShType, ids: ShType, numbers: Numbers, sizes: Sequence[int]
+    name: str, operand: ShType, ids: ShType, numbers: DimensionNumbers, sizes: Sequence[int]
 ) -> tuple[list[Label], list[Label], list[Label]]:
-    """The labels of the array, of the positions, and of the result (or of the updates)."""
+    """The labels of the array, the positions, and the result (or the updates)."""
     of_operand: list[Label] = []
     looked_up = numbers.looked_up(sizes, operand.shape)
     for d, n in enumerate(sizes):
@@ -146,7 +143,7 @@ def _gather_labels(
         else:
             of_operand.append(("part", d))
     last = ids.ndim - 1
-    messages.check_whole(name, ids, (last,))  # the components of a position
+    messages.check_unsharded(name, ids, (last,))  # the components of a position
     rows: list[Label] = [("batch" if j in numbers.ids_batch else "ids", j) for j in range(last)]
     of_windows = iter(
         [of_operand[d] if _kind(of_operand[d]) == "dim" else ("part", d) for d in numbers.windowed(len(of_operand))]
@@ -161,13 +158,13 @@ def _gather_labels(
 def gather(
     name: str,
     operands: Sequence[ShType],
-    numbers: Numbers,
+    numbers: DimensionNumbers,
     sizes: Sequence[int],
     constants: frozenset[int] = NO_CONSTANTS,
 ) -> Typing:
-    """Windows of an array at positions; ``operands`` are the array and the positions.
+    """A gather; ``operands`` are the array and the positions.
 
-    An axis that shards a dim that is looked up becomes UNREDUCED, the positions' dims keep theirs.
+    Axes of looked-up dims become UNREDUCED; the positions' dims keep theirs.
     """
     operand, ids = operands
     of_operand, of_ids, of_result = _gather_labels(name, operand, ids, numbers, sizes)
@@ -186,14 +183,14 @@ def scatter(
     name: str,
     how: str,
     operands: Sequence[ShType],
-    numbers: Numbers,
+    numbers: DimensionNumbers,
     sizes: Sequence[int],
     constants: frozenset[int] = NO_CONSTANTS,
 ) -> Typing:
-    """Windows of an array changed at positions; ``operands`` are the array, the positions and the updates.
+    """A scatter; ``operands`` are the array, the positions and the updates.
 
-    Where the array is sharded along a dim that is looked up, each device changes its rows. Updates that are added
-    and are sharded as their positions are make it a pending sum; any other change needs all positions on every device.
+    Each device updates its rows of a sharded looked-up dim. If the positions are sharded, scatter-add makes the result
+    a pending sum; other scatters need all positions on every device.
     """
     array, ids, _ = operands
     of_operand, of_ids, of_update = _gather_labels(name, array, ids, numbers, sizes)
@@ -202,18 +199,18 @@ def scatter(
 
 @rule
 def dynamic_update_slice(name: str, operands: Sequence[ShType], constants: frozenset[int] = NO_CONSTANTS) -> Typing:
-    """A slice replaced from positions known at run time; ``operands`` are the array, the new slice and positions.
+    """A dynamic update slice; ``operands`` are the array, the update and the start positions.
 
-    Of a sharded dim that is not replaced whole, each device replaces its part.
+    Each device updates its part of a sharded dim.
     """
     array, update, *starts = operands
     replaced = [n == m for n, m in zip(update.shape, array.shape, strict=True)]
-    of_array: list[Label] = [("dim" if all_of_it else "at", d) for d, all_of_it in enumerate(replaced)]
-    parts: list[Label] = [("dim" if all_of_it else "part", d) for d, all_of_it in enumerate(replaced)]
+    of_array: list[Label] = [("dim" if full else "at", d) for d, full in enumerate(replaced)]
+    parts: list[Label] = [("dim" if full else "part", d) for d, full in enumerate(replaced)]
     return _changed(name, "set", operands, [of_array, parts, *([] for _ in starts)], 1, constants)
 
 
-#: What an array becomes to which updates are added: where they are a pending sum, so is it.
+#: The cast of the array of a scatter-add: it is masked if the updates are a pending sum.
 SCATTERED: Final[CastTable] = {
     **TERM,
     (State.REDUCED, Role.LACKS): State.UNREDUCED,
@@ -221,12 +218,12 @@ SCATTERED: Final[CastTable] = {
     (State.UNREDUCED, Role.LACKS): State.UNREDUCED,
 }
 
-#: By the kind of change: what the array and the updates become, and in which of the two it is not linear.
+#: By kind of scatter: the casts of array and updates, and whether it is nonlinear in each.
 _CHANGES: Final[dict[str, tuple[CastTable, CastTable, bool, bool]]] = {
     "add": (SCATTERED, TERM, False, False),
     "subtract": (SCATTERED, TERM, False, False),
     "set": (TERM, TERM, False, False),
-    "multiply": (FACTOR, FACTOR, False, True),  # where nothing is updated the updates do not count
+    "multiply": (FACTOR, FACTOR, False, True),  # elements without updates stay
     "min": (FACTOR, FACTOR, True, True),
     "max": (FACTOR, FACTOR, True, True),
 }
@@ -240,13 +237,13 @@ def _changed(
     update: int,
     constants: frozenset[int],
 ) -> Typing:
-    """The array, which is operand 0, changed by operand ``update`` at the positions that the others are.
+    """Types an update of operand 0 by operand ``update``; the other operands are positions.
 
-    The kinds of labels are ``at`` (looked up), ``ids`` (of positions, which the result lacks) and ``part`` (not
-    sharded: a slice of a dim is on every device, so what replaces it must be); dims with any other one are kept.
+    The kinds of labels are ``at`` (looked up), ``ids`` (of positions, which the result lacks) and ``part`` (unsharded,
+    since each device updates its part of the dim); any other label is a dim of the result.
     """
     parts = [d for d, label in enumerate(labels[update]) if _kind(label) == "part"]
-    messages.check_whole(name, operands[update], parts)
+    messages.check_unsharded(name, operands[update], parts)
     of_array, of_update, *nonlinear_in = _CHANGES[how]
     casts = [of_array, *(FACTOR for _ in operands[1:])]
     casts[update] = of_update
@@ -259,7 +256,7 @@ def _changed(
             return joint.fold(ADDITIVE, axis, terms)
 
         sharded_ids = any(axis in axes for label, axes in joint.axes.items() if _kind(label) == "ids")
-        if of_array is SCATTERED:  # the positions are a factor of the updates; sharded together they are a pending sum
+        if of_array is SCATTERED:  # the positions are a factor of the updates
             updates = joint.fold(MULTILINEAR, axis, [None, *states[1:]])
             return State.SHARDED if sharded_ids and total(State.UNREDUCED) else total(updates)
         if sharded_ids:
@@ -268,7 +265,7 @@ def _changed(
                 why="each device would change its own positions only, and leave the others as they were",
                 axes=[axis],
             )
-        if how == "set":  # of the array with zeros at the positions, and of the updates, the positions are a factor
+        if how == "set":  # the positions are a factor of the masked array and of the updates
             states = [total(states[update]), *(None if i == update else s for i, s in enumerate(states[1:], 1))]
         return joint.fold(MULTILINEAR, axis, states)
 
@@ -284,14 +281,11 @@ def _changed(
 
 @rule
 def one_hot(name: str, ids: ShType, count: int, dim: int, dtype: str, over: Sequence[str]) -> Typing:
-    """A new dim of ``count`` classes, sharded over ``over``, on which the positions must be replicated.
-
-    A dim of positions that is sharded on one of these axes is an error: a device would have some classes of some rows.
-    """
+    """Inserts a dim of ``count`` classes, sharded over ``over``; the positions must be replicated on these axes."""
     check_divides(ids.mesh, Dim(count, tuple(over)), dim)
     dims: list[tuple[int, int | None]] = list(zip(ids.shape, range(ids.ndim), strict=True))
     dims.insert(dim, (count, None))
-    (result,) = whole(name, ids, (), (WholeResult(dtype, tuple(dims)),), False).results
+    (result,) = unary_along(name, ids, (), (ResultDims(dtype, tuple(dims)),), False).results
     for axis in over:
         if ids.state(axis) is not State.REDUCED:
             raise ShardingTypeError(
@@ -308,10 +302,10 @@ def one_hot(name: str, ids: ShType, count: int, dim: int, dtype: str, over: Sequ
 def segment_sum(
     name: str, operands: Sequence[ShType], count: int, over: Sequence[str], constants: frozenset[int] = NO_CONSTANTS
 ) -> Typing:
-    """Sums of rows by their segment; ``operands`` are the rows and the segments' numbers, both along the first dims.
+    """Sums rows by segment; ``operands`` are the rows and the segment ids of their first dims.
 
-    Rows that are sharded along the summed dims give a pending sum. ``over`` are axes that shard the segments: each
-    device sums all rows of its segments, so the rows must be replicated there.
+    Rows that are sharded along the summed dims give a pending sum. The axes ``over`` shard the segments, so the rows
+    must be replicated there.
     """
     data, ids = operands
     check_divides(ids.mesh, Dim(count, tuple(over)), 0)
@@ -320,7 +314,7 @@ def segment_sum(
     dims = tuple(range(data.ndim))
     rest_dims = tuple(zip(dims[ids.ndim :], data.shape[ids.ndim :], strict=True))
     plan = ProductDims((dims, dims[: ids.ndim]), (("segments", count), *rest_dims), ids=frozenset({1}))
-    (rows, numbers), (result,), _ = contraction(name, operands, plan, data.dtype_name, constants)
+    (rows, segments), (result,), _ = contraction(name, operands, plan, data.dtype_name, constants)
     for axis in over:
         if result.state(axis) not in REPLICATED:
             raise ShardingTypeError(
@@ -331,7 +325,7 @@ def segment_sum(
                 axes=[axis],
             )
         rows, result = rows.with_axis(axis, State.REDUCED), result.with_axis(axis, State.SHARDED, 0)
-    return Typing((rows, numbers), (result,))
+    return Typing((rows, segments), (result,))
 
 
 # sorting
@@ -341,24 +335,24 @@ def segment_sum(
 def sort(
     name: str, operands: Sequence[ShType], dim: int, keys: int, constants: frozenset[int] = NO_CONSTANTS
 ) -> Typing:
-    """The first ``keys`` operands in order along ``dim``, which must be whole, and the others with them.
+    """Sorts operands along ``dim`` by the first ``keys`` of them, whose ``dim`` must not be sharded.
 
-    Linear in the others, each of which meets the keys alone; one that is sharded along ``dim`` is looked up.
+    It is linear in the others; one that is sharded along ``dim`` is looked up.
     """
     types, results = list(operands), list(operands)
     labels: tuple[Label, ...] = tuple(range(operands[0].ndim))
     shape = tuple(zip(labels, operands[0].shape, strict=True))
-    for i in (*range(len(operands)), *range(len(operands))):  # twice: what one casts the keys to, the others meet
-        chosen, each = list(range(keys)), [labels] * keys
+    for i in (*range(len(operands)), *range(len(operands))):  # twice, since each may cast the keys
+        joined, each = list(range(keys)), [labels] * keys
         if i >= keys:
             _check_summable(name, types[i], (dim,))
-            chosen.append(i)
+            joined.append(i)
             each.append(tuple(("at", d) if d == dim and types[i].dims[d].axes else d for d in labels))
         plan = ProductDims(tuple(each), shape, frozenset({dim}), nonlinear=frozenset(range(keys)))
-        of_chosen = frozenset(j for j, k in enumerate(chosen) if k in constants)
-        of_i = types[i].dtype_name  # integers have one replicated state
-        typing = contraction(name, [types[k] for k in chosen], plan, of_i, of_chosen)
+        joined_constants = frozenset(j for j, k in enumerate(joined) if k in constants)
+        dtype = types[i].dtype_name  # integers have one replicated state
+        typing = contraction(name, [types[k] for k in joined], plan, dtype, joined_constants)
         (results[i],) = typing.results
-        for k, t in zip(chosen, typing.operands, strict=True):
+        for k, t in zip(joined, typing.operands, strict=True):
             types[k] = t
     return Typing(tuple(types), tuple(results))

@@ -1,4 +1,4 @@
-"""The errors of the typing rules: what is wrong and why, in terms of what is on the devices. Pure."""
+"""The errors of the typing rules, which explain what is on the devices. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 from shtypes.errors import ShardingTypeError, quoted
 from shtypes.types import ShType, State
 
-#: Why two states do not meet, whatever the op; the first matching pair of operands fills ``{a}`` and ``{b}``.
+#: The reason why two states do not join; ``{a}`` and ``{b}`` are the operands.
 _WHY: Final[dict[tuple[State, State], str]] = {
     (State.UNREDUCED, State.UNREDUCED): (
         "each device holds one term of {a} and one of {b}, and (a + b)(c + d) is not ac + bd: a term of one would "
@@ -28,32 +28,32 @@ _WHY: Final[dict[tuple[State, State], str]] = {
 
 
 def operand_word(index: int, count: int) -> str:
-    """What messages call operand ``index`` of ``count``."""
+    """The name of operand ``index`` of ``count``."""
     if count == 1:
         return "the operand"
     return ("lhs", "rhs")[index] if count == 2 else f"operand {index}"
 
 
 def state_word(state: State) -> str:
-    """A state as messages name it."""
+    """The name of a state."""
     return state.name.lower()
 
 
 def dim_word(operand: ShType, dim: int) -> str:
-    """A dim as messages name it."""
+    """The name of a dim."""
     name = operand.dims[dim].name
     return f"dim {dim}" + (f" (`{name}`)" if name else "")
 
 
 def on(axes: Sequence[str]) -> str:
-    """Mesh axes as messages name them."""
+    """The name of mesh axes."""
     return ("mesh axis " if len(axes) == 1 else "mesh axes ") + quoted(axes)
 
 
 def clash(
     name: str, operands: Sequence[ShType], axis: str, lhs: tuple[int, State], rhs: tuple[int, State]
 ) -> ShardingTypeError:
-    """Two operands are in states that do not meet."""
+    """Two operands are in states that do not join."""
     a, b = lhs, rhs
     if (a[1], b[1]) not in _WHY:
         a, b = rhs, lhs
@@ -75,7 +75,7 @@ def nonlinear(name: str, axis: str, operand: str = "the operand", why: str = "")
 
 
 def along(name: str, operand: ShType, axis: str, reduces: bool = False, dims: Sequence[int] = ()) -> ShardingTypeError:
-    """An op acts along a dim that is sharded; ``dims`` are all that it acts along, for the fixes."""
+    """An op acts along a sharded dim; ``dims`` are all dims that it acts along, for the fixes."""
     d = operand.dim_of(axis)
     assert d is not None  # the axis is on a dim of the operand
     acts = "reduces" if reduces else "acts along"
@@ -87,17 +87,17 @@ def along(name: str, operand: ShType, axis: str, reduces: bool = False, dims: Se
     )
 
 
-#: What an op inside a call says of a value that the caller does not see.
-_OF_INSIDE: Final = re.compile(r" (acts along|cannot combine|is nonlinear in) ")
+#: Messages of ops inside a call about values that the caller does not see.
+_INSIDE: Final = re.compile(r" (acts along|cannot combine|is nonlinear in) ")
 
 
 def of_call(error: ShardingTypeError, name: str, operands: Sequence[ShType]) -> ShardingTypeError:
-    """The error of an op inside a call, in terms of the call: of its one operand that is sharded on the axis at fault.
+    """Restates an error of an op inside a call for the call's operand that is sharded on the axis at fault.
 
-    That one is at fault if the op acts along the axis, or if there is no other operand.
+    Does nothing unless that is the only operand, or the only one sharded on the axis along which the op acts.
     """
-    found = _OF_INSIDE.search(error.what)
-    if found is None or not error.axes or (len(operands) > 1 and found[1] != "acts along"):
+    match = _INSIDE.search(error.what)
+    if match is None or not error.axes or (len(operands) > 1 and match[1] != "acts along"):
         return error
     sharded = [t for t in operands if t.dim_of(error.axes[0]) is not None]
     if len(sharded) == 1:
@@ -106,15 +106,15 @@ def of_call(error: ShardingTypeError, name: str, operands: Sequence[ShType]) -> 
     return error
 
 
-def check_whole(name: str, operand: ShType, dims: Sequence[int], reduces: bool = False) -> None:
-    """Refuses an op that acts along dims of which one is sharded."""
+def check_unsharded(name: str, operand: ShType, dims: Sequence[int], reduces: bool = False) -> None:
+    """Raises if one of the dims along which an op acts is sharded."""
     for d in dims:
         for axis in operand.dims[d].axes:
             raise along(name, operand, axis, reduces, dims)
 
 
 def two_labels(name: str, operands: Sequence[ShType], axis: str, lhs: int, rhs: int) -> ShardingTypeError:
-    """One mesh axis shards two labels, in these operands."""
+    """One mesh axis shards two labels, one in each of two operands."""
 
     def word(i: int) -> str:
         d = operands[i].dim_of(axis)

@@ -1,4 +1,4 @@
-"""Which type a reshard, or one of its named forms, goes to. Pure."""
+"""The destination types of `reshard` and of its named forms. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from shtypes.types import REPLICATED, ShType, State
 from shtypes.types.policy import replicated
 from shtypes.types.target import as_type
 
-#: What says more than a reshard can, by the state before; for a value that is to vary, and for one that does.
+#: Hints for reshards to and from varying, by the other state.
 _TO_VARYING: Final = {
     State.SHARDED: ('sh.reinterpret(x, {axis}="V") takes the slices as values',),
     State.REDUCED: ('sh.lax.pvary(x, "{axis}")', 'sh.reinterpret(x, {axis}="V")'),
@@ -26,7 +26,7 @@ _FROM_VARYING: Final = {
 
 
 def check_varying(src: ShType, dst: ShType) -> None:
-    """Refuses to make a value of a family of values, or one of it: rules may cast to varying, users say it."""
+    """Refuses reshards to or from varying; only rules may cast to varying."""
     for axis, before, after in zip(src.mesh.axis_names, src.states, dst.states, strict=True):
         if (before is State.VARYING) != (after is State.VARYING):
             hints = _TO_VARYING[before] if after is State.VARYING else _FROM_VARYING[after]
@@ -38,13 +38,13 @@ def check_varying(src: ShType, dst: ShType) -> None:
 
 
 def target_of(t: ShType, target: Any, states: Mapping[str, Any], named: Callable[..., ShType] = as_type) -> ShType:
-    """The type that `reshard` goes to: what a target names, or the type with some axes in other places.
+    """The destination of `reshard`: from a target, or by moving some axes.
 
     Args:
         t: The type of the value.
-        target: A text, a type or a ``jax.P``; or None, and ``states`` says it.
-        states: The new place of some axes by name: a dim, or a state that is not sharded.
-        named: What reads a target.
+        target: A string, a type or a ``jax.P``; None to use ``states``.
+        states: The new place of some axes by name: a dim, or a state other than sharded.
+        named: Converts a target to a type.
     """
     if (target is None) == (not states):
         raise ShardingTypeError(
@@ -73,14 +73,14 @@ def _place(t: ShType, axis: str, place: Any) -> tuple[State, int | None]:
 
 
 def dim_from_front(dim: int, t: ShType) -> int:
-    """A dim counted from the front."""
+    """A non-negative dim."""
     if not -t.ndim <= dim < t.ndim:
         raise ShardingTypeError(f"{t} has no dim {dim}")
     return dim % t.ndim
 
 
 def replicated_state(to: Any) -> State:
-    """The replicated state that ``to=`` names; None for that of the policy."""
+    """The replicated state of ``to=``; by default that of the policy."""
     if to is None:
         return replicated()
     parsed = {"R": State.REDUCED, "I": State.INVARIANT}.get(to, to)
@@ -90,12 +90,12 @@ def replicated_state(to: Any) -> State:
     return state
 
 
-#: The names of the named forms in local mode, for a value that varies.
+#: The collectives of local mode that correspond to named forms.
 _OF_VARYING: Final = {"all_reduce": "psum", "reduce_scatter": "psum_scatter", "shard": "pscatter"}
 
 
 def _from(name: str, state: State, axis: str) -> str:
-    """The named form that goes from a state where another one does not."""
+    """The hint for a named form that does not start from a state."""
     if state is State.VARYING:
         return f'sh.lax.{_OF_VARYING.get(name, name)}(x, "{axis}"), in local mode'
     return "sh.reshard(x, type) goes from any type to any other"
@@ -104,8 +104,8 @@ def _from(name: str, state: State, axis: str) -> str:
 class Form(NamedTuple):
     """A named form of `reshard`."""
 
-    needs: State | None  # the state that it goes from; None for either replicated one
-    shards: bool  # whether it goes to a dim; else to a replicated state
+    needs: State | None  # the state before; None for either replicated one
+    shards: bool  # whether it shards a dim, instead of replicating
 
 
 FORMS: Final[Mapping[str, Form]] = {
@@ -118,14 +118,14 @@ FORMS: Final[Mapping[str, Form]] = {
 
 
 def named_form(name: str, t: ShType, axes: Sequence[str], *, dim: int | None = None, to: Any = None) -> ShType:
-    """The type that a named form of `reshard` goes to.
+    """The destination of a named form of `reshard`.
 
     Args:
         name: A name in `FORMS`.
         t: The type of the value.
-        axes: The mesh axes; for `all_reduce` all unreduced ones, if none is given.
+        axes: The mesh axes; for `all_reduce` by default all unreduced ones.
         dim: The dim to shard.
-        to: The replicated state to end in, as a state or its letter; None for that of the policy.
+        to: The replicated state afterwards, or its letter; by default that of the policy.
     """
     form = FORMS[name]
     if not axes and name == "all_reduce":

@@ -1,8 +1,7 @@
-"""Which ring overlaps an einsum with the collective that `out` asks for. Pure.
+"""Chooses the ring that overlaps an einsum with the collective of `out`. Pure.
 
-Two forms overlap. *Gathered*: an operand that is sharded on a label is needed in full; its pieces go round the ring and
-each is multiplied where it arrives. *Scattered*: the result is a pending sum that is to be sharded; the sums go round,
-and each device adds its term. The other mesh axes are typed as in any einsum.
+*Gathered*: the shards of an operand go round the ring, and each device multiplies those that arrive. *Scattered*: the
+shards of a pending result go round, and each device adds its term. The other mesh axes are typed as in any einsum.
 """
 
 from __future__ import annotations
@@ -20,14 +19,14 @@ from shtypes.types import REPLICATED, Dim, ShType, State
 
 
 class Ring(NamedTuple):
-    """An einsum of two operands with what goes round."""
+    """An einsum of two operands with an overlapped collective."""
 
-    operands: tuple[ShType, ShType]  # the types of the operands after the casts that the rule inserts
-    result: ShType  # the type of the result
-    moved: ShType  # the type before the collective that is overlapped: of the operand, or of the pending result
+    operands: tuple[ShType, ShType]  # after the casts of the rule
+    result: ShType
+    moved: ShType  # the type before the collective, of the operand or the pending result
     becomes: ShType  # the type after it
-    gathered: int | None  # the operand that goes round; None if the result does
-    label: str  # the label along which its pieces lie
+    gathered: int | None  # the operand that goes round; None for the result
+    label: str  # of its sharded dim
     axes: tuple[str, ...]  # the mesh axes of the ring, major to minor
 
 
@@ -38,7 +37,7 @@ def overlap(
     target: ShType,
     constants: frozenset[int] = NO_CONSTANTS,
 ) -> Ring:
-    """The ring of an einsum that is to have the type ``target``, up to a reshard in which its axes have no part."""
+    """The ring of an einsum with result type ``target``, up to a reshard on other axes."""
     parsed = parse_equation(equation, tuple(t.ndim for t in operands))
     _check_form(parsed, operands)
     natural: Typing | None = None
@@ -56,7 +55,7 @@ def overlap(
 
 
 def _check_form(equation: EinsumEquation, operands: Sequence[ShType]) -> None:
-    """A ring needs two operands whose labels all meet: then its transposes are rings as well."""
+    """Raises unless there are two operands and each label is in two terms, so that the transposes are rings as well."""
     if len(operands) != 2:
         raise ShardingTypeError(
             f"`overlap` takes an einsum of two operands, not {len(operands)}",
@@ -81,13 +80,13 @@ def _check_form(equation: EinsumEquation, operands: Sequence[ShType]) -> None:
                 )
 
 
-# an operand goes round
+# all-gathers
 
 
 def _gathers(
     equation: EinsumEquation, operands: Sequence[ShType], dtype: str, target: ShType, constants: frozenset[int]
 ) -> Iterator[Ring]:
-    """The operands that may be gathered, along each dim and over the minor axes of it."""
+    """The rings that gather an operand along a dim, over minor axes of it."""
     dims = ((i, d, dim.axes) for i, t in enumerate(operands) for d, dim in enumerate(t.dims))
     for i, d, rest, ring in ((i, d, axes[:cut], axes[cut:]) for i, d, axes in dims for cut in range(len(axes))):
         state = _state(ring, operands[1 - i], target, 1 - i in constants)
@@ -106,7 +105,7 @@ def _gathers(
 
 
 def _state(ring: Sequence[str], other: ShType, target: ShType, constant: bool) -> State:
-    """The state that the gathered operand has: invariant where all is, since then nothing is pending backward."""
+    """The state of the gathered operand: invariant if all else is, so that nothing is pending backward."""
     invariant = all(
         target.state(a) is State.INVARIANT
         and (other.state(a) is State.INVARIANT or (constant and other.state(a) in REPLICATED))
@@ -116,16 +115,16 @@ def _state(ring: Sequence[str], other: ShType, target: ShType, constant: bool) -
 
 
 def _same(result: ShType, target: ShType, axis: str) -> bool:
-    """Whether an axis is where the target has it; reduced and invariant count as one, since the reshard is free."""
+    """Whether an axis has the target's place; reduced and invariant are equal, since that reshard is free."""
     a, b = result.state(axis), target.state(axis)
     return (a is b and result.dim_of(axis) == target.dim_of(axis)) or (a in REPLICATED and b in REPLICATED)
 
 
-# the result goes round
+# reduce-scatters
 
 
 def _scatters(equation: EinsumEquation, natural: Typing, target: ShType) -> Iterator[Ring]:
-    """The dims that a pending sum may be scattered along."""
+    """The rings that scatter a pending result along a dim."""
     pending = natural.results[0]
     for d, (dim, goal) in enumerate(zip(pending.dims, target.dims, strict=True)):
         ring = goal.axes[len(dim.axes) :]
@@ -152,7 +151,7 @@ def _reaches(result: ShType, target: ShType) -> bool:
 
 
 def _nothing(natural: Typing | None, failure: ShardingTypeError | None, target: ShType) -> ShardingTypeError:
-    """Why an einsum has nothing to overlap."""
+    """The error for an einsum without a ring."""
     if natural is None:
         why = f"gathering one operand does not give {target}" + (f", and by itself {failure.what}" if failure else "")
         hints = ["gather an operand first, with sh.reshard; one collective is overlapped"]

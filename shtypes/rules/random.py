@@ -1,4 +1,4 @@
-"""Typing of random samples. Pure."""
+"""Types random samples. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from shtypes.types import ShType, State, dtypes
 
 
 def check_key(name: str, key: ShType) -> None:
-    """Refuses what is not one key."""
+    """Raises unless an operand is one key."""
     if not dtypes.is_key(key.dtype_name):
         raise ShardingTypeError(
             f"`{name}` needs a key, not {key}", hints=["sh.random.key(seed)", "jax.random.wrap_key_data(raw_key)"]
@@ -23,10 +23,10 @@ def check_key(name: str, key: ShType) -> None:
 
 @rule
 def sample(name: str, key: ShType, t: ShType) -> Typing:
-    """A sample of a type: the same on every device, its slice of that, on index 0, or from a key that varies.
+    """A sample of a type, of which each device draws its slice.
 
-    Where the type is UNREDUCED the sample is REDUCED, and masked afterwards. A VARYING key makes VARYING samples only;
-    a VARYING sample with a key that is the same everywhere folds in where the device is.
+    For an UNREDUCED type it is REDUCED, to be masked afterwards. A VARYING key makes only VARYING samples; a VARYING
+    sample with a replicated key folds in the axis index.
     """
     check_key(name, key)
     if key.mesh is not t.mesh:
@@ -49,7 +49,7 @@ def sample(name: str, key: ShType, t: ShType) -> Typing:
 
 @rule
 def categorical(name: str, key: ShType, logits: ShType, dim: int, constants: frozenset[int] = NO_CONSTANTS) -> Typing:
-    """Samples along ``dim`` of the logits, which must be whole; nonlinear in them."""
+    """Samples along ``dim`` of the logits, which must not be sharded."""
     check_key(name, key)
     dims = tuple(range(logits.ndim))
     plan = ProductDims(((), dims), tuple((d, n) for d, n in enumerate(logits.shape) if d != dim))

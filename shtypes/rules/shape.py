@@ -1,4 +1,4 @@
-"""Typing of ops that move elements and compute nothing: transpose, reshape, broadcast, concatenate, pad. Pure."""
+"""Types ops that only move elements: transpose, reshape, broadcast, concatenate, pad. Pure."""
 
 from __future__ import annotations
 
@@ -54,13 +54,13 @@ def squeeze(operand: ShType, dims: int | Sequence[int] | None = None) -> Typing:
     return linear(operand, operand.dtype_name, [d for i, d in enumerate(operand.dims) if i not in places])
 
 
-# side by side
+# joins
 
 
-def _side_by_side(
+def _joint_terms(
     name: str, operands: Sequence[ShType], dtype: str, constants: frozenset[int], joined: int | None
 ) -> JointTyping:
-    """Terms of a sum, each with zeros where the others are; they have the same sizes but for the joined dim."""
+    """Types operands as terms of a sum, each padded with zeros; their sizes are equal except for the joined dim."""
     first = operands[0]
     for i, t in enumerate(operands[1:], 1):
         if t.ndim != first.ndim:
@@ -86,14 +86,14 @@ def concatenate(
     constants: frozenset[int] = NO_CONSTANTS,
     name: str = "concatenate",
 ) -> Typing:
-    """Operands one behind the other along ``dim``, which must be whole in all of them."""
+    """Concatenates along ``dim``, which must not be sharded."""
     (joined,) = normal_dims(name, operands[0], dim)
     for t in operands:
         if len(operands) > 1 and joined < t.ndim and t.dims[joined].axes:
             raise messages.along(name, t, t.dims[joined].axes[0])
-    joint = _side_by_side(name, operands, dtype, constants, joined)
+    joint = _joint_terms(name, operands, dtype, constants, joined)
     total = sum(t.shape[joined] for t in operands)
-    # Of one operand the dim is the same as before; of several it is another, and has no name.
+    # With several operands the dim is a new one, without a name.
     several = len(operands) > 1
     return joint.typing((None, total) if d == joined and several else (d, n) for d, n in enumerate(operands[0].shape))
 
@@ -102,11 +102,11 @@ def concatenate(
 def stack(
     operands: Sequence[ShType], dim: int, dtype: str, constants: frozenset[int] = NO_CONSTANTS, name: str = "stack"
 ) -> Typing:
-    """Operands side by side along a new dim, which is not sharded."""
+    """Stacks operands along a new dim, which is not sharded."""
     ndim = operands[0].ndim + 1
     if not -ndim <= dim < ndim:
         raise ShardingTypeError(f"`{name}` has no dim {dim}: the result has {ndim} dims")
-    joint = _side_by_side(name, operands, dtype, constants, None)
+    joint = _joint_terms(name, operands, dtype, constants, None)
     dims: list[tuple[int | None, int]] = list(enumerate(operands[0].shape))
     dims.insert(dim % ndim, (None, len(operands)))
     return joint.typing(dims)
@@ -120,17 +120,17 @@ def pad(
     constants: frozenset[int] = NO_CONSTANTS,
     name: str = "pad",
 ) -> Typing:
-    """An operand with a scalar around it: terms of a sum, each with zeros where the other is.
+    """Pads an operand with a scalar: terms of a sum, each with zeros where the other is.
 
     Args:
-        operands: What is padded, and the scalar.
-        along: The dims that are padded, which must be whole.
+        operands: The array and the scalar.
+        along: The padded dims, which must not be sharded.
         shape: The shape of the result.
         constants: Operands without a gradient; see `rule`.
         name: The op, for messages.
     """
     operand = operands[0]
-    messages.check_whole(name, operand, along)
+    messages.check_unsharded(name, operand, along)
     labels = [tuple(range(operand.ndim)), ()]
     joint = JointTyping(name, operands, labels, operand.dtype_name, constants, join=ADDITIVE, casts=[TERM] * 2)
     return joint.typing((d if n == operand.shape[d] else None, n) for d, n in enumerate(shape))
@@ -141,12 +141,12 @@ def pad(
 
 @rule
 def reshape(operand: ShType, new_shape: Sequence[int]) -> Typing:
-    """Reads the elements in order into another shape, each device its own ones; one size may be -1.
+    """Reshapes without communication; one size may be -1.
 
-    The dims of size 1 aside, the dims run together in groups of equal product. Within a group a dim may be sharded
-    only if each dim before it has local size 1: then each device holds one contiguous run of the group. The axes are
-    dealt to the new dims, major to minor: a dim takes axes while they divide what is left of it, and the next dim
-    starts only where the one before has local size 1. So the local function is ``reshape`` to the local shape.
+    Dims other than those of size 1 form groups of equal product. In a group a dim may be sharded only if each dim
+    before it has local size 1: then each device holds one contiguous run of the group. The new dims take the axes,
+    major to minor: a dim takes axes while they divide it, and the next dim only if that has local size 1. So the local
+    function is ``reshape`` to the local shape.
     """
     shape = _full_shape(operand, tuple(new_shape))
     if shape == operand.shape:
@@ -160,12 +160,12 @@ def reshape(operand: ShType, new_shape: Sequence[int]) -> Typing:
             new[news[0]] = operand.dims[olds[0]]
         else:
             axes = _major_axes(operand, shape, olds)
-            _deal(operand, axes, new, news)
+            _assign_axes(operand, axes, new, news)
     return linear(operand, operand.dtype_name, new)
 
 
 def _full_shape(operand: ShType, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape with -1 replaced by what is left."""
+    """Replaces -1 in the shape."""
     rest = math.prod(s for s in shape if s != -1)
     full = shape
     if shape.count(-1) == 1 and rest > 0:
@@ -178,7 +178,7 @@ def _full_shape(operand: ShType, shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _groups(old: tuple[int, ...], new: tuple[int, ...]) -> Iterator[tuple[list[int], list[int]]]:
-    """The dims, size 1 aside, in the smallest runs of equal product."""
+    """The smallest groups of old and new dims of equal product, without dims of size 1."""
     a, b = ([i for i, size in enumerate(shape) if size != 1] for shape in (old, new))
     if math.prod(old) == 0:  # any grouping is right: there are no elements to move
         while a and b and old[a[0]] == new[b[0]]:
@@ -196,7 +196,7 @@ def _groups(old: tuple[int, ...], new: tuple[int, ...]) -> Iterator[tuple[list[i
 def _major_axes(operand: ShType, shape: tuple[int, ...], olds: Sequence[int]) -> list[str]:
     """The axes of a group, major to minor."""
     axes: list[str] = []
-    merged: int | None = None  # a dim before with more than one element on each device
+    merged: int | None = None  # an earlier dim with local size above 1
     for d in olds:
         dim = operand.dims[d]
         if dim.axes and merged is not None:
@@ -213,8 +213,8 @@ def _major_axes(operand: ShType, shape: tuple[int, ...], olds: Sequence[int]) ->
     return axes
 
 
-def _deal(operand: ShType, axes: Sequence[str], new: list[Dim], news: Sequence[int]) -> None:
-    """Deals the axes of a group to its new dims."""
+def _assign_axes(operand: ShType, axes: Sequence[str], new: list[Dim], news: Sequence[int]) -> None:
+    """Assigns the axes of a group to its new dims."""
     sizes = operand.mesh.shape
     rest = list(axes)
     for d in news:

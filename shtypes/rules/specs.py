@@ -1,7 +1,7 @@
-"""What the specs of `shard_map` make of types: on the way in and on the way out.
+"""Types the arguments and results of `shard_map` by its specs.
 
-A spec says where some mesh axes are; of the others it says nothing. Entering, the mapped axes that shard a dim become
-varying and the dim local; leaving, they come back as the major-most axes of their dim.
+A spec names some mesh axes. Inside, the mapped axes that shard a dim of an argument are varying and the dim is local; a
+result gets them back as the most major axes of a dim.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ class ParsedSpec(NamedTuple):
     """A spec, parsed."""
 
     dims: tuple[tuple[str, ...], ...]  # the mesh axes on each dim
-    states: Mapping[str, State]  # the other axes that it names, and their states
+    states: Mapping[str, State]  # of the other axes that it names
 
     @property
     def named(self) -> set[str]:
-        """All axes that it names."""
+        """The axes that it names."""
         return {*self.states, *(a for axes in self.dims for a in axes)}
 
 
-def read(spec: Any, t: ShType) -> ParsedSpec:
-    """Reads a spec for a value of some rank."""
+def parse_spec(spec: Any, t: ShType) -> ParsedSpec:
+    """Parses a spec for a value of a type."""
     if isinstance(spec, str):
         _, syntax = in_scope(spec, t.mesh)
         written = (_REST,) if syntax.dims is None else syntax.dims
@@ -63,7 +63,7 @@ def read(spec: Any, t: ShType) -> ParsedSpec:
     raise ShardingTypeError(f"`{spec!r}` is no spec", hints=[_EXAMPLE])
 
 
-#: The dims of a text without brackets.
+#: The dims of a string without brackets.
 _REST: Final = DimText("...", None, (), 0)
 
 
@@ -71,23 +71,23 @@ def _other_rank(spec: Any, count: int, t: ShType) -> ShardingTypeError:
     return ShardingTypeError(f"the spec `{spec}` has {count} dims, and {t} has {t.ndim}")
 
 
-def _check_named(said: ParsedSpec, t: ShType) -> None:
-    for axis in said.named:
+def _check_named(parsed: ParsedSpec, t: ShType) -> None:
+    for axis in parsed.named:
         t.mesh.index(axis)
-    listed = [*said.states, *(a for axes in said.dims for a in axes)]
+    listed = [*parsed.states, *(a for axes in parsed.dims for a in axes)]
     twice = [a for a in listed if listed.count(a) > 1]
     if twice:
         raise ShardingTypeError(f"the spec names mesh axis `{twice[0]}` twice")
 
 
-# in
+# arguments
 
 
 def entering(t: ShType, spec: Any, mapped: Sequence[str]) -> tuple[ShType, ShType]:
-    """The type that an argument is cast to, and its type in the function; without a spec, as the type says."""
-    said = ParsedSpec(tuple(d.axes for d in t.dims), {}) if spec is None else read(spec, t)
-    _check_named(said, t)
-    cast = _cast_type(t, said, mapped)
+    """The type to which an argument is cast, and its type inside; without a spec it is not cast."""
+    parsed = ParsedSpec(tuple(d.axes for d in t.dims), {}) if spec is None else parse_spec(spec, t)
+    _check_named(parsed, t)
+    cast = _cast_type(t, parsed, mapped)
     if spec is not None:
         as_type(spec, t.mesh, like=cast)
     _check_casts(t, cast)
@@ -101,32 +101,32 @@ def entering(t: ShType, spec: Any, mapped: Sequence[str]) -> tuple[ShType, ShTyp
     return cast, cast.replace(dims=dims, states=cast.beside_dims | dict.fromkeys(lead, VARYING))
 
 
-def _cast_type(t: ShType, said: ParsedSpec, mapped: Sequence[str]) -> ShType:
-    """The argument's type, changed where the spec says so."""
+def _cast_type(t: ShType, parsed: ParsedSpec, mapped: Sequence[str]) -> ShType:
+    """The argument's type with the places of the spec."""
     for axis in mapped:
-        if axis not in said.named and t.state(axis) is SHARDED:
+        if axis not in parsed.named and t.state(axis) is SHARDED:
             raise _not_named_in(t, axis)
-    for axis in said.named:
+    for axis in parsed.named:
         if t.state(axis) is VARYING:
             raise ShardingTypeError(
                 f"the spec names mesh axis `{axis}`, and {t} varies over it already",
                 hints=["leave it out: an axis that an enclosing shard_map maps stays as it is"],
             )
     dims = []
-    for d, axes in zip(t.dims, said.dims, strict=True):
-        others = tuple(a for a in d.axes if a not in said.named and a not in mapped)
+    for d, axes in zip(t.dims, parsed.dims, strict=True):
+        others = tuple(a for a in d.axes if a not in parsed.named and a not in mapped)
         dims.append(d._replace(axes=(*axes, *others)))
     on_dims = {a for d in dims for a in d.axes}
-    rest = {a: said.states.get(a, s) for a, s in t.beside_dims.items()} | dict(said.states)
+    rest = {a: parsed.states.get(a, s) for a, s in t.beside_dims.items()} | dict(parsed.states)
     return t.replace(dims=dims, states={a: s for a, s in rest.items() if a not in on_dims})
 
 
 def _check_casts(t: ShType, cast: ShType) -> None:
-    """Only replicated axes are cast, and only without communication forward."""
+    """Raises unless only replicated axes are cast, without communication forward."""
     if t == cast:
         return
     changed = [a for a in t.mesh.axis_names if (t.state(a), t.dim_of(a)) != (cast.state(a), cast.dim_of(a))]
-    # Only the order of axes may differ: then no state has changed, and something must be moved all the same.
+    # A change in the order of axes changes no state but communicates.
     replicated_only = bool(changed) and all(t.state(a) in REPLICATED for a in changed)
     if not replicated_only or grade_of(plan(t, cast)) is Grade.COMMUNICATING:
         raise ShardingTypeError(
@@ -161,25 +161,25 @@ def _not_major(t: ShType, dim: Dim, mapped: Sequence[str]) -> ShardingTypeError:
     )
 
 
-# out
+# results
 
 
 def leaving(t: ShType, spec: Any, mapped: Sequence[str]) -> tuple[ShType, ShType]:
-    """The type that a result is cast to, and the type that it leaves with."""
-    said = read(spec, t)
-    _check_named(said, t)
+    """The type to which a result is cast inside, and its type outside."""
+    parsed = parse_spec(spec, t)
+    _check_named(parsed, t)
     for axis in mapped:
-        if axis not in said.named and t.state(axis) not in REPLICATED:
+        if axis not in parsed.named and t.state(axis) not in REPLICATED:
             raise _not_named_out(t, axis)
     inner = t.beside_dims
     dims = []
-    for i, (d, axes) in enumerate(zip(t.dims, said.dims, strict=True)):
+    for i, (d, axes) in enumerate(zip(t.dims, parsed.dims, strict=True)):
         lead = [a for a in axes if a in mapped and a not in d.axes]
         _check_order(t, i, axes, lead)
         inner.update(dict.fromkeys(lead, VARYING))
         dims.append(Dim(d.size * t.mesh.product(lead), (*lead, *d.axes), d.name))
     outer = {a: s for a, s in inner.items() if a not in {b for d in dims for b in d.axes}}
-    for axis, state in said.states.items():
+    for axis, state in parsed.states.items():
         outer[axis] = state
         if t.state(axis) is VARYING and state is UNREDUCED and axis in mapped:
             continue
@@ -195,7 +195,7 @@ def leaving(t: ShType, spec: Any, mapped: Sequence[str]) -> tuple[ShType, ShType
 
 
 def _check_order(t: ShType, i: int, axes: Sequence[str], lead: Sequence[str]) -> None:
-    """The mapped axes come back first, and the others as they are."""
+    """Raises unless the mapped axes are the first and the others are unchanged."""
     inner = t.dims[i].axes
     rest = tuple(a for a in axes if a not in lead)
     if tuple(axes[: len(lead)]) != tuple(lead) or rest not in ((), inner):

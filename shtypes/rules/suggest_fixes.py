@@ -1,9 +1,9 @@
-"""Fixes for an op that does not type: reshards of its operands, typed again by the same rule and priced. Pure.
+"""Searches for fixes of an op that does not type: reshards of its operands, re-typed by the rule and priced. Pure.
 
-A candidate moves one mesh axis at fault after the other: of one operand, of two, or of all that are sharded or
-unreduced on it. Candidates are tried from the cheapest on, by an estimate, and at most `MOST_TRIED` of them. Those that
-type are ordered by one price, and of those with equal results only the cheapest remains. Where some operands cannot be
-moved, the others are also tried lying as these do.
+A candidate moves the mesh axes at fault, one after the other: of one operand, of two, or of all that are sharded or
+unreduced on it. Candidates are tried in the order of their estimated cost, at most `MOST_TRIED`. Of those that type,
+the cheapest for each tuple of result types remains. If some operands cannot be moved, the others are also aligned with
+them.
 """
 
 from __future__ import annotations
@@ -20,80 +20,80 @@ from shtypes.rules.candidate_types import (
     Place,
     estimate,
     least_cost,
-    moved,
     not_yet_varying,
     other_places,
     place_of,
     price_of,
-    uncounted,
-    whole_places,
+    replication_penalty,
+    unsharded_states,
+    with_axis_at,
 )
 from shtypes.rules.typing import Typing
 from shtypes.types import REPLICATED, ShType, State, dtypes
 from shtypes.types.target import target_text
 
-#: How many fixes an error prints.
+#: The most fixes in an error.
 MOST: Final = 4
-#: How many candidates are typed again for one error.
+#: The most candidates to type for one error.
 MOST_TRIED: Final = 96
-#: The same for an op of more than `_MOST_APART` operands, whose typing takes longer; the cheapest fix is found early.
+#: The same for an op of more than `_MOST_APART` operands, whose typing takes longer.
 _MOST_TRIED_OF_MANY: Final = 32
-#: About how many combinations of options of several axes are put in order.
+#: The approximate number of combinations of options of several axes to sort.
 _MOST_COMBINED: Final = 512
-#: Up to how many operands each is moved by itself; of more, those with the axis at one place are moved together.
+#: The most operands that are moved one by one; of more, those with the axis at the same place are moved together.
 _MOST_APART: Final = 5
 
 _ONE_PLACE: Final = frozenset({State.SHARDED, State.UNREDUCED})
 
 #: The typing of an op from its operands' types.
 Rule = Callable[[tuple[ShType, ...]], Typing]
-#: What an op that is made of others sends, with operands that the rule took, besides the casts that the rule inserts.
+#: The communication inside an op that consists of others, for operands that type.
 Inside = Callable[[tuple[ShType, ...]], Sequence[Price]]
-#: The operands that are moved on one axis, and where to.
+#: Groups of operands to move on one axis, and their new places.
 Moves = tuple[tuple[tuple[int, ...], Place], ...]
 
 
 class FixPrice(NamedTuple):
-    """The price by which fixes are ordered: bytes sent, then bytes in memory, then how the work is shared.
+    """The sort key of fixes: bytes sent, then bytes of memory, then the division of work.
 
-    Where the price decides, and nobody reads it, what makes shards whole on each device counts as for the solver.
+    For `implicit_comm`, the bytes include the solver's penalty of replication.
     """
 
-    counted: Cost  # bytes that each device sends, or that count so, in the direction that matters and in both
+    counted: Cost  # bytes that each device sends, with penalties, in the direction to minimize and in both
     memory: int  # bytes per device of the operands and results
     work: int  # minus the number of devices that share the work
     sent: Cost  # bytes that each device sends
-    forward: int  # of these those of the forward pass
-    casts: int  # how many casts the rule inserts
+    forward: int  # bytes in the forward pass
+    casts: int  # the number of casts that the rule inserts
 
 
 class Candidate(NamedTuple):
-    """Changed operands with which the op types."""
+    """Types of the operands with which the op types."""
 
     price: FixPrice
     fix: Fix
-    results: tuple[ShType, ...]  # the types of the results
-    operands: tuple[ShType, ...]  # the types of the operands
+    results: tuple[ShType, ...]
+    operands: tuple[ShType, ...]
 
 
 class _Option(NamedTuple):
-    """A way to move one axis; compared by what comes first."""
+    """Moves of one axis, sorted by the first fields."""
 
     estimate: Cost
-    level: int  # how many moves it makes; those that a rule would make itself, as casts, count more
-    number: int  # in the order in which they were thought of
+    level: int  # the number of moves; those that the rule would insert as casts count more
+    number: int  # in the order of generation
     axis: str
     moves: Moves
 
 
-def added(costs: Iterable[Cost]) -> Cost:
+def total_cost(costs: Iterable[Cost]) -> Cost:
     """Sum of costs."""
     firsts, totals = zip((0, 0), *costs, strict=True)
     return sum(firsts), sum(totals)
 
 
-def nothing(operands: tuple[ShType, ...]) -> Sequence[Price]:
-    """What an op sends that is not made of others."""
+def no_inside_comm(operands: tuple[ShType, ...]) -> Sequence[Price]:
+    """The communication inside an op that does not consist of others: none."""
     return ()
 
 
@@ -102,19 +102,19 @@ def fixes(
     operands: tuple[ShType, ...],
     names: Sequence[str] | None = None,
     same: Sequence[int] = (),
-    inside: Inside = nothing,
+    inside: Inside = no_inside_comm,
 ) -> tuple[Fix, ...]:
     """Reshards that make an op type, at most four, the cheapest first.
 
-    Each was typed again; the casts that the rule then inserts are part of its price. Where nothing else types, all
-    operands are gathered.
+    Each is typed again; the casts that the rule then inserts are part of its price. If nothing else types, all operands
+    are gathered.
 
     Args:
-        rule: Types the op from its operands' types.
-        operands: The types that the rule refuses.
-        names: What the operands are called in the printed code.
-        same: For each operand the first that is the same value, which is moved once for both.
-        inside: What the op sends besides casts of its operands.
+        rule: The typing rule of the op.
+        operands: The operands' types, which the rule refuses.
+        names: The names of the operands in the printed code.
+        same: For each operand the index of the first with the same value, which is moved once for both.
+        inside: The communication inside the op, without casts of its operands.
     """
     return tuple(candidate.fix for candidate in Search(rule, operands, names, same=same, inside=inside).best())
 
@@ -128,15 +128,15 @@ def priced_fixes(
     names: Sequence[str] | None = None,
     stay: Sequence[int] = (),
 ) -> tuple[Fix, ...]:
-    """As `fixes`, for a rule that does more than casts.
+    """`fixes` for a call, whose exact price is computed apart.
 
     Args:
-        rule: Types the call from its operands' types.
-        operands: The types that the rule refuses.
-        inside: About what a call sends with operands that the rule took.
-        price: What a call with resharded operands sends, exactly: in words and in bytes, forward and backward.
-        most_tried: How often the rule may be applied, besides to variants of what it took.
-        names: What the operands are called in the printed code.
+        rule: The typing rule of the call.
+        operands: The operands' types, which the rule refuses.
+        inside: An estimate of the communication inside the call.
+        price: The exact communication with resharded operands: descriptions and bytes, forward and backward.
+        most_tried: The most applications of the rule, besides to variants of candidates that type.
+        names: The names of the operands in the printed code.
         stay: The operands that cannot be moved.
     """
     candidates = []
@@ -149,7 +149,7 @@ def priced_fixes(
 
 
 def cheapest_of_each_result(candidates: Iterable[Candidate]) -> list[Candidate]:
-    """The candidates by price, and of those with equal results only the first."""
+    """The candidates by price, only the cheapest for each tuple of result types."""
     first: dict[tuple[ShType, ...], Candidate] = {}
     for c in sorted(candidates, key=lambda c: (c.price, c.fix.code)):
         first.setdefault(c.results, c)
@@ -157,18 +157,16 @@ def cheapest_of_each_result(candidates: Iterable[Candidate]) -> list[Candidate]:
 
 
 class Search:
-    """The search for other types of the operands that make an op type; arguments as of `fixes`.
+    """Searches for types of the operands with which an op types; other arguments are those of `fixes`.
 
     Args:
-        minimize: What is to be least.
-        most_tried: How many candidates are typed again.
-        inside: What the op sends besides casts of its operands.
-        same: For each operand the first that is the same value, which is moved once for both.
-        decides: Whether the cheapest is taken, so that what makes shards whole counts (`uncounted`).
+        minimize: The direction of communication to minimize.
+        most_tried: The most candidates to type.
+        decides: Whether the cheapest is chosen (for `implicit_comm`), so that the `replication_penalty` counts.
         stay: The operands that cannot be moved.
 
     Attributes:
-        tried: How many were.
+        tried: The number of candidates typed so far.
     """
 
     def __init__(
@@ -178,7 +176,7 @@ class Search:
         names: Sequence[str] | None = None,
         minimize: Direction = "both",
         most_tried: int = MOST_TRIED,
-        inside: Inside = nothing,
+        inside: Inside = no_inside_comm,
         same: Sequence[int] = (),
         decides: bool = False,
         stay: Sequence[int] = (),
@@ -192,7 +190,7 @@ class Search:
         self._typings: dict[tuple[ShType, ...], Typing | tuple[str, ...]] = {}
 
     def best(self, most: int = MOST) -> list[Candidate]:
-        """The cheapest candidates that type, one for each types of the results; none if the rule refuses nothing."""
+        """The cheapest candidates that type, one for each tuple of result types; none if the operands type already."""
         at_fault = self._try(self.operands)
         if isinstance(at_fault, Typing):
             return []
@@ -202,20 +200,20 @@ class Search:
         alone = {operands: typing for operands, typing in typed.items() if len(self._changed(operands)) == 1}
         candidates = self._cheapest(alone, most)
         below = candidates[0].price.counted if candidates else None
-        if below is None or any(below):  # two that move may send less than the one that is enough
+        if below is None or any(below):  # moving two operands may be cheaper than moving one
             several = {operands: typing for operands, typing in typed.items() if operands not in alone}
             candidates += self._cheapest(several, most, below)
         return cheapest_of_each_result(candidates)[:most]
 
     def of(self, operands: tuple[ShType, ...]) -> list[Candidate]:
-        """The candidate of some operands, if they type."""
+        """The candidate with given operands; empty if it does not type."""
         typing = self._try(operands)
         return [self.priced(operands, typing)] if isinstance(typing, Typing) else []
 
     def _cheapest(
         self, typed: dict[tuple[ShType, ...], Typing], most: int, below: Cost | None = None
     ) -> list[Candidate]:
-        """The cheapest candidates, priced: lower bounds tell when no other can be among them."""
+        """The cheapest candidates, by branch and bound on their lower bounds."""
         candidates: list[Candidate] = []
         costs: dict[tuple[ShType, ...], Cost] = {}
         least = sorted(((self._least(*pair), i, *pair) for i, pair in enumerate(typed.items())), key=lambda x: x[:2])
@@ -232,14 +230,14 @@ class Search:
     def _changed(self, operands: tuple[ShType, ...]) -> list[int]:
         return [i for i, (t, before) in enumerate(zip(operands, self.operands, strict=True)) if t is not before]
 
-    # what is tried
+    # candidates
 
     def _typed(self, at_fault: tuple[str, ...], most: int) -> dict[tuple[ShType, ...], Typing]:
-        """The candidates that type: the axes at fault are moved one after the other, then all together."""
+        """The candidates that type: moves the axes at fault one after the other, then all together."""
         pending = self._variants(tuple(_pending(t, t.mesh.axis_names) for t in self.operands))
-        as_those: dict[tuple[ShType, ...], Typing] = {}
+        aligned: dict[tuple[ShType, ...], Typing] = {}
         for i in self._stay:
-            as_those |= self._variants(self._others_as(self.operands[i]))
+            aligned |= self._variants(self._aligned_with(self.operands[i]))
         options: dict[str, list[_Option]] = {}
         outcome: Typing | tuple[str, ...] = at_fault
         visits: list[str] = []
@@ -258,24 +256,24 @@ class Search:
             if together is None:
                 break
             outcome = self._try(together)
-        for axis in at_fault:  # of axes at fault together another one alone may be enough
+        for axis in at_fault:  # to move another axis at fault may be enough
             if axis not in options and (ways := self._options(self.operands, axis, 2 * most)):
                 options[axis] = ways
-        typed = as_those | self._combined(options, most)
+        typed = aligned | self._combined(options, most)
         if not any(self._least(*pair) == (0, 0) for pair in typed.items()):
             typed |= pending
         return typed
 
     def _options(self, base: tuple[ShType, ...], axis: str, most: int) -> list[_Option]:
-        """The cheapest ways to move an axis with which the rule finds no fault with it."""
+        """The cheapest moves of an axis after which it is not at fault."""
         heap: list[_Option] = []
         numbers = itertools.count()
 
         def push(moves: Moves) -> None:
             costs = [estimate(base[i], ((axis, place),), self.minimize) for unit, place in moves for i in unit]
             replicated = [place for unit, place in moves if base[unit[0]].state(axis) in REPLICATED]
-            casts = sum(place not in REPLICATED for place in replicated)  # which a rule would make itself
-            heapq.heappush(heap, _Option(added(costs), len(moves) + 2 * casts, next(numbers), axis, moves))
+            casts = sum(place not in REPLICATED for place in replicated)  # that the rule would insert
+            heapq.heappush(heap, _Option(total_cost(costs), len(moves) + 2 * casts, next(numbers), axis, moves))
 
         units = self._units(base, axis)
         for unit in units:
@@ -284,7 +282,7 @@ class Search:
         apart = tuple(i for i, t in enumerate(base) if t.state(axis) in _ONE_PLACE)
         if len(apart) > 1:
             smallest = min((base[i] for i in apart), key=lambda t: t.ndim)
-            for place in (*range(smallest.ndim), *whole_places(smallest)):
+            for place in (*range(smallest.ndim), *unsharded_states(smallest)):
                 push(((apart, place),))
         ways: list[_Option] = []
         while heap and len(ways) < most and self._may_try():
@@ -298,7 +296,7 @@ class Search:
             elif len(option.moves) == 1:
                 ((unit, place),) = option.moves
                 if isinstance(place, int) and place >= 0 and any(base[i].dims[place].axes for i in unit):
-                    push(((unit, ~place),))  # before the axes of that dim instead of behind them
+                    push(((unit, ~place),))  # as its major axis
                 if base[unit[0]].state(axis) in _ONE_PLACE:
                     for other in units:  # a second operand may have to be moved too
                         if other[0] > unit[-1] and base[other[0]].state(axis) in _ONE_PLACE:
@@ -309,20 +307,20 @@ class Search:
         return ways
 
     def _combined(self, options: dict[str, list[_Option]], most: int) -> dict[tuple[ShType, ...], Typing]:
-        """The candidates that type, from the cheapest on: for each axis one of its options, or it stays."""
+        """The candidates that type, the cheapest first: with one option, or none, for each axis."""
         few = max(2, round(_MOST_COMBINED ** (1 / len(options)))) if options else 0
         stay = [[_Option((0, 0), 0, -1, axis, ())] for axis in options]
         chosen = itertools.product(*(at + ways[:few] for at, ways in zip(stay, options.values(), strict=True)))
         ordered = sorted((self._together(each), sum(o.level for o in each), i, each) for i, each in enumerate(chosen))
         typed: dict[tuple[ShType, ...], Typing] = {}
-        estimates: dict[tuple[ShType, ...], Cost] = {}  # of each results, that of the first candidate
+        estimates: dict[tuple[ShType, ...], Cost] = {}  # by result types: that of the first candidate
         blamed: collections.Counter[_Option] = collections.Counter()
         for about, _, _, each in ordered[1:]:
             if len(estimates) >= 6 * most:
                 break
-            if len(estimates) >= most and about > added([sorted(estimates.values())[most - 1]] * 2):
+            if len(estimates) >= most and about > total_cost([sorted(estimates.values())[most - 1]] * 2):
                 break
-            if any(blamed[option] > 1 for option in each):  # whatever the other axes do
+            if any(blamed[option] > 1 for option in each):  # at fault for any moves of the other axes
                 continue
             operands = self._moved(self.operands, each)
             if operands is None or not (operands in self._typings or self._may_try()):
@@ -337,7 +335,7 @@ class Search:
         return typed
 
     def _variants(self, operands: tuple[ShType, ...]) -> dict[tuple[ShType, ...], Typing]:
-        """A candidate and those like it whose casts cost less, as far as they type."""
+        """A candidate and its variants with cheaper casts, if they type."""
         outcome = self._try(operands)
         if not isinstance(outcome, Typing):
             return {}
@@ -350,7 +348,7 @@ class Search:
         return typed
 
     def _cast_at_once(self, operands: tuple[ShType, ...], typing: Typing) -> tuple[ShType, ...]:
-        """The operands that are changed in the types to which the rule casts them: one reshard instead of two."""
+        """Changes operands to the types to which the rule casts them: one reshard instead of two."""
         if any(p.backward for p in self._inside(operands)):  # casts of invariant operands cost most
             return tuple(
                 t.with_axes({*t.axes(State.INVARIANT)} - {*before.axes(State.INVARIANT)}, State.REDUCED)
@@ -360,16 +358,16 @@ class Search:
         return tuple(not_yet_varying(t, typing.operands[i]) if i in changed else t for i, t in enumerate(operands))
 
     def _together(self, options: Sequence[_Option]) -> Cost:
-        """An estimate of the cost of some options together."""
+        """An estimate of the cost of several options."""
         moves: dict[int, list[tuple[str, Place]]] = {}
         for option in options:
             for unit, place in option.moves:
                 for i in unit:
                     moves.setdefault(i, []).append((option.axis, place))
-        return added(estimate(self.operands[i], tuple(several), self.minimize) for i, several in moves.items())
+        return total_cost(estimate(self.operands[i], tuple(several), self.minimize) for i, several in moves.items())
 
     def _units(self, operands: tuple[ShType, ...], axis: str) -> list[tuple[int, ...]]:
-        """The operands that are moved together: each by itself, or of many those with the axis at one place."""
+        """Groups of operands to move together: single ones, or of many those with the axis at the same place."""
         if len(operands) <= _MOST_APART:
             return [(i,) for i in range(len(operands))]
         groups: dict[Place, list[int]] = {}
@@ -378,34 +376,34 @@ class Search:
         return [tuple(group) for group in groups.values()]
 
     def _moved(self, base: tuple[ShType, ...], options: Iterable[_Option]) -> tuple[ShType, ...] | None:
-        """The operands with some axes moved; None where one does not divide a dim."""
+        """Applies options to operands; None if an axis does not divide a dim."""
         out = list(base)
         for option in options:
             for unit, place in option.moves:
                 for i in unit:
-                    target = moved(out[i], option.axis, place)
+                    target = with_axis_at(out[i], option.axis, place)
                     if target is None:
                         return None
                     out[i] = target
         return tuple(out)
 
     def _gathered(self) -> Iterator[tuple[ShType, ...]]:
-        """Every operand replicated: this types wherever one device would do."""
+        """All operands replicated, which types if the op types on one device."""
         for state in (State.REDUCED, State.INVARIANT):
             yield tuple(
                 t.with_axes((a for a in t.mesh.axis_names if t.state(a) is not State.VARYING), state)
                 for t in self.operands
             )
 
-    def _others_as(self, stays: ShType) -> tuple[ShType, ...]:
-        """The operands, those that can be moved as one lies that stays."""
-        return tuple(t if i in self._stay else _lying_as(t, stays) or t for i, t in enumerate(self.operands))
+    def _aligned_with(self, fixed: ShType) -> tuple[ShType, ...]:
+        """The operands, aligned with one that cannot be moved."""
+        return tuple(t if i in self._stay else _align(t, fixed) or t for i, t in enumerate(self.operands))
 
     def _may_try(self) -> bool:
         return self.tried < self.most_tried - 2  # two are left for the gathered operands
 
     def _try(self, operands: tuple[ShType, ...]) -> Typing | tuple[str, ...]:
-        """The typing with other operands, or the axes at fault."""
+        """The typing of operands, or the axes at fault."""
         if any(operands[i] != self.operands[i] for i in self._stay):
             return self._try(self.operands)
         outcome = self._typings.get(operands)
@@ -418,31 +416,31 @@ class Search:
             self._typings[operands] = outcome
         return outcome
 
-    # what it costs
+    # prices
 
     def _least(self, operands: tuple[ShType, ...], typing: Typing) -> Cost:
-        """A lower bound of a candidate's cost, without planning its reshards."""
+        """A lower bound of a candidate's cost, without plans."""
         returns = any(t.differentiable for t in typing.results)
         moves = (least_cost(*m, self.minimize, returns=back) for m, back in self._moves(operands, typing))
         inside = (cost(p.forward_bytes, p.backward_bytes * returns, self.minimize) for p in self._inside(operands))
-        return added([*moves, *inside])
+        return total_cost([*moves, *inside])
 
     def _moves(self, operands: tuple[ShType, ...], typing: Typing) -> list[tuple[tuple[ShType, ShType], bool]]:
-        """The reshards of a candidate, then the casts that the rule inserts, and whether a cotangent returns by each.
+        """The reshards of a candidate and the casts of the rule, each with whether it has a cotangent.
 
-        Of the same value each is there once.
+        Operands with the same value share them.
         """
         moves = {(i, True): (self.operands[i], operands[i]) for i in self._changed(operands)}
         casts = {(i, False): (operands[i], t) for i, t in enumerate(typing.operands) if operands[i] != t}
         back = any(t.differentiable for t in typing.results)
         returns: dict[tuple[int, tuple[ShType, ShType], bool], bool] = {}
-        for (i, own), pair in (*moves.items(), *casts.items()):
-            key = self._same[i], pair, own
-            returns[key] = (back and i not in typing.still) or returns.get(key, False)
+        for (i, is_move), pair in (*moves.items(), *casts.items()):
+            key = self._same[i], pair, is_move
+            returns[key] = (back and i not in typing.zero_derivative) or returns.get(key, False)
         return [(pair, back) for (_, pair, _), back in returns.items()]
 
     def priced(self, operands: tuple[ShType, ...], typing: Typing) -> Candidate:
-        """A candidate that types, with its price."""
+        """The candidate of operands that type, with its price."""
         changed: dict[tuple[int, ShType], str] = {}
         for i in self._changed(operands):
             changed.setdefault((self._same[i], operands[i]), self.names[i])
@@ -465,18 +463,19 @@ class Search:
         memory = sum(t.local_bytes for t in (*typing.operands, *typing.results))
         work = -_sharing(typing.operands)
         sent = cost(forward, backward, self.minimize)
-        whole = [uncounted(*move, self.minimize) for move in zip(self.operands, operands, strict=True) if self._decides]
-        price = FixPrice(added((sent, *whole)), memory, work, sent, forward, casts)
+        pairs = zip(self.operands, operands, strict=True) if self._decides else ()
+        penalties = [replication_penalty(*pair, self.minimize) for pair in pairs]
+        price = FixPrice(total_cost((sent, *penalties)), memory, work, sent, forward, casts)
         return Candidate(price, fix, typing.results, operands)
 
 
 def _plainest(options: Sequence[_Option]) -> _Option:
-    """The option that is the least in the way of other axes: one that replicates, else the cheapest."""
+    """The option that constrains other axes least: one that replicates, or else the cheapest."""
     return next((o for o in options if all(place in REPLICATED for _, place in o.moves)), options[0])
 
 
 def _sharing(operands: Sequence[ShType]) -> int:
-    """How many devices share the work on some operands."""
+    """The number of devices that share the work on some operands."""
     if not operands:
         return 1
     mesh = operands[0].mesh
@@ -484,20 +483,20 @@ def _sharing(operands: Sequence[ShType]) -> int:
 
 
 def _note(before: Sequence[ShType], after: Sequence[ShType]) -> str:
-    """The note on a fix that sends nothing: what it costs in memory or work."""
+    """The note on a fix that sends nothing: its cost in memory or work."""
     return memory_note(zip(before, after, strict=True)) or (
         "each device does all of the work" if _sharing(after) < _sharing(before) else ""
     )
 
 
 def memory_note(moves: Iterable[tuple[ShType, ShType]]) -> str:
-    """What some moves cost in memory: whether each device holds more after than before."""
+    """The note on moves that increase memory; empty for none."""
     larger = sum(dst.local_bytes > src.local_bytes for src, dst in moves)
     return f"each device holds all of {'it' if larger == 1 else 'them'}" if larger else ""
 
 
-def _paying(operands: Sequence[ShType], typing: Typing, state: State) -> set[str]:
-    """The axes on which an invariant operand is cast to a state, which communicates in the backward pass."""
+def _backward_casts(operands: Sequence[ShType], typing: Typing, state: State) -> set[str]:
+    """The axes on which the rule casts an invariant operand to a state, which communicates backward."""
     return {
         axis
         for t, goal in zip(operands, typing.operands, strict=True)
@@ -507,8 +506,8 @@ def _paying(operands: Sequence[ShType], typing: Typing, state: State) -> set[str
 
 
 def _alike_invariant(operands: tuple[ShType, ...], typing: Typing) -> tuple[ShType, ...]:
-    """The operands with reduced ones invariant where an invariant one would be cast to reduced."""
-    axes = _paying(operands, typing, State.REDUCED)
+    """Makes reduced operands invariant on axes on which an invariant one would be cast to reduced."""
+    axes = _backward_casts(operands, typing, State.REDUCED)
     return tuple(
         t.with_axes(axes.intersection(t.axes(State.REDUCED)), State.INVARIANT) if t.differentiable else t
         for t in operands
@@ -516,41 +515,41 @@ def _alike_invariant(operands: tuple[ShType, ...], typing: Typing) -> tuple[ShTy
 
 
 def _without_slices(operands: tuple[ShType, ...], typing: Typing) -> tuple[ShType, ...]:
-    """The operands with sharded ones unreduced where an invariant one would be sliced."""
-    axes = _paying(operands, typing, State.SHARDED)
+    """Makes sharded operands unreduced on axes on which an invariant one would be sliced."""
+    axes = _backward_casts(operands, typing, State.SHARDED)
     return tuple(_pending(t, axes) for t in operands)
 
 
-def _lying_as(t: ShType, other: ShType) -> ShType | None:
-    """A type with every axis where another has it, dims counted from the last one; None where it has no such dim."""
-    lying: ShType | None = t.with_axes(t.axes(State.SHARDED), State.REDUCED)
+def _align(t: ShType, other: ShType) -> ShType | None:
+    """A type with the axes at the places of another, dims aligned from the right; None if it lacks a dim."""
+    aligned: ShType | None = t.with_axes(t.axes(State.SHARDED), State.REDUCED)
     for axis in (a for dim in other.dims for a in dim.axes):
         dim = t.ndim - other.ndim + (other.dim_of(axis) or 0)
-        lying = None if lying is None or dim < 0 else moved(lying, axis, dim)
+        aligned = None if aligned is None or dim < 0 else with_axis_at(aligned, axis, dim)
     for axis in other.axes(State.UNREDUCED, *REPLICATED):
-        if lying is not None and other.state(axis) in whole_places(lying):
-            lying = moved(lying, axis, other.state(axis))
-    return lying
+        if aligned is not None and other.state(axis) in unsharded_states(aligned):
+            aligned = with_axis_at(aligned, axis, other.state(axis))
+    return aligned
 
 
 def _pending(t: ShType, axes: Iterable[str]) -> ShType:
-    """A type with those of some axes unreduced that shard it, if it has sums."""
+    """Makes the given axes that shard a type unreduced, if its dtype can be summed."""
     return t.with_axes({*axes} & {*t.axes(State.SHARDED)}, State.UNREDUCED) if dtypes.summable(t.dtype_name) else t
 
 
 def without_backward(rule: Rule, operands: tuple[ShType, ...]) -> tuple[Fix, ...]:
-    """For an op that casts invariant operands to reduced: its reduced operands made invariant, if that is free."""
+    """The free fix of an op that casts invariant operands to reduced: its reduced operands made invariant."""
     try:
-        alike = _alike_invariant(operands, rule(operands))
-        if alike == operands:
+        invariant = _alike_invariant(operands, rule(operands))
+        if invariant == operands:
             return ()
-        fix = Search(rule, operands).priced(alike, rule(alike)).fix
+        fix = Search(rule, operands).priced(invariant, rule(invariant)).fix
     except ShardingTypeError:
         return ()
     return () if fix.bytes else (fix,)
 
 
 def called_names(operands: Sequence[ShType]) -> Sequence[str]:
-    """What operands are called in printed code."""
+    """The names of operands in printed code."""
     short = ("x",) if len(operands) == 1 else ("lhs", "rhs") if len(operands) == 2 else ()
     return short or [f"operand_{i}" for i in range(len(operands))]

@@ -1,8 +1,8 @@
-"""The tables that every typing rule reads. A row that is absent is a type error. Pure.
+"""The tables of the typing rules. A missing row is a type error. Pure.
 
 An op with several operands is typed on each mesh axis in two steps: the operands' states *join* to the state of the
-result, then each operand is *cast* to what that result needs of it. The first step is a table of pairs, folded over
-the operands; the second is a table of (what the operand is, what is needed). An op with one operand needs one table.
+result, by a table of pairs that is folded over the operands; then each operand is *cast* to what the result needs, by a
+table of (state, need). An op with one operand needs one table.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ SHARDED, REDUCED, INVARIANT, UNREDUCED, VARYING = State
 
 
 class Role(enum.Enum):
-    """On which dim the axis lies, seen from the op, where a state alone does not say enough."""
+    """The role for the op of a dim that the axis shards, which the state alone does not determine."""
 
     ALONG = "S along"  # sharded on a dim that the op acts along (sums over, reverses, sorts, ...)
     LACKS = "S, lacks it"  # the result is sharded on a label that this operand does not have
@@ -63,7 +63,7 @@ ADDITIVE: Final[Mapping[tuple[State, State], State]] = {
 }
 # Not (UNREDUCED, SHARDED): UNREDUCED is sound, and left out for its memory, as above.
 
-#: The cast of a factor: (its state, what the result needs of it) -> state.
+#: The cast of a factor: (its state, the need of the result) -> state.
 FACTOR: Final[Mapping[tuple[State, Need], State]] = {
     (REDUCED, REDUCED): REDUCED,
     (INVARIANT, REDUCED): REDUCED,
@@ -98,7 +98,7 @@ LINEAR_UNARY: Final[Mapping[Need, State]] = {
 }
 # Not ALONG: an element would be needed on another device.
 
-#: Not linear in its one operand; also what each operand of a nonlinear op must pass before the operands join.
+#: Nonlinear in its one operand; also checked for each operand of a nonlinear op before they join.
 NONLINEAR: Final[Mapping[Need, State]] = {
     SHARDED: SHARDED,
     REDUCED: REDUCED,

@@ -1,4 +1,4 @@
-"""What a rule returns, and the one way in which operands of several states meet. Pure.
+"""The results of typing rules, and the join of operands by labels. Pure.
 
 A rule is a function of types and static parameters. It returns a `Typing` or raises `ShardingTypeError` with the mesh
 axes at fault; the public boundary adds the place and the fixes.
@@ -22,7 +22,7 @@ from shtypes.types.policy import replicated
 
 P = ParamSpec("P")
 
-#: Tells the dims of operands apart: dims with one label run together. None is a dim of size 1 that is broadcast.
+#: Dims with equal labels are joined, as in an einsum. None is a dim of size 1 that is broadcast.
 Label = Hashable
 PairTable = Mapping[tuple[State, State], State]
 CastTable = Mapping[tuple[State, Need], State]
@@ -30,13 +30,13 @@ NO_CONSTANTS: Final[frozenset[int]] = frozenset()
 
 
 class Typing(NamedTuple):
-    """How an op is typed."""
+    """The types of an op."""
 
-    #: The type of each operand after the casts that the rule inserts; all from replicated states. A constant (see
-    #: `rule`) may keep its replicated state whatever the others have.
+    #: The operands' types after the casts that the rule inserts, all from replicated states. A constant (see `rule`)
+    #: may keep its replicated state.
     operands: tuple[ShType, ...]
-    results: tuple[ShType, ...]  # the type of each result
-    still: frozenset[int] = frozenset()  # operands by which the derivative is known to be zero: no cotangent returns
+    results: tuple[ShType, ...]
+    zero_derivative: frozenset[int] = frozenset()  # operands without a cotangent, since the derivative is zero
 
 
 # caching
@@ -45,7 +45,7 @@ _caches: list[Bounded[Typing]] = []
 
 
 def _key(argument: Any) -> Any:
-    """A cache key: types by number, since equal types may differ in the names that the result carries."""
+    """A cache key: types by serial number, since equal types may differ in names."""
     if isinstance(argument, ShType):
         return argument.serial
     if isinstance(argument, (tuple, list)):
@@ -94,21 +94,21 @@ def build(mesh: Mesh, dtype: str, dims: Iterable[Dim], states: Mapping[str, Stat
 
 
 def unary_result(operand: ShType, dtype: str, dims: Iterable[Dim], states: Iterable[State]) -> ShType:
-    """The result type of an op of one operand; without a gradient before, it gets one as the policy says."""
+    """The result type of a unary op; the policy chooses the replicated state if only the result is differentiable."""
     if not operand.differentiable and dtypes.differentiable(dtypes.short_name(dtype)):
         states = [replicated() if state in REPLICATED else state for state in states]
     return ShType(operand.mesh, dtype, dims, tuple(states))
 
 
 def linear(operand: ShType, dtype: str, dims: Iterable[Dim]) -> Typing:
-    """The typing of a linear op of one operand that puts its axes on ``dims``."""
+    """The typing of a linear unary op with result dims ``dims``."""
     return Typing((operand,), (unary_result(operand, dtype, dims, [LINEAR_UNARY[s] for s in operand.states]),))
 
 
 def _refuse_widened(name: str, typing: Typing) -> None:
-    """Refuses to widen the terms of a sum of integers that may have wrapped around: only their sum wraps back.
+    """Refuses to widen UNREDUCED integers, whose terms may have wrapped around: only their sum wraps back.
 
-    Those of 32 bits and more are let through, unsigned ones apart: sums that leave 32 bits are wrong on one device too.
+    Signed ones of 32 bits and more are allowed: sums that overflow them are wrong on one device too.
     """
     for i, operand in enumerate(typing.operands):
         src, unreduced = operand.dtype_name, operand.axes(State.UNREDUCED)
@@ -127,14 +127,14 @@ def _refuse_widened(name: str, typing: Typing) -> None:
 
 # several operands
 
-#: Joins the operands' states on one axis where a table of pairs does not say it; None stands for a constant.
+#: Joins the operands' states on one axis, for ops without a table of pairs; None is a constant.
 Join = Callable[["JointTyping", str, Sequence[State | None]], State | None]
-#: Why positions and counts are no pending sums.
+#: The reason why positions and counts may not be unreduced.
 POSITIONS: Final = "a sum of positions is another position"
 
 
 class JointTyping:
-    """The typing of operands whose dims run together by labels.
+    """Joins operands by the labels of their dims.
 
     Args:
         name: The op, for messages.
@@ -142,9 +142,9 @@ class JointTyping:
         labels: The label of each dim of each operand.
         dtype: The dtype of the result.
         constants: Operands without a gradient; see `rule`.
-        nonlinear: The operands in which the op is not linear, and why; empty for the usual reason.
-        join: How the states join on each axis.
-        casts: For each operand what it becomes, by the joined state; a factor by default.
+        nonlinear: The operands in which the op is nonlinear, with the reason; empty for the default reason.
+        join: Joins the states on each axis.
+        casts: The table of casts of each operand; by default that of a factor.
 
     Attributes:
         axes: The mesh axes that shard each label in the result, major to minor.
@@ -171,7 +171,7 @@ class JointTyping:
                 f"`{name}` cannot combine operands of different meshes",
                 why=" and ".join(f"{self.word(i)} is on ({t.mesh})" for i, t in enumerate(self.operands)),
             )
-        # Where no gradient flows into the result, every operand is a constant.
+        # If the result has no gradient, every operand is a constant.
         flows = dtypes.differentiable(dtypes.short_name(dtype))
         self._constants = {
             i for i, t in enumerate(self.operands) if not flows or i in constants or not t.differentiable
@@ -190,13 +190,13 @@ class JointTyping:
         self.cast_operands = tuple(self._cast(i, table, label_of) for i, table in enumerate(tables))
 
     def word(self, index: int) -> str:
-        """What messages call an operand."""
+        """The name of an operand in messages."""
         return messages.operand_word(index, len(self.operands))
 
     def typing(self, dims: Iterable[tuple[Label | None, int]], summed: Iterable[Label] = ()) -> Typing:
-        """The typing with one result, summed over the labels ``summed``, from the label and size of each dim.
+        """The typing with one result, from the label and size of each dim; sums over the labels ``summed``.
 
-        A dim has the name of the first dim with its label and its size.
+        A dim has the name of the first operand dim with its label and size.
         """
         names = {
             (label, dim.size): dim.name
@@ -225,7 +225,7 @@ class JointTyping:
         return joined
 
     def _label_axes(self) -> dict[Label, tuple[str, ...]]:
-        """The axes of each label: the longest that an operand has, of which the others lack only minor ones."""
+        """The axes of each label: the most in any operand. Others may lack minor ones."""
         longest: dict[Label, tuple[tuple[str, ...], int]] = {}
         for i, (operand, labels) in enumerate(zip(self.operands, self.labels, strict=True)):
             sharded: set[Label] = set()
@@ -243,12 +243,12 @@ class JointTyping:
                     raise messages.axes_differ(self.name, self.operands, label, (since, longest_so_far), (i, dim.axes))
                 if len(dim.axes) > len(longest_so_far):
                     longest[label] = dim.axes, i
-        taken: dict[str, int] = {}
+        owners: dict[str, int] = {}
         for axes, i in longest.values():
             for axis in axes:
-                if axis in taken:
-                    raise messages.two_labels(self.name, self.operands, axis, taken[axis], i)
-                taken[axis] = i
+                if axis in owners:
+                    raise messages.two_labels(self.name, self.operands, axis, owners[axis], i)
+                owners[axis] = i
         return {label: axes for label, (axes, _) in longest.items()}
 
     def _cast(self, index: int, table: CastTable, label_of: Mapping[str, Label]) -> ShType:
@@ -258,7 +258,7 @@ class JointTyping:
             lacks = joined is State.SHARDED and label_of[axis] not in labels
             need: Need = Role.LACKS if lacks else joined
             if index in self._constants and state in REPLICATED:
-                # As if in the state that is needed; which of the two replicated ones it is makes no difference.
+                # A constant has either replicated state.
                 cast = table[joined if joined in REPLICATED else State.REDUCED, need]
                 states[axis] = state if cast in REPLICATED else cast
             else:
@@ -266,7 +266,7 @@ class JointTyping:
         dims = list(operand.dims)
         for label, axes in self.axes.items():
             having = [d for d, other in enumerate(labels) if other == label]
-            if having:  # of two dims with one label (a diagonal), the one that is sharded already keeps the axes
+            if having:  # of a diagonal, the sharded dim keeps the axes
                 d = next((d for d in having if dims[d].axes), having[0])
                 dims[d] = dims[d]._replace(axes=tuple(a for a in axes if states[a] is State.SHARDED))
         if tuple(dims) == operand.dims and tuple(states.values()) == operand.states:

@@ -7,7 +7,7 @@ from fractions import Fraction
 import pytest
 
 from shtypes.errors import ShardingTypeError
-from shtypes.rules.cotangent import SEEDS, Seed, check_cotangent, seed_type, ways_to
+from shtypes.rules.cotangent import SEEDS, Seed, cast_hints, check_cotangent, seed_type
 from shtypes.types import COTANGENT, ShType, State
 from shtypes.types.mesh import Mesh
 
@@ -92,4 +92,4 @@ def test_a_cotangent_of_another_type_is_refused_with_the_reshard_that_mends_it()
     ],
 )
 def test_a_type_is_reached_by_what_can_reach_it(given: ShType | None, wanted: ShType, ways: list[str]) -> None:
-    assert ways_to("x", given, wanted) == ways
+    assert cast_hints("x", given, wanted) == ways

@@ -11,7 +11,7 @@ import numpy as np
 
 from shtypes.errors import ShardingTypeError
 from shtypes.rules import Typing, along_dims, elementwise, shape
-from shtypes.rules.along_dims import WholeResult, whole
+from shtypes.rules.along_dims import ResultDims, unary_along
 from shtypes.rules.einsum_like import einsum
 from shtypes.types import Dim, ShType, State
 from shtypes.types.mesh import Mesh
@@ -307,8 +307,8 @@ def reduce_cases(n: int) -> list[Case]:
 
 def same_shape(name: str, operand: ShType, dim: int, *, linear: bool) -> Typing:
     """An op that acts along a dim and keeps the shape."""
-    result = WholeResult("f32", tuple((n, d) for d, n in enumerate(operand.shape)))
-    return whole(name, operand, (dim,), [result], linear)
+    result = ResultDims("f32", tuple((n, d) for d, n in enumerate(operand.shape)))
+    return unary_along(name, operand, (dim,), [result], linear)
 
 
 def shape_cases(n: int) -> list[Case]:

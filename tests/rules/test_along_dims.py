@@ -9,7 +9,7 @@ import pytest
 
 from shtypes.errors import ShardingTypeError
 from shtypes.rules import along_dims, elementwise
-from shtypes.rules.along_dims import WholeResult, whole
+from shtypes.rules.along_dims import ResultDims, unary_along
 from shtypes.rules.elementwise import nonlinear_along_all
 from shtypes.rules.typing import Typing
 from shtypes.types import ShType
@@ -34,14 +34,14 @@ def whole_case(
     linear: bool,
     sources: Sequence[int | None] | None = None,
 ) -> Case:
-    """An op that acts along dims, as `rules.whole` types it from the shape that it makes."""
+    """An op that acts along dims, as `rules.unary_along` types it from the shape that it makes."""
     out = f(np.zeros(shape, np.int64)).shape
     dims = tuple(zip(out, range(len(out)) if sources is None else sources, strict=True))
     return case(
         f"{name} {shape}",
         [shape],
         lambda operands, site: np.asarray(f(operands[0])),
-        lambda types: whole(name, types[0], along, (WholeResult("f32", dims),), linear),
+        lambda types: unary_along(name, types[0], along, (ResultDims("f32", dims),), linear),
     )
 
 
@@ -83,11 +83,11 @@ def cases(n: int) -> list[Case]:
             [(m, n)],
             lambda operands, site: operands[0][:, n // 2 :],
             lambda types: _one_of(
-                whole(
+                unary_along(
                     "split",
                     types[0],
                     (1,),
-                    (WholeResult("f32", ((m, 0), (n // 2, 1))), WholeResult("f32", ((m, 0), (n - n // 2, 1)))),
+                    (ResultDims("f32", ((m, 0), (n // 2, 1))), ResultDims("f32", ((m, 0), (n - n // 2, 1)))),
                     True,
                 ),
                 1,
@@ -122,14 +122,14 @@ def test_rules_along_dims_are_right_on_two_by_two_devices_and_under_the_other_po
 
 
 def test_a_dim_of_another_size_has_no_name() -> None:
-    made = WholeResult("f32", ((8, 0), (20, 1)))
-    (got,) = whole("pad", t("f32[seq=8@x,hidden=16]"), (1,), (made,), True).results
+    made = ResultDims("f32", ((8, 0), (20, 1)))
+    (got,) = unary_along("pad", t("f32[seq=8@x,hidden=16]"), (1,), (made,), True).results
     assert (got, got.names) == (t("f32[8@x,20]"), ("seq", None))
 
 
 def test_an_error_names_every_axis_of_every_dim_that_must_be_whole() -> None:
     with pytest.raises(ShardingTypeError) as info:
-        whole("inv", t("f32[8@x,8@y]"), (0, 1), (WholeResult("f32", ((8, None), (8, None))),), False)
+        unary_along("inv", t("f32[8@x,8@y]"), (0, 1), (ResultDims("f32", ((8, None), (8, None))),), False)
     assert info.value.axes == ("x", "y")
     assert info.value.what == "`inv` acts along dim 0, which is sharded on mesh axis `x`"
 

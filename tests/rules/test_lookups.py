@@ -11,7 +11,7 @@ import pytest
 from shtypes.errors import ShardingTypeError
 from shtypes.rules import Typing
 from shtypes.rules.lookups import (
-    Numbers,
+    DimensionNumbers,
     Slice,
     dynamic_update_slice,
     gather,
@@ -78,10 +78,10 @@ def problems(cases: Cases, mesh: tuple[int, ...]) -> list[str]:
     return found
 
 
-ROWS = Numbers((1,), (0,), (0,))  # whole rows, at positions with one component
-BATCH = Numbers((), (1,), (1,), (0,), (0,))  # an element of each row
-PAIRS = Numbers((1,), (), (0,))  # two rows in a run; here always from the first one on
-ONE = Numbers((), (0,), (0,))  # elements, at positions with one component
+ROWS = DimensionNumbers((1,), (0,), (0,))  # whole rows, at positions with one component
+BATCH = DimensionNumbers((), (1,), (1,), (0,), (0,))  # an element of each row
+PAIRS = DimensionNumbers((1,), (), (0,))  # two rows in a run; here always from the first one on
+ONE = DimensionNumbers((), (0,), (0,))  # elements, at positions with one component
 
 
 def _rows(operands: Sequence[Array], site: Site) -> Array:
@@ -165,7 +165,7 @@ def _scatter_case(how: str, change: Callable[[Array, Array], Array], ids: tuple[
                 out[rows[i]] = change(out[rows[i]], updates[i])
         return out
 
-    numbers = Numbers((len(ids),), (0,), (0,))
+    numbers = DimensionNumbers((len(ids),), (0,), (0,))
     return positions_case(
         f"scatter {how} {ids}",
         [(COUNT, 2), (*ids, 1), (*ids, 2)],
@@ -226,7 +226,7 @@ def test_lookups_are_what_the_meanings_say_under_the_other_policy(cases: Cases) 
 
 @pytest.mark.nightly
 def test_lookups_are_what_the_meanings_say_on_two_by_two_devices() -> None:
-    numbers = Numbers((), (0,), (0,))
+    numbers = DimensionNumbers((), (0,), (0,))
     shapes = [(4,), (4, 1)]
     assert (
         problems(positions_case("one", shapes, "fi", _one, lambda types: gather("g", types, numbers, (1,))), (2, 2))

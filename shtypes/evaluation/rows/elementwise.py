@@ -18,7 +18,7 @@ from shtypes.evaluation.rows.families import Call, Row, Types, rows
 from shtypes.evaluation.table import ROWS, row
 from shtypes.evaluation.value_info import WIDENED, note_of
 from shtypes.rules import Typing
-from shtypes.rules.along_dims import WholeResult
+from shtypes.rules.along_dims import ResultDims
 from shtypes.types import State, dtypes
 
 #: Nonlinear elementwise primitives.
@@ -113,8 +113,8 @@ def _bits(call: Call, types: Types) -> Typing:
     (shape,), (t,) = call.shapes, types
     along = range(len(shape), t.ndim)
     result_dims = [(n, d if d < t.ndim else None) for d, n in enumerate(shape)]
-    return rules.whole(
-        "bitcast_convert_type", t, tuple(along), (WholeResult(call.dtypes[0], tuple(result_dims)),), False
+    return rules.unary_along(
+        "bitcast_convert_type", t, tuple(along), (ResultDims(call.dtypes[0], tuple(result_dims)),), False
     )
 
 

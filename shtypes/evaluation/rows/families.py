@@ -17,7 +17,7 @@ from shtypes.core.shard_fn import Linear, ShardFn, wide_enough
 from shtypes.dispatch.apply import apply_all, as_operands, is_number, is_typed
 from shtypes.evaluation.bound_primitive import LINEAR, NAMES, Bound, Linearity
 from shtypes.evaluation.table import ROWS
-from shtypes.rules import Typing, WholeResult
+from shtypes.rules import ResultDims, Typing
 from shtypes.rules.einsum_like import ProductDims
 from shtypes.rules.einsum_like import contraction as _contraction
 from shtypes.rules.einsum_like import labelled as _labelled
@@ -156,9 +156,9 @@ def along(dims: Dims, *, dropped: Dims | None = None) -> FamilyRule:
         lost = set(dropped(call)) if dropped is not None else set()
         left = [d for d in range(types[0].ndim) if d not in lost]
         pairs = zip(call.dtypes, call.shapes, strict=True)
-        results = tuple(WholeResult(dtype, tuple(zip(shape, left, strict=True))) for dtype, shape in pairs)
+        results = tuple(ResultDims(dtype, tuple(zip(shape, left, strict=True))) for dtype, shape in pairs)
         linear = call.linearity.kind is not Linear.NO
-        return rules.whole(call.name, types[0], tuple(sorted(set(dims(call)))), results, linear)
+        return rules.unary_along(call.name, types[0], tuple(sorted(set(dims(call)))), results, linear)
 
     return rule
 

@@ -23,7 +23,7 @@ from shtypes.evaluation.rows.families import Call, Row, Types, ints
 from shtypes.evaluation.table import row
 from shtypes.evaluation.value_info import counted
 from shtypes.rules import Typing
-from shtypes.rules.lookups import Numbers
+from shtypes.rules.lookups import DimensionNumbers
 from shtypes.rules.lookups import gather as _gather_rule
 from shtypes.rules.lookups import scatter as _scatter_rule
 from shtypes.types import ShType, State
@@ -44,7 +44,7 @@ _CHANGES: Final = {
 # indices that count along a dim
 
 
-def _batch(x: Any, ids: Any, numbers: Numbers, changes: bool) -> dict[int, int]:
+def _batch(x: Any, ids: Any, numbers: DimensionNumbers, changes: bool) -> dict[int, int]:
     """For the index components that become batch dims, the dim of the indices along which they count; not for all.
 
     Only if the indexed dim is sharded, and the indices are unsharded or sharded alike; with ``changes`` also if it is
@@ -64,7 +64,7 @@ def _batch(x: Any, ids: Any, numbers: Numbers, changes: bool) -> dict[int, int]:
     return batch
 
 
-def _with_batch_dims(numbers: Numbers, batch: dict[int, int]) -> Numbers:
+def _with_batch_dims(numbers: DimensionNumbers, batch: dict[int, int]) -> DimensionNumbers:
     """The dimension numbers with some indexed dims as batch dims, in order."""
     dims = [numbers.indexed[j] for j in batch]
     pairs = sorted([*zip(numbers.batch, numbers.ids_batch, strict=True), *zip(dims, batch.values(), strict=True)])
@@ -76,7 +76,7 @@ def _with_batch_dims(numbers: Numbers, batch: dict[int, int]) -> Numbers:
     )
 
 
-def _components(t: ShType, numbers: Numbers, sizes: Sequence[int]) -> tuple[Component, ...]:
+def _components(t: ShType, numbers: DimensionNumbers, sizes: Sequence[int]) -> tuple[Component, ...]:
     """The index components, with the mesh axes of sharded dims that are not taken in full."""
     components = []
     for j, d in enumerate(numbers.indexed):
@@ -90,7 +90,7 @@ def _components(t: ShType, numbers: Numbers, sizes: Sequence[int]) -> tuple[Comp
 
 @row("gather")
 def _gather(eqn: Any, operands: Sequence[Any]) -> list[Any]:
-    numbers, sizes = Numbers.of_gather(eqn.params["dimension_numbers"]), ints(eqn.params["slice_sizes"])
+    numbers, sizes = DimensionNumbers.of_gather(eqn.params["dimension_numbers"]), ints(eqn.params["slice_sizes"])
     batch = _batch(operands[0], operands[1], numbers, changes=False)
 
     def rule(call: Call, types: Types) -> Typing:
@@ -102,7 +102,9 @@ def _gather(eqn: Any, operands: Sequence[Any]) -> list[Any]:
     return Row(rule, function=on_shard)(eqn, operands)
 
 
-def _local_windows(call: Call, types: Types, results: Types, numbers: Numbers, batch: dict[int, int]) -> ShardFn:
+def _local_windows(
+    call: Call, types: Types, results: Types, numbers: DimensionNumbers, batch: dict[int, int]
+) -> ShardFn:
     """The gather on a shard: the primitive, unless a sharded dim is indexed or a pending sum is filled."""
     (t, ids), p = types, call.params
     sizes = ints(p["slice_sizes"])
@@ -155,7 +157,7 @@ def _linearity(eqn: Any) -> Linearity:
 
 @row(*_CHANGES)
 def _scatter(eqn: Any, operands: Sequence[Any]) -> list[Any]:
-    numbers, name, how = Numbers.of_scatter(eqn.params["dimension_numbers"]), "scatter_apply", "max"
+    numbers, name, how = DimensionNumbers.of_scatter(eqn.params["dimension_numbers"]), "scatter_apply", "max"
     if not applies(eqn):
         name, how = eqn.primitive.name.replace("-", "_"), _CHANGES[eqn.primitive.name]
     batch = _batch(operands[0], operands[1], numbers, changes=True)
@@ -178,7 +180,9 @@ def _scatter(eqn: Any, operands: Sequence[Any]) -> list[Any]:
     return Row(rule, name, function=on_shard, linearity=_linearity)(eqn, operands)
 
 
-def _local_updates(call: Call, types: Types, numbers: Numbers, batch: dict[int, int], sizes: Sequence[int]) -> ShardFn:
+def _local_updates(
+    call: Call, types: Types, numbers: DimensionNumbers, batch: dict[int, int], sizes: Sequence[int]
+) -> ShardFn:
     """The scatter on a shard: the primitive, unless a sharded dim is indexed."""
     (t, ids, update), p = types, call.params
     rows = [d for d in range(update.ndim) if d not in numbers.window]
@@ -204,7 +208,7 @@ def _local_updates(call: Call, types: Types, numbers: Numbers, batch: dict[int, 
 
 
 def _by_elements(
-    eqn: Any, numbers: Numbers, sizes: Sequence[int], cut: tuple[int, ...], x: Any, at: Any, y: Any
+    eqn: Any, numbers: DimensionNumbers, sizes: Sequence[int], cut: tuple[int, ...], x: Any, at: Any, y: Any
 ) -> Any:
     """A scatter of windows as a scatter of their elements along the ``cut`` dims, which are sharded."""
     params, rows = eqn.params, at.ndim - 1

@@ -26,8 +26,8 @@ from shtypes.evaluation.table import BODIES, CHOICES, ROWS, WAYS, Row
 from shtypes.evaluation.value_info import noting
 from shtypes.ops.shards import across_shards
 from shtypes.resharding import Cost, Direction, cost
-from shtypes.rules.candidate_types import finishing
-from shtypes.rules.suggest_fixes import added
+from shtypes.rules.candidate_types import finish_cost
+from shtypes.rules.suggest_fixes import total_cost
 from shtypes.scopes.comm import implicit_comm, minimizing, objective, without_scopes
 from shtypes.traced.ledger import sent_by_program
 
@@ -136,7 +136,7 @@ def _price(f: Way, eqn: Any, operands: Sequence[Any]) -> Cost | None:
         rest = iter(arrays)
         results = f(eqn, [next(rest) if is_typed(x) else x for x in operands])
         taken[:] = [results is not None]
-        left[:] = [finishing(x.type, minimize) for x in results or () if is_typed(x)]
+        left[:] = [finish_cost(x.type, minimize) for x in results or () if is_typed(x)]
         return results or ()
 
     specimens = [wrap(as_jax_type(x.type), None) for x in operands if is_typed(x)]
@@ -146,4 +146,4 @@ def _price(f: Way, eqn: Any, operands: Sequence[Any]) -> Cost | None:
             forward, backward = sent_by_program(jax.make_jaxpr(run)(*specimens))
     except ShardingTypeError:
         return None
-    return added((cost(forward, backward, minimize), *left)) if taken[0] else None
+    return total_cost((cost(forward, backward, minimize), *left)) if taken[0] else None

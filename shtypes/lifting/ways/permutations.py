@@ -17,7 +17,7 @@ from shtypes.lifting.ways.choice import CALLS, way
 from shtypes.lifting.ways.order import numbered, sorted_by_columns
 from shtypes.ops.arithmetic import add
 from shtypes.ops.shards import axes_of, of_device, type_of
-from shtypes.rules.lookups import Numbers
+from shtypes.rules.lookups import DimensionNumbers
 
 
 def with_unique_places(jaxpr: Any) -> Any:
@@ -81,7 +81,7 @@ def _scattered_dim(eqn: Any) -> int | None:
     """The dim of a scatter that has an index along one dim for each element; None for others."""
     if eqn.primitive.name not in ("scatter", "scatter-add") or applies(eqn):
         return None
-    numbers, shapes = Numbers.of_scatter(eqn.params["dimension_numbers"]), [v.aval.shape for v in eqn.invars]
+    numbers, shapes = DimensionNumbers.of_scatter(eqn.params["dimension_numbers"]), [v.aval.shape for v in eqn.invars]
     rest = tuple(d for d in range(len(shapes[0])) if d not in numbers.indexed)
     beside = numbers.batch == numbers.ids_batch == rest and not numbers.window
     return numbers.indexed[0] if beside and shapes == [shapes[2], (*shapes[2], 1), shapes[2]] else None

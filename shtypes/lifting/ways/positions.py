@@ -34,11 +34,11 @@ from shtypes.ops.shards import (
     sharded,
     type_of,
 )
-from shtypes.rules.lookups import Numbers
+from shtypes.rules.lookups import DimensionNumbers
 from shtypes.types import State
 
 
-def _alike(operands: Sequence[Any], numbers: Numbers) -> tuple[int, int, Axes] | None:
+def _alike(operands: Sequence[Any], numbers: DimensionNumbers) -> tuple[int, int, Axes] | None:
     """The indexed dim, the dim of the indices that is sharded alike, and their axes."""
     if not all(map(is_typed, operands)) or len(numbers.indexed) != 1:
         return None
@@ -64,7 +64,7 @@ def _of_owners(rows: Any, ids: Any, last: int, n: int, clips: bool, windows: tup
 @way("gather")
 def found_by_owners(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
     """Gathers the indices and sends rows by an all-to-all: ``devices - 1`` shards of the result; backward as many."""
-    numbers = Numbers.of_gather(eqn.params["dimension_numbers"])
+    numbers = DimensionNumbers.of_gather(eqn.params["dimension_numbers"])
     found = _alike(operands, numbers)
     if found is None:
         return None
@@ -231,7 +231,7 @@ def _shared_by_winners(change: _Change, primals: Any, tangents: Any) -> Any:
 @way(*_JOINS)
 def joined_of_all(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
     """Reduces the scatters of all devices: sends ``devices - 1`` shards, or of an unsharded operand an all-reduce."""
-    numbers, name = Numbers.of_scatter(eqn.params["dimension_numbers"]), eqn.primitive.name
+    numbers, name = DimensionNumbers.of_scatter(eqn.params["dimension_numbers"]), eqn.primitive.name
     found = _rows_of(operands, numbers)
     if found is None:
         return None
@@ -253,7 +253,7 @@ def joined_of_all(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
     return [y if change.dim is None else as_sharded(y, change.dim, axes)]
 
 
-def _rows_of(operands: Sequence[Any], numbers: Numbers) -> tuple[int, Axes] | None:
+def _rows_of(operands: Sequence[Any], numbers: DimensionNumbers) -> tuple[int, Axes] | None:
     """The only dim of the indices along which they or the updates are sharded, and its axes; None if there is none."""
     if not all(map(is_typed, operands)) or not all(type_of(x).size and type_of(x).ndim for x in operands):
         return None

@@ -30,7 +30,7 @@ from shtypes.ops.create import default_float
 from shtypes.ops.cross_shard import along
 from shtypes.ops.functions import squeeze, take
 from shtypes.ops.sharded_reductions import position
-from shtypes.rules.along_dims import WholeResult
+from shtypes.rules.along_dims import ResultDims
 from shtypes.rules.random import categorical as _categorical_rule
 from shtypes.types import ShType, State
 
@@ -167,9 +167,9 @@ def permutation(key: Any, x: Any, axis: int = 0, independent: bool = False) -> A
         options: dict[str, Any] = {"batch": t.shape, "axis": dim}
         return sample_replicated("permutation", key, [value], t, native=_permutation, **options)
     count = operator.index(x) if value is None else jax.typeof(value).shape[dim]
-    results = (WholeResult(default_int(), ((count, None),)),)
+    results = (ResultDims(default_int(), ((count, None),)),)
     fn = KeyFn("permutation", jax.random.permutation, (("x", count),))
-    order = apply("permutation", fn, lambda types: rules.whole("permutation", types[0], (), results, False), key)
+    order = apply("permutation", fn, lambda types: rules.unary_along("permutation", types[0], (), results, False), key)
     return order if value is None else take(value, order, dim, mode="clip")
 
 

@@ -16,7 +16,7 @@ from shtypes.core.meshes import context_mesh, to_mesh, use_mesh
 from shtypes.dispatch.apply import all_replicated, apply, as_operands, is_number, is_typed
 from shtypes.errors import ShardingTypeError
 from shtypes.numerics.random.draw import KeyFn, as_key, key_of_seed
-from shtypes.rules.along_dims import WholeResult
+from shtypes.rules.along_dims import ResultDims
 from shtypes.types import ShType, dtypes
 from shtypes.types.mesh import current_mesh
 
@@ -68,8 +68,8 @@ def _apply_to_one(
     name: str, dtype: str, dims: list[tuple[int, int | None]], x: Any, along: tuple[int, ...] = (), **params: Any
 ) -> Any:
     """Applies a function of one operand; ``dims``: the result sizes with source dims; ``along``: unsharded dims."""
-    fn, result = KeyFn(name, getattr(jax.random, name), tuple(params.items())), WholeResult(dtype, tuple(dims))
-    return apply(name, fn, lambda types: rules.whole(name, types[0], along, (result,), False), x)
+    fn, result = KeyFn(name, getattr(jax.random, name), tuple(params.items())), ResultDims(dtype, tuple(dims))
+    return apply(name, fn, lambda types: rules.unary_along(name, types[0], along, (result,), False), x)
 
 
 @public
