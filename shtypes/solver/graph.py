@@ -240,9 +240,9 @@ class Graph:
         return tuple((*each, *more) for each, more in zip(per_axis, majors, strict=True))
 
     def _states(self, v: Value, *, pending: bool = True, copy: bool = False) -> list[int]:
-        """The possible states of a value; a shared ``copy`` of the user's program is not invariant.
+        """The possible states of a value. A shared ``copy`` is invariant only for `implicit_comm`.
 
-        Its cotangents stay pending, so that they are summed once.
+        Otherwise the cotangents of its uses stay pending, so that they are summed once.
         """
         states = [REDUCED, *(SHARDED + d for d, n in enumerate(v.shape) if n > 1)]
         states += [UNREDUCED] if pending and dtypes.summable(v.dtype) and dtypes.differentiable(v.dtype) else []

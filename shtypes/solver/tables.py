@@ -307,8 +307,8 @@ class Costs:
     def correct(self, assignment: Assignment, *, types: bool) -> bool:
         """Corrects the costs of an assignment to those of the typed ops; returns whether any changed.
 
-        Forbids rows whose results differ from those of the typed op. If the plan does not type (``types``), it also
-        forbids rows and options that an op refuses.
+        Forbids rows whose results differ from those of the typed op. Unless the plan ``types``, it also
+        forbids the rows and options that an op refuses.
         """
         changed = False
         for node in self.graph.decisions:
