@@ -147,6 +147,8 @@ CASES = [
         for mode, n in {"constant": 24, "edge": 84, "reflect": 24, "wrap": 32}.items()
     ),
     Case("logarithms of differences", _of_logarithms, (2 + ROWS[0] / 9,), ("[64@x]",), (8, 8)),
+    Case("half", lambda x: x[:, 16:48], (ROWS,), ("[4,64@x]",), (128, 128)),
+    Case("halo", lambda x: jnp.concatenate([x[-4:], x, x[:4]]), (ROWS[0],), ("[64@x]",), (32, 32)),
     Case("shift", lambda x: jnp.pad(x, ((0, 0), (1, 0)))[:, :-1], (ROWS,), ("[4,64@x]",), (16, 16)),
     Case("second difference", _second_difference, (ROWS[0],), ("[64@x]",), (16, 16)),
     Case("gated difference", _gated_difference, (ROWS[0], f32(2)), ("[64@x]", "[2]"), (4, 4)),
@@ -497,6 +499,12 @@ def test_a_move_is_along_its_dim_where_others_are_sharded_too(axis: int, sent: i
     for roll in (across(lambda x: jnp.roll(x, 1, axis)), lambda x: sh.roll(x, 1, axis, out="[8@dp, 64@tp]")):
         (entry,) = sh.ledger(roll, x)
         assert (entry.kind, entry.axes, entry.bytes) == ("permute", (("dp", "tp")[axis],), sent)
+
+
+@pytest.mark.mesh({"x": 4, "y": 2})
+def test_a_flip_of_two_sharded_dims_is_one_permute_over_both_axes() -> None:
+    (entry,) = sh.ledger(across(jnp.flip), sh.abstract_array("f32[16@x, 8@y]"))
+    assert (entry.kind, entry.axes, entry.bytes) == ("permute", ("x", "y"), 4 * 4 * 4)
 
 
 @pytest.mark.parametrize("axes", ["(x,y)", "(y,x)", "(x,y,z)"])

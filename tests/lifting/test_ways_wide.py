@@ -698,6 +698,22 @@ def of_moves() -> Iterator[Case]:
     }
     for (name, f), t in itertools.product(moves.items(), ("[16@x,8@y]", "[16@y,8@x]", "[16,8@(x,y)]")):
         yield Case(f"{name} of {t}", f, (numbers(16, 8),), (t,), PLANE)
+    sizes: dict[str, Callable[..., Any]] = {
+        "slice": lambda x: jnp.abs(x[2:10]),
+        "steps": lambda x: x[::-2],
+        "split": lambda x: jnp.split(x, 2),
+        "wide pad": lambda x: jnp.pad(x, ((3, 5), (0, 0))),
+        "wrapped": lambda x: jnp.concatenate([x[-4:], x, x[:4]]),
+        "many times": lambda x: jnp.concatenate([x, x * 2, x[::-1]]),
+    }
+    for dtype, (name, f) in itertools.product((np.float32, ml_dtypes.bfloat16, np.int8), sizes.items()):
+        x = integers(16, 4, dtype=dtype) if dtype == np.int8 else strange(dtype)[:, :16].T.copy()
+        yield Case(f"{name}, {x.dtype}", f, (x,), ("[16@x,4@y]",), PLANE, EXACT, grad=False)
+    for (name, f), t in itertools.product(sizes.items(), ("[16@x,8@y]", "[16@(y,x),8]", "[16@x,8]{R:y}")):
+        yield Case(f"{name} to another size, {t}", f, (numbers(16, 8),), (t,), PLANE)
+    for t in ("[8@z,4@y,8@x]", "[8,4@y,8@(z,x)]", "[8@(x,z),4@y,8]"):
+        cube = {"x": 2, "y": 2, "z": 2}
+        yield Case(f"flip of {t}", lambda x: jnp.flip(x, (0, 2)), (numbers(8, 4, 8),), (t,), cube, EXACT)
 
 
 def of_nothing() -> Iterator[Case]:

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import jax
 
-from shtypes._compat.jaxprs import key_of_equation
+from shtypes._compat.jaxprs import jaxpr_of, key_of_equation
 from shtypes._compat.plain_programs import alone
 from shtypes.caches import Bounded
 from shtypes.context.settings import current_settings
@@ -100,6 +100,15 @@ def name_of(eqn: Any) -> str:
     """The name of an equation in messages: of a jitted function of JAX its name."""
     name = eqn.primitive.name
     return str(eqn.params["name"]).removeprefix("_") if "jaxpr" in eqn.params else NAMES.get(name, name)
+
+
+def innermost(eqn: Any) -> Any:
+    """The equation of a call of it alone, or of a call of such a call; other equations themselves."""
+    if eqn.primitive.name in CALLS:
+        body = jaxpr_of(eqn.params["jaxpr"])
+        if len(body.eqns) == 1 and body.eqns[0].invars == body.invars and body.eqns[0].outvars == body.outvars:
+            return innermost(body.eqns[0])
+    return eqn
 
 
 def _chosen_for(eqn: Any, operands: Sequence[Any], row: Row, ways: Sequence[Way]) -> int:

@@ -198,11 +198,15 @@ def _closed(jaxpr: Any, groups: Sequence[Sequence[int]]) -> list[list[int]]:
 
 
 def _may_be_call(uses: _Uses, group: Sequence[int]) -> bool:
-    """Whether a group's results have shapes of operands, and its equations the same settings."""
+    """Whether a group's results have shapes of operands or even sizes, and its equations the same settings."""
     operands, results = _boundary(uses, group)
     shapes = {v.aval.shape for v in operands if v not in uses.sizeless}
     marks = {set_at(uses.jaxpr.eqns[i]) for i in group}
-    return len(marks) == 1 and bool(results) and all(v.aval.shape in shapes for v in results)
+    return (
+        len(marks) == 1
+        and bool(results)
+        and all(v.aval.shape in shapes or not any(n % 2 for n in v.aval.shape) for v in results)
+    )
 
 
 def _boundary(uses: _Uses, group: Sequence[int]) -> tuple[list[Any], list[Any]]:

@@ -7,6 +7,7 @@ results, are materialized by one permute for each distance. The last shards may 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
@@ -20,7 +21,7 @@ from shtypes.dispatch.apply import is_typed
 from shtypes.evaluation.rows import shapes  # noqa: F401  # which has their rows
 from shtypes.evaluation.rows.elementwise import acts_per_element
 from shtypes.evaluation.table import ROWS, rewritten
-from shtypes.lifting.ways.choice import CALLS, way
+from shtypes.lifting.ways.choice import CALLS, innermost, way
 from shtypes.lifting.ways.per_element import RULED, is_per_element, results_of, with_rule
 from shtypes.ops.sharded_reductions import as_varying
 from shtypes.ops.shards import (
@@ -29,12 +30,14 @@ from shtypes.ops.shards import (
     all_gather,
     arranged,
     as_sharded,
+    axes_of,
     axis_index,
     axis_size,
     bound,
     in_table,
     of_device,
     part,
+    ppermute,
     type_of,
 )
 
@@ -245,10 +248,21 @@ def moved(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
     dims = _dims_of(body)
     typed = [type_of(x) for x in operands if is_typed(x)]
     sharded = {(d, dim.axes) for t in typed for d, dim in enumerate(t.dims) if dim.axes and d in dims}
+    if sharded and innermost(eqn).primitive.name == "rev":
+        return [_flipped(innermost(eqn), operands[0])]
     if len(sharded) > 1 and _is_several(body):  # each may move along another dim
         return None
     tried = (_along(eqn, operands, dim, axes) for dim, axes in sorted(sharded))
     return next((results for results in tried if results is not None), None)
+
+
+def _flipped(rev: Any, x: Any) -> Any:
+    """Flips dims by one permute over the axes of all of them."""
+    homes = {d: axes for d in rev.params["dimensions"] if (axes := axes_of(x, d))}
+    axes = tuple(a for each in homes.values() for a in each)
+    last = axis_size(x, axes) - 1
+    y = bound(rev)(ppermute(as_varying(x, axes), axes, tuple((i, last - i) for i in range(last + 1))))
+    return functools.reduce(lambda y, home: as_sharded(y, *home), homes.items(), y)
 
 
 def _is_several(jaxpr: Any) -> bool:

@@ -18,7 +18,7 @@ from shtypes._compat.jaxprs import captured, is_literal, jaxpr_of, literal_value
 from shtypes._compat.searches import Search
 from shtypes.dispatch.apply import is_typed
 from shtypes.evaluation.rows.elementwise import acts_per_element
-from shtypes.lifting.ways.choice import CALLS, way
+from shtypes.lifting.ways.choice import CALLS, innermost, way
 from shtypes.lifting.ways.order import elements_before
 from shtypes.ops.reinterpret import stop_gradient
 from shtypes.ops.sharded_reductions import as_varying
@@ -35,13 +35,8 @@ _MOST: Final = 64
 
 def sorted_dim(eqn: Any) -> int | None:
     """The dim of a sort of one array, or of a call of one; None of other equations."""
-    if eqn.primitive.name == "sort" and len(eqn.invars) == 1:
-        return int(eqn.params["dimension"])
-    if eqn.primitive.name in CALLS and len(eqn.invars) == 1:
-        body = jaxpr_of(eqn.params["jaxpr"])
-        if len(body.eqns) == 1 and body.eqns[0].invars == body.invars and body.eqns[0].outvars == body.outvars:
-            return sorted_dim(body.eqns[0])
-    return None
+    eqn = innermost(eqn)
+    return int(eqn.params["dimension"]) if eqn.primitive.name == "sort" and len(eqn.invars) == 1 else None
 
 
 def _places_read(eqn: Any, dim: int) -> tuple[int, Callable[[Sequence[Any]], Any]]:

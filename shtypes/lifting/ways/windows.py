@@ -1,7 +1,7 @@
 """Convolutions, pools and their derivatives along sharded dims, by exchanging the borders that windows reach.
 
-A border of ``before`` and ``after`` elements is sent by permutes: ``(before + after) / size`` of a shard.
-Windows start at ``i * stride - low``, so ``before`` is ``low`` and ``after`` is ``reach - stride - low``.
+The windows of a device begin ``results * stride`` elements after those of the device before, and reach
+``reach - stride`` elements further than that: the border, which is sent by permutes.
 """
 
 from __future__ import annotations
