@@ -168,6 +168,9 @@ def of_order() -> Iterator[Case]:
     yield Case("median", lambda x: jnp.median(x, 0), (numbers(64, 3),), ("[64@x,3]",))
     yield Case("one element each", jnp.sort, (numbers(8),), ("[8@x]",))
     for n, size in ((2, 5), (2, 8), (3, 8), (3, 13), (4, 18), (5, 33), (6, 50), (7, 75), (8, 98), (8, 104)):
+        many = np.where(rng.random((3, n * size)) < 0.6, np.nan, integers(3, n * size, high=2)).astype(np.float32)
+        two_rows = (many, numbers(3, n * size)), (f"[3,{n * size}@x]",) * 2, {"x": n}
+        yield Case(f"{n} devices with {size}, ties of NaN", two, *two_rows, EXACT)
         x, y, three, mesh = strange(np.float32, n * size), integers(3, n * size, high=9), f"[3,{n * size}@x]", {"x": n}
         orders: dict[str, Callable[..., Any]] = {"sort": lax.sort, "argsort": jnp.argsort}
         for name, order in orders.items():

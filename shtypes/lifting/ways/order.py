@@ -112,23 +112,9 @@ def _returned(sender: Any, receiver: Any, size: int, n: int) -> tuple[Any, Any, 
     return -((sender - receiver * size) // n), -((sender - (receiver + 1) * size) // n), 1
 
 
-def _slots(span: _Span, sender: Any, receiver: Any, size: int, n: int) -> tuple[Any, Any]:
-    """The indices of what is sent, ``ceil(size / n)`` for each pair of devices, and which are padding."""
-    first, end, step = span(jnp.atleast_1d(sender)[:, None], jnp.atleast_1d(receiver)[:, None], size, n)
-    at = first + step * jnp.arange(-(-size // n))
-    return at.reshape(-1), (at >= end).reshape(-1)
-
-
 def _along(row: Any, x: Any, dim: int) -> Any:
     """Broadcasts a vector along a dim to the shape of a value."""
     return jnp.broadcast_to(along(row, dim, x.ndim), x.shape)
-
-
-@of_device("parts")
-def _parts(xs: Sequence[Any], me: Any, span: _Span, dim: int, n: int) -> Any:
-    """Takes the elements of a sorted shard that go to each device, concatenated."""
-    at, _ = _slots(span, me, jnp.arange(n), xs[0].shape[dim], n)
-    return [jnp.take(x, at, axis=dim, mode="clip") for x in xs]
 
 
 @of_device("sort")
@@ -146,13 +132,29 @@ def _largest(dtype: Any) -> Any:
     return np.asarray(dtype == np.dtype(bool) or jnp.iinfo(dtype).max, dtype)  # type: ignore[no-untyped-call]
 
 
+@of_device("parts")
+def _parts(xs: Sequence[Any], me: Any, span: _Span, dim: int, n: int, keys: int) -> Any:
+    """Takes the elements of a sorted shard that go to each device, concatenated; ``ceil(size / n)`` with padding."""
+    size = xs[0].shape[dim]
+    first, end, step = span(me, jnp.arange(n)[:, None], size, n)
+    at = first + step * jnp.arange(-(-size // n))
+    at = (jnp.where(at < end, at, size) if size % n else at).reshape(-1)
+    fills = [np.asarray(_largest(x.dtype)).item() if i < keys else 0 for i, x in enumerate(xs)]
+    mode = "fill" if size % n else "clip"
+    return [jnp.take(x, at, axis=dim, mode=mode, fill_value=v) for x, v in zip(xs, fills, strict=True)]
+
+
 @of_device("sort")
-def _received(xs: Sequence[Any], me: Any, span: _Span, dim: int, n: int, keys: int, size: int) -> Any:
+def _received(xs: Sequence[Any], dim: int, keys: int, size: int) -> Any:
     """Sorts the received elements, without the padding of the all-to-all."""
-    if size % n:
-        none = _along(_slots(span, jnp.arange(n), me, size, n)[1], xs[0], dim)
-        xs = [jnp.where(none, _largest(x.dtype), x) if i < keys else x for i, x in enumerate(xs)]
     return [lax.slice_in_dim(x, 0, size, axis=dim) for x in lax.sort(list(xs), dim, num_keys=keys)]
+
+
+def _padded(indices: Any, is_padding: Any, size: int) -> Any:
+    """Indices below ``size`` in the narrowest dtype that has a greater value, which padding has."""
+    dtype = np.min_scalar_type(size)
+    indices = indices.astype(dtype)
+    return indices if is_padding is None else jnp.where(is_padding, dtype.type(np.iinfo(dtype).max), indices)
 
 
 @of_device("places")
@@ -162,13 +164,21 @@ def _slot_numbers(x: Any, dim: int) -> Any:
 
 
 @of_device("places")
+def _dealt_slots(x: Any, me: Any, dim: int, size: int, n: int) -> Any:
+    """The slot of each dealt element as `_slot_numbers`; the greatest value for padding."""
+    sender, nth = jnp.divmod(jnp.arange(x.shape[dim]), -(-size // n))
+    is_padding = _along(_dealt(sender, me, size, n)[0] + nth * n >= size, x, dim) if size % n else None
+    return _padded(lax.broadcasted_iota(np.int32, x.shape, dim), is_padding, x.shape[dim])
+
+
+@of_device("places")
 def _numbers(slots: Any, dim: int, size: int, n: int) -> Any:
     """The global indices of elements of sorted shards, from their slots in the columns of the senders."""
     width = -(-size // n)
     sender, nth = jnp.divmod(slots.astype(np.int32), width)
     column = jnp.repeat(jnp.arange(n), width)
     numbers = sender * size + (_along(column, slots, dim) - sender * size) % n + nth * n
-    return numbers.astype(np.min_scalar_type(n * size))
+    return _padded(numbers, slots == np.iinfo(slots.dtype).max if size % n else None, n * size)
 
 
 @of_device("merge")
@@ -197,7 +207,8 @@ def _merged(
 def _numbers_of_all(own: Any, dim: int, size: int, n: int) -> Any:
     """The global indices of dealt elements, from their indices in the shards of the senders."""
     starts = jnp.repeat(jnp.arange(n) * size, -(-size // n))
-    return (_along(starts, own, dim) + own.astype(np.int32)).astype(np.min_scalar_type(n * size))
+    numbers = _along(starts, own, dim) + own.astype(np.int32)
+    return _padded(numbers, own == np.iinfo(own.dtype).max if size % n else None, n * size)
 
 
 @way("sort")
@@ -255,7 +266,7 @@ def sorted_by_columns(p: Any, operands: Sequence[Any], counts: Any, k: int = 0) 
         return None
 
     def turn(xs: Sequence[Any], span: _Span) -> list[Any]:
-        return [all_to_all(x, axes, dim, dim) for x in _parts(xs, me, span, dim, n)]
+        return [all_to_all(x, axes, dim, dim) for x in _parts(xs, me, span, dim, n, keys)]
 
     xs = [as_varying(x if axes_of(x, dim) else sharded(x, dim, axes), axes) for x in operands]
     me = axis_index(operands[0], axes)
@@ -268,12 +279,12 @@ def sorted_by_columns(p: Any, operands: Sequence[Any], counts: Any, k: int = 0) 
     if counts is not None:
         xs[keys - 1] = _numbers_of_all(xs[keys - 1], dim, size, n)
     if has_slots:
-        xs = [*xs[:keys], _slot_numbers(xs[0], dim), *xs[keys:]]
-    xs = turn(_received(xs, me, _dealt, dim, n, keys, size), _returned)
-    if has_slots:
-        xs[keys] = _numbers(xs[keys], dim, size, n)
+        xs = [*xs[:keys], _dealt_slots(xs[0], me, dim, size, n), *xs[keys:]]
         keys += 1
-    xs = _received(xs, me, _returned, dim, n, keys, size)
+    xs = turn(_received(xs, dim, keys, size), _returned)
+    if has_slots:
+        xs[keys - 1] = _numbers(xs[keys - 1], dim, size, n)
+    xs = _received(xs, dim, keys, size)
     before = [shift(part(x, size - reach, size, dim), axes, 1) for x in xs]
     after = [shift(part(x, 0, reach, dim), axes, -1) for x in xs]
     xs = list(_merged(xs, before, after, me, dim, keys, n))
