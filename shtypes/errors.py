@@ -1,4 +1,4 @@
-"""`ShardingTypeError` and the one shape that every message has."""
+"""`ShardingTypeError` and the layout of its messages."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 
 def short(text: str, most: int = 100) -> str:
-    """The text, or its beginning and its end where it is longer than messages show."""
+    """Shortens a text to its beginning and its end, if it has more than ``most`` letters."""
     if len(text) <= most:
         return text
     end = most // 4
@@ -17,18 +17,18 @@ def short(text: str, most: int = 100) -> str:
 
 
 def _readable(line: str) -> str:
-    """A line of a message, in which no name, type or text that it shows fills a page."""
+    """Shortens the quotations and words of a long line."""
     if len(line) <= 400:
         return line
-    return short(_SHOWN.sub(lambda shown: short(shown.group()), line), 1000)
+    return short(_QUOTED.sub(lambda match: short(match.group()), line), 1000)
 
 
-#: The user's text in a message: between backticks, or a word.
-_SHOWN: Final = re.compile(r"(?<=`)[^`]*(?=`)|[^\s`]+")
+#: A quotation between backticks, or a word.
+_QUOTED: Final = re.compile(r"(?<=`)[^`]*(?=`)|[^\s`]+")
 
 
 def quoted(axes: Iterable[str]) -> str:
-    """Names of mesh axes as messages list them."""
+    """The names of mesh axes in backticks, separated by commas."""
     return ", ".join(f"`{a}`" for a in axes)
 
 
@@ -38,15 +38,15 @@ def how_many(count: int, noun: str) -> str:
 
 
 class Fix(NamedTuple):
-    """A change that makes the program type: it has been typed again, and priced.
+    """A change with which the program types, with its price.
 
     Attributes:
-        code: What to write.
-        forward: What it communicates forward, in words; empty for nothing.
-        backward: What it communicates backward, in words; empty for nothing.
-        bytes_forward: Bytes that each device sends forward.
-        bytes_backward: Bytes that each device sends backward.
-        note: What it costs though it sends nothing: memory, or work; empty for nothing.
+        code: The code to write.
+        forward: Its collectives in the forward pass, in words, or empty.
+        backward: Its collectives in the backward pass, in words, or empty.
+        bytes_forward: The bytes that each device sends forward.
+        bytes_backward: The bytes that each device sends backward.
+        note: Its cost in memory or work, if it sends nothing, or empty.
     """
 
     code: str
@@ -58,7 +58,7 @@ class Fix(NamedTuple):
 
     @property
     def bytes(self) -> int:
-        """Bytes that each device sends in both directions."""
+        """The bytes that each device sends in both passes."""
         return self.bytes_forward + self.bytes_backward
 
     def __str__(self) -> str:
@@ -70,26 +70,26 @@ class Fix(NamedTuple):
 
 
 class ShardingTypeError(TypeError):
-    """A program, a type or a piece of text that the sharding types refuse.
+    """The error for a program, a type or a type's text that does not type.
 
-    Prints as what, where, why and fixes; only the parts that are known are printed.
+    Prints what, where, why, fixes and hints; empty parts are left out.
 
     Attributes:
-        what: One line that stands alone.
+        what: A line that stands alone.
         where: The user's line and the operands' types.
-        why: The reason, in terms of what is on the devices.
-        fixes: Changes that type, cheapest first; they are looked for when they are read.
-        hints: Advice that could not be typed again or priced.
-        axes: The mesh axes at fault, for advice.
-        placed: Whether ``where`` names the user's line.
-        operands: The types of the operands that ``fixes`` speak of, in their order; None where they speak of others.
-        inner: Whether it left an op that another op called.
-        asking: What finds the fixes that ask the op for a type of its result, if it takes one.
-        subjects: The types of the operands that ``fixes`` name, in their order, once that is known.
-        same: For each of them the first that is the same value, of an equation of a lifted program.
-        names: What ``fixes`` call these operands, where that is not `x`, `lhs` and `rhs`, or ``operand_0``.
-        of_plain: Whether it says that a function of plain arrays was given a typed value.
-        scope: The rule of the scope that refuses to communicate; None if none does.
+        why: The reason, in terms of the data on the devices.
+        fixes: Changes with which the program types, cheapest first; computed when they are read.
+        hints: Advice that was neither typed nor priced.
+        axes: The mesh axes at fault.
+        placed: Whether ``where`` has the user's line.
+        operands: The operand types whose reshards ``fixes`` are, in order; None if they are of other values.
+        inner: Whether an op raised it that another op called.
+        asking: Returns the fixes that pass ``out=`` to the op, if it has that parameter.
+        subjects: The types of the operands that ``fixes`` name, in order, or None.
+        same: In a lifted program, for each of them the index of the first that is the same value.
+        names: The names of these operands in ``fixes``, if they are not `x`, `lhs` and `rhs`, or ``operand_0``.
+        of_plain: Whether a typed value was passed to a function of plain arrays.
+        scope: The rule of the scope that forbids the communication, or None.
     """
 
     of_plain = False
@@ -105,7 +105,7 @@ class ShardingTypeError(TypeError):
         hints: Iterable[str] = (),
         axes: Iterable[str] = (),
     ) -> None:
-        self.what = " ".join(what.split("\n"))  # the value that it shows may have lines
+        self.what = " ".join(what.split("\n"))  # a quoted value may have several lines
         self.where = where
         self.why = why
         self._fixes = tuple(fixes)
@@ -119,7 +119,7 @@ class ShardingTypeError(TypeError):
         self.subjects: tuple[object, ...] | None = None
         self.names: tuple[str, ...] = ()
         self.same: tuple[int, ...] = ()
-        TypeError.__init__(self, self.what)  # of another kind too, its constructor may take other arguments
+        TypeError.__init__(self, self.what)  # not `super`: another base of `also` may take other arguments
 
     def __str__(self) -> str:
         parts = [("where", self.where), ("why", self.why)]
@@ -127,7 +127,7 @@ class ShardingTypeError(TypeError):
         parts += [("try", hint) for hint in self.hints]
         lines = [_readable(self.what)]
         for label, text in parts:
-            if text:  # a part of several lines keeps its columns, below its first line
+            if text:
                 first, *rest = map(_readable, text.split("\n"))
                 lines.append(f"  {label + ':':<7}{first}")
                 lines += [f"{'':9}{line}" for line in rest]
@@ -135,7 +135,7 @@ class ShardingTypeError(TypeError):
 
     @property
     def fixes(self) -> tuple[Fix, ...]:
-        """Changes that type, cheapest first."""
+        """Changes with which the program types, cheapest first."""
         self._complete()
         return self._fixes
 
@@ -145,7 +145,7 @@ class ShardingTypeError(TypeError):
 
     @property
     def hints(self) -> tuple[str, ...]:
-        """Advice that could not be typed again or priced."""
+        """Advice that was neither typed nor priced."""
         self._complete()
         return self._hints
 
@@ -159,32 +159,32 @@ class ShardingTypeError(TypeError):
 
     @property
     def may_have_fixes(self) -> bool:
-        """Whether it has fixes, or some are looked for when they are read."""
+        """Whether it has fixes, or may compute some when they are read."""
         return bool(self._deferred or self._fixes)
 
     def defer(self, complete: Callable[[], None]) -> None:
-        """Runs ``complete`` when the fixes are read, in place of an earlier one, unless it reads the fixes itself."""
+        """Runs ``complete`` when fixes or hints are read; earlier ones run if it reads them, or does not set fixes."""
         self._deferred.append(complete)
 
     def __reduce__(self) -> Any:
-        """Pickles it complete."""
+        """Pickles it with its fixes computed."""
         state = {**self.__dict__, "_fixes": self.fixes, "_deferred": [], "asking": None}
-        kinds = (kind for kind in type(self).__mro__ if getattr(sys.modules[kind.__module__], kind.__name__, 0) is kind)
-        return next(kinds), (self.what,), state
+        classes = (cls for cls in type(self).__mro__ if getattr(sys.modules[cls.__module__], cls.__name__, 0) is cls)
+        return next(classes), (self.what,), state
 
 
-_kinds: Final[dict[type[Exception], type[ShardingTypeError]]] = {}
+_subclasses: Final[dict[type[Exception], type[ShardingTypeError]]] = {}
 
 
-def also(kind: type[Exception]) -> type[ShardingTypeError]:
-    """`ShardingTypeError` as a class of another kind too, which code that catches that kind goes on catching."""
-    if issubclass(ShardingTypeError, kind):
+def also(base: type[Exception]) -> type[ShardingTypeError]:
+    """A subclass of `ShardingTypeError` and of ``base``, for code that catches ``base``."""
+    if issubclass(ShardingTypeError, base):
         return ShardingTypeError
-    if kind not in _kinds:
-        body = {"__module__": __name__, "name": ""}  # of an `AttributeError`, to which Python adds what could be meant
-        _kinds[kind] = type(ShardingTypeError.__name__, (ShardingTypeError, kind), body)
-    return _kinds[kind]
+    if base not in _subclasses:
+        body = {"__module__": __name__, "name": ""}  # without an `AttributeError.name` Python suggests no other name
+        _subclasses[base] = type(ShardingTypeError.__name__, (ShardingTypeError, base), body)
+    return _subclasses[base]
 
 
 class NoMeshError(ShardingTypeError):
-    """No mesh is set: values without types are those of one device."""
+    """The error for an op that needs a mesh where none is set; plain arrays may then be handled on one device."""

@@ -223,7 +223,7 @@ def _rewrite_error(error: ShardingTypeError, fn: Any, args: tuple[Any, ...], kwa
         _rewrite_fixes[0](error, fn, args, kwargs)
 
 
-#: `dispatch.call_fixes.in_terms_of_the_call`, set on import, because it needs JAX.
+#: `dispatch.call_fixes.rewrite_fixes`, set on import, because it needs JAX.
 _rewrite_fixes: list[Callable[[ShardingTypeError, Any, tuple[Any, ...], dict[str, Any]], None]] = []
 
 

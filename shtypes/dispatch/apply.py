@@ -1,6 +1,6 @@
-"""Application of an op: type the operands, apply the rule, insert its casts, apply the local function.
+"""Applies an op: types the operands, applies the rule, inserts its casts, and applies the function of shards.
 
-The rule sees types alone. A Python number has no type: it becomes a part of the local function and adopts any state.
+Rules see types only. A Python number has no type: it is folded into the function of shards.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ from shtypes.types.mesh import Mesh, current_mesh
 from shtypes.types.policy import replicated
 
 Rule = Callable[[tuple[ShType, ...]], Typing]
-#: The function of shards, or what makes it of the operands' types after the casts, which a scope may have changed.
+#: The function of shards, or a function from the types of the cast operands to it.
 Local = ShardFn | Callable[[tuple[ShType, ...]], ShardFn]
 
 
 def is_number(x: Any) -> bool:
-    """Whether ``x`` is a Python number, which has no type and takes any."""
+    """Whether ``x`` is a Python number, which has no sharding type."""
     return isinstance(x, numbers.Number) and not isinstance(x, np.generic)
 
 
@@ -67,47 +67,47 @@ def is_typed(x: Any) -> TypeGuard[Array]:
 
 
 def as_operands(xs: Sequence[Any]) -> tuple[list[Array], frozenset[int]]:
-    """Operands as typed values, and which of them are constants: without a gradient, free to take any state.
+    """Converts operands to typed values; also returns the indices of constants, which can take any state.
 
-    Plain concrete arrays are constants. A traced plain array has the type that JAX's type means. Typed values are
-    never weakly typed: a weakly typed plain array takes the others' dtype here, as JAX would promote it.
+    Concrete plain arrays are constants. A traced plain array gets the type of its JAX sharding. A weakly typed array
+    gets the others' dtype, as JAX promotes it, since typed values are never weakly typed.
     """
     mesh = next((x.type.mesh for x in xs if is_typed(x)), None)
-    lifted, constants = [], set()
-    for i, x in enumerate(_strong(xs)):
+    operands, constants = [], set()
+    for i, x in enumerate(_promote_weak(xs)):
         if is_typed(x):
-            lifted.append(x)
+            operands.append(x)
             if not x.type.differentiable:
                 constants.add(i)
         elif isinstance(x, jax.core.Tracer):
-            lifted.append(convert(x, mesh=mesh))
+            operands.append(convert(x, mesh=mesh))
         elif isinstance(x, (jax.Array, np.ndarray, np.generic)) or is_number(x):
-            lifted.append(constant(x, mesh or current_mesh()))
+            operands.append(constant(x, mesh or current_mesh()))
             constants.add(i)
         else:
             raise ShardingTypeError(
                 f"an array was expected, not {type(x).__name__}", hints=["sh.array(x, type) for a host array"]
             )
-    return lifted, frozenset(constants)
+    return operands, frozenset(constants)
 
 
-def _strong(xs: Sequence[Any]) -> list[Any]:
-    """Operands with Python numbers and weakly typed arrays in the dtype that they get among operands of their kind."""
+def _promote_weak(xs: Sequence[Any]) -> list[Any]:
+    """Casts numbers and weakly typed arrays among operands to the dtype that JAX's promotion gives them."""
     weak = [
         not is_typed(x) and (is_number(x) or (isinstance(x, jax.Array) and getattr(x, "weak_type", False))) for x in xs
     ]
     if not any(weak) or all(weak):
         return list(xs)
     others = [np.dtype(x.dtype) for x, w in zip(xs, weak, strict=True) if not w and _has_promotion(x)]
-    return [_among(x, others) if w else x for x, w in zip(xs, weak, strict=True)]
+    return [_promoted(x, others) if w else x for x, w in zip(xs, weak, strict=True)]
 
 
 def _has_promotion(x: Any) -> bool:
     return hasattr(x, "dtype") and not jnp.issubdtype(x.dtype, jax.dtypes.extended)
 
 
-def _among(x: Any, others: Sequence[Any]) -> Any:
-    """A weakly typed operand as wide as it is among others: an integer as their integers, a float as their floats."""
+def _promoted(x: Any, others: Sequence[Any]) -> Any:
+    """Casts a weakly typed operand: an integer to the dtype of the other integers, a float to that of the others."""
     x = np.asarray(x) if is_number(x) else x
     if jnp.issubdtype(x.dtype, jnp.inexact) and others:
         joined = jnp.result_type(*others, 0j if jnp.issubdtype(x.dtype, jnp.complexfloating) else 0.0)
@@ -117,10 +117,10 @@ def _among(x: Any, others: Sequence[Any]) -> Any:
 
 
 def dtype_name(dtype: Any) -> str:
-    """The short name of a dtype that a user gives by name or as an object; as wide as JAX's x64 mode allows.
+    """The short name of a user's dtype, canonicalized by JAX's x64 mode.
 
     Raises:
-        ShardingTypeError: it names no dtype.
+        ShardingTypeError: it is no dtype.
     """
     if isinstance(dtype, str):
         dtype = dtypes.to_numpy(dtypes.short_name(dtype))
@@ -131,7 +131,7 @@ def dtype_name(dtype: Any) -> str:
 
 
 def inexact(*xs: Any) -> str:
-    """The dtype, by its short name, in which JAX computes inexact functions of these: the promoted float."""
+    """The short name of the dtype in which JAX computes inexact functions of these: the promoted float."""
     return _inexact(jnp.result_type(*xs), promotion())
 
 
@@ -141,7 +141,7 @@ def _inexact(dtype: Any, promotion: tuple[Any, ...]) -> str:
 
 
 def as_ints(ints: Any, what: str) -> tuple[int, ...]:
-    """One integer or a sequence of them, as Python's.
+    """Converts an integer or a sequence of integers to a tuple.
 
     Raises:
         ShardingTypeError: it is neither.
@@ -157,7 +157,7 @@ def as_ints(ints: Any, what: str) -> tuple[int, ...]:
 
 
 def constant(x: Any, mesh: Mesh) -> Array:
-    """A concrete array as a typed value without gradient: sharded where it is, else reduced (which casts freely)."""
+    """Converts a concrete array to a typed constant: sharded as the array is, else reduced, which casts for free."""
     if isinstance(x, jax.Array) and isinstance(x.sharding, jax.NamedSharding):
         t = type_by_jax(x)
         if t.axes(State.UNREDUCED):
@@ -174,19 +174,16 @@ def constant(x: Any, mesh: Mesh) -> Array:
         return wrap(t, None)
     if no_trace_is_running():
         value = wrap(t, jax.device_put(x, physical_sharding(t)))
-        noted = current_recorder()
-        if noted is not None:
-            noted.add_constant(value)
+        recorder = current_recorder()
+        if recorder is not None:
+            recorder.add_constant(value)
         return value
     traced: Array = from_concrete_p.bind(x, ty=t)
     return traced
 
 
 def constant_of(x: Any, mesh: Mesh) -> Array:
-    """A traced plain array that depends on no argument, as a typed value without gradient: reduced.
-
-    It becomes typed in its trace, and once: a value of the body of a loop ends with the body.
-    """
+    """Converts a tracer that depends on no argument to a typed constant, reduced; once, in the tracer's own trace."""
     trace = trace_of(x)
     notes = trace_notes(trace)
     key = ("typed constant", id(x), mesh)
@@ -195,8 +192,8 @@ def constant_of(x: Any, mesh: Mesh) -> Array:
         states = dict.fromkeys(mesh.axis_names, State.REDUCED)
         t = as_jax_type(ShType(mesh, dtypes.from_numpy(x.dtype), list(x.shape), states))
         if notes is None:
-            alone: Array = from_concrete_p.bind(x, ty=t)
-            return alone
+            uncached: Array = from_concrete_p.bind(x, ty=t)
+            return uncached
         with set_current_trace(trace):
             cached = notes[key] = x, from_concrete_p.bind(x, ty=t)  # keeps x alive, so that its id is not reused
     value: Array = cached[1]
@@ -206,19 +203,19 @@ def constant_of(x: Any, mesh: Mesh) -> Array:
 def typed(
     name: str, rule: Rule, types: tuple[ShType, ...], values: Sequence[Any] = (), fn: Local | None = None
 ) -> Typing:
-    """The rule's typing; an error leaves with the user's line, the operands' types and priced fixes.
+    """Applies a rule; errors get the user's line, the operands' types and priced fixes.
 
-    Inside `implicit_comm`, the typing of resharded operands; of one that is there twice one reshard. No cotangent
-    returns to operands by which ``fn`` has no derivative.
+    Inside `implicit_comm`, if the rule refuses the operands, it is applied to resharded ones; equal ``values`` share a
+    reshard. Prices omit cotangents of operands for which the derivative of ``fn`` is zero.
     """
     try:
         typing = rule(types)
         return (
-            typing if not finishes_scalars() or _is_no_larger(typing, types) else _finished_for(rule, types) or typing
+            typing if not finishes_scalars() or _is_no_larger(typing, types) else _type_finished(rule, types) or typing
         )
     except ShardingTypeError as error:
-        rule = rule if fn is None else _with_still(rule, fn)
-        fixed = _finished_for(rule, types)
+        rule = rule if fn is None else _with_zero_derivatives(rule, fn)
+        fixed = _type_finished(rule, types)
         if fixed is None and allows_implicit():
             fixed = cheapest_reshards(rule, types, minimizing(), firsts(values))
         if fixed is not None:
@@ -226,33 +223,30 @@ def typed(
         raise located(error, name, types, rule).with_traceback(None) from error.__cause__
 
 
-def _with_still(rule: Rule, fn: Local) -> Rule:
-    """The rule, with the operands by which the derivative of ``fn`` is zero in its typings."""
+def _with_zero_derivatives(rule: Rule, fn: Local) -> Rule:
+    """The rule, whose typings list the operands for which the derivative of ``fn`` is zero."""
 
-    def with_still(types: tuple[ShType, ...]) -> Typing:
+    def with_zero_derivatives(types: tuple[ShType, ...]) -> Typing:
         typing = rule(types)
-        whole = tuple([t.with_axes(t.axes(State.SHARDED), State.REDUCED) for t in typing.operands])
-        return typing._replace(zero_derivative=_still(fn, whole, len(typing.results)))
+        unsharded = tuple([t.with_axes(t.axes(State.SHARDED), State.REDUCED) for t in typing.operands])
+        return typing._replace(zero_derivative=_zero_derivatives(fn, unsharded, len(typing.results)))
 
-    return with_still
+    return with_zero_derivatives
 
 
 @functools.lru_cache(maxsize=MOST)
-def _still(fn: Local, types: tuple[ShType, ...], count: int) -> frozenset[int]:
+def _zero_derivatives(fn: Local, types: tuple[ShType, ...], count: int) -> frozenset[int]:
     return without_derivative(fn if isinstance(fn, ShardFn) else fn(types), types, count)
 
 
 def _is_no_larger(typing: Typing, types: tuple[ShType, ...]) -> bool:
-    """Whether no pending sum of one element becomes one of several, which would be dearer to finish."""
+    """Whether no pending scalar becomes a pending array, which costs more to finish."""
     scalars = {a for t in types if t.size == 1 for a in t.axes(State.UNREDUCED)}
     return not any(t.size > 1 and scalars.intersection(t.axes(State.UNREDUCED)) for t in typing.results)
 
 
-def _finished_for(rule: Rule, types: tuple[ShType, ...]) -> Typing | None:
-    """The typing of an op with its pending sums finished, or those of one element: what scopes allow, if it is enough.
-
-    None if nothing is to be finished, or the op does not type then either.
-    """
+def _type_finished(rule: Rule, types: tuple[ShType, ...]) -> Typing | None:
+    """The typing with the pending sums, or pending scalars, that scopes finish; None without any, or an error."""
     all_sums = allows_implicit() and finishes_sums()
     if not all_sums and not finishes_scalars():
         return None
@@ -264,21 +258,21 @@ def _finished_for(rule: Rule, types: tuple[ShType, ...]) -> Typing | None:
 
 
 def _finished(t: ShType, all_sums: bool) -> ShType:
-    """A type without pending sums: invariant, so that nothing is sent backward, or as ever if it has one element."""
+    """A type with its sums finished to invariant, which sends nothing backward; or with a pending scalar finished."""
     if all_sums:
         return t.with_axes(t.axes(State.UNREDUCED), State.INVARIANT)
     return finished_type(t) if t.size == 1 else t
 
 
 def finished_type(t: ShType) -> ShType:
-    """A type with its pending sums finished, replicated by policy."""
+    """A type with its pending sums finished, to the policy's replicated state."""
     for axis in t.axes(State.UNREDUCED):
         t = t.with_axis(axis, replicated())
     return t
 
 
 def firsts(values: Sequence[Any]) -> tuple[int, ...]:
-    """For each value the number of the first that is the same object."""
+    """For each value, the index of the first that is the same object."""
     numbers: dict[int, int] = {}
     return tuple([numbers.setdefault(id(x), i) for i, x in enumerate(values)])
 
@@ -290,7 +284,7 @@ def located(
     rule: Rule | None = None,
     inside: Inside = no_inside_comm,
 ) -> ShardingTypeError:
-    """An error with its place and, where a rule can try them, its fixes."""
+    """Adds the user's line to an error and, with a rule to type them, its fixes."""
     operands = ", ".join(map(str, types))
     if rule is not None:
         error.operands = error.subjects = tuple(types)
@@ -299,7 +293,7 @@ def located(
 
 
 def apply_all(name: str, fn: Local, rule: Rule, operands: Sequence[Any]) -> list[Array]:
-    """Applies an op that has several results."""
+    """Applies an op, and returns its results."""
     operands, typing = typed_operands(name, rule, operands, fn)
     fn = fn if isinstance(fn, ShardFn) else fn(typing.operands)
     results = local_all(fn, *operands, out=typing.results)
@@ -311,13 +305,13 @@ def apply_all(name: str, fn: Local, rule: Rule, operands: Sequence[Any]) -> list
 def typed_operands(
     name: str, rule: Rule, operands: Sequence[Any], fn: Local | None = None
 ) -> tuple[list[Array], Typing]:
-    """The operands of an op in the types that its rule asks for, and its typing."""
+    """Types an op and casts its operands; returns them and the typing."""
     typing = typed(name, rule, tuple(x.type for x in operands), operands, fn)
     return cast_all(name, rule, operands, typing), typing
 
 
 def cast_all(name: str, rule: Rule, operands: Sequence[Any], typing: Typing) -> list[Array]:
-    """The operands in the types that a rule asks for, judged by the scopes around the op: used before or not.
+    """Casts the operands of an op to its typing; each cast is checked by the scopes, also if it is shared.
 
     Raises:
         ShardingTypeError: a scope forbids a cast.
@@ -337,37 +331,37 @@ def cast_all(name: str, rule: Rule, operands: Sequence[Any], typing: Typing) -> 
 
 
 def cast_once(name: str, rule: Rule, x: Any) -> Array:
-    """An operand of a composed op in the type that ``rule`` asks for: moved once for all of its ops."""
+    """Casts an operand of a composed op as ``rule`` says, once for all inner ops."""
     return cast_all(name, rule, [x], typed(name, rule, (x.type,)))[0]
 
 
 def as_matching_operands(xs: Sequence[Any]) -> list[Array]:
-    """Operands of a composed op: as `as_operands`, each constant in the replicated states of the others."""
+    """`as_operands` for a composed op: constants get the replicated states of the others."""
     return match_constants(*as_operands(xs))
 
 
 def match_constants(values: Sequence[Any], constants: frozenset[int]) -> list[Array]:
-    """Each constant among some values in the replicated states of the others."""
+    """Casts each constant among values to the replicated states of the others."""
     others = [x for i, x in enumerate(values) if i not in constants]
     return [match_replicated(x, *others) if i in constants else x for i, x in enumerate(values)]
 
 
 def match_replicated(constant: Any, *others: Any) -> Any:
-    """A constant in the replicated states of the other operands, where it is an operand of more than one op."""
+    """Casts a constant to the replicated states of other values, for use in several ops."""
     t = constant.type
     for axis in t.axes(State.REDUCED):
-        met = {x.type.state(axis) for x in others}
-        if State.INVARIANT in met and State.REDUCED not in met:
+        states = {x.type.state(axis) for x in others}
+        if State.INVARIANT in states and State.REDUCED not in states:
             t = t.with_axis(axis, State.INVARIANT)
     return move(constant, t, inserted=True)
 
 
 def cast(x: Array, t: ShType, *, constant: bool = False) -> Array:
-    """An operand in the type that a rule asks for; ``constant`` if no gradient comes back.
+    """Casts an operand to the type of a rule; ``constant`` if it gets no cotangent.
 
-    A traced value is cast in its trace, and once: a loop's constant before the loop, an operand of two ops for
-    both. So what the cast communicates backward runs once, on the sum of the cotangents. What communicates forward
-    serves the ops of one run of the scope that allows it, whether the value is traced or not.
+    A tracer is cast once, in its own trace: before the loop that closes over it, and for all ops that use it. So the
+    backward communication of the cast runs once, on the sum of the cotangents. A cast that communicates forward is
+    shared only within one run of the scope that allows it; there concrete values share casts too.
     """
     notes = None if x.type == t else _notes(x)
     if notes is None:
@@ -394,7 +388,7 @@ def _cost(src: ShType, dst: ShType) -> Cost:
 
 
 def versions(x: Any, goal: ShType | None = None) -> Sequence[Any]:
-    """The value in other types, as it was cast for ops before; those that can become ``goal``."""
+    """Earlier casts of a value; with ``goal``, those that can become it."""
     notes = _notes(x) if type(x) in CLASSES else None
     noted: list[Any] = [] if notes is None else notes.get(_versions_of(x), [])
     return noted if goal is None else [y for y in noted if keeps_varying(y.type, goal)]
@@ -405,29 +399,29 @@ def _versions_of(x: Any) -> Any:
 
 
 def _notes(x: Any) -> dict[Any, Any] | None:
-    """The notes on a value: of its trace, or of the run of a scope that lets ops insert communication."""
+    """The notes of a tracer's trace, or those on a value in the current run of a scope; None if there are none."""
     if isinstance(x, jax.core.Tracer):
         return trace_notes(trace_of(x))
     scope = inserted_forms()
     if scope is None or not no_trace_is_running():
         return None
-    noting = current_recorder()
-    if noting is not None:  # a call that is repeated takes no notice of what was inserted before
-        noting.incomplete()
+    recorder = current_recorder()
+    if recorder is not None:  # a replayed call would not share casts
+        recorder.incomplete()
     of_scope = scope.get(x)
     return scope.put(x, {}) if of_scope is None else of_scope
 
 
 def apply(name: str, fn: Local, rule: Rule, *operands: Any) -> Array:
-    """Applies an op that has one result."""
+    """Applies an op with one result."""
     return apply_all(name, fn, rule, operands)[0]
 
 
 def result_dtype(fn: ShardFn, operands: Sequence[Any]) -> str:
-    """The dtype that a local elementwise function gives, by JAX's promotion."""
+    """The result dtype of an elementwise function of shards, by JAX's promotion."""
     return local_dtype(fn, tuple(x.type.dtype_name for x in operands))
 
 
 def all_replicated(mesh: Mesh) -> dict[str, State]:
-    """Every axis replicated by policy."""
+    """The policy's replicated state for every axis."""
     return dict.fromkeys(mesh.axis_names, replicated())

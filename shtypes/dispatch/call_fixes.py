@@ -1,7 +1,6 @@
-"""Fixes of a call, typed again and priced by the ledger: other types of its operands, and ``out=``.
+"""Fixes for the operands of the user's call: reshards and ``out=``, typed and priced by the ledger.
 
-An op inside a call refuses values that the user never sees, and its fixes speak of those. So the fixes are looked for
-again, over the operands of the call.
+An op inside the call may refuse values that the user does not see. So fixes of the call's operands replace its fixes.
 """
 
 from __future__ import annotations
@@ -38,17 +37,19 @@ from shtypes.types.policy import replicated
 from shtypes.types.target import target_text
 
 
-def in_terms_of_the_call(
+def rewrite_fixes(
     error: ShardingTypeError, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> None:
-    """Replaces an error's fixes of inner operands by fixes of the call's operands that the scopes allow."""
+    """Replaces an error's fixes by fixes of the call's operands, and drops those that the scopes forbid."""
     if error.operands is not None:
-        _retell(error, fn, args, kwargs)
+        _replace_fixes(error, fn, args, kwargs)
     if is_bounded():
         complete_when_read(error, functools.partial(drop_forbidden_fixes, error, runs_again()))
 
 
-def _retell(error: ShardingTypeError, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def _replace_fixes(
+    error: ShardingTypeError, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> None:
     leaves: list[Any] = jax.tree.leaves((args, kwargs))
     tree: Any = jax.tree.structure((args, kwargs))
     places = [i for i, x in enumerate(leaves) if is_typed(x)]
@@ -63,36 +64,36 @@ def _retell(error: ShardingTypeError, fn: Callable[..., Any], args: tuple[Any, .
 
     def call(*values: Any, **more: Any) -> Any:
         merged = dict(zip(places, values, strict=True))
-        again, named = jax.tree.unflatten(tree, [merged.get(i, x) for i, x in enumerate(leaves)])
-        return fn(*again, **named, **more)
+        call_args, named = jax.tree.unflatten(tree, [merged.get(i, x) for i, x in enumerate(leaves)])
+        return fn(*call_args, **named, **more)
 
     def complete() -> None:
-        takes_out = "out" in inspect.signature(fn).parameters
-        asking = error.asking() if takes_out and error.asking is not None else []
-        codes = [_CALLED.sub(f"{fn.__name__}(", fix.code, count=1) for fix in asking]
+        has_out = "out" in inspect.signature(fn).parameters
+        asking = error.asking() if has_out and error.asking is not None else []
+        codes = [_FUNCTION.sub(f"{fn.__name__}(", fix.code, count=1) for fix in asking]
         try:
             with trying():
-                fixes = [*_asking(call, types, codes), *fixes_of_call(call, types, _MOST_TRIED, names)]
+                fixes = [*_out_fixes_of_call(call, types, codes), *fixes_of_call(call, types, _MAX_TRIED, names)]
             error.fixes = tuple(sorted(fixes, key=lambda f: f.bytes)[:MOST])
             error.names = tuple(names)
         except Exception:  # no other error of the second evaluation concerns the user: no advice
             error.fixes = ()
 
-    error.fixes, error.subjects = (), types  # not those of the op inside
+    error.fixes, error.subjects = (), types
     complete_when_read(error, complete)
     if holds_tracers(leaves):
         _ = error.fixes
 
 
 def _rename(error: ShardingTypeError, names: Sequence[str]) -> None:
-    """Has the fixes of an error name the arguments."""
+    """Replaces ``operand_0``, ... in an error's fixes by the names of the arguments."""
     numbered = re.compile(r"(?<=\()operand_(\d+)(?=,)")
     error.fixes = tuple(f._replace(code=numbered.sub(lambda m: names[int(m[1])], f.code)) for f in error.fixes)
     error.names = tuple(names)
 
 
 def _argument_names(fn: Callable[..., Any], tree: Any, places: Sequence[int]) -> Sequence[str] | None:
-    """Names for some leaves of a call's arguments: their parameter, and the place in it; None without a signature."""
+    """Names of some leaves of a call's arguments, such as ``params['w']``; None without a signature."""
     args, kwargs = jax.tree.unflatten(tree, range(tree.num_leaves))
     try:
         arguments = inspect.signature(fn).bind(*args, **kwargs).arguments
@@ -102,24 +103,24 @@ def _argument_names(fn: Callable[..., Any], tree: Any, places: Sequence[int]) ->
     return [names[i] for i in places]
 
 
-#: With how many other operands a call is traced.
-_MOST_TRIED: Final = 44
-#: The name of the function, without its module, and the type in a fix that passes ``out=``.
-_CALLED: Final = re.compile(r"\w+\(")
+#: The number of candidate types for the operands of a call that are tried.
+_MAX_TRIED: Final = 44
+#: In a fix, the name of the function without its module, and the value of ``out=``.
+_FUNCTION: Final = re.compile(r"\w+\(")
 _OUT: Final = re.compile(r"\(\.\.\., out=(.*)\)$")
 
 
-def _asking(call: Callable[..., Any], types: tuple[ShType, ...], codes: Sequence[str]) -> Iterator[Fix]:
-    """The fixes that ask for a type of the result, with what the call then communicates."""
+def _out_fixes_of_call(call: Callable[..., Any], types: tuple[ShType, ...], codes: Sequence[str]) -> Iterator[Fix]:
+    """The fixes of an inner op that pass ``out=``, for those with which the call types, with the call's price."""
     for code in codes:
         out = _OUT.search(code)
-        assert out is not None  # the codes were chosen by it
-        with contextlib.suppress(ShardingTypeError):  # what an op inside can be asked for, this one may not
+        assert out is not None
+        with contextlib.suppress(ShardingTypeError):
             yield _fix_of(code, functools.partial(call, out=ast.literal_eval(out[1])), types)
 
 
 def _fix_of(code: str, f: Callable[..., Any], types: Sequence[ShType]) -> Fix:
-    """A fix with the price of the call that it changes; if that sends nothing, with a note on memory."""
+    """A fix with the price of ``f``; if that is free, with a note on memory."""
     fix = Fix(code, *priced(f, types))
     if fix.forward or fix.backward:
         return fix
@@ -132,13 +133,13 @@ def fixes_of_call(
     types: tuple[ShType, ...],
     most_tried: int,
     names: Sequence[str] | None = None,
-    stay: Sequence[int] = (),
+    fixed: Sequence[int] = (),
     returns: Sequence[bool] | None = None,
 ) -> tuple[Fix, ...]:
-    """Reshards of one operand, or of two, that make the call type, cheapest first; of those that ``stay`` none.
+    """Reshards of one or two operands with which the call types, cheapest first, but not of operands ``fixed``.
 
-    All of them are tried in one trace: a trace for each would take longer than trying it. Of a call in a program that
-    takes its backward pass itself, ``returns`` says to which operands a cotangent comes back there.
+    All candidates are tried in one trace, for speed. In a program that contains its backward pass, ``returns`` lists
+    which operands have a cotangent in it.
     """
     fixes: list[tuple[Fix, ...]] = []
     sends: dict[tuple[ShType, ...], tuple[Price, ...]] = {}
@@ -160,27 +161,27 @@ def fixes_of_call(
             if returns is None:
                 return priced(resharded(goal), types)
             pairs = list(zip(types, goal, returns, strict=True))
-            there = [*(price_of(src, dst) for src, dst, _ in pairs if src != dst), *inside(goal)]
-            back = [*(price_of(src, _as_whole(src, dst)) for src, dst, r in pairs if r and src != dst), *inside(goal)]
-            forward, backward = [p.forward for p in there if p.forward], [p.backward for p in back if p.backward]
-            sent = sum(p.forward_bytes for p in there), sum(p.backward_bytes for p in back)
+            ahead = [*(price_of(src, dst) for src, dst, _ in pairs if src != dst), *inside(goal)]
+            back = [*(price_of(src, _invariant(src, dst)) for src, dst, r in pairs if r and src != dst), *inside(goal)]
+            forward, backward = [p.forward for p in ahead if p.forward], [p.backward for p in back if p.backward]
+            sent = sum(p.forward_bytes for p in ahead), sum(p.backward_bytes for p in back)
             return " and ".join(forward), " and ".join(backward), *sent
 
-        fixes.append(suggest_fixes.priced_fixes(rule, types, inside, price, most_tried, names, stay))
+        fixes.append(suggest_fixes.priced_fixes(rule, types, inside, price, most_tried, names, fixed))
 
     jax.eval_shape(search, *map(abstract_array, types))
     return fixes[0]
 
 
-def _as_whole(src: ShType, dst: ShType) -> ShType:
-    """A type with what becomes reduced invariant: of a whole value, a program's own backward pass makes a whole one."""
+def _invariant(src: ShType, dst: ShType) -> ShType:
+    """``dst`` with axes that become reduced invariant: a backward pass in the program sums their cotangents itself."""
     return dst.with_axes([a for a in dst.axes(State.REDUCED) if src.state(a) is not State.REDUCED], State.INVARIANT)
 
 
 def with_out_fixes(error: ShardingTypeError, name: str, op: Callable[..., Any], *types: ShType) -> ShardingTypeError:
-    """An error with the ways to ask for a type of the result among its fixes, typed and priced by the ledger.
+    """Adds fixes that pass ``out=`` to an error, typed and priced by the ledger.
 
-    ``op(*operands, out)`` is the op where it may communicate, its results as they come where ``out`` is None.
+    ``op(*operands, out)`` is the op with communication allowed; with ``out=None`` its results have their natural types.
     """
 
     @functools.cache
@@ -188,7 +189,7 @@ def with_out_fixes(error: ShardingTypeError, name: str, op: Callable[..., Any], 
         try:
             with trying():
                 return _out_fixes(name, op, types)
-        except ShardingTypeError:  # it does not type for another reason
+        except ShardingTypeError:  # `op` does not type for another reason
             return []
 
     def complete() -> None:
@@ -198,7 +199,7 @@ def with_out_fixes(error: ShardingTypeError, name: str, op: Callable[..., Any], 
     if holds_tracers(op):
         asking()
     error.asking = asking
-    if error.operands is None:  # no rule has its fixes: reshards are tried on the whole call
+    if error.operands is None:  # try reshards of the call's operands too
         error.operands = ()
     complete_when_read(error, complete)
     return error
@@ -206,10 +207,10 @@ def with_out_fixes(error: ShardingTypeError, name: str, op: Callable[..., Any], 
 
 def _out_fixes(name: str, op: Callable[..., Any], types: Sequence[ShType]) -> list[Fix]:
     natural: list[Any] = list(jax.make_jaxpr(lambda *xs: op(*xs, None))(*map(abstract_array, types)).out_avals)
-    asked = [natural, [_as_reduced(t, types) for t in natural]]
-    asked += [[t] for t in types if [(x.shape, x.dtype) for x in natural] == [(t.shape, t.dtype)]]  # as an operand lies
+    result_types = [natural, [_as_reduced(t, types) for t in natural]]
+    result_types += [[t] for t in types if [(x.shape, x.dtype) for x in natural] == [(t.shape, t.dtype)]]
     fixes = []
-    for outs in dict.fromkeys(tuple(map(target_text, outs)) for outs in asked):
+    for outs in dict.fromkeys(tuple(map(target_text, outs)) for outs in result_types):
         out = outs[0] if len(outs) == 1 else outs
         texts = [f'"{text}"' for text in outs]
         code = texts[0] if len(texts) == 1 else f"({', '.join(texts)})"
@@ -218,16 +219,16 @@ def _out_fixes(name: str, op: Callable[..., Any], types: Sequence[ShType]) -> li
 
 
 def _as_reduced(t: ShType, types: Sequence[ShType]) -> ShType:
-    """A result's type with what no operand has invariant reduced, where the policy says so."""
-    lost = [a for a in t.axes(State.INVARIANT) if any(x.state(a) is not State.INVARIANT for x in types)]
-    return to_state(t, lost, State.REDUCED) if t.differentiable and replicated() is State.REDUCED else t
+    """A result's type with axes reduced where the policy is reduced and not all operands are invariant."""
+    axes = [a for a in t.axes(State.INVARIANT) if any(x.state(a) is not State.INVARIANT for x in types)]
+    return to_state(t, axes, State.REDUCED) if t.differentiable and replicated() is State.REDUCED else t
 
 
 def to_state(t: ShType, axes: Sequence[str], state: State) -> ShType:
-    """The type with each of the axes replicated or unreduced."""
+    """The type with each of the axes in a replicated or the unreduced state."""
     for axis in axes:
         t = t.with_axis(axis, state)
     return t
 
 
-connect_fix_rewriter(in_terms_of_the_call)
+connect_fix_rewriter(rewrite_fixes)

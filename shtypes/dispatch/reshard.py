@@ -25,8 +25,8 @@ from shtypes.types.target import target_text
 Tree = TypeVar("Tree")
 
 
-def _sent(name: str, x: Any, dst: ShType, options: CommArguments, written: str = "") -> Array:
-    """A value in another type, once the scopes around have judged that; ``written`` as of `_named`."""
+def _checked_reshard(name: str, x: Any, dst: ShType, options: CommArguments, written: str = "") -> Array:
+    """Checks a reshard against the enclosing scopes and applies it; ``written`` has the call's other arguments."""
     t, call = jax.typeof(x), ""
     transport = options._replace(shared=name == "reshard").transport(name, t, dst)
     if name != "reshard":
@@ -48,50 +48,49 @@ def reshard(
     narrow_sums: Any = False,  # a bool; types leave `**{axis: dim}` to the states
     **states: Any,
 ) -> Array:
-    """The same value in another type.
+    """Changes the type of a value.
 
     Args:
         x (...): A typed value.
-        target: The type: a text, a `ShType` or a `jax.P`. In a text such as ``"[seq@tp, _@..., _]"`` a dim ``_`` is
-            whole, ``_@tp`` sharded over ``tp`` and ``_@...`` stays as it is; of all dims that are left, ``...`` keeps
-            each as it is and ``_...`` makes each whole. An axis that is not written, and that no dim keeps, is
-            replicated by policy: ``"[...]"`` finishes what is pending and moves no dim, ``"[_...]"`` makes everything
-            whole. Inside `vmap` over a sharded dim, the axes that shard it are left alone.
-        comm_dtype: A narrower float to send the value in: it is cast before the first collective and back after the
-            last. By default the value's own dtype.
-        ct_comm_dtype: The same of its cotangent, in the backward pass; by default the cotangent's own dtype.
-        narrow_sums: Whether sums over devices may be added in the narrower dtype, too.
-        **states: Instead of ``target``, the new place of some axes by name: a dim (int), or ``"R"``, ``"I"``, ``"U"``;
-            the others stay.
+        target: The type: a string, a `ShType` or a `jax.P`. In a string such as ``"[seq@tp, _@..., _]"`` a dim ``_`` is
+            unsharded, ``_@tp`` sharded over ``tp`` and ``_@...`` unchanged; for all remaining dims ``...`` means
+            unchanged and ``_...`` unsharded. Axes that are not written, and that no unchanged dim has, are replicated
+            by policy: ``"[...]"`` finishes pending sums and moves no dim, ``"[_...]"`` replicates the value. Inside
+            `vmap` over a sharded dim, the axes that shard it do not change.
+        comm_dtype: A narrower float dtype for communication: the value is cast before the first collective and back
+            after the last. By default the value's dtype.
+        ct_comm_dtype: The same for its cotangent in the backward pass; by default the cotangent's dtype.
+        narrow_sums: Whether sums over devices may be computed in the narrower dtype, too.
+        **states: Instead of ``target``, the new state of some axes by name: a dim (int), or ``"R"``, ``"I"``, ``"U"``;
+            other axes do not change.
 
     Returns:
-        (...): The value with that type, in its own dtype.
+        (...): The value with that type and its dtype.
 
     Raises:
-        ShardingTypeError: the target has another shape or dtype, or goes to or from a varying axis; a dtype to send in
-            is no narrower float, or terms would be added in one without ``narrow_sums``.
+        ShardingTypeError: the target has another shape or dtype, or changes a varying axis; a communication dtype is no
+            narrower float, or sums would be computed in one without ``narrow_sums``.
 
-    Communicates: what the cheapest plan from one type to the other needs (docs: resharding), and backward what the plan
-    between the cotangent types needs. Transpose: the reshard between the cotangent types, with the two dtypes to send
-    in exchanged.
+    Communicates: by the cheapest plan between the types (docs: resharding), and backward by that between the cotangent
+    types. Transpose: the reshard between the cotangent types, with the two communication dtypes exchanged.
     """
     ((x,), _) = as_operands([x])
     t = jax.typeof(x)
     try:
         dst = target_of(t, target, states, type_of)
         check_varying(t, dst)
-        return _sent("reshard", x, dst, CommArguments(comm_dtype, ct_comm_dtype, narrow_sums))
+        return _checked_reshard("reshard", x, dst, CommArguments(comm_dtype, ct_comm_dtype, narrow_sums))
     except ShardingTypeError as error:
         raise located(error, "reshard", [t]).with_traceback(None) from None
 
 
 def finished(y: Any, out: Any) -> Array:
-    """The result of an op in the type that ``out=`` asks for, if it does."""
+    """Reshards the result of an op to its ``out=``, unless that is None."""
     return y if out is None else reshard(y, out)
 
 
 def normalize_dim(dim: int, t: ShType) -> int:
-    """A dim from the front."""
+    """A dim as a nonnegative index."""
     return dim_from_front(as_ints(dim, "a dim")[0], t)
 
 
@@ -104,14 +103,14 @@ def _named(
     to: Any = None,
     options: CommArguments = CommArguments(),  # noqa: B008  # immutable
 ) -> Array:
-    """A reshard of some axes by a form of `rules.moves.FORMS`."""
+    """Applies one of the named reshards, `rules.moves.FORMS`."""
     plain = not is_typed(x)
     ((x,), _) = as_operands([x])
     t = jax.typeof(x)
     try:
         place = None if dim is None else as_ints(dim, "a dim")[0]
         dst = named_form(name, t, axes, dim=place, to=to)
-        return _sent(name, x, dst, options, _written(axes, dim=dim, to=to))
+        return _checked_reshard(name, x, dst, options, _written(axes, dim=dim, to=to))
     except ShardingTypeError as error:
         if plain and not t.axes(State.SHARDED, State.UNREDUCED):
             error.hints = (
@@ -132,12 +131,12 @@ def _written(axes: tuple[str, ...], *, dim: Any = None, to: Any = None) -> str:
 
 
 def _is_tree(x: Any) -> bool:
-    """Whether something is a tree of values, and not one value."""
+    """Whether ``x`` is a pytree, and not one value."""
     return type(x) is not Array and x is not None and not jax.tree_util.all_leaves([x])
 
 
 def _all_reduce_tree(tree: Any, axes: Sequence[str], state: State) -> Any:
-    """The tree with the pending sums of its typed values finished, on ``axes`` or on all."""
+    """Finishes the pending sums of the typed values of a tree, on ``axes`` or on all."""
     leaves, structure = jax.tree.flatten(tree)
     types = {i: jax.typeof(x) for i, x in enumerate(leaves) if is_typed(x)}
     goals = {i: _without_sums(t, axes, state) for i, t in types.items()}
@@ -149,9 +148,9 @@ def _all_reduce_tree(tree: Any, axes: Sequence[str], state: State) -> Any:
             hints=["sh.all_reduce(tree) finishes what is pending, over whichever axes"],
         )
         raise located(error, "all_reduce", list(types.values())[:3])
-    along = replace(transport_in_force(), shared=False)  # the axes that change, as of one value
-    moved = move_together([leaves[i] for i in moving], [goals[i] for i in moving], along)
-    for i, x in zip(moving, moved, strict=True):
+    transport = replace(transport_in_force(), shared=False)  # only the changing axes, as for one value
+    summed = move_together([leaves[i] for i in moving], [goals[i] for i in moving], transport)
+    for i, x in zip(moving, summed, strict=True):
         leaves[i] = x
     return jax.tree.unflatten(structure, leaves)
 

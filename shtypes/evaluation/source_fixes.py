@@ -190,9 +190,9 @@ def _fixes_of_call(call: _Call, run: _Run, step: Step, evaluate: Evaluate, diffe
         for name, (i, t) in zip(names, types.items(), strict=True)
     }
     returns = [_returns(sources[i]) for i in types] if differentiates else None
-    stay = [i for i, name in enumerate(names) if not operand_names[name]]
+    fixed = [i for i, name in enumerate(names) if not operand_names[name]]
     try:
-        fixes = fixes_of_call(evaluate_again, tuple(types.values()), _MAX_TRIED, stay=stay, returns=returns)
+        fixes = fixes_of_call(evaluate_again, tuple(types.values()), _MAX_TRIED, fixed=fixed, returns=returns)
     except Exception:  # no other error of the second evaluation concerns the user
         return ()
     return _all_edited(fixes, operand_names, dict(zip(names, types.values(), strict=True)), step)

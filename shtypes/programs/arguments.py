@@ -1,4 +1,4 @@
-"""Which arguments of a jitted function are static and which are donated, by position and by name."""
+"""The static and the donated arguments of a jitted function, by position and by name."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 class Roles:
     """The static and the donated arguments of one function.
 
-    As in `jax.jit`, if only positions or only names are passed, the others follow from the signature.
+    As in `jax.jit`, if only positions or only names are passed, the others are inferred from the signature.
     """
 
     def __init__(
@@ -30,19 +30,19 @@ class Roles:
         donate_argnums: Indices = None,
         donate_argnames: Names = None,
     ) -> None:
-        parameters = _by_place(f)
-        self._static = _both("static", parameters, static_argnums, static_argnames)
-        self._donated = _both("donate", parameters, donate_argnums, donate_argnames)
+        parameters = _parameter_names(f)
+        self._static = _nums_and_names("static", parameters, static_argnums, static_argnames)
+        self._donated = _nums_and_names("donate", parameters, donate_argnums, donate_argnames)
         self.any_static = any(self._static)
         self.any_donated = any(self._donated)
 
     def split(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Arguments, tuple[Any, ...]]:
-        """The arguments without the static ones, and the static ones in a form that can be compared."""
+        """Splits the arguments into dynamic ones, and a hashable tuple of (key, class, value) of the static ones."""
         places, names = self._places(self._static[0], len(args)), self._static[1]
         dynamic = tuple(x for i, x in enumerate(args) if i not in places)
         named = {k: x for k, x in kwargs.items() if k not in names}
-        fixed = {i: args[i] for i in places} | {k: x for k, x in kwargs.items() if k in names}
-        return (dynamic, named), tuple((k, type(x), x) for k, x in fixed.items())
+        static_values = {i: args[i] for i in places} | {k: x for k, x in kwargs.items() if k in names}
+        return (dynamic, named), tuple((k, type(x), x) for k, x in static_values.items())
 
     def join(self, call: Arguments, static: tuple[Any, ...]) -> Arguments:
         """The inverse of `split`."""
@@ -52,12 +52,12 @@ class Roles:
         return tuple(args), kwargs | {k: x for k, _, x in static if isinstance(k, str)}
 
     def donated(self, call: Arguments, static: tuple[Any, ...]) -> list[bool]:
-        """For each leaf of a call without its static arguments, whether it is donated."""
+        """For each leaf of a call without static arguments, whether it is donated."""
         args, kwargs = self.join(call, static)
         places, names = self._places(self._donated[0], len(args)), self._donated[1]
-        fixed = {key for key, _, _ in static}
-        flags = [(i in places, x) for i, x in enumerate(args) if i not in fixed]
-        flags += [(k in names, kwargs[k]) for k in sorted(kwargs) if k not in fixed]
+        static_values = {key for key, _, _ in static}
+        flags = [(i in places, x) for i, x in enumerate(args) if i not in static_values]
+        flags += [(k in names, kwargs[k]) for k in sorted(kwargs) if k not in static_values]
         return [flag for flag, x in flags for _ in jax.tree.leaves(x)]
 
     @staticmethod
@@ -65,8 +65,8 @@ class Roles:
         return sorted({i + count if i < 0 else i for i in indices if -count <= i < count})
 
 
-def _by_place(f: Callable[..., Any]) -> list[str]:
-    """The names of the parameters by position, empty where one cannot be passed by name; none if f does not tell."""
+def _parameter_names(f: Callable[..., Any]) -> list[str]:
+    """The names of the parameters by position, "" for one that has no name; empty without a signature."""
     try:
         parameters = inspect.signature(f).parameters.values()
     except (TypeError, ValueError):
@@ -74,8 +74,10 @@ def _by_place(f: Callable[..., Any]) -> list[str]:
     return [p.name if p.kind is p.POSITIONAL_OR_KEYWORD else "" for p in parameters]
 
 
-def _both(kind: str, parameters: Sequence[str], nums: Indices, names: Names) -> tuple[tuple[int, ...], tuple[str, ...]]:
-    """Positions and names; each follows from the other if it is None."""
+def _nums_and_names(
+    kind: str, parameters: Sequence[str], nums: Indices, names: Names
+) -> tuple[tuple[int, ...], tuple[str, ...]]:
+    """Positions and names; if one is None, it is inferred from the other."""
     indices = None if nums is None else as_numbers("jit", f"{kind}_argnums", nums)
     keys = None if names is None else (names,) if isinstance(names, str) else tuple(names)
     if keys is None:

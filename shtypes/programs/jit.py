@@ -1,7 +1,7 @@
-"""`jit`: one region for a typed program, and calls as quick as those of plain arrays.
+"""`jit`: one region for a typed program, and calls as fast as those of plain arrays.
 
-A call passes the physical arrays to a `jax.jit` of plain arrays, so that JAX's fast path runs it.
-JAX caches traces by all that can change them (mesh, policy, configuration); here only structure and types are cached.
+A call passes the physical arrays to a `jax.jit` of plain arrays, so that JAX's fast path runs it. JAX's trace cache has
+mesh, policy and configuration in its key; the cache here has structure and types.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ Region = Literal["auto", "off", "require"]
 
 
 def set_region(mode: Region) -> None:
-    """Sets how `jit` lowers programs, where its ``region`` argument does not say.
+    """Sets how `jit` lowers programs without a ``region`` argument.
 
     Args:
-        mode: ``"auto"``: in one region, or in a few where something native stands between. ``"off"``: each operation on
-            its own, as under `jax.jit`. ``"require"``: a program that does not fit in one region is an error.
+        mode: ``"auto"``: in one region, or in several if operations of JAX on global arrays are between. ``"off"``:
+            each operation by itself, as under `jax.jit`. ``"require"``: more than one region is an error.
     """
-    settings.set_base(settings.outermost()._replace(region=_checked(mode)))
+    settings.set_base(settings.outermost()._replace(region=_checked_mode(mode)))
 
 
-def _checked(mode: Any) -> Region:
+def _checked_mode(mode: Any) -> Region:
     if mode not in get_args(Region):
         raise ShardingTypeError(f"there is no region mode {mode!r}; it is {', '.join(map(repr, get_args(Region)))}")
     region: Region = mode
@@ -56,7 +56,7 @@ def _checked(mode: Any) -> Region:
 
 
 class JitFunction(Jitted, Generic[P, T]):
-    """A function compiled by `jit`; calls, traces and lowers like one of `jax.jit`."""
+    """A function compiled by `jit`, with the methods of one of `jax.jit`."""
 
     __name__: str
 
@@ -65,20 +65,19 @@ class JitFunction(Jitted, Generic[P, T]):
     ) -> None:
         functools.update_wrapper(self, f)
         self.__wrapped__, self.__name__ = f, name_of(f) or "f"
-        self._roles, self._given = Roles(f, **roles), roles
+        self._roles, self._role_options = Roles(f, **roles), roles
         self._plain: Any = jax.jit(f, **roles, **options)
         self._options = {k: v for k, v in options.items() if k in ("keep_unused", "compiler_options")}
-        self._has_shardings = "in_shardings" in options or "out_shardings" in options
+        self._has_sharding_options = "in_shardings" in options or "out_shardings" in options
         self._region = region
         self._programs: Bounded[Program] = Bounded(PROGRAMS)
         self._last: Program | None = None
-        #: The program of the last call, and what was in force then; only where a call by itself has nothing to tell.
-        self._quick: tuple[Program | None, Settings | None] = None, None
+        #: The program and settings of the last call, if it ran without scopes, checks and static arguments.
+        self._fast_path: tuple[Program | None, Settings | None] = None, None
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> T:
-        """The results of the function."""
-        # Between two launches little of Python's code stays in the processor's caches, and what is short here is quick.
-        program, settings_then = self._quick
+        """Calls the function."""
+        program, settings_then = self._fast_path
         if program is not None and settings_then is current.value and no_trace_is_running() and not program.left_to_jax:
             data = program.physical_arrays((args, kwargs))
             if data is not None:
@@ -89,12 +88,12 @@ class JitFunction(Jitted, Generic[P, T]):
                 else:
                     return out
         try:
-            if not no_trace_is_running():  # under a transformation: the outermost jit makes the region
+            if not no_trace_is_running():  # the outermost jit makes the region
                 results: T = self._plain(*args, **kwargs)
                 return results
             if not open_trackers():
                 return self._run(args, kwargs)
-            with counted() as count:  # by each call, traced before or not
+            with counted() as count:  # each call is counted
                 count(self._plain.trace(*args, **kwargs).jaxpr)
                 return self._run(args, kwargs)
         except ARGUMENT_ERRORS as error:
@@ -115,12 +114,12 @@ class JitFunction(Jitted, Generic[P, T]):
         if settings_now.checks:
             raise_failures()
         plain = not (settings_now.scopes or settings_now.checks or self._roles.any_static or program.left_to_jax)
-        self._quick = (program, settings_now) if plain else (None, None)
+        self._fast_path = (program, settings_now) if plain else (None, None)
         return results
 
     @property
     def merges(self) -> bool:
-        """Whether its reshards are merged: not where it is left to JAX."""
+        """Whether its reshards are merged; not in mode ``"off"``."""
         return (self._region or current_settings().region) != "off"
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
@@ -130,7 +129,7 @@ class JitFunction(Jitted, Generic[P, T]):
         return f"<sh.jit of {self.__wrapped__!r}>"
 
     def trace(self, *args: P.args, **kwargs: P.kwargs) -> Traced:
-        """The typed program for these arguments, which may be values without data."""
+        """Traces the function for these arguments, which may be typed values without data."""
         try:
             program, data = self._program(args, kwargs)
             with counted() as count:
@@ -142,29 +141,29 @@ class JitFunction(Jitted, Generic[P, T]):
         return Traced(program, traced, data)
 
     def lower(self, *args: P.args, **kwargs: P.kwargs) -> Lowered:
-        """The lowered program for these arguments: ``.trace(...).lower()``."""
+        """Lowers the function for these arguments: ``.trace(...).lower()``."""
         return self.trace(*args, **kwargs).lower()
 
     def eval_shape(self, *args: P.args, **kwargs: P.kwargs) -> T:
-        """The results, as values that have only types (plain ones as JAX's shapes)."""
+        """The results as typed values without data, and JAX's shapes for plain arrays."""
         structs: T = self.trace(*args, **kwargs).out_info
         return structs
 
     def clear_cache(self) -> None:
-        """Forgets all traces and compilations."""
+        """Clears all traces and compilations."""
         self._programs.clear()
-        self._last, self._quick = None, (None, None)
+        self._last, self._fast_path = None, (None, None)
         self._plain.clear_cache()
 
     def _program(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Program, list[Any]]:
-        """The program for a call, and the physical arrays and plain arrays that it takes."""
+        """The program for a call, and its physical and plain arrays."""
         static: tuple[Any, ...] = ()
         dynamic = (args, kwargs)
         if self._roles.any_static:
             dynamic, static = self._roles.split(args, kwargs)
         mode: Any = self._region or current_settings().region
         last = self._last
-        quick_data = None if last is None else last.data_of(dynamic, static, mode)
+        quick_data = None if last is None else last.physical_arrays_of(dynamic, static, mode)
         if last is not None and quick_data is not None:
             return last, quick_data
         leaves, tree = tree_flatten(dynamic)
@@ -172,25 +171,25 @@ class JitFunction(Jitted, Generic[P, T]):
             leaf_types = [x.type for x in leaves]
             data = [x.data for x in leaves]
         except AttributeError:
-            leaf_types, data = _mixed(leaves)
-        if last is not None and last.answers(tree, leaf_types, static, mode):
+            leaf_types, data = _types_and_data(leaves)
+        if last is not None and last.matches(tree, leaf_types, static, mode):
             return last, data
-        if not {*map(type, leaf_types)} <= {HiShType, type(None)}:  # something else has these attributes
-            leaf_types, data = _mixed(leaves)
+        if not {*map(type, leaf_types)} <= {HiShType, type(None)}:  # of other objects with these attributes
+            leaf_types, data = _types_and_data(leaves)
         if any(t is None and not _is_plain(x) for x, t in zip(leaves, leaf_types, strict=True)):
-            self._plain.trace(*args, **kwargs)  # says which argument is no array
+            self._plain.trace(*args, **kwargs)  # raises JAX's error for what is no array
         try:
             program = self._find(tree, leaf_types, static, mode)
         except TypeError:
-            self._plain.trace(*args, **kwargs)  # says which static argument has no hash
+            self._plain.trace(*args, **kwargs)  # raises JAX's error for an unhashable static argument
             raise
-        if self._has_shardings and not program.left_to_jax:
-            self._check_placed(program, args, kwargs)
+        if self._has_sharding_options and not program.left_to_jax:
+            self._refuse_shardings(program, args, kwargs)
         self._last = program
         return program, data
 
     def _find(self, tree: Any, leaf_types: list[Any], static: tuple[Any, ...], mode: Region) -> Program:
-        """The program for a structure and types."""
+        """The cached or a new program for a structure and types."""
         key = (tree, tuple(None if t is None else t.uid for t in leaf_types), static, mode)
         program = self._programs.get(key)
         if program is None:
@@ -199,9 +198,9 @@ class JitFunction(Jitted, Generic[P, T]):
             self._programs.put(key, program)
         return program
 
-    def _check_placed(self, program: Program, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Refuses shardings beside types; without types they are JAX's to handle."""
-        traced = jax.jit(self.__wrapped__, **self._given).trace(*args, **kwargs)
+    def _refuse_shardings(self, program: Program, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Refuses ``in_shardings`` and ``out_shardings`` of typed values; leaves plain programs to JAX."""
+        traced = jax.jit(self.__wrapped__, **self._role_options).trace(*args, **kwargs)
         results = [v.aval for v in jaxpr_of(traced.jaxpr).outvars]
         typed = next((t for t in (*program.leaf_types, *results) if type(t) is HiShType), None)
         if typed is None:
@@ -214,14 +213,14 @@ class JitFunction(Jitted, Generic[P, T]):
             )
 
 
-def _mixed(leaves: list[Any]) -> tuple[list[HiShType | None], list[Any]]:
-    """The type (None if plain) and the physical array of each leaf. A type is a value without data."""
+def _types_and_data(leaves: list[Any]) -> tuple[list[HiShType | None], list[Any]]:
+    """The type of each leaf, None if it is plain, and its array; None for a type, which is a value without data."""
     data = [x.data if type(x) is Array else None if type(x) is HiShType else x for x in leaves]
     return [x.type if type(x) is Array else x if type(x) is HiShType else None for x in leaves], data
 
 
 def _is_plain(x: Any) -> bool:
-    """Whether JAX takes a leaf for an array; a shape stands for one in a trace."""
+    """Whether a leaf is an array to JAX, or a `ShapeDtypeStruct`."""
     try:
         jax.typeof(x)
     except TypeError:
@@ -267,26 +266,27 @@ def jit(
     region: Region | None = None,
     **options: Any,
 ) -> Any:
-    """`jax.jit` for typed functions: one region for the whole program, and calls as quick as those of plain arrays.
+    """`jax.jit` for typed functions: one region for the program, and calls as fast as those of plain arrays.
 
     Under another transformation (`jax.grad`, `jax.vmap`, another `jit`) it is `jax.jit`, and the outermost `jit` makes
-    the region. A program that no region can hold is lowered as `jax.jit` lowers it.
+    the region. A program that no region can contain is lowered op by op, as `jax.jit` does.
 
     Args:
         f: The function. Without it, a decorator is returned.
-        static_argnums: Arguments, by position, that are compile-time constants.
-        static_argnames: The same by name.
-        donate_argnums: Arguments, by position, whose memory the results may take.
-        donate_argnames: The same by name.
-        region: As `set_region`, for this function.
-        **options: ``keep_unused``, ``inline``, ``compiler_options``, … of `jax.jit`. Its ``in_shardings`` and
+        static_argnums: The positions of arguments that are compile-time constants.
+        static_argnames: Their names.
+        donate_argnums: The positions of arguments whose memory may be reused for results.
+        donate_argnames: Their names.
+        region: The mode of `set_region`, for this function.
+        **options: Options of `jax.jit`: ``keep_unused``, ``inline``, ``compiler_options``, …. Its ``in_shardings`` and
             ``out_shardings`` are for functions without typed values.
 
     Returns:
-        A function that computes the same; with ``.trace``, ``.lower``, ``.eval_shape`` and ``.clear_cache``.
+        The compiled function, with ``.trace``, ``.lower``, ``.eval_shape`` and ``.clear_cache``.
 
     Raises:
-        ShardingTypeError: a region is required and not enough; shardings are given for typed values.
+        ShardingTypeError: with ``region="require"``, the program needs more than one region; shardings are passed for
+            typed values.
     """
     roles = {
         "static_argnums": static_argnums,
@@ -295,7 +295,7 @@ def jit(
         "donate_argnames": donate_argnames,
     }
     refuse_unknown("jit", options, _OPTIONS)
-    mode = None if region is None else _checked(region)
+    mode = None if region is None else _checked_mode(region)
     passed = {k: v for k, v in options.items() if v is not None}
 
     def make(function: Callable[P, T]) -> JitFunction[P, T]:

@@ -1,4 +1,4 @@
-"""A typed function as a `jax.jit` of plain arrays: what `jit` keeps for one structure and one set of types."""
+"""`Program`: a typed function as a `jax.jit` of plain arrays, for one structure and one set of types."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ from shtypes.traced.merging import merged
 
 
 class Form(NamedTuple):
-    """The form of the results that the user sees."""
+    """The structure and types of the results."""
 
-    tree: Any  # their structure
-    types: tuple[HiShType | None, ...]  # the type of each leaf; None for a plain one
-    plain: tuple[int, ...]  # which leaves those are
-    empty: tuple[int, ...]  # which typed leaves have no elements
-    one: bool  # whether they are one typed value with elements, and nothing around it
+    tree: Any
+    types: tuple[HiShType | None, ...]  # of each leaf; None for a plain one
+    plain: tuple[int, ...]  # the indices of plain leaves
+    empty: tuple[int, ...]  # the indices of typed leaves without elements
+    is_single: bool  # whether the result is one typed value with elements
 
 
 class _Results:
-    """Plain arrays that say what the user is to see of them."""
+    """The plain arrays of the results, with their form."""
 
     __slots__ = ("data", "form")
 
@@ -44,9 +44,9 @@ class _Results:
         self.form, self.data = form, data
 
     def typed(self) -> Any:
-        """The results as the user sees them."""
-        tree, leaf_types, plain, empty, one = self.form
-        if one:
+        """Converts them to the results that the user sees."""
+        tree, leaf_types, plain, empty, is_single = self.form
+        if is_single:
             return wrap(leaf_types[0], self.data[0])  # type: ignore[arg-type]
         values = wrap_all(leaf_types, self.data)
         for i in plain:
@@ -57,10 +57,7 @@ class _Results:
 
 
 class _Captured:
-    """The arrays that a function captured, as an argument. Another set of arrays is another trace.
-
-    Equality is identity of the arrays; the set holds them, so that no others can take their place.
-    """
+    """The arrays that a function captures, in the key of JAX's trace cache; compared by identity."""
 
     __slots__ = ("_hash", "arrays")
 
@@ -76,7 +73,7 @@ class _Captured:
 
 
 class _Constants:
-    """Captured arrays with the data to use for them: their data, or JAX's tracers."""
+    """Captured arrays with the data to use for them, which may be traced."""
 
     __slots__ = ("data", "origin")
 
@@ -84,13 +81,13 @@ class _Constants:
         self.origin, self.data = origin, data
 
 
-# What comes out of `jax.jit` must flatten to the arrays that went in, or JAX leaves its fast path.
+# As pytrees, since JAX's fast path needs results that flatten to arrays.
 jax.tree_util.register_pytree_node(_Results, lambda r: (r.data, r.form), _Results)
 jax.tree_util.register_pytree_node(_Constants, lambda c: (c.data, c.origin), _Constants)
 
 
 class _RecaptureError(Exception):
-    """The function captures other arrays than those that it was passed."""
+    """Raised in a trace whose function captures other arrays than those passed."""
 
     def __init__(self, captured: _Constants | None) -> None:
         super().__init__("please report this")
@@ -98,9 +95,9 @@ class _RecaptureError(Exception):
 
 
 class Program:
-    """A function for arguments of one structure and of certain types.
+    """A function specialized to a structure and types of arguments.
 
-    Plain arguments may still differ in shape, and the context may change: then JAX traces ``fn`` again.
+    JAX traces ``fn`` again for other shapes of plain arguments and in other contexts.
     """
 
     def __init__(
@@ -122,37 +119,37 @@ class Program:
         self.left_to_jax = mode == "off"
         self._f, self._plain, self._roles = f, plain, roles
         self._constants: _Constants | None = None
-        everything = range(len(leaf_types))
-        flags = roles.donated(tree_unflatten(tree, list(everything)), static) if roles.any_donated else []
-        #: The leaves whose memory the results may take.
-        self.donated: Final = frozenset(i for i, flag in zip(everything, flags, strict=False) if flag)
+        leaves = range(len(leaf_types))
+        flags = roles.donated(tree_unflatten(tree, list(leaves)), static) if roles.any_donated else []
+        #: The indices of donated leaves.
+        self.donated: Final = frozenset(i for i, flag in zip(leaves, flags, strict=False) if flag)
 
-        def low(constants: _Constants | None, *data: Any) -> Any:
-            return self._low(constants, data)
+        def on_physical_arrays(constants: _Constants | None, *data: Any) -> Any:
+            return self._on_physical_arrays(constants, data)
 
-        low.__name__ = low.__qualname__ = name_of(f) or "f"
-        self.fn: Any = jax.jit(low, donate_argnums=[1 + i for i in self.donated], **options)
+        on_physical_arrays.__name__ = on_physical_arrays.__qualname__ = name_of(f) or "f"
+        self.fn: Any = jax.jit(on_physical_arrays, donate_argnums=[1 + i for i in self.donated], **options)
 
     def leave_to_jax(self, why: UnsupportedError) -> None:
-        """From now on the program is JAX's to lower, op by op; an unsupported release of JAX is reported."""
+        """Lowers the program op by op from now on; warns if the reason is an unknown release of JAX."""
         self.left_to_jax = True
         if isinstance(why, UnknownReleaseError):
-            said = f"shtypes does not know how this release of JAX writes the program: {why}"
-            warnings.warn(f"{said}. It runs op by op, which is right but slower.", RuntimeWarning, stacklevel=2)
+            message = f"shtypes does not know how this release of JAX writes the program: {why}"
+            warnings.warn(f"{message}. It runs op by op, which is right but slower.", RuntimeWarning, stacklevel=2)
 
-    def answers(self, tree: Any, leaf_types: list[Any], static: tuple[Any, ...], mode: str) -> bool:
-        """Whether a call is one for this program."""
+    def matches(self, tree: Any, leaf_types: list[Any], static: tuple[Any, ...], mode: str) -> bool:
+        """Whether a call has this program's structure, types, static arguments and mode."""
         if mode != self.mode or leaf_types != self._latest or tree != self.tree or static != self.static:
             return False
         self._latest = leaf_types
         return True
 
-    def data_of(self, call: Arguments, static: tuple[Any, ...], mode: str) -> list[Any] | None:
-        """The physical arrays of a call that this program answers, if that takes no flattening; else None."""
+    def physical_arrays_of(self, call: Arguments, static: tuple[Any, ...], mode: str) -> list[Any] | None:
+        """The physical arrays of a call that matches this program; None if it does not, or has plain leaves."""
         return None if mode != self.mode or static != self.static else self.physical_arrays(call)
 
     def physical_arrays(self, call: Arguments) -> list[Any] | None:
-        """The physical arrays of a call without static arguments, if its structure and types are this program's."""
+        """The physical arrays of a call without static arguments; None if its structure or types do not match."""
         try:
             leaves = None if self.read is None else self.read(call)
         except KeyError:  # a dict with other keys
@@ -167,11 +164,11 @@ class Program:
 
     @functools.cached_property
     def read(self) -> Callable[[Arguments], list[Any] | None] | None:
-        """Made when the program is called again; only for typed leaves, which look like nothing else."""
+        """`reader` of the structure; None if some leaves are plain, which it cannot tell from containers."""
         return reader(self.tree) if None not in self.leaf_types else None
 
     def __call__(self, data: list[Any]) -> Any:
-        """The results for the physical arrays and plain arrays of a call."""
+        """Calls the program with physical and plain arrays."""
         constants = self._constants
         try:
             results = self.fn(constants, *data)
@@ -181,21 +178,21 @@ class Program:
         for x in () if constants is None else constants.origin.arrays:
             if type(x) is Array and x.data is None:
                 raise placed(without_data_error(x.type), f"data of {x.type}, which the function captures")
-        return typed(self._again(self.fn, constants, data))
+        return typed(self._run_with(self.fn, constants, data))
 
     def trace(self, data: list[Any]) -> tuple[Any, Callable[[list[Any]], tuple[Any, ...]]]:
-        """JAX's trace of the lowered function, and what turns the data of a call into its arguments."""
-        data = [specimen(x, t) for x, t in zip(data, self.leaf_types, strict=True)]
+        """JAX's trace of ``fn``, and a function from the data of a call to its arguments."""
+        data = [stand_in(x, t) for x, t in zip(data, self.leaf_types, strict=True)]
         constants: _Constants | None = None
         try:
             traced = self.fn.trace(constants, *data)
         except _RecaptureError as err:
             constants = err.captured
-            traced = self._again(self.fn.trace, constants, data)
+            traced = self._run_with(self.fn.trace, constants, data)
         return traced, lambda data: (constants, *data)
 
-    def _again(self, run: Callable[..., Any], constants: _Constants | None, data: list[Any]) -> Any:
-        """A call or a trace with the arrays that the function captures; later calls start with them."""
+    def _run_with(self, run: Callable[..., Any], constants: _Constants | None, data: list[Any]) -> Any:
+        """Calls ``run`` with captured arrays, and saves these for later calls."""
         try:
             result = run(constants, *data)
         except _RecaptureError:
@@ -203,8 +200,8 @@ class Program:
         self._constants = constants
         return result
 
-    def _low(self, constants: _Constants | None, data: Sequence[Any]) -> Any:
-        """The program on plain arrays; runs while JAX traces it."""
+    def _on_physical_arrays(self, constants: _Constants | None, data: Sequence[Any]) -> Any:
+        """The function that JAX traces: lowers the program, and evaluates it on plain arrays."""
         for x, t in zip(data, self.leaf_types, strict=True):
             if x is None and t is not None:
                 raise placed(without_data_error(t), f"data of {t}")
@@ -216,7 +213,7 @@ class Program:
         constants_of_program = captured(program.jaxpr)
         arrays = [x for x in constants_of_program if isinstance(x, (Array, jax.Array))]
         if _Captured(arrays) != (_Captured(()) if constants is None else constants.origin):
-            data = [specimen(x.data, x.type) if type(x) is Array else x for x in arrays]
+            data = [stand_in(x.data, x.type) if type(x) is Array else x for x in arrays]
             raise _RecaptureError(_Constants(_Captured(arrays), data) if arrays else None)
         data_of_constants = iter(() if constants is None else constants.data)
         values = [next(data_of_constants) if isinstance(x, (Array, jax.Array)) else x for x in constants_of_program]
@@ -226,21 +223,21 @@ class Program:
         plain = tuple(i for i, t in enumerate(types) if t is None)
         empty = tuple(i for i, t in enumerate(types) if t is not None and t.size == 0)
         tree: Any = jax.tree.structure(program.out_info)
-        one = tree == LEAF and not plain and not empty
-        return _Results(Form(tree, types, plain, empty, one), outs)
+        is_single = tree == LEAF and not plain and not empty
+        return _Results(Form(tree, types, plain, empty, is_single), outs)
 
     def call(self, leaves: Iterable[Any]) -> Arguments:
-        """The arguments of the user's function."""
+        """The arguments of the user's function, for these leaves."""
         return self._roles.join(tree_unflatten(self.tree, list(leaves)), self.static)
 
 
 def typed(results: Any) -> Any:
-    """The results of a program's ``fn`` as typed values."""
-    return results.typed() if type(results) is _Results else results  # under jax.disable_jit it was the user's function
+    """Converts the results of a program's ``fn`` to those that the user sees."""
+    return results.typed() if type(results) is _Results else results  # under jax.disable_jit they are these already
 
 
-def specimen(x: Any, t: HiShType | None) -> Any:
-    """A leaf's stand-in in a trace: its data, or the shape and sharding of its physical array."""
+def stand_in(x: Any, t: HiShType | None) -> Any:
+    """The data of a leaf or, without data, the shape and sharding of its physical array, for a trace."""
     if t is None or x is not None:
         return x
     try:
@@ -250,18 +247,15 @@ def specimen(x: Any, t: HiShType | None) -> Any:
     return jax.ShapeDtypeStruct(physical_shape(t), t.dtype, sharding=jax.NamedSharding(mesh, physical_spec(t)))
 
 
-# trees of arguments
-
-
 #: The structure of one leaf.
 LEAF: Final = jax.tree.structure(0)
 
 
 def reader(tree: Any) -> Callable[[Any], list[Any] | None] | None:
-    """A function that lists the leaves of a pytree of structure ``tree``, in the order of `jax.tree.leaves`.
+    """A fast `jax.tree.leaves` for pytrees of structure ``tree``; None if that has classes that it does not know.
 
-    It is one expression, such as ``[x0["a"], x0["b"]] if type(x0 := call) is dict and len(x0) == 2 else None``. Of a
-    value of another structure it gives None or raises a KeyError. It takes anything for a leaf: look at those.
+    It is one expression, such as ``[x0["a"], x0["b"]] if type(x0 := call) is dict and len(x0) == 2 else None``. For
+    another structure it returns None or raises a KeyError; but leaves may be anything, and must be checked.
     """
     checks: list[str] = []
     leaves: list[str] = []
@@ -292,6 +286,6 @@ def reader(tree: Any) -> Callable[[Any], list[Any] | None] | None:
 
 
 def _is_named_tuple(kind: type) -> bool:
-    """Whether a class is a named tuple that JAX opens as one, and not as a node with other rules."""
+    """Whether JAX flattens a class as a named tuple, not by a registered rule."""
     places = [*range(len(getattr(kind, "_fields", ())))]
     return issubclass(kind, tuple) and hasattr(kind, "_make") and jax.tree.leaves(kind._make(places)) == places

@@ -1,4 +1,4 @@
-"""`jit`'s traced, lowered and compiled programs: JAX's, called with typed values."""
+"""The stages of `jit`: traced, lowered and compiled programs, wrapping JAX's."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from shtypes.traced.merging import merged
 
 
 class _Stage:
-    """One of JAX's stages, with the types of the results; what is not said here is the wrapped stage's."""
+    """A wrapper of one of JAX's stages, with typed results; other attributes are the wrapped stage's."""
 
     def __init__(self, inner: Any, typed: Any, program: Program, arguments: Any) -> None:
         self._inner, self._typed, self._program, self._arguments = inner, typed, program, arguments
 
     @functools.cached_property
     def jaxpr(self) -> Any:
-        """The typed program as it is compiled."""
+        """The typed program, with its reshards merged as in the compiled one."""
         return self._typed.jaxpr if self._program.left_to_jax else merged(self._typed.jaxpr)
 
     @property
     def out_info(self) -> Any:
-        """The results: values that have only types, and JAX's shapes for plain arrays."""
+        """The results as typed values without data, and JAX's shapes for plain arrays."""
         avals = iter([v.aval for v in jaxpr_of(self._typed.jaxpr).outvars])
 
         def info(plain: Any) -> Any:
@@ -50,11 +50,11 @@ class _Stage:
 
 
 class OnDevices(NamedTuple):
-    """A program as devices run it, and where its operands come from."""
+    """A program that devices run, and the leaves of the call that are its operands."""
 
-    program: Any  # a closed jaxpr: of plain arrays on shards, or typed where no region holds it
-    leaves: tuple[int | None, ...]  # which leaf of the call each operand is; None for what the function captures
-    donated: frozenset[int]  # the leaves whose memory the results may take
+    program: Any  # a closed jaxpr: of plain arrays, or of typed values if it is lowered op by op
+    leaves: tuple[int | None, ...]  # for each operand the index of a leaf; None for captured arrays
+    donated: frozenset[int]  # the donated leaves
 
 
 class Traced(_Stage):
@@ -65,7 +65,7 @@ class Traced(_Stage):
         self._data = data
 
     def on_devices(self) -> OnDevices:
-        """The program that is lowered, traced; needs no devices."""
+        """Traces the program that is lowered; needs no devices."""
         program, count = self._program, len(self._data)
         if not program.left_to_jax:
             try:
@@ -78,11 +78,11 @@ class Traced(_Stage):
         return OnDevices(self._typed.jaxpr, tuple(range(count)), program.donated)
 
     def arguments(self, leaves: Sequence[Any]) -> Arguments:
-        """The arguments of the function, with these leaves in the place of the traced ones."""
+        """The arguments of the function with these leaves."""
         return self._program.call(leaves)
 
     def lower(self, **options: Any) -> Lowered:
-        """Lowers the program; the options are those of JAX's method."""
+        """Lowers the program, with the options of JAX's method."""
         if not self._program.left_to_jax:
             try:
                 traced, arguments = self._program.trace(self._data)
@@ -96,12 +96,12 @@ class Lowered(_Stage):
     """A lowered program; ``as_text()`` and ``cost_analysis()`` are JAX's."""
 
     def compile(self, *args: Any, **options: Any) -> Compiled:
-        """Compiles the program; the options are those of JAX's method."""
+        """Compiles the program, with the options of JAX's method."""
         return Compiled(self._inner.compile(*args, **options), self._typed, self._program, self._arguments)
 
 
 class Compiled(_Stage):
-    """A compiled program: call it with values of the types that it was lowered for, without the static arguments."""
+    """A compiled program, to call with values of the types that it was lowered for, without static arguments."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Runs the program."""
@@ -119,7 +119,7 @@ class Compiled(_Stage):
             return typed(self._inner(*self._arguments([x.data if type(x) is Array else x for x in leaves])))
 
     def _placed(self, leaves: list[Any]) -> list[Any]:
-        """The arguments where the program wants them: XLA puts those anywhere that it does not use."""
+        """The arguments moved to the program's input shardings, which XLA chooses freely for unused arguments."""
         placed = list(leaves)
         shardings = self._program.tree.flatten_up_to(self._inner.input_shardings)
         for i, (x, places) in enumerate(zip(leaves, map(jax.tree.leaves, shardings), strict=True)):

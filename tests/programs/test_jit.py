@@ -338,7 +338,7 @@ def test_calls_of_a_known_program_stay_in_jax_s_fast_path() -> None:
         return original(*args)
 
     assert program is not None
-    original, program._low = program._low, watched  # type: ignore[assignment, method-assign]
+    original, program._on_physical_arrays = program._on_physical_arrays, watched  # type: ignore[assignment, method-assign]
     for _ in range(3):
         jax.block_until_ready(f(v))
     assert count == 0
