@@ -1,4 +1,4 @@
-"""`local_map`: any JAX function of shards as a typed op, with result types that its user claims."""
+"""`local_map`: converts a JAX function of shards to a typed op, with result types that the user claims."""
 
 from __future__ import annotations
 
@@ -84,40 +84,39 @@ def local_map(
     differentiable: bool = True,
     name: str | None = None,
 ) -> Any:
-    """Any JAX function of shards as a typed op: a kernel with a custom backward pass, or what no typed op does.
+    """Converts a JAX function of shards to a typed op, such as a kernel with a custom backward pass.
 
-    ``f`` sees plain arrays, one device's shards, and does not communicate. What its results mean is your word, by
-    their types. Checked without devices: that ``f`` takes the shards, that what it makes fits the claims, that it does
-    not communicate, that no result is claimed to be one value that is computed from what varies, or a term of a sum
-    that is computed from what does not, and that gradients can have the types that follow. `debug_checks` compares
-    what calls of the host give.
+    ``f`` gets plain arrays, one device's shards, and must not communicate. You claim the types of its results. Checked
+    without devices: that ``f`` takes the shards and does not communicate, that its results have the shapes and dtypes
+    of the claims, that no replicated result depends on varying values, that no unreduced result depends on values that
+    do not vary, and that gradients can have the cotangent types. `debug_checks` compares the values of host callbacks.
 
-    Per axis: where the results that an operand with a gradient goes into are invariant, it is invariant too. Otherwise
-    an invariant operand is cast to reduced, free forward. What an unreduced operand goes into is unreduced, and ``f``
-    linear in it.
+    Per axis: if the results that depend on a differentiable operand are invariant, it must be invariant too. Otherwise
+    an invariant operand is cast to reduced, free forward. Results that depend on an unreduced operand are unreduced,
+    and ``f`` must be linear in it.
 
     Args:
-        f: The function. JAX knows it by its identity: define it once, not at each call.
-        out: The types of the results, in their structure: for each a text, an `sh.ShType` or a `jax.P`, whose sizes may
-            be left out (``"[_@dp, _]"``, ``"[batch@dp, _]"``: those of the shards, times the axes); or a function from
-            the operands' types to such types. One type stands for all results. Inside `vmap` it is of one step: over
-            the axes that shard the mapped dim, what is made of a step's value varies as that does.
-        residuals: What the backward pass uses. ``"save"``: residuals of the forward pass, as JAX finds them; there is
-            no forward-mode derivative then. ``"recompute"``: the operands. By default, they are saved where a
-            `jax.custom_vjp` is somewhere in ``f``.
-        differentiable: Whether gradients pass. An optimizer's update has none, and then its results may be invariant
-            and sharded on one axis.
+        f: The function. JAX caches it by identity: define it once, not at each call.
+        out: The types of the results, in their structure: strings, `sh.ShType` or `jax.P`, whose sizes may be omitted
+            (``"[_@dp, _]"``, ``"[batch@dp, _]"``: those of the shards, times the axes); or a function from the
+            operands' types to such types. One type applies to all results. Inside `vmap` it is the type of one step:
+            over the axes that shard the mapped dim, results vary if operands do.
+        residuals: The values that the backward pass uses. ``"save"``: the residuals of `jax.vjp`; then there is no
+            forward-mode derivative. ``"recompute"``: the operands. By default, residuals are saved if ``f`` contains a
+            `jax.custom_vjp`.
+        differentiable: Whether gradients pass. Without, as for an optimizer's update, results may be invariant and
+            sharded on one axis.
         name: The name to print; that of ``f`` by default.
 
     Returns:
-        A function of any trees. Typed values and plain arrays (as constants) arrive in ``f`` as shards, all else as it
-        is, as a hashable constant. Without ``f``, a decorator.
+        A function of pytrees. ``f`` gets typed values and plain arrays (constants) as shards; other leaves are static
+        and must be hashable. Without ``f``, a decorator.
 
     Raises:
         ShardingTypeError: (when called) one of the checks fails.
 
-    Communicates: nothing; an invariant operand that is cast communicates backward. Transpose: that of ``f``, on shards;
-    by the cotangent map, from the claimed types to those of the operands.
+    Communicates: nothing; a cast invariant operand communicates backward. Transpose: that of ``f`` on shards, with the
+    cotangent types of the claims and operands.
 
     Examples:
         >>> import jax.numpy as jnp
@@ -136,14 +135,14 @@ def local_map(
             function, out=out, residuals=residuals, differentiable=differentiable, name=name
         )
     check_function("local_map", f)
-    called = name or name_of(f) or type(f).__name__
+    op_name = name or name_of(f) or type(f).__name__
 
     @functools.wraps(f, updated=())
     def mapped(*args: Any, **kwargs: Any) -> Any:
         if not differentiable:
             arrays, again = split((args, kwargs), lambda x: is_typed(x) or isinstance(x, jax.Array))
             args, kwargs = again(map(stop_gradient, arrays))
-        return _apply(f, called, out, residuals, differentiable, args, kwargs)
+        return _apply(f, op_name, out, residuals, differentiable, args, kwargs)
 
     return public(mapped)
 
@@ -158,8 +157,8 @@ def _apply(
     kwargs: dict[str, Any],
 ) -> Any:
     arrays, again = split((args, kwargs), lambda x: is_typed(x) or isinstance(x, (jax.Array, np.ndarray, np.generic)))
-    fixed, tree = jax.tree.flatten(again(Shard for _ in arrays))
-    fn = UserFn(f, name, tree, tuple(fixed))
+    static, tree = jax.tree.flatten(again(Shard for _ in arrays))
+    fn = UserFn(f, name, tree, tuple(static))
     try:
         hash(fn)
     except TypeError as error:
@@ -189,7 +188,7 @@ def _apply(
             return typing_of(types)
         except ShardingTypeError as error:
             if not error.may_have_fixes:
-                complete_when_read(error, functools.partial(_keep_whole_operands, error, typing_of, types))
+                complete_when_read(error, functools.partial(_suggest_replicated, error, typing_of, types))
             raise
 
     types = tuple(jax.typeof(x) for x in operands)
@@ -209,8 +208,8 @@ def _apply(
     return jax.tree.unflatten(shard_results.tree, outs)
 
 
-def _keep_whole_operands(error: ShardingTypeError, rule: Rule, operands: tuple[ShType, ...]) -> None:
-    """Suggests the operand that axes shard as one value on all their devices, if the function then keeps its claims."""
+def _suggest_replicated(error: ShardingTypeError, rule: Rule, operands: tuple[ShType, ...]) -> None:
+    """Suggests to replicate one operand over the axes at fault, if the claims then hold."""
     replaced, axes = operands, error.axes
     for _ in operands[0].mesh.axis_names:
         for axis in axes:
@@ -220,16 +219,16 @@ def _keep_whole_operands(error: ShardingTypeError, rule: Rule, operands: tuple[S
             return
         try:
             rule(replaced)
-        except ShardingTypeError as refused:
-            axes = refused.axes
+        except ShardingTypeError as next_error:
+            axes = next_error.axes
         else:
-            ((called, t, goal),) = changed
-            error.fixes = (reshard_fix(t, goal, called),)
+            ((operand, t, goal),) = changed
+            error.fixes = (reshard_fix(t, goal, operand),)
             return
 
 
 def _with_shards_of(traced_types: tuple[ShType, ...], rule: Rule) -> Rule:
-    """The rule, restricted to operands with these shards: what the function returns for others is unknown."""
+    """The rule, restricted to operands with these shards, for which the function was traced."""
 
     def call(types: tuple[ShType, ...]) -> Typing:
         other = next((t for t, g in zip(types, traced_types, strict=True) if t.dims != g.dims), None)
@@ -241,10 +240,9 @@ def _with_shards_of(traced_types: tuple[ShType, ...], rule: Rule) -> Rule:
 
 
 def claims(name: str, shard_results: ShardResults, out: Any, operands: Sequence[ShType]) -> tuple[ShType, ...]:
-    """The types that the results are claimed to have; they fit the shards that the function makes.
+    """The claimed types of the results, checked against the shards that the function returns.
 
-    A claim is of one step of the `vmap`s around: where an operand varies because its steps are on several devices,
-    what is computed from it does too.
+    A claim is the type of one step of the enclosing `vmap`s: results vary where operands vary over a mapped axis.
     """
     mesh = operands[0].mesh
     varying = [a for a in mapped_axes() if any(t.state(a) is State.VARYING for t in operands)]
@@ -264,17 +262,17 @@ def claims(name: str, shard_results: ShardResults, out: Any, operands: Sequence[
 
 
 def _of_steps(t: ShType, axes: Sequence[str]) -> ShType:
-    """The type, varying on those of ``axes`` where it is replicated: devices there are at different steps."""
+    """The type, varying on those of ``axes`` where it is replicated, since devices there compute different steps."""
     return t.with_axes([a for a in axes if t.state(a) in (State.REDUCED, State.INVARIANT)], State.VARYING)
 
 
 def is_target(x: Any) -> bool:
-    """Whether ``x`` says a type: a text, a type or a spec."""
+    """Whether ``x`` is a string, a type or a spec."""
     return isinstance(x, (str, ShType, Spec))
 
 
 def _claim(name: str, index: int, count: int, target: Any, shard: tuple[tuple[int, ...], str], mesh: Mesh) -> ShType:
-    """One claim as a type; sizes that a text or a spec leaves out are those of the shards together."""
+    """One claim as a type; omitted sizes follow from the shards."""
     shape, dtype = shard
     what = f"result {index} of `{name}`" if count > 1 else f"the result of `{name}`"
     if not is_target(target):
@@ -297,7 +295,7 @@ def _claim(name: str, index: int, count: int, target: Any, shard: tuple[tuple[in
 
 
 def _completed(target: Any, shape: tuple[int, ...], dtype: str, mesh: Mesh) -> ShType:
-    """A text or a spec as a type of which each device holds a shard of this shape."""
+    """The type of a string or a spec whose shards have this shape."""
     axes = _axes(target, len(shape), mesh)
     if len(axes) == len(shape):
         shape = tuple(n * mesh.product(over) for n, over in zip(shape, axes, strict=True))
@@ -305,7 +303,7 @@ def _completed(target: Any, shape: tuple[int, ...], dtype: str, mesh: Mesh) -> S
 
 
 def _axes(target: Any, rank: int, mesh: Mesh) -> list[tuple[str, ...]]:
-    """The axes that a text or a spec gives to each of ``rank`` dims."""
+    """The mesh axes of each of ``rank`` dims in a string or a spec."""
     if not isinstance(target, str):
         entries = [(e,) if isinstance(e, str) else tuple(e or ()) for e in target.partitions]
         return entries + [()] * (rank - len(entries))

@@ -1,7 +1,7 @@
-"""`shard_map`: local mode as a change of types. It maps nothing: it reinterprets arguments and results.
+"""`shard_map`: local mode by reinterpreting the types of arguments and results.
 
-Inside, the mapped mesh axes vary and dims are those of one device; types carry everything else, so every op, every
-transformation and both lowerings work inside as they do outside.
+Inside, values vary over the mapped mesh axes and dims have the size of a shard; ops, transformations and both lowerings
+work as outside.
 """
 
 from __future__ import annotations
@@ -69,35 +69,33 @@ def shard_map(
     axis_names: str | Collection[str] = (),
     explicit: bool = False,
 ) -> Any:
-    """A function of shards, as a function of global values; `jax.shard_map` on types.
+    """Converts a function of shards to a function of global values; `jax.shard_map` for typed values.
 
-    Inside ``f`` the mapped axes that shard a dim of an argument are varying, and the dim is that of one device. Values
-    that are replicated stay so, and are cast to varying where they meet varying ones. Devices send each other something
-    only by `shtypes.lax`.
+    Inside ``f`` an argument varies over the mapped axes that shard it, and the dim has the size of a shard. Replicated
+    values stay replicated, and are cast to varying where they are combined with varying ones. Only the functions of
+    `shtypes.lax` communicate.
 
     Args:
-        f: The function, of positional arguments: trees of typed values and plain arrays. Without it, a decorator is
+        f: The function, of positional arguments: pytrees of typed values and plain arrays. Without it, a decorator is
             returned.
-        out_specs: Where the results' axes go, as a tree that is a prefix of the results': texts such as
-            ``"[_@x, ...]"``, types, or a `jax.P`. A mapped axis comes back at the dim that names it, as the first that
-            shards it; ``{U:x}`` makes the devices' values the terms of a pending sum. An axis that is left out promises
-            one value: the result must be reduced or invariant by type.
-        in_specs: Where the arguments' axes are, as a prefix of the tuple of arguments. By default as their types say.
-            An axis that is left out stays reduced, invariant or unreduced. Replicated arguments are sliced where a
-            spec says so.
-        mesh: The mesh; by default that of the arguments, or the one in context.
-        axis_names: The mesh axes to map over; by default all over which no argument varies already. The others stay as
-            they are, inside and outside.
+        out_specs: The types of the results, as a pytree prefix: strings such as ``"[_@x, ...]"``, types, or `jax.P`. A
+            mapped axis becomes the major axis of the dim that names it; with ``{U:x}`` the devices' values are the
+            terms of a pending sum. Over an omitted axis the result must be reduced or invariant by type.
+        in_specs: The types of the arguments, as a prefix of their tuple; by default their own. Over an omitted axis an
+            argument stays reduced, invariant or unreduced. Replicated arguments are sliced if the spec shards them.
+        mesh: The mesh; by default that of the arguments, or of the context.
+        axis_names: The mesh axes to map over; by default all over which no argument varies already. The states of other
+            axes are the same inside and outside.
         explicit: Whether each cast along the mapped axes must be written (`shtypes.lax.pvary`).
 
     Returns:
         The function of global values.
 
     Raises:
-        ShardingTypeError: (when called) a spec does not fit; a result varies over an axis that its spec leaves out.
+        ShardingTypeError: (when called) a spec does not fit; a result varies over an axis that its spec omits.
 
-    Communicates: what ``f`` does. Entering and leaving send nothing; where a spec slices an invariant argument, its
-    gradient is gathered.
+    Communicates: as ``f`` does. Entering and leaving send nothing; if a spec slices an invariant argument, its gradient
+    is gathered.
     """
     if f is None:
         return functools.partial(
@@ -111,10 +109,10 @@ def shard_map(
     def mapped(*args: Any) -> Any:
         over = _mesh(mesh, jax.tree.leaves(args))
         args = jax.tree.map(lambda x: as_operands([x])[0][0], args)
-        names = _mapped(chosen, over, jax.tree.leaves(args))
+        names = _mapped_axes(chosen, over, jax.tree.leaves(args))
         return mapped_over(names, over, body, args, in_specs, out_specs, explicit=explicit)
 
-    mapped.in_specs = in_specs  # type: ignore[attr-defined]  # what a lifted program asks, which sees no types
+    mapped.in_specs = in_specs  # type: ignore[attr-defined]  # for `lift`, whose trace has no types
     return mapped
 
 
@@ -128,12 +126,12 @@ def mapped_over(
     *,
     explicit: bool = False,
 ) -> Any:
-    """The results of a function of shards, mapped over some axes of a mesh, for typed arguments."""
-    inside = _crossed("argument", args, _specs(in_specs, args, "in_specs", optional=True), entering, axes)
+    """Calls a function of shards, mapped over some axes of a mesh, with typed arguments."""
+    inside = _reinterpret("argument", args, _specs(in_specs, args, "in_specs", optional=True), entering, axes)
     with in_local_mode(axes, mesh.shape), casts_are_written(axes if explicit else ()):
         results = body(*inside)
         specs = _specs(out_specs, results, "out_specs", optional=False)
-        return _crossed("result", results, specs, leaving, axes)
+        return _reinterpret("result", results, specs, leaving, axes)
 
 
 def specs_of(in_specs: Any, args: tuple[Any, ...]) -> list[Any]:
@@ -153,7 +151,7 @@ def _mesh(mesh: Any, leaves: Sequence[Any]) -> Mesh:
     return here
 
 
-def _mapped(axes: tuple[str, ...], mesh: Mesh, values: Sequence[Any]) -> tuple[str, ...]:
+def _mapped_axes(axes: tuple[str, ...], mesh: Mesh, values: Sequence[Any]) -> tuple[str, ...]:
     for axis in axes:
         mesh.index(axis)
     if axes:
@@ -163,7 +161,7 @@ def _mapped(axes: tuple[str, ...], mesh: Mesh, values: Sequence[Any]) -> tuple[s
 
 
 def _specs(specs: Any, tree: Any, name: str, *, optional: bool) -> list[Any]:
-    """A spec for each leaf."""
+    """Broadcasts a prefix of specs to the leaves of a pytree."""
     prefix: Any
     entries, prefix = jax.tree.flatten(specs, is_leaf=_is_spec)
     try:
@@ -183,14 +181,14 @@ def _is_spec(x: Any) -> bool:
     return x is None or isinstance(x, (str, ShType, Spec))
 
 
-def _crossed(
+def _reinterpret(
     what: str,
     tree: Any,
     specs: Sequence[Any],
     types: Callable[[ShType, Any, Sequence[str]], tuple[ShType, ShType]],
     mapped: Sequence[str],
 ) -> Any:
-    """Values with the types that they have on the other side; ``types`` says what each is cast to before, and its."""
+    """Casts and reinterprets values; ``types`` maps a type, spec and mapped axes to the cast type and the new type."""
 
     def one(path: Any, x: Any, spec: Any) -> Any:
         ((x,), _) = as_operands([x])
@@ -207,9 +205,9 @@ def _crossed(
     return jax.tree.unflatten(structure, [one(path, x, spec) for (path, x), spec in zip(leaves, specs, strict=True)])
 
 
-#: Whether functions with some code are plain programs, as far as they were applied before.
+#: By `_code_of`, whether functions called before are plain programs.
 _plain: Final[Bounded[bool]] = Bounded(PROGRAMS)
-#: `lifting.lift.lift`, which is above this room and so comes here itself.
+#: `lifting.lift.lift`, set on its import, since that package imports this one.
 _lift: Final[list[Callable[[Any], Callable[..., Any]]]] = []
 
 
@@ -219,40 +217,36 @@ def connect_lift(lift: Callable[[Any], Callable[..., Any]]) -> None:
 
 
 class Body:
-    """A function of one device's values.
-
-    It is called with typed values first. Where a function of JAX refuses them, the body is a plain program, and from
-    then on it is lifted.
-    """
+    """A function of shards, which is lifted if JAX's functions in it refuse typed values."""
 
     def __init__(self, f: Callable[..., Any]) -> None:
         self.f = f
         self._code = _code_of(f)
 
     def __call__(self, *args: Any) -> Any:
-        """The results for typed values."""
+        """Calls the function with typed values, or lifted."""
         plain = _plain.get(self._code)
         if plain is None and (rules_in_force() or not no_trace_is_running()):
-            # Of what is only tried nothing is to be left in the program around it, or counted by a scope.
-            refused = self._tried(args)
-            plain = refused is not None
+            # In a separate trace: a failed attempt must leave no equations behind, and no scope must count it.
+            jax_error = self._trial_error(args)
+            plain = jax_error is not None
         else:
-            refused = None
+            jax_error = None
         if not plain:
             try:
                 results = self.f(*args)
             except Exception as error:
-                if not _is_jaxs(error):
+                if not _is_jax_error(error):
                     raise
-                refused = error
+                jax_error = error
             else:
                 _plain.put(self._code, False)
                 return results
-        results = self._lifted_call(args, refused)
+        results = self._lifted_call(args, jax_error)
         _plain.put(self._code, True)
         return results
 
-    def _tried(self, args: tuple[Any, ...]) -> Exception | None:
+    def _trial_error(self, args: tuple[Any, ...]) -> Exception | None:
         """JAX's error when the function is traced with typed values; None if JAX raises none."""
         leaves, tree = jax.tree.flatten(args)
 
@@ -264,24 +258,24 @@ class Body:
             with trying():
                 jax.make_jaxpr(flat)(*leaves)
         except Exception as error:
-            return error if _is_jaxs(error) else None  # what else is wrong is said when it is applied
+            return error if _is_jax_error(error) else None  # other errors are raised when it is called
         return None
 
     @functools.cached_property
     def _lifted(self) -> Callable[..., Any]:
         return _lift[0](self.f)
 
-    def _lifted_call(self, args: tuple[Any, ...], refused: Exception | None) -> Any:
+    def _lifted_call(self, args: tuple[Any, ...], jax_error: Exception | None) -> Any:
         try:
             return self._lifted(*args)
         except (AttributeError, jax.errors.JAXTypeError) as error:
-            if refused is None or (isinstance(error, ShardingTypeError) and error.__cause__ is None):
+            if jax_error is None or (isinstance(error, ShardingTypeError) and error.__cause__ is None):
                 raise
-            raise refused from None  # it asks for what only typed values have: the call that JAX refused is the mistake
+            raise jax_error from None  # it is typed code, and the call that JAX refused is its mistake
 
 
-def _is_jaxs(error: Exception) -> bool:
-    """Whether an error says that something of JAX's does not take typed values, or does not know the mesh's axes."""
+def _is_jax_error(error: Exception) -> bool:
+    """Whether JAX raised an error because it does not take typed values, or does not know a mesh axis."""
     if isinstance(error, ShardingTypeError):
         return error.of_plain
     if isinstance(error, NameError):
@@ -293,7 +287,7 @@ def _is_jaxs(error: Exception) -> bool:
 
 
 def _code_of(f: Any) -> Any:
-    """A key of a function's text: its code, and that of the functions in its closure."""
+    """A key for a function: its code, and that of the functions in its closure."""
     if isinstance(f, functools.partial):
         return _code_of(f.func)
     f = getattr(f, "__func__", f)
@@ -304,5 +298,4 @@ def _code_of(f: Any) -> Any:
     return (code, *[_code_of(c) for c in cells if inspect.isfunction(c) and c is not f])
 
 
-#: A cell that is empty yet.
 _EMPTY: Final = CellType()

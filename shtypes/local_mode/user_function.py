@@ -1,4 +1,4 @@
-"""A user's function of shards: what it is applied to, what it makes, and what it must not do."""
+"""A user's function of shards: its trace, the checks of it, and its derivative."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ Shards = tuple[tuple[tuple[int, ...], str], ...]
 
 @dataclass(frozen=True)
 class UserFn(ShardFn):
-    """A user's function, with the arguments that are no arrays in their places."""
+    """A user's function, with its static arguments."""
 
     f: Callable[..., Any]
     name: str
     tree: Any
-    fixed: tuple[Any, ...] = field(compare=False)  # for each leaf of the arguments, a static value or `Shard`
+    static: tuple[Any, ...] = field(compare=False)  # for each leaf of the arguments, a static value or `Shard`
     same: Any = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        tell_apart(self, *[x for x in self.fixed if _is_number(x)])
-        object.__setattr__(self, "same", (self.same, tuple(None if _is_number(x) else x for x in self.fixed)))
+        tell_apart(self, *[x for x in self.static if _is_number(x)])
+        object.__setattr__(self, "same", (self.same, tuple(None if _is_number(x) else x for x in self.static)))
 
     def __str__(self) -> str:
         return self.name
@@ -52,7 +52,7 @@ class UserFn(ShardFn):
     def call(self, shards: Sequence[Any]) -> Any:
         """The results in the user's structure."""
         rest = iter(shards)
-        args, kwargs = jax.tree.unflatten(self.tree, [next(rest) if x is Shard else x for x in self.fixed])
+        args, kwargs = jax.tree.unflatten(self.tree, [next(rest) if x is Shard else x for x in self.static])
         return self.f(*args, **kwargs)
 
     def __call__(self, *shards: Any) -> Any:
@@ -62,7 +62,7 @@ class UserFn(ShardFn):
 
 
 class Shard:
-    """Itself marks the place of a shard among the arguments."""
+    """A placeholder, the class itself, for a shard among the arguments."""
 
 
 def _is_number(x: Any) -> bool:
@@ -70,12 +70,12 @@ def _is_number(x: Any) -> bool:
 
 
 class ShardResults(NamedTuple):
-    """The results of a function of shards, without data."""
+    """The abstract results of a function of shards."""
 
     shards: Shards  # the shape and dtype of each result
-    tree: Any  # the structure in which it gives them
-    has_custom_backward: bool  # whether a `jax.custom_vjp` is somewhere in it
-    sources: tuple[Dependence, ...]  # what each is computed from
+    tree: Any
+    has_custom_backward: bool  # whether it contains a `jax.custom_vjp`
+    sources: tuple[Dependence, ...]  # the operands that each result depends on
 
 
 #: JAX's errors about a function of shards that places arrays.
@@ -93,7 +93,7 @@ def trace_on_shards(fn: UserFn, operands: Shards) -> ShardResults:
     shards = tuple((tuple(map(int, o.shape)), dtypes.from_numpy(o.dtype)) for o in leaves)
     custom = _has_custom_derivative(jaxpr_of(jaxpr))
     active, float_results = ([_is_float(dtype) for _, dtype in each] for each in (operands, shards))
-    if custom and any(active) and any(float_results):  # what the backward pass does is not in the trace of the function
+    if custom and any(active) and any(float_results):  # check the backward pass, which the trace does not contain
         _traced_backward(fn, operands, shards, active, float_results)
     has_custom_backward = custom and _has_custom_derivative(jaxpr_of(jaxpr), "custom_vjp_call")
     sources = [Dependence() if 0 in shape else d for (shape, _), d in zip(shards, dependences(jaxpr), strict=True)]
@@ -103,7 +103,7 @@ def trace_on_shards(fn: UserFn, operands: Shards) -> ShardResults:
 def _traced_backward(
     fn: UserFn, operands: Shards, results: Shards, active: Sequence[bool], live: Sequence[bool]
 ) -> Any:
-    """The jaxpr of the backward pass: of the operands, and the cotangents of the ``live`` results."""
+    """The jaxpr of the backward pass, for operands and cotangents of the ``live`` results."""
 
     def backward(shards: Sequence[Any]) -> Any:
         _, pull = vjp_of(fn, active, live, shards[: len(active)])
@@ -117,7 +117,7 @@ def _traced_backward(
 def gradients_of(
     fn: UserFn, operands: Shards, active: tuple[bool, ...], live: tuple[bool, ...]
 ) -> Sequence[Dependence] | None:
-    """What the gradient of each active operand is computed from; None where JAX has no derivative of the function."""
+    """The dependences of the gradient of each active operand; None if JAX cannot differentiate the function."""
     try:
         return dependences(_traced_backward(fn, operands, trace_on_shards(fn, operands).shards, active, live))
     except (NotImplementedError, ShardingTypeError):
@@ -125,7 +125,7 @@ def gradients_of(
 
 
 def vjp_of(fn: ShardFn, active: Sequence[bool], live: Sequence[bool], shards: Sequence[Any]) -> tuple[Any, Any]:
-    """All results, and the function from cotangents of the ``live`` ones to those of the active operands."""
+    """The results, and the vjp function from cotangents of the ``live`` results to those of the active operands."""
 
     def of_active(*values: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
         rest = iter(values)
@@ -137,9 +137,9 @@ def vjp_of(fn: ShardFn, active: Sequence[bool], live: Sequence[bool], shards: Se
 
 
 def structs_of(shards: Shards) -> list[jax.ShapeDtypeStruct]:
-    """The shapes and dtypes of shards, as JAX takes them in a function that is traced here."""
+    """The shapes, dtypes and sharding of shards, for a trace in the current mesh context."""
     mesh = context_mesh()
-    # JAX would bring an array that is on no mesh to the one in context before it meets a scalar.
+    # Without a sharding JAX would move the array to the mesh in context before it combines it with a scalar.
     here = None if mesh is None else jax.sharding.NamedSharding(mesh, jax.P())
     return [jax.ShapeDtypeStruct(shape, dtypes.to_numpy(dtype), sharding=here) for shape, dtype in shards]
 
@@ -149,7 +149,7 @@ def _is_float(dtype: str) -> bool:
 
 
 def _traced(fn: UserFn, run: Callable[[Sequence[Any]], Any], operands: Shards, of: str) -> tuple[Any, Any]:
-    """The jaxpr of a function of shards, outside any mesh; an error if it does not trace."""
+    """The jaxpr of a function of shards, outside any mesh; converts JAX's errors."""
     shards_text = " and ".join(f"{dtype}{list(shape)}" for shape, dtype in operands) or "nothing"
 
     code = PlainCode(run)
@@ -211,7 +211,7 @@ def _placement_error(fn: UserFn, of: str, placing: str) -> ShardingTypeError:
 
 
 def _refuse_typed(fn: UserFn, of: str, outs: Sequence[Any]) -> None:
-    """Refuses results of a typed op: on one device's shard it has no meaning."""
+    """Refuses typed results."""
     typed = next(filter(is_typed, outs), None)
     if typed is not None:
         raise ShardingTypeError(
@@ -222,7 +222,7 @@ def _refuse_typed(fn: UserFn, of: str, outs: Sequence[Any]) -> None:
 
 
 def _refuse_captured(fn: UserFn, of: str, x: Any) -> None:
-    """Refuses arrays from outside that are no constants of one device."""
+    """Refuses to capture typed or traced values, and arrays on several devices."""
     if is_typed(x):
         kind, what = "a typed value", str(jax.typeof(x))
     elif isinstance(x, jax.core.Tracer):
@@ -243,7 +243,7 @@ def _captures(fn: UserFn, of: str, kind: str, what: str) -> ShardingTypeError:
 
 
 def _placing_primitive(jaxpr: Any) -> str | None:
-    """The name of an equation that places arrays or reaches other devices, if there is one."""
+    """The name of an equation that shards arrays or communicates, or None."""
     for eqn in jaxpr.eqns:
         shardings = [*eqn.params.get("in_shardings", ()), *eqn.params.get("out_shardings", ())]
         devices = eqn.params.get("devices", ()) if eqn.primitive.name == "device_put" else ()
@@ -266,24 +266,24 @@ def _has_custom_derivative(jaxpr: Any, kind: tuple[str, ...] | str = ("custom_vj
 
 
 def shards_of(types: Sequence[ShType]) -> Shards:
-    """The shards of values of these types, without data."""
+    """The shapes and dtypes of the shards of these types."""
     return tuple((t.local_shape, t.dtype_name) for t in types)
 
 
 @dataclass(frozen=True)
 class Forward(ShardFn):
-    """A function's results, and what its backward pass needs besides the operands."""
+    """(operands) -> results and residuals."""
 
     fn: ShardFn
     active: tuple[bool, ...]
     nonzero: tuple[bool, ...]
-    forwarded: tuple[int | None, ...]  # for each residual the operand that it is, or None
+    forwarded: tuple[int | None, ...]  # for each residual that is an operand, its index; else None
 
     def __str__(self) -> str:
         return f"fwd({self.fn})"
 
     def __call__(self, *shards: Any) -> Any:
-        """The results, and then the residuals that are no operands."""
+        """The results, then the residuals that are not operands."""
         outs, pull = vjp_of(self.fn, self.active, self.nonzero, shards)
         pairs = zip(jax.tree.leaves(pull), self.forwarded, strict=True)
         return (*outs, *[r for r, operand in pairs if operand is None])
@@ -304,7 +304,7 @@ class Backward(ShardFn):
 
     def __call__(self, *shards: Any) -> Any:
         """The cotangents of the active operands."""
-        # The structure of the residuals comes from a trace here, where the mesh is the one that they are under.
+        # The residuals' structure depends on the mesh in context, so it is traced here.
         structures: list[Any] = []
 
         def traced(*xs: Any) -> None:
@@ -317,7 +317,7 @@ class Backward(ShardFn):
 
 @functools.lru_cache(maxsize=MOST)
 def _saved(fn: ShardFn, active: tuple[bool, ...], live: tuple[bool, ...], operands: Shards) -> tuple[Any, ...]:
-    """For each residual the operand that it is, or its shape and dtype."""
+    """For each residual, the index of the operand that it is, or its shape and dtype."""
     residuals = jax.make_jaxpr(lambda *xs: jax.tree.leaves(vjp_of(fn, active, live, xs)[1]))
     jaxpr = jaxpr_of(residuals(*structs_of(operands)))
     saved: list[Any] = []
@@ -333,7 +333,7 @@ _saving: Bounded[Callable[..., Any]] = Bounded()
 def with_residuals(
     fn: UserFn, operands: tuple[ShType, ...], results: tuple[ShType, ...], active: tuple[bool, ...]
 ) -> Callable[..., Any]:
-    """The op as a `jax.custom_vjp` that saves what the backward pass needs, and computes nothing again."""
+    """The op as a `jax.custom_vjp` that saves residuals, and recomputes nothing."""
     key = (fn, tuple(t.exact for t in operands), tuple(t.exact for t in results), active)
     return _saving.get_or_create(key, lambda: _build_saving(fn, operands, results, active))
 
@@ -348,9 +348,9 @@ def _build_saving(
         return tuple(local_all(fn, *xs, out=results))
 
     def forward(*xs: Any) -> tuple[tuple[Any, ...], list[Any]]:
-        # Looked up here, since the types of operands under `vmap` are those of one slice.
+        # Computed here, since under `vmap` the operands have the types of one slice.
         saved = _saved(fn, active, live, shards_of(operands))
-        # Local to each device, without a global meaning: always sound, and no larger than on one device.
+        # Residuals vary over all axes: this is always sound, since they have no global meaning.
         varying = dict.fromkeys(mesh.axis_names, State.VARYING)
         types = [as_jax_type(ShType(mesh, s[1], map(Dim, s[0]), varying)) for s in saved if not isinstance(s, int)]
         ran = Forward(fn, active, live, tuple(s if isinstance(s, int) else None for s in saved))
@@ -362,8 +362,8 @@ def _build_saving(
         pull = Backward(fn, active, live, shards_of(operands), len(residuals))
         out = tuple(t.cotangent() for t, a in zip(operands, active, strict=True) if a)
         live_cts = [ct for ct, k in zip(cts, live, strict=True) if k]
-        moved = iter(local_all(pull, *residuals, *live_cts, out=out))
-        return tuple(next(moved) if a else None for a in active)
+        cts_in = iter(local_all(pull, *residuals, *live_cts, out=out))
+        return tuple(next(cts_in) if a else None for a in active)
 
     op.__name__ = op.__qualname__ = fn.name
     differentiable = jax.custom_vjp(op)

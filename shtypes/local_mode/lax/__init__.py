@@ -1,7 +1,7 @@
-"""Collectives of local mode, under the names, parameters and defaults of `jax.lax`: what devices send each other.
+"""Collectives of local mode, with the names, parameters and defaults of `jax.lax`.
 
-They take typed values that vary over the mesh axes they go along, as the arguments of a function under
-`shtypes.shard_map` do; a tree of values is taken leaf by leaf.
+Their operands are typed values that vary over the mesh axes of the collective, as in functions under
+`shtypes.shard_map`, or pytrees of them.
 """
 
 from shtypes.local_mode.lax import pieces, sums

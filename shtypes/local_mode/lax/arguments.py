@@ -1,4 +1,4 @@
-"""What the collectives make of their arguments: mesh axes, states, dims, trees of values; and where a device is."""
+"""Parses the arguments of collectives: mesh axes, states, dims, pytrees; `axis_index` and `axis_size`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SHARDED, REDUCED, INVARIANT, UNREDUCED, VARYING = State
 
 Axes = str | Sequence[str]
 
-#: The states that ``to=`` may name, by JAX's words and by letter.
+#: The values of ``to=``: JAX's names, letters and states.
 _STATES: Final[dict[str | State, State]] = {
     **{s.name.lower(): s for s in (VARYING, REDUCED, INVARIANT, UNREDUCED)},
     **{s.value: s for s in (VARYING, REDUCED, INVARIANT, UNREDUCED)},
@@ -35,7 +35,7 @@ _STATES: Final[dict[str | State, State]] = {
 
 
 def axes_of(axis_name: Axes) -> tuple[str, ...]:
-    """The mesh axes that a collective goes along, as a tuple."""
+    """The mesh axes of a collective, as a tuple."""
     axes = (axis_name,) if isinstance(axis_name, str) else tuple(axis_name)
     if not axes or not all(isinstance(a, str) for a in axes) or len(set(axes)) < len(axes):
         raise ShardingTypeError(f"a collective goes along one mesh axis or several different ones, not {axis_name!r}")
@@ -43,7 +43,7 @@ def axes_of(axis_name: Axes) -> tuple[str, ...]:
 
 
 def state_of(to: Any, among: tuple[State, ...], name: str) -> State:
-    """The state that ``to=`` names, among those that a collective can end in."""
+    """The state that ``to=`` names; refuses states that are not ``among`` those of the collective's result."""
     state: State | None = _STATES.get(to) if isinstance(to, (str, State)) else None
     if state not in among or state is None:
         choices = [f'to="{s.name.lower()}"' for s in among]
@@ -52,12 +52,12 @@ def state_of(to: Any, among: tuple[State, ...], name: str) -> State:
 
 
 def replicated_state(to: Any, name: str) -> State:
-    """The replicated state that ``to=`` names, by default the policy's."""
+    """The replicated state that ``to=`` names; the policy's by default."""
     return replicated() if to is None else state_of(to, (REDUCED, INVARIANT), name)
 
 
 def no_groups(groups: Any) -> None:
-    """Refuses groups within an axis: a mesh has axes for that."""
+    """Refuses `axis_index_groups`."""
     if groups is not None:
         raise ShardingTypeError(
             "collectives go along whole mesh axes; there are no `axis_index_groups`",
@@ -66,15 +66,15 @@ def no_groups(groups: Any) -> None:
 
 
 def dim_from_front(d: Any, rank: int) -> int:
-    """A dim from the front, left as it is where it is out of range: the rule says so."""
+    """A dim as a nonnegative index; unchanged out of range, which the rule refuses."""
     dim: int = operator.index(d)
     return dim + rank if -rank <= dim < 0 else dim
 
 
 def each(name: str, x: T, make: Callable[[Any, ShType], Any]) -> T:
-    """A collective applied to each leaf of a tree, as a typed value; errors name the call and the type."""
+    """Applies ``make`` to each leaf of a pytree, as a typed value; errors name the call and the type."""
 
-    def one(leaf: Any) -> Any:
+    def of_leaf(leaf: Any) -> Any:
         ((value,), _) = as_operands([leaf])
         t = jax.typeof(value)
         try:
@@ -82,12 +82,12 @@ def each(name: str, x: T, make: Callable[[Any, ShType], Any]) -> T:
         except ShardingTypeError as error:
             raise located(error, name, [t]).with_traceback(None) from None
 
-    results: T = jax.tree.map(one, x)
+    results: T = jax.tree.map(of_leaf, x)
     return results
 
 
 def counted(x: Any) -> Array:
-    """A bool as the integer that sums count it as."""
+    """Casts bools to integers, for sums."""
     t = jax.typeof(x)
     return local(Cast("i32"), x, out=t.replace(dtype="i32")) if t.dtype_name == "bool" else x
 

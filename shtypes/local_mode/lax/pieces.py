@@ -37,14 +37,14 @@ def all_gather(
     tiled: bool = False,
     to: Any = "varying",
 ) -> T:
-    """The devices' values together, on each of them; `jax.lax.all_gather`.
+    """Gathers the devices' values on each device; `jax.lax.all_gather`.
 
     Args:
         x (...): Varying over the mesh axes.
         axis_name: A mesh axis or several.
         axis_index_groups: None.
         axis: The dim along which the values are stacked, or concatenated.
-        tiled: Whether they are concatenated along a dim that is there; else stacked along a new one.
+        tiled: Whether they are concatenated along an existing dim; else stacked along a new one.
         to: ``"varying"``, ``"reduced"`` or ``"invariant"``: the state of the result, and so of its gradient.
 
     Returns:
@@ -72,7 +72,7 @@ def all_gather_invariant(x: T, axis_name: Axes, *, axis: int = 0, tiled: bool = 
 
 @public
 def pscatter(x: T, axis_name: Axes, *, scatter_dimension: int = 0, tiled: bool = False) -> T:
-    """Each device's part of a replicated value.
+    """Keeps, on each device, its part of a replicated value.
 
     Args:
         x (..., n, ...): Invariant or reduced over the axes.
@@ -102,7 +102,7 @@ def pscatter(x: T, axis_name: Axes, *, scatter_dimension: int = 0, tiled: bool =
 
 @public
 def ppermute(x: T, axis_name: Axes, perm: Sequence[tuple[int, int]]) -> T:
-    """Values sent from device to device; `jax.lax.ppermute`.
+    """Sends values from device to device; `jax.lax.ppermute`.
 
     Args:
         x (...): Varying over the axes.
@@ -120,7 +120,7 @@ def ppermute(x: T, axis_name: Axes, perm: Sequence[tuple[int, int]]) -> T:
 
 @public
 def pshuffle(x: T, axis_name: Axes, perm: Sequence[int]) -> T:
-    """Values taken from other devices; `jax.lax.pshuffle`: device ``i`` gets that of device ``perm[i]``."""
+    """Permutes the devices' values: device ``i`` gets that of device ``perm[i]``; `jax.lax.pshuffle`."""
     n = axis_size(axis_name)
     if sorted(perm) != list(range(n)):
         raise ShardingTypeError(f"`pshuffle` needs each of the {n} indices once, not {perm!r}")
@@ -137,7 +137,7 @@ def all_to_all(
     axis_index_groups: Any = None,
     tiled: bool = False,
 ) -> T:
-    """The pieces of each device's value exchanged; `jax.lax.all_to_all`.
+    """Splits each device's value, and exchanges the pieces; `jax.lax.all_to_all`.
 
     Args:
         x (...): Varying over the mesh axes.
@@ -145,7 +145,7 @@ def all_to_all(
         split_axis: The dim whose pieces go to the devices.
         concat_axis: The dim along which the pieces from the devices are stacked, or concatenated.
         axis_index_groups: None.
-        tiled: Whether pieces are equal slices, concatenated along a dim that is there; else ``split_axis`` has one
+        tiled: Whether pieces are equal slices, concatenated along an existing dim; else ``split_axis`` has one
             element per device and is dropped, and ``concat_axis`` is a new dim.
 
     Returns:
@@ -164,7 +164,7 @@ def all_to_all(
 
 @public
 def pswapaxes(x: T, axis_name: Axes, axis: int, *, axis_index_groups: Any = None) -> T:
-    """A dim and a mesh axis swapped; `jax.lax.pswapaxes`: `all_to_all` that splits and stacks the same dim."""
+    """Swaps a dim and a mesh axis; `jax.lax.pswapaxes`: `all_to_all` that splits and stacks the same dim."""
     return all_to_all(x, axis_name, axis, axis, axis_index_groups=axis_index_groups)
 
 
@@ -184,28 +184,28 @@ def ragged_all_to_all(
     axis_index_groups: Any = None,
     disjoint: bool = False,
 ) -> Array:
-    """Slices of leading rows exchanged, of any sizes; `jax.lax.ragged_all_to_all`, which says what each argument is.
+    """Exchanges slices of leading rows, of any sizes; `jax.lax.ragged_all_to_all`.
 
     Args:
-        operand (n, ...): What is sent; varying over the axes.
-        output (m, ...): What is written into; varying, of the same dtype and other dims.
+        operand (n, ...): The value to send; varying over the axes.
+        output (m, ...): The value to write into; varying, of the same dtype and other dims.
         input_offsets (k,): Where each slice begins; ``k`` is a multiple of the number of devices. Varying integers.
-        send_sizes (k,): How many rows each has.
-        output_offsets (k,): Where each is written by its receiver.
-        recv_sizes (k,): How many rows arrive.
+        send_sizes (k,): The number of rows of each slice.
+        output_offsets (k,): The row at which the receiver writes each slice.
+        recv_sizes (k,): The number of rows that arrive.
         axis_name: A mesh axis or several.
         axis_index_groups: None.
-        disjoint: Your word that no two slices of ``operand`` overlap. Else the backward pass keeps them apart until
-            they are added, and needs room for all that the receivers can hold.
+        disjoint: A promise that no two slices of ``operand`` overlap. Without it, the backward pass stores them apart
+            before it adds them, which needs memory for all that the receivers can hold.
 
     Returns:
-        (m, ...): ``output`` with what arrived. Varying.
+        (m, ...): ``output`` with the received rows. Varying.
 
     Raises:
         ShardingTypeError: an argument is not varying; shapes or dtypes do not fit.
 
-    Communicates: an all-to-all, forward and backward; how much depends on values, so the ledger counts all of
-    the operand. XLA has none for the CPU: there each device is sent all operands. Transpose: what arrived is sent back.
+    Communicates: an all-to-all, forward and backward; the bytes depend on values, so the ledger counts all of the
+    operand. On CPU, where XLA has no such collective, operands are all-gathered. Transpose: the rows are sent back.
     """
     no_groups(axis_index_groups)
     axes = axes_of(axis_name)

@@ -1,4 +1,4 @@
-"""Collectives that add or compare shards: one value of many; and casts of shards to another state."""
+"""Collectives that reduce over devices, and casts of shards to another state."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def pmean(x: T, axis_name: Axes, *, axis_index_groups: Any = None, to: Any = Non
         t = jax.typeof(leaf)
         by = DivideBy(t.mesh.product(axes))
         out = t.replace(dtype=local_dtype(by, (t.dtype_name,)))
-        if not t.differentiable:  # of integers, which have no gradient, both replicated states are one
+        if not t.differentiable:  # for integers the replicated states are equal
             for axis in (*t.axes(REDUCED), *t.axes(INVARIANT)):
                 out = out.with_axis(axis, replicated_state(to if axis in axes else None, "pmean"))
         return local(by, leaf, out=out)
@@ -94,12 +94,12 @@ def pmean(x: T, axis_name: Axes, *, axis_index_groups: Any = None, to: Any = Non
 def psum_scatter(
     x: T, axis_name: Axes, *, scatter_dimension: int = 0, axis_index_groups: Any = None, tiled: bool = False
 ) -> T:
-    """The sum of the devices' values, of which each keeps its part of a dim; `jax.lax.psum_scatter`.
+    """Sums the devices' values, and scatters the sum along a dim; `jax.lax.psum_scatter`.
 
     Args:
         x (..., n, ...): Varying over the axes.
         axis_name: A mesh axis or several.
-        scatter_dimension: The dim to keep a part of.
+        scatter_dimension: The dim to scatter.
         axis_index_groups: None.
         tiled: Whether the part is an equal slice of the dim; else the dim has one element per device, and is dropped.
 
@@ -149,7 +149,7 @@ def _extreme(name: str, x: T, axis_name: Axes, groups: Any, to: Any) -> T:
 
 @public
 def pcast(x: T, axis_name: Axes, *, to: Any) -> T:
-    """The same shards in another state; `jax.lax.pcast`.
+    """Casts shards to another state; `jax.lax.pcast`.
 
     Args:
         x (...): For ``"varying"``: reduced or invariant. For ``"unreduced"``: varying; the values become the terms of a
@@ -194,18 +194,18 @@ def _cannot_cast(t: ShType, axis: str, state: State) -> ShardingTypeError:
 
 @public
 def pvary(x: T, axis_name: Axes) -> T:
-    """A replicated value as a varying one: ``pcast(x, axis_name, to="varying")``."""
+    """Casts a replicated value to varying: ``pcast(x, axis_name, to="varying")``."""
     return pcast(x, axis_name, to=VARYING)
 
 
 @public
 def pbroadcast(x: T, axis_name: Axes, source: int | None = None) -> T:
-    """A replicated value as a varying one, as in the design of efficient transposition; or one device's value on all.
+    """Casts a replicated value to varying; or, with ``source``, broadcasts one device's value.
 
     Args:
         x (...): Without ``source``, reduced or invariant. With it, varying.
         axis_name: A mesh axis or several.
-        source: The index of the device whose value all get, as in `jax.lax.pbroadcast`.
+        source: The index of the device that broadcasts its value, as in `jax.lax.pbroadcast`.
 
     Returns:
         (...): Varying without ``source``, else replicated by policy.
