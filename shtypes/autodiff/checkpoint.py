@@ -1,4 +1,4 @@
-"""Recomputation: `checkpoint`, names and policies, as in JAX, where the saved values may be typed."""
+"""`checkpoint`, `checkpoint_name` and policies, as in JAX, for typed and plain values."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Policy = Callable[..., Any]
 
 @dataclass(frozen=True)
 class Named(Identity):
-    """The operand, under a name that policies know."""
+    """The identity, which names its operand for policies."""
 
     name: str = ""
 
@@ -42,7 +42,7 @@ class Named(Identity):
 
     @property
     def linear_part(self) -> ShardFn | None:
-        """The operand without the name: tangents and cotangents have none."""
+        """The identity without the name: tangents and cotangents have none."""
         return IDENTITY
 
 
@@ -53,15 +53,15 @@ def checkpoint(
     prevent_cse: bool = True,
     static_argnums: int | Sequence[int] = (),
 ) -> Function[P, T]:
-    """The same function, recomputed in the backward pass instead of saved, as `jax.checkpoint`.
+    """Recomputes the intermediate values of a function in the backward pass, as `jax.checkpoint`.
 
     Args:
-        fun: A function of any trees of typed values and plain arrays.
-        policy: What to keep: one of `checkpoint_policies`, or any function of the kind that JAX takes.
-        prevent_cse: Whether the compiler is kept from undoing it; False is right inside `scan`.
-        static_argnums: Arguments that are not arrays.
+        fun: A function of pytrees of typed values and plain arrays.
+        policy: Which values to save: one of `checkpoint_policies`, or a function like JAX's.
+        prevent_cse: Whether to prevent the compiler from undoing it; False is right inside `scan`.
+        static_argnums: The positions of arguments that are not arrays.
 
-    Communicates: what ``fun`` does, and in the backward pass again what of it is recomputed.
+    Communicates: as ``fun`` does, and in the backward pass again for what is recomputed.
     """
     check_function("checkpoint", fun)
     check_function("checkpoint", policy or fun, "the policy")
@@ -72,10 +72,10 @@ def checkpoint(
 
 
 def checkpoint_name(x: Any, name: str) -> Any:
-    """The value under a name that the policies ``save_only_these_names`` and its kind know.
+    """Names a value for policies such as ``save_only_these_names``.
 
     Args:
-        x: A tree of typed values and plain arrays.
+        x: A pytree of typed values and plain arrays.
         name: The name.
     """
     passed: Any = name
@@ -94,7 +94,7 @@ def checkpoint_name(x: Any, name: str) -> Any:
 
 
 def function_of(params: dict[str, Any]) -> ShardFn | None:
-    """The local function of a typed equation, mapped or not."""
+    """The function of shards of a typed equation, without `Vmap`."""
     applied = params.get("operation")
     fn = applied.fn if isinstance(applied, Local) else None
     while isinstance(fn, Vmap):
@@ -103,7 +103,7 @@ def function_of(params: dict[str, Any]) -> ShardFn | None:
 
 
 def contraction(params: dict[str, Any]) -> str | None:
-    """The equation of a typed contraction of two operands."""
+    """The einsum equation of a typed contraction of two operands; None for other equations."""
     applied = params.get("operation")
     if isinstance(applied, Overlapped):
         return applied.equations[0]
@@ -124,9 +124,10 @@ def _dimension_numbers(equation: str) -> Any:
 
 
 class ForTyped:
-    """A policy that decides about typed equations as about JAX's.
+    """Applies a policy to typed equations.
 
-    A named value and a contraction are JAX's `name` and `dot_general`; any other operation has a primitive of its name.
+    The policy gets named values and contractions as JAX's `name` and `dot_general`, and any other operation as a
+    primitive of its name.
     """
 
     knows_types = True
@@ -158,7 +159,7 @@ class ForTyped:
 
 
 def refuse_offload(decision: Any) -> Any:
-    """A policy's decision on a typed value; refuses to offload."""
+    """Refuses a policy's decision to offload; returns others."""
     if offloads(decision):
         raise ShardingTypeError(
             "a policy of `checkpoint` offloads a typed value",
@@ -169,16 +170,16 @@ def refuse_offload(decision: Any) -> Any:
 
 
 def for_typed(policy: Policy | None) -> Policy | None:
-    """The policy as JAX is to ask it in a program with typed values."""
+    """Wraps a policy for programs with typed values."""
     return policy if policy is None or getattr(policy, "knows_types", False) else ForTyped(policy)
 
 
 def save_anything_except_these_names(*names: str) -> Policy:
-    """Keeps every value but what `checkpoint_name` gave one of the names."""
+    """Saves all values but those with one of the names."""
     return lambda prim, *_, **params: prim is not name_p or params["name"] not in names
 
 
-#: Policies of which values `checkpoint` saves: JAX's, for typed and plain values.
+#: JAX's policies of `checkpoint`, for typed and plain values.
 checkpoint_policies: Final = types.SimpleNamespace(
     **{
         **vars(jax.checkpoint_policies),

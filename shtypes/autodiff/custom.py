@@ -1,4 +1,4 @@
-"""`custom_vjp`, which checks that backward functions return the gradients' types."""
+"""`custom_vjp`, which checks the types of the cotangents that backward functions return."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ class _Types:
 
 
 class custom_vjp(Generic[P, T]):  # noqa: N801  # stands for `jax.custom_vjp`
-    """A function with its own backward pass, as `jax.custom_vjp`.
+    """A function with a custom backward pass, as `jax.custom_vjp`.
 
-    The backward function returns, for each typed argument, a cotangent of the type that the argument's type maps to, or
-    None for zero; another type is an error that names the argument. (`jax.custom_vjp` takes typed values too, and then
-    only says that a type is wrong.)
+    The backward function returns a cotangent for each typed argument, in the argument's cotangent type, or None for
+    zero; another type is an error that names the argument. (`jax.custom_vjp` takes typed values too, with less helpful
+    errors.)
 
     Args:
         fun: The function.
-        nondiff_argnums: Arguments that are not differentiated, and are passed to both functions first.
+        nondiff_argnums: The positions of arguments that are not differentiated; both functions get them first.
 
     Examples:
         >>> import shtypes as sh
@@ -66,8 +66,8 @@ class custom_vjp(Generic[P, T]):  # noqa: N801  # stands for `jax.custom_vjp`
         self.nondiff = as_numbers("custom_vjp", "nondiff_argnums", nondiff_argnums)
         self._fun = fun
         self._rules: tuple[Callable[..., Any], Callable[..., Any]] | None = None
-        # One for each set of scopes: the backward function is checked under them.
-        self._native: Bounded[Any] = Bounded(PROGRAMS)
+        # For each set of scopes, JAX's `custom_vjp`, whose backward function runs in them.
+        self._in_scopes: Bounded[Any] = Bounded(PROGRAMS)
 
     @public
     def defvjp(self, fwd: Callable[..., tuple[Any, Any]], bwd: Callable[..., Any]) -> Callable[..., Any]:
@@ -82,19 +82,19 @@ class custom_vjp(Generic[P, T]):  # noqa: N801  # stands for `jax.custom_vjp`
         check_function("custom_vjp", bwd, "the backward function")
 
         self._rules = _with_checked_types(self.name, fwd, bwd, self.nondiff)
-        self._native.clear()
+        self._in_scopes.clear()
         return bwd
 
     def _under(self, rules: Rules) -> Any:
-        """JAX's `custom_vjp`, whose functions all run under the scopes of the call, whenever JAX calls them."""
-        native = self._native.get(rules)
+        """JAX's `custom_vjp`, whose functions run in these scopes, whenever JAX calls them."""
+        native = self._in_scopes.get(rules)
         if native is None:
             native = jax.custom_vjp(functools.wraps(self._fun)(under(rules, self._fun)), nondiff_argnums=self.nondiff)
             if self._rules is not None:
                 fwd, bwd = self._rules
                 native.defvjp(under(rules, fwd), under(rules, bwd, InBackward()))
             native.__dict__["runs_in_scopes"] = True
-            self._native.put(rules, native)
+            self._in_scopes.put(rules, native)
         return native
 
     @public
@@ -109,27 +109,25 @@ class custom_vjp(Generic[P, T]):  # noqa: N801  # stands for `jax.custom_vjp`
 
 
 def _value(x: Any) -> Any:
-    """An argument of a forward function, unwrapped if that has `symbolic_zeros`."""
+    """Unwraps an argument of a forward function with `symbolic_zeros`."""
     return x.value if isinstance(x, CustomVJPPrimal) else x
 
 
 def _with_checked_types(name: str, fwd: Callable[..., Any], bwd: Callable[..., Any], nondiff: Sequence[int]) -> Any:
-    """The two functions of a `custom_vjp`, whose cotangents are checked against the types of the arguments."""
+    """Wraps the two functions of a `custom_vjp` to check cotangents against the types of the arguments."""
 
     def with_types(*args: Any) -> tuple[Any, Any]:
-        both = fwd(*args)
-        if not isinstance(both, (tuple, list)) or len(both) != 2:
-            raise ShardingTypeError(
-                f"the forward function of `{name}` returns (result, residuals), not {kind_of(both)}"
-            )
-        result, residuals = both
+        out = fwd(*args)
+        if not isinstance(out, (tuple, list)) or len(out) != 2:
+            raise ShardingTypeError(f"the forward function of `{name}` returns (result, residuals), not {kind_of(out)}")
+        result, residuals = out
         leaves, structure = jax.tree.flatten([a for i, a in enumerate(args) if i not in nondiff])
         types = tuple(jax.typeof(x) if is_typed(x) else None for x in map(_value, leaves))
         return result, (residuals, _Types(structure, types))
 
     def checked(*args: Any) -> Any:
-        *fixed, (residuals, types), ct = args
-        return _fitting(name, bwd(*fixed, residuals, ct), types)
+        *nondiff_args, (residuals, types), ct = args
+        return _check_cotangents(name, bwd(*nondiff_args, residuals, ct), types)
 
     return with_types, checked
 
@@ -139,8 +137,8 @@ class _Leaf:
     type: ShType | None
 
 
-def _fitting(name: str, cts: Any, types: _Types) -> Any:
-    """The cotangents that a backward function returned, checked; of other layouts where these may be mended."""
+def _check_cotangents(name: str, cts: Any, types: _Types) -> Any:
+    """Checks the cotangents that a backward function returned; inside `implicit_comm` reshards them."""
     arguments = jax.tree.unflatten(types.structure, [_Leaf(t) for t in types.leaves])
     by_argument = list(cts) if isinstance(cts, (tuple, list)) else [cts]
     if not isinstance(cts, (tuple, list)) or len(by_argument) != len(arguments):
@@ -151,13 +149,13 @@ def _fitting(name: str, cts: Any, types: _Types) -> Any:
     for i, (ct, argument) in enumerate(zip(by_argument, arguments, strict=True)):
         what = f"the cotangent of argument {i} that the backward function of `{name}` returns"
         leaves, tree = jax.tree.flatten(ct, is_leaf=lambda leaf: leaf is None)
-        primals = jax.tree.leaves(argument)  # of another number where JAX will refuse the structure
-        leaves_in = [_leaf(x, p.type, what) for x, p in zip(leaves, primals, strict=False)]
+        primals = jax.tree.leaves(argument)  # JAX refuses another structure later
+        leaves_in = [_check_leaf(x, p.type, what) for x, p in zip(leaves, primals, strict=False)]
         checked.append(jax.tree.unflatten(tree, [*leaves_in, *leaves[len(leaves_in) :]]))
     return tuple(checked)
 
 
-def _leaf(ct: Any, primal: ShType | None, what: str) -> Any:
+def _check_leaf(ct: Any, primal: ShType | None, what: str) -> Any:
     if ct is None or (primal is None and not is_typed(ct)):
         return ct
     if primal is None:
@@ -176,15 +174,14 @@ def _leaf(ct: Any, primal: ShType | None, what: str) -> Any:
     return ct
 
 
-def _in_scopes(f: Callable[..., Any], part: str, native: Any, fixed: Sequence[Any]) -> Callable[..., Any]:
-    """A function of JAX's `custom_vjp` or `custom_jvp`, which with typed values runs under the scopes of the call.
+def _run_in_scopes(f: Callable[..., Any], part: str, native: Any, static: Sequence[Any]) -> Callable[..., Any]:
+    """Wraps a function of JAX's `custom_vjp` or `custom_jvp` to run in the scopes of the call, for typed values.
 
-    In a plain program that is being traced it sees no typed value, and no mesh. What its rules close over becomes an
-    operand, since they run when the trace has ended.
+    In a trace of a plain program, values that the rules close over become operands, since rules run after the trace.
     """
     if is_tracing_plain():
-        own_rules = [getattr(native, name, None) for name in ("jvp", "fwd", "bwd")]
-        return keeping_closed_over(f, [*own_rules, *fixed]) if part == "fun" else f
+        rules_of_native = [getattr(native, name, None) for name in ("jvp", "fwd", "bwd")]
+        return keeping_closed_over(f, [*rules_of_native, *static]) if part == "fun" else f
     rules = rules_in_force()
     if not rules or getattr(native, "runs_in_scopes", False) or (part == "bwd" and f is not native.bwd):
         return f
@@ -201,4 +198,4 @@ def _in_scopes(f: Callable[..., Any], part: str, native: Any, fixed: Sequence[An
     return functools.wraps(f)(scoped)
 
 
-run_custom_derivatives(_in_scopes)
+run_custom_derivatives(_run_in_scopes)

@@ -47,15 +47,15 @@ def grad(
     holomorphic: bool = False,
     allow_int: bool = False,
 ) -> Function[P, Any]:
-    """The gradient of a function whose result is a typed scalar (or a plain one), as `jax.grad`.
+    """The gradient of a function with a typed or plain scalar result, as `jax.grad`.
 
     Args:
-        fun: A function of any trees of typed values and plain arrays. Its result is a scalar, on each mesh axis
+        fun: A function of pytrees of typed values and plain arrays. Its result is a scalar, on each mesh axis
             reduced, invariant, or unreduced: local losses, whose sum is the loss.
         argnums: Which positional arguments to differentiate with respect to.
         has_aux: Whether ``fun`` returns ``(loss, aux)``.
-        holomorphic: Whether ``fun`` is promised to be holomorphic.
-        allow_int: Whether integer arguments are allowed; their gradients are of dtype ``float0``.
+        holomorphic: A promise that ``fun`` is holomorphic.
+        allow_int: Whether integer arguments are allowed; their gradients have dtype ``float0``.
 
     Returns:
         A function with the arguments of ``fun`` that returns the gradient, each leaf in the cotangent type of its
@@ -64,10 +64,10 @@ def grad(
     Raises:
         ShardingTypeError: (when called) the loss is not a scalar, not a float, or varying.
 
-    Communicates: what the backward pass of ``fun`` does; the seed communicates nothing.
+    Communicates: as the backward pass of ``fun`` does; the seed communicates nothing.
 
-    Inside `shtypes.vmap` over a sharded dim each device differentiates at steps of its own: the loss may vary over the
-    axes that shard it, and so do the gradients, also of values that are replicated along them.
+    Inside `shtypes.vmap` over a sharded dim devices differentiate different steps: over its axes the loss may vary, and
+    so do the gradients, also those of replicated values.
 
     Examples:
         >>> import shtypes as sh
@@ -95,7 +95,7 @@ def value_and_grad(
     holomorphic: bool = False,
     allow_int: bool = False,
 ) -> Function[P, tuple[T, Any]]:
-    """The value and the gradient of a function whose result is a typed scalar, as `jax.value_and_grad`; see `grad`.
+    """The value and the gradient of a function with a scalar result, as `jax.value_and_grad`; see `grad`.
 
     Returns:
         A function that returns ``(loss, gradient)``, or ``((loss, aux), gradient)``. The loss keeps its type.
@@ -116,7 +116,7 @@ def value_and_grad(
                 merged[i] = value
             result = optimized_jointly(fun)(*merged, **kwargs)
             loss, aux = with_aux(result, has_aux, name, "loss")
-            _check_is_value(loss, name)
+            _check_is_array(loss, name)
             return loss, aux
 
         loss, pull, aux = jax.vjp(of_chosen, *[of_one_step(args[i]) for i in indices], has_aux=True)
@@ -128,7 +128,7 @@ def value_and_grad(
 
 
 def with_aux(result: Any, has_aux: bool, name: str, what: str) -> tuple[Any, Any]:
-    """A function's result and its auxiliary results."""
+    """Splits a function's output into its result and its auxiliary output, or None."""
     if has_aux and (not isinstance(result, tuple) or len(result) != 2):
         raise ShardingTypeError(f"with has_aux=True, `{name}` must return ({what}, aux)")
     return result if has_aux else (result, None)
@@ -148,7 +148,7 @@ def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
 
     Returns:
         ``(result, pull)`` or ``(result, pull, aux)``. ``pull`` takes the cotangent of the result, leaf by leaf in its
-        cotangent type (a Python number stands for that number, in that type), and returns those of the arguments.
+        cotangent type (a Python number is broadcast to it), and returns those of the arguments.
 
     Raises:
         ShardingTypeError: (by ``pull``) a cotangent has another type.
@@ -176,7 +176,7 @@ def jvp(fun: Callable[..., Any], primals: Any, tangents: Any, has_aux: bool = Fa
     Args:
         fun: A function of any trees of typed values and plain arrays.
         primals: The sequence of its arguments.
-        tangents: As many tangents. That of a typed value has the type of the value.
+        tangents: The sequence of their tangents, in the types of the arguments.
         has_aux: Whether ``fun`` returns ``(result, aux)``.
 
     Returns:
@@ -194,7 +194,7 @@ def jvp(fun: Callable[..., Any], primals: Any, tangents: Any, has_aux: bool = Fa
 
 
 def linearize(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
-    """The value of a function and the linear function of tangents that is its derivative there, as `jax.linearize`.
+    """The value of a function and its derivative there, a linear function of tangents, as `jax.linearize`.
 
     Args:
         fun: A function of any trees of typed values and plain arrays.
@@ -202,8 +202,8 @@ def linearize(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> 
         has_aux: Whether ``fun`` returns ``(result, aux)``.
 
     Returns:
-        ``(result, push)`` or ``(result, push, aux)``; ``push`` takes one tangent for each argument, which has the
-        type of the argument, and gives that of the result.
+        ``(result, push)`` or ``(result, push, aux)``; ``push`` takes a tangent for each argument, in the argument's
+        type, and returns that of the result.
 
     Raises:
         ShardingTypeError: (from ``push``) a tangent has another type.
@@ -219,7 +219,7 @@ def linearize(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> 
 
 
 def of_one_step(primal: Any) -> Any:
-    """The argument, varying over the axes that `vmap` maps over here: its gradient is that of one step."""
+    """Casts an argument to varying over the axes that `vmap` maps over here: its gradient is that of one step."""
     axes = mapped_axes()
     if not axes:
         return primal
@@ -233,7 +233,7 @@ def of_one_step(primal: Any) -> Any:
 
 
 def _check_tangents(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The tangents; refuses those of other types than their values: JAX does not compare ours."""
+    """Checks that tangents have the types of their values, or reshards them inside `implicit_comm`; returns them."""
     structure: Any = jax.tree.structure(primals)
     if jax.tree.structure(tangents) != structure:
         raise ShardingTypeError(
@@ -243,7 +243,7 @@ def _check_tangents(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tupl
     for primal, tangent in zip(jax.tree.leaves(primals), jax.tree.leaves(tangents), strict=True):
         if is_typed(primal) and jax.typeof(primal).differentiable:
             if is_typed(tangent):
-                tangent = _implicitly(tangent, jax.typeof(primal), "tangent")
+                tangent = _reshard_implicitly(tangent, jax.typeof(primal), "tangent")
             actual: Any = jax.typeof(tangent) if is_typed(tangent) else type(tangent).__name__
             check_tangent(actual, jax.typeof(primal))
         checked.append(tangent)
@@ -252,7 +252,7 @@ def _check_tangents(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tupl
 
 
 def _cotangent(ct: Any, primal: Any) -> Any:
-    """A cotangent for a result of this type, checked."""
+    """Checks the cotangent of a result of type ``primal``; broadcasts numbers, and reshards inside `implicit_comm`."""
     if not isinstance(primal, ShType):
         return jnp.full(primal.shape, ct, primal.dtype) if is_number(ct) else ct
     if is_number(ct):
@@ -262,13 +262,13 @@ def _cotangent(ct: Any, primal: Any) -> Any:
             f"the cotangent of a result of type {primal} is a typed value, not {type(ct).__name__}",
             hints=cast_hints("ct", None, primal.cotangent()),
         )
-    ct = _implicitly(ct, primal.cotangent(), "cotangent")
+    ct = _reshard_implicitly(ct, primal.cotangent(), "cotangent")
     check_cotangent(jax.typeof(ct), primal, "the cotangent")
     return ct
 
 
-def _implicitly(x: Any, expected: ShType, name: str) -> Any:
-    """A cotangent or tangent in the type that it must have, where a scope may insert that."""
+def _reshard_implicitly(x: Any, expected: ShType, name: str) -> Any:
+    """Reshards a cotangent or tangent to the expected type, inside `implicit_comm`."""
     t: Any = jax.typeof(x)
     if t == expected or not allows_implicit() or not can_reshard(t, expected):
         return x
@@ -277,7 +277,7 @@ def _implicitly(x: Any, expected: ShType, name: str) -> Any:
 
 
 def _seed(loss: Any, name: str, *, holomorphic: bool) -> Any:
-    """The value 1 in the cotangent type of a loss, typed or plain."""
+    """The number 1 in the cotangent type of a typed or plain loss."""
     if is_typed(loss):
         return full(seed_of(jax.typeof(loss), f"grad({name})", holomorphic=holomorphic), 1)
     aval = jax.typeof(loss)
@@ -288,15 +288,15 @@ def _seed(loss: Any, name: str, *, holomorphic: bool) -> Any:
 
 
 def seed_of(t: ShType, called: str, *, holomorphic: bool) -> ShType:
-    """The type of the cotangent that a loss of a type is seeded with, inside `vmap` too; see `seed_type`."""
+    """`seed_type` in the current `vmap`s, with errors that name the call."""
     try:
         return seed_type(t, holomorphic=holomorphic, mapped=mapped_axes())
     except ShardingTypeError as error:
         raise located(error, called, [t]) from None
 
 
-def _check_is_value(loss: Any, name: str) -> None:
-    """Refuses what is no array before JAX does, in words of its releases."""
+def _check_is_array(loss: Any, name: str) -> None:
+    """Refuses a loss that is no array."""
     if not (
         is_typed(loss) or isinstance(loss, (jax.Array, jax.core.Tracer, np.ndarray, np.generic)) or is_number(loss)
     ):
@@ -304,7 +304,7 @@ def _check_is_value(loss: Any, name: str) -> None:
 
 
 def positions(argnums: tuple[int, ...], count: int, name: str) -> list[int]:
-    """Positions from the front, of the arguments of a call."""
+    """``argnums`` as nonnegative indices of the arguments of a call."""
     for i in argnums:
         if not -count <= i < count:
             raise ShardingTypeError(f"`{name}` has no positional argument {i} to differentiate: it was given {count}")
@@ -312,9 +312,9 @@ def positions(argnums: tuple[int, ...], count: int, name: str) -> list[int]:
 
 
 def check_argument(arg: Any, index: int, *, holomorphic: bool, allow_int: bool | None) -> None:
-    """Refuses what cannot be differentiated: integers without ``allow_int``, and reals where complex was promised.
+    """Refuses integers without ``allow_int``, and real arrays with ``holomorphic``.
 
-    Where ``allow_int`` is None, integers are refused and nothing allows them.
+    ``allow_int=None`` means False, for functions without that parameter.
     """
     for path, leaf in jax.tree_util.tree_flatten_with_path(arg)[0]:
         what = f"argument {index}{jax.tree_util.keystr(path)}"
@@ -333,11 +333,11 @@ def check_argument(arg: Any, index: int, *, holomorphic: bool, allow_int: bool |
             raise ShardingTypeError(f"with holomorphic=True, {what} must be complex, not {jax.typeof(leaf)}")
 
 
-# what JAX has types do with their values: zeros and sums of cotangents, seeds, selections, values of physical arrays
+# the methods of the hijax type
 
 
 def _raised(t: HiShType, physical: Any) -> Any:
-    """The value of a physical array, which may be traced."""
+    """The typed value of a physical array, which may be traced."""
     if isinstance(physical, jax.core.Tracer):
         return raise_p.bind(physical, ty=t)
     return wrap(t, put_right(t, physical) if 0 in t.shape else physical)
@@ -347,7 +347,7 @@ _BARRIER = NamedFn("optimization_barrier", lax.optimization_barrier, linear=Line
 
 
 def _loss_seed(t: HiShType) -> ShType:
-    """The type of a loss's seed; whether a complex one is a loss, JAX asks itself."""
+    """The type of a loss's seed; complex ones are allowed, since JAX checks that."""
     return seed_of(t, "jax.grad", holomorphic=True)
 
 

@@ -35,21 +35,21 @@ def jacfwd(
     """The Jacobian of a function, column by column in forward mode, as `jax.jacfwd`.
 
     Args:
-        fun: A function of any trees of typed values and plain arrays.
+        fun: A function of pytrees of typed values and plain arrays.
         argnums: Which positional arguments to differentiate with respect to.
         has_aux: Whether ``fun`` returns ``(result, aux)``.
-        holomorphic: Whether ``fun`` is promised to be holomorphic.
+        holomorphic: A promise that ``fun`` is holomorphic.
 
     Returns:
-        A function with the arguments of ``fun`` that returns, for each leaf of the result a tree as the argument, or
-        ``(Jacobian, aux)``. A Jacobian has the dims of the result and then those of the argument. It has the type of
-        the result: its first dims are sharded as those of the result are, and the dims of the argument are whole.
+        A function with the arguments of ``fun`` that returns, for each leaf of the result, a pytree like the argument,
+        or ``(Jacobian, aux)``. A Jacobian has the dims of the result, sharded as the result is, and then those of the
+        argument, unsharded.
 
     Raises:
         ShardingTypeError: (when called) an argument or a result is no float, or varies from device to device.
 
-    Communicates: what the forward derivative of ``fun`` does, once for all columns: as many times the bytes as the
-    argument has elements.
+    Communicates: as the forward derivative of ``fun`` does, once for all columns: the bytes times the number of
+    elements of the argument.
 
     Examples:
         >>> import shtypes as sh
@@ -68,11 +68,11 @@ def jacrev(
     """The Jacobian of a function, row by row in reverse mode, as `jax.jacrev`; arguments as for `jacfwd`.
 
     Returns:
-        As of `jacfwd`, but each Jacobian has the type of a gradient of its argument: the dims of the result are whole,
-        and those of the argument are sharded as the argument is. Of a reduced argument it is a pending sum.
+        As `jacfwd`, but each Jacobian has the type of a gradient of its argument: the dims of the result are unsharded,
+        and those of the argument are sharded as the argument is. For a reduced argument it is unreduced.
 
-    Communicates: what the backward pass of ``fun`` does, once for all rows: as many times the bytes as the result has
-    elements.
+    Communicates: as the backward pass of ``fun`` does, once for all rows: the bytes times the number of elements of the
+    result.
 
     Examples:
         >>> import shtypes as sh
@@ -91,10 +91,10 @@ def hessian(
     """The Hessian of a function, as `jax.hessian`: `jacfwd` of `jacrev`.
 
     Returns:
-        As of `jacfwd`; each Hessian has the dims of the result, then twice those of the arguments. It has the type of a
-        gradient of the first argument, and the dims of the second are whole.
+        As `jacfwd`; each Hessian has the dims of the result, then twice those of the arguments. It has the type of a
+        gradient of the first argument, and the dims of the second are unsharded.
 
-    Communicates: what both derivatives of ``fun`` do; see `jacfwd` and `jacrev`.
+    Communicates: as both derivatives of ``fun`` do; see `jacfwd` and `jacrev`.
 
     Examples:
         >>> import shtypes as sh
@@ -117,7 +117,7 @@ def _jacobian(
     has_aux: bool,
     holomorphic: bool,
 ) -> Function[P, Any]:
-    """A function that gives the Jacobians of another, by its derivative along each element of one leaf."""
+    """The function that returns the Jacobians of ``fun``; ``derive`` is `_forward` or `_reverse`."""
     check_function(name, fun)
     numbers = as_numbers(name, "argnums", argnums)
     called = getattr(fun, "__name__", "the function")
@@ -128,7 +128,7 @@ def _jacobian(
         for i in indices:
             check_argument(args[i], i, holomorphic=holomorphic, allow_int=None)
         chosen = of_one_step(tuple(args[i] for i in indices))
-        _check_values(chosen, f"{name}({called})")
+        _refuse_varying(chosen, f"{name}({called})")
         leaves, tree = jax.tree.flatten(chosen if not isinstance(argnums, int) else chosen[0])
 
         def of_leaves(*values: Any) -> tuple[Any, Any]:
@@ -139,8 +139,8 @@ def _jacobian(
             result = fun(*merged, **kwargs)
             out, aux = with_aux(result, has_aux, called, "result")
             _check_results(out, called, holomorphic)
-            if derive is _reverse:  # forward, each device has the derivative of its value
-                _check_values(out, f"{name}({called})")
+            if derive is _reverse:  # in forward mode each device has the derivative of its value
+                _refuse_varying(out, f"{name}({called})")
             return out, aux
 
         with wrap_jax_errors(called, "has no Jacobian"):
@@ -151,8 +151,8 @@ def _jacobian(
     return cast("Function[P, Any]", jacobian_of_fun)
 
 
-def _check_values(tree: Any, call: str) -> None:
-    """Refuses what denotes no single value: there is no telling which devices an element of it is on."""
+def _refuse_varying(tree: Any, call: str) -> None:
+    """Refuses varying values outside `vmap`, which have no global elements."""
     for leaf in filter(is_typed, jax.tree.leaves(tree)):
         t = jax.typeof(leaf)
         for axis in t.axes(State.VARYING):
@@ -166,7 +166,7 @@ def _check_values(tree: Any, call: str) -> None:
 
 
 def _check_results(results: Any, called: str, holomorphic: bool) -> None:
-    """Refuses results that have no derivative."""
+    """Refuses results that are no arrays of floats."""
     for path, leaf in jax.tree_util.tree_flatten_with_path(results)[0]:
         what = f"the result{jax.tree_util.keystr(path)} of `{called}`"
         if not hasattr(leaf, "dtype"):
@@ -178,7 +178,7 @@ def _check_results(results: Any, called: str, holomorphic: bool) -> None:
 
 
 def _forward(fun: Callable[..., Any], leaves: Sequence[Any]) -> tuple[Any, list[list[Any]], Any]:
-    """The results' structure, for each result a Jacobian by each leaf, and what else the function returns."""
+    """The results' structure, for each result its Jacobians in the leaves, and the auxiliary output."""
     columns, structures, aux = [], [], None
     for k, leaf in enumerate(leaves):
 
@@ -198,7 +198,7 @@ def _forward(fun: Callable[..., Any], leaves: Sequence[Any]) -> tuple[Any, list[
 
 
 def _reverse(fun: Callable[..., Any], leaves: Sequence[Any]) -> tuple[Any, list[list[Any]], Any]:
-    """The same, in reverse mode."""
+    """`_forward` in reverse mode."""
     results, pull, aux = jax.vjp(fun, *leaves, has_aux=True)
     outs, structure = jax.tree.flatten(results)
     cotangents = [t.cotangent() if isinstance(t, ShType) else t for t in map(jax.typeof, outs)]
@@ -214,11 +214,8 @@ def _reverse(fun: Callable[..., Any], leaves: Sequence[Any]) -> tuple[Any, list[
     return structure, rows, aux
 
 
-# tangents and cotangents that are one element each
-
-
 def _basis(t: Any) -> Any:
-    """All values of a type that have a 1 at one element and zeros elsewhere, stacked."""
+    """The one-hot values of a type, stacked along a new first dim."""
     if not isinstance(t, ShType):
         return jnp.eye(math.prod(t.shape), dtype=t.dtype).reshape(-1, *t.shape)
     stacked = t.replace(dims=(Dim(t.size), *t.dims))
@@ -227,7 +224,7 @@ def _basis(t: Any) -> Any:
 
 
 def _one(row: Any, *index: Any, shape: tuple[int, ...]) -> Any:
-    """A mask of a basis: whether this index, flattened, is the number of the row."""
+    """The mask of a basis: whether the flattened index is the row."""
     place = functools.reduce(lambda at, i: at * i[1] + i[0], zip(index, shape, strict=True), 0)
     return place == row
 
@@ -236,14 +233,11 @@ def _zeros(t: Any) -> Any:
     return zeros_of(t) if isinstance(t, ShType) else jnp.zeros(t.shape, t.dtype)
 
 
-# shapes
-
-
 def _reshaped(x: Any, shape: tuple[int, ...]) -> Any:
     return reshape(x, shape) if is_typed(x) else jnp.reshape(x, shape)
 
 
 def _last(x: Any, shape: tuple[int, ...]) -> Any:
-    """A value with its leading dim last, as dims of a shape."""
+    """Moves the first dim to the end, and reshapes it to ``shape``."""
     moved = moveaxis(x, 0, -1) if is_typed(x) else jnp.moveaxis(x, 0, -1)
     return _reshaped(moved, (*moved.shape[:-1], *shape))

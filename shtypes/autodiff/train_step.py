@@ -1,4 +1,4 @@
-"""`train_step`: a loss with its gradients in the arguments' types, the part of a training step that is the model's."""
+"""`train_step`: a loss and its gradients in the arguments' types, which is a training step without the optimizer."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ def train_step(
     argnums: int | Sequence[int] = 0,
     has_aux: bool = False,
 ) -> Function[P, tuple[T, Any]]:
-    """A function that returns the loss and its gradients, each gradient resharded to its argument's type.
+    """Converts a loss to a function that returns it and its gradients, each resharded to its argument's type.
 
-    `value_and_grad` returns gradients in cotangent types: of a replicated weight it is unreduced, the sum over devices
-    still to come. What an optimizer needs is that sum, laid out as the weight is. A step of training sends it, so that
-    this, and not the loss or its gradient, is what `ledger`, `memory`, `compute` and `compare` should be asked about.
+    `value_and_grad` returns gradients in cotangent types: that of a replicated weight is unreduced, with the sum over
+    devices pending. An optimizer needs the sum, sharded as the weight is. So analyze a training step, not the loss or
+    its gradient, with `ledger`, `memory`, `compute` and `compare`.
 
     Args:
         fun: A loss, as for `grad`.
@@ -37,13 +37,13 @@ def train_step(
 
     Returns:
         A function with the arguments of ``fun`` that returns ``(loss, gradients)``, or ``((loss, aux), gradients)``.
-        The loss keeps its type.
+        The type of the loss does not change.
 
     Raises:
         ShardingTypeError: (when called) as for `grad`; or a scope such as `no_comm` forbids to finish a gradient.
 
-    Communicates: what ``fun`` and its backward pass do, and the reshard of each gradient from the cotangent type of its
-    argument to the argument's type: of a replicated argument an all-reduce, of one sharded over the same axes nothing.
+    Communicates: as ``fun`` and its backward pass do, and the reshard of each gradient from the cotangent type of its
+    argument to the argument's type: an all-reduce for a replicated argument, nothing for one sharded over these axes.
 
     Examples:
         >>> import shtypes as sh
@@ -67,25 +67,28 @@ def train_step(
         summed = [jax.tree.map(_invariant, x) if i in types else x for i, x in enumerate(args)]
 
         def of_summed(*summed: Any, **kwargs: Any) -> T:
-            return fun(*(jax.tree.map(_in, x, types[i]) if i in types else x for i, x in enumerate(summed)), **kwargs)
+            return fun(
+                *(jax.tree.map(_reshard_typed, x, types[i]) if i in types else x for i, x in enumerate(summed)),
+                **kwargs,
+            )
 
         value, gradients = value_and_grad(functools.wraps(fun)(of_summed), argnums, has_aux)(*summed, **kwargs)
         targets = types[indices[0]] if isinstance(argnums, int) else tuple(types[i] for i in indices)
-        return value, jax.tree.map(_in, gradients, targets)
+        return value, jax.tree.map(_reshard_typed, gradients, targets)
 
     return cast("Function[P, tuple[T, Any]]", step)
 
 
 def _invariant(x: Any) -> Any:
-    """An argument, invariant where it is reduced: then its gradient is summed in the backward pass."""
+    """Casts an argument from reduced to invariant, so that its gradient is summed in the backward pass."""
     if not isinstance(x, Array):
         return x
     t = jax.typeof(x)
     for axis in t.axes(State.REDUCED):
         t = t.with_axis(axis, State.INVARIANT)
-    return _in(x, t)
+    return _reshard_typed(x, t)
 
 
-def _in(x: Any, t: Any) -> Any:
-    """A typed value in another type; a plain one as it is."""
+def _reshard_typed(x: Any, t: Any) -> Any:
+    """Reshards a typed value; returns plain ones unchanged."""
     return reshard(x, t) if isinstance(x, Array) else x
