@@ -35,14 +35,9 @@ class Linearity(NamedTuple):
         nonlinear = frozenset(j for j, i in enumerate(places) if i in not_linear)
         if self.kind is not Linear.MULTILINEAR or len(places) == len(numbers or places):
             return self.kind, nonlinear
-        factors = len(places) - len(nonlinear)
-        return (
-            (Linear.NO, nonlinear)
-            if not factors
-            else (Linear.MULTILINEAR, nonlinear)
-            if nonlinear
-            else (Linear.JOINTLY, nonlinear)
-        )
+        if len(nonlinear) == len(places):
+            return Linear.NO, nonlinear
+        return Linear.MULTILINEAR if nonlinear else Linear.JOINTLY, nonlinear
 
 
 _JOINTLY: Final = Linearity(Linear.JOINTLY)

@@ -70,7 +70,7 @@ def apply_linear(
     raise ShardingTypeError(
         f"`{site.name}` cannot be applied to a pending sum, here {t}",
         why=f"{reason}; nor does it take each term alone: that must not communicate over {quoted(axes)}",
-        hints=[reduced_cotangent_hint(t) if is_transposing() else f'sh.reshard(b, "{finished_type(t)}") before it'],
+        hints=[invariant_operands_hint(t) if is_transposing() else f'sh.reshard(b, "{finished_type(t)}") before it'],
     )
 
 
@@ -78,8 +78,8 @@ def _finished(x: Any) -> Any:
     return cast_to_type(x, finished_type(x.type)) if is_typed(x) else x
 
 
-def reduced_cotangent_hint(t: ShType) -> str:
-    """A hint to reshard operands so that the cotangent is no pending sum of this type."""
+def invariant_operands_hint(t: ShType) -> str:
+    """A hint to make operands invariant, so that the cotangent is no pending sum of this type."""
     axes = ", ".join(f'{axis}="I"' for axis in t.axes(State.UNREDUCED))
     return f"sh.reshard(x, {axes}) of its operands x: then its result is invariant, and the cotangent of that whole"
 
@@ -208,7 +208,7 @@ def with_cotangents(eqn: Any, run: Run, operands: list[Any]) -> list[Any]:
         except ShardingTypeError as error:
             pending = [ct.type for ct in nonzero_cts if is_typed(ct) and ct.type.axes(State.UNREDUCED)]
             if error.__cause__ is None:  # what JAX refuses, another type does not mend
-                error.hints = (*error.hints, *map(reduced_cotangent_hint, pending))
+                error.hints = (*error.hints, *map(invariant_operands_hint, pending))
             raise
         return tuple(full)
 
