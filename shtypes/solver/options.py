@@ -423,5 +423,5 @@ def is_annotation(eqn: Any) -> bool:
     """Whether an equation only annotates or reshards its operand."""
     call = eqn.params.get("call")
     return eqn.primitive.name in _ANNOTATIONS or (
-        eqn.primitive.name == "typed_call" and getattr(call, "is_the_value", False)
+        eqn.primitive.name == "typed_call" and getattr(call, "is_identity", False)
     )
