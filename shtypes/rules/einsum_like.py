@@ -35,6 +35,12 @@ def contraction(
     name: str, operands: Sequence[ShType], plan: ProductDims, dtype: str, constants: frozenset[int] = NO_CONSTANTS
 ) -> Typing:
     """A multilinear product. Sharded on a contracted label becomes UNREDUCED."""
+    return _contracted(name, operands, plan, dtype, constants)
+
+
+def _contracted(
+    name: str, operands: Sequence[ShType], plan: ProductDims, dtype: str, constants: frozenset[int]
+) -> Typing:
     for operand, labels in zip(operands, plan.labels, strict=True) if plan.unsharded or plan.groups else ():
         messages.check_unsharded(name, operand, [d for d, label in enumerate(labels) if label in plan.unsharded])
         _check_groups(name, operand, labels, dict(plan.groups))
@@ -66,7 +72,7 @@ def labelled(
     others = {label for labels in plan.labels for label in labels if label is not None} - in_result
     nonlinear = frozenset(range(len(operands))) - plan.ids
     plan = plan._replace(unsharded=plan.unsharded | others, nonlinear=nonlinear)
-    return contraction(name, operands, plan, dtype, constants)
+    return _contracted(name, operands, plan, dtype, constants)
 
 
 # einsum
@@ -181,7 +187,7 @@ def einsum(
         for part, t in zip(parsed.inputs, operands, strict=True)
     )
     result = tuple((label, sizes[label]) for label in parsed.output)
-    return contraction(name, operands, ProductDims(labels, result), dtype, constants)
+    return _contracted(name, operands, ProductDims(labels, result), dtype, constants)
 
 
 # convolutions

@@ -102,6 +102,8 @@ class Graph:
     """The decision variables of a program on a mesh.
 
     Args:
+        program: The program.
+        mesh: The mesh.
         grad: Whether to price a backward pass.
         types: The types of its inputs, for `implicit_comm`; by default they are decision variables.
         results: With ``types``, the types of the results; None for free ones.

@@ -74,6 +74,9 @@ class Program:
     """A plain program in the solver's IR.
 
     Args:
+        name: The name of the function.
+        jaxpr: Its jaxpr.
+        consts: The constants of the jaxpr.
         arguments: For each argument its name, whether it is differentiated, and whether it is plain.
         keep_annotations: Whether its sharding annotations are ops; by default they are dropped.
         checkpoint: The scans whose bodies to checkpoint: indices among the outermost scans without a checkpoint.

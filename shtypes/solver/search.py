@@ -74,6 +74,7 @@ class Search:
     """Searches for optimal assignments.
 
     Args:
+        costs: The costs of decisions.
         seed: Of a second order of the axes to start with; None for none.
         block: The number of axes that vary together; on more axes, blocks take turns.
         overlap: The part of the shorter of computing and communication that hides behind the longer.

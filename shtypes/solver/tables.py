@@ -139,6 +139,9 @@ class Costs:
     """The costs of the decisions of a graph.
 
     Args:
+        graph: The decision variables.
+        prices: Of reshards.
+        device: The speed of a device.
         state: Bytes of optimizer state for each byte of a differentiated argument.
         weights: Of communication, forward and backward.
         by_bytes: Whether the objective is bytes sent, with computing as a tie-breaker.
