@@ -91,7 +91,7 @@ def f_3(
 # 38:13: try: sh.reshard(init, "f32[batch, hidden@dp]") before the loop
 # 39:13: `scan` cannot run over xs: the leading dim of f32[batch@dp, hidden] is sharded over `dp`  [sharding]
 # 39:13: each step would live on some of the devices only
-# 39:13: fix: sh.reshard(xs, "[batch, hidden]{U:dp}")   [free, but each device holds all of it]
+# 39:13: fix: sh.reshard(x, "[batch, hidden]{U:dp}")   [free, but each device holds all of it]
 # 40:17: type tuple[f32[batch@dp, hidden], None]
 # 55:17: type f32[k@dp]
 # 56:30: argument `c` of `step` is f32[k], not f32[n@dp]  [sharding]
