@@ -197,7 +197,7 @@ _NO_ARRAY: Final = object()
 
 
 def as_jax_array(x: Any) -> Any:
-    """``__jax_array__``, by which JAX converts unknown objects: refused, so that no function takes a typed value.
+    """What JAX gets where it converts a typed value to an array (``__jax_array__``): an error, with three exceptions.
 
     A lifted program's trace converts a captured value. An operator of a plain array gets `_NO_ARRAY`, and so defers to
     our reflected operator. A library that tests which leaves are arrays gets the value itself, which its functions
@@ -218,10 +218,7 @@ def as_jax_array(x: Any) -> Any:
 
 
 def refuse_lowering(x: Any) -> Any:
-    """Refuses an attribute that JAX uses to lower an equation after it took a value for a plain array.
-
-    In a plain program being traced that captures the value, it is the plain array's type.
-    """
+    """The plain array's type, for a plain program being traced that captures the value; an error to JAX's lowering."""
     if sees_plain():
         return jax.core.ShapedArray(x.shape, x.dtype)
     for frame in frames(1):
@@ -257,7 +254,8 @@ OF_ARRAYS: Final = (
 )
 
 
-#: Attributes of the physical array, for an unsharded value; refused to JAX, which would take it for a plain array.
+#: Attributes of the physical array, except of an unreduced or varying value; refused to JAX, which would take it for a
+#: plain array.
 OF_PHYSICAL: Final = (
     *("addressable_data", "addressable_shards", "committed", "devices", "global_shards"),
     "on_device_size_in_bytes",
@@ -302,7 +300,7 @@ def sharding_of_value(x: Any, what: str = "have a `sharding`") -> NamedSharding:
 
 
 def attribute(name: str) -> property:
-    """A property of the physical array, for unsharded values."""
+    """A property of the physical array; refused for an unreduced or varying value, and to JAX."""
 
     def answer(x: Any) -> Any:
         package = asking()

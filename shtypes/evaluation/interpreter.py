@@ -264,7 +264,7 @@ def replay_or_run(eqn: Any, operands: list[Any], row: Callable[[Any, list[Any]],
 
 
 def _key(eqn: Any, operands: Sequence[Any]) -> tuple[Any, ...] | None:
-    """The cache key of an equation; None with effects, scope rules, or concrete operands only."""
+    """The cache key of an equation; None if it is evaluated each time: with effects or scope rules, or eagerly."""
     if eqn.effects or rules_in_force() or not any(isinstance(x, jax.core.Tracer) for x in operands):
         return None
     context = trace_context()

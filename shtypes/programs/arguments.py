@@ -66,7 +66,7 @@ class Roles:
 
 
 def _parameter_names(f: Callable[..., Any]) -> list[str]:
-    """The names of the parameters by position, "" for one that has no name; empty without a signature."""
+    """The parameters' names by position, "" for a positional-only or keyword-only one; empty without a signature."""
     try:
         parameters = inspect.signature(f).parameters.values()
     except (TypeError, ValueError):

@@ -1,7 +1,7 @@
 """`jit`: one region for a typed program, and calls as fast as those of plain arrays.
 
 A call passes the physical arrays to a `jax.jit` of plain arrays, so that JAX's fast path runs it. JAX's trace cache has
-mesh, policy and configuration in its key; the cache here has structure and types.
+mesh, policy and configuration in its key; the cache here has structure, types and static arguments.
 """
 
 from __future__ import annotations
@@ -174,7 +174,10 @@ class JitFunction(Jitted, Generic[P, T]):
             leaf_types, data = _types_and_data(leaves)
         if last is not None and last.matches(tree, leaf_types, static, mode):
             return last, data
-        if not {*map(type, leaf_types)} <= {HiShType, type(None)}:  # of other objects with these attributes
+        if not {*map(type, leaf_types)} <= {
+            HiShType,
+            type(None),
+        }:  # others may have `type` and `data`, too
             leaf_types, data = _types_and_data(leaves)
         if any(t is None and not _is_plain(x) for x, t in zip(leaves, leaf_types, strict=True)):
             self._plain.trace(*args, **kwargs)  # raises JAX's error for what is no array

@@ -34,7 +34,7 @@ from shtypes.types.target import target_text
 
 #: The most fixes in an error.
 MOST: Final = 4
-#: The most candidates to type for one error.
+#: Candidates to type for one error before the search stops; variants of those that type come on top.
 MOST_TRIED: Final = 96
 #: The same for an op of more than `_MOST_APART` operands, whose typing takes longer.
 _MOST_TRIED_OF_MANY: Final = 32
@@ -135,7 +135,7 @@ def priced_fixes(
         operands: The operands' types, which the rule refuses.
         inside: An estimate of the communication inside the call.
         price: The exact communication with resharded operands: descriptions and bytes, forward and backward.
-        most_tried: The most applications of the rule, besides to variants of candidates that type.
+        most_tried: As of `Search`.
         names: The names of the operands in the printed code.
         stay: The operands that cannot be moved.
     """
@@ -161,7 +161,7 @@ class Search:
 
     Args:
         minimize: The direction of communication to minimize.
-        most_tried: The most candidates to type.
+        most_tried: Candidates to type before the search stops; variants of those that type come on top.
         decides: Whether the cheapest is chosen (for `implicit_comm`), so that the `replication_penalty` counts.
         stay: The operands that cannot be moved.
 
@@ -348,7 +348,10 @@ class Search:
         return typed
 
     def _cast_at_once(self, operands: tuple[ShType, ...], typing: Typing) -> tuple[ShType, ...]:
-        """Changes operands to the types to which the rule casts them: one reshard instead of two."""
+        """Changes operands to the types to which the rule casts them: one reshard instead of two.
+
+        If the communication inside the op has a backward pass, makes axes reduced that the candidate made invariant.
+        """
         if any(p.backward for p in self._inside(operands)):  # casts of invariant operands cost most
             return tuple(
                 t.with_axes({*t.axes(State.INVARIANT)} - {*before.axes(State.INVARIANT)}, State.REDUCED)

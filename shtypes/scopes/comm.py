@@ -1,4 +1,4 @@
-"""Scopes that forbid, bound or allow communication. Pure: `check_comm` checks reshards against them.
+"""Scopes that forbid, bound or allow communication; needs no JAX. `check_comm` checks reshards against them.
 
 `traced.comm_tracker` checks sums over a scope, and the communication of JAX's ops on plain arrays.
 """
@@ -108,7 +108,7 @@ Rules = tuple[ScopeRule, ...]
 
 
 def rules_in_force() -> Rules:
-    """The rules of all enclosing scopes, outermost first; in speculative tracing without those that forbid."""
+    """The rules of all enclosing scopes, outermost first; in speculative tracing those that let ops communicate."""
     rules: Any = current.value.scopes
     if current.value.tried:
         return tuple(rule for rule in rules if isinstance(rule, Implicit | FinishesScalars | FinishesSums))
@@ -126,15 +126,12 @@ def trying() -> contextlib.AbstractContextManager[None]:
 
 
 def without_scopes() -> contextlib.AbstractContextManager[None]:
-    """Context manager in which no communication scope applies."""
+    """Context manager in which no communication scope applies, and tracing is not speculative."""
     return settings.scope(current_settings()._replace(scopes=(), tried=False))
 
 
 def under(rules: Rules | None, f: F, *more: ScopeRule) -> F:
-    """Wraps a function to run under ``rules`` and ``more``, whatever applies where it is called.
-
-    ``rules=None`` stands for the rules at the call.
-    """
+    """Wraps a function to run under ``rules``, by default those where it is called, and ``more``."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
         active = rules_in_force() if rules is None else rules
@@ -271,7 +268,7 @@ _runs: Final = itertools.count(1)
 
 
 class CommScope(Scope):
-    """A communication scope: checked reshard by reshard, and against the trace at its end."""
+    """A scope that adds a rule; `no_comm` and `comm_budget` are also checked against the trace at its end."""
 
     def __init__(self, rule: ScopeRule) -> None:
         super().__init__(self.new_run)

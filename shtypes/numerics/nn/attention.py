@@ -154,7 +154,10 @@ def _check_shapes(q: ShType, k: ShType, v: ShType) -> None:
 
 
 def _with_heads(x: Array, query: ShType) -> Array:
-    """Repeats keys or values to as many heads as the queries have, if their axes do not divide the number of heads."""
+    """Repeats keys or values for each query head, if the axes of query heads do not divide the number of key heads.
+
+    A single head is broadcast, and sharded heads stay.
+    """
     t = jax.typeof(x)
     kv_heads, heads = t.dims[-2], query.dims[-2]
     if kv_heads.size == 1 or kv_heads.size % query.mesh.product(heads.axes) == 0 or kv_heads.axes:

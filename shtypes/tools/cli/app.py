@@ -161,11 +161,17 @@ _SEARCH: Final = ("memory", "fixed", "inputs", "compute", "state", "checkpoint",
 @mesh_option
 @policy_option
 @dims_option
-@click.option("--memory", metavar="SIZE", help="What a device has, such as 80GiB; by default that does not count.")
+@click.option("--memory", metavar="SIZE", help="The memory of a device, such as 80GiB; unlimited by default.")
 @_by_path("--fixed", "The type of the arguments with a path: 'layers/*/up=[_, _@tp]'.")
-@_by_path("--input", "The same of data, which arrive so.", "inputs")
+@_by_path("--input", "The same, for arguments that arrive in this type, such as data.", "inputs")
 @link_option
-@click.option("--device", "compute", default="h100-sxm", metavar="DEVICE", help="What one device is, as for compute.")
+@click.option(
+    "--device",
+    "compute",
+    default="h100-sxm",
+    metavar="DEVICE",
+    help="The device model, as for compute.",
+)
 @click.option("--state", default=2.0, help="Bytes of optimizer state for each byte of a parameter.", show_default=True)
 @click.option("--no-grad", is_flag=True, help="Only the forward pass; else the first argument is differentiated.")
 @click.option(
@@ -178,8 +184,13 @@ _SEARCH: Final = ("memory", "fixed", "inputs", "compute", "state", "checkpoint",
     help="The part of the shorter of computing and communication that hides behind the other.",
     show_default=True,
 )
-@click.option("--time-limit", type=float, metavar="SECONDS", help="Print the best plan after so long, unsettled.")
-@click.option("--seed", default=0, help="Of the order of axes that the search starts with.", show_default=True)
+@click.option(
+    "--time-limit",
+    type=float,
+    metavar="SECONDS",
+    help="Print the best plan after so long, optimal or not.",
+)
+@click.option("--seed", default=0, help="Seeds the order of axes of the search.", show_default=True)
 @click.option("--html", type=click.Path(dir_okay=False), help="Also a page of all plans of the front, to a file.")
 @click.option("--patch", is_flag=True, help="Write the first plan into the target's file, and print the diff.")
 @click.option("--dry-run", is_flag=True, help="With --patch: only print the diff.")
@@ -276,7 +287,7 @@ def compare(no_grad: bool, links: tuple[str, ...], form: str, output: str | None
 @dims_option
 @link_option
 @click.option("--comm-dtype", metavar="DTYPE", help="A narrower float to send the value in: bf16.")
-@click.option("--ct-comm-dtype", metavar="DTYPE", help="The same of its cotangent.")
+@click.option("--ct-comm-dtype", metavar="DTYPE", help="A narrower float to send its cotangent in.")
 @click.option("--narrow-sums", is_flag=True, help="Sums may be added in the narrower dtype, too.")
 @drawn_output_options
 def reshard(

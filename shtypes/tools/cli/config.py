@@ -92,29 +92,30 @@ def _target(common: Mapping[str, Any], entry: Any) -> TargetConfig:
     if not isinstance(entry.get("target"), str):
         raise click.UsageError('a target in [tool.shtypes] needs `target = "module:function"`')
     name = str(entry.get("name", entry["target"]))
+    where = f"`{name}` in [tool.shtypes]" if name else "[tool.shtypes]"  # the keys that all targets share
     if not all(isinstance(table.get("dims", {}), Mapping) for table in (common, entry)):
-        raise click.UsageError(f"`dims` of `{name}` in [tool.shtypes] is a table, such as {{ batch = 8 }}")
+        raise click.UsageError(f"`dims` of {where} is a table, such as {{ batch = 8 }}")
     both = {**common, **entry, "dims": {**common.get("dims", {}), **entry.get("dims", {})}}
     types, flags = both.get("types", []), [both.get(key, False) for key in ("grad", "lift")]
     if not isinstance(types, list) or not all(isinstance(t, str) for t in types):
-        raise click.UsageError(f"`types` of `{name}` in [tool.shtypes] is a list of texts")
+        raise click.UsageError(f"`types` of {where} is a list of texts")
     for key, flag in zip(("grad", "lift"), flags, strict=True):
         if not isinstance(flag, bool):
-            raise click.UsageError(f"`{key}` of `{name}` in [tool.shtypes] is true or false")
+            raise click.UsageError(f"`{key}` of {where} is true or false")
     try:
         mesh = None if "mesh" not in both else _mesh(both["mesh"])
         policy = None if "policy" not in both else check_policy(str(both["policy"]))
         dims = dict(sorted_sizes(both["dims"]))
     except ShardingTypeError as error:
-        raise click.UsageError(f"[tool.shtypes], `{name}`: {error}") from None
+        raise click.UsageError(f"{where}: {error}") from None
     maker = both.get("arguments")
     if maker is not None and (types or not isinstance(maker, str)):
-        raise click.UsageError(f"`arguments` of `{name}` in [tool.shtypes] names a function, in the place of `types`")
+        raise click.UsageError(f"`arguments` of {where} names a function, in the place of `types`")
     return TargetConfig(name, entry["target"], tuple(types), maker, mesh, policy, dims, *flags)
 
 
 def _mesh(value: Any) -> Mesh:
-    return Mesh(value) if isinstance(value, Mapping) else read_mesh(str(value))
+    return Mesh(value if isinstance(value, Mapping) else read_sizes(str(value)))
 
 
 def _check_keys(table: Any, keys: tuple[str, ...], what: str) -> None:

@@ -186,7 +186,8 @@ def arguments():
     [
         ("[tool.shtypes]\nmseh = 'dp=2'", "[tool.shtypes] has no key `mseh`; did you mean `mesh`?"),
         ("[tool.shtypes]\nmesh = 'dp'", "`dp` is not like `dp=2`"),
-        ("[tool.shtypes]\npolicy = 'other'", "there is no policy 'other'"),
+        ("[tool.shtypes]\npolicy = 'other'", "[tool.shtypes]: there is no policy 'other'"),
+        ("[tool.shtypes]\nmesh = 'dp=x'", "[tool.shtypes]: the size of `dp`"),
         ("[tool.shtypes]\ntargets = 'x'", "`targets` in [tool.shtypes] is a list"),
         ("[tool.shtypes]\ntargets = ['a:f', 'a:f']", "two targets in [tool.shtypes] are called `a:f`"),
         ("[tool.shtypes]\ntargets = [{name = 'a'}]", "needs `target = "),
@@ -202,7 +203,7 @@ def arguments():
         ("[tool.shtypes]\ntargets = [{target = 'a:f', arguments = 1}]", "`arguments` of `a:f` in [tool.shtypes] names"),
         ("[tool.shtypes]\ntargets = ['model.py:block']", "`model.py:block` has no mesh"),
         ("[tool.shtypes]\ngolden = 1", "`golden` in [tool.shtypes] is the name of a file"),
-        ("[tool.shtypes]\ndims = 3", "`dims` of `` in [tool.shtypes] is a table"),
+        ("[tool.shtypes]\ndims = 3", "`dims` of [tool.shtypes] is a table"),
         ("[tool.shtypes]\ndims = {b = 'x'}", "dim `b` needs a size of at least 0, not `'x'`"),
         ("[tool.shtypes]\ntargets = [{target = 'a:f', dims = []}]", "`dims` of `a:f` in [tool.shtypes] is a table"),
         ("[tool.shtypes", "cannot be read"),
