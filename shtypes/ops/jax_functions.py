@@ -36,7 +36,7 @@ from shtypes.dispatch.call_fixes import with_out_fixes
 from shtypes.dispatch.reshard import finished
 from shtypes.errors import ShardingTypeError, how_many
 from shtypes.evaluation.interpreter import evaluate_call
-from shtypes.evaluation.table import WAYS
+from shtypes.evaluation.table import WAYS, way_numbers
 from shtypes.evaluation.value_info import aval_of, note_constant, noting, typed_constant
 from shtypes.ops.rows import Op
 from shtypes.ops.shard_programs import NotLocalError, ShardProgram, shard_program
@@ -198,7 +198,7 @@ class JaxFunction:
     ) -> list[Any]:
         """The results, equation by equation; for an ``out=``, in the way that sends least with the reshard to it."""
         goal = objective()
-        if goal.out is None or not (most := most_ways(trace.jaxpr)):
+        if goal.out is None or not has_ways(trace.jaxpr):
             return run_equations(*values)
 
         def run(way: int | None, *operands: Any) -> list[Any]:
@@ -218,8 +218,17 @@ class JaxFunction:
 
         def choose() -> tuple[int | None]:
             """The way that sends least, but not more forward than a gather."""
-            ways: dict[int | None, tuple[int, int]] = {way: sent(way) for way in (None, *range(-1, most))}
-            return (min(ways, key=lambda way: (ways[way][0] > ways[-1][0], cost(*ways[way], goal.minimize))),)
+            ways: dict[int | None, tuple[int, int]] = {}
+            token = way_numbers.set(numbers := set[int]())
+            try:
+                ways[None] = sent(None)
+                while untried := numbers - ways.keys():  # a way may lead to equations that have others
+                    way = min(untried)
+                    ways[way] = sent(way)
+            finally:
+                way_numbers.reset(token)
+            gather = ways.get(-1, ways[None])[0]
+            return (min(ways, key=lambda way: (ways[way][0] > gather, cost(*ways[way], goal.minimize))),)
 
         full = (key, current_settings(), *[x.type.serial for x in values])
         (chosen,) = self._ways.get_or_create(full, choose)
@@ -271,10 +280,12 @@ def reshard_all(results: Any, out: Any) -> Any:
     return jax.tree.unflatten(tree, list(map(finished, leaves, outs)))
 
 
-def most_ways(jaxpr: Any) -> int:
-    """The maximum number of ways across shards of a primitive in a program."""
-    inner = (most_ways(jaxpr_of(body)) for eqn in jaxpr.eqns for body, _ in inner_jaxprs(eqn))
-    return max([*inner, *(len(WAYS.get(eqn.primitive.name, ())) for eqn in jaxpr.eqns)], default=0)
+def has_ways(jaxpr: Any) -> bool:
+    """Whether a primitive of a program has ways across shards."""
+    return any(
+        eqn.primitive.name in WAYS or any(has_ways(jaxpr_of(body)) for body, _ in inner_jaxprs(eqn))
+        for eqn in jaxpr.eqns
+    )
 
 
 def _as_dtype(dtype: Any) -> Any:

@@ -22,7 +22,7 @@ from shtypes.core.meshes import AnyMesh, use_mesh
 from shtypes.dispatch.apply import is_typed
 from shtypes.errors import ShardingTypeError
 from shtypes.evaluation.bound_primitive import NAMES
-from shtypes.evaluation.table import BODIES, CHOICES, ROWS, WAYS, Row
+from shtypes.evaluation.table import BODIES, CHOICES, ROWS, WAYS, Row, way_numbers
 from shtypes.evaluation.value_info import noting
 from shtypes.ops.shards import across_shards
 from shtypes.resharding import Cost, Direction, cost
@@ -32,8 +32,8 @@ from shtypes.scopes.comm import implicit_comm, minimizing, objective, without_sc
 from shtypes.traced.ledger import sent_by_program
 
 Way = Callable[[Any, Sequence[Any]], Sequence[Any] | None]
-#: The number of the way that was chosen for an equation and operand types; -1 for its row.
-_chosen: Final[Bounded[int]] = Bounded()
+#: For an equation and operand types, the number of the chosen way, -1 for its row, and of all that may apply.
+_chosen: Final[Bounded[tuple[int, frozenset[int]]]] = Bounded()
 #: Ways whose results are sharded along other dims than the operands: only the solver takes them.
 _elsewhere: Final[set[Way]] = set()
 #: Ways that are right only for operands as JAX requires them, such as sorted ones.
@@ -88,7 +88,9 @@ def evaluated(eqn: Any, operands: list[Any]) -> list[Any]:
     row = ROWS[name] if name in ROWS else BODIES[name]
     if not any(dim.axes for x in operands if is_typed(x) for dim in x.type.dims) or not (ways := ways_of(eqn)):
         return row(eqn, operands)
-    number = _chosen_for(eqn, operands, row, ways)
+    number, among = _chosen_for(eqn, operands, row, ways)
+    if (numbers := way_numbers.get()) is not None:
+        numbers |= among
     if number < 0:
         return row(eqn, operands)
     with across_shards(name_of(eqn)):
@@ -111,20 +113,21 @@ def innermost(eqn: Any) -> Any:
     return eqn
 
 
-def _chosen_for(eqn: Any, operands: Sequence[Any], row: Row, ways: Sequence[Way]) -> int:
-    """The number of the requested way, if it applies, or of the one that sends least; -1 for the row."""
+def _chosen_for(eqn: Any, operands: Sequence[Any], row: Row, ways: Sequence[Way]) -> tuple[int, frozenset[int]]:
+    """The number of the requested way, if it applies, or of the one that sends least; and of all that may apply."""
     serials = tuple([x.type.serial if is_typed(x) else None for x in operands])
     key = (key_of_equation(eqn), serials, current_settings()._replace(tried=False))
 
-    def choose() -> int:
+    def choose() -> tuple[int, frozenset[int]]:
         asked = objective().way
         if asked is not None and asked < len(ways) and (asked < 0 or _price(ways[asked], eqn, operands) is not None):
-            return asked
+            return asked, frozenset({asked})
         prices = {i: _price(f, eqn, operands) for i, f in enumerate(ways) if f not in _elsewhere}
         known = {i: price for i, price in prices.items() if price is not None}
         after_gather = _price(row, eqn, operands) if known else None  # type: ignore[arg-type]
         known |= {} if after_gather is None else {-1: after_gather}
-        return min(known, key=lambda i: (known[i], i < 0)) if known else -1
+        elsewhere = {i for i, f in enumerate(ways) if f in _elsewhere}
+        return min(known, key=lambda i: (known[i], i < 0), default=-1), frozenset({*known, *elsewhere})
 
     return _chosen.get_or_create(key, choose)
 
