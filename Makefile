@@ -14,6 +14,9 @@ PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
 SOURCES = $(wildcard shtypes tests examples benchmarks generate)
 EVERY_MARK = -m ""
 
+# Tests start Pythons, which read what the first one compiled.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help demo test test-core test-all check generate format docs bench upgrade clean FORCE
 .DEFAULT_GOAL := help
 
