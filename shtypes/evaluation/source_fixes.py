@@ -9,8 +9,9 @@ from typing import Any, Final, NamedTuple
 import jax
 
 from shtypes._compat.eqn_frames import Frame, frames_of, is_in_vmap
-from shtypes._compat.jaxprs import inner_jaxprs, is_literal
+from shtypes._compat.jaxprs import is_literal
 from shtypes.context.frames import Owner
+from shtypes.core.conversion import abstract_array
 from shtypes.core.device_put import type_of
 from shtypes.core.elementwise_fns import STOP_GRADIENT
 from shtypes.core.jax_context import complete_when_read
@@ -18,8 +19,9 @@ from shtypes.core.local import local
 from shtypes.dispatch.apply import firsts, is_typed
 from shtypes.dispatch.call_fixes import fixes_of_call
 from shtypes.errors import Fix, ShardingTypeError
-from shtypes.evaluation.at_specs import is_backward, outputs, results, runs_of, scope_of
+from shtypes.evaluation.at_specs import is_backward, outputs, runs_of
 from shtypes.evaluation.frames import Body, Source, Step, source_of
+from shtypes.evaluation.operand_names import Name, argument_name, name_of_source, source_of_var, times_of
 from shtypes.evaluation.value_info import is_constant, is_inexact, noted_as, notes_kept
 from shtypes.rules.candidate_types import place_of
 from shtypes.rules.suggest_fixes import called_names
@@ -29,24 +31,12 @@ _RESHARD: Final = re.compile(r'sh\.reshard\(([^,()]+), "([^"]*)"\)')
 _OUT: Final = re.compile(r"sh\.(\w+)\(\.\.\., out=")
 
 
-class _Name(NamedTuple):
-    """An operand in a fix: an expression of the user's or a place of `at=`; False if the user can write neither."""
-
-    expression: str = ""
-    line: str = ""  # of the expression, if it is not the failing line
-    place: str = ""
-    leading: int = 0  # the number of dims of size 1 that the operand has before those of the expression
-    mapped: bool = False  # whether the expression is inside `jax.vmap`, where the operand has fewer dims
-    times: int = 1  # the number of times that it runs
-
-    def __bool__(self) -> bool:
-        return bool(self.expression or self.place)
-
-
 #: Evaluates a jaxpr for its constants and arguments.
 Evaluate = Callable[[Any, Sequence[Any], Sequence[Any]], list[Any]]
 #: The number of candidate types for the operands of a JAX call that are tried.
 _MAX_TRIED: Final = 12
+#: The number of equations that are typed after the failing call, to print fixes first with which they type.
+_MOST_FOLLOWING: Final = 32
 
 
 def edit_fixes(error: ShardingTypeError, step: Step, operands: Sequence[Any], evaluate: Evaluate) -> ShardingTypeError:
@@ -84,7 +74,7 @@ def _edit_fixes(
         id(run.body.env[var]): name for var, name in _expression_names(run).items() if var in run.body.env
     }
     operand_names = {
-        name: _name_of_source(step, source_of(step, x), x.type) or expression_names.get(id(x), _Name())
+        name: name_of_source(step, source_of(step, x), x.type) or expression_names.get(id(x), Name())
         for name, x in values.items()
     }
     differentiates = any(map(is_backward, run.body.jaxpr.eqns))  # prices include its backward pass then
@@ -95,7 +85,7 @@ def _edit_fixes(
 
 
 def _all_edited(
-    fixes: Sequence[Fix], operand_names: dict[str, _Name], types: dict[str, ShType], step: Step
+    fixes: Sequence[Fix], operand_names: dict[str, Name], types: dict[str, ShType], step: Step
 ) -> tuple[Fix, ...]:
     renamed = (_edited_fix(fix, operand_names, types, step) for fix in fixes)
     return tuple(fix for fix in renamed if fix is not None)
@@ -130,7 +120,7 @@ def _run_around(step: Step) -> _Run:
     return _Run(level, frame, run)
 
 
-def _expression_names(run: _Run) -> dict[Any, _Name]:
+def _expression_names(run: _Run) -> dict[Any, Name]:
     """The names of the operands in the user's expression, by the variables that enter the run; empty if unclear."""
     frame, eqn = run.frame, run.step.eqn
     if frame is None or frame.kind is not Owner.USERS or is_backward(eqn):
@@ -145,8 +135,8 @@ def _expression_names(run: _Run) -> dict[Any, _Name]:
     if len(texts) != len(roots) or not makers.keys().isdisjoint(roots):
         return {}
     mapped = is_in_vmap(run.step.frames(), frame)
-    times = _times(run.step)
-    return {var: _Name(text, mapped=mapped, times=times) for var, text in zip(roots, texts, strict=True)}
+    times = times_of(run.step)
+    return {var: Name(text, mapped=mapped, times=times) for var, text in zip(roots, texts, strict=True)}
 
 
 class _Call(NamedTuple):
@@ -155,6 +145,11 @@ class _Call(NamedTuple):
     body: Body
     jaxpr: Any
     values: list[Any]  # for each argument, the value, or its type if the value was dropped
+
+    def types(self) -> dict[int, ShType]:
+        """The types of the typed arguments, by their numbers."""
+        seen = (x.type if is_typed(x) else x for x in self.values)
+        return {i: t for i, t in enumerate(seen) if isinstance(t, ShType)}
 
 
 def _call_of(run: _Run) -> _Call | None:
@@ -172,38 +167,65 @@ def _call_of(run: _Run) -> _Call | None:
 
 def _fixes_of_call(call: _Call, run: _Run, step: Step, evaluate: Evaluate, differentiates: bool) -> tuple[Fix, ...]:
     """Fixes that reshard the operands of a call, among those that have a name."""
-    seen = [x.type if is_typed(x) else x for x in call.values]
-    types = {i: t for i, t in enumerate(seen) if isinstance(t, ShType)}
-    constant = [is_typed(x) and is_constant(x) for x in map(call.values.__getitem__, types)]
-    stopped = [c or _is_closed_over(call, i) for i, c in zip(types, constant, strict=True)]
-
-    def evaluate_again(*xs: Any) -> Any:
-        values = [_stopped(x) if stops else x for x, stops in zip(xs, stopped, strict=True)]
-        merged = dict(zip(types, noted_as(constant, values), strict=True))
-        return evaluate(call.jaxpr, (), [merged.get(i, x) for i, x in enumerate(call.values)])
-
+    types = call.types()
+    evaluate_again = _evaluates(call, evaluate)
     names = called_names([*types.values()])
     expression_names, variables = _expression_names(run), call.jaxpr.invars
-    sources = {i: _source(call.body, variables[i]) for i in types}
+    sources = {i: source_of_var(call.body, variables[i]) for i in types}
     operand_names = {
-        name: _name_of_source(step, sources[i], t) or expression_names.get(variables[i], _Name())
+        name: name_of_source(step, sources[i], t) or expression_names.get(variables[i], Name())
         for name, (i, t) in zip(names, types.items(), strict=True)
     }
     returns = [_returns(sources[i]) for i in types] if differentiates else None
     fixed = [i for i, name in enumerate(names) if not operand_names[name]]
     try:
         fixes = fixes_of_call(evaluate_again, tuple(types.values()), _MAX_TRIED, fixed=fixed, returns=returns)
+        if differentiates and len(fixes) > 1:
+            of_names = {name: (variables[i], t) for name, (i, t) in zip(names, types.items(), strict=True)}
+            fixes = tuple(sorted(fixes, key=lambda fix: _stops(fix, of_names, run, evaluate)))
     except Exception:  # no other error of the second evaluation concerns the user
         return ()
     return _all_edited(fixes, operand_names, dict(zip(names, types.values(), strict=True)), step)
 
 
+def _evaluates(call: _Call, evaluate: Evaluate) -> Callable[..., list[Any]]:
+    """A call as a function of its typed operands."""
+    types = call.types()
+    constant = [is_typed(x) and is_constant(x) for x in map(call.values.__getitem__, types)]
+    stopped = [c or _is_closed_over(call, i) for i, c in zip(types, constant, strict=True)]
+
+    def evaluate_again(*xs: Any) -> list[Any]:
+        values = [_stopped(x) if stops else x for x, stops in zip(xs, stopped, strict=True)]
+        merged = dict(zip(types, noted_as(constant, values), strict=True))
+        return evaluate(call.jaxpr, (), [merged.get(i, x) for i, x in enumerate(call.values)])
+
+    return evaluate_again
+
+
+def _stops(fix: Fix, of_names: dict[str, tuple[Any, ShType]], run: _Run, evaluate: Evaluate) -> bool:
+    """Whether an equation soon after a run does not type if a fix reshards operands of the run."""
+    goals = {}
+    for name, target in _RESHARD.findall(fix.code):
+        var, t = of_names[name]
+        goals[var] = type_of(target, t.mesh, like=t)
+    first = run.numbers[0]
+    rest = _call_of(run._replace(numbers=range(len(run.body.jaxpr.eqns))[first : first + _MOST_FOLLOWING]))
+    if rest is None:
+        return False
+    types = [goals.get(rest.jaxpr.invars[i], t) for i, t in rest.types().items()]
+    try:
+        jax.eval_shape(_evaluates(rest, evaluate), *map(abstract_array, types))
+    except ShardingTypeError:
+        return True
+    return False
+
+
 def _is_closed_over(call: _Call, i: int) -> bool:
     """Whether an operand of a call is a concrete value of the program's closure, which has no gradient."""
-    x, source = call.values[i], _source(call.body, call.jaxpr.invars[i])
+    x, source = call.values[i], source_of_var(call.body, call.jaxpr.invars[i])
     while source is not None and source.step is not None and source.step.eqn.primitive.name == "closed_over":
-        source = _source(source.body, source.step.eqn.invars[0])
-    is_argument = source is None or source.step is not None or bool(_argument(source))
+        source = source_of_var(source.body, source.step.eqn.invars[0])
+    is_argument = source is None or source.step is not None or bool(argument_name(source))
     return is_typed(x) and not is_argument and not isinstance(x, jax.core.Tracer)
 
 
@@ -220,20 +242,16 @@ def _returns(source: Source | None) -> bool:
     return any((ct.shape, ct.dtype) == (source.var.aval.shape, source.var.aval.dtype) for ct in cotangents)
 
 
+def _users_frames(eqn: Any) -> list[Frame]:
+    return [f for f in frames_of(eqn) if f.kind is Owner.USERS]
+
+
 def _stopped(x: Any) -> Any:
     """`stop_gradient` of a value."""
     return local(STOP_GRADIENT, x, out=jax.typeof(x)) if is_inexact(x) else x
 
 
-def _source(body: Body, var: Any) -> Source | None:
-    """The source of a variable; None for an argument of an inner body."""
-    eqn = next((eqn for eqn in body.jaxpr.eqns if var in eqn.outvars), None)
-    if eqn is not None:
-        return Source(Step(eqn, body), var, body)
-    return Source(None, var, body) if body.outer is None else None
-
-
-def _edited_fix(fix: Fix, operand_names: dict[str, _Name], types: dict[str, ShType], step: Step) -> Fix | None:
+def _edited_fix(fix: Fix, operand_names: dict[str, Name], types: dict[str, ShType], step: Step) -> Fix | None:
     passes_out = _OUT.match(fix.code)
     if passes_out is not None:  # a fix of the call, if the user called the function of that name
         origin = step()
@@ -245,7 +263,7 @@ def _edited_fix(fix: Fix, operand_names: dict[str, _Name], types: dict[str, ShTy
     times = set()
     at: dict[str, str] = {}
     for name, target in _RESHARD.findall(fix.code):
-        operand = operand_names.get(name, _Name())
+        operand = operand_names.get(name, Name())
         if not operand:
             return None
         if operand.leading:
@@ -288,123 +306,6 @@ def _states(t: ShType, target: str) -> str:
     dst = type_of(target, t.mesh, like=t)
     changed = {a: dst.state(a) for a in t.mesh.axis_names if place_of(dst, a) != place_of(t, a)}
     return "" if State.SHARDED in changed.values() else ", ".join(f'{a}="{s.value}"' for a, s in changed.items())
-
-
-def _name_of_source(step: Step, source: Source | None, t: ShType) -> _Name:
-    for _ in range(8):
-        if source is None:
-            return _Name()
-        if source.step is None:
-            return _Name(_argument(source))
-        maker, var = source.step, source.var
-        name = _name_by_frames(step, maker, var) or _name_before_broadcast(maker) or _at_place(step, maker, var)
-        if name is not None:
-            return name
-        same_type = [y for y in _operands(maker) if is_typed(y) and y.type == t]
-        if len(same_type) != 1:
-            return _Name()
-        source = source_of(maker, same_type[0])
-    return _Name()
-
-
-def _operands(step: Step) -> list[Any]:
-    env = step.body.env
-    return [env[v] for v in step.eqn.invars if not hasattr(v, "val") and v in env]
-
-
-def _argument(source: Source) -> str:
-    """The name of a program's argument; empty for values of its closure."""
-    named = zip(source.body.jaxpr.invars, source.body.arguments(), strict=False)
-    return next((name for var, name in named if var is source.var), "")
-
-
-def _name_by_frames(step: Step, maker: Step, var: Any) -> _Name | None:
-    """The user's expression for the result of ``maker`` that ``step`` uses; None if both are of one call."""
-    mine, its = step.frames(), maker.frames()
-    used, gave = _user_frame(mine), _user_frame(its)
-    if gave is None or (gave == used and not is_backward(step.eqn)) or is_backward(maker.eqn):
-        return None
-    name = _Name(mapped=is_in_vmap(its, gave))
-    text, (values, repeats) = gave.expression(), _values(maker, var, gave)
-    if text and (values == [var] or (repeats and var in values)):
-        same_type = used is not None and used.place == gave.place
-        return name._replace(expression=text, line="" if same_type else gave.place, times=_times(maker))
-    names, of = gave.unpacked_into(), maker.eqn.outvars if len(maker.eqn.outvars) > 1 else values
-    text = (
-        names[0] if len(names) == 1 else dict(zip(of, names, strict=True)).get(var, "") if len(of) == len(names) else ""
-    )
-    is_there = text and used is not None and re.search(rf"\b{text}\b", used.expression())
-    return name._replace(expression=text, times=_times(step)) if is_there else None
-
-
-def _name_before_broadcast(maker: Step) -> _Name | None:
-    """The name of the operand of an equation that only prepends dims of size 1, or enters a value of the closure."""
-    eqn, body = maker.eqn, maker.body
-    dims = _leading_dims(eqn)
-    if dims is None:
-        return None
-    var = eqn.invars[0]
-    source = next((e for e in body.jaxpr.eqns if var in e.outvars), None)
-    if source is not None:
-        name = _name_by_frames(maker, Step(source, body), var)
-    else:
-        name = _Name(_argument(Source(None, var, body))) if body.outer is None and var in body.jaxpr.invars else None
-    return None if name is None or not name.expression else name._replace(leading=dims)
-
-
-def _leading_dims(eqn: Any) -> int | None:
-    """The number of dims of size 1 that an equation prepends to its operand's; None for other equations."""
-    if eqn.primitive.name == "closed_over":
-        return 0
-    if eqn.primitive.name != "broadcast_in_dim" or len(eqn.invars) != 1:
-        return None
-    shape, src = eqn.params["shape"], eqn.invars[0].aval.shape
-    dims = len(shape) - len(src)
-    dst_dims = tuple(range(dims, len(shape)))
-    return dims if shape == (1,) * dims + src and eqn.params["broadcast_dimensions"] == dst_dims else None
-
-
-def _user_frame(frames: Sequence[Frame]) -> Frame | None:
-    return next((f for f in frames if f.kind is Owner.USERS), None)
-
-
-def _users_frames(eqn: Any) -> list[Frame]:
-    return [f for f in frames_of(eqn) if f.kind is Owner.USERS]
-
-
-def _times(step: Step) -> int:
-    """The number of times that an equation runs: in unrolled Python loops, and in the loops of enclosing equations."""
-    eqn, outer = step.eqn, step.body.outer
-    alike = (e for e in step.body.jaxpr.eqns if e.primitive is eqn.primitive and frames_of(e) == frames_of(eqn))
-    times = sum(is_backward(e) == is_backward(eqn) for e in alike)
-    if outer is None:
-        return times
-    return times * _times(outer) * max((trips or 1 for _, trips in inner_jaxprs(outer.eqn)), default=1)
-
-
-def _values(maker: Step, var: Any, frame: Frame) -> tuple[list[Any], bool]:
-    """The results of an expression's frame, and whether it ran several times."""
-    jaxpr = maker.body.jaxpr
-    run = [i for i, eqn in enumerate(jaxpr.eqns) if frame in frames_of(eqn) and not is_backward(eqn)]
-    first, *others = [frames_of(jaxpr.eqns[i]) for i in run] or [[]]
-    values = [jaxpr.eqns[i].outvars[j] for i, j in outputs(jaxpr, run)] if run else [var]
-    return values, first in others
-
-
-def _at_place(step: Step, maker: Step, var: Any) -> _Name | None:
-    """A place for `at=` that has the variable as a result and does not contain the failing equation."""
-    body = maker.body
-    scope = scope_of(str(maker.eqn.source_info.name_stack))
-    mine = scope_of(str(step.eqn.source_info.name_stack)) if step.body is body else None
-    candidates = []
-    if scope and scope != mine:
-        candidates.append("/".join((*body.scope, *scope)))
-    candidates += [f.place for f in frames_of(maker.eqn) if f.kind is Owner.INSTALLED]
-    jaxpr = body.jaxpr
-    place = next(
-        (p for p in candidates if var in (jaxpr.eqns[i].outvars[j] for i, j in results(jaxpr, p, body.scope))), None
-    )
-    return None if place is None else _Name(place=place)
 
 
 __all__ = ["edit_fixes"]

@@ -232,31 +232,24 @@ class _Program:
 
     def traced(self, call_args: CallArgs) -> Traced:
         """Traces the function for these arguments."""
-        code = PlainCode(self.f)
-        try:
-            return self._traced(call_args, code)
-        except ARGUMENT_ERRORS as error:
-            refusal = None if self._typed else code.refusal_of(error)
-            if refusal is None:
-                raise
-        raise refusal.as_error(self._types_of(refusal, call_args)) from shortened(refusal.error)
-
-    def _traced(self, call_args: CallArgs, code: Callable[..., Any]) -> Traced:
         mesh = mesh_of(call_args.arrays)
         axes = None if mesh is None else (mesh.axis_sizes, mesh.axis_names)
+        code = PlainCode(self.f, ends=not self._typed)
         closed, outer_values, tree = trace_plain(
             self._on_arrays(call_args, code), [aval_of(x) for x in call_args.arrays], axes
         )
-        return Traced(*needed(closed), outer_values, tree)
+        traced = Traced(*needed(closed), outer_values, tree)
+        if code.refusal is None:
+            return traced
+        raise code.refusal.as_error(self._types_of(code.refusal, traced, call_args)) from shortened(code.refusal.error)
 
-    def _types_of(self, refusal: Refusal, call_args: CallArgs) -> list[Any]:
+    def _types_of(self, refusal: Refusal, traced: Traced, call_args: CallArgs) -> list[Any]:
         """The sharding types of a refused line's operands; JAX's types if the program before it does not type.
 
         Operands inside a sub-jaxpr have JAX's types too.
         """
         types: Sequence[Any] = ()
         with trying(), contextlib.suppress(Exception):
-            traced = self._traced(call_args, PlainCode(self.f, ends=True))
             outs = jax.eval_shape(functools.partial(self._evaluate_op_by_op, traced), call_args.arrays)
             types = jax.tree.unflatten(traced.tree, outs)
         pairs = itertools.zip_longest(types, refusal.operands)

@@ -178,8 +178,7 @@ def _traced(fn: UserFn, run: Callable[[Sequence[Any]], Any], operands: Shards, o
             raise
         raise _captures(fn, of, "a traced value", closed[1]) from None
     except (AssertionError, RuntimeError, TypeError, ValueError) as error:
-        refusal = code.refusal_of(error)
-        if refusal is None and line_of(error.__traceback__):
+        if code.refusal is None and line_of(error.__traceback__):
             raise
         if _SPEC.search(str(error)):
             match = _PLACEMENT.search(str(error))
@@ -187,10 +186,10 @@ def _traced(fn: UserFn, run: Callable[[Sequence[Any]], Any], operands: Shards, o
         if not isinstance(error, (TypeError, ValueError)):
             raise
         what = f"cannot be applied to shards {shards_text}"
-        if refusal is None:
+        if code.refusal is None:
             converted = jax_error(str(fn), what, error)
         else:
-            converted = refusal.as_error(map(traced_type, refusal.operands))
+            converted = code.refusal.as_error(map(traced_type, code.refusal.operands))
             converted.what, converted.why = f"`{fn}` {what}", converted.why or converted.what
         converted.what = of + converted.what
         raise converted from shortened(error)

@@ -156,6 +156,29 @@ def test_a_fix_written_where_it_says_types_and_sends_what_its_price_says(name: s
         assert sent == (fix.bytes_forward, fix.bytes_backward), f"{error}\n{edited}\n{book}"
 
 
+NONLINEAR = """
+def loss(w1, w2, x):
+    h = jnp.tanh(x @ w1)
+    y = h @ w2
+    return jnp.sum(jnp.square(y))
+
+run = jax.grad(loss)
+"""
+
+
+def test_the_first_fix_of_a_backward_pass_is_one_with_which_the_equations_after_it_type() -> None:
+    """A gathered weight sends less, and leaves a pending cotangent for the derivative of `tanh`, which is refused."""
+    types = (W1, W2, "f32[64@dp, 16]")
+    finishes, gathers = _refusal(NONLINEAR, types).fixes
+    assert finishes.code == 'sh.reshard(h @ w2, "[64@dp,16]{I:tp}")'
+    assert gathers.code == 'sh.reshard(w2, "[32,16]{I:tp}")'
+    assert gathers.bytes < finishes.bytes
+    book = _ledger(_written(NONLINEAR, finishes.code, 4), types)
+    assert (book.forward().bytes, book.backward().bytes) == (finishes.bytes_forward, finishes.bytes_backward)
+    with pytest.raises(sh.ShardingTypeError):
+        _ledger(_written(NONLINEAR, gathers.code, 4), types)
+
+
 def _program(text: str) -> Callable[..., Any]:
     """``run`` of a program, whose lines errors can read."""
     linecache.cache["program.py"] = len(text), None, text.splitlines(keepends=True), "program.py"

@@ -182,3 +182,15 @@ def test_a_program_that_catches_what_jax_refuses_goes_on(v: Any) -> None:
     x = sh.ones("f32[8,4]")
     for call in (sh.lift(either), sh.jit(either), sh.jit(sh.lift(either))):
         np.testing.assert_array_equal(np.asarray(call(x)), np.full((8, 4), 2.0))
+
+
+def test_a_program_that_is_refused_runs_its_python_once(v: Any) -> None:
+    runs = []
+
+    def program(v: Any) -> Any:
+        runs.append(v)
+        return jnp.sin(v) @ jnp.ones((3, 3))
+
+    with pytest.raises(sh.ShardingTypeError, match=r"does not take f32\["):
+        sh.lift(program)(v)
+    assert len(runs) == 1
