@@ -18,6 +18,7 @@ from shtypes.core.array import Array
 from shtypes.core.dim_fns import Broadcast
 from shtypes.core.elementwise_fns import IDENTITY, Add, Full, Permute
 from shtypes.core.jax_type import HiShType, as_jax_type
+from shtypes.core.key_batches import check_mapped_keys
 from shtypes.core.operation import LinearizedPrimitive, Operation
 from shtypes.core.run_op import run
 from shtypes.core.shard_fn import (
@@ -32,7 +33,7 @@ from shtypes.core.shard_fn import (
     without_derivative,
 )
 from shtypes.rules.cotangent import check_tangent
-from shtypes.types import ShType
+from shtypes.types import ShType, dtypes
 
 
 class LocalPrimitive(LinearizedPrimitive):
@@ -252,9 +253,15 @@ class Local(Operation):
         adjoints = [self.fn.adjoint(i, types, self.results[0]) for i, u in enumerate(linear) if u]
         return None if None in adjoints else adjoints  # type: ignore[return-value]
 
+    @functools.cached_property
+    def _has_keys(self) -> bool:
+        return any(dtypes.is_key(t.dtype_name) for t in (*self.operands, *self.results))
+
     def batch(self, axis_data: Any, operands: Sequence[Any], dims: Sequence[Any]) -> tuple[list[Any], list[Any]]:
         if all(d is None for d in dims):
             return self.bind(*operands), [None] * len(self.results)
+        if self._has_keys:
+            check_mapped_keys(self.fn, [jax.typeof(x) for x in operands], dims, self.results)
         results = tuple(t.inc_rank(axis_data.size, 0) for t in self.results)
         ranks = [jax.typeof(x).ndim for x in operands]
         fn = self.fn.batched(dims, ranks) or Vmap(self.fn, tuple(dims))

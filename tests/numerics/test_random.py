@@ -222,6 +222,31 @@ def test_another_generator_samples_what_is_not_sharded() -> None:
     np.testing.assert_array_equal(host(sampled), jax.random.uniform(jax.random.key(3, impl="rbg"), (4, 2)))
 
 
+def test_bits_that_jax_draws_for_a_whole_batch_of_keys_are_those_of_one_device() -> None:
+    """XLA's generator, mapped by JAX, draws for all keys from the first; of unsafe keys, children are drawn so too."""
+    sh.set_mesh(sh.make_mesh({"x": 2}))
+    keys = jax.random.split(jax.random.key(KEY, impl="unsafe_rbg"), 4)
+    typed, data = sh.array(keys, "key<urbg>[4@x]"), sh.array(np.arange(4), "i32[4@x]")
+    words = jax.random.key_data
+    programs: list[tuple[Any, Any, tuple[Any, ...]]] = [
+        (lambda k: sh.random.normal(k, (3,)), lambda k: jax.random.normal(k, (3,)), (typed,)),
+        (sh.random.split, jax.random.split, (typed,)),
+        (lambda i: sh.random.fold_in(keys[0], i), lambda i: jax.random.fold_in(keys[0], i), (data,)),
+    ]
+    for ours, of_jax, args in programs:
+        for mapped in (sh.vmap(ours), sh.lift(jax.vmap(of_jax))):
+            with pytest.raises(sh.ShardingTypeError, match=r"cannot be mapped|acts along dim"):
+                mapped(*args)
+    drawn = sh.implicit_comm(sh.vmap(lambda k: sh.random.normal(k, (3,))))(typed)
+    np.testing.assert_array_equal(drawn.to_jax(), jax.vmap(lambda k: jax.random.normal(k, (3,)))(keys))
+    for impl in ("threefry2x32", "rbg"):
+        key = jax.random.key(KEY, impl=impl)
+        fold: Any = jax.vmap(lambda i, key=key: jax.random.fold_in(key, i))
+        folded = sh.lift(fold)(data)
+        assert folded.type.dims[0].axes == ("x",)
+        np.testing.assert_array_equal(words(folded.to_jax()), words(fold(jnp.arange(4))))
+
+
 def test_a_key_that_varies_samples_only_what_varies() -> None:
     mesh = sh.make_mesh({"x": 4})
     sh.set_mesh(mesh)

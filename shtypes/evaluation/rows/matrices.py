@@ -8,10 +8,12 @@ from typing import Any
 
 from shtypes import rules
 from shtypes.core.dim_fns import Einsum
+from shtypes.core.key_batches import draws_for_batch
 from shtypes.core.shard_fn import ShardFn
 from shtypes.errors import ShardingTypeError
 from shtypes.evaluation.rows.families import (
     Call,
+    FamilyRule,
     Row,
     Types,
     all_unsharded,
@@ -146,15 +148,39 @@ rows("lu_pivots_to_permutation tridiagonal_solve", batched(1))
 
 # keys and random bits
 
-rows("random_clone random_fold_in random_gamma random_seed random_split random_unwrap threefry2x32", batched(0))
+rows("random_clone random_seed random_unwrap threefry2x32", batched(0))
 rows("random_wrap", batched(1))
+
+
+def _drawn(rule: FamilyRule) -> FamilyRule:
+    """The rule of a primitive that draws bits by each of some keys; by all of them together where JAX does so."""
+
+    def of_keys(call: Call, types: Types) -> Typing:
+        together = draws_for_batch(call.bound(), tuple((t.shape, t.dtype_name) for t in types))
+        return (all_unsharded if together else rule)(call, types)
+
+    return of_keys
+
+
+def _folded(call: Call, operands: Sequence[int], results: Sequence[int]) -> Any:
+    """Labels of keys and data that broadcast against each other, where dims of size 1 have their own."""
+    (shape,) = call.shapes
+    of_operands = [
+        tuple(d if size == shape[d] else (i, d) for d, size in enumerate(v.aval.shape))
+        for i, v in enumerate(call.eqn.invars)
+    ]
+    return of_operands, [tuple(range(len(shape)))], frozenset(), frozenset()
+
+
+rows("random_gamma random_split", _drawn(batched(0)))
+rows("random_fold_in", _drawn(together(_folded)))
 
 
 def _bits(call: Call, types: Types) -> Typing:
     """The typing of random bits: replicated for one key; for an array of keys, sharded as the keys are."""
     (key,) = types
     if key.ndim:
-        return batched(0)(call, types)
+        return _drawn(batched(0))(call, types)
     states = {a: State.VARYING if key.state(a) is State.VARYING else replicated() for a in key.mesh.axis_names}
     sampled = ShType(key.mesh, call.dtypes[0], [Dim(n) for n in ints(call.params["shape"])], states)
     return sample(call.name, key, sampled)

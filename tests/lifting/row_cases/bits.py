@@ -48,6 +48,11 @@ def _keys() -> Iterator[Case]:
         seeds,
         "u32[8]!",
     )
+    yield case(
+        "random_fold_in", "one key", lambda n: _words(jax.vmap(lambda i: jax.random.fold_in(_key(3), i))(n)), "u32[8]!"
+    )
+    yield case("random_fold_in", "each key with each number", lambda s, n: _words(jax.vmap(lambda k: jax.vmap(
+        lambda i: jax.random.fold_in(k, i))(n))(jax.vmap(_key)(s))), seeds, "u32[8]!")  # fmt: skip
     yield case("random_clone", "one", lambda s: _words(jax.random.clone(_key(s))), seed)
     yield case("random_clone", "many", lambda s: _words(jax.random.clone(jax.vmap(_key)(s))), seeds)
     for width in (8, 16, 32, 64):
