@@ -107,6 +107,47 @@ def argument_error(
     return jax_error(name, f"does not take {what}", error, arguments)
 
 
+#: Names of parameters that are dims, where their annotation allows no text.
+_DIMS: Final = frozenset(("axis", "axes", "axis1", "axis2", "axisa", "axisb", "dim", "dims", "source", "destination"))
+
+
+def dim_by_name_error(
+    name: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> ShardingTypeError | None:
+    """The error for a call that names a dim, or the mesh axis that shards it, in place of its number; else None."""
+    try:
+        signature = inspect.signature(fn)
+        arguments = signature.bind(*args, **kwargs).arguments
+    except (TypeError, ValueError):
+        return None
+    for key, value in arguments.items():
+        if key not in _DIMS or "str" in str(signature.parameters[key].annotation):
+            continue
+        values = value if isinstance(value, (tuple, list)) else (value,)
+        if any(isinstance(v, str) for v in values):
+            types = [t for t in (getattr(x, "type", None) for _, x in _leaves(arguments)) if hasattr(t, "dims")]
+            return _dims_by_name(name, key, value, values, types[0] if types else None)
+    return None
+
+
+def _dims_by_name(name: str, key: str, value: Any, values: Sequence[Any], t: Any) -> ShardingTypeError:
+    what = f"`{key}` of `{name}` is {value!r:.60}, and a dim is given by its number"
+    if t is None:
+        return ShardingTypeError(what)
+    why, hints, numbers = [f"the operand is {t}"], [], []
+    for text in values:
+        dim = next((d for d, dim in enumerate(t.dims) if text == dim.name or text in dim.axes), text)
+        numbers.append(dim)
+        if text in t.mesh.axis_names:
+            why.append(f"`{text}` is a mesh axis{f', and shards dim {dim}' if dim != text else ''}")
+            hints += [f'sh.all_reduce(x, "{text}") sums over the devices of a mesh axis'] if dim == text else []
+        elif dim != text:
+            why.append(f"`{text}` is the name of dim {dim}, for reading")
+    if not any(isinstance(n, str) for n in numbers):
+        hints.append(f"{key}={numbers[0] if isinstance(value, str) else tuple(dict.fromkeys(numbers))}")
+    return ShardingTypeError(what, why="; ".join(why), hints=hints)
+
+
 _CLASS: Final = r"of type '?<class '(?:\w+\.)*(?P<kind>\w+)'>"
 #: Patterns of JAX's errors about arguments and results of the function NAME; our message and hint for each.
 _REWORDED: Final = (

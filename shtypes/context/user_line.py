@@ -13,7 +13,13 @@ from typing import Any, Final, ParamSpec, TypeGuard, TypeVar
 
 from shtypes.context.eqn_source import eqn_source, plain_trace
 from shtypes.context.frames import PROGRAMS, Owner, called_in, frames, owner_of_file, owner_of_frame
-from shtypes.context.signature_errors import argument_error, internal_error, jax_error, signature_error
+from shtypes.context.signature_errors import (
+    argument_error,
+    dim_by_name_error,
+    internal_error,
+    jax_error,
+    signature_error,
+)
 from shtypes.errors import NoMeshError, ShardingTypeError
 
 P = ParamSpec("P")
@@ -134,6 +140,9 @@ def public(fn: Callable[P, T]) -> Callable[P, T]:
                 return result  # type: ignore[no-any-return]
             raise placed(error, fn.__name__) from None
         except ShardingTypeError as error:
+            by_name = dim_by_name_error(_display_name(fn), fn, args, kwargs)
+            if by_name is not None:
+                raise placed(by_name, _display_name(fn)) from None
             if error.operands is not None or error.may_have_fixes:
                 _rewrite_error(error, fn, args, kwargs)
             raise placed(error, _display_name(fn)) from error.__cause__
@@ -154,7 +163,8 @@ def refuse(error: Exception, fn: Any, args: tuple[Any, ...], kwargs: dict[str, A
         return
     if any(each.tb_frame.f_code.co_filename.startswith(PROGRAMS) for each in frames_through(error)):
         raise placed(internal_error(name, error), name) from error
-    raise placed(argument_error(name, fn, args, kwargs, error), name) from shortened(error)
+    by_name = dim_by_name_error(name, fn, args, kwargs)
+    raise placed(by_name or argument_error(name, fn, args, kwargs, error), name) from shortened(error)
 
 
 def _display_name(fn: Any) -> str:

@@ -126,8 +126,8 @@ def refuse_native(x: Any, called: str = "") -> NoReturn:
     name = called or _called()
     function = f"`{name}`" if name and " " not in name else name or "a function of jax.numpy, jax.lax or numpy"
     hints = [*_instead(name, t), *plain_hints(t)]
-    if name.endswith(" numpy"):
-        hints.append("outside of traced code, np.asarray(x) reads the value")
+    if name.startswith("numpy.") or name.endswith(" numpy"):
+        hints += [f"outside of traced code, np.asarray({x}) reads the value" for x in _without_sums(t)]
     elif " " in name:
         hints = ["write the typed one first: x * a, not a * x", "sh.from_jax(a) gives the plain one a type"]
     why = "it does not know the value's type"
@@ -145,10 +145,12 @@ def refuse_native(x: Any, called: str = "") -> NoReturn:
 
 def plain_hints(t: ShType) -> list[str]:
     """How to convert a value of a type to a plain array, if possible."""
-    if t.axes(State.VARYING):
-        return []
-    x = "sh.all_reduce(x)" if t.axes(State.UNREDUCED) else "x"
-    return [f"{x}.to_jax() gives a plain jax.Array"]
+    return [f"{x}.to_jax() gives a plain jax.Array" for x in _without_sums(t)]
+
+
+def _without_sums(t: ShType) -> list[str]:
+    """An expression for a value ``x`` of a type without its pending sums; none for one that varies."""
+    return [] if t.axes(State.VARYING) else ["sh.all_reduce(x)" if t.axes(State.UNREDUCED) else "x"]
 
 
 def _instead(name: str, t: ShType) -> Sequence[str]:

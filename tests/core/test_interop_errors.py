@@ -168,6 +168,12 @@ def test_a_collective_that_asks_for_its_axis_first_is_refused_where_there_is_one
     assert caught.value.hints == (*hints, "x.to_jax() gives a plain jax.Array")
 
 
+def test_a_function_of_numpy_is_told_how_the_value_is_read() -> None:
+    with pytest.raises(sh.ShardingTypeError, match=r"was given to `numpy\.sin`") as caught:
+        np.sin(sh.array(X, "[2,4@x]"))
+    assert caught.value.hints[-1] == "outside of traced code, np.asarray(x) reads the value"
+
+
 @pytest.mark.parametrize("callback", [jax.pure_callback, io_callback])
 def test_callbacks_that_return_arrays_run_on_each_shard(callback: Any) -> None:
     x = sh.array(X, "f32[2,4@x]")

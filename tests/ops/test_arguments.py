@@ -99,7 +99,7 @@ MESSAGES = {
         "the mask of `softmax` is one of booleans, not of float32\n  where: LINE: softmax\n  try:   where != 0",
     ),
     "two that may be meant": (
-        lambda x: m.fft.fft(x, n="k", axis="a"),
+        lambda x: m.fft.fft(x, n="k", axis=1.5),
         "`fft` does not take these arguments\n  where: LINE: fft\n"
         "  why:   'str' object cannot be interpreted as an integer",
     ),
@@ -133,3 +133,18 @@ def test_no_traced_value_is_kept_for_the_next_call() -> None:
         with pytest.raises(sh.ShardingTypeError, match="must be known"):
             sh.grad(lambda v: sh.sum(m.nan_to_num(v, copy=v)))(x)
     assert np.asarray(sh.nan_to_num(x)).tolist() == [1.0, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("call", "why", "hints"),
+    [
+        (lambda x: m.sum(x, axis="x"), "; `x` is a mesh axis, and shards dim 0", ("axis=0",)),
+        (lambda x: x.mean(axis=("h", 0)), "; `h` is the name of dim 1, for reading", ("axis=(1, 0)",)),
+        (lambda x: m.softmax(x, axis="q"), "", ()),
+        (lambda x: m.swapaxes(x, "b", 1), "; `b` is the name of dim 0, for reading", ("axis1=0",)),
+    ],
+)
+def test_a_name_in_the_place_of_a_dim_is_told_the_number(call: Any, why: str, hints: tuple[str, ...]) -> None:
+    with pytest.raises(sh.ShardingTypeError, match="and a dim is given by its number") as caught:
+        call(sh.ones("f32[b=4@x, h=2]"))
+    assert (caught.value.why, caught.value.hints) == (f"the operand is f32[b@x, h]{why}", hints)
