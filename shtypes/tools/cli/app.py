@@ -219,13 +219,17 @@ def suggest(
     """
     if dry_run and not patch:
         raise click.UsageError("--dry-run is for --patch")
+    if why_not and (patch or html is not None or form != "text"):
+        raise click.UsageError(
+            "--why-not prints what differs from the first plan, as text: leave out --patch, --html and JSON"
+        )
     search = {name: options.pop(name) for name in _SEARCH}
     loaded = load_target(**options)
     model = read_links(links) or "h100-nvlink"
     with loaded.scope(), tracing(loaded.name, bar=True) as update, watching(_shown(loaded.name, update)):
         plans = sh.suggest(loaded.function, *loaded.args, grad=not no_grad, links=model, **search)
         if why_not:
-            click.echo(plans[0].diff(plans.why_not(why_not)))
+            write(plans[0].diff(plans.why_not(why_not)), output)
             return
         written = _patched(loaded.function, plans[0], dry_run=dry_run) if patch else None
     if written is None or output is not None:

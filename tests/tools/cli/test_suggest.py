@@ -72,8 +72,9 @@ def test_a_saved_plan_has_its_decisions_and_is_applied(run: Run, folder: Path) -
     assert str(sh.check(applied, *types, mesh=sh.abstract_mesh({"dp": 8})).results) == "f32[]{I:dp}"
 
 
-def test_it_says_what_another_type_would_cost(run: Run) -> None:
-    lines = run(*CALL, "--why-not", "x=[_, _@dp]").out.splitlines()
+def test_it_says_what_another_type_would_cost(run: Run, folder: Path) -> None:
+    assert "wrote other.txt" in run(*CALL, "--why-not", "x=[_, _@dp]", "--output", "other.txt").err
+    lines = (folder / "other.txt").read_text().splitlines()
     assert " -> " in lines[0]
     assert "x  [65536@dp,64] -> [65536,64@dp]" in lines
 
@@ -84,6 +85,8 @@ def test_it_says_what_another_type_would_cost(run: Run) -> None:
         pytest.param(("--fixed", "up"), 2, "is not PATH=TYPE", id="no type"),
         pytest.param(("--fixed", "sideways=[_]"), 1, "no argument has the path", id="no argument"),
         pytest.param(("--memory", "1KiB"), 1, "nothing fits", id="too little memory"),
+        pytest.param(("--why-not", "x=[_, _@dp]", "--patch"), 2, "leave out --patch", id="a patch of what is not"),
+        pytest.param(("--why-not", "x=[_, _@dp]", "--html", "a.html"), 2, "leave out --patch", id="a page of it"),
     ],
 )
 def test_what_cannot_be_is_said(options: tuple[str, ...], code: int, message: str, run: Run) -> None:
