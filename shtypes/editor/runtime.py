@@ -9,20 +9,17 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
-import os
 import re
-import signal
-import sys
-import threading
 import warnings
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from importlib import import_module
-from types import FrameType, FunctionType
+from types import FunctionType
 from typing import Any, Final, NamedTuple
 
 from shtypes.api import places
 from shtypes.context import settings
 from shtypes.context.settings import Settings
+from shtypes.editor.bounds import TooLong, bounded
 from shtypes.editor.text_evaluator import Undetermined
 from shtypes.errors import ShardingTypeError
 from shtypes.ops.table import OPS
@@ -33,8 +30,6 @@ from shtypes.types.mesh import Mesh
 #: The maximum processor time of a call in seconds; and with the search for fixes, which makes many calls.
 _SECONDS: Final = 2.0
 _SECONDS_WITH_FIXES: Final = 5.0
-#: The maximum memory of a call.
-_BYTES: Final = 8 << 30
 
 
 #: Errors about values without data, which the running program may have.
@@ -121,8 +116,33 @@ def value(t: ShType) -> Any:
 
 
 def value_in_trace(t: ShType) -> Any:
-    """A value of a type that can be created in a trace, unlike a shape-only value."""
-    return value(t) if is_key(t.dtype_name) else public().zeros(t)
+    """A value of a type in a trace: a constant, or an argument of the trace (`_traced`)."""
+    if is_key(t.dtype_name):
+        return value(t)
+    _in_trace.asked = True
+    if _in_trace.arguments is None:
+        return public().zeros(t)
+    if t not in _in_trace.arguments:
+        raise _NeedsArgument(t)
+    return _in_trace.arguments[t]
+
+
+class _InTrace:
+    """The values that stand for results of the user's functions in the present trace."""
+
+    def __init__(self) -> None:
+        self.asked = False
+        self.arguments: dict[ShType, Any] | None = None  # by their types; None for constants
+
+
+_in_trace: Final = _InTrace()
+
+
+class _NeedsArgument(BaseException):
+    """Raised so that a trace has an argument of a type."""
+
+    def __init__(self, t: ShType) -> None:
+        self.type = t
 
 
 def is_value(x: Any) -> bool:
@@ -200,7 +220,7 @@ def _types_of_call(
     _warm_up()
     context = _abstract(mesh)
     try:
-        with _bounded(_SECONDS_WITH_FIXES if fixes else _SECONDS), warnings.catch_warnings():
+        with bounded(_SECONDS_WITH_FIXES if fixes else _SECONDS), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             with public().use_mesh(context):
                 try:
@@ -213,7 +233,7 @@ def _types_of_call(
         if _NO_DATA.search(error.what):
             raise Undetermined from None
         raise
-    except (Exception, _TooLong):  # must not end the type checker's run
+    except (Exception, TooLong):  # must not end the type checker's run
         raise Undetermined from None
 
 
@@ -227,7 +247,27 @@ def _types_by_call(call: Callable[..., Any], args: Sequence[Any], kwargs: Mappin
             if not _NO_DATA.search(error.what):
                 raise
     with settings.scope(now._replace(only_types=False)):  # values in a trace have data
-        return _traced(call, args, kwargs)
+        return _of_constants_and_arguments(call, args, kwargs)
+
+
+def _of_constants_and_arguments(call: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """The types of a call's results, the same whether results of the user's functions are constants or have gradients.
+
+    A constant is cast where a value with a gradient is refused, and which of them a function returns is not known.
+    """
+    answers: list[Any] = []
+    for constants in (True, False):
+        try:
+            answers.append(_traced(call, args, kwargs, constants=constants))
+        except ShardingTypeError as error:
+            answers.append(error)
+        if not _in_trace.asked:
+            break
+    if all(isinstance(a, ShardingTypeError) for a in answers) and len({a.what for a in answers}) == 1:
+        raise answers[0]
+    if any(isinstance(a, ShardingTypeError) or a != answers[0] for a in answers):
+        raise Undetermined
+    return answers[0]
 
 
 def _leaves(tree: Any) -> Iterator[Any]:
@@ -240,18 +280,27 @@ def _leaves(tree: Any) -> Iterator[Any]:
         yield tree
 
 
-def _traced(call: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """The types of a call's results in a trace."""
+def _traced(call: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], *, constants: bool = True) -> Any:
+    """The types of a call's results in a trace; `value_in_trace` makes constants there, or gives arguments."""
     leaves, tree = import_module("jax").tree.flatten((args, kwargs))
     places = [i for i, leaf in enumerate(leaves) if is_value(leaf)]
+    of_functions: list[ShType] = []
     types: list[Any] = []
 
-    def program(values: Sequence[Any]) -> None:
+    def program(values: Sequence[Any], more: Sequence[Any]) -> None:
+        _in_trace.asked = False
+        _in_trace.arguments = None if constants else dict(zip(of_functions, more, strict=True))
         among = dict(zip(places, values, strict=True))
         again, named = tree.unflatten([among.get(i, leaf) for i, leaf in enumerate(leaves)])
         types.append(_types(call(*again, **named)))
 
-    public().eval_shape(program, [leaves[i] for i in places])
+    while not types:
+        try:
+            public().eval_shape(program, [leaves[i] for i in places], list(map(value, of_functions)))
+        except _NeedsArgument as needed:
+            of_functions.append(needed.type)
+        finally:
+            _in_trace.arguments = None
     return types[0]
 
 
@@ -267,6 +316,12 @@ def _types(result: Any) -> Any:
     if getattr(result, "weak_type", False) and not result.shape:
         return _KINDS.get(result.dtype.kind, False)  # a Python number in a trace
     return None if result is None else False
+
+
+def types_in(types: Any) -> Iterator[ShType]:
+    """The types in the result of `types_of_call`."""
+    tree = types.values if isinstance(types, Fields) else types
+    return (t for t in _leaves(tree) if isinstance(t, ShType))
 
 
 class NeedsResult(BaseException):
@@ -325,57 +380,3 @@ def _filled(tree: Any, values: Iterator[Any]) -> Any:
     if isinstance(tree, (tuple, list)) and not hasattr(tree, "_fields"):
         return type(tree)([_filled(item, values) for item in tree])
     return tree
-
-
-class _TooLong(BaseException):
-    """Raised when a call takes too long; a BaseException, so that no handler catches it."""
-
-
-def _give_up(_: int, frame: FrameType | None) -> None:
-    raise _TooLong
-
-
-@contextlib.contextmanager
-def _without_reports() -> Iterator[None]:
-    """Suppresses Python's report of a `_TooLong` raised in a finalizer or weak-reference callback."""
-    before = sys.unraisablehook
-    sys.unraisablehook = lambda about: None if isinstance(about.exc_value, _TooLong) else before(about)
-    try:
-        yield
-    finally:
-        sys.unraisablehook = before
-
-
-@contextlib.contextmanager
-def _bounded(seconds: float) -> Iterator[None]:
-    """Raises `_TooLong` for too much time, and `MemoryError` for too much memory, if possible."""
-    with _bounded_memory():
-        alone = threading.current_thread() is threading.main_thread() and hasattr(signal, "setitimer")
-        if not alone or signal.getitimer(signal.ITIMER_VIRTUAL)[0]:
-            yield
-            return
-        before = signal.signal(signal.SIGVTALRM, _give_up)
-        with _without_reports():
-            try:  # repeatedly, since an exception in a finalizer does not end the call
-                signal.setitimer(signal.ITIMER_VIRTUAL, seconds, 0.1)
-                yield
-            finally:
-                signal.setitimer(signal.ITIMER_VIRTUAL, 0)
-                signal.signal(signal.SIGVTALRM, before)
-
-
-@contextlib.contextmanager
-def _bounded_memory() -> Iterator[None]:
-    try:
-        resource = import_module("resource")
-        with open("/proc/self/statm") as file:
-            now = int(file.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
-        soft, hard = resource.getrlimit(resource.RLIMIT_AS)
-        resource.setrlimit(resource.RLIMIT_AS, (now + _BYTES if soft < 0 else min(soft, now + _BYTES), hard))
-    except (ImportError, OSError, ValueError):  # not on this platform
-        yield
-        return
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))

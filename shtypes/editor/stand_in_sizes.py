@@ -15,8 +15,8 @@ from typing import Final
 
 #: Smaller sizes are actual, as are larger ones that the program writes.
 ACTUAL_BELOW: Final = 10**5
-#: Stand-ins are this many times larger, so that a part of one, such as a strided slice, is not an actual size either.
-_LARGEST_DIVISOR: Final = 100
+#: Stand-ins are this many times larger, so that a part of one, as of a strided slice, is no actual size.
+LARGEST_DIVISOR: Final = 100
 _NUMBER: Final = re.compile(r"\d{6,}")
 _IN_TYPE: Final = re.compile(r"(?<=[\[,])\d{6,}")
 #: Stand-ins are spread over this many multiples of the factor.
@@ -109,7 +109,7 @@ class StandInSizes:
 def _candidates(name: str, factor: int) -> Iterable[int]:
     """Candidate stand-ins for a name, best first, by a hash: far from those of other names, and deterministic."""
     digest = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8])
-    least = _LARGEST_DIVISOR * ACTUAL_BELOW // factor + 1
+    least = LARGEST_DIVISOR * ACTUAL_BELOW // factor + 1
     odd = itertools.count(least + 2 * (digest % (max(_SPREAD // factor, 2000))) + 1 - least % 2, 2)
     return (n * factor for n in odd if _is_prime(n))
 

@@ -180,7 +180,7 @@ class OpHooks:
         checking, where = self.checking, context.context
         self._lists.pop(where, None)
         around = checking.around(context.api, where)
-        if around.unknown or not checking.knows_policy(around):
+        if (around.unknown and not around.dims) or not checking.knows_policy(around):
             return unknown(default)
         unions = [v for v in call.values if isinstance(v.type, UnionType)]
         if not unions:
@@ -200,12 +200,16 @@ class OpHooks:
 
     def _one(self, call: Call, context: AnyContext, default: Type, around: EnclosingScopes) -> Type:
         evaluator = self.checking.evaluator
-        question = None if around.rules or around.forgiving else self._memo.question(call.name, call.args, call.kwargs)
+        question = (
+            None
+            if around.rules or around.forgiving or around.dims
+            else self._memo.question(call.name, call.args, call.kwargs)
+        )
         cached = None if question is None else self._memo.answer(question)
         if cached is not None:
             return unknown(default) if cached.texts is None else self._result(cached.texts, context, default)
         policy = around.policy or evaluator.config.policy
-        run = RuntimeCall(call, self._axes(call), policy, functools.partial(self._function, context))
+        run = RuntimeCall(call, self._axes(call), policy, functools.partial(self._function, context), around.dims)
         try:
             texts = _texts(run.result(evaluator), evaluator) or None
             if around.rules:

@@ -44,8 +44,9 @@ _POLICY: Final = "shtypes.types.policy.policy"
 SCOPES: Final = frozenset((_NO_COMM, "shtypes.scopes.comm.implicit_comm"))
 #: Scopes in which a refusal by the rules may be wrong.
 _FORGIVING: Final = frozenset(("shtypes.scopes.comm.implicit_comm", "shtypes.scopes.comm.finishing_scalars"))
+_DIMS: Final = "shtypes.types.notation.dim_names.dims"
 #: Scopes that change the meaning of types in unknown ways.
-_CHANGING: Final = frozenset(("shtypes.types.notation.dim_names.dim_axes", "shtypes.types.notation.dim_names.dims"))
+_CHANGING: Final = frozenset(("shtypes.types.notation.dim_names.dim_axes", _DIMS))
 
 
 class Region(NamedTuple):
@@ -56,7 +57,8 @@ class Region(NamedTuple):
     rule: ScopeRule | None = None  # on communication
     policy: str | None = None
     forgiving: bool = False  # whether refusals may be wrong in it
-    unknown: bool = False  # whether nothing is typed in it
+    unknown: bool = False  # whether nothing is typed in it, but calls of ops where it has ``dims``
+    dims: tuple[tuple[str, int], ...] = ()  # sizes of dim names
 
 
 class EnclosingScopes(NamedTuple):
@@ -67,6 +69,7 @@ class EnclosingScopes(NamedTuple):
     forgiving: bool = False
     unknown: bool = False
     lines: tuple[int, ...] = ()  # of the rules
+    dims: tuple[tuple[str, int], ...] = ()  # sizes of dim names, if nothing else makes it unknown
 
 
 NO_SCOPES: Final = EnclosingScopes()
@@ -109,6 +112,7 @@ class Regions:
             any(r.forgiving for r in inside),
             any(r.unknown for r in inside),
             tuple(r.first for r in ruled),
+            tuple(pair for r in inside for pair in r.dims) if all(r.dims for r in inside if r.unknown) else (),
         )
 
 
@@ -123,7 +127,7 @@ def scope_of(expression: Expression, first: int, last: int) -> Region | None:
     if name in _FORGIVING:
         return Region(first, last, forgiving=True)
     if name in _CHANGING:
-        return Region(first, last, unknown=True)
+        return Region(first, last, unknown=True, dims=_sizes(expression) if name == _DIMS else ())
     if name not in (_NO_COMM, _POLICY):
         return None
     try:
@@ -133,6 +137,18 @@ def scope_of(expression: Expression, first: int, last: int) -> Region | None:
     if name == _POLICY:
         return Region(first, last, policy=argument)
     return Region(first, last, rule=NoComm("both" if argument is None else argument))
+
+
+def _sizes(call: Expression) -> tuple[tuple[str, int], ...]:
+    """The keywords of a call, if they are all of its arguments and integers; else none."""
+    if not isinstance(call, CallExpr):
+        return ()
+    try:
+        pairs = [(name, literal(value)) for name, value in zip(call.arg_names, call.args, strict=True)]
+    except Undetermined:
+        return ()
+    sizes = tuple((name, size) for name, size in pairs if name is not None and type(size) is int)
+    return sizes if len(sizes) == len(pairs) else ()
 
 
 def forbids(decorators: list[Expression]) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import operator
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final
@@ -13,7 +14,7 @@ from mypy.plugin import CheckerPluginInterface
 
 from shtypes.editor import runtime
 from shtypes.editor.mypy.values import ArgumentReader, Call, Value
-from shtypes.editor.stand_in_sizes import ACTUAL_BELOW
+from shtypes.editor.stand_in_sizes import ACTUAL_BELOW, LARGEST_DIVISOR
 from shtypes.editor.text_evaluator import TextEvaluator, Undetermined
 from shtypes.errors import Fix, NoMeshError, ShardingTypeError
 from shtypes.resharding.transport import reshard_fix
@@ -67,8 +68,15 @@ class RuntimeCall:
         is_known: Whether no stand-in is in it: for a size, a value or a function.
     """
 
-    def __init__(self, call: Call, axes: Iterable[str], policy: str, function: Callable[[Value, Mesh], Any]) -> None:
-        self._call, self._axes, self._policy, self._function = call, axes, policy, function
+    def __init__(
+        self,
+        call: Call,
+        axes: Iterable[str],
+        policy: str,
+        function: Callable[[Value, Mesh], Any],
+        dims: Iterable[tuple[str, int]] = (),
+    ) -> None:
+        self._call, self._axes, self._policy, self._function, self._dims = call, axes, policy, function, dict(dims)
         self.operands: list[tuple[Expression | None, ShType]] = []
         self.is_known = False
 
@@ -113,6 +121,7 @@ class RuntimeCall:
         args = [v.runtime_argument(reader) for v in self._call.args]
         kwargs = {name: v.runtime_argument(reader) for name, v in self._call.kwargs.items()}
         self.operands = reader.operands
+        reader.sizes.update(self._dims)
         sizes = (*(d.size for _, t in reader.operands for d in t.dims), *reader.sizes.values())
         self.is_known = all(map(reader.evaluator.sizes.is_actual, sizes)) and runtime.has_no_unknowns([args, kwargs])
         function = self._call.function()
@@ -120,12 +129,30 @@ class RuntimeCall:
             raise Undetermined
         for _ in range(_MOST_REPEATS):
             try:
-                return runtime.types_of_call(
+                types = runtime.types_of_call(
                     function, args, kwargs, mesh, self._policy, sizes=reader.sizes, scopes=scopes, fixes=fixes
                 )
+                break
             except runtime.NeedsResult as needed:
                 needed.find()
-        raise Undetermined
+        else:
+            raise Undetermined
+        _check_parts(types, reader)
+        return types
+
+
+def _check_parts(types: Any, reader: ArgumentReader) -> None:
+    """Raises `Undetermined` if a result may have a size that is a part of a stand-in, as ``x[::1000]`` has."""
+    numbers, is_actual = reader.numbers, reader.evaluator.sizes.is_actual
+    of_operands = [d.size for _, t in reader.operands for d in t.dims]
+    if max(numbers, default=0) < LARGEST_DIVISOR or all(map(is_actual, (*of_operands, *numbers))):
+        return
+    sizes = numbers.union(filter(is_actual, of_operands))
+    changes = numbers | {a + b for a in numbers for b in numbers}
+    explained = sizes | {f(n, k) for n in sizes for k in changes for f in (operator.add, operator.sub, operator.mul)}
+    for t in runtime.types_in(types):
+        if any(is_actual(d.size) and d.size not in explained for d in t.dims):
+            raise Undetermined
 
 
 def refuse(

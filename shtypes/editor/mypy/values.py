@@ -186,7 +186,8 @@ class Call(NamedTuple):
 class ArgumentReader:
     """Converts the arguments of one call to runtime arguments; ``array`` and ``function`` make those from types.
 
-    Records the arrays so far with their expressions (``operands``), and the sizes of dim names in literal strings.
+    Records the arrays so far with their expressions (``operands``), the sizes of dim names in literal strings, and the
+    ``numbers`` of the call.
     """
 
     def __init__(
@@ -199,9 +200,14 @@ class ArgumentReader:
         self.evaluator, self.mesh, self.array, self.function = evaluator, mesh, array, function
         self.operands: list[tuple[Expression | None, ShType]] = []
         self.sizes: dict[str, int] = {}
+        self.numbers: set[int] = set()
 
     def literal(self, value: Any) -> Any:
-        """A literal for the runtime; records the sizes of dim names in strings."""
+        """A literal for the runtime; records the sizes of dim names in strings, and integers."""
+        if type(value) is int:
+            self.numbers.add(abs(value))
+        if isinstance(value, slice):
+            self.literal((value.start, value.stop, value.step))
         if type(value) in (tuple, list):
             return type(value)(map(self.literal, value))
         if isinstance(value, TextOfArray):

@@ -71,6 +71,15 @@ def f_6(x: A[sh.Array, "f32[8@dp]"], r: A[sh.Array, "f32[8]{R:dp}"], i: A[sh.Arr
     reveal_type(i)
 
 
+# branches that return what they close over, which has a gradient, and what they make, which has none
+
+
+def f_branches(i: A[sh.Array, "i32[]"], x: A[sh.Array, "f32[8@dp, 4]"], y: A[sh.Array, "f32[8, 4]"]) -> None:
+    reveal_type(sh.switch(i, [lambda: x, lambda: x * 2]))
+    reveal_type(sh.switch(i, [lambda: x, lambda: y]))
+    reveal_type(sh.switch(i, [lambda: x, lambda: sh.zeros("f32[8, 4]")]))
+
+
 # mypy says:
 # 10:17: type f32[32@dp]
 # 11:17: type f32[2@dp,16]
@@ -106,3 +115,6 @@ def f_6(x: A[sh.Array, "f32[8@dp]"], r: A[sh.Array, "f32[8]{R:dp}"], i: A[sh.Arr
 # 69:17: type f32[8]
 # 70:17: type f32[8]{R:dp}
 # 71:17: type f32[8]
+# 78:17: type f32[8@dp,4]
+# 79:17: type ?
+# 80:17: type ?

@@ -100,6 +100,29 @@ def f_7(key: A[sh.Array, "key<fry>[]"], x: A[sh.Array, "f32[n@dp, d]"]) -> None:
     sh.random.bernoulli(key, 0.5, "f32[8@dp]")
 
 
+# a part of a size that is not known
+
+
+def f_parts(x: A[sh.Array, "f32[n@dp, k]"], y: A[sh.Array, "f32[n@dp, 4000]"]) -> None:
+    reveal_type(x[:, ::1000])
+    reveal_type(sh.arange(0, x.shape[1], 1000))
+    reveal_type(sh.pad(y, ((0, 0), (100, 28))))
+    reveal_type(sh.reshape(y, (x.shape[0], 8, 500)))
+
+
+# sizes that a scope gives names
+
+
+def f_scope(x: A[sh.Array, "f32[batch@dp, k]"], n: int) -> None:
+    with sh.dims(batch=16, k=4):
+        y = sh.zeros("f32[batch@dp, k]")
+        reveal_type(y @ sh.ones("f32[k, 3]"))
+        reveal_type(sh.sum(x, axis=1) + y[:, 0])
+        with sh.dims(batch=n):
+            reveal_type(sh.zeros("f32[batch@dp, 4]"))
+    reveal_type(y)
+
+
 # mypy says:
 # 12:17: type ?
 # 13:17: type f32[n, 8]
@@ -146,3 +169,11 @@ def f_7(key: A[sh.Array, "key<fry>[]"], x: A[sh.Array, "f32[n@dp, d]"]) -> None:
 # 100:5: the type has dtype `f32`, and the array has dtype `bool`  [sharding]
 # 100:5: giving a value a type never casts it
 # 100:5: try: leave the dtype out of the type
+# 107:17: type ?
+# 108:17: type ?
+# 109:17: type f32[n@dp, 4128]
+# 110:17: type f32[n@dp, 8, 500]
+# 119:21: type f32[batch=16@dp, 3]
+# 120:21: type ?
+# 122:25: type ?
+# 123:17: type f32[batch=16@dp, k=4]
