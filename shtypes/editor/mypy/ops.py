@@ -263,6 +263,8 @@ class OpHooks:
             items = [self._result(t, context, i) for t, i in zip(texts, proper.items, strict=True)]
             return TupleType(items, proper.partial_fallback)
         is_any = isinstance(proper, AnyType)
+        if is_any and isinstance(texts, list):
+            proper = context.api.named_generic_type("builtins.list", [_ANY])
         if not is_any and not (isinstance(proper, Instance) and proper.type.fullname in _SEVERAL and proper.args):
             return unknown(default)
         like = proper.args[0] if isinstance(proper, Instance) else _ANY

@@ -110,6 +110,17 @@ def f_7(x: A[sh.Array, "f32[n@dp]"], u: A[sh.Array, "i32[n]{U:dp}"]) -> None:
     reveal_type(1 == 2)
 
 
+# a list is a list, whose items have types where it is taken apart
+
+
+def f_list(x: A[sh.Array, "f32[n@dp, d]"], w: A[sh.Array, "f32[d, k]"]) -> None:
+    several = sh.tree.map(lambda t: t * 2, [x, w])
+    several.append(x)
+    reveal_type(several)
+    a, b = sh.tree.map(lambda t: t * 2, [x, w])
+    reveal_type(b)
+
+
 # mypy says:
 # 14:17: type f32[m]{U:dp} | f32[n@dp]
 # 23:17: type f32[n, m]
@@ -184,3 +195,5 @@ def f_7(x: A[sh.Array, "f32[n@dp]"], u: A[sh.Array, "i32[n]{U:dp}"]) -> None:
 # 109:22: fix: sh.reshard(u, "[n@dp]")   [forward: reduce-scatter over `dp`; backward: none]
 # 110:17: Non-overlapping equality check (left operand type: "Literal[1]", right operand type: "Literal[2]")  [comparison-overlap]
 # 110:17: type bool
+# 119:17: type list[Any]
+# 121:17: type f32[d, k]
