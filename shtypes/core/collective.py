@@ -24,6 +24,7 @@ from shtypes.core.jax_type import HiShType, as_jax_type
 from shtypes.core.local import check_tangents, local, moved_to_front
 from shtypes.core.operation import Comm, OperationPrimitive, UnaryOperation, sent_by
 from shtypes.core.run_op import run_on_shards
+from shtypes.core.run_plan import exchange_pieces
 from shtypes.core.shard_fn import Linear, ShardFn
 from shtypes.errors import ShardingTypeError
 from shtypes.rules import local as rules
@@ -220,6 +221,14 @@ def _pplace(op: Op, live: tuple[str, ...], x: Any) -> Any:
     return lax.dynamic_update_slice_in_dim(wide, x, index * size, op.dim)
 
 
+def _all_to_all(op: Op, live: tuple[str, ...], x: Any) -> Any:
+    n, shape = lax.axis_size(live), x.shape
+    if op.tiled:
+        x = x.reshape(*shape[: op.dim], n, shape[op.dim] // n, *shape[op.dim + 1 :])
+    y = jnp.moveaxis(exchange_pieces(jnp.moveaxis(x, op.dim, 0), live), 0, op.concat)
+    return lax.collapse(y, op.concat, op.concat + 2) if op.tiled else y
+
+
 _Run = Callable[[Op, tuple[str, ...], Any], Any]
 
 _RUN: Final[dict[str, _Run]] = {
@@ -232,7 +241,7 @@ _RUN: Final[dict[str, _Run]] = {
     "psum_scatter": lambda op, live, x: lax.psum_scatter(x, live, scatter_dimension=op.dim, tiled=op.tiled),
     "pscatter": _pscatter,
     "pplace": _pplace,
-    "all_to_all": lambda op, live, x: lax.all_to_all(x, live, op.dim, op.concat, tiled=op.tiled),
+    "all_to_all": _all_to_all,
     "ppermute": lambda op, live, x: lax.ppermute(x, live, op.perm),
     "pmax": lambda op, live, x: lax.pmax(x, live),
     "pmin": lambda op, live, x: lax.pmin(x, live),

@@ -21,7 +21,7 @@ from shtypes.core.local import check_tangents, local, zeros_of
 from shtypes.core.operation import Comm, Operation, OperationPrimitive, comm_of
 from shtypes.core.reshard import move, reshard_cotangent, resharded
 from shtypes.core.run_op import run_on_shards
-from shtypes.core.run_plan import run_together
+from shtypes.core.run_plan import exchange_pieces, run_together
 from shtypes.errors import ShardingTypeError
 from shtypes.resharding import Plan, plan
 from shtypes.resharding.moves import Kind, ring_bytes
@@ -350,7 +350,7 @@ def _by_all_to_all(
     n = lax.axis_size(live) if live else 1
 
     def exchanged(x: Any) -> Any:
-        return lax.all_to_all(x, live, 0, 0, tiled=False) if live else x
+        return exchange_pieces(x, live) if live else x
 
     all_operands = exchanged(jnp.broadcast_to(operand, (n, *operand.shape)))
     starts, sizes, places = (exchanged(x.reshape(n, -1)) for x in (starts, sizes, places))

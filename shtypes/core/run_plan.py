@@ -228,11 +228,21 @@ def _reduce_scatter(step: Step, x: Any) -> Any:
     return lax.psum_scatter(pieces, names, scatter_dimension=0, axis_index_groups=groups, tiled=False)
 
 
+def exchange_pieces(pieces: Any, names: Any, groups: Any = None) -> Any:
+    """Sends the piece of each index along the first dim to that device; the received pieces are in its place.
+
+    The collective is of a vector: XLA's CPU backend sends the pieces as operands of their own, whose layouts it lets
+    differ while it simplifies, as after the transposes of another all-to-all, and then refuses.
+    """
+    vector = lax.all_to_all(pieces.reshape(-1), names, 0, 0, axis_index_groups=groups, tiled=True)
+    return vector.reshape(pieces.shape)
+
+
 def _all_to_all(step: Step, x: Any) -> Any:
     group, origin = _flat(step.gained), _flat(step.lost)
     pieces = _split(x, _counts(step.src, step.gained))
     names, groups = _axes_and_groups(step.src.mesh, group)
-    pieces = lax.all_to_all(pieces, names, split_axis=0, concat_axis=0, axis_index_groups=groups, tiled=False)
+    pieces = exchange_pieces(pieces, names, groups)
     if group != origin:  # devices are numbered in the order of the gained axes, pieces in that of the lost ones
         shape = step.src.mesh.shape
         apart = pieces.reshape(*(shape[a] for a in group), *pieces.shape[1:])
