@@ -98,20 +98,6 @@ def first_of_each(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
     return [best, _taken(places, at, dim)]
 
 
-#: A function of sender, receiver, shard size and devices: the start, stop and step of the elements that are sent.
-_Span = Callable[[Any, Any, int, int], tuple[Any, Any, int]]
-
-
-def _dealt(sender: Any, receiver: Any, size: int, n: int) -> tuple[Any, Any, int]:
-    """Every ``n``-th element of the global dim of sorted shards."""
-    return (receiver - sender * size) % n, size, n
-
-
-def _returned(sender: Any, receiver: Any, size: int, n: int) -> tuple[Any, Any, int]:
-    """The elements of a dealt column that are in a shard of the order of rows."""
-    return -((sender - receiver * size) // n), -((sender - (receiver + 1) * size) // n), 1
-
-
 def _along(row: Any, x: Any, dim: int) -> Any:
     """Broadcasts a vector along a dim to the shape of a value."""
     return jnp.broadcast_to(along(row, dim, x.ndim), x.shape)
@@ -132,22 +118,13 @@ def _largest(dtype: Any) -> Any:
     return np.asarray(dtype == np.dtype(bool) or jnp.iinfo(dtype).max, dtype)  # type: ignore[no-untyped-call]
 
 
-@of_device("parts")
-def _parts(xs: Sequence[Any], me: Any, span: _Span, dim: int, n: int, keys: int) -> Any:
-    """Takes the elements of a sorted shard that go to each device, concatenated; ``ceil(size / n)`` with padding."""
-    size = xs[0].shape[dim]
-    first, end, step = span(me, jnp.arange(n)[:, None], size, n)
-    at = first + step * jnp.arange(-(-size // n))
-    at = (jnp.where(at < end, at, size) if size % n else at).reshape(-1)
-    fills = [np.asarray(_largest(x.dtype)).item() if i < keys else 0 for i, x in enumerate(xs)]
-    mode = "fill" if size % n else "clip"
-    return [jnp.take(x, at, axis=dim, mode=mode, fill_value=v) for x, v in zip(xs, fills, strict=True)]
-
-
-@of_device("sort")
-def _received(xs: Sequence[Any], dim: int, keys: int, size: int) -> Any:
-    """Sorts the received elements, without the padding of the all-to-all."""
-    return [lax.slice_in_dim(x, 0, size, axis=dim) for x in lax.sort(list(xs), dim, num_keys=keys)]
+@of_device("deal")
+def _dealt(x: Any, dim: int, n: int, is_key: bool) -> Any:
+    """Every ``n``-th element of a sorted shard for each device, concatenated; the shard ends with padding."""
+    fill = lax.convert_element_type(_largest(x.dtype) if is_key else 0, x.dtype)
+    x = lax.pad(x, fill, [(0, -size % n if d == dim else 0, 0) for d, size in enumerate(x.shape)])
+    rows = x.reshape(*x.shape[:dim], -1, n, *x.shape[dim + 1 :])
+    return jnp.swapaxes(rows, dim, dim + 1).reshape(x.shape)
 
 
 def _padded(indices: Any, is_padding: Any, size: int) -> Any:
@@ -166,18 +143,17 @@ def _slot_numbers(x: Any, dim: int) -> Any:
 @of_device("places")
 def _dealt_slots(x: Any, me: Any, dim: int, size: int, n: int) -> Any:
     """The slot of each dealt element as `_slot_numbers`; the greatest value for padding."""
-    sender, nth = jnp.divmod(jnp.arange(x.shape[dim]), -(-size // n))
-    is_padding = _along(_dealt(sender, me, size, n)[0] + nth * n >= size, x, dim) if size % n else None
+    nth = jnp.arange(x.shape[dim]) % (x.shape[dim] // n)
+    is_padding = _along(nth * n + me >= size, x, dim) if size % n else None
     return _padded(lax.broadcasted_iota(np.int32, x.shape, dim), is_padding, x.shape[dim])
 
 
 @of_device("places")
 def _numbers(slots: Any, dim: int, size: int, n: int) -> Any:
     """The global indices of elements of sorted shards, from their slots in the columns of the senders."""
-    width = -(-size // n)
+    width = slots.shape[dim] // n
     sender, nth = jnp.divmod(slots.astype(np.int32), width)
-    column = jnp.repeat(jnp.arange(n), width)
-    numbers = sender * size + (_along(column, slots, dim) - sender * size) % n + nth * n
+    numbers = sender * size + nth * n + _along(jnp.repeat(jnp.arange(n), width), slots, dim)
     return _padded(numbers, slots == np.iinfo(slots.dtype).max if size % n else None, n * size)
 
 
@@ -203,10 +179,17 @@ def _merged(
     return [jnp.concatenate(each, dim) for each in parts]
 
 
+@of_device("slice")
+def _without_padding(x: Any, before: Any, me: Any, dim: int, size: int) -> Any:
+    """A shard of the elements that are not padding, from a shard with it and the end of the one before."""
+    padding, reach = x.shape[dim] - size, before.shape[dim]
+    return lax.dynamic_slice_in_dim(jnp.concatenate([before, x], dim), reach - me * padding, size, dim)
+
+
 @of_device("places")
 def _numbers_of_all(own: Any, dim: int, size: int, n: int) -> Any:
     """The global indices of dealt elements, from their indices in the shards of the senders."""
-    starts = jnp.repeat(jnp.arange(n) * size, -(-size // n))
+    starts = jnp.repeat(jnp.arange(n) * size, own.shape[dim] // n)
     numbers = _along(starts, own, dim) + own.astype(np.int32)
     return _padded(numbers, own == np.iinfo(own.dtype).max if size % n else None, n * size)
 
@@ -265,9 +248,6 @@ def sorted_by_columns(p: Any, operands: Sequence[Any], counts: Any, k: int = 0) 
     if n < 2 or size < 2 * reach or not type_of(operands[0]).size:
         return None
 
-    def turn(xs: Sequence[Any], span: _Span) -> list[Any]:
-        return [all_to_all(x, axes, dim, dim) for x in _parts(xs, me, span, dim, n, keys)]
-
     xs = [as_varying(x if axes_of(x, dim) else sharded(x, dim, axes), axes) for x in operands]
     me = axis_index(operands[0], axes)
     told_apart = keys < len(xs) or any(jnp.issubdtype(type_of(x).dtype, jnp.inexact) for x in xs)
@@ -275,22 +255,28 @@ def sorted_by_columns(p: Any, operands: Sequence[Any], counts: Any, k: int = 0) 
     if counts is not None:
         xs = [*xs[:keys], _slot_numbers(xs[0], dim), *xs[keys:]]
         keys += 1
-    xs = turn(_sorted(xs, dim, keys), _dealt)
+    xs = [all_to_all(_dealt(x, dim, n, i < keys), axes, dim, dim) for i, x in enumerate(_sorted(xs, dim, keys))]
     if counts is not None:
         xs[keys - 1] = _numbers_of_all(xs[keys - 1], dim, size, n)
     if has_slots:
         xs = [*xs[:keys], _dealt_slots(xs[0], me, dim, size, n), *xs[keys:]]
         keys += 1
-    xs = turn(_received(xs, dim, keys, size), _returned)
+    xs = [all_to_all(x, axes, dim, dim) for x in _sorted(xs, dim, keys)]
     if has_slots:
         xs[keys - 1] = _numbers(xs[keys - 1], dim, size, n)
-    xs = _received(xs, dim, keys, size)
-    before = [shift(part(x, size - reach, size, dim), axes, 1) for x in xs]
+    xs = _sorted(xs, dim, keys)
+    padded = type_of(xs[0]).shape[dim]
+    before = [shift(part(x, padded - reach, padded, dim), axes, 1) for x in xs]
     after = [shift(part(x, 0, reach, dim), axes, -1) for x in xs]
     xs = list(_merged(xs, before, after, me, dim, keys, n))
     if has_slots or counts is not None:
         numbers = xs.pop(keys - 1)
-        xs = xs if counts is None else [*xs[:k], astype(numbers, dtypes.from_numpy(counts.dtype)), *xs[k:]]
+        xs = xs if counts is None else [*xs[:k], numbers, *xs[k:]]
+    if padded > size:
+        start = padded - (n - 1) * (padded - size)
+        xs = [_without_padding(x, shift(part(x, start, padded, dim), axes, 1), me, dim, size) for x in xs]
+    if counts is not None:
+        xs[k] = astype(xs[k], dtypes.from_numpy(counts.dtype))
     return [as_sharded(x, dim, axes) for x in xs]
 
 
