@@ -322,8 +322,9 @@ class _Probe:
         if not any(s >= SHARDED for s in seed.values()):
             return None
         traced = self.trace(self._types(seed), row)
-        if traced is None or not (size := self.local_bytes(traced[0])):
+        if traced is None:
             return None
+        size = self.local_bytes(traced[0]) or 1  # without elements nothing is sent
         results = [REDUCED if t is None else axis_state(t, self.axis) for t in traced[0]]
         if None in results:
             return None

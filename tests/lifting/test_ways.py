@@ -602,3 +602,19 @@ def test_halves_whose_gradients_are_exchanged_once_more_compile() -> None:
     gradient = jax.jit(sh.implicit_comm(sh.grad(lambda x: loss(x, sh, sh.lift(halves)))))
     expected = jax.grad(lambda x: loss(x, jnp, halves))(x)
     assert_close(host(gradient(sh.array(x, "[16@y,8@x]"))), expected, SERIES)
+
+
+@pytest.mark.mesh({"x": 8})
+@pytest.mark.parametrize("k", [0, 12])
+def test_the_top_of_more_than_a_shard_or_of_nothing_sends_no_more_than_the_shard(k: int) -> None:
+    gradient = sh.grad(lambda x: total(sh.lift(lambda x: lax.top_k(x, k))(x), sh))
+    x = sh.array(ROWS[0], "[64@x]")
+    assert_compiled_as_said(sh.implicit_comm(gradient), x, jits=[jax.jit])
+    assert sh.ledger(sh.implicit_comm(gradient), x).total.bytes == 7 * min(k, 8) * 4
+    assert_close(host(sh.implicit_comm(gradient)(x)), jax.grad(lambda x: total(lax.top_k(x, k), jnp))(ROWS[0]), SERIES)
+
+
+@pytest.mark.mesh({"x": 8})
+def test_a_roll_of_all_elements_of_a_matrix_sends_those_that_cross_a_border() -> None:
+    ledger = sh.ledger(across(lambda x: jnp.roll(x, 5)), sh.abstract_array("f32[64@x,4]"))
+    assert [(entry.kind, entry.bytes) for entry in ledger] == [("permute", 5 * 4)]

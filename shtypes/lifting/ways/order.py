@@ -83,7 +83,10 @@ def _taken(places: Any, at: Any, dim: int) -> Any:
 
 @way("top_k", "approx_top_k")
 def first_of_each(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
-    """Gathers the top ``k`` of each shard: ``k (devices - 1)`` values and indices of each row; backward nothing."""
+    """Gathers the top ``k`` of each shard: ``k (devices - 1)`` values and indices of each row; backward nothing.
+
+    Where a shard has no more than ``k``, it gathers the shard.
+    """
     (x,), p = operands, eqn.params
     t = type_of(x)
     dim, k = int(p.get("axis", p.get("reduction_dimension", -1))) % t.ndim, int(p["k"])
@@ -91,9 +94,11 @@ def first_of_each(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
     if not axes or not p.get("aggregate_to_topk", True):
         return None
     size = t.local_shape[dim]
-    values, places = bound(eqn, k=min(k, size))(as_varying(x, axes))
+    if k >= size:
+        return list(bound(eqn)(all_gather_invariant(as_varying(x, axes), axes, dim)))
+    values, places = bound(eqn)(as_varying(x, axes))
     places = _shifted(places, axis_index(x, axes), size)
-    best, at = bound(eqn, k=k)(all_gather_invariant(values, axes, dim))
+    best, at = bound(eqn)(all_gather_invariant(values, axes, dim))
     places = all_gather_invariant(places, axes, dim)  # on their own: indices that are not used are not sent
     return [best, _taken(places, at, dim)]
 
