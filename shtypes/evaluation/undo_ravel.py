@@ -61,7 +61,10 @@ class _Unraveled:
         return [eqn]
 
     def _call(self, eqn: Any) -> list[Any]:
-        """Moves the ravel of a call's operands into its body, and that of the body's results behind the call."""
+        """Moves the ravel of a call's operands into its body, and that of the body's results behind the call.
+
+        The call stays as it is where its body still reads a raveled operand.
+        """
         closed, inside = eqn.params["jaxpr"], _Unraveled()
         body = jaxpr_of(closed)
         invars, outvars, args, eqns = list(body.invars), list(eqn.outvars), list(eqn.invars), []
@@ -69,14 +72,20 @@ class _Unraveled:
             if wide is not None:
                 eqns += inside.rewrite(self._raveled(variable(wide.aval), invars[i]))
                 invars[i], args[i] = eqns[-1].invars[0], wide
+        ravels = {id(ravel) for ravel in eqns}
         for inner in body.eqns:
             eqns += inside.rewrite(inner)
-        results, after = list(body.outvars), []
-        for j, wide in enumerate(map(inside._wide, results)):
+        wides = list(map(inside._wide, body.outvars))
+        results = [v if wide is None else wide for v, wide in zip(body.outvars, wides, strict=True)]
+        eqns = _used(eqns, results, inside.removable)
+        if any(id(e) in ravels for e in eqns):
+            return [eqn]
+        after: list[Any] = []
+        for j, wide in enumerate(wides):
             if wide is not None:
                 after += self.rewrite(self._raveled(variable(wide.aval), outvars[j]))
-                results[j], outvars[j] = wide, after[-1].invars[0]
-        changed = body.replace(invars=invars, eqns=_used(eqns, results, inside.removable), outvars=results)
+                outvars[j] = after[-1].invars[0]
+        changed = body.replace(invars=invars, eqns=eqns, outvars=results)
         params = {**eqn.params, "jaxpr": changed if closed is body else closed.replace(jaxpr=changed)}
         self.changed = True
         return [eqn.replace(invars=args, outvars=outvars, params=params), *after]

@@ -20,6 +20,7 @@ from shtypes.context.frames import Owner, owner_of_file
 from shtypes.context.user_line import wrap_jax_errors
 from shtypes.core.jax_errors import wrap_refusals
 from shtypes.errors import ShardingTypeError
+from shtypes.evaluation.undo_ravel import undo_ravel
 from shtypes.evaluation.value_info import place_of, positions
 from shtypes.lifting.ways.choice import ways_of
 from shtypes.lifting.ways.grouping import grouped
@@ -130,7 +131,7 @@ class Program:
 
     def _block(self, jaxpr: Any, env: dict[Any, Any], around: Path, times: int, checkpointed: bool) -> list[Item]:
         items: list[Item] = []
-        for eqn in grouped(jaxpr).eqns:
+        for eqn in grouped(undo_ravel(jaxpr)).eqns:
             operands = [_read(env, v) for v in eqn.invars]
             name, how, path = eqn.primitive.name, control(eqn), (*around, id(eqn))
             if name in _INLINED and not ways_of(eqn):  # an op with algorithms across shards is not inlined

@@ -106,3 +106,10 @@ def test_an_outer_product_of_raveled_arrays_is_none_of_their_elements(form: str)
     """As a product of two arrays without contracted dims it was taken for one of an array and a scalar."""
     f, a = OUTER[form], A[:4, :4]
     assert_close(denoted(sh.lift(f)(sh.array(a, "f32[4,4]"))), f(jnp.asarray(a)), 64)
+
+
+@pytest.mark.mesh(MESH)
+@pytest.mark.parametrize("form", ["vdot", "in jit", "its gradient", "with its dims again"])
+def test_a_solver_sees_no_ravels_either(form: str) -> None:
+    args = [sh.abstract_array("f32[8@dp,16@tp]")] * 2
+    assert sh.ledger(sh.implicit_comm(sh.lift(FORMS[form])), *args).total.bytes == 0

@@ -237,11 +237,8 @@ def moves_alone(eqn: Any) -> bool:
 
 
 def _kind_of_body(closed: Any) -> bool | None:
-    """The kind of a body; None if it reshapes an operand, as a ravel does, for which all of it would be gathered."""
-    body = jaxpr_of(closed)
-    kinds = [kind_of(e) for e in body.eqns]
-    reshaped = (e.invars[0] for e in body.eqns if e.primitive.name in ("reshape", "squeeze"))
-    return None if None in kinds or any(v is x for v in reshaped for x in body.invars) else any(kinds)
+    kinds = [kind_of(e) for e in jaxpr_of(closed).eqns]
+    return None if None in kinds else any(kinds)
 
 
 @way(*CALLS, only=moves_alone)
