@@ -213,6 +213,9 @@ def test_collectives_in_loops_are_counted_as_often_as_they_run() -> None:
     }
     with pytest.raises(ValueError, match="unknown length"):
         hlo.executed(LOOP.replace("known_trip_count", "unknown"))
+    loop = next(line for line in LOOP.splitlines() if " while(" in line)
+    choice = "  %w = f32[8]{0} conditional(%i, %a, %a), branch_computations={%body, %sum}"
+    assert hlo.executed(LOOP.replace(loop, choice))["all-gather"] == {"launches": 1, "arrays": 1, "bytes": 16}
 
 
 def test_a_ratio_is_the_median_of_the_rounds_ratios() -> None:

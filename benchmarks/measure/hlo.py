@@ -12,7 +12,8 @@ COLLECTIVES: Final = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all"
 _OP: Final = re.compile(r"^\s*(?:ROOT )?%?[\w.-]+ = (?P<shape>\(.*?\)|\S+) (?P<op>[a-z][a-z0-9-]*)\(", re.M)
 _ARRAY: Final = re.compile(r"(?P<dtype>[a-z]+\d*)\w*\[(?P<dims>[\d,]*)\]")
 _HEAD: Final = re.compile(r"^(?P<entry>ENTRY )?%?(?P<name>[\w.-]+) .*\{$")
-_CALLED: Final = re.compile(r"(?:body|condition|to_apply|calls)=%?([\w.-]+)")
+_CALLED: Final = re.compile(r"(?:body|condition|to_apply|calls|true_computation|false_computation)=%?([\w.-]+)")
+_BRANCHES: Final = re.compile(r"branch_computations=\{(.*?)\}")
 _TRIPS: Final = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
 _NAMES: Final = {1: "pred s8 u8", 2: "bf16 f16 s16 u16", 4: "f32 s32 u32", 8: "f64 s64 c64"}
 _BYTES: Final = {name: size for size, names in _NAMES.items() for name in names.split()}
@@ -43,6 +44,8 @@ def contents(text: str) -> dict[str, Any]:
 def executed(text: str) -> dict[str, dict[str, int]]:
     """What a run of a program sends: launches, arrays and bytes by kind of collective, trips of loops multiplied.
 
+    Each branch of a conditional is counted as if it ran.
+
     Bytes are those that each device sends if a collective goes round a ring of its group: of an array of n bytes over
     d devices 2 (d - 1) / d n for an all-reduce, (d - 1) / d n for the others, of the larger end.
 
@@ -69,7 +72,8 @@ def executed(text: str) -> dict[str, dict[str, int]]:
                 row["launches"] += times
                 row["arrays"] += times * len(_ARRAY.findall(call["shape"]))
                 row["bytes"] += times * _sent(kind, _size(call["shape"]), line)
-            for called in _CALLED.findall(line):
+            branches = [each.strip(" %") for names in _BRANCHES.findall(line) for each in names.split(",")]
+            for called in _CALLED.findall(line) + branches:
                 trips = _TRIPS.search(line)
                 before = {k: dict(row) for k, row in found.items()}
                 visit(called, times * (int(trips[1]) if trips else 1))
