@@ -24,7 +24,8 @@ from shtypes.solver.axis_states import REDUCED, typed
 from shtypes.solver.items import Checkpoint, Item, Loop, Op, Operand, Value, is_value
 from shtypes.solver.options import across
 from shtypes.solver.program import Function, Program
-from shtypes.solver.tables import Assignment, Costs, Transfer
+from shtypes.solver.tables import Assignment, Costs
+from shtypes.solver.transfers import Transfer
 from shtypes.traced.equations import SourceLine
 from shtypes.types import ShType, dtypes
 from shtypes.types.mesh import Mesh

@@ -16,8 +16,9 @@ import numpy as np
 from shtypes.errors import ShardingTypeError
 from shtypes.solver import elimination
 from shtypes.solver.elimination import Table, eliminate, local_search, to_fix
+from shtypes.solver.factors import Factor, Measure, combined
 from shtypes.solver.progress import Progress, report
-from shtypes.solver.tables import Assignment, Costs, Domains, Factor, Measure, combined
+from shtypes.solver.tables import Assignment, Costs, Domains
 
 #: The number of axes that vary together.
 _BLOCK: Final = 2

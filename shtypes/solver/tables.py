@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -12,6 +12,7 @@ import numpy as np
 from shtypes.analysis.flops import product_flops
 from shtypes.resharding.devices import Device
 from shtypes.solver.axis_states import FRONT, INVARIANT, REDUCED, SHARDED, UNREDUCED, typed
+from shtypes.solver.factors import FREE, Factor, Measure
 from shtypes.solver.graph import Graph, Node, Use
 from shtypes.solver.items import Value, is_value, trip_count
 from shtypes.solver.options import FORBIDDEN, CommPerByte, Option, is_annotation
@@ -27,8 +28,11 @@ from shtypes.solver.reshard_prices import (
     parts,
     unlabelled,
 )
+from shtypes.solver.transfers import Transfer, counted_once
 from shtypes.types import ShType
 
+#: The prices of reshards from each row to the same row.
+Price = Callable[[States, States], Cost]
 #: The part of the memory traffic of ops without products that is left after XLA fuses them.
 FUSED: Final = 0.4
 
@@ -73,43 +77,6 @@ def _gradient_cost(fused: Cost, first: Cost, second: Cost, may_fuse: Any) -> Cos
     return Cost(*(np.where(one, f, a + b) for f, a, b in zip(fused, first, second, strict=True)))
 
 
-class Measure(NamedTuple):
-    """A cost in several units, each a number or a table over decision variables."""
-
-    seconds: Any  # of computing
-    comm: Any  # seconds of communication
-    memory: Any  # bytes on each device
-    sent: Any  # bytes that each device sends
-    reshards: Any  # in the program text
-
-    def weighted(self, byte: float, reshard: float, weights: tuple[float, float] = (1.0, 1.0)) -> Any:
-        """The objective: weighted seconds, with prices for a byte of memory and a reshard."""
-        return weights[0] * self.seconds + weights[1] * self.comm + byte * self.memory + reshard * self.reshards
-
-    def __add__(self, other: Any) -> Measure:
-        return Measure(*(a + b for a, b in zip(self, other, strict=True)))
-
-    @property
-    def scalars(self) -> Measure:
-        """The first entries of the tables."""
-        return Measure(*(float(np.ravel(x)[0]) for x in self))
-
-    def times(self, n: float, *, reshards: float | None = None) -> Measure:
-        """The cost of ``n`` runs; ``reshards`` overrides the factor of these."""
-        count = n if reshards is None else reshards
-        return Measure(self.seconds * n, self.comm * n, self.memory * n, self.sent * n, self.reshards * count)
-
-
-FREE: Final = Measure(0.0, 0.0, 0.0, 0.0, 0.0)
-
-
-class Factor(NamedTuple):
-    """A term of the objective: the minimum of alternatives, as tables over some decision variables."""
-
-    ids: tuple[int, ...]
-    alternatives: list[Measure]
-
-
 class _OptionArrays(NamedTuple):
     """The options of a node along an axis, as arrays."""
 
@@ -122,17 +89,6 @@ class _OptionArrays(NamedTuple):
     def of(cls, options: Sequence[Option]) -> _OptionArrays:
         operands, results = (np.array([o[k] for o in options], np.int64) for k in range(2))
         return cls(operands, results, np.array([o.divides for o in options]), np.array([o[2:4] for o in options]))
-
-
-class Transfer(NamedTuple):
-    """The reshard of a value for a use, which may do nothing."""
-
-    use: Use
-    src: ShType
-    dst: ShType
-    from_copy: bool  # whether it starts from the shared copy
-    cost: Measure
-    is_redundant: bool = False  # whether another use pays for the same reshard, or a shared copy has no use
 
 
 class Costs:
@@ -233,8 +189,8 @@ class Costs:
             memory = (2 + self.state if trained else 1) * v.nbytes / parts(states, self.sizes)
             cost += Measure(0.0, 0.0, memory, 0.0, 0.0)
             if trained:  # its gradient is resharded to its type
-                comm, sent = self._reshard_cost(v, cotangents(states), states, (1.0, 0.0), False)
-                cost += Measure(0.0, comm, 0.0, sent, 1.0 * (sent > 0))
+                gradient = self._reshard_cost(v, cotangents(states), states, (1.0, 0.0), self.prices.pairs)
+                cost += gradient._replace(reshards=1.0 * (gradient.sent > 0))
             elif self.graph.grad:  # data comes from outside at each step
                 slowest = min(bandwidth for bandwidth, *_ in self.prices.links)
                 cost += Measure(0.0, v.nbytes / parts(states, self.sizes) / slowest, 0.0, 0.0, 0.0)
@@ -266,10 +222,11 @@ class Costs:
         if is_annotation(op.eqn):
             v = op.results[0]
             src, dst = self.operand_states(node, rows, 0), self.result_states(node, rows, 0)
-            comm, sent = self._reshard_cost(
-                v, src, dst, graph.reshard_runs(Use(node, 0, v, node.times)), graph.has_cotangent(v)
-            )
-            return Measure(0.0, comm, 0.0, sent, 0.0).times(node.times)
+            price = self.prices.pairs
+            moved = self._reshard_cost(v, src, dst, graph.reshard_runs(Use(node, 0, v, node.times)), price)
+            if graph.has_cotangent(v):
+                moved += self._cotangent_cost(v, src, dst, price)
+            return moved.times(node.times)
         runs = once + node.reruns + (sum(graph.has_cotangent(x) for _, x in operands) if has_cotangent else 0)
         work = product_flops(op.eqn) or 0
         dtype = op.operands[0].dtype if work else op.results[0].dtype
@@ -348,38 +305,25 @@ class Costs:
                 return
         self.allowed[node.id] = limits
 
-    def _reshard_cost(
-        self,
-        v: Value,
-        src: States,
-        dst: States,
-        times: tuple[float, float],
-        backward: bool,
-        planned: bool = False,
-        may_fuse: bool = True,
-    ) -> tuple[Table, Table]:
-        """Seconds and bytes of a reshard, and of the ``backward`` one of its cotangent, for each pair of rows.
-
-        The prices are those of patterns of pairs, or of the ``planned`` reshard. The backward reshard of an argument
-        and that of the gradient to the argument's type are one if it ``may_fuse``.
-        """
-        (forward_weight, backward_weight), (first, reruns), price = self.weights, times, self.prices.pairs
-        if planned:
-            price = functools.partial(self.prices.planned, v.dtype, v.shape)
-        cost = price(src, dst)
+    def _reshard_cost(self, v: Value, src: States, dst: States, times: tuple[float, float], price: Price) -> Measure:
+        """The cost of a reshard, for each pair of rows, that runs so often forward and again in the backward pass."""
+        (forward_weight, backward_weight), (first, reruns), cost = self.weights, times, price(src, dst)
         seconds = (forward_weight * first + backward_weight * reruns) * (cost.seconds * v.nbytes + cost.latency)
-        sent = (first + reruns) * cost.sent * v.nbytes
-        if backward:
-            cost = price(cotangents(dst), cotangents(src))
-            if not self.graph.is_implicit and self.graph.is_argument(v):
-                cast = cotangents(unlabelled(src))
-                # A replicated gradient sends nothing; at that price each device would do all of the work.
-                replicated = (src == INVARIANT) & np.isin(dst, (INVARIANT, UNREDUCED))
-                fuses = may_fuse & ~replicated.any(-1)
-                cost = _gradient_cost(cost, price(cotangents(dst), cast), price(cast, cotangents(src)), fuses)
-            seconds = seconds + backward_weight * (cost.seconds * v.nbytes + cost.latency)
-            sent = sent + cost.sent * v.nbytes
-        return seconds, sent
+        return FREE._replace(comm=seconds, sent=(first + reruns) * cost.sent * v.nbytes)
+
+    def _cotangent_cost(self, v: Value, src: States, dst: States, price: Price, may_fuse: bool = True) -> Measure:
+        """The cost of the reshard of the cotangent.
+
+        That of an argument and that of the gradient to the argument's type are one if it ``may_fuse``.
+        """
+        cost = price(cotangents(dst), cotangents(src))
+        if not self.graph.is_implicit and self.graph.is_argument(v):
+            cast = cotangents(unlabelled(src))
+            # A replicated gradient sends nothing; at that price each device would do all of the work.
+            replicated = (src == INVARIANT) & np.isin(dst, (INVARIANT, UNREDUCED))
+            fuses = may_fuse & ~replicated.any(-1)
+            cost = _gradient_cost(cost, price(cotangents(dst), cast), price(cast, cotangents(src)), fuses)
+        return FREE._replace(comm=self.weights[1] * (cost.seconds * v.nbytes + cost.latency), sent=cost.sent * v.nbytes)
 
     # binary factors
 
@@ -413,12 +357,24 @@ class Costs:
 
     def _pair_costs(self, use: Use, src: States, dst: States, planned: bool = False) -> tuple[Table, Table, Table]:
         """Seconds and bytes of a run for each pair of rows, and whether the states differ."""
-        v, graph = use.value, self.graph
-        runs, backward = graph.reshard_runs(use), graph.use_has_cotangent(use)
-        seconds, sent = self._reshard_cost(v, src, dst, runs, backward, planned, graph.fuses_cotangent(use))
+        v = use.value
+        cost = self._reshard_cost(v, src, dst, self.graph.reshard_runs(use), self._price(v, planned))
+        cost += self._use_cotangent(use, src, dst, planned)
         if self.by_bytes:
-            seconds = seconds + self._replication_penalty(src, dst, backward) * v.nbytes
-        return seconds, sent, (unlabelled(src) != unlabelled(dst)).any(-1).astype(float)
+            penalty = self._replication_penalty(src, dst, self.graph.use_has_cotangent(use))
+            cost = cost._replace(comm=cost.comm + penalty * v.nbytes)
+        return cost.comm, cost.sent, (unlabelled(src) != unlabelled(dst)).any(-1).astype(float)
+
+    def _use_cotangent(self, use: Use, src: States, dst: States, planned: bool = False) -> Measure:
+        """The cost of the reshard of the cotangent of a use, per run."""
+        if not self.graph.use_has_cotangent(use):
+            return FREE
+        v = use.value
+        return self._cotangent_cost(v, src, dst, self._price(v, planned), self.graph.fuses_cotangent(use))
+
+    def _price(self, v: Value, planned: bool) -> Price:
+        """The prices of patterns of pairs, or those of the ``planned`` reshards of a value."""
+        return functools.partial(self.prices.planned, v.dtype, v.shape) if planned else self.prices.pairs
 
     def _replication_penalty(self, src: States, dst: States, backward: bool) -> Any:
         """The penalty per byte of a free reshard that gives each device a full array: the price of an all-gather.
@@ -520,24 +476,13 @@ class Costs:
 
     def transfers(self, assignment: Assignment, byte: float = 0.0) -> list[Transfer]:
         """The transfers of all uses and shared copies in an assignment, with the costs of their reshard plans."""
-        groups = [(some, self._transfer(some[0], assignment, byte)) for some in self.uses]
-        redundant = self._redundant(groups)
-        every = [transfer._replace(use=use) for some, transfer in groups for use in some]
-        return [t._replace(cost=FREE, is_redundant=True) if t.use.place in redundant else t for t in every]
+        return [t for group in self._transfer_groups(assignment, byte) for t in group]
 
-    def _redundant(self, groups: Sequence[tuple[list[Use], Transfer]]) -> set[str]:
-        """The places of redundant transfers: all but the most expensive of equal ones in a body, and unused copies."""
-        equal: dict[Any, list[tuple[float, str]]] = {}
-        used_copies = {use.value.id for some, transfer in groups if transfer.from_copy for use in some}
-        redundant = set[str]()
-        for some, transfer in groups:
-            for use in some if transfer.cost.sent else ():
-                if use.node.kind == "shared" and use.value.id not in used_copies:
-                    redundant.add(use.place)
-                else:
-                    key = use.value.id, self.graph.body(use), transfer.from_copy, transfer.dst
-                    equal.setdefault(key, []).append((-transfer.cost.sent, use.place))
-        return redundant.union(place for same in equal.values() for _, place in sorted(same)[1:])
+    def _transfer_groups(self, assignment: Assignment, byte: float) -> list[list[Transfer]]:
+        """The transfers, with those of repeated layers together."""
+        groups = [(some, self._transfer(some[0], assignment, byte)) for some in self.uses]
+        every = counted_once(self.graph, [t._replace(use=use) for some, t in groups for use in some])
+        return [[every[use.place] for use in some] for some, _ in groups]
 
     def _transfer(self, use: Use, assignment: Assignment, byte: float) -> Transfer:
         """The cheapest transfer of a use, from the value or its shared copy."""
@@ -549,8 +494,12 @@ class Costs:
         src = states(self.row(source, assignment))
         dst = self.operand_states(use.node, self.row(use.node, assignment), use.operand)
         stays = (src == dst).all() and source.kind != "argument"
-        cost = FREE if stays else self._use_measure(use, *self._pair_costs(use, src, dst, planned=True), dst)
-        return Transfer(use, self.typed(source, v, src), self.typed(use.node, v, dst), bool(best), cost.scalars)
+        types = self.typed(source, v, src), self.typed(use.node, v, dst)
+        if stays:
+            return Transfer(use, *types, bool(best), FREE)
+        cost = self._use_measure(use, *self._pair_costs(use, src, dst, planned=True), dst)
+        cotangent = self._use_cotangent(use, src, dst, planned=True).times(use.times)
+        return Transfer(use, *types, bool(best), cost.scalars, cotangent.scalars)
 
     def typed(self, node: Node, v: Value, states: States) -> ShType:
         """The type of a result or operand of a node. Arguments are reduced: their gradients are summed at the end."""
@@ -563,35 +512,10 @@ class Costs:
         for node, *others in self.nodes:
             cost = self.node_cost(node, self.row(node, assignment))
             total += cost.scalars.times(1 + len(others), reshards=1)
-        groups = [(some, self._transfer(some[0], assignment, byte)) for some in self.uses]
-        redundant = self._redundant(groups)
-        for some, transfer in groups:
-            times = sum(use.place not in redundant for use in some)
-            total += transfer.cost.times(times, reshards=times > 0)
+        for group in self._transfer_groups(assignment, byte):
+            costs = [t.cost for t in group]
+            total += sum(costs, FREE)._replace(reshards=max(cost.reshards for cost in costs))
         for use in self.free_results:
             source, k = self.graph.source[use.value.id]
             total += self._finish_cost(use, self.result_states(source, self.row(source, assignment), k)).scalars
         return total
-
-
-def combined(
-    factors: Iterable[Factor],
-    byte: float,
-    reshard: float,
-    weights: tuple[float, float] = (1.0, 1.0),
-    least: Callable[[tuple[int, ...], Table], Table] = lambda ids, table: table,
-) -> Mapping[tuple[int, ...], Table]:
-    """Sums factors into tables of the objective, keyed by their decision variables in ascending order.
-
-    ``least`` is applied to each alternative first.
-    """
-    tables: dict[tuple[int, ...], Table] = {}
-    for factor in factors:
-        each = [least(factor.ids, cost.weighted(byte, reshard, weights)) for cost in factor.alternatives]
-        table = functools.reduce(np.minimum, each)
-        ids = tuple(sorted(set(factor.ids)))
-        letters = "".join(chr(97 + ids.index(i)) for i in factor.ids)
-        # A variable tied to itself takes the diagonal.
-        table = np.einsum(f"{letters}->{''.join(sorted(set(letters)))}", table)
-        tables[ids] = tables[ids] + table if ids in tables else table
-    return tables

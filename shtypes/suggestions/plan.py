@@ -22,7 +22,8 @@ from shtypes.solver.apply import Decisions, PlannedCast, named_uses, names_by_pl
 from shtypes.solver.items import Value
 from shtypes.solver.program import Function, Program
 from shtypes.solver.search import Point, size
-from shtypes.solver.tables import Costs, Transfer
+from shtypes.solver.tables import Costs
+from shtypes.solver.transfers import Transfer
 from shtypes.traced.equations import SourceLine
 from shtypes.traced.ledger import Ledger
 from shtypes.types import ShType, State

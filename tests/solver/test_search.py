@@ -15,12 +15,13 @@ import shtypes as sh
 from shtypes.resharding.costs import CostModel, Link
 from shtypes.resharding.devices import Device
 from shtypes.solver import elimination
+from shtypes.solver.factors import combined
 from shtypes.solver.graph import Graph
 from shtypes.solver.program import Function
 from shtypes.solver.progress import Progress, watching
 from shtypes.solver.reshard_prices import Prices
 from shtypes.solver.search import Search
-from shtypes.solver.tables import Costs, combined
+from shtypes.solver.tables import Costs
 from shtypes.types.mesh import Mesh
 from tests.solver.models import f32, gpt, gpt_loss, mlp, mlp_loss
 

@@ -1,0 +1,71 @@
+"""The terms of the objective: costs in several units, as tables over decision variables."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from shtypes.solver.reshard_prices import Table
+
+
+class Measure(NamedTuple):
+    """A cost in several units, each a number or a table over decision variables."""
+
+    seconds: Any  # of computing
+    comm: Any  # seconds of communication
+    memory: Any  # bytes on each device
+    sent: Any  # bytes that each device sends
+    reshards: Any  # in the program text
+
+    def weighted(self, byte: float, reshard: float, weights: tuple[float, float] = (1.0, 1.0)) -> Any:
+        """The objective: weighted seconds, with prices for a byte of memory and a reshard."""
+        return weights[0] * self.seconds + weights[1] * self.comm + byte * self.memory + reshard * self.reshards
+
+    def __add__(self, other: Any) -> Measure:
+        return Measure(*(a + b for a, b in zip(self, other, strict=True)))
+
+    @property
+    def scalars(self) -> Measure:
+        """The first entries of the tables."""
+        return Measure(*(float(np.ravel(x)[0]) for x in self))
+
+    def times(self, n: float, *, reshards: float | None = None) -> Measure:
+        """The cost of ``n`` runs; ``reshards`` overrides the factor of these."""
+        count = n if reshards is None else reshards
+        return Measure(self.seconds * n, self.comm * n, self.memory * n, self.sent * n, self.reshards * count)
+
+
+FREE: Final = Measure(0.0, 0.0, 0.0, 0.0, 0.0)
+
+
+class Factor(NamedTuple):
+    """A term of the objective: the minimum of alternatives, as tables over some decision variables."""
+
+    ids: tuple[int, ...]
+    alternatives: list[Measure]
+
+
+def combined(
+    factors: Iterable[Factor],
+    byte: float,
+    reshard: float,
+    weights: tuple[float, float] = (1.0, 1.0),
+    least: Callable[[tuple[int, ...], Table], Table] = lambda ids, table: table,
+) -> Mapping[tuple[int, ...], Table]:
+    """Sums factors into tables of the objective, keyed by their decision variables in ascending order.
+
+    ``least`` is applied to each alternative first.
+    """
+    tables: dict[tuple[int, ...], Table] = {}
+    for factor in factors:
+        each = [least(factor.ids, cost.weighted(byte, reshard, weights)) for cost in factor.alternatives]
+        table = functools.reduce(np.minimum, each)
+        ids = tuple(sorted(set(factor.ids)))
+        letters = "".join(chr(97 + ids.index(i)) for i in factor.ids)
+        # A variable tied to itself takes the diagonal.
+        table = np.einsum(f"{letters}->{''.join(sorted(set(letters)))}", table)
+        tables[ids] = tables[ids] + table if ids in tables else table
+    return tables
