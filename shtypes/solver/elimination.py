@@ -1,4 +1,4 @@
-"""Minimizes a sum of tables over discrete variables exactly, by bucket elimination."""
+"""Minimizes a sum of tables over discrete variables, by bucket elimination and local search."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ def eliminate(
         for v in ids:
             at[v].add(k)
     trail: list[tuple[int, list[tuple[tuple[int, ...], Table]]]] = []
-    total = 0.0
+    total = float(sum(table for ids, table in tables.items() if not ids))
     for k, v in enumerate(order, len(live)):
         tick()
         ids = tuple(sorted(set().union(*(live[k][0] for k in at[v])) - {v}))
         parts = [live.pop(k) for k in sorted(at[v])]
-        least = _minimize_over(parts, v, ids, sizes)
+        least = minimize_over(parts, v, ids, sizes)
         trail.append((v, parts))
         if not ids:
             total += float(least)
@@ -68,6 +68,11 @@ def eliminate(
             at_chosen = at_chosen + table[tuple(slice(None) if u == v else chosen[u] for u in ids)]
         chosen[v] = int(at_chosen.argmin())
     return chosen, total
+
+
+def width(sizes: Mapping[int, int], tables: Iterable[tuple[int, ...]]) -> float:
+    """The cost of the better elimination order, in entries of a table."""
+    return min(_order(sizes, tables, by_fill=each)[0] for each in (False, True))
 
 
 def _order(sizes: Mapping[int, int], tables: Iterable[tuple[int, ...]], *, by_fill: bool) -> tuple[float, list[int]]:
@@ -102,7 +107,7 @@ def _order(sizes: Mapping[int, int], tables: Iterable[tuple[int, ...]], *, by_fi
     return max(most, total / _LARGEST), order
 
 
-def _minimize_over(
+def minimize_over(
     some: list[tuple[tuple[int, ...], Table]], v: int, ids: tuple[int, ...], sizes: Mapping[int, int]
 ) -> Table:
     """The minimum over one variable of a sum of tables (the message); value by value if the sum is large."""
@@ -159,7 +164,7 @@ def to_fix(
     sizes: Mapping[int, int], tables: Mapping[tuple[int, ...], Table], entries: int, before: Container[int] = ()
 ) -> set[int]:
     """The variables to fix so that no intermediate table has more than ``entries``; avoids those fixed ``before``."""
-    if any(_order(sizes, tables, by_fill=each)[0] <= entries for each in (False, True)):
+    if width(sizes, tables) <= entries:
         return set()
     now, fixed, regrets = dict(sizes), set[int](), {v: float(x.max()) for v, x in _regrets(tables).items()}
     near: dict[int, set[int]] = {v: {v} for v in sizes}

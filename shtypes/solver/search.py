@@ -14,9 +14,9 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from shtypes.errors import ShardingTypeError
-from shtypes.solver import elimination
-from shtypes.solver.elimination import Table, eliminate, local_search, to_fix
+from shtypes.solver.elimination import Table
 from shtypes.solver.factors import Factor, Measure, combined
+from shtypes.solver.minimize import minimize
 from shtypes.solver.progress import Progress, report
 from shtypes.solver.tables import Assignment, Costs, Domains
 
@@ -95,7 +95,6 @@ class Search:
         self.settled = True  # whether the deadline cut nothing short
         self.axes = [a for a, n in enumerate(costs.sizes) if n > 1] or [0]
         self.block = min(block, len(self.axes))
-        self.proved = True  # whether all minima were exact
         self.seed = seed
         self.rng = np.random.default_rng(seed)
         self.solves = 0
@@ -151,16 +150,16 @@ class Search:
         sizes, tables = {i: len(d) for i, d in domains.items()}, combined(factors, byte, reshard, self._weights)
         self.solves += 1
         self._report()
-        exact = not to_fix(sizes, tables, elimination.MOST_ENTRIES)
-        self.proved &= exact
-        if exact:
-            chosen, value = eliminate(sizes, tables, self._check_time)
-        else:
-            cold = all(fixed[n.id] == self.costs.first_options(n) for n in self.costs.graph.decisions)
+
+        def start() -> dict[int, int]:
+            best, cold = fixed, all(fixed[n.id] == self.costs.first_options(n) for n in self.costs.graph.decisions)
             if cold and len(axes) > 1:
-                fixed, _ = self._axis_by_axis([*axes, *axes], fixed, byte, reshard)
-            start = _rows(domains, fixed)
-            chosen, value = local_search(sizes, tables, elimination.QUICK_ENTRIES, start, self._check_time)
+                best, _ = self._axis_by_axis([*axes, *axes], fixed, byte, reshard)
+            return _rows(domains, best)
+
+        chosen, value, bound = minimize(sizes, tables, start, self._check_time)
+        if self.exact and len(axes) == len(self.axes) and not reshard:
+            self._bounds.append((byte, bound))
         return {i: tuple(map(int, domains[i][k])) for i, k in chosen.items()}, value
 
     def solve(
@@ -221,9 +220,7 @@ class Search:
         initial = {n.id: self.costs.first_options(n) for n in self.costs.graph.decisions}
         self._incumbent = None
         if self.exact:
-            best, value = self._minimum(self.axes, warm or initial, byte, reshard)
-            if not reshard and self.proved:
-                self._bounds.append((byte, value))
+            best, _ = self._minimum(self.axes, warm or initial, byte, reshard)
         elif warm is not None:
             best, _ = self._block_by_block(warm, byte, reshard)
         else:
@@ -321,8 +318,7 @@ class Search:
 
             tables = combined(self.costs.factors(domains), byte, 0.0, self._weights, least)
             sizes = {i: int(part.max()) + 1 for i, part in parts.items()}
-            if not to_fix(sizes, tables, elimination.MOST_ENTRIES):
-                bounds.append(eliminate(sizes, tables)[1])
+            bounds.append(minimize(sizes, tables).bound)
         return max(bounds, default=None)
 
     def explore(self, quick: Point) -> None:

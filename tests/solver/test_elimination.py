@@ -11,6 +11,7 @@ import pytest
 
 from shtypes.solver import elimination
 from shtypes.solver.elimination import eliminate, local_search, to_fix
+from shtypes.solver.minimize import lower_bound, minimize
 
 
 def random_problem(seed: int) -> tuple[dict[int, int], dict[tuple[int, ...], np.ndarray]]:
@@ -63,3 +64,24 @@ def test_what_is_too_wide_is_nearly_the_minimum_with_small_tables(seed: int) -> 
     begin = dict.fromkeys(sizes, 0)
     _, other = local_search(sizes, tables, 12, begin)
     assert other <= sum(float(t[tuple(begin[v] for v in ids)]) for ids, t in tables.items()) + 1e-9
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_values_that_cost_more_than_known_ones_are_dropped_until_the_rest_is_minimized_exactly(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes, tables = random_problem(seed)
+    tables = {ids: table - table.min() for ids, table in tables.items()}
+    _, value = eliminate(sizes, tables)
+    monkeypatch.setattr(elimination, "QUICK_ENTRIES", 12)
+    monkeypatch.setattr(elimination, "MOST_ENTRIES", 40)
+    found = minimize(sizes, tables)
+    assert math.isclose(found.total, sum(float(t[tuple(found.values[v] for v in ids)]) for ids, t in tables.items()))
+    assert found.bound <= value * (1 + 1e-9) <= found.total * (1 + 2e-9)
+    assert math.isclose(found.total, value, rel_tol=1e-9) or not found.exact
+    bound, bounds = lower_bound(sizes, tables)
+    assert bound <= value * (1 + 1e-9)
+    for v, n in sizes.items():
+        for k in range(n):
+            at = {ids: np.take(t, [k], ids.index(v)) if v in ids else t for ids, t in tables.items()}
+            assert bounds[v][k] <= eliminate({**sizes, v: 1}, at)[1] * (1 + 1e-9)
