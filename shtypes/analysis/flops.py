@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
+from shtypes._compat.jaxprs import Cond, control, inner_jaxprs, jaxpr_of
 from shtypes.analysis.device_steps import Kind, Step
+from shtypes.types import dtypes
 
 
 def is_convolution(eqn: Any) -> bool:
@@ -24,6 +26,29 @@ def product_flops(eqn: Any) -> int | None:
     if isinstance(numbers, tuple) and len(numbers) == 2 and "preferred_element_type" in eqn.params:
         return round(_dot(eqn))
     return None
+
+
+class Product(NamedTuple):
+    """A matrix product or convolution, with the dtype of its operands by its short name."""
+
+    flops: int
+    dtype: str
+    bytes: int  # of operands and results
+
+
+def products(eqn: Any) -> list[Product]:
+    """The products of an equation, those of its bodies too: of a while loop once, of branches the largest."""
+    if (flops := product_flops(eqn)) is not None:
+        nbytes = sum(_size(v.aval) * v.aval.dtype.itemsize for v in (*eqn.invars[:2], *eqn.outvars))
+        return [Product(flops, dtypes.from_numpy(eqn.invars[0].aval.dtype), nbytes)]
+    bodies = []
+    for body, times in inner_jaxprs(eqn):
+        once = [p for inner in jaxpr_of(body).eqns for p in products(inner)]
+        n = 1 if times is None else times
+        bodies.append([Product(n * p.flops, p.dtype, n * p.bytes) for p in once])
+    if isinstance(control(eqn), Cond):
+        return max(bodies, key=lambda body: sum(p.flops for p in body))
+    return [p for body in bodies for p in body]
 
 
 def step_flops(step: Step) -> int | None:

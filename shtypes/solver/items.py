@@ -13,6 +13,7 @@ from jax.extend.core import Primitive
 from shtypes._compat.derivative_rules import saves
 from shtypes._compat.in_force import InForce, set_at
 from shtypes._compat.jaxprs import Scan, is_literal, jaxpr_of
+from shtypes.analysis.flops import Product, products
 from shtypes.scopes.comm import NoComm
 from shtypes.traced.equations import SourceLine, operands_read
 from shtypes.types import dtypes
@@ -69,6 +70,11 @@ class Op:
     def reads(self) -> tuple[bool, ...]:
         """For each operand, whether it reads the values and not only the type."""
         return operands_read(self.eqn)
+
+    @functools.cached_property
+    def products(self) -> list[Product]:
+        """The matrix products and convolutions that it is, or has in its bodies."""
+        return products(self.eqn)
 
     @property
     def name(self) -> str:

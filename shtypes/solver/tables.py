@@ -227,11 +227,15 @@ class Costs:
             if graph.has_cotangent(v):
                 moved += self._cotangent_cost(v, src, dst, price)
             return moved.times(node.times)
-        runs = once + node.reruns + (sum(graph.has_cotangent(x) for _, x in operands) if has_cotangent else 0)
-        work = product_flops(op.eqn) or 0
-        dtype = op.operands[0].dtype if work else op.results[0].dtype
-        moving = (1 if work else FUSED) * traffic / self.device.bandwidth
-        seconds = np.maximum(work / divided / self.device.rate(dtype), moving)
+        backward = sum(graph.has_cotangent(x) for _, x in operands) if has_cotangent else 0
+        is_product, bandwidth = product_flops(op.eqn) is not None, self.device.bandwidth
+        seconds = (0 if is_product else FUSED) * traffic / bandwidth
+        for p in op.products:
+            moving = (traffic if is_product else p.bytes / divided) / bandwidth
+            seconds = seconds + np.maximum(p.flops / divided / self.device.rate(p.dtype), moving)
+        if op.products:  # a product has two in the backward pass, whatever else a function around it takes
+            backward = min(backward, 2)
+        runs = once + node.reruns + backward
         comm, sent = np.zeros(len(rows)), np.zeros(len(rows))
         for share, n, (bandwidth, latency, launch) in zip(
             self._comm_per_byte(node, rows), self.sizes, self.prices.links, strict=True

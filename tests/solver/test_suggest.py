@@ -422,3 +422,36 @@ def test_numbers_around_a_jitted_function_are_known_in_it() -> None:
     clipped = jax.jit(lambda x, low: jnp.maximum(x, low) * low)
     plan = sh.suggest(lambda x: jnp.sum(clipped(x, 0.5)), "f32[8]", mesh={"x": 2})[0]
     assert plan.bytes == plan.ledger.total.bytes
+
+
+@jax.custom_vjp
+def gated(x: Any, w: Any) -> Any:
+    return jnp.tanh(x @ w)
+
+
+def _gated_backward(residuals: Any, g: Any) -> Any:
+    x, w, y = residuals
+    g = g * (1 - y * y)
+    return g @ w.T, x.T @ g
+
+
+gated.defvjp(lambda x, w: (y := gated(x, w), (x, w, y)), _gated_backward)
+
+
+#: Products in the bodies of equations, and whether there is a gradient.
+IN_BODIES: dict[str, tuple[Any, bool]] = {
+    "a derivative rule": (lambda w, x: jnp.sum(gated(gated(x, w), w)), True),
+    "a branch": (lambda w, x: jnp.sum(jax.lax.cond(x[0, 0] > 0, lambda x: gated(x, w), jnp.sin, x)), False),
+    "a while loop": (
+        lambda w, x: jnp.sum(jax.lax.while_loop(lambda x: x[0, 0] > 1, lambda x: jnp.tanh(x @ w), x)),
+        False,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", IN_BODIES)
+def test_products_in_bodies_of_equations_are_work_as_others_are(name: str) -> None:
+    f, grad = IN_BODIES[name]
+    slow = sh.Device({"f32": 1e9}, 1e12)
+    plan = sh.suggest(f, f32(64, 64), f32(128, 64), mesh={"x": 4}, compute=slow, grad=grad)[0]
+    assert plan.compute == pytest.approx(plan.work.seconds(), rel=0.02)
