@@ -11,6 +11,7 @@ import functools
 import math
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
@@ -19,6 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from shtypes._compat import trace_notes, trace_of
+from shtypes._compat.jaxprs import captured, is_literal, jaxpr_of, literal_value
 from shtypes._compat.local_axes import struct
 from shtypes.core.conversion import from_jax
 from shtypes.core.reshard import move
@@ -354,6 +356,28 @@ def _same(eqn: Any, xs: Sequence[Any]) -> Any:
     return place_of(xs[0]) if np.issubdtype(eqn.outvars[0].aval.dtype, np.integer) else None
 
 
+@dataclass(eq=False)
+class _Placed:
+    """A value inside a call."""
+
+    shape: tuple[int, ...]
+    place: Any
+
+
+def _call(eqn: Any, xs: Sequence[Any]) -> Any:
+    body, env = jaxpr_of(eqn.params["jaxpr"]), dict[Any, Any]()
+    env.update(zip((*body.invars, *body.constvars), (*xs, *captured(eqn.params["jaxpr"])), strict=True))
+
+    def read(v: Any) -> Any:
+        return literal_value(v) if is_literal(v) else env[v]
+
+    for inner in body.eqns:
+        about = positions(inner, [read(v) for v in inner.invars])
+        env.update((v, _Placed(v.aval.shape, None)) for v in inner.outvars[1:])
+        env[inner.outvars[0]] = _Placed(inner.outvars[0].aval.shape, about)
+    return place_of(read(body.outvars[0]))
+
+
 _FOLLOWED: Final[dict[str, Callable[[Any, Sequence[Any]], Any]]] = {
     "iota": lambda eqn, xs: Count(int(eqn.params["dimension"])),
     "lt": _lt,
@@ -365,6 +389,7 @@ _FOLLOWED: Final[dict[str, Callable[[Any, Sequence[Any]], Any]]] = {
     "concatenate": _concatenate,
     "convert_element_type": _same,
     "copy": _same,
+    "jit": _call,
 }
 
 

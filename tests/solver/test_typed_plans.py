@@ -90,6 +90,16 @@ def test_each_plan_types_and_sends_what_it_says_and_the_smallest_computes_what_o
             np.testing.assert_allclose(host(back), grad, atol=rounding)
 
 
+@pytest.mark.parametrize("fixed", ["[_@x, _@y]", "[_@(y,x), _]"])
+def test_places_that_count_are_known_in_what_is_written_out_of_several_equations(fixed: str) -> None:
+    def diagonal(x: Any) -> Any:
+        own = jnp.arange(16)
+        return jnp.sin(x[own, own])
+
+    for plan in sh.suggest(of_sine(diagonal), f32(16, 16), mesh=MESH, fixed={"0": fixed}):
+        assert plan.bytes == plan.ledger.total.bytes
+
+
 def nucleus(x: Any) -> Any:
     p = jax.nn.softmax(x, -1)
     falling = jnp.sort(p, -1)[:, ::-1]
