@@ -57,7 +57,7 @@ def minimize(
         start: Returns values to start from, if the problem is wide; or no values.
         tick: Called often; may raise to stop.
     """
-    if width(sizes, tables) <= elimination.QUICK_ENTRIES:
+    if width(sizes, tables) <= elimination.MOST_ENTRIES // _LARGER:  # quicker than a lower bound
         values, total = eliminate(sizes, tables, tick)
         return Minimum(values, total, total)
     core, values = _Core(sizes, tables), start()

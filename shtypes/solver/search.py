@@ -101,12 +101,13 @@ class Search:
         self.visited: list[Point] = []
         self._all_axes: tuple[Domains, list[Factor]] | None = None
         self._bounds: list[tuple[float, float]] = []  # prices of a byte, with the minimum of the objective
+        self._minima: dict[tuple[float, ...], tuple[Assignment, float]] = {}  # by axes, prices and fixed options
         self._weights = (1.0, 1.0)
         self._incumbent: tuple[float, Assignment] | None = None
 
     def reset(self) -> None:
         """Forgets all results, after a change of the costs."""
-        self.visited, self._all_axes, self._bounds = [], None, []
+        self.visited, self._all_axes, self._bounds, self._minima = [], None, [], {}
 
     @property
     def timed_out(self) -> bool:
@@ -135,6 +136,21 @@ class Search:
 
     def _minimum(self, axes: Sequence[int], fixed: Assignment, byte: float, reshard: float) -> tuple[Assignment, float]:
         self._check_time()
+        others = [a for a in self.axes if a not in axes]
+        key = (
+            *axes,
+            byte,
+            reshard,
+            *self._weights,
+            *(fixed[n.id][a] for n in self.costs.graph.decisions for a in others),
+        )
+        if key not in self._minima:
+            self._minima[key] = self._new_minimum(axes, fixed, byte, reshard)
+        return self._minima[key]
+
+    def _new_minimum(
+        self, axes: Sequence[int], fixed: Assignment, byte: float, reshard: float
+    ) -> tuple[Assignment, float]:
         cached = self.exact and len(axes) == len(self.axes)
         if cached and self._all_axes is not None:
             domains, factors = self._all_axes
