@@ -48,6 +48,8 @@ def minimize(
     tables: Tables,
     start: Callable[[], Values] = dict,
     tick: Callable[[], None] = lambda: None,
+    *,
+    quick: bool = False,
 ) -> Minimum:
     """The minimum of the sum of the tables.
 
@@ -56,16 +58,19 @@ def minimize(
         tables: By their variables, in ascending order.
         start: Returns values to start from, if the problem is wide; or no values.
         tick: Called often; may raise to stop.
+        quick: Whether to give up what needs seconds.
     """
-    if width(sizes, tables) <= elimination.MOST_ENTRIES // _LARGER:  # quicker than a lower bound
+    quick_most = elimination.MOST_ENTRIES // _LARGER
+    most = quick_most if quick else elimination.MOST_ENTRIES
+    if width(sizes, tables) <= quick_most:  # quicker than a lower bound
         values, total = eliminate(sizes, tables, tick)
         return Minimum(values, total, total)
     core, values = _Core(sizes, tables), start()
     bound, entries = -math.inf, elimination.QUICK_ENTRIES // _LARGER
     while True:
         core.eliminate(entries)
-        last = entries * _LARGER > elimination.MOST_ENTRIES
-        limit = elimination.MOST_ENTRIES if last else max(entries, elimination.QUICK_ENTRIES)
+        last = entries * _LARGER > most
+        limit = most if last else max(entries, elimination.QUICK_ENTRIES)
         if width(core.sizes, core.tables) <= limit:
             chosen, total = eliminate(core.sizes, core.tables, tick)
             return Minimum(core.restored(chosen), total, total)

@@ -144,13 +144,17 @@ class Search:
             *self._weights,
             *(fixed[n.id][a] for n in self.costs.graph.decisions for a in others),
         )
-        if key not in self._minima:
-            self._minima[key] = self._new_minimum(axes, fixed, byte, reshard)
-        return self._minima[key]
+        if key in self._minima:
+            return self._minima[key]
+        best, value, exact = self._new_minimum(axes, fixed, byte, reshard)
+        if exact:  # others depend on where they start
+            self._minima[key] = best, value
+        return best, value
 
     def _new_minimum(
         self, axes: Sequence[int], fixed: Assignment, byte: float, reshard: float
-    ) -> tuple[Assignment, float]:
+    ) -> tuple[Assignment, float, bool]:
+        """The minimum, and whether it is exact."""
         cached = self.exact and len(axes) == len(self.axes)
         if cached and self._all_axes is not None:
             domains, factors = self._all_axes
@@ -173,10 +177,10 @@ class Search:
                 best, _ = self._axis_by_axis([*axes, *axes], fixed, byte, reshard)
             return _rows(domains, best)
 
-        chosen, value, bound = minimize(sizes, tables, start, self._check_time)
-        if self.exact and len(axes) == len(self.axes) and not reshard:
-            self._bounds.append((byte, bound))
-        return {i: tuple(map(int, domains[i][k])) for i, k in chosen.items()}, value
+        found = minimize(sizes, tables, start, self._check_time, quick=not cached)
+        if cached and not reshard:
+            self._bounds.append((byte, found.bound))
+        return {i: tuple(map(int, domains[i][k])) for i, k in found.values.items()}, found.total, found.exact
 
     def solve(
         self, byte: float = 0.0, reshard: float = 0.0, warm: Assignment | None = None, *, needed: bool = False
