@@ -48,7 +48,7 @@ READS: Final[Mapping[str, str]] = {
     "dynamic_update_slice": "MULTILINEAR ADDITIVE FACTOR TERM NONLINEAR",
     "einsum": "MULTILINEAR FACTOR SUM",
     "gather": "MULTILINEAR FACTOR NONLINEAR SUM",
-    "labelled": "MULTILINEAR FACTOR NONLINEAR",
+    "nonlinear_contraction": "MULTILINEAR FACTOR NONLINEAR",
     "linear_unary": "LINEAR_UNARY",
     "multilinear": "MULTILINEAR FACTOR",
     "nonlinear": "MULTILINEAR FACTOR NONLINEAR",

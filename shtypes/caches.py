@@ -1,4 +1,4 @@
-"""Bounded caches, for processes that run for long. Pure."""
+"""Bounded caches, for processes that run for long."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Final, Generic, TypeVar
 V = TypeVar("V")
 
 #: The maximum number of results of a cached function: far more than one program needs.
-MOST: Final = 4096
+CACHE_SIZE: Final = 4096
 #: The maximum number of compiled functions in a cache; each holds an executable.
 COMPILED: Final = 1024
 #: The maximum number of programs of one jitted function, for other shapes and types.
@@ -22,7 +22,7 @@ class Bounded(dict[Hashable, V]):
 
     __slots__ = ("_most",)
 
-    def __init__(self, most: int = MOST) -> None:
+    def __init__(self, most: int = CACHE_SIZE) -> None:
         self._most = most
 
     def put(self, key: Hashable, value: V) -> V:

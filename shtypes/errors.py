@@ -84,7 +84,7 @@ class ShardingTypeError(TypeError):
         placed: Whether ``where`` has the user's line.
         operands: The operand types whose reshards ``fixes`` are, in order; None if they are of other values.
         inner: Whether an op raised it that another op called.
-        asking: Returns the fixes that pass ``out=`` to the op, if it has that parameter.
+        out_fixes: Returns the fixes that pass ``out=`` to the op, if it has that parameter.
         subjects: The types of the operands that ``fixes`` name, in order, or None.
         same: In a lifted program, for each of them the index of the first that is the same value.
         names: The names of these operands in ``fixes``, if they are not `x`, `lhs` and `rhs`, or ``operand_0``.
@@ -115,7 +115,7 @@ class ShardingTypeError(TypeError):
         self.placed = re.match(r"\S+\.py:\d+", where) is not None
         self.operands: tuple[object, ...] | None = None
         self.inner = False
-        self.asking: Callable[[], list[Fix]] | None = None
+        self.out_fixes: Callable[[], list[Fix]] | None = None
         self.subjects: tuple[object, ...] | None = None
         self.names: tuple[str, ...] = ()
         self.same: tuple[int, ...] = ()
@@ -168,7 +168,7 @@ class ShardingTypeError(TypeError):
 
     def __reduce__(self) -> Any:
         """Pickles it with its fixes computed."""
-        state = {**self.__dict__, "_fixes": self.fixes, "_deferred": [], "asking": None}
+        state = {**self.__dict__, "_fixes": self.fixes, "_deferred": [], "out_fixes": None}
         classes = (cls for cls in type(self).__mro__ if getattr(sys.modules[cls.__module__], cls.__name__, 0) is cls)
         return next(classes), (self.what,), state
 

@@ -28,7 +28,7 @@ _folding: Final = _STATES.pop("eager_constant_folding")  # affects tracing, not 
 #: Settings that are not in trace-cache keys, but change how an equation runs.
 _CHECKS: Final = (_STATES["jax_debug_nans"], _STATES["jax_debug_infs"])
 #: Fields that are recorded separately, or apply to speculative tracing.
-_EXCLUDED: Final = frozenset({"scopes", "tried", "start"})
+_EXCLUDED: Final = frozenset({"scopes", "speculative", "start"})
 #: The ids of the settings at the start of programs.
 _starts: Final[dict[Any, int]] = {}
 

@@ -322,7 +322,7 @@ def _is_reference(v: Any) -> bool:
     return hasattr(v.aval, "inner_aval")
 
 
-def bound(eqn: Any, operands: Sequence[Any], **changed: Any) -> list[Any]:
+def bind_eqn(eqn: Any, operands: Sequence[Any], **changed: Any) -> list[Any]:
     """Binds an equation's primitive to other operands, with some parameters changed."""
     primitive = eqn.primitive
     outs = primitive.bind(*operands, **primitive.get_bind_params({**eqn.params, **changed}))

@@ -28,7 +28,7 @@ def bound_to_typed(original: Callable[..., Any], primitive: Any, args: tuple[Any
         if outs is not None:
             return outs
     if _takes_arrays_only(primitive):
-        _first_type(args).refuse_native("")
+        _first_type(args).refuse_plain_use("")
     return original(primitive, *args, **params)
 
 
@@ -156,7 +156,7 @@ def _reflected(name: str) -> Callable[[Any, Any], Any]:
 
 
 def _to_numpy(self: Any, *_: Any, **__: Any) -> Any:
-    self.aval.refuse_native("a function of numpy")
+    self.aval.refuse_plain_use("a function of numpy")
 
 
 #: Attributes of typed values' tracers that differ from other tracers'.

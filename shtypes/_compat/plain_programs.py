@@ -19,7 +19,7 @@ from jax.interpreters import ad, batching, mlir
 from shtypes._compat import private
 from shtypes._compat.annotations import annotated
 from shtypes._compat.in_force import all_traced, mark, marked, noting_settings, without_marks
-from shtypes._compat.jaxprs import bound, is_literal, jaxpr_of, literal_value, zero_jvp
+from shtypes._compat.jaxprs import bind_eqn, is_literal, jaxpr_of, literal_value, zero_jvp
 from shtypes._compat.local_axes import Axes, plain_aval, trace, untracked
 from shtypes._compat.program_mesh import (
     ProgramMesh,
@@ -95,13 +95,13 @@ def bind_plain(eqn: Any, operands: Sequence[Any]) -> list[Any]:
     """Binds an equation to plain arrays, under its trace settings."""
     unplaced = {k: None for k, v in eqn.params.items() if type(getattr(v, "mesh", None)) is ProgramMesh}
     with eqn.ctx.manager, without_mesh():
-        return bound(eqn, operands, **unplaced)
+        return bind_eqn(eqn, operands, **unplaced)
 
 
 def bind_in_program(eqn: Any, operands: Sequence[Any]) -> list[Any]:
     """Binds an equation of one plain program in another, on its own mesh, for its shardings."""
     with eqn.ctx.manager:
-        return bound(eqn, operands)
+        return bind_eqn(eqn, operands)
 
 
 # captured typed values
@@ -126,7 +126,7 @@ def closed_over(x: Any) -> Any:
 def _no_constant(*values: Any, mesh: Any = None) -> Any:
     """Refuses to differentiate with respect to a captured typed value, or to compute with it eagerly."""
     typed: Any = next(x for x in values if type(x) in CLASSES)
-    return typed.type.refuse_native("")
+    return typed.type.refuse_plain_use("")
 
 
 closed_over_p: Final = PlainPrimitive("closed_over")

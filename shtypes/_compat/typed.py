@@ -54,21 +54,21 @@ class TypedType(HiType):
     @property
     def is_high(self) -> bool:  # type: ignore[override]  # JAX only reads it
         """True for JAX's dispatch on hijax types; refuses JAX's check of a sharding."""
-        asking = sys._getframe(1)
-        if asking.f_code is _CHECK_PLACED:
-            self.refuse_sharding(by_jit="jit" in asking.f_locals.get("what_aval", ""))
+        caller = sys._getframe(1)
+        if caller.f_code is _CHECK_PLACED:
+            self.refuse_sharding(by_jit="jit" in caller.f_locals.get("what_aval", ""))
         return True
 
     def normalize(self) -> Any:
         """The type that JAX's `typecheck` compares; for `jax.linear_transpose`, equal to the cotangent type."""
-        asking = sys._getframe(3)
-        if asking.f_code is _CHECK_COTANGENT and asking.f_locals.get("aval") is self:
-            outer = (asking.f_back, asking.f_back and asking.f_back.f_back)
+        caller = sys._getframe(3)
+        if caller.f_code is _CHECK_COTANGENT and caller.f_locals.get("aval") is self:
+            outer = (caller.f_back, caller.f_back and caller.f_back.f_back)
             if any(frame is not None and frame.f_code.co_name == "transposed_fun" for frame in outer):
                 return _Result(self)
         return self
 
-    def refuse_native(self, called: str) -> NoReturn:
+    def refuse_plain_use(self, called: str) -> NoReturn:
         """Raises for a JAX or numpy function that takes no typed values."""
         raise NotImplementedError
 
@@ -151,10 +151,10 @@ class _Result:
 
 def refused_cotangents() -> list[tuple[Any, Any]]:
     """The result types and cotangents that `jax.linear_transpose` is refusing, from the caller's caller."""
-    asking = sys._getframe(2)
-    if asking.f_code.co_name != "transposed_fun":
+    caller = sys._getframe(2)
+    if caller.f_code.co_name != "transposed_fun":
         return []
-    return list(zip(asking.f_locals.get("out_avals", ()), asking.f_locals.get("out_cts", ()), strict=False))
+    return list(zip(caller.f_locals.get("out_avals", ()), caller.f_locals.get("out_cts", ()), strict=False))
 
 
 def is_shown_as_no_loss() -> bool:

@@ -1,4 +1,4 @@
-"""A plan in words (who sends what to whom, and what each device holds), as a table, and in pictures. Pure."""
+"""A plan in words (who sends what to whom, and what each device holds), as a table, and in pictures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The contents of each device by a value's type: slices, copies, terms of a sum, varying values. Pure."""
+"""The contents of each device by a value's type: slices, copies, terms of a sum, varying values."""
 
 from __future__ import annotations
 

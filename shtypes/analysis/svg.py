@@ -1,4 +1,4 @@
-"""SVG pictures: a type, with a cell for each device and its part filled; and a Pareto front. Pure."""
+"""SVG pictures: a type, with a cell for each device and its part filled; and a Pareto front."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ from shtypes.core.shard_fn import ShardFn, Vmap
 from shtypes.dispatch.apply import is_number, is_typed
 from shtypes.errors import ShardingTypeError
 from shtypes.ops.collective_matmul.primitives import Overlapped
-from shtypes.scopes.comm import Recomputed, under
+from shtypes.scopes.comm import Recomputed, under_rules
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -66,7 +66,7 @@ def checkpoint(
     check_function("checkpoint", fun)
     check_function("checkpoint", policy or fun, "the policy")
     static = as_numbers("checkpoint", "static_argnums", static_argnums)
-    again = functools.wraps(fun)(under(None, fun, Recomputed()))
+    again = functools.wraps(fun)(under_rules(None, fun, Recomputed()))
     recomputed = jax.checkpoint(again, policy=for_typed(policy), prevent_cse=prevent_cse, static_argnums=static)
     return cast("Function[P, T]", recomputed)
 

@@ -20,7 +20,7 @@ from shtypes.core.reshard import move
 from shtypes.dispatch.apply import is_typed
 from shtypes.errors import ShardingTypeError
 from shtypes.rules.cotangent import check_cotangent
-from shtypes.scopes.comm import InBackward, Rules, allows_implicit, rules_in_force, under
+from shtypes.scopes.comm import InBackward, Rules, allows_implicit, rules_in_force, under_rules
 from shtypes.types import ShType
 
 P = ParamSpec("P")
@@ -89,10 +89,12 @@ class custom_vjp(Generic[P, T]):  # noqa: N801  # stands for `jax.custom_vjp`
         """JAX's `custom_vjp`, whose functions run in these scopes, whenever JAX calls them."""
         native = self._in_scopes.get(rules)
         if native is None:
-            native = jax.custom_vjp(functools.wraps(self._fun)(under(rules, self._fun)), nondiff_argnums=self.nondiff)
+            native = jax.custom_vjp(
+                functools.wraps(self._fun)(under_rules(rules, self._fun)), nondiff_argnums=self.nondiff
+            )
             if self._rules is not None:
                 fwd, bwd = self._rules
-                native.defvjp(under(rules, fwd), under(rules, bwd, InBackward()))
+                native.defvjp(under_rules(rules, fwd), under_rules(rules, bwd, InBackward()))
             native.__dict__["runs_in_scopes"] = True
             self._in_scopes.put(rules, native)
         return native
@@ -189,7 +191,7 @@ def _run_in_scopes(f: Callable[..., Any], part: str, native: Any, static: Sequen
     if part in ("fwd", "bwd") and allows_implicit():
         name = getattr(native.fun, "__name__", "the function")
         checked = dict(zip(("fwd", "bwd"), _with_checked_types(name, f, f, native.nondiff_argnums), strict=True))[part]
-    run = under(rules, checked, *[InBackward()] if part == "bwd" else [])
+    run = under_rules(rules, checked, *[InBackward()] if part == "bwd" else [])
 
     def scoped(*args: Any, **kwargs: Any) -> Any:
         typed = checked is not f or any(is_typed(_value(x)) for x in jax.tree.leaves((args, kwargs)))

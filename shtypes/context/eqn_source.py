@@ -1,4 +1,4 @@
-"""Whether a plain program is being traced, and the source of the equation being evaluated. Pure."""
+"""Whether a plain program is being traced, and the source of the equation being evaluated."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Owners of source files: shtypes, the machinery (Python, JAX, numpy), installed libraries and the user. Pure."""
+"""Owners of source files: shtypes, the machinery (Python, JAX, numpy), installed libraries and the user."""
 
 from __future__ import annotations
 

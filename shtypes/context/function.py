@@ -1,4 +1,4 @@
-"""The type of a transformed function for type checkers. Pure."""
+"""The type of a transformed function for type checkers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`Scope`: a context manager, and a decorator for functions of every kind. Pure."""
+"""`Scope`: a context manager, and a decorator for functions of every kind."""
 
 from __future__ import annotations
 

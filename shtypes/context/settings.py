@@ -1,4 +1,4 @@
-"""The settings that scopes set, in one hashable record. Pure.
+"""The settings that scopes set, in one hashable record.
 
 JAX keys its trace caches on a user context (`jax_context`) that follows this one, so that no cached trace is reused
 under another policy, sizes or communication scopes. Whatever affects typing belongs in `Settings`.
@@ -43,7 +43,7 @@ class Settings(NamedTuple):
     only_types: bool = False  # whether values are created without data
     merges: bool = True  # whether compiled programs merge adjacent reshards
     #: Whether tracing is speculative: no scope forbids anything, so that none affects the choice.
-    tried: bool = False
+    speculative: bool = False
     #: The id of the settings at the start of the plain program being traced, to which its equations' settings are
     #: relative.
     start: int = 0

@@ -1,4 +1,4 @@
-"""Errors for the arguments and signatures of calls. Pure."""
+"""Errors for the arguments and signatures of calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Functions of `jax.numpy` and `jax.lax`, and parameters, that shtypes does not have, with alternatives. Pure."""
+"""Functions of `jax.numpy` and `jax.lax`, and parameters, that shtypes does not have, with alternatives."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ from shtypes.dispatch.apply import constant, constant_of, is_number, is_typed, l
 from shtypes.errors import ShardingTypeError
 from shtypes.resharding.join import join
 from shtypes.scopes.check_comm import check_comm
-from shtypes.scopes.comm import allows_implicit, rules_in_force, trying
+from shtypes.scopes.comm import allows_implicit, rules_in_force, speculative_tracing
 from shtypes.traced.program import leaf_paths
 from shtypes.types import REPLICATED, ShType, State, dtypes
 
@@ -233,7 +233,7 @@ def joined_loop(
 
 def _trace_only(f: Callable[[], Any]) -> None:
     """Traces a function for `TypesDiffer`, without communication checks."""
-    with trying(), contextlib.suppress(ShardingTypeError):
+    with speculative_tracing(), contextlib.suppress(ShardingTypeError):
         jax.make_jaxpr(lambda: (f(), ())[1])()
 
 

@@ -22,13 +22,13 @@ from shtypes.context.user_line import placed
 from shtypes.core.checkpoints import sharding_for_orbax
 from shtypes.core.host import addressable_array, host_value
 from shtypes.core.interop_errors import (
+    FOR_PLAIN,
     OF_ARRAYS,
     OF_PHYSICAL,
     as_jax_array,
     as_numpy_ufunc,
-    asking,
     attribute,
-    is_jax,
+    reading_package,
     refuse_attribute,
     refuse_lowering,
     refuse_setting,
@@ -130,8 +130,8 @@ class Array(_Base, metaclass=_ArrayMeta):
         Raises:
             ShardingTypeError: the value is unreduced or varying, which no sharding represents.
         """
-        package = asking()
-        if is_jax(package):
+        package = reading_package()
+        if package in FOR_PLAIN:
             refuse_attribute(self, "sharding")
         return sharding_for_orbax(self) if package == "orbax" else sharding_of_value(self)
 

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from shtypes._compat import Zero
-from shtypes.caches import MOST
+from shtypes.caches import CACHE_SIZE
 from shtypes.context.scope import check_not_mapped
 from shtypes.core.array import Array
 from shtypes.core.elementwise_fns import Divide, Mul
@@ -176,7 +176,7 @@ def vary(x: Any, axes: Sequence[str], *, inserted: bool = False) -> Array:
 # execution
 
 
-@functools.lru_cache(maxsize=MOST)
+@functools.lru_cache(maxsize=CACHE_SIZE)
 def on_shards(op: Op, src: ShType) -> Callable[[Any], list[Any]]:
     """A collective on one device's shard, within a `shard_map`."""
     live = tuple(a for a in op.axes if src.mesh.shape[a] > 1)

@@ -78,7 +78,7 @@ _MODULES: Final = {
     "jax.random": (jax.random, "random"),
 }
 #: Public names of functions that have other names in JAX's files.
-_CALLED: Final = {
+_PUBLIC_NAMES: Final = {
     "debug_print": "jax.debug.print",
     "debug_callback": "jax.debug.callback",
     "pure_callback": "jax.pure_callback",
@@ -89,7 +89,7 @@ _CALLED: Final = {
 }
 
 
-class NotAnArrayError(ShardingTypeError, AttributeError):
+class MissingAttributeError(ShardingTypeError, AttributeError):
     """Raised for a missing attribute of a typed value or its type.
 
     JAX does many such lookups, so the user's line is determined lazily.
@@ -113,17 +113,17 @@ class NotAnArrayError(ShardingTypeError, AttributeError):
 
 
 # users see the public class
-NotAnArrayError.__name__ = NotAnArrayError.__qualname__ = ShardingTypeError.__name__
-NotAnArrayError.__module__ = ShardingTypeError.__module__
+MissingAttributeError.__name__ = MissingAttributeError.__qualname__ = ShardingTypeError.__name__
+MissingAttributeError.__module__ = ShardingTypeError.__module__
 
 
-def refuse_native(x: Any, called: str = "") -> NoReturn:
+def refuse_plain_use(x: Any, called: str = "") -> NoReturn:
     """Raises for a typed value, or its type, in a function of `jax.numpy`, `jax.lax` or numpy, with alternatives.
 
     ``called`` is the function, or its description; by default the one that the user called, if it can be determined.
     """
     t = x if isinstance(x, ShType) else jax.typeof(x)
-    name = called or _called()
+    name = called or _called_function()
     function = f"`{name}`" if name and " " not in name else name or "a function of jax.numpy, jax.lax or numpy"
     hints = [*_instead(name, t), *plain_hints(t)]
     if name.startswith("numpy.") or name.endswith(" numpy"):
@@ -160,11 +160,11 @@ def _instead(name: str, t: ShType) -> Sequence[str]:
         collective = f"sh.lax.{function}"
         inside = t.axes(State.VARYING) and any(collective in hint for hint in _INSTEAD[name])
         return (collective,) if inside else _INSTEAD[name]
-    room = _MODULES.get(module, (None, ""))[1]
-    ours: Any = importlib.import_module("shtypes")
-    for place in (f"{room}.{function}", function) if room else (function,):
-        if function and _has(ours, place):
-            return (f"sh.{place}", "sh.lift(f) for a function f that is written with JAX's")
+    namespace = _MODULES.get(module, (None, ""))[1]
+    sh: Any = importlib.import_module("shtypes")
+    for path in (f"{namespace}.{function}", function) if namespace else (function,):
+        if function and _has(sh, path):
+            return (f"sh.{path}", "sh.lift(f) for a function f that is written with JAX's")
     return (alternative_to(function) or "use the function of the same name in shtypes",)
 
 
@@ -177,20 +177,20 @@ def _has(module: Any, path: str) -> bool:
     return True
 
 
-def _called() -> str:
+def _called_function() -> str:
     """The JAX function that the user called, or empty if it cannot be determined."""
     for frame in frames_of_call():
         name = frame.f_code.co_qualname.split(".")[0]
         home = str(frame.f_globals.get("__name__", ""))
         if not home.startswith("jax.") or home.startswith(("jax._src.tree", "jax._src.interpreters")):
             continue
-        if name in _CALLED:
-            return _CALLED[name]
+        if name in _PUBLIC_NAMES:
+            return _PUBLIC_NAMES[name]
         if isinstance(frame.f_locals.get("self"), jnp.ufunc):  # such as `jax.numpy.add`
             name = frame.f_locals["self"].__name__
-        for place, (module, _) in _MODULES.items():
+        for path, (module, _) in _MODULES.items():
             if name[0] != "_" and callable(getattr(module, name, None)):
-                return f"{place}.{name}"
+                return f"{path}.{name}"
     return ""
 
 
@@ -207,16 +207,17 @@ def as_jax_array(x: Any) -> Any:
     """
     if sees_plain():
         return closed_over(x)
-    asking: FrameType | None = sys._getframe(1)
-    outside = asking.f_back if asking is not None and asking.f_code.co_name == "<lambda>" else asking
+    frame: FrameType | None = sys._getframe(1)
+    callers = (frame, frame and frame.f_back)  # tracers call it through a lambda
+    outside = callers[frame is not None and frame.f_code.co_name == "<lambda>"]
     if outside is not None and not str(outside.f_globals.get("__name__", "")).startswith("jax."):
         return x
-    for frame in (asking, asking and asking.f_back):  # tracers call it through a lambda
+    for frame in callers:
         if frame is not None and frame.f_code.co_name.startswith("_operator_"):
             if type(frame.f_locals.get("self")) is not type(x):
                 return _NO_ARRAY
-            refuse_native(x, "an operator of a traced plain array")  # no reflected call for operands of one class
-    refuse_native(x)
+            refuse_plain_use(x, "an operator of a traced plain array")  # no reflected call for operands of one class
+    refuse_plain_use(x)
 
 
 def refuse_lowering(x: Any) -> Any:
@@ -228,7 +229,7 @@ def refuse_lowering(x: Any) -> Any:
             break
         if getattr(getattr(frame.f_locals.get("eqn"), "primitive", None), "name", "") == "custom_lin":
             jax.typeof(x).refuse_forward()
-    refuse_native(x)
+    refuse_plain_use(x)
 
 
 def as_numpy_ufunc(x: Any, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
@@ -236,7 +237,7 @@ def as_numpy_ufunc(x: Any, ufunc: Any, method: str, *inputs: Any, **options: Any
     reflected = _REFLECTED.get(ufunc.__name__)
     if reflected is not None and method == "__call__" and not options and inputs[-1] is x is not inputs[0]:
         return getattr(x, reflected)(inputs[0])
-    refuse_native(x, f"numpy.{ufunc.__name__}")
+    refuse_plain_use(x, f"numpy.{ufunc.__name__}")
 
 
 def refuse_setting(x: Any, key: Any, value: Any) -> NoReturn:
@@ -268,14 +269,13 @@ OF_PHYSICAL: Final = (
 IN_CHECKPOINTS: Final = "be in a checkpoint"
 
 
-def asking() -> str:
+#: The packages that would take an object with a sharding for a plain array.
+FOR_PLAIN: Final = ("jax", "shtypes")
+
+
+def reading_package() -> str:
     """The package of the code that reads a property, in the caller's caller."""
     return str(sys._getframe(2).f_globals.get("__name__", "")).partition(".")[0]
-
-
-def is_jax(package: str) -> bool:
-    """Whether a package (JAX, or ours) would take an object with a sharding for a plain array."""
-    return package in ("jax", "shtypes")
 
 
 def sharding_of(t: ShType, what: str = "have a `sharding`", mesh: AnyMesh | None = None) -> NamedSharding:
@@ -305,8 +305,8 @@ def attribute(name: str) -> property:
     """A property of the physical array; refused for an unreduced or varying value, and to JAX."""
 
     def answer(x: Any) -> Any:
-        package = asking()
-        if is_jax(package):
+        package = reading_package()
+        if package in FOR_PLAIN:
             refuse_attribute(x, name)
         try:
             if x.data is None:
@@ -328,7 +328,7 @@ def refuse_attribute(x: Any, name: str) -> NoReturn:
     """Raises for an attribute of arrays that a typed value does not have."""
     t = jax.typeof(x)
     what, hints = _refusals.get((t.exact, name)) or _refusals.put((t.exact, name), _refusal(t, name))
-    raise NotAnArrayError(what, why="its type says how it lies on the devices", hints=hints)
+    raise MissingAttributeError(what, why="its type says how it lies on the devices", hints=hints)
 
 
 #: Cached refusals: JAX looks up missing attributes of a jitted function's arguments more than once.

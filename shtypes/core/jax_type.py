@@ -14,13 +14,12 @@ from shtypes._compat.patches import install
 from shtypes._compat.program_mesh import sees_plain
 from shtypes._compat.typed import TypedType, is_shown_as_no_loss, refused_cotangents
 from shtypes.context.user_line import placed
-from shtypes.core.interop_errors import NotAnArrayError, is_jax, refuse_native, sharding_of
-from shtypes.core.interop_errors import asking as asking_package
+from shtypes.core.interop_errors import FOR_PLAIN, MissingAttributeError, reading_package, refuse_plain_use, sharding_of
 from shtypes.core.meshes import jax_mesh
 from shtypes.core.physical import explicit_spec, physical_shape
 from shtypes.errors import ShardingTypeError, quoted
 from shtypes.rules.cotangent import check_cotangent
-from shtypes.scopes.comm import program_runs
+from shtypes.scopes.comm import announce_program
 from shtypes.types import Dim, ShType, State
 
 
@@ -37,7 +36,7 @@ class _NoManualAxes:
         return isinstance(other, _NoManualAxes)
 
     def __getattr__(self, name: str) -> Any:
-        self._type.refuse_native("")
+        self._type.refuse_plain_use("")
 
 
 class HiShType(ShType, TypedType):
@@ -76,14 +75,14 @@ class HiShType(ShType, TypedType):
         if sees_plain():
             plain: NamedSharding = ShapedArray(self.shape, self.dtype).sharding
             return plain
-        if not is_jax(asking_package()):
+        if reading_package() not in FOR_PLAIN:
             return sharding_of(self)
-        asking = sys._getframe(1).f_code.co_qualname.partition(".")[0]
-        if asking == "broadcast":  # in JAX's `vmap`, to repeat a value
+        caller = sys._getframe(1).f_code.co_qualname.partition(".")[0]
+        if caller == "broadcast":  # in JAX's `vmap`, to repeat a value
             of_shape: NamedSharding = ShapedArray(self.shape, self.dtype).sharding
             return of_shape
-        if asking == "_std_basis":  # in `jax.jacfwd` and `jax.jacrev`
-            self.refuse_native("")
+        if caller == "_std_basis":  # in `jax.jacfwd` and `jax.jacrev`
+            self.refuse_plain_use("")
         raise _no_array(self)
 
     def refuse_sharding(self, by_jit: bool) -> NoReturn:
@@ -99,9 +98,9 @@ class HiShType(ShType, TypedType):
             "jit",
         )
 
-    def refuse_native(self, called: str) -> NoReturn:
+    def refuse_plain_use(self, called: str) -> NoReturn:
         """Raises for a typed value in a function of JAX or numpy."""
-        refuse_native(self, called)
+        refuse_plain_use(self, called)
 
     def refuse_forward(self) -> NoReturn:
         """Raises for a forward derivative of a function with a custom backward pass."""
@@ -141,7 +140,7 @@ class HiShType(ShType, TypedType):
         """The physical array of a value."""
         if value.data is None:
             raise placed(without_data_error(self), f"data of {self}")
-        program_runs()
+        announce_program()
         return [value.data]
 
     def raise_val(self, physical: Any) -> Any:
@@ -209,8 +208,8 @@ def _check_cotangent(t: Any, ct: Any) -> None:
         raise placed(error, "linear_transpose") from None
 
 
-def _no_array(t: ShType) -> NotAnArrayError:
-    return NotAnArrayError(
+def _no_array(t: ShType) -> MissingAttributeError:
+    return MissingAttributeError(
         f"a typed value, {t}, was given to a function of JAX that takes plain arrays only",
         why="those do not know its type",
         hints=["use the function of the same name in shtypes", "x.to_jax() gives a plain jax.Array"],

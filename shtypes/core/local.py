@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 import jax
 
 from shtypes._compat import Accumulator, Zero, instantiate_zeros, no_trace_is_running
-from shtypes.caches import MOST
+from shtypes.caches import CACHE_SIZE
 from shtypes.core.array import Array
 from shtypes.core.dim_fns import Broadcast
 from shtypes.core.elementwise_fns import IDENTITY, Add, Full, Permute
@@ -300,7 +300,7 @@ def _local(fn: ShardFn, operands: Sequence[ShType], out: Sequence[ShType]) -> Lo
     key = (fn, tuple([t.serial for t in operands]), tuple([t.serial for t in out]))
     operation = _locals.get(key)
     if operation is None:
-        if len(_locals) >= MOST:
+        if len(_locals) >= CACHE_SIZE:
             _locals.clear()
         operation = _locals[key] = Local(fn, tuple(map(as_jax_type, operands)), tuple(map(as_jax_type, out)))
     return operation

@@ -11,7 +11,7 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from jax.sharding import Mesh as JaxMesh
 
 from shtypes._compat import no_trace_is_running
-from shtypes.caches import MOST
+from shtypes.caches import CACHE_SIZE
 from shtypes.core.meshes import concrete_mesh
 from shtypes.types import ShType, State, dtypes
 
@@ -21,13 +21,13 @@ def hidden_axes(t: ShType) -> tuple[str, ...]:
     return t.axes(State.UNREDUCED, State.VARYING)
 
 
-@functools.lru_cache(maxsize=MOST)
+@functools.lru_cache(maxsize=CACHE_SIZE)
 def physical_shape(t: ShType) -> tuple[int, ...]:
     """The shape of the physical array. The dims of a varying value are local already, and so not multiplied."""
     return t.shape + tuple(t.mesh.shape[a] for a in hidden_axes(t))
 
 
-@functools.lru_cache(maxsize=MOST)
+@functools.lru_cache(maxsize=CACHE_SIZE)
 def physical_spec(t: ShType) -> PartitionSpec:
     """The spec of the physical array."""
     dims = [d.axes[0] if len(d.axes) == 1 else (d.axes or None) for d in t.dims]

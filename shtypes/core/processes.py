@@ -13,7 +13,7 @@ from jax.experimental import multihost_utils
 from jax.sharding import Mesh as JaxMesh
 
 from shtypes._compat import no_trace_is_running
-from shtypes.caches import MOST
+from shtypes.caches import CACHE_SIZE
 from shtypes.context.settings import current_settings
 from shtypes.context.user_line import public
 from shtypes.core.array import Array, wrap
@@ -200,7 +200,7 @@ def _slices(t: ShType) -> Slices:
     return tuple(slices)
 
 
-@functools.lru_cache(maxsize=MOST)
+@functools.lru_cache(maxsize=CACHE_SIZE)
 def _blocks(t: ShType, mesh: JaxMesh) -> dict[int, frozenset[Block]]:
     """The blocks of a value on the devices of each process."""
     by_process: dict[int, set[Block]] = {}

@@ -19,8 +19,8 @@ from shtypes._compat.jaxprs import (
     Control,
     Scan,
     While,
+    bind_eqn,
     bits_as_traced,
-    bound,
     captured,
     control,
     dtypes_of,
@@ -210,7 +210,7 @@ def _plain(eqn: Any, xs: Sequence[Any]) -> list[Any]:
         aval = eqn.outvars[0].aval
         unplaced["shape"] = aval.sharding.shard_shape(aval.shape) if len(aval.sharding.spec) else aval.shape
     with wide_enough(*dtypes_of(eqn)):
-        return bound(eqn, xs, **unplaced)
+        return bind_eqn(eqn, xs, **unplaced)
 
 
 #: Applies one equation to values.
@@ -320,7 +320,7 @@ def _on_arrays(eqn: Any, xs: Sequence[Any]) -> list[Any]:
     with equation_context(eqn):
         if not isinstance(eqn.primitive, HiPrimitive):
             with wide_enough(*dtypes_of(eqn)):
-                return bound(eqn, xs)
+                return bind_eqn(eqn, xs)
         values = [wrap(v.aval, x) if is_typed(v) else x for v, x in zip(eqn.invars, xs, strict=True)]
         outs = eqn.primitive.to_lojax(*values, **eqn.params)
         outs = outs if eqn.primitive.multiple_results else [outs]

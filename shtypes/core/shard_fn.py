@@ -20,7 +20,7 @@ import numpy as np
 
 from shtypes._compat.jaxprs import depends_smoothly, equations
 from shtypes._compat.local_axes import axes_bound
-from shtypes.caches import MOST
+from shtypes.caches import CACHE_SIZE
 from shtypes.context.user_line import placed
 from shtypes.errors import ShardingTypeError
 from shtypes.types import ShType, dtypes
@@ -194,7 +194,7 @@ def with_derivative(fn: ShardFn, active: Sequence[bool], operands: Sequence[ShTy
     return (True,) * count if jaxpr is None else _with_derivative(jaxpr, tuple(active))
 
 
-@functools.lru_cache(maxsize=MOST)
+@functools.lru_cache(maxsize=CACHE_SIZE)
 def _with_derivative(jaxpr: Any, active: tuple[bool, ...]) -> tuple[bool, ...]:
     return tuple(depends_smoothly(jaxpr, [i for i, a in enumerate(active) if a]))
 
@@ -218,7 +218,7 @@ def program_of(fn: ShardFn, operands: Sequence[ShType]) -> Any:
         return None
 
 
-@functools.lru_cache(maxsize=MOST)
+@functools.lru_cache(maxsize=CACHE_SIZE)
 def _jaxpr(
     fn: ShardFn,
     shapes: tuple[tuple[int, ...], ...],
@@ -237,7 +237,7 @@ def _jaxpr(
 _NO_MESH: Final = jax.sharding.AbstractMesh((), ())
 
 
-@functools.lru_cache(maxsize=MOST)
+@functools.lru_cache(maxsize=CACHE_SIZE)
 def _no_derivative(fn: ShardFn, operands: tuple[ShType, ...]) -> str:
     """Why JAX has no derivative ``fn`` on such shards; empty if it has one."""
     structs = [jax.ShapeDtypeStruct(t.local_shape, t.dtype) for t in operands]

@@ -19,7 +19,7 @@ from jax.extend.core import set_current_trace
 
 from shtypes._compat import no_trace_is_running, trace_notes, trace_of
 from shtypes._compat.typed import CLASSES
-from shtypes.caches import MOST
+from shtypes.caches import CACHE_SIZE
 from shtypes.context.user_line import placed
 from shtypes.core.array import Array, wrap
 from shtypes.core.conversion import convert, type_by_jax
@@ -43,7 +43,7 @@ from shtypes.scopes.comm import (
     allows_implicit,
     finishes_scalars,
     finishes_sums,
-    inserted_forms,
+    inserted_reshards,
     minimizing,
     rules_in_force,
 )
@@ -135,7 +135,7 @@ def inexact(*xs: Any) -> str:
     return _inexact(jnp.result_type(*xs), promotion())
 
 
-@functools.lru_cache(maxsize=MOST)
+@functools.lru_cache(maxsize=CACHE_SIZE)
 def _inexact(dtype: Any, promotion: tuple[Any, ...]) -> str:
     return dtypes.from_numpy(jax.eval_shape(jnp.mean, jax.ShapeDtypeStruct((1,), dtype)).dtype)
 
@@ -234,7 +234,7 @@ def _with_zero_derivatives(rule: Rule, fn: Local) -> Rule:
     return with_zero_derivatives
 
 
-@functools.lru_cache(maxsize=MOST)
+@functools.lru_cache(maxsize=CACHE_SIZE)
 def _zero_derivatives(fn: Local, types: tuple[ShType, ...], count: int) -> frozenset[int]:
     return without_derivative(fn if isinstance(fn, ShardFn) else fn(types), types, count)
 
@@ -366,7 +366,7 @@ def cast(x: Array, t: ShType, *, constant: bool = False) -> Array:
     notes = None if x.type == t else _notes(x)
     if notes is None:
         return move(x, t, inserted=True, constant=constant)
-    scope = inserted_forms()
+    scope = inserted_reshards()
     key = (id(x), t.exact, constant, scope if scope is not None and price_of(x.type, t).forward else None)
     cached = notes.get(key)
     if cached is None:
@@ -395,14 +395,14 @@ def versions(x: Any, goal: ShType | None = None) -> Sequence[Any]:
 
 
 def _versions_of(x: Any) -> Any:
-    return "versions", id(x), inserted_forms()
+    return "versions", id(x), inserted_reshards()
 
 
 def _notes(x: Any) -> dict[Any, Any] | None:
     """The notes of a tracer's trace, or those on a value in the current run of a scope; None if there are none."""
     if isinstance(x, jax.core.Tracer):
         return trace_notes(trace_of(x))
-    scope = inserted_forms()
+    scope = inserted_reshards()
     if scope is None or not no_trace_is_running():
         return None
     recorder = current_recorder()

@@ -27,9 +27,9 @@ from shtypes.errors import Fix, ShardingTypeError
 from shtypes.resharding import Price
 from shtypes.rules import Typing, suggest_fixes
 from shtypes.rules.candidate_types import price_of
-from shtypes.rules.suggest_fixes import MOST, called_names, memory_note
+from shtypes.rules.suggest_fixes import MAX_FIXES, called_names, memory_note
 from shtypes.scopes.check_comm import drop_forbidden_fixes, is_bounded
-from shtypes.scopes.comm import runs_again, trying
+from shtypes.scopes.comm import in_checkpoint, speculative_tracing
 from shtypes.traced.equations import equations
 from shtypes.traced.ledger import priced, prices_of_program
 from shtypes.types import ShType, State
@@ -44,7 +44,7 @@ def rewrite_fixes(
     if error.operands is not None:
         _replace_fixes(error, fn, args, kwargs)
     if is_bounded():
-        complete_when_read(error, functools.partial(drop_forbidden_fixes, error, runs_again()))
+        complete_when_read(error, functools.partial(drop_forbidden_fixes, error, in_checkpoint()))
 
 
 def _replace_fixes(
@@ -69,12 +69,12 @@ def _replace_fixes(
 
     def complete() -> None:
         has_out = "out" in inspect.signature(fn).parameters
-        asking = error.asking() if has_out and error.asking is not None else []
-        codes = [_FUNCTION.sub(f"{fn.__name__}(", fix.code, count=1) for fix in asking]
+        out_fixes = error.out_fixes() if has_out and error.out_fixes is not None else []
+        codes = [_FUNCTION.sub(f"{fn.__name__}(", fix.code, count=1) for fix in out_fixes]
         try:
-            with trying():
+            with speculative_tracing():
                 fixes = [*_out_fixes_of_call(call, types, codes), *fixes_of_call(call, types, _MAX_TRIED, names)]
-            error.fixes = tuple(sorted(fixes, key=lambda f: f.bytes)[:MOST])
+            error.fixes = tuple(sorted(fixes, key=lambda f: f.bytes)[:MAX_FIXES])
             error.names = tuple(names)
         except Exception:  # no other error of the second evaluation concerns the user: no advice
             error.fixes = ()
@@ -185,20 +185,20 @@ def with_out_fixes(error: ShardingTypeError, name: str, op: Callable[..., Any], 
     """
 
     @functools.cache
-    def asking() -> list[Fix]:
+    def out_fixes() -> list[Fix]:
         try:
-            with trying():
+            with speculative_tracing():
                 return _out_fixes(name, op, types)
         except ShardingTypeError:  # `op` does not type for another reason
             return []
 
     def complete() -> None:
-        by_code = {fix.code: fix for fix in (*error.fixes, *asking())}
-        error.fixes = tuple(sorted(by_code.values(), key=lambda f: f.bytes)[:MOST])
+        by_code = {fix.code: fix for fix in (*error.fixes, *out_fixes())}
+        error.fixes = tuple(sorted(by_code.values(), key=lambda f: f.bytes)[:MAX_FIXES])
 
     if holds_tracers(op):
-        asking()
-    error.asking = asking
+        out_fixes()
+    error.out_fixes = out_fixes
     if error.operands is None:  # try reshards of the call's operands too
         error.operands = ()
     complete_when_read(error, complete)

@@ -1,4 +1,4 @@
-"""The configuration of a project, ``[tool.shtypes]`` of its ``pyproject.toml``. Pure, and quick to load."""
+"""The configuration of a project, ``[tool.shtypes]`` of its ``pyproject.toml``. Imports no JAX, to load quickly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stand-in sizes: a large number for each dim name, with which the runtime types a call of symbolic shapes. Pure.
+"""Stand-in sizes: a large number for each dim name, with which the runtime types a call of symbolic shapes.
 
 Each is larger than the sizes that programs usually write, small enough for a host array of one dim, and a prime times a
 factor that every mesh axis divides. So the result is valid for all sizes, and arithmetic in a size can be recovered:

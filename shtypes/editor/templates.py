@@ -1,4 +1,4 @@
-"""Types as strings up to renaming of dims, so that calls that differ only in dim names share a cached answer. Pure.
+"""Types as strings up to renaming of dims, so that calls that differ only in dim names share a cached answer.
 
 Rules only compare dim names for equality: ``f32[a,b@x]`` has the template ``f32[%s,%s@x]``. A name of configured size
 stays in the template. Arithmetic of dims has no template, since its result may depend on other names.

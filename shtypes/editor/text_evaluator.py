@@ -1,4 +1,4 @@
-"""Evaluates types as strings in the checker: with the configured mesh, policy and sizes, or else stand-ins. Pure."""
+"""Evaluates types as strings in the checker: with the configured mesh, policy and sizes, or else stand-ins."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from shtypes._compat.jaxprs import is_literal, jaxpr_of
 from shtypes._compat.plain_programs import as_of_here, without_mesh
-from shtypes.caches import MOST, Static
+from shtypes.caches import CACHE_SIZE, Static
 from shtypes.core.elementwise_fns import IDENTITY
 from shtypes.core.shard_fn import Linear, ShardFn, wide_enough
 from shtypes.types import ShType, dtypes
@@ -230,7 +230,7 @@ def _signed(sign: int) -> ShardFn:
 _NEG: Final = Bound(jax.lax.neg_p, {}, per_element=True)
 
 
-@functools.lru_cache(maxsize=MOST)
+@functools.lru_cache(maxsize=CACHE_SIZE)
 def _transposed(
     fn: Bound, index: int, operands: tuple[tuple[tuple[int, ...], str], ...], result: tuple[tuple[int, ...], str]
 ) -> ShardFn | None:

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 import jax
 
 from shtypes._compat import trace_context
-from shtypes._compat.jaxprs import bound, captured, is_literal, jaxpr_of, literal_value
+from shtypes._compat.jaxprs import bind_eqn, captured, is_literal, jaxpr_of, literal_value
 from shtypes._compat.plain_programs import as_written, bind_plain
 from shtypes._compat.typed import is_of_typed, is_typed_var
 from shtypes.caches import COMPILED, Bounded, Static
@@ -26,7 +26,7 @@ from shtypes.errors import ShardingTypeError
 from shtypes.evaluation.at_specs import AtSpecs
 from shtypes.evaluation.frames import Body, Step, current, scopes_of
 from shtypes.evaluation.source_fixes import edit_fixes
-from shtypes.evaluation.table import BODIES, CHOICES, FALLBACKS, ROWS, Row, reason, rewritten
+from shtypes.evaluation.table import BODIES, CHOICES, FALLBACKS, ROWS, Row, rewritten, why_no_row
 from shtypes.evaluation.undo_ravel import undo_ravel
 from shtypes.evaluation.value_info import (
     CONSTANT,
@@ -91,7 +91,7 @@ def evaluate_program(
     return _run(jaxpr, consts, args, Body(None, {}, None, at_specs, arguments=arguments, mesh=mesh))
 
 
-def evaluate_call(jaxpr: Any, consts: Sequence[Any], args: Sequence[Any]) -> list[Any]:
+def evaluate_jax_function(jaxpr: Any, consts: Sequence[Any], args: Sequence[Any]) -> list[Any]:
     """Evaluates the program of a JAX function that the user called on typed values."""
     return _run(jaxpr, consts, args, Body(None, {}, current(), AtSpecs(), mesh=mesh_of(args), of_function=True))
 
@@ -164,9 +164,9 @@ def _evaluate_typed(step: Step, operands: list[Any], marks: Sequence[tuple[int, 
     name = eqn.primitive.name
     with set_current_eqn(step), as_written(eqn, step.lines()):
         try:
-            body = row_of(name, BODIES)
-            if body is not None:
-                outs = replay_or_run(eqn, operands, body) if name == "typed_call" else body(eqn, operands)
+            row = row_of(name, BODIES)
+            if row is not None:
+                outs = replay_or_run(eqn, operands, row) if name == "typed_call" else row(eqn, operands)
             else:
                 outs = [at_specs.finished(x, operands) for x in replay_or_run(eqn, operands, by_row)]
             for j, place in marks:
@@ -192,7 +192,7 @@ def by_row(eqn: Any, operands: list[Any]) -> list[Any]:
     if is_of_typed(eqn):  # a typed op on the program's closure
         if any(is_typed(x) and not is_typed_var(v) for x, v in zip(operands, eqn.invars, strict=True)):
             raise no_row_error(eqn)
-        return bound(eqn, operands)
+        return bind_eqn(eqn, operands)
     row = row_of(name, ROWS)
     if row is not None:
         args = type_constants(operands)
@@ -210,7 +210,7 @@ def no_row_error(eqn: Any) -> ShardingTypeError:
     name = eqn.primitive.name
     return ShardingTypeError(
         f"`lift` has no row for the primitive `{name}` with typed operands",
-        why=reason(name),
+        why=why_no_row(name),
         hints=[
             "sh.local_map of the function that calls it, with the types of its operands and results",
             f"sh.lift.register(primitive) with a function of typed values, for `{name}`",

@@ -43,7 +43,7 @@ _ACROSS: Final = "argmax argmin reduce_and reduce_max reduce_min reduce_or reduc
 ACROSS: Final = frozenset(_ACROSS.split())
 
 #: By reason, the primitives for which a device may do something else than bind them on its shards.
-_EXCEPTIONS: Final = {
+_EXCEPTIONS_BY_REASON: Final = {
     "its result is its operand: nothing runs": "copy tie",
     "of a position in a sharded dim each device has its own rows; a number that fills a pending sum counts once": (
         "dynamic_slice gather slice"
@@ -58,7 +58,7 @@ _EXCEPTIONS: Final = {
     "it is no primitive of JAX's: the number in the type of its operand": "full_like",
     "each device that has another part calls the host with that": "debug_callback debug_print io_callback",
 }
-EXCEPTIONS: Final = {name: why for why, names in _EXCEPTIONS.items() for name in names.split()}
+EXCEPTIONS: Final = {name: why for why, names in _EXCEPTIONS_BY_REASON.items() for name in names.split()}
 
 
 def row(*names: str, table: dict[str, Row] = ROWS) -> Callable[[R], R]:
@@ -77,7 +77,7 @@ def body_row(*names: str) -> Callable[[R], R]:
 
 
 #: By reason, the primitives without a row.
-_REASONS: Final = {
+_WITHOUT_ROW_BY_REASON: Final = {
     "it sends to one device, or starts what another call ends, which no collective of `sh.lax` does": (
         "all_gather_done all_gather_reduced_start all_gather_start all_to_all_done all_to_all_start pbroadcast_done "
         "pbroadcast_start ppermute_done ppermute_start precv psend psum_done psum_invariant_start psum_start "
@@ -134,9 +134,9 @@ _REASONS: Final = {
         "iota_2x32_shape prng_join prng_random_bits prng_seed prng_split rng_uniform"
     ),
 }
-REASONS: Final = {name: why for why, names in _REASONS.items() for name in names.split()}
+WITHOUT_ROW: Final = {name: why for why, names in _WITHOUT_ROW_BY_REASON.items() for name in names.split()}
 
 
-def reason(name: str) -> str:
+def why_no_row(name: str) -> str:
     """Why a primitive has no row."""
-    return REASONS.get(name, "it is no primitive of JAX's own: what it does on shards is not known")
+    return WITHOUT_ROW.get(name, "it is no primitive of JAX's own: what it does on shards is not known")

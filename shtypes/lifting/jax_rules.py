@@ -48,7 +48,7 @@ from shtypes.evaluation.value_info import (
 )
 from shtypes.lifting.saving import marked, policies_in_force, under_policies
 from shtypes.resharding import plan
-from shtypes.scopes.comm import InBackward, NotTransposed, Rules, allows_implicit, rules_in_force, under
+from shtypes.scopes.comm import InBackward, NotTransposed, Rules, allows_implicit, rules_in_force, under_rules
 from shtypes.types import ShType, State
 
 
@@ -342,7 +342,7 @@ class _CallRules:
         """The cotangents of the linear operands, by JAX's rule."""
         if all(ct is None for ct in cts):
             return [None] * len(operands)
-        cts_in = under(self.scopes, self.site.transpose, InBackward())(cts, self.split.restored(operands))
+        cts_in = under_rules(self.scopes, self.site.transpose, InBackward())(cts, self.split.restored(operands))
         return self.split.inputs(cts_in)
 
     def batch(self, size: int, operands: Sequence[Any], dims: Sequence[int | None]) -> list[Any]:
@@ -352,7 +352,7 @@ class _CallRules:
 
 def with_rules(site: Site, operands: Sequence[Any], run: Run, nondiff: Sequence[int] = ()) -> list[Any]:
     """Evaluates an equation by ``run``, with JAX's derivative, transpose and batching rules for it."""
-    run = under(None, run, NotTransposed())
+    run = under_rules(None, run, NotTransposed())
     if not any(isinstance(x, jax.core.Tracer) for x in operands):
         return run(operands)
     split = Split(operands)

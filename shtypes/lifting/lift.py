@@ -39,7 +39,7 @@ from shtypes.lifting.ways import grouping, order, positions, running, spectra, w
 from shtypes.lifting.ways import matrices as tall
 from shtypes.local_mode.shard_map import connect_lift
 from shtypes.programs.jit import JitFunction
-from shtypes.scopes.comm import allows_implicit, note_undecided, trying
+from shtypes.scopes.comm import allows_implicit, note_undecided, speculative_tracing
 from shtypes.types import ShType
 
 R = TypeVar("R", bound=Callable[..., Any])
@@ -249,7 +249,7 @@ class _Program:
         Operands inside a sub-jaxpr have JAX's types too.
         """
         types: Sequence[Any] = ()
-        with trying(), contextlib.suppress(Exception):
+        with speculative_tracing(), contextlib.suppress(Exception):
             outs = jax.eval_shape(functools.partial(self._evaluate_op_by_op, traced), call_args.arrays)
             types = jax.tree.unflatten(traced.tree, outs)
         pairs = itertools.zip_longest(types, refusal.operands)

@@ -31,7 +31,7 @@ from shtypes.local_mode.user_function import (
 )
 from shtypes.ops.reinterpret import stop_gradient
 from shtypes.resharding.transport import reshard_fix
-from shtypes.rules.claims import claimed
+from shtypes.rules.claims import check_claims
 from shtypes.rules.suggest_fixes import Rule, called_names
 from shtypes.rules.typing import Typing
 from shtypes.traced.program import split
@@ -178,8 +178,8 @@ def _apply(
             target = out(*args, **kwargs)
         shards = shards_of(types)
         shard_results = trace_on_shards(fn, shards)
-        results = claims(name, shard_results, target, types)
-        return claimed(
+        results = claimed_types(name, shard_results, target, types)
+        return check_claims(
             name, types, results, shard_results.sources, functools.partial(gradients_of, fn, shards), constants
         )
 
@@ -239,7 +239,7 @@ def _with_shards_of(traced_types: tuple[ShType, ...], rule: Rule) -> Rule:
     return call
 
 
-def claims(name: str, shard_results: ShardResults, out: Any, operands: Sequence[ShType]) -> tuple[ShType, ...]:
+def claimed_types(name: str, shard_results: ShardResults, out: Any, operands: Sequence[ShType]) -> tuple[ShType, ...]:
     """The claimed types of the results, checked against the shards that the function returns.
 
     A claim is the type of one step of the enclosing `vmap`s: results vary where operands vary over a mapped axis.

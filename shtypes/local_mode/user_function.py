@@ -13,7 +13,7 @@ import jax.numpy as jnp
 
 from shtypes._compat.jaxprs import captured, inner_jaxprs, jaxpr_of
 from shtypes._compat.local_axes import traced_type
-from shtypes.caches import MOST, Bounded
+from shtypes.caches import CACHE_SIZE, Bounded
 from shtypes.context.signature_errors import jax_error
 from shtypes.context.user_line import line_of, shortened
 from shtypes.core.jax_errors import PlainCode
@@ -85,7 +85,7 @@ _PLACEMENT: Final = re.compile(r"with_sharding_constraint|\breshard\b|\beinsum\b
 _PLACING: Final = {"shard_map", "sharding_constraint", "mesh_cast", "reshard"}
 
 
-@functools.lru_cache(maxsize=MOST)
+@functools.lru_cache(maxsize=CACHE_SIZE)
 def trace_on_shards(fn: UserFn, operands: Shards) -> ShardResults:
     """Traces a function on shards, outside any mesh, so that a collective in it is an error."""
     jaxpr, outs = _traced(fn, fn.call, operands, "")
@@ -113,7 +113,7 @@ def _traced_backward(
     return _traced(fn, backward, (*operands, *cts), "the backward pass of ")[0]
 
 
-@functools.lru_cache(maxsize=MOST)
+@functools.lru_cache(maxsize=CACHE_SIZE)
 def gradients_of(
     fn: UserFn, operands: Shards, active: tuple[bool, ...], live: tuple[bool, ...]
 ) -> Sequence[Dependence] | None:
@@ -314,7 +314,7 @@ class Backward(ShardFn):
         return tuple(pull(tuple(shards[self.residuals :])))
 
 
-@functools.lru_cache(maxsize=MOST)
+@functools.lru_cache(maxsize=CACHE_SIZE)
 def _saved(fn: ShardFn, active: tuple[bool, ...], live: tuple[bool, ...], operands: Shards) -> tuple[Any, ...]:
     """For each residual, the index of the operand that it is, or its shape and dtype."""
     residuals = jax.make_jaxpr(lambda *xs: jax.tree.leaves(vjp_of(fn, active, live, xs)[1]))

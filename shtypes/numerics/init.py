@@ -13,7 +13,7 @@ from typing import Any
 
 import jax
 
-from shtypes.caches import MOST
+from shtypes.caches import CACHE_SIZE
 from shtypes.context.user_line import maker
 from shtypes.core.array import Array
 from shtypes.core.eager_cache import public
@@ -182,7 +182,7 @@ def _decomposed(name: str, dtype: Any, **params: Any) -> Initializer:
     return _initializer(name, make, dtype)
 
 
-@functools.lru_cache(maxsize=MOST)
+@functools.lru_cache(maxsize=CACHE_SIZE)
 def _native(name: str) -> Callable[..., Any]:
     def sample(key: Any, *, shape: Any, dtype: Any, **params: Any) -> Any:
         return getattr(jax.nn.initializers, name)(**params)(key, shape, dtype)

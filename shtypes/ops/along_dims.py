@@ -9,7 +9,7 @@ from typing import Any, Final
 import jax
 
 from shtypes import rules
-from shtypes.caches import MOST
+from shtypes.caches import CACHE_SIZE
 from shtypes.core.array import Array
 from shtypes.core.dim_fns import Sum
 from shtypes.core.elementwise_fns import NamedFn
@@ -45,7 +45,7 @@ def shapes_of(fn: ShardFn, *operands: tuple[tuple[int, ...], str]) -> Any:
     return _shapes_of(fn, operands, promotion())
 
 
-@functools.lru_cache(maxsize=MOST)
+@functools.lru_cache(maxsize=CACHE_SIZE)
 def _shapes_of(fn: ShardFn, operands: tuple[tuple[tuple[int, ...], str], ...], promotion: tuple[Any, ...]) -> Any:
     structs = [jax.ShapeDtypeStruct(shape, dtypes.to_numpy(dtype)) for shape, dtype in operands]
     try:

@@ -35,7 +35,7 @@ from shtypes.dispatch.apply import as_operands, dtype_name, is_typed, located, m
 from shtypes.dispatch.call_fixes import with_out_fixes
 from shtypes.dispatch.reshard import finished
 from shtypes.errors import ShardingTypeError, how_many
-from shtypes.evaluation.interpreter import evaluate_call
+from shtypes.evaluation.interpreter import evaluate_jax_function
 from shtypes.evaluation.table import WAYS, way_numbers
 from shtypes.evaluation.value_info import aval_of, note_constant, noting, typed_constant
 from shtypes.ops.rows import Op
@@ -50,8 +50,8 @@ from shtypes.scopes.comm import (
     allows_implicit,
     objective,
     rules_in_force,
-    trying,
-    under,
+    speculative_tracing,
+    under_rules,
     without_scopes,
 )
 from shtypes.traced.ledger import prices_of_program, sent_by_program
@@ -178,7 +178,7 @@ class JaxFunction:
         try:
             call(types)
         except ShardingTypeError as error:
-            run_equations = under(None, run_equations, FinishesSums())
+            run_equations = under_rules(None, run_equations, FinishesSums())
             if allows_implicit():
                 return self._communicating(key, trace, run_equations, values)
             raise self._refusal(error, call, types, run_equations, trace, key).with_traceback(None) from None
@@ -202,14 +202,14 @@ class JaxFunction:
             return run_equations(*values)
 
         def run(way: int | None, *operands: Any) -> list[Any]:
-            return under(None, run_equations, replace(goal, out=None, way=way))(*operands)
+            return under_rules(None, run_equations, replace(goal, out=None, way=way))(*operands)
 
         def sent(way: int | None) -> tuple[int, int]:
             def resharded(*operands: Any) -> Any:
                 return reshard_all(jax.tree.unflatten(trace.tree, run(way, *operands)), goal.out)
 
             try:
-                with trying():
+                with speculative_tracing():
                     return sent_by_program(
                         jax.make_jaxpr(resharded)(*[wrap(as_jax_type(x.type), None) for x in values])
                     )
@@ -381,7 +381,7 @@ def _run_equations(trace: Trace, constants: frozenset[int], *operands: Any) -> l
 def _evaluate(trace: Trace, operands: Sequence[Any]) -> list[Any]:
     """The results of a call, equation by equation; those that depend on no operand are constants."""
     mesh = operands[0].type.mesh if operands else current_mesh()
-    outs = evaluate_call(trace.jaxpr, trace.consts, operands)
+    outs = evaluate_jax_function(trace.jaxpr, trace.consts, operands)
     return [x if is_typed(x) else typed_constant(jax.numpy.asarray(x), mesh) for x in outs]
 
 
@@ -424,7 +424,7 @@ def _still(jaxpr: Any) -> frozenset[int]:
 def _blame_call(error: ShardingTypeError, name: str, types: Sequence[ShType]) -> ShardingTypeError:
     """An error inside a call, as one of the call; if a primitive of another name raised it, ``where`` names that."""
     inner = re.split(r": |, by ", error.where.partition("\n")[0])[-1]
-    error.operands = error.subjects = error.asking = None
+    error.operands = error.subjects = error.out_fixes = None
     error.fixes, error.where, error.placed = (), "", False
     if not error.what.startswith(f"`{name}`") and inner:
         operands = f"({', '.join(map(str, types))})"

@@ -1,4 +1,4 @@
-"""Which ops arrays have as operators, methods and properties. Pure."""
+"""Which ops arrays have as operators, methods and properties."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows of the table of ops, and functions that write them. Pure."""
+"""Rows of the table of ops, and functions that write them."""
 
 from __future__ import annotations
 

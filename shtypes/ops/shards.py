@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from shtypes.caches import MOST, Static
+from shtypes.caches import CACHE_SIZE, Static
 from shtypes.core.array import Array
 from shtypes.core.collective import AxisIndex, collect, reinterpreted
 from shtypes.core.jax_type import as_jax_type
@@ -143,7 +143,7 @@ def bound(eqn: Any, *, call: bool = False, **params: Any) -> JaxFunction:
     return _bound(Static((eqn.primitive, *sorted({**eqn.params, **params}.items()))), call)
 
 
-@functools.lru_cache(maxsize=MOST)
+@functools.lru_cache(maxsize=CACHE_SIZE)
 def _bound(key: Static, call: bool) -> JaxFunction:
     primitive, *params = key.value
 

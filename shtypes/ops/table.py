@@ -1,4 +1,4 @@
-"""Every public function of arrays, one row each: its name, its module, and its typing. Pure.
+"""Every public function of arrays, one row each: its name, its module, and its typing.
 
 From `OPS` come the public namespaces, `dir`, the stubs that type checkers read, `docs/rules.md`, the methods of `Array`
 and the cases of the tests' oracle. To add an op, add a row, which suffices for elementwise functions; other functions
@@ -133,12 +133,12 @@ OPS: Final[Mapping[str, Op]] = {
         *of_jax("expm sqrtm", jax="jax.scipy.linalg", space="linalg", rule="unary_along"),
         *of_jax("multi_dot", jax="jax.numpy.linalg", space="linalg", linear="*arrays"),
         *of_jax("norm vector_norm", jax="jax.numpy.linalg", space="linalg"),
-        *of_jax("solve", jax="jax.numpy.linalg", space="linalg", rule="labelled", linear="b"),
+        *of_jax("solve", jax="jax.numpy.linalg", space="linalg", rule="nonlinear_contraction", linear="b"),
         *of_jax("solve_triangular", jax="jax.scipy.linalg", space="linalg", rule="contraction", linear="b"),
         *of_jax("block_diag", jax="jax.scipy.linalg", space="linalg", linear="+arrs"),
         *of_jax("toeplitz", jax="jax.scipy.linalg", space="linalg", linear="c+r"),
         *of_jax("diagonal trace", jax="jax.numpy.linalg", space="linalg", linear="x"),
-        *of_jax("lstsq", jax="jax.numpy.linalg", space="linalg", rule="labelled"),
+        *of_jax("lstsq", jax="jax.numpy.linalg", space="linalg", rule="nonlinear_contraction"),
         *of_jax("tensorsolve", jax="jax.numpy.linalg", space="linalg", rule="contraction"),
         *of_jax("lu lu_factor", jax="jax.scipy.linalg", space="linalg", rule="unary_along"),
         *of_jax("tensorinv", jax="jax.numpy.linalg", space="linalg", rule="unary_along"),

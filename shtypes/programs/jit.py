@@ -1,4 +1,4 @@
-"""`jit`: one region for a typed program, and calls as fast as those of plain arrays.
+"""`jit`: one region (one `jax.shard_map`) for a typed program, and calls as fast as those of plain arrays.
 
 A call passes the physical arrays to a `jax.jit` of plain arrays, so that JAX's fast path runs it. JAX's trace cache has
 mesh, policy and configuration in its key; the cache here has structure, types and static arguments.
@@ -66,7 +66,7 @@ class JitFunction(Jitted, Generic[P, T]):
         functools.update_wrapper(self, f)
         self.__wrapped__, self.__name__ = f, name_of(f) or "f"
         self._roles, self._role_options = Roles(f, **roles), roles
-        self._plain: Any = jax.jit(f, **roles, **options)
+        self._jax_jit: Any = jax.jit(f, **roles, **options)
         self._options = {k: v for k, v in options.items() if k in ("keep_unused", "compiler_options")}
         self._has_sharding_options = "in_shardings" in options or "out_shardings" in options
         self._region = region
@@ -89,12 +89,12 @@ class JitFunction(Jitted, Generic[P, T]):
                     return out
         try:
             if not no_trace_is_running():  # the outermost jit makes the region
-                results: T = self._plain(*args, **kwargs)
+                results: T = self._jax_jit(*args, **kwargs)
                 return results
             if not open_trackers():
                 return self._run(args, kwargs)
             with counted() as count:  # each call is counted
-                count(self._plain.trace(*args, **kwargs).jaxpr)
+                count(self._jax_jit.trace(*args, **kwargs).jaxpr)
                 return self._run(args, kwargs)
         except ARGUMENT_ERRORS as error:
             refuse(error, self.__wrapped__, args, kwargs, self.__name__)
@@ -103,18 +103,18 @@ class JitFunction(Jitted, Generic[P, T]):
     def _run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> T:
         program, data = self._program(args, kwargs)
         if program.left_to_jax:
-            results: T = self._plain(*args, **kwargs)
+            results: T = self._jax_jit(*args, **kwargs)
             return results
         try:
             results = program(data)
         except UnsupportedError as why:
             program.leave_to_jax(why)
-            results = self._plain(*args, **kwargs)
+            results = self._jax_jit(*args, **kwargs)
         settings_now = current.value
         if settings_now.checks:
             raise_failures()
-        plain = not (settings_now.scopes or settings_now.checks or self._roles.any_static or program.left_to_jax)
-        self._fast_path = (program, settings_now) if plain else (None, None)
+        slow = settings_now.scopes or settings_now.checks or self._roles.any_static or program.left_to_jax
+        self._fast_path = (None, None) if slow else (program, settings_now)
         return results
 
     @property
@@ -133,7 +133,7 @@ class JitFunction(Jitted, Generic[P, T]):
         try:
             program, data = self._program(args, kwargs)
             with counted() as count:
-                traced = self._plain.trace(*args, **kwargs)
+                traced = self._jax_jit.trace(*args, **kwargs)
                 count(traced.jaxpr)
         except ARGUMENT_ERRORS as error:
             refuse(error, self.__wrapped__, args, kwargs, self.__name__)
@@ -153,7 +153,7 @@ class JitFunction(Jitted, Generic[P, T]):
         """Clears all traces and compilations."""
         self._programs.clear()
         self._last, self._fast_path = None, (None, None)
-        self._plain.clear_cache()
+        self._jax_jit.clear_cache()
 
     def _program(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Program, list[Any]]:
         """The program for a call, and its physical and plain arrays."""
@@ -174,17 +174,14 @@ class JitFunction(Jitted, Generic[P, T]):
             leaf_types, data = _types_and_data(leaves)
         if last is not None and last.matches(tree, leaf_types, static, mode):
             return last, data
-        if not {*map(type, leaf_types)} <= {
-            HiShType,
-            type(None),
-        }:  # others may have `type` and `data`, too
+        if not {*map(type, leaf_types)} <= {HiShType, type(None)}:  # leaves of other classes with `type` and `data`
             leaf_types, data = _types_and_data(leaves)
-        if any(t is None and not _is_plain(x) for x, t in zip(leaves, leaf_types, strict=True)):
-            self._plain.trace(*args, **kwargs)  # raises JAX's error for what is no array
+        if any(t is None and not _is_jax_array(x) for x, t in zip(leaves, leaf_types, strict=True)):
+            self._jax_jit.trace(*args, **kwargs)  # raises JAX's error for what is no array
         try:
             program = self._find(tree, leaf_types, static, mode)
         except TypeError:
-            self._plain.trace(*args, **kwargs)  # raises JAX's error for an unhashable static argument
+            self._jax_jit.trace(*args, **kwargs)  # raises JAX's error for an unhashable static argument
             raise
         if self._has_sharding_options and not program.left_to_jax:
             self._refuse_shardings(program, args, kwargs)
@@ -197,7 +194,7 @@ class JitFunction(Jitted, Generic[P, T]):
         program = self._programs.get(key)
         if program is None:
             parts = {"tree": tree, "leaf_types": leaf_types, "static": static, "mode": mode}
-            program = Program(self.__wrapped__, self._plain, self._roles, self._options, **parts)
+            program = Program(self.__wrapped__, self._jax_jit, self._roles, self._options, **parts)
             self._programs.put(key, program)
         return program
 
@@ -222,7 +219,7 @@ def _types_and_data(leaves: list[Any]) -> tuple[list[HiShType | None], list[Any]
     return [x.type if type(x) is Array else x if type(x) is HiShType else None for x in leaves], data
 
 
-def _is_plain(x: Any) -> bool:
+def _is_jax_array(x: Any) -> bool:
     """Whether a leaf is an array to JAX, or a `ShapeDtypeStruct`."""
     try:
         jax.typeof(x)

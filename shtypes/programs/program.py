@@ -103,7 +103,7 @@ class Program:
     def __init__(
         self,
         f: Callable[..., Any],
-        plain: Any,
+        jax_jit: Any,
         roles: Roles,
         options: dict[str, Any],
         *,
@@ -117,7 +117,7 @@ class Program:
             leaf_types  # of the last call: equal types may be other objects, and identical ones compare at once
         )
         self.left_to_jax = mode == "off"
-        self._f, self._plain, self._roles = f, plain, roles
+        self._f, self._jax_jit, self._roles = f, jax_jit, roles
         self._constants: _Constants | None = None
         leaves = range(len(leaf_types))
         flags = roles.donated(tree_unflatten(tree, list(leaves)), static) if roles.any_donated else []
@@ -209,7 +209,7 @@ class Program:
             args, kwargs = self.call(x if t is None else wrap(t, x) for t, x in zip(self.leaf_types, data, strict=True))
             return self._f(*args, **kwargs)
         args, kwargs = self.call(x if t is None else wrap(t, None) for t, x in zip(self.leaf_types, data, strict=True))
-        program = self._plain.trace(*args, **kwargs)
+        program = self._jax_jit.trace(*args, **kwargs)
         constants_of_program = captured(program.jaxpr)
         arrays = [x for x in constants_of_program if isinstance(x, (Array, jax.Array))]
         if _Captured(arrays) != (_Captured(()) if constants is None else constants.origin):

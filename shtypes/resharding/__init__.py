@@ -1,4 +1,4 @@
-"""Resharding: the table of moves, the search, and plans. Pure."""
+"""Resharding: the table of moves, the search, and plans."""
 
 from shtypes.resharding.moves import MOVES as MOVES
 from shtypes.resharding.moves import REINTERPRETATIONS as REINTERPRETATIONS

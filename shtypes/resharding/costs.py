@@ -1,4 +1,4 @@
-"""The α-β cost model: the time of collectives from the latency and bandwidth of each mesh axis. Pure.
+"""The α-β cost model: the time of collectives from the latency and bandwidth of each mesh axis.
 
 A collective on n devices takes ``launch + steps * latency + bytes / bandwidth``. A ring needs n-1 steps to gather or
 scatter and twice as many to all-reduce; direct sends go to n-1 devices in turn.

@@ -1,4 +1,4 @@
-"""The speed and memory of devices. Pure."""
+"""The speed and memory of devices."""
 
 from __future__ import annotations
 

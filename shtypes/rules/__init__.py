@@ -1,4 +1,4 @@
-"""The typing rule of each op, from its operands' types. Pure."""
+"""The typing rule of each op, from its operands' types."""
 
 from shtypes.rules.along_dims import ResultDims as ResultDims
 from shtypes.rules.along_dims import reduce_nonlinear as reduce_nonlinear

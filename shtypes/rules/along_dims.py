@@ -1,4 +1,4 @@
-"""Types reductions, and other unary ops along dims that must not be sharded. Pure."""
+"""Types reductions, and other unary ops along dims that must not be sharded."""
 
 from __future__ import annotations
 

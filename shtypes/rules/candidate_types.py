@@ -1,4 +1,4 @@
-"""Candidate types of an operand that differ on one mesh axis, and their costs. Pure."""
+"""Candidate types of an operand that differ on one mesh axis, and their costs."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ Gradients = Callable[[tuple[bool, ...], tuple[bool, ...]], Sequence[Dependence] 
 
 
 @rule
-def claimed(
+def check_claims(
     name: str,
     operands: Sequence[ShType],
     results: Sequence[ShType],

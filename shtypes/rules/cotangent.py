@@ -1,4 +1,4 @@
-"""The types of gradients, and the cotangent of a loss that starts the backward pass. Pure."""
+"""The types of gradients, and the cotangent of a loss that starts the backward pass."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Types ops with labelled dims: einsums, other products, convolutions, searches. Pure.
+"""Types ops with labelled dims: einsums, other products, convolutions, searches.
 
 Some labels must not be sharded, since a slice of them needs its neighbours.
 """
@@ -64,7 +64,7 @@ def _check_groups(name: str, operand: ShType, labels: Sequence[Label | None], gr
 
 
 @rule
-def labelled(
+def nonlinear_contraction(
     name: str, operands: Sequence[ShType], plan: ProductDims, dtype: str, constants: frozenset[int] = NO_CONSTANTS
 ) -> Typing:
     """A function that is linear in no operand. Labels that the result lacks must not be sharded."""

@@ -1,4 +1,4 @@
-"""Types elementwise ops, with NumPy broadcasting. Pure."""
+"""Types elementwise ops, with NumPy broadcasting."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The greedy choice of `implicit_comm` for one op: the cheapest reshards that make it type. Pure.
+"""The greedy choice of `implicit_comm` for one op: the cheapest reshards that make it type.
 
 The price includes the reduction of pending results. `solver.complete` chooses for a program.
 """
@@ -36,7 +36,7 @@ def cheapest_reshards(
         minimize: The direction of communication to minimize.
         same: For each operand the index of the first with the same value.
     """
-    key = (current_settings()._replace(tried=False), minimize, same, _parts(rule), tuple(t.serial for t in types))
+    key = (current_settings()._replace(speculative=False), minimize, same, _parts(rule), tuple(t.serial for t in types))
 
     def cheapest() -> tuple[ShType, ...]:
         search = Search(rule, types, minimize=minimize, same=same, decides=True)

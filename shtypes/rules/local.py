@@ -1,4 +1,4 @@
-"""The collectives of local mode: their result types, transposes and communication. Pure.
+"""The collectives of local mode: their result types, transposes and communication.
 
 In local mode a mapped axis is varying and dims are those of one device. The mesh axes of a collective are all in one
 state; `ROWS` lists its states before and after, the kind of communication, and its transpose.

@@ -1,4 +1,4 @@
-"""Types slices, gathers and scatters, one-hot and segment sums, and sorts. Pure.
+"""Types slices, gathers and scatters, one-hot and segment sums, and sorts.
 
 A dim that is indexed by positions is *looked up*. If it is sharded, each device takes the rows that it holds and zeros
 for the others, so the result is UNREDUCED; a partial slice of a sharded dim is an error.

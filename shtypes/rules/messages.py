@@ -1,4 +1,4 @@
-"""The errors of the typing rules, which explain what is on the devices. Pure."""
+"""The errors of the typing rules, which explain what is on the devices."""
 
 from __future__ import annotations
 

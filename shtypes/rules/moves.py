@@ -1,4 +1,4 @@
-"""The destination types of `reshard` and of its named forms. Pure."""
+"""The destination types of `reshard` and of its named forms."""
 
 from __future__ import annotations
 

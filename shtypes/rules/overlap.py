@@ -1,4 +1,4 @@
-"""Chooses the ring that overlaps an einsum with the collective of `out`. Pure.
+"""Chooses the ring that overlaps an einsum with the collective of `out`.
 
 *Gathered*: the shards of an operand go round the ring, and each device multiplies those that arrive. *Scattered*: the
 shards of a pending result go round, and each device adds its term. The other mesh axes are typed as in any einsum.

@@ -1,10 +1,10 @@
-"""Types random samples. Pure."""
+"""Types random samples."""
 
 from __future__ import annotations
 
 from shtypes.errors import ShardingTypeError
 from shtypes.rules import messages
-from shtypes.rules.einsum_like import ProductDims, labelled
+from shtypes.rules.einsum_like import ProductDims, nonlinear_contraction
 from shtypes.rules.typing import NO_CONSTANTS, Typing, build, rule
 from shtypes.types import ShType, State, dtypes
 
@@ -53,4 +53,4 @@ def categorical(name: str, key: ShType, logits: ShType, dim: int, constants: fro
     check_key(name, key)
     dims = tuple(range(logits.ndim))
     plan = ProductDims(((), dims), tuple((d, n) for d, n in enumerate(logits.shape) if d != dim))
-    return labelled(name, (key, logits), plan, "i32", constants)
+    return nonlinear_contraction(name, (key, logits), plan, "i32", constants)

@@ -1,4 +1,4 @@
-"""Types ops that only move elements: transpose, reshape, broadcast, concatenate, pad. Pure."""
+"""Types ops that only move elements: transpose, reshape, broadcast, concatenate, pad."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Searches for fixes of an op that does not type: reshards of its operands, re-typed by the rule and priced. Pure.
+"""Searches for fixes of an op that does not type: reshards of its operands, re-typed by the rule and priced.
 
 A candidate moves the mesh axes at fault, one after the other: of one operand, of two, or of all that are sharded or
-unreduced on it. Candidates are tried in the order of their estimated cost, at most `MOST_TRIED`. Of those that type,
+unreduced on it. Candidates are tried in the order of their estimated cost, at most `MAX_TRIED`. Of those that type,
 the cheapest for each tuple of result types remains. If some operands cannot be moved, the others are also aligned with
 them.
 """
@@ -33,17 +33,18 @@ from shtypes.types import REPLICATED, ShType, State, dtypes
 from shtypes.types.target import target_text
 
 #: The most fixes in an error.
-MOST: Final = 4
+MAX_FIXES: Final = 4
 #: Candidates to type for one error before the search stops; variants of those that type come on top.
-MOST_TRIED: Final = 96
-#: The same for an op of more than `_MOST_APART` operands, whose typing takes longer.
-_MOST_TRIED_OF_MANY: Final = 32
+MAX_TRIED: Final = 96
+#: The same for an op of more than `_MAX_MOVED_SINGLY` operands, whose typing takes longer.
+_MAX_TRIED_OF_MANY: Final = 32
 #: The approximate number of combinations of options of several axes to sort.
-_MOST_COMBINED: Final = 512
+_MAX_COMBINED: Final = 512
 #: The most operands that are moved one by one; of more, those with the axis at the same place are moved together.
-_MOST_APART: Final = 5
+_MAX_MOVED_SINGLY: Final = 5
 
-_ONE_PLACE: Final = frozenset({State.SHARDED, State.UNREDUCED})
+#: The states in which each device holds a part of the value: a slice, or a term of the sum.
+_PARTITIONED: Final = frozenset({State.SHARDED, State.UNREDUCED})
 
 #: The typing of an op from its operands' types.
 Rule = Callable[[tuple[ShType, ...]], Typing]
@@ -126,9 +127,9 @@ def priced_fixes(
     price: Callable[[tuple[ShType, ...]], tuple[str, str, int, int]],
     most_tried: int,
     names: Sequence[str] | None = None,
-    stay: Sequence[int] = (),
+    immovable: Sequence[int] = (),
 ) -> tuple[Fix, ...]:
-    """`fixes` for a call, whose exact price is computed apart.
+    """`fixes` for a call, whose exact price is computed separately.
 
     Args:
         rule: The typing rule of the call.
@@ -137,10 +138,10 @@ def priced_fixes(
         price: The exact communication with resharded operands: descriptions and bytes, forward and backward.
         most_tried: As of `Search`.
         names: The names of the operands in the printed code.
-        stay: The operands that cannot be moved.
+        immovable: The operands that cannot be moved.
     """
     candidates = []
-    for c in Search(rule, operands, names, most_tried=most_tried, inside=inside, stay=stay).best():
+    for c in Search(rule, operands, names, most_tried=most_tried, inside=inside, immovable=immovable).best():
         fix = Fix(c.fix.code, *price(c.operands), c.fix.note)
         sent = fix.bytes, fix.bytes
         exact = c.price._replace(counted=sent, sent=sent, forward=fix.bytes_forward)
@@ -163,7 +164,7 @@ class Search:
         minimize: The direction of communication to minimize.
         most_tried: Candidates to type before the search stops; variants of those that type come on top.
         decides: Whether the cheapest is chosen (for `implicit_comm`), so that the `replication_penalty` counts.
-        stay: The operands that cannot be moved.
+        immovable: The operands that cannot be moved.
 
     Attributes:
         tried: The number of candidates typed so far.
@@ -175,21 +176,21 @@ class Search:
         operands: tuple[ShType, ...],
         names: Sequence[str] | None = None,
         minimize: Direction = "both",
-        most_tried: int = MOST_TRIED,
+        most_tried: int = MAX_TRIED,
         inside: Inside = no_inside_comm,
         same: Sequence[int] = (),
         decides: bool = False,
-        stay: Sequence[int] = (),
+        immovable: Sequence[int] = (),
     ) -> None:
         self.rule, self.operands, self.minimize = rule, operands, minimize
-        self.most_tried = min(most_tried, _MOST_TRIED_OF_MANY) if len(operands) > _MOST_APART else most_tried
+        self.most_tried = min(most_tried, _MAX_TRIED_OF_MANY) if len(operands) > _MAX_MOVED_SINGLY else most_tried
         self.names = names or called_names(operands)
         self._same, self._decides = same or range(len(operands)), decides
         self.tried = 0
-        self._inside, self._stay = inside, stay
+        self._inside, self._immovable = inside, immovable
         self._typings: dict[tuple[ShType, ...], Typing | tuple[str, ...]] = {}
 
-    def best(self, most: int = MOST) -> list[Candidate]:
+    def best(self, most: int = MAX_FIXES) -> list[Candidate]:
         """The cheapest candidates that type, one for each tuple of result types; none if the operands type already."""
         at_fault = self._try(self.operands)
         if isinstance(at_fault, Typing):
@@ -236,8 +237,9 @@ class Search:
         """The candidates that type: moves the axes at fault one after the other, then all together."""
         pending = self._variants(tuple(_pending(t, t.mesh.axis_names) for t in self.operands))
         aligned: dict[tuple[ShType, ...], Typing] = {}
-        for i in self._stay:
-            aligned |= self._variants(self._aligned_with(self.operands[i]))
+        for fixed in (self.operands[i] for i in self._immovable):
+            operands = (t if i in self._immovable else _align(t, fixed) or t for i, t in enumerate(self.operands))
+            aligned |= self._variants(tuple(operands))
         options: dict[str, list[_Option]] = {}
         outcome: Typing | tuple[str, ...] = at_fault
         visits: list[str] = []
@@ -252,10 +254,10 @@ class Search:
             if not ways:
                 break
             options[axis] = ways
-            together = self._moved(self.operands, [*map(_plainest, options.values())])
-            if together is None:
+            moved = self._moved(self.operands, [*map(_plainest, options.values())])
+            if moved is None:
                 break
-            outcome = self._try(together)
+            outcome = self._try(moved)
         for axis in at_fault:  # to move another axis at fault may be enough
             if axis not in options and (ways := self._options(self.operands, axis, 2 * most)):
                 options[axis] = ways
@@ -279,11 +281,11 @@ class Search:
         for unit in units:
             for place in other_places(base[unit[0]], axis):
                 push(((unit, place),))
-        apart = tuple(i for i, t in enumerate(base) if t.state(axis) in _ONE_PLACE)
-        if len(apart) > 1:
-            smallest = min((base[i] for i in apart), key=lambda t: t.ndim)
+        partitioned = tuple(i for i, t in enumerate(base) if t.state(axis) in _PARTITIONED)
+        if len(partitioned) > 1:
+            smallest = min((base[i] for i in partitioned), key=lambda t: t.ndim)
             for place in (*range(smallest.ndim), *unsharded_states(smallest)):
-                push(((apart, place),))
+                push(((partitioned, place),))
         ways: list[_Option] = []
         while heap and len(ways) < most and self._may_try():
             option = heapq.heappop(heap)
@@ -297,9 +299,9 @@ class Search:
                 ((unit, place),) = option.moves
                 if isinstance(place, int) and place >= 0 and any(base[i].dims[place].axes for i in unit):
                     push(((unit, ~place),))  # as its major axis
-                if base[unit[0]].state(axis) in _ONE_PLACE:
+                if base[unit[0]].state(axis) in _PARTITIONED:
                     for other in units:  # a second operand may have to be moved too
-                        if other[0] > unit[-1] and base[other[0]].state(axis) in _ONE_PLACE:
+                        if other[0] > unit[-1] and base[other[0]].state(axis) in _PARTITIONED:
                             # Of many operands, two are moved to one place: all pairs of places take too many trials.
                             places = [place] if len(units) > 2 else other_places(base[other[0]], axis)
                             for there in places:
@@ -308,10 +310,10 @@ class Search:
 
     def _combined(self, options: dict[str, list[_Option]], most: int) -> dict[tuple[ShType, ...], Typing]:
         """The candidates that type, the cheapest first: with one option, or none, for each axis."""
-        few = max(2, round(_MOST_COMBINED ** (1 / len(options)))) if options else 0
-        stay = [[_Option((0, 0), 0, -1, axis, ())] for axis in options]
-        chosen = itertools.product(*(at + ways[:few] for at, ways in zip(stay, options.values(), strict=True)))
-        ordered = sorted((self._together(each), sum(o.level for o in each), i, each) for i, each in enumerate(chosen))
+        few = max(2, round(_MAX_COMBINED ** (1 / len(options)))) if options else 0
+        unmoved = [[_Option((0, 0), 0, -1, axis, ())] for axis in options]
+        chosen = itertools.product(*(none + ways[:few] for none, ways in zip(unmoved, options.values(), strict=True)))
+        ordered = sorted((self._cost_of(each), sum(o.level for o in each), i, each) for i, each in enumerate(chosen))
         typed: dict[tuple[ShType, ...], Typing] = {}
         estimates: dict[tuple[ShType, ...], Cost] = {}  # by result types: that of the first candidate
         blamed: collections.Counter[_Option] = collections.Counter()
@@ -360,7 +362,7 @@ class Search:
         changed = self._changed(operands)
         return tuple(not_yet_varying(t, typing.operands[i]) if i in changed else t for i, t in enumerate(operands))
 
-    def _together(self, options: Sequence[_Option]) -> Cost:
+    def _cost_of(self, options: Sequence[_Option]) -> Cost:
         """An estimate of the cost of several options."""
         moves: dict[int, list[tuple[str, Place]]] = {}
         for option in options:
@@ -371,7 +373,7 @@ class Search:
 
     def _units(self, operands: tuple[ShType, ...], axis: str) -> list[tuple[int, ...]]:
         """Groups of operands to move together: single ones, or of many those with the axis at the same place."""
-        if len(operands) <= _MOST_APART:
+        if len(operands) <= _MAX_MOVED_SINGLY:
             return [(i,) for i in range(len(operands))]
         groups: dict[Place, list[int]] = {}
         for i, t in enumerate(operands):
@@ -398,16 +400,12 @@ class Search:
                 for t in self.operands
             )
 
-    def _aligned_with(self, fixed: ShType) -> tuple[ShType, ...]:
-        """The operands, aligned with one that cannot be moved."""
-        return tuple(t if i in self._stay else _align(t, fixed) or t for i, t in enumerate(self.operands))
-
     def _may_try(self) -> bool:
         return self.tried < self.most_tried - 2  # two are left for the gathered operands
 
     def _try(self, operands: tuple[ShType, ...]) -> Typing | tuple[str, ...]:
         """The typing of operands, or the axes at fault."""
-        if any(operands[i] != self.operands[i] for i in self._stay):
+        if any(operands[i] != self.operands[i] for i in self._immovable):
             return self._try(self.operands)
         outcome = self._typings.get(operands)
         if outcome is None:

@@ -1,4 +1,4 @@
-"""The tables of the typing rules. A missing row is a type error. Pure.
+"""The tables of the typing rules. A missing row is a type error.
 
 An op with several operands is typed on each mesh axis in two steps: the operands' states *join* to the state of the
 result, by a table of pairs that is folded over the operands; then each operand is *cast* to what the result needs, by a

@@ -1,4 +1,4 @@
-"""The results of typing rules, and the join of operands by labels. Pure.
+"""The results of typing rules, and the join of operands by labels.
 
 A rule is a function of types and static parameters. It returns a `Typing` or raises `ShardingTypeError` with the mesh
 axes at fault; the public boundary adds the place and the fixes.

@@ -1,1 +1,1 @@
-"""Communication scopes (`no_comm`, `comm_budget`, `implicit_comm`) and checks of reshards against them. Pure."""
+"""Communication scopes (`no_comm`, `comm_budget`, `implicit_comm`) and checks of reshards against them."""

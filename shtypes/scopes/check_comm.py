@@ -1,4 +1,4 @@
-"""Checks communication against the enclosing scopes. Pure: a reshard is checked by its types, where it is bound.
+"""Checks communication against the enclosing scopes. A reshard is checked by its types, where it is bound.
 
 All communication is in reshards and casts, and the types of cotangents follow from those of values. So checking a
 reshard at the forward trace, before anything runs, proves both directions. Those that transposition adds are not
@@ -27,9 +27,9 @@ from shtypes.scopes.comm import (
     Rules,
     ScopeRule,
     Sums,
+    in_checkpoint,
     open_trackers,
     rules_in_force,
-    runs_again,
 )
 from shtypes.types import ShType, State
 from shtypes.types.mesh import whole_axes
@@ -195,7 +195,7 @@ def exceeded(rule: Budget, direction: str, sums: Sums, words: str) -> str:
 
 def _events(src: ShType, dst: ShType, forward: Sent, backward: Sent, rules: Rules) -> list[_Event]:
     return _events_of(
-        forward, backward, rules, runs_again(), f"the gradient goes back from {dst.cotangent()} to {src.cotangent()}"
+        forward, backward, rules, in_checkpoint(), f"the gradient goes back from {dst.cotangent()} to {src.cotangent()}"
     )
 
 

@@ -110,7 +110,7 @@ Rules = tuple[ScopeRule, ...]
 def rules_in_force() -> Rules:
     """The rules of all enclosing scopes, outermost first; in speculative tracing those that let ops communicate."""
     rules: Any = current.value.scopes
-    if current.value.tried:
+    if current.value.speculative:
         return tuple(rule for rule in rules if isinstance(rule, Implicit | FinishesScalars | FinishesSums))
     return rules  # type: ignore[no-any-return]
 
@@ -120,24 +120,24 @@ def in_force(rules: Rules) -> contextlib.AbstractContextManager[None]:
     return settings.scope(current_settings()._replace(scopes=rules))
 
 
-def trying() -> contextlib.AbstractContextManager[None]:
+def speculative_tracing() -> contextlib.AbstractContextManager[None]:
     """Context manager for speculative tracing: communication checks are off."""
-    return settings.scope(current_settings()._replace(tried=True))
+    return settings.scope(current_settings()._replace(speculative=True))
 
 
 def without_scopes() -> contextlib.AbstractContextManager[None]:
     """Context manager in which no communication scope applies, and tracing is not speculative."""
-    return settings.scope(current_settings()._replace(scopes=(), tried=False))
+    return settings.scope(current_settings()._replace(scopes=(), speculative=False))
 
 
-def under(rules: Rules | None, f: F, *more: ScopeRule) -> F:
+def under_rules(rules: Rules | None, f: F, *more: ScopeRule) -> F:
     """Wraps a function to run under ``rules``, by default those where it is called, and ``more``."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
         active = rules_in_force() if rules is None else rules
         with contextlib.ExitStack() as scopes:
             scopes.enter_context(in_force((*active, *more)))
-            scopes.enter_context(_inserting(_forms_of(active)))
+            scopes.enter_context(_sharing(_cache_for(active)))
             if rules is not None:  # their scopes may have ended
                 for rule in dict.fromkeys(active):
                     scopes.enter_context(_tracked(rule))
@@ -150,7 +150,7 @@ def under(rules: Rules | None, f: F, *more: ScopeRule) -> F:
 # state of open scopes
 
 #: The reshards that ops inserted in one run of a scope, by concrete value, for reuse by later ops of the run.
-InsertedForms = NotesOn[dict[Any, Any]]
+InsertedReshards = NotesOn[dict[Any, Any]]
 
 
 class Sums(NamedTuple):
@@ -183,7 +183,7 @@ class _ScopeTracker(Protocol):
 
 class _Thread(threading.local):
     undecided: dict[str, None] | None = None  # why functions were not optimized jointly, if collected
-    inserted: InsertedForms | None = None  # of the outermost open run of a scope that inserts reshards
+    inserted: InsertedReshards | None = None  # of the outermost open run of a scope that inserts reshards
 
     def __init__(self) -> None:
         self.trackers: list[_ScopeTracker] = []  # of the open scopes, outermost first
@@ -191,23 +191,23 @@ class _Thread(threading.local):
 
 _thread: Final = _Thread()
 _make_tracker: Callable[[ScopeRule, Any], _ScopeTracker] | None = None
-_runs_again: Callable[[], bool] | None = None
-_runs_program: Callable[[], None] | None = None
-_completed: Callable[[Any], Any] | None = None
+_in_checkpoint: Callable[[], bool] | None = None
+_announce_program: Callable[[], None] | None = None
+_joint_optimizer: Callable[[Any], Any] | None = None
 
 
 def connect_tracker(
-    make: Callable[[ScopeRule, Any], _ScopeTracker], runs_again: Callable[[], bool], runs_program: Callable[[], None]
+    make: Callable[[ScopeRule, Any], _ScopeTracker], checkpoint: Callable[[], bool], announce: Callable[[], None]
 ) -> None:
     """Sets the tracker of scopes and the view of JAX's own programs; without them, each reshard is checked alone."""
-    global _make_tracker, _runs_again, _runs_program
-    _make_tracker, _runs_again, _runs_program = make, runs_again, runs_program
+    global _make_tracker, _in_checkpoint, _announce_program
+    _make_tracker, _in_checkpoint, _announce_program = make, checkpoint, announce
 
 
-def connect_completed(completed: Callable[[Any], Any]) -> None:
+def connect_joint_optimizer(optimizer: Callable[[Any], Any]) -> None:
     """Sets the joint optimizer of a function's reshards; without it, each op chooses for itself."""
-    global _completed
-    _completed = completed
+    global _joint_optimizer
+    _joint_optimizer = optimizer
 
 
 def note_undecided(f: Callable[..., Any], why: str) -> None:
@@ -226,15 +226,15 @@ def noting_undecided() -> Iterator[dict[str, None]]:
         _thread.undecided = outer
 
 
-def program_runs() -> None:
+def announce_program() -> None:
     """Announces that JAX is about to run a program on typed values, if scopes are open."""
-    if _runs_program is not None and rules_in_force():
-        _runs_program()
+    if _announce_program is not None and rules_in_force():
+        _announce_program()
 
 
-def runs_again() -> bool:
+def in_checkpoint() -> bool:
     """Whether the code is inside JAX's own `checkpoint`, which may recompute it in the backward pass."""
-    return _runs_again is not None and _runs_again()
+    return _in_checkpoint is not None and _in_checkpoint()
 
 
 def open_trackers() -> list[Any]:
@@ -248,7 +248,7 @@ def open_trackers() -> list[Any]:
 @contextlib.contextmanager
 def _tracked(rule: ScopeRule, spent: Any = None) -> Iterator[_ScopeTracker | None]:
     """Tracks one part of a scope's run, and checks it at its end."""
-    nothing_runs = current_settings().tried or is_tracing_plain()
+    nothing_runs = current_settings().speculative or is_tracing_plain()
     if _make_tracker is None or not isinstance(rule, (NoComm, Budget)) or nothing_runs:
         yield None
         return
@@ -264,7 +264,7 @@ def _tracked(rule: ScopeRule, spent: Any = None) -> Iterator[_ScopeTracker | Non
 # the public scopes
 
 
-_runs: Final = itertools.count(1)
+_run_numbers: Final = itertools.count(1)
 
 
 class CommScope(Scope):
@@ -277,14 +277,14 @@ class CommScope(Scope):
     def new_run(self) -> Open:
         """Returns a function that opens the next part of a run; parts share one count."""
         spent: Any = None
-        rule, forms = self.rule, _forms_of((self.rule,))
+        rule, cache = self.rule, _cache_for((self.rule,))
         if isinstance(rule, Budget) and is_tracing_plain():  # each run is evaluated later, by itself
-            rule = replace(rule, run=next(_runs))
+            rule = replace(rule, run=next(_run_numbers))
 
         @contextlib.contextmanager
         def part() -> Iterator[None]:
             nonlocal spent
-            with _inserting(forms), in_force((*rules_in_force(), rule)), _tracked(rule, spent) as tracker:
+            with _sharing(cache), in_force((*rules_in_force(), rule)), _tracked(rule, spent) as tracker:
                 yield
                 spent = None if tracker is None else tracker.total()
 
@@ -411,12 +411,15 @@ class _ImplicitScope(CommScope):
         self._of_functions = CommScope(replace(rule, joint=True))
 
     def __call__(self, f: F) -> F:
-        return super().__call__(f) if _completed is None or not callable(f) else self._of_functions(_completed(f))
+        if _joint_optimizer is None or not callable(f):
+            return super().__call__(f)
+        joint: F = self._of_functions(_joint_optimizer(f))
+        return joint
 
 
 def optimized_jointly(f: F) -> F:
     """The function, optimized jointly if it is inside of a function that `implicit_comm` decorates."""
-    joint: F = f if _completed is None or not objective().joint else _completed(f)
+    joint: F = f if _joint_optimizer is None or not objective().joint else _joint_optimizer(f)
     return joint
 
 
@@ -427,22 +430,22 @@ def _names(names: str | Iterable[str] | None) -> tuple[str, ...] | None:
 
 
 @contextlib.contextmanager
-def _inserting(forms: InsertedForms | None) -> Iterator[None]:
-    """Shares ``forms`` in a part of a run of a scope that inserts reshards; a nested run uses the outer's."""
+def _sharing(cache: InsertedReshards | None) -> Iterator[None]:
+    """Shares ``cache`` in a part of a run of a scope that inserts reshards; a nested run uses the outer's."""
     outer = _thread.inserted
-    _thread.inserted = forms if outer is None else outer
+    _thread.inserted = cache if outer is None else outer
     try:
         yield
     finally:
         _thread.inserted = outer
 
 
-def inserted_forms() -> InsertedForms | None:
+def inserted_reshards() -> InsertedReshards | None:
     """The reshards inserted so far in the open run of a scope; None where ops may not insert."""
     return _thread.inserted if allows_implicit() or finishes_scalars() else None
 
 
-def _forms_of(rules: Rules) -> InsertedForms | None:
+def _cache_for(rules: Rules) -> InsertedReshards | None:
     return NotesOn() if any(isinstance(rule, Implicit | FinishesScalars) for rule in rules) else None
 
 

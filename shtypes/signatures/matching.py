@@ -1,4 +1,4 @@
-"""Matches a type with a signature's pattern, and binds its dim names. Pure."""
+"""Matches a type with a signature's pattern, and binds its dim names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parses a type in a signature into a `Pattern`, which many types match. Pure.
+"""Parses a type in a signature into a `Pattern`, which many types match.
 
 Its dtype may be a class of dtypes; a dim name stands for any size, the same one everywhere in the signature.
 """

@@ -29,7 +29,7 @@ from shtypes.types.policy import replicated
 F = TypeVar("F", bound=Callable[..., Any])
 
 #: The maximum number of values in an error.
-MOST = 4
+_MAX_PROBLEMS = 4
 
 
 def typed(f: F) -> F:
@@ -227,12 +227,12 @@ def _refused(f: Callable[..., Any], into: Checking, arguments: Mapping[str, Any]
     line = user_line()
     call = f"{name}({', '.join(f'{k}: {_text(v)}' for k, v in arguments.items())})"
     where = [f"{line}: {call}" if line else call]
-    where += dict.fromkeys(f"{_annotation_line(f, p)}: {_annotation_text(p)}" for p in into.problems[:MOST])
+    where += dict.fromkeys(f"{_annotation_line(f, p)}: {_annotation_text(p)}" for p in into.problems[:_MAX_PROBLEMS])
     why = "; ".join(first.reasons)
     if many:
-        why = "\n".join(f"`{p.path}` is {p.got}: {'; '.join(p.reasons)}" for p in into.problems[:MOST])
-        if len(into.problems) > MOST:
-            why += f"\nand {len(into.problems) - MOST} more"
+        why = "\n".join(f"`{p.path}` is {p.got}: {'; '.join(p.reasons)}" for p in into.problems[:_MAX_PROBLEMS])
+        if len(into.problems) > _MAX_PROBLEMS:
+            why += f"\nand {len(into.problems) - _MAX_PROBLEMS} more"
     if into.bindings.of:
         why += f"\nso far: {into.bindings}"
     subject = f"{what} `{first.path}` of `{name}`" if what == "argument" else _named_result(first.path, name)
@@ -268,7 +268,7 @@ def _annotation_text(problem: Problem) -> str:
 def _fixes(into: Checking) -> list[Fix]:
     """The reshards that make values fit; a wrong size has none."""
     fixes = []
-    for problem in into.problems[:MOST]:
+    for problem in into.problems[:_MAX_PROBLEMS]:
         if problem.actual is None or problem.pattern is None:
             continue
         # not cached: a cached match of an equal type may have other dim names

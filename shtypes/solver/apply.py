@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from shtypes._compat.in_force import InForce, set_at, settings
-from shtypes._compat.jaxprs import bound
+from shtypes._compat.jaxprs import bind_eqn
 from shtypes._compat.plain_programs import as_written
 from shtypes.core.array import Array
 from shtypes.core.conversion import array
@@ -248,7 +248,7 @@ class _Evaluator:
             recorded = set_at(op.eqn) or InForce()
             with settings(recorded), in_force((*rules_in_force(), *recorded.rules)), scope:
                 xs = [self._get(env, x, f"{op.id}.{i}", constant=constant) for i, x in enumerate(op.operands)]
-                outs = bound(op.eqn, xs)
+                outs = bind_eqn(op.eqn, xs)
             for v, x in zip(op.results, outs, strict=True):
                 self._put(env, v, x)
 

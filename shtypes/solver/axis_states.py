@@ -1,4 +1,4 @@
-"""Encodes the state of a value along one mesh axis as a small integer, the index of cost tables. Pure.
+"""Encodes the state of a value along one mesh axis as a small integer, the index of cost tables.
 
 ``REDUCED``, ``INVARIANT`` and ``UNREDUCED`` are the states of that name, ``SHARDED + d`` is sharded on dim ``d``. Axes
 on one dim are in mesh order, except that those with ``FRONT + SHARDED + d`` are the most major.

@@ -34,7 +34,7 @@ from shtypes.resharding.devices import Device, as_device
 from shtypes.scopes.comm import (
     Implicit,
     Objective,
-    connect_completed,
+    connect_joint_optimizer,
     in_force,
     noting_undecided,
     objective,
@@ -250,4 +250,4 @@ def _hardware(by: Objective) -> tuple[CostModel, Device]:
 
 
 connect_solver(_Solver())
-connect_completed(Completed)
+connect_joint_optimizer(Completed)

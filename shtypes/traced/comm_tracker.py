@@ -118,7 +118,7 @@ class CommTracker:
         self._ran = _added(self._ran, now)
         self._check(_directions(self._ran), list)
 
-    def runs_program(self, call: Any, eqns: Sequence[Any] | None) -> None:
+    def announce_program(self, call: Any, eqns: Sequence[Any] | None) -> None:
         """Counts and checks a program that JAX is about to run on typed values; None if it is unavailable.
 
         ``call`` identifies the call, which each operand may announce.
@@ -301,7 +301,7 @@ def _over_budget(reason: str, direction: str, eqns: Any) -> ShardingTypeError:
     )
 
 
-def runs_again() -> bool:
+def in_checkpoint() -> bool:
     """Whether a checkpoint is being traced, which may recompute the code in the backward pass."""
     return any("checkpoint" in trace.purpose for trace in open_traces())
 
@@ -320,13 +320,13 @@ def counted() -> Iterator[Callable[[Any], None]]:
         yield program
 
 
-def runs_program() -> None:
+def announce_program() -> None:
     """Announces the program that JAX is about to run to open scopes; called when JAX requests an operand's data."""
     trackers = open_trackers()
     if trackers and no_trace_is_running():
         call, eqns = program_of_call()
         for tracker in trackers:
-            tracker.runs_program(call, eqns)
+            tracker.announce_program(call, eqns)
 
 
-connect_tracker(CommTracker, runs_again, runs_program)
+connect_tracker(CommTracker, in_checkpoint, announce_program)

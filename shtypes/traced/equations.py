@@ -32,7 +32,7 @@ from shtypes._compat.jaxprs import (
     is_literal,
     jaxpr_of,
 )
-from shtypes.caches import MOST
+from shtypes.caches import CACHE_SIZE
 from shtypes.context.frames import Owner, owner_of_file
 from shtypes.core.call_with_rules import call_with_rules_p
 from shtypes.core.callbacks import Callback
@@ -322,7 +322,7 @@ def _constant_index(jaxpr: Any, index: Any) -> int | None:
     return min(max(value, low), high)
 
 
-@functools.lru_cache(maxsize=MOST)
+@functools.lru_cache(maxsize=CACHE_SIZE)
 def _needs_of_shards(fn: ShardFn, operands: tuple[ShType, ...], outs: tuple[bool, ...]) -> Needs:
     """The needs of a local function for operands of some types."""
     program = program_of(fn, operands)

@@ -1,4 +1,4 @@
-"""Sharding types: dtype, dims, the state of each mesh axis; meshes, policies, and the notation. Pure."""
+"""Sharding types: dtype, dims, the state of each mesh axis; meshes, policies, and the notation."""
 
 from shtypes.types.parts import COTANGENT as COTANGENT
 from shtypes.types.parts import REPLICATED as REPLICATED

@@ -1,4 +1,4 @@
-"""Dtype names, short and long, and facts about dtypes. Pure; imports numpy only on demand."""
+"""Dtype names, short and long, and facts about dtypes. Imports numpy only on demand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`ShType`: dtype, dims and the state of each mesh axis. Pure: no JAX, no arrays."""
+"""`ShType`: dtype, dims and the state of each mesh axis. Needs no JAX and no arrays."""
 
 from __future__ import annotations
 

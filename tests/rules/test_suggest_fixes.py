@@ -16,7 +16,7 @@ from shtypes.rules.along_dims import reduce_nonlinear
 from shtypes.rules.einsum_like import einsum
 from shtypes.rules.elementwise import additive, multilinear, nonlinear, select_n
 from shtypes.rules.shape import concatenate, reshape
-from shtypes.rules.suggest_fixes import MOST_TRIED, Candidate, Search, fixes
+from shtypes.rules.suggest_fixes import MAX_TRIED, Candidate, Search, fixes
 from shtypes.rules.typing import Typing
 from shtypes.types import ShType
 from shtypes.types.mesh import Mesh
@@ -253,7 +253,7 @@ def test_the_rule_is_asked_a_bounded_number_of_times(rule: Rule, operands: tuple
         asked.append(types)
         return rule(types)
 
-    for most in (10, 40, MOST_TRIED):
+    for most in (10, 40, MAX_TRIED):
         asked.clear()
         search = Search(counted, given, most_tried=most)
         found = search.best()

@@ -18,9 +18,8 @@ from shtypes.dispatch.apply import apply_all, as_operands, is_number, is_typed
 from shtypes.evaluation.bound_primitive import LINEAR, NAMES, Bound, Linearity
 from shtypes.evaluation.table import ROWS
 from shtypes.rules import ResultDims, Typing
-from shtypes.rules.einsum_like import ProductDims
+from shtypes.rules.einsum_like import ProductDims, nonlinear_contraction
 from shtypes.rules.einsum_like import contraction as _contraction
-from shtypes.rules.einsum_like import labelled as _labelled
 from shtypes.rules.typing import Label
 from shtypes.types import ShType, State, dtypes
 
@@ -172,7 +171,7 @@ def together(labels: Callable[[Call, Sequence[int], Sequence[int]], Any]) -> Fam
 
     def rule(call: Call, types: Types) -> Typing:
         of_operands, of_results, unsharded, ids = labels(call, [t.ndim for t in types], [len(s) for s in call.shapes])
-        family = _labelled if call.linearity.kind is Linear.NO else _contraction
+        family = nonlinear_contraction if call.linearity.kind is Linear.NO else _contraction
         results = list(zip(call.dtypes, call.shapes, of_results, strict=True))
         result_types: list[ShType] = []
         for dtype, shape, result_labels in (*results, *results[:-1]):  # twice, since each may cast the operands

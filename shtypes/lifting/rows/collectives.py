@@ -24,7 +24,7 @@ from shtypes.errors import ShardingTypeError
 from shtypes.evaluation.frames import mesh_here
 from shtypes.evaluation.interpreter import evaluate
 from shtypes.evaluation.rows.families import Row, all_unsharded
-from shtypes.evaluation.table import FALLBACKS, REASONS, ROWS, body_row
+from shtypes.evaluation.table import FALLBACKS, ROWS, WITHOUT_ROW, body_row
 from shtypes.evaluation.value_info import cast_to_type, is_constant, type_constants, typed_constant
 from shtypes.local_mode import lax
 from shtypes.local_mode.shard_map import mapped_over
@@ -305,7 +305,7 @@ def _reshard_input(x: Any, spec: Any, axes: Sequence[str], mesh: Mesh) -> Any:
 
 def _on_full_values(eqn: Any, operands: list[Any]) -> list[Any] | None:
     """Evaluates a kernel or foreign call in local mode: each device calls it with the full values."""
-    why = REASONS.get(eqn.primitive.name)
+    why = WITHOUT_ROW.get(eqn.primitive.name)
     if not local_axes() or eqn.effects or (why is not None and "sh.local_map" not in why):
         return None
     if not all(hasattr(v.aval, "shape") and hasattr(v.aval, "dtype") for v in (*eqn.invars, *eqn.outvars)):

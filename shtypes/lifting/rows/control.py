@@ -41,7 +41,7 @@ from shtypes.ops import functions
 from shtypes.ops.along_dims import function
 from shtypes.ops.table import OPS
 from shtypes.rules.typing import Typing
-from shtypes.scopes.comm import NoComm, NotTransposed, Recomputed, under
+from shtypes.scopes.comm import NoComm, NotTransposed, Recomputed, under_rules
 from shtypes.types import ShType, State, dtypes
 from shtypes.types.mesh import Mesh, context
 from shtypes.types.policy import replicated
@@ -91,7 +91,7 @@ def _checkpoint(eqn: Any, operands: list[Any]) -> list[Any]:
             return evaluate_closed(marked(body, policies), xs)
 
     args = split.inputs(operands)
-    jaxpr, consts = trace_typed(under(None, split.body(run), Recomputed()), args)
+    jaxpr, consts = trace_typed(under_rules(None, split.body(run), Recomputed()), args)
     prevent = params["prevent_cse"]
     if isinstance(prevent, (tuple, list)):
         prevent = (*[False] * len(consts), *split.inputs(prevent))
@@ -210,7 +210,7 @@ def _while(eqn: Any, operands: list[Any]) -> list[Any]:
 
     if mapped and any(map(is_typed, operands)):
         try:  # a loop of unknown length has no backward pass, but may be in one
-            return under(None, run, NotTransposed(), NoComm("both"))(_any_on_device)
+            return under_rules(None, run, NotTransposed(), NoComm("both"))(_any_on_device)
         except ShardingTypeError:
             pass  # the predicate is not sharded, or the loop communicates
     return run(functions.any)

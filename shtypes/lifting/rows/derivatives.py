@@ -20,7 +20,7 @@ from shtypes.context.eqn_source import set_current_eqn
 from shtypes.dispatch.apply import apply, finished_type, is_typed
 from shtypes.errors import ShardingTypeError, quoted
 from shtypes.evaluation.interpreter import evaluate_closed
-from shtypes.evaluation.table import FALLBACKS, REASONS, body_row
+from shtypes.evaluation.table import FALLBACKS, WITHOUT_ROW, body_row
 from shtypes.evaluation.value_info import cast_to_type, is_inexact, of_some, type_constants, type_of, typed_constant
 from shtypes.lifting.jax_rules import Run, Site, with_rules
 from shtypes.ops import functions
@@ -281,7 +281,7 @@ def _hi_primitive(eqn: Any, operands: list[Any]) -> list[Any]:
 
 def _third_party(eqn: Any, operands: list[Any]) -> list[Any] | None:
     """Evaluates the implementation of a third party's primitive, with the rules registered in JAX."""
-    run = None if eqn.primitive.name in REASONS else implementation_of(eqn)
+    run = None if eqn.primitive.name in WITHOUT_ROW else implementation_of(eqn)
     return None if run is None else with_rules(Site(eqn, operands), operands, _traced(eqn, operands, run))
 
 

@@ -116,7 +116,7 @@ def innermost(eqn: Any) -> Any:
 def _chosen_for(eqn: Any, operands: Sequence[Any], row: Row, ways: Sequence[Way]) -> tuple[int, frozenset[int]]:
     """The number of the requested way, if it applies, or of the one that sends least; and of all that may apply."""
     serials = tuple([x.type.serial if is_typed(x) else None for x in operands])
-    key = (key_of_equation(eqn), serials, current_settings()._replace(tried=False))
+    key = (key_of_equation(eqn), serials, current_settings()._replace(speculative=False))
 
     def choose() -> tuple[int, frozenset[int]]:
         asked = objective().way

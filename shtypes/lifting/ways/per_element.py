@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from shtypes._compat.derivative_rules import custom_jvp_rule
 from shtypes._compat.jaxprs import captured, is_literal, jaxpr_of, literal_value
 from shtypes._compat.plain_programs import bind_in_program
-from shtypes.caches import MOST
+from shtypes.caches import CACHE_SIZE
 from shtypes.errors import ShardingTypeError
 from shtypes.evaluation.rows.elementwise import acts_per_element
 from shtypes.lifting.ways.choice import CALLS, name_of
@@ -46,7 +46,7 @@ def results_of(
     return list(map(read, jaxpr.outvars))
 
 
-@functools.lru_cache(maxsize=MOST)
+@functools.lru_cache(maxsize=CACHE_SIZE)
 def with_rule(eqn: Any) -> JaxFunction:
     """An elementwise function with its derivative rule, for arrays of any shape."""
 

@@ -17,7 +17,7 @@ import numpy as np
 from jax import lax
 
 from shtypes import rules
-from shtypes.caches import MOST
+from shtypes.caches import CACHE_SIZE
 from shtypes.core.array import Array
 from shtypes.core.conversion import convert
 from shtypes.core.local import local
@@ -160,7 +160,7 @@ def check_parts(name: str, key: ShType, sampled: ShType) -> None:
     raise ShardingTypeError(f"`{name}` cannot make a part of {sampled}", why=why, hints=hints)
 
 
-@functools.lru_cache(maxsize=MOST)
+@functools.lru_cache(maxsize=CACHE_SIZE)
 def _check_dtype(name: str, dtype: str, params: tuple[tuple[str, Any], ...]) -> None:
     """Refuses a dtype without JAX samples."""
     try:

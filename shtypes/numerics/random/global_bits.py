@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.extend.random import define_prng_impl, threefry2x32_p
 
-from shtypes.caches import MOST
+from shtypes.caches import CACHE_SIZE
 
 IMPL: Final = "threefry2x32"
 _WORD: Final = 2**32
@@ -34,7 +34,7 @@ def part_key(key: Any, shape: tuple[int, ...], starts: Sequence[Any]) -> Any:
     return jax.random.wrap_key_data(jnp.concatenate(words), impl=_generator(shape))
 
 
-@functools.lru_cache(maxsize=MOST)
+@functools.lru_cache(maxsize=CACHE_SIZE)
 def _generator(shape: tuple[int, ...]) -> Any:
     """The generator for parts of arrays of one shape."""
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 from jax import lax
 
-from shtypes.caches import MOST
+from shtypes.caches import CACHE_SIZE
 from shtypes.core.collective import on_shards
 from shtypes.core.dim_fns import Einsum
 from shtypes.core.operation import Comm
@@ -91,7 +91,7 @@ def _wait_for(x: Any, zero: Any) -> Any:
     return jnp.where(zero == 0, x, jnp.zeros_like(x))
 
 
-@functools.lru_cache(maxsize=MOST)
+@functools.lru_cache(maxsize=CACHE_SIZE)
 def gathering(
     spec: RingSpec, positions: tuple[int, ...], moved: ShType, results: tuple[ShType, ...]
 ) -> Callable[..., list[Any]]:
@@ -178,7 +178,7 @@ def _merged(parts: Sequence[Any], output: str, label: str, n: int) -> Any:
     return jnp.concatenate(apart, d + 1).reshape(*before, size, *after)
 
 
-@functools.lru_cache(maxsize=MOST)
+@functools.lru_cache(maxsize=CACHE_SIZE)
 def scattering(spec: RingSpec, result: ShType) -> Callable[..., list[Any]]:
     """A scattered sum of products: ``(lhs, rhs, lhs, rhs, ...) -> [result]``; ``result`` is the type of the shard."""
     n = result.mesh.product(spec.axes)

@@ -73,7 +73,7 @@ def cli() -> None:
     help="Show once what is repeated, such as unrolled layers, and how often; JSON has all of it.  [default: fold]",
 )
 @click.option("--plot", type=click.Path(dir_okay=False), help="Also plot the bytes by axes and direction, to a file.")
-def explain(form: str, output: str | None, fold: bool, plot: str | None, **options: Any) -> None:
+def explain(fmt: str, output: str | None, fold: bool, plot: str | None, **options: Any) -> None:
     r"""Lists a function with the type of every value, and with --grad of every cotangent under the line that causes it.
 
     TARGET and TYPE are as for `shtypes check`; nothing runs, and no device is needed.
@@ -90,7 +90,7 @@ def explain(form: str, output: str | None, fold: bool, plot: str | None, **optio
             listing.plot(plot)
         except (ImportError, OSError, ValueError) as error:
             raise click.UsageError(str(error)) from None
-    emit(listing, form, output)
+    emit(listing, fmt, output)
 
 
 cli.add_command(check.command)
@@ -100,7 +100,7 @@ cli.add_command(check.command)
 @target_options
 @click.option("--max-bytes", type=click.IntRange(min=0), default=None, help="Fail if a device needs more at the peak.")
 @output_options
-def memory(max_bytes: int | None, form: str, output: str | None, **options: Any) -> None:
+def memory(max_bytes: int | None, fmt: str, output: str | None, **options: Any) -> None:
     r"""Estimates what a function needs on each device: arguments, results, what the backward pass needs, the peak.
 
     TARGET and TYPE are as for `shtypes check`; nothing runs, no device is needed, and the mesh may have any size.
@@ -114,7 +114,7 @@ def memory(max_bytes: int | None, form: str, output: str | None, **options: Any)
     loaded = load_target(**options)
     with loaded.scope(), tracing(loaded.name):
         report = sh.memory(loaded.function, *loaded.args, grad=loaded.grad)
-    emit(report, form, output)
+    emit(report, fmt, output)
     if max_bytes is not None and report.peak > max_bytes:
         click.echo(f"failed: a device needs {report.peak} B, and at most {max_bytes} B is allowed", err=True)
         raise SystemExit(FAILED)
@@ -126,7 +126,7 @@ def memory(max_bytes: int | None, form: str, output: str | None, **options: Any)
     "--device", metavar="DEVICE", help=f"Predict times: one of {', '.join(DEVICES)}, or a .toml file (docs: compute)."
 )
 @output_options
-def compute(device: str | None, form: str, output: str | None, **options: Any) -> None:
+def compute(device: str | None, fmt: str, output: str | None, **options: Any) -> None:
     r"""The work of one device: operations of products and of all else, and bytes through its memory.
 
     TARGET and TYPE are as for `shtypes check`; nothing runs, no device is needed, and the mesh may have any size.
@@ -137,7 +137,7 @@ def compute(device: str | None, form: str, output: str | None, **options: Any) -
     loaded = load_target(**options)
     with loaded.scope(), tracing(loaded.name):
         report = sh.compute(loaded.function, *loaded.args, grad=loaded.grad, device=device)
-    emit(report, form, output)
+    emit(report, fmt, output)
 
 
 def _types_by_path(ctx: click.Context, param: click.Parameter, texts: Sequence[str]) -> dict[str, str]:
@@ -153,7 +153,17 @@ def _by_path(option: str, text: str, *parameter: str) -> Callable[[Any], Any]:
 
 
 #: The options that are passed to `sh.suggest` unchanged.
-_SEARCH: Final = ("memory", "fixed", "inputs", "compute", "state", "checkpoint", "overlap", "time_limit", "seed")
+_SEARCH_OPTIONS: Final = (
+    "memory",
+    "fixed",
+    "inputs",
+    "compute",
+    "state",
+    "checkpoint",
+    "overlap",
+    "time_limit",
+    "seed",
+)
 
 
 @cli.command()
@@ -203,7 +213,7 @@ def suggest(
     patch: bool,
     dry_run: bool,
     why_not: dict[str, str],
-    form: str,
+    fmt: str,
     output: str | None,
     **options: Any,
 ) -> None:
@@ -223,7 +233,7 @@ def suggest(
         raise click.UsageError(
             "--why-not prints what differs from the first plan, as text: leave out --patch, --html and JSON"
         )
-    search = {name: options.pop(name) for name in _SEARCH}
+    search = {name: options.pop(name) for name in _SEARCH_OPTIONS}
     loaded = load_target(**options)
     model = read_links(links) or "h100-nvlink"
     with loaded.scope(), tracing(loaded.name, bar=True) as update, watching(_shown(loaded.name, update)):
@@ -233,7 +243,7 @@ def suggest(
             return
         written = _patched(loaded.function, plans[0], dry_run=dry_run) if patch else None
     if written is None or output is not None:
-        emit(plans, form, output)
+        emit(plans, fmt, output)
     if html is not None:
         write(plans.to_html(), html)
     if written is not None:
@@ -270,7 +280,7 @@ def _shown(name: str, update: Update) -> Callable[[Progress], None]:
 @click.option("--no-grad", is_flag=True, help="Only the forward pass.")
 @link_option
 @output_options
-def compare(no_grad: bool, links: tuple[str, ...], form: str, output: str | None, **options: Any) -> None:
+def compare(no_grad: bool, links: tuple[str, ...], fmt: str, output: str | None, **options: Any) -> None:
     """Types one function under the policies "jax" and "partial", and shows what differs.
 
     The backward pass is in it, unless --no-grad is given or the function takes gradients itself. TARGET and TYPE are as
@@ -280,7 +290,7 @@ def compare(no_grad: bool, links: tuple[str, ...], form: str, output: str | None
     loaded = load_target(**options)
     with tracing(loaded.name), loaded.scope():
         comparison = sh.compare(loaded.function, *loaded.args, grad=not no_grad, model=model)
-    emit(comparison, form, output)
+    emit(comparison, fmt, output)
 
 
 @cli.command()
@@ -301,7 +311,7 @@ def reshard(
     policy_name: str | None,
     dims: dict[str, int],
     links: tuple[str, ...],
-    form: str,
+    fmt: str,
     output: str | None,
     **dtypes: Any,
 ) -> None:
@@ -320,7 +330,7 @@ def reshard(
         src: ShType = _read("FROM", parse, source, mesh=mesh, dims=sizes)
         dst: ShType = _read("TO", parse, goal, like=src, dims=sizes)
         transport = _read("--comm-dtype", CommArguments(**dtypes).transport, "reshard", src, dst)
-        emit(Resharding(src, dst, read_links(links), transport), form, output)
+        emit(Resharding(src, dst, read_links(links), transport), fmt, output)
 
 
 def _read(name: str, read: Callable[..., T], *args: Any, **options: Any) -> T:

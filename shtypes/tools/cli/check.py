@@ -42,7 +42,7 @@ def command(
     update: bool,
     no_comm: str | None,
     max_bytes: int | None,
-    form: str,
+    fmt: str,
     output: str | None,
     **given_options: Any,
 ) -> None:
@@ -58,7 +58,7 @@ def command(
     """
     settings = config()
     configured = None if target is None else settings.named(target)
-    options = types or any(given_options.values()) or no_comm or max_bytes is not None or form == "html"
+    options = types or any(given_options.values()) or no_comm or max_bytes is not None or fmt == "html"
     if target is None and options:
         raise click.UsageError(
             "types, --mesh and the like, --no-comm, --max-bytes and --format html are for one TARGET; what all targets "
@@ -67,14 +67,14 @@ def command(
     if target is None or (configured is not None and not options):
         if update and output:
             raise click.UsageError("--update writes the file of the repository, and no --output")
-        raise SystemExit(_check_pinned(settings, configured, update=update, form=form, output=output))
+        raise SystemExit(_check_pinned(settings, configured, update=update, fmt=fmt, output=output))
     if update and configured is not None:
         raise click.UsageError(f"--update pins `{target}` as pyproject.toml has it: leave out the other options")
     if update:
         raise click.UsageError(
             f"--update is for targets of [tool.shtypes] in pyproject.toml; `{target}` is none of them"
         )
-    raise SystemExit(_check_one(load_target(target, types, **given_options), no_comm, max_bytes, form, output))
+    raise SystemExit(_check_one(load_target(target, types, **given_options), no_comm, max_bytes, fmt, output))
 
 
 # one target
@@ -127,14 +127,14 @@ class _Checked(Report):
         return [t for t in tables if t.rows or t.note]
 
 
-def _check_one(loaded: LoadedTarget, no_comm: str | None, max_bytes: int | None, form: str, output: str | None) -> int:
+def _check_one(loaded: LoadedTarget, no_comm: str | None, max_bytes: int | None, fmt: str, output: str | None) -> int:
     from shtypes.analysis.check import signature_of
 
     with loaded.scope():
         with tracing(loaded.name):
             signature = signature_of(loaded.target, grad=loaded.grad)
             failures = list(_failures(signature.ledger, no_comm, max_bytes))
-        emit(_Checked(loaded.name, str(loaded.mesh), signature, failures), form, output)
+        emit(_Checked(loaded.name, str(loaded.mesh), signature, failures), fmt, output)
     return FAILED if failures else 0
 
 
@@ -154,7 +154,7 @@ def _failures(ledger: Ledger, no_comm: str | None, max_bytes: int | None) -> Ite
 # the pinned file of a repository
 
 
-def _check_pinned(settings: Config, only: TargetConfig | None, *, update: bool, form: str, output: str | None) -> int:
+def _check_pinned(settings: Config, only: TargetConfig | None, *, update: bool, fmt: str, output: str | None) -> int:
     from shtypes.analysis import golden
 
     if not settings.targets:
@@ -181,7 +181,7 @@ def _check_pinned(settings: Config, only: TargetConfig | None, *, update: bool, 
     stale = [] if only else [name for name in pinned if name not in records and name not in broken]
     lines = {name: golden.differences(name, pinned.get(name), records.get(name)) for name in (*records, *stale)}
     problems = {name: text for name, text in lines.items() if text}
-    if form == "json":
+    if fmt == "json":
         text = json.dumps(
             {"schema": 1, "ok": not (problems or broken), "differences": problems, "errors": broken}, indent=2
         )

@@ -45,12 +45,12 @@ def drawn_output_options(f: F) -> F:
 
 def _options(f: F, suffixes: Mapping[str, str]) -> F:
     @functools.wraps(f)
-    def command(*args: Any, form: str | None, output: str | None, **kwargs: Any) -> Any:
-        return f(*args, form=_fitting(form, output, suffixes), output=output, **kwargs)
+    def command(*args: Any, fmt: str | None, output: str | None, **kwargs: Any) -> Any:
+        return f(*args, fmt=_fitting(fmt, output, suffixes), output=output, **kwargs)
 
-    form = click.option(
+    fmt = click.option(
         "--format",
-        "form",
+        "fmt",
         type=click.Choice([*dict.fromkeys(suffixes.values())]),
         default=None,
         help="How to print; by default as the name of the --output says, else text.",
@@ -62,34 +62,34 @@ def _options(f: F, suffixes: Mapping[str, str]) -> F:
         default=None,
         help=f"A file to write to: {', '.join(suffixes)}.",
     )
-    return cast(F, form(output(command)))
+    return cast(F, fmt(output(command)))
 
 
-def _fitting(form: str | None, output: str | None, suffixes: Mapping[str, str]) -> str:
+def _fitting(fmt: str | None, output: str | None, suffixes: Mapping[str, str]) -> str:
     """The format, from ``--format`` or the file's suffix."""
     name = Path(output or "").name
     suffix = (Path(name).suffix or (name if name.startswith(".") else "")).lower()
     if not suffix:
-        return form or "text"
+        return fmt or "text"
     if suffix not in suffixes:
         raise click.UsageError(f"`{output}` is of no known kind: its name may end in {', '.join(suffixes)}, or in none")
-    if form not in (None, suffixes[suffix]):
-        raise click.UsageError(f"`{output}` is for {suffixes[suffix]}, and --format says {form}")
+    if fmt not in (None, suffixes[suffix]):
+        raise click.UsageError(f"`{output}` is for {suffixes[suffix]}, and --format says {fmt}")
     return suffixes[suffix]
 
 
-def emit(report: Any, form: str, output: str | None = None) -> None:
+def emit(report: Any, fmt: str, output: str | None = None) -> None:
     """Writes a report to a file or standard output, on a terminal with `rich` where the report supports it.
 
-    ``form`` is ``"text"``, ``"json"``, ``"html"``, or ``"svg"``, by ``str``, ``to_json``, ``to_html`` and ``to_svg``.
+    ``fmt`` is ``"text"``, ``"json"``, ``"html"``, or ``"svg"``, by ``str``, ``to_json``, ``to_html`` and ``to_svg``.
     """
-    if form == "text" and output is None and sys.stdout.isatty() and hasattr(report, "__rich__"):
+    if fmt == "text" and output is None and sys.stdout.isatty() and hasattr(report, "__rich__"):
         terminal(highlight=False).print(report)
         return
-    if form == "json":
+    if fmt == "json":
         write(report.to_json(indent=2), output)
     else:
-        write(str(report) if form == "text" else getattr(report, f"to_{form}")(), output)
+        write(str(report) if fmt == "text" else getattr(report, f"to_{fmt}")(), output)
 
 
 def terminal(**options: Any) -> Console:
