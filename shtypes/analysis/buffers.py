@@ -11,12 +11,17 @@ from typing import Final
 
 from shtypes.analysis.device_steps import Graph, Kind, Step, Value
 
-_FUSED: Final = frozenset({Kind.MAP, Kind.COSTLY})
-_READS: Final = frozenset({Kind.FOLD, Kind.STORE})
+#: The kinds of steps that XLA may compute inside of the steps that use them.
+_FUSES_INTO_USERS: Final = frozenset({Kind.MAP, Kind.COSTLY})
+#: The other kinds into which steps may be fused.
+_FUSES_OPERANDS: Final = frozenset({Kind.FOLD, Kind.STORE})
 
 
 class Fusion:
-    """The steps that compute each step of a graph after fusion; itself if its result is in memory."""
+    """The steps that compute each step of a graph after fusion; itself if its result is in memory.
+
+    ``b = exp(a); c = sum(b)`` is one kernel, in which ``b`` has no memory: ``into[b] == {c}`` and ``reads(c) == [a]``.
+    """
 
     def __init__(self, graph: Graph) -> None:
         self.into: dict[Step, frozenset[Step]] = {}
@@ -26,14 +31,14 @@ class Fusion:
             for v in dict.fromkeys(step.operands):
                 self._users.setdefault(v, []).append(step)
         order = sorted(graph.steps, key=lambda s: s.order)
-        self._place = {step: 1 << i for i, step in enumerate(order)}
+        self._bit = {step: 1 << i for i, step in enumerate(order)}
         self._before: dict[Step, int] = {}  # the transitive operands of a step, as bits
         for step in order:
-            self._before[step] = self._place[step]
+            self._before[step] = self._bit[step]
             for v in step.operands:
                 self._before[step] |= self._before[v.step] if v.step is not None else 0
         for step in reversed(order):
-            self.into[step] = self._into(step)
+            self.into[step] = self._computed_in(step)
         self._reads: dict[Step, dict[Value, None]] = {}
         for step in order:
             self._reads[step] = {}
@@ -44,9 +49,9 @@ class Fusion:
         """Whether the results of a step are in memory, or alias its operands."""
         return step in self.into[step]
 
-    def _into(self, step: Step) -> frozenset[Step]:
+    def _computed_in(self, step: Step) -> frozenset[Step]:
         itself = frozenset((step,))
-        if step.kind not in _FUSED and step.kind is not Kind.VIEW:
+        if step.kind not in _FUSES_INTO_USERS and step.kind is not Kind.VIEW:
             return itself
         (result,) = step.results
         readers: frozenset[Step] = frozenset()
@@ -57,15 +62,15 @@ class Fusion:
             readers |= into
         if result in self._results or not readers:
             return itself
-        again = step.kind is Kind.VIEW or (step.kind is Kind.MAP and self._on_all_paths(step))
-        return readers if again or len(readers) == 1 else itself
+        recomputable = step.kind is Kind.VIEW or (step.kind is Kind.MAP and self._on_all_paths(step))
+        return readers if recomputable or len(readers) == 1 else itself
 
     def _on_all_paths(self, step: Step) -> bool:
         """Whether no user of a step waits for a value in memory that is computed from it elsewhere."""
         waiting, seen = list(self._users[step.results[0]]), set[Step]()
         while waiting:
             for other in {v.step for v in waiting.pop().operands if v.step is not None} - seen - {step}:
-                if self._before[other] & self._place[step]:
+                if self._before[other] & self._bit[step]:
                     if other in self.into[other]:
                         return False
                     seen.add(other)
@@ -77,9 +82,9 @@ class Fusion:
         into = self.into[user]
         if user.kind is Kind.VIEW:
             return frozenset() if user in into else into
-        if user.kind in _FUSED:
+        if user.kind in _FUSES_INTO_USERS:
             return into
-        reads = user.kind in _READS and not (user.kind is Kind.STORE and user.operands[0] is value)
+        reads = user.kind in _FUSES_OPERANDS and not (user.kind is Kind.STORE and user.operands[0] is value)
         return frozenset((user,)) if reads else frozenset()
 
     def reads(self, step: Step) -> Iterable[Value]:
@@ -135,7 +140,7 @@ def saved_by(graph: Graph) -> list[Value]:
 class _Run:
     """One body: the schedule of its steps, and the buffers of their results."""
 
-    def __init__(self, graph: Graph, buffers: list[Buffer], *, placed: bool = False) -> None:
+    def __init__(self, graph: Graph, buffers: list[Buffer], *, is_branch: bool = False) -> None:
         self._graph, self._fusion, self._buffers = graph, Fusion(graph), buffers
         self._roots: dict[Value, Value] = {}
         self._memory: dict[Value, Buffer] = {}  # by root value; arguments have none
@@ -145,7 +150,7 @@ class _Run:
             for step, parts in self.order.items()
         }
         # the results of a branch are in the buffers of the conditional's results
-        self._placed = set(map(self._root, graph.results)) if placed else set()
+        self._in_outer_buffers = set(map(self._root, graph.results)) if is_branch else set()
         self._last: dict[Value, Step | None] = {v: step for step in self.order for v in self.reads[step]}
         self._last |= dict.fromkeys(map(self._root, graph.results))
 
@@ -158,7 +163,7 @@ class _Run:
                 if self._root(result) is result:
                     self._make(result, reused.get(result), start)
             for body in step.bodies:
-                clock = _Run(body, self._buffers, placed=step.kind is Kind.BRANCH).run(clock)
+                clock = _Run(body, self._buffers, is_branch=step.kind is Kind.BRANCH).run(clock)
             for v in (*self.reads[step], *map(self._root, step.results)):
                 if v in self._memory:
                     self._memory[v].end = max(self._memory[v].end, clock - 1)
@@ -177,7 +182,7 @@ class _Run:
 
     def _make(self, result: Value, over: Value | None, now: int) -> None:
         """Assigns a result the buffer of another value, or a new one."""
-        if result in self._placed:
+        if result in self._in_outer_buffers:
             return
         if over is None:
             self._memory[result] = Buffer(result.bytes, [(now, result)])
@@ -221,16 +226,16 @@ class _Run:
         """
         steps = [s for s in _post_order(self._graph) if self._fusion.materialized(s)]
         before = {s: {v.step for v in self._fusion.reads(s) if v.step is not None} for s in steps}
-        joined = _joined(steps, before)
-        joint = {part: step for step, parts in joined.items() for part in parts}
+        joined = _combined_collectives(steps, before)
+        combined_of = {part: step for step, parts in joined.items() for part in parts}
         for step in steps:  # a reshape runs with its producer
             producer = step.operands[0].step if step.kind is Kind.VIEW and step.operands else None
-            if producer is not None and joint.get(producer, producer).kind in (Kind.MAP, Kind.COSTLY):
-                joint[step] = joint.get(producer, producer)
-        units = list(dict.fromkeys(joint.get(s, s) for s in steps))
+            if producer is not None and combined_of.get(producer, producer).kind in (Kind.MAP, Kind.COSTLY):
+                combined_of[step] = combined_of.get(producer, producer)
+        units = list(dict.fromkeys(combined_of.get(s, s) for s in steps))
         sorter = graphlib.TopologicalSorter[Step](dict.fromkeys(units, ()))
         for unit in units:
-            sorter.add(unit, *{joint.get(n, n): None for part in joined.get(unit, [unit]) for n in before[part]})
+            sorter.add(unit, *{combined_of.get(n, n): None for part in joined.get(unit, [unit]) for n in before[part]})
         return {unit: joined.get(unit, [unit]) for unit in sorter.static_order()}
 
 
@@ -255,21 +260,21 @@ def _post_order(graph: Graph) -> list[Step]:
     return list(ordered)
 
 
-def _joined(steps: list[Step], before: dict[Step, set[Step]]) -> dict[Step, list[Step]]:
+def _combined_collectives(steps: list[Step], before: dict[Step, set[Step]]) -> dict[Step, list[Step]]:
     """Collectives over the same devices that the compiler combines, by the combined one; none depends on another."""
     groups: dict[tuple[str, ...], list[list[Step]]] = {}
-    places = {step: 1 << i for i, step in enumerate(steps)}
+    bits = {step: 1 << i for i, step in enumerate(steps)}
     needs: dict[Step, int] = {}  # a step with its transitive operands, as bits, including those of combined steps
     for step in steps:
-        needs[step] = functools.reduce(operator.or_, (needs[n] for n in before[step]), places[step])
+        needs[step] = functools.reduce(operator.or_, (needs[n] for n in before[step]), bits[step])
         if step.kind is not Kind.SEND:
             continue
         equal_groups = groups.setdefault((step.name, str(step.eqn.params), str(step.results[0].aval.dtype)), [])
-        group = next((g for g in equal_groups if not needs[step] & sum(places[s] for s in g)), None)
+        group = next((g for g in equal_groups if not needs[step] & sum(bits[s] for s in g)), None)
         if group is None:
             equal_groups.append([step])
             continue
-        members = sum(places[s] for s in group)
+        members = sum(bits[s] for s in group)
         combined = functools.reduce(operator.or_, (needs[s] for s in group), needs[step])
         needs |= {s: n | combined for s, n in needs.items() if s is step or n & members}
         group.append(step)

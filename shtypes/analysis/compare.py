@@ -110,8 +110,8 @@ def type_changes(one: Signature | None, other: Signature | None) -> Iterator[Typ
     lines = _typed_lines(other)
     counted: Counter[TypeChange] = Counter()
     for key, types in _typed_lines(one).items():
-        for t, there in zip(types, lines.get(key, ()), strict=False):
-            if texts := _differ(t, there):
+        for t, other_type in zip(types, lines.get(key, ()), strict=False):
+            if texts := _differ(t, other_type):
                 counted[TypeChange(*key, *texts)] += 1
     yield from (change._replace(values=n) for change, n in counted.items())
 
@@ -169,9 +169,9 @@ def changes_of(one: Mapping[Any, Use], other: Mapping[Any, Use]) -> Iterator[Cha
         if key not in one:
             arriving.setdefault((use.kind, use.axes), deque()).append(use)
     for key, use in one.items():
-        there = other.get(key)
-        if there is not None:
-            yield Change("same" if there == use else "changes", use, there)
+        other_use = other.get(key)
+        if other_use is not None:
+            yield Change("same" if other_use == use else "changes", use, other_use)
             continue
         elsewhere = arriving.get((use.kind, use.axes))
         yield Change("moves", use, elsewhere.popleft()) if elsewhere else Change("vanishes", use, None)

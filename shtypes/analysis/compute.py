@@ -48,8 +48,10 @@ class Kernel(NamedTuple):
 
     def seconds(self, device: Device) -> float:
         """The time of all runs: products by the device's rate, others by its memory bandwidth."""
-        once = device.seconds(self.flops, self.dtype, self.bytes) if self.dtype else self.bytes / device.bandwidth
-        return self.runs * once
+        seconds_per_run = (
+            device.seconds(self.flops, self.dtype, self.bytes) if self.dtype else self.bytes / device.bandwidth
+        )
+        return self.runs * seconds_per_run
 
 
 @dataclass(frozen=True)
@@ -139,16 +141,13 @@ class Compute(Report):
         order = self.kernels
         if self.device is not None:
             order = tuple(sorted(self.kernels, key=lambda k: -k.seconds(self.device)))  # type: ignore[arg-type]
-        rows = [
-            (str(k.place), k.direction, k.what, k.type, *map(str, (k.runs, k.flops, k.bytes)), *self._ms(k))
-            for k in order[:_SHOWN]
-        ]
+        rows: list[tuple[str, ...]] = []
+        for k in order[:_SHOWN]:
+            ms = () if self.device is None else (f"{1e3 * k.seconds(self.device):.3g}",)
+            rows.append((str(k.place), k.direction, k.what, k.type, *map(str, (k.runs, k.flops, k.bytes)), *ms))
         note = f"and {len(order) - _SHOWN} more" if len(order) > _SHOWN else "" if rows else "nothing"
         headings = ("line", "direction", "made by", "each device has", *numbers)
         return Table("the most work; operations and bytes of one run", headings, tuple(rows), frozenset(numbers), note)
-
-    def _ms(self, kernel: Kernel) -> tuple[str, ...]:
-        return () if self.device is None else (f"{1e3 * kernel.seconds(self.device):.3g}",)
 
 
 @public
@@ -212,8 +211,8 @@ def compute_of(target: Target, program: DeviceProgram, device: Device | None) ->
     walk = _Walk()
     kernels: dict[Kernel, int] = {}
     for kernel in walk.kernels(program.graph):
-        alike = kernel._replace(runs=1)
-        kernels[alike] = kernels.get(alike, 0) + kernel.runs
+        one_run = kernel._replace(runs=1)
+        kernels[one_run] = kernels.get(one_run, 0) + kernel.runs
     counted = [kernel._replace(runs=n) for kernel, n in kernels.items()]
     counted.sort(key=lambda k: (-k.runs * k.flops, -k.runs * k.bytes))
     return Compute(target.name, target.mesh_text, tuple(counted), tuple(walk.not_counted), walk.known, device)

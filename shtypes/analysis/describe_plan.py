@@ -52,17 +52,17 @@ def action(step: Step, base: ShType) -> str:
 def contents(t: ShType, base: ShType, about: Iterable[int] = ()) -> str:
     """The contents of each device in words, with the dims in ``about`` even if unsharded; ``base`` as for `holding`."""
     first = holding(t, dict.fromkeys(base.mesh.axis_names, 0), base)  # others differ only in position
-    parts, every = [], True
+    parts, has_all = [], True
     for i, (dim, spans) in enumerate(zip(base.dims, first.spans, strict=True)):
         name = f"dim {i}" + (f" (`{dim.name}`)" if dim.name else "")
         if spans == ((0, dim.size),):
             parts += [f"{name} whole"] if i in about else []
             continue
-        every = False
+        has_all = False
         count = sum(b - a for a, b in spans)
         pieces = f" ({len(spans)} pieces of {count // len(spans)})" if len(spans) > 1 else ""
         parts.append(f"{count:,} of {dim.size:,}{pieces} along {name}")
-    parts_text = ("the whole array" if base.ndim else "the value") if every else _listed(parts)
+    parts_text = ("the whole array" if base.ndim else "the value") if has_all else _listed(parts)
     terms, varying = t.axes(State.UNREDUCED), t.axes(State.VARYING)
     parts_text += f", as a term of the sum over {quoted(terms)}" if terms else ""
     parts_text += f", of its own value over {quoted(varying)}" if varying else ""
@@ -87,8 +87,8 @@ def views(plan: Plan) -> list[str]:
             if t.shape != base.shape and sum(t.shape[k] > 1 for k in digits) > 1
         ]
         if seen:
-            of = f"{_shape(t)} is {_shape(base)} with {_listed(seen)}"
-            texts[f"{of}: the same elements in the same order, on the same devices"] = None
+            view = f"{_shape(t)} is {_shape(base)} with {_listed(seen)}"
+            texts[f"{view}: the same elements in the same order, on the same devices"] = None
     return list(texts)
 
 
@@ -123,14 +123,14 @@ def _all_to_all(step: Step, base: ShType) -> str:
 
 
 def _permute(step: Step, base: ShType) -> str:
-    every = step.src.mesh.size
+    devices = step.src.mesh.size
     if step.pieces is not None:
         rounds = how_many(step.launches, "round")
         return f"each device gets what it lacks of the {len(step.pieces.rounds)} pieces of its new shard, in {rounds}"
-    moved = sum(a != b for a, b in step.exchange) * (every // step.src.mesh.product(step.live))
+    moved = sum(a != b for a, b in step.exchange) * (devices // step.src.mesh.product(step.live))
     if not moved:
         return "each device holds what it needs already, so nothing is sent"
-    who = f"all {every}" if moved == every else f"{moved} of the {every}"
+    who = f"all {devices}" if moved == devices else f"{moved} of the {devices}"
     return f"{who} devices change places: each sends all that it holds to one other, and gets all that another held"
 
 

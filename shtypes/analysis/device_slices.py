@@ -135,14 +135,14 @@ def grid(t: ShType, rows: int, columns: int, base: ShType | None = None) -> Iter
     *outer, last = mesh.axis_names or ("",)
     sizes = [mesh.shape[axis] for axis in outer]
     across = visible(mesh.shape.get(last, 1), columns)
-    every = itertools.product(*map(range, sizes))
+    all_indices = itertools.product(*map(range, sizes))
     hidden = False
     for row in visible(mesh.product(outer), rows):
         if row is None:
             hidden = True
             yield None, [None for _ in across]
             continue
-        indices = (n - 1 for n in sizes) if hidden else next(every)  # after a gap comes the last row
+        indices = (n - 1 for n in sizes) if hidden else next(all_indices)  # after a gap comes the last row
         place = dict(zip(outer, indices, strict=True))
         yield place, [None if j is None else holding(t, place | ({last: j} if last else {}), base) for j in across]
 

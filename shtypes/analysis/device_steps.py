@@ -206,9 +206,11 @@ class _Build:
     def _equation(self, eqn: Any, use: Needs, outs: tuple[bool, ...], operands: list[Value], stack: str) -> list[Value]:
         match what := control_of(eqn):
             case ClosedCall():
-                behind = iter(self._barrier(eqn, [v for v, b in zip(operands, what.barrier, strict=False) if b], stack))
+                behind_barrier = iter(
+                    self._barrier(eqn, [v for v, b in zip(operands, what.barrier, strict=False) if b], stack)
+                )
                 flags = itertools.chain(what.barrier, itertools.repeat(False))
-                operands = [next(behind) if b else v for v, b in zip(operands, flags, strict=False)]
+                operands = [next(behind_barrier) if b else v for v, b in zip(operands, flags, strict=False)]
                 return self._inline(what.body, use.bodies[0].used, operands, f"{stack}/{what.scope}")
             case Scan():
                 return self._scan(eqn, what, use, operands, stack)

@@ -334,7 +334,10 @@ def _in_order(group: list[Occurrence]) -> list[Occurrence]:
     sums = [r for r in group if r.sums]
     cause = group[0].link
     places = {id(v): i for i, v in reversed(list(enumerate(cause.values)))} if cause is not None else {}
-    return [*sorted((r for r in group if not r.sums), key=lambda r: places.get(id(r.outs[0].of), len(places))), *sums]
+    return [
+        *sorted((r for r in group if not r.sums), key=lambda r: places.get(id(r.outs[0].primal), len(places))),
+        *sums,
+    ]
 
 
 def _body_inputs(record: Occurrence, body: BodyRun) -> tuple[Line, ...]:

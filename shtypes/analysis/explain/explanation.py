@@ -211,8 +211,8 @@ def _begin(scope: BodyRun, traced: TracedProgram) -> list[Value]:
     for i, source in enumerate(traced.sources):
         seed, result = scope.results[count + i], scope.results[source]
         if isinstance(seed, Value) and isinstance(result, Value):
-            if seed.of is not result:  # else the first equation of the backward pass named it
-                seed.gradient, seed.of = True, result
+            if seed.primal is not result:  # else the first equation of the backward pass named it
+                seed.gradient, seed.primal = True, result
                 seed.name = scope.unique(f"g_{result.name or f'result{traced.results[source]}'}")
             for number in _number(seed):
                 number.gradient, number.name = True, "1"
@@ -222,7 +222,7 @@ def _begin(scope: BodyRun, traced: TracedProgram) -> list[Value]:
         targets[first + i] = scope.inputs[argument]
     resolve(scope, targets)
     for seed in seeds:  # a result that is also used has further cotangents
-        if any(use.sums and use.outs[0].of is seed.of for use in seed.uses):
+        if any(use.sums and use.outs[0].primal is seed.primal for use in seed.uses):
             scope.unique.release(seed.name)
             seed.name = scope.unique(f"{seed.name}_given")
     return seeds

@@ -87,12 +87,12 @@ class _Folding:
                 defined_at[line.name], self.types[line.name] = i, type_text(line.type)
 
     def run(self) -> Iterator[Item | Repeat]:
-        alike: dict[int, list[int]] = {}
+        places_of_key: dict[int, list[int]] = {}
         for i, key in enumerate(self.keys):
-            alike.setdefault(key, []).append(i)
+            places_of_key.setdefault(key, []).append(i)
         at = 0
         while at < len(self.items):
-            length, times = self.best(at, [i for i in alike[self.keys[at]] if i > at][:_MAX_STARTS])
+            length, times = self.best(at, [i for i in places_of_key[self.keys[at]] if i > at][:_MAX_STARTS])
             yield self.items[at] if times == 1 else self.repeat(at, length, times)
             at += length * times
 
@@ -108,11 +108,11 @@ class _Folding:
 
     def rounds(self, at: int, length: int) -> int:
         times = 1
-        while self.alike(at, at + length * times, length):
+        while self.equal_rounds(at, at + length * times, length):
             times += 1
         return times
 
-    def alike(self, a: int, b: int, length: int) -> bool:
+    def equal_rounds(self, a: int, b: int, length: int) -> bool:
         same = b + length <= len(self.items) and self.keys[a : a + length] == self.keys[b : b + length]
         return same and all(self.wiring(a + i, i) == self.wiring(b + i, i) for i in range(length))
 

@@ -128,28 +128,28 @@ def backward_inputs(record: Occurrence, index: int, forward: BodyRun | None, bod
         operands = cause.operands[1:] if isinstance(what, Cond) else cause.operands
         inside = {id(v): inputs for v, inputs in zip(operands, forward.inputs, strict=False) if isinstance(v, Value)}
         for i, out in enumerate(record.outs):
-            if out.of is not None and id(out.of) in inside:
-                targets[i] = inside[id(out.of)]
+            if out.primal is not None and id(out.primal) in inside:
+                targets[i] = inside[id(out.primal)]
     inputs = []
-    for i, (operand, x) in enumerate(zip(_of_body(what, record.operands, index), invars, strict=True)):
+    for i, (operand, x) in enumerate(zip(_body_operands(what, record.operands, index), invars, strict=True)):
         if isinstance(operand, Value) and not operand.gradient:
             sliced = isinstance(what, Scan) and i >= what.consts + what.carry
-            same = _slice(operand, cause, forward, index) if sliced or isinstance(what, Cond) else operand
+            same = _residual_in_body(operand, cause, forward, index) if sliced or isinstance(what, Cond) else operand
             inputs.append(same or (operand if isinstance(what, Cond) else Value(x.aval, operand.name)))
             continue
         value = Value(x.aval, gradient=isinstance(operand, Value))
         if isinstance(operand, str):
             value.name = operand
         elif isinstance(what, Scan) and what.consts <= i < what.consts + what.carry:
-            value.of, so_far = _carried(i - what.consts, targets, forward, cause)
-            value.name = f"g_{value.of.name}_so_far" if so_far and value.of is not None else ""
+            value.primal, so_far = _carry_primal(i - what.consts, targets, forward, cause)
+            value.name = f"g_{value.primal.name}_so_far" if so_far and value.primal is not None else ""
         else:
-            value.of = _inside(operand, cause, forward)
+            value.primal = _primal_in_body(operand, cause, forward)
         inputs.append(value)
     return inputs, targets
 
 
-def _of_body(what: Any, operands: Sequence[Operand], index: int) -> Sequence[Operand]:
+def _body_operands(what: Any, operands: Sequence[Operand], index: int) -> Sequence[Operand]:
     """The operands of a loop or conditional for one of its bodies."""
     if isinstance(what, Cond):
         return operands[1:]
@@ -169,17 +169,17 @@ def link_results_by_body(record: Occurrence, body: BodyRun, forward: BodyRun | N
     operands = record.link.operands[len(record.link.operands) - len(forward.inputs) :]
     outside = {id(inner): v for inner, v in zip(forward.inputs, operands, strict=True)}
     for out, result in zip(record.outs, body.results, strict=False):
-        of = result.of if isinstance(result, Value) else None
-        if out.of is not None or of is None:
+        result_primal = result.primal if isinstance(result, Value) else None
+        if out.primal is not None or result_primal is None:
             continue
-        primal = outside.get(id(of), of)
+        primal = outside.get(id(result_primal), result_primal)
         producer = primal.producer if isinstance(primal, Value) else None
         inside = producer is not None and forward.records[producer.position : producer.position + 1] == [producer]
         if isinstance(primal, Value) and not inside and cotangent_type(primal.type) == out.type:
-            out.of = primal
+            out.primal = primal
 
 
-def _slice(operand: Value, cause: Occurrence | None, forward: BodyRun | None, index: int) -> Value | None:
+def _residual_in_body(operand: Value, cause: Occurrence | None, forward: BodyRun | None, index: int) -> Value | None:
     """The value of a residual inside a body: computed or received by the forward body."""
     if index in operand.inner or cause is None or forward is None:
         return operand.inner.get(index)
@@ -189,7 +189,9 @@ def _slice(operand: Value, cause: Occurrence | None, forward: BodyRun | None, in
     return next((inner for v, inner in sliced if v is operand), None)
 
 
-def _carried(i: int, targets: Targets, forward: BodyRun | None, cause: Occurrence | None) -> tuple[Value | None, bool]:
+def _carry_primal(
+    i: int, targets: Targets, forward: BodyRun | None, cause: Occurrence | None
+) -> tuple[Value | None, bool]:
     """The primal of a transposed loop's carry, and whether it is a sum over the steps."""
     target = targets.get(i)
     if target is None or forward is None or cause is None:
@@ -202,11 +204,11 @@ def _carried(i: int, targets: Targets, forward: BodyRun | None, cause: Occurrenc
     return (result if isinstance(result, Value) else target), False
 
 
-def _inside(operand: Operand, cause: Occurrence | None, forward: BodyRun | None) -> Value | None:
+def _primal_in_body(operand: Operand, cause: Occurrence | None, forward: BodyRun | None) -> Value | None:
     """The primal, in the body, of the cotangent of a loop's result."""
-    if cause is None or forward is None or not isinstance(operand, Value) or operand.of is None:
+    if cause is None or forward is None or not isinstance(operand, Value) or operand.primal is None:
         return None
     for out, result in zip(cause.outs, forward.results, strict=False):
-        if out is operand.of and isinstance(result, Value):
+        if out is operand.primal and isinstance(result, Value):
             return result
     return None

@@ -31,25 +31,25 @@ class TextRow(NamedTuple):
 
     kind: str  # a key of the styles
     text: str
-    beside: str = ""  # the source
+    source: str = ""  # the source
 
 
 def plain(listing: Listing, *, source: bool, totals: bool) -> str:
     """The text of a listing."""
     rows = list(_single_spaced(_rows(listing, totals=totals)))
-    width = min(max((len(r.text) for r in rows if r.beside), default=0), _WIDEST)
-    return "\n".join(f"{r.text:{width}}  | {r.beside}" if source and r.beside else r.text for r in rows)
+    width = min(max((len(r.text) for r in rows if r.source), default=0), _WIDEST)
+    return "\n".join(f"{r.text:{width}}  | {r.source}" if source and r.source else r.text for r in rows)
 
 
 def rich(listing: Listing) -> Group:
     """The listing for `rich`."""
     rows = list(_single_spaced(_rows(listing, totals=False)))
-    width = min(max((len(r.text) for r in rows if r.beside), default=0), _WIDEST)
+    width = min(max((len(r.text) for r in rows if r.source), default=0), _WIDEST)
     texts = []
     for row in rows:
         text = rich_text(row.text, _STYLES[row.kind], no_wrap=True)
-        if row.beside:
-            text.append(" " * max(width - len(row.text), 0) + "  | ", style="dim").append(row.beside, style="dim")
+        if row.source:
+            text.append(" " * max(width - len(row.text), 0) + "  | ", style="dim").append(row.source, style="dim")
         texts.append(text)
     return rich_group(*texts, rich_text(), sent(listing), *(rich_text(t) for t in _notes(listing)))
 
@@ -170,13 +170,13 @@ class _Rows:
             if above is not heading:
                 yield TextRow("note", "")
                 if isinstance(above, Line):
-                    yield TextRow("heading", f"{indent}# {above}", _beside(above))
+                    yield TextRow("heading", f"{indent}# {above}", _source_text(above))
                 elif above:
                     yield TextRow("heading", f"{indent}# computed again")
                 heading = above
             if isinstance(item, Line):
-                beside = "" if item.direction != "forward" or item.place == place else _beside(item)
-                yield from _line(item, indent, beside)
+                source = "" if item.direction != "forward" or item.place == place else _source_text(item)
+                yield from _line(item, indent, source)
                 place = item.place
             else:
                 yield from self.block(item, indent)
@@ -185,7 +185,7 @@ class _Rows:
     def block(self, block: Block, indent: str) -> Iterator[TextRow]:
         branch = not block.results and block.cause is None
         yield TextRow(
-            "block", f"{indent}{block.title}:", "" if branch or block.direction != "forward" else _beside(block)
+            "block", f"{indent}{block.title}:", "" if branch or block.direction != "forward" else _source_text(block)
         )
         inner = indent + _INDENT
         for line in block.given:
@@ -212,11 +212,11 @@ def _repeat(repeat: Repeat, indent: str, rows: Iterator[TextRow]) -> Iterator[Te
     yield TextRow("note", "")
 
 
-def _line(line: Line, indent: str, beside: str = "") -> Iterator[TextRow]:
+def _line(line: Line, indent: str, source: str = "") -> Iterator[TextRow]:
     kind = "collective" if line.collectives else "cast" if line.cast else "line"
     sent = "".join(f"  <- {collective_text(e)}" for e in line.collectives) + "  (merged)" * line.merged
     unknown = f"  <- not covered: {line.not_covered}" if line.not_covered else ""
-    yield TextRow(kind, f"{indent}{line}{sent}{unknown}", beside)
+    yield TextRow(kind, f"{indent}{line}{sent}{unknown}", source)
 
 
 def collective_text(entry: Entry) -> str:
@@ -226,7 +226,7 @@ def collective_text(entry: Entry) -> str:
     return ", ".join(filter(None, notes))
 
 
-def _beside(item: Item) -> str:
+def _source_text(item: Item) -> str:
     text = item.place.text
     cut = text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
     return f"{item.place}  {cut}" if text else str(item.place)

@@ -29,7 +29,7 @@ class Value:
     name: str = ""  # empty until named
     producer: Occurrence | None = None  # None for inputs of a body
     gradient: bool = field(default=False, kw_only=True)  # whether it is a cotangent, or part of one
-    of: Value | None = None  # its primal, if resolved
+    primal: Value | None = None  # its primal, if resolved
     #: For a recomputed value, whether the backward pass used it before that; else None.
     saved: bool | None = None
     returned: bool = False  # whether its body returns it
@@ -114,10 +114,10 @@ def resolve(scope: BodyRun, targets: Mapping[int, Value]) -> None:
             continue
         for value in record.outs:
             if value.gradient:
-                value.of = _origin(value, record, returned)
+                value.primal = _origin(value, record, returned)
     for record in scope.records:
-        if record.sums and record.outs[0].of is None:  # unresolved by its uses, but its terms have one primal
-            record.outs[0].of = next((v.of for v in record.values if v.of is not None), None)
+        if record.sums and record.outs[0].primal is None:  # unresolved by its uses, but its terms have one primal
+            record.outs[0].primal = next((v.primal for v in record.values if v.primal is not None), None)
 
 
 def _origin(value: Value, record: Occurrence, returned: Mapping[int, Value]) -> Value | None:
@@ -144,7 +144,7 @@ def _sinks(value: Value, record: Occurrence, returned: Mapping[int, Value]) -> l
     sinks = [returned[id(value)]] if id(value) in returned else []
     for use in value.uses:
         if use.sums:
-            sinks += [v.of for v in use.outs if v.of is not None]
+            sinks += [v.primal for v in use.outs if v.primal is not None]
         elif use.backward and use.link is not None and (use.link is not record.link or record.sums):
             sinks += [out for out in use.link.outs if cotangent_type(out.type) == value.type]
     return sinks
@@ -179,7 +179,7 @@ def name_cotangents(scope: BodyRun) -> None:
     """Names the cotangents of a body, in program order: ``g_x``, and ``g_x_from_y`` for parts of a sum."""
     for value in scope.inputs:
         if value.gradient and not value.name:
-            value.name = scope.unique(f"g_{value.of.name}" if value.of is not None else "g")
+            value.name = scope.unique(f"g_{value.primal.name}" if value.primal is not None else "g")
     for record in scope.records:
         for value in record.outs:
             if not value.name and not value.gradient and record.bodies and not record.backward:
@@ -208,10 +208,10 @@ def _name(value: Value, record: Occurrence) -> str:
         return "_".join(filter(None, (record.op.split("[")[0], next((v.name for v in record.values), ""))))
     if not record.values:
         return "zeros"
-    if value.of is None:
+    if value.primal is None:
         return "g" if record.link is None or not record.link.outs else f"g_in_{record.link.outs[0].name}"
-    total = f"g_{value.of.name}"
-    if not any(use.sums and use.outs[0].of is value.of for use in value.uses):
+    total = f"g_{value.primal.name}"
+    if not any(use.sums and use.outs[0].primal is value.primal for use in value.uses):
         return total
     if record.sums:
         return f"{total}_so_far"

@@ -222,7 +222,7 @@ class _BodyWalk:
         forward = {id(v) for v in (*cause.values, *cause.outs)}
         for value in record.values:
             if id(value) not in forward and cotangent_type(cause.outs[0].type) == value.type:
-                value.gradient, value.of = True, cause.outs[0]
+                value.gradient, value.primal = True, cause.outs[0]
                 value.name = self.scope.unique(f"g_{cause.outs[0].name}")
                 return True
         return False

@@ -34,13 +34,15 @@ def assert_explained(
     wanted = sh.ledger(with_gradient(f) if grad else f, *args)
     assert [entry._replace(branches=()) for entry in found.ledger] == [e._replace(branches=()) for e in wanted]
     assert found.ledger.total == wanted.total
-    unknown = [v for r in records(scopes[0]) if r.backward and r.values for v in r.outs if v.gradient and v.of is None]
+    unknown = [
+        v for r in records(scopes[0]) if r.backward and r.values for v in r.outs if v.gradient and v.primal is None
+    ]
     assert len(unknown) <= doubts
     for record in records(scopes[0]):
         for value in record.outs:
             assert value.name or not value.uses
-            if value.gradient and value.of is not None:
-                assert cotangent_type(value.of.type) == value.type
+            if value.gradient and value.primal is not None:
+                assert cotangent_type(value.primal.type) == value.type
     assert not grad or [line.name for line in found.gradients] == [f"g_{a.name}" for a in found.arguments]
     assert str(found)
     assert found.to_html()
