@@ -28,17 +28,21 @@ Part: TypeAlias = tuple[str, int]
 
 
 class DimFactor(NamedTuple):
-    """A digit of a dim's index; ``turn`` separates the two cuts of a dim that the ends cut differently."""
+    """A digit of a dim's index; ``variant`` separates the two cuts of a dim that the ends cut differently."""
 
     dim: int
-    turn: int  # 0: of both ends, or of the source; 1: of the destination, if it cuts the dim differently
+    variant: int  # 0: of both ends, or of the source; 1: of the destination, if it cuts the dim differently
     at: int  # its position, major to minor
     size: int
 
 
 @dataclass(frozen=True)
 class Factorization:
-    """The digits of the dims of two types, and the search problem."""
+    """The digits of the dims of two types, and the search problem.
+
+    From ``f32[6@x]`` to ``f32[6@y]`` with x=2 and y=3, the dim has digits of sizes (2, 3) in variant 0, the first on
+    ``x``, and (3, 2) in variant 1, the first on ``y``.
+    """
 
     src: ShType
     dst: ShType
@@ -46,14 +50,14 @@ class Factorization:
     parts: tuple[Part, ...]  # the axes, or parts of axes, that move
     factors: Mapping[str, tuple[int, ...]]  # the sizes of the parts of each axis
     digits: tuple[DimFactor, ...]
-    spare: tuple[DimFactor, ...]  # digits that neither type uses
+    unused: tuple[DimFactor, ...]  # digits that neither type uses
     problem: Problem
 
     def types(self, path: Sequence[Places]) -> list[tuple[ShType, ShType]]:
         """The types before and after each step of a path, which starts at the source."""
-        return [self._pair(a, b) for a, b in itertools.pairwise(self._states(path))]
+        return [self._step_types(a, b) for a, b in itertools.pairwise(self._states(path))]
 
-    def plain(self, path: Sequence[Places]) -> ShType:
+    def end_type(self, path: Sequence[Places]) -> ShType:
         """The type of a path's last state, of the array in its own shape."""
         last = self._states(path)[-1]
         # an axis with parts that are not yet in the destination's state gets their state, and is relabelled
@@ -90,7 +94,7 @@ class Factorization:
                     # in an exchange, the incoming part takes the digit of the outgoing one
                     digit = next((d for d in left if d.size == self.problem.sizes[axis]), None)
                     if digit is None:
-                        digit = self._parking(axis, path[i:], list(parked.values()))
+                        digit = self._parking_digit(axis, path[i:], list(parked.values()))
                     else:
                         left.remove(digit)
                     parked[axis] = digit
@@ -98,61 +102,61 @@ class Factorization:
             out.append(layout | {digit: self.parts[axis] for axis, digit in parked.items()})
         return out
 
-    def _parking(self, axis: int, path: Sequence[Places], taken: Sequence[DimFactor]) -> DimFactor:
+    def _parking_digit(self, axis: int, path: Sequence[Places], taken: Sequence[DimFactor]) -> DimFactor:
         size = self.problem.sizes[axis]
-        free = [d for d in self.spare if d.size == size and d not in taken]
+        free = [d for d in self.unused if d.size == size and d not in taken]
         during = list(itertools.takewhile(lambda at: PARKED in at, path))
 
         def holes(digit: DimFactor) -> int:
             before = [k for k, d in enumerate(self.digits) if d.dim == digit.dim]
-            mine = sum(d.dim == digit.dim and d.at < digit.at and d not in taken for d in self.spare)
-            return mine + sum(k not in at for at in during for k in before)
+            free_before = sum(d.dim == digit.dim and d.at < digit.at and d not in taken for d in self.unused)
+            return free_before + sum(k not in at for at in during for k in before)
 
         return min(free, key=holes)
 
-    def _pair(self, a: _State, b: _State) -> tuple[ShType, ShType]:
+    def _step_types(self, a: _State, b: _State) -> tuple[ShType, ShType]:
         """Two states as types of one view; of the array itself, if they have no holes and do not cut axes."""
         strided = {d for s in (a, b) for d in range(self.src.ndim) if self._has_holes(s, d)}
-        apart = {axis for s in (a, b) for axis in self._apart(s, strided)}
+        split_axes = {axis for s in (a, b) for axis in self._split_axes(s, strided)}
         # both types cut a dim into the same digits
-        turns = {d: max(self._turn(d, a), self._turn(d, b)) for d in strided}
-        cuts = {d: self._grouped(d, turn, a, b) for d, turn in turns.items()}
-        return self._type(a, cuts, apart), self._type(b, cuts, apart)
+        variants = {d: max(self._variant_of(d, a), self._variant_of(d, b)) for d in strided}
+        cuts = {d: self._merged_digits(d, variant, a, b) for d, variant in variants.items()}
+        return self._type(a, cuts, split_axes), self._type(b, cuts, split_axes)
 
-    def _type(self, s: _State, cuts: Mapping[int, list[list[DimFactor]]], apart: set[str]) -> ShType:
+    def _type(self, s: _State, cuts: Mapping[int, list[list[DimFactor]]], split_axes: set[str]) -> ShType:
         """A state as a type of a view, with some dims cut into digits and some axes into parts."""
         src, factors = self.src, self.factors
-        mesh = src.mesh.cut({axis: n for axis, n in factors.items() if axis in apart})
+        mesh = src.mesh.cut({axis: n for axis, n in factors.items() if axis in split_axes})
 
         def name(part: Part) -> str:
             axis, i = part
-            return part_names(axis, factors[axis])[i] if axis in apart else axis
+            return part_names(axis, factors[axis])[i] if axis in split_axes else axis
 
         def names(parts: Iterable[Part]) -> tuple[str, ...]:
             return tuple(dict.fromkeys(map(name, parts)))
 
         dims: list[Dim] = []
         for d, dim in enumerate(src.dims):
-            still = (*(a for a in dim.axes if src.mesh.shape[a] == 1), *self.fixed[d])
+            unmoved = (*(a for a in dim.axes if src.mesh.shape[a] == 1), *self.fixed[d])
             if d not in cuts:
-                dims.append(dim._replace(axes=(*still, *names(self._on(s, d)))))
+                dims.append(dim._replace(axes=(*unmoved, *names(self._parts_on(s, d)))))
                 continue
-            first = src.mesh.product(still)
+            first = src.mesh.product(unmoved)
             sizes = [math.prod(digit.size for digit in group) for group in cuts[d]]
-            dims += [Dim(first, still)] if still else []
+            dims += [Dim(first, unmoved)] if unmoved else []
             for group, size in zip(cuts[d], sizes, strict=True):
                 dims.append(Dim(size, names(s.layout[digit] for digit in group if digit in s.layout)))
             dims.append(Dim(dim.size // first // math.prod(sizes)))
         states = src.beside_dims | {name(part): state for part, state in s.states.items()}
-        for axis in {a for dim in dims for a in dim.axes} | apart:
+        for axis in {a for dim in dims for a in dim.axes} | split_axes:
             states.pop(axis, None)
         return ShType(mesh, src.dtype_name, dims, states)
 
-    def _grouped(self, dim: int, turn: int, a: _State, b: _State) -> list[list[DimFactor]]:
+    def _merged_digits(self, dim: int, variant: int, a: _State, b: _State) -> list[list[DimFactor]]:
         """The digits of a dim for two states, adjacent ones merged that are on no axis in both."""
         groups: list[list[DimFactor]] = []
         empty = False
-        for digit in self._of(dim, turn):
+        for digit in self._digits_of(dim, variant):
             was_empty, empty = empty, digit not in a.layout and digit not in b.layout
             if empty and was_empty:
                 groups[-1].append(digit)
@@ -161,44 +165,44 @@ class Factorization:
         return groups[:-1] if empty else groups
 
     def _has_holes(self, s: _State, dim: int) -> bool:
-        on = [d in s.layout for d in self._of(dim, self._turn(dim, s))]
+        on = [d in s.layout for d in self._digits_of(dim, self._variant_of(dim, s))]
         return on != sorted(on, reverse=True)
 
-    def _turn(self, dim: int, s: _State) -> int:
-        return max((d.turn for d in s.layout if d.dim == dim), default=0)
+    def _variant_of(self, dim: int, s: _State) -> int:
+        return max((d.variant for d in s.layout if d.dim == dim), default=0)
 
-    def _of(self, dim: int, turn: int) -> list[DimFactor]:
-        """The digits of a dim, major to minor, in one of its cuts; spare ones last."""
-        mine = [d for d in (*self.digits, *self.spare) if d.dim == dim]
-        first = min((d.at for d in mine if d.turn == 1), default=len(mine))
-        return [d for d in mine if d.at < first or d.turn == turn]
+    def _digits_of(self, dim: int, variant: int) -> list[DimFactor]:
+        """The digits of a dim, major to minor, in one of its cuts; unused ones last."""
+        of_dim = [d for d in (*self.digits, *self.unused) if d.dim == dim]
+        first = min((d.at for d in of_dim if d.variant == 1), default=len(of_dim))
+        return [d for d in of_dim if d.at < first or d.variant == variant]
 
-    def _apart(self, s: _State, strided: Iterable[int]) -> set[str]:
+    def _split_axes(self, s: _State, strided: Iterable[int]) -> set[str]:
         """The axes whose parts are not adjacent in a state."""
         out: set[str] = set()
-        together: set[str] = set()
+        unsplit: set[str] = set()
         for dim in range(self.src.ndim):
-            on = self._on(s, dim)
+            on = self._parts_on(s, dim)
             k = 0
             while k < len(on):
                 axis = on[k][0]
                 parts = [(axis, i) for i in range(len(self.factors[axis]))]
                 if on[k : k + len(parts)] == parts and (dim not in strided or len(parts) == 1):
-                    together.add(axis)
+                    unsplit.add(axis)
                     k += len(parts)
                 else:
                     out.add(axis)
                     k += 1
         for axis, sizes in self.factors.items():
-            if axis not in together and axis not in out:
+            if axis not in unsplit and axis not in out:
                 states = {s.states.get((axis, i)) for i in range(len(sizes))}
                 if len(states) > 1:
                     out.add(axis)
         return out
 
-    def _on(self, s: _State, dim: int) -> list[Part]:
+    def _parts_on(self, s: _State, dim: int) -> list[Part]:
         """The parts on a dim, major to minor."""
-        return [s.layout[d] for d in self._of(dim, self._turn(dim, s)) if d in s.layout]
+        return [s.layout[d] for d in self._digits_of(dim, self._variant_of(dim, s)) if d in s.layout]
 
 
 class _State(NamedTuple):
@@ -246,44 +250,45 @@ def factorization_of(
     sizes = tuple(factors[a][i] for a, i in parts)
 
     digits: list[DimFactor] = []
-    either: list[tuple[tuple[int, ...], tuple[int, ...]]] = []
-    spare: list[DimFactor] = []
+    alternatives: list[tuple[tuple[int, ...], tuple[int, ...]]] = []
+    unused: list[DimFactor] = []
     ends = [[PENDING if t.state(a) is State.UNREDUCED else REPLICATED for a, _ in parts] for t in (src, dst)]
     for d, (axes, goal) in enumerate(zip(before, after, strict=True)):
         lists = [[number[a, i] for a in x[len(fixed[d]) :] for i in range(len(factors[a]))] for x in (axes, goal)]
         one, other = ([sizes[p] for p in x] for x in lists)
         same = common_prefix(one, other)
-        alike = same == min(len(one), len(other))
-        if not alike:  # each cut gets the digits that only the other has, so that shards can be exchanged between them
+        same_digits = same == min(len(one), len(other))
+        if not same_digits:
+            # each cut gets the digits that only the other has, so that shards can be exchanged between them
             one, other = (
-                _completed(one, other, rest := src.shape[d] // mesh.product(fixed[d])),
-                _completed(other, one, rest),
+                _with_digits_of(one, other, rest := src.shape[d] // mesh.product(fixed[d])),
+                _with_digits_of(other, one, rest),
             )
         first = len(digits)
-        longer = one if not alike else max(one, other, key=len)
+        longer = one if not same_digits else max(one, other, key=len)
         digits += [DimFactor(d, 0, k, n) for k, n in enumerate(longer)]
-        turned = range(len(digits), len(digits) + (0 if alike else len(other) - same))
-        digits += [DimFactor(d, 1, same + k, other[same + k]) for k in range(len(turned))]
+        in_dst = range(len(digits), len(digits) + (0 if same_digits else len(other) - same))
+        digits += [DimFactor(d, 1, same + k, other[same + k]) for k in range(len(in_dst))]
         for k, p in enumerate(lists[0]):
             ends[0][p] = first + k
         for k, p in enumerate(lists[1]):
-            ends[1][p] = first + k if alike or k < same else turned[k - same]
-        if not alike:
-            either.append((tuple(range(first + same, first + len(one))), tuple(turned)))
+            ends[1][p] = first + k if same_digits or k < same else in_dst[k - same]
+        if not same_digits:
+            alternatives.append((tuple(range(first + same, first + len(one))), tuple(in_dst)))
         elif src.size:
             rest = src.shape[d] // mesh.product(fixed[d]) // math.prod(longer)
-            spare += _spare(d, len(longer), rest, Counter(sizes))
-    counts = Counter(digit.size for digit in spare)
+            unused += _unused_digits(d, len(longer), rest, Counter(sizes))
+    counts = Counter(digit.size for digit in unused)
     problem = Problem(
         sizes,
         tuple(digit.size for digit in digits),
-        tuple(either),
+        tuple(alternatives),
         tuple(sorted((n, min(count, sizes.count(n))) for n, count in counts.items())),
         tuple(ends[0]),
         tuple(ends[1]),
         () if model is None else _pace(model, src, sizes, [a for a, _ in parts], fixed),
     )
-    return Factorization(src, dst, fixed, parts, factors, tuple(digits), tuple(spare), problem)
+    return Factorization(src, dst, fixed, parts, factors, tuple(digits), tuple(unused), problem)
 
 
 def _pace(
@@ -313,7 +318,7 @@ def _moving(src: ShType, dst: ShType, stays: set[str], copies: bool) -> tuple[st
     return tuple(axis for axis, (a, b) in changes.items() if moves(a, b))
 
 
-def _completed(sizes: list[int], other: list[int], room: int) -> list[int]:
+def _with_digits_of(sizes: list[int], other: list[int], room: int) -> list[int]:
     """The digits, and those that only the other cut has, as far as they divide the dim."""
     digits = list(sizes)
     for size in (Counter(other) - Counter(sizes)).elements():
@@ -322,7 +327,7 @@ def _completed(sizes: list[int], other: list[int], room: int) -> list[int]:
     return digits
 
 
-def _spare(dim: int, at: int, rest: int, sizes: Counter[int]) -> list[DimFactor]:
+def _unused_digits(dim: int, at: int, rest: int, sizes: Counter[int]) -> list[DimFactor]:
     """Unused digits of a dim, at most as many of a size as there are axes of it."""
     out: list[DimFactor] = []
     for size, most in sorted(sizes.items(), reverse=True):

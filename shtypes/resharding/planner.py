@@ -147,17 +147,17 @@ def is_local(src: ShType, dst: ShType) -> bool:
 
 def _local_steps(src: ShType, dst: ShType) -> list[Step]:
     """The local steps between two types: slices, masks, places, and the slices that must follow a place."""
-    here, there = [d.axes for d in src.dims], [d.axes for d in dst.dims]
-    common = [before[: common_prefix(before, after)] for before, after in zip(here, there, strict=True)]
+    src_axes, dst_axes = [d.axes for d in src.dims], [d.axes for d in dst.dims]
+    common = [before[: common_prefix(before, after)] for before, after in zip(src_axes, dst_axes, strict=True)]
     pending, summed = src.axes(State.UNREDUCED), dst.axes(State.UNREDUCED)
     masked = (*pending, *(a for a in summed if src.state(a) in REPLICATED))
-    sliced = [after if before == k else before for before, after, k in zip(here, there, common, strict=True)]
-    placed = [after if before == k else k for before, after, k in zip(here, there, common, strict=True)]
+    sliced = [after if before == k else before for before, after, k in zip(src_axes, dst_axes, common, strict=True)]
+    placed = [after if before == k else k for before, after, k in zip(src_axes, dst_axes, common, strict=True)]
     path: list[_Move] = [
         (Kind.SLICE, sliced, pending),
         (Kind.MASK, sliced, masked),
         (Kind.PLACE, placed, summed),
-        (Kind.SLICE, there, summed),
+        (Kind.SLICE, dst_axes, summed),
     ]
     return _steps(src, dst, path)
 
@@ -190,17 +190,17 @@ def single_collective(src: ShType, dst: ShType, shared: bool) -> list[Step]:
 def searched_steps(src: ShType, dst: ShType, model: CostModel | None, shared: bool, cut: bool = True) -> list[Step]:
     """The steps of a search over the axes of several devices that change; other axes move along, or last."""
     path, at = _cheapest(src, dst, model, shared, cut)
-    places = [at.problem.src, *(there for _, there in path)]
+    places = [at.problem.src, *(after for _, after in path)]
     pairs = at.types(places)
     steps = [Step(kind, _axes(kind, a, b), a, b) for (kind, _), (a, b) in zip(path, pairs, strict=True)]
-    here = at.plain(places)
-    single = list(_single_moves(src, dst, here))
+    current = at.end_type(places)
+    single = list(_single_moves(src, dst, current))
     # only the order of axes of size 1 can differ now, which needs no step
     end = [d.axes for d in dst.dims], dst.axes(State.UNREDUCED)
     if single or not steps:
-        steps += _steps(here, dst, [*single[:-1], (single[-1][0] if single else Kind.PERMUTE, *end)])
+        steps += _steps(current, dst, [*single[:-1], (single[-1][0] if single else Kind.PERMUTE, *end)])
     else:
-        last = _moved(here, dst, *end)
+        last = _moved(current, dst, *end)
         if steps[-1].dst.mesh is last.mesh and steps[-1].dst.shape == last.shape:
             steps[-1] = replace(steps[-1], dst=last)
         steps = _relabelled(steps, last, dst)
@@ -229,16 +229,16 @@ def _cheapest(
             better = search(other.problem, less * saves) if copies else search(other.problem, less, launches(path))
             path, at = (path, at) if better is None else (better, other)
     merged: list[tuple[Kind, Places]] = []
-    for kind, there in path.steps:
+    for kind, after in path.steps:
         if merged and merged[-1][0] is kind and kind in _SILENT_MERGED:
             merged.pop()
-        merged.append((kind, there))
+        merged.append((kind, after))
     return merged, at
 
 
-def _single_moves(src: ShType, dst: ShType, here: ShType) -> Iterator[_Move]:
+def _single_moves(src: ShType, dst: ShType, current: ShType) -> Iterator[_Move]:
     """The moves of axes of size 1: no-ops, but graded as for larger axes."""
-    dims, pending = [d.axes for d in here.dims], here.axes(State.UNREDUCED)
+    dims, pending = [d.axes for d in current.dims], current.axes(State.UNREDUCED)
     for axis, a, b in zip(src.mesh.axis_names, src.states, dst.states, strict=True):
         if src.mesh.shape[axis] > 1 or (a in REPLICATED and b in REPLICATED):
             continue
@@ -260,28 +260,30 @@ _Move = tuple[Kind, list[tuple[str, ...]], tuple[str, ...]]
 def _steps(src: ShType, dst: ShType, path: list[_Move]) -> list[Step]:
     """The steps of moves, adjacent silent ones of one kind merged, and a final relabelling."""
     steps: list[Step] = []
-    here = src
+    current = src
     for kind, dims, pending in path:
-        there = _moved(here, dst, dims, pending)
-        if there == here:
+        after = _moved(current, dst, dims, pending)
+        if after == current:
             continue
         if steps and steps[-1].kind is kind and kind in _SILENT_MERGED:
-            here = steps.pop().src
-        steps.append(Step(kind, _axes(kind, here, there), here, there))
-        here = there
-    return _relabelled(steps, here, dst)
+            current = steps.pop().src
+        steps.append(Step(kind, _axes(kind, current, after), current, after))
+        current = after
+    return _relabelled(steps, current, dst)
 
 
-def _moved(here: ShType, dst: ShType, dims: list[tuple[str, ...]], pending: tuple[str, ...]) -> ShType:
+def _moved(current: ShType, dst: ShType, dims: list[tuple[str, ...]], pending: tuple[str, ...]) -> ShType:
     """The type with these axes on its dims and these pending; an axis that becomes replicated gets its final state."""
     sharded = {a for axes in dims for a in axes}
     stays = {*REPLICATED, State.VARYING}
     states = {
         a: State.UNREDUCED if a in pending else s if s in stays else dst.state(a)
-        for a, s in zip(here.mesh.axis_names, here.states, strict=True)
+        for a, s in zip(current.mesh.axis_names, current.states, strict=True)
         if a not in sharded
     }
-    return here.replace(dims=[d._replace(axes=axes) for d, axes in zip(here.dims, dims, strict=True)], states=states)
+    return current.replace(
+        dims=[d._replace(axes=axes) for d, axes in zip(current.dims, dims, strict=True)], states=states
+    )
 
 
 def _relabelled(steps: list[Step], last: ShType, dst: ShType) -> list[Step]:

@@ -78,31 +78,31 @@ def _best_first(
     done: set[Places] = set()
     looked = 0
     while heap:
-        _, _, here = heapq.heappop(heap)
-        if here in done:
+        _, _, state = heapq.heappop(heap)
+        if state in done:
             continue
-        if here == dst:
+        if state == dst:
             return Path(_walked(came, src, dst), cost[dst]), True
-        done.add(here)
+        done.add(state)
         if limit is not None and looked > limit:
             return None, False
-        spent = cost[here]
-        for kind, there, price in space.moves(here):
+        spent = cost[state]
+        for kind, after, price in space.moves(state):
             looked += 1
-            if there in done or (cap is not None and space.local(there) > cap):
+            if after in done or (cap is not None and space.local(after) > cap):
                 continue
-            new = spent + price + space.touched(kind, here, there)
-            old = cost.get(there)
+            new = spent + price + space.touched(kind, state, after)
+            old = cost.get(after)
             if old is not None and new >= old:
                 continue
-            bound = bounds.get(there)
+            bound = bounds.get(after)
             if bound is None:
-                bound = bounds[there] = space.least(there)
+                bound = bounds[after] = space.least(after)
             if below is not None and new + bound >= below:
                 continue
-            cost[there] = new
-            came[there] = kind, here
-            heapq.heappush(heap, (new + greedy * bound, next(tickets), there))
+            cost[after] = new
+            came[after] = kind, state
+            heapq.heappush(heap, (new + greedy * bound, next(tickets), after))
     return None, True
 
 

@@ -79,9 +79,9 @@ class SearchSpace:
                 n //= size
         return n
 
-    def touched(self, kind: Kind, at: Places, there: Places) -> int:
+    def touched(self, kind: Kind, at: Places, after: Places) -> int:
         """The cost of reading and writing shards; a slice reads only what it keeps."""
-        larger = self.local(there) if kind is Kind.SLICE else max(self.local(at), self.local(there))
+        larger = self.local(after) if kind is Kind.SLICE else max(self.local(at), self.local(after))
         return _PASSES.get(kind, 1) * 1024 * larger // self.largest * TOUCH
 
     def least(self, at: Places) -> int:
@@ -132,9 +132,9 @@ class SearchSpace:
                 continue
             if end == REPLICATED or place in self.excluded or end in self.excluded:
                 continue
-            here, there = root(place if place >= 0 else PENDING - 1 - axis), root(end)
-            if here != there:
-                joined[here] = there
+            here, after = root(place if place >= 0 else PENDING - 1 - axis), root(end)
+            if here != after:
+                joined[here] = after
                 parts *= self.sizes[axis]
         messages = (holders - 1 + terms) * parts - 1
         return max(self.total * messages // (self.devices * parts), self.local_dst // self.group)
@@ -153,9 +153,9 @@ class SearchSpace:
         yield from self._silent(at)
         yield from self._losses(at, free, room)
         yield from self._reductions(at, free, room)
-        for there in dict.fromkeys(self._permuted(at)):
-            if there != at:
-                yield Kind.PERMUTE, there, self._cost([a for a in self.axes if at[a] != there[a]], self.local(at), 1)
+        for after in dict.fromkeys(self._permuted(at)):
+            if after != at:
+                yield Kind.PERMUTE, after, self._cost([a for a in self.axes if at[a] != after[a]], self.local(at), 1)
 
     def _cost(self, axes: Sequence[int], amount: int, rounds: int) -> int:
         """The cost of a collective over some axes in which each device sends ``amount`` in ``rounds`` messages."""
@@ -199,8 +199,8 @@ class SearchSpace:
                 if digit is not None:
                     left.remove(digit)
                     changes.append((axis, digit))
-        there = _put(at, changes)
-        return at if any(x in there for _, d in changes for x in self.excluded.get(d, ())) else there
+        after = _put(at, changes)
+        return at if any(x in after for _, d in changes for x in self.excluded.get(d, ())) else after
 
     def _silent(self, at: Places) -> Iterator[tuple[Kind, Places, int]]:
         masked = [a for a in self.stays_pending if at[a] == REPLICATED]
@@ -219,9 +219,9 @@ class SearchSpace:
             yield Kind.ALL_GATHER, _put(at, [(a, REPLICATED) for a in axes]), self._cost(axes, (n - 1) * local, n - 1)
         ready = [a for a in wrong if self.dst[a] in free]
         for axes in _subsets(ready):
-            there = _put(at, [(a, self.dst[a]) for a in axes])
-            if len(axes) == 1 or not any(x in there for a in axes for x in self.excluded.get(self.dst[a], ())):
-                yield Kind.ALL_TO_ALL, there, self._exchange(axes, local)
+            after = _put(at, [(a, self.dst[a]) for a in axes])
+            if len(axes) == 1 or not any(x in after for a in axes for x in self.excluded.get(self.dst[a], ())):
+                yield Kind.ALL_TO_ALL, after, self._exchange(axes, local)
         blocked = [a for a in wrong if self.dst[a] not in free]
         away: list[tuple[tuple[int, ...], list[int]]]
         away = [((axis,), [place]) for axis in blocked for place in self._elsewhere(axis, free, room)]
@@ -231,9 +231,9 @@ class SearchSpace:
             if any(at[a] == place for a, place in zip(axes, places, strict=True)):
                 continue
             for others in ([], [a for a in ready if self.dst[a] not in places]):
-                there = _put(at, [*zip(axes, places, strict=True), *[(a, self.dst[a]) for a in others]])
-                if not any(x in there for a in (*axes, *others) for x in self.excluded.get(there[a], ())):
-                    yield Kind.ALL_TO_ALL, there, self._exchange((*axes, *others), local) + 1
+                after = _put(at, [*zip(axes, places, strict=True), *[(a, self.dst[a]) for a in others]])
+                if not any(x in after for a in (*axes, *others) for x in self.excluded.get(after[a], ())):
+                    yield Kind.ALL_TO_ALL, after, self._exchange((*axes, *others), local) + 1
 
     def _exchange(self, axes: Sequence[int], local: int) -> int:
         """The cost of an all-to-all, or a reduce-scatter."""

@@ -63,16 +63,16 @@ class Transport:
 AS_IT_IS: Final = Transport()
 
 
-def one_transport(several: Sequence[Transport]) -> Transport | None:
+def one_transport(transports: Sequence[Transport]) -> Transport | None:
     """The transport of one reshard in place of several; None if theirs differ.
 
     It is restricted to the changing axes if one of them is. Casts to a narrower dtype round each, so those are not
     merged.
     """
-    if any(each.dtype is not None or each.ct_dtype is not None for each in several):
+    if any(each.dtype is not None or each.ct_dtype is not None for each in transports):
         return None
-    shared = all(each.shared for each in several)
-    distinct = {replace(each, shared=shared) for each in several}
+    shared = all(each.shared for each in transports)
+    distinct = {replace(each, shared=shared) for each in transports}
     return distinct.pop() if len(distinct) == 1 else None
 
 
