@@ -164,17 +164,17 @@ def _gradient_varies(
     """The gradient of an operand has a replicated type and may vary."""
     t, word = operands[i], messages.operand_word(i, len(operands))
     if varying is None:
-        of = "a call with side effects"
+        source = "a call with side effects"
     elif varying == i:
-        of = f"{word} itself: the function is not linear in it"
+        source = f"{word} itself: the function is not linear in it"
     elif varying < len(operands):
-        of = f"{messages.operand_word(varying, len(operands))}, {inputs[varying]}"
+        source = f"{messages.operand_word(varying, len(operands))}, {inputs[varying]}"
     else:
-        of = f"a cotangent, {inputs[varying]}"
+        source = f"a cotangent, {inputs[varying]}"
     pending = t.state(axis) is UNREDUCED
     return ShardingTypeError(
         f"the gradient of {word} of `{name}` may differ along {messages.on([axis])}",
-        why=f"it has the type {t.cotangent()}, one value there, and is computed from {of}",
+        why=f"it has the type {t.cotangent()}, one value there, and is computed from {source}",
         fixes=[reshard_fix(t, t.with_axis(axis, replicated()), called_names(operands)[i])] if pending else [],
         axes=[axis],
     )

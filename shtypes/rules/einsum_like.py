@@ -158,12 +158,12 @@ def label_sizes(equation: EinsumEquation, operands: Sequence[ShType]) -> dict[st
             if size_before == 1:
                 sizes[label] = (size, i, d)
             elif size not in (size_before, 1):
-                there, here = (
+                earlier, later = (
                     f"{messages.dim_word(operands[j], e)} of {messages.operand_word(j, len(operands))}"
                     for j, e in (where, (i, d))
                 )
                 raise ShardingTypeError(
-                    f"`einsum` label `{label}` has size {size_before} in {there} and size {size} in {here}"
+                    f"`einsum` label `{label}` has size {size_before} in {earlier} and size {size} in {later}"
                 )
     return {label: size for label, (size, *_) in sizes.items()}
 

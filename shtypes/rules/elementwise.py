@@ -34,9 +34,9 @@ def broadcast_shapes(name: str, operands: Sequence[ShType]) -> tuple[int, ...]:
 
 def aligned(sizes: Sequence[int], shape: Sequence[int], labels: Sequence[Label] | None = None) -> list[Label | None]:
     """The label (by default the dim of ``shape``) of each dim of a broadcast operand; None for a stretched dim."""
-    ahead = len(shape) - len(sizes)
+    missing = len(shape) - len(sizes)
     names = range(len(shape)) if labels is None else labels
-    return [names[ahead + d] if size == shape[ahead + d] else None for d, size in enumerate(sizes)]
+    return [names[missing + d] if size == shape[missing + d] else None for d, size in enumerate(sizes)]
 
 
 def _elementwise(

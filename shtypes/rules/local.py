@@ -198,13 +198,13 @@ def _check_whole(op: Op, operand: ShType, dim: Dim, d: int) -> None:
 
 
 def _check_perm(op: Op, n: int) -> None:
-    for which, place in (("source", 0), ("destination", 1)):
+    for side, place in (("source", 0), ("destination", 1)):
         indices = [pair[place] for pair in op.perm]
         out = [i for i in indices if not 0 <= i < n]
-        twice = [i for i in indices if indices.count(i) > 1]
-        if out or twice:
-            what = f"{out[0]}, and {messages.on(op.axes)} has {n} devices" if out else f"{twice[0]} twice"
-            raise ShardingTypeError(f"`ppermute` has the {which} {what}")
+        repeated = [i for i in indices if indices.count(i) > 1]
+        if out or repeated:
+            what = f"{out[0]}, and {messages.on(op.axes)} has {n} devices" if out else f"{repeated[0]} twice"
+            raise ShardingTypeError(f"`ppermute` has the {side} {what}")
 
 
 # errors
@@ -241,19 +241,19 @@ def _replicated_fixes(op: Op, operand: ShType) -> list[Fix]:
     replicated = tuple(a for a in op.axes if operand.state(a) in REPLICATED)
     live = tuple(a for a in op.axes if a not in replicated)
     fixes: list[Fix] = []
-    tried: list[tuple[Op, ShType, str, tuple[str, ...]]] = []  # with the axes over which its pvary sums backward
+    candidates: list[tuple[Op, ShType, str, tuple[str, ...]]] = []  # with the axes over which its pvary sums backward
     if live and op.name in ("psum", "pmax", "pmin"):  # sums replicated values once
-        tried.append((replace(op, axes=live), operand, "x", ()))
+        candidates.append((replace(op, axes=live), operand, "x", ()))
     elif op.name == "psum":
-        fixes.append(Fix(f"x * sh.lax.axis_size({_written(replicated)})"))
+        fixes.append(Fix(f"x * sh.lax.axis_size({_axes_code(replicated)})"))
     elif op.name in ("pmax", "pmin", "ppermute"):
         fixes.append(Fix("x"))
     cast = operand
     for axis in replicated:
         cast = cast.with_axis(axis, VARYING)
     invariant = tuple(a for a in replicated if operand.state(a) is INVARIANT and operand.differentiable)
-    tried.append((op, cast, f"sh.lax.pvary(x, {_written(replicated)})", invariant))
-    for collective, src, code, summed in tried:
+    candidates.append((op, cast, f"sh.lax.pvary(x, {_axes_code(replicated)})", invariant))
+    for collective, src, code, summed in candidates:
         try:
             fixes.append(priced(collective, src, result(collective, src), code, summed))
         except ShardingTypeError:
@@ -261,7 +261,7 @@ def _replicated_fixes(op: Op, operand: ShType) -> list[Fix]:
     return fixes
 
 
-def _written(axes: tuple[str, ...]) -> str:
+def _axes_code(axes: tuple[str, ...]) -> str:
     """The code of axes in a call."""
     return f'"{axes[0]}"' if len(axes) == 1 else "(" + ", ".join(f'"{a}"' for a in axes) + ")"
 
@@ -283,7 +283,7 @@ def priced(op: Op, src: ShType, dst: ShType, operand: str = "x", summed: tuple[s
         backward.append(in_words(Kind.ALL_REDUCE.value, summed))
         extra = ring_bytes(2, src.mesh.product(summed), src.local_bytes)
     return Fix(
-        code=f"sh.lax.{op.name}({operand}, {_written(op.axes)})",
+        code=f"sh.lax.{op.name}({operand}, {_axes_code(op.axes)})",
         forward=op.words(),
         backward=" and ".join(backward),
         bytes_forward=op.bytes(src, dst),

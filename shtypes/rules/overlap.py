@@ -50,7 +50,7 @@ def overlap(
     if natural is not None:
         rings += _scatters(parsed, natural, target)
     if not rings:
-        raise _nothing(natural, failure, target)
+        raise _no_ring_error(natural, failure, target)
     return min(rings, key=lambda ring: plan(ring.moved, ring.becomes).bytes + plan(ring.result, target).bytes)
 
 
@@ -89,22 +89,24 @@ def _gathers(
     """The rings that gather an operand along a dim, over minor axes of it."""
     dims = ((i, d, dim.axes) for i, t in enumerate(operands) for d, dim in enumerate(t.dims))
     for i, d, rest, ring in ((i, d, axes[:cut], axes[cut:]) for i, d, axes in dims for cut in range(len(axes))):
-        state = _state(ring, operands[1 - i], target, 1 - i in constants)
+        state = _gathered_state(ring, operands[1 - i], target, 1 - i in constants)
         gathered = [t.with_axes(ring, state) if j == i else t for j, t in enumerate(operands)]
         try:
             typing = einsum(str(equation), gathered, dtype, constants)
         except ShardingTypeError:
             continue
         result, cast = typing.results[0], typing.operands[i]
-        fits = cast.dims[d].axes == rest and all(cast.state(a) in REPLICATED and _same(result, target, a) for a in ring)
-        if fits and _reaches(result, target):
+        fits = cast.dims[d].axes == rest and all(
+            cast.state(a) in REPLICATED and _same_place(result, target, a) for a in ring
+        )
+        if fits and _can_reshard(result, target):
             back = [x._replace(axes=(*rest, *ring)) if j == d else x for j, x in enumerate(cast.dims)]
             moved = cast.replace(dims=back, states={a: s for a, s in cast.beside_dims.items() if a not in ring})
             lhs, rhs = (moved if j == i else t for j, t in enumerate(typing.operands))
             yield Ring((lhs, rhs), result, moved, cast, i, equation.inputs[i][d], ring)
 
 
-def _state(ring: Sequence[str], other: ShType, target: ShType, constant: bool) -> State:
+def _gathered_state(ring: Sequence[str], other: ShType, target: ShType, constant: bool) -> State:
     """The state of the gathered operand: invariant if all else is, so that nothing is pending backward."""
     invariant = all(
         target.state(a) is State.INVARIANT
@@ -114,7 +116,7 @@ def _state(ring: Sequence[str], other: ShType, target: ShType, constant: bool) -
     return State.INVARIANT if invariant else State.REDUCED
 
 
-def _same(result: ShType, target: ShType, axis: str) -> bool:
+def _same_place(result: ShType, target: ShType, axis: str) -> bool:
     """Whether an axis has the target's place; reduced and invariant are equal, since that reshard is free."""
     a, b = result.state(axis), target.state(axis)
     return (a is b and result.dim_of(axis) == target.dim_of(axis)) or (a in REPLICATED and b in REPLICATED)
@@ -134,12 +136,12 @@ def _scatters(equation: EinsumEquation, natural: Typing, target: ShType) -> Iter
             continue
         dims = [Dim(x.size, goal.axes if j == d else x.axes, x.name) for j, x in enumerate(pending.dims)]
         result = pending.replace(dims=dims, states={a: s for a, s in pending.beside_dims.items() if a not in ring})
-        if _reaches(result, target):
+        if _can_reshard(result, target):
             lhs, rhs = natural.operands
             yield Ring((lhs, rhs), result, pending, result, None, equation.output[d], ring)
 
 
-def _reaches(result: ShType, target: ShType) -> bool:
+def _can_reshard(result: ShType, target: ShType) -> bool:
     try:
         plan(result, target)
     except ShardingTypeError:
@@ -150,7 +152,7 @@ def _reaches(result: ShType, target: ShType) -> bool:
 # messages
 
 
-def _nothing(natural: Typing | None, failure: ShardingTypeError | None, target: ShType) -> ShardingTypeError:
+def _no_ring_error(natural: Typing | None, failure: ShardingTypeError | None, target: ShType) -> ShardingTypeError:
     """The error for an einsum without a ring."""
     if natural is None:
         why = f"gathering one operand does not give {target}" + (f", and by itself {failure.what}" if failure else "")

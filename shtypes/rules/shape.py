@@ -94,8 +94,10 @@ def concatenate(
     joint = _joint_terms(name, operands, dtype, constants, joined)
     total = sum(t.shape[joined] for t in operands)
     # With several operands the dim is a new one, without a name.
-    several = len(operands) > 1
-    return joint.typing((None, total) if d == joined and several else (d, n) for d, n in enumerate(operands[0].shape))
+    is_several = len(operands) > 1
+    return joint.typing(
+        (None, total) if d == joined and is_several else (d, n) for d, n in enumerate(operands[0].shape)
+    )
 
 
 @rule

@@ -75,9 +75,9 @@ def _check_named(parsed: ParsedSpec, t: ShType) -> None:
     for axis in parsed.named:
         t.mesh.index(axis)
     listed = [*parsed.states, *(a for axes in parsed.dims for a in axes)]
-    twice = [a for a in listed if listed.count(a) > 1]
-    if twice:
-        raise ShardingTypeError(f"the spec names mesh axis `{twice[0]}` twice")
+    repeated = [a for a in listed if listed.count(a) > 1]
+    if repeated:
+        raise ShardingTypeError(f"the spec names mesh axis `{repeated[0]}` twice")
 
 
 # arguments

@@ -202,8 +202,8 @@ class Search:
         candidates = self._cheapest(alone, most)
         below = candidates[0].price.counted if candidates else None
         if below is None or any(below):  # moving two operands may be cheaper than moving one
-            several = {operands: typing for operands, typing in typed.items() if operands not in alone}
-            candidates += self._cheapest(several, most, below)
+            multiple = {operands: typing for operands, typing in typed.items() if operands not in alone}
+            candidates += self._cheapest(multiple, most, below)
         return cheapest_of_each_result(candidates)[:most]
 
     def of(self, operands: tuple[ShType, ...]) -> list[Candidate]:
@@ -304,8 +304,8 @@ class Search:
                         if other[0] > unit[-1] and base[other[0]].state(axis) in _PARTITIONED:
                             # Of many operands, two are moved to one place: all pairs of places take too many trials.
                             places = [place] if len(units) > 2 else other_places(base[other[0]], axis)
-                            for there in places:
-                                push((*option.moves, (other, there)))
+                            for other_place in places:
+                                push((*option.moves, (other, other_place)))
         return ways
 
     def _combined(self, options: dict[str, list[_Option]], most: int) -> dict[tuple[ShType, ...], Typing]:
@@ -345,8 +345,8 @@ class Search:
         for variant in (self._cast_at_once, _without_slices, _alike_invariant):
             for base, typing in [*typed.items()]:
                 other = variant(base, typing)
-                if other != base and isinstance(again := self._try(other), Typing):
-                    typed[other] = again
+                if other != base and isinstance(retyped := self._try(other), Typing):
+                    typed[other] = retyped
         return typed
 
     def _cast_at_once(self, operands: tuple[ShType, ...], typing: Typing) -> tuple[ShType, ...]:
@@ -369,7 +369,7 @@ class Search:
             for unit, place in option.moves:
                 for i in unit:
                     moves.setdefault(i, []).append((option.axis, place))
-        return total_cost(estimate(self.operands[i], tuple(several), self.minimize) for i, several in moves.items())
+        return total_cost(estimate(self.operands[i], tuple(multiple), self.minimize) for i, multiple in moves.items())
 
     def _units(self, operands: tuple[ShType, ...], axis: str) -> list[tuple[int, ...]]:
         """Groups of operands to move together: single ones, or of many those with the axis at the same place."""

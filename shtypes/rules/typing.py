@@ -211,16 +211,16 @@ class JointTyping:
 
     def fold(self, table: PairTable, axis: str, states: Sequence[State | None]) -> State | None:
         """Joins states by a table of pairs, left to right; constants follow the others."""
-        joined, since = None, 0
+        joined, first = None, 0
         for i, state in enumerate(states):
             if joined is None or state is None:
-                joined, since = (joined, since) if state is None else (state, i)
+                joined, first = (joined, first) if state is None else (state, i)
                 continue
             result = table.get((joined, state))
             if result is None:
-                raise messages.clash(self.name, self.operands, axis, (since, joined), (i, state))
+                raise messages.clash(self.name, self.operands, axis, (first, joined), (i, state))
             if result is not joined:
-                since = i
+                first = i
             joined = result
         return joined
 
@@ -237,10 +237,10 @@ class JointTyping:
                 if label in sharded:
                     raise messages.diagonal_twice(self.name, operand, label, self.word(i))
                 sharded.add(label)
-                longest_so_far, since = longest.setdefault(label, (dim.axes, i))
+                longest_so_far, first = longest.setdefault(label, (dim.axes, i))
                 short, long = sorted((longest_so_far, dim.axes), key=len)
                 if long[: len(short)] != short:
-                    raise messages.axes_differ(self.name, self.operands, label, (since, longest_so_far), (i, dim.axes))
+                    raise messages.axes_differ(self.name, self.operands, label, (first, longest_so_far), (i, dim.axes))
                 if len(dim.axes) > len(longest_so_far):
                     longest[label] = dim.axes, i
         owners: dict[str, int] = {}
