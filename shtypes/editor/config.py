@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 from shtypes.errors import ShardingTypeError
 
 #: The entries of the table that only `shtypes check` reads.
-FOR_CHECK: Final = ("golden", "grad", "lift", "targets")
+ONLY_FOR_CHECK: Final = ("golden", "grad", "lift", "targets")
 
 
 class Config(NamedTuple):
@@ -38,7 +38,7 @@ def read_config(config_file: str | None) -> Config:
 
 def checked(entries: dict[str, Any]) -> Config:
     """The checked configuration in the entries of ``[tool.shtypes]``."""
-    unknown = sorted(set(entries) - {*Config._fields, *FOR_CHECK})
+    unknown = sorted(set(entries) - {*Config._fields, *ONLY_FOR_CHECK})
     if unknown:
         hints = [f"`{name}`" for name in Config._fields]
         raise ShardingTypeError(f"`[tool.shtypes]` has no entry `{unknown[0]}`", hints=hints)

@@ -42,19 +42,29 @@ class Edits(NamedTuple):
     refused: list[str]  # why other parts cannot be written
 
 
+class _Edit(NamedTuple):
+    """A text that is put into the file. Edits are sorted: at one position, inner calls close first and open last."""
+
+    at: int  # its position, in bytes
+    order: int  # 0: closes a call; 1: opens one, or starts a line
+    nesting: int  # minus the position of the other parenthesis of a call
+    text: str
+    end: int  # of the text that it replaces
+
+
 class _Marker(ast.NodeTransformer):
     """Marks the expressions in functions."""
 
     def __init__(self, source: Source) -> None:
         self.source, self.inside = source, 0
         self.exprs: list[ast.expr] = []
-        self.around: dict[tuple[int, int], int] = {}  # the spans of reshards to a string, with their expressions
+        self.reshards: dict[tuple[int, int], int] = {}  # the spans of reshards to a string, with their expressions
 
     def visit(self, node: ast.AST) -> Any:
         if isinstance(node, ast.expr) and (inner := self.source.resharded(node)) is not None:
             where, new = self.source.span(node), self.visit(inner)
             if isinstance(new, ast.Call) and isinstance(new.func, ast.Name) and new.func.id == _MARK:
-                self.around[where] = new.args[0].value  # type: ignore[attr-defined]
+                self.reshards[where] = new.args[0].value  # type: ignore[attr-defined]
             return new
         if isinstance(node, (ast.JoinedStr, ast.pattern)):
             return node
@@ -112,13 +122,14 @@ class Source:
         self.encoding, _ = tokenize.detect_encoding(io.BytesIO(self.bytes).readline)
         text = self.bytes.decode(self.encoding)
         self.newline = "\r\n" if "\r\n" in text else "\n"
-        self.text_ = text.replace("\r\n", "\n")
-        if self.text_.replace("\n", self.newline) != text:
+        self.content = text.replace("\r\n", "\n")
+        if self.content.replace("\n", self.newline) != text:
             raise ShardingTypeError(f"`{self.path.name}` cannot be edited", why="its lines end in different ways")
-        self.lines = [line.encode() for line in self.text_.split("\n")]
+        self.lines = [line.encode() for line in self.content.split("\n")]
         self.starts = [0, *itertools.accumulate(len(line) + 1 for line in self.lines)]
-        self.tree = ast.parse(self.text_)
-        top = [n for n in self.tree.body if self._defines(n)]
+        self.tree = ast.parse(self.content)
+        first = self.name.partition(".")[0]
+        top = [n for n in self.tree.body if isinstance(n, (ast.FunctionDef, ast.ClassDef)) and n.name == first]
         if not top:
             raise ShardingTypeError(f"`{self.path.name}` does not define `{self.name}` where it can be edited")
         self.top = top[-1]
@@ -134,10 +145,7 @@ class Source:
             )
         self._marker = _Marker(self)
         self._run: set[int] = set()  # the expressions in a trace
-        self._marked = self._marker.visit(ast.parse(self.text_))
-
-    def _defines(self, node: ast.stmt) -> bool:
-        return isinstance(node, (ast.FunctionDef, ast.ClassDef)) and node.name == self.name.partition(".")[0]
+        self._marked = self._marker.visit(ast.parse(self.content))
 
     def _alias(self) -> str:
         """The file's name for this library; empty if it is not imported."""
@@ -205,43 +213,48 @@ class Source:
         alone = not rest[before:start].strip() and not rest[end:after].partition(b"#")[0].strip()
         return node.lineno if alone and all(n.lineno == n.end_lineno for n in texts) else None
 
-    def _in_scope(self, first: int, sh: str) -> Iterator[tuple[int, int, int, str, int]]:
+    def _in_scope(self, first: int, sh: str) -> Iterator[_Edit]:
         node = next(n for n in ast.walk(self.tree) if isinstance(n, ast.stmt) and n.lineno == first)
         for line in range(first, (node.end_lineno or 0) + 1):
             head = f"{' ' * node.col_offset}with {sh}.implicit_comm():\n" * (line == first)
-            yield self.starts[line - 1], 1, -len(self.text_) - 1, head + "    ", 0
+            yield _Edit(self.starts[line - 1], 1, -len(self.content) - 1, head + "    ", 0)
 
     def edited(self, edits: Edits, plan: Plan) -> bytes:
         """The file with reshards around expressions, and the types and step after the function."""
         sh = self.alias or "sh"
-        # (position, order and nesting: inner ones close first and open last, new text, end of the replaced text)
-        pieces: list[tuple[int, int, int, str, int]] = []
+        text_edits: list[_Edit] = []
         for k, texts in edits.reshards.items():
             start, end = self.span(self._marker.exprs[k])
-            pieces.append((start, 1, -end, f"{sh}.reshard(" * len(texts), start))
-            pieces.append((end, 0, -start, "".join(f', "{text}")' for text in texts), end))
+            text_edits.append(_Edit(start, 1, -end, f"{sh}.reshard(" * len(texts), start))
+            text_edits.append(_Edit(end, 0, -start, "".join(f', "{text}")' for text in texts), end))
         wrapped = {self.span(self._marker.exprs[k]) for k in edits.reshards}
         for node in ast.walk(self.tree):
             if isinstance(node, ast.expr) and (inner := self.resharded(node)) is not None:
                 (start, end), (first, last) = self.span(node), self.span(inner)
-                if self._marker.around.get((start, end)) not in self._run:
+                if self._marker.reshards.get((start, end)) not in self._run:
                     continue  # in another function
-                loose = (first, last) not in wrapped and not isinstance(inner, (*_ATOMS, ast.Constant))
-                pieces += [(start, 1, -end, "(" * loose, first), (last, 0, -start, ")" * loose, end)]
-        pieces += [*self._beside(sh, plan), *(piece for first in edits.scopes for piece in self._in_scope(first, sh))]
+                parentheses = (first, last) not in wrapped and not isinstance(inner, (*_ATOMS, ast.Constant))
+                text_edits += [
+                    _Edit(start, 1, -end, "(" * parentheses, first),
+                    _Edit(last, 0, -start, ")" * parentheses, end),
+                ]
+        text_edits += [
+            *self._types_and_step(sh, plan),
+            *(edit for first in edits.scopes for edit in self._in_scope(first, sh)),
+        ]
         if not self.alias:
-            pieces.append(self._import())
-        data, out, now = b"\n".join(self.lines), b"", 0
-        for at, _, _, put, cut in sorted(pieces):
-            out += data[now : max(at, now)] + put.encode()
-            now = max(now, at, cut)
-        text = (out + data[now:]).decode()
+            text_edits.append(self._import())
+        data, out, copied = b"\n".join(self.lines), b"", 0
+        for edit in sorted(text_edits):
+            out += data[copied : max(edit.at, copied)] + edit.text.encode()
+            copied = max(copied, edit.at, edit.end)
+        text = (out + data[copied:]).decode()
         return text.replace("\n", self.newline).encode(self.encoding)
 
     def _end_of_line(self, line: int) -> int:
         return self.starts[line - 1] + len(self.lines[line - 1])
 
-    def _import(self) -> tuple[int, int, int, str, int]:
+    def _import(self) -> _Edit:
         """The edit that imports this library: after the first imports, or after the docstring."""
         after = 0
         for node in self.tree.body:
@@ -252,20 +265,20 @@ class Source:
                 break
             after = node.end_lineno or 0
         if after:
-            return self._end_of_line(after), 1, 0, "\nimport shtypes as sh", 0
+            return _Edit(self._end_of_line(after), 1, 0, "\nimport shtypes as sh", 0)
         comments = 0  # such as the encoding
         while self.lines[comments].startswith(b"#"):
             comments += 1
-        return self.starts[comments], 1, 0, "import shtypes as sh\n\n", 0
+        return _Edit(self.starts[comments], 1, 0, "import shtypes as sh\n\n", 0)
 
-    def _beside(self, sh: str, plan: Plan) -> Iterator[tuple[int, int, int, str, int]]:
+    def _types_and_step(self, sh: str, plan: Plan) -> Iterator[_Edit]:
         """The types of the arguments and the step, which replace those of an earlier patch."""
         if (head := self.patched) is not None:
             last = max(
                 (n.end_lineno or 0 for n in self.tree.body if self._named(n) & {self.types, self.step}), default=head
             )
             before = next(i for i in range(head - 1, 0, -1) if self.lines[i - 1].strip())
-            yield self._end_of_line(before), 2, 0, "", self._end_of_line(last)
+            yield _Edit(self._end_of_line(before), 2, 0, "", self._end_of_line(last))
         argnums = plan.problem.argnums
         which = "" if argnums == (0,) else f", {argnums[0] if len(argnums) == 1 else argnums}"
         step = f"{sh}.train_step({sh}.lift({self.name}){which})" if argnums else f"{sh}.lift({self.name})"
@@ -280,7 +293,7 @@ def {self.types}():
 
 
 {self.step} = {step}"""
-        yield self._end_of_line(self.top.end_lineno or 0), 1, 0, block, 0
+        yield _Edit(self._end_of_line(self.top.end_lineno or 0), 1, 0, block, 0)
 
     @staticmethod
     def _named(node: ast.stmt) -> set[str]:

@@ -18,7 +18,7 @@ from shtypes.types.mesh import Mesh
 from shtypes.types.notation.dim_names import read_sizes, sorted_sizes
 
 #: The keys of the table and of its targets.
-KEYS: Final = (*plugin.Config._fields, *plugin.FOR_CHECK)
+KEYS: Final = (*plugin.Config._fields, *plugin.ONLY_FOR_CHECK)
 TARGET_KEYS: Final = ("target", "name", "types", "arguments", "mesh", "policy", "dims", "grad", "lift")
 #: The default file of a repository's pinned communication.
 GOLDEN: Final = "communication.json"
@@ -57,8 +57,8 @@ class Config:
 
 def config(start: Path | None = None) -> Config:
     """The nearest ``[tool.shtypes]``, here or in a parent folder; an empty one if there is none."""
-    here = (start or Path.cwd()).resolve()
-    for folder in (here, *here.parents):
+    start = (start or Path.cwd()).resolve()
+    for folder in (start, *start.parents):
         path = folder / "pyproject.toml"
         if path.is_file():
             try:
@@ -67,7 +67,7 @@ def config(start: Path | None = None) -> Config:
                 raise click.UsageError(f"`{path}` cannot be read: {error}") from None
             if table is not None:
                 return _config(folder, table)
-    return Config(here)
+    return Config(folder)
 
 
 def _config(root: Path, table: Any) -> Config:
@@ -77,9 +77,9 @@ def _config(root: Path, table: Any) -> Config:
     if not isinstance(targets, list):
         raise click.UsageError("`targets` in [tool.shtypes] is a list of targets")
     read = tuple(_target(common, {"target": t} if isinstance(t, str) else t) for t in targets)
-    twice = [t.name for i, t in enumerate(read) if t.name in {u.name for u in read[:i]}]
-    if twice:
-        raise click.UsageError(f"two targets in [tool.shtypes] are called `{twice[0]}`: give one a `name`")
+    repeated = [t.name for i, t in enumerate(read) if t.name in {u.name for u in read[:i]}]
+    if repeated:
+        raise click.UsageError(f"two targets in [tool.shtypes] are called `{repeated[0]}`: give one a `name`")
     shared = _target(common, {"target": ""})
     golden = table.get("golden", GOLDEN)
     if not isinstance(golden, str):
@@ -123,8 +123,8 @@ def _check_keys(table: Any, keys: tuple[str, ...], what: str) -> None:
         raise click.UsageError(f"{what} is a table, not {table!r:.60}")
     for key in table:
         if key not in keys:
-            near = difflib.get_close_matches(key, keys, n=1, cutoff=0.5)
-            advice = f"; did you mean `{near[0]}`?" if near else f"; it has {', '.join(keys)}"
+            similar = difflib.get_close_matches(key, keys, n=1, cutoff=0.5)
+            advice = f"; did you mean `{similar[0]}`?" if similar else f"; it has {', '.join(keys)}"
             raise click.UsageError(f"{what} has no key `{key}`{advice}")
 
 

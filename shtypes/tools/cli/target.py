@@ -196,7 +196,7 @@ def _unplaced(error: ShardingTypeError) -> ShardingTypeError:
 
 
 #: Tests for functions that return before their body runs.
-_NOT_RUN: Final = (inspect.isgeneratorfunction, inspect.iscoroutinefunction, inspect.isasyncgenfunction)
+_RETURNS_AT_ONCE: Final = (inspect.isgeneratorfunction, inspect.iscoroutinefunction, inspect.isasyncgenfunction)
 _MISSING: Final = object()
 #: The most CPU devices for a mesh that a target makes while it loads.
 MOST_DEVICES: Final = 64
@@ -221,11 +221,13 @@ def load(target: str, *, devices: int = 1, root: Path | None = None) -> Callable
             inner = getattr(value, part, _MISSING)
         if inner is _MISSING:
             owner = place if i == 0 else f"{place}:{'.'.join(name.split('.')[:i])}"
-            raise WrongUse(f"`{clipped(owner)}` has no function `{clipped(part)}`{_close(part, _functions(value))}")
+            raise WrongUse(
+                f"`{clipped(owner)}` has no function `{clipped(part)}`{_did_you_mean(part, _functions(value))}"
+            )
         value = inner
     if not callable(value):
         raise WrongUse(f"`{clipped(target)}` is no function but {type(value).__name__}")
-    if any(is_one(value) for is_one in _NOT_RUN):
+    if any(test(value) for test in _RETURNS_AT_ONCE):
         why = "a generator or an async function returns before its body runs, so there is nothing to trace"
         raise WrongUse(f"`{clipped(target)}` does not compute when it is called", why=why)
     function: Callable[..., Any] = value
@@ -250,8 +252,8 @@ def _file(place: str, name: str, folder: Path) -> ModuleType:
         if path.is_dir():
             raise _a_folder(place, name, path)
         if not path.is_file():
-            near = [p.name for p in path.parent.glob("*.py")] if path.parent.is_dir() else []
-            raise WrongUse(f"there is no file `{clipped(place)}`{_close(path.name, near)}")
+            similar = [p.name for p in path.parent.glob("*.py")] if path.parent.is_dir() else []
+            raise WrongUse(f"there is no file `{clipped(place)}`{_did_you_mean(path.name, similar)}")
         if path.suffix != ".py":
             raise WrongUse(f"`{clipped(place)}` is no Python file: its name does not end in `.py`")
         stat = path.stat()
@@ -260,13 +262,13 @@ def _file(place: str, name: str, folder: Path) -> ModuleType:
         raise WrongUse(f"`{clipped(place)}` cannot be read: {error.strerror}") from None
     if reason:
         raise WrongUse(f"`{clipped(place)}` is a binary file, not Python source", why=reason)
-    return _executed(place, path.resolve(), (stat.st_mtime_ns, stat.st_size))
+    return _run_file(place, path.resolve(), (stat.st_mtime_ns, stat.st_size))
 
 
 def _a_folder(place: str, name: str, path: Path) -> WrongUse:
     """The error for a folder as a target; names the files in it that have the function."""
-    near = [f"{place.rstrip('/')}/{p.name}:{name}" for p in sorted(path.glob("*.py")) if name in functions_of(p)]
-    hints = near[:3] or ["module:function or path/to/file.py:function"]
+    similar = [f"{place.rstrip('/')}/{p.name}:{name}" for p in sorted(path.glob("*.py")) if name in functions_of(p)]
+    hints = similar[:3] or ["module:function or path/to/file.py:function"]
     return WrongUse(f"`{clipped(place)}` is a folder; a target is a function of a file or a module", hints=hints)
 
 
@@ -286,7 +288,7 @@ def _no_text(source: bytes) -> str:
 
 
 @functools.lru_cache(maxsize=32)
-def _executed(place: str, path: Path, version: tuple[int, int]) -> ModuleType:
+def _run_file(place: str, path: Path, version: tuple[int, int]) -> ModuleType:
     """The module of a file, run once per version of it, so that its classes stay identical."""
     name = path.stem if path.stem.isidentifier() else "target"
     spec = importlib.util.spec_from_file_location(name, path)
@@ -318,19 +320,19 @@ def _module(place: str, name: str, folder: Path) -> ModuleType:
     if os.path.exists(path) and (not named or ("." in place and path.is_file())):  # False for too long names
         return _file(place, name, folder)
     with loading(place):
-        module = _imported(place) if named else None
+        module = _import(place) if named else None
     if module is None:
-        near = [
+        similar = [
             p.relative_to(folder).with_suffix("").as_posix().replace("/", ".")
             for p in folder.glob(f"{'*/' * place.count('.')}*.py")
         ]
-        raise WrongUse(f"there is no module `{clipped(place)}`{_close(place, near)}")
+        raise WrongUse(f"there is no module `{clipped(place)}`{_did_you_mean(place, similar)}")
     if getattr(module, "__file__", None) is None and path.is_dir():  # a namespace package
         raise _a_folder(place, name, path)
     return module
 
 
-def _imported(place: str) -> ModuleType | None:
+def _import(place: str) -> ModuleType | None:
     """Imports a module; None if it does not exist, as opposed to a failing import inside it."""
     try:
         return importlib.import_module(place)
@@ -345,6 +347,6 @@ def _functions(namespace: Any) -> list[str]:
     return [name for name, value in members if callable(value) and not name.startswith("_")]
 
 
-def _close(name: str, names: Sequence[str]) -> str:
-    near = difflib.get_close_matches(name, names, n=3, cutoff=0.6) if len(name) < 200 else []
-    return f"; did you mean {' or '.join(f'`{n}`' for n in near)}?" if near else ""
+def _did_you_mean(name: str, names: Sequence[str]) -> str:
+    similar = difflib.get_close_matches(name, names, n=3, cutoff=0.6) if len(name) < 200 else []
+    return f"; did you mean {' or '.join(f'`{n}`' for n in similar)}?" if similar else ""

@@ -39,7 +39,7 @@ class Run:
             out = sh.jit(block)(*args)
             value, grads = step(*args)
             self.gradient_types = [str(g.type) for g in grads]
-            self.pending_bytes = ledger(lambda *pending: [_whole(g) for g in pending], *grads).bytes
+            self.pending_bytes = ledger(lambda *pending: [_summed(g) for g in pending], *grads).bytes
         self.errors = _errors([out, value, *grads], _reference(*host))
 
     @property
@@ -78,13 +78,13 @@ def _errors(values: list[Any], expected: list[np.ndarray[Any, Any]]) -> dict[str
     names = ("out", "loss", *(f"g_{name}" for name in NAMES))
     errors = {}
     for name, value, reference in zip(names, values, expected, strict=True):
-        array = np.asarray(_whole(value))
+        array = np.asarray(_summed(value))
         errors[name] = float(np.abs(array - reference).max() / np.abs(reference).max())
     return errors
 
 
-def _whole(value: Any) -> Any:
-    """The value with finished sums."""
+def _summed(value: Any) -> Any:
+    """The value, all-reduced if it is a pending sum."""
     return sh.all_reduce(value) if value.type.axes(sh.State.UNREDUCED) else value
 
 
