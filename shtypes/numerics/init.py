@@ -61,7 +61,7 @@ def ones(key: Any, type: Any = None, dtype: Any = None, *, shape: Any = None, me
 
 def _scaled(name: str, scale: float, dtype: Any, **params: Any) -> Initializer:
     def make(key: Any, t: ShType) -> Array:
-        return sample("scaled", key, t, None, None, t.dtype_name, of=name, scale=float(scale), **params)
+        return sample("scaled", key, t, None, None, t.dtype_name, sampler=name, scale=float(scale), **params)
 
     return _initializer(name, make, dtype)
 

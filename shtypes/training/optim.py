@@ -130,9 +130,12 @@ def lift(tx: T, *, pending: Pending = "refuse", types: Layout = None, at: Mappin
             )
         layout = None if types is None else layout_of(types, params)
         weights = params if layout is None else in_types(params, layout)
-        also = {name: x for name, x in extra.items() if _is_like(x, updates)}  # the gradients of a line search
-        grads, also = _finish_sums((updates, also), weights, pending, everywhere=layout is not None)
-        extra |= also
+        shapes = jax.tree.map(np.shape, updates)
+        like_grads = {  # the gradients of a line search
+            name: x for name, x in extra.items() if same_structure(x, updates) and jax.tree.map(np.shape, x) == shapes
+        }
+        grads, like_grads = _finish_sums((updates, like_grads), weights, pending, everywhere=layout is not None)
+        extra |= like_grads
         typed_tree = next(tree for tree in (weights, grads, state) if _any_typed(tree))
         state = typed_state(state, typed_tree)
         with finishing_scalars():
@@ -216,11 +219,6 @@ def _any_typed(tree: Tree) -> bool:
 # gradients that are pending sums
 
 
-def _is_like(tree: Tree, grads: Tree) -> bool:
-    """Whether a pytree has the structure and shapes of the gradients."""
-    return same_structure(tree, grads) and bool(jax.tree.map(np.shape, tree) == jax.tree.map(np.shape, grads))
-
-
 def _finish_sums(grads: tuple[Tree, dict[str, Tree]], weights: Tree, pending: Pending, *, everywhere: bool) -> Any:
     """Reshards the gradients, and pytrees like them, for the transformation: pending sums only, or all."""
     leaves, structure = jax.tree.flatten_with_path(grads)
@@ -228,11 +226,13 @@ def _finish_sums(grads: tuple[Tree, dict[str, Tree]], weights: Tree, pending: Pe
     types = [x.type if is_typed(x) else None for x in values]
     goals = _goal_types(types, None if weights is None else jax.tree.leaves(weights) * (1 + len(grads[1])))
     first = {id(x): i for i, x in reversed(list(enumerate(values)))}  # a repeated value is resharded once
-    once = [i for i, x in enumerate(values) if types[i] is not None and first[id(x)] == i]
-    sums = [i for i in once if types[i].axes(State.UNREDUCED)]  # type: ignore[union-attr]
+    first_uses = [i for i, x in enumerate(values) if types[i] is not None and first[id(x)] == i]
+    sums = [i for i in first_uses if types[i].axes(State.UNREDUCED)]  # type: ignore[union-attr]
     if sums and pending == "refuse":
-        raise _pending_error([(jax.tree_util.keystr(leaves[i][0][1:]), types[i], goals[i]) for i in sums], len(once))
-    moving = [i for i in once if (everywhere or i in sums) and types[i] != goals[i]]
+        raise _pending_error(
+            [(jax.tree_util.keystr(leaves[i][0][1:]), types[i], goals[i]) for i in sums], len(first_uses)
+        )
+    moving = [i for i in first_uses if (everywhere or i in sums) and types[i] != goals[i]]
     moved = dict(zip(moving, move_together([values[i] for i in moving], [goals[i] for i in moving]), strict=True))
     return jax.tree.unflatten(structure, [moved.get(first[id(x)], x) for x in values])
 
@@ -262,10 +262,10 @@ def _pending_error(sums: Sequence[tuple[str, Any, Any]], count: int) -> Sharding
         return " and ".join(dict.fromkeys(f"{s.kind.value} over {quoted(s.axes)}" for s in sent))
 
     forward, backward = (sum(s.bytes for s in sent) for sent in (forth, back))
-    which = f"the gradient at {path or 'the root'} is" if len(sums) == 1 else f"{len(sums)} of {count} gradients are"
+    subject = f"the gradient at {path or 'the root'} is" if len(sums) == 1 else f"{len(sums)} of {count} gradients are"
     example = "" if len(sums) == 1 else f"; the one at {path} is {first}"
     return ShardingTypeError(
-        f"`update` takes finished gradients, and {which} pending over mesh axis {quoted(axes)}",
+        f"`update` takes finished gradients, and {subject} pending over mesh axis {quoted(axes)}",
         where=f"update({first})" if len(sums) == 1 else f"update({', '.join(str(t) for _, t, _ in sums[:3])})",
         why="each device holds one term of the sum, and an optimizer's step is not linear in it" + example,
         fixes=[Fix('sh.optim.lift(tx, pending="finish")', words(forth), words(back), forward, backward)],

@@ -59,8 +59,8 @@ def _typed(x: Any, path: Path, params: Sequence[tuple[Path, ShType]], mesh: Mesh
         x = np.asarray(x, getattr(x, "dtype", jnp.result_type(x)))
     t = ShType(mesh, dtypes.from_numpy(x.dtype), list(x.shape), dict.fromkeys(mesh.axis_names, replicated()))
     if jnp.issubdtype(x.dtype, jnp.inexact):
-        ways = [_with_dims_of(p, t) for at, p in params if _contains(path, at)]
-        types = list(dict.fromkeys(way for way in ways if way is not None))
+        candidates = [_with_dims_of(p, t) for at, p in params if _contains(path, at)]
+        types = list(dict.fromkeys(c for c in candidates if c is not None))
         t = types[0] if len(types) == 1 else t
     return placed(x, t)
 
@@ -80,14 +80,14 @@ def _with_dims_of(p: ShType, t: ShType) -> ShType | None:
     """``t`` with the dims of a parameter's type, if it has them after others, or some of them; else None."""
     more = t.ndim - p.ndim
     if more >= 0:
-        ways = [(*t.dims[:more], *p.dims)] if t.shape[more:] == p.shape and p.ndim else []
+        candidates = [(*t.dims[:more], *p.dims)] if t.shape[more:] == p.shape and p.ndim else []
     else:
-        ways = [dims for dims in itertools.combinations(p.dims, t.ndim) if tuple(d.size for d in dims) == t.shape]
-    if len({tuple(d.axes for d in dims) for dims in ways}) != 1:
+        candidates = [dims for dims in itertools.combinations(p.dims, t.ndim) if tuple(d.size for d in dims) == t.shape]
+    if len({tuple(d.axes for d in dims) for dims in candidates}) != 1:
         return t if p.shape == t.shape else None  # dims of equal size are ambiguous
-    taken = {a for d in ways[0] for a in d.axes}
+    taken = {a for d in candidates[0] for a in d.axes}
     states = {a: p.state(a) if more == 0 else replicated() for a in p.mesh.axis_names if a not in taken}
-    return ShType(p.mesh, t.dtype_name, ways[0], states)
+    return ShType(p.mesh, t.dtype_name, candidates[0], states)
 
 
 # the next state
@@ -143,8 +143,8 @@ def _leaf_as_before(x: Any, before: Any, path: Sequence[Any], called: str) -> An
 def _widens(src: Any, dst: Any) -> bool:
     """Whether ``dst`` holds every value of ``src``."""
     kinds = (jnp.unsignedinteger, jnp.signedinteger, jnp.floating, jnp.complexfloating)
-    alike = any(jnp.issubdtype(src, kind) and jnp.issubdtype(dst, kind) for kind in kinds)
-    return src == dst or (alike and jnp.promote_types(src, dst) == dst)
+    same_kind = any(jnp.issubdtype(src, kind) and jnp.issubdtype(dst, kind) for kind in kinds)
+    return src == dst or (same_kind and jnp.promote_types(src, dst) == dst)
 
 
 def _first_state_in(wider: ShType, t: ShType) -> list[str]:
@@ -204,12 +204,12 @@ def in_types(tree: Tree, goals: Sequence[ShType | None]) -> Tree:
 
 def like_values(tree: Tree, others: Tree) -> Tree:
     """Casts values to the types of others, where that is free or communication is allowed; types plain ones."""
-    return jax.tree.map(_like, tree, others) if same_structure(tree, others) else tree
+    return jax.tree.map(_cast_like, tree, others) if same_structure(tree, others) else tree
 
 
 def like_value(x: Any, other: Any) -> Any:
     """Casts an update to the type of its parameter, where that does not communicate or is allowed to."""
-    x = _like(x, other)
+    x = _cast_like(x, other)
     if is_typed(x) and is_typed(other) and x.type.shape == other.type.shape:
         t = other.type.replace(dtype=x.type.dtype_name)
         if x.type != t:
@@ -222,7 +222,7 @@ def like_value(x: Any, other: Any) -> Any:
     return x
 
 
-def _like(x: Any, other: Any) -> Any:
+def _cast_like(x: Any, other: Any) -> Any:
     if not isinstance(other, Array) or np.shape(x) != other.type.shape:
         return x
     if not is_typed(x):

@@ -52,8 +52,8 @@ def short_name(name: str) -> str:
     if is_key(name) and name.endswith(">") and name[4:-1] in _KEY_IMPLS:
         return name
     names = {**LONG, **_SHORT, **{f"key<{impl}>": "" for impl in _KEY_IMPLS}}
-    near = difflib.get_close_matches(name, names, n=3, cutoff=0.4)
-    raise ShardingTypeError(f"there is no dtype `{name}`", hints=near)
+    similar = difflib.get_close_matches(name, names, n=3, cutoff=0.4)
+    raise ShardingTypeError(f"there is no dtype `{name}`", hints=similar)
 
 
 @functools.lru_cache(maxsize=1024)

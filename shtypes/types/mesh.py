@@ -92,8 +92,8 @@ class Mesh:
             return self._index[axis]
         except KeyError:
             names = quoted(self.axis_names) or "no axes"
-            near = difflib.get_close_matches(str(axis), self.axis_names, n=1, cutoff=0.5)
-            hints = [f"`{name}`" for name in near]
+            similar = difflib.get_close_matches(str(axis), self.axis_names, n=1, cutoff=0.5)
+            hints = [f"`{name}`" for name in similar]
             raise ShardingTypeError(f"the mesh has no axis `{axis}`; it has {names}", hints=hints) from None
 
     def product(self, axes: Iterable[str]) -> int:

@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 def aligned(headings: Sequence[str], rows: Iterable[Sequence[str]], right: Container[str] = ()) -> list[str]:
     """The headings and rows as aligned lines, with the columns in ``right`` right-aligned."""
-    every = [headings, *rows]
-    widths = [max(map(len, column)) for column in zip(*every, strict=True)]
+    all_rows = [headings, *rows]
+    widths = [max(map(len, column)) for column in zip(*all_rows, strict=True)]
 
     def line(row: Sequence[str]) -> str:
         cells = zip(headings, row, widths, strict=True)
         return "  ".join(cell.rjust(w) if name in right else cell.ljust(w) for name, cell, w in cells).rstrip()
 
-    return list(map(line, every))
+    return list(map(line, all_rows))
 
 
 def rich_table(headings: Sequence[str], rows: Iterable[Sequence[str]] = (), right: Container[str] = ()) -> RichTable:

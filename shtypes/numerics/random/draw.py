@@ -50,8 +50,8 @@ def _variance_scaling(key: Any, shape: Any, dtype: Any, distribution: str, varia
     return jax.random.uniform(key, shape, dtype, -1) * jnp.sqrt(3 * scale)
 
 
-def _scaled(key: Any, shape: Any, dtype: Any, of: str, scale: float, **params: Any) -> Any:
-    return SAMPLERS[of](key, shape, dtype, **params) * jnp.array(scale, dtype)
+def _scaled(key: Any, shape: Any, dtype: Any, sampler: str, scale: float, **params: Any) -> Any:
+    return SAMPLERS[sampler](key, shape, dtype, **params) * jnp.array(scale, dtype)
 
 
 def _with_parameters(native: Sampler) -> Sampler:

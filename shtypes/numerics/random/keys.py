@@ -167,8 +167,8 @@ def clone(key: Any) -> Any:
 
 def _converted(keys: Any) -> Any:
     """The words for JAX's `key_data`, which like other conversions works for a value on any mesh."""
-    here = context_mesh()
-    if here is None or isinstance(keys, jax.core.Tracer) or to_mesh(here) is keys.type.mesh:
+    mesh_in_context = context_mesh()
+    if mesh_in_context is None or isinstance(keys, jax.core.Tracer) or to_mesh(mesh_in_context) is keys.type.mesh:
         words = _words(keys)
     else:
         with use_mesh(keys.to_jax().sharding.mesh):

@@ -64,8 +64,8 @@ def text_of(names: Names, mesh: Mesh, scope: DimAxes) -> str:
 
 def _dim(entry: Any, index: int, names: Names, mesh: Mesh, scope: Mapping[str, tuple[str, ...]]) -> str:
     axes: list[str] = []
-    several = entry if isinstance(entry, (tuple, list)) else () if entry is None else (entry,)
-    for name in several:
+    entries = entry if isinstance(entry, (tuple, list)) else () if entry is None else (entry,)
+    for name in entries:
         axes += _axes(name, index, names, mesh, scope)
     # a unique name that is not a mesh axis also becomes the dim's name
     named = isinstance(entry, str) and entry.isidentifier() and entry not in mesh.shape
@@ -81,9 +81,9 @@ def _axes(name: Any, index: int, names: Names, mesh: Mesh, scope: Mapping[str, t
         return (name,)
     if name in scope:
         return scope[name]
-    near = difflib.get_close_matches(str(name), [*mesh.axis_names, *scope], n=1, cutoff=0.6)
+    similar = difflib.get_close_matches(str(name), [*mesh.axis_names, *scope], n=1, cutoff=0.6)
     raise ShardingTypeError(
         f"dim {index} is named `{name}`, which is neither a mesh axis nor a name in `sh.dim_axes`",
         why=f"the mesh has {quoted(mesh.axis_names) or 'no axes'}; in scope: {quoted(scope) or 'no names'}",
-        hints=[*(f"`{n}`" for n in near), f'sh.dim_axes({{"{name}": None}}), or the mesh axis in place of None'],
+        hints=[*(f"`{n}`" for n in similar), f'sh.dim_axes({{"{name}": None}}), or the mesh axis in place of None'],
     )

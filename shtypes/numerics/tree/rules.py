@@ -27,7 +27,7 @@ REST: Final = "**"
 #: The wildcards in a key of a glob.
 _WILD: Final = frozenset("*?[")
 #: The maximum number of paths or patterns in a message.
-_MOST: Final = 3
+_MAX_LISTED: Final = 3
 
 
 def read_rules(spec: Any) -> tuple[tuple[Pattern, Target | None], ...]:
@@ -104,16 +104,14 @@ def _glob(parts: tuple[str, ...], keys: tuple[str, ...]) -> bool:
 def first_matches(rules: Sequence[tuple[Pattern, Any]], leaves: Sequence[Leaf]) -> list[int | None]:
     """The index of the first rule that matches each leaf, or None; an error if a rule matches no array."""
     paths = [leaf.path if leaf.is_array else None for leaf in leaves]
-    indices = [None if path is None else _first_rule(rules, path) for path in paths]
+    indices = [
+        next((i for i, (p, _) in enumerate(rules) if path is not None and matches(p, path)), None) for path in paths
+    ]
     for i, (pattern, _) in enumerate(rules):
         used = pattern == REST or i in indices or any(path is not None and matches(pattern, path) for path in paths)
         if not used:
             raise _unused(pattern, leaves)
     return indices
-
-
-def _first_rule(rules: Sequence[tuple[Pattern, Any]], path: str) -> int | None:
-    return next((i for i, (pattern, _) in enumerate(rules) if matches(pattern, path)), None)
 
 
 def _unused(pattern: Pattern, leaves: Sequence[Leaf]) -> ShardingTypeError:
@@ -122,11 +120,11 @@ def _unused(pattern: Pattern, leaves: Sequence[Leaf]) -> ShardingTypeError:
     why = "the tree has no arrays" if not paths else ""
     if others:
         why = f"`{others[0].path}` is no array, but of class `{type(others[0].value).__name__}`"
-    near = sorted(paths, key=lambda path: -_likeness(pattern, path))
+    closest = sorted(paths, key=lambda path: -_similarity(pattern, path))
     return ShardingTypeError(
         f"the rule `{pattern_text(pattern)}` matches no leaf",
         why=why,
-        hints=[f"`{path}` is a leaf" for path in _distinct_forms(near)],
+        hints=[f"`{path}` is a leaf" for path in _one_per_layer(closest)],
     )
 
 
@@ -134,31 +132,34 @@ def unmatched(leaves: Sequence[Leaf], rules: Sequence[tuple[Pattern, Any]]) -> S
     """The error for leaves without a rule."""
     leaf, count = leaves[0], len(leaves)
     more = "" if count == 1 else f"; nor does one match {count - 1} more"
-    near = sorted((p for p, _ in rules), key=lambda pattern: -_likeness(pattern, leaf.path))[:_MOST]
-    others = [str(other) for other in leaves[1 : _MOST + 1]] + ["…"] * (count > _MOST + 1)
+    closest = sorted((p for p, _ in rules), key=lambda pattern: -_similarity(pattern, leaf.path))[:_MAX_LISTED]
+    others = [str(other) for other in leaves[1 : _MAX_LISTED + 1]] + ["…"] * (count > _MAX_LISTED + 1)
     return ShardingTypeError(
         f"no rule matches {leaf}{more}",
         where="\n".join(others),
         why="each array needs a type; without a rule, Flax's names for its dims give it, and it has none",
-        hints=[*(f"`{pattern_text(p)}` is a rule" for p in near), 'a last rule ("**", "[...]") makes the others whole'],
+        hints=[
+            *(f"`{pattern_text(p)}` is a rule" for p in closest),
+            'a last rule ("**", "[...]") makes the others whole',
+        ],
     )
 
 
-def _likeness(pattern: Pattern, path: str) -> float:
+def _similarity(pattern: Pattern, path: str) -> float:
     """A similarity of a pattern and a path, by the keys that the pattern has."""
     if isinstance(pattern, re.Pattern):
         return difflib.SequenceMatcher(None, pattern.pattern, path).ratio()
     parts = [part for part in pattern.split("/") if part != REST]
     keys = path.split("/")
-    near = keys[-len(parts) :] if pattern.startswith(REST) else keys[: len(parts)]
-    return difflib.SequenceMatcher(None, "/".join(parts), "/".join(near)).ratio()
+    closest = keys[-len(parts) :] if pattern.startswith(REST) else keys[: len(parts)]
+    return difflib.SequenceMatcher(None, "/".join(parts), "/".join(closest)).ratio()
 
 
-def _distinct_forms(paths: Sequence[str]) -> list[str]:
+def _one_per_layer(paths: Sequence[str]) -> list[str]:
     """The first paths, without those that differ from an earlier one only in numbers, as layers do."""
     by_form: dict[str, str] = {}
     for path in paths:
         by_form.setdefault(re.sub(r"\d+", "0", path), path)
-        if len(by_form) == _MOST:
+        if len(by_form) == _MAX_LISTED:
             break
     return [*by_form.values()]

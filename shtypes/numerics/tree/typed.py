@@ -63,7 +63,7 @@ def array(tree: Any, rules: Rules = (), *, mesh: Any = None) -> Any:
         f32[embed, mlp@tp]
     """
     on = None if mesh is None else to_mesh(mesh)
-    return _each(tree, rules, lambda leaf, target: _typed_leaf(leaf, target, on), on)
+    return _map_by_rules(tree, rules, lambda leaf, target: _typed_leaf(leaf, target, on), on)
 
 
 @public
@@ -88,7 +88,7 @@ def reshard(tree: Any, rules: Rules = ()) -> Any:
             raise ShardingTypeError(f"{leaf} has no sharding type", hints=["sh.tree.array(tree, rules)"])
         return leaf.value if target is None else moves.reshard(leaf.value, target)
 
-    return _each(tree, rules, moved, None)
+    return _map_by_rules(tree, rules, moved, None)
 
 
 @public
@@ -110,7 +110,7 @@ def types(tree: Any, rules: Rules | None = None, *, mesh: Any = None) -> Any:
     if rules is None:
         return jax.tree.map(_type_of_leaf, tree)
     on = None if mesh is None else to_mesh(mesh)
-    return _each(tree, rules, lambda leaf, target: _type(leaf, target, on), on)
+    return _map_by_rules(tree, rules, lambda leaf, target: _type(leaf, target, on), on)
 
 
 def _type_of_leaf(x: Any) -> Any:
@@ -122,11 +122,11 @@ def _type_of_leaf(x: Any) -> Any:
         return x
 
 
-def _each(tree: Any, rules: Rules, make: Callable[[Leaf, Target | None], Any], mesh: Mesh | None) -> Any:
+def _map_by_rules(tree: Any, rules: Rules, make: Callable[[Leaf, Target | None], Any], mesh: Mesh | None) -> Any:
     """Replaces each array by ``make(leaf, target)``, by the rules."""
     read = read_rules(rules)
 
-    def one(leaf: Leaf, rule: tuple[Pattern, Target | None] | None) -> Any:
+    def result_of(leaf: Leaf, rule: tuple[Pattern, Target | None] | None) -> Any:
         target = None if rule is None else rule[1]
         by = "" if rule is None else f" (rule `{pattern_text(rule[0])}`)"
         try:
@@ -139,15 +139,15 @@ def _each(tree: Any, rules: Rules, make: Callable[[Leaf, Target | None], Any], m
             error.what = f"leaf `{leaf.path}`{by}: {error.what}"
             raise
 
-    def every(leaves: list[Leaf]) -> Sequence[Any]:
+    def all_results(leaves: list[Leaf]) -> Sequence[Any]:
         chosen = first_matches(read, leaves)
         pairs = [*zip(leaves, chosen, strict=True)]
         lost = [leaf for leaf, i in pairs if leaf.is_array and i is None and leaf.names is None]
         if lost:
             raise unmatched(lost, read)
-        return [one(leaf, None if i is None else read[i]) if leaf.is_array else leaf.value for leaf, i in pairs]
+        return [result_of(leaf, None if i is None else read[i]) if leaf.is_array else leaf.value for leaf, i in pairs]
 
-    return mapped(tree, every)
+    return mapped(tree, all_results)
 
 
 def _typed_leaf(leaf: Leaf, target: Target | None, mesh: Mesh | None) -> Any:

@@ -178,12 +178,12 @@ def _in_scope(text: str, mesh: Mesh, scope: DimAxes, read: Callable[[str], Synta
 
 def _not_there(text: str, d: DimText, axis: str, mesh: Mesh) -> ShardingTypeError:
     names = quoted(mesh.axis_names) or "no axes"
-    near = difflib.get_close_matches(axis, mesh.axis_names, n=1, cutoff=0.5)
+    similar = difflib.get_close_matches(axis, mesh.axis_names, n=1, cutoff=0.5)
     return ShardingTypeError(
         f"`sh.dim_axes` shards dim `{d.head}` over `{axis}`, and the mesh has no axis `{axis}`; it has {names}",
         where=caret(text, d.at),
         hints=[
-            *(f"`{name}`" for name in near),
+            *(f"`{name}`" for name in similar),
             f"a mesh on which `{axis}` has size 1: such an axis shards nothing",
             f"`{d.head}@()` has no axes, whatever the scope says",
         ],

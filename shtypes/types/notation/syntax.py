@@ -138,9 +138,9 @@ class _Reader:
     def expected(self, *options: str) -> NoReturn:
         self.at = _end(_SPACE, self.text, self.at)
         rest = _NAME.match(self.text, self.at) or _SIZE.match(self.text, self.at)
-        there = rest.group() if rest else self.text[self.at : self.at + 1]
+        found_text = rest.group() if rest else self.text[self.at : self.at + 1]
         listed = " or ".join((", ".join(options[:-1]), options[-1]) if len(options) > 1 else options)
-        what = f"cannot read the type: expected {listed}, not {f'`{there}`' if there else 'the end'}"
+        what = f"cannot read the type: expected {listed}, not {f'`{found_text}`' if found_text else 'the end'}"
         raise error_at(self.text, self.at, what, hints=["a type is written like `f32[8@x,4]{U:y}`"])
 
     def type(self) -> Syntax:
