@@ -66,8 +66,8 @@ def checkpoint(
     check_function("checkpoint", fun)
     check_function("checkpoint", policy or fun, "the policy")
     static = as_numbers("checkpoint", "static_argnums", static_argnums)
-    again = functools.wraps(fun)(under_rules(None, fun, Recomputed()))
-    recomputed = jax.checkpoint(again, policy=for_typed(policy), prevent_cse=prevent_cse, static_argnums=static)
+    run = functools.wraps(fun)(under_rules(None, fun, Recomputed()))
+    recomputed = jax.checkpoint(run, policy=for_typed(policy), prevent_cse=prevent_cse, static_argnums=static)
     return cast("Function[P, T]", recomputed)
 
 

@@ -202,11 +202,12 @@ def _reverse(fun: Callable[..., Any], leaves: Sequence[Any]) -> tuple[Any, list[
     results, pull, aux = jax.vjp(fun, *leaves, has_aux=True)
     outs, structure = jax.tree.flatten(results)
     cotangents = [t.cotangent() if isinstance(t, ShType) else t for t in map(jax.typeof, outs)]
+    zeros = [zeros_of(t) if isinstance(t, ShType) else jnp.zeros(t.shape, t.dtype) for t in cotangents]
     rows = []
     for k, out in enumerate(outs):
 
         def pulled(ct: Any, k: int = k) -> Any:
-            cts = [ct if i == k else _zeros(t) for i, t in enumerate(cotangents)]
+            cts = [ct if i == k else zero for i, zero in enumerate(zeros)]
             return list(pull(jax.tree.unflatten(structure, cts)))
 
         moved = vmap(pulled)(_basis(cotangents[k]))
@@ -220,17 +221,13 @@ def _basis(t: Any) -> Any:
         return jnp.eye(math.prod(t.shape), dtype=t.dtype).reshape(-1, *t.shape)
     stacked = t.replace(dims=(Dim(t.size), *t.dims))
     spans = tuple(span(stacked, d) for d in range(stacked.ndim))
-    return masked(ByIndex("basis", _one, spans, t.dtype_name, (("shape", t.shape),)), stacked)
+    return masked(ByIndex("basis", _one_hot, spans, t.dtype_name, (("shape", t.shape),)), stacked)
 
 
-def _one(row: Any, *index: Any, shape: tuple[int, ...]) -> Any:
+def _one_hot(row: Any, *index: Any, shape: tuple[int, ...]) -> Any:
     """The mask of a basis: whether the flattened index is the row."""
     place = functools.reduce(lambda at, i: at * i[1] + i[0], zip(index, shape, strict=True), 0)
     return place == row
-
-
-def _zeros(t: Any) -> Any:
-    return zeros_of(t) if isinstance(t, ShType) else jnp.zeros(t.shape, t.dtype)
 
 
 def _reshaped(x: Any, shape: tuple[int, ...]) -> Any:

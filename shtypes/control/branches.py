@@ -156,22 +156,22 @@ def _select_branches(
     """Runs all branches, and selects each device's results: those of the first whose predicate holds."""
     results, rest = [], None
     for i, branch in enumerate(branches):
-        here = holds[i] if i < len(holds) else None
+        is_taken = holds[i] if i < len(holds) else None
         if rest is not None:
-            here = rest if here is None else logical_and(rest, here)
-        results.append(_without_untaken_gradients(branch, here, operands))
+            is_taken = rest if is_taken is None else logical_and(rest, is_taken)
+        results.append(_without_untaken_gradients(branch, is_taken, operands))
         if i < len(holds):
             rest = logical_not(holds[i]) if rest is None else logical_and(rest, logical_not(holds[i]))
     _check_alike(name, [jax.tree.structure(result) for result in results])
     chosen = results[-1]
-    for here, result in zip(reversed(holds), reversed(results[:-1]), strict=True):
-        chosen = jax.tree.map(lambda x, y, here=here: where(here, x, y), result, chosen)
+    for is_taken, result in zip(reversed(holds), reversed(results[:-1]), strict=True):
+        chosen = jax.tree.map(lambda x, y, is_taken=is_taken: where(is_taken, x, y), result, chosen)
     return chosen
 
 
-def _without_untaken_gradients(function: Callable[..., Any], here: Any, operands: tuple[Any, ...]) -> Any:
+def _without_untaken_gradients(function: Callable[..., Any], is_taken: Any, operands: tuple[Any, ...]) -> Any:
     """Applies a branch without gradients where it is not taken: its derivative may be NaN there."""
-    if here is None:
+    if is_taken is None:
         return function(*operands)
     structures: list[Any] = []
 
@@ -185,10 +185,10 @@ def _without_untaken_gradients(function: Callable[..., Any], here: Any, operands
     def stopped(x: Any) -> Any:
         if not is_typed(x) or not jax.typeof(x).differentiable:
             return x
-        t, mask = jax.typeof(x), jax.typeof(here)
+        t, mask = jax.typeof(x), jax.typeof(is_taken)
         if any(t.state(a) is not State.VARYING for a in mask.axes(State.VARYING)):
             return x  # it would have another type
-        return where(here, x, stop_gradient(x))
+        return where(is_taken, x, stop_gradient(x))
 
     outs = jax.core.eval_jaxpr(
         jaxpr_of(body), [stopped(x) for x in captured(body)], *map(stopped, jax.tree.leaves(operands))

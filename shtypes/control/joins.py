@@ -111,17 +111,14 @@ def restart_loop(x: Leaf, t: ShType) -> None:
             continue
         types = leaf_types(loop.carry)
         for i in (places[id(v)] for v in x.carries):
-            for goal in (t, _varying_as(types[i], t)):
+            first = types[i]
+            varying = None if first is None else first.with_axes(t.axes(State.VARYING), State.VARYING)
+            for goal in (t, varying):
                 if goal is not None and goal != types[i] and fits_for_free(_leaf(loop.starts[i]), goal):
                     types[i] = goal
                     break
         if types != leaf_types(loop.carry):
             raise TypesDiffer(types, loop)
-
-
-def _varying_as(src: ShType | None, t: ShType) -> ShType | None:
-    """``src``, varying where ``t`` does."""
-    return None if src is None else src.with_axes(t.axes(State.VARYING), State.VARYING)
 
 
 def leaf_types(tree: Any) -> list[ShType | None]:

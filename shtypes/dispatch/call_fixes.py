@@ -161,11 +161,12 @@ def fixes_of_call(
             if returns is None:
                 return priced(resharded(goal), types)
             pairs = list(zip(types, goal, returns, strict=True))
-            ahead = [*(price_of(src, dst) for src, dst, _ in pairs if src != dst), *inside(goal)]
-            back = [*(price_of(src, _invariant(src, dst)) for src, dst, r in pairs if r and src != dst), *inside(goal)]
-            forward, backward = [p.forward for p in ahead if p.forward], [p.backward for p in back if p.backward]
-            sent = sum(p.forward_bytes for p in ahead), sum(p.backward_bytes for p in back)
-            return " and ".join(forward), " and ".join(backward), *sent
+            forward = [*(price_of(src, dst) for src, dst, _ in pairs if src != dst), *inside(goal)]
+            backward = [price_of(src, _invariant(src, dst)) for src, dst, r in pairs if r and src != dst]
+            backward += inside(goal)
+            words = (p.forward for p in forward if p.forward), (p.backward for p in backward if p.backward)
+            sent = sum(p.forward_bytes for p in forward), sum(p.backward_bytes for p in backward)
+            return " and ".join(words[0]), " and ".join(words[1]), *sent
 
         fixes.append(suggest_fixes.priced_fixes(rule, types, inside, price, most_tried, names, fixed))
 

@@ -130,11 +130,6 @@ def _written(axes: tuple[str, ...], *, dim: Any = None, to: Any = None) -> str:
     return "".join(f", {argument}" for argument in arguments)
 
 
-def _is_tree(x: Any) -> bool:
-    """Whether ``x`` is a pytree, and not one value."""
-    return type(x) is not Array and x is not None and not jax.tree_util.all_leaves([x])
-
-
 def _all_reduce_tree(tree: Any, axes: Sequence[str], state: State) -> Any:
     """Finishes the pending sums of the typed values of a tree, on ``axes`` or on all."""
     leaves, structure = jax.tree.flatten(tree)
@@ -204,7 +199,7 @@ def all_reduce(
     value (to R) or nothing (to I). Transpose: U to R, or I to R.
     """
     options = CommArguments(comm_dtype, ct_comm_dtype, narrow_sums)
-    if _is_tree(x):
+    if type(x) is not Array and x is not None and not jax.tree_util.all_leaves([x]):  # a tree
         if options != CommArguments():
             error = ShardingTypeError(
                 "`all_reduce` sends the values of a tree in their own dtypes",

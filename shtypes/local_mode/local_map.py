@@ -35,7 +35,7 @@ from shtypes.rules.claims import check_claims
 from shtypes.rules.suggest_fixes import Rule, called_names
 from shtypes.rules.typing import Typing
 from shtypes.traced.program import split
-from shtypes.types import ShType, State
+from shtypes.types import REPLICATED, ShType, State
 from shtypes.types.mesh import Mesh
 from shtypes.types.notation.dim_names import in_scope
 from shtypes.types.notation.syntax import expand_ellipsis
@@ -140,8 +140,8 @@ def local_map(
     @functools.wraps(f, updated=())
     def mapped(*args: Any, **kwargs: Any) -> Any:
         if not differentiable:
-            arrays, again = split((args, kwargs), lambda x: is_typed(x) or isinstance(x, jax.Array))
-            args, kwargs = again(map(stop_gradient, arrays))
+            arrays, rebuilt = split((args, kwargs), lambda x: is_typed(x) or isinstance(x, jax.Array))
+            args, kwargs = rebuilt(map(stop_gradient, arrays))
         return _apply(f, op_name, out, residuals, differentiable, args, kwargs)
 
     return public(mapped)
@@ -156,8 +156,8 @@ def _apply(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> Any:
-    arrays, again = split((args, kwargs), lambda x: is_typed(x) or isinstance(x, (jax.Array, np.ndarray, np.generic)))
-    static, tree = jax.tree.flatten(again(Shard for _ in arrays))
+    arrays, rebuilt = split((args, kwargs), lambda x: is_typed(x) or isinstance(x, (jax.Array, np.ndarray, np.generic)))
+    static, tree = jax.tree.flatten(rebuilt(Shard for _ in arrays))
     fn = UserFn(f, name, tree, tuple(static))
     try:
         hash(fn)
@@ -174,7 +174,7 @@ def _apply(
     def typing_of(types: tuple[ShType, ...]) -> Typing:
         target = out
         if callable(out) and not is_target(out):
-            args, kwargs = again(types)
+            args, kwargs = rebuilt(types)
             target = out(*args, **kwargs)
         shards = shards_of(types)
         shard_results = trace_on_shards(fn, shards)
@@ -255,15 +255,12 @@ def claimed_types(name: str, shard_results: ShardResults, out: Any, operands: Se
             why=f"the function returns {shard_results.tree}",
             hints=["one type for each result, in the same structure, or one for all"],
         ) from None
-    return tuple(
-        _of_steps(_claim(name, i, len(targets), t, shard, mesh), varying)
-        for i, (t, shard) in enumerate(zip(targets, shard_results.shards, strict=True))
-    )
-
-
-def _of_steps(t: ShType, axes: Sequence[str]) -> ShType:
-    """The type, varying on those of ``axes`` where it is replicated, since devices there compute different steps."""
-    return t.with_axes([a for a in axes if t.state(a) in (State.REDUCED, State.INVARIANT)], State.VARYING)
+    results: list[ShType] = []
+    for i, (target, shard) in enumerate(zip(targets, shard_results.shards, strict=True)):
+        t = _claim(name, i, len(targets), target, shard, mesh)
+        # where it is replicated: there devices compute different steps
+        results.append(t.with_axes([a for a in varying if t.state(a) in REPLICATED], State.VARYING))
+    return tuple(results)
 
 
 def is_target(x: Any) -> bool:

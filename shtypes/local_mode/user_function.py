@@ -28,6 +28,7 @@ from shtypes.rules.claims import Dependence
 from shtypes.traced.dependence import dependences
 from shtypes.types import Dim, ShType, State, dtypes
 
+_NUMBERS: Final = (bool, int, float, complex)
 #: The local shape and dtype of each operand.
 Shards = tuple[tuple[tuple[int, ...], str], ...]
 
@@ -40,11 +41,12 @@ class UserFn(ShardFn):
     name: str
     tree: Any
     static: tuple[Any, ...] = field(compare=False)  # for each leaf of the arguments, a static value or `Shard`
-    same: Any = field(init=False, repr=False)
+    same: Any = field(init=False, repr=False)  # compared in place of `static`, see `tell_apart`
 
     def __post_init__(self) -> None:
-        tell_apart(self, *[x for x in self.static if _is_number(x)])
-        object.__setattr__(self, "same", (self.same, tuple(None if _is_number(x) else x for x in self.static)))
+        tell_apart(self, *[x for x in self.static if isinstance(x, _NUMBERS)])
+        others = tuple(None if isinstance(x, _NUMBERS) else x for x in self.static)
+        object.__setattr__(self, "same", (self.same, others))
 
     def __str__(self) -> str:
         return self.name
@@ -63,10 +65,6 @@ class UserFn(ShardFn):
 
 class Shard:
     """A placeholder, the class itself, for a shard among the arguments."""
-
-
-def _is_number(x: Any) -> bool:
-    return isinstance(x, (bool, int, float, complex))
 
 
 class ShardResults(NamedTuple):
@@ -92,7 +90,10 @@ def trace_on_shards(fn: UserFn, operands: Shards) -> ShardResults:
     leaves, tree = jax.tree.flatten(outs)
     shards = tuple((tuple(map(int, o.shape)), dtypes.from_numpy(o.dtype)) for o in leaves)
     custom = _has_custom_derivative(jaxpr_of(jaxpr))
-    active, float_results = ([_is_float(dtype) for _, dtype in each] for each in (operands, shards))
+    active, float_results = (
+        [not dtypes.is_key(dtype) and jnp.issubdtype(dtypes.to_numpy(dtype), jnp.inexact) for _, dtype in each]
+        for each in (operands, shards)
+    )
     if custom and any(active) and any(float_results):  # check the backward pass, which the trace does not contain
         _traced_backward(fn, operands, shards, active, float_results)
     has_custom_backward = custom and _has_custom_derivative(jaxpr_of(jaxpr), "custom_vjp_call")
@@ -109,7 +110,7 @@ def _traced_backward(
         _, pull = vjp_of(fn, active, live, shards[: len(active)])
         return pull(tuple(shards[len(active) :]))
 
-    cts = tuple(shard for shard, k in zip(results, live, strict=True) if k)
+    cts = tuple(shard for shard, is_live in zip(results, live, strict=True) if is_live)
     return _traced(fn, backward, (*operands, *cts), "the backward pass of ")[0]
 
 
@@ -125,12 +126,15 @@ def gradients_of(
 
 
 def vjp_of(fn: ShardFn, active: Sequence[bool], live: Sequence[bool], shards: Sequence[Any]) -> tuple[Any, Any]:
-    """The results, and the vjp function from cotangents of the ``live`` results to those of the active operands."""
+    """The results, and the vjp function from cotangents of the ``live`` results to those of the active operands.
+
+    A result is live if its cotangent may be nonzero, an operand active if it is differentiated.
+    """
 
     def of_active(*values: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
         rest = iter(values)
         outs = as_tuple(fn(*[next(rest) if a else x for a, x in zip(active, shards, strict=True)]))
-        return tuple(o for o, k in zip(outs, live, strict=True) if k), outs
+        return tuple(out for out, is_live in zip(outs, live, strict=True) if is_live), outs
 
     _, pull, outs = jax.vjp(of_active, *[x for a, x in zip(active, shards, strict=True) if a], has_aux=True)
     return outs, pull
@@ -140,23 +144,22 @@ def structs_of(shards: Shards) -> list[jax.ShapeDtypeStruct]:
     """The shapes, dtypes and sharding of shards, for a trace in the current mesh context."""
     mesh = context_mesh()
     # Without a sharding JAX would move the array to the mesh in context before it combines it with a scalar.
-    here = None if mesh is None else jax.sharding.NamedSharding(mesh, jax.P())
-    return [jax.ShapeDtypeStruct(shape, dtypes.to_numpy(dtype), sharding=here) for shape, dtype in shards]
+    replicated = None if mesh is None else jax.sharding.NamedSharding(mesh, jax.P())
+    return [jax.ShapeDtypeStruct(shape, dtypes.to_numpy(dtype), sharding=replicated) for shape, dtype in shards]
 
 
-def _is_float(dtype: str) -> bool:
-    return not dtypes.is_key(dtype) and jnp.issubdtype(dtypes.to_numpy(dtype), jnp.inexact)
+def _traced(fn: UserFn, run: Callable[[Sequence[Any]], Any], operands: Shards, prefix: str) -> tuple[Any, Any]:
+    """The jaxpr of a function of shards, outside any mesh; converts JAX's errors.
 
-
-def _traced(fn: UserFn, run: Callable[[Sequence[Any]], Any], operands: Shards, of: str) -> tuple[Any, Any]:
-    """The jaxpr of a function of shards, outside any mesh; converts JAX's errors."""
+    ``prefix`` begins their messages: it is empty for the function itself, or "the backward pass of ".
+    """
     shards_text = " and ".join(f"{dtype}{list(shape)}" for shape, dtype in operands) or "nothing"
 
     code = PlainCode(run)
 
     def plain(*shards: Any) -> Any:
         outs = code(shards)
-        _refuse_typed(fn, of, jax.tree.leaves(outs))
+        _refuse_typed(fn, prefix, jax.tree.leaves(outs))
         return outs
 
     try:
@@ -166,7 +169,7 @@ def _traced(fn: UserFn, run: Callable[[Sequence[Any]], Any], operands: Shards, o
         if "unbound axis name" not in str(error):
             raise
         raise ShardingTypeError(
-            f"{of}`{fn}` is no function of shards: it uses a mesh axis",
+            f"{prefix}`{fn}` is no function of shards: it uses a mesh axis",
             why=str(error).split(". ")[0].strip(),
             hints=["sh.shard_map takes functions that communicate", "sh.reshard before or after it"],
         ) from None
@@ -176,13 +179,13 @@ def _traced(fn: UserFn, run: Callable[[Sequence[Any]], Any], operands: Shards, o
         closed = re.search(r"Closing over inputs to shard_map.*shape (\w+\[[^\]]*\])", str(error))
         if closed is None:
             raise
-        raise _captures(fn, of, "a traced value", closed[1]) from None
+        raise _captures(fn, prefix, "a traced value", closed[1]) from None
     except (AssertionError, RuntimeError, TypeError, ValueError) as error:
         if code.refusal is None and line_of(error.__traceback__):
             raise
         if _SPEC.search(str(error)):
             match = _PLACEMENT.search(str(error))
-            raise _placement_error(fn, of, match[0] if match else "a PartitionSpec") from None
+            raise _placement_error(fn, prefix, match[0] if match else "a PartitionSpec") from None
         if not isinstance(error, (TypeError, ValueError)):
             raise
         what = f"cannot be applied to shards {shards_text}"
@@ -191,36 +194,36 @@ def _traced(fn: UserFn, run: Callable[[Sequence[Any]], Any], operands: Shards, o
         else:
             converted = code.refusal.as_error(map(traced_type, code.refusal.operands))
             converted.what, converted.why = f"`{fn}` {what}", converted.why or converted.what
-        converted.what = of + converted.what
+        converted.what = prefix + converted.what
         raise converted from shortened(error)
     for x in captured(jaxpr):
-        _refuse_captured(fn, of, x)
+        _refuse_captured(fn, prefix, x)
     primitive = _placing_primitive(jaxpr_of(jaxpr))
     if primitive is not None:
-        raise _placement_error(fn, of, primitive)
+        raise _placement_error(fn, prefix, primitive)
     return jaxpr, outs
 
 
-def _placement_error(fn: UserFn, of: str, placing: str) -> ShardingTypeError:
+def _placement_error(fn: UserFn, prefix: str, placing: str) -> ShardingTypeError:
     return ShardingTypeError(
-        f"{of}`{fn}` is no function of shards: `{placing}` in it says where arrays lie",
+        f"{prefix}`{fn}` is no function of shards: `{placing}` in it says where arrays lie",
         why="a function of shards runs on each device, and sees its own shard only",
         hints=["sh.shard_map takes functions that communicate", "sh.reshard before or after it"],
     )
 
 
-def _refuse_typed(fn: UserFn, of: str, outs: Sequence[Any]) -> None:
+def _refuse_typed(fn: UserFn, prefix: str, outs: Sequence[Any]) -> None:
     """Refuses typed results."""
     typed = next(filter(is_typed, outs), None)
     if typed is not None:
         raise ShardingTypeError(
-            f"{of}`{fn}` is no function of shards: it returns a typed value, {jax.typeof(typed)}",
+            f"{prefix}`{fn}` is no function of shards: it returns a typed value, {jax.typeof(typed)}",
             why="a function of shards is given plain arrays, one device's own parts, and makes such",
             hints=["jax.numpy in it", "no local_map around it: typed ops take typed values as they are"],
         )
 
 
-def _refuse_captured(fn: UserFn, of: str, x: Any) -> None:
+def _refuse_captured(fn: UserFn, prefix: str, x: Any) -> None:
     """Refuses to capture typed or traced values, and arrays on several devices."""
     if is_typed(x):
         kind, what = "a typed value", str(jax.typeof(x))
@@ -230,12 +233,12 @@ def _refuse_captured(fn: UserFn, of: str, x: Any) -> None:
         kind, what = "an array on several devices", str(jax.typeof(x))
     else:
         return
-    raise _captures(fn, of, kind, what)
+    raise _captures(fn, prefix, kind, what)
 
 
-def _captures(fn: UserFn, of: str, kind: str, what: str) -> ShardingTypeError:
+def _captures(fn: UserFn, prefix: str, kind: str, what: str) -> ShardingTypeError:
     return ShardingTypeError(
-        f"{of}`{fn}` is no function of shards: it captures {kind}, {what}",
+        f"{prefix}`{fn}` is no function of shards: it captures {kind}, {what}",
         why="what each device sees of it has no type",
         hints=["pass it as an argument: a function of shards is given its shard", "np.asarray(x) is a constant"],
     )
@@ -275,7 +278,7 @@ class Forward(ShardFn):
 
     fn: ShardFn
     active: tuple[bool, ...]
-    nonzero: tuple[bool, ...]
+    live: tuple[bool, ...]
     forwarded: tuple[int | None, ...]  # for each residual that is an operand, its index; else None
 
     def __str__(self) -> str:
@@ -283,18 +286,18 @@ class Forward(ShardFn):
 
     def __call__(self, *shards: Any) -> Any:
         """The results, then the residuals that are not operands."""
-        outs, pull = vjp_of(self.fn, self.active, self.nonzero, shards)
+        outs, pull = vjp_of(self.fn, self.active, self.live, shards)
         pairs = zip(jax.tree.leaves(pull), self.forwarded, strict=True)
         return (*outs, *[r for r, operand in pairs if operand is None])
 
 
 @dataclass(frozen=True)
 class Backward(ShardFn):
-    """(residuals, cotangents of the ``nonzero`` results) -> cotangents of the active operands."""
+    """(residuals, cotangents of the ``live`` results) -> cotangents of the active operands."""
 
     fn: ShardFn
     active: tuple[bool, ...]
-    nonzero: tuple[bool, ...]
+    live: tuple[bool, ...]
     operands: Shards
     residuals: int
 
@@ -307,7 +310,7 @@ class Backward(ShardFn):
         structures: list[Any] = []
 
         def traced(*xs: Any) -> None:
-            structures.append(jax.tree.structure(vjp_of(self.fn, self.active, self.nonzero, xs)[1]))
+            structures.append(jax.tree.structure(vjp_of(self.fn, self.active, self.live, xs)[1]))
 
         jax.eval_shape(traced, *structs_of(self.operands))
         pull = jax.tree.unflatten(structures[0], shards[: self.residuals])
@@ -315,7 +318,7 @@ class Backward(ShardFn):
 
 
 @functools.lru_cache(maxsize=CACHE_SIZE)
-def _saved(fn: ShardFn, active: tuple[bool, ...], live: tuple[bool, ...], operands: Shards) -> tuple[Any, ...]:
+def _residuals_of(fn: ShardFn, active: tuple[bool, ...], live: tuple[bool, ...], operands: Shards) -> tuple[Any, ...]:
     """For each residual, the index of the operand that it is, or its shape and dtype."""
     residuals = jax.make_jaxpr(lambda *xs: jax.tree.leaves(vjp_of(fn, active, live, xs)[1]))
     jaxpr = jaxpr_of(residuals(*structs_of(operands)))
@@ -326,7 +329,7 @@ def _saved(fn: ShardFn, active: tuple[bool, ...], live: tuple[bool, ...], operan
     return tuple(saved)
 
 
-_saving: Bounded[Callable[..., Any]] = Bounded()
+_ops_with_residuals: Bounded[Callable[..., Any]] = Bounded()
 
 
 def with_residuals(
@@ -334,10 +337,10 @@ def with_residuals(
 ) -> Callable[..., Any]:
     """The op as a `jax.custom_vjp` that saves residuals, and recomputes nothing."""
     key = (fn, tuple(t.exact for t in operands), tuple(t.exact for t in results), active)
-    return _saving.get_or_create(key, lambda: _build_saving(fn, operands, results, active))
+    return _ops_with_residuals.get_or_create(key, lambda: _op_with_residuals(fn, operands, results, active))
 
 
-def _build_saving(
+def _op_with_residuals(
     fn: UserFn, operands: tuple[ShType, ...], results: tuple[ShType, ...], active: tuple[bool, ...]
 ) -> Callable[..., Any]:
     live = tuple(t.differentiable for t in results)
@@ -348,7 +351,7 @@ def _build_saving(
 
     def forward(*xs: Any) -> tuple[tuple[Any, ...], list[Any]]:
         # Computed here, since under `vmap` the operands have the types of one slice.
-        saved = _saved(fn, active, live, shards_of(operands))
+        saved = _residuals_of(fn, active, live, shards_of(operands))
         # Residuals vary over all axes: this is always sound, since they have no global meaning.
         varying = dict.fromkeys(mesh.axis_names, State.VARYING)
         types = [as_jax_type(ShType(mesh, s[1], map(Dim, s[0]), varying)) for s in saved if not isinstance(s, int)]
@@ -360,7 +363,7 @@ def _build_saving(
     def backward(residuals: list[Any], cts: Sequence[Any]) -> tuple[Any, ...]:
         pull = Backward(fn, active, live, shards_of(operands), len(residuals))
         out = tuple(t.cotangent() for t, a in zip(operands, active, strict=True) if a)
-        live_cts = [ct for ct, k in zip(cts, live, strict=True) if k]
+        live_cts = [ct for ct, is_live in zip(cts, live, strict=True) if is_live]
         cts_in = iter(local_all(pull, *residuals, *live_cts, out=out))
         return tuple(next(cts_in) if a else None for a in active)
 

@@ -163,9 +163,10 @@ class JitFunction(Jitted, Generic[P, T]):
             dynamic, static = self._roles.split(args, kwargs)
         mode: Any = self._region or current_settings().region
         last = self._last
-        quick_data = None if last is None else last.physical_arrays_of(dynamic, static, mode)
-        if last is not None and quick_data is not None:
-            return last, quick_data
+        if last is not None and mode == last.mode and static == last.static:
+            physical_arrays = last.physical_arrays(dynamic)
+            if physical_arrays is not None:
+                return last, physical_arrays
         leaves, tree = tree_flatten(dynamic)
         try:  # most calls have typed leaves only
             leaf_types = [x.type for x in leaves]

@@ -144,10 +144,6 @@ class Program:
         self._latest = leaf_types
         return True
 
-    def physical_arrays_of(self, call: Arguments, static: tuple[Any, ...], mode: str) -> list[Any] | None:
-        """The physical arrays of a call that matches this program; None if it does not, or has plain leaves."""
-        return None if mode != self.mode or static != self.static else self.physical_arrays(call)
-
     def physical_arrays(self, call: Arguments) -> list[Any] | None:
         """The physical arrays of a call without static arguments; None if its structure or types do not match."""
         try:

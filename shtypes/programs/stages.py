@@ -135,9 +135,10 @@ class Compiled(_Stage):
         types = [x.type if type(x) is Array else None for x in leaves]
         for i, (t, expected) in enumerate(zip(types, self._program.leaf_types, strict=True)):
             if t != expected:
-                apart = t is not None and expected is not None and t.mesh is not expected.mesh
+                on_other_mesh = t is not None and expected is not None and t.mesh is not expected.mesh
                 is_, is_not = (
-                    "a plain array" if s is None else f"{s} on ({s.mesh})" if apart else str(s) for s in (expected, t)
+                    "a plain array" if s is None else f"{s} on ({s.mesh})" if on_other_mesh else str(s)
+                    for s in (expected, t)
                 )
                 what = f"leaf {i} of the compiled program is {is_}, not {is_not}"
                 raise ShardingTypeError(what, hints=["compile it again for these arguments"])
