@@ -41,24 +41,24 @@ class Bindings:
     """The values of the dim names in one call, with their sources; initially, those of a `dims` scope."""
 
     def __init__(self, sizes: Iterable[tuple[str, int]] = ()) -> None:
-        self.of: dict[str, tuple[int | Group, str]] = {name: (size, "`sh.dims`") for name, size in sizes}
+        self.values: dict[str, tuple[int | Group, str]] = {name: (size, "`sh.dims`") for name, size in sizes}
 
     @property
     def sizes(self) -> dict[str, int]:
         """The names that stand for one dim, with their sizes."""
-        return {name: value for name, (value, _) in self.of.items() if isinstance(value, int)}
+        return {name: value for name, (value, _) in self.values.items() if isinstance(value, int)}
 
     def copy(self) -> Bindings:
         """A copy of the bindings."""
         new = Bindings()
-        new.of = dict(self.of)
+        new.values = dict(self.values)
         return new
 
     def add(self, claims: Iterable[Claim], source: str) -> list[str]:
         """Adds claims, and returns the contradictions to earlier ones."""
         reasons = []
         for name, value, dim in claims:
-            bound = self.of.setdefault(name, (value, source))
+            bound = self.values.setdefault(name, (value, source))
             if bound[0] == value:
                 continue
             if isinstance(value, int):
@@ -85,7 +85,7 @@ class Bindings:
         return reasons
 
     def __str__(self) -> str:
-        texts = (f"{name}={_text(value)} by {source}" for name, (value, source) in self.of.items())
+        texts = (f"{name}={_text(value)} by {source}" for name, (value, source) in self.values.items())
         return ", ".join(texts)
 
 

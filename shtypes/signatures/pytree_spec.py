@@ -83,7 +83,7 @@ class Checking:
 
     def take(self, trial: Checking) -> None:
         """Accepts the state of a `try_match`."""
-        self.bindings.of = trial.bindings.of
+        self.bindings.values = trial.bindings.values
         self.problems += trial.problems
         self.texts |= trial.texts
         self._later += trial._later

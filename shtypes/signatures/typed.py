@@ -233,7 +233,7 @@ def _refused(f: Callable[..., Any], into: Checking, arguments: Mapping[str, Any]
         why = "\n".join(f"`{p.path}` is {p.got}: {'; '.join(p.reasons)}" for p in into.problems[:_MAX_PROBLEMS])
         if len(into.problems) > _MAX_PROBLEMS:
             why += f"\nand {len(into.problems) - _MAX_PROBLEMS} more"
-    if into.bindings.of:
+    if into.bindings.values:
         why += f"\nso far: {into.bindings}"
     subject = f"{what} `{first.path}` of `{name}`" if what == "argument" else _named_result(first.path, name)
     verb = "takes" if what == "argument" else "returns"
@@ -333,8 +333,8 @@ def _line_of(tree: ast.stmt, name: str) -> int:
         return fields[0].lineno if fields else tree.lineno
     if isinstance(tree, ast.FunctionDef | ast.AsyncFunctionDef):
         a = tree.args
-        every = [*a.posonlyargs, *a.args, *a.kwonlyargs, *filter(None, (a.vararg, a.kwarg))]
-        named = [p for p in every if p.arg == name]
+        all_parameters = [*a.posonlyargs, *a.args, *a.kwonlyargs, *filter(None, (a.vararg, a.kwarg))]
+        named = [p for p in all_parameters if p.arg == name]
         if named:
             return named[0].lineno
         if name == "result" and tree.returns is not None:

@@ -188,7 +188,7 @@ class CallMatch:
         self.mesh = self._mesh()
         self.bindings = Bindings(tuple(self.evaluator.config.dims.items()))
         for name in fixed:
-            self.bindings.of[name] = (self.evaluator.sizes.of(name), "what is around the function")
+            self.bindings.values[name] = (self.evaluator.sizes.of(name), "what is around the function")
 
     def _mesh(self) -> Mesh:
         if self.evaluator.config.mesh:
@@ -277,7 +277,7 @@ class CallMatch:
 
     def _is_sure(self, claim: Claim) -> bool:
         """Whether a claim is definite; a literal size may equal any name."""
-        bound = self.bindings.of.get(claim.name)
+        bound = self.bindings.values.get(claim.name)
         if bound is None or not isinstance(claim.value, int) or not isinstance(bound[0], int):
             return True
         if self.evaluator.sizes.is_actual(bound[0]) == self.evaluator.sizes.is_actual(claim.value):
@@ -318,9 +318,9 @@ class CallMatch:
         if returned.any_state or returned.dtypes is None or len(returned.dtypes) != 1:
             raise Undetermined
         sizes = dict(self.bindings.sizes)
-        if names - set(self.bindings.of):
+        if names - set(self.bindings.values):
             of_classes = {n for t in self.signature.arg_types for n in names_of_classes(t)}
-            sizes |= {n: self.evaluator.sizes.of(n) for n in (names - set(self.bindings.of)) & of_classes}
+            sizes |= {n: self.evaluator.sizes.of(n) for n in (names - set(self.bindings.values)) & of_classes}
         if not any(d.form == "*" for d in returned.dims or ()):
             return instance(returned, self.mesh, replicated(), sizes)
         return self._with_groups(returned, sizes)
@@ -334,7 +334,7 @@ class CallMatch:
                     raise Undetermined
                 dims.append(Dim(size, tuple(a.text for a in d.axes)))
                 continue
-            group = self.bindings.of.get(d.head, (0, ""))[0]
+            group = self.bindings.values.get(d.head, (0, ""))[0]
             if isinstance(group, int):
                 raise Undetermined
             dims += [Dim(size, axes) for size, axes in group]
