@@ -24,7 +24,7 @@ from shtypes.editor.config import Config
 from shtypes.editor.mypy.leniency import Leniency
 from shtypes.editor.mypy.regions import NO_SCOPES, EnclosingScopes, Regions, UnpackedCalls
 from shtypes.editor.mypy.report import RuntimeCall, fail, renamed, written_name
-from shtypes.editor.mypy.texts import QUIET, has_mark, is_array, is_endless, mentions_array, texts_in
+from shtypes.editor.mypy.texts import QUIET, has_mark, is_array, is_recursive, mentions_array, texts_in
 from shtypes.editor.text_evaluator import TextEvaluator, Undetermined, names_of
 from shtypes.scopes.comm import NoComm
 from shtypes.signatures.pattern import pattern
@@ -116,7 +116,7 @@ def names_of_class(info: TypeInfo) -> set[str]:
 def names_of_classes(t: Type) -> set[str]:
     """The dim names of arrays in an argument's classes, which are bound."""
     proper = get_proper_type(t)
-    if is_array(proper) or is_endless(t):
+    if is_array(proper) or is_recursive(t):
         return set()
     if isinstance(proper, Instance):
         return names_of_class(proper.type).union(*map(names_of_classes, proper.args))
@@ -148,7 +148,7 @@ def names_around(api: CheckerPluginInterface) -> set[str]:
 
 
 #: The classes of functions that `sh.jit` and others return.
-_OWN: Final = frozenset(("Function", "JitFunction"))
+_JITTED: Final = frozenset(("Function", "JitFunction"))
 
 
 def check_quiet(around: EnclosingScopes, context: FunctionSigContext | MethodSigContext, called: CallableType) -> None:
@@ -166,7 +166,7 @@ def check_quiet(around: EnclosingScopes, context: FunctionSigContext | MethodSig
 def _named(called: CallableType, where: Context) -> str:
     """The name of a called function: a method with its class, or as written."""
     method, _, owner = (called.name or "").partition(" of ")
-    if owner and owner.split("[")[0] not in _OWN:
+    if owner and owner.split("[")[0] not in _JITTED:
         return f"{owner}.{method}"
     callee = getattr(where, "callee", None)
     written = written_name(callee) if isinstance(callee, Expression) else None

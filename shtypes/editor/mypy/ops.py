@@ -87,13 +87,13 @@ class OpHooks:
 
     def method(self, context: MethodContext, name: str) -> Type:
         """A call of an operator or a method of arrays."""
-        expression, beside, is_right = _sides(context.context, name)
+        expression, other_expression, is_right = _sides(context.context, name)
         receiver = Value(expression, context.type, self.checking.evaluator, context.api)
         call = self.written(context, f".{name}", lambda: _method(name), [receiver])
         if call is None:
             return context.default_return_type
-        if beside is not None and len(call.args) > 1:
-            other = Value(beside, context.arg_types[0][0], self.checking.evaluator, context.api)
+        if other_expression is not None and len(call.args) > 1:
+            other = Value(other_expression, context.arg_types[0][0], self.checking.evaluator, context.api)
             call = call._replace(args=[receiver, other])
         of_number = (
             is_right and len(call.args) > 1 and call.args[1].type is not None and not is_array(call.args[1].type)
@@ -265,7 +265,7 @@ class OpHooks:
         is_any = isinstance(proper, AnyType)
         if is_any and isinstance(texts, list):
             proper = context.api.named_generic_type("builtins.list", [_ANY])
-        if not is_any and not (isinstance(proper, Instance) and proper.type.fullname in _SEVERAL and proper.args):
+        if not is_any and not (isinstance(proper, Instance) and proper.type.fullname in _CONTAINERS and proper.args):
             return unknown(default)
         like = proper.args[0] if isinstance(proper, Instance) else _ANY
         items = [self._result(t, context, like) for t in texts]
@@ -322,7 +322,7 @@ def _texts(types: Any, evaluator: TextEvaluator) -> Texts:
 
 
 #: Containers of several results of one type.
-_SEVERAL: Final = frozenset(("builtins.list", "builtins.tuple", "typing.Iterator", "typing.Sequence"))
+_CONTAINERS: Final = frozenset(("builtins.list", "builtins.tuple", "typing.Iterator", "typing.Sequence"))
 
 
 def _static_or_none(value: Value) -> object:
@@ -351,7 +351,7 @@ def _written_axes(value: Value, *, names: bool) -> Iterator[str]:
 
 
 #: The operators by their methods.
-_WRITTEN: Final = {method: written for written, method in op_methods.items()}
+_OPERATOR_OF_METHOD: Final = {method: written for written, method in op_methods.items()}
 
 
 def _sides(where: Context, name: str) -> tuple[Expression | None, Expression | None, bool]:
@@ -362,7 +362,7 @@ def _sides(where: Context, name: str) -> tuple[Expression | None, Expression | N
             return (where.right, where.left, True) if reflected else (where.left, where.right, False)
         case ComparisonExpr() if len(where.operands) == 2:
             left, right = where.operands
-            reflected = _WRITTEN.get(name, where.operators[0]) != where.operators[0]
+            reflected = _OPERATOR_OF_METHOD.get(name, where.operators[0]) != where.operators[0]
             return (right, left, True) if reflected else (left, right, False)
         case IndexExpr():
             return where.base, where.index, False

@@ -87,14 +87,14 @@ def without_text(array: Instance) -> Instance:
     return array.copy_modified(args=[AnyType(TypeOfAny.special_form)])
 
 
-def is_endless(t: Type) -> bool:
+def is_recursive(t: Type) -> bool:
     """Whether a type is a recursive alias."""
     return isinstance(t, TypeAliasType) and t.is_recursive
 
 
 def mentions_array(t: Type, *, or_any: bool = False) -> bool:
     """Whether a type contains arrays, or may."""
-    if is_endless(t):
+    if is_recursive(t):
         return False
     proper = get_proper_type(t)
     if is_array(proper) or (or_any and isinstance(proper, AnyType)):
@@ -111,7 +111,7 @@ def _inner(t: ProperType) -> Sequence[Type]:
 
 def map_arrays(t: Type, change: Callable[[Instance], Type], *, fields: bool = False) -> Type:
     """A type with its array types changed: in unions, tuples, typed dicts, and generic classes."""
-    if is_endless(t):
+    if is_recursive(t):
         return t
     proper = get_proper_type(t)
     if isinstance(proper, Instance) and proper.type.fullname == ARRAY:
@@ -185,7 +185,7 @@ def _with_other_fields(t: Type, holder: Instance) -> Type:
 
 def is_function_of_arrays(t: Type) -> bool:
     """Whether a type is that of functions of arrays."""
-    if is_endless(t):
+    if is_recursive(t):
         return False
     proper = get_proper_type(t)
     if isinstance(proper, UnionType):
@@ -212,7 +212,7 @@ def without_texts_of_functions(t: Type) -> Type:
 
     The dim names of a passed or returned function are local to it.
     """
-    if is_endless(t):
+    if is_recursive(t):
         return t
     proper = get_proper_type(t)
     if isinstance(proper, CallableType):
@@ -225,7 +225,7 @@ def without_texts_of_functions(t: Type) -> Type:
 
 def texts_in(t: Type) -> Iterator[str]:
     """The strings in a type."""
-    if is_endless(t):
+    if is_recursive(t):
         return
     proper = get_proper_type(t)
     text = text_of(proper)

@@ -229,7 +229,7 @@ def suggest(
     """
     if dry_run and not patch:
         raise click.UsageError("--dry-run is for --patch")
-    if why_not and (patch or html is not None or form != "text"):
+    if why_not and (patch or html is not None or fmt != "text"):
         raise click.UsageError(
             "--why-not prints what differs from the first plan, as text: leave out --patch, --html and JSON"
         )
