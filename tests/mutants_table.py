@@ -370,7 +370,7 @@ MUTANTS: Final = (
     Mutant(
         "a move forgets that a checkpoint runs it again",
         "shtypes/scopes/check_comm.py",
-        "if forward and (any(isinstance(rule, Recomputed) for rule in rules) or again):",
+        "if forward and (any(isinstance(rule, Recomputed) for rule in rules) or recomputed):",
         "if forward and not rules:",
         ("tests/scopes/test_no_comm.py", "tests/scopes/test_scopes.py", "tests/transforms/test_remat.py"),
     ),

@@ -28,8 +28,8 @@ class Annotation(Primitive):
     """The primitive of an annotation."""
 
 
-#: Annotates a value with a spec; axes of other values in the spec refer to the operands after the first. ``mapped`` are
-#: the dims of each operand that `jax.vmap` maps, which the spec leaves out.
+#: Annotates a value with a spec; axes of other values in the spec refer to the operands after the first, ``likes``.
+#: ``mapped`` are the dims of each operand that `jax.vmap` maps, which the spec leaves out.
 annotation_p: Final = Annotation("sharding_annotation")
 annotation_p.def_impl(lambda x, *likes, spec, mapped: x)
 annotation_p.def_abstract_eval(lambda x, *likes, spec, mapped: x)
@@ -48,12 +48,10 @@ def _transpose(ct: Any, x: Any, *likes: Any, **params: Any) -> Any:
 
 
 def _batched(args: Any, dims: Any, *, spec: Any, mapped: tuple[tuple[int, ...], ...]) -> Any:
-    both = tuple(_with_mapped(m, d) for m, d in zip(mapped, dims, strict=True))
-    return annotation_p.bind(*args, spec=spec, mapped=both), dims[0]
-
-
-def _with_mapped(mapped: tuple[int, ...], dim: int | None) -> tuple[int, ...]:
-    return mapped if dim is None else (dim, *(m + (m >= dim) for m in mapped))
+    all_mapped = tuple(
+        m if dim is None else (dim, *(d + (d >= dim) for d in m)) for m, dim in zip(mapped, dims, strict=True)
+    )
+    return annotation_p.bind(*args, spec=spec, mapped=all_mapped), dims[0]
 
 
 ad.primitive_jvps[annotation_p] = _jvp
@@ -70,13 +68,13 @@ def annotated(bind: Bind, primitive: Any, args: Sequence[Any], params: dict[str,
     """Binds a primitive to plain operands, with the shardings in its parameters as separate equations."""
     name = primitive.name
     if name == "reshard":
-        return _annotate(args[0], params["dst_sharding"], by_jax=_is_jaxs_own(params["dst_sharding"]))
+        return _annotate(args[0], params["dst_sharding"], by_jax=_reshards_by_itself(params["dst_sharding"]))
     if name == "sharding_constraint":
         return _annotate(args[0], params["sharding"])
     if name == "device_put":
-        return [_put(x, device) for x, device in zip(args, params["devices"], strict=True)]
+        return [_annotate_device_put(x, device) for x, device in zip(args, params["devices"], strict=True)]
     if name == "jit":
-        return _of_jit(bind, args, params)
+        return _annotate_jit(bind, args, params)
     for key in _OF_RESULT:
         sharding = params.get(key)
         if sharding is not None and isinstance(sharding, jax.sharding.NamedSharding):
@@ -95,7 +93,7 @@ def _annotate(x: Any, sharding: Any, *, by_jax: bool = False) -> Any:
     return annotation_p.bind(x, *likes, spec=spec, mapped=((),) * (1 + len(likes)))
 
 
-def _is_jaxs_own(sharding: Any) -> bool:
+def _reshards_by_itself(sharding: Any) -> bool:
     """Whether JAX reshards on its own, in a broadcast or on entry to a region of auto axes."""
     if not _is_jaxs_mesh(sharding.mesh):
         return False
@@ -110,7 +108,7 @@ def _is_jaxs_mesh(mesh: Any) -> bool:
     return isinstance(mesh, ProgramMesh) and mesh.is_jaxs
 
 
-def _put(x: Any, device: Any) -> Any:
+def _annotate_device_put(x: Any, device: Any) -> Any:
     if isinstance(device, jax.sharding.NamedSharding):
         return _annotate(x, device)
     if device is not None and not isinstance(device, (jax.Device, jax.sharding.SingleDeviceSharding)):
@@ -125,15 +123,14 @@ def _put(x: Any, device: Any) -> Any:
     return x
 
 
-def _of_jit(bind: Bind, args: Sequence[Any], params: dict[str, Any]) -> Any:
+def _annotate_jit(bind: Bind, args: Sequence[Any], params: dict[str, Any]) -> Any:
     """Binds a jitted function, with its shardings as annotations of its operands and results."""
     in_shardings, out_shardings = params["in_shardings"], params["out_shardings"]
     if all(s is _UNSPECIFIED for s in (*in_shardings, *out_shardings)):
         return bind(*args, **params)
-    args = [_of_one(x, s) for x, s in zip(args, in_shardings, strict=True)]
-    free = {"in_shardings": (_UNSPECIFIED,) * len(in_shardings), "out_shardings": (_UNSPECIFIED,) * len(out_shardings)}
-    return [_of_one(x, s) for x, s in zip(bind(*args, **{**params, **free}), out_shardings, strict=True)]
-
-
-def _of_one(x: Any, sharding: Any) -> Any:
-    return _annotate(x, sharding) if isinstance(sharding, jax.sharding.NamedSharding) else x
+    args = list(map(_annotate, args, in_shardings))
+    without_shardings = {
+        "in_shardings": (_UNSPECIFIED,) * len(in_shardings),
+        "out_shardings": (_UNSPECIFIED,) * len(out_shardings),
+    }
+    return list(map(_annotate, bind(*args, **{**params, **without_shardings}), out_shardings))

@@ -186,8 +186,10 @@ def _traced_in(mesh: ProgramMesh, f: Callable[..., Any], avals: Sequence[Any]) -
 def _sums_cotangents(program: Any, backward: bool = False) -> bool:
     """Whether a JAX backward pass has the transpose of a sum, which without tracking is a sum again."""
     for eqn in jaxpr_of(program).eqns:
-        here = backward or "transpose(" in str(eqn.source_info.name_stack)
-        if (here and eqn.primitive.name == "psum") or any(_sums_cotangents(b, here) for b, _ in inner_jaxprs(eqn)):
+        in_backward = backward or "transpose(" in str(eqn.source_info.name_stack)
+        if (in_backward and eqn.primitive.name == "psum") or any(
+            _sums_cotangents(b, in_backward) for b, _ in inner_jaxprs(eqn)
+        ):
             return True
     return False
 

@@ -214,8 +214,8 @@ def _bound_under(mesh: Any, bind: Callable[..., Any]) -> Callable[..., Any]:
 @contextlib.contextmanager
 def tracing_plain(mesh: Axes | None = None) -> Iterator[None]:
     """Context manager around the trace of a plain program that will be evaluated on typed values."""
-    around = program_mesh_in_context()
-    sees = program_mesh(*mesh) if mesh is not None else around
+    outer_mesh = program_mesh_in_context()
+    sees = program_mesh(*mesh) if mesh is not None else outer_mesh
     with set_plain_trace(), contextlib.ExitStack() as entered:
         entered.enter_context(without_mesh())
         if sees is not None:

@@ -22,6 +22,7 @@ from jax.sharding import AbstractMesh, AxisType
 from shtypes._compat import private
 from shtypes._compat.symbolic_specs import ByAxis, by_jax, spec_like
 from shtypes.context.eqn_source import plain_trace
+from shtypes.context.scope import attribute_set
 from shtypes.context.user_line import placed
 from shtypes.errors import ShardingTypeError
 
@@ -334,14 +335,9 @@ class _Arguments(threading.local):
 _arguments: Final = _Arguments()
 
 
-@contextlib.contextmanager
-def argument_shardings(shardings: Mapping[int, ArgumentSharding]) -> Iterator[None]:
+def argument_shardings(shardings: Mapping[int, ArgumentSharding]) -> contextlib.AbstractContextManager[Any]:
     """Context manager that sets the shardings of a traced program's arguments, by id of their tracers."""
-    outer, _arguments.shardings = _arguments.shardings, shardings
-    try:
-        yield
-    finally:
-        _arguments.shardings = outer
+    return attribute_set(_arguments, "shardings", shardings)
 
 
 def _argument_sharding(x: Any) -> ArgumentSharding | None:

@@ -49,18 +49,18 @@ def _unknown(what: str) -> ShardingTypeError:
 class AxesOf(str):
     """The mesh axes that shard a dim of a traced value, as an entry of a spec."""
 
-    __slots__ = ("dim", "of")
-    of: Any  # the value
+    __slots__ = ("dim", "value")
+    value: Any  # the value
     dim: int  # its dim
 
-    def __new__(cls, of: Any, dim: int) -> AxesOf:
+    def __new__(cls, value: Any, dim: int) -> AxesOf:
         """A placeholder for the mesh axes that shard a dim of a tracer."""
         placeholder = super().__new__(cls, f"axes of dim {dim}")
-        placeholder.of, placeholder.dim = of, dim
+        placeholder.value, placeholder.dim = value, dim
         return placeholder
 
     def __eq__(self, other: object) -> bool:
-        if isinstance(other, AxesOf) and self.of is other.of and self.dim == other.dim:
+        if isinstance(other, AxesOf) and self.value is other.value and self.dim == other.dim:
             return True
         caller = sys._getframe(1)
         if caller.f_code in _IN_MESH:
@@ -70,7 +70,7 @@ class AxesOf(str):
         raise _unknown(f"whether {other!r} is what shards a dim")
 
     def __hash__(self) -> int:
-        return hash((id(self.of), self.dim))
+        return hash((id(self.value), self.dim))
 
 
 class ByAxis(dict[str, Any]):
@@ -116,9 +116,9 @@ def with_operands(spec: Any) -> tuple[Any, list[Any]]:
             return tuple(map(one, entry))
         if not isinstance(entry, AxesOf):
             return entry
-        if not any(x is entry.of for x in likes):
-            likes.append(entry.of)
-        return AxesOfOperand(1 + next(i for i, x in enumerate(likes) if x is entry.of), entry.dim)
+        if not any(x is entry.value for x in likes):
+            likes.append(entry.value)
+        return AxesOfOperand(1 + next(i for i, x in enumerate(likes) if x is entry.value), entry.dim)
 
     entries = tuple(map(one, spec))
     if not likes:

@@ -6,7 +6,7 @@ import contextlib
 import functools
 import inspect
 import threading
-from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from shtypes.context.settings import Settings, current_settings, scope
@@ -14,6 +14,7 @@ from shtypes.context.user_line import placed
 from shtypes.errors import ShardingTypeError
 
 F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
 #: Returns the context manager of a part of a scope's run.
 Open = Callable[[], contextlib.AbstractContextManager[Any]]
 
@@ -50,6 +51,17 @@ class Scope:
             raise ShardingTypeError(f"a scope decorates functions, not {function!r:.60}", hints=["with scope: ..."])
         decorated: Any = _decorated(function, self._run)
         return decorated  # type: ignore[no-any-return]
+
+
+@contextlib.contextmanager
+def attribute_set(holder: Any, name: str, value: T) -> Iterator[T]:
+    """Context manager that yields a value, and in which it is an attribute's, such as one of a thread's state."""
+    outer = getattr(holder, name)
+    setattr(holder, name, value)
+    try:
+        yield value
+    finally:
+        setattr(holder, name, outer)
 
 
 def simple(make: Callable[[], contextlib.AbstractContextManager[Any]]) -> Scope:
@@ -158,8 +170,8 @@ def in_local_mode(axes: Sequence[str], sizes: Mapping[str, int]) -> Scope:
     """A scope for the body of a `shard_map` over some axes of a mesh, with its sizes in mesh order."""
 
     def mapped(s: Settings) -> Settings:
-        around = {axis for axis, _, is_mapped in s.local if is_mapped}
-        return s._replace(local=tuple([(a, n, a in axes or a in around) for a, n in sizes.items()]))
+        mapped = {axis for axis, _, is_mapped in s.local if is_mapped}
+        return s._replace(local=tuple([(a, n, a in axes or a in mapped) for a, n in sizes.items()]))
 
     return changed(mapped)
 

@@ -34,8 +34,8 @@ def _no_parameter(name: str, keyword: str, allowed: Sequence[str]) -> ShardingTy
         hints = [way for way in of_jax.instead if way[-1] != "=" or way[:-1] in allowed]
         return ShardingTypeError(f"`{name}` has no parameter `{keyword}`", why=f"{of_jax.why}; {has}", hints=hints)
     translated = [k for k in _OTHER_NAMES.get(keyword, ()) if k in allowed]
-    near = translated or difflib.get_close_matches(keyword, allowed, n=1, cutoff=0.6)
-    return ShardingTypeError(f"`{name}` has no parameter `{keyword}`", why=has, hints=[f"{k}=" for k in near])
+    similar = translated or difflib.get_close_matches(keyword, allowed, n=1, cutoff=0.6)
+    return ShardingTypeError(f"`{name}` has no parameter `{keyword}`", why=has, hints=[f"{k}=" for k in similar])
 
 
 def refuse_unsupported(name: str, keywords: Iterable[str], allowed: Sequence[str]) -> None:

@@ -147,7 +147,8 @@ def public(fn: Callable[P, T]) -> Callable[P, T]:
                 _rewrite_error(error, fn, args, kwargs)
             raise placed(error, _display_name(fn)) from error.__cause__
         except ARGUMENT_ERRORS as error:
-            if not _raised_assertion(fn, error):
+            on_purpose = type(error) is AssertionError and _raising(error) is fn.__code__  # as `assert_comm` does
+            if not on_purpose:
                 refuse(error, fn, args, kwargs)
             raise
 
@@ -202,11 +203,6 @@ def _is_signature_error(error: Exception) -> TypeGuard[TypeError]:
     # An error with notes is JAX's, which has removed its frames.
     code = _raising(error) if isinstance(error, TypeError) and not hasattr(error, "__notes__") else None
     return code is not None and code.co_qualname in _FORWARDING and owner_of_file(code.co_filename) is Owner.OURS
-
-
-def _raised_assertion(fn: Any, error: Exception) -> bool:
-    """Whether a function raised an `AssertionError` on purpose, as `assert_comm` does."""
-    return isinstance(error, AssertionError) and _raising(error) is fn.__code__
 
 
 def _raising(error: Exception) -> CodeType | None:

@@ -6,7 +6,7 @@ import contextlib
 import functools
 import itertools
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
@@ -16,6 +16,7 @@ import numpy as np
 from jax import lax
 
 from shtypes._compat import HiPrimitive, debug_effects
+from shtypes.context.scope import attribute_set
 from shtypes.core.array import Array
 from shtypes.core.elementwise_fns import NamedFn
 from shtypes.core.jax_type import HiShType
@@ -39,14 +40,9 @@ class _Thread(threading.local):
 _thread: Final = _Thread()
 
 
-@contextlib.contextmanager
-def recording_errors() -> Iterator[None]:
+def recording_errors() -> contextlib.AbstractContextManager[bool]:
     """Context manager in which traced host functions record their errors, for `raise_after`."""
-    outer, _thread.recording_errors = _thread.recording_errors, True
-    try:
-        yield
-    finally:
-        _thread.recording_errors = outer
+    return attribute_set(_thread, "recording_errors", True)
 
 
 def records_errors() -> bool:
@@ -54,18 +50,18 @@ def records_errors() -> bool:
     return _thread.recording_errors
 
 
-def call_recorded(position: Any, run: Callable[[], T], otherwise: Callable[[], T]) -> T:
-    """Calls ``run`` on a device, or ``otherwise`` after the device's first error."""
+def call_recorded(position: Any, run: Callable[[], T], default: Callable[[], T]) -> T:
+    """Calls ``run`` on a device, or else ``default``, also after the device's first error."""
     at = int(np.asarray(position).flat[0])
     with _lock:
         if at in _errors:
-            return otherwise()
+            return default()
     try:
         return run()
     except Exception as error:
         with _lock:
             _errors[at] = error
-        return otherwise()
+        return default()
 
 
 def _raise(position: Any, done: Any) -> None:
@@ -135,12 +131,12 @@ class Callback(HiPrimitive):
         self, axis_data: Any, operands: Sequence[Any], dims: Sequence[Any], *, call: HostCall
     ) -> tuple[list[Any], list[Any]]:
         for i in range(axis_data.size):  # in sequence, as in JAX
-            parts = [x if d is None else _step(x, d, i, axis_data.size) for x, d in zip(operands, dims, strict=True)]
+            parts = [x if d is None else _slice(x, d, i, axis_data.size) for x, d in zip(operands, dims, strict=True)]
             self.bind(*parts, call=call)
         return [], []
 
 
-def _step(x: Any, dim: int, index: int, size: int) -> Any:
+def _slice(x: Any, dim: int, index: int, size: int) -> Any:
     """One element of the mapped dim."""
     params = (("index", index), ("axis", dim), ("keepdims", False))
     fn = NamedFn("slice", lax.index_in_dim, params, Linear.JOINTLY)
@@ -179,7 +175,7 @@ def _call_eagerly(what: HostCall, types: tuple[HiShType, ...], operands: Sequenc
     devices = concrete_mesh(mesh).devices
     by_device = [{s.device: s.data for s in without_keys(x.type, x.data).addressable_shards} for x in operands]
     for index in itertools.product(*map(range, mesh.axis_sizes)):
-        shards = [of.get(devices[index]) for of in by_device]
+        shards = [shard_of.get(devices[index]) for shard_of in by_device]
         if all(s is not None for s in shards):
             _run_on_host(what, types, index, *shards)
 
@@ -187,15 +183,16 @@ def _call_eagerly(what: HostCall, types: tuple[HiShType, ...], operands: Sequenc
 def call_on_shards(what: HostCall, types: tuple[HiShType, ...], shards: Sequence[Any]) -> None:
     """Calls a host function on one device, within a `shard_map`."""
     arrays, axes = map(without_keys, types, shards), types[0].mesh.axis_names
-    index, position = tuple(lax.axis_index(axis) for axis in axes), position_of(axes)
-    run = functools.partial(_run_on_host_recording if records_errors() else _run_on_host, what, types)
-    jax.debug.callback(run, index, *([position] if records_errors() else []), *arrays, ordered=what.ordered)
+    index = tuple(lax.axis_index(axis) for axis in axes)
+    run = functools.partial(_run_on_host, what, types)
+    if not records_errors():
+        jax.debug.callback(run, index, *arrays, ordered=what.ordered)
+        return
 
+    def run_recording(index: Sequence[Any], position: Any, *parts: Any) -> None:
+        call_recorded(position, lambda: run(index, *parts), lambda: None)
 
-def _run_on_host_recording(
-    what: HostCall, types: tuple[HiShType, ...], index: Sequence[Any], position: Any, *parts: Any
-) -> None:
-    call_recorded(position, lambda: _run_on_host(what, types, index, *parts), lambda: None)
+    jax.debug.callback(run_recording, index, position_of(axes), *arrays, ordered=what.ordered)
 
 
 @dataclass(frozen=True)
@@ -219,11 +216,11 @@ class HostFunction(ShardFn):
         structs = [jax.ShapeDtypeStruct(shape, dtypes.to_numpy(dtype)) for shape, dtype in self.results]
 
         def run(position: Any, *parts: Any) -> Sequence[Any]:
-            lead = np.shape(position)  # the batch dims of `jax.vmap`
+            batch_shape = np.shape(position)  # the batch dims of `jax.vmap`
             return call_recorded(
                 position,
                 lambda: [np.asarray(x) for x in self.callback(*parts)],
-                lambda: [np.zeros((*lead, *s.shape), s.dtype) for s in structs],
+                lambda: [np.zeros((*batch_shape, *s.shape), s.dtype) for s in structs],
             )
 
         return tuple(jax.pure_callback(run, structs, position_of(self.axes), *shards, vmap_method=self.vmap_method))

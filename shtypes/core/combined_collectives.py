@@ -123,8 +123,8 @@ class FusedReshard(Joint):
     transport: Transport = AS_IT_IS  # of its transpose, each value by itself
 
     def __str__(self) -> str:
-        how = f", {self.transport}" if str(self.transport) else ""
-        return f"reshard_all[{self.kind} over {','.join(self._step.axes)}{how}]"
+        transport = f", {self.transport}" if str(self.transport) else ""
+        return f"reshard_all[{self.kind} over {','.join(self._step.axes)}{transport}]"
 
     @functools.cached_property
     def _step(self) -> JointStep:
@@ -156,9 +156,9 @@ class FusedReshard(Joint):
 
     def transpose(self, cts: Sequence[Any], *operands: Any) -> list[Any]:
         pairs = zip(cts, [t.to_ct_aval() for t in self.operands], strict=True)
-        how = self.transport.transposed()
+        transport = self.transport.transposed()
         return [
-            Zero(t) if isinstance(ct, Zero) else reshard_cotangent(ct, t, inserted=self.inserted, transport=how)
+            Zero(t) if isinstance(ct, Zero) else reshard_cotangent(ct, t, inserted=self.inserted, transport=transport)
             for ct, t in pairs
         ]
 
@@ -302,9 +302,9 @@ class Ragged(Joint):
         # a device sends all its slices, and its receivers have room for them
         n = out.mesh.product(self.axes)
         rows = min(self.operands[2].shape[0] * out.shape[0], n * self.results[0].shape[0])
-        apart = out.replace(dims=(Dim(rows), *out.dims[1:]))
+        separate = out.replace(dims=(Dim(rows), *out.dims[1:]))
         slice_starts = local(NamedFn("slice_starts", _starts), sizes, out=jax.typeof(sizes))
-        slices = self._disjoint(ct, zeros_of(apart), local_offsets, received, self._exchanged(slice_starts), sizes)
+        slices = self._disjoint(ct, zeros_of(separate), local_offsets, received, self._exchanged(slice_starts), sizes)
         return local(NamedFn("added", _added, (("rows", out.shape[0]),)), slices, starts, sizes, out=out)
 
     def _disjoint(self, *operands: Any) -> Any:
@@ -338,8 +338,9 @@ def _added(slices: Any, starts: Any, sizes: Any, rows: int) -> Any:
     """Adds contiguous slices at their offsets in an array of ``rows``."""
     end = jnp.cumsum(sizes)
     at = jnp.arange(slices.shape[0])
-    of = jnp.minimum(jnp.searchsorted(end, at, side="right"), len(sizes) - 1)
-    target = jnp.where(at < end[-1], starts[of] + at - (end - sizes)[of], rows)  # out of range after the last
+    slice_of = jnp.minimum(jnp.searchsorted(end, at, side="right"), len(sizes) - 1)
+    # out of range after the last
+    target = jnp.where(at < end[-1], starts[slice_of] + at - (end - sizes)[slice_of], rows)
     return jnp.zeros((rows, *slices.shape[1:]), slices.dtype).at[target].add(slices, mode="drop")
 
 

@@ -23,7 +23,7 @@ class OfNumber(ShardFn):
     place: str
 
     def __call__(self, x: Any, number: Any) -> Any:
-        return _with(self.fn, self.place, number)(x)
+        return _with_number(self.fn, self.place, number)(x)
 
 
 def extract_number(fn: ShardFn, place: str, operands: Sequence[ShType]) -> tuple[ShardFn, Any] | None:
@@ -34,10 +34,10 @@ def extract_number(fn: ShardFn, place: str, operands: Sequence[ShType]) -> tuple
     if type(number) not in (int, float) or jnp.result_type(dtype, number) != dtype or not _plain(number, dtype):
         return None
     value = np.asarray(number, np.float32 if type(number) is float and dtype.itemsize < 4 else None).astype(dtype)
-    return OfNumber(_with(fn, place, 0), place), value
+    return OfNumber(_with_number(fn, place, 0), place), value
 
 
-def _with(fn: Any, place: str, number: Any) -> ShardFn:
+def _with_number(fn: Any, place: str, number: Any) -> ShardFn:
     """The function with a number in a field, or in place of the number in a tuple field."""
     field = getattr(fn, place)
     value = tuple(None if n is None else number for n in field) if isinstance(field, tuple) else number

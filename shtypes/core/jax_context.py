@@ -32,11 +32,11 @@ for _path in OURS:
 
 def complete_when_read(error: ShardingTypeError, complete: Callable[[], None]) -> None:
     """Runs ``complete`` when an error's fixes are first read, under the present settings and mesh."""
-    around, mesh = current_settings(), context_mesh()
+    settings_at_error, mesh = current_settings(), context_mesh()
 
     def as_raised() -> None:
         with contextlib.ExitStack() as scopes:
-            scopes.enter_context(settings.scope(around))
+            scopes.enter_context(settings.scope(settings_at_error))
             if context_mesh() != mesh:
                 scopes.enter_context(jax.set_mesh(None) if mesh is None else use_mesh(mesh))
             complete()

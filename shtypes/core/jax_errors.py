@@ -67,8 +67,8 @@ class Refusal(NamedTuple):
                 error.hints = ()
         call = f"{source.called}({', '.join(texts)})" if source.called else code or "a function of JAX"
         if source.line:
-            through = f" (in {source.library})" if source.library else ""
-            error.where, error.placed = f"{source.line}{through}: {call}", True
+            in_library = f" (in {source.library})" if source.library else ""
+            error.where, error.placed = f"{source.line}{in_library}: {call}", True
         return placed(error, call)
 
 
@@ -116,14 +116,14 @@ def _refusal(error: Exception) -> Refusal | None:
     """The line for which JAX raises an error; None if the user's code, a library or shtypes raises it."""
     if isinstance(error, ShardingTypeError):
         return None
-    through = frames_through(error)
-    last = max((i for i, f in enumerate(through) if owner_of_frame(f.tb_frame) in _NOT_JAX), default=-1)
-    inside = [f.tb_frame for f in through[last + 1 :]]
+    frames = frames_through(error)
+    last = max((i for i, f in enumerate(frames) if owner_of_frame(f.tb_frame) in _NOT_JAX), default=-1)
+    inside = [f.tb_frame for f in frames[last + 1 :]]
     if not any(str(f.f_globals.get("__name__", "")).startswith("jax.") for f in inside) and "Tracer" not in str(error):
         return None
     operands = next(filter(None, map(_arrays, inside)), [])
     axes = next(filter(None, (f.f_locals.get("axis_name") for f in inside)), None)
-    return Refusal(error, [Frame(f.tb_frame.f_code, f.tb_lasti) for f in reversed(through)], operands, axes)
+    return Refusal(error, [Frame(f.tb_frame.f_code, f.tb_lasti) for f in reversed(frames)], operands, axes)
 
 
 _NOT_JAX: Final = (Owner.USERS, Owner.INSTALLED)

@@ -47,7 +47,10 @@ local_p = LocalPrimitive("local", communicates=False)
 
 
 class Steps(NamedTuple):
-    """Shard functions in sequence. Values are numbered: the inputs, then each result."""
+    """Shard functions in sequence. Values are numbered: the inputs, then each result.
+
+    With two inputs, ``((sin, (0,)), (mul, (2, 1)))`` is ``mul(sin(x0), x1)``, whose number is 3.
+    """
 
     steps: tuple[tuple[Local, tuple[int, ...]], ...]  # operations, with the numbers of their operands
     results: tuple[int, ...]
@@ -124,48 +127,49 @@ class Local(Operation):
 
     def _tangents(self, nonzero: Sequence[bool], for_vjp: bool) -> Tangents:
         active = tuple(n and t.differentiable for t, n in zip(self.operands, nonzero, strict=True))
-        moves = any(active) and not self.fn.stops_gradient
-        out_nonzero = tuple(moves and t.differentiable for t in self.results)
+        any_nonzero = any(active) and not self.fn.stops_gradient
+        out_nonzero = tuple(any_nonzero and t.differentiable for t in self.results)
         zeros = tuple(Zero(t.to_tangent_aval()) for t in self.results)
         if not any(out_nonzero):
             return Tangents(out_nonzero, zeros, (), Steps((), ()))
-        n, types, every = len(active), self.operands, all(out_nonzero)
+        n, types, all_nonzero = len(active), self.operands, all(out_nonzero)
         places = tuple(n + i for i, a in enumerate(active) if a)
         tangent_types = [types[i - n] for i in places]
 
-        def of(steps: Steps, instantiated: tuple[int, ...] = ()) -> Tangents:
+        def rule(steps: Steps, instantiated: tuple[int, ...] = ()) -> Tangents:
             return Tangents(out_nonzero, zeros, instantiated, steps)
 
         linear_part = self.fn.linear_part
-        if linear_part is not None and linear_part.linear is Linear.IN_DIFFERENTIABLE and every:
-            beside = tuple(n + i if t.differentiable else i for i, t in enumerate(types))
+        if linear_part is not None and linear_part.linear is Linear.IN_DIFFERENTIABLE and all_nonzero:
+            # tangents in place of the differentiable operands
+            inputs = tuple(n + i if t.differentiable else i for i, t in enumerate(types))
             zero = tuple(i for i, t in enumerate(types) if t.differentiable and not active[i])
-            return of(_one(linear_part, types, self.results, beside, 2 * n), zero)
-        if linear_part is not None and all(t.differentiable for t in types) and every:
+            return rule(_single_step(linear_part, types, self.results, inputs, 2 * n), zero)
+        if linear_part is not None and all(t.differentiable for t in types) and all_nonzero:
             fn = linear_part if all(active) else linear_part.restricted(active, types, self.results[0])
             if fn == IDENTITY and tangent_types[0] == self.results[0]:
-                return of(Steps((), places[:1]))
+                return rule(Steps((), places[:1]))
             if fn is not None:
-                return of(_one(fn, tangent_types, self.results, places, 2 * n))
+                return rule(_single_step(fn, tangent_types, self.results, places, 2 * n))
             zero = tuple(i for i, a in enumerate(active) if not a)
-            return of(_one(linear_part, types, self.results, tuple(range(n, 2 * n)), 2 * n), zero)
-        if every and _is_linear_in(self.fn, active) and not (for_vjp and sum(active) > 1):
-            return of(self._product_rule(places))
+            return rule(_single_step(linear_part, types, self.results, tuple(range(n, 2 * n)), 2 * n), zero)
+        if all_nonzero and _is_linear_in(self.fn, active) and not (for_vjp and sum(active) > 1):
+            return rule(self._product_rule(places))
         linear = _is_linear_in(self.fn, active)
         if not linear and self.fn.primal(types)[0] is self.fn:  # its program is traced for the check anyway
-            smooth = with_derivative(self.fn, active, types, len(self.results))
-            out_nonzero = tuple(n and s for n, s in zip(out_nonzero, smooth, strict=True))
+            has_derivative = with_derivative(self.fn, active, types, len(self.results))
+            out_nonzero = tuple(n and d for n, d in zip(out_nonzero, has_derivative, strict=True))
             if not any(out_nonzero):
-                return of(Steps((), ()))
-            still = without_derivative(self.fn, types, len(self.results))
-            active = tuple(a and i not in still for i, a in enumerate(active))
+                return rule(Steps((), ()))
+            constant_in = without_derivative(self.fn, types, len(self.results))
+            active = tuple(a and i not in constant_in for i, a in enumerate(active))
             places = tuple(n + i for i, a in enumerate(active) if a)
             tangent_types = [types[i - n] for i in places]
         jvp = Jvp(self.fn, active, out_nonzero)
         if not linear:
             check_derivative(self.fn, active, jvp, types, tangent_types)
         results = tuple(t for t, c in zip(self.results, out_nonzero, strict=True) if c)
-        return of(_one(jvp, (*types, *tangent_types), results, (*range(n), *places), 2 * n))
+        return rule(_single_step(jvp, (*types, *tangent_types), results, (*range(n), *places), 2 * n))
 
     def _product_rule(self, tangents: Sequence[int]) -> Steps:
         """The sum of the function applied to each tangent in place of its operand."""
@@ -215,7 +219,7 @@ class Local(Operation):
             places = tuple(i for i, t in enumerate(inputs) if t is not None and not (i < n and linear[i]))
             ins = [inputs[i] for i in places]
             check_transpose(self.fn, types, transposed, ins)
-            return [(into, _one(transposed, ins, [types[i] for i in into], places, len(inputs)))]
+            return [(into, _single_step(transposed, ins, [types[i] for i in into], places, len(inputs)))]
         if self.fn.linear is Linear.JOINTLY:
             places = (n,)
         elif self.fn.linear is Linear.IN_DIFFERENTIABLE:
@@ -273,7 +277,7 @@ def _is_linear_in(fn: ShardFn, active: Sequence[bool]) -> bool:
     return fn.linear is Linear.MULTILINEAR and all(fn.linear_in(i) for i, a in enumerate(active) if a)
 
 
-def _one(
+def _single_step(
     fn: ShardFn, operands: Sequence[ShType], results: Sequence[ShType], places: tuple[int, ...], count: int
 ) -> Steps:
     """The steps that apply one function to the inputs at some of ``count`` places."""

@@ -105,10 +105,10 @@ def make_mesh(axes: Mapping[str, int], *, devices: Sequence[Any] | None = None) 
         A `jax.sharding.Mesh` whose axes are all of JAX's explicit type.
     """
     typed_mesh = Mesh(axes)
-    there = len(jax.devices() if devices is None else devices)
-    if typed_mesh.size > there:
+    available = len(jax.devices() if devices is None else devices)
+    if typed_mesh.size > available:
         raise ShardingTypeError(
-            f"the mesh ({typed_mesh}) needs {typed_mesh.size} devices, and there are {there}",
+            f"the mesh ({typed_mesh}) needs {typed_mesh.size} devices, and there are {available}",
             hints=[
                 f'jax.config.update("jax_num_cpu_devices", {typed_mesh.size}) first, to try it on a CPU',
                 "sh.abstract_mesh(...) where types are enough",

@@ -108,10 +108,10 @@ def array_from_process(x: Any, type: Any, *, mesh: Any = None, check: bool = Tru
     check_width(t)
     if current_settings().only_types:
         return wrap(t, None)
-    mine = _slices(t)
-    shape = tuple(s.stop - s.start for s in mine)
+    process_slices = _slices(t)
+    shape = tuple(s.stop - s.start for s in process_slices)
     if local.shape != shape:
-        slices = ", ".join(f"{s.start}:{s.stop}" for s in mine)
+        slices = ", ".join(f"{s.start}:{s.stop}" for s in process_slices)
         raise ShardingTypeError(
             f"process {jax.process_index()} of {jax.process_count()} holds [{slices}] of {t}, of shape {shape}, "
             f"and gives an array of shape {local.shape}",
@@ -120,13 +120,15 @@ def array_from_process(x: Any, type: Any, *, mesh: Any = None, check: bool = Tru
         )
     if check:
         _compare(local, t)
-    return wrap(t, jax.make_array_from_callback(t.shape, physical_sharding(t), functools.partial(_part, local, mine)))
+    return wrap(
+        t, jax.make_array_from_callback(t.shape, physical_sharding(t), functools.partial(_part, local, process_slices))
+    )
 
 
-def _part(local: Any, mine: Slices, index: Slices) -> Any:
+def _part(local: Any, process_slices: Slices, index: Slices) -> Any:
     """One device's block, from its process's part."""
-    stops = [m.stop for m in mine]
-    dims = zip(index, mine, stops, strict=True)
+    stops = [m.stop for m in process_slices]
+    dims = zip(index, process_slices, stops, strict=True)
     return local[
         tuple(slice((i.start or 0) - m.start, (n if i.stop is None else i.stop) - m.start) for i, m, n in dims)
     ]

@@ -107,8 +107,8 @@ def _while(loop: While, xs: Sequence[Any], evaluate: Evaluate) -> list[Any]:
 def _call(call: ClosedCall, xs: Sequence[Any], evaluate: Evaluate) -> list[Any]:
     if call.barrier:
         # AD applied the checkpoint's policy; the barrier keeps the compiler from undoing it
-        behind = iter(lax.optimization_barrier(tuple(x for x, b in zip(xs, call.barrier, strict=True) if b)))
-        xs = [next(behind) if b else x for x, b in zip(xs, call.barrier, strict=True)]
+        behind_barrier = iter(lax.optimization_barrier(tuple(x for x, b in zip(xs, call.barrier, strict=True) if b)))
+        xs = [next(behind_barrier) if b else x for x, b in zip(xs, call.barrier, strict=True)]
     with source_info_util.extend_name_stack(call.scope) if call.scope else contextlib.nullcontext():
         return evaluate(call.body, xs)
 

@@ -120,7 +120,7 @@ class Planner:
         jaxpr = jaxpr_of(body[0])
         if id(jaxpr) not in self._bodies:
             reasons = ((self.obstacle(eqn), eqn) for eqn in jaxpr.eqns)
-            self._bodies[id(jaxpr)] = next((_inside(r, e) for r, e in reasons if r), "")
+            self._bodies[id(jaxpr)] = next((_in_body(r, e) for r, e in reasons if r), "")
         return self._bodies[id(jaxpr)]
 
     # segments
@@ -201,7 +201,7 @@ def _obstacle_entering(avals: list[Any]) -> str:
     return ""
 
 
-def _inside(reason: str, eqn: Any) -> str:
+def _in_body(reason: str, eqn: Any) -> str:
     return f"`{applied_by(eqn).name}` in its body, {source_info_util.summarize(eqn.source_info)}: {reason}"
 
 
@@ -254,15 +254,17 @@ def check_supported(jaxpr: Any) -> bool:
             has_control = control(eqn) is not None
         except UnknownEquationError as err:
             raise UnknownReleaseError(str(err)) from None
-        here = isinstance(eqn.primitive, HiPrimitive) or any(
+        takes_typed = isinstance(eqn.primitive, HiPrimitive) or any(
             getattr(v.aval, "is_high", False) for v in (*eqn.invars, *eqn.outvars)
         )
-        if here and not (has_control or isinstance(eqn.primitive, HiPrimitive) or eqn.primitive.name in HANDS_ON):
+        if takes_typed and not (
+            has_control or isinstance(eqn.primitive, HiPrimitive) or eqn.primitive.name in HANDS_ON
+        ):
             raise UnsupportedError(f"`{eqn.primitive.name}` is not known to take typed values")
         if has_control:
             if any(captured(body) for body, _ in inner):
                 raise UnsupportedError(f"`{eqn.primitive.name}` has captured constants in its body")
             for body, _ in inner:
-                here = check_supported(jaxpr_of(body)) or here
-        typed = typed or here
+                takes_typed = check_supported(jaxpr_of(body)) or takes_typed
+        typed = typed or takes_typed
     return typed

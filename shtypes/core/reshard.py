@@ -59,8 +59,8 @@ class Reshard(UnaryOperation):
         return comm_of(self.transport.backward(self.src, self.dst), self.dst.cotangent(), self.src.cotangent())
 
     def __str__(self) -> str:
-        how = ", ".join(filter(None, (changes(self.src, self.dst), str(self.transport))))
-        return f"{'cast' if self.inserted else 'reshard'}[{how}]"
+        description = ", ".join(filter(None, (changes(self.src, self.dst), str(self.transport))))
+        return f"{'cast' if self.inserted else 'reshard'}[{description}]"
 
     def to_lojax(self, *operands: Any) -> list[Array]:
         (x,) = operands

@@ -95,13 +95,12 @@ def _around_empty(
         results = mapped(*itertools.compress(arrays, nonempty), *arrays[len(nonempty) :])
         if not no_trace_is_running():
             return tuple(results)
-        return tuple(c if t.size else _empty(t) for t, c in zip(outs, results, strict=True))
+        return tuple(
+            x if t.size else jax.device_put(jnp.zeros(physical_shape(t), t.dtype), physical_sharding(t))
+            for t, x in zip(outs, results, strict=True)
+        )
 
     return call
-
-
-def _empty(t: ShType) -> Any:
-    return jax.device_put(jnp.zeros(physical_shape(t), t.dtype), physical_sharding(t))
 
 
 def run(fn: ShardFn, operands: Sequence[Any], results: tuple[HiShType, ...]) -> list[Array]:
@@ -117,10 +116,10 @@ def run(fn: ShardFn, operands: Sequence[Any], results: tuple[HiShType, ...]) -> 
 
 def _compiled_fn(fn: ShardFn, name: str, ins: tuple[ShType, ...], outs: tuple[HiShType, ...]) -> Callable[..., Any]:
     """A compiled shard function; if it runs eagerly, one for all Python numbers in it."""
-    apart = fn.number_apart(ins) if no_trace_is_running() else None
-    if apart is None:
+    fn_and_number = fn.number_apart(ins) if no_trace_is_running() else None
+    if fn_and_number is None:
         return _compiled(_checked(fn, outs), name, ins, outs, context_mesh())
-    of_number, number = apart
+    of_number, number = fn_and_number
     compiled = _compiled(_checked(of_number, outs), name, ins, outs, context_mesh(), 1)
     return lambda *arrays: compiled(*arrays, number)
 

@@ -123,11 +123,11 @@ def _permute(step: Step, x: Any) -> Any:
 def _pieces(step: Step, pieces: Pieces, x: Any) -> Any:
     """Builds shards from pieces of shards: each device joins the kept and received pieces, in its order."""
     rest = x.shape[step.src.ndim :]
-    me = _index(step.src.mesh, step.live)
+    device = _index(step.src.mesh, step.live)
     serial = jax.default_backend() in _SERIAL
 
     def at(offsets: tuple[Offset, ...]) -> list[Any]:
-        starts = [d[0] if len(set(d)) == 1 else jnp.asarray(d, jnp.int32)[me] for d in zip(*offsets, strict=True)]
+        starts = [d[0] if len(set(d)) == 1 else jnp.asarray(d, jnp.int32)[device] for d in zip(*offsets, strict=True)]
         return [*starts, *(0 for _ in rest)]
 
     received: list[Any] = []
@@ -138,7 +138,7 @@ def _pieces(step: Step, pieces: Pieces, x: Any) -> Any:
         piece = lax.dynamic_slice(x, _indices(starts), (*pieces.shape, *rest))
         received.append(_ppermute(step.src.mesh, step.live, pairs, piece) if pairs else piece)
     if serial:
-        return _joined(step, pieces, me, received)
+        return _joined(step, pieces, device, received)
     out = jnp.zeros((*step.dst.local_shape, *rest), x.dtype)
     for piece, r in zip(received, pieces.rounds, strict=True):
         out = lax.dynamic_update_slice(out, piece, _indices(at(r.put)))
@@ -161,7 +161,7 @@ def _zero_after(x: Any) -> Any:
     return lax.shift_right_logical((first == 0).astype(jnp.int32), 1)
 
 
-def _joined(step: Step, pieces: Pieces, me: Any, received: list[Any]) -> Any:
+def _joined(step: Step, pieces: Pieces, device: Any, received: list[Any]) -> Any:
     """The pieces in this device's order, by a branch that writes each of them once at its final place."""
     puts = zip(*(r.put for r in pieces.rounds), strict=True)
     orders = [tuple(sorted(range(len(put)), key=put.__getitem__)) for put in puts]
@@ -174,8 +174,8 @@ def _joined(step: Step, pieces: Pieces, me: Any, received: list[Any]) -> Any:
             parts = [lax.concatenate(row, d) for row in zip(*[iter(parts)] * counts[d], strict=True)]
         return parts[0]
 
-    which = jnp.asarray([distinct.index(order) for order in orders], jnp.int32)[me]
-    return lax.switch(which, [functools.partial(join, order) for order in distinct], received)
+    order_index = jnp.asarray([distinct.index(order) for order in orders], jnp.int32)[device]
+    return lax.switch(order_index, [functools.partial(join, order) for order in distinct], received)
 
 
 def _ppermute(mesh: Mesh, axes: tuple[str, ...], pairs: Sequence[tuple[int, int]], x: Any) -> Any:
@@ -245,9 +245,9 @@ def _all_to_all(step: Step, x: Any) -> Any:
     pieces = exchange_pieces(pieces, names, groups)
     if group != origin:  # devices are numbered in the order of the gained axes, pieces in that of the lost ones
         shape = step.src.mesh.shape
-        apart = pieces.reshape(*(shape[a] for a in group), *pieces.shape[1:])
+        unflattened = pieces.reshape(*(shape[a] for a in group), *pieces.shape[1:])
         order = [group.index(a) for a in origin]
-        pieces = apart.transpose(*order, *range(len(order), apart.ndim)).reshape(pieces.shape)
+        pieces = unflattened.transpose(*order, *range(len(order), unflattened.ndim)).reshape(pieces.shape)
     return _join(pieces, _counts(step.src, step.lost))
 
 
@@ -289,13 +289,13 @@ def _split(x: Any, counts: list[int]) -> Any:
 
 def _join(pieces: Any, counts: list[int]) -> Any:
     """Joins the pieces along the first dim: the inverse of `_split`."""
-    several = [n for n in counts if n > 1]
-    apart = pieces.reshape(*several, *pieces.shape[1:])
+    cut_counts = [n for n in counts if n > 1]
+    unflattened = pieces.reshape(*cut_counts, *pieces.shape[1:])
     order: list[int] = []
     for n in counts:
         if n > 1:
-            order.append(sum(d < len(several) for d in order))
-        order.append(len(several) + sum(d >= len(several) for d in order))
-    order += range(len(order), apart.ndim)
+            order.append(sum(d < len(cut_counts) for d in order))
+        order.append(len(cut_counts) + sum(d >= len(cut_counts) for d in order))
+    order += range(len(order), unflattened.ndim)
     shape = (n * size for n, size in zip(counts, pieces.shape[1:], strict=False))
-    return apart.transpose(order).reshape(*shape, *pieces.shape[1 + len(counts) :])
+    return unflattened.transpose(order).reshape(*shape, *pieces.shape[1 + len(counts) :])

@@ -107,24 +107,24 @@ class AtSpecs:
                 raise error
 
 
-def _missing(name: str, place: str, there: list[str]) -> ShardingTypeError:
-    near = difflib.get_close_matches(place, there, n=3, cutoff=0.5)
+def _missing(name: str, place: str, known_places: list[str]) -> ShardingTypeError:
+    similar = difflib.get_close_matches(place, known_places, n=3, cutoff=0.5)
     last = re.split(r"[/.:]", place)[-1] or place
-    near += [p for p in there if last in re.split(r"[/.]", p) and p not in near][:2]
-    near = near or sorted(there, key=lambda p: _LINE.match(p) is not None)[:3]
+    similar += [p for p in known_places if last in re.split(r"[/.]", p) and p not in similar][:2]
+    similar = similar or sorted(known_places, key=lambda p: _LINE.match(p) is not None)[:3]
     return ShardingTypeError(
         f"`at` of `lift` names the place `{short(place)}`, which `{name}` does not come through",
         why="a place is a scope, a function or a line of the program, and has results that it uses",
-        hints=[f'at={{"{p}": ...}}' for p in near],
+        hints=[f'at={{"{p}": ...}}' for p in similar],
     )
 
 
-def _has(jaxpr: Any, place: str, around: tuple[str, ...] = ()) -> Iterator[bool]:
+def _has(jaxpr: Any, place: str, outer_scopes: tuple[str, ...] = ()) -> Iterator[bool]:
     """For each jaxpr of a program, whether it has results of a place."""
-    yield bool(results(jaxpr, place, around))
+    yield bool(results(jaxpr, place, outer_scopes))
     for eqn in jaxpr.eqns:
         for body, _ in inner_jaxprs(eqn):
-            yield from _has(jaxpr_of(body), place, (*around, *scope_of(str(eqn.source_info.name_stack))))
+            yield from _has(jaxpr_of(body), place, (*outer_scopes, *scope_of(str(eqn.source_info.name_stack))))
 
 
 class _Where(NamedTuple):
@@ -152,14 +152,14 @@ def scope_of(stack: str) -> tuple[str, ...]:
         stack = bare
 
 
-def is_in(place: str, where: _Where, around: tuple[str, ...] = ()) -> bool:
-    """Whether an equation is in a place; ``around`` has the scopes that enclose its jaxpr."""
+def is_in(place: str, where: _Where, outer_scopes: tuple[str, ...] = ()) -> bool:
+    """Whether an equation is in a place; ``outer_scopes`` has the scopes that enclose its jaxpr."""
     line = _LINE.match(place)
     if line is not None:
         return any(
             f.line == int(line["line"]) and f"/{f.file}".endswith("/" + line["file"].lstrip("/")) for f in where.frames
         )
-    if _in_scope(place, (*around, *where.scope), len(around)):
+    if _in_scope(place, (*outer_scopes, *where.scope), len(outer_scopes)):
         return True
     if "/" in place:
         return False
@@ -167,16 +167,16 @@ def is_in(place: str, where: _Where, around: tuple[str, ...] = ()) -> bool:
     return any(f".{module}.{f.function}".endswith("." + place) for f, module in modules)
 
 
-def _in_scope(place: str, path: tuple[str, ...], around: int) -> bool:
+def _in_scope(place: str, path: tuple[str, ...], outer_scopes: int) -> bool:
     parts = place.strip("/").split("/")
     n = len(parts)
-    starts = range(max(0, around - n + 1), len(path) - n + 1)
+    starts = range(max(0, outer_scopes - n + 1), len(path) - n + 1)
     return any(all(map(fnmatch.fnmatchcase, path[i : i + n], parts)) for i in starts)
 
 
-def results(jaxpr: Any, place: str, around: tuple[str, ...] = ()) -> list[tuple[int, int]]:
+def results(jaxpr: Any, place: str, outer_scopes: tuple[str, ...] = ()) -> list[tuple[int, int]]:
     """The results of a place in a jaxpr: indices of equations and of their results."""
-    runs = _runs(jaxpr, lambda where: is_in(place, where, around))
+    runs = _runs(jaxpr, lambda where: is_in(place, where, outer_scopes))
     return [result for run in runs for result in outputs(jaxpr, run)]
 
 
@@ -219,12 +219,12 @@ def runs_of(jaxpr: Any, frame: Frame) -> Iterator[list[int]]:
     return _runs(jaxpr, lambda where: frame in where.frames)
 
 
-def places(jaxpr: Any, around: tuple[str, ...] = ()) -> Iterator[str]:
+def places(jaxpr: Any, outer_scopes: tuple[str, ...] = ()) -> Iterator[str]:
     """The names of all places of a program: scopes, functions and lines."""
     for eqn in jaxpr.eqns:
         where = _where(eqn)
-        path = (*around, *where.scope)
-        yield from ("/".join(path[: i + 1]) for i in range(len(around), len(path)))
+        path = (*outer_scopes, *where.scope)
+        yield from ("/".join(path[: i + 1]) for i in range(len(outer_scopes), len(path)))
         for frame in where.frames:
             if frame.kind not in (Owner.USERS, Owner.INSTALLED):
                 continue

@@ -110,7 +110,11 @@ class Bound(ShardFn):
         self.primitive, self.params, self.numbers = primitive, dict(params), tuple(numbers)
         self.linearity = linearity or LINEAR.get(primitive.name, Linearity())
         self.per_element = per_element
-        constants = tuple(x.index if isinstance(x, _Operand) else _number_key(x) for x in self.numbers)
+        # by bytes, since 1 is not 1.0, and 0.0 is not -0.0, and a NaN equals itself
+        constants = tuple(
+            x.index if isinstance(x, _Operand) else None if x is None else (str(x.dtype), x.tobytes())
+            for x in self.numbers
+        )
         parts = (primitive, *sorted(self.params.items(), key=itemgetter(0)))
         self._key = (Static(parts), constants, self.linearity.kind)
         self._hash = hash(self._key)
@@ -210,11 +214,6 @@ class Bound(ShardFn):
 
 def _is_number(x: Any) -> bool:
     return x is not None and not isinstance(x, _Operand)
-
-
-def _number_key(x: Any) -> Any:
-    """A key that distinguishes 1 from 1.0, and 0.0 from -0.0; a NaN equals itself."""
-    return None if x is None else (str(x.dtype), x.tobytes())
 
 
 def _param_text(value: Any) -> str:

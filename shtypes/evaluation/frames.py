@@ -34,12 +34,12 @@ class Body(NamedTuple):
     @classmethod
     def inside(cls, outer: Step) -> Body:
         """The body of a sub-jaxpr of an equation."""
-        around, specs = outer.body, outer.body.at_specs
-        body = around._replace(jaxpr=None, env={}, outer=outer, arguments=tuple, in_force=outer.in_force)
+        outer_body, specs = outer.body, outer.body.at_specs
+        body = outer_body._replace(jaxpr=None, env={}, outer=outer, arguments=tuple, in_force=outer.in_force)
         if not specs.at:
             return body
-        scope = (*around.scope, *scope_of(str(outer.eqn.source_info.name_stack)))
-        return body._replace(scope=scope, places=around.places | specs.inside(outer.eqn, around.scope))
+        scope = (*outer_body.scope, *scope_of(str(outer.eqn.source_info.name_stack)))
+        return body._replace(scope=scope, places=outer_body.places | specs.inside(outer.eqn, outer_body.scope))
 
 
 class Step:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import jax
@@ -16,6 +16,7 @@ from shtypes._compat.plain_programs import as_written, bind_plain
 from shtypes._compat.typed import is_of_typed, is_typed_var
 from shtypes.caches import COMPILED, Bounded, Static
 from shtypes.context.eqn_source import set_current_eqn
+from shtypes.context.scope import attribute_set
 from shtypes.context.user_line import placed
 from shtypes.core.local import Local
 from shtypes.core.meshes import context_mesh
@@ -56,14 +57,9 @@ class _Thread(threading.local):
 _thread: Final = _Thread()
 
 
-@contextlib.contextmanager
-def recording_types() -> Iterator[Seen]:
+def recording_types() -> contextlib.AbstractContextManager[Seen]:
     """A scope that records the types of the operands and results of evaluated equations."""
-    before, _thread.seen = _thread.seen, {}
-    try:
-        yield _thread.seen
-    finally:
-        _thread.seen = before
+    return attribute_set(_thread, "seen", Seen())
 
 
 def _types(values: Sequence[Any]) -> list[ShType | None]:

@@ -38,10 +38,10 @@ class Place(NamedTuple):
         return clamped(operands[self.start.operand], self.size - count)
 
 
-def clamped(at: Any, last: int, beyond: int = 0) -> Any:
+def clamped(at: Any, last: int, past_ends: int = 0) -> Any:
     """Clamps indices between ``-beyond`` and ``last + beyond``, as signed integers of at least 32 bits."""
     info = jnp.iinfo(at.dtype)  # type: ignore[no-untyped-call]
-    least, most = max(-beyond, int(info.min)), min(last + beyond, int(info.max))
+    least, most = max(-past_ends, int(info.min)), min(last + past_ends, int(info.max))
     return _signed_index(lax.clamp(at.dtype.type(least), at, at.dtype.type(most)))
 
 
@@ -97,10 +97,10 @@ class LocalPart(_Local):
         for place in self.places:
             d, n, count = place.dim, x.shape[place.dim], update.shape[place.dim]
             away = lax.iota(np.int32, n) + (lax.axis_index(place.axes) * n - place.at(operands, count))
-            mine = lax.expand_dims((away >= 0) & (away < count), [e for e in range(x.ndim) if e != d])
+            in_bounds = lax.expand_dims((away >= 0) & (away < count), [e for e in range(x.ndim) if e != d])
             # For each index of the shard the element of the update; any element outside of the slice.
             update = jnp.take(update, lax.clamp(0, away, count - 1), d, mode="clip")
-            inside = mine if inside is None else inside & mine
+            inside = in_bounds if inside is None else inside & in_bounds
         changed = self.fn(x, update, *starts)
         return lax.select(jnp.broadcast_to(inside, x.shape), changed, x)
 
@@ -136,24 +136,26 @@ class Component(NamedTuple):
     axes: tuple[str, ...] = ()  # the mesh axes that shard it
 
 
-def _local_positions(x: Any, parts: list[Any], components: Sequence[Component], *, clip: bool, beyond: int = 0) -> Any:
+def _local_positions(
+    x: Any, parts: list[Any], components: Sequence[Component], *, clip: bool, past_ends: int = 0
+) -> Any:
     """Makes global indices of sharded dims local, in place; returns the mask of those in the shard, None if all are.
 
-    With ``clip``, indices out of bounds belong to the first or last shard, at most ``beyond`` outside of it.
+    With ``clip``, indices out of bounds belong to the first or last shard, at most ``past_ends`` outside of it.
     """
-    here = None
+    in_shard = None
     for c in components:
         if clip:
-            parts[c.place] = clamped(parts[c.place], c.last, beyond)
+            parts[c.place] = clamped(parts[c.place], c.last, past_ends)
         if not c.axes:
             continue
         n = x.shape[c.dim]
         first = lax.axis_index(c.axes) * n
         at = _signed_index(parts[c.place])
-        fitting = jnp.clip(at, 0, c.last) if beyond else at
-        parts[c.place], mine = at - first, (fitting >= first) & (fitting < first + n)
-        here = mine if here is None else here & mine
-    return here
+        fitting = jnp.clip(at, 0, c.last) if past_ends else at
+        parts[c.place], in_bounds = at - first, (fitting >= first) & (fitting < first + n)
+        in_shard = in_bounds if in_shard is None else in_shard & in_bounds
+    return in_shard
 
 
 def reading(numbers: Any, x: Any, updates: Any) -> tuple[Any, list[int]]:
@@ -199,16 +201,16 @@ class LocalWindows(_Local):
         parts = [ids[..., j] for j in range(ids.shape[-1])]
         fits = None if self.fill is None else self._fits(parts, ids)
         # With promised indices JAX clamps the gather, but drops the cotangents of indices out of bounds; so does `fn`.
-        beyond = int(self.fn.params["mode"] is lax.GatherScatterMode.PROMISE_IN_BOUNDS)
-        here = _local_positions(x, parts, self.components, clip=self.clip, beyond=beyond)
+        past_ends = int(self.fn.params["mode"] is lax.GatherScatterMode.PROMISE_IN_BOUNDS)
+        in_shard = _local_positions(x, parts, self.components, clip=self.clip, past_ends=past_ends)
         for c in self.components:
             if c.axes:
-                parts[c.place] = lax.select(here, parts[c.place], lax.full_like(parts[c.place], 0))
+                parts[c.place] = lax.select(in_shard, parts[c.place], lax.full_like(parts[c.place], 0))
         y = self.fn(x, _stack(parts, self.indexed, ids))
         windows = self.fn.params["dimension_numbers"].offset_dims
         rows = [d for d in range(y.ndim) if d not in windows]
-        if here is not None:
-            y = lax.select(lax.broadcast_in_dim(here, y.shape, rows), y, lax.full_like(y, 0))
+        if in_shard is not None:
+            y = lax.select(lax.broadcast_in_dim(in_shard, y.shape, rows), y, lax.full_like(y, 0))
         if fits is None:
             return y
         for axis in self.fill_axes:
@@ -235,17 +237,17 @@ class LocalUpdates(_Local):
 
     def __call__(self, x: Any, ids: Any, updates: Any) -> Any:
         parts = [ids[..., j] for j in range(ids.shape[-1])]
-        here = _local_positions(x, parts, self.components, clip=self.clip)
-        if here is not None and self.single:
-            return self._one(x, ids, updates, parts, here)
+        in_shard = _local_positions(x, parts, self.components, clip=self.clip)
+        if in_shard is not None and self.single:
+            return self._update_one(x, ids, updates, parts, in_shard)
         for c in self.components:
             if c.axes:  # different indices past the end, so that unique indices stay unique
                 at = parts[c.place]
                 past = x.shape[c.dim] + lax.iota(at.dtype, at.size).reshape(at.shape)
-                parts[c.place] = lax.select(here, at, past)
+                parts[c.place] = lax.select(in_shard, at, past)
         return self.fn(x, _stack(parts, self.indexed, ids), updates)
 
-    def _one(self, x: Any, ids: Any, updates: Any, parts: list[Any], here: Any) -> Any:
+    def _update_one(self, x: Any, ids: Any, updates: Any, parts: list[Any], in_shard: Any) -> Any:
         """Gathers, changes and sets one window: XLA before JAX 0.12 miscompiles a scatter that drops its one row."""
         for c in self.components:
             if c.axes:
@@ -253,9 +255,9 @@ class LocalUpdates(_Local):
         at, numbers = _stack(parts, self.indexed, ids), self.fn.params["dimension_numbers"]
         reads = reading(numbers, x, updates)
         old = lax.gather(x, at, *reads, mode="clip")
-        here_all = jnp.broadcast_to(here.reshape(()), old.shape)
+        in_shard_all = jnp.broadcast_to(in_shard.reshape(()), old.shape)
         # Discarded windows are updated by 1: else a derivative may be NaN, and so zero times it.
         harmless = lax.full_like(old, 1)
-        changed = self.fn(x, at, lax.select(here_all, updates, harmless))
-        new = lax.select(here_all, lax.gather(changed, at, *reads, mode="clip"), old)
+        changed = self.fn(x, at, lax.select(in_shard_all, updates, harmless))
+        new = lax.select(in_shard_all, lax.gather(changed, at, *reads, mode="clip"), old)
         return lax.scatter(x, at, new, numbers, unique_indices=True, mode="drop")

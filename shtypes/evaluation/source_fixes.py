@@ -66,9 +66,9 @@ def _edit_fixes(
         values = dict(zip(names, typed, strict=True))
     else:
         for name, t in zip(names, subjects, strict=True):
-            alike = [x for x in typed if x.type == t]
-            if len(alike) == 1:
-                values[name] = alike[0]
+            of_type = [x for x in typed if x.type == t]
+            if len(of_type) == 1:
+                values[name] = of_type[0]
     run = _run_around(step)
     expression_names = {
         id(run.body.env[var]): name for var, name in _expression_names(run).items() if var in run.body.env

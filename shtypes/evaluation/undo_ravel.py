@@ -1,4 +1,8 @@
-"""Rewrites programs to compute on arrays before they are raveled: an array sharded on an inner dim does not ravel."""
+"""Rewrites programs to compute on arrays before they are raveled: an array sharded on an inner dim does not ravel.
+
+``b = reshape[new_sizes=(32,)] a; c = mul b b; d = reduce_sum[axes=(0,)] c``, in which ``a`` is a matrix, becomes
+``c = mul a a; d = reduce_sum[axes=(0, 1)] c``.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +14,9 @@ from shtypes._compat.jaxprs import is_literal, jaxpr_of, variable, with_equation
 from shtypes.evaluation.rows.elementwise import acts_per_element
 
 _REDUCTIONS: Final = frozenset(f"reduce_{name}" for name in ("sum", "max", "min", "prod", "and", "or", "xor"))
-_PRODUCT: Final = (((0,), (0,)), ((), ()))
-_SCALED: Final = (((), ()), ((), ()))
+#: Dimension numbers of `dot_general`.
+_DOT_OF_VECTORS: Final = (((0,), (0,)), ((), ()))
+_TIMES_SCALAR: Final = (((), ()), ((), ()))
 
 
 @functools.lru_cache(maxsize=256)
@@ -23,7 +28,7 @@ def undo_ravel(jaxpr: Any) -> Any:
     """
     if not any(map(_is_ravel, jaxpr.eqns)):
         return jaxpr
-    rewriter = _Unraveled()
+    rewriter = _Rewriter()
     eqns: list[Any] = []
     for eqn in jaxpr.eqns:
         eqns += rewriter.rewrite(eqn)
@@ -33,11 +38,11 @@ def undo_ravel(jaxpr: Any) -> Any:
     )
 
 
-class _Unraveled:
+class _Rewriter:
     """Rewrites the equations of a program, one after another."""
 
     def __init__(self) -> None:
-        self.wide: dict[Any, Any] = {}  # for raveled variables, the variable before the ravel
+        self.unraveled: dict[Any, Any] = {}  # for raveled variables, the variable before the ravel
         self.fills: dict[Any, Any] = {}  # for variables filled with one scalar, the `broadcast_in_dim`
         self.removable: set[Any] = set()  # variables that may be removed if unused
         self.ravel: Any = None  # a `reshape` that ravels, as a template
@@ -48,9 +53,9 @@ class _Unraveled:
         name = eqn.primitive.name
         if _is_ravel(eqn):
             self.ravel = eqn
-            self.wide[eqn.outvars[0]] = eqn.invars[0]
+            self.unraveled[eqn.outvars[0]] = eqn.invars[0]
             self.removable.add(eqn.outvars[0])
-        elif name == "jit" and any(self._wide(x) is not None for x in eqn.invars):
+        elif name == "jit" and any(self._before_ravel(x) is not None for x in eqn.invars):
             return self._call(eqn)
         elif name == "broadcast_in_dim" and not eqn.invars[0].aval.shape and len(eqn.outvars[0].aval.shape) == 1:
             self.fills[eqn.outvars[0]] = eqn
@@ -65,25 +70,25 @@ class _Unraveled:
 
         The call stays as it is where its body still reads a raveled operand.
         """
-        closed, inside = eqn.params["jaxpr"], _Unraveled()
+        closed, body_rewriter = eqn.params["jaxpr"], _Rewriter()
         body = jaxpr_of(closed)
         invars, outvars, args, eqns = list(body.invars), list(eqn.outvars), list(eqn.invars), []
-        for i, wide in enumerate(map(self._wide, eqn.invars)):
-            if wide is not None:
-                eqns += inside.rewrite(self._raveled(variable(wide.aval), invars[i]))
-                invars[i], args[i] = eqns[-1].invars[0], wide
+        for i, unraveled in enumerate(map(self._before_ravel, eqn.invars)):
+            if unraveled is not None:
+                eqns += body_rewriter.rewrite(self._raveled(variable(unraveled.aval), invars[i]))
+                invars[i], args[i] = eqns[-1].invars[0], unraveled
         ravels = {id(ravel) for ravel in eqns}
         for inner in body.eqns:
-            eqns += inside.rewrite(inner)
-        wides = list(map(inside._wide, body.outvars))
-        results = [v if wide is None else wide for v, wide in zip(body.outvars, wides, strict=True)]
-        eqns = _used(eqns, results, inside.removable)
+            eqns += body_rewriter.rewrite(inner)
+        unraveled_results = list(map(body_rewriter._before_ravel, body.outvars))
+        results = [v if u is None else u for v, u in zip(body.outvars, unraveled_results, strict=True)]
+        eqns = _used(eqns, results, body_rewriter.removable)
         if any(id(e) in ravels for e in eqns):
             return [eqn]
         after: list[Any] = []
-        for j, wide in enumerate(wides):
-            if wide is not None:
-                after += self.rewrite(self._raveled(variable(wide.aval), outvars[j]))
+        for j, unraveled in enumerate(unraveled_results):
+            if unraveled is not None:
+                after += self.rewrite(self._raveled(variable(unraveled.aval), outvars[j]))
                 outvars[j] = after[-1].invars[0]
         changed = body.replace(invars=invars, eqns=eqns, outvars=results)
         params = {**eqn.params, "jaxpr": changed if closed is body else closed.replace(jaxpr=changed)}
@@ -97,14 +102,14 @@ class _Unraveled:
 
     def _elementwise(self, eqn: Any) -> list[Any]:
         """The equations of an elementwise equation on the arrays before their ravels."""
-        wides = [self._wide(x) for x in eqn.invars]
-        shape = next((x.aval.shape for x in wides if x is not None), None)
+        unraveled_args = [self._before_ravel(x) for x in eqn.invars]
+        shape = next((x.aval.shape for x in unraveled_args if x is not None), None)
         if shape is None or len(eqn.outvars) != 1:
             return []
         eqns, args = [], []
-        for x, wide in zip(eqn.invars, wides, strict=True):
-            if wide is not None and wide.aval.shape == shape:
-                args.append(wide)
+        for x, unraveled in zip(eqn.invars, unraveled_args, strict=True):
+            if unraveled is not None and unraveled.aval.shape == shape:
+                args.append(unraveled)
             elif not x.aval.shape:
                 args.append(x)
             elif not is_literal(x) and x in self.fills:
@@ -115,24 +120,24 @@ class _Unraveled:
             else:
                 return []
         (out,) = eqn.outvars
-        self.wide[out] = variable(out.aval.update(shape=shape))
-        eqns.append(eqn.replace(invars=args, outvars=[self.wide[out]]))
+        self.unraveled[out] = variable(out.aval.update(shape=shape))
+        eqns.append(eqn.replace(invars=args, outvars=[self.unraveled[out]]))
         self.removable.update((out, *(v for e in eqns for v in e.outvars)))
         return eqns
 
-    def _wide(self, x: Any) -> Any:
-        return None if is_literal(x) else self.wide.get(x)
+    def _before_ravel(self, x: Any) -> Any:
+        return None if is_literal(x) else self.unraveled.get(x)
 
     def _consume(self, eqn: Any) -> Any:
         """The product, reduction or reshape on the arrays before their ravels; else the equation itself."""
-        name, wide = eqn.primitive.name, [self._wide(x) for x in eqn.invars]
-        if not wide or None in wide:
+        name, unraveled = eqn.primitive.name, [self._before_ravel(x) for x in eqn.invars]
+        if not unraveled or None in unraveled:
             return eqn
-        shape = wide[0].aval.shape
+        shape = unraveled[0].aval.shape
         dims = tuple(range(len(shape)))
         params = None
         if name == "dot_general":
-            if _lists(eqn.params["dimension_numbers"]) == _PRODUCT and wide[1].aval.shape == shape:
+            if _as_tuples(eqn.params["dimension_numbers"]) == _DOT_OF_VECTORS and unraveled[1].aval.shape == shape:
                 params = {**eqn.params, "dimension_numbers": ((dims, dims), ((), ()))}
         elif name in _REDUCTIONS and tuple(eqn.params["axes"]) == (0,):
             params = {**eqn.params, "axes": dims}
@@ -141,7 +146,7 @@ class _Unraveled:
         if params is None:
             return eqn
         self.changed = True
-        return eqn.replace(invars=wide, params=params)
+        return eqn.replace(invars=unraveled, params=params)
 
 
 def _used(eqns: list[Any], results: Any, removable: set[Any]) -> list[Any]:
@@ -166,12 +171,12 @@ def _is_ravel(eqn: Any) -> bool:
 def _scales_by_scalar(eqn: Any) -> bool:
     """Whether an equation is a `dot_general` of an array and a scalar."""
     numbers = eqn.params.get("dimension_numbers") if eqn.primitive.name == "dot_general" else None
-    return numbers is not None and _lists(numbers) == _SCALED and any(not x.aval.shape for x in eqn.invars)
+    return numbers is not None and _as_tuples(numbers) == _TIMES_SCALAR and any(not x.aval.shape for x in eqn.invars)
 
 
 def _is_plain(eqn: Any) -> bool:
     return eqn.params.get("dimensions") is None
 
 
-def _lists(numbers: Any) -> Any:
+def _as_tuples(numbers: Any) -> Any:
     return tuple(tuple(tuple(map(int, dims)) for dims in pair) for pair in numbers)

@@ -10,7 +10,7 @@ import contextlib
 import functools
 import math
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
@@ -22,6 +22,7 @@ import numpy as np
 from shtypes._compat import trace_notes, trace_of
 from shtypes._compat.jaxprs import captured, is_literal, jaxpr_of, literal_value
 from shtypes._compat.local_axes import struct
+from shtypes.context.scope import attribute_set
 from shtypes.core.conversion import from_jax
 from shtypes.core.reshard import move
 from shtypes.core.shard_fn import wide_enough
@@ -57,21 +58,13 @@ class _Thread(threading.local):
 _thread: Final = _Thread()
 
 
-@contextlib.contextmanager
-def noting(notes: _Notes | None = None) -> Iterator[None]:
+def noting(notes: _Notes | None = None) -> contextlib.AbstractContextManager[_Notes]:
     """A scope that keeps notes on values without a trace, in ``notes`` or those of the enclosing scope, if any."""
-    outer = _thread.eager
-    if notes is not None:
-        _thread.eager = notes
-    elif outer is None:
-        _thread.eager = {}
-    try:
-        yield
-    finally:
-        _thread.eager = outer
+    notes = _thread.eager if notes is None else notes
+    return attribute_set(_thread, "eager", {} if notes is None else notes)
 
 
-def notes_kept() -> Callable[[], contextlib.AbstractContextManager[None]]:
+def notes_kept() -> Callable[[], contextlib.AbstractContextManager[_Notes]]:
     """A function for later scopes with the current notes on values without a trace."""
     return functools.partial(noting, _thread.eager)
 

@@ -29,6 +29,7 @@ from shtypes._compat.in_force import InForce, settings
 from shtypes._compat.jaxprs import is_literal, reached
 from shtypes._compat.plain_programs import bind_in_program, trace_plain, without_mesh
 from shtypes.context.eqn_source import set_current_eqn
+from shtypes.context.scope import attribute_set
 from shtypes.context.settings import current_settings, scope
 from shtypes.context.user_line import placed
 from shtypes.core.call_with_rules import call_with_rules
@@ -153,13 +154,9 @@ class Site:
         resolved = [operands[index[variable_of(x)]] if variable_of(x) in index else x for x in closed_over]
         if any(map(has_ended, resolved)):
             raise closes_over(self.name)
-        outer = _thread.closed_over
-        _thread.closed_over = [(var, operands[i]) for var, i in index.items()]
-        try:
-            with under_policies(self._policies):
-                yield resolved
-        finally:
-            _thread.closed_over = outer
+        current_values = [(var, operands[i]) for var, i in index.items()]
+        with attribute_set(_thread, "closed_over", current_values), under_policies(self._policies):
+            yield resolved
 
     def evaluate_rule(self, f: Callable[..., Any], operands: Sequence[Any], args: Any, like: Sequence[Any]) -> Any:
         """Traces a rule, a function of plain arrays, and evaluates it with typed arguments.
@@ -190,14 +187,14 @@ class Site:
         """The results and their tangents, by JAX's rule."""
         rule = self._custom_jvp if self.eqn.primitive.name == "custom_jvp_call" else self._jvp
         with self.applying():
-            outs, dots = rule(self.with_notes(primals), tangents)
+            outs, tangents_out = rule(self.with_notes(primals), tangents)
             outs = [
                 cast_to_type(y, t.type) if is_typed(t) and not is_typed(y) else y
-                for y, t in zip(outs, dots, strict=True)
+                for y, t in zip(outs, tangents_out, strict=True)
             ]
             if types:
                 outs = [y if t is None else self.cast_result(y, t, "result") for y, t in zip(outs, types, strict=True)]
-            return outs, [self._tangent(t, y) for t, y in zip(dots, outs, strict=True)]
+            return outs, [self._tangent(t, y) for t, y in zip(tangents_out, outs, strict=True)]
 
     def _tangent(self, t: Any, y: Any) -> Any:
         if t is None or not is_inexact(y):
@@ -238,8 +235,8 @@ class Site:
             n = len(rule.jaxpr.constvars)
             results = evaluate(marked(rule.jaxpr, self._policies), values[:n], values[n:])
         count = len(rule.out_zeros)
-        dots = iter(results[count:])
-        return results[:count], [None if zero else next(dots) for zero in rule.out_zeros]
+        tangents_out = iter(results[count:])
+        return results[:count], [None if zero else next(tangents_out) for zero in rule.out_zeros]
 
     def _jvp(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[list[Any], list[Any]]:
         live = [i for i, t in enumerate(tangents) if t is not None and is_inexact(primals[i])]
@@ -266,7 +263,7 @@ class Site:
         live_cts = [i for i, ct in enumerate(cts) if ct is not None]
         shapes = [jax.ShapeDtypeStruct(operands[i].aval.shape, operands[i].aval.dtype) for i in linear]
 
-        def back(xs: Sequence[Any], cts: Sequence[Any]) -> Any:
+        def transposed(xs: Sequence[Any], cts: Sequence[Any]) -> Any:
             def of_linear(*some: Any) -> list[Any]:
                 full = dict(zip((*primals, *linear), (*xs, *some), strict=True))
                 outs = self.bind_plain([full[i] for i in range(len(operands))])
@@ -278,7 +275,7 @@ class Site:
         with self.applying():
             args = [operands[i] for i in primals], [cts[i] for i in live_cts]
             like = [*(self.in_avals[i] for i in primals), *(self._out_avals[i].to_ct_aval() for i in live_cts)]
-            results = self.evaluate_rule(back, operands, args, like)
+            results = self.evaluate_rule(transposed, operands, args, like)
             for i, ct in zip(linear, results, strict=True):
                 cts_in[i] = self.cotangent(ct, operands[i].aval)
         return cts_in

@@ -193,7 +193,10 @@ class _Program:
                 id(x): ArgumentSharding(t, spec_of(t)) for x, t in zip(arrays, types, strict=True) if t is not None
             }
             with argument_shardings(shardings), tracing_typed(self._typed):
-                return jax.tree.map(lambda x: x if _is_traced(x) else _Untraced(x), f(*args, **kwargs))
+                results = f(*args, **kwargs)
+                return jax.tree.map(
+                    lambda x: x if isinstance(x, (jax.Array, jax.core.Tracer)) else _Untraced(x), results
+                )
 
         flat.__name__ = flat.__qualname__ = getattr(self.f, "__name__", "f")
         return flat
@@ -310,10 +313,6 @@ def _argument(f: Callable[..., Any], where: Any) -> str:
     if first >= len(parameters) or parameters[first].kind is inspect.Parameter.VAR_POSITIONAL:
         return ""
     return f"{parameters[first].name}{jax.tree_util.keystr(rest)}"
-
-
-def _is_traced(x: Any) -> bool:
-    return isinstance(x, (jax.Array, jax.core.Tracer))
 
 
 @jax.tree_util.register_static

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import threading
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -17,6 +16,7 @@ from shtypes._compat import HiPrimitive
 from shtypes._compat.derivative_rules import name_p, offloads, policy_decides, policy_decides_inside, saves
 from shtypes._compat.jaxprs import jaxpr_of, variable, with_bodies, with_equations
 from shtypes.autodiff.checkpoint import ForTyped, Policy, contraction, function_of, refuse_offload
+from shtypes.context.scope import attribute_set
 from shtypes.core.elementwise_fns import IDENTITY, Identity
 from shtypes.core.local import local
 from shtypes.core.shard_fn import ShardFn
@@ -94,14 +94,9 @@ def policies_in_force() -> tuple[Policy, ...]:
     return _thread.policies
 
 
-@contextlib.contextmanager
-def under_policies(policies: tuple[Policy, ...]) -> Iterator[None]:
+def under_policies(policies: tuple[Policy, ...]) -> contextlib.AbstractContextManager[Any]:
     """A scope that evaluates a program inside checkpoints with these policies."""
-    outer, _thread.policies = _thread.policies, policies
-    try:
-        yield
-    finally:
-        _thread.policies = outer
+    return attribute_set(_thread, "policies", policies)
 
 
 @functools.lru_cache(maxsize=256)

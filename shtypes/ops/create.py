@@ -86,12 +86,12 @@ def zeros(type: Any = None, dtype: Any = None, *, shape: Any = None, mesh: Any =
 
     Communicates: nothing; each device computes its shard.
     """
-    t = type_of_arguments(_either(type, shape), dtype, mesh, default_float())
+    t = type_of_arguments(_type_or_shape(type, shape), dtype, mesh, default_float())
     check_width(t)
     return zeros_of(t)
 
 
-def _either(type: Any, shape: Any) -> Any:
+def _type_or_shape(type: Any, shape: Any) -> Any:
     """The type, or the shape by name."""
     if (type is None) == (shape is None):
         raise ShardingTypeError("an array from nothing needs a type or a shape", hints=['sh.zeros("f32[8@x, 4]")'])
@@ -101,7 +101,7 @@ def _either(type: Any, shape: Any) -> Any:
 @public
 def ones(type: Any = None, dtype: Any = None, *, shape: Any = None, mesh: Any = None) -> Array:
     """Ones of a type; on unreduced axes they are on index 0, so that they denote ones. See `zeros`."""
-    t = type_of_arguments(_either(type, shape), dtype, mesh, default_float())
+    t = type_of_arguments(_type_or_shape(type, shape), dtype, mesh, default_float())
     return full(t, True if t.dtype_name == "bool" else 1)
 
 
@@ -125,7 +125,7 @@ def full(type: Any = None, fill_value: Any = None, dtype: Any = None, *, shape: 
             what = f"`full` takes a number, not {fill_value!r:.40}"
             raise ShardingTypeError(what, hints=["sh.broadcast_to(x, shape)"])
     default = dtypes.from_numpy(jax.dtypes.canonicalize_dtype(np.asarray(fill_value).dtype))
-    t = type_of_arguments(_either(type, shape), dtype, mesh, default)
+    t = type_of_arguments(_type_or_shape(type, shape), dtype, mesh, default)
     return masked(Full(fill_value, t.local_shape, t.dtype_name), t)
 
 

@@ -36,11 +36,7 @@ def _described(x: Any) -> Any:
     """The dtype of a typed value, for JAX's functions of dtypes; else the argument."""
     if is_typed(x):
         return jax.typeof(x).dtype
-    return np.dtype(jnp.dtype(_long(x))) if isinstance(x, str) else x
-
-
-def _long(name: str) -> Any:
-    return dtypes.to_numpy(dtype_name(name))
+    return np.dtype(jnp.dtype(dtypes.to_numpy(dtype_name(x)))) if isinstance(x, str) else x
 
 
 @public

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from shtypes.core.array import Array
-from shtypes.ops.pointwise import linear, nonlinear, together
+from shtypes.ops.pointwise import broadcasting, linear, nonlinear
 from shtypes.ops.rows import Op
 from shtypes.ops.table import OPS
 
@@ -22,7 +22,7 @@ def _op_of(op: Op) -> Callable[..., Array]:
     signature = op.signature
     if op.linear:
         return linear(op.name, native, signature)
-    native = together(native) if op.arity > 1 and module == "jax.lax" else native
+    native = broadcasting(native) if op.arity > 1 and module == "jax.lax" else native
     return nonlinear(op.name, native, signature, op.arity)
 
 

@@ -28,8 +28,8 @@ from shtypes.ops.sharded_reductions import bound, constant, finite_bound, matchi
 from shtypes.types import ShType, State
 
 
-def _only(name: str, x: Any, where: Any, instead: Any) -> Array:
-    """The elements that a bool mask selects; the others are ``instead``."""
+def _select_by_mask(name: str, x: Any, where: Any, fill: Any) -> Array:
+    """The elements that a bool mask selects; the others are ``fill``."""
     kind = jax.typeof(where).dtype if hasattr(where, "dtype") else np.asarray(where).dtype
     if not np.issubdtype(kind, np.bool_):
         raise ShardingTypeError(f"the mask of `{name}` is one of booleans, not of {kind}", hints=["where != 0"])
@@ -37,8 +37,8 @@ def _only(name: str, x: Any, where: Any, instead: Any) -> Array:
     shape = jax.typeof(x).shape
     if len(mask) > len(shape) or any(m not in (1, n) for m, n in zip(mask[::-1], shape[::-1], strict=False)):
         raise ShardingTypeError(f"`{name}` of {jax.typeof(x)} cannot take a mask of shape {list(mask)}")
-    flag = is_number(instead) and instead in (0, 1) and jax.typeof(x).dtype_name == "bool"
-    return _where(where, x, bool(instead) if flag else instead)
+    flag = is_number(fill) and fill in (0, 1) and jax.typeof(x).dtype_name == "bool"
+    return _where(where, x, bool(fill) if flag else fill)
 
 
 def _softmax(name: str, join: Callable[[Any, Any], Any]) -> Callable[..., Array]:
@@ -50,10 +50,10 @@ def _softmax(name: str, join: Callable[[Any, Any], Any]) -> Callable[..., Array]
         if not jax.typeof(x).differentiable:
             x = astype(x, dtype_name(jnp.result_type(float)))
         dims = normalize_dims(axis, jax.typeof(x).ndim, name)
-        if where is not None and not sharding(jax.typeof(_only(name, x, where, 0)), dims):
+        if where is not None and not sharding(jax.typeof(_select_by_mask(name, x, where, 0)), dims):
             return finished(_masked(name, native, x, dims, where), out)
         if where is not None:
-            x = _only(name, x, where, 0)  # with the joint type of both
+            x = _select_by_mask(name, x, where, 0)  # with the joint type of both
 
         def across(x: Any) -> Array:
             counted = x if where is None else _where(where, x, -jnp.inf)
@@ -168,7 +168,7 @@ def logsumexp(
     factor: Any = b
     x = astype(x, inexact(jax.typeof(x).dtype, *([] if b is None else [b if is_number(b) else factor.dtype])))
     if where is not None:
-        x = _only("logsumexp", x, where, -jnp.inf)
+        x = _select_by_mask("logsumexp", x, where, -jnp.inf)
     if b is None and not return_sign:
         return over(
             "logsumexp",

@@ -170,26 +170,26 @@ class Updates:
         return self.set(func(part), **options)
 
 
-def _refuse_unknown(how: str, options: Options, *more: str) -> None:
-    refuse_unknown(f"at[...].{how}", options, (*more, *Options.__annotations__))
+def _refuse_unknown(method: str, options: Options, *more: str) -> None:
+    refuse_unknown(f"at[...].{method}", options, (*more, *Options.__annotations__))
 
 
 @functools.cache
-def _change(how: str) -> JaxFunction:
+def _change(method: str) -> JaxFunction:
     """A method of ``x.at[key]``, as a function of the value, the key, the update, and options."""
 
     def change(x: Any, key: Any, *values: Any, **options: Any) -> Any:
-        return getattr(x.at[key], how)(*values, **options)
+        return getattr(x.at[key], method)(*values, **options)
 
-    return JaxFunction(f"at_{how}", change, takes_out=False)
+    return JaxFunction(f"at_{method}", change, takes_out=False)
 
 
-def _changed(how: str, at: Updates, values: tuple[Any, ...], options: Any) -> Array:
-    _refuse_unknown(how, options, *(("fill_value",) if how == "get" else ()))
+def _changed(method: str, at: Updates, values: tuple[Any, ...], options: Any) -> Array:
+    _refuse_unknown(method, options, *(("fill_value",) if method == "get" else ()))
     passed = {name: value for name, value in options.items() if name != "out" and value is not None}
-    if how != "get" and _differ(at.key):
+    if method != "get" and _differ(at.key):
         passed["unique_indices"] = True
-    return _change(how).into(options.get("out"), at.value, at.key, *values, **passed)  # type: ignore[no-any-return]
+    return _change(method).into(options.get("out"), at.value, at.key, *values, **passed)  # type: ignore[no-any-return]
 
 
 def _differ(key: Any) -> bool:

@@ -80,12 +80,12 @@ class Trace(NamedTuple):
     jaxpr: Any
     consts: Sequence[Any]
     tree: Any
-    around: Sequence[Any] = ()
+    closed_over: Sequence[Any] = ()
 
     @property
     def closes_over(self) -> bool:
         """Whether functions among the arguments close over values, which may differ in the next call."""
-        return bool(self.around) or any(map(is_typed, self.consts))
+        return bool(self.closed_over) or any(map(is_typed, self.consts))
 
 
 class TypedCall(NamedTuple):
@@ -123,8 +123,8 @@ class JaxFunction:
             if trace is None:
                 trace = self._traced(leaves, tree, static, values)
                 if not isinstance(trace, ShardingTypeError) and trace.closes_over:
-                    shifted = frozenset(len(trace.around) + i for i in constants)
-                    return jax.tree.unflatten(trace.tree, _run_equations(trace, shifted, *trace.around, *values))
+                    shifted = frozenset(len(trace.closed_over) + i for i in constants)
+                    return jax.tree.unflatten(trace.tree, _run_equations(trace, shifted, *trace.closed_over, *values))
                 self._traces.put(key, trace)
             if isinstance(trace, ShardingTypeError):
                 refused = refused or trace
@@ -155,14 +155,14 @@ class JaxFunction:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("error", FutureWarning)  # what a future release refuses
-                closed, around, out = trace_plain(flat, [aval_of(x) for x in values])
+                closed, closed_over, out = trace_plain(flat, [aval_of(x) for x in values])
         except FutureWarning as error:
             raise ShardingTypeError(f"`{self.name}` does not take these arguments", why=str(error)) from None
         except (jax.errors.ConcretizationTypeError, jax.errors.NonConcreteBooleanIndexError) as error:
             told = jax_error(self.name, "must know the values of an argument before it runs", error)
             told.hints = tuple(_SIZES[p] for p in inspect.signature(self.fn).parameters if p in _SIZES)
             return told
-        return Trace(*needed(closed), out, around)
+        return Trace(*needed(closed), out, closed_over)
 
     def _applied(self, key: Any, trace: Trace, values: Sequence[Any], constants: frozenset[int]) -> list[Any]:
         run_equations: Callable[..., list[Any]] = functools.partial(_run_equations, trace, constants)
@@ -288,10 +288,6 @@ def has_ways(jaxpr: Any) -> bool:
     )
 
 
-def _as_dtype(dtype: Any) -> Any:
-    return dtypes.to_numpy(dtype_name(dtype)) if isinstance(dtype, str) else dtype
-
-
 def _is_array(place: int, x: Any) -> bool:
     return is_typed(x) or isinstance(x, (jax.Array, jax.core.Tracer, np.ndarray, np.generic))
 
@@ -408,15 +404,15 @@ def _typed_call(
         local = shard_program(listing_name, closed) if all(type(t) is HiShType for t in results) else None
     except NotLocalError:
         local = None
-    still = _still(trace.jaxpr)
+    zero_derivative = _zero_derivative(trace.jaxpr)
     if local is None:
         inside = functools.cache(functools.partial(prices_of_program, closed))
-        return TypedCall(rules.Typing(tuple(types), results, still), None, inside)
-    return TypedCall(rules.Typing(local.operands, results, still), local)
+        return TypedCall(rules.Typing(tuple(types), results, zero_derivative), None, inside)
+    return TypedCall(rules.Typing(local.operands, results, zero_derivative), local)
 
 
 @functools.lru_cache(maxsize=PROGRAMS)
-def _still(jaxpr: Any) -> frozenset[int]:
+def _zero_derivative(jaxpr: Any) -> frozenset[int]:
     """The arguments of a program by which its derivative is zero."""
     return frozenset(i for i in range(len(jaxpr.invars)) if not any(depends_smoothly(jaxpr, [i])))
 
@@ -513,8 +509,9 @@ def function_of(op: Op) -> Callable[..., Any]:
         if names:
             refuse_unknown(name, kwargs, names)
         bound = signature.bind(*args, **kwargs)
-        for dtype in _DTYPES & bound.arguments.keys():
-            bound.arguments[dtype] = _as_dtype(bound.arguments[dtype])
+        for parameter in _DTYPES & bound.arguments.keys():
+            if isinstance(dtype := bound.arguments[parameter], str):
+                bound.arguments[parameter] = dtypes.to_numpy(dtype_name(dtype))
         out = bound.arguments.pop("out", None)
         return inner.into(out, *bound.args, **bound.kwargs)
 

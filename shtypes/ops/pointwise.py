@@ -108,7 +108,7 @@ def _first_line(native: Callable[..., Any]) -> str:
 
 
 @functools.cache  # one result per function, so that compiled code is found again
-def together(fn: Callable[..., Any]) -> Callable[..., Any]:
+def broadcasting(fn: Callable[..., Any]) -> Callable[..., Any]:
     """A function of `jax.lax`, which needs operands of one shape and dtype, as one of operands that broadcast."""
 
     def broadcast(*xs: Any) -> Any:

@@ -28,8 +28,8 @@ def _check_routes(name: str, capacity: Any, axes: Axes, ids: Any, others: Sequen
             hints=["without `capacity`, they may lie in other ways"],
         )
     used = [a for dim in axes_of_ids if dim != axes for a in dim]
-    if twice := [a for a in (*used, *axes) if (*used, *others, *axes).count(a) > 1]:
-        raise ShardingTypeError(f"`{name}` with a capacity would shard two dims over {', '.join(map(repr, twice))}")
+    if repeated := [a for a in (*used, *axes) if (*used, *others, *axes).count(a) > 1]:
+        raise ShardingTypeError(f"`{name}` with a capacity would shard two dims over {', '.join(map(repr, repeated))}")
 
 
 @of_device("routes")

@@ -169,9 +169,9 @@ def _refused_by(rule: ScopeRule, event: _Event, call: str, src: ShType, dst: ShT
 
 
 def _refusal(what: str, event: _Event, src: ShType, dst: ShType, times: int | None = 1) -> ShardingTypeError:
-    often = "" if times == 1 else ", nobody knows how often" if times is None else f", {times} times"
+    how_often = "" if times == 1 else ", nobody knows how often" if times is None else f", {times} times"
     changed = [a for a, s, d in zip(src.mesh.axis_names, src.states, dst.states, strict=True) if s is not d]
-    why = "; ".join(filter(None, (event.why, f"each device would send {event.sent.bytes} B{often}")))
+    why = "; ".join(filter(None, (event.why, f"each device would send {event.sent.bytes} B{how_often}")))
     return ShardingTypeError(what, why=why, axes=changed)
 
 
@@ -199,14 +199,14 @@ def _events(src: ShType, dst: ShType, forward: Sent, backward: Sent, rules: Rule
     )
 
 
-def _events_of(forward: Sent, backward: Sent, rules: Rules, again: bool, gradient: str = "") -> list[_Event]:
+def _events_of(forward: Sent, backward: Sent, rules: Rules, recomputed: bool, gradient: str = "") -> list[_Event]:
     if any(isinstance(rule, InBackward) for rule in rules):
         # its gradient is of second order
         return [_Event("backward", forward, "it is in the backward function of a `custom_vjp`")] if forward else []
     events = [_Event("forward", forward, "")] if forward else []
     if backward and not any(isinstance(rule, NotTransposed) for rule in rules):
         events.append(_Event("backward", backward, gradient))
-    if forward and (any(isinstance(rule, Recomputed) for rule in rules) or again):
+    if forward and (any(isinstance(rule, Recomputed) for rule in rules) or recomputed):
         events.append(_Event("backward", forward, "`checkpoint` may run it again there"))
     return events
 
@@ -242,12 +242,12 @@ def _hints(src: ShType, dst: ShType, changed: Sequence[str], name: str, call: st
     )
 
 
-def drop_forbidden_fixes(error: ShardingTypeError, again: bool) -> None:
+def drop_forbidden_fixes(error: ShardingTypeError, recomputed: bool) -> None:
     """Keeps only the fixes of an error that the enclosing scopes allow; the cheapest others become advice.
 
-    ``again``: whether forward communication is recomputed in the backward pass.
+    ``recomputed``: whether forward communication is recomputed in the backward pass.
     """
-    refused = {fix: rule for fix in error.fixes if (rule := _refuses(fix, again)) is not None}
+    refused = {fix: rule for fix in error.fixes if (rule := _refuses(fix, recomputed)) is not None}
     error.fixes = tuple(fix for fix in error.fixes if fix not in refused)
     outside = [f"{fix}, outside `{rule}`" for fix, rule in refused.items()]
     error.hints = (*error.hints, *outside[:_MOST_OUTSIDE])
@@ -257,14 +257,14 @@ def drop_forbidden_fixes(error: ShardingTypeError, again: bool) -> None:
 _MOST_OUTSIDE: Final = 2
 
 
-def _refuses(fix: Fix, again: bool) -> ScopeRule | None:
+def _refuses(fix: Fix, recomputed: bool) -> ScopeRule | None:
     """The first enclosing scope that forbids the communication of a fix by itself, or None."""
     forward, backward = (
         Sent(tuple(k for k in KINDS if k in words), tuple(_AXES.findall(words)), size, 1, words) if words else Sent()
         for words, size in ((fix.forward, fix.bytes_forward), (fix.backward, fix.bytes_backward))
     )
     rules = rules_in_force()
-    for event in _events_of(forward, backward, rules, again):
+    for event in _events_of(forward, backward, rules, recomputed):
         for rule in rules:
             if _violation(rule, event):
                 return rule

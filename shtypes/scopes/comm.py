@@ -15,7 +15,7 @@ from typing import Any, Final, Literal, NamedTuple, Protocol, TypeVar, get_args,
 from shtypes.caches import NotesOn
 from shtypes.context import settings
 from shtypes.context.eqn_source import is_tracing_plain
-from shtypes.context.scope import Open, Scope
+from shtypes.context.scope import Open, Scope, attribute_set
 from shtypes.context.settings import current, current_settings
 from shtypes.errors import ShardingTypeError
 from shtypes.resharding import Direction, Kind
@@ -216,14 +216,9 @@ def note_undecided(f: Callable[..., Any], why: str) -> None:
         _thread.undecided[f"`{getattr(f, '__name__', 'f')}` is not decided as a whole: {why}"] = None
 
 
-@contextlib.contextmanager
-def noting_undecided() -> Iterator[dict[str, None]]:
+def noting_undecided() -> contextlib.AbstractContextManager[dict[str, None]]:
     """Collects why functions traced in it are not optimized jointly."""
-    outer, _thread.undecided = _thread.undecided, {}
-    try:
-        yield _thread.undecided
-    finally:
-        _thread.undecided = outer
+    return attribute_set(_thread, "undecided", dict[str, None]())
 
 
 def announce_program() -> None:
@@ -429,15 +424,9 @@ def _names(names: str | Iterable[str] | None) -> tuple[str, ...] | None:
     return (names,) if isinstance(names, str) else tuple(sorted(names))
 
 
-@contextlib.contextmanager
-def _sharing(cache: InsertedReshards | None) -> Iterator[None]:
+def _sharing(cache: InsertedReshards | None) -> contextlib.AbstractContextManager[InsertedReshards | None]:
     """Shares ``cache`` in a part of a run of a scope that inserts reshards; a nested run uses the outer's."""
-    outer = _thread.inserted
-    _thread.inserted = cache if outer is None else outer
-    try:
-        yield
-    finally:
-        _thread.inserted = outer
+    return attribute_set(_thread, "inserted", cache if _thread.inserted is None else _thread.inserted)
 
 
 def inserted_reshards() -> InsertedReshards | None:

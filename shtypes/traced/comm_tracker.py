@@ -16,6 +16,7 @@ from jax.extend import source_info_util
 from shtypes._compat import no_trace_is_running
 from shtypes._compat.tracing import OpenTrace, open_scans, open_traces, program_of_call
 from shtypes.caches import Bounded
+from shtypes.context.scope import attribute_set
 from shtypes.core.local import Local
 from shtypes.core.operation import Operation, applied_by, current_direction, sent_by
 from shtypes.errors import ShardingTypeError
@@ -38,9 +39,9 @@ class CommTracker:
 
     def __init__(self, rule: ScopeRule, spent: Parts | None = None) -> None:
         self.rule = rule
-        around = open_traces()
-        self._around = around[0] if around else None
-        self._start = around[0].length if around else 0
+        enclosing = open_traces()
+        self._around = enclosing[0] if enclosing else None
+        self._start = enclosing[0].length if enclosing else 0
         self._backward = any(isinstance(r, InBackward) for r in rules_in_force())
         self._ran: Parts = dict(spent or {})
         self._counting = False
@@ -141,11 +142,8 @@ class CommTracker:
         def program(jaxpr: Any) -> None:
             self._count(_equations_once(jaxpr), lambda: jaxpr)
 
-        outer, self._counting = self._counting, True
-        try:
+        with attribute_set(self, "_counting", True):
             yield program
-        finally:
-            self._counting = outer
 
     def _count(self, eqns: Iterable[Equation], program: Callable[[], Any]) -> None:
         """Checks a program, and adds its communication."""
@@ -162,8 +160,8 @@ class CommTracker:
         if self._counting:
             return
         inside = self._inside()
-        around = [] if self._around is None else [self._around]
-        for trace in (*inside, *around):
+        enclosing = [] if self._around is None else [self._around]
+        for trace in (*inside, *enclosing):
             start = self._start if self._around is not None and trace.frame is self._around.frame else 0
             _, seen = self._checked.get(id(trace.frame), (None, start))
             if trace.length > seen:
@@ -171,7 +169,7 @@ class CommTracker:
                 self._check_each(_read(_of_interest(trace, seen)))
         if isinstance(self.rule, Budget) and self.rule.bounds_sums and inside:
             sums, _ = self.sums({}, inserted=True)
-            self._check(sums, lambda: [e for t in (*inside, *around) for e in t.equations()])
+            self._check(sums, lambda: [e for t in (*inside, *enclosing) for e in t.equations()])
 
     def leave(self) -> None:
         """Checks all equations traced in the scope."""

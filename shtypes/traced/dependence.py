@@ -21,7 +21,7 @@ from shtypes._compat.jaxprs import (
 )
 from shtypes.rules.claims import Dependence
 
-_NOTHING: Final = Dependence()
+_INDEPENDENT: Final = Dependence()
 
 
 def dependences(program: Any) -> list[Dependence]:
@@ -36,12 +36,12 @@ def dependences(program: Any) -> list[Dependence]:
 def _body_results(body: Any, operands: Sequence[Dependence]) -> list[Dependence]:
     """The dependences of a body's results, from those of its operands (the last ones, if it takes fewer)."""
     jaxpr = jaxpr_of(body)
-    env = dict.fromkeys(jaxpr.constvars, _NOTHING)
+    env = dict.fromkeys(jaxpr.constvars, _INDEPENDENT)
     env.update(zip(jaxpr.invars, operands[len(operands) - len(jaxpr.invars) :], strict=True))
     written: dict[Any, Dependence] = {}  # by reference, the dependence of its content
 
     def read(atom: Any) -> Dependence:
-        return _NOTHING if is_literal(atom) else _union([env[atom], written.get(atom, _NOTHING)])
+        return _INDEPENDENT if is_literal(atom) else _union([env[atom], written.get(atom, _INDEPENDENT)])
 
     before = None
     while written != before:  # in a loop, a reference may be read before the write in program order

@@ -202,9 +202,11 @@ class Walk:
                 yield Equation(eqn, place, direction_of(full_stack), times, branches, checkpointed, depth, transposed)
             self._choices += 1
             choice = self._choices
-            again = checkpointed or eqn.primitive.name in ("remat2", "checkpoint")
+            in_checkpoint = checkpointed or eqn.primitive.name in ("remat2", "checkpoint")
             by_rules = eqn.primitive is call_with_rules_p
-            inner = context._replace(stack=full_stack, checkpointed=again, transposed=transposed and not by_rules)
+            inner = context._replace(
+                stack=full_stack, checkpointed=in_checkpoint, transposed=transposed and not by_rules
+            )
             for body in use.bodies:
                 yield from self.equations(body.jaxpr, body.used, inner.inside(body, choice, place))
 

@@ -162,7 +162,7 @@ def along(dims: Dims, *, dropped: Dims | None = None) -> FamilyRule:
     return rule
 
 
-def together(labels: Callable[[Call, Sequence[int], Sequence[int]], Any]) -> FamilyRule:
+def joined_by_labels(labels: Callable[[Call, Sequence[int], Sequence[int]], Any]) -> FamilyRule:
     """The rule of operands and results whose dims with equal labels have equal axes.
 
     ``labels`` returns the labels of operands and results, the labels of dims that must be unsharded, and the indices
@@ -196,7 +196,7 @@ def sharing(shared: Dims) -> FamilyRule:
         unsharded = frozenset(label for operand in of_operands for label in operand if label[0] != "shared")  # type: ignore[index]
         return of_operands, [of("result", ndim) for ndim in results], unsharded, frozenset()
 
-    return together(labels)
+    return joined_by_labels(labels)
 
 
 def batched(core: int) -> FamilyRule:

@@ -57,8 +57,8 @@ def _batch(x: Any, ids: Any, numbers: DimensionNumbers, changes: bool) -> dict[i
     by_need = sorted(counts.items(), key=lambda jk: not x.type.dims[int(numbers.indexed[jk[0]])].axes)
     for j, k in by_need:
         dim, axes = x.type.dims[int(numbers.indexed[j])], ids.type.dims[k].axes
-        alike = dim.size == ids.shape[k] and numbers.indexed[j] in numbers.collapsed and k not in taken
-        if alike and (axes in ((), dim.axes) if dim.axes else changes) and len(batch) + 1 < len(numbers.indexed):
+        fits = dim.size == ids.shape[k] and numbers.indexed[j] in numbers.collapsed and k not in taken
+        if fits and (axes in ((), dim.axes) if dim.axes else changes) and len(batch) + 1 < len(numbers.indexed):
             batch[j] = k
             taken.add(k)
     return batch

@@ -20,8 +20,8 @@ from shtypes.evaluation.rows.families import (
     along,
     batched,
     ints,
+    joined_by_labels,
     rows,
-    together,
     unchanged,
 )
 from shtypes.evaluation.table import row
@@ -86,7 +86,7 @@ def _ragged(call: Call, operands: Sequence[int], results: Sequence[int]) -> Any:
     return (lhs, rhs, sizes), [tuple(result)], unsharded, frozenset({2})
 
 
-rows("ragged_dot_general", together(_ragged), name="ragged_dot")
+rows("ragged_dot_general", joined_by_labels(_ragged), name="ragged_dot")
 
 
 # convolutions
@@ -173,7 +173,7 @@ def _folded(call: Call, operands: Sequence[int], results: Sequence[int]) -> Any:
 
 
 rows("random_gamma random_split", _drawn(batched(0)))
-rows("random_fold_in", _drawn(together(_folded)))
+rows("random_fold_in", _drawn(joined_by_labels(_folded)))
 
 
 def _bits(call: Call, types: Types) -> Typing:

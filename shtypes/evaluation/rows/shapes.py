@@ -40,10 +40,6 @@ def _same_shape(eqn: Any) -> bool:
     return shape == eqn.outvars[0].aval.shape and ints(dims) == tuple(range(len(shape)))
 
 
-def _same_order(eqn: Any) -> bool:
-    return eqn.params["dimensions"] is None and _same_shape(eqn)
-
-
 rows(
     "broadcast_in_dim",
     lambda call, types: rules.broadcast(types[0], call.shapes[0], ints(call.params["broadcast_dimensions"]), call.name),
@@ -51,7 +47,12 @@ rows(
     shard=_local_shape("shape"),
     idle=_same_shape,
 )
-rows("reshape", _reshaped, shard=_local_shape("new_sizes"), idle=_same_order)
+rows(
+    "reshape",
+    _reshaped,
+    shard=_local_shape("new_sizes"),
+    idle=lambda eqn: eqn.params["dimensions"] is None and _same_shape(eqn),
+)
 rows(
     "squeeze",
     lambda call, types: rules.squeeze(types[0], ints(call.params["dimensions"])),

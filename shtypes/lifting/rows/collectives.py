@@ -267,8 +267,8 @@ def _pbroadcast_dynamic(eqn: Any, operands: list[Any]) -> list[Any]:
     """The shard of the device with index ``source``."""
     axes, (x, source) = _axes(eqn), operands
     x = _varying(x, axes)
-    here = equal(lax.axis_index(axes), source)
-    return [lax.psum(where(here, x, 0), axes)]
+    is_source = equal(lax.axis_index(axes), source)
+    return [lax.psum(where(is_source, x, 0), axes)]
 
 
 @body_row("ragged_all_to_all")

@@ -203,7 +203,7 @@ def _while(eqn: Any, operands: list[Any]) -> list[Any]:
             new = evaluate_closed(loop.body, [*body_consts, *carry.noted(state)])
             if mapped:  # under `vmap` a loop runs while any element does; finished elements do not change
                 (pred,) = evaluate_closed(loop.cond, [*cond_consts, *state])
-                new = [_where(pred, y, x, mapped) for x, y in zip(state, new, strict=True)]
+                new = [_select(pred, y, x, mapped) for x, y in zip(state, new, strict=True)]
             return carry.returned(state, new)
 
         return carry.run_until_stable(lambda first: carry.noted(while_loop(cond_fun, body, first)))
@@ -234,10 +234,10 @@ def _any_on_device(pred: Any) -> Any:
     return apply("any", _ANY, rule, pred)
 
 
-def _where(pred: Any, new: Any, old: Any, mapped: int) -> Any:
-    wide: Any = tuple(range(mapped, new.ndim))
-    if wide:
-        pred = functions.expand_dims(pred, wide) if is_typed(pred) else jax.numpy.expand_dims(pred, wide)
+def _select(pred: Any, new: Any, old: Any, mapped: int) -> Any:
+    unmapped: Any = tuple(range(mapped, new.ndim))
+    if unmapped:
+        pred = functions.expand_dims(pred, unmapped) if is_typed(pred) else jax.numpy.expand_dims(pred, unmapped)
     if not any(map(is_typed, (pred, new, old))):
         return jax.numpy.where(pred, new, old)
     return functions.where(pred, new, old)
@@ -286,11 +286,11 @@ def _cond(eqn: Any, operands: list[Any]) -> list[Any]:
 @body_row("platform_index")
 def _platform_index(eqn: Any, operands: list[Any]) -> list[Any]:
     """The index of the branch for the default backend."""
-    platforms, here = eqn.params["platforms"], jax.default_backend()
-    names_here = {here, *(("cuda", "rocm") if here == "gpu" else ())}
+    platforms, backend = eqn.params["platforms"], jax.default_backend()
+    names_here = {backend, *(("cuda", "rocm") if backend == "gpu" else ())}
     branch = next((i for i, names in enumerate(platforms) if names is None or names_here & set(names)), None)
     if branch is None:
-        raise ShardingTypeError(f"the program has no branch for the platform {here}")
+        raise ShardingTypeError(f"the program has no branch for the platform {backend}")
     return [np.int32(branch)]
 
 

@@ -30,8 +30,9 @@ from shtypes.rules.typing import Typing
 from shtypes.scopes.comm import Implicit, allows_implicit, in_force, rules_in_force
 from shtypes.types import Dim, ShType, State
 
-_EXPAND: Final = function("terms", lambda x: x[None])
-_INDEX: Final = function("own_term", lambda x: x[0])
+#: Between a pending sum and its terms: an array with a leading dim that is sharded over the sum's axes.
+_ADD_TERMS_DIM: Final = function("terms", lambda x: x[None])
+_DROP_TERMS_DIM: Final = function("own_term", lambda x: x[0])
 
 
 def apply_linear(
@@ -52,20 +53,20 @@ def apply_linear(
     if not pending:
         return run(operands)
     axes = tuple(dict.fromkeys(a for x in pending for a in x.type.axes(State.UNREDUCED)))
-    strictly = [rule for rule in rules_in_force() if not isinstance(rule, Implicit)]
+    without_implicit = [rule for rule in rules_in_force() if not isinstance(rule, Implicit)]
     try:  # a direct solver is linear op by op
-        with in_force(tuple(strictly)):
+        with in_force(tuple(without_implicit)):
             return run(operands)
     except ShardingTypeError as error:
         reason = str(error).split("\n")[0]
     try:
-        with in_force(tuple(strictly)):
+        with in_force(tuple(without_implicit)):
             stacked = [i for i in guesses if is_typed(operands[i]) and operands[i].type.axes(State.UNREDUCED)]
             return _apply_to_terms(site, plain, operands, [*linear, *stacked], outs, axes)
     except ShardingTypeError:
         pass
     if allows_implicit():
-        return run([_finished(x) if i in linear else x for i, x in enumerate(operands)])
+        return run([_with_sums_finished(x) if i in linear else x for i, x in enumerate(operands)])
     t = pending[0].type
     raise ShardingTypeError(
         f"`{site.name}` cannot be applied to a pending sum, here {t}",
@@ -74,7 +75,7 @@ def apply_linear(
     )
 
 
-def _finished(x: Any) -> Any:
+def _with_sums_finished(x: Any) -> Any:
     return cast_to_type(x, finished_type(x.type)) if is_typed(x) else x
 
 
@@ -87,6 +88,7 @@ def invariant_operands_hint(t: ShType) -> str:
 def _apply_to_terms(
     site: Site, plain: Run, operands: Sequence[Any], linear: Sequence[int], outs: int, axes: tuple[str, ...]
 ) -> list[Any]:
+    """Maps the function over the terms of the ``linear`` operands, one on each device, and sums the results."""
     mesh = next(x.type.mesh for x in operands if is_typed(x))
     size, stacked = mesh.product(axes), list(operands)
 
@@ -98,14 +100,15 @@ def _apply_to_terms(
     for i in linear:
         x = operands[i] if is_typed(operands[i]) else typed_constant(operands[i], mesh)
         t = x.type.with_axes(axes, State.UNREDUCED)
-        stacked[i] = apply("terms", _EXPAND, rule, cast_to_type(x, t, "terms"))
+        stacked[i] = apply("terms", _ADD_TERMS_DIM, rule, cast_to_type(x, t, "terms"))
     dims = [0 if i in linear else None for i in range(len(operands))]
     results = site.mapped(plain, size, stacked, dims)
     sums = [(functions if is_typed(y) else jax.numpy).sum(y, 0) for y in results[:outs]]
-    return [*sums, *map(_drop_stacked_dim, results[outs:])]
+    return [*sums, *map(_without_terms_dim, results[outs:])]
 
 
-def _drop_stacked_dim(y: Any) -> Any:
+def _without_terms_dim(y: Any) -> Any:
+    """Each device's element of the leading dim; varying over its axes."""
     if not is_typed(y):
         return y[0]
 
@@ -114,7 +117,7 @@ def _drop_stacked_dim(y: Any) -> Any:
         states = {**t.beside_dims, **dict.fromkeys(t.dims[0].axes, State.VARYING)}
         return Typing(types, (t.replace(dims=t.dims[1:], states=states),))
 
-    return apply("own_term", _INDEX, rule, y)
+    return apply("own_term", _DROP_TERMS_DIM, rule, y)
 
 
 @body_row("custom_jvp_call")
@@ -191,26 +194,26 @@ def with_cotangents(eqn: Any, run: Run, operands: list[Any]) -> list[Any]:
         def pull(residuals: Any, nonzero_cts: Any) -> Any:
             rest = iter(nonzero_cts)
             zeros = [ad.Zero(ct) if is_inexact(ct) else np.zeros(ct.shape, jax.dtypes.float0) for ct in pullback.cts]
-            full = [next(rest) if is_nonzero else zero for zero, is_nonzero in zip(zeros, nonzero, strict=True)]
-            return jax.tree.unflatten(pullback.tree, residuals)(full)
+            all_cts = [next(rest) if is_nonzero else zero for zero, is_nonzero in zip(zeros, nonzero, strict=True)]
+            return jax.tree.unflatten(pullback.tree, residuals)(all_cts)
 
         nonzero_cts = [ct for ct, is_nonzero in zip(cts, nonzero, strict=True) if is_nonzero]
-        full: list[Any] = [None] * len(xs)
+        cts_in: list[Any] = [None] * len(xs)
         try:
             with site.applying():
                 like = [
                     *pullback.residuals,
                     *(ct for ct, is_nonzero in zip(pullback.cts, nonzero, strict=True) if is_nonzero),
                 ]
-                cts_in = site.evaluate_rule(pull, xs, (residuals, nonzero_cts), like)
-                for i, ct in zip(pullback.live, cts_in, strict=True):
-                    full[i] = site.cotangent(ct, xs[i].type.cotangent()) if is_typed(xs[i]) else ct
+                live_cts = site.evaluate_rule(pull, xs, (residuals, nonzero_cts), like)
+                for i, ct in zip(pullback.live, live_cts, strict=True):
+                    cts_in[i] = site.cotangent(ct, xs[i].type.cotangent()) if is_typed(xs[i]) else ct
         except ShardingTypeError as error:
             pending = [ct.type for ct in nonzero_cts if is_typed(ct) and ct.type.axes(State.UNREDUCED)]
             if error.__cause__ is None:  # what JAX refuses, another type does not mend
                 error.hints = (*error.hints, *map(invariant_operands_hint, pending))
             raise
-        return tuple(full)
+        return tuple(cts_in)
 
     f.defvjp(fwd, bwd, symbolic_zeros=True)
     return list(f(*operands))
@@ -273,7 +276,7 @@ def _hi_primitive(eqn: Any, operands: list[Any]) -> list[Any]:
     def expand(*xs: Any) -> list[Any]:
         return jax.tree.leaves(prim.expand(*jax.tree.unflatten(prim.in_tree, xs)))
 
-    run = _traced(eqn, operands, expand)
+    run = _as_traced_rule(eqn, operands, expand)
     if not any(is_inexact(v.aval) for v in eqn.outvars):
         return run(operands)  # integers have no gradient
     return (with_cotangents if has_custom_vjp(prim) else with_tangents)(eqn, run, operands)
@@ -282,10 +285,10 @@ def _hi_primitive(eqn: Any, operands: list[Any]) -> list[Any]:
 def _third_party(eqn: Any, operands: list[Any]) -> list[Any] | None:
     """Evaluates the implementation of a third party's primitive, with the rules registered in JAX."""
     run = None if eqn.primitive.name in WITHOUT_ROW else implementation_of(eqn)
-    return None if run is None else with_rules(Site(eqn, operands), operands, _traced(eqn, operands, run))
+    return None if run is None else with_rules(Site(eqn, operands), operands, _as_traced_rule(eqn, operands, run))
 
 
-def _traced(eqn: Any, operands: list[Any], f: Callable[..., list[Any]]) -> Run:
+def _as_traced_rule(eqn: Any, operands: list[Any], f: Callable[..., list[Any]]) -> Run:
     site = Site(eqn, operands)
     return lambda xs: site.evaluate_rule(f, xs, xs, site.in_avals)
 

@@ -14,7 +14,7 @@ from shtypes.core.shard_fn import ShardFn
 from shtypes.evaluation.bound_primitive import NAMES
 from shtypes.evaluation.local_rows import LocalSorted
 from shtypes.evaluation.rows.elementwise import cast_to
-from shtypes.evaluation.rows.families import Call, Row, Types, along, ints, rows, sharing, together
+from shtypes.evaluation.rows.families import Call, Row, Types, along, ints, joined_by_labels, rows, sharing
 from shtypes.evaluation.table import row
 from shtypes.ops.cross_shard import over
 from shtypes.ops.sharded_reductions import extreme, position, product
@@ -118,7 +118,7 @@ def _folded(call: Call, operands: Sequence[int], results: Sequence[int]) -> Any:
     return operand_labels, [tuple(result_labels)] * len(results), frozenset(dims[d] for d in within), frozenset()
 
 
-rows("reduce reduce_window", together(_folded), numbers=True)
+rows("reduce reduce_window", joined_by_labels(_folded), numbers=True)
 
 # windows
 

@@ -30,7 +30,7 @@ class Overlapped(Joint):
     """An einsum as a ring."""
 
     called = "overlapped_einsum"
-    does: ClassVar[str]
+    verb: ClassVar[str]
     spec: RingSpec
     change: tuple[ShType, ShType]
     operands: tuple[HiShType, ...]
@@ -39,7 +39,7 @@ class Overlapped(Joint):
     def __str__(self) -> str:
         label, axes = self.spec.label, ",".join(self.spec.axes)
         ways = ", both ways" * self.spec.both
-        return f"einsum[{' and '.join(self.equations)}, {self.does} {label} over {axes}{ways}]"
+        return f"einsum[{' and '.join(self.equations)}, {self.verb} {label} over {axes}{ways}]"
 
     @property
     def equations(self) -> tuple[str, ...]:
@@ -54,7 +54,7 @@ class Gathering(Overlapped):
     ``positions`` are its indices in the equations.
     """
 
-    does = "gather"
+    verb = "gather"
     positions: tuple[int, ...]
 
     def forward_comm(self) -> list[Comm]:
@@ -62,11 +62,11 @@ class Gathering(Overlapped):
 
     def backward_comm(self) -> list[Comm]:
         moved, *others = self.operands
-        again = self.forward_comm() if any(t.differentiable for t in others) else []
+        recomputed = self.forward_comm() if any(t.differentiable for t in others) else []
         if not moved.differentiable or self._cotangent_is_gathered:
-            return again
+            return recomputed
         ct = moved.cotangent()
-        return [*again, one_round(self.spec, ct, self.dst.cotangent(), ct)]
+        return [*recomputed, one_round(self.spec, ct, self.dst.cotangent(), ct)]
 
     @property
     def _cotangent_is_gathered(self) -> bool:
@@ -90,10 +90,10 @@ class Gathering(Overlapped):
         zeros = [Zero(t.to_tangent_aval()) for t in self.results]
         return outs, [z if f is None else f for f, z in zip(tangents_out, zeros, strict=True)]
 
-    def _subset(self, which: Sequence[int], moved: Any, others: Sequence[Any]) -> list[Any]:
+    def _subset(self, indices: Sequence[int], moved: Any, others: Sequence[Any]) -> list[Any]:
         """The products for some of the results."""
-        spec = self.spec._replace(equations=tuple(self.equations[i] for i in which))
-        positions, results = tuple(self.positions[i] for i in which), tuple(self.results[i] for i in which)
+        spec = self.spec._replace(equations=tuple(self.equations[i] for i in indices))
+        positions, results = tuple(self.positions[i] for i in indices), tuple(self.results[i] for i in indices)
         return gather(spec, positions, (self.src, self.dst), results, moved, *others)
 
     def transpose(self, cts: Sequence[Any], *operands: Any) -> list[Any]:
@@ -109,20 +109,20 @@ class Gathering(Overlapped):
         return [self._cotangent_of_moved(nonzero, cts, operands) if nonzero else Zero(operands[0].aval), *rest]
 
     def _cotangents_of_others(
-        self, which: Sequence[int], cts: Sequence[Any], operands: Sequence[Any]
+        self, indices: Sequence[int], cts: Sequence[Any], operands: Sequence[Any]
     ) -> dict[int, Any]:
         """The cotangents of the others, by moving the operand round again."""
-        equations = [_swapped(self.equations[i], 1 - self.positions[i]) for i in which]
+        equations = [_swapped(self.equations[i], 1 - self.positions[i]) for i in indices]
         spec = self.spec._replace(equations=tuple(equations))
-        results = tuple(self.operands[i + 1].to_ct_aval() for i in which)
-        positions = tuple(self.positions[i] for i in which)
-        cts_in = gather(spec, positions, (self.src, self.dst), results, operands[0], *[cts[i] for i in which])
-        return dict(zip(which, cts_in, strict=True))
+        results = tuple(self.operands[i + 1].to_ct_aval() for i in indices)
+        positions = tuple(self.positions[i] for i in indices)
+        cts_in = gather(spec, positions, (self.src, self.dst), results, operands[0], *[cts[i] for i in indices])
+        return dict(zip(indices, cts_in, strict=True))
 
-    def _cotangent_of_moved(self, which: Sequence[int], cts: Sequence[Any], operands: Sequence[Any]) -> Any:
+    def _cotangent_of_moved(self, indices: Sequence[int], cts: Sequence[Any], operands: Sequence[Any]) -> Any:
         """The cotangent of the moved operand, by a scattering."""
-        equations = tuple(_swapped(self.equations[i], self.positions[i]) for i in which)
-        pairs = [(cts[i], operands[i + 1])[:: 1 - 2 * self.positions[i]] for i in which]
+        equations = tuple(_swapped(self.equations[i], self.positions[i]) for i in indices)
+        pairs = [(cts[i], operands[i + 1])[:: 1 - 2 * self.positions[i]] for i in indices]
         out = self.operands[0].to_ct_aval()
         if self._cotangent_is_gathered:
             # Each device has the full cotangent already: it computes its part of each product.
@@ -154,7 +154,7 @@ class Gathering(Overlapped):
 class Scattering(Overlapped):
     """``(lhs, rhs, lhs, rhs, ...) -> [sum of products]``, scattered."""
 
-    does = "scatter"
+    verb = "scatter"
 
     def forward_comm(self) -> list[Comm]:
         return [one_round(self.spec, self.results[0], self.src, self.dst)]
@@ -250,8 +250,8 @@ def _is_zero(tangent: Any) -> bool:
     return isinstance(tangent, Zero) or bool(jax.typeof(tangent).dtype == jax.dtypes.float0)
 
 
-def _add(sums: list[Any], which: Sequence[int], terms: Sequence[Any]) -> None:
-    for i, term in zip(which, terms, strict=True):
+def _add(sums: list[Any], indices: Sequence[int], terms: Sequence[Any]) -> None:
+    for i, term in zip(indices, terms, strict=True):
         sums[i] = term if sums[i] is None else _sum((sums[i], term))
 
 

@@ -86,11 +86,6 @@ def _zero_after(previous: Any) -> Any:
     return (first != 0).astype(jnp.int32) >> 1
 
 
-def _wait_for(x: Any, zero: Any) -> Any:
-    """A piece, once ``zero`` is computed."""
-    return jnp.where(zero == 0, x, jnp.zeros_like(x))
-
-
 @functools.lru_cache(maxsize=CACHE_SIZE)
 def gathering(
     spec: RingSpec, positions: tuple[int, ...], moved: ShType, results: tuple[ShType, ...]
@@ -125,7 +120,9 @@ def gathering(
             for k, h in enumerate(ways):
                 previous = [accumulated[slot][i] for i, slot in enumerate(slots[k])]
                 zero = sum(_zero_after(x) for x in previous if x.size) if step else 0
-                x = _wait_for(halves_of_piece[k], zero) if step else halves_of_piece[k]
+                x = halves_of_piece[k]
+                if step:  # wait for ``zero``
+                    x = jnp.where(zero == 0, x, jnp.zeros_like(x))
                 source = (index - h.step * step) % n + zero
                 if step < n - 1:
                     halves_of_piece[k] = _shift(x, h.step, spec, moved)
@@ -173,9 +170,9 @@ def _merged(parts: Sequence[Any], output: str, label: str, n: int) -> Any:
         return parts[0]
     d = output.index(label)
     before, after = parts[0].shape[:d], parts[0].shape[d + 1 :]
-    apart = [x.reshape(*before, n, x.shape[d] // n, *after) for x in parts]
+    halves_of_pieces = [x.reshape(*before, n, x.shape[d] // n, *after) for x in parts]
     size = sum(x.shape[d] for x in parts)
-    return jnp.concatenate(apart, d + 1).reshape(*before, size, *after)
+    return jnp.concatenate(halves_of_pieces, d + 1).reshape(*before, size, *after)
 
 
 @functools.lru_cache(maxsize=CACHE_SIZE)
