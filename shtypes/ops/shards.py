@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
@@ -15,6 +15,7 @@ import numpy as np
 from jax import lax
 
 from shtypes.caches import CACHE_SIZE, Static
+from shtypes.context.scope import attribute_set
 from shtypes.core.array import Array
 from shtypes.core.collective import AxisIndex, collect, reinterpreted
 from shtypes.core.jax_type import as_jax_type
@@ -75,14 +76,9 @@ class _Thread(threading.local):
 _thread: Final = _Thread()
 
 
-@contextlib.contextmanager
-def across_shards(op: str) -> Iterator[None]:
+def across_shards(op: str) -> contextlib.AbstractContextManager[str]:
     """A scope in which collectives are parts of an op along a sharded dim."""
-    outer, _thread.across = _thread.across, op
-    try:
-        yield
-    finally:
-        _thread.across = outer
+    return attribute_set(_thread, "across", op)
 
 
 def _collected(op: Op, x: Any) -> Array:
@@ -225,10 +221,10 @@ def _rounds(pair_of: np.ndarray, places: np.ndarray, n: int) -> list[_Round]:
 
 
 @of_device("take")
-def _taken(pool: Any, me: Any, table: Static, n: int, dim: int) -> Any:
+def _taken(pool: Any, device: Any, table: Static, n: int, dim: int) -> Any:
     """Looks up a device's row of a table of places in the pool; negative places give arbitrary elements."""
     places = np.frombuffer(table.value, np.int64).reshape(n, -1)
-    return jnp.take(pool, jnp.asarray(np.maximum(places, 0))[me], axis=dim, mode="clip")
+    return jnp.take(pool, jnp.asarray(np.maximum(places, 0))[device], axis=dim, mode="clip")
 
 
 @of_device("spread")
@@ -258,24 +254,24 @@ def _put(x: Any, part: Any, start: int, dim: int) -> Any:
 
 
 @of_device("fill")
-def _filled(x: Any, value: Any, me: Any, table: Static, n: int, dim: int) -> Any:
+def _filled(x: Any, value: Any, device: Any, table: Static, n: int, dim: int) -> Any:
     """``value`` where the device's row of a table of bools is true, else ``x``."""
-    return jnp.where(in_table(table, me, n, x.ndim, dim), jnp.asarray(value, x.dtype), x)
+    return jnp.where(in_table(table, device, n, x.ndim, dim), jnp.asarray(value, x.dtype), x)
 
 
-def in_table(table: Static, me: Any, n: int, ndim: int, dim: int) -> Any:
+def in_table(table: Static, device: Any, n: int, ndim: int, dim: int) -> Any:
     """A device's row of a table of bools, along a dim."""
-    return along(jnp.asarray(np.frombuffer(table.value, bool).reshape(n, -1))[me], dim, ndim)
+    return along(jnp.asarray(np.frombuffer(table.value, bool).reshape(n, -1))[device], dim, ndim)
 
 
-def _assembled(pool: Any, me: Any, table: np.ndarray, lacking: np.ndarray, dim: int) -> tuple[Any, np.ndarray]:
+def _assembled(pool: Any, device: Any, table: np.ndarray, lacking: np.ndarray, dim: int) -> tuple[Any, np.ndarray]:
     """Takes the elements at a device's row of a table of places in a pool, and a mask of those that are zero already.
 
     Slices and pads where the places have one stride and are the same on all devices, and looks up the rest.
 
     Args:
         pool: The source of the elements.
-        me: The index of the device.
+        device: The index of the device.
         table (devices, size): Places, negative where a device has no element.
         lacking (devices, pool): Where the pool of a device has zeros.
         dim: The dim.
@@ -286,27 +282,27 @@ def _assembled(pool: Any, me: Any, table: np.ndarray, lacking: np.ndarray, dim: 
     first, end = (int(differing[0]), int(differing[-1]) + 1) if len(differing) else (0, 0)
     of_any[first:end] = -1
     if 2 * (end - first) > per_device or not _is_even(of_any):
-        return _taken(pool, me, Static(table.tobytes()), n, dim), np.zeros_like(table, bool)
+        return _taken(pool, device, Static(table.tobytes()), n, dim), np.zeros_like(table, bool)
     y = _spread(pool, Static(of_any.tobytes()), dim)
     given = (of_any < 0) | lacking[:, of_any]
     given[:, first:end] = False
     if first < end:
-        y = _put(y, _taken(pool, me, Static(table[:, first:end].tobytes()), n, dim), first, dim)
+        y = _put(y, _taken(pool, device, Static(table[:, first:end].tobytes()), n, dim), first, dim)
     return y, given
 
 
-def arranged(me: Any, sources: Sequence[Any], origin: np.ndarray, dim: int, axes: Axes) -> Array:
+def arranged(device: Any, sources: Sequence[Any], origin: np.ndarray, dim: int, axes: Axes) -> Array:
     """A varying value whose elements along a dim come from sources; sends one permute for each distance.
 
     Args:
-        me: The index of the device along the axes.
+        device: The index of the device along the axes.
         sources: Shards, replicated arrays and scalars; at least one has the dim.
         origin: For each element of the global dim, which source it comes from and its place there; negative for zero.
         dim: The dim.
         axes: The axes that shard it.
     """
     arrays = [x.x if isinstance(x, Shard) else x for x in sources]
-    n = axis_size(me, axes)
+    n = axis_size(device, axes)
     per_device = len(origin) // n
     some = next(x for x in arrays if getattr(x, "ndim", 0))
     if not per_device:
@@ -344,10 +340,10 @@ def arranged(me: Any, sources: Sequence[Any], origin: np.ndarray, dim: int, axes
         lacking[np.isin(range(n), having, invert=True), start : start + x.shape[dim]] = True
     pool = parts[0][0] if len(parts) == 1 else joined([x for x, *_ in parts], dim)
     y: Array
-    y, given = _assembled(pool, me, table.reshape(n, per_device), lacking, dim)
+    y, given = _assembled(pool, device, table.reshape(n, per_device), lacking, dim)
     fills[0] = 0, fills[0][1] & ~given.reshape(-1)
     for value, where in fills:
-        y = _filled(y, value, me, Static(where.tobytes()), n, dim) if where.any() else y
+        y = _filled(y, value, device, Static(where.tobytes()), n, dim) if where.any() else y
     return y
 
 

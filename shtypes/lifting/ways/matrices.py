@@ -65,11 +65,11 @@ def _qr(a: Any) -> Any:
 
 
 @of_device("factors")
-def _rows(own: Any, q: Any, r: Any, me: Any) -> Any:
+def _rows(own: Any, q: Any, r: Any, device: Any) -> Any:
     """A device's rows of Q, and the signs of R; zeros on other devices than the first."""
     n = own.shape[-1]
-    rows = own @ lax.dynamic_slice_in_dim(q, me * n, n, q.ndim - 2)
-    return rows, jnp.where(me == 0, _signs(rows[..., :n, :], r), 0)
+    rows = own @ lax.dynamic_slice_in_dim(q, device * n, n, q.ndim - 2)
+    return rows, jnp.where(device == 0, _signs(rows[..., :n, :], r), 0)
 
 
 @of_device("signed")
@@ -159,20 +159,20 @@ def _multiplied(a: Any, b: Any) -> Any:
 
 
 @of_device("solution")
-def _own_solution(a: Any, right: Any, me: Any, k: int, by_rows: bool, lower: bool, unit: bool) -> Any:
+def _own_solution(a: Any, right: Any, device: Any, k: int, by_rows: bool, lower: bool, unit: bool) -> Any:
     """Solves the diagonal block of device ``k``; zeros on other devices."""
     size = right.shape[-2]
-    block = lax.dynamic_slice_in_dim(a, me * size, size, a.ndim - 1 if by_rows else a.ndim - 2)
+    block = lax.dynamic_slice_in_dim(a, device * size, size, a.ndim - 1 if by_rows else a.ndim - 2)
     x = lax.linalg.triangular_solve(block, right, left_side=True, lower=lower, unit_diagonal=unit)
-    return jnp.where(me == k, x, 0)
+    return jnp.where(device == k, x, 0)
 
 
 @of_device("product")
-def _known(a: Any, x: Any, me: Any, k: int, by_rows: bool, lower: bool) -> Any:
+def _known(a: Any, x: Any, device: Any, k: int, by_rows: bool, lower: bool) -> Any:
     """Multiplies a device's part of the triangle, in the rows of block ``k``, by the solved part of the solution."""
     size = a.shape[-2 if by_rows else -1]
     block = lax.slice_in_dim(a, k * size, (k + 1) * size, axis=a.ndim - 1 if by_rows else a.ndim - 2)
-    return _multiplied(jnp.where(me > k if by_rows == lower else me < k, block, 0), x)
+    return _multiplied(jnp.where(device > k if by_rows == lower else device < k, block, 0), x)
 
 
 @way("triangular_solve")
@@ -188,7 +188,7 @@ def by_substitution(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
         return None
     flips = p["transpose_a"] == left
     by_rows, lower = bool(rows.axes) != flips, p["lower"] != flips
-    me, n = axis_index(a, axes), axis_size(a, axes)
+    device, n = axis_index(a, axes), axis_size(a, axes)
     right = _oriented(as_varying(b if axes_of(b, d) else sharded(b, d, axes), axes), not left, False)
     a = _oriented(as_varying(a, axes), flips, p["conjugate_a"])
     order = range(n) if lower else range(n)[::-1]
@@ -196,10 +196,10 @@ def by_substitution(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
     for k in order:
         known = right
         if parts and not by_rows:
-            known = subtract(right, psum(_known(a, functools.reduce(add, parts), me, k, by_rows, lower), axes))
-        parts.append(_own_solution(a, known, me, k, by_rows, lower, p["unit_diagonal"]))
+            known = subtract(right, psum(_known(a, functools.reduce(add, parts), device, k, by_rows, lower), axes))
+        parts.append(_own_solution(a, known, device, k, by_rows, lower, p["unit_diagonal"]))
         if by_rows and k != order[-1]:
-            right = subtract(right, _known(a, psum(parts[-1], axes), me, k, by_rows, lower))
+            right = subtract(right, _known(a, psum(parts[-1], axes), device, k, by_rows, lower))
     return [as_sharded(_oriented(functools.reduce(add, parts), not left, False), d, axes)]
 
 
@@ -211,26 +211,26 @@ def _symmetrized(x: Any, turned: Any, by_columns: bool) -> Any:
 
 
 @of_device("packed")
-def _packed(rows: Any, own: Any, me: Any, k: int) -> Any:
+def _packed(rows: Any, own: Any, device: Any, k: int) -> Any:
     """Packs the rows of the factor of device ``k`` and its diagonal triangle; zeros on other devices."""
     size = own.shape[-1]
     own = own - _multiplied(rows, rows.mT.conj())
-    triangle = lax.linalg.cholesky(jnp.where(me == k, own, jnp.eye(size, dtype=own.dtype)), symmetrize_input=False)
+    triangle = lax.linalg.cholesky(jnp.where(device == k, own, jnp.eye(size, dtype=own.dtype)), symmetrize_input=False)
     flat = rows.reshape(*rows.shape[:-2], -1)
-    return jnp.where(me == k, jnp.concatenate([flat, triangle[(..., *np.tril_indices(size))]], -1), 0)
+    return jnp.where(device == k, jnp.concatenate([flat, triangle[(..., *np.tril_indices(size))]], -1), 0)
 
 
 @of_device("factor")
-def _extended(rows: Any, own: Any, packed: Any, me: Any, k: int, last: bool) -> Any:
+def _extended(rows: Any, own: Any, packed: Any, device: Any, k: int, last: bool) -> Any:
     """Appends the next block to the rows of a factor, from the packed rows of device ``k``."""
     size, width = rows.shape[-2:]
     before, after = packed[..., : size * width], packed[..., size * width :]
     triangle = jnp.zeros_like(own).at[(..., *np.tril_indices(size))].set(after)
-    block = jnp.where(me == k, triangle, 0)
+    block = jnp.where(device == k, triangle, 0)
     if not last:
         own = own - _multiplied(rows, before.reshape(rows.shape).mT.conj())
         of_later = lax.linalg.triangular_solve(triangle, own, lower=True, transpose_a=True, conjugate_a=True)
-        block = jnp.where(me > k, of_later, block)
+        block = jnp.where(device > k, of_later, block)
     return jnp.concatenate([rows, block], -1)
 
 
@@ -241,9 +241,9 @@ def _failed(rows: Any) -> Any:
 
 
 @of_device("factor")
-def _where_none_failed(rows: Any, failed: Any, me: Any) -> Any:
+def _where_none_failed(rows: Any, failed: Any, device: Any) -> Any:
     size, n = rows.shape[-2:]
-    lower = (jnp.arange(size) + me * size)[:, None] >= jnp.arange(n)
+    lower = (jnp.arange(size) + device * size)[:, None] >= jnp.arange(n)
     return jnp.where((failed > 0) & lower, jnp.nan, rows)
 
 
@@ -269,16 +269,16 @@ def by_blocks(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
     axes = axes_of(x, d + upper)
     if not axes or axes_of(x, d + 1 - upper):
         return None
-    me, n = axis_index(x, axes), axis_size(x, axes)
+    device, n = axis_index(x, axes), axis_size(x, axes)
     x = as_varying(x, axes)
     x = _symmetrized(x, all_to_all(x, axes, d + 1 - upper, d + upper), upper)
     size = type_of(x).shape[d]
     rows = part(x, 0, 0, d + 1)
     for k in range(n):
         own = part(x, k * size, (k + 1) * size, d + 1)
-        packed = _packed(rows, own, me, k)
-        rows = _extended(rows, own, packed if k == n - 1 else psum(packed, axes), me, k, k == n - 1)
-    rows = _where_none_failed(rows, psum(_failed(stop_gradient(rows)), axes), me)
+        packed = _packed(rows, own, device, k)
+        rows = _extended(rows, own, packed if k == n - 1 else psum(packed, axes), device, k, k == n - 1)
+    rows = _where_none_failed(rows, psum(_failed(stop_gradient(rows)), axes), device)
     return [as_sharded(_oriented(rows, upper, upper), d + upper, axes)]
 
 

@@ -132,7 +132,7 @@ class _Evaluation:
     """
 
     def __init__(self, dim: int, axes: Axes, x: Any) -> None:
-        self.dim, self.axes, self.n, self.me = dim, axes, axis_size(x, axes), axis_index(x, axes)
+        self.dim, self.axes, self.n, self.device = dim, axes, axis_size(x, axes), axis_index(x, axes)
         self._sent: dict[int, tuple[Any, Shard]] = {}  # materialized values, by id
 
     def run(self, closed: Any, args: Sequence[Any]) -> list[Any]:
@@ -164,7 +164,9 @@ class _Evaluation:
         if not type_of(number).differentiable:
             return number
         held = type_of(like).shape[self.dim]
-        return _numbers(like, number, self.me, Static((np.arange(self.n * held) < size).tobytes()), self.n, self.dim)
+        return _numbers(
+            like, number, self.device, Static((np.arange(self.n * held) < size).tobytes()), self.n, self.dim
+        )
 
     def _complete(self, x: Any) -> Any:
         """Gathers a value, such as an edge that is repeated."""
@@ -221,13 +223,13 @@ class _Evaluation:
     def _blocks(self, x: Any) -> Shard:
         moved = self._as_moved(x)
         origin = np.pad(moved.origin, ((0, -moved.size % self.n), (0, 0)), constant_values=-1)
-        return Shard(arranged(self.me, moved.sources, origin, self.dim, self.axes), moved.size)
+        return Shard(arranged(self.device, moved.sources, origin, self.dim, self.axes), moved.size)
 
 
 @of_device("fill")
-def _numbers(like: Any, value: Any, me: Any, table: Static, n: int, dim: int) -> Any:
+def _numbers(like: Any, value: Any, device: Any, table: Static, n: int, dim: int) -> Any:
     """Broadcasts a value where the device's row of a table of bools is true; zero elsewhere."""
-    where = in_table(table, me, n, like.ndim, dim)
+    where = in_table(table, device, n, like.ndim, dim)
     return jnp.broadcast_to(jnp.where(where, value, jnp.zeros((), value.dtype)), like.shape)
 
 

@@ -71,9 +71,9 @@ def by_counts(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
 
 
 @of_device("shifted")
-def _shifted(places: Any, me: Any, size: int) -> Any:
+def _shifted(places: Any, device: Any, size: int) -> Any:
     """Indices in a shard as indices in the global dim."""
-    return places + (me * size).astype(places.dtype)
+    return places + (device * size).astype(places.dtype)
 
 
 @of_device("take")
@@ -146,10 +146,10 @@ def _slot_numbers(x: Any, dim: int) -> Any:
 
 
 @of_device("places")
-def _dealt_slots(x: Any, me: Any, dim: int, size: int, n: int) -> Any:
+def _dealt_slots(x: Any, device: Any, dim: int, size: int, n: int) -> Any:
     """The slot of each dealt element as `_slot_numbers`; the greatest value for padding."""
     nth = jnp.arange(x.shape[dim]) % (x.shape[dim] // n)
-    is_padding = _along(nth * n + me >= size, x, dim) if size % n else None
+    is_padding = _along(nth * n + device >= size, x, dim) if size % n else None
     return _padded(lax.broadcasted_iota(np.int32, x.shape, dim), is_padding, x.shape[dim])
 
 
@@ -164,7 +164,7 @@ def _numbers(slots: Any, dim: int, size: int, n: int) -> Any:
 
 @of_device("merge")
 def _merged(
-    xs: Sequence[Any], before: Sequence[Any], after: Sequence[Any], me: Any, dim: int, keys: int, n: int
+    xs: Sequence[Any], before: Sequence[Any], after: Sequence[Any], device: Any, dim: int, keys: int, n: int
 ) -> Any:
     """Merges shards of which only neighbours overlap with the ends of their neighbours."""
     size, reach = xs[0].shape[dim], before[0].shape[dim]
@@ -178,17 +178,17 @@ def _merged(
     head, tail = cut(xs, 0, reach), cut(xs, size - reach, size)
     first = cut(merged(before, head), reach, 2 * reach)
     last = cut(merged(tail, after), 0, reach)
-    first = [jnp.where(me > 0, a, b) for a, b in zip(first, head, strict=True)]
-    last = [jnp.where(me < n - 1, a, b) for a, b in zip(last, tail, strict=True)]
+    first = [jnp.where(device > 0, a, b) for a, b in zip(first, head, strict=True)]
+    last = [jnp.where(device < n - 1, a, b) for a, b in zip(last, tail, strict=True)]
     parts = zip(first, cut(xs, reach, size - reach), last, strict=True)
     return [jnp.concatenate(each, dim) for each in parts]
 
 
 @of_device("slice")
-def _without_padding(x: Any, before: Any, me: Any, dim: int, size: int) -> Any:
+def _without_padding(x: Any, before: Any, device: Any, dim: int, size: int) -> Any:
     """A shard of the elements that are not padding, from a shard with it and the end of the one before."""
     padding, reach = x.shape[dim] - size, before.shape[dim]
-    return lax.dynamic_slice_in_dim(jnp.concatenate([before, x], dim), reach - me * padding, size, dim)
+    return lax.dynamic_slice_in_dim(jnp.concatenate([before, x], dim), reach - device * padding, size, dim)
 
 
 @of_device("places")
@@ -254,7 +254,7 @@ def sorted_by_columns(p: Any, operands: Sequence[Any], counts: Any, k: int = 0) 
         return None
 
     xs = [as_varying(x if axes_of(x, dim) else sharded(x, dim, axes), axes) for x in operands]
-    me = axis_index(operands[0], axes)
+    device = axis_index(operands[0], axes)
     told_apart = keys < len(xs) or any(jnp.issubdtype(type_of(x).dtype, jnp.inexact) for x in xs)
     has_slots = counts is None and (p["is_stable"] or size % n > 0) and told_apart
     if counts is not None:
@@ -264,7 +264,7 @@ def sorted_by_columns(p: Any, operands: Sequence[Any], counts: Any, k: int = 0) 
     if counts is not None:
         xs[keys - 1] = _numbers_of_all(xs[keys - 1], dim, size, n)
     if has_slots:
-        xs = [*xs[:keys], _dealt_slots(xs[0], me, dim, size, n), *xs[keys:]]
+        xs = [*xs[:keys], _dealt_slots(xs[0], device, dim, size, n), *xs[keys:]]
         keys += 1
     xs = [all_to_all(x, axes, dim, dim) for x in _sorted(xs, dim, keys)]
     if has_slots:
@@ -273,26 +273,26 @@ def sorted_by_columns(p: Any, operands: Sequence[Any], counts: Any, k: int = 0) 
     padded = type_of(xs[0]).shape[dim]
     before = [shift(part(x, padded - reach, padded, dim), axes, 1) for x in xs]
     after = [shift(part(x, 0, reach, dim), axes, -1) for x in xs]
-    xs = list(_merged(xs, before, after, me, dim, keys, n))
+    xs = list(_merged(xs, before, after, device, dim, keys, n))
     if has_slots or counts is not None:
         numbers = xs.pop(keys - 1)
         xs = xs if counts is None else [*xs[:k], numbers, *xs[k:]]
     if padded > size:
         start = padded - (n - 1) * (padded - size)
-        xs = [_without_padding(x, shift(part(x, start, padded, dim), axes, 1), me, dim, size) for x in xs]
+        xs = [_without_padding(x, shift(part(x, start, padded, dim), axes, 1), device, dim, size) for x in xs]
     if counts is not None:
         xs[k] = astype(xs[k], dtypes.from_numpy(counts.dtype))
     return [as_sharded(x, dim, axes) for x in xs]
 
 
 @of_device("unique")
-def _differs(x: Any, before: Any, me: Any, equal_nan: bool) -> Any:
+def _differs(x: Any, before: Any, device: Any, equal_nan: bool) -> Any:
     """Which elements of a shard differ from the one before; the first of the dim does."""
 
     def differ(a: Any, b: Any) -> Any:
         return (a != b) & ~(equal_nan & jnp.isnan(a) & jnp.isnan(b))
 
-    return jnp.concatenate([differ(x[:1], before) | (me == 0), differ(x[1:], x[:-1])])
+    return jnp.concatenate([differ(x[:1], before) | (device == 0), differ(x[1:], x[:-1])])
 
 
 @way(*CALLS, only=lambda eqn: name_of(eqn) == "unique_sorted_mask")

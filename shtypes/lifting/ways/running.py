@@ -31,9 +31,9 @@ def _after(before: Any, own: Any, place: Any, first: int, kind: str) -> Any:
 
 
 @of_device("from_end")
-def _from_end(me: Any, count: int) -> Any:
+def _from_end(device: Any, count: int) -> Any:
     """The index of a device from the last."""
-    return count - 1 - me
+    return count - 1 - device
 
 
 @way(*(f"cum{kind}" for kind in _JOIN))
@@ -44,9 +44,9 @@ def by_steps(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
     axes = axes_of(x, dim)
     if not axes or not type_of(x).size:
         return None
-    own, n, me = bound(eqn)(as_varying(x, axes)), axis_size(x, axes), axis_index(x, axes)
+    own, n, device = bound(eqn)(as_varying(x, axes)), axis_size(x, axes), axis_index(x, axes)
     last = 0 if reverse else type_of(own).shape[dim] - 1
-    step, place = (-1, _from_end(me, n)) if reverse else (1, me)
+    step, place = (-1, _from_end(device, n)) if reverse else (1, device)
     before, hops = shift(part(own, last, last + 1, dim), axes, step), 1
     while hops < n - 1:
         before = _after(shift(before, axes, step * hops), before, place, hops + 1, kind)

@@ -126,12 +126,12 @@ def _pencils(eqn: Any, operands: Sequence[Any], *, home: bool) -> Sequence[Any] 
 
 
 @of_device("twiddle")
-def _first_step(x: Any, me: Any, kind: int, count: int) -> Any:
+def _first_step(x: Any, device: Any, kind: int, count: int) -> Any:
     """Transforms ``count`` of ``[..., count, columns]``, and multiplies by the twiddle factors."""
     columns, inverse = x.shape[-1], kind == _IFFT
     y = jnp.fft.ifft(x, axis=-2) if inverse else jnp.fft.fft(x, axis=-2)
     real = np.dtype(y.dtype).type(0).real.dtype
-    column = (jnp.arange(columns) + me * columns).astype(real)
+    column = (jnp.arange(columns) + device * columns).astype(real)
     angle = jnp.arange(count).astype(real)[:, None] * column * (2 * np.pi / (count * count * columns))
     return y * lax.complex(jnp.cos(angle), jnp.sin(angle) if inverse else -jnp.sin(angle)).astype(y.dtype)
 
@@ -165,8 +165,8 @@ def of_one_dim(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
     if len(p["fft_lengths"]) != 1 or kind not in (_FFT, _IFFT) or not axes or t.local_shape[-1] % n or not t.size:
         return None
     d = t.ndim - 1
-    me = axis_index(x, axes)
+    device = axis_index(x, axes)
     x = _split(as_varying(x, axes), n)  # split for the all-to-all, for which XLA copies least
-    x = _first_step(all_to_all(x, axes, d, d), me, kind, n)  # all rows of some columns
+    x = _first_step(all_to_all(x, axes, d, d), device, kind, n)  # all rows of some columns
     x = _second_step(all_to_all(x, axes, d, d), kind)  # one row of all columns
     return [as_sharded(_flat(all_to_all(x, axes, d, d)), d, axes)]

@@ -63,15 +63,15 @@ def convolved(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
     summed: list[tuple[int, Axes]] = []
     for i, (stride, pads, base, gaps) in enumerate(moves):
         d, e, o = (spec[2 + i] for spec in (numbers.lhs_spec, numbers.rhs_spec, numbers.out_spec))
-        axes, of_kernel = t.dims[d].axes, k.dims[e].axes
+        axes, kernel_axes = t.dims[d].axes, k.dims[e].axes
         w = Window(k.shape[e], stride, tuple(pads), base, gaps)
-        if not axes and not of_kernel:
+        if not axes and not kernel_axes:
             continue
         n = t.mesh.product(axes)
-        if of_kernel:  # the gradient of a kernel: a window of all the dim, each device has a term of the sum
-            if axes != of_kernel or stride != 1:
+        if kernel_axes:  # the gradient of a kernel: a window of all the dim, each device has a term of the sum
+            if axes != kernel_axes or stride != 1:
                 return None
-            border = _of_shards(w, k.local_shape[e], out[o])
+            border = _border_of_sharded_window(w, k.local_shape[e], out[o])
             summed.append((e, axes))
         elif n == 1 or w.stays_within(t.local_shape[d]):
             continue
@@ -91,12 +91,12 @@ def convolved(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
         padding[i] = border.padding
     y = bound(eqn, padding=tuple(padding))(x, kernel)
     for i, axes, _ in crossed:
-        is_summed = any(axes == those for _, those in summed)
+        is_summed = any(axes == summed_axes for _, summed_axes in summed)
         y = as_unreduced(y, axes) if is_summed else as_sharded(y, numbers.out_spec[2 + i], axes)
     return [y]
 
 
-def _of_shards(w: Window, window: int, results: int) -> Border | None:
+def _border_of_sharded_window(w: Window, window: int, results: int) -> Border | None:
     """The border for windows that are sharded as the dim: each device sums over its part of the window.
 
     Element ``j`` of the window of result ``i`` is at ``i + j * window_dilation - low`` of the dilated dim.
