@@ -304,7 +304,6 @@ def _plan(name: str, plan: Plan, top: float, model: CostModel | None) -> _Drawin
 
 
 def _labels(step: Step, model: CostModel | None) -> list[str]:
-    """The labels of an arrow."""
     parts_text = [step.kind.value, f"over {quoted(step.axes).replace('`', '')}" if step.axes else ""]
     parts_text += [f"{step.bytes:,} B/device" if step.bytes else "sends nothing"]
     return parts_text + ([f"{model.seconds(step):.2e} s"] if model and step.bytes else [])

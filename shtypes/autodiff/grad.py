@@ -116,7 +116,9 @@ def value_and_grad(
                 merged[i] = value
             result = optimized_jointly(fun)(*merged, **kwargs)
             loss, aux = with_aux(result, has_aux, name, "loss")
-            _check_is_array(loss, name)
+            arrays = (jax.Array, jax.core.Tracer, np.ndarray, np.generic)
+            if not (is_typed(loss) or isinstance(loss, arrays) or is_number(loss)):
+                raise ShardingTypeError(f"a gradient needs a scalar loss; `{name}` returned {type(loss).__name__}")
             return loss, aux
 
         loss, pull, aux = jax.vjp(of_chosen, *[of_one_step(args[i]) for i in indices], has_aux=True)
@@ -293,14 +295,6 @@ def seed_of(t: ShType, called: str, *, holomorphic: bool) -> ShType:
         return seed_type(t, holomorphic=holomorphic, mapped=mapped_axes())
     except ShardingTypeError as error:
         raise located(error, called, [t]) from None
-
-
-def _check_is_array(loss: Any, name: str) -> None:
-    """Refuses a loss that is no array."""
-    if not (
-        is_typed(loss) or isinstance(loss, (jax.Array, jax.core.Tracer, np.ndarray, np.generic)) or is_number(loss)
-    ):
-        raise ShardingTypeError(f"a gradient needs a scalar loss; `{name}` returned {type(loss).__name__}")
 
 
 def positions(argnums: tuple[int, ...], count: int, name: str) -> list[int]:

@@ -220,18 +220,14 @@ def joined_loop(
             except ShardingTypeError:
                 if not rules_in_force():
                     raise
-                _trace_only(attempt)  # the error may come from the carry's first type, not the joined one
+                # the error may come from the carry's first type, not the joined one
+                with speculative_tracing(), contextlib.suppress(ShardingTypeError):
+                    jax.make_jaxpr(lambda: (attempt(), ())[1])()
                 raise
         except TypesDiffer as differ:
             if differ.loop is not None and not any(differ.loop is loop for loop in opened):
                 raise
             init = cast_leaves(init, differ.types)
-
-
-def _trace_only(f: Callable[[], Any]) -> None:
-    """Traces a function for `TypesDiffer`, without communication checks."""
-    with speculative_tracing(), contextlib.suppress(ShardingTypeError):
-        jax.make_jaxpr(lambda: (f(), ())[1])()
 
 
 def _join_carry(name: str, path: str, entered: ShType | None, out: Any, start: Any) -> ShType | None:

@@ -353,5 +353,4 @@ def _note(err: Exception, eqn: Any) -> None:
 
 
 def _read(env: dict[Any, Any], atom: Any) -> Any:
-    """The value of an operand."""
     return unrounded(literal_array(atom) if is_literal(atom) else env[atom])

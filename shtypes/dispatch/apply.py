@@ -98,12 +98,12 @@ def _promote_weak(xs: Sequence[Any]) -> list[Any]:
     ]
     if not any(weak) or all(weak):
         return list(xs)
-    others = [np.dtype(x.dtype) for x, w in zip(xs, weak, strict=True) if not w and _has_promotion(x)]
+    others = [
+        np.dtype(x.dtype)
+        for x, w in zip(xs, weak, strict=True)
+        if not w and hasattr(x, "dtype") and not jnp.issubdtype(x.dtype, jax.dtypes.extended)
+    ]
     return [_promoted(x, others) if w else x for x, w in zip(xs, weak, strict=True)]
-
-
-def _has_promotion(x: Any) -> bool:
-    return hasattr(x, "dtype") and not jnp.issubdtype(x.dtype, jax.dtypes.extended)
 
 
 def _promoted(x: Any, others: Sequence[Any]) -> Any:

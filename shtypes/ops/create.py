@@ -92,7 +92,6 @@ def zeros(type: Any = None, dtype: Any = None, *, shape: Any = None, mesh: Any =
 
 
 def _type_or_shape(type: Any, shape: Any) -> Any:
-    """The type, or the shape by name."""
     if (type is None) == (shape is None):
         raise ShardingTypeError("an array from nothing needs a type or a shape", hints=['sh.zeros("f32[8@x, 4]")'])
     return shape if type is None else type

@@ -331,7 +331,6 @@ def _static_value(x: Any) -> Any:
 
 
 def _argument(static: Static) -> Any:
-    """The value of a static argument for the function."""
     return static.value.value if isinstance(static.value, _HostArray) else static.value
 
 

@@ -19,7 +19,6 @@ from shtypes.ops.table import OPS
 
 
 def _op(name: str) -> Any:
-    """The op of a row."""
     return getattr(import_module(OPS[name].module), OPS[name].attr)
 
 

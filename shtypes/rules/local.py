@@ -262,7 +262,6 @@ def _replicated_fixes(op: Op, operand: ShType) -> list[Fix]:
 
 
 def _axes_code(axes: tuple[str, ...]) -> str:
-    """The code of axes in a call."""
     return f'"{axes[0]}"' if len(axes) == 1 else "(" + ", ".join(f'"{a}"' for a in axes) + ")"
 
 

@@ -167,7 +167,6 @@ def reshape(operand: ShType, new_shape: Sequence[int]) -> Typing:
 
 
 def _full_shape(operand: ShType, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Replaces -1 in the shape."""
     rest = math.prod(s for s in shape if s != -1)
     full = shape
     if shape.count(-1) == 1 and rest > 0:
@@ -216,7 +215,6 @@ def _major_axes(operand: ShType, shape: tuple[int, ...], olds: Sequence[int]) ->
 
 
 def _assign_axes(operand: ShType, axes: Sequence[str], new: list[Dim], news: Sequence[int]) -> None:
-    """Assigns the axes of a group to its new dims."""
     sizes = operand.mesh.shape
     rest = list(axes)
     for d in news:

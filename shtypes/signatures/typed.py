@@ -205,7 +205,6 @@ def _arguments(
 def _result(
     f: Callable[..., Any], annotations: Annotations, into: Checking, bound: Mapping[str, Any], result: Any
 ) -> Any:
-    """Checks and returns the result of a call."""
     if annotations.result is not None:
         try:
             annotations.result.check(result, "result", into)

@@ -93,7 +93,6 @@ class CommTracker:
         return parts
 
     def _parts(self, eqns: Iterable[Equation]) -> Parts:
-        """The communication of equations."""
         entries: dict[Part, list[Entry]] = {}
         for e in eqns:
             sent, forward = list(entries_of(e)), self._is_forward(e)
@@ -181,7 +180,6 @@ class CommTracker:
             self._check(_directions(_added(self._ran, self._parts(_read(eqns)))), lambda: eqns)
 
     def _check_each(self, eqns: Iterable[Equation]) -> None:
-        """Checks each equation by itself."""
         for e in eqns:
             operation = applied_by(e.eqn)
             if isinstance(operation, Operation):

@@ -170,7 +170,6 @@ class _Sweep:
 
 
 def _reshard(eqn: Any) -> Reshard | None:
-    """The reshard of an equation, or None."""
     op = applied_by(eqn)
     return op if isinstance(op, Reshard) else None
 

@@ -59,7 +59,8 @@ def _typed(x: Any, path: Path, params: Sequence[tuple[Path, ShType]], mesh: Mesh
         x = np.asarray(x, getattr(x, "dtype", jnp.result_type(x)))
     t = ShType(mesh, dtypes.from_numpy(x.dtype), list(x.shape), dict.fromkeys(mesh.axis_names, replicated()))
     if jnp.issubdtype(x.dtype, jnp.inexact):
-        candidates = [_with_dims_of(p, t) for at, p in params if _contains(path, at)]
+        parts = {path[i:j] for i in range(len(path) + 1) for j in range(i, len(path) + 1)}
+        candidates = [_with_dims_of(p, t) for at, p in params if at in parts]
         types = list(dict.fromkeys(c for c in candidates if c is not None))
         t = types[0] if len(types) == 1 else t
     return placed(x, t)
@@ -70,10 +71,6 @@ def placed(x: Any, t: ShType) -> Any:
     if isinstance(x, jax.core.Tracer) or not no_trace_is_running():
         return value_info.cast_to_type(x, t)
     return place(np.asarray(x, t.dtype) if is_number(x) else x, as_jax_type(t))
-
-
-def _contains(path: Path, part: Path) -> bool:
-    return any(path[i : i + len(part)] == part for i in range(len(path) - len(part), -1, -1))
 
 
 def _with_dims_of(p: ShType, t: ShType) -> ShType | None:

@@ -69,7 +69,6 @@ class Mesh:
 
     @classmethod
     def _of_checked(cls, items: tuple[tuple[str, int], ...]) -> Mesh:
-        """The mesh with checked axes."""
         interned = cls._interned.get(items)
         if interned is not None:
             return interned

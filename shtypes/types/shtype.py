@@ -98,7 +98,6 @@ class ShType:
 
     @classmethod
     def _of_checked(cls: type[T], mesh: Mesh, name: str, dims: tuple[Dim, ...], states: tuple[State, ...]) -> T:
-        """The type with checked parts."""
         self = object.__new__(cls)
         self.mesh, self.dtype_name, self.dims, self.states = self.exact = mesh, name, dims, states
         self.shape = tuple([d.size for d in dims])

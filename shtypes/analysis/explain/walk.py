@@ -169,7 +169,9 @@ class _BodyWalk:
         for value, where in zip(outs, needs, strict=True):
             value.name = value.name or ("" if where else "_")
         # what a loop saves for the backward pass is named after its value in the loop
-        fresh = [i for i, (v, w) in enumerate(zip(outs, needs, strict=True)) if not v.name and not _is_saved(record, w)]
+        is_body = isinstance(control_of(record.equation.eqn), (Scan, While, Cond))
+        saved = [is_body and use not in (None, "forward") for use in needs]  # only the backward pass uses it
+        fresh = [i for i, v in enumerate(outs) if not v.name and not saved[i]]
         names = result_names(record, assigned(record.frames) if final else (), fresh, len(outs))
         for i, name in zip(fresh, names, strict=True):
             outs[i].name = self.scope.unique(name or _default_name(record))
@@ -249,11 +251,6 @@ def _needed(jaxpr: Any, live: Sequence[tuple[Any, Needs]], stacks: Sequence[str]
             if not is_literal(v) and needed.get(v) != "forward":
                 needed[v] = direction
     return needed | {v: "forward" for v in jaxpr.outvars if not is_literal(v)}
-
-
-def _is_saved(record: Occurrence, where: str | None) -> bool:
-    """Whether only the backward pass uses a result of a loop or conditional."""
-    return isinstance(control_of(record.equation.eqn), (Scan, While, Cond)) and where not in (None, "forward")
 
 
 def _operand(env: dict[Any, Operand], atom: Any) -> Operand:

@@ -113,7 +113,6 @@ rows("pad", _padded, numbers=True)
 
 
 def _spans(t: ShType, starts: Sequence[Any], sizes: Sequence[int], steps: Sequence[int]) -> tuple[Slice, ...]:
-    """The slice of each dim."""
     spans = []
     for size, start, n, step in zip(t.shape, starts, sizes, steps, strict=True):
         if n == size and step == 1:

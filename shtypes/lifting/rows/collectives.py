@@ -174,7 +174,6 @@ def _axes(eqn: Any) -> tuple[str, ...]:
 
 
 def _replicated_along(x: Any, axes: Sequence[str]) -> list[str]:
-    """The axes along which a value is replicated."""
     return [a for a in axes if not is_typed(x) or x.type.state(a) in REPLICATED]
 
 

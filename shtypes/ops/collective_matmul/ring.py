@@ -99,7 +99,11 @@ def gathering(
     inputs = [in_labels.split(",") for in_labels, _ in parts]
     outputs = [output for _, output in parts]
     moved_labels = inputs[0][positions[0]]
-    equal = [spec.label not in o and _equal_along(t, spec.axes) for o, t in zip(outputs, results, strict=True)]
+    # whether devices of the ring have the same result, for which they must add in the same order
+    equal = [
+        spec.label not in o and any(t.state(a) in REPLICATED and t.mesh.shape[a] > 1 for a in spec.axes)
+        for o, t in zip(outputs, results, strict=True)
+    ]
     size = moved.local_shape[moved_labels.index(spec.label)]
 
     def product(i: int, piece: Any, other: Any, at: Any, width: int) -> Any:
@@ -150,11 +154,6 @@ def _joined(result: Any, update: Any, output: str, label: str, source: Any, n: i
     if result is None:
         result = jnp.zeros((*update.shape[:d], n * size, *update.shape[d + 1 :]), update.dtype)
     return lax.dynamic_update_slice_in_dim(result, update, source * size, d)
-
-
-def _equal_along(result: ShType, axes: Sequence[str]) -> bool:
-    """Whether devices of the ring have the same result, for which they must add in the same order."""
-    return any(result.state(a) in REPLICATED and result.mesh.shape[a] > 1 for a in axes)
 
 
 def _stored(terms: Any, update: Any, place: Any, count: int) -> Any:
