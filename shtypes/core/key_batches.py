@@ -12,7 +12,7 @@ from typing import Any, Final
 import jax
 
 from shtypes._compat.plain_programs import without_mesh
-from shtypes.caches import MOST
+from shtypes.caches import CACHE_SIZE
 from shtypes.context.scope import mapped_axes
 from shtypes.errors import ShardingTypeError
 from shtypes.types import ShType, State, dtypes
@@ -30,7 +30,7 @@ def _is_of_xla(dtype: str) -> bool:
     return dtypes.is_key(dtype) and dtypes.key_impl(dtype) != "threefry2x32"
 
 
-@functools.lru_cache(maxsize=MOST)
+@functools.lru_cache(maxsize=CACHE_SIZE)
 def _lowers_to_generator(fn: Callable[..., Any], operands: tuple[tuple[tuple[int, ...], str], ...]) -> bool:
     structs = [jax.ShapeDtypeStruct(shape, dtypes.to_numpy(dtype)) for shape, dtype in operands]
     try:
