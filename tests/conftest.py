@@ -26,8 +26,8 @@ os.environ["XLA_FLAGS"] = " ".join(
     ]
 )
 
-# Nobody reads the Python frames in a lowered program, which take a tenth of a test's time.
-os.environ.setdefault("JAX_TRACEBACK_IN_LOCATIONS_LIMIT", "0")
+# Nobody reads more than the user's line of the Python frames in a lowered program, which take a tenth of a test's time.
+os.environ.setdefault("JAX_TRACEBACK_IN_LOCATIONS_LIMIT", "1")
 
 import hypothesis
 import pytest

@@ -73,31 +73,38 @@ class Refusal(NamedTuple):
 
 
 class PlainCode:
-    """A plain function of the user's, which records the line that JAX refuses while it is traced.
+    """A plain function of the user's, which records the lines that JAX refuses while it is traced.
 
     Args:
         f: The function.
         ends: Whether a refused line ends the trace with its operands as the results, so that these can be typed.
 
     Attributes:
-        refusal: The refused line; None if there is none, or if the user's code, a library or shtypes refuses it.
+        refusals: The refused lines, one for each attempt to trace it; none that the user's code, a library or shtypes
+            refuses.
     """
 
     def __init__(self, f: Callable[..., Any], *, ends: bool = False) -> None:
         self.f, self.ends = f, ends
-        self.refusal: Refusal | None = None
+        self.refusals: list[Refusal] = []
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The results of the function, or the operands of the refused line, None for those of other traces."""
         try:
             return self.f(*args, **kwargs)
         except ARGUMENT_ERRORS as error:
-            self.refusal = _refusal(error)
-            if self.refusal is None or not self.ends:
+            refusal = _refusal(error)
+            if refusal is None:
                 raise
-        here = {trace_of(x) for x in jax.tree.leaves((args, kwargs)) if isinstance(x, jax.core.Tracer)}
-        operands = self.refusal.operands
-        return [x if not isinstance(x, jax.core.Tracer) or trace_of(x) in here else None for x in operands]
+            self.refusals.append(refusal)
+            if not self.ends:
+                raise
+        traces = {trace_of(x) for x in jax.tree.leaves((args, kwargs)) if isinstance(x, jax.core.Tracer)}
+        return [x if not isinstance(x, jax.core.Tracer) or trace_of(x) in traces else None for x in refusal.operands]
+
+    def refusal_of(self, error: Exception) -> Refusal | None:
+        """The recorded line for which JAX raised an error; None if the user's code, a library or shtypes raised it."""
+        return next((refusal for refusal in self.refusals if refusal.error is error), None)
 
 
 @contextlib.contextmanager

@@ -14,7 +14,7 @@ import numpy as np
 
 from shtypes._compat import no_trace_is_running
 from shtypes._compat.jaxprs import key_of
-from shtypes._compat.local_axes import traced_type
+from shtypes._compat.local_axes import local_mesh, traced_type
 from shtypes._compat.plain_programs import needed, trace_plain
 from shtypes._compat.program_mesh import ArgumentSharding, argument_shardings
 from shtypes.caches import PROGRAMS, Bounded, Static
@@ -235,26 +235,38 @@ class _Program:
 
     def traced(self, call_args: CallArgs) -> Traced:
         """Traces the function for these arguments."""
+        code = PlainCode(self.f, ends=not self._typed and local_mesh() is None)  # local mode traces again after errors
+        traced = None
+        try:
+            traced = self._traced(call_args, code)
+        except ARGUMENT_ERRORS as error:
+            refusal = None if self._typed else code.refusal_of(error)
+            if refusal is None:
+                raise
+        else:
+            if not (code.ends and code.refusals):
+                return traced
+            (refusal,) = code.refusals
+        raise refusal.as_error(self._types_of(refusal, traced, call_args)) from shortened(refusal.error)
+
+    def _traced(self, call_args: CallArgs, code: PlainCode) -> Traced:
         mesh = mesh_of(call_args.arrays)
         axes = None if mesh is None else (mesh.axis_sizes, mesh.axis_names)
-        code = PlainCode(self.f, ends=not self._typed)
         closed, outer_values, tree = trace_plain(
             self._on_arrays(call_args, code), [aval_of(x) for x in call_args.arrays], axes
         )
-        traced = Traced(*needed(closed), outer_values, tree)
-        if code.refusal is None:
-            return traced
-        raise code.refusal.as_error(self._types_of(code.refusal, traced, call_args)) from shortened(code.refusal.error)
+        return Traced(*needed(closed), outer_values, tree)
 
-    def _types_of(self, refusal: Refusal, traced: Traced, call_args: CallArgs) -> list[Any]:
+    def _types_of(self, refusal: Refusal, traced: Traced | None, call_args: CallArgs) -> list[Any]:
         """The sharding types of a refused line's operands; JAX's types if the program before it does not type.
 
         Operands inside a sub-jaxpr have JAX's types too.
         """
         types: Sequence[Any] = ()
         with speculative_tracing(), contextlib.suppress(Exception):
-            outs = jax.eval_shape(functools.partial(self._evaluate_op_by_op, traced), call_args.arrays)
-            types = jax.tree.unflatten(traced.tree, outs)
+            ended = traced or self._traced(call_args, PlainCode(self.f, ends=True))
+            outs = jax.eval_shape(functools.partial(self._evaluate_op_by_op, ended), call_args.arrays)
+            types = jax.tree.unflatten(ended.tree, outs)
         pairs = itertools.zip_longest(types, refusal.operands)
         return [t if isinstance(t, ShType) else traced_type(x) for t, x in pairs]
 

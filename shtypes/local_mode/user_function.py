@@ -181,7 +181,8 @@ def _traced(fn: UserFn, run: Callable[[Sequence[Any]], Any], operands: Shards, p
             raise
         raise _captures(fn, prefix, "a traced value", closed[1]) from None
     except (AssertionError, RuntimeError, TypeError, ValueError) as error:
-        if code.refusal is None and line_of(error.__traceback__):
+        refusal = code.refusal_of(error)
+        if refusal is None and line_of(error.__traceback__):
             raise
         if _SPEC.search(str(error)):
             match = _PLACEMENT.search(str(error))
@@ -189,10 +190,10 @@ def _traced(fn: UserFn, run: Callable[[Sequence[Any]], Any], operands: Shards, p
         if not isinstance(error, (TypeError, ValueError)):
             raise
         what = f"cannot be applied to shards {shards_text}"
-        if code.refusal is None:
+        if refusal is None:
             converted = jax_error(str(fn), what, error)
         else:
-            converted = code.refusal.as_error(map(traced_type, code.refusal.operands))
+            converted = refusal.as_error(map(traced_type, refusal.operands))
             converted.what, converted.why = f"`{fn}` {what}", converted.why or converted.what
         converted.what = prefix + converted.what
         raise converted from shortened(error)
