@@ -46,10 +46,10 @@ def name_of_source(step: Step, source: Source | None, t: ShType, steps: int = 8)
 def _sources_of_type(maker: Step, t: ShType) -> list[Source | None]:
     """The sources of an equation's operands of a type."""
     body, env = maker.body, maker.body.env
-    found = [(v, env[v]) for v in maker.eqn.invars if not is_literal(v) and v in env]
+    operands = [(v, env[v]) for v in maker.eqn.invars if not is_literal(v) and v in env]
     return [
         source_of_var(body, v) or (source_of(maker, x) if is_typed(x) else None)
-        for v, x in found
+        for v, x in operands
         if (x.type if is_typed(x) else x) == t
     ]
 

@@ -139,7 +139,7 @@ class _Core:
     def located(self, values: Mapping[int, int]) -> Values:
         """The values of the variables that are left, among those left; none if one was dropped."""
         at = {v: np.flatnonzero(rows == values.get(v, -1)) for v, rows in self.rows.items()}
-        return {v: int(found[0]) for v, found in at.items()} if all(map(len, at.values())) else {}
+        return {v: int(rows[0]) for v, rows in at.items()} if all(map(len, at.values())) else {}
 
     def restored(self, chosen: Mapping[int, int]) -> Values:
         """The values of all variables from those of the variables that are left."""
@@ -155,11 +155,11 @@ class _Core:
         return values
 
 
-def lower_bound(sizes: Mapping[int, int], tables: Tables, known: float = math.inf) -> tuple[float, dict[int, Table]]:
+def lower_bound(sizes: Mapping[int, int], tables: Tables, upper: float = math.inf) -> tuple[float, dict[int, Table]]:
     """A lower bound on the sum of the tables, and one for each value of each variable.
 
     By min-sum diffusion: costs are moved between tables that share a variable, forwards and backwards, which leaves
-    their sum as it is, until the sum of the minima grows no more or is the sum of ``known`` values.
+    their sum as it is, until the sum of the minima grows no more or is ``upper``, the sum of an assignment.
     """
     rest = float(sum(table.sum() for ids, table in tables.items() if not ids))
     unary = {v: np.zeros(n) for v, n in sizes.items()}
@@ -184,7 +184,7 @@ def lower_bound(sizes: Mapping[int, int], tables: Tables, known: float = math.in
                 unary[v] = unary[v] - share
         order.reverse()
         history.append(rest + float(sum(t.min() for t in (*unary.values(), *wide.values()))))
-        if history[-1] >= known * (1 - _ROUNDED):
+        if history[-1] >= upper * (1 - _ROUNDED):
             break
         if len(history) > _PATIENCE and history[-1] <= history[-1 - _PATIENCE] * (1 + _LEAST_GAIN):
             break

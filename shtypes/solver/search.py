@@ -177,10 +177,10 @@ class Search:
                 best, _ = self._axis_by_axis([*axes, *axes], fixed, byte, reshard)
             return _rows(domains, best)
 
-        found = minimize(sizes, tables, start, self._check_time, quick=not cached)
+        minimum = minimize(sizes, tables, start, self._check_time, quick=not cached)
         if cached and not reshard:
-            self._bounds.append((byte, found.bound))
-        return {i: tuple(map(int, domains[i][k])) for i, k in found.values.items()}, found.total, found.exact
+            self._bounds.append((byte, minimum.bound))
+        return {i: tuple(map(int, domains[i][k])) for i, k in minimum.values.items()}, minimum.total, minimum.exact
 
     def solve(
         self, byte: float = 0.0, reshard: float = 0.0, warm: Assignment | None = None, *, needed: bool = False

@@ -81,6 +81,7 @@ def test_an_extreme_along_a_sharded_dim_offers_priced_fixes() -> None:
     assert info.value.fixes[0].bytes_forward > 0 == info.value.fixes[0].bytes_backward
 
 
+@pytest.mark.nightly  # each step of its loops is traced for each fix
 def test_what_has_no_gradient_backward_has_fixes_with_the_price_forward() -> None:
     with sh.use_mesh(sh.make_mesh({"x": 2})), pytest.raises(sh.ShardingTypeError) as info:  # it bisects in a loop
         sh.linalg.eigh_tridiagonal(sh.array(arr(4), "[4@x]"), sh.array(arr(3), "[3]"), eigvals_only=True)
