@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import shtypes as sh
+from shtypes.api import load
 from shtypes.resharding.costs import CostModel, Link
 from shtypes.resharding.devices import Device
 from shtypes.solver import elimination
@@ -24,6 +25,8 @@ from shtypes.solver.search import Search
 from shtypes.solver.tables import Costs
 from shtypes.types.mesh import Mesh
 from tests.solver.models import f32, gpt, gpt_loss, mlp, mlp_loss
+
+load()  # derivatives of typed values, as each name of `sh` does
 
 MACHINE = Device({"f32": 1e3}, bandwidth=1e2)
 
