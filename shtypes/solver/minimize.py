@@ -18,6 +18,8 @@ from shtypes.solver.elimination import Table, eliminate, local_search, minimize_
 #: The least part of the values that are dropped before a lower bound of larger tables is needed, larger by a factor.
 _LEAST_PART: Final = 0.1
 _LARGER: Final = 10
+#: Elimination alone is quicker than with lower bounds up to so many times fewer entries than the most.
+_SLOWER: Final = 3
 #: The most sweeps over the tables for a lower bound, and the relative gain in so many of them below which it is final.
 _SWEEPS: Final = 100
 _VISITS: Final = 200_000_000  # of entries, in all sweeps
@@ -60,9 +62,8 @@ def minimize(
         tick: Called often; may raise to stop.
         quick: Whether to give up what needs seconds.
     """
-    quick_most = elimination.MOST_ENTRIES // _LARGER
-    most = quick_most if quick else elimination.MOST_ENTRIES
-    if width(sizes, tables) <= quick_most:  # quicker than a lower bound
+    most = elimination.MOST_ENTRIES // (_LARGER if quick else 1)
+    if width(sizes, tables) <= min(most, elimination.MOST_ENTRIES // _SLOWER):
         values, total = eliminate(sizes, tables, tick)
         return Minimum(values, total, total)
     core, values = _Core(sizes, tables), start()
