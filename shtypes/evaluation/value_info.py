@@ -366,8 +366,7 @@ def _call(eqn: Any, xs: Sequence[Any]) -> Any:
 
     for inner in body.eqns:
         about = positions(inner, [read(v) for v in inner.invars])
-        env.update((v, _Placed(v.aval.shape, None)) for v in inner.outvars[1:])
-        env[inner.outvars[0]] = _Placed(inner.outvars[0].aval.shape, about)
+        env.update((v, _Placed(v.aval.shape, about if i == 0 else None)) for i, v in enumerate(inner.outvars))
     return place_of(read(body.outvars[0]))
 
 
@@ -408,7 +407,7 @@ def note_results(eqn: Any, operands: Sequence[Any], outs: Sequence[Any]) -> None
 
 def positions(eqn: Any, operands: Sequence[Any]) -> Any:
     """What the first result of an equation counts, from its operands; None if unknown."""
-    follows = _FOLLOWED.get(eqn.primitive.name)
+    follows = _FOLLOWED.get(eqn.primitive.name) if eqn.outvars else None
     return follows(eqn, operands) if follows is not None and _is_of_positions(eqn.outvars[0].aval) else None
 
 

@@ -155,7 +155,7 @@ class Program:
                 env.update(zip(eqn.outvars, operands, strict=False))
             elif isinstance(how, Scan):
                 items.append(self._loop(eqn, how, operands, env, path, times, checkpointed))
-            else:
+            elif eqn.outvars:  # what only prints takes any types
                 items.append(self._op(eqn, operands, env, path, times, checkpointed))
         return items
 

@@ -90,6 +90,15 @@ def test_each_plan_types_and_sends_what_it_says_and_the_smallest_computes_what_o
             np.testing.assert_allclose(host(back), grad, atol=rounding)
 
 
+def print_first(x: Any) -> None:
+    jax.debug.print("{}", x[0])
+
+
+def print_and_return(x: Any) -> Any:
+    jax.debug.print("{}", x[0])
+    return x
+
+
 @pytest.mark.parametrize("fixed", ["[_@x, _@y]", "[_@(y,x), _]"])
 def test_places_that_count_are_known_in_what_is_written_out_of_several_equations(fixed: str) -> None:
     def diagonal(x: Any) -> Any:
@@ -97,6 +106,17 @@ def test_places_that_count_are_known_in_what_is_written_out_of_several_equations
         return jnp.sin(x[own, own])
 
     for plan in sh.suggest(of_sine(diagonal), f32(16, 16), mesh=MESH, fixed={"0": fixed}):
+        assert plan.bytes == plan.ledger.total.bytes
+
+
+@pytest.mark.parametrize("printed", [jax.jit(print_first), jax.jit(print_and_return)])
+def test_equations_that_only_print_have_no_places_that_count(printed: Any) -> None:
+    def model(x: Any) -> Any:
+        printed(jnp.arange(16))
+        jax.debug.print("{}", x[0, 0])
+        return jnp.sum(x)
+
+    for plan in sh.suggest(model, f32(16, 16), mesh=MESH):
         assert plan.bytes == plan.ledger.total.bytes
 
 
