@@ -62,19 +62,18 @@ def argument_name(source: Source) -> str:
 
 def _name_by_frames(step: Step, maker: Step, var: Any) -> Name | None:
     """The user's expression for the result of ``maker`` that ``step`` uses; None if both are of one call."""
-    mine, its = step.frames(), maker.frames()
-    used, gave = _user_frame(mine), _user_frame(its)
+    frames, maker_frames = step.frames(), maker.frames()
+    used, gave = _user_frame(frames), _user_frame(maker_frames)
     if gave is None or (gave == used and not is_backward(step.eqn)) or is_backward(maker.eqn):
         return None
-    name = Name(mapped=is_in_vmap(its, gave))
+    name = Name(mapped=is_in_vmap(maker_frames, gave))
     text, (values, repeats) = gave.expression(), _values(maker, var, gave)
     if text and (values == [var] or (repeats and var in values)):
-        same_type = used is not None and used.place == gave.place
-        return name._replace(expression=text, line="" if same_type else gave.place, times=times_of(maker))
-    names, of = gave.unpacked_into(), maker.eqn.outvars if len(maker.eqn.outvars) > 1 else values
-    text = (
-        names[0] if len(names) == 1 else dict(zip(of, names, strict=True)).get(var, "") if len(of) == len(names) else ""
-    )
+        same_line = used is not None and used.place == gave.place
+        return name._replace(expression=text, line="" if same_line else gave.place, times=times_of(maker))
+    names, variables = gave.unpacked_into(), maker.eqn.outvars if len(maker.eqn.outvars) > 1 else values
+    name_of_var = dict(zip(variables, names, strict=True)) if len(variables) == len(names) else {}
+    text = names[0] if len(names) == 1 else name_of_var.get(var, "")
     is_there = text and used is not None and re.search(rf"\b{text}\b", used.expression())
     return name._replace(expression=text, times=times_of(step)) if is_there else None
 
@@ -113,8 +112,8 @@ def _user_frame(frames: Sequence[Frame]) -> Frame | None:
 def times_of(step: Step) -> int:
     """The number of times that an equation runs: in unrolled Python loops, and in the loops of enclosing equations."""
     eqn, outer = step.eqn, step.body.outer
-    alike = (e for e in step.body.jaxpr.eqns if e.primitive is eqn.primitive and frames_of(e) == frames_of(eqn))
-    times = sum(is_backward(e) == is_backward(eqn) for e in alike)
+    copies = (e for e in step.body.jaxpr.eqns if e.primitive is eqn.primitive and frames_of(e) == frames_of(eqn))
+    times = sum(is_backward(e) == is_backward(eqn) for e in copies)
     if outer is None:
         return times
     return times * times_of(outer) * max((trips or 1 for _, trips in inner_jaxprs(outer.eqn)), default=1)
@@ -133,9 +132,9 @@ def _at_place(step: Step, maker: Step, var: Any) -> Name | None:
     """A place for `at=` that has the variable as a result and does not contain the failing equation."""
     body = maker.body
     scope = scope_of(str(maker.eqn.source_info.name_stack))
-    mine = scope_of(str(step.eqn.source_info.name_stack)) if step.body is body else None
+    own_scope = scope_of(str(step.eqn.source_info.name_stack)) if step.body is body else None
     candidates = []
-    if scope and scope != mine:
+    if scope and scope != own_scope:
         candidates.append("/".join((*body.scope, *scope)))
     candidates += [f.place for f in frames_of(maker.eqn) if f.kind is Owner.INSTALLED]
     jaxpr = body.jaxpr

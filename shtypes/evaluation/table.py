@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from contextvars import ContextVar
 from typing import Any, Final, TypeVar
 
 #: From an equation and its operands to the list of results.
@@ -24,8 +23,6 @@ FALLBACKS: Final[list[Callable[[Any, list[Any]], list[Any] | None]]] = []
 
 #: Functions that evaluate a primitive along sharded dims without gathering them; None where they do not apply.
 WAYS: Final[dict[str, list[Callable[[Any, Sequence[Any]], Sequence[Any] | None]]]] = {}
-#: Collects the numbers of the ways that apply to the equations evaluated in a context; -1 stands for a gather.
-way_numbers: Final[ContextVar[set[int] | None]] = ContextVar("way_numbers", default=None)
 #: The row that chooses among `WAYS` and the primitive's row, where communication is allowed.
 CHOICES: Final[dict[str, Row]] = {}
 

@@ -36,7 +36,7 @@ from shtypes.dispatch.call_fixes import with_out_fixes
 from shtypes.dispatch.reshard import finished
 from shtypes.errors import ShardingTypeError, how_many
 from shtypes.evaluation.interpreter import evaluate_jax_function
-from shtypes.evaluation.table import WAYS, way_numbers
+from shtypes.evaluation.table import WAYS
 from shtypes.evaluation.value_info import aval_of, note_constant, noting, typed_constant
 from shtypes.ops.rows import Op
 from shtypes.ops.shard_programs import NotLocalError, ShardProgram, shard_program
@@ -48,6 +48,7 @@ from shtypes.scopes.comm import (
     FinishesSums,
     Implicit,
     allows_implicit,
+    noting_ways,
     objective,
     rules_in_force,
     speculative_tracing,
@@ -219,14 +220,11 @@ class JaxFunction:
         def choose() -> tuple[int | None]:
             """The way that sends least, but not more forward than a gather."""
             ways: dict[int | None, tuple[int, int]] = {}
-            token = way_numbers.set(numbers := set[int]())
-            try:
+            with noting_ways() as numbers:
                 ways[None] = sent(None)
                 while untried := numbers - ways.keys():  # a way may lead to equations that have others
                     way = min(untried)
                     ways[way] = sent(way)
-            finally:
-                way_numbers.reset(token)
             gather = ways.get(-1, ways[None])[0]
             return (min(ways, key=lambda way: (ways[way][0] > gather, cost(*ways[way], goal.minimize))),)
 

@@ -183,6 +183,7 @@ class _ScopeTracker(Protocol):
 
 class _Thread(threading.local):
     undecided: dict[str, None] | None = None  # why functions were not optimized jointly, if collected
+    ways: set[int] | None = None  # the numbers of algorithms that may apply, if collected
     inserted: InsertedReshards | None = None  # of the outermost open run of a scope that inserts reshards
 
     def __init__(self) -> None:
@@ -214,6 +215,17 @@ def note_undecided(f: Callable[..., Any], why: str) -> None:
     """Notes why the ops of a function choose for themselves, though `implicit_comm` would optimize them jointly."""
     if _thread.undecided is not None:
         _thread.undecided[f"`{getattr(f, '__name__', 'f')}` is not decided as a whole: {why}"] = None
+
+
+def note_ways(numbers: Iterable[int]) -> None:
+    """Notes the numbers of the algorithms that may apply to an op along sharded dims, for `noting_ways`."""
+    if _thread.ways is not None:
+        _thread.ways.update(numbers)
+
+
+def noting_ways() -> contextlib.AbstractContextManager[set[int]]:
+    """Collects the numbers of the algorithms that may apply to ops along sharded dims in it, as in `Implicit.way`."""
+    return attribute_set(_thread, "ways", set[int]())
 
 
 def noting_undecided() -> contextlib.AbstractContextManager[dict[str, None]]:

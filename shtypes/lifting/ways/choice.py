@@ -22,13 +22,13 @@ from shtypes.core.meshes import AnyMesh, use_mesh
 from shtypes.dispatch.apply import is_typed
 from shtypes.errors import ShardingTypeError
 from shtypes.evaluation.bound_primitive import NAMES
-from shtypes.evaluation.table import BODIES, CHOICES, ROWS, WAYS, Row, way_numbers
+from shtypes.evaluation.table import BODIES, CHOICES, ROWS, WAYS, Row
 from shtypes.evaluation.value_info import noting
 from shtypes.ops.shards import across_shards
 from shtypes.resharding import Cost, Direction, cost
 from shtypes.rules.candidate_types import finish_cost
 from shtypes.rules.suggest_fixes import total_cost
-from shtypes.scopes.comm import implicit_comm, minimizing, objective, without_scopes
+from shtypes.scopes.comm import implicit_comm, minimizing, note_ways, objective, without_scopes
 from shtypes.traced.ledger import sent_by_program
 
 Way = Callable[[Any, Sequence[Any]], Sequence[Any] | None]
@@ -89,8 +89,7 @@ def evaluated(eqn: Any, operands: list[Any]) -> list[Any]:
     if not any(dim.axes for x in operands if is_typed(x) for dim in x.type.dims) or not (ways := ways_of(eqn)):
         return row(eqn, operands)
     number, among = _chosen_for(eqn, operands, row, ways)
-    if (numbers := way_numbers.get()) is not None:
-        numbers |= among
+    note_ways(among)
     if number < 0:
         return row(eqn, operands)
     with across_shards(name_of(eqn)):
