@@ -134,15 +134,22 @@ def test_what_several_lines_take_alike_is_sent_once_beside_a_second_form_too() -
         assert plan.bytes == plan.ledger.total.bytes
 
 
-def three_terms(x: Any, w: Any, v: Any) -> Any:
+def sum_of_three(x: Any, w: Any, v: Any) -> Any:
     a, b, c = jnp.tanh(x @ w), jnp.sin(x @ v), jnp.cos(x @ w)
     y = a + b - jnp.exp(x) + c
     return jnp.mean(jax.nn.softmax(y, -1) * y)
 
 
-def test_the_cotangent_of_a_sum_is_sent_once_for_all_of_its_terms() -> None:
-    fixed = {f"test_places.py:{three_terms.__code__.co_firstlineno + 2} <- *": "[_, _@dp]", "x": "[_@dp, _]"}
-    for plan in sh.suggest(three_terms, f32(64, 8), f32(8, 8), f32(8, 8), mesh={"dp": 8}, fixed=fixed, grad=(1, 2)):
+def difference(x: Any, w: Any, v: Any) -> Any:
+    a, b = jnp.tanh(x @ w), jnp.sin(x @ v)
+    y = a - b  # the cotangent of the second is another value: it is negated
+    return jnp.mean(jax.nn.softmax(y, -1) * y)
+
+
+@pytest.mark.parametrize("loss", [sum_of_three, difference])
+def test_the_cotangent_of_a_sum_is_sent_once_for_all_of_its_terms(loss: Any) -> None:
+    fixed = {f"test_places.py:{loss.__code__.co_firstlineno + 2} <- *": "[_, _@dp]", "x": "[_@dp, _]"}
+    for plan in sh.suggest(loss, f32(64, 8), f32(8, 8), f32(8, 8), mesh={"dp": 8}, fixed=fixed, grad=(1, 2)):
         assert plan.bytes == plan.ledger.total.bytes
 
 
