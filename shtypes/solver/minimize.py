@@ -62,10 +62,12 @@ def minimize(
         tick: Called often; may raise to stop.
         quick: Whether to give up what needs seconds.
     """
-    most = elimination.MOST_ENTRIES // (_LARGER if quick else 1)
-    if width(sizes, tables) <= min(most, elimination.MOST_ENTRIES // _SLOWER):
+    most = elimination.MOST_ENTRIES
+    if width(sizes, tables) <= (most // _LARGER if quick else most // _SLOWER):
         values, total = eliminate(sizes, tables, tick)
         return Minimum(values, total, total)
+    if quick:
+        return Minimum(*local_search(sizes, tables, elimination.QUICK_ENTRIES, start(), tick), -math.inf)
     core, values = _Core(sizes, tables), start()
     bound, entries = -math.inf, elimination.QUICK_ENTRIES // _LARGER
     while True:

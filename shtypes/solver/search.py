@@ -5,6 +5,7 @@ Memory limits are by Lagrangian relaxation: a price of a byte of memory.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 import time
@@ -21,7 +22,7 @@ from shtypes.solver.progress import Progress, report
 from shtypes.solver.tables import Assignment, Costs, Domains
 
 #: The number of axes that vary together.
-_BLOCK: Final = 2
+EXACT_AXES: Final = 2
 #: The number of axes with a lower bound from two of them, and the most entries of its tables.
 _RELAXED: Final = 3
 _RELAXED_ENTRIES: Final = 200_000_000
@@ -87,7 +88,7 @@ class Search:
         costs: Costs,
         *,
         seed: int | None = 0,
-        block: int = _BLOCK,
+        block: int = EXACT_AXES,
         overlap: float = 0.0,
         deadline: float = math.inf,
     ) -> None:
@@ -104,6 +105,7 @@ class Search:
         self._minima: dict[tuple[float, ...], tuple[Assignment, float]] = {}  # by axes, prices and fixed options
         self._weights = (1.0, 1.0)
         self._incumbent: tuple[float, Assignment] | None = None
+        self._exploring = False  # whether a point need not be the best
 
     def reset(self) -> None:
         """Forgets all results, after a change of the costs."""
@@ -177,7 +179,8 @@ class Search:
                 best, _ = self._axis_by_axis([*axes, *axes], fixed, byte, reshard)
             return _rows(domains, best)
 
-        minimum = minimize(sizes, tables, start, self._check_time, quick=not cached)
+        quick = not cached or reshard > 0 or self._exploring
+        minimum = minimize(sizes, tables, start, self._check_time, quick=quick)
         if cached and not reshard:
             self._bounds.append((byte, minimum.bound))
         return {i: tuple(map(int, domains[i][k])) for i, k in minimum.values.items()}, minimum.total, minimum.exact
@@ -244,11 +247,13 @@ class Search:
         elif warm is not None:
             best, _ = self._block_by_block(warm, byte, reshard)
         else:
-            optima = [
-                self._block_by_block(self._axis_by_axis(order, initial, byte, reshard)[0], byte, reshard)
-                for order in self._orders()
-            ]
-            best, _ = min(optima, key=lambda each: each[1])
+            best, value = initial, math.inf
+            for order in self._orders():
+                start, first = self._axis_by_axis(order, initial, byte, reshard)
+                if not math.isclose(first, value, rel_tol=1e-9):  # else the same with other names of axes
+                    best, value = min(
+                        (best, value), self._block_by_block(start, byte, reshard), key=lambda each: each[1]
+                    )
         return best
 
     def _orders(self) -> Iterator[Sequence[int]]:
@@ -307,7 +312,8 @@ class Search:
         limit = math.inf if memory is None else memory
         if len(self.axes) == _RELAXED and not self.timed_out:
             byte = min((p for p in self.visited if p.cost.memory <= limit), key=lambda p: p.seconds).byte
-            self._bounds += [(price, value) for price in {0.0, byte} if (value := self._relaxed(price)) is not None]
+            with contextlib.suppress(_OutOfTimeError):
+                self._bounds += [(price, value) for price in {0.0, byte} if (value := self._relaxed(price)) is not None]
         bound = max((value - (byte * limit if byte else 0.0) for byte, value in self._bounds), default=-math.inf)
         # A plan may be quicker than the tables say, which count a reshard once for each use.
         bound = min([bound, *(p.seconds for p in self.visited if p.cost.memory <= limit)])
@@ -338,7 +344,7 @@ class Search:
 
             tables = combined(self.costs.factors(domains), byte, 0.0, self._weights, least)
             sizes = {i: int(part.max()) + 1 for i, part in parts.items()}
-            bounds.append(minimize(sizes, tables).bound)
+            bounds.append(minimize(sizes, tables, tick=self._check_time).bound)
         return max(bounds, default=None)
 
     def explore(self, quick: Point) -> None:
@@ -346,8 +352,10 @@ class Search:
         if self.timed_out:
             self.settled = False
             return
+        self._exploring = True
         least = self.solve(_ONLY_MEMORY * quick.seconds / quick.cost.memory, warm=quick.assignment)
         self._corners(quick, least, math.inf, _SHOWN_CORNERS)
+        self._exploring = False
 
     def _corners(self, low: Point, high: Point, memory: float, most: int) -> None:
         """Visits corners of the front between two of its points, towards the memory limit."""

@@ -31,7 +31,7 @@ from shtypes.solver.graph import Graph, Node
 from shtypes.solver.items import Value
 from shtypes.solver.program import Function, Program
 from shtypes.solver.reshard_prices import Prices
-from shtypes.solver.search import Point, Search, size
+from shtypes.solver.search import EXACT_AXES, Point, Search, size
 from shtypes.solver.tables import Costs
 from shtypes.suggestions.plan import SCHEMA, FixedTypes, Plan, Problem, decisions_of, ms
 from shtypes.types import ShType
@@ -48,6 +48,8 @@ _MOST_TIGHTENED: Final = 6
 _MOST_CORRECTIONS: Final = 12
 #: Plans may fit if their predicted memory is at most this multiple of the limit.
 _LIKELY: Final = 1.5
+#: The default time limit in seconds on axes of which not all vary together.
+_TIME_LIMIT: Final = 20.0
 _UNITS: Final = {"": 1, "B": 1, "KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 
 
@@ -197,9 +199,10 @@ def suggest(
         overlap: The part of the shorter of computing and communication that overlaps with the longer. 0: one after the
             other; 1: a step takes as long as the longer of the two.
         time_limit: Seconds after which the best plan so far is returned, marked as unsettled, as soon as there is one.
-            Tracing the function and typing the plan take extra time.
-        seed: Of the search on more than two axes, which starts with two orders of them. Without a time limit the result
-            is deterministic.
+            Tracing the function and typing the plan take extra time. By default 20 on more than two axes, and none
+            (``math.inf``) on others.
+        seed: Of the search on more than two axes, which starts with two orders of them. The result is deterministic
+            if the search ends before the limit.
 
     Returns:
         The plans of the front of time against memory, the quickest first. Each has ``arguments``, ``rules``,
@@ -229,8 +232,10 @@ def suggest(
         raise ShardingTypeError(
             f"`state` of `suggest` is {state!r}", why="it is bytes for each byte", hints=["state=2"]
         )
-    deadline = math.inf if time_limit is None else time.monotonic() + time_limit
     on = current_mesh() if mesh is None else Mesh(mesh) if isinstance(mesh, Mapping) else to_mesh(mesh)
+    if time_limit is None:
+        time_limit = _TIME_LIMIT if sum(n > 1 for n in on.axis_sizes) > EXACT_AXES else math.inf
+    deadline = time.monotonic() + time_limit
     chosen = (0,) * grad if isinstance(grad, bool) else (grad,) if isinstance(grad, int) else tuple(grad)
     argnums = tuple(positions(chosen, len(args), "suggest"))
     shapes, types = _shapes(args, on)
@@ -295,11 +300,10 @@ def _suggestions(problem: Problem, search: Search, limit: float | None) -> Sugge
         search.explore(point)
         plans = _front(problem, search, point, limit)
         corrected = [plan.correct_costs() for plan in plans]
-        if search.timed_out or not any(corrected):
+        if not any(corrected) or (search.timed_out and any(plan.fits(limit) for plan in plans)):
             break
         search.reset()
-    else:  # with the costs of the last correction
-        plans = [plan.repriced() for plan in plans]
+    plans = [plan.repriced() if changed else plan for plan, changed in zip(plans, corrected, strict=True)]
     others = sorted((p for p in search.visited if p.cost.memory <= (limit or math.inf)), key=lambda p: p.seconds)
     fitting = (p for p in (Plan(problem, point) for point in others) if p.fits(limit))
     typed = [p for p in plans if p.fits(limit)] or [*itertools.islice(fitting, 1)]

@@ -244,6 +244,16 @@ def test_at_the_time_limit_there_is_a_plan_that_fits_and_is_said_to_be_unsettled
     assert sh.suggest(*args, mesh=mesh, time_limit=0, **SETTINGS).solves < whole.solves
 
 
+@pytest.mark.parametrize(("mesh", "settled"), [({"a": 2, "b": 2, "c": 2}, False), ({"a": 2, "b": 2}, True)], ids=str)
+def test_more_than_two_axes_have_a_time_limit_by_default(
+    mesh: dict[str, int], settled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shtypes.suggestions.suggest._TIME_LIMIT", 0.0)
+    args = lambda w, x: jnp.sum(x @ w), f32(8, 8), f32(8, 8)
+    assert sh.suggest(*args, mesh=mesh).settled is settled
+    assert sh.suggest(*args, mesh=mesh, time_limit=math.inf).settled
+
+
 def test_the_page_has_the_front_as_a_picture_and_each_plan_as_tables() -> None:
     found = plans_of_a_gpt()
     assert len(found) > 1

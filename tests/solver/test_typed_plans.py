@@ -90,6 +90,14 @@ def test_each_plan_types_and_sends_what_it_says_and_the_smallest_computes_what_o
             np.testing.assert_allclose(host(back), grad, atol=rounding)
 
 
+@pytest.mark.nightly
+def test_after_the_time_limit_costs_are_corrected_until_a_plan_types() -> None:
+    f, args = MODELS["a solver's tangent"]
+    (plan, *_) = found = sh.suggest(of_sine(f), *args, mesh={"x": 2, "y": 2, "z": 2}, time_limit=0)
+    assert not found.settled
+    assert plan.bytes == pytest.approx(plan.ledger.total.bytes, rel=2e-3)
+
+
 def print_first(x: Any) -> None:
     jax.debug.print("{}", x[0])
 
