@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
+from shtypes._compat.jaxprs import jaxpr_of
 from shtypes.analysis.buffers import Fusion
-from shtypes.analysis.device_steps import Graph, Kind, Step, Value
+from shtypes.analysis.device_steps import Graph, Kind, Step, Value, bytes_of, graph_of
 from shtypes.analysis.flops import product_flops, step_flops
 from shtypes.analysis.memory import DeviceProgram, device_program, part_text
 from shtypes.analysis.target import Target, target_in_scope
@@ -216,6 +217,12 @@ def compute_of(target: Target, program: DeviceProgram, device: Device | None) ->
     counted = [kernel._replace(runs=n) for kernel, n in kernels.items()]
     counted.sort(key=lambda k: (-k.runs * k.flops, -k.runs * k.bytes))
     return Compute(target.name, target.mesh_text, tuple(counted), tuple(walk.not_counted), walk.known, device)
+
+
+def seconds_of(program: Any, device: Device) -> float:
+    """The time of the kernels of a plain closed jaxpr on one device."""
+    inputs = [Value(bytes_of(v.aval), v.aval) for v in jaxpr_of(program).invars]
+    return sum(kernel.seconds(device) for kernel in _Walk().kernels(graph_of(program, inputs)))
 
 
 class _Walk:

@@ -21,7 +21,7 @@ from shtypes.context.user_line import wrap_jax_errors
 from shtypes.core.jax_errors import wrap_refusals
 from shtypes.errors import ShardingTypeError
 from shtypes.evaluation.undo_ravel import undo_ravel
-from shtypes.evaluation.value_info import place_of, positions
+from shtypes.evaluation.value_info import of_some, place_of, positions
 from shtypes.lifting.ways.choice import ways_of
 from shtypes.lifting.ways.grouping import grouped
 from shtypes.solver.items import (
@@ -296,6 +296,7 @@ class Function(Program):
         axes = None if mesh is None else (mesh.axis_sizes, mesh.axis_names)
         with wrap_jax_errors(name):
             closed, tracers, self.out_tree = trace_plain(flat, avals, axes)
+        self._traced = flat, avals, axes
         if tracers:
             raise ShardingTypeError(f"`{name}` closes over values that are being traced: pass them as arguments")
         of_arrays = [path for path, a in zip(paths, self.is_array, strict=True) if a]
@@ -304,6 +305,20 @@ class Function(Program):
         differentiated = [path[0].idx in argnums for path in of_arrays]
         arguments = [(p, d, False) for p, d in zip(paths_of_arrays, differentiated, strict=True)]
         super().__init__(name, *needed(closed), arguments, checkpoint=checkpoint)
+
+    def with_gradient(self) -> Any:
+        """The jaxpr of the plain function with the gradients of its differentiated arguments."""
+        flat, avals, axes = self._traced
+        live = [i for i, v in enumerate(self.inputs) if v.differentiated]
+
+        def leaves(xs: Sequence[Any]) -> list[Any]:
+            return [y for y in jax.tree.leaves(flat(*xs)) if jax.numpy.issubdtype(y.dtype, jax.numpy.inexact)]
+
+        def both(*xs: Any) -> Any:
+            ys, pull = jax.vjp(of_some(leaves, xs, live), *[xs[i] for i in live])
+            return ys, pull([jax.numpy.ones_like(y) for y in ys])
+
+        return trace_plain(both if live else flat, avals, axes)[0]
 
     def arguments(self, arrays: Sequence[Any]) -> tuple[Any, ...]:
         """The arguments as trees, from their arrays."""

@@ -33,8 +33,10 @@ from shtypes.types import ShType
 
 #: The prices of reshards from each row to the same row.
 Price = Callable[[States, States], Cost]
-#: The part of the memory traffic of ops without products that is left after XLA fuses them.
+#: The part of the memory traffic of ops without products that is left after XLA fuses them: of most programs, and at
+#: least.
 FUSED: Final = 0.4
+_LEAST_FUSED: Final = 0.05
 
 #: The most entries of a cached factor.
 _MOST_CACHED: Final = 4096
@@ -115,7 +117,7 @@ class Costs:
     ) -> None:
         self.graph, self.prices, self.device, self.state = graph, prices, device, state
         self.weights, self.by_bytes = weights, by_bytes
-        self.sizes = graph.sizes
+        self.sizes, self.fused = graph.sizes, FUSED
         self._options = {n.id: [_OptionArrays.of(each) for each in n.options] for n in graph.decisions}
         self._pair_cache: dict[Any, tuple[Table, Table, Table]] = {}
         self._factor_cache: dict[Any, Factor] = {}
@@ -177,6 +179,14 @@ class Costs:
 
     # unary factors
 
+    def calibrate(self, seconds: float) -> None:
+        """Sets the part of memory traffic that is left after fusion, so that undivided work takes so many seconds."""
+        row, totals = np.zeros((1, len(self.sizes)), np.int64), []
+        for self.fused in (0.0, 1.0):
+            totals.append(sum(len(some) * float(np.sum(self.node_cost(some[0], row).seconds)) for some in self.nodes))
+        products, traffic = totals[0], totals[1] - totals[0]
+        self.fused = min(max((seconds - products) / traffic, _LEAST_FUSED), 1.0) if traffic else FUSED
+
     def node_cost(self, node: Node, rows: Any) -> Measure:
         """The cost of a node, without reshards of its operands."""
         cost = Measure(*(np.zeros(len(rows)) for _ in Measure._fields))
@@ -229,7 +239,7 @@ class Costs:
             return moved.times(node.times)
         backward = sum(graph.has_cotangent(x) for _, x in operands) if has_cotangent else 0
         is_product, bandwidth = product_flops(op.eqn) is not None, self.device.bandwidth
-        seconds = (0 if is_product else FUSED) * traffic / bandwidth
+        seconds = (0 if is_product else self.fused) * traffic / bandwidth
         for p in op.products:
             moving = (traffic if is_product else p.bytes / divided) / bandwidth
             seconds = seconds + np.maximum(p.flops / divided / self.device.rate(p.dtype), moving)

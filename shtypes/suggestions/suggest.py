@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fnmatch
 import functools
 import itertools
@@ -16,6 +17,7 @@ from typing import Any, Final, Literal, overload
 
 import jax
 
+from shtypes.analysis.compute import seconds_of
 from shtypes.analysis.svg import Mark, front
 from shtypes.autodiff.grad import positions
 from shtypes.context.signature_errors import check_function, name_of
@@ -32,7 +34,7 @@ from shtypes.solver.items import Value
 from shtypes.solver.program import Function, Program
 from shtypes.solver.reshard_prices import Prices
 from shtypes.solver.search import EXACT_AXES, Point, Search, size
-from shtypes.solver.tables import Costs
+from shtypes.solver.tables import FUSED, Costs
 from shtypes.suggestions.plan import SCHEMA, FixedTypes, Plan, Problem, decisions_of, ms
 from shtypes.types import ShType
 from shtypes.types.mesh import Mesh, current_mesh
@@ -48,6 +50,8 @@ _MOST_TIGHTENED: Final = 6
 _MOST_CORRECTIONS: Final = 12
 #: Plans may fit if their predicted memory is at most this multiple of the limit.
 _LIKELY: Final = 1.5
+#: The most ops of a program of which the work is measured first, since that takes a trace of its gradient.
+_MOST_CALIBRATED: Final = 2000
 #: The default time limit in seconds on axes of which not all vary together.
 _TIME_LIMIT: Final = 20.0
 _UNITS: Final = {"": 1, "B": 1, "KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
@@ -102,6 +106,7 @@ class Suggestions(Sequence[Plan], Report):
         types = old.fixed._replace(arguments={**old.fixed.arguments, **arguments}, at={**old.fixed.at, **at})
         graph = old.costs.graph
         costs = _costs(old.program, graph.mesh, graph.grad, types, old.costs.prices, old.device, old.state)
+        costs.fused = old.costs.fused
         problem, search = old._replace(fixed=types, costs=costs), Search(costs, overlap=self._overlap)
         for _ in range(_MOST_CORRECTIONS):
             plan = Plan(problem, _readable(search, self.limit))
@@ -243,12 +248,21 @@ def suggest(
     device = as_device(compute, "`compute` of `suggest` is")
     limit = None if memory is None else _bytes(memory)
 
+    fused = FUSED
+
     def search_program(program: Function) -> Suggestions:
+        nonlocal fused
         program.name = name_of(f) or "f"
         arguments, at = _by_path(program, {**(inputs or {}), **(fixed or {})})
         arguments |= {v: t for v, t in zip(program.inputs, types, strict=True) if t is not None}
         fixed_types = FixedTypes(arguments, at, out)
         costs = _costs(program, on, bool(argnums), fixed_types, Prices(on, model), device, float(state))
+        if program is not programs[0]:
+            costs.fused = fused
+        elif len(program.ops) <= _MOST_CALIBRATED:
+            with contextlib.suppress(ValueError, TypeError, NotImplementedError):  # told when a plan is typed
+                costs.calibrate(seconds_of(program.with_gradient(), device))
+        fused = costs.fused
         problem = Problem(program.name, program, costs, model, device, argnums, float(state), fixed_types)
         search = Search(costs, seed=operator.index(seed), overlap=float(overlap), deadline=deadline)
         return _suggestions(problem, search, limit)

@@ -244,6 +244,15 @@ def test_at_the_time_limit_there_is_a_plan_that_fits_and_is_said_to_be_unsettled
     assert sh.suggest(*args, mesh=mesh, time_limit=0, **SETTINGS).solves < whole.solves
 
 
+def test_work_without_products_takes_as_long_as_that_of_the_typed_step() -> None:
+    def model(w: Any, x: Any) -> Any:
+        rays = jnp.concatenate([jnp.sin(x), jnp.cos(x)], -1) @ w
+        return jnp.sum(jax.lax.fori_loop(0, 4, lambda i, y: y + jnp.exp(-jax.nn.softplus(y)), rays))
+
+    plan = sh.suggest(model, f32(64, 32), f32(256, 32), mesh={"x": 8})[0]
+    assert plan.compute == pytest.approx(plan.work.seconds(), rel=0.15)
+
+
 @pytest.mark.parametrize(("mesh", "settled"), [({"a": 2, "b": 2, "c": 2}, False), ({"a": 2, "b": 2}, True)], ids=str)
 def test_more_than_two_axes_have_a_time_limit_by_default(
     mesh: dict[str, int], settled: bool, monkeypatch: pytest.MonkeyPatch
