@@ -90,7 +90,6 @@ from shtypes.ops.arithmetic import power as _pow
 from shtypes.ops.arithmetic import power as power
 from shtypes.ops.arithmetic import subtract as _sub
 from shtypes.ops.arithmetic import subtract as subtract
-from shtypes.ops.associative import associative_scan as associative_scan
 from shtypes.ops.create import arange as arange
 from shtypes.ops.create import asarray as asarray
 from shtypes.ops.create import copy as copy
@@ -351,6 +350,7 @@ from shtypes.ops.functions import argwhere as argwhere
 from shtypes.ops.functions import array_equal as array_equal
 from shtypes.ops.functions import array_equiv as array_equiv
 from shtypes.ops.functions import array_split as array_split
+from shtypes.ops.functions import associative_scan as associative_scan
 from shtypes.ops.functions import atleast_1d as atleast_1d
 from shtypes.ops.functions import atleast_2d as atleast_2d
 from shtypes.ops.functions import atleast_3d as atleast_3d

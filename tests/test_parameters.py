@@ -190,7 +190,6 @@ TAKING: dict[str, Callable[[Any], Any]] = {
     "the backward function of `custom_vjp` is a function": lambda x: m.custom_vjp(abs).defvjp(abs, 3),
     "`local_map` takes a function": lambda x: m.local_map(3, out="[]"),
     "`shard_map` takes a function": lambda x: m.shard_map(3, out_specs="f32[]"),
-    "`associative_scan` takes a function": lambda x: m.associative_scan(3, x),
     "`typed` takes a function": lambda x: m.typed(3),
     "`ledger` takes a function": lambda x: m.ledger(3, x),
     "`at[...].apply` takes a function": lambda x: x.at[0].apply(3),

@@ -238,8 +238,9 @@ _on_one_device: list[Callable[..., Any]] = []
 
 
 def _without_mesh(call: Any, args: tuple[Any, ...], kwargs: dict[str, Any], *, needs_mesh: bool) -> Any:
-    """The result of a public function without a mesh; None if it needs one, or within another op."""
-    if not _on_one_device or _within(_PUBLIC_CALL):
+    """The result of a public function without a mesh; None if it needs one, or within another op that calls it."""
+    is_argument = plain_trace.depth and owner_of_frame(next(frames(2))) is Owner.MACHINERY  # JAX calls it
+    if not _on_one_device or (_within(_PUBLIC_CALL) and not is_argument):
         return None
     return _on_one_device[0](call, args, kwargs, needs_mesh=needs_mesh)
 

@@ -43,6 +43,11 @@ class Op(NamedTuple):
         return sum(1 for operand in self.operands.split(", ") if operand != "/")
 
     @property
+    def per_element(self) -> bool:
+        """Whether it is an elementwise function."""
+        return bool(self.operands) or self.module == "shtypes.ops.arithmetic"
+
+    @property
     def signature(self) -> inspect.Signature:
         """The signature of an elementwise function: its operands, then its parameters."""
         return signature_of(", ".join(filter(None, (self.operands, self.params))), operands=self.arity)

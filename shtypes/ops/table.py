@@ -195,7 +195,7 @@ OPS: Final[Mapping[str, Op]] = {
         *of_jax("repeat", rule="broadcast", linear="a"),
         *of_jax("roll", rule="unary_along", linear="a"),
         *of_jax("tile", rule="unary_along", linear="A"),
-        *written("ops.associative", "associative_scan", jax="jax.lax"),
+        *of_jax("associative_scan", jax="jax.lax"),
         *of_jax("conv conv_with_general_padding", jax="jax.lax", linear="lhs*rhs"),
         *of_jax("conv_general_dilated conv_transpose", jax="jax.lax", rule="contraction", linear="lhs*rhs"),
         *of_jax("conv_general_dilated_local", jax="jax.lax", linear="lhs*rhs"),

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -89,6 +91,21 @@ def test_a_fix_of_a_call_with_a_loop_has_the_price_of_all_its_steps() -> None:
 
 
 @pytest.mark.mesh({"x": 8})
+def test_elementwise_functions_of_shtypes_move_with_their_operands_in_plain_programs() -> None:
+    x = sh.abstract_array("f32[16@x]")
+    assert {e.kind for e in sh.ledger(lambda x: sh.associative_scan(sh.add, x, out="[16@x]"), x)} == {"permute"}
+
+    def products(m: Any, x: Any) -> Any:
+        return jnp.pad(m.multiply(x[1:], m.sin(x[:-1])), (1, 0))
+
+    lifted = sh.implicit_comm(sh.lift(functools.partial(products, sh)))
+    assert {e.kind for e in sh.ledger(lifted, x)} == {"permute"}
+    value = np.linspace(0.5, 1.5, 16, dtype=np.float32)
+    gradient = sh.jit(sh.grad(lambda x: sh.sum(lifted(x))))(sh.array(value, "[16@x]"))
+    assert_close(host(gradient), jax.grad(lambda x: jnp.sum(products(jnp, x)))(value), what="gradient")
+
+
+@pytest.mark.mesh({"x": 8})
 @pytest.mark.parametrize("policy", ["partial", "jax"])
 def test_a_call_sends_no_more_forward_than_where_it_gathers_first(policy: Any) -> None:
     x = sh.abstract_array("f32[16384@x]")
@@ -135,7 +152,7 @@ def test_out_has_a_type_for_each_result_or_one_for_all() -> None:
 
 
 CALLS: dict[str, tuple[Callable[..., Any], tuple[str, ...], set[str]]] = {
-    "an op inside that has `out`, in a call that has none": (
+    "a function of functions": (
         lambda x: sh.associative_scan(sh.multiply, x, reverse=True),
         ("f32[8@x,4]",),
         {'sh.reshard(x, "[8,4@x]")', 'sh.reshard(x, "[8,4]")'},

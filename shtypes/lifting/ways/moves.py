@@ -40,6 +40,7 @@ from shtypes.ops.shards import (
     ppermute,
     type_of,
 )
+from shtypes.ops.table import OPS
 
 #: Primitives that change the dims: small values, such as edges to be repeated, are gathered for them.
 _RESHAPES: Final = ("broadcast_in_dim", "reshape", "squeeze")
@@ -325,6 +326,9 @@ def kind_of(eqn: Any) -> bool | None:
         shapes = {v.aval.shape for v in (*eqn.invars, *eqn.outvars)} - {()}
         alike = len(shapes) < 2 and not eqn.params["num_consts"]
         return False if alike and is_per_element(jaxpr_of(eqn.params["call_jaxpr"])) else None
+    if name == "typed_call":
+        call, ranks = eqn.params["call"], {v.aval.ndim for v in eqn.invars} - {0}
+        return False if len(ranks) < 2 and call.fn is None and call.name in OPS and OPS[call.name].per_element else None
     if name in _MOVES and _keeps_dims(eqn):
         return True if ROWS[name] is _MOVES[name] else None
     return False if name in _RESHAPES or acts_per_element(name) or not any(v.aval.ndim for v in eqn.invars) else None
