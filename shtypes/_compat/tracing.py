@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import jax
 from jax.extend import source_info_util
 
-from shtypes._compat import Zero, trace_ctx
+from shtypes._compat import Zero, trace_ctx, trace_of
 from shtypes._compat.jaxprs import inner_jaxprs, is_literal, jaxpr_of
 from shtypes.context.frames import frames
 
@@ -57,6 +57,15 @@ def open_traces() -> list[OpenTrace]:
             traces.append(OpenTrace(str(purpose), frame))
         trace = getattr(trace, "parent_trace", None)
     return traces
+
+
+def has_ended(tracer: Any) -> bool:
+    """Whether a tracer's trace has ended; JAX then drops its equations."""
+    trace: Any = trace_of(tracer)
+    frame: Any = getattr(trace, "frame", None)
+    if frame is None:
+        return trace is not None and not trace.is_valid()
+    return not frame.tracing_eqns and all(frame is not each.frame for each in open_traces())
 
 
 def arguments_of(x: Any) -> list[Any] | None:

@@ -35,10 +35,10 @@ from shtypes.core.interop_errors import (
     refused_attribute,
     sharding_of_value,
 )
-from shtypes.core.jax_errors import concretization_error
+from shtypes.core.jax_errors import concretization_error, escaped_error
 from shtypes.core.jax_type import HiShType
 from shtypes.core.physical import hidden_axes, physical_sharding, without_keys
-from shtypes.errors import ShardingTypeError, also
+from shtypes.errors import ShardingTypeError
 from shtypes.types import REPLICATED, State, dtypes
 
 if TYPE_CHECKING:  # a base without runtime attributes
@@ -348,8 +348,7 @@ def _getter(name: str, fn: Any) -> Any:
 
 def _no_data(tracer: Any) -> Any:
     if no_trace_is_running():
-        kind, hints = also(jax.errors.UnexpectedTracerError), ["return it from the function that was traced"]
-        error = kind(f"a traced value, {jax.typeof(tracer)}, left its trace, which has ended", hints=hints)
+        error = escaped_error(jax.typeof(tracer))
     else:
         error = ShardingTypeError(f"a traced value, {jax.typeof(tracer)}, has no data while it is traced")
     raise placed(error, "data")

@@ -18,6 +18,7 @@ from shtypes.core.array import install as install
 from shtypes.core.checks import check_values, checks_are_on
 from shtypes.core.device_put import from_concrete_p, from_jax_p, place, to_jax_p, type_of
 from shtypes.core.host import canonical, converted, host_array, refuse_hidden
+from shtypes.core.jax_errors import refuse_escaped
 from shtypes.core.jax_type import HiShType, as_jax_type
 from shtypes.core.meshes import to_mesh
 from shtypes.core.physical import physical_sharding
@@ -32,6 +33,7 @@ from shtypes.types.mesh import Mesh, current_mesh
 def type_by_jax(x: Any, mesh: Any = None) -> HiShType:
     """The type of an array by JAX's sharding: S where sharded, R where reduced, U where unreduced, else I."""
     aval = jax.typeof(x)
+    refuse_escaped(x)
     sharding = aval.sharding
     if isinstance(x, jax.Array) and not isinstance(x, jax.core.Tracer) and isinstance(x.sharding, jax.NamedSharding):
         sharding = x.sharding

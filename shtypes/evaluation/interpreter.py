@@ -18,6 +18,7 @@ from shtypes.caches import COMPILED, Bounded, Static
 from shtypes.context.eqn_source import set_current_eqn
 from shtypes.context.scope import attribute_set
 from shtypes.context.user_line import placed
+from shtypes.core.jax_errors import refuse_escaped
 from shtypes.core.local import Local
 from shtypes.core.meshes import context_mesh
 from shtypes.core.operation import Operation, noting_bound
@@ -82,9 +83,22 @@ def evaluate_program(
 ) -> list[Any]:
     """Evaluates a lifted function's program."""
     mesh = mesh_of(args)
+    body = Body(None, {}, None, at_specs, arguments=arguments, mesh=mesh)
+    for var, x in zip((*jaxpr.constvars, *jaxpr.invars), (*consts, *args), strict=True):
+        if isinstance(x, jax.core.Tracer) and not is_typed(x):
+            _refuse_escaped(x, next((Step(eqn, body) for eqn in jaxpr.eqns if var in eqn.invars), None))
     if mesh is not None and any(map(is_typed, args)):
         consts, args = ([sharded_constant(x, mesh) for x in xs] for xs in (consts, args))
-    return _run(jaxpr, consts, args, Body(None, {}, None, at_specs, arguments=arguments, mesh=mesh))
+    return _run(jaxpr, consts, args, body)
+
+
+def _refuse_escaped(x: Any, user: Step | None) -> None:
+    """Refuses a plain value whose trace has ended, at the line of the equation that uses it."""
+    with set_current_eqn(user):
+        try:
+            refuse_escaped(x)
+        except ShardingTypeError as error:
+            raise placed(error, "lift" if user is None else user.eqn.primitive.name) from None
 
 
 def evaluate_jax_function(jaxpr: Any, consts: Sequence[Any], args: Sequence[Any]) -> list[Any]:

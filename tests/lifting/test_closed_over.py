@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import types
@@ -528,3 +529,55 @@ def test_a_fix_beside_what_the_program_closes_over_costs_what_it_says(
     for one, to in zip(caught.value.fixes, targets, strict=True):
         sent = sh.ledger(sh.value_and_grad(lambda b, to=to: sh.sum(sh.lift(lambda b: f(a, b))(sh.reshard(b, to)))), b)
         assert (one.bytes_forward, one.bytes_backward) == (sent.forward().bytes, sent.backward().bytes)
+
+
+@functools.cache
+def _mask(n: int) -> jax.Array:
+    return jnp.tril(jnp.ones((n, n)))
+
+
+def _remembered(left: list[Any], x: Any) -> Any:
+    left += [] if left else [jnp.cos(jnp.ones(4))]
+    return x + left[0]
+
+
+def _out_of_a_loop(left: list[Any], x: Any) -> Any:
+    def body(c: Any, _: Any) -> Any:
+        left.append(c)
+        return c, None
+
+    jax.lax.scan(body, jnp.ones(4), None, length=2)
+    return x + left[0]
+
+
+def _returned(left: list[Any], x: Any) -> Any:
+    left += [] if left else [jnp.cos(jnp.ones(4))]
+    return x, left[0]
+
+
+@pytest.mark.parametrize("f", [lambda _, x: x @ _mask(4), _remembered, _out_of_a_loop, _returned])
+def test_a_traced_value_that_left_its_trace_is_told_as_one(f: Callable[..., Any]) -> None:
+    """It was told of as an array of an automatic mesh, with a hint to give it a type, which no dead value takes."""
+    left: list[Any] = []
+    f = functools.partial(f, left)
+    with sh.use_mesh(sh.abstract_mesh({"dp": 2, "tp": 4})):
+        with contextlib.suppress(sh.ShardingTypeError):
+            sh.lift(f)(sh.abstract_array("f32[8@dp,4]"))
+        with pytest.raises(jax.errors.UnexpectedTracerError, match="left its trace, which has ended") as caught:
+            sh.lift(f)(sh.abstract_array("f32[16@dp,4]"))
+    error = caught.value
+    assert isinstance(error, sh.ShardingTypeError)
+    assert error.where.startswith("test_closed_over.py:")
+    assert "jax.ensure_compile_time_eval()" in str(error)
+
+
+def test_a_constant_of_compile_time_may_be_remembered() -> None:
+    @functools.cache
+    def mask(n: int) -> jax.Array:
+        with jax.ensure_compile_time_eval():
+            return jnp.tril(jnp.ones((n, n)))
+
+    with sh.use_mesh(sh.abstract_mesh({"dp": 2, "tp": 4})):
+        for n in (8, 16):
+            y = sh.lift(lambda x: x @ mask(4))(sh.abstract_array(f"f32[{n}@dp,4]"))
+            assert str(y.type) == f"f32[{n}@dp,4]"
