@@ -6,10 +6,14 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from mypy.options import Options
+from mypy.plugin import ReportConfigContext
 
+from shtypes.editor.mypy.plugin import ShtypesPlugin
 from shtypes.tools.cli.config import config as pinned_in
 from tests.editor.running import PYTHONPATH, ROOT, SKIPPED, by_file, configured, run_mypy
 
@@ -50,6 +54,16 @@ class Project:
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory, mypy_cache: Path) -> Project:
     return Project(tmp_path_factory.mktemp("project"), mypy_cache)
+
+
+def test_another_mesh_checks_no_library_again_that_cannot_use_types() -> None:
+    plugin = ShtypesPlugin(Options())
+    for library in ("numpy", "jax.numpy", "rich.console"):
+        spec = find_spec(library)
+        assert spec
+        assert spec.origin
+        assert plugin.report_config_data(ReportConfigContext(library, spec.origin, False)) is None
+    assert plugin.report_config_data(ReportConfigContext("user", "user.py", False)) is not None
 
 
 @pytest.mark.nightly

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
 
 import mypy
@@ -36,8 +37,18 @@ from shtypes.errors import ShardingTypeError
 if TYPE_CHECKING:
     from shtypes.editor.mypy.hooks import Hooks
 
-#: Prefixes of modules in which nothing is typed: mypy's, and this package's except its demo.
-_UNTYPED: Final = (os.path.join(os.path.dirname(mypy.__file__), ""), *OURS)
+#: Packages that this one imports, and what they import: they cannot use it.
+_BENEATH: Final = ("attr", "attrs", "jax", "markdown_it", "mdurl", "ml_dtypes", "numpy", "rich", "scipy")
+#: Prefixes of modules in which nothing is typed: mypy's, those, and this package's except its demo.
+_UNTYPED: Final = (
+    os.path.join(os.path.dirname(mypy.__file__), ""),
+    *(
+        os.path.join(folder, "")
+        for spec in map(find_spec, _BENEATH)
+        for folder in (spec and spec.submodule_search_locations) or ()
+    ),
+    *OURS,
+)
 
 
 class ShtypesPlugin(Plugin):
