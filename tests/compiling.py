@@ -1,15 +1,46 @@
-"""How the tests compile large programs."""
+"""How the tests compile: each program once, and large ones too."""
 
 from __future__ import annotations
 
+import collections
 import functools
-from typing import Any
+from typing import Any, Final
 
 import jax
 import jax.numpy as jnp
 import pytest
 
 from shtypes.types import dtypes
+
+#: So many of the last programs are remembered: what comes again does so soon.
+_REMEMBERED: Final = 256
+
+
+def compile_each_program_once() -> None:
+    """Lets JAX compile a program that it has compiled for another function, or has forgotten, no second time.
+
+    A test's functions are its own, and so are JAX's caches for each; a third of the programs are those of another
+    test. And one context serves all lowering: to make one takes a quarter as long as to compile a small program.
+    """
+    from jax._src import compiler
+    from jax._src.interpreters import mlir
+
+    compile_anew = compiler.backend_compile_and_load
+    known: collections.OrderedDict[Any, Any] = collections.OrderedDict()
+
+    def compile_once(backend: Any, module: Any, devices: Any, options: Any, host_callbacks: Any) -> Any:
+        if host_callbacks:  # functions of Python, which the program does not contain
+            return compile_anew(backend, module, devices, options, host_callbacks)
+        key = (backend, mlir.module_to_bytecode(module), tuple(d.id for d in devices), options.SerializeAsString())
+        if key not in known:
+            known[key] = compile_anew(backend, module, devices, options, host_callbacks)
+        known.move_to_end(key)
+        if len(known) > _REMEMBERED:
+            known.popitem(last=False)
+        return known[key]
+
+    compiler.backend_compile_and_load = compile_once
+    mlir.make_ir_context = functools.cache(mlir.make_ir_context)
 
 
 def compiled(lowered: Any) -> Any:

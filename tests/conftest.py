@@ -26,8 +26,9 @@ os.environ["XLA_FLAGS"] = " ".join(
     ]
 )
 
-# Nobody reads more than the user's line of the Python frames in a lowered program, which take a tenth of a test's time.
-os.environ.setdefault("JAX_TRACEBACK_IN_LOCATIONS_LIMIT", "1")
+# Nobody reads the Python frames in a lowered program, which take a tenth of a test's time, and without them programs of
+# several tests are the same.
+os.environ.setdefault("JAX_TRACEBACK_IN_LOCATIONS_LIMIT", "0")
 
 import hypothesis
 import pytest
@@ -65,6 +66,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_collection_finish() -> None:
     """What is imported by now stays: nobody need look through it for garbage."""
+    if "jax" in sys.modules:
+        from tests.compiling import compile_each_program_once
+
+        compile_each_program_once()
     gc.collect()
     gc.freeze()
 

@@ -602,7 +602,12 @@ def test_names_and_lines_of_the_user_are_in_the_compiled_program() -> None:
     names = set(re.findall(r'op_name="([^"]*)"', lowered.compile().as_text()))
     assert any(re.fullmatch(r"jit\(step\)/.*jvp\(block\).*dot_general", n) for n in names)
     assert any(re.search(r"transpose\(jvp\(block\)\)/.*while/body", n) for n in names)
-    files = set(re.findall(r'"([^"]*\.py)"', lowered.as_text(debug_info=True)))
+    jax.config.update("jax_traceback_in_locations_limit", 1)
+    try:
+        text = sh.jit(jax.grad(step)).lower(x(), w()).as_text(debug_info=True)
+    finally:
+        jax.config.update("jax_traceback_in_locations_limit", int(os.environ["JAX_TRACEBACK_IN_LOCATIONS_LIMIT"]))
+    files = set(re.findall(r'"([^"]*\.py)"', text))
     assert __file__ in files
     assert not {f for f in files if f.startswith(os.path.dirname(sh.__file__) + os.sep)}
 
