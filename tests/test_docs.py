@@ -32,6 +32,10 @@ class Block(NamedTuple):
     line: int
 
 
+#: Pages that compile large programs, whose parts have tests: the core run and `make test-all` run them.
+DEAR = ("docs/across.md", "docs/nn.md", "docs/training.md")
+
+
 def name_of(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
@@ -92,7 +96,11 @@ def dead_links(path: Path, text: str) -> list[str]:
 
 
 @pytest.mark.core
-@pytest.mark.parametrize("path", pages_with_code(), ids=name_of)
+@pytest.mark.parametrize(
+    "path",
+    [pytest.param(p, marks=[pytest.mark.nightly] * (name_of(p) in DEAR)) for p in pages_with_code()],
+    ids=name_of,
+)
 def test_the_code_of_a_page_runs(path: Path) -> None:
     run_page(path)
 

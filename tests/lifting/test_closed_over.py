@@ -437,7 +437,7 @@ MEETINGS: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
-@pytest.mark.one_in(11)
+@pytest.mark.one_in(23)
 @pytest.mark.parametrize("kind", ["Auto", "Explicit"])
 @pytest.mark.parametrize("how", ["closed over", "given", "compiled"])
 @pytest.mark.parametrize("where", MEETINGS)

@@ -68,7 +68,7 @@ def test_what_has_no_gradient_counts_no_cotangent() -> None:
 SMALL = {"batch": 8, "seq": 4, "heads": 4, "k": 2, "f": 16, "vocab": 8}
 
 
-@pytest.mark.one_in(15)
+@pytest.mark.nightly
 @pytest.mark.parametrize(("layout", "policy"), [*zip(LAYOUTS, ("partial", "jax", "partial"), strict=True)])
 def test_values_and_gradients_are_those_of_one_device(layout: str, policy: str) -> None:
     arguments = models.arrays(models.gpt(2, 8, 4, 8, 4, 2, 16, 8, scanned=layout == "FSDP"))

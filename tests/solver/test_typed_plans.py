@@ -61,8 +61,8 @@ def alignment(x: Any) -> Any:
 
 
 MODELS: dict[str, tuple[Any, tuple[Any, ...]]] = {
-    "a solver's tangent": (solve, (f32(16, 16),)),
     "places in what is not sorted": (places_in_what_is_not_sorted, (f32(16, 8),)),
+    "a solver's tangent": (solve, (f32(16, 16),)),
     "a recurrence": (recurrence, (f32(4, 8, 32), f32(32, 32), f32(32, 32))),
     "each row's own score": (contrastive, (f32(8, 64), f32(64, 8))),
     "counts without a gradient": (histogram, (f32(32), f32(8))),

@@ -198,6 +198,7 @@ def loss(y, w):
 """
 
 
+@pytest.mark.nightly
 def test_an_expression_is_resharded_where_some_of_its_values_are_in_that_type_already(tmp_path: Path) -> None:
     path = tmp_path / "model.py"
     path.write_text(HEAD + STEPS)

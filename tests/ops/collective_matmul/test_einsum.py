@@ -219,6 +219,7 @@ def test_a_block_in_scan_under_checkpoint_has_the_gradients_of_one_device(layer:
         assert again[0] == again[2] == 0 < again[1]
 
 
+@pytest.mark.nightly
 def test_a_ring_is_mapped_and_differentiated_forward_and_twice(layer: Any) -> None:
     block, (x, w1, w2), reference, arrays = layer
     tangents = [np.cos(a) for a in arrays]
