@@ -150,7 +150,8 @@ def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
 
     Returns:
         ``(result, pull)`` or ``(result, pull, aux)``. ``pull`` takes the cotangent of the result, leaf by leaf in its
-        cotangent type (a Python number is broadcast to it), and returns those of the arguments.
+        cotangent type (a Python number is broadcast to it), and returns those of the arguments. Its ``argument_types``
+        are the tuple of that tree of types.
 
     Raises:
         ShardingTypeError: (by ``pull``) a cotangent has another type.
@@ -169,7 +170,7 @@ def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
         with wrap_jax_errors(name_of(fun) or "fun", "cannot be differentiated backward"):
             return native(jax.tree.unflatten(tree, [_cotangent(c, t) for c, t in zip(cts, types, strict=True)]))
 
-    return (result, pull, *outs[2:])
+    return (result, _with_types(pull, jax.tree.unflatten(tree, list(map(_cotangent_type, types)))), *outs[2:])
 
 
 def jvp(fun: Callable[..., Any], primals: Any, tangents: Any, has_aux: bool = False) -> Any:
@@ -205,7 +206,7 @@ def linearize(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> 
 
     Returns:
         ``(result, push)`` or ``(result, push, aux)``; ``push`` takes a tangent for each argument, in the argument's
-        type, and returns that of the result.
+        type, and returns that of the result. Its ``argument_types`` are these types.
 
     Raises:
         ShardingTypeError: (from ``push``) a tangent has another type.
@@ -217,7 +218,17 @@ def linearize(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> 
     def push(*tangents: Any) -> Any:
         return outs[1](*_check_tangents(primals, tangents))
 
-    return (outs[0], push, *outs[2:])
+    return (outs[0], _with_types(push, *jax.tree.map(jax.typeof, primals)), *outs[2:])
+
+
+def _with_types(function: Any, *types: Any) -> Any:
+    """The function of cotangents or tangents with their types, which an editor reads."""
+    function.argument_types = types
+    return function
+
+
+def _cotangent_type(primal: Any) -> Any:
+    return primal.cotangent() if isinstance(primal, ShType) else primal
 
 
 def of_one_step(primal: Any) -> Any:

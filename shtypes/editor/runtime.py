@@ -43,6 +43,12 @@ class Fields(NamedTuple):
     values: dict[str, Any]  # the values, or their types
 
 
+class Function(NamedTuple):
+    """A function that a call returns, such as the pullback of a `vjp`."""
+
+    result: Any  # the type of its result
+
+
 class UnknownArgument(NamedTuple):
     """An argument that only the running program knows, with candidates for it.
 
@@ -313,9 +319,18 @@ def _types(result: Any) -> Any:
         return result._replace(values={name: _types(x) for name, x in result.values.items()})
     if isinstance(result, tuple):
         return tuple(_types(x) for x in result)
+    if hasattr(result, "argument_types"):
+        now = settings.current_settings()._replace(only_types=False)  # zeros have data
+        with contextlib.suppress(Exception), settings.scope(now):
+            return Function(_types(result(*_zeros(result.argument_types))))
     if getattr(result, "weak_type", False) and not result.shape:
         return _KINDS.get(result.dtype.kind, False)  # a Python number in a trace
     return None if result is None else False
+
+
+def _zeros(types: Any) -> Any:
+    """Zeros of a pytree of types."""
+    return import_module("jax").tree.map(public().zeros, types, is_leaf=lambda t: isinstance(t, ShType))
 
 
 def types_in(types: Any) -> Iterator[ShType]:

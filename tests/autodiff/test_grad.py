@@ -182,6 +182,8 @@ def test_vjp_takes_cotangents_of_the_mapped_types() -> None:
     ct = sh.ones_like(out)
     dx, dw = pull(ct)
     p.assert_gradients((dx, dw), (x, w), (np.ones((4, 16)) @ p.W_IN.T, p.X.T @ np.ones((4, 16))))
+    assert pull.argument_types == (out.type.cotangent(),)  # type: ignore[attr-defined]
+    assert sh.linearize(lambda x, w: x @ w, x, w)[1].argument_types == (x.type, w.type)
 
 
 def test_vjp_reads_a_number_as_that_number_in_each_place() -> None:

@@ -12,12 +12,12 @@ from shtypes.caches import Bounded
 from shtypes.context.settings import current_settings
 from shtypes.editor.mypy.texts import ARRAY, is_known, text_of
 from shtypes.editor.mypy.values import Value
-from shtypes.editor.runtime import Fields
+from shtypes.editor.runtime import Fields, Function
 from shtypes.editor.templates import NameNumbers, NumberedTemplate
 from shtypes.editor.text_evaluator import TextEvaluator, Undetermined
 
 #: The types of a pytree of results as strings: empty for an unknown array, None for None, False for other leaves.
-Texts = str | tuple["Texts", ...] | list["Texts"] | Fields | bool | None
+Texts = str | tuple["Texts", ...] | list["Texts"] | Fields | Function | bool | None
 #: A number in a string that may stand for a name.
 _LARGE: Final = re.compile(r"\d{6}")
 
@@ -98,6 +98,8 @@ def _numbered(texts: Texts, names: NameNumbers) -> object:
         if numbered is None:
             raise Undetermined
         return numbered
+    if isinstance(texts, Function):
+        return Function(_numbered(texts.result, names))
     if isinstance(texts, Fields):  # a class has its own names
         raise Undetermined
     if texts is None or isinstance(texts, bool):
@@ -107,6 +109,8 @@ def _numbered(texts: Texts, names: NameNumbers) -> object:
 
 
 def _named(texts: Any, names: NameNumbers) -> Any:
+    if isinstance(texts, Function):
+        return Function(_named(texts.result, names))
     if not isinstance(texts, (tuple, list)):
         return texts
     return names.text(texts) if isinstance(texts, NumberedTemplate) else type(texts)([_named(f, names) for f in texts])

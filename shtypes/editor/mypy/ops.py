@@ -11,6 +11,8 @@ from typing import Any, Final
 from mypy.nodes import (
     ARG_NAMED,
     ARG_POS,
+    ARG_STAR,
+    ARG_STAR2,
     CallExpr,
     ComparisonExpr,
     Context,
@@ -23,7 +25,7 @@ from mypy.nodes import (
 from mypy.operators import op_methods, reverse_op_method_set
 from mypy.plugin import AttributeContext, FunctionContext, MethodContext
 from mypy.typeops import make_simplified_union
-from mypy.types import AnyType, Instance, NoneType, TupleType, Type, TypeOfAny, UnionType, get_proper_type
+from mypy.types import AnyType, CallableType, Instance, NoneType, TupleType, Type, TypeOfAny, UnionType, get_proper_type
 
 from shtypes.editor import runtime
 from shtypes.editor.mypy.checking import AnyContext, Checking
@@ -245,6 +247,10 @@ class OpHooks:
         proper = get_proper_type(default)
         if isinstance(texts, bool) or texts is None:
             return NoneType() if texts is None and isinstance(proper, AnyType) else default
+        if isinstance(texts, runtime.Function):
+            result = self._result(texts.result, context, _ANY)
+            function = context.api.named_generic_type("builtins.function", [])
+            return CallableType([_ANY, _ANY], [ARG_STAR, ARG_STAR2], [None, None], result, function)
         if isinstance(texts, runtime.Fields):
             if not isinstance(texts.cls, Type):
                 return unknown(default)
@@ -312,6 +318,8 @@ def _texts(types: Any, evaluator: TextEvaluator) -> Texts:
         return types if types is None else False
     if isinstance(types, runtime.Fields):
         return types._replace(values={name: _texts(t, evaluator) for name, t in types.values.items()})
+    if isinstance(types, runtime.Function):  # a gradient's type is that of the whole mesh
+        return runtime.Function(_texts(types.result, evaluator)) if evaluator.config.mesh else False
     if isinstance(types, ShType):
         try:
             return evaluator.text(types)

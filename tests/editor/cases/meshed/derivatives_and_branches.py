@@ -16,8 +16,11 @@ def f(v: A[sh.Array, "f32[k]"], y: A[sh.Array, "f32[b@dp, k]"], m: A[sh.Array, "
     reveal_type(sh.vmap(lambda row: row.sum(), in_axes=1)(m))
     reveal_type(sh.map(lambda row: row * 2, m))
     reveal_type(sh.vjp(loss, v, y)[0])
+    total, pull = sh.vjp(loss, v, y)
+    reveal_type(pull(total))
+    reveal_type(sh.vjp(lambda a: {"a": a}, v)[1])
     reveal_type(sh.jvp(double, (v,), (v,)))
-    reveal_type(sh.linearize(lambda a: a * a, v)[0])
+    reveal_type(sh.linearize(lambda a: a * a, v))
     reveal_type(sh.jacfwd(double)(v))
     reveal_type(sh.hessian(loss)(v, y))
     reveal_type(sh.cond(True, double, double, v))
@@ -32,14 +35,16 @@ def f(v: A[sh.Array, "f32[k]"], y: A[sh.Array, "f32[b@dp, k]"], m: A[sh.Array, "
 # 16:17: type f32[k]
 # 17:17: type f32[m, k]
 # 18:17: type f32[]{U:dp}
-# 19:17: type tuple[f32[k], f32[k]]
-# 20:17: type f32[k]
-# 21:17: type f32[k, k]
-# 22:17: type f32[k, k]{U:(dp,tp)}
-# 23:17: type f32[k]
-# 24:17: type f32[k]
-# 25:17: type f32[k]
-# 26:19: the results of the branches of `cond` need one type: f32[k] and f32[m] differ  [sharding]
-# 27:21: argument `x` of `double` is f32[k@dp], not f32[n]  [sharding]
-# 27:21: dim 0 (`n`) is sharded over `dp`, and the signature has it not sharded
-# 27:21: fix: sh.reshard(x, "[k]")   [forward: all-gather over `dp`; backward: reduce-scatter over `dp`]
+# 20:17: type tuple[f32[k]{U:(dp,tp)}, f32[b@dp, k]{U:tp}]
+# 21:17: type def (*Any, **Any) -> Any
+# 22:17: type tuple[f32[k], f32[k]]
+# 23:17: type tuple[f32[k], def (*Any, **Any) -> f32[k]]
+# 24:17: type f32[k, k]
+# 25:17: type f32[k, k]{U:(dp,tp)}
+# 26:17: type f32[k]
+# 27:17: type f32[k]
+# 28:17: type f32[k]
+# 29:19: the results of the branches of `cond` need one type: f32[k] and f32[m] differ  [sharding]
+# 30:21: argument `x` of `double` is f32[k@dp], not f32[n]  [sharding]
+# 30:21: dim 0 (`n`) is sharded over `dp`, and the signature has it not sharded
+# 30:21: fix: sh.reshard(x, "[k]")   [forward: all-gather over `dp`; backward: reduce-scatter over `dp`]
