@@ -47,7 +47,7 @@ class Reader:
     def read(self, annotation: Any, names: Mapping[str, Any] | None = None) -> Node | None:
         """The check of an annotation, evaluated first if it is a string; None if it has no sharding types.
 
-        A `NameError` if it has an undefined name.
+        A `NameError` if it has an undefined name. Words that are no expression ask nothing.
         """
 
         def one() -> None: ...
@@ -56,8 +56,13 @@ class Reader:
         scope = dict(self._names if names is None else {**names, **self._names})
         try:
             hint = typing.get_type_hints(one, globalns=scope, include_extras=True)["it"]
-        except NameError:
+        except (NameError, SyntaxError) as error:
             text = str(getattr(annotation, "__forward_arg__", annotation))
+            _refuse_bare_type(text)
+            if isinstance(error, SyntaxError):
+                if any(mark in text for mark in ("A[", "Array[", "Annotated[")):
+                    raise ShardingTypeError(f"{text!r} is not a Python expression") from None
+                return None
             if not self._skip_undefined or any(mark in text for mark in ("'", '"', "Array", "Annotated")):
                 raise
             return None
@@ -120,6 +125,21 @@ class Reader:
         if hint is Array or _is_record(hint) or _is_record(typing.get_origin(hint)):
             return True
         return any(self._may_have_arrays(a) for a in typing.get_args(hint))
+
+
+def _refuse_bare_type(text: str) -> None:
+    """Raises if a string annotation is a type alone, which Python takes for an expression: nothing would be checked."""
+    text = text.strip().strip("'\"")
+    try:
+        read = pattern(text)
+    except ShardingTypeError:
+        return
+    if read.dims is not None:
+        raise ShardingTypeError(
+            f'"{text}" is a type, and not an annotation',
+            why="Python reads a string annotation as an expression; a type stands in that of an array",
+            hints=[f'Annotated[sh.Array, "{text}"]', f'sh.Array["{text}"]'],
+        )
 
 
 _READ_ONLY = getattr(typing, "ReadOnly", None)  # Python 3.13

@@ -161,7 +161,7 @@ def _enclosing(f: Any) -> dict[str, Any]:
 
 
 def _unreadable(error: ShardingTypeError, f: Callable[..., Any]) -> ShardingTypeError:
-    error.where = f"{definition(f)}\n{error.where}"
+    error.where = "\n".join(filter(None, (definition(f), error.where)))
     error.placed = True
     return error
 

@@ -427,6 +427,26 @@ def test_a_text_that_cannot_be_read_is_refused_where_it_is_written() -> None:
     assert error.where.startswith("test_typed.py:")
 
 
+@pytest.mark.parametrize(
+    ("annotation", "said"),
+    [
+        ("f32[b, h@tp]", "is a type, and not an annotation"),
+        ("'f32[b]{U:tp}'", "is a type, and not an annotation"),
+        ("sh.Array['f32[b]'", "is not a Python expression"),
+        ("the batch", ""),
+    ],
+)
+def test_a_string_annotation_that_is_a_type_alone_is_refused_and_words_ask_nothing(annotation: str, said: str) -> None:
+    def f(x: Any) -> Any:
+        return x
+
+    f.__annotations__ = {"x": annotation}
+    if said:
+        assert said in refusal(lambda: sh.typed(f)).what
+    else:
+        assert sh.typed(f)(1) == 1
+
+
 def test_a_name_that_is_nowhere_is_said_when_the_function_is_called() -> None:
     code = "from __future__ import annotations\nimport shtypes as sh\n@sh.typed\ndef f(x: sh.Array[NOWHERE]): ...\n"
     known: dict[str, Any] = {}
