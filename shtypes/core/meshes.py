@@ -14,7 +14,7 @@ from shtypes._compat.program_mesh import ProgramMesh, program_mesh_in_context
 from shtypes.caches import Bounded
 from shtypes.context.scope import Scope, simple
 from shtypes.context.user_line import placed
-from shtypes.errors import ShardingTypeError
+from shtypes.errors import ShardingTypeError, quoted
 from shtypes.types.mesh import Mesh
 
 AnyMesh = Mesh | jax.sharding.Mesh | AbstractMesh
@@ -94,17 +94,23 @@ def concrete_mesh(mesh: Mesh) -> jax.sharding.Mesh:
     )
 
 
-def make_mesh(axes: Mapping[str, int], *, devices: Sequence[Any] | None = None) -> jax.sharding.Mesh:
+def make_mesh(
+    axes: Mapping[str, int] | Sequence[int],
+    axis_names: Sequence[str] | None = None,
+    *,
+    devices: Sequence[Any] | None = None,
+) -> jax.sharding.Mesh:
     """A mesh of devices.
 
     Args:
-        axes: Axis names and sizes, major to minor.
+        axes: Axis names and sizes, major to minor; or the sizes alone, as `jax.make_mesh` takes them.
+        axis_names: The names where ``axes`` are sizes.
         devices: The devices to use; by default the first ones that JAX lists.
 
     Returns:
         A `jax.sharding.Mesh` whose axes are all of JAX's explicit type.
     """
-    typed_mesh = Mesh(axes)
+    typed_mesh = abstract_mesh(axes, axis_names)
     available = len(jax.devices() if devices is None else devices)
     if typed_mesh.size > available:
         raise ShardingTypeError(
@@ -202,10 +208,18 @@ def inside_a_device() -> contextlib.AbstractContextManager[Any]:
     return scope
 
 
-def abstract_mesh(axes: Mapping[str, int]) -> Mesh:
+def abstract_mesh(axes: Mapping[str, int] | Sequence[int], axis_names: Sequence[str] | None = None) -> Mesh:
     """A mesh without devices, of any size, for types, checks and reports.
 
     Args:
-        axes: Axis names and sizes, major to minor.
+        axes: Axis names and sizes, major to minor; or the sizes alone, as `jax.make_mesh` takes them.
+        axis_names: The names where ``axes`` are sizes.
     """
-    return Mesh(axes)
+    named: Any = axes
+    if axis_names is not None:
+        if isinstance(named, Mapping) or not isinstance(named, Sequence) or len(named) != len(axis_names):
+            raise ShardingTypeError(
+                f"the axes {quoted(axis_names)} need one size each, not {axes!r:.60}", hints=['{"x": 2, "y": 4}']
+            )
+        named = zip(axis_names, named, strict=True)
+    return Mesh(named)

@@ -20,6 +20,15 @@ def test_a_jax_mesh_is_a_mesh_for_types() -> None:
         assert sh.ShType.parse("f32[8@dp]", given) == sh.ShType.parse("f32[8@dp]", sh.abstract_mesh({"dp": 2, "tp": 4}))
 
 
+def test_sizes_and_names_may_stand_apart_as_jax_takes_them() -> None:
+    assert sh.make_mesh((2, 4), ("dp", "tp")) == sh.make_mesh({"dp": 2, "tp": 4})
+    assert sh.abstract_mesh([2, 4], ["dp", "tp"]) is sh.abstract_mesh({"dp": 2, "tp": 4})
+    axes: Any
+    for axes in ((2,), {"dp": 2, "tp": 4}, 8):
+        with pytest.raises(sh.ShardingTypeError, match="need one size each"):
+            sh.make_mesh(axes, ("dp", "tp"))
+
+
 def test_a_mesh_without_devices_may_be_of_any_size_inside_another() -> None:
     with sh.use_mesh(sh.make_mesh({"dp": 2})):
         with sh.use_mesh(sh.abstract_mesh({"dp": 64, "tp": 64})):
