@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 
@@ -69,6 +69,10 @@ class Fix(NamedTuple):
         return f"{self.code}   [{price}]"
 
 
+#: The operand of a function in a fix or a hint.
+_OPERAND: Final = re.compile(r"(?<=[a-z]\()[^\s,()]+(?=[,)])")
+
+
 class ShardingTypeError(TypeError):
     """The error for a program, a type or a type's text that does not type.
 
@@ -88,6 +92,7 @@ class ShardingTypeError(TypeError):
         subjects: The types of the operands that ``fixes`` name, in order, or None.
         same: In a lifted program, for each of them the index of the first that is the same value.
         names: The names of these operands in ``fixes``, if they are not `x`, `lhs` and `rhs`, or ``operand_0``.
+        expressions: Returns the user's expressions for these names, with which the fixes are printed, or None.
         of_plain: Whether a typed value was passed to a function of plain arrays.
         scope: The rule of the scope that forbids the communication, or None.
     """
@@ -119,12 +124,14 @@ class ShardingTypeError(TypeError):
         self.subjects: tuple[object, ...] | None = None
         self.names: tuple[str, ...] = ()
         self.same: tuple[int, ...] = ()
+        self.expressions: Callable[[ShardingTypeError], Mapping[str, str]] | None = None
         TypeError.__init__(self, self.what)  # not `super`: another base of `also` may take other arguments
 
     def __str__(self) -> str:
         parts = [("where", self.where), ("why", self.why)]
-        parts += [("fix", str(fix)) for fix in self.fixes]
-        parts += [("try", hint) for hint in self.hints]
+        fixes, hints = self._printed()
+        parts += [("fix", str(fix)) for fix in fixes]
+        parts += [("try", hint) for hint in hints]
         lines = [_readable(self.what)]
         for label, text in parts:
             if text:
@@ -142,6 +149,16 @@ class ShardingTypeError(TypeError):
     @fixes.setter
     def fixes(self, fixes: tuple[Fix, ...]) -> None:
         self._deferred, self._fixes = [], fixes
+
+    def _printed(self) -> tuple[tuple[Fix, ...], tuple[str, ...]]:
+        """The fixes and hints with the user's expressions for the operands."""
+        fixes, hints = self.fixes, self.hints
+        texts = self.expressions(self) if self.expressions is not None and (fixes or hints) else {}
+
+        def named(code: str) -> str:
+            return _OPERAND.sub(lambda name: texts.get(name[0], name[0]), code)
+
+        return tuple(fix._replace(code=named(fix.code)) for fix in fixes), tuple(map(named, hints))
 
     @property
     def hints(self) -> tuple[str, ...]:
@@ -168,7 +185,9 @@ class ShardingTypeError(TypeError):
 
     def __reduce__(self) -> Any:
         """Pickles it with its fixes computed."""
-        state = {**self.__dict__, "_fixes": self.fixes, "_deferred": [], "out_fixes": None}
+        fixes, hints = self._printed()
+        state = {**self.__dict__, "_fixes": fixes, "_hints": hints}
+        state |= {"_deferred": [], "out_fixes": None, "expressions": None}
         classes = (cls for cls in type(self).__mro__ if getattr(sys.modules[cls.__module__], cls.__name__, 0) is cls)
         return next(classes), (self.what,), state
 

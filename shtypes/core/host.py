@@ -10,6 +10,7 @@ import jax
 import numpy as np
 
 from shtypes.context.user_line import placed
+from shtypes.core.call_expressions import expressions_of
 from shtypes.core.jax_context import suggest_when_read
 from shtypes.errors import ShardingTypeError, quoted
 from shtypes.rules.typing import Typing
@@ -29,6 +30,7 @@ def host_value(x: Any, read_by: str) -> np.ndarray[Any, Any]:
     try:
         return np.asarray(readable(x))
     except ShardingTypeError as error:
+        error.expressions = expressions_of(read_by.rpartition(".")[2], (x,), {})
         raise placed(error, f"{read_by}({x.type})") from None
 
 

@@ -16,7 +16,8 @@ from typing import Any, Final
 import jax
 from jax.tree_util import keystr, tree_leaves_with_path
 
-from shtypes.context.user_line import connect_fix_rewriter
+from shtypes.context.user_line import connect_fix_rewriter, line_of
+from shtypes.core.call_expressions import expressions_of
 from shtypes.core.conversion import abstract_array
 from shtypes.core.jax_context import complete_when_read, holds_tracers
 from shtypes.core.operation import applied_by
@@ -41,6 +42,8 @@ def rewrite_fixes(
     error: ShardingTypeError, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> None:
     """Replaces an error's fixes by fixes of the call's operands, and drops those that the scopes forbid."""
+    if error.expressions is None and not line_of(error.__traceback__):
+        error.expressions = expressions_of(str(getattr(fn, "__name__", "")), args, kwargs)
     if error.operands is not None:
         _replace_fixes(error, fn, args, kwargs)
     if is_bounded():

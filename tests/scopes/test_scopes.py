@@ -370,9 +370,9 @@ GOLDEN: dict[str, tuple[Callable[[], Any], str]] = {
         """`no_comm` forbids all-reduce over `tp` in the backward pass: `mul` casts f32[8@dp,8]{I:tp} to f32[8@dp,8]
   where: HERE: mul(f32[8@dp,8]{I:tp}, f32[8@dp,8])
   why:   the gradient goes back from f32[8@dp,8]{U:tp} to f32[8@dp,8]{I:tp}; each device would send 192 B
-  fix:   sh.reshard(rhs, "[8@dp,8]{I:tp}")   [forward: none; backward: none]
-  try:   sh.reshard(lhs, tp="R") before the scope
-  try:   sh.constant(lhs) if it needs no gradient, such as a learning rate""",
+  fix:   sh.reshard(typed(X), "[8@dp,8]{I:tp}")   [forward: none; backward: none]
+  try:   sh.reshard(typed(INVARIANT), tp="R") before the scope
+  try:   sh.constant(typed(INVARIANT)) if it needs no gradient, such as a learning rate""",
     ),
     "a learning rate": (
         lambda: jax.eval_shape(lambda x, lr: x * lr, typed(X), jnp.float32(1)),

@@ -1,0 +1,107 @@
+"""The user's expressions for the operands of a call, read from the source of the running line."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final, NamedTuple
+
+from jax.tree_util import DictKey, SequenceKey, keystr, tree_leaves_with_path
+
+from shtypes._compat.eqn_frames import Frame
+from shtypes.context.eqn_source import eqn_source
+from shtypes.context.frames import Owner, frames, owner_of_frame
+from shtypes.errors import ShardingTypeError
+from shtypes.rules.suggest_fixes import called_names
+from shtypes.types import ShType
+
+#: The maximum length of an expression in a fix.
+_MOST: Final = 80
+
+
+def expressions_of(
+    name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> Callable[[ShardingTypeError], Mapping[str, str]]:
+    """A function that returns the user's expressions for the operands of a call, by their names in an error's fixes.
+
+    It reads the source when it is called. There are none if the user's line does not call the function ``name`` itself.
+    """
+    frame = None
+    if eqn_source() is None:
+        frame = next((f for f in frames(1) if owner_of_frame(f) not in (Owner.OURS, Owner.MACHINERY)), None)
+    typed = [(path, getattr(x, "type", None)) for path, x in tree_leaves_with_path((args, dict(kwargs)))]
+    leaves = [(path, t) for path, t in typed if isinstance(t, ShType)]
+    place = None if frame is None or owner_of_frame(frame) is Owner.INSTALLED else Frame(frame.f_code, frame.f_lasti)
+    count = len(args)
+
+    def read(error: ShardingTypeError) -> dict[str, str]:
+        written = None if place is None else _arguments(place.expression(), name, count)
+        names = error.names or called_names([t for _, t in leaves])
+        if written is None or len(names) != len(leaves):
+            return {}
+        texts = {operand: _text(written, path) for operand, (path, _) in zip(names, leaves, strict=True)}
+        return {operand: text for operand, text in texts.items() if 0 < len(text) <= _MOST}
+
+    return read
+
+
+class _Arguments(NamedTuple):
+    """The expressions of a call's arguments."""
+
+    source: str  # the whole expression
+    positional: list[ast.expr]
+    named: dict[str, ast.expr]
+
+
+def _arguments(source: str, name: str, count: int) -> _Arguments | None:
+    """The arguments of ``name``, which has ``count`` by position, in an expression; None if that is unclear."""
+    try:
+        node = ast.parse(source, mode="eval").body
+    except SyntaxError:
+        return None
+    name = name.strip("_")
+    match node:
+        case ast.Call(func=called, args=args, keywords=keywords) if name in _last_names(called):
+            if isinstance(called, ast.Attribute) and count == len(args) + 1:
+                args = [called.value, *args]
+            if count == len(args) and not any(isinstance(a, ast.Starred) for a in args):
+                return _Arguments(source, args, {k.arg: k.value for k in keywords if k.arg is not None})
+        case ast.UnaryOp(operand=operand) | ast.Attribute(value=operand) if count == 1:
+            return _Arguments(source, [operand], {})
+        case ast.BoolOp() | ast.IfExp(test=ast.BoolOp()):  # which of them is not clear
+            return None
+        case ast.IfExp(test=ast.UnaryOp(operand=operand)) | ast.IfExp(test=operand):
+            return _Arguments(source, [operand], {})
+        case _ if name == "bool":  # of an `if` statement
+            return _Arguments(source, [node], {})
+        case ast.BinOp(left=left, right=right) | ast.Subscript(value=left, slice=right) if count == 2:
+            return _Arguments(source, [left, right], {})
+        case ast.Compare(left=left, comparators=[right]) if (
+            count == 2
+        ):  # Python asks the right side about a number on the left
+            return _Arguments(source, [right] if isinstance(left, ast.Constant) else [left, right], {})
+    return None
+
+
+def _last_names(called: ast.expr) -> Iterator[str]:
+    """The name of a function or a method that is called."""
+    if isinstance(called, ast.Attribute):
+        yield called.attr
+    if isinstance(called, ast.Name):
+        yield called.id
+
+
+def _text(written: _Arguments, path: tuple[Any, ...]) -> str:
+    """The expression of a leaf of the arguments; empty without one."""
+    side, argument, *rest = path
+    source, positional, named = written
+    node: ast.expr | None
+    if isinstance(argument, SequenceKey) and side == SequenceKey(0):
+        node = positional[argument.idx] if argument.idx < len(positional) else None
+    else:
+        node = named.get(argument.key) if isinstance(argument, DictKey) else None
+    while rest and isinstance(node, (ast.List, ast.Tuple)) and isinstance(rest[0], SequenceKey):
+        node = node.elts[rest.pop(0).idx]
+    if node is None or isinstance(node, (ast.Constant, ast.Starred)):
+        return ""
+    return (ast.get_source_segment(source, node) or ast.unparse(node)) + keystr(tuple(rest))
