@@ -278,6 +278,7 @@ def reshard_all(results: Any, out: Any) -> Any:
     return jax.tree.unflatten(tree, list(map(finished, leaves, outs)))
 
 
+@functools.lru_cache(maxsize=PROGRAMS)
 def has_ways(jaxpr: Any) -> bool:
     """Whether a primitive of a program has ways across shards."""
     return any(

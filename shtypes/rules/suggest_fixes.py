@@ -189,6 +189,7 @@ class Search:
         self.tried = 0
         self._inside, self._immovable = inside, immovable
         self._typings: dict[tuple[ShType, ...], Typing | tuple[str, ...]] = {}
+        self._bounds: dict[tuple[ShType, ...], Cost] = {}
 
     def best(self, most: int = MAX_FIXES) -> list[Candidate]:
         """The cheapest candidates that type, one for each tuple of result types; none if the operands type already."""
@@ -421,6 +422,12 @@ class Search:
 
     def _least(self, operands: tuple[ShType, ...], typing: Typing) -> Cost:
         """A lower bound of a candidate's cost, without plans."""
+        bound = self._bounds.get(operands)
+        if bound is None:
+            bound = self._bounds[operands] = self._bound(operands, typing)
+        return bound
+
+    def _bound(self, operands: tuple[ShType, ...], typing: Typing) -> Cost:
         returns = any(t.differentiable for t in typing.results)
         moves = (least_cost(*m, self.minimize, returns=back) for m, back in self._moves(operands, typing))
         inside = (cost(p.forward_bytes, p.backward_bytes * returns, self.minimize) for p in self._inside(operands))

@@ -210,9 +210,12 @@ class ShType:
 
     def with_axes(self: T, axes: Iterable[str], state: State) -> T:
         """A copy with all ``axes`` in ``state``, which is not sharded; dims keep their sizes."""
-        changed = dict.fromkeys(axes, state)
+        before = self.beside_dims
+        changed = {a: state for a in axes if before.get(a) is not state}
+        if not changed:
+            return self
         dims = [d._replace(axes=tuple(a for a in d.axes if a not in changed)) for d in self.dims]
-        return self.replace(dims=dims, states=self.beside_dims | changed)
+        return self.replace(dims=dims, states=before | changed)
 
     def cotangent(self: T) -> T:
         """The type of the gradients of values of this type."""
