@@ -69,8 +69,8 @@ class Fix(NamedTuple):
         return f"{self.code}   [{price}]"
 
 
-#: The operand of a function in a fix or a hint.
-_OPERAND: Final = re.compile(r"(?<=[a-z]\()[^\s,()]+(?=[,)])")
+#: The operand of a function, or of a product, in a fix or a hint.
+_OPERAND: Final = re.compile(r"(?<=[a-z]\()[^\s,()]+(?=[,)])|^[^\s,()]+(?= \* )")
 
 
 class ShardingTypeError(TypeError):
@@ -155,8 +155,12 @@ class ShardingTypeError(TypeError):
         fixes, hints = self.fixes, self.hints
         texts = self.expressions(self) if self.expressions is not None and (fixes or hints) else {}
 
+        def expression(name: re.Match[str]) -> str:
+            text = texts.get(name[0], name[0])
+            return f"({text})" if " " in text and not name.start() else text
+
         def named(code: str) -> str:
-            return _OPERAND.sub(lambda name: texts.get(name[0], name[0]), code)
+            return _OPERAND.sub(expression, code)
 
         return tuple(fix._replace(code=named(fix.code)) for fix in fixes), tuple(map(named, hints))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import dis
 import functools
 import importlib
 import linecache
@@ -64,6 +65,11 @@ class Frame(NamedTuple):
     def kind(self) -> Owner:
         """The owner of the code."""
         return owner_of_file(self.code.co_filename)
+
+    @property
+    def is_call(self) -> bool:
+        """Whether the current instruction is a call."""
+        return "CALL" in dis.opname[self.code.co_code[self.last]]
 
     def __str__(self) -> str:
         return self.place if self.code.co_name == "<module>" else f"{self.place} in {self.code.co_name}"

@@ -35,7 +35,7 @@ def expressions_of(
     count = len(args)
 
     def read(error: ShardingTypeError) -> dict[str, str]:
-        written = None if place is None else _arguments(place.expression(), name, count)
+        written = None if place is None else _arguments(place, name, count)
         names = error.names or called_names([t for _, t in leaves])
         if written is None or len(names) != len(leaves):
             return {}
@@ -53,8 +53,9 @@ class _Arguments(NamedTuple):
     named: dict[str, ast.expr]
 
 
-def _arguments(source: str, name: str, count: int) -> _Arguments | None:
+def _arguments(place: Frame, name: str, count: int) -> _Arguments | None:
     """The arguments of ``name``, which has ``count`` by position, in an expression; None if that is unclear."""
+    source = place.expression()
     try:
         node = ast.parse(source, mode="eval").body
     except SyntaxError:
@@ -72,7 +73,7 @@ def _arguments(source: str, name: str, count: int) -> _Arguments | None:
             return None
         case ast.IfExp(test=ast.UnaryOp(operand=operand)) | ast.IfExp(test=operand):
             return _Arguments(source, [operand], {})
-        case _ if name == "bool":  # of an `if` statement
+        case _ if name == "bool" and not place.is_call:  # of an `if` statement
             return _Arguments(source, [node], {})
         case ast.BinOp(left=left, right=right) | ast.Subscript(value=left, slice=right) if count == 2:
             return _Arguments(source, [left, right], {})

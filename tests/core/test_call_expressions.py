@@ -35,6 +35,7 @@ CASES: dict[str, tuple[Callable[[Any, Any], object], str | None]] = {
     "read": (lambda u, d: float(u), "u"),
     "read by numpy": (lambda u, d: np.asarray(u), "u"),
     "read by a condition": (lambda u, d: 1 if u else 0, "u"),
+    "read by a function of another name": (lambda u, d: [bool][0](u), None),
     "passed on": (lambda u, d: list(map(sh.exp, [u])), None),
     "unpacked": (lambda u, d: sh.exp(*[u]), None),
     "one of several": (lambda u, d: u and 1, None),

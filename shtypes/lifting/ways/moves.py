@@ -21,6 +21,7 @@ from shtypes.dispatch.apply import is_typed
 from shtypes.evaluation.rows import shapes  # noqa: F401  # which has their rows
 from shtypes.evaluation.rows.elementwise import acts_per_element
 from shtypes.evaluation.table import ROWS, rewritten
+from shtypes.lifting.typed_calls import TypedCall
 from shtypes.lifting.ways.choice import CALLS, innermost, way
 from shtypes.lifting.ways.per_element import RULED, is_per_element, results_of, with_rule
 from shtypes.ops.sharded_reductions import as_varying
@@ -328,7 +329,8 @@ def kind_of(eqn: Any) -> bool | None:
         return False if alike and is_per_element(jaxpr_of(eqn.params["call_jaxpr"])) else None
     if name == "typed_call":
         call, ranks = eqn.params["call"], {v.aval.ndim for v in eqn.invars} - {0}
-        return False if len(ranks) < 2 and call.fn is None and call.name in OPS and OPS[call.name].per_element else None
+        op = OPS.get(call.name) if isinstance(call, TypedCall) and call.fn is None else None
+        return False if len(ranks) < 2 and op is not None and op.per_element else None
     if name in _MOVES and _keeps_dims(eqn):
         return True if ROWS[name] is _MOVES[name] else None
     return False if name in _RESHAPES or acts_per_element(name) or not any(v.aval.ndim for v in eqn.invars) else None
