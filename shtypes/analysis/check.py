@@ -12,7 +12,7 @@ from jax.extend.core import jaxpr_as_fun
 
 from shtypes.analysis.compute import Compute, compute_of
 from shtypes.analysis.memory import DeviceProgram, Memory, device_program, memory_of
-from shtypes.analysis.target import Target, target_in_scope, target_of
+from shtypes.analysis.target import Target, mesh_of, scopes, target_in_scope, target_of
 from shtypes.context.user_line import public
 from shtypes.core.array import Array
 from shtypes.core.meshes import AnyMesh
@@ -24,9 +24,9 @@ from shtypes.traced.entry import Entry
 from shtypes.traced.ledger import Ledger, ledger_of
 from shtypes.traced.program import is_array, is_differentiated, split, with_gradient
 from shtypes.types import ShType
-from shtypes.types.mesh import whole_axes
+from shtypes.types.mesh import context, whole_axes
 from shtypes.types.notation.printing import show
-from shtypes.types.policy import current_policy, policy
+from shtypes.types.policy import current_policy
 from shtypes.types.tables import Report, Table
 
 
@@ -76,7 +76,8 @@ class Signature(Report):
 
     @functools.cached_property
     def _on_devices(self) -> DeviceProgram:
-        with policy(self.policy):
+        mesh = mesh_of((self._target.args, self._target.kwargs))  # another one may be in context where this is read
+        with scopes(None if mesh is context() else mesh, self.policy, None):
             return device_program(self._target, grad=False)
 
     @property

@@ -257,7 +257,7 @@ class _Walk:
             dtype = dtypes.from_any(str(step.operands[0].aval.dtype))
         flops += sum(map(self._flops, fused))
         types = [part_text(v.aval) for v in step.results]
-        read = sum(_read(step, fusion, {}).values())
+        read = sum(_read(step, fusion).values())
         maker = step if step.eqn is not None else step.operands[-1].step or step
         moved = read + _written(step)
         return Kernel(step.name, ", ".join(types), runs, flops, dtype, moved, maker.direction, maker.place)
@@ -269,17 +269,23 @@ class _Walk:
         return counted or 0
 
 
-def _read(step: Step, fusion: Fusion, bytes_read: dict[Value, int]) -> dict[Value, int]:
-    """The bytes that a step reads of each value in memory, through what is fused into it."""
-    part = sum(v.bytes for v in step.results) if step.name in _PARTS else None
-    for i, v in enumerate(step.operands):
-        if step.kind is Kind.STORE and i == 0:  # it is written in place
-            continue
-        if v.step is not None and not fusion.materialized(v.step):
-            _read(v.step, fusion, bytes_read)
-        else:
-            read = v.bytes if part is None or i > 0 else min(part, v.bytes)
-            bytes_read[v] = max(bytes_read.get(v, 0), read)
+def _read(kernel: Step, fusion: Fusion) -> dict[Value, int]:
+    """The bytes that a kernel reads of each value in memory, in its step and those that are fused into it."""
+    bytes_read: dict[Value, int] = {}
+    steps = {kernel: None}
+    waiting = [kernel]
+    while waiting:
+        step = waiting.pop()
+        part = sum(v.bytes for v in step.results) if step.name in _PARTS else None
+        for i, v in enumerate(step.operands):
+            if step.kind is Kind.STORE and i == 0:  # it is written in place
+                continue
+            if v.step is None or fusion.materialized(v.step):
+                read = v.bytes if part is None or i > 0 else min(part, v.bytes)
+                bytes_read[v] = max(bytes_read.get(v, 0), read)
+            elif v.step not in steps:
+                steps[v.step] = None
+                waiting.append(v.step)
     return bytes_read
 
 

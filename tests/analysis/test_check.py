@@ -178,3 +178,11 @@ def test_wrong_uses_are_answered() -> None:
         sh.check(3, mesh=MESH)  # type: ignore[arg-type]
     with pytest.raises(sh.ShardingTypeError, match="label `k` has size 16"):
         sh.check(layer, "f32[8,16]", "f32[18,32]", mesh=MESH)
+
+
+def test_a_report_may_be_read_under_another_mesh() -> None:
+    with sh.use_mesh(sh.abstract_mesh({"x": 4})):
+        seen = sh.check(lambda x: sh.sum(x * 2), "f32[8@x]")
+    with sh.use_mesh(sh.abstract_mesh({"x": 2, "y": 2})):
+        assert seen.memory.peak > 0
+        assert seen.compute().flops > 0

@@ -42,6 +42,17 @@ def test_what_is_fused_moves_no_bytes() -> None:
     assert len(found.kernels) == 1
 
 
+def test_what_is_fused_on_many_paths_is_read_once() -> None:
+    def f(x: sh.Array) -> sh.Array:
+        for _ in range(60):
+            x = sh.sin(x) * x
+        return sh.sum(x)
+
+    with sh.use_mesh(sh.abstract_mesh({"x": 2})):
+        (kernel,) = sh.compute(f, "f32[8@x,64]").kernels
+    assert kernel.bytes == 8 // 2 * 64 * 4 + 4
+
+
 def test_a_replicated_value_is_computed_on_every_device() -> None:
     split, whole = work(sh.exp, f"f32[{N}@dp]"), work(sh.exp, f"f32[{N}]")
     assert whole.flops == 4 * split.flops
