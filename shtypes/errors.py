@@ -190,8 +190,14 @@ class ShardingTypeError(TypeError):
     def __reduce__(self) -> Any:
         """Pickles it with its fixes computed."""
         fixes, hints = self._printed()
-        state = {**self.__dict__, "_fixes": fixes, "_hints": hints}
-        state |= {"_deferred": [], "out_fixes": None, "expressions": None}
+        computed: dict[str, Any] = {
+            "_fixes": fixes,
+            "_hints": hints,
+            "_deferred": [],
+            "out_fixes": None,
+            "expressions": None,
+        }
+        state = self.__dict__ | computed
         classes = (cls for cls in type(self).__mro__ if getattr(sys.modules[cls.__module__], cls.__name__, 0) is cls)
         return next(classes), (self.what,), state
 

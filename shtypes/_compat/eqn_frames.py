@@ -90,14 +90,14 @@ class Frame(NamedTuple):
         lines[-1] = lines[-1][:stop]
         lines[0] = lines[0][column:]
         text = b"".join(lines).decode(errors="replace")
-        node = _parsed(text if start == end else f"({text}\n)")
+        node = parsed(text if start == end else f"({text}\n)")
         if node is None or isinstance(node, ast.Tuple):  # an assignment target
             return ""
         return text if start == end else ast.unparse(node)
 
     def operands(self) -> list[str]:
         """The source of the current expression's operands, without constants; empty if ambiguous."""
-        node = _parsed(self.expression())
+        node = parsed(self.expression())
         parts: list[ast.expr] = []
         match node:
             case ast.BinOp(left=left, right=right) | ast.Compare(left=left, comparators=[right]):
@@ -121,7 +121,8 @@ class Frame(NamedTuple):
 _UNPACKED: Final = re.compile(r"\s*(?:for\s+(?P<each>\w+)\s+in\b|[(\[]?(?P<names>\w+(\s*,\s*\w+)+)[)\]]?\s*=[^=])")
 
 
-def _parsed(text: str) -> ast.expr | None:
+def parsed(text: str) -> ast.expr | None:
+    """The expression that a text is; None if it is none."""
     try:
         return ast.parse(text, mode="eval").body
     except (SyntaxError, ValueError):

@@ -272,8 +272,7 @@ class _Walk:
 def _read(kernel: Step, fusion: Fusion) -> dict[Value, int]:
     """The bytes that a kernel reads of each value in memory, in its step and those that are fused into it."""
     bytes_read: dict[Value, int] = {}
-    steps = {kernel: None}
-    waiting = [kernel]
+    seen, waiting = {kernel}, [kernel]
     while waiting:
         step = waiting.pop()
         part = sum(v.bytes for v in step.results) if step.name in _PARTS else None
@@ -283,8 +282,8 @@ def _read(kernel: Step, fusion: Fusion) -> dict[Value, int]:
             if v.step is None or fusion.materialized(v.step):
                 read = v.bytes if part is None or i > 0 else min(part, v.bytes)
                 bytes_read[v] = max(bytes_read.get(v, 0), read)
-            elif v.step not in steps:
-                steps[v.step] = None
+            elif v.step not in seen:
+                seen.add(v.step)
                 waiting.append(v.step)
     return bytes_read
 

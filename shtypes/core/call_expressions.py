@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
 from jax.tree_util import DictKey, SequenceKey, keystr, tree_leaves_with_path
 
-from shtypes._compat.eqn_frames import Frame
+from shtypes._compat.eqn_frames import Frame, parsed
 from shtypes.context.eqn_source import eqn_source
 from shtypes.context.frames import Owner, frames, owner_of_frame
 from shtypes.errors import ShardingTypeError
@@ -56,40 +56,28 @@ class _Arguments(NamedTuple):
 def _arguments(place: Frame, name: str, count: int) -> _Arguments | None:
     """The arguments of ``name``, which has ``count`` by position, in an expression; None if that is unclear."""
     source = place.expression()
-    try:
-        node = ast.parse(source, mode="eval").body
-    except SyntaxError:
-        return None
-    name = name.strip("_")
+    node, name = parsed(source), name.strip("_")
     match node:
-        case ast.Call(func=called, args=args, keywords=keywords) if name in _last_names(called):
+        case None | ast.BoolOp() | ast.IfExp(test=ast.BoolOp()):  # which of the operands is not clear
+            return None
+        case ast.Call(func=ast.Attribute(attr=called_name) | ast.Name(id=called_name) as called) if called_name == name:
+            args = node.args
             if isinstance(called, ast.Attribute) and count == len(args) + 1:
                 args = [called.value, *args]
             if count == len(args) and not any(isinstance(a, ast.Starred) for a in args):
-                return _Arguments(source, args, {k.arg: k.value for k in keywords if k.arg is not None})
+                return _Arguments(source, args, {k.arg: k.value for k in node.keywords if k.arg is not None})
         case ast.UnaryOp(operand=operand) | ast.Attribute(value=operand) if count == 1:
             return _Arguments(source, [operand], {})
-        case ast.BoolOp() | ast.IfExp(test=ast.BoolOp()):  # which of them is not clear
-            return None
         case ast.IfExp(test=ast.UnaryOp(operand=operand)) | ast.IfExp(test=operand):
             return _Arguments(source, [operand], {})
         case _ if name == "bool" and not place.is_call:  # of an `if` statement
             return _Arguments(source, [node], {})
         case ast.BinOp(left=left, right=right) | ast.Subscript(value=left, slice=right) if count == 2:
             return _Arguments(source, [left, right], {})
-        case ast.Compare(left=left, comparators=[right]) if (
-            count == 2
-        ):  # Python asks the right side about a number on the left
+        case ast.Compare(left=left, comparators=[right]) if count == 2:
+            # Python asks the right side about a number on the left.
             return _Arguments(source, [right] if isinstance(left, ast.Constant) else [left, right], {})
     return None
-
-
-def _last_names(called: ast.expr) -> Iterator[str]:
-    """The name of a function or a method that is called."""
-    if isinstance(called, ast.Attribute):
-        yield called.attr
-    if isinstance(called, ast.Name):
-        yield called.id
 
 
 def _text(written: _Arguments, path: tuple[Any, ...]) -> str:

@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from shtypes.context.scope import attribute_set
 from shtypes.errors import ShardingTypeError
 from shtypes.solver.elimination import Table
 from shtypes.solver.factors import Factor, Measure, combined
@@ -352,10 +353,9 @@ class Search:
         if self.timed_out:
             self.settled = False
             return
-        self._exploring = True
-        least = self.solve(_ONLY_MEMORY * quick.seconds / quick.cost.memory, warm=quick.assignment)
-        self._corners(quick, least, math.inf, _SHOWN_CORNERS)
-        self._exploring = False
+        with attribute_set(self, "_exploring", True):
+            least = self.solve(_ONLY_MEMORY * quick.seconds / quick.cost.memory, warm=quick.assignment)
+            self._corners(quick, least, math.inf, _SHOWN_CORNERS)
 
     def _corners(self, low: Point, high: Point, memory: float, most: int) -> None:
         """Visits corners of the front between two of its points, towards the memory limit."""

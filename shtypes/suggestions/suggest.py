@@ -34,7 +34,7 @@ from shtypes.solver.items import Value
 from shtypes.solver.program import Function, Program
 from shtypes.solver.reshard_prices import Prices
 from shtypes.solver.search import EXACT_AXES, Point, Search, size
-from shtypes.solver.tables import FUSED, Costs
+from shtypes.solver.tables import Costs
 from shtypes.suggestions.plan import SCHEMA, FixedTypes, Plan, Problem, decisions_of, ms
 from shtypes.types import ShType
 from shtypes.types.mesh import Mesh, current_mesh
@@ -248,7 +248,7 @@ def suggest(
     device = as_device(compute, "`compute` of `suggest` is")
     limit = None if memory is None else _bytes(memory)
 
-    fused = FUSED
+    fused: float | None = None  # of all programs, which differ in their checkpoints
 
     def search_program(program: Function) -> Suggestions:
         nonlocal fused
@@ -257,12 +257,12 @@ def suggest(
         arguments |= {v: t for v, t in zip(program.inputs, types, strict=True) if t is not None}
         fixed_types = FixedTypes(arguments, at, out)
         costs = _costs(program, on, bool(argnums), fixed_types, Prices(on, model), device, float(state))
-        if program is not programs[0]:
-            costs.fused = fused
-        elif len(program.ops) <= _MOST_CALIBRATED:
-            with contextlib.suppress(ValueError, TypeError, NotImplementedError):  # told when a plan is typed
-                costs.calibrate(seconds_of(program.with_gradient(), device))
-        fused = costs.fused
+        if fused is None:
+            if len(program.ops) <= _MOST_CALIBRATED:
+                with contextlib.suppress(ValueError, TypeError, NotImplementedError):  # told when a plan is typed
+                    costs.calibrate(seconds_of(program.with_gradient(), device))
+            fused = costs.fused
+        costs.fused = fused
         problem = Problem(program.name, program, costs, model, device, argnums, float(state), fixed_types)
         search = Search(costs, seed=operator.index(seed), overlap=float(overlap), deadline=deadline)
         return _suggestions(problem, search, limit)
