@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 import gc
 import importlib.metadata
 import os
@@ -51,17 +50,16 @@ def pytest_ignore_collect(collection_path: pathlib.Path, config: pytest.Config) 
     return True if collection_path.name == "packages" and "not nightly" in config.getoption("markexpr") else None
 
 
-@pytest.hookimpl(tryfirst=True)  # before marks are selected by
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leaves one in ``n`` of the cases of a test that says so; the others are nightly."""
-    seen: collections.Counter[str] = collections.Counter()
-    for item in items:
-        mark = item.get_closest_marker("one_in")
-        if mark is not None:
-            test = item.nodeid.partition("[")[0]
-            if seen[test] % mark.args[0]:
-                item.add_marker(pytest.mark.nightly)
-            seen[test] += 1
+@pytest.hookimpl(trylast=True)  # once a test has its cases
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Marks all but one in ``n`` cases of a test that says so as nightly, and makes no nightly case that is not run."""
+    calls, mark_of = metafunc._calls, metafunc.definition.get_closest_marker
+    if (one_in := mark_of("one_in")) is not None:
+        for i, call in enumerate(calls):
+            call.marks.extend([pytest.mark.nightly.mark] if i % one_in.args[0] else [])
+    if "not nightly" in metafunc.config.getoption("markexpr"):  # most of all cases: to make them takes seconds
+        run = [call for call in calls if all(mark.name != "nightly" for mark in call.marks)]
+        calls[:] = calls[:1] if mark_of("nightly") or not run else run
 
 
 def pytest_collection_finish() -> None:

@@ -19,7 +19,8 @@ CONFTEST = (
     "import os\nos.environ.setdefault('JAX_PLATFORMS', 'cpu')\nos.environ.setdefault('JAX_NUM_CPU_DEVICES', '8')\n"
 )
 HEAD = "import pytest\nimport shtypes as sh\n\n"
-OPTIONS = ("-p", "shtypes.tools.pytest_plugin", "--strict-markers", "-W", "error", "-p", "no:cacheprovider", "-q")
+PLUGIN = ("--disable-plugin-autoload", "-p", "shtypes.tools.pytest_plugin")
+OPTIONS = (*PLUGIN, "--strict-markers", "-W", "error", "-p", "no:cacheprovider", "-q")
 
 
 @pytest.fixture
@@ -203,7 +204,7 @@ def test_the_plugin_loads_no_jax_and_its_marker_is_listed(
     result = pytester.runpytest_subprocess(*OPTIONS[:-1])
     result.assert_outcomes(passed=1)
     assert "jax: False" in lines(result)
-    assert "@pytest.mark.no_comm(direction=" in lines(pytester.runpytest_inprocess("-p", OPTIONS[1], "--markers"))
+    assert "@pytest.mark.no_comm(direction=" in lines(pytester.runpytest_inprocess(*PLUGIN, "--markers"))
 
 
 def test_the_entry_point_has_the_name_of_the_module() -> None:
