@@ -191,33 +191,46 @@ class Shard(NamedTuple):
     size: int
 
 
-#: One permute: pairs of source and destination, each of them once, and the first and last element to send.
-_Round = tuple[tuple[tuple[int, int], ...], int, int]
+#: Pairs of source and destination, each of them once, that one permute serves, or that stay on their devices.
+_Pairs = list[tuple[int, int]]
 
 
-def _rounds(pair_of: np.ndarray, places: np.ndarray, n: int) -> list[_Round]:
-    """The permutes that move elements from some places to devices; elements that stay on their device come first.
+def _rounds(counts: dict[tuple[int, int], int], n: int) -> list[_Pairs]:
+    """The permutes that send so many elements from sources to destinations; what stays on its device comes first.
 
-    Pairs of source and destination are numbered ``source * n + destination``.
+    Pairs join the first permute that has neither end of theirs: by distance or longest first, whichever sends less.
     """
-    reach: dict[tuple[int, int], tuple[int, int]] = {}
-    for pair in np.unique(pair_of).tolist():
-        among = places[pair_of == pair]
-        reach[divmod(pair, n)] = int(among.min()), int(among.max()) + 1
-    rounds: list[_Round] = []
-    for (a, b), (low, high) in sorted(
-        reach.items(), key=lambda item: (item[0][0] != item[0][1], (item[0][1] - item[0][0]) % n)
-    ):
-        for r, (pairs, first, last) in enumerate(rounds):
-            stays = all(c == d for c, d in pairs)
-            hull = min(low, first), max(high, last)
-            fits = hull[1] - hull[0] <= max(high - low, last - first) or (a == b and stays)
-            if stays == (a == b) and fits and all(a != c and b != d for c, d in pairs):
-                rounds[r] = (*pairs, (a, b)), *hull
-                break
-        else:
-            rounds.append((((a, b),), low, high))
-    return rounds
+    staying = [(a, b) for a, b in counts if a == b]
+    longest = sorted(counts.keys() - {*staying}, key=lambda pair: (-counts[pair], pair))
+
+    def joined(order: Sequence[tuple[int, int]]) -> list[_Pairs]:
+        rounds: list[_Pairs] = []
+        for a, b in order:
+            free = (pairs for pairs in rounds if all(a != c and b != d for c, d in pairs))
+            if (pairs := next(free, None)) is None:
+                rounds.append([(a, b)])
+            else:
+                pairs.append((a, b))
+        return rounds
+
+    def sent(rounds: list[_Pairs]) -> int:
+        return sum(max(counts[pair] for pair in pairs) for pairs in rounds)
+
+    by_distance = joined(sorted(longest, key=lambda pair: (pair[1] - pair[0]) % n))
+    return [*([staying] if staying else []), *min(by_distance, joined(longest), key=sent)]
+
+
+def _sent(places_of: dict[tuple[int, int], np.ndarray], pairs: _Pairs, n: int) -> np.ndarray:
+    """The places that each source sends, the same for all where those have one stride; negative for none."""
+    union = np.unique(np.concatenate([places_of[pair] for pair in pairs]))
+    slots = np.arange(union[0], union[-1] + 1, int(np.gcd.reduce(np.diff(union))) or 1)
+    most = max(len(places_of[pair]) for pair in pairs)
+    if len(slots) <= most or pairs[0][0] == pairs[0][1]:
+        return np.tile(slots, (n, 1))
+    rows = np.full((n, most), -1)
+    for a, b in pairs:
+        rows[a, : len(places_of[a, b])] = places_of[a, b]
+    return rows
 
 
 @of_device("take")
@@ -281,6 +294,8 @@ def _assembled(pool: Any, device: Any, table: np.ndarray, lacking: np.ndarray, d
     differing = np.flatnonzero(((table >= 0) & (table != of_any)).any(0))
     first, end = (int(differing[0]), int(differing[-1]) + 1) if len(differing) else (0, 0)
     of_any[first:end] = -1
+    if np.array_equal(of_any, np.arange(lacking.shape[1])):
+        return pool, lacking
     if 2 * (end - first) > per_device or not _is_even(of_any):
         return _taken(pool, device, Static(table.tobytes()), n, dim), np.zeros_like(table, bool)
     y = _spread(pool, Static(of_any.tobytes()), dim)
@@ -320,14 +335,16 @@ def arranged(device: Any, sources: Sequence[Any], origin: np.ndarray, dim: int, 
         else:
             size = type_of(x).shape[dim]
             pair_of = places // size * n + i // per_device
-            for pairs, low, high in _rounds(pair_of, places % size, n):
-                at = np.isin(pair_of, [a * n + b for a, b in pairs])
-                within = places[at] % size - low
-                step = int(np.gcd.reduce(within)) or 1
-                piece = x if (low, high, step) == (0, size, 1) else part(x, low, high, dim, step)
-                is_sent = any(a != b for a, b in pairs)
-                piece = ppermute(piece, axes, pairs) if is_sent else piece
-                parts.append((piece, i[at], within // step, [b for _, b in pairs] if is_sent else range(n)))
+            at_of = {divmod(pair, n): np.flatnonzero(pair_of == pair) for pair in np.unique(pair_of).tolist()}
+            places_of = {pair: np.unique(places[at] % size) for pair, at in at_of.items()}
+            for pairs in _rounds({pair: len(needed) for pair, needed in places_of.items()}, n):
+                sent, (first, *_) = _sent(places_of, pairs, n), pairs
+                moves = first[0] != first[1]
+                piece, _ = _assembled(x, device, sent, np.zeros((n, size), bool), dim)
+                piece = ppermute(piece, axes, tuple(pairs)) if moves else piece
+                slots = [np.searchsorted(sent[a][sent[a] >= 0], places[at_of[a, b]] % size) for a, b in pairs]
+                at = np.concatenate([at_of[pair] for pair in pairs])
+                parts.append((piece, i[at], np.concatenate(slots), [b for _, b in pairs] if moves else range(n)))
     if not parts:  # only zeros and scalars
         parts.append(
             (full(some, per_device, dim, 0), np.arange(n * per_device), np.tile(np.arange(per_device), n), range(n))
