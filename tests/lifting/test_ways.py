@@ -56,6 +56,10 @@ def spectrum(f: Callable[..., Any]) -> Callable[..., Any]:
     return parts
 
 
+def singular_values(x: Any) -> Any:
+    return jnp.linalg.svd(x, compute_uv=False)
+
+
 def of_svd(x: Any) -> Any:
     u, s, v = jnp.linalg.svd(x, full_matrices=False)
     return (u * s) @ v, s
@@ -219,6 +223,7 @@ CASES = [
     Case("qr", jnp.linalg.qr, (f32(64, 4),), ("[64@x,4]",), (7 * 16 * 4 + 28, 112)),
     Case("cholesky", jnp.linalg.cholesky, (DEFINITE,), ("[32@x,32]",), (448 + 2842 + 7, 448 + 2842)),
     Case("cho_solve", _solved, (np.linalg.cholesky(DEFINITE), f32(32, 3)), ("[32@x,32]", "[32@x,3]"), (1176, 1176)),
+    Case("singular values", singular_values, (f32(64, 4),), ("[64@x,4]",), (7 * 16 * 4, 112)),
     Case("svd", of_svd, (f32(64, 4),), ("[64@x,4]",), (7 * 16 * 4 + 28, 364)),
 ]
 

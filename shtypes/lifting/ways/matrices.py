@@ -108,20 +108,20 @@ def _times(q: Any, u: Any) -> Any:
     return q @ u
 
 
-@functools.partial(jax.custom_jvp, nondiff_argnums=(1, 2, 3))
-def _decomposed(x: Any, axes: Axes, dim: int, name: str) -> tuple[Any, Any]:
-    """A device's rows of Q, and R, with the signs of one device."""
+@functools.partial(jax.custom_jvp, nondiff_argnums=(1, 2, 3, 4))
+def _decomposed(x: Any, axes: Axes, dim: int, name: str, has_signs: bool) -> tuple[Any, Any]:
+    """A device's rows of Q, and R, with the signs of one device or any, of which singular values are the same."""
     with across_shards(name):
         own, r = _qr(x)
         q, r = _qr(all_gather_invariant(r, axes, dim))
         rows, signs = _rows(own, q, r, axis_index(x, axes))
-        return tuple(_signed(rows, r, psum(signs, axes, State.INVARIANT)))
+        return tuple(_signed(rows, r, psum(signs, axes, State.INVARIANT))) if has_signs else (rows, r)
 
 
 @_decomposed.defjvp
-def _of_the_whole(axes: Axes, dim: int, name: str, primals: Any, tangents: Any) -> Any:
+def _of_the_whole(axes: Axes, dim: int, name: str, has_signs: bool, primals: Any, tangents: Any) -> Any:
     """The JVP of the QR of all the matrix: the rows of a device may be singular."""
-    q, r = _decomposed(*primals, axes, dim, name)
+    q, r = _decomposed(*primals, axes, dim, name, has_signs)
     with across_shards(name):
         quotient = _quotient(*tangents, r)
         inner = psum(_inner(q, quotient), axes, State.INVARIANT)
@@ -138,7 +138,7 @@ def by_small_factors(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
     is_tall = not columns.axes and t.local_shape[d] >= columns.size > 0
     if not (rows.axes and is_thin and is_all and is_tall):
         return None
-    q, r = _decomposed(as_varying(x, rows.axes), rows.axes, d, name_of(eqn))
+    q, r = _decomposed(as_varying(x, rows.axes), rows.axes, d, name_of(eqn), p.get("compute_uv", True))
     if eqn.primitive.name == "qr":
         return [as_sharded(q, d, rows.axes), r]
     s, *vectors = bound(eqn)(r)  # no vectors, or left and right ones
