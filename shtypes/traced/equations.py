@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import jax
 from jax import lax
@@ -50,6 +50,9 @@ from shtypes.types import ShType
 
 #: Local functions that may have unused operands, such as the primal of a derivative.
 _COMPOSED = (Composite, Jvp, Transpose, Vmap)
+
+#: JAX's calls of functions with derivative rules.
+CUSTOM_DERIVATIVES: Final = ("custom_jvp_call", "custom_vjp_call")
 
 _PLACE = re.compile(r"(?P<file>.*?):(?P<line>\d+)(:\d+)?( \((?P<function>.*)\))?$")
 
@@ -90,6 +93,13 @@ class Branch:
     place: SourceLine  # the user's line of the conditional
 
 
+class RuledCall(NamedTuple):
+    """A call of a function with derivative rules."""
+
+    eqn: Any  # JAX's equation
+    times: int | None  # the number of runs, or None in a while loop
+
+
 class Equation(NamedTuple):
     """An equation without bodies, or whose bodies are not analysed."""
 
@@ -101,6 +111,7 @@ class Equation(NamedTuple):
     checkpointed: bool = False  # whether a checkpoint may recompute it
     depth: int = 0  # the number of enclosing derivatives
     transposed: bool = True  # whether its transpose may run: not inside a custom derivative
+    call: RuledCall | None = None  # the outermost call with a custom derivative that it is in
 
 
 def control_of(eqn: Any) -> Any:
@@ -172,6 +183,7 @@ class BodyContext(NamedTuple):
     branches: tuple[Branch, ...] = ()
     checkpointed: bool = False
     transposed: bool = True
+    call: RuledCall | None = None
 
     def inside(self, body: Body, choice: int, place: SourceLine) -> BodyContext:
         """The context of a body of an equation at ``place``; ``choice`` is the id of a `cond`."""
@@ -191,7 +203,7 @@ class Walk:
 
     def equations(self, jaxpr: Any, used: tuple[bool, ...], context: BodyContext) -> Iterator[Equation]:
         """The equations of a body and of the bodies inside it."""
-        stack, times, branches, checkpointed, transposed = context
+        stack, times, branches, checkpointed, transposed, call = context
         for eqn, use in self.live(jaxpr, used)[0]:
             if not use.bodies and not self._keep(eqn):
                 continue
@@ -199,13 +211,18 @@ class Walk:
             place = place_of(eqn)
             if not use.bodies or why_not_covered(eqn):
                 depth = full_stack.count("jvp(")
-                yield Equation(eqn, place, direction_of(full_stack), times, branches, checkpointed, depth, transposed)
+                direction = direction_of(full_stack)
+                yield Equation(eqn, place, direction, times, branches, checkpointed, depth, transposed, call)
             self._choices += 1
             choice = self._choices
             in_checkpoint = checkpointed or eqn.primitive.name in ("remat2", "checkpoint")
             by_rules = eqn.primitive is call_with_rules_p
+            ruled = by_rules or eqn.primitive.name in CUSTOM_DERIVATIVES
             inner = context._replace(
-                stack=full_stack, checkpointed=in_checkpoint, transposed=transposed and not by_rules
+                stack=full_stack,
+                checkpointed=in_checkpoint,
+                transposed=transposed and not by_rules,
+                call=RuledCall(eqn, times) if call is None and ruled else call,
             )
             for body in use.bodies:
                 yield from self.equations(body.jaxpr, body.used, inner.inside(body, choice, place))

@@ -6,22 +6,25 @@ covered.
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, overload
 
 import jax
 
-from shtypes._compat.jaxprs import dependent_vars, is_literal, jaxpr_of
+from shtypes._compat.jaxprs import dependent_vars, is_literal, jaxpr_of, with_equations
 from shtypes.context.signature_errors import check_function
+from shtypes.core.array import wrap
 from shtypes.core.conversion import abstract_array
+from shtypes.core.jax_type import HiShType
 from shtypes.core.operation import Comm, Operation, applied_by
 from shtypes.errors import ShardingTypeError, how_many
 from shtypes.resharding import Price
 from shtypes.resharding.costs import CostModel
 from shtypes.resharding.moves import in_words
 from shtypes.traced.entry import HEADINGS, NUMBERS, Entry, NotCovered, entries_of, entry_json, row
-from shtypes.traced.equations import Equation, equations, why_not_covered
+from shtypes.traced.equations import Equation, RuledCall, equations, why_not_covered
 from shtypes.traced.program import is_merged, program_of, with_gradient, zero_cotangent
 from shtypes.types import ShType
 from shtypes.types.tables import Report, Table
@@ -271,19 +274,48 @@ def sent_by_program(jaxpr: Any) -> Sent:
 
 def prices_of_program(jaxpr: Any) -> tuple[Price, ...]:
     """The prices of a traced program's communicating operations, forward and when differentiated."""
-    prices, constant = [], _constant_eqns(jaxpr_of(jaxpr))
+    opened = jaxpr_of(jaxpr)
+    prices, constant = list[Price](), _constant_eqns(opened)
+    ruled: dict[int, tuple[Price, ...] | None] = {}  # the backward passes of calls with derivative rules, by id
     for equation in equations(jaxpr):
-        operation = applied_by(equation.eqn)
-        if isinstance(operation, Operation):
-            sides: tuple[Sequence[Comm], Sequence[Comm]] = operation.forward_comm(), ()
-            if equation.direction != "forward":
-                sides = sides[::-1]
-            elif not equation.depth and id(equation.eqn) not in constant:
-                sides = sides[0], operation.backward_comm()
-            if any(sides):
-                sent, words = zip(*(_priced(comms, equation.times or 1) for comms in sides), strict=True)
-                prices.append(Price(*sent, *words))
+        operation, call = applied_by(equation.eqn), equation.call
+        if not isinstance(operation, Operation):
+            continue
+        sides: tuple[Sequence[Comm], Sequence[Comm]] = operation.forward_comm(), ()
+        if equation.direction != "forward":
+            sides = sides[::-1]
+        elif not equation.depth and id(equation.eqn if call is None else call.eqn) not in constant:
+            sides = sides[0], operation.backward_comm()
+            if call is not None and any(sides):
+                if id(call.eqn) not in ruled:
+                    ruled[id(call.eqn)] = _by_rules(opened, call)
+                    prices += ruled[id(call.eqn)] or ()
+                sides = sides if ruled[id(call.eqn)] is None else (sides[0], ())
+        if any(sides):
+            sent, words = zip(*(_priced(comms, equation.times or 1) for comms in sides), strict=True)
+            prices.append(Price(*sent, *words))
     return tuple(prices)
+
+
+def _specimen(aval: Any) -> Any:
+    """An abstract value of a JAX type, to trace a function with."""
+    return wrap(aval, None) if type(aval) is HiShType else jax.ShapeDtypeStruct(aval.shape, aval.dtype)
+
+
+def _by_rules(jaxpr: Any, call: RuledCall) -> tuple[Price, ...] | None:
+    """The prices of the backward pass of a call by its derivative rules; None if it has none."""
+    operands = list(dict.fromkeys(v for v in call.eqn.invars if not is_literal(v)))
+    program = with_equations(jaxpr, [call.eqn], call.eqn.outvars).replace(constvars=[], invars=operands)
+    f = with_gradient(functools.partial(jax.core.eval_jaxpr, program, ()), zero_cotangent)
+    try:
+        backward = ledger(f, *(_specimen(v.aval) for v in operands)).backward()
+    except (NotImplementedError, TypeError, ValueError):
+        return None
+    times = call.times or 1
+    return tuple(
+        Price(0, times * e.bytes * e.runs, "", _with_times([(in_words(e.kind, e.axes), times * e.runs)]))
+        for e in backward
+    )
 
 
 def _priced(comms: Sequence[Comm], times: int) -> tuple[int, str]:

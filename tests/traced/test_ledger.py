@@ -19,7 +19,8 @@ from shtypes.errors import ShardingTypeError
 from shtypes.resharding.costs import LINKS, Link, as_cost_model, cost_model
 from shtypes.resharding.devices import Device, as_device
 from shtypes.tools.demo import gated_mlp
-from shtypes.traced.ledger import Ledger, ledger
+from shtypes.traced.ledger import Ledger, ledger, sent_by_program
+from shtypes.traced.program import with_gradient, zero_cotangent
 from tests.end_to_end import some
 from tests.traced.compiled import assert_compiled_as_said, compiled_text, sent_by_compiled, sent_by_ledger
 from tests.traced.random_programs import AXES, random_program
@@ -171,6 +172,29 @@ halved.defvjp(lambda x: (sh.all_reduce(x), None), lambda _, ct: (sh.all_reduce(c
 
 def with_custom(x: Any, w_in: Any, w_out: Any) -> Any:
     return sh.sum(sh.sin(halved(sh.silu(x @ w_in) @ w_out)))
+
+
+@jax.custom_jvp
+def norm(x: Any) -> Any:
+    return sh.sqrt(sh.all_reduce(sh.sum(x * x)))
+
+
+@norm.defjvp
+def _by_complete_products(primals: Any, tangents: Any) -> Any:
+    """Sends back as much as the operand, where the function sends a number."""
+    y = norm(*primals)
+    return y, sh.sum(sh.all_gather(primals[0] * tangents[0], "dp")) / y
+
+
+def norms(x: Any) -> Any:
+    return lax.scan(lambda c, _: (c * norm(x), None), norm(x), None, length=3)[0]
+
+
+@pytest.mark.parametrize("f", [norm, halved, jax.jit(norm), norms])
+def test_the_price_of_a_function_with_derivative_rules_is_that_of_its_rules(f: Any) -> None:
+    x = sh.abstract_array("f32[8@dp,3]{U:tp}" if f is halved else "f32[8@dp,3]")
+    sent = ledger(with_gradient(f, zero_cotangent), x).backward()
+    assert sent_by_program(jax.make_jaxpr(f)(x))[1] == sent.bytes > 0
 
 
 @pytest.mark.parametrize(
