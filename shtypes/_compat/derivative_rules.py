@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.errors import UnexpectedTracerError
 from jax.extend.core import Var
 from jax.interpreters import ad, batching, mlir
@@ -19,6 +20,7 @@ from shtypes._compat.jaxprs import captured, inner_jaxprs, is_literal, jaxpr_of
 from shtypes._compat.local_axes import as_in_program
 from shtypes._compat.plain_programs import (
     PlainPrimitive,
+    alone,
     bind_plain,
     needed,
     trace_plain,
@@ -42,6 +44,18 @@ def custom_jvp_rule(eqn: Any, in_zeros: Sequence[bool]) -> JvpRule:
     """The rule of a `custom_jvp_call`, which JAX traces once for each set of operands without tangents."""
     with eqn.ctx.manager, tracing_plain(), as_in_program(), without_outer_lines():
         return JvpRule(*eqn.params["jvp_jaxpr_fun"].call_wrapped(*in_zeros))
+
+
+@functools.cache
+def cholesky_reads_lower() -> bool:
+    """Whether the derivative of a Cholesky factor reads the lower triangle of the tangent alone, as newer JAX does."""
+    factor = functools.partial(jax.lax.linalg.cholesky, symmetrize_input=False)
+    with alone():
+        closed, *_ = trace_plain(
+            lambda *xs: jax.jvp(factor, xs[:1], xs[1:]), [jax.core.ShapedArray((2, 2), np.dtype("f"))] * 2
+        )
+    program = jaxpr_of(closed)
+    return program.invars[1] not in next(e for e in program.eqns if e.primitive.name == "triangular_solve").invars
 
 
 def closes_over(name: str) -> ShardingTypeError:

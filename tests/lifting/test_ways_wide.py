@@ -511,7 +511,10 @@ def of_triangles() -> Iterator[Case]:
     yield Case("cholesky of triangles", lambda a: cholesky(a, symmetrize_input=False), (definite[0],), ("[16@x,16]",))
     for lower in (True, False):
         f = functools.partial(jax.scipy.linalg.cholesky, lower=lower)
-        yield Case(f"cholesky of SciPy, {lower}", f, (definite[0] + a[0],), ("[16@x,16]",))
+        for t in ("[16@x,16]", "[16,16@x]"):
+            yield Case(f"cholesky of SciPy, {lower}, of {t}", f, (definite[0] + a[0],), (t,))
+    curvature = jax.grad(lambda a: jnp.sum(jnp.linalg.cholesky(a) ** 3))
+    yield Case("curvature of cholesky", curvature, (definite[0],), ("[16@x,16]",))
     yield Case("cholesky of one row each", cholesky, (definite[0, :8, :8],), ("[8@x,8]",))
     yield Case("cholesky of complex numbers", of_complex, (definite[0],), ("[16@x,16]",))
     indefinite = definite * np.array([1, -1], np.float32)[:, None, None]

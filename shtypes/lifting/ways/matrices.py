@@ -11,17 +11,18 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from shtypes._compat.derivative_rules import cholesky_reads_lower
 from shtypes._compat.jaxprs import jaxpr_of
 from shtypes.core.reshard import move
 from shtypes.dispatch.apply import is_typed
 from shtypes.evaluation.table import BODIES
 from shtypes.lifting.ways.choice import CALLS, name_of, way
 from shtypes.ops.arithmetic import add, subtract
-from shtypes.ops.reinterpret import stop_gradient
 from shtypes.ops.sharded_reductions import as_varying
 from shtypes.ops.shards import (
     Axes,
     across_shards,
+    all_gather,
     all_gather_invariant,
     all_to_all,
     as_sharded,
@@ -220,15 +221,21 @@ def _packed(rows: Any, own: Any, device: Any, k: int) -> Any:
     return jnp.where(device == k, jnp.concatenate([flat, triangle[(..., *np.tril_indices(size))]], -1), 0)
 
 
+def _unpacked(packed: Any, size: int) -> tuple[Any, Any]:
+    """The rows of a factor of one device before its diagonal triangle, and this."""
+    before = packed[..., : packed.shape[-1] - size * (size + 1) // 2]
+    triangle = jnp.zeros((*packed.shape[:-1], size, size), packed.dtype)
+    triangle = triangle.at[(..., *np.tril_indices(size))].set(packed[..., before.shape[-1] :])
+    return before.reshape(*packed.shape[:-1], size, -1), triangle
+
+
 @of_device("factor")
 def _extended(rows: Any, own: Any, packed: Any, device: Any, k: int, last: bool) -> Any:
     """Appends the next block to the rows of a factor, from the packed rows of device ``k``."""
-    size, width = rows.shape[-2:]
-    before, after = packed[..., : size * width], packed[..., size * width :]
-    triangle = jnp.zeros_like(own).at[(..., *np.tril_indices(size))].set(after)
+    before, triangle = _unpacked(packed, own.shape[-1])
     block = jnp.where(device == k, triangle, 0)
     if not last:
-        own = own - _multiplied(rows, before.reshape(rows.shape).mT.conj())
+        own = own - _multiplied(rows, before.mT.conj())
         of_later = lax.linalg.triangular_solve(triangle, own, lower=True, transpose_a=True, conjugate_a=True)
         block = jnp.where(device > k, of_later, block)
     return jnp.concatenate([rows, block], -1)
@@ -247,38 +254,99 @@ def _where_none_failed(rows: Any, failed: Any, device: Any) -> Any:
     return jnp.where((failed > 0) & lower, jnp.nan, rows)
 
 
+@of_device("factor")
+def _joined(packed: Sequence[Any], failed: Any, size: int) -> Any:
+    """The complete factor from the packed rows of all devices."""
+    rows = [jnp.concatenate(_unpacked(p, size), -1) for p in packed]
+    factor = jnp.concatenate(
+        [jnp.pad(r, [(0, 0)] * (r.ndim - 1) + [(0, len(rows) * size - r.shape[-1])]) for r in rows], -2
+    )
+    return jnp.where(failed > 0, jnp.tril(jnp.full_like(factor, jnp.nan)), factor)
+
+
+@of_device("solution")
+def _right_solution(factor: Any, rows: Any) -> Any:
+    return lax.linalg.triangular_solve(factor, rows, lower=True, transpose_a=True, conjugate_a=True)
+
+
+@of_device("tangent")
+def _tangent_of_factor(factor: Any, columns: Any, device: Any) -> Any:
+    """Columns of the tangent ``L phi(L^-1 S L^-H)`` of a factor ``L``, from those of ``S L^-H``."""
+    x = lax.linalg.triangular_solve(factor, columns, left_side=True, lower=True)
+    above = jnp.arange(x.shape[-2])[:, None] - (jnp.arange(x.shape[-1]) + device * x.shape[-1])
+    return _multiplied(factor, jnp.where(above > 0, x, jnp.where(above == 0, x / 2, 0)))
+
+
+@of_device("symmetrized")
+def _of_lower_triangle(rows: Any, columns: Any, device: Any) -> Any:
+    """The rows of the Hermitian matrix with the lower triangle of a matrix, from its rows and columns."""
+    size, n = rows.shape[-2:]
+    above = (jnp.arange(size) + device * size)[:, None] - jnp.arange(n)
+    return jnp.where(above > 0, rows, jnp.where(above == 0, rows.real, columns.mT.conj()))
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(1, 2, 3, 4, 5))
+def _factored(x: Any, axes: Axes, dim: int, name: str, reads_all: bool, complete: bool) -> list[Any]:
+    """A device's rows of the Cholesky factor, from its rows of the matrix; with ``complete`` also all of it.
+
+    With ``reads_all`` the derivative reads all of the tangent, though the factor is that of the lower triangle.
+    """
+    with across_shards(name):
+        device, n, size = axis_index(x, axes), axis_size(x, axes), type_of(x).shape[dim]
+        rows, sent = part(x, 0, 0, dim + 1), []
+        for k in range(n):
+            own, last = part(x, k * size, (k + 1) * size, dim + 1), k == n - 1
+            packed = _packed(rows, own, device, k)
+            sent += [] if last and not complete else [psum(packed, axes)]
+            rows = _extended(rows, own, packed if last else sent[k], device, k, last)
+        failed = psum(_failed(rows), axes)
+        return [_where_none_failed(rows, failed, device), *([_joined(sent, failed, size)] if complete else [])]
+
+
+@_factored.defjvp
+def _by_transposes(axes: Axes, dim: int, name: str, reads_all: bool, complete: bool, primals: Any, dots: Any) -> Any:
+    """The JVP of JAX: solves along the rows of a device, and along its columns after a transpose."""
+    rows, factor = _factored(*primals, axes, dim, name, reads_all, True)
+    with across_shards(name):
+        (dot,), device = dots, axis_index(rows, axes)
+        if not reads_all:
+            dot = _of_lower_triangle(dot, all_to_all(dot, axes, dim + 1, dim), device)
+        columns = all_to_all(_right_solution(factor, dot), axes, dim + 1, dim)
+        dot = all_to_all(_tangent_of_factor(factor, columns, device), axes, dim, dim + 1)
+        if not complete:
+            return [rows], [dot]
+        return [rows, factor], [dot, all_gather(dot, axes, dim)]
+
+
 def _is_cholesky(eqn: Any) -> bool:
-    """Whether a call is `jnp.linalg.cholesky`, which makes its operand symmetric first."""
+    """Whether an equation is a Cholesky factor, or a call of `jnp.linalg.cholesky`, that of a symmetric matrix."""
+    if "jaxpr" not in eqn.params:
+        return True
     names = [e.primitive.name for e in jaxpr_of(eqn.params["jaxpr"]).eqns if e.primitive.name != "conj"]
     alone = name_of(eqn) == "cholesky" and len(eqn.invars) == len(eqn.outvars) == 1
     return alone and names[:4] == ["transpose", "add", "div", "cholesky"]
 
 
-@way(*CALLS, only=_is_cholesky)
+@way("cholesky", *CALLS, only=_is_cholesky)
 def by_blocks(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
-    """Factors block by block; backward as much.
+    """Factors block by block: sends ``s ** 2 * (devices - 1 + 1 / rows)`` shards, ``s = (devices - 1) / devices``.
 
-    Sends ``s + s ** 2 * (devices - 1 + 1 / rows)`` shards, ``s = (devices - 1) / devices``.
-
-    Derivatives are those of one device for a symmetric matrix; JAX has others where it reads the lower one alone.
+    To make the matrix symmetric, or of columns rows, sends ``s`` more. Backward two all-to-alls, ``2 s``,
+    three where the derivative reads one triangle; and the rows of the last device forward.
     """
-    (x, *_), d = operands, eqn.outvars[0].aval.ndim - 2
+    (x, *_), d, calls = operands, eqn.outvars[0].aval.ndim - 2, "jaxpr" in eqn.params
     if not type_of(x).size:
         return None
-    upper = jaxpr_of(eqn.params["jaxpr"]).eqns[-1].primitive.name in ("transpose", "conj")
-    axes = axes_of(x, d + upper)
-    if not axes or axes_of(x, d + 1 - upper):
+    upper = calls and jaxpr_of(eqn.params["jaxpr"]).eqns[-1].primitive.name in ("transpose", "conj")
+    by_columns = upper if calls else bool(axes_of(x, d + 1))
+    axes = axes_of(x, d + by_columns)
+    if not axes or axes_of(x, d + 1 - by_columns):
         return None
-    device, n = axis_index(x, axes), axis_size(x, axes)
     x = as_varying(x, axes)
-    x = _symmetrized(x, all_to_all(x, axes, d + 1 - upper, d + upper), upper)
-    size = type_of(x).shape[d]
-    rows = part(x, 0, 0, d + 1)
-    for k in range(n):
-        own = part(x, k * size, (k + 1) * size, d + 1)
-        packed = _packed(rows, own, device, k)
-        rows = _extended(rows, own, packed if k == n - 1 else psum(packed, axes), device, k, k == n - 1)
-    rows = _where_none_failed(rows, psum(_failed(stop_gradient(rows)), axes), device)
+    if calls or by_columns:
+        turned = all_to_all(x, axes, d + 1 - by_columns, d + by_columns)
+        x = _symmetrized(x, turned, by_columns) if calls else turned
+    (rows,) = _factored(x, axes, d, name_of(eqn), calls or not cholesky_reads_lower(), False)
     return [as_sharded(_oriented(rows, upper, upper), d + upper, axes)]
 
 
