@@ -16,14 +16,16 @@ from typing import Any, Final
 import jax
 from jax.tree_util import keystr, tree_leaves_with_path
 
+from shtypes._compat.tracing import trace_typed
 from shtypes.context.user_line import connect_fix_rewriter, line_of
 from shtypes.core.call_expressions import expressions_of
 from shtypes.core.conversion import abstract_array
 from shtypes.core.jax_context import complete_when_read, holds_tracers
+from shtypes.core.jax_type import as_jax_type
 from shtypes.core.operation import applied_by
 from shtypes.core.reshard import Reshard
 from shtypes.dispatch.apply import is_typed
-from shtypes.dispatch.reshard import reshard
+from shtypes.dispatch.reshard import finished, reshard
 from shtypes.errors import Fix, ShardingTypeError
 from shtypes.resharding import Price
 from shtypes.rules import Typing, suggest_fixes
@@ -32,7 +34,7 @@ from shtypes.rules.suggest_fixes import MAX_FIXES, called_names, memory_note
 from shtypes.scopes.check_comm import drop_forbidden_fixes, is_bounded
 from shtypes.scopes.comm import in_checkpoint, speculative_tracing
 from shtypes.traced.equations import equations
-from shtypes.traced.ledger import priced, prices_of_program
+from shtypes.traced.ledger import priced, priced_before_each, prices_of_program
 from shtypes.types import ShType, State
 from shtypes.types.policy import replicated
 from shtypes.types.target import target_text
@@ -124,10 +126,14 @@ def _out_fixes_of_call(call: Callable[..., Any], types: tuple[ShType, ...], code
 
 def _fix_of(code: str, f: Callable[..., Any], types: Sequence[ShType]) -> Fix:
     """A fix with the price of ``f``; if that is free, with a note on memory."""
-    fix = Fix(code, *priced(f, types))
+    return _noted(Fix(code, *priced(f, types)), f, types)
+
+
+def _noted(fix: Fix, f: Callable[..., Any], types: Sequence[ShType]) -> Fix:
+    """A fix; if it is free, with a note on the memory of what ``f`` reshards."""
     if fix.forward or fix.backward:
         return fix
-    moves = [applied_by(equation.eqn) for equation in equations(jax.make_jaxpr(f)(*map(abstract_array, types)))]
+    moves = [applied_by(equation.eqn) for equation in equations(trace_typed(f, list(map(as_jax_type, types))))]
     return fix._replace(note=memory_note([(m.src, m.dst) for m in moves if isinstance(m, Reshard)]))
 
 
@@ -152,7 +158,7 @@ def fixes_of_call(
 
     def inside(goal: tuple[ShType, ...]) -> tuple[Price, ...]:
         if goal not in sends:
-            sends[goal] = prices_of_program(jax.make_jaxpr(call)(*map(abstract_array, goal)))
+            sends[goal] = prices_of_program(trace_typed(call, list(map(as_jax_type, goal))))
         return sends[goal]
 
     def search(*xs: Any) -> None:
@@ -182,17 +188,25 @@ def _invariant(src: ShType, dst: ShType) -> ShType:
     return dst.with_axes([a for a in dst.axes(State.REDUCED) if src.state(a) is not State.REDUCED], State.INVARIANT)
 
 
-def with_out_fixes(error: ShardingTypeError, name: str, op: Callable[..., Any], *types: ShType) -> ShardingTypeError:
+def with_out_fixes(
+    error: ShardingTypeError,
+    name: str,
+    op: Callable[..., Any],
+    *types: ShType,
+    finish: Callable[[Any, Any], Any] = finished,
+    chosen: Callable[[Any], Callable[..., Any]] | None = None,
+) -> ShardingTypeError:
     """Adds fixes that pass ``out=`` to an error, typed and priced by the ledger.
 
-    ``op(*operands, out)`` is the op with communication allowed; with ``out=None`` its results have their natural types.
+    ``op(*operands)`` is the op with communication allowed, whose results have their natural types, and
+    ``finish(results, out)`` reshards them. ``chosen(out)`` is the op that runs for an ``out``, if not ``op``.
     """
 
     @functools.cache
     def out_fixes() -> list[Fix]:
         try:
             with speculative_tracing():
-                return _out_fixes(name, op, types)
+                return _out_fixes(name, op, types, finish, chosen)
         except ShardingTypeError:  # `op` does not type for another reason
             return []
 
@@ -200,7 +214,7 @@ def with_out_fixes(error: ShardingTypeError, name: str, op: Callable[..., Any], 
         by_code = {fix.code: fix for fix in (*error.fixes, *out_fixes())}
         error.fixes = tuple(sorted(by_code.values(), key=lambda f: f.bytes)[:MAX_FIXES])
 
-    if holds_tracers(op):
+    if holds_tracers((op, chosen)):
         out_fixes()
     error.out_fixes = out_fixes
     if error.operands is None:  # try reshards of the call's operands too
@@ -209,17 +223,61 @@ def with_out_fixes(error: ShardingTypeError, name: str, op: Callable[..., Any], 
     return error
 
 
-def _out_fixes(name: str, op: Callable[..., Any], types: Sequence[ShType]) -> list[Fix]:
-    natural: list[Any] = list(jax.make_jaxpr(lambda *xs: op(*xs, None))(*map(abstract_array, types)).out_avals)
-    result_types = [natural, [_as_reduced(t, types) for t in natural]]
-    result_types += [[t] for t in types if [(x.shape, x.dtype) for x in natural] == [(t.shape, t.dtype)]]
+def _out_fixes(
+    name: str,
+    op: Callable[..., Any],
+    types: Sequence[ShType],
+    finish: Callable[[Any, Any], Any],
+    chosen: Callable[[Any], Callable[..., Any]] | None,
+) -> list[Fix]:
+    outs: list[Any] = []
+
+    def finishing(goals: Sequence[Any]) -> list[Callable[..., Any]]:
+        return [functools.partial(_finish, finish, out) for out in goals]
+
+    def finishing_all(natural: Sequence[Any]) -> list[Callable[..., Any]]:
+        outs[:] = _outs(natural, types)
+        return finishing(outs)
+
+    if chosen is None:
+        prices = priced_before_each(op, types, finishing_all)
+        priced_ops = {out: (op, price) for out, price in zip(outs, prices, strict=True)}
+    else:
+        finishing_all(trace_typed(op, list(map(as_jax_type, types))).out_avals)
+        goals_of: dict[Callable[..., Any], list[Any]] = {}
+        for out in outs:
+            goals_of.setdefault(chosen(out), []).append(out)
+        priced_ops = {}
+        for f, goals in goals_of.items():
+            last = finishing(goals)
+            prices = priced_before_each(f, types, lambda _, last=last: last)  # type: ignore[misc]
+            priced_ops |= {out: (f, price) for out, price in zip(goals, prices, strict=True)}
     fixes = []
-    for outs in dict.fromkeys(tuple(map(target_text, outs)) for outs in result_types):
-        out = outs[0] if len(outs) == 1 else outs
-        texts = [f'"{text}"' for text in outs]
-        code = texts[0] if len(texts) == 1 else f"({', '.join(texts)})"
-        fixes.append(_fix_of(f"sh.{name}(..., out={code})", lambda *xs, out=out: op(*xs, out), types))
+    for out in outs:
+        f, price = priced_ops[out]
+        code = f"({', '.join(map(_quoted, out))})" if isinstance(out, tuple) else _quoted(out)
+        fixes.append(_noted(Fix(f"sh.{name}(..., out={code})", *price), _composed(f, *finishing([out])), types))
     return fixes
+
+
+def _composed(f: Callable[..., Any], g: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda *xs: g(*jax.tree.leaves(f(*xs)))
+
+
+def _finish(finish: Callable[[Any, Any], Any], out: Any, *results: Any) -> Any:
+    return finish(results[0] if len(results) == 1 else results, out)
+
+
+def _quoted(text: str) -> str:
+    return f'"{text}"'
+
+
+def _outs(natural: Sequence[Any], types: Sequence[ShType]) -> list[Any]:
+    """The candidates for ``out=``: the types of the results, these with reduced axes, and those of the operands."""
+    result_types = [[*natural], [_as_reduced(t, types) for t in natural]]
+    result_types += [[t] for t in types if [(x.shape, x.dtype) for x in natural] == [(t.shape, t.dtype)]]
+    texts = dict.fromkeys(tuple(map(target_text, outs)) for outs in result_types)
+    return [outs[0] if len(outs) == 1 else outs for outs in texts]
 
 
 def _as_reduced(t: ShType, types: Sequence[ShType]) -> ShType:

@@ -194,7 +194,7 @@ def logsumexp(
 
     dims = normalize_dims(axis, jax.typeof(x).ndim, "logsumexp")
 
-    def asked(x: Any, out: Any) -> Array | tuple[Array, Array]:
+    def asked(x: Any, out: Any = None) -> Array | tuple[Array, Array]:
         y, summed = signed(x, dims)
         if not return_sign:
             y = _where(less(summed, 0), jnp.nan, y)

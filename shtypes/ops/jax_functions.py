@@ -23,6 +23,7 @@ from shtypes import rules
 from shtypes._compat import trace_context
 from shtypes._compat.jaxprs import depends_smoothly, inner_jaxprs, jaxpr_of
 from shtypes._compat.plain_programs import needed, trace_plain
+from shtypes._compat.tracing import trace_typed
 from shtypes.caches import PROGRAMS, Bounded, Static
 from shtypes.context.settings import current_settings
 from shtypes.context.signature_errors import jax_error, refuse_unknown
@@ -110,6 +111,7 @@ class JaxFunction:
         self.name, self.fn, self._takes_out = name, fn, takes_out
         self._traces: Bounded[Trace | ShardingTypeError] = Bounded(PROGRAMS)
         self._calls: Bounded[TypedCall] = Bounded(PROGRAMS)
+        self._refused: Bounded[tuple[str, ...]] = Bounded(PROGRAMS)  # the axes at fault
         self._ways: Bounded[tuple[int | None]] = Bounded(PROGRAMS)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -169,6 +171,9 @@ class JaxFunction:
         run_equations: Callable[..., list[Any]] = functools.partial(_run_equations, trace, constants)
 
         def call(types: tuple[ShType, ...]) -> TypedCall:
+            axes = self._refused.get((key, constants, *[t.serial for t in types]))
+            if axes is not None:  # a search tries the same candidates for operands of other types
+                raise ShardingTypeError(f"`{self.name}` does not type", axes=axes)
             return self._typed(key, trace, types, constants)
 
         def rule(types: tuple[ShType, ...]) -> rules.Typing:
@@ -177,7 +182,7 @@ class JaxFunction:
         values = match_constants(values, constants)
         types = tuple([x.type for x in values])
         try:
-            call(types)
+            self._typed(key, trace, types, constants)
         except ShardingTypeError as error:
             run_equations = under_rules(None, run_equations, FinishesSums())
             if allows_implicit():
@@ -198,27 +203,27 @@ class JaxFunction:
         self, key: Any, trace: Trace, run_equations: Callable[..., list[Any]], values: Sequence[Any]
     ) -> list[Any]:
         """The results, equation by equation; for an ``out=``, in the way that sends least with the reshard to it."""
-        goal = objective()
-        if goal.out is None or not has_ways(trace.jaxpr):
+        out = objective().out
+        if out is None or not has_ways(trace.jaxpr):
             return run_equations(*values)
+        return _in_way(run_equations, self._way(key, trace, run_equations, [x.type for x in values], out))(*values)
 
-        def run(way: int | None, *operands: Any) -> list[Any]:
-            return under_rules(None, run_equations, replace(goal, out=None, way=way))(*operands)
+    def _way(
+        self, key: Any, trace: Trace, run_equations: Callable[..., list[Any]], types: Sequence[ShType], out: Any
+    ) -> int | None:
+        """The way that sends least with the reshard to an ``out=``, but not more forward than a gather."""
 
         def sent(way: int | None) -> tuple[int, int]:
             def resharded(*operands: Any) -> Any:
-                return reshard_all(jax.tree.unflatten(trace.tree, run(way, *operands)), goal.out)
+                return reshard_all(jax.tree.unflatten(trace.tree, _in_way(run_equations, way)(*operands)), out)
 
             try:
                 with speculative_tracing():
-                    return sent_by_program(
-                        jax.make_jaxpr(resharded)(*[wrap(as_jax_type(x.type), None) for x in values])
-                    )
+                    return sent_by_program(trace_typed(resharded, list(map(as_jax_type, types))))
             except ShardingTypeError:
                 return sys.maxsize, sys.maxsize
 
         def choose() -> tuple[int | None]:
-            """The way that sends least, but not more forward than a gather."""
             ways: dict[int | None, tuple[int, int]] = {}
             with noting_ways() as numbers:
                 ways[None] = sent(None)
@@ -226,11 +231,11 @@ class JaxFunction:
                     way = min(untried)
                     ways[way] = sent(way)
             gather = ways.get(-1, ways[None])[0]
-            return (min(ways, key=lambda way: (ways[way][0] > gather, cost(*ways[way], goal.minimize))),)
+            return (min(ways, key=lambda way: (ways[way][0] > gather, cost(*ways[way], objective().minimize))),)
 
-        full = (key, current_settings(), *[x.type.serial for x in values])
+        full = (key, current_settings(), out, *[t.serial for t in types])
         (chosen,) = self._ways.get_or_create(full, choose)
-        return run(chosen, *values)
+        return chosen
 
     def _typed(self, key: Any, trace: Trace, types: tuple[ShType, ...], constants: frozenset[int]) -> TypedCall:
         """The typing of a call, cached for the operands' types and those to which they are cast."""
@@ -238,7 +243,11 @@ class JaxFunction:
         call = self._calls.get(full)
         if call is None:
             listing_name = _listing_name(self.name, *key[:2])
-            call = self._calls.put(full, _typed_call(self.name, listing_name, trace, types, constants))
+            try:
+                call = self._calls.put(full, _typed_call(self.name, listing_name, trace, types, constants))
+            except ShardingTypeError as error:
+                self._refused.put(full, error.axes)
+                raise
             if call.local is not None:
                 self._calls.put((key, constants, *[t.serial for t in call.typing.operands]), call)
         return call
@@ -258,13 +267,20 @@ class JaxFunction:
         if not self._takes_out:
             return refusal
 
-        def resharded(*operands: Any) -> Any:
-            *values, out = operands
-            with CommScope(Implicit(out=out)):
-                results = self._communicating(key, trace, run_equations, values)
-            return reshard_all(jax.tree.unflatten(trace.tree, results), out)
+        @functools.cache
+        def in_way(way: int | None) -> Callable[..., Any]:
+            def results(*operands: Any) -> Any:
+                with CommScope(Implicit()):
+                    return jax.tree.unflatten(trace.tree, _in_way(run_equations, way)(*operands))
 
-        return with_out_fixes(refusal, self.name, resharded, *types)
+            return results
+
+        def chosen(out: Any) -> Callable[..., Any]:
+            with CommScope(Implicit(out=out)):
+                return in_way(self._way(key, trace, run_equations, types, out))
+
+        ways = chosen if has_ways(trace.jaxpr) else None
+        return with_out_fixes(refusal, self.name, in_way(None), *types, finish=reshard_all, chosen=ways)
 
 
 def reshard_all(results: Any, out: Any) -> Any:
@@ -276,6 +292,11 @@ def reshard_all(results: Any, out: Any) -> Any:
             f"`out=` has {how_many(len(outs), 'type')}, and the call {how_many(len(leaves), 'result')}"
         )
     return jax.tree.unflatten(tree, list(map(finished, leaves, outs)))
+
+
+def _in_way(run_equations: Callable[..., list[Any]], way: int | None) -> Callable[..., list[Any]]:
+    """The function with the requested way of each primitive that has it, and without the call's ``out=``."""
+    return under_rules(None, run_equations, replace(objective(), out=None, way=way))
 
 
 @functools.lru_cache(maxsize=PROGRAMS)
@@ -368,7 +389,7 @@ def _run_equations(trace: Trace, constants: frozenset[int], *operands: Any) -> l
             return _evaluate(trace, operands)
 
     if any(type(x) is Array and x.data is None for x in operands):  # the constants of the program would have data
-        return [wrap(t, None) for t in jax.make_jaxpr(run)(*operands).out_avals]
+        return [wrap(t, None) for t in trace_typed(run, list(map(jax.typeof, operands))).out_avals]
     return run(*operands)
 
 
@@ -394,7 +415,7 @@ def _typed_call(
             refused.append(error)
 
     with without_scopes():
-        closed = jax.make_jaxpr(run)(*[wrap(as_jax_type(t), None) for t in types])
+        closed = trace_typed(run, list(map(as_jax_type, types)))
     if refused:
         raise _blame_call(refused[0], name, types)
     results = tuple(closed.out_avals)

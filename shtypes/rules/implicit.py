@@ -5,11 +5,12 @@ The price includes the reduction of pending results. `solver.complete` chooses f
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from types import FunctionType
 from typing import Any, Final
 
-from shtypes.caches import Bounded
+from shtypes.caches import Bounded, Static
 from shtypes.context.settings import current_settings
 from shtypes.resharding import Direction
 from shtypes.rules.candidate_types import finish_cost, with_axis_at
@@ -52,8 +53,14 @@ def cheapest_reshards(
 
 def _parts(x: Any) -> Any:
     """A cache key of a rule: its code and the values that it closes over. A user's function is its own key."""
+    if isinstance(x, tuple):
+        return type(x), *map(_parts, x)
+    if isinstance(x, functools.partial):
+        return type(x), _parts(x.func), _parts(x.args), _parts(tuple(x.keywords.items()))
+    if type(x).__module__ == "numpy":  # a number among the operands
+        return type(x), str(x.dtype), x.shape, x.tobytes()
     if not isinstance(x, FunctionType) or not f"{x.__module__}".startswith(_PACKAGE):
-        return type(x), x
+        return Static(x)
     cells = tuple(_parts(cell.cell_contents) for cell in x.__closure__ or ())
     return x.__code__, cells, x.__defaults__, tuple((x.__kwdefaults__ or {}).items())
 

@@ -141,10 +141,19 @@ def user_line(eqn: Any, place: SourceLine) -> SourceLine:
     return SourceLine(frame.code.co_filename, frame.line, frame.code.co_qualname, library)
 
 
-def equations(jaxpr: Any, stack: str = "", keep: Callable[[Any], bool] = lambda eqn: True) -> Iterator[Equation]:
-    """All live equations of a traced program that ``keep`` accepts, in program order, with those of its bodies."""
+def equations(
+    jaxpr: Any,
+    stack: str = "",
+    keep: Callable[[Any], bool] = lambda eqn: True,
+    used: Collection[int] | None = None,
+) -> Iterator[Equation]:
+    """All live equations of a traced program that ``keep`` accepts, in program order, with those of its bodies.
+
+    ``used``: the results that are used; all by default.
+    """
     opened = jaxpr_of(jaxpr)
-    yield from Walk(keep).equations(opened, (True,) * len(opened.outvars), BodyContext(stack))
+    live = tuple(used is None or i in used for i in range(len(opened.outvars)))
+    yield from Walk(keep).equations(opened, live, BodyContext(stack))
 
 
 def equations_of(eqns: Sequence[Any], stack: str = "") -> Iterator[Equation]:

@@ -7,6 +7,7 @@ covered.
 from __future__ import annotations
 
 import functools
+import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, overload
@@ -14,10 +15,10 @@ from typing import Any, NamedTuple, overload
 import jax
 
 from shtypes._compat.jaxprs import dependent_vars, is_literal, jaxpr_of, with_equations
+from shtypes._compat.tracing import trace_typed
 from shtypes.context.signature_errors import check_function
-from shtypes.core.array import wrap
 from shtypes.core.conversion import abstract_array
-from shtypes.core.jax_type import HiShType
+from shtypes.core.jax_type import as_jax_type
 from shtypes.core.operation import Comm, Operation, applied_by
 from shtypes.errors import ShardingTypeError, how_many
 from shtypes.resharding import Price
@@ -25,7 +26,14 @@ from shtypes.resharding.costs import CostModel
 from shtypes.resharding.moves import in_words
 from shtypes.traced.entry import HEADINGS, NUMBERS, Entry, NotCovered, entries_of, entry_json, row
 from shtypes.traced.equations import Equation, RuledCall, equations, why_not_covered
-from shtypes.traced.program import is_merged, program_of, with_gradient, zero_cotangent
+from shtypes.traced.program import (
+    backward_pass,
+    is_merged,
+    linearized,
+    program_of,
+    with_gradient,
+    zero_cotangent,
+)
 from shtypes.types import ShType
 from shtypes.types.tables import Report, Table
 
@@ -201,7 +209,11 @@ def _words(total: Total) -> str:
 
 def ledger_of(jaxpr: Any) -> Ledger:
     """The ledger of a traced program, from `jax.make_jaxpr` or ``.trace(...).jaxpr``."""
-    return ledger_from(equations(jaxpr, keep=lambda eqn: getattr(eqn.primitive, "communicates", True)))
+    return ledger_from(equations(jaxpr, keep=_communicates))
+
+
+def _communicates(eqn: Any) -> bool:
+    return getattr(eqn.primitive, "communicates", True)
 
 
 def ledger_from(program: Iterable[Equation]) -> Ledger:
@@ -238,19 +250,58 @@ def ledger(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Ledger:
 
 #: The bytes that a program sends forward and backward.
 Sent = tuple[int, int]
+#: A program's communication forward and backward, in words and in bytes per device.
+InWords = tuple[str, str, int, int]
 
 
-def priced(f: Callable[..., Any], types: Sequence[ShType]) -> tuple[str, str, int, int]:
-    """The communication of a function as written: forward and backward, in words and in bytes per device.
+def priced(f: Callable[..., Any], types: Sequence[ShType]) -> InWords:
+    """The communication of a function as written; only forward if it has no derivative, as with a `while_loop`."""
+    return priced_before_each(f, types, lambda _: [lambda *xs: xs])[0]
 
-    Only forward if it is not reverse-differentiable, such as with a `while_loop`.
+
+def priced_before_each(
+    f: Callable[..., Any], types: Sequence[ShType], functions: Callable[[Sequence[Any]], Sequence[Callable[..., Any]]]
+) -> list[InWords]:
+    """The communication of ``f`` followed by each of some functions of its results, as `priced` of them composed.
+
+    It is traced and linearized once for all. ``functions`` returns them for the types of its results.
     """
+    counts: list[int] = []
+
+    def forward(*xs: Any) -> list[list[Any]]:
+        results = jax.tree.leaves(f(*xs))
+        return [jax.tree.leaves(g(*results)) for g in functions(list(map(jax.typeof, results)))]
+
+    def both(*xs: Any) -> list[list[Any]]:
+        results, pull = linearized(f, xs, {})
+        outs = []
+        for g in functions(list(map(jax.typeof, results))):
+            last, _, cotangents = backward_pass(g, results, {}, zero_cotangent)
+            outs.append([*last, *pull(cotangents)])
+        return outs
+
+    def traced(run: Callable[..., list[list[Any]]]) -> Any:
+        def flat(*xs: Any) -> list[Any]:
+            outs = run(*xs)
+            counts[:] = map(len, outs)
+            return [x for out in outs for x in out]
+
+        return trace_typed(flat, list(map(as_jax_type, types)))
+
     try:
-        both = ledger(with_gradient(f, zero_cotangent), *types)
+        program = traced(both)
     except ShardingTypeError:
         raise
     except (NotImplementedError, TypeError, ValueError):
-        both = ledger(f, *types)
+        program = traced(forward)
+    ends = itertools.accumulate(counts)
+    return [
+        _of_passes(ledger_from(equations(program, keep=_communicates, used=range(end - count, end))))
+        for count, end in zip(counts, ends, strict=True)
+    ]
+
+
+def _of_passes(both: Ledger) -> InWords:
     forward, backward = both.forward(), both.backward()
     return _in_words(forward), _in_words(backward), forward.bytes, backward.bytes
 
@@ -297,18 +348,13 @@ def prices_of_program(jaxpr: Any) -> tuple[Price, ...]:
     return tuple(prices)
 
 
-def _specimen(aval: Any) -> Any:
-    """An abstract value of a JAX type, to trace a function with."""
-    return wrap(aval, None) if type(aval) is HiShType else jax.ShapeDtypeStruct(aval.shape, aval.dtype)
-
-
 def _by_rules(jaxpr: Any, call: RuledCall) -> tuple[Price, ...] | None:
     """The prices of the backward pass of a call by its derivative rules; None if it has none."""
     operands = list(dict.fromkeys(v for v in call.eqn.invars if not is_literal(v)))
     program = with_equations(jaxpr, [call.eqn], call.eqn.outvars).replace(constvars=[], invars=operands)
     f = with_gradient(functools.partial(jax.core.eval_jaxpr, program, ()), zero_cotangent)
     try:
-        backward = ledger(f, *(_specimen(v.aval) for v in operands)).backward()
+        backward = ledger_of(trace_typed(f, [v.aval for v in operands])).backward()
     except (NotImplementedError, TypeError, ValueError):
         return None
     times = call.times or 1

@@ -106,6 +106,13 @@ def backward_pass(
     f: Callable[..., Any], args: Any, kwargs: Any, cotangent: Callable[[Any], Any]
 ) -> tuple[list[Any], list[Any], list[Any]]:
     """Leaves: the results, ``cotangent`` of each differentiable one, and the cotangents of differentiable arguments."""
+    results, pull = linearized(f, args, kwargs)
+    seeds = [cotangent(x) for x in results if has_gradient(x)]
+    return results, seeds, pull(seeds)
+
+
+def linearized(f: Callable[..., Any], args: Any, kwargs: Any) -> tuple[list[Any], Callable[[list[Any]], list[Any]]]:
+    """The leaves of the results, and the function from cotangents of the differentiable ones to those of arguments."""
     primals, rebuild = split((args, kwargs), is_differentiated)
     differentiable: list[bool] = []
 
@@ -117,9 +124,8 @@ def backward_pass(
         return [r for r, d in parts if d], [r for r, d in parts if not d]
 
     results, pull, aux = jax.vjp(of_primals, *primals, has_aux=True)
-    seeds = list(map(cotangent, results))
     left, others = iter(results), iter(aux)
-    return [next(left) if d else next(others) for d in differentiable], seeds, list(pull(seeds))
+    return [next(left) if d else next(others) for d in differentiable], lambda cotangents: list(pull(cotangents))
 
 
 def is_differentiated(x: Any) -> bool:

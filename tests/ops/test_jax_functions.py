@@ -14,6 +14,7 @@ import shtypes as sh
 from shtypes.core.composite import Composite, ShardStep
 from shtypes.core.shard_fn import Linear
 from shtypes.evaluation.bound_primitive import Bound
+from shtypes.ops import jax_functions as functions
 from shtypes.ops.jax_functions import JaxFunction
 from tests.end_to_end import Case, check, host
 
@@ -165,3 +166,32 @@ def test_an_operand_that_is_cast_for_one_use_stays_as_it_is_for_the_other() -> N
     assert (both.type, alone.type) == ("f32[4@x,8]", "f32[4,8]{R:x}")
     np.testing.assert_allclose(host(both), 2 * X)
     np.testing.assert_allclose(host(alone), np.sin(X), rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["cumprod", "cummax"])
+def test_the_fixes_of_a_call_type_each_candidate_once_and_linearize_it_once(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    traced: list[str] = []
+
+    def refusal(t: str) -> tuple[sh.Fix, ...]:
+        with pytest.raises(sh.ShardingTypeError) as refused:
+            getattr(sh, name)(sh.array(X, t), axis=0)
+        return refused.value.fixes
+
+    first = refusal("[4@x,8]{U:y}")
+
+    def noting(name: str, f: Callable[..., Any]) -> Callable[..., Any]:
+        def noted(*args: Any, **options: Any) -> Any:
+            traced.append(name)
+            return f(*args, **options)
+
+        return noted
+
+    monkeypatch.setattr(jax, "vjp", noting("linearized", jax.vjp))
+    monkeypatch.setattr(functions, "_typed_call", noting("typed", functions._typed_call))
+    assert refusal("[4@x,8]{U:y}") == first
+    assert traced.count("typed") <= 1
+    written = [fix for fix in first if "out=" in fix.code]
+    assert written
+    assert traced.count("linearized") <= 1 + 3  # the call, and the reshard to each of at most three types

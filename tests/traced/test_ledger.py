@@ -19,7 +19,7 @@ from shtypes.errors import ShardingTypeError
 from shtypes.resharding.costs import LINKS, Link, as_cost_model, cost_model
 from shtypes.resharding.devices import Device, as_device
 from shtypes.tools.demo import gated_mlp
-from shtypes.traced.ledger import Ledger, ledger, sent_by_program
+from shtypes.traced.ledger import Ledger, ledger, priced, priced_before_each, sent_by_program
 from shtypes.traced.program import with_gradient, zero_cotangent
 from tests.end_to_end import some
 from tests.traced.compiled import assert_compiled_as_said, compiled_text, sent_by_compiled, sent_by_ledger
@@ -472,3 +472,21 @@ def test_what_is_sent_for_nothing_is_not_sent(program: str) -> None:
     """A derivative took the values that it is taken at, and a sort all operands, though nothing comes of them."""
     k = sh.array(np.random.default_rng(0).permutation(288).astype(np.float32), "f32[288@tp]")
     assert_compiled_as_said(sh.implicit_comm(UNUSED[program]), k)
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x: sh.sin(sh.reshard(x, "[_...]")),
+        lambda x: sh.sum(x * x, 0),
+        sh.floor,
+        lambda x: sh.lift(lambda x: lax.while_loop(lambda c: c[0, 0] < 3.0, lambda c: c + 1.0, x))(
+            sh.reshard(x, "[_...]")
+        ),
+    ],
+    ids=["a collective", "a pending sum", "no gradient", "no derivative"],
+)
+def test_a_function_is_priced_before_others_as_they_are_composed(f: Callable[..., Any]) -> None:
+    t = sh.abstract_array("f32[8@(dp,tp),8]").type
+    after = [lambda y: y, lambda y: sh.reshard(y, "[_...]"), lambda y: sh.reshard(y, "[_...]{I:(dp,tp)}")]
+    assert priced_before_each(f, [t], lambda _: after) == [priced(lambda x, g=g: g(f(x)), [t]) for g in after]

@@ -10,13 +10,11 @@ import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
-import jax
-
 from shtypes._compat.jaxprs import jaxpr_of, key_of_equation
 from shtypes._compat.plain_programs import alone
+from shtypes._compat.tracing import trace_typed
 from shtypes.caches import Bounded
 from shtypes.context.settings import current_settings
-from shtypes.core.array import wrap
 from shtypes.core.jax_type import as_jax_type
 from shtypes.core.meshes import AnyMesh, use_mesh
 from shtypes.dispatch.apply import is_typed
@@ -150,11 +148,10 @@ def _price(f: Way, eqn: Any, operands: Sequence[Any]) -> Cost | None:
         left[:] = [finish_cost(x.type, minimize) for x in results or () if is_typed(x)]
         return results or ()
 
-    specimens = [wrap(as_jax_type(x.type), None) for x in operands if is_typed(x)]
-    mesh = specimens[0].type.mesh
+    types = [as_jax_type(x.type) for x in operands if is_typed(x)]
     try:
-        with tried_apart(mesh, minimize):
-            forward, backward = sent_by_program(jax.make_jaxpr(run)(*specimens))
+        with tried_apart(types[0].mesh, minimize):
+            forward, backward = sent_by_program(trace_typed(run, types))
     except ShardingTypeError:
         return None
     return total_cost((cost(forward, backward, minimize), *left)) if taken[0] else None

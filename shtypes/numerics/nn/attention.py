@@ -84,8 +84,7 @@ def dot_product_attention(
     for operand in types[1:]:
         for axis in () if may_communicate(out) else operand.dims[-3].axes:
             error = located(messages.along("dot_product_attention", operand, axis), "dot_product_attention", types)
-            with_out: Any = lambda q, k, v, out: finished(attend(q, k, v), out)  # noqa: E731
-            raise with_out_fixes(error, "nn.dot_product_attention", with_out, *types)
+            raise with_out_fixes(error, "nn.dot_product_attention", attend, *types)
     return finished(attend(query, key, value, may_send=may_communicate(out)), out)
 
 
