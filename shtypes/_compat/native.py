@@ -15,6 +15,7 @@ from shtypes._compat import private, trace_ctx
 from shtypes._compat.jaxprs import jaxpr_of
 from shtypes._compat.plain_programs import bound_in_program
 from shtypes._compat.program_mesh import sees_plain
+from shtypes._compat.tracing import refuse_escaped_operands
 from shtypes._compat.typed import CLASSES, TRACERS, TypedType, register, type_of
 from shtypes.context.eqn_source import plain_trace
 from shtypes.context.frames import frames
@@ -202,7 +203,11 @@ def by_operands(original: Callable[..., Any]) -> Callable[..., Any]:
         for x in args:
             if type(x) in CLASSES:
                 return bound_to_typed(original, self, args, params)
-        outs = original(self, *args, **params)
+        try:
+            outs = original(self, *args, **params)
+        except ValueError as error:
+            refuse_escaped_operands(self, args, error)
+            raise
         return outs if self is not _remat else raised(outs)
 
     return bind

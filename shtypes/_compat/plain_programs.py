@@ -23,6 +23,7 @@ from shtypes._compat.jaxprs import bind_eqn, is_literal, jaxpr_of, literal_value
 from shtypes._compat.local_axes import Axes, plain_aval, trace, untracked
 from shtypes._compat.program_mesh import (
     ProgramMesh,
+    is_of_program,
     on_mesh,
     program_mesh,
     program_mesh_in_context,
@@ -255,7 +256,7 @@ def as_of_here(params: Mapping[str, Any]) -> dict[str, Any]:
 def _as_of_here(value: Any) -> Any:
     if hasattr(jaxpr_of(value), "eqns"):
         return _program(value)
-    if _is_of_program(value):  # a result type
+    if is_of_program(value):  # a result type
         return _type(value)
     if type(value) in (tuple, list):
         items: list[Any] = [_as_of_here(item) for item in value]
@@ -306,7 +307,7 @@ def _type(aval: Any) -> Any:
     if inner is not None:
         updated = _type(inner)
         return aval if updated is inner else aval.update(inner_aval=updated)
-    if not _is_of_program(aval):
+    if not is_of_program(aval):
         return aval
     updated = on_mesh(aval, jax.sharding.get_abstract_mesh())
     return (
@@ -317,10 +318,6 @@ def _type(aval: Any) -> Any:
 
 
 def _literal(literal: Any) -> Any:
-    if not _is_of_program(literal.aval):
+    if not is_of_program(literal.aval):
         return literal
     return type(literal)(literal_value(literal), _type(literal.aval))
-
-
-def _is_of_program(aval: Any) -> bool:
-    return type(getattr(getattr(aval, "sharding", None), "mesh", None)) is ProgramMesh

@@ -134,6 +134,11 @@ def program_mesh_in_context() -> ProgramMesh | None:
     return mesh if type(mesh) is ProgramMesh else None
 
 
+def is_of_program(aval: Any) -> bool:
+    """Whether a type of JAX's is that of a value in a plain program."""
+    return type(getattr(getattr(aval, "sharding", None), "mesh", None)) is ProgramMesh
+
+
 def sees_plain() -> bool:
     """Whether typed values appear as plain ones: in a plain program being traced, on its mesh."""
     if not plain_trace.depth:

@@ -13,7 +13,10 @@ from jax.extend.core import ClosedJaxpr
 
 from shtypes._compat import Zero, private, trace_ctx, trace_of
 from shtypes._compat.jaxprs import inner_jaxprs, is_literal, jaxpr_of
+from shtypes._compat.program_mesh import is_of_program
 from shtypes.context.frames import frames
+from shtypes.context.user_line import placed
+from shtypes.errors import ShardingTypeError, also
 
 _trace: Final[Any] = private("jax._src.interpreters.partial_eval", "trace_to_jaxpr_dynamic")
 _wrap: Final[Any] = private("jax._src.linear_util", "wrap_init")
@@ -83,6 +86,31 @@ def has_ended(tracer: Any) -> bool:
     if frame is None:
         return trace is not None and not trace.is_valid()
     return not frame.tracing_eqns and all(frame is not each.frame for each in open_traces())
+
+
+def escaped_error(t: Any, *hints: str) -> ShardingTypeError:
+    """The error for a traced value that is used after its trace has ended; also of JAX's class for it."""
+    kind = also(jax.errors.UnexpectedTracerError)
+    hints = ("return it from the function that was traced", *hints)
+    return kind(f"a traced value, {t}, left its trace, which has ended", hints=hints)
+
+
+def refuse_escaped(x: Any) -> None:
+    """Refuses a plain traced value whose trace has ended."""
+    if isinstance(x, jax.core.Tracer) and has_ended(x):
+        raise _escaped_plain(x)
+
+
+def _escaped_plain(x: Any) -> ShardingTypeError:
+    t = jax.core.ShapedArray(x.aval.shape, x.aval.dtype)
+    return escaped_error(t, "to keep a constant, compute it in jax.ensure_compile_time_eval()")
+
+
+def refuse_escaped_operands(primitive: Any, operands: Sequence[Any], error: ValueError) -> None:
+    """Refuses operands of a primitive that JAX binds outside of the plain program that they are of, if it says so."""
+    for x in operands if "should match the aval mesh" in str(error) else ():
+        if isinstance(x, jax.core.Tracer) and is_of_program(x.aval):
+            raise placed(_escaped_plain(x), str(primitive)) from None
 
 
 def arguments_of(x: Any) -> list[Any] | None:

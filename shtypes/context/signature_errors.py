@@ -7,7 +7,7 @@ import difflib
 import inspect
 import operator
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, ItemsView, Iterable, Iterator, Mapping, Sequence, ValuesView
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -148,12 +148,35 @@ def _dims_by_name(name: str, key: str, value: Any, values: Sequence[Any], t: Any
     return ShardingTypeError(what, why="; ".join(why), hints=hints)
 
 
-_CLASS: Final = r"of type '?<class '(?:\w+\.)*(?P<kind>\w+)'>"
+#: The message for a result that is no array, and what to return instead of one whose items are computed when read.
+_NO_ARRAY: Final = "a result of `{name}` is no array, but of class `{kind}`{at}"
+_AS_LIST: Final = "a list of its items, which are computed when they are read: after the function has returned"
+_LAZY: Final = r"(?:map|filter|zip|enumerate|reversed|generator|\w+_iterator|dict_\w+)"
+
+
+def is_lazy(x: Any) -> bool:
+    """Whether the items of a result are computed when they are read, such as those of a `map`."""
+    return isinstance(x, (Iterator, ValuesView, ItemsView))
+
+
+def lazy_result(name: str, x: Any, path: str) -> ShardingTypeError:
+    """The error for such a result."""
+    at = f", at `{path}`" if path else ""
+    return ShardingTypeError(_NO_ARRAY.format(name=name, kind=type(x).__name__, at=at), hints=[_AS_LIST])
+
+
+_OF_CLASS: Final = r"of type '?<class '(?:\w+\.)*(?P<kind>{})'>"
+_CLASS: Final = _OF_CLASS.format(r"\w+")
 #: Patterns of JAX's errors about arguments and results of the function NAME; our message and hint for each.
 _REWORDED: Final = (
     (
+        rf"returned a value {_OF_CLASS.format(_LAZY)}(?: at output component (?P<at>\S+?))?, ",
+        _NO_ARRAY,
+        _AS_LIST,
+    ),
+    (
         rf"returned a value {_CLASS}(?: at output component (?P<at>\S+?))?, ",
-        "a result of `{name}` is no array, but of class `{kind}`{at}",
+        _NO_ARRAY,
         "",
     ),
     (

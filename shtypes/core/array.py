@@ -16,6 +16,7 @@ from jax.sharding import NamedSharding
 from shtypes._compat import aval_method, aval_property, no_trace_is_running
 from shtypes._compat.plain_programs import closed_over
 from shtypes._compat.program_mesh import sees_plain
+from shtypes._compat.tracing import escaped_error
 from shtypes._compat.typed import register
 from shtypes.context.eqn_source import plain_trace
 from shtypes.context.user_line import placed
@@ -35,7 +36,7 @@ from shtypes.core.interop_errors import (
     refused_attribute,
     sharding_of_value,
 )
-from shtypes.core.jax_errors import concretization_error, escaped_error
+from shtypes.core.jax_errors import concretization_error
 from shtypes.core.jax_type import HiShType
 from shtypes.core.physical import hidden_axes, physical_sharding, without_keys
 from shtypes.errors import ShardingTypeError

@@ -9,6 +9,7 @@ import numpy as np
 from jax.sharding import NamedSharding
 
 from shtypes._compat import no_trace_is_running
+from shtypes._compat.tracing import refuse_escaped
 from shtypes.context.eqn_source import is_tracing_plain
 from shtypes.context.scope import Scope, changed
 from shtypes.context.signature_errors import refuse_unknown
@@ -18,7 +19,6 @@ from shtypes.core.array import install as install
 from shtypes.core.checks import check_values, checks_are_on
 from shtypes.core.device_put import from_concrete_p, from_jax_p, place, to_jax_p, type_of
 from shtypes.core.host import canonical, converted, host_array, refuse_hidden
-from shtypes.core.jax_errors import refuse_escaped
 from shtypes.core.jax_type import HiShType, as_jax_type
 from shtypes.core.meshes import to_mesh
 from shtypes.core.physical import physical_sharding

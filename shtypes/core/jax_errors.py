@@ -12,7 +12,6 @@ import jax
 from shtypes._compat import trace_of
 from shtypes._compat.eqn_frames import Frame, eqn_source_of
 from shtypes._compat.local_axes import traced_type
-from shtypes._compat.tracing import has_ended
 from shtypes.context.frames import Owner, owner_of_frame
 from shtypes.context.signature_errors import jax_error
 from shtypes.context.user_line import ARGUMENT_ERRORS, frames_through, placed, shortened
@@ -36,19 +35,6 @@ def concretization_error(t: Any, operation: str, hints: Sequence[str]) -> Shardi
     """The error for an operation on a traced value that needs a concrete one; also of JAX's class for it."""
     kind = also(_CONCRETIZATION.get(operation, jax.errors.ConcretizationTypeError))
     return kind(f"a traced value, {t}, has no {operation} while it is traced", hints=hints)
-
-
-def escaped_error(t: Any, *hints: str) -> ShardingTypeError:
-    """The error for a traced value that is used after its trace has ended; also of JAX's class for it."""
-    kind = also(jax.errors.UnexpectedTracerError)
-    hints = ("return it from the function that was traced", *hints)
-    return kind(f"a traced value, {t}, left its trace, which has ended", hints=hints)
-
-
-def refuse_escaped(x: Any) -> None:
-    """Refuses a plain traced value whose trace has ended."""
-    if isinstance(x, jax.core.Tracer) and has_ended(x):
-        raise escaped_error(jax.typeof(x), "to keep a constant, compute it in jax.ensure_compile_time_eval()")
 
 
 class Refusal(NamedTuple):

@@ -13,12 +13,12 @@ import jax
 from shtypes._compat import trace_context
 from shtypes._compat.jaxprs import bind_eqn, captured, is_literal, jaxpr_of, literal_value
 from shtypes._compat.plain_programs import as_written, bind_plain
+from shtypes._compat.tracing import refuse_escaped
 from shtypes._compat.typed import is_of_typed, is_typed_var
 from shtypes.caches import COMPILED, Bounded, Static
 from shtypes.context.eqn_source import set_current_eqn
 from shtypes.context.scope import attribute_set
 from shtypes.context.user_line import placed
-from shtypes.core.jax_errors import refuse_escaped
 from shtypes.core.local import Local
 from shtypes.core.meshes import context_mesh
 from shtypes.core.operation import Operation, noting_bound

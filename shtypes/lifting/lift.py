@@ -20,8 +20,8 @@ from shtypes._compat.program_mesh import ArgumentSharding, argument_shardings
 from shtypes.caches import PROGRAMS, Bounded, Static
 from shtypes.context.eqn_source import is_tracing_plain, tracing_typed
 from shtypes.context.settings import current_settings
-from shtypes.context.signature_errors import check_function, name_of
-from shtypes.context.user_line import ARGUMENT_ERRORS, public, refuse, shortened
+from shtypes.context.signature_errors import check_function, is_lazy, lazy_result, name_of
+from shtypes.context.user_line import ARGUMENT_ERRORS, placed, public, refuse, shortened
 from shtypes.core.jax_errors import PlainCode, Refusal
 from shtypes.dispatch.apply import is_typed
 from shtypes.errors import ShardingTypeError, short
@@ -194,12 +194,18 @@ class _Program:
             }
             with argument_shardings(shardings), tracing_typed(self._typed):
                 results = f(*args, **kwargs)
-                return jax.tree.map(
-                    lambda x: x if isinstance(x, (jax.Array, jax.core.Tracer)) else _Untraced(x), results
-                )
+                return jax.tree_util.tree_map_with_path(self._traceable, results, is_leaf=is_lazy)
 
         flat.__name__ = flat.__qualname__ = getattr(self.f, "__name__", "f")
         return flat
+
+    def _traceable(self, path: Any, x: Any) -> Any:
+        """A result for JAX's tracing, which takes arrays only."""
+        if isinstance(x, (jax.Array, jax.core.Tracer)):
+            return x
+        if is_lazy(x):
+            raise placed(lazy_result(name_of(self.f) or "f", x, jax.tree_util.keystr(path)), "lift")
+        return _Untraced(x)
 
     def __call__(self, call_args: CallArgs) -> Any:
         """Evaluates the function; on typed values outside any transformation, as one compiled program.

@@ -44,6 +44,13 @@ CALLS: dict[str, tuple[str, type[Exception]]] = {
     "sh.jit(g)(v, z=v)": ("`g` does not take these arguments", TypeError),
     "sh.jit(lambda x: 'a')(v)": ("a result of `<lambda>` is no array, but of class `str`", TypeError),
     "sh.jit(lambda x: (x, object()))(v)": (r"class `object`, at `\[1\]`", TypeError),
+    "sh.lift(lambda x: {'a': map(jnp.sin, [x])})(v)": (r"class `map`, at `\['a'\]`\n.*a list of its items", TypeError),
+    "sh.lift(lambda x: (jnp.sin(y) for y in [x]))(v)": ("a result of `<lambda>` .* class `generator`", TypeError),
+    "sh.lift(lambda x: {'a': x}.values())(v)": ("a result of `<lambda>` .* class `dict_values`", TypeError),
+    "sh.lift(lambda x: lambda: jnp.sin(x))(v)()": (
+        r"float32\[8,4\], left its trace",
+        jax.errors.UnexpectedTracerError,
+    ),
     "sh.jit(lambda x: x.type)(v)": ("a result of `<lambda>` is a type", ValueError),
     "sh.jit(lambda x: sh.jit(g)(x, 'a'))(v)": ("`g` takes arrays, .* class `str`, at `y`", TypeError),
     "sh.jit(f).lower('a')": ("`f` takes arrays, .* class `str`, at `x`", TypeError),
