@@ -51,6 +51,13 @@ def _calling_line() -> str:
     return inmost
 
 
+def calling_library() -> FrameType | None:
+    """The frame of the installed library's function that the user's line called, and that called shtypes or JAX."""
+    inside = itertools.takewhile(lambda frame: owner_of_frame(frame) is not Owner.USERS, frames(1))
+    library = [frame for frame in inside if owner_of_frame(frame) is Owner.INSTALLED]
+    return library[-1] if library else None
+
+
 def is_users_call() -> bool:
     """Whether a line of the user's code is running."""
     return any(owner_of_frame(frame) is Owner.USERS for frame in frames(1))

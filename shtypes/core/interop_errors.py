@@ -15,9 +15,9 @@ from jax.sharding import NamedSharding
 from shtypes._compat.plain_programs import closed_over
 from shtypes._compat.program_mesh import sees_plain
 from shtypes.caches import Bounded
-from shtypes.context.frames import frames
+from shtypes.context.frames import called_in, frames
 from shtypes.context.unsupported import alternative_to
-from shtypes.context.user_line import frames_of_call, line_of, placed, user_line
+from shtypes.context.user_line import calling_library, frames_of_call, line_of, placed, user_line
 from shtypes.core.host import refuse_hidden, without_data
 from shtypes.core.meshes import AnyMesh, concrete_mesh, without_devices
 from shtypes.core.physical import physical_spec
@@ -125,7 +125,7 @@ def refuse_plain_use(x: Any, called: str = "") -> NoReturn:
     t = x if isinstance(x, ShType) else jax.typeof(x)
     name = called or _called_function()
     function = f"`{name}`" if name and " " not in name else name or "a function of jax.numpy, jax.lax or numpy"
-    hints = [*_instead(name, t), *plain_hints(t)]
+    hints = [*(_in_library() or _instead(name, t)), *plain_hints(t)]
     if name.startswith("numpy.") or name.endswith(" numpy"):
         hints += [f"outside of traced code, np.asarray({x}) reads the value" for x in _without_sums(t)]
     elif " " in name:
@@ -166,6 +166,18 @@ def _instead(name: str, t: ShType) -> Sequence[str]:
         if function and _has(sh, path):
             return (f"sh.{path}", "sh.lift(f) for a function f that is written with JAX's")
     return (alternative_to(function) or "use the function of the same name in shtypes",)
+
+
+def _in_library() -> Sequence[str]:
+    """What to call instead of an installed library's function, whose lines the user cannot change; empty for none."""
+    frame = calling_library()
+    if frame is None:
+        return ()
+    function = called_in(frame)
+    if frame.f_code.co_name in ("init_fn", "update_fn"):  # a transformation's
+        return ("sh.optim.lift(tx), whose init and update take typed values",)
+    is_public = "." not in frame.f_code.co_qualname  # not a method, or what another function returned
+    return (f"sh.lift({function})" if is_public else f"sh.lift(f) for a function f that calls `{function}`",)
 
 
 def _has(module: Any, path: str) -> bool:

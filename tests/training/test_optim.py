@@ -419,3 +419,20 @@ def test_what_is_no_transformation_is_refused() -> None:
         sh.optim.lift(optax.adam(1e-2), types={"up": "[...]"}).init(params)
     with pytest.raises(sh.ShardingTypeError, match="needs the parameters"):
         sh.optim.lift(optax.adam(1e-2), types=lambda t: t).update(params, optax.EmptyState())
+
+
+@pytest.mark.parametrize(
+    ("call", "instead"),
+    [
+        (lambda w: optax.adam(0.1).init({"w": w}), "sh.optim.lift(tx)"),
+        (lambda w: optax.adam(0.1).update({"w": w}, optax.adam(0.1).init({"w": np.ones((4, 4))})), "sh.optim.lift(tx)"),
+        (lambda w: optax.l2_loss(w, w), "sh.lift(optax.l2_loss)"),
+    ],
+    ids=["init", "update", "a function"],
+)
+def test_a_function_of_a_library_on_typed_values_is_to_be_lifted_and_not_rewritten(call: Any, instead: str) -> None:
+    """The message named `sh.zeros_like` in place of a line of optax."""
+    with pytest.raises(sh.ShardingTypeError, match=r"was given to `jax\.numpy") as error:
+        call(sh.array(np.ones((4, 4), np.float32), "[4@tp,4]"))
+    assert error.value.hints[0].startswith(instead)
+    assert not any(hint.startswith("sh.lift(f)") for hint in error.value.hints)
