@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Mapping
+import inspect
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+import jax
 from jax.tree_util import DictKey, SequenceKey, keystr, tree_leaves_with_path
 
 from shtypes._compat.eqn_frames import Frame, parsed
@@ -45,6 +47,17 @@ def expressions_of(
     return read
 
 
+def argument_names(fn: Callable[..., Any], tree: Any, places: Sequence[int]) -> Sequence[str] | None:
+    """Names of some leaves of a call's arguments, such as ``params['w']``; None without a signature."""
+    args, kwargs = jax.tree.unflatten(tree, range(tree.num_leaves))
+    try:
+        arguments = inspect.signature(fn).bind(*args, **kwargs).arguments
+    except (TypeError, ValueError):
+        return None
+    names = {i: str(path[0].key) + keystr(path[1:]) for path, i in tree_leaves_with_path(dict(arguments))}
+    return [names[i] for i in places]
+
+
 class _Arguments(NamedTuple):
     """The expressions of a call's arguments."""
 
@@ -56,7 +69,7 @@ class _Arguments(NamedTuple):
 def _arguments(place: Frame, name: str, count: int) -> _Arguments | None:
     """The arguments of ``name``, which has ``count`` by position, in an expression; None if that is unclear."""
     source = place.expression()
-    node, name = parsed(source), name.strip("_")
+    node, is_object, name = parsed(source), name == "__call__", name.strip("_")
     match node:
         case None | ast.BoolOp() | ast.IfExp(test=ast.BoolOp()):  # which of the operands is not clear
             return None
@@ -66,6 +79,9 @@ def _arguments(place: Frame, name: str, count: int) -> _Arguments | None:
                 args = [called.value, *args]
             if count == len(args) and not any(isinstance(a, ast.Starred) for a in args):
                 return _Arguments(source, args, {k.arg: k.value for k in node.keywords if k.arg is not None})
+        case ast.Call(func=called, args=args) if is_object and count == len(args) + 1:
+            if not any(isinstance(a, ast.Starred) for a in args):
+                return _Arguments(source, [called, *args], {k.arg: k.value for k in node.keywords if k.arg is not None})
         case ast.UnaryOp(operand=operand) | ast.Attribute(value=operand) if count == 1:
             return _Arguments(source, [operand], {})
         case ast.IfExp(test=ast.UnaryOp(operand=operand)) | ast.IfExp(test=operand):
@@ -89,8 +105,21 @@ def _text(written: _Arguments, path: tuple[Any, ...]) -> str:
         node = positional[argument.idx] if argument.idx < len(positional) else None
     else:
         node = named.get(argument.key) if isinstance(argument, DictKey) else None
-    while rest and isinstance(node, (ast.List, ast.Tuple)) and isinstance(rest[0], SequenceKey):
-        node = node.elts[rest.pop(0).idx]
+    while rest and (item := _item(node, rest[0])) is not None:
+        node = item
+        del rest[0]
+    if rest and isinstance(node, ast.Call):
+        return ""  # a part of a result
     if node is None or isinstance(node, (ast.Constant, ast.Starred)):
         return ""
     return (ast.get_source_segment(source, node) or ast.unparse(node)) + keystr(tuple(rest))
+
+
+def _item(node: ast.expr | None, key: Any) -> ast.expr | None:
+    """An item of a list, tuple or dict that the line writes; None for others."""
+    if isinstance(node, (ast.List, ast.Tuple)) and isinstance(key, SequenceKey):
+        return None if any(isinstance(x, ast.Starred) for x in node.elts) else node.elts[key.idx]
+    if isinstance(node, ast.Dict) and isinstance(key, DictKey):
+        written = zip(node.keys, node.values, strict=True)
+        return next((v for k, v in written if isinstance(k, ast.Constant) and k.value == key.key), None)
+    return None

@@ -14,11 +14,10 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 import jax
-from jax.tree_util import keystr, tree_leaves_with_path
 
 from shtypes._compat.tracing import trace_typed
 from shtypes.context.user_line import connect_fix_rewriter, line_of
-from shtypes.core.call_expressions import expressions_of
+from shtypes.core.call_expressions import argument_names, expressions_of
 from shtypes.core.conversion import abstract_array
 from shtypes.core.jax_context import complete_when_read, holds_tracers
 from shtypes.core.jax_type import as_jax_type
@@ -60,7 +59,7 @@ def _replace_fixes(
     places = [i for i, x in enumerate(leaves) if is_typed(x)]
     types = tuple(jax.typeof(leaves[i]) for i in places)
     operand_types, error.operands = error.operands, None
-    names = (_argument_names(fn, tree, places) if len(places) > 2 else None) or called_names(types)
+    names = (argument_names(fn, tree, places) if len(places) > 2 else None) or called_names(types)
     if operand_types == types and not error.inner:
         if len(places) > 2:
             complete_when_read(error, functools.partial(_rename, error, names))
@@ -95,17 +94,6 @@ def _rename(error: ShardingTypeError, names: Sequence[str]) -> None:
     numbered = re.compile(r"(?<=\()operand_(\d+)(?=,)")
     error.fixes = tuple(f._replace(code=numbered.sub(lambda m: names[int(m[1])], f.code)) for f in error.fixes)
     error.names = tuple(names)
-
-
-def _argument_names(fn: Callable[..., Any], tree: Any, places: Sequence[int]) -> Sequence[str] | None:
-    """Names of some leaves of a call's arguments, such as ``params['w']``; None without a signature."""
-    args, kwargs = jax.tree.unflatten(tree, range(tree.num_leaves))
-    try:
-        arguments = inspect.signature(fn).bind(*args, **kwargs).arguments
-    except (TypeError, ValueError):
-        return None
-    names = {i: str(path[0].key) + keystr(path[1:]) for path, i in tree_leaves_with_path(dict(arguments))}
-    return [names[i] for i in places]
 
 
 #: The number of candidate types for the operands of a call that are tried.

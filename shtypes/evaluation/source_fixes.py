@@ -277,11 +277,16 @@ def _edited_fix(fix: Fix, operand_names: dict[str, Name], types: dict[str, ShTyp
             return None
         parts.append(f"sh.reshard({operand.expression}, {goal})")
         times.add(operand.times)
-        if operand.line:
-            lines.append(operand.line)
+        lines.append(operand.line)
     if not parts and not at:
         return fix
-    code = "; ".join(parts) + (f"  # {', '.join(dict.fromkeys(lines))}" if lines else "")
+    if any(lines):  # one for all parts, or each part's
+        here = next((f.place for f in step.frames() if f.kind is Owner.USERS), "")
+        lines = [line or here for line in lines]
+        lines = lines if len({*lines}) > 1 else lines[:1]
+    else:
+        lines = []
+    code = "; ".join(parts) + (f"  # {', '.join(lines)}" if lines else "")
     if at:
         places = ", ".join(f'"{place}": "{target}"' for place, target in at.items())
         lifted = f"sh.lift({step.body.at_specs.name}, at={{{places}}})"

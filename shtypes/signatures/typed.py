@@ -11,10 +11,13 @@ import textwrap
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
+import jax
+
 from shtypes.context.eqn_source import is_tracing_plain
 from shtypes.context.frames import frames
 from shtypes.context.signature_errors import kind_of
 from shtypes.context.user_line import user_line
+from shtypes.core.call_expressions import argument_names, expressions_of
 from shtypes.core.conversion import abstract_array
 from shtypes.errors import Fix, ShardingTypeError
 from shtypes.lifting.recorded_calls import observed
@@ -198,7 +201,7 @@ def _arguments(
     except ShardingTypeError as error:  # such as an axis that the mesh lacks
         raise _unreadable(error, f) from None
     if into.problems:
-        raise _refused(f, into, bound, "argument")
+        raise _in_words_of_the_call(_refused(f, into, bound, "argument"), f, args, kwargs)
     return into, bound
 
 
@@ -246,6 +249,17 @@ def _refused(f: Callable[..., Any], into: Checking, arguments: Mapping[str, Any]
         hints=_hints(first),
     )
     error.placed = True
+    return error
+
+
+def _in_words_of_the_call(
+    error: ShardingTypeError, f: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> ShardingTypeError:
+    """The error, whose fixes are of the caller's expressions for the parameters."""
+    leaves, tree = jax.tree.flatten((args, dict(kwargs)))
+    names = argument_names(f, tree, [i for i, x in enumerate(leaves) if isinstance(getattr(x, "type", None), ShType)])
+    error.names = tuple(names or ())
+    error.expressions = expressions_of(str(getattr(f, "__name__", "")), args, kwargs)
     return error
 
 

@@ -29,7 +29,7 @@ CASES: dict[str, tuple[Callable[[Any, Any], object], str | None]] = {
     "a method": (lambda u, d: d["a b"].sum().astype("i32"), 'd["a b"].sum()'),
     "a keyword": (lambda u, d: sh.sort(a=d["a b"] - 0), 'd["a b"] - 0'),
     "an item of a list": (lambda u, d: sh.concatenate([sh.ones("f32[8]"), d["c"]], 0), 'd["c"]'),
-    "one of a pytree": (lambda u, d: sh.tree.map(sh.exp, {"w": d["a b"]}), """{"w": d["a b"]}['w']"""),
+    "one of a pytree": (lambda u, d: sh.tree.map(sh.exp, {"w": d["a b"]}), 'd["a b"]'),
     "in a trace": (lambda u, d: jax.eval_shape(lambda v: sh.exp(v), u), "v"),  # noqa: PLW0108
     "a number on the left": (lambda u, d: 1 < u, "u"),  # noqa: SIM300
     "read": (lambda u, d: float(u), "u"),

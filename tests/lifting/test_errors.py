@@ -489,3 +489,18 @@ def test_a_value_that_an_op_takes_twice_is_moved_once(f: Any) -> None:
     best = raised.value.fixes[0]
     moved = sh.ledger(lambda t: sh.lift(f)(sh.reshard(t, best.code.split('"')[1])), t)
     assert best.bytes_forward == moved.forward().total.bytes
+
+
+def test_a_fix_of_operands_of_several_lines_names_the_line_of_each() -> None:
+    """It named one line only, where the other operand is an argument."""
+
+    def largest(x: Any, p: Any) -> Any:
+        total = jnp.sum(x, 0)
+        return jnp.maximum(total, p)
+
+    with sh.use_mesh(sh.make_mesh(MESH)), pytest.raises(sh.ShardingTypeError) as error:
+        sh.lift(largest)(sh.ones("f32[8@dp,4]"), sh.abstract_array("f32[4]{U:dp}"))
+    first = largest.__code__.co_firstlineno
+    code = error.value.fixes[0].code
+    assert code.startswith('sh.reshard(jnp.sum(x, 0), "[4@dp]"); sh.reshard(p, "[4@dp]")')
+    assert code.endswith(f"  # test_errors.py:{first + 1}, test_errors.py:{first + 2}")

@@ -470,3 +470,31 @@ def test_a_wrong_call_is_answered_by_python() -> None:
 def test_what_is_no_function_is_refused() -> None:
     with pytest.raises(sh.ShardingTypeError, match="`typed` takes a function, not 3"):
         sh.typed(3)  # type: ignore[type-var]
+
+
+class Block:
+    @sh.typed
+    def __call__(self, x: A[sh.Array, "f32[batch@dp, h]"]) -> sh.Array:
+        return x
+
+    @sh.typed
+    def run(self, x: A[sh.Array, "f32[batch@dp, h]"], p: dict[str, A[sh.Array, "f32[h, h]"]]) -> sh.Array:
+        return x @ p["w"]
+
+
+@pytest.mark.parametrize(
+    ("call", "expression"),
+    [
+        (lambda block, values: block(sh.all_gather(values["x"], "dp")), 'sh.all_gather(values["x"], "dp")'),
+        (lambda block, values: block.run(values["x"], values["p"]), """values["p"]['w']"""),
+        (lambda block, values: block.run(x=values["x"], p=values["p"]), """values["p"]['w']"""),
+        (lambda block, values: block.run(values["x"], {"w": values["p"]["w"]}), 'values["p"]["w"]'),
+        (lambda block, values: block.run(values["x"], dict(values["p"])), "p['w']"),
+    ],
+    ids=["of an object", "in a tree", "by name", "in what the line writes", "in a result"],
+)
+def test_fixes_of_arguments_are_of_the_callers_expressions(call: Any, expression: str) -> None:
+    """They named the parameter, which the caller's line does not have."""
+    values = {"p": {"w": sh.ones("f32[4,4@tp]")}, "x": sh.ones("f32[8@dp,4]")}
+    error = refusal(lambda: call(Block(), values))
+    assert f"sh.reshard({expression}, " in str(error), str(error)
