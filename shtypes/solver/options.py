@@ -368,11 +368,7 @@ def comm_per_byte(
     None if it does not type, `FORBIDDEN` if its results differ from the options'. With ``implicit``, ops may reshard.
     """
     ways = {o.way for o in options if o.across_shards}
-
-    @contextlib.contextmanager
-    def scope(mesh: Mesh) -> Iterator[None]:
-        with tried_apart(mesh) if ways or implicit else _strictly(mesh), across(ways):
-            yield
+    way = next(iter(ways)) if len(ways) == 1 else None
 
     def compute() -> CommPerByte | None:
         probe = _Probe(eqn, operands, 1, ())
@@ -381,9 +377,10 @@ def comm_per_byte(
             types = probe.types([[o.operands[i] for o in options] for i in probe.values])
         except ShardingTypeError:  # the axes do not divide a dim
             return None
-        traced = probe.trace(types, probe.typed_row, scope)
-        if traced is None:
-            return None
+        row = probe.typed_row if way is None else functools.partial(ways_of(eqn)[way], eqn)
+        traced = probe.trace(types, row, tried_apart if ways or implicit else _strictly)
+        if traced is None:  # where a way does not apply, the op reshards its operands, as the plan may
+            return None if way is None else FORBIDDEN
         results, forward, backward = traced
         for k, t in enumerate(results):
             expected = [o.results[k] for o in options]

@@ -151,7 +151,11 @@ class Costs:
             ok &= _shards_align([each for _, each in states], len(rows))
         for a, options in enumerate(node.options):  # to be the major axis of only one is the same option
             ok &= fronts[:, a] | ~np.array([o.is_major for o in options])[rows[:, a]]
-        return rows[ok]
+        rows = rows[ok]
+        if node.op is None or is_annotation(node.op.eqn):
+            return rows
+        allowed = np.isfinite(self._comm_per_byte(node, rows)[:, :, 0]).all(0)
+        return rows[allowed] if allowed.any() else rows
 
     def first_options(self, node: Node) -> tuple[int, ...]:
         """The row of the first allowed option along each axis."""

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
+from shtypes.resharding import price
 from shtypes.solver.factors import FREE, Measure
 from shtypes.solver.graph import Graph, Node, Use
 from shtypes.solver.items import is_value
@@ -39,46 +40,74 @@ def counted_once(graph: Graph, transfers: Sequence[Transfer]) -> dict[str, Trans
 
 
 def _redundant(graph: Graph, transfers: Mapping[str, Transfer]) -> set[str]:
-    """The places of unused copies, and of equal transfers of a value in one body."""
+    """The places of unused copies, and of transfers that reuse one of the same value in the same body."""
     used_copies = {t.use.value.id for t in transfers.values() if t.from_copy}
-    keys, unused = dict[str, Hashable](), set[str]()
-    for place, t in transfers.items():
-        if t.cost.sent and t.use.node.kind == "shared" and t.use.value.id not in used_copies:
-            unused.add(place)
-        elif t.cost.sent:
-            keys[place] = t.use.value.id, graph.body(t.use), t.from_copy, t.dst
-    return unused | _but_the_first((-transfers[place].cost.sent, place, key) for place, key in keys.items())
+    unused, reshards = set[str](), list[_Reshard]()
+    for node in (*graph.shared.values(), *reversed(_backwards(graph.nodes))):
+        for t in _of(node, transfers):
+            if t.cost.sent and node.kind == "shared" and t.use.value.id not in used_copies:
+                unused.add(t.use.place)
+            elif t.cost.sent:
+                value = t.use.value.id, graph.body(t.use), t.from_copy
+                reshards.append(_Reshard(t.use.place, value, t.dst, t.cost.sent))
+    return unused | _reusing(reshards)
 
 
 def _shared_cotangents(graph: Graph, transfers: Mapping[str, Transfer]) -> set[str]:
     """The places whose cotangent is resharded at another place too: all terms of a sum have its cotangent."""
     users = Counter(t.use.value.id for t in transfers.values() if graph.use_has_cotangent(t.use))
     cotangents: dict[int, Hashable] = {}  # by value with one use
-    reshards = list[tuple[float, str, Hashable]]()
-    for node in _backwards(graph.nodes):
-        for i, x in enumerate(node.operands):
-            if not is_value(x) or (t := transfers.get(node.place(i))) is None:
-                continue
-            place = t.use.place
-            ct: Hashable = place
+    reshards = list[_Reshard]()
+    for node in (*_backwards(graph.nodes), *graph.shared.values()):
+        for t in reversed(_of(node, transfers)):
+            x, i = t.use.value, t.use.operand
+            ct: Hashable = t.use.place
             if node.op is not None and i in _PASSES.get(node.op.name, ()) and x.shape == node.results[0].shape:
                 ct = cotangents.get(node.results[0].id, node.results[0].id)
-            reshard = ct, t.dst, t.src
             if t.cotangent.sent:
-                reshards.append((-t.cotangent.sent, place, (*reshard, graph.body(t.use))))
+                value = ct, t.dst, graph.body(t.use)
+                reshards.append(_Reshard(t.use.place, value, t.src.cotangent(), t.cotangent.sent))
             if users[x.id] == 1:
-                cotangents[x.id] = reshard if t.dst != t.src else ct
-    return _but_the_first(reshards)
+                cotangents[x.id] = (ct, t.dst, t.src) if t.dst != t.src else ct
+    return _reusing(reshards)
+
+
+def _of(node: Node, transfers: Mapping[str, Transfer]) -> list[Transfer]:
+    """The transfers of the operands of a node."""
+    return [transfers[node.place(i)] for i, x in enumerate(node.operands) if is_value(x) and node.place(i) in transfers]
 
 
 def _backwards(nodes: Sequence[Node]) -> list[Node]:
-    """The users of each value before its op."""
-    return [*(n for n in nodes if n.op is None), *(n for n in reversed(nodes) if n.op is not None)]
+    """All but shared copies, the users of each value before its op."""
+    ops = [n for n in nodes if n.op is not None]
+    return [*(n for n in nodes if n.op is None and n.kind != "shared"), *reversed(ops)]
 
 
-def _but_the_first(keyed: Iterable[tuple[float, str, Hashable]]) -> set[str]:
-    """The places of all but the first of each key."""
-    seen, others = set[Hashable](), set[str]()
-    for _, place, key in sorted(keyed, key=lambda one: one[:2]):
-        (others.add(place) if key in seen else seen.add(key))
-    return others
+class _Reshard(NamedTuple):
+    """A reshard of the program that runs."""
+
+    place: str
+    value: Hashable
+    dst: ShType
+    sent: float
+
+
+def _reusing(reshards: Iterable[_Reshard]) -> set[str]:
+    """The places of reshards that are free since another of the same value is reused, as by `reshard_once`.
+
+    They are in program order. Of those that are one, the most expensive is not free.
+    """
+    by_value: dict[Hashable, list[list[_Reshard]]] = {}
+    for one in reshards:
+        groups = by_value.setdefault(one.value, [])
+        group = next((g for g in groups if g[0].dst.dims == one.dst.dims and _is_free(g[0].dst, one.dst)), None)
+        if group is None:
+            groups.append(group := [])
+        group.append(one)
+    every = (group for groups in by_value.values() for group in groups)
+    return {one.place for group in every for one in group if one is not max(group, key=lambda each: each.sent)}
+
+
+def _is_free(src: ShType, dst: ShType) -> bool:
+    """Whether a reshard sends nothing forward and backward."""
+    return src == dst or not ((cast := price(src, dst)).forward or cast.backward)

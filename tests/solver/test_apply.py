@@ -6,10 +6,12 @@ import math
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import pytest
 
 import shtypes as sh
 from shtypes.solver.apply import to_decisions, typed_function
+from shtypes.solver.axis_states import INVARIANT, REDUCED, SHARDED, UNREDUCED
 from shtypes.solver.program import Function
 from shtypes.solver.search import Point, Search
 from tests import tolerance
@@ -106,6 +108,54 @@ def test_the_compiled_step_has_the_collectives_of_the_ledger(case: str) -> None:
         placed = jax.tree.map(sh.array, models.arrays(args), types)
         ledger = assert_compiled_as_said(sh.train_step(typed), *placed, jits=(jax.jit,))
     assert math.isclose(ledger.total.bytes, point.cost.sent, rel_tol=2e-3, abs_tol=64)
+
+
+def reduced_then_invariant(x: Any) -> Any:
+    h = jnp.sin(x)
+    return jnp.sum(jnp.cos(h) * jnp.exp(h))
+
+
+def two_terms(x: Any) -> Any:
+    return jnp.sum(jnp.square(jnp.tanh(x) + jnp.dot(x, x)))
+
+
+@pytest.mark.parametrize(
+    ("f", "mesh", "states"),
+    [
+        pytest.param(
+            reduced_then_invariant,
+            {"a": 8},
+            {
+                "sin": ("results", [(SHARDED,)]),
+                "shared": ("operands", [(SHARDED,)]),
+                "cos": ("operands", [(REDUCED,)]),
+                "exp": ("operands", [(INVARIANT,)]),
+            },
+            id="a value is taken reduced, then invariant",
+        ),
+        pytest.param(
+            two_terms,
+            {"a": 2, "b": 2},
+            {
+                "tanh": ("results", [(SHARDED,), (REDUCED,)]),
+                "dot_general": ("results", [(SHARDED,), (UNREDUCED,)]),
+                "add": ("operands", [(SHARDED + 1, SHARDED + 1)] * 2),
+            },
+            id="one term of a sum is pending",
+        ),
+    ],
+)
+def test_a_reshard_of_which_another_is_a_free_cast_is_counted_for_both(f: Any, mesh: Any, states: Any) -> None:
+    search = searched(f, (models.f32(16, 16),), mesh)
+    for node in search.costs.graph.nodes:
+        which, each = states.get(node.op.name if node.op else node.kind, ("", ()))
+        if which:
+            pairs = zip(node.options, each, strict=True)
+            search.costs.allowed[node.id] = [
+                [k for k, o in enumerate(options) if getattr(o, which) == s] for options, s in pairs
+            ]
+    point = search.solve()
+    assert ledger_of_step(*written(search, point), mesh).total.bytes == point.cost.sent
 
 
 def test_an_argument_in_another_type_than_the_plans_is_refused() -> None:

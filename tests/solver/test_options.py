@@ -289,3 +289,13 @@ def test_what_gives_other_results_than_each_axis_by_itself_is_no_option_of_both(
     for some in ([rows, nothing], [nothing, columns], [nothing, columns_first]):
         assert comm_per_byte(own, mesh, known, some) == (0.0, 0.0)
     assert comm_per_byte(own, mesh, known, [rows, columns_first]) == FORBIDDEN
+
+
+def test_a_way_that_applies_along_each_axis_but_not_along_both_is_no_option_of_both() -> None:
+    """Otherwise the lookup would gather its table, which the plan may do for all uses of the table at once."""
+    lookup = last(lambda table, at: table.at[at].get(mode="fill"), zeros(8, 4), jnp.zeros((4, 8), jnp.int32))
+    known, mesh = operands_of(lookup), Mesh({"a": 2, "b": 2})
+    nothing, *ways = (Option((s and SHARDED, s), (s,), way=0) for s in (REDUCED, SHARDED, SHARDED + 1))
+    for some in ([ways[0], nothing], [nothing, ways[1]]):
+        assert comm_per_byte(lookup, mesh, known, some) not in (None, FORBIDDEN)
+    assert comm_per_byte(lookup, mesh, known, ways) == FORBIDDEN
