@@ -19,6 +19,7 @@ import jax
 from shtypes._compat.derivative_rules import Residuals, residuals_of
 from shtypes._compat.jaxprs import is_literal, key_of_equation, literal_value
 from shtypes._compat.plain_programs import alone
+from shtypes.analysis.compute import seconds_of
 from shtypes.caches import Bounded
 from shtypes.context.user_line import wrap_jax_errors
 from shtypes.core.array import Array, wrap
@@ -33,6 +34,7 @@ from shtypes.evaluation.value_info import PLACES, note, note_constant, noting, o
 from shtypes.lifting import lift as lift_
 from shtypes.lifting.ways.choice import CALLS, assumes, tried_apart, ways_of
 from shtypes.ops.table import OPS
+from shtypes.resharding.devices import Device, as_device
 from shtypes.scopes.comm import CommScope, objective, without_scopes
 from shtypes.solver.axis_states import (
     FRONT,
@@ -53,6 +55,8 @@ from shtypes.types.policy import current_policy
 _ANNOTATIONS: Final = frozenset({"sharding_annotation", "sharding_constraint", "reshard", "mesh_cast"})
 #: The most operands of a call of which each pair is sharded together.
 _MOST_PAIRED: Final = 4
+#: By which the work of algorithms is compared.
+_DEVICE: Final[Device] = as_device("h100-sxm", "")
 #: Importing it fills the table of primitives.
 _IMPORTED: Final = (lift_,)
 
@@ -66,6 +70,8 @@ class Option(NamedTuple):
     sent: float = 0.0
     sent_backward: float = 0.0  # the same in the backward pass
     way: int | None = None  # the index of the algorithm across shards; None if the op has only one
+    #: The work of a device of an op that communicates along a sharded dim, to an even share of all work.
+    work: float = 1.0
 
     @property
     def across_shards(self) -> bool:
@@ -324,12 +330,20 @@ class _Probe:
         traced = self.trace(self._types(seed), row)
         if traced is None:
             return None
-        size = self.local_bytes(traced[0]) or 1  # without elements nothing is sent
-        results = [REDUCED if t is None else axis_state(t, self.axis) for t in traced[0]]
+        types, forward, backward, program = traced
+        size = self.local_bytes(types) or 1  # without elements nothing is sent
+        results = [REDUCED if t is None else axis_state(t, self.axis) for t in types]
         if None in results:
             return None
         states = tuple(seed.get(i, REDUCED) for i in range(len(self.operands)))
-        return Option(states, tuple(results), traced[1] / size, traced[2] / size)  # type: ignore[arg-type]
+        work = seconds_of(program, _DEVICE) * self.size / self._all_work if self._all_work else 1.0
+        return Option(states, tuple(results), forward / size, backward / size, work=work)  # type: ignore[arg-type]
+
+    @functools.cached_property
+    def _all_work(self) -> float:
+        """The work of the op on replicated operands."""
+        traced = self.trace(self._types({}), self.typed_row)
+        return 0.0 if traced is None else seconds_of(traced[3], _DEVICE)
 
     def local_bytes(self, results: Sequence[ShType | None]) -> int:
         """Bytes of the first result on each device."""
@@ -337,8 +351,8 @@ class _Probe:
 
     def trace(
         self, types: Sequence[HiShType], row: _Row, scope: Callable[[Mesh], Any] = tried_apart
-    ) -> tuple[list[ShType | None], int, int] | None:
-        """Types of the results, and bytes that a device sends forward and backward; None if it does not type."""
+    ) -> tuple[list[ShType | None], int, int, Any] | None:
+        """Types of the results, bytes that a device sends forward and backward, and the program; None if refused."""
         results: list[ShType | None] = []
         live = [k for k, i in enumerate(self.values) if self._of(i).live]
 
@@ -354,10 +368,11 @@ class _Probe:
         with scope(self.mesh):
             try:
                 with wrap_jax_errors(self.eqn.primitive.name, "has no gradient"):
-                    forward, both = (ledger_of(jax.make_jaxpr(f)(*arrays)).total.bytes for f in (run, differentiated))
+                    programs = [jax.make_jaxpr(f)(*arrays) for f in (run, differentiated)]
+                    forward, both = (ledger_of(program).total.bytes for program in programs)
             except ShardingTypeError:
                 return None
-        return (results, forward, both - forward) if results else None
+        return (results, forward, both - forward, programs[1]) if results else None
 
 
 def comm_per_byte(
@@ -381,7 +396,7 @@ def comm_per_byte(
         traced = probe.trace(types, row, tried_apart if ways or implicit else _strictly)
         if traced is None:  # where a way does not apply, the op reshards its operands, as the plan may
             return None if way is None else FORBIDDEN
-        results, forward, backward = traced
+        results, forward, backward, _ = traced
         for k, t in enumerate(results):
             expected = [o.results[k] for o in options]
             if any(expected) if t is None else typed(mesh, t.dtype_name, t.shape, expected) != t:

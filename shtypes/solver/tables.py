@@ -86,11 +86,14 @@ class _OptionArrays(NamedTuple):
     results: Any
     divides: Any
     sent: Any  # forward and backward
+    work: Any
+    across: Any
 
     @classmethod
     def of(cls, options: Sequence[Option]) -> _OptionArrays:
         operands, results = (np.array([o[k] for o in options], np.int64) for k in range(2))
-        return cls(operands, results, np.array([o.divides for o in options]), np.array([o[2:4] for o in options]))
+        others = zip(*((o.divides, o[2:4], o.work, o.across_shards) for o in options), strict=True)
+        return cls(operands, results, *map(np.array, others))
 
 
 class Costs:
@@ -221,9 +224,14 @@ class Costs:
         """The cost of an op: of computing and of the op's communication."""
         op, graph = node.op, self.graph
         assert op is not None
-        divided = np.ones(len(rows))
+        is_product, bandwidth = product_flops(op.eqn) is not None, self.device.bandwidth
+        divided, work = np.ones((2, len(rows)))
+        fused = np.full(len(rows), 0.0 if is_product else self.fused)
         for a, n in enumerate(self.sizes):
-            divided = np.where(self._options[node.leader.id][a].divides[rows[:, a]], divided * n, divided)
+            options = self._options[node.leader.id][a]
+            divided = np.where(options.divides[rows[:, a]], divided * n, divided)
+            work = work * options.work[rows[:, a]]
+            fused = np.where(options.across[rows[:, a]], 1.0, fused)  # a collective's operands are in memory
         operands = [(i, x) for i, x in enumerate(op.operands) if isinstance(x, Value)]
         traffic = np.zeros(len(rows))
         for i, x in operands:
@@ -242,8 +250,7 @@ class Costs:
                 moved += self._cotangent_cost(v, src, dst, price)
             return moved.times(node.times)
         backward = sum(graph.has_cotangent(x) for _, x in operands) if has_cotangent else 0
-        is_product, bandwidth = product_flops(op.eqn) is not None, self.device.bandwidth
-        seconds = (0 if is_product else self.fused) * traffic / bandwidth
+        seconds = fused * traffic / bandwidth
         for p in op.products:
             moving = (traffic if is_product else p.bytes / divided) / bandwidth
             seconds = seconds + np.maximum(p.flops / divided / self.device.rate(p.dtype), moving)
@@ -261,7 +268,7 @@ class Costs:
                 sent += b.sum(1)
                 comm += b @ self.weights / bandwidth + np.where(share.any(1), launch + 2 * (n - 1) * latency, 0.0)
         comm += (sent > 0) * self.graph.in_no_comm(node) * _EXCLUDED
-        return Measure(seconds * runs, comm, 0.0, sent, 0.0).times(node.times)
+        return Measure(seconds * work * runs, comm, 0.0, sent, 0.0).times(node.times)
 
     def _comm_per_byte(self, node: Node, rows: Any) -> Any:
         """The communication of an op along each axis, forward and backward, for each row.

@@ -253,6 +253,18 @@ def test_work_without_products_takes_as_long_as_that_of_the_typed_step() -> None
     assert plan.compute == pytest.approx(plan.work.seconds(), rel=0.15)
 
 
+def test_a_lookup_across_shards_is_priced_by_the_work_of_its_algorithm() -> None:
+    """Each device looks up the indices of all devices in its rows of the table, which divides nothing."""
+
+    def lookup(table: Any, at: Any) -> Any:
+        return jnp.sum(jnp.square(table[at]))
+
+    line = f"test_suggest.py:{lookup.__code__.co_firstlineno + 1}"
+    fixed = {f"{line} <- table": "[_@x, _]", f"{line} <- broadcast_in_dim": "[_@x, _]"}
+    plan = sh.suggest(lookup, f32(64, 32), jax.ShapeDtypeStruct((256,), jnp.int32), mesh={"x": 8}, fixed=fixed)[0]
+    assert plan.compute == pytest.approx(plan.work.seconds(), rel=0.3)
+
+
 @pytest.mark.parametrize(("mesh", "settled"), [({"a": 2, "b": 2, "c": 2}, False), ({"a": 2, "b": 2}, True)], ids=str)
 def test_more_than_two_axes_have_a_time_limit_by_default(
     mesh: dict[str, int], settled: bool, monkeypatch: pytest.MonkeyPatch
