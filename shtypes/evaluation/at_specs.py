@@ -192,8 +192,8 @@ def outputs(jaxpr: Any, run: Sequence[int]) -> list[tuple[int, int]]:
 def _runs(jaxpr: Any, condition: Any) -> Iterator[list[int]]:
     """Groups the indices of equations that satisfy ``holds`` by runs through the place.
 
-    A run ends at an equation that does not satisfy it, and before one at the stack of the run's first equation that
-    uses a result of the run.
+    A run ends at an equation that does not satisfy it, and before one at the stack of the run's first equation, of its
+    primitive, that uses a result of the run. All equations of a call that JAX inlined have one stack.
     """
     run: list[int] = []
     defined: set[Any] = set()
@@ -204,7 +204,8 @@ def _runs(jaxpr: Any, condition: Any) -> Iterator[list[int]]:
                 yield run
             run, defined = [], set()
             continue
-        repeats = bool(run) and where.frames == frames_of(jaxpr.eqns[run[0]])
+        first = jaxpr.eqns[run[0]] if run else None
+        repeats = first is not None and eqn.primitive is first.primitive and where.frames == frames_of(first)
         if repeats and any(not is_literal(v) and v in defined for v in eqn.invars):
             yield run
             run, defined = [], set()

@@ -307,10 +307,11 @@ def _without_leading(target: str, dims: int) -> str:
 
 
 def _states(t: ShType, target: str) -> str:
-    """A target as states of the axes that change; empty if an axis would shard a dim."""
+    """A target as states of the axes that change; empty if one shards or would shard a dim, maybe the mapped one."""
     dst = type_of(target, t.mesh, like=t)
     changed = {a: dst.state(a) for a in t.mesh.axis_names if place_of(dst, a) != place_of(t, a)}
-    return "" if State.SHARDED in changed.values() else ", ".join(f'{a}="{s.value}"' for a, s in changed.items())
+    sharded = State.SHARDED in {*changed.values(), *map(t.state, changed)}
+    return "" if sharded else ", ".join(f'{a}="{s.value}"' for a, s in changed.items())
 
 
 __all__ = ["edit_fixes"]

@@ -504,3 +504,21 @@ def test_a_fix_of_operands_of_several_lines_names_the_line_of_each() -> None:
     code = error.value.fixes[0].code
     assert code.startswith('sh.reshard(jnp.sum(x, 0), "[4@dp]"); sh.reshard(p, "[4@dp]")')
     assert code.endswith(f"  # test_errors.py:{first + 1}, test_errors.py:{first + 2}")
+
+
+def test_no_fix_inside_vmap_moves_an_axis_that_may_shard_the_mapped_dim() -> None:
+    """It printed `sh.reshard(a[:, None], dp="R")`, which does not type there."""
+    with sh.use_mesh(sh.make_mesh(MESH)), pytest.raises(sh.ShardingTypeError) as error:
+        sh.lift(jax.vmap(lambda a, b: a[:, None] * b[None, :]))(
+            sh.abstract_array("f32[8@dp,8]"), sh.abstract_array("f32[8,8]{U:dp}")
+        )
+    assert not any("a[:, None]" in fix.code for fix in error.value.fixes)
+
+
+def test_a_fix_of_a_call_that_jax_inlines_reshards_its_operands() -> None:
+    """All of its equations have one stack, and so the last of them was taken for a call of its own, without fixes."""
+    with sh.use_mesh(sh.abstract_mesh(MESH)):
+        x, w = sh.abstract_array("f32[8@dp,8]"), sh.abstract_array("f32[8,8]{U:dp}")
+        with pytest.raises(sh.ShardingTypeError) as error:
+            sh.lift(lambda x, w: 2 * jnp.outer(x, w))(x, w)
+    assert {fix.code for fix in error.value.fixes} == {'sh.reshard(x, "[8,8]")', 'sh.reshard(w, "[8,8]")'}
