@@ -6,6 +6,7 @@ import contextlib
 import difflib
 import fnmatch
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import jax
@@ -19,10 +20,9 @@ from shtypes.core.conversion import array
 from shtypes.errors import ShardingTypeError
 from shtypes.lifting.lift import lift
 from shtypes.lifting.recorded_calls import inserted_cast, recorded_op
-from shtypes.scopes.comm import in_force, rules_in_force
+from shtypes.scopes.comm import CommScope, in_force, objective, rules_in_force
 from shtypes.solver.axis_states import REDUCED, typed
 from shtypes.solver.items import Checkpoint, Item, Loop, Op, Operand, Value, is_value
-from shtypes.solver.options import across
 from shtypes.solver.program import Function, Program
 from shtypes.solver.tables import Assignment, Costs
 from shtypes.solver.transfers import Transfer
@@ -243,7 +243,7 @@ class _Evaluator:
     def _op(self, op: Op, env: dict[Any, Any]) -> None:
         constant = not any(dtypes.differentiable(v.dtype) for v in op.results)
         ways = self.decisions.across_shards
-        scope = across([ways[op.id]] if op.id in ways else ())
+        scope = _across_shards(ways[op.id]) if op.id in ways else contextlib.nullcontext()
         with as_written(op.eqn, op.eqn.source_info.traceback):
             recorded = set_at(op.eqn) or InForce()
             with settings(recorded), in_force((*rules_in_force(), *recorded.rules)), scope:
@@ -291,6 +291,11 @@ class _Evaluator:
         run = jax.checkpoint(body, policy=params.get("policy"), prevent_cse=params.get("prevent_cse", False))
         outs = run([env[key] for key in before])
         env.update(zip(outputs, outs, strict=True))
+
+
+def _across_shards(way: int | None) -> contextlib.AbstractContextManager[Any]:
+    """A scope in which an op works across shards, by the given algorithm."""
+    return CommScope(replace(objective(), joint=False, way=way))
 
 
 def _array(x: Any, dtype: Any) -> Any:

@@ -320,11 +320,19 @@ class Graph:
             per_axis.append(tuple(o for o in cheapest.values() if live or INVARIANT not in o.operands))
         return tuple(per_axis) if op.name in _NAME_AXES else self._with_orders(per_axis)
 
-    def comm_per_byte(self, node: Node, options: Sequence[Option]) -> options_.CommPerByte | None:
-        """The communication of an op with one option for each axis; see `options.comm_per_byte`."""
-        assert node.op is not None
-        operands = self._operands(node.op)
-        return options_.comm_per_byte(node.op.eqn, self.mesh, operands, options, implicit=self.is_implicit)
+    def comm_per_byte(
+        self, node: Node, options: Sequence[Option], axes: Sequence[int] = ()
+    ) -> options_.CommPerByte | None:
+        """The communication of an op with one option for each axis; see `options.comm_per_byte`.
+
+        If ``axes`` are given, the op is replicated along the others, and axes of one size have one price.
+        """
+        op, mesh = node.op, self.mesh
+        assert op is not None
+        if axes and op.name not in _NAME_AXES:
+            options = [options[a] for a in axes]
+            mesh = Mesh({f"axis{i}": self.sizes[a] for i, a in enumerate(axes)})
+        return options_.comm_per_byte(op.eqn, mesh, self._operands(op), options, implicit=self.is_implicit)
 
     def _operands(self, op: Op) -> list[options_.Operand | None]:
         """The operands of an op for `options`; None for literals."""

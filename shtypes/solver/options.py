@@ -10,8 +10,7 @@ import contextlib
 import functools
 import inspect
 import math
-from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 import jax
@@ -35,7 +34,7 @@ from shtypes.lifting import lift as lift_
 from shtypes.lifting.ways.choice import CALLS, assumes, tried_apart, ways_of
 from shtypes.ops.table import OPS
 from shtypes.resharding.devices import Device, as_device
-from shtypes.scopes.comm import CommScope, objective, without_scopes
+from shtypes.scopes.comm import without_scopes
 from shtypes.solver.axis_states import (
     FRONT,
     INVARIANT,
@@ -406,12 +405,6 @@ def comm_per_byte(
 
     key = (*_key(eqn, operands, 1, ()), mesh, tuple(options), implicit)
     return None if len(ways) > 1 else _comm_cache.get_or_create(key, lambda: (compute(),))[0]
-
-
-def across(ways: Collection[int | None]) -> contextlib.AbstractContextManager[Any]:
-    """A scope in which an op works across shards, by the given algorithm; no scope if there is none."""
-    way = next(iter(ways)) if len(ways) == 1 else None
-    return CommScope(replace(objective(), joint=False, way=way)) if ways else contextlib.nullcontext()
 
 
 @contextlib.contextmanager

@@ -276,17 +276,20 @@ class Costs:
         If it is not the sum over the axes, all of it is along the slowest one.
         """
         per_axis = np.stack([o.sent[rows[:, a]] for a, o in enumerate(self._options[node.leader.id])])
-        row_comm = self._row_comm.setdefault(node.leader.id, {})
+        row_comm, joint_comm = self._row_comm.setdefault(node.leader.id, {}), dict[Any, CommPerByte]()
         not_sums = (per_axis[:, :, 0] > 0).sum(0) > 1
         if row_comm:
             not_sums |= np.array([tuple(row) in row_comm for row in rows.tolist()])
         slowest = min(range(len(self.sizes)), key=lambda a: (self.sizes[a] == 1, self.prices.links[a][0]))
         for k in np.flatnonzero(not_sums):
-            row = tuple(rows[k].tolist())
-            if row not in row_comm:
-                row_comm[row] = self.graph.comm_per_byte(node, self.chosen(node, row)) or FORBIDDEN
+            row, axes = tuple(rows[k].tolist()), np.flatnonzero(per_axis[:, k, 0] > 0)
+            if (comm := row_comm.get(row)) is None:  # the states along the other axes matter little
+                key = tuple((a, row[a]) for a in axes.tolist())
+                if (comm := joint_comm.get(key)) is None:
+                    comm = self.graph.comm_per_byte(node, self.chosen(node, row), axes.tolist()) or FORBIDDEN
+                joint_comm[key] = comm
             per_axis[:, k] = 0.0
-            per_axis[slowest, k] = row_comm[row]
+            per_axis[slowest, k] = comm
         return per_axis
 
     def correct(self, assignment: Assignment, *, types: bool) -> bool:
@@ -427,11 +430,15 @@ class Costs:
         return v.nbytes * use.times if lives else 0.0
 
     def _finish_cost(self, use: Use, states: States) -> Measure:
-        """The cost of resharding a pending result to its cheapest type without pending sums."""
+        """The cost of resharding a pending result along its pending axes to its cheapest type without pending sums."""
         places = [REDUCED, *(SHARDED + d for d in range(len(use.value.shape)))]
         every = np.array([*itertools.product(places, repeat=len(self.sizes))])
-        comm = self.transfer_cost(use, states, every[self.graph.fits(use.value, every)]).comm.min(1)
-        return FREE._replace(comm=np.where((states == UNREDUCED).any(-1), comm, 0.0))
+        rows, which = distinct(states)
+        comm = np.zeros(len(rows))
+        for k in np.flatnonzero((rows == UNREDUCED).any(-1)):
+            dst = np.unique(np.where(rows[k] == UNREDUCED, every, rows[k]), axis=0)
+            comm[k] = self.transfer_cost(use, rows[[k]], dst[self.graph.fits(use.value, dst)]).comm.min()
+        return FREE._replace(comm=comm[which])
 
     # all factors
 

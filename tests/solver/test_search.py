@@ -15,7 +15,7 @@ import shtypes as sh
 from shtypes.api import load
 from shtypes.resharding.costs import CostModel, Link
 from shtypes.resharding.devices import Device
-from shtypes.solver import elimination
+from shtypes.solver import elimination, options
 from shtypes.solver.factors import combined
 from shtypes.solver.graph import Graph
 from shtypes.solver.program import Function
@@ -233,3 +233,16 @@ def test_whoever_watches_is_told_how_many_pairs_are_settled() -> None:
     assert max(now.settled for now in told) == 3
     assert told[0].best is None
     assert told[-1].best is not None
+
+
+def test_algorithms_across_shards_are_priced_once_along_axes_of_the_same_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whichever axes they are, and whatever lies along the others."""
+    meshes, priced = [], options.comm_per_byte
+
+    def noted(eqn: Any, mesh: Mesh, *args: Any, **more: Any) -> Any:
+        meshes.append(mesh.axis_names)
+        return priced(eqn, mesh, *args, **more)
+
+    monkeypatch.setattr(options, "comm_per_byte", noted)
+    searched(lambda x: jnp.sum(jnp.sin(jnp.cumsum(x, 0))), (f32(16, 8),), {"a": 2, "b": 2, "c": 2}).solve()
+    assert {*meshes} == {("axis0", "axis1")}
