@@ -230,7 +230,7 @@ class Costs:
         for a, n in enumerate(self.sizes):
             options = self._options[node.leader.id][a]
             divided = np.where(options.divides[rows[:, a]], divided * n, divided)
-            work = work * options.work[rows[:, a]]
+            work = np.maximum(work, options.work[rows[:, a]])  # along two axes, fixed parts are not done twice
             fused = np.where(options.across[rows[:, a]], 1.0, fused)  # a collective's operands are in memory
         operands = [(i, x) for i, x in enumerate(op.operands) if isinstance(x, Value)]
         traffic = np.zeros(len(rows))
