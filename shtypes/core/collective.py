@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from shtypes._compat import Zero
+from shtypes._compat import Zero, trace_ctx, trace_notes
 from shtypes.caches import CACHE_SIZE
 from shtypes.context.scope import check_not_mapped
 from shtypes.core.array import Array
@@ -121,6 +121,17 @@ def collect(op: Op, x: Any, *, inserted: bool = False, has_gradient: bool | None
             raise
     moved: Array = collective.applied(x)[0]
     return moved
+
+
+def once(make: Callable[[], Any], *operands: Any, key: Any = None) -> Any:
+    """The result of a function of operands and a key; that of an earlier call with the same ones in the same trace."""
+    notes = trace_notes(trace_ctx.trace) if any(isinstance(x, jax.core.Tracer) for x in operands) else None
+    if notes is None:
+        return make()
+    noted = notes.setdefault(("across", key, *map(id, operands)), [])
+    if not noted:
+        noted += [operands, make()]  # with the operands, so that their ids are not reused
+    return noted[1]
 
 
 # casts to varying

@@ -19,7 +19,7 @@ from jax import lax
 
 from shtypes import rules
 from shtypes.core.array import Array
-from shtypes.core.collective import collect, reinterpreted, vary
+from shtypes.core.collective import collect, once, reinterpreted, vary
 from shtypes.core.reshard import move
 from shtypes.core.shard_fn import ShardFn
 from shtypes.dispatch.apply import apply, apply_all
@@ -43,7 +43,9 @@ def as_varying(x: Any, axes: Sequence[str]) -> Array:
     t = jax.typeof(x)
     dims = [d._replace(size=d.size // t.mesh.product(d.axes), axes=()) if set(d.axes) & {*axes} else d for d in t.dims]
     states = {a: s for a, s in zip(t.mesh.axis_names, t.states, strict=True) if s is not State.SHARDED}
-    return reinterpreted(x, t.replace(dims=dims, states=states | dict.fromkeys(axes, VARYING)))
+    goal = t.replace(dims=dims, states=states | dict.fromkeys(axes, VARYING))
+    varying: Array = once(lambda: reinterpreted(x, goal), x, key=goal.serial)
+    return varying
 
 
 def total(pending: Any, axes: Sequence[str], state: State = INVARIANT) -> Array:

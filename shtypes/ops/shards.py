@@ -17,7 +17,7 @@ from jax import lax
 from shtypes.caches import CACHE_SIZE, Static
 from shtypes.context.scope import attribute_set
 from shtypes.core.array import Array
-from shtypes.core.collective import AxisIndex, collect, reinterpreted
+from shtypes.core.collective import AxisIndex, collect, once, reinterpreted
 from shtypes.core.jax_type import as_jax_type
 from shtypes.core.local import local
 from shtypes.core.reshard import move
@@ -317,6 +317,15 @@ def arranged(device: Any, sources: Sequence[Any], origin: np.ndarray, dim: int, 
         axes: The axes that shard it.
     """
     arrays = [x.x if isinstance(x, Shard) else x for x in sources]
+    values = [x for x in arrays if not np.isscalar(x)]
+    key = origin.tobytes(), dim, axes, *[repr(x) if np.isscalar(x) else isinstance(x, Shard) for x in sources]
+    result: Array = once(lambda: _arranged(device, sources, arrays, origin, dim, axes), *values, key=key)
+    return result
+
+
+def _arranged(
+    device: Any, sources: Sequence[Any], arrays: Sequence[Any], origin: np.ndarray, dim: int, axes: Axes
+) -> Array:
     n = axis_size(device, axes)
     per_device = len(origin) // n
     some = next(x for x in arrays if getattr(x, "ndim", 0))

@@ -308,6 +308,13 @@ def test_the_gradient_of_a_pool_that_jax_makes_sends_its_borders_alone() -> None
 
 
 @pytest.mark.mesh({"x": 8})
+def test_what_two_ops_need_of_one_value_is_sent_once() -> None:
+    """A pool and its gradient read the same borders, which XLA too sends once."""
+    pools = jax.grad(lambda x: jnp.sum(jnp.sin(pool(x, lax.max, -jnp.inf, 1))))
+    assert sh.ledger(across(pools), sh.abstract_array("f32[2,32@x,4,3]")).total == (4 * ROW, 4)
+
+
+@pytest.mark.mesh({"x": 8})
 def test_a_matrix_that_is_wanted_complete_is_gathered_before_it_is_made_symmetric() -> None:
     x = sh.abstract_array("f32[32@x,32]")
     (entry,) = sh.ledger(lambda x: sh.linalg.cholesky(x, out="[32,32]"), x)
