@@ -137,6 +137,13 @@ CASES = [
         ("[2,24@x,3]", "[9,3,3]"),
         (288, 288),
     ),
+    Case(
+        "fewer results than the devices divide",
+        lambda x, k: conv(x, k, padding="VALID"),
+        (f32(2, 40, 3), f32(3, 3, 1)),
+        ("[2,40@x,3]", "[3,3,1]"),
+        (7 * 40 + 2 * 24, 7 * 40 + 2 * 24),
+    ),
     Case("max pool", lambda x: pool(x, lax.max, -jnp.inf, 1), (IMAGE,), ("[2,32@x,4,3]",), (2 * ROW, 2 * ROW)),
     Case("min pool", lambda x: pool(x, lax.min, jnp.inf, 2), (IMAGE,), ("[2,32@x,4,3]",), (ROW, ROW)),
     Case("sums of windows", lambda x: pool(x, lax.add, 0.0, 1), (IMAGE,), ("[2,32@x,4,3]",), (2 * ROW, 2 * ROW)),

@@ -365,6 +365,9 @@ WINDOWS: Sequence[tuple[int, int, dict[str, Any]]] = [
     (16, 3, {"lhs_dilation": (2,), "padding": [(9, 10)]}),
     (16, 3, {"lhs_dilation": (2,), "padding": [(5, 6)]}),
     (16, 3, {"rhs_dilation": (4,), "padding": "VALID"}),
+    (40, 4, {"window_strides": (2,)}),
+    (40, 3, {"padding": "VALID"}),
+    (24, 3, {"lhs_dilation": (2,), "padding": [(1, 2)]}),
 ]
 
 
@@ -415,6 +418,8 @@ def of_pools() -> Iterator[Case]:
     for kind in ("max", "min", "add"):
         for n, size, stride, pads in [
             (16, 3, 1, (0, 2)),
+            (40, 3, 2, "SAME"),
+            (24, 3, 1, "VALID"),
             (16, 3, 1, (2, 0)),
             (32, 5, 2, "SAME"),
             (64, 3, 4, (1, 0)),

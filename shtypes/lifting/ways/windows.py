@@ -19,12 +19,15 @@ from shtypes.ops.sharded_reductions import as_varying
 from shtypes.ops.shards import (
     Axes,
     Border,
+    all_gather,
     as_sharded,
     as_unreduced,
     axes_of,
+    axis_size,
     bordered,
     bound,
     least_or_most,
+    part,
     type_of,
     unbordered,
 )
@@ -39,11 +42,18 @@ def _border(low: int, end: int, step: int, gap: int) -> Border | None:
 
 def border_of(w: Window, size: int, results: int, devices: int) -> Border | None:
     """The border of a shard for its part of the results; None if it is not the same on all devices."""
-    results, rest = divmod(results, devices)
-    if rest or not results or not size:
+    if not results or not size:
         return None
+    results = -(-results // devices)
     low, reach = w.padding[0], (w.size - 1) * w.window_dilation
     return _border(low, (results - 1) * w.stride - low + reach, results * w.stride, w.base_dilation)
+
+
+def _joined(y: Any, dim: int, axes: Axes, size: int) -> Any:
+    """The results from those of the devices: sharded, or all of them where the devices do not divide their number."""
+    if type_of(y).shape[dim] * axis_size(y, axes) == size:
+        return as_sharded(y, dim, axes)
+    return part(all_gather(y, axes, dim), 0, size, dim)
 
 
 # convolutions
@@ -92,7 +102,8 @@ def convolved(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
     y = bound(eqn, padding=tuple(padding))(x, kernel)
     for i, axes, _ in crossed:
         is_summed = any(axes == summed_axes for _, summed_axes in summed)
-        y = as_unreduced(y, axes) if is_summed else as_sharded(y, numbers.out_spec[2 + i], axes)
+        o = numbers.out_spec[2 + i]
+        y = as_unreduced(y, axes) if is_summed else _joined(y, o, axes, out[o])
     return [y]
 
 
@@ -144,5 +155,6 @@ def pooled(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
         padding[d] = border.padding
     y = bound(eqn, padding=tuple(padding))(*others, x)
     for d, axes, border in reversed(crossed):
-        y = as_sharded(unbordered(y, d, axes, border, t.local_shape[d]) if scatters else y, d, axes)
+        y = unbordered(y, d, axes, border, t.local_shape[d]) if scatters else y
+        y = _joined(y, d, axes, eqn.outvars[0].aval.shape[d])
     return [y]
