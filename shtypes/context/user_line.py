@@ -51,9 +51,13 @@ def _calling_line() -> str:
     return inmost
 
 
-def calling_library() -> FrameType | None:
-    """The frame of the installed library's function that the user's line called, and that called shtypes or JAX."""
-    inside = itertools.takewhile(lambda frame: owner_of_frame(frame) is not Owner.USERS, frames(1))
+def calling_library(running: Iterable[FrameType] | None = None) -> FrameType | None:
+    """The frame of the installed library's function that the user's line called, and that called shtypes or JAX.
+
+    ``running`` are the frames to search, innermost first; by default those that run.
+    """
+    running = frames(1) if running is None else running
+    inside = itertools.takewhile(lambda frame: owner_of_frame(frame) is not Owner.USERS, running)
     library = [frame for frame in inside if owner_of_frame(frame) is Owner.INSTALLED]
     return library[-1] if library else None
 

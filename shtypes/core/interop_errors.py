@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+import traceback
 from collections.abc import Sequence
 from types import FrameType
 from typing import Any, Final, NoReturn
@@ -92,7 +93,8 @@ _PUBLIC_NAMES: Final = {
 class MissingAttributeError(ShardingTypeError, AttributeError):
     """Raised for a missing attribute of a typed value or its type.
 
-    JAX does many such lookups, so the user's line is determined lazily.
+    JAX does many such lookups, so the user's line and library are determined lazily. In an installed library, whose
+    lines the user cannot change, another call replaces the first hint.
     """
 
     of_plain = True
@@ -111,6 +113,17 @@ class MissingAttributeError(ShardingTypeError, AttributeError):
     def where(self, line: str) -> None:
         self._where = line
 
+    @property
+    def hints(self) -> tuple[str, ...]:
+        """Advice that was neither typed nor priced."""
+        running = [frame for frame, _ in traceback.walk_tb(self.__traceback__)]
+        instead = _instead_of_library(calling_library(running[::-1]))
+        return (*instead, *self._hints[1:]) if instead else self._hints
+
+    @hints.setter
+    def hints(self, hints: tuple[str, ...]) -> None:
+        self._hints = hints
+
 
 # users see the public class
 MissingAttributeError.__name__ = MissingAttributeError.__qualname__ = ShardingTypeError.__name__
@@ -125,7 +138,7 @@ def refuse_plain_use(x: Any, called: str = "") -> NoReturn:
     t = x if isinstance(x, ShType) else jax.typeof(x)
     name = called or _called_function()
     function = f"`{name}`" if name and " " not in name else name or "a function of jax.numpy, jax.lax or numpy"
-    hints = [*(_in_library() or _instead(name, t)), *plain_hints(t)]
+    hints = [*(_instead_of_library(calling_library()) or _instead(name, t)), *plain_hints(t)]
     if name.startswith("numpy.") or name.endswith(" numpy"):
         hints += [f"outside of traced code, np.asarray({x}) reads the value" for x in _without_sums(t)]
     elif " " in name:
@@ -168,9 +181,8 @@ def _instead(name: str, t: ShType) -> Sequence[str]:
     return (alternative_to(function) or "use the function of the same name in shtypes",)
 
 
-def _in_library() -> Sequence[str]:
-    """What to call instead of an installed library's function, whose lines the user cannot change; empty for none."""
-    frame = calling_library()
+def _instead_of_library(frame: FrameType | None) -> Sequence[str]:
+    """What to call instead of an installed library's function, whose frame this is; empty for none."""
     if frame is None:
         return ()
     function = called_in(frame)
