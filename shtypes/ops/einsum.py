@@ -98,19 +98,25 @@ def _contract(
     """Contracts pair by pair, along the path with the fewest products."""
     if len(values) <= 2:
         return _pair(equation, values, constants, dtype, precision)
-    shapes = [x.type.shape for x in values]
-    _, info = opt_einsum.contract_path(equation, *shapes, shapes=True, optimize=optimize)
     pending = list(enumerate(values))
     fixed = set(constants)
-    for step, (positions, _, pair, *_) in enumerate(info.contraction_list):
+    optimize = tuple(map(tuple, optimize)) if isinstance(optimize, list) else optimize
+    for step, (positions, pair) in enumerate(_path(equation, tuple(x.type.shape for x in values), optimize)):
         taken = [pending.pop(i) for i in sorted(positions, reverse=True)]
         of_pair = frozenset(i for i, (key, _) in enumerate(taken) if key in fixed)
-        result = _pair(str(pair), [x for _, x in taken], of_pair, dtype, precision)
+        result = _pair(pair, [x for _, x in taken], of_pair, dtype, precision)
         key = len(values) + step
         if len(of_pair) == len(taken):
             fixed.add(key)
         pending.append((key, result))
     return pending[0][1]
+
+
+@functools.lru_cache(maxsize=1024)
+def _path(equation: str, shapes: tuple[tuple[int, ...], ...], optimize: Any) -> list[tuple[tuple[int, ...], str]]:
+    """The positions of the operands that each step contracts, and its equation."""
+    _, info = opt_einsum.contract_path(equation, *shapes, shapes=True, optimize=optimize)
+    return [(tuple(positions), str(pair)) for positions, _, pair, *_ in info.contraction_list]
 
 
 def _pair(equation: str, values: list[Any], constants: frozenset[int], dtype: str, precision: Any) -> Array:
