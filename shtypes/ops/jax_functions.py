@@ -206,30 +206,34 @@ class JaxFunction:
         out = objective().out
         if out is None or not has_ways(trace.jaxpr):
             return run_equations(*values)
-        return _in_way(run_equations, self._way(key, trace, run_equations, [x.type for x in values], out))(*values)
+        types = [x.type for x in values]
+        way = self._way(key, trace, types, out, functools.partial(_traced_in_way, run_equations, types))
+        return _in_way(run_equations, way)(*values)
 
     def _way(
-        self, key: Any, trace: Trace, run_equations: Callable[..., list[Any]], types: Sequence[ShType], out: Any
+        self, key: Any, trace: Trace, types: Sequence[ShType], out: Any, traced: Callable[[int | None], _InWay]
     ) -> int | None:
         """The way that sends least with the reshard to an ``out=``, but not more forward than a gather."""
 
-        def sent(way: int | None) -> tuple[int, int]:
-            def resharded(*operands: Any) -> Any:
-                return reshard_all(jax.tree.unflatten(trace.tree, _in_way(run_equations, way)(*operands)), out)
-
+        def sent(in_way: _InWay) -> tuple[int, int]:
+            if in_way.results is None:
+                return in_way.sent
             try:
                 with speculative_tracing():
-                    return sent_by_program(trace_typed(resharded, list(map(as_jax_type, types))))
+                    last = trace_typed(lambda *xs: reshard_all(jax.tree.unflatten(trace.tree, xs), out), in_way.results)
             except ShardingTypeError:
                 return sys.maxsize, sys.maxsize
+            forward, backward = sent_by_program(last)
+            return in_way.sent[0] + forward, in_way.sent[1] + backward
 
         def choose() -> tuple[int | None]:
             ways: dict[int | None, tuple[int, int]] = {}
-            with noting_ways() as numbers:
-                ways[None] = sent(None)
-                while untried := numbers - ways.keys():  # a way may lead to equations that have others
-                    way = min(untried)
-                    ways[way] = sent(way)
+            untried: set[int | None] = {None}
+            while untried:  # a way may lead to equations that have others
+                way = min(untried, key=lambda way: -2 if way is None else way)
+                in_way = traced(way)
+                ways[way] = sent(in_way)
+                untried = (untried | in_way.ways) - ways.keys()
             gather = ways.get(-1, ways[None])[0]
             return (min(ways, key=lambda way: (ways[way][0] > gather, cost(*ways[way], objective().minimize))),)
 
@@ -275,9 +279,11 @@ class JaxFunction:
 
             return results
 
+        traced = functools.cache(functools.partial(_traced_in_way, run_equations, types))
+
         def chosen(out: Any) -> Callable[..., Any]:
             with CommScope(Implicit(out=out)):
-                return in_way(self._way(key, trace, run_equations, types, out))
+                return in_way(self._way(key, trace, types, out, traced))
 
         ways = chosen if has_ways(trace.jaxpr) else None
         return with_out_fixes(refusal, self.name, in_way(None), *types, finish=reshard_all, chosen=ways)
@@ -297,6 +303,30 @@ def reshard_all(results: Any, out: Any) -> Any:
 def _in_way(run_equations: Callable[..., list[Any]], way: int | None) -> Callable[..., list[Any]]:
     """The function with the requested way of each primitive that has it, and without the call's ``out=``."""
     return under_rules(None, run_equations, replace(objective(), out=None, way=way))
+
+
+class _InWay(NamedTuple):
+    """The program of a call in one way.
+
+    Attributes:
+        sent: The bytes that it sends, forward and backward.
+        results: The types of its results; None where it does not type.
+        ways: The ways of the equations in it.
+    """
+
+    sent: tuple[int, int]
+    results: Sequence[Any] | None
+    ways: set[int]
+
+
+def _traced_in_way(run_equations: Callable[..., list[Any]], types: Sequence[ShType], way: int | None) -> _InWay:
+    """The traced program of a call in a way."""
+    with speculative_tracing(), noting_ways() as ways:
+        try:
+            program = trace_typed(_in_way(run_equations, way), list(map(as_jax_type, types)))
+        except ShardingTypeError:
+            return _InWay((sys.maxsize, sys.maxsize), None, ways)
+        return _InWay(sent_by_program(program), program.out_avals, ways)
 
 
 @functools.lru_cache(maxsize=PROGRAMS)
