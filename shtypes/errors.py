@@ -151,7 +151,7 @@ class ShardingTypeError(TypeError):
         self._deferred, self._fixes = [], fixes
 
     def _printed(self) -> tuple[tuple[Fix, ...], tuple[str, ...]]:
-        """The fixes and hints with the user's expressions for the operands."""
+        """The fixes and hints with the user's expressions for the operands; those that read the same once."""
         fixes, hints = self.fixes, self.hints
         texts = self.expressions(self) if self.expressions is not None and (fixes or hints) else {}
 
@@ -162,7 +162,7 @@ class ShardingTypeError(TypeError):
         def named(code: str) -> str:
             return _OPERAND.sub(expression, code)
 
-        return tuple(fix._replace(code=named(fix.code)) for fix in fixes), tuple(map(named, hints))
+        return tuple(dict.fromkeys(fix._replace(code=named(fix.code)) for fix in fixes)), tuple(map(named, hints))
 
     @property
     def hints(self) -> tuple[str, ...]:

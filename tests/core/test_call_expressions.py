@@ -68,3 +68,12 @@ def test_the_fixes_themselves_have_names_that_do_not_depend_on_the_line() -> Non
         sh.divide(1 + sh.ones("f32[8@tp]"), pending())
     assert "sh.reshard(rhs, " in caught.value.fixes[0].code
     assert "sh.reshard(pending(), " in str(caught.value)
+
+
+def test_a_fix_of_an_operand_that_is_given_twice_is_printed_once() -> None:
+    with sh.use_mesh(sh.make_mesh({"tp": 8})):
+        v = sh.ones("f32[8@tp]")
+        with pytest.raises(sh.ShardingTypeError) as caught:
+            sh.outer(v, v)
+    fixes = [line for line in str(caught.value).splitlines() if "fix:" in line]
+    assert len(fixes) == len({*fixes}) < len(caught.value.fixes)
