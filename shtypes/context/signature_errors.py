@@ -244,9 +244,11 @@ def internal_error(name: str, error: Exception) -> ShardingTypeError:
 
 def _message(error: Exception) -> str:
     """The first line of an error and the text that it introduces, without JAX's class names and outer functions."""
-    first, *rest = re.split(r"\n\s*\n", str(error).strip())
+    key = error.args[0] if isinstance(error, KeyError) and error.args else None
+    sentence = key if isinstance(key, str) and " " in key else str(error)
+    first, *rest = re.split(r"\n\s*\n", sentence.strip())
     text, _, more = first.partition("\n")
-    if isinstance(error, KeyError):
+    if key is not None and sentence is not key:
         text = f"there is no {text}"
     if text.startswith("Abstract tracer value"):
         text = more.partition("\n")[0] or text

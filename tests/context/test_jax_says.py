@@ -57,6 +57,7 @@ CALLS: dict[str, tuple[str, type[Exception]]] = {
     "sh.jit(f).trace()": ("missing 1 required positional argument: 'x'", TypeError),
     "sh.jit(f, static_argnums='y')": ("`static_argnums` of `jit` is an integer", TypeError),
     "sh.jit(f, donate_argnums=5)": (r"donate_argnums=\(5,\)", ValueError),
+    "sh.einsum('ab,cb,ad->cd', v, v, v, optimize='no')": ("why: +Path optimizer 'no' not found", KeyError),
     "sh.jit(v)": (r"`jit` takes a function, not f32\[8@x,4\]", TypeError),
     "sh.grad(g, argnums='y')": ("`argnums` of `grad` is an integer", TypeError),
     "sh.jacrev(g, argnums=0.5)": ("`argnums` of `jacrev` is an integer", TypeError),
