@@ -72,12 +72,6 @@ def _size(aval: Any) -> int:
     return math.prod(aval.shape)
 
 
-def _matrix(eqn: Any, operand: int = 0) -> tuple[int, int, int]:
-    """The number of matrices of an operand, and their rows and columns."""
-    *batch, rows, columns = eqn.invars[operand].aval.shape
-    return math.prod(batch), rows, columns
-
-
 def _dot(eqn: Any) -> float:
     (contracted, _), _ = eqn.params["dimension_numbers"]
     return float(2 * _size(eqn.outvars[0].aval) * math.prod(eqn.invars[0].aval.shape[d] for d in contracted))
@@ -111,8 +105,8 @@ def _cubic(factor: float) -> Callable[[Any], float]:
     """The count of a matrix factorization: ``factor * rows * columns * min(rows, columns)``."""
 
     def flops(eqn: Any) -> float:
-        count, rows, columns = _matrix(eqn)
-        return factor * count * rows * columns * min(rows, columns)
+        *batch, rows, columns = eqn.invars[0].aval.shape
+        return float(factor * math.prod(batch) * rows * columns * min(rows, columns))
 
     return flops
 
