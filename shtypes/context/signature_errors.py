@@ -169,16 +169,8 @@ _OF_CLASS: Final = r"of type '?<class '(?:\w+\.)*(?P<kind>{})'>"
 _CLASS: Final = _OF_CLASS.format(r"\w+")
 #: Patterns of JAX's errors about arguments and results of the function NAME; our message and hint for each.
 _REWORDED: Final = (
-    (
-        rf"returned a value {_OF_CLASS.format(_LAZY)}(?: at output component (?P<at>\S+?))?, ",
-        _NO_ARRAY,
-        _AS_LIST,
-    ),
-    (
-        rf"returned a value {_CLASS}(?: at output component (?P<at>\S+?))?, ",
-        _NO_ARRAY,
-        "",
-    ),
+    (rf"returned a value {_OF_CLASS.format(_LAZY)}(?: at output component (?P<at>\S+?))?, ", _NO_ARRAY, _AS_LIST),
+    (rf"returned a value {_CLASS}(?: at output component (?P<at>\S+?))?, ", _NO_ARRAY, ""),
     (
         rf"Non-hashable static arguments.*{_CLASS}",
         "a static argument of `{name}` has no hash: it is of class `{kind}`",
@@ -201,13 +193,9 @@ _REWORDED: Final = (
 def jax_error(
     name: str, what: str, error: Exception, arguments: Mapping[str, Any] = MappingProxyType({})
 ) -> ShardingTypeError:
-    """Converts an error of JAX or Python about a call; the result is of the error's class too.
+    """Converts an error of JAX or Python about a call of ``name``; the result is of the error's class too.
 
-    Args:
-        name: The function.
-        what: The message after the name, for errors that are not in `_REWORDED`.
-        error: The error.
-        arguments: The arguments of the call, by name.
+    ``what`` is the message after the name, for errors that are not in `_REWORDED`.
     """
     for pattern, message, hint in _REWORDED:
         match = re.search(pattern.replace("NAME", re.escape(name)), str(error), re.DOTALL)

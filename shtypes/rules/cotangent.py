@@ -27,13 +27,7 @@ SEEDS: Final[Mapping[State, Seed]] = {
 
 
 def seed_type(loss: ShType, *, holomorphic: bool = False, mapped: Sequence[str] = ()) -> ShType:
-    """The type of the initial cotangent of a loss.
-
-    Args:
-        loss: The type of the loss.
-        holomorphic: Whether the loss may be complex, as of a holomorphic function.
-        mapped: Axes along which the loss may vary, since each device is at another step.
-    """
+    """The type of the initial cotangent of a loss; along the axes ``mapped``, which are at other steps, it may vary."""
     if loss.ndim:
         raise ShardingTypeError(
             f"a gradient needs a scalar loss, not {loss}",
@@ -79,13 +73,7 @@ def check_tangent(actual: ShType | str, primal: ShType) -> None:
 
 
 def cast_hints(name: str, actual: ShType | None, expected: ShType) -> list[str]:
-    """Hints of code that casts a value to a type; empty if there is none.
-
-    Args:
-        name: The name of the value.
-        actual: Its type; None for a plain array.
-        expected: The type to cast to.
-    """
+    """Hints of code that casts a value (``actual`` is None for a plain array) to a type; empty if there is none."""
     if actual is not None and (actual.mesh, actual.shape, actual.dtype_name) != (
         expected.mesh,
         expected.shape,

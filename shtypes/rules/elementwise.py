@@ -139,7 +139,7 @@ def narrows(src: str, dst: str) -> bool:
 
 
 @rule
-def cast(operand: ShType, dtype: str, narrow: bool = False, name: str = "astype") -> Typing:
+def cast(operand: ShType, dtype: str, narrow: bool = False) -> Typing:
     """A change of dtype.
 
     Widening casts and casts between integers are linear, except that the terms of an UNREDUCED unsigned integer may
@@ -151,13 +151,13 @@ def cast(operand: ShType, dtype: str, narrow: bool = False, name: str = "astype"
         return Typing((operand,), (operand,))
     to_float = dtypes.differentiable(dtype)
     if dtype == "bool" or (operand.differentiable and not to_float):
-        return nonlinear(name, (operand,), dtype)
+        return nonlinear("astype", (operand,), dtype)
     unreduced = operand.axes(State.UNREDUCED)
     if unreduced and not narrow and operand.differentiable and to_float and narrows(operand.dtype_name, dtype):
         raise ShardingTypeError(
-            f"`{name}` would round each term of an operand that is unreduced on {messages.on(unreduced)} to `{dtype}`",
+            f"`astype` would round each term of an operand that is unreduced on {messages.on(unreduced)} to `{dtype}`",
             why=f"the sum is taken later, over terms that have lost bits of `{operand.dtype_name}`",
             hints=["reduce first, then cast", f'x.astype("{dtype}", narrow=True) rounds each term'],
             axes=unreduced,
         )
-    return linear_unary(name, operand, dtype)
+    return linear_unary("astype", operand, dtype)

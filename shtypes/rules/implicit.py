@@ -29,14 +29,7 @@ _cache: Final[Bounded[tuple[ShType, ...]]] = Bounded()
 def cheapest_reshards(
     rule: Rule, types: tuple[ShType, ...], minimize: Direction = "both", same: tuple[int, ...] = ()
 ) -> Typing | None:
-    """The typing of an op with some operands resharded; None if no reshard makes it type.
-
-    Args:
-        rule: The typing rule of the op.
-        types: The operands' types, which the rule refuses.
-        minimize: The direction of communication to minimize.
-        same: For each operand the index of the first with the same value.
-    """
+    """The typing of an op with some operands resharded; None if no reshard makes it type. ``same`` as for `fixes`."""
     key = (current_settings()._replace(speculative=False), minimize, same, _parts(rule), tuple(t.serial for t in types))
 
     def cheapest() -> tuple[ShType, ...]:

@@ -266,15 +266,7 @@ def _axes_code(axes: tuple[str, ...]) -> str:
 
 
 def priced(op: Op, src: ShType, dst: ShType, operand: str = "x", summed: tuple[str, ...] = ()) -> Fix:
-    """A fix that calls a collective, with its communication in both directions.
-
-    Args:
-        op: The collective.
-        src: The type of its operand.
-        dst: The type of its result.
-        operand: The operand's code.
-        summed: Axes over which that code sums the cotangent.
-    """
+    """A fix that calls a collective on ``operand``, code that sums the cotangent over ``summed``, with its price."""
     back = op.transposed() if src.differentiable else None
     backward = [back.words()] if back is not None and back.words() else []
     extra = 0

@@ -106,11 +106,11 @@ def of_call(error: ShardingTypeError, name: str, operands: Sequence[ShType]) -> 
     return error
 
 
-def check_unsharded(name: str, operand: ShType, dims: Sequence[int], reduces: bool = False) -> None:
+def check_unsharded(name: str, operand: ShType, dims: Sequence[int]) -> None:
     """Raises if one of the dims along which an op acts is sharded."""
     for d in dims:
         for axis in operand.dims[d].axes:
-            raise along(name, operand, axis, reduces, dims)
+            raise along(name, operand, axis, dims=dims)
 
 
 def two_labels(name: str, operands: Sequence[ShType], axis: str, lhs: int, rhs: int) -> ShardingTypeError:

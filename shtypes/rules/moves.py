@@ -38,14 +38,7 @@ def check_varying(src: ShType, dst: ShType) -> None:
 
 
 def target_of(t: ShType, target: Any, states: Mapping[str, Any], named: Callable[..., ShType] = as_type) -> ShType:
-    """The destination of `reshard`: from a target, or by moving some axes.
-
-    Args:
-        t: The type of the value.
-        target: A string, a type or a ``jax.P``; None to use ``states``.
-        states: The new place of some axes by name: a dim, or a state other than sharded.
-        named: Converts a target to a type.
-    """
+    """The destination of `reshard`: ``target`` as a type, or else with axes at other dims or in other ``states``."""
     if (target is None) == (not states):
         raise ShardingTypeError(
             "`reshard` needs a target type or axes by name",
@@ -117,16 +110,8 @@ FORMS: Final[Mapping[str, Form]] = {
 }
 
 
-def named_form(name: str, t: ShType, axes: Sequence[str], *, dim: int | None = None, to: Any = None) -> ShType:
-    """The destination of a named form of `reshard`.
-
-    Args:
-        name: A name in `FORMS`.
-        t: The type of the value.
-        axes: The mesh axes; for `all_reduce` by default all unreduced ones.
-        dim: The dim to shard.
-        to: The replicated state afterwards, or its letter; by default that of the policy.
-    """
+def named_form(name: str, t: ShType, axes: Sequence[str], *, dim: int | None, to: Any) -> ShType:
+    """The destination of a named form of `reshard`, by default of `all_reduce` over all unreduced axes."""
     form = FORMS[name]
     if not axes and name == "all_reduce":
         axes = t.axes(State.UNREDUCED)

@@ -79,14 +79,9 @@ def _joint_terms(
 
 
 @rule
-def concatenate(
-    operands: Sequence[ShType],
-    dim: int,
-    dtype: str,
-    constants: frozenset[int] = NO_CONSTANTS,
-    name: str = "concatenate",
-) -> Typing:
+def concatenate(operands: Sequence[ShType], dim: int, dtype: str, constants: frozenset[int] = NO_CONSTANTS) -> Typing:
     """Concatenates along ``dim``, which must not be sharded."""
+    name = "concatenate"
     (joined,) = normal_dims(name, operands[0], dim)
     for t in operands:
         if len(operands) > 1 and joined < t.ndim and t.dims[joined].axes:
@@ -101,14 +96,12 @@ def concatenate(
 
 
 @rule
-def stack(
-    operands: Sequence[ShType], dim: int, dtype: str, constants: frozenset[int] = NO_CONSTANTS, name: str = "stack"
-) -> Typing:
+def stack(operands: Sequence[ShType], dim: int, dtype: str, constants: frozenset[int] = NO_CONSTANTS) -> Typing:
     """Stacks operands along a new dim, which is not sharded."""
     ndim = operands[0].ndim + 1
     if not -ndim <= dim < ndim:
-        raise ShardingTypeError(f"`{name}` has no dim {dim}: the result has {ndim} dims")
-    joint = _joint_terms(name, operands, dtype, constants, None)
+        raise ShardingTypeError(f"`stack` has no dim {dim}: the result has {ndim} dims")
+    joint = _joint_terms("stack", operands, dtype, constants, None)
     dims: list[tuple[int | None, int]] = list(enumerate(operands[0].shape))
     dims.insert(dim % ndim, (None, len(operands)))
     return joint.typing(dims)
@@ -122,15 +115,7 @@ def pad(
     constants: frozenset[int] = NO_CONSTANTS,
     name: str = "pad",
 ) -> Typing:
-    """Pads an operand with a scalar: terms of a sum, each with zeros where the other is.
-
-    Args:
-        operands: The array and the scalar.
-        along: The padded dims, which must not be sharded.
-        shape: The shape of the result.
-        constants: Operands without a gradient; see `rule`.
-        name: The op, for messages.
-    """
+    """Pads an array by a scalar ``along`` unsharded dims: terms of a sum, each with zeros where the other is."""
     operand = operands[0]
     messages.check_unsharded(name, operand, along)
     labels = [tuple(range(operand.ndim)), ()]

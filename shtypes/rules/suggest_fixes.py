@@ -108,14 +108,8 @@ def fixes(
     """Reshards that make an op type, at most four, the cheapest first.
 
     Each is typed again; the casts that the rule then inserts are part of its price. If nothing else types, all operands
-    are gathered.
-
-    Args:
-        rule: The typing rule of the op.
-        operands: The operands' types, which the rule refuses.
-        names: The names of the operands in the printed code.
-        same: For each operand the index of the first with the same value, which is moved once for both.
-        inside: The communication inside the op, without casts of its operands.
+    are gathered. ``same`` is, for each operand, the index of the first with the same value, which is moved once for
+    both; ``inside`` the communication inside the op, without casts of its operands.
     """
     return tuple(candidate.fix for candidate in Search(rule, operands, names, same=same, inside=inside).best())
 
@@ -129,16 +123,9 @@ def priced_fixes(
     names: Sequence[str] | None = None,
     immovable: Sequence[int] = (),
 ) -> tuple[Fix, ...]:
-    """`fixes` for a call, whose exact price is computed separately.
+    """`fixes` for a call, for which ``inside`` is an estimate.
 
-    Args:
-        rule: The typing rule of the call.
-        operands: The operands' types, which the rule refuses.
-        inside: An estimate of the communication inside the call.
-        price: The exact communication with resharded operands: descriptions and bytes, forward and backward.
-        most_tried: As of `Search`.
-        names: The names of the operands in the printed code.
-        immovable: The operands that cannot be moved.
+    ``price`` is its exact communication with resharded operands: descriptions and bytes, forward and backward.
     """
     candidates = []
     for c in Search(rule, operands, names, most_tried=most_tried, inside=inside, immovable=immovable).best():
