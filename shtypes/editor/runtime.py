@@ -157,18 +157,19 @@ def is_value(x: Any) -> bool:
 
 
 @functools.cache
-def _load() -> None:
-    """Imports JAX, and registers the classes of this module with it."""
-    import_module("jax").tree_util.register_pytree_node(
+def _load() -> Any:
+    """JAX's functions of pytrees, which know the classes of this module."""
+    jax = import_module("jax")
+    jax.tree_util.register_pytree_node(
         Fields,
         lambda x: (tuple(x.values.values()), (x.cls, tuple(x.values))),
         lambda about, values: Fields(about[0], dict(zip(about[1], values, strict=True))),
     )
+    return jax.tree
 
 
 @functools.lru_cache(maxsize=1024)
 def _abstract(mesh: Mesh) -> Any:
-    _load()
     return public().abstract_mesh(dict(mesh.shape))
 
 
@@ -194,7 +195,7 @@ def types_of_call(
 ) -> Any:
     """The result of a call as a pytree of types; None stays None, and other leaves are False."""
     now = Settings(policy, dims=tuple(sorted(sizes.items())), scopes=scopes, only_types=True)
-    unknowns = list(_unknowns((args, kwargs)))
+    unknowns = _unknowns((args, kwargs))
     if not unknowns:
         return _types_of_call(call, args, kwargs, mesh, now, fixes)
     combinations = list(itertools.islice(itertools.product(*(u.values for u in unknowns)), _MOST_VALUES + 1))
@@ -276,19 +277,15 @@ def _of_constants_and_arguments(call: Callable[..., Any], args: Sequence[Any], k
     return answers[0]
 
 
-def _leaves(tree: Any) -> Iterator[Any]:
-    if isinstance(tree, Mapping):
-        tree = list(tree.values())
-    if isinstance(tree, (tuple, list)):
-        for item in tree:
-            yield from _leaves(item)
-    else:
-        yield tree
+def _leaves(tree: Any, *kinds: type) -> list[Any]:
+    """The leaves of a pytree; instances of ``kinds`` are leaves."""
+    leaves: list[Any] = _load().leaves(tree, is_leaf=lambda x: isinstance(x, kinds))
+    return leaves
 
 
 def _traced(call: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], *, constants: bool = True) -> Any:
     """The types of a call's results in a trace; `value_in_trace` makes constants there, or gives arguments."""
-    leaves, tree = import_module("jax").tree.flatten((args, kwargs))
+    leaves, tree = _load().flatten((args, kwargs))
     places = [i for i, leaf in enumerate(leaves) if is_value(leaf)]
     of_functions: list[ShType] = []
     types: list[Any] = []
@@ -322,21 +319,16 @@ def _types(result: Any) -> Any:
     if hasattr(result, "argument_types"):
         now = settings.current_settings()._replace(only_types=False)  # zeros have data
         with contextlib.suppress(Exception), settings.scope(now):
-            return Function(_types(result(*_zeros(result.argument_types))))
+            zeros = _load().map(public().zeros, result.argument_types, is_leaf=lambda t: isinstance(t, ShType))
+            return Function(_types(result(*zeros)))
     if getattr(result, "weak_type", False) and not result.shape:
         return _KINDS.get(result.dtype.kind, False)  # a Python number in a trace
     return None if result is None else False
 
 
-def _zeros(types: Any) -> Any:
-    """Zeros of a pytree of types."""
-    return import_module("jax").tree.map(public().zeros, types, is_leaf=lambda t: isinstance(t, ShType))
-
-
-def types_in(types: Any) -> Iterator[ShType]:
+def types_in(types: Any) -> list[ShType]:
     """The types in the result of `types_of_call`."""
-    tree = types.values if isinstance(types, Fields) else types
-    return (t for t in _leaves(tree) if isinstance(t, ShType))
+    return [t for t in _leaves(types) if isinstance(t, ShType)]
 
 
 class NeedsResult(BaseException):
@@ -365,21 +357,14 @@ def function_of_types(find: Callable[[Sequence[Any]], Callable[[], Any]], name: 
     return call
 
 
-def _unknowns(tree: Any) -> Iterator[UnknownArgument]:
-    if isinstance(tree, UnknownArgument):
-        yield tree
-    elif isinstance(tree, (tuple, list, Mapping)):
-        for item in tree.values() if isinstance(tree, Mapping) else tree:
-            yield from _unknowns(item)
+def _unknowns(tree: Any) -> list[UnknownArgument]:
+    return [x for x in _leaves(tree, UnknownArgument) if isinstance(x, UnknownArgument)]
 
 
 def has_no_unknowns(tree: Any) -> bool:
-    """Whether no argument is an `UnknownArgument`."""
-    if isinstance(tree, Mapping):
-        tree = list(tree.values())
-    if isinstance(tree, (UnknownArgument, Fields, FunctionType)):
-        return False
-    return all(map(has_no_unknowns, tree)) if isinstance(tree, (tuple, list)) else True
+    """Whether no argument is an `UnknownArgument`, or a stand-in for an instance or a function of the user's."""
+    kinds = (UnknownArgument, Fields, FunctionType)
+    return not any(isinstance(x, kinds) for x in _leaves(tree, *kinds))
 
 
 def with_first_candidates(tree: Any) -> Any:
@@ -388,10 +373,7 @@ def with_first_candidates(tree: Any) -> Any:
 
 
 def _filled(tree: Any, values: Iterator[Any]) -> Any:
-    if isinstance(tree, UnknownArgument):
-        return next(values)
-    if isinstance(tree, Mapping):
-        return {name: _filled(item, values) for name, item in tree.items()}
-    if isinstance(tree, (tuple, list)) and not hasattr(tree, "_fields"):
-        return type(tree)([_filled(item, values) for item in tree])
-    return tree
+    def one(x: Any) -> Any:
+        return next(values) if isinstance(x, UnknownArgument) else x
+
+    return _load().map(one, tree, is_leaf=lambda x: isinstance(x, UnknownArgument))
