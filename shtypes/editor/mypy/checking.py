@@ -22,7 +22,7 @@ from shtypes.context import settings
 from shtypes.context.settings import current_settings
 from shtypes.editor.config import Config
 from shtypes.editor.mypy.leniency import Leniency
-from shtypes.editor.mypy.regions import NO_SCOPES, EnclosingScopes, Regions, UnpackedCalls
+from shtypes.editor.mypy.regions import NO_SCOPES, EnclosingScopes, Regions
 from shtypes.editor.mypy.report import RuntimeCall, fail, renamed, written_name
 from shtypes.editor.mypy.texts import QUIET, has_mark, is_array, is_recursive, mentions_array, texts_in
 from shtypes.editor.text_evaluator import TextEvaluator, Undetermined, names_of
@@ -39,7 +39,6 @@ class Checking:
     def __init__(self, config: Config, lookup: Callable[[str], SymbolTableNode | None]) -> None:
         self.evaluator, self.lookup = TextEvaluator(config), lookup
         self.regions = Regions()
-        self.parts = UnpackedCalls()
         self.leniency = Leniency(self.evaluator)
         self._string: Instance | None = None
 
@@ -75,7 +74,6 @@ class Checking:
     def forget(self, path: str) -> None:
         """Resets the state of a file that was read again."""
         self.regions.forget(path)
-        self.parts.forget(path)
         self._string = None
 
     def knows_policy(self, around: EnclosingScopes) -> bool:

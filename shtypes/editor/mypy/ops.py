@@ -285,7 +285,7 @@ class OpHooks:
             return default.copy_modified(args=items[:1])
         if default.type.fullname != "builtins.list":
             return default
-        if self.checking.parts.of(getattr(context.api, "tree", None), context.context, len(items)):
+        if self.checking.regions.unpacks(getattr(context.api, "tree", None), context.context, len(items)):
             return TupleType(items, context.api.named_generic_type("builtins.tuple", list(default.args[:1])))
         if len(self._lists) > 1000:
             self._lists.clear()

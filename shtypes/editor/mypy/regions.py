@@ -75,11 +75,18 @@ class EnclosingScopes(NamedTuple):
 NO_SCOPES: Final = EnclosingScopes()
 
 
+class _Walked(NamedTuple):
+    """What a walk over a file collects."""
+
+    regions: list[Region]
+    unpacked: dict[Context, int]  # the calls whose results are unpacked, with the number of targets
+
+
 class Regions:
-    """The regions of files, each walked once."""
+    """The regions and the unpacked calls of files, each walked once."""
 
     def __init__(self) -> None:
-        self._of: dict[str, list[Region]] = {}
+        self._of: dict[str, _Walked] = {}
 
     def forget(self, path: str) -> None:
         """Walks a file again: it has changed."""
@@ -89,19 +96,26 @@ class Regions:
         """Records a call of a scope with a function, whose lambda is in the scope."""
         if tree is None or not any(isinstance(a, LambdaExpr) for a in call.args):
             return
-        self.around(tree, call.line)  # walks the file
         region = scope_of(call, call.line, _last(call))
-        if region is not None and region not in self._of[tree.path]:
-            self._of[tree.path].append(region)
+        if region is not None and region not in (regions := self._walked(tree).regions):
+            regions.append(region)
+
+    def unpacks(self, tree: MypyFile | None, call: Context, count: int) -> bool:
+        """Whether a call's list of ``count`` items is unpacked."""
+        return tree is not None and self._walked(tree).unpacked.get(call) == count
+
+    def _walked(self, tree: MypyFile) -> _Walked:
+        if tree.path not in self._of:
+            statements = list(statements_in(tree.defs))
+            unpacked = dict(pair for s in statements for pair in _unpacked_calls(s))
+            self._of[tree.path] = _Walked([r for s in statements for r in _regions_of(s)], unpacked)
+        return self._of[tree.path]
 
     def around(self, tree: MypyFile | None, line: int) -> EnclosingScopes:
         """The scopes around a line of a file."""
         if tree is None:
             return NO_SCOPES
-        regions = self._of.get(tree.path)
-        if regions is None:
-            regions = self._of[tree.path] = [r for s in statements_in(tree.defs) for r in _of(s)]
-        inside = [r for r in regions if r.first <= line <= r.last]
+        inside = [r for r in self._walked(tree).regions if r.first <= line <= r.last]
         if not inside:
             return NO_SCOPES
         ruled = [r for r in inside if r.rule is not None]
@@ -169,7 +183,7 @@ def statements_in(statements: Iterable[Statement]) -> Iterator[Statement]:
                 yield from statements_in(block.body)
 
 
-def _of(statement: Statement) -> Iterator[Region]:
+def _regions_of(statement: Statement) -> Iterator[Region]:
     """The regions that a statement opens."""
     match statement:
         case WithStmt():
@@ -210,32 +224,12 @@ def _last(node: Node) -> int:
     return end if isinstance(end, int) and end > 0 else node.line + 10**6
 
 
-class UnpackedCalls:
-    """Calls whose results are unpacked, by file, which is walked once, when its first list is typed."""
-
-    def __init__(self) -> None:
-        self._of: dict[str, dict[Context, int]] = {}
-
-    def forget(self, path: str) -> None:
-        """Walks a file again: it has changed."""
-        self._of.pop(path, None)
-
-    def of(self, tree: MypyFile | None, call: Context, count: int) -> bool:
-        """Whether a call's list of ``count`` items is unpacked."""
-        if tree is None:
-            return False
-        if tree.path not in self._of:
-            self._of[tree.path] = dict(_unpacked_calls(tree))
-        return self._of[tree.path].get(call) == count
-
-
-def _unpacked_calls(tree: MypyFile) -> Iterator[tuple[Context, int]]:
-    """Calls whose results are unpacked, with the number of targets."""
-    for statement in statements_in(tree.defs):
-        if isinstance(statement, AssignmentStmt) and isinstance(statement.rvalue, CallExpr):
-            counts = set(map(_count, statement.lvalues))
-            if len(counts) == 1:
-                yield statement.rvalue, counts.pop()
+def _unpacked_calls(statement: Statement) -> Iterator[tuple[Context, int]]:
+    """The call whose result a statement unpacks, with the number of targets."""
+    if isinstance(statement, AssignmentStmt) and isinstance(statement.rvalue, CallExpr):
+        counts = set(map(_count, statement.lvalues))
+        if len(counts) == 1:
+            yield statement.rvalue, counts.pop()
 
 
 def _count(target: Expression) -> int:
