@@ -40,7 +40,7 @@ ROOMS = (
 PURE_ROOMS = (*ROOMS[: ROOMS.index("_compat")], "editor", "mypy_plugin")
 PURE_PARTS = (
     *("shtypes", "shtypes.api", "shtypes.ops", "shtypes.ops.of_arrays", "shtypes.ops.rows", "shtypes.ops.table"),
-    *("shtypes.signatures", "shtypes.signatures.pattern", "shtypes.signatures.matching", "shtypes.analysis"),
+    *("shtypes.signatures", "shtypes.signatures.matching", "shtypes.analysis"),
     *("shtypes.analysis.device_slices", "shtypes.analysis.svg", "shtypes.analysis.explain_reshard"),
     *("shtypes.analysis.describe_plan", "shtypes.solver", "shtypes.solver.axis_states", "shtypes.suggestions"),
 )

@@ -1,4 +1,4 @@
-"""Plain JAX programs: traces them without a mesh, and binds their equations again."""
+"""Plain JAX programs: traces them without a mesh, binds their equations again, and recognises `searchsorted`."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ import functools
 import importlib
 import inspect
 import itertools
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import jax
 import numpy as np
@@ -19,7 +20,7 @@ from jax.interpreters import ad, batching, mlir
 from shtypes._compat import private
 from shtypes._compat.annotations import annotated
 from shtypes._compat.in_force import all_traced, mark, marked, noting_settings, without_marks
-from shtypes._compat.jaxprs import bind_eqn, is_literal, jaxpr_of, literal_value, zero_jvp
+from shtypes._compat.jaxprs import bind_eqn, equations, is_literal, jaxpr_of, literal_value, zero_jvp
 from shtypes._compat.local_axes import Axes, plain_aval, trace, untracked
 from shtypes._compat.program_mesh import (
     ProgramMesh,
@@ -321,3 +322,52 @@ def _literal(literal: Any) -> Any:
     if not is_of_program(literal.aval):
         return literal
     return type(literal)(literal_value(literal), _type(literal.aval))
+
+
+# `searchsorted`: a primitive of JAX 0.12, and before it a jitted function that is recognised by its program
+
+#: The methods by the names of their functions.
+_SEARCH_METHODS: Final[Mapping[str, Sequence[str]]] = {
+    "_searchsorted_scan_impl": ("scan", "scan_unrolled"),
+    "_searchsorted_sort_impl": ("sort",),
+    "_searchsorted_compare_all_impl": ("compare_all",),
+}
+
+
+class Search(NamedTuple):
+    """The parameters of a search: the dim of the sorted array, and its number of batch dims."""
+
+    side: str
+    dimension: int = 0
+    batch_dims: int = 0
+
+
+def search_of(eqn: Any) -> Search | None:
+    """The search of an equation, of a sorted array and queries, or None."""
+    prim = eqn.params.get("_prim")
+    if prim is not None:
+        is_search = type(prim).__name__ == "SearchSorted" and type(prim).__module__.startswith("jax.")
+        return Search(*(prim.params[key] for key in Search._fields)) if is_search else None
+    if eqn.params.get("name") not in _SEARCH_METHODS or len(eqn.invars) != 2 or eqn.invars[0].aval.ndim != 1:
+        return None
+    avals = tuple(jax.core.ShapedArray(v.aval.shape, v.aval.dtype) for v in eqn.invars)
+    return _search_programs(eqn.params["name"], avals).get(_program_text(eqn))
+
+
+def _program_text(eqn: Any) -> str:
+    """The program of a call, without broadcasts of numbers, which differ between releases."""
+    return re.sub(r"= (full_like|broadcast_in_dim \S+:).*", "= full", str(jaxpr_of(eqn.params["jaxpr"])))
+
+
+@functools.lru_cache(maxsize=256)
+def _search_programs(name: str, avals: tuple[Any, ...]) -> Mapping[str, Search]:
+    """The programs of searches in one array, as text."""
+    programs: dict[str, Search] = {}
+    for side, method in itertools.product(("left", "right"), _SEARCH_METHODS[name]):
+        f = functools.partial(jax.numpy.searchsorted, side=side, method=method)
+        with alone():
+            closed, *_ = trace_plain(lambda *xs, f=f: [f(*xs)], avals)
+        programs.update(
+            (_program_text(eqn), Search(side)) for eqn in equations(closed) if eqn.params.get("name") == name
+        )
+    return programs

@@ -26,8 +26,7 @@ from shtypes.core.checks import raise_failures
 from shtypes.core.jax_type import HiShType
 from shtypes.core.region_plan import UnsupportedError
 from shtypes.errors import ShardingTypeError
-from shtypes.programs.arguments import Indices, Names, Roles
-from shtypes.programs.program import Program
+from shtypes.programs.program import Indices, Names, Program, Roles
 from shtypes.programs.stages import Lowered, Traced
 from shtypes.scopes.comm import open_trackers
 from shtypes.traced.comm_tracker import counted

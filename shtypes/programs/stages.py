@@ -14,8 +14,7 @@ from shtypes.core.array import Array, wrap
 from shtypes.core.jax_type import HiShType
 from shtypes.core.region_plan import UnsupportedError
 from shtypes.errors import ShardingTypeError
-from shtypes.programs.arguments import Arguments
-from shtypes.programs.program import Program, typed
+from shtypes.programs.program import Arguments, Program, typed
 from shtypes.traced.comm_tracker import counted
 from shtypes.traced.merging import merged
 

@@ -16,7 +16,7 @@ import jax
 
 from shtypes.core.array import Array
 from shtypes.errors import ShardingTypeError
-from shtypes.signatures.pattern import pattern
+from shtypes.signatures.matching import pattern
 from shtypes.signatures.pytree_spec import (
     AllOf,
     Checking,

@@ -13,8 +13,7 @@ import jax
 from shtypes.core.array import Array
 from shtypes.core.jax_type import HiShType
 from shtypes.errors import ShardingTypeError
-from shtypes.signatures.matching import Bindings, Structure, instance, structure
-from shtypes.signatures.pattern import Pattern, with_scoped_axes
+from shtypes.signatures.matching import Bindings, Pattern, Structure, instance, structure, with_scoped_axes
 from shtypes.types import ShType, State
 from shtypes.types.mesh import Mesh
 from shtypes.types.notation.dim_names import current_dim_axes

@@ -22,8 +22,7 @@ from shtypes.core.conversion import abstract_array
 from shtypes.errors import Fix, ShardingTypeError
 from shtypes.lifting.recorded_calls import observed
 from shtypes.signatures.annotations import Annotations, annotations_of, unwrapped
-from shtypes.signatures.matching import Bindings, fix_for, structure
-from shtypes.signatures.pattern import Pattern
+from shtypes.signatures.matching import Bindings, Pattern, fix_for, structure
 from shtypes.signatures.pytree_spec import Checking, Problem, type_of
 from shtypes.types import ShType
 from shtypes.types.notation.dim_names import current_dims

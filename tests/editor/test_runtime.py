@@ -13,8 +13,7 @@ import pytest
 
 import shtypes as sh
 from shtypes.editor import runtime
-from shtypes.editor.stand_in_sizes import ACTUAL_BELOW, StandInSizes
-from shtypes.editor.text_evaluator import Undetermined
+from shtypes.editor.text_evaluator import ACTUAL_BELOW, StandInSizes, Undetermined
 from shtypes.types.mesh import Mesh
 
 MESH = Mesh({"dp": 2})

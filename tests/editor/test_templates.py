@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shtypes.editor.templates import NameNumbers, Templates
-from shtypes.signatures.pattern import pattern
+from shtypes.editor.text_evaluator import NameNumbers, Templates
+from shtypes.signatures.matching import pattern
 
 NAMES = st.sampled_from(("a", "b", "seq", "dp", "f32", "U", "heads"))
 DIMS = st.one_of(NAMES, st.integers(0, 99).map(str))

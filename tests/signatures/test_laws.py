@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shtypes.errors import ShardingTypeError
-from shtypes.signatures.matching import Bindings, named, structure
-from shtypes.signatures.pattern import pattern
+from shtypes.signatures.matching import Bindings, named, pattern, structure
 from shtypes.types import ShType, State
 from shtypes.types.notation.printing import canonical, show
 from shtypes.types.policy import REPLICATED_STATE

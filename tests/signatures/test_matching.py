@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shtypes.errors import ShardingTypeError
-from shtypes.signatures.matching import Bindings, instance, structure
-from shtypes.signatures.pattern import DTYPE_CLASSES, pattern
+from shtypes.signatures.matching import DTYPE_CLASSES, Bindings, instance, pattern, structure
 from shtypes.types import ShType
 from shtypes.types.mesh import Mesh
 from shtypes.types.policy import policy, replicated

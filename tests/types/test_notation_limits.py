@@ -9,7 +9,7 @@ import pytest
 
 import shtypes as sh
 from shtypes.errors import ShardingTypeError, short
-from shtypes.signatures.pattern import pattern
+from shtypes.signatures.matching import pattern
 from shtypes.types.mesh import Mesh
 from shtypes.types.notation.syntax import caret
 from shtypes.types.target import parse

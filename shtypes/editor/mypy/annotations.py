@@ -11,10 +11,9 @@ from shtypes.editor.mypy.aliases import MARK
 from shtypes.editor.mypy.checking import Checking
 from shtypes.editor.mypy.report import CODE
 from shtypes.editor.mypy.texts import map_arrays, texts_in, with_open_text, with_text
-from shtypes.editor.templates import NameNumbers, NumberedTemplate
-from shtypes.editor.text_evaluator import Undetermined, is_open
+from shtypes.editor.text_evaluator import NameNumbers, NumberedTemplate, Undetermined, is_open
 from shtypes.errors import ShardingTypeError
-from shtypes.signatures.pattern import pattern
+from shtypes.signatures.matching import pattern
 
 
 class Annotations:

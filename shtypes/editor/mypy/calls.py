@@ -32,8 +32,7 @@ from shtypes.editor.mypy.texts import (
 from shtypes.editor.mypy.values import Value
 from shtypes.editor.text_evaluator import Undetermined, axes_of, names_of
 from shtypes.errors import ShardingTypeError
-from shtypes.signatures.matching import Bindings, Claim, instance, structure
-from shtypes.signatures.pattern import Pattern, pattern
+from shtypes.signatures.matching import Bindings, Claim, Pattern, instance, pattern, structure
 from shtypes.types import Dim, ShType
 from shtypes.types.mesh import Mesh
 from shtypes.types.policy import replicated

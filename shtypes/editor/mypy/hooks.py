@@ -20,13 +20,12 @@ from mypy.types import CallableType, FunctionLike, Type, get_proper_type
 from shtypes.editor.config import Config
 from shtypes.editor.mypy import guards
 from shtypes.editor.mypy.annotations import Annotations
-from shtypes.editor.mypy.applied import APPLIED, GRADS, Applied, Functions, is_function
 from shtypes.editor.mypy.calls import CallHooks, has_texts
 from shtypes.editor.mypy.checking import Checking
 from shtypes.editor.mypy.ops import OpHooks
 from shtypes.editor.mypy.regions import SCOPES
 from shtypes.editor.mypy.texts import OF_ARRAYS, callback, is_function_of_arrays, mentions_array
-from shtypes.editor.mypy.transformations import Transformations
+from shtypes.editor.mypy.transformations import APPLIED, GRADS, Applied, Functions, Transformations, is_function
 
 Lookup = Callable[[str], SymbolTableNode | None]
 

@@ -13,8 +13,7 @@ from shtypes.context.settings import current_settings
 from shtypes.editor.mypy.texts import ARRAY, is_known, text_of
 from shtypes.editor.mypy.values import Value
 from shtypes.editor.runtime import Fields, Function
-from shtypes.editor.templates import NameNumbers, NumberedTemplate
-from shtypes.editor.text_evaluator import TextEvaluator, Undetermined
+from shtypes.editor.text_evaluator import NameNumbers, NumberedTemplate, TextEvaluator, Undetermined
 
 #: The types of a pytree of results as strings: empty for an unknown array, None for None, False for other leaves.
 Texts = str | tuple["Texts", ...] | list["Texts"] | Fields | Function | bool | None

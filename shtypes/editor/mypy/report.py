@@ -14,8 +14,7 @@ from mypy.plugin import CheckerPluginInterface
 
 from shtypes.editor import runtime
 from shtypes.editor.mypy.values import ArgumentReader, Call, Value
-from shtypes.editor.stand_in_sizes import ACTUAL_BELOW, LARGEST_DIVISOR
-from shtypes.editor.text_evaluator import TextEvaluator, Undetermined
+from shtypes.editor.text_evaluator import ACTUAL_BELOW, LARGEST_DIVISOR, TextEvaluator, Undetermined
 from shtypes.errors import Fix, NoMeshError, ShardingTypeError
 from shtypes.resharding.transport import reshard_fix
 from shtypes.rules.suggest_fixes import called_names

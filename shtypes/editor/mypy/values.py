@@ -45,7 +45,7 @@ from shtypes.editor import runtime
 from shtypes.editor.mypy.texts import fields_of, is_array, is_known, text_of
 from shtypes.editor.text_evaluator import TextEvaluator, Undetermined, axes_of, names_of
 from shtypes.errors import ShardingTypeError
-from shtypes.signatures.pattern import pattern
+from shtypes.signatures.matching import pattern
 from shtypes.types import ShType, State
 from shtypes.types.mesh import Mesh
 

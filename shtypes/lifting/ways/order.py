@@ -12,7 +12,7 @@ import numpy as np
 from jax import lax
 
 from shtypes._compat.jaxprs import jaxpr_of
-from shtypes._compat.searches import Search, search_of
+from shtypes._compat.plain_programs import Search, search_of
 from shtypes.dispatch.apply import is_typed
 from shtypes.lifting.ways.choice import CALLS, name_of, way
 from shtypes.ops.arithmetic import astype

@@ -15,7 +15,7 @@ import numpy as np
 from jax import lax
 
 from shtypes._compat.jaxprs import captured, is_literal, jaxpr_of, literal_value, with_equations
-from shtypes._compat.searches import Search
+from shtypes._compat.plain_programs import Search
 from shtypes.dispatch.apply import is_typed
 from shtypes.evaluation.rows.elementwise import acts_per_element
 from shtypes.lifting.ways.choice import CALLS, innermost, way
