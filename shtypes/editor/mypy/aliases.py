@@ -10,29 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from mypy.nodes import (
-    AssignmentStmt,
-    CallExpr,
-    ClassDef,
-    Decorator,
-    Expression,
-    FuncDef,
-    IfStmt,
-    Import,
-    ImportFrom,
-    IndexExpr,
-    IntExpr,
-    ListExpr,
-    MemberExpr,
-    MypyFile,
-    NameExpr,
-    OpExpr,
-    ReturnStmt,
-    Statement,
-    StrExpr,
-    TupleExpr,
-    TypeAliasStmt,
-)
+from mypy import nodes
 
 #: Replaces `Annotated` in an alias.
 STAND_IN: Final = "BufferError"
@@ -43,91 +21,93 @@ ANNOTATED: Final = frozenset(("typing.Annotated", "typing_extensions.Annotated",
 _TYPING: Final = ("typing", "typing_extensions")
 
 
-def keep_texts(file: MypyFile, constants: Mapping[str, Constant]) -> None:
+def keep_texts(file: nodes.MypyFile, constants: Mapping[str, Constant]) -> None:
     """Rewrites the aliases of a file so that mypy keeps their strings, which may be computed from its constants."""
     _keep(file.defs, names_of_annotated(file), constants)
 
 
-def names_of_annotated(file: MypyFile) -> set[str]:
+def names_of_annotated(file: nodes.MypyFile) -> set[str]:
     """The names of `Annotated` in a file."""
     names: set[str] = set()
     for line in file.imports:
-        if isinstance(line, ImportFrom) and line.id in _TYPING:
+        if isinstance(line, nodes.ImportFrom) and line.id in _TYPING:
             names |= {alias or name for name, alias in line.names if name == "Annotated"}
-        elif isinstance(line, Import):
+        elif isinstance(line, nodes.Import):
             names |= {f"{alias or name}.Annotated" for name, alias in line.ids if name in _TYPING}
     return names
 
 
-def _keep(statements: list[Statement], names: set[str], constants: Mapping[str, Constant]) -> None:
+def _keep(statements: list[nodes.Statement], names: set[str], constants: Mapping[str, Constant]) -> None:
     for statement in statements:
-        if isinstance(statement, Decorator):
+        if isinstance(statement, nodes.Decorator):
             statement = statement.func
-        if isinstance(statement, ClassDef):
+        if isinstance(statement, nodes.ClassDef):
             _keep(statement.defs.body, names, constants)
-        elif isinstance(statement, FuncDef):
+        elif isinstance(statement, nodes.FuncDef):
             _keep(statement.body.body, names, constants)
-        elif isinstance(statement, IfStmt):
+        elif isinstance(statement, nodes.IfStmt):
             for block in statement.body:
                 _keep(block.body, names, constants)
-        elif isinstance(statement, AssignmentStmt) and isinstance(statement.rvalue, (IndexExpr, OpExpr)):
+        elif isinstance(statement, nodes.AssignmentStmt) and isinstance(
+            statement.rvalue, (nodes.IndexExpr, nodes.OpExpr)
+        ):
             statement.rvalue = _with_texts(statement.rvalue, names, constants)
-        elif isinstance(statement, TypeAliasStmt):  # mypy stores its value as the body of a function
+        elif isinstance(statement, nodes.TypeAliasStmt):  # mypy stores its value as the body of a function
             for line in statement.value.body.body:
-                if isinstance(line, ReturnStmt) and line.expr is not None:
+                if isinstance(line, nodes.ReturnStmt) and line.expr is not None:
                     line.expr = _with_texts(line.expr, names, constants)
 
 
-def _with_texts(expression: Expression, names: set[str], constants: Mapping[str, Constant]) -> Expression:
+def _with_texts(expression: nodes.Expression, names: set[str], constants: Mapping[str, Constant]) -> nodes.Expression:
     """An expression in which each ``Annotated`` keeps its string: itself, in tuples and callables, in unions."""
     match expression:
-        case IndexExpr():
+        case nodes.IndexExpr():
             alias = _marked(expression, names, constants)
             if alias is not None:
                 return alias
             expression.index = _with_texts(expression.index, names, constants)
-        case TupleExpr() | ListExpr():
+        case nodes.TupleExpr() | nodes.ListExpr():
             expression.items = [_with_texts(item, names, constants) for item in expression.items]
-        case OpExpr(op="|"):
+        case nodes.OpExpr(op="|"):
             expression.left, expression.right = (
                 _with_texts(side, names, constants) for side in (expression.left, expression.right)
             )
     return expression
 
 
-def _marked(expression: IndexExpr, names: set[str], constants: Mapping[str, Constant]) -> IndexExpr | None:
+def _marked(expression: nodes.IndexExpr, names: set[str], constants: Mapping[str, Constant]) -> nodes.IndexExpr | None:
     if (
         _written(expression.base) not in names
-        or not isinstance(expression.index, TupleExpr)
+        or not isinstance(expression.index, nodes.TupleExpr)
         or len(expression.index.items) < 2
     ):
         return None
     array, text = expression.index.items[0], constant_of(expression.index.items[1], constants)
     if _written(array).rpartition(".")[2] != "Array" or not isinstance(text, str):
         return None
-    name, marked = NameExpr(STAND_IN), StrExpr(MARK + text)
-    parts = TupleExpr([array, marked])
-    alias = IndexExpr(name, parts)
+    name, marked = nodes.NameExpr(STAND_IN), nodes.StrExpr(MARK + text)
+    parts = nodes.TupleExpr([array, marked])
+    alias = nodes.IndexExpr(name, parts)
     for node in (name, marked, parts, alias):
         node.set_line(expression)
     return alias
 
 
-def _written(expression: Expression) -> str:
-    if isinstance(expression, NameExpr):
+def _written(expression: nodes.Expression) -> str:
+    if isinstance(expression, nodes.NameExpr):
         return expression.name
-    return f"{_written(expression.expr)}.{expression.name}" if isinstance(expression, MemberExpr) else ""
+    return f"{_written(expression.expr)}.{expression.name}" if isinstance(expression, nodes.MemberExpr) else ""
 
 
 Constant = int | str
 
 
-def constants_of(file: MypyFile) -> dict[str, Constant]:
+def constants_of(file: nodes.MypyFile) -> dict[str, Constant]:
     """The numbers and strings that a file's top level assigns to names, each once."""
     constants: dict[str, Constant] = {}
     twice: set[str] = set()
     for statement in file.defs:
-        if not isinstance(statement, AssignmentStmt):
+        if not isinstance(statement, nodes.AssignmentStmt):
             continue
         for target in statement.lvalues:
             for name, value in _pairs(target, statement.rvalue):
@@ -139,27 +119,36 @@ def constants_of(file: MypyFile) -> dict[str, Constant]:
     return {name: constant for name, constant in constants.items() if name not in twice}
 
 
-def _pairs(target: Expression, value: Expression) -> list[tuple[str, Expression]]:
-    if isinstance(target, NameExpr):
+def _pairs(target: nodes.Expression, value: nodes.Expression) -> list[tuple[str, nodes.Expression]]:
+    if isinstance(target, nodes.NameExpr):
         return [(target.name, value)]
-    if isinstance(target, TupleExpr) and isinstance(value, TupleExpr) and len(target.items) == len(value.items):
+    if (
+        isinstance(target, nodes.TupleExpr)
+        and isinstance(value, nodes.TupleExpr)
+        and len(target.items) == len(value.items)
+    ):
         return [p for t, v in zip(target.items, value.items, strict=True) for p in _pairs(t, v)]
     return []
 
 
-def constant_of(expression: Expression, names: Mapping[str, Constant]) -> Constant | None:
+def constant_of(expression: nodes.Expression, names: Mapping[str, Constant]) -> Constant | None:
     """The value of a constant number or string expression, or None."""
     match expression:
-        case IntExpr() | StrExpr():
+        case nodes.IntExpr() | nodes.StrExpr():
             return expression.value
-        case NameExpr():
+        case nodes.NameExpr():
             return names.get(expression.name)
-        case OpExpr(op=op, left=left, right=right):
+        case nodes.OpExpr(op=op, left=left, right=right):
             return _computed(op, constant_of(left, names), constant_of(right, names))
-        case CallExpr(callee=MemberExpr(expr=StrExpr(value=""), name="join"), args=[ListExpr(items=items)]):
+        case nodes.CallExpr(
+            callee=nodes.MemberExpr(expr=nodes.StrExpr(value=""), name="join"), args=[nodes.ListExpr(items=items)]
+        ):
             parts = [constant_of(item, names) for item in items]  # mypy's form of an f-string
             return None if None in parts else "".join(map(str, parts))
-        case CallExpr(callee=MemberExpr(expr=StrExpr(value="{:{}}"), name="format"), args=[value, StrExpr(value="")]):
+        case nodes.CallExpr(
+            callee=nodes.MemberExpr(expr=nodes.StrExpr(value="{:{}}"), name="format"),
+            args=[value, nodes.StrExpr(value="")],
+        ):
             return constant_of(value, names)
     return None
 

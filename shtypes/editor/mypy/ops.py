@@ -8,20 +8,7 @@ import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
-from mypy.nodes import (
-    ARG_NAMED,
-    ARG_POS,
-    ARG_STAR,
-    ARG_STAR2,
-    CallExpr,
-    ComparisonExpr,
-    Context,
-    Expression,
-    IndexExpr,
-    MemberExpr,
-    OpExpr,
-    UnaryExpr,
-)
+from mypy import nodes
 from mypy.operators import op_methods, reverse_op_method_set
 from mypy.plugin import AttributeContext, FunctionContext, MethodContext
 from mypy.typeops import make_simplified_union
@@ -61,7 +48,7 @@ class OpHooks:
     def __init__(self, checking: Checking, function: Callable[[AnyContext, Value, Mesh], Any]) -> None:
         self.checking, self._function = checking, function
         self._memo = Memo(checking.evaluator)
-        self._lists: dict[Context, list[Type]] = {}  # the items of lists that calls return
+        self._lists: dict[nodes.Context, list[Type]] = {}  # the items of lists that calls return
 
     def function(self, context: FunctionContext, fullname: str) -> Type:
         """A call of a function of the package."""
@@ -107,7 +94,7 @@ class OpHooks:
         """``1 == x``, which the array handles; mypy also asks the number about ``x == 1``, which the array refuses."""
         (array,), evaluator = context.arg_types[0], self.checking.evaluator
         match context.context:
-            case ComparisonExpr(operands=[left, right]) if is_array(array):
+            case nodes.ComparisonExpr(operands=[left, right]) if is_array(array):
                 of_array, of_number = (right, left) if context.args[0][0] is right else (left, right)
                 sides = (of_array, array), (of_number, context.type)
                 args = [Value(expression, t, evaluator, context.api) for expression, t in sides]
@@ -126,7 +113,9 @@ class OpHooks:
     def update(self, context: MethodContext, name: str) -> Type:
         """``x.at[key].add(values)``."""
         match context.context:
-            case CallExpr(callee=MemberExpr(expr=IndexExpr(base=MemberExpr(expr=array, name=at), index=key))):
+            case nodes.CallExpr(
+                callee=nodes.MemberExpr(expr=nodes.IndexExpr(base=nodes.MemberExpr(expr=array, name=at), index=key))
+            ):
                 types = [context.api.get_expression_type(e) for e in (array, key)]
                 first = [
                     Value(e, t, self.checking.evaluator, context.api) for e, t in zip((array, key), types, strict=True)
@@ -137,7 +126,7 @@ class OpHooks:
     def item(self, context: MethodContext) -> Type:
         """``sh.split(x, [3])[0]``: an item of an unnamed list."""
         match context.context:
-            case IndexExpr(base=CallExpr() as call, index=index) if call in self._lists:
+            case nodes.IndexExpr(base=nodes.CallExpr() as call, index=index) if call in self._lists:
                 items, place = self._lists[call], _static_or_none(Value(index, None, self.checking.evaluator))
                 if type(place) is int and -len(items) <= place < len(items):
                     return items[place]
@@ -163,9 +152,9 @@ class OpHooks:
         for formal, *actuals in formals:
             for expression, t, kind, keyword in zip(*actuals, strict=True):
                 value = Value(expression, t, self.checking.evaluator, context.api, None if first else formal)
-                if kind == ARG_NAMED and keyword is not None:
+                if kind == nodes.ARG_NAMED and keyword is not None:
                     kwargs[keyword] = value
-                elif kind == ARG_POS:
+                elif kind == nodes.ARG_POS:
                     args.append(value)
                 else:
                     return None
@@ -250,7 +239,7 @@ class OpHooks:
         if isinstance(texts, runtime.Function):
             result = self._result(texts.result, context, _ANY)
             function = context.api.named_generic_type("builtins.function", [])
-            return CallableType([_ANY, _ANY], [ARG_STAR, ARG_STAR2], [None, None], result, function)
+            return CallableType([_ANY, _ANY], [nodes.ARG_STAR, nodes.ARG_STAR2], [None, None], result, function)
         if isinstance(texts, runtime.Fields):
             if not isinstance(texts.cls, Type):
                 return unknown(default)
@@ -362,20 +351,20 @@ def _written_axes(value: Value, *, names: bool) -> Iterator[str]:
 _OPERATOR_OF_METHOD: Final = {method: written for written, method in op_methods.items()}
 
 
-def _sides(where: Context, name: str) -> tuple[Expression | None, Expression | None, bool]:
+def _sides(where: nodes.Context, name: str) -> tuple[nodes.Expression | None, nodes.Expression | None, bool]:
     """The array's expression in an operator or method call, the other operand's, and whether that is left."""
     match where:
-        case OpExpr():
+        case nodes.OpExpr():
             reflected = name in reverse_op_method_set
             return (where.right, where.left, True) if reflected else (where.left, where.right, False)
-        case ComparisonExpr() if len(where.operands) == 2:
+        case nodes.ComparisonExpr() if len(where.operands) == 2:
             left, right = where.operands
             reflected = _OPERATOR_OF_METHOD.get(name, where.operators[0]) != where.operators[0]
             return (right, left, True) if reflected else (left, right, False)
-        case IndexExpr():
+        case nodes.IndexExpr():
             return where.base, where.index, False
-        case UnaryExpr():
+        case nodes.UnaryExpr():
             return where.expr, None, False
-        case CallExpr(callee=MemberExpr() as member):
+        case nodes.CallExpr(callee=nodes.MemberExpr() as member):
             return member.expr, None, False
     return None, None, False

@@ -8,31 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
-from mypy.nodes import (
-    AssignmentStmt,
-    Block,
-    CallExpr,
-    ClassDef,
-    Context,
-    Decorator,
-    Expression,
-    ForStmt,
-    FuncDef,
-    IfStmt,
-    LambdaExpr,
-    ListExpr,
-    MatchStmt,
-    MypyFile,
-    Node,
-    OverloadedFuncDef,
-    RefExpr,
-    StarExpr,
-    Statement,
-    TryStmt,
-    TupleExpr,
-    WhileStmt,
-    WithStmt,
-)
+from mypy import nodes
 
 from shtypes.editor.mypy.values import literal
 from shtypes.editor.text_evaluator import Undetermined
@@ -79,7 +55,7 @@ class _Walked(NamedTuple):
     """What a walk over a file collects."""
 
     regions: list[Region]
-    unpacked: dict[Context, int]  # the calls whose results are unpacked, with the number of targets
+    unpacked: dict[nodes.Context, int]  # the calls whose results are unpacked, with the number of targets
 
 
 class Regions:
@@ -92,26 +68,26 @@ class Regions:
         """Walks a file again: it has changed."""
         self._of.pop(path, None)
 
-    def open(self, tree: MypyFile | None, call: CallExpr) -> None:
+    def open(self, tree: nodes.MypyFile | None, call: nodes.CallExpr) -> None:
         """Records a call of a scope with a function, whose lambda is in the scope."""
-        if tree is None or not any(isinstance(a, LambdaExpr) for a in call.args):
+        if tree is None or not any(isinstance(a, nodes.LambdaExpr) for a in call.args):
             return
         region = scope_of(call, call.line, _last(call))
         if region is not None and region not in (regions := self._walked(tree).regions):
             regions.append(region)
 
-    def unpacks(self, tree: MypyFile | None, call: Context, count: int) -> bool:
+    def unpacks(self, tree: nodes.MypyFile | None, call: nodes.Context, count: int) -> bool:
         """Whether a call's list of ``count`` items is unpacked."""
         return tree is not None and self._walked(tree).unpacked.get(call) == count
 
-    def _walked(self, tree: MypyFile) -> _Walked:
+    def _walked(self, tree: nodes.MypyFile) -> _Walked:
         if tree.path not in self._of:
             statements = list(statements_in(tree.defs))
             unpacked = dict(pair for s in statements for pair in _unpacked_calls(s))
             self._of[tree.path] = _Walked([r for s in statements for r in _regions_of(s)], unpacked)
         return self._of[tree.path]
 
-    def around(self, tree: MypyFile | None, line: int) -> EnclosingScopes:
+    def around(self, tree: nodes.MypyFile | None, line: int) -> EnclosingScopes:
         """The scopes around a line of a file."""
         if tree is None:
             return NO_SCOPES
@@ -130,12 +106,12 @@ class Regions:
         )
 
 
-def scope_of(expression: Expression, first: int, last: int) -> Region | None:
+def scope_of(expression: nodes.Expression, first: int, last: int) -> Region | None:
     """The region of a scope that an expression opens, or None."""
-    function, arguments = expression, list[Expression]()
-    if isinstance(expression, CallExpr):
+    function, arguments = expression, list[nodes.Expression]()
+    if isinstance(expression, nodes.CallExpr):
         function, arguments = expression.callee, expression.args
-    if not isinstance(function, RefExpr):
+    if not isinstance(function, nodes.RefExpr):
         return None
     name = function.fullname
     if name in _FORGIVING:
@@ -145,7 +121,7 @@ def scope_of(expression: Expression, first: int, last: int) -> Region | None:
     if name not in (_NO_COMM, _POLICY):
         return None
     try:
-        argument = literal(arguments[0]) if arguments and not isinstance(arguments[0], LambdaExpr) else None
+        argument = literal(arguments[0]) if arguments and not isinstance(arguments[0], nodes.LambdaExpr) else None
     except Undetermined:
         return Region(first, last, unknown=True)
     if name == _POLICY:
@@ -153,9 +129,9 @@ def scope_of(expression: Expression, first: int, last: int) -> Region | None:
     return Region(first, last, rule=NoComm("both" if argument is None else argument))
 
 
-def _sizes(call: Expression) -> tuple[tuple[str, int], ...]:
+def _sizes(call: nodes.Expression) -> tuple[tuple[str, int], ...]:
     """The keywords of a call, if they are all of its arguments and integers; else none."""
-    if not isinstance(call, CallExpr):
+    if not isinstance(call, nodes.CallExpr):
         return ()
     try:
         pairs = [(name, literal(value)) for name, value in zip(call.arg_names, call.args, strict=True)]
@@ -165,17 +141,17 @@ def _sizes(call: Expression) -> tuple[tuple[str, int], ...]:
     return sizes if len(sizes) == len(pairs) else ()
 
 
-def forbids(decorators: list[Expression]) -> bool:
+def forbids(decorators: list[nodes.Expression]) -> bool:
     """Whether any of these decorators forbids communication."""
     regions = (scope_of(d, 0, 0) for d in decorators)
     return any(r is not None and isinstance(r.rule, NoComm) and r.rule.direction == "both" for r in regions)
 
 
-def statements_in(statements: Iterable[Statement]) -> Iterator[Statement]:
+def statements_in(statements: Iterable[nodes.Statement]) -> Iterator[nodes.Statement]:
     """Statements, and those inside them."""
     for statement in statements:
         yield statement
-        if isinstance(statement, OverloadedFuncDef):
+        if isinstance(statement, nodes.OverloadedFuncDef):
             implementation = [] if statement.impl is None else [statement.impl]
             yield from statements_in([*statement.items, *implementation])
         for block in _blocks(statement):
@@ -183,12 +159,12 @@ def statements_in(statements: Iterable[Statement]) -> Iterator[Statement]:
                 yield from statements_in(block.body)
 
 
-def _regions_of(statement: Statement) -> Iterator[Region]:
+def _regions_of(statement: nodes.Statement) -> Iterator[Region]:
     """The regions that a statement opens."""
     match statement:
-        case WithStmt():
+        case nodes.WithStmt():
             regions = (scope_of(e, statement.line, _last(statement.body)) for e in statement.expr)
-        case Decorator():
+        case nodes.Decorator():
             last = _last(statement.func.body)
             regions = (scope_of(d, statement.func.line, last) for d in statement.original_decorators)
         case _:
@@ -196,44 +172,46 @@ def _regions_of(statement: Statement) -> Iterator[Region]:
     yield from (r for r in regions if r is not None)
 
 
-def _blocks(node: Statement) -> list[Block | None]:
+def _blocks(node: nodes.Statement) -> list[nodes.Block | None]:
     """The blocks of a statement."""
     match node:
-        case WithStmt() | FuncDef():
+        case nodes.WithStmt() | nodes.FuncDef():
             return [node.body]
-        case Decorator():
+        case nodes.Decorator():
             return [node.func.body]
-        case Block():
+        case nodes.Block():
             return [node]
-        case ClassDef():
+        case nodes.ClassDef():
             return [node.defs]
-        case IfStmt():
+        case nodes.IfStmt():
             return [*node.body, node.else_body]
-        case MatchStmt():
+        case nodes.MatchStmt():
             return list(node.bodies)
-        case TryStmt():
+        case nodes.TryStmt():
             return [node.body, *node.handlers, node.else_body, node.finally_body]
-        case ForStmt() | WhileStmt():
+        case nodes.ForStmt() | nodes.WhileStmt():
             return [node.body, node.else_body]
     return []
 
 
-def _last(node: Node) -> int:
+def _last(node: nodes.Node) -> int:
     """The last line of a statement or block."""
     end = getattr(node, "end_line", None)
     return end if isinstance(end, int) and end > 0 else node.line + 10**6
 
 
-def _unpacked_calls(statement: Statement) -> Iterator[tuple[Context, int]]:
+def _unpacked_calls(statement: nodes.Statement) -> Iterator[tuple[nodes.Context, int]]:
     """The call whose result a statement unpacks, with the number of targets."""
-    if isinstance(statement, AssignmentStmt) and isinstance(statement.rvalue, CallExpr):
+    if isinstance(statement, nodes.AssignmentStmt) and isinstance(statement.rvalue, nodes.CallExpr):
         counts = set(map(_count, statement.lvalues))
         if len(counts) == 1:
             yield statement.rvalue, counts.pop()
 
 
-def _count(target: Expression) -> int:
+def _count(target: nodes.Expression) -> int:
     """The number of targets; 0 if it is variable."""
-    if not isinstance(target, (TupleExpr, ListExpr)) or any(isinstance(i, StarExpr) for i in target.items):
+    if not isinstance(target, (nodes.TupleExpr, nodes.ListExpr)) or any(
+        isinstance(i, nodes.StarExpr) for i in target.items
+    ):
         return 0
     return len(target.items)

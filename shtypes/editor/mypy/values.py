@@ -9,25 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import ModuleType
 from typing import Any, Final, NamedTuple
 
-from mypy.nodes import (
-    ComplexExpr,
-    EllipsisExpr,
-    Expression,
-    FloatExpr,
-    IndexExpr,
-    IntExpr,
-    ListExpr,
-    MemberExpr,
-    NameExpr,
-    OpExpr,
-    RefExpr,
-    SliceExpr,
-    StarExpr,
-    StrExpr,
-    TupleExpr,
-    UnaryExpr,
-    Var,
-)
+from mypy import nodes
 from mypy.plugin import CheckerPluginInterface
 from mypy.types import (
     CallableType,
@@ -65,7 +47,7 @@ class Value:
 
     def __init__(
         self,
-        expression: Expression | None,
+        expression: nodes.Expression | None,
         t: Type | None,
         evaluator: TextEvaluator,
         api: CheckerPluginInterface | None = None,
@@ -90,7 +72,7 @@ class Value:
 
     def types(self) -> list[Type]:
         """The mypy types of it and of its parts: list items, fields, a function's parameters and result."""
-        if isinstance(self.expression, ListExpr) and self.api is not None:
+        if isinstance(self.expression, nodes.ListExpr) and self.api is not None:
             return [v.type for v in self.items() if v.type is not None]
         if isinstance(self.type, CallableType):
             return [*self.type.arg_types, self.type.ret_type]
@@ -99,11 +81,13 @@ class Value:
     def items(self) -> list[Value]:
         """The items of a tuple or of a list display."""
         if isinstance(self.type, TupleType):
-            expressions: Sequence[Expression | None] = [None] * len(self.type.items)
-            if isinstance(self.expression, (TupleExpr, ListExpr)) and len(self.expression.items) == len(expressions):
+            expressions: Sequence[nodes.Expression | None] = [None] * len(self.type.items)
+            if isinstance(self.expression, (nodes.TupleExpr, nodes.ListExpr)) and len(self.expression.items) == len(
+                expressions
+            ):
                 expressions = self.expression.items
             return [Value(e, t, self.evaluator, self.api) for e, t in zip(expressions, self.type.items, strict=True)]
-        if isinstance(self.expression, (TupleExpr, ListExpr)) and self.api is not None:
+        if isinstance(self.expression, (nodes.TupleExpr, nodes.ListExpr)) and self.api is not None:
             types = map(self.api.get_expression_type, self.expression.items)
             return [Value(e, t, self.evaluator, self.api) for e, t in zip(self.expression.items, types, strict=True)]
         raise Undetermined
@@ -137,9 +121,9 @@ class Value:
         if proper is not None and fields:
             parts = {n: Value(None, t, self.evaluator, self.api) for n, t in fields.items()}
             return runtime.Fields(proper, {n: part.runtime_leaf(reader) for n, part in parts.items()})
-        if isinstance(proper, TupleType) or isinstance(self.expression, ListExpr):
+        if isinstance(proper, TupleType) or isinstance(self.expression, nodes.ListExpr):
             items = [item.runtime_argument(reader) for item in self.items()]
-            return items if isinstance(self.expression, ListExpr) else tuple(items)
+            return items if isinstance(self.expression, nodes.ListExpr) else tuple(items)
         if self.is_number and proper is not None:
             return runtime.unknown_number(_number_kind(proper) or "")
         return reader.function(self, reader.mesh)
@@ -151,9 +135,9 @@ class Value:
         except Undetermined:
             return runtime.Fields(self.type, {})
 
-    def _array(self, expression: Expression) -> tuple[str, ShType]:
+    def _array(self, expression: nodes.Expression) -> tuple[str, ShType]:
         """The string and the sharding type of an array expression."""
-        if self.api is None or not isinstance(expression, RefExpr):
+        if self.api is None or not isinstance(expression, nodes.RefExpr):
             raise Undetermined
         proper = get_proper_type(self.api.get_expression_type(expression))
         text = text_of(proper)
@@ -198,7 +182,7 @@ class ArgumentReader:
         function: Callable[[Value, Mesh], Any],
     ) -> None:
         self.evaluator, self.mesh, self.array, self.function = evaluator, mesh, array, function
-        self.operands: list[tuple[Expression | None, ShType]] = []
+        self.operands: list[tuple[nodes.Expression | None, ShType]] = []
         self.sizes: dict[str, int] = {}
         self.numbers: set[int] = set()
 
@@ -242,12 +226,12 @@ class TextOfArray(str):
 
 
 #: Returns an array expression's string and type; raises `Undetermined` for other expressions.
-Arrays = Callable[[Expression], tuple[str, ShType]]
+Arrays = Callable[[nodes.Expression], tuple[str, ShType]]
 #: Records an integer that is written, or computed from others; see `TextEvaluator.number`.
 Numbers = Callable[..., int]
 
 
-def _no_array(expression: Expression) -> tuple[str, ShType]:
+def _no_array(expression: nodes.Expression) -> tuple[str, ShType]:
     raise Undetermined
 
 
@@ -255,38 +239,38 @@ def _unrecorded(number: int, *of: int) -> int:
     return number
 
 
-def literal(expression: Expression, arrays: Arrays = _no_array, number: Numbers = _unrecorded) -> Any:
+def literal(expression: nodes.Expression, arrays: Arrays = _no_array, number: Numbers = _unrecorded) -> Any:
     """Evaluates literals and ``Final`` names, with ``x.shape``, ``x.ndim``, ``x.type`` and ``x.dtype`` of arrays."""
     match expression:
-        case IntExpr():
+        case nodes.IntExpr():
             return number(expression.value)
-        case StrExpr() | FloatExpr() | ComplexExpr():
+        case nodes.StrExpr() | nodes.FloatExpr() | nodes.ComplexExpr():
             return expression.value
-        case NameExpr() if expression.name in _CONSTANTS:
+        case nodes.NameExpr() if expression.name in _CONSTANTS:
             return _CONSTANTS[expression.name]
-        case MemberExpr() if expression.name in _ARRAY_ATTRIBUTES:
+        case nodes.MemberExpr() if expression.name in _ARRAY_ATTRIBUTES:
             return _ARRAY_ATTRIBUTES[expression.name](*arrays(expression.expr))
-        case NameExpr() | MemberExpr():
+        case nodes.NameExpr() | nodes.MemberExpr():
             value = _named_value(expression)
             return number(value) if type(value) is int else value
-        case UnaryExpr(op="-"):
+        case nodes.UnaryExpr(op="-"):
             operand = literal(expression.expr, arrays, number)
             if isinstance(operand, (int, float, complex)):
                 return -operand
-        case OpExpr() if expression.op in _OPERATORS:
+        case nodes.OpExpr() if expression.op in _OPERATORS:
             left, right = (literal(side, arrays, number) for side in (expression.left, expression.right))
             if type(left) is int and type(right) is int and (right or expression.op != "//"):
                 return number(_OPERATORS[expression.op](left, right), left, right)
-        case TupleExpr():
+        case nodes.TupleExpr():
             return tuple(_items(expression.items, arrays, number))
-        case ListExpr():
+        case nodes.ListExpr():
             return list(_items(expression.items, arrays, number))
-        case EllipsisExpr():
+        case nodes.EllipsisExpr():
             return Ellipsis
-        case SliceExpr():
+        case nodes.SliceExpr():
             parts = (expression.begin_index, expression.end_index, expression.stride)
             return slice(*(None if part is None else literal(part, arrays, number) for part in parts))
-        case IndexExpr(base=MemberExpr(name="shape")):
+        case nodes.IndexExpr(base=nodes.MemberExpr(name="shape")):
             return _item(literal(expression.base, arrays), literal(expression.index, arrays, number))
     raise Undetermined
 
@@ -300,9 +284,9 @@ _ARRAY_ATTRIBUTES: Final[dict[str, Callable[[str, ShType], Any]]] = {
 }
 
 
-def _items(expressions: Iterable[Expression], arrays: Arrays, number: Numbers) -> Iterator[Any]:
+def _items(expressions: Iterable[nodes.Expression], arrays: Arrays, number: Numbers) -> Iterator[Any]:
     for item in expressions:
-        if isinstance(item, StarExpr):
+        if isinstance(item, nodes.StarExpr):
             yield from literal(item.expr, arrays, number)
         else:
             yield literal(item, arrays, number)
@@ -314,17 +298,17 @@ def _item(shape: Sequence[int], index: Any) -> Any:
     raise Undetermined
 
 
-def _named_value(expression: NameExpr | MemberExpr) -> Any:
+def _named_value(expression: nodes.NameExpr | nodes.MemberExpr) -> Any:
     """The value of a ``Final`` name, or the object of JAX, numpy or this package; mypy may not follow their imports."""
-    if isinstance(expression.node, Var) and expression.node.final_value is not None:
+    if isinstance(expression.node, nodes.Var) and expression.node.final_value is not None:
         return expression.node.final_value
     path: list[str] = []
-    inner: Expression = expression
-    while isinstance(inner, MemberExpr):
+    inner: nodes.Expression = expression
+    while isinstance(inner, nodes.MemberExpr):
         path.insert(0, inner.name)
         inner = inner.expr
-    names, node = expression.fullname, inner.node if isinstance(inner, NameExpr) else None
-    if isinstance(node, Var) and node.is_suppressed_import and node.name in (*_LIBRARIES, *_MODULES):
+    names, node = expression.fullname, inner.node if isinstance(inner, nodes.NameExpr) else None
+    if isinstance(node, nodes.Var) and node.is_suppressed_import and node.name in (*_LIBRARIES, *_MODULES):
         names = ".".join((_MODULES.get(node.name, node.name), *path))  # mypy's name is that in the file
     if names.partition(".")[0] not in _LIBRARIES:
         raise Undetermined
