@@ -15,18 +15,9 @@ from jax.errors import UnexpectedTracerError
 from jax.extend.core import Var
 from jax.interpreters import ad, batching, mlir
 
-from shtypes._compat import private, trace_ctx, trace_of
+from shtypes._compat import plain_programs, private, trace_ctx, trace_of
 from shtypes._compat.jaxprs import captured, inner_jaxprs, is_literal, jaxpr_of
 from shtypes._compat.local_axes import as_in_program
-from shtypes._compat.plain_programs import (
-    PlainPrimitive,
-    alone,
-    bind_plain,
-    needed,
-    trace_plain,
-    tracing_plain,
-    without_outer_lines,
-)
 from shtypes._compat.typed import type_of
 from shtypes.context.user_line import line_of
 from shtypes.errors import ShardingTypeError
@@ -42,7 +33,7 @@ class JvpRule(NamedTuple):
 
 def custom_jvp_rule(eqn: Any, in_zeros: Sequence[bool]) -> JvpRule:
     """The rule of a `custom_jvp_call`, which JAX traces once for each set of operands without tangents."""
-    with eqn.ctx.manager, tracing_plain(), as_in_program(), without_outer_lines():
+    with eqn.ctx.manager, plain_programs.tracing_plain(), as_in_program(), plain_programs.without_outer_lines():
         return JvpRule(*eqn.params["jvp_jaxpr_fun"].call_wrapped(*in_zeros))
 
 
@@ -50,8 +41,8 @@ def custom_jvp_rule(eqn: Any, in_zeros: Sequence[bool]) -> JvpRule:
 def cholesky_reads_lower() -> bool:
     """Whether the derivative of a Cholesky factor reads the lower triangle of the tangent alone, as newer JAX does."""
     factor = functools.partial(jax.lax.linalg.cholesky, symmetrize_input=False)
-    with alone():
-        closed, *_ = trace_plain(
+    with plain_programs.alone():
+        closed, *_ = plain_programs.trace_plain(
             lambda *xs: jax.jvp(factor, xs[:1], xs[1:]), [jax.core.ShapedArray((2, 2), np.dtype("f"))] * 2
         )
     program = jaxpr_of(closed)
@@ -92,7 +83,7 @@ def check_closed_over(eqn: Any, perturbed: Sequence[bool]) -> None:
 
 # captured values of a program
 
-keep_alive_p: Final = PlainPrimitive("keep_alive")
+keep_alive_p: Final = plain_programs.PlainPrimitive("keep_alive")
 keep_alive_p.def_impl(lambda x, *others: x)
 keep_alive_p.def_abstract_eval(lambda x, *others: x)
 mlir.register_lowering(keep_alive_p, lambda ctx, x, *others: [x])
@@ -224,16 +215,16 @@ def residuals_of(eqn: Any, operands: Sequence[int]) -> Residuals:
             values = [*xs]
             for i, y in zip(operands, ys, strict=True):
                 values[i] = y
-            outs = bind_plain(eqn, values)
+            outs = plain_programs.bind_plain(eqn, values)
             return [y for y in outs if jnp.issubdtype(y.dtype, jnp.inexact)]
 
         return jax.tree.leaves(jax.vjp(at, *(xs[i] for i in operands))[1])
 
     try:
-        closed, _, _ = trace_plain(residuals, [v.aval for v in eqn.invars])
+        closed, _, _ = plain_programs.trace_plain(residuals, [v.aval for v in eqn.invars])
     except (TypeError, ValueError, NotImplementedError):
         return Residuals((True,) * len(eqn.invars), results=True)
-    jaxpr, _ = needed(closed)
+    jaxpr, _ = plain_programs.needed(closed)
     same_eqn = None if inner_jaxprs(eqn) else next((e for e in jaxpr.eqns if _same_operation(e, eqn)), None)
     read = {v for e in jaxpr.eqns if e is not same_eqn for v in e.invars if not is_literal(v)}
     read.update(v for v in jaxpr.outvars if not is_literal(v))

@@ -16,19 +16,8 @@ import jax
 
 from shtypes.core.array import Array
 from shtypes.errors import ShardingTypeError
+from shtypes.signatures import pytree_spec
 from shtypes.signatures.matching import pattern
-from shtypes.signatures.pytree_spec import (
-    AllOf,
-    Checking,
-    Fields,
-    Leaf,
-    MappingOf,
-    Node,
-    Sequence,
-    Tuple,
-    Typed,
-    Union,
-)
 
 
 class Reader:
@@ -42,9 +31,9 @@ class Reader:
 
     def __init__(self, names: Mapping[str, Any], *, skip_undefined: bool = True) -> None:
         self._names, self._skip_undefined = names, skip_undefined
-        self._records: dict[type, Fields] = {}
+        self._records: dict[type, pytree_spec.Fields] = {}
 
-    def read(self, annotation: Any, names: Mapping[str, Any] | None = None) -> Node | None:
+    def read(self, annotation: Any, names: Mapping[str, Any] | None = None) -> pytree_spec.Node | None:
         """The check of an annotation, evaluated first if it is a string; None if it has no sharding types.
 
         A `NameError` if it has an undefined name. Words that are no expression ask nothing.
@@ -68,50 +57,50 @@ class Reader:
             return None
         return self.node(hint)
 
-    def node(self, hint: Any, text: str | None = None) -> Node | None:
+    def node(self, hint: Any, text: str | None = None) -> pytree_spec.Node | None:
         """The check of an evaluated annotation; ``text`` is the type of an enclosing ``Annotated``."""
         hint = getattr(hint, "__value__", hint) if type(hint).__name__ == "TypeAliasType" else hint
         origin, args = typing.get_origin(hint), typing.get_args(hint)
         if origin is typing.Annotated:
             return self.node(args[0], next((m for m in hint.__metadata__ if isinstance(m, str)), text))
         if hint is Array:
-            return Typed() if text is None else Leaf(pattern(text))
+            return pytree_spec.Typed() if text is None else pytree_spec.Leaf(pattern(text))
         if hint is typing.Any or hint is jax.Array:
-            return None if text is None else Leaf(pattern(text))
+            return None if text is None else pytree_spec.Leaf(pattern(text))
         if origin in (typing.Union, types.UnionType):
             return self._union(args, text)
         if text is not None:  # one type for all leaves of a pytree
-            return AllOf(pattern(text)) if self._may_have_arrays(hint) else None
+            return pytree_spec.AllOf(pattern(text)) if self._may_have_arrays(hint) else None
         if origin is tuple:
             if len(args) == 2 and args[1] is Ellipsis:
-                return self._of_items(Sequence, args[0])
+                return self._of_items(pytree_spec.Sequence, args[0])
             nodes = tuple(self.node(a) for a in args)
-            return Tuple(nodes) if any(n is not None for n in nodes) else None
+            return pytree_spec.Tuple(nodes) if any(n is not None for n in nodes) else None
         if isinstance(origin, type) and issubclass(origin, collections.abc.Mapping) and len(args) == 2:
-            return self._of_items(MappingOf, args[1])
+            return self._of_items(pytree_spec.MappingOf, args[1])
         if isinstance(origin, type) and issubclass(origin, collections.abc.Sequence) and len(args) == 1:
-            return self._of_items(Sequence, args[0])
+            return self._of_items(pytree_spec.Sequence, args[0])
         if origin is not None and origin in (typing.Required, typing.NotRequired, _READ_ONLY):
             return self.node(args[0])
         record = hint if origin is None else origin  # the class of a generic alias
         return self._record(record) if _is_record(record) else None
 
-    def _of_items(self, kind: Callable[[Node], Node], item: Any) -> Node | None:
+    def _of_items(self, kind: Callable[[pytree_spec.Node], pytree_spec.Node], item: Any) -> pytree_spec.Node | None:
         node = self.node(item)
         return None if node is None else kind(node)
 
-    def _union(self, args: tuple[Any, ...], text: str | None) -> Node | None:
+    def _union(self, args: tuple[Any, ...], text: str | None) -> pytree_spec.Node | None:
         members = {a: self.node(a, text) for a in args if a is not types.NoneType}
         if all(node is None for node in members.values()):
             return None
         plain = tuple(typing.get_origin(a) or a for a, node in members.items() if node is None)
-        return Union(tuple(members.values()), plain, types.NoneType in args)
+        return pytree_spec.Union(tuple(members.values()), plain, types.NoneType in args)
 
-    def _record(self, owner: type) -> Node | None:
+    def _record(self, owner: type) -> pytree_spec.Node | None:
         existing = self._records.get(owner)
         if existing is not None:  # a recursive class
             return existing
-        record = self._records[owner] = Fields(owner, {})
+        record = self._records[owner] = pytree_spec.Fields(owner, {})
         for base in reversed(owner.__mro__):
             module = vars(sys.modules.get(base.__module__, types)) if base.__module__ != "builtins" else {}
             for name, annotation in inspect.get_annotations(base).items():
@@ -160,15 +149,15 @@ class Annotations(NamedTuple):
 
     signature: inspect.Signature
     #: The check of each annotated parameter; for ``*args`` and ``**kwargs``, of each item.
-    nodes: Mapping[str, Node]
-    result: Node | None
+    nodes: Mapping[str, pytree_spec.Node]
+    result: pytree_spec.Node | None
 
     @property
     def any_checks(self) -> bool:
         """Whether a parameter or the result has a check."""
         return bool(self.nodes) or self.result is not None
 
-    def check(self, into: Checking, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Mapping[str, Any]:
+    def check(self, into: pytree_spec.Checking, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Mapping[str, Any]:
         """Checks the arguments of a call and returns them by parameter; empty if they do not bind to the signature."""
         try:
             bound = self.signature.bind(*args, **kwargs).arguments
@@ -201,7 +190,7 @@ def annotations_of(
     reader = Reader(
         {**getattr(inner, "__globals__", {}), **(local or {}), **_closure(inner)}, skip_undefined=skip_undefined
     )
-    nodes: dict[str, Node] = {}
+    nodes: dict[str, pytree_spec.Node] = {}
     result = None
     for name, annotation in inspect.get_annotations(inner).items():
         try:

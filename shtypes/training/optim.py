@@ -16,17 +16,7 @@ from shtypes.dispatch.apply import finished_type, is_typed
 from shtypes.errors import Fix, ShardingTypeError, quoted
 from shtypes.lifting.lift import lift as lifted
 from shtypes.scopes.comm import finishing_scalars, rules_in_force
-from shtypes.training.states import (
-    Layout,
-    first_state,
-    in_types,
-    layout_of,
-    like_state,
-    like_value,
-    like_values,
-    same_structure,
-    typed_state,
-)
+from shtypes.training import states
 from shtypes.types import ShType, State
 
 Pending = Literal["refuse", "finish"]
@@ -51,7 +41,7 @@ T = TypeVar("T", bound=Transformation)
 
 
 @public
-def lift(tx: T, *, pending: Pending = "refuse", types: Layout = None, at: Mapping[str, Any] | None = None) -> T:
+def lift(tx: T, *, pending: Pending = "refuse", types: states.Layout = None, at: Mapping[str, Any] | None = None) -> T:
     """A gradient transformation, such as `optax.adamw(1e-3)`, of typed pytrees.
 
     It computes on global arrays, in any layout of the parameters: norms are over all parameters, means over global
@@ -115,9 +105,9 @@ def lift(tx: T, *, pending: Pending = "refuse", types: Layout = None, at: Mappin
     def init(params: Tree) -> Tree:
         if not _any_typed(params):
             return tx.init(params)
-        weights = in_types(params, layout_of(types, params))
+        weights = states.in_types(params, states.layout_of(types, params))
         with finishing_scalars():
-            return first_state(of_params(weights), weights)
+            return states.first_state(of_params(weights), weights)
 
     def update(updates: Tree, state: Tree, params: Tree = None, **extra: Any) -> tuple[Tree, Tree]:
         if not _any_typed((updates, state, params)):
@@ -128,22 +118,24 @@ def lift(tx: T, *, pending: Pending = "refuse", types: Layout = None, at: Mappin
                 why="the transformation works in `types` of its own",
                 hints=["optimizer.update(grads, state, params)"],
             )
-        layout = None if types is None else layout_of(types, params)
-        weights = params if layout is None else in_types(params, layout)
+        layout = None if types is None else states.layout_of(types, params)
+        weights = params if layout is None else states.in_types(params, layout)
         shapes = jax.tree.map(np.shape, updates)
         like_grads = {  # the gradients of a line search
-            name: x for name, x in extra.items() if same_structure(x, updates) and jax.tree.map(np.shape, x) == shapes
+            name: x
+            for name, x in extra.items()
+            if states.same_structure(x, updates) and jax.tree.map(np.shape, x) == shapes
         }
         grads, like_grads = _finish_sums((updates, like_grads), weights, pending, everywhere=layout is not None)
         extra |= like_grads
         typed_tree = next(tree for tree in (weights, grads, state) if _any_typed(tree))
-        state = typed_state(state, typed_tree)
+        state = states.typed_state(state, typed_tree)
         with finishing_scalars():
             steps, new = of_grads(grads, state, weights, **extra)
-            new = like_state(new, state, typed_tree)
-        steps = like_values(steps, grads if params is None else weights)
+            new = states.like_state(new, state, typed_tree)
+        steps = states.like_values(steps, grads if params is None else weights)
         if layout is not None:
-            steps = in_types(steps, layout_of(None, params))
+            steps = states.in_types(steps, states.layout_of(None, params))
         return steps, new
 
     transformation: T = tx._replace(init=_with_user_line(init, tx.init), update=_with_user_line(update, tx.update))
@@ -168,7 +160,7 @@ def apply_updates(params: Tree, updates: Tree) -> Tree:
     """
 
     def added(p: Any, u: Any) -> Any:
-        return p if p is None or u is None else (p + like_value(u, p)).astype(p.dtype)
+        return p if p is None or u is None else (p + states.like_value(u, p)).astype(p.dtype)
 
     return jax.tree.map(added, params, updates, is_leaf=lambda x: x is None)
 

@@ -12,19 +12,9 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
 
 import mypy
+from mypy import plugin
 from mypy.nodes import MypyFile
 from mypy.options import Options
-from mypy.plugin import (
-    AnalyzeTypeContext,
-    AttributeContext,
-    ClassDefContext,
-    FunctionContext,
-    FunctionSigContext,
-    MethodContext,
-    MethodSigContext,
-    Plugin,
-    ReportConfigContext,
-)
 from mypy.types import FunctionLike, Type
 
 from shtypes.context.frames import OURS
@@ -51,7 +41,7 @@ _UNTYPED: Final = (
 )
 
 
-class ShtypesPlugin(Plugin):
+class ShtypesPlugin(plugin.Plugin):
     """Sharding types in mypy."""
 
     def __init__(self, options: Options) -> None:
@@ -78,7 +68,7 @@ class ShtypesPlugin(Plugin):
             return None
         return self.hooks
 
-    def report_config_data(self, ctx: ReportConfigContext) -> Any:
+    def report_config_data(self, ctx: plugin.ReportConfigContext) -> Any:
         """The inputs of results besides files: the runtime, and the configuration."""
         if ctx.path.startswith(_UNTYPED):
             return None
@@ -96,7 +86,7 @@ class ShtypesPlugin(Plugin):
                 self._constants[file.fullname] = {n: text for n, text in constants.items() if isinstance(text, str)}
         return []
 
-    def get_type_analyze_hook(self, fullname: str) -> Callable[[AnalyzeTypeContext], Type] | None:
+    def get_type_analyze_hook(self, fullname: str) -> Callable[[plugin.AnalyzeTypeContext], Type] | None:
         """Annotations."""
         if fullname not in ANNOTATED:
             return None
@@ -108,31 +98,31 @@ class ShtypesPlugin(Plugin):
             return None
         return hooks.annotation
 
-    def get_customize_class_mro_hook(self, fullname: str) -> Callable[[ClassDefContext], None] | None:
+    def get_customize_class_mro_hook(self, fullname: str) -> Callable[[plugin.ClassDefContext], None] | None:
         """Adds a type parameter to the class of arrays."""
         return give_parameter if fullname == ARRAY else None
 
-    def get_function_hook(self, fullname: str) -> Callable[[FunctionContext], Type] | None:
+    def get_function_hook(self, fullname: str) -> Callable[[plugin.FunctionContext], Type] | None:
         """Results of calls."""
         hooks = self.active
         return None if hooks is None else hooks.function(fullname)
 
-    def get_function_signature_hook(self, fullname: str) -> Callable[[FunctionSigContext], FunctionLike] | None:
+    def get_function_signature_hook(self, fullname: str) -> Callable[[plugin.FunctionSigContext], FunctionLike] | None:
         """Signatures of functions."""
         hooks = self.active
         return None if hooks is None else hooks.function_signature(fullname)
 
-    def get_method_hook(self, fullname: str) -> Callable[[MethodContext], Type] | None:
+    def get_method_hook(self, fullname: str) -> Callable[[plugin.MethodContext], Type] | None:
         """Results of operators and methods."""
         hooks = self.active
         return None if hooks is None else hooks.method(fullname)
 
-    def get_method_signature_hook(self, fullname: str) -> Callable[[MethodSigContext], FunctionLike] | None:
+    def get_method_signature_hook(self, fullname: str) -> Callable[[plugin.MethodSigContext], FunctionLike] | None:
         """Signatures of methods."""
         hooks = self.active
         return None if hooks is None else hooks.method_signature(fullname)
 
-    def get_attribute_hook(self, fullname: str) -> Callable[[AttributeContext], Type] | None:
+    def get_attribute_hook(self, fullname: str) -> Callable[[plugin.AttributeContext], Type] | None:
         """Properties of arrays, and attributes of users' classes."""
         hooks = self.active
         return None if hooks is None else hooks.attribute(fullname)
