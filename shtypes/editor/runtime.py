@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple
 from shtypes.api import places
 from shtypes.context import settings
 from shtypes.context.settings import Settings
-from shtypes.editor.bounds import TooLong, bounded
+from shtypes.editor.guards import TooLong, bounded
 from shtypes.editor.text_evaluator import Undetermined
 from shtypes.errors import ShardingTypeError
 from shtypes.ops.table import OPS

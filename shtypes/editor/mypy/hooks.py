@@ -17,8 +17,8 @@ from mypy.plugin import (
 )
 from mypy.types import CallableType, FunctionLike, Type, get_proper_type
 
+from shtypes.editor import guards
 from shtypes.editor.config import Config
-from shtypes.editor.mypy import guards
 from shtypes.editor.mypy.annotations import Annotations
 from shtypes.editor.mypy.calls import CallHooks, has_texts
 from shtypes.editor.mypy.checking import Checking

@@ -14,7 +14,7 @@ from typing import Any, Final
 from mypy.errorcodes import ARG_TYPE, NO_ANY_RETURN
 from mypy.errors import ErrorWatcher
 
-from shtypes.editor.mypy.guards import guarding
+from shtypes.editor.guards import guarding
 from shtypes.editor.mypy.report import CODE
 from shtypes.editor.text_evaluator import TextEvaluator, Undetermined, axes_of
 from shtypes.errors import ShardingTypeError

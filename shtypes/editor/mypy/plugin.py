@@ -19,8 +19,8 @@ from mypy.types import FunctionLike, Type
 
 from shtypes.context.frames import OURS
 from shtypes.editor.config import hash_of_runtime, read_config
+from shtypes.editor.guards import guarding
 from shtypes.editor.mypy.aliases import ANNOTATED, constants_of, keep_texts, names_of_annotated
-from shtypes.editor.mypy.guards import guarding
 from shtypes.editor.mypy.texts import ARRAY, give_parameter
 from shtypes.errors import ShardingTypeError
 

@@ -1,4 +1,4 @@
-"""Bounds on the time and memory of a call, which must not end or stall the type checker's process."""
+"""Guards of the type checker's process: no error of a hook ends it, and no call takes too much time or memory."""
 
 from __future__ import annotations
 
@@ -7,11 +7,16 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from types import FrameType
-from typing import Final
+from typing import Any, Final, TypeVar
 
+C = TypeVar("C")
+T = TypeVar("T")
+
+#: Whether errors of the plugin propagate, for its tests.
+STRICT: Final = bool(os.environ.get("SHTYPES_STRICT_PLUGIN"))
 #: The maximum memory of a call.
 _BYTES: Final = 8 << 30
 
@@ -68,3 +73,29 @@ def _bounded_memory() -> Iterator[None]:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+
+
+def guarding() -> contextlib.suppress:
+    """Context manager that suppresses errors, as if the hook had not run."""
+    return contextlib.suppress(*(() if STRICT else (Exception,)))
+
+
+def _guarded(default: str) -> Callable[[Callable[[C], T]], Callable[[C], T]]:
+    """Decorates a hook to return mypy's default, an attribute of the hook's context, if it fails."""
+
+    def guard(hook: Callable[[C], T]) -> Callable[[C], T]:
+        def guarded(context: C) -> T:
+            with guarding():
+                return hook(context)
+            fallback: Any = getattr(context, default)
+            return fallback  # type: ignore[no-any-return]
+
+        return guarded
+
+    return guard
+
+
+#: Hooks for the type of a result, for that of an attribute, and for a signature.
+result: Final = _guarded("default_return_type")
+attribute: Final = _guarded("default_attr_type")
+signature: Final = _guarded("default_signature")
