@@ -65,7 +65,7 @@ def holds_tracers(x: Any, seen: set[int] | None = None) -> bool:
     seen = set() if seen is None else seen
     if isinstance(x, jax.core.Tracer):
         return True
-    if id(x) in seen or not isinstance(x, (tuple, list, functools.partial, FunctionType, MethodType)):
+    if id(x) in seen:
         return False
     seen.add(id(x))
     inside: Iterable[Any]
@@ -73,6 +73,10 @@ def holds_tracers(x: Any, seen: set[int] | None = None) -> bool:
         inside = (cell.cell_contents for cell in x.__closure__ or () if cell != CellType())
     elif isinstance(x, functools.partial):
         inside = (x.func, *x.args, *x.keywords.values())
+    elif isinstance(x, MethodType):
+        inside = (x.__func__, x.__self__)
+    elif isinstance(x, (tuple, list)):
+        inside = x
     else:
-        inside = (x.__func__, x.__self__) if isinstance(x, MethodType) else x
+        inside = (x.__wrapped__,) if callable(x) and hasattr(x, "__wrapped__") else ()
     return any(holds_tracers(each, seen) for each in inside)

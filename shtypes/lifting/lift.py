@@ -22,6 +22,7 @@ from shtypes.context.eqn_source import is_tracing_plain, tracing_typed
 from shtypes.context.settings import current_settings
 from shtypes.context.signature_errors import check_function, is_lazy, lazy_result, name_of
 from shtypes.context.user_line import ARGUMENT_ERRORS, placed, public, refuse, shortened
+from shtypes.core.call_expressions import argument_names
 from shtypes.core.jax_errors import PlainCode, Refusal
 from shtypes.dispatch.apply import is_typed
 from shtypes.errors import ShardingTypeError, short
@@ -311,26 +312,8 @@ class _Program:
 
     def _argument_names(self, outer_count: int) -> Sequence[str]:
         """The function's names for its array arguments, after empty names for the outer values."""
-        tree = jax.tree.unflatten(self.tree, list(range(self.tree.num_leaves)))
-        names = [""] * outer_count
-        for (where, _), static in zip(jax.tree_util.tree_flatten_with_path(tree)[0], self.static, strict=True):
-            if static is None:
-                names.append(_argument(self.f, where))
-        return names
-
-
-def _argument(f: Callable[..., Any], where: Any) -> str:
-    """The function's name for a leaf of ``(args, kwargs)``, such as ``params['w']``; empty if it has none."""
-    (is_keyword, first), rest = (w.idx if hasattr(w, "idx") else w.key for w in where[:2]), where[2:]
-    if is_keyword:
-        return f"{first}{jax.tree_util.keystr(rest)}"
-    try:
-        parameters = list(inspect.signature(f).parameters.values())
-    except (TypeError, ValueError):
-        return ""
-    if first >= len(parameters) or parameters[first].kind is inspect.Parameter.VAR_POSITIONAL:
-        return ""
-    return f"{parameters[first].name}{jax.tree_util.keystr(rest)}"
+        arrays = [i for i, s in enumerate(self.static) if s is None]
+        return [""] * outer_count + [*(argument_names(self.f, self.tree, arrays) or [""] * len(arrays))]
 
 
 @jax.tree_util.register_static

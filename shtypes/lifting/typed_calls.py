@@ -6,7 +6,6 @@ import functools
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from types import CellType
 from typing import Any, Final
 
 import jax
@@ -17,6 +16,7 @@ from shtypes.control.vmap import vmap
 from shtypes.core.collective import reinterpreted
 from shtypes.core.conversion import abstract_array, from_jax, to_jax
 from shtypes.core.device_put import type_of
+from shtypes.core.jax_context import holds_tracers
 from shtypes.core.meshes import abstract_mesh, use_mesh
 from shtypes.core.physical import hidden_axes
 from shtypes.core.region import Lowering
@@ -144,25 +144,12 @@ def _plain(y: Any) -> Any:
 
 def check_closure(name: str, fn: Callable[..., Any]) -> None:
     """Refuses a function that closes over tracers, which are gone when it is evaluated."""
-    seen: set[int] = set()
-
-    def has_tracer(f: Any) -> bool:
-        if id(f) in seen or not callable(f):
-            return isinstance(f, jax.core.Tracer)
-        seen.add(id(f))
-        cells = [c.cell_contents for c in getattr(f, "__closure__", None) or () if c != _EMPTY]
-        parts = [f.func, *f.args, *f.keywords.values()] if isinstance(f, functools.partial) else []
-        return any(map(has_tracer, [*cells, *parts, getattr(f, "__wrapped__", None)]))
-
-    if has_tracer(fn):
+    if holds_tracers(fn):
         raise ShardingTypeError(
             f"the function given to `{name}` closes over a value of the lifted program",
             why="it is evaluated later, on typed values, when that value is gone",
             hints=["give the value to the function as an argument"],
         )
-
-
-_EMPTY: Final = CellType()
 
 
 @functools.lru_cache(maxsize=COMPILED)
