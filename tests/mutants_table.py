@@ -100,7 +100,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "a term that is held counts in the derivative of a call",
-        "shtypes/core/composite.py",
+        "shtypes/core/dim_fns.py",
         "x.zero or not x.inexact else part.zeros(i)",
         "x.zero or not x.inexact else i",
         ("tests/ops/test_jax_functions.py", "tests/ops/test_select.py"),

@@ -10,8 +10,8 @@ import jax.numpy as jnp
 
 from shtypes._compat.jaxprs import ClosedCall, Control, captured, control, inner_jaxprs, is_literal, jaxpr_of
 from shtypes.caches import Static
-from shtypes.core.composite import Composite, Constant, ShardStep
 from shtypes.core.device_put import from_concrete_p
+from shtypes.core.dim_fns import Composite, Constant, ShardStep
 from shtypes.core.jax_type import HiShType
 from shtypes.core.local import Local
 from shtypes.core.region import run_control

@@ -38,8 +38,8 @@ from shtypes.core.call_with_rules import call_with_rules_p
 from shtypes.core.callbacks import Callback
 from shtypes.core.collective import Collective as Collective
 from shtypes.core.combined_collectives import Joint as Joint
-from shtypes.core.composite import Composite
 from shtypes.core.device_put import EnsureMapped, FromJax, Raise, ToJax, from_concrete_p
+from shtypes.core.dim_fns import Composite
 from shtypes.core.jax_type import HiShType
 from shtypes.core.local import Local
 from shtypes.core.operation import Operation, OperationPrimitive, applied_by, direction_of

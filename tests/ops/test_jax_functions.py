@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import shtypes as sh
-from shtypes.core.composite import Composite, ShardStep
+from shtypes.core.dim_fns import Composite, ShardStep
 from shtypes.core.shard_fn import Linear
 from shtypes.evaluation.bound_primitive import Bound
 from shtypes.ops import jax_functions as functions
