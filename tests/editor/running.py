@@ -1,7 +1,9 @@
-"""Running mypy with the plugin, in a process of its own."""
+"""Running mypy with the plugin, each time in a process of its own, which starts with everything imported."""
 
 from __future__ import annotations
 
+import functools
+import json
 import os
 import re
 import subprocess
@@ -34,16 +36,58 @@ _MODULE = re.compile(r"\b[\w.]*cases\.\w+\.\w+\.")  # by which name mypy knows a
 _ARRAY = re.compile(r"shtypes\.core\.array\.Array\[Literal\['([^']*)'\]\]")
 
 
+#: Runs mypy for each line that it reads, in a fork: to import JAX takes longer than most runs.
+_SERVER = """
+import io, json, os, sys, traceback, warnings
+import shtypes.editor.mypy.hooks, shtypes.editor.runtime
+from mypy.main import main
+import shtypes as sh
+sh.abstract_array("f32[8@x]", sh.abstract_mesh({"x": 2})).sum()
+warnings.filterwarnings("ignore", category=RuntimeWarning, message="os.fork")  # no thread has been started
+for line in sys.stdin:
+    folder, arguments = json.loads(line)
+    if (child := os.fork()) == 0:
+        os.chdir(folder)
+        printed = io.StringIO()
+        try:
+            main(args=arguments, stdout=printed, stderr=printed, clean_exit=True)
+        except SystemExit as end:
+            printed.write(end.code if isinstance(end.code, str) else "")
+        except BaseException:
+            traceback.print_exc(file=printed)
+        print(json.dumps(printed.getvalue()), flush=True)
+        os._exit(0)
+    os.waitpid(child, 0)
+"""
+
+
+@functools.cache
+def _server() -> subprocess.Popen[str]:
+    env = {**os.environ, "PYTHONPATH": PYTHONPATH, "MYPYPATH": str(ROOT), "SHTYPES_STRICT_PLUGIN": "1"}
+    command = [sys.executable, "-c", _SERVER]
+    return subprocess.Popen(command, cwd=ROOT, env=env, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+
+def stop_server() -> None:
+    """Ends what `run_mypy` has started."""
+    if _server.cache_info().currsize:
+        _server().communicate()
+        _server.cache_clear()
+
+
 def run_mypy(
     files: Iterable[Path | str], config: Path, cache: Path, more: Sequence[str] = (), *, cwd: Path = ROOT
 ) -> str:
     """What mypy prints of some files; an error of the plugin itself ends it."""
-    env = {**os.environ, "PYTHONPATH": PYTHONPATH, "MYPYPATH": str(ROOT), "SHTYPES_STRICT_PLUGIN": "1"}
-    command = [sys.executable, "-m", "mypy", "--config-file", str(config), "--cache-dir", str(cache), *more]
-    found = subprocess.run([*command, *map(str, files)], cwd=cwd, env=env, capture_output=True, text=True, check=False)
-    assert "INTERNAL ERROR" not in found.stdout + found.stderr, found.stdout[-3000:] + found.stderr[-3000:]
-    assert "Traceback" not in found.stderr, found.stderr
-    return found.stdout + found.stderr
+    server = _server()
+    assert server.stdin
+    assert server.stdout
+    arguments = ["--config-file", str(config), "--cache-dir", str(cache), *more, *map(str, files)]
+    print(json.dumps([str(cwd), arguments]), file=server.stdin, flush=True)
+    found = str(json.loads(server.stdout.readline()))
+    assert "INTERNAL ERROR" not in found, found[-3000:]
+    assert "Traceback" not in found, found[-3000:]
+    return found
 
 
 def configured(folder: Path, table: str = "") -> Path:
