@@ -12,8 +12,8 @@ import pytest
 
 from shtypes.types import dtypes
 
-#: So many of the last programs are remembered: what comes again does so soon.
-_REMEMBERED: Final = 256
+#: So many of the last programs are remembered, of some 0.13 MB each: most of what comes again does so before.
+_REMEMBERED: Final = 1024
 
 
 def compile_each_program_once() -> None:

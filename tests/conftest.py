@@ -31,6 +31,7 @@ os.environ.setdefault("JAX_TRACEBACK_IN_LOCATIONS_LIMIT", "0")
 
 import hypothesis
 import pytest
+from hypothesis.internal.conjecture import providers
 
 import shtypes as sh
 from shtypes.context.settings import ENVIRONMENT
@@ -38,7 +39,11 @@ from shtypes.types.policy import set_policy
 
 hypothesis.settings.register_profile("ci", derandomize=True, deadline=None, max_examples=25)
 hypothesis.settings.register_profile("nightly", deadline=None, max_examples=2000)
-hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+hypothesis.settings.load_profile(PROFILE := os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+# Numbers and texts of our sources are examples too, one in twenty; to find them each worker parses every file.
+if PROFILE == "ci":
+    providers._get_local_constants = lambda: providers._local_constants
 
 
 # Traced programs are many small objects that live on: looked through at JAX's pace, they cost a fifth of the time.
