@@ -158,7 +158,7 @@ def test_texts_with_axes_fixed_arguments_and_results_are_kept() -> None:
 @functools.cache
 def plans_of_a_gpt() -> Any:
     args = models.gpt_loss, *models.gpt(2, 8, 16, 64, 8, 8, 256, 512)
-    return sh.suggest(*args, mesh={"dp": 2, "tp": 2}, memory="100MiB", **SETTINGS)
+    return sh.suggest(*args, mesh={"dp": 4}, memory="100MiB", **SETTINGS)
 
 
 def test_the_plan_prints_its_types_its_reshards_and_its_proof() -> None:
@@ -270,7 +270,7 @@ def test_more_than_two_axes_have_a_time_limit_by_default(
     mesh: dict[str, int], settled: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("shtypes.suggestions.suggest._TIME_LIMIT", 0.0)
-    args = lambda w, x: jnp.sum(x @ w), f32(8, 8), f32(8, 8)
+    args = lambda x: jnp.sum(jnp.sin(x)), f32(8)
     assert sh.suggest(*args, mesh=mesh).settled is settled
     assert sh.suggest(*args, mesh=mesh, time_limit=math.inf).settled
 

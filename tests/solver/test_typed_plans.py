@@ -83,8 +83,8 @@ def test_each_plan_types_and_sends_what_it_says_and_the_smallest_computes_what_o
             assert plan.bytes == pytest.approx(plan.ledger.total.bytes, rel=2e-3)
         if name in CHEAP_TO_COMPILE:
             typed = [sh.array(x, t) for x, t in zip(args, plan.arguments, strict=True)]
-            got, back = sh.value_and_grad(sh.apply(of_sine(f), plan))(*typed)
-            value, grad = jax.value_and_grad(of_sine(f))(*args)
+            got, back = sh.jit(sh.value_and_grad(sh.apply(of_sine(f), plan)))(*typed)
+            value, grad = jax.jit(jax.value_and_grad(of_sine(f)))(*args)
             np.testing.assert_allclose(host(got), value, rtol=1e-5, atol=1e-5)
             rounding = 64 * np.finfo(np.float32).eps * np.abs(grad).max()  # of sums of up to 64 terms
             np.testing.assert_allclose(host(back), grad, atol=rounding)
