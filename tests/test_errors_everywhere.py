@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import shtypes as sh
-from tests.end_to_end import assignments
+from tests.end_to_end import assignments, some
 from tests.error_checks import faults, refusal, run, wrong_fixes
 
 MESHES: tuple[dict[str, int], ...] = ({"x": 2}, {"x": 2, "y": 2})
@@ -80,9 +80,9 @@ def check_all(seed: int, each: int, most_fixes: int, both: bool = True, step: in
 
 
 def test_what_is_refused_is_refused_well_and_mended_by_its_fixes() -> None:
-    counts = check_all(0, 1, most_fixes=40, both=False, step=2)  # on each mesh the other half of the programs
-    assert counts["refused"] > 50, counts
-    assert counts["fixes"] >= 40, counts
+    counts = check_all(0, 1, most_fixes=20, both=False, step=some(4, 2))  # on each mesh others of the programs
+    assert counts["refused"] > 25, counts
+    assert counts["fixes"] >= 20, counts
 
 
 @pytest.mark.parametrize(

@@ -28,11 +28,11 @@ class Model(NamedTuple):
 
 
 MODELS = {
-    "unet": Model(neighbours.unet, (neighbours.unet_weights(), "[2,32@x,16,3]", "[2]")),
-    "mamba": Model(neighbours.mamba, (neighbours.mamba_weights(), "[2,64@x,8]")),
     "linear attention": Model(
         neighbours.linear_attention, ({"conv": "[4,1,8]", "qkv": "[8,24]", "out": "[8,8]"}, "[2,64@x,8]")
     ),
+    "mamba": Model(neighbours.mamba, (neighbours.mamba_weights(), "[2,64@x,8]")),
+    "unet": Model(neighbours.unet, (neighbours.unet_weights(), "[2,32@x,16,3]", "[2]")),
     "fno": Model(neighbours.fno, (neighbours.fno_weights(), "[2,16@x,16@y,8]"), PLANE),
     "top_p": Model(neighbours.top_p, ("[4,64@x]", "[4,64@x]"), gradient=False),
     "router": Model(neighbours.router, ({"router": "[16,8@x]", "up": "[8@x,16,32]", "down": "[8@x,32,16]"}, "[32,16]")),
