@@ -60,7 +60,7 @@ def test_the_seed_of_a_local_loss_communicates_nothing() -> None:
 
 def test_jax_grad_takes_the_loss_as_a_plain_array() -> None:
     args = p.values()
-    p.assert_gradients(jax.grad(p.plain_loss_of, argnums=ALL)(*args), args, p.expected()[1])
+    p.assert_gradients(jax.jit(jax.grad(p.plain_loss_of, argnums=ALL))(*args), args, p.expected()[1])
     p.assert_gradients(sh.grad(p.plain_loss_of, argnums=ALL)(*args), args, p.expected()[1])
 
 
@@ -357,4 +357,4 @@ def test_no_cotangent_is_sent_to_where_the_derivative_is_zero(flat: Any, policy:
         args = sh.array(plain, "[4]{I:dp}"), sh.array(plain, "[4@dp]")
         step = sh.grad(functools.partial(loss, sh), argnums=(0, 1))
         assert [e for e in sh.ledger(step, *args) if e.direction == "backward"] == []
-        p.assert_gradients(step(*args), args, jax.grad(functools.partial(loss, jnp), (0, 1))(plain, plain))
+        p.assert_gradients(step(*args), args, jax.jit(jax.grad(functools.partial(loss, jnp), (0, 1)))(plain, plain))

@@ -82,7 +82,7 @@ def result_types(f: Callable[..., Any], operands: Sequence[Any]) -> list[Any]:
 
 @functools.cache
 def wanted_gradient() -> Any:
-    return jax.grad(loss)(W, X, Y)
+    return jax.jit(jax.grad(loss))(W, X, Y)
 
 
 #: What closes over an array like the operand, of shape ``[8, 4]``.
@@ -172,7 +172,7 @@ def test_plain_values_of_the_traces_around_are_closed_over() -> None:
     def total(c: Any) -> Any:
         return sh.all_reduce(sh.sum(sh.lift(lambda x: x * c)(x))).to_jax()
 
-    assert_close(jax.grad(total)(c), X, 1)
+    assert_close(jax.jit(jax.grad(total))(c), X, 1)
 
 
 def test_each_trace_has_its_own_values() -> None:
@@ -383,7 +383,7 @@ def test_a_model_that_ran_in_plain_jax_before_keeps_its_reshards() -> None:
         with jax.set_mesh(None):  # plain JAX, which traces and remembers
             y = jnp.asarray(Y)
             plain = np.asarray(jax.jit(model)(y, y))
-            jax.block_until_ready((model(y, y), jax.grad(lambda x, y, f=model: jnp.sum(f(x, y)))(y, y)))
+            jax.block_until_ready((model(y, y), jax.jit(jax.grad(lambda x, y, f=model: jnp.sum(f(x, y))))(y, y)))
         x, w = sh.array(Y, "[8, 8@tp]"), sh.array(Y, "[8@tp, 8]")
         assert sh.ledger(sh.lift(model), x, w).launches == 1, name
         found = sh.lift(model)(x, w)
@@ -455,7 +455,7 @@ def test_a_plain_array_that_is_sharded_is_a_constant_that_is_sharded(where: str,
         assert str(value.type) == "f32[]{U:dp}"
         assert str(grad.type) == "f32[8]{U:(dp,tp)}"
         assert_close(denoted(value), f(np.arange(1, 9, dtype=np.float32), w), 64)
-        assert_close(denoted(grad), jax.grad(f, 1)(np.arange(1, 9, dtype=np.float32), w), 64)
+        assert_close(denoted(grad), jax.jit(jax.grad(f, 1))(np.arange(1, 9, dtype=np.float32), w), 64)
         assert_compiled_as_said(loss, typed_w)
 
 
@@ -487,7 +487,7 @@ def test_keys_that_are_sharded_are_too(where: str, kind: str) -> None:
     """JAX saw their sharding on a mesh of explicit axes, and refused to map over them with an array of the program."""
     f, w, keys = KEYS[where], np.linspace(0.1, 1, 8).astype(np.float32), jax.random.split(jax.random.key(0), 8)
     mesh = jax.make_mesh((2, 4), ("dp", "tp"), axis_types=(getattr(jax.sharding.AxisType, kind),) * 2)
-    expected, slope = jax.value_and_grad(f, 1)(keys, w)
+    expected, slope = jax.jit(jax.value_and_grad(f, 1))(keys, w)
     with jax.set_mesh(mesh):
         sharded, typed_w = jax.device_put(keys, jax.NamedSharding(mesh, jax.P("dp"))), sh.array(w, "f32[8]")
         with sh.no_comm():

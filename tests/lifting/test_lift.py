@@ -77,7 +77,7 @@ def test_values_and_gradients_are_those_of_one_device(f: Callable[..., Any], pol
     def loss(*args: Any) -> Any:
         return jnp.sum(jnp.cos(jnp.arange(64.0)).reshape(8, 8) * f(*args))
 
-    wanted = jax.value_and_grad(loss, argnums=(0, 1, 2))(*arrays)
+    wanted = jax.jit(jax.value_and_grad(loss, argnums=(0, 1, 2)))(*arrays)
     with sh.use_mesh(sh.make_mesh(MESH)), sh.policy(policy):
         types = ["[batch@dp, model]", "[model, hidden@tp]", "[hidden@tp, model]"]
         typed = [sh.array(x, t) for x, t in zip(arrays, types, strict=True)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -77,7 +78,7 @@ def test_positions_that_count_run_together_with_a_sharded_dim(
     def loss(x: Any, labels: Any) -> Any:
         return jnp.sum(f(x, labels) ** 2 * weights[: f(x, labels).shape[-1]])
 
-    wanted = f(jnp.asarray(ROWS), jnp.asarray(LABELS))
+    wanted = jax.jit(f)(ROWS, LABELS)
     with sh.use_mesh(sh.make_mesh({"x": 2, "y": 2})):
         x, labels = sh.array(ROWS, given), sh.array(LABELS, type_of_labels)
         run = sh.jit(sh.lift(f)) if jitted else sh.lift(f)
@@ -86,7 +87,9 @@ def test_positions_that_count_run_together_with_a_sharded_dim(
         np.testing.assert_allclose(denoted(y), wanted, rtol=1e-6)
         if jitted and "U" not in made:
             total = sh.jit(sh.grad(lambda x, labels: sh.all_reduce(sh.lift(loss)(x, labels))))
-            assert_close(denoted(total(x, labels)), jax.grad(loss)(jnp.asarray(ROWS), jnp.asarray(LABELS)), 100)
+            assert_close(
+                denoted(total(x, labels)), jax.jit(jax.grad(loss))(jnp.asarray(ROWS), jnp.asarray(LABELS)), 100
+            )
 
 
 def test_a_count_of_other_rows_stays_a_lookup() -> None:
@@ -134,9 +137,13 @@ def test_positions_that_fit_nowhere_have_the_derivatives_that_jax_gives_them(for
         i, j = sh.array(FAR, ids), sh.array(BESIDE, ids)
         loss = lambda x: sh.implicit_comm(sh.lift(f))(x, i, j)  # noqa: E731
     plain = lambda x: f(x, jnp.asarray(FAR), jnp.asarray(BESIDE))  # noqa: E731
+
+    def derivatives(grad: Any, loss: Any, x: Any, v: Any) -> Any:
+        slope = grad(loss)
+        return slope(x), jax.jvp(loss, (x,), (v,))[1], jax.jvp(slope, (x,), (v,))[1]
+
     inside = sh.implicit_comm(sh.lift(jax.grad(plain)))(x)  # of a sum, a plain array
-    for y in (sh.grad(loss)(x), inside):
-        assert_close(denoted(y) if isinstance(y, sh.Array) else y, jax.grad(plain)(jnp.asarray(TABLE)), 64)
-    assert_close(denoted(jax.jvp(loss, (x,), (sh.array(v, t),))[1]), jax.jvp(plain, (TABLE,), (v,))[1], 64)
-    second = jax.jvp(sh.grad(loss), (x,), (sh.array(v, t),))[1]
-    assert_close(denoted(second), jax.jvp(jax.grad(plain), (TABLE,), (v,))[1], 64)
+    found = sh.jit(functools.partial(derivatives, sh.grad, loss))(x, sh.array(v, t))
+    expected = jax.jit(functools.partial(derivatives, jax.grad, plain))(TABLE, v)
+    for y, right in zip((inside, *found), (expected[0], *expected), strict=True):
+        assert_close(denoted(y) if isinstance(y, sh.Array) else y, right, 64)

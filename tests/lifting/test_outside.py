@@ -34,7 +34,7 @@ def loss(x: Any, w: Any) -> Any:
 
 def gradients(x: Any, w: Any) -> Any:
     """A program with a backward pass of its own."""
-    return jax.value_and_grad(loss, argnums=1)(x, w)
+    return jax.jit(jax.value_and_grad(loss, argnums=1))(x, w)
 
 
 def layer(x: Any, w: Any) -> Any:

@@ -48,7 +48,7 @@ def parts() -> tuple[Any, Any]:
 
 
 def wanted() -> Any:
-    return jax.grad(loss, argnums=(0, 1))(A, B)
+    return jax.jit(jax.grad(loss, argnums=(0, 1)))(A, B)
 
 
 @POLICIES

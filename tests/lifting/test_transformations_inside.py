@@ -129,7 +129,7 @@ def test_a_transformation_of_ours_in_a_lifted_program_is_what_it_is(name: str, p
 def test_gradients_through_it_are_those_of_one_device(name: str, policy: str) -> None:
     program, plain = PROGRAMS[name]
     weights = RNG.normal(size=plain(X, W).shape).astype(np.float32)
-    wanted = jax.grad(lambda x: jnp.sum(plain(x, W) * weights))(X)
+    wanted = jax.jit(jax.grad(lambda x: jnp.sum(plain(x, W) * weights)))(X)
     with sh.policy(policy):
         x, w = sh.array(X, "f32[8@dp, 16@tp]"), sh.array(W, "f32[16@tp, 8]")
         total = lambda x: sh.all_reduce(sh.sum(sh.lift(program)(x, w) * weights))  # noqa: E731

@@ -45,7 +45,7 @@ def _switch(x: Any, w: Any) -> Any:
 
 
 def _own_gradient(x: Any, w: Any) -> Any:
-    return jax.grad(lambda y: jnp.sum(jnp.sin(y) ** 2))(x @ w)
+    return jax.jit(jax.grad(lambda y: jnp.sum(jnp.sin(y) ** 2)))(x @ w)
 
 
 def _hessian_product(x: Any, w: Any) -> Any:
@@ -107,7 +107,7 @@ def test_values_and_gradients_are_those_of_one_device(f: Callable[..., Any], typ
     def loss(x: Any, w: Any) -> Any:
         return jnp.sum(f(x, w) * jnp.arange(1.0, 5.0))
 
-    wanted = f(X, W), *jax.grad(loss, argnums=(0, 1))(X, W)
+    wanted = jax.jit(f)(X, W), *jax.jit(jax.grad(loss, argnums=(0, 1)))(X, W)
     with sh.use_mesh(sh.make_mesh({"x": 2})):
         typed = [sh.array(v, t) for v, t in zip((X, W), types, strict=True)]
         total = lambda x, w: sh.all_reduce(sh.lift(loss)(x, w))  # noqa: E731
@@ -134,8 +134,8 @@ def test_a_gradient_inside_is_the_gradient_outside() -> None:
         x, w = sh.array(X, "f32[4, 8]"), sh.array(W, "f32[8, 4@x]")
         inside = sh.jit(sh.lift(jax.grad(loss)))(w, x)
         outside = sh.jit(sh.grad(lambda w, x: sh.all_reduce(sh.lift(loss)(w, x))))(w, x)
-        assert_close(denoted(inside), jax.grad(loss)(W, X), 400)
-        assert_close(denoted(outside), jax.grad(loss)(W, X), 400)
+        assert_close(denoted(inside), jax.jit(jax.grad(loss))(W, X), 400)
+        assert_close(denoted(outside), jax.jit(jax.grad(loss))(W, X), 400)
 
 
 def test_a_constant_of_a_body_that_is_tried_again_is_not_that_of_the_first_try() -> None:
@@ -148,7 +148,7 @@ def test_a_constant_of_a_body_that_is_tried_again_is_not_that_of_the_first_try()
     with sh.use_mesh(sh.make_mesh({"x": 2})), sh.implicit_comm():
         total = lambda x: sh.sum(sh.lift(f)(x))  # noqa: E731
         found = sh.jit(sh.grad(total))(sh.array(X, "f32[4@x, 8]"))
-        assert_close(denoted(found), jax.grad(lambda x: f(x).sum())(X), 100)
+        assert_close(denoted(found), jax.jit(jax.grad(lambda x: f(x).sum()))(X), 100)
 
 
 def test_a_comparison_with_a_captured_zero() -> None:
@@ -200,7 +200,7 @@ def test_derivative_rules_of_a_program_see_its_mesh_and_no_types(implicit: bool)
         still = jax.lax.stop_gradient(w)
         return jnp.sum(jnp.sin(f(x, still))) + jnp.sum(g(x, still[:, 0]))
 
-    wanted = jax.grad(loss)(X, W)
+    wanted = jax.jit(jax.grad(loss))(X, W)
     with sh.use_mesh(sh.make_mesh({"x": 2})):
         x, w = sh.array(X, "f32[4@x, 8]"), sh.array(W, "f32[8, 4]")
         step = sh.grad(lambda x: sh.all_reduce(sh.lift(loss)(x, w)))
@@ -286,7 +286,7 @@ def test_a_constant_is_typed_where_it_is_made_and_not_in_the_loop_that_uses_it_f
         total = lambda x: sh.all_reduce(sh.lift(f)(x))  # noqa: E731
         value, grad = sh.jit(sh.value_and_grad(total))(typed)
         assert_close(denoted(value), np.sum(np.interp(x, points, points**2) ** 2), 100)
-        assert_close(denoted(grad), jax.grad(f)(x), 100)
+        assert_close(denoted(grad), jax.jit(jax.grad(f))(x), 100)
 
 
 def test_an_integer_result_of_a_rule_of_its_own_has_no_tangent() -> None:
@@ -318,7 +318,7 @@ def test_floats_that_are_taken_apart_have_the_gradient_of_their_mantissa() -> No
         total = lambda x: sh.all_reduce(sh.lift(f)(x))  # noqa: E731
         value, grad = sh.jit(sh.value_and_grad(total))(typed)
         assert_close(denoted(value), f(X), 100)
-        assert_close(denoted(grad), jax.grad(f)(X), 100)
+        assert_close(denoted(grad), jax.jit(jax.grad(f))(X), 100)
 
 
 @pytest.mark.parametrize("keys", ["[_]", "[_@dp]", None])

@@ -55,7 +55,7 @@ def test_it_is_local_with_the_values_and_gradients_of_one_device(f: Callable[...
     def loss(x: Any, k: Any) -> Any:
         return jnp.sum(jnp.sin(f(x, k)))
 
-    expected = jax.value_and_grad(loss, (0, 1))(IMAGES, KERNEL)
+    expected = jax.jit(jax.value_and_grad(loss, (0, 1)))(IMAGES, KERNEL)
     with sh.policy(policy):
         args = sh.array(IMAGES, "f32[2,8@x,16@y,3]"), sh.array(KERNEL, "f32[4,4,3,5]{R:(x,y)}")
         with sh.no_comm():

@@ -118,7 +118,7 @@ def test_gradients_in_the_scope_are_those_outside_and_the_ledger_is_the_program(
         plain: Any = sh.jit(gradient)
         slow = sh.use_cost_model(SLOW)
         quick: Any = slow(plain) if decorated else sh.jit(slow(gradient))
-        wanted = np.asarray(jax.grad(step)(w, x))
+        wanted = np.asarray(jax.jit(jax.grad(step))(w, x))
         for f in (plain, quick, gradient, sh.use_cost_model(SLOW)(gradient)):
             np.testing.assert_allclose(np.asarray(jax.block_until_ready(f(*values))), wanted, rtol=2e-4, atol=2e-4)
         sent = [sh.ledger(f, *values) for f in (plain, quick)]

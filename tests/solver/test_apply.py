@@ -91,7 +91,7 @@ def test_values_and_gradients_are_those_of_one_device(case: str, policy: str) ->
         with sh.use_mesh(sh.make_mesh(MESHES["dp x tp"])):
             placed = jax.tree.map(sh.array, values, types)
             found = jax.block_until_ready(jax.tree.map(lambda x: x.to_jax(), sh.jit(sh.train_step(typed))(*placed)))
-        expected = jax.value_and_grad(f)(*values)
+        expected = jax.jit(jax.value_and_grad(f))(*values)
     for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
         assert a.dtype == b.dtype
         assert tolerance.off_by(a, b) <= tolerance.SHORT * tolerance.eps(a.dtype)  # 3e-14

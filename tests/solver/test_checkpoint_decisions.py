@@ -85,7 +85,7 @@ def test_a_plan_with_checkpoints_is_saved_applied_and_computes_the_same(tmp_path
         assert sh.ledger(sh.train_step(typed), *placed) == plan.ledger
         assert "remat" in str(jax.make_jaxpr(typed)(*placed))
         found = jax.block_until_ready(jax.tree.map(host, sh.jit(sh.train_step(typed))(*placed)))
-    for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(jax.value_and_grad(loss)(*values)), strict=True):
+    for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(jax.jit(jax.value_and_grad(loss))(*values)), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5 * float(np.abs(b).max()))
     with pytest.raises(sh.ShardingTypeError, match="it checkpoints the scan at"):
         patched(loss, plan)

@@ -64,7 +64,7 @@ def test_values_in_another_order_are_those_of_one_device_and_send_what_is_said(p
         assert_compiled_as_said(step, *placed, jits=(jax.jit,))
         found = jax.block_until_ready(jax.tree.map(lambda y: y.to_jax(), sh.jit(step)(*placed)))
     assert plan.bytes == plan.ledger.total.bytes
-    for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(jax.value_and_grad(mlp)(p, x)), strict=True):
+    for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(jax.jit(jax.value_and_grad(mlp))(p, x)), strict=True):
         assert tolerance.off_by(a, b) <= tolerance.SHORT * tolerance.eps(a.dtype)
 
 

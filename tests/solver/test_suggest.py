@@ -393,7 +393,7 @@ def test_odd_programs_send_what_is_predicted_and_compute_what_one_device_does(na
         placed = jax.tree.map(sh.array, values, plan.arguments)
         found = jax.tree.map(lambda y: y.to_jax(), sh.jit(sh.train_step(sh.apply(f, plan)))(*placed))
         jax.block_until_ready(found)
-    for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(jax.value_and_grad(f)(*values)), strict=True):
+    for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(jax.jit(jax.value_and_grad(f))(*values)), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5 * float(np.abs(b).max()))
 
 

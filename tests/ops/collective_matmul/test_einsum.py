@@ -208,7 +208,7 @@ def test_a_block_in_scan_under_checkpoint_has_the_gradients_of_one_device(layer:
                 x = reference(x, w1, w2)
             return jax.numpy.sin(x).sum()
 
-        wanted = jax.grad(plain, argnums=(0, 1, 2))(*arrays)
+        wanted = jax.jit(jax.grad(plain, argnums=(0, 1, 2)))(*arrays)
         again: list[int] = []
         for run in (block, sh.checkpoint(block), saving):
             f = sh.grad(functools.partial(loss, run), argnums=(0, 1, 2))
