@@ -90,7 +90,7 @@ def test_trees_and_what_is_plain_come_back_as_in_jax() -> None:
         return lambda p: {"y": p["w"] * p["b"], "s": m.sum(p["w"])}
 
     for ours, theirs in ((sh.jacfwd, jax.jacfwd), (sh.jacrev, jax.jacrev)):
-        found, wanted = sh.jit(ours(f(sh)))(params), theirs(f(jnp))({"w": W, "b": jnp.float32(2.0)})
+        found, wanted = sh.jit(ours(f(sh)))(params), jax.jit(theirs(f(jnp)))({"w": W, "b": jnp.float32(2.0)})
         structures: list[Any] = [jax.tree.structure(found), jax.tree.structure(wanted)]
         assert structures[0] == structures[1]
         for mine, other in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
