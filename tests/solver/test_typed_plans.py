@@ -285,7 +285,7 @@ KEPT: dict[str, Any] = {
 }
 
 
-@pytest.mark.one_in(29)
+@pytest.mark.one_in(57)
 @pytest.mark.parametrize("argnums", [(0,), (1,), (0, 1), False], ids=["data", "weights", "both", "forward"])
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("name", KEPT)

@@ -77,6 +77,7 @@ def test_the_json_is_as_the_schema_says(name: str) -> None:
     assert list(faults(broken, SCHEMA, root=SCHEMA)) == ["$.forward.bytes is a str"]
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", EVERY)
 def test_the_picture_has_each_device_before_between_and_after(name: str) -> None:
     mesh, src, dst = EVERY[name]
