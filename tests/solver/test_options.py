@@ -73,7 +73,7 @@ def found(eqn: Any) -> set[str]:
 
 
 def zeros(*shape: int, dtype: Any = np.float32) -> Any:
-    return jnp.zeros(shape, dtype)
+    return np.zeros(shape, dtype)
 
 
 # the data, read
@@ -236,7 +236,7 @@ def _families() -> dict[str, Any]:
         "quotient": last(jnp.divide, x, y),
         "choice": last(jax.lax.select, x > 0, x, y),
         "cast": last(lambda x: x.astype(jnp.bfloat16), x),
-        "widening": last(lambda x: x.astype(np.float32), x.astype(jnp.bfloat16)),
+        "widening": last(lambda x: x.astype(np.float32), np.asarray(x, jnp.bfloat16)),
         "contraction": last(lambda x, w: x @ w, x, zeros(8, 16)),
         "batched contraction": last(lambda a, b: jnp.einsum("bij,bjk->bik", a, b), t, t),
         "sum": last(lambda x: jnp.sum(x, 1), x),
