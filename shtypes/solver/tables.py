@@ -45,6 +45,12 @@ _EXCLUDED: Final = 1e9
 #: A relative cost below that of any work, as a tie-breaker.
 _TIE_BREAKER: Final = 1e-10
 
+#: What a pending result costs in reshards: that of the caller, and as a tie-breaker a part of one.
+_UNFINISHED: Final = 1.5
+
+#: The tolerance of bytes, which are rounded.
+_ROUNDED: Final = 0.5
+
 #: For each decision variable, the index of an option for each mesh axis.
 Assignment = dict[int, tuple[int, ...]]
 #: For each decision variable, the rows of option indices that it may take.
@@ -273,7 +279,8 @@ class Costs:
     def _comm_per_byte(self, node: Node, rows: Any) -> Any:
         """The communication of an op along each axis, forward and backward, for each row.
 
-        If it is not the sum over the axes, all of it is along the slowest one.
+        If it is not the sum over the axes, all of it is along the slowest one. Where ops choose for themselves, it is
+        infinite for what sends more forward than a gather.
         """
         per_axis = np.stack([o.sent[rows[:, a]] for a, o in enumerate(self._options[node.leader.id])])
         row_comm, joint_comm = self._row_comm.setdefault(node.leader.id, {}), dict[Any, CommPerByte]()
@@ -290,7 +297,21 @@ class Costs:
                 joint_comm[key] = comm
             per_axis[:, k] = 0.0
             per_axis[slowest, k] = comm
+        if self.graph.is_implicit and per_axis.any():
+            local = node.results[0].nbytes / parts(self.result_states(node, rows, 0), self.sizes)
+            sent = per_axis[:, :, 0].sum(0) * local
+            per_axis[slowest, sent > self._gathered(node, rows) + _ROUNDED] = FORBIDDEN
         return per_axis
+
+    def _gathered(self, node: Node, rows: Any) -> Table:
+        """The bytes that each device sends to gather the operands along the axes with an option across shards."""
+        across = np.stack([o.across[rows[:, a]] for a, o in enumerate(self._options[node.leader.id])], -1)
+        total = np.zeros(len(rows))
+        for i, x in {x.id: (i, x) for i, x in enumerate(node.operands) if is_value(x)}.values():
+            states = self.operand_states(node, rows, i)
+            total += x.nbytes / parts(np.where(across, REDUCED, states), self.sizes)
+            total -= x.nbytes / parts(states, self.sizes)
+        return total
 
     def correct(self, assignment: Assignment, *, types: bool) -> bool:
         """Corrects the costs of an assignment to those of the typed ops; returns whether any changed.
@@ -438,7 +459,7 @@ class Costs:
         for k in np.flatnonzero((rows == UNREDUCED).any(-1)):
             dst = np.unique(np.where(rows[k] == UNREDUCED, every, rows[k]), axis=0)
             comm[k] = self.transfer_cost(use, rows[[k]], dst[self.graph.fits(use.value, dst)]).comm.min()
-        return FREE._replace(comm=comm[which])
+        return FREE._replace(comm=comm[which], reshards=_UNFINISHED * (comm > 0)[which])
 
     # all factors
 

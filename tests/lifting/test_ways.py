@@ -144,6 +144,20 @@ CASES = [
         ("[2,40@x,3]", "[3,3,1]"),
         (7 * 40 + 2 * 24, 7 * 40 + 2 * 24),
     ),
+    Case(
+        "two and a half results of each device",
+        lambda x, k: conv(x, k, window_strides=(2,)),
+        (f32(2, 40, 3), f32(4, 3, 3)),
+        ("[2,40@x,3]", "[4,3,3]"),
+        (7 * 15 * 4 + 3 * 24, 7 * 15 * 4 + 3 * 24),
+    ),
+    Case(
+        "results fewer than the elements, each with the next three",
+        lambda x, k: conv(x, k, padding="VALID"),
+        (f32(2, 32, 3), f32(4, 3, 1)),
+        ("[2,32@x,3]", "[4,3,1]"),
+        (7 * 4 * 8 + 3 * 24, 7 * 4 * 8 + 3 * 24),
+    ),
     Case("max pool", lambda x: pool(x, lax.max, -jnp.inf, 1), (IMAGE,), ("[2,32@x,4,3]",), (2 * ROW, 2 * ROW)),
     Case("min pool", lambda x: pool(x, lax.min, jnp.inf, 2), (IMAGE,), ("[2,32@x,4,3]",), (ROW, ROW)),
     Case("sums of windows", lambda x: pool(x, lax.add, 0.0, 1), (IMAGE,), ("[2,32@x,4,3]",), (2 * ROW, 2 * ROW)),
@@ -439,6 +453,25 @@ def test_a_number_beside_odd_sizes_has_no_gradient_of_the_room_in_the_last_shard
     expected = jax.jit(jax.grad(lambda x, scale: total(f(x, scale), jnp), (0, 1)))(x, scale)
     for value, plain in zip(gradient, expected, strict=True):
         assert_close(host(value), plain, SERIES)
+
+
+@pytest.mark.parametrize(
+    ("devices", "f", "types", "gathered"),
+    [
+        (3, lambda a, b: lax.sort((a, b), num_keys=1), ("i8[39@x]", "f32[39@x]"), 2 * 13 * (1 + 4)),
+        (2, lambda a, b: lax.sort((a, b, a), num_keys=2), ("i8[52@x]", "i32[52@x]"), 26 * (1 + 4)),
+        (2, lambda x: lax.top_k(x, 12), ("f32[32@x]",), 16 * 4),
+        (8, functools.partial(jnp.linalg.svd, full_matrices=False), ("f32[16@x,2]",), 7 * 2 * 2 * 4),
+    ],
+    ids=["sort", "sort of a key twice", "top_k", "svd"],
+)
+def test_nothing_sends_more_forward_than_a_gather(devices: int, f: Any, types: Sequence[str], gathered: int) -> None:
+    """Though it may send less in both directions."""
+    with sh.use_mesh(sh.abstract_mesh({"x": devices})):
+        ledger = sh.ledger(across(f), *map(sh.abstract_array, types))
+        assert ledger.total.bytes == gathered
+        with sh.implicit_comm():
+            assert sh.ledger(sh.lift(f), *map(sh.abstract_array, types)).total.bytes == gathered
 
 
 @pytest.mark.mesh({"x": 8})

@@ -368,6 +368,9 @@ WINDOWS: Sequence[tuple[int, int, dict[str, Any]]] = [
     (40, 4, {"window_strides": (2,)}),
     (40, 3, {"padding": "VALID"}),
     (24, 3, {"lhs_dilation": (2,), "padding": [(1, 2)]}),
+    (40, 4, {"lhs_dilation": (2,), "window_strides": (3,), "padding": [(1, 0)]}),
+    (16, 6, {"window_strides": (3,), "padding": [(3, 0)]}),
+    (16, 12, {"padding": "VALID"}),
 ]
 
 
@@ -399,9 +402,20 @@ def of_convolutions() -> Iterator[Case]:
         (line, "[3,4,8]{R:x}", LINE),
     ]:
         yield Case(f"{t} with {of_kernel}", conv, (x, k), (t, of_kernel), mesh)
+    odd = functools.partial(conv, window_strides=(2,))
+    yield Case(
+        "uneven results, batch on y", odd, (numbers(2, 12, 3), numbers(4, 3, 3)), ("[2@y,12@x,3]", "[4,3,3]"), PLANE
+    )
     image, kernel = numbers(2, 16, 8, 4), numbers(3, 3, 4, 4)
     for strides in ((1, 1), (2, 2)):
         f = functools.partial(conv, window_strides=strides)
+        yield Case(
+            f"both dims of uneven results, {strides}",
+            f,
+            (numbers(2, 12, 6, 2), numbers(3, 3, 2, 1)),
+            ("[2,12@x,6@y,2]", "[3,3,2,1]"),
+            PLANE,
+        )
         yield Case(f"both dims, {strides}", f, (image, kernel), ("[2,16@x,8@y,4]", "[3,3,4,4]"), PLANE)
     channels_first = lambda x, k: lax.conv_general_dilated(x, k, (2, 1), "SAME")  # noqa: E731
     yield Case("NCHW", channels_first, (numbers(2, 4, 5, 16), numbers(6, 4, 3, 3)), ("[2,4,5,16@x]", "[6,4,3,3]"))

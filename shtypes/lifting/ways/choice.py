@@ -7,6 +7,7 @@ consists of per-device functions and collectives, which are typed, transposed an
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
@@ -81,7 +82,7 @@ def assumes(f: Way) -> bool:
 
 
 def evaluated(eqn: Any, operands: list[Any]) -> list[Any]:
-    """Evaluates an equation by the way that sends least, or by its row after a gather."""
+    """Evaluates an equation by its row after a gather, or by a way that sends less, and no more forward than that."""
     name = eqn.primitive.name
     row = ROWS[name] if name in ROWS else BODIES[name]
     if not any(dim.axes for x in operands if is_typed(x) for dim in x.type.dims) or not (ways := ways_of(eqn)):
@@ -124,7 +125,9 @@ def _chosen_for(eqn: Any, operands: Sequence[Any], row: Row, ways: Sequence[Way]
         after_gather = _price(row, eqn, operands) if known else None  # type: ignore[arg-type]
         known |= {} if after_gather is None else {-1: after_gather}
         elsewhere = {i for i, f in enumerate(ways) if f in _elsewhere}
-        return min(known, key=lambda i: (known[i], i < 0), default=-1), frozenset({*known, *elsewhere})
+        most = known[-1][0] if -1 in known else sys.maxsize
+        best = min(known, key=lambda i: (known[i][0] > most, known[i][1], i < 0), default=-1)
+        return best, frozenset({*known, *elsewhere})
 
     return _chosen.get_or_create(key, choose)
 
@@ -136,8 +139,11 @@ def tried_apart(mesh: AnyMesh, minimize: Direction = "both") -> Iterator[None]:
         yield
 
 
-def _price(f: Way, eqn: Any, operands: Sequence[Any]) -> Cost | None:
-    """What a way sends, with the reduction of results that it leaves unreduced; None where it does not apply."""
+def _price(f: Way, eqn: Any, operands: Sequence[Any]) -> tuple[int, Cost] | None:
+    """The bytes that a way sends forward, and its cost, with the reduction of results that it leaves unreduced.
+
+    None where it does not apply.
+    """
     minimize, left = minimizing(), list[Cost]()
     taken = [True]
 
@@ -154,4 +160,4 @@ def _price(f: Way, eqn: Any, operands: Sequence[Any]) -> Cost | None:
             forward, backward = sent_by_program(trace_typed(run, types))
     except ShardingTypeError:
         return None
-    return total_cost((cost(forward, backward, minimize), *left)) if taken[0] else None
+    return (forward, total_cost((cost(forward, backward, minimize), *left))) if taken[0] else None

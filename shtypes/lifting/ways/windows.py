@@ -6,54 +6,149 @@ The windows of a device begin ``results * stride`` elements after those of the d
 
 from __future__ import annotations
 
+import functools
+import itertools
+import math
 from collections.abc import Sequence
-from typing import Any
+from fractions import Fraction
+from typing import Any, NamedTuple
 
+import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
+from shtypes.core.array import Array
 from shtypes.dispatch.apply import is_typed
 from shtypes.evaluation.rows.families import ints
 from shtypes.lifting.rows.reductions import windows_of
 from shtypes.lifting.ways.choice import way
+from shtypes.ops.arithmetic import add
 from shtypes.ops.sharded_reductions import as_varying
 from shtypes.ops.shards import (
     Axes,
-    Border,
-    all_gather,
+    Shard,
+    arranged,
     as_sharded,
     as_unreduced,
     axes_of,
+    axis_index,
     axis_size,
-    bordered,
     bound,
     least_or_most,
-    part,
+    of_all,
+    of_device,
     type_of,
-    unbordered,
 )
 from shtypes.rules.einsum_like import Window
 
 
-def _border(low: int, end: int, step: int, gap: int) -> Border | None:
-    """The border of windows from ``-low`` to ``end`` of a multiple of ``step``, of a dim that is dilated by ``gap``."""
-    before, size = low // gap, end // gap + low // gap + 1
-    return None if step % gap or size <= 0 else Border(step // gap, before, size, (low % gap, end % gap))
+class Border(NamedTuple):
+    """The elements of a dim that windows of each device reach: so many from the start of a device on."""
+
+    starts: tuple[int, ...]
+    counts: tuple[int, ...]
+    padding: tuple[int, int] = (0, 0)  # of the windows; never negative: JAX cannot transpose pools with such
+
+    @property
+    def size(self) -> int:
+        """How many elements each device has, needed or not."""
+        return max(self.counts)
+
+    def sent(self, size: int) -> int:
+        """About how many elements each device sends to its neighbours, from shards of ``size``."""
+        reached = list(zip(itertools.count(0, size), self.starts, self.counts, strict=False))
+        before = max(shard - start for shard, start, _ in reached)
+        after = max(start + count - (shard + size) for shard, start, count in reached)
+        return max(before, 0) + max(after, 0)
 
 
-def border_of(w: Window, size: int, results: int, devices: int) -> Border | None:
-    """The border of a shard for its part of the results; None if it is not the same on all devices."""
+def bordered(x: Any, dim: int, axes: Axes, border: Border, fill: Any = 0) -> Array:
+    """Shards with their borders, from their neighbours; ``fill`` beyond the ends."""
+    size, n = type_of(x).shape[dim], axis_size(x, axes)
+    nth = np.arange(border.size)
+    places = np.add.outer(border.starts, nth)
+    there = (places >= 0) & (places < n * size) & np.less.outer(nth, border.counts).T
+    source = np.where(there, 0, 1 if np.any(fill) else -1)
+    origin = np.stack([source, places], -1).reshape(-1, 2)
+    return arranged(axis_index(x, axes), [Shard(x, n * size), fill], origin, dim, axes)
+
+
+def unbordered(x: Any, dim: int, axes: Axes, border: Border, size: int) -> Array:
+    """Adds the elements of shards with borders where they came from: the transpose of `bordered`."""
+    n = axis_size(x, axes)
+    place, device = np.arange(n * size), np.repeat(np.arange(n), size)
+    terms = []
+    for hop in range(1 - n, n):  # from the device ``hop`` further on
+        at = place - np.array(border.starts)[np.clip(device + hop, 0, n - 1)]
+        is_there = (at >= 0) & (at < border.size) & (device + hop >= 0) & (device + hop < n)
+        if is_there.any():
+            origin = np.stack([np.where(is_there, 0, -1), (device + hop) * border.size + at], -1)
+            terms.append(arranged(axis_index(x, axes), [Shard(x, n * border.size)], origin, dim, axes))
+    result: Array = functools.reduce(add, terms)
+    return result
+
+
+def _border(starts: Sequence[int], low: int, ends: Sequence[int], gap: int) -> Border | None:
+    """The border of windows from ``-low`` to an end after each start, of a dim that is dilated by ``gap``."""
+    before, counts = low // gap, tuple(max(end // gap + low // gap + 1, 0) for end in ends)
+    even = max(counts) > 0 and not any(start % gap for start in starts)
+    return Border(tuple(s // gap - before for s in starts), counts, (low % gap, max(ends) % gap)) if even else None
+
+
+class Part(NamedTuple):
+    """The results of each device along a dim: an even share, from the first of a device on, and what they reach."""
+
+    share: Fraction
+    first: tuple[int, ...]
+    border: Border
+
+
+def part_of(w: Window, size: int, results: int, devices: int, sizes: tuple[int, int]) -> Part | None:
+    """The results of windows that each device computes; None if it has none, or the padding would differ.
+
+    Where the devices do not divide their number, shares are even, or begin where shards do, or are of complete rows,
+    whichever sends less.
+
+    Args:
+        w: The window.
+        size: The size of a shard.
+        results: The number of results of all devices.
+        devices: The number of devices.
+        sizes: The sizes of the operand and of the result.
+    """
     if not results or not size:
         return None
-    results = -(-results // devices)
-    low, reach = w.padding[0], (w.size - 1) * w.window_dilation
-    return _border(low, (results - 1) * w.stride - low + reach, results * w.stride, w.base_dilation)
+    low, reach, gap = w.padding[0], (w.size - 1) * w.window_dilation, w.base_dilation
+    unit = gap // math.gcd(w.stride, gap)  # of results that have the same padding
+    even, aligned = Fraction(results, devices), Fraction(size * gap, w.stride)
+    rows = sizes[0] // (size * devices), sizes[1] // results
+
+    def part(share: Fraction) -> tuple[Any, Part | None]:
+        first = tuple(min(int(d * share), results - 1) // unit * unit for d in range(devices))
+        counts = [min(math.ceil((d + 1) * share), results) - start for d, start in enumerate(first)]
+        ends = [(count - 1) * w.stride - low + reach for count in counts]
+        border = _border([start * w.stride for start in first], low, ends, gap)
+        sent = border and border.sent(size) * rows[0] + (devices - 1) * math.ceil(share * rows[1])
+        return sent, border and Part(share, first, border)
+
+    shares = {even, max(even, aligned), Fraction(math.ceil(even))} if results % devices else {even}
+    return min((part(share) for share in sorted(shares)), key=lambda each: each[0] or 0)[1]
 
 
-def _joined(y: Any, dim: int, axes: Axes, size: int) -> Any:
+@of_device("slice")
+def _of_device(y: Any, device: Any, starts: Sequence[int], count: int, dim: int) -> Any:
+    return lax.dynamic_slice_in_dim(y, jnp.asarray(starts)[device], count, dim)
+
+
+def _joined(y: Any, dim: int, axes: Axes, part: Part, size: int) -> Any:
     """The results from those of the devices: sharded, or all of them where the devices do not divide their number."""
-    if type_of(y).shape[dim] * axis_size(y, axes) == size:
-        return as_sharded(y, dim, axes)
-    return part(all_gather(y, axes, dim), 0, size, dim)
+    first, n = part.first, len(part.first)
+    if size % n:
+        return of_all(y, first, part.share, size, dim, axes)
+    starts = [d * size // n - start for d, start in enumerate(first)]
+    if type_of(y).shape[dim] * n > size:
+        y = _of_device(y, axis_index(y, axes), starts, size // n, dim)
+    return as_sharded(y, dim, axes)
 
 
 # convolutions
@@ -69,8 +164,7 @@ def convolved(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
     numbers, out = p["dimension_numbers"], eqn.outvars[0].aval.shape
     moves = zip(ints(p["window_strides"]), p["padding"], p["lhs_dilation"], p["rhs_dilation"], strict=True)
     padding = [tuple(map(int, pads)) for pads in p["padding"]]
-    crossed: list[tuple[int, Axes, Border]] = []
-    summed: list[tuple[int, Axes]] = []
+    crossed: list[tuple[int, Axes, Border, Part | None]] = []  # the last is None where results are summed
     for i, (stride, pads, base, gaps) in enumerate(moves):
         d, e, o = (spec[2 + i] for spec in (numbers.lhs_spec, numbers.rhs_spec, numbers.out_spec))
         axes, kernel_axes = t.dims[d].axes, k.dims[e].axes
@@ -81,54 +175,53 @@ def convolved(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
         if kernel_axes:  # the gradient of a kernel: a window of all the dim, each device has a term of the sum
             if axes != kernel_axes or stride != 1:
                 return None
-            border = _border_of_sharded_window(w, k.local_shape[e], out[o])
-            summed.append((e, axes))
+            part, border = None, _border_of_sharded_window(w, k.local_shape[e], out[o], n)
         elif n == 1 or w.stays_within(t.local_shape[d]):
             continue
         else:
-            border = border_of(w, t.local_shape[d], out[o], n)
+            part = part_of(w, t.local_shape[d], out[o], n, (t.size, math.prod(out)))
+            border = part and part.border
         if border is None or any(a in kernel_dim.axes for a in axes for j, kernel_dim in enumerate(k.dims) if j != e):
             return None
-        crossed.append((i, axes, border))
+        crossed.append((i, axes, border, part))
     if not crossed:
         return None
-    all_axes = tuple(a for _, axes, _ in crossed for a in axes)
-    x = as_varying(x, all_axes)
-    if summed:
-        kernel = as_varying(kernel, tuple(a for _, axes in summed for a in axes))
-    for i, axes, border in crossed:
+    x = as_varying(x, tuple(a for _, axes, *_ in crossed for a in axes))
+    if summed := tuple(a for _, axes, _, part in crossed if not part for a in axes):
+        kernel = as_varying(kernel, summed)
+    for i, axes, border, _ in crossed:
         x = bordered(x, numbers.lhs_spec[2 + i], axes, border)
         padding[i] = border.padding
     y = bound(eqn, padding=tuple(padding))(x, kernel)
-    for i, axes, _ in crossed:
-        is_summed = any(axes == summed_axes for _, summed_axes in summed)
+    for i, axes, _, part in crossed:
         o = numbers.out_spec[2 + i]
-        y = as_unreduced(y, axes) if is_summed else _joined(y, o, axes, out[o])
+        y = _joined(y, o, axes, part, out[o]) if part else as_unreduced(y, axes)
     return [y]
 
 
-def _border_of_sharded_window(w: Window, window: int, results: int) -> Border | None:
+def _border_of_sharded_window(w: Window, window: int, results: int, devices: int) -> Border | None:
     """The border for windows that are sharded as the dim: each device sums over its part of the window.
 
     Element ``j`` of the window of result ``i`` is at ``i + j * window_dilation - low`` of the dilated dim.
     """
     low, reach = w.padding[0], (window - 1) * w.window_dilation
-    return _border(low, results - 1 - low + reach, window * w.window_dilation, w.base_dilation)
+    starts = [d * window * w.window_dilation for d in range(devices)]
+    return _border(starts, low, [results - 1 - low + reach] * devices, w.base_dilation)
 
 
 # pools
 
 
-def _crossed(p: Any, x: Any, results: Sequence[int]) -> list[tuple[int, Axes, Border]] | None:
-    """The dims along which windows cross shards, with their axes and borders; None if no border does."""
+def _crossed(p: Any, x: Any, results: Sequence[int]) -> list[tuple[int, Axes, Part]] | None:
+    """The dims along which windows cross shards, with their axes and parts; None if no border does."""
     t, crossed = type_of(x), []
     for d, (w, dim, n) in enumerate(zip(windows_of(p), t.dims, results, strict=True)):
         if not dim.axes or w.stays_within(t.local_shape[d]):
             continue
-        border = border_of(w, t.local_shape[d], n, t.mesh.product(dim.axes))
-        if border is None:
+        part = part_of(w, t.local_shape[d], n, t.mesh.product(dim.axes), (t.size, math.prod(results)))
+        if part is None:
             return None
-        crossed.append((d, dim.axes, border))
+        crossed.append((d, dim.axes, part))
     return crossed or None
 
 
@@ -149,12 +242,14 @@ def pooled(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
     padding = [(int(a), int(b)) for a, b in p["padding"]]
     t = type_of(x)
     x, *others = (as_varying(y, tuple(a for _, axes, _ in crossed for a in axes)) for y in (x, *others))
-    for d, axes, border in crossed:
+    for d, axes, (*_, border) in crossed:
         x = bordered(x, d, axes, border, fill)
         others = others if scatters else [bordered(y, d, axes, border) for y in others]
         padding[d] = border.padding
     y = bound(eqn, padding=tuple(padding))(*others, x)
-    for d, axes, border in reversed(crossed):
-        y = unbordered(y, d, axes, border, t.local_shape[d]) if scatters else y
-        y = _joined(y, d, axes, eqn.outvars[0].aval.shape[d])
+    for d, axes, part in reversed(crossed):
+        if scatters:
+            y = as_sharded(unbordered(y, d, axes, part.border, t.local_shape[d]), d, axes)
+        else:
+            y = _joined(y, d, axes, part, eqn.outvars[0].aval.shape[d])
     return [y]
