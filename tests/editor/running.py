@@ -48,14 +48,15 @@ for line in sys.stdin:
     folder, arguments = json.loads(line)
     if (child := os.fork()) == 0:
         os.chdir(folder)
-        printed = io.StringIO()
+        printed, answer = io.StringIO(), sys.stdout
+        sys.stdout = sys.stderr = printed
         try:
             main(args=arguments, stdout=printed, stderr=printed, clean_exit=True)
         except SystemExit as end:
             printed.write(end.code if isinstance(end.code, str) else "")
         except BaseException:
             traceback.print_exc(file=printed)
-        print(json.dumps(printed.getvalue()), flush=True)
+        print(json.dumps(printed.getvalue()), file=answer, flush=True)
         os._exit(0)
     os.waitpid(child, 0)
 """
