@@ -111,10 +111,10 @@ class Buffer:
         return next(v for start, v in reversed(self.values) if start <= time)
 
 
-def buffers_of(graph: Graph) -> list[Buffer]:
+def buffers_of(schedule: Schedule) -> list[Buffer]:
     """All buffers of a program besides its arguments, with their lifetimes."""
     buffers: list[Buffer] = []
-    run = _Run(graph, buffers)
+    run = _Run(schedule, buffers)
     clock = run.run(0)
     run.mark(clock)
     for buffer in buffers:
@@ -122,93 +122,37 @@ def buffers_of(graph: Graph) -> list[Buffer]:
     return [b for b in buffers if b.bytes]
 
 
-def saved_by(graph: Graph) -> list[Value]:
+def saved_by(schedule: Schedule) -> list[Value]:
     """The forward values that the backward steps of a program read, in program order.
 
     For loops that take gradients themselves, such as over microbatches, those of one step of the largest.
     """
-    run = _Run(graph, [])
     residuals: dict[Value, None] = {}
-    for step in run.order:
+    for step in schedule.order:
         if step.direction != "forward":
-            residuals |= {v: None for v in run.reads[step] if v.step is not None and v.step.direction == "forward"}
-    inside = [saved_by(body) for step in run.order if step.direction == "forward" for body in step.bodies]
+            residuals |= {v: None for v in schedule.reads[step] if v.step is not None and v.step.direction == "forward"}
+    inside = [saved_by(body) for step, some in schedule.bodies.items() if step.direction == "forward" for body in some]
     largest = max(inside, key=lambda values: sum(v.bytes for v in values), default=[])
     return [*sorted(residuals, key=lambda v: v.step.order if v.step is not None else 0), *largest]
 
 
-class _Run:
-    """One body: the schedule of its steps, and the buffers of their results."""
+class Schedule:
+    """The steps of one body in execution order, with the values that each reads from memory."""
 
-    def __init__(self, graph: Graph, buffers: list[Buffer], *, is_branch: bool = False) -> None:
-        self._graph, self._fusion, self._buffers = graph, Fusion(graph), buffers
+    def __init__(self, graph: Graph) -> None:
+        self._graph, self._fusion = graph, Fusion(graph)
         self._roots: dict[Value, Value] = {}
-        self._memory: dict[Value, Buffer] = {}  # by root value; arguments have none
+        self.results = graph.results
         self.order = self._scheduled()
         self.reads = {
-            step: [*dict.fromkeys(self._root(v) for part in parts for v in self._fusion.reads(part))]
+            step: [*dict.fromkeys(self.root(v) for part in parts for v in self._fusion.reads(part))]
             for step, parts in self.order.items()
         }
-        # the results of a branch are in the buffers of the conditional's results
-        self._in_outer_buffers = set(map(self._root, graph.results)) if is_branch else set()
-        self._last: dict[Value, Step | None] = {v: step for step in self.order for v in self.reads[step]}
-        self._last |= dict.fromkeys(map(self._root, graph.results))
+        self.last: dict[Value, Step | None] = {v: step for step in self.order for v in self.reads[step]}
+        self.last |= dict.fromkeys(map(self.root, graph.results))
+        self.bodies = {step: [*map(Schedule, step.bodies)] for step in self.order if step.bodies}
 
-    def run(self, clock: int) -> int:
-        """Runs it from a time on; returns the time after it."""
-        for step in self.order:
-            start, clock = clock, clock + 1
-            reused = self._reuse(step)
-            for result in step.results:
-                if self._root(result) is result:
-                    self._make(result, reused.get(result), start)
-            for body in step.bodies:
-                clock = _Run(body, self._buffers, is_branch=step.kind is Kind.BRANCH).run(clock)
-            for v in (*self.reads[step], *map(self._root, step.results)):
-                if v in self._memory:
-                    self._memory[v].end = max(self._memory[v].end, clock - 1)
-        return clock
-
-    def mark(self, now: int) -> None:
-        """Marks the buffers of the program's results; a repeated result, or an argument, is a copy."""
-        seen: set[Buffer] = set()
-        for v in map(self._root, self._graph.results):
-            buffer = self._memory.get(v)
-            if (buffer is None and not v.mutable and v.step is None) or buffer in seen:
-                self._buffers.append(Buffer(v.bytes, [(now, v)], result=True))
-            elif buffer is not None:
-                buffer.result = True
-                seen.add(buffer)
-
-    def _make(self, result: Value, over: Value | None, now: int) -> None:
-        """Assigns a result the buffer of another value, or a new one."""
-        if result in self._in_outer_buffers:
-            return
-        if over is None:
-            self._memory[result] = Buffer(result.bytes, [(now, result)])
-            self._buffers.append(self._memory[result])
-        elif over in self._memory:
-            self._memory[result] = self._memory[over]
-            self._memory[result].values.append((now, result))
-
-    def _reuse(self, step: Step) -> dict[Value, Value]:
-        """The dead operands over which results are written."""
-        free = [v for v in self.reads[step] if self._last[v] is step and (v in self._memory or v.mutable)]
-        pairs: Iterable[tuple[Value, Value]] = ()  # operands, with results that may overwrite them
-        if step.kind is Kind.LOOP:
-            pairs = ((self._root(step.operands[i]), step.results[j]) for i, j in step.carried)
-        elif step.kind is Kind.STORE:
-            pairs = [(self._root(step.operands[0]), step.results[0])]
-        elif step.kind in (Kind.MAP, Kind.COSTLY):
-            pairs = [(v, step.results[0]) for v in free if v.bytes == step.results[0].bytes][:1]
-        overwritten: dict[Value, Value] = {}
-        for v, result in pairs:
-            if v in free:
-                free.remove(v)
-                overwritten[result] = v
-        return overwritten
-
-    def _root(self, v: Value) -> Value:
+    def root(self, v: Value) -> Value:
         """The value whose buffer a value aliases."""
         if v not in self._roots:
             step = v.step
@@ -216,7 +160,7 @@ class _Run:
                 self._roots[v] = v
             else:
                 place = step.results.index(v) if step.kind is Kind.BARRIER else 0
-                self._roots[v] = self._root(step.operands[place])
+                self._roots[v] = self.root(step.operands[place])
         return self._roots[v]
 
     def _scheduled(self) -> dict[Step, list[Step]]:
@@ -237,6 +181,72 @@ class _Run:
         for unit in units:
             sorter.add(unit, *{combined_of.get(n, n): None for part in joined.get(unit, [unit]) for n in before[part]})
         return {unit: joined.get(unit, [unit]) for unit in sorter.static_order()}
+
+
+class _Run:
+    """The buffers of the results of one body."""
+
+    def __init__(self, schedule: Schedule, buffers: list[Buffer], *, is_branch: bool = False) -> None:
+        self._schedule, self._buffers = schedule, buffers
+        self._memory: dict[Value, Buffer] = {}  # by root value; arguments have none
+        # the results of a branch are in the buffers of the conditional's results
+        self._in_outer_buffers = set(map(schedule.root, schedule.results)) if is_branch else set()
+
+    def run(self, clock: int) -> int:
+        """Runs it from a time on; returns the time after it."""
+        for step in self._schedule.order:
+            start, clock = clock, clock + 1
+            reused = self._reuse(step)
+            for result in step.results:
+                if self._schedule.root(result) is result:
+                    self._make(result, reused.get(result), start)
+            for body in self._schedule.bodies.get(step, ()):
+                clock = _Run(body, self._buffers, is_branch=step.kind is Kind.BRANCH).run(clock)
+            for v in (*self._schedule.reads[step], *map(self._schedule.root, step.results)):
+                if v in self._memory:
+                    self._memory[v].end = max(self._memory[v].end, clock - 1)
+        return clock
+
+    def mark(self, now: int) -> None:
+        """Marks the buffers of the program's results; a repeated result, or an argument, is a copy."""
+        seen: set[Buffer] = set()
+        for v in map(self._schedule.root, self._schedule.results):
+            buffer = self._memory.get(v)
+            if (buffer is None and not v.mutable and v.step is None) or buffer in seen:
+                self._buffers.append(Buffer(v.bytes, [(now, v)], result=True))
+            elif buffer is not None:
+                buffer.result = True
+                seen.add(buffer)
+
+    def _make(self, result: Value, over: Value | None, now: int) -> None:
+        """Assigns a result the buffer of another value, or a new one."""
+        if result in self._in_outer_buffers:
+            return
+        if over is None:
+            self._memory[result] = Buffer(result.bytes, [(now, result)])
+            self._buffers.append(self._memory[result])
+        elif over in self._memory:
+            self._memory[result] = self._memory[over]
+            self._memory[result].values.append((now, result))
+
+    def _reuse(self, step: Step) -> dict[Value, Value]:
+        """The dead operands over which results are written."""
+        free = [
+            v for v in self._schedule.reads[step] if self._schedule.last[v] is step and (v in self._memory or v.mutable)
+        ]
+        pairs: Iterable[tuple[Value, Value]] = ()  # operands, with results that may overwrite them
+        if step.kind is Kind.LOOP:
+            pairs = ((self._schedule.root(step.operands[i]), step.results[j]) for i, j in step.carried)
+        elif step.kind is Kind.STORE:
+            pairs = [(self._schedule.root(step.operands[0]), step.results[0])]
+        elif step.kind in (Kind.MAP, Kind.COSTLY):
+            pairs = [(v, step.results[0]) for v in free if v.bytes == step.results[0].bytes][:1]
+        overwritten: dict[Value, Value] = {}
+        for v, result in pairs:
+            if v in free:
+                free.remove(v)
+                overwritten[result] = v
+        return overwritten
 
 
 def _post_order(graph: Graph) -> list[Step]:
@@ -290,20 +300,22 @@ def _combined_collectives(steps: list[Step], before: dict[Step, set[Step]]) -> d
 def packed(buffers: Sequence[Buffer]) -> int:
     """The total bytes of buffers: each result has one, which may host earlier buffers; the rest share a heap."""
     results = sorted((b for b in buffers if b.result), key=lambda b: -b.bytes)
-    inside: dict[Buffer, list[Buffer]] = {b: [b] for b in results}
-    left = [
-        b
-        for b in sorted((b for b in buffers if not b.result), key=lambda b: (-b.bytes, b.start))
-        if not _assign_to_result(b, inside)
-    ]
-    return sum(b.bytes for b in results) + peak(left)
+    inside = [(b.bytes, b.start, b.end, list[tuple[int, int]]()) for b in results]
+    others = sorted((b for b in buffers if not b.result), key=lambda b: (-b.bytes, b.start))
+    return sum(b.bytes for b in results) + peak([b for b in others if not _assign_to_result(b, inside)])
 
 
-def _assign_to_result(buffer: Buffer, inside: dict[Buffer, list[Buffer]]) -> bool:
-    """Assigns a buffer to the memory of a result that is free for its lifetime, if possible."""
-    for result, others in inside.items():
-        if buffer.bytes <= result.bytes and all(b.end < buffer.start or buffer.end < b.start for b in others):
-            others.append(buffer)
+def _assign_to_result(buffer: Buffer, inside: list[tuple[int, int, int, list[tuple[int, int]]]]) -> bool:
+    """Assigns a buffer to the memory of a result that is free for its lifetime, if possible.
+
+    ``inside`` has the bytes and lifetime of each result, the largest first, and the lifetimes of what is in its memory.
+    """
+    first, last = buffer.start, buffer.end
+    for size, made, read, lifetimes in inside:
+        if size < buffer.bytes:
+            break
+        if (read < first or last < made) and all(end < first or last < start for start, end in lifetimes):
+            lifetimes.append((first, last))
             return True
     return False
 

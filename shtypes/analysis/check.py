@@ -10,6 +10,7 @@ from typing import Any
 import jax
 from jax.extend.core import jaxpr_as_fun
 
+from shtypes._compat.typed_once import inlined
 from shtypes.analysis.compute import Compute, compute_of
 from shtypes.analysis.memory import DeviceProgram, Memory, device_program, memory_of
 from shtypes.analysis.target import Target, mesh_of, scopes, target_in_scope, target_of
@@ -205,7 +206,7 @@ def _signature_of(target: Target, *, grad: bool) -> Signature:
     arguments = {name: jax.tree.map(_type, x) for name, x in target.arguments.items()}
     if not isinstance(target.function, JitFunction) or grad:  # a JitFunction may donate arguments, and is retraced
         target = target._replace(function=_replayed(target, program, outs), merges=False)  # merged already
-    return Signature(target.name, arguments, results, gradients, current_policy(), program, target)
+    return Signature(target.name, arguments, results, gradients, current_policy(), inlined(program), target)
 
 
 def _replayed(target: Target, program: Any, outs: Any) -> Callable[..., Any]:

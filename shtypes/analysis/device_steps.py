@@ -156,7 +156,7 @@ class Graph:
 def graph_of(program: Any, arguments: Sequence[Value], *, barriers: bool = True) -> Graph:
     """The graph of a closed jaxpr of plain arrays for these arguments; ``barriers`` as in `memory`."""
     jaxpr = jaxpr_of(program)
-    return _Build(Walk(), barriers).graph(jaxpr, (True,) * len(jaxpr.outvars), arguments, "")
+    return _Build(Walk(), barriers, {}).graph(jaxpr, (True,) * len(jaxpr.outvars), arguments, "")
 
 
 def _values(like: Iterable[Any], used: Iterable[bool] = itertools.repeat(True)) -> list[Value]:
@@ -168,8 +168,8 @@ def _values(like: Iterable[Any], used: Iterable[bool] = itertools.repeat(True)) 
 class _Build:
     """Builds the graph of one body, with its calls inlined."""
 
-    def __init__(self, walk: Walk, barriers: bool) -> None:
-        self._walk, self._barriers = walk, barriers
+    def __init__(self, walk: Walk, barriers: bool, texts: dict[int, tuple[str, ...]]) -> None:
+        self._walk, self._barriers, self._texts = walk, barriers, texts
         self._graph = Graph()
         self._seen: dict[Any, list[Value]] = {}
         self._literals: dict[Any, Value] = {}
@@ -180,7 +180,7 @@ class _Build:
         return self._graph
 
     def _inner(self, body: Any, used: tuple[bool, ...], inputs: Sequence[Value], stack: str) -> Graph:
-        return _Build(self._walk, self._barriers).graph(body, used, inputs, stack)
+        return _Build(self._walk, self._barriers, self._texts).graph(body, used, inputs, stack)
 
     def _inline(self, body: Any, used: tuple[bool, ...], inputs: Sequence[Value], stack: str) -> list[Value]:
         """Adds the steps of a body that runs once; returns its results."""
@@ -248,7 +248,10 @@ class _Build:
 
     def _plain(self, eqn: Any, operands: list[Value], stack: str) -> list[Value]:
         """Adds an equation without bodies, unless an equal one exists."""
-        key = (eqn.primitive, tuple(map(id, operands)), tuple(map(str, eqn.params.items())))
+        params = id(eqn.params)  # equations that were traced once share them
+        if params not in self._texts:
+            self._texts[params] = tuple(map(str, eqn.params.items()))
+        key = (eqn.primitive, tuple(map(id, operands)), self._texts[params])
         acts = any(not _is_of_axis(effect) for effect in eqn.effects)
         if acts or key not in self._seen:
             step = Step(eqn.primitive.name, kind_of(eqn), operands, **self._at(eqn, stack))
@@ -262,7 +265,7 @@ class _Build:
         stacks = _values(eqn.outvars[scan.carry :], used[scan.carry :])
         for v in (*inputs[n:m], *stacks):
             v.mutable = True
-        inner = _Build(self._walk, self._barriers)
+        inner = _Build(self._walk, self._barriers, self._texts)
         slices: list[Value] = []
         for xs, v in zip(inputs[m:], body.invars[m:], strict=True):
             slices += inner._add(Step("slice", Kind.MAP, [xs], -1, eqn, stack), [v])

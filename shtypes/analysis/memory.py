@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 import jax
 
 from shtypes._compat.jaxprs import jaxpr_of
-from shtypes.analysis.buffers import buffers_of, live, packed, saved_by
+from shtypes.analysis.buffers import Schedule, buffers_of, live, packed, saved_by
 from shtypes.analysis.device_steps import Graph, Kind, Step, Value, bytes_of, graph_of
 from shtypes.analysis.target import Target, target_in_scope
 from shtypes.context.user_line import public
@@ -214,7 +214,8 @@ def device_program(target: Target, *, grad: bool, barriers: bool = True) -> Devi
 def memory_of(target: Target, program: DeviceProgram, *, grad: bool) -> Memory:
     """The memory of a call; with ``grad``, its last results are gradients."""
     call, jaxpr, leaves, inputs, graph = program
-    buffers = buffers_of(graph)
+    schedule = Schedule(graph)
+    buffers = buffers_of(schedule)
     results = [bytes_of(v.aval) for v in jaxpr.outvars]
     aliased = _aliased([v for v in inputs if v.mutable], [v.aval for v in jaxpr.outvars])
     others = packed(buffers) - sum(results) + aliased
@@ -229,7 +230,7 @@ def memory_of(target: Target, program: DeviceProgram, *, grad: bool) -> Memory:
         _gradient_bytes(call.traced) if grad else 0,
         aliased,
         max(others, 0),
-        _live_values(saved_by(graph)),
+        _live_values(saved_by(schedule)),
         _live_values(live(buffers)),
     )
 

@@ -31,7 +31,8 @@ from shtypes._compat.jaxprs import (
     literal_array,
     unrounded,
 )
-from shtypes.caches import COMPILED
+from shtypes._compat.typed_once import TYPED_ONCE
+from shtypes.caches import COMPILED, Static
 from shtypes.core.array import Array, wrap
 from shtypes.core.callbacks import Callback, call_on_shards, raise_after, recording_errors
 from shtypes.core.checks import check_shards, check_terms_of_shards, checks_are_on
@@ -44,6 +45,7 @@ from shtypes.core.meshes import concrete_mesh, context_mesh, manual_mesh
 from shtypes.core.operation import Operation, applied_by
 from shtypes.core.physical import from_shard, physical_spec, to_shard
 from shtypes.core.region_plan import Planner, Segment, UnsupportedError, check_supported, is_typed, same_spec, spec_of
+from shtypes.core.repeated import Layer, layers
 from shtypes.core.reshard import Reshard
 from shtypes.core.run_op import apply_local, reshard_on_shards
 from shtypes.core.shard_fn import wide_enough
@@ -274,7 +276,7 @@ class Lowering:
             local |= {v: to_shard(v.aval, local[v]) for v in typed}
             if checks_are_on():
                 check_shards("jit", [local[v] for v in typed], [v.aval for v in typed], inputs=True)
-            _run(segment.equations, local, self._on_shards)
+            self._run_layers(segment, local)
             results = [_leaving(v, _read(local, v)) for v in segment.results]
             if calls_host(segment.equations):
                 raise_after(mesh.axis_names, results)
@@ -293,6 +295,24 @@ class Lowering:
             **options,
         )
         env.update(zip(segment.results, run(*[_read(env, v) for v in segment.operands]), strict=True))
+
+    def _run_layers(self, segment: Segment, env: dict[Any, Any]) -> None:
+        """Evaluates a region's equations. Layers that were traced once for several calls are calls again."""
+        eqns, at = segment.equations, 0
+        calls: dict[Any, Callable[..., Any]] = {}  # by the form of a layer
+        for layer in _layers_traced_once(segment):
+            _run(eqns[at : layer.steps.start], env, self._on_shards)
+            if layer.form not in calls:
+
+                def run(xs: Sequence[Any], layer: Layer = layer) -> list[Any]:
+                    inner = dict(zip(layer.inputs, xs, strict=True))
+                    _run([eqns[i] for i in layer.steps], inner, self._on_shards)
+                    return [inner[v] for v in layer.outputs]
+
+                calls[layer.form] = jax.jit(run)
+            env.update(zip(layer.outputs, calls[layer.form]([env[v] for v in layer.inputs]), strict=True))
+            at = layer.steps.stop
+        _run(eqns[at:], env, self._on_shards)
 
     def _shards(self, body: Any, shards: Sequence[Any]) -> list[Any]:
         jaxpr = jaxpr_of(body)
@@ -325,6 +345,20 @@ def _on_arrays(eqn: Any, xs: Sequence[Any]) -> list[Any]:
         outs = eqn.primitive.to_lojax(*values, **eqn.params)
         outs = outs if eqn.primitive.multiple_results else [outs]
         return [out.data if type(out) is Array else out for out in outs]
+
+
+def _layers_traced_once(segment: Segment) -> list[Layer]:
+    """The repeated layers of a region, of equations that are copies of those of one call."""
+    codes: list[Any] = []
+    for i, eqn in enumerate(segment.equations):
+        operands = [x.val if is_literal(x) else None for x in eqn.invars]
+        once = any(getattr(scope, "name", "") == TYPED_ONCE for scope in eqn.source_info.name_stack.stack)
+        parts = [id(x) if isinstance(x, Operation) else Static(x) for x in (*eqn.params.values(), *operands)]
+        codes.append((eqn.primitive, *parts) if once else i)
+    if set(map(type, codes)) == {int}:
+        return []
+    reads = [[v for v in eqn.invars if not is_literal(v)] for eqn in segment.equations]
+    return layers(codes, reads, [eqn.outvars for eqn in segment.equations], segment.results)
 
 
 def _leaving(v: Any, shard: Any) -> Any:

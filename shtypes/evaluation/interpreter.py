@@ -259,7 +259,7 @@ _NEVER: Final = RowRecord((), ())
 
 def replay_or_run(eqn: Any, operands: list[Any], row: Callable[[Any, list[Any]], list[Any]]) -> list[Any]:
     """Evaluates an equation by ``row``, or replays the record of an equal equation."""
-    key = _key(eqn, operands)
+    key = key_of_operands(eqn, operands)
     if key is None:
         return row(eqn, operands)
     before = _records.get(key)
@@ -273,7 +273,7 @@ def replay_or_run(eqn: Any, operands: list[Any], row: Callable[[Any, list[Any]],
     return outs
 
 
-def _key(eqn: Any, operands: Sequence[Any]) -> tuple[Any, ...] | None:
+def key_of_operands(eqn: Any, operands: Sequence[Any]) -> tuple[Any, ...] | None:
     """The cache key of an equation; None if it is evaluated each time: with effects or scope rules, or eagerly."""
     if eqn.effects or rules_in_force() or not any(isinstance(x, jax.core.Tracer) for x in operands):
         return None

@@ -13,6 +13,7 @@ from jax.tree_util import tree_unflatten
 
 from shtypes._compat import no_trace_is_running
 from shtypes._compat.jaxprs import captured, jaxpr_of
+from shtypes._compat.typed_once import inlined
 from shtypes.context.signature_errors import as_numbers, name_of
 from shtypes.context.user_line import placed
 from shtypes.core.array import Array, wrap, wrap_all
@@ -290,7 +291,7 @@ class Program:
             raise _RecaptureError(_Constants(_Captured(arrays), data) if arrays else None)
         data_of_constants = iter(() if constants is None else constants.data)
         values = [next(data_of_constants) if isinstance(x, (Array, jax.Array)) else x for x in constants_of_program]
-        outs = Lowering(one_region=self.mode == "require").lower(merged(program.jaxpr), values, data)
+        outs = Lowering(one_region=self.mode == "require").lower(merged(inlined(program.jaxpr)), values, data)
         avals = [v.aval for v in jaxpr_of(program.jaxpr).outvars]
         types = tuple(t if type(t) is HiShType else None for t in avals)
         plain = tuple(i for i, t in enumerate(types) if t is None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import difflib
 import fnmatch
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -17,13 +18,16 @@ from shtypes._compat.jaxprs import bind_eqn
 from shtypes._compat.plain_programs import as_written
 from shtypes.core.array import Array
 from shtypes.core.conversion import array
+from shtypes.core.repeated import Layer
 from shtypes.errors import ShardingTypeError
 from shtypes.lifting.lift import lift
 from shtypes.lifting.recorded_calls import inserted_cast, recorded_op
+from shtypes.lifting.typed_once import typed_once
 from shtypes.scopes.comm import CommScope, in_force, objective, rules_in_force
 from shtypes.solver.axis_states import REDUCED, typed
 from shtypes.solver.items import Checkpoint, Item, Loop, Op, Operand, Value, is_value
 from shtypes.solver.program import Function, Program
+from shtypes.solver.repeated import layers
 from shtypes.solver.tables import Assignment, Costs
 from shtypes.solver.transfers import Transfer
 from shtypes.traced.equations import SourceLine
@@ -152,9 +156,12 @@ def to_decisions(costs: Costs, assignment: Assignment, transfers: Sequence[Trans
     return Decisions(graph.mesh, tuple(arguments), casts, across_shards)
 
 
-def typed_function(program: Function, decisions: Decisions) -> Callable[..., Any]:
-    """The typed function of a plan. It casts plain arguments to the plan's types, and typed ones must have them."""
-    run = _Evaluator(program, decisions, lambda x, t, **_: recorded_op("reshard", x, target_text(t)))
+def typed_function(program: Function, decisions: Decisions, *, folds: bool = False) -> Callable[..., Any]:
+    """The typed function of a plan. It casts plain arguments to the plan's types, and typed ones must have them.
+
+    If it ``folds``, equal layers are calls of one program, which is typed once.
+    """
+    run = _Evaluator(program, decisions, lambda x, t, **_: recorded_op("reshard", x, target_text(t)), folds=folds)
 
     def of_arrays(*arrays: Any) -> Any:
         return jax.tree.unflatten(program.out_tree, run(arrays))
@@ -195,8 +202,12 @@ def evaluation(program: Program, decisions: Decisions) -> Callable[..., list[Any
 class _Evaluator:
     """Evaluates a program with the planned reshards."""
 
-    def __init__(self, program: Program, decisions: Decisions, reshard: Callable[..., Any]) -> None:
+    def __init__(
+        self, program: Program, decisions: Decisions, reshard: Callable[..., Any], *, folds: bool = False
+    ) -> None:
         self.program, self.decisions, self.reshard = program, decisions, reshard
+        self._layers = layers(program, decisions.casts, decisions.across_shards) if folds else {}
+        self._calls: dict[Any, Callable[..., Any]] = {}  # by the form of a layer
 
     def _resharded(self, x: Any, t: ShType | None, **options: bool) -> Any:
         return x if t is None else self.reshard(x, t, **options)
@@ -208,8 +219,24 @@ class _Evaluator:
             eqn = uses.get(v.id)  # its shared copy belongs to the line of its first use
             with contextlib.nullcontext() if eqn is None else as_written(eqn, eqn.source_info.traceback):
                 self._put(env, v, x)
-        self._items(self.program.items, env)
+        items, at = self.program.items, 0
+        while at < len(items):
+            layer = self._layers.get(at)
+            if layer is None:
+                self._items(items[at : at + 1], env)
+                at += 1
+            else:
+                if layer.form not in self._calls:
+                    self._calls[layer.form] = typed_once(functools.partial(self._layer, layer))
+                outs = self._calls[layer.form]([env[key] for key in layer.inputs])
+                env.update(zip(layer.outputs, outs, strict=True))
+                at = layer.steps.stop
         return [self._get(env, v, f"result.{i}") for i, v in enumerate(self.program.outputs)]
+
+    def _layer(self, layer: Layer, values: Sequence[Any]) -> list[Any]:
+        env = dict(zip(layer.inputs, values, strict=True))
+        self._items([self.program.items[i] for i in layer.steps], env)
+        return [env[key] for key in layer.outputs]
 
     def _put(self, env: dict[Any, Any], v: Value, x: Any) -> None:
         env[v.id] = x

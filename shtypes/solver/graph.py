@@ -12,6 +12,7 @@ import numpy as np
 from shtypes._compat.derivative_rules import Residuals
 from shtypes._compat.jaxprs import is_literal
 from shtypes.analysis.flops import is_convolution
+from shtypes.core.repeated import longest_repeat
 from shtypes.errors import ShardingTypeError
 from shtypes.solver import options as options_
 from shtypes.solver.axis_states import INVARIANT, REDUCED, SHARDED, UNREDUCED, axis_states
@@ -31,8 +32,6 @@ _MOST_AXES: Final = 64
 _NAME_AXES: Final = frozenset({"typed_call", "sharding_annotation"})
 #: The most axes of which the order on a dim is a decision.
 _MOST_ORDERED: Final = 3
-#: The fewest equations of a repeated layer.
-_LEAST_LAYER: Final = 4
 #: Primitives whose operands live until the backward pass at the peak of a step, and those whose results do.
 _NEEDS_OPERANDS: Final = frozenset(
     (
@@ -422,7 +421,7 @@ class Graph:
         layers, left = [], [(0, len(ops))]
         while left:
             start, end = left.pop()
-            covered, at, period = _longest_repeat(sequence[start:end])
+            covered, at, period = longest_repeat(sequence[start:end])
             if covered:
                 self._tie(ops[start + at : start + at + covered], period)
                 layers.append((covered // period, period))
@@ -484,16 +483,3 @@ def _states_of(t: ShType | None) -> list[int]:
             f"a value is {t}: it varies, or its axes on one dim are in another order than plans have"
         )
     return states
-
-
-def _longest_repeat(sequence: Any) -> tuple[int, int, int]:
-    """The longest tandem repeat of a sequence: its length, start and period; zeros for none."""
-    best = (0, 0, 0)
-    for period in range(_LEAST_LAYER, len(sequence) // 2 + 1):
-        same = np.concatenate(([False], sequence[:-period] == sequence[period:], [False]))
-        edges = np.flatnonzero(np.diff(same.astype(np.int8)))
-        for a, b in zip(edges[::2], edges[1::2], strict=True):
-            covered = (b - a) // period * period + period
-            if b - a >= period and covered > best[0]:
-                best = (int(covered), int(a), period)
-    return best

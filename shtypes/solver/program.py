@@ -6,6 +6,7 @@ Calls are inlined; the bodies of scans and checkpoints are nested items. Other e
 
 from __future__ import annotations
 
+import functools
 import inspect
 import itertools
 from collections.abc import Callable, Collection, Sequence
@@ -14,8 +15,19 @@ from typing import Any, Final
 import jax
 
 from shtypes._compat.eqn_frames import is_of_a_library, user_frames
-from shtypes._compat.jaxprs import Scan, captured, control, is_literal, jaxpr_of, literal_value, moves_smoothly
+from shtypes._compat.in_force import set_at
+from shtypes._compat.jaxprs import (
+    Scan,
+    captured,
+    control,
+    is_literal,
+    jaxpr_of,
+    key_of_equation,
+    literal_value,
+    moves_smoothly,
+)
 from shtypes._compat.plain_programs import needed, trace_plain
+from shtypes.caches import Static
 from shtypes.context.frames import Owner, owner_of_file
 from shtypes.context.user_line import wrap_jax_errors
 from shtypes.core.jax_errors import wrap_refusals
@@ -118,6 +130,12 @@ class Program:
         self.live = self._live()
         #: By value from outside a checkpoint: the checkpoint that all of its uses are in.
         self.entering = self._entering()
+
+    @functools.cached_property
+    def codes(self) -> dict[int, int]:
+        """A number for each op, equal for ops of one line that differ only in the values that they take."""
+        numbers: dict[Any, int] = {}
+        return {op.id: numbers.setdefault(_code(op), len(numbers)) for op in self.ops}
 
     def _value(self, aval: Any, name: str = "") -> Value:
         v = Value(next(self._ids), tuple(map(int, aval.shape)), dtypes.from_numpy(aval.dtype), name=name)
@@ -326,6 +344,11 @@ class Function(Program):
         leaves = [next(rest) if a else x for x, a in zip(self._leaves, self.is_array, strict=True)]
         args: tuple[Any, ...] = jax.tree.unflatten(self.tree, leaves)
         return args
+
+
+def _code(op: Op) -> Any:
+    constants = [x.captured if isinstance(x, Value) else x for x in op.operands]
+    return key_of_equation(op.eqn), set_at(op.eqn), op.place, *map(Static, constants)
 
 
 def _read(env: dict[Any, Any], atom: Any) -> Any:

@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 from shtypes.analysis.check import Signature, check
 from shtypes.analysis.compute import Compute
 from shtypes.autodiff.train_step import train_step
+from shtypes.caches import Bounded
 from shtypes.core.conversion import abstract_array
 from shtypes.core.meshes import use_mesh
 from shtypes.errors import ShardingTypeError, how_many
@@ -87,6 +88,7 @@ class Problem(NamedTuple):
     argnums: tuple[int, ...]  # the arguments that are differentiated; none without a backward pass
     state: float  # bytes of optimizer state for each byte of these
     fixed: FixedTypes
+    signatures: Bounded[Signature]  # of the latest plans that were typed, by decisions
 
     @property
     def mesh(self) -> Mesh:
@@ -214,8 +216,13 @@ class Plan(Report):
     @functools.cached_property
     def signature(self) -> Signature:
         """The typed program of a step (the loss with its gradients)."""
+        _, arguments, casts, ways = self.decisions
+        key = arguments, frozenset(casts.items()), frozenset(ways.items())
+        return self.problem.signatures.get_or_create(key, self._signature)
+
+    def _signature(self) -> Signature:
         problem = self.problem
-        f = typed_function(problem.program, self.decisions)
+        f = typed_function(problem.program, self.decisions, folds=True)
         args = problem.program.arguments([abstract_array(t) for t in self.decisions.arguments])
         with use_mesh(problem.mesh):
             return check(train_step(f, problem.argnums) if problem.argnums else f, *args)

@@ -17,9 +17,11 @@ from typing import Any, Final, Literal, overload
 
 import jax
 
+from shtypes.analysis.check import Signature
 from shtypes.analysis.compute import seconds_of
 from shtypes.analysis.svg import Mark, front
 from shtypes.autodiff.grad import positions
+from shtypes.caches import Bounded
 from shtypes.context.signature_errors import check_function, name_of
 from shtypes.context.user_line import public
 from shtypes.core.array import Array
@@ -52,6 +54,8 @@ _MOST_CORRECTIONS: Final = 12
 _LIKELY: Final = 1.5
 #: The most ops of a program of which the work is measured first, since that takes a trace of its gradient.
 _MOST_CALIBRATED: Final = 2000
+#: The most typed plans that are remembered: more than a round of corrections types.
+_MOST_TYPED: Final = 16
 #: The default time limit in seconds on axes of which not all vary together.
 _TIME_LIMIT: Final = 20.0
 _UNITS: Final = {"": 1, "B": 1, "KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
@@ -263,7 +267,8 @@ def suggest(
                     costs.calibrate(seconds_of(program.with_gradient(), device))
             fused = costs.fused
         costs.fused = fused
-        problem = Problem(program.name, program, costs, model, device, argnums, float(state), fixed_types)
+        signatures = Bounded[Signature](_MOST_TYPED)
+        problem = Problem(program.name, program, costs, model, device, argnums, float(state), fixed_types, signatures)
         search = Search(costs, seed=operator.index(seed), overlap=float(overlap), deadline=deadline)
         return _suggestions(problem, search, limit)
 

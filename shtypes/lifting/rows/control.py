@@ -13,6 +13,7 @@ from shtypes._compat import no_trace_is_running
 from shtypes._compat.derivative_rules import trace_typed
 from shtypes._compat.jaxprs import Cond, Scan, While, control, jaxpr_of
 from shtypes._compat.plain_programs import bind_plain, trace_plain
+from shtypes._compat.typed_once import TYPED_ONCE
 from shtypes.autodiff.checkpoint import checkpoint_name
 from shtypes.control import debug
 from shtypes.control.branches import switch
@@ -37,6 +38,7 @@ from shtypes.evaluation.value_info import (
 )
 from shtypes.lifting.jax_rules import Split
 from shtypes.lifting.saving import ByMarks, Mark, marked, policies_in_force, under_policies, with_mark
+from shtypes.lifting.typed_once import results_of_call
 from shtypes.ops import functions
 from shtypes.ops.along_dims import function
 from shtypes.ops.table import OPS
@@ -70,6 +72,8 @@ def _program(name: str, avals: tuple[Any, ...]) -> str:
 @body_row("jit", "closed_call", "composite", "eval_jaxpr")
 def _call(eqn: Any, operands: list[Any]) -> list[Any]:
     params = eqn.params
+    if params.get("name") == TYPED_ONCE and (outs := results_of_call(eqn, operands)) is not None:
+        return outs
     if params.get("name") in _ELEMENTWISE and _is_jaxs_function(eqn):
         return [OPS[params["name"]].function(*operands)]
     body = params.get("jaxpr", params.get("call_jaxpr"))
