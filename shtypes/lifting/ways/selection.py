@@ -137,7 +137,9 @@ def by_bits(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
     places = [f(xs) for f, xs in zip(which, others, strict=True)]
     if not all(map(_is_replicated, places)):
         return None
-    rows = _selected(x, dim, axes, _in_a_row(places, type_of(x).shape[dim]))
+    last = type_of(x).ndim - 1  # of which searches need no copies
+    found = _selected(_transposed(x, dim, last), last, axes, _in_a_row(places, type_of(x).shape[dim]))
+    rows = _transposed(found, last, dim)
     ends = np.cumsum(counts).tolist()
     parts = [part(rows, start, stop, dim) for start, stop in zip([0, *ends], ends, strict=False)]
     return list(map(_read_again, parts, readers))
@@ -237,8 +239,13 @@ def _chosen(elements: Any, owner: Any, dim: int) -> Any:
     return jnp.squeeze(jnp.take_along_axis(elements, jnp.expand_dims(owner, dim), dim, mode="clip"), dim)
 
 
+@of_device("transpose")
+def _transposed(x: Any, src: int, dst: int) -> Any:
+    return jnp.moveaxis(x, src, dst)
+
+
 def _selected(x: Any, dim: int, axes: Axes, places: Any) -> Any:
-    """The elements at some places of a sorted dim."""
+    """The elements at some places of a sorted last dim."""
     t, count = type_of(x), int(type_of(places).size)
     own = as_varying(x, axes)
     keys, order = _sorted(_keys(stop_gradient(own)), dim)
