@@ -290,6 +290,16 @@ def test_it_sends_what_its_closed_form_says(case: Case) -> None:
     assert ledger.forward().total.bytes == case.sent[0]
 
 
+@pytest.mark.mesh({"x": 8})
+def test_few_elements_of_a_dim_are_not_gathered_with_all_of_it() -> None:
+    def sent(f: Callable[..., Any]) -> int:
+        return sh.ledger(across(f), sh.abstract_array("f32[56@x,5]")).total.bytes
+
+    assert sent(lambda x: x[3:6]) == 0  # a pending sum
+    assert sent(lambda x: x[41:56:2]) == 3 * 20
+    assert sent(lambda x: jnp.pad(x[3:6], ((1, 1), (0, 0)), "edge")) == 2 * 35 + 3 * 20
+
+
 def test_what_counts_sorted_elements_reads_them_as_they_were() -> None:
     def f(x: Any) -> Any:
         y = jnp.sort(x)

@@ -729,6 +729,8 @@ def of_moves() -> Iterator[Case]:
         "split": lambda x: jnp.split(x, 2),
         "wide pad": lambda x: jnp.pad(x, ((3, 5), (0, 0))),
         "wrapped": lambda x: jnp.concatenate([x[-4:], x, x[:4]]),
+        "few": lambda x: (x[3:6], jnp.sin(x[2:5] - x[7:10]), x[-1]),
+        "few with edges": lambda x: jnp.pad(x[3:6], ((1, 1), (0, 0)), "edge"),
         "many times": lambda x: jnp.concatenate([x, x * 2, x[::-1]]),
     }
     for dtype, (name, f) in itertools.product((np.float32, ml_dtypes.bfloat16, np.int8), sizes.items()):

@@ -198,14 +198,17 @@ def _closed(jaxpr: Any, groups: Sequence[Sequence[int]]) -> list[list[int]]:
 
 
 def _may_be_call(uses: _Uses, group: Sequence[int]) -> bool:
-    """Whether a group's results have shapes of operands or even sizes, and its equations the same settings."""
+    """Whether a group's results have shapes of operands, even or few sizes, and its equations the same settings."""
     operands, results = _boundary(uses, group)
     shapes = {v.aval.shape for v in operands if v not in uses.sizeless}
+    most = max((v.aval.size for v in operands), default=0)
     marks = {set_at(uses.jaxpr.eqns[i]) for i in group}
     return (
         len(marks) == 1
         and bool(results)
-        and all(v.aval.shape in shapes or not any(n % 2 for n in v.aval.shape) for v in results)
+        and all(
+            v.aval.shape in shapes or not any(n % 2 for n in v.aval.shape) or 2 * v.aval.size <= most for v in results
+        )
     )
 
 

@@ -8,6 +8,7 @@ results, are materialized by one permute for each distance. The last shards may 
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
@@ -31,6 +32,7 @@ from shtypes.ops.shards import (
     all_gather,
     arranged,
     as_sharded,
+    as_unreduced,
     axes_of,
     axis_index,
     axis_size,
@@ -39,9 +41,11 @@ from shtypes.ops.shards import (
     of_device,
     part,
     ppermute,
+    psum,
     type_of,
 )
 from shtypes.ops.table import OPS
+from shtypes.types import dtypes
 
 #: Primitives that change the dims: small values, such as edges to be repeated, are gathered for them.
 _RESHAPES: Final = ("broadcast_in_dim", "reshape", "squeeze")
@@ -174,6 +178,8 @@ class _Evaluation:
         """Gathers a value, such as an edge that is repeated."""
         if not isinstance(x, (Shard, Moved)):
             return x
+        if 2 * x.size <= self.n and (terms := self._terms(x)) is not None:
+            return psum(terms, self.axes)
         return part(all_gather(self.block(x).x, self.axes, self.dim), 0, x.size, self.dim)
 
     def _moved(self, eqn: Any, xs: Sequence[Any]) -> Sequence[Shard | Moved]:
@@ -221,6 +227,27 @@ class _Evaluation:
         if id(x) not in self._sent:
             self._sent[id(x)] = x, self._blocks(x)
         return self._sent[id(x)][1]
+
+    def result(self, x: Any) -> Any:
+        """A result as a typed value: sharded, or where the devices do not divide it, a pending sum of their parts."""
+        if not isinstance(x, (Shard, Moved)):
+            return x
+        if x.size % self.n == 0:
+            return as_sharded(self.block(x).x, self.dim, self.axes)
+        terms = self._terms(x)
+        return self._complete(x) if terms is None else as_unreduced(terms, self.axes)
+
+    def _terms(self, x: Shard | Moved) -> Any:
+        """A value of which each device has the elements of its shards, else zeros; None of what cannot be summed."""
+        sources, origin = self._as_moved(x)
+        shards = {k: type_of(y.x) for k, y in enumerate(sources) if isinstance(y, Shard)}
+        if not all(dtypes.summable(t.dtype_name) for t in shards.values()):
+            return None
+        sizes = np.array([shards[k].shape[self.dim] if k in shards else sys.maxsize for k in range(len(sources))])
+        is_own = origin[:, 1] // sizes[origin[:, 0]] == np.arange(self.n)[:, None]
+        zero = len(sources), 0  # the one that changes no sum
+        origin = np.where(is_own[..., None], origin, zero).reshape(-1, 2)
+        return arranged(self.device, (*sources, -0.0), origin, self.dim, self.axes)
 
     def _blocks(self, x: Any) -> Shard:
         moved = self._as_moved(x)
@@ -304,10 +331,7 @@ def _along(eqn: Any, operands: Sequence[Any], dim: int, axes: Axes) -> Sequence[
         args.append(Shard(as_varying(x, axes), type_of(x).shape[dim]) if lies else x)
     run = _Evaluation(dim, axes, next(x for x in operands if is_typed(x)))
     outs = run.run(eqn.params["jaxpr"], args)
-    if any(y.size % run.n or not y.size for y in outs if isinstance(y, (Shard, Moved))):
-        return None
-    blocks = [run.block(y) if isinstance(y, Moved) else y for y in outs]
-    return [as_sharded(y.x, dim, axes) if isinstance(y, Shard) else y for y in blocks]
+    return None if any(y.size == 0 for y in outs if isinstance(y, (Shard, Moved))) else list(map(run.result, outs))
 
 
 #: The prefix of the names by which `shtypes suggest --patch` marks values of expressions.
