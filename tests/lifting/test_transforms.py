@@ -309,6 +309,7 @@ def test_an_integer_result_of_a_rule_of_its_own_has_no_tangent() -> None:
         assert repr(nothing) == "Array(float0[8@dp])"
 
 
+@pytest.mark.core
 def test_floats_that_are_taken_apart_have_the_gradient_of_their_mantissa() -> None:
     def f(x: Any) -> Any:
         return jnp.sum(jnp.frexp(x)[0] * jnp.ldexp(jnp.sin(x), jnp.arange(8)) + jnp.ldexp(x, 3))

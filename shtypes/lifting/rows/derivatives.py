@@ -262,16 +262,12 @@ def _custom_vmap(eqn: Any, operands: list[Any]) -> list[Any]:
     return with_rules(Site(eqn, operands), operands, lambda xs: evaluate_closed(eqn.params["call"], xs))
 
 
-#: JAX's primitives that act on the bits of floats, which a pending sum does not have, and the ops for them.
-_BITWISE: Final = {"Frexp": "frexp", "Ldexp": "ldexp"}
-
-
 @body_row("call_hi_primitive")
 def _hi_primitive(eqn: Any, operands: list[Any]) -> list[Any]:
     """Evaluates the expansion of a primitive, with its derivative rule."""
     prim = eqn.params["_prim"]
-    if type(prim).__module__.startswith("jax.") and type(prim).__name__ in _BITWISE:
-        return jax.tree.leaves(OPS[_BITWISE[type(prim).__name__]].function(*type_constants(operands)))
+    if type(prim).__module__.startswith("jax.") and type(prim).__name__ == "Ldexp":  # its expansion has no derivative
+        return [OPS["ldexp"].function(*type_constants(operands))]
 
     def expand(*xs: Any) -> list[Any]:
         return jax.tree.leaves(prim.expand(*jax.tree.unflatten(prim.in_tree, xs)))
