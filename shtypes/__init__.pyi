@@ -1,5 +1,8 @@
 """The public names, as type checkers see them. Written by `python generate/stubs.py`."""
 
+from collections.abc import Sequence
+from typing import Any
+
 from jax import eval_shape as eval_shape
 from jax import make_jaxpr as make_jaxpr
 
@@ -139,10 +142,13 @@ from shtypes.ops.describe import uint16 as uint16
 from shtypes.ops.describe import uint32 as uint32
 from shtypes.ops.describe import uint64 as uint64
 from shtypes.ops.describe import unsignedinteger as unsignedinteger
+from shtypes.ops.einsum import dot as dot
 from shtypes.ops.einsum import einsum as einsum
+from shtypes.ops.einsum import inner as inner
 from shtypes.ops.einsum import matmul as matmul
 from shtypes.ops.einsum import matvec as matvec
 from shtypes.ops.einsum import outer as outer
+from shtypes.ops.einsum import tensordot as tensordot
 from shtypes.ops.einsum import vdot as vdot
 from shtypes.ops.einsum import vecdot as vecdot
 from shtypes.ops.einsum import vecmat as vecmat
@@ -325,6 +331,7 @@ from shtypes.ops.elementwise import trunc as trunc
 from shtypes.ops.elementwise import xlog1py as xlog1py
 from shtypes.ops.elementwise import xlogy as xlogy
 from shtypes.ops.elementwise import zeta as zeta
+from shtypes.ops.exponentials import logsumexp as logsumexp
 from shtypes.ops.functions import all as all
 from shtypes.ops.functions import allclose as allclose
 from shtypes.ops.functions import amax as amax
@@ -348,13 +355,11 @@ from shtypes.ops.functions import atleast_1d as atleast_1d
 from shtypes.ops.functions import atleast_2d as atleast_2d
 from shtypes.ops.functions import atleast_3d as atleast_3d
 from shtypes.ops.functions import average as average
-from shtypes.ops.functions import bartlett as bartlett
 from shtypes.ops.functions import batch_matmul as batch_matmul
 from shtypes.ops.functions import bernoulli as bernoulli
 from shtypes.ops.functions import bessel_jn as bessel_jn
 from shtypes.ops.functions import bincount as bincount
 from shtypes.ops.functions import bitcast_convert_type as bitcast_convert_type
-from shtypes.ops.functions import blackman as blackman
 from shtypes.ops.functions import block as block
 from shtypes.ops.functions import boxcox as boxcox
 from shtypes.ops.functions import boxcox1p as boxcox1p
@@ -400,15 +405,12 @@ from shtypes.ops.functions import custom_root as custom_root
 from shtypes.ops.functions import dawsn as dawsn
 from shtypes.ops.functions import delete as delete
 from shtypes.ops.functions import diag as diag
-from shtypes.ops.functions import diag_indices as diag_indices
-from shtypes.ops.functions import diag_indices_from as diag_indices_from
 from shtypes.ops.functions import diagflat as diagflat
 from shtypes.ops.functions import diagonal as diagonal
 from shtypes.ops.functions import diff as diff
 from shtypes.ops.functions import digitize as digitize
 from shtypes.ops.functions import div as div
 from shtypes.ops.functions import divmod as divmod
-from shtypes.ops.functions import dot as dot
 from shtypes.ops.functions import dot_general as dot_general
 from shtypes.ops.functions import dsplit as dsplit
 from shtypes.ops.functions import dstack as dstack
@@ -433,8 +435,6 @@ from shtypes.ops.functions import frexp as frexp
 from shtypes.ops.functions import fromfunction as fromfunction
 from shtypes.ops.functions import gather as gather
 from shtypes.ops.functions import gradient as gradient
-from shtypes.ops.functions import hamming as hamming
-from shtypes.ops.functions import hanning as hanning
 from shtypes.ops.functions import histogram as histogram
 from shtypes.ops.functions import histogram2d as histogram2d
 from shtypes.ops.functions import histogram_bin_edges as histogram_bin_edges
@@ -445,26 +445,21 @@ from shtypes.ops.functions import hyp2f1 as hyp2f1
 from shtypes.ops.functions import imag as imag
 from shtypes.ops.functions import index_in_dim as index_in_dim
 from shtypes.ops.functions import index_take as index_take
-from shtypes.ops.functions import inner as inner
 from shtypes.ops.functions import insert as insert
 from shtypes.ops.functions import integer_pow as integer_pow
 from shtypes.ops.functions import interp as interp
 from shtypes.ops.functions import intersect1d as intersect1d
 from shtypes.ops.functions import isin as isin
 from shtypes.ops.functions import ix_ as ix_
-from shtypes.ops.functions import kaiser as kaiser
 from shtypes.ops.functions import kron as kron
 from shtypes.ops.functions import lexsort as lexsort
-from shtypes.ops.functions import log_softmax as log_softmax
 from shtypes.ops.functions import loggamma as loggamma
 from shtypes.ops.functions import logmeanexp as logmeanexp
-from shtypes.ops.functions import logsumexp as logsumexp
 from shtypes.ops.functions import mask_indices as mask_indices
 from shtypes.ops.functions import matrix_transpose as matrix_transpose
 from shtypes.ops.functions import max as max
 from shtypes.ops.functions import mean as mean
 from shtypes.ops.functions import median as median
-from shtypes.ops.functions import meshgrid as meshgrid
 from shtypes.ops.functions import min as min
 from shtypes.ops.functions import minmax as minmax
 from shtypes.ops.functions import modf as modf
@@ -550,7 +545,6 @@ from shtypes.ops.functions import setxor1d as setxor1d
 from shtypes.ops.functions import sici as sici
 from shtypes.ops.functions import slice as slice
 from shtypes.ops.functions import slice_in_dim as slice_in_dim
-from shtypes.ops.functions import softmax as softmax
 from shtypes.ops.functions import sort as sort
 from shtypes.ops.functions import sort_complex as sort_complex
 from shtypes.ops.functions import sort_key_val as sort_key_val
@@ -564,18 +558,13 @@ from shtypes.ops.functions import sum as sum
 from shtypes.ops.functions import swapaxes as swapaxes
 from shtypes.ops.functions import take as take
 from shtypes.ops.functions import take_along_axis as take_along_axis
-from shtypes.ops.functions import tensordot as tensordot
 from shtypes.ops.functions import tile as tile
 from shtypes.ops.functions import top_k as top_k
 from shtypes.ops.functions import trace as trace
 from shtypes.ops.functions import transpose as transpose
 from shtypes.ops.functions import trapezoid as trapezoid
 from shtypes.ops.functions import tril as tril
-from shtypes.ops.functions import tril_indices as tril_indices
-from shtypes.ops.functions import tril_indices_from as tril_indices_from
 from shtypes.ops.functions import triu as triu
-from shtypes.ops.functions import triu_indices as triu_indices
-from shtypes.ops.functions import triu_indices_from as triu_indices_from
 from shtypes.ops.functions import union1d as union1d
 from shtypes.ops.functions import unique as unique
 from shtypes.ops.functions import unique_all as unique_all
@@ -596,6 +585,7 @@ from shtypes.ops.lookup import embedding as embedding
 from shtypes.ops.lookup import one_hot as one_hot
 from shtypes.ops.lookup import segment_sum as segment_sum
 from shtypes.ops.ranges import broadcasted_iota as broadcasted_iota
+from shtypes.ops.ranges import diag_indices_from as diag_indices_from
 from shtypes.ops.ranges import eye as eye
 from shtypes.ops.ranges import geomspace as geomspace
 from shtypes.ops.ranges import identity as identity
@@ -603,7 +593,10 @@ from shtypes.ops.ranges import indices as indices
 from shtypes.ops.ranges import iota as iota
 from shtypes.ops.ranges import linspace as linspace
 from shtypes.ops.ranges import logspace as logspace
+from shtypes.ops.ranges import meshgrid as meshgrid
 from shtypes.ops.ranges import tri as tri
+from shtypes.ops.ranges import tril_indices_from as tril_indices_from
+from shtypes.ops.ranges import triu_indices_from as triu_indices_from
 from shtypes.ops.reinterpret import constant as constant
 from shtypes.ops.reinterpret import reinterpret as reinterpret
 from shtypes.ops.reinterpret import stop_gradient as stop_gradient
@@ -668,4 +661,16 @@ radians = _radians
 shift_left = _shift_left
 sub = _sub
 true_divide = _true_divide
+
+def bartlett(M: Any) -> Array: ...
+def blackman(M: Any) -> Array: ...
+def diag_indices(n: Any, ndim: int = 2) -> tuple[Array, ...]: ...
+def hamming(M: Any) -> Array: ...
+def hanning(M: Any) -> Array: ...
+def kaiser(M: Any, beta: Any) -> Array: ...
+def log_softmax(x: Any, axis: int | Sequence[int] | None = -1, where: Any = None, *, out: Any = None) -> Array: ...
+def softmax(x: Any, axis: int | Sequence[int] | None = -1, where: Any = None, *, out: Any = None) -> Array: ...
+def tril_indices(n: Any, k: int = 0, m: Any = None) -> tuple[Array, Array]: ...
+def triu_indices(n: Any, k: int = 0, m: Any = None) -> tuple[Array, Array]: ...
+
 __version__: str

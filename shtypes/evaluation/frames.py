@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, cast
 
 from shtypes._compat.eqn_frames import Frame, eqn_source_of, frames_of, has_users_line
 from shtypes._compat.in_force import InForce, set_at, settings
-from shtypes._compat.jaxprs import has_zero_derivative, is_literal
+from shtypes._compat.jaxprs import is_literal
 from shtypes.context.eqn_source import EqnSource, current_eqn
 from shtypes.context.user_line import is_users_call
 from shtypes.dispatch.apply import is_typed
@@ -119,19 +119,6 @@ def mesh_here(operands: Sequence[Any]) -> Mesh | None:
 def current() -> Step | None:
     """The equation being evaluated, or None."""
     return cast("Step | None", current_eqn())
-
-
-def is_differentiated(step: Step) -> bool:
-    """Whether a result of the program may have a derivative by those of an equation."""
-    eqn, body = step.eqn, step.body
-    moved = {*eqn.outvars}
-    for later in body.jaxpr.eqns:
-        if not moved.isdisjoint(v for v in later.invars if not is_literal(v)) and not has_zero_derivative(later):
-            moved.update(later.outvars)
-    if moved.isdisjoint(v for v in body.jaxpr.outvars if not is_literal(v)):
-        return False
-    is_call = body.outer is not None and not body.of_function and body.outer.eqn.primitive.name == "jit"
-    return not is_call or is_differentiated(body.outer)  # type: ignore[arg-type]  # a call has an outer equation
 
 
 _NOTHING = InForce()

@@ -1,8 +1,10 @@
 """The names of `sh.fft`, as type checkers see them. Written by `python generate/stubs.py`."""
 
+from typing import Any
+
+from shtypes.core.array import Array as Array
 from shtypes.ops.functions import fft_fft as _fft
 from shtypes.ops.functions import fft_fft2 as _fft2
-from shtypes.ops.functions import fft_fftfreq as _fftfreq
 from shtypes.ops.functions import fft_fftn as _fftn
 from shtypes.ops.functions import fft_fftshift as _fftshift
 from shtypes.ops.functions import fft_hfft as _hfft
@@ -16,12 +18,10 @@ from shtypes.ops.functions import fft_irfft2 as _irfft2
 from shtypes.ops.functions import fft_irfftn as _irfftn
 from shtypes.ops.functions import fft_rfft as _rfft
 from shtypes.ops.functions import fft_rfft2 as _rfft2
-from shtypes.ops.functions import fft_rfftfreq as _rfftfreq
 from shtypes.ops.functions import fft_rfftn as _rfftn
 
 fft = _fft
 fft2 = _fft2
-fftfreq = _fftfreq
 fftn = _fftn
 fftshift = _fftshift
 hfft = _hfft
@@ -35,5 +35,7 @@ irfft2 = _irfft2
 irfftn = _irfftn
 rfft = _rfft
 rfft2 = _rfft2
-rfftfreq = _rfftfreq
 rfftn = _rfftn
+
+def fftfreq(n: Any, d: float = 1.0, *, dtype: Any = None, device: Any = None) -> Array: ...
+def rfftfreq(n: Any, d: float = 1.0, *, dtype: Any = None, device: Any = None) -> Array: ...

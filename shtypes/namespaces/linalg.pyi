@@ -1,6 +1,7 @@
 """The names of `sh.linalg`, as type checkers see them. Written by `python generate/stubs.py`."""
 
 from shtypes.ops.einsum import matmul as matmul
+from shtypes.ops.einsum import tensordot as tensordot
 from shtypes.ops.einsum import vecdot as vecdot
 from shtypes.ops.functions import linalg_block_diag as _block_diag
 from shtypes.ops.functions import linalg_cho_factor as _cho_factor
@@ -64,7 +65,6 @@ from shtypes.ops.functions import linalg_sqrtm as _sqrtm
 from shtypes.ops.functions import linalg_svd as _svd
 from shtypes.ops.functions import linalg_svdvals as _svdvals
 from shtypes.ops.functions import linalg_symmetric_product as _symmetric_product
-from shtypes.ops.functions import linalg_tensordot as _tensordot
 from shtypes.ops.functions import linalg_tensorinv as _tensorinv
 from shtypes.ops.functions import linalg_tensorsolve as _tensorsolve
 from shtypes.ops.functions import linalg_toeplitz as _toeplitz
@@ -136,7 +136,6 @@ sqrtm = _sqrtm
 svd = _svd
 svdvals = _svdvals
 symmetric_product = _symmetric_product
-tensordot = _tensordot
 tensorinv = _tensorinv
 tensorsolve = _tensorsolve
 toeplitz = _toeplitz

@@ -13,6 +13,7 @@ from shtypes.core.array import Array, install
 from shtypes.core.eager_cache import public
 from shtypes.dispatch.apply import is_number, is_typed
 from shtypes.ops import functions
+from shtypes.ops.einsum import dot
 from shtypes.ops.of_arrays import BINARY, COMPARISONS, METHODS, PROPERTIES, UNARY
 from shtypes.ops.table import OPS
 
@@ -109,8 +110,7 @@ def _view(x: Array, dtype: Any) -> Array:
 
 def _dot(x: Array, b: Any, *, precision: Any = None, preferred_element_type: Any = None, out: Any = None) -> Array:
     """``x.dot(b)``."""
-    product: Array = functions.dot(x, b, precision=precision, preferred_element_type=preferred_element_type, out=out)
-    return product
+    return dot(x, b, precision=precision, preferred_element_type=preferred_element_type, out=out)
 
 
 def _itemsize(x: Array) -> int:

@@ -11,14 +11,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from shtypes.core.array import Array
+from shtypes.context.signature_errors import bound, signature_of
+from shtypes.context.user_line import named
+from shtypes.core.array import Array, ArrayLike
 from shtypes.core.device_put import type_of
 from shtypes.core.eager_cache import public
 from shtypes.core.shard_fn import ShardFn, tell_apart
-from shtypes.dispatch.apply import as_ints, dtype_name, is_number
+from shtypes.dispatch.apply import as_ints, as_operands, dtype_name, is_number
 from shtypes.errors import ShardingTypeError
 from shtypes.ops.create import LocalIndices, masked, span
-from shtypes.ops.functions import stack
+from shtypes.ops.functions import broadcast_in_dim, reshape, stack
 from shtypes.types import dtypes
 
 
@@ -256,3 +258,85 @@ def geomspace(
     """Numbers at equal ratios, as `jax.numpy.geomspace`; see `linspace`."""
     arguments = {"start": start, "stop": stop, "num": operator.index(num), "endpoint": bool(endpoint)}
     return _spaced("geomspace", dtype, type, mesh, (start, stop), **arguments)
+
+
+@public
+def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = "xy") -> list[Array]:
+    """Each vector along a dim of its own of one grid, as `jax.numpy.meshgrid`.
+
+    Args:
+        *xi (n): Vectors; each keeps its state, and a sharded one makes its own dim sharded.
+        copy: Accepted for compatibility; ignored.
+        sparse: Leaves the other dims at size 1.
+        indexing: ``"xy"`` puts the second vector first, ``"ij"`` keeps the order.
+
+    Communicates: nothing. Transpose: the sum over the other dims.
+    """
+    if indexing not in ("xy", "ij"):
+        raise ShardingTypeError(f"`meshgrid` knows indexing 'xy' and 'ij', not {indexing!r}")
+    vectors = [reshape(x, (-1,)) if jax.typeof(x).ndim != 1 else x for x in as_operands(xi)[0]]
+    sizes = [jax.typeof(x).shape[0] for x in vectors]
+    places = list(range(len(vectors)))
+    if indexing == "xy" and len(places) > 1:
+        places[:2] = 1, 0
+    full = [sizes[places.index(d)] for d in range(len(sizes))]
+    shapes = [[n if not sparse or d == place else 1 for d, n in enumerate(full)] for place in places]
+    return [broadcast_in_dim(x, shape, (place,)) for x, shape, place in zip(vectors, shapes, places, strict=True)]
+
+
+# constant index arrays, replicated
+
+
+def _constant_of(native: Callable[..., Any], parameters: str, returns: str = "Array") -> Callable[..., Any]:
+    name, signature = native.__name__, signature_of(parameters, returns, operands=0)
+
+    def op(*args: Any, **kwargs: Any) -> Any:
+        arguments = bound(name, signature, args, kwargs)
+        with jax.ensure_compile_time_eval():  # in traced code too
+            leaves, tree = jax.tree.flatten(native(**arguments))
+            host = [np.asarray(leaf) for leaf in leaves]
+        return jax.tree.unflatten(tree, [as_operands([x])[0][0] for x in host])
+
+    doc = f"""`{native.__module__.replace("jax._src.", "jax.")}.{name}` of numbers, whole on every device.
+
+    The parameters are JAX's: numbers that are known when it is traced. Communicates: nothing. It has no gradient.
+    """
+    return public(named(op, name, doc, signature=signature))
+
+
+bartlett, blackman, hamming, hanning = (
+    _constant_of(native, "M") for native in (jnp.bartlett, jnp.blackman, jnp.hamming, jnp.hanning)
+)
+kaiser = _constant_of(jnp.kaiser, "M, beta")
+diag_indices = _constant_of(jnp.diag_indices, "n, ndim=2", "tuple[Array, ...]")
+tril_indices, triu_indices = (
+    _constant_of(native, "n, k=0, m=None", "tuple[Array, Array]") for native in (jnp.tril_indices, jnp.triu_indices)
+)
+fftfreq, rfftfreq = (
+    _constant_of(native, "n, d=1.0, *, dtype=None, device=None") for native in (jnp.fft.fftfreq, jnp.fft.rfftfreq)
+)
+
+
+@public
+def tril_indices_from(arr: ArrayLike, k: int = 0) -> tuple[Array, Array]:
+    """The positions on and below diagonal ``k`` of a matrix, as `jax.numpy.tril_indices_from`."""
+    n, m = jax.typeof(as_operands([arr])[0][0]).shape[-2:]
+    rows, columns = tril_indices(n, k, m)
+    return rows, columns
+
+
+@public
+def triu_indices_from(arr: ArrayLike, k: int = 0) -> tuple[Array, Array]:
+    """The positions on and above diagonal ``k`` of a matrix, as `jax.numpy.triu_indices_from`."""
+    n, m = jax.typeof(as_operands([arr])[0][0]).shape[-2:]
+    rows, columns = triu_indices(n, k, m)
+    return rows, columns
+
+
+@public
+def diag_indices_from(arr: ArrayLike) -> tuple[Array, ...]:
+    """The positions on the diagonal of an array of equal dims, as `jax.numpy.diag_indices_from`."""
+    shape = jax.typeof(as_operands([arr])[0][0]).shape
+    if len(shape) < 2 or len(set(shape)) != 1:
+        raise ShardingTypeError(f"`diag_indices_from` needs dims of one size, not {shape}")
+    return tuple(diag_indices(shape[0], len(shape)))

@@ -25,8 +25,9 @@ from shtypes.core.shard_fn import ShardFn
 from shtypes.dispatch.apply import apply, apply_all
 from shtypes.dispatch.call_fixes import to_state
 from shtypes.dispatch.reshard import reshard
-from shtypes.ops.along_dims import function, reduced, sharding, sum_of
+from shtypes.ops.along_dims import function, reduced, sum_of
 from shtypes.ops.arithmetic import astype, divide, multiply
+from shtypes.ops.cross_shard import sharding
 from shtypes.ops.elementwise import equal, isfinite
 from shtypes.ops.functions import sum as sum_
 from shtypes.ops.functions import where
@@ -64,7 +65,7 @@ def matching(x: Any, t: ShType) -> Array:
     return move(x, to_state(src, axes, INVARIANT), inserted=True, constant=True)
 
 
-def constant_extreme(name: str, x: Any, dims: tuple[int, ...]) -> Array:
+def bound(name: str, x: Any, dims: tuple[int, ...]) -> Array:
     """The maximum or minimum over dims, reduced and without a gradient, to keep exponentials in range.
 
     Communicates: an all-reduce of one number for each row.
@@ -120,7 +121,7 @@ def _value(order: Any, least: bool, dtype: str) -> Any:
 
 def finite_bound(x: Any, dims: tuple[int, ...]) -> Array:
     """The maximum over dims, or zero where it is not finite; no gradient."""
-    most = constant_extreme("max", x, dims)
+    most = bound("max", x, dims)
     return matching(constant(where(isfinite(most), most, 0)), jax.typeof(x))
 
 

@@ -12,14 +12,12 @@ import numpy as np
 from shtypes import rules
 from shtypes.core.shard_fn import ShardFn
 from shtypes.evaluation.bound_primitive import NAMES
-from shtypes.evaluation.frames import current, is_differentiated
 from shtypes.evaluation.local_rows import LocalSorted
 from shtypes.evaluation.rows.elementwise import cast_to
 from shtypes.evaluation.rows.families import Call, Row, Types, along, ints, joined_by_labels, rows, sharing
 from shtypes.evaluation.table import row
-from shtypes.evaluation.value_info import note_constant
-from shtypes.ops.along_dims import over, sharding
-from shtypes.ops.sharded_reductions import constant_extreme, extreme, position, product
+from shtypes.ops.cross_shard import over
+from shtypes.ops.sharded_reductions import extreme, position, product
 from shtypes.rules import Typing
 from shtypes.rules.einsum_like import Window
 from shtypes.rules.lookups import sort as _sort_rule
@@ -64,19 +62,14 @@ def _reduction(eqn: Any, operands: Sequence[Any]) -> list[Any]:
     """Evaluates a nonlinear reduction."""
     name, dtype = NAMES.get(eqn.primitive.name, eqn.primitive.name), eqn.outvars[0].aval.dtype
     name = _BOOLEAN.get(name, name) if dtype == np.bool_ else name
-    reduction, across, step = Row(_reduced, name), _ACROSS.get(name), current()
+    reduction, across = Row(_reduced, name), _ACROSS.get(name)
     if across is None:
         return reduction(eqn, operands)
-    axes, is_extreme = sharding(operands[0].type, _axes(eqn)), name in ("max", "min")
-    constant = bool(axes) and is_extreme and step is not None and not is_differentiated(step)
 
     def joined(x: Any, dims: tuple[int, ...]) -> Any:
-        return cast_to(constant_extreme(name, x, dims) if constant else across(x, dims), dtype)
+        return cast_to(across(x, dims), dtype)
 
-    y = over(name, operands[0], _axes(eqn), False, None, lambda x, dims: reduction(eqn, [x])[0], joined)
-    if constant:
-        note_constant(y)
-    return [y]
+    return [over(name, operands[0], _axes(eqn), False, None, lambda x, dims: reduction(eqn, [x])[0], joined)]
 
 
 # along a dim

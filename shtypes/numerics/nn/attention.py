@@ -15,11 +15,12 @@ from shtypes.dispatch.call_fixes import with_out_fixes
 from shtypes.dispatch.reshard import finished
 from shtypes.errors import ShardingTypeError
 from shtypes.numerics.nn.positions import positions
-from shtypes.ops.along_dims import may_communicate
 from shtypes.ops.arithmetic import add, astype, multiply, subtract
+from shtypes.ops.cross_shard import may_communicate
 from shtypes.ops.einsum import einsum
 from shtypes.ops.elementwise import greater_equal, less, less_equal, logical_and
-from shtypes.ops.functions import expand_dims, repeat, reshape, softmax, where
+from shtypes.ops.exponentials import softmax
+from shtypes.ops.functions import expand_dims, repeat, reshape, where
 from shtypes.ops.sharded_reductions import wide
 from shtypes.rules import messages
 from shtypes.types import ShType

@@ -15,8 +15,9 @@ from shtypes.dispatch.apply import as_operands, is_typed, located, match_replica
 from shtypes.dispatch.reshard import reshard
 from shtypes.errors import ShardingTypeError
 from shtypes.numerics.nn.positions import positions
-from shtypes.ops.along_dims import along, normalize_dims, sharding, sum_of
+from shtypes.ops.along_dims import normalize_dims, sum_of
 from shtypes.ops.arithmetic import astype, multiply, subtract
+from shtypes.ops.cross_shard import along, sharding
 from shtypes.ops.elementwise import equal, exp, log
 from shtypes.ops.functions import expand_dims, squeeze, stack, unstack, where
 from shtypes.ops.sharded_reductions import finite_bound, total, wide

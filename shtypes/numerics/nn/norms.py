@@ -12,8 +12,9 @@ from shtypes.core.array import Array, ArrayLike
 from shtypes.core.eager_cache import public
 from shtypes.dispatch.apply import as_matching_operands
 from shtypes.dispatch.reshard import finished
-from shtypes.ops.along_dims import Axis, along, apply_unsharded, function, normalize_dims
+from shtypes.ops.along_dims import Axis, apply_unsharded, function, normalize_dims
 from shtypes.ops.arithmetic import add, astype, multiply, subtract
+from shtypes.ops.cross_shard import along
 from shtypes.ops.elementwise import rsqrt, square
 from shtypes.ops.sharded_reductions import averaged, wide
 from shtypes.types import dtypes

@@ -24,9 +24,10 @@ from shtypes.numerics.random.draw import (
     type_or_shape,
 )
 from shtypes.numerics.random.samples import gumbel, randint
-from shtypes.ops.along_dims import along, normalize_dims
+from shtypes.ops.along_dims import normalize_dims
 from shtypes.ops.arithmetic import add, astype
 from shtypes.ops.create import default_float
+from shtypes.ops.cross_shard import along
 from shtypes.ops.functions import squeeze, take
 from shtypes.ops.sharded_reductions import position
 from shtypes.rules.along_dims import ResultDims
