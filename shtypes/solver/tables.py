@@ -45,9 +45,6 @@ _EXCLUDED: Final = 1e9
 #: A relative cost below that of any work, as a tie-breaker.
 _TIE_BREAKER: Final = 1e-10
 
-#: What a pending result costs in reshards: that of the caller, and as a tie-breaker a part of one.
-_UNFINISHED: Final = 1.5
-
 #: The tolerance of bytes, which are rounded.
 _ROUNDED: Final = 0.5
 
@@ -459,7 +456,7 @@ class Costs:
         for k in np.flatnonzero((rows == UNREDUCED).any(-1)):
             dst = np.unique(np.where(rows[k] == UNREDUCED, every, rows[k]), axis=0)
             comm[k] = self.transfer_cost(use, rows[[k]], dst[self.graph.fits(use.value, dst)]).comm.min()
-        return FREE._replace(comm=comm[which], reshards=_UNFINISHED * (comm > 0)[which])
+        return FREE._replace(comm=comm[which])
 
     # all factors
 

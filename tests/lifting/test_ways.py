@@ -481,7 +481,7 @@ def test_nothing_sends_more_forward_than_a_gather(devices: int, f: Any, types: S
         ledger = sh.ledger(across(f), *map(sh.abstract_array, types))
         assert ledger.total.bytes == gathered
         with sh.implicit_comm():
-            assert sh.ledger(sh.lift(f), *map(sh.abstract_array, types)).total.bytes == gathered
+            assert sh.ledger(sh.lift(f), *map(sh.abstract_array, types)).total.bytes <= gathered
 
 
 @pytest.mark.mesh({"x": 8})
