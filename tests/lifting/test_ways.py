@@ -479,7 +479,7 @@ def test_nothing_sends_more_forward_than_a_gather(devices: int, f: Any, types: S
     """Though it may send less in both directions."""
     with sh.use_mesh(sh.abstract_mesh({"x": devices})):
         ledger = sh.ledger(across(f), *map(sh.abstract_array, types))
-        assert ledger.total.bytes == gathered
+        assert ledger.total.bytes <= gathered  # a sort may leave a sum pending
         with sh.implicit_comm():
             assert sh.ledger(sh.lift(f), *map(sh.abstract_array, types)).total.bytes <= gathered
 
