@@ -20,10 +20,8 @@ def inlined(jaxpr: Any) -> Any:
         return v if is_literal(v) else atoms.get(v, v)
 
     def add(eqn: Any, stack: Any) -> None:
-        operands, source = (
-            [*map(read, eqn.invars)],
-            eqn.source_info.replace(name_stack=stack + eqn.source_info.name_stack),
-        )
+        operands = [*map(read, eqn.invars)]
+        source = eqn.source_info.replace(name_stack=stack + eqn.source_info.name_stack)
         if eqn.params.get("name") != TYPED_ONCE or captured(eqn.params["jaxpr"]):
             eqns.append(eqn.replace(invars=operands, outvars=[*map(read, eqn.outvars)], source_info=source))
             return
