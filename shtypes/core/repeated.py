@@ -20,7 +20,7 @@ class Layer(NamedTuple):
     form: Hashable  # equal for layers with equal steps, inputs and outputs
 
 
-def longest_repeat(sequence: Any) -> tuple[int, int, int]:
+def _longest_repeat(sequence: Any) -> tuple[int, int, int]:
     """The longest tandem repeat of a sequence: its length, start and period; zeros for none."""
     best = (0, 0, 0)
     for period in range(_LEAST, len(sequence) // 2 + 1):
@@ -33,6 +33,20 @@ def longest_repeat(sequence: Any) -> tuple[int, int, int]:
             if b - a >= period and covered > best[0]:
                 best = (int(covered), int(a), period)
     return best
+
+
+def repeats(codes: Sequence[Hashable]) -> tuple[Any, list[tuple[range, int]]]:
+    """A sequence as numbers, and its tandem repeats: the indices of each, and its period."""
+    numbers: dict[Hashable, int] = {}
+    sequence = np.array([numbers.setdefault(code, len(numbers)) for code in codes], np.int64)
+    found, left = list[tuple[range, int]](), [range(len(sequence))]
+    while left:
+        part = left.pop()
+        covered, at, period = _longest_repeat(sequence[part.start : part.stop])
+        if covered:
+            found.append((part[at : at + covered], period))
+            left += [part[:at], part[at + covered :]]
+    return sequence, found
 
 
 def layers(
@@ -49,21 +63,13 @@ def layers(
         writes: The values that each makes.
         results: The values that are needed at the end.
     """
-    found: list[Layer] = []
-    numbers: dict[Hashable, int] = {}
-    sequence = np.array([numbers.setdefault(code, len(numbers)) for code in codes], np.int64)
+    sequence, found = repeats(codes)
     last: dict[Hashable, int] = {v: i for i, some in enumerate(reads) for v in some}
     last.update(dict.fromkeys(results, len(sequence)))
-    left = [(0, len(sequence))]
-    while left:
-        start, end = left.pop()
-        covered, at, period = longest_repeat(sequence[start:end])
-        if covered:
-            first, after = start + at, start + at + covered
-            steps = [range(i, i + period) for i in range(first, after, period)]
-            found += [_layer(some, sequence, reads, writes, last) for some in steps]
-            left += [(start, first), (after, end)]
-    return sorted(found, key=lambda layer: layer.steps.start)
+    every = sorted(
+        (steps[i : i + period] for steps, period in found for i in range(0, len(steps), period)), key=lambda r: r.start
+    )
+    return [_layer(steps, sequence, reads, writes, last) for steps in every]
 
 
 def numbered(steps: Iterable[tuple[Hashable, Iterable[Hashable]]]) -> tuple[tuple[Any, ...], dict[Hashable, int]]:

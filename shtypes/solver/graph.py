@@ -12,7 +12,7 @@ import numpy as np
 from shtypes._compat.derivative_rules import Residuals
 from shtypes._compat.jaxprs import is_literal
 from shtypes.analysis.flops import is_convolution
-from shtypes.core.repeated import longest_repeat
+from shtypes.core.repeated import repeats
 from shtypes.errors import ShardingTypeError
 from shtypes.solver import options as options_
 from shtypes.solver.axis_states import INVARIANT, REDUCED, SHARDED, UNREDUCED, axis_states
@@ -132,6 +132,7 @@ class Graph:
         self.saved_operands: set[tuple[int, int]] = set()  # operands of ops that are residuals, as resharded
         self.repeats = Repeats(program.items, self._residuals_of)
         self.checkpoints = 0
+        self._options_by_code: dict[Any, tuple[tuple[Option, ...], ...]] = {}
         self._bodies: dict[int, int] = {}  # by item: the loop or checkpoint whose body it is in
         self.sliced: set[int] = set()  # values that a loop slices
         for v, t in zip(program.inputs, types or [None] * len(program.inputs), strict=True):
@@ -254,7 +255,7 @@ class Graph:
             self._bodies[item.id] = body
             if isinstance(item, Op):
                 if any(map(is_value, item.operands)):
-                    self._add("op", self._options(item), item.operands, item.results, item.times, item=item)
+                    self._add("op", self._options_once(item), item.operands, item.results, item.times, item=item)
                     self._add_residuals(item)
             elif isinstance(item, Checkpoint):
                 self.checkpoints += 1
@@ -289,6 +290,13 @@ class Graph:
             if is_value(y):
                 options = [Option((s,), (s + (s >= SHARDED),)) for s in self._states(y)]
                 self._add("stack", options, [y], [r], inner, item=loop, index=i)
+
+    def _options_once(self, op: Op) -> tuple[tuple[Option, ...], ...]:
+        """The options of an op along each axis; equal ops of one line share them."""
+        if self.is_implicit:  # they depend on the types that are seen
+            return self._options(op)
+        key = self.program.codes[op.id], tuple(self._operands(op)), *map(self.has_cotangent, op.results)
+        return self._options_by_code.get(key) or self._options_by_code.setdefault(key, self._options(op))
 
     def _options(self, op: Op) -> tuple[tuple[Option, ...], ...]:
         """The options of an op along each axis, from a mesh axis of the smallest size that divides the axis's."""
@@ -416,17 +424,10 @@ class Graph:
     def _tie_layers(self) -> list[tuple[int, int]]:
         """Ties repeated layers to the first of them; returns the count and number of ops of each such layer."""
         ops = [n for n in self.nodes if n.kind == "op"]
-        codes: dict[Any, int] = {}
-        sequence = np.array([codes.setdefault(self._signature(n), len(codes)) for n in ops], np.int64)
-        layers, left = [], [(0, len(ops))]
-        while left:
-            start, end = left.pop()
-            covered, at, period = longest_repeat(sequence[start:end])
-            if covered:
-                self._tie(ops[start + at : start + at + covered], period)
-                layers.append((covered // period, period))
-                left += [(start, start + at), (start + at + covered, end)]
-        return layers
+        _, found = repeats([self._signature(n) for n in ops])
+        for steps, period in found:
+            self._tie([ops[i] for i in steps], period)
+        return [(len(steps) // period, period) for steps, period in found]
 
     def _signature(self, node: Node) -> Any:
         op = node.op

@@ -28,7 +28,7 @@ from shtypes.solver.reshard_prices import (
     parts,
     unlabelled,
 )
-from shtypes.solver.transfers import Transfer, counted_once
+from shtypes.solver.transfers import Sharing, Transfer
 from shtypes.types import ShType
 
 #: The prices of reshards from each row to the same row.
@@ -130,6 +130,7 @@ class Costs:
         #: By decision and row: the communication of ops that is not the sum over the axes.
         self._row_comm: dict[int, dict[tuple[int, ...], CommPerByte]] = {}
         self.nodes, self.uses = self._group_repeated()
+        self._sharing = Sharing(graph, [use for some in self.uses for use in some])
         #: The results of a program with free result types, which the caller has to reduce if they are pending.
         free = graph.program.outputs if graph.is_implicit else []
         self.free_results = [Use(Node(-1, "result", (), [v], [], 1), 0, v, 1) for v in free if is_value(v)]
@@ -531,8 +532,8 @@ class Costs:
     def _transfer_groups(self, assignment: Assignment, byte: float) -> list[list[Transfer]]:
         """The transfers, with those of repeated layers together."""
         groups = [(some, self._transfer(some[0], assignment, byte)) for some in self.uses]
-        every = counted_once(self.graph, [t._replace(use=use) for some, t in groups for use in some])
-        return [[every[use.place] for use in some] for some, _ in groups]
+        every = iter(self._sharing.counted_once([Transfer(use, *t[1:]) for some, t in groups for use in some]))
+        return [[*itertools.islice(every, len(some))] for some, _ in groups]
 
     def _transfer(self, use: Use, assignment: Assignment, byte: float) -> Transfer:
         """The cheapest transfer of a use, from the value or its shared copy."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from typing import Final, NamedTuple
 
 from shtypes.resharding import price
 from shtypes.solver.factors import FREE, Measure
 from shtypes.solver.graph import Graph, Node, Use
-from shtypes.solver.items import is_value
+from shtypes.solver.items import Value
 from shtypes.types import ShType
 
 #: The operands to which an op passes the cotangent of its result.
@@ -28,53 +28,68 @@ class Transfer(NamedTuple):
     is_redundant: bool = False  # whether another use pays for the same reshard, or a shared copy has no use
 
 
-def counted_once(graph: Graph, transfers: Sequence[Transfer]) -> dict[str, Transfer]:
-    """The transfers by place; of those that are one in the program, all but the most expensive are free."""
-    every = {t.use.place: t for t in transfers}
-    for place in _redundant(graph, every):
-        every[place] = every[place]._replace(cost=FREE, cotangent=FREE, is_redundant=True)
-    for place in _shared_cotangents(graph, every):
-        t = every[place]
-        every[place] = t._replace(cost=t.cost + t.cotangent.times(-1), cotangent=FREE)
-    return every
+class Sharing:
+    """Finds the transfers that are one in the program that runs.
 
+    Args:
+        graph: The graph.
+        uses: All uses, in the order of the transfers.
+    """
 
-def _redundant(graph: Graph, transfers: Mapping[str, Transfer]) -> set[str]:
-    """The places of unused copies, and of transfers that reuse one of the same value in the same body."""
-    used_copies = {t.use.value.id for t in transfers.values() if t.from_copy}
-    unused, reshards = set[str](), list[_Reshard]()
-    for node in (*graph.shared.values(), *reversed(_backwards(graph.nodes))):
-        for t in _of(node, transfers):
-            if t.cost.sent and node.kind == "shared" and t.use.value.id not in used_copies:
-                unused.add(t.use.place)
-            elif t.cost.sent:
-                value = t.use.value.id, graph.body(t.use), t.from_copy
-                reshards.append(_Reshard(t.use.place, value, t.dst, t.cost.sent))
-    return unused | _reusing(reshards)
+    def __init__(self, graph: Graph, uses: Sequence[Use]) -> None:
+        self._body = graph.body
+        copies, others = [*graph.shared.values()], _backwards(graph.nodes)
+        #: Nodes in the order in which their operands are resharded: of the program, and of its backward pass.
+        self._forward = {n.id: i for i, n in enumerate((*copies, *reversed(others)))}
+        self._backward = {n.id: i for i, n in enumerate((*others, *copies))}
+        self._users = Counter(use.value.id for use in uses if graph.use_has_cotangent(use))
+        sums = [n for n in graph.nodes if n.op is not None and n.op.name in _PASSES]
+        self._terms = {v.id for n in sums for v in (*n.operands, *n.results) if isinstance(v, Value)}
 
+    def counted_once(self, transfers: Sequence[Transfer]) -> list[Transfer]:
+        """The transfers; of those that are one in the program, all but the most expensive are free."""
+        every = [*transfers]
+        for i in self._redundant(every):
+            every[i] = every[i]._replace(cost=FREE, cotangent=FREE, is_redundant=True)
+        for i in self._shared_cotangents(every):
+            t = every[i]
+            every[i] = t._replace(cost=t.cost + t.cotangent.times(-1), cotangent=FREE)
+        return every
 
-def _shared_cotangents(graph: Graph, transfers: Mapping[str, Transfer]) -> set[str]:
-    """The places whose cotangent is resharded at another place too: all terms of a sum have its cotangent."""
-    users = Counter(t.use.value.id for t in transfers.values() if graph.use_has_cotangent(t.use))
-    cotangents: dict[int, Hashable] = {}  # by value with one use
-    reshards = list[_Reshard]()
-    for node in (*_backwards(graph.nodes), *graph.shared.values()):
-        for t in reversed(_of(node, transfers)):
-            x, i = t.use.value, t.use.operand
-            ct: Hashable = t.use.place
-            if node.op is not None and i in _PASSES.get(node.op.name, ()) and x.shape == node.results[0].shape:
+    def _redundant(self, transfers: Sequence[Transfer]) -> list[int]:
+        """The indices of unused copies, and of transfers that reuse one of the same value in the same body."""
+        used_copies = {t.use.value.id for t in transfers if t.from_copy}
+        unused, reshards = list[int](), list[_Reshard]()
+        sent = [i for i, t in enumerate(transfers) if t.cost.sent]
+        for i in sorted(sent, key=lambda i: (self._forward[transfers[i].use.node.id], transfers[i].use.operand)):
+            t = transfers[i]
+            value = t.use.value.id
+            if t.use.node.kind == "shared" and value not in used_copies:
+                unused.append(i)
+            else:
+                reshards.append(_Reshard(i, (value, self._body(t.use), t.from_copy), t.dst, t.cost.sent))
+        return unused + _reusing(reshards)
+
+    def _shared_cotangents(self, transfers: Sequence[Transfer]) -> list[int]:
+        """The indices of those whose cotangent is resharded for another use too: terms of a sum share one."""
+        cotangents: dict[int, Hashable] = {}  # by value with one use
+        reshards = list[_Reshard]()
+        some = [i for i, t in enumerate(transfers) if t.cotangent.sent or t.use.value.id in self._terms]
+        for i in sorted(some, key=lambda i: (self._backward[transfers[i].use.node.id], -transfers[i].use.operand)):
+            t = transfers[i]
+            x, node = t.use.value, t.use.node
+            ct: Hashable = "use", i
+            if (
+                node.op is not None
+                and t.use.operand in _PASSES.get(node.op.name, ())
+                and x.shape == node.results[0].shape
+            ):
                 ct = cotangents.get(node.results[0].id, node.results[0].id)
             if t.cotangent.sent:
-                value = ct, t.dst, graph.body(t.use)
-                reshards.append(_Reshard(t.use.place, value, t.src.cotangent(), t.cotangent.sent))
-            if users[x.id] == 1:
+                reshards.append(_Reshard(i, (ct, t.dst, self._body(t.use)), t.src.cotangent(), t.cotangent.sent))
+            if self._users[x.id] == 1:
                 cotangents[x.id] = (ct, t.dst, t.src) if t.dst != t.src else ct
-    return _reusing(reshards)
-
-
-def _of(node: Node, transfers: Mapping[str, Transfer]) -> list[Transfer]:
-    """The transfers of the operands of a node."""
-    return [transfers[node.place(i)] for i, x in enumerate(node.operands) if is_value(x) and node.place(i) in transfers]
+        return _reusing(reshards)
 
 
 def _backwards(nodes: Sequence[Node]) -> list[Node]:
@@ -86,14 +101,14 @@ def _backwards(nodes: Sequence[Node]) -> list[Node]:
 class _Reshard(NamedTuple):
     """A reshard of the program that runs."""
 
-    place: str
+    at: int
     value: Hashable
     dst: ShType
     sent: float
 
 
-def _reusing(reshards: Iterable[_Reshard]) -> set[str]:
-    """The places of reshards that are free since another of the same value is reused, as by `reshard_once`.
+def _reusing(reshards: Iterable[_Reshard]) -> list[int]:
+    """The indices of reshards that are free since another of the same value is reused, as by `reshard_once`.
 
     They are in program order. Of those that are one, the most expensive is not free.
     """
@@ -105,7 +120,7 @@ def _reusing(reshards: Iterable[_Reshard]) -> set[str]:
             groups.append(group := [])
         group.append(one)
     every = (group for groups in by_value.values() for group in groups)
-    return {one.place for group in every for one in group if one is not max(group, key=lambda each: each.sent)}
+    return [one.at for group in every for one in group if one is not max(group, key=lambda each: each.sent)]
 
 
 def _is_free(src: ShType, dst: ShType) -> bool:
