@@ -42,6 +42,7 @@ from shtypes.scopes.comm import (
 )
 from shtypes.solver.apply import Decisions, evaluation, to_decisions
 from shtypes.solver.graph import Graph
+from shtypes.solver.items import is_value
 from shtypes.solver.options import is_annotation
 from shtypes.solver.program import Program
 from shtypes.solver.reshard_prices import Prices
@@ -208,7 +209,7 @@ def _decide(inputs: _Inputs) -> Decisions | str:
 
 def _options_are_complete(program: Program) -> bool:
     """Whether the options cover all that the ops of a program can do."""
-    return all(op.eqn.primitive.name in _KNOWN for op in program.ops)
+    return all(op.eqn.primitive.name in _KNOWN for op in program.ops if any(map(is_value, op.operands)))
 
 
 def _sends_no_more(sent: Sent, greedy: Callable[[], Sent], minimize: Direction, *, otherwise: bool) -> bool:

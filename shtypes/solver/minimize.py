@@ -18,8 +18,6 @@ from shtypes.solver.elimination import Table, eliminate, local_search, minimize_
 #: The least part of the values that are dropped before a lower bound of larger tables is needed, larger by a factor.
 _LEAST_PART: Final = 0.1
 _LARGER: Final = 10
-#: Elimination alone is quicker than with lower bounds up to so many times fewer entries than the most.
-_SLOWER: Final = 3
 #: The most sweeps over the tables for a lower bound, and the relative gain in so many of them below which it is final.
 _SWEEPS: Final = 100
 _VISITS: Final = 200_000_000  # of entries, in all sweeps
@@ -63,7 +61,7 @@ def minimize(
         quick: Whether to give up what needs seconds.
     """
     most = elimination.MOST_ENTRIES
-    if width(sizes, tables) <= (most // _LARGER if quick else most // _SLOWER):
+    if width(sizes, tables) <= (most // _LARGER if quick else most):
         values, total = eliminate(sizes, tables, tick)
         return Minimum(values, total, total)
     if quick:

@@ -106,7 +106,7 @@ class Search:
         self._minima: dict[tuple[float, ...], tuple[Assignment, float]] = {}  # by axes, prices and fixed options
         self._weights = (1.0, 1.0)
         self._incumbent: tuple[float, Assignment] | None = None
-        self._exploring = False  # whether a point need not be the best
+        self._quick = False  # whether a point need not be the best
 
     def reset(self) -> None:
         """Forgets all results, after a change of the costs."""
@@ -180,11 +180,15 @@ class Search:
                 best, _ = self._axis_by_axis([*axes, *axes], fixed, byte, reshard)
             return _rows(domains, best)
 
-        quick = not cached or reshard > 0 or self._exploring
-        minimum = minimize(sizes, tables, start, self._check_time, quick=quick)
+        minimum = minimize(sizes, tables, start, self._check_time, quick=not cached or self._quick)
         if cached and not reshard:
             self._bounds.append((byte, minimum.bound))
         return {i: tuple(map(int, domains[i][k])) for i, k in minimum.values.items()}, minimum.total, minimum.exact
+
+    def simpler(self, point: Point, reshard: float) -> Point:
+        """An assignment that costs no more than a point with a price for each reshard, not always the best of them."""
+        with attribute_set(self, "_quick", True):
+            return self.solve(point.byte, reshard, warm=point.assignment)
 
     def solve(
         self, byte: float = 0.0, reshard: float = 0.0, warm: Assignment | None = None, *, needed: bool = False
@@ -353,7 +357,7 @@ class Search:
         if self.timed_out:
             self.settled = False
             return
-        with attribute_set(self, "_exploring", True):
+        with attribute_set(self, "_quick", True):
             least = self.solve(_ONLY_MEMORY * quick.seconds / quick.cost.memory, warm=quick.assignment)
             self._corners(quick, least, math.inf, _SHOWN_CORNERS)
 

@@ -383,7 +383,7 @@ def _front(problem: Problem, search: Search, point: Point, limit: float | None) 
 def _readable(search: Search, bound: float | None) -> Point:
     """The quickest point, or one within the tolerance that has fewer reshards."""
     point = search.solve() if bound is None else search.within(bound)
-    simple = search.solve(point.byte, _EQUAL * point.seconds / 100, warm=point.assignment)
+    simple = search.simpler(point, _EQUAL * point.seconds / 100)
     fits = bound is None or simple.cost.memory <= bound
     return simple if fits and simple.seconds <= (1 + _EQUAL) * point.seconds else point
 

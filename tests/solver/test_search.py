@@ -151,6 +151,15 @@ def test_what_depends_on_too_much_is_solved_nearly_and_with_a_bound(
     assert 0.8 * best <= bound <= best * (1 + 1e-9)
 
 
+def test_a_price_of_reshards_leaves_the_minimum_exact(monkeypatch: pytest.MonkeyPatch) -> None:
+    program, mesh = random_program(2, 3), {"x": 2, "y": 2}
+    best = searched(*program, mesh).solve()
+    monkeypatch.setattr(elimination, "MOST_ENTRIES", 2_500)
+    monkeypatch.setattr(elimination, "QUICK_ENTRIES", 1)
+    search = searched(*program, mesh)
+    assert search.solve(reshard=1e-12).seconds == pytest.approx(best.seconds, rel=1e-9)
+
+
 def test_an_axis_of_one_device_is_no_decision() -> None:
     search = searched(mlp_loss, mlp(32, 16, 64), {"a": 2, "one": 1, "b": 2})
     other = searched(mlp_loss, mlp(32, 16, 64), {"a": 2, "b": 2})
