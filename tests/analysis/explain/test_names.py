@@ -78,6 +78,17 @@ def test_a_program_without_source_has_names_from_its_operations() -> None:
     assert str(found)
 
 
+def test_a_loop_that_a_checkpoint_runs_again_has_its_names_in_the_backward_pass() -> None:
+    f = sh.checkpoint(lambda x, w: sh.sum(sh.scan(lambda x, w: (sh.tanh(x @ w), None), x, w)[0]))
+    with sh.use_mesh(sh.abstract_mesh(MESH)):
+        found = str(sh.explain(f, "f32[8@dp,16]", "f32[4,16,16]", grad=True))
+    lines = [line.partition(" |")[0].rstrip() for line in found.splitlines()]
+    again, backward = (lines.index(mark) for mark in ("# computed again", "scan, 4 steps, in reverse:"))
+    assert "scan_x: f32[8@dp,16] = scan[4] x w" in lines[again:backward]
+    assert "# scan_x: f32[8@dp,16] = scan[4] x w" in lines[again:backward]
+    assert lines[backward + 1].strip() == "g_tanh_einsum_x: f32[8@dp,16]"
+
+
 def test_names_are_unique_and_found_quickly() -> None:
     unique = Unique(["h_3"])
     assert [unique("h") for _ in range(4)] == ["h", "h_2", "h_4", "h_5"]
