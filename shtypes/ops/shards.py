@@ -193,6 +193,9 @@ class Shard(NamedTuple):
     size: int
 
 
+#: The most slices of which a value is concatenated: beyond that it is looked up.
+_MOST_RUNS: Final = 8
+
 #: Pairs of source and destination, each of them once, that one permute serves, or that stay on their devices.
 _Pairs = list[tuple[int, int]]
 
@@ -255,11 +258,13 @@ def _spread(pool: Any, places: Static, dim: int) -> Any:
     return lax.pad(y, jnp.zeros((), y.dtype), [pads if d == dim else (0, 0, 0) for d in range(y.ndim)])
 
 
-def _is_even(places: np.ndarray) -> bool:
-    """Whether the places and their values both have one stride."""
+def _runs(places: np.ndarray) -> list[np.ndarray]:
+    """Splits a table of places into slices of a pool: one, if all have one stride; else such of successive places."""
     at = np.flatnonzero(places >= 0)
-    steps = np.unique(np.stack([np.diff(at), np.diff(places[at])]), axis=1)
-    return len(at) == 1 or (steps.shape[1] == 1 and steps[1, 0] != 0)
+    steps = np.stack([np.diff(at), np.diff(places[at])])
+    if steps.size and (steps[:, :1] == steps).all() and steps[1, 0]:
+        return [places]
+    return np.split(places, at[1:][(steps != 1).any(0)])
 
 
 @of_device("put")
@@ -282,7 +287,7 @@ def in_table(table: Static, device: Any, n: int, ndim: int, dim: int) -> Any:
 def _assembled(pool: Any, device: Any, table: np.ndarray, lacking: np.ndarray, dim: int) -> tuple[Any, np.ndarray]:
     """Takes the elements at a device's row of a table of places in a pool, and a mask of those that are zero already.
 
-    Slices and pads where the places have one stride and are the same on all devices, and looks up the rest.
+    Slices and pads where the places are the same on all devices and lie in few runs, and looks up the rest.
 
     Args:
         pool: The source of the elements.
@@ -298,9 +303,11 @@ def _assembled(pool: Any, device: Any, table: np.ndarray, lacking: np.ndarray, d
     of_any[first:end] = -1
     if np.array_equal(of_any, np.arange(lacking.shape[1])):
         return pool, lacking
-    if 2 * (end - first) > per_device or not _is_even(of_any):
+    runs = _runs(of_any)
+    if 2 * (end - first) > per_device or len(runs) > _MOST_RUNS or (of_any < 0).all():
         return _taken(pool, device, Static(table.tobytes()), n, dim), np.zeros_like(table, bool)
-    y = _spread(pool, Static(of_any.tobytes()), dim)
+    slices = [_spread(pool, Static(run.tobytes()), dim) for run in runs]
+    y = joined(slices, dim) if len(runs) > 1 else slices[0]
     given = (of_any < 0) | lacking[:, of_any]
     given[:, first:end] = False
     if first < end:

@@ -639,12 +639,13 @@ def test_a_gradient_is_shared_by_all_updates_that_are_the_greatest_and_by_what_t
 
 
 @pytest.mark.mesh({"x": 8})
-def test_the_gradients_of_a_convolution_hold_two_shards_with_their_borders() -> None:
+@pytest.mark.parametrize("dilation", [1, 4])
+def test_the_gradients_of_a_convolution_hold_two_shards_with_their_borders(dilation: int) -> None:
     x, kernel = sh.array(f32(4, 256, 16, 16), "[4,256@x,16,16]"), sh.array(f32(3, 3, 16, 16), "[3,3,16,16]")
-    gradients = jax.grad(lambda x, k: total(conv(x, k), jnp), (0, 1))
+    gradients = jax.grad(lambda x, k: total(conv(x, k, rhs_dilation=(dilation, 1)), jnp), (0, 1))
     used: Any = jax.jit(across(gradients)).lower(x, kernel).compile().memory_analysis()
     row = 4 * 16 * 16 * 4
-    assert used.temp_size_in_bytes < 2 * (32 + 2) * row + 3 * 9 * 16 * 16 * 4
+    assert used.temp_size_in_bytes < 2 * (32 + 2 * dilation) * row + 3 * 9 * 16 * 16 * 4
 
 
 @pytest.mark.mesh({"x": 8})
@@ -663,6 +664,13 @@ def test_elements_at_equal_distances_are_not_looked_up(f: Any) -> None:
     assert text
     assert not [line for line in text.splitlines() if " gather(" in line and "[1]" not in line]
     assert_close(host(jax.jit(across(f))(sh.array(ROWS[0], "[64@x]"))), f(ROWS[0]), SERIES)
+
+
+@pytest.mark.mesh({"x": 2})
+def test_borders_between_two_devices_are_not_looked_up() -> None:
+    text = jax.jit(across(lambda x: conv(x, f32(3, 4, 4)))).lower(sh.array(SEQUENCE, "[2,64@x,4]")).compile().as_text()
+    assert text
+    assert " gather(" not in text
 
 
 @pytest.mark.mesh({"y": 2, "x": 4})

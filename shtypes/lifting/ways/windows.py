@@ -173,7 +173,7 @@ def convolved(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
             continue
         n = t.mesh.product(axes)
         if kernel_axes:  # the gradient of a kernel: a window of all the dim, each device has a term of the sum
-            if axes != kernel_axes or stride != 1:
+            if axes != kernel_axes:
                 return None
             part, border = None, _border_of_sharded_window(w, k.local_shape[e], out[o], n)
         elif n == 1 or w.stays_within(t.local_shape[d]):
@@ -202,11 +202,11 @@ def convolved(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
 def _border_of_sharded_window(w: Window, window: int, results: int, devices: int) -> Border | None:
     """The border for windows that are sharded as the dim: each device sums over its part of the window.
 
-    Element ``j`` of the window of result ``i`` is at ``i + j * window_dilation - low`` of the dilated dim.
+    Element ``j`` of the window of result ``i`` is at ``i * stride + j * window_dilation - low`` of the dilated dim.
     """
     low, reach = w.padding[0], (window - 1) * w.window_dilation
     starts = [d * window * w.window_dilation for d in range(devices)]
-    return _border(starts, low, [results - 1 - low + reach] * devices, w.base_dilation)
+    return _border(starts, low, [(results - 1) * w.stride - low + reach] * devices, w.base_dilation)
 
 
 # pools
