@@ -639,6 +639,18 @@ def test_a_gradient_is_shared_by_all_updates_that_are_the_greatest_and_by_what_t
 
 
 @pytest.mark.mesh({"x": 8})
+def test_the_gradient_of_greatest_segments_holds_shards_and_no_rows_of_all() -> None:
+    """JAX's rule gathers and counts constants, of which each device has all rows: one element of each will do."""
+    v, i = f32(1024, 32).round(1), rng.integers(-5, 125, 1024).astype(np.int32)
+    gradient = jax.grad(lambda v, i: jnp.sum(jnp.sin(jax.ops.segment_max(v, i, 120))))
+    compiled: Any = (
+        jax.jit(across(gradient)).lower(typed := sh.array(v, "[1024@x,32]"), at := sh.array(i, "[1024@x]")).compile()
+    )
+    assert compiled.memory_analysis().temp_size_in_bytes < 4 * v.nbytes / 8
+    assert_close(host(compiled(typed, at)), jax.jit(gradient)(v, i), SERIES)
+
+
+@pytest.mark.mesh({"x": 8})
 @pytest.mark.parametrize("dilation", [1, 4])
 def test_the_gradients_of_a_convolution_hold_two_shards_with_their_borders(dilation: int) -> None:
     x, kernel = sh.array(f32(4, 256, 16, 16), "[4,256@x,16,16]"), sh.array(f32(3, 3, 16, 16), "[3,3,16,16]")

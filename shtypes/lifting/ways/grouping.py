@@ -10,7 +10,7 @@ import collections
 import functools
 import graphlib
 import heapq
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import jax
@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from shtypes._compat.in_force import set_at
-from shtypes._compat.jaxprs import is_literal, jaxpr_of, with_equations
+from shtypes._compat.jaxprs import is_literal, jaxpr_of, variable, with_equations
 from shtypes._compat.plain_programs import alone, trace_plain
 from shtypes.caches import Bounded
 from shtypes.evaluation.table import REWRITES
@@ -27,6 +27,7 @@ from shtypes.lifting.ways.moves import kind_of
 from shtypes.lifting.ways.order import numbered
 from shtypes.lifting.ways.permutations import with_unique_places
 from shtypes.lifting.ways.selection import in_any_order, selections
+from shtypes.rules.lookups import DimensionNumbers
 
 #: The bodies of calls that were made here, which are not grouped again.
 _bodies: Final[Bounded[bool]] = Bounded()
@@ -48,7 +49,7 @@ def grouped(jaxpr: Any) -> Any:
     """
     if jaxpr in _bodies:
         return jaxpr
-    jaxpr = in_any_order(_with_padding_windows(with_unique_places(jaxpr)))
+    jaxpr = in_any_order(_with_padding_windows(_with_narrow_windows(with_unique_places(jaxpr))))
     sizeless = _sizeless(jaxpr)
     selecting = [*selections(jaxpr), *_numbered(jaxpr)]
     groups = _groups(jaxpr, sizeless, {i for g in selecting for i in g})
@@ -87,6 +88,57 @@ def _with_padding_windows(jaxpr: Any) -> Any:
                 eqn = eqn.replace(invars=pad.invars[:1], params=p | params)
         eqns.append(eqn)
     return with_equations(jaxpr, eqns, jaxpr.outvars) if len(eqns) < len(jaxpr.eqns) else jaxpr
+
+
+def _with_narrow_windows(jaxpr: Any) -> Any:
+    """Broadcasts along window dims after a gather or scatter-add and not before, as in gradients of scatter-max."""
+    fills: dict[Any, Any] = {}  # broadcasts by result
+    eqns: list[Any] = []
+    for eqn in jaxpr.eqns:
+        eqns += _narrow(eqn, fills)
+        fills.update({eqn.outvars[0]: eqns[-1]} if eqns[-1].primitive.name == "broadcast_in_dim" else {})
+    return with_equations(jaxpr, eqns, jaxpr.outvars) if len(eqns) > len(jaxpr.eqns) else jaxpr
+
+
+def _narrow(eqn: Any, fills: Mapping[Any, Any]) -> list[Any]:
+    """A gather or scatter-add of one element of each uniform window, and the broadcast of its result."""
+    gathers, arrays = eqn.primitive.name == "gather", eqn.invars[::2]
+    if not (gathers or eqn.primitive.name == "scatter-add") or any(is_literal(v) or v not in fills for v in arrays):
+        return [eqn]
+    p, (y,) = eqn.params, eqn.outvars
+    numbers = (DimensionNumbers.of_gather if gathers else DimensionNumbers.of_scatter)(p["dimension_numbers"])
+    x, rows = arrays[0], y if gathers else arrays[1]
+    windows = {rows: numbers.window, x: numbers.windowed(x.aval.ndim)}
+    windows[y] = windows.get(y, windows[x])
+
+    def is_uniform(j: int) -> bool:
+        n, read = (v.aval.shape[windows[v][j]] for v in (x, rows))
+        return 1 < n == read and all(_is_broadcast(fills[v], windows[v][j]) for v in arrays)
+
+    uniform = [j for j in range(len(numbers.window)) if is_uniform(j)]
+    if not uniform or x is rows:
+        return [eqn]
+
+    def one(v: Any, shape: Sequence[int]) -> tuple[int, ...]:
+        return tuple(1 if d in [windows[v][j] for j in uniform] else n for d, n in enumerate(shape))
+
+    narrow = {v: variable(v.aval.update(shape=one(v, v.aval.shape))) for v in windows}
+    operands = [
+        fills[v].replace(outvars=[w := narrow[v]], params=fills[v].params | {"shape": w.aval.shape}) for v in arrays
+    ]
+    sizes = {"slice_sizes": one(x, p["slice_sizes"])} if gathers else {}
+    spread = {"shape": y.aval.shape, "broadcast_dimensions": (*range(y.aval.ndim),)}
+    return [
+        *operands,
+        eqn.replace(invars=[narrow.get(v, v) for v in eqn.invars], outvars=[narrow[y]], params=p | sizes),
+        fills[x].replace(invars=[narrow[y]], outvars=[y], params=fills[x].params | spread),
+    ]
+
+
+def _is_broadcast(fill: Any, dim: int) -> bool:
+    """Whether all elements along a dim of the result of a broadcast are one."""
+    dims = tuple(fill.params["broadcast_dimensions"])
+    return dim not in dims or fill.invars[0].aval.shape[dims.index(dim)] == 1
 
 
 def _sizeless(jaxpr: Any) -> set[Any]:
