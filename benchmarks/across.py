@@ -120,6 +120,7 @@ def _cases() -> Iterator[Case]:
     rows, columns, both = "[4,256@x,32,16]", "[4,32,256@x,16]", "[4,128@x,64@y,16]"
     kernel, seq, four = "[3,3,16,16]", "[4,4096@x,16]", "[4,1,16]"
     strided = functools.partial(conv, window_strides=(2, 2))
+    dilated = functools.partial(conv, rhs_dilation=(2, 2))
     causal = functools.partial(conv, padding=[(3, 0)], feature_group_count=16)
     yield Case("conv 3x3", conv, (rows, kernel))
     yield Case("conv 3x3, columns", conv, (columns, kernel))
@@ -130,7 +131,7 @@ def _cases() -> Iterator[Case]:
     yield Case("conv 5x5", conv, (rows, "[5,5,16,16]"))
     yield Case("conv 7x7, stride 2", strided, (rows, "[7,7,16,16]"))
     yield Case("conv 3x3, stride 2", strided, (rows, kernel))
-    yield Case("conv 3x3, dilation 2", functools.partial(conv, rhs_dilation=(2, 2)), (rows, kernel))
+    yield Case("conv 3x3, dilation 2", dilated, (rows, kernel))
     yield Case("conv 3x3, dilation 8", functools.partial(conv, rhs_dilation=(8, 8)), (rows, kernel))
     yield Case("conv 3x3, 4 groups", functools.partial(conv, feature_group_count=4), (rows, "[3,3,4,16]"))
     yield Case("conv 3x3, depthwise", functools.partial(conv, feature_group_count=16), (rows, "[3,3,1,16]"))
@@ -157,8 +158,9 @@ def _cases() -> Iterator[Case]:
     )
     yield Case("conv wider than a shard", conv, ("[4,256@x,16]", "[65,16,16]"))
     yield Case("jnp.convolve", lambda x, k: jnp.convolve(x, k, "same"), ("[65536@x]", "[33]"))
-    for name in ("conv 3x3", "conv 3x3, stride 2", "conv 3x3, both dims", "causal conv, width 4"):
-        f = {"conv 3x3, stride 2": strided, "causal conv, width 4": causal}.get(name, conv)
+    others = {"conv 3x3, stride 2": strided, "conv 3x3, dilation 2": dilated, "causal conv, width 4": causal}
+    for name in ("conv 3x3", "conv 3x3, both dims", *others):
+        f = others.get(name, conv)
         types = (seq, four) if name.startswith("causal") else (both if "both" in name else rows, kernel)
         more = (PLANE, ("x", "y")) if "both" in name else ()
         yield Case(f"{name}: gradient of x", gradient(f, 0), types, *more)
