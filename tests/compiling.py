@@ -21,8 +21,9 @@ def compile_each_program_once() -> None:
 
     A test's functions are its own, and so are JAX's caches for each; a third of the programs are those of another
     test. And one context serves all lowering: to make one takes a quarter as long as to compile a small program.
+    So it is with tracebacks, of which JAX asks for each frame whether its file is one of JAX's.
     """
-    from jax._src import compiler
+    from jax._src import compiler, traceback_util
     from jax._src.interpreters import mlir
 
     compile_anew = compiler.backend_compile_and_load
@@ -41,6 +42,7 @@ def compile_each_program_once() -> None:
 
     compiler.backend_compile_and_load = compile_once
     mlir.make_ir_context = functools.cache(mlir.make_ir_context)
+    traceback_util.include_filename = functools.cache(traceback_util.include_filename)
 
 
 def compiled(lowered: Any) -> Any:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import gc
 import importlib.metadata
 import os
 import pathlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 # JAX reads these when it loads, so they come first. Subprocesses (the command line's tests) inherit them.
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
@@ -65,6 +66,14 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "not nightly" in metafunc.config.getoption("markexpr"):  # most of all cases: to make them takes seconds
         run = [call for call in calls if all(mark.name != "nightly" for mark in call.marks)]
         calls[:] = calls[:1] if mark_of("nightly") or not run else run
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
+    """Collects by one worker at a time: the others read what the first one has compiled, which takes half as long."""
+    with (session.config.rootpath / "pyproject.toml").open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        return (yield)
 
 
 def pytest_collection_finish() -> None:
