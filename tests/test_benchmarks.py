@@ -157,6 +157,7 @@ ENTRY %main {
 """
 
 
+@pytest.mark.nightly
 @pytest.mark.one_in(9)
 @pytest.mark.parametrize(("policy", "fewer"), [("partial", 0), ("jax", 7)])
 def test_merging_halves_the_sums_that_the_jax_policy_throws_away(policy: str, fewer: int) -> None:

@@ -80,9 +80,11 @@ def check_all(seed: int, each: int, most_fixes: int, both: bool = True, step: in
 
 
 def test_what_is_refused_is_refused_well_and_mended_by_its_fixes() -> None:
-    counts = check_all(0, 1, most_fixes=20, both=False, step=some(4, 2))  # on each mesh others of the programs
-    assert counts["refused"] > 25, counts
-    assert counts["fixes"] >= 20, counts
+    counts = check_all(
+        0, 1, most_fixes=some(10, 20), both=False, step=some(6, 2)
+    )  # on each mesh others of the programs
+    assert counts["refused"] > some(16, 25), counts
+    assert counts["fixes"] >= some(10, 20), counts
 
 
 @pytest.mark.parametrize(
@@ -121,15 +123,15 @@ def test_no_fix_has_a_price_for_a_cotangent_that_does_not_return(template: str, 
     assert any(fix.bytes_forward and not fix.bytes_backward for fix in error.fixes), error
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize(
     ("template", "texts", "fix"),
     [
+        ("m.split({0}, 2)", ("[8@x,4]",), 'sh.split(..., out=("[4,4@x]", "[4,4@x]"))'),
         ("m.linalg.cholesky({0}, symmetrize_input=False)", ("[64@x,64]",), 'sh.linalg.cholesky(..., out="[64@x,64]")'),
         ("m.linalg.cholesky({0})", ("[64,64@x]",), 'sh.linalg.cholesky(..., out="[64,64]")'),
         ("m.median({0}, axis=0)", ("[64@x,64]",), 'sh.median(..., out="[64@x]")'),
         ("m.quantile({0}, 0.3, axis=0)", ("[64@x,64]",), 'sh.quantile(..., out="[64@x]")'),
-        ("m.split({0}, 2)", ("[8@x,4]",), 'sh.split(..., out=("[4,4@x]", "[4,4@x]"))'),
         ("m.outer({0}, {1})", ("[8,4@x]", "[8,4@x]"), 'sh.reshard(lhs, "[8,4]{I:x}"); sh.reshard(rhs, "[8,4]{I:x}")'),
     ],
 )

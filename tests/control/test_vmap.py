@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import shtypes as sh
-from tests.end_to_end import Case, check, host
+from tests.end_to_end import Case, check, host, some
 from tests.tolerance import assert_close
 
 pytestmark = pytest.mark.one_in(9)
@@ -127,7 +127,7 @@ def mesh() -> Any:
 
 
 def test_values_gradients_and_types_are_those_of_one_device(mesh: Any) -> None:
-    check(mesh, CASES)
+    check(mesh, CASES[:: some(2, 1)])
 
 
 def test_keys_may_be_sharded(mesh: Any) -> None:

@@ -272,7 +272,7 @@ FORMS: dict[str, Callable[[Any], Any]] = {
 }
 
 
-@pytest.mark.one_in(7)
+@pytest.mark.one_in(13)
 @POLICIES
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("report", REPORTS)
@@ -480,7 +480,7 @@ KEYS: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("kind", ["Auto", "Explicit"])
 @pytest.mark.parametrize("where", KEYS)
 def test_keys_that_are_sharded_are_too(where: str, kind: str) -> None:

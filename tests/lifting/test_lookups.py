@@ -123,7 +123,7 @@ BEYOND: dict[str, tuple[Callable[[Any, Any, Any], Any], list[str]]] = {
 }
 
 
-@pytest.mark.one_in(15)
+@pytest.mark.one_in(29)
 @pytest.mark.mesh({"dp": 2, "tp": 4})
 @pytest.mark.parametrize("ids", ["closed over", "[8]", "[8@dp]", "[8@tp]"])
 @pytest.mark.parametrize(("form", "t"), [(form, t) for form, (_, types) in BEYOND.items() for t in types])

@@ -51,6 +51,7 @@ def wanted() -> Any:
     return jax.jit(jax.grad(loss, argnums=(0, 1)))(A, B)
 
 
+@pytest.mark.one_in(3)
 @POLICIES
 def test_the_products_of_a_solver_are_in_the_ledger_of_the_pass_in_which_they_run(policy: str) -> None:
     with sh.policy(policy):
@@ -85,6 +86,7 @@ def test_scopes_judge_what_a_solver_sends_and_not_what_its_transpose_would_if_th
     sh.jit(sh.grad(sh.no_comm(sh.lift(loss))))(whole, sh.array(B, "f32[8]"))
 
 
+@pytest.mark.one_in(3)
 @POLICIES
 def test_the_terms_of_a_pending_sum_are_solved_for_alone(policy: str) -> None:
     """An iteration takes no pending sum; a solution of a sum is the sum of the solutions."""

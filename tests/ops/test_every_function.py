@@ -271,7 +271,7 @@ def case(c: Call) -> Case:
 
 
 def test_calls_have_the_values_of_one_device_and_the_types_that_follow() -> None:
-    check(sh.make_mesh({"x": 2, "y": 2}), map(case, KNOWN[:: some(9, 1)]))
+    check(sh.make_mesh({"x": 2, "y": 2}), map(case, KNOWN[:: some(18, 1)]))
 
 
 @pytest.mark.nightly

@@ -128,6 +128,7 @@ MOVES: dict[str, tuple[Callable[..., Any], str, list[tuple[str, int]]]] = {
 }
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.mesh({"x": 4, "y": 2})
 @pytest.mark.parametrize(("move", "t", "sent"), MOVES.values(), ids=MOVES)
 def test_a_move_along_two_sharded_dims_sends_the_borders_of_each(

@@ -369,6 +369,7 @@ def test_several_axes_move_in_one_collective() -> None:
     assert str(plan(spec("xy,-"), spec("yx,-"))) == "permute over `x`, `y`"
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     ("mesh", "shape", "count"), [(M22, (8, 8), 60), (M24, (8, 16), 25), (M222, (8, 8), 25), (M222, (16,), 25)], ids=str
 )
@@ -424,6 +425,7 @@ def test_many_axes_settle_for_a_good_plan_that_is_right() -> None:
         check(ends[0], ends[1], rng)
 
 
+@pytest.mark.nightly
 def test_plans_do_not_depend_on_the_order_of_hashes() -> None:
     program = (
         "from shtypes.resharding.costs import CostModel, Link\n"

@@ -121,7 +121,8 @@ def test_operands_that_differ_on_two_axes_have_a_fix_that_types(left: str, right
     with sh.use_mesh(sh.abstract_mesh({"x": 2, "y": 2})):
         a, b = sh.abstract_array(left), sh.abstract_array(right)
         for op in ops:
-            assert refused(op, a, b) is None or refused(op, a, b).fixes, (left, right)
+            error = refused(op, a, b)
+            assert error is None or error.fixes, (left, right)
             sh.implicit_comm(op)(a, b)
 
 

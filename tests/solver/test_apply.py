@@ -61,7 +61,7 @@ def ledger_of_step(f: Any, types: Any, mesh: dict[str, int]) -> sh.Ledger:
 LARGE = ("unet", "capacity", "block", "scanned gpt", "unrolled gpt", "checkpoint")
 
 
-@pytest.mark.one_in(63)
+@pytest.mark.one_in(127)
 @pytest.mark.parametrize("byte", [0.0, 1e-4], ids=["quick", "small"])
 @pytest.mark.parametrize(
     ("case", "mesh"),

@@ -106,7 +106,7 @@ def test_a_convolution_over_sharded_rows_is_a_share_of_the_work(images: int, by:
         assert found.results.local_bytes == images * 16 * 16 * 512 * 4 / 8
 
 
-@pytest.mark.one_in(5)
+@pytest.mark.one_in(11)
 @pytest.mark.parametrize("lift", [sh.lift, lift_op_by_op], ids=["whole", "op by op"])
 @pytest.mark.parametrize("images", [1, 4, 8])
 @pytest.mark.parametrize(("padding", "rows"), [("SAME", 64), ("VALID", 62)])

@@ -39,6 +39,7 @@ def test_states_say_types_in_orders_and_types_say_states() -> None:
     assert in_order(np.array([alone]))[0].tolist() == [REDUCED, SHARDED, REDUCED]
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("given", [{}, {"x": "[_@(dp,tp), _]"}], ids=["free", "in an order"])
 def test_the_best_plan_does_not_depend_on_the_order_of_axes_in_the_mesh(given: dict[str, str]) -> None:
     args = {"u": "f32[512, 2048]", "w": "f32[2048, 1024]"}, "f32[1024, 512]"
@@ -51,6 +52,7 @@ def test_the_best_plan_does_not_depend_on_the_order_of_axes_in_the_mesh(given: d
     assert all(p.bytes == p.ledger.total.bytes for p in plans)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("policy", ["partial", "jax"])
 def test_values_in_another_order_are_those_of_one_device_and_send_what_is_said(policy: Any) -> None:
     rng = np.random.default_rng(0)
@@ -92,6 +94,7 @@ def test_implicit_comm_decides_about_arguments_in_another_order() -> None:
         assert not sh.check(sh.implicit_comm(sh.lift(mlp)), *typed_args).undecided
 
 
+@pytest.mark.nightly
 def test_the_shards_of_a_groups_operands_are_parts_of_each_other() -> None:
     """Along each axis for itself one operand of a grouped call may be sharded and the other complete."""
     rng = np.random.default_rng(0)

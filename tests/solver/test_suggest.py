@@ -54,6 +54,7 @@ def test_many_weights_and_little_data_are_tensor_parallel_as_in_megatron() -> No
     assert plan.rules["params/down"] == "[8192@tp,1024]"
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("share", [0.5, 0.25])
 def test_a_bound_on_memory_shards_what_is_kept(share: float) -> None:
     p = {"layers": models.stacked(8, params(512, 2048))}
@@ -96,6 +97,7 @@ SMALL: dict[str, tuple[Any, ...]] = {
 }
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", SMALL)
 def test_every_plan_fits_by_its_memory_and_what_fits_by_it_is_found(name: str) -> None:
     options: dict[str, Any] = {"mesh": {"dp": 4, "tp": 2}, "compute": sh.Device({"f32": 1e9}, 1e9), "links": LINK}
@@ -382,7 +384,7 @@ ODD: dict[str, Any] = {
 # what runs
 
 
-@pytest.mark.one_in(9)
+@pytest.mark.one_in(19)
 @pytest.mark.parametrize("name", ODD)
 def test_odd_programs_send_what_is_predicted_and_compute_what_one_device_does(name: str) -> None:
     f, mesh, shapes = ODD[name], {"dp": 2, "tp": 2}, (f32(16, 16), f32(32, 16))
@@ -480,6 +482,7 @@ IN_BODIES: dict[str, tuple[Any, bool]] = {
 }
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", IN_BODIES)
 def test_products_in_bodies_of_equations_are_work_as_others_are(name: str) -> None:
     f, grad = IN_BODIES[name]

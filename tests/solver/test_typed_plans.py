@@ -146,6 +146,7 @@ WHOLE: dict[str, tuple[Any, tuple[Any, ...]]] = {
 }
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("mesh", [{"x": 8}, MESH], ids=["8", "4x2"])
 @pytest.mark.parametrize("name", WHOLE)
 def test_the_gradient_of_a_whole_argument_is_gathered_from_parts_where_it_is_used_in_parts(
@@ -185,6 +186,7 @@ def scans_of_checkpointed_steps(x: Any, w: Any) -> Any:
     return jax.lax.scan(lambda x, _: (checkpointed_steps(x, w), None), x, None, length=2)[0]
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("f", [checkpointed_steps, checkpointed_scans, scans_of_checkpointed_steps])
 @pytest.mark.parametrize("argnums", [(0,), (0, 1)], ids=["data", "weights too"])
 def test_what_no_step_changes_is_brought_once_before_a_scan_and_as_often_again_as_jax_does(
@@ -236,7 +238,7 @@ UNCHANGED: dict[str, Any] = {
 }
 
 
-@pytest.mark.one_in(25)
+@pytest.mark.one_in(49)
 @pytest.mark.parametrize("argnums", [(0,), (1,), (0, 1), False], ids=["data", "weights", "both", "forward"])
 @pytest.mark.parametrize("mesh", [{"x": 4}, MESH], ids=["4", "4x2"])
 @pytest.mark.parametrize("name", UNCHANGED)
@@ -285,7 +287,7 @@ KEPT: dict[str, Any] = {
 }
 
 
-@pytest.mark.one_in(57)
+@pytest.mark.one_in(101)
 @pytest.mark.parametrize("argnums", [(0,), (1,), (0, 1), False], ids=["data", "weights", "both", "forward"])
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("name", KEPT)

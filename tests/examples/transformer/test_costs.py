@@ -79,6 +79,7 @@ def other(mesh: dict[str, int], uses: list[str], zero: int, schedule: str, micro
     return Layout("other", mesh, dims, masters, zero, schedule, microbatches)
 
 
+@pytest.mark.nightly
 @pytest.mark.one_in(69)
 @pytest.mark.parametrize("capacity", [1.25, None])
 @pytest.mark.parametrize("case", OTHERS, ids=lambda case: "_".join(case[0]) + case[3])

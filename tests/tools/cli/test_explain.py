@@ -40,12 +40,30 @@ def types_in(text: str) -> dict[str, str]:
     return dict(re.findall(r"^(\w+): (\S.*?)(?: = .*| +\|.*)?$", text, re.M))
 
 
-@pytest.mark.core
-def test_the_listing_of_the_post_is_printed_without_any_backend() -> None:
-    # A platform that does not exist: any backend that starts is an error.
+@pytest.fixture(scope="module")
+def without_backend() -> list[str]:
+    """What two commands print, one after the other in a process in which any backend that starts is an error."""
     env = {**os.environ, "JAX_PLATFORMS": "none_such", "PYTHONPATH": str(ROOT), "SHTYPES_POLICY": "partial"}
-    command = [sys.executable, "-m", "shtypes", "explain", f"{EXAMPLE}:loss", *MESH, "--grad"]
-    text = subprocess.run(command, capture_output=True, text=True, env=env, cwd=ROOT, check=True).stdout
+    calls = (
+        [f"{EXAMPLE}:loss", *MESH, "--grad"],
+        ["examples/microbatch.py:step", "--arguments", "arguments", "--mesh", "dp=8"],
+    )
+    code = f"""if True:
+        from shtypes.tools.cli import main
+        for call in {calls!r}:
+            try:
+                main(["explain", *call])
+            except SystemExit as end:
+                assert not end.code
+            print("", end=chr(0))
+    """
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env, cwd=ROOT, check=True)
+    return ran.stdout.split("\0")
+
+
+@pytest.mark.core
+def test_the_listing_of_the_post_is_printed_without_any_backend(without_backend: list[str]) -> None:
+    text = without_backend[0]
     found = types_in(text)
     wanted = without_casts(POST_FORWARD) | without_casts(POST_BACKWARD)
     assert {name: found[name] for name in wanted} == wanted
@@ -81,11 +99,8 @@ def test_types_sizes_and_arguments_come_from_where_the_user_says(explain: Callab
     assert "params['w']: f32[4,8]" in explain(f"{path}:g", *MESH, "--arguments", "unnamed")
 
 
-def test_a_function_that_makes_its_arguments_needs_no_devices() -> None:
-    env = {**os.environ, "JAX_PLATFORMS": "none_such", "PYTHONPATH": str(ROOT), "SHTYPES_POLICY": "partial"}
-    target = ["examples/microbatch.py:step", "--arguments", "arguments", "--mesh", "dp=8"]
-    command = [sys.executable, "-m", "shtypes", "explain", *target]
-    text = subprocess.run(command, capture_output=True, text=True, env=env, cwd=ROOT, check=True).stdout
+def test_a_function_that_makes_its_arguments_needs_no_devices(without_backend: list[str]) -> None:
+    text = without_backend[1]
     assert "total: f32[layers, 4, 4]{U:dp}" in text
     assert "in 1 collective " in text
 
