@@ -67,7 +67,9 @@ def imports(node: ast.AST, *, lazy: bool) -> Iterator[str]:
         elif isinstance(child, ast.If) and ast.unparse(child.test).endswith("TYPE_CHECKING"):
             parts = (*child.body * lazy, *child.orelse)
             yield from imports(ast.Module([*parts], []), lazy=lazy)
-        elif lazy or not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+        elif isinstance(child, ast.expr):
+            continue  # most of the nodes, and no import is in one
+        elif lazy or not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
             yield from imports(child, lazy=lazy)
 
 

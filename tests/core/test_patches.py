@@ -23,14 +23,21 @@ from tests.tolerance import assert_close
 #: What of JAX changes when shtypes is imported: attributes of its modules, of their classes and functions, and of the
 #: objects in them; entries of its tables, but for those that are ours.
 CHANGES = """if True:
-    import importlib, json, subprocess, sys, types
+    import importlib, json, os, sys, types
 
     def of_jax(name):
         return str(name).split(".")[0] in ("jax", "jaxlib")
 
-    shown = "(m for m in sys.modules if m.split('.')[0] in ('jax', 'jaxlib'))"
-    loaded = f"import sys, shtypes.api; shtypes.api.load(); print(*{shown})"
-    for name in subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True).stdout.split():
+    import jax
+
+    read, write = os.pipe()
+    if os.fork() == 0:
+        import shtypes.api
+        shtypes.api.load()
+        os.write(write, " ".join(name for name in sys.modules if of_jax(name)).encode())
+        os._exit(0)
+    os.close(write)
+    for name in open(read).read().split():
         try:
             importlib.import_module(name)  # so that what an import adds is there before
         except ImportError:

@@ -10,9 +10,11 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from mypy import api
 from mypy.options import Options
 from mypy.plugin import ReportConfigContext
 
+from shtypes.editor import runtime
 from shtypes.editor.mypy.plugin import ShtypesPlugin
 from shtypes.tools.cli.config import config as pinned_in
 from tests.editor.running import PYTHONPATH, ROOT, SKIPPED, by_file, configured, run_mypy
@@ -183,16 +185,16 @@ def test_jax_is_loaded_when_a_call_is_typed_and_not_before(project: Project) -> 
     assert _python(code, project.folder) == "set()\nset()\n"
 
 
-def test_a_hook_that_fails_does_not_end_the_run(project: Project) -> None:
+def test_a_hook_that_fails_does_not_end_the_run(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*args: object, **kwargs: object) -> None:
+        raise RuntimeError
+
     project.write("user.py", USER + "    reveal_type(sh.exp(x))\n    1 + ''\n")
-    code = f"""
-from mypy import api
-from shtypes.editor import runtime
-def fail(*args, **kwargs): raise RuntimeError
-runtime.types_of_call = fail
-print(api.run(["--config-file", "pyproject.toml", "--cache-dir", {str(project.cache)!r}, "user.py"])[0])
-"""
-    printed = _python(code, project.folder)
+    monkeypatch.chdir(project.folder)
+    monkeypatch.setenv("MYPYPATH", str(ROOT))
+    monkeypatch.delenv("SHTYPES_STRICT_PLUGIN", raising=False)
+    monkeypatch.setattr(runtime, "types_of_call", fail)
+    printed, _, _ = api.run(["--config-file", "pyproject.toml", "--cache-dir", str(project.cache), "user.py"])
     assert "INTERNAL ERROR" not in printed
     assert 'user.py:9:17: note: Revealed type is "shtypes.core.array.Array[Any]"' in printed
     assert "user.py:10:9: error: Unsupported operand types" in printed

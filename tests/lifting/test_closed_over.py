@@ -505,6 +505,7 @@ def _within(a: Any, b: Any) -> Any:
     return jax.lax.dynamic_update_slice(a, b, (0, 0))
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     ("f", "closed", "given", "fix"),
     [

@@ -56,6 +56,7 @@ def replaced(module: Any, name: str) -> Iterator[list[int]]:
     assert getattr(module, name) is own
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_what_is_replaced_before_a_lifted_trace_is_called_in_it_and_stays(name: str) -> None:
     module, attribute, program = FUNCTIONS[name]
