@@ -12,7 +12,7 @@ import pytest
 from jax import lax
 
 import shtypes as sh
-from tests.end_to_end import Case, check, host
+from tests.end_to_end import Case, check, host, some
 from tests.tolerance import assert_close
 
 pytestmark = pytest.mark.one_in(9)
@@ -75,7 +75,7 @@ def test_shifts_and_counts_may_be_known_at_run_time() -> None:
             "[4@x,4]{U:y}" if name in ("roll", "repeat", "repeat all as often") else "[4,4]",
         )
     ]
-    check(mesh, cases)
+    check(mesh, some([case for i, case in enumerate(cases) if i % 4 in (0, 3)], cases))
     check(mesh, cases[1::4], eager=True)
 
 

@@ -85,7 +85,7 @@ def test_joins_are_what_the_meanings_say(index: int, n: int) -> None:
 
 
 @pytest.mark.one_in(13)
-@pytest.mark.parametrize("index", [0, 4, 7], ids=lambda i: cases(2)[i].op.name)
+@pytest.mark.parametrize("index", [4, 0, 7], ids=lambda i: cases(2)[i].op.name)
 def test_joins_are_right_on_two_by_two_devices_and_under_the_other_policy(index: int) -> None:
     with policy("jax"):
         assert problems(cases(2)[index], (2, 2)) == []
