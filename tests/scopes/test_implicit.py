@@ -76,7 +76,8 @@ def test_each_of_them_means_in_the_scope_what_one_device_computes(shape: tuple[i
     sh.set_mesh(sh.make_mesh(CUBE))
     host = np.random.default_rng(0).uniform(-1, 1, shape).astype(np.float32)
     with sh.policy(policy):
-        xs = [spread(host, pending_type(shape, axes)) for axes in SUBSETS]
+        subsets = some(SUBSETS[::2], SUBSETS)
+        xs = [spread(host, pending_type(shape, axes)) for axes in subsets]
 
         @sh.implicit_comm
         def all_of_them(xs: list[Any]) -> Any:
@@ -84,7 +85,7 @@ def test_each_of_them_means_in_the_scope_what_one_device_computes(shape: tuple[i
 
         found = compiled(sh.jit(all_of_them).lower(xs))(xs)
         wanted = [op(PLAIN, jnp.asarray(host)) for op in NONLINEAR.values()]
-        for axes, values in zip(SUBSETS, found, strict=True):
+        for axes, values in zip(subsets, found, strict=True):
             for name, value, expected in zip(NONLINEAR, values, wanted, strict=True):
                 assert_close(denoted(value), expected, None, f"{name} of a sum pending over {axes}")
 
