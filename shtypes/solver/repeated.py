@@ -54,7 +54,8 @@ class _ByPlan:
         """The value of an operand, if it is one."""
         if isinstance(x, Value) and x.captured is None:
             cast = self._casts.get(place)
-            yield ("copy", x.id) if cast is not None and cast.from_copy else x.id
+            copied = cast is not None and cast.from_copy and f"second.{x.id}" in self._casts  # a free copy is the value
+            yield ("copy", x.id) if copied else x.id
 
     def reads(self, item: Item) -> Iterator[Key]:
         """The values that an item takes."""

@@ -13,7 +13,7 @@ from shtypes.analysis.check import check
 from shtypes.autodiff.train_step import train_step
 from shtypes.core.conversion import abstract_array
 from shtypes.core.repeated import layers
-from shtypes.solver.apply import _Evaluator, typed_function
+from shtypes.solver.apply import PlannedCast, _Evaluator, typed_function
 from tests.solver.models import f32
 
 
@@ -59,6 +59,20 @@ def test_layers_that_are_typed_once_count_as_often_as_they_run(f: Any, monkeypat
     assert [*folded.ledger] == [*unrolled.ledger]
     assert folded.memory == unrolled.memory
     assert folded.compute() == unrolled.compute()
+
+
+def test_a_copy_without_a_reshard_is_the_value_itself() -> None:
+    plan = sh.suggest(loss, [{"up": f32(16, 32), "down": f32(32, 16)}] * 3, f32(512, 16), mesh={"dp": 2})[0]
+    program, decisions = plan.problem.program, plan.decisions
+    of_copies = {
+        f"{op.id}.{i}": decisions.casts.get(f"{op.id}.{i}", PlannedCast())._replace(from_copy=True)
+        for op in program.ops
+        for i in range(len(op.operands))
+    }
+    f = typed_function(program, decisions._replace(casts={**decisions.casts, **of_copies}), folds=True)
+    args = program.arguments([abstract_array(t) for t in decisions.arguments])
+    with sh.use_mesh(plan.problem.mesh):
+        assert check(train_step(f, plan.problem.argnums), *args).ledger.total == plan.ledger.total
 
 
 def test_layers_with_other_operands_are_others() -> None:
