@@ -21,7 +21,7 @@ import jax
 
 from shtypes.analysis.check import check
 from shtypes.core.meshes import use_mesh
-from shtypes.errors import ShardingTypeError
+from shtypes.errors import ShardingTypeError, how_many
 from shtypes.lifting.ways.moves import MARKED
 from shtypes.solver.apply import NamedUse, PlannedCast, named_uses
 from shtypes.solver.items import Op, Operand, Value, is_value
@@ -110,8 +110,8 @@ def _differs(source: Source, after: bytes, plan: Plan) -> list[str]:
             sent = check(space[source.step], *space[source.types]()).ledger.total
     except ShardingTypeError as error:
         return [f"it would not type: {error.what} ({error.where})"]
-    same = (sent.bytes, sent.launches) == (goal.bytes, goal.launches)
-    return [] if same else [f"it would send {sent.bytes} B on each device, and the plan sends {goal.bytes} B"]
+    here, planned = (f"{t.bytes} B on each device in {how_many(t.launches, 'collective')}" for t in (sent, goal))
+    return [] if sent == goal else [f"it would send {here}, and the plan sends {planned}"]
 
 
 def _struct(x: Any) -> Any:

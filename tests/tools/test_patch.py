@@ -9,6 +9,7 @@ import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -322,6 +323,20 @@ def test_line_ends_encoding_permissions_and_links_stay(tmp_path: Path) -> None:
     assert link.is_symlink()
     assert path.stat().st_mode & 0o777 == 0o640
     assert [p.name for p in sorted(tmp_path.glob("*.py"))] == ["model.py", "real.py"]
+
+
+def test_a_patch_of_as_many_bytes_in_other_collectives_is_refused_with_both_numbers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    f, plan = planned(tmp_path / "model.py", "names")
+    total = plan.ledger.total
+    more = SimpleNamespace(total=total._replace(launches=total.launches + 1))
+    monkeypatch.setattr("shtypes.tools.patch.check", lambda *_: SimpleNamespace(ledger=more))
+    words = (
+        f"in {total.launches + 1} collectives, and the plan sends {total.bytes} B on each device in {total.launches} "
+    )
+    with pytest.raises(sh.ShardingTypeError, match=words):
+        patched(f, plan)
 
 
 def test_nothing_is_half_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
