@@ -349,7 +349,11 @@ def _fitting(problem: Problem, search: Search, limit: float | None) -> Point:
         bound = min(bound or limit, float(point.cost.memory)) - (plan.memory - limit)
         if bound <= 0:
             break
-    if limit is None or (plan_that_fits := _quickest(problem, search, limit)) is None:
+    if limit is None:
+        raise refused
+    search.explore(search.solve())  # of these some may need less than predicted
+    plan_that_fits = _quickest(problem, search, limit)
+    if plan_that_fits is None:
         raise refused
     return plan_that_fits.point
 

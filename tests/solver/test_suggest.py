@@ -409,6 +409,18 @@ def test_an_applied_plan_takes_plain_arrays_and_computes_what_one_device_does() 
     np.testing.assert_allclose(value, models.gpt_loss(*values), rtol=1e-5)
 
 
+@pytest.mark.nightly
+def test_a_plan_that_fits_is_found_though_more_was_predicted_for_it() -> None:
+    def factors(w: Any, rows: Any, columns: Any, rating: Any) -> Any:
+        u, v = w["users"][rows], w["items"][columns]
+        error = jnp.sum(u * v, -1) + w["bu"][rows] + w["bi"][columns] - rating
+        return jnp.mean(error**2) + 1e-3 * (jnp.sum(u * u) + jnp.sum(v * v))
+
+    w = {"users": "f32[512, 16]", "items": "f32[256, 16]", "bu": "f32[512]", "bi": "f32[256]"}
+    plan = sh.suggest(factors, w, "i32[128]", "i32[128]", "f32[128]", mesh={"dp": 2, "tp": 4}, memory=35_600)[0]
+    assert plan.memory <= 35_600 < plan.point.cost.memory
+
+
 def test_a_saved_plan_is_decisions_and_applies_to_the_program_that_it_is_of(tmp_path: Path) -> None:
     args = models.mlp(64, 32, 128)
     found = sh.suggest(models.mlp_loss, *args, mesh={"dp": 2, "tp": 2}, **SETTINGS)
