@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from shtypes.analysis.check import Signature, check
@@ -338,6 +340,8 @@ class Plan(Report):
 
     def diff(self, other: Plan) -> str:
         """Describes the differences of another plan of the same function: time, types and reshards."""
+        if not isinstance(other, Plan):
+            raise ShardingTypeError(f"`diff` compares plans, not {other!r:.60}", hints=["found[0].diff(found[1])"])
         lines = [
             f"{ms(self.seconds)} -> {ms(other.seconds)} ms ({100 * (other.seconds / self.seconds - 1):+.2f} %)",
             f"{self.bytes / 1e6:,.1f} -> {other.bytes / 1e6:,.1f} MB/device",
@@ -385,6 +389,21 @@ def fingerprint(program: Program) -> str:
     """A hash of the ops of a program and their shapes."""
     ops = [(op.id, op.name, [v.shape for v in op.results]) for op in program.ops]
     return hashlib.sha1(repr(ops).encode()).hexdigest()[:16]
+
+
+@contextlib.contextmanager
+def reading(plan: Any) -> Iterator[None]:
+    """Raises what is wrong with the file of a plan, or with what stands for one, in words."""
+    try:
+        yield
+    except ShardingTypeError:
+        raise
+    except (AttributeError, LookupError, OSError, TypeError, ValueError) as error:
+        raise ShardingTypeError(
+            f"{f'the file {str(plan)!r}' if isinstance(plan, str | Path) else repr(plan)[:60]} holds no plan",
+            why=f"{type(error).__name__}: {error}",
+            hints=["sh.suggest(f, *args, mesh=mesh).to_json() is what such a file holds"],
+        ) from None
 
 
 def decisions_of(saved: Mapping[str, Any], program: Program) -> Decisions:

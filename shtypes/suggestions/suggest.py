@@ -37,7 +37,7 @@ from shtypes.solver.program import Function, Program
 from shtypes.solver.reshard_prices import Prices
 from shtypes.solver.search import EXACT_AXES, Point, Search, size
 from shtypes.solver.tables import Costs
-from shtypes.suggestions.plan import SCHEMA, FixedTypes, Plan, Problem, decisions_of, ms
+from shtypes.suggestions.plan import SCHEMA, FixedTypes, Plan, Problem, decisions_of, ms, reading
 from shtypes.types import ShType
 from shtypes.types.mesh import Mesh, current_mesh
 from shtypes.types.tables import Report, Table, Text, notebook, page
@@ -242,6 +242,12 @@ def suggest(
             f"`state` of `suggest` is {state!r}", why="it is bytes for each byte", hints=["state=2"]
         )
     on = current_mesh() if mesh is None else Mesh(mesh) if isinstance(mesh, Mapping) else to_mesh(mesh)
+    if not on.axis_names:
+        raise ShardingTypeError("`mesh` of `suggest` has no axis", hints=['mesh={"dp": 8}'])
+    if isinstance(links, Mapping) and (unknown := sorted(links.keys() - {*on.axis_names, "default"})):
+        raise ShardingTypeError(
+            f"`links` of `suggest` has {', '.join(map(repr, unknown))}", why=f"{on} has no such axis", hints=[]
+        )
     if time_limit is None:
         time_limit = _TIME_LIMIT if sum(n > 1 for n in on.axis_sizes) > EXACT_AXES else math.inf
     deadline = time.monotonic() + time_limit
@@ -425,16 +431,18 @@ def apply(
     """
     check_function("apply", f)
     first = plan[0] if isinstance(plan, Suggestions) else plan
-    saved = first.to_dict() if isinstance(first, Plan) else json.loads(Path(first).read_text(encoding="utf-8"))
-    saved = saved["plans"][0] if "plans" in saved else saved
+    with reading(first):
+        saved = first.to_dict() if isinstance(first, Plan) else json.loads(Path(first).read_text(encoding="utf-8"))
+        saved = saved["plans"][0] if "plans" in saved else saved
+        mesh, scans = Mesh(saved["mesh"]), tuple(saved["checkpoint"] if saved["schema"] == SCHEMA else ())
 
     @functools.wraps(f)
     def run(*args: Any) -> Any:
         # Traced for each call, since it may close over other values by now, or be another function than the plan's.
-        scans = saved["checkpoint"] if saved.get("schema") == SCHEMA else ()
-        mesh = Mesh(saved["mesh"])
         program = Function(f, _shapes(args, mesh)[0], mesh=mesh, checkpoint=scans)
-        return typed_function(program, with_types_at(decisions_of(saved, program), program, at or {}))(*args)
+        with reading(first):
+            decisions = decisions_of(saved, program)
+        return typed_function(program, with_types_at(decisions, program, at or {}))(*args)
 
     return run
 

@@ -302,6 +302,8 @@ def _wrong() -> Iterator[Any]:
     yield pytest.param({"memory": 1000}, "nothing fits in", id="too little")
     yield pytest.param({"state": -2.0}, "`state` of `suggest` is -2.0", id="state")
     yield pytest.param({"links": "string"}, "there is no link", id="links")
+    yield pytest.param({"links": {"dq": "infiniband-ndr"}}, "`links` of `suggest` has 'dq'", id="links of no axis")
+    yield pytest.param({"mesh": {}}, "`mesh` of `suggest` has no axis", id="no axis")
     yield pytest.param({"compute": "abacus"}, "there is no device", id="device")
     yield pytest.param({"grad": 5}, "`suggest` has no positional argument 5", id="grad")
     yield pytest.param({"fixed": {"w": "[_, _]{U:dp}"}}, "cannot be", id="pending")
@@ -434,6 +436,25 @@ def test_a_saved_plan_is_decisions_and_applies_to_the_program_that_it_is_of(tmp_
         for plan in (found, found[0], path):
             with pytest.raises(sh.ShardingTypeError, match="the plan is not of"):
                 sh.check(sh.apply(loss, plan), *types)
+
+
+def test_what_is_no_plan_is_refused(tmp_path: Path) -> None:
+    def f(x: Any) -> Any:
+        return jnp.sum(x * x)
+
+    found = sh.suggest(f, "f32[8]", mesh={"dp": 2})
+    saved, path = found[0].to_dict(), tmp_path / "plan.json"
+    with sh.use_mesh(sh.abstract_mesh({"dp": 2})):
+        changes: Any = ({"arguments": None}, {"reshards": 3}, {"joined": {"a": 1}}, {"checkpoint": None})
+        for text in ("", "[]", "{}", '{"plans": []}', *(json.dumps(saved | change) for change in changes)):
+            path.write_text(text)
+            with pytest.raises(sh.ShardingTypeError, match="holds no plan"):
+                sh.check(sh.apply(f, path), "f32[8]")
+        for other in (tmp_path / "none.json", 3):
+            with pytest.raises(sh.ShardingTypeError, match="holds no plan"):
+                sh.apply(f, other)  # type: ignore[arg-type]
+    with pytest.raises(sh.ShardingTypeError, match="`diff` compares plans, not 3"):
+        found[0].diff(3)  # type: ignore[arg-type]
 
 
 def test_an_applied_function_closes_over_what_it_does_now() -> None:
