@@ -1,12 +1,13 @@
 """Prices of reshards for many pairs of states at once, from the plans that run.
 
-The states are those of `axis_states`, one for each mesh axis. Pairs that differ only by a renumbering of dims have one
-plan, so few plans price many pairs.
+The states are those of `axis_states`, one for each mesh axis. Pairs that differ only by a renumbering of dims, or of
+axes of one size with equal links, have one price, so few plans price many pairs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice, permutations
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -27,6 +28,8 @@ _COTANGENTS: Final = np.array(COTANGENTS)
 _FEW: Final = 16
 #: An upper bound on the states of a value along an axis, and on those of a pair.
 _STATES: Final = 128
+#: The most renumberings of axes that are looked at: all of four axes.
+_MOST: Final = 24
 #: The most axes for which a plan may split an axis into factors.
 _CUT: Final = 2
 
@@ -88,6 +91,12 @@ class Prices:
         links = [model.link(axis) for axis in mesh.axis_names]
         self.links = tuple((link.bandwidth, link.latency, link.launch) for link in links)
         self._patterns: dict[bytes, tuple[float, ...]] = {}
+        self._by_form: dict[str, tuple[float, ...]] = {}
+        alike = [*zip(self.sizes, self.links, strict=True)]
+        #: Renumberings of the axes that leave the mesh and its links as they are; the first changes nothing.
+        self._symmetries = [
+            *islice((p for p in permutations(range(len(alike))) if [alike[a] for a in p] == alike), _MOST)
+        ]
 
     def pairs(self, src: States, dst: States) -> Cost:
         """The costs from each row of ``src`` to the same row of ``dst``."""
@@ -98,12 +107,35 @@ class Prices:
         """The cost of a pair, for a value whose dims all axes divide."""
         key = pair.tobytes()
         if key not in self._patterns:
+            self._patterns[key] = self._new_pattern(pair)
+        return self._patterns[key]
+
+    def _new_pattern(self, pair: States) -> tuple[float, ...]:
+        form = self._form(pair)
+        if form not in self._by_form:
             one, other = pair.reshape(2, -1).tolist()
             shape = (4 * self.mesh.size,) * max(2, int(dims_of(pair).max()) + 1)
             src, dst = (typed(self.mesh, "f32", shape, states) for states in (one, other))
             few = sum(n > 1 for n in self.sizes) <= _CUT
-            self._patterns[key] = self._priced(plan(src, dst, cut=few).steps, 4 * shape[0] ** len(shape))
-        return self._patterns[key]
+            self._by_form[form] = self._priced(plan(src, dst, cut=few).steps, 4 * shape[0] ** len(shape))
+        return self._by_form[form]
+
+    def _form(self, pair: States) -> str:
+        """The axes on each dim, the most major first, and the pending ones; of pairs that are symmetric one form."""
+        dims: dict[int, tuple[list[int], list[int]]] = {}
+        pending: tuple[list[int], list[int]] = ([], [])
+        for i, states in enumerate(pair.reshape(2, -1).tolist()):
+            for a in sorted(range(len(states)), key=lambda a: states[a] < FRONT):
+                if states[a] >= SHARDED:
+                    dims.setdefault((states[a] - SHARDED) % FRONT, ([], []))[i].append(a)
+                elif states[a] == UNREDUCED:
+                    pending[i].append(a)
+
+        def renumbered(numbers: Sequence[int]) -> Any:
+            placed = sorted([[numbers[a] for a in axes] for axes in both] for both in dims.values())
+            return placed, [sorted(numbers[a] for a in axes) for axes in pending]
+
+        return repr(min(map(renumbered, self._symmetries)))
 
     def planned(self, dtype: str, shape: Sequence[int], src: States, dst: States) -> Cost:
         """The cost for one value from one row to another, from its plan."""

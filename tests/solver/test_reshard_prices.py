@@ -6,10 +6,11 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
+import pytest
 
 from shtypes.resharding.costs import CostModel, Link
 from shtypes.resharding.planner import plan
-from shtypes.solver.axis_states import REDUCED, SHARDED, UNREDUCED, typed
+from shtypes.solver.axis_states import FRONT, REDUCED, SHARDED, UNREDUCED, typed
 from shtypes.solver.reshard_prices import Prices, parts
 from shtypes.types.mesh import Mesh
 
@@ -43,6 +44,19 @@ def test_a_pair_with_many_dims_costs_what_its_pattern_does() -> None:
     few = prices.pairs(np.array([[SHARDED, SHARDED + 1]]), np.array([[REDUCED, SHARDED]]))
     many = prices.pairs(np.array([[SHARDED + 8, SHARDED + 3]]), np.array([[REDUCED, SHARDED + 8]]))
     assert [float(x[0]) for x in few] == [float(x[0]) for x in many]
+
+
+def test_one_plan_prices_all_pairs_that_differ_in_the_names_of_equal_axes(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng, mesh = np.random.default_rng(0), Mesh({"x": 2, "y": 2, "z": 2})
+    rows = rng.choice((*STATES[:4], SHARDED + FRONT, SHARDED + FRONT + 1), (100, 2, 1, 3))
+    for links, fewer in (({}, True), ({"y": Link(3.0), "z": Link(2.0)}, False)):
+        prices, alone = (Prices(mesh, CostModel(Link(1.0), links)) for _ in range(2))
+        monkeypatch.setattr(alone, "_symmetries", [(0, 1, 2)])
+        for src, dst in rows:
+            one, other = (p.pairs(src, dst) for p in (prices, alone))
+            assert math.isclose(one.sent[0], other.sent[0], abs_tol=1e-9), (src, dst)
+            assert math.isclose(one.seconds[0], other.seconds[0], abs_tol=1e-9), (src, dst)
+        assert (len(prices._by_form) < len(alone._by_form)) is fewer
 
 
 def test_links_and_latencies_make_the_time() -> None:
