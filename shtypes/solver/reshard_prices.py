@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from shtypes.caches import Bounded
 from shtypes.resharding import plan
 from shtypes.resharding.costs import CostModel
 from shtypes.resharding.steps import Step
@@ -28,10 +29,15 @@ _COTANGENTS: Final = np.array(COTANGENTS)
 _FEW: Final = 16
 #: An upper bound on the states of a value along an axis, and on those of a pair.
 _STATES: Final = 128
+#: The most meshes whose prices are not forgotten.
+_MESHES: Final = 64
 #: The most renumberings of axes that are looked at: all of four axes.
 _MOST: Final = 24
 #: The most axes for which a plan may split an axis into factors.
 _CUT: Final = 2
+
+#: By mesh and links, the costs of forms of pairs.
+_prices: Final[Bounded[dict[str, tuple[float, ...]]]] = Bounded(_MESHES)
 
 
 def cotangents(states: States) -> States:
@@ -91,7 +97,7 @@ class Prices:
         links = [model.link(axis) for axis in mesh.axis_names]
         self.links = tuple((link.bandwidth, link.latency, link.launch) for link in links)
         self._patterns: dict[bytes, tuple[float, ...]] = {}
-        self._by_form: dict[str, tuple[float, ...]] = {}
+        self._by_form = _prices.get_or_create((mesh, self.links), dict)
         alike = [*zip(self.sizes, self.links, strict=True)]
         #: Renumberings of the axes that leave the mesh and its links as they are; the first changes nothing.
         self._symmetries = [
