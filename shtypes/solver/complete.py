@@ -27,7 +27,7 @@ from shtypes.evaluation.table import ROWS
 from shtypes.evaluation.value_info import noting, type_of
 from shtypes.lifting.lift import Completed, Traced, connect_solver, has_backward, lift_op_by_op
 from shtypes.lifting.next_values import Next, hides, in_types_before
-from shtypes.lifting.ways.choice import CALLS, ways_of
+from shtypes.lifting.ways.choice import CALLS
 from shtypes.resharding import Direction, cost
 from shtypes.resharding.costs import CostModel, Link, as_cost_model, model_in_force
 from shtypes.resharding.devices import Device, as_device
@@ -50,7 +50,7 @@ from shtypes.solver.search import Search
 from shtypes.solver.tables import Costs
 from shtypes.traced.ledger import Sent, sent_by_program
 from shtypes.traced.program import with_gradient
-from shtypes.types import ShType, dtypes
+from shtypes.types import ShType
 
 #: To minimize bytes, all links are equal, and devices compute a million times faster: work is a tie-breaker.
 _LINK: Final = 1e9
@@ -208,13 +208,8 @@ def _decide(inputs: _Inputs) -> Decisions | str:
 
 
 def _options_are_complete(program: Program) -> bool:
-    """Whether the options cover all that the ops can do: a lookup by positions of a sort knows more than the types."""
-    ops = [op for op in program.ops if any(map(is_value, op.operands))]
-    across = [op for op in ops if ways_of(op.eqn)]
-    looks_up = any(op.name == "gather" or op.name.startswith("scatter") for op in across)
-    if looks_up and not all(dtypes.differentiable(v.dtype) for op in across for v in op.results):
-        return False
-    return all(op.eqn.primitive.name in _KNOWN for op in ops)
+    """Whether the options cover all that the ops of a program can do."""
+    return all(op.eqn.primitive.name in _KNOWN for op in program.ops if any(map(is_value, op.operands)))
 
 
 def _sends_no_more(sent: Sent, greedy: Callable[[], Sent], minimize: Direction, *, otherwise: bool) -> bool:
