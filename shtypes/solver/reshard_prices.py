@@ -36,8 +36,8 @@ _MOST: Final = 24
 #: The most axes for which a plan may split an axis into factors.
 _CUT: Final = 2
 
-#: By mesh and links, the costs of forms of pairs.
-_prices: Final[Bounded[dict[str, tuple[float, ...]]]] = Bounded(_MESHES)
+#: By mesh and links, the costs of pairs of states, and of their forms.
+_prices: Final[Bounded[dict[bytes | str, tuple[float, ...]]]] = Bounded(_MESHES)
 
 
 def cotangents(states: States) -> States:
@@ -96,8 +96,7 @@ class Prices:
         self.mesh, self.model, self.sizes = mesh, model, mesh.axis_sizes
         links = [model.link(axis) for axis in mesh.axis_names]
         self.links = tuple((link.bandwidth, link.latency, link.launch) for link in links)
-        self._patterns: dict[bytes, tuple[float, ...]] = {}
-        self._by_form = _prices.get_or_create((mesh, self.links), dict)
+        self._costs = _prices.get_or_create((mesh, self.links), dict)
         alike = [*zip(self.sizes, self.links, strict=True)]
         #: Renumberings of the axes that leave the mesh and its links as they are; the first changes nothing.
         self._symmetries = [
@@ -112,19 +111,16 @@ class Prices:
     def _pattern(self, pair: States) -> tuple[float, ...]:
         """The cost of a pair, for a value whose dims all axes divide."""
         key = pair.tobytes()
-        if key not in self._patterns:
-            self._patterns[key] = self._new_pattern(pair)
-        return self._patterns[key]
-
-    def _new_pattern(self, pair: States) -> tuple[float, ...]:
-        form = self._form(pair)
-        if form not in self._by_form:
-            one, other = pair.reshape(2, -1).tolist()
-            shape = (4 * self.mesh.size,) * max(2, int(dims_of(pair).max()) + 1)
-            src, dst = (typed(self.mesh, "f32", shape, states) for states in (one, other))
-            few = sum(n > 1 for n in self.sizes) <= _CUT
-            self._by_form[form] = self._priced(plan(src, dst, cut=few).steps, 4 * shape[0] ** len(shape))
-        return self._by_form[form]
+        if key not in self._costs:
+            form = self._form(pair)
+            if form not in self._costs:
+                one, other = pair.reshape(2, -1).tolist()
+                shape = (4 * self.mesh.size,) * max(2, int(dims_of(pair).max()) + 1)
+                src, dst = (typed(self.mesh, "f32", shape, states) for states in (one, other))
+                few = sum(n > 1 for n in self.sizes) <= _CUT
+                self._costs[form] = self._priced(plan(src, dst, cut=few).steps, 4 * shape[0] ** len(shape))
+            self._costs[key] = self._costs[form]
+        return self._costs[key]
 
     def _form(self, pair: States) -> str:
         """The axes on each dim, the most major first, and the pending ones; of pairs that are symmetric one form."""

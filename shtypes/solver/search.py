@@ -186,7 +186,7 @@ class Search:
         return {i: tuple(map(int, domains[i][k])) for i, k in minimum.values.items()}, minimum.total, minimum.exact
 
     def simpler(self, point: Point, reshard: float) -> Point:
-        """An assignment that costs no more than a point with a price for each reshard, not always the best of them."""
+        """A point that costs no more than another with a price for each reshard; quick, and not always the best."""
         with attribute_set(self, "_quick", True):
             return self.solve(point.byte, reshard, warm=point.assignment)
 

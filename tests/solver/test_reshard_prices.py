@@ -53,12 +53,12 @@ def test_one_plan_prices_all_pairs_that_differ_in_the_names_of_equal_axes(monkey
         prices, alone = (Prices(mesh, CostModel(Link(1.0), links)) for _ in range(2))
         monkeypatch.setattr(alone, "_symmetries", [(0, 1, 2)])
         for each in (prices, alone):
-            monkeypatch.setattr(each, "_by_form", {})
+            monkeypatch.setattr(each, "_costs", {})
         for src, dst in rows:
             one, other = (p.pairs(src, dst) for p in (prices, alone))
             assert math.isclose(one.sent[0], other.sent[0], abs_tol=1e-9), (src, dst)
             assert math.isclose(one.seconds[0], other.seconds[0], abs_tol=1e-9), (src, dst)
-        assert (len(prices._by_form) < len(alone._by_form)) is fewer
+        assert (len(prices._costs) < len(alone._costs)) is fewer
 
 
 def test_links_and_latencies_make_the_time() -> None:

@@ -96,7 +96,8 @@ def _with_narrow_windows(jaxpr: Any) -> Any:
     eqns: list[Any] = []
     for eqn in jaxpr.eqns:
         eqns += _narrow(eqn, fills)
-        fills.update({eqn.outvars[0]: eqns[-1]} if eqns[-1].primitive.name == "broadcast_in_dim" else {})
+        if eqns[-1].primitive.name == "broadcast_in_dim":
+            fills[eqn.outvars[0]] = eqns[-1]
     return with_equations(jaxpr, eqns, jaxpr.outvars) if len(eqns) > len(jaxpr.eqns) else jaxpr
 
 
