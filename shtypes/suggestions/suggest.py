@@ -246,7 +246,9 @@ def suggest(
         raise ShardingTypeError("`mesh` of `suggest` has no axis", hints=['mesh={"dp": 8}'])
     if isinstance(links, Mapping) and (unknown := sorted(links.keys() - {*on.axis_names, "default"})):
         raise ShardingTypeError(
-            f"`links` of `suggest` has {', '.join(map(repr, unknown))}", why=f"{on} has no such axis", hints=[]
+            f"`links` of `suggest` has {', '.join(map(repr, unknown))}",
+            why=f"{on} has no such axis",
+            hints=[f'links={{"{axis}": {links[unknown[0]]!r}}}' for axis in on.axis_names],
         )
     if time_limit is None:
         time_limit = _TIME_LIMIT if sum(n > 1 for n in on.axis_sizes) > EXACT_AXES else math.inf
