@@ -110,18 +110,25 @@ def _order(sizes: Mapping[int, int], tables: Iterable[tuple[int, ...]], *, by_fi
 def minimize_over(
     some: list[tuple[tuple[int, ...], Table]], v: int, ids: tuple[int, ...], sizes: Mapping[int, int]
 ) -> Table:
-    """The minimum over one variable of a sum of tables (the message); value by value if the sum is large."""
-    least: Table = np.full([sizes[u] for u in ids], np.inf)
-    if sizes[v] * math.prod(sizes[u] for u in ids) <= _BLOCK:
+    """The minimum over one variable of a sum of tables (the message), built in parts that a processor's cache holds."""
+    shape = [sizes[u] for u in ids]
+    entries = sizes[v] * math.prod(shape)
+    least: Table = np.empty(shape)
+    if entries <= _BLOCK or max(shape, default=1) == 1:
         least[...] = _sum(some, (v, *ids), sizes).min(0)
         return least
-    for k in range(sizes[v]):
-        at_k = [
-            (tuple(u for u in of if u != v), np.take(table, [k], of.index(v)).squeeze(of.index(v)))
-            for of, table in some
-        ]
-        np.minimum(least, _sum(at_k, ids, sizes), out=least)
+    dim = next(i for i, n in enumerate(shape) if n > 1)
+    u, step = ids[dim], max(1, _BLOCK * shape[dim] // entries)
+    for k in range(0, shape[dim], step):
+        part = slice(k, k + step)
+        inside = [(of, table[_at(of, u, part)] if u in of else table) for of, table in some]
+        least[_at(ids, u, part)] = minimize_over(inside, v, ids, {**sizes, u: len(range(shape[dim])[part])})
     return least
+
+
+def _at(ids: tuple[int, ...], v: int, part: slice) -> tuple[slice, ...]:
+    """The index of a part of one variable's values."""
+    return tuple(part if u == v else slice(None) for u in ids)
 
 
 def _sum(some: list[tuple[tuple[int, ...], Table]], over: tuple[int, ...], sizes: Mapping[int, int]) -> Table:

@@ -1,7 +1,8 @@
 """Minimizes a sum of tables over discrete variables exactly where it can, and bounds the minimum from below.
 
-Where bucket elimination alone would need large tables, variables that need small ones are eliminated first. Of the
-others, the values are dropped that by a lower bound cost more than a known assignment does, which makes tables smaller.
+Variables that need small tables are eliminated first, and values are dropped that cost more than another one whatever
+the other variables have. Where the rest needs large tables, the values are dropped that by a lower bound cost more than
+a known assignment does.
 """
 
 from __future__ import annotations
@@ -15,6 +16,11 @@ import numpy as np
 from shtypes.solver import elimination
 from shtypes.solver.elimination import Table, eliminate, local_search, minimize_over, width
 
+#: Parts of `QUICK_ENTRIES`: the sizes of tables between which dominated values are dropped again.
+_PARTS: Final = (40, 4, 1)
+#: How many other values are compared with each, and the most entries of the tables that are built for it.
+_RIVALS: Final = 4
+_COMPARED: Final = 1_000_000
 #: The least part of the values that are dropped before a lower bound of larger tables is needed, larger by a factor.
 _LEAST_PART: Final = 0.1
 _LARGER: Final = 10
@@ -25,6 +31,8 @@ _LEAST_GAIN: Final = 1e-3
 _PATIENCE: Final = 10
 #: The relative tolerance of bounds.
 _ROUNDED: Final = 1e-9
+#: The same of sums of few numbers.
+_EXACT: Final = 1e-13
 
 Tables = Mapping[tuple[int, ...], Table]
 Values = dict[int, int]
@@ -40,7 +48,7 @@ class Minimum(NamedTuple):
     @property
     def exact(self) -> bool:
         """Whether no values have a smaller sum."""
-        return self.bound >= self.total * (1 - _ROUNDED)
+        return self.bound >= self.total - _ROUNDED * abs(self.total)
 
 
 def minimize(
@@ -61,18 +69,23 @@ def minimize(
         quick: Whether to give up what needs seconds.
     """
     most = elimination.MOST_ENTRIES
-    if width(sizes, tables) <= (most // _LARGER if quick else most):
-        values, total = eliminate(sizes, tables, tick)
-        return Minimum(values, total, total)
+    core = Core(sizes, tables)
+    for part in _PARTS:
+        core.eliminate(elimination.QUICK_ENTRIES // part, tick)
+    core.drop_dominated(tick)
+    if width(core.sizes, core.tables) <= (most // _LARGER if quick else most):
+        chosen, total = eliminate(core.sizes, core.tables, tick)
+        return Minimum(core.restored(chosen), total, total)
+    values = start()
     if quick:
-        return Minimum(*local_search(sizes, tables, elimination.QUICK_ENTRIES, start(), tick), -math.inf)
-    core, values = _Core(sizes, tables), start()
-    bound, entries = -math.inf, elimination.QUICK_ENTRIES // _LARGER
+        at = core.located(values)
+        chosen, total = local_search(core.sizes, core.tables, elimination.QUICK_ENTRIES, at, tick)
+        return Minimum(core.restored(chosen), total, -math.inf)
+    bound, entries = -math.inf, elimination.QUICK_ENTRIES
     while True:
-        core.eliminate(entries)
+        core.eliminate(entries, tick)
         last = entries * _LARGER > most
-        limit = most if last else max(entries, elimination.QUICK_ENTRIES)
-        if width(core.sizes, core.tables) <= limit:
+        if width(core.sizes, core.tables) <= (most if last else entries):
             chosen, total = eliminate(core.sizes, core.tables, tick)
             return Minimum(core.restored(chosen), total, total)
         chosen, total = local_search(core.sizes, core.tables, elimination.QUICK_ENTRIES, core.located(values), tick)
@@ -87,7 +100,7 @@ def minimize(
             entries *= _LARGER
 
 
-class _Core:
+class Core:
     """The variables that are left of a problem, with the values that are left of each."""
 
     def __init__(self, sizes: Mapping[int, int], tables: Tables) -> None:
@@ -102,8 +115,9 @@ class _Core:
         """The number of values of each variable."""
         return {v: len(rows) for v, rows in self.rows.items()}
 
-    def eliminate(self, entries: int) -> None:
+    def eliminate(self, entries: int, tick: Callable[[], None]) -> None:
         """Eliminates the variables that need tables of no more than so many entries, the smallest first."""
+        self.drop_dominated(tick)
         near: dict[int, set[int]] = {v: {v} for v in self.rows}
         for ids in self.tables:
             for v in ids:
@@ -120,6 +134,22 @@ class _Core:
             for u in others:
                 near[u] = (near[u] | others) - {v}
                 weights[u] = math.prod(len(self.rows[w]) for w in near[u])
+
+    def drop_dominated(self, tick: Callable[[], None]) -> None:
+        """Drops values that cost more than another one, whatever values the other variables have."""
+        at: dict[int, list[tuple[int, ...]]] = {v: [ids for ids in self.tables if v in ids] for v in self.rows}
+        waiting = dict.fromkeys(self.rows)
+        while waiting:
+            tick()
+            v, _ = waiting.popitem()
+            keep = _undominated([np.moveaxis(self.tables[ids], ids.index(v), 0) for ids in at[v]], len(self.rows[v]))
+            if keep.all():
+                continue
+            self.rows[v] = self.rows[v][keep]
+            for ids in at[v]:
+                self.tables[ids] = np.compress(keep, self.tables[ids], ids.index(v))
+                waiting.update(dict.fromkeys(u for u in ids if u != v))
+        self.drop({})
 
     def drop(self, keep: Mapping[int, Any]) -> None:
         """Drops values. A variable with one value is none."""
@@ -154,6 +184,28 @@ class _Core:
                 total = total + table[tuple(at)]
             values[v] = int(rows[int(total.argmin())])
         return values
+
+
+def _undominated(tables: list[Table], n: int) -> Any:
+    """Which of a variable's ``n`` values are not found to cost more than another; it is dim 0 of its tables."""
+    if n == 1 or not tables:
+        return np.arange(n) == 0
+    rows, keep = [table.reshape(n, -1) for table in tables], np.ones(n, bool)
+    more = np.zeros((n, n))  # what one value costs more than another where the tables are least for the other
+    for table in rows:
+        at_least = table[:, table.argmin(1)]
+        more += at_least - at_least.diagonal()
+    np.fill_diagonal(more, np.inf)
+    rounded = _EXACT * sum(float(np.abs(table).max()) for table in rows)
+    widest = max(table.shape[1] for table in rows)
+    for rivals in np.argsort(more, 0)[:_RIVALS]:
+        values = np.flatnonzero(keep & (more[rivals, np.arange(n)] < -rounded))
+        for part in np.array_split(values, 1 + len(values) * widest // _COMPARED):
+            most = np.zeros(len(part))
+            for table in rows:
+                most += (table[rivals[part]] - table[part]).max(1)
+            keep[part[most < -rounded]] = False
+    return keep
 
 
 def lower_bound(sizes: Mapping[int, int], tables: Tables, upper: float = math.inf) -> tuple[float, dict[int, Table]]:

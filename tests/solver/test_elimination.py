@@ -11,7 +11,7 @@ import pytest
 
 from shtypes.solver import elimination
 from shtypes.solver.elimination import eliminate, local_search, to_fix
-from shtypes.solver.minimize import lower_bound, minimize
+from shtypes.solver.minimize import Core, lower_bound, minimize
 
 
 def random_problem(seed: int) -> tuple[dict[int, int], dict[tuple[int, ...], np.ndarray]]:
@@ -46,9 +46,11 @@ def test_what_has_one_value_may_meet_in_any_number() -> None:
 @pytest.mark.parametrize("seed", range(4))
 def test_tables_that_are_not_made_as_a_whole_have_the_same_minimum(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     sizes, tables = random_problem(seed)
-    found = eliminate(sizes, tables)
+    chosen, value = eliminate(sizes, tables)
     monkeypatch.setattr(elimination, "_BLOCK", 1)
-    assert eliminate(sizes, tables) == found
+    again, same = eliminate(sizes, tables)
+    assert again == chosen
+    assert math.isclose(same, value)  # parts may be added in another order
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -64,6 +66,29 @@ def test_what_is_too_wide_is_nearly_the_minimum_with_small_tables(seed: int) -> 
     begin = dict.fromkeys(sizes, 0)
     _, other = local_search(sizes, tables, 12, begin)
     assert other <= sum(float(t[tuple(begin[v] for v in ids)]) for ids, t in tables.items()) + 1e-9
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_values_that_always_cost_more_are_dropped_and_never_all_of_equal_ones(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes, tables = random_problem(seed)
+    alone = {(v,): np.concatenate([np.zeros(n), np.zeros(n), np.full(n, 9.0)]) for v, n in sizes.items()}
+    tables = {ids: np.tile(table, [3] * table.ndim) for ids, table in tables.items()}  # each value thrice, one dear
+    for ids, table in alone.items():
+        tables[ids] = tables.get(ids, np.zeros(table.shape)) + table
+    sizes = {v: 3 * n for v, n in sizes.items()}
+    core = Core(sizes, tables)
+    core.drop_dominated(lambda: None)
+    assert all(n <= sizes[v] * 2 // 3 for v, n in core.sizes.items())
+    assert all(len(rows) and (rows < sizes[v] * 2 // 3).all() for v, rows in core.rows.items())
+    _, value = eliminate(sizes, tables)
+    found = minimize(sizes, tables)
+    assert found.exact
+    assert math.isclose(found.total, value)
+    assert math.isclose(value, sum(float(t[tuple(found.values[v] for v in ids)]) for ids, t in tables.items()))
+    monkeypatch.setattr(elimination, "QUICK_ENTRIES", 40)
+    assert math.isclose(minimize(sizes, tables).total, value)
 
 
 @pytest.mark.parametrize("seed", range(12))
