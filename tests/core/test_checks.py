@@ -53,7 +53,7 @@ def wrong_in_a_branch(x: Any) -> Any:
 
 
 def wrong_gradient(x: Any) -> Any:
-    return sh.grad(lambda x: sh.sum(sh.sin(wrong(x))))(x)
+    return sh.grad(lambda x: sh.sum(sh.sin(wrong(x)) * x))(x)  # the gradient reads the wrong value
 
 
 def right(x: Any) -> Any:
