@@ -141,7 +141,8 @@ class Core:
         waiting = dict.fromkeys(self.rows)
         while waiting:
             tick()
-            v, _ = waiting.popitem()
+            v = next(iter(waiting))
+            del waiting[v]
             keep = _undominated([np.moveaxis(self.tables[ids], ids.index(v), 0) for ids in at[v]], len(self.rows[v]))
             if keep.all():
                 continue
@@ -197,10 +198,11 @@ def _undominated(tables: list[Table], n: int) -> Any:
         more += at_least - at_least.diagonal()
     np.fill_diagonal(more, np.inf)
     rounded = _EXACT * sum(float(np.abs(table).max()) for table in rows)
-    widest = max(table.shape[1] for table in rows)
+    step = 1 + _COMPARED // max(table.shape[1] for table in rows)
     for rivals in np.argsort(more, 0)[:_RIVALS]:
         values = np.flatnonzero(keep & (more[rivals, np.arange(n)] < -rounded))
-        for part in np.array_split(values, 1 + len(values) * widest // _COMPARED):
+        for k in range(0, len(values), step):
+            part = values[k : k + step]
             most = np.zeros(len(part))
             for table in rows:
                 most += (table[rivals[part]] - table[part]).max(1)

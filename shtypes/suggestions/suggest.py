@@ -56,8 +56,8 @@ _LIKELY: Final = 1.5
 _MOST_CALIBRATED: Final = 2000
 #: The most typed plans that are remembered: more than a round of corrections types.
 _MOST_TYPED: Final = 16
-#: The default time limit in seconds on axes of which not all vary together.
-_TIME_LIMIT: Final = 20.0
+#: The default time limit in seconds, for each axis above those that vary together.
+_TIME_LIMIT: Final = 60.0
 _UNITS: Final = {"": 1, "B": 1, "KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 
 
@@ -208,8 +208,8 @@ def suggest(
         overlap: The part of the shorter of computing and communication that overlaps with the longer. 0: one after the
             other; 1: a step takes as long as the longer of the two.
         time_limit: Seconds after which the best plan so far is returned, marked as unsettled, as soon as there is one.
-            Tracing the function and typing the plan take extra time. By default 20 on more than two axes, and none
-            (``math.inf``) on others.
+            Tracing the function and typing the plan take extra time. By default 60 for each axis above two, and
+            none (``math.inf``) on one or two.
         seed: Of the search on more than two axes, which starts with two orders of them. The result is deterministic
             if the search ends before the limit.
 
@@ -251,7 +251,8 @@ def suggest(
             hints=[f'links={{"{axis}": {links[unknown[0]]!r}}}' for axis in on.axis_names],
         )
     if time_limit is None:
-        time_limit = _TIME_LIMIT if sum(n > 1 for n in on.axis_sizes) > EXACT_AXES else math.inf
+        more = sum(n > 1 for n in on.axis_sizes) - EXACT_AXES
+        time_limit = more * _TIME_LIMIT if more > 0 else math.inf
     deadline = time.monotonic() + time_limit
     chosen = (0,) * grad if isinstance(grad, bool) else (grad,) if isinstance(grad, int) else tuple(grad)
     argnums = tuple(positions(chosen, len(args), "suggest"))
