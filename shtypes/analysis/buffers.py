@@ -6,8 +6,10 @@ import functools
 import graphlib
 import operator
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
+
+import numpy as np
 
 from shtypes.analysis.device_steps import Graph, Kind, Step, Value
 
@@ -270,54 +272,70 @@ def _post_order(graph: Graph) -> list[Step]:
     return list(ordered)
 
 
+@dataclass(eq=False)
+class _Combined:
+    """Equal collectives that the compiler combines; steps are bits."""
+
+    steps: list[Step] = field(default_factory=list)
+    members: int = 0
+    needs: int = 0  # these, and their transitive operands
+
+
 def _combined_collectives(steps: list[Step], before: dict[Step, set[Step]]) -> dict[Step, list[Step]]:
     """Collectives over the same devices that the compiler combines, by the combined one; none depends on another."""
-    groups: dict[tuple[str, ...], list[list[Step]]] = {}
-    bits = {step: 1 << i for i, step in enumerate(steps)}
-    needs: dict[Step, int] = {}  # a step with its transitive operands, as bits, including those of combined steps
-    for step in steps:
-        needs[step] = functools.reduce(operator.or_, (needs[n] for n in before[step]), bits[step])
+    groups: dict[tuple[str, ...], list[_Combined]] = {}
+    several: list[_Combined] = []  # of more than one step
+    needs: dict[Step, int] = {}  # a step with its transitive operands, as bits
+    for i, step in enumerate(steps):
+        needs[step] = functools.reduce(operator.or_, (needs[n] for n in before[step]), 1 << i)
         if step.kind is not Kind.SEND:
             continue
         equal_groups = groups.setdefault((step.name, str(step.eqn.params), str(step.results[0].aval.dtype)), [])
-        group = next((g for g in equal_groups if not needs[step] & sum(bits[s] for s in g)), None)
+        waits_for = _with_combined(needs[step], several)
+        group = next((g for g in equal_groups if not waits_for & g.members), None)
         if group is None:
-            equal_groups.append([step])
-            continue
-        members = sum(bits[s] for s in group)
-        combined = functools.reduce(operator.or_, (needs[s] for s in group), needs[step])
-        needs |= {s: n | combined for s, n in needs.items() if s is step or n & members}
-        group.append(step)
+            equal_groups.append(group := _Combined())
+        group.steps.append(step)
+        group.members, group.needs = group.members | 1 << i, group.needs | needs[step]
+        if len(group.steps) == 2:
+            several.append(group)
     joined: dict[Step, list[Step]] = {}
-    for group in (g for equal_groups in groups.values() for g in equal_groups if len(g) > 1):
-        last = group[-1]
-        one = Step(last.name, Kind.SEND, [v for s in group for v in s.operands], last.order, last.eqn, last.stack)
-        one.results = [v for s in group for v in s.results]
-        joined[one] = group
+    for parts in (group.steps for group in several):
+        last = parts[-1]
+        one = Step(last.name, Kind.SEND, [v for s in parts for v in s.operands], last.order, last.eqn, last.stack)
+        one.results = [v for s in parts for v in s.results]
+        joined[one] = parts
     return joined
+
+
+def _with_combined(needs: int, several: Iterable[_Combined]) -> int:
+    """What a step needs where a combined collective needs all that its parts need."""
+    before = 0
+    while needs != before:
+        before = needs
+        for group in several:
+            needs |= group.needs if needs & group.members else 0
+    return needs
 
 
 def packed(buffers: Sequence[Buffer]) -> int:
     """The total bytes of buffers: each result has one, which may host earlier buffers; the rest share a heap."""
     results = sorted((b for b in buffers if b.result), key=lambda b: -b.bytes)
-    inside = [(b.bytes, b.start, b.end, list[tuple[int, int]]()) for b in results]
     others = sorted((b for b in buffers if not b.result), key=lambda b: (-b.bytes, b.start))
-    return sum(b.bytes for b in results) + peak([b for b in others if not _assign_to_result(b, inside)])
-
-
-def _assign_to_result(buffer: Buffer, inside: list[tuple[int, int, int, list[tuple[int, int]]]]) -> bool:
-    """Assigns a buffer to the memory of a result that is free for its lifetime, if possible.
-
-    ``inside`` has the bytes and lifetime of each result, the largest first, and the lifetimes of what is in its memory.
-    """
-    first, last = buffer.start, buffer.end
-    for size, made, read, lifetimes in inside:
-        if size < buffer.bytes:
-            break
-        if (read < first or last < made) and all(end < first or last < start for start, end in lifetimes):
-            lifetimes.append((first, last))
-            return True
-    return False
+    sizes, starts, ends = np.array([(b.bytes, b.start, b.end) for b in results], int).reshape(-1, 3).T
+    host, first, last = np.empty(
+        (3, len(others)), int
+    )  # of each hosted buffer: the index of its result, and its lifetime
+    outside: list[Buffer] = []
+    for i, b in enumerate(others):
+        n = i - len(outside)
+        free = (sizes >= b.bytes) & ((ends < b.start) | (b.end < starts))
+        free[host[:n][(first[:n] <= b.end) & (b.start <= last[:n])]] = False
+        if free.any():
+            host[n], first[n], last[n] = free.argmax(), b.start, b.end
+        else:
+            outside.append(b)
+    return sum(b.bytes for b in results) + peak(outside)
 
 
 def peak(buffers: Sequence[Buffer]) -> int:
