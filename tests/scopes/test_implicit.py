@@ -172,7 +172,8 @@ def test_it_sends_what_a_person_would_write(name: str, policy: str) -> None:
         args = [sh.abstract_array(text) for text in texts]
         by_hand = sent(loss_of(f, **written), args)
         for form in some(["decorator"], list(FORMS)) if name not in IN_ALL_FORMS else FORMS:
-            assert FORMS[form](loss_of(f), args) <= 1.1 * by_hand, form
+            most = 1.1 if form in ("decorator", "around") else 1.25  # in a block, ops choose one by one
+            assert FORMS[form](loss_of(f), args) <= most * by_hand, form
 
 
 # layouts of a transformer block
