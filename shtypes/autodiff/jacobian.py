@@ -20,9 +20,8 @@ from shtypes.control.vmap import vmap
 from shtypes.core.local import zeros_of
 from shtypes.dispatch.apply import is_typed, located
 from shtypes.errors import ShardingTypeError
-from shtypes.ops.create import masked, span
+from shtypes.ops.create import by_index
 from shtypes.ops.functions import moveaxis, reshape
-from shtypes.ops.ranges import ByIndex
 from shtypes.types import Dim, ShType, State
 
 P = ParamSpec("P")
@@ -219,9 +218,7 @@ def _basis(t: Any) -> Any:
     """The one-hot values of a type, stacked along a new first dim."""
     if not isinstance(t, ShType):
         return jnp.eye(math.prod(t.shape), dtype=t.dtype).reshape(-1, *t.shape)
-    stacked = t.replace(dims=(Dim(t.size), *t.dims))
-    spans = tuple(span(stacked, d) for d in range(stacked.ndim))
-    return masked(ByIndex("basis", _one_hot, spans, t.dtype_name, (("shape", t.shape),)), stacked)
+    return by_index("basis", _one_hot, t.replace(dims=(Dim(t.size), *t.dims)), shape=t.shape)
 
 
 def _one_hot(row: Any, *index: Any, shape: tuple[int, ...]) -> Any:

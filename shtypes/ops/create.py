@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -41,24 +42,6 @@ def type_of_arguments(type: Any, dtype: Any, mesh: Any, default: str) -> ShType:
     return type_of(type, mesh, dtype=name or (default if isinstance(type, str) and type.lstrip()[:1] in "[{" else None))
 
 
-@dataclass(frozen=True)
-class LocalIndices:
-    """The indices of a global dim on each device: ``size`` of them, sharded over ``axes``."""
-
-    axes: tuple[str, ...]
-    size: int
-
-    def indices(self) -> Any:
-        """The global indices."""
-        local = jnp.arange(self.size)
-        return local + lax.axis_index(self.axes) * self.size if self.axes else local
-
-
-def span(t: ShType, dim: int) -> LocalIndices:
-    """The indices of one dim on each device."""
-    return LocalIndices(t.dims[dim].axes, t.local_shape[dim])
-
-
 def default_float() -> str:
     """JAX's default float."""
     return dtypes.from_numpy(jax.dtypes.canonicalize_dtype(np.float64))
@@ -72,6 +55,39 @@ def masked(fn: ShardFn, t: ShType) -> Array:
     for axis in unreduced:
         replicated = replicated.with_axis(axis, State.REDUCED)
     return move(local(fn, out=replicated), t)
+
+
+@dataclass(frozen=True)
+class ByIndex(ShardFn):
+    """A function of the global indices of a device's shard, one array for each dim."""
+
+    name: str
+    fn: Callable[..., Any]
+    shape: tuple[int, ...]
+    axes: tuple[tuple[str, ...], ...]  # those that shard each dim
+    dtype: str
+    params: tuple[tuple[str, Any], ...] = field(compare=False)
+    same: Any = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        tell_apart(self, *self.params)
+
+    def __str__(self) -> str:
+        return self.name
+
+    def __call__(self) -> Any:
+        indices = [
+            jnp.arange(n) + lax.axis_index(axes) * n if axes else jnp.arange(n)
+            for n, axes in zip(self.shape, self.axes, strict=True)
+        ]
+        values = self.fn(*jnp.meshgrid(*indices, indexing="ij", sparse=True), **dict(self.params))
+        return jnp.broadcast_to(values.astype(dtypes.to_numpy(self.dtype)), self.shape)
+
+
+def by_index(name: str, fn: Callable[..., Any], t: ShType, **params: Any) -> Array:
+    """A value of a type whose elements are a function of their global indices; each device computes its shard."""
+    axes = tuple(d.axes for d in t.dims)
+    return masked(ByIndex(name, fn, t.local_shape, axes, t.dtype_name, tuple(sorted(params.items()))), t)
 
 
 @public
@@ -195,29 +211,8 @@ def asarray(
     return array(plain if dtype is None else plain.astype(dtypes.to_numpy(dtype_name(dtype))), type, mesh=mesh)
 
 
-@dataclass(frozen=True)
-class Iota(ShardFn):
-    """``start + step * index`` along dim 0, by the global index."""
-
-    start: Any = field(compare=False)
-    step: Any = field(compare=False)
-    size: int
-    axes: tuple[str, ...]
-    dtype: str
-    same: Any = field(init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        tell_apart(self, self.start, self.step)
-
-    def __str__(self) -> str:
-        return f"arange[{self.start}, {self.step}]"
-
-    def __call__(self) -> Any:
-        index = jnp.arange(self.size)
-        if self.axes:
-            index = index + lax.axis_index(self.axes) * self.size
-        dtype = dtypes.to_numpy(self.dtype)
-        return jnp.asarray(self.start, dtype) + index.astype(dtype) * jnp.asarray(self.step, dtype)
+def _spaced(index: Any, start: Any, step: Any, dtype: Any) -> Any:
+    return jnp.asarray(start, dtype) + index.astype(dtype) * jnp.asarray(step, dtype)
 
 
 @public
@@ -243,5 +238,5 @@ def arange(
     sample = np.arange(start, stop, step) if stop is not None else np.arange(0, start, 1 if step is None else step)
     name = dtype_name(dtype) if dtype is not None else dtypes.from_numpy(jax.dtypes.canonicalize_dtype(sample.dtype))
     t = type_of(type if type is not None else "[...]", mesh, shape=sample.shape, dtype=name)
-    first = 0 if stop is None else start
-    return masked(Iota(first, 1 if step is None else step, t.local_shape[0], t.dims[0].axes, t.dtype_name), t)
+    first, step = 0 if stop is None else start, 1 if step is None else step
+    return by_index(f"arange[{first}, {step}]", _spaced, t, start=first, step=step, dtype=dtypes.to_numpy(t.dtype_name))

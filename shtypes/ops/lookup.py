@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -14,7 +13,8 @@ from jax import lax
 from shtypes import rules
 from shtypes.core.array import Array, ArrayLike
 from shtypes.core.eager_cache import public
-from shtypes.core.shard_fn import Linear, ShardFn
+from shtypes.core.elementwise_fns import NamedFn
+from shtypes.core.shard_fn import Linear
 from shtypes.dispatch.apply import apply, as_operands, dtype_name
 from shtypes.errors import ShardingTypeError
 from shtypes.ops.along_dims import normalize_dims
@@ -66,23 +66,11 @@ def _over(over: str | Sequence[str]) -> tuple[str, ...]:
     return (over,) if isinstance(over, str) else tuple(over)
 
 
-@dataclass(frozen=True)
-class OneHot(ShardFn):
-    """One where the class is the operand's, zero elsewhere; by the global number of the class."""
-
-    size: int
-    dim: int
-    axes: tuple[str, ...]
-    dtype: str
-
-    def __str__(self) -> str:
-        return f"one_hot[{self.size}]"
-
-    def __call__(self, ids: Any) -> Any:
-        dtype = dtypes.to_numpy(self.dtype)
-        first = lax.axis_index(self.axes) * self.size if self.axes else 0
-        indices = ids if ids.dtype.itemsize >= 4 else ids.astype(jnp.int32)
-        return jax.nn.one_hot(indices - jnp.asarray(first, indices.dtype), self.size, dtype=dtype, axis=self.dim)
+def _one_hot(ids: Any, size: int, dim: int, axes: tuple[str, ...], dtype: str) -> Any:
+    """One where the class is the operand's, zero elsewhere, for the ``size`` classes of a device."""
+    first = lax.axis_index(axes) * size if axes else 0
+    indices = ids if ids.dtype.itemsize >= 4 else ids.astype(jnp.int32)
+    return jax.nn.one_hot(indices - jnp.asarray(first, indices.dtype), size, dtype=dtypes.to_numpy(dtype), axis=dim)
 
 
 @public
@@ -113,36 +101,22 @@ def one_hot(
         return _one_hot_rule("one_hot", types[0], num_classes, dim, name, axes)
 
     size = num_classes // t.mesh.product(axes)
-    return apply("one_hot", OneHot(size, dim, axes, name), rule, x)
+    params = (("size", size), ("dim", dim), ("axes", axes), ("dtype", name))
+    return apply("one_hot", NamedFn(f"one_hot[{size}]", _one_hot, params), rule, x)
 
 
-@dataclass(frozen=True)
-class SegmentSum(ShardFn):
-    """Rows summed by segment, for a device's segments."""
-
-    size: int
-    local: int
-    axes: tuple[str, ...]
-    clips: bool
-    linear = Linear.MULTILINEAR
-
-    def __str__(self) -> str:
-        return f"segment_sum[{self.size}]"
-
-    def linear_in(self, index: int) -> bool:
-        return index == 0
-
-    def __call__(self, data: Any, ids: Any) -> Any:
-        if jnp.issubdtype(ids.dtype, jnp.unsignedinteger) and ids.dtype.itemsize >= 4:
-            ids = jnp.minimum(ids, ids.dtype.type(self.size)).astype(f"int{8 * ids.dtype.itemsize}")
-        at = ids.astype(jnp.int32) if ids.dtype.itemsize < 4 else ids
-        if self.clips:
-            at = jnp.clip(at, 0, self.size - 1)
-        if self.axes:
-            at = at - lax.axis_index(self.axes) * self.local
-        at = jnp.where((at >= 0) & (at < self.local), at, self.local)
-        zeros = jnp.zeros((self.local, *data.shape[ids.ndim :]), data.dtype)
-        return zeros.at[at].add(data, mode="drop", wrap_negative_indices=False)
+def _segment_sum(data: Any, ids: Any, size: int, local: int, axes: tuple[str, ...], clips: bool) -> Any:
+    """Rows summed by segment, for the ``local`` segments of a device."""
+    if jnp.issubdtype(ids.dtype, jnp.unsignedinteger) and ids.dtype.itemsize >= 4:
+        ids = jnp.minimum(ids, ids.dtype.type(size)).astype(f"int{8 * ids.dtype.itemsize}")
+    at = ids.astype(jnp.int32) if ids.dtype.itemsize < 4 else ids
+    if clips:
+        at = jnp.clip(at, 0, size - 1)
+    if axes:
+        at = at - lax.axis_index(axes) * local
+    at = jnp.where((at >= 0) & (at < local), at, local)
+    zeros = jnp.zeros((local, *data.shape[ids.ndim :]), data.dtype)
+    return zeros.at[at].add(data, mode="drop", wrap_negative_indices=False)
 
 
 @public
@@ -192,4 +166,6 @@ def segment_sum(
     def rule(types: tuple[ShType, ...]) -> rules.Typing:
         return _segment_sum_rule("segment_sum", types, num_segments, axes, constants)
 
-    return apply("segment_sum", SegmentSum(num_segments, local, axes, clips), rule, data, ids)
+    params = (("size", num_segments), ("local", local), ("axes", axes), ("clips", clips))
+    fn = NamedFn(f"segment_sum[{num_segments}]", _segment_sum, params, Linear.MULTILINEAR, nonlinear=frozenset({1}))
+    return apply("segment_sum", fn, rule, data, ids)

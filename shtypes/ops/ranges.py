@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Literal, overload
 
 import jax
@@ -16,44 +15,18 @@ from shtypes.context.user_line import named
 from shtypes.core.array import Array, ArrayLike
 from shtypes.core.device_put import type_of
 from shtypes.core.eager_cache import public
-from shtypes.core.shard_fn import ShardFn, tell_apart
 from shtypes.dispatch.apply import as_ints, as_operands, dtype_name, is_number
 from shtypes.errors import ShardingTypeError
-from shtypes.ops.create import LocalIndices, masked, span
+from shtypes.ops.create import by_index
 from shtypes.ops.functions import broadcast_in_dim, reshape, stack
 from shtypes.types import dtypes
-
-
-@dataclass(frozen=True)
-class ByIndex(ShardFn):
-    """A function of the global indices of a device's shard, one array for each dim."""
-
-    name: str
-    fn: Callable[..., Any]
-    spans: tuple[LocalIndices, ...]
-    dtype: str
-    params: tuple[tuple[str, Any], ...] = field(compare=False, default=())
-    same: Any = field(init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        tell_apart(self, *self.params)
-
-    def __str__(self) -> str:
-        return self.name
-
-    def __call__(self) -> Any:
-        indices = jnp.meshgrid(*(s.indices() for s in self.spans), indexing="ij", sparse=True)
-        shape = tuple(s.size for s in self.spans)
-        values = self.fn(*indices, **dict(self.params))
-        return jnp.broadcast_to(values.astype(dtypes.to_numpy(self.dtype)), shape)
 
 
 def _by_index(
     name: str, fn: Callable[..., Any], shape: tuple[int, ...], dtype: Any, type: Any, mesh: Any, **params: Any
 ) -> Array:
     t = type_of(type if type is not None else "[...]", mesh, shape=shape, dtype=dtype_name(dtype))
-    spans = tuple(span(t, d) for d in range(t.ndim))
-    return masked(ByIndex(name, fn, spans, t.dtype_name, tuple(sorted(params.items()))), t)
+    return by_index(name, fn, t, **params)
 
 
 def _float(dtype: Any) -> Any:

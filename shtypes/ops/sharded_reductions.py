@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -20,8 +19,8 @@ from jax import lax
 from shtypes import rules
 from shtypes.core.array import Array
 from shtypes.core.collective import collect, once, reinterpreted, vary
+from shtypes.core.elementwise_fns import NamedFn
 from shtypes.core.reshard import move
-from shtypes.core.shard_fn import ShardFn
 from shtypes.dispatch.apply import apply, apply_all
 from shtypes.dispatch.call_fixes import to_state
 from shtypes.dispatch.reshard import reshard
@@ -176,29 +175,21 @@ def product(x: Any, dims: tuple[int, ...], **options: Any) -> Array:
     return reduced("prod", jnp.prod, each, 0, False, **options)
 
 
-@dataclass(frozen=True)
-class Candidate(ShardFn):
+def _candidate(
+    x: Any, name: str, dims: tuple[int, ...], global_dims: tuple[tuple[int, tuple[str, ...]], ...]
+) -> tuple[Any, Any]:
     """The best element of a device's shard along some dims, and its global position, as one flat index."""
-
-    name: str
-    dims: tuple[int, ...]
-    global_dims: tuple[tuple[int, tuple[str, ...]], ...]
-
-    def __str__(self) -> str:
-        return f"{self.name}[own]"
-
-    def __call__(self, x: Any) -> tuple[Any, Any]:
-        rows = jnp.moveaxis(x, self.dims, range(-len(self.dims), 0))
-        sizes = rows.shape[rows.ndim - len(self.dims) :]
-        flat = rows.reshape(*rows.shape[: rows.ndim - len(sizes)], math.prod(sizes))
-        at = getattr(jnp, self.name)(flat, -1, keepdims=True)
-        best = jnp.take_along_axis(flat, at, -1)
-        place = jnp.zeros_like(at)
-        for n, (size, axes), i in zip(sizes, self.global_dims, jnp.unravel_index(at, sizes), strict=True):
-            start = lax.axis_index(axes).astype(at.dtype) * n if axes else 0
-            place = place * size + i.astype(at.dtype) + start
-        shape = tuple(1 if d in self.dims else n for d, n in enumerate(x.shape))
-        return best.reshape(shape), place.reshape(shape)
+    rows = jnp.moveaxis(x, dims, range(-len(dims), 0))
+    sizes = rows.shape[rows.ndim - len(dims) :]
+    flat = rows.reshape(*rows.shape[: rows.ndim - len(sizes)], math.prod(sizes))
+    at = getattr(jnp, name)(flat, -1, keepdims=True)
+    best = jnp.take_along_axis(flat, at, -1)
+    place = jnp.zeros_like(at)
+    for n, (size, axes), i in zip(sizes, global_dims, jnp.unravel_index(at, sizes), strict=True):
+        start = lax.axis_index(axes).astype(at.dtype) * n if axes else 0
+        place = place * size + i.astype(at.dtype) + start
+    shape = tuple(1 if d in dims else n for d, n in enumerate(x.shape))
+    return best.reshape(shape), place.reshape(shape)
 
 
 def _earliest(candidate: Any, best: Any, place: Any) -> Any:
@@ -218,7 +209,8 @@ def position(name: str, x: Any, dims: tuple[int, ...]) -> Array:
     t = jax.typeof(x)
     axes = sharding(t, dims)
     index = dtypes.from_numpy(jax.dtypes.canonicalize_dtype(np.int64))
-    fn = Candidate(name, dims, tuple((t.dims[d].size, t.dims[d].axes) for d in dims))
+    global_dims = tuple((t.dims[d].size, t.dims[d].axes) for d in dims)
+    fn = NamedFn(f"{name}[own]", _candidate, (("name", name), ("dims", dims), ("global_dims", global_dims)))
 
     def rule(types: tuple[ShType, ...]) -> rules.Typing:
         typings = [rules.reduce_nonlinear(name, types[0], dims, True, n) for n in (t.dtype_name, index)]
