@@ -68,16 +68,8 @@ def cond(pred: Any, true_fun: Callable[..., T], false_fun: Callable[..., T], *op
     if _varies(pred):
         which = scalar_of(pred, "the predicate of `cond`", varying=True)
         holds = which if jax.typeof(which).dtype_name == "bool" else not_equal(which, 0)
-        of_devices: T = _per_device("cond", holds, [holds], [true_fun, false_fun], operands)
-        return of_devices
-    chosen = scalar_of(pred, "the predicate of `cond`")
-
-    def run(branches: list[Any]) -> Any:
-        with wrap_jax_errors("cond"):
-            return lax.cond(chosen, branches[0], branches[1], *operands)
-
-    result: T = _joined_branches("cond", [true_fun, false_fun], run)
-    return result
+        return _per_device("cond", holds, [holds], [true_fun, false_fun], operands)
+    return _run_branch("cond", scalar_of(pred, "the predicate of `cond`"), [true_fun, false_fun], operands)
 
 
 @public
@@ -96,18 +88,22 @@ def switch(index: Any, branches: Sequence[Callable[..., T]], *operands: Any) -> 
         raise ShardingTypeError("`switch` needs at least one branch")
     if _varies(index):
         which = scalar_of(index, "the index of `switch`", "integer", varying=True)
-        of_devices: T = _per_device(
-            "switch", which, [less(which, i) for i in range(1, len(functions))], functions, operands
-        )
-        return of_devices
-    chosen = scalar_of(index, "the index of `switch`", "integer")
+        holds = [less(which, i) for i in range(1, len(functions))]
+        return _per_device("switch", which, holds, functions, operands)
+    return _run_branch("switch", scalar_of(index, "the index of `switch`", "integer"), functions, operands)
 
-    def run(branches: list[Any]) -> Any:
-        with wrap_jax_errors("switch"):
-            return lax.switch(chosen, branches, *operands)
 
-    result: T = _joined_branches("switch", functions, run)
-    return result
+def _run_branch(name: str, which: Any, branches: Sequence[Callable[..., T]], operands: tuple[Any, ...]) -> T:
+    """Runs the branch that a plain predicate or index chooses."""
+
+    def run(branches: list[Any]) -> T:
+        with wrap_jax_errors(name):
+            results: T = (
+                lax.cond(which, *branches, *operands) if name == "cond" else lax.switch(which, branches, *operands)
+            )
+        return results
+
+    return _joined_branches(name, branches, run)
 
 
 # varying predicates
@@ -118,8 +114,8 @@ def _varies(pred: Any) -> bool:
 
 
 def _per_device(
-    name: str, which: Any, holds: Sequence[Any], branches: Sequence[Callable[..., Any]], operands: tuple[Any, ...]
-) -> Any:
+    name: str, which: Any, holds: Sequence[Any], branches: Sequence[Callable[..., T]], operands: tuple[Any, ...]
+) -> T:
     """Runs each device's branch on it; or, if they communicate, all branches on all devices, and selects."""
     try:
         with no_comm():
@@ -130,31 +126,25 @@ def _per_device(
     return _select_branches(name, holds, branches, operands)
 
 
-def _run_own_branch(name: str, which: Any, branches: Sequence[Callable[..., Any]], operands: tuple[Any, ...]) -> Any:
+def _run_own_branch(name: str, which: Any, branches: Sequence[Callable[..., T]], operands: tuple[Any, ...]) -> T:
     """Runs each device's branch on it. All results vary."""
     t = jax.typeof(which)
 
-    def varying(branch: Callable[..., Any]) -> Callable[..., Any]:
+    def varying(branch: Callable[..., T]) -> Callable[..., T]:
         def run(*operands: Any) -> Any:
             out = branch(*operands)
             return cast_leaves(out, [varying_type(x, t) for x in jax.tree.leaves(out)])
 
         return run
 
-    def run(branches: list[Any]) -> Any:
-        with wrap_jax_errors(name):
-            if t.dtype_name == "bool":
-                return lax.cond(local_value(which), *branches, *operands)
-            return lax.switch(local_value(which), branches, *operands)
-
-    return _joined_branches(name, list(map(varying, branches)), run)
+    return _run_branch(name, local_value(which), list(map(varying, branches)), operands)
 
 
 def _select_branches(
-    name: str, holds: Sequence[Any], branches: Sequence[Callable[..., Any]], operands: tuple[Any, ...]
-) -> Any:
+    name: str, holds: Sequence[Any], branches: Sequence[Callable[..., T]], operands: tuple[Any, ...]
+) -> T:
     """Runs all branches, and selects each device's results: those of the first whose predicate holds."""
-    results, rest = [], None
+    results, rest = list[T](), None
     for i, branch in enumerate(branches):
         is_taken = holds[i] if i < len(holds) else None
         if rest is not None:
@@ -212,11 +202,11 @@ def selected(which: Any, cases: Sequence[Any]) -> Any:
 # joins
 
 
-def _joined_branches(name: str, branches: list[Callable[..., Any]], run: Callable[[list[Any]], Any]) -> Any:
+def _joined_branches(name: str, branches: Sequence[Callable[..., T]], run: Callable[[list[Any]], T]) -> T:
     """Runs a branch op, and runs it again with results cast to the joined types if those differ."""
     joined_types: list[ShType | None] | None = None
 
-    def attempt() -> Any:
+    def attempt() -> T:
         seen: dict[int, tuple[Any, list[Leaf]]] = {}
 
         def recorded(position: int) -> Callable[..., Any]:
