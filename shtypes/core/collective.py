@@ -19,7 +19,7 @@ from shtypes._compat import Zero, trace_ctx, trace_notes
 from shtypes.caches import CACHE_SIZE
 from shtypes.context.scope import check_not_mapped
 from shtypes.core.array import Array
-from shtypes.core.elementwise_fns import Divide, Mul
+from shtypes.core.elementwise_fns import Divide, Mul, NamedFn
 from shtypes.core.jax_type import HiShType, as_jax_type
 from shtypes.core.local import check_tangents, local, moved_to_front
 from shtypes.core.operation import Comm, OperationPrimitive, UnaryOperation, sent_by
@@ -216,12 +216,13 @@ def _in_mesh_order(op: Op, live: tuple[str, ...], mesh: Mesh) -> tuple[Op, tuple
     return replace(op, perm=tuple((renumbered(a), renumbered(b)) for a, b in op.perm)), ordered
 
 
-def _pscatter(op: Op, live: tuple[str, ...], x: Any) -> Any:
-    index, n = lax.axis_index(live), lax.axis_size(live)
-    if not op.tiled:
-        return lax.dynamic_index_in_dim(x, index, op.dim, keepdims=False)
-    size = x.shape[op.dim] // n
-    return lax.dynamic_slice_in_dim(x, index * size, size, op.dim)
+def part_of_device(x: Any, axes: tuple[str, ...], dim: int, *, tiled: bool) -> Any:
+    """The part of an array on a device along mesh axes: an equal slice of a dim, or its element there."""
+    index, n = lax.axis_index(axes), lax.axis_size(axes)
+    if not tiled:
+        return lax.dynamic_index_in_dim(x, index, dim, keepdims=False)
+    size = x.shape[dim] // n
+    return lax.dynamic_slice_in_dim(x, index * size, size, dim)
 
 
 def _pplace(op: Op, live: tuple[str, ...], x: Any) -> Any:
@@ -250,7 +251,7 @@ _RUN: Final[dict[str, _Run]] = {
         lambda op, live, x: lax.all_gather(x, live, axis=op.dim, tiled=op.tiled),
     ),
     "psum_scatter": lambda op, live, x: lax.psum_scatter(x, live, scatter_dimension=op.dim, tiled=op.tiled),
-    "pscatter": _pscatter,
+    "pscatter": lambda op, live, x: part_of_device(x, live, op.dim, tiled=op.tiled),
     "pplace": _pplace,
     "all_to_all": _all_to_all,
     "ppermute": lambda op, live, x: lax.ppermute(x, live, op.perm),
@@ -287,17 +288,15 @@ _ALONE: Final[dict[str, _Run]] = {
 }
 
 
-@dataclass(frozen=True)
-class AxisIndex(ShardFn):
-    """The index of a device along mesh axes, major to minor."""
+def axis_index(mesh: Mesh, axes: tuple[str, ...], elsewhere: State) -> Array:
+    """The index of each device along mesh axes, major to minor: varying, and ``elsewhere`` in that state."""
+    states = {a: State.VARYING if a in axes else elsewhere for a in mesh.axis_names}
+    fn = NamedFn(f"axis_index[{','.join(axes)}]", _axis_index, (("axes", axes),))
+    return local(fn, out=as_jax_type(ShType(mesh, "i32", [], states)))
 
-    axes: tuple[str, ...]
 
-    def __str__(self) -> str:
-        return f"axis_index[{','.join(self.axes)}]"
-
-    def __call__(self) -> Any:
-        return lax.axis_index(self.axes).astype(jnp.int32)
+def _axis_index(axes: tuple[str, ...]) -> Any:
+    return lax.axis_index(axes).astype(jnp.int32)
 
 
 # the derivative of a maximum

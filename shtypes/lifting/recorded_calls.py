@@ -23,6 +23,7 @@ from shtypes._compat.program_mesh import argument_type, program_mesh_in_context
 from shtypes.caches import Static
 from shtypes.context.eqn_source import is_tracing_plain
 from shtypes.context.user_line import connect_one_device
+from shtypes.core.collective import part_of_device
 from shtypes.core.conversion import abstract_array, array, from_jax
 from shtypes.core.meshes import use_mesh
 from shtypes.dispatch.apply import is_typed
@@ -166,15 +167,8 @@ def _pbroadcast(x: Any, axis_name: Any, source: int | None = None) -> Any:
 
 
 def _pscatter(x: Any, axis_name: Any, *, scatter_dimension: int = 0, tiled: bool = False) -> Any:
-    index, n = jax.lax.axis_index(axes_of(axis_name)), jax.lax.axis_size(axes_of(axis_name))
-
-    def part(leaf: Any) -> Any:
-        if not tiled:
-            return jax.lax.dynamic_index_in_dim(leaf, index, scatter_dimension, keepdims=False)
-        size = leaf.shape[scatter_dimension] // n
-        return jax.lax.dynamic_slice_in_dim(leaf, index * size, size, scatter_dimension)
-
-    return jax.tree.map(part, x)
+    axes = axes_of(axis_name)
+    return jax.tree.map(lambda leaf: part_of_device(leaf, axes, scatter_dimension, tiled=tiled), x)
 
 
 def _ragged_all_to_all(*operands: Any, disjoint: bool = False, axis_name: Any, **options: Any) -> Any:

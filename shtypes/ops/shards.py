@@ -19,10 +19,9 @@ from jax import lax
 
 from shtypes.caches import CACHE_SIZE, Static
 from shtypes.context.scope import attribute_set
+from shtypes.core import collective
 from shtypes.core.array import Array
-from shtypes.core.collective import AxisIndex, collect, once, reinterpreted
-from shtypes.core.jax_type import as_jax_type
-from shtypes.core.local import local
+from shtypes.core.collective import collect, once, reinterpreted
 from shtypes.core.reshard import move
 from shtypes.ops.jax_functions import JaxFunction
 from shtypes.rules.local import Op
@@ -66,9 +65,7 @@ def axis_size(x: Any, axes: Axes) -> int:
 
 def axis_index(x: Any, axes: Axes) -> Array:
     """The index of the device along the axes."""
-    mesh = type_of(x).mesh
-    states = {a: VARYING if a in axes else replicated() for a in mesh.axis_names}
-    return local(AxisIndex(axes), out=as_jax_type(ShType(mesh, "i32", [], states)))
+    return collective.axis_index(type_of(x).mesh, axes, replicated())
 
 
 class _Thread(threading.local):

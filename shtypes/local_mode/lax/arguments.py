@@ -9,10 +9,9 @@ from typing import Any, Final, TypeVar
 import jax
 
 from shtypes.context.user_line import public
+from shtypes.core import collective
 from shtypes.core.array import Array
-from shtypes.core.collective import AxisIndex
 from shtypes.core.elementwise_fns import Cast
-from shtypes.core.jax_type import as_jax_type
 from shtypes.core.local import local
 from shtypes.dispatch.apply import as_operands, located
 from shtypes.errors import ShardingTypeError
@@ -98,8 +97,7 @@ def axis_index(axis_name: Axes) -> Array:
     mesh, axes = current_mesh(), axes_of(axis_name)
     for axis in axes:
         mesh.index(axis)
-    states = {a: VARYING if a in axes else REDUCED for a in mesh.axis_names}
-    return local(AxisIndex(axes), out=as_jax_type(ShType(mesh, "i32", [], states)))
+    return collective.axis_index(mesh, axes, REDUCED)
 
 
 @public
