@@ -346,14 +346,14 @@ def match_constants(values: Sequence[Any], constants: frozenset[int]) -> list[Ar
     return [match_replicated(x, *others) if i in constants else x for i, x in enumerate(values)]
 
 
-def match_replicated(constant: Any, *others: Any) -> Any:
-    """Casts a constant to the replicated states of other values, for use in several ops."""
-    t = constant.type
+def match_replicated(x: Any, *others: Any, constant: bool = False) -> Any:
+    """Casts a constant to the replicated states of other values, for use in several ops; ``constant`` as of `move`."""
+    t = x.type
     for axis in t.axes(State.REDUCED):
         states = {x.type.state(axis) for x in others}
         if State.INVARIANT in states and State.REDUCED not in states:
             t = t.with_axis(axis, State.INVARIANT)
-    return move(constant, t, inserted=True)
+    return move(x, t, inserted=True, constant=constant)
 
 
 def cast(x: Array, t: ShType, *, constant: bool = False) -> Array:

@@ -26,12 +26,12 @@ from shtypes.context.scope import attribute_set
 from shtypes.core.conversion import from_jax
 from shtypes.core.reshard import move
 from shtypes.core.shard_fn import wide_enough
-from shtypes.dispatch.apply import constant, constant_of, is_number, is_typed
+from shtypes.dispatch.apply import constant, constant_of, is_number, is_typed, match_replicated
 from shtypes.errors import ShardingTypeError
 from shtypes.resharding import plan
 from shtypes.resharding.join import join
 from shtypes.scopes.check_comm import check_comm
-from shtypes.types import ShType, State
+from shtypes.types import ShType
 from shtypes.types.mesh import Mesh, context
 
 #: The kind of note with the original dtype of a widened value and of sums of it. `jnp.sum` of bf16 adds in f32
@@ -159,20 +159,10 @@ def type_constants(operands: Sequence[Any]) -> list[Any]:
         if is_number(number(x)):
             typed.append(number(x))
         elif is_constant(x):
-            typed.append(_match_invariant(x if is_typed(x) else typed_constant(x, mesh), values))
+            typed.append(match_replicated(x if is_typed(x) else typed_constant(x, mesh), *values, constant=True))
         else:
             typed.append(x)
     return typed
-
-
-def _match_invariant(x: Any, values: Sequence[Any]) -> Any:
-    """Casts a constant to invariant on the axes where other values are invariant and none is reduced."""
-    t = x.type
-    for axis in t.axes(State.REDUCED):
-        states = {v.type.state(axis) for v in values}
-        if State.INVARIANT in states and State.REDUCED not in states:
-            t = t.with_axis(axis, State.INVARIANT)
-    return x if t == x.type else move(x, t, inserted=True, constant=True)
 
 
 def type_of(x: Any) -> ShType | None:
