@@ -22,6 +22,7 @@ from shtypes.core.shard_fn import ShardFn
 from shtypes.dispatch.apply import constant, constant_of, is_number, is_typed, located
 from shtypes.errors import ShardingTypeError
 from shtypes.resharding.join import join
+from shtypes.rules.messages import axes_code
 from shtypes.scopes.check_comm import check_comm
 from shtypes.scopes.comm import allows_implicit, rules_in_force, speculative_tracing
 from shtypes.traced.program import leaf_paths
@@ -276,8 +277,7 @@ def _carry_hints(entered: ShType, left: ShType) -> list[str]:
         return []
     varying = [a for a in left.axes(State.VARYING) if entered.state(a) is not State.VARYING]
     if varying:
-        axes = ", ".join(f'"{a}"' for a in varying)
-        return [f"sh.lax.pvary(init, {axes if len(varying) == 1 else f'({axes})'}) before the loop"]
+        return [f"sh.lax.pvary(init, {axes_code(varying)}) before the loop"]
     return [f'sh.reshard(init, "{left}") before the loop', f'sh.reshard(carry, "{entered}") at the end of the body']
 
 

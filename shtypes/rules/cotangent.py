@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from shtypes.errors import ShardingTypeError
+from shtypes.rules.messages import axes_code
 from shtypes.types import REPLICATED, ShType, State
 
 
@@ -86,8 +87,7 @@ def cast_hints(name: str, actual: ShType | None, expected: ShType) -> list[str]:
         same = actual is None or all(
             actual.state(a) is expected.state(a) for a in expected.mesh.axis_names if a not in gained
         )
-        axes = ", ".join(f'"{a}"' for a in gained)
-        return [f"sh.lax.pvary({name}, {axes if len(gained) == 1 else f'({axes})'})"] if replicated and same else []
+        return [f"sh.lax.pvary({name}, {axes_code(gained)})"] if replicated and same else []
     if actual is not None and any(expected.state(a) is not State.VARYING for a in actual.axes(State.VARYING)):
         return []
     return [f'sh.{"array" if actual is None else "reshard"}({name}, "{expected.canonical()}")']

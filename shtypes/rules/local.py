@@ -245,24 +245,20 @@ def _replicated_fixes(op: Op, operand: ShType) -> list[Fix]:
     if live and op.name in ("psum", "pmax", "pmin"):  # sums replicated values once
         candidates.append((replace(op, axes=live), operand, "x", ()))
     elif op.name == "psum":
-        fixes.append(Fix(f"x * sh.lax.axis_size({_axes_code(replicated)})"))
+        fixes.append(Fix(f"x * sh.lax.axis_size({messages.axes_code(replicated)})"))
     elif op.name in ("pmax", "pmin", "ppermute"):
         fixes.append(Fix("x"))
     cast = operand
     for axis in replicated:
         cast = cast.with_axis(axis, VARYING)
     invariant = tuple(a for a in replicated if operand.state(a) is INVARIANT and operand.differentiable)
-    candidates.append((op, cast, f"sh.lax.pvary(x, {_axes_code(replicated)})", invariant))
+    candidates.append((op, cast, f"sh.lax.pvary(x, {messages.axes_code(replicated)})", invariant))
     for collective, src, code, summed in candidates:
         try:
             fixes.append(priced(collective, src, result(collective, src), code, summed))
         except ShardingTypeError:
             continue
     return fixes
-
-
-def _axes_code(axes: tuple[str, ...]) -> str:
-    return f'"{axes[0]}"' if len(axes) == 1 else "(" + ", ".join(f'"{a}"' for a in axes) + ")"
 
 
 def priced(op: Op, src: ShType, dst: ShType, operand: str = "x", summed: tuple[str, ...] = ()) -> Fix:
@@ -274,7 +270,7 @@ def priced(op: Op, src: ShType, dst: ShType, operand: str = "x", summed: tuple[s
         backward.append(in_words(Kind.ALL_REDUCE.value, summed))
         extra = ring_bytes(2, src.mesh.product(summed), src.local_bytes)
     return Fix(
-        code=f"sh.lax.{op.name}({operand}, {_axes_code(op.axes)})",
+        code=f"sh.lax.{op.name}({operand}, {messages.axes_code(op.axes)})",
         forward=op.words(),
         backward=" and ".join(backward),
         bytes_forward=op.bytes(src, dst),

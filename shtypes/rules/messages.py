@@ -50,6 +50,12 @@ def on(axes: Sequence[str]) -> str:
     return ("mesh axis " if len(axes) == 1 else "mesh axes ") + quoted(axes)
 
 
+def axes_code(axes: Sequence[str]) -> str:
+    """Mesh axes as code: a name, or a tuple of names."""
+    names = ", ".join(f'"{a}"' for a in axes)
+    return names if len(axes) == 1 else f"({names})"
+
+
 def clash(
     name: str, operands: Sequence[ShType], axis: str, lhs: tuple[int, State], rhs: tuple[int, State]
 ) -> ShardingTypeError:
