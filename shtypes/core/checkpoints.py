@@ -159,6 +159,3 @@ def _typed(x: Any, sharding: Any) -> Any:
         )
         raise placed(error, f"restore({t})")
     return t.raise_val(jax.device_put(x, physical_sharding(t, sharding.mesh)))
-
-
-__all__ = ["TypedSharding", "note_words", "sharding_for_orbax"]

@@ -312,6 +312,3 @@ def _states(t: ShType, target: str) -> str:
     changed = {a: dst.state(a) for a in t.mesh.axis_names if place_of(dst, a) != place_of(t, a)}
     sharded = State.SHARDED in {*changed.values(), *map(t.state, changed)}
     return "" if sharded else ", ".join(f'{a}="{s.value}"' for a, s in changed.items())
-
-
-__all__ = ["edit_fixes"]

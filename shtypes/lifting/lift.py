@@ -496,5 +496,3 @@ def _checked_options(at: Any, pending: Any) -> tuple[dict[str, Any], bool]:
 
 
 connect_lift(lift)
-
-__all__ = ["lift"]

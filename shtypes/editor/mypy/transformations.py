@@ -355,17 +355,9 @@ class Functions:
         self, context: AnyContext, function: Expression, signature: CallableType, types: Sequence[Type]
     ) -> Type:
         """The result type of a function with a signature; reports errors at the array argument."""
-        arrays = (
-            (
-                e
-                for expressions, ts in zip(context.args, context.arg_types, strict=True)
-                for e, t in zip(expressions, ts, strict=True)
-                if mentions_array(t)
-            )
-            if not isinstance(context, AttributeContext)
-            else iter(())
-        )
-        where = next(arrays, function)
+        written = () if isinstance(context, AttributeContext) else zip(context.args, context.arg_types, strict=True)
+        arguments = (pair for expressions, ts in written for pair in zip(expressions, ts, strict=True))
+        where = next((expression for expression, t in arguments if mentions_array(t)), function)
         call = CallArguments(
             [[None]] * len(types), [[t] for t in types], signature.ret_type, written_name(function) or "the function"
         )

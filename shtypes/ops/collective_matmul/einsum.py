@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, Literal
+from typing import Any
 
 import jax
 
@@ -22,10 +22,6 @@ from shtypes.scopes.check_comm import check_comm, check_sent
 from shtypes.scopes.comm import rules_in_force
 from shtypes.types import ShType, State
 
-#: The values of `overlap`.
-Overlap = bool | Literal["bidirectional"]
-_OVERLAPS: Final = ("bidirectional",)
-
 
 def overlapped_einsum(
     equation: str,
@@ -42,7 +38,7 @@ def overlapped_einsum(
     """
     name, types = f"einsum[{equation}]", tuple(jax.typeof(x) for x in values)
     try:
-        if not (overlap is True or overlap in _OVERLAPS):
+        if overlap is not True and overlap != "bidirectional":
             raise ShardingTypeError(
                 f"`overlap` cannot be {overlap!r:.60}", hints=["overlap=True", 'overlap="bidirectional"']
             )
@@ -90,6 +86,3 @@ def _check_scopes(name: str, types: Sequence[ShType], ring: Ring, primitive: Ove
         check_comm(name, t, goal, inserted=True)
     sent = (sent_by(way, "a ring of permutes") for way in (primitive.forward_comm(), primitive.backward_comm()))
     check_sent(name, ring.moved, ring.becomes, *sent)
-
-
-__all__ = ["Overlap", "overlapped_einsum"]

@@ -291,6 +291,3 @@ def _mapped(equation: str, letter: str, dims: Sequence[int | None], out: bool) -
     inputs, output = equation.split("->")
     parts = [p if d is None else p[:d] + letter + p[d:] for p, d in zip(inputs.split(","), dims, strict=True)]
     return f"{','.join(parts)}->{letter if out else ''}{output}"
-
-
-__all__ = ["Gathering", "Overlapped", "Scattering", "gather", "gathering_of", "scatter", "scattering_of"]
