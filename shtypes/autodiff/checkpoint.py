@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any, Final, ParamSpec, TypeVar, cast
 
 import jax
-import numpy as np
 from jax.ad_checkpoint import checkpoint_name as name_plain
 from jax.extend.core import Primitive
 
@@ -20,7 +19,7 @@ from shtypes.core.dim_fns import Einsum
 from shtypes.core.elementwise_fns import IDENTITY, Identity
 from shtypes.core.local import Local, local
 from shtypes.core.shard_fn import ShardFn, Vmap
-from shtypes.dispatch.apply import is_number, is_typed
+from shtypes.dispatch.apply import is_array, is_number, is_typed
 from shtypes.errors import ShardingTypeError
 from shtypes.ops.collective_matmul.primitives import Overlapped
 from shtypes.scopes.comm import Recomputed, under_rules
@@ -83,7 +82,7 @@ def checkpoint_name(x: Any, name: str) -> Any:
         raise ShardingTypeError(f"`checkpoint_name` takes a name, not {passed!r:.60}")
 
     def named(leaf: Any) -> Any:
-        if not isinstance(leaf, (jax.Array, np.ndarray, np.generic)) and not is_typed(leaf) and not is_number(leaf):
+        if not is_array(leaf) and not is_number(leaf):
             raise ShardingTypeError(f"`checkpoint_name` names arrays, not {leaf!r:.60}")
         return local(Named(name=name), leaf, out=jax.typeof(leaf)) if is_typed(leaf) else name_plain(leaf, name)
 

@@ -8,7 +8,6 @@ from typing import Any, Literal, ParamSpec, TypeVar, cast, overload
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
 
 from shtypes._compat.typed import Behaviour
@@ -28,7 +27,7 @@ from shtypes.core.local import local, repeated, zeros_of
 from shtypes.core.physical import put_right
 from shtypes.core.reshard import move
 from shtypes.core.shard_fn import Linear
-from shtypes.dispatch.apply import is_number, is_typed, located
+from shtypes.dispatch.apply import is_array, is_number, is_typed, located
 from shtypes.errors import ShardingTypeError
 from shtypes.ops.create import full
 from shtypes.rules.cotangent import cast_hints, check_cotangent, check_tangent, seed_type
@@ -116,8 +115,7 @@ def value_and_grad(
                 merged[i] = value
             result = optimized_jointly(fun)(*merged, **kwargs)
             loss, aux = with_aux(result, has_aux, name, "loss")
-            arrays = (jax.Array, jax.core.Tracer, np.ndarray, np.generic)
-            if not (is_typed(loss) or isinstance(loss, arrays) or is_number(loss)):
+            if not (is_array(loss) or is_number(loss)):
                 raise ShardingTypeError(f"a gradient needs a scalar loss; `{name}` returned {type(loss).__name__}")
             return loss, aux
 

@@ -33,7 +33,6 @@ from shtypes.core.reshard import move
 from shtypes.core.run_op import only_types
 from shtypes.core.shard_fn import ShardFn, local_dtype, promotion, without_derivative
 from shtypes.errors import ShardingTypeError
-from shtypes.resharding import Cost
 from shtypes.rules import Typing
 from shtypes.rules.candidate_types import keeps_varying, price_of
 from shtypes.rules.implicit import cheapest_reshards
@@ -66,6 +65,11 @@ def is_typed(x: Any) -> TypeGuard[Array]:
     return type(x) in CLASSES
 
 
+def is_array(x: Any) -> bool:
+    """Whether ``x`` is an array: typed, JAX's or numpy's, or a tracer."""
+    return is_typed(x) or isinstance(x, (jax.Array, jax.core.Tracer, np.ndarray, np.generic))
+
+
 def as_operands(xs: Sequence[Any]) -> tuple[list[Array], frozenset[int]]:
     """Converts operands to typed values; also returns the indices of constants, which can take any state.
 
@@ -81,7 +85,7 @@ def as_operands(xs: Sequence[Any]) -> tuple[list[Array], frozenset[int]]:
                 constants.add(i)
         elif isinstance(x, jax.core.Tracer):
             operands.append(convert(x, mesh=mesh))
-        elif isinstance(x, (jax.Array, np.ndarray, np.generic)) or is_number(x):
+        elif is_array(x) or is_number(x):
             operands.append(constant(x, mesh or current_mesh()))
             constants.add(i)
         else:
@@ -372,7 +376,8 @@ def cast(x: Array, t: ShType, *, constant: bool = False) -> Array:
     if cached is None:
         traced = isinstance(x, jax.core.Tracer)
         with set_current_trace(trace_of(x)) if traced else contextlib.nullcontext():
-            src = min((x, *versions(x, t)), key=lambda y: _cost(y.type, t)) if allows_implicit() else x
+            sources = (x, *versions(x, t)) if allows_implicit() else (x,)
+            src = min(sources, key=lambda y: price_of(y.type, t).cost(minimizing()))
             cached = x if traced else None, move(src, t, inserted=True, constant=constant)
         notes[key] = cached  # with x, so that its id is not reused
     moved: Array = cached[1]
@@ -381,10 +386,6 @@ def cast(x: Array, t: ShType, *, constant: bool = False) -> Array:
         if not any(y is moved for y in noted):
             noted.append(moved)
     return moved
-
-
-def _cost(src: ShType, dst: ShType) -> Cost:
-    return price_of(src, dst).cost(minimizing())
 
 
 def versions(x: Any, goal: ShType | None = None) -> Sequence[Any]:

@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple, Protocol, TypeVar, cast
 
 import jax
-import numpy as np
 
 from shtypes._compat import no_trace_is_running
 from shtypes._compat.jaxprs import key_of
@@ -24,7 +23,7 @@ from shtypes.context.signature_errors import check_function, is_lazy, lazy_resul
 from shtypes.context.user_line import ARGUMENT_ERRORS, placed, public, refuse, shortened
 from shtypes.core.call_expressions import argument_names
 from shtypes.core.jax_errors import PlainCode, Refusal
-from shtypes.dispatch.apply import is_typed
+from shtypes.dispatch.apply import is_array, is_typed
 from shtypes.errors import ShardingTypeError, short
 from shtypes.evaluation.at_specs import AtSpecs
 from shtypes.evaluation.interpreter import evaluate_program
@@ -325,10 +324,6 @@ def _is_untraced(x: Any) -> bool:
     return isinstance(x, _Untraced)
 
 
-def _is_array(x: Any) -> bool:
-    return is_typed(x) or isinstance(x, (jax.Array, jax.core.Tracer, np.ndarray, np.generic))
-
-
 @_add_register
 def lift(
     f: Callable[..., Any],
@@ -452,7 +447,7 @@ class Completed:
 
 def _flatten_args(args: Any, kwargs: Any) -> CallArgs:
     leaves, tree = jax.tree.flatten((args, kwargs))
-    static = tuple(None if _is_array(x) else Static(x) for x in leaves)
+    static = tuple(None if is_array(x) else Static(x) for x in leaves)
     return CallArgs([x for x, s in zip(leaves, static, strict=True) if s is None], tree, static)
 
 

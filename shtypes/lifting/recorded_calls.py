@@ -26,7 +26,7 @@ from shtypes.context.user_line import connect_one_device
 from shtypes.core.collective import part_of_device
 from shtypes.core.conversion import abstract_array, array, from_jax
 from shtypes.core.meshes import use_mesh
-from shtypes.dispatch.apply import is_typed
+from shtypes.dispatch.apply import is_array, is_typed
 from shtypes.dispatch.reshard import reshard
 from shtypes.errors import ShardingTypeError
 from shtypes.evaluation.frames import mesh_here
@@ -253,7 +253,7 @@ def _call_or_record(
     traced, seen = is_tracing_plain(), program_mesh_in_context()
     leaves, tree = jax.tree.flatten((args, kwargs), is_leaf=lambda x: x is None)
     leaves = [closed_over(x) if traced else x for x in leaves]
-    arrays = [isinstance(x, (jax.Array, np.ndarray, np.generic)) for x in leaves]
+    arrays = list(map(is_array, leaves))
     if any(map(is_typed, leaves)) or not (traced or any(isinstance(x, jax.Array) for x in leaves)):
         return None
     static = tuple(None if a else Static(x) for x, a in zip(leaves, arrays, strict=True))

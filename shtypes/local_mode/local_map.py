@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal, get_args, overload
 
 import jax
-import numpy as np
 
 from shtypes.context.function import Function
 from shtypes.context.scope import mapped_axes
@@ -18,7 +17,7 @@ from shtypes.core.device_put import type_of
 from shtypes.core.jax_context import complete_when_read
 from shtypes.core.jax_type import as_jax_type
 from shtypes.core.local import local_all
-from shtypes.dispatch.apply import as_operands, cast_all, is_typed, typed
+from shtypes.dispatch.apply import as_operands, cast_all, is_array, is_typed, typed
 from shtypes.errors import ShardingTypeError
 from shtypes.local_mode.user_function import (
     Shard,
@@ -156,7 +155,7 @@ def _apply(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> Any:
-    arrays, rebuilt = split((args, kwargs), lambda x: is_typed(x) or isinstance(x, (jax.Array, np.ndarray, np.generic)))
+    arrays, rebuilt = split((args, kwargs), is_array)
     static, tree = jax.tree.flatten(rebuilt(Shard for _ in arrays))
     fn = UserFn(f, name, tree, tuple(static))
     try:

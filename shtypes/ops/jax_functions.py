@@ -32,7 +32,7 @@ from shtypes.core.array import Array, wrap
 from shtypes.core.eager_cache import published
 from shtypes.core.jax_type import HiShType, as_jax_type
 from shtypes.core.local import local_all
-from shtypes.dispatch.apply import as_operands, dtype_name, is_typed, located, match_constants, typed_operands
+from shtypes.dispatch.apply import as_operands, dtype_name, is_array, is_typed, located, match_constants, typed_operands
 from shtypes.dispatch.call_fixes import with_out_fixes
 from shtypes.dispatch.reshard import finished
 from shtypes.errors import ShardingTypeError, how_many
@@ -339,7 +339,7 @@ def has_ways(jaxpr: Any) -> bool:
 
 
 def _is_array(place: int, x: Any) -> bool:
-    return is_typed(x) or isinstance(x, (jax.Array, jax.core.Tracer, np.ndarray, np.generic))
+    return is_array(x)
 
 
 def _is_typed_or_traced(place: int, x: Any) -> bool:
@@ -377,7 +377,7 @@ class _HostArray:
 
 def _static_value(x: Any) -> Any:
     """A static argument; an array by its values."""
-    return _HostArray(x) if is_typed(x) or isinstance(x, (jax.Array, np.ndarray, np.generic)) else x
+    return _HostArray(x) if is_array(x) else x
 
 
 def _argument(static: Static) -> Any:

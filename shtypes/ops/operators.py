@@ -5,13 +5,10 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-import jax
-import numpy as np
-
 from shtypes.context.user_line import named
 from shtypes.core.array import Array, install
 from shtypes.core.eager_cache import public
-from shtypes.dispatch.apply import is_number, is_typed
+from shtypes.dispatch.apply import is_array, is_number
 from shtypes.ops import functions
 from shtypes.ops.einsum import dot
 from shtypes.ops.of_arrays import BINARY, COMPARISONS, METHODS, PROPERTIES, UNARY
@@ -48,7 +45,7 @@ def _comparison(fn: Any, other_types: bool) -> Any:
 
 def _foreign(x: Any) -> bool:
     """Whether ``x`` is not an operand of shtypes."""
-    return not (is_number(x) or is_typed(x) or isinstance(x, (jax.Array, np.ndarray, np.generic)))
+    return not (is_number(x) or is_array(x))
 
 
 def _method(name: str, fn: Any) -> Any:
