@@ -49,6 +49,13 @@ class Function(NamedTuple):
     result: Any  # the type of its result
 
 
+def map_answer(f: Callable[[Any], Any], answer: Any) -> Any:
+    """An answer of the runtime with each leaf changed, in lists, tuples and results of functions."""
+    if type(answer) in (tuple, list):
+        return type(answer)(map_answer(f, item) for item in answer)
+    return Function(map_answer(f, answer.result)) if isinstance(answer, Function) else f(answer)
+
+
 class UnknownArgument(NamedTuple):
     """An argument that only the running program knows, with candidates for it.
 

@@ -349,14 +349,12 @@ def _same_sizes(a: ShType, b: ShType) -> bool:
 def _inner(formal: Type, value: Value) -> Iterator[tuple[Type, Value]]:
     """Corresponding parts of two types."""
     t = value.type
-    if isinstance(formal, Instance) and len(formal.args) == 1 and isinstance(value.expression, ListExpr):
+    several = isinstance(value.expression, ListExpr) or isinstance(t, TupleType)
+    if isinstance(formal, Instance) and len(formal.args) == 1 and several:
         for item in value.items():
             yield formal.args[0], item
     elif isinstance(formal, TupleType) and isinstance(t, TupleType) and len(formal.items) == len(t.items):
         yield from zip(formal.items, value.items(), strict=True)
-    elif isinstance(formal, Instance) and isinstance(t, TupleType) and len(formal.args) == 1:
-        for item in value.items():
-            yield formal.args[0], item
     elif isinstance(formal, Instance) and isinstance(t, Instance) and len(formal.args) == len(t.args):
         for inner, argument in zip(formal.args, t.args, strict=True):
             yield inner, Value(None, argument, value.evaluator)

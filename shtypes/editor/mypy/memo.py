@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Hashable, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from mypy.types import Instance
 
@@ -12,7 +12,7 @@ from shtypes.caches import Bounded
 from shtypes.context.settings import current_settings
 from shtypes.editor.mypy.texts import ARRAY, is_known, text_of
 from shtypes.editor.mypy.values import Value
-from shtypes.editor.runtime import Fields, Function
+from shtypes.editor.runtime import Fields, Function, map_answer
 from shtypes.editor.text_evaluator import NameNumbers, NumberedTemplate, TextEvaluator, Undetermined
 
 #: The types of a pytree of results as strings: empty for an unknown array, None for None, False for other leaves.
@@ -61,12 +61,14 @@ class Memo:
         if entry is None:
             return None
         numbered, cached = entry
-        return cached._replace(texts=_named(numbered, question.names))
+        named = map_answer(lambda x: question.names.text(x) if isinstance(x, NumberedTemplate) else x, numbered)
+        return cached._replace(texts=named)
 
     def keep(self, question: Question, answer: CachedAnswer) -> None:
         """Caches the answer for a call, unless its results have dim names that its operands lack."""
         try:
-            self._cache.put(question.key, (_numbered(answer.texts, question.names), answer))
+            numbered = map_answer(lambda text: _numbered(text, question.names), answer.texts)
+            self._cache.put(question.key, (numbered, answer))
         except Undetermined:
             return
 
@@ -91,25 +93,11 @@ def _described(value: Value, names: NameNumbers, written: list[str]) -> Hashable
     return kind, text
 
 
-def _numbered(texts: Texts, names: NameNumbers) -> object:
-    if isinstance(texts, str):
-        numbered = names.of(texts, new=False)
-        if numbered is None:
-            raise Undetermined
-        return numbered
-    if isinstance(texts, Function):
-        return Function(_numbered(texts.result, names))
-    if isinstance(texts, Fields):  # a class has its own names
+def _numbered(text: object, names: NameNumbers) -> object:
+    """The numbered template of a leaf of an answer."""
+    if not isinstance(text, (str, Fields)):
+        return text
+    numbered = names.of(text, new=False) if isinstance(text, str) else None  # a class has its own names
+    if numbered is None:
         raise Undetermined
-    if texts is None or isinstance(texts, bool):
-        return texts
-    items = [_numbered(t, names) for t in texts]
-    return items if isinstance(texts, list) else tuple(items)
-
-
-def _named(texts: Any, names: NameNumbers) -> Any:
-    if isinstance(texts, Function):
-        return Function(_named(texts.result, names))
-    if not isinstance(texts, (tuple, list)):
-        return texts
-    return names.text(texts) if isinstance(texts, NumberedTemplate) else type(texts)([_named(f, names) for f in texts])
+    return numbered
