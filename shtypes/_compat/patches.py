@@ -10,7 +10,7 @@ import contextlib
 import functools
 import importlib
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 import jax
@@ -19,6 +19,7 @@ from shtypes._compat import private
 from shtypes._compat.native import by_operands, by_type
 from shtypes._compat.program_mesh import allowed_in_program, in_program, pspec_in_program, shard_map_in_program
 from shtypes._compat.typed import TypedType, is_typed_var, type_of
+from shtypes.context.scope import attribute_set
 
 
 class _Module:
@@ -213,13 +214,7 @@ def install() -> None:
         setattr(holder, name, INSTALLED[patch][1])
 
 
-@contextlib.contextmanager
-def without(patch: Patch) -> Iterator[None]:
+def without(patch: Patch) -> contextlib.AbstractContextManager[Any]:
     """Context manager that removes a patch, to see whether it is needed."""
-    holder, name = patch.holder()
-    original, replaced = INSTALLED[patch]
-    setattr(holder, name, original)
-    try:
-        yield
-    finally:
-        setattr(holder, name, replaced)
+    original, _ = INSTALLED[patch]
+    return attribute_set(*patch.holder(), original)

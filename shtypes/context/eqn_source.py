@@ -57,11 +57,9 @@ def is_tracing_plain() -> bool:
     return plain_trace.depth > 0
 
 
-@contextlib.contextmanager
-def tracing_typed(typed: bool) -> Iterator[None]:
+def tracing_typed(typed: bool) -> contextlib.AbstractContextManager[None]:
     """Context manager around the plain trace of a function: whether it takes typed values."""
-    with set_plain_trace(plain_trace.depth, typed=typed):
-        yield
+    return set_plain_trace(plain_trace.depth, typed=typed)
 
 
 @contextlib.contextmanager

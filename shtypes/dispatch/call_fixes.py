@@ -109,12 +109,8 @@ def _out_fixes_of_call(call: Callable[..., Any], types: tuple[ShType, ...], code
         out = _OUT.search(code)
         assert out is not None
         with contextlib.suppress(ShardingTypeError):
-            yield _fix_of(code, functools.partial(call, out=ast.literal_eval(out[1])), types)
-
-
-def _fix_of(code: str, f: Callable[..., Any], types: Sequence[ShType]) -> Fix:
-    """A fix with the price of ``f``; if that is free, with a note on memory."""
-    return _noted(Fix(code, *priced(f, types)), f, types)
+            in_out = functools.partial(call, out=ast.literal_eval(out[1]))
+            yield _noted(Fix(code, *priced(in_out, types)), in_out, types)
 
 
 def _noted(fix: Fix, f: Callable[..., Any], types: Sequence[ShType]) -> Fix:

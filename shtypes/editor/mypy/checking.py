@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from mypy.nodes import Context, Decorator, Expression, FuncItem, SymbolTableNode, TypeInfo, Var
@@ -48,17 +48,10 @@ class Checking:
         tree = getattr(api, "tree", None)
         return self.regions.around(tree, where.line)
 
-    @contextlib.contextmanager
-    def scope(self, around: EnclosingScopes = NO_SCOPES) -> Iterator[None]:
+    def scope(self, around: EnclosingScopes = NO_SCOPES) -> contextlib.AbstractContextManager[None]:
         """Sets a line's policy, without scopes that are open where mypy runs."""
-        policy = around.policy or self.evaluator.config.policy
-        now = current_settings()
-        settings_there = settings.Settings(policy)
-        if now == settings_there:
-            yield
-            return
-        with settings.scope(settings_there):
-            yield
+        there = settings.Settings(around.policy or self.evaluator.config.policy)
+        return contextlib.nullcontext() if current_settings() == there else settings.scope(there)
 
     def instance(self, fullname: str, args: Sequence[Type]) -> Instance | None:
         """The type of a class of shtypes, which the file need not import."""

@@ -66,17 +66,15 @@ def apply_linear(
     except ShardingTypeError:
         pass
     if allows_implicit():
-        return run([_with_sums_finished(x) if i in linear else x for i, x in enumerate(operands)])
+        sums = [i for i in linear if is_typed(operands[i])]
+        finished = [cast_to_type(x, finished_type(x.type)) if i in sums else x for i, x in enumerate(operands)]
+        return run(finished)
     t = pending[0].type
     raise ShardingTypeError(
         f"`{site.name}` cannot be applied to a pending sum, here {t}",
         why=f"{reason}; nor does it take each term alone: that must not communicate over {quoted(axes)}",
         hints=[invariant_operands_hint(t) if is_transposing() else f'sh.reshard(b, "{finished_type(t)}") before it'],
     )
-
-
-def _with_sums_finished(x: Any) -> Any:
-    return cast_to_type(x, finished_type(x.type)) if is_typed(x) else x
 
 
 def invariant_operands_hint(t: ShType) -> str:
