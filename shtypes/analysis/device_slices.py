@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
+from shtypes.resharding.device_permutation import index_along
 from shtypes.types import ShType, State
 from shtypes.types.mesh import Mesh
 
@@ -64,18 +64,18 @@ def holding(t: ShType, place: Mapping[str, int], base: ShType | None = None) -> 
     the indices and the result refer to that.
     """
     base = base or t
-    at = place if t.mesh is base.mesh else unravel(_ravel(place, base.mesh, base.mesh.axis_names), t.mesh)
+    at = place if t.mesh is base.mesh else unravel(index_along(base.mesh, base.mesh.axis_names, place), t.mesh)
     slices = []
     for d in t.dims:
         size = d.size // t.mesh.product(d.axes)
-        start = _ravel(at, t.mesh, d.axes) * size
+        start = index_along(t.mesh, d.axes, at) * size
         slices.append((start, start + size))
     terms, varying = t.axes(State.UNREDUCED), t.axes(State.VARYING)
     return Holding(
         tuple(place.items()),
         tuple(_spans([(t.shape[i], slices[i]) for i in digits]) for digits in digits_of_dims(t, base)),
-        _ravel(at, t.mesh, terms) if terms else None,
-        _ravel(at, t.mesh, varying) if varying else None,
+        index_along(t.mesh, terms, at) if terms else None,
+        index_along(t.mesh, varying, at) if varying else None,
     )
 
 
@@ -109,11 +109,6 @@ def unravel(index: int, mesh: Mesh) -> dict[str, int]:
     for axis, size in reversed([*mesh.shape.items()]):
         index, place[axis] = divmod(index, size)
     return {axis: place[axis] for axis in mesh.axis_names}
-
-
-def _ravel(place: Mapping[str, int], mesh: Mesh, axes: tuple[str, ...]) -> int:
-    """The linear index of a device along several axes, major to minor."""
-    return functools.reduce(lambda index, axis: index * mesh.shape[axis] + place[axis], axes, 0)
 
 
 def visible(count: int, most: int) -> list[int | None]:
