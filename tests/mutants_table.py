@@ -393,7 +393,7 @@ MUTANTS: Final = (
         "a part with gaps has its first piece only",
         "shtypes/analysis/device_slices.py",
         "for i in range(start, stop) for a, b in spans]",
-        "for i in range(start, start + 1) for a, b in found]",
+        "for i in range(start, start + 1) for a, b in spans]",
         _TOLD,
     ),
     Mutant(
@@ -504,7 +504,7 @@ MUTANTS: Final = (
         "labels that are summed count as batch labels",
         "shtypes/autodiff/checkpoint.py",
         "for label in both if (label in output) is in_result)",
-        "for label in both if kept)",
+        "for label in both if in_result)",
         ("tests/transforms/test_remat.py",),
     ),
     Mutant(

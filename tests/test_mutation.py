@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import builtins
+import dis
+from collections.abc import Container
+from types import CodeType
 from typing import Any
 
 import pytest
@@ -63,8 +67,19 @@ def test_breaking_a_cell_turns_a_check_red(cell: tuple[str, Any], mutable: None)
             assert rule_problem(name), f"{_id(cell)} = {value} changes no typing"
 
 
+def _undefined(module: CodeType) -> set[str]:
+    """The global names that a module reads and nowhere sets: any test is red with one, so the mutant says nothing."""
+
+    def names(code: CodeType, ops: Container[str]) -> set[str]:
+        inside = [names(c, ops) for c in code.co_consts if isinstance(c, CodeType)]
+        return {i.argval for i in dis.get_instructions(code) if i.opname in ops}.union(*inside)
+
+    defined = names(module, {"STORE_NAME", "STORE_GLOBAL"})
+    return names(module, {"LOAD_GLOBAL"}) - defined - {*dir(builtins), "__file__"}
+
+
 def test_every_mutant_finds_the_text_that_it_breaks_and_the_tests_that_should_see_it() -> None:
     assert len({m.name for m in MUTANTS}) == len(MUTANTS)
     for mutant in MUTANTS:
-        compile(broken(mutant), mutant.file, "exec")
+        assert _undefined(compile(broken(mutant), mutant.file, "exec")) == set(), mutant.name
         assert all((ROOT / f).is_file() for f in (*mutant.tests, *mutant.wide)), mutant.name
