@@ -156,20 +156,23 @@ ad.primitive_jvps[full_like_p] = functools.partial(zero_jvp, full_like_p)
 _partial_evals[full_like_p] = lambda trace, x, **params: _filled(x.aval, **params)
 batching.primitive_batchers[full_like_p] = lambda args, dims, **params: (full_like_p.bind(*args, **params), dims[0])
 
-_FULL_LIKE: Final = private("jax._src.lax.lax", "full_like").__code__
+#: The code of functions that fill an array like their argument; with the number, if it is none of their arguments.
+_LIKE: Final[dict[Any, int | None]] = {private("jax._src.lax.lax", "full_like").__code__: None}
+with contextlib.suppress(ImportError):  # from 0.12 on; `full_like` with 0 before
+    _LIKE[private("jax._src.lax.lax", "empty_like").__code__] = 0
 
 
 def _like(args: Sequence[Any], params: dict[str, Any]) -> tuple[Any, Any] | None:
-    """The argument and fill value of the `jax.numpy.zeros_like` or `full_like` that binds an equation.
+    """The argument and fill value of the `jax.numpy.zeros_like`, `full_like` or `empty_like` that binds an equation.
 
     Read from Python's stack, because JAX's equation has only the shape.
     """
-    if len(args) != 1 or np.ndim(args[0]) or getattr(jax.typeof(args[0]), "weak_type", False):
+    if any(np.ndim(x) or getattr(jax.typeof(x), "weak_type", False) for x in args):
         return None
     for frame in itertools.islice(frames(2), 12):
-        if frame.f_code is _FULL_LIKE:
+        if frame.f_code in _LIKE:
             x: Any = frame.f_locals.get("x")
-            number = frame.f_locals.get("fill_value")
+            number = frame.f_locals.get("fill_value", _LIKE[frame.f_code])
             same = isinstance(x, jax.core.Tracer) or type(x) in CLASSES
             is_like = same and isinstance(number, (bool, int, float)) and frame.f_locals.get("shape") is None
             return (x, number) if is_like and tuple(x.shape) == tuple(params["shape"]) else None
@@ -196,11 +199,12 @@ def bound_in_program(bind: Callable[..., Any], primitive: Any, args: tuple[Any, 
     if mesh is None or (mesh.is_inner and not mesh.manual_axes):
         return bind(*args, **params)
     with marked(mark()):
-        if primitive.name == "broadcast_in_dim":
+        if primitive.name in ("broadcast_in_dim", "empty"):
             like = _like(args, params)
             if like is not None:
                 x, number = like
-                return full_like_p.bind(closed_over(x), value=number, dtype=jax.typeof(args[0]).dtype)
+                dtype = jax.typeof(args[0]).dtype if args else params["dtype"]
+                return full_like_p.bind(closed_over(x), value=number, dtype=dtype)
         bind_inner = bind if primitive.name in _CALLS else _bound_under(mesh.inner, bind)
         return annotated(bind_inner, primitive, args, params)
 
