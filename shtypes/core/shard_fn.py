@@ -17,9 +17,11 @@ from typing import Any, Final
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import ShapedArray
 
 from shtypes._compat.jaxprs import depends_smoothly, equations
 from shtypes._compat.local_axes import axes_bound
+from shtypes._compat.tracing import trace_typed
 from shtypes.caches import CACHE_SIZE
 from shtypes.context.user_line import placed
 from shtypes.errors import ShardingTypeError
@@ -227,10 +229,10 @@ def _jaxpr(
     axes: tuple[str, ...] = (),
 ) -> Any:
     """The program of a shard function on shards of some shapes and dtypes."""
-    structs = [jax.ShapeDtypeStruct(s, dtypes.to_numpy(name)) for s, name in zip(shapes, names, strict=True)]
     env = axes_bound([(axis, 1) for axis in axes]) if axes else contextlib.nullcontext()
     with wide_enough(*names), jax.sharding.use_abstract_mesh(_NO_MESH), env:
-        return jax.make_jaxpr(lambda *shards: fn(*shards))(*structs)  # noqa: PLW0108  (JAX caches by function)
+        avals = [ShapedArray(s, dtypes.to_numpy(name)) for s, name in zip(shapes, names, strict=True)]
+        return trace_typed(fn, avals)
 
 
 #: The mesh within a function of shards: no axes.

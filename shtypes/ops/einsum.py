@@ -7,6 +7,7 @@ import string
 from collections.abc import Sequence
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import opt_einsum
@@ -84,7 +85,12 @@ _PROMOTED = NamedFn("einsum", lambda *xs: functools.reduce(jnp.multiply, xs))
 
 def _dtype(values: Sequence[Any], precision: Any, preferred: Any) -> str:
     """The dtype of the result, as JAX promotes; a precision that JAX refuses is refused here."""
-    names = tuple(x.type.dtype_name for x in values)
+    names: tuple[str, ...] = tuple(x.type.dtype_name for x in values)
+    config: Any = jax.config
+    if all(x is None for x in (preferred, precision, config.jax_default_matmul_precision)):
+        name, *others = dict.fromkeys(names)
+        if not others and dtypes.differentiable(name):  # nothing to promote or to refuse
+            return name
     dtype = local_dtype(_PROMOTED, names) if preferred is None else dtype_name(preferred)
     if not dtypes.differentiable(dtype) and any(map(dtypes.differentiable, names)):
         what = f"`einsum` of {' and '.join(names)} cannot have the dtype `{dtype}`"

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import shtypes as sh
+from shtypes.core.shard_fn import _jaxpr
 from tests.end_to_end import Case, check, close, sampled, some
 
 rng = np.random.default_rng(0)
@@ -113,3 +114,13 @@ def test_convolutions_that_do_not_fit_say_why(call: Callable[..., Any], what: st
     with sh.use_mesh(sh.make_mesh({"x": 2})), pytest.raises(sh.ShardingTypeError) as info:
         call(sh.array(arr(4, 4, 6, 6), "[...]"), arr(8, 4, 3, 3))
     assert info.value.what.startswith(what)
+
+
+def test_the_dtype_of_a_product_of_equal_dtypes_is_read_and_not_traced() -> None:
+    _jaxpr.cache_clear()
+    with sh.use_mesh(sh.abstract_mesh({"x": 2})):
+        x, y, z = (sh.abstract_array(t) for t in ("f32[4@x, 6]", "f32[6, 8]", "bf16[6, 8]"))
+        assert sh.einsum("ij,jk->ik", x, y).dtype == np.float32
+        assert _jaxpr.cache_info().misses == 0
+        assert sh.einsum("ij,jk->ik", x, z).dtype == np.float32
+        assert _jaxpr.cache_info().misses > 0
