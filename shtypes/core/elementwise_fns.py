@@ -340,6 +340,13 @@ class Mul(ShardFn):
         return unbroadcast(self, operands[index].local_shape, result.local_shape)
 
 
+def keeps_dtype(fn: ShardFn) -> bool:
+    """Whether the result of floats of one dtype is known to have it: that of arithmetic, with a plain number too."""
+    if isinstance(fn, WithNumber):
+        return type(fn.number) is float or (type(fn.number) is int and abs(fn.number) < 1 << 31)
+    return isinstance(fn, (Add, Mul, Divide))
+
+
 def unbroadcast(fn: ShardFn, shape: tuple[int, ...], result: tuple[int, ...]) -> ShardFn:
     """``fn`` followed by the local sum over the dims along which ``shape`` was broadcast."""
     if shape == result:

@@ -14,6 +14,8 @@ import numpy as np
 import pytest
 
 import shtypes as sh
+from shtypes.core.elementwise_fns import Add, AddNumber, Divide, DivideBy, Mul, Scale, keeps_dtype
+from shtypes.core.shard_fn import local_dtype
 from shtypes.ops.rows import Op
 from shtypes.ops.table import OPS
 from shtypes.types import dtypes
@@ -136,3 +138,14 @@ def test_what_is_remembered_of_a_function_ends_with_the_mode_of_64_bits(f: Any) 
             if f in names:
                 assert f(x).dtype == names[f](plain).dtype
             assert np.isfinite(np.asarray(sh.reshard(f(sh.reshard(x, "[4]")), "[...]"))).all()
+
+
+@pytest.mark.one_in(1)
+def test_arithmetic_of_floats_keeps_their_dtype_where_that_is_known_without_a_trace() -> None:
+    numbers = [-3, 0, 1000, 0.5, float("nan"), np.float64(2), True, 1j, np.int8(3), 2**40]
+    plain = [Add(minus=True), Mul(), Divide()]
+    some = [*plain, *(kind(n) for kind in (Scale, DivideBy, AddNumber) for n in numbers)]
+    held = [fn for fn in some if keeps_dtype(fn)]
+    assert len(held) == len(plain) + 3 * 5
+    for fn, name in itertools.product(held, ("bf16", "f16", "f32", "c64")):
+        assert local_dtype(fn, (name,) * (2 if fn in plain else 1)) == name, fn
