@@ -490,6 +490,14 @@ def test_a_sort_sends_all_its_operands_and_places_once_where_ties_count() -> Non
     assert ledger.total.bytes == 4 * (2 * 7 * 13 * 3 * 4 + slots + ends)
 
 
+@pytest.mark.mesh({"x": 8})
+def test_a_call_of_which_one_result_is_read_has_its_way() -> None:
+    x = sh.abstract_array("i32[65536@x]")
+    inverse = across(lambda x: jnp.unique(x, size=9, return_inverse=True)[1])
+    assert sh.ledger(inverse, x).total.bytes < 7 * 8192 * 4  # less than a gather
+    assert sh.check(inverse, x).results.dims[0].axes == ("x",)
+
+
 #: Places of zeros in a tall matrix that make the rows of one device singular.
 SINGULAR = {
     "the last device has zeros, as of padding": (slice(224, 256), slice(None)),

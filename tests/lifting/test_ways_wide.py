@@ -206,8 +206,17 @@ def of_uniques() -> Iterator[Case]:
             for label, options in variants.items():
                 f = functools.partial(jnp.unique, size=50, **options)
                 yield Case(f"unique, {label}, {name}, {count}", f, (np.abs(x).astype(dtype),), *row, EXACT, grad=False)
+            for i, label in ((1, "index"), (2, "inverse"), (3, "counts")):  # the values are not computed
+                f = functools.partial(_unique, i)
+                yield Case(
+                    f"unique, {label} alone, {name}, {count}", f, (np.abs(x).astype(dtype),), *row, EXACT, grad=False
+                )
     rows = functools.partial(jnp.unique, size=9, axis=0)
     yield Case("unique rows", rows, (integers(104, 2, high=2),), ("[104@x,2]",), LINE, EXACT, grad=False)
+
+
+def _unique(result: int, x: Any) -> Any:
+    return jnp.unique(x, size=50, return_index=True, return_inverse=True, return_counts=True)[result]
 
 
 def _numbered(x: Any) -> Any:

@@ -298,16 +298,19 @@ def _differs(x: Any, before: Any, device: Any, equal_nan: bool) -> Any:
 @way(*CALLS, only=lambda eqn: name_of(eqn) == "unique_sorted_mask")
 def first_of_their_kind(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
     """Sorts a row and masks the first of equal elements, as `jnp.unique` does: sends one element beside the sort."""
-    (x,), (y, *more) = operands, [v.aval for v in eqn.outvars]
-    if y.ndim != 1 or jnp.issubdtype(y.dtype, jnp.complexfloating) or not more or more[0].dtype != bool:
+    (x,), results = operands, [v.aval for v in eqn.outvars]  # of the row, its mask and places those that are read
+    masks, dtype = [i for i, t in enumerate(results) if t.dtype == bool], eqn.invars[0].aval.dtype
+    of_bools = int(jnp.issubdtype(dtype, jnp.bool_))
+    if results[0].ndim != 1 or len(masks) < 1 + of_bools or jnp.issubdtype(dtype, jnp.complexfloating):
         return None
     equal_nan = any(e.primitive.name == "not" for e in jaxpr_of(eqn.params["jaxpr"]).eqns)
     sort = {"dimension": 0, "num_keys": 1, "is_stable": True}
-    found = sorted_by_columns(sort, [x], more[1] if more[1:] else None, 1)
+    places = results[masks[-1] + 1 :]
+    found = sorted_by_columns(sort, [x], places[0] if places else None, 1)
     axes = axes_of(x, 0)
     if found is None:
         return None
     y = as_varying(found[0], axes)
     size = type_of(y).local_shape[0]
     is_new = _differs(y, shift(part(y, size - 1, size, 0), axes, 1), axis_index(x, axes), equal_nan)
-    return [found[0], as_sharded(is_new, 0, axes), *found[1:]]
+    return [*found[: masks[-1]], as_sharded(is_new, 0, axes), *found[1:]]
