@@ -48,7 +48,8 @@ def _softmax(name: str, join: Callable[[Any, Any], Any]) -> Callable[..., Array]
     def op(x: Any, axis: Axis = -1, where: Any = None, *, out: Any = None) -> Array:
         ((x,), _) = as_operands([x])
         if not jax.typeof(x).differentiable:
-            x = astype(x, dtype_name(jnp.result_type(float)))
+            masked = where is not None  # with -inf, which JAX promotes with
+            x = astype(x, dtype_name(jnp.result_type(float)) if masked else inexact(jax.typeof(x).dtype))
         dims = normalize_dims(axis, jax.typeof(x).ndim, name)
         if where is not None and not sharding(jax.typeof(_select_by_mask(name, x, where, 0)), dims):
             return finished(_masked(name, native, x, dims, where), out)

@@ -112,7 +112,7 @@ def test_gradients_of_arrangements_print_as_what_they_are(fn: Callable[..., Any]
         (lambda a: sh.roll(a, (1, 2, 3), (0, 1)), "`roll` does not take `axis=(0, 1)`"),
         (lambda a: sh.tile(a, (2, 1)), "`tile` acts along dim 0, which is sharded on mesh axis `x`"),
         (lambda a: sh.tril(sh.sum(a, 1)), "`tril` does not take these arguments"),
-        (lambda a: sh.diag(sh.sum(a, 1), 1), "`pad` acts along dim 0, which is sharded on mesh axis `x`"),
+        (lambda a: sh.diag(sh.sum(a, 1), 1), "`diag` acts along dim 0, which is sharded on mesh axis `x`"),
         (
             lambda a: sh.pad(a, 0.0, ((0, 0, 0), (-5, 0, 0))),
             "`pad` does not take `mode=((0, 0, 0), (-5, 0, 0))`",
@@ -124,10 +124,10 @@ def test_gradients_of_arrangements_print_as_what_they_are(fn: Callable[..., Any]
         ),
         (
             lambda a: sh.roll(a, sh.ones("i32[]"), 0),
-            "`concatenate` acts along dim 0, which is sharded on mesh axis `x`",
+            "`roll` acts along dim 0, which is sharded on mesh axis `x`",
         ),
         (lambda a: sh.diagonal(a, 0, 1, 1), "`diagonal` does not take these arguments"),
-        (lambda a: sh.rot90(a, 2), "`flip` acts along dim 0, which is sharded on mesh axis `x`"),
+        (lambda a: sh.rot90(a, 2), "`rot90` acts along dim 0, which is sharded on mesh axis `x`"),
     ],
 )  # fmt: skip
 def test_an_arrangement_that_does_not_type_says_why(call: Callable[..., Any], what: str) -> None:

@@ -143,7 +143,7 @@ def test_what_is_not_here_says_what_to_use() -> None:
         (lambda x: sh.bincount(sh.iota("i32", 4)), "`bincount` must know the values of an argument before it runs"),
         (lambda x: sh.interp(sh.zeros("f32[4]{U:x}"), np.ones(4), np.ones(4)), "`eq` is nonlinear in the operand"),
         (lambda x: sh.searchsorted(sh.zeros("f32[4@x]"), x), "`eq` is nonlinear in the operand"),
-        (lambda x: sh.delete(sh.zeros("f32[4@x]"), 1, 0), "`slice` acts along dim 0"),
+        (lambda x: sh.delete(sh.zeros("f32[4@x]"), 1, 0), "`delete` acts along dim 0"),
         (lambda x: sh.segment_max(sh.zeros("f32[4@x]"), np.zeros(4, np.int32), 3), "`scatter_max` has positions"),
         (lambda x: sh.choose(x, [x, x]), "`choose` does not take these arguments"),
         (lambda x: x.at[np.array([1])].apply(sh.sin), "`at[...].apply` needs positions that differ"),
