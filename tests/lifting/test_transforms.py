@@ -386,4 +386,4 @@ def test_what_is_noted_of_the_values_of_a_trace_ends_with_it() -> None:
         before = count()
         for scale in (2.0, 3.0, 4.0):
             trace(scale)
-        assert count() == before
+        assert count() <= before  # tracers of earlier tests may go meanwhile
