@@ -121,6 +121,7 @@ class NamedFn(ShardFn):
     #: If some operands are Python numbers: these, with None for arrays.
     numbers: tuple[Any, ...] = field(compare=False, default=())
     per_element: bool = False
+    keeps_dtype: bool = False
     same: Any = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -202,6 +203,7 @@ class Add(ShardFn):
     minus: bool = False
     linear = Linear.JOINTLY
     per_element = True
+    keeps_dtype = True
 
     def __str__(self) -> str:
         return "sub" if self.minus else "add"
@@ -232,6 +234,10 @@ class WithNumber(ShardFn):
 
     def __post_init__(self) -> None:
         tell_apart(self, self.number)
+
+    @property
+    def keeps_dtype(self) -> bool:
+        return type(self.number) is float or (type(self.number) is int and abs(self.number) < 1 << 31)
 
     def number_apart(self, operands: Sequence[ShType]) -> tuple[ShardFn, Any] | None:
         return extract_number(self, "number", operands)
@@ -305,6 +311,7 @@ class Divide(ShardFn):
 
     linear = Linear.MULTILINEAR
     per_element = True
+    keeps_dtype = True
 
     def __str__(self) -> str:
         return "div"
@@ -327,6 +334,7 @@ class Mul(ShardFn):
 
     linear = Linear.MULTILINEAR
     per_element = True
+    keeps_dtype = True
 
     def __str__(self) -> str:
         return "mul"
@@ -338,13 +346,6 @@ class Mul(ShardFn):
         if {t.dtype_name for t in operands} != {result.dtype_name}:
             return None
         return unbroadcast(self, operands[index].local_shape, result.local_shape)
-
-
-def keeps_dtype(fn: ShardFn) -> bool:
-    """Whether the result of floats of one dtype is known to have it: that of arithmetic, with a plain number too."""
-    if isinstance(fn, WithNumber):
-        return type(fn.number) is float or (type(fn.number) is int and abs(fn.number) < 1 << 31)
-    return isinstance(fn, (Add, Mul, Divide))
 
 
 def unbroadcast(fn: ShardFn, shape: tuple[int, ...], result: tuple[int, ...]) -> ShardFn:

@@ -97,6 +97,11 @@ class ShardFn:
         """Whether results are constants."""
         return False
 
+    @property
+    def keeps_dtype(self) -> bool:
+        """Whether the result of floats of one dtype is known to have that dtype."""
+        return False
+
     def number_apart(self, operands: Sequence[ShType]) -> tuple[ShardFn, Any] | None:
         """The function with its number as one more operand, and the number; None if it has no number.
 
@@ -261,6 +266,8 @@ def promotion() -> tuple[Any, ...]:
 
 def local_dtype(fn: ShardFn, operands: tuple[str, ...], rank: int = 1) -> str:
     """The dtype of a shard function's result on operands of ``rank`` dims, by JAX's promotion."""
+    if fn.keeps_dtype and len({*operands}) == 1 and dtypes.differentiable(operands[0]):
+        return operands[0]
     shape = (1,) * rank  # not (): a few functions of jax.numpy promote scalars differently
     try:
         return dtypes.from_numpy(_jaxpr(fn, (shape,) * len(operands), operands, promotion()).out_avals[0].dtype)

@@ -25,7 +25,6 @@ from shtypes.core.array import Array, wrap
 from shtypes.core.conversion import convert, type_by_jax
 from shtypes.core.device_put import from_concrete_p
 from shtypes.core.eager_cache import current_recorder
-from shtypes.core.elementwise_fns import keeps_dtype
 from shtypes.core.jax_context import suggest_when_read
 from shtypes.core.jax_type import as_jax_type
 from shtypes.core.local import local_all
@@ -421,10 +420,7 @@ def apply(name: str, fn: Local, rule: Rule, *operands: Any) -> Array:
 
 def result_dtype(fn: ShardFn, operands: Sequence[Any]) -> str:
     """The result dtype of an elementwise function of shards, by JAX's promotion."""
-    names: tuple[str, ...] = tuple(x.type.dtype_name for x in operands)
-    if len({*names}) == 1 and dtypes.differentiable(names[0]) and keeps_dtype(fn):  # no trace of it is needed
-        return names[0]
-    return local_dtype(fn, names)
+    return local_dtype(fn, tuple(x.type.dtype_name for x in operands))
 
 
 def all_replicated(mesh: Mesh) -> dict[str, State]:

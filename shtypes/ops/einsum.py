@@ -80,21 +80,20 @@ def einsum(
     return y if out is None else reshard(y, out)
 
 
-_PROMOTED = NamedFn("einsum", lambda *xs: functools.reduce(jnp.multiply, xs))
+_PROMOTED = NamedFn("einsum", lambda *xs: functools.reduce(jnp.multiply, xs), keeps_dtype=True)
 
 
 def _dtype(values: Sequence[Any], precision: Any, preferred: Any) -> str:
     """The dtype of the result, as JAX promotes; a precision that JAX refuses is refused here."""
-    names: tuple[str, ...] = tuple(x.type.dtype_name for x in values)
-    config: Any = jax.config
-    if all(x is None for x in (preferred, precision, config.jax_default_matmul_precision)):
-        name, *others = dict.fromkeys(names)
-        if not others and dtypes.differentiable(name):  # nothing to promote or to refuse
-            return name
+    names = tuple(x.type.dtype_name for x in values)
     dtype = local_dtype(_PROMOTED, names) if preferred is None else dtype_name(preferred)
     if not dtypes.differentiable(dtype) and any(map(dtypes.differentiable, names)):
         what = f"`einsum` of {' and '.join(names)} cannot have the dtype `{dtype}`"
         raise ShardingTypeError(what, why="each partial sum would be rounded")
+    config: Any = jax.config
+    chosen = preferred, precision, config.jax_default_matmul_precision
+    if dtypes.differentiable(dtype) and all(x is None for x in chosen):
+        return dtype  # nothing to refuse
     return local_dtype(Einsum("a,a->a", dtype, precision), (dtype, dtype))
 
 
