@@ -323,9 +323,8 @@ def packed(buffers: Sequence[Buffer]) -> int:
     results = sorted((b for b in buffers if b.result), key=lambda b: -b.bytes)
     others = sorted((b for b in buffers if not b.result), key=lambda b: (-b.bytes, b.start))
     sizes, starts, ends = np.array([(b.bytes, b.start, b.end) for b in results], int).reshape(-1, 3).T
-    host, first, last = np.empty(
-        (3, len(others)), int
-    )  # of each hosted buffer: the index of its result, and its lifetime
+    #: Of each hosted buffer the index of its result, and its lifetime.
+    host, first, last = np.empty((3, len(others)), int)
     outside: list[Buffer] = []
     for i, b in enumerate(others):
         n = i - len(outside)

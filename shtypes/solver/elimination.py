@@ -122,7 +122,7 @@ def minimize_over(
     for k in range(0, shape[dim], step):
         part = slice(k, k + step)
         inside = [(of, table[_at(of, u, part)] if u in of else table) for of, table in some]
-        least[_at(ids, u, part)] = minimize_over(inside, v, ids, {**sizes, u: len(range(shape[dim])[part])})
+        least[_at(ids, u, part)] = minimize_over(inside, v, ids, {**sizes, u: min(step, shape[dim] - k)})
     return least
 
 

@@ -72,32 +72,27 @@ def minimize(
     core = Core(sizes, tables)
     for part in _PARTS:
         core.eliminate(elimination.QUICK_ENTRIES // part, tick)
-    core.drop_dominated(tick)
-    if width(core.sizes, core.tables) <= (most // _LARGER if quick else most):
-        chosen, total = eliminate(core.sizes, core.tables, tick)
-        return Minimum(core.restored(chosen), total, total)
-    values = start()
-    if quick:
-        at = core.located(values)
-        chosen, total = local_search(core.sizes, core.tables, elimination.QUICK_ENTRIES, at, tick)
-        return Minimum(core.restored(chosen), total, -math.inf)
+    values: Values | None = None
     bound, entries = -math.inf, elimination.QUICK_ENTRIES
     while True:
-        core.eliminate(entries, tick)
-        last = entries * _LARGER > most
-        if width(core.sizes, core.tables) <= (most if last else entries):
+        core.drop_dominated(tick)
+        if width(core.sizes, core.tables) <= (most // _LARGER if quick else most):
             chosen, total = eliminate(core.sizes, core.tables, tick)
             return Minimum(core.restored(chosen), total, total)
-        chosen, total = local_search(core.sizes, core.tables, elimination.QUICK_ENTRIES, core.located(values), tick)
+        at = core.located(start() if values is None else values)
+        chosen, total = local_search(core.sizes, core.tables, elimination.QUICK_ENTRIES, at, tick)
         values = core.restored(chosen)
+        if quick:
+            return Minimum(values, total, bound)
         least, bounds = lower_bound(core.sizes, core.tables, total)
         bound, before = min(max(bound, least), total), sum(core.sizes.values())
         tick()
         core.drop({v: each <= max(total, each.min()) * (1 + _ROUNDED) for v, each in bounds.items()})
         if sum(core.sizes.values()) > (1 - _LEAST_PART) * before:
-            if last:
+            if entries * _LARGER > most:
                 return Minimum(values, total, bound)
             entries *= _LARGER
+        core.eliminate(entries, tick)
 
 
 class Core:
@@ -116,7 +111,7 @@ class Core:
         return {v: len(rows) for v, rows in self.rows.items()}
 
     def eliminate(self, entries: int, tick: Callable[[], None]) -> None:
-        """Eliminates the variables that need tables of no more than so many entries, the smallest first."""
+        """Eliminates the variables that need tables of few entries without dominated values, the smallest first."""
         self.drop_dominated(tick)
         near: dict[int, set[int]] = {v: {v} for v in self.rows}
         for ids in self.tables:
