@@ -27,7 +27,7 @@ from shtypes._compat.tracing import trace_typed
 from shtypes.caches import PROGRAMS, Bounded, Static
 from shtypes.context.settings import current_settings
 from shtypes.context.signature_errors import jax_error, refuse_unknown
-from shtypes.context.user_line import placed
+from shtypes.context.user_line import line_of, placed
 from shtypes.core.array import Array, wrap
 from shtypes.core.eager_cache import published
 from shtypes.core.jax_type import HiShType, as_jax_type
@@ -76,13 +76,20 @@ class Trace(NamedTuple):
         jaxpr: The program, of the arrays among the arguments.
         consts: Its constants.
         tree: The structure of its results.
-        around: Values of enclosing traces that functions among the arguments close over: its first operands.
+        static: For each result None, or the number that JAX returns as Python's, such as the ``lower`` of `cho_factor`.
+        closed_over: Values of enclosing traces that functions among the arguments close over: its first operands.
     """
 
     jaxpr: Any
     consts: Sequence[Any]
     tree: Any
+    static: Sequence[Static | None]
     closed_over: Sequence[Any] = ()
+
+    def unflatten(self, arrays: Sequence[Any]) -> Any:
+        """The results of a call, from those that are arrays."""
+        rest = iter(arrays)
+        return jax.tree.unflatten(self.tree, [next(rest) if s is None else s.value for s in self.static])
 
     @property
     def closes_over(self) -> bool:
@@ -127,12 +134,12 @@ class JaxFunction:
                 trace = self._traced(leaves, tree, static, values)
                 if not isinstance(trace, ShardingTypeError) and trace.closes_over:
                     shifted = frozenset(len(trace.closed_over) + i for i in constants)
-                    return jax.tree.unflatten(trace.tree, _run_equations(trace, shifted, *trace.closed_over, *values))
+                    return trace.unflatten(_run_equations(trace, shifted, *trace.closed_over, *values))
                 self._traces.put(key, trace)
             if isinstance(trace, ShardingTypeError):
                 refused = refused or trace
                 continue
-            return jax.tree.unflatten(trace.tree, self._applied(key, trace, values, constants))
+            return trace.unflatten(self._applied(key, trace, values, constants))
         assert refused is not None
         raise ShardingTypeError(refused.what, why=refused.why, hints=refused.hints)
 
@@ -148,24 +155,32 @@ class JaxFunction:
         self, leaves: Sequence[Any], tree: Any, static: Sequence[Static | None], values: Sequence[Any]
     ) -> Trace | ShardingTypeError:
         """The trace of a call; an error if it needs the values of traced arguments."""
+        out: tuple[Any, list[Static | None]] = None, []
 
         def flat(*arrays: Any) -> Any:
+            nonlocal out
             rest = iter(arrays)
             args, kwargs = jax.tree.unflatten(tree, [next(rest) if s is None else _argument(s) for s in static])
-            return self.fn(*args, **kwargs)
+            results, structure = jax.tree.flatten(self.fn(*args, **kwargs))
+            out = structure, [None if is_array(y) else Static(y) for y in results]
+            return [y for y in results if is_array(y)]
 
         flat.__name__ = flat.__qualname__ = self.name
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("error", FutureWarning)  # what a future release refuses
-                closed, closed_over, out = trace_plain(flat, [aval_of(x) for x in values])
+                closed, closed_over, _ = trace_plain(flat, [aval_of(x) for x in values])
         except FutureWarning as error:
             raise ShardingTypeError(f"`{self.name}` does not take these arguments", why=str(error)) from None
+        except RuntimeError as error:  # `cov` raises numpy's
+            if type(error) is not RuntimeError or line_of(error.__traceback__):
+                raise
+            raise jax_error(self.name, "does not take these arguments", error) from None
         except (jax.errors.ConcretizationTypeError, jax.errors.NonConcreteBooleanIndexError) as error:
             told = jax_error(self.name, "must know the values of an argument before it runs", error)
             told.hints = tuple(_SIZES[p] for p in inspect.signature(self.fn).parameters if p in _SIZES)
             return told
-        return Trace(*needed(closed), out, closed_over)
+        return Trace(*needed(closed), *out, closed_over)
 
     def _applied(self, key: Any, trace: Trace, values: Sequence[Any], constants: frozenset[int]) -> list[Any]:
         run_equations: Callable[..., list[Any]] = functools.partial(_run_equations, trace, constants)
@@ -220,7 +235,7 @@ class JaxFunction:
                 return in_way.sent
             try:
                 with speculative_tracing():
-                    last = trace_typed(lambda *xs: reshard_all(jax.tree.unflatten(trace.tree, xs), out), in_way.results)
+                    last = trace_typed(lambda *xs: reshard_all(xs, out), in_way.results)
             except ShardingTypeError:
                 return sys.maxsize, sys.maxsize
             forward, backward = sent_by_program(last)
@@ -275,7 +290,7 @@ class JaxFunction:
         def in_way(way: int | None) -> Callable[..., Any]:
             def results(*operands: Any) -> Any:
                 with CommScope(Implicit()):
-                    return jax.tree.unflatten(trace.tree, _in_way(run_equations, way)(*operands))
+                    return _in_way(run_equations, way)(*operands)
 
             return results
 
@@ -292,12 +307,12 @@ class JaxFunction:
 def reshard_all(results: Any, out: Any) -> Any:
     """Reshards the results of a call to the types of ``out=``: one for all, or a tuple with one for each."""
     leaves, tree = jax.tree.flatten(results)
-    outs = list(out) if isinstance(out, (tuple, list)) and not hasattr(out, "_fields") else [out] * len(leaves)
-    if len(outs) != len(leaves):
-        raise ShardingTypeError(
-            f"`out=` has {how_many(len(outs), 'type')}, and the call {how_many(len(leaves), 'result')}"
-        )
-    return jax.tree.unflatten(tree, list(map(finished, leaves, outs)))
+    count = sum(map(is_array, leaves))
+    outs = list(out) if isinstance(out, (tuple, list)) and not hasattr(out, "_fields") else [out] * count
+    if len(outs) != count:
+        raise ShardingTypeError(f"`out=` has {how_many(len(outs), 'type')}, and the call {how_many(count, 'result')}")
+    types = iter(outs)
+    return jax.tree.unflatten(tree, [finished(x, next(types)) if is_array(x) else x for x in leaves])
 
 
 def _in_way(run_equations: Callable[..., list[Any]], way: int | None) -> Callable[..., list[Any]]:

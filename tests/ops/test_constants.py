@@ -46,14 +46,21 @@ def beside_constants(op: Op) -> Iterator[tuple[str, str]]:
 
 
 def made(op: Op, call: str, one: str) -> list[sh.ShType]:
-    """The types of the results that have a gradient; none if the call is refused."""
+    """The types of the results that have a gradient for ``one``; none if the call is refused."""
     found: list[sh.ShType] = []
 
-    def run(x: Any) -> None:
+    def leaves(x: Any) -> list[Any]:
         plain = {name: array(name) for name in variables(call)}
         out = eval(f"op({call})", {"op": function(op), **plain, one: x})
-        leaves = jax.tree.leaves(out, is_leaf=lambda y: isinstance(y, sh.Array))
-        found.extend(t for y in leaves if isinstance(y, sh.Array) and (t := sh.typeof(y)).differentiable)
+        return jax.tree.leaves(out, is_leaf=lambda y: isinstance(y, sh.Array))
+
+    def run(x: Any) -> None:
+        out = [sh.typeof(y) if isinstance(y, sh.Array) else None for y in leaves(x)]
+        wrong = [i for i, t in enumerate(out) if t and t.differentiable and t.state("x") is not State.INVARIANT]
+        if wrong:  # of what does not depend on the typed operand
+            tangents = jax.jvp(leaves, (array(one),), (np.ones_like(array(one)),))[1]
+            out = [t for i, t in enumerate(out) if i not in wrong or np.any(tangents[i])]
+        found.extend(t for t in out if t and t.differentiable)
 
     v = VARIABLES[one]
     with sh.use_mesh(sh.abstract_mesh({"x": 2})), warnings.catch_warnings():
