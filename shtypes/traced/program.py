@@ -107,8 +107,9 @@ def backward_pass(
 ) -> tuple[list[Any], list[Any], list[Any]]:
     """Leaves: the results, ``cotangent`` of each differentiable one, and the cotangents of differentiable arguments."""
     results, pull = linearized(f, args, kwargs)
-    seeds = [cotangent(x) for x in results if has_gradient(x)]
-    return results, seeds, pull(seeds)
+    with jax.named_scope("transpose()"):  # JAX adds the seeds of a value that is returned twice outside of its own
+        seeds = [cotangent(x) for x in results if has_gradient(x)]
+        return results, seeds, pull(seeds)
 
 
 def linearized(f: Callable[..., Any], args: Any, kwargs: Any) -> tuple[list[Any], Callable[[list[Any]], list[Any]]]:

@@ -167,10 +167,10 @@ def explain(
         mul_x: f32[8@dp] = mul x x
         square: f32[]{U:dp} = sum[0] mul_x
     """
-    with target_in_scope(f, args, kwargs, mesh, policy, dims) as about:
+    with target_in_scope(f, args, kwargs, mesh, policy, dims) as target:
         with noting_undecided() as undecided:
-            traced = trace(about, grad=grad)
-        listing = explained(about.name, traced, grad=grad, fold=fold, merges=about.merges)
+            traced = trace(target, grad=grad)
+        listing = explained(target.name, traced, grad=grad, fold=fold, merges=target.merges)
         return dataclasses.replace(listing, undecided=tuple(undecided))
 
 
@@ -178,7 +178,7 @@ def explained(name: str, traced: TracedProgram, *, grad: bool, fold: bool = True
     """The listing of a traced program, with or without its backward pass and merged reshards."""
     walker = Walker()
     scope = walker.program(traced.jaxpr, traced.arguments)
-    seeds = _begin(scope, traced)
+    seeds = _name_seeds(scope, traced)
     walker.backward_bodies(scope)
     name_cotangents(scope)
     gradients = _gradients(scope, traced)
@@ -186,16 +186,15 @@ def explained(name: str, traced: TracedProgram, *, grad: bool, fold: bool = True
         use_merged_equations(scope, traced.jaxpr)
     ledger = ledger_from(equations_in(scope))
     saved = saved_by(scope)
-    started = {id(v.producer) for seed in seeds for v in (seed, *_number(seed)) if v.producer is not None}
-    scope.records = [r for r in scope.records if id(r) not in started]
-    arguments = tuple(Line(v.name, v.type) for v in scope.inputs)
+    seed_equations = {id(v.producer) for seed in seeds for v in (seed, *_numbers(seed)) if v.producer is not None}
+    scope.records = [r for r in scope.records if id(r) not in seed_equations]
     return Explanation(
         function=name,
         policy=current_policy(),
         mesh=_mesh(scope),
         gradient=grad,
-        arguments=arguments,
-        results=_results(scope, traced),
+        arguments=tuple(Line(v.name, v.type) for v in scope.inputs),
+        results=tuple(Line(v.name, v.type) for v in scope.results[: len(traced.results)] if isinstance(v, Value)),
         seeds=tuple(Line(v.name, v.type, direction="backward") for v in seeds),
         gradients=gradients,
         items=Lister().items(scope),
@@ -205,22 +204,19 @@ def explained(name: str, traced: TracedProgram, *, grad: bool, fold: bool = True
     )
 
 
-def _begin(scope: BodyRun, traced: TracedProgram) -> list[Value]:
-    """Names the first cotangents of the backward pass, and links each cotangent to its value."""
-    count, seeds, targets = len(traced.results), [], {}
-    for i, source in enumerate(traced.sources):
-        seed, result = scope.results[count + i], scope.results[source]
+def _name_seeds(scope: BodyRun, traced: TracedProgram) -> list[Value]:
+    """The first cotangents of the backward pass, named; links each cotangent to its value."""
+    first_seed, seeds = len(traced.results), []
+    for i, source in enumerate(traced.sources, first_seed):
+        seed, result = scope.results[i], scope.results[source]
         if isinstance(seed, Value) and isinstance(result, Value):
-            if seed.primal is not result:  # else the first equation of the backward pass named it
-                seed.gradient, seed.primal = True, result
-                seed.name = scope.unique(f"g_{result.name or f'result{traced.results[source]}'}")
-            for number in _number(seed):
-                number.gradient, number.name = True, "1"
+            seed.primal = result
+            seed.name = scope.unique(f"g_{result.name or f'result{traced.results[source]}'}")
+            for number in _numbers(seed):
+                number.name = "1"
             seeds.append(seed)
-    first = count + len(traced.sources)
-    for i, argument in enumerate(traced.differentiated):
-        targets[first + i] = scope.inputs[argument]
-    resolve(scope, targets)
+    first_gradient = first_seed + len(traced.sources)
+    resolve(scope, {i: scope.inputs[argument] for i, argument in enumerate(traced.differentiated, first_gradient)})
     for seed in seeds:  # a result that is also used has further cotangents
         if any(use.sums and use.outs[0].primal is seed.primal for use in seed.uses):
             scope.unique.release(seed.name)
@@ -228,13 +224,13 @@ def _begin(scope: BodyRun, traced: TracedProgram) -> list[Value]:
     return seeds
 
 
-def _number(seed: Value) -> list[Value]:
-    """The replicated number from which the seed of a scalar was cast."""
+def _numbers(seed: Value) -> list[Value]:
+    """The replicated number from which the seed of a scalar was cast, if it was."""
     return [] if seed.producer is None else seed.producer.values
 
 
 def _gradients(scope: BodyRun, traced: TracedProgram) -> tuple[Line, ...]:
-    """The cotangents of the arguments; one of several arguments has the name of one."""
+    """A line for each differentiated argument; its op is ``zeros``, or the name of its cotangent if that differs."""
     lines = []
     first = len(traced.results) + len(traced.sources)
     for value, position in zip(scope.results[first:], traced.differentiated, strict=True):
@@ -245,34 +241,29 @@ def _gradients(scope: BodyRun, traced: TracedProgram) -> tuple[Line, ...]:
     return tuple(lines)
 
 
-def _results(scope: BodyRun, traced: TracedProgram) -> tuple[Line, ...]:
-    values = scope.results[: len(traced.results)] if traced.results else scope.results
-    return tuple(Line(v.name, v.type) for v in values if isinstance(v, Value))
-
-
 def _mesh(scope: BodyRun) -> Mesh | None:
     values = [*scope.inputs, *(v for r in scope.records for v in r.outs)]
     return next((v.type.mesh for v in values if isinstance(v.type, ShType)), None)
 
 
 class TracedProgram(NamedTuple):
-    """A traced program."""
+    """A traced program; its outputs are the results, the first cotangents and the gradients, in this order."""
 
     jaxpr: Any
     arguments: tuple[str, ...]  # names
     results: tuple[str, ...]  # names
-    sources: tuple[int, ...] = ()  # the result of each first cotangent
-    differentiated: tuple[int, ...] = ()  # the argument of each gradient; gradients are the last results
+    sources: tuple[int, ...]  # the result of each first cotangent
+    differentiated: tuple[int, ...]  # the argument of each gradient
 
 
-def trace(about: Target, *, grad: bool) -> TracedProgram:
+def trace(target: Target, *, grad: bool) -> TracedProgram:
     """Traces a function, optionally with its backward pass to every differentiable argument."""
-    arrays, rebuild = split((about.args, about.kwargs), is_array)
+    arrays, rebuild = split((target.args, target.kwargs), is_array)
     paths: list[str] = []
     sources: list[int] = []
 
     def function(*args: Any, **kwargs: Any) -> Any:
-        results = about.function(*args, **kwargs)
+        results = target.function(*args, **kwargs)
         paths[:] = leaf_paths(results)
         return results
 
@@ -285,7 +276,7 @@ def trace(about: Target, *, grad: bool) -> TracedProgram:
         return results, seeds, cotangents
 
     jaxpr = jax.make_jaxpr(run)(*arrays)
-    named = zip(about.leaf_names(), jax.tree.leaves((about.args, about.kwargs)), strict=True)
+    named = zip(target.leaf_names(), jax.tree.leaves((target.args, target.kwargs)), strict=True)
     arguments = tuple(name for name, x in named if is_array(x))
     differentiated = tuple(i for i, x in enumerate(arrays) if has_gradient(x)) if grad else ()
     return TracedProgram(jaxpr, arguments, tuple(paths), tuple(sources), differentiated)

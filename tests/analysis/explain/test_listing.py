@@ -216,6 +216,29 @@ def test_a_function_that_takes_gradients_itself_is_listed_in_its_order() -> None
     assert found.saved_bytes > 0
 
 
+@pytest.mark.parametrize(
+    ("f", "backward"),
+    [
+        (lambda x: (x, x), ["g_x: f32[8@dp]{U:tp} = add g_x_given g_x_2_given"]),
+        (
+            lambda x: (y := sh.sin(x), y),
+            ["g_y: f32[8@dp]{U:tp} = add g_y_given g_y_2_given", "g_x: f32[8@dp]{U:tp} = jvp(sin) x g_y"],
+        ),
+    ],
+    ids=["an argument", "a value"],
+)
+def test_the_cotangents_of_what_is_returned_twice_are_added(f: Any, backward: list[str]) -> None:
+    with sh.use_mesh(sh.abstract_mesh(MESH)):
+        found = sh.explain(f, "f32[8@dp]", grad=True)
+    assert [str(line) for line in found.lines if line.direction == "backward"] == backward
+    assert all(value.argument for value in found.saved)
+
+
+def test_a_function_without_results_has_none_in_its_listing() -> None:
+    with sh.use_mesh(sh.abstract_mesh(MESH)):
+        assert sh.explain(lambda x: None, "f32[8@dp]", grad=True).results == ()
+
+
 @pytest.mark.parametrize("name", ["transformer", "branches"])
 def test_a_terminal_shows_every_line_with_the_collectives_in_colour(name: str) -> None:
     found = explained(name)
