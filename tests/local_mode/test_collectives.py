@@ -407,7 +407,20 @@ def test_numbers_bools_and_trees_are_summed_as_jax_sums_them(n: int) -> None:
     assert str(index.type) == "i32[]{V:x}"
     total = lax.psum({"odd": index % 2 == 1, "index": index}, "x")
     assert {k: int(v) for k, v in total.items()} == {"odd": n // 2, "index": n * (n - 1) // 2}
+    assert lax.psum({"count": 1, "index": index}, "x")["count"] == n
+    assert lax.pmean([2.5, index], "x")[0] == 2.5
     assert int(lax.pbroadcast(index, "x", n - 1)) == n - 1
+    is_last = lax.pbroadcast(index == n - 1, "x", n - 1)
+    assert (is_last.type.dtype_name, bool(is_last)) == ("bool", True)
+
+
+@pytest.mark.parametrize("axes", [None, 3, (), ["x", "x"], ("x", None)], ids=str)
+def test_axes_that_are_no_names_are_refused_in_words(axes: Any) -> None:
+    with (
+        sh.use_mesh(sh.make_mesh({"x": 2})),
+        pytest.raises(sh.ShardingTypeError, match="along one mesh axis or several"),
+    ):
+        lax.psum(1, axes)
 
 
 def test_keys_are_sent_as_they_are() -> None:

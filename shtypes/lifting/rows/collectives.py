@@ -27,10 +27,10 @@ from shtypes.evaluation.rows.families import Row, all_unsharded
 from shtypes.evaluation.table import FALLBACKS, ROWS, WITHOUT_ROW, body_row
 from shtypes.evaluation.value_info import cast_to_type, is_constant, type_constants, typed_constant
 from shtypes.local_mode import lax
+from shtypes.local_mode.lax.sums import broadcast_from
 from shtypes.local_mode.shard_map import mapped_over
 from shtypes.ops.arithmetic import multiply
 from shtypes.ops.elementwise import equal
-from shtypes.ops.functions import where
 from shtypes.rules.local import Op
 from shtypes.scopes.check_comm import check_comm
 from shtypes.types import REPLICATED, ShType, State
@@ -265,9 +265,7 @@ def _axis_index(eqn: Any, operands: list[Any]) -> list[Any]:
 def _pbroadcast_dynamic(eqn: Any, operands: list[Any]) -> list[Any]:
     """The shard of the device with index ``source``."""
     axes, (x, source) = _axes(eqn), operands
-    x = _varying(x, axes)
-    is_source = equal(lax.axis_index(axes), source)
-    return [lax.psum(where(is_source, x, 0), axes)]
+    return [broadcast_from(_varying(x, axes), axes, equal(lax.axis_index(axes), source))]
 
 
 @body_row("ragged_all_to_all")

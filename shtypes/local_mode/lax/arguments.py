@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, TypeVar
 
 import jax
@@ -35,7 +35,7 @@ _STATES: Final[dict[str | State, State]] = {
 
 def axes_of(axis_name: Axes) -> tuple[str, ...]:
     """The mesh axes of a collective, as a tuple."""
-    axes = (axis_name,) if isinstance(axis_name, str) else tuple(axis_name)
+    axes = (axis_name,) if isinstance(axis_name, str) or not isinstance(axis_name, Iterable) else tuple(axis_name)
     if not axes or not all(isinstance(a, str) for a in axes) or len(set(axes)) < len(axes):
         raise ShardingTypeError(f"a collective goes along one mesh axis or several different ones, not {axis_name!r}")
     return axes

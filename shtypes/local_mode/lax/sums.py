@@ -59,9 +59,14 @@ def psum(x: T, axis_name: Axes, *, axis_index_groups: Any = None, to: Any = None
     """
     no_groups(axis_index_groups)
     axes, state = axes_of(axis_name), replicated_state(to, "psum")
-    if is_number(x):
-        return x * axis_size(axes)  # type: ignore[operator, return-value]  # a number
-    return each("psum", x, lambda leaf, t: collect(Op("psum", axes, VARYING, state), counted(leaf)))
+
+    def total(leaf: Any) -> Any:
+        if is_number(leaf):
+            return leaf * axis_size(axes)
+        return each("psum", leaf, lambda value, t: collect(Op("psum", axes, VARYING, state), counted(value)))
+
+    totals: T = jax.tree.map(total, x)
+    return totals
 
 
 @public
@@ -70,24 +75,21 @@ def pmean(x: T, axis_name: Axes, *, axis_index_groups: Any = None, to: Any = Non
 
     Of integers and bools it is a float, as in JAX.
     """
-    total: Any = psum(x, axis_name, axis_index_groups=axis_index_groups, to=to)
-    averaged: T
     axes = axes_of(axis_name)
-    if is_number(total):
-        averaged = total / axis_size(axis_name)
-        return averaged
 
-    def mean(leaf: Any) -> Array:
-        t = jax.typeof(leaf)
+    def mean(total: Any) -> Any:
+        if is_number(total):
+            return total / axis_size(axes)
+        t = jax.typeof(total)
         by = DivideBy(t.mesh.product(axes))
         out = t.replace(dtype=local_dtype(by, (t.dtype_name,)))
         if not t.differentiable:  # for integers the replicated states are equal
             for axis in (*t.axes(REDUCED), *t.axes(INVARIANT)):
                 out = out.with_axis(axis, replicated_state(to if axis in axes else None, "pmean"))
-        return local(by, leaf, out=out)
+        return local(by, total, out=out)
 
-    averaged = jax.tree.map(mean, total)
-    return averaged
+    means: T = jax.tree.map(mean, psum(x, axes, axis_index_groups=axis_index_groups, to=to))
+    return means
 
 
 @public
@@ -218,8 +220,18 @@ def pbroadcast(x: T, axis_name: Axes, source: int | None = None) -> T:
     n = axis_size(axis_name)
     if not 0 <= operator.index(source) < n:
         raise ShardingTypeError(f"`pbroadcast` has the source {source}, and there are {n} devices")
-    masked: T = jax.tree.map(lambda leaf: where(axis_index(axis_name) == source, leaf, 0), x)
-    return psum(masked, axis_name)
+    return broadcast_from(x, axis_name, axis_index(axis_name) == source)
+
+
+def broadcast_from(x: T, axis_name: Axes, is_source: Array) -> T:
+    """The value of the one device on which ``is_source`` is true, by an all-reduce of the masked values."""
+
+    def broadcast(leaf: Any) -> Any:
+        masked = where(is_source, leaf, False)  # of the dtype of the leaf
+        return psum(masked, axis_name).astype(masked.dtype)  # the sum of bools is an integer
+
+    values: T = jax.tree.map(broadcast, x)
+    return values
 
 
 __all__ = ["pbroadcast", "pcast", "pmax", "pmean", "pmin", "psum", "psum_scatter", "pvary"]
