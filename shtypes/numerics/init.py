@@ -20,22 +20,19 @@ from shtypes.core.eager_cache import public
 from shtypes.errors import ShardingTypeError
 from shtypes.numerics.random.draw import as_key, sample, sample_replicated, sample_type, type_or_shape
 from shtypes.ops import create
+from shtypes.rules.along_dims import normal_dims
 from shtypes.types import ShType
 
 Initializer = Callable[..., Array]
 Dims = int | Sequence[int]
 
 
-def _initializer(name: str, make: Callable[[Any, ShType], Array], dtype: Any) -> Initializer:
+def _initializer(name: str, make: Callable[[Any, ShType], Array], default_dtype: Any) -> Initializer:
     """An initializer from a function of a key and the weights' type."""
-    preset = dtype
 
     def init(key: Any, type: Any = None, dtype: Any = None, *, shape: Any = None, mesh: Any = None) -> Array:
-        key = as_key(name, key)
-        target = type_or_shape(type, shape)
-        return make(
-            key, sample_type(jax.typeof(key), target, preset if dtype is None else dtype, mesh, create.default_float())
-        )
+        key, dtype = as_key(name, key), default_dtype if dtype is None else dtype
+        return make(key, sample_type(jax.typeof(key), type_or_shape(type, shape), dtype, mesh, create.default_float()))
 
     init.__name__ = name
     return init
@@ -59,9 +56,11 @@ def ones(key: Any, type: Any = None, dtype: Any = None, *, shape: Any = None, me
     return constant(1)(key, type, dtype, shape=shape, mesh=mesh)
 
 
-def _scaled(name: str, scale: float, dtype: Any, **params: Any) -> Initializer:
+def _sampled(name: str, dtype: Any, **params: Any) -> Initializer:
+    """An initializer by a sampler of which each device computes its shard."""
+
     def make(key: Any, t: ShType) -> Array:
-        return sample("scaled", key, t, None, None, t.dtype_name, sampler=name, scale=float(scale), **params)
+        return sample(name, key, t, None, None, t.dtype_name, **params)
 
     return _initializer(name, make, dtype)
 
@@ -69,19 +68,19 @@ def _scaled(name: str, scale: float, dtype: Any, **params: Any) -> Initializer:
 @maker
 def uniform(scale: float = 1e-2, dtype: Any = None) -> Initializer:
     """Numbers between 0 and ``scale``."""
-    return _scaled("uniform", scale, dtype)
+    return _sampled("uniform", dtype, scale=float(scale))
 
 
 @maker
 def normal(stddev: float = 1e-2, dtype: Any = None) -> Initializer:
     """Normal numbers."""
-    return _scaled("normal", stddev, dtype)
+    return _sampled("normal", dtype, scale=float(stddev))
 
 
 @maker
 def truncated_normal(stddev: float = 1e-2, dtype: Any = None, lower: float = -2.0, upper: float = 2.0) -> Initializer:
     """Normal numbers between ``lower`` and ``upper`` standard deviations."""
-    return _scaled("truncated_normal", stddev, dtype, lower=float(lower), upper=float(upper))
+    return _sampled("truncated_normal", dtype, scale=float(stddev), lower=float(lower), upper=float(upper))
 
 
 _DENOMINATORS: dict[str, Callable[[float, float], float]] = {
@@ -118,13 +117,14 @@ def variance_scaling(
     names = ("truncated_normal", "normal", "uniform")
     if distribution not in names:
         raise ShardingTypeError(f"there is no distribution {distribution!r}", hints=[", ".join(names)])
+    scale = float(scale)
 
     def make(key: Any, t: ShType) -> Array:
         if t.dtype_name[0] == "c":
             raise ShardingTypeError(f"`variance_scaling` makes real numbers, not {t}")
         variance = scale / _DENOMINATORS[mode](*_fans(t, in_axis, out_axis, batch_axis))
         return sample(
-            "variance_scaling", key, t, None, None, t.dtype_name, distribution=distribution, variance=float(variance)
+            "variance_scaling", key, t, None, None, t.dtype_name, distribution=distribution, variance=variance
         )
 
     return _initializer("variance_scaling", make, dtype)
@@ -138,7 +138,7 @@ def _fans(t: ShType, in_axis: Dims, out_axis: Dims, batch_axis: Dims) -> tuple[f
         )
 
     def size(dims: Dims) -> int:
-        return math.prod(t.shape[d] for d in ((dims,) if isinstance(dims, int) else dims))
+        return math.prod(t.shape[d] for d in normal_dims("variance_scaling", t, dims))
 
     inputs, outputs = size(in_axis), size(out_axis)
     field = t.size / inputs / outputs / size(batch_axis)
@@ -176,6 +176,8 @@ def delta_orthogonal(scale: float = 1.0, column_axis: int = -1, dtype: Any = Non
 
 
 def _decomposed(name: str, dtype: Any, **params: Any) -> Initializer:
+    """An initializer by JAX's, of which each device computes all of the weights."""
+
     def make(key: Any, t: ShType) -> Array:
         return sample_replicated(name, key, [], t, native=_native(name), **params)
 
@@ -184,7 +186,9 @@ def _decomposed(name: str, dtype: Any, **params: Any) -> Initializer:
 
 @functools.lru_cache(maxsize=CACHE_SIZE)
 def _native(name: str) -> Callable[..., Any]:
-    def sample(key: Any, *, shape: Any, dtype: Any, **params: Any) -> Any:
+    """JAX's initializer with the signature of functions of `jax.random`; one function per name."""
+
+    def sampler(key: Any, *, shape: Any, dtype: Any, **params: Any) -> Any:
         return getattr(jax.nn.initializers, name)(**params)(key, shape, dtype)
 
-    return sample
+    return sampler

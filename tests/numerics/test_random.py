@@ -206,6 +206,9 @@ def test_a_sample_has_no_gradient_and_scales_what_has() -> None:
         (lambda k: sh.random.key(1.5), "a seed is an integer, not 1.5"),
         (lambda k: sh.init.lecun_normal()(k, "f32[8]"), "f32[8] has too few dims to tell inputs from outputs"),
         (lambda k: sh.init.variance_scaling(1.0, "fan", "normal"), "there is no mode 'fan'"),
+        (lambda k: sh.init.he_normal(in_axis=5)(k, "f32[8,8]"), "`variance_scaling` has no dim 5"),
+        (lambda k: sh.init.normal()(k, "i32[8]"), "`normal` draws no `i32` values"),
+        (lambda k: sh.init.normal("a"), "`normal` does not take `stddev='a'`"),  # type: ignore[arg-type]
         (lambda k: sh.init.orthogonal()(k, "bf16[8,8@x]"), "`orthogonal` draws no `bf16` values"),
     ],
 )  # fmt: skip

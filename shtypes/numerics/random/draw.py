@@ -50,8 +50,14 @@ def _variance_scaling(key: Any, shape: Any, dtype: Any, distribution: str, varia
     return jax.random.uniform(key, shape, dtype, -1) * jnp.sqrt(3 * scale)
 
 
-def _scaled(key: Any, shape: Any, dtype: Any, sampler: str, scale: float, **params: Any) -> Any:
-    return SAMPLERS[sampler](key, shape, dtype, **params) * jnp.array(scale, dtype)
+def _scalable(native: Sampler) -> Sampler:
+    """A sampler with a ``scale``, by which an initializer multiplies its samples."""
+
+    def sampler(key: Any, shape: Any, dtype: Any, scale: float | None = None, **params: Any) -> Any:
+        samples = native(key, **params, shape=shape, dtype=dtype)
+        return samples if scale is None else samples * jnp.array(scale, dtype)
+
+    return sampler
 
 
 def _with_parameters(native: Sampler) -> Sampler:
@@ -60,9 +66,9 @@ def _with_parameters(native: Sampler) -> Sampler:
 
 #: Elementwise samplers of a key, a shape and a dtype, for which a shard's samples are those of the global array.
 SAMPLERS: Final[dict[str, Sampler]] = {
-    "uniform": jax.random.uniform,
-    "normal": jax.random.normal,
-    "truncated_normal": _with_parameters(jax.random.truncated_normal),
+    "uniform": _scalable(jax.random.uniform),
+    "normal": _scalable(jax.random.normal),
+    "truncated_normal": _scalable(jax.random.truncated_normal),
     "bernoulli": lambda key, shape, dtype, p, mode: jax.random.bernoulli(key, p, shape, mode=mode),
     "randint": _with_parameters(jax.random.randint),
     "bits": jax.random.bits,
@@ -79,7 +85,6 @@ SAMPLERS: Final[dict[str, Sampler]] = {
     "triangular": _with_parameters(jax.random.triangular),
     "geometric": _with_parameters(jax.random.geometric),
     "variance_scaling": _variance_scaling,
-    "scaled": _scaled,
 }
 
 
