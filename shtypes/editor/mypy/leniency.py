@@ -8,7 +8,7 @@ An error that follows from a sharding error is not repeated.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any, Final
 
 from mypy.errorcodes import ARG_TYPE, NO_ANY_RETURN
@@ -23,10 +23,10 @@ from shtypes.types import ShType
 #: The beginning of an array type with a string.
 _TYPED: Final = "Array[Literal["
 #: mypy's errors that can follow from a sharding error: from the unknown or changed result type.
-_FOLLOWING: Final = (ARG_TYPE, NO_ANY_RETURN)
+_CONSEQUENCES: Final = (ARG_TYPE, NO_ANY_RETURN)
 _ARRAY: Final = re.compile(r"Array\[(?:Any|Literal\['([^']*)'\])\]")
-#: mypy's messages, with the actual and the expected type.
-_SAYS: Final = (
+#: mypy's messages about an actual and an expected type.
+_ACTUAL_AND_EXPECTED: Final = (
     re.compile(r'incompatible type (".*"); expected (".*")$'),
     re.compile(r'\(got (".*"), expected (".*")\)$'),
     re.compile(r'\(expression has type (".*"), [^"]*(?:"[^"]*" )?(?:has|as) type (".*")\)$'),
@@ -40,8 +40,8 @@ class Leniency:
         self.evaluator = evaluator
         self._errors: Any = None
         self._watcher: ErrorWatcher | None = None
-        self._passed: tuple[object, ...] = ()
-        self._refused: tuple[str, Iterable[int]] = "", ()
+        self._dropped: tuple[object, ...] = ()  # the file, line and code of the last error, if dropped
+        self._sharding_error: tuple[str, Iterable[int]] = "", ()  # the file and lines of the last one of the plugin
 
     def watch(self, errors: Any) -> None:
         """Filters the errors of a run."""
@@ -49,83 +49,91 @@ class Leniency:
         if watchers is None or self._watcher in watchers:
             return
         self._errors = errors
-        self._watcher = ErrorWatcher(errors, filter_errors=self._passes)
+        self._watcher = ErrorWatcher(errors, filter_errors=self._drops)
         watchers.insert(0, self._watcher)
 
-    def _passes(self, file: str, info: Any) -> bool:
-        """Whether to drop an error, with its notes."""
+    def _drops(self, file: str, info: Any) -> bool:
+        """Whether to drop an error, or a note of a dropped one."""
         with guarding():
             place = (file, info.line, info.code)
             if info.severity == "note":
-                return self._passed == place
+                return self._dropped == place
             if info.code is CODE:
-                self._refused = file, info.origin_span
-                self._take_back(file, info.origin_span)
-            passes = self._follows(file, info) or self.may_be_none(info.message)
-            self._passed = place if passes else ()
-            return passes
+                self._sharding_error = file, info.origin_span
+                self._remove_argument_errors(file, info.origin_span)
+            drops = self._is_consequence(file, info) or self._is_about_equal_types(info.message)
+            self._dropped = place if drops else ()
+            return drops
         return False
 
-    def _follows(self, file: str, info: Any) -> bool:
+    def _is_consequence(self, file: str, info: Any) -> bool:
         """Whether an error follows from one of the plugin on its line."""
-        refused, lines = self._refused
-        return file == refused and info.line in lines and info.code in _FOLLOWING and _TYPED in info.message
+        refused_file, lines = self._sharding_error
+        return file == refused_file and info.line in lines and info.code in _CONSEQUENCES and _TYPED in info.message
 
-    def _take_back(self, file: str, lines: Iterable[int]) -> None:
-        """Removes mypy's errors about the arguments of a call before the hook for its result."""
+    def _remove_argument_errors(self, file: str, lines: Iterable[int]) -> None:
+        """Removes what mypy said of a call's arguments before the plugin refused the call."""
         infos = self._errors.error_info_map.get(file, [])
         infos[:] = [info for info in infos if not (info.line in lines and _is_of_argument(info))]
 
-    def may_be_none(self, message: str) -> bool:
+    def _is_about_equal_types(self, message: str) -> bool:
         """Whether an error is about types that may be equal."""
         if _TYPED not in message:
             return False
-        types = next((m for m in (says.search(message) for says in _SAYS) if m is not None), None)
+        types = next((m for m in (pattern.search(message) for pattern in _ACTUAL_AND_EXPECTED) if m is not None), None)
         if types is None:
             return False
         actual, expected = types.groups()
         renames = message.startswith("Argument ") or "Callable[" in actual
-        return any(self._fit(each, renames) for each in _pairings(actual, expected))
+        pairs = _array_types(actual, expected)
+        return pairs is not None and self._may_be_equal(pairs, renames)
 
-    def _fit(self, texts: list[tuple[str, str]], renames: bool) -> bool:
+    def _may_be_equal(self, texts: list[tuple[str, str]], renames: bool) -> bool:
+        """Whether the actual and the expected type of each pair may be equal, all at once.
+
+        With ``renames``, a name may also stand for another one, the same for all pairs.
+        """
         names: tuple[dict[int, int], dict[int, int]] = ({}, {})
-        fits = [True, True]  # renaming in either direction
+        fits = [True, True]  # renaming the actual names, or the expected ones
         for actual, expected in texts:
-            pairs = self._sizes(actual, expected)
-            if pairs is None:
+            sizes = self._paired_sizes(actual, expected)
+            if sizes is None:
                 return False
-            for a, b in pairs:
-                if a == b or self.evaluator.sizes.is_actual(a) != self.evaluator.sizes.is_actual(b):
+            for a, b in sizes:
+                is_number = self.evaluator.sizes.is_actual(a)
+                if is_number != self.evaluator.sizes.is_actual(b):
                     continue
-                if not renames or self.evaluator.sizes.is_actual(a):
+                if a != b and (is_number or not renames):
                     return False
                 for i, (x, y) in enumerate(((a, b), (b, a))):
                     fits[i] &= names[i].setdefault(x, y) == y
         return any(fits)
 
-    def _sizes(self, actual: str, expected: str) -> list[tuple[int, int]] | None:
+    def _paired_sizes(self, actual: str, expected: str) -> list[tuple[int, int]] | None:
         """Pairs of sizes in two types; None if anything else differs."""
         try:
             mesh = self.evaluator.mesh((*axes_of(actual), *axes_of(expected)))
             a, b = self.evaluator.type_of(actual, mesh), self.evaluator.type_of(expected, mesh)
         except (ShardingTypeError, Undetermined):
             return None
-        return list(zip(a.shape, b.shape, strict=True)) if _lies(a) == _lies(b) else None
+        return list(zip(a.shape, b.shape, strict=True)) if _layout(a) == _layout(b) else None
 
 
 def _is_of_argument(info: Any) -> bool:
+    """Whether an error, or a note, is about the type of an argument."""
     if info.severity == "note":
         return info.code is ARG_TYPE or f'"{ARG_TYPE.code}"' in info.message  # without an ignore comment
     return info.code is ARG_TYPE and _TYPED in info.message
 
 
-def _lies(t: ShType) -> object:
+def _layout(t: ShType) -> object:
     """A type without its sizes."""
     return t.dtype_name, t.states, [d.axes for d in t.dims]
 
 
-def _pairings(actual: str, expected: str) -> Iterator[list[tuple[str, str]]]:
-    """Pairs of strings in the actual and the expected type."""
-    if _ARRAY.sub("Array", actual) == _ARRAY.sub("Array", expected):
-        pairs = zip(_ARRAY.findall(actual), _ARRAY.findall(expected), strict=True)
-        yield [(a, b) for a, b in pairs if a and b]  # unknown types fit
+def _array_types(actual: str, expected: str) -> list[tuple[str, str]] | None:
+    """Pairs of array types in the actual and the expected type; None if the types differ elsewhere."""
+    if _ARRAY.sub("Array", actual) != _ARRAY.sub("Array", expected):
+        return None
+    pairs = zip(_ARRAY.findall(actual), _ARRAY.findall(expected), strict=True)
+    return [(a, b) for a, b in pairs if a and b]  # an unknown type may be equal to any
