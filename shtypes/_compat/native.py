@@ -62,7 +62,7 @@ def _repeated(bind: _Bind, args: tuple[Any, ...], params: dict[str, Any]) -> Any
         return None
     shape = params["shape"]
     (axis,) = set(range(len(shape))) - set(params["broadcast_dimensions"])
-    return _first_type(args).behaviour.repeated(args[0], shape[axis], axis)
+    return _first_type(args).behaviour.broadcast(args[0], shape[axis], axis)
 
 
 def _called_by(function: str, module: str) -> bool:
@@ -76,7 +76,7 @@ def _barred(bind: _Bind, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
     """An optimization barrier: around the operands of JAX's next checkpoint, and in users' code."""
     types = [type_of(x) for x in args]
     plain = iter(bind(*(x for x, t in zip(args, types, strict=True) if t is None)))
-    return [next(plain) if t is None else t.behaviour.barred(x) for x, t in zip(args, types, strict=True)]
+    return [next(plain) if t is None else t.behaviour.optimization_barrier(x) for x, t in zip(args, types, strict=True)]
 
 
 def _forward(bind: _Bind, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
@@ -88,7 +88,7 @@ def _forward(bind: _Bind, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
 
 def _recomputed(bind: _Bind, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
     """`jax.checkpoint`, with its policy adapted to typed equations."""
-    policy = _first_type(args).behaviour.typed_policy(params["policy"])
+    policy = _first_type(args).behaviour.checkpoint_policy(params["policy"])
     return None if policy is params["policy"] else bind(*args, **{**params, "policy": policy})
 
 

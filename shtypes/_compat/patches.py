@@ -80,12 +80,12 @@ class Selecting(_Module):
     def select_n(self, which: Any, *cases: Any) -> Any:
         t, broadcast = type_of(cases[0]), isinstance(which, _Broadcast)
         if t is not None:
-            return t.behaviour.selected(which.pred if broadcast else which, cases)
+            return t.behaviour.select_n(which.pred if broadcast else which, cases)
         return self._module.select_n(self._module.broadcast_in_dim(*which) if broadcast else which, *cases)
 
     def stop_gradient(self, x: Any) -> Any:
         t = type_of(x)
-        return self._module.stop_gradient(x) if t is None else t.behaviour.stopped(x)
+        return self._module.stop_gradient(x) if t is None else t.behaviour.stop_gradient(x)
 
 
 def seeded(original: Callable[[Any], Any]) -> Callable[[Any], Any]:

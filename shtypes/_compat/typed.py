@@ -30,14 +30,14 @@ _CHECK_COTANGENT: Final[CodeType] = private("jax._src.core", "typecheck").__code
 class Behaviour(NamedTuple):
     """Operations on typed values that JAX needs; set by `autodiff.grad`, which can import the primitives."""
 
-    raised: Callable[[Any, Any], Any]  # converts a type and a physical array to a value
+    raise_val: Callable[[Any, Any], Any]  # the value of a type and a physical array
     zero: Callable[[Any], Any]  # zero of a type
-    added: Callable[[Any, Any, Any], Any]  # the sum of two values of a type
-    repeated: Callable[[Any, int, int], Any]  # a value broadcast along a new dim of some size
-    stopped: Callable[[Any], Any]  # a value without its gradient
-    barred: Callable[[Any], Any]  # a value behind an optimization barrier
-    typed_policy: Callable[[Any], Any]  # a checkpoint policy for typed equations
-    selected: Callable[[Any, Sequence[Any]], Any]  # the selected case along the mapped dim
+    add: Callable[[Any, Any, Any], Any]  # the sum of two values of a type
+    broadcast: Callable[[Any, int, int], Any]  # a value broadcast along a new dim of some size
+    stop_gradient: Callable[[Any], Any]  # a value without its gradient
+    optimization_barrier: Callable[[Any], Any]  # a value behind an optimization barrier
+    checkpoint_policy: Callable[[Any], Any]  # from a policy for plain programs, a checkpoint policy for typed equations
+    select_n: Callable[[Any, Sequence[Any]], Any]  # the selected case along the mapped dim
     check_loss: Callable[[Any], object]  # refuses a type that is not a loss; JAX checks complex ones
     seed: Callable[[Any], Any]  # the first cotangent of a loss of a type
 

@@ -24,7 +24,7 @@ from shtypes.core.device_put import raise_p
 from shtypes.core.elementwise_fns import STOP_GRADIENT, Add, NamedFn
 from shtypes.core.jax_type import HiShType
 from shtypes.core.local import local, repeated, zeros_of
-from shtypes.core.physical import put_right
+from shtypes.core.physical import fix_empty_shards
 from shtypes.core.reshard import move
 from shtypes.core.shard_fn import Linear
 from shtypes.dispatch.apply import is_array, is_number, is_typed, located
@@ -339,11 +339,11 @@ def check_argument(arg: Any, index: int, *, holomorphic: bool, allow_int: bool |
 # the methods of the hijax type
 
 
-def _raised(t: HiShType, physical: Any) -> Any:
+def _raise_val(t: HiShType, physical: Any) -> Any:
     """The typed value of a physical array, which may be traced."""
     if isinstance(physical, jax.core.Tracer):
         return raise_p.bind(physical, ty=t)
-    return wrap(t, put_right(t, physical) if 0 in t.shape else physical)
+    return wrap(t, fix_empty_shards(t, physical))
 
 
 _BARRIER = NamedFn("optimization_barrier", lax.optimization_barrier, linear=Linear.JOINTLY)
@@ -355,14 +355,14 @@ def _loss_seed(t: HiShType) -> ShType:
 
 
 HiShType.behaviour = Behaviour(
-    raised=_raised,
+    raise_val=_raise_val,
     zero=zeros_of,
-    added=lambda t, x, y: local(Add(), x, y, out=t),
-    repeated=repeated,
-    stopped=lambda x: local(STOP_GRADIENT, x, out=jax.typeof(x)),
-    barred=lambda x: local(_BARRIER, x, out=jax.typeof(x)),
-    typed_policy=for_typed,
-    selected=selected,
+    add=lambda t, x, y: local(Add(), x, y, out=t),
+    broadcast=repeated,
+    stop_gradient=lambda x: local(STOP_GRADIENT, x, out=jax.typeof(x)),
+    optimization_barrier=lambda x: local(_BARRIER, x, out=jax.typeof(x)),
+    checkpoint_policy=for_typed,
+    select_n=selected,
     check_loss=_loss_seed,
     seed=lambda t: full(_loss_seed(t), 1),
 )

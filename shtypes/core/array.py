@@ -38,7 +38,7 @@ from shtypes.core.interop_errors import (
 )
 from shtypes.core.jax_errors import concretization_error
 from shtypes.core.jax_type import HiShType
-from shtypes.core.physical import hidden_axes, physical_sharding, without_keys
+from shtypes.core.physical import hidden_axes, physical_sharding, with_key_data
 from shtypes.errors import ShardingTypeError
 from shtypes.types import REPLICATED, State, dtypes
 
@@ -219,7 +219,7 @@ class Array(_Base, metaclass=_ArrayMeta):
 
     def __reduce__(self) -> tuple[Any, ...]:
         try:
-            host = None if self.data is None else np.asarray(without_keys(self.type, addressable_array(self)))
+            host = None if self.data is None else np.asarray(with_key_data(self.type, addressable_array(self)))
         except ShardingTypeError as error:
             raise placed(error, f"pickle({self.type})") from None
         return unpickled, (self.type, host)

@@ -22,7 +22,7 @@ from shtypes.core.elementwise_fns import NamedFn
 from shtypes.core.jax_type import HiShType
 from shtypes.core.local import local
 from shtypes.core.meshes import concrete_mesh, manual_mesh
-from shtypes.core.physical import physical_spec, to_shard, without_keys
+from shtypes.core.physical import physical_spec, to_shard, with_key_data
 from shtypes.core.shard_fn import Linear, ShardFn
 from shtypes.types import REPLICATED, dtypes
 
@@ -173,7 +173,7 @@ def _call_eagerly(what: HostCall, types: tuple[HiShType, ...], operands: Sequenc
     """Calls a host function with concrete values, device by device in mesh order."""
     mesh = types[0].mesh
     devices = concrete_mesh(mesh).devices
-    by_device = [{s.device: s.data for s in without_keys(x.type, x.data).addressable_shards} for x in operands]
+    by_device = [{s.device: s.data for s in with_key_data(x.type, x.data).addressable_shards} for x in operands]
     for index in itertools.product(*map(range, mesh.axis_sizes)):
         shards = [shard_of.get(devices[index]) for shard_of in by_device]
         if all(s is not None for s in shards):
@@ -182,7 +182,7 @@ def _call_eagerly(what: HostCall, types: tuple[HiShType, ...], operands: Sequenc
 
 def call_on_shards(what: HostCall, types: tuple[HiShType, ...], shards: Sequence[Any]) -> None:
     """Calls a host function on one device, within a `shard_map`."""
-    arrays, axes = map(without_keys, types, shards), types[0].mesh.axis_names
+    arrays, axes = map(with_key_data, types, shards), types[0].mesh.axis_names
     index = tuple(lax.axis_index(axis) for axis in axes)
     run = functools.partial(_run_on_host, what, types)
     if not records_errors():

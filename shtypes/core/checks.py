@@ -29,7 +29,7 @@ from shtypes.context.settings import current_settings
 from shtypes.context.user_line import user_line
 from shtypes.core.array import Array
 from shtypes.core.meshes import concrete_mesh, manual_mesh
-from shtypes.core.physical import physical_spec, to_shard, without_keys
+from shtypes.core.physical import physical_spec, to_shard, with_key_data
 from shtypes.errors import ShardingTypeError
 from shtypes.types import REPLICATED, ShType, State
 
@@ -197,7 +197,7 @@ def check_values(name: str, values: Sequence[Array], *, inputs: bool = False) ->
 
 def _compare_copies(name: str, x: Array, inputs: bool) -> None:
     """Compares the copies of a value on the host, axis by axis."""
-    copies = {s.device: np.asarray(s.data) for s in without_keys(x.type, x.data).addressable_shards}
+    copies = {s.device: np.asarray(s.data) for s in with_key_data(x.type, x.data).addressable_shards}
     devices = concrete_mesh(x.type.mesh).devices
     for axis in _replicated(x.type):
         along = x.type.mesh.index(axis)

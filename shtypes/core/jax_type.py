@@ -149,7 +149,7 @@ class HiShType(ShType, TypedType):
         JAX also calls this with a scan's stacked results, on the type of one of them, and in traces.
         """
         t = self if physical.ndim == len(physical_shape(self)) else self.inc_rank(physical.shape[0], 0)
-        return self.behaviour.raised(t, physical)
+        return self.behaviour.raise_val(t, physical)
 
     # autodiff
 
@@ -167,7 +167,7 @@ class HiShType(ShType, TypedType):
 
     def vspace_add(self, x: Any, y: Any) -> Any:
         """The sum of two values of this type."""
-        return self.behaviour.added(self, x, y)
+        return self.behaviour.add(self, x, y)
 
     # vmap and scan
 

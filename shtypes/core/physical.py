@@ -50,12 +50,12 @@ def physical_sharding(t: ShType, mesh: JaxMesh | None = None) -> NamedSharding:
     return NamedSharding(mesh or concrete_mesh(t.mesh), physical_spec(t))
 
 
-def put_right(t: ShType, physical: Any) -> Any:
-    """A physical array without elements, with the shard shapes of its sharding.
+def fix_empty_shards(t: ShType, physical: Any) -> Any:
+    """The physical array; if it has no elements, with shards of the shapes that its sharding implies.
 
     Programs compiled by JAX 0.10.2 return shards as large as the array, which numpy cannot read.
     """
-    if isinstance(physical, jax.core.Tracer) or dtypes.is_key(t.dtype_name) or not no_trace_is_running():
+    if t.size or isinstance(physical, jax.core.Tracer) or dtypes.is_key(t.dtype_name) or not no_trace_is_running():
         return physical
     shard_shape = physical.sharding.shard_shape(physical.shape)
     if all(shard.data.shape == shard_shape for shard in physical.addressable_shards):
@@ -63,14 +63,14 @@ def put_right(t: ShType, physical: Any) -> Any:
     return jax.device_put(np.zeros(physical.shape, physical.dtype), physical.sharding)
 
 
-def without_keys(t: ShType, carried: Any) -> Any:
-    """A physical array, or a block of one, for numpy: keys as words."""
-    return jax.random.key_data(carried) if dtypes.is_key(t.dtype_name) else carried
+def with_key_data(t: ShType, physical: Any) -> Any:
+    """A physical array, or a block of one, for numpy: keys as their integers."""
+    return jax.random.key_data(physical) if dtypes.is_key(t.dtype_name) else physical
 
 
-def to_shard(t: ShType, carried: Any) -> Any:
+def to_shard(t: ShType, block: Any) -> Any:
     """Converts one device's block of the physical array to its shard of the value (drops the hidden dims)."""
-    return carried.reshape(t.local_shape) if hidden_axes(t) else carried
+    return block.reshape(t.local_shape) if hidden_axes(t) else block
 
 
 def from_shard(t: ShType, shard: Any) -> Any:

@@ -19,7 +19,7 @@ from shtypes.context.user_line import placed
 from shtypes.core.array import Array, wrap, wrap_all
 from shtypes.core.jax_type import HiShType, without_data_error
 from shtypes.core.meshes import concrete_mesh, jax_mesh
-from shtypes.core.physical import physical_shape, physical_spec, put_right
+from shtypes.core.physical import fix_empty_shards, physical_shape, physical_spec
 from shtypes.core.region import Lowering
 from shtypes.core.region_plan import UnknownReleaseError, UnsupportedError
 from shtypes.errors import ShardingTypeError
@@ -130,7 +130,7 @@ class _Results:
         for i in plain:
             values[i] = self.data[i]
         for i in empty:
-            values[i].data = put_right(values[i].type, self.data[i])
+            values[i].data = fix_empty_shards(values[i].type, self.data[i])
         return tree_unflatten(tree, values)
 
 
