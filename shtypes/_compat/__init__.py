@@ -18,6 +18,7 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, batching
 
 from shtypes.context.frames import frames
+from shtypes.context.user_line import ARGUMENT_ERRORS
 
 
 def private(module: str, name: str) -> Any:
@@ -29,6 +30,8 @@ def private(module: str, name: str) -> Any:
         raise ImportError(what) from None
 
 
+#: The errors of JAX that say that an argument is wrong; one of them is no `ValueError`.
+JAX_ERRORS: Final = (*ARGUMENT_ERRORS, private("jax._src.named_sharding", "DuplicateSpecError"))
 #: JAX's table of linearization rules.
 _linearizations: Final[dict[Any, Any]] = private("jax._src.interpreters.ad", "primitive_linearizations")
 #: Whether such a rule returns two kinds of residuals, as from 0.11 on.

@@ -89,6 +89,9 @@ def _annotate(x: Any, sharding: Any, *, by_jax: bool = False) -> Any:
     """Annotates a value with a sharding; ``by_jax``: JAX's own, which is ignored."""
     if by_jax or not isinstance(sharding, jax.sharding.NamedSharding) or sharding.mesh.empty:
         return x  # on one device, as all of a plain program
+    if len(sharding.spec) > x.ndim:
+        message = f"the `jax.P` has {len(sharding.spec)} entries, and the value has {x.ndim} dims"
+        raise placed(ShardingTypeError(message), str(sharding.spec))
     spec, likes = with_operands(sharding.spec)
     return annotation_p.bind(x, *likes, spec=spec, mapped=((),) * (1 + len(likes)))
 

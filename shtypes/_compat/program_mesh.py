@@ -70,17 +70,18 @@ class ProgramMesh(AbstractMesh):
     @property
     def shape(self) -> Any:
         """The sizes of the axes by name."""
-        return ByAxis(zip(self.axis_names, self.axis_sizes, strict=True))
+        return ByAxis(self.axis_names, self.axis_sizes, 1)
 
     # looked up by axis, the axes are explicit
 
     @property
     def _name_to_type(self) -> dict[str, AxisType]:
         if self.manual_axes:
-            return ByAxis(zip(self.axis_names, self.axis_types, strict=True))
+            return ByAxis(self.axis_names, self.axis_types, self.axis_types[0])
         caller = sys._getframe(1)
         auto = self.is_inner or (_is_shard_map(caller) and not _infers_specs(caller, anywhere=True))
-        return ByAxis.fromkeys(self.axis_names, AxisType.Auto if auto else AxisType.Explicit)
+        kind = AxisType.Auto if auto else AxisType.Explicit
+        return ByAxis(self.axis_names, (kind,) * len(self.axis_names), kind)
 
     @functools.cached_property
     def explicit_axes(self) -> tuple[str, ...]:

@@ -13,14 +13,13 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 import jax
-from jax.sharding import AxisType
 
 from shtypes._compat import private
 from shtypes.context.user_line import placed
 from shtypes.errors import ShardingTypeError
 
-#: JAX's checks that a mesh has the axes in a spec.
-_IN_MESH: Final = frozenset(
+#: JAX's checks that a mesh has the axes in a spec; an `AxesOf` passes as one of them.
+_MESH_CHECKS: Final = frozenset(
     inspect.unwrap(private("jax._src.named_sharding", name)).__code__
     for name in ("_check_mesh_resource_axis", "_check_mesh_unreduced")
 )
@@ -31,14 +30,15 @@ def by_jax(frame: Any) -> bool:
     return str(frame.f_globals.get("__name__", "")).partition(".")[0] == "jax"
 
 
-def _unknown(what: str) -> ShardingTypeError:
+def _unknown(question: str) -> ShardingTypeError:
+    """The error for a question whose answer depends on the axes of an intermediate value."""
     return placed(
         ShardingTypeError(
-            f"a lifted program asks {what} of a value that it makes itself",
-            why="how such values lie is found where the program is evaluated; while it is traced it is known of its "
-            "arguments",
+            f"a lifted program asks {question} of a value that it makes itself",
+            why="while the program is traced, the shardings of its arguments are known; those of other values are "
+            "inferred later",
             hints=[
-                "jax.reshard(y, jax.typeof(x).sharding): a spec of another value means how that lies",
+                "jax.reshard(y, jax.typeof(x).sharding) gives y the sharding of x, whichever that is",
                 "jax.P(...) with the names of axes",
             ],
         ),
@@ -50,8 +50,8 @@ class AxesOf(str):
     """The mesh axes that shard a dim of a traced value, as an entry of a spec."""
 
     __slots__ = ("dim", "value")
-    value: Any  # the value
-    dim: int  # its dim
+    value: Any
+    dim: int
 
     def __new__(cls, value: Any, dim: int) -> AxesOf:
         """A placeholder for the mesh axes that shard a dim of a tracer."""
@@ -63,7 +63,7 @@ class AxesOf(str):
         if isinstance(other, AxesOf) and self.value is other.value and self.dim == other.dim:
             return True
         caller = sys._getframe(1)
-        if caller.f_code in _IN_MESH:
+        if caller.f_code in _MESH_CHECKS:
             return not isinstance(other, AxesOf)
         if by_jax(caller):
             return False
@@ -74,13 +74,17 @@ class AxesOf(str):
 
 
 class ByAxis(dict[str, Any]):
-    """The sizes or types of mesh axes by name; for JAX, unknown axes have size one, and are explicit."""
+    """The sizes or types of mesh axes by name; JAX reads ``of_symbolic`` for an `AxesOf`."""
+
+    def __init__(self, names: Sequence[str], values: Sequence[Any], of_symbolic: Any) -> None:
+        super().__init__(zip(names, values, strict=True))
+        self.of_symbolic = of_symbolic
 
     def __missing__(self, name: object) -> Any:
         if not isinstance(name, AxesOf):
             raise KeyError(name)
         if by_jax(sys._getframe(1)):
-            return next(iter(self.values())) if isinstance(next(iter(self.values())), AxisType) else 1
+            return self.of_symbolic
         raise _unknown("for the size of what shards a dim")
 
 
@@ -102,7 +106,7 @@ class SymbolicSpec:
     """The spec of an equation that refers to other values."""
 
     entries: tuple[Any, ...]  # for each dim, a spec's entry or `AxesOfOperand`
-    is_spec_of_operand: bool  # whether it is exactly the spec of one other value: then with its states
+    is_spec_of_operand: bool  # whether it is the full spec of one other value; the result then also has its states
     unreduced: frozenset[str]  # the axes of pending sums
     reduced: frozenset[str]  # the reduced axes
 
@@ -111,29 +115,29 @@ def with_operands(spec: Any) -> tuple[Any, list[Any]]:
     """A spec for an equation, and the values that it refers to, which are the operands after the first."""
     likes: list[Any] = []
 
-    def one(entry: Any) -> Any:
+    def with_positions(entry: Any) -> Any:
         if isinstance(entry, tuple):
-            return tuple(map(one, entry))
+            return tuple(map(with_positions, entry))
         if not isinstance(entry, AxesOf):
             return entry
         if not any(x is entry.value for x in likes):
             likes.append(entry.value)
         return AxesOfOperand(1 + next(i for i, x in enumerate(likes) if x is entry.value), entry.dim)
 
-    entries = tuple(map(one, spec))
+    entries = tuple(map(with_positions, spec))
     if not likes:
         return spec, []
-    of_operand = len(likes) == 1 and entries == tuple(AxesOfOperand(1, d) for d in range(likes[0].ndim))
-    return SymbolicSpec(entries, of_operand, frozenset(spec.unreduced), frozenset(spec.reduced)), likes
+    is_spec_of_operand = len(likes) == 1 and entries == tuple(AxesOfOperand(1, d) for d in range(likes[0].ndim))
+    return SymbolicSpec(entries, is_spec_of_operand, frozenset(spec.unreduced), frozenset(spec.reduced)), likes
 
 
 def resolved(spec: SymbolicSpec, axes: Sequence[Sequence[tuple[str, ...]]]) -> Any:
     """The spec of an equation, given the axes of the dims of each operand."""
 
-    def one(entry: Any) -> tuple[str, ...]:
+    def axes_of(entry: Any) -> tuple[str, ...]:
         if isinstance(entry, AxesOfOperand):
             return axes[entry.operand][entry.dim]
-        return tuple(axis for e in entry for axis in one(e)) if isinstance(entry, tuple) else (entry,)
+        return tuple(axis for e in entry for axis in axes_of(e)) if isinstance(entry, tuple) else (entry,)
 
-    entries = [e if e is None or e is jax.P.UNCONSTRAINED else one(e) or None for e in spec.entries]
+    entries = [e if e is None or e is jax.P.UNCONSTRAINED else axes_of(e) or None for e in spec.entries]
     return jax.P(*entries, unreduced=spec.unreduced, reduced=spec.reduced)

@@ -9,12 +9,12 @@ from typing import Any, Final, NamedTuple
 
 import jax
 
-from shtypes._compat import trace_of
+from shtypes._compat import JAX_ERRORS, trace_of
 from shtypes._compat.eqn_frames import Frame, eqn_source_of
 from shtypes._compat.local_axes import traced_type
 from shtypes.context.frames import Owner, owner_of_frame
 from shtypes.context.signature_errors import jax_error
-from shtypes.context.user_line import ARGUMENT_ERRORS, frames_through, placed, shortened
+from shtypes.context.user_line import frames_through, placed, shortened
 from shtypes.errors import ShardingTypeError, also
 
 #: JAX's errors for Python operations that need a concrete value.
@@ -92,7 +92,7 @@ class PlainCode:
         """The results of the function, or the operands of the refused line, None for those of other traces."""
         try:
             return self.f(*args, **kwargs)
-        except ARGUMENT_ERRORS as error:
+        except JAX_ERRORS as error:
             refusal = _refusal(error)
             if refusal is None:
                 raise
@@ -112,7 +112,7 @@ def wrap_refusals() -> Iterator[None]:
     """A scope around user code in a trace: JAX's errors in it get the user's line and JAX's types."""
     try:
         yield
-    except ARGUMENT_ERRORS as error:
+    except JAX_ERRORS as error:
         refusal = _refusal(error)
         if refusal is None:
             raise

@@ -11,7 +11,7 @@ from typing import Any, Final, Literal, NamedTuple, Protocol, TypeVar, cast
 
 import jax
 
-from shtypes._compat import no_trace_is_running
+from shtypes._compat import JAX_ERRORS, no_trace_is_running
 from shtypes._compat.jaxprs import key_of
 from shtypes._compat.local_axes import local_mesh, traced_type
 from shtypes._compat.plain_programs import needed, trace_plain
@@ -20,7 +20,7 @@ from shtypes.caches import PROGRAMS, Bounded, Static
 from shtypes.context.eqn_source import is_tracing_plain, tracing_typed
 from shtypes.context.settings import current_settings
 from shtypes.context.signature_errors import check_function, is_lazy, lazy_result, name_of
-from shtypes.context.user_line import ARGUMENT_ERRORS, placed, public, refuse, shortened
+from shtypes.context.user_line import placed, public, refuse, shortened
 from shtypes.core.call_expressions import argument_names
 from shtypes.core.jax_errors import PlainCode, Refusal
 from shtypes.dispatch.apply import is_array, is_typed
@@ -245,7 +245,7 @@ class _Program:
         traced = None
         try:
             traced = self._traced(call_args, code)
-        except ARGUMENT_ERRORS as error:
+        except JAX_ERRORS as error:
             refusal = None if self._typed else code.refusal_of(error)
             if refusal is None:
                 raise
@@ -473,7 +473,7 @@ def _lifted(f: Callable[..., Any], places: dict[str, Any], *, finish: bool, comp
             return program(call_args)
         except ShardingTypeError as error:
             raise error.with_traceback(None) from error.__cause__
-        except ARGUMENT_ERRORS as error:
+        except JAX_ERRORS as error:
             refuse(error, f, args, kwargs, name_of(f) or name)
             raise
 

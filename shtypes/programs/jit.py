@@ -14,13 +14,13 @@ from typing import Any, Final, Generic, Literal, ParamSpec, TypeVar, get_args, o
 import jax
 from jax.tree_util import tree_flatten
 
-from shtypes._compat import no_trace_is_running
+from shtypes._compat import JAX_ERRORS, no_trace_is_running
 from shtypes._compat.jaxprs import jaxpr_of
 from shtypes.caches import PROGRAMS, Bounded
 from shtypes.context import settings
 from shtypes.context.settings import Settings, current, current_settings
 from shtypes.context.signature_errors import check_function, name_of, parameters, refuse_unknown
-from shtypes.context.user_line import ARGUMENT_ERRORS, refuse
+from shtypes.context.user_line import refuse
 from shtypes.core.array import Array
 from shtypes.core.checks import raise_failures
 from shtypes.core.jax_type import HiShType
@@ -95,7 +95,7 @@ class JitFunction(Jitted, Generic[P, T]):
             with counted() as count:  # each call is counted
                 count(self._jax_jit.trace(*args, **kwargs).jaxpr)
                 return self._run(args, kwargs)
-        except ARGUMENT_ERRORS as error:
+        except JAX_ERRORS as error:
             refuse(error, self.__wrapped__, args, kwargs, self.__name__)
             raise
 
@@ -134,7 +134,7 @@ class JitFunction(Jitted, Generic[P, T]):
             with counted() as count:
                 traced = self._jax_jit.trace(*args, **kwargs)
                 count(traced.jaxpr)
-        except ARGUMENT_ERRORS as error:
+        except JAX_ERRORS as error:
             refuse(error, self.__wrapped__, args, kwargs, self.__name__)
             raise
         return Traced(program, traced, data)

@@ -237,6 +237,21 @@ def test_what_is_not_known_while_a_program_is_traced_is_refused_in_words(ask: Ca
     assert "test_annotations.py" in caught.value.where
 
 
+@pytest.mark.parametrize("spec", [P("dp", None, None), P("dp", "dp"), P(("dp", "dp")), P("ep"), P(3)], ids=str)
+@pytest.mark.parametrize(
+    "annotate",
+    [jax.reshard, jax.device_put, lambda x, spec: jnp.zeros(x.shape, out_sharding=spec)],
+    ids=["reshard", "device_put", "zeros"],
+)
+def test_a_spec_that_is_none_of_the_value_is_refused_on_its_line(
+    annotate: Callable[[Any, Any], Any], spec: Any
+) -> None:
+    with pytest.raises(sh.ShardingTypeError) as caught:
+        sh.lift(lambda x: annotate(x, spec))(sh.array(X, "f32[8@dp, 16]"))
+    assert "test_annotations.py" in caught.value.where
+    assert "a part of shtypes" not in str(caught.value)
+
+
 def test_a_memory_is_no_annotation() -> None:
     with pytest.raises(sh.ShardingTypeError, match="puts a value into a memory"):
         sh.lift(lambda x: jax.device_put(x, jax.memory.Space.Host))(sh.array(X, "f32[8@dp, 16]"))
