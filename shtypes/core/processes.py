@@ -23,7 +23,7 @@ from shtypes.core.jax_type import as_jax_type
 from shtypes.core.meshes import concrete_mesh, to_mesh
 from shtypes.core.physical import physical_sharding
 from shtypes.errors import ShardingTypeError, quoted
-from shtypes.types import Dim, ShType, dtypes
+from shtypes.types import ShType, dtypes
 from shtypes.types.mesh import Mesh, current_mesh
 from shtypes.types.notation.dim_names import current_dims, in_scope
 from shtypes.types.notation.syntax import expand_ellipsis
@@ -31,7 +31,8 @@ from shtypes.types.notation.syntax import expand_ellipsis
 #: The start and stop of each dim of a block of an array.
 Block = tuple[tuple[int, int], ...]
 Slices = tuple[slice, ...]
-_WHAT: Final = "be made from the parts of processes"
+#: In errors, what a value with pending sums or varying values cannot.
+_USE: Final = "be made from the parts of processes"
 
 
 @public
@@ -58,7 +59,7 @@ def addressable_slices(type: Any, *, mesh: Any = None) -> Slices:
         (slice(0, 64, None), slice(0, 128, None))
     """
     t = type_of(type, mesh)
-    refuse_hidden(t, _WHAT)
+    refuse_hidden(t, _USE)
     return _slices(t)
 
 
@@ -127,10 +128,12 @@ def array_from_process(x: Any, type: Any, *, mesh: Any = None, check: bool = Tru
 
 def _part(local: Any, process_slices: Slices, index: Slices) -> Any:
     """One device's block, from its process's part."""
-    stops = [m.stop for m in process_slices]
-    dims = zip(index, process_slices, stops, strict=True)
+    dims = zip(index, process_slices, strict=True)
     return local[
-        tuple(slice((i.start or 0) - m.start, (n if i.stop is None else i.stop) - m.start) for i, m, n in dims)
+        tuple(
+            slice((block.start or 0) - part.start, (part.stop if block.stop is None else block.stop) - part.start)
+            for block, part in dims
+        )
     ]
 
 
@@ -144,29 +147,28 @@ def _global_type(local: Any, type: Any, mesh: Any) -> ShType:
     else:
         says_dtype = isinstance(type, str) and type.lstrip()[:1] not in ("[", "{", "")
         dtype = None if says_dtype else dtypes.from_numpy(canonical(local.dtype))
-        over = current_mesh() if mesh is None else to_mesh(mesh)
-        shape = [d.size if s is None else s for d, s in _dims(type, over, local.shape, dtype)]
-        t = type_of(type, over, shape=shape, dtype=dtype)
-    refuse_hidden(t, _WHAT)
+        mesh = current_mesh() if mesh is None else to_mesh(mesh)
+        t = type_of(type, mesh, shape=_global_shape(type, mesh, local.shape, dtype), dtype=dtype)
+    refuse_hidden(t, _USE)
     return t
 
 
-def _dims(type: Any, mesh: Mesh, shape: tuple[int, ...], dtype: str | None) -> list[tuple[Dim, int | None]]:
-    """For each dim of a part, its sharding with the inferred global size, and the written size."""
-    sample = [mesh.size] * len(shape)
-    sizes: list[int | None] = [None] * len(shape)
+def _global_shape(type: Any, mesh: Mesh, shape: tuple[int, ...], dtype: str | None) -> list[int]:
+    """The sizes that a type says, in it or by dim names; others are those of the part times the number of parts."""
+    written: list[int | None] = [None] * len(shape)
     if isinstance(type, str):
         _, syntax = in_scope(type, mesh)
-        dims = expand_ellipsis(syntax.dims or (), len(shape)) if syntax.dims is not None else None
+        dims = expand_ellipsis(syntax.dims, len(shape)) if syntax.dims is not None else None
         named = dict(current_dims())
-        sizes = [d.size if d.size is not None else named.get(d.head) for d in dims] if dims else sizes
-        sample = [mesh.size if s is None else s for s in sizes]
-    t = type_of(type, mesh, shape=sample, dtype=dtype)
-    refuse_hidden(t, _WHAT)
-    if current_settings().only_types:
-        return [(d._replace(size=n), s) for d, n, s in zip(t.dims, shape, sizes, strict=True)]
-    rows = zip(t.dims, _slices(t), shape, sizes, strict=True)
-    return [(d._replace(size=n * (d.size // max(m.stop - m.start, 1))), s) for d, m, n, s in rows]
+        written = [d.size if d.size is not None else named.get(d.head) for d in dims] if dims else written
+    # any axes divide the size of the mesh: a type of that size tells how many parts there are
+    t = type_of(type, mesh, shape=[mesh.size if size is None else size for size in written], dtype=dtype)
+    refuse_hidden(t, _USE)
+    parts = [1] * len(shape)
+    if not current_settings().only_types:
+        parts = [d.size // max(s.stop - s.start, 1) for d, s in zip(t.dims, _slices(t), strict=True)]
+    inferred = [n * count for n, count in zip(shape, parts, strict=True)]
+    return [n if size is None else size for n, size in zip(inferred, written, strict=True)]
 
 
 # parts of processes
@@ -220,13 +222,13 @@ def _compare(local: Any, t: ShType) -> None:
         return
     process = jax.process_index()
     sums = multihost_utils.process_allgather(np.uint32(zlib.crc32(np.ascontiguousarray(local).tobytes())))
-    others = [p for p, theirs in sorted(blocks.items()) if theirs == blocks[process] and sums[p] != sums[process]]
+    others = [p for p, parts in sorted(blocks.items()) if parts == blocks[process] and sums[p] != sums[process]]
     if others:
         raise ShardingTypeError(
             f"processes {process} and {others[0]} hold the same part of {t}, and give different ones",
             why="no axis between their devices shards the value, so that it would not be one value",
             hints=[
-                "load the rows of sh.addressable_slices(type), which are alike on both",
+                "load the slices of sh.addressable_slices(type), which are equal on both",
                 "the same seed in all processes",
             ],
         )
