@@ -109,7 +109,7 @@ def _no_array(x: Any, why: str) -> ShardingTypeError:
     trees = isinstance(x, (dict, list, tuple)) and any(hasattr(leaf, "dtype") for leaf in jax.tree.leaves(x))
     hints = ["jax.tree.map(sh.array, tree, types) for a tree of arrays"] if trees else []
     what = "None" if x is None else f"the {type(x).__name__} {x!r:.60}"
-    return ShardingTypeError(f"`array` takes an array or a number, not {what}", why=why, hints=hints)
+    return ShardingTypeError(f"an array or a number was expected, not {what}", why=why, hints=hints)
 
 
 def canonical(dtype: Any) -> Any:

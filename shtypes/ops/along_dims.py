@@ -84,4 +84,4 @@ def sum_of(
     """The sum over dims of a typed value, over ``count``."""
     fn = Sum(dims, bool(keepdims), dtype, count)
     result_dtype = local_dtype(fn, (jax.typeof(x).dtype_name,), jax.typeof(x).ndim)
-    return apply(name, fn, lambda types: rules.reduce_sum(types[0], dims, bool(keepdims), result_dtype, name), x)
+    return apply(name, fn, lambda types: rules.reduce_sum(name, types[0], dims, bool(keepdims), result_dtype), x)

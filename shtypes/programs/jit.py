@@ -76,8 +76,8 @@ class JitFunction(Jitted, Generic[P, T]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> T:
         """Calls the function."""
-        program, settings_then = self._fast_path
-        if program is not None and settings_then is current.value and no_trace_is_running() and not program.left_to_jax:
+        program, last_settings = self._fast_path
+        if program is not None and last_settings is current.value and no_trace_is_running() and not program.left_to_jax:
             data = program.physical_arrays((args, kwargs))
             if data is not None:
                 try:
@@ -179,26 +179,25 @@ class JitFunction(Jitted, Generic[P, T]):
         if any(t is None and not _is_jax_array(x) for x, t in zip(leaves, leaf_types, strict=True)):
             self._jax_jit.trace(*args, **kwargs)  # raises JAX's error for what is no array
         try:
-            program = self._find(tree, leaf_types, static, mode)
+            program = self._program_for(tree, leaf_types, static, mode)
         except TypeError:
             self._jax_jit.trace(*args, **kwargs)  # raises JAX's error for an unhashable static argument
             raise
         if self._has_sharding_options and not program.left_to_jax:
-            self._refuse_shardings(program, args, kwargs)
+            self._check_shardings(program, args, kwargs)
         self._last = program
         return program, data
 
-    def _find(self, tree: Any, leaf_types: list[Any], static: tuple[Any, ...], mode: Region) -> Program:
+    def _program_for(self, tree: Any, leaf_types: list[Any], static: tuple[Any, ...], mode: Region) -> Program:
         """The cached or a new program for a structure and types."""
         key = (tree, tuple(None if t is None else t.uid for t in leaf_types), static, mode)
         program = self._programs.get(key)
         if program is None:
-            parts = {"tree": tree, "leaf_types": leaf_types, "static": static, "mode": mode}
-            program = Program(self.__wrapped__, self._jax_jit, self._roles, self._options, **parts)
-            self._programs.put(key, program)
+            new = Program(self.__wrapped__, self._jax_jit, self._roles, self._options, tree, leaf_types, static, mode)
+            program = self._programs.put(key, new)
         return program
 
-    def _refuse_shardings(self, program: Program, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def _check_shardings(self, program: Program, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Refuses ``in_shardings`` and ``out_shardings`` of typed values; leaves plain programs to JAX."""
         traced = jax.jit(self.__wrapped__, **self._role_options).trace(*args, **kwargs)
         results = [v.aval for v in jaxpr_of(traced.jaxpr).outvars]
@@ -296,10 +295,10 @@ def jit(
     }
     refuse_unknown("jit", options, _OPTIONS)
     mode = None if region is None else _checked_mode(region)
-    passed = {k: v for k, v in options.items() if v is not None}
+    jax_options = {k: v for k, v in options.items() if v is not None}
 
-    def make(function: Callable[P, T]) -> JitFunction[P, T]:
+    def decorate(function: Callable[P, T]) -> JitFunction[P, T]:
         check_function("jit", function)
-        return JitFunction(function, mode, roles, passed)
+        return JitFunction(function, mode, roles, jax_options)
 
-    return make if f is None else make(f)
+    return decorate if f is None else decorate(f)

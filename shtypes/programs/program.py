@@ -184,16 +184,14 @@ class Program:
         jax_jit: Any,
         roles: Roles,
         options: dict[str, Any],
-        *,
         tree: Any,
         leaf_types: list[HiShType | None],
         static: tuple[Any, ...],
         mode: str,
     ) -> None:
         self.tree, self.leaf_types, self.static, self.mode = tree, leaf_types, static, mode
-        self._latest = (
-            leaf_types  # of the last call: equal types may be other objects, and identical ones compare at once
-        )
+        #: The types of the last call: equal types may be other objects, and identical ones compare at once.
+        self._latest = leaf_types
         self.left_to_jax = mode == "off"
         self._f, self._jax_jit, self._roles = f, jax_jit, roles
         self._constants: _Constants | None = None

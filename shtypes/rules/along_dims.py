@@ -11,9 +11,12 @@ from shtypes.rules.tables import LINEAR_UNARY, NONLINEAR, SUM, Need, Role
 from shtypes.rules.typing import Typing, rule, unary_result
 from shtypes.types import Dim, ShType, State
 
+#: One dim or several; None means all.
+Dims = int | Iterable[int] | None
 
-def normal_dims(name: str, operand: ShType, dims: int | Iterable[int] | None) -> tuple[int, ...]:
-    """Non-negative dims, sorted; None means all."""
+
+def normal_dims(name: str, operand: ShType, dims: Dims) -> tuple[int, ...]:
+    """Non-negative dims, sorted."""
     dims = range(operand.ndim) if dims is None else (dims,) if isinstance(dims, int) else tuple(dims)
     for d in dims:
         if not -operand.ndim <= d < operand.ndim:
@@ -24,10 +27,10 @@ def normal_dims(name: str, operand: ShType, dims: int | Iterable[int] | None) ->
     return tuple(normal)
 
 
-def _states_by(
+def _result_states(
     name: str, table: Mapping[Need, State], operand: ShType, dims: Sequence[int], *, reduces: bool = False
 ) -> list[State]:
-    """The result's state on each axis, by a table; its key is ALONG if the axis shards one of ``dims``."""
+    """The result's state on each axis, from a table by the operand's; by ALONG if the axis shards one of ``dims``."""
     states = []
     for axis, state in zip(operand.mesh.axis_names, operand.states, strict=True):
         needed: Need = Role.ALONG if operand.dim_of(axis) in dims else state
@@ -39,28 +42,23 @@ def _states_by(
     return states
 
 
-def _reduce(
-    name: str, table: Mapping[Need, State], operand: ShType, dims: tuple[int, ...], keepdims: bool, dtype: str
-) -> Typing:
-    states = _states_by(name, table, operand, dims, reduces=True)
-    left = [Dim(1) if i in dims else d for i, d in enumerate(operand.dims) if keepdims or i not in dims]
-    return Typing((operand,), (unary_result(operand, dtype, left, states),))
+def _reduce(name: str, table: Mapping[Need, State], operand: ShType, dims: Dims, keepdims: bool, dtype: str) -> Typing:
+    reduced = normal_dims(name, operand, dims)
+    states = _result_states(name, table, operand, reduced, reduces=True)
+    result_dims = [Dim(1) if i in reduced else d for i, d in enumerate(operand.dims) if keepdims or i not in reduced]
+    return Typing((operand,), (unary_result(operand, dtype, result_dims, states),))
 
 
 @rule
-def reduce_sum(
-    operand: ShType, dims: int | tuple[int, ...] | None, keepdims: bool, dtype: str, name: str = "sum"
-) -> Typing:
+def reduce_sum(name: str, operand: ShType, dims: Dims, keepdims: bool, dtype: str) -> Typing:
     """The sum or mean over dims. Sharded on a summed dim becomes UNREDUCED; other states stay."""
-    return _reduce(name, SUM, operand, normal_dims(name, operand, dims), keepdims, dtype)
+    return _reduce(name, SUM, operand, dims, keepdims, dtype)
 
 
 @rule
-def reduce_nonlinear(
-    name: str, operand: ShType, dims: int | tuple[int, ...] | None, keepdims: bool, dtype: str
-) -> Typing:
+def reduce_nonlinear(name: str, operand: ShType, dims: Dims, keepdims: bool, dtype: str) -> Typing:
     """``max``, ``min``, ``prod``, ``argmax``, ``any``, ...: no reduced dim may be sharded, and no axis unreduced."""
-    return _reduce(name, NONLINEAR, operand, normal_dims(name, operand, dims), keepdims, dtype)
+    return _reduce(name, NONLINEAR, operand, dims, keepdims, dtype)
 
 
 class ResultDims(NamedTuple):
@@ -78,14 +76,14 @@ def unary_along(
 
     A linear op keeps every state; a nonlinear one refuses UNREDUCED.
     """
-    states = _states_by(name, LINEAR_UNARY if linear else NONLINEAR, operand, along)
+    states = _result_states(name, LINEAR_UNARY if linear else NONLINEAR, operand, along)
 
     def dim(size: int, source: int | None) -> Dim:
         """The operand's dim; of another size, without its name."""
         if source is None:
             return Dim(size)
-        t = operand.dims[source]
-        return t if t.size == size else Dim(size, axes=t.axes)
+        same = operand.dims[source]
+        return same if same.size == size else Dim(size, axes=same.axes)
 
     types = (unary_result(operand, r.dtype, [dim(*pair) for pair in r.dims], states) for r in results)
     return Typing((operand,), tuple(types))

@@ -94,7 +94,7 @@ def test_what_is_no_array_is_named(case: tuple[Any, str]) -> None:
     given, shown = case
     with pytest.raises(sh.ShardingTypeError) as caught:
         sh.array(given)
-    assert caught.value.what == f"`array` takes an array or a number, not {shown}"
+    assert caught.value.what == f"an array or a number was expected, not {shown}"
     assert caught.value.why
 
 

@@ -293,9 +293,14 @@ def _normalise(x: Array) -> Array:
 def reduce_cases(n: int) -> list[Case]:
     m = 2 * n if n == 2 else n
     return [
-        _unary("sum 0", (m, n), lambda x: x.sum(0), lambda t: along_dims.reduce_sum(t, 0, False, "f32")),
-        _unary("sum 1", (m, n), lambda x: x.sum(1, keepdims=True), lambda t: along_dims.reduce_sum(t, -1, True, "f32")),
-        _unary("sum all", (m, n), lambda x: x.sum(), lambda t: along_dims.reduce_sum(t, None, False, "f32")),
+        _unary("sum 0", (m, n), lambda x: x.sum(0), lambda t: along_dims.reduce_sum("sum", t, 0, False, "f32")),
+        _unary(
+            "sum 1",
+            (m, n),
+            lambda x: x.sum(1, keepdims=True),
+            lambda t: along_dims.reduce_sum("sum", t, -1, True, "f32"),
+        ),
+        _unary("sum all", (m, n), lambda x: x.sum(), lambda t: along_dims.reduce_sum("sum", t, None, False, "f32")),
         _unary(
             "max 0", (m, n), lambda x: x.sum(0) ** 2, lambda t: along_dims.reduce_nonlinear("max", t, 0, False, "f32")
         ),

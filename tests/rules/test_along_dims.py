@@ -94,7 +94,7 @@ def cases(n: int) -> list[Case]:
             ),
         ),
         case("tril", [(m, m)], _band, lambda types: elementwise.linear_unary("tril", types[0], "f32")),
-        case("trace", [(m, m)], _trace, lambda types: along_dims.reduce_sum(types[0], (0, 1), False, "f32", "trace")),
+        case("trace", [(m, m)], _trace, lambda types: along_dims.reduce_sum("trace", types[0], (0, 1), False, "f32")),
         case(
             "masked softmax",
             [(m, n), (n,)],

@@ -30,7 +30,7 @@ def t(text: str) -> ShType:
 def test_a_sum_is_pending_on_the_axes_of_the_summed_dims(
     dims: int | tuple[int, ...] | None, keepdims: bool, result: str
 ) -> None:
-    (got,) = reduce_sum(t("f32[seq=8@x,hidden=16@y]"), dims, keepdims, "f32").results
+    (got,) = reduce_sum("sum", t("f32[seq=8@x,hidden=16@y]"), dims, keepdims, "f32").results
     assert (got, got.names) == (t(result), t(result).names)
 
 
@@ -43,7 +43,7 @@ def test_a_sum_is_pending_on_the_axes_of_the_summed_dims(
 )
 def test_dims_that_are_not_there_are_refused(dims: int | tuple[int, ...], what: str) -> None:
     with pytest.raises(ShardingTypeError) as info:
-        reduce_sum(t("f32[8,16]"), dims, False, "f32")
+        reduce_sum("sum", t("f32[8,16]"), dims, False, "f32")
     assert info.value.what == what
 
 

@@ -32,7 +32,7 @@ def _axes(eqn: Any) -> tuple[int, ...]:
 
 rows(
     "reduce_sum",
-    lambda call, types: rules.reduce_sum(types[0], _axes(call.eqn), False, call.dtypes[0], call.name),
+    lambda call, types: rules.reduce_sum(call.name, types[0], _axes(call.eqn), False, call.dtypes[0]),
     idle=lambda eqn: not eqn.params["axes"],
 )
 
