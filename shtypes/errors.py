@@ -117,7 +117,7 @@ class ShardingTypeError(TypeError):
         self._deferred: list[Callable[[], None]] = []
         self._hints = tuple(hints)
         self.axes = tuple(axes)
-        self.placed = re.match(r"\S+\.py:\d+", where) is not None
+        self.placed = where != "" and re.match(r"\S+\.py:\d+", where) is not None
         self.operands: tuple[object, ...] | None = None
         self.inner = False
         self.out_fixes: Callable[[], list[Fix]] | None = None

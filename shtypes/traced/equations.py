@@ -8,7 +8,6 @@ from __future__ import annotations
 import functools
 import linecache
 import math
-import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -16,11 +15,10 @@ from typing import Any, Final, NamedTuple
 
 import jax
 from jax import lax
-from jax.extend import source_info_util
 from jax.sharding import AxisType
 
 from shtypes._compat import HiPrimitive
-from shtypes._compat.eqn_frames import users_frame
+from shtypes._compat.eqn_frames import frames_of, users_frame
 from shtypes._compat.jaxprs import (
     ClosedCall,
     Cond,
@@ -33,7 +31,7 @@ from shtypes._compat.jaxprs import (
     jaxpr_of,
 )
 from shtypes.caches import CACHE_SIZE
-from shtypes.context.frames import Owner, owner_of_file
+from shtypes.context.frames import Owner
 from shtypes.core.call_with_rules import call_with_rules_p
 from shtypes.core.callbacks import Callback
 from shtypes.core.collective import Collective as Collective
@@ -53,8 +51,6 @@ _COMPOSED = (Composite, Jvp, Transpose, Vmap)
 
 #: JAX's calls of functions with derivative rules.
 CUSTOM_DERIVATIVES: Final = ("custom_jvp_call", "custom_vjp_call")
-
-_PLACE = re.compile(r"(?P<file>.*?):(?P<line>\d+)(:\d+)?( \((?P<function>.*)\))?$")
 
 
 class SourceLine(NamedTuple):
@@ -123,22 +119,12 @@ def control_of(eqn: Any) -> Any:
 
 
 def place_of(eqn: Any) -> SourceLine:
-    """The user's line of an equation."""
-    match = _PLACE.match(source_info_util.summarize(eqn.source_info))
-    if match is None or match["file"] == "unknown":
+    """The user's line of an equation, or that of an installed library if the user has none."""
+    found = users_frame(eqn)
+    frame = found[0] if found else next((f for f in frames_of(eqn) if f.kind is Owner.INSTALLED), None)
+    if frame is None:
         return SourceLine()
-    return user_line(eqn, SourceLine(match["file"], int(match["line"]), match["function"] or ""))
-
-
-def user_line(eqn: Any, place: SourceLine) -> SourceLine:
-    """``place``, or the user's line that called it if ``place`` is in an installed library."""
-    if owner_of_file(place.file) is not Owner.INSTALLED:
-        return place
-    outer = users_frame(eqn)
-    if outer is None:
-        return place
-    frame, library = outer
-    return SourceLine(frame.code.co_filename, frame.line, frame.code.co_qualname, library)
+    return SourceLine(frame.code.co_filename, frame.line, frame.code.co_qualname, found[1] if found else "")
 
 
 def equations(

@@ -26,7 +26,7 @@ from shtypes.traced.equations import (
     SourceLine,
     Walk,
     control_of,
-    user_line,
+    place_of,
     why_not_covered,
 )
 
@@ -127,9 +127,7 @@ class _BodyWalk:
         final: bool,
         needs: Sequence[str | None],
     ) -> Occurrence:
-        place = SourceLine()
-        if frames:
-            place = user_line(eqn, SourceLine(frames[0].file, frames[0].line, frames[0].function))
+        place = place_of(eqn) if frames else SourceLine()
         equation = Equation(eqn, place, direction_of(context.stack), context.times, context.branches)
         record = Occurrence(equation, frames, operands, len(self.scope.records))
         self.scope.records.append(record)
