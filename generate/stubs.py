@@ -27,8 +27,8 @@ import shtypes as sh
 from shtypes import api
 from shtypes.core import array
 from shtypes.core.interop_errors import OF_ARRAYS, OF_PHYSICAL
-from shtypes.ops.jax_functions import native_of, with_out
 from shtypes.ops.of_arrays import BINARY, COMPARISONS
+from shtypes.ops.row_functions import native_of, with_out
 from shtypes.ops.table import OPS
 
 ROOT: Final = pathlib.Path(sh.__file__).parent

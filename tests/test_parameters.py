@@ -12,7 +12,7 @@ import pytest
 import shtypes as sh
 from shtypes import api
 from shtypes.core.interop_errors import OF_ARRAYS, OF_PHYSICAL
-from shtypes.ops.jax_functions import native_of
+from shtypes.ops.row_functions import native_of
 from shtypes.ops.table import OPS
 
 m: Any = sh  # for calls that a type checker refuses too

@@ -5,7 +5,7 @@ What type checkers read is `functions.pyi`, which `python generate/stubs.py` wri
 
 from __future__ import annotations
 
-from shtypes.ops.jax_functions import function_of
+from shtypes.ops.row_functions import function_of
 from shtypes.ops.table import OPS
 
 globals().update({op.attr: function_of(op) for op in OPS.values() if op.module == __name__})

@@ -17,7 +17,7 @@ from jax import lax
 
 import shtypes as sh
 from shtypes.context.unsupported import UNSUPPORTED
-from shtypes.ops.jax_functions import native_of
+from shtypes.ops.row_functions import native_of
 from shtypes.ops.table import OPS
 from tests.end_to_end import Case, check, sampled, some
 from tests.peers.public import calls

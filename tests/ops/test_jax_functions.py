@@ -16,6 +16,7 @@ from shtypes.core.shard_fn import Linear
 from shtypes.evaluation.bound_primitive import Bound
 from shtypes.ops import jax_functions as functions
 from shtypes.ops.jax_functions import JaxFunction
+from shtypes.ops.traced_calls import typed_call
 from tests.end_to_end import Case, check, host
 
 X = np.random.default_rng(0).standard_normal((4, 8)).astype(np.float32)
@@ -189,7 +190,7 @@ def test_the_fixes_of_a_call_type_each_candidate_once_and_linearize_it_once(
         return noted
 
     monkeypatch.setattr(jax, "vjp", noting("linearized", jax.vjp))
-    monkeypatch.setattr(functions, "_typed_call", noting("typed", functions._typed_call))
+    monkeypatch.setattr(functions, "typed_call", noting("typed", typed_call))
     assert refusal("[4@x,8]{U:y}") == first
     assert traced.count("typed") <= 1
     written = [fix for fix in first if "out=" in fix.code]

@@ -21,7 +21,7 @@ import pytest
 
 import shtypes as sh
 from shtypes import api
-from shtypes.ops.jax_functions import native_of
+from shtypes.ops.row_functions import native_of
 from shtypes.ops.rows import Op
 from shtypes.ops.table import OPS
 from shtypes.types import dtypes
