@@ -298,7 +298,7 @@ def main() -> None:
     """Writes the stubs, or says which are out of date and exits with 1."""
     late = {path: text for path, text in stubs().items() if not path.exists() or path.read_text() != text}
     if "--check" in sys.argv:
-        sys.exit(f"out of date: {', '.join(map(str, late))}; run `python generate/stubs.py`" if late else 0)
+        sys.exit(f"out of date: {', '.join(map(str, late))}; run `make generate`" if late else 0)
     for path, text in late.items():
         path.parent.mkdir(exist_ok=True)
         path.write_text(text)

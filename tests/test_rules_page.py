@@ -28,7 +28,7 @@ def generator() -> ModuleType:
 
 def test_the_page_is_what_the_generator_prints(generator: ModuleType) -> None:
     written = (ROOT / "docs" / "rules.md").read_text()
-    assert written == generator.page(), "run `python docs/generate_rules.py > docs/rules.md`"
+    assert written == generator.page(), "run `make generate`"
 
 
 @pytest.mark.parametrize(

@@ -73,14 +73,12 @@ def elementwise(jax: str, signature: str, names: str, *, linear: bool = False) -
         yield Op(name, "shtypes.ops.elementwise", name, f"{jax}.{name}", rule, first, False, operands, params)
 
 
-def of_jax(
-    names: str, *, jax: str = "jax.numpy", space: str = "", rule: str = "", linear: str = "", out: bool = True
-) -> Iterator[Op]:
+def of_jax(names: str, *, jax: str = "jax.numpy", space: str = "", rule: str = "", linear: str = "") -> Iterator[Op]:
     """Rows of functions of JAX, whose equations the table of primitives types."""
     for name in names.split():
         public = f"{space}.{name}" if space else name
         attr = public.replace(".", "_")
-        yield Op(public, "shtypes.ops.functions", attr, f"{jax}.{name}", rule, linear, out)
+        yield Op(public, "shtypes.ops.functions", attr, f"{jax}.{name}", rule, linear, out=True)
 
 
 def written(

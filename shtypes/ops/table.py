@@ -1,8 +1,8 @@
 """Every public function of arrays, one row each: its name, its module, and its typing.
 
 From `OPS` come the public namespaces, `dir`, the stubs that type checkers read, `docs/rules.md`, the methods of `Array`
-and the cases of the tests' oracle. To add an op, add a row, which suffices for elementwise functions; other functions
-are defined in the module that it names.
+and the cases of the tests' oracle. To add an op, add a row and run ``make generate``. The row suffices for functions of
+JAX (`of_jax`, `elementwise`); others (`written`) are defined in the module that it names.
 """
 
 from __future__ import annotations

@@ -128,6 +128,11 @@ def calls_of(name: str) -> tuple[Program, ...]:
     return tuple(p for call in _calls_of(name) if _is_taken(p := program(f"m.{name}({call})")))
 
 
+def has_call(name: str) -> bool:
+    """Whether JAX takes any call of a function by position."""
+    return any(_is_taken(program(f"m.{name}({call})")) for call in _calls_of(name))
+
+
 def _calls_of(name: str) -> list[str]:
     """The calls of a function; none divides integers or truth by zero, of which XLA makes what it likes."""
     if name not in _QUOTIENTS:
