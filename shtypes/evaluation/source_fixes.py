@@ -25,12 +25,15 @@ from shtypes.evaluation.operand_names import Name, argument_name, name_of_source
 from shtypes.evaluation.value_info import is_constant, is_inexact, noted_as, notes_kept
 from shtypes.rules.candidate_types import place_of
 from shtypes.rules.suggest_fixes import called_names
+from shtypes.scopes.comm import is_limited
 from shtypes.types import ShType, State
 
 _RESHARD: Final = re.compile(r'sh\.reshard\(([^,()]+), "([^"]*)"\)')
 _OUT: Final = re.compile(r"sh\.(\w+)\(\.\.\., out=")
 
 
+#: The hint of an error whose fixes would reshard values that have no name in the program.
+IMPLICIT_HINT: Final = "sh.implicit_comm() around the call allows it"
 #: Evaluates a jaxpr for its constants and arguments.
 Evaluate = Callable[[Any, Sequence[Any], Sequence[Any]], list[Any]]
 #: The number of candidate types for the operands of a JAX call that are tried.
@@ -47,10 +50,13 @@ def edit_fixes(error: ShardingTypeError, step: Step, operands: Sequence[Any], ev
         typed = [x for x in operands if is_typed(x)]
         if len(typed) == len(subjects):
             error.same = firsts(typed)
+        limited = is_limited()
 
         def complete() -> None:
             with as_noted():
-                _edit_fixes(error, subjects, step, of_op, evaluate)  # type: ignore[arg-type]
+                unnamed = _edit_fixes(error, subjects, step, of_op, evaluate)  # type: ignore[arg-type]
+            if unnamed and not limited:
+                error.hints = (*error.hints, IMPLICIT_HINT)
 
         complete_when_read(error, complete)
     return error
@@ -58,7 +64,8 @@ def edit_fixes(error: ShardingTypeError, step: Step, operands: Sequence[Any], ev
 
 def _edit_fixes(
     error: ShardingTypeError, subjects: Sequence[ShType], step: Step, operands: Sequence[Any], evaluate: Evaluate
-) -> None:
+) -> bool:
+    """Replaces an error's fixes; returns whether reshards would do and the user can name no operand of any."""
     typed = [x for x in operands if is_typed(x)]
     values: dict[str, Any] = {}
     names = error.names or called_names(subjects)
@@ -81,7 +88,9 @@ def _edit_fixes(
     call = _call_of(run) if differentiates or not all(operand_names.get(name) for name in names) else None
     fixes = () if call is None else _fixes_of_call(call, run, step, evaluate, differentiates)
     types = {name: x.type for name, x in values.items()}
-    error.fixes = fixes if fixes or differentiates else _all_edited(error.fixes, operand_names, types, step)
+    of_op = () if fixes else error.fixes
+    error.fixes = fixes if fixes or differentiates else _all_edited(of_op, operand_names, types, step)
+    return not error.fixes and any(_RESHARD.match(fix.code) for fix in of_op)
 
 
 def _all_edited(

@@ -455,6 +455,11 @@ def allows_implicit() -> bool:
     return any(isinstance(rule, Implicit) for rule in rules_in_force())
 
 
+def is_limited() -> bool:
+    """Whether a scope around limits communication, or allows it already."""
+    return any(isinstance(rule, NoComm | Budget | Implicit) for rule in current.value.scopes)
+
+
 def minimizing() -> Direction:
     """The direction that the innermost `implicit_comm` minimizes."""
     return objective().minimize

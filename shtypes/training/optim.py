@@ -14,8 +14,9 @@ from shtypes.core.array import Array
 from shtypes.core.combined_collectives import move_together, sent_together
 from shtypes.dispatch.apply import finished_type, is_typed
 from shtypes.errors import Fix, ShardingTypeError, quoted
+from shtypes.evaluation.source_fixes import IMPLICIT_HINT
 from shtypes.lifting.lift import lift as lifted
-from shtypes.scopes.comm import finishing_scalars, rules_in_force
+from shtypes.scopes.comm import finishing_scalars, is_limited
 from shtypes.training import states
 from shtypes.types import ShType, State
 
@@ -181,14 +182,15 @@ def _with_user_line(fn: Callable[..., Any], plain: Callable[..., Any]) -> Callab
 def _with_fixes_of_lift(error: ShardingTypeError, called: str, plain: Callable[..., Any]) -> ShardingTypeError:
     """Replaces an error's fixes for a lifted function with fixes for the transformation, in place."""
     lifts = f"sh.lift({getattr(plain, '__name__', 'f')}, "
-    bounded = bool(rules_in_force())
+    limited = is_limited()
 
     def complete() -> None:
-        moves = any(lifts in fix.code or fix.code.startswith("sh.reshard(") for fix in error.fixes)
+        hints = tuple(hint for hint in error.hints if hint != IMPLICIT_HINT)
+        moves = hints != error.hints or any(lifts in f.code or f.code.startswith("sh.reshard(") for f in error.fixes)
         fixes = [fix for fix in error.fixes if called == "update" or lifts not in fix.code]  # `at` is for `update`
         error.fixes = tuple(fix._replace(code=fix.code.replace(lifts, "sh.optim.lift(tx, ")) for fix in fixes)
-        if moves and not bounded:
-            error.hints = (*error.hints, f"sh.implicit_comm() around `{called}` allows it")
+        if moves and not limited:
+            error.hints = (*hints, f"sh.implicit_comm() around `{called}` allows it")
 
     error.defer(complete)
     return error

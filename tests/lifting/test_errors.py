@@ -522,3 +522,22 @@ def test_a_fix_of_a_call_that_jax_inlines_reshards_its_operands() -> None:
         with pytest.raises(sh.ShardingTypeError) as error:
             sh.lift(lambda x, w: 2 * jnp.outer(x, w))(x, w)
     assert {fix.code for fix in error.value.fixes} == {'sh.reshard(x, "[8,8]")', 'sh.reshard(w, "[8,8]")'}
+
+
+def test_an_error_whose_operands_have_no_name_says_what_allows_it() -> None:
+    """It had neither a fix nor a hint: inside a loop inside vmap, no line of the user's is the operand."""
+
+    def power(x: Any) -> Any:
+        return jax.vmap(lambda y: jax.lax.fori_loop(0, 3, lambda _, z: z @ (z.T @ z), y))(x[None])
+
+    with sh.use_mesh(sh.abstract_mesh(MESH)):
+        x = sh.abstract_array("f32[32@tp,16@dp]")
+        with pytest.raises(sh.ShardingTypeError) as error:
+            sh.lift(power)(x)
+        assert not error.value.fixes
+        assert error.value.hints == ("sh.implicit_comm() around the call allows it",)
+        with pytest.raises(sh.ShardingTypeError) as forbidden, sh.no_comm():
+            sh.lift(power)(x)
+        assert not forbidden.value.hints
+        with sh.implicit_comm():
+            jax.eval_shape(sh.lift(power), x)
