@@ -136,4 +136,4 @@ WITHOUT_ROW: Final = {name: why for why, names in _WITHOUT_ROW_BY_REASON.items()
 
 def why_no_row(name: str) -> str:
     """Why a primitive has no row."""
-    return WITHOUT_ROW.get(name, "it is no primitive of JAX's own: what it does on shards is not known")
+    return WITHOUT_ROW.get(name, "a package defines it, or a newer release of JAX: what it does on shards is not known")

@@ -117,11 +117,11 @@ OPS: Final[Mapping[str, Op]] = {
         *of_jax("lu_solve", jax="jax.scipy.linalg", space="linalg", linear="b"),
         *of_jax("solve_sylvester", jax="jax.scipy.linalg", space="linalg"),
         *of_jax(
-            "cholesky_update householder_product lu_pivots_to_permutation ormqr qdwh symmetric_product tridiagonal "
-            "tridiagonal_solve",
+            "cholesky_update householder_product lu_pivots_to_permutation ormqr qdwh symmetric_product tridiagonal",
             jax="jax.lax.linalg",
             space="linalg",
         ),
+        *of_jax("tridiagonal_solve", jax="jax.lax.linalg", space="linalg", linear="b"),
         *of_jax("triangular_solve", jax="jax.lax.linalg", space="linalg", linear="b"),
         *of_jax(
             "cholesky cond det eig eigh eigvals eigvalsh inv matrix_norm matrix_power matrix_rank pinv qr slogdet svd "
@@ -254,7 +254,8 @@ OPS: Final[Mapping[str, Op]] = {
             rule="reduce_nonlinear",
         ),
         *of_jax("gather", jax="jax.lax", rule="gather", linear="operand"),
-        *of_jax("scatter scatter_max scatter_min scatter_mul", jax="jax.lax", rule="scatter"),
+        *of_jax("scatter scatter_max scatter_min", jax="jax.lax", rule="scatter"),
+        *of_jax("scatter_mul", jax="jax.lax", rule="scatter", linear="operand"),
         *of_jax("scatter_add scatter_sub", jax="jax.lax", rule="scatter", linear="operand+updates"),
         *of_jax("array_split split", rule="unary_along", linear="ary"),
         *of_jax("block", linear="+arrays"),

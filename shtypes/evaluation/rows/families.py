@@ -171,11 +171,13 @@ def joined_by_labels(labels: Callable[[Call, Sequence[int], Sequence[int]], Any]
 
     def rule(call: Call, types: Types) -> Typing:
         of_operands, of_results, unsharded, ids = labels(call, [t.ndim for t in types], [len(s) for s in call.shapes])
-        family = nonlinear_contraction if call.linearity.kind is Linear.NO else _contraction
+        kind, nonlinear = call.linearity.within(call.numbers, len(types))
+        family = nonlinear_contraction if kind is Linear.NO else _contraction
         results = list(zip(call.dtypes, call.shapes, of_results, strict=True))
         result_types: list[ShType] = []
         for dtype, shape, result_labels in (*results, *results[:-1]):  # twice, since each may cast the operands
-            plan = ProductDims(of_operands, tuple(zip(result_labels, shape, strict=True)), unsharded, ids=ids)
+            result_dims = tuple(zip(result_labels, shape, strict=True))
+            plan = ProductDims(of_operands, result_dims, unsharded, nonlinear=nonlinear - ids, ids=ids)
             types, result, _ = family(call.name, types, plan, dtype, call.constants)
             result_types += result
         return Typing(types, (*result_types[len(results) :], result_types[len(results) - 1]))

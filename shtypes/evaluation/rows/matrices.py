@@ -132,7 +132,8 @@ def _solved(call: Call, types: Types) -> Typing:
     rhs = (*batch, "row", "solution") if call.params["left_side"] else (*batch, "solution", "row")
     labels = (*batch, "equation", "unknown"), rhs
     result = tuple(zip(rhs, call.shapes[0], strict=True))
-    plan = ProductDims(labels, result, frozenset(("equation", "unknown", "row")), nonlinear=frozenset({0}))
+    _, nonlinear = call.linearity.within(call.numbers, len(types))
+    plan = ProductDims(labels, result, frozenset(("equation", "unknown", "row")), nonlinear=nonlinear)
     return _contraction(call.name, types, plan, call.dtypes[0], call.constants)
 
 

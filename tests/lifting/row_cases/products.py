@@ -236,6 +236,8 @@ def _matrices() -> Iterator[Case]:
         yield case("symmetric_product", f"symmetrized {sym}", lambda a, c, s=sym: la.symmetric_product(a, c, alpha=0.5, beta=-2.0,
                    symmetrize_output=s), t, g, close="sums", orders=0)  # fmt: skip
     yield case("tridiagonal", "f32", lambda a: la.tridiagonal(_symmetric(a))[1], t, close="sums", orders=0)
+    yield case("tridiagonal_solve", "alone", la.tridiagonal_solve, "f32[8,4]", "f32[8,4]+", "f32[8,4]", "f32[8,4,2]",
+               close="sums", orders=0)  # fmt: skip
     yield case("tridiagonal_solve", "f32", lambda a, b, c, x: la.tridiagonal_solve(a, b + 6, c, x), "f32[8,4]", "f32[8,4]", "f32[8,4]",
                "f32[8,4,2]", close="sums", orders=1)  # fmt: skip
 

@@ -231,6 +231,8 @@ def _windows() -> Iterator[Case]:
     same = lambda a: lax.reduce_window(a, np.float32(np.inf), lax.min, (1, 3), (1, 1), "SAME")
     yield case("select_and_scatter_add", "overlapping", lambda a, ct: jax.vjp(same, a)[1](ct)[0], "f32[8,4]", "f32[8,4]",
                close="sums", orders=1)  # fmt: skip
+    yield case("select_and_scatter_add", "alone", lambda ct, a: jax.vjp(most, a)[1](ct)[0], "f32[8,2]", "f32[8,4]",
+               orders=1)  # fmt: skip
     yield case("select_and_gather_add", "of a tangent", lambda a, t: jax.jvp(most, (a,), (t,))[1], "f32[8,4]", "f32[8,4]",
                orders=1)  # fmt: skip
     yield case(
