@@ -28,8 +28,9 @@ untyped_calls_exclude = ["jax", "shtypes"]
 #: Of these nothing is asked here.
 SKIPPED = """
 [[tool.mypy.overrides]]
-module = ["jax.*", "numpy.*", "opt_einsum.*", "optax.*"]
+module = ["jax.*", "numpy.*", "opt_einsum.*", "optax.*", "rich.*"]
 follow_imports = "skip"
+follow_imports_for_stubs = true  # of which numpy has many
 
 [[tool.mypy.overrides]]
 module = ["shtypes.*"]
