@@ -30,6 +30,9 @@ os.environ["XLA_FLAGS"] = " ".join(
 # several tests are the same.
 os.environ.setdefault("JAX_TRACEBACK_IN_LOCATIONS_LIMIT", "0")
 
+# No folder is set for programs that later processes may read, but of each JAX makes the key: a tenth of compiling.
+os.environ.setdefault("JAX_ENABLE_COMPILATION_CACHE", "false")
+
 import hypothesis
 import pytest
 from hypothesis.internal.conjecture import providers
