@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final, NamedTuple
+from types import TracebackType
+from typing import Any, Final, NamedTuple, Self
+
+#: The environment variable that keeps what is left out of tracebacks.
+TRACEBACK: Final = "SHTYPES_TRACEBACK"
 
 
 def short(text: str, most: int = 100) -> str:
@@ -126,6 +131,10 @@ class ShardingTypeError(TypeError):
         self.same: tuple[int, ...] = ()
         self.expressions: Callable[[ShardingTypeError], Mapping[str, str]] | None = None
         TypeError.__init__(self, self.what)  # not `super`: another base of `also` may take other arguments
+
+    def with_traceback(self, tb: TracebackType | None, /) -> Self:
+        """Sets the traceback; ``None``, for frames of rules and retries, does nothing with ``SHTYPES_TRACEBACK=1``."""
+        return self if tb is None and os.environ.get(TRACEBACK) else super().with_traceback(tb)
 
     def __str__(self) -> str:
         parts = [("where", self.where), ("why", self.why)]

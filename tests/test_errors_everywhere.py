@@ -6,12 +6,14 @@ Wrong programs: each op on operands of any types, and calls with a wrong argumen
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import shtypes as sh
+from shtypes.errors import TRACEBACK
 from tests.end_to_end import assignments, some
 from tests.error_checks import faults, refusal, run, wrong_fixes
 
@@ -284,3 +286,13 @@ def test_the_checks_find_a_bad_error() -> None:
         free = sh.Fix('sh.reshard(x, "[8]{U:x}")')
         error.fixes = (cheap, free, sh.Fix("do something"))
         assert len(wrong_fixes(error, "m.sin({0})", types)) == 3
+
+
+@pytest.mark.parametrize(("shown", "last"), [("", "apply.py"), ("1", "typing.py")])
+def test_a_traceback_shows_the_rule_that_refused_where_the_environment_asks(
+    shown: str, last: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(TRACEBACK, shown)
+    with sh.use_mesh(sh.abstract_mesh({"x": 2})), pytest.raises(sh.ShardingTypeError) as caught:
+        sh.exp(sh.abstract_array("f32[4]{U:x}"))
+    assert Path(caught.traceback[-1].path).name == last

@@ -15,7 +15,7 @@ from typing import IO, TYPE_CHECKING, Any, Final, TypeVar, cast
 import click
 
 from shtypes.context.user_line import line_of
-from shtypes.errors import ShardingTypeError, short
+from shtypes.errors import TRACEBACK, ShardingTypeError, short
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -131,8 +131,6 @@ def working(what: str, console: Any = None, *, bar: bool = False) -> Iterator[Up
         yield lambda what, done, total: progress.update(task, description=what, completed=done, total=total)
 
 
-#: The environment variable that enables tracebacks.
-TRACEBACK: Final = "SHTYPES_TRACEBACK"
 _SHOWS_MORE: Final = f"{TRACEBACK}=1 shows the traceback"
 #: The maximum length of printed text of the user's code, such as an error message.
 _LONGEST: Final = 500
