@@ -20,13 +20,17 @@ from jax.interpreters import ad, batching
 from shtypes.context.frames import frames
 from shtypes.context.user_line import ARGUMENT_ERRORS
 
+#: The oldest and the newest release that are tested.
+RELEASES: Final = ("0.10.2", "0.12")
+
 
 def private(module: str, name: str) -> Any:
     """A private object that all supported releases of JAX have; an `ImportError` where this release lacks it."""
     try:
         return getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError):
-        what = f"shtypes works with JAX 0.10.2 to 0.12, and JAX {jax.__version__} has no `{module}.{name}`"
+        oldest, newest = RELEASES
+        what = f"shtypes works with JAX {oldest} to {newest}, and JAX {jax.__version__} has no `{module}.{name}`"
         raise ImportError(what) from None
 
 

@@ -129,8 +129,9 @@ class Patch(NamedTuple):
     module: str
     path: str  # the attribute, from the module
     replacement: Callable[[Any], Any]  # takes the original
-    why: str  # what JAX lacks, and in which releases
+    why: str  # what JAX lacks
     needed: Callable[[], bool] = lambda: True  # whether this release needs it
+    last: str = ""  # the last release that needs it; empty if the newest does
 
     @property
     def name(self) -> str:
@@ -150,49 +151,50 @@ def _has_no_lowering() -> bool:
 PATCHES: Final = (
     Patch(
         *("jax._src.core", "Tracer.__init__", by_type),
-        "0.10.2 to 0.12: one class for the tracers of all types, and `isinstance` asks for `ShapedArray`",
+        "one class for the tracers of all types, and `isinstance` asks for `ShapedArray`",
     ),
     Patch(
         *("jax._src.core", "Primitive.bind", by_operands),
-        "0.10.2 to 0.12: `batching.broadcast` and `optimization_barrier` take arrays only, and `_remat_to_lojax` "
+        "`batching.broadcast` and `optimization_barrier` take arrays only, and `_remat_to_lojax` "
         "returns physical arrays; no rule of a primitive can be given by type",
     ),
     Patch(
         *("jax._src.core", "closed_call_p.to_lojax", lowered_calls),
-        "0.10.2 to 0.11: `jax.checkpoint` makes a call of what does not change in a scan, without a lowering for types",
+        "`jax.checkpoint` makes a call of what does not change in a scan, without a lowering for types",
         needed=_has_no_lowering,
+        last="0.11",
     ),
     Patch(
         *("jax._src.lax.control_flow.loops", "_infer_scan_length", counted),
-        "0.10.2 to 0.12: of types that are not its own it asks for `length`, and believes it",
+        "of types that are not its own it asks for `length`, and believes it",
     ),
     Patch(
         *("jax._src.lax.control_flow.conditionals", "lax", Selecting),
-        "0.10.2 to 0.12: the batching rule of `cond` applies `select_n` and `stop_gradient` to all results",
+        "the batching rule of `cond` applies `select_n` and `stop_gradient` to all results",
     ),
     Patch(
         *("jax._src.custom_derivatives", "lu", Scoping),
-        "0.10.2 to 0.12: the functions of custom derivatives run in the context of the backward pass, not of the call",
+        "the functions of custom derivatives run in the context of the backward pass, not of the call",
     ),
     Patch(
         *("jax._src.lax.lax", "_one_vjp", seeded),
-        "0.10.2 to 0.12: the first cotangent is made by `full_like`, which takes arrays only",
+        "the first cotangent is made by `full_like`, which takes arrays only",
     ),
     Patch(
         *("jax._src.pjit", "_create_sharding_for_array", in_program),
-        "0.10.2 to 0.12: a `PartitionSpec` needs a mesh of devices in context, and not only an abstract one",
+        "a `PartitionSpec` needs a mesh of devices in context, and not only an abstract one",
     ),
     Patch(
         *("jax._src.pjit", "check_shardings_are_auto", allowed_in_program),
-        "0.10.2 to 0.12: a constraint may name auto axes only",
+        "a constraint may name auto axes only",
     ),
     Patch(
         *("jax._src.api", "pspec_to_sharding", pspec_in_program),
-        "0.10.2 to 0.12: it needs a mesh of devices in context, and not only an abstract one",
+        "it needs a mesh of devices in context, and not only an abstract one",
     ),
     Patch(
         *("jax._src.shard_map", "_shmap_checks", shard_map_in_program),
-        "0.10.2 to 0.12: it wants the mesh in context, and that operands lie as ``in_specs`` say on explicit axes",
+        "it wants the mesh in context, and that operands lie as ``in_specs`` say on explicit axes",
     ),
 )
 

@@ -101,7 +101,6 @@ def test_the_table_is_in_the_docs() -> None:
     page = (Path(__file__).parents[2] / "docs" / "architecture.md").read_text()
     for patch in PATCHES:
         assert f"`{patch.name.removeprefix('jax._src.')}`" in page
-        assert patch.why.startswith("0.")
 
 
 X = np.arange(1, 9, dtype=np.float32).reshape(2, 4)
