@@ -11,6 +11,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests.fresh import printed
+
 ROOT = Path(__file__).parents[1]
 FILES = {
     ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
@@ -186,8 +188,7 @@ def test_what_only_prints_and_other_frameworks_are_loaded_by_who_uses_them() -> 
         sh.einsum, sh.tree.bytes({"a": np.ones(3)})
         print([m for m in ("rich", "click", "matplotlib", "flax", "orbax") if m in sys.modules])
     """
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
-    assert ran.stdout.strip() == "[]"
+    assert printed(code).strip() == "[]"
 
 
 def test_no_public_name_is_that_of_a_room() -> None:
@@ -202,8 +203,6 @@ FILE_CHANGES = {"eager": 106, "traced": 27}
 
 
 def test_an_einsum_crosses_few_files() -> None:
-    run = [sys.executable, "-m", "tests.file_changes", "--json"]
-    ran = subprocess.run(run, capture_output=True, text=True, cwd=ROOT, check=True)
-    found = json.loads(ran.stdout)
+    found = json.loads(printed("from tests.file_changes import main; main()", "--json"))
     assert found.keys() == FILE_CHANGES.keys()
     assert all(found[kind] <= most for kind, most in FILE_CHANGES.items()), found

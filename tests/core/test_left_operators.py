@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import operator
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -15,6 +13,7 @@ import pytest
 
 import shtypes as sh
 from tests.end_to_end import host
+from tests.fresh import printed
 from tests.tolerance import assert_close
 
 ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
@@ -146,7 +145,6 @@ PLAIN = """if True:
 
 def test_a_plain_program_is_the_same_beside_typed_ones() -> None:
     """In one process, before and after the package is imported: nothing is left of what JAX compiled before."""
-    ran = subprocess.run([sys.executable, "-c", PLAIN], capture_output=True, text=True, check=True).stdout
-    without, beside = ran.split("beside typed ones\n")
+    without, beside = printed(PLAIN).split("beside typed ones\n")
     assert len(without.splitlines()) > 40
     assert without == beside

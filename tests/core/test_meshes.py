@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import functools
-import subprocess
-import sys
 from typing import Any
 
 import jax
@@ -12,6 +10,7 @@ import numpy as np
 import pytest
 
 import shtypes as sh
+from tests.fresh import printed
 
 
 def test_a_jax_mesh_is_a_mesh_for_types() -> None:
@@ -68,7 +67,7 @@ def test_the_mesh_that_jax_set_is_found_before_any_typed_value_is_made() -> None
         "jax.set_mesh(jax.make_mesh((2,), ('x',)))\n"
         "assert sh.ShType.parse('f32[8@x]').local_shape == (4,)\n"
     )
-    subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True)
+    printed(code)
 
 
 def test_a_mesh_of_more_devices_than_there_are_says_how_to_get_them() -> None:

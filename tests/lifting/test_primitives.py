@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import functools
 import json
-import subprocess
-import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,6 +15,7 @@ import shtypes as sh
 from shtypes._compat.jaxprs import inner_jaxprs, jaxpr_of
 from shtypes.evaluation.table import BODIES, ROWS, WITHOUT_ROW
 from shtypes.lifting.lift import lift
+from tests.fresh import printed
 from tests.lifting.primitive_programs import primitive_programs
 from tests.peers.programs import EVERYTHING, Program
 from tests.random_checks import denoted
@@ -61,8 +60,7 @@ ELSEWHERE = {
 @functools.cache
 def defined() -> frozenset[str]:
     """The primitives that the running JAX defines."""
-    run = subprocess.run([sys.executable, "-c", _ALL], capture_output=True, text=True, check=True)
-    return frozenset(json.loads(run.stdout.splitlines()[-1]))
+    return frozenset(json.loads(printed(_ALL).splitlines()[-1]))
 
 
 def test_every_primitive_has_a_row_or_a_reason_and_none_has_both() -> None:

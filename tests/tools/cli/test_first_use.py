@@ -3,28 +3,18 @@
 from __future__ import annotations
 
 import pickle
-import subprocess
-import sys
 from pathlib import Path
 
 import shtypes as sh
-
-ROOT = Path(__file__).parents[3]
-
-
-def fresh(code: str, *args: str) -> str:
-    """What a new process prints."""
-    ran = subprocess.run([sys.executable, "-c", code, *args], capture_output=True, text=True, cwd=ROOT, check=False)
-    assert ran.returncode == 0, ran.stderr
-    return ran.stdout
+from tests.fresh import printed
 
 
 def test_a_file_may_start_with_an_operator(tmp_path: Path) -> None:
     (tmp_path / "model.py").write_text("def loss(x, w):\n    return x @ w\n")
     target = (f"{tmp_path}/model.py:loss", "f32[8@dp, 16]", "f32[16, 4]", "--mesh", "dp=2")
-    assert "result:     f32[8@dp,4]\n" in fresh("from shtypes.tools.cli import main; main()", "check", *target)
+    assert "result:     f32[8@dp,4]\n" in printed("from shtypes.tools.cli import main; main()", "check", *target)
 
 
 def test_what_is_unpickled_has_its_operators() -> None:
     kept = pickle.dumps(sh.abstract_array("f32[8@dp]", mesh=sh.abstract_mesh({"dp": 2})))
-    assert fresh(f"import pickle; x = pickle.loads({kept!r}); print((x + x).type)") == "f32[8@dp]\n"
+    assert printed(f"import pickle; x = pickle.loads({kept!r}); print((x + x).type)") == "f32[8@dp]\n"
