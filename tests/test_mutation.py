@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import builtins
 import dis
-from collections.abc import Container
 from types import CodeType
 from typing import Any
 
@@ -70,12 +69,18 @@ def test_breaking_a_cell_turns_a_check_red(cell: tuple[str, Any], mutable: None)
 def _undefined(module: CodeType) -> set[str]:
     """The global names that a module reads and nowhere sets: any test is red with one, so the mutant says nothing."""
 
-    def names(code: CodeType, ops: Container[str]) -> set[str]:
-        inside = [names(c, ops) for c in code.co_consts if isinstance(c, CodeType)]
-        return {i.argval for i in dis.get_instructions(code) if i.opname in ops}.union(*inside)
+    names: dict[str, set[str]] = {"STORE_NAME": set(), "STORE_GLOBAL": set(), "LOAD_GLOBAL": set()}
 
-    defined = names(module, {"STORE_NAME", "STORE_GLOBAL"})
-    return names(module, {"LOAD_GLOBAL"}) - defined - {*dir(builtins), "__file__"}
+    def read(code: CodeType) -> None:
+        for i in dis.get_instructions(code):
+            if i.opname in names:
+                names[i.opname].add(i.argval)
+        for inside in code.co_consts:
+            if isinstance(inside, CodeType):
+                read(inside)
+
+    read(module)
+    return names["LOAD_GLOBAL"] - names["STORE_NAME"] - names["STORE_GLOBAL"] - {*dir(builtins), "__file__"}
 
 
 def test_every_mutant_finds_the_text_that_it_breaks_and_the_tests_that_should_see_it() -> None:
