@@ -49,7 +49,7 @@ def test_an_array_without_elements_and_one_of_no_dims_are_values() -> None:
         pytest.param(np.ones(4), "f32[4]{V:dp}", "from the parts of processes: it varies over `dp`", id="varying"),
         pytest.param(np.ones(3), "[_@dp]", "3 cannot be sharded in 2", id="uneven"),
         pytest.param(np.ones(4) + 0.5, "i32[4@dp]", "cannot become", id="another dtype"),
-        pytest.param(["a"], "f32[1]", "takes an array", id="text"),
+        pytest.param(["a"], "f32[1]", "an array or a number was expected", id="text"),
     ],
 )  # fmt: skip
 def test_a_part_that_does_not_fit_is_refused_in_words(local: Any, type: str, what: str) -> None:
