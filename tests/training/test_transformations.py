@@ -56,12 +56,7 @@ WAYS: Final = {
     "pending gradients": Way(TENSOR, "partial", jax.jit, pending=True),
 }
 #: Those that run by default; the others where there is time.
-FEW: Final = {
-    *(("optimistic_gradient_descent", "sharded"), ("scale_by_distance_over_gradients", "replicated")),
-    *(("chain", "pending gradients"), ("skip_large_updates", "sharded, invariant")),
-    *(("add_noise", "sharded, invariant"), ("monitor", "sharded"), ("lamb", "sharded")),
-    *(("dpsgd", "sharded"), ("scale_by_factored_rms", "sharded")),
-}
+FEW: Final = [("scale_by_distance_over_gradients", way) for way in ("sharded, invariant", "replicated")]
 CASES: Final = [
     pytest.param(name, way, marks=[] if (name, way) in FEW else [pytest.mark.nightly])
     for name in TRANSFORMATIONS
@@ -147,7 +142,6 @@ def numbers(x: Any) -> Any:
     return np.asarray(words(x))
 
 
-@pytest.mark.one_in(11)
 @pytest.mark.parametrize(("name", "way"), CASES)
 def test_the_steps_of_every_transformation_are_those_of_one_device_and_keep_all_types(name: str, way: str) -> None:
     case, how = TRANSFORMATIONS[name], WAYS[way]
