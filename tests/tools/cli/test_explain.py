@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from tests.fresh import printed
 from tests.tools.cli.running import runner
 from tests.tools.demo.test_gated_mlp import POST_ARGUMENTS, POST_BACKWARD, POST_EINSUMS, POST_FORWARD, without_casts
 
@@ -43,12 +41,14 @@ def types_in(text: str) -> dict[str, str]:
 @pytest.fixture(scope="module")
 def without_backend() -> list[str]:
     """What two commands print, one after the other in a process in which any backend that starts is an error."""
-    env = {**os.environ, "JAX_PLATFORMS": "none_such", "PYTHONPATH": str(ROOT), "SHTYPES_POLICY": "partial"}
     calls = (
         [f"{EXAMPLE}:loss", *MESH, "--grad"],
         ["examples/microbatch.py:step", "--arguments", "arguments", "--mesh", "dp=8"],
     )
     code = f"""if True:
+        import os, jax
+        jax.config.update("jax_platforms", "none_such")
+        os.environ["SHTYPES_POLICY"] = "partial"
         from shtypes.tools.cli import main
         for call in {calls!r}:
             try:
@@ -57,8 +57,7 @@ def without_backend() -> list[str]:
                 assert not end.code
             print("", end=chr(0))
     """
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env, cwd=ROOT, check=True)
-    return ran.stdout.split("\0")
+    return printed(code).split("\0")
 
 
 @pytest.mark.core
