@@ -185,7 +185,7 @@ def _equivariant() -> Module:
 #: Batches of which norms and averages are taken are summed in training; what edges need of nodes is gathered.
 PROGRAMS: Final = {
     "haiku-ResNet": Program(_resnet, {"data": 1152, "tensor": 5175}),
-    "haiku-VectorQuantizerEMA": Program(_vqvae, {"data": 148, "tensor": 284, "both": 476}),
+    "haiku-VectorQuantizerEMA": Program(_vqvae, {"data": 155, "tensor": 284, "both": 476}),
     "haiku-transformer": Program(_haiku_transformer, {"data": 4, "tensor": 10543, "both": 11343}),
     "penzai-llama": Program(_penzai, {"data": 4, "both": 12959}),
     "equimo-VisionTransformer": Program(_vit, {"data": 4, "tensor": 10991, "both": 13583}),
