@@ -14,7 +14,10 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from shtypes._compat.jaxprs import ClosedCall, Cond, Scan, While, is_literal, jaxpr_of
-from shtypes.core.operation import direction_of
+from shtypes.core.local import Local
+from shtypes.core.operation import Operation, applied_by, direction_of
+from shtypes.core.reshard import Reshard
+from shtypes.core.shard_fn import program_of
 from shtypes.traced.equations import Needs, SourceLine, Walk, control_of, place_of
 from shtypes.types import ShType
 
@@ -55,8 +58,10 @@ _COSTLY: Final = _names(
 
 
 def kind_of(eqn: Any) -> Kind:
-    """The memory use of an equation without bodies."""
-    name = eqn.primitive.name
+    """The memory use of an equation without bodies, of a plain or a typed program."""
+    name, operation = eqn.primitive.name, applied_by(eqn)
+    if isinstance(operation, Reshard) and not operation.forward_comm():
+        return Kind.VIEW if operation.src.local_shape == operation.dst.local_shape else Kind.MAP
     if name == "optimization_barrier":
         return Kind.BARRIER
     if name in _VIEWS or (name in ("broadcast_in_dim", "convert_element_type") and _same(eqn)):
@@ -137,7 +142,11 @@ class Step:
     @property
     def communicates(self) -> bool:
         """Whether it is a collective."""
-        return self.kind is Kind.SEND or (self.eqn is not None and any(map(_is_of_axis, self.eqn.effects)))
+        if self.kind is Kind.SEND or self.eqn is None:
+            return self.kind is Kind.SEND
+        operation = applied_by(self.eqn)
+        typed = isinstance(operation, Operation) and bool(operation.forward_comm())
+        return typed or any(map(_is_of_axis, self.eqn.effects))
 
     @property
     def place(self) -> SourceLine:
@@ -225,6 +234,10 @@ class _Build:
             return self._barrier(eqn, operands, stack)
         if eqn.primitive.name == "shard_map":
             return self._inline(eqn.params["jaxpr"], outs, operands, stack)
+        operation = applied_by(eqn)
+        local = program_of(operation.fn, operation.operands, shards=True) if isinstance(operation, Local) else None
+        if local is not None:
+            return self._inline(local, outs, operands, stack)
         if len(use.bodies) == 1 and len(use.bodies[0].jaxpr.invars) == len(operands):
             return self._inline(use.bodies[0].jaxpr, use.bodies[0].used, operands, stack)
         return self._plain(eqn, operands, stack)

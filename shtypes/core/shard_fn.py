@@ -212,9 +212,12 @@ def without_derivative(fn: ShardFn, operands: Sequence[ShType], count: int) -> f
     return frozenset(i for i in n if not any(with_derivative(fn, [i == j for j in n], operands, count)))
 
 
-def program_of(fn: ShardFn, operands: Sequence[ShType]) -> Any:
-    """The program of a shard function on operands of some types; None if it cannot be traced."""
-    shapes = tuple((1,) if fn.per_element else t.local_shape for t in operands)
+def program_of(fn: ShardFn, operands: Sequence[ShType], *, shards: bool = False) -> Any:
+    """The program of a shard function on operands of some types; None if it cannot be traced.
+
+    That of a function of each element is of one element, unless ``shards``.
+    """
+    shapes = tuple((1,) if fn.per_element and not shards else t.local_shape for t in operands)
     key = fn, shapes, tuple(t.dtype_name for t in operands), promotion()
     try:
         try:

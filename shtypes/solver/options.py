@@ -19,6 +19,7 @@ from shtypes._compat.derivative_rules import Residuals, residuals_of
 from shtypes._compat.jaxprs import is_literal, key_of_equation, literal_value
 from shtypes._compat.plain_programs import alone
 from shtypes.analysis.compute import seconds_of
+from shtypes.analysis.flops import product_flops
 from shtypes.caches import Bounded
 from shtypes.context.user_line import wrap_jax_errors
 from shtypes.core.array import Array, wrap
@@ -335,14 +336,18 @@ class _Probe:
         if None in results:
             return None
         states = tuple(seed.get(i, REDUCED) for i in range(len(self.operands)))
-        work = seconds_of(program, _DEVICE) * self.size / self._all_work if self._all_work else 1.0
+        work = seconds_of(program, _DEVICE) * self.size / self._undivided_work if self._undivided_work else 1.0
         return Option(states, tuple(results), forward / size, backward / size, work=work)  # type: ignore[arg-type]
 
     @functools.cached_property
-    def _all_work(self) -> float:
-        """The work of the op on replicated operands."""
-        traced = self.trace(self._types({}), self.typed_row)
-        return 0.0 if traced is None else seconds_of(traced[3], _DEVICE)
+    def _undivided_work(self) -> float:
+        """The work on replicated operands as `Costs` has it: that of a product, or from memory and back in each run."""
+        if product_flops(self.eqn) is not None:
+            traced = self.trace(self._types({}), self.typed_row)
+            return 0.0 if traced is None else seconds_of(traced[3], _DEVICE)
+        runs = 1 + sum(self._of(i).live for i in self.values)
+        avals = [self.eqn.invars[i].aval for i in self.values] + [v.aval for v in self.eqn.outvars]
+        return runs * sum(map(_nbytes, avals)) / _DEVICE.bandwidth
 
     def local_bytes(self, results: Sequence[ShType | None]) -> int:
         """Bytes of the first result on each device."""

@@ -255,16 +255,28 @@ def test_work_without_products_takes_as_long_as_that_of_the_typed_step() -> None
     assert plan.compute == pytest.approx(plan.work.seconds(), rel=0.15)
 
 
-def test_a_lookup_across_shards_is_priced_by_the_work_of_its_algorithm() -> None:
-    """Each device looks up the indices of all devices in its rows of the table, which divides nothing."""
+def lookup(table: Any, at: Any) -> Any:
+    return jnp.sum(table[at])
 
-    def lookup(table: Any, at: Any) -> Any:
-        return jnp.sum(jnp.square(table[at]))
 
-    line = f"test_suggest.py:{lookup.__code__.co_firstlineno + 1}"
-    fixed = {f"{line} <- table": "[_@x, _]", f"{line} <- broadcast_in_dim": "[_@x, _]"}
-    plan = sh.suggest(lookup, f32(64, 32), jax.ShapeDtypeStruct((256,), jnp.int32), mesh={"x": 8}, fixed=fixed)[0]
-    assert plan.compute == pytest.approx(plan.work.seconds(), rel=0.3)
+def maximum(x: Any) -> Any:
+    return jnp.sum(jnp.max(x, 1))
+
+
+@pytest.mark.parametrize(
+    ("f", "operands", "arguments"),
+    [
+        # each device looks up the indices of all devices in its rows of the table, which divides nothing
+        (lookup, ("table", "broadcast_in_dim"), (f32(64, 32), jax.ShapeDtypeStruct((256,), jnp.int32))),
+        (maximum, ("x",), (f32(64, 4096),)),  # an even share, and its derivative
+    ],
+    ids=["lookup", "maximum"],
+)
+def test_an_op_across_shards_is_priced_by_the_work_of_its_algorithm(f: Any, operands: Any, arguments: Any) -> None:
+    line = f"test_suggest.py:{f.__code__.co_firstlineno + 1}"
+    spec = "[_, _@x]" if f is maximum else "[_@x, _]"
+    plan = sh.suggest(f, *arguments, mesh={"x": 8}, fixed={f"{line} <- {name}": spec for name in operands})[0]
+    assert plan.compute == pytest.approx(plan.work.seconds(), rel=0.1)
 
 
 @pytest.mark.parametrize(("mesh", "settled"), [({"a": 2, "b": 2, "c": 2}, False), ({"a": 2, "b": 2}, True)], ids=str)
