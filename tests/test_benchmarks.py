@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from functools import cache
@@ -14,7 +15,7 @@ import numpy as np
 import pytest
 
 import shtypes as sh
-from benchmarks import across, merging, overhead, refusals, training
+from benchmarks import across, auto_mode, merging, overhead, refusals, training
 from benchmarks.measure import hlo, timing
 from benchmarks.models import microbatch, transformer
 from tests.traced.compiled import assert_compiled_as_said
@@ -265,3 +266,15 @@ def test_a_way_across_shards_compiles_to_what_the_ledger_says(case: across.Case,
             return f(*args), sh.grad(loss, places)(*args) if places else ()
 
         assert_compiled_as_said(step, *args, jits=[jax.jit])
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("model", auto_mode.MODELS)
+def test_a_plan_that_is_found_sends_what_the_page_says(model: str) -> None:
+    """What sends more is a worse plan, or a worse price of work, by which the quickest one is chosen."""
+    page = (Path(__file__).parents[1] / "docs" / "suggest.md").read_text()
+    row = re.search(rf"^\| {re.escape(model)} \| ([\d,]+) \|", page, re.MULTILINE)
+    assert row is not None
+    f, args, _ = auto_mode.MODELS[model]
+    (plan, *_) = sh.suggest(f, *args, mesh=auto_mode.MESH, links=auto_mode.LINK, compute=auto_mode.DEVICE)
+    assert round(plan.ledger.bytes / 1e3) <= int(row[1].replace(",", ""))
