@@ -78,9 +78,7 @@ class _Steps:
 
     def slot(self, x: Any) -> int:
         """The slot of a variable, or a new one for a literal."""
-        if not is_literal(x):
-            return self._slots[x]
-        return self._add(Constant(Static(x.aval.dtype.type(x.val))), (), [x])  # Python's numbers have no dtype
+        return self._add(Constant(Static(x.val)), (), [x]) if is_literal(x) else self._slots[x]
 
     def _add(self, fn: ShardFn, operands: Sequence[Any], results: Sequence[Any]) -> int:
         """Adds a function, and returns the slot of its first result."""
