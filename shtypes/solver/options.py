@@ -19,7 +19,7 @@ from shtypes._compat.derivative_rules import Residuals, residuals_of
 from shtypes._compat.jaxprs import is_literal, key_of_equation, literal_value
 from shtypes._compat.plain_programs import alone
 from shtypes.analysis.compute import seconds_of
-from shtypes.analysis.flops import product_flops
+from shtypes.analysis.flops import products
 from shtypes.caches import Bounded
 from shtypes.context.user_line import wrap_jax_errors
 from shtypes.core.array import Array, wrap
@@ -341,8 +341,8 @@ class _Probe:
 
     @functools.cached_property
     def _undivided_work(self) -> float:
-        """The work on replicated operands as `Costs` has it: that of a product, or from memory and back in each run."""
-        if product_flops(self.eqn) is not None:
+        """The work on replicated operands as `Costs` has it: that of products, or from memory and back in each run."""
+        if products(self.eqn):
             traced = self.trace(self._types({}), self.typed_row)
             return 0.0 if traced is None else seconds_of(traced[3], _DEVICE)
         runs = 1 + sum(self._of(i).live for i in self.values)
