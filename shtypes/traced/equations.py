@@ -120,11 +120,12 @@ def control_of(eqn: Any) -> Any:
 
 def place_of(eqn: Any) -> SourceLine:
     """The user's line of an equation, or that of an installed library if the user has none."""
-    found = users_frame(eqn)
-    frame = found[0] if found else next((f for f in frames_of(eqn) if f.kind is Owner.INSTALLED), None)
-    if frame is None:
+    inmost = next((f for f in frames_of(eqn) if f.kind in (Owner.USERS, Owner.INSTALLED)), None)
+    if inmost is None:
         return SourceLine()
-    return SourceLine(frame.code.co_filename, frame.line, frame.code.co_qualname, found[1] if found else "")
+    in_library = users_frame(eqn) if inmost.kind is Owner.INSTALLED else None
+    frame, library = in_library or (inmost, "")
+    return SourceLine(frame.code.co_filename, frame.line, frame.code.co_qualname, library)
 
 
 def equations(
