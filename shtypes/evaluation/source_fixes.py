@@ -25,7 +25,7 @@ from shtypes.evaluation.operand_names import Name, argument_name, name_of_source
 from shtypes.evaluation.value_info import is_constant, is_inexact, noted_as, notes_kept
 from shtypes.rules.candidate_types import place_of
 from shtypes.rules.suggest_fixes import called_names
-from shtypes.scopes.comm import is_limited
+from shtypes.scopes.comm import has_comm_scope
 from shtypes.types import ShType, State
 
 _RESHARD: Final = re.compile(r'sh\.reshard\(([^,()]+), "([^"]*)"\)')
@@ -50,7 +50,7 @@ def edit_fixes(error: ShardingTypeError, step: Step, operands: Sequence[Any], ev
         typed = [x for x in operands if is_typed(x)]
         if len(typed) == len(subjects):
             error.same = firsts(typed)
-        limited = is_limited()
+        limited = has_comm_scope()
 
         def complete() -> None:
             with as_noted():

@@ -455,8 +455,8 @@ def allows_implicit() -> bool:
     return any(isinstance(rule, Implicit) for rule in rules_in_force())
 
 
-def is_limited() -> bool:
-    """Whether a scope around limits communication, or allows it already."""
+def has_comm_scope() -> bool:
+    """Whether a scope around limits or allows communication."""
     return any(isinstance(rule, NoComm | Budget | Implicit) for rule in current.value.scopes)
 
 

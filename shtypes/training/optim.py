@@ -16,7 +16,7 @@ from shtypes.dispatch.apply import finished_type, is_typed
 from shtypes.errors import Fix, ShardingTypeError, quoted
 from shtypes.evaluation.source_fixes import IMPLICIT_HINT
 from shtypes.lifting.lift import lift as lifted
-from shtypes.scopes.comm import finishing_scalars, is_limited
+from shtypes.scopes.comm import finishing_scalars, has_comm_scope
 from shtypes.training import states
 from shtypes.types import ShType, State
 
@@ -182,7 +182,7 @@ def _with_user_line(fn: Callable[..., Any], plain: Callable[..., Any]) -> Callab
 def _with_fixes_of_lift(error: ShardingTypeError, called: str, plain: Callable[..., Any]) -> ShardingTypeError:
     """Replaces an error's fixes for a lifted function with fixes for the transformation, in place."""
     lifts = f"sh.lift({getattr(plain, '__name__', 'f')}, "
-    limited = is_limited()
+    limited = has_comm_scope()
 
     def complete() -> None:
         hints = tuple(hint for hint in error.hints if hint != IMPLICIT_HINT)
