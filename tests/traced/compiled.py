@@ -123,7 +123,7 @@ UNMERGED = {
     "xla_disable_hlo_passes": "cse,all-reduce-combiner,cpu-all-reduce-combiner,while-loop-invariant-code-motion",
     "xla_backend_optimization_level": 0,
 }
-#: The same without the pass that finds values constant; XLA needs it for some programs.
+#: The same without the pass that finds values constant or unread; XLA needs it for some programs.
 UNSIMPLIFIED = UNMERGED | {"xla_disable_hlo_passes": f"{UNMERGED['xla_disable_hlo_passes']},algsimp"}
 #: Who compiles a function: JAX's `jit` what is written, that of `sh` with its reshards merged.
 JITS: Final[tuple[Callable[..., Any], ...]] = (jax.jit, sh.jit)
@@ -145,7 +145,19 @@ def assert_compiled_as_said(
     for jit in jits:
         jitted = jit(f)
         said = sh.ledger(jitted if jit is sh.jit else f, *args)
-        assert not said.not_covered
-        assert sent_by_compiled(compiled_text(jitted, *args), unknown) == sent_by_ledger(said, unknown), jit
+        assert_sent_as_said(jitted, args, said, unknown)
         written = written if jit is sh.jit else said
     return sh.ledger(f, *args) if written is None else written
+
+
+def assert_sent_as_said(jitted: Any, args: Sequence[Any], said: Ledger, unknown: int | None = None) -> None:
+    """What a compiled function sends is what its ledger says, where XLA leaves out nothing that is written."""
+    assert not said.not_covered
+    written = sent_by_ledger(said, unknown)
+    found = sent_by_compiled(compiled_text(jitted, *args), unknown)
+    if found != written:
+        # XLA's simplifier leaves out what is zero, as `ne(n, n)`, and operands of a join of which a slice has nothing.
+        for sent, most in zip(found, written, strict=True):
+            assert all(n <= most.get(key, 0) for key, n in sent.items()), (jitted, str(said))
+        found = sent_by_compiled(compiled_text(jitted, *args, options=UNSIMPLIFIED), unknown)
+    assert found == written, (jitted, str(said))
