@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import graphlib
+import math
 import operator
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -23,9 +24,15 @@ class Fusion:
     """The steps that compute each step of a graph after fusion; itself if its result is in memory.
 
     ``b = exp(a); c = sum(b)`` is one kernel, in which ``b`` has no memory: ``into[b] == {c}`` and ``reads(c) == [a]``.
+
+    Args:
+        graph: A body.
+        repeats: Whether what reads little is computed wherever it is read, as XLA does. For an estimate of memory it is
+            not: it takes the place of the copies that XLA makes of what products read in another layout.
     """
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, *, repeats: bool = False) -> None:
+        self._repeats = repeats
         self.into: dict[Step, frozenset[Step]] = {}
         self._users: dict[Value, list[Step]] = {}
         self._results = set(graph.results)
@@ -64,7 +71,9 @@ class Fusion:
             readers |= into
         if result in self._results or not readers:
             return itself
-        recomputable = step.kind is Kind.VIEW or (step.kind is Kind.MAP and self._on_all_paths(step))
+        recomputable = step.kind is Kind.VIEW or (
+            step.kind is Kind.MAP and ((self._repeats and _reads_little(step)) or self._on_all_paths(step))
+        )
         return readers if recomputable or len(readers) == 1 else itself
 
     def _on_all_paths(self, step: Step) -> bool:
@@ -92,6 +101,13 @@ class Fusion:
     def reads(self, step: Step) -> Iterable[Value]:
         """The values that a step reads from memory, through what is fused into it."""
         return self._reads[step]
+
+
+def _reads_little(step: Step) -> bool:
+    """Whether XLA computes a result wherever it is read: one array is read for it, or no more bytes than it has."""
+    (result,) = step.results
+    arrays = {v: v.bytes for v in step.operands if math.prod(v.aval.shape) > 1}
+    return len(arrays) <= 1 or sum(arrays.values()) <= result.bytes
 
 
 @dataclass(eq=False)

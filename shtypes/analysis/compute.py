@@ -234,7 +234,7 @@ class _Walk:
 
     def kernels(self, graph: Graph, runs: int = 1) -> Iterator[Kernel]:
         """The kernels of a body, and of those inside."""
-        fusion = Fusion(graph)
+        fusion = Fusion(graph, repeats=True)
         fused: dict[Step, list[Step]] = {}
         for step, into in fusion.into.items():
             for kernel in into - {step}:

@@ -19,7 +19,7 @@ from shtypes.core.operation import Operation, applied_by, direction_of
 from shtypes.core.reshard import Reshard
 from shtypes.core.shard_fn import program_of
 from shtypes.traced.equations import Needs, SourceLine, Walk, control_of, place_of
-from shtypes.types import ShType
+from shtypes.types import ShType, dtypes
 
 
 class Kind(enum.Enum):
@@ -47,13 +47,13 @@ _VIEWS: Final = _names(
 )
 _MAPS: Final = _names(
     "add sub mul neg max min select_n and or xor not eq ne lt le gt ge convert_element_type abs sign floor ceil "
-    "round clamp iota broadcast_in_dim transpose slice dynamic_slice gather concatenate pad rev square integer_pow "
+    "round clamp iota broadcast_in_dim transpose slice dynamic_slice concatenate pad rev square integer_pow "
     "add_any is_finite shift_left shift_right_logical shift_right_arithmetic real imag complex conj nextafter "
-    "axis_index"
+    "axis_index sin cos tan population_count clz"
 )
 _COSTLY: Final = _names(
-    "exp exp2 expm1 log log1p tanh logistic sin cos tan asin acos atan atan2 sinh cosh asinh acosh atanh rsqrt sqrt "
-    "cbrt div rem pow erf erfc erf_inv lgamma digamma"
+    "exp exp2 expm1 log log1p tanh logistic asin acos atan atan2 sinh cosh asinh acosh atanh rsqrt sqrt cbrt div rem "
+    "pow gather erf erfc erf_inv lgamma digamma"
 )
 
 
@@ -66,7 +66,7 @@ def kind_of(eqn: Any) -> Kind:
         return Kind.BARRIER
     if name in _VIEWS or (name in ("broadcast_in_dim", "convert_element_type") and _same(eqn)):
         return Kind.VIEW
-    if name in _MAPS:
+    if name in _MAPS or (name == "div" and _by_a_number(eqn)):
         return Kind.MAP
     if name in _COSTLY:
         return Kind.COSTLY
@@ -75,6 +75,12 @@ def kind_of(eqn: Any) -> Kind:
     if name == "dynamic_update_slice":
         return Kind.STORE
     return Kind.SEND if name in ("psum", "psum_invariant", "pmax", "pmin") else Kind.KERNEL
+
+
+def _by_a_number(eqn: Any) -> bool:
+    """Whether a division is one of floats by a number, for which XLA multiplies by the reciprocal."""
+    divisor = eqn.invars[1].aval
+    return not divisor.shape and dtypes.differentiable(dtypes.from_numpy(divisor.dtype))
 
 
 def _same(eqn: Any) -> bool:

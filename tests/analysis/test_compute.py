@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -181,6 +182,42 @@ def test_operations_are_the_compilers(name: str) -> None:
         analysis = compiled(jax.jit(step).lower(*args)).cost_analysis()
     theirs = (analysis[0] if isinstance(analysis, list) else analysis)["flops"]
     assert found.flops == pytest.approx(theirs, rel=0.03)
+
+
+LENGTH = 4096
+#: Functions of two arrays of n numbers whose result two kernels read; one array more where memory has it.
+READ_TWICE: dict[str, Callable[[Any, Any], Any]] = {
+    "one array": lambda x, y: y + 3.0,
+    "twice the same": lambda x, y: y + y,
+    "by a number": lambda x, y: y / 3.0,
+    "sines": lambda x, y: jnp.sin(y),
+    "one number": lambda x, y: jnp.broadcast_to(y[0], y.shape),
+    "places": lambda x, y: jnp.arange(LENGTH, dtype=y.dtype),
+    "a comparison": lambda x, y: (y > 0).astype(y.dtype),
+    "rows": lambda x, y: (y[:64, None] + y[None, :64]).reshape(LENGTH),
+    "reversed": lambda x, y: y[::-1],
+    "two arrays": lambda x, y: x + y,
+    "one of two": lambda x, y: jnp.where(x > 0, x, y),
+    "exponentials": lambda x, y: jnp.exp(y),
+    "lookups": lambda x, y: y[jnp.abs(x * 8).astype(jnp.int32)],
+}
+
+
+@pytest.mark.parametrize("first", ["before", "at once"])
+def test_what_the_compiler_computes_again_is_not_in_memory(first: str) -> None:
+    numbers = jax.ShapeDtypeStruct((LENGTH,), jnp.float32)
+    for name, function in READ_TWICE.items():
+
+        def f(x: Any, y: Any, function: Callable[[Any, Any], Any] = function) -> Any:
+            b = function(x, y)
+            z = jnp.sort(x * b)
+            return z, jnp.sort(b + (z if first == "before" else x))
+
+        with sh.use_mesh(sh.abstract_mesh({"dp": 1})):
+            found = sh.compute(sh.lift(f), f"f32[{LENGTH}]", f"f32[{LENGTH}]").bytes
+        analysis = compiled(jax.jit(f).lower(numbers, numbers)).cost_analysis()
+        theirs = (analysis[0] if isinstance(analysis, list) else analysis)["bytes accessed"]
+        assert found == pytest.approx(theirs, rel=0.02), name
 
 
 # one trace
