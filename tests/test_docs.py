@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 import importlib
+import pkgutil
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -138,6 +139,12 @@ def test_the_reference_has_every_public_name_but_those_of_jax() -> None:
     of_jax = {(op.module, op.attr) for op in OPS.values()}
     named = {(name, f"::: {module}.{attr}") for name, module, attr in places() if (module, attr) not in of_jax}
     assert not [name for name, line in named if line not in page and not re.match("::: (jax|.*describe)", line)]
+
+
+def test_what_the_reference_names_is_there() -> None:
+    page = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    for name in re.findall(r"^::: (shtypes\.\S+)$", page, re.MULTILINE):
+        pkgutil.resolve_name(name)
 
 
 def test_a_page_whose_example_prints_something_else_is_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
