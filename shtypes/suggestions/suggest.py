@@ -376,9 +376,12 @@ def _does_not_fit(limit: float | None) -> ShardingTypeError:
 
 
 def _quickest(problem: Problem, search: Search, limit: float, seconds: float = math.inf) -> Plan | None:
-    """The first plan that fits by `sh.memory`, of the quickest few visited points that may fit."""
-    near = (p for p in search.visited if p.seconds < seconds and p.cost.memory <= _LIKELY * limit)
-    plans = [Plan(problem, p) for p in sorted(near, key=lambda p: p.seconds)[:_MOST_TIGHTENED]]
+    """The first plan that fits by `sh.memory`, of the quickest few visited points that may fit and the smallest."""
+    near = sorted(
+        (p for p in search.visited if p.seconds < seconds and p.cost.memory <= _LIKELY * limit), key=lambda p: p.seconds
+    )
+    smallest = sorted(near[_MOST_TIGHTENED:], key=lambda p: p.cost.memory)[:1]
+    plans = (Plan(problem, p) for p in near[:_MOST_TIGHTENED] + smallest)
     return next((p for p in plans if p.fits(limit)), None)
 
 

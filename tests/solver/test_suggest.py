@@ -443,6 +443,26 @@ def test_a_plan_that_fits_is_found_though_more_was_predicted_for_it() -> None:
     assert plan.memory <= 35_600 < plan.point.cost.memory
 
 
+@pytest.mark.nightly
+def test_what_needs_least_is_measured_before_a_bound_is_refused() -> None:
+    """More is predicted to fit than does, of a recurrence whose gates are matrices."""
+
+    def recurrence(p: Any, x: Any) -> Any:
+        u = x @ p["x"]
+        heads = u.reshape(*u.shape[:2], 4, 8)
+        r, i = (jax.nn.sigmoid(jnp.einsum("bshi,hij->bshj", heads, p[n]).reshape(u.shape)) for n in "ai")
+        a = jnp.exp(-8 * r * jax.nn.softplus(p["L"]))
+        gated = a, u * i * jnp.sqrt(1 - a * a)
+        _, h = jax.lax.associative_scan(lambda l, r: (l[0] * r[0], r[0] * l[1] + r[1]), gated, axis=1)
+        return jnp.mean(jnp.square(h * jax.nn.gelu(x @ p["y"]) @ p["o"]))
+
+    weights = {"x": "[16,32]", "y": "[16,32]", "o": "[32,16]", "L": "[32]", "a": "[4,8,8]", "i": "[4,8,8]"}
+    args = {name: f"f32{shape}" for name, shape in weights.items()}, "f32[8, 8, 16]"
+    options: dict[str, Any] = {"mesh": {"dp": 4, "tp": 2}, "links": sh.Link(1e9, launch=1e-6)}
+    smallest = sh.suggest(recurrence, *args, **options)[-1].memory
+    assert sh.suggest(recurrence, *args, memory=smallest, **options)[0].memory <= smallest
+
+
 def test_a_saved_plan_is_decisions_and_applies_to_the_program_that_it_is_of(tmp_path: Path) -> None:
     args = models.mlp(64, 32, 128)
     found = sh.suggest(models.mlp_loss, *args, mesh={"dp": 2, "tp": 2}, **SETTINGS)
