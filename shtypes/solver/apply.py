@@ -252,11 +252,10 @@ class _Evaluator:
     def _get(self, env: dict[Any, Any], x: Operand, place: str, **options: bool) -> Any:
         if not isinstance(x, Value):
             return x
-        if x.id not in env:
-            return x.captured
         cast = self.decisions.casts.get(place, PlannedCast())
-        value = env.get(("copy", x.id), env[x.id]) if cast.from_copy else env[x.id]
-        return self._resharded(value, cast.to, **options)
+        copy = ("copy", x.id)
+        key = copy if cast.from_copy and copy in env else x.id
+        return self._resharded(env[key], cast.to, **options) if key in env else x.captured
 
     def _items(self, items: Sequence[Item], env: dict[Any, Any]) -> None:
         for item in items:

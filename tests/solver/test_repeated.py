@@ -75,6 +75,22 @@ def test_a_copy_without_a_reshard_is_the_value_itself() -> None:
         assert check(train_step(f, plan.problem.argnums), *args).ledger.total == plan.ledger.total
 
 
+def test_layers_may_read_a_shared_copy_alone() -> None:
+    def masked(params: Any, x: Any, mask: Any) -> Any:
+        return loss(params, x, lambda p, x: x + jnp.tanh(x @ p["up"]) * mask @ p["down"])
+
+    args = [{"up": f32(16, 32), "down": f32(32, 16)}] * 3, f32(512, 16), f32(512, 32)
+    plan = sh.suggest(masked, *args, mesh={"dp": 2})[0]
+    program, decisions = plan.problem.program, plan.decisions
+    mask, t = program.inputs[-1], decisions.arguments[-1]
+    places = [f"{op.id}.{i}" for op in program.ops for i, x in enumerate(op.operands) if x is mask]
+    copies = {place: PlannedCast(from_copy=True) for place in places} | {f"second.{mask.id}": PlannedCast(t)}
+    f = typed_function(program, decisions._replace(casts={**decisions.casts, **copies}), folds=True)
+    with sh.use_mesh(plan.problem.mesh):
+        operands = program.arguments([abstract_array(t) for t in decisions.arguments])
+        assert check(train_step(f, plan.problem.argnums), *operands).ledger.total == plan.ledger.total
+
+
 def test_layers_with_other_operands_are_others() -> None:
     codes = ["a", "b", "c", "d"] * 3
     reads: list[list[Any]] = [["x"], [0], [0, 1], [2], [3], [4], [4, 5], [6], [7], [8], [9, 8], [10]]
