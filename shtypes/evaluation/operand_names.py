@@ -50,7 +50,7 @@ def _sources_of_type(maker: Step, t: ShType) -> list[Source | None]:
     return [
         source_of_var(body, v) or (source_of(maker, x) if is_typed(x) else None)
         for v, x in operands
-        if (x.type if is_typed(x) else x) == t
+        if isinstance(of := x.type if is_typed(x) else x, ShType) and of == t  # else it is a plain array
     ]
 
 

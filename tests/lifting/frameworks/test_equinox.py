@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
+import shtypes as sh
 from tests.lifting.frameworks.judging import Module, array, cases, judged, whole
 
 eqx: Any = pytest.importorskip("equinox")
@@ -100,3 +101,19 @@ DAILY: Final = ["MLP"]
 @pytest.mark.parametrize(("name", "layout"), cases(MODULES, DAILY))
 def test_a_module_of_equinox_is_that_of_one_device(name: str, layout: str) -> None:
     judged(MODULES[name](), layout)
+
+
+def test_what_a_plain_carry_makes_is_refused_in_words() -> None:
+    """The gates of a cell are split where they are sharded; in the first step they are of a plain carry, too."""
+    arrays, static = eqx.partition(eqx.nn.GRUCell(8, 16, key=jax.random.key(0)), eqx.is_array)
+
+    def states(arrays: Any, x: Any) -> Any:
+        cell = eqx.combine(arrays, static)
+        return jax.vmap(lambda x: jax.lax.scan(lambda h, t: (cell(t, h), None), jnp.zeros(16), x)[0])(x)
+
+    with sh.use_mesh(sh.abstract_mesh({"x": 4, "y": 2})):
+        typed = jax.tree.map(lambda a: sh.abstract_array(f"f32{[*a.shape]}"), arrays)
+        typed = eqx.tree_at(lambda m: m.weight_hh, typed, sh.abstract_array("f32[48@y, 16]"))
+        with pytest.raises(sh.ShardingTypeError, match="`split` acts along dim 0") as refused:
+            jax.eval_shape(sh.lift(states), typed, sh.abstract_array("f32[8@x, 6, 8]"))
+        assert "sh.implicit_comm()" in str(refused.value)
