@@ -83,8 +83,8 @@ def patched(f: Callable[..., Any], plan: Plan) -> Patch:
             hints=["jax.checkpoint around the function of that scan, and no checkpoint= of suggest"],
         )
     source = Source(f, "step" if plan.problem.argnums else "typed")
-    shapes = jax.tree.map(_struct, plan.arguments, is_leaf=lambda x: isinstance(x, ShType))
-    marked = Function(source.marked(), shapes, plan.problem.argnums, plan.problem.mesh)
+    f, arguments = source.marked(plan.arguments)
+    marked = Function(f, jax.tree.map(_struct, arguments), plan.problem.argnums, plan.problem.mesh)
     reasons: list[list[str]] = []
     for free in (False, True):  # the rules insert most free reshards anyway
         edits = _edits(plan, marked, source, free=free)

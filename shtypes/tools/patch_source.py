@@ -13,7 +13,8 @@ import textwrap
 import tokenize
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from types import SimpleNamespace
+from typing import Any, Final, NamedTuple, cast
 
 import jax
 from jax.ad_checkpoint import checkpoint_name
@@ -21,8 +22,8 @@ from jax.ad_checkpoint import checkpoint_name
 from shtypes.errors import ShardingTypeError, short
 from shtypes.lifting.ways.moves import MARKED
 from shtypes.suggestions.plan import Plan
+from shtypes.tools.patch_literals import Literals
 from shtypes.traced.equations import SourceLine
-from shtypes.types import ShType
 
 _MARK: Final = "__shtypes_mark__"
 #: Expressions that have values; of others, only the subexpressions do.
@@ -187,12 +188,16 @@ class Source:
             sys.path[:] = before
         return space
 
-    def marked(self) -> Callable[..., Any]:
-        """The function with its expressions marked."""
-        space = self.loaded(self._marked)
-        first, *rest = self.name.split(".")
-        f: Callable[..., Any] = functools.reduce(getattr, rest, space[first])
-        return f
+    def marked(self, arguments: tuple[Any, ...]) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        """The function with its expressions marked, and its arguments in the trees of the marked file's classes."""
+        space, types = self.loaded(self._marked), self.types_of(arguments)
+        f = functools.reduce(getattr, self.name.split("."), cast(Any, SimpleNamespace(**space)))
+        try:
+            tree = jax.tree.structure(eval(types, space))
+            return f, jax.tree.unflatten(tree, jax.tree.leaves(arguments))
+        except (TypeError, ValueError, NameError, AttributeError) as error:
+            why = f"`{short(' '.join(types.split()))}` does not make its arguments: {error}"
+            raise ShardingTypeError("the plan cannot be written into its file", why=why) from None
 
     def statement(self, line: SourceLine) -> int | None:
         """The first line of a line's statement, if the statement can be wrapped in a scope."""
@@ -271,6 +276,10 @@ class Source:
             comments += 1
         return _Edit(self.starts[comments], 1, 0, "import shtypes as sh\n\n", 0)
 
+    def types_of(self, arguments: tuple[Any, ...]) -> str:
+        """The expression of the arguments, with types as strings."""
+        return pprint.pformat(Literals(self.path, self._globals).literal(arguments), width=100, sort_dicts=False)
+
     def _types_and_step(self, sh: str, plan: Plan) -> Iterator[_Edit]:
         """The types of the arguments and the step, which replace those of an earlier patch."""
         if (head := self.patched) is not None:
@@ -282,14 +291,13 @@ class Source:
         argnums = plan.problem.argnums
         which = "" if argnums == (0,) else f", {argnums[0] if len(argnums) == 1 else argnums}"
         step = f"{sh}.train_step({sh}.lift({self.name}){which})" if argnums else f"{sh}.lift({self.name})"
-        types = pprint.pformat(_literal(plan.arguments), width=100, sort_dicts=False)
         mesh = ", ".join(f"{a}={n}" for a, n in plan.problem.mesh.shape.items())
         block = f"""
 
 
 {self.comment}on {mesh}.
 def {self.types}():
-    return {textwrap.indent(types, " " * 11).lstrip()}
+    return {textwrap.indent(self.types_of(plan.arguments), " " * 11).lstrip()}
 
 
 {self.step} = {step}"""
@@ -301,17 +309,3 @@ def {self.types}():
         if isinstance(node, ast.FunctionDef):
             return {node.name}
         return {t.id for t in node.targets if isinstance(t, ast.Name)} if isinstance(node, ast.Assign) else set()
-
-
-def _literal(x: Any) -> Any:
-    """Arguments with types as strings, for printing as a literal."""
-    if isinstance(x, ShType):
-        return str(x)
-    if type(x) is dict and all(isinstance(k, (str, int)) for k in x):
-        return {k: _literal(v) for k, v in x.items()}
-    if type(x) in (list, tuple):
-        return type(x)(map(_literal, x))
-    if x is None or isinstance(x, (bool, int, float, complex, str)):
-        return x
-    what = f"the arguments have a `{type(x).__name__}` in them, which no literal of Python says"
-    raise ShardingTypeError("the plan cannot be written into its file", why=what)

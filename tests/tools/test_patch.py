@@ -121,7 +121,7 @@ def loaded(path: Path) -> Any:
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None
     assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
+    module = sys.modules[path.stem] = importlib.util.module_from_spec(spec)  # where dataclasses look their types up
     spec.loader.exec_module(module)
     return module
 
@@ -244,6 +244,65 @@ def typed(x):
     assert path.read_text().count("sh.reshard(") > 2
 
 
+CLASSES = """import dataclasses
+import typing
+
+
+class Norm(typing.NamedTuple):
+    scale: jax.Array
+
+
+@jax.tree_util.register_pytree_node_class
+class Linear:
+    def __init__(self, w):
+        self.w = w
+
+    def tree_flatten(self):
+        return (self.w,), "linear"
+
+    @classmethod
+    def tree_unflatten(cls, name, children):
+        return cls(*children)
+
+    def __call__(self, x):
+        return x @ self.w
+
+
+class Models:
+    @jax.tree_util.register_dataclass
+    @dataclasses.dataclass(frozen=True)
+    class Mlp:
+        norm: Norm
+        layers: list[Linear]
+        act: typing.Any = dataclasses.field(default=None, metadata={"static": True})
+
+
+def loss(model, x):
+    up, down = model.layers
+    return jnp.sum(down(model.act(up(x * model.norm.scale))))
+
+
+def shapes():
+    layers = [Linear("f32[64, 256]"), Linear("f32[256, 64]")]
+    return Models.Mlp(Norm("f32[64]"), layers, jax.nn.gelu), "f32[32, 64]"
+"""
+
+
+def test_arguments_in_trees_of_classes_are_written_as_calls_of_them(tmp_path: Path) -> None:
+    path = tmp_path / "model.py"
+    path.write_text(HEAD + CLASSES)
+    module = loaded(path)
+    wanted = {"x": "[_@(dp,tp), _]", "model/layers/*": "[_@(dp,tp), _]", "model.py:34 <- model/layers/*": "[_, _]"}
+    plan = sh.suggest(module.loss, *module.shapes(), **SETTINGS, fixed=wanted)[0]
+    patched(module.loss, plan).write()
+    text = path.read_text()
+    assert "Models.Mlp(norm=Norm(scale='f32[64]')," in text
+    assert "Linear.tree_unflatten(name='linear', children=('f32[64@(dp,tp),256]',))" in text
+    assert "act=jax.nn.gelu)" in text
+    module = loaded(path)
+    assert sh.check(module.loss_step, *module.loss_types(), mesh=plan.problem.mesh).ledger.total == plan.ledger.total
+
+
 REFUSED: dict[str, tuple[str, Any, dict[str, Any], str]] = {
     "a loop over layers that differ": (
         """def loss(w, x):
@@ -255,14 +314,13 @@ REFUSED: dict[str, tuple[str, Any, dict[str, Any], str]] = {
         {"fixed": {"w/0": "[_, _@tp]", "w/1": "[_, _@tp]", "x": "[_@dp, _]"}},
         r"model.py:\d+ <- x in dot_general: `x` stands for several values, which the plan has in several types",
     ),
-    "a tree of other classes": (
-        """@jax.tree_util.register_dataclass
-@__import__("dataclasses").dataclass
-class Layer:
-    w: jax.Array
+    "a tree of a class without a name in the file": (
+        """def shapes():
+    @jax.tree_util.register_dataclass
+    @__import__("dataclasses").dataclass
+    class Layer:
+        w: jax.Array
 
-
-def shapes():
     return Layer("f32[64, 64]"), "f32[32, 64]"
 
 
@@ -271,7 +329,36 @@ def loss(p, x):
 """,
         None,
         {},
-        "the arguments have a `Layer` in them, which no literal of Python says",
+        "the arguments have a `Layer` in them, which no expression of `model.py` makes",
+    ),
+    "a tree of a class that its fields do not make": (
+        """@__import__("dataclasses").dataclass
+class Layer:
+    w: jax.Array
+
+    def __init__(self, size=0):
+        self.w = f"f32[{size}, {size}]"
+
+
+def layer(_, leaves):
+    made = Layer()
+    (made.w,) = leaves
+    return made
+
+
+jax.tree_util.register_pytree_node(Layer, lambda p: ((p.w,), None), layer)
+
+
+def shapes():
+    return Layer(64), "f32[32, 64]"
+
+
+def loss(p, x):
+    return jnp.sum(x @ p.w)
+""",
+        None,
+        {},
+        r"`\(Layer\(w='f32\[.*\)` does not make its arguments: .*unexpected keyword argument 'w'",
     ),
     "names that are there already": (
         """def loss(w, x):
