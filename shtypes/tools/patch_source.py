@@ -153,6 +153,11 @@ class Source:
         imports = [a for n in self.tree.body if isinstance(n, ast.Import) for a in n.names if a.name == "shtypes"]
         return next((a.asname or a.name for a in imports), "")
 
+    def _free_alias(self) -> str:
+        """A name for this library that the file uses for nothing else."""
+        names = {getattr(n, field, None) for n in ast.walk(self.tree) for field in ("id", "arg", "name", "asname")}
+        return next(name for name in ("sh", "shtypes", "sharding_types", "_sh") if name not in names)
+
     def _mark(self, k: int, x: Any) -> Any:
         """Marks the value of an expression in a trace."""
         self._run.add(k)
@@ -206,27 +211,58 @@ class Source:
         of_line = [
             n for n in ast.walk(self.tree) if isinstance(n, ast.stmt) and n.lineno <= line.line <= (n.end_lineno or 0)
         ]
-        node = max(of_line, key=lambda n: n.lineno, default=None)
+        return self.statement_at(max(of_line, key=lambda n: n.lineno, default=None))
+
+    def statement_at(self, node: ast.stmt | None) -> int | None:
+        """The first line of a statement that can be wrapped in a scope."""
         if not isinstance(node, (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Expr, ast.Return)):
             return None
-        (start, end), texts = (
-            self.span(node),
-            [n for n in ast.walk(node) if isinstance(n, (ast.Constant, ast.JoinedStr))],
-        )
         before, after = self.starts[node.lineno - 1], self._end_of_line(node.end_lineno or 0)
-        rest = b"\n".join(self.lines)
+        (start, end), rest = self.span(node), b"\n".join(self.lines)
         alone = not rest[before:start].strip() and not rest[end:after].partition(b"#")[0].strip()
-        return node.lineno if alone and all(n.lineno == n.end_lineno for n in texts) else None
+        return node.lineno if alone and self._can_be_indented(node) else None
+
+    @staticmethod
+    def _can_be_indented(node: ast.stmt) -> bool:
+        """Whether no string of a statement goes over several lines."""
+        texts = (n for n in ast.walk(node) if isinstance(n, (ast.Constant, ast.JoinedStr)))
+        return all(n.lineno == n.end_lineno for n in texts)
+
+    def _scopes(self) -> dict[int, ast.With]:
+        """The scopes ``with sh.implicit_comm():`` of a statement each in what has run, by the statement's line."""
+        found = {}
+        run = [self.span(self._marker.exprs[k]) for k in self._run]
+        for node in ast.walk(self.tree):
+            if not isinstance(node, ast.With) or len(node.body) > 1 or node.lineno == node.body[0].lineno:
+                continue
+            one, (start, end) = node.body[0], self.span(node)
+            named = [ast.unparse(item) for item in node.items] == [f"{self.alias}.implicit_comm()"]
+            ran = any(start <= first and last <= end for first, last in run)
+            if self.alias and named and ran and self.statement_at(one) is not None:
+                found[one.lineno] = node
+        return found
+
+    def _unscoped(self, node: ast.With) -> Iterator[_Edit]:
+        """The edits that take the statement of a scope out of it."""
+        (one,) = node.body
+        yield _Edit(self.starts[node.lineno - 1], 1, 0, "", self.starts[one.lineno - 1])
+        for line in range(one.lineno, (one.end_lineno or 0) + 1):
+            text = self.lines[line - 1]
+            blank = len(text) - len(text.lstrip())
+            first, last = (self.starts[line - 1] + min(n.col_offset, blank) for n in (node, one))
+            yield _Edit(first, 1, 1, "", last)
 
     def _in_scope(self, first: int, sh: str) -> Iterator[_Edit]:
         node = next(n for n in ast.walk(self.tree) if isinstance(n, ast.stmt) and n.lineno == first)
+        before = self.lines[first - 1][: node.col_offset].decode()
         for line in range(first, (node.end_lineno or 0) + 1):
-            head = f"{' ' * node.col_offset}with {sh}.implicit_comm():\n" * (line == first)
-            yield _Edit(self.starts[line - 1], 1, -len(self.content) - 1, head + "    ", 0)
+            head = f"{before}with {sh}.implicit_comm():\n" * (line == first)
+            indent = "\t" if before.endswith("\t") else "    "
+            yield _Edit(self.starts[line - 1], 1, -len(self.content) - 1, head + indent, 0)
 
     def edited(self, edits: Edits, plan: Plan) -> bytes:
         """The file with reshards around expressions, and the types and step after the function."""
-        sh = self.alias or "sh"
+        sh, scopes = self.alias or self._free_alias(), self._scopes()
         text_edits: list[_Edit] = []
         for k, texts in edits.reshards.items():
             start, end = self.span(self._marker.exprs[k])
@@ -245,10 +281,11 @@ class Source:
                 ]
         text_edits += [
             *self._types_and_step(sh, plan),
-            *(edit for first in edits.scopes for edit in self._in_scope(first, sh)),
+            *(edit for first in edits.scopes.keys() - scopes.keys() for edit in self._in_scope(first, sh)),
+            *(edit for first in scopes.keys() - edits.scopes.keys() for edit in self._unscoped(scopes[first])),
         ]
         if not self.alias:
-            text_edits.append(self._import())
+            text_edits.append(self._import(sh))
         data, out, copied = b"\n".join(self.lines), b"", 0
         for edit in sorted(text_edits):
             out += data[copied : max(edit.at, copied)] + edit.text.encode()
@@ -259,9 +296,9 @@ class Source:
     def _end_of_line(self, line: int) -> int:
         return self.starts[line - 1] + len(self.lines[line - 1])
 
-    def _import(self) -> _Edit:
+    def _import(self, sh: str) -> _Edit:
         """The edit that imports this library: after the first imports, or after the docstring."""
-        after = 0
+        after, statement = 0, "import shtypes" if sh == "shtypes" else f"import shtypes as {sh}"
         for node in self.tree.body:
             docstring = (
                 isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and node is self.tree.body[0]
@@ -270,11 +307,11 @@ class Source:
                 break
             after = node.end_lineno or 0
         if after:
-            return _Edit(self._end_of_line(after), 1, 0, "\nimport shtypes as sh", 0)
+            return _Edit(self._end_of_line(after), 1, 0, f"\n{statement}", 0)
         comments = 0  # such as the encoding
         while self.lines[comments].startswith(b"#"):
             comments += 1
-        return _Edit(self.starts[comments], 1, 0, "import shtypes as sh\n\n", 0)
+        return _Edit(self.starts[comments], 1, 0, f"{statement}\n\n", 0)
 
     def types_of(self, arguments: tuple[Any, ...]) -> str:
         """The expression of the arguments, with types as strings."""

@@ -226,6 +226,37 @@ def test_a_second_patch_replaces_the_first(tmp_path: Path) -> None:
     assert ast.dump(ast.parse(path.read_text())) == ast.dump(ast.parse(once))  # parentheses may be left
 
 
+SUMS = """import jax.numpy as jnp
+
+
+def loss(w):
+\tsh = w.shape
+\tx = jnp.cumsum(
+\t\tw, axis=0
+\t)  # rows
+\treturn jnp.mean(jnp.square(x) / len(sh))
+"""
+
+
+def test_a_second_patch_takes_statements_out_of_scopes_that_they_need_no_more(tmp_path: Path) -> None:
+    path = tmp_path / "model.py"
+    path.write_text(SUMS)
+
+    def patch(layout: str) -> str:
+        line = next(i for i, text in enumerate(path.read_text().split("\n"), 1) if "x = " in text)
+        fixed = {"w": layout, f"model.py:{line} <- w": layout}
+        f = loaded(path).loss
+        patched(f, sh.suggest(f, "f32[4096, 4]", **SETTINGS, fixed=fixed)[0]).write()
+        return path.read_text()
+
+    once = patch("[_@tp, _]")
+    assert "import shtypes\n" in once
+    assert "\twith shtypes.implicit_comm():\n\t\tx = jnp.cumsum(\n\t\t\tw, axis=0\n\t\t)  # rows\n" in once
+    assert patch("[_@tp, _]") == once
+    assert "\tx = jnp.cumsum(\n\t\tw, axis=0\n\t)  # rows\n" in patch("[_, _]")
+    assert patch("[_@tp, _]") == once
+
+
 def test_reshards_of_other_functions_of_the_file_stay(tmp_path: Path) -> None:
     path = tmp_path / "model.py"
     body, shapes, options = MODELS["fsdp"]
