@@ -56,7 +56,8 @@ def reshard(
             unsharded, ``_@tp`` sharded over ``tp`` and ``_@...`` unchanged; for all remaining dims ``...`` means
             unchanged and ``_...`` unsharded. Axes that are not written, and that no unchanged dim has, are replicated
             by policy: ``"[...]"`` finishes pending sums and moves no dim, ``"[_...]"`` replicates the value. Inside
-            `vmap` over a sharded dim, the axes that shard it do not change.
+            `vmap` over a sharded dim, the axes that shard it do not change. Or a mapping from types to targets, such as
+            ``{"[_, _]{U:tp}": "[_, _@tp]"}``: that of the value's type is taken; a value of no type in it stays.
         comm_dtype: A narrower float dtype for communication: the value is cast before the first collective and back
             after the last. By default the value's dtype.
         ct_comm_dtype: The same for its cotangent in the backward pass; by default the cotangent's dtype.

@@ -44,10 +44,23 @@ def target_of(t: ShType, target: Any, states: Mapping[str, Any], named: Callable
             "`reshard` needs a target type or axes by name",
             hints=['sh.reshard(x, "[_, ...]{U:tp}")', 'sh.reshard(x, tp="R")'],
         )
+    if isinstance(target, Mapping):
+        target = _of_type(t, target)
     if target is not None:
         return named(target, t.mesh, like=t)
     for axis, place in states.items():
         t = t.with_axis(axis, *_place(t, axis, place))
+    return t
+
+
+def _of_type(t: ShType, targets: Mapping[Any, Any]) -> Any:
+    """The target of the values of a type in a mapping of types to targets; the type itself if it is not in it."""
+    for of, target in targets.items():
+        if not isinstance(of, (str, ShType)):
+            hints = ['sh.reshard(x, {"[_@tp, _]": "[_, _]"})']
+            raise ShardingTypeError(f"`reshard` has a target for `{of!r}`, which is no type", hints=hints)
+        if t == of:
+            return target
     return t
 
 

@@ -181,6 +181,11 @@ class Plan(Report):
         return {t.use.place: t.dst for t in self._transfers}
 
     @property
+    def given(self) -> dict[str, ShType]:
+        """The value's type at each place, before its reshard."""
+        return {t.use.place: t.src for t in self._transfers}
+
+    @property
     def free(self) -> frozenset[str]:
         """The places of reshards that send nothing."""
         free = (t for t in self._transfers if t.src != t.dst and not (t.cost.sent or t.is_redundant))

@@ -146,23 +146,54 @@ class _Planned:
     """An operand of a line, its expressions (the last one first), and its planned reshards."""
 
     def __init__(
-        self, use: NamedUse, chain: list[tuple[int, int]], casts: Mapping[str, PlannedCast], needed: ShType | None
+        self, use: NamedUse, chain: list[tuple[int, int]], casts: Mapping[str, PlannedCast], plan: _PlannedTypes
     ) -> None:
-        cast = casts.get(use.place, PlannedCast())
-        copy = casts.get(f"second.{use.value.id}", PlannedCast()) if cast.from_copy else PlannedCast()
+        cast, copied = casts.get(use.place, PlannedCast()), f"second.{use.value.id}"
+        copy = casts.get(copied, PlannedCast()) if cast.from_copy else PlannedCast()
         self.use, self.chain = use, chain
         self.types = [c.to for c in (copy, cast) if c.to is not None]
         self.early = copy.to is not None  # whether the first is at the value's definition
-        self.needed = needed  # the operand's type in the line
-
-    def takes(self, other: _Planned) -> bool:
-        """Whether the reshards of another use serve this one: they end in the same type."""
-        return self.texts == other.texts or (self.needed is not None and self.needed == other.needed)
+        self.given = plan.given.get(copied if cast.from_copy else use.place)  # the value's type
+        self.needed = plan.needed.get(use.place)  # the operand's type in the line
 
     @property
-    def texts(self) -> list[str]:
-        """The targets of the reshards, in order, without sizes."""
-        return [re.sub(r"(?<=[\[,])\d+", "_", target_text(t)).replace(",_", ", _") for t in self.types]
+    def goals(self) -> list[ShType]:
+        """The targets of the reshards in order; the type that the value has already if there is none."""
+        return self.types or ([] if self.needed is None else [self.needed])
+
+
+class _PlannedTypes(NamedTuple):
+    """The types of a plan by place: of values before their reshards, and of operands."""
+
+    given: Mapping[str, ShType]
+    needed: Mapping[str, ShType]
+
+
+def _one_target(first: _Planned, uses: Sequence[_Planned]) -> list[str] | None:
+    """The targets of an expression's reshards as source, if all uses of its values end in one type."""
+    ends = {_text(q.goals[-1], sizes=False) if q.goals else "" for q in uses}
+    return [f'"{_text(t, sizes=False)}"' for t in first.types] if len(ends) == 1 else None
+
+
+def _by_type(first: _Planned, uses: Sequence[_Planned]) -> list[str] | None:
+    """The targets of an expression's reshards as source, by the types of its values, if these decide."""
+    if any(len(q.types) > 1 or (q.types and q.given is None) for q in uses):
+        return None
+    for sizes in (False, True):
+        cases: dict[str, set[str]] = {}
+        for q in uses:
+            if q.given is not None and q.goals:
+                cases.setdefault(_text(q.given, sizes=sizes), set()).update(_text(t, sizes=sizes) for t in q.goals)
+        if all(len(goals) == 1 for goals in cases.values()):
+            pairs = ((case, goal) for case, goals in cases.items() for goal in goals if goal != case)
+            return ["{" + ", ".join(f'"{case}": "{goal}"' for case, goal in pairs) + "}"]
+    return None
+
+
+def _text(t: ShType, *, sizes: bool) -> str:
+    """A type without its dtype, and without its sizes unless ``sizes``."""
+    text = re.sub(r",(?![^()]*\))", ", ", target_text(t))
+    return text if sizes else re.sub(r"(?<=[\[ ])\d+", "_", text)
 
 
 def _edits(plan: Plan, marked: Program, source: Source, *, free: bool) -> Edits:
@@ -177,10 +208,8 @@ def _edits(plan: Plan, marked: Program, source: Source, *, free: bool) -> Edits:
         return edits._replace(refused=["its program is another one when its expressions are looked at one by one"])
     casts = plan.decisions.casts.items()
     inserted = {place: c if free or place not in plan.free else c._replace(to=None) for place, c in casts}
-    needed = plan.needed
-    planned = [
-        _Planned(u, marks.chain(o.value), inserted, needed.get(u.place)) for u, o in zip(uses, others, strict=True)
-    ]
+    types = _PlannedTypes(plan.given, plan.needed)
+    planned = [_Planned(u, marks.chain(o.value), inserted, types) for u, o in zip(uses, others, strict=True)]
     _move_out(planned, program)
     times = _times(program)
     through: dict[int, list[_Planned]] = {}
@@ -203,14 +232,16 @@ def _edits(plan: Plan, marked: Program, source: Source, *, free: bool) -> Edits:
         # before a loop, if the plan has it there; at an expression whose other values are resharded alike
         most = times[p.use.value.id] if p.early else times[p.use.place]
         sites = [k for k, often in p.chain if often <= most]
-        alike = (k for k in sites if all(q.takes(p) and id(q) not in done for q in through[k]))
-        if (site := next(alike, None)) is None:
+        free_sites = [k for k in sites if not done.intersection(map(id, through[k]))]
+        found = ((k, of(p, through[k])) for of in (_one_target, _by_type) for k in free_sites)
+        site, targets = next(((k, texts) for k, texts in found if texts is not None), (None, []))
+        if site is None:
             several = source.text(p.chain[0][0])
             edits.refused.append(
                 f"{_at(p.use)}: `{several}` stands for several values, which the plan has in several types"
             )
             continue
-        edits.reshards[site] = p.texts
+        edits.reshards[site] = targets
         done.update(map(id, through[site]))
     for line, reason in inside:
         first = source.statement(line)
@@ -257,7 +288,7 @@ def _move_out(planned: Sequence[_Planned], program: Program) -> None:
     def before(p: _Planned) -> _Planned | None:
         """The use in the op that made a value which all uses reshard alike."""
         op = made_by.get(p.use.value.id)
-        alike = all(q.texts == p.texts for q in uses[p.use.value.id])
+        alike = all(q.types == p.types for q in uses[p.use.value.id])
         return of_op.get(op.id) if op is not None and alike and _permutation(op) is not None else None
 
     for p in planned:
@@ -265,14 +296,14 @@ def _move_out(planned: Sequence[_Planned], program: Program) -> None:
             continue
         if moved := after(p, p.types):
             for q, types in moved:
-                q.types = [*types, *q.types] if q.chain else []
-            p.types = []
+                q.types, q.given = [*types, *q.types] if q.chain else [], None
+            p.types, p.needed = [], p.given
         elif (first := before(p)) is not None and first.chain:
             order = _permutation(made_by[p.use.value.id]) or ()
             inverse = sorted(range(len(order)), key=order.__getitem__)
             first.types = [*first.types, *(_permuted(t, inverse) for t in p.types)]
             for q in uses[p.use.value.id]:
-                q.types = []
+                q.types, q.given = [], q.needed
 
 
 def _permutation(op: Op) -> Sequence[int] | None:

@@ -38,7 +38,7 @@ _ATOMS: Final = (ast.Attribute, ast.Call, ast.Name, ast.Subscript)
 class Edits(NamedTuple):
     """The edits of a file."""
 
-    reshards: dict[int, list[str]]  # the targets of reshards, by expression
+    reshards: dict[int, list[str]]  # the targets of reshards as source, by expression
     scopes: dict[int, str]  # the first lines of statements with ops that communicate themselves, and which ops
     refused: list[str]  # why other parts cannot be written
 
@@ -164,11 +164,13 @@ class Source:
         return checkpoint_name(x, f"{MARKED}{k}") if isinstance(x, jax.core.Tracer) else x
 
     def resharded(self, node: ast.expr) -> ast.expr | None:
-        """The operand of a call `sh.reshard(x, "...")`; None for other expressions."""
+        """The operand of a call `sh.reshard(x, "...")`, or with a mapping of strings; None for other expressions."""
         if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or node.keywords:
             return None
         named = node.func.attr == "reshard" and ast.unparse(node.func.value) == self.alias
-        to_text = len(node.args) == 2 and isinstance(node.args[1], ast.Constant) and isinstance(node.args[1].value, str)
+        target = node.args[1] if len(node.args) == 2 else None
+        texts = [*target.keys, *target.values] if isinstance(target, ast.Dict) else [target]
+        to_text = all(isinstance(x, ast.Constant) and isinstance(x.value, str) for x in texts)
         return node.args[0] if named and to_text else None
 
     def span(self, node: ast.AST) -> tuple[int, int]:
@@ -267,7 +269,7 @@ class Source:
         for k, texts in edits.reshards.items():
             start, end = self.span(self._marker.exprs[k])
             text_edits.append(_Edit(start, 1, -end, f"{sh}.reshard(" * len(texts), start))
-            text_edits.append(_Edit(end, 0, -start, "".join(f', "{text}")' for text in texts), end))
+            text_edits.append(_Edit(end, 0, -start, "".join(f", {text})" for text in texts), end))
         wrapped = {self.span(self._marker.exprs[k]) for k in edits.reshards}
         for node in ast.walk(self.tree):
             if isinstance(node, ast.expr) and (inner := self.resharded(node)) is not None:

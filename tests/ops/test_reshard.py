@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import shtypes as sh
-from tests.end_to_end import Case, assignments, check, source
+from tests.end_to_end import Case, assignments, check, host, source
 
 m: Any = sh  # for calls that a type checker refuses too
 
@@ -172,3 +172,22 @@ def test_a_reshard_makes_no_family_of_values_and_no_value_of_a_family(text: str,
             sh.reshard(family, text)
         assert raised.value.hints == (BACK[text],)
         assert sh.typeof(written(BACK[text], family)).state("x") is sh.ShType.parse(f"f32{text}").state("x")
+
+
+@pytest.mark.parametrize("lifted", [False, True], ids=["typed", "lifted"])
+def test_a_mapping_has_a_target_for_each_type(lifted: bool) -> None:
+    targets = {"[_@y, _]": "[_, _@y]", "f32[4, 8@x]": "[_@(x,y), _]", "[_]": "[_@x]"}
+    f = lambda x: sh.reshard(x, targets)  # noqa: E731
+    call = sh.lift(f) if lifted else f
+    for of, goal in {"[4@y, 8]": "[4, 8@y]", "[4, 8@x]": "[4@(x,y), 8]", "[4@x, 8@y]": "[4@x, 8@y]"}.items():
+        y = call(sh.array(X, of))
+        assert sh.typeof(y) == goal
+        np.testing.assert_array_equal(host(y), X)
+
+
+def test_a_mapping_of_what_is_no_type_is_refused() -> None:
+    x = sh.array(X, "[4@x, 8]")
+    with pytest.raises(sh.ShardingTypeError, match="the mesh has no axis `tp`"):
+        sh.reshard(x, {"[_@tp, _]": "[_, _]"})
+    with pytest.raises(sh.ShardingTypeError, match="`reshard` has a target for `0`, which is no type"):
+        sh.reshard(x, {0: "[_, _]"})

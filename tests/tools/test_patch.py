@@ -101,6 +101,25 @@ MODELS: dict[str, tuple[str, tuple[Any, ...], dict[str, Any]]] = {
         ({"up": "f32[64, 256]", "down": "f32[256, 64]"}, "f32[1024, 64]"),
         {"fixed": {"w/up": "[_@(dp,tp), _]", "w/down": "[_, _@(dp,tp)]", "x": "[_@(dp,tp), _]"}},
     ),
+    "differing": (
+        """def dense(p, x):
+    return x @ p["w"] * 2
+
+
+def loss(w, x):
+    for p in w["hidden"]:
+        x = jnp.tanh(dense(p, x))
+    return jnp.mean(jnp.square(dense(w["last"], x)))
+""",
+        (
+            {
+                "hidden": [{"w": f"f32[{m}, {n}]"} for m, n in ((64, 256), (256, 128))],
+                "last": {"w": "f32[128, 256]"},
+            },
+            "f32[64, 64]",
+        ),
+        {"fixed": {"hidden/0/w": "[_, _@tp]", "hidden/1/w": "[_@tp, _]", "w/last/w": "[_, _@tp]", "x": "[_@dp, _]"}},
+    ),
     "names": (
         """class Model:
     @staticmethod
@@ -335,15 +354,15 @@ def test_arguments_in_trees_of_classes_are_written_as_calls_of_them(tmp_path: Pa
 
 
 REFUSED: dict[str, tuple[str, Any, dict[str, Any], str]] = {
-    "a loop over layers that differ": (
+    "a loop over equal layers that the plan tells apart": (
         """def loss(w, x):
     for p in w:
         x = jnp.tanh(x @ p)
     return jnp.sum(x)
 """,
-        (["f32[64, 256]", "f32[256, 64]"], "f32[32, 64]"),
-        {"fixed": {"w/0": "[_, _@tp]", "w/1": "[_, _@tp]", "x": "[_@dp, _]"}},
-        r"model.py:\d+ <- x in dot_general: `x` stands for several values, which the plan has in several types",
+        (["f32[64, 64]", "f32[64, 64]"], "f32[32, 64]"),
+        {"fixed": {"w/*": "[_@tp, _]", "model.py:15 <- w/0": "[_, _]", "model.py:15 <- w/1": "[_, _@tp]"}},
+        r"model.py:15 <- w/0 in dot_general: `p` stands for several values, which the plan has in several types",
     ),
     "a tree of a class without a name in the file": (
         """def shapes():
