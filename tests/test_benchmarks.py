@@ -167,8 +167,8 @@ def test_merging_halves_the_sums_that_the_jax_policy_throws_away(policy: str, fe
         args = merging.arguments(merging.MESH)
         step = merging.step("sequence", one_tree=False)
         with sh.merge_reshards(False):
-            written = sh.ledger(step, *args)
-        merged = sh.ledger(step, *args)
+            written = sh.ledger(sh.jit(step), *args)
+        merged = sh.ledger(sh.jit(step), *args)
         saved = sh.ShType.parse("f32[4@dp, 8, 16]").local_bytes // 2  # of each sum over two devices
         assert written.bytes - merged.bytes == fewer * saved
         assert written.launches == merged.launches
