@@ -594,6 +594,16 @@ def test_a_flip_of_two_sharded_dims_is_one_permute_over_both_axes() -> None:
     assert (entry.kind, entry.axes, entry.bytes) == ("permute", ("x", "y"), 4 * 4 * 4)
 
 
+@pytest.mark.mesh({"x": 4, "y": 2})
+def test_a_roll_of_two_sharded_dims_sends_what_crosses_the_borders_of_each() -> None:
+    rolled = across(lambda x: jnp.roll(x, (3, -5), (0, 1)))
+    entries = sh.ledger(rolled, sh.abstract_array("f32[64@x, 64@y]"))
+    assert [(e.kind, e.axes, e.bytes) for e in entries] == [
+        ("permute", ("x",), 3 * 32 * 4),
+        ("permute", ("y",), 16 * 5 * 4),
+    ]
+
+
 @pytest.mark.parametrize("axes", ["(x,y)", "(y,x)", "(x,y,z)"])
 def test_a_sort_of_a_dim_on_several_axes_is_by_columns_of_all_of_them(axes: str) -> None:
     """Of one axis of two devices, where a gather sends no more, it is a way too."""

@@ -267,12 +267,18 @@ def moves_alone(eqn: Any) -> bool:
     return _kind_of_body(eqn.params["jaxpr"]) is True
 
 
+def _moves_together(eqn: Any) -> bool:
+    """Whether a call is such, and does not split into calls of which each may move along another dim."""
+    body = jaxpr_of(eqn.params["jaxpr"])
+    return moves_alone(eqn) and not (len(_dims_of(body)) > 1 and _is_several(body))
+
+
 def _kind_of_body(closed: Any) -> bool | None:
     kinds = [kind_of(e) for e in jaxpr_of(closed).eqns]
     return None if None in kinds else any(kinds)
 
 
-@way(*CALLS, only=moves_alone)
+@way(*CALLS, only=_moves_together)
 def moved(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
     """Sends one permute for each distance that elements move; backward as much."""
     body = jaxpr_of(eqn.params["jaxpr"])
@@ -281,8 +287,6 @@ def moved(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
     sharded = {(d, dim.axes) for t in typed for d, dim in enumerate(t.dims) if dim.axes and d in dims}
     if sharded and innermost(eqn).primitive.name == "rev":
         return [_flipped(innermost(eqn), operands[0])]
-    if len(sharded) > 1 and _is_several(body):  # each may move along another dim
-        return None
     tried = (_along(eqn, operands, dim, axes) for dim, axes in sorted(sharded))
     return next((results for results in tried if results is not None), None)
 
