@@ -29,7 +29,7 @@ from shtypes.solver.program import Function, Program
 from shtypes.suggestions.plan import Plan
 from shtypes.tools.patch_source import Edits, Source
 from shtypes.traced.equations import SourceLine
-from shtypes.types import ShType
+from shtypes.types import REPLICATED, Dim, ShType
 from shtypes.types.target import target_text
 
 
@@ -259,16 +259,16 @@ def _at(use: NamedUse) -> str:
 def _move_out(planned: Sequence[_Planned], program: Program) -> None:
     """Moves reshards inside of called functions, such as before the division in a mean, to an expression.
 
-    They move over ops with one operand that keep or permute its dims, which preserves their meaning.
+    They move over ops with one operand that keep or permute its dims, and before broadcasts, which preserves their
+    meaning.
     """
-    made_by = {v.id: op for op in program.ops for v in op.results}
     ops = {str(op.id): op for op in program.ops}
     uses: dict[int, list[_Planned]] = {}
-    of_op: dict[int, _Planned] = {}
+    makers: dict[int, tuple[Op, _Planned]] = {}
     for p in planned:
         uses.setdefault(p.use.value.id, []).append(p)
         if (op := ops.get(p.use.place.partition(".")[0])) is not None:
-            of_op[op.id] = p
+            makers |= {v.id: (op, p) for v in op.results}
 
     def op_of(p: _Planned) -> Op | None:
         return ops.get(p.use.place.partition(".")[0])
@@ -285,12 +285,6 @@ def _move_out(planned: Sequence[_Planned], program: Program) -> None:
             uses_after += more
         return uses_after
 
-    def before(p: _Planned) -> _Planned | None:
-        """The use in the op that made a value which all uses reshard alike."""
-        op = made_by.get(p.use.value.id)
-        alike = all(q.types == p.types for q in uses[p.use.value.id])
-        return of_op.get(op.id) if op is not None and alike and _permutation(op) is not None else None
-
     for p in planned:
         if not p.types or p.chain:
             continue
@@ -298,12 +292,45 @@ def _move_out(planned: Sequence[_Planned], program: Program) -> None:
             for q, types in moved:
                 q.types, q.given = [*types, *q.types] if q.chain else [], None
             p.types, p.needed = [], p.given
-        elif (first := before(p)) is not None and first.chain:
-            order = _permutation(made_by[p.use.value.id]) or ()
-            inverse = sorted(range(len(order)), key=order.__getitem__)
-            first.types = [*first.types, *(_permuted(t, inverse) for t in p.types)]
+        elif (found := _moved_before(p, p.types, uses, makers)) is not None:
+            first, types = found
+            first.types = [*first.types, *types]
             for q in uses[p.use.value.id]:
                 q.types, q.given = [], q.needed
+
+
+def _moved_before(
+    p: _Planned,
+    types: list[ShType],
+    uses: Mapping[int, Sequence[_Planned]],
+    makers: Mapping[int, tuple[Op, _Planned]],
+) -> tuple[_Planned, list[ShType]] | None:
+    """The use in the op that made a value which all uses reshard alike, with the types before the op; or None."""
+    if p.use.value.id not in makers or any(q.types != p.types for q in uses[p.use.value.id]):
+        return None
+    op, first = makers[p.use.value.id]
+    moved = [t for t in (_before(op, t, first.given) for t in types) if t is not None]
+    if len(moved) < len(types):
+        return None
+    if first.chain:
+        return first, moved
+    return None if first.types or len(uses[first.use.value.id]) > 1 else _moved_before(first, moved, uses, makers)
+
+
+def _before(op: Op, t: ShType, given: ShType | None) -> ShType | None:
+    """The type of an op's operand that is that of its result, which it has in the dims of the operand, or None.
+
+    Axes that shard no dim of the operand are replicated as they are in ``given``, its type.
+    """
+    if (order := _permutation(op)) is not None:
+        return _permuted(t, sorted(range(len(order)), key=order.__getitem__))
+    if op.name != "broadcast_in_dim" or given is None:
+        return None
+    of_result = [t.dims[d] for d in op.eqn.params["broadcast_dimensions"]]
+    dims = [x if x.size == n else Dim(n) for x, n in zip(of_result, given.shape, strict=True)]
+    lost = {a for d in t.dims for a in d.axes} - {a for d in dims for a in d.axes}
+    states = {**dict(t.beside_dims), **{a: given.state(a) for a in lost}}
+    return t.replace(dims=dims, states=states) if all(given.state(a) in REPLICATED for a in lost) else None
 
 
 def _permutation(op: Op) -> Sequence[int] | None:

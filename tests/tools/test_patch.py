@@ -230,6 +230,27 @@ def test_an_expression_is_resharded_where_some_of_its_values_are_in_that_type_al
     assert sh.check(module.loss_step, *module.loss_types(), mesh=plan.problem.mesh).ledger.total == plan.ledger.total
 
 
+BIASED = """
+
+def loss(w, x):
+    return jnp.mean(jnp.square(jnp.tanh(x @ w["up"] + w["bias"])))
+"""
+
+
+def test_a_reshard_of_what_is_broadcast_is_written_at_what_it_is_of(tmp_path: Path) -> None:
+    path = tmp_path / "model.py"
+    path.write_text(HEAD + BIASED)
+    types = {"w/up": "[_, _@tp]", "x": "[_@dp, _]", "bias": "[_@(dp,tp)]"}
+    shapes = {"up": "f32[64, 256]", "bias": "f32[256]"}, "f32[1024, 64]"
+    plan = sh.suggest(loaded(path).loss, *shapes, **SETTINGS, fixed=types)[0]
+    patched(loaded(path).loss, plan).write()
+    assert 'w["up"] + sh.reshard(w["bias"], "[_@tp]")' in path.read_text()
+    assert "implicit_comm" not in path.read_text()
+    module = loaded(path)
+    with sh.use_mesh(plan.problem.mesh):
+        assert sh.check(module.loss_step, *module.loss_types()).ledger.total == plan.ledger.total
+
+
 def test_a_second_patch_replaces_the_first(tmp_path: Path) -> None:
     path = tmp_path / "model.py"
     patched(*planned(path, "shifted")).write()
