@@ -181,7 +181,7 @@ class Plan(Report):
         return {t.use.place: t.dst for t in self._transfers}
 
     @property
-    def given(self) -> dict[str, ShType]:
+    def src(self) -> dict[str, ShType]:
         """The value's type at each place, before its reshard."""
         return {t.use.place: t.src for t in self._transfers}
 

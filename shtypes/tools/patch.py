@@ -153,7 +153,7 @@ class _Planned:
         self.use, self.chain = use, chain
         self.types = [c.to for c in (copy, cast) if c.to is not None]
         self.early = copy.to is not None  # whether the first is at the value's definition
-        self.given = plan.given.get(copied if cast.from_copy else use.place)  # the value's type
+        self.src = plan.src.get(copied if cast.from_copy else use.place)  # the value's type
         self.needed = plan.needed.get(use.place)  # the operand's type in the line
 
     @property
@@ -165,7 +165,7 @@ class _Planned:
 class _PlannedTypes(NamedTuple):
     """The types of a plan by place: of values before their reshards, and of operands."""
 
-    given: Mapping[str, ShType]
+    src: Mapping[str, ShType]
     needed: Mapping[str, ShType]
 
 
@@ -177,13 +177,13 @@ def _one_target(first: _Planned, uses: Sequence[_Planned]) -> list[str] | None:
 
 def _by_type(first: _Planned, uses: Sequence[_Planned]) -> list[str] | None:
     """The targets of an expression's reshards as source, by the types of its values, if these decide."""
-    if any(len(q.types) > 1 or (q.types and q.given is None) for q in uses):
+    if any(len(q.types) > 1 or (q.types and q.src is None) for q in uses):
         return None
     for sizes in (False, True):
         cases: dict[str, set[str]] = {}
         for q in uses:
-            if q.given is not None and q.goals:
-                cases.setdefault(_text(q.given, sizes=sizes), set()).update(_text(t, sizes=sizes) for t in q.goals)
+            if q.src is not None and q.goals:
+                cases.setdefault(_text(q.src, sizes=sizes), set()).update(_text(t, sizes=sizes) for t in q.goals)
         if all(len(goals) == 1 for goals in cases.values()):
             pairs = ((case, goal) for case, goals in cases.items() for goal in goals if goal != case)
             return ["{" + ", ".join(f'"{case}": "{goal}"' for case, goal in pairs) + "}"]
@@ -208,7 +208,7 @@ def _edits(plan: Plan, marked: Program, source: Source, *, free: bool) -> Edits:
         return edits._replace(refused=["its program is another one when its expressions are looked at one by one"])
     casts = plan.decisions.casts.items()
     inserted = {place: c if free or place not in plan.free else c._replace(to=None) for place, c in casts}
-    types = _PlannedTypes(plan.given, plan.needed)
+    types = _PlannedTypes(plan.src, plan.needed)
     planned = [_Planned(u, marks.chain(o.value), inserted, types) for u, o in zip(uses, others, strict=True)]
     _move_out(planned, program)
     times = _times(program)
@@ -290,13 +290,13 @@ def _move_out(planned: Sequence[_Planned], program: Program) -> None:
             continue
         if moved := after(p, p.types):
             for q, types in moved:
-                q.types, q.given = [*types, *q.types] if q.chain else [], None
-            p.types, p.needed = [], p.given
+                q.types, q.src = [*types, *q.types] if q.chain else [], None
+            p.types, p.needed = [], p.src
         elif (found := _moved_before(p, p.types, uses, makers)) is not None:
             first, types = found
             first.types = [*first.types, *types]
             for q in uses[p.use.value.id]:
-                q.types, q.given = [], q.needed
+                q.types, q.src = [], q.needed
 
 
 def _moved_before(
@@ -309,7 +309,7 @@ def _moved_before(
     if p.use.value.id not in makers or any(q.types != p.types for q in uses[p.use.value.id]):
         return None
     op, first = makers[p.use.value.id]
-    moved = [t for t in (_before(op, t, first.given) for t in types) if t is not None]
+    moved = [t for t in (_before(op, t, first.src) for t in types) if t is not None]
     if len(moved) < len(types):
         return None
     if first.chain:
@@ -317,20 +317,20 @@ def _moved_before(
     return None if first.types or len(uses[first.use.value.id]) > 1 else _moved_before(first, moved, uses, makers)
 
 
-def _before(op: Op, t: ShType, given: ShType | None) -> ShType | None:
+def _before(op: Op, t: ShType, src: ShType | None) -> ShType | None:
     """The type of an op's operand that is that of its result, which it has in the dims of the operand, or None.
 
-    Axes that shard no dim of the operand are replicated as they are in ``given``, its type.
+    Axes that shard no dim of the operand are replicated as they are in ``src``, its type.
     """
     if (order := _permutation(op)) is not None:
         return _permuted(t, sorted(range(len(order)), key=order.__getitem__))
-    if op.name != "broadcast_in_dim" or given is None:
+    if op.name != "broadcast_in_dim" or src is None:
         return None
     of_result = [t.dims[d] for d in op.eqn.params["broadcast_dimensions"]]
-    dims = [x if x.size == n else Dim(n) for x, n in zip(of_result, given.shape, strict=True)]
+    dims = [x if x.size == n else Dim(n) for x, n in zip(of_result, src.shape, strict=True)]
     lost = {a for d in t.dims for a in d.axes} - {a for d in dims for a in d.axes}
-    states = {**dict(t.beside_dims), **{a: given.state(a) for a in lost}}
-    return t.replace(dims=dims, states=states) if all(given.state(a) in REPLICATED for a in lost) else None
+    states = {**dict(t.beside_dims), **{a: src.state(a) for a in lost}}
+    return t.replace(dims=dims, states=states) if all(src.state(a) in REPLICATED for a in lost) else None
 
 
 def _permutation(op: Op) -> Sequence[int] | None:
