@@ -261,10 +261,11 @@ def literal(expression: nodes.Expression, arrays: Arrays = _no_array, number: Nu
             left, right = (literal(side, arrays, number) for side in (expression.left, expression.right))
             if type(left) is int and type(right) is int and (right or expression.op != "//"):
                 return number(_OPERATORS[expression.op](left, right), left, right)
-        case nodes.TupleExpr():
-            return tuple(_items(expression.items, arrays, number))
-        case nodes.ListExpr():
-            return list(_items(expression.items, arrays, number))
+        case nodes.TupleExpr() | nodes.ListExpr():
+            items = _items(expression.items, arrays, number)
+            return list(items) if isinstance(expression, nodes.ListExpr) else tuple(items)
+        case nodes.DictExpr():
+            return {_key(key): literal(value, arrays, number) for key, value in expression.items}
         case nodes.EllipsisExpr():
             return Ellipsis
         case nodes.SliceExpr():
@@ -290,6 +291,13 @@ def _items(expressions: Iterable[nodes.Expression], arrays: Arrays, number: Numb
             yield from literal(item.expr, arrays, number)
         else:
             yield literal(item, arrays, number)
+
+
+def _key(expression: nodes.Expression | None) -> str:
+    """The key of an entry of a dict, a string; None is an entry that unpacks another dict."""
+    if isinstance(expression, nodes.StrExpr):
+        return expression.value
+    raise Undetermined
 
 
 def _item(shape: Sequence[int], index: Any) -> Any:
