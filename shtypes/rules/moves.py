@@ -55,13 +55,11 @@ def target_of(t: ShType, target: Any, states: Mapping[str, Any], named: Callable
 
 def _of_type(t: ShType, targets: Mapping[Any, Any]) -> Any:
     """The target of the values of a type in a mapping of types to targets; the type itself if it is not in it."""
-    for of, target in targets.items():
-        if not isinstance(of, (str, ShType)):
-            hints = ['sh.reshard(x, {"[_@tp, _]": "[_, _]"})']
-            raise ShardingTypeError(f"`reshard` has a target for `{of!r}`, which is no type", hints=hints)
-        if t == of:
-            return target
-    return t
+    if (wrong := next((of for of in targets if not isinstance(of, (str, ShType))), None)) is not None:
+        hints = ['sh.reshard(x, {"[_@tp, _]": "[_, _]"})']
+        raise ShardingTypeError(f"`reshard` has a target for `{wrong!r}`, which is no type", hints=hints)
+    of_type = [target for of, target in targets.items() if t == of]  # which reads the text of each
+    return of_type[0] if of_type else t
 
 
 def _place(t: ShType, axis: str, place: Any) -> tuple[State, int | None]:

@@ -71,8 +71,8 @@ def patched(f: Callable[..., Any], plan: Plan) -> Patch:
     """Inserts a plan into the file of a function: its reshards, the types of its arguments, and a typed step.
 
     After ``loss`` it adds ``loss_types``, which returns the arguments' types, and ``loss_step``, which is
-    ``sh.train_step(sh.lift(loss))`` (``loss_typed``, without a backward pass). It replaces calls of `sh.reshard` with a
-    string, which the search ignores, and the code added by an earlier patch. An error lists the parts of the plan that
+    ``sh.train_step(sh.lift(loss))`` (``loss_typed``, without a backward pass). It replaces calls of `sh.reshard` with
+    strings, which the search ignores, and the code added by an earlier patch. An error lists the parts of the plan that
     cannot be written, with the reasons.
     """
     if plan.checkpoints:

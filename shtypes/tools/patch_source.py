@@ -156,7 +156,8 @@ class Source:
     def _free_alias(self) -> str:
         """A name for this library that the file uses for nothing else."""
         names = {getattr(n, field, None) for n in ast.walk(self.tree) for field in ("id", "arg", "name", "asname")}
-        return next(name for name in ("sh", "shtypes", "sharding_types", "_sh") if name not in names)
+        numbered = (f"shtypes_{i}" for i in itertools.count())
+        return next(name for name in itertools.chain(("sh", "shtypes"), numbered) if name not in names)
 
     def _mark(self, k: int, x: Any) -> Any:
         """Marks the value of an expression in a trace."""

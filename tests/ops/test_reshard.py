@@ -191,3 +191,5 @@ def test_a_mapping_of_what_is_no_type_is_refused() -> None:
         sh.reshard(x, {"[_@tp, _]": "[_, _]"})
     with pytest.raises(sh.ShardingTypeError, match="`reshard` has a target for `0`, which is no type"):
         sh.reshard(x, {0: "[_, _]"})
+    with pytest.raises(sh.ShardingTypeError, match="the mesh has no axis `tp`"):  # also of those after the value's type
+        sh.reshard(x, {"[_@x, _]": "[_, _]", "[_@tp, _]": "[_, _]"})
