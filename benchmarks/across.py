@@ -116,6 +116,27 @@ def definite(x: Any) -> Any:
     return x / 8 + 16 * jnp.eye(x.shape[-1])
 
 
+def cross_entropy(logits: Any, tokens: Any) -> Any:
+    """The mean loss of the next token."""
+    scores = jax.nn.log_softmax(logits[:, :-1])
+    return -jnp.mean(jnp.take_along_axis(scores, tokens[:, 1:, None], -1))
+
+
+def projected(w: Any, x: Any, tokens: Any) -> Any:
+    """The same of a projection."""
+    return cross_entropy(x @ w, tokens)
+
+
+def total_variation(x: Any) -> Any:
+    """The mean steps along both dims."""
+    return jnp.mean(jnp.abs(jnp.diff(x, axis=0))) + jnp.mean(jnp.abs(jnp.diff(x, axis=1)))
+
+
+def laplacian(x: Any) -> Any:
+    """By slices."""
+    return jnp.pad(x[1:-1, 2:] + x[1:-1, :-2] + x[2:, 1:-1] + x[:-2, 1:-1] - 4 * x[1:-1, 1:-1], 1)
+
+
 def _cases() -> Iterator[Case]:
     rows, columns, both = "[4,256@x,32,16]", "[4,32,256@x,16]", "[4,128@x,64@y,16]"
     kernel, seq, four = "[3,3,16,16]", "[4,4096@x,16]", "[4,1,16]"
@@ -219,6 +240,17 @@ def _cases() -> Iterator[Case]:
         yield Case(f"{name} of one row of floats", sorts, ("[262144@x]",))
     yield Case("sort on six devices", jnp.sort, ("[98304@x]",), {"x": 6})
     yield Case("sort of one row: gradient", gradient(lambda x: jnp.sort(x) * jnp.arange(262144)), ("[262144@x]",))
+    logits, tokens, image = "[4,512@x,1024]", "i32[4,512@x]", "[512@x,512@y]"
+    yield Case("next-token loss", cross_entropy, (logits, tokens))
+    yield Case("next-token loss: gradient", jax.grad(cross_entropy), (logits, tokens))
+    split = ("[4,512@x,1024@y]", tokens)
+    yield Case("next-token loss, vocabulary on y: gradient", jax.grad(cross_entropy), split, PLANE, ("x", "y"))
+    of_both = jax.grad(projected, (0, 1))
+    yield Case("projected next-token loss: gradients", of_both, ("[64,1024]", "[4,512@x,64]", tokens))
+    yield Case("total variation", total_variation, (image,), PLANE, ("x", "y"))
+    yield Case("total variation: gradient", jax.grad(total_variation), (image,), PLANE, ("x", "y"))
+    yield Case("Laplacian by slices", laplacian, (image,), PLANE, ("x", "y"))
+    yield Case("Laplacian by slices: gradient", gradient(laplacian), (image,), PLANE, ("x", "y"))
     table, ids = "[8192@x,64]", "i32[4096@x]"
     yield Case("lookup", lambda x, i: jnp.take(x, i, axis=0), (table, ids))
     yield Case("lookup in a large table", lambda x, i: jnp.take(x, i, axis=0), ("[65536@x,64]", ids))

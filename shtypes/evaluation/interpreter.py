@@ -109,7 +109,7 @@ def evaluate_jax_function(jaxpr: Any, consts: Sequence[Any], args: Sequence[Any]
 def _run(jaxpr: Any, consts: Sequence[Any], args: Sequence[Any], body: Body) -> list[Any]:
     jaxpr = undo_ravel(jaxpr)
     if allows_implicit() and not body.at_specs.at:
-        jaxpr = rewritten(jaxpr)
+        jaxpr = rewritten(jaxpr, frozenset(d.size for x in args if is_typed(x) for d in x.type.dims if d.axes))
     env: dict[Any, Any] = dict(zip(jaxpr.constvars, consts, strict=True))
     env.update(zip(jaxpr.invars, args, strict=True))
     body = body._replace(jaxpr=jaxpr, env=env)

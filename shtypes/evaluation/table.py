@@ -27,12 +27,13 @@ WAYS: Final[dict[str, list[Callable[[Any, Sequence[Any]], Sequence[Any] | None]]
 CHOICES: Final[dict[str, Row]] = {}
 
 #: Rewrites of a program before its evaluation, where communication is allowed.
-REWRITES: Final[list[Callable[[Any], Any]]] = []
+#: They take the sizes of its sharded dims, too.
+REWRITES: Final[list[Callable[[Any, frozenset[int]], Any]]] = []
 
 
-def rewritten(jaxpr: Any) -> Any:
-    """Applies `REWRITES` to a program."""
-    return functools.reduce(lambda program, rewrite: rewrite(program), REWRITES, jaxpr)
+def rewritten(jaxpr: Any, sharded: frozenset[int] = frozenset()) -> Any:
+    """Applies `REWRITES` to a program whose arguments have sharded dims of these sizes."""
+    return functools.reduce(lambda program, rewrite: rewrite(program, sharded), REWRITES, jaxpr)
 
 
 _ACROSS: Final = "argmax argmin reduce_and reduce_max reduce_min reduce_or reduce_prod"

@@ -149,7 +149,7 @@ class Program:
 
     def _block(self, jaxpr: Any, env: dict[Any, Any], around: Path, times: int, checkpointed: bool) -> list[Item]:
         items: list[Item] = []
-        for eqn in grouped(undo_ravel(jaxpr)).eqns:
+        for eqn in grouped(undo_ravel(jaxpr), None).eqns:
             operands = [_read(env, v) for v in eqn.invars]
             name, how, path = eqn.primitive.name, control(eqn), (*around, id(eqn))
             if name in _INLINED and not ways_of(eqn):  # an op with algorithms across shards is not inlined

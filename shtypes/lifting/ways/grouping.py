@@ -22,6 +22,7 @@ from shtypes._compat.jaxprs import is_literal, jaxpr_of, variable, with_equation
 from shtypes._compat.plain_programs import alone, trace_plain
 from shtypes.caches import Bounded
 from shtypes.evaluation.table import REWRITES
+from shtypes.lifting.ways.before_slices import before_slices
 from shtypes.lifting.ways.choice import name_of
 from shtypes.lifting.ways.moves import kind_of
 from shtypes.lifting.ways.order import numbered
@@ -42,13 +43,15 @@ class _Uses(NamedTuple):
 
 
 @functools.lru_cache(maxsize=256)
-def grouped(jaxpr: Any) -> Any:
+def grouped(jaxpr: Any, sharded: frozenset[int] | None = frozenset()) -> Any:
     """Groups equations that are connected by odd sizes into calls; returns the program itself if there are none.
 
-    Sorts of which only some places are read, and those that take an iota along, become calls, too.
+    Sorts of which only some places are read, and those that take an iota along, become calls, too. Dims that may be
+    ``sharded``, by their sizes, are sliced late; any with None.
     """
     if jaxpr in _bodies:
         return jaxpr
+    jaxpr = before_slices(jaxpr, sharded)
     jaxpr = in_any_order(_with_padding_windows(_with_narrow_windows(with_unique_places(jaxpr))))
     sizeless = _sizeless(jaxpr)
     selecting = [*selections(jaxpr), *_numbered(jaxpr)]

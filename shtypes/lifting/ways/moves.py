@@ -24,7 +24,7 @@ from shtypes.evaluation.rows.elementwise import acts_per_element
 from shtypes.evaluation.table import ROWS, rewritten
 from shtypes.lifting.typed_calls import TypedCall
 from shtypes.lifting.ways.choice import CALLS, innermost, way
-from shtypes.lifting.ways.per_element import RULED, is_per_element, results_of, with_rule
+from shtypes.lifting.ways.per_element import RULED, results_of, ruled_per_element, with_rule
 from shtypes.ops.sharded_reductions import as_varying
 from shtypes.ops.shards import (
     Axes,
@@ -352,9 +352,7 @@ def kind_of(eqn: Any) -> bool | None:
     if name == "name":  # a mark of `suggest --patch` does not split a program
         return False if str(eqn.params["name"]).startswith(MARKED) else None
     if name == RULED:
-        shapes = {v.aval.shape for v in (*eqn.invars, *eqn.outvars)} - {()}
-        alike = len(shapes) < 2 and not eqn.params["num_consts"]
-        return False if alike and is_per_element(jaxpr_of(eqn.params["call_jaxpr"])) else None
+        return False if ruled_per_element(eqn) else None
     if name == "typed_call":
         call, ranks = eqn.params["call"], {v.aval.ndim for v in eqn.invars} - {0}
         op = OPS.get(call.name) if isinstance(call, TypedCall) and call.fn is None else None

@@ -32,6 +32,14 @@ def is_per_element(jaxpr: Any) -> bool:
     return True
 
 
+def ruled_per_element(eqn: Any) -> bool:
+    """Whether an equation is an elementwise function with a derivative rule, of operands of one shape and numbers."""
+    if eqn.primitive.name != RULED or eqn.params["num_consts"]:
+        return False
+    shapes = {v.aval.shape for v in (*eqn.invars, *eqn.outvars)} - {()}
+    return len(shapes) < 2 and is_per_element(jaxpr_of(eqn.params["call_jaxpr"]))
+
+
 def results_of(
     jaxpr: Any, consts: Sequence[Any], args: Sequence[Any], step: Callable[[Any, list[Any]], Any]
 ) -> list[Any]:

@@ -1,0 +1,331 @@
+"""Programs that slice most of a dim, then reduce or pad it: computed before the slice, at sizes that devices divide."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+from jax.extend.core import Primitive
+
+import shtypes as sh
+from shtypes._compat.jaxprs import equations
+from shtypes.evaluation.table import ROWS
+from shtypes.lifting.ways.before_slices import before_slices
+from tests.end_to_end import host
+from tests.tolerance import SERIES, assert_close
+from tests.traced.compiled import assert_compiled_as_said
+
+rng = np.random.default_rng(0)
+
+
+def f32(*shape: int) -> Any:
+    return rng.uniform(0.5, 2, size=shape).astype(np.float32)
+
+
+def cross_entropy(logits: Any, tokens: Any) -> Any:
+    """Of the next token."""
+    predicted = jax.nn.log_softmax(logits[:, :-1])
+    return -jnp.mean(jnp.take_along_axis(predicted, tokens[:, 1:, None], -1))
+
+
+def masked_cross_entropy(logits: Any, tokens: Any) -> Any:
+    """Of the next token, with the weight and the accuracy of those that count."""
+    targets = tokens[:, 1:]
+    mask = (targets > 1).astype(jnp.float32)
+    scores = jax.nn.logsumexp(logits[:, :-1], -1) - jnp.sum(logits[:, :-1] * jax.nn.one_hot(targets, 8), -1)
+    right = jnp.argmax(logits[:, :-1], -1) == targets
+    return jnp.sum(scores * mask) / jnp.sum(mask), jnp.mean(right)
+
+
+def projected(w: Any, x: Any, tokens: Any) -> Any:
+    scores = jnp.tanh(x[:, :-1] @ w)
+    return jnp.mean(jax.nn.one_hot(tokens[:, 1:], 8) * jax.nn.log_softmax(scores))
+
+
+def looked_up(table: Any, tokens: Any) -> Any:
+    return jnp.mean(jnp.log(table)[tokens[:, :-1]] * table[tokens[:, 1:]])
+
+
+def errors_of_values(reward: Any, value: Any) -> Any:
+    return jnp.mean((reward[:-1] + 0.9 * value[1:] - value[:-1]) ** 2)
+
+
+def hinge(x: Any) -> Any:
+    return jnp.mean(jax.nn.relu(1 - x[1:] * x[:-1]) + jax.nn.softplus(x[1:] - x[:-1]))
+
+
+def logarithms(x: Any) -> Any:
+    """Not of the first element, which may be zero."""
+    return jnp.mean(jnp.log(x[1:])) + jnp.mean(1 / x[1:])
+
+
+def scaled(w: Any, x: Any) -> Any:
+    """By parameters whose derivatives are infinite at zero."""
+    return jnp.mean(jnp.log(x[1:]) * jnp.sqrt(w) + w / x[1:] + x[1:] ** w)
+
+
+def extremes(x: Any) -> Any:
+    rises = x[1:] > x[:-1]
+    return jnp.max(-x[1:]) + jnp.min(x[1:] / x[:-1]) + jnp.prod(x[2:]), jnp.all(rises), jnp.any(rises)
+
+
+def total_variation(x: Any) -> Any:
+    return jnp.mean(jnp.abs(jnp.diff(x, axis=0))) + jnp.mean(jnp.abs(jnp.diff(x, axis=1)))
+
+
+def laplacian(x: Any) -> Any:
+    inner = x[1:-1, 2:] + x[1:-1, :-2] + x[2:, 1:-1] + x[:-2, 1:-1] - 4 * x[1:-1, 1:-1]
+    return jnp.pad(inner, 1, constant_values=3)
+
+
+def attention(x: Any) -> Any:
+    y = x[:, :-1]
+    weights = jax.nn.softmax(jnp.einsum("btd,bsd->bts", y, y) / 4, -1)
+    return jnp.mean(jnp.einsum("bts,bsd->btd", weights, y) ** 2)
+
+
+def pairs(x: Any, w: Any) -> Any:
+    return jnp.mean(jnp.einsum("btd,de,bte->bt", x[:, :-1], w, x[:, 1:]))
+
+
+def of_slices_of_slices(x: Any) -> Any:
+    return jnp.sum(jnp.diff(x, 2) ** 2) + jnp.sum(jnp.sin(x[1:])[:-1])
+
+
+def also_returned(x: Any) -> Any:
+    y = jnp.sin(x[1:] - x[:-1])
+    return y, jnp.sum(y), jnp.cumsum(y)
+
+
+class Case(NamedTuple):
+    """A function, its arguments, their types on x=4, y=2, and the bytes sent forward, and by a gradient at all."""
+
+    f: Callable[..., Any]
+    args: Sequence[Any]
+    types: Sequence[str]
+    sent: tuple[int, int]
+
+
+TOKENS = rng.integers(0, 8, (2, 16)).astype(np.int32)
+LOGITS, LINE, PLANE = f32(2, 16, 8), f32(16), f32(16, 16)
+CASES = [
+    Case(cross_entropy, (LOGITS, TOKENS), ("[2,16@x,8]", "[2,16@x]"), (11, 11)),
+    Case(masked_cross_entropy, (LOGITS, TOKENS), ("[2@y,16@x,8]", "[2@y,16@x]"), (18, 18)),
+    Case(projected, (f32(4, 8), f32(2, 16, 4), TOKENS), ("[4,8]", "[2,16@x,4]", "[2,16@x]"), (11, 14)),
+    Case(looked_up, (f32(8, 4), TOKENS), ("[8,4]", "[2,16@x]"), (11, 52)),
+    Case(errors_of_values, (LINE, f32(16)), ("[16@x]", "[16@x]"), (10, 14)),
+    Case(hinge, (LINE,), ("[16@(x,y)]",), (11, 19)),
+    Case(logarithms, (LINE,), ("[16@x]",), (0, 6)),
+    Case(scaled, (f32(), LINE), ("[]", "[16@x]"), (6, 28)),
+    Case(extremes, (LINE,), ("[16@x]",), (32, 48)),
+    Case(total_variation, (PLANE,), ("[16@x,16@y]",), (48, 103)),
+    Case(laplacian, (PLANE,), ("[16@x,16@y]",), (96, 316)),
+    Case(attention, (f32(2, 16, 4),), ("[2,16@x,4]",), (196, 196)),
+    Case(pairs, (f32(2, 16, 4), f32(4, 4)), ("[2,16@x,4]", "[4,4]"), (23, 55)),
+    Case(of_slices_of_slices, (LINE,), ("[16@x]",), (8, 48)),
+    Case(also_returned, (LINE,), ("[16@x]",), (52, 48)),
+]
+NAMES = [case.f.__name__ for case in CASES]
+
+
+def gradient(f: Callable[..., Any], args: Sequence[Any]) -> Callable[..., Any]:
+    """The gradient by all arguments of floats, of the sum of the sines of all results of floats."""
+    places = tuple(i for i, x in enumerate(args) if x.dtype == np.float32)
+
+    def total(*args: Any) -> Any:
+        floats = [y for y in jax.tree.leaves(f(*args)) if jnp.issubdtype(y.dtype, jnp.inexact)]
+        return sum(jnp.sum(jnp.sin(y)) for y in floats)
+
+    return jax.grad(total, places)
+
+
+def at_once(f: Callable[..., Any], args: Sequence[Any]) -> Any:
+    """The program of a function before slices, and its results."""
+    closed = jax.make_jaxpr(f)(*args)
+    program = before_slices(closed.jaxpr)
+    return program, jax.core.eval_jaxpr(program, closed.consts, *args)
+
+
+def sliced_sums(program: Any) -> int:
+    """How many reductions a program has of a size that is odd or has two elements less."""
+    return sum(
+        e.primitive.name.startswith("reduce") and any(n in (14, 15) for n in e.invars[0].aval.shape)
+        for e in equations(program)
+    )
+
+
+@pytest.mark.one_in(2)
+@pytest.mark.parametrize("case", CASES, ids=NAMES)
+def test_a_program_before_slices_has_the_values_and_gradients_of_the_program(case: Case) -> None:
+    for f in (case.f, gradient(case.f, case.args)):
+        program, results = at_once(f, case.args)
+        assert not sliced_sums(program)
+        wanted = jax.tree.leaves(jax.jit(f)(*case.args))
+        for value, plain in zip(results, wanted, strict=True):
+            assert_close(value, plain, SERIES)
+
+
+@pytest.mark.parametrize("f", [logarithms, scaled])
+@pytest.mark.parametrize("first", [0.0, np.inf, np.nan, -1.0])
+def test_what_is_sliced_away_adds_nothing_whatever_it_is(f: Any, first: float) -> None:
+    line = np.concatenate([np.array([first], np.float32), LINE[1:]])
+    args = (line,) if f is logarithms else (np.float32(0.25), line)
+    for g in (f, gradient(f, args)):
+        closed = jax.make_jaxpr(g)(*args)
+        program = before_slices(closed.jaxpr)
+        assert program is not closed.jaxpr
+        for value, plain in zip(jax.core.eval_jaxpr(program, [], *args), jax.tree.leaves(g(*args)), strict=True):
+            assert np.isfinite(plain).all()
+            assert_close(value, plain, SERIES)
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x: jnp.sum(x[2:] * x[:-2] + x[4:-4].mean()),  # 12 and 8 of 16: the second is half
+        lambda x: jnp.sum(jnp.cumsum(x[1:])),
+        lambda x: jnp.sum(jnp.sort(x[1:])),
+        lambda x: jnp.sum(x[1:].reshape(5, 3), 1),
+        lambda x: jnp.argmax(x[1:]),
+        lambda x: jnp.sum(jnp.fft.rfft(x[:-2]).real),
+        lambda x: jnp.sum(x[1::2]),
+        lambda x: jnp.sin(x[1:]),
+        lambda x: lax.scan(lambda c, y: (c + y, c), 0.0, x[1:])[0],
+    ],
+)
+def test_what_is_not_of_each_position_alone_is_computed_after_the_slice(f: Any) -> None:
+    program, (found,) = at_once(f, (LINE,))
+    assert_close(found, f(LINE), SERIES)
+    acting = ("cumsum", "sort", "reshape", "argmax", "fft", "sin", "scan")
+    sizes = {e.primitive.name: e.invars[-1].aval.shape for e in program.eqns if e.primitive.name in acting}
+    assert (16,) not in sizes.values()
+
+
+def test_only_slices_of_dims_that_are_sharded_come_later() -> None:
+    jaxpr = jax.make_jaxpr(cross_entropy)(LOGITS, TOKENS).jaxpr
+    assert before_slices(jaxpr, frozenset({2, 8})) is jaxpr
+    assert before_slices(jaxpr, frozenset({16})) is not jaxpr
+    odd = jax.make_jaxpr(errors_of_values)(f32(15), f32(15)).jaxpr  # no devices divide it before, either
+    assert before_slices(odd) is odd
+
+
+def test_a_slice_that_several_read_is_moved_once() -> None:
+    program, _ = at_once(gradient(lambda x: jnp.mean(x[1:] * x[:-1]), (LINE,)), (LINE,))
+    starts = [
+        e.params["start_indices"] for e in program.eqns if e.primitive.name == "slice" and e.invars[0] in program.invars
+    ]
+    assert starts == [(1,), (0,)]
+
+
+def test_a_primitive_whose_parameters_have_another_size_is_computed_after_the_slice(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sized = Primitive("sized")  # as packages define them
+    sized.def_abstract_eval(lambda x, *, n: x.update(shape=(n,)))
+    monkeypatch.setitem(ROWS, "sized", lambda eqn, operands: operands)
+    jaxpr = jax.make_jaxpr(lambda x: jnp.sum(sized.bind(x[1:], n=15)))(LINE).jaxpr
+    assert before_slices(jaxpr) is jaxpr
+
+
+@pytest.mark.one_in(3)
+@pytest.mark.mesh({"x": 4, "y": 2})
+@pytest.mark.parametrize("case", CASES, ids=NAMES)
+def test_it_sends_what_crosses_the_borders_and_what_is_summed(case: Case) -> None:
+    args = [sh.abstract_array(f"{np.dtype(x.dtype).name}{t}") for x, t in zip(case.args, case.types, strict=True)]
+    sent = [sh.ledger(across(f), *args).total.bytes for f in (case.f, gradient(case.f, case.args))]
+    assert tuple(sent) == case.sent
+
+
+def across(f: Callable[..., Any]) -> Callable[..., Any]:
+    return sh.implicit_comm(sh.lift(f))
+
+
+def _compare(f: Callable[..., Any], args: Sequence[Any], types: Sequence[str]) -> None:
+    """Compares values, and gradients by JAX and by shtypes, with one device, and what is sent with the ledger."""
+    places = tuple(i for i, x in enumerate(args) if x.dtype == np.float32)
+
+    def total(*args: Any) -> Any:
+        floats = [y for y in jax.tree.leaves(f(*args)) if jnp.issubdtype(y.dtype, jnp.inexact)]
+        return sum(jnp.sum(y * np.linspace(0.5, 1.5, y.size, dtype=np.float32).reshape(y.shape)) for y in floats)
+
+    wanted = jax.jit(lambda *args: (f(*args), jax.grad(total, places)(*args)))(*args)
+    typed = [sh.array(x, t) for x, t in zip(args, types, strict=True)]
+
+    @sh.implicit_comm
+    def step(*args: Any) -> Any:
+        return sh.lift(f)(*args), sh.grad(sh.lift(total), places)(*args)
+
+    assert_compiled_as_said(step, *typed, jits=[jax.jit])
+    found = jax.tree.leaves(jax.block_until_ready(jax.jit(step)(*typed)))
+    inside = jax.block_until_ready(jax.jit(across(jax.grad(total, places)))(*typed))
+    values, count = jax.tree.leaves(wanted[0]), len(places)
+    for value, plain in zip(found, values, strict=False):
+        assert_close(host(value), plain, SERIES)
+    plain = _joined(wanted[1])
+    for gradients in (found[-count:], inside):  # of which some may be nothing but what rounding leaves of them
+        assert_close(_joined(map(host, gradients)), plain, 4 * SERIES)
+
+
+def _joined(values: Any) -> Any:
+    return np.concatenate([np.ravel(x) for x in values])
+
+
+@pytest.mark.one_in(11)
+@pytest.mark.mesh({"x": 4, "y": 2})
+@pytest.mark.parametrize("policy", ["partial", "jax"])
+@pytest.mark.parametrize("case", CASES, ids=NAMES)
+def test_values_and_gradients_are_those_of_one_device(case: Case, policy: Any) -> None:
+    with sh.policy(policy):
+        _compare(case.f, case.args, case.types)
+
+
+def random_loss(seed: int) -> Callable[..., Any]:
+    """A random function of most of the positions of two arrays, and of parameters."""
+
+    def f(x: Any, y: Any, w: Any) -> Any:
+        r, cuts = random.Random(seed), [(0, 14), (1, 15), (2, 16)]
+        values = [v[:, a:b] for v in (x, y) for a, b in r.sample(cuts, 2)]
+        for _ in range(r.randrange(2, 9)):
+            a, b = r.choice(values[-4:]), r.choice(values)
+            match r.randrange(9):
+                case 0:
+                    values.append(jnp.sqrt(a * b))
+                case 1:
+                    values.append(a + jnp.log(b) * w[0])
+                case 2:
+                    values.append(1 + jnp.tanh(a @ w))
+                case 3:
+                    values.append(0.5 + jax.nn.softmax(a, -1))
+                case 4:
+                    values.append(jnp.where(a > b, a, 1 / b))
+                case 5:
+                    values.append(jnp.maximum(a, jnp.mean(b, -1, keepdims=True)))
+                case 6:
+                    values.append(jax.nn.softplus(a) / b ** w[1])
+                case 7:
+                    values.append(jnp.take_along_axis(a, jnp.argsort(b, -1), -1))
+                case 8:
+                    values.append(jnp.roll(a, 1, 0) + jnp.flip(b, 2))
+        last = values[-1]
+        sums = [jnp.mean(last), jnp.max(last, 1), jnp.einsum("bti,btj->ij", last, values[-2]), jnp.mean(last, (0, 2))]
+        kept = [last, jnp.pad(last, ((0, 0), (1, 1), (0, 0)))] if r.random() < 0.3 else []
+        return [*r.sample(sums[:3], r.randrange(1, 3)), *kept]
+
+    return f
+
+
+@pytest.mark.one_in(61)
+@pytest.mark.mesh({"x": 4, "y": 2})
+@pytest.mark.parametrize("seed", range(120))
+def test_a_random_loss_is_that_of_one_device(seed: int) -> None:
+    r, numbers = random.Random(seed), np.random.default_rng(seed)
+    types = [r.choice(["[2,16@x,4]", "[2@y,16@x,4]", "[2,16@(x,y),4]", "[2,16@x,4@y]", "[2,16,4]"]) for _ in range(2)]
+    args = [numbers.uniform(0.5, 2, s).astype(np.float32) for s in ((2, 16, 4), (2, 16, 4), (4, 4))]
+    with sh.policy(r.choice(["partial", "jax"])):
+        _compare(random_loss(seed), args, [*types, "[4,4]"])
