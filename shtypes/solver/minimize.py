@@ -16,8 +16,9 @@ import numpy as np
 from shtypes.solver import elimination
 from shtypes.solver.elimination import Table, eliminate, local_search, minimize_over, width
 
-#: Parts of `QUICK_ENTRIES`: the sizes of tables between which dominated values are dropped again.
-_PARTS: Final = (40, 4, 1)
+#: By `QUICK_ENTRIES`: the sizes of tables between which dominated values are dropped again.
+_STAGES: Final = (1 / 40, 1 / 4, 1)
+_LAST_STAGE: Final = 5  # the same if an elimination may take seconds
 #: How many other values are compared with each, and the most entries of the tables that are built for it.
 _RIVALS: Final = 4
 _COMPARED: Final = 1_000_000
@@ -70,8 +71,8 @@ def minimize(
     """
     most = elimination.MOST_ENTRIES
     core = Core(sizes, tables)
-    for part in _PARTS:
-        core.eliminate(elimination.QUICK_ENTRIES // part, tick)
+    for stage in _STAGES if quick else (*_STAGES, _LAST_STAGE):
+        core.eliminate(int(elimination.QUICK_ENTRIES * stage), tick)
     values: Values | None = None
     bound, entries = -math.inf, elimination.QUICK_ENTRIES
     while True:
@@ -103,6 +104,8 @@ class Core:
         self.tables = dict(tables)
         #: The variables that are not, with their values and tables then, and the values of the tables' variables.
         self._eliminated: list[tuple[int, list[tuple[tuple[int, ...], Table, list[Any]]]]] = []
+        #: The variables whose tables have changed since dominated values were dropped.
+        self._changed = dict.fromkeys(self.rows)
         self.drop({})
 
     @property
@@ -126,6 +129,7 @@ class Core:
             self._eliminated.append((v, [(scope, t, [self.rows[u] for u in scope]) for scope, t in parts]))
             self._add(ids, minimize_over(parts, v, ids, self.sizes))
             del self.rows[v]
+            self._changed.update(dict.fromkeys(ids))
             for u in others:
                 near[u] = (near[u] | others) - {v}
                 weights[u] = math.prod(len(self.rows[w]) for w in near[u])
@@ -133,7 +137,7 @@ class Core:
     def drop_dominated(self, tick: Callable[[], None]) -> None:
         """Drops values that cost more than another one, whatever values the other variables have."""
         at: dict[int, list[tuple[int, ...]]] = {v: [ids for ids in self.tables if v in ids] for v in self.rows}
-        waiting = dict.fromkeys(self.rows)
+        waiting = {v: None for v in self.rows if v in self._changed}
         while waiting:
             tick()
             v = next(iter(waiting))
@@ -144,7 +148,8 @@ class Core:
             self.rows[v] = self.rows[v][keep]
             for ids in at[v]:
                 self.tables[ids] = np.compress(keep, self.tables[ids], ids.index(v))
-                waiting.update(dict.fromkeys(u for u in ids if u != v))
+                waiting.update(dict.fromkeys(ids))
+        self._changed.clear()
         self.drop({})
 
     def drop(self, keep: Mapping[int, Any]) -> None:
@@ -153,6 +158,8 @@ class Core:
         single = {v for v, rows in self.rows.items() if len(rows) == 1}
         tables, self.tables = self.tables, {}
         for ids, table in tables.items():
+            if not (keep.keys() | single).isdisjoint(ids):
+                self._changed.update(dict.fromkeys(ids))
             for i, v in enumerate(ids):
                 table = table if v not in keep else np.compress(keep[v], table, i)
             left = tuple(v for v in ids if v not in single)

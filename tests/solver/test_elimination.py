@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from shtypes.solver import elimination
+from shtypes.solver import minimize as minimize_
 from shtypes.solver.elimination import eliminate, local_search, to_fix
 from shtypes.solver.minimize import Core, lower_bound, minimize
 
@@ -89,6 +90,30 @@ def test_values_that_always_cost_more_are_dropped_and_never_all_of_equal_ones(
     assert math.isclose(value, sum(float(t[tuple(found.values[v] for v in ids)]) for ids, t in tables.items()))
     monkeypatch.setattr(elimination, "QUICK_ENTRIES", 40)
     assert math.isclose(minimize(sizes, tables).total, value)
+
+
+def test_values_are_compared_again_only_where_tables_have_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    compared: list[int] = []
+
+    def none_dominated(tables: Any, n: int) -> Any:
+        compared.append(n)
+        return np.ones(n, bool)
+
+    monkeypatch.setattr(minimize_, "_undominated", none_dominated)
+    sizes = {v: 2 + v for v in range(6)}  # a chain
+    core = Core(sizes, {(v, v + 1): np.zeros((2 + v, 3 + v)) for v in range(5)})
+
+    def compared_now() -> list[int]:
+        compared.clear()
+        core.drop_dominated(lambda: None)
+        return compared
+
+    assert compared_now() == [2, 3, 4, 5, 6, 7]
+    assert compared_now() == []
+    core.drop({3: np.arange(5) < 4})
+    assert compared_now() == [4, 4, 6]
+    core.eliminate(6, lambda: None)
+    assert compared_now() == [3]
 
 
 @pytest.mark.parametrize("seed", range(12))
