@@ -13,16 +13,16 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
-import jax
-
 from shtypes._compat.derivative_rules import Residuals, residuals_of
 from shtypes._compat.jaxprs import is_literal, key_of_equation, literal_value
 from shtypes._compat.plain_programs import alone
+from shtypes._compat.tracing import trace_typed
 from shtypes.analysis.compute import seconds_of
 from shtypes.analysis.flops import products
+from shtypes.autodiff import grad
 from shtypes.caches import Bounded
 from shtypes.context.user_line import wrap_jax_errors
-from shtypes.core.array import Array, wrap
+from shtypes.core.array import Array
 from shtypes.core.jax_type import HiShType, as_jax_type
 from shtypes.core.meshes import use_mesh
 from shtypes.core.operation import noting_bound
@@ -57,8 +57,8 @@ _ANNOTATIONS: Final = frozenset({"sharding_annotation", "sharding_constraint", "
 _MOST_PAIRED: Final = 4
 #: By which the work of algorithms is compared.
 _DEVICE: Final[Device] = as_device("h100-sxm", "")
-#: Importing it fills the table of primitives.
-_IMPORTED: Final = (lift_,)
+#: Importing them fills the table of primitives, and gives types their derivatives.
+_IMPORTED: Final = (lift_, grad)
 
 
 class Option(NamedTuple):
@@ -268,9 +268,9 @@ class _Probe:
                 except ShardingTypeError as error:
                     options.append(error.with_traceback(None))
 
-        arrays = [wrap(t, None) for seed in seeds for t in self._types(seed)]
+        types = [t for seed in seeds for t in self._types(seed)]
         with _strictly(self.mesh):
-            jax.make_jaxpr(run)(*arrays)
+            trace_typed(run, types)
         return options
 
     def _option(self, seed: dict[int, int], xs: list[Array]) -> Option | None:
@@ -368,15 +368,16 @@ class _Probe:
         def differentiated(*xs: Any) -> Any:
             return with_gradient(of_some(lambda full: run(*full), xs, live))(*[xs[k] for k in live])
 
-        arrays = [wrap(t, None) for t in types]
         with scope(self.mesh):
             try:
                 with wrap_jax_errors(self.eqn.primitive.name, "has no gradient"):
-                    programs = [jax.make_jaxpr(f)(*arrays) for f in (run, differentiated)]
-                    forward, both = (ledger_of(program).total.bytes for program in programs)
+                    forward = ledger_of(trace_typed(run, types)).total.bytes
+                    if not results:
+                        return None
+                    program = trace_typed(differentiated, types)
             except ShardingTypeError:
                 return None
-        return (results, forward, both - forward, programs[1]) if results else None
+        return results, forward, ledger_of(program).total.bytes - forward, program
 
 
 def comm_per_byte(

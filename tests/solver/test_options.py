@@ -18,9 +18,11 @@ from shtypes._compat.jaxprs import is_literal, literal_value
 from shtypes.core.jax_type import as_jax_type
 from shtypes.evaluation.table import BODIES
 from shtypes.evaluation.value_info import Counts
+from shtypes.solver import options as options_
 from shtypes.solver.axis_states import INVARIANT, REDUCED, SHARDED, UNREDUCED, axis_state, typed
 from shtypes.solver.options import FORBIDDEN, Operand, Option, comm_per_byte, operand, states_of
 from shtypes.solver.options import options as options_along
+from shtypes.traced.program import with_gradient
 from shtypes.types.mesh import Mesh
 from tests.lifting.primitive_programs import primitive_programs
 from tests.lifting.test_primitives import defined
@@ -161,6 +163,20 @@ def test_equations_that_are_alike_are_asked_once() -> None:
     one, other = equations(f, zeros(4, 8))
     assert options(one, SIZE) is options(other, SIZE)
     assert options(one, 4) is not options(one, SIZE)
+
+
+def test_only_ways_that_apply_are_differentiated(monkeypatch: pytest.MonkeyPatch) -> None:
+    differentiated: list[Any] = []
+
+    def noted(f: Any) -> Any:
+        differentiated.append(f)
+        return with_gradient(f)
+
+    monkeypatch.setattr(options_, "with_gradient", noted)
+    eqn = last(lambda x, k: jax.lax.conv(x, k, (1, 1), "SAME"), zeros(2, 4, 8, 4), zeros(4, 4, 3, 3))
+    found = options_.way_options(eqn, SIZE, operands_of(eqn), ("axis",), assuming=False)
+    assert [o.operands for o in found] == [(SHARDED + 2, REDUCED), (SHARDED + 3, REDUCED)]
+    assert len(differentiated) == len(found) + 1  # and the undivided one, with whose work theirs is compared
 
 
 def test_a_primitive_without_a_row_is_refused() -> None:
