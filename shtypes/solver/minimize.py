@@ -18,7 +18,7 @@ from shtypes.solver.elimination import Table, eliminate, local_search, minimize_
 
 #: By `QUICK_ENTRIES`: the sizes of tables between which dominated values are dropped again.
 _STAGES: Final = (1 / 40, 1 / 4, 1)
-_LAST_STAGE: Final = 5  # the same if an elimination may take seconds
+_LAST_STAGE: Final = 5  # the same where the rest would take a second
 #: How many other values are compared with each, and the most entries of the tables that are built for it.
 _RIVALS: Final = 4
 _COMPARED: Final = 1_000_000
@@ -71,8 +71,11 @@ def minimize(
     """
     most = elimination.MOST_ENTRIES
     core = Core(sizes, tables)
-    for stage in _STAGES if quick else (*_STAGES, _LAST_STAGE):
+    for stage in _STAGES:
         core.eliminate(int(elimination.QUICK_ENTRIES * stage), tick)
+    core.drop_dominated(tick)
+    if not quick and width(core.sizes, core.tables) > most // _LARGER:
+        core.eliminate(elimination.QUICK_ENTRIES * _LAST_STAGE, tick)
     values: Values | None = None
     bound, entries = -math.inf, elimination.QUICK_ENTRIES
     while True:
