@@ -217,15 +217,19 @@ def program_of(fn: ShardFn, operands: Sequence[ShType], *, shards: bool = False)
 
     That of a function of each element is of one element, unless ``shards``.
     """
-    shapes = tuple((1,) if fn.per_element and not shards else t.local_shape for t in operands)
-    key = fn, shapes, tuple(t.dtype_name for t in operands), promotion()
+    shapes = [(1,) if fn.per_element and not shards else t.local_shape for t in operands]
     try:
-        try:
-            return _jaxpr(*key)
-        except NameError:  # it calls `axis_index`
-            return _jaxpr(*key, operands[0].mesh.axis_names if operands else ())
+        return _program(fn, shapes, operands)
     except (NameError, NotImplementedError, TypeError, ValueError):
         return None
+
+
+def _program(fn: ShardFn, shapes: Iterable[tuple[int, ...]], operands: Sequence[ShType]) -> Any:
+    key = fn, tuple(shapes), tuple(t.dtype_name for t in operands), promotion()
+    try:
+        return _jaxpr(*key)
+    except NameError:  # it calls `axis_index`
+        return _jaxpr(*key, operands[0].mesh.axis_names if operands else ())
 
 
 @functools.lru_cache(maxsize=CACHE_SIZE)
@@ -250,12 +254,8 @@ _NO_MESH: Final = jax.sharding.AbstractMesh((), ())
 @functools.lru_cache(maxsize=CACHE_SIZE)
 def _no_derivative(fn: ShardFn, operands: tuple[ShType, ...]) -> str:
     """Why JAX has no derivative ``fn`` on such shards; empty if it has one."""
-    structs = [jax.ShapeDtypeStruct(t.local_shape, t.dtype) for t in operands]
-    names = operands[0].mesh.axis_names if operands else ()  # bound for `axis_index`
-    env = axes_bound([(name, 1) for name in names])
     try:
-        with wide_enough(*(s.dtype for s in structs)), jax.sharding.use_abstract_mesh(_NO_MESH), env:
-            jax.eval_shape(lambda *shards: fn(*shards), *structs)  # noqa: PLW0108  (JAX caches by function)
+        _program(fn, [t.local_shape for t in operands], operands)
     except (NotImplementedError, TypeError, ValueError) as error:  # the function itself typed before
         return str(error).strip().split("\n")[0]
     return ""

@@ -16,6 +16,7 @@ import numpy as np
 
 from shtypes._compat.jaxprs import is_literal, jaxpr_of
 from shtypes._compat.plain_programs import as_of_here, without_mesh
+from shtypes._compat.tracing import trace_typed
 from shtypes.caches import CACHE_SIZE, Static
 from shtypes.core.elementwise_fns import IDENTITY
 from shtypes.core.shard_fn import Linear, ShardFn, wide_enough
@@ -269,7 +270,7 @@ def _transposed(
 def _as_one(f: Callable[..., Any], args: Sequence[Any]) -> ShardFn | None:
     """Converts a function of arrays to a `Bound` if its jaxpr is one primitive of operands and numbers; else None."""
     try:
-        closed = jax.make_jaxpr(f)(*args)
+        closed = trace_typed(f, [jax.core.ShapedArray(x.shape, x.dtype) for x in args])
     except (NotImplementedError, TypeError, ValueError):
         return None
     jaxpr = jaxpr_of(closed)

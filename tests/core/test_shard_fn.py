@@ -12,7 +12,9 @@ import pytest
 
 import shtypes as sh
 from shtypes.core.elementwise_fns import AddNumber, DivideBy, Full, NamedFn, Scale
-from shtypes.core.shard_fn import ShardFn
+from shtypes.core.shard_fn import ShardFn, check_transpose, program_of
+from shtypes.types import ShType
+from shtypes.types.mesh import Mesh
 
 MAKERS: list[Callable[[Any], ShardFn]] = [
     Scale,
@@ -41,3 +43,16 @@ def test_eager_results_do_not_depend_on_earlier_numbers() -> None:
         assert np.signbit(np.asarray(ones * -0.0)).all()
         assert [(whole * n).type.dtype_name for n in (-1, -1.0, 2, 2.0)] == ["i32", "f32", "i32", "f32"]
         assert [(whole + n).type.dtype_name for n in (1, 1.0)] == ["i32", "f32"]
+
+
+def test_whether_a_function_has_a_derivative_is_known_from_the_trace_that_prices_it() -> None:
+    traced = []
+
+    def sorted_rows(x: Any) -> Any:
+        traced.append(x.shape)
+        return jnp.sort(x)
+
+    fn, operands = NamedFn("sorted_rows", sorted_rows), (ShType.parse("f32[4@x, 8]", Mesh({"x": 2})),)
+    check_transpose(fn, operands, fn, operands)
+    assert program_of(fn, operands, shards=True) is not None
+    assert traced == [(2, 8)]
