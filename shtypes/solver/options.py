@@ -13,6 +13,8 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
+from jax.extend.core import jaxpr_as_fun
+
 from shtypes._compat.derivative_rules import Residuals, residuals_of
 from shtypes._compat.jaxprs import is_literal, key_of_equation, literal_value
 from shtypes._compat.plain_programs import alone
@@ -366,18 +368,20 @@ class _Probe:
             return outs
 
         def differentiated(*xs: Any) -> Any:
-            return with_gradient(of_some(lambda full: run(*full), xs, live))(*[xs[k] for k in live])
+            replayed = of_some(lambda full: jaxpr_as_fun(program)(*full), xs, live)
+            return with_gradient(replayed)(*[xs[k] for k in live])
 
         with scope(self.mesh):
             try:
                 with wrap_jax_errors(self.eqn.primitive.name, "has no gradient"):
-                    forward = ledger_of(trace_typed(run, types)).total.bytes
+                    program = trace_typed(run, types)
                     if not results:
                         return None
-                    program = trace_typed(differentiated, types)
+                    both = trace_typed(differentiated, types)
             except ShardingTypeError:
                 return None
-        return results, forward, ledger_of(program).total.bytes - forward, program
+        forward = ledger_of(program).total.bytes
+        return results, forward, ledger_of(both).total.bytes - forward, both
 
 
 def comm_per_byte(

@@ -18,6 +18,7 @@ from shtypes._compat.jaxprs import is_literal, literal_value
 from shtypes.core.jax_type import as_jax_type
 from shtypes.evaluation.table import BODIES
 from shtypes.evaluation.value_info import Counts
+from shtypes.lifting.ways.windows import convolved
 from shtypes.solver import options as options_
 from shtypes.solver.axis_states import INVARIANT, REDUCED, SHARDED, UNREDUCED, axis_state, typed
 from shtypes.solver.options import FORBIDDEN, Operand, Option, comm_per_byte, operand, states_of
@@ -165,17 +166,24 @@ def test_equations_that_are_alike_are_asked_once() -> None:
     assert options(one, 4) is not options(one, SIZE)
 
 
-def test_only_ways_that_apply_are_differentiated(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_way_is_tried_once_and_differentiated_only_where_it_applies(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[str] = []
     differentiated: list[Any] = []
 
-    def noted(f: Any) -> Any:
+    def noted(eqn: Any, operands: Sequence[Any]) -> Any:
+        tried.append(" ".join(str(x.type) for x in operands))
+        return convolved(eqn, operands)
+
+    def noted_gradient(f: Any) -> Any:
         differentiated.append(f)
         return with_gradient(f)
 
-    monkeypatch.setattr(options_, "with_gradient", noted)
-    eqn = last(lambda x, k: jax.lax.conv(x, k, (1, 1), "SAME"), zeros(2, 4, 8, 4), zeros(4, 4, 3, 3))
+    monkeypatch.setattr(options_, "ways_of", lambda eqn: [noted])
+    monkeypatch.setattr(options_, "with_gradient", noted_gradient)
+    eqn = last(lambda x, k: jax.lax.conv(x, k, (1, 1), "SAME"), zeros(2, 4, 8, 12), zeros(4, 4, 3, 3))
     found = options_.way_options(eqn, SIZE, operands_of(eqn), ("axis",), assuming=False)
     assert [o.operands for o in found] == [(SHARDED + 2, REDUCED), (SHARDED + 3, REDUCED)]
+    assert len(tried) == len(set(tried)) > len(found)
     assert len(differentiated) == len(found) + 1  # and the undivided one, with whose work theirs is compared
 
 
