@@ -90,5 +90,5 @@ def _invariant(x: Any) -> Any:
 
 
 def _reshard_typed(x: Any, t: Any) -> Any:
-    """Reshards a typed value; returns plain ones unchanged."""
-    return reshard(x, t) if isinstance(x, Array) else x
+    """Reshards a typed value of another type; returns others unchanged."""
+    return reshard(x, t) if isinstance(x, Array) and jax.typeof(x) is not t else x

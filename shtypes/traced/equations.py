@@ -195,6 +195,7 @@ class Walk:
         self._keep = keep
         self._live: dict[Any, tuple[list[tuple[Any, Needs]], tuple[bool, ...]]] = {}
         self._makers: dict[int, dict[Any, Any]] = {}  # for each body, its equations by result
+        self._places: dict[int, SourceLine] = {}  # by stack, which equations that were traced once share
         self._choices = 0
 
     def equations(self, jaxpr: Any, used: tuple[bool, ...], context: BodyContext) -> Iterator[Equation]:
@@ -204,7 +205,7 @@ class Walk:
             if not use.bodies and not self._keep(eqn):
                 continue
             full_stack = f"{stack}/{eqn.source_info.name_stack}"
-            place = place_of(eqn)
+            place = self._place(eqn)
             if not use.bodies or why_not_covered(eqn):
                 depth = full_stack.count("jvp(")
                 direction = direction_of(full_stack)
@@ -222,6 +223,12 @@ class Walk:
             )
             for body in use.bodies:
                 yield from self.equations(body.jaxpr, body.used, inner.inside(body, choice, place))
+
+    def _place(self, eqn: Any) -> SourceLine:
+        stack = id(eqn.source_info.traceback)
+        if stack not in self._places:
+            self._places[stack] = place_of(eqn)
+        return self._places[stack]
 
     def live(self, jaxpr: Any, used: tuple[bool, ...]) -> tuple[list[tuple[Any, Needs]], tuple[bool, ...]]:
         """The live equations, with their needs, and the live operands of a body."""

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import shtypes as sh
+from shtypes.autodiff import train_step as train_step_
 from tests import small_models as p
 from tests.end_to_end import host
 from tests.tolerance import assert_close
@@ -105,3 +106,18 @@ def test_a_plain_array_keeps_its_plain_gradient() -> None:
     _, gradient = sh.train_step(scaled)(jnp.ones(3), x)
     assert not isinstance(gradient, sh.Array)
     np.testing.assert_allclose(gradient, np.full(3, np.sum(np.square(host(x), dtype=np.float64))), rtol=1e-4)
+
+
+def test_only_what_changes_its_type_is_resharded(monkeypatch: pytest.MonkeyPatch) -> None:
+    resharded: list[str] = []
+    reshard = sh.reshard
+
+    def noting(x: Any, t: Any) -> Any:
+        resharded.append(f"{x.type} -> {t}")
+        return reshard(x, t)
+
+    monkeypatch.setattr(train_step_, "reshard", noting)
+    weights, x = arguments("[_, _@tp]", "[_]", "[_@dp, _]")
+    sh.check(sh.train_step(loss), weights, x)
+    assert not [line for line in resharded if line.split(" -> ")[0] == line.split(" -> ")[1]]
+    assert resharded
