@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import itertools
 import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -134,12 +135,41 @@ class _Marks:
 
     def chain(self, x: Operand) -> list[tuple[int, int]]:
         """The expressions of a value, the first used one first, with the number of times that each runs."""
-        exprs = []
+        return [(int(op.eqn.params["name"].removeprefix(MARKED)), op.times) for op in self._around(x)]
+
+    def unmarked(self, x: Value) -> Any:
+        """The value without its marks."""
+        return [x, *(op.operands[0] for op in self._around(x))][-1]
+
+    def _around(self, x: Operand) -> Iterator[Op]:
         while isinstance(x, Value) and x.id in self.of:
-            op = self.of[x.id]
-            exprs.append((int(op.eqn.params["name"].removeprefix(MARKED)), op.times))
-            x = op.operands[0]
-        return exprs
+            yield self.of[x.id]
+            x = self.of[x.id].operands[0]
+
+    def expressions(self, uses: Sequence[NamedUse], marked: Program) -> list[list[tuple[int, int]]] | None:
+        """The expressions of each use, by the uses of the marked program; None if that is another program.
+
+        A call of several equations takes a value once, and with marks once for each expression of it: those of the use
+        are the ones that all of these have.
+        """
+        others = [u for u in _uses(marked) if u.place.partition(".")[0] not in map(str, self.ops)]
+        ops, others_by_op = _by_op(uses), _by_op(others)
+        if len(ops) != len(others_by_op):
+            return None
+        found: list[list[tuple[int, int]]] = []
+        for some, more in zip(ops, others_by_op, strict=True):
+            groups = [[u] for u in more]
+            if len(more) > len(some):
+                by_value: dict[int, list[NamedUse]] = {}
+                for u in more:
+                    by_value.setdefault(self.unmarked(u.value).id, []).append(u)
+                groups = [*by_value.values()]
+            if [(u.op, u.value.shape) for u in some] != [(g[0].op, g[0].value.shape) for g in groups]:
+                return None
+            for first, *rest in groups:
+                others_too = [self.chain(u.value) for u in rest]
+                found.append([k for k in self.chain(first.value) if all(k in chain for chain in others_too)])
+        return found
 
 
 class _Planned:
@@ -203,13 +233,13 @@ def _edits(plan: Plan, marked: Program, source: Source, *, free: bool) -> Edits:
     """
     program, marks, edits = plan.problem.program, _Marks(marked), Edits({}, {}, [])
     uses = _uses(program)
-    others = [u for u in _uses(marked) if u.place.partition(".")[0] not in map(str, marks.ops)]
-    if [(u.op, u.value.shape) for u in uses] != [(u.op, u.value.shape) for u in others]:
+    chains = marks.expressions(uses, marked)
+    if chains is None:
         return edits._replace(refused=["its program is another one when its expressions are looked at one by one"])
     casts = plan.decisions.casts.items()
     inserted = {place: c if free or place not in plan.free else c._replace(to=None) for place, c in casts}
     types = _PlannedTypes(plan.src, plan.needed)
-    planned = [_Planned(u, marks.chain(o.value), inserted, types) for u, o in zip(uses, others, strict=True)]
+    planned = [_Planned(u, chain, inserted, types) for u, chain in zip(uses, chains, strict=True)]
     _move_out(planned, program)
     times = _times(program)
     through: dict[int, list[_Planned]] = {}
@@ -352,6 +382,11 @@ def _uses(program: Program) -> list[NamedUse]:
     """The operands of lines, and the results."""
     outputs = [(i, v) for i, v in enumerate(program.outputs) if is_value(v)]
     return [*named_uses(program), *(NamedUse(f"result.{i}", SourceLine(), v.name, "result", v) for i, v in outputs)]
+
+
+def _by_op(uses: Sequence[NamedUse]) -> list[list[NamedUse]]:
+    """The uses of each op or loop."""
+    return [list(some) for _, some in itertools.groupby(uses, lambda u: u.place.partition(".")[0])]
 
 
 def _times(program: Program) -> dict[str | int, int]:

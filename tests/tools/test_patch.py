@@ -251,6 +251,31 @@ def test_a_reshard_of_what_is_broadcast_is_written_at_what_it_is_of(tmp_path: Pa
         assert sh.check(module.loss_step, *module.loss_types()).ledger.total == plan.ledger.total
 
 
+ROTARY = """
+
+def rotary(x):
+    a, b = x[..., : x.shape[-1] // 2], x[..., x.shape[-1] // 2 :]
+    return jnp.concatenate([2 * a - b, a + 2 * b], -1)
+
+
+def loss(w, x):
+    return jnp.mean(jnp.square(rotary(rotary(x @ w["up"]) @ w["down"])))
+"""
+
+
+def test_a_value_that_one_call_takes_by_several_expressions_is_resharded_at_one_of_all(tmp_path: Path) -> None:
+    path = tmp_path / "model.py"
+    path.write_text(HEAD + ROTARY)
+    types = {"w/up": "[_, _@tp]", "x": "[_@dp, _]", "model.py:21 <- w/up": "[_, _@tp]"}
+    shapes = {"up": "f32[64, 256]", "down": "f32[256, 64]"}, "f32[1024, 64]"
+    plan = sh.suggest(loaded(path).loss, *shapes, **SETTINGS, fixed=types)[0]
+    patched(loaded(path).loss, plan).write()
+    assert 'rotary(sh.reshard(x @ w["up"], "[_@(dp,tp), _]"))' in path.read_text()
+    module = loaded(path)
+    with sh.use_mesh(plan.problem.mesh):
+        assert sh.check(module.loss_step, *module.loss_types()).ledger.total == plan.ledger.total
+
+
 def test_a_second_patch_replaces_the_first(tmp_path: Path) -> None:
     path = tmp_path / "model.py"
     patched(*planned(path, "shifted")).write()
