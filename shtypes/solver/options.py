@@ -21,7 +21,6 @@ from shtypes._compat.plain_programs import alone
 from shtypes._compat.tracing import trace_typed
 from shtypes.analysis.compute import seconds_of
 from shtypes.analysis.flops import products
-from shtypes.autodiff import grad
 from shtypes.caches import Bounded
 from shtypes.context.user_line import wrap_jax_errors
 from shtypes.core.array import Array
@@ -59,8 +58,8 @@ _ANNOTATIONS: Final = frozenset({"sharding_annotation", "sharding_constraint", "
 _MOST_PAIRED: Final = 4
 #: By which the work of algorithms is compared.
 _DEVICE: Final[Device] = as_device("h100-sxm", "")
-#: Importing them fills the table of primitives, and gives types their derivatives.
-_IMPORTED: Final = (lift_, grad)
+#: Importing it fills the table of primitives.
+_IMPORTED: Final = (lift_,)
 
 
 class Option(NamedTuple):

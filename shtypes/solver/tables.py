@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from shtypes.analysis.flops import product_flops
+from shtypes.caches import Bounded
 from shtypes.resharding.devices import Device
 from shtypes.solver.axis_states import FRONT, INVARIANT, REDUCED, SHARDED, UNREDUCED, typed
 from shtypes.solver.factors import FREE, Factor, Measure
@@ -40,6 +41,8 @@ _LEAST_FUSED: Final = 0.05
 
 #: The most entries of a cached factor.
 _MOST_CACHED: Final = 4096
+#: The most transfers that are remembered: those of several assignments.
+_MOST_TRANSFERS: Final = 32768
 #: Seconds that exclude an option.
 _EXCLUDED: Final = 1e9
 #: A relative cost below that of any work, as a tie-breaker.
@@ -127,6 +130,7 @@ class Costs:
         self._options = {n.id: [_OptionArrays.of(each) for each in n.options] for n in graph.decisions}
         self._pair_cache: dict[Any, tuple[Table, Table, Table]] = {}
         self._factor_cache: dict[Any, Factor] = {}
+        self._transfer_cache: Bounded[Transfer] = Bounded(_MOST_TRANSFERS)
         #: By decision and row: the communication of ops that is not the sum over the axes.
         self._row_comm: dict[int, dict[tuple[int, ...], CommPerByte]] = {}
         self.nodes, self.uses = self._group_repeated()
@@ -531,9 +535,16 @@ class Costs:
 
     def _transfer_groups(self, assignment: Assignment, byte: float) -> list[list[Transfer]]:
         """The transfers, with those of repeated layers together."""
-        groups = [(some, self._transfer(some[0], assignment, byte)) for some in self.uses]
+        groups = [(some, self._cached_transfer(some[0], assignment, byte)) for some in self.uses]
         every = iter(self._sharing.counted_once([Transfer(use, *t[1:]) for some, t in groups for use in some]))
         return [[*itertools.islice(every, len(some))] for some, _ in groups]
+
+    def _cached_transfer(self, use: Use, assignment: Assignment, byte: float) -> Transfer:
+        """The transfer of a use, which is that of another assignment with the same rows of its nodes."""
+        sources = self._sources(use)
+        rows = [assignment[n.leader.id] for n in (*(n for n, _ in sources), use.node)]
+        key = use.node.id, use.operand, *rows, byte if len(sources) > 1 else 0.0
+        return self._transfer_cache.get_or_create(key, lambda: self._transfer(use, assignment, byte))
 
     def _transfer(self, use: Use, assignment: Assignment, byte: float) -> Transfer:
         """The cheapest transfer of a use, from the value or its shared copy."""

@@ -15,6 +15,7 @@ import pytest
 
 import shtypes as sh
 from shtypes._compat.jaxprs import is_literal, literal_value
+from shtypes.api import load
 from shtypes.core.jax_type import as_jax_type
 from shtypes.evaluation.table import BODIES
 from shtypes.evaluation.value_info import Counts
@@ -28,6 +29,8 @@ from shtypes.types.mesh import Mesh
 from tests.lifting.primitive_programs import primitive_programs
 from tests.lifting.test_primitives import defined
 from tests.peers.programs import EVERYTHING
+
+load()  # derivatives of typed values, as each name of `sh` does
 
 SIZE: Final = 2
 MESH: Final = Mesh({"axis": SIZE})

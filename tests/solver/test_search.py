@@ -65,6 +65,25 @@ def random_program(seed: int, length: int = 1) -> tuple[Any, Any]:
     return run, (weights, x)
 
 
+def test_transfers_of_nodes_with_the_same_rows_are_priced_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    search = searched(mlp_loss, mlp(64, 16, 32), {"x": 2, "y": 2})
+    point, priced = search.solve(), list[str]()
+    transfer = Costs._transfer
+
+    def noting(self: Costs, use: Any, *args: Any) -> Any:
+        priced.append(use.place)
+        return transfer(self, use, *args)
+
+    monkeypatch.setattr(Costs, "_transfer", noting)
+    costs = search.costs
+    assert costs.price(point.assignment) == point.cost
+    assert not priced
+    argument = next(n for n in costs.graph.decisions if n.kind == "argument")
+    other = {**point.assignment, argument.id: (0, 0) if any(point.assignment[argument.id]) else (1, 0)}
+    costs.transfers(other)
+    assert 0 < len(priced) < len(costs.uses) / 2
+
+
 @pytest.mark.one_in(63)
 @pytest.mark.parametrize("seed", range(50))
 @pytest.mark.parametrize(("mesh", "length"), [({"x": 2}, 2), ({"x": 2, "y": 2}, 1)], ids=["one axis", "two axes"])
