@@ -84,9 +84,7 @@ def _invariant(x: Any) -> Any:
     if not isinstance(x, Array):
         return x
     t = jax.typeof(x)
-    for axis in t.axes(State.REDUCED):
-        t = t.with_axis(axis, State.INVARIANT)
-    return _reshard_typed(x, t)
+    return _reshard_typed(x, t.with_axes(t.axes(State.REDUCED), State.INVARIANT))
 
 
 def _reshard_typed(x: Any, t: Any) -> Any:

@@ -270,9 +270,7 @@ def _finished(t: ShType, all_sums: bool) -> ShType:
 
 def finished_type(t: ShType) -> ShType:
     """A type with its pending sums finished, to the policy's replicated state."""
-    for axis in t.axes(State.UNREDUCED):
-        t = t.with_axis(axis, replicated())
-    return t
+    return t.with_axes(t.axes(State.UNREDUCED), replicated())
 
 
 def firsts(values: Sequence[Any]) -> tuple[int, ...]:
@@ -352,12 +350,9 @@ def match_constants(values: Sequence[Any], constants: frozenset[int]) -> list[Ar
 
 def match_replicated(x: Any, *others: Any, constant: bool = False) -> Any:
     """Casts a constant to the replicated states of other values, for use in several ops; ``constant`` as of `move`."""
-    t = x.type
-    for axis in t.axes(State.REDUCED):
-        states = {x.type.state(axis) for x in others}
-        if State.INVARIANT in states and State.REDUCED not in states:
-            t = t.with_axis(axis, State.INVARIANT)
-    return move(x, t, inserted=True, constant=constant)
+    states = {axis: {y.type.state(axis) for y in others} for axis in x.type.axes(State.REDUCED)}
+    invariant = [a for a, found in states.items() if State.INVARIANT in found and State.REDUCED not in found]
+    return move(x, x.type.with_axes(invariant, State.INVARIANT), inserted=True, constant=constant)
 
 
 def cast(x: Array, t: ShType, *, constant: bool = False) -> Array:

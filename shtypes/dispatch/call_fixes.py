@@ -267,14 +267,7 @@ def _outs(natural: Sequence[Any], types: Sequence[ShType]) -> list[Any]:
 def _as_reduced(t: ShType, types: Sequence[ShType]) -> ShType:
     """A result's type with axes reduced where the policy is reduced and not all operands are invariant."""
     axes = [a for a in t.axes(State.INVARIANT) if any(x.state(a) is not State.INVARIANT for x in types)]
-    return to_state(t, axes, State.REDUCED) if t.differentiable and replicated() is State.REDUCED else t
-
-
-def to_state(t: ShType, axes: Sequence[str], state: State) -> ShType:
-    """The type with each of the axes in a replicated or the unreduced state."""
-    for axis in axes:
-        t = t.with_axis(axis, state)
-    return t
+    return t.with_axes(axes, State.REDUCED) if t.differentiable and replicated() is State.REDUCED else t
 
 
 connect_fix_rewriter(rewrite_fixes)

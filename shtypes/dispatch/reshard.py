@@ -135,7 +135,10 @@ def _all_reduce_tree(tree: Any, axes: Sequence[str], state: State) -> Any:
     """Finishes the pending sums of the typed values of a tree, on ``axes`` or on all."""
     leaves, structure = jax.tree.flatten(tree)
     types = {i: jax.typeof(x) for i, x in enumerate(leaves) if is_typed(x)}
-    goals = {i: _without_sums(t, axes, state) for i, t in types.items()}
+    goals = {
+        i: t.with_axes(set(t.axes(State.UNREDUCED)).intersection(axes or t.mesh.axis_names), state)
+        for i, t in types.items()
+    }
     moving = [i for i, goal in goals.items() if goal != types[i]]
     pending = {a for i in moving for a in types[i].axes(State.UNREDUCED)}
     if not pending.issuperset(axes):
@@ -149,13 +152,6 @@ def _all_reduce_tree(tree: Any, axes: Sequence[str], state: State) -> Any:
     for i, x in zip(moving, summed, strict=True):
         leaves[i] = x
     return jax.tree.unflatten(structure, leaves)
-
-
-def _without_sums(t: ShType, axes: Sequence[str], state: State) -> ShType:
-    for axis in t.axes(State.UNREDUCED):
-        if not axes or axis in axes:
-            t = t.with_axis(axis, state)
-    return t
 
 
 @overload

@@ -212,8 +212,8 @@ class Site:
         """
         src = t if not is_typed(x) else x.type
         if what == "cotangent":
-            for axis in t.axes(State.INVARIANT):
-                src = src.with_axis(axis, State.INVARIANT) if src.state(axis) is State.UNREDUCED else src
+            whole = set(t.axes(State.INVARIANT))
+            src = src.with_axes(whole.intersection(src.axes(State.UNREDUCED)), State.INVARIANT)
         if allows_implicit() or not plan(src, t).bytes:
             return cast_to_type(x, t, what)
         raise ShardingTypeError(

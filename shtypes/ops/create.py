@@ -50,11 +50,7 @@ def default_float() -> str:
 def masked(fn: ShardFn, t: ShType) -> Array:
     """A value computed on each device; zero on unreduced axes except at index 0, so that it counts once."""
     check_width(t)
-    unreduced = t.axes(State.UNREDUCED)
-    replicated = t
-    for axis in unreduced:
-        replicated = replicated.with_axis(axis, State.REDUCED)
-    return move(local(fn, out=replicated), t)
+    return move(local(fn, out=t.with_axes(t.axes(State.UNREDUCED), State.REDUCED)), t)
 
 
 @dataclass(frozen=True)

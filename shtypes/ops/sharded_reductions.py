@@ -22,7 +22,6 @@ from shtypes.core.collective import collect, once, reinterpreted, vary
 from shtypes.core.elementwise_fns import NamedFn
 from shtypes.core.reshard import move
 from shtypes.dispatch.apply import apply, apply_all
-from shtypes.dispatch.call_fixes import to_state
 from shtypes.dispatch.reshard import reshard
 from shtypes.ops.along_dims import function, reduced, sum_of
 from shtypes.ops.arithmetic import astype, divide, multiply
@@ -49,7 +48,7 @@ def as_varying(x: Any, axes: Sequence[str]) -> Array:
 
 def total(pending: Any, axes: Sequence[str], state: State = INVARIANT) -> Array:
     """A pending sum, reduced: by one all-reduce."""
-    return reshard(pending, to_state(jax.typeof(pending), axes, state))
+    return reshard(pending, jax.typeof(pending).with_axes(axes, state))
 
 
 def constant(x: Any) -> Any:
@@ -61,7 +60,7 @@ def matching(x: Any, t: ShType) -> Array:
     """A value without a gradient, invariant on the axes where ``t`` is, so that neither is cast when they meet."""
     src = jax.typeof(x)
     axes = [a for a in t.axes(INVARIANT) if src.state(a) is REDUCED]
-    return move(x, to_state(src, axes, INVARIANT), inserted=True, constant=True)
+    return move(x, src.with_axes(axes, INVARIANT), inserted=True, constant=True)
 
 
 def bound(name: str, x: Any, dims: tuple[int, ...]) -> Array:
@@ -99,7 +98,7 @@ def _winner(name: str, varying: Any, axes: tuple[str, ...], state: State, has_gr
     best = collect(op, sent, has_gradient=has_gradient)
     value = apply("value", back, lambda types: rules.nonlinear(name, types, t.dtype_name), best)
     # Integers have one replicated state, and no gradient.
-    return move(value, to_state(t, axes, state), inserted=True, constant=True)
+    return move(value, t.with_axes(axes, state), inserted=True, constant=True)
 
 
 def _ordered(x: Any, least: bool, dtype: str) -> Any:

@@ -52,10 +52,7 @@ def as_sharded(x: Any, dim: int, axes: Axes) -> Array:
 
 def as_unreduced(x: Any, axes: Axes) -> Array:
     """Reinterprets a varying value as the terms of an unreduced one."""
-    t = type_of(x)
-    for axis in axes:
-        t = t.with_axis(axis, State.UNREDUCED)
-    return reinterpreted(x, t)
+    return reinterpreted(x, type_of(x).with_axes(axes, State.UNREDUCED))
 
 
 def axis_size(x: Any, axes: Axes) -> int:

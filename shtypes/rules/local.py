@@ -248,9 +248,7 @@ def _replicated_fixes(op: Op, operand: ShType) -> list[Fix]:
         fixes.append(Fix(f"x * sh.lax.axis_size({messages.axes_code(replicated)})"))
     elif op.name in ("pmax", "pmin", "ppermute"):
         fixes.append(Fix("x"))
-    cast = operand
-    for axis in replicated:
-        cast = cast.with_axis(axis, VARYING)
+    cast = operand.with_axes(replicated, VARYING)
     invariant = tuple(a for a in replicated if operand.state(a) is INVARIANT and operand.differentiable)
     candidates.append((op, cast, f"sh.lax.pvary(x, {messages.axes_code(replicated)})", invariant))
     for collective, src, code, summed in candidates:

@@ -86,10 +86,7 @@ def zero_seed(x: Any) -> Any:
     if not isinstance(x, Array) or jax.typeof(x).dims:
         return zero_cotangent(x)
     t: ShType = jax.typeof(x).cotangent()
-    number = t
-    for axis in t.axes(State.UNREDUCED):
-        number = number.with_axis(axis, State.REDUCED)
-    return resharded(zeros_of(number), t)
+    return resharded(zeros_of(t.with_axes(t.axes(State.UNREDUCED), State.REDUCED)), t)
 
 
 def with_gradient(f: Callable[..., Any], cotangent: Callable[[Any], Any] = zero_seed) -> Callable[..., Any]:

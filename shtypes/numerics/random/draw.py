@@ -198,11 +198,8 @@ def sample_type(key: ShType, type: Any, dtype: Any, mesh: Any, default: str) -> 
     """The type of a sample; for a shape, it varies where the key does."""
     t = create.type_of_arguments(type, dtype, key.mesh if mesh is None else mesh, default)
     text = isinstance(type, (str, ShType)) or type is None
-    varying = [] if text else key.axes(State.VARYING)
-    for axis in varying:
-        if t.state(axis) is not State.SHARDED:
-            t = t.with_axis(axis, State.VARYING)
-    return t
+    varying = () if text else key.axes(State.VARYING)
+    return t.with_axes([a for a in varying if t.state(a) is not State.SHARDED], State.VARYING)
 
 
 def default_int() -> str:
