@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from shtypes._compat.jaxprs import captured, inner_jaxprs, jaxpr_of
+from shtypes._compat.jaxprs import captured, equations, jaxpr_of
 from shtypes._compat.local_axes import traced_type
 from shtypes.caches import CACHE_SIZE, Bounded
 from shtypes.context.signature_errors import jax_error
@@ -247,25 +247,18 @@ def _captures(fn: UserFn, prefix: str, kind: str, what: str) -> ShardingTypeErro
 
 def _placing_primitive(jaxpr: Any) -> str | None:
     """The name of an equation that shards arrays or communicates, or None."""
-    for eqn in jaxpr.eqns:
+    for eqn in equations(jaxpr):
         shardings = [*eqn.params.get("in_shardings", ()), *eqn.params.get("out_shardings", ())]
         devices = eqn.params.get("devices", ()) if eqn.primitive.name == "device_put" else ()
         if eqn.primitive.name in _PLACING or any(isinstance(s, jax.sharding.Sharding) for s in (*shardings, *devices)):
             return str(eqn.primitive)
         if any(v.aval.is_high for v in eqn.outvars):  # a typed op
             return str(applied_by(eqn))
-        inner = next(filter(None, (_placing_primitive(jaxpr_of(body)) for body, _ in inner_jaxprs(eqn))), None)
-        if inner is not None:
-            return inner
     return None
 
 
 def _has_custom_derivative(jaxpr: Any, kind: tuple[str, ...] | str = ("custom_vjp_call", "custom_jvp_call")) -> bool:
-    return any(
-        eqn.primitive.name.startswith(kind)
-        or any(_has_custom_derivative(jaxpr_of(body), kind) for body, _ in inner_jaxprs(eqn))
-        for eqn in jaxpr.eqns
-    )
+    return any(eqn.primitive.name.startswith(kind) for eqn in equations(jaxpr))
 
 
 def shards_of(types: Sequence[ShType]) -> Shards:

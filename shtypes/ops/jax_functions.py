@@ -18,7 +18,7 @@ import jax
 
 from shtypes import rules
 from shtypes._compat import trace_context
-from shtypes._compat.jaxprs import inner_jaxprs, jaxpr_of
+from shtypes._compat.jaxprs import equations
 from shtypes._compat.plain_programs import needed, trace_plain
 from shtypes._compat.tracing import trace_typed
 from shtypes.caches import PROGRAMS, Bounded, Static
@@ -295,7 +295,4 @@ def _traced_in_way(run_equations: Callable[..., list[Any]], types: Sequence[ShTy
 @functools.lru_cache(maxsize=PROGRAMS)
 def has_ways(jaxpr: Any) -> bool:
     """Whether a primitive of a program has ways across shards."""
-    return any(
-        eqn.primitive.name in WAYS or any(has_ways(jaxpr_of(body)) for body, _ in inner_jaxprs(eqn))
-        for eqn in jaxpr.eqns
-    )
+    return any(eqn.primitive.name in WAYS for eqn in equations(jaxpr))
