@@ -17,7 +17,7 @@ from shtypes.core.array import Array
 from shtypes.core.collective import collect
 from shtypes.core.elementwise_fns import NamedFn
 from shtypes.core.jax_type import HiShType, as_jax_type
-from shtypes.core.local import check_tangents, local, zeros_of
+from shtypes.core.local import local, zeros_of
 from shtypes.core.operation import Comm, Operation, OperationPrimitive, comm_of
 from shtypes.core.reshard import move, reshard_cotangent, resharded
 from shtypes.core.run_op import run_on_shards
@@ -38,6 +38,7 @@ class Joint(Operation):
 
     primitive = joint_p
     called: ClassVar[str] = "joint"  # the name of its compiled function
+    linear: ClassVar[int | None] = None  # in how many operands, its first, it is jointly linear; None for all
     change: tuple[ShType, ShType]  # the types before and after the communication
     operands: tuple[HiShType, ...]
     results: tuple[HiShType, ...]
@@ -58,6 +59,12 @@ class Joint(Operation):
 
     def to_lojax(self, *operands: Any) -> list[Array]:
         return run_on_shards(self.on_shards, self.called, operands, self.results)
+
+    def jvp(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+        outs, moved = self.bind(*primals), tangents[: self.linear]
+        if all(isinstance(t, Zero) for t in moved) or not self.results[0].differentiable:
+            return outs, [Zero(t.to_tangent_aval()) for t in self.results]
+        return outs, self.bind(*map(instantiate_zeros, moved), *primals[len(moved) :])
 
 
 # fused reshards
@@ -147,13 +154,6 @@ class FusedReshard(Joint):
     def on_shards(self, *shards: Any) -> list[Any]:
         return run_together(self._step.steps, shards)
 
-    def jvp(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-        check_tangents(primals, tangents)
-        outs = self.bind(*primals)
-        if all(isinstance(t, Zero) for t in tangents) or not self.results[0].differentiable:
-            return outs, [Zero(t.to_tangent_aval()) for t in self.results]
-        return outs, self.bind(*map(instantiate_zeros, tangents))
-
     def transpose(self, cts: Sequence[Any], *operands: Any) -> list[Any]:
         pairs = zip(cts, [t.to_ct_aval() for t in self.operands], strict=True)
         transport = self.transport.transposed()
@@ -241,6 +241,7 @@ class Ragged(Joint):
     """
 
     called = "ragged_all_to_all"
+    linear = 2
     axes: tuple[str, ...]  # its mesh axes
     disjoint: bool  # whether the user says that no two slices of the operand overlap
     operands: tuple[HiShType, ...]
@@ -272,13 +273,6 @@ class Ragged(Joint):
         if live and jax.default_backend() != "cpu":
             return [lax.ragged_all_to_all(*shards, axis_name=live)]
         return [_by_all_to_all(live, *shards)]
-
-    def jvp(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-        check_tangents(primals, tangents)
-        outs = self.bind(*primals)
-        if all(isinstance(t, Zero) for t in tangents[:2]) or not self.results[0].differentiable:
-            return outs, [Zero(self.results[0].to_tangent_aval())]
-        return outs, self.bind(*map(instantiate_zeros, tangents[:2]), *primals[2:])
 
     def transpose(self, cts: Sequence[Any], *operands: Any) -> list[Any]:
         (ct,), (operand, output, starts, sizes, places, received) = cts, operands

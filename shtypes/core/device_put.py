@@ -13,8 +13,9 @@ from shtypes.context.settings import current_settings
 from shtypes.core.array import Array, wrap
 from shtypes.core.host import check_width, put, refuse_hidden
 from shtypes.core.jax_type import HiShType
-from shtypes.core.local import check_tangents, moved_to_front, repeated
+from shtypes.core.local import moved_to_front, repeated
 from shtypes.core.meshes import jax_mesh, to_mesh
+from shtypes.core.operation import check_tangents
 from shtypes.core.physical import explicit_spec, physical_sharding
 from shtypes.core.reshard import move
 from shtypes.types import ShType, State

@@ -32,7 +32,6 @@ from shtypes.core.shard_fn import (
     with_derivative,
     without_derivative,
 )
-from shtypes.rules.cotangent import check_tangent
 from shtypes.types import ShType, dtypes
 
 
@@ -111,11 +110,6 @@ class Local(Operation):
     @functools.cached_property
     def _pullbacks(self) -> dict[Any, list[tuple[tuple[int, ...], Steps]]]:
         return {}
-
-    def jvp(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-        check_tangents(primals, tangents)
-        outs, _, push = self.linearize(primals, [not isinstance(t, Zero) for t in tangents], False)
-        return outs, push(tangents)
 
     def linearize(self, primals: Sequence[Any], nonzero: Sequence[bool], for_vjp: bool) -> tuple[Any, Any, Any]:
         outs = self.bind(*primals)
@@ -282,16 +276,6 @@ def _single_step(
 ) -> Steps:
     """The steps that apply one function to the inputs at some of ``count`` places."""
     return Steps(((_local(fn, operands, results), places),), tuple(range(count, count + len(results))))
-
-
-def check_tangents(primals: Sequence[Any], tangents: Sequence[Any]) -> None:
-    """Refuses tangents of other types than their values', which `jax.jvp` does not check."""
-    for x, tangent in zip(primals, tangents, strict=True):
-        t = jax.typeof(x)
-        if type(tangent) is not Zero and type(t) is HiShType and t.differentiable:
-            actual = jax.typeof(tangent)
-            if actual is not t and actual != t:
-                check_tangent(actual if type(actual) is HiShType else str(actual), t)
 
 
 ADD: Final = Add()

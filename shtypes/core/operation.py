@@ -13,9 +13,10 @@ import threading
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
+import jax
 from jax.extend import source_info_util
 
-from shtypes._compat import is_transposing, no_trace_is_running, print_as
+from shtypes._compat import Zero, is_transposing, no_trace_is_running, print_as
 from shtypes._compat.typed import TypedPrimitive
 from shtypes.context.user_line import placed
 from shtypes.core.array import Array
@@ -23,6 +24,7 @@ from shtypes.core.jax_type import HiShType
 from shtypes.errors import ShardingTypeError
 from shtypes.resharding import Plan
 from shtypes.resharding.moves import Kind, in_words
+from shtypes.rules.cotangent import check_tangent
 from shtypes.scopes.check_comm import Sent, check_bound
 from shtypes.scopes.comm import open_trackers, rules_in_force
 from shtypes.types import ShType
@@ -160,6 +162,11 @@ class Operation:
 
     def jvp(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[list[Any], list[Any]]:
         """The results and their tangents."""
+        outs, _, push = self.linearize(primals, [not isinstance(t, Zero) for t in tangents], False)
+        return outs, push(tangents)
+
+    def linearize(self, primals: Sequence[Any], nonzero: Sequence[bool], for_vjp: bool) -> tuple[Any, Any, Any]:
+        """As `HiPrimitive.linearize`; of a `LinearizedPrimitive`, and where there is no other ``jvp``."""
         raise NotImplementedError
 
     def transpose(self, cts: Sequence[Any], *operands: Any) -> list[Any]:
@@ -224,6 +231,7 @@ class OperationPrimitive(TypedPrimitive):
         return results
 
     def jvp(self, primals: Sequence[Any], tangents: Sequence[Any], operation: Operation) -> tuple[list[Any], list[Any]]:
+        check_tangents(primals, tangents)
         return operation.jvp(primals, tangents)
 
     def transpose(self, cts: Sequence[Any], *operands: Any, operation: Operation) -> list[Any]:
@@ -245,6 +253,16 @@ class LinearizedPrimitive(OperationPrimitive):
 def applied_by(eqn: Any) -> Any:
     """The operation of an equation, or else JAX's primitive."""
     return eqn.params["operation"] if isinstance(eqn.primitive, OperationPrimitive) else eqn.primitive
+
+
+def check_tangents(primals: Sequence[Any], tangents: Sequence[Any]) -> None:
+    """Refuses tangents of other types than their values', which `jax.jvp` does not check."""
+    for x, tangent in zip(primals, tangents, strict=True):
+        t = jax.typeof(x)
+        if type(tangent) is not Zero and type(t) is HiShType and t.differentiable:
+            actual = jax.typeof(tangent)
+            if actual is not t and actual != t:
+                check_tangent(actual if type(actual) is HiShType else str(actual), t)
 
 
 # communication scopes

@@ -15,7 +15,6 @@ from shtypes.core.array import Array
 from shtypes.core.collective import vary
 from shtypes.core.eager_cache import current_recorder
 from shtypes.core.jax_type import HiShType, as_jax_type
-from shtypes.core.local import check_tangents
 from shtypes.core.operation import Comm, LinearizedPrimitive, Operation, UnaryOperation, comm_of
 from shtypes.core.run_op import run_reshard
 from shtypes.resharding import plan
@@ -65,11 +64,6 @@ class Reshard(UnaryOperation):
     def to_lojax(self, *operands: Any) -> list[Array]:
         (x,) = operands
         return [run_reshard(x, self.dst, self.transport)]
-
-    def jvp(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-        check_tangents(primals, tangents)
-        outs, _, push = self.linearize(primals, [not isinstance(t, Zero) for t in tangents], False)
-        return outs, push(tangents)
 
     def linearize(
         self, primals: Sequence[Any], nonzero: Sequence[bool], for_vjp: bool

@@ -17,7 +17,7 @@ from shtypes._compat import Zero, is_undefined_primal
 from shtypes.core.combined_collectives import Joint
 from shtypes.core.dim_fns import Einsum
 from shtypes.core.jax_type import HiShType, as_jax_type
-from shtypes.core.local import check_tangents, local, repeated
+from shtypes.core.local import local, repeated
 from shtypes.core.operation import Comm
 from shtypes.core.reshard import move
 from shtypes.errors import ShardingTypeError
@@ -76,7 +76,6 @@ class Gathering(Overlapped):
         return gathering(self.spec, self.positions, self.operands[0], self.results)(*shards)
 
     def jvp(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-        check_tangents(primals, tangents)
         outs = self.bind(*primals)
         moved, *others = primals
         active = [not _is_zero(t) for t in tangents]
@@ -169,7 +168,6 @@ class Scattering(Overlapped):
         return scattering(self.spec, self.results[0])(*shards)
 
     def jvp(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-        check_tangents(primals, tangents)
         outs = self.bind(*primals)
         active = [i for i, t in enumerate(tangents) if not _is_zero(t)]
         if not active or not self.results[0].differentiable:
