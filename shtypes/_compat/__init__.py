@@ -69,9 +69,6 @@ class HiPrimitive(Primitive):
     def is_high(self, *avals: Any, **params: Any) -> bool:
         return True
 
-    def is_effectful(self, params: Any) -> bool:  # type: ignore[override]  # JAX's annotation differs from its calls
-        return False
-
     # the signatures are open, so that each primitive can name its operands
 
     def abstract_eval(self, *avals: Any, **params: Any) -> Any:

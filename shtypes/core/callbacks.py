@@ -114,9 +114,6 @@ class Callback(HiPrimitive):
 
     multiple_results = True
 
-    def is_effectful(self, params: Any) -> bool:  # type: ignore[override]  # JAX's annotation differs from its calls
-        return True
-
     def abstract_eval(self, *operands: Any, call: HostCall) -> tuple[list[HiShType], set[Any]]:
         return [], {debug_effects[call.ordered]}
 

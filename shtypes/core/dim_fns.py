@@ -180,9 +180,6 @@ class Broadcast(ShardFn):
             return None
         return Sum(new)
 
-    def batched(self, dims: Sequence[int | None], ranks: Sequence[int]) -> ShardFn | None:
-        return None
-
 
 @dataclass(frozen=True)
 class Constant(ShardFn):

@@ -239,6 +239,9 @@ class WithNumber(ShardFn):
     def keeps_dtype(self) -> bool:
         return type(self.number) is float or (type(self.number) is int and abs(self.number) < 1 << 31)
 
+    def adjoint(self, index: int, operands: Sequence[ShType], result: ShType) -> ShardFn | None:
+        return self if operands[0].dtype_name == result.dtype_name else None  # of the linear ones
+
     def number_apart(self, operands: Sequence[ShType]) -> tuple[ShardFn, Any] | None:
         return extract_number(self, "number", operands)
 
@@ -260,9 +263,6 @@ class Scale(WithNumber):
     def __call__(self, x: Any) -> Any:
         return -x if self.negates else x * self.number
 
-    def adjoint(self, index: int, operands: Sequence[ShType], result: ShType) -> ShardFn | None:
-        return self if operands[0].dtype_name == result.dtype_name else None
-
     def number_apart(self, operands: Sequence[ShType]) -> tuple[ShardFn, Any] | None:
         return None if self.negates else super().number_apart(operands)
 
@@ -278,9 +278,6 @@ class DivideBy(WithNumber):
 
     def __call__(self, x: Any) -> Any:
         return x / self.number
-
-    def adjoint(self, index: int, operands: Sequence[ShType], result: ShType) -> ShardFn | None:
-        return self if operands[0].dtype_name == result.dtype_name else None
 
 
 @dataclass(frozen=True)
