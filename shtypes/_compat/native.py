@@ -98,11 +98,11 @@ def _with_shardings(bind: _Bind, args: tuple[Any, ...], params: dict[str, Any]) 
     avals = [*map(jax.typeof, args), *(v.aval for v in outs)]
     for aval, sharding in zip(avals, (*params["in_shardings"], *params["out_shardings"]), strict=False):
         if isinstance(aval, TypedType) and isinstance(sharding, jax.sharding.Sharding):
-            aval.refuse_sharding(by_jit=True)
+            aval.refuse_sharding(True)
 
 
 def _refuse_sharding(bind: _Bind, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
-    _first_type(args).refuse_sharding(by_jit=False)
+    _first_type(args).refuse_sharding(False)
 
 
 def _key_data(bind: _Bind, args: tuple[Any, ...], params: dict[str, Any]) -> Any:

@@ -50,13 +50,19 @@ class TypedType(HiType):
     dtype: Any
     behaviour: ClassVar[Behaviour]  # set by `shtypes.autodiff.grad`
     key_data: ClassVar[Callable[[Any], Any]]  # `jax.random.key_data`; likewise
+    # methods of the class in `core.jax_type`
+    refuse_plain_use: Callable[[str], NoReturn]  # of a JAX or numpy function that takes no typed values
+    refuse_sharding: Callable[[bool], NoReturn]  # of a typed value; whether `jax.jit` has it
+    refuse_forward: Callable[[], NoReturn]  # of a function with a custom backward pass
+    steps: Callable[[], int]  # the length of a loop over the leading dim; raises if that is impossible
+    refuse_steps: Callable[[Sequence[int]], NoReturn]  # of loop operands of different lengths
 
     @property
     def is_high(self) -> bool:  # type: ignore[override]  # JAX only reads it
         """True for JAX's dispatch on hijax types; refuses JAX's check of a sharding."""
         caller = sys._getframe(1)
         if caller.f_code is _CHECK_PLACED:
-            self.refuse_sharding(by_jit="jit" in caller.f_locals.get("what_aval", ""))
+            self.refuse_sharding("jit" in caller.f_locals.get("what_aval", ""))
         return True
 
     def normalize(self) -> Any:
@@ -67,26 +73,6 @@ class TypedType(HiType):
             if any(frame is not None and frame.f_code.co_name == "transposed_fun" for frame in outer):
                 return _Result(self)
         return self
-
-    def refuse_plain_use(self, called: str) -> NoReturn:
-        """Raises for a JAX or numpy function that takes no typed values."""
-        raise NotImplementedError
-
-    def refuse_sharding(self, by_jit: bool) -> NoReturn:
-        """Raises for a sharding of a typed value."""
-        raise NotImplementedError
-
-    def steps(self) -> int:
-        """The length of a loop over the leading dim; raises if that is impossible."""
-        raise NotImplementedError
-
-    def refuse_steps(self, counts: Sequence[int]) -> NoReturn:
-        """Raises for loop operands of different lengths."""
-        raise NotImplementedError
-
-    def refuse_forward(self) -> NoReturn:
-        """Raises for a forward derivative of a function with a custom backward pass."""
-        raise NotImplementedError
 
 
 #: JAX's table of rules that add an equation to a jaxpr being traced.
