@@ -17,7 +17,7 @@ from shtypes.core.reshard import resharded
 from shtypes.dispatch.apply import as_ints, as_operands, is_typed, located
 from shtypes.errors import ShardingTypeError, quoted
 from shtypes.resharding.transport import CommArguments, transport_in_force
-from shtypes.rules.moves import check_varying, dim_from_front, named_form, replicated_state, target_of
+from shtypes.rules.moves import dim_from_front, named_form, replicated_state, target_of
 from shtypes.scopes.check_comm import check_comm
 from shtypes.types import ShType, State
 from shtypes.types.target import target_text
@@ -79,7 +79,6 @@ def reshard(
     t = jax.typeof(x)
     try:
         dst = target_of(t, target, states, type_of)
-        check_varying(t, dst)
         return _checked_reshard("reshard", x, dst, CommArguments(comm_dtype, ct_comm_dtype, narrow_sums))
     except ShardingTypeError as error:
         raise located(error, "reshard", [t]).with_traceback(None) from None

@@ -108,6 +108,21 @@ def _plan(
     return Plan(src, dst, tuple(steps if model is not None else shaped(src, dst, steps)))
 
 
+#: Hints for reshards to and from varying, by the other state.
+_TO_VARYING: Final = {
+    State.SHARDED: ('sh.reinterpret(x, {axis}="V") takes the slices as values',),
+    State.REDUCED: ('sh.lax.pvary(x, "{axis}")', 'sh.reinterpret(x, {axis}="V")'),
+    State.INVARIANT: ('sh.lax.pvary(x, "{axis}")', 'sh.reinterpret(x, {axis}="V")'),
+    State.UNREDUCED: ('sh.lax.pvary(sh.all_reduce(x, "{axis}"), "{axis}")',),
+}
+_FROM_VARYING: Final = {
+    State.SHARDED: ("sh.reinterpret(x, {axis}=dim) puts the values together along a dim",),
+    State.REDUCED: ('sh.lax.psum(x, "{axis}", to="reduced") adds the values',),
+    State.INVARIANT: ('sh.lax.psum(x, "{axis}", to="invariant") adds the values',),
+    State.UNREDUCED: ('sh.reinterpret(x, {axis}="U") takes the values as terms of a sum',),
+}
+
+
 def _check(src: ShType, dst: ShType) -> None:
     for what, one, other in (
         ("meshes", src.mesh, dst.mesh),
@@ -121,10 +136,11 @@ def _check(src: ShType, dst: ShType) -> None:
             )
     for axis, a, b in zip(src.mesh.axis_names, src.states, dst.states, strict=True):
         if (a is State.VARYING) != (b is State.VARYING):
+            hints = _TO_VARYING[a] if b is State.VARYING else _FROM_VARYING[b]
             raise ShardingTypeError(
                 f"cannot reshard {src} to {dst}: only one of them varies over mesh axis `{axis}`",
                 why="a varying value is a family of values without a global meaning, so no move keeps what it denotes",
-                hints=["`reinterpret` says what the family means, or splits a value into one"],
+                hints=[hint.format(axis=axis) for hint in hints],
             )
 
 

@@ -10,32 +10,6 @@ from shtypes.types import REPLICATED, ShType, State
 from shtypes.types.policy import replicated
 from shtypes.types.target import as_type
 
-#: Hints for reshards to and from varying, by the other state.
-_TO_VARYING: Final = {
-    State.SHARDED: ('sh.reinterpret(x, {axis}="V") takes the slices as values',),
-    State.REDUCED: ('sh.lax.pvary(x, "{axis}")', 'sh.reinterpret(x, {axis}="V")'),
-    State.INVARIANT: ('sh.lax.pvary(x, "{axis}")', 'sh.reinterpret(x, {axis}="V")'),
-    State.UNREDUCED: ('sh.lax.pvary(sh.all_reduce(x, "{axis}"), "{axis}")',),
-}
-_FROM_VARYING: Final = {
-    State.SHARDED: ("sh.reinterpret(x, {axis}=dim) puts the values together along a dim",),
-    State.REDUCED: ('sh.lax.psum(x, "{axis}", to="reduced") adds the values',),
-    State.INVARIANT: ('sh.lax.psum(x, "{axis}", to="invariant") adds the values',),
-    State.UNREDUCED: ('sh.reinterpret(x, {axis}="U") takes the values as terms of a sum',),
-}
-
-
-def check_varying(src: ShType, dst: ShType) -> None:
-    """Refuses reshards to or from varying; only rules may cast to varying."""
-    for axis, before, after in zip(src.mesh.axis_names, src.states, dst.states, strict=True):
-        if (before is State.VARYING) != (after is State.VARYING):
-            hints = _TO_VARYING[before] if after is State.VARYING else _FROM_VARYING[after]
-            raise ShardingTypeError(
-                f"cannot reshard {src} to {dst}: only one of them varies over mesh axis `{axis}`",
-                why="a varying value is a family of values without a global meaning, so no move keeps what it denotes",
-                hints=[hint.format(axis=axis) for hint in hints],
-            )
-
 
 def target_of(t: ShType, target: Any, states: Mapping[str, Any], named: Callable[..., ShType] = as_type) -> ShType:
     """The destination of `reshard`: ``target`` as a type, or else with axes at other dims or in other ``states``."""

@@ -496,7 +496,7 @@ ERRORS = {
         ShType(M22, "f32", [Dim(4, ("x",))], {"y": State.UNREDUCED}),
         "cannot reshard f32[4@x]{V:y} to f32[4@x]{U:y}: only one of them varies over mesh axis `y`\n"
         "  why:   a varying value is a family of values without a global meaning, so no move keeps what it denotes\n"
-        "  try:   `reinterpret` says what the family means, or splits a value into one",
+        '  try:   sh.reinterpret(x, y="U") takes the values as terms of a sum',
     ),
 }
 
