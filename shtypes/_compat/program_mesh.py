@@ -105,11 +105,6 @@ class ProgramMesh(AbstractMesh):
             return self is other
         return (self.axis_names, self.axis_sizes) == (other.axis_names, other.axis_sizes)
 
-    def __ne__(self, other: object) -> bool:
-        if self is other or not isinstance(other, AbstractMesh) or sys._getframe(1).f_code not in _COMPARING:
-            return self is not other
-        return (self.axis_names, self.axis_sizes) != (other.axis_names, other.axis_sizes)
-
     def __hash__(self) -> int:
         return id(self)
 

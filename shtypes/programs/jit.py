@@ -205,11 +205,7 @@ class JitFunction(Jitted, Generic[P, T]):
         if typed is None:
             program.left_to_jax = True
         else:
-            raise ShardingTypeError(
-                f"in_shardings and out_shardings do not go with typed values, here {typed}",
-                why="their types say how they lie on the devices",
-                hints=["sh.reshard(x, type) in the function"],
-            )
+            typed.refuse_sharding(True)
 
 
 def _types_and_data(leaves: list[Any]) -> tuple[list[HiShType | None], list[Any]]:

@@ -27,6 +27,7 @@ from shtypes.evaluation.rows.families import Row, all_unsharded
 from shtypes.evaluation.table import FALLBACKS, ROWS, WITHOUT_ROW, body_row
 from shtypes.evaluation.value_info import cast_to_type, is_constant, type_constants, typed_constant
 from shtypes.local_mode import lax
+from shtypes.local_mode.lax.arguments import no_groups
 from shtypes.local_mode.lax.sums import broadcast_from
 from shtypes.local_mode.shard_map import mapped_over
 from shtypes.ops.arithmetic import multiply
@@ -156,16 +157,9 @@ _ON_SUMS: Final[dict[str, _Collective]] = {
 
 def _along(eqn: Any) -> tuple[str | int, ...]:
     """The mesh axes of a collective by name, and the dims that `jax.vmap` has named by index."""
-    params = eqn.params
-    named = params["axes"] if "axes" in params else params["axis_name"]
-    axes = tuple(named) if isinstance(named, (tuple, list)) else (named,)
-    if params.get("axis_index_groups") is not None:
-        raise ShardingTypeError(
-            f"`{eqn.primitive.name}` goes along whole mesh axes; there are no `axis_index_groups`",
-            hints=['split the axis in two in the mesh: sh.make_mesh({"outer": 2, "inner": 4})'],
-            axes=[str(a) for a in axes],
-        )
-    return axes
+    named = eqn.params["axes"] if "axes" in eqn.params else eqn.params["axis_name"]
+    no_groups(eqn.params.get("axis_index_groups"))
+    return tuple(named) if isinstance(named, (tuple, list)) else (named,)
 
 
 def _axes(eqn: Any) -> tuple[str, ...]:
