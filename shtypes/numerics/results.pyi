@@ -6,20 +6,17 @@ from typing import NamedTuple
 
 from shtypes.core.array import Array
 
-
 class EigResult(NamedTuple):
     """Of `shtypes.linalg.eig`."""
 
     eigenvalues: Array
     eigenvectors: Array
 
-
 class EighResult(NamedTuple):
     """Of `shtypes.linalg.eigh`."""
 
     eigenvalues: Array
     eigenvectors: Array
-
 
 class LstsqResult(NamedTuple):
     """Of `shtypes.linalg.lstsq`, for which JAX returns a plain tuple."""
@@ -29,13 +26,11 @@ class LstsqResult(NamedTuple):
     rank: Array
     s: Array
 
-
 class QRResult(NamedTuple):
     """Of `shtypes.linalg.qr`."""
 
     Q: Array
     R: Array
-
 
 class SlogdetResult(NamedTuple):
     """Of `shtypes.linalg.slogdet`."""
@@ -43,14 +38,12 @@ class SlogdetResult(NamedTuple):
     sign: Array
     logabsdet: Array
 
-
 class SVDResult(NamedTuple):
     """Of `shtypes.linalg.svd`."""
 
     U: Array
     S: Array
     Vh: Array
-
 
 class UniqueAllResult(NamedTuple):
     """Of `shtypes.unique_all`."""
@@ -60,13 +53,11 @@ class UniqueAllResult(NamedTuple):
     inverse_indices: Array
     counts: Array
 
-
 class UniqueCountsResult(NamedTuple):
     """Of `shtypes.unique_counts`."""
 
     values: Array
     counts: Array
-
 
 class UniqueInverseResult(NamedTuple):
     """Of `shtypes.unique_inverse`."""
