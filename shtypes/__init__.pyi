@@ -44,6 +44,7 @@ from shtypes.control.loops import scan as scan
 from shtypes.control.loops import while_loop as while_loop
 from shtypes.control.vmap import vmap as vmap
 from shtypes.core.array import Array as Array
+from shtypes.core.array import ArrayLike
 from shtypes.core.checks import debug_checks as debug_checks
 from shtypes.core.checks import set_debug_checks as set_debug_checks
 from shtypes.core.conversion import abstract_array as abstract_array
@@ -146,12 +147,7 @@ from shtypes.ops.einsum import dot as dot
 from shtypes.ops.einsum import einsum as einsum
 from shtypes.ops.einsum import inner as inner
 from shtypes.ops.einsum import matmul as matmul
-from shtypes.ops.einsum import matvec as matvec
-from shtypes.ops.einsum import outer as outer
 from shtypes.ops.einsum import tensordot as tensordot
-from shtypes.ops.einsum import vdot as vdot
-from shtypes.ops.einsum import vecdot as vecdot
-from shtypes.ops.einsum import vecmat as vecmat
 from shtypes.ops.elementwise import abs as _absolute
 from shtypes.ops.elementwise import abs as abs
 from shtypes.ops.elementwise import angle as angle
@@ -669,8 +665,57 @@ def hamming(M: Any) -> Array: ...
 def hanning(M: Any) -> Array: ...
 def kaiser(M: Any, beta: Any) -> Array: ...
 def log_softmax(x: Any, axis: int | Sequence[int] | None = -1, where: Any = None, *, out: Any = None) -> Array: ...
+def matvec(
+    x1: ArrayLike,
+    x2: ArrayLike,
+    /,
+    *,
+    out: Any = None,
+    overlap: bool = False,
+    precision: Any = None,
+    preferred_element_type: Any = None,
+) -> Array: ...
+def outer(
+    a: ArrayLike,
+    b: ArrayLike,
+    *,
+    out: Any = None,
+    overlap: bool = False,
+    precision: Any = None,
+    preferred_element_type: Any = None,
+) -> Array: ...
 def softmax(x: Any, axis: int | Sequence[int] | None = -1, where: Any = None, *, out: Any = None) -> Array: ...
 def tril_indices(n: Any, k: int = 0, m: Any = None) -> tuple[Array, Array]: ...
 def triu_indices(n: Any, k: int = 0, m: Any = None) -> tuple[Array, Array]: ...
+def vdot(
+    a: ArrayLike,
+    b: ArrayLike,
+    *,
+    out: Any = None,
+    overlap: bool = False,
+    precision: Any = None,
+    preferred_element_type: Any = None,
+) -> Array: ...
+def vecdot(
+    x1: ArrayLike,
+    x2: ArrayLike,
+    /,
+    *,
+    axis: int = -1,
+    out: Any = None,
+    overlap: bool = False,
+    precision: Any = None,
+    preferred_element_type: Any = None,
+) -> Array: ...
+def vecmat(
+    x1: ArrayLike,
+    x2: ArrayLike,
+    /,
+    *,
+    out: Any = None,
+    overlap: bool = False,
+    precision: Any = None,
+    preferred_element_type: Any = None,
+) -> Array: ...
 
 __version__: str

@@ -1,8 +1,11 @@
 """The names of `sh.linalg`, as type checkers see them. Written by `python generate/stubs.py`."""
 
+from typing import Any
+
+from shtypes.core.array import Array as Array
+from shtypes.core.array import ArrayLike
 from shtypes.ops.einsum import matmul as matmul
 from shtypes.ops.einsum import tensordot as tensordot
-from shtypes.ops.einsum import vecdot as vecdot
 from shtypes.ops.functions import linalg_block_diag as _block_diag
 from shtypes.ops.functions import linalg_cho_factor as _cho_factor
 from shtypes.ops.functions import linalg_cho_solve as _cho_solve
@@ -144,3 +147,15 @@ triangular_solve = _triangular_solve
 tridiagonal = _tridiagonal
 tridiagonal_solve = _tridiagonal_solve
 vector_norm = _vector_norm
+
+def vecdot(
+    x1: ArrayLike,
+    x2: ArrayLike,
+    /,
+    *,
+    axis: int = -1,
+    out: Any = None,
+    overlap: bool = False,
+    precision: Any = None,
+    preferred_element_type: Any = None,
+) -> Array: ...

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import string
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -13,9 +13,10 @@ import numpy as np
 import opt_einsum
 
 from shtypes import rules
+from shtypes.context.signature_errors import bound, signature_of
 from shtypes.core.array import Array, ArrayLike
 from shtypes.core.dim_fns import DeviceSlice, Einsum
-from shtypes.core.eager_cache import public
+from shtypes.core.eager_cache import public, published
 from shtypes.core.elementwise_fns import NamedFn, Permute
 from shtypes.core.shard_fn import local_dtype
 from shtypes.dispatch.apply import apply, as_ints, as_matching_operands, as_operands, dtype_name, is_number
@@ -284,91 +285,48 @@ def inner(
     return dot(a, b, **options) if 0 in (n, m) else tensordot(a, b, ((n - 1,), (m - 1,)), **options)
 
 
-@public
-def outer(
-    a: ArrayLike,
-    b: ArrayLike,
-    *,
-    out: Any = None,
-    overlap: bool = False,
-    precision: Any = None,
-    preferred_element_type: Any = None,
-) -> Array:
-    """`jax.numpy.outer`: every product of two elements; typed as `einsum`, and takes its options."""
+# products that take the options of `einsum`
+
+
+def _product(name: str, operands: str, what: str, terms: Callable[..., tuple[str, Any, Any]]) -> Callable[..., Array]:
+    """A function of `jax.numpy`: the einsum, and the operands of it, that ``terms`` makes of its arguments."""
+    options = "out=None, overlap=False, precision=None, preferred_element_type=None"
+    signature = signature_of(f"{operands}, {options}", operands=2)
+
+    def op(*args: Any, **kwargs: Any) -> Array:
+        named = bound(name, signature, args, kwargs)
+        own = {key: named.pop(key) for key in [*named][: len(named) - 4]}
+        return einsum(*terms(*own.values()), **named)
+
+    return published(op, name, f"`jax.numpy.{name}`: {what}; takes the options of `einsum`.", signature)
+
+
+def _outer(a: Any, b: Any) -> tuple[str, Any, Any]:
     x, y = as_matching_operands([a, b])
-    options = {"overlap": overlap, "precision": precision, "preferred_element_type": preferred_element_type}
-    return einsum("i,j->ij", ravel(x), ravel(y), out=out, **options)
+    return "i,j->ij", ravel(x), ravel(y)
 
 
-@public
-def vdot(
-    a: ArrayLike,
-    b: ArrayLike,
-    *,
-    out: Any = None,
-    overlap: bool = False,
-    precision: Any = None,
-    preferred_element_type: Any = None,
-) -> Array:
-    """`jax.numpy.vdot`: the inner product of all elements, ``a`` conjugated; takes the options of `einsum`.
-
-    Values of one shape may be sharded in any way; others are taken as one dim first.
-    """
+def _all_elements(a: Any, b: Any) -> tuple[str, Any, Any]:
+    """Values of one shape may be sharded in any way; others are taken as one dim first."""
     x, y = as_matching_operands([a, b])
-    options = {"overlap": overlap, "precision": precision, "preferred_element_type": preferred_element_type}
-    ndim = x.type.ndim
-    if x.type.shape == y.type.shape and ndim <= len(string.ascii_letters):
-        labels = string.ascii_letters[:ndim]
-        return einsum(f"{labels},{labels}->", conj(x), y, out=out, **options)
-    return einsum("i,i->", conj(ravel(x)), ravel(y), out=out, **options)
+    if x.type.shape == y.type.shape and x.type.ndim <= len(string.ascii_letters):
+        labels = string.ascii_letters[: x.type.ndim]
+        return f"{labels},{labels}->", conj(x), y
+    return "i,i->", conj(ravel(x)), ravel(y)
 
 
-@public
-def vecdot(
-    x1: ArrayLike,
-    x2: ArrayLike,
-    /,
-    *,
-    axis: int = -1,
-    out: Any = None,
-    overlap: bool = False,
-    precision: Any = None,
-    preferred_element_type: Any = None,
-) -> Array:
-    """`jax.numpy.vecdot`: inner products along a dim, batched over the others; takes the options of `einsum`."""
-    x1, x2 = (moveaxis(v, axis, -1) for v in as_matching_operands([x1, x2]))
-    options = {"overlap": overlap, "precision": precision, "preferred_element_type": preferred_element_type}
-    return einsum("...i,...i->...", conj(x1), x2, out=out, **options)
+def _along_one(a: Any, b: Any, axis: Any) -> tuple[str, Any, Any]:
+    x, y = (moveaxis(v, axis, -1) for v in as_matching_operands([a, b]))
+    return "...i,...i->...", conj(x), y
 
 
-@public
-def matvec(
-    x1: ArrayLike,
-    x2: ArrayLike,
-    /,
-    *,
-    out: Any = None,
-    overlap: bool = False,
-    precision: Any = None,
-    preferred_element_type: Any = None,
-) -> Array:
-    """`jax.numpy.matvec`: matrices by vectors, batched; takes the options of `einsum`."""
-    options = {"overlap": overlap, "precision": precision, "preferred_element_type": preferred_element_type}
-    return einsum("...ij,...j->...i", x1, x2, out=out, **options)
+def _by_matrix(a: Any, b: Any) -> tuple[str, Any, Any]:
+    x, y = as_matching_operands([a, b])
+    return "...i,...ij->...j", conj(x), y
 
 
-@public
-def vecmat(
-    x1: ArrayLike,
-    x2: ArrayLike,
-    /,
-    *,
-    out: Any = None,
-    overlap: bool = False,
-    precision: Any = None,
-    preferred_element_type: Any = None,
-) -> Array:
-    """`jax.numpy.vecmat`: conjugated vectors by matrices, batched; takes the options of `einsum`."""
-    x1, x2 = as_matching_operands([x1, x2])
-    options = {"overlap": overlap, "precision": precision, "preferred_element_type": preferred_element_type}
-    return einsum("...i,...ij->...j", conj(x1), x2, out=out, **options)
+outer = _product("outer", "a, b, *", "every product of two elements", _outer)
+vdot = _product("vdot", "a, b, *", "the inner product of all elements, ``a`` conjugated", _all_elements)
+vecdot = _product("vecdot", "x1, x2, /, *, axis=-1", "inner products along a dim, batched over the others", _along_one)
+matvec = _product("matvec", "x1, x2, /, *", "matrices by vectors, batched", lambda x, y: ("...ij,...j->...i", x, y))
+vecmat = _product("vecmat", "x1, x2, /, *", "conjugated vectors by matrices, batched", _by_matrix)
