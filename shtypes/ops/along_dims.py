@@ -78,10 +78,8 @@ def reduced(
     return apply(name, local, lambda types: rules.reduce_nonlinear(name, types[0], dims, keepdims, dtype), x)
 
 
-def sum_of(
-    name: str, x: Any, dims: tuple[int, ...], keepdims: Any = False, dtype: str | None = None, count: int = 1
-) -> Array:
-    """The sum over dims of a typed value, over ``count``."""
-    fn = Sum(dims, bool(keepdims), dtype, count)
+def sum_of(name: str, x: Any, dims: tuple[int, ...], count: int = 1) -> Array:
+    """The sum over dims of a typed value with keepdims, over ``count``."""
+    fn = Sum(dims, True, None, count)
     result_dtype = local_dtype(fn, (jax.typeof(x).dtype_name,), jax.typeof(x).ndim)
-    return apply(name, fn, lambda types: rules.reduce_sum(name, types[0], dims, bool(keepdims), result_dtype), x)
+    return apply(name, fn, lambda types: rules.reduce_sum(name, types[0], dims, True, result_dtype), x)

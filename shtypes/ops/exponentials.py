@@ -213,7 +213,7 @@ def logsumexp(
 def _added(x: Any, dims: tuple[int, ...], state: State = State.INVARIANT) -> Array:
     """The sum over dims with keepdims; in ``state`` on the axes that shard them."""
     axes = sharding(jax.typeof(x), dims)
-    return total(sum_of("sum", x, dims, True), axes, state)
+    return total(sum_of("sum", x, dims), axes, state)
 
 
 def _log_of_sum(x: Any, dims: tuple[int, ...]) -> Array:

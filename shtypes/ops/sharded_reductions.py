@@ -125,7 +125,7 @@ def finite_bound(x: Any, dims: tuple[int, ...]) -> Array:
 
 def averaged(x: Any, dims: tuple[int, ...]) -> Array:
     """The mean over dims, with keepdims; reduced where they are sharded, since it is combined with sharded values."""
-    y = sum_of("mean", x, dims, True, None, math.prod(jax.typeof(x).shape[d] for d in dims))
+    y = sum_of("mean", x, dims, math.prod(jax.typeof(x).shape[d] for d in dims))
     return total(y, jax.typeof(y).axes(State.UNREDUCED), REDUCED)
 
 

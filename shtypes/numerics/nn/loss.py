@@ -101,7 +101,7 @@ def _check_labels(t: ShType, kind: ShType, dim: int, dense: bool) -> None:
 
 def _totals(terms: list[Any], dim: int) -> list[Array]:
     """Sums over the vocabulary; all-reduced together if it is sharded."""
-    pending = [squeeze(sum_of("sum", x, (dim,), True), dim) for x in terms]
+    pending = [squeeze(sum_of("sum", x, (dim,)), dim) for x in terms]
     axes = list(dict.fromkeys(a for x in terms for a in sharding(jax.typeof(x), (dim,))))
     if not axes:
         return pending
