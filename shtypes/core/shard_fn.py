@@ -336,7 +336,7 @@ class Transpose(ShardFn):
         # primitives expect that.
         jointly = self.fn.linear is Linear.JOINTLY
         chosen = [
-            op is not None or (jointly and _is_inexact(x)) for op, x in zip(self.linear_operands, operands, strict=True)
+            op is not None or (jointly and is_inexact(x)) for op, x in zip(self.linear_operands, operands, strict=True)
         ]
 
         def of_chosen(*values: Any) -> tuple[Any, ...]:
@@ -357,8 +357,9 @@ def _struct(shape: tuple[int, ...], dtype: str) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct(shape, dtypes.to_numpy(dtype))
 
 
-def _is_inexact(x: Any) -> bool:
-    return bool(jnp.issubdtype(x.dtype, jnp.inexact))
+def is_inexact(x: Any) -> bool:
+    """Whether the dtype of a value, typed or plain, or of an aval has gradients."""
+    return bool(jnp.issubdtype(x.dtype if hasattr(x, "dtype") else jnp.result_type(x), jnp.inexact))
 
 
 @dataclass(frozen=True)

@@ -16,13 +16,14 @@ from shtypes.core.device_put import type_of
 from shtypes.core.elementwise_fns import STOP_GRADIENT
 from shtypes.core.jax_context import complete_when_read
 from shtypes.core.local import local
+from shtypes.core.shard_fn import is_inexact
 from shtypes.dispatch.apply import firsts, is_typed
 from shtypes.dispatch.call_fixes import fixes_of_call
 from shtypes.errors import Fix, ShardingTypeError
 from shtypes.evaluation.at_specs import is_backward, outputs, runs_of
 from shtypes.evaluation.frames import Body, Source, Step, source_of
 from shtypes.evaluation.operand_names import Name, argument_name, name_of_source, source_of_var, times_of
-from shtypes.evaluation.value_info import is_constant, is_inexact, noted_as, notes_kept
+from shtypes.evaluation.value_info import is_constant, noted_as, notes_kept
 from shtypes.rules.candidate_types import place_of
 from shtypes.rules.suggest_fixes import called_names
 from shtypes.scopes.comm import has_comm_scope

@@ -25,7 +25,7 @@ from shtypes._compat.local_axes import struct
 from shtypes.context.scope import attribute_set
 from shtypes.core.conversion import from_jax
 from shtypes.core.reshard import move
-from shtypes.core.shard_fn import wide_enough
+from shtypes.core.shard_fn import is_inexact, wide_enough
 from shtypes.dispatch.apply import constant, constant_of, is_number, is_typed, match_replicated
 from shtypes.errors import ShardingTypeError
 from shtypes.resharding import plan
@@ -67,14 +67,6 @@ def noting(notes: _Notes | None = None) -> contextlib.AbstractContextManager[_No
 def notes_kept() -> Callable[[], contextlib.AbstractContextManager[_Notes]]:
     """A function for later scopes with the current notes on values without a trace."""
     return functools.partial(noting, _thread.eager)
-
-
-def is_inexact(x: Any) -> bool:
-    """Whether a value's dtype has a gradient."""
-    if is_typed(x):
-        return x.type.differentiable
-    dtype = getattr(x, "dtype", None)
-    return bool(jax.numpy.issubdtype(jax.numpy.result_type(x) if dtype is None else dtype, jax.numpy.inexact))
 
 
 def is_constant(x: Any) -> bool:

@@ -34,6 +34,7 @@ from shtypes.context.settings import current_settings, scope
 from shtypes.context.user_line import placed
 from shtypes.core.call_with_rules import call_with_rules
 from shtypes.core.jax_errors import wrap_refusals
+from shtypes.core.shard_fn import is_inexact
 from shtypes.dispatch.apply import is_typed
 from shtypes.errors import ShardingTypeError
 from shtypes.evaluation.frames import Step, current
@@ -42,7 +43,6 @@ from shtypes.evaluation.value_info import (
     aval_of,
     cast_to_type,
     is_constant,
-    is_inexact,
     note_constant,
     noted_as,
     of_some,

@@ -26,12 +26,13 @@ from shtypes.context.user_line import connect_one_device
 from shtypes.core.collective import part_of_device
 from shtypes.core.conversion import abstract_array, array, from_jax
 from shtypes.core.meshes import use_mesh
+from shtypes.core.shard_fn import is_inexact
 from shtypes.dispatch.apply import is_array, is_typed
 from shtypes.dispatch.reshard import reshard
 from shtypes.errors import ShardingTypeError
 from shtypes.evaluation.frames import mesh_here
 from shtypes.evaluation.table import body_row
-from shtypes.evaluation.value_info import aval_of, is_constant, is_inexact, typed_constant
+from shtypes.evaluation.value_info import aval_of, is_constant, typed_constant
 from shtypes.lifting.typed_calls import Derived, InsertedCast, TypedCall, check_closure, eval_shape_of, results, shapes
 from shtypes.local_mode import lax
 from shtypes.local_mode.lax.arguments import axes_of, replicated_state, state_of

@@ -21,9 +21,10 @@ from shtypes.core.meshes import abstract_mesh, use_mesh
 from shtypes.core.physical import hidden_axes
 from shtypes.core.region import Lowering
 from shtypes.core.reshard import move
+from shtypes.core.shard_fn import is_inexact
 from shtypes.dispatch.apply import as_operands, is_typed
 from shtypes.errors import ShardingTypeError
-from shtypes.evaluation.value_info import aval_of, cast_to_type, is_inexact, of_some
+from shtypes.evaluation.value_info import aval_of, cast_to_type, of_some
 from shtypes.local_mode.shard_map import specs_of
 from shtypes.ops.table import OPS
 from shtypes.scopes.check_comm import check_comm

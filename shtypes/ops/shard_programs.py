@@ -18,7 +18,7 @@ from shtypes.core.region import run_control
 from shtypes.core.region_plan import live
 from shtypes.core.reshard import Reshard
 from shtypes.core.run_plan import run_plan
-from shtypes.core.shard_fn import Linear, ShardFn, as_tuple
+from shtypes.core.shard_fn import Linear, ShardFn, as_tuple, is_inexact
 from shtypes.evaluation.bound_primitive import Bound
 from shtypes.resharding import plan
 from shtypes.types import ShType, State
@@ -83,7 +83,7 @@ class _Steps:
     def _add(self, fn: ShardFn, operands: Sequence[Any], results: Sequence[Any]) -> int:
         """Adds a function, and returns the slot of its first result."""
         slots = tuple([self.slot(x) for x in operands])
-        self.steps.append(ShardStep(fn, slots, tuple([_is_inexact(v.aval) for v in results])))
+        self.steps.append(ShardStep(fn, slots, tuple([is_inexact(v.aval) for v in results])))
         first = self._count
         self._slots.update((var, first + i) for i, var in enumerate(results) if not is_literal(var))
         self._count += len(results)
@@ -127,17 +127,13 @@ class _Steps:
         self._slots[y] = self.slot(x)
 
 
-def _is_inexact(aval: Any) -> bool:
-    return aval.differentiable if type(aval) is HiShType else bool(jnp.issubdtype(aval.dtype, jnp.inexact))
-
-
 def _bodies(eqn: Any) -> dict[int, Composite]:
     """The bodies of an equation as local functions, by the identity of their jaxprs."""
     bodies = {}
     for body, _ in inner_jaxprs(eqn):
         steps = _Steps(body, is_body=True)
         slots = tuple([steps.slot(x) for x in jaxpr_of(body).outvars])
-        moving = tuple([_is_inexact(v.aval) for v in jaxpr_of(body).invars])
+        moving = tuple([is_inexact(v.aval) for v in jaxpr_of(body).invars])
         bodies[id(jaxpr_of(body))] = Composite("body", tuple(steps.steps), slots, moving)
     return bodies
 

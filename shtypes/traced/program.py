@@ -15,6 +15,7 @@ from shtypes.context.signature_errors import name_of
 from shtypes.core.array import Array
 from shtypes.core.local import zeros_of
 from shtypes.core.reshard import resharded
+from shtypes.core.shard_fn import is_inexact
 from shtypes.traced.merging import merged
 from shtypes.types import ShType, State
 
@@ -105,7 +106,7 @@ def backward_pass(
     """Leaves: the results, ``cotangent`` of each differentiable one, and the cotangents of differentiable arguments."""
     results, pull = linearized(f, args, kwargs)
     with jax.named_scope("transpose()"):  # JAX adds the seeds of a value that is returned twice outside of its own
-        seeds = [cotangent(x) for x in results if has_gradient(x)]
+        seeds = [cotangent(x) for x in results if is_inexact(x)]
         return results, seeds, pull(seeds)
 
 
@@ -117,7 +118,7 @@ def linearized(f: Callable[..., Any], args: Any, kwargs: Any) -> tuple[list[Any]
     def of_primals(*values: Any) -> Any:
         inner_args, inner_kwargs = rebuild(values)
         results = jax.tree.leaves(f(*inner_args, **inner_kwargs))
-        differentiable[:] = map(has_gradient, results)
+        differentiable[:] = map(is_inexact, results)
         parts = list(zip(results, differentiable, strict=True))
         return [r for r, d in parts if d], [r for r, d in parts if not d]
 
@@ -128,14 +129,7 @@ def linearized(f: Callable[..., Any], args: Any, kwargs: Any) -> tuple[list[Any]
 
 def is_differentiated(x: Any) -> bool:
     """Whether an argument gets a gradient; Python's numbers are constants."""
-    return is_array(x) and has_gradient(x)
-
-
-def has_gradient(x: Any) -> bool:
-    """Whether a value, typed or plain, has a gradient."""
-    if isinstance(x, Array):
-        return bool(jax.typeof(x).differentiable)
-    return bool(jnp.issubdtype(jnp.result_type(x), jnp.inexact))
+    return is_array(x) and is_inexact(x)
 
 
 def is_array(x: Any) -> bool:

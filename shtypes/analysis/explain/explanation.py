@@ -25,9 +25,10 @@ from shtypes.analysis.explain.values import BodyRun, Value, name_cotangents, res
 from shtypes.analysis.explain.walk import Walker
 from shtypes.analysis.target import Target, target_in_scope
 from shtypes.core.meshes import AnyMesh
+from shtypes.core.shard_fn import is_inexact
 from shtypes.scopes.comm import noting_undecided
 from shtypes.traced.ledger import ledger_from
-from shtypes.traced.program import backward_pass, has_gradient, is_array, leaf_paths, split, zero_seed
+from shtypes.traced.program import backward_pass, is_array, leaf_paths, split, zero_seed
 from shtypes.types import ShType
 from shtypes.types.mesh import Mesh
 from shtypes.types.policy import current_policy
@@ -272,11 +273,11 @@ def trace(target: Target, *, grad: bool) -> TracedProgram:
         if not grad:
             return jax.tree.leaves(function(*args, **kwargs))
         results, seeds, cotangents = backward_pass(function, args, kwargs, zero_seed)
-        sources[:] = [i for i, x in enumerate(results) if has_gradient(x)]
+        sources[:] = [i for i, x in enumerate(results) if is_inexact(x)]
         return results, seeds, cotangents
 
     jaxpr = jax.make_jaxpr(run)(*arrays)
     named = zip(target.leaf_names(), jax.tree.leaves((target.args, target.kwargs)), strict=True)
     arguments = tuple(name for name, x in named if is_array(x))
-    differentiated = tuple(i for i, x in enumerate(arrays) if has_gradient(x)) if grad else ()
+    differentiated = tuple(i for i, x in enumerate(arrays) if is_inexact(x)) if grad else ()
     return TracedProgram(jaxpr, arguments, tuple(paths), tuple(sources), differentiated)

@@ -17,11 +17,12 @@ from shtypes._compat.jaxprs import captured, jaxpr_of
 from shtypes._compat.local_axes import traced_type
 from shtypes._compat.plain_programs import implementation_of
 from shtypes.context.eqn_source import set_current_eqn
+from shtypes.core.shard_fn import is_inexact
 from shtypes.dispatch.apply import apply, finished_type, is_typed
 from shtypes.errors import ShardingTypeError, quoted
 from shtypes.evaluation.interpreter import evaluate_closed
 from shtypes.evaluation.table import FALLBACKS, WITHOUT_ROW, body_row
-from shtypes.evaluation.value_info import cast_to_type, is_inexact, of_some, type_constants, type_of, typed_constant
+from shtypes.evaluation.value_info import cast_to_type, of_some, type_constants, type_of, typed_constant
 from shtypes.lifting.jax_rules import Run, Site, with_rules
 from shtypes.ops import functions
 from shtypes.ops.along_dims import function
