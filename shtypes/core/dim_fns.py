@@ -80,12 +80,22 @@ class Einsum(ShardFn):
         return Einsum(f"{inputs}->{parts[index]}", operands[index].dtype_name, self.precision, transposed=order)
 
     def batched(self, dims: Sequence[int | None], ranks: Sequence[int]) -> ShardFn | None:
-        inputs, output = self.equation.split("->")
-        letter = next((c for c in string.ascii_letters if c not in self.equation), None)
+        letter = unused_letter(self.equation)
         if letter is None or self.slices:
             return None
-        parts = [p if d is None else p[:d] + letter + p[d:] for p, d in zip(inputs.split(","), dims, strict=True)]
-        return Einsum(",".join(parts) + "->" + letter + output, self.dtype, self.precision)
+        return Einsum(batched_equation(self.equation, letter, dims), self.dtype, self.precision)
+
+
+def unused_letter(equations: str) -> str | None:
+    """A letter that is no label of an einsum; None if all 52 are."""
+    return next((c for c in string.ascii_letters if c not in equations), None)
+
+
+def batched_equation(equation: str, letter: str, dims: Sequence[int | None], out: bool = True) -> str:
+    """An einsum's equation with a label for the mapped dims of its operands, and for dim 0 of its result if ``out``."""
+    inputs, output = equation.split("->")
+    parts = [p if d is None else p[:d] + letter + p[d:] for p, d in zip(inputs.split(","), dims, strict=True)]
+    return f"{','.join(parts)}->{letter if out else ''}{output}"
 
 
 def _dot_output(inputs: list[str], output: str) -> str:

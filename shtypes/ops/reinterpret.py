@@ -137,7 +137,7 @@ def _reinterpreted(t: ShType, states: dict[str, Any]) -> ShType:
     if not states:
         raise ShardingTypeError("`reinterpret` needs a type or axes by name", hints=['sh.reinterpret(x, tp="V")'])
     sharding = [d.axes for d in t.dims]
-    rest: dict[str, State] = {a: s for a, s in zip(t.mesh.axis_names, t.states, strict=True) if s is not State.SHARDED}
+    rest = t.beside_dims
     for axis, place in states.items():
         t.mesh.index(axis)
         sharding = [tuple(a for a in axes if a != axis) for axes in sharding]

@@ -40,8 +40,7 @@ def as_varying(x: Any, axes: Sequence[str]) -> Array:
     """The shards along these axes as a varying value, with dims of the local size."""
     t = jax.typeof(x)
     dims = [d._replace(size=d.size // t.mesh.product(d.axes), axes=()) if set(d.axes) & {*axes} else d for d in t.dims]
-    states = {a: s for a, s in zip(t.mesh.axis_names, t.states, strict=True) if s is not State.SHARDED}
-    goal = t.replace(dims=dims, states=states | dict.fromkeys(axes, VARYING))
+    goal = t.replace(dims=dims, states=t.beside_dims | dict.fromkeys(axes, VARYING))
     varying: Array = once(lambda: reinterpreted(x, goal), x, key=goal.serial)
     return varying
 

@@ -6,7 +6,6 @@ of both operands of a scattered einsum come from one ring, and derivatives of an
 
 from __future__ import annotations
 
-import string
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -15,7 +14,7 @@ import jax
 
 from shtypes._compat import Zero, is_undefined_primal
 from shtypes.core.combined_collectives import Joint
-from shtypes.core.dim_fns import Einsum
+from shtypes.core.dim_fns import Einsum, batched_equation, unused_letter
 from shtypes.core.jax_type import HiShType, as_jax_type
 from shtypes.core.local import local, repeated
 from shtypes.core.operation import Comm
@@ -140,7 +139,7 @@ class Gathering(Overlapped):
         equations = []
         for i, equation in enumerate(self.equations):
             pair = (dims[0], dims[i + 1]) if self.positions[i] == 0 else (dims[i + 1], dims[0])
-            equations.append(_mapped(equation, letter, pair, mapped[i]))
+            equations.append(batched_equation(equation, letter, pair, mapped[i]))
         change: tuple[ShType, ShType] = (self.src, self.dst)
         if moved:
             change = (as_jax_type(self.src).inc_rank(size, dims[0]), as_jax_type(self.dst).inc_rank(size, dims[0]))
@@ -196,7 +195,7 @@ class Scattering(Overlapped):
             if at[i] is None and at[i + 1] is None:  # only other terms are mapped
                 values[i], at[i] = repeated(values[i], size), 0
         pairs = list(zip(at[::2], at[1::2], strict=True))
-        equations = tuple(_mapped(e, letter, pair, True) for e, pair in zip(self.equations, pairs, strict=True))
+        equations = tuple(batched_equation(e, letter, pair) for e, pair in zip(self.equations, pairs, strict=True))
         result = self.results[0].inc_rank(size, 0)
         change = (as_jax_type(self.src).inc_rank(size, 0), result)
         return [scatter(self.spec._replace(equations=equations), change, result, *values)], [0]
@@ -277,15 +276,7 @@ def _sharded(x: Any, labels: str, spec: RingSpec) -> Any:
 
 
 def _letter(equations: Sequence[str]) -> str:
-    used = set("".join(equations))
-    unused = next((c for c in string.ascii_letters if c not in used), None)
+    unused = unused_letter("".join(equations))
     if unused is None:
         raise ShardingTypeError("an overlapped einsum with all 52 letters cannot be mapped over")
     return unused
-
-
-def _mapped(equation: str, letter: str, dims: Sequence[int | None], out: bool) -> str:
-    """The equation with a letter for the mapped dim."""
-    inputs, output = equation.split("->")
-    parts = [p if d is None else p[:d] + letter + p[d:] for p, d in zip(inputs.split(","), dims, strict=True)]
-    return f"{','.join(parts)}->{letter if out else ''}{output}"
