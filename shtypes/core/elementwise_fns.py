@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from shtypes.core.shard_fn import Linear, ShardFn, static_params, tell_apart
+from shtypes.core.shard_fn import Linear, ShardFn, Wrapped, static_params, tell_apart
 from shtypes.types import ShType, dtypes
 
 
@@ -355,23 +355,15 @@ def unbroadcast(fn: ShardFn, shape: tuple[int, ...], result: tuple[int, ...]) ->
 
 
 @dataclass(frozen=True)
-class SumTo(ShardFn):
+class SumTo(Wrapped):
     """A shard function followed by a sum over ``dims`` to ``shape``."""
 
-    fn: ShardFn
     dims: tuple[int, ...]
     shape: tuple[int, ...]
-
-    @property
-    def linear(self) -> Linear:  # type: ignore[override]  # that of the wrapped function
-        return self.fn.linear
 
     def __str__(self) -> str:
         dims = ",".join(map(str, self.dims))
         return f"sum[{dims}]" if self.fn == IDENTITY else f"{self.fn}_sum[{dims}]"
-
-    def linear_in(self, index: int) -> bool:
-        return self.fn.linear_in(index)
 
     def __call__(self, *xs: Any) -> Any:
         return self.fn(*xs).sum(self.dims).reshape(self.shape)

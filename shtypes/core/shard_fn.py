@@ -363,14 +363,10 @@ def is_inexact(x: Any) -> bool:
 
 
 @dataclass(frozen=True)
-class Vmap(ShardFn):
-    """A shard function mapped over ``dims`` of its operands."""
+class Wrapped(ShardFn):
+    """A shard function with the derivatives of another."""
 
     fn: ShardFn
-    dims: tuple[int | None, ...]
-
-    def __str__(self) -> str:
-        return f"vmap({self.fn})"
 
     @property
     def linear(self) -> Linear:  # type: ignore[override]  # a class attribute elsewhere; here the wrapped function's
@@ -385,6 +381,16 @@ class Vmap(ShardFn):
 
     def no_derivative(self, active: Sequence[bool]) -> str:
         return self.fn.no_derivative(active)
+
+
+@dataclass(frozen=True)
+class Vmap(Wrapped):
+    """A shard function mapped over ``dims`` of its operands."""
+
+    dims: tuple[int | None, ...]
+
+    def __str__(self) -> str:
+        return f"vmap({self.fn})"
 
     def __call__(self, *shards: Any) -> Any:
         return jax.vmap(self.fn, in_axes=self.dims)(*shards)

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from shtypes.core.shard_fn import Linear, ShardFn
+from shtypes.core.shard_fn import Linear, ShardFn, Wrapped
 from shtypes.evaluation.bound_primitive import Bound
 
 
@@ -51,17 +51,10 @@ def _signed_index(at: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class _Local(ShardFn):
+class _Local(Wrapped):
     """A primitive on a shard, for the indices in the shard: linear where the primitive is."""
 
     fn: Bound
-
-    @property
-    def linear(self) -> Linear:  # type: ignore[override]  # a class attribute elsewhere: here it is the primitive's
-        return self.fn.linear
-
-    def linear_in(self, index: int) -> bool:
-        return self.fn.linear_in(index)
 
     def __str__(self) -> str:
         return f"{self.fn}[own]"
