@@ -16,7 +16,7 @@ from shtypes._compat.derivative_rules import name_p, offloads
 from shtypes.context.function import Function
 from shtypes.context.signature_errors import as_numbers, check_function
 from shtypes.core.dim_fns import Einsum
-from shtypes.core.elementwise_fns import IDENTITY, Identity
+from shtypes.core.elementwise_fns import Identity
 from shtypes.core.local import Local, local
 from shtypes.core.shard_fn import ShardFn, Vmap
 from shtypes.dispatch.apply import is_array, is_number, is_typed
@@ -38,11 +38,6 @@ class Named(Identity):
 
     def __str__(self) -> str:
         return f"name[{self.name}]"
-
-    @property
-    def linear_part(self) -> ShardFn | None:
-        """The identity without the name: tangents and cotangents have none."""
-        return IDENTITY
 
 
 def checkpoint(

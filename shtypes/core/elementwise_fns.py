@@ -76,6 +76,11 @@ class Identity(ShardFn):
         return IDENTITY
 
     @property
+    def linear_part(self) -> ShardFn | None:
+        """The identity without a label: tangents and cotangents are neither named nor saved."""
+        return IDENTITY
+
+    @property
     def stops_gradient(self) -> bool:
         return self.constant
 

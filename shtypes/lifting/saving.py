@@ -17,9 +17,8 @@ from shtypes._compat.derivative_rules import name_p, offloads, policy_decides, p
 from shtypes._compat.jaxprs import jaxpr_of, variable, with_bodies, with_equations
 from shtypes.autodiff.checkpoint import ForTyped, Policy, contraction, function_of, refuse_offload
 from shtypes.context.scope import attribute_set
-from shtypes.core.elementwise_fns import IDENTITY, Identity
+from shtypes.core.elementwise_fns import Identity
 from shtypes.core.local import local
-from shtypes.core.shard_fn import ShardFn
 from shtypes.dispatch.apply import is_typed
 from shtypes.evaluation.value_info import note, noted
 
@@ -46,11 +45,6 @@ class _Marked(Identity):
 
     def __str__(self) -> str:
         return str(self.mark)
-
-    @property
-    def linear_part(self) -> ShardFn | None:
-        """The identity without the mark: tangents and cotangents are never saved."""
-        return IDENTITY
 
 
 def with_mark(x: Any, mark: Mark) -> Any:
