@@ -122,7 +122,7 @@ PROGRAMS: Final = {
     "lineax-CG": Program(_lineax_cg, {"data": 168}),
     "lineax-QR": Program(_lineax_qr, {"data": 273}),
     "optimistix-Newton": Program(_optimistix_newton, {"data": 52}),
-    "optimistix-LevenbergMarquardt": Program(_optimistix_levenberg_marquardt, {"data": 150}),
+    "optimistix-LevenbergMarquardt": Program(_optimistix_levenberg_marquardt, {"data": 90}),
     "diffrax-Heun": Program(_diffrax_heun, {"data": 4, "both": 199}),
     "diffrax-Tsit5": Program(_diffrax_tsit5, {"data": 14}),
 }
