@@ -206,7 +206,8 @@ def _run(runs: Sequence[Any], found: list[Found]) -> None:
 
     before = len(found)
     try:
-        results = jax.block_until_ready(compiled(sh.jit(run).lower(operands))(operands))
+        lowered = sh.jit(run).lower(operands)
+        results = jax.block_until_ready(compiled(lowered, simplified=len(operands) > 1)(operands))
     except Exception as error:
         del found[before:]
         if len(operands) == 1:

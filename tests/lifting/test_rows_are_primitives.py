@@ -109,6 +109,7 @@ TRANSPOSED: Final = {
     "reduce_precision": "JAX takes rounding for linear",
     "scatter": "of positions that are equal, any update may win",
     "select_and_gather_add": "JAX wants its tangents to be sharded as the operand is",
+    "stop_gradient": "its transpose is one of Lineax, where a test has loaded that",
     "tie": "its result is its operand",
 }
 
