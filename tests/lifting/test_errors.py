@@ -541,3 +541,21 @@ def test_an_error_whose_operands_have_no_name_says_what_allows_it() -> None:
         assert not forbidden.value.hints
         with sh.implicit_comm():
             jax.eval_shape(sh.lift(power), x)
+
+
+def test_a_mapped_loop_that_asks_all_devices_says_what_allows_it() -> None:
+    """Its `any` is no line of the program: there was neither a fix nor a hint."""
+
+    def rolled(x: Any, counts: Any) -> Any:
+        return jax.vmap(lambda r, n: jax.lax.fori_loop(0, n, lambda _, z: jnp.roll(z, 1), r))(x, counts)
+
+    with sh.use_mesh(sh.abstract_mesh(MESH)):
+        args = sh.abstract_array("f32[8@dp,16@tp]"), sh.abstract_array("i32[8@dp]")
+        with pytest.raises(sh.ShardingTypeError, match="`any` reduces dim 0") as error:
+            sh.lift(rolled)(*args)
+        assert error.value.hints == ("sh.implicit_comm() around the call allows it",)
+        with pytest.raises(sh.ShardingTypeError, match="`any` reduces dim 0") as forbidden, sh.no_comm():
+            sh.lift(rolled)(*args)
+        assert not forbidden.value.hints
+        with sh.implicit_comm():
+            jax.eval_shape(sh.lift(rolled), *args)

@@ -25,6 +25,7 @@ from shtypes.errors import ShardingTypeError
 from shtypes.evaluation.bound_primitive import Bound
 from shtypes.evaluation.interpreter import evaluate_closed
 from shtypes.evaluation.rows.families import Row, all_unsharded
+from shtypes.evaluation.source_fixes import IMPLICIT_HINT
 from shtypes.evaluation.table import body_row, row
 from shtypes.evaluation.value_info import (
     cast_to_type,
@@ -43,7 +44,7 @@ from shtypes.ops import functions
 from shtypes.ops.along_dims import function
 from shtypes.ops.table import OPS
 from shtypes.rules.typing import Typing
-from shtypes.scopes.comm import NoComm, NotTransposed, Recomputed, under_rules
+from shtypes.scopes.comm import NoComm, NotTransposed, Recomputed, has_comm_scope, under_rules
 from shtypes.types import ShType, State, dtypes
 from shtypes.types.mesh import Mesh, context
 from shtypes.types.policy import replicated
@@ -217,7 +218,17 @@ def _while(eqn: Any, operands: list[Any]) -> list[Any]:
             return under_rules(None, run, NotTransposed(), NoComm("both"))(_any_on_device)
         except ShardingTypeError:
             pass  # the predicate is not sharded, or the loop communicates
-    return run(functions.any)
+    return run(_any_on_all)
+
+
+def _any_on_all(pred: Any) -> Any:
+    """Whether a loop continues for any element of any device; no line of the program is that op."""
+    try:
+        return functions.any(pred)
+    except ShardingTypeError as error:
+        if not has_comm_scope():
+            error.hints = (*error.hints, IMPLICIT_HINT)
+        raise
 
 
 _ANY: Final = function("any", jax.numpy.any)
