@@ -76,3 +76,21 @@ def test_a_change_at_places_in_order_is_what_one_device_does(change: str, compil
     typed = [sh.array(a, "f32[288@tp]") for a in (KEYS, X, V)]
     y = (jax.jit(lifted) if compiled else lifted)(*typed)
     assert_close(denoted(y), jax.jit(f)(KEYS, X, V), 64)
+
+
+@pytest.mark.mesh({"tp": 4})
+@pytest.mark.parametrize("dtype", ["int4", "uint4"])
+def test_integers_of_four_bits_are_as_others(dtype: Any) -> None:
+    """Whether a cast keeps places was asked of numpy, which has no such integers."""
+
+    def f(x: Any) -> Any:
+        y = x.astype(dtype)
+        return (
+            jnp.sort(y).astype(x.dtype),
+            jnp.zeros(16).at[jnp.argsort(y)].set(x),
+            jnp.argsort(x).astype(dtype).astype(x.dtype),
+        )
+
+    x = (np.arange(16) * 7 % 5).astype(np.float32)
+    for y, plain in zip(sh.implicit_comm(sh.lift(f))(sh.array(x, "[16@tp]")), jax.jit(f)(x), strict=True):
+        np.testing.assert_array_equal(denoted(y), plain)

@@ -16,7 +16,7 @@ from shtypes.evaluation.rows.lookups import applies
 from shtypes.lifting.ways.choice import CALLS, way
 from shtypes.lifting.ways.order import numbered, sorted_by_columns
 from shtypes.ops.arithmetic import add
-from shtypes.ops.shards import axes_of, of_device, type_of
+from shtypes.ops.shards import axes_of, least_or_most, of_device, type_of
 from shtypes.rules.lookups import DimensionNumbers
 
 
@@ -62,7 +62,7 @@ def _kept(eqn: Any, made: Mapping[Any, Any]) -> Any:
     p, v, (y,) = eqn.params, eqn.invars[0], [w.aval for w in eqn.outvars]
     match eqn.primitive.name:
         case "convert_element_type":
-            keeps = jnp.issubdtype(y.dtype, np.integer) and np.iinfo(y.dtype).max >= max(y.shape, default=0)
+            keeps = jnp.issubdtype(y.dtype, np.integer) and least_or_most(y.dtype, most=True) >= max(y.shape, default=0)
         case "select_n":  # replaces negative indices, of which there are none
             by, v = None if is_literal(v) else made.get(v), eqn.invars[1]
             keeps = by is not None and by.primitive.name == "lt" and by.invars[0] is v and _is_zero(by.invars[1])
