@@ -215,6 +215,16 @@ def test_only_slices_of_dims_that_are_sharded_come_later() -> None:
     assert before_slices(odd) is odd
 
 
+def test_the_results_of_a_program_are_the_same_variables() -> None:
+    squares = jax.jit(lambda x: (x, jnp.sum(jnp.diff(x) ** 2), x))
+    for f in (lambda x: jnp.pad(jnp.diff(x), (1, 0)), squares):
+        jaxpr = jax.make_jaxpr(f)(LINE).jaxpr
+        assert list(before_slices(jaxpr).outvars) == list(jaxpr.outvars)
+    image = jax.ShapeDtypeStruct((16, 16), np.float32)
+    plan, *_ = sh.suggest(laplacian, image, mesh=sh.abstract_mesh({"x": 4}), grad=False)  # reads those
+    assert plan.ledger.total.bytes == 0
+
+
 def test_a_slice_that_several_read_is_moved_once() -> None:
     program, _ = at_once(gradient(lambda x: jnp.mean(x[1:] * x[:-1]), (LINE,)), (LINE,))
     starts = [

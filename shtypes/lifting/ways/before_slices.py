@@ -146,33 +146,36 @@ def _cuts(eqn: Any, sizes: frozenset[int] | None, before: Cuts) -> dict[int, Cut
 
 
 def _opened(jaxpr: Any, sizes: frozenset[int] | None) -> Any:
-    """The program with the equations of calls that slice most of a dim, or take what was computed of such a slice."""
+    """The program with the equations of calls that slice most of a dim, or take what was computed of such a slice.
+
+    Its results are the same variables.
+    """
     eqns: list[Any] = []
     after: set[Any] = set()  # variables that depend on slices
 
-    def add(block: Any, env: dict[Any, Any], call: Any) -> list[Any]:
+    def add(block: Any, env: dict[Any, Any], names: Mapping[Any, Any], call: Any) -> list[Any]:
         def read(v: Any) -> Any:
             return v if is_literal(v) else env.get(v, v)
 
         for eqn in block.eqns:
             operands = list(map(read, eqn.invars))
+            outs = [names[v] if v in names else variable(v.aval) for v in eqn.outvars]
             is_after = any(not is_literal(v) and v in after for v in operands)
             if _may_be_opened(eqn) and (is_after or _slices_most(jaxpr_of(eqn.params["jaxpr"]), sizes)):
                 body = jaxpr_of(eqn.params["jaxpr"])
+                inner = {v: out for v, out in zip(body.outvars, outs, strict=True) if not is_literal(v)}
                 from_call = eqn if call is None and is_of_a_library(eqn.params["jaxpr"]) else call
-                results = add(body, dict(zip(body.invars, operands, strict=True)), from_call)
-                env.update(zip(eqn.outvars, results, strict=True))
-                continue
-            outs = eqn.outvars if block is jaxpr else [variable(v.aval) for v in eqn.outvars]
+                outs = add(body, dict(zip(body.invars, operands, strict=True)), inner, from_call)
+            else:
+                source = (eqn if call is None else call).source_info
+                eqns.append(eqn.replace(invars=operands, outvars=outs, source_info=source))
+                if is_after or _cuts(eqn, sizes, {}):
+                    after.update(outs)
             env.update(zip(eqn.outvars, outs, strict=True))
-            source = (eqn if call is None else call).source_info
-            eqns.append(eqn.replace(invars=operands, outvars=outs, source_info=source))
-            if is_after or _cuts(eqn, sizes, {}):
-                after.update(outs)
         return list(map(read, block.outvars))
 
-    outvars = add(jaxpr, {}, None)
-    return with_equations(jaxpr, eqns, outvars)
+    outvars = add(jaxpr, {}, {v: v for eqn in jaxpr.eqns for v in eqn.outvars}, None)
+    return with_equations(jaxpr, eqns, outvars) if outvars == list(jaxpr.outvars) else jaxpr
 
 
 def _may_be_opened(eqn: Any) -> bool:
