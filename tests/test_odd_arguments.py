@@ -98,7 +98,9 @@ def trouble(op: Op, call: str, f: Any, native: Any) -> str:
 def test_odd_arguments_are_taken_as_by_jax_or_refused(op: Op) -> None:
     f: Any = functools.reduce(getattr, op.name.split("."), sh)
     module, _, name = op.jax.rpartition(".")
-    native = getattr(importlib.import_module(module), name) if op.jax else None
+    native = getattr(importlib.import_module(module), name, None) if op.jax else None
+    if op.jax and native is None:
+        pytest.skip(f"this release of JAX has no {op.jax}")
     step = some(24, 4)
     chosen = ALL[zlib.crc32(op.name.encode()) % step :: step]
     with sh.use_mesh(sh.abstract_mesh({"x": 2})), warnings.catch_warnings():

@@ -29,7 +29,7 @@ _check_vma: Any = private("jax._src.config", "_check_vma")
 #: The sizes and names of a mesh's axes.
 Axes = tuple[tuple[int, ...], tuple[str, ...]]
 
-_UNBOUND: Final = re.compile(r"unbound axis name: (\w+)")
+_UNBOUND: Final = re.compile(r"unbound axis name: (.*?)(?:\. |$)")
 
 
 def local_mesh() -> ProgramMesh | None:

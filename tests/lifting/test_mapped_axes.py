@@ -26,11 +26,12 @@ def test_a_collective_over_a_mapped_axis_reduces_its_dim(collective: Any, text: 
     assert_close(denoted(found), f(x))
 
 
-def test_a_collective_over_an_axis_of_a_mesh_is_refused() -> None:
+@pytest.mark.parametrize("axis", ["dp", "", "data-parallel", "stage 1"])
+def test_a_collective_over_an_axis_of_a_mesh_is_refused(axis: str) -> None:
     def f(x: Any) -> Any:
-        return jax.lax.psum(x, "dp")
+        return jax.lax.psum(x, axis)
 
-    said = "a collective of JAX's own goes along `dp`, over which nothing is mapped"
+    said = f"a collective of JAX's own goes along `{axis}`, over which nothing is mapped"
     with sh.use_mesh(sh.make_mesh({"dp": 2, "tp": 4})), pytest.raises(sh.ShardingTypeError, match=said) as caught:
         sh.lift(f)(sh.ones("f32[8]"))
     assert caught.value.where.startswith("test_mapped_axes.py")
