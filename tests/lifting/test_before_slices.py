@@ -185,6 +185,41 @@ def test_what_is_sliced_away_adds_nothing_whatever_it_is(f: Any, first: float) -
             assert_close(value, plain, SERIES)
 
 
+@pytest.mark.parametrize("dtype", [np.bool_, np.int8, np.int32, np.uint32])
+def test_reductions_of_integers_read_what_changes_no_result(dtype: Any) -> None:
+    x = np.arange(112, 128).astype(dtype)
+
+    def f(x: Any) -> Any:
+        reductions = [lax.reduce_and, lax.reduce_or, lax.reduce_max, lax.reduce_min]
+        return [reduce(x[1:], (0,)) for reduce in reductions]
+
+    program, results = at_once(f, (x,))
+    assert not sliced_sums(program)
+    assert list(map(int, results)) == list(map(int, f(jnp.asarray(x))))
+
+
+def test_what_has_one_value_is_broadcast_to_the_size_before_however_much_is_computed_of_it() -> None:
+    def f(x: Any) -> Any:
+        y = jnp.broadcast_to(x[3], (15,))
+        for _ in range(300):  # beyond Python's stack
+            y = jnp.maximum(y, y)
+        return jnp.sum(x[1:] * y)
+
+    program, (found,) = at_once(f, (LINE,))
+    assert not sliced_sums(program)
+    assert_close(found, f(LINE), SERIES)
+
+
+def test_keys_of_random_numbers_are_not_padded() -> None:
+    def f(x: Any) -> Any:
+        keys = jax.vmap(jax.random.fold_in)(jax.random.split(jax.random.key(1), 15), x[1:])
+        return jnp.max(jax.random.key_data(keys)), jnp.max(x[1:])
+
+    x = np.arange(16, dtype=np.int32)
+    _, results = at_once(f, (x,))
+    assert [int(y) for y in results] == [int(y) for y in f(x)]
+
+
 @pytest.mark.parametrize(
     "f",
     [

@@ -57,7 +57,7 @@ _REDUCTIONS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "reduce_max": functools.partial(least_or_most, most=False),
     "reduce_min": functools.partial(least_or_most, most=True),
     "reduce_prod": lambda dtype: 1,
-    "reduce_and": lambda dtype: True,
+    "reduce_and": lambda dtype: -1 if jnp.issubdtype(dtype, jnp.signedinteger) else least_or_most(dtype, most=True),
     "reduce_or": lambda dtype: False,
 }
 
@@ -323,6 +323,7 @@ class _Program:
     def __init__(self, jaxpr: Any, sizes: frozenset[int] | None) -> None:
         self.jaxpr, self.sizes = jaxpr, sizes
         self.cuts: dict[Any, Cuts] = {}  # by variable
+        self._repeated: dict[Any, set[int]] = {}  # by variable, the dims whose positions have one value
         self.sliced: dict[Any, Any] = {}  # what is nothing but slices, and the variable that is sliced
         self.makers: dict[Any, Any] = {v: e for e in jaxpr.eqns for v in e.outvars}
         self.constant = _constant(jaxpr)
@@ -334,29 +335,34 @@ class _Program:
         self.demanded = self._demanded()
 
     def _follow(self) -> None:
-        for found in (self.cuts, self.sliced, self.plans):
+        for found in (self.cuts, self._repeated, self.sliced, self.plans):
             found.clear()
         for number, eqn in enumerate(self.jaxpr.eqns):
             plan = self._slice(eqn) or self._pad(eqn) or self._plan(number, eqn)
             if plan is not None:
                 self.plans[number] = plan
                 self.cuts.update((v, cuts) for v, cuts in zip(eqn.outvars, plan.results, strict=True) if cuts)
+            if repeated := self._repeats(eqn):
+                self._repeated.update((v, repeated - self.of(v).keys()) for v in eqn.outvars)
 
     def of(self, v: Any) -> Cuts:
         """The slices of a value."""
         return {} if is_literal(v) else self.cuts.get(v, {})
 
     def fills(self, v: Any, d: int) -> bool:
-        """Whether all positions of a dim have one value, by a broadcast, or a constant of their own."""
-        if is_literal(v) or v in self.constant or _size(v, d) == 1:
-            return True
-        if d in self.of(v) or v not in self.makers:
-            return False
-        eqn = self.makers[v]
+        """Whether positions of a dim have one value, by a broadcast, or a constant of their own."""
+        return is_literal(v) or v in self.constant or _size(v, d) == 1 or d in self._repeated.get(v, ())
+
+    def _repeats(self, eqn: Any) -> set[int]:
+        """The dims of an equation's results whose positions have one value, by what its operands have."""
         if eqn.primitive.name == "broadcast_in_dim":
             dims = tuple(eqn.params["broadcast_dimensions"])
-            return d not in dims or self.fills(eqn.invars[0], dims.index(d))
-        return acts_per_element(eqn.primitive.name) and all(self.fills(x, d) for x in eqn.invars)
+            return {
+                d for d in range(eqn.outvars[0].aval.ndim) if d not in dims or self.fills(eqn.invars[0], dims.index(d))
+            }
+        if not acts_per_element(eqn.primitive.name):
+            return set()
+        return {d for d in range(eqn.outvars[0].aval.ndim) if all(self.fills(x, d) for x in eqn.invars)}
 
     def _slice(self, eqn: Any) -> _Plan | None:
         if eqn.primitive.name != "slice":
@@ -386,7 +392,7 @@ class _Program:
         return _Plan((cuts, {}), ({},), restores=True)
 
     def _plan(self, number: int, eqn: Any) -> _Plan | None:
-        if not any(map(self.of, eqn.invars)):
+        if not any(map(self.of, eqn.invars)) or any(map(_has_no_numbers, eqn.invars)):
             return None
         operands: list[dict[int, Cut]] = [{} for _ in eqn.invars]
         results: list[dict[int, Cut]] = [{} for _ in eqn.outvars]
@@ -533,12 +539,38 @@ class _Builder:
             return self._filled(w, own, 0, eqn, cuts)
         if v in program.constant:
             return self._once((v, *cuts.items()), lambda: self._traced(_padded, [v], eqn, cuts=cuts, fill=0))
-        fill, before = program.makers[v], [cuts] * len(program.makers[v].invars)
-        if fill.primitive.name == "broadcast_in_dim":
-            before = [{i: cuts[d] for i, d in enumerate(fill.params["broadcast_dimensions"]) if d in cuts}]
-        operands = [x if is_literal(x) else self._at(x, c, fill) for x, c in zip(fill.invars, before, strict=True)]
-        w = self._once((v, *cuts.items()), lambda: self._bound(fill, _Plan(before, [cuts]), operands))
-        return self._zeroed(w, cuts, eqn)
+        pending = self._lacking([(v, cuts)])  # no recursion: programs may be longer than Python's stack
+        while pending:
+            if parts := self._lacking(self._parts(*pending[-1])):
+                pending += parts
+            else:
+                self._repeat(*pending.pop())
+        return self._zeroed(self._made[v, *cuts.items()], cuts, eqn)
+
+    def _parts(self, v: Any, cuts: Cuts) -> list[tuple[Any, Cuts]]:
+        """The operands of the equation that repeats one value, and which slices of them it takes."""
+        fill = self.program.makers[v]
+        if fill.primitive.name != "broadcast_in_dim":
+            return [(x, cuts) for x in fill.invars]
+        dims = fill.params["broadcast_dimensions"]
+        return [(fill.invars[0], {i: cuts[d] for i, d in enumerate(dims) if d in cuts})]
+
+    def _lacking(self, parts: Sequence[tuple[Any, Cuts]]) -> list[tuple[Any, Cuts]]:
+        """Those of values that have yet to be repeated at the sizes before slices."""
+        found: list[tuple[Any, Cuts]] = []
+        for v, of_v in parts:
+            cuts = {d: cut for d, cut in of_v.items() if _size(v, d) > 1}
+            has = not cuts or is_literal(v) or v in self.program.constant or self.program.of(v).keys() == cuts.keys()
+            if not has and (v, *cuts.items()) not in self._made:
+                found.append((v, cuts))
+        return found
+
+    def _repeat(self, v: Any, cuts: Cuts) -> None:
+        """Makes a value that is repeated at the sizes before slices."""
+        fill, parts = self.program.makers[v], self._parts(v, cuts)
+        operands = [x if is_literal(x) else self._at(x, of_x, fill) for x, of_x in parts]
+        plan = _Plan([of_x for _, of_x in parts], [cuts])
+        self._once((v, *cuts.items()), lambda: self._bound(fill, plan, operands))
 
     def _zeroed(self, w: Any, cuts: Cuts, eqn: Any) -> Any:
         """A value that is zero outside of slices, if it could have a gradient."""
@@ -599,6 +631,11 @@ class _Builder:
 
 def _is_float(v: Any) -> bool:
     return bool(jnp.issubdtype(v.aval.dtype, jnp.inexact))
+
+
+def _has_no_numbers(v: Any) -> bool:
+    """Whether a value, of keys of random numbers say, cannot be padded."""
+    return bool(jnp.issubdtype(v.aval.dtype, jax.dtypes.extended))
 
 
 def _size(v: Any, d: int) -> int:
