@@ -30,6 +30,7 @@ from shtypes.ops.elementwise import equal, isfinite
 from shtypes.ops.functions import sum as sum_
 from shtypes.ops.functions import where
 from shtypes.ops.reinterpret import stop_gradient
+from shtypes.ops.shards import least_or_most
 from shtypes.rules.local import Op
 from shtypes.types import ShType, State, dtypes
 
@@ -156,10 +157,71 @@ def _shared_by_winners(name: str, dims: tuple[int, ...], primals: Any, tangents:
     (x,), (dx,) = primals, tangents
     t = jax.typeof(x)
     axes = sharding(t, dims)
-    y = _differentiated(name, dims, x)
-    won = matching(astype(equal(constant(x), constant(y)), t.dtype_name), t)
+    if t.size and t.dtype_name[0] != "c":
+        y, won = _winners(name, dims, x)
+    else:
+        y = _differentiated(name, dims, x)
+        won = astype(equal(constant(x), constant(y)), t.dtype_name)
+    won = matching(won, t)
     count = total(sum_(won, dims, keepdims=True), axes, REDUCED)
     return y, total(divide(sum_(multiply(dx, won), dims, keepdims=True), count), axes)
+
+
+def _winners(name: str, dims: tuple[int, ...], x: Any) -> tuple[Array, Array]:
+    """The extreme over dims, and ones where it is, at least one of which is on each device that has it.
+
+    XLA computes a value again in each kernel that reads it, and may round it differently there. So what is compared
+    comes from one kernel, with the place where it was found.
+    """
+    t = jax.typeof(x)
+    axes = sharding(t, dims)
+
+    def rule(types: tuple[ShType, ...]) -> rules.Typing:
+        typings = [rules.reduce_nonlinear(name, types[0], dims, True, n) for n in (t.dtype_name, "i32")]
+        return rules.Typing(typings[0].operands, tuple(r.results[0] for r in typings))
+
+    varying = as_varying(constant(x), axes)
+    found = NamedFn(f"{name}[first]", _first, (("name", name), ("dims", dims)))
+    own, place = apply_all(name, found, rule, [varying])
+    y = _winner(name, own, axes, INVARIANT, True) if axes else own
+    won = apply(
+        name,
+        NamedFn("winners", _won, (("dims", dims),)),
+        lambda types: rules.nonlinear(name, types, t.dtype_name),
+        varying,
+        own,
+        place,
+        vary(constant(y), axes),
+    )
+    src = jax.typeof(won)
+    states = {a: state for a, state in src.beside_dims.items() if a not in axes}
+    return y, reinterpreted(won, src.replace(dims=t.dims, states=states))
+
+
+def _places(x: Any, dims: tuple[int, ...]) -> Any:
+    """The place of each element of a device along some dims, as one flat index."""
+    place = jnp.zeros((), np.int32)
+    for d in dims:
+        place = place * x.shape[d] + lax.broadcasted_iota(np.int32, x.shape, d)
+    return place
+
+
+def _first(x: Any, name: str, dims: tuple[int, ...]) -> Any:
+    """The best element of a device along some dims, and its place."""
+
+    def better(a: Any, b: Any) -> Any:
+        wins = (a[0] > b[0] if name == "max" else a[0] < b[0]) | (a[0] != a[0])
+        first = wins | ((a[0] == b[0]) & (a[1] < b[1]))
+        return lax.select(wins, a[0], b[0]), lax.select(first, a[1], b[1])
+
+    inits = np.asarray(least_or_most(x.dtype, most=name == "min"), x.dtype), np.int32(np.iinfo(np.int32).max)
+    found = lax.reduce((x, jnp.broadcast_to(_places(x, dims), x.shape)), inits, better, dims)
+    return tuple(jnp.expand_dims(y, dims) for y in found)
+
+
+def _won(x: Any, own: Any, place: Any, best: Any, dims: tuple[int, ...]) -> Any:
+    """Ones at the elements that are the best of all devices."""
+    return (((x == own) | (_places(x, dims) == place)) & (own == best)).astype(x.dtype)
 
 
 def product(x: Any, dims: tuple[int, ...], **options: Any) -> Array:
