@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Sequence
 from typing import Any, Final
 
 from shtypes._compat.jaxprs import is_literal, jaxpr_of, variable, with_equations
@@ -32,7 +33,7 @@ def undo_ravel(jaxpr: Any) -> Any:
     eqns: list[Any] = []
     for eqn in jaxpr.eqns:
         eqns += rewriter.rewrite(eqn)
-    eqns = _used(eqns, jaxpr.outvars, rewriter.removable)
+    eqns = used(eqns, jaxpr.outvars, rewriter.removable)
     return (
         jaxpr if len(eqns) == len(jaxpr.eqns) and not rewriter.changed else with_equations(jaxpr, eqns, jaxpr.outvars)
     )
@@ -82,7 +83,7 @@ class _Rewriter:
             eqns += body_rewriter.rewrite(inner)
         unraveled_results = list(map(body_rewriter._before_ravel, body.outvars))
         results = [v if u is None else u for v, u in zip(body.outvars, unraveled_results, strict=True)]
-        eqns = _used(eqns, results, body_rewriter.removable)
+        eqns = used(eqns, results, body_rewriter.removable)
         if any(id(e) in ravels for e in eqns):
             return [eqn]
         after: list[Any] = []
@@ -149,15 +150,15 @@ class _Rewriter:
         return eqn.replace(invars=unraveled, params=params)
 
 
-def _used(eqns: list[Any], results: Any, removable: set[Any]) -> list[Any]:
-    """Drops equations of ``removable`` variables that nothing uses."""
-    used = {x for x in results if not is_literal(x)}
+def used(eqns: Sequence[Any], results: Sequence[Any], removable: set[Any] | None = None) -> list[Any]:
+    """The equations that results need, those with effects, and those of variables that are not ``removable``."""
+    needed = {x for x in results if not is_literal(x)}
     live = []
     for eqn in reversed(eqns):
-        if used.isdisjoint(eqn.outvars) and removable.issuperset(eqn.outvars):
-            continue
-        live.append(eqn)
-        used.update(x for x in eqn.invars if not is_literal(x))
+        stays = eqn.effects or (removable is not None and not removable.issuperset(eqn.outvars))
+        if stays or not needed.isdisjoint(eqn.outvars):
+            live.append(eqn)
+            needed.update(x for x in eqn.invars if not is_literal(x))
     return live[::-1]
 
 

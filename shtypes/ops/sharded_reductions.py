@@ -167,6 +167,17 @@ def _shared_by_winners(name: str, dims: tuple[int, ...], primals: Any, tangents:
     return y, total(divide(sum_(multiply(dx, won), dims, keepdims=True), count), axes)
 
 
+def _found(name: str, fn: NamedFn, varying: Any, dims: tuple[int, ...], index: str) -> Sequence[Array]:
+    """The best element of each device over dims, and its place, of dtype ``index``."""
+    dtype = jax.typeof(varying).dtype_name
+
+    def rule(types: tuple[ShType, ...]) -> rules.Typing:
+        typings = [rules.reduce_nonlinear(name, types[0], dims, True, n) for n in (dtype, index)]
+        return rules.Typing(typings[0].operands, tuple(r.results[0] for r in typings))
+
+    return apply_all(name, fn, rule, [varying])
+
+
 def _winners(name: str, dims: tuple[int, ...], x: Any) -> tuple[Array, Array]:
     """The extreme over dims, and ones where it is, at least one of which is on each device that has it.
 
@@ -175,14 +186,9 @@ def _winners(name: str, dims: tuple[int, ...], x: Any) -> tuple[Array, Array]:
     """
     t = jax.typeof(x)
     axes = sharding(t, dims)
-
-    def rule(types: tuple[ShType, ...]) -> rules.Typing:
-        typings = [rules.reduce_nonlinear(name, types[0], dims, True, n) for n in (t.dtype_name, "i32")]
-        return rules.Typing(typings[0].operands, tuple(r.results[0] for r in typings))
-
     varying = as_varying(constant(x), axes)
     found = NamedFn(f"{name}[first]", _first, (("name", name), ("dims", dims)))
-    own, place = apply_all(name, found, rule, [varying])
+    own, place = _found(name, found, varying, dims, "i32")
     y = _winner(name, own, axes, INVARIANT, True) if axes else own
     won = apply(
         name,
@@ -239,17 +245,14 @@ def _candidate(
     x: Any, name: str, dims: tuple[int, ...], global_dims: tuple[tuple[int, tuple[str, ...]], ...]
 ) -> tuple[Any, Any]:
     """The best element of a device's shard along some dims, and its global position, as one flat index."""
-    rows = jnp.moveaxis(x, dims, range(-len(dims), 0))
-    sizes = rows.shape[rows.ndim - len(dims) :]
-    flat = rows.reshape(*rows.shape[: rows.ndim - len(sizes)], math.prod(sizes))
-    at = getattr(jnp, name)(flat, -1, keepdims=True)
-    best = jnp.take_along_axis(flat, at, -1)
+    best, at = _first(x, name.removeprefix("arg"), dims)
+    at = at.astype(jax.dtypes.canonicalize_dtype(np.int64))
+    sizes = [x.shape[d] for d in dims]
     place = jnp.zeros_like(at)
     for n, (size, axes), i in zip(sizes, global_dims, jnp.unravel_index(at, sizes), strict=True):
         start = lax.axis_index(axes).astype(at.dtype) * n if axes else 0
         place = place * size + i.astype(at.dtype) + start
-    shape = tuple(1 if d in dims else n for d, n in enumerate(x.shape))
-    return best.reshape(shape), place.reshape(shape)
+    return best, place
 
 
 def _earliest(candidate: Any, best: Any, place: Any) -> Any:
@@ -271,12 +274,7 @@ def position(name: str, x: Any, dims: tuple[int, ...]) -> Array:
     index = dtypes.from_numpy(jax.dtypes.canonicalize_dtype(np.int64))
     global_dims = tuple((t.dims[d].size, t.dims[d].axes) for d in dims)
     fn = NamedFn(f"{name}[own]", _candidate, (("name", name), ("dims", dims), ("global_dims", global_dims)))
-
-    def rule(types: tuple[ShType, ...]) -> rules.Typing:
-        typings = [rules.reduce_nonlinear(name, types[0], dims, True, n) for n in (t.dtype_name, index)]
-        return rules.Typing(typings[0].operands, tuple(r.results[0] for r in typings))
-
-    candidate, place = apply_all(name, fn, rule, [as_varying(x, axes)])
+    candidate, place = _found(name, fn, as_varying(x, axes), dims, index)
     best = vary(_winner(name.removeprefix("arg"), candidate, axes, REDUCED, False), axes)
     wins = function("earliest", _earliest)
     first = apply(name, wins, lambda types: rules.nonlinear(name, types, index), candidate, best, place)

@@ -6,7 +6,6 @@ replicated. The casts that it inserts are the states of the others in that optio
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import inspect
 import math
@@ -17,7 +16,6 @@ from jax.extend.core import jaxpr_as_fun
 
 from shtypes._compat.derivative_rules import Residuals, residuals_of
 from shtypes._compat.jaxprs import is_literal, key_of_equation, literal_value
-from shtypes._compat.plain_programs import alone
 from shtypes._compat.tracing import trace_typed
 from shtypes.analysis.compute import seconds_of
 from shtypes.analysis.flops import products
@@ -25,18 +23,16 @@ from shtypes.caches import Bounded
 from shtypes.context.user_line import wrap_jax_errors
 from shtypes.core.array import Array
 from shtypes.core.jax_type import HiShType, as_jax_type
-from shtypes.core.meshes import use_mesh
 from shtypes.core.operation import noting_bound
 from shtypes.core.reshard import Reshard
 from shtypes.errors import ShardingTypeError
 from shtypes.evaluation.interpreter import by_row, evaluate_closed, row_of
 from shtypes.evaluation.table import ACROSS, BODIES
-from shtypes.evaluation.value_info import PLACES, note, note_constant, noting, of_some, type_of
+from shtypes.evaluation.value_info import PLACES, note, note_constant, of_some, type_of
 from shtypes.lifting import lift as lift_
-from shtypes.lifting.ways.choice import CALLS, assumes, tried_apart, ways_of
+from shtypes.lifting.ways.choice import CALLS, apart, assumes, tried_apart, ways_of
 from shtypes.ops.table import OPS
 from shtypes.resharding.devices import Device, as_device
-from shtypes.scopes.comm import without_scopes
 from shtypes.solver.axis_states import (
     FRONT,
     INVARIANT,
@@ -270,7 +266,7 @@ class _Probe:
                     options.append(error.with_traceback(None))
 
         types = [t for seed in seeds for t in self._types(seed)]
-        with _strictly(self.mesh):
+        with apart(self.mesh):
             trace_typed(run, types)
         return options
 
@@ -401,7 +397,7 @@ def comm_per_byte(
         except ShardingTypeError:  # the axes do not divide a dim
             return None
         row = probe.typed_row if way is None else functools.partial(ways_of(eqn)[way], eqn)
-        traced = probe.trace(types, row, tried_apart if ways or implicit else _strictly)
+        traced = probe.trace(types, row, tried_apart if ways or implicit else apart)
         if traced is None:  # where a way does not apply, the op reshards its operands, as the plan may
             return None if way is None else FORBIDDEN
         results, forward, backward, _ = traced
@@ -414,13 +410,6 @@ def comm_per_byte(
 
     key = (*_key(eqn, operands, 1, ()), mesh, tuple(options), implicit)
     return None if len(ways) > 1 else _comm_cache.get_or_create(key, lambda: (compute(),))[0]
-
-
-@contextlib.contextmanager
-def _strictly(mesh: Mesh) -> Iterator[None]:
-    """A scope for tracing single equations, in which ops do not communicate."""
-    with without_scopes(), noting(), alone(), use_mesh(mesh):
-        yield
 
 
 def states_of(x: Operand, size: int) -> list[int]:

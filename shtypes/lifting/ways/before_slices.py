@@ -19,6 +19,7 @@ from shtypes._compat.eqn_frames import is_of_a_library
 from shtypes._compat.in_force import set_at
 from shtypes._compat.jaxprs import (
     captured,
+    dependent_vars,
     is_literal,
     jaxpr_of,
     key_of_equation,
@@ -30,7 +31,6 @@ from shtypes._compat.plain_programs import alone, bind_in_program, trace_plain
 from shtypes._compat.tracing import trace_typed
 from shtypes.caches import Bounded
 from shtypes.core.jax_type import as_jax_type
-from shtypes.core.meshes import use_mesh
 from shtypes.core.operation import noting_bound
 from shtypes.core.reshard import Reshard
 from shtypes.dispatch.apply import is_typed
@@ -38,11 +38,10 @@ from shtypes.errors import ShardingTypeError
 from shtypes.evaluation.interpreter import by_row
 from shtypes.evaluation.rows.elementwise import acts_per_element
 from shtypes.evaluation.table import ROWS
-from shtypes.evaluation.value_info import noting
-from shtypes.lifting.ways.choice import CALLS
+from shtypes.evaluation.undo_ravel import used
+from shtypes.lifting.ways.choice import CALLS, apart
 from shtypes.lifting.ways.per_element import RULED, ruled_per_element, with_rule
 from shtypes.ops.shards import least_or_most
-from shtypes.scopes.comm import without_scopes
 from shtypes.types import Dim, ShType, State, dtypes
 from shtypes.types.mesh import Mesh
 
@@ -116,6 +115,7 @@ class _SizedError(Exception):
     """A primitive, of a package say, has a parameter for the size of a dim that is not known here."""
 
 
+@functools.lru_cache(maxsize=256)
 def _slices_most(jaxpr: Any, sizes: frozenset[int] | None) -> bool:
     """Whether a program, or one that it calls, slices most of a dim."""
     return any(
@@ -228,7 +228,7 @@ def _typed_along(eqn: Any, i: int, dim: int) -> _Along | None:
         return outs
 
     try:
-        with without_scopes(), noting(), alone(), use_mesh(mesh):
+        with apart(mesh):
             trace_typed(run, list(map(type_of, variables)))
     except ShardingTypeError:
         return None
@@ -326,7 +326,7 @@ class _Program:
         self._repeated: dict[Any, set[int]] = {}  # by variable, the dims whose positions have one value
         self.sliced: dict[Any, Any] = {}  # what is nothing but slices, and the variable that is sliced
         self.makers: dict[Any, Any] = {v: e for e in jaxpr.eqns for v in e.outvars}
-        self.constant = _constant(jaxpr)
+        self._dependent = dependent_vars(jaxpr, range(len(jaxpr.invars)))
         self.plans: dict[int, _Plan] = {}  # by the number of the equation
         self._places = _Places()
         self._follow()
@@ -349,9 +349,13 @@ class _Program:
         """The slices of a value."""
         return {} if is_literal(v) else self.cuts.get(v, {})
 
+    def is_constant(self, v: Any) -> bool:
+        """Whether a value depends on no argument."""
+        return is_literal(v) or v not in self._dependent
+
     def fills(self, v: Any, d: int) -> bool:
         """Whether positions of a dim have one value, by a broadcast, or a constant of their own."""
-        return is_literal(v) or v in self.constant or _size(v, d) == 1 or d in self._repeated.get(v, ())
+        return self.is_constant(v) or _size(v, d) == 1 or d in self._repeated.get(v, ())
 
     def _repeats(self, eqn: Any) -> set[int]:
         """The dims of an equation's results whose positions have one value, by what its operands have."""
@@ -421,7 +425,7 @@ class _Program:
 
     def has_gradient(self, v: Any) -> bool:
         """Whether a value could have a gradient."""
-        return not is_literal(v) and v not in self.constant and _is_float(v)
+        return not self.is_constant(v) and _is_float(v)
 
     def _common(self, eqn: Any, along: _Along, place: Any) -> Cut | None:
         """The slice of all operands along a dim for which the fewest bytes move; None if some cannot have one."""
@@ -462,7 +466,7 @@ class _Program:
                 builder.add(eqn, self.plans[number])
             else:
                 builder.eqns.append(eqn)
-        return with_equations(self.jaxpr, _used(builder.eqns, self.jaxpr.outvars), self.jaxpr.outvars)
+        return with_equations(self.jaxpr, used(builder.eqns, self.jaxpr.outvars), self.jaxpr.outvars)
 
 
 class _Builder:
@@ -537,7 +541,7 @@ class _Builder:
             if own == cuts:
                 return self._zeroed(w, cuts, eqn) if v in program.sliced else w
             return self._filled(w, own, 0, eqn, cuts)
-        if v in program.constant:
+        if program.is_constant(v):
             return self._once((v, *cuts.items()), lambda: self._traced(_padded, [v], eqn, cuts=cuts, fill=0))
         pending = self._lacking([(v, cuts)])  # no recursion: programs may be longer than Python's stack
         while pending:
@@ -560,7 +564,7 @@ class _Builder:
         found: list[tuple[Any, Cuts]] = []
         for v, of_v in parts:
             cuts = {d: cut for d, cut in of_v.items() if _size(v, d) > 1}
-            has = not cuts or is_literal(v) or v in self.program.constant or self.program.of(v).keys() == cuts.keys()
+            has = not cuts or self.program.is_constant(v) or self.program.of(v).keys() == cuts.keys()
             if not has and (v, *cuts.items()) not in self._made:
                 found.append((v, cuts))
         return found
@@ -668,23 +672,3 @@ def _padded(x: Any, cuts: Cuts, fill: Any) -> Any:
 def _moved(x: Any, fill: Any, d: int, cut: Cut, to: Cut) -> Any:
     """A value whose slice of a dim is moved, with ``fill`` around it."""
     return _padded(_sliced(x, {d: cut}), {d: to}, fill)
-
-
-def _used(eqns: Sequence[Any], results: Sequence[Any]) -> list[Any]:
-    """The equations that results need, and those with effects."""
-    needed = {v for v in results if not is_literal(v)}
-    used = []
-    for eqn in reversed(eqns):
-        if eqn.effects or not needed.isdisjoint(eqn.outvars):
-            needed.update(v for v in eqn.invars if not is_literal(v))
-            used.append(eqn)
-    return used[::-1]
-
-
-def _constant(jaxpr: Any) -> set[Any]:
-    """The variables of a program that depend on no argument."""
-    found: set[Any] = {*jaxpr.constvars}
-    for eqn in jaxpr.eqns:
-        if all(is_literal(v) or v in found for v in eqn.invars):
-            found.update(eqn.outvars)
-    return found

@@ -133,9 +133,16 @@ def _chosen_for(eqn: Any, operands: Sequence[Any], row: Row, ways: Sequence[Way]
 
 
 @contextlib.contextmanager
+def apart(mesh: AnyMesh) -> Iterator[None]:
+    """A scope in which no op communicates, to trace one equation apart from its program."""
+    with without_scopes(), noting(), alone(), use_mesh(mesh):
+        yield
+
+
+@contextlib.contextmanager
 def tried_apart(mesh: AnyMesh, minimize: Direction = "both") -> Iterator[None]:
-    """A scope in which ops may communicate, to trace one equation apart from its program."""
-    with without_scopes(), noting(), implicit_comm(minimize=minimize), alone(), use_mesh(mesh):
+    """A scope as `apart` in which ops may communicate."""
+    with apart(mesh), implicit_comm(minimize=minimize):
         yield
 
 

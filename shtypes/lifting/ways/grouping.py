@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from shtypes._compat.in_force import set_at
-from shtypes._compat.jaxprs import is_literal, jaxpr_of, variable, with_equations
+from shtypes._compat.jaxprs import dependent_vars, is_literal, jaxpr_of, variable, with_equations
 from shtypes._compat.plain_programs import alone, trace_plain
 from shtypes.caches import Bounded
 from shtypes.evaluation.table import REWRITES
@@ -39,7 +39,7 @@ class _Uses(NamedTuple):
 
     jaxpr: Any
     readers: dict[Any, set[int]]  # equation numbers; the number of equations for the results
-    sizeless: set[Any]  # variables that depend on no argument with dims
+    sized: set[Any]  # variables that depend on an argument with dims
 
 
 @functools.lru_cache(maxsize=256)
@@ -53,11 +53,11 @@ def grouped(jaxpr: Any, sharded: frozenset[int] | None = frozenset()) -> Any:
         return jaxpr
     jaxpr = before_slices(jaxpr, sharded)
     jaxpr = in_any_order(_with_padding_windows(_with_narrow_windows(with_unique_places(jaxpr))))
-    sizeless = _sizeless(jaxpr)
+    sized = dependent_vars(jaxpr, [i for i, v in enumerate(jaxpr.invars) if v.aval.shape])
     selecting = [*selections(jaxpr), *_numbered(jaxpr)]
-    groups = _groups(jaxpr, sizeless, {i for g in selecting for i in g})
+    groups = _groups(jaxpr, sized, {i for g in selecting for i in g})
     if groups or selecting:
-        uses = _uses(jaxpr, sizeless)
+        uses = _uses(jaxpr, sized)
         groups = [g for g in _closed(jaxpr, groups) if _may_be_call(uses, g)]
         taken = {i for g in groups for i in g}
         groups += [g for g in selecting if taken.isdisjoint(g) and len({set_at(jaxpr.eqns[i]) for i in g}) == 1]
@@ -145,21 +145,13 @@ def _is_broadcast(fill: Any, dim: int) -> bool:
     return dim not in dims or fill.invars[0].aval.shape[dims.index(dim)] == 1
 
 
-def _sizeless(jaxpr: Any) -> set[Any]:
-    sizeless = {*jaxpr.constvars, *(v for v in jaxpr.invars if not v.aval.shape)}
-    for eqn in jaxpr.eqns:
-        if all(is_literal(v) or v in sizeless for v in eqn.invars):
-            sizeless.update(eqn.outvars)
-    return sizeless
-
-
-def _uses(jaxpr: Any, sizeless: set[Any]) -> _Uses:
+def _uses(jaxpr: Any, sized: set[Any]) -> _Uses:
     readers: dict[Any, set[int]] = {}
     for i, read in enumerate([*(e.invars for e in jaxpr.eqns), jaxpr.outvars]):
         for v in read:
             if not is_literal(v):
                 readers.setdefault(v, set()).add(i)
-    return _Uses(jaxpr, readers, sizeless)
+    return _Uses(jaxpr, readers, sized)
 
 
 def _order(jaxpr: Any, groups: Sequence[Sequence[int]]) -> list[int]:
@@ -199,7 +191,7 @@ def _numbered(jaxpr: Any) -> list[list[int]]:
 REWRITES.append(grouped)
 
 
-def _groups(jaxpr: Any, sizeless: set[Any], taken: set[int]) -> list[list[int]]:
+def _groups(jaxpr: Any, sized: set[Any], taken: set[int]) -> list[list[int]]:
     """The numbers of equations that are connected by values of odd sizes, and single ones that move elements.
 
     Equations that are ``taken`` are left out.
@@ -219,7 +211,7 @@ def _groups(jaxpr: Any, sizeless: set[Any], taken: set[int]) -> list[list[int]]:
         inputs = [v for v in eqn.invars if not is_literal(v) and v in odd]
         for v in inputs:
             parent[root(i)] = root(odd[v][0])
-        even = {v.aval.shape for v in eqn.invars if not is_literal(v) and v not in odd and v not in sizeless}
+        even = {v.aval.shape for v in eqn.invars if not is_literal(v) and v not in odd and v in sized}
         even = even.union(*(odd[v][1] for v in inputs))
         if inputs or kind:
             odd.update((v, (i, frozenset(even))) for v in eqn.outvars if v.aval.shape not in even)
@@ -256,7 +248,7 @@ def _closed(jaxpr: Any, groups: Sequence[Sequence[int]]) -> list[list[int]]:
 def _may_be_call(uses: _Uses, group: Sequence[int]) -> bool:
     """Whether a group's results have shapes of operands, even or few sizes, and its equations the same settings."""
     operands, results = _boundary(uses, group)
-    shapes = {v.aval.shape for v in operands if v not in uses.sizeless}
+    shapes = {v.aval.shape for v in operands if v in uses.sized}
     most = max((v.aval.size for v in operands), default=0)
     marks = {set_at(uses.jaxpr.eqns[i]) for i in group}
     return (
