@@ -254,7 +254,7 @@ class Graph:
         for item in items:
             self._bodies[item.id] = body
             if isinstance(item, Op):
-                if any(map(is_value, item.operands)):
+                if item.results and any(map(is_value, item.operands)):
                     self._add("op", self._options_once(item), item.operands, item.results, item.times, item=item)
                     self._add_residuals(item)
             elif isinstance(item, Checkpoint):

@@ -49,7 +49,7 @@ Flows = Iterable[tuple[Sequence[Operand], Sequence[Operand]]]
 
 @dataclass(eq=False)
 class Op:
-    """An equation, with the number of its runs."""
+    """An equation, with the number of its runs. One without results, like a print, takes operands of any types."""
 
     id: int
     eqn: Any

@@ -173,7 +173,7 @@ class Program:
                 env.update(zip(eqn.outvars, operands, strict=False))
             elif isinstance(how, Scan):
                 items.append(self._loop(eqn, how, operands, env, path, times, checkpointed))
-            elif eqn.outvars:  # what only prints takes any types
+            else:
                 items.append(self._op(eqn, operands, env, path, times, checkpointed))
         return items
 
@@ -202,7 +202,8 @@ class Program:
         moved = moves_smoothly(eqn, live) if live else itertools.repeat(False)
         for v, m in zip(results, moved, strict=False):
             v.constant, v.differentiated = constant, m and dtypes.differentiable(v.dtype)
-        results[0].place = positions(eqn, operands)
+        if results:
+            results[0].place = positions(eqn, operands)
         eqn = self._from_call(eqn)
         return Op(next(self._ids), eqn, operands, results, times, line_of(eqn), path, checkpointed)
 

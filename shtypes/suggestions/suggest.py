@@ -38,7 +38,7 @@ from shtypes.solver.reshard_prices import Prices
 from shtypes.solver.search import EXACT_AXES, Point, Search, size
 from shtypes.solver.tables import Costs
 from shtypes.suggestions.plan import SCHEMA, FixedTypes, Plan, Problem, decisions_of, ms, reading
-from shtypes.types import ShType
+from shtypes.types import ShType, dtypes
 from shtypes.types.mesh import Mesh, current_mesh
 from shtypes.types.tables import Report, Table, Text, notebook, page
 
@@ -282,12 +282,25 @@ def suggest(
         return _suggestions(problem, search, limit)
 
     programs = [Function(f, shapes, argnums, on)]
+    if argnums:
+        _check_loss(programs[0])
     if checkpoint and argnums:
         n = len(programs[0].scans)
         sizes = range(1, n + 1) if n <= _MOST_SCANS else (n,)
         subsets = [scans for k in sizes for scans in itertools.combinations(range(n), k)]
         programs += [Function(f, shapes, argnums, on, checkpoint=scans) for scans in subsets]
     return _joint_front(search_program, programs)
+
+
+def _check_loss(program: Function) -> None:
+    """Raises if a program does not return one floating number, and so has no gradient."""
+    if program.out_tree != jax.tree.structure(0) or any(
+        isinstance(v, Value) and (v.shape or not dtypes.differentiable(v.dtype)) for v in program.outputs
+    ):
+        raise ShardingTypeError(
+            f"`suggest` has no gradient of `{program.name}` to price: it does not return one floating number",
+            hints=["grad=False, to price the function alone", "lambda *args: f(*args)[0], if it is the loss"],
+        )
 
 
 def _joint_front(search: Callable[[Function], Suggestions], programs: Sequence[Function]) -> Suggestions:

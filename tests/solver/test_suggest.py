@@ -560,3 +560,11 @@ def test_products_in_bodies_of_equations_are_work_as_others_are(name: str) -> No
     slow = sh.Device({"f32": 1e9}, 1e12)
     plan = sh.suggest(f, f32(64, 64), f32(128, 64), mesh={"x": 4}, compute=slow, grad=grad)[0]
     assert plan.compute == pytest.approx(plan.work.seconds(), rel=0.02)
+
+
+@pytest.mark.parametrize("f", [lambda x: x * 2, lambda x: (x.sum(), x), lambda x: (x > 0).sum()])
+def test_what_has_no_gradient_is_refused_before_the_search(f: Any) -> None:
+    with pytest.raises(sh.ShardingTypeError, match="does not return one floating number") as caught:
+        sh.suggest(f, f32(16, 8), mesh={"dp": 8})
+    assert "grad=False" in str(caught.value)
+    assert sh.suggest(f, f32(16, 8), mesh={"dp": 8}, grad=False)
