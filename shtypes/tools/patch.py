@@ -20,21 +20,24 @@ from typing import Any, NamedTuple
 
 import jax
 
+from shtypes._compat.eqn_frames import user_frames
 from shtypes.analysis.check import check
+from shtypes.context.frames import Owner, owner_of_file
 from shtypes.core.meshes import use_mesh
 from shtypes.errors import ShardingTypeError, how_many
 from shtypes.lifting.ways.moves import MARKED
 from shtypes.solver.apply import NamedUse, PlannedCast, named_uses
-from shtypes.solver.items import Op, Operand, Value, is_value
+from shtypes.solver.items import Loop, Op, Operand, Value, is_value
 from shtypes.solver.program import Function, Program
 from shtypes.suggestions.plan import Plan
-from shtypes.tools.patch_source import Edits, Source
+from shtypes.tools.patch_source import Edits
+from shtypes.tools.patch_target import Source
 from shtypes.traced.equations import SourceLine
 from shtypes.types import REPLICATED, Dim, ShType
 from shtypes.types.target import target_text
 
 
-class Patch(NamedTuple):
+class FilePatch(NamedTuple):
     """The edit of a file: its bytes before and after."""
 
     path: Path
@@ -42,22 +45,19 @@ class Patch(NamedTuple):
     after: bytes
     encoding: str
 
-    @property
-    def diff(self) -> str:
-        """The unified diff."""
+    def diff(self, name: str) -> str:
+        """The unified diff, with the file's name in it."""
         old, new = (data.decode(self.encoding).splitlines(keepends=True) for data in (self.before, self.after))
-        lines = difflib.unified_diff(old, new, f"a/{self.path.name}", f"b/{self.path.name}")
+        lines = difflib.unified_diff(old, new, f"a/{name}", f"b/{name}")
         return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
 
-    def write(self) -> None:
-        """Replaces the file atomically, with its permissions; an error if it changed since it was read."""
+    def replace(self, data: bytes) -> None:
+        """Replaces the file atomically, with its permissions."""
         path = self.path.resolve()  # keeps a symbolic link
-        if path.read_bytes() != self.before:
-            raise ShardingTypeError(f"`{path.name}` changed while its plan was looked for", hints=["ask again"])
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         try:
             with os.fdopen(handle, "wb") as file:
-                file.write(self.after)
+                file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
             shutil.copymode(path, name)
@@ -68,8 +68,37 @@ class Patch(NamedTuple):
             raise
 
 
+class Patch(NamedTuple):
+    """The edits of a function's file, the first, and of other files of its program."""
+
+    files: tuple[FilePatch, ...]
+
+    @property
+    def diff(self) -> str:
+        """The unified diff, with paths from the folder that all files are in."""
+        folder = Path(os.path.commonpath([file.path.resolve().parent for file in self.files]))
+        if len(self.files) == 1:
+            return self.files[0].diff(self.files[0].path.name)
+        return "".join(file.diff(file.path.resolve().relative_to(folder).as_posix()) for file in self.files)
+
+    def write(self) -> None:
+        """Replaces all files or none; an error if one changed since it was read."""
+        for file in self.files:
+            if file.path.read_bytes() != file.before:
+                raise ShardingTypeError(
+                    f"`{file.path.name}` changed while its plan was looked for", hints=["ask again"]
+                )
+        with contextlib.ExitStack() as undo:
+            for file in self.files:
+                file.replace(file.after)
+                undo.callback(file.replace, file.before)
+            undo.pop_all()
+
+
 def patched(f: Callable[..., Any], plan: Plan) -> Patch:
     """Inserts a plan into the file of a function: its reshards, the types of its arguments, and a typed step.
+
+    Reshards of lines in other files of the user's go into these files.
 
     After ``loss`` it adds ``loss_types``, which returns the arguments' types, and ``loss_step``, which is
     ``sh.train_step(sh.lift(loss))`` (``loss_typed``, without a backward pass). It replaces calls of `sh.reshard` with
@@ -83,7 +112,7 @@ def patched(f: Callable[..., Any], plan: Plan) -> Patch:
             why=f"it checkpoints the scan at {places}",
             hints=["jax.checkpoint around the function of that scan, and no checkpoint= of suggest"],
         )
-    source = Source(f, "step" if plan.problem.argnums else "typed")
+    source = Source(f, "step" if plan.problem.argnums else "typed", _files(plan.problem.program))
     f, arguments = source.marked(plan.arguments)
     marked = Function(f, jax.tree.map(_struct, arguments), plan.problem.argnums, plan.problem.mesh)
     reasons: list[list[str]] = []
@@ -92,19 +121,27 @@ def patched(f: Callable[..., Any], plan: Plan) -> Patch:
         after = source.edited(edits, plan)
         wrong = edits.refused or _differs(source, after, plan)
         if not wrong:
-            return Patch(source.path, source.bytes, after, source.encoding)
+            files = [FilePatch(x.path, x.bytes, after[path], x.encoding) for path, x in source.files.items()]
+            return Patch(tuple([x for i, x in enumerate(files) if i == 0 or x.before != x.after]))
         wrong = [*edits.scopes.values(), *wrong]
         reasons.append(wrong)
     fewest: list[str] = min(reasons, key=len)
     raise ShardingTypeError(
-        f"the plan cannot be written into `{source.path.name}`",
+        f"the plan cannot be written into `{source.file.path.name}`",
         why="\n".join(dict.fromkeys(fewest)),
         hints=[f'sh.apply({source.name}, "plan.json"), which needs no edit'],
     )
 
 
-def _differs(source: Source, after: bytes, plan: Plan) -> list[str]:
-    """The differences in communication of a patched file from the plan."""
+def _files(program: Program) -> set[str]:
+    """The user's files whose lines a program has."""
+    items: list[Op | Loop] = [*program.ops, *program.loops]
+    files = {frame.file for item in items for frame in user_frames(item.eqn)}
+    return {file for file in files if owner_of_file(file) is Owner.USERS}
+
+
+def _differs(source: Source, after: Mapping[Path, bytes], plan: Plan) -> list[str]:
+    """The differences in communication of patched files from the plan."""
     space, goal = source.loaded(after), plan.ledger.total
     try:
         with use_mesh(plan.problem.mesh):
@@ -227,7 +264,7 @@ def _text(t: ShType, *, sizes: bool) -> str:
 
 
 def _edits(plan: Plan, marked: Program, source: Source, *, free: bool) -> Edits:
-    """The edits of a file.
+    """The edits of the files.
 
     Free reshards are left out unless ``free``, and where no expression has the value.
     """

@@ -202,7 +202,7 @@ _SEARCH_OPTIONS: Final = (
 )
 @click.option("--seed", default=0, help="Seeds the order of axes of the search.", show_default=True)
 @click.option("--html", type=click.Path(dir_okay=False), help="Also a page of all plans of the front, to a file.")
-@click.option("--patch", is_flag=True, help="Write the first plan into the target's file, and print the diff.")
+@click.option("--patch", is_flag=True, help="Write the first plan into the source, and print the diff.")
 @click.option("--dry-run", is_flag=True, help="With --patch: only print the diff.")
 @_by_path("--why-not", "What it would cost if the arguments with a path had a type, and what would differ.")
 @output_options
@@ -249,7 +249,8 @@ def suggest(
     if written is not None:
         click.echo(written.diff, nl=False)
         if not dry_run:
-            click.echo(f"wrote {written.path}", err=True)
+            for file in written.files:
+                click.echo(f"wrote {file.path}", err=True)
 
 
 def _patched(f: Callable[..., Any], plan: Any, *, dry_run: bool) -> Any:
