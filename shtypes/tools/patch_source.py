@@ -23,6 +23,10 @@ _VALUES: Final = (
 _ATOMS: Final = (ast.Attribute, ast.Call, ast.Name, ast.Subscript)
 
 
+#: Statements with a value.
+_VALUED: Final = (ast.AnnAssign, ast.Assign, ast.AugAssign, ast.Expr, ast.Return)
+
+
 class Edits(NamedTuple):
     """The edits of a program's files."""
 
@@ -146,6 +150,22 @@ class SourceFile:
         """The expression of a number."""
         return self._marker.exprs[k - self.first]
 
+    def expressions(self, line: int, *, whole: bool) -> list[int]:
+        """The expressions of a line; without names and the values of statements unless ``whole``."""
+        on_line = [(k, x) for k, x in zip(self.numbers, self._marker.exprs, strict=True) if _has(x, line)]
+        values = [self.span(n.value) for n in self._valued()]
+        return [k for k, x in on_line if whole or not (isinstance(x, ast.Name) or self.span(x) in values)]
+
+    def value(self, first: int) -> int:
+        """The expression that is the value of the statement that starts on a line; -1 if it has no number."""
+        values = [self.span(n.value) for n in self._valued() if n.lineno == first]
+        found = (k for k, x in zip(self.numbers, self._marker.exprs, strict=True) if self.span(x) in values)
+        return next(found, -1)
+
+    def _valued(self) -> Iterator[Any]:
+        """The statements with a value."""
+        return (n for n in ast.walk(self.tree) if isinstance(n, _VALUED) and n.value is not None)
+
     def text(self, k: int) -> str:
         """The source of an expression."""
         start, end = self.span(self.expression(k))
@@ -154,12 +174,12 @@ class SourceFile:
     def statement(self, line: int) -> int | None:
         """The first line of a line's statement, if the statement can be wrapped in a scope."""
         statements = (n for n in ast.walk(self.tree) if isinstance(n, ast.stmt))
-        of_line = (n for n in statements if n.lineno <= line <= (n.end_lineno or 0))
+        of_line = (n for n in statements if _has(n, line))
         return self.statement_at(max(of_line, key=lambda n: n.lineno, default=None))
 
     def statement_at(self, node: ast.stmt | None) -> int | None:
         """The first line of a statement that can be wrapped in a scope."""
-        if not isinstance(node, (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Expr, ast.Return)):
+        if not isinstance(node, _VALUED):
             return None
         before, after = self.starts[node.lineno - 1], self.end_of_line(node.end_lineno or 0)
         (start, end), rest = self.span(node), b"\n".join(self.lines)
@@ -258,3 +278,7 @@ class SourceFile:
         while self.lines[comments].startswith(b"#"):
             comments += 1
         return Edit(self.starts[comments], 1, 0, f"{statement}\n\n", 0)
+
+
+def _has(node: ast.expr | ast.stmt, line: int) -> bool:
+    return node.lineno <= line <= (node.end_lineno or 0)

@@ -40,6 +40,7 @@ class Source:
             )
         self._globals = f.__globals__
         self.file = SourceFile(Path(path))
+        self._unmarked: set[int] = set()
         self.files = {self.file.path.resolve(): self.file}
         for other in sorted({Path(name).resolve() for name in files} - self.files.keys()):
             with contextlib.suppress(OSError, SyntaxError, UnicodeError, ShardingTypeError):  # it stays as it is
@@ -59,14 +60,34 @@ class Source:
                 f"the plan cannot be written into `{self.file.path.name}`", why=f"`{min(taken)}` is there already"
             )
 
+    @property
+    def apply(self) -> str:
+        """The advice for a plan that cannot be written."""
+        return f'sh.apply({self.name}, "plan.json"), which needs no edit'
+
     def _of(self, k: int) -> SourceFile:
         """The file of an expression."""
         return next(file for file in self.files.values() if k in file.numbers)
 
     def _mark(self, k: int, x: Any) -> Any:
         """Marks the value of an expression in a trace."""
+        if k in self._unmarked:
+            return x
         self._of(k).run.add(k)
         return checkpoint_name(x, f"{MARKED}{k}") if isinstance(x, jax.core.Tracer) else x
+
+    def unmark(self, lines: Collection[tuple[str, int]], *, whole: bool) -> bool:
+        """Leaves the expressions of these lines unmarked; False if they are already.
+
+        Names and the values of statements stay marked unless ``whole``.
+        """
+        found = set[int]()
+        for path, line in lines:
+            file = self.files.get(Path(path).resolve())
+            found.update([] if file is None else file.expressions(line, whole=whole))
+        before = len(self._unmarked)
+        self._unmarked |= found
+        return len(self._unmarked) > before
 
     def text(self, k: int) -> str:
         """The source of an expression."""
@@ -77,6 +98,11 @@ class Source:
         file = self.files.get(Path(line.file).resolve()) if line.file else None
         first = None if file is None else file.statement(line.line)
         return None if file is None or first is None else (file.path, first)
+
+    def value(self, statement: tuple[Path, int]) -> int:
+        """The expression that is the value of a statement; -1 if it has no number."""
+        path, first = statement
+        return self.files[path.resolve()].value(first)
 
     def loaded(self, codes: Mapping[Path, Any]) -> dict[str, Any]:
         """Runs the function's file with other code of these files, and returns its namespace."""

@@ -400,15 +400,14 @@ def test_arguments_in_trees_of_classes_are_written_as_calls_of_them(tmp_path: Pa
 
 
 REFUSED: dict[str, tuple[str, Any, dict[str, Any], str]] = {
-    "a loop over equal layers that the plan tells apart": (
+    "a loop in one line over equal layers that the plan tells apart": (
         """def loss(w, x):
-    for p in w:
-        x = jnp.tanh(x @ p)
+    for p in w: x = jnp.tanh(x @ p)
     return jnp.sum(x)
 """,
         (["f32[64, 64]", "f32[64, 64]"], "f32[32, 64]"),
-        {"fixed": {"w/*": "[_@tp, _]", "model.py:15 <- w/0": "[_, _]", "model.py:15 <- w/1": "[_, _@tp]"}},
-        r"model.py:15 <- w/0 in dot_general: `p` stands for several values, which the plan has in several types",
+        {"fixed": {"w/*": "[_@tp, _]", "model.py:14 <- w/0": "[_, _]", "model.py:14 <- w/1": "[_, _@tp]"}},
+        r"model.py:14 <- w/0 in dot_general: `p` stands for several values, which the plan has in several types",
     ),
     "a tree of a class without a name in the file": (
         """def shapes():
@@ -513,13 +512,64 @@ def test_a_patch_of_as_many_bytes_in_other_collectives_is_refused_with_both_numb
 ) -> None:
     f, plan = planned(tmp_path / "model.py", "names")
     total = plan.ledger.total
-    more = SimpleNamespace(total=total._replace(launches=total.launches + 1))
-    monkeypatch.setattr("shtypes.tools.patch.check", lambda *_: SimpleNamespace(ledger=more))
+    more = SimpleNamespace(total=total._replace(launches=total.launches + 1), time=lambda model: 1.0)
+    other = SimpleNamespace(ledger=more, memory=plan.signature.memory, compute=plan.signature.compute)
+    monkeypatch.setattr("shtypes.tools.patch.check", lambda *_: other)
     words = (
-        f"in {total.launches + 1} collectives, and the plan sends {total.bytes} B on each device in {total.launches} "
+        f"in {total.launches + 1} collectives, and the plan sends {total.bytes:,} B on each device in {total.launches} "
     )
     with pytest.raises(sh.ShardingTypeError, match=words):
         patched(f, plan)
+
+
+KEPT = """
+
+def normed(x):
+    return x / jnp.sum(jnp.square(x), -1, keepdims=True)
+
+
+def loss(w, x):
+    scores = normed(x @ w)
+    best = jnp.sort(scores, -1)[:, -3:]
+    return jnp.mean(best) + jnp.mean(scores[:, 1:] ** 2)
+"""
+
+
+@pytest.mark.parametrize("w", ["[_, _@tp]", "[_@tp, _]"])
+def test_plans_are_written_where_sums_keep_dims_and_where_several_expressions_are_one_op(
+    tmp_path: Path, w: str
+) -> None:
+    path = tmp_path / "model.py"
+    path.write_text(HEAD + KEPT)
+    fixed = {"w": w, "model.py:20 <- w": w, "x": "[_@dp, _]"}
+    plan = sh.suggest(loaded(path).loss, "f32[64, 64]", "f32[64, 64]", **SETTINGS, fixed=fixed)[0]
+    patched(loaded(path).loss, plan).write()
+    module = loaded(path)
+    with sh.use_mesh(plan.problem.mesh):
+        assert sh.check(module.loss_step, *module.loss_types()).ledger.total == plan.ledger.total
+
+
+OVER_CLASSES = """
+
+def loss(w, x):
+    return -jnp.mean(jax.nn.log_softmax(x @ w)[:, 0])
+"""
+
+
+def test_what_costs_less_than_the_plan_is_written_and_said(tmp_path: Path) -> None:
+    path = tmp_path / "model.py"
+    path.write_text(HEAD + OVER_CLASSES)
+    gathered = {"model.py:16 <- dot_general in sub": "[_@dp, _]"}  # what a statement cannot say
+    fixed = {"w": "[_, _@tp]", "x": "[_@dp, _]", **gathered}
+    plan = sh.suggest(loaded(path).loss, "f32[64, 4096]", "f32[64, 64]", **SETTINGS, fixed=fixed)[0]
+    patch = patched(loaded(path).loss, plan)
+    patch.write()
+    module = loaded(path)
+    with sh.use_mesh(plan.problem.mesh):
+        sent = sh.check(module.loss_step, *module.loss_types()).ledger.total.bytes
+    assert f"sends {sent:,} B" in patch.note
+    assert f"which sends {plan.ledger.total.bytes:,} B" in patch.note
+    assert sent < plan.ledger.total.bytes
 
 
 def test_nothing_is_half_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -248,6 +248,8 @@ def suggest(
         write(plans.to_html(), html)
     if written is not None:
         click.echo(written.diff, nl=False)
+        if written.note:
+            click.echo(written.note, err=True)
         if not dry_run:
             for file in written.files:
                 click.echo(f"wrote {file.path}", err=True)
