@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from shtypes._compat.eqn_frames import user_frames
-from shtypes.analysis.check import check
+from shtypes.analysis.check import Signature, check
 from shtypes.context.frames import Owner, owner_of_file
 from shtypes.core.meshes import use_mesh
 from shtypes.errors import ShardingTypeError, how_many
@@ -24,6 +24,7 @@ from shtypes.solver.items import Loop, Op
 from shtypes.solver.program import Program
 from shtypes.suggestions.plan import Plan
 from shtypes.tools.patch_plan import Planned
+from shtypes.tools.patch_source import Edits
 from shtypes.tools.patch_target import Source
 
 
@@ -109,16 +110,27 @@ def patched(f: Callable[..., Any], plan: Plan) -> Patch:
     cheaper: list[Patch] = []
     for free, pinned in itertools.product((False, True), repeat=2):  # the rules insert most free reshards anyway
         edits = planned.edits(free=free, pinned=pinned)
-        after = source.edited(edits, plan)
-        wrong = edits.refused or _differs(source, after, plan)
+        if edits.refused:
+            reasons.append([*edits.scopes.values(), *edits.refused])
+            continue
+        after, written = _typed(source, edits, plan)
+        while (
+            isinstance(written, ShardingTypeError)
+            and (place := source.scope_at_fault(written)) is not None
+            and place not in edits.scopes
+        ):
+            planned.add_scope(edits, place, f"it would not type: {written.what} ({written.where})", pinned=pinned)
+            after, written = _typed(source, edits, plan)
         files = [FilePatch(x.path, x.bytes, after[path], x.encoding) for path, x in source.files.items()]
         patch = Patch(tuple([x for i, x in enumerate(files) if i == 0 or x.before != x.after]))
-        if not wrong:
+        if isinstance(written, ShardingTypeError):
+            reasons.append([*edits.scopes.values(), f"it would not type: {written.what} ({written.where})"])
+        elif written.ledger.total == plan.ledger.total:
             return patch
-        if isinstance(wrong, str):
-            cheaper.append(patch._replace(note=wrong))
+        elif _costs_less(written, plan):
+            cheaper.append(patch._replace(note=_sends("it sends", written, "less than the plan, which", plan)))
         else:
-            reasons.append([*edits.scopes.values(), *wrong])
+            reasons.append([*edits.scopes.values(), _sends("it would send", written, "and the plan", plan)])
     if cheaper:
         return cheaper[0]
     fewest: list[str] = min(reasons, key=len)
@@ -136,25 +148,34 @@ def _files(program: Program) -> set[str]:
     return {file for file in files if owner_of_file(file) is Owner.USERS}
 
 
-def _differs(source: Source, after: Mapping[Path, bytes], plan: Plan) -> str | list[str]:
-    """What differs in patched files from the plan: one text where it costs less, a list where it does not."""
+def _typed(source: Source, edits: Edits, plan: Plan) -> tuple[Mapping[Path, bytes], Signature | ShardingTypeError]:
+    """The edited files; and the signature of what they define, or the error if it does not type."""
+    after = source.edited(edits, plan)
     space = source.loaded(after)
     try:
         with use_mesh(plan.problem.mesh):
-            written = check(space[source.step], *space[source.types]())
+            return after, check(space[source.step], *space[source.types]())
     except ShardingTypeError as error:
-        return [f"it would not type: {error.what} ({error.where})"]
-    if written.ledger.total == plan.ledger.total:
-        return []
-    model, device = plan.problem.model, plan.problem.device
-    costs = [
-        (x.ledger.total.bytes, x.ledger.time(model), x.memory.peak, x.compute(device).seconds())
+        return after, error
+
+
+def _costs_less(written: Signature, plan: Plan) -> bool:
+    """Whether patched files send no more than the plan, in no more time, and hold and work no more."""
+    costs, limits = (
+        (
+            x.ledger.total.bytes,
+            x.ledger.time(plan.problem.model),
+            x.memory.peak,
+            x.compute(plan.problem.device).seconds(),
+        )
         for x in (written, plan.signature)
-    ]
-    sent, planned = (
+    )
+    return all(cost <= limit for cost, limit in zip(costs, limits, strict=True))
+
+
+def _sends(sends: str, written: Signature, than: str, plan: Plan) -> str:
+    here, there = (
         f"{t.bytes:,} B on each device in {how_many(t.launches, 'collective')}"
         for t in (written.ledger.total, plan.ledger.total)
     )
-    if all(cost <= limit for cost, limit in zip(*costs, strict=True)):
-        return f"it sends {sent}, less than the plan, which sends {planned}"
-    return [f"it would send {sent}, and the plan sends {planned}"]
+    return f"{sends} {here}, {than} sends {there}"

@@ -22,7 +22,7 @@ from shtypes.solver.apply import NamedUse, PlannedCast, named_uses
 from shtypes.solver.items import Op, Operand, Value, is_value
 from shtypes.solver.program import Function, Program
 from shtypes.suggestions.plan import Plan
-from shtypes.tools.patch_source import Edits
+from shtypes.tools.patch_source import Edits, Place
 from shtypes.tools.patch_target import Source
 from shtypes.traced.equations import SourceLine
 from shtypes.types import REPLICATED, Dim, ShType
@@ -189,6 +189,7 @@ class Planned:
         self.plan, self.source = plan, source
         self._uses = _uses(plan.problem.program)
         self._chains = _expressions(plan, self._uses, source)
+        self._types: dict[int, str] = {}  # by expression: its type in the plan, if all of its values have one
 
     def edits(self, *, free: bool, pinned: bool) -> Edits:
         """The edits of the files.
@@ -234,18 +235,25 @@ class Planned:
                 continue
             edits.reshards[site] = targets
             done.update(map(id, through[site]))
+        kinds = {
+            k: {_text(t, sizes=False) for p in each if (t := p.src or p.needed) is not None}
+            for k, each in through.items()
+        }
+        self._types = {k: next(iter(texts)) for k, texts in kinds.items() if len(texts) == 1}
         for line, reason in inside:
-            first = source.statement(line)
-            if first is None:
+            place = source.scope_of(line)
+            if place is None:
                 edits.refused.append(reason)
             else:
-                edits.scopes[first] = reason
-        for statement in edits.scopes if pinned else ():
-            k = source.value(statement)
-            kinds = {_text(t, sizes=False) for p in through.get(k, ()) if (t := p.src or p.needed) is not None}
-            if len(kinds) == 1:
-                edits.reshards.setdefault(k, [f'"{kinds.pop()}"'])
+                self.add_scope(edits, place, reason, pinned=pinned)
         return edits
+
+    def add_scope(self, edits: Edits, place: Place, reason: str, *, pinned: bool) -> None:
+        """Adds a scope around a statement or lambda; if ``pinned``, its value is resharded to the plan's type."""
+        edits.scopes[place] = reason
+        k = self.source.value(place)
+        if pinned and k in self._types:
+            edits.reshards.setdefault(k, [f'"{self._types[k]}"'])
 
 
 def _at(use: NamedUse) -> str:

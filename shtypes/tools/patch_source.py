@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import bisect
 import io
 import itertools
 import tokenize
@@ -27,12 +28,17 @@ _ATOMS: Final = (ast.Attribute, ast.Call, ast.Name, ast.Subscript)
 _VALUED: Final = (ast.AnnAssign, ast.Assign, ast.AugAssign, ast.Expr, ast.Return)
 
 
+#: The file and position of a statement or a lambda.
+Place = tuple[Path, int]
+#: Python's name of functions that are lambdas.
+_LAMBDA: Final = "<lambda>"
+
+
 class Edits(NamedTuple):
     """The edits of a program's files."""
 
     reshards: dict[int, list[str]]  # the targets of reshards as source, by expression
-    #: Files and first lines of statements with ops that communicate themselves, and which ops.
-    scopes: dict[tuple[Path, int], str]
+    scopes: dict[Place, str]  # the statements and lambdas that get a scope, and why
     refused: list[str]  # why other parts cannot be written
 
 
@@ -116,6 +122,7 @@ class SourceFile:
         self.tree = ast.parse(self.content)
         self.alias = self._alias()
         self.run: set[int] = set()  # the expressions in a trace
+        self._source_lines: dict[int, int] = {}
         self._marker = _Marker(self)
         self.marked: ast.Module = self._marker.visit(ast.parse(self.content))
         self.numbers = range(first, first + len(self._marker.exprs))
@@ -156,9 +163,10 @@ class SourceFile:
         values = [self.span(n.value) for n in self._valued()]
         return [k for k, x in on_line if whole or not (isinstance(x, ast.Name) or self.span(x) in values)]
 
-    def value(self, first: int) -> int:
-        """The expression that is the value of the statement that starts on a line; -1 if it has no number."""
-        values = [self.span(n.value) for n in self._valued() if n.lineno == first]
+    def value(self, at: int) -> int:
+        """The expression that is the value of the statement or lambda at a position; -1 if it has no number."""
+        nodes = (n for n in ast.walk(self.tree) if isinstance(n, (*_VALUED, ast.Lambda)) and self.span(n)[0] == at)
+        values = [self.span(x) for n in nodes if (x := getattr(n, "value", None) or getattr(n, "body", None))]
         found = (k for k, x in zip(self.numbers, self._marker.exprs, strict=True) if self.span(x) in values)
         return next(found, -1)
 
@@ -171,20 +179,22 @@ class SourceFile:
         start, end = self.span(self.expression(k))
         return short(" ".join(b"\n".join(self.lines)[start:end].decode().split()), 60)
 
-    def statement(self, line: int) -> int | None:
-        """The first line of a line's statement, if the statement can be wrapped in a scope."""
-        statements = (n for n in ast.walk(self.tree) if isinstance(n, ast.stmt))
-        of_line = (n for n in statements if _has(n, line))
-        return self.statement_at(max(of_line, key=lambda n: n.lineno, default=None))
+    def scope_of(self, line: int, function: str) -> int | None:
+        """The position of what a line's scope goes around: its statement or lambda; None if it can have none."""
+        on_line = [n for n in ast.walk(self.tree) if isinstance(n, (ast.stmt, ast.Lambda)) and _has(n, line)]
+        if function == _LAMBDA:
+            return next((self.span(n)[0] for n in on_line if isinstance(n, ast.Lambda)), None)
+        statements = [n for n in on_line if isinstance(n, ast.stmt)]
+        return self._scope_at(max(statements, key=lambda n: n.lineno, default=None))
 
-    def statement_at(self, node: ast.stmt | None) -> int | None:
-        """The first line of a statement that can be wrapped in a scope."""
+    def _scope_at(self, node: ast.stmt | None) -> int | None:
+        """The position of a statement that can be wrapped in a scope."""
         if not isinstance(node, _VALUED):
             return None
         before, after = self.starts[node.lineno - 1], self.end_of_line(node.end_lineno or 0)
         (start, end), rest = self.span(node), b"\n".join(self.lines)
         alone = not rest[before:start].strip() and not rest[end:after].partition(b"#")[0].strip()
-        return node.lineno if alone and self._can_be_indented(node) else None
+        return start if alone and self._can_be_indented(node) else None
 
     @staticmethod
     def _can_be_indented(node: ast.stmt) -> bool:
@@ -192,22 +202,29 @@ class SourceFile:
         texts = (n for n in ast.walk(node) if isinstance(n, (ast.Constant, ast.JoinedStr)))
         return all(n.lineno == n.end_lineno for n in texts)
 
-    def _scopes(self) -> dict[int, ast.With]:
-        """The scopes ``with sh.implicit_comm():`` of a statement each in what has run, by the statement's line."""
-        found = {}
+    def _scopes(self) -> dict[int, ast.With | ast.Call]:
+        """The scopes of single statements and lambdas in what has run, by the position of these."""
+        found: dict[int, ast.With | ast.Call] = {}
         run = [self.span(self.expression(k)) for k in self.run]
         for node in ast.walk(self.tree):
-            if not isinstance(node, ast.With) or len(node.body) > 1 or node.lineno == node.body[0].lineno:
+            start, end = self.span(node) if isinstance(node, (ast.With, ast.Call)) else (0, 0)
+            if not self.alias or not any(start <= first and last <= end for first, last in run):
                 continue
-            one, (start, end) = node.body[0], self.span(node)
-            named = [ast.unparse(item) for item in node.items] == [f"{self.alias}.implicit_comm()"]
-            ran = any(start <= first and last <= end for first, last in run)
-            if self.alias and named and ran and self.statement_at(one) is not None:
-                found[one.lineno] = node
+            scope = f"{self.alias}.implicit_comm"
+            if isinstance(node, ast.With) and [ast.unparse(item) for item in node.items] == [f"{scope}()"]:
+                if len(node.body) == 1 and node.lineno != node.body[0].lineno:
+                    at = self._scope_at(node.body[0])
+                    found |= {} if at is None else {at: node}
+            elif isinstance(node, ast.Call) and ast.unparse(node.func) == scope and not node.keywords:
+                found |= {self.span(x)[0]: node for x in node.args[:1] if isinstance(x, ast.Lambda)}
         return found
 
-    def _unscoped(self, node: ast.With) -> Iterator[Edit]:
-        """The edits that take the statement of a scope out of it."""
+    def _unscoped(self, node: ast.With | ast.Call) -> Iterator[Edit]:
+        """The edits that take a statement or lambda out of its scope."""
+        if isinstance(node, ast.Call):
+            (start, end), (first, last) = self.span(node), self.span(node.args[0])
+            yield from (Edit(start, 1, -end, "", first), Edit(last, 0, -start, "", end))
+            return
         (one,) = node.body
         yield Edit(self.starts[node.lineno - 1], 1, 0, "", self.starts[one.lineno - 1])
         for line in range(one.lineno, (one.end_lineno or 0) + 1):
@@ -216,11 +233,16 @@ class SourceFile:
             first, last = (self.starts[line - 1] + min(n.col_offset, blank) for n in (node, one))
             yield Edit(first, 1, 1, "", last)
 
-    def _in_scope(self, first: int, sh: str) -> Iterator[Edit]:
-        node = next(n for n in ast.walk(self.tree) if isinstance(n, ast.stmt) and n.lineno == first)
-        before = self.lines[first - 1][: node.col_offset].decode()
-        for line in range(first, (node.end_lineno or 0) + 1):
-            head = f"{before}with {sh}.implicit_comm():\n" * (line == first)
+    def _in_scope(self, at: int, sh: str) -> Iterator[Edit]:
+        nodes = [n for n in ast.walk(self.tree) if isinstance(n, (ast.stmt, ast.Lambda)) and self.span(n)[0] == at]
+        node = nodes[0]
+        if isinstance(node, ast.Lambda):
+            start, end = self.span(node)
+            yield from (Edit(start, 1, -end, f"{sh}.implicit_comm(", start), Edit(end, 0, -start, ")", end))
+            return
+        before = self.lines[node.lineno - 1][: node.col_offset].decode()
+        for line in range(node.lineno, (node.end_lineno or 0) + 1):
+            head = f"{before}with {sh}.implicit_comm():\n" * (line == node.lineno)
             indent = "\t" if before.endswith("\t") else "    "
             yield Edit(self.starts[line - 1], 1, -len(self.content) - 1, head + indent, 0)
 
@@ -228,7 +250,7 @@ class SourceFile:
         """The file with reshards around expressions, and ``more`` edits that use its name for this library."""
         sh, scopes = self.alias or self._free_alias(), self._scopes()
         reshards = {k: texts for k, texts in edits.reshards.items() if k in self.numbers}
-        wanted = {line for path, line in edits.scopes if path == self.path}
+        wanted = {at for path, at in edits.scopes if path == self.path}
         text_edits: list[Edit] = [*more(sh)]
         for k, texts in reshards.items():
             start, end = self.span(self.expression(k))
@@ -246,17 +268,24 @@ class SourceFile:
                     Edit(last, 0, -start, ")" * parentheses, end),
                 ]
         text_edits += [
-            *(edit for first in wanted - scopes.keys() for edit in self._in_scope(first, sh)),
-            *(edit for first in scopes.keys() - wanted for edit in self._unscoped(scopes[first])),
+            *(edit for at in wanted - scopes.keys() for edit in self._in_scope(at, sh)),
+            *(edit for at in scopes.keys() - wanted for edit in self._unscoped(scopes[at])),
         ]
         if text_edits and not self.alias:
             text_edits.append(self._import(sh))
         data, out, copied = b"\n".join(self.lines), b"", 0
-        for edit in sorted(text_edits):
-            out += data[copied : max(edit.at, copied)] + edit.text.encode()
+        self._source_lines = {}
+        for edit in [*sorted(text_edits), Edit(len(data), 2, 0, "", 0)]:
+            for i, _ in enumerate(rest := data[copied : max(edit.at, copied)].split(b"\n")):
+                self._source_lines[out.count(b"\n") + 1 + i] = bisect.bisect_right(self.starts, copied) + i
+            out += b"\n".join(rest) + edit.text.encode()
             copied = max(copied, edit.at, edit.end)
-        text = (out + data[copied:]).decode()
+        text = out.decode()
         return text.replace("\n", self.newline).encode(self.encoding)
+
+    def source_line(self, line: int) -> int:
+        """The line of the file that a line of the edited file was."""
+        return self._source_lines.get(line, 0)
 
     def end_of_line(self, line: int) -> int:
         """The position of the end of a line, in bytes."""

@@ -7,6 +7,7 @@ import contextlib
 import functools
 import inspect
 import pprint
+import re
 import textwrap
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
@@ -21,7 +22,7 @@ from shtypes.lifting.ways.moves import MARKED
 from shtypes.suggestions.plan import Plan
 from shtypes.tools.patch_literals import Literals
 from shtypes.tools.patch_modules import imported_anew
-from shtypes.tools.patch_source import MARK, Edit, Edits, SourceFile
+from shtypes.tools.patch_source import MARK, Edit, Edits, Place, SourceFile
 from shtypes.traced.equations import SourceLine
 
 
@@ -93,16 +94,25 @@ class Source:
         """The source of an expression."""
         return self._of(k).text(k)
 
-    def statement(self, line: SourceLine) -> tuple[Path, int] | None:
-        """The file and first line of a line's statement, if the statement can be wrapped in a scope."""
+    def scope_of(self, line: SourceLine) -> Place | None:
+        """What a line's scope goes around: its statement or lambda; None if it can have none."""
         file = self.files.get(Path(line.file).resolve()) if line.file else None
-        first = None if file is None else file.statement(line.line)
-        return None if file is None or first is None else (file.path, first)
+        at = None if file is None else file.scope_of(line.line, line.function)
+        return None if file is None or at is None else (file.path, at)
 
-    def value(self, statement: tuple[Path, int]) -> int:
-        """The expression that is the value of a statement; -1 if it has no number."""
-        path, first = statement
-        return self.files[path.resolve()].value(first)
+    def scope_at_fault(self, error: ShardingTypeError) -> Place | None:
+        """The same, for the line at which an edited file does not type."""
+        found = re.match(r"(\S+\.py):(\d+)(?: in (\S+?))?(?::|$)", error.where)
+        paths = [path for path in self.files if found and path.name == found[1]]
+        if found is None or len(paths) != 1:
+            return None
+        line = self.files[paths[0]].source_line(int(found[2]))
+        return self.scope_of(SourceLine(str(paths[0]), line, found[3] or ""))
+
+    def value(self, place: Place) -> int:
+        """The expression that is the value of a statement or lambda; -1 if it has no number."""
+        path, at = place
+        return self.files[path.resolve()].value(at)
 
     def loaded(self, codes: Mapping[Path, Any]) -> dict[str, Any]:
         """Runs the function's file with other code of these files, and returns its namespace."""

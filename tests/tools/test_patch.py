@@ -549,6 +549,37 @@ def test_plans_are_written_where_sums_keep_dims_and_where_several_expressions_ar
         assert sh.check(module.loss_step, *module.loss_types()).ledger.total == plan.ledger.total
 
 
+LAMBDAS = """import shtypes as sh
+
+
+def loss(w, x, y):
+    normed = lambda z: z / jnp.linalg.norm(z, axis=-1, keepdims=True)
+    scores = normed(x @ w) @ normed(y @ w).T
+    return jnp.mean(jnp.square(scores))
+"""
+
+
+def test_a_lambda_gets_a_scope_where_its_line_needs_one(tmp_path: Path) -> None:
+    path = tmp_path / "model.py"
+    path.write_text(HEAD + LAMBDAS)
+
+    def patch(layout: str) -> str:
+        f = loaded(path).loss
+        fixed = {"w": layout, "x": "[_@dp, _]", "y": "[_@dp, _]", "model.py:18 <- w": layout}
+        plan = sh.suggest(f, "f32[64, 64]", "f32[64, 64]", "f32[64, 64]", **SETTINGS, fixed=fixed)[0]
+        patched(f, plan).write()
+        module = loaded(path)
+        with sh.use_mesh(plan.problem.mesh):
+            sent = sh.check(module.loss_step, *module.loss_types()).ledger.total.bytes
+        assert sent <= plan.ledger.total.bytes
+        return path.read_text()
+
+    scope = "normed = sh.implicit_comm(lambda z: z / "
+    assert scope in patch("[_, _@tp]")
+    assert scope not in patch("[_, _]")
+    assert scope in patch("[_, _@tp]")
+
+
 OVER_CLASSES = """
 
 def loss(w, x):
