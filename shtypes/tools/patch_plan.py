@@ -17,6 +17,7 @@ from shtypes._compat.eqn_frames import user_frames
 from shtypes._compat.jaxprs import equations, inner_jaxprs
 from shtypes.context.frames import Owner, owner_of_file
 from shtypes.errors import ShardingTypeError
+from shtypes.evaluation.rows.elementwise import acts_per_element
 from shtypes.lifting.ways.moves import MARKED
 from shtypes.solver.apply import NamedUse, PlannedCast, named_uses
 from shtypes.solver.items import Op, Operand, Value, is_value
@@ -268,11 +269,12 @@ def _move_out(planned: Sequence[_PlannedUse], program: Program) -> None:
     """
     ops = {str(op.id): op for op in program.ops}
     uses: dict[int, list[_PlannedUse]] = {}
-    makers: dict[int, tuple[Op, _PlannedUse]] = {}
+    makers: dict[int, tuple[Op, list[_PlannedUse]]] = {}
     for p in planned:
         uses.setdefault(p.use.value.id, []).append(p)
         if (op := ops.get(p.use.place.partition(".")[0])) is not None:
-            makers |= {v.id: (op, p) for v in op.results}
+            for v in op.results:
+                makers.setdefault(v.id, (op, []))[1].append(p)
 
     def op_of(p: _PlannedUse) -> Op | None:
         return ops.get(p.use.place.partition(".")[0])
@@ -280,7 +282,7 @@ def _move_out(planned: Sequence[_PlannedUse], program: Program) -> None:
     def after(p: _PlannedUse, types: list[ShType]) -> list[tuple[_PlannedUse, list[ShType]]]:
         """The uses of an op's result, with the types moved past the op; empty if that is not equivalent."""
         op, uses_after = op_of(p), list[tuple[_PlannedUse, list[ShType]]]()
-        dims = None if op is None else _dims_kept(op)
+        dims = None if op is None or sum(map(is_value, op.operands)) > 1 else _dims_kept(op)
         for q in uses.get(op.results[0].id, []) if op is not None and dims is not None else []:
             moved = [*(_moved(t, dims or ()) for t in types), *([] if q.chain else q.types)]
             more = [(q, moved)] if q.chain else [*after(q, moved), (q, [])]
@@ -296,9 +298,9 @@ def _move_out(planned: Sequence[_PlannedUse], program: Program) -> None:
             for q, types in moved:
                 q.types, q.src = [*types, *q.types] if q.chain else [], None
             p.types, p.needed = [], p.src
-        elif (found := _moved_before(p, p.types, uses, makers)) is not None:
-            first, types = found
-            first.types = [*first.types, *types]
+        elif found := _moved_before(p, p.types, uses, makers):
+            for first, types in found:
+                first.types = [*first.types, *types]
             for q in uses[p.use.value.id]:
                 q.types, q.src = [], q.needed
 
@@ -307,18 +309,24 @@ def _moved_before(
     p: _PlannedUse,
     types: list[ShType],
     uses: Mapping[int, Sequence[_PlannedUse]],
-    makers: Mapping[int, tuple[Op, _PlannedUse]],
-) -> tuple[_PlannedUse, list[ShType]] | None:
-    """The use in the op that made a value which all uses reshard alike, with the types before the op; or None."""
+    makers: Mapping[int, tuple[Op, Sequence[_PlannedUse]]],
+) -> list[tuple[_PlannedUse, list[ShType]]]:
+    """The uses in the op that made a value which all uses reshard alike, with the types before the op; none if not.
+
+    An op of several operands is elementwise, and these are of one value, as in the sign of an index.
+    """
     if p.use.value.id not in makers or any(q.types != p.types for q in uses[p.use.value.id]):
-        return None
-    op, first = makers[p.use.value.id]
-    moved = [t for t in (_before(op, t, first.src) for t in types) if t is not None]
-    if len(moved) < len(types):
-        return None
-    if first.chain:
-        return first, moved
-    return None if first.types or len(uses[first.use.value.id]) > 1 else _moved_before(first, moved, uses, makers)
+        return []
+    op, operands = makers[p.use.value.id]
+    found: list[tuple[_PlannedUse, list[ShType]]] = []
+    for first in operands:
+        moved = [t for t in (_before(op, t, first.src) for t in types) if t is not None]
+        alone = not first.types and len(uses[first.use.value.id]) == 1
+        before = [(first, moved)] if first.chain else _moved_before(first, moved, uses, makers) if alone else []
+        if not before or len(moved) < len(types):
+            return []
+        found += before
+    return found if len({(q.use.value.id, *q.chain[0]) for q, _ in found}) == 1 else []
 
 
 def _before(op: Op, t: ShType, src: ShType | None) -> ShType | None:
@@ -340,10 +348,12 @@ def _before(op: Op, t: ShType, src: ShType | None) -> ShType | None:
 def _dims_kept(op: Op) -> list[int | None] | None:
     """The operand's dim of each dim of an op's result; None for a new one of size 1.
 
-    None if the op has not one operand, or does anything else to its dims than to permute them and to add or remove
-    those of size 1.
+    None if the op has not one operand and is not elementwise, or does anything else to its dims than to permute them
+    and to add or remove those of size 1.
     """
     values = [x for x in op.operands if is_value(x)]
+    if acts_per_element(op.name) and all(x.shape == op.results[0].shape for x in values):
+        return list(range(len(op.results[0].shape)))
     if len(values) != 1 or len(op.results) != 1 or values[0].dtype != op.results[0].dtype:
         return None
     src, dst = values[0].shape, op.results[0].shape

@@ -90,10 +90,6 @@ class _Marker(ast.NodeTransformer):
         node.value = None if node.value is None else self.visit(node.value)
         return node
 
-    def visit_Subscript(self, node: ast.Subscript) -> Any:
-        node.value = self.visit(node.value)
-        return node
-
     def visit_Call(self, node: ast.Call) -> Any:
         if isinstance(node.func, ast.Attribute):
             node.func.value = self.visit(node.func.value)

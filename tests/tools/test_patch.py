@@ -513,7 +513,7 @@ def test_a_patch_of_as_many_bytes_in_other_collectives_is_refused_with_both_numb
     f, plan = planned(tmp_path / "model.py", "names")
     total = plan.ledger.total
     more = SimpleNamespace(total=total._replace(launches=total.launches + 1), time=lambda model: 1.0)
-    other = SimpleNamespace(ledger=more, memory=plan.signature.memory, compute=plan.signature.compute)
+    other = SimpleNamespace(ledger=more, compute=plan.signature.compute)
     monkeypatch.setattr("shtypes.tools.patch.check", lambda *_: other)
     words = (
         f"in {total.launches + 1} collectives, and the plan sends {total.bytes:,} B on each device in {total.launches} "
@@ -580,6 +580,22 @@ def test_a_lambda_gets_a_scope_where_its_line_needs_one(tmp_path: Path) -> None:
     assert scope in patch("[_, _@tp]")
 
 
+LOOKUP = """
+
+def loss(w, tokens):
+    return jnp.mean(jnp.square(w[tokens]))
+"""
+
+
+def test_indices_are_resharded_by_name(tmp_path: Path) -> None:
+    path = tmp_path / "model.py"
+    path.write_text(HEAD + LOOKUP)
+    fixed = {"w": "[_, _@tp]", "model.py:16 <- w": "[_, _@tp]", "tokens": "[_@(dp,tp), _]"}
+    plan = sh.suggest(loaded(path).loss, "f32[512, 64]", "i32[64, 64]", **SETTINGS, fixed=fixed)[0]
+    patched(loaded(path).loss, plan).write()
+    assert 'w[sh.reshard(tokens, "[_@dp, _]")]' in path.read_text()
+
+
 OVER_CLASSES = """
 
 def loss(w, x):
@@ -599,7 +615,8 @@ def test_what_costs_less_than_the_plan_is_written_and_said(tmp_path: Path) -> No
     with sh.use_mesh(plan.problem.mesh):
         sent = sh.check(module.loss_step, *module.loss_types()).ledger.total.bytes
     assert f"sends {sent:,} B" in patch.note
-    assert f"which sends {plan.ledger.total.bytes:,} B" in patch.note
+    assert f"the plan sends {plan.ledger.total.bytes:,} B" in patch.note
+    assert patch.note.endswith("less time")
     assert sent < plan.ledger.total.bytes
 
 
