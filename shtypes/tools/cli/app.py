@@ -19,6 +19,7 @@ from shtypes.tools.cli import check
 from shtypes.tools.cli.config import config
 from shtypes.tools.cli.options import (
     dims_option,
+    lift_option,
     link_option,
     mesh_option,
     policy_option,
@@ -171,6 +172,7 @@ _SEARCH_OPTIONS: Final = (
 @mesh_option
 @policy_option
 @dims_option
+@lift_option
 @click.option("--memory", metavar="SIZE", help="The memory of a device, such as 80GiB; unlimited by default.")
 @_by_path("--fixed", "The type of the arguments with a path: 'layers/*/up=[_, _@tp]'.")
 @_by_path("--input", "The same, for arguments that arrive in this type, such as data.", "inputs")
@@ -223,7 +225,7 @@ def suggest(
     which `sh.apply` takes.
 
     \b
-      shtypes suggest model.py:loss --arguments shapes --mesh dp=16,tp=16 --memory 80GiB
+      shtypes suggest model.py:loss --lift --arguments shapes --mesh dp=16,tp=16 --memory 80GiB
       shtypes suggest model.py:loss "f32[256, 1024]" "f32[4096, 256]" --mesh dp=8 --output loss.json
       shtypes suggest model.py:loss --arguments shapes --mesh dp=16,tp=16 --patch --dry-run
     """

@@ -43,6 +43,10 @@ def test_it_prints_the_types_and_what_a_step_takes(run: Run) -> None:
     assert "f32[65536@dp,64]" in text
 
 
+def test_a_plain_function_may_be_said_to_be_lifted(run: Run) -> None:
+    assert run(*CALL, "--lift").out == run(*CALL).out
+
+
 def test_a_file_of_what_was_measured_is_read(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(calibrate, "ROWS", 8)
     monkeypatch.setattr(calibrate, "ELEMENTS", 2**12)
