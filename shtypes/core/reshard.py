@@ -15,7 +15,7 @@ from shtypes.core.array import Array
 from shtypes.core.collective import vary
 from shtypes.core.eager_cache import current_recorder
 from shtypes.core.jax_type import HiShType, as_jax_type
-from shtypes.core.operation import Comm, LinearizedPrimitive, Operation, UnaryOperation, comm_of
+from shtypes.core.operation import Bound, Comm, LinearizedPrimitive, Operation, UnaryOperation, comm_of
 from shtypes.core.run_op import run_reshard
 from shtypes.resharding import plan
 from shtypes.resharding.transport import AS_IT_IS, Transport, one_transport, transport_in_force
@@ -85,6 +85,17 @@ class Reshard(UnaryOperation):
         (x,), (d,) = operands, dims
         dst = self.dst.inc_rank(axis_data.size, d)
         return [resharded(x, dst, inserted=self.inserted, transport=self.transport)], [d]
+
+
+def types_as_used(xs: Sequence[Any], bound: Sequence[Bound]) -> list[ShType]:
+    """The types in which a typing uses values: of the cast that it inserts for all uses, or their own."""
+    casts: dict[int, set[ShType | None]] = {}
+    for operation, operands, results in bound:
+        cast = results[0].type if isinstance(operation, Reshard) and operation.inserted else None
+        for x in operands:
+            casts.setdefault(id(x), set()).add(cast)
+    only = [casts[id(x)] if len(casts.get(id(x), ())) == 1 else {None} for x in xs]
+    return [cast or x.type for (cast,), x in zip(only, xs, strict=True)]
 
 
 #: By serial numbers of the types and the rest, because layers repeat.

@@ -24,7 +24,7 @@ from shtypes.context.user_line import wrap_jax_errors
 from shtypes.core.array import Array
 from shtypes.core.jax_type import HiShType, as_jax_type
 from shtypes.core.operation import noting_bound
-from shtypes.core.reshard import Reshard
+from shtypes.core.reshard import Reshard, types_as_used
 from shtypes.errors import ShardingTypeError
 from shtypes.evaluation.interpreter import by_row, evaluate_closed, row_of
 from shtypes.evaluation.table import ACROSS, BODIES
@@ -276,18 +276,9 @@ class _Probe:
         results = [axis_state(out.type, self.axis) if isinstance(out, Array) else REDUCED for out in outs]
         if None in results:
             return None
-        casts: dict[int, set[int | None]] = {}
-        for operation, operands, outputs in bound:
-            for x in operands:
-                cast = isinstance(operation, Reshard) and operation.inserted
-                casts.setdefault(id(x), set()).add(axis_state(outputs[0].type, self.axis) if cast else None)
-        states = [REDUCED] * len(self.operands)
-        for i, x in zip(self.values, xs, strict=True):
-            cast_to = casts.get(id(x), set())
-            (only,) = cast_to if len(cast_to) == 1 else (None,)
-            states[i] = seed.get(i, REDUCED) if only is None else only
-            if i not in self.free:
-                states[i] = REDUCED
+        states: list[int | None] = [REDUCED] * len(self.operands)
+        for i, t in zip(self.values, types_as_used(xs, bound), strict=True):
+            states[i] = axis_state(t, self.axis) if i in self.free else REDUCED
         return Option(tuple(states), tuple(results), *self._explicit_comm(bound))  # type: ignore[arg-type]
 
     def _explicit_comm(self, bound: Any) -> tuple[float, float]:
