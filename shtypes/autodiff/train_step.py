@@ -12,8 +12,8 @@ from shtypes.autodiff.grad import positions, value_and_grad
 from shtypes.context.function import Function
 from shtypes.context.signature_errors import as_numbers, check_function
 from shtypes.core.array import Array
-from shtypes.dispatch.reshard import reshard
-from shtypes.types import State
+from shtypes.core.reshard import reshard_cotangent
+from shtypes.resharding.transport import transport_in_force
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -59,34 +59,21 @@ def train_step(
     check_function("train_step", fun)
     chosen = as_numbers("train_step", "argnums", argnums)
     name = getattr(fun, "__name__", "the function")
+    differentiated = value_and_grad(fun, argnums, has_aux)
 
     @functools.wraps(fun)
     def step(*args: P.args, **kwargs: P.kwargs) -> tuple[T, Any]:
         indices = positions(chosen, len(args), name)
-        types = {i: jax.tree.map(lambda x: jax.typeof(x) if isinstance(x, Array) else x, args[i]) for i in indices}
-        summed = [jax.tree.map(_invariant, x) if i in types else x for i, x in enumerate(args)]
-
-        def of_summed(*summed: Any, **kwargs: Any) -> T:
-            return fun(
-                *(jax.tree.map(_reshard_typed, x, types[i]) if i in types else x for i, x in enumerate(summed)),
-                **kwargs,
-            )
-
-        value, gradients = value_and_grad(functools.wraps(fun)(of_summed), argnums, has_aux)(*summed, **kwargs)
-        targets = types[indices[0]] if isinstance(argnums, int) else tuple(types[i] for i in indices)
-        return value, jax.tree.map(_reshard_typed, gradients, targets)
+        value, gradients = differentiated(*args, **kwargs)
+        arguments = args[indices[0]] if isinstance(argnums, int) else tuple(args[i] for i in indices)
+        with jax.named_scope("transpose()"):  # the sums end the backward pass
+            return value, jax.tree.map(_in_type_of, arguments, gradients)
 
     return cast("Function[P, tuple[T, Any]]", step)
 
 
-def _invariant(x: Any) -> Any:
-    """Casts an argument from reduced to invariant, so that its gradient is summed in the backward pass."""
-    if not isinstance(x, Array):
-        return x
-    t = jax.typeof(x)
-    return _reshard_typed(x, t.with_axes(t.axes(State.REDUCED), State.INVARIANT))
-
-
-def _reshard_typed(x: Any, t: Any) -> Any:
-    """Reshards a typed value of another type; returns others unchanged."""
-    return reshard(x, t) if isinstance(x, Array) and jax.typeof(x) is not t else x
+def _in_type_of(argument: Any, gradient: Any) -> Any:
+    """The gradient of an argument, in its type if that is typed."""
+    if not isinstance(argument, Array) or (t := jax.typeof(argument)) is jax.typeof(gradient):
+        return gradient
+    return reshard_cotangent(gradient, t, inserted=False, transport=transport_in_force())
