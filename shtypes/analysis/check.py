@@ -52,14 +52,19 @@ class Signature(Report):
     results: Any
     gradients: Mapping[str, Any] | None
     policy: str
-    program: Any
+    _traced: Any
     _target: Target
     undecided: tuple[str, ...] = ()
 
     @functools.cached_property
+    def program(self) -> Any:
+        """The program with the equations of functions that were typed once where they are called."""
+        return inlined(self._traced)
+
+    @functools.cached_property
     def ledger(self) -> Ledger:
         """The communication of the program."""
-        return ledger_of(self.program)
+        return ledger_of(self._traced)
 
     @functools.cached_property
     def memory(self) -> Memory:
@@ -206,7 +211,7 @@ def _signature_of(target: Target, *, grad: bool) -> Signature:
     arguments = {name: jax.tree.map(_type, x) for name, x in target.arguments.items()}
     if not isinstance(target.function, JitFunction) or grad:  # a JitFunction may donate arguments, and is retraced
         target = target._replace(function=_replayed(target, program, outs), merges=False)  # merged already
-    return Signature(target.name, arguments, results, gradients, current_policy(), inlined(program), target)
+    return Signature(target.name, arguments, results, gradients, current_policy(), program, target)
 
 
 def _replayed(target: Target, program: Any, outs: Any) -> Callable[..., Any]:

@@ -194,6 +194,7 @@ class Walk:
     def __init__(self, keep: Callable[[Any], bool] = lambda eqn: True) -> None:
         self._keep = keep
         self._live: dict[Any, tuple[list[tuple[Any, Needs]], tuple[bool, ...]]] = {}
+        self._kept: dict[Any, list[tuple[Any, Needs]]] = {}
         self._makers: dict[int, dict[Any, Any]] = {}  # for each body, its equations by result
         self._places: dict[int, SourceLine] = {}  # by stack, which equations that were traced once share
         self._choices = 0
@@ -201,9 +202,10 @@ class Walk:
     def equations(self, jaxpr: Any, used: tuple[bool, ...], context: BodyContext) -> Iterator[Equation]:
         """The equations of a body and of the bodies inside it."""
         stack, times, branches, checkpointed, transposed, call = context
-        for eqn, use in self.live(jaxpr, used)[0]:
-            if not use.bodies and not self._keep(eqn):
-                continue
+        key = (id(jaxpr), used)
+        if key not in self._kept:
+            self._kept[key] = [(eqn, use) for eqn, use in self.live(jaxpr, used)[0] if use.bodies or self._keep(eqn)]
+        for eqn, use in self._kept[key]:
             full_stack = f"{stack}/{eqn.source_info.name_stack}"
             place = self._place(eqn)
             if not use.bodies or why_not_covered(eqn):
