@@ -183,6 +183,22 @@ def trace_typed(f: Callable[..., list[Any]], operands: Sequence[Any]) -> tuple[A
     return _with_operands_for_constants(jaxpr_of(closed)), consts
 
 
+_checkpoint_p: Final[Any] = private("jax._src.ad_checkpoint", "remat_p")
+
+
+def bind_checkpoint(
+    f: Callable[..., list[Any]], operands: Sequence[Any], prevent_cse: bool | Sequence[bool], **params: Any
+) -> list[Any]:
+    """The results of a function in a checkpoint with the parameters of JAX's primitive.
+
+    `jax.checkpoint` makes only those of a forward pass, which XLA may merge with others.
+    """
+    jaxpr, consts = trace_typed(f, operands)
+    if not isinstance(prevent_cse, bool):
+        prevent_cse = (*[False] * len(consts), *prevent_cse)
+    return list(_checkpoint_p.bind(*consts, *operands, jaxpr=jaxpr, prevent_cse=prevent_cse, **params))
+
+
 #: The primitive of `jax.ad_checkpoint.checkpoint_name`.
 name_p: Final[Any] = private("jax._src.ad_checkpoint", "name_p")
 _rules: Final[dict[Any, Any]] = private("jax._src.interpreters.partial_eval", "partial_eval_jaxpr_custom_rules")

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from shtypes._compat.derivative_rules import bind_checkpoint
 from shtypes._compat.in_force import InForce, set_at, settings
 from shtypes._compat.jaxprs import bind_eqn
 from shtypes._compat.plain_programs import as_written
@@ -303,7 +304,7 @@ class _Evaluator:
     def _checkpoint(self, item: Checkpoint, env: dict[Any, Any]) -> None:
         before, outputs = list(env), list[Any]()
 
-        def body(values: list[Any]) -> Any:
+        def body(*values: Any) -> list[Any]:
             inner = dict(zip(before, values, strict=True))
             for v, place in self.program.entering.items():
                 if place == item.id:
@@ -313,9 +314,15 @@ class _Evaluator:
             outputs[:] = [key for key in keys if key in inner and key not in env]  # the others pass through
             return [inner[key] for key in outputs]
 
-        params = {} if item.eqn is None else item.eqn.params  # in a scan XLA merges nothing with the forward pass
-        run = jax.checkpoint(body, policy=params.get("policy"), prevent_cse=params.get("prevent_cse", False))
-        outs = run([env[key] for key in before])
+        run = functools.partial(bind_checkpoint, body, [env[key] for key in before])
+        if item.eqn is None:  # in a scan, where XLA merges nothing with the forward pass
+            outs = run(False, policy=None, differentiated=False)
+        else:
+            prevent, policy, differentiated = map(item.eqn.params.get, ("prevent_cse", "policy", "differentiated"))
+            if not isinstance(prevent, bool):
+                of = {x.id: each for x, each in zip(item.operands, prevent, strict=True) if isinstance(x, Value)}
+                prevent = [of.get(key[1] if isinstance(key, tuple) else key, False) for key in before]
+            outs = run(prevent, policy=policy, differentiated=differentiated)
         env.update(zip(outputs, outs, strict=True))
 
 

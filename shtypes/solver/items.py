@@ -130,6 +130,7 @@ class Checkpoint:
 
     id: int
     eqn: Any  # None for one that the plan adds
+    operands: list[Operand]
     items: list[Item]
     outputs: list[Operand]
     saves_all: bool = False  # whether its policy, or an enclosing one's, saves reshards too

@@ -165,7 +165,7 @@ class Program:
                 body = self._block(inner, sub, path, times, checkpointed or not self._saves_all)
                 outputs = [_read(sub, w) for w in inner.outvars]
                 env.update(zip(eqn.outvars, outputs, strict=True))
-                items.append(Checkpoint(next(self._ids), eqn, body, outputs, self._saves_all))
+                items.append(Checkpoint(next(self._ids), eqn, operands, body, outputs, self._saves_all))
                 self._saves_all = outside
             elif name == "closed_over":
                 env.update(zip(eqn.outvars, operands, strict=True))
@@ -230,7 +230,7 @@ class Program:
         items = self._block(inner, sub, path, times * scan.length, checkpointed or adds)
         outputs = [_read(sub, v) for v in inner.outvars]
         if adds:
-            items = [Checkpoint(next(self._ids), None, items, outputs)]
+            items = [Checkpoint(next(self._ids), None, [], items, outputs)]
         results = [self._value(v.aval, "scan") for v in eqn.outvars]
         # The last carry has a tangent if the first one has.
         for r, y in zip(results, (*inputs[: scan.carry], *outputs[scan.carry :]), strict=True):

@@ -151,12 +151,36 @@ def test_what_is_computed_again_is_what_jax_computes_again(name: str, order: str
         total: Any = lambda x, w: sh.all_reduce(sh.lift(loss)(x, w))  # noqa: E731
         # The second derivative of a typed op takes its operand: that of a sine computes the sine, be it saved or not,
         # and which of those XLA finds to be one depends on its release.
-        kinds = {"typed": count.keys() if order == "first" else {"dot"}, "lifted": count.keys()}
-        for how, run in (("typed", typed(total)), ("lifted", sh.lift(derive(loss)))):
+        for run, kinds in (
+            (typed(total), count.keys() if order == "first" else {"dot"}),
+            (sh.lift(derive(loss)), count.keys()),
+            (sh.implicit_comm(sh.lift(derive(loss))), count.keys()),
+        ):
             found = counted(sh.jit(run).lower(x, w).compile(compiler_options=UNFUSED))
-            assert {kind: found[kind] for kind in kinds[how]} == {kind: count[kind] for kind in kinds[how]}
+            assert {kind: found[kind] for kind in kinds} == {kind: count[kind] for kind in kinds}
             for got, right in zip(sh.jit(run)(x, w), wanted, strict=True):
                 assert_close(denoted(got), right, 400)
+
+
+@pytest.mark.parametrize("prevent", [True, False, (True, False)])
+def test_implicit_comm_lets_xla_undo_what_the_program_lets_it_undo(prevent: Any) -> None:
+    step = jax.checkpoint(body, prevent_cse=prevent)
+
+    def loss(x: Any, w: Any) -> Any:
+        return jnp.sum(step(step(x, w), w))
+
+    def total(x: Any, w: Any) -> Any:
+        return sh.all_reduce(sh.implicit_comm(sh.lift(loss))(x, w))
+
+    def barriers(jitted: Any, *args: Any) -> list[int]:
+        return [line.count("tensor<") for line in jitted.lower(*args).as_text().splitlines() if "barrier" in line]
+
+    wanted = barriers(jax.jit(jax.grad(loss)), X, W)
+    assert bool(wanted) is (prevent is not False)
+    with sh.use_mesh(sh.make_mesh({"x": 2})):
+        x, w = sh.array(X, "f32[8@x, 4]"), sh.array(W, "f32[4, 4]")
+        for run in (sh.implicit_comm(sh.lift(jax.grad(loss))), sh.grad(total)):
+            assert barriers(sh.jit(run), x, w) == wanted
 
 
 def test_a_policy_that_offloads_is_refused() -> None:

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from shtypes._compat import no_trace_is_running
-from shtypes._compat.derivative_rules import trace_typed
+from shtypes._compat.derivative_rules import bind_checkpoint
 from shtypes._compat.jaxprs import Cond, Scan, While, control, jaxpr_of
 from shtypes._compat.plain_programs import bind_plain, trace_plain
 from shtypes._compat.typed_once import TYPED_ONCE
@@ -95,20 +95,13 @@ def _checkpoint(eqn: Any, operands: list[Any]) -> list[Any]:
         with under_policies(policies):
             return evaluate_closed(marked(body, policies), xs)
 
-    args = split.inputs(operands)
-    jaxpr, consts = trace_typed(under_rules(None, split.body(run), Recomputed()), args)
     prevent = params["prevent_cse"]
-    if isinstance(prevent, (tuple, list)):
-        prevent = (*[False] * len(consts), *split.inputs(prevent))
-    return list(
-        eqn.primitive.bind(
-            *consts,
-            *args,
-            jaxpr=jaxpr,
-            prevent_cse=prevent,
-            differentiated=params["differentiated"],
-            policy=policy,
-        )
+    return bind_checkpoint(
+        under_rules(None, split.body(run), Recomputed()),
+        split.inputs(operands),
+        prevent if isinstance(prevent, bool) else split.inputs(prevent),
+        policy=policy,
+        differentiated=params["differentiated"],
     )
 
 
