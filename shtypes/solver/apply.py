@@ -314,15 +314,16 @@ class _Evaluator:
             outputs[:] = [key for key in keys if key in inner and key not in env]  # the others pass through
             return [inner[key] for key in outputs]
 
-        run = functools.partial(bind_checkpoint, body, [env[key] for key in before])
+        values = [env[key] for key in before]
         if item.eqn is None:  # in a scan, where XLA merges nothing with the forward pass
-            outs = run(False, policy=None, differentiated=False)
+            outs = bind_checkpoint(body, values, False, policy=None, differentiated=False)
         else:
             prevent, policy, differentiated = map(item.eqn.params.get, ("prevent_cse", "policy", "differentiated"))
             if not isinstance(prevent, bool):
                 of = {x.id: each for x, each in zip(item.operands, prevent, strict=True) if isinstance(x, Value)}
                 prevent = [of.get(key[1] if isinstance(key, tuple) else key, False) for key in before]
-            outs = run(prevent, policy=policy, differentiated=differentiated)
+            with as_written(item.eqn, item.eqn.source_info.traceback):
+                outs = bind_checkpoint(body, values, prevent, policy=policy, differentiated=differentiated)
         env.update(zip(outputs, outs, strict=True))
 
 

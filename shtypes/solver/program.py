@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final
 
 import jax
+from jax.extend.source_info_util import NameStack
 
 from shtypes._compat.eqn_frames import is_of_a_library, user_frames
 from shtypes._compat.in_force import set_at
@@ -29,6 +30,7 @@ from shtypes._compat.jaxprs import (
 from shtypes._compat.plain_programs import needed, trace_plain
 from shtypes.caches import Static
 from shtypes.context.frames import Owner, owner_of_file
+from shtypes.context.scope import attribute_set
 from shtypes.context.user_line import wrap_jax_errors
 from shtypes.core.jax_errors import wrap_refusals
 from shtypes.errors import ShardingTypeError
@@ -110,6 +112,7 @@ class Program:
         self._ids = itertools.count()
         self._saves_all = False  # whether the enclosing checkpoints save reshards
         self._calls: list[Any] = []  # the enclosing calls of jitted library functions
+        self._scopes = NameStack()  # the name scopes of the enclosing calls, from those of their loop or checkpoint
         self.values: list[Value] = []
         env: dict[Any, Any] = {}
         self.inputs = []
@@ -156,16 +159,20 @@ class Program:
                 body = getattr(how, "body", None) or eqn.params["jaxpr"]
                 inner, sub = self._body(body, operands)
                 self._calls += [self._from_call(eqn)] * (in_library := is_of_a_library(body))
-                items += self._block(inner, sub, path, times, checkpointed)
+                with attribute_set(self, "_scopes", self._scopes + eqn.source_info.name_stack):
+                    items += self._block(inner, sub, path, times, checkpointed)
                 self._calls = self._calls[: len(self._calls) - in_library]
                 env.update((v, _read(sub, w)) for v, w in zip(eqn.outvars, inner.outvars, strict=True))
             elif name == "remat2":
                 inner, sub = self._body(eqn.params["jaxpr"], operands)
                 outside, self._saves_all = self._saves_all, self._saves_all or saves_reshards(eqn)
-                body = self._block(inner, sub, path, times, checkpointed or not self._saves_all)
+                with attribute_set(self, "_scopes", NameStack()):
+                    body = self._block(inner, sub, path, times, checkpointed or not self._saves_all)
                 outputs = [_read(sub, w) for w in inner.outvars]
                 env.update(zip(eqn.outvars, outputs, strict=True))
-                items.append(Checkpoint(next(self._ids), eqn, operands, body, outputs, self._saves_all))
+                items.append(
+                    Checkpoint(next(self._ids), self._from_call(eqn), operands, body, outputs, self._saves_all)
+                )
                 self._saves_all = outside
             elif name == "closed_over":
                 env.update(zip(eqn.outvars, operands, strict=True))
@@ -181,11 +188,14 @@ class Program:
         return line_of(self._from_call(eqn))
 
     def _from_call(self, eqn: Any) -> Any:
-        """An equation with the stack of the enclosing library call, since the library was traced once for all calls."""
-        if not self._calls:
-            return eqn
-        traceback = self._calls[-1].source_info.traceback
-        return eqn.replace(source_info=eqn.source_info.replace(traceback=traceback))
+        """An equation in the name scopes of the enclosing calls, with the stack of that of a library.
+
+        The library was traced once for all calls.
+        """
+        source = eqn.source_info.replace(name_stack=self._scopes + eqn.source_info.name_stack)
+        if self._calls:
+            source = source.replace(traceback=self._calls[-1].source_info.traceback)
+        return eqn.replace(source_info=source)
 
     def _body(self, body: Any, operands: Sequence[Any]) -> tuple[Any, dict[Any, Any]]:
         """The jaxpr of a body, and the environment of its inputs and constants."""
@@ -227,7 +237,8 @@ class Program:
         if not within and any(v.differentiated for v in inputs[: scan.carry]):
             adds = len(self.scans) in self.checkpoint
             self.scans[id(eqn)] = self._line(eqn)
-        items = self._block(inner, sub, path, times * scan.length, checkpointed or adds)
+        with attribute_set(self, "_scopes", NameStack()):
+            items = self._block(inner, sub, path, times * scan.length, checkpointed or adds)
         outputs = [_read(sub, v) for v in inner.outvars]
         if adds:
             items = [Checkpoint(next(self._ids), None, [], items, outputs)]
@@ -238,8 +249,8 @@ class Program:
         for r, y in zip(results[scan.carry :], outputs[scan.carry :], strict=True):
             r.constant = not is_value(y)
         env.update(zip(eqn.outvars, results, strict=True))
-        number, line = next(self._ids), self._line(eqn)
-        return Loop(number, eqn, scan, operands, items, inputs, outputs, results, times, line, checkpointed)
+        number, eqn = next(self._ids), self._from_call(eqn)
+        return Loop(number, eqn, scan, operands, items, inputs, outputs, results, times, line_of(eqn), checkpointed)
 
     def _only_differentiated(self, roots: Sequence[Operand], flows: Sequence[Any]) -> None:
         """Clears ``differentiated`` on values that are not reachable from a differentiated root along the flows."""

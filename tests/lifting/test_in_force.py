@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -19,6 +20,8 @@ from tests.tolerance import assert_close
 
 RNG = np.random.default_rng(0)
 X, W = (RNG.normal(size=shape).astype(np.float32) for shape in ((8, 16), (16, 8)))
+#: Without fusion, so that each operation has its own name.
+UNFUSED: Any = {"xla_disable_hlo_passes": "fusion,cpu-instruction-fusion,fusion-wrapper"}
 POLICIES = pytest.mark.parametrize("policy", ["partial", "jax"])
 
 
@@ -380,6 +383,23 @@ def test_named_scopes_of_a_program_name_what_it_sends() -> None:
     (line,) = [line for line in text.splitlines() if " all-reduce(" in line]
     assert "layer" in line
     assert "InForce" not in text
+
+
+@pytest.mark.parametrize("around", ["itself", "jit", "jit in jit", "scan", "checkpoint", "grad", "cond"])
+def test_named_scopes_name_what_is_computed_under_implicit_comm_too(around: str) -> None:
+    inner = AROUND[around](lambda x, w: jax.jit(jnp.sin)(x @ w))
+
+    def program(x: Any, w: Any) -> Any:
+        with jax.named_scope("layer"):
+            return inner(x, w)
+
+    args = sh.array(X, "f32[8@dp, 16]"), sh.array(W, "f32[16, 8]")
+    lifted = sh.lift(program)
+    for jitted in (sh.jit(lifted), sh.jit(sh.implicit_comm(lifted))):
+        text = jitted.lower(*args).compile(compiler_options=UNFUSED).as_text()
+        computed = [line for line in text.splitlines() if re.search(r" (sine|dot|cosine)\(", line)]
+        assert len(computed) > 1
+        assert all("layer" in line for line in computed)
 
 
 @pytest.mark.parametrize("around", ["itself", "jit", "scan", "checkpoint", "vmap", "custom_vjp", "custom_jvp", "cond"])
