@@ -120,7 +120,7 @@ _WITHOUT_ROW_BY_REASON: Final = {
     "`checkify.checkify` takes it out of the function that is lifted: `sh.lift(checkify.checkify(f))`": "check",
     "JAX's own transformations leave it, and no program is traced to it": (
         "call_hi_primitive_linearized create_linear custom_jvp_call_jaxpr custom_lin dce_sink "
-        "remat_opt stage unreachable zeros_like jaxpr_call reciprocal"
+        "stage unreachable zeros_like jaxpr_call reciprocal"
     ),
     "it says where bytes lie on one device, which a type does not": (
         "layout_constraint with_memory_space_constraint relayout inspect_sharding shard_alike compute_on "

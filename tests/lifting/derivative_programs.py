@@ -31,10 +31,11 @@ OF_WHOLE_COTANGENTS = {"clipped_gradient", "jvp_around_vjp", "ode"}
 ONLY_BACKWARD = {
     *("clipped_gradient", "vjp_around_jvp", "jvp_around_vjp", "backward_function_of_fixed_arguments"),
     *("cotangents_that_are_zero", "functions_that_close_over_values", "remat_optimized", "custom_gradient"),
+    "remat_optimized_with_residuals",
     *("closure_converted", "fixed_point", "ode"),
 }
 #: Those that JAX has no gradient of the gradient of.
-ONCE = {"remat_optimized", "ode"}
+ONCE = {"remat_optimized", "remat_optimized_with_residuals", "ode"}
 #: Those that JAX does not map.
 NOT_MAPPED = {"linear_function", "solver_with_aux"}
 
@@ -283,6 +284,15 @@ def functions_that_close_over_values(x: Any) -> Any:
 def remat_optimized(x: Any) -> Any:
     f = jax.custom_vjp(jnp.sin)
     f.defvjp(lambda x: (jnp.sin(x), x), lambda x, ct: (ct * 2 * jnp.cos(x),), optimize_remat=True)
+    return f(x)
+
+
+@program
+def remat_optimized_with_residuals(x: Any) -> Any:
+    f = jax.custom_vjp(jnp.sin)
+    f.defvjp(
+        lambda x: (jnp.sin(x), (x * 1, jnp.cos(x))), lambda kept, ct: (ct * kept[0] * kept[1],), optimize_remat=True
+    )
     return f(x)
 
 

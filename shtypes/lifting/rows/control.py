@@ -70,15 +70,18 @@ def _program(name: str, avals: tuple[Any, ...]) -> str:
     return str(jaxpr_of(calls[0].params["jaxpr"] if calls else closed))
 
 
-@body_row("jit", "closed_call", "composite", "eval_jaxpr")
+#: The parameters of calls that are their bodies.
+_BODY: Final = ("jaxpr", "call_jaxpr", "fwd_jaxpr")
+
+
+@body_row("jit", "closed_call", "composite", "eval_jaxpr", "remat_opt")
 def _call(eqn: Any, operands: list[Any]) -> list[Any]:
     params = eqn.params
     if params.get("name") == TYPED_ONCE and (outs := results_of_call(eqn, operands)) is not None:
         return outs
     if params.get("name") in _ELEMENTWISE and _is_jaxs_function(eqn):
         return [OPS[params["name"]].function(*operands)]
-    body = params.get("jaxpr", params.get("call_jaxpr"))
-    return evaluate_closed(body, operands)
+    return evaluate_closed(next(params[name] for name in _BODY if name in params), operands)
 
 
 @body_row("remat2")
