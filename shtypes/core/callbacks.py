@@ -124,6 +124,9 @@ class Callback(HiPrimitive):
     def jvp(self, primals: Sequence[Any], tangents: Sequence[Any], *, call: HostCall) -> tuple[list[Any], list[Any]]:
         return list(self.bind(*primals, call=call)), []
 
+    def transpose(self, cts: Sequence[Any], *operands: Any, call: HostCall) -> list[Any]:
+        return [None] * len(operands)  # what a rule shows of a tangent is not shown in the backward pass, as in JAX
+
     def batch(
         self, axis_data: Any, operands: Sequence[Any], dims: Sequence[Any], *, call: HostCall
     ) -> tuple[list[Any], list[Any]]:

@@ -169,6 +169,28 @@ def test_a_callback_is_given_the_parts_and_if_it_asks_their_places(mode: str, x:
     assert parts == [(0, X[:2].tolist(), 3, 28.0), (1, X[2:].tolist(), 3, 28.0)]
 
 
+def test_what_a_rule_shows_of_a_tangent_is_shown_forward_alone(x: Any) -> None:
+    """In the backward pass there is no tangent: JAX leaves the call out there, and the gradient is as without it."""
+    seen: list[Any] = []
+
+    @jax.custom_jvp
+    def f(x: Any) -> Any:
+        return jnp.sin(x)
+
+    @f.defjvp
+    def _(primals: Any, tangents: Any) -> Any:
+        jax.debug.callback(seen.append, tangents[0])
+        return f(primals[0]), tangents[0] * jnp.cos(primals[0])
+
+    for gradient in (sh.grad(lambda x: sh.sum(sh.lift(f)(x))), sh.lift(jax.grad(lambda x: jnp.sum(f(x))))):
+        np.testing.assert_allclose(np.asarray(sh.all_reduce(sh.jit(gradient)(x))), np.cos(X), rtol=1e-6)
+    jax.effects_barrier()
+    assert not seen
+    jax.block_until_ready(sh.jit(lambda x: sh.jvp(sh.lift(f), (x,), (x,))[1])(x).data)
+    jax.effects_barrier()
+    assert len(seen) == 2
+
+
 def test_nothing_goes_from_device_to_device(x: Any) -> None:
     def f(x: Any) -> Any:
         sh.debug.print("{} {}", x, sh.sum(x))
