@@ -276,13 +276,12 @@ def _edited_fix(fix: Fix, operand_names: dict[str, Name], types: dict[str, ShTyp
         operand = operand_names.get(name, Name())
         if not operand:
             return None
-        if operand.leading:
-            target = _without_leading(target, operand.leading)
+        own_target = _without_leading(target, operand.leading)
         if operand.place:
-            if at.setdefault(operand.place, target) != target:
+            if at.setdefault(operand.place, own_target) != own_target:
                 return None  # a place has one type
             continue
-        goal = _states(types[name], target) if operand.mapped else f'"{target}"'
+        goal = _states(types[name], target) if operand.mapped else f'"{own_target}"'
         if not goal:
             return None
         parts.append(f"sh.reshard({operand.expression}, {goal})")
@@ -311,7 +310,9 @@ def _edited_fix(fix: Fix, operand_names: dict[str, Name], types: dict[str, ShTyp
 
 
 def _without_leading(target: str, dims: int) -> str:
-    """A target without its first ``dims`` dims, which have size 1."""
+    """A target without its first ``dims`` dims, which have size 1 and which the user's value has not."""
+    if not dims:
+        return target
     inside, bracket, rest = target.removeprefix("[").partition("]")
     return f"[{''.join(inside.split(',', dims)[dims:])}{bracket}{rest}"
 

@@ -104,6 +104,15 @@ def run(x):
 """,
         ("f32[8@dp, 16]{U:tp}",),
     ),
+    "a sum over the mapped dim": (
+        """
+def run(x):
+    def one(row):
+        return row / jax.lax.psum(row, "rows")
+    return jax.vmap(one, axis_name="rows")(x)
+""",
+        ("f32[8@dp, 16]",),
+    ),
     "the backward pass by one weight": (
         """
 def loss(w1, w2, x):
