@@ -197,6 +197,7 @@ def _signature_of(target: Target, *, grad: bool) -> Signature:
     if grad:
         results: Any = None
 
+        @functools.wraps(target.function)
         def noting(*args: Any, **kwargs: Any) -> Any:
             nonlocal results
             outs = target.function(*args, **kwargs)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import fnmatch
 import functools
 import itertools
@@ -23,7 +22,7 @@ from shtypes.analysis.svg import Mark, front
 from shtypes.autodiff.grad import positions
 from shtypes.caches import Bounded
 from shtypes.context.signature_errors import check_function, name_of
-from shtypes.context.user_line import public
+from shtypes.context.user_line import public, wrap_jax_errors
 from shtypes.core.array import Array
 from shtypes.core.meshes import AnyMesh, to_mesh
 from shtypes.errors import ShardingTypeError
@@ -272,8 +271,13 @@ def suggest(
         costs = _costs(program, on, bool(argnums), fixed_types, Prices(on, model), device, float(state))
         if fused is None:
             if len(program.ops) <= _MOST_CALIBRATED:
-                with contextlib.suppress(ValueError, TypeError, NotImplementedError):  # told when a plan is typed
-                    costs.calibrate(seconds_of(program.with_gradient(), device))
+                try:
+                    with wrap_jax_errors(program.name, "has no gradient"):
+                        costs.calibrate(seconds_of(program.with_gradient(), device))
+                except ShardingTypeError:
+                    raise
+                except (ValueError, TypeError, NotImplementedError):
+                    pass  # of a line of the user's: told when a plan is typed
             fused = costs.fused
         costs.fused = fused
         signatures = Bounded[Signature](_MOST_TYPED)

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from shtypes.context.signature_errors import name_of
+from shtypes.context.user_line import wrap_jax_errors
 from shtypes.core.array import Array
 from shtypes.core.local import zeros_of
 from shtypes.core.reshard import resharded
@@ -104,10 +105,11 @@ def backward_pass(
     f: Callable[..., Any], args: Any, kwargs: Any, cotangent: Callable[[Any], Any]
 ) -> tuple[list[Any], list[Any], list[Any]]:
     """Leaves: the results, ``cotangent`` of each differentiable one, and the cotangents of differentiable arguments."""
-    results, pull = linearized(f, args, kwargs)
-    with jax.named_scope("transpose()"):  # JAX adds the seeds of a value that is returned twice outside of its own
-        seeds = [cotangent(x) for x in results if is_inexact(x)]
-        return results, seeds, pull(seeds)
+    with wrap_jax_errors(name_of(f) or "f", "has no gradient"):
+        results, pull = linearized(f, args, kwargs)
+        with jax.named_scope("transpose()"):  # JAX adds the seeds of a value that is returned twice outside of its own
+            seeds = [cotangent(x) for x in results if is_inexact(x)]
+            return results, seeds, pull(seeds)
 
 
 def linearized(f: Callable[..., Any], args: Any, kwargs: Any) -> tuple[list[Any], Callable[[list[Any]], list[Any]]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from typing import Annotated as A
 from typing import Any, NamedTuple
@@ -183,3 +184,14 @@ def test_a_report_may_be_read_under_another_mesh() -> None:
     with sh.use_mesh(sh.abstract_mesh({"x": 2, "y": 2})):
         assert seen.memory.peak > 0
         assert seen.compute().flops > 0
+
+
+@pytest.mark.parametrize(
+    "report", [sh.compare, functools.partial(sh.check, grad=True), functools.partial(sh.explain, grad=True)]
+)
+def test_a_function_without_a_gradient_is_named(report: Any) -> None:
+    def doubled(x: Any) -> Any:
+        return jax.lax.while_loop(lambda x: x.max() < 10, lambda x: 2 * x, x).sum()
+
+    with pytest.raises(sh.ShardingTypeError, match=r"`doubled` has no gradient(.|\n)*Reverse-mode"):
+        report(sh.lift(doubled), "f32[4]", mesh=MESH)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -263,6 +264,7 @@ def trace(target: Target, *, grad: bool) -> TracedProgram:
     paths: list[str] = []
     sources: list[int] = []
 
+    @functools.wraps(target.function)
     def function(*args: Any, **kwargs: Any) -> Any:
         results = target.function(*args, **kwargs)
         paths[:] = leaf_paths(results)
