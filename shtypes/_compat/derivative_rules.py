@@ -206,6 +206,21 @@ _Offloadable: Final[Any] = private("jax._src.interpreters.partial_eval", "Offloa
 _Saveable: Final[Any] = private("jax._src.interpreters.partial_eval", "SaveableType")
 
 
+def run_again_in_checkpoints(primitive: Any) -> None:
+    """Makes checkpoints run a call that has only an effect again where they compute its operands again.
+
+    By default JAX leaves it to the forward pass, and has a rule like this one for its own `debug_callback`.
+    """
+
+    def rule(_: Any, unknown: Sequence[bool], recomputed: Sequence[bool], eqn: Any) -> tuple[Any, ...]:
+        saved = [v for v, again in zip(eqn.invars, recomputed, strict=True) if not again]
+        if any(unknown):
+            return None, eqn, [], [], saved
+        return eqn, None if saved else eqn, [], [], []
+
+    _rules[primitive] = rule
+
+
 def policy_decides(eqn: Any) -> bool:
     """Whether a checkpoint policy decides about an equation itself, and not about those in its bodies."""
     return eqn.primitive not in _rules

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -47,7 +48,7 @@ MODES: dict[str, Callable[[Callable[[Any], Any]], Callable[[Any], Any]]] = {
     "jit of grad": lambda f: sh.jit(jax.grad(lambda x: sh.sum(sh.sin(f(x))))),
     "jax.jit of grad": lambda f: jax.jit(sh.grad(lambda x: sh.sum(sh.sin(f(x))))),
     "linearize": lambda f: lambda x: sh.linearize(f, x),
-    "checkpoint": lambda f: sh.jit(sh.grad(sh.checkpoint(lambda x: sh.sum(f(x))))),
+    "checkpoint": lambda f: sh.jit(sh.checkpoint(f)),
     "cond": lambda f: sh.jit(lambda x: sh.cond(sh.all_reduce(sh.sum(x)) > 0, f, lambda x: x, x)),
     "scan": lambda f: sh.jit(lambda x: sh.scan(lambda c, _: (f(c), None), x, None, 1)),
     "fori_loop": lambda f: sh.jit(lambda x: sh.fori_loop(0, 1, lambda i, c: f(c), x)),
@@ -189,6 +190,41 @@ def test_what_a_rule_shows_of_a_tangent_is_shown_forward_alone(x: Any) -> None:
     jax.block_until_ready(sh.jit(lambda x: sh.jvp(sh.lift(f), (x,), (x,))[1])(x).data)
     jax.effects_barrier()
     assert len(seen) == 2
+
+
+#: Functions that call back, and the policies of a checkpoint around them.
+IN_CHECKPOINTS: dict[str, tuple[Callable[[Any, Any], Any], Any]] = {
+    "an argument": (lambda call, x: (call(x), jnp.sin(jnp.sin(x)))[1], None),
+    "an argument of what is linear": (lambda call, x: (call(x), x * 2)[1], None),
+    "an argument, all saved": (lambda call, x: (call(x), jnp.sin(x))[1], sh.checkpoint_policies.everything_saveable),
+    "a saved value": (
+        lambda call, x: (call(y := jnp.sin(x)), jnp.sin(y))[1],
+        sh.checkpoint_policies.everything_saveable,
+    ),
+    "a value": (lambda call, x: (call(y := jnp.sin(x)), jnp.sin(y))[1], sh.checkpoint_policies.dots_saveable),
+}
+
+
+@pytest.mark.parametrize("name", IN_CHECKPOINTS)
+@pytest.mark.mesh({"dp": 2})
+def test_a_checkpoint_calls_again_as_that_of_jax(name: str, x: Any) -> None:
+    seen: list[Any] = []
+    f, policy = IN_CHECKPOINTS[name]
+    step = jax.checkpoint(lambda x: f(functools.partial(jax.debug.callback, seen.append), x), policy=policy)
+
+    def loss(x: Any) -> Any:
+        return jnp.sum(jax.lax.scan(lambda c, _: (step(c), None), step(x), None, 2)[0])
+
+    def calls(gradient: Callable[[Any], Any], x: Any) -> int:
+        seen.clear()
+        gradient(x)
+        jax.effects_barrier()
+        return len(seen)
+
+    wanted = calls(jax.jit(jax.grad(loss)), X)
+    assert wanted == (3 if name == "a saved value" else 6)
+    for gradient in (sh.grad(sh.lift(loss)), sh.lift(jax.grad(loss)), sh.implicit_comm(sh.lift(jax.grad(loss)))):
+        assert calls(sh.jit(gradient), x) == 2 * wanted
 
 
 def test_nothing_goes_from_device_to_device(x: Any) -> None:
