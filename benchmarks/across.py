@@ -80,6 +80,16 @@ def conv(x: Any, k: Any, **options: Any) -> Any:
     return lax.conv_general_dilated(x, k, dimension_numbers=IMAGES if x.ndim == 4 else WIDE, **options)
 
 
+def conv_of_pad(x: Any, k: Any) -> Any:
+    """The same as `conv` does."""
+    return conv(jnp.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0))), k, padding="VALID")
+
+
+def conv_and_crop(x: Any, k: Any) -> Any:
+    """A causal convolution, padded at both ends."""
+    return conv(x, k, padding=[(3, 3)], feature_group_count=16)[:, :-3]
+
+
 def pool(x: Any, kind: str, size: int = 3, stride: int = 1) -> Any:
     """A pool of the two dims of images."""
     init, operator = {"max": (-np.inf, lax.max), "min": (np.inf, lax.min), "add": (0.0, lax.add)}[kind]
@@ -178,6 +188,10 @@ def _cases() -> Iterator[Case]:
         "causal conv, dilation 64", functools.partial(conv, padding=[(192, 0)], rhs_dilation=(64,)), (seq, "[4,16,16]")
     )
     yield Case("conv wider than a shard", conv, ("[4,256@x,16]", "[65,16,16]"))
+    yield Case("conv of a pad", conv_of_pad, (rows, kernel))
+    yield Case("conv of a pad: gradients", gradient(conv_of_pad, 0, 1), (rows, kernel))
+    yield Case("causal conv by a crop", conv_and_crop, (seq, four))
+    yield Case("causal conv by a crop: gradients", gradient(conv_and_crop, 0, 1), (seq, four))
     yield Case("jnp.convolve", lambda x, k: jnp.convolve(x, k, "same"), ("[65536@x]", "[33]"))
     others = {"conv 3x3, stride 2": strided, "conv 3x3, dilation 2": dilated, "causal conv, width 4": causal}
     for name in ("conv 3x3", "conv 3x3, both dims", *others):

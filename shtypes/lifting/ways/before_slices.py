@@ -8,19 +8,17 @@ or their derivatives could be, they are zero.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
-from shtypes._compat.eqn_frames import is_of_a_library
-from shtypes._compat.in_force import set_at
-from shtypes._compat.jaxprs import captured, is_literal, jaxpr_of, key_of_equation, variable, with_equations
+from shtypes._compat.jaxprs import is_literal, jaxpr_of, key_of_equation, variable, with_equations
 from shtypes._compat.plain_programs import alone, bind_in_program, trace_plain
 from shtypes.evaluation.undo_ravel import used
-from shtypes.lifting.ways.choice import CALLS
+from shtypes.lifting.ways.opened import opened
 from shtypes.lifting.ways.per_element import RULED, with_rule
 from shtypes.lifting.ways.slices import (
     REDUCTIONS,
@@ -45,8 +43,13 @@ def before_slices(jaxpr: Any, sizes: frozenset[int] | None = None) -> Any:
     """
     if not slices_most(jaxpr, sizes):
         return jaxpr
-    opened, sized = _opened(jaxpr, sizes), set[Any]()
-    while (plans := Plans(opened, sizes, sized)).demanded:
+    flat = opened(
+        jaxpr,
+        lambda eqn, is_after: is_after or slices_most(jaxpr_of(eqn.params["jaxpr"]), sizes),
+        lambda eqn: bool(cuts_of(eqn, sizes, {})),
+    )
+    sized: set[Any] = set()
+    while (plans := Plans(flat, sizes, sized)).demanded:
         try:
             return _Writer(plans).program()
         except _SizedError as error:
@@ -56,45 +59,6 @@ def before_slices(jaxpr: Any, sizes: frozenset[int] | None = None) -> Any:
 
 class _SizedError(Exception):
     """A primitive, of a package say, has a parameter for the size of a dim that is not known here: its key."""
-
-
-def _opened(jaxpr: Any, sizes: frozenset[int] | None) -> Any:
-    """The program with the equations of calls that slice most of a dim, or take what was computed of such a slice.
-
-    Its results are the same variables.
-    """
-    eqns: list[Any] = []
-    after: set[Any] = set()  # variables that depend on slices
-
-    def add(block: Any, env: dict[Any, Any], names: Mapping[Any, Any], call: Any) -> list[Any]:
-        def read(v: Any) -> Any:
-            return v if is_literal(v) else env.get(v, v)
-
-        for eqn in block.eqns:
-            operands = list(map(read, eqn.invars))
-            outs = [names[v] if v in names else variable(v.aval) for v in eqn.outvars]
-            is_after = any(not is_literal(v) and v in after for v in operands)
-            if _may_be_opened(eqn) and (is_after or slices_most(jaxpr_of(eqn.params["jaxpr"]), sizes)):
-                body = jaxpr_of(eqn.params["jaxpr"])
-                inner = {v: out for v, out in zip(body.outvars, outs, strict=True) if not is_literal(v)}
-                from_call = eqn if call is None and is_of_a_library(eqn.params["jaxpr"]) else call
-                outs = add(body, dict(zip(body.invars, operands, strict=True)), inner, from_call)
-            else:
-                source = (eqn if call is None else call).source_info
-                eqns.append(eqn.replace(invars=operands, outvars=outs, source_info=source))
-                if is_after or cuts_of(eqn, sizes, {}):
-                    after.update(outs)
-            env.update(zip(eqn.outvars, outs, strict=True))
-        return list(map(read, block.outvars))
-
-    outvars = add(jaxpr, {}, {v: v for eqn in jaxpr.eqns for v in eqn.outvars}, None)
-    return with_equations(jaxpr, eqns, outvars) if outvars == list(jaxpr.outvars) else jaxpr
-
-
-def _may_be_opened(eqn: Any) -> bool:
-    if eqn.primitive.name not in CALLS or set_at(eqn) is not None:
-        return False
-    return not jaxpr_of(eqn.params["jaxpr"]).constvars and not captured(eqn.params["jaxpr"])
 
 
 class _Writer:

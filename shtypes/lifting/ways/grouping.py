@@ -6,7 +6,6 @@ divide. As one call they are evaluated on shards (`moves`).
 
 from __future__ import annotations
 
-import collections
 import functools
 import graphlib
 import heapq
@@ -26,6 +25,7 @@ from shtypes.lifting.ways.before_slices import before_slices
 from shtypes.lifting.ways.choice import name_of
 from shtypes.lifting.ways.moves import kind_of
 from shtypes.lifting.ways.order import numbered
+from shtypes.lifting.ways.paddings import with_paddings
 from shtypes.lifting.ways.permutations import with_unique_places
 from shtypes.lifting.ways.selection import in_any_order, selections
 from shtypes.rules.lookups import DimensionNumbers
@@ -51,8 +51,8 @@ def grouped(jaxpr: Any, sharded: frozenset[int] | None = frozenset()) -> Any:
     """
     if jaxpr in _bodies:
         return jaxpr
-    jaxpr = before_slices(jaxpr, sharded)
-    jaxpr = in_any_order(_with_padding_windows(_with_narrow_windows(with_unique_places(jaxpr))))
+    jaxpr = before_slices(with_paddings(jaxpr), sharded)
+    jaxpr = in_any_order(_with_narrow_windows(with_unique_places(jaxpr)))
     sized = dependent_vars(jaxpr, [i for i, v in enumerate(jaxpr.invars) if v.aval.shape])
     selecting = [*selections(jaxpr), *_numbered(jaxpr)]
     groups = _groups(jaxpr, sized, {i for g in selecting for i in g})
@@ -70,27 +70,6 @@ def grouped(jaxpr: Any, sharded: frozenset[int] | None = frozenset()) -> Any:
         calls = {g[0]: _call(uses, g) for g in groups}
         return with_equations(jaxpr, [calls.get(i, jaxpr.eqns[i]) for i in order], jaxpr.outvars)
     return jaxpr
-
-
-def _with_padding_windows(jaxpr: Any) -> Any:
-    """Merges pads with zeros into the sums of windows that alone read them, as in gradients of pools."""
-    read = collections.Counter(v for e in jaxpr.eqns for v in e.invars if not is_literal(v))
-    read.update(v for v in jaxpr.outvars if not is_literal(v))
-    pads: dict[Any, Any] = {}  # by result
-    eqns: list[Any] = []
-    for eqn in jaxpr.eqns:
-        p, name = eqn.params, eqn.primitive.name
-        if name == "pad" and is_literal(eqn.invars[1]) and not eqn.invars[1].val and read[eqn.outvars[0]] == 1:
-            pads[eqn.outvars[0]] = eqn
-        pad = pads.get(eqn.invars[0]) if name == "reduce_window_sum" else None
-        if pad and not np.any(p["padding"]) and np.all(np.equal(p["base_dilation"], 1)):
-            low, high, gap = np.transpose(pad.params["padding_config"]).tolist()
-            if min(*low, *high) >= 0:
-                eqns.remove(pad)
-                params = {"padding": tuple(zip(low, high, strict=True)), "base_dilation": tuple(n + 1 for n in gap)}
-                eqn = eqn.replace(invars=pad.invars[:1], params=p | params)
-        eqns.append(eqn)
-    return with_equations(jaxpr, eqns, jaxpr.outvars) if len(eqns) < len(jaxpr.eqns) else jaxpr
 
 
 def _with_narrow_windows(jaxpr: Any) -> Any:

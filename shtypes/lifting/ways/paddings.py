@@ -1,0 +1,175 @@
+"""Merges pads of what windows read, and crops of their results, into the padding of the windows.
+
+``conv(jnp.pad(x, ...), padding="VALID")`` and ``conv(x, padding=[(3, 3)])[:, :-3]`` have sizes in between that no
+devices divide.
+"""
+
+from __future__ import annotations
+
+import collections
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from jax import lax
+
+from shtypes._compat.jaxprs import is_literal, literal_value, with_equations
+from shtypes.evaluation.rows.families import ints
+from shtypes.evaluation.undo_ravel import used
+from shtypes.lifting.ways.choice import CALLS
+from shtypes.lifting.ways.moves import moves_alone
+from shtypes.lifting.ways.opened import opened
+from shtypes.ops.shards import least_or_most
+
+_CONV: Final = lax.conv_general_dilated_p.name
+_SCATTER: Final = "select_and_scatter_add"
+_least, _most = (functools.partial(least_or_most, most=most) for most in (False, True))
+#: What pads the operands of windows and changes no result, by dtype.
+_FILLS: Final[Mapping[str, Callable[[Any], Any]]] = {
+    _CONV: lambda dtype: 0,
+    "reduce_window_sum": lambda dtype: 0,
+    "reduce_window_max": _least,
+    "reduce_window_min": _most,
+}
+#: The low and high padding of a dim, and the gap between its elements.
+_Pad = tuple[int, int, int]
+
+
+class _Read(NamedTuple):
+    """The dims of an operand along which windows move, in the order of the parameters, of which one dilates them."""
+
+    dims: Sequence[int]
+    dilation: str
+    sign: int = 1  # of the padding by that of the operand
+
+
+def _reads(eqn: Any) -> list[_Read]:
+    """How windows read operands that may be padded: what pads a kernel shortens the padding."""
+    if eqn.primitive.name == _CONV:
+        numbers = eqn.params["dimension_numbers"]
+        return [_Read(numbers.lhs_spec[2:], "lhs_dilation"), _Read(numbers.rhs_spec[2:], "rhs_dilation", -1)]
+    return [_Read(range(eqn.outvars[0].aval.ndim), "base_dilation")] if eqn.primitive.name in _FILLS else []
+
+
+def with_paddings(jaxpr: Any) -> Any:
+    """Merges pads of what windows read, and crops of what they alone are read for, into the windows."""
+    windows = [e for e in jaxpr.eqns if e.primitive.name in (*_FILLS, _SCATTER)]
+    if not windows:
+        return jaxpr
+    beside = {v for e in windows for v in (*_variables(e.invars), *e.outvars)}
+    flat = opened(jaxpr, lambda eqn, _: _moves(eqn) and not beside.isdisjoint([*_variables(eqn.invars), *eqn.outvars]))
+    merging = _Merging(flat)
+    for eqn in flat.eqns:
+        merging.add(eqn)
+    eqns = used(merging.eqns, jaxpr.outvars)
+    return with_equations(jaxpr, eqns, jaxpr.outvars) if len(eqns) < len(flat.eqns) else jaxpr
+
+
+class _Merging:
+    """Merges the equations of a program, one after the other."""
+
+    def __init__(self, jaxpr: Any) -> None:
+        self.eqns: list[Any] = []
+        self._made: dict[Any, int] = {}  # by variable, the number of the equation that makes it
+        self._count = collections.Counter(_variables([v for e in jaxpr.eqns for v in e.invars] + list(jaxpr.outvars)))
+
+    def _maker(self, v: Any) -> Any:
+        return None if is_literal(v) or v not in self._made else self.eqns[self._made[v]]
+
+    def add(self, eqn: Any) -> None:
+        """Adds an equation, or what it and an earlier one are together."""
+        x = eqn.invars[0] if eqn.invars else None
+        if self._maker(x) is not None and self._count[x] == 1 and (window := self._cropped(self._maker(x), eqn)):
+            number = self._made[x]
+            self.eqns[number] = window
+        else:
+            number = len(self.eqns)
+            for i, read in enumerate(_reads(eqn)):
+                eqn = self._padded(eqn, i, read)
+            self.eqns.append(eqn)
+        self._made.update(dict.fromkeys(eqn.outvars, number))
+
+    def _pads(self, v: Any, fill: Any) -> dict[int, _Pad] | None:
+        """The padding of each dim if a variable is padded with a number, and nothing is removed."""
+        pad = self._maker(v)
+        if pad is None or pad.primitive.name != "pad" or self._number(pad.invars[1]) != fill:
+            return None
+        pads = dict(enumerate(map(_pad, pad.params["padding_config"])))
+        return pads if min(map(min, pads.values()), default=0) >= 0 else None
+
+    def _number(self, v: Any) -> Any:
+        """The number that a scalar is, if it is a literal or a cast of one."""
+        cast = self._maker(v)
+        if cast is not None and cast.primitive.name == "convert_element_type":
+            (v,) = cast.invars
+        return literal_value(v) if is_literal(v) else None
+
+    def _padded(self, eqn: Any, i: int, read: _Read) -> Any:
+        """Windows of the operand of a pad, where that pads an operand of theirs with what changes no result."""
+        name, p, v = eqn.primitive.name, eqn.params, eqn.invars[i]
+        pads = self._pads(v, _FILLS[name](v.aval.dtype))
+        if pads is None:
+            return eqn
+        inner = [pads.pop(d) for d in read.dims]
+        if any(map(any, pads.values())) or (name not in (_CONV, "reduce_window_sum") and any(gap for *_, gap in inner)):
+            return eqn
+        old = zip(p["padding"], ints(p[read.dilation]), inner, strict=True)
+        padding = [(int(a) + read.sign * low * n, int(b) + read.sign * high * n) for (a, b), n, (low, high, _) in old]
+        dilation = tuple(n * (gap + 1) for n, (*_, gap) in zip(ints(p[read.dilation]), inner, strict=True))
+        operands = [self._maker(v).invars[0] if j == i else x for j, x in enumerate(eqn.invars)]
+        return eqn.replace(invars=operands, params=p | {"padding": tuple(padding), read.dilation: dilation})
+
+    def _cropped(self, eqn: Any, crop: Any) -> Any:
+        """Windows without the results that a slice or pad removes; None if it does something else."""
+        name, cuts = eqn.primitive.name, _cuts(crop)
+        if cuts is None or name not in (*_FILLS, _SCATTER):
+            return None
+        p = eqn.params
+        if name == _SCATTER:
+            return self._of_unpadded(eqn, crop, cuts)
+        is_conv = name == _CONV
+        inner = [cuts.pop(d) for d in (p["dimension_numbers"].out_spec[2:] if is_conv else list(cuts))]
+        old = zip(p["padding"], ints(p["window_strides"]), inner, strict=True)
+        padding = tuple((int(a) - low * n, int(b) - high * n) for (a, b), n, (low, high, _) in old)
+        if any(map(any, cuts.values())) or (not is_conv and np.min(padding, initial=0) < 0):
+            return None  # JAX cannot transpose pools with negative padding
+        return eqn.replace(outvars=crop.outvars, params=p | {"padding": padding})
+
+    def _of_unpadded(self, scatter: Any, crop: Any, cuts: Mapping[int, _Pad]) -> Any:
+        """The gradient of a pool of a padded operand where that is cropped to the operand; None if it is not."""
+        (source, x), p = scatter.invars, scatter.params
+        if not any(map(any, cuts.values())):
+            return scatter.replace(outvars=crop.outvars)
+        fill = (_most if p["select_prim"].name == "le" else _least)(x.aval.dtype)
+        if self._pads(x, fill) != cuts:
+            return None
+        padding = [(int(a) + cuts[d][0], int(b) + cuts[d][1]) for d, (a, b) in enumerate(p["padding"])]
+        operands = [source, self._maker(x).invars[0]]
+        return scatter.replace(invars=operands, outvars=crop.outvars, params=p | {"padding": tuple(padding)})
+
+
+def _moves(eqn: Any) -> bool:
+    return eqn.primitive.name in CALLS and moves_alone(eqn)
+
+
+def _variables(values: Sequence[Any]) -> list[Any]:
+    return [v for v in values if not is_literal(v)]
+
+
+def _cuts(crop: Any) -> dict[int, _Pad] | None:
+    """How many elements a slice or pad removes at the ends of each dim; None if it does something else."""
+    p, shape = crop.params, crop.invars[0].aval.shape
+    if crop.primitive.name == "slice" and all(n == 1 for n in p["strides"] or ()):
+        pads = [(-int(a), int(b) - n, 0) for a, b, n in zip(p["start_indices"], p["limit_indices"], shape, strict=True)]
+    elif crop.primitive.name == "pad":
+        pads = list(map(_pad, p["padding_config"]))
+    else:
+        return None
+    removes = all(low <= 0 and high <= 0 and not gap for low, high, gap in pads)
+    return {d: (-low, -high, 0) for d, (low, high, _) in enumerate(pads)} if removes else None
+
+
+def _pad(config: Any) -> _Pad:
+    low, high, gap = map(int, config)
+    return low, high, gap

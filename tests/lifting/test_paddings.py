@@ -1,0 +1,193 @@
+"""Windows of pads, and crops of windows, as windows with other padding: programs, values, gradients, what is sent."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+import shtypes as sh
+from shtypes._compat.jaxprs import equations
+from shtypes.lifting.ways.paddings import with_paddings
+from tests.end_to_end import host
+from tests.tolerance import SERIES, assert_close
+from tests.traced.compiled import assert_compiled_as_said
+
+IMAGES = ("NHWC", "HWIO", "NHWC")
+rng = np.random.default_rng(0)
+
+
+def f32(*shape: int) -> Any:
+    return rng.normal(size=shape).astype(np.float32)
+
+
+def conv(x: Any, k: Any, padding: Any = "VALID", stride: int = 1, **options: Any) -> Any:
+    numbers = IMAGES if x.ndim == 4 else ("NWC", "WIO", "NWC")
+    return lax.conv_general_dilated(x, k, (stride,) * (x.ndim - 2), padding, dimension_numbers=numbers, **options)
+
+
+def padded(x: Any, k: Any) -> Any:
+    return conv(jnp.pad(x, ((0, 0), (1, 1), (2, 0), (0, 0))), k)
+
+
+def strided(x: Any, k: Any) -> Any:
+    return conv(jnp.pad(x, ((0, 0), (0, 1), (1, 1), (0, 0))), k, stride=2)
+
+
+def causal(x: Any, k: Any) -> Any:
+    return conv(jnp.pad(x, ((0, 0), (6, 0), (0, 0))), k, rhs_dilation=(2,))
+
+
+def cropped(x: Any, k: Any) -> Any:
+    """As a causal convolution is written where padding is alike at both ends."""
+    return conv(x, k, [(3, 3)])[:, :-3]
+
+
+def padded_kernel(x: Any, k: Any) -> Any:
+    return conv(x, lax.pad(k, jnp.float32(0), ((2, 1, 1), (0, 0, 0), (0, 0, 0))), [(4, 5)])
+
+
+def max_pool(x: Any) -> Any:
+    y = jnp.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)), constant_values=-np.inf)
+    return lax.reduce_window(y, -np.inf, lax.max, (1, 3, 3, 1), (1, 2, 2, 1), "VALID")
+
+
+def min_pool(x: Any) -> Any:
+    y = jnp.pad(x, ((0, 0), (2, 0), (0, 0), (0, 0)), constant_values=np.inf)
+    return lax.reduce_window(y, np.inf, lax.min, (1, 3, 1, 1), (1, 1, 1, 1), "VALID")
+
+
+def sums(x: Any) -> Any:
+    y = jnp.pad(x, ((0, 0), (2, 2), (0, 0), (0, 0)))
+    return lax.reduce_window(y, 0.0, lax.add, (1, 3, 1, 1), (1, 1, 1, 1), "VALID")[:, 1:-1]
+
+
+class Case(NamedTuple):
+    """A function, its arguments, their types on x=4, y=2, and the bytes sent forward, and with the gradients."""
+
+    f: Callable[..., Any]
+    args: Sequence[Any]
+    types: Sequence[str]
+    sent: tuple[int, int]
+
+
+IMAGE, LINE = f32(2, 16, 8, 3), f32(2, 16, 3)
+ROWS, BOTH, SEQUENCE = "[2,16@x,8,3]", "[2,16@x,8@y,3]", "[2,16@x,3]"
+CASES = [
+    Case(padded, (IMAGE, f32(3, 3, 3, 4)), (ROWS, "[3,3,3,4]"), (192, 640)),
+    Case(padded, (IMAGE, f32(3, 3, 3, 4)), (BOTH, "[3,3,3,4]"), (384, 1344)),
+    Case(strided, (IMAGE, f32(3, 3, 3, 4)), (ROWS, "[3,3,3,4]"), (96, 416)),
+    Case(causal, (LINE, f32(4, 3, 3)), (SEQUENCE, "[4,3,3]"), (72, 144)),
+    Case(cropped, (LINE, f32(4, 3, 3)), (SEQUENCE, "[4,3,3]"), (36, 144)),
+    Case(padded_kernel, (LINE, f32(4, 3, 3)), (SEQUENCE, "[4,3,3]"), (72, 144)),
+    Case(max_pool, (IMAGE,), (BOTH,), (216, 384)),
+    Case(min_pool, (IMAGE,), (ROWS,), (192, 288)),
+    Case(sums, (IMAGE,), (ROWS,), (192, 288)),
+]
+NAMES = [f"{case.f.__name__}-{case.types[0]}" for case in CASES]
+
+
+def gradients(f: Callable[..., Any], count: int) -> Callable[..., Any]:
+    return jax.grad(lambda *args: jnp.sum(jnp.sin(f(*args))), tuple(range(count)))
+
+
+def merged(f: Callable[..., Any], args: Sequence[Any]) -> Any:
+    """The program of a function with its pads merged, and its results."""
+    closed = jax.make_jaxpr(f)(*args)
+    program = with_paddings(closed.jaxpr)
+    return program, jax.core.eval_jaxpr(program, closed.consts, *args)
+
+
+@pytest.mark.parametrize("case", CASES, ids=NAMES)
+def test_no_pad_or_crop_is_left_beside_windows_and_values_and_gradients_are_the_same(case: Case) -> None:
+    for f in (case.f, gradients(case.f, len(case.args))):
+        program, results = merged(f, case.args)
+        kinds = {e.primitive.name for e in equations(program)}
+        assert kinds.isdisjoint({"pad", "slice"}) or case.f in (padded_kernel, sums)  # in gradients
+        for value, wanted in zip(results, jax.tree.leaves(f(*case.args)), strict=True):
+            assert_close(value, wanted, SERIES)
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x, k: conv(jnp.pad(x, ((0, 0), (1, 1), (0, 0)), constant_values=1), k),
+        lambda x, k: conv(jnp.pad(x, ((0, 0), (1, 1), (0, 0)), mode="edge"), k),
+        lambda x, k: conv(jnp.pad(x, ((0, 0), (1, 1), (0, 0)), constant_values=k[0, 0, 0]), k),
+        lambda x, k: conv(jnp.pad(x, ((1, 0), (0, 0), (0, 0))), k),
+        lambda x, k: conv(lax.pad(x, jnp.float32(0), ((0, 0, 0), (-1, 2, 0), (0, 0, 0))), k),
+        lambda x, k: conv(x, k)[:1],
+        lambda x, k: conv(x, k)[:, ::2],
+        lambda x, k: (y := conv(x, k, [(3, 3)]), y[:, 3:]),
+        lambda x, k: lax.pad(conv(x, k, [(3, 3)]), jnp.float32(0), ((0, 0, 0), (-1, 2, 0), (0, 0, 0))),
+        lambda x, k: lax.reduce_window(
+            jnp.pad(x, ((0, 0), (1, 1), (0, 0))), -np.inf, lax.max, (1, 3, 1), (1,) * 3, "VALID"
+        ),
+        lambda x, k: lax.reduce_window(x, 0.0, lax.add, (1, 3, 1), (1, 1, 1), "VALID")[:, 1:],
+    ],
+)
+def test_what_is_no_padding_of_windows_stays(f: Any) -> None:
+    args = (LINE, f32(4, 3, 3))
+    program, results = merged(f, args)
+    kinds = {e.primitive.name for e in equations(program)}
+    assert kinds & {"pad", "slice", "concatenate"}
+    for value, wanted in zip(results, jax.tree.leaves(f(*args)), strict=True):
+        assert_close(value, wanted, SERIES)
+
+
+@pytest.mark.one_in(3)
+@pytest.mark.parametrize("seed", range(60))
+def test_a_random_chain_of_pads_windows_and_crops_is_the_same(seed: int) -> None:
+    r = random.Random(seed)
+    pads = [(r.randrange(-1, 3), r.randrange(-1, 4), r.randrange(3)) for _ in range(2)]
+    cut, padding = (r.randrange(2), r.randrange(2)), [(r.randrange(-1, 3), r.randrange(-1, 3))]
+    options: dict[str, Any] = {
+        "lhs_dilation": (r.randrange(1, 3),),
+        "rhs_dilation": (r.randrange(1, 3),),
+        "stride": r.randrange(1, 3),
+    }
+
+    pads_kernel = r.random() < 0.5
+
+    def f(x: Any, k: Any) -> Any:
+        zero = jnp.float32(0)
+        kernel = lax.pad(k, zero, (pads[1], (0, 0, 0), (0, 0, 0))) if pads_kernel else k
+        y = conv(lax.pad(x, zero, ((0, 0, 0), pads[0], (0, 0, 0))), kernel, padding, **options)
+        crop = (0, 0, 0), (-cut[0], -cut[1], 0), (0, 0, 0)
+        return lax.pad(y, zero, crop) if pads_kernel else y[:, cut[0] : y.shape[1] - cut[1]]
+
+    args = f32(2, 16, 3), f32(2, 3, 2)
+    for g in (f, gradients(f, 2)):
+        _, results = merged(g, args)
+        for value, wanted in zip(results, jax.tree.leaves(g(*args)), strict=True):
+            assert_close(value, wanted, SERIES)
+
+
+@pytest.mark.one_in(3)
+@pytest.mark.mesh({"x": 4, "y": 2})
+@pytest.mark.parametrize("case", CASES, ids=NAMES)
+def test_it_sends_borders_and_is_what_one_device_computes(case: Case) -> None:
+    places = tuple(range(len(case.args)))
+    typed = [sh.array(x, t) for x, t in zip(case.args, case.types, strict=True)]
+    both = gradients(case.f, len(places))
+    forward, inside = (sh.implicit_comm(sh.lift(f)) for f in (case.f, both))
+    assert tuple(sh.ledger(f, *typed).total.bytes for f in (forward, inside)) == case.sent
+
+    @sh.implicit_comm
+    def step(*args: Any) -> Any:
+        loss = sh.lift(lambda *xs: jnp.sum(jnp.sin(case.f(*xs))))
+        return sh.lift(case.f)(*args), sh.grad(loss, places)(*args)
+
+    assert_compiled_as_said(step, *typed, jits=[jax.jit])
+    value, found = jax.block_until_ready(jax.jit(step)(*typed))
+    of_inside = jax.block_until_ready(jax.jit(inside)(*typed))
+    assert_close(host(value), case.f(*case.args), SERIES)
+    for each in (found, of_inside):
+        for a, b in zip(each, jax.jit(both)(*case.args), strict=True):
+            assert_close(host(a), b, SERIES)
