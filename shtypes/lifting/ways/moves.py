@@ -107,6 +107,20 @@ def _elsewhere(eqn: Any, dim: int, blocks: tuple[int, ...]) -> dict[str, Any] | 
     return {"start_indices": start, "limit_indices": limit, "strides": steps} if some else None
 
 
+def _beside(eqn: Any, dim: int, blocks: tuple[int, ...]) -> dict[str, Any] | None:
+    """The parameters, for shards, of a primitive that changes dims behind a dim; None if it changes it, or another."""
+    p, before, after = eqn.params, eqn.invars[0].aval.shape, eqn.outvars[0].aval.shape
+    if before[: dim + 1] != after[: dim + 1]:
+        return None
+    match eqn.primitive.name:
+        case "squeeze":
+            return {} if min(p["dimensions"]) > dim else None
+        case "reshape":
+            return {"new_sizes": blocks} if p["dimensions"] is None else None
+    kept = tuple(range(dim + 1))
+    return {"shape": blocks} if tuple(p["broadcast_dimensions"])[: dim + 1] == kept else None
+
+
 class Moved(NamedTuple):
     """A value that is not materialized: a table of where its elements come from.
 
@@ -154,7 +168,10 @@ class _Evaluation:
         if name in _MOVES and _keeps_dims(eqn):
             return self._moved(eqn, xs)
         if name in _RESHAPES:
-            return [bound(eqn)(*map(self._complete, xs))]
+            params = _beside(eqn, self.dim, self._held(eqn.outvars[0].aval.shape))
+            if params is None:
+                return [bound(eqn)(*map(self._complete, xs))]
+            return [Shard(bound(eqn, **params)(self.block(xs[0]).x), self._size(xs[0]))]
         size = eqn.outvars[0].aval.shape[self.dim]
         spreads = [not getattr(x, "ndim", 1) or self._size(x) != size for x in xs]  # is broadcast along the dim
         blocks = [self._complete(x) if s else self.block(x).x for x, s in zip(xs, spreads, strict=True)]
