@@ -44,6 +44,7 @@ ELSEWHERE = {
     "closed_call": "what JAX's transformations make of bodies",
     "call_hi_primitive": "a typed call in a plain program",
     "eval_jaxpr": "`jax.lax.custom_root` on the newest JAX",
+    "remat_opt": "tests/lifting/derivative_programs.py: of `optimize_remat=True`",
     **dict.fromkeys(
         (
             *("all_gather", "all_gather_invariant", "all_gather_reduced", "all_to_all", "axis_index", "pbroadcast"),
