@@ -198,30 +198,45 @@ class Planned:
         Free reshards are left out unless ``free``, and where no expression has the value. The values of statements in
         scopes are resharded to the plan's types if ``pinned``.
         """
-        plan, source, edits = self.plan, self.source, Edits({}, {}, [])
-        program = plan.problem.program
-        casts = plan.decisions.casts.items()
+        plan, edits = self.plan, Edits({}, {}, [])
+        program, casts = plan.problem.program, plan.decisions.casts.items()
         inserted = {place: c if free or place not in plan.free else c._replace(to=None) for place, c in casts}
         types = _PlannedTypes(plan.src, plan.needed)
         planned = [_PlannedUse(u, chain, inserted, types) for u, chain in zip(self._uses, self._chains, strict=True)]
         _move_out(planned, program)
-        times = _times(program)
         through: dict[int, list[_PlannedUse]] = {}
         for p in planned:
             for k, _ in p.chain:
                 through.setdefault(k, []).append(p)
+        self._types = {}
+        for k, each in through.items():
+            texts = {_text(t, sizes=False) for p in each if (t := p.src or p.needed) is not None}
+            self._types |= {k: texts.pop()} if len(texts) == 1 else {}
         inside = [
             (op.place, f"{op.place} <- {op.name}: it communicates itself")
             for op in program.ops
             if op.id in plan.decisions.across_shards
         ]
+        for line, reason in (*inside, *self._add_reshards(edits, planned, through)):
+            place = self.source.scope_of(line)
+            if place is None:
+                edits.refused.append(reason)
+            else:
+                self.add_scope(edits, place, reason, pinned=pinned)
+        return edits
+
+    def _add_reshards(
+        self, edits: Edits, planned: Sequence[_PlannedUse], through: Mapping[int, Sequence[_PlannedUse]]
+    ) -> Iterator[tuple[SourceLine, str]]:
+        """Adds the reshards of expressions; yields the lines of the others, each with the reason."""
+        times = _times(self.plan.problem.program)
         done: set[int] = set()
         for p in planned:
             if not p.types or id(p) in done:
                 continue
             if not p.chain:
-                if p.use.place not in plan.free:
-                    inside.append((p.use.line, f"{_at(p.use)}: no expression of a line gives it"))
+                if p.use.place not in self.plan.free:
+                    yield p.use.line, f"{_at(p.use)}: no expression of a line gives it"
                 continue
             # before a loop, if the plan has it there; at an expression whose other values are resharded alike
             most = times[p.use.value.id] if p.early else times[p.use.place]
@@ -230,24 +245,12 @@ class Planned:
             found = ((k, of(p, through[k])) for of in (_one_target, _by_type) for k in free_sites)
             site, targets = next(((k, texts) for k, texts in found if texts is not None), (None, []))
             if site is None:
-                several = source.text(p.chain[0][0])
+                several = self.source.text(p.chain[0][0])
                 reason = f"{_at(p.use)}: `{several}` stands for several values, which the plan has in several types"
-                inside.append((p.use.line, reason))
+                yield p.use.line, reason
                 continue
             edits.reshards[site] = targets
             done.update(map(id, through[site]))
-        kinds = {
-            k: {_text(t, sizes=False) for p in each if (t := p.src or p.needed) is not None}
-            for k, each in through.items()
-        }
-        self._types = {k: next(iter(texts)) for k, texts in kinds.items() if len(texts) == 1}
-        for line, reason in inside:
-            place = source.scope_of(line)
-            if place is None:
-                edits.refused.append(reason)
-            else:
-                self.add_scope(edits, place, reason, pinned=pinned)
-        return edits
 
     def add_scope(self, edits: Edits, place: Place, reason: str, *, pinned: bool) -> None:
         """Adds a scope around a statement or lambda; if ``pinned``, its value is resharded to the plan's type."""
