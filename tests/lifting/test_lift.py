@@ -289,3 +289,16 @@ def test_an_equation_is_typed_once_for_all_layers_in_a_gradient_and_outside(
         for program in (programs[first], *programs.values()):
             jax.make_jaxpr(program)(sh.abstract_array(shape))
     assert row.call_count == 1
+
+
+@pytest.mark.parametrize("scope", [lambda f: f, sh.implicit_comm])
+def test_the_branch_of_a_platform_is_that_of_the_devices_of_the_mesh(
+    scope: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where there are GPUs, they are JAX's default devices, and a mesh may be of CPUs."""
+    x = np.arange(8, dtype=np.float32)
+    run = scope(sh.lift(lambda x: jax.lax.platform_dependent(x, cpu=jnp.sin, cuda=jnp.cos, default=jnp.tanh)))
+    with sh.use_mesh(sh.make_mesh(MESH)):
+        typed = sh.array(x, "f32[8@dp]")
+        monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+        np.testing.assert_allclose(denoted(sh.jit(run)(typed)), np.sin(x), rtol=1e-6)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable
 from typing import Any, Final
@@ -20,9 +21,11 @@ from shtypes.control.branches import switch
 from shtypes.control.loops import scan, while_loop
 from shtypes.core.callbacks import HostFunction
 from shtypes.core.local import local_all
+from shtypes.core.meshes import concrete_mesh
 from shtypes.dispatch.apply import all_replicated, apply, is_typed
 from shtypes.errors import ShardingTypeError
 from shtypes.evaluation.bound_primitive import Bound
+from shtypes.evaluation.frames import mesh_here
 from shtypes.evaluation.interpreter import evaluate_closed
 from shtypes.evaluation.rows.families import Row, all_unsharded
 from shtypes.evaluation.source_fixes import IMPLICIT_HINT
@@ -296,13 +299,22 @@ def _cond(eqn: Any, operands: list[Any]) -> list[Any]:
 
 @body_row("platform_index")
 def _platform_index(eqn: Any, operands: list[Any]) -> list[Any]:
-    """The index of the branch for the default backend."""
-    platforms, backend = eqn.params["platforms"], jax.default_backend()
+    """The index of the branch for the devices of the program's mesh."""
+    platforms, backend = eqn.params["platforms"], _platform()
     names_here = {backend, *(("cuda", "rocm") if backend == "gpu" else ())}
     branch = next((i for i, names in enumerate(platforms) if names is None or names_here & set(names)), None)
     if branch is None:
         raise ShardingTypeError(f"the program has no branch for the platform {backend}")
     return [np.int32(branch)]
+
+
+def _platform() -> str:
+    """The platform of the devices on which the program runs; of JAX's default ones for a mesh without any here."""
+    mesh = mesh_here(())
+    if mesh is not None:
+        with contextlib.suppress(ShardingTypeError):
+            return str(concrete_mesh(mesh).devices.flat[0].platform)
+    return jax.default_backend()
 
 
 @body_row("pure_callback")
