@@ -96,6 +96,15 @@ def pool(x: Any, kind: str, size: int = 3, stride: int = 1) -> Any:
     return lax.reduce_window(x, init, operator, (1, size, size, 1), (1, stride, stride, 1), "SAME")
 
 
+def to_neighbours(x: Any) -> Any:
+    """Attention to the block of each position and those beside it."""
+    (b, n, d), size = x.shape, 64
+    blocks = jnp.pad(x, ((0, 0), (size, size), (0, 0))).reshape(b, -1, size, d)
+    near = jnp.concatenate([blocks[:, :-2], blocks[:, 1:-1], blocks[:, 2:]], 2)
+    weights = jax.nn.softmax(jnp.einsum("bnqd,bnkd->bnqk", x.reshape(b, -1, size, d), near) / 4, -1)
+    return jnp.einsum("bnqk,bnkd->bnqd", weights, near).reshape(b, n, d)
+
+
 def mean_pool(x: Any) -> Any:
     """Means of 3 x 3 elements, zeros beyond the ends among them."""
     return pool(x, "add") / 9
@@ -266,6 +275,8 @@ def _cases() -> Iterator[Case]:
     yield Case("Laplacian by slices", laplacian, (image,), PLANE, ("x", "y"))
     yield Case("Laplacian by slices: gradient", gradient(laplacian), (image,), PLANE, ("x", "y"))
     table, ids = "[8192@x,64]", "i32[4096@x]"
+    yield Case("attention to blocks beside", to_neighbours, (seq,))
+    yield Case("attention to blocks beside: gradient", gradient(to_neighbours), (seq,))
     yield Case("lookup", lambda x, i: jnp.take(x, i, axis=0), (table, ids))
     yield Case("lookup in a large table", lambda x, i: jnp.take(x, i, axis=0), ("[65536@x,64]", ids))
     yield Case("lookup, batch on y", lambda x, i: x[i], (table, "i32[8@y,512@x]"), PLANE)

@@ -22,6 +22,7 @@ from shtypes._compat.plain_programs import alone, trace_plain
 from shtypes.caches import Bounded
 from shtypes.evaluation.table import REWRITES
 from shtypes.lifting.ways.before_slices import before_slices
+from shtypes.lifting.ways.blocks import with_padded_blocks
 from shtypes.lifting.ways.choice import name_of
 from shtypes.lifting.ways.moves import kind_of
 from shtypes.lifting.ways.order import numbered
@@ -51,7 +52,7 @@ def grouped(jaxpr: Any, sharded: frozenset[int] | None = frozenset()) -> Any:
     """
     if jaxpr in _bodies:
         return jaxpr
-    jaxpr = before_slices(with_paddings(jaxpr), sharded)
+    jaxpr = before_slices(with_padded_blocks(with_paddings(jaxpr)), sharded)
     jaxpr = in_any_order(_with_narrow_windows(with_unique_places(jaxpr)))
     sized = dependent_vars(jaxpr, [i for i, v in enumerate(jaxpr.invars) if v.aval.shape])
     selecting = [*selections(jaxpr), *_numbered(jaxpr)]

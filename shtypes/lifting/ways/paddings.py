@@ -57,8 +57,10 @@ def with_paddings(jaxpr: Any) -> Any:
     windows = [e for e in jaxpr.eqns if e.primitive.name in (*_FILLS, _SCATTER)]
     if not windows:
         return jaxpr
-    beside = {v for e in windows for v in (*_variables(e.invars), *e.outvars)}
-    flat = opened(jaxpr, lambda eqn, _: _moves(eqn) and not beside.isdisjoint([*_variables(eqn.invars), *eqn.outvars]))
+    beside = {v for e in windows for v in (*variables(e.invars), *e.outvars)}
+    flat = opened(
+        jaxpr, lambda eqn, _: is_of_moves(eqn) and not beside.isdisjoint([*variables(eqn.invars), *eqn.outvars])
+    )
     merging = _Merging(flat)
     for eqn in flat.eqns:
         merging.add(eqn)
@@ -72,7 +74,7 @@ class _Merging:
     def __init__(self, jaxpr: Any) -> None:
         self.eqns: list[Any] = []
         self._made: dict[Any, int] = {}  # by variable, the number of the equation that makes it
-        self._count = collections.Counter(_variables([v for e in jaxpr.eqns for v in e.invars] + list(jaxpr.outvars)))
+        self._count = collections.Counter(variables([v for e in jaxpr.eqns for v in e.invars] + list(jaxpr.outvars)))
 
     def _maker(self, v: Any) -> Any:
         return None if is_literal(v) or v not in self._made else self.eqns[self._made[v]]
@@ -95,7 +97,7 @@ class _Merging:
         pad = self._maker(v)
         if pad is None or pad.primitive.name != "pad" or self._number(pad.invars[1]) != fill:
             return None
-        pads = dict(enumerate(map(_pad, pad.params["padding_config"])))
+        pads = dict(enumerate(map(pad_of, pad.params["padding_config"])))
         return pads if min(map(min, pads.values()), default=0) >= 0 else None
 
     def _number(self, v: Any) -> Any:
@@ -122,7 +124,7 @@ class _Merging:
 
     def _cropped(self, eqn: Any, crop: Any) -> Any:
         """Windows without the results that a slice or pad removes; None if it does something else."""
-        name, cuts = eqn.primitive.name, _cuts(crop)
+        name, cuts = eqn.primitive.name, cuts_of(crop)
         if cuts is None or name not in (*_FILLS, _SCATTER):
             return None
         p = eqn.params
@@ -149,27 +151,30 @@ class _Merging:
         return scatter.replace(invars=operands, outvars=crop.outvars, params=p | {"padding": tuple(padding)})
 
 
-def _moves(eqn: Any) -> bool:
+def is_of_moves(eqn: Any) -> bool:
+    """Whether an equation calls nothing but moves and elementwise functions."""
     return eqn.primitive.name in CALLS and moves_alone(eqn)
 
 
-def _variables(values: Sequence[Any]) -> list[Any]:
+def variables(values: Sequence[Any]) -> list[Any]:
+    """Those of values that are no literals."""
     return [v for v in values if not is_literal(v)]
 
 
-def _cuts(crop: Any) -> dict[int, _Pad] | None:
+def cuts_of(crop: Any) -> dict[int, _Pad] | None:
     """How many elements a slice or pad removes at the ends of each dim; None if it does something else."""
     p, shape = crop.params, crop.invars[0].aval.shape
     if crop.primitive.name == "slice" and all(n == 1 for n in p["strides"] or ()):
         pads = [(-int(a), int(b) - n, 0) for a, b, n in zip(p["start_indices"], p["limit_indices"], shape, strict=True)]
     elif crop.primitive.name == "pad":
-        pads = list(map(_pad, p["padding_config"]))
+        pads = list(map(pad_of, p["padding_config"]))
     else:
         return None
     removes = all(low <= 0 and high <= 0 and not gap for low, high, gap in pads)
     return {d: (-low, -high, 0) for d, (low, high, _) in enumerate(pads)} if removes else None
 
 
-def _pad(config: Any) -> _Pad:
+def pad_of(config: Any) -> _Pad:
+    """The padding of a dim as integers."""
     low, high, gap = map(int, config)
     return low, high, gap
