@@ -11,9 +11,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
+from jax.ad_checkpoint import checkpoint_name
 
 import shtypes as sh
 from shtypes._compat.jaxprs import equations
+from shtypes.lifting.ways.blocks import with_padded_blocks
+from shtypes.lifting.ways.moves import MARKED
 from shtypes.lifting.ways.paddings import with_paddings
 from tests.end_to_end import host
 from tests.tolerance import SERIES, assert_close
@@ -139,6 +142,18 @@ def test_what_is_no_padding_of_windows_stays(f: Any) -> None:
     assert kinds & {"pad", "slice", "concatenate"}
     for value, wanted in zip(results, jax.tree.leaves(f(*args)), strict=True):
         assert_close(value, wanted, SERIES)
+
+
+def test_marks_of_expressions_change_nothing() -> None:
+    def f(x: Any, k: Any) -> Any:
+        y = checkpoint_name(jnp.pad(checkpoint_name(x, f"{MARKED}0"), ((0, 0), (3, 0), (0, 0))), f"{MARKED}1")
+        y = checkpoint_name(conv(y, k, [(0, 4)]), f"{MARKED}2")[:, :-4]
+        return jnp.pad(checkpoint_name(y, f"{MARKED}3"), ((0, 0), (4, 4), (0, 0))).reshape(2, 6, 4, 3)[:, 1:]
+
+    args = LINE, f32(4, 3, 3)
+    program = with_padded_blocks(merged(f, args)[0])
+    assert {(2, n, 3) for n in (19, 20, 24)}.isdisjoint(v.aval.shape for e in equations(program) for v in e.outvars)
+    assert_close(jax.core.eval_jaxpr(program, [], *args)[0], f(*args), SERIES)
 
 
 @pytest.mark.one_in(3)

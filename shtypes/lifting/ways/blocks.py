@@ -5,31 +5,27 @@ As attention to neighbouring blocks is written. No devices divide the size in be
 
 from __future__ import annotations
 
-import collections
 import math
 from collections.abc import Sequence
 from typing import Any
 
 from shtypes._compat.jaxprs import is_literal, variable, with_equations
 from shtypes.evaluation.undo_ravel import used
-from shtypes.lifting.ways.opened import opened
-from shtypes.lifting.ways.paddings import cuts_of, is_of_moves, pad_of, variables
+from shtypes.lifting.ways.paddings import cuts_of, marked, pad_of, readers, variables, with_moves_opened
 
 
 def with_padded_blocks(jaxpr: Any) -> Any:
     """Pads dims after they are split into blocks that are padded as a whole, and crops such before they are merged."""
-    beside = {v for e in jaxpr.eqns if e.primitive.name == "reshape" for v in (*variables(e.invars), *e.outvars)}
-    if not beside:
+    reshapes = [e for e in jaxpr.eqns if e.primitive.name == "reshape"]
+    if not reshapes:
         return jaxpr
-    flat = opened(
-        jaxpr, lambda eqn, _: is_of_moves(eqn) and not beside.isdisjoint([*variables(eqn.invars), *eqn.outvars])
-    )
-    count = collections.Counter(variables([v for e in flat.eqns for v in e.invars] + list(flat.outvars)))
+    flat = with_moves_opened(jaxpr, reshapes)
+    of, count = marked(flat), readers(flat)
     made: dict[Any, Any] = {}
     eqns: list[Any] = []
     swapped = False
     for eqn in flat.eqns:
-        x = eqn.invars[0] if eqn.invars and not is_literal(eqn.invars[0]) else None
+        x = of.get(eqn.invars[0], eqn.invars[0]) if variables(eqn.invars[:1]) else None
         both = _swapped(made[x], eqn) if x in made and count[x] == 1 else None
         swapped |= both is not None
         made.update((v, e) for e in both or [eqn] for v in e.outvars)

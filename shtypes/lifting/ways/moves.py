@@ -280,8 +280,8 @@ def _numbers(like: Any, value: Any, device: Any, table: Static, n: int, dim: int
 
 
 def moves_alone(eqn: Any) -> bool:
-    """Whether a call consists of moves along dims and elementwise functions."""
-    return _kind_of_body(eqn.params["jaxpr"]) is True
+    """Whether an equation is a call of moves along dims and elementwise functions alone."""
+    return eqn.primitive.name in CALLS and _kind_of_body(eqn.params["jaxpr"]) is True
 
 
 def _moves_together(eqn: Any) -> bool:

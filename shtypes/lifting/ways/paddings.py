@@ -17,8 +17,7 @@ from jax import lax
 from shtypes._compat.jaxprs import is_literal, literal_value, with_equations
 from shtypes.evaluation.rows.families import ints
 from shtypes.evaluation.undo_ravel import used
-from shtypes.lifting.ways.choice import CALLS
-from shtypes.lifting.ways.moves import moves_alone
+from shtypes.lifting.ways.moves import MARKED, moves_alone
 from shtypes.lifting.ways.opened import opened
 from shtypes.ops.shards import least_or_most
 
@@ -57,10 +56,7 @@ def with_paddings(jaxpr: Any) -> Any:
     windows = [e for e in jaxpr.eqns if e.primitive.name in (*_FILLS, _SCATTER)]
     if not windows:
         return jaxpr
-    beside = {v for e in windows for v in (*variables(e.invars), *e.outvars)}
-    flat = opened(
-        jaxpr, lambda eqn, _: is_of_moves(eqn) and not beside.isdisjoint([*variables(eqn.invars), *eqn.outvars])
-    )
+    flat = with_moves_opened(jaxpr, windows)
     merging = _Merging(flat)
     for eqn in flat.eqns:
         merging.add(eqn)
@@ -74,16 +70,20 @@ class _Merging:
     def __init__(self, jaxpr: Any) -> None:
         self.eqns: list[Any] = []
         self._made: dict[Any, int] = {}  # by variable, the number of the equation that makes it
-        self._count = collections.Counter(variables([v for e in jaxpr.eqns for v in e.invars] + list(jaxpr.outvars)))
+        self._marked = marked(jaxpr)
+        self._count = readers(jaxpr)
 
     def _maker(self, v: Any) -> Any:
-        return None if is_literal(v) or v not in self._made else self.eqns[self._made[v]]
+        if is_literal(v) or (x := self._marked.get(v, v)) not in self._made:
+            return None
+        return self.eqns[self._made[x]]
 
     def add(self, eqn: Any) -> None:
         """Adds an equation, or what it and an earlier one are together."""
         x = eqn.invars[0] if eqn.invars else None
-        if self._maker(x) is not None and self._count[x] == 1 and (window := self._cropped(self._maker(x), eqn)):
-            number = self._made[x]
+        window = None if self._maker(x) is None else self._cropped(self._maker(x), eqn)
+        if window is not None and self._count[self._marked.get(x, x)] == 1:
+            number = self._made[self._marked.get(x, x)]
             self.eqns[number] = window
         else:
             number = len(self.eqns)
@@ -151,9 +151,36 @@ class _Merging:
         return scatter.replace(invars=operands, outvars=crop.outvars, params=p | {"padding": tuple(padding)})
 
 
-def is_of_moves(eqn: Any) -> bool:
-    """Whether an equation calls nothing but moves and elementwise functions."""
-    return eqn.primitive.name in CALLS and moves_alone(eqn)
+def with_moves_opened(jaxpr: Any, beside: Sequence[Any]) -> Any:
+    """The program with the equations of calls that move what some equations read, or what they compute."""
+    of = marked(jaxpr)
+    near = {of.get(v, v) for e in beside for v in (*variables(e.invars), *e.outvars)}
+
+    def opens(eqn: Any, _: bool) -> bool:
+        operands = {of.get(v, v) for v in variables(eqn.invars)}
+        return moves_alone(eqn) and not near.isdisjoint(operands.union(eqn.outvars))
+
+    return opened(jaxpr, opens)
+
+
+def marked(jaxpr: Any) -> dict[Any, Any]:
+    """The variables that marks of `shtypes suggest --patch` name, and what they name."""
+    of: dict[Any, Any] = {}
+    for eqn in jaxpr.eqns:
+        if (
+            eqn.primitive.name == "name"
+            and str(eqn.params["name"]).startswith(MARKED)
+            and not is_literal(eqn.invars[0])
+        ):
+            of[eqn.outvars[0]] = of.get(eqn.invars[0], eqn.invars[0])
+    return of
+
+
+def readers(jaxpr: Any) -> collections.Counter[Any]:
+    """How often each variable is read, whatever marks it."""
+    of = marked(jaxpr)
+    read = [v for e in jaxpr.eqns if of.keys().isdisjoint(e.outvars) for v in e.invars]
+    return collections.Counter(of.get(v, v) for v in variables([*read, *jaxpr.outvars]))
 
 
 def variables(values: Sequence[Any]) -> list[Any]:
