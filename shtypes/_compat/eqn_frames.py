@@ -9,14 +9,15 @@ import importlib
 import linecache
 import re
 from collections.abc import Callable, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from shtypes._compat import private
 from shtypes._compat.jaxprs import jaxpr_of
-from shtypes.caches import Bounded
+from shtypes.caches import CACHE_SIZE, Bounded
 from shtypes.context.eqn_source import EqnSource
 from shtypes.context.frames import Owner, owner_of_file
 
+T = TypeVar("T")
 #: The public modules of JAX's functions, by source folder.
 _MODULES: Final = (
     ("numpy/linalg", "jax.numpy.linalg"),
@@ -151,8 +152,22 @@ def _positions(code: Any, last: int) -> tuple[int, int, int | None, int | None]:
 
 def frames_of(eqn: Any) -> list[Frame]:
     """The frames in which an equation was traced, innermost first; for one in a sub-jaxpr, those inside its caller."""
-    traceback = eqn.source_info.traceback
+    return _frames_of_stack(eqn.source_info.traceback)
+
+
+def _frames_of_stack(traceback: Any) -> list[Frame]:
     return [] if traceback is None else [Frame(*f) for f in zip(*traceback.raw_frames(), strict=True)]
+
+
+def of_frames(f: Callable[[list[Frame]], T]) -> Callable[[Any], T]:
+    """The function of an equation that is a function of its frames. Equal stacks, as of unrolled layers, are one."""
+    of_stack = functools.lru_cache(maxsize=CACHE_SIZE)(lambda traceback: f(_frames_of_stack(traceback)))
+
+    @functools.wraps(f)
+    def of_eqn(eqn: Any) -> T:
+        return of_stack(eqn.source_info.traceback)
+
+    return of_eqn
 
 
 @functools.lru_cache(maxsize=4096)
@@ -163,9 +178,8 @@ def has_users_line(traceback: Any) -> bool:
     )
 
 
-def users_frame(eqn: Any) -> tuple[Frame, str] | None:
-    """The user's frame of an equation and the library function that it called, or None."""
-    frames = frames_of(eqn)
+def users_frame(frames: Sequence[Frame]) -> tuple[Frame, str] | None:
+    """The user's frame of a stack and the library function that it called, or None."""
     frame = next((f for f in frames if f.kind is Owner.USERS), None)
     return None if frame is None else (frame, eqn_source_of(frames).library)
 
@@ -237,16 +251,17 @@ _raw_frame_to_frame: Final[Callable[..., Any]] = private("jax._src.source_info_u
 _frames: Bounded[tuple[Any, UserFrame | None]] = Bounded(1 << 14)
 
 
-def user_frames(eqn: Any) -> tuple[UserFrame, ...]:
+@of_frames
+def user_frames(frames: Sequence[Frame]) -> tuple[UserFrame, ...]:
     """The user's frames of an equation, innermost first."""
-    frames = []
-    for code, last in frames_of(eqn):
+    found = []
+    for code, last in frames:
         entry = _frames.get((id(code), last))
         if entry is None:
             entry = _frames.put((id(code), last), (code, _user_frame(code, last)))
         if entry[1] is not None:
-            frames.append(entry[1])
-    return tuple(frames)
+            found.append(entry[1])
+    return tuple(found)
 
 
 def _user_frame(code: Any, last: int) -> UserFrame | None:

@@ -18,7 +18,7 @@ from jax import lax
 from jax.sharding import AxisType
 
 from shtypes._compat import HiPrimitive
-from shtypes._compat.eqn_frames import frames_of, users_frame
+from shtypes._compat.eqn_frames import Frame, of_frames, users_frame
 from shtypes._compat.jaxprs import (
     ClosedCall,
     Cond,
@@ -118,12 +118,13 @@ def control_of(eqn: Any) -> Any:
         return None
 
 
-def place_of(eqn: Any) -> SourceLine:
+@of_frames
+def place_of(frames: Sequence[Frame]) -> SourceLine:
     """The user's line of an equation, or that of an installed library if the user has none."""
-    inmost = next((f for f in frames_of(eqn) if f.kind in (Owner.USERS, Owner.INSTALLED)), None)
+    inmost = next((f for f in frames if f.kind in (Owner.USERS, Owner.INSTALLED)), None)
     if inmost is None:
         return SourceLine()
-    in_library = users_frame(eqn) if inmost.kind is Owner.INSTALLED else None
+    in_library = users_frame(frames) if inmost.kind is Owner.INSTALLED else None
     frame, library = in_library or (inmost, "")
     return SourceLine(frame.code.co_filename, frame.line, frame.code.co_qualname, library)
 
@@ -196,7 +197,6 @@ class Walk:
         self._live: dict[Any, tuple[list[tuple[Any, Needs]], tuple[bool, ...]]] = {}
         self._kept: dict[Any, list[tuple[Any, Needs]]] = {}
         self._makers: dict[int, dict[Any, Any]] = {}  # for each body, its equations by result
-        self._places: dict[int, SourceLine] = {}  # by stack, which equations that were traced once share
         self._choices = 0
 
     def equations(self, jaxpr: Any, used: tuple[bool, ...], context: BodyContext) -> Iterator[Equation]:
@@ -207,7 +207,7 @@ class Walk:
             self._kept[key] = [(eqn, use) for eqn, use in self.live(jaxpr, used)[0] if use.bodies or self._keep(eqn)]
         for eqn, use in self._kept[key]:
             full_stack = f"{stack}/{eqn.source_info.name_stack}"
-            place = self._place(eqn)
+            place = place_of(eqn)
             if not use.bodies or why_not_covered(eqn):
                 depth = full_stack.count("jvp(")
                 direction = direction_of(full_stack)
@@ -225,12 +225,6 @@ class Walk:
             )
             for body in use.bodies:
                 yield from self.equations(body.jaxpr, body.used, inner.inside(body, choice, place))
-
-    def _place(self, eqn: Any) -> SourceLine:
-        stack = id(eqn.source_info.traceback)
-        if stack not in self._places:
-            self._places[stack] = place_of(eqn)
-        return self._places[stack]
 
     def live(self, jaxpr: Any, used: tuple[bool, ...]) -> tuple[list[tuple[Any, Needs]], tuple[bool, ...]]:
         """The live equations, with their needs, and the live operands of a body."""
