@@ -148,12 +148,12 @@ def to_decisions(costs: Costs, assignment: Assignment, transfers: Sequence[Trans
         for t in transfers
         if t.src != t.dst or t.from_copy
     }
-    across_shards: dict[int, int | None] = {}
-    for node in graph.nodes:
-        if node.op is not None:
-            ways = {o.way for o in costs.chosen(node, assignment[node.leader.id]) if o.across_shards}
-            if ways:
-                across_shards[node.op.id] = ways.pop() if len(ways) == 1 else None
+    ways = {n.id: {o.way for o in costs.chosen(n, assignment[n.id]) if o.across_shards} for n in graph.decisions}
+    across_shards = {
+        node.op.id: next(iter(some)) if len(some) == 1 else None
+        for node in graph.nodes
+        if node.op is not None and (some := ways[node.leader.id])
+    }
     return Decisions(graph.mesh, tuple(arguments), casts, across_shards)
 
 

@@ -43,6 +43,8 @@ _LEAST_FUSED: Final = 0.05
 _MOST_CACHED: Final = 4096
 #: The most transfers that are remembered: those of several assignments.
 _MOST_TRANSFERS: Final = 32768
+#: The most assignments of which all transfers are remembered: a plan has those with which it was priced.
+_MOST_PRICED: Final = 8
 #: Seconds that exclude an option.
 _EXCLUDED: Final = 1e9
 #: A relative cost below that of any work, as a tie-breaker.
@@ -131,6 +133,7 @@ class Costs:
         self._pair_cache: dict[Any, tuple[Table, Table, Table]] = {}
         self._factor_cache: dict[Any, Factor] = {}
         self._transfer_cache: Bounded[Transfer] = Bounded(_MOST_TRANSFERS)
+        self._group_cache: Bounded[list[list[Transfer]]] = Bounded(_MOST_PRICED)
         #: By decision and row: the communication of ops that is not the sum over the axes.
         self._row_comm: dict[int, dict[tuple[int, ...], CommPerByte]] = {}
         self.nodes, self.uses = self._group_repeated()
@@ -535,9 +538,13 @@ class Costs:
 
     def _transfer_groups(self, assignment: Assignment, byte: float) -> list[list[Transfer]]:
         """The transfers, with those of repeated layers together."""
-        groups = [(some, self._cached_transfer(some[0], assignment, byte)) for some in self.uses]
-        every = iter(self._sharing.counted_once([Transfer(use, *t[1:]) for some, t in groups for use in some]))
-        return [[*itertools.islice(every, len(some))] for some, _ in groups]
+
+        def counted_once() -> list[list[Transfer]]:
+            groups = [(some, self._cached_transfer(some[0], assignment, byte)) for some in self.uses]
+            every = iter(self._sharing.counted_once([Transfer(use, *t[1:]) for some, t in groups for use in some]))
+            return [[*itertools.islice(every, len(some))] for some, _ in groups]
+
+        return self._group_cache.get_or_create((frozenset(assignment.items()), byte), counted_once)
 
     def _cached_transfer(self, use: Use, assignment: Assignment, byte: float) -> Transfer:
         """The transfer of a use, which is that of another assignment with the same rows of its nodes."""
