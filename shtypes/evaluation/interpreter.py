@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 import jax
 
 from shtypes._compat import trace_context
+from shtypes._compat.in_force import set_at
 from shtypes._compat.jaxprs import bind_eqn, captured, is_literal, jaxpr_of, literal_value
 from shtypes._compat.plain_programs import as_written, bind_plain
 from shtypes._compat.tracing import refuse_escaped
@@ -108,7 +109,7 @@ def evaluate_jax_function(jaxpr: Any, consts: Sequence[Any], args: Sequence[Any]
 
 def _run(jaxpr: Any, consts: Sequence[Any], args: Sequence[Any], body: Body) -> list[Any]:
     jaxpr = undo_ravel(jaxpr)
-    if allows_implicit() and not body.at_specs.at:
+    if (allows_implicit() or any(map(set_at, jaxpr.eqns))) and not body.at_specs.at:  # here, or in a scope of its own
         jaxpr = rewritten(jaxpr, frozenset(d.size for x in args if is_typed(x) for d in x.type.dims if d.axes))
     env: dict[Any, Any] = dict(zip(jaxpr.constvars, consts, strict=True))
     env.update(zip(jaxpr.invars, args, strict=True))

@@ -206,3 +206,21 @@ def test_it_sends_borders_and_is_what_one_device_computes(case: Case) -> None:
     for each in (found, of_inside):
         for a, b in zip(each, jax.jit(both)(*case.args), strict=True):
             assert_close(host(a), b, SERIES)
+
+
+@pytest.mark.mesh({"x": 4, "y": 2})
+def test_pads_and_windows_of_one_scope_are_merged_and_those_of_two_are_not() -> None:
+    def in_one(x: Any, k: Any) -> Any:
+        with sh.implicit_comm():
+            return causal(x, k)
+
+    def in_two(x: Any, k: Any) -> Any:
+        y = jnp.pad(x, ((0, 0), (6, 0), (0, 0)))
+        with sh.no_comm():
+            return jnp.sin(conv(y, k, rhs_dilation=(2,)))
+
+    args = sh.array(LINE, SEQUENCE), sh.array(f32(4, 3, 3), "[4,3,3]")
+    assert sh.ledger(sh.lift(in_one), *args).total.bytes == 144
+    with pytest.raises(sh.ShardingTypeError, match="`pad` acts along dim 1"):
+        sh.lift(in_two)(*args)
+    assert host(sh.implicit_comm(sh.lift(in_two))(*args)).shape == (2, 16, 3)

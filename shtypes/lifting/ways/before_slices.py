@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from shtypes._compat.in_force import set_at
 from shtypes._compat.jaxprs import is_literal, jaxpr_of, key_of_equation, variable, with_equations
 from shtypes._compat.plain_programs import alone, bind_in_program, trace_plain
 from shtypes.evaluation.undo_ravel import used
@@ -45,7 +46,7 @@ def before_slices(jaxpr: Any, sizes: frozenset[int] | None = None) -> Any:
         return jaxpr
     flat = opened(
         jaxpr,
-        lambda eqn, is_after: is_after or slices_most(jaxpr_of(eqn.params["jaxpr"]), sizes),
+        lambda eqn, is_after: set_at(eqn) is None and (is_after or slices_most(jaxpr_of(eqn.params["jaxpr"]), sizes)),
         lambda eqn: bool(cuts_of(eqn, sizes, {})),
     )
     sized: set[Any] = set()

@@ -9,6 +9,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from shtypes._compat.in_force import set_at
 from shtypes._compat.jaxprs import is_literal, variable, with_equations
 from shtypes.evaluation.undo_ravel import used
 from shtypes.lifting.ways.paddings import cuts_of, marked, pad_of, readers, variables, with_moves_opened
@@ -26,7 +27,8 @@ def with_padded_blocks(jaxpr: Any) -> Any:
     swapped = False
     for eqn in flat.eqns:
         x = of.get(eqn.invars[0], eqn.invars[0]) if variables(eqn.invars[:1]) else None
-        both = _swapped(made[x], eqn) if x in made and count[x] == 1 else None
+        may = x in made and count[x] == 1 and set_at(made[x]) == set_at(eqn)
+        both = _swapped(made[x], eqn) if may else None
         swapped |= both is not None
         made.update((v, e) for e in both or [eqn] for v in e.outvars)
         eqns += both or [eqn]

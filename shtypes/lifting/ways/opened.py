@@ -48,6 +48,8 @@ def opened(jaxpr: Any, opens: Callable[[Any, bool], bool], begins: Callable[[Any
 
 
 def _may_be_opened(eqn: Any) -> bool:
-    if eqn.primitive.name not in CALLS or set_at(eqn) is not None:
+    """Whether a call captures nothing, and its settings stay: equations of a library's function have the call's."""
+    if eqn.primitive.name not in CALLS or jaxpr_of(eqn.params["jaxpr"]).constvars:
         return False
-    return not jaxpr_of(eqn.params["jaxpr"]).constvars and not captured(eqn.params["jaxpr"])
+    program = eqn.params["jaxpr"]
+    return not captured(program) and (set_at(eqn) is None or is_of_a_library(program))

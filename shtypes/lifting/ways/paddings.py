@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from jax import lax
 
+from shtypes._compat.in_force import set_at
 from shtypes._compat.jaxprs import is_literal, literal_value, with_equations
 from shtypes.evaluation.rows.families import ints
 from shtypes.evaluation.undo_ravel import used
@@ -81,7 +82,8 @@ class _Merging:
     def add(self, eqn: Any) -> None:
         """Adds an equation, or what it and an earlier one are together."""
         x = eqn.invars[0] if eqn.invars else None
-        window = None if self._maker(x) is None else self._cropped(self._maker(x), eqn)
+        maker = self._maker(x)
+        window = self._cropped(maker, eqn) if maker is not None and set_at(maker) == set_at(eqn) else None
         if window is not None and self._count[self._marked.get(x, x)] == 1:
             number = self._made[self._marked.get(x, x)]
             self.eqns[number] = window
@@ -111,7 +113,7 @@ class _Merging:
         """Windows of the operand of a pad, where that pads an operand of theirs with what changes no result."""
         name, p, v = eqn.primitive.name, eqn.params, eqn.invars[i]
         pads = self._pads(v, _FILLS[name](v.aval.dtype))
-        if pads is None:
+        if pads is None or set_at(self._maker(v)) != set_at(eqn):
             return eqn
         inner = [pads.pop(d) for d in read.dims]
         if any(map(any, pads.values())) or (name not in (_CONV, "reduce_window_sum") and any(gap for *_, gap in inner)):
