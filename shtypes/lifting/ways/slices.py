@@ -351,8 +351,7 @@ class Plans:
 
     def _common(self, eqn: Any, along: _Along, place: Any) -> Cut | None:
         """The slice of all operands along a dim for which the fewest bytes move; None if some cannot have one."""
-        cuts: list[tuple[Any, Cut]] = []
-        sizes = set()
+        cuts, sizes = list[tuple[Any, Cut]](), set[int]()
         for v, d in zip(eqn.invars, along.operands, strict=True):
             if d is None:
                 continue
@@ -369,8 +368,7 @@ class Plans:
 
     def _demanded(self) -> set[int]:
         """The numbers of the equations to compute before slices: those that reductions and pads need."""
-        needed: set[Any] = set()
-        numbers = set()
+        needed, numbers = set[Any](), set[int]()
         for number in reversed(range(len(self.jaxpr.eqns))):
             eqn, plan = self.jaxpr.eqns[number], self.plans.get(number)
             if plan is None:
