@@ -373,7 +373,7 @@ def random_loss(seed: int) -> Callable[..., Any]:
     return f
 
 
-@pytest.mark.one_in(61)
+@pytest.mark.one_in(120)
 @pytest.mark.mesh({"x": 4, "y": 2})
 @pytest.mark.parametrize("seed", range(120))
 def test_a_random_loss_is_that_of_one_device(seed: int) -> None:
