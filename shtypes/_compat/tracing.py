@@ -145,8 +145,13 @@ def _operands_of(v: Any) -> list[Any] | None:
     if v.parent is None:
         constants = getattr(getattr(v._trace, "frame", None), "constvar_to_val", {})
         return [] if is_literal(v.val) else [constants[v.val]] if v.val in constants else None
-    stops = getattr(getattr(v.parent.params.get("operation"), "fn", None), "stops_gradient", False)
-    return [] if stops else list(v.parent.in_tracers)
+    return [] if getattr(fn_of(v), "stops_gradient", False) else list(v.parent.in_tracers)
+
+
+def fn_of(v: Any) -> Any:
+    """The shard function of the typed operation that computes a tracer; None if there is none."""
+    parent: Any = getattr(v, "parent", None)
+    return None if parent is None else getattr(parent.params.get("operation"), "fn", None)
 
 
 def open_scans() -> list[int]:

@@ -12,6 +12,7 @@ from shtypes.autodiff.grad import positions, value_and_grad
 from shtypes.context.function import Function
 from shtypes.context.signature_errors import as_numbers, check_function
 from shtypes.core.array import Array
+from shtypes.core.local import is_zeros, zeros_of
 from shtypes.core.reshard import reshard_cotangent
 from shtypes.resharding.transport import transport_in_force
 
@@ -76,4 +77,6 @@ def _in_type_of(argument: Any, gradient: Any) -> Any:
     """The gradient of an argument, in its type if that is typed."""
     if not isinstance(argument, Array) or (t := jax.typeof(argument)) is jax.typeof(gradient):
         return gradient
+    if is_zeros(gradient):
+        return zeros_of(t)
     return reshard_cotangent(gradient, t, inserted=False, transport=transport_in_force())

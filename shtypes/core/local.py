@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 import jax
 
 from shtypes._compat import Accumulator, Zero, instantiate_zeros, no_trace_is_running
+from shtypes._compat.tracing import fn_of
 from shtypes.caches import CACHE_SIZE
 from shtypes.core.array import Array
 from shtypes.core.dim_fns import Broadcast
@@ -309,6 +310,12 @@ def local(fn: ShardFn, *operands: Any, out: ShType) -> Array:
 def zeros_of(t: ShType) -> Array:
     """Zeros of a type, in any state, without communication."""
     return local(Full(False if t.dtype_name == "bool" else 0, t.local_shape, t.dtype_name), out=t)
+
+
+def is_zeros(x: Array) -> bool:
+    """Whether a traced value is made of zeros, as the gradient of what is not used."""
+    fn = fn_of(x)
+    return isinstance(fn, Full) and isinstance(fn.value, (int, float)) and not fn.value
 
 
 def moved_to_front(x: Array, dim: int) -> Array:

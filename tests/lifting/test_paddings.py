@@ -161,7 +161,8 @@ def test_marks_of_expressions_change_nothing() -> None:
 def test_a_random_chain_of_pads_windows_and_crops_is_the_same(seed: int) -> None:
     r = random.Random(seed)
     pads = [(r.randrange(-1, 3), r.randrange(-1, 4), r.randrange(3)) for _ in range(2)]
-    cut, padding = (r.randrange(2), r.randrange(2)), [(r.randrange(-1, 3), r.randrange(-1, 3))]
+    # jaxlib 0.10 reads beyond the operands of some convolutions with negative padding
+    cut, padding = (r.randrange(2), r.randrange(2)), [(max(0, r.randrange(-1, 3)), max(0, r.randrange(-1, 3)))]
     options: dict[str, Any] = {
         "lhs_dilation": (r.randrange(1, 3),),
         "rhs_dilation": (r.randrange(1, 3),),
@@ -224,3 +225,18 @@ def test_pads_and_windows_of_one_scope_are_merged_and_those_of_two_are_not() -> 
     with pytest.raises(sh.ShardingTypeError, match="`pad` acts along dim 1"):
         sh.lift(in_two)(*args)
     assert host(sh.implicit_comm(sh.lift(in_two))(*args)).shape == (2, 16, 3)
+
+
+def test_no_convolution_gets_negative_padding() -> None:
+    """XLA's on CPUs read beyond their operands for some (jaxlib 0.10), and gave whatever lies there."""
+
+    def f(x: Any, k: Any) -> Any:
+        return conv(x, k)[:, 2:-1]
+
+    for g in (f, gradients(f, 2)):
+        program, results = merged(g, args := (f32(2, 17, 3), f32(7, 3, 2)))
+        windows = [e for e in equations(program) if e.primitive.name == "conv_general_dilated"]
+        assert windows
+        assert all(n >= 0 for e in windows for pads in e.params["padding"] for n in pads)
+        for value, wanted in zip(results, jax.tree.leaves(g(*args)), strict=True):
+            assert_close(value, wanted, SERIES)

@@ -120,6 +120,8 @@ class _Merging:
             return eqn
         old = zip(p["padding"], ints(p[read.dilation]), inner, strict=True)
         padding = [(int(a) + read.sign * low * n, int(b) + read.sign * high * n) for (a, b), n, (low, high, _) in old]
+        if _removes(padding):
+            return eqn
         dilation = tuple(n * (gap + 1) for n, (*_, gap) in zip(ints(p[read.dilation]), inner, strict=True))
         operands = [self._maker(v).invars[0] if j == i else x for j, x in enumerate(eqn.invars)]
         return eqn.replace(invars=operands, params=p | {"padding": tuple(padding), read.dilation: dilation})
@@ -132,12 +134,11 @@ class _Merging:
         p = eqn.params
         if name == _SCATTER:
             return self._of_unpadded(eqn, crop, cuts)
-        is_conv = name == _CONV
-        inner = [cuts.pop(d) for d in (p["dimension_numbers"].out_spec[2:] if is_conv else list(cuts))]
+        inner = [cuts.pop(d) for d in (p["dimension_numbers"].out_spec[2:] if name == _CONV else list(cuts))]
         old = zip(p["padding"], ints(p["window_strides"]), inner, strict=True)
         padding = tuple((int(a) - low * n, int(b) - high * n) for (a, b), n, (low, high, _) in old)
-        if any(map(any, cuts.values())) or (not is_conv and np.min(padding, initial=0) < 0):
-            return None  # JAX cannot transpose pools with negative padding
+        if any(map(any, cuts.values())) or _removes(padding):
+            return None
         return eqn.replace(outvars=crop.outvars, params=p | {"padding": padding})
 
     def _of_unpadded(self, scatter: Any, crop: Any, cuts: Mapping[int, _Pad]) -> Any:
@@ -151,6 +152,14 @@ class _Merging:
         padding = [(int(a) + cuts[d][0], int(b) + cuts[d][1]) for d, (a, b) in enumerate(p["padding"])]
         operands = [source, self._maker(x).invars[0]]
         return scatter.replace(invars=operands, outvars=crop.outvars, params=p | {"padding": tuple(padding)})
+
+
+def _removes(padding: Sequence[tuple[int, int]]) -> bool:
+    """Whether some padding is negative.
+
+    JAX cannot transpose pools with it, and XLA's convolutions on CPUs read beyond their operand for some (jaxlib 0.10).
+    """
+    return bool(np.min(padding, initial=0) < 0)
 
 
 def with_moves_opened(jaxpr: Any, beside: Sequence[Any]) -> Any:
