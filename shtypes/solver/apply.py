@@ -64,6 +64,11 @@ class NamedUse(NamedTuple):
     op: str
     value: Value
 
+    @property
+    def item(self) -> str:
+        """The id of its op or loop."""
+        return self.place.partition(".")[0]
+
     def matches(self, at: str) -> bool:
         """Whether ``model.py:48 <- up`` or ``model.py:48 <- up in add`` names this use; the name may contain ``*``."""
         line, _, name = at.partition(" <- ")

@@ -124,7 +124,7 @@ def patched(f: Callable[..., Any], plan: Plan) -> Patch:
             and (place := source.scope_at_fault(written)) is not None
             and place not in edits.scopes
         ):
-            planned.add_scope(edits, place, f"it would not type: {written.what} ({written.where})", pinned=pinned)
+            planned.add_scope(edits, place, f"it would not type: {written.what} ({written.where})")
             after, written = _typed(source, edits, plan)
         files = [FilePatch(x.path, x.bytes, after[path], x.encoding) for path, x in source.files.items()]
         patch = Patch(tuple([x for i, x in enumerate(files) if i == 0 or x.before != x.after]))

@@ -13,15 +13,13 @@ from typing import Any, Final, NamedTuple
 
 import jax
 
-from shtypes._compat.eqn_frames import user_frames
 from shtypes._compat.jaxprs import equations, inner_jaxprs
-from shtypes.context.frames import Owner, owner_of_file
 from shtypes.errors import ShardingTypeError
 from shtypes.evaluation.rows.elementwise import acts_per_element
-from shtypes.lifting.ways.moves import MARKED
+from shtypes.lifting.ways.moves import MARKED, is_mark
 from shtypes.solver.apply import NamedUse, PlannedCast, named_uses
 from shtypes.solver.items import Op, Operand, Value, is_value
-from shtypes.solver.program import Function, Program
+from shtypes.solver.program import Function, Program, line_of
 from shtypes.suggestions.plan import Plan
 from shtypes.tools.patch_source import Edits, Place
 from shtypes.tools.patch_target import Source
@@ -65,15 +63,11 @@ def _expressions(plan: Plan, uses: Sequence[NamedUse], source: Source) -> list[C
             )
 
 
-def _lines(program: Program, uses: Sequence[NamedUse]) -> set[tuple[str, int]]:
+def _lines(program: Program, uses: Sequence[NamedUse]) -> set[SourceLine]:
     """The user's lines of the equations in the ops of uses."""
-    numbers, lines = {use.place.partition(".")[0] for use in uses}, set[tuple[str, int]]()
-    for op in program.ops:
-        if str(op.id) in numbers:
-            for eqn in (op.eqn, *(e for body, _ in inner_jaxprs(op.eqn) for e in equations(body))):
-                frames = (f for f in user_frames(eqn) if owner_of_file(f.file) is Owner.USERS)
-                lines.update((f.file, f.line) for f in itertools.islice(frames, 1))
-    return lines
+    items = {use.item for use in uses}
+    eqns = (op.eqn for op in program.ops if str(op.id) in items)
+    return {line_of(e) for eqn in eqns for e in (eqn, *(e for body, _ in inner_jaxprs(eqn) for e in equations(body)))}
 
 
 def _struct(x: Any) -> Any:
@@ -91,14 +85,10 @@ class _Marks:
     """The marks in a program that was traced from a marked source."""
 
     def __init__(self, program: Program) -> None:
-        ops = {op.id: op for op in program.ops if self._is_mark(op)}
+        ops = {str(op.id): op for op in program.ops if is_mark(op.eqn)}
         self._of = {v.id: op for op in ops.values() for v in op.results}
         #: The uses of the program without those in marks.
-        self.uses = [u for u in _uses(program) if u.place.partition(".")[0] not in map(str, ops)]
-
-    @staticmethod
-    def _is_mark(op: Op) -> bool:
-        return op.name == "name" and str(op.eqn.params["name"]).startswith(MARKED)
+        self.uses = [u for u in _uses(program) if u.item not in ops]
 
     def _chain(self, x: Operand) -> Chain:
         """The expressions of a value, the first used one first."""
@@ -190,7 +180,6 @@ class Planned:
         self.plan, self.source = plan, source
         self._uses = _uses(plan.problem.program)
         self._chains = _expressions(plan, self._uses, source)
-        self._types: dict[int, str] = {}  # by expression: its type in the plan, if all of its values have one
 
     def edits(self, *, free: bool, pinned: bool) -> Edits:
         """The edits of the files.
@@ -198,7 +187,7 @@ class Planned:
         Free reshards are left out unless ``free``, and where no expression has the value. The values of statements in
         scopes are resharded to the plan's types if ``pinned``.
         """
-        plan, edits = self.plan, Edits({}, {}, [])
+        plan, edits = self.plan, Edits({}, {}, [], {})
         program, casts = plan.problem.program, plan.decisions.casts.items()
         inserted = {place: c if free or place not in plan.free else c._replace(to=None) for place, c in casts}
         types = _PlannedTypes(plan.src, plan.needed)
@@ -208,10 +197,9 @@ class Planned:
         for p in planned:
             for k, _ in p.chain:
                 through.setdefault(k, []).append(p)
-        self._types = {}
-        for k, each in through.items():
+        for k, each in through.items() if pinned else ():
             texts = {_text(t, sizes=False) for p in each if (t := p.src or p.needed) is not None}
-            self._types |= {k: texts.pop()} if len(texts) == 1 else {}
+            edits.pins.update({k: texts.pop()} if len(texts) == 1 else {})
         inside = [
             (op.place, f"{op.place} <- {op.name}: it communicates itself")
             for op in program.ops
@@ -222,7 +210,7 @@ class Planned:
             if place is None:
                 edits.refused.append(reason)
             else:
-                self.add_scope(edits, place, reason, pinned=pinned)
+                self.add_scope(edits, place, reason)
         return edits
 
     def _add_reshards(
@@ -252,12 +240,12 @@ class Planned:
             edits.reshards[site] = targets
             done.update(map(id, through[site]))
 
-    def add_scope(self, edits: Edits, place: Place, reason: str, *, pinned: bool) -> None:
-        """Adds a scope around a statement or lambda; if ``pinned``, its value is resharded to the plan's type."""
+    def add_scope(self, edits: Edits, place: Place, reason: str) -> None:
+        """Adds a scope around a statement or lambda, whose value is resharded to its type in ``pins``."""
         edits.scopes[place] = reason
         k = self.source.value(place)
-        if pinned and k in self._types:
-            edits.reshards.setdefault(k, [f'"{self._types[k]}"'])
+        if k in edits.pins:
+            edits.reshards.setdefault(k, [f'"{edits.pins[k]}"'])
 
 
 def _at(use: NamedUse) -> str:
@@ -275,16 +263,13 @@ def _move_out(planned: Sequence[_PlannedUse], program: Program) -> None:
     makers: dict[int, tuple[Op, list[_PlannedUse]]] = {}
     for p in planned:
         uses.setdefault(p.use.value.id, []).append(p)
-        if (op := ops.get(p.use.place.partition(".")[0])) is not None:
+        if (op := ops.get(p.use.item)) is not None:
             for v in op.results:
                 makers.setdefault(v.id, (op, []))[1].append(p)
 
-    def op_of(p: _PlannedUse) -> Op | None:
-        return ops.get(p.use.place.partition(".")[0])
-
     def after(p: _PlannedUse, types: list[ShType]) -> list[tuple[_PlannedUse, list[ShType]]]:
         """The uses of an op's result, with the types moved past the op; empty if that is not equivalent."""
-        op, uses_after = op_of(p), list[tuple[_PlannedUse, list[ShType]]]()
+        op, uses_after = ops.get(p.use.item), list[tuple[_PlannedUse, list[ShType]]]()
         dims = None if op is None or sum(map(is_value, op.operands)) > 1 else _dims_kept(op)
         for q in uses.get(op.results[0].id, []) if op is not None and dims is not None else []:
             moved = [*(_moved(t, dims or ()) for t in types), *([] if q.chain else q.types)]
@@ -383,7 +368,7 @@ def _uses(program: Program) -> list[NamedUse]:
 
 def _by_op(uses: Sequence[NamedUse]) -> list[list[NamedUse]]:
     """The uses of each op or loop."""
-    return [list(some) for _, some in itertools.groupby(uses, lambda u: u.place.partition(".")[0])]
+    return [list(some) for _, some in itertools.groupby(uses, lambda u: u.item)]
 
 
 def _times(program: Program) -> dict[str | int, int]:

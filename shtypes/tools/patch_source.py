@@ -40,6 +40,7 @@ class Edits(NamedTuple):
     reshards: dict[int, list[str]]  # the targets of reshards as source, by expression
     scopes: dict[Place, str]  # the statements and lambdas that get a scope, and why
     refused: list[str]  # why other parts cannot be written
+    pins: dict[int, str]  # the types to which the values of scopes are resharded, by expression
 
 
 class Edit(NamedTuple):
@@ -202,11 +203,13 @@ class SourceFile:
         """The scopes of single statements and lambdas in what has run, by the position of these."""
         found: dict[int, ast.With | ast.Call] = {}
         run = [self.span(self.expression(k)) for k in self.run]
-        for node in ast.walk(self.tree):
-            start, end = self.span(node) if isinstance(node, (ast.With, ast.Call)) else (0, 0)
-            if not self.alias or not any(start <= first and last <= end for first, last in run):
+        scope = f"{self.alias}.implicit_comm"
+        for node in ast.walk(self.tree) if self.alias else ():
+            if not isinstance(node, (ast.With, ast.Call)):
                 continue
-            scope = f"{self.alias}.implicit_comm"
+            start, end = self.span(node)
+            if not any(start <= first and last <= end for first, last in run):
+                continue
             if isinstance(node, ast.With) and [ast.unparse(item) for item in node.items] == [f"{scope}()"]:
                 if len(node.body) == 1 and node.lineno != node.body[0].lineno:
                     at = self._scope_at(node.body[0])

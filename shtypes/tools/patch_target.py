@@ -70,6 +70,10 @@ class Source:
         """The file of an expression."""
         return next(file for file in self.files.values() if k in file.numbers)
 
+    def _file_of(self, line: SourceLine) -> SourceFile | None:
+        """The file of a line, if it can be edited."""
+        return self.files.get(Path(line.file).resolve()) if line.file else None
+
     def _mark(self, k: int, x: Any) -> Any:
         """Marks the value of an expression in a trace."""
         if k in self._unmarked:
@@ -77,15 +81,15 @@ class Source:
         self._of(k).run.add(k)
         return checkpoint_name(x, f"{MARKED}{k}") if isinstance(x, jax.core.Tracer) else x
 
-    def unmark(self, lines: Collection[tuple[str, int]], *, whole: bool) -> bool:
+    def unmark(self, lines: Collection[SourceLine], *, whole: bool) -> bool:
         """Leaves the expressions of these lines unmarked; False if they are already.
 
         Names and the values of statements stay marked unless ``whole``.
         """
         found = set[int]()
-        for path, line in lines:
-            file = self.files.get(Path(path).resolve())
-            found.update([] if file is None else file.expressions(line, whole=whole))
+        for line in lines:
+            file = self._file_of(line)
+            found.update([] if file is None else file.expressions(line.line, whole=whole))
         before = len(self._unmarked)
         self._unmarked |= found
         return len(self._unmarked) > before
@@ -96,7 +100,7 @@ class Source:
 
     def scope_of(self, line: SourceLine) -> Place | None:
         """What a line's scope goes around: its statement or lambda; None if it can have none."""
-        file = self.files.get(Path(line.file).resolve()) if line.file else None
+        file = self._file_of(line)
         at = None if file is None else file.scope_of(line.line, line.function)
         return None if file is None or at is None else (file.path, at)
 

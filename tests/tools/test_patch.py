@@ -165,6 +165,21 @@ def written(path: Path, name: str) -> tuple[Any, Any]:
     return getattr(module, f"{prefix}_types"), getattr(module, f"{prefix}_step")
 
 
+def sent(path: Path, mesh: Any) -> Any:
+    """What the step of a patched file sends."""
+    module = loaded(path)
+    return sh.check(module.loss_step, *module.loss_types(), mesh=mesh).ledger.total
+
+
+def patched_text(path: Path, body: str, *shapes: Any, **options: Any) -> str:
+    """A file with a function after its quickest plan is written, and sends what that says."""
+    path.write_text(HEAD + body)
+    plan = sh.suggest(loaded(path).loss, *shapes, **{**SETTINGS, **options})[0]
+    patched(loaded(path).loss, plan).write()
+    assert sent(path, plan.problem.mesh) == plan.ledger.total
+    return path.read_text()
+
+
 def values_of(name: str) -> Any:
     """Arrays for the arguments of a model."""
     like = (sh.ShType.parse(t, sh.abstract_mesh(MESH)) for t in jax.tree.leaves(MODELS[name][1]))
@@ -222,12 +237,8 @@ def loss(y, w):
 
 @pytest.mark.nightly
 def test_an_expression_is_resharded_where_some_of_its_values_are_in_that_type_already(tmp_path: Path) -> None:
-    path = tmp_path / "model.py"
-    path.write_text(HEAD + STEPS)
-    plan = sh.suggest(loaded(path).loss, "f32[8, 16]", "f32[16, 16]", mesh={"x": 4, "y": 2})[0]
-    patched(loaded(path).loss, plan).write()
-    module = loaded(path)
-    assert sh.check(module.loss_step, *module.loss_types(), mesh=plan.problem.mesh).ledger.total == plan.ledger.total
+    usual: dict[str, Any] = {"mesh": {"x": 4, "y": 2}, "links": "h100-nvlink", "compute": "h100-sxm"}
+    patched_text(tmp_path / "model.py", STEPS, "f32[8, 16]", "f32[16, 16]", **usual)
 
 
 BIASED = """
@@ -238,17 +249,11 @@ def loss(w, x):
 
 
 def test_a_reshard_of_what_is_broadcast_is_written_at_what_it_is_of(tmp_path: Path) -> None:
-    path = tmp_path / "model.py"
-    path.write_text(HEAD + BIASED)
     types = {"w/up": "[_, _@tp]", "x": "[_@dp, _]", "bias": "[_@(dp,tp)]"}
     shapes = {"up": "f32[64, 256]", "bias": "f32[256]"}, "f32[1024, 64]"
-    plan = sh.suggest(loaded(path).loss, *shapes, **SETTINGS, fixed=types)[0]
-    patched(loaded(path).loss, plan).write()
-    assert 'w["up"] + sh.reshard(w["bias"], "[_@tp]")' in path.read_text()
-    assert "implicit_comm" not in path.read_text()
-    module = loaded(path)
-    with sh.use_mesh(plan.problem.mesh):
-        assert sh.check(module.loss_step, *module.loss_types()).ledger.total == plan.ledger.total
+    text = patched_text(tmp_path / "model.py", BIASED, *shapes, fixed=types)
+    assert 'w["up"] + sh.reshard(w["bias"], "[_@tp]")' in text
+    assert "implicit_comm" not in text
 
 
 ROTARY = """
@@ -264,16 +269,10 @@ def loss(w, x):
 
 
 def test_a_value_that_one_call_takes_by_several_expressions_is_resharded_at_one_of_all(tmp_path: Path) -> None:
-    path = tmp_path / "model.py"
-    path.write_text(HEAD + ROTARY)
     types = {"w/up": "[_, _@tp]", "x": "[_@dp, _]", "model.py:21 <- w/up": "[_, _@tp]"}
     shapes = {"up": "f32[64, 256]", "down": "f32[256, 64]"}, "f32[1024, 64]"
-    plan = sh.suggest(loaded(path).loss, *shapes, **SETTINGS, fixed=types)[0]
-    patched(loaded(path).loss, plan).write()
-    assert 'rotary(sh.reshard(x @ w["up"], "[_@(dp,tp), _]"))' in path.read_text()
-    module = loaded(path)
-    with sh.use_mesh(plan.problem.mesh):
-        assert sh.check(module.loss_step, *module.loss_types()).ledger.total == plan.ledger.total
+    text = patched_text(tmp_path / "model.py", ROTARY, *shapes, fixed=types)
+    assert 'rotary(sh.reshard(x @ w["up"], "[_@(dp,tp), _]"))' in text
 
 
 def test_a_second_patch_replaces_the_first(tmp_path: Path) -> None:
@@ -395,8 +394,7 @@ def test_arguments_in_trees_of_classes_are_written_as_calls_of_them(tmp_path: Pa
     assert "Models.Mlp(norm=Norm(scale='f32[64]')," in text
     assert "Linear.tree_unflatten(name='linear', children=('f32[64@(dp,tp),256]',))" in text
     assert "act=jax.nn.gelu)" in text
-    module = loaded(path)
-    assert sh.check(module.loss_step, *module.loss_types(), mesh=plan.problem.mesh).ledger.total == plan.ledger.total
+    assert sent(path, plan.problem.mesh) == plan.ledger.total
 
 
 REFUSED: dict[str, tuple[str, Any, dict[str, Any], str]] = {
@@ -539,14 +537,8 @@ def loss(w, x):
 def test_plans_are_written_where_sums_keep_dims_and_where_several_expressions_are_one_op(
     tmp_path: Path, w: str
 ) -> None:
-    path = tmp_path / "model.py"
-    path.write_text(HEAD + KEPT)
     fixed = {"w": w, "model.py:20 <- w": w, "x": "[_@dp, _]"}
-    plan = sh.suggest(loaded(path).loss, "f32[64, 64]", "f32[64, 64]", **SETTINGS, fixed=fixed)[0]
-    patched(loaded(path).loss, plan).write()
-    module = loaded(path)
-    with sh.use_mesh(plan.problem.mesh):
-        assert sh.check(module.loss_step, *module.loss_types()).ledger.total == plan.ledger.total
+    patched_text(tmp_path / "model.py", KEPT, "f32[64, 64]", "f32[64, 64]", fixed=fixed)
 
 
 LAMBDAS = """import shtypes as sh
@@ -568,10 +560,7 @@ def test_a_lambda_gets_a_scope_where_its_line_needs_one(tmp_path: Path) -> None:
         fixed = {"w": layout, "x": "[_@dp, _]", "y": "[_@dp, _]", "model.py:18 <- w": layout}
         plan = sh.suggest(f, "f32[64, 64]", "f32[64, 64]", "f32[64, 64]", **SETTINGS, fixed=fixed)[0]
         patched(f, plan).write()
-        module = loaded(path)
-        with sh.use_mesh(plan.problem.mesh):
-            sent = sh.check(module.loss_step, *module.loss_types()).ledger.total.bytes
-        assert sent <= plan.ledger.total.bytes
+        assert sent(path, plan.problem.mesh).bytes <= plan.ledger.total.bytes
         return path.read_text()
 
     scope = "normed = sh.implicit_comm(lambda z: z / "
@@ -588,12 +577,9 @@ def loss(w, tokens):
 
 
 def test_indices_are_resharded_by_name(tmp_path: Path) -> None:
-    path = tmp_path / "model.py"
-    path.write_text(HEAD + LOOKUP)
     fixed = {"w": "[_, _@tp]", "model.py:16 <- w": "[_, _@tp]", "tokens": "[_@(dp,tp), _]"}
-    plan = sh.suggest(loaded(path).loss, "f32[512, 64]", "i32[64, 64]", **SETTINGS, fixed=fixed)[0]
-    patched(loaded(path).loss, plan).write()
-    assert 'w[sh.reshard(tokens, "[_@dp, _]")]' in path.read_text()
+    text = patched_text(tmp_path / "model.py", LOOKUP, "f32[512, 64]", "i32[64, 64]", fixed=fixed)
+    assert 'w[sh.reshard(tokens, "[_@dp, _]")]' in text
 
 
 OVER_CLASSES = """
@@ -611,13 +597,11 @@ def test_what_costs_less_than_the_plan_is_written_and_said(tmp_path: Path) -> No
     plan = sh.suggest(loaded(path).loss, "f32[64, 4096]", "f32[64, 64]", **SETTINGS, fixed=fixed)[0]
     patch = patched(loaded(path).loss, plan)
     patch.write()
-    module = loaded(path)
-    with sh.use_mesh(plan.problem.mesh):
-        sent = sh.check(module.loss_step, *module.loss_types()).ledger.total.bytes
-    assert f"sends {sent:,} B" in patch.note
+    written = sent(path, plan.problem.mesh).bytes
+    assert f"sends {written:,} B" in patch.note
     assert f"the plan sends {plan.ledger.total.bytes:,} B" in patch.note
     assert patch.note.endswith("less time")
-    assert sent < plan.ledger.total.bytes
+    assert written < plan.ledger.total.bytes
 
 
 def test_nothing_is_half_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -359,6 +359,11 @@ def _along(eqn: Any, operands: Sequence[Any], dim: int, axes: Axes) -> Sequence[
 MARKED: Final = "shtypes."
 
 
+def is_mark(eqn: Any) -> bool:
+    """Whether an equation only marks its operand."""
+    return eqn.primitive.name == "name" and str(eqn.params["name"]).startswith(MARKED)
+
+
 def kind_of(eqn: Any) -> bool | None:
     """True if an equation moves elements, False if it is elementwise, None if it is neither."""
     name = eqn.primitive.name
@@ -366,8 +371,8 @@ def kind_of(eqn: Any) -> bool | None:
         return None
     if name in CALLS:
         return _kind_of_body(eqn.params["jaxpr"])
-    if name == "name":  # a mark of `suggest --patch` does not split a program
-        return False if str(eqn.params["name"]).startswith(MARKED) else None
+    if name == "name":
+        return False if is_mark(eqn) else None  # a mark does not split a program
     if name == RULED:
         return False if ruled_per_element(eqn) else None
     if name == "typed_call":

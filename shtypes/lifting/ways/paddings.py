@@ -18,7 +18,7 @@ from shtypes._compat.in_force import set_at
 from shtypes._compat.jaxprs import is_literal, literal_value, with_equations
 from shtypes.evaluation.rows.families import ints
 from shtypes.evaluation.undo_ravel import used
-from shtypes.lifting.ways.moves import MARKED, moves_alone
+from shtypes.lifting.ways.moves import is_mark, moves_alone
 from shtypes.lifting.ways.opened import opened
 from shtypes.ops.shards import least_or_most
 
@@ -178,11 +178,7 @@ def marked(jaxpr: Any) -> dict[Any, Any]:
     """The variables that marks of `shtypes suggest --patch` name, and what they name."""
     of: dict[Any, Any] = {}
     for eqn in jaxpr.eqns:
-        if (
-            eqn.primitive.name == "name"
-            and str(eqn.params["name"]).startswith(MARKED)
-            and not is_literal(eqn.invars[0])
-        ):
+        if is_mark(eqn) and not is_literal(eqn.invars[0]):
             of[eqn.outvars[0]] = of.get(eqn.invars[0], eqn.invars[0])
     return of
 
