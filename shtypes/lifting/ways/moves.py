@@ -169,7 +169,8 @@ class _Evaluation:
             return self._moved(eqn, xs)
         if name in _RESHAPES:
             params = _beside(eqn, self.dim, self._held(eqn.outvars[0].aval.shape))
-            if params is None:
+            repeats = eqn.outvars[0].aval.size > eqn.invars[0].aval.size
+            if params is None or (repeats and self._are_few(xs[0])):  # as the edge of a pad, which is sent once
                 return [bound(eqn)(*map(self._complete, xs))]
             return [Shard(bound(eqn, **params)(self.block(xs[0]).x), self._size(xs[0]))]
         size = eqn.outvars[0].aval.shape[self.dim]
@@ -195,9 +196,13 @@ class _Evaluation:
         """Gathers a value, such as an edge that is repeated."""
         if not isinstance(x, (Shard, Moved)):
             return x
-        if 2 * x.size <= self.n and (terms := self._terms(x)) is not None:
+        if self._are_few(x) and (terms := self._terms(x)) is not None:
             return psum(terms, self.axes)
         return part(all_gather(self.block(x).x, self.axes, self.dim), 0, x.size, self.dim)
+
+    def _are_few(self, x: Any) -> bool:
+        """Whether a sum over the devices of a value's elements along the dim sends less than a gather."""
+        return 2 * self._size(x) <= self.n
 
     def _moved(self, eqn: Any, xs: Sequence[Any]) -> Sequence[Shard | Moved]:
         """Applies a move to the tables of its operands; moves along other dims are done at once."""
