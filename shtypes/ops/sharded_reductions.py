@@ -158,7 +158,7 @@ def _shared_by_winners(name: str, dims: tuple[int, ...], primals: Any, tangents:
     t = jax.typeof(x)
     axes = sharding(t, dims)
     if t.size and t.dtype_name[0] != "c":
-        y, won = _winners(name, dims, x)
+        y, won = winners(name, dims, x)
     else:
         y = _differentiated(name, dims, x)
         won = astype(equal(constant(x), constant(y)), t.dtype_name)
@@ -178,7 +178,7 @@ def _found(name: str, fn: NamedFn, varying: Any, dims: tuple[int, ...], index: s
     return apply_all(name, fn, rule, [varying])
 
 
-def _winners(name: str, dims: tuple[int, ...], x: Any) -> tuple[Array, Array]:
+def winners(name: str, dims: tuple[int, ...], x: Any) -> tuple[Array, Array]:
     """The extreme over dims, and ones where it is, at least one of which is on each device that has it.
 
     XLA computes a value again in each kernel that reads it, and may round it differently there. So what is compared

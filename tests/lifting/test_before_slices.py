@@ -385,15 +385,24 @@ def test_a_random_loss_is_that_of_one_device(seed: int) -> None:
 
 
 @pytest.mark.mesh({"x": 4})
-def test_a_maximum_of_what_xla_computes_twice_has_its_gradient() -> None:
+@pytest.mark.parametrize("name", ["max", "min"])
+@pytest.mark.parametrize("lifted", [False, True], ids=["sh.grad", "jax.grad"])
+def test_an_extreme_of_what_xla_computes_twice_has_its_gradient(name: str, lifted: bool) -> None:
     """Beside borders of shards XLA rounds a product and sum otherwise: no element was equal to the maximum there."""
 
     def f(x: Any, y: Any) -> Any:
-        return jnp.sum(jnp.max(x[:, 1:15] * y[:, 2:] + y[:, :14], 1))
+        return jnp.sum(getattr(jnp, name)(x[:, 1:15] * y[:, 2:] + y[:, :14], 1))
 
     numbers = np.random.default_rng(0)
     args = [numbers.uniform(0.5, 2, (3, 16)).astype(np.float32) for _ in range(2)]
     typed = [sh.array(x, "[3,16@x]") for x in args]
-    found = jax.block_until_ready(jax.jit(sh.implicit_comm(sh.grad(sh.lift(f), (0, 1))))(*typed))
+    gradient = sh.lift(jax.grad(f, (0, 1))) if lifted else sh.grad(sh.lift(f), (0, 1))
+    found = jax.block_until_ready(jax.jit(sh.implicit_comm(gradient))(*typed))
     for value, plain in zip(found, jax.jit(jax.grad(f, (0, 1)))(*args), strict=True):
         assert_close(host(value), plain, SERIES)
+
+
+@pytest.mark.mesh({"x": 4, "y": 2})
+@pytest.mark.parametrize("seed", [29, 59, 91])
+def test_gradients_of_maxima_in_lifted_losses_are_those_of_one_device(seed: int) -> None:
+    test_a_random_loss_is_that_of_one_device(seed)

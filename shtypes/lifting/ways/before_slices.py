@@ -71,6 +71,7 @@ class _Writer:
         self._before: dict[Any, Any] = {}  # by variable, its value before slices
         self._made: dict[Any, Any] = {}
         self._fills: set[Any] = set()  # values with their slices, and what is outside
+        self._ranked: dict[Any, Any] = {}  # by variable with slices, the operand of its maximum or minimum
 
     def program(self) -> Any:
         """The program."""
@@ -93,9 +94,15 @@ class _Writer:
             operands = [self._at(v, cuts, eqn) for v, cuts in zip(eqn.invars, plan.operands, strict=True)]
         if plan.shares:
             operands = [self._zeroed(w, cuts, eqn) for w, cuts in zip(operands, plan.operands, strict=True)]
+        name = eqn.primitive.name
         for i, dims in enumerate(plan.reduced):
-            fill = REDUCTIONS[name](operands[i].aval.dtype) if (name := eqn.primitive.name) in REDUCTIONS else 0
+            fill = REDUCTIONS[name](operands[i].aval.dtype) if name in REDUCTIONS else 0
             operands[i] = self._filled(operands[i], {d: plan.operands[i][d] for d in dims}, fill, eqn)
+            if name in ("reduce_max", "reduce_min"):
+                self._ranked[eqn.invars[i]] = plan.operands[i], operands[i]
+        if name == "eq":  # it tells which elements are the maximum
+            ranked = [(None, None) if is_literal(v) else self._ranked.get(v, (None, None)) for v in eqn.invars]
+            operands = [r if c == cuts else w for (c, r), cuts, w in zip(ranked, plan.operands, operands, strict=True)]
         outs = self._bound(eqn, plan, operands)
         for v, w, cuts in zip(eqn.outvars, outs, plan.results, strict=True):
             if cuts:
@@ -129,7 +136,7 @@ class _Writer:
         """A value before slices; moved where it was sliced elsewhere, and zero outside if it could have a gradient."""
         w = self._with_dims(v, {d: cut for d, cut in cuts.items() if size_of(v, d) > 1}, eqn)
         broadcast = {d: cut for d, cut in cuts.items() if size_of(v, d) == 1}
-        if not broadcast or not self.plans.has_gradient(v):
+        if not broadcast or not self.plans.has_gradient(v) or not any(map(is_float, eqn.outvars)):
             return w
         sizes = enumerate(w.aval.shape or eqn.outvars[0].aval.shape)
         shape = tuple(cuts[d].size if d in cuts else n for d, n in sizes)

@@ -24,6 +24,7 @@ from shtypes.evaluation.table import REWRITES
 from shtypes.lifting.ways.before_slices import before_slices
 from shtypes.lifting.ways.blocks import with_padded_blocks
 from shtypes.lifting.ways.choice import name_of
+from shtypes.lifting.ways.extremes import extremes
 from shtypes.lifting.ways.moves import kind_of
 from shtypes.lifting.ways.order import numbered
 from shtypes.lifting.ways.paddings import with_paddings
@@ -47,15 +48,15 @@ class _Uses(NamedTuple):
 def grouped(jaxpr: Any, sharded: frozenset[int] | None = frozenset()) -> Any:
     """Groups equations that are connected by odd sizes into calls; returns the program itself if there are none.
 
-    Sorts of which only some places are read, and those that take an iota along, become calls, too. Dims that may be
-    ``sharded``, by their sizes, are sliced late; any with None.
+    Sorts of which only some places are read, and those that take an iota along, become calls, too, as do maxima that
+    their operand is compared with. Dims that may be ``sharded``, by their sizes, are sliced late; any with None.
     """
     if jaxpr in _bodies:
         return jaxpr
     jaxpr = before_slices(with_padded_blocks(with_paddings(jaxpr)), sharded)
     jaxpr = in_any_order(_with_narrow_windows(with_unique_places(jaxpr)))
     sized = dependent_vars(jaxpr, [i for i, v in enumerate(jaxpr.invars) if v.aval.shape])
-    selecting = [*selections(jaxpr), *_numbered(jaxpr)]
+    selecting = [*selections(jaxpr), *_numbered(jaxpr), *extremes(jaxpr)]
     groups = _groups(jaxpr, sized, {i for g in selecting for i in g})
     if groups or selecting:
         uses = _uses(jaxpr, sized)

@@ -1,0 +1,82 @@
+"""Maxima and minima along dims, and where they are, as gradients of `jax.numpy.max` ask.
+
+JAX compares the operand with its maximum. XLA may compute the operand again for that, and round it differently: then
+no element is equal, and the gradient is lost. So the maximum and the comparison are one call (`grouping`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import jax.numpy as jnp
+import numpy as np
+
+from shtypes._compat.jaxprs import captured, is_literal, jaxpr_of
+from shtypes.dispatch.apply import is_typed
+from shtypes.lifting.ways.choice import CALLS, way
+from shtypes.ops.arithmetic import astype
+from shtypes.ops.sharded_reductions import winners
+from shtypes.ops.shards import of_device, type_of
+
+#: What gives a maximum its reduced dims again.
+_SHAPES: Final = ("broadcast_in_dim", "reshape")
+
+
+def extremes(jaxpr: Any) -> Iterator[list[int]]:
+    """The equation numbers of maxima that their operand is compared with, each with what is between."""
+    names = [e.primitive.name for e in jaxpr.eqns]
+    if "eq" not in names:
+        return
+    for i, eqn in enumerate(jaxpr.eqns):
+        x = eqn.invars[0] if names[i] in ("reduce_max", "reduce_min") else None
+        if x is None or is_literal(x) or not jnp.issubdtype(x.aval.dtype, np.floating):
+            continue
+        kept = tuple(1 if d in eqn.params["axes"] else n for d, n in enumerate(x.aval.shape))
+        (y,) = eqn.outvars
+        shaped = {
+            e.outvars[0]: j
+            for j, e in enumerate(jaxpr.eqns)
+            if names[j] in _SHAPES and e.invars[0] is y and e.outvars[0].aval.shape == kept
+        }
+        compared = {
+            j: shaped[z]
+            for j, e in enumerate(jaxpr.eqns)
+            if names[j] == "eq"
+            for w, z in (e.invars, e.invars[::-1])
+            if w is x and not is_literal(z) and z in shaped
+        }
+        if compared:
+            yield [i, *sorted({*compared, *compared.values()})]
+
+
+def _is_extreme(eqn: Any) -> bool:
+    """Whether a call is a maximum with comparisons."""
+    body = jaxpr_of(eqn.params["jaxpr"])
+    return bool(body.eqns) and next(extremes(body), None) == [*range(len(body.eqns))]
+
+
+@of_device("squeeze")
+def _without(y: Any, dims: tuple[int, ...]) -> Any:
+    return jnp.squeeze(y, dims)
+
+
+@way(*CALLS, only=_is_extreme)
+def with_winners(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
+    """Sends an all-reduce of one number for each row, and tells each device its elements that are equal to it."""
+    body = jaxpr_of(eqn.params["jaxpr"])
+    env = dict(zip((*body.constvars, *body.invars), (*captured(eqn.params["jaxpr"]), *operands), strict=True))
+    first = body.eqns[0]
+    x, dims = env[first.invars[0]], tuple(map(int, first.params["axes"]))
+    if not is_typed(x) or not type_of(x).size:
+        return None
+    y, won = winners(first.primitive.name.removeprefix("reduce_"), dims, x)
+    for e in body.eqns:
+        match e.primitive.name:
+            case "eq":
+                env[e.outvars[0]] = astype(won, "bool")
+            case name if name in _SHAPES:
+                env[e.outvars[0]] = y
+            case _:
+                env[e.outvars[0]] = _without(y, dims)
+    return [env[v] for v in body.outvars]
