@@ -22,11 +22,11 @@ from shtypes.resharding import plan as steps_of
 from shtypes.resharding.costs import CostModel
 from shtypes.resharding.devices import Device
 from shtypes.solver.apply import Decisions, PlannedCast, named_uses, names_by_place, to_decisions, typed_function
-from shtypes.solver.items import Value
 from shtypes.solver.program import Function, Program
 from shtypes.solver.search import Point, size
 from shtypes.solver.tables import Costs
 from shtypes.solver.transfers import Transfer
+from shtypes.suggestions.fixed_types import FixedTypes
 from shtypes.traced.equations import SourceLine
 from shtypes.traced.ledger import Ledger
 from shtypes.types import ShType, State
@@ -69,14 +69,6 @@ class PlannedReshard(NamedTuple):
     seconds: float
     what: str  # a description of the collectives
     at: str  # its name for ``at=`` of `apply`: ``model.py:48 <- up``, or ``model.py:30 <- carry[0]``
-
-
-class FixedTypes(NamedTuple):
-    """The types that the user fixes, as strings or types."""
-
-    arguments: Mapping[Value, Any]
-    at: Mapping[str, Any]  # of the operands of lines, and of carries
-    results: Any  # a tree with None for free types, or None
 
 
 class Problem(NamedTuple):
