@@ -442,7 +442,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "a fix is priced without the casts behind it",
-        "shtypes/rules/suggest_fixes.py",
+        "shtypes/rules/price_fixes.py",
         "(*moves.items(), *casts.items())",
         "moves.items()",
         ("tests/rules/test_suggest_fixes.py", "tests/scopes/test_implicit.py"),

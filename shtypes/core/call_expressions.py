@@ -14,7 +14,7 @@ from shtypes._compat.eqn_frames import Frame, parsed
 from shtypes.context.eqn_source import eqn_source
 from shtypes.context.frames import Owner, frames, owner_of_frame
 from shtypes.errors import ShardingTypeError
-from shtypes.rules.suggest_fixes import called_names
+from shtypes.rules.price_fixes import called_names
 from shtypes.types import ShType
 
 #: The maximum length of an expression in a fix.

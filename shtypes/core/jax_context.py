@@ -16,7 +16,8 @@ from shtypes.context.frames import OURS
 from shtypes.context.settings import connect_jax, current_settings
 from shtypes.core.meshes import context_mesh, use_mesh
 from shtypes.errors import ShardingTypeError
-from shtypes.rules.suggest_fixes import Inside, Rule, fixes, no_inside_comm
+from shtypes.rules.price_fixes import Inside, no_inside_comm
+from shtypes.rules.suggest_fixes import Rule, fixes
 from shtypes.types import ShType
 
 #: Holds the current `Settings`.

@@ -36,7 +36,8 @@ from shtypes.errors import ShardingTypeError
 from shtypes.rules import Typing
 from shtypes.rules.candidate_types import keeps_varying, price_of
 from shtypes.rules.implicit import cheapest_reshards
-from shtypes.rules.suggest_fixes import Inside, called_names, no_inside_comm, without_backward
+from shtypes.rules.price_fixes import Inside, called_names, no_inside_comm
+from shtypes.rules.suggest_fixes import without_backward
 from shtypes.scopes.check_comm import check_comm, check_now
 from shtypes.scopes.comm import (
     allows_implicit,

@@ -29,7 +29,8 @@ from shtypes.errors import Fix, ShardingTypeError
 from shtypes.resharding import Price
 from shtypes.rules import Typing, suggest_fixes
 from shtypes.rules.candidate_types import price_of
-from shtypes.rules.suggest_fixes import MAX_FIXES, called_names, memory_note
+from shtypes.rules.price_fixes import called_names, memory_note
+from shtypes.rules.suggest_fixes import MAX_FIXES
 from shtypes.scopes.check_comm import drop_forbidden_fixes, is_bounded
 from shtypes.scopes.comm import in_checkpoint, speculative_tracing
 from shtypes.traced.equations import equations

@@ -25,7 +25,7 @@ from shtypes.evaluation.frames import Body, Source, Step, source_of
 from shtypes.evaluation.operand_names import Name, argument_name, name_of_source, source_of_var, times_of
 from shtypes.evaluation.value_info import is_constant, noted_as, notes_kept
 from shtypes.rules.candidate_types import place_of
-from shtypes.rules.suggest_fixes import called_names
+from shtypes.rules.price_fixes import called_names
 from shtypes.scopes.comm import has_comm_scope
 from shtypes.types import ShType, State
 

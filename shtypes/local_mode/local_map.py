@@ -31,7 +31,8 @@ from shtypes.local_mode.user_function import (
 from shtypes.ops.reinterpret import stop_gradient
 from shtypes.resharding.transport import reshard_fix
 from shtypes.rules.claims import check_claims
-from shtypes.rules.suggest_fixes import Rule, called_names
+from shtypes.rules.price_fixes import called_names
+from shtypes.rules.suggest_fixes import Rule
 from shtypes.rules.typing import Typing
 from shtypes.traced.program import split
 from shtypes.types import REPLICATED, ShType, State

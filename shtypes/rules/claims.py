@@ -12,7 +12,7 @@ from typing import NamedTuple
 from shtypes.errors import ShardingTypeError
 from shtypes.resharding.transport import reshard_fix
 from shtypes.rules import messages
-from shtypes.rules.suggest_fixes import called_names
+from shtypes.rules.price_fixes import called_names
 from shtypes.rules.typing import NO_CONSTANTS, Typing, rule
 from shtypes.types import REPLICATED, ShType, State
 from shtypes.types.policy import replicated

@@ -14,7 +14,8 @@ from shtypes.caches import Bounded, Static
 from shtypes.context.settings import current_settings
 from shtypes.resharding import Direction
 from shtypes.rules.candidate_types import finish_cost, with_axis_at
-from shtypes.rules.suggest_fixes import Candidate, FixPrice, Rule, Search, total_cost
+from shtypes.rules.price_fixes import Candidate, FixPrice, total_cost
+from shtypes.rules.suggest_fixes import Rule, Search
 from shtypes.rules.typing import Typing
 from shtypes.types import ShType, State
 

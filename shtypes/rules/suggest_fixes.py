@@ -15,22 +15,27 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from shtypes.errors import Fix, ShardingTypeError
-from shtypes.resharding import Cost, Direction, Price, cost
+from shtypes.resharding import Cost, Direction
 from shtypes.rules.candidate_types import (
     Place,
     estimate,
-    least_cost,
     not_yet_varying,
     other_places,
     place_of,
-    price_of,
-    replication_penalty,
     unsharded_states,
     with_axis_at,
 )
+from shtypes.rules.price_fixes import (
+    Candidate,
+    Inside,
+    Pricing,
+    called_names,
+    cheapest_of_each_result,
+    no_inside_comm,
+    total_cost,
+)
 from shtypes.rules.typing import Typing
 from shtypes.types import REPLICATED, ShType, State, dtypes
-from shtypes.types.target import target_text
 
 #: The most fixes in an error.
 MAX_FIXES: Final = 4
@@ -48,33 +53,8 @@ _PARTITIONED: Final = frozenset({State.SHARDED, State.UNREDUCED})
 
 #: The typing of an op from its operands' types.
 Rule = Callable[[tuple[ShType, ...]], Typing]
-#: The communication inside an op that consists of others, for operands that type.
-Inside = Callable[[tuple[ShType, ...]], Sequence[Price]]
 #: Groups of operands to move on one axis, and their new places.
 Moves = tuple[tuple[tuple[int, ...], Place], ...]
-
-
-class FixPrice(NamedTuple):
-    """The sort key of fixes: bytes sent, then bytes of memory, then the division of work.
-
-    For `implicit_comm`, the bytes include the solver's penalty of replication.
-    """
-
-    counted: Cost  # bytes that each device sends, with penalties, in the direction to minimize and in both
-    memory: int  # bytes per device of the operands and results
-    work: int  # minus the number of devices that share the work
-    sent: Cost  # bytes that each device sends
-    forward: int  # bytes in the forward pass
-    casts: int  # the number of casts that the rule inserts
-
-
-class Candidate(NamedTuple):
-    """Types of the operands with which the op types."""
-
-    price: FixPrice
-    fix: Fix
-    results: tuple[ShType, ...]
-    operands: tuple[ShType, ...]
 
 
 class _Option(NamedTuple):
@@ -85,17 +65,6 @@ class _Option(NamedTuple):
     number: int  # in the order of generation
     axis: str
     moves: Moves
-
-
-def total_cost(costs: Iterable[Cost]) -> Cost:
-    """Sum of costs."""
-    firsts, totals = zip((0, 0), *costs, strict=True)
-    return sum(firsts), sum(totals)
-
-
-def no_inside_comm(operands: tuple[ShType, ...]) -> Sequence[Price]:
-    """The communication inside an op that does not consist of others: none."""
-    return ()
 
 
 def fixes(
@@ -136,14 +105,6 @@ def priced_fixes(
     return tuple(c.fix for c in cheapest_of_each_result(candidates))
 
 
-def cheapest_of_each_result(candidates: Iterable[Candidate]) -> list[Candidate]:
-    """The candidates by price, only the cheapest for each tuple of result types."""
-    first: dict[tuple[ShType, ...], Candidate] = {}
-    for c in sorted(candidates, key=lambda c: (c.price, c.fix.code)):
-        first.setdefault(c.results, c)
-    return list(first.values())
-
-
 class Search:
     """Searches for types of the operands with which an op types; other arguments are those of `fixes`.
 
@@ -154,6 +115,7 @@ class Search:
         immovable: The operands that cannot be moved.
 
     Attributes:
+        pricing: The prices of candidates.
         tried: The number of candidates typed so far.
     """
 
@@ -171,12 +133,9 @@ class Search:
     ) -> None:
         self.rule, self.operands, self.minimize = rule, operands, minimize
         self.most_tried = min(most_tried, _MAX_TRIED_OF_MANY) if len(operands) > _MAX_MOVED_SINGLY else most_tried
-        self.names = names or called_names(operands)
-        self._same, self._decides = same or range(len(operands)), decides
-        self.tried = 0
-        self._inside, self._immovable = inside, immovable
+        self.pricing = Pricing(operands, names or called_names(operands), minimize, inside, same, decides)
+        self.tried, self._immovable = 0, immovable
         self._typings: dict[tuple[ShType, ...], Typing | tuple[str, ...]] = {}
-        self._bounds: dict[tuple[ShType, ...], Cost] = {}
 
     def best(self, most: int = MAX_FIXES) -> list[Candidate]:
         """The cheapest candidates that type, one for each tuple of result types; none if the operands type already."""
@@ -186,7 +145,7 @@ class Search:
         typed = self._typed(at_fault, most) or {
             operands: typing for operands in self._gathered() if isinstance(typing := self._try(operands), Typing)
         }
-        alone = {operands: typing for operands, typing in typed.items() if len(self._changed(operands)) == 1}
+        alone = {operands: typing for operands, typing in typed.items() if len(self.pricing.changed(operands)) == 1}
         candidates = self._cheapest(alone, most)
         below = candidates[0].price.counted if candidates else None
         if below is None or any(below):  # moving two operands may be cheaper than moving one
@@ -197,7 +156,7 @@ class Search:
     def of(self, operands: tuple[ShType, ...]) -> list[Candidate]:
         """The candidate with given operands; empty if it does not type."""
         typing = self._try(operands)
-        return [self.priced(operands, typing)] if isinstance(typing, Typing) else []
+        return [self.pricing.priced(operands, typing)] if isinstance(typing, Typing) else []
 
     def _cheapest(
         self, typed: dict[tuple[ShType, ...], Typing], most: int, below: Cost | None = None
@@ -205,19 +164,18 @@ class Search:
         """The cheapest candidates, by branch and bound on their lower bounds."""
         candidates: list[Candidate] = []
         costs: dict[tuple[ShType, ...], Cost] = {}
-        least = sorted(((self._least(*pair), i, *pair) for i, pair in enumerate(typed.items())), key=lambda x: x[:2])
+        least = sorted(
+            ((self.pricing.least(*pair), i, *pair) for i, pair in enumerate(typed.items())), key=lambda x: x[:2]
+        )
         for bound, _, operands, typing in least:
             if (below and bound >= below) or (len(costs) >= most and bound > sorted(costs.values())[most - 1]):
                 break
-            candidate = self.priced(operands, typing)
+            candidate = self.pricing.priced(operands, typing)
             price, results = candidate.price.counted, candidate.results
             if below is None or price < below:
                 candidates.append(candidate)
                 costs[results] = min(price, costs.get(results, price))
         return candidates
-
-    def _changed(self, operands: tuple[ShType, ...]) -> list[int]:
-        return [i for i, (t, before) in enumerate(zip(operands, self.operands, strict=True)) if t is not before]
 
     # candidates
 
@@ -250,7 +208,7 @@ class Search:
             if axis not in options and (ways := self._options(self.operands, axis, 2 * most)):
                 options[axis] = ways
         typed = aligned | self._combined(options, most)
-        if not any(self._least(*pair) == (0, 0) for pair in typed.items()):
+        if not any(self.pricing.least(*pair) == (0, 0) for pair in typed.items()):
             typed |= pending
         return typed
 
@@ -321,7 +279,7 @@ class Search:
                 continue
             for tried, typing in self._variants(operands).items():
                 typed[tried] = typing
-                estimates.setdefault(typing.results, max(about, self._least(tried, typing)))
+                estimates.setdefault(typing.results, max(about, self.pricing.least(tried, typing)))
         return typed
 
     def _variants(self, operands: tuple[ShType, ...]) -> dict[tuple[ShType, ...], Typing]:
@@ -342,12 +300,12 @@ class Search:
 
         If the communication inside the op has a backward pass, makes axes reduced that the candidate made invariant.
         """
-        if any(p.backward for p in self._inside(operands)):  # casts of invariant operands cost most
+        if any(p.backward for p in self.pricing.inside(operands)):  # casts of invariant operands cost most
             return tuple(
                 t.with_axes({*t.axes(State.INVARIANT)} - {*before.axes(State.INVARIANT)}, State.REDUCED)
                 for t, before in zip(operands, self.operands, strict=True)
             )
-        changed = self._changed(operands)
+        changed = self.pricing.changed(operands)
         return tuple(not_yet_varying(t, typing.operands[i]) if i in changed else t for i, t in enumerate(operands))
 
     def _cost_of(self, options: Sequence[_Option]) -> Cost:
@@ -405,89 +363,10 @@ class Search:
             self._typings[operands] = outcome
         return outcome
 
-    # prices
-
-    def _least(self, operands: tuple[ShType, ...], typing: Typing) -> Cost:
-        """A lower bound of a candidate's cost, without plans."""
-        bound = self._bounds.get(operands)
-        if bound is None:
-            bound = self._bounds[operands] = self._bound(operands, typing)
-        return bound
-
-    def _bound(self, operands: tuple[ShType, ...], typing: Typing) -> Cost:
-        returns = any(t.differentiable for t in typing.results)
-        moves = (least_cost(*m, self.minimize, returns=back) for m, back in self._moves(operands, typing))
-        inside = (cost(p.forward_bytes, p.backward_bytes * returns, self.minimize) for p in self._inside(operands))
-        return total_cost([*moves, *inside])
-
-    def _moves(self, operands: tuple[ShType, ...], typing: Typing) -> list[tuple[tuple[ShType, ShType], bool]]:
-        """The reshards of a candidate and the casts of the rule, each with whether it has a cotangent.
-
-        Operands with the same value share them.
-        """
-        moves = {(i, True): (self.operands[i], operands[i]) for i in self._changed(operands)}
-        casts = {(i, False): (operands[i], t) for i, t in enumerate(typing.operands) if operands[i] != t}
-        back = any(t.differentiable for t in typing.results)
-        returns: dict[tuple[int, tuple[ShType, ShType], bool], bool] = {}
-        for (i, is_move), pair in (*moves.items(), *casts.items()):
-            key = self._same[i], pair, is_move
-            returns[key] = (back and i not in typing.zero_derivative) or returns.get(key, False)
-        return [(pair, back) for (_, pair, _), back in returns.items()]
-
-    def priced(self, operands: tuple[ShType, ...], typing: Typing) -> Candidate:
-        """The candidate of operands that type, with its price."""
-        changed: dict[tuple[int, ShType], str] = {}
-        for i in self._changed(operands):
-            changed.setdefault((self._same[i], operands[i]), self.names[i])
-        casts = sum(src != dst for src, dst in zip(operands, typing.operands, strict=True))
-        moves = [(price_of(*move), returns) for move, returns in self._moves(operands, typing)]
-        inside = self._inside(operands)
-        prices = [*(p for p, _ in moves), *inside]
-        back = [p for p, returns in moves if returns]
-        back += inside if any(t.differentiable for t in typing.results) else ()
-        forward = sum(p.forward_bytes for p in prices)
-        backward = sum(p.backward_bytes for p in back)
-        fix = Fix(
-            code="; ".join(f'sh.reshard({name}, "{target_text(t)}")' for (_, t), name in changed.items()),
-            forward=" and ".join(p.forward for p in prices if p.forward),
-            backward=" and ".join(p.backward for p in back if p.backward),
-            bytes_forward=forward,
-            bytes_backward=backward,
-            note="" if forward or backward else _note(self.operands, typing.operands),
-        )
-        memory = sum(t.local_bytes for t in (*typing.operands, *typing.results))
-        work = -_sharing(typing.operands)
-        sent = cost(forward, backward, self.minimize)
-        pairs = zip(self.operands, operands, strict=True) if self._decides else ()
-        penalties = [replication_penalty(*pair, self.minimize) for pair in pairs]
-        price = FixPrice(total_cost((sent, *penalties)), memory, work, sent, forward, casts)
-        return Candidate(price, fix, typing.results, operands)
-
 
 def _plainest(options: Sequence[_Option]) -> _Option:
     """The option that constrains other axes least: one that replicates, or else the cheapest."""
     return next((o for o in options if all(place in REPLICATED for _, place in o.moves)), options[0])
-
-
-def _sharing(operands: Sequence[ShType]) -> int:
-    """The number of devices that share the work on some operands."""
-    if not operands:
-        return 1
-    mesh = operands[0].mesh
-    return mesh.product({a for t in operands for a in t.axes(State.SHARDED, State.VARYING)})
-
-
-def _note(before: Sequence[ShType], after: Sequence[ShType]) -> str:
-    """The note on a fix that sends nothing: its cost in memory or work."""
-    return memory_note(zip(before, after, strict=True)) or (
-        "each device does all of the work" if _sharing(after) < _sharing(before) else ""
-    )
-
-
-def memory_note(moves: Iterable[tuple[ShType, ShType]]) -> str:
-    """The note on moves that increase memory; empty for none."""
-    larger = sum(dst.local_bytes > src.local_bytes for src, dst in moves)
-    return f"each device holds all of {'it' if larger == 1 else 'them'}" if larger else ""
 
 
 def _backward_casts(operands: Sequence[ShType], typing: Typing, state: State) -> set[str]:
@@ -538,13 +417,7 @@ def without_backward(rule: Rule, operands: tuple[ShType, ...]) -> tuple[Fix, ...
         invariant = _alike_invariant(operands, rule(operands))
         if invariant == operands:
             return ()
-        fix = Search(rule, operands).priced(invariant, rule(invariant)).fix
+        fix = Search(rule, operands).pricing.priced(invariant, rule(invariant)).fix
     except ShardingTypeError:
         return ()
     return () if fix.bytes else (fix,)
-
-
-def called_names(operands: Sequence[ShType]) -> Sequence[str]:
-    """The names of operands in printed code."""
-    short = ("x",) if len(operands) == 1 else ("lhs", "rhs") if len(operands) == 2 else ()
-    return short or [f"operand_{i}" for i in range(len(operands))]

@@ -15,8 +15,9 @@ from shtypes.resharding import price
 from shtypes.rules.along_dims import reduce_nonlinear
 from shtypes.rules.einsum_like import einsum
 from shtypes.rules.elementwise import additive, multilinear, nonlinear, select_n
+from shtypes.rules.price_fixes import Candidate
 from shtypes.rules.shape import concatenate, reshape
-from shtypes.rules.suggest_fixes import MAX_TRIED, Candidate, Search, fixes
+from shtypes.rules.suggest_fixes import MAX_TRIED, Search, fixes
 from shtypes.rules.typing import Typing
 from shtypes.types import ShType
 from shtypes.types.mesh import Mesh

@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 
 import shtypes as sh
-from shtypes.rules.suggest_fixes import Candidate, Search
+from shtypes.rules.price_fixes import Candidate
+from shtypes.rules.suggest_fixes import Search
 from shtypes.scopes.comm import noting_undecided
 from shtypes.types import ShType, State
 from tests.compiling import compiled

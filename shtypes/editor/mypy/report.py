@@ -17,7 +17,7 @@ from shtypes.editor.mypy.values import ArgumentReader, Call, Value
 from shtypes.editor.text_evaluator import ACTUAL_BELOW, LARGEST_DIVISOR, TextEvaluator, Undetermined
 from shtypes.errors import Fix, NoMeshError, ShardingTypeError
 from shtypes.resharding.transport import reshard_fix
-from shtypes.rules.suggest_fixes import called_names
+from shtypes.rules.price_fixes import called_names
 from shtypes.types import Dim, ShType
 from shtypes.types.mesh import Mesh
 

@@ -26,7 +26,7 @@ from shtypes.evaluation.value_info import noting
 from shtypes.ops.shards import across_shards
 from shtypes.resharding import Cost, Direction, cost
 from shtypes.rules.candidate_types import finish_cost
-from shtypes.rules.suggest_fixes import total_cost
+from shtypes.rules.price_fixes import total_cost
 from shtypes.scopes.comm import implicit_comm, minimizing, note_ways, objective, without_scopes
 from shtypes.traced.ledger import sent_by_program
 
