@@ -25,8 +25,9 @@ from shtypes.evaluation.at_specs import AtSpecs
 from shtypes.evaluation.interpreter import Seen, evaluate_program, recording_types
 from shtypes.evaluation.table import ROWS
 from shtypes.evaluation.value_info import noting, type_of
-from shtypes.lifting.lift import Completed, Traced, connect_solver, has_backward, lift_op_by_op
+from shtypes.lifting.lift import Completed, lift_op_by_op
 from shtypes.lifting.next_values import Next, hides, in_types_before
+from shtypes.lifting.traced_program import Traced, connect_solver, has_backward
 from shtypes.lifting.ways.choice import CALLS
 from shtypes.resharding import Direction, cost
 from shtypes.resharding.costs import CostModel, Link, as_cost_model, model_in_force

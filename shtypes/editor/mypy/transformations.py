@@ -72,7 +72,7 @@ _ITEMS: Final = frozenset(
 _FUNCTION: Final = "shtypes.context.function.Function"
 #: Decorators that change a function's parameter and result types.
 _DECORATOR: Final = "shtypes.context.function.Decorator.__call__"
-_LIFT: Final = "shtypes.lifting.lift.Lift.__call__"
+_LIFT: Final = "shtypes.lifting.register.Lift.__call__"
 _SCOPES: Final = frozenset(f"shtypes.{name}.__call__" for name in ("scopes.comm.CommScope", "context.scope.Scope"))
 
 
