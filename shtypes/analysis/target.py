@@ -11,7 +11,7 @@ import jax
 
 from shtypes.context.signature_errors import name_of
 from shtypes.core.array import Array
-from shtypes.core.conversion import abstract_array
+from shtypes.core.conversion import abstract, abstract_array
 from shtypes.core.meshes import AnyMesh, to_mesh, use_mesh
 from shtypes.errors import ShardingTypeError
 from shtypes.signatures.annotations import Annotations, annotations_of
@@ -19,7 +19,6 @@ from shtypes.signatures.matching import Bindings, named
 from shtypes.signatures.pytree_spec import Checking, ExampleSettings
 from shtypes.signatures.typed import is_typed_function, typed
 from shtypes.traced.program import is_merged, leaves_by_path, program_of
-from shtypes.types import ShType
 from shtypes.types.mesh import Mesh, context, current_mesh
 from shtypes.types.notation import dim_names
 from shtypes.types.notation.dim_names import current_dims
@@ -108,11 +107,6 @@ def _named(
         return abstract_array(named(into.texts[id(x)], x.type))
 
     return jax.tree.map(one, inputs)  # type: ignore[no-any-return]
-
-
-def abstract(x: Any) -> Any:
-    """Converts a type, also as a string, to an abstract value; anything else is unchanged."""
-    return abstract_array(x) if isinstance(x, (str, ShType)) else x
 
 
 def _from_annotations(f: Any, signature: inspect.Signature, nodes: Mapping[str, Any]) -> tuple[Any, ...]:

@@ -183,6 +183,11 @@ def abstract_array(type: Any, mesh: Any = None, **options: Any) -> Array:
     return wrap(as_jax_type(type_of(type, mesh, **options)), None)
 
 
+def abstract(x: Any) -> Any:
+    """A type, also as a string, as an abstract value; anything else is unchanged."""
+    return wrap(as_jax_type(type_of(x)), None) if isinstance(x, (str, ShType)) else x
+
+
 @public
 def array(x: Any, type: Any = None, *, mesh: Any = None) -> Array:
     """A typed value from a host array, which is copied, a number or a plain `jax.Array`.

@@ -17,7 +17,7 @@ import jax
 from shtypes._compat.jaxprs import dependent_vars, is_literal, jaxpr_of, with_equations
 from shtypes._compat.tracing import trace_typed
 from shtypes.context.signature_errors import check_function
-from shtypes.core.conversion import abstract_array
+from shtypes.core.conversion import abstract
 from shtypes.core.jax_type import as_jax_type
 from shtypes.core.operation import Comm, Operation, applied_by
 from shtypes.errors import ShardingTypeError, how_many
@@ -234,8 +234,8 @@ def ledger(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Ledger:
 
     Args:
         f: A function of typed values and plain arrays; jitted or not.
-        *args: Its arguments: values, abstract values (`shtypes.abstract_array`), or types (`ShType`); numbers and other
-            non-arrays are passed as they are.
+        *args: Its arguments: values, abstract values (`shtypes.abstract_array`), or types, also as strings; numbers
+            and other non-arrays are passed as they are.
         **kwargs: More arguments.
 
     Returns:
@@ -243,7 +243,7 @@ def ledger(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Ledger:
         of `shtypes.jit`, as that compiles it: adjacent reshards are merged (docs: resharding, merged reshards).
     """
     check_function("ledger", f)
-    args, kwargs = jax.tree.map(lambda x: abstract_array(x) if isinstance(x, ShType) else x, (args, kwargs))
+    args, kwargs = jax.tree.map(abstract, (args, kwargs))
     program, _ = program_of(f, args, kwargs, merges=is_merged(f))
     return ledger_of(program)
 

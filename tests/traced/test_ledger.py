@@ -225,6 +225,19 @@ def test_a_name_stack_tells_the_direction() -> None:
     assert direction_of("transpose(jvp(checkpoint))/rematted_computation/mul") == "recomputed"
 
 
+def test_types_as_strings_are_arguments_as_of_other_reports() -> None:
+    def f(x: Any, scale: float, *, w: Any) -> Any:
+        return sh.reshard(x @ w["up"], "[...]") * scale
+
+    with sh.use_mesh(sh.abstract_mesh({"x": 4})):
+        as_text = sh.ledger(f, "f32[8,16@x]", 2.0, w={"up": "f32[16@x,4]"})
+        assert as_text.entries
+        assert as_text.entries == sh.check(f, "f32[8,16@x]", 2.0, w={"up": "f32[16@x,4]"}).ledger.entries
+        for report in (sh.ledger, sh.check, sh.memory):
+            with pytest.raises(sh.ShardingTypeError, match=rf"cannot read the type(?s:.)*: {report.__name__}"):
+                report(f, "f32(8)", 2.0, w={})
+
+
 def test_an_entry_names_the_users_line_and_who_wrote_it() -> None:
     def f(x: Any, lr: Any) -> Any:
         y = sh.all_gather(x, "dp")  # this line
