@@ -357,6 +357,8 @@ class Search:
         if self.timed_out:
             self.settled = False
             return
+        if not quick.cost.memory:  # of a program of empty arrays, nothing can be less
+            return
         with attribute_set(self, "_quick", True):
             least = self.solve(_ONLY_MEMORY * quick.seconds / quick.cost.memory, warm=quick.assignment)
             self._corners(quick, least, math.inf, _SHOWN_CORNERS)

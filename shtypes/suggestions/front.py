@@ -13,7 +13,7 @@ from shtypes.errors import ShardingTypeError
 from shtypes.solver.program import Function
 from shtypes.solver.search import Point, Search, size
 from shtypes.suggestions.fixed_types import by_path, costs_of
-from shtypes.suggestions.plan import SCHEMA, Plan, Problem, ms
+from shtypes.suggestions.plan import SCHEMA, Plan, Problem, ms, slower
 from shtypes.types.tables import Report, Table, Text, notebook, page
 
 #: The relative tolerance within which the plan with the fewest reshards is preferred.
@@ -94,10 +94,7 @@ class Suggestions(Sequence[Plan], Report):
     def tables(self) -> list[Table]:
         """The decisions of the quickest plan, and the front."""
         first = self.plans[0]
-        rows = [
-            (ms(p.seconds), f"{100 * (p.seconds / first.seconds - 1):+.2f} %", size(p.point.cost.memory))
-            for p in self.plans
-        ]
+        rows = [(ms(p.seconds), slower(p.seconds, first.seconds), size(p.point.cost.memory)) for p in self.plans]
         headings = ("ms", "", "predicted memory")
         edit = 'edit: sh.suggest(..., fixed={"path": "[_, _@dp]"})'
         note = f"{edit}   use: sh.apply(f, plan)   patch: shtypes suggest --patch"

@@ -6,8 +6,7 @@ import contextlib
 import functools
 import hashlib
 import math
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -26,6 +25,7 @@ from shtypes.solver.program import Function, Program
 from shtypes.solver.search import Point, size
 from shtypes.solver.tables import Costs
 from shtypes.solver.transfers import Transfer
+from shtypes.suggestions.argument_rules import Rule, merged, pattern_of, rules_of, siblings
 from shtypes.suggestions.fixed_types import FixedTypes
 from shtypes.traced.equations import SourceLine
 from shtypes.traced.ledger import Ledger
@@ -40,21 +40,6 @@ SCHEMA: Final = 2
 _CLOSE: Final = 1e-3
 #: The most rows of a table.
 _MOST_ROWS: Final = 40
-#: The most names in brackets in a path.
-_MOST_NAMES: Final = 6
-#: The number of a layer in a path.
-_NUMBER: Final = re.compile(r"(^|/)\d+(?=/|$)")
-
-
-class Rule(NamedTuple):
-    """A type for the arguments whose paths match a pattern."""
-
-    pattern: str  # a path in which ``*`` stands for the number of a layer
-    type: ShType
-    arguments: int  # the number of them
-    bytes: int  # of all on each device
-    seconds: float  # of the reshards of them and their gradients
-    fixed: bool  # whether the user fixed the type
 
 
 class PlannedReshard(NamedTuple):
@@ -117,24 +102,9 @@ class Plan(Report):
 
     @functools.cached_property
     def _rules(self) -> list[Rule]:
-        costs, fixed = self.problem.costs, {v.name for v in self.problem.fixed.arguments}
-        typed_inputs = [*zip(self.problem.program.inputs, self.decisions.arguments, strict=True)]
-        reshards: dict[str, float] = {}  # seconds
-        for t in self._transfers:
-            name = t.use.value.name.removesuffix("[i]")
-            reshards[name] = reshards.get(name, 0.0) + float(t.cost.comm)
-        kinds: dict[str, set[tuple[ShType, bool]]] = {}
-        for v, type_ in typed_inputs:
-            kinds.setdefault(pattern_of(v.name), set()).add((type_, v.name in fixed))
-        alike = max(map(len, kinds.values())) == 1  # if not, each layer has its own rule
-        rules: dict[str, Rule] = {}
-        for v, type_ in typed_inputs:
-            node, _ = costs.graph.source[v.id]
-            gradient = float(costs.node_cost(node, costs.row(node, self.point.assignment)).comm.sum())
-            name, seconds = pattern_of(v.name) if alike else v.name, gradient + reshards.get(v.name, 0.0)
-            rule = Rule(name, type_, 1, type_.local_bytes, seconds, v.name in fixed)
-            rules[name] = _total([rules[name], rule]) if name in rules else rule
-        return [*rules.values()]
+        problem = self.problem
+        fixed = {v.name for v in problem.fixed.arguments}
+        return rules_of(problem.costs, self.point.assignment, self.decisions.arguments, self._transfers, fixed)
 
     @functools.cached_property
     def reshards(self) -> tuple[PlannedReshard, ...]:
@@ -308,7 +278,7 @@ class Plan(Report):
 
     def tables(self) -> list[Table]:
         """The types of the arguments, and the reshards."""
-        rules = _merged(self._rules)
+        rules = merged(self._rules)
         rows = [
             (
                 "given" if rule.fixed else f"R{i + 1}",
@@ -326,7 +296,7 @@ class Plan(Report):
             text = f"{target_text(r.src)} -> {target_text(r.dst)}", f"{r.times}x " * (r.times > 1) + r.what
             lines.setdefault((str(r.place), *text), []).append(r)
         moves = [
-            (place, ", ".join(_siblings(r.value for r in some)), text, ms(sum(r.seconds for r in some)), what)
+            (place, ", ".join(siblings(r.value for r in some)), text, ms(sum(r.seconds for r in some)), what)
             for (place, text, what), some in lines.items()
         ]
         more = len(moves) - _MOST_ROWS
@@ -340,7 +310,7 @@ class Plan(Report):
         if not isinstance(other, Plan):
             raise ShardingTypeError(f"`diff` compares plans, not {other!r:.60}", hints=["found[0].diff(found[1])"])
         lines = [
-            f"{ms(self.seconds)} -> {ms(other.seconds)} ms ({100 * (other.seconds / self.seconds - 1):+.2f} %)",
+            f"{ms(self.seconds)} -> {ms(other.seconds)} ms ({slower(other.seconds, self.seconds)})",
             f"{self.bytes / 1e6:,.1f} -> {other.bytes / 1e6:,.1f} MB/device",
         ]
         ours, theirs = self.rules, other.rules
@@ -375,11 +345,6 @@ class Plan(Report):
             },
             "joined": {str(op): way for op, way in sorted(self.decisions.across_shards.items())},
         }
-
-
-def pattern_of(path: str) -> str:
-    """A path with ``*`` for the numbers of layers."""
-    return _NUMBER.sub(r"\1*", path)
 
 
 def fingerprint(program: Program) -> str:
@@ -434,43 +399,13 @@ def _steps(src: ShType, dst: ShType) -> str:
     return ", ".join(f"{s.kind.value} {','.join(s.axes)}" for s in steps)
 
 
-def _merged(rules: Iterable[Rule]) -> list[tuple[str, Rule]]:
-    """Merges rules of siblings with one type; returns them with their patterns."""
-    groups: dict[tuple[ShType, bool], dict[str, Rule]] = {}
-    for rule in rules:
-        groups.setdefault((rule.type, rule.fixed), {})[rule.pattern] = rule
-    merged = [
-        (pattern, _total([group[name] for name in names]))
-        for group in groups.values()
-        for pattern, names in _siblings(group).items()
-    ]
-    return sorted(merged, key=lambda each: each[0])
-
-
-def _total(some: Sequence[Rule]) -> Rule:
-    """One rule for several of one type."""
-    arguments, sizes, seconds = map(sum, zip(*(r[2:5] for r in some), strict=True))
-    return some[0]._replace(arguments=arguments, bytes=sizes, seconds=seconds)
-
-
-def _siblings(paths: Iterable[str]) -> dict[str, list[str]]:
-    """Merges paths that differ in one part, like ``attn/[k,q,v]``; returns the paths of each."""
-    groups = {tuple(path.split("/")): [path] for path in paths}
-    for back in range(max(map(len, groups))):
-        alike: dict[tuple[Any, Any], dict[str, list[str]]] = {}
-        for parts, some in groups.items():
-            k = max(len(parts) - 1 - back, 0)
-            alike.setdefault((parts[:k], parts[k + 1 :]), {})[parts[k]] = some
-        groups = {}
-        for (before, after), names in alike.items():
-            one = ",".join(names) if len(names) <= _MOST_NAMES else f"{','.join([*names][:_MOST_NAMES])},..."
-            one = one if not before + after else f"[{one}]"
-            parts = (*before, one if len(names) > 1 else next(iter(names)), *after)
-            groups[parts] = [path for some in names.values() for path in some]
-    return {"/".join(parts): some for parts, some in groups.items()}
-
-
 def ms(seconds: float) -> str:
     """Formats seconds as milliseconds."""
     n = seconds * 1e3
     return f"{n:,.1f}" if n >= 10 else f"{n:.3f}" if n >= 0.01 else f"{n:.2g}"
+
+
+def slower(seconds: float, than: float) -> str:
+    """Formats by how much a time is longer than another, in percent."""
+    part = seconds / than - 1 if than else math.inf if seconds else 0.0
+    return f"{100 * part:+.2f} %"

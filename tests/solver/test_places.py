@@ -14,7 +14,8 @@ import pytest
 import shtypes as sh
 from shtypes.solver.apply import named_uses
 from shtypes.solver.program import Function
-from shtypes.suggestions.plan import Plan, pattern_of
+from shtypes.suggestions.argument_rules import pattern_of
+from shtypes.suggestions.plan import Plan
 from tests.end_to_end import host
 from tests.solver import models
 from tests.solver.models import f32

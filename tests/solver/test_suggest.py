@@ -188,6 +188,23 @@ def test_what_is_not_chosen_says_what_it_would_cost_and_what_differs() -> None:
 
 
 @pytest.mark.nightly
+@pytest.mark.parametrize(
+    ("f", "shape", "options"),
+    [
+        (lambda x: jnp.sum(x @ x.T), (0, 8), {}),
+        (lambda x: jnp.sum(x.T @ x), (0, 8), {"memory": "1KiB"}),
+        (lambda x: jnp.float32(1), (8,), {}),
+        (lambda x: x, (8, 8), {"grad": False}),
+        (lambda x: None, (8,), {"grad": False}),
+    ],
+    ids=["empty", "empty, bounded", "constant", "identity", "nothing"],
+)
+def test_what_takes_no_time_or_memory_has_a_plan_that_prints(f: Any, shape: Any, options: Any) -> None:
+    found = sh.suggest(f, f32(*shape), mesh={"dp": 8}, **options)
+    assert all((str(found), found.to_html(), found.to_json()))
+    assert "+0.00 %" in found[0].diff(found.why_not({}))
+
+
 def test_the_same_question_has_the_same_answer() -> None:
     args = models.mlp(64, 32, 128)
     texts = {str(sh.suggest(models.mlp_loss, *args, mesh={"a": 2, "b": 2, "c": 2}, **SETTINGS)) for _ in range(2)}
