@@ -34,8 +34,13 @@ def private(module: str, name: str) -> Any:
         raise ImportError(what) from None
 
 
-#: The errors of JAX that say that an argument is wrong; one of them is no `ValueError`.
-JAX_ERRORS: Final = (*ARGUMENT_ERRORS, private("jax._src.named_sharding", "DuplicateSpecError"))
+#: The errors of JAX about shardings, of classes of its own.
+SHARDING_ERRORS: Final = (
+    private("jax._src.named_sharding", "DuplicateSpecError"),
+    private("jax._src.core", "ShardingTypeError"),
+)
+#: The errors of JAX that say that an argument is wrong.
+JAX_ERRORS: Final = (*ARGUMENT_ERRORS, *SHARDING_ERRORS)
 #: JAX's table of linearization rules.
 _linearizations: Final[dict[Any, Any]] = private("jax._src.interpreters.ad", "primitive_linearizations")
 #: Whether such a rule returns two kinds of residuals, as from 0.11 on.

@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 import jax
 
 from shtypes import rules
-from shtypes._compat import trace_context
+from shtypes._compat import SHARDING_ERRORS, trace_context
 from shtypes._compat.jaxprs import equations
 from shtypes._compat.plain_programs import needed, trace_plain
 from shtypes._compat.tracing import trace_typed
@@ -120,6 +120,8 @@ class JaxFunction:
                 closed, closed_over, _ = trace_plain(flat, [aval_of(x) for x in values])
         except FutureWarning as error:
             raise ShardingTypeError(f"`{self.name}` does not take these arguments", why=str(error)) from None
+        except SHARDING_ERRORS as error:
+            raise ValueError(str(error)) from None
         except RuntimeError as error:  # `cov` raises numpy's
             if type(error) is not RuntimeError or line_of(error.__traceback__):
                 raise

@@ -44,6 +44,14 @@ CALLS: dict[str, tuple[str, type[Exception]]] = {
     "sh.jit(g)(v, z=v)": ("`g` does not take these arguments", TypeError),
     "sh.jit(lambda x: 'a')(v)": ("a result of `<lambda>` is no array, but of class `str`", TypeError),
     "sh.jit(lambda x: (x, object()))(v)": (r"class `object`, at `\[1\]`", TypeError),
+    "sh.cumsum(sh.ShType.parse('f32[8@x,4]'))": (
+        "`cumsum` does not take .*\n.*\n.*should be fully replicated",
+        ValueError,
+    ),
+    "sh.median(sh.ShType.parse('f32[8@x,4]'))": (
+        "`median` does not take .*\n.*\n.*unsharded over the sorting",
+        ValueError,
+    ),
     "sh.lift(lambda x: {'a': map(jnp.sin, [x])})(v)": (r"class `map`, at `\['a'\]`\n.*a list of its items", TypeError),
     "sh.lift(lambda x: (jnp.sin(y) for y in [x]))(v)": ("a result of `<lambda>` .* class `generator`", TypeError),
     "sh.lift(lambda x: {'a': x}.values())(v)": ("a result of `<lambda>` .* class `dict_values`", TypeError),
