@@ -118,9 +118,15 @@ class Loop:
         k = self.scan.carry
         return zip(self.outputs[k:], self.results[k:], strict=True)
 
+    @property
+    def runs_once(self) -> bool:
+        """Whether the next carry of its only step is the final one, and no step reads it."""
+        return self.scan.length == 1
+
     def flows(self) -> Flows:
         """The flows of carries, slices and stacks."""
-        yield from (((x0, v, x1), (v, r)) for x0, v, x1, r in self.carries())
+        for x0, v, x1, r in self.carries():
+            yield from ((((x0,), (v,)), ((x1,), (r,))) if self.runs_once else (((x0, v, x1), (v, r)),))
         yield from (((x,), (y,)) for x, y in (*self.slices(), *self.stacks()))
 
 
@@ -188,8 +194,8 @@ def demand(items: Sequence[Item], needed: set[int], take: Callable[[Op | Checkpo
         while len(needed) != before:
             before = len(needed)
             for _, v, x1, r in item.carries():
-                if not needed.isdisjoint((v.id, r.id)):
-                    needed.update(x.id for x in (v, x1) if is_value(x))
+                if r.id in needed or (v.id in needed and not item.runs_once):
+                    needed.update(x.id for x in (v, x1)[item.runs_once :] if is_value(x))
             needed.update(y.id for y, r in item.stacks() if is_value(y) and r.id in needed)
             demand(item.items, needed, take)
         inputs = [*((x0, v) for x0, v, _, _ in item.carries()), *item.slices()]

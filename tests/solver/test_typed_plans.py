@@ -250,6 +250,22 @@ def test_what_a_step_does_not_change_is_priced_as_often_as_it_runs(name: str, me
             assert plan.bytes == pytest.approx(plan.ledger.total.bytes, rel=1e-12)
 
 
+@pytest.mark.parametrize("argnums", [(0,), (1,), False], ids=["data", "weights", "forward"])
+@pytest.mark.parametrize("steps", [1, 2])
+def test_the_cotangent_of_a_carry_is_priced_where_a_step_before_reads_it(steps: int, argnums: Any) -> None:
+    def f(x: Any, w: Any) -> Any:
+        def step(carry: Any, w: Any) -> Any:
+            y = layer(carry[0], w)
+            return (y, carry[0]), jnp.sum(carry[1])
+
+        (_, before), sums = jax.lax.scan(step, (x, x), jnp.broadcast_to(w, (steps, *w.shape)))
+        return before @ w + jnp.sum(sums)
+
+    for fixed in ({"0": "[_, _@x]"}, {"0": "[_@x, _]", "1": "[_@x, _]"}):
+        for plan in sh.suggest(of_sine(f), f32(64, 16), f32(16, 16), mesh={"x": 4}, fixed=fixed, grad=argnums):
+            assert plan.bytes == pytest.approx(plan.ledger.total.bytes, rel=1e-12)
+
+
 def _named(x: Any) -> Any:
     return checkpoint_name(x, "product")
 
