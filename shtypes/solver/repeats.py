@@ -72,7 +72,7 @@ class Repeats:
 
         demand(items, needed, take)
         loops = (one for one, _ in walk(items) if isinstance(one, Loop))
-        run.update(v.id for loop in loops for v in loop.inputs if v.id in needed)
+        run.update(v.id for loop in loops for v in (*loop.inputs, *loop.results) if v.id in needed)
 
     def _residuals_of(self, op: Op) -> set[int]:
         if op.id not in self._residuals_by_op:

@@ -127,3 +127,16 @@ def test_each_scan_is_checkpointed_for_itself(tmp_path: Path) -> None:
     with sh.use_mesh(sh.abstract_mesh({"dp": 8})):
         typed = sh.apply(two_scans, str(path))
         assert sh.ledger(sh.train_step(typed), *jax.tree.map(sh.abstract_array, one.arguments)) == one.ledger
+
+
+def test_what_a_loop_stacks_in_a_checkpoint_is_resharded_again() -> None:
+    def loss(ws: Any, x: Any) -> Any:
+        def layer(x: Any, w: Any) -> Any:
+            return jnp.sin(jax.lax.map(lambda row: row @ w, x)), None
+
+        return jnp.sum(jnp.sin(jax.lax.scan(layer, x, ws)[0]))
+
+    found = sh.suggest(loss, f32(2, 32, 32), f32(8, 8, 32), mesh={"dp": 8}, checkpoint=True)
+    assert any(plan.checkpoints and any("again" in r.what for r in plan.reshards) for plan in found)
+    for plan in found:
+        assert plan.bytes == plan.ledger.total.bytes
