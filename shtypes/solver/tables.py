@@ -218,7 +218,9 @@ class Costs:
             cost += Measure(0.0, 0.0, memory, 0.0, 0.0)
             if trained:  # its gradient is resharded to its type
                 gradient = self._reshard_cost(v, cotangents(states), states, (1.0, 0.0), self.prices.pairs)
-                cost += gradient._replace(reshards=1.0 * (gradient.sent > 0))
+                large = states[:, np.array(self.sizes) > 1]  # a gradient is summed over all axes at once
+                apart = (large == INVARIANT).any(-1) & (large == REDUCED).any(-1)
+                cost += gradient._replace(reshards=1.0 * (gradient.sent > 0), comm=gradient.comm + apart * _EXCLUDED)
             elif self.graph.grad:  # data comes from outside at each step
                 slowest = min(bandwidth for bandwidth, *_ in self.prices.links)
                 cost += Measure(0.0, v.nbytes / parts(states, self.sizes) / slowest, 0.0, 0.0, 0.0)

@@ -199,6 +199,22 @@ def test_what_no_step_changes_is_brought_once_before_a_scan_and_as_often_again_a
         assert plan.bytes == plan.ledger.total.bytes
 
 
+@pytest.mark.parametrize("recomputes", [False, True])
+@pytest.mark.parametrize("fixed", [{}, {"p/*": "[_, _]"}, {"p/*": "[_, _]", "x": "[_@b, _]"}], ids=str)
+def test_gradients_are_priced_as_one_sum_over_all_axes_where_two_would_start_sooner(
+    fixed: Any, recomputes: bool
+) -> None:
+    def f(x: Any, p: Any) -> Any:
+        return jnp.tanh(x @ p["up"]) @ p["down"]
+
+    def loss(p: Any, x: Any) -> Any:
+        return jnp.mean((jax.checkpoint(f) if recomputes else f)(x, p) ** 2)
+
+    links, p = sh.Link(1e9, latency=1e-6), {"up": f32(8, 32), "down": f32(32, 8)}
+    for plan in sh.suggest(loss, p, f32(64, 8), mesh={"a": 4, "b": 2}, fixed=fixed, links=links):
+        assert plan.bytes == plan.ledger.total.bytes
+
+
 def repeated(body: Any, x: Any, n: int) -> Any:
     return jax.lax.scan(lambda x, _: (body(x), None), x, None, length=n)[0]
 
