@@ -147,12 +147,12 @@ def local_search(
     start: Mapping[int, int],
     tick: Callable[[], None] = lambda: None,
 ) -> tuple[dict[int, int], float]:
-    """Like `eliminate`, approximately, by large-neighborhood search from ``start``.
+    """Like `eliminate`, approximately, by large-neighborhood search from ``start``, which may lack variables.
 
     Each step fixes some variables so that tables stay below ``entries``, and minimizes over the others exactly. It
     stops when two steps in turn improve nothing.
     """
-    best = dict(start) or {v: int(x.argmin()) for v, x in _regrets(tables).items()}
+    best = {v: int(x.argmin()) for v, x in _regrets(tables).items()} | dict(start)
     value, still = math.inf, 0
     fixed: set[int] = set()
     while still < 2:

@@ -9,92 +9,89 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 
 from shtypes.solver import elimination
+from shtypes.solver.bounds import LEAST_GAIN, LEAST_PART, ROUNDED, Minimum, Tables, Values, narrowed, total_of
 from shtypes.solver.elimination import Table, eliminate, local_search, minimize_over, width
 
 #: By `QUICK_ENTRIES`: the sizes of tables between which dominated values are dropped again.
 _STAGES: Final = (1 / 40, 1 / 4, 1)
-_LAST_STAGE: Final = 5  # the same where the rest would take a second
 #: How many other values are compared with each, and the most entries of the tables that are built for it.
 _RIVALS: Final = 4
 _COMPARED: Final = 1_000_000
-#: The least part of the values that are dropped before a lower bound of larger tables is needed, larger by a factor.
-_LEAST_PART: Final = 0.1
+_LAST_STAGE: Final = 5  # the same where the rest would take a second
+#: The most entries to those of what takes no seconds.
 _LARGER: Final = 10
-#: The most sweeps over the tables for a lower bound, and the relative gain in so many of them below which it is final.
-_SWEEPS: Final = 100
-_VISITS: Final = 200_000_000  # of entries, in all sweeps
-_LEAST_GAIN: Final = 1e-3
-_PATIENCE: Final = 10
-#: The relative tolerance of bounds.
-_ROUNDED: Final = 1e-9
-#: The same of sums of few numbers.
+#: The patience with bounds of all tables at first, and of those that are left.
+_SOON: Final = 2
+_LATE: Final = 10
+#: See `minimize`.
+_GUESS: Final = 4.0
+#: The relative tolerance of sums of few numbers.
 _EXACT: Final = 1e-13
-
-Tables = Mapping[tuple[int, ...], Table]
-Values = dict[int, int]
-
-
-class Minimum(NamedTuple):
-    """The values of the variables, the sum of the tables there, and a lower bound on all sums."""
-
-    values: Values
-    total: float
-    bound: float
-
-    @property
-    def exact(self) -> bool:
-        """Whether no values have a smaller sum."""
-        return self.bound >= self.total - _ROUNDED * abs(self.total)
 
 
 def minimize(
     sizes: Mapping[int, int],
     tables: Tables,
-    start: Callable[[], Values] = dict,
+    known: Values | None = None,
     tick: Callable[[], None] = lambda: None,
+    offer: Callable[[Values, float], None] = lambda values, total: None,
     *,
     quick: bool = False,
+    guess: float = _GUESS,
 ) -> Minimum:
     """The minimum of the sum of the tables.
 
     Args:
         sizes: The number of values of each variable.
         tables: By their variables, in ascending order.
-        start: Returns values to start from, if the problem is wide; or no values.
+        known: Values to start from, if the problem is wide; or none.
         tick: Called often; may raise to stop.
+        offer: Called with values, and the sum there, before what takes seconds.
         quick: Whether to give up what needs seconds.
+        guess: The minimum is first looked for below so many times the first bound, if the problem is wide.
     """
-    most = elimination.MOST_ENTRIES
-    core = Core(sizes, tables)
+    most, entries = elimination.MOST_ENTRIES, elimination.QUICK_ENTRIES
+    core, upper = Core(sizes, tables), math.inf
+    found = Minimum(known, total_of(tables, known), -math.inf) if known else Minimum({}, math.inf, -math.inf)
+
+    def is_wide() -> bool:
+        return not quick and width(core.sizes, core.tables) > most // _LARGER
+
+    if is_wide():
+        found, upper = core.narrow(found, _SOON, math.inf, guess)
     for stage in _STAGES:
-        core.eliminate(int(elimination.QUICK_ENTRIES * stage), tick)
+        core.eliminate(int(entries * stage), tick)
     core.drop_dominated(tick)
-    if not quick and width(core.sizes, core.tables) > most // _LARGER:
-        core.eliminate(elimination.QUICK_ENTRIES * _LAST_STAGE, tick)
-    values: Values | None = None
-    bound, entries = -math.inf, elimination.QUICK_ENTRIES
+    if is_wide():
+        core.eliminate(entries * _LAST_STAGE, tick)
     while True:
         core.drop_dominated(tick)
-        if width(core.sizes, core.tables) <= (most // _LARGER if quick else most):
+        exact = width(core.sizes, core.tables) <= (most // _LARGER if quick else most)
+        if exact:
             chosen, total = eliminate(core.sizes, core.tables, tick)
-            return Minimum(core.restored(chosen), total, total)
-        at = core.located(start() if values is None else values)
-        chosen, total = local_search(core.sizes, core.tables, elimination.QUICK_ENTRIES, at, tick)
+        else:
+            at = core.located(found.values)
+            chosen, total = local_search(core.sizes, core.tables, elimination.QUICK_ENTRIES, at, tick)
         values = core.restored(chosen)
+        if upper < min(total, found.total) - ROUNDED * abs(total):  # the guess was too low
+            return minimize(sizes, tables, values, tick, offer, guess=math.inf)
+        if exact:
+            return Minimum(values, total, total)
+        found = Minimum(values, total, found.bound) if total < found.total else found
         if quick:
-            return Minimum(values, total, bound)
-        least, bounds = lower_bound(core.sizes, core.tables, total)
-        bound, before = min(max(bound, least), total), sum(core.sizes.values())
+            return found
+        offer(found.values, found.total)
+        before = sum(core.sizes.values())
+        found, upper = core.narrow(found, _LATE, LEAST_GAIN)
         tick()
-        core.drop({v: each <= max(total, each.min()) * (1 + _ROUNDED) for v, each in bounds.items()})
-        if sum(core.sizes.values()) > (1 - _LEAST_PART) * before:
+        if sum(core.sizes.values()) > (1 - LEAST_PART) * before:
             if entries * _LARGER > most:
-                return Minimum(values, total, bound)
+                return found
             entries *= _LARGER
         core.eliminate(entries, tick)
 
@@ -170,13 +167,25 @@ class Core:
         for v in single:
             self._eliminated.append((v, [((v,), np.zeros(1), [self.rows.pop(v)])]))
 
+    def narrow(
+        self, known: Minimum, patience: int, least_gain: float, guess: float = math.inf
+    ) -> tuple[Minimum, float]:
+        """Drops values that cost more than known ones; returns the best known ones, and above what values are dropped.
+
+        See `narrowed`.
+        """
+        found, upper, keep = narrowed(self.sizes, self.tables, known, patience, least_gain, guess)
+        found = found if found.total == known.total else found._replace(values=self.restored(found.values))
+        self.drop(keep)
+        return found, upper
+
     def _add(self, ids: tuple[int, ...], table: Table) -> None:
         self.tables[ids] = self.tables[ids] + table if ids in self.tables else table
 
     def located(self, values: Mapping[int, int]) -> Values:
-        """The values of the variables that are left, among those left; none if one was dropped."""
+        """Where values are among those that are left, if they are."""
         at = {v: np.flatnonzero(rows == values.get(v, -1)) for v, rows in self.rows.items()}
-        return {v: int(rows[0]) for v, rows in at.items()} if all(map(len, at.values())) else {}
+        return {v: int(rows[0]) for v, rows in at.items() if len(rows)}
 
     def restored(self, chosen: Mapping[int, int]) -> Values:
         """The values of all variables from those of the variables that are left."""
@@ -213,57 +222,3 @@ def _undominated(tables: list[Table], n: int) -> Any:
                 most += (table[rivals[part]] - table[part]).max(1)
             keep[part[most < -rounded]] = False
     return keep
-
-
-def lower_bound(sizes: Mapping[int, int], tables: Tables, upper: float = math.inf) -> tuple[float, dict[int, Table]]:
-    """A lower bound on the sum of the tables, and one for each value of each variable.
-
-    By min-sum diffusion: costs are moved between tables that share a variable, forwards and backwards, which leaves
-    their sum as it is, until the sum of the minima grows no more or is ``upper``, the sum of an assignment.
-    """
-    rest = float(sum(table.sum() for ids, table in tables.items() if not ids))
-    unary = {v: np.zeros(n) for v, n in sizes.items()}
-    wide = {ids: table.copy() for ids, table in tables.items() if len(ids) > 1}
-    for ids, table in tables.items():
-        if len(ids) == 1:
-            unary[ids[0]] = unary[ids[0]] + table
-    order = sorted(sizes)
-    at = {v: [ids for ids in wide if v in ids] for v in order}
-    history: list[float] = []
-    visits = sum(table.size * table.ndim for table in wide.values())
-    for sweep in range(min(_SWEEPS, 1 + _VISITS // max(visits, 1))):
-        for v in order:
-            for ids in at[v]:
-                least = _least(wide[ids], ids.index(v))
-                wide[ids] -= _along(least, ids, v)
-                unary[v] += least
-            onwards = [ids for ids in at[v] if (ids[-1] > v if sweep % 2 == 0 else ids[0] < v)]
-            share = unary[v] / max(len(onwards), len(at[v]) - len(onwards), 1)
-            for ids in onwards:
-                wide[ids] += _along(share, ids, v)
-                unary[v] = unary[v] - share
-        order.reverse()
-        history.append(rest + float(sum(t.min() for t in (*unary.values(), *wide.values()))))
-        if history[-1] >= upper * (1 - _ROUNDED):
-            break
-        if len(history) > _PATIENCE and history[-1] <= history[-1 - _PATIENCE] * (1 + _LEAST_GAIN):
-            break
-    bounds = {}
-    for v in order:
-        above = unary[v] - unary[v].min()
-        for ids in at[v]:
-            least = _least(wide[ids], ids.index(v))
-            above = above + least - least.min()
-        bounds[v] = history[-1] + above
-    return history[-1], bounds
-
-
-def _least(table: Table, i: int) -> Table:
-    """The minimum over all variables of a table but one."""
-    least: Table = table.min(tuple(j for j in range(table.ndim) if j != i))
-    return least
-
-
-def _along(x: Table, ids: tuple[int, ...], v: int) -> Table:
-    """Costs of one variable, to broadcast with a table."""
-    return x.reshape([-1 if u == v else 1 for u in ids])

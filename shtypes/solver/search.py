@@ -174,16 +174,17 @@ class Search:
         self.solves += 1
         self._report()
 
-        def start() -> dict[int, int]:
-            best, cold = fixed, all(fixed[n.id] == self.costs.first_options(n) for n in self.costs.graph.decisions)
-            if cold and len(axes) > 1:
-                best, _ = self._axis_by_axis([*axes, *axes], fixed, byte, reshard)
-            return _rows(domains, best)
+        def rows_of(values: dict[int, int]) -> Assignment:
+            return {i: tuple(map(int, domains[i][k])) for i, k in values.items()}
 
-        minimum = minimize(sizes, tables, start, self._check_time, quick=not cached or self._quick)
+        def offer(values: dict[int, int], total: float) -> None:
+            self._offer(total, rows_of(values))
+
+        known, quick = _rows(domains, fixed), not cached or self._quick
+        minimum = minimize(sizes, tables, known, self._check_time, offer, quick=quick)
         if cached and not reshard:
             self._bounds.append((byte, minimum.bound))
-        return {i: tuple(map(int, domains[i][k])) for i, k in minimum.values.items()}, minimum.total, minimum.exact
+        return rows_of(minimum.values), minimum.total, minimum.exact
 
     def simpler(self, point: Point, reshard: float) -> Point:
         """A point that costs no more than another with a price for each reshard; quick, and not always the best."""

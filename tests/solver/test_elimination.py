@@ -11,8 +11,9 @@ import pytest
 
 from shtypes.solver import elimination
 from shtypes.solver import minimize as minimize_
+from shtypes.solver.bounds import Minimum, narrowed, total_of
 from shtypes.solver.elimination import eliminate, local_search, to_fix
-from shtypes.solver.minimize import Core, lower_bound, minimize
+from shtypes.solver.minimize import Core, minimize
 
 
 def random_problem(seed: int) -> tuple[dict[int, int], dict[tuple[int, ...], np.ndarray]]:
@@ -129,9 +130,39 @@ def test_values_that_cost_more_than_known_ones_are_dropped_until_the_rest_is_min
     assert math.isclose(found.total, sum(float(t[tuple(found.values[v] for v in ids)]) for ids, t in tables.items()))
     assert found.bound <= value * (1 + 1e-9) <= found.total * (1 + 2e-9)
     assert math.isclose(found.total, value, rel_tol=1e-9) or not found.exact
-    bound, bounds = lower_bound(sizes, tables)
-    assert bound <= value * (1 + 1e-9)
-    for v, n in sizes.items():
-        for k in range(n):
-            at = {ids: np.take(t, [k], ids.index(v)) if v in ids else t for ids, t in tables.items()}
-            assert bounds[v][k] <= eliminate({**sizes, v: 1}, at)[1] * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_no_value_is_dropped_with_which_there_is_a_least_sum(seed: int) -> None:
+    sizes, tables = random_problem(seed)
+    best, value = eliminate(sizes, tables)
+
+    def sum_of(known: dict[int, int]) -> float:
+        return total_of(tables, known) if known else math.inf
+
+    for known in ({}, dict.fromkeys(sizes, 0), best):
+        found, upper, kept = narrowed(sizes, tables, Minimum(known, sum_of(known), -math.inf), patience=3)
+        assert found.bound <= value + 1e-9 <= found.total + 2e-9
+        assert math.isclose(found.total, total_of(tables, found.values))
+        assert upper == found.total
+        assert found.total <= sum_of(known)
+        for v, n in sizes.items():
+            assert kept[v][found.values[v]]
+            for k in range(n):
+                at = {ids: np.take(t, [k], ids.index(v)) if v in ids else t for ids, t in tables.items()}
+                assert kept[v][k] or eliminate({**sizes, v: 1}, at)[1] > upper
+
+
+def test_costs_drop_values_far_from_where_they_are_and_where_tables_meet_again() -> None:
+    """A chain of forks, of which one side hardly costs to change: as means beside what they are of."""
+    n, length = 6, 40
+    change = 1.0 - np.eye(n)
+    tables: dict[tuple[int, ...], Any] = {(0,): np.where(np.arange(n) == 2, 0.0, 9.0)}
+    for v in range(0, 3 * length, 3):
+        tables |= {(v, v + 1): change * 0.1, (v, v + 2): change * 4, (v + 1, v + 3): change * 0.1}
+        tables[v + 2, v + 3] = change * 4
+    tables[3 * length,] = np.where(np.arange(n) == 3, 0.0, 1.0)
+    sizes = dict.fromkeys(range(3 * length + 1), n)
+    found, upper, kept = narrowed(sizes, tables, Minimum({}, 1.0, 0.0), patience=2)
+    assert found.total == upper == 1
+    assert all(kept[v].tolist() == (np.arange(n) == 2).tolist() for v in range(3 * length) if v % 3 != 1)

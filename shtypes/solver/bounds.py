@@ -1,0 +1,197 @@
+"""Bounds a sum of tables over discrete variables from below, and drops the values that cost more than a known sum."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from shtypes.solver.elimination import Table
+
+#: The most sweeps over the tables, and the most entries that are visited in all of them.
+_SWEEPS: Final = 100
+_VISITS: Final = 1_000_000_000
+#: The relative gain of the bound below which sweeps are no progress, and the part of the values that are dropped.
+LEAST_GAIN: Final = 1e-3
+LEAST_PART: Final = 0.1
+#: The relative tolerance of bounds.
+ROUNDED: Final = 1e-9
+
+Values = dict[int, int]
+Tables = Mapping[tuple[int, ...], Table]
+
+
+class Minimum(NamedTuple):
+    """The values of the variables, the sum of the tables there, and a lower bound on all sums."""
+
+    values: Values
+    total: float
+    bound: float
+
+    @property
+    def exact(self) -> bool:
+        """Whether no values have a smaller sum."""
+        return self.bound >= self.total - ROUNDED * abs(self.total)
+
+
+def total_of(tables: Tables, values: Mapping[int, int]) -> float:
+    """The sum of the tables at one value of each variable."""
+    return sum(float(table[tuple(values[v] for v in ids)]) for ids, table in tables.items())
+
+
+class Narrowed(NamedTuple):
+    """What is known of a sum of tables, and masks of the values with which it may be no more than ``upper``."""
+
+    minimum: Minimum
+    upper: float
+    kept: dict[int, Any]
+
+
+def narrowed(
+    sizes: Mapping[int, int],
+    tables: Tables,
+    known: Minimum,
+    patience: int,
+    least_gain: float = LEAST_GAIN,
+    guess: float = math.inf,
+) -> Narrowed:
+    """Bounds a sum of tables from below, and drops values of which all sums are above the least known one.
+
+    By min-sum diffusion: costs are moved between tables that share a variable, forwards and backwards, which leaves
+    their sum as it is. At each variable, which then has the costs of all tables around, values are dropped for which
+    the bound is too high, and that is taken which costs least with the variables before: a known sum.
+
+    Args:
+        sizes: The number of values of each variable.
+        tables: By their variables, in ascending order.
+        known: The least known sum. Its values are returned where none with less are found.
+        patience: The number of sweeps without progress after which it is final.
+        least_gain: The relative gain of the bound that is progress, as it is to drop a tenth of the values.
+        guess: Values are dropped as if a sum were known of so many times the bound of the first sweep, or of more if
+            there is none.
+    """
+    state, visits = _Diffusion(sizes, tables), 0
+    history, upper = [(-math.inf, state.count)], known.total
+    for sweep in range(1, 1 + _SWEEPS):
+        values = state.sweep(upper)
+        if (total := total_of(tables, values)) < known.total:
+            known = known._replace(values=values, total=total)
+        if sweep == 1 and state.bound > 0:
+            upper = guess * state.bound
+        upper = min(upper, known.total)
+        history.append((state.bound, state.count))
+        visits += state.entries
+        if state.bound >= upper - ROUNDED * abs(upper) or visits > _VISITS:
+            break
+        bound, left = history[max(sweep - patience, 0)]
+        if state.bound <= bound + least_gain * abs(bound) and state.count > (1 - LEAST_PART) * left:
+            break
+    if known.total > upper <= state.bound:  # the guess was too low
+        return narrowed(sizes, tables, known, patience, least_gain, guess * guess)
+    kept = {v: np.isin(np.arange(n), state.kept[v]) for v, n in sizes.items()}
+    return Narrowed(known._replace(bound=max(known.bound, min(state.bound, upper))), upper, kept)
+
+
+class _Diffusion:
+    """Tables between which costs are moved, without the values that were dropped."""
+
+    def __init__(self, sizes: Mapping[int, int], tables: Tables) -> None:
+        self.kept: dict[int, Any] = {v: np.arange(n) for v, n in sizes.items()}
+        self._alone: dict[int, Table] = {v: np.zeros(n) for v, n in sizes.items()}
+        self._wide = {ids: table.copy() for ids, table in tables.items() if len(ids) > 1}
+        for ids, table in tables.items():
+            if len(ids) == 1:
+                self._alone[ids[0]] = self._alone[ids[0]] + table
+        self._order = _order(sizes, self._wide)
+        self._rank = {v: i for i, v in enumerate(self._order)}
+        self._at = {v: [ids for ids in self._wide if v in ids] for v in sizes}
+        self._least: dict[Any, float] = {ids: float(table.min()) for ids, table in self._wide.items()}
+        self._least.update((v, float(table.min())) for v, table in self._alone.items())
+        #: All sums are at least that.
+        self.bound = sum(self._least.values()) + sum(float(t.sum()) for ids, t in tables.items() if not ids)
+
+    @property
+    def entries(self) -> int:
+        """How many entries a sweep visits."""
+        return sum(table.size * table.ndim for table in self._wide.values())
+
+    @property
+    def count(self) -> int:
+        """How many values are left of all variables."""
+        return sum(map(len, self.kept.values()))
+
+    def sweep(self, upper: float) -> Values:
+        """Moves all costs onwards, and drops values of sums above ``upper``; returns the best values on the way."""
+        chosen: Values = {}
+        for v in self._order:
+            self._gather(v)
+            self._drop(v, upper)
+            chosen[v] = self._best(v, chosen)
+            self._spread(v)
+        self._order.reverse()
+        self._rank = {v: -i for v, i in self._rank.items()}
+        return {v: int(self.kept[v][k]) for v, k in chosen.items()}
+
+    def _gather(self, v: int) -> None:
+        """Moves the costs of tables around a variable to it."""
+        for ids in self._at[v]:
+            least = self._wide[ids].min(tuple(i for i, u in enumerate(ids) if u != v))
+            self._wide[ids] -= _along(least, ids, v)
+            self._alone[v] = self._alone[v] + least
+            self._note(ids, 0.0)
+        self._note(v, float(self._alone[v].min()))
+
+    def _note(self, key: Any, least: float) -> None:
+        self.bound += least - self._least[key]
+        self._least[key] = least
+
+    def _drop(self, v: int, upper: float) -> None:
+        """Drops the values of a variable with which all sums are above ``upper``."""
+        keep = self._alone[v] - self._least[v] + self.bound <= upper + ROUNDED * abs(upper)
+        if not keep.all() and keep.any():
+            self.kept[v], self._alone[v] = self.kept[v][keep], self._alone[v][keep]
+            for ids in self._at[v]:
+                self._wide[ids] = np.compress(keep, self._wide[ids], ids.index(v))
+
+    def _best(self, v: int, chosen: Values) -> int:
+        """The value of a variable that costs least with those that are chosen."""
+        total = self._alone[v]
+        for ids in self._at[v]:
+            table = self._wide[ids][tuple(chosen.get(u, slice(None)) for u in ids)]
+            left = [u for u in ids if u not in chosen]
+            total = total + table.min(tuple(i for i, u in enumerate(left) if u != v))
+        return int(total.argmin())
+
+    def _spread(self, v: int) -> None:
+        """Moves the costs of a variable to the tables that it shares with later ones."""
+        onwards = [ids for ids in self._at[v] if max(self._rank[u] for u in ids) > self._rank[v]]
+        share = self._alone[v] / max(len(onwards), len(self._at[v]) - len(onwards), 1)
+        for ids in onwards:
+            self._wide[ids] += _along(share, ids, v)
+            self._note(ids, float(self._wide[ids].min()))
+            self._alone[v] = self._alone[v] - share
+        self._note(v, float(self._alone[v].min()))
+
+
+def _order(variables: Iterable[int], tables: Iterable[tuple[int, ...]]) -> list[int]:
+    """The variables in their order, but those between others of later ones only, or of earlier ones, beside the first.
+
+    So arguments come before what first takes them, and shared copies behind what they copy.
+    """
+    near: dict[int, set[int]] = {v: set() for v in variables}
+    for ids in tables:
+        for v in ids:
+            near[v].update(u for u in ids if u != v)
+
+    def place(v: int) -> tuple[int, int]:
+        first, last = min(near[v], default=v), max(near[v], default=v)
+        return (first, -1) if first > v else (first, 1) if last < v else (v, 0)
+
+    return sorted(near, key=place)
+
+
+def _along(x: Table, ids: tuple[int, ...], v: int) -> Table:
+    """Costs of one variable, to broadcast with a table."""
+    return x.reshape([-1 if u == v else 1 for u in ids])
