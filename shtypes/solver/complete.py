@@ -112,7 +112,7 @@ class _Solver:
         if isinstance(decisions, str):
             return None
         try:
-            return _evaluate(inputs, decisions, inputs.args)
+            return _evaluate(_program(inputs), decisions, inputs.args)
         except ShardingTypeError:
             if same_constants:  # an enclosing scope refuses it
                 raise
@@ -138,8 +138,8 @@ def _cached_decisions(inputs: _Inputs) -> tuple[Decisions | str, bool]:
     return decisions, values == key.values
 
 
-def _evaluate(inputs: _Inputs, decisions: Decisions, args: Sequence[Any]) -> list[Any]:
-    results: list[Any] = lift_op_by_op(evaluation(_program(inputs), decisions))(*args)
+def _evaluate(program: Program, decisions: Decisions, args: Sequence[Any]) -> list[Any]:
+    results: list[Any] = lift_op_by_op(evaluation(program, decisions))(*args)
     return results
 
 
@@ -190,7 +190,7 @@ def _decide(inputs: _Inputs) -> Decisions | str:
         decisions = to_decisions(costs, point.assignment, transfers)
         refused, predicted = None, False
         try:
-            sent = _sent(lambda *args, by=decisions: _evaluate(inputs, by, args), inputs, grad)
+            sent = _sent(lambda *args, by=decisions: _evaluate(program, by, args), inputs, grad)
             predicted = math.isclose(sum(sent[: 1 + grad]), float(point.cost.sent), rel_tol=_CLOSE, abs_tol=_ROUNDED)
             if predicted and (goal.by == "time" or _options_are_complete(program)):
                 return decisions

@@ -60,15 +60,16 @@ def minimize(
     found = Minimum(known, total_of(tables, known), -math.inf) if known else Minimum({}, math.inf, -math.inf)
 
     def is_wide() -> bool:
-        return not quick and width(core.sizes, core.tables) > most // _LARGER
+        return width(core.sizes, core.tables) > most // _LARGER
 
-    if is_wide():
+    if is_wide() and not quick:
         found, upper = core.narrow(found, _SOON, math.inf, guess)
-    for stage in _STAGES:
-        core.eliminate(int(entries * stage), tick)
-    core.drop_dominated(tick)
-    if is_wide():
-        core.eliminate(entries * _LAST_STAGE, tick)
+    first, *more = _STAGES if quick else (*_STAGES, _LAST_STAGE)
+    core.eliminate(int(entries * first), tick)
+    for stage in more:
+        core.drop_dominated(tick)
+        if is_wide():  # else tables that are made one by one might be wider
+            core.eliminate(int(entries * stage), tick)
     while True:
         core.drop_dominated(tick)
         exact = width(core.sizes, core.tables) <= (most // _LARGER if quick else most)

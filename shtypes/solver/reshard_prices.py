@@ -35,6 +35,8 @@ _MESHES: Final = 64
 _MOST: Final = 24
 #: The most axes for which a plan may split an axis into factors.
 _CUT: Final = 2
+#: The most tables of pairs that are remembered: values of many sizes have the same.
+_MOST_PAIRS: Final = 128
 
 #: By mesh and links, the costs of pairs of states, and of their forms.
 _prices: Final[Bounded[dict[bytes | str, tuple[float, ...]]]] = Bounded(_MESHES)
@@ -96,6 +98,7 @@ class Prices:
         self.mesh, self.model, self.sizes = mesh, model, mesh.axis_sizes
         links = [model.link(axis) for axis in mesh.axis_names]
         self.links = tuple((link.bandwidth, link.latency, link.launch) for link in links)
+        self._pairs: Bounded[Cost] = Bounded(_MOST_PAIRS)
         self._costs = _prices.get_or_create((mesh, self.links), dict)
         alike = [*zip(self.sizes, self.links, strict=True)]
         #: Renumberings of the axes that leave the mesh and its links as they are; the first changes nothing.
@@ -105,6 +108,10 @@ class Prices:
 
     def pairs(self, src: States, dst: States) -> Cost:
         """The costs from each row of ``src`` to the same row of ``dst``."""
+        key = src.tobytes(), dst.tobytes()
+        return self._pairs.get_or_create(key, lambda: self._new_pairs(src, dst))
+
+    def _new_pairs(self, src: States, dst: States) -> Cost:
         rows, which = distinct(_patterns(unlabelled(np.concatenate([in_order(src), in_order(dst)], -1))))
         return Cost(*np.array([self._pattern(row) for row in rows]).reshape(-1, len(Cost._fields))[which].T)
 

@@ -159,32 +159,36 @@ class Search:
     ) -> tuple[Assignment, float, bool]:
         """The minimum, and whether it is exact."""
         cached = self.exact and len(axes) == len(self.axes)
+        nodes, best, factors = self.costs.graph.decisions, fixed, list[Factor]()
+        domains, changed = dict[int, Any](), {n.id for n in nodes}
         if cached and self._all_axes is not None:
-            domains, factors = self._all_axes
-        else:
-            domains = {n.id: self.costs.domain(n, axes, fixed) for n in self.costs.graph.decisions}
-            for n in self.costs.graph.decisions:
+            (domains, factors), changed = self._all_axes, set()
+        while True:
+            domains = {n.id: self.costs.domain(n, axes, fixed) if n.id in changed else domains[n.id] for n in nodes}
+            for n in nodes:
                 if not len(domains[n.id]):
                     name = n.op.name if n.op else n.kind
                     raise ShardingTypeError(f"no type fits `{name}` with what is fixed")
-            factors = list(self.costs.factors(domains))
+            factors = list(self.costs.factors(domains, factors, changed)) if changed else factors
             if cached:
                 self._all_axes = domains, factors
-        sizes, tables = {i: len(d) for i, d in domains.items()}, combined(factors, byte, reshard, self._weights)
-        self.solves += 1
-        self._report()
+            sizes, tables = {i: len(d) for i, d in domains.items()}, combined(factors, byte, reshard, self._weights)
+            self.solves += 1
+            self._report()
 
-        def rows_of(values: dict[int, int]) -> Assignment:
-            return {i: tuple(map(int, domains[i][k])) for i, k in values.items()}
+            def rows_of(values: dict[int, int], domains: Domains = domains) -> Assignment:
+                return {i: tuple(map(int, domains[i][k])) for i, k in values.items()}
 
-        def offer(values: dict[int, int], total: float) -> None:
-            self._offer(total, rows_of(values))
-
-        known, quick = _rows(domains, fixed), not cached or self._quick
-        minimum = minimize(sizes, tables, known, self._check_time, offer, quick=quick)
+            known, quick = _rows(domains, best), not cached or self._quick
+            minimum = minimize(
+                sizes, tables, known, self._check_time, lambda v, total: self._offer(total, rows_of(v)), quick=quick
+            )
+            best = rows_of(minimum.values)
+            if not (changed := self.costs.price_joint(best)):
+                break
         if cached and not reshard:
             self._bounds.append((byte, minimum.bound))
-        return rows_of(minimum.values), minimum.total, minimum.exact
+        return best, minimum.total, minimum.exact
 
     def simpler(self, point: Point, reshard: float) -> Point:
         """A point that costs no more than another with a price for each reshard; quick, and not always the best."""
@@ -239,6 +243,7 @@ class Search:
         except _OutOfTimeError:
             assert self._incumbent is not None
             best, self.settled = self._incumbent[1], False
+            self.costs.price_joint(best)
         cost = self.costs.price(best, byte / self._weights[1])
         point = Point(best, cost, byte, self.overlap, self._weights)
         self.visited.append(point)

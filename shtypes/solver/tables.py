@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -136,6 +136,8 @@ class Costs:
         self._group_cache: Bounded[list[list[Transfer]]] = Bounded(_MOST_PRICED)
         #: By decision and row: the communication of ops that is not the sum over the axes.
         self._row_comm: dict[int, dict[tuple[int, ...], CommPerByte]] = {}
+        #: The same by the options across shards along several axes, of those that an assignment had.
+        self._joint_comm: dict[Any, CommPerByte] = {}
         self.nodes, self.uses = self._group_repeated()
         self._sharing = Sharing(graph, [use for some in self.uses for use in some])
         #: The results of a program with free result types, which the caller has to reduce if they are pending.
@@ -286,22 +288,18 @@ class Costs:
     def _comm_per_byte(self, node: Node, rows: Any) -> Any:
         """The communication of an op along each axis, forward and backward, for each row.
 
-        If it is not the sum over the axes, all of it is along the slowest one. Where ops choose for themselves, it is
-        infinite for what sends more forward than a gather.
+        If it is not the sum over the axes, all of it is along the slowest one: at least the most along one axis, until
+        it is priced. Where ops choose for themselves, it is infinite for what sends more forward than a gather.
         """
         per_axis = np.stack([o.sent[rows[:, a]] for a, o in enumerate(self._options[node.leader.id])])
-        row_comm, joint_comm = self._row_comm.setdefault(node.leader.id, {}), dict[Any, CommPerByte]()
+        row_comm = self._row_comm.setdefault(node.leader.id, {})
         not_sums = (per_axis[:, :, 0] > 0).sum(0) > 1
         if row_comm:
             not_sums |= np.array([tuple(row) in row_comm for row in rows.tolist()])
         slowest = min(range(len(self.sizes)), key=lambda a: (self.sizes[a] == 1, self.prices.links[a][0]))
         for k in np.flatnonzero(not_sums):
-            row, axes = tuple(rows[k].tolist()), np.flatnonzero(per_axis[:, k, 0] > 0)
-            if (comm := row_comm.get(row)) is None:  # the states along the other axes matter little
-                key = tuple((a, row[a]) for a in axes.tolist())
-                if (comm := joint_comm.get(key)) is None:
-                    comm = self.graph.comm_per_byte(node, self.chosen(node, row), axes.tolist()) or FORBIDDEN
-                joint_comm[key] = comm
+            row = tuple(rows[k].tolist())
+            comm = row_comm.get(row) or self._joint_comm.get(self._joint(node, row)) or per_axis[:, k].max(0)
             per_axis[:, k] = 0.0
             per_axis[slowest, k] = comm
         if self.graph.is_implicit and per_axis.any():
@@ -309,6 +307,24 @@ class Costs:
             sent = per_axis[:, :, 0].sum(0) * local
             per_axis[slowest, sent > self._gathered(node, rows) + _ROUNDED] = FORBIDDEN
         return per_axis
+
+    def _joint(self, node: Node, row: Sequence[int]) -> tuple[Any, ...]:
+        """A node with its options across shards: the states along the other axes matter little."""
+        sent = enumerate(zip(row, self._options[node.leader.id], strict=True))
+        return node.leader.id, *((a, k) for a, (k, options) in sent if options.sent[k, 0] > 0)
+
+    def price_joint(self, assignment: Assignment) -> set[int]:
+        """Prices the ops that an assignment has across shards of several axes; returns the nodes with new prices."""
+        changed = set()
+        for node in self.graph.decisions:
+            key, row = self._joint(node, assignment[node.id]), assignment[node.id]
+            if len(key) > 2 and key not in self._joint_comm and row not in self._row_comm.get(node.id, ()):
+                axes = [a for a, _ in key[1:]]
+                self._joint_comm[key] = self.graph.comm_per_byte(node, self.chosen(node, row), axes) or FORBIDDEN
+                changed.add(node.id)
+        factors = self._factor_cache.items()
+        self._factor_cache = {k: f for k, f in factors if k[0] == "use" or changed.isdisjoint(f.ids)}
+        return changed
 
     def _gathered(self, node: Node, rows: Any) -> Table:
         """The bytes that each device sends to gather the operands along the axes with an option across shards."""
@@ -489,30 +505,35 @@ class Costs:
             uses.setdefault((ids, same), []).append(use)
         return list(nodes.values()), list(uses.values())
 
-    def factors(self, domains: Domains) -> Iterator[Factor]:
-        """All factors of the objective; repeated ones are one, multiplied."""
-        rows = {i: d.tobytes() for i, d in domains.items()}
-        for i, (node, *others) in enumerate(self.nodes):
-            key: Any = ("node", i, rows[node.leader.id])
+    def factors(
+        self, domains: Domains, before: Sequence[Factor] = (), changed: Collection[int] = ()
+    ) -> Iterator[Factor]:
+        """All factors of the objective; repeated ones are one, multiplied.
+
+        Those ``before`` are returned again but where decisions have ``changed``.
+        """
+        rows, old = {i: d.tobytes() for i, d in domains.items()}, iter(before)
+
+        def factor_of(ids: tuple[int, ...], key: Any, costs: Callable[[], list[Measure]], count: int) -> Factor:
+            if (one := next(old, None)) is not None and not any(i in changed for i in ids):
+                return one
+            key = *key, *(rows[i] for i in ids)
             if (factor := self._factor_cache.get(key)) is None:
-                cost = self.node_cost(node, domains[node.leader.id])
-                factor = self._cached(key, Factor((node.leader.id,), [cost.times(1 + len(others), reshards=1)]))
-            yield factor
-        for i, (use, *more) in enumerate(self.uses):
-            key = ("use", i, rows[use.node.leader.id], *(rows[n.leader.id] for n, _ in self._sources(use)))
-            if (factor := self._factor_cache.get(key)) is None:
-                ids, costs = self._alternatives(use, domains)
-                factor = self._cached(key, Factor(ids, [cost.times(1 + len(more), reshards=1) for cost in costs]))
-            yield factor
+                factor = Factor(ids, [cost.times(count, reshards=1) for cost in costs()])
+                if factor.alternatives[0].seconds.size <= _MOST_CACHED:
+                    self._factor_cache[key] = factor
+            return factor
+
+        for i, nodes in enumerate(self.nodes):
+            alone = functools.partial(self._alone, nodes[0], domains)
+            yield factor_of((nodes[0].leader.id,), ("node", i), alone, len(nodes))
+        for i, uses in enumerate(self.uses):
+            ids = (*(n.leader.id for n, _ in self._sources(uses[0])), uses[0].node.leader.id)
+            yield factor_of(ids, ("use", i), functools.partial(self._alternatives, uses[0], domains), len(uses))
         for use in self.free_results:
             source, k = self.graph.source[use.value.id]
-            cost = self._finish_cost(use, self.result_states(source, domains[source.leader.id], k))
-            yield Factor((source.leader.id,), [cost])
-
-    def _cached(self, key: Any, factor: Factor) -> Factor:
-        if factor.alternatives[0].seconds.size <= _MOST_CACHED:
-            self._factor_cache[key] = factor
-        return factor
+            states = self.result_states(source, domains[source.leader.id], k)
+            yield Factor((source.leader.id,), [self._finish_cost(use, states)])
 
     def _sources(self, use: Use) -> list[tuple[Node, Callable[[Any], States]]]:
         """The nodes from which a use may take its value, each with a function from rows to its states."""
@@ -524,13 +545,16 @@ class Costs:
             sources.append((copy, functools.partial(self.operand_states, copy, i=0)))
         return sources
 
-    def _alternatives(self, use: Use, domains: Domains) -> tuple[tuple[int, ...], list[Measure]]:
-        """The decision variables of the cost of a use, and its cost from each of its sources."""
+    def _alone(self, node: Node, domains: Domains) -> list[Measure]:
+        return [self.node_cost(node, domains[node.leader.id])]
+
+    def _alternatives(self, use: Use, domains: Domains) -> list[Measure]:
+        """The cost of a use from each of its sources, by the decision variables of these and of its node."""
         sources, dst = self._sources(use), self.operand_states(use.node, domains[use.node.leader.id], use.operand)
         costs = [self.transfer_cost(use, states(domains[n.leader.id]), dst) for n, states in sources]
         if len(costs) > 1:
             costs = [Measure(*(np.expand_dims(x, 1 - i) for x in cost)) for i, cost in enumerate(costs)]
-        return (*(n.leader.id for n, _ in sources), use.node.leader.id), costs
+        return costs
 
     # of one assignment
 
@@ -559,7 +583,7 @@ class Costs:
         """The cheapest transfer of a use, from the value or its shared copy."""
         sources, v = self._sources(use), use.value
         nodes = (*(n for n, _ in sources), use.node)
-        _, costs = self._alternatives(use, {n.leader.id: self.row(n, assignment) for n in nodes})
+        costs = self._alternatives(use, {n.leader.id: self.row(n, assignment) for n in nodes})
         best = min(range(len(costs)), key=lambda i: (float(np.ravel(costs[i].weighted(byte, 1e-12))[0]), i))
         source, states = sources[best]
         src = states(self.row(source, assignment))

@@ -273,5 +273,29 @@ def test_algorithms_across_shards_are_priced_once_along_axes_of_the_same_sizes(m
         return priced(eqn, mesh, *args, **more)
 
     monkeypatch.setattr(options, "comm_per_byte", noted)
-    searched(lambda x: jnp.sum(jnp.sin(jnp.cumsum(x, 0))), (f32(16, 8),), {"a": 2, "b": 2, "c": 2}).solve()
-    assert {*meshes} == {("axis0", "axis1")}
+    search = searched(lambda x: jnp.sum(jnp.sin(jnp.cumsum(x, 0))), (f32(16, 8),), {"a": 2, "b": 2, "c": 2})
+    search.solve()
+    price_all(search.costs)
+    assert {*meshes} == {("axis0", "axis1"), ("axis0", "axis1", "axis2")}
+
+
+def price_all(costs: Costs) -> int:
+    """Prices ops across shards of several axes with all options, whether plans take them or not; returns how many."""
+    first, count = {n.id: costs.first_options(n) for n in costs.graph.decisions}, 0
+    for n in costs.graph.decisions:
+        for row in costs.domain(n, range(len(costs.sizes)), first).tolist():
+            count += len(costs.price_joint({**first, n.id: tuple(row)}))
+    return count
+
+
+@pytest.mark.parametrize("rows", [4, 64])
+def test_only_what_a_plan_takes_is_priced_along_several_axes_and_the_plan_is_the_best(rows: int) -> None:
+    def f(k: Any, x: Any) -> Any:
+        y = jax.lax.conv_general_dilated(x, k, (1, 1), "SAME")
+        return jnp.sum(jnp.tanh(jnp.cumsum(jax.lax.conv_general_dilated(y, k, (1, 1), "SAME"), 2)))
+
+    search = searched(f, (f32(2, 2, 3, 3), f32(1, 2, rows, rows)), {"x": 2, "y": 2})
+    least = search.solve().seconds
+    assert price_all(search.costs)
+    search.reset()
+    assert math.isclose(search.solve().seconds, least, rel_tol=1e-9)
