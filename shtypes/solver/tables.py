@@ -313,14 +313,20 @@ class Costs:
         sent = enumerate(zip(row, self._options[node.leader.id], strict=True))
         return node.leader.id, *((a, k) for a, (k, options) in sent if options.sent[k, 0] > 0)
 
-    def price_joint(self, assignment: Assignment) -> set[int]:
-        """Prices the ops that an assignment has across shards of several axes; returns the nodes with new prices."""
+    def price_joint(self, assignment: Assignment, domains: Domains) -> set[int]:
+        """Prices the ops that an assignment has across shards of several axes, with all rows of their domains.
+
+        Returns the nodes with new prices.
+        """
         changed = set()
         for node in self.graph.decisions:
             key, row = self._joint(node, assignment[node.id]), assignment[node.id]
             if len(key) > 2 and key not in self._joint_comm and row not in self._row_comm.get(node.id, ()):
-                axes = [a for a, _ in key[1:]]
-                self._joint_comm[key] = self.graph.comm_per_byte(node, self.chosen(node, row), axes) or FORBIDDEN
+                rows = {self._joint(node, each): each for each in map(tuple, domains[node.id].tolist())}
+                for each, of in rows.items():
+                    if len(each) > 2 and each not in self._joint_comm:
+                        comm = self.graph.comm_per_byte(node, self.chosen(node, of), [a for a, _ in each[1:]])
+                        self._joint_comm[each] = comm or FORBIDDEN
                 changed.add(node.id)
         factors = self._factor_cache.items()
         self._factor_cache = {k: f for k, f in factors if k[0] == "use" or changed.isdisjoint(f.ids)}

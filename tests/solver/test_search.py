@@ -283,8 +283,9 @@ def price_all(costs: Costs) -> int:
     """Prices ops across shards of several axes with all options, whether plans take them or not; returns how many."""
     first, count = {n.id: costs.first_options(n) for n in costs.graph.decisions}, 0
     for n in costs.graph.decisions:
-        for row in costs.domain(n, range(len(costs.sizes)), first).tolist():
-            count += len(costs.price_joint({**first, n.id: tuple(row)}))
+        domain = costs.domain(n, range(len(costs.sizes)), first)
+        for row in domain.tolist():
+            count += len(costs.price_joint({**first, n.id: tuple(row)}, {n.id: domain}))
     return count
 
 
