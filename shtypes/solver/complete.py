@@ -44,7 +44,7 @@ from shtypes.scopes.comm import (
 from shtypes.solver.apply import Decisions, evaluation, to_decisions
 from shtypes.solver.graph import Graph
 from shtypes.solver.items import is_value
-from shtypes.solver.options import is_annotation
+from shtypes.solver.options import is_annotation, is_complete
 from shtypes.solver.program import Program
 from shtypes.solver.reshard_prices import Prices
 from shtypes.solver.search import Search
@@ -60,7 +60,7 @@ _WORK: Final = 1e6
 _MOST_PAIRED: Final = 200
 #: The price of a reshard (of 0.1 bytes), as a tie-breaker.
 _RESHARD: Final = 0.1 / _LINK
-#: Primitives whose options are complete.
+#: Primitives whose options are known.
 _KNOWN: Final = frozenset({*ROWS, *CALLS, "custom_jvp_call", "typed_call", "sharding_annotation"})
 #: The most corrections of costs by the communication of typed plans.
 _MOST_CORRECTIONS: Final = 4
@@ -210,7 +210,8 @@ def _decide(inputs: _Inputs) -> Decisions | str:
 
 def _options_are_complete(program: Program) -> bool:
     """Whether the options cover all that the ops of a program can do."""
-    return all(op.eqn.primitive.name in _KNOWN for op in program.ops if any(map(is_value, op.operands)))
+    counts = [(op.eqn, sum(map(is_value, op.operands))) for op in program.ops]
+    return all(eqn.primitive.name in _KNOWN and is_complete(eqn, n) for eqn, n in counts if n)
 
 
 def _sends_no_more(sent: Sent, greedy: Callable[[], Sent], minimize: Direction, *, otherwise: bool) -> bool:

@@ -41,6 +41,8 @@ _NEEDS_OPERANDS: Final = frozenset(
 )
 _NEEDS_RESULTS: Final = frozenset(("exp", "exp2", "expm1", "tanh", "logistic", "rsqrt", "sqrt", "cbrt", "erf_inv"))
 _PRODUCTS: Final = frozenset(("dot_general", "mul", "div"))
+#: The primitive that returns its operands.
+_BARRIER: Final = "optimization_barrier"
 
 
 @dataclass(eq=False)
@@ -48,8 +50,8 @@ class Node:
     """A decision variable, whose values are one option for each mesh axis."""
 
     id: int
-    #: ``argument``, ``op``, ``carry``, ``slice``, ``stack``, ``result``, or ``shared``: a resharded copy of a value for
-    #: several of its uses.
+    #: ``argument``, ``op``, ``carry``, ``slice``, ``stack``, ``result``, ``barrier``: an operand of an op that returns
+    #: its operands, or ``shared``: a resharded copy of a value for several of its uses.
     kind: str
     options: tuple[tuple[Option, ...], ...]  # for each mesh axis
     operands: list[Operand]
@@ -58,7 +60,7 @@ class Node:
     item: Op | Loop | None = None  # its op or loop
     operand_times: list[int] = field(default_factory=list)  # how often each operand is resharded for it
     reruns: int = 0  # how often the backward pass recomputes it
-    index: int = 0  # among the carries, slices or stacks of the loop, or among the results
+    index: int = 0  # among the operands of the barrier, the carries, slices or stacks of the loop, or the results
     #: The node that decides for it: itself, or its counterpart in the first of repeated layers.
     leader: Node = None  # type: ignore[assignment]
 
@@ -74,13 +76,15 @@ class Node:
     @property
     def op(self) -> Op | None:
         """Its op, if it is one."""
-        return self.item if isinstance(self.item, Op) else None
+        return self.item if isinstance(self.item, Op) and self.kind == "op" else None
 
     def place(self, i: int) -> str:
         """The key of an operand in `Decisions.casts`."""
         if self.item is None:
             return f"second.{self.operands[i].id}" if self.kind == "shared" else f"result.{self.index}"
-        return f"{self.item.id}.{i}" if self.op else f"{self.item.id}.{self.kind}.{self.index}.{i}"
+        if isinstance(self.item, Op):
+            return f"{self.item.id}.{self.index + i}"
+        return f"{self.item.id}.{self.kind}.{self.index}.{i}"
 
 
 class Use(NamedTuple):
@@ -167,7 +171,8 @@ class Graph:
 
     def is_live(self, node: Node) -> bool:
         """Whether results of the program depend on the values of a node, not only on their types."""
-        return not self.program.live.isdisjoint(v.id for v in node.results or node.operands if isinstance(v, Value))
+        results = node.item.results if isinstance(node.item, Op) else node.results  # one of a barrier makes all live
+        return not self.program.live.isdisjoint(v.id for v in results or node.operands if isinstance(v, Value))
 
     def _reads(self, use: Use) -> bool:
         return self.is_live(use.node) and (use.node.op is None or use.node.op.reads[use.operand])
@@ -213,7 +218,7 @@ class Graph:
         """Whether a node, or the source of a shared copy, is in a `no_comm` scope of the program."""
         if node.kind == "shared":
             node = self.source[node.operands[0].id][0]
-        return node.op is not None and node.op.no_comm
+        return isinstance(node.item, Op) and node.item.no_comm
 
     # nodes
 
@@ -254,7 +259,11 @@ class Graph:
         for item in items:
             self._bodies[item.id] = body
             if isinstance(item, Op):
-                if item.results and any(map(is_value, item.operands)):
+                if not item.results or not any(map(is_value, item.operands)):
+                    continue
+                if item.name == _BARRIER:
+                    self._add_barrier(item)
+                else:
                     self._add("op", self._options_once(item), item.operands, item.results, item.times, item=item)
                     self._add_residuals(item)
             elif isinstance(item, Checkpoint):
@@ -266,6 +275,12 @@ class Graph:
                     self.saved.update(x.id for x in op.operands if is_value(x) and x.id not in inside and self.grad)
             else:
                 self._add_loop(item)
+
+    def _add_barrier(self, op: Op) -> None:
+        """Adds a node for each operand: they are returned as they are, whatever the others are."""
+        for i, (x, v) in enumerate(zip(op.operands, op.results, strict=True)):
+            options = [Option((s,), (s,)) for s in (self._states(v) if is_value(x) else [REDUCED])]
+            self._add("barrier", options, [x], [v], op.times, item=op, index=i)
 
     def _add_loop(self, loop: Loop) -> None:
         inner = loop.times * loop.scan.length
@@ -423,20 +438,19 @@ class Graph:
 
     def _tie_layers(self) -> list[tuple[int, int]]:
         """Ties repeated layers to the first of them; returns the count and number of ops of each such layer."""
-        ops = [n for n in self.nodes if n.kind == "op"]
+        ops = [n for n in self.nodes if isinstance(n.item, Op)]
         _, found = repeats([self._signature(n) for n in ops])
         for steps, period in found:
             self._tie([ops[i] for i in steps], period)
         return [(len(steps) // period, period) for steps, period in found]
 
     def _signature(self, node: Node) -> Any:
-        op = node.op
-        assert op is not None
+        assert isinstance(node.item, Op)
         operands = tuple(
             (x.shape, x.dtype, x.constant, self._fixed.get(x.id)) if isinstance(x, Value) else str(x)
-            for x in op.operands
+            for x in node.operands
         )
-        return op.name, node.options, operands, node.times, node.reruns
+        return node.item.name, node.options, operands, node.times, node.reruns
 
     def _tie(self, ops: Sequence[Node], period: int) -> None:
         for i, node in enumerate(ops[period:]):

@@ -190,14 +190,16 @@ class _Probe:
                 if state not in (REDUCED, INVARIANT):
                     yield {i: state}
         # The ops of a body may not cast one operand to match another.
-        if self.eqn.primitive.name in (*CALLS, *_CUSTOM_RULES) and len(self.free) <= _MOST_PAIRED:
-            yield from (seed for seed in self._sharded_seeds() if len(seed) > 1)
+        if self.eqn.primitive.name in (*CALLS, *_CUSTOM_RULES):
+            least = 2 if is_complete(self.eqn, len(self.free)) else 3
+            yield from (seed for seed in self._sharded_seeds() if len(seed) >= least)
 
     def _sharded_seeds(self) -> Iterator[dict[int, int]]:
-        """Seeds in which one operand is sharded, or two are, or all are on the same dim."""
+        """Seeds in which one operand is sharded, or two are, or all that can be are on the same dim."""
         sharded = {i: [s for s in states_of(self._of(i), self.size) if s >= SHARDED] for i in self.free}
         if len(sharded) > 2:
-            yield from (dict.fromkeys(self.free, s) for s in set.intersection(*map(set, sharded.values())))
+            every = dict.fromkeys(s for states in sharded.values() for s in states)
+            yield from ({i: s for i, states in sharded.items() if s in states} for s in every)
         for i, states in sharded.items():
             for state in states:
                 yield {i: state}
@@ -401,6 +403,11 @@ def comm_per_byte(
 
     key = (*_key(eqn, operands, 1, ()), mesh, tuple(options), implicit)
     return None if len(ways) > 1 else _comm_cache.get_or_create(key, lambda: (compute(),))[0]
+
+
+def is_complete(eqn: Any, count: int) -> bool:
+    """Whether the options of an equation cover all combinations of ``count`` operands; not of calls with many."""
+    return eqn.primitive.name not in (*CALLS, *_CUSTOM_RULES) or count <= _MOST_PAIRED
 
 
 def states_of(x: Operand, size: int) -> list[int]:

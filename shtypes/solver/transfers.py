@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from shtypes.resharding import price
 from shtypes.solver.factors import FREE, Measure
 from shtypes.solver.graph import Graph, Node, Use
-from shtypes.solver.items import Value
+from shtypes.solver.items import Op, Value
 from shtypes.types import ShType
 
 #: The operands to which an op passes the cotangent of its result.
@@ -94,8 +94,8 @@ class Sharing:
 
 def _backwards(nodes: Sequence[Node]) -> list[Node]:
     """All but shared copies, the users of each value before its op."""
-    ops = [n for n in nodes if n.op is not None]
-    return [*(n for n in nodes if n.op is None and n.kind != "shared"), *reversed(ops)]
+    ops = [n for n in nodes if isinstance(n.item, Op)]
+    return [*(n for n in nodes if not isinstance(n.item, Op) and n.kind != "shared"), *reversed(ops)]
 
 
 class _Reshard(NamedTuple):

@@ -54,6 +54,64 @@ def test_a_language_model_sends_least_for_the_types_of_its_weights(width: int, l
     assert ledger.total.bytes <= SENT[width, layout]
 
 
+@jax.custom_jvp
+def doubled(*xs: Any) -> Any:
+    return [2 * x for x in xs]
+
+
+doubled.defjvp(lambda xs, dots: (doubled(*xs), doubled(*dots)))
+
+#: Programs whose operations take several values that have nothing to do with one another.
+TOGETHER: dict[str, Callable[..., Any]] = {
+    "a barrier": lambda x, y: jax.lax.optimization_barrier((x, y)),
+    "a barrier of which one result is read": lambda x, y: jax.lax.optimization_barrier((x, x + 1, y * 2))[0] * x,
+    "a barrier in a loop": lambda x, y: jax.lax.fori_loop(
+        0, 3, lambda i, c: tuple(jax.lax.optimization_barrier((c[0] * 2, jnp.sin(c[1])))), (x, y)
+    ),
+    "a rule of many": lambda x, y: doubled(x, y, x, x + 1, y - 1),
+    "a sort of several": lambda x, y: (jax.lax.sort((x, x + 1, -x), dimension=1, num_keys=1), y),
+    "a branch": lambda x, y: jax.lax.cond(y.shape[0] > 2, lambda x, y: (x, y), lambda x, y: (x + 1, y), x, y),
+    "a while loop": lambda x, y: jax.lax.while_loop(
+        lambda c: c[2] < 3, lambda c: (c[0] + 1, c[1] * 2, c[2] + 1), (x, y, 0)
+    ),
+}
+
+
+@pytest.mark.parametrize("f", TOGETHER.values(), ids=TOGETHER)
+@pytest.mark.mesh({"x": 4, "y": 2})
+def test_what_an_operation_takes_together_stays_as_it_is(f: Callable[..., Any]) -> None:
+    x, y = (
+        sh.array(np.arange(32.0).reshape(8, 4), "f32[8@x, 4]"),
+        sh.array(np.arange(24.0).reshape(3, 8), "f32[3, 8@(x,y)]"),
+    )
+    alone, decided = sh.lift(f), sh.implicit_comm(sh.lift(f))
+    assert not sh.ledger(alone, x, y).total.bytes
+    assert not sh.ledger(decided, x, y).total.bytes
+
+
+@pytest.mark.mesh({"x": 4, "y": 2})
+def test_weights_behind_a_barrier_are_sent_as_without_it() -> None:
+    def layers(p: Any, x: Any, hidden: Callable[[Any], Any]) -> Any:
+        for up, down in p:
+            up, down, x = hidden((up, down, x))
+            x = x + jnp.tanh(x @ up) @ down
+        return jnp.mean(x**2)
+
+    rng = np.random.default_rng(0)
+    p = [
+        [sh.array(rng.normal(size=(8, 16)), "f32[8@y, 16@x]"), sh.array(rng.normal(size=(16, 8)), "f32[16@x, 8@y]")]
+    ] * 3
+    x = sh.array(rng.normal(size=(16, 8)), "f32[16@y, 8]")
+    behind, plain = (
+        sh.grad(sh.implicit_comm(sh.lift(lambda p, x, f=f: layers(p, x, f))))
+        for f in (jax.lax.optimization_barrier, lambda values: values)
+    )
+    assert sh.ledger(behind, p, x).total.bytes == sh.ledger(plain, p, x).total.bytes
+    assert_compiled_as_said(behind, p, x)
+    for a, b in zip(jax.tree.leaves(behind(p, x)), jax.tree.leaves(plain(p, x)), strict=True):
+        assert_within(denoted(a), denoted(b), 1e-5)
+
+
 def test_what_has_no_gradient_counts_no_cotangent() -> None:
     def f(x: Any, w: Any) -> Any:
         y = jnp.tanh(x * w)
