@@ -25,7 +25,7 @@ from shtypes.core.collective import collect, once, reinterpreted
 from shtypes.core.reshard import move
 from shtypes.ops.jax_functions import JaxFunction
 from shtypes.rules.local import Op
-from shtypes.types import ShType, State
+from shtypes.types import ShType, State, dtypes
 from shtypes.types.policy import replicated
 
 VARYING, INVARIANT = State.VARYING, State.INVARIANT
@@ -309,6 +309,18 @@ def _assembled(pool: Any, device: Any, table: np.ndarray, lacking: np.ndarray, d
     return y, given
 
 
+@of_device("key_data")
+def _words(keys: Any) -> Any:
+    """The words of random keys, along a dim behind theirs."""
+    return jax.random.key_data(keys)
+
+
+@of_device("wrap_key_data")
+def _as_keys(words: Any, impl: str) -> Any:
+    """The random keys with these words."""
+    return jax.random.wrap_key_data(words, impl=impl)
+
+
 def arranged(device: Any, sources: Sequence[Any], origin: np.ndarray, dim: int, axes: Axes) -> Array:
     """A varying value whose elements along a dim come from sources; sends one permute for each distance.
 
@@ -329,6 +341,13 @@ def arranged(device: Any, sources: Sequence[Any], origin: np.ndarray, dim: int, 
 def _arranged(
     device: Any, sources: Sequence[Any], arrays: Sequence[Any], origin: np.ndarray, dim: int, axes: Axes
 ) -> Array:
+    if keys := [x.dtype for x in arrays if not np.isscalar(x) and jnp.issubdtype(x.dtype, jax.dtypes.prng_key)]:
+        words = [x if np.isscalar(x) else _words(x) for x in arrays]  # JAX pads no keys
+        of_words = [Shard(w, x.size) if isinstance(x, Shard) else w for x, w in zip(sources, words, strict=True)]
+        moved: Array = _as_keys(
+            _arranged(device, of_words, words, origin, dim, axes), dtypes.key_impl(dtypes.from_numpy(keys[0]))
+        )
+        return moved
     n = axis_size(device, axes)
     per_device = len(origin) // n
     some = next(x for x in arrays if getattr(x, "ndim", 0))

@@ -747,3 +747,28 @@ def test_the_top_of_more_than_a_shard_or_of_nothing_sends_no_more_than_the_shard
 def test_a_roll_of_all_elements_of_a_matrix_sends_those_that_cross_a_border() -> None:
     ledger = sh.ledger(across(lambda x: jnp.roll(x, 5)), sh.abstract_array("f32[64@x,4]"))
     assert [(entry.kind, entry.bytes) for entry in ledger] == [("permute", 5 * 4)]
+
+
+#: Programs that move random keys along a dim.
+OF_KEYS: dict[str, Callable[[Any], Any]] = {
+    "one": lambda keys: keys[3],
+    "half": lambda keys: keys[:4],
+    "every other": lambda keys: keys[::2],
+    "a part": lambda keys: jnp.split(keys, 2)[1],
+    "most": lambda keys: jax.vmap(jax.random.bits)(keys[:-1]),
+    "a roll": lambda keys: jnp.roll(keys, 1),
+    "a join": lambda keys: jnp.concatenate([keys[1:], keys[:1]]),
+}
+
+
+@pytest.mark.parametrize("impl", ["threefry2x32", "rbg"])
+@pytest.mark.parametrize("name", OF_KEYS)
+@pytest.mark.mesh({"x": 4})
+def test_random_keys_move_as_numbers_do(name: str, impl: str) -> None:
+    def words(keys: Any) -> Any:
+        y = OF_KEYS[name](keys)
+        return jax.random.key_data(y) if jnp.issubdtype(y.dtype, jax.dtypes.prng_key) else y
+
+    keys = jax.random.split(jax.random.key(7, impl=impl), 8)
+    found = sh.implicit_comm(sh.lift(words))(sh.array(keys, "[8@x]"))
+    np.testing.assert_array_equal(host(found), words(keys))
