@@ -24,7 +24,7 @@ from shtypes.lifting.recorded_calls import recorded
 from shtypes.lifting.register import add_register
 from shtypes.lifting.rows import collectives, control, derivatives, reductions
 from shtypes.lifting.traced_program import Program, flatten_args, has_backward
-from shtypes.lifting.ways import grouping, order, positions, running, spectra, windows
+from shtypes.lifting.ways import grouping, moves, order, positions, running, spectra, windows
 from shtypes.lifting.ways import matrices as tall
 from shtypes.local_mode.shard_map import connect_lift
 from shtypes.scopes.comm import note_undecided
@@ -32,7 +32,7 @@ from shtypes.scopes.comm import note_undecided
 #: The modules that add rows to the table of primitives on import.
 _ROW_MODULES: Final = (
     *(collectives, control, derivatives, elementwise, lookups, matrices, reductions, shapes),
-    *(grouping, order, positions, running, spectra, tall, windows),
+    *(grouping, moves, order, positions, running, spectra, tall, windows),
     recorded_calls,
 )
 

@@ -16,7 +16,7 @@ import jax
 from shtypes._compat.jaxprs import equations, inner_jaxprs
 from shtypes.errors import ShardingTypeError
 from shtypes.evaluation.rows.elementwise import acts_per_element
-from shtypes.lifting.ways.moves import MARKED, is_mark
+from shtypes.lifting.ways.moving import MARKED, is_mark
 from shtypes.solver.apply import NamedUse, PlannedCast, named_uses
 from shtypes.solver.items import Op, Operand, Value, is_value
 from shtypes.solver.program import Function, Program, line_of

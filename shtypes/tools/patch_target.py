@@ -18,7 +18,7 @@ import jax
 from jax.ad_checkpoint import checkpoint_name
 
 from shtypes.errors import ShardingTypeError, short
-from shtypes.lifting.ways.moves import MARKED
+from shtypes.lifting.ways.moving import MARKED
 from shtypes.suggestions.plan import Plan
 from shtypes.tools.patch_literals import Literals
 from shtypes.tools.patch_modules import imported_anew

@@ -16,7 +16,7 @@ from jax.ad_checkpoint import checkpoint_name
 import shtypes as sh
 from shtypes._compat.jaxprs import equations
 from shtypes.lifting.ways.blocks import with_padded_blocks
-from shtypes.lifting.ways.moves import MARKED
+from shtypes.lifting.ways.moving import MARKED
 from shtypes.lifting.ways.paddings import with_paddings
 from tests.end_to_end import host
 from tests.tolerance import SERIES, assert_close

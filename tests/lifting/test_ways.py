@@ -308,7 +308,7 @@ def test_few_elements_of_a_dim_are_not_gathered_with_all_of_it() -> None:
 
     assert sent(lambda x: x[3:6]) == 0  # a pending sum
     assert sent(lambda x: x[41:56:2]) == 3 * 20
-    assert sent(lambda x: jnp.pad(x[3:6], ((1, 1), (0, 0)), "edge")) == 4 * 20
+    assert sent(lambda x: jnp.pad(x[3:6], ((1, 1), (0, 0)), "edge")) == 0
 
 
 def test_what_counts_sorted_elements_reads_them_as_they_were() -> None:

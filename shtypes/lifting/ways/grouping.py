@@ -10,7 +10,7 @@ import functools
 import graphlib
 import heapq
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -19,21 +19,21 @@ import numpy as np
 from shtypes._compat.in_force import set_at
 from shtypes._compat.jaxprs import dependent_vars, is_literal, jaxpr_of, variable, with_equations
 from shtypes._compat.plain_programs import alone, trace_plain
-from shtypes.caches import Bounded
 from shtypes.evaluation.table import REWRITES
+from shtypes.evaluation.undo_ravel import used
 from shtypes.lifting.ways.before_slices import before_slices
 from shtypes.lifting.ways.blocks import with_padded_blocks
 from shtypes.lifting.ways.choice import name_of
 from shtypes.lifting.ways.extremes import extremes
-from shtypes.lifting.ways.moves import kind_of
+from shtypes.lifting.ways.moved_windows import result_dims, window_dims
+from shtypes.lifting.ways.moving import GROUPED, RESHAPES, kind_in_group, kind_of, moves_alone
+from shtypes.lifting.ways.opened import opened
 from shtypes.lifting.ways.order import numbered
-from shtypes.lifting.ways.paddings import with_paddings
+from shtypes.lifting.ways.paddings import variables, with_paddings
 from shtypes.lifting.ways.permutations import with_unique_places
 from shtypes.lifting.ways.selection import in_any_order, selections
+from shtypes.lifting.ways.windows import CONV
 from shtypes.rules.lookups import DimensionNumbers
-
-#: The bodies of calls that were made here, which are not grouped again.
-_bodies: Final[Bounded[bool]] = Bounded()
 
 
 class _Uses(NamedTuple):
@@ -51,16 +51,17 @@ def grouped(jaxpr: Any, sharded: frozenset[int] | None = frozenset()) -> Any:
     Sorts of which only some places are read, and those that take an iota along, become calls, too, as do maxima that
     their operand is compared with. Dims that may be ``sharded``, by their sizes, are sliced late; any with None.
     """
-    if jaxpr in _bodies:
+    if jaxpr in GROUPED:
         return jaxpr
     jaxpr = before_slices(with_padded_blocks(with_paddings(jaxpr)), sharded)
     jaxpr = in_any_order(_with_narrow_windows(with_unique_places(jaxpr)))
-    sized = dependent_vars(jaxpr, [i for i, v in enumerate(jaxpr.invars) if v.aval.shape])
+    jaxpr = _with_moves_of_their_own(jaxpr)
+    sized = _sized(jaxpr)
     selecting = [*selections(jaxpr), *_numbered(jaxpr), *extremes(jaxpr)]
     groups = _groups(jaxpr, sized, {i for g in selecting for i in g})
     if groups or selecting:
         uses = _uses(jaxpr, sized)
-        groups = [g for g in _closed(jaxpr, groups) if _may_be_call(uses, g)]
+        groups = [g for g in groups if _may_be_call(uses, g)]
         taken = {i for g in groups for i in g}
         groups += [g for g in selecting if taken.isdisjoint(g) and len({set_at(jaxpr.eqns[i]) for i in g}) == 1]
     while groups:
@@ -172,34 +173,125 @@ def _numbered(jaxpr: Any) -> list[list[int]]:
 REWRITES.append(grouped)
 
 
-def _groups(jaxpr: Any, sized: set[Any], taken: set[int]) -> list[list[int]]:
-    """The numbers of equations that are connected by values of odd sizes, and single ones that move elements.
+def _sized(jaxpr: Any) -> set[Any]:
+    """The variables that depend on an argument with dims."""
+    return dependent_vars(jaxpr, [i for i, v in enumerate(jaxpr.invars) if v.aval.shape])
 
-    Equations that are ``taken`` are left out.
-    """
+
+class _Odd(NamedTuple):
+    """A value of an odd size: the number of its equation, the even shapes before it, and whether it is of windows."""
+
+    number: int
+    even: frozenset[Any]
+    of_windows: bool
+
+    def dims(self, v: Any) -> set[int]:
+        """The dims that have other sizes than in each of the even shapes."""
+        alike = [shape for shape in self.even if len(shape) == v.aval.ndim]
+        return (
+            set.intersection(*({d for d, n in enumerate(v.aval.shape) if n != e[d]} for e in alike)) if alike else set()
+        )
+
+    def beside(self, eqn: Any) -> set[Any]:
+        """The shapes of the result of what changes dims behind, or beside, at the even sizes of its operand."""
+        before, after = (v.aval.shape for v in (eqn.invars[0], eqn.outvars[0]))
+        dims = [d for d in self.dims(eqn.invars[0]) if before[: d + 1] == after[: d + 1]]
+        if not dims:
+            return set()
+        alike = [shape for shape in self.even if len(shape) == len(before)]
+        return {tuple(e[d] if d in dims else n for d, n in enumerate(after)) for e in alike}
+
+
+def _odd(jaxpr: Any, sized: set[Any], taken: set[int]) -> tuple[dict[Any, _Odd], list[int]]:
+    """The variables of odd sizes, and for each equation another with which it is connected by such."""
     parent = list(range(len(jaxpr.eqns)))
+    uses = _uses(jaxpr, sized)
 
     def root(i: int) -> int:
         while parent[i] != i:
             i = parent[i]
         return i
 
-    odd: dict[Any, tuple[int, frozenset[Any]]] = {}  # by variable: its equation, and the even shapes before it
+    odd: dict[Any, _Odd] = {}
     for i, eqn in enumerate(jaxpr.eqns):
-        kind = kind_of(eqn)
+        kind, windows = kind_in_group(eqn), window_dims(eqn)
         if kind is None or i in taken:
             continue
         inputs = [v for v in eqn.invars if not is_literal(v) and v in odd]
+        if windows and not all(odd[v].dims(v) and odd[v].dims(v) <= windows for v in inputs):
+            continue
+        if windows:
+            even = _even_shapes(uses, eqn, odd)
+        else:
+            even = {v.aval.shape for v in eqn.invars if not is_literal(v) and v not in odd and v in sized}
+            even = even.union(*(odd[v].even for v in inputs))
+        if eqn.primitive.name == "reduce_sum" and not any(odd[v].of_windows and odd[v].beside(eqn) for v in inputs):
+            continue
+        if not windows and eqn.invars and eqn.invars[0] in inputs:
+            even |= odd[eqn.invars[0]].beside(eqn)
         for v in inputs:
-            parent[root(i)] = root(odd[v][0])
-        even = {v.aval.shape for v in eqn.invars if not is_literal(v) and v not in odd and v in sized}
-        even = even.union(*(odd[v][1] for v in inputs))
-        if inputs or kind:
-            odd.update((v, (i, frozenset(even))) for v in eqn.outvars if v.aval.shape not in even)
+            parent[root(i)] = root(odd[v].number)
+        if (inputs and not windows) or kind or (windows and even):
+            here = _Odd(i, frozenset(even), bool(windows) or any(odd[v].of_windows for v in inputs))
+            odd.update((v, here) for v in eqn.outvars if v.aval.shape not in even)
+    return odd, [root(i) for i in range(len(parent))]
+
+
+def _even_shapes(uses: _Uses, eqn: Any, odd: Mapping[Any, _Odd]) -> set[Any]:
+    """The shapes of results of windows at the even sizes of what they read, if theirs are odd and moved; else none."""
+    (y,), x, eqns = eqn.outvars, eqn.invars[0 if eqn.primitive.name == CONV else -1], uses.jaxpr.eqns
+    if not any(i < len(eqns) and kind_of(eqns[i]) for i in uses.readers.get(y, ())):
+        return set()
+    before = odd[x].even if x in odd else [x.aval.shape]
+    sizes = [{d: shape[d] for d in result_dims(eqn)} for shape in before if len(shape) == y.aval.ndim]
+    shapes = {tuple(each.get(d, n) for d, n in enumerate(y.aval.shape)) for each in sizes}
+    return {s for s in shapes if any(max(n, m) % max(min(n, m), 1) for n, m in zip(s, y.aval.shape, strict=True))}
+
+
+def _groups(jaxpr: Any, sized: set[Any], taken: set[int]) -> list[list[int]]:
+    """The numbers of equations that are connected by values of odd sizes, and single ones that move elements.
+
+    Equations that are ``taken`` are left out, and windows that cannot be in a group.
+    """
+    _, roots = _odd(jaxpr, sized, taken)
     members: dict[int, list[int]] = {}
-    for i in range(len(parent)):
-        members.setdefault(root(i), []).append(i)
-    return [g for g in members.values() if len(g) > 1 or (g[0] not in taken and kind_of(jaxpr.eqns[g[0]]))]
+    for i, root in enumerate(roots):
+        members.setdefault(root, []).append(i)
+    groups = [g for g in members.values() if len(g) > 1 or (g[0] not in taken and kind_of(jaxpr.eqns[g[0]]))]
+    closed = _closed(jaxpr, groups)
+    lost = {i for g in groups for i in g if window_dims(jaxpr.eqns[i])}.difference(*closed)
+    return _groups(jaxpr, sized, taken | lost) if lost else closed
+
+
+def _with_moves_of_their_own(jaxpr: Any) -> Any:
+    """Windows that read what is moved to an odd size, with moves of their own where others read that, too."""
+    if not (results := {v for e in jaxpr.eqns if window_dims(e) for v in e.outvars}):
+        return jaxpr
+    jaxpr = opened(jaxpr, lambda eqn, _: _sums_some(eqn) and not results.isdisjoint(variables(eqn.invars)))
+    sized = _sized(jaxpr)
+    (odd, _), uses, eqns = _odd(jaxpr, sized, set()), _uses(jaxpr, sized), list[Any]()
+
+    def own(v: Any, made: dict[Any, Any]) -> Any:
+        """The variable, or a copy; adds the equations of the copy."""
+        maker = jaxpr.eqns[odd[v].number] if not is_literal(v) and v in odd and v not in made else None
+        if maker is not None and (kind_of(maker) or maker.primitive.name in RESHAPES):
+            operands = [own(x, made) for x in maker.invars]
+            made.update((y, variable(y.aval)) for y in maker.outvars)
+            eqns.append(maker.replace(invars=operands, outvars=[made[y] for y in maker.outvars]))
+        return v if is_literal(v) else made.get(v, v)
+
+    for eqn in jaxpr.eqns:
+        made: dict[Any, Any] = {}
+        shared = [not is_literal(v) and len(uses.readers[v]) > 1 for v in eqn.invars]
+        if window_dims(eqn) and any(shared):
+            eqn = eqn.replace(invars=[own(v, made) if s else v for v, s in zip(eqn.invars, shared, strict=True)])
+        eqns.append(eqn)
+    return with_equations(jaxpr, used(eqns, jaxpr.outvars), jaxpr.outvars) if len(eqns) > len(jaxpr.eqns) else jaxpr
+
+
+def _sums_some(call: Any) -> bool:
+    """Whether a call sums some of what it moves, as the gradient of a pad by edges."""
+    return moves_alone(call, "reduce_sum") and not moves_alone(call)
 
 
 def _closed(jaxpr: Any, groups: Sequence[Sequence[int]]) -> list[list[int]]:
@@ -209,6 +301,7 @@ def _closed(jaxpr: Any, groups: Sequence[Sequence[int]]) -> list[list[int]]:
     """
     makers = {v: i for i, eqn in enumerate(jaxpr.eqns) for v in eqn.outvars}
     before = [{makers[v] for v in e.invars if not is_literal(v) and v in makers} for e in jaxpr.eqns]
+    members = {i for g in groups for i in g}
     closed: list[set[int]] = []
     for group in groups:
         inside, size = set(group), 0
@@ -223,7 +316,11 @@ def _closed(jaxpr: Any, groups: Sequence[Sequence[int]]) -> list[list[int]]:
             inside |= after & needed
             inside.update(*(g for g in closed if g & inside))
         closed = [*(g for g in closed if not g & inside), inside]
-    return [sorted(g) for g in closed if not any(kind_of(jaxpr.eqns[i]) is None for i in g)]
+
+    def may_be_inside(i: int) -> bool:
+        return (kind_in_group if i in members else kind_of)(jaxpr.eqns[i]) is not None
+
+    return [sorted(g) for g in closed if all(map(may_be_inside, g))]
 
 
 def _may_be_call(uses: _Uses, group: Sequence[int]) -> bool:
@@ -233,12 +330,15 @@ def _may_be_call(uses: _Uses, group: Sequence[int]) -> bool:
     most = max((v.aval.size for v in operands), default=0)
     marks = {set_at(uses.jaxpr.eqns[i]) for i in group}
     return (
-        len(marks) == 1
-        and bool(results)
-        and all(
-            v.aval.shape in shapes or not any(n % 2 for n in v.aval.shape) or 2 * v.aval.size <= most for v in results
-        )
+        len(marks) == 1 and bool(results) and all(_is_even(uses, v, shapes) or 2 * v.aval.size <= most for v in results)
     )
+
+
+def _is_even(uses: _Uses, v: Any, shapes: set[Any]) -> bool:
+    """Whether a result of a group has the shape of an operand, or even sizes; what windows compute where they move."""
+    maker = next(e for e in uses.jaxpr.eqns if v in e.outvars)
+    dims = result_dims(maker) if window_dims(maker) else range(v.aval.ndim)
+    return v.aval.shape in shapes or not any(v.aval.shape[d] % 2 for d in dims)
 
 
 def _boundary(uses: _Uses, group: Sequence[int]) -> tuple[list[Any], list[Any]]:
@@ -257,7 +357,7 @@ def _call(uses: _Uses, group: Sequence[int]) -> Any:
     template = _template()
     body = with_equations(jaxpr, [jaxpr.eqns[i] for i in group], results)
     body = body.replace(constvars=[], invars=operands)
-    _bodies.put(body, True)
+    GROUPED.put(body, True)
     closed = template.params["jaxpr"]
     kinds = [kind_of(jaxpr.eqns[i]) for i in group]
     name = name_of(jaxpr.eqns[group[kinds.index(None) if None in kinds else len(kinds) - 1 - kinds[::-1].index(True)]])

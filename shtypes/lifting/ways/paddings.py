@@ -18,7 +18,7 @@ from shtypes._compat.in_force import set_at
 from shtypes._compat.jaxprs import is_literal, literal_value, with_equations
 from shtypes.evaluation.rows.families import ints
 from shtypes.evaluation.undo_ravel import used
-from shtypes.lifting.ways.moves import is_mark, moves_alone
+from shtypes.lifting.ways.moving import is_mark, moves_alone
 from shtypes.lifting.ways.opened import opened
 from shtypes.ops.shards import least_or_most
 

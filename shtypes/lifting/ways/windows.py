@@ -11,7 +11,7 @@ import itertools
 import math
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -41,6 +41,13 @@ from shtypes.ops.shards import (
 )
 from shtypes.rules.einsum_like import Window
 
+CONV: Final = lax.conv_general_dilated_p.name
+#: Pools and their derivatives.
+POOLS: Final = (
+    *(f"reduce_window_{kind}" for kind in ("sum", "max", "min")),
+    *("select_and_gather_add", "select_and_scatter_add"),
+)
+
 
 class Border(NamedTuple):
     """The elements of a dim that windows of each device reach: so many from the start of a device on."""
@@ -62,21 +69,28 @@ class Border(NamedTuple):
         return max(before, 0) + max(after, 0)
 
 
-def bordered(x: Any, dim: int, axes: Axes, border: Border, fill: Any = 0) -> Array:
-    """Shards with their borders, from their neighbours; ``fill`` beyond the ends."""
-    size, n = type_of(x).shape[dim], axis_size(x, axes)
+def bordered(
+    sources: Sequence[Any], origin: np.ndarray, device: Any, dim: int, axes: Axes, border: Border, fill: Any = 0
+) -> Array:
+    """Shards with their borders, from their neighbours; ``fill`` beyond the ends. Operands as of `arranged`."""
     nth = np.arange(border.size)
     places = np.add.outer(border.starts, nth)
-    there = (places >= 0) & (places < n * size) & np.less.outer(nth, border.counts).T
-    source = np.where(there, 0, 1 if np.any(fill) else -1)
-    origin = np.stack([source, places], -1).reshape(-1, 2)
-    return arranged(axis_index(x, axes), [Shard(x, n * size), fill], origin, dim, axes)
+    there = (places >= 0) & (places < len(origin)) & np.less.outer(nth, border.counts).T
+    filled = np.array([len(sources) if np.any(fill) else -1, 0])
+    taken = np.where(there[..., None], origin[np.clip(places, 0, len(origin) - 1)], filled)
+    return arranged(device, [*sources, fill], taken.reshape(-1, 2), dim, axes)
 
 
-def unbordered(x: Any, dim: int, axes: Axes, border: Border, size: int) -> Array:
-    """Adds the elements of shards with borders where they came from: the transpose of `bordered`."""
+def _of_shards(x: Any, dim: int, axes: Axes, border: Border, fill: Any = 0) -> Array:
+    size = type_of(x).shape[dim] * axis_size(x, axes)
+    origin = np.stack([np.zeros(size, int), np.arange(size)], -1)
+    return bordered([Shard(x, size)], origin, axis_index(x, axes), dim, axes, border, fill)
+
+
+def unbordered(x: Any, dim: int, axes: Axes, border: Border, first: Sequence[int], size: int) -> Array:
+    """Adds the elements of shards with borders where they came from, ``size`` from the first of each device on."""
     n = axis_size(x, axes)
-    place, device = np.arange(n * size), np.repeat(np.arange(n), size)
+    place, device = np.add.outer(first, np.arange(size)).reshape(-1), np.repeat(np.arange(n), size)
     terms = []
     for hop in range(1 - n, n):  # from the device ``hop`` further on
         at = place - np.array(border.starts)[np.clip(device + hop, 0, n - 1)]
@@ -86,6 +100,40 @@ def unbordered(x: Any, dim: int, axes: Axes, border: Border, size: int) -> Array
             terms.append(arranged(axis_index(x, axes), [Shard(x, n * border.size)], origin, dim, axes))
     result: Array = functools.reduce(add, terms)
     return result
+
+
+def windows_along(eqn: Any) -> list[Window]:
+    """The windows of an equation, along each dim along which they move."""
+    p = eqn.params
+    if eqn.primitive.name != CONV:
+        return windows_of(p)
+    moves = zip(ints(p["window_strides"]), p["padding"], ints(p["lhs_dilation"]), ints(p["rhs_dilation"]), strict=True)
+    sizes = [eqn.invars[1].aval.shape[d] for d in p["dimension_numbers"].rhs_spec[2:]]
+    return [
+        Window(size, stride, (int(low), int(high)), base, gaps)
+        for size, (stride, (low, high), base, gaps) in zip(sizes, moves, strict=True)
+    ]
+
+
+def fill_of(eqn: Any) -> Any:
+    """What is beyond the ends of an operand: what is never selected, and adds nothing."""
+    p, name = eqn.params, eqn.primitive.name
+    selects = p["select_prim"].name if "select_prim" in p else name
+    if name == CONV or selects.endswith("sum"):
+        return 0
+    return least_or_most(eqn.invars[-1].aval.dtype, most=selects in ("le", "reduce_window_min"))
+
+
+def unit_of(w: Window) -> int:
+    """Of how many results the first have the same padding."""
+    return w.base_dilation // math.gcd(w.stride, w.base_dilation)
+
+
+def border_along(w: Window, first: Sequence[int], counts: Sequence[int]) -> Border | None:
+    """The border of so many windows of each device, from its first on; None if their padding differs."""
+    low, reach = w.padding[0], (w.size - 1) * w.window_dilation
+    ends = [(count - 1) * w.stride - low + reach for count in counts]
+    return _border([start * w.stride for start in first], low, ends, w.base_dilation)
 
 
 def _border(starts: Sequence[int], low: int, ends: Sequence[int], gap: int) -> Border | None:
@@ -118,16 +166,13 @@ def part_of(w: Window, size: int, results: int, devices: int, sizes: tuple[int, 
     """
     if not results or not size:
         return None
-    low, reach, gap = w.padding[0], (w.size - 1) * w.window_dilation, w.base_dilation
-    unit = gap // math.gcd(w.stride, gap)  # of results that have the same padding
-    even, aligned = Fraction(results, devices), Fraction(size * gap, w.stride)
+    unit, even, aligned = unit_of(w), Fraction(results, devices), Fraction(size * w.base_dilation, w.stride)
     rows = sizes[0] // (size * devices), sizes[1] // results
 
     def part(share: Fraction) -> tuple[Any, Part | None]:
         first = tuple(min(int(d * share), results - 1) // unit * unit for d in range(devices))
         counts = [min(math.ceil((d + 1) * share), results) - start for d, start in enumerate(first)]
-        ends = [(count - 1) * w.stride - low + reach for count in counts]
-        border = _border([start * w.stride for start in first], low, ends, gap)
+        border = border_along(w, first, counts)
         sent = border and border.sent(size) * rows[0] + (devices - 1) * math.ceil(share * rows[1])
         return sent, border and Part(share, first, border)
 
@@ -154,7 +199,7 @@ def _joined(y: Any, dim: int, axes: Axes, part: Part, size: int) -> Any:
 # convolutions
 
 
-@way(lax.conv_general_dilated_p.name)
+@way(CONV)
 def convolved(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
     """Exchanges a border of ``reach - stride`` rows for each sharded spatial dim; backward as much."""
     if not all(map(is_typed, operands)):
@@ -162,20 +207,18 @@ def convolved(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
     x, kernel = operands
     p, t, k = eqn.params, type_of(x), type_of(kernel)
     numbers, out = p["dimension_numbers"], eqn.outvars[0].aval.shape
-    moves = zip(ints(p["window_strides"]), p["padding"], p["lhs_dilation"], p["rhs_dilation"], strict=True)
     padding = [tuple(map(int, pads)) for pads in p["padding"]]
     crossed: list[tuple[int, Axes, Border, Part | None]] = []  # the last is None where results are summed
-    for i, (stride, pads, base, gaps) in enumerate(moves):
+    for i, w in enumerate(windows_along(eqn)):
         d, e, o = (spec[2 + i] for spec in (numbers.lhs_spec, numbers.rhs_spec, numbers.out_spec))
         axes, kernel_axes = t.dims[d].axes, k.dims[e].axes
-        w = Window(k.shape[e], stride, tuple(pads), base, gaps)
         if not axes and not kernel_axes:
             continue
         n = t.mesh.product(axes)
         if kernel_axes:  # the gradient of a kernel: a window of all the dim, each device has a term of the sum
             if axes != kernel_axes:
                 return None
-            part, border = None, _border_of_sharded_window(w, k.local_shape[e], out[o], n)
+            part, border = None, border_of_sharded_window(w, k.local_shape[e], out[o], n)
         elif n == 1 or w.stays_within(t.local_shape[d]):
             continue
         else:
@@ -190,7 +233,7 @@ def convolved(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
     if summed := tuple(a for _, axes, _, part in crossed if not part for a in axes):
         kernel = as_varying(kernel, summed)
     for i, axes, border, _ in crossed:
-        x = bordered(x, numbers.lhs_spec[2 + i], axes, border)
+        x = _of_shards(x, numbers.lhs_spec[2 + i], axes, border)
         padding[i] = border.padding
     y = bound(eqn, padding=tuple(padding))(x, kernel)
     for i, axes, _, part in crossed:
@@ -199,7 +242,7 @@ def convolved(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
     return [y]
 
 
-def _border_of_sharded_window(w: Window, window: int, results: int, devices: int) -> Border | None:
+def border_of_sharded_window(w: Window, window: int, results: int, devices: int) -> Border | None:
     """The border for windows that are sharded as the dim: each device sums over its part of the window.
 
     Element ``j`` of the window of result ``i`` is at ``i * stride + j * window_dilation - low`` of the dilated dim.
@@ -225,7 +268,7 @@ def _crossed(p: Any, x: Any, results: Sequence[int]) -> list[tuple[int, Axes, Pa
     return crossed or None
 
 
-@way(*(f"reduce_window_{kind}" for kind in ("sum", "max", "min")), "select_and_gather_add", "select_and_scatter_add")
+@way(*POOLS)
 def pooled(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
     """Exchanges a border of ``reach - stride`` elements; backward as much, and the cotangent that falls on it.
 
@@ -236,20 +279,19 @@ def pooled(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
     crossed = _crossed(p, x, (eqn.invars if scatters else eqn.outvars)[0].aval.shape) if is_typed(x) else None
     if crossed is None or not all(is_typed(y) and axes_of(y, d) == axes for y in others for d, axes, _ in crossed):
         return None
-    selects = p["select_prim"].name if others else name
-    most = selects in ("le", "reduce_window_min")
-    fill = 0 if selects.endswith("sum") else least_or_most(type_of(x).dtype, most=most)
+    fill, t = fill_of(eqn), type_of(x)
     padding = [(int(a), int(b)) for a, b in p["padding"]]
-    t = type_of(x)
     x, *others = (as_varying(y, tuple(a for _, axes, _ in crossed for a in axes)) for y in (x, *others))
     for d, axes, (*_, border) in crossed:
-        x = bordered(x, d, axes, border, fill)
-        others = others if scatters else [bordered(y, d, axes, border) for y in others]
+        x = _of_shards(x, d, axes, border, fill)
+        others = others if scatters else [_of_shards(y, d, axes, border) for y in others]
         padding[d] = border.padding
     y = bound(eqn, padding=tuple(padding))(*others, x)
     for d, axes, part in reversed(crossed):
         if scatters:
-            y = as_sharded(unbordered(y, d, axes, part.border, t.local_shape[d]), d, axes)
+            size = t.local_shape[d]
+            first = range(0, size * len(part.first), size)
+            y = as_sharded(unbordered(y, d, axes, part.border, first, size), d, axes)
         else:
             y = _joined(y, d, axes, part, eqn.outvars[0].aval.shape[d])
     return [y]

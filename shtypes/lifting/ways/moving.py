@@ -1,0 +1,157 @@
+"""What equations move along dims: tables of where elements come from, and which equations are evaluated together."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from shtypes._compat.jaxprs import jaxpr_of
+from shtypes.caches import Bounded
+from shtypes.evaluation.rows import shapes  # noqa: F401  # which has their rows
+from shtypes.evaluation.rows.elementwise import acts_per_element
+from shtypes.evaluation.table import ROWS
+from shtypes.lifting.typed_calls import TypedCall
+from shtypes.lifting.ways.choice import CALLS
+from shtypes.lifting.ways.moved_windows import window_dims
+from shtypes.lifting.ways.per_element import RULED, ruled_per_element
+from shtypes.ops.table import OPS
+
+#: The bodies of calls of what `grouping` groups, which may have windows in them.
+GROUPED: Final[Bounded[bool]] = Bounded()
+#: Primitives that change the dims: small values, such as edges to be repeated, are gathered for them.
+RESHAPES: Final = ("broadcast_in_dim", "reshape", "squeeze")
+#: Primitives that are computed of what is not asked for, too: no derivative of theirs may be infinite.
+LINEAR: Final = ("add_any", "add", "sub", "neg")
+#: Primitives that move elements along a dim, with their rows: a user may register another.
+MOVES: Final = {name: ROWS[name] for name in ("broadcast_in_dim", "concatenate", "pad", "rev", "slice", "split")}
+
+
+def _of(operand: int, places: np.ndarray) -> np.ndarray:
+    return np.stack([np.full_like(places, operand), places], -1)
+
+
+def origin_of(eqn: Any, dim: int) -> np.ndarray:
+    """For each element of the results along a dim, which operand it comes from, and its index there."""
+    p, size, results = eqn.params, eqn.invars[0].aval.shape[dim], eqn.outvars[0].aval.shape[dim]
+    match eqn.primitive.name:
+        case "slice":
+            step = p["strides"][dim] if p["strides"] else 1
+            return _of(0, np.arange(p["start_indices"][dim], p["limit_indices"][dim], step))
+        case "rev":
+            return _of(0, np.arange(size)[:: -1 if dim in p["dimensions"] else 1])
+        case "split":
+            return _of(0, np.arange(size))
+        case "concatenate":
+            return np.concatenate([_of(i, np.arange(v.aval.shape[dim])) for i, v in enumerate(eqn.invars)])
+        case "broadcast_in_dim":
+            return _of(0, np.arange(results) if results == size else np.zeros(results, np.int64))
+    low, high, gap = (int(n) for n in p["padding_config"][dim])
+    places = np.full(size + max(size - 1, 0) * gap, -1)
+    places[:: gap + 1] = np.arange(size)
+    places = np.pad(places, (max(low, 0), max(high, 0)), constant_values=-1)
+    places = places[max(-low, 0) : len(places) - max(-high, 0)]
+    return np.where(places[:, None] < 0, [1, 0], _of(0, places))  # the second operand fills
+
+
+def elsewhere(eqn: Any, dim: int, blocks: tuple[int, ...]) -> dict[str, Any] | None:
+    """The parameters of a primitive that moves elements, without what it does along a dim; None if nothing is left."""
+    p, ndim, held = eqn.params, eqn.invars[0].aval.ndim, blocks[dim]
+
+    def with_dim(values: Any, value: Any) -> tuple[Any, ...]:
+        return tuple(value if d == dim else each for d, each in enumerate(values))
+
+    match eqn.primitive.name:
+        case "concatenate":
+            return None if p["dimension"] == dim else {}
+        case "split":
+            return None if p["axis"] == dim else {}
+        case "rev":
+            dims = tuple(d for d in p["dimensions"] if d != dim)
+            return {"dimensions": dims} if dims else None
+        case "pad":
+            config = with_dim(p["padding_config"], (0, 0, 0))
+            return {"padding_config": config} if any(map(any, config)) else None
+        case "broadcast_in_dim":
+            shape = with_dim(eqn.outvars[0].aval.shape, held)
+            return {"shape": shape} if shape != blocks else None
+    start, limit = with_dim(p["start_indices"], 0), with_dim(p["limit_indices"], held)
+    steps = with_dim(p["strides"] or [1] * ndim, 1)
+    some = (start, limit, steps) != ((0,) * ndim, blocks, (1,) * ndim)
+    return {"start_indices": start, "limit_indices": limit, "strides": steps} if some else None
+
+
+def beside(eqn: Any, dim: int, block: Sequence[int]) -> dict[str, Any] | None:
+    """The parameters, on a block, of a primitive that changes dims behind a dim; None if it changes it, or another."""
+    p, before, after = eqn.params, eqn.invars[0].aval.shape, eqn.outvars[0].aval.shape
+    if before[: dim + 1] != after[: dim + 1]:
+        return None
+    shape = tuple(block[d] if d == dim else n for d, n in enumerate(after))
+    match eqn.primitive.name:
+        case "squeeze":
+            return {} if min(p["dimensions"]) > dim else None
+        case "reduce_sum":
+            return {} if min(p["axes"]) > dim else None
+        case "reshape":
+            return {"new_sizes": shape} if p["dimensions"] is None else None
+    kept = tuple(range(dim + 1))
+    return {"shape": shape} if tuple(p["broadcast_dimensions"])[: dim + 1] == kept else None
+
+
+# kinds
+
+
+#: The prefix of the names by which `shtypes suggest --patch` marks values of expressions.
+MARKED: Final = "shtypes."
+
+
+def is_mark(eqn: Any) -> bool:
+    """Whether an equation only marks its operand."""
+    return eqn.primitive.name == "name" and str(eqn.params["name"]).startswith(MARKED)
+
+
+def moves_alone(eqn: Any, *besides: str) -> bool:
+    """Whether an equation is a call of moves along dims, elementwise functions, and some primitives besides, alone."""
+    return eqn.primitive.name in CALLS and _kind_of_body(eqn.params["jaxpr"], *besides) is True
+
+
+def _kind_of_body(closed: Any, *besides: str) -> bool | None:
+    kinds = [kind_of(e) for e in jaxpr_of(closed).eqns if e.primitive.name not in besides]
+    return None if None in kinds else any(kinds)
+
+
+def kind_of(eqn: Any) -> bool | None:
+    """True if an equation moves elements, False if it is elementwise, None if it is neither."""
+    name = eqn.primitive.name
+    if eqn.effects:
+        return None
+    if name in CALLS:
+        return _kind_of_body(eqn.params["jaxpr"])
+    if name == "name":
+        return False if is_mark(eqn) else None  # a mark does not split a program
+    if name == RULED:
+        return False if ruled_per_element(eqn) else None
+    if name == "typed_call":
+        call, ranks = eqn.params["call"], {v.aval.ndim for v in eqn.invars} - {0}
+        op = OPS.get(call.name) if isinstance(call, TypedCall) and call.fn is None else None
+        return False if len(ranks) < 2 and op is not None and op.per_element else None
+    if name in MOVES and keeps_dims(eqn):
+        return True if ROWS[name] is MOVES[name] else None
+    return False if name in RESHAPES or acts_per_element(name) or not any(v.aval.ndim for v in eqn.invars) else None
+
+
+def kind_in_group(eqn: Any) -> bool | None:
+    """The kind of an equation in a group, where windows may be between what is moved."""
+    return False if _moved_dims(eqn) else kind_of(eqn)
+
+
+def _moved_dims(eqn: Any) -> Collection[int]:
+    """The dims along which the operand of windows may be moved in a group, or of a sum along dims behind."""
+    return range(min(eqn.params["axes"], default=0)) if eqn.primitive.name == "reduce_sum" else window_dims(eqn)
+
+
+def keeps_dims(eqn: Any) -> bool:
+    """Whether a broadcast has the dims of its operand."""
+    dims = eqn.params.get("broadcast_dimensions", ())
+    return eqn.primitive.name != "broadcast_in_dim" or tuple(dims) == tuple(range(eqn.outvars[0].aval.ndim))
