@@ -94,3 +94,12 @@ def test_integers_of_four_bits_are_as_others(dtype: Any) -> None:
     x = (np.arange(16) * 7 % 5).astype(np.float32)
     for y, plain in zip(sh.implicit_comm(sh.lift(f))(sh.array(x, "[16@tp]")), jax.jit(f)(x), strict=True):
         np.testing.assert_array_equal(denoted(y), plain)
+
+
+@pytest.mark.mesh({"x": 8})
+def test_a_gradient_of_a_sort_is_a_sort_and_no_pending_sum_that_sends_more_when_it_is_finished() -> None:
+    weights = np.arange(65536, dtype=np.float32)
+    gradient = sh.implicit_comm(sh.lift(jax.grad(lambda x: jnp.sum(jnp.sin(jnp.sort(x) * weights)))))
+    x = sh.abstract_array("f32[65536@x]")
+    assert str(jax.eval_shape(gradient, x)) == "f32[65536@x]"
+    assert sh.ledger(gradient, x).total.bytes < 7 * 8192 * 4  # a gather

@@ -147,18 +147,19 @@ def tried_apart(mesh: AnyMesh, minimize: Direction = "both") -> Iterator[None]:
 
 
 def _price(f: Way, eqn: Any, operands: Sequence[Any]) -> tuple[int, Cost] | None:
-    """The bytes that a way sends forward, and its cost, with the reduction of results that it leaves unreduced.
+    """The bytes that a way sends forward, and its cost, both with the reduction of results that it leaves unreduced.
 
     None where it does not apply.
     """
-    minimize, left = minimizing(), list[Cost]()
+    minimize, left = minimizing(), list[tuple[int, Cost]]()
     taken = [True]
 
     def run(*arrays: Any) -> Any:
         rest = iter(arrays)
         results = f(eqn, [next(rest) if is_typed(x) else x for x in operands])
         taken[:] = [results is not None]
-        left[:] = [finish_cost(x.type, minimize) for x in results or () if is_typed(x)]
+        types = [x.type for x in results or () if is_typed(x)]
+        left[:] = [(finish_cost(t, "forward")[0], finish_cost(t, minimize)) for t in types]
         return results or ()
 
     types = [as_jax_type(x.type) for x in operands if is_typed(x)]
@@ -167,4 +168,6 @@ def _price(f: Way, eqn: Any, operands: Sequence[Any]) -> tuple[int, Cost] | None
             forward, backward = sent_by_program(trace_typed(run, types))
     except ShardingTypeError:
         return None
-    return (forward, total_cost((cost(forward, backward, minimize), *left))) if taken[0] else None
+    finished = [each for _, each in left]
+    total = total_cost((cost(forward, backward, minimize), *finished))
+    return (forward + sum(first for first, _ in left), total) if taken[0] else None
