@@ -181,10 +181,23 @@ def least_or_most(dtype: Any, *, most: bool) -> Any:
 
 
 class Shard(NamedTuple):
-    """A value whose dim is sharded in blocks (``x``, varying), of global ``size``; the last block may be padded."""
+    """A value whose dim is sharded in blocks, of which the last may be padded.
+
+    Attributes:
+        x: The blocks, varying.
+        size: The global size of the dim.
+        widen: What makes some elements of the value of those of the blocks, as a pad of another dim: it is applied to
+            what has been sent.
+    """
 
     x: Any
     size: int
+    widen: Callable[[Any], Any] | None = None
+
+    @property
+    def whole(self) -> Any:
+        """The blocks of the value."""
+        return self.x if self.widen is None else self.widen(self.x)
 
 
 #: The most slices of which a value is concatenated: beyond that it is looked up.
@@ -333,7 +346,12 @@ def arranged(device: Any, sources: Sequence[Any], origin: np.ndarray, dim: int, 
     """
     arrays = [x.x if isinstance(x, Shard) else x for x in sources]
     values = [x for x in arrays if not np.isscalar(x)]
-    key = origin.tobytes(), dim, axes, *[repr(x) if np.isscalar(x) else isinstance(x, Shard) for x in sources]
+    key = (
+        origin.tobytes(),
+        dim,
+        axes,
+        *[repr(x) if np.isscalar(x) else isinstance(x, Shard) and (x.widen or True) for x in sources],
+    )
     result: Array = once(lambda: _arranged(device, sources, arrays, origin, dim, axes), *values, key=key)
     return result
 
@@ -350,9 +368,8 @@ def _arranged(
         return moved
     n = axis_size(device, axes)
     per_device = len(origin) // n
-    some = next(x for x in arrays if getattr(x, "ndim", 0))
     if not per_device:
-        return part(some, 0, 0, dim)  # type: ignore[no-any-return]
+        return part(_some(sources), 0, 0, dim)  # type: ignore[no-any-return]
     #: Values, the elements of the result that they hold, where, and the devices that have them: others have zeros.
     parts: list[tuple[Any, np.ndarray, np.ndarray, Sequence[int]]] = []
     fills: list[tuple[Any, np.ndarray]] = [(0, origin[:, 0] < 0)]
@@ -373,12 +390,18 @@ def _arranged(
                 moves = first[0] != first[1]
                 piece, _ = _assembled(x, device, sent, np.zeros((n, size), bool), dim)
                 piece = ppermute(piece, axes, tuple(pairs)) if moves else piece
+                piece = source.widen(piece) if source.widen else piece
                 slots = [np.searchsorted(sent[a][sent[a] >= 0], places[at_of[a, b]] % size) for a, b in pairs]
                 at = np.concatenate([at_of[pair] for pair in pairs])
                 parts.append((piece, i[at], np.concatenate(slots), [b for _, b in pairs] if moves else range(n)))
     if not parts:  # only zeros and scalars
         parts.append(
-            (full(some, per_device, dim, 0), np.arange(n * per_device), np.tile(np.arange(per_device), n), range(n))
+            (
+                full(_some(sources), per_device, dim, 0),
+                np.arange(n * per_device),
+                np.tile(np.arange(per_device), n),
+                range(n),
+            )
         )
     parts.sort(key=lambda each: int((each[1] % per_device).min()))  # in the order of the result, so that a slice can do
     starts = np.cumsum([0, *(x.shape[dim] for x, *_ in parts)])
@@ -393,6 +416,11 @@ def _arranged(
     for value, where in fills:
         y = _filled(y, value, device, Static(where.tobytes()), n, dim) if where.any() else y
     return y
+
+
+def _some(sources: Sequence[Any]) -> Any:
+    """A value with the dims of the sources."""
+    return next(y for x in sources if getattr(y := x.whole if isinstance(x, Shard) else x, "ndim", 0))
 
 
 @of_device("share")

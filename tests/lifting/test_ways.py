@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
+from jax.scipy import linalg as jsl
 
 import shtypes as sh
 from shtypes._compat.jaxprs import equations
@@ -299,6 +300,23 @@ def test_what_moves_along_a_dim_keeps_its_shards_where_dims_behind_it_change() -
     typed = sh.array(x, "[4,32@x,2]")
     assert [sh.ledger(across(f), typed).total.bytes for f in (mean, shifted)] == [7, 0]
     assert np.array_equal(host(jax.jit(across(shifted))(typed)), shifted(x))
+
+
+@pytest.mark.mesh({"x": 8})
+def test_what_is_moved_along_a_dim_is_padded_along_others_where_it_arrives() -> None:
+    blocks = f32(16, 6), f32(32, 10)
+    typed = [sh.array(x, t) for x, t in zip(blocks, ("[16@x,6]", "[32@x,10]"), strict=True)]
+    of_rows = 6 * (6 * 4) + 8 * (10 * 4)
+    assert sh.ledger(across(jsl.block_diag), *typed).total.bytes == of_rows
+    loss = jax.grad(lambda *xs: jnp.sum(jnp.sin(jsl.block_diag(*xs)) ** 2))
+
+    def step(*args: Any) -> Any:
+        return across(jsl.block_diag)(*args), across(loss)(*args)
+
+    assert_compiled_as_said(step, *typed, jits=[jax.jit])
+    value, gradient = jax.jit(step)(*typed)
+    assert np.array_equal(host(value), jsl.block_diag(*blocks))
+    assert_close(host(gradient), np.sin(2 * blocks[0]), SERIES)
 
 
 @pytest.mark.mesh({"x": 8})

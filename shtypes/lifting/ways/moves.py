@@ -210,10 +210,12 @@ class _Evaluation:
             moved = [self._as_moved(layout.moved(self._placed(x, layout))) for x in xs[:count]]
         done: list[list[Any]] = []
         for of_each in zip(*[x.sources for x in moved], strict=True):
-            if isinstance(of_each[0], Results):
+            if eqn.primitive.name == "pad" and isinstance(x := of_each[0], Shard):
+                done.append([x._replace(widen=_after(x.widen, on))])
+            elif isinstance(of_each[0], Results):
                 done.append(on_results(on, of_each, len(eqn.outvars)))
             else:
-                done.append([Shard(y, of_each[0].size) for y in on(*[x.x for x in of_each])])
+                done.append([Shard(y, of_each[0].size) for y in on(*[x.whole for x in of_each])])
         return [Moved(each, moved[0].origin) for each in zip(*done, strict=True)]
 
     def _held(self, shape: Sequence[int]) -> tuple[int, ...]:
@@ -278,6 +280,11 @@ class _Evaluation:
         zero = len(sources), 0  # the one that changes no sum
         origin = np.where(is_own[..., None], origin, zero).reshape(-1, 2)
         return arranged(self.device, (*sources, -0.0), origin, self.dim, self.axes)
+
+
+def _after(first: Callable[[Any], Any] | None, on: Callable[[Any], Sequence[Any]]) -> Callable[[Any], Any]:
+    """What a function makes of what another makes of a block."""
+    return lambda block: on(block if first is None else first(block))[0]
 
 
 def _uncomputed(moved: Moved) -> int:
