@@ -406,3 +406,32 @@ def test_an_extreme_of_what_xla_computes_twice_has_its_gradient(name: str, lifte
 @pytest.mark.parametrize("seed", [29, 59, 91])
 def test_gradients_of_maxima_in_lifted_losses_are_those_of_one_device(seed: int) -> None:
     test_a_random_loss_is_that_of_one_device(seed)
+
+
+@pytest.mark.mesh({"x": 8})
+def test_constants_that_repeat_one_value_are_repeated_at_the_sizes_before() -> None:
+    def loss(x: Any) -> Any:
+        return jnp.mean(jnp.abs(x[1:] - x[:-1]))
+
+    program = before_slices(jax.make_jaxpr(jax.grad(loss))(f32(64, 4)).jaxpr)
+    fills = [e.outvars[0].aval.shape for e in program.eqns if e.primitive.name == "broadcast_in_dim"]
+    assert set(fills) == {(64, 4)}
+    x = f32(64, 4)
+    found = jax.jit(sh.implicit_comm(sh.lift(jax.grad(loss))))(sh.array(x, "[64@x,4]"))
+    assert_close(host(found), jax.grad(loss)(x), SERIES)
+
+
+@pytest.mark.mesh({"x": 8})
+def test_to_send_some_bytes_less_no_plan_has_all_devices_compute_all() -> None:
+    def attended(x: Any) -> Any:
+        q = k = x[:, :-1]
+        weights = jax.nn.softmax(jnp.einsum("bqd,bkd->bqk", q, k), -1)
+        return jnp.sum(weights @ k)
+
+    step = sh.implicit_comm(sh.lift(attended))
+    x = sh.abstract_array("f32[4,1024@x,16]")
+    shard, rows = 4 * 128 * 16 * 4, 4 * 4
+    assert sh.ledger(step, x).total.bytes <= 7 * shard + rows
+    memory = jax.jit(step).lower(x).compile().memory_analysis()
+    assert memory is not None
+    assert memory.temp_size_in_bytes < 200 * shard  # where all devices have all scores it is 1000

@@ -152,7 +152,7 @@ class _Writer:
             if own == cuts:
                 return self._zeroed(w, cuts, eqn) if v in self.plans.sliced else w
             return self._filled(w, own, 0, eqn, cuts)
-        if self.plans.is_constant(v):
+        if self._is_padded(v, cuts):
             return self._once((v, *cuts.items()), lambda: self._traced(_padded, [v], eqn, cuts=cuts, fill=0))
         pending = self._lacking([(v, cuts)])  # no recursion: programs may be longer than Python's stack
         while pending:
@@ -160,7 +160,16 @@ class _Writer:
                 pending += parts
             else:
                 self._repeat(*pending.pop())
-        return self._zeroed(self._made[v, *cuts.items()], cuts, eqn)
+        w = self._made[v, *cuts.items()]
+        return w if self.plans.is_constant(v) else self._zeroed(w, cuts, eqn)
+
+    def _is_padded(self, v: Any, cuts: Cuts) -> bool:
+        """Whether a value is a constant that does not repeat one value along all sliced dims."""
+        fill = None if is_literal(v) else self.plans.makers.get(v)
+        if fill is None or fill.primitive.name != "broadcast_in_dim":
+            return self.plans.is_constant(v)
+        sizes = dict(zip(fill.params["broadcast_dimensions"], fill.invars[0].aval.shape, strict=True))
+        return self.plans.is_constant(v) and any(sizes.get(d, 1) > 1 for d in cuts)
 
     def _parts(self, v: Any, cuts: Cuts) -> list[tuple[Any, Cuts]]:
         """The operands of the equation that repeats one value, and which slices of them it takes."""
@@ -175,7 +184,7 @@ class _Writer:
         found: list[tuple[Any, Cuts]] = []
         for v, of_v in parts:
             cuts = {d: cut for d, cut in of_v.items() if size_of(v, d) > 1}
-            has = not cuts or self.plans.is_constant(v) or self.plans.of(v).keys() == cuts.keys()
+            has = not cuts or self._is_padded(v, cuts) or self.plans.of(v).keys() == cuts.keys()
             if not has and (v, *cuts.items()) not in self._made:
                 found.append((v, cuts))
         return found
