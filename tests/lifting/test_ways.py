@@ -790,3 +790,37 @@ def test_random_keys_move_as_numbers_do(name: str, impl: str) -> None:
     keys = jax.random.split(jax.random.key(7, impl=impl), 8)
     found = sh.implicit_comm(sh.lift(words))(sh.array(keys, "[8@x]"))
     np.testing.assert_array_equal(host(found), words(keys))
+
+
+@pytest.mark.mesh({"x": 8})
+def test_a_scan_of_products_of_matrices_is_one_program_that_moves_halves() -> None:
+    def scanned(a: Any) -> Any:
+        return lax.associative_scan(jnp.matmul, jnp.eye(3) + a / 8)
+
+    def gradient(a: Any) -> Any:
+        return jax.grad(lambda a: jnp.sum(jnp.sin(scanned(a))))(a)
+
+    x = f32(128, 3, 3)
+    typed, matrix = sh.array(x, "[128@x,3,3]"), 3 * 3 * 4
+    assert [sh.ledger(across(f), typed).total.bytes // matrix for f in (scanned, gradient)] == [24, 47]  # of 112
+
+    def step(a: Any) -> Any:
+        return across(scanned)(a), across(gradient)(a)
+
+    assert_compiled_as_said(step, typed, jits=[jax.jit])
+    for found, f in zip(jax.jit(step)(typed), (scanned, gradient), strict=True):
+        assert_close(host(found), f(x), SERIES)
+
+
+@pytest.mark.mesh({"x": 8})
+def test_products_along_what_is_moved_are_in_no_group() -> None:
+    x, w = f32(4, 32, 3), f32(3, 5)
+    programs: list[Callable[..., Any]] = [
+        lambda x, w: jnp.flip(x[:, 1:] @ w, 1)[:, :16],
+        lambda x, w: jnp.einsum("bsd,btd->bst", x[:, 2:], x[:, :-2])[:, :-2] @ x[:, 2:],
+        lambda x, w: jnp.transpose(x[:, 1:], (0, 2, 1))[:, :, ::2] * 2,
+    ]
+    typed = sh.array(x, "[4,32@x,3]"), sh.array(w, "[3,5]")
+    for f in programs:
+        for g in (f, jax.grad(lambda *xs, f=f: jnp.sum(jnp.sin(f(*xs))))):
+            assert_close(host(jax.jit(across(g))(*typed)), g(x, w), SERIES)

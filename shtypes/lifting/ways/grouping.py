@@ -26,7 +26,7 @@ from shtypes.lifting.ways.blocks import with_padded_blocks
 from shtypes.lifting.ways.choice import name_of
 from shtypes.lifting.ways.extremes import extremes
 from shtypes.lifting.ways.moved_windows import result_dims, window_dims
-from shtypes.lifting.ways.moving import GROUPED, RESHAPES, kind_in_group, kind_of, moves_alone
+from shtypes.lifting.ways.moving import GROUPED, RESHAPES, carried_dims, kind_in_group, kind_of, moves_alone
 from shtypes.lifting.ways.opened import opened
 from shtypes.lifting.ways.order import numbered
 from shtypes.lifting.ways.paddings import variables, with_paddings
@@ -225,7 +225,7 @@ def _odd(jaxpr: Any, sized: set[Any], taken: set[int]) -> tuple[dict[Any, _Odd],
         else:
             even = {v.aval.shape for v in eqn.invars if not is_literal(v) and v not in odd and v in sized}
             even = even.union(*(odd[v].even for v in inputs))
-        if eqn.primitive.name == "reduce_sum" and not any(odd[v].of_windows and odd[v].beside(eqn) for v in inputs):
+        if carried_dims(eqn) is not None and not _is_carried(eqn, {v: odd[v] for v in inputs}):
             continue
         if not windows and eqn.invars and eqn.invars[0] in inputs:
             even |= odd[eqn.invars[0]].beside(eqn)
@@ -235,6 +235,14 @@ def _odd(jaxpr: Any, sized: set[Any], taken: set[int]) -> tuple[dict[Any, _Odd],
             here = _Odd(i, frozenset(even), bool(windows) or any(odd[v].of_windows for v in inputs))
             odd.update((v, here) for v in eqn.outvars if v.aval.shape not in even)
     return odd, [root(i) for i in range(len(parent))]
+
+
+def _is_carried(eqn: Any, odd: Mapping[Any, _Odd]) -> bool:
+    """Whether a product, a transpose or a sum computes each element alone along the dims of odd sizes."""
+    if eqn.primitive.name == "reduce_sum":
+        repeats = all(eqn.invars[0].aval.shape[d] == 1 for d in eqn.params["axes"])  # the gradient of a broadcast
+        return any(repeats or (each.of_windows and bool(each.beside(eqn))) for each in odd.values())
+    return bool(odd) and all(each.dims(v).issubset(carried_dims(eqn) or ()) for v, each in odd.items())
 
 
 def _even_shapes(uses: _Uses, eqn: Any, odd: Mapping[Any, _Odd]) -> set[Any]:
@@ -259,7 +267,7 @@ def _groups(jaxpr: Any, sized: set[Any], taken: set[int]) -> list[list[int]]:
         members.setdefault(root, []).append(i)
     groups = [g for g in members.values() if len(g) > 1 or (g[0] not in taken and kind_of(jaxpr.eqns[g[0]]))]
     closed = _closed(jaxpr, groups)
-    lost = {i for g in groups for i in g if window_dims(jaxpr.eqns[i])}.difference(*closed)
+    lost = {i for g in groups for i in g if kind_of(jaxpr.eqns[i]) is None}.difference(*closed)
     return _groups(jaxpr, sized, taken | lost) if lost else closed
 
 

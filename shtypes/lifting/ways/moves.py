@@ -20,6 +20,7 @@ from shtypes._compat.jaxprs import captured, jaxpr_of
 from shtypes._compat.plain_programs import bind_plain
 from shtypes.caches import Static
 from shtypes.dispatch.apply import is_typed
+from shtypes.errors import ShardingTypeError
 from shtypes.evaluation.rows import shapes  # noqa: F401  # which has their rows
 from shtypes.evaluation.table import rewritten
 from shtypes.lifting.ways.choice import CALLS, innermost, way
@@ -30,6 +31,7 @@ from shtypes.lifting.ways.moving import (
     MOVES,
     RESHAPES,
     beside,
+    carried_dims,
     elsewhere,
     keeps_dims,
     kind_in_group,
@@ -98,7 +100,11 @@ class _Evaluation:
             return self._moved(eqn, xs)
         if window_dims(eqn):
             return [self._windowed(eqn, xs)]
-        if name in (*RESHAPES, "reduce_sum"):
+        if (carried := carried_dims(eqn)) is not None and name != "reduce_sum" and self.dim not in carried:
+            if not all(map(self._are_few, xs)):
+                raise ShardingTypeError(f"`{name}` of what is moved along dim {self.dim}")
+            return [bound(eqn)(*map(self._complete, xs))]
+        if name in (*RESHAPES, "reduce_sum", "transpose"):
             repeats = eqn.outvars[0].aval.size > eqn.invars[0].aval.size
             if beside(eqn, self.dim, eqn.invars[0].aval.shape) is None or (
                 repeats and self._are_few(xs[0])

@@ -93,6 +93,8 @@ def beside(eqn: Any, dim: int, block: Sequence[int]) -> dict[str, Any] | None:
             return {} if min(p["dimensions"]) > dim else None
         case "reduce_sum":
             return {} if min(p["axes"]) > dim else None
+        case "transpose":
+            return {}
         case "reshape":
             return {"new_sizes": shape} if p["dimensions"] is None else None
     kept = tuple(range(dim + 1))
@@ -142,13 +144,23 @@ def kind_of(eqn: Any) -> bool | None:
 
 
 def kind_in_group(eqn: Any) -> bool | None:
-    """The kind of an equation in a group, where windows may be between what is moved."""
-    return False if _moved_dims(eqn) else kind_of(eqn)
+    """The kind of an equation in a group, where windows and products may be between what is moved."""
+    return False if window_dims(eqn) or carried_dims(eqn) is not None else kind_of(eqn)
 
 
-def _moved_dims(eqn: Any) -> Collection[int]:
-    """The dims along which the operand of windows may be moved in a group, or of a sum along dims behind."""
-    return range(min(eqn.params["axes"], default=0)) if eqn.primitive.name == "reduce_sum" else window_dims(eqn)
+def carried_dims(eqn: Any) -> Collection[int] | None:
+    """The first dims, if along them a product, a transpose or a sum computes each element alone; None of others."""
+    p = eqn.params
+    match eqn.primitive.name:
+        case "reduce_sum":
+            return range(min(p["axes"])) if p["axes"] else None
+        case "transpose":
+            dims, along = list(p["permutation"]), range(eqn.outvars[0].aval.ndim)
+        case "dot_general":
+            (_, (dims, along)) = p["dimension_numbers"]
+        case _:
+            return None
+    return range(next((d for d, pair in enumerate(zip(dims, along, strict=True)) if pair != (d, d)), len(dims)))
 
 
 def keeps_dims(eqn: Any) -> bool:
