@@ -85,6 +85,16 @@ def conv_of_pad(x: Any, k: Any) -> Any:
     return conv(jnp.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0))), k, padding="VALID")
 
 
+def conv_of_reflection(x: Any, k: Any) -> Any:
+    """A convolution of an image that is reflected at its ends."""
+    return conv(jnp.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)), mode="reflect"), k, padding="VALID")
+
+
+def conv_and_state(x: Any, state: Any, k: Any) -> Any:
+    """A causal convolution of a sequence and what was before it."""
+    return conv(jnp.concatenate([state, x], 1), k, padding="VALID", feature_group_count=16)
+
+
 def conv_and_crop(x: Any, k: Any) -> Any:
     """A causal convolution, padded at both ends."""
     return conv(x, k, padding=[(3, 3)], feature_group_count=16)[:, :-3]
@@ -103,6 +113,11 @@ def to_neighbours(x: Any) -> Any:
     near = jnp.concatenate([blocks[:, :-2], blocks[:, 1:-1], blocks[:, 2:]], 2)
     weights = jax.nn.softmax(jnp.einsum("bnqd,bnkd->bnqk", x.reshape(b, -1, size, d), near) / 4, -1)
     return jnp.einsum("bnqk,bnkd->bnqd", weights, near).reshape(b, n, d)
+
+
+def scan_of_matrices(x: Any) -> Any:
+    """Running products of matrices."""
+    return lax.associative_scan(jnp.matmul, jnp.eye(x.shape[-1]) + x / 64)
 
 
 def mean_pool(x: Any) -> Any:
@@ -199,6 +214,9 @@ def _cases() -> Iterator[Case]:
     yield Case("conv wider than a shard", conv, ("[4,256@x,16]", "[65,16,16]"))
     yield Case("conv of a pad", conv_of_pad, (rows, kernel))
     yield Case("conv of a pad: gradients", gradient(conv_of_pad, 0, 1), (rows, kernel))
+    yield Case("conv of a reflection", conv_of_reflection, (rows, kernel))
+    yield Case("conv of a reflection: gradients", gradient(conv_of_reflection, 0, 1), (rows, kernel))
+    yield Case("causal conv with a state", conv_and_state, (seq, "[4,3,16]", four))
     yield Case("causal conv by a crop", conv_and_crop, (seq, four))
     yield Case("causal conv by a crop: gradients", gradient(conv_and_crop, 0, 1), (seq, four))
     yield Case("jnp.convolve", lambda x, k: jnp.convolve(x, k, "same"), ("[65536@x]", "[33]"))
@@ -274,6 +292,8 @@ def _cases() -> Iterator[Case]:
     yield Case("total variation: gradient", jax.grad(total_variation), (image,), PLANE, ("x", "y"))
     yield Case("Laplacian by slices", laplacian, (image,), PLANE, ("x", "y"))
     yield Case("Laplacian by slices: gradient", gradient(laplacian), (image,), PLANE, ("x", "y"))
+    yield Case("blocks of a diagonal", jax.scipy.linalg.block_diag, ("[64@x,64]", "[64@x,64]"))
+    yield Case("scan of matrices", scan_of_matrices, ("[512@x,8,8]",))
     table, ids = "[8192@x,64]", "i32[4096@x]"
     yield Case("attention to blocks beside", to_neighbours, (seq,))
     yield Case("attention to blocks beside: gradient", gradient(to_neighbours), (seq,))
