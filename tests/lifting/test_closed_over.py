@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import shtypes as sh
-from shtypes.lifting import lift as lift_
+from shtypes.lifting import traced_program
 from shtypes.programs.jit import JitFunction
 from tests.denotation import denoted
 from tests.tolerance import assert_close
@@ -324,7 +324,7 @@ def test_a_program_that_comes_again_is_compiled_once(monkeypatch: pytest.MonkeyP
             compiled.append(self)
             super().__init__(*args)
 
-    monkeypatch.setattr(lift_, "JitFunction", Counted)
+    monkeypatch.setattr(traced_program, "JitFunction", Counted)
     for _ in range(3):
         lifted(x)
     assert len(compiled) == 1

@@ -142,7 +142,7 @@ def test_each_reader_of_a_pad_has_its_own() -> None:
 
 
 @pytest.mark.mesh({"x": 4, "y": 2})
-@pytest.mark.one_in(5)
+@pytest.mark.one_in(20)
 @pytest.mark.parametrize("seed", range(60))
 def test_random_windows_of_what_is_moved(seed: int) -> None:
     r = random.Random(seed)
