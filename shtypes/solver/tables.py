@@ -394,14 +394,15 @@ class Costs:
 
         That of an argument and that of the gradient to the argument's type are one if it ``may_fuse``.
         """
-        cost = price(cotangents(dst), cotangents(src))
+        cost = true = price(cotangents(dst), cotangents(src))
         if not self.graph.is_implicit and self.graph.is_argument(v):
             cast = cotangents(unlabelled(src))
+            first, second = price(cotangents(dst), cast), price(cast, cotangents(src))
             # A replicated gradient sends nothing; at that price each device would do all of the work.
             replicated = (src == INVARIANT) & np.isin(dst, (INVARIANT, UNREDUCED))
-            fuses = may_fuse & ~replicated.any(-1)
-            cost = _gradient_cost(cost, price(cotangents(dst), cast), price(cast, cotangents(src)), fuses)
-        return FREE._replace(comm=self.weights[1] * (cost.seconds * v.nbytes + cost.latency), sent=cost.sent * v.nbytes)
+            true = _gradient_cost(cost, first, second, may_fuse)
+            cost = _gradient_cost(cost, first, second, may_fuse & ~replicated.any(-1))
+        return FREE._replace(comm=self.weights[1] * (cost.seconds * v.nbytes + cost.latency), sent=true.sent * v.nbytes)
 
     # binary factors
 

@@ -215,6 +215,16 @@ def test_gradients_are_priced_as_one_sum_over_all_axes_where_two_would_start_soo
         assert plan.bytes == plan.ledger.total.bytes
 
 
+def test_a_gradient_that_each_device_computes_whole_sends_nothing() -> None:
+    def loss(w: Any, x: Any, y: Any) -> Any:
+        return jnp.mean((jnp.tanh(x @ w) - y) ** 2)
+
+    args, fixed = (f32(8, 8), f32(8, 8), f32(8, 8)), {"w": "[_@x, _]", "y": "[_, _]"}
+    links = sh.Link(1e9, latency=1e-3)
+    plan = sh.suggest(loss, *args, mesh={"x": 8}, fixed=fixed, grad=(0, 2), links=links, overlap=1.0)[0]
+    assert plan.bytes == plan.ledger.total.bytes == 7 * 8 * 4  # to gather the weights
+
+
 def repeated(body: Any, x: Any, n: int) -> Any:
     return jax.lax.scan(lambda x, _: (body(x), None), x, None, length=n)[0]
 
