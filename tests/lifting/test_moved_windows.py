@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,8 +16,8 @@ import shtypes as sh
 from shtypes._compat.jaxprs import jaxpr_of
 from shtypes.lifting.ways.grouping import grouped
 from tests.end_to_end import host
+from tests.lifting.windows import Case, assert_as_one_device, conv, gradients
 from tests.tolerance import SERIES, assert_close
-from tests.traced.compiled import assert_compiled_as_said
 
 rng = np.random.default_rng(0)
 MODES = ("reflect", "symmetric", "wrap", "edge")
@@ -26,21 +26,6 @@ ROW = 4 * 6 * 3 * 4  # of images with their pad
 
 def f32(*shape: int) -> Any:
     return rng.normal(size=shape).astype(np.float32)
-
-
-class Case(NamedTuple):
-    """A function, its arguments, their types, the bytes that each device sends: forward, and of a `jax.grad` in it."""
-
-    name: str
-    f: Callable[..., Any]
-    args: Sequence[Any]
-    types: Sequence[str]
-    sent: tuple[int, int]
-
-
-def conv(x: Any, k: Any, padding: Any = "VALID", stride: int = 1, **options: Any) -> Any:
-    layout = ("NHWC", "HWIO", "NHWC") if x.ndim == 4 else ("NWC", "WIO", "NWC")
-    return lax.conv_general_dilated(x, k, (stride,) * (x.ndim - 2), padding, dimension_numbers=layout, **options)
 
 
 def reflected(mode: str) -> Callable[..., Any]:
@@ -92,33 +77,11 @@ CASES = [
 ]
 
 
-def gradients(f: Callable[..., Any], count: int) -> Callable[..., Any]:
-    return jax.grad(lambda *args: jnp.sum(jnp.sin(f(*args))), tuple(range(count)))
-
-
 @pytest.mark.one_in(3)
 @pytest.mark.mesh({"x": 8})
 @pytest.mark.parametrize("case", CASES, ids=[c.name for c in CASES])
 def test_it_sends_borders_and_is_what_one_device_computes(case: Case) -> None:
-    places = tuple(range(len(case.args)))
-    typed = [sh.array(x, t) for x, t in zip(case.args, case.types, strict=True)]
-    both = gradients(case.f, len(places))
-    forward, inside = (sh.implicit_comm(sh.lift(f)) for f in (case.f, both))
-    sent = tuple(sh.ledger(f, *typed).total.bytes for f in (forward, inside))
-
-    @sh.implicit_comm
-    def step(*args: Any) -> Any:
-        loss = sh.lift(lambda *xs: jnp.sum(jnp.sin(case.f(*xs))))
-        return sh.lift(case.f)(*args), sh.grad(loss, places)(*args)
-
-    assert_compiled_as_said(step, *typed, jits=[jax.jit])
-    value, found = jax.block_until_ready(jax.jit(step)(*typed))
-    of_inside = jax.block_until_ready(jax.jit(inside)(*typed))
-    assert_close(host(value), case.f(*case.args), SERIES)
-    for each in (found, of_inside):
-        for a, b in zip(each, jax.jit(both)(*case.args), strict=True):
-            assert_close(host(a), b, SERIES)
-    assert sent == case.sent
+    assert_as_one_device(case)
 
 
 def test_it_is_one_call_where_channels_are_joined_it_is_not() -> None:

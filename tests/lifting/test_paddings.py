@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -19,8 +19,8 @@ from shtypes.lifting.ways.blocks import with_padded_blocks
 from shtypes.lifting.ways.moving import MARKED
 from shtypes.lifting.ways.paddings import with_paddings
 from tests.end_to_end import host
+from tests.lifting.windows import Case, assert_as_one_device, conv, gradients
 from tests.tolerance import SERIES, assert_close
-from tests.traced.compiled import assert_compiled_as_said
 
 IMAGES = ("NHWC", "HWIO", "NHWC")
 rng = np.random.default_rng(0)
@@ -28,11 +28,6 @@ rng = np.random.default_rng(0)
 
 def f32(*shape: int) -> Any:
     return rng.normal(size=shape).astype(np.float32)
-
-
-def conv(x: Any, k: Any, padding: Any = "VALID", stride: int = 1, **options: Any) -> Any:
-    numbers = IMAGES if x.ndim == 4 else ("NWC", "WIO", "NWC")
-    return lax.conv_general_dilated(x, k, (stride,) * (x.ndim - 2), padding, dimension_numbers=numbers, **options)
 
 
 def padded(x: Any, k: Any) -> Any:
@@ -71,33 +66,20 @@ def sums(x: Any) -> Any:
     return lax.reduce_window(y, 0.0, lax.add, (1, 3, 1, 1), (1, 1, 1, 1), "VALID")[:, 1:-1]
 
 
-class Case(NamedTuple):
-    """A function, its arguments, their types on x=4, y=2, and the bytes sent forward, and with the gradients."""
-
-    f: Callable[..., Any]
-    args: Sequence[Any]
-    types: Sequence[str]
-    sent: tuple[int, int]
-
-
 IMAGE, LINE = f32(2, 16, 8, 3), f32(2, 16, 3)
 ROWS, BOTH, SEQUENCE = "[2,16@x,8,3]", "[2,16@x,8@y,3]", "[2,16@x,3]"
 CASES = [
-    Case(padded, (IMAGE, f32(3, 3, 3, 4)), (ROWS, "[3,3,3,4]"), (192, 640)),
-    Case(padded, (IMAGE, f32(3, 3, 3, 4)), (BOTH, "[3,3,3,4]"), (384, 1344)),
-    Case(strided, (IMAGE, f32(3, 3, 3, 4)), (ROWS, "[3,3,3,4]"), (96, 416)),
-    Case(causal, (LINE, f32(4, 3, 3)), (SEQUENCE, "[4,3,3]"), (72, 144)),
-    Case(cropped, (LINE, f32(4, 3, 3)), (SEQUENCE, "[4,3,3]"), (36, 144)),
-    Case(padded_kernel, (LINE, f32(4, 3, 3)), (SEQUENCE, "[4,3,3]"), (72, 144)),
-    Case(max_pool, (IMAGE,), (BOTH,), (216, 384)),
-    Case(min_pool, (IMAGE,), (ROWS,), (192, 288)),
-    Case(sums, (IMAGE,), (ROWS,), (192, 288)),
+    Case("padded", padded, (IMAGE, f32(3, 3, 3, 4)), (ROWS, "[3,3,3,4]"), (192, 640)),
+    Case("padded", padded, (IMAGE, f32(3, 3, 3, 4)), (BOTH, "[3,3,3,4]"), (384, 1344)),
+    Case("strided", strided, (IMAGE, f32(3, 3, 3, 4)), (ROWS, "[3,3,3,4]"), (96, 416)),
+    Case("causal", causal, (LINE, f32(4, 3, 3)), (SEQUENCE, "[4,3,3]"), (72, 144)),
+    Case("cropped", cropped, (LINE, f32(4, 3, 3)), (SEQUENCE, "[4,3,3]"), (36, 144)),
+    Case("padded_kernel", padded_kernel, (LINE, f32(4, 3, 3)), (SEQUENCE, "[4,3,3]"), (72, 144)),
+    Case("max_pool", max_pool, (IMAGE,), (BOTH,), (216, 384)),
+    Case("min_pool", min_pool, (IMAGE,), (ROWS,), (192, 288)),
+    Case("sums", sums, (IMAGE,), (ROWS,), (192, 288)),
 ]
-NAMES = [f"{case.f.__name__}-{case.types[0]}" for case in CASES]
-
-
-def gradients(f: Callable[..., Any], count: int) -> Callable[..., Any]:
-    return jax.grad(lambda *args: jnp.sum(jnp.sin(f(*args))), tuple(range(count)))
+NAMES = [f"{case.name}-{case.types[0]}" for case in CASES]
 
 
 def merged(f: Callable[..., Any], args: Sequence[Any]) -> Any:
@@ -189,24 +171,7 @@ def test_a_random_chain_of_pads_windows_and_crops_is_the_same(seed: int) -> None
 @pytest.mark.mesh({"x": 4, "y": 2})
 @pytest.mark.parametrize("case", CASES, ids=NAMES)
 def test_it_sends_borders_and_is_what_one_device_computes(case: Case) -> None:
-    places = tuple(range(len(case.args)))
-    typed = [sh.array(x, t) for x, t in zip(case.args, case.types, strict=True)]
-    both = gradients(case.f, len(places))
-    forward, inside = (sh.implicit_comm(sh.lift(f)) for f in (case.f, both))
-    assert tuple(sh.ledger(f, *typed).total.bytes for f in (forward, inside)) == case.sent
-
-    @sh.implicit_comm
-    def step(*args: Any) -> Any:
-        loss = sh.lift(lambda *xs: jnp.sum(jnp.sin(case.f(*xs))))
-        return sh.lift(case.f)(*args), sh.grad(loss, places)(*args)
-
-    assert_compiled_as_said(step, *typed, jits=[jax.jit])
-    value, found = jax.block_until_ready(jax.jit(step)(*typed))
-    of_inside = jax.block_until_ready(jax.jit(inside)(*typed))
-    assert_close(host(value), case.f(*case.args), SERIES)
-    for each in (found, of_inside):
-        for a, b in zip(each, jax.jit(both)(*case.args), strict=True):
-            assert_close(host(a), b, SERIES)
+    assert_as_one_device(case)
 
 
 @pytest.mark.mesh({"x": 4, "y": 2})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -18,6 +18,7 @@ from shtypes._compat.jaxprs import equations
 from shtypes.lifting.ways.grouping import grouped
 from shtypes.lifting.ways.permutations import with_unique_places
 from tests.end_to_end import host
+from tests.lifting.windows import Case
 from tests.tolerance import SERIES, assert_close
 from tests.traced.compiled import assert_compiled_as_said
 
@@ -27,16 +28,6 @@ IMAGES, WIDE = ("NHWC", "HWIO", "NHWC"), ("NWC", "WIO", "NWC")
 
 def f32(*shape: int) -> Any:
     return rng.normal(size=shape).astype(np.float32)
-
-
-class Case(NamedTuple):
-    """A function, its arguments, their types, and the bytes that each of 8 devices sends forward and backward."""
-
-    name: str
-    f: Callable[..., Any]
-    args: Sequence[Any]
-    types: Sequence[str]
-    sent: tuple[int, int]
 
 
 def conv(x: Any, k: Any, **options: Any) -> Any:
