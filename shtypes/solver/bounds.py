@@ -1,4 +1,4 @@
-"""Bounds a sum of tables over discrete variables from below, and drops the values that cost more than a known sum."""
+"""Bounds a sum of tables over discrete variables from below, and drops the values that cost more than the incumbent."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ def total_of(tables: Tables, values: Mapping[int, int]) -> float:
 
 
 class Narrowed(NamedTuple):
-    """What is known of a sum of tables, and masks of the values with which it may be no more than ``upper``."""
+    """The incumbent with its bound, and masks of the values with which a sum may be no more than ``upper``."""
 
-    minimum: Minimum
+    incumbent: Minimum
     upper: float
     kept: dict[int, Any]
 
@@ -52,35 +52,36 @@ class Narrowed(NamedTuple):
 def narrowed(
     sizes: Mapping[int, int],
     tables: Tables,
-    known: Minimum,
+    incumbent: Minimum,
     patience: int,
     least_gain: float = LEAST_GAIN,
     guess: float = math.inf,
 ) -> Narrowed:
-    """Bounds a sum of tables from below, and drops values of which all sums are above the least known one.
+    """Bounds a sum of tables from below, and drops values of which all sums are above the incumbent.
 
     By min-sum diffusion: costs are moved between tables that share a variable, forwards and backwards, which leaves
     their sum as it is. At each variable, which then has the costs of all tables around, values are dropped for which
-    the bound is too high, and that is taken which costs least with the variables before: a known sum.
+    the bound is too high, and that is taken which costs least with the variables before: the next incumbent, if its
+    sum is less.
 
     Args:
         sizes: The number of values of each variable.
         tables: By their variables, in ascending order.
-        known: The least known sum. Its values are returned where none with less are found.
+        incumbent: The least sum so far. It is returned where no smaller sum is met.
         patience: The number of sweeps without progress after which it is final.
         least_gain: The relative gain of the bound that is progress, as it is to drop a tenth of the values.
-        guess: Values are dropped as if a sum were known of so many times the bound of the first sweep, or of more if
-            there is none.
+        guess: Values are dropped as if the incumbent were so many times the bound of the first sweep, or more if there
+            is no such sum.
     """
     state, visits = _Diffusion(sizes, tables), 0
-    history, upper = [(-math.inf, state.count)], known.total
+    history, upper = [(-math.inf, state.count)], incumbent.total
     for sweep in range(1, 1 + _SWEEPS):
         values = state.sweep(upper)
-        if (total := total_of(tables, values)) < known.total:
-            known = known._replace(values=values, total=total)
+        if (total := total_of(tables, values)) < incumbent.total:
+            incumbent = incumbent._replace(values=values, total=total)
         if sweep == 1 and state.bound > 0:
             upper = guess * state.bound
-        upper = min(upper, known.total)
+        upper = min(upper, incumbent.total)
         history.append((state.bound, state.count))
         visits += state.entries
         if state.bound >= upper - ROUNDED * abs(upper) or visits > _VISITS:
@@ -88,10 +89,10 @@ def narrowed(
         bound, left = history[max(sweep - patience, 0)]
         if state.bound <= bound + least_gain * abs(bound) and state.count > (1 - LEAST_PART) * left:
             break
-    if known.total > upper <= state.bound:  # the guess was too low
-        return narrowed(sizes, tables, known, patience, least_gain, guess * guess)
+    if incumbent.total > upper <= state.bound:  # the guess was too low
+        return narrowed(sizes, tables, incumbent, patience, least_gain, guess * guess)
     kept = {v: np.isin(np.arange(n), state.kept[v]) for v, n in sizes.items()}
-    return Narrowed(known._replace(bound=max(known.bound, min(state.bound, upper))), upper, kept)
+    return Narrowed(incumbent._replace(bound=max(incumbent.bound, min(state.bound, upper))), upper, kept)
 
 
 class _Diffusion:

@@ -2,7 +2,7 @@
 
 Variables that need small tables are eliminated first, and values are dropped that cost more than another one whatever
 the other variables have. Where the rest needs large tables, the values are dropped that by a lower bound cost more than
-a known assignment does.
+the incumbent does.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _EXACT: Final = 1e-13
 def minimize(
     sizes: Mapping[int, int],
     tables: Tables,
-    known: Values | None = None,
+    start: Values | None = None,
     tick: Callable[[], None] = lambda: None,
     offer: Callable[[Values, float], None] = lambda values, total: None,
     *,
@@ -49,7 +49,7 @@ def minimize(
     Args:
         sizes: The number of values of each variable.
         tables: By their variables, in ascending order.
-        known: Values to start from, if the problem is wide; or none.
+        start: Values to start from, if the problem is wide; or none.
         tick: Called often; may raise to stop.
         offer: Called with values, and the sum there, before what takes seconds.
         quick: Whether to give up what needs seconds.
@@ -57,13 +57,13 @@ def minimize(
     """
     most, entries = elimination.MOST_ENTRIES, elimination.QUICK_ENTRIES
     core, upper = Core(sizes, tables), math.inf
-    found = Minimum(known, total_of(tables, known), -math.inf) if known else Minimum({}, math.inf, -math.inf)
+    incumbent = Minimum(start, total_of(tables, start), -math.inf) if start else Minimum({}, math.inf, -math.inf)
 
     def is_wide() -> bool:
         return width(core.sizes, core.tables) > most // _LARGER
 
     if is_wide() and not quick:
-        found, upper = core.narrow(found, _SOON, math.inf, guess)
+        incumbent, upper = core.narrow(incumbent, _SOON, math.inf, guess)
     first, *more = _STAGES if quick else (*_STAGES, _LAST_STAGE)
     core.eliminate(int(entries * first), tick)
     for stage in more:
@@ -76,23 +76,23 @@ def minimize(
         if exact:
             chosen, total = eliminate(core.sizes, core.tables, tick)
         else:
-            at = core.located(found.values)
+            at = core.located(incumbent.values)
             chosen, total = local_search(core.sizes, core.tables, elimination.QUICK_ENTRIES, at, tick)
         values = core.restored(chosen)
-        if upper < min(total, found.total) - ROUNDED * abs(total):  # the guess was too low
+        if upper < min(total, incumbent.total) - ROUNDED * abs(total):  # the guess was too low
             return minimize(sizes, tables, values, tick, offer, guess=math.inf)
         if exact:
             return Minimum(values, total, total)
-        found = Minimum(values, total, found.bound) if total < found.total else found
+        incumbent = Minimum(values, total, incumbent.bound) if total < incumbent.total else incumbent
         if quick:
-            return found
-        offer(found.values, found.total)
+            return incumbent
+        offer(incumbent.values, incumbent.total)
         before = sum(core.sizes.values())
-        found, upper = core.narrow(found, _LATE, LEAST_GAIN)
+        incumbent, upper = core.narrow(incumbent, _LATE, LEAST_GAIN)
         tick()
         if sum(core.sizes.values()) > (1 - LEAST_PART) * before:
             if entries * _LARGER > most:
-                return found
+                return incumbent
             entries *= _LARGER
         core.eliminate(entries, tick)
 
@@ -169,16 +169,16 @@ class Core:
             self._eliminated.append((v, [((v,), np.zeros(1), [self.rows.pop(v)])]))
 
     def narrow(
-        self, known: Minimum, patience: int, least_gain: float, guess: float = math.inf
+        self, incumbent: Minimum, patience: int, least_gain: float, guess: float = math.inf
     ) -> tuple[Minimum, float]:
-        """Drops values that cost more than known ones; returns the best known ones, and above what values are dropped.
+        """Drops values that cost more than the incumbent; returns the next one, and above what values are dropped.
 
         See `narrowed`.
         """
-        found, upper, keep = narrowed(self.sizes, self.tables, known, patience, least_gain, guess)
-        found = found if found.total == known.total else found._replace(values=self.restored(found.values))
+        best, upper, keep = narrowed(self.sizes, self.tables, incumbent, patience, least_gain, guess)
+        best = best if best.total == incumbent.total else best._replace(values=self.restored(best.values))
         self.drop(keep)
-        return found, upper
+        return best, upper
 
     def _add(self, ids: tuple[int, ...], table: Table) -> None:
         self.tables[ids] = self.tables[ids] + table if ids in self.tables else table
