@@ -53,10 +53,9 @@ from shtypes.traced.ledger import Sent, sent_by_program
 from shtypes.traced.program import with_gradient
 from shtypes.types import ShType
 
-#: To minimize bytes, all links are equal, and devices compute a thousand times faster: megabytes that a device need not
-#: read and write are worth a byte, so that no plan has all devices compute the same to send some bytes less.
+#: To minimize bytes, all links are equal, and devices compute a million times faster: work is a tie-breaker.
 _LINK: Final = 1e9
-_WORK: Final = 1e3
+_WORK: Final = 1e6
 #: On more than two axes: the most decision variables with which pairs of axes vary together, not single axes.
 _MOST_PAIRED: Final = 200
 #: The price of a reshard (of 0.1 bytes), as a tie-breaker.
