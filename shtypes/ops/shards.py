@@ -334,6 +334,11 @@ def _as_keys(words: Any, impl: str) -> Any:
     return jax.random.wrap_key_data(words, impl=impl)
 
 
+def origin_in(source: int, places: np.ndarray) -> np.ndarray:
+    """The origin, as `arranged` takes it, of the elements at some places of one source."""
+    return np.stack([np.full_like(places, source), places], -1)
+
+
 def arranged(device: Any, sources: Sequence[Any], origin: np.ndarray, dim: int, axes: Axes) -> Array:
     """A varying value whose elements along a dim come from sources; sends one permute for each distance.
 

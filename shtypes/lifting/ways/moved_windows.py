@@ -17,6 +17,7 @@ from shtypes.errors import ShardingTypeError
 from shtypes.lifting.ways.windows import (
     CONV,
     POOLS,
+    SCATTER,
     Border,
     border_along,
     border_of_sharded_window,
@@ -26,7 +27,7 @@ from shtypes.lifting.ways.windows import (
     unit_of,
     windows_along,
 )
-from shtypes.ops.shards import Axes, Shard, as_unreduced, bound, type_of
+from shtypes.ops.shards import Axes, Shard, as_unreduced, bound, origin_in, type_of
 
 
 class Moved(NamedTuple):
@@ -57,7 +58,7 @@ class Moved(NamedTuple):
     @classmethod
     def of(cls, x: Any, size: int) -> Moved:
         """A value of a size as it is."""
-        return cls((x,), np.stack([np.zeros(size, int), np.arange(size)], -1))
+        return cls((x,), origin_in(0, np.arange(size)))
 
 
 class Layout(NamedTuple):
@@ -90,7 +91,7 @@ class Layout(NamedTuple):
         """The value of the dim of which devices have these elements."""
         held = max(self.counts)
         place = np.repeat(np.arange(len(self.first)) * held - self.first, self.counts) + np.arange(self.size)
-        return Moved((Shard(x, len(self.first) * held),), np.stack([np.zeros_like(place), place], -1))
+        return Moved((Shard(x, len(self.first) * held),), origin_in(0, place))
 
 
 class Results(NamedTuple):
@@ -182,7 +183,7 @@ class _Windows:
 
     def of(self, operands: Sequence[Any], block: Callable[[Moved], Any]) -> Any:
         """What they compute."""
-        convolves, scatters = self.name == CONV, self.name == "select_and_scatter_add"
+        convolves, scatters = self.name == CONV, self.name == SCATTER
         x, *others = operands if convolves else (operands[-1], *operands[:-1])
         sums = convolves and isinstance(others[0], Moved)
         if self.dim not in (window_dims if sums else result_dims)(self.eqn):

@@ -16,6 +16,7 @@ from shtypes.lifting.typed_calls import TypedCall
 from shtypes.lifting.ways.choice import CALLS
 from shtypes.lifting.ways.moved_windows import window_dims
 from shtypes.lifting.ways.per_element import RULED, ruled_per_element
+from shtypes.ops.shards import origin_in
 from shtypes.ops.table import OPS
 
 #: The bodies of calls of what `grouping` groups, which may have windows in them.
@@ -28,31 +29,27 @@ LINEAR: Final = ("add_any", "add", "sub", "neg")
 MOVES: Final = {name: ROWS[name] for name in ("broadcast_in_dim", "concatenate", "pad", "rev", "slice", "split")}
 
 
-def _of(operand: int, places: np.ndarray) -> np.ndarray:
-    return np.stack([np.full_like(places, operand), places], -1)
-
-
 def origin_of(eqn: Any, dim: int) -> np.ndarray:
     """For each element of the results along a dim, which operand it comes from, and its index there."""
     p, size, results = eqn.params, eqn.invars[0].aval.shape[dim], eqn.outvars[0].aval.shape[dim]
     match eqn.primitive.name:
         case "slice":
             step = p["strides"][dim] if p["strides"] else 1
-            return _of(0, np.arange(p["start_indices"][dim], p["limit_indices"][dim], step))
+            return origin_in(0, np.arange(p["start_indices"][dim], p["limit_indices"][dim], step))
         case "rev":
-            return _of(0, np.arange(size)[:: -1 if dim in p["dimensions"] else 1])
+            return origin_in(0, np.arange(size)[:: -1 if dim in p["dimensions"] else 1])
         case "split":
-            return _of(0, np.arange(size))
+            return origin_in(0, np.arange(size))
         case "concatenate":
-            return np.concatenate([_of(i, np.arange(v.aval.shape[dim])) for i, v in enumerate(eqn.invars)])
+            return np.concatenate([origin_in(i, np.arange(v.aval.shape[dim])) for i, v in enumerate(eqn.invars)])
         case "broadcast_in_dim":
-            return _of(0, np.arange(results) if results == size else np.zeros(results, np.int64))
+            return origin_in(0, np.arange(results) if results == size else np.zeros(results, np.int64))
     low, high, gap = (int(n) for n in p["padding_config"][dim])
     places = np.full(size + max(size - 1, 0) * gap, -1)
     places[:: gap + 1] = np.arange(size)
     places = np.pad(places, (max(low, 0), max(high, 0)), constant_values=-1)
     places = places[max(-low, 0) : len(places) - max(-high, 0)]
-    return np.where(places[:, None] < 0, [1, 0], _of(0, places))  # the second operand fills
+    return np.where(places[:, None] < 0, [1, 0], origin_in(0, places))  # the second operand fills
 
 
 def elsewhere(eqn: Any, dim: int, blocks: tuple[int, ...]) -> dict[str, Any] | None:

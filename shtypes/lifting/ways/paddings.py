@@ -7,12 +7,10 @@ devices divide.
 from __future__ import annotations
 
 import collections
-import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
-from jax import lax
 
 from shtypes._compat.in_force import set_at
 from shtypes._compat.jaxprs import is_literal, literal_value, with_equations
@@ -20,18 +18,10 @@ from shtypes.evaluation.rows.families import ints
 from shtypes.evaluation.undo_ravel import used
 from shtypes.lifting.ways.moving import is_mark, moves_alone
 from shtypes.lifting.ways.opened import opened
-from shtypes.ops.shards import least_or_most
+from shtypes.lifting.ways.windows import CONV, REDUCE_WINDOWS, SCATTER, fill_of
 
-_CONV: Final = lax.conv_general_dilated_p.name
-_SCATTER: Final = "select_and_scatter_add"
-_least, _most = (functools.partial(least_or_most, most=most) for most in (False, True))
-#: What pads the operands of windows and changes no result, by dtype.
-_FILLS: Final[Mapping[str, Callable[[Any], Any]]] = {
-    _CONV: lambda dtype: 0,
-    "reduce_window_sum": lambda dtype: 0,
-    "reduce_window_max": _least,
-    "reduce_window_min": _most,
-}
+#: Windows whose operands may be padded.
+_PADDED: Final = (CONV, *REDUCE_WINDOWS)
 #: The low and high padding of a dim, and the gap between its elements.
 _Pad = tuple[int, int, int]
 
@@ -46,15 +36,15 @@ class _Read(NamedTuple):
 
 def _reads(eqn: Any) -> list[_Read]:
     """How windows read operands that may be padded: what pads a kernel shortens the padding."""
-    if eqn.primitive.name == _CONV:
+    if eqn.primitive.name == CONV:
         numbers = eqn.params["dimension_numbers"]
         return [_Read(numbers.lhs_spec[2:], "lhs_dilation"), _Read(numbers.rhs_spec[2:], "rhs_dilation", -1)]
-    return [_Read(range(eqn.outvars[0].aval.ndim), "base_dilation")] if eqn.primitive.name in _FILLS else []
+    return [_Read(range(eqn.outvars[0].aval.ndim), "base_dilation")] if eqn.primitive.name in _PADDED else []
 
 
 def with_paddings(jaxpr: Any) -> Any:
     """Merges pads of what windows read, and crops of what they alone are read for, into the windows."""
-    windows = [e for e in jaxpr.eqns if e.primitive.name in (*_FILLS, _SCATTER)]
+    windows = [e for e in jaxpr.eqns if e.primitive.name in (*_PADDED, SCATTER)]
     if not windows:
         return jaxpr
     flat = with_moves_opened(jaxpr, windows)
@@ -112,11 +102,11 @@ class _Merging:
     def _padded(self, eqn: Any, i: int, read: _Read) -> Any:
         """Windows of the operand of a pad, where that pads an operand of theirs with what changes no result."""
         name, p, v = eqn.primitive.name, eqn.params, eqn.invars[i]
-        pads = self._pads(v, _FILLS[name](v.aval.dtype))
+        pads = self._pads(v, fill_of(eqn))
         if pads is None or set_at(self._maker(v)) != set_at(eqn):
             return eqn
         inner = [pads.pop(d) for d in read.dims]
-        if any(map(any, pads.values())) or (name not in (_CONV, "reduce_window_sum") and any(gap for *_, gap in inner)):
+        if any(map(any, pads.values())) or (name not in (CONV, "reduce_window_sum") and any(gap for *_, gap in inner)):
             return eqn
         old = zip(p["padding"], ints(p[read.dilation]), inner, strict=True)
         padding = [(int(a) + read.sign * low * n, int(b) + read.sign * high * n) for (a, b), n, (low, high, _) in old]
@@ -129,12 +119,12 @@ class _Merging:
     def _cropped(self, eqn: Any, crop: Any) -> Any:
         """Windows without the results that a slice or pad removes; None if it does something else."""
         name, cuts = eqn.primitive.name, cuts_of(crop)
-        if cuts is None or name not in (*_FILLS, _SCATTER):
+        if cuts is None or name not in (*_PADDED, SCATTER):
             return None
         p = eqn.params
-        if name == _SCATTER:
+        if name == SCATTER:
             return self._of_unpadded(eqn, crop, cuts)
-        inner = [cuts.pop(d) for d in (p["dimension_numbers"].out_spec[2:] if name == _CONV else list(cuts))]
+        inner = [cuts.pop(d) for d in (p["dimension_numbers"].out_spec[2:] if name == CONV else list(cuts))]
         old = zip(p["padding"], ints(p["window_strides"]), inner, strict=True)
         padding = tuple((int(a) - low * n, int(b) - high * n) for (a, b), n, (low, high, _) in old)
         if any(map(any, cuts.values())) or _removes(padding):
@@ -146,8 +136,7 @@ class _Merging:
         (source, x), p = scatter.invars, scatter.params
         if not any(map(any, cuts.values())):
             return scatter.replace(outvars=crop.outvars)
-        fill = (_most if p["select_prim"].name == "le" else _least)(x.aval.dtype)
-        if self._pads(x, fill) != cuts:
+        if self._pads(x, fill_of(scatter)) != cuts:
             return None
         padding = [(int(a) + cuts[d][0], int(b) + cuts[d][1]) for d, (a, b) in enumerate(p["padding"])]
         operands = [source, self._maker(x).invars[0]]

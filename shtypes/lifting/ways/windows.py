@@ -37,16 +37,16 @@ from shtypes.ops.shards import (
     least_or_most,
     of_all,
     of_device,
+    origin_in,
     type_of,
 )
 from shtypes.rules.einsum_like import Window
 
 CONV: Final = lax.conv_general_dilated_p.name
+REDUCE_WINDOWS: Final = ("reduce_window_sum", "reduce_window_max", "reduce_window_min")
+SCATTER: Final = "select_and_scatter_add"
 #: Pools and their derivatives.
-POOLS: Final = (
-    *(f"reduce_window_{kind}" for kind in ("sum", "max", "min")),
-    *("select_and_gather_add", "select_and_scatter_add"),
-)
+POOLS: Final = (*REDUCE_WINDOWS, "select_and_gather_add", SCATTER)
 
 
 class Border(NamedTuple):
@@ -83,8 +83,7 @@ def bordered(
 
 def _of_shards(x: Any, dim: int, axes: Axes, border: Border, fill: Any = 0) -> Array:
     size = type_of(x).shape[dim] * axis_size(x, axes)
-    origin = np.stack([np.zeros(size, int), np.arange(size)], -1)
-    return bordered([Shard(x, size)], origin, axis_index(x, axes), dim, axes, border, fill)
+    return bordered([Shard(x, size)], origin_in(0, np.arange(size)), axis_index(x, axes), dim, axes, border, fill)
 
 
 def unbordered(x: Any, dim: int, axes: Axes, border: Border, first: Sequence[int], size: int) -> Array:
@@ -275,7 +274,7 @@ def pooled(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
     The second operand of a derivative selects. The ends are padded with what is never selected, as the primitives do.
     """
     name, p, (*others, x) = eqn.primitive.name, eqn.params, operands
-    scatters = name == "select_and_scatter_add"
+    scatters = name == SCATTER
     crossed = _crossed(p, x, (eqn.invars if scatters else eqn.outvars)[0].aval.shape) if is_typed(x) else None
     if crossed is None or not all(is_typed(y) and axes_of(y, d) == axes for y in others for d, axes, _ in crossed):
         return None
