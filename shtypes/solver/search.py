@@ -179,9 +179,9 @@ class Search:
             def rows_of(values: dict[int, int], domains: Domains = domains) -> Assignment:
                 return {i: tuple(map(int, domains[i][k])) for i, k in values.items()}
 
-            known, quick = _rows(domains, best), not cached or self._quick
+            start, quick = _rows(domains, best), not cached or self._quick
             minimum = minimize(
-                sizes, tables, known, self._check_time, lambda v, total: self._offer(total, rows_of(v)), quick=quick
+                sizes, tables, start, self._check_time, lambda v, total: self._offer(total, rows_of(v)), quick=quick
             )
             best = rows_of(minimum.values)
             if not (changed := self.costs.price_joint(best, domains)):

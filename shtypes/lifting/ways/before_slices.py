@@ -99,10 +99,10 @@ class _Writer:
             fill = REDUCTIONS[name](operands[i].aval.dtype) if name in REDUCTIONS else 0
             operands[i] = self._filled(operands[i], {d: plan.operands[i][d] for d in dims}, fill, eqn)
             if name in ("reduce_max", "reduce_min"):
-                self._ranked[eqn.invars[i]] = plan.operands[i], operands[i]
+                self._ranked[eqn.invars[i], *plan.operands[i].items()] = operands[i]
         if name == "eq":  # it tells which elements are the maximum
-            ranked = [(None, None) if is_literal(v) else self._ranked.get(v, (None, None)) for v in eqn.invars]
-            operands = [r if c == cuts else w for (c, r), cuts, w in zip(ranked, plan.operands, operands, strict=True)]
+            triples = zip(eqn.invars, plan.operands, operands, strict=True)
+            operands = [w if is_literal(v) else self._ranked.get((v, *c.items()), w) for v, c, w in triples]
         outs = self._bound(eqn, plan, operands)
         for v, w, cuts in zip(eqn.outvars, outs, plan.results, strict=True):
             if cuts:

@@ -12,7 +12,7 @@ from typing import Any, Final
 import jax.numpy as jnp
 import numpy as np
 
-from shtypes._compat.jaxprs import captured, is_literal, jaxpr_of
+from shtypes._compat.jaxprs import is_literal, jaxpr_of
 from shtypes.dispatch.apply import is_typed
 from shtypes.lifting.ways.choice import CALLS, way
 from shtypes.ops.arithmetic import astype
@@ -64,19 +64,12 @@ def _without(y: Any, dims: tuple[int, ...]) -> Any:
 @way(*CALLS, only=_is_extreme)
 def with_winners(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
     """Sends an all-reduce of one number for each row, and tells each device its elements that are equal to it."""
-    body = jaxpr_of(eqn.params["jaxpr"])
-    env = dict(zip((*body.constvars, *body.invars), (*captured(eqn.params["jaxpr"]), *operands), strict=True))
-    first = body.eqns[0]
-    x, dims = env[first.invars[0]], tuple(map(int, first.params["axes"]))
+    (x,), body = operands, jaxpr_of(eqn.params["jaxpr"])
+    first, *others = body.eqns
     if not is_typed(x) or not type_of(x).size:
         return None
+    dims = tuple(map(int, first.params["axes"]))
     y, won = winners(first.primitive.name.removeprefix("reduce_"), dims, x)
-    for e in body.eqns:
-        match e.primitive.name:
-            case "eq":
-                env[e.outvars[0]] = astype(won, "bool")
-            case name if name in _SHAPES:
-                env[e.outvars[0]] = y
-            case _:
-                env[e.outvars[0]] = _without(y, dims)
-    return [env[v] for v in body.outvars]
+    made = {e.outvars[0]: astype(won, "bool") if e.primitive.name == "eq" else y for e in others}
+    made[first.outvars[0]] = _without(y, dims)
+    return [made[v] for v in body.outvars]
