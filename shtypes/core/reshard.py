@@ -158,7 +158,7 @@ def reshard_once(operation: Reshard, x: Any, check: Callable[[], None] | None = 
     result: Array = operation.applied(x)[0]
     if notes is not None:
         earlier.append((x, operation, result))  # with the value, so that its id is not reused
-    if not operation.forward_comm() and src.local_bytes <= dst.local_bytes:
+    if not any(_sum(operation.forward_comm())) and src.local_bytes <= dst.local_bytes:  # as along an axis of size 1
         _note_cast(result, x, operation)
     return result
 

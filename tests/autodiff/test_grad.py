@@ -358,3 +358,17 @@ def test_no_cotangent_is_sent_to_where_the_derivative_is_zero(flat: Any, policy:
         step = sh.grad(functools.partial(loss, sh), argnums=(0, 1))
         assert [e for e in sh.ledger(step, *args) if e.direction == "backward"] == []
         p.assert_gradients(step(*args), args, jax.jit(jax.grad(functools.partial(loss, jnp), (0, 1)))(plain, plain))
+
+
+ON_AND_MESH = {"alone": ("", {"tp": 8}), "beside one of size 1": ("@dp", {"dp": 1, "tp": 8})}
+
+
+@pytest.mark.parametrize(("on", "mesh"), ON_AND_MESH.values(), ids=ON_AND_MESH)
+def test_a_cotangent_that_is_cast_for_free_is_resharded_from_before_the_cast(on: str, mesh: dict[str, int]) -> None:
+    def loss(w: Any, x: Any) -> Any:
+        w = sh.reshard(sh.reshard(w, f"[i,j{on}]"), "[i,j@tp]")
+        return sh.reshard(sh.einsum("bi,ij->", x, w), "[]")
+
+    with sh.use_mesh(sh.abstract_mesh(mesh)):
+        sent = sh.ledger(sh.grad(loss), f"f32[i=8,j=8{on}]{{I:tp}}", "f32[b=4,i=8]").total.bytes
+    assert sent == 8 * 8 * 4 * 7 // 8  # a gather of the slices; to sum the slices in place would send it twice
