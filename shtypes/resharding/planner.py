@@ -198,7 +198,9 @@ def single_collective(src: ShType, dst: ShType, shared: bool) -> list[Step]:
     else:
         return []
     steps = _steps(src, dst, [(kind, [d.axes for d in dst.dims], dst.axes(State.UNREDUCED))])
-    if shared and summed and least_bytes(src, dst) < SAVES * steps[0].bytes:
+    both = zip(src.states, dst.states, strict=True)
+    copies = shared and summed and any(a in REPLICATED and b in REPLICATED for a, b in both)
+    if copies and least_bytes(src, dst) < SAVES * steps[0].bytes:
         return []  # axes over which the value stays replicated may share the work
     return steps
 
