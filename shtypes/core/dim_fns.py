@@ -117,6 +117,7 @@ class Sum(ShardFn):
     dtype: str | None = None
     count: int = 1
     linear = Linear.JOINTLY
+    is_differentiable = True
 
     def __str__(self) -> str:
         dims = ",".join(map(str, self.dims))
@@ -149,6 +150,7 @@ class Spread(ShardFn):
     keepdims: bool = False
     count: int = 1
     linear = Linear.JOINTLY
+    is_differentiable = True
 
     def __str__(self) -> str:
         return f"broadcast[{','.join(map(str, self.dims))}]"
@@ -175,6 +177,7 @@ class Broadcast(ShardFn):
     shape: tuple[int, ...]
     dims: tuple[int, ...]
     linear = Linear.JOINTLY
+    is_differentiable = True
 
     def __str__(self) -> str:
         return f"broadcast[{','.join(map(str, self.shape))}]"
@@ -197,6 +200,8 @@ class Constant(ShardFn):
 
     holder: Any
 
+    is_differentiable = True
+
     def __str__(self) -> str:
         return "constant"
 
@@ -207,6 +212,8 @@ class Constant(ShardFn):
 @dataclass(frozen=True)
 class ZerosLike(ShardFn):
     """Zeros in place of an operand."""
+
+    is_differentiable = True
 
     def __str__(self) -> str:
         return "zeros"
@@ -290,6 +297,10 @@ class Composite(ShardFn):
     @property
     def linear_part(self) -> ShardFn | None:
         return self._linearized[1]
+
+    @property
+    def is_differentiable(self) -> bool:
+        return all(step.fn.is_differentiable for step in self.steps)
 
     def linear_in(self, index: int) -> bool:
         return self.moving[index]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Final
 
 import jax
 import jax.numpy as jnp
@@ -65,6 +65,7 @@ class Identity(ShardFn):
     constant: bool = False
     linear = Linear.JOINTLY
     per_element = True
+    is_differentiable = True
 
     def __str__(self) -> str:
         return self.label
@@ -99,6 +100,7 @@ class Full(ShardFn):
     dtype: str
     same: Any = field(init=False, repr=False)
     linear = Linear.JOINTLY
+    is_differentiable = True
 
     def __post_init__(self) -> None:
         tell_apart(self, self.value)
@@ -140,7 +142,7 @@ class NamedFn(ShardFn):
     def __call__(self, *xs: Any) -> Any:
         rest = iter(xs)
         operands = [next(rest) if n is None else n for n in self.numbers] if self.numbers else xs
-        return self.fn(*operands, **dict(self.params))
+        return _unjitted(self.fn)(*operands, **dict(self.params))
 
     def linear_in(self, index: int) -> bool:
         return index not in self.nonlinear
@@ -149,6 +151,14 @@ class NamedFn(ShardFn):
         if self.name not in _NUMBER_IS_AN_OPERAND or len(self.numbers) != 2:
             return None
         return extract_number(self, "numbers", operands)
+
+
+_Jitted: Final = type(jax.jit(lambda: None))
+
+
+def _unjitted(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """The function that JAX's `jit` compiles, which is quicker to trace; or a function itself."""
+    return getattr(fn, "__wrapped__", fn) if isinstance(fn, _Jitted) else fn
 
 
 #: Functions of two operands for which a number acts like an array of one element.
@@ -164,6 +174,7 @@ class Permute(ShardFn):
 
     perm: tuple[int, ...]
     linear = Linear.JOINTLY
+    is_differentiable = True
 
     def __str__(self) -> str:
         return f"transpose[{','.join(map(str, self.perm))}]"
@@ -185,6 +196,7 @@ class Cast(ShardFn):
     dtype: str
 
     per_element = True
+    is_differentiable = True
 
     @property
     def linear(self) -> Linear:  # type: ignore[override]  # a cast between floats is linear
@@ -209,6 +221,7 @@ class Add(ShardFn):
     linear = Linear.JOINTLY
     per_element = True
     keeps_dtype = True
+    is_differentiable = True
 
     def __str__(self) -> str:
         return "sub" if self.minus else "add"
@@ -236,6 +249,7 @@ class WithNumber(ShardFn):
     number: Any = field(compare=False)
     same: Any = field(init=False, repr=False)
     per_element = True
+    is_differentiable = True
 
     def __post_init__(self) -> None:
         tell_apart(self, self.number)
@@ -314,6 +328,7 @@ class Divide(ShardFn):
     linear = Linear.MULTILINEAR
     per_element = True
     keeps_dtype = True
+    is_differentiable = True
 
     def __str__(self) -> str:
         return "div"
@@ -337,6 +352,7 @@ class Mul(ShardFn):
     linear = Linear.MULTILINEAR
     per_element = True
     keeps_dtype = True
+    is_differentiable = True
 
     def __str__(self) -> str:
         return "mul"

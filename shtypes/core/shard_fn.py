@@ -102,6 +102,11 @@ class ShardFn:
         """Whether the result of floats of one dtype is known to have that dtype."""
         return False
 
+    @property
+    def is_differentiable(self) -> bool:
+        """Whether it is known, without a trace, that JAX has all its derivatives and transposes."""
+        return False
+
     def number_apart(self, operands: Sequence[ShType]) -> tuple[ShardFn, Any] | None:
         """The function with its number as one more operand, and the number; None if it has no number.
 
@@ -179,7 +184,7 @@ def check_transpose(fn: ShardFn, types: Sequence[ShType], transpose: ShardFn, op
 
 
 #: Primitives with all derivatives and transposes in JAX, for any parameters.
-_DIFFERENTIABLE: Final = frozenset({
+DIFFERENTIABLE: Final = frozenset({
     *("add", "add_any", "sub", "mul", "div", "neg", "max", "min", "abs", "sign", "square", "integer_pow", "pow"),
     *("sqrt", "rsqrt", "cbrt", "exp", "exp2", "expm1", "log", "log1p", "logistic", "tanh", "sin", "cos", "tan"),
     *("erf", "erfc", "floor", "ceil", "round", "select_n", "clamp", "stop_gradient", "copy", "copy_p", "is_finite"),
@@ -191,12 +196,16 @@ _DIFFERENTIABLE: Final = frozenset({
 
 def _is_differentiable(fn: ShardFn, operands: Sequence[ShType]) -> bool:
     """Whether a function's primitives guarantee its derivatives; if not, they must be tried."""
+    if fn.is_differentiable:
+        return True
     jaxpr = program_of(fn, operands)
-    return jaxpr is not None and all(eqn.primitive.name in _DIFFERENTIABLE for eqn in equations(jaxpr))
+    return jaxpr is not None and all(eqn.primitive.name in DIFFERENTIABLE for eqn in equations(jaxpr))
 
 
 def with_derivative(fn: ShardFn, active: Sequence[bool], operands: Sequence[ShType], count: int) -> tuple[bool, ...]:
     """Whether each of ``count`` results may have a nonzero derivative by the ``active`` operands."""
+    if fn.linear is Linear.MULTILINEAR and any(a and fn.linear_in(i) for i, a in enumerate(active)):
+        return (True,) * count
     jaxpr = program_of(fn, operands)
     return (True,) * count if jaxpr is None else _with_derivative(jaxpr, tuple(active))
 

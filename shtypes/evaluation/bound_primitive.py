@@ -19,7 +19,7 @@ from shtypes._compat.plain_programs import as_of_here, without_mesh
 from shtypes._compat.tracing import trace_typed
 from shtypes.caches import CACHE_SIZE, Static
 from shtypes.core.elementwise_fns import IDENTITY
-from shtypes.core.shard_fn import Linear, ShardFn, wide_enough
+from shtypes.core.shard_fn import DIFFERENTIABLE, Linear, ShardFn, wide_enough
 from shtypes.types import ShType, dtypes
 
 
@@ -175,6 +175,10 @@ class Bound(ShardFn):
     @property
     def stops_gradient(self) -> bool:
         return bool(self.primitive.name == "stop_gradient")
+
+    @property
+    def is_differentiable(self) -> bool:
+        return self.primitive.name in DIFFERENTIABLE and "jaxpr" not in self.params
 
     @property
     def linear_part(self) -> ShardFn | None:

@@ -43,7 +43,7 @@ from shtypes.core.local import Local
 from shtypes.core.operation import Operation, OperationPrimitive, applied_by, direction_of
 from shtypes.core.physical import physical_spec
 from shtypes.core.region_plan import HANDS_ON, PLACED, same_spec, spec_of
-from shtypes.core.shard_fn import Jvp, ShardFn, Transpose, Vmap, program_of
+from shtypes.core.shard_fn import Jvp, Linear, ShardFn, Transpose, Vmap, program_of
 from shtypes.types import ShType
 
 #: Local functions that may have unused operands, such as the primal of a derivative.
@@ -257,7 +257,9 @@ class Walk:
             return _needs_all(len(eqn.invars))
         asks = not all(outs)
         if not asks and isinstance(operation.fn, _COMPOSED):
-            asks = any(self._is_sent(jaxpr, v) for v in eqn.invars if not is_literal(v) and v not in needed)
+            asks = not _is_of_cotangent(operation) and any(
+                self._is_sent(jaxpr, v) for v in eqn.invars if not is_literal(v) and v not in needed
+            )
         return _needs_of_shards(operation.fn, operation.operands, outs) if asks else _needs_all(len(eqn.invars))
 
     def _is_sent(self, jaxpr: Any, v: Any) -> bool:
@@ -338,6 +340,12 @@ def _constant_index(jaxpr: Any, index: Any) -> int | None:
         return None
     low, value, high = (int(x.val) for x in eqn.invars)
     return min(max(value, low), high)
+
+
+def _is_of_cotangent(operation: Local) -> bool:
+    """Whether an operation is the transpose of a function of one result: it needs the cotangent, its only operand."""
+    fn = operation.fn
+    return isinstance(fn, Transpose) and fn.fn.linear is Linear.JOINTLY and len(operation.operands) == 1
 
 
 @functools.lru_cache(maxsize=CACHE_SIZE)

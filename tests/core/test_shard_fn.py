@@ -6,13 +6,27 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import shtypes as sh
-from shtypes.core.elementwise_fns import AddNumber, DivideBy, Full, NamedFn, Scale
-from shtypes.core.shard_fn import ShardFn, check_transpose, program_of
+from shtypes.core.dim_fns import Broadcast, Composite, ShardStep, Spread, Sum, ZerosLike
+from shtypes.core.elementwise_fns import (
+    Add,
+    AddNumber,
+    Cast,
+    Divide,
+    DivideBy,
+    Full,
+    Identity,
+    Mul,
+    NamedFn,
+    Permute,
+    Scale,
+)
+from shtypes.core.shard_fn import DIFFERENTIABLE, ShardFn, check_transpose, program_of
 from shtypes.types import ShType
 from shtypes.types.mesh import Mesh
 
@@ -56,3 +70,35 @@ def test_whether_a_function_has_a_derivative_is_known_from_the_trace_that_prices
     check_transpose(fn, operands, fn, operands)
     assert program_of(fn, operands, shards=True) is not None
     assert traced == [(2, 8)]
+
+
+#: Functions that say themselves that JAX has their derivatives, and their numbers of operands.
+DIFFERENTIABLES: list[tuple[ShardFn, int]] = [
+    *((fn, 2) for fn in (Add(), Add(minus=True), Mul(), Divide())),
+    *((fn, 1) for fn in (Identity(), Scale(2), DivideBy(2.0), AddNumber(2), Cast("c64"), Permute((1, 0)), Sum((0,)))),
+    *((fn, 1) for fn in (Sum((1,), keepdims=True, count=8), Spread((4, 2, 3), (2,)), Broadcast((4, 2, 3), (0, 1)))),
+    *(
+        (fn, 1)
+        for fn in (ZerosLike(), Composite("two", (ShardStep(Scale(2), (0,)), ShardStep(Add(), (0, 1))), (2,), (True,)))
+    ),
+    (Full(1.0, (4, 2), "f32"), 0),
+]
+
+
+@pytest.mark.parametrize("dtype", ["f32", "c64"])
+@pytest.mark.parametrize(("fn", "arity"), DIFFERENTIABLES, ids=str)
+def test_a_function_that_says_so_has_the_derivatives_that_a_trace_would_find(
+    fn: ShardFn, arity: int, dtype: str
+) -> None:
+    assert fn.is_differentiable
+    operands = (ShType.parse(f"{dtype}[4, 2]", Mesh({"x": 2})),) * arity
+    program = program_of(fn, operands, shards=True)
+    assert {eqn.primitive.name for eqn in program.eqns if eqn.primitive.name not in ("jit", "pjit")} <= DIFFERENTIABLE
+    values = [jnp.ones(t.shape, t.dtype) for t in operands]
+    out, pullback = jax.vjp(fn, *values)
+    assert len(pullback(out)) == arity
+
+
+def test_a_sequence_has_the_derivatives_that_each_of_its_steps_has() -> None:
+    steps = ShardStep(Scale(2), (0,)), ShardStep(NamedFn("sort", jnp.sort), (1,))
+    assert not Composite("both", steps, (2,), (True,)).is_differentiable
