@@ -155,7 +155,7 @@ class Costs:
         ranges: list[Sequence[int]] = []
         for a, limit in enumerate(limits):
             every: Sequence[int] = range(len(node.options[a])) if limit is None else limit
-            ranges.append(every if a in axes else [fixed[node.id][a]])
+            ranges.append(every if a in axes else self._alike(node, a, fixed[node.id][a], every))
         rows = np.array(list(itertools.product(*ranges)), np.int64).reshape(-1, len(self.sizes))
         ok, fronts = np.ones(len(rows), bool), np.zeros(rows.shape, bool)
         states = [(v, self.result_states(node, rows, i)) for i, v in enumerate(node.results)]
@@ -167,11 +167,24 @@ class Costs:
             ok &= _shards_align([each for _, each in states], len(rows))
         for a, options in enumerate(node.options):  # to be the major axis of only one is the same option
             ok &= fronts[:, a] | ~np.array([o.is_major for o in options])[rows[:, a]]
+        if self._sums_gradient(node):
+            large = states[0][1][:, np.array(self.sizes) > 1]
+            ok &= ~((large == INVARIANT).any(-1) & (large == REDUCED).any(-1))
         rows = rows[ok]
         if node.op is None or is_annotation(node.op.eqn):
             return rows
         allowed = np.isfinite(self._comm_per_byte(node, rows)[:, :, 0]).all(0)
         return rows[allowed] if allowed.any() else rows
+
+    def _sums_gradient(self, node: Node) -> bool:
+        """Whether a node is an argument whose gradient is summed over all axes at once, which are replicated alike."""
+        return node.kind == "argument" and not self.graph.is_implicit and self.graph.has_cotangent(node.results[0])
+
+    def _alike(self, node: Node, axis: int, option: int, every: Sequence[int]) -> Sequence[int]:
+        """The options along an axis that is fixed: an argument replicated there follows the axes that are not."""
+        results = [o.results[0] for o in node.options[axis]] if self._sums_gradient(node) else []
+        replicated = [i for i in every if results and results[i] in (INVARIANT, REDUCED)]
+        return replicated if option in replicated else [option]
 
     def first_options(self, node: Node) -> tuple[int, ...]:
         """The row of the first allowed option along each axis."""
@@ -220,9 +233,7 @@ class Costs:
             cost += Measure(0.0, 0.0, memory, 0.0, 0.0)
             if trained:  # its gradient is resharded to its type
                 gradient = self._reshard_cost(v, cotangents(states), states, (1.0, 0.0), self.prices.pairs)
-                large = states[:, np.array(self.sizes) > 1]  # a gradient is summed over all axes at once
-                apart = (large == INVARIANT).any(-1) & (large == REDUCED).any(-1)
-                cost += gradient._replace(reshards=1.0 * (gradient.sent > 0), comm=gradient.comm + apart * _EXCLUDED)
+                cost += gradient._replace(reshards=1.0 * (gradient.sent > 0))
             elif self.graph.grad:  # data comes from outside at each step
                 slowest = min(bandwidth for bandwidth, *_ in self.prices.links)
                 cost += Measure(0.0, v.nbytes / parts(states, self.sizes) / slowest, 0.0, 0.0, 0.0)

@@ -16,6 +16,7 @@ from shtypes.api import load
 from shtypes.resharding.costs import CostModel, Link
 from shtypes.resharding.devices import Device
 from shtypes.solver import elimination, options
+from shtypes.solver.axis_states import INVARIANT, REDUCED, SHARDED
 from shtypes.solver.factors import combined
 from shtypes.solver.graph import Graph
 from shtypes.solver.program import Function
@@ -300,3 +301,16 @@ def test_only_what_a_plan_takes_is_priced_along_several_axes_and_the_plan_is_the
     assert price_all(search.costs)
     search.reset()
     assert math.isclose(search.solve().seconds, least, rel_tol=1e-9)
+
+
+def test_an_argument_is_replicated_in_one_way_along_all_axes_in_each_step_of_a_search() -> None:
+    """A search over one axis at a time would not get from one way to the other: its gradient is summed at once."""
+    costs = searched(mlp_loss, mlp(16, 8, 32), {"a": 2, "b": 2, "c": 2}).costs
+    arguments = [n for n in costs.graph.decisions if n.kind == "argument" and costs.graph.has_cotangent(n.results[0])]
+    assert len(arguments) == 2
+    for node in arguments:
+        rows = costs.domain(node, [0], {node.id: costs.first_options(node)})
+        states = {tuple(row) for row in costs.result_states(node, rows, 0).tolist()}
+        assert {(REDUCED,) * 3, (INVARIANT,) * 3} <= states
+        assert all(REDUCED not in row or INVARIANT not in row for row in states)
+        assert {row[1:] for row in states if row[0] >= SHARDED} == {(REDUCED,) * 2, (INVARIANT,) * 2}
