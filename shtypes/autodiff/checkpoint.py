@@ -22,7 +22,8 @@ from shtypes.core.shard_fn import ShardFn, Vmap
 from shtypes.dispatch.apply import is_array, is_number, is_typed
 from shtypes.errors import ShardingTypeError
 from shtypes.ops.collective_matmul.primitives import Overlapped
-from shtypes.scopes.comm import Recomputed, under_rules
+from shtypes.scopes.comm import under_rules
+from shtypes.scopes.scope_rules import Recomputed
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -20,7 +20,13 @@ from shtypes.core.reshard import move
 from shtypes.dispatch.apply import is_typed
 from shtypes.errors import ShardingTypeError
 from shtypes.rules.cotangent import check_cotangent
-from shtypes.scopes.comm import InBackward, Rules, allows_implicit, rules_in_force, under_rules
+from shtypes.scopes.comm import under_rules
+from shtypes.scopes.scope_rules import (
+    InBackward,
+    Rules,
+    allows_implicit,
+    rules_in_force,
+)
 from shtypes.types import ShType
 
 P = ParamSpec("P")

@@ -32,7 +32,8 @@ from shtypes.errors import ShardingTypeError
 from shtypes.ops.create import full
 from shtypes.rules.cotangent import cast_hints, check_cotangent, check_tangent, seed_type
 from shtypes.scopes.check_comm import check_comm
-from shtypes.scopes.comm import allows_implicit, optimized_jointly
+from shtypes.scopes.comm import optimized_jointly
+from shtypes.scopes.scope_rules import allows_implicit
 from shtypes.types import REPLICATED, ShType
 
 P = ParamSpec("P")

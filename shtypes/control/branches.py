@@ -38,7 +38,8 @@ from shtypes.resharding import Cost, backward, cost, plan
 from shtypes.resharding.join import join
 from shtypes.rules import Typing
 from shtypes.scopes.check_comm import check_comm
-from shtypes.scopes.comm import NoComm, allows_implicit, minimizing, no_comm
+from shtypes.scopes.comm import no_comm
+from shtypes.scopes.scope_rules import NoComm, allows_implicit, minimizing
 from shtypes.traced.program import leaf_paths
 from shtypes.types import ShType, State
 

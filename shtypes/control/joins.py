@@ -24,7 +24,7 @@ from shtypes.errors import ShardingTypeError
 from shtypes.resharding.join import join
 from shtypes.rules.messages import axes_code
 from shtypes.scopes.check_comm import check_comm
-from shtypes.scopes.comm import allows_implicit, rules_in_force, speculative_tracing
+from shtypes.scopes.scope_rules import allows_implicit, rules_in_force, speculative_tracing
 from shtypes.traced.program import leaf_paths
 from shtypes.types import REPLICATED, ShType, State, dtypes
 

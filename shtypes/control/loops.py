@@ -24,7 +24,8 @@ from shtypes.dispatch.apply import cast_once, is_typed, located
 from shtypes.errors import ShardingTypeError, quoted
 from shtypes.ops.functions import index_in_dim, stack
 from shtypes.rules import Typing
-from shtypes.scopes.comm import NoComm, allows_implicit, no_comm
+from shtypes.scopes.comm import no_comm
+from shtypes.scopes.scope_rules import NoComm, allows_implicit
 from shtypes.types import ShType, State
 
 Carry = TypeVar("Carry")

@@ -18,7 +18,7 @@ from shtypes.core.reshard import move
 from shtypes.dispatch.apply import is_typed, located
 from shtypes.errors import ShardingTypeError, quoted
 from shtypes.scopes.check_comm import check_comm
-from shtypes.scopes.comm import allows_implicit
+from shtypes.scopes.scope_rules import allows_implicit
 from shtypes.types import REPLICATED, Dim, ShType, State
 from shtypes.types.policy import replicated
 

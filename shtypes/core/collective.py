@@ -30,7 +30,7 @@ from shtypes.errors import ShardingTypeError
 from shtypes.rules import local as rules
 from shtypes.rules.local import Op
 from shtypes.scopes.check_comm import check_sent
-from shtypes.scopes.comm import rules_in_force
+from shtypes.scopes.scope_rules import rules_in_force
 from shtypes.types import COTANGENT, ShType, State, dtypes
 from shtypes.types.mesh import Mesh
 

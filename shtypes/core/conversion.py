@@ -25,7 +25,7 @@ from shtypes.core.physical import physical_sharding
 from shtypes.core.reshard import move
 from shtypes.errors import ShardingTypeError
 from shtypes.scopes.check_comm import check_comm, check_leaving, check_now
-from shtypes.scopes.comm import allows_implicit, rules_in_force
+from shtypes.scopes.scope_rules import allows_implicit, rules_in_force
 from shtypes.types import Dim, ShType, State, dtypes
 from shtypes.types.mesh import Mesh, current_mesh
 

@@ -26,7 +26,8 @@ from shtypes.resharding import Plan
 from shtypes.resharding.moves import Kind, in_words
 from shtypes.rules.cotangent import check_tangent
 from shtypes.scopes.check_comm import Sent, check_bound
-from shtypes.scopes.comm import open_trackers, rules_in_force
+from shtypes.scopes.comm import open_trackers
+from shtypes.scopes.scope_rules import rules_in_force
 from shtypes.types import ShType
 
 

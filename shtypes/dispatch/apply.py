@@ -39,11 +39,11 @@ from shtypes.rules.implicit import cheapest_reshards
 from shtypes.rules.price_fixes import Inside, called_names, no_inside_comm
 from shtypes.rules.suggest_fixes import without_backward
 from shtypes.scopes.check_comm import check_comm, check_now
-from shtypes.scopes.comm import (
+from shtypes.scopes.comm import inserted_reshards
+from shtypes.scopes.scope_rules import (
     allows_implicit,
     finishes_scalars,
     finishes_sums,
-    inserted_reshards,
     minimizing,
     rules_in_force,
 )

@@ -32,7 +32,8 @@ from shtypes.rules.candidate_types import price_of
 from shtypes.rules.price_fixes import called_names, memory_note
 from shtypes.rules.suggest_fixes import MAX_FIXES
 from shtypes.scopes.check_comm import drop_forbidden_fixes, is_bounded
-from shtypes.scopes.comm import in_checkpoint, speculative_tracing
+from shtypes.scopes.comm import in_checkpoint
+from shtypes.scopes.scope_rules import speculative_tracing
 from shtypes.traced.equations import equations
 from shtypes.traced.ledger import priced, priced_before_each, prices_of_program
 from shtypes.types import ShType, State

@@ -13,7 +13,8 @@ from shtypes.context.eqn_source import EqnSource, current_eqn
 from shtypes.context.user_line import is_users_call
 from shtypes.dispatch.apply import is_typed
 from shtypes.evaluation.at_specs import AtSpecs, scope_of
-from shtypes.scopes.comm import CommScope, ScopeRule
+from shtypes.scopes.comm import CommScope
+from shtypes.scopes.scope_rules import ScopeRule
 from shtypes.types.mesh import Mesh
 
 

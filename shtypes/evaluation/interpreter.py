@@ -45,7 +45,7 @@ from shtypes.evaluation.value_info import (
     sharded_constant,
     type_constants,
 )
-from shtypes.scopes.comm import allows_implicit, rules_in_force
+from shtypes.scopes.scope_rules import allows_implicit, rules_in_force
 from shtypes.types import ShType
 
 #: By the path of an equation, the types of its operands and results, None for plain values.

@@ -26,7 +26,7 @@ from shtypes.evaluation.operand_names import Name, argument_name, name_of_source
 from shtypes.evaluation.value_info import is_constant, noted_as, notes_kept
 from shtypes.rules.candidate_types import place_of
 from shtypes.rules.price_fixes import called_names
-from shtypes.scopes.comm import has_comm_scope
+from shtypes.scopes.scope_rules import has_comm_scope
 from shtypes.types import ShType, State
 
 _RESHARD: Final = re.compile(r'sh\.reshard\(([^,()]+), "([^"]*)"\)')

@@ -29,7 +29,8 @@ from shtypes.evaluation.value_info import aval_of, mesh_of, noting, type_of
 from shtypes.lifting.next_values import Next, in_types_before, next_values
 from shtypes.lifting.rows.collectives import spec_of
 from shtypes.programs.jit import JitFunction
-from shtypes.scopes.comm import allows_implicit, note_undecided, speculative_tracing
+from shtypes.scopes.comm import note_undecided
+from shtypes.scopes.scope_rules import allows_implicit, speculative_tracing
 from shtypes.types import ShType
 
 #: Why the solver did not decide a program whose structure it knows.

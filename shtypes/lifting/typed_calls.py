@@ -28,7 +28,7 @@ from shtypes.evaluation.value_info import aval_of, cast_to_type, of_some
 from shtypes.local_mode.shard_map import specs_of
 from shtypes.ops.table import OPS
 from shtypes.scopes.check_comm import check_comm
-from shtypes.scopes.comm import in_force
+from shtypes.scopes.scope_rules import in_force
 from shtypes.types import ShType, State, dtypes
 from shtypes.types.mesh import current_mesh
 

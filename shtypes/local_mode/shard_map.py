@@ -28,7 +28,7 @@ from shtypes.dispatch.apply import as_operands, located
 from shtypes.errors import ShardingTypeError
 from shtypes.rules.specs import entering, leaving
 from shtypes.scopes.check_comm import casts_are_written, check_comm
-from shtypes.scopes.comm import rules_in_force, speculative_tracing
+from shtypes.scopes.scope_rules import rules_in_force, speculative_tracing
 from shtypes.types import ShType, State
 from shtypes.types.mesh import Mesh, current_mesh
 from shtypes.types.target import Spec

@@ -18,7 +18,7 @@ from shtypes.dispatch.reshard import finished
 from shtypes.errors import ShardingTypeError
 from shtypes.ops.along_dims import Axis, normalize_dims
 from shtypes.ops.functions import squeeze
-from shtypes.scopes.comm import allows_implicit, finishes_scalars
+from shtypes.scopes.scope_rules import allows_implicit, finishes_scalars
 from shtypes.types import ShType
 
 ArrayFn = Callable[[Any], Array]

@@ -38,16 +38,14 @@ from shtypes.ops.traced_calls import Trace, TypedCall, evaluate_equations, typed
 from shtypes.resharding import cost
 from shtypes.rules import messages
 from shtypes.scopes.check_comm import check_now
-from shtypes.scopes.comm import (
-    CommScope,
+from shtypes.scopes.comm import CommScope, noting_ways, under_rules
+from shtypes.scopes.scope_rules import (
     FinishesSums,
     Implicit,
     allows_implicit,
-    noting_ways,
     objective,
     rules_in_force,
     speculative_tracing,
-    under_rules,
 )
 from shtypes.traced.ledger import sent_by_program
 from shtypes.types import ShType

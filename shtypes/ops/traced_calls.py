@@ -22,7 +22,7 @@ from shtypes.evaluation.interpreter import evaluate_jax_function
 from shtypes.evaluation.value_info import note_constant, noting, typed_constant
 from shtypes.ops.shard_programs import NotLocalError, ShardProgram, shard_program
 from shtypes.resharding import Price
-from shtypes.scopes.comm import without_scopes
+from shtypes.scopes.scope_rules import without_scopes
 from shtypes.traced.ledger import prices_of_program
 from shtypes.types import ShType
 from shtypes.types.mesh import current_mesh

@@ -19,6 +19,11 @@ from shtypes.resharding.transport import AS_IT_IS, Transport, transport_in_force
 from shtypes.rules.candidate_types import not_yet_varying
 from shtypes.scopes.comm import (
     KINDS,
+    Sums,
+    in_checkpoint,
+    open_trackers,
+)
+from shtypes.scopes.scope_rules import (
     Budget,
     InBackward,
     NoComm,
@@ -26,9 +31,6 @@ from shtypes.scopes.comm import (
     Recomputed,
     Rules,
     ScopeRule,
-    Sums,
-    in_checkpoint,
-    open_trackers,
     rules_in_force,
 )
 from shtypes.types import ShType, State

@@ -24,7 +24,8 @@ from shtypes.errors import ShardingTypeError
 from shtypes.lifting.lift import lift
 from shtypes.lifting.recorded_calls import inserted_cast, recorded_op
 from shtypes.lifting.typed_once import typed_once
-from shtypes.scopes.comm import CommScope, in_force, objective, rules_in_force
+from shtypes.scopes.comm import CommScope
+from shtypes.scopes.scope_rules import in_force, objective, rules_in_force
 from shtypes.solver.axis_states import REDUCED, typed
 from shtypes.solver.items import Checkpoint, Item, Loop, Op, Operand, Value, is_value
 from shtypes.solver.program import Function, Program

@@ -32,12 +32,11 @@ from shtypes.lifting.ways.choice import CALLS
 from shtypes.resharding import Direction, cost
 from shtypes.resharding.costs import CostModel, Link, as_cost_model, model_in_force
 from shtypes.resharding.devices import Device, as_device
-from shtypes.scopes.comm import (
+from shtypes.scopes.comm import connect_joint_optimizer, noting_undecided
+from shtypes.scopes.scope_rules import (
     Implicit,
     Objective,
-    connect_joint_optimizer,
     in_force,
-    noting_undecided,
     objective,
     rules_in_force,
 )

@@ -14,7 +14,7 @@ from shtypes._compat.derivative_rules import saves
 from shtypes._compat.in_force import InForce, set_at
 from shtypes._compat.jaxprs import Scan, is_literal, jaxpr_of
 from shtypes.analysis.flops import Product, products
-from shtypes.scopes.comm import NoComm
+from shtypes.scopes.scope_rules import NoComm
 from shtypes.traced.equations import SourceLine, operands_read
 from shtypes.types import dtypes
 

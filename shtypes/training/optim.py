@@ -16,7 +16,8 @@ from shtypes.dispatch.apply import finished_type, is_typed
 from shtypes.errors import Fix, ShardingTypeError, quoted
 from shtypes.evaluation.source_fixes import IMPLICIT_HINT
 from shtypes.lifting.lift import lift as lifted
-from shtypes.scopes.comm import finishing_scalars, has_comm_scope
+from shtypes.scopes.comm import finishing_scalars
+from shtypes.scopes.scope_rules import has_comm_scope
 from shtypes.training import states
 from shtypes.types import ShType, State
 

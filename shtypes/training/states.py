@@ -22,7 +22,7 @@ from shtypes.evaluation import value_info
 from shtypes.resharding import plan
 from shtypes.resharding.transport import reshard_fix
 from shtypes.scopes.check_comm import check_comm
-from shtypes.scopes.comm import allows_implicit, finishes_scalars
+from shtypes.scopes.scope_rules import allows_implicit, finishes_scalars
 from shtypes.types import ShType, State, dtypes
 from shtypes.types.mesh import Mesh
 from shtypes.types.policy import replicated

@@ -26,7 +26,7 @@ from shtypes.editor.mypy.regions import NO_SCOPES, EnclosingScopes, Regions
 from shtypes.editor.mypy.report import RuntimeCall, fail, renamed, written_name
 from shtypes.editor.mypy.texts import QUIET, has_mark, is_array, is_recursive, mentions_array, texts_in
 from shtypes.editor.text_evaluator import TextEvaluator, Undetermined, names_of
-from shtypes.scopes.comm import NoComm
+from shtypes.scopes.scope_rules import NoComm
 from shtypes.signatures.matching import pattern
 
 _SENDS: Final = re.compile(r"; each device would send \d+ B|^each device would send \d+ B$")

@@ -12,7 +12,7 @@ from mypy import nodes
 
 from shtypes.editor.mypy.values import literal
 from shtypes.editor.text_evaluator import Undetermined
-from shtypes.scopes.comm import NoComm, ScopeRule
+from shtypes.scopes.scope_rules import NoComm, ScopeRule
 
 _NO_COMM: Final = "shtypes.scopes.comm.no_comm"
 _POLICY: Final = "shtypes.types.policy.policy"

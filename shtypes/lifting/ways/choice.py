@@ -27,7 +27,8 @@ from shtypes.ops.shards import across_shards
 from shtypes.resharding import Cost, Direction, cost
 from shtypes.rules.candidate_types import finish_cost
 from shtypes.rules.price_fixes import total_cost
-from shtypes.scopes.comm import implicit_comm, minimizing, note_ways, objective, without_scopes
+from shtypes.scopes.comm import implicit_comm, note_ways
+from shtypes.scopes.scope_rules import minimizing, objective, without_scopes
 from shtypes.traced.ledger import sent_by_program
 
 Way = Callable[[Any, Sequence[Any]], Sequence[Any] | None]

@@ -19,7 +19,7 @@ from shtypes.errors import ShardingTypeError
 from shtypes.local_mode.lax.arguments import Axes, axes_of, axis_size, dim_from_front, each, no_groups, state_of
 from shtypes.rules.local import Op
 from shtypes.scopes.check_comm import check_sent
-from shtypes.scopes.comm import rules_in_force
+from shtypes.scopes.scope_rules import rules_in_force
 from shtypes.types import ShType, State
 
 T = TypeVar("T")

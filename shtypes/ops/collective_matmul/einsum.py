@@ -19,7 +19,7 @@ from shtypes.rules.einsum_like import label_sizes, parse_equation
 from shtypes.rules.overlap import Ring
 from shtypes.rules.overlap import overlap as rule
 from shtypes.scopes.check_comm import check_comm, check_sent
-from shtypes.scopes.comm import rules_in_force
+from shtypes.scopes.scope_rules import rules_in_force
 from shtypes.types import ShType, State
 
 
