@@ -334,12 +334,10 @@ class Graph:
             scaled = [o._replace(sent=o.sent * scale, sent_backward=o.sent_backward * scale) for o in rule_options]
             # The communication of algorithms across shards depends on the number of devices.
             across = options_.way_options(op.eqn, n, operands, names, assuming=self.is_implicit)
-            cheapest: dict[Any, Option] = {}
+            distinct: dict[Any, Option] = {}
             for o in (*scaled, *across):
-                before = cheapest.setdefault((o.operands, o.results), o)
-                if o.sent + o.sent_backward < before.sent + before.sent_backward:
-                    cheapest[o.operands, o.results] = o
-            per_axis.append(tuple(o for o in cheapest.values() if live or INVARIANT not in o.operands))
+                distinct.setdefault((o.operands, o.results), o)
+            per_axis.append(tuple(o for o in distinct.values() if live or INVARIANT not in o.operands))
         return tuple(per_axis) if op.name in _NAME_AXES else self._with_orders(per_axis)
 
     def comm_per_byte(

@@ -64,6 +64,7 @@ class Option(NamedTuple):
     operands: tuple[int, ...]  # as of `axis_states`; REDUCED for what depends on no argument
     results: tuple[int, ...]
     #: Bytes that a device sends per local byte of the first result, of an op that communicates along a sharded dim.
+    #: What a way sends in the backward pass, and its work, are priced when a plan takes it.
     sent: float = 0.0
     sent_backward: float = 0.0  # the same in the backward pass
     way: int | None = None  # the index of the algorithm across shards; None if the op has only one
@@ -111,10 +112,13 @@ class CommPerByte(NamedTuple):
 
     forward: float
     backward: float
+    work: float = 1.0  # as of `Option`
 
 
 #: The price of options that no plan may take.
 FORBIDDEN: Final = CommPerByte(math.inf, 0.0)
+#: The price of what sends nothing, as far as is known.
+FREE: Final = CommPerByte(0.0, 0.0)
 
 #: Functions with custom derivative rules.
 _CUSTOM_RULES: Final = ("custom_jvp_call", "custom_vjp_call")
@@ -159,6 +163,13 @@ def residuals(eqn: Any, operands: tuple[int, ...]) -> Residuals:
 
 def _key(eqn: Any, operands: Sequence[Operand | None], size: int, names: Sequence[str]) -> tuple[Any, ...]:
     return (key_of_equation(eqn), tuple(operands), size, tuple(names), current_policy())
+
+
+class _Traced(NamedTuple):
+    """What an equation gives on operands of some types."""
+
+    types: list[ShType | None]  # of the results; None of plain ones
+    program: Any
 
 
 class _Probe:
@@ -232,14 +243,19 @@ class _Probe:
         yield from seen.values()
 
     def ways(self, assuming: bool) -> Iterator[Option]:
-        """The options across shards along the axis."""
+        """The options across shards along the axis; of ways with the same states the one that sends least."""
+        alike: dict[Any, list[tuple[Option, _Traced]]] = {}
         for seed in self._sharded_seeds():
             for number, way in enumerate(ways_of(self.eqn)):
-                if assumes(way) and not assuming:
-                    continue
-                option = self._across(seed, functools.partial(way, self.eqn))
-                if option is not None:
-                    yield option._replace(way=number)
+                traced = None
+                if assuming or not assumes(way):
+                    traced = self.trace(self._types(seed), functools.partial(way, self.eqn))
+                if traced is not None and (option := self._option_of(seed, traced)) is not None:
+                    sent = ledger_of(traced.program).total.bytes / self._local_bytes(traced)
+                    alike.setdefault(option[:2], []).append((option._replace(sent=sent, way=number), traced))
+        for some in alike.values():
+            prices = [self.price(traced, self.size) or FORBIDDEN for _, traced in some] if len(some) > 1 else [FREE]
+            yield some[min(range(len(some)), key=lambda i: prices[i].forward + prices[i].backward)][0]
 
     def _types(self, seed: dict[int, int]) -> list[HiShType]:
         return self.types([self._along(self._of(i), seed.get(i, REDUCED)) for i in self.values])
@@ -318,58 +334,76 @@ class _Probe:
         if not any(s >= SHARDED for s in seed.values()):
             return None
         traced = self.trace(self._types(seed), row)
-        if traced is None:
+        if traced is None or (option := self._option_of(seed, traced)) is None:
             return None
-        types, forward, backward, program = traced
-        size = self.local_bytes(types) or 1  # without elements nothing is sent
-        results = [REDUCED if t is None else axis_state(t, self.axis) for t in types]
+        comm = self.price(traced, self.size)
+        return comm and option._replace(sent=comm.forward, sent_backward=comm.backward, work=comm.work)
+
+    def _option_of(self, seed: dict[int, int], traced: _Traced) -> Option | None:
+        """The option of a seed and what it gives; None if a result varies."""
+        results = [REDUCED if t is None else axis_state(t, self.axis) for t in traced.types]
         if None in results:
             return None
         states = tuple(seed.get(i, REDUCED) for i in range(len(self.operands)))
-        work = seconds_of(program, _DEVICE) * self.size / self._undivided_work if self._undivided_work else 1.0
-        return Option(states, tuple(results), forward / size, backward / size, work=work)  # type: ignore[arg-type]
+        return Option(states, tuple(results))  # type: ignore[arg-type]
 
     @functools.cached_property
     def _undivided_work(self) -> float:
         """The work on replicated operands as `Costs` has it: that of products, or from memory and back in each run."""
         if products(self.eqn):
-            traced = self.trace(self._types({}), self.typed_row)
-            return 0.0 if traced is None else seconds_of(traced[3], _DEVICE)
+            types = self.types([[REDUCED] * len(self.mesh.axis_names)] * len(self.values))
+            traced = self.trace(types, self.typed_row)
+            both = traced and self._with_gradient(types, traced.program, tried_apart)
+            return 0.0 if both is None else seconds_of(both, _DEVICE)
         runs = 1 + sum(self._of(i).live for i in self.values)
         avals = [self.eqn.invars[i].aval for i in self.values] + [v.aval for v in self.eqn.outvars]
         return runs * sum(map(_nbytes, avals)) / _DEVICE.bandwidth
 
-    def local_bytes(self, results: Sequence[ShType | None]) -> int:
-        """Bytes of the first result on each device."""
-        return _nbytes(self.eqn.outvars[0].aval) if results[0] is None else results[0].local_bytes
+    def _local_bytes(self, traced: _Traced) -> int:
+        """Bytes of the first result on each device; 1 of an array without elements, for which nothing is sent."""
+        first = traced.types[0]
+        return (_nbytes(self.eqn.outvars[0].aval) if first is None else first.local_bytes) or 1
 
-    def trace(
-        self, types: Sequence[HiShType], row: _Row, scope: Callable[[Mesh], Any] = tried_apart
-    ) -> tuple[list[ShType | None], int, int, Any] | None:
-        """Types of the results, bytes that a device sends forward and backward, and the program; None if refused."""
+    def trace(self, types: Sequence[HiShType], row: _Row, scope: Callable[[Mesh], Any] = tried_apart) -> _Traced | None:
+        """A typing rule on operands of some types; None if it refuses them."""
         results: list[ShType | None] = []
-        live = [k for k, i in enumerate(self.values) if self._of(i).live]
 
         def run(*xs: Any) -> Any:
             outs = row(self._with_literals(xs))
             results[:] = [] if outs is None else map(type_of, outs)
             return outs
 
+        program = self._tried(run, types, scope)
+        return _Traced(results, program) if results else None
+
+    def _with_gradient(self, types: Sequence[HiShType], program: Any, scope: Callable[[Mesh], Any]) -> Any:
+        """The program with the gradients of its operands; None if it has none."""
+        live = [k for k, i in enumerate(self.values) if self._of(i).live]
+
         def differentiated(*xs: Any) -> Any:
             replayed = of_some(lambda full: jaxpr_as_fun(program)(*full), xs, live)
             return with_gradient(replayed)(*[xs[k] for k in live])
 
+        return self._tried(differentiated, types, scope)
+
+    def _tried(self, f: Callable[..., Any], types: Sequence[HiShType], scope: Callable[[Mesh], Any]) -> Any:
         with scope(self.mesh):
             try:
                 with wrap_jax_errors(self.eqn.primitive.name, "has no gradient"):
-                    program = trace_typed(run, types)
-                    if not results:
-                        return None
-                    both = trace_typed(differentiated, types)
+                    return trace_typed(f, types)
             except ShardingTypeError:
                 return None
-        forward = ledger_of(program).total.bytes
-        return results, forward, ledger_of(both).total.bytes - forward, both
+
+    def price(self, traced: _Traced, devices: int, scope: Callable[[Mesh], Any] = tried_apart) -> CommPerByte | None:
+        """What a program sends, forward and backward, and its work; None if it has no gradient."""
+        program = traced.program
+        both = self._with_gradient([v.aval for v in program.jaxpr.invars], program, scope)
+        if both is None:
+            return None
+        forward, size = ledger_of(program).total.bytes, self._local_bytes(traced)
+        backward, undivided = ledger_of(both).total.bytes - forward, self._undivided_work if devices > 1 else 0.0
+        work = seconds_of(both, _DEVICE) * devices / undivided if undivided else 1.0
+        return CommPerByte(forward / size, backward / size, work)
 
 
 def comm_per_byte(
@@ -390,16 +424,18 @@ def comm_per_byte(
         except ShardingTypeError:  # the axes do not divide a dim
             return None
         row = probe.typed_row if way is None else functools.partial(ways_of(eqn)[way], eqn)
-        traced = probe.trace(types, row, tried_apart if ways or implicit else apart)
-        if traced is None:  # where a way does not apply, the op reshards its operands, as the plan may
+        scope, devices = tried_apart if ways or implicit else apart, 1
+        if way is not None:
+            devices = math.prod(n for n, o in zip(mesh.axis_sizes, options, strict=True) if o.divides)
+        traced = probe.trace(types, row, scope)
+        comm = traced and probe.price(traced, devices, scope)
+        if traced is None or comm is None:  # where a way does not apply, the op reshards its operands, as the plan may
             return None if way is None else FORBIDDEN
-        results, forward, backward, _ = traced
-        for k, t in enumerate(results):
+        for k, t in enumerate(traced.types):
             expected = [o.results[k] for o in options]
             if any(expected) if t is None else typed(mesh, t.dtype_name, t.shape, expected) != t:
                 return FORBIDDEN
-        size = probe.local_bytes(results)
-        return CommPerByte(forward / size, backward / size) if size else CommPerByte(0.0, 0.0)
+        return comm
 
     key = (*_key(eqn, operands, 1, ()), mesh, tuple(options), implicit)
     return None if len(ways) > 1 else _comm_cache.get_or_create(key, lambda: (compute(),))[0]

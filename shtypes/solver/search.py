@@ -184,7 +184,7 @@ class Search:
                 sizes, tables, start, self._check_time, lambda v, total: self._offer(total, rows_of(v)), quick=quick
             )
             best = rows_of(minimum.values)
-            if not (changed := self.costs.price_joint(best, domains)):
+            if not (changed := self.costs.price_across(best, domains)):
                 break
         if cached and not reshard:
             self._bounds.append((byte, minimum.bound))
@@ -243,7 +243,7 @@ class Search:
         except _OutOfTimeError:
             assert self._incumbent is not None
             best, self.settled = self._incumbent[1], False
-            self.costs.price_joint(best, {i: np.array([row]) for i, row in best.items()})
+            self.costs.price_across(best, {i: np.array([row]) for i, row in best.items()})
         cost = self.costs.price(best, byte / self._weights[1])
         point = Point(best, cost, byte, self.overlap, self._weights)
         self.visited.append(point)

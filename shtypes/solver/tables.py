@@ -96,11 +96,12 @@ class _OptionArrays(NamedTuple):
     sent: Any  # forward and backward
     work: Any
     across: Any
+    unpriced: Any  # of ways, until a plan takes them
 
     @classmethod
     def of(cls, options: Sequence[Option]) -> _OptionArrays:
         operands, results = (np.array([o[k] for o in options], np.int64) for k in range(2))
-        others = zip(*((o.divides, o[2:4], o.work, o.across_shards) for o in options), strict=True)
+        others = zip(*((o.divides, o[2:4], o.work, o.across_shards, o.way is not None) for o in options), strict=True)
         return cls(operands, results, *map(np.array, others))
 
 
@@ -136,8 +137,8 @@ class Costs:
         self._group_cache: Bounded[list[list[Transfer]]] = Bounded(_MOST_PRICED)
         #: By decision and row: the communication of ops that is not the sum over the axes.
         self._row_comm: dict[int, dict[tuple[int, ...], CommPerByte]] = {}
-        #: The same by the options across shards along several axes, of those that an assignment had.
-        self._joint_comm: dict[Any, CommPerByte] = {}
+        #: The same by the ways, or the options across shards along several axes, of those that an assignment had.
+        self._across_comm: dict[Any, CommPerByte] = {}
         self.nodes, self.uses = self._group_repeated()
         self._sharing = Sharing(graph, [use for some in self.uses for use in some])
         #: The results of a program with free result types, which the caller has to reduce if they are pending.
@@ -173,7 +174,7 @@ class Costs:
         rows = rows[ok]
         if node.op is None or is_annotation(node.op.eqn):
             return rows
-        allowed = np.isfinite(self._comm_per_byte(node, rows)[:, :, 0]).all(0)
+        allowed = np.isfinite(self._comm_per_byte(node, rows)[0][:, :, 0]).all(0)
         return rows[allowed] if allowed.any() else rows
 
     def _sums_gradient(self, node: Node) -> bool:
@@ -251,12 +252,11 @@ class Costs:
         op, graph = node.op, self.graph
         assert op is not None
         is_product, bandwidth = product_flops(op.eqn) is not None, self.device.bandwidth
-        divided, work = np.ones((2, len(rows)))
+        divided, (shares, work) = np.ones(len(rows)), self._comm_per_byte(node, rows)
         fused = np.full(len(rows), 0.0 if is_product else self.fused)
         for a, n in enumerate(self.sizes):
             options = self._options[node.leader.id][a]
             divided = np.where(options.divides[rows[:, a]], divided * n, divided)
-            work = np.maximum(work, options.work[rows[:, a]])  # along two axes, fixed parts are not done twice
             fused = np.where(options.across[rows[:, a]], 1.0, fused)  # a collective's operands are in memory
         operands = [(i, x) for i, x in enumerate(op.operands) if isinstance(x, Value)]
         traffic = np.zeros(len(rows))
@@ -284,9 +284,7 @@ class Costs:
             backward = min(backward, 2)
         runs = once + node.reruns + backward
         comm, sent = np.zeros(len(rows)), np.zeros(len(rows))
-        for share, n, (bandwidth, latency, launch) in zip(
-            self._comm_per_byte(node, rows), self.sizes, self.prices.links, strict=True
-        ):
+        for share, n, (bandwidth, latency, launch) in zip(shares, self.sizes, self.prices.links, strict=True):
             comm += np.isinf(share[:, 0]) * _EXCLUDED
             share = np.where(np.isinf(share), 0.0, share) * np.array([once + node.reruns, float(has_cotangent)])
             if share.any():
@@ -296,52 +294,63 @@ class Costs:
         comm += (sent > 0) * self.graph.in_no_comm(node) * _EXCLUDED
         return Measure(seconds * work * runs, comm, 0.0, sent, 0.0).times(node.times)
 
-    def _comm_per_byte(self, node: Node, rows: Any) -> Any:
-        """The communication of an op along each axis, forward and backward, for each row.
+    def _comm_per_byte(self, node: Node, rows: Any) -> tuple[Any, Any]:
+        """The communication of an op along each axis, forward and backward, and its work, for each row.
 
         If it is not the sum over the axes, all of it is along the slowest one: at least the most along one axis, until
         it is priced. Where ops choose for themselves, it is infinite for what sends more forward than a gather.
         """
-        per_axis = np.stack([o.sent[rows[:, a]] for a, o in enumerate(self._options[node.leader.id])])
+        options = self._options[node.leader.id]
+        per_axis = np.stack([o.sent[rows[:, a]] for a, o in enumerate(options)])
+        work = np.max([o.work[rows[:, a]] for a, o in enumerate(options)], 0)  # fixed parts are not done twice
         row_comm = self._row_comm.setdefault(node.leader.id, {})
         not_sums = (per_axis[:, :, 0] > 0).sum(0) > 1
+        not_sums |= np.any([o.unpriced[rows[:, a]] for a, o in enumerate(options)], 0)
         if row_comm:
             not_sums |= np.array([tuple(row) in row_comm for row in rows.tolist()])
         slowest = min(range(len(self.sizes)), key=lambda a: (self.sizes[a] == 1, self.prices.links[a][0]))
         for k in np.flatnonzero(not_sums):
             row = tuple(rows[k].tolist())
-            comm = row_comm.get(row) or self._joint_comm.get(self._joint(node, row)) or per_axis[:, k].max(0)
+            across = self._across(node, row)
+            comm = row_comm.get(row) or self._across_comm.get((node.leader.id, *across))
+            comm = comm or CommPerByte(*per_axis[:, k].max(0))
             per_axis[:, k] = 0.0
-            per_axis[slowest, k] = comm
+            per_axis[across[0][0] if len(across) == 1 else slowest, k], work[k] = comm[:2], max(work[k], comm.work)
         if self.graph.is_implicit and per_axis.any():
             local = node.results[0].nbytes / parts(self.result_states(node, rows, 0), self.sizes)
             sent = per_axis[:, :, 0].sum(0) * local
-            per_axis[slowest, sent > self._gathered(node, rows) + _ROUNDED] = FORBIDDEN
-        return per_axis
+            per_axis[slowest, sent > self._gathered(node, rows) + _ROUNDED] = FORBIDDEN[:2]
+        return per_axis, work
 
-    def _joint(self, node: Node, row: Sequence[int]) -> tuple[Any, ...]:
-        """A node with its options across shards: the states along the other axes matter little."""
-        sent = enumerate(zip(row, self._options[node.leader.id], strict=True))
-        return node.leader.id, *((a, k) for a, (k, options) in sent if options.sent[k, 0] > 0)
+    def _across(self, node: Node, row: Sequence[int]) -> list[tuple[int, int]]:
+        """The axes with their options across shards: the states along the other axes matter little."""
+        every = enumerate(zip(row, self._options[node.leader.id], strict=True))
+        return [(a, k) for a, (k, options) in every if options.across[k]]
 
-    def price_joint(self, assignment: Assignment, domains: Domains) -> set[int]:
-        """Prices the ops that an assignment has across shards of several axes, with all rows of their domains.
+    def price_across(self, assignment: Assignment, domains: Domains) -> set[int]:
+        """Prices the ops that an assignment has across shards by a way or along several axes.
 
-        Returns the nodes with new prices.
+        With all rows of their domains across as many axes, or fewer. Returns the nodes with new prices.
         """
         changed = set()
         for node in self.graph.decisions:
-            key, row = self._joint(node, assignment[node.id]), assignment[node.id]
-            if len(key) > 2 and key not in self._joint_comm and row not in self._row_comm.get(node.id, ()):
-                rows = {self._joint(node, each): each for each in map(tuple, domains[node.id].tolist())}
-                for each, of in rows.items():
-                    if len(each) > 2 and each not in self._joint_comm:
-                        comm = self.graph.comm_per_byte(node, self.chosen(node, of), [a for a, _ in each[1:]])
-                        self._joint_comm[each] = comm or FORBIDDEN
-                changed.add(node.id)
+            row = assignment[node.id]
+            if row in self._row_comm.get(node.id, ()) or not self._is_unpriced(node, taken := self._across(node, row)):
+                continue
+            rows = {tuple(self._across(node, each)): each for each in map(tuple, domains[node.id].tolist())}
+            for across, of in rows.items():
+                if len(across) <= len(taken) and self._is_unpriced(node, across):
+                    comm = self.graph.comm_per_byte(node, self.chosen(node, of), [a for a, _ in across])
+                    self._across_comm[node.id, *across] = comm or FORBIDDEN
+            changed.add(node.id)
         factors = self._factor_cache.items()
         self._factor_cache = {k: f for k, f in factors if k[0] == "use" or changed.isdisjoint(f.ids)}
         return changed
+
+    def _is_unpriced(self, node: Node, across: Sequence[tuple[int, int]]) -> bool:
+        """Whether options across shards have no price yet."""
+        by_way = any(self._options[node.id][a].unpriced[k] for a, k in across)
+        return (by_way or len(across) > 1) and (node.id, *across) not in self._across_comm
 
     def _gathered(self, node: Node, rows: Any) -> Table:
         """The bytes that each device sends to gather the operands along the axes with an option across shards."""
@@ -372,7 +381,7 @@ class Costs:
                 row_comm[row] = FORBIDDEN
                 self._disallow_refused(node)
                 changed = True
-            elif not np.allclose(sent, self._comm_per_byte(node, np.array([row]))[:, 0].sum(0), rtol=1e-3):
+            elif not np.allclose(sent[:2], self._comm_per_byte(node, np.array([row]))[0][:, 0].sum(0), rtol=1e-3):
                 row_comm[row] = sent
                 changed = True
         if changed:

@@ -22,7 +22,7 @@ from shtypes.evaluation.value_info import Counts
 from shtypes.lifting.ways.windows import convolved
 from shtypes.solver import options as options_
 from shtypes.solver.axis_states import INVARIANT, REDUCED, SHARDED, UNREDUCED, axis_state, typed
-from shtypes.solver.options import FORBIDDEN, Operand, Option, comm_per_byte, operand, states_of
+from shtypes.solver.options import FORBIDDEN, FREE, Operand, Option, comm_per_byte, operand, states_of
 from shtypes.solver.options import options as options_along
 from shtypes.traced.program import with_gradient
 from shtypes.types.mesh import Mesh
@@ -169,7 +169,7 @@ def test_equations_that_are_alike_are_asked_once() -> None:
     assert options(one, 4) is not options(one, SIZE)
 
 
-def test_a_way_is_tried_once_and_differentiated_only_where_it_applies(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_way_is_tried_once_and_differentiated_only_where_a_plan_takes_it(monkeypatch: pytest.MonkeyPatch) -> None:
     tried: list[str] = []
     differentiated: list[Any] = []
 
@@ -187,7 +187,11 @@ def test_a_way_is_tried_once_and_differentiated_only_where_it_applies(monkeypatc
     found = options_.way_options(eqn, SIZE, operands_of(eqn), ("axis",), assuming=False)
     assert [o.operands for o in found] == [(SHARDED + 2, REDUCED), (SHARDED + 3, REDUCED)]
     assert len(tried) == len(set(tried)) > len(found)
-    assert len(differentiated) == len(found) + 1  # and the undivided one, with whose work theirs is compared
+    assert not differentiated
+    price = comm_per_byte(eqn, Mesh({"axis": SIZE}), operands_of(eqn), found[:1])
+    assert price is not None
+    assert (price.forward, price.work > 1) == (found[0].sent, True)
+    assert len(differentiated) == 2  # and the undivided one, with whose work its own is compared
 
 
 def test_a_primitive_without_a_row_is_refused() -> None:
@@ -314,7 +318,7 @@ def test_what_gives_other_results_than_each_axis_by_itself_is_no_option_of_both(
     )
     columns_first, mesh = columns.as_major(), Mesh({"a": 2, "b": 2})
     for some in ([rows, nothing], [nothing, columns], [nothing, columns_first]):
-        assert comm_per_byte(own, mesh, known, some) == (0.0, 0.0)
+        assert comm_per_byte(own, mesh, known, some) == FREE
     assert comm_per_byte(own, mesh, known, [rows, columns_first]) == FORBIDDEN
 
 
