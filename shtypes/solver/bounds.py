@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from shtypes.solver.elimination import Table
+from shtypes.solver.terms import Movable, Table, Tables, as_terms, dense
 
 #: The most sweeps over the tables, and the most entries that are visited in all of them.
 _SWEEPS: Final = 100
@@ -20,7 +20,6 @@ LEAST_PART: Final = 0.1
 ROUNDED: Final = 1e-9
 
 Values = dict[int, int]
-Tables = Mapping[tuple[int, ...], Table]
 
 
 class Minimum(NamedTuple):
@@ -36,9 +35,12 @@ class Minimum(NamedTuple):
         return self.bound >= self.total - ROUNDED * abs(self.total)
 
 
-def total_of(tables: Tables, values: Mapping[int, int]) -> float:
+def total_of(tables: Mapping[tuple[int, ...], Any], values: Mapping[int, int]) -> float:
     """The sum of the tables at one value of each variable."""
-    return sum(float(table[tuple(values[v] for v in ids)]) for ids, table in tables.items())
+    return sum(
+        min(float(term[tuple(values[v] * (n > 1) for v, n in zip(ids, term.shape, strict=True))]) for term in terms)
+        for ids, terms in as_terms(tables).items()
+    )
 
 
 class Narrowed(NamedTuple):
@@ -51,7 +53,7 @@ class Narrowed(NamedTuple):
 
 def narrowed(
     sizes: Mapping[int, int],
-    tables: Tables,
+    tables: Mapping[tuple[int, ...], Any],
     incumbent: Minimum,
     patience: int,
     least_gain: float = LEAST_GAIN,
@@ -73,7 +75,7 @@ def narrowed(
         guess: Values are dropped as if the incumbent were so many times the bound of the first sweep, or more if there
             is no such sum.
     """
-    state, visits = _Diffusion(sizes, tables), 0
+    state, visits = _Diffusion(sizes, as_terms(tables)), 0
     history, upper = [(-math.inf, state.count)], incumbent.total
     for sweep in range(1, 1 + _SWEEPS):
         values = state.sweep(upper)
@@ -101,17 +103,17 @@ class _Diffusion:
     def __init__(self, sizes: Mapping[int, int], tables: Tables) -> None:
         self.kept: dict[int, Any] = {v: np.arange(n) for v, n in sizes.items()}
         self._alone: dict[int, Table] = {v: np.zeros(n) for v, n in sizes.items()}
-        self._wide = {ids: table.copy() for ids, table in tables.items() if len(ids) > 1}
-        for ids, table in tables.items():
+        self._wide = {ids: Movable(terms) for ids, terms in tables.items() if len(ids) > 1}
+        for ids, terms in tables.items():
             if len(ids) == 1:
-                self._alone[ids[0]] = self._alone[ids[0]] + table
+                self._alone[ids[0]] = self._alone[ids[0]] + dense(terms)
         self._order = _order(sizes, self._wide)
         self._rank = {v: i for i, v in enumerate(self._order)}
         self._at = {v: [ids for ids in self._wide if v in ids] for v in sizes}
-        self._least: dict[Any, float] = {ids: float(table.min()) for ids, table in self._wide.items()}
+        self._least: dict[Any, float] = {ids: float(table.least(0).min()) for ids, table in self._wide.items()}
         self._least.update((v, float(table.min())) for v, table in self._alone.items())
         #: All sums are at least that.
-        self.bound = sum(self._least.values()) + sum(float(t.sum()) for ids, t in tables.items() if not ids)
+        self.bound = sum(self._least.values()) + sum(float(dense(t).sum()) for ids, t in tables.items() if not ids)
 
     @property
     def entries(self) -> int:
@@ -138,8 +140,8 @@ class _Diffusion:
     def _gather(self, v: int) -> None:
         """Moves the costs of tables around a variable to it."""
         for ids in self._at[v]:
-            least = self._wide[ids].min(tuple(i for i, u in enumerate(ids) if u != v))
-            self._wide[ids] -= _along(least, ids, v)
+            least = self._wide[ids].least(ids.index(v))
+            self._wide[ids].add(ids.index(v), -least)
             self._alone[v] = self._alone[v] + least
             self._note(ids, 0.0)
         self._note(v, float(self._alone[v].min()))
@@ -154,15 +156,13 @@ class _Diffusion:
         if not keep.all() and keep.any():
             self.kept[v], self._alone[v] = self.kept[v][keep], self._alone[v][keep]
             for ids in self._at[v]:
-                self._wide[ids] = np.compress(keep, self._wide[ids], ids.index(v))
+                self._wide[ids].compress(keep, ids.index(v))
 
     def _best(self, v: int, chosen: Values) -> int:
         """The value of a variable that costs least with those that are chosen."""
         total = self._alone[v]
         for ids in self._at[v]:
-            table = self._wide[ids][tuple(chosen.get(u, slice(None)) for u in ids)]
-            left = [u for u in ids if u not in chosen]
-            total = total + table.min(tuple(i for i, u in enumerate(left) if u != v))
+            total = total + self._wide[ids].least(ids.index(v), [*map(chosen.get, ids)])
         return int(total.argmin())
 
     def _spread(self, v: int) -> None:
@@ -170,8 +170,8 @@ class _Diffusion:
         onwards = [ids for ids in self._at[v] if max(self._rank[u] for u in ids) > self._rank[v]]
         share = self._alone[v] / max(len(onwards), len(self._at[v]) - len(onwards), 1)
         for ids in onwards:
-            self._wide[ids] += _along(share, ids, v)
-            self._note(ids, float(self._wide[ids].min()))
+            self._wide[ids].add(ids.index(v), share)
+            self._note(ids, float(self._wide[ids].least(ids.index(v)).min()))
             self._alone[v] = self._alone[v] - share
         self._note(v, float(self._alone[v].min()))
 
@@ -191,8 +191,3 @@ def _order(variables: Iterable[int], tables: Iterable[tuple[int, ...]]) -> list[
         return (first, -1) if first > v else (first, 1) if last < v else (v, 0)
 
     return sorted(near, key=place)
-
-
-def _along(x: Table, ids: tuple[int, ...], v: int) -> Table:
-    """Costs of one variable, to broadcast with a table."""
-    return x.reshape([-1 if u == v else 1 for u in ids])

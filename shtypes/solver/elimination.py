@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
-Table = np.ndarray[Any, np.dtype[np.float64]]
+from shtypes.solver.terms import Table
 
 #: The most entries of an intermediate table: of exact elimination, and with some variables fixed.
 MOST_ENTRIES: Final = 300_000_000

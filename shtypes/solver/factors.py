@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from shtypes.solver.reshard_prices import Table
+from shtypes.solver.terms import Table, Tables, Terms, add_to, dense
 
 
 class Measure(NamedTuple):
@@ -54,18 +53,17 @@ def combined(
     reshard: float,
     weights: tuple[float, float] = (1.0, 1.0),
     least: Callable[[tuple[int, ...], Table], Table] = lambda ids, table: table,
-) -> Mapping[tuple[int, ...], Table]:
+) -> Tables:
     """Sums factors into tables of the objective, keyed by their decision variables in ascending order.
 
     ``least`` is applied to each alternative first.
     """
-    tables: dict[tuple[int, ...], Table] = {}
+    tables: dict[tuple[int, ...], Terms] = {}
     for factor in factors:
-        each = [least(factor.ids, cost.weighted(byte, reshard, weights)) for cost in factor.alternatives]
-        table = functools.reduce(np.minimum, each)
+        terms: Terms = [least(factor.ids, cost.weighted(byte, reshard, weights)) for cost in factor.alternatives]
         ids = tuple(sorted(set(factor.ids)))
+        if len(ids) < len(factor.ids):  # a variable tied to itself takes the diagonal
+            terms = [dense(terms)]
         letters = "".join(chr(97 + ids.index(i)) for i in factor.ids)
-        # A variable tied to itself takes the diagonal.
-        table = np.einsum(f"{letters}->{''.join(sorted(set(letters)))}", table)
-        tables[ids] = tables[ids] + table if ids in tables else table
+        add_to(tables, ids, [np.einsum(f"{letters}->{''.join(sorted(set(letters)))}", term) for term in terms])
     return tables

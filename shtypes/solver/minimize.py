@@ -14,8 +14,9 @@ from typing import Any, Final
 import numpy as np
 
 from shtypes.solver import elimination
-from shtypes.solver.bounds import LEAST_GAIN, LEAST_PART, ROUNDED, Minimum, Tables, Values, narrowed, total_of
-from shtypes.solver.elimination import Table, eliminate, local_search, minimize_over, width
+from shtypes.solver.bounds import LEAST_GAIN, LEAST_PART, ROUNDED, Minimum, Values, narrowed, total_of
+from shtypes.solver.elimination import eliminate, local_search, minimize_over, width
+from shtypes.solver.terms import Table, Terms, add_to, as_terms, compressed, dense, rows_of
 
 #: By `QUICK_ENTRIES`: the sizes of tables between which dominated values are dropped again.
 _STAGES: Final = (1 / 40, 1 / 4, 1)
@@ -36,7 +37,7 @@ _EXACT: Final = 1e-13
 
 def minimize(
     sizes: Mapping[int, int],
-    tables: Tables,
+    tables: Mapping[tuple[int, ...], Terms | Table],
     start: Values | None = None,
     tick: Callable[[], None] = lambda: None,
     offer: Callable[[Values, float], None] = lambda values, total: None,
@@ -74,10 +75,10 @@ def minimize(
         core.drop_dominated(tick)
         exact = width(core.sizes, core.tables) <= (most // _LARGER if quick else most)
         if exact:
-            chosen, total = eliminate(core.sizes, core.tables, tick)
+            chosen, total = eliminate(core.sizes, core.dense(), tick)
         else:
             at = core.located(incumbent.values)
-            chosen, total = local_search(core.sizes, core.tables, elimination.QUICK_ENTRIES, at, tick)
+            chosen, total = local_search(core.sizes, core.dense(), elimination.QUICK_ENTRIES, at, tick)
         values = core.restored(chosen)
         if upper < min(total, incumbent.total) - ROUNDED * abs(total):  # the guess was too low
             return minimize(sizes, tables, values, tick, offer, guess=math.inf)
@@ -100,9 +101,9 @@ def minimize(
 class Core:
     """The variables that are left of a problem, with the values that are left of each."""
 
-    def __init__(self, sizes: Mapping[int, int], tables: Tables) -> None:
+    def __init__(self, sizes: Mapping[int, int], tables: Mapping[tuple[int, ...], Terms | Table]) -> None:
         self.rows: dict[int, Any] = {v: np.arange(n) for v, n in sizes.items()}
-        self.tables = dict(tables)
+        self.tables = dict(as_terms(tables))
         #: The variables that are not, with their values and tables then, and the values of the tables' variables.
         self._eliminated: list[tuple[int, list[tuple[tuple[int, ...], Table, list[Any]]]]] = []
         #: The variables whose tables have changed since dominated values were dropped.
@@ -113,6 +114,10 @@ class Core:
     def sizes(self) -> dict[int, int]:
         """The number of values of each variable."""
         return {v: len(rows) for v, rows in self.rows.items()}
+
+    def dense(self) -> dict[tuple[int, ...], Table]:
+        """The tables as arrays."""
+        return {ids: dense(terms) for ids, terms in self.tables.items()}
 
     def eliminate(self, entries: int, tick: Callable[[], None]) -> None:
         """Eliminates the variables that need tables of few entries without dominated values, the smallest first."""
@@ -126,9 +131,9 @@ class Core:
             del weights[v]
             others = near.pop(v) - {v}
             ids = tuple(sorted(others))
-            parts = [(scope, self.tables.pop(scope)) for scope in list(self.tables) if v in scope]
+            parts = [(scope, dense(self.tables.pop(scope))) for scope in list(self.tables) if v in scope]
             self._eliminated.append((v, [(scope, t, [self.rows[u] for u in scope]) for scope, t in parts]))
-            self._add(ids, minimize_over(parts, v, ids, self.sizes))
+            add_to(self.tables, ids, [minimize_over(parts, v, ids, self.sizes)])
             del self.rows[v]
             self._changed.update(dict.fromkeys(ids))
             for u in others:
@@ -143,12 +148,12 @@ class Core:
             tick()
             v = next(iter(waiting))
             del waiting[v]
-            keep = _undominated([np.moveaxis(self.tables[ids], ids.index(v), 0) for ids in at[v]], len(self.rows[v]))
+            keep = _undominated([rows_of(self.tables[ids], ids.index(v)) for ids in at[v]], len(self.rows[v]))
             if keep.all():
                 continue
             self.rows[v] = self.rows[v][keep]
             for ids in at[v]:
-                self.tables[ids] = np.compress(keep, self.tables[ids], ids.index(v))
+                self.tables[ids] = compressed(self.tables[ids], keep, ids.index(v))
                 waiting.update(dict.fromkeys(ids))
         self._changed.clear()
         self.drop({})
@@ -158,13 +163,13 @@ class Core:
         self.rows = {v: rows[keep[v]] if v in keep else rows for v, rows in self.rows.items()}
         single = {v for v, rows in self.rows.items() if len(rows) == 1}
         tables, self.tables = self.tables, {}
-        for ids, table in tables.items():
+        for ids, terms in tables.items():
             if not (keep.keys() | single).isdisjoint(ids):
                 self._changed.update(dict.fromkeys(ids))
             for i, v in enumerate(ids):
-                table = table if v not in keep else np.compress(keep[v], table, i)
-            left = tuple(v for v in ids if v not in single)
-            self._add(left, table.reshape([len(self.rows[v]) for v in left]))
+                terms = compressed(terms, keep[v], i) if v in keep else terms
+            gone = tuple(i for i, v in enumerate(ids) if v in single)
+            add_to(self.tables, tuple(v for v in ids if v not in single), [term.squeeze(gone) for term in terms])
         for v in single:
             self._eliminated.append((v, [((v,), np.zeros(1), [self.rows.pop(v)])]))
 
@@ -179,9 +184,6 @@ class Core:
         best = best if best.total == incumbent.total else best._replace(values=self.restored(best.values))
         self.drop(keep)
         return best, upper
-
-    def _add(self, ids: tuple[int, ...], table: Table) -> None:
-        self.tables[ids] = self.tables[ids] + table if ids in self.tables else table
 
     def located(self, values: Mapping[int, int]) -> Values:
         """Where values are among those that are left, if they are."""
@@ -203,23 +205,23 @@ class Core:
 
 
 def _undominated(tables: list[Table], n: int) -> Any:
-    """Which of a variable's ``n`` values are not found to cost more than another; it is dim 0 of its tables."""
+    """Which of a variable's ``n`` values, which are rows of tables, are not found to cost more than another."""
     if n == 1 or not tables:
         return np.arange(n) == 0
-    rows, keep = [table.reshape(n, -1) for table in tables], np.ones(n, bool)
+    keep = np.ones(n, bool)
     more = np.zeros((n, n))  # what one value costs more than another where the tables are least for the other
-    for table in rows:
+    for table in tables:
         at_least = table[:, table.argmin(1)]
         more += at_least - at_least.diagonal()
     np.fill_diagonal(more, np.inf)
-    rounded = _EXACT * sum(float(np.abs(table).max()) for table in rows)
-    step = 1 + _COMPARED // max(table.shape[1] for table in rows)
+    rounded = _EXACT * sum(float(np.abs(table).max()) for table in tables)
+    step = 1 + _COMPARED // max(table.shape[1] for table in tables)
     for rivals in np.argsort(more, 0)[:_RIVALS]:
         values = np.flatnonzero(keep & (more[rivals, np.arange(n)] < -rounded))
         for k in range(0, len(values), step):
             part = values[k : k + step]
             most = np.zeros(len(part))
-            for table in rows:
+            for table in tables:
                 most += (table[rivals[part]] - table[part]).max(1)
             keep[part[most < -rounded]] = False
     return keep

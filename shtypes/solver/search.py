@@ -16,11 +16,11 @@ import numpy as np
 
 from shtypes.context.scope import attribute_set
 from shtypes.errors import ShardingTypeError
-from shtypes.solver.elimination import Table
 from shtypes.solver.factors import Factor, Measure, combined
 from shtypes.solver.minimize import minimize
 from shtypes.solver.progress import Progress, report
 from shtypes.solver.tables import Assignment, Costs, Domains
+from shtypes.solver.terms import Table
 
 #: The number of axes that vary together.
 EXACT_AXES: Final = 2

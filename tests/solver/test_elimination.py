@@ -14,6 +14,7 @@ from shtypes.solver import minimize as minimize_
 from shtypes.solver.bounds import Minimum, narrowed, total_of
 from shtypes.solver.elimination import eliminate, local_search, to_fix
 from shtypes.solver.minimize import Core, minimize
+from shtypes.solver.terms import dense
 
 
 def random_problem(seed: int) -> tuple[dict[int, int], dict[tuple[int, ...], np.ndarray]]:
@@ -130,6 +131,24 @@ def test_values_that_cost_more_than_known_ones_are_dropped_until_the_rest_is_min
     assert math.isclose(found.total, sum(float(t[tuple(found.values[v] for v in ids)]) for ids, t in tables.items()))
     assert found.bound <= value * (1 + 1e-9) <= found.total * (1 + 2e-9)
     assert math.isclose(found.total, value, rel_tol=1e-9) or not found.exact
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_least_of_terms_is_as_their_table(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    sizes, tables = random_problem(seed)
+    shape = [sizes[v] for v in range(3)]
+    terms: dict[tuple[int, ...], Any] = {ids: [table] for ids, table in tables.items()}
+    terms[0, 1, 2] = [rng.normal(size=np.where(np.arange(3) == lacking, 1, shape)) for lacking in (0, 1)]
+    tables[0, 1, 2] = dense(terms[0, 1, 2])
+    upper = eliminate(sizes, tables)[1] + 1.0
+    found, other = (narrowed(sizes, each, Minimum({}, upper, -math.inf), patience=3) for each in (terms, tables))
+    assert math.isclose(found.incumbent.total, other.incumbent.total)
+    assert math.isclose(found.incumbent.bound, other.incumbent.bound)
+    assert all(np.array_equal(keep, other.kept[v]) for v, keep in found.kept.items())
+    core = Core(sizes, terms)
+    core.drop_dominated(lambda: None)
+    assert math.isclose(eliminate(core.sizes, core.dense())[1], eliminate(sizes, tables)[1])
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -24,6 +24,7 @@ from shtypes.solver.progress import Progress, watching
 from shtypes.solver.reshard_prices import Prices
 from shtypes.solver.search import Search
 from shtypes.solver.tables import Costs
+from shtypes.solver.terms import dense
 from shtypes.types.mesh import Mesh
 from tests.end_to_end import some
 from tests.solver.models import f32, gpt, gpt_loss, mlp, mlp_loss
@@ -96,8 +97,8 @@ def test_the_assignment_costs_least_of_all(mesh: dict[str, int], length: int, se
     point = search.solve(byte)  # with the prices of the plans that run, from now on
     ids = sorted(domains)
     total = np.zeros([1] * len(ids))
-    for over, table in combined(costs.factors(domains), byte, 0.0).items():
-        total = total + table.reshape([len(domains[i]) if i in over else 1 for i in ids])
+    for over, terms in combined(costs.factors(domains), byte, 0.0).items():
+        total = total + dense(terms).reshape([len(domains[i]) if i in over else 1 for i in ids])
     assert total.size == math.prod(map(len, domains.values()))
     rows = [np.flatnonzero((domains[i] == np.array(point.assignment[i])).all(-1)) for i in ids]
     assert math.isclose(total[tuple(int(row) for (row,) in rows)], total.min(), rel_tol=1e-9)
