@@ -13,8 +13,7 @@ from shtypes.solver.terms import Movable, Table, Tables, as_terms, dense
 #: The most sweeps over the tables, and the most entries that are visited in all of them.
 _SWEEPS: Final = 100
 _VISITS: Final = 1_000_000_000
-#: The relative gain of the bound below which sweeps are no progress, and the part of the values that are dropped.
-LEAST_GAIN: Final = 1e-3
+#: The part of the values below which it is no progress to drop them.
 LEAST_PART: Final = 0.1
 #: The relative tolerance of bounds.
 ROUNDED: Final = 1e-9
@@ -56,8 +55,9 @@ def narrowed(
     tables: Mapping[tuple[int, ...], Any],
     incumbent: Minimum,
     patience: int,
-    least_gain: float = LEAST_GAIN,
     guess: float = math.inf,
+    *,
+    only_dropped: bool = False,
 ) -> Narrowed:
     """Bounds a sum of tables from below, and drops values of which all sums are above the incumbent.
 
@@ -70,10 +70,11 @@ def narrowed(
         sizes: The number of values of each variable.
         tables: By their variables, in ascending order.
         incumbent: The least sum so far. It is returned where no smaller sum is met.
-        patience: The number of sweeps without progress after which it is final.
-        least_gain: The relative gain of the bound that is progress, as it is to drop a tenth of the values.
+        patience: The number of sweeps without progress after which it is final: a tenth of the values dropped, or so
+            much of a gain of the bound that it may reach the incumbent.
         guess: Values are dropped as if the incumbent were so many times the bound of the first sweep, or more if there
             is no such sum.
+        only_dropped: Whether a gain of the bound is no progress.
     """
     state, visits = _Diffusion(sizes, as_terms(tables)), 0
     history, upper = [(-math.inf, state.count)], incumbent.total
@@ -88,11 +89,13 @@ def narrowed(
         visits += state.entries
         if state.bound >= upper - ROUNDED * abs(upper) or visits > _VISITS:
             break
-        bound, left = history[max(sweep - patience, 0)]
-        if state.bound <= bound + least_gain * abs(bound) and state.count > (1 - LEAST_PART) * left:
-            break
+        if sweep > patience:
+            bound, left = history[sweep - patience]
+            gain = 0.0 if only_dropped else (state.bound - bound) * (_SWEEPS - sweep) / patience
+            if state.bound + gain <= upper and state.count > (1 - LEAST_PART) * left:
+                break
     if incumbent.total > upper <= state.bound:  # the guess was too low
-        return narrowed(sizes, tables, incumbent, patience, least_gain, guess * guess)
+        return narrowed(sizes, tables, incumbent, patience, guess * guess, only_dropped=only_dropped)
     kept = {v: np.isin(np.arange(n), state.kept[v]) for v, n in sizes.items()}
     return Narrowed(incumbent._replace(bound=max(incumbent.bound, min(state.bound, upper))), upper, kept)
 

@@ -59,6 +59,8 @@ _WORK: Final = 1e6
 _MOST_PAIRED: Final = 200
 #: The price of a reshard (of 0.1 bytes), as a tie-breaker.
 _RESHARD: Final = 0.1 / _LINK
+#: What no type is worth: a tenth of a tie-breaker.
+_GAP: Final = 0.1 * _RESHARD
 #: Primitives whose options are known.
 _KNOWN: Final = frozenset({*ROWS, *CALLS, "custom_jvp_call", "typed_call", "sharding_annotation"})
 #: The most corrections of costs by the communication of typed plans.
@@ -180,7 +182,7 @@ def _decide(inputs: _Inputs) -> Decisions | str:
     prices = Prices(mesh, model)
     costs = Costs(graph, prices, device, 0.0, _WEIGHTS[goal.minimize], by_bytes=goal.by == "bytes")
     few = len(mesh.axis_names) < 3 or len(graph.decisions) <= _MOST_PAIRED
-    search = Search(costs, seed=None, block=2 if few else 1)
+    search = Search(costs, seed=None, block=2 if few else 1, gap=0.0 if goal.by == "time" else _GAP)
     for _ in range(_MOST_CORRECTIONS):
         point = search.solve(reshard=_RESHARD)
         transfers = costs.transfers(point.assignment)

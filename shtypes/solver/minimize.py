@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 
 from shtypes.solver import elimination
-from shtypes.solver.bounds import LEAST_GAIN, LEAST_PART, ROUNDED, Minimum, Values, narrowed, total_of
+from shtypes.solver.bounds import LEAST_PART, ROUNDED, Minimum, Values, narrowed, total_of
 from shtypes.solver.elimination import eliminate, local_search, minimize_over, width
 from shtypes.solver.terms import Table, Terms, add_to, as_terms, compressed, dense, rows_of
 
@@ -31,6 +31,8 @@ _SOON: Final = 2
 _LATE: Final = 10
 #: See `minimize`.
 _GUESS: Final = 4.0
+#: The most values, of all, that are left by a guess which may be too low, so that all is done again.
+_WORTH: Final = 1 / 2
 #: The relative tolerance of sums of few numbers.
 _EXACT: Final = 1e-13
 
@@ -44,6 +46,7 @@ def minimize(
     *,
     quick: bool = False,
     guess: float = _GUESS,
+    gap: float = 0.0,
 ) -> Minimum:
     """The minimum of the sum of the tables.
 
@@ -55,6 +58,7 @@ def minimize(
         offer: Called with values, and the sum there, before what takes seconds.
         quick: Whether to give up what needs seconds.
         guess: The minimum is first looked for below so many times the first bound, if the problem is wide.
+        gap: What a sum may be above the minimum, if it takes seconds to know the minimum.
     """
     most, entries = elimination.MOST_ENTRIES, elimination.QUICK_ENTRIES
     core, upper = Core(sizes, tables), math.inf
@@ -64,7 +68,9 @@ def minimize(
         return width(core.sizes, core.tables) > most // _LARGER
 
     if is_wide() and not quick:
-        incumbent, upper = core.narrow(incumbent, _SOON, math.inf, guess)
+        incumbent, upper = core.narrow(incumbent, _SOON, guess, only_dropped=True)
+        if upper < incumbent.total and sum(core.sizes.values()) > _WORTH * sum(sizes.values()):
+            return minimize(sizes, tables, incumbent.values, tick, offer, guess=math.inf, gap=gap)
     first, *more = _STAGES if quick else (*_STAGES, _LAST_STAGE)
     core.eliminate(int(entries * first), tick)
     for stage in more:
@@ -81,15 +87,15 @@ def minimize(
             chosen, total = local_search(core.sizes, core.dense(), elimination.QUICK_ENTRIES, at, tick)
         values = core.restored(chosen)
         if upper < min(total, incumbent.total) - ROUNDED * abs(total):  # the guess was too low
-            return minimize(sizes, tables, values, tick, offer, guess=math.inf)
+            return minimize(sizes, tables, values, tick, offer, guess=math.inf, gap=gap)
         if exact:
             return Minimum(values, total, total)
         incumbent = Minimum(values, total, incumbent.bound) if total < incumbent.total else incumbent
-        if quick:
+        if quick or incumbent.total <= incumbent.bound + gap:
             return incumbent
         offer(incumbent.values, incumbent.total)
         before = sum(core.sizes.values())
-        incumbent, upper = core.narrow(incumbent, _LATE, LEAST_GAIN)
+        incumbent, upper = core.narrow(incumbent, _LATE)
         tick()
         if sum(core.sizes.values()) > (1 - LEAST_PART) * before:
             if entries * _LARGER > most:
@@ -174,13 +180,13 @@ class Core:
             self._eliminated.append((v, [((v,), np.zeros(1), [self.rows.pop(v)])]))
 
     def narrow(
-        self, incumbent: Minimum, patience: int, least_gain: float, guess: float = math.inf
+        self, incumbent: Minimum, patience: int, guess: float = math.inf, *, only_dropped: bool = False
     ) -> tuple[Minimum, float]:
         """Drops values that cost more than the incumbent; returns the next one, and above what values are dropped.
 
         See `narrowed`.
         """
-        best, upper, keep = narrowed(self.sizes, self.tables, incumbent, patience, least_gain, guess)
+        best, upper, keep = narrowed(self.sizes, self.tables, incumbent, patience, guess, only_dropped=only_dropped)
         best = best if best.total == incumbent.total else best._replace(values=self.restored(best.values))
         self.drop(keep)
         return best, upper

@@ -81,6 +81,7 @@ class Search:
         seed: Of a second order of the axes to start with; None for none.
         block: The number of axes that vary together; on more axes, blocks take turns.
         overlap: The part of the shorter of computing and communication that hides behind the longer.
+        gap: What the objective may be above its minimum, if it takes seconds to know the minimum.
         deadline: The time (of `time.monotonic`) from which on the incumbent is returned.
     """
 
@@ -91,9 +92,10 @@ class Search:
         seed: int | None = 0,
         block: int = EXACT_AXES,
         overlap: float = 0.0,
+        gap: float = 0.0,
         deadline: float = math.inf,
     ) -> None:
-        self.costs, self.overlap, self.deadline = costs, overlap, deadline
+        self.costs, self.overlap, self.gap, self.deadline = costs, overlap, gap, deadline
         self.settled = True  # whether the deadline cut nothing short
         self.axes = [a for a, n in enumerate(costs.sizes) if n > 1] or [0]
         self.block = min(block, len(self.axes))
@@ -181,7 +183,9 @@ class Search:
 
             start, quick = _rows(domains, best), not cached or self._quick
             minimum = minimize(
-                sizes, tables, start, self._check_time, lambda v, total: self._offer(total, rows_of(v)), quick=quick
+                *(sizes, tables, start, self._check_time, lambda v, total: self._offer(total, rows_of(v))),
+                quick=quick,
+                gap=self.gap,
             )
             best = rows_of(minimum.values)
             if not (changed := self.costs.price_across(best, domains)):
