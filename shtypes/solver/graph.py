@@ -332,8 +332,7 @@ class Graph:
                 raise error.with_traceback(None) from error.__cause__
             scale = (n - 1) / n / ((small - 1) / small) if n > 1 else 0.0
             scaled = [o._replace(sent=o.sent * scale, sent_backward=o.sent_backward * scale) for o in rule_options]
-            # The communication of algorithms across shards depends on the number of devices.
-            across = options_.way_options(op.eqn, n, operands, names, assuming=self.is_implicit)
+            across = options_.way_options(op.eqn, n, operands, assuming=self.is_implicit)
             distinct: dict[Any, Option] = {}
             for o in (*scaled, *across):
                 distinct.setdefault((o.operands, o.results), o)

@@ -117,8 +117,6 @@ class CommPerByte(NamedTuple):
 
 #: The price of options that no plan may take.
 FORBIDDEN: Final = CommPerByte(math.inf, 0.0)
-#: The price of what sends nothing, as far as is known.
-FREE: Final = CommPerByte(0.0, 0.0)
 
 #: Functions with custom derivative rules.
 _CUSTOM_RULES: Final = ("custom_jvp_call", "custom_vjp_call")
@@ -145,14 +143,24 @@ def options(
     return _options_cache.get_or_create(key, lambda: tuple(_Probe(eqn, operands, size, names).options()))
 
 
-def way_options(
-    eqn: Any, size: int, operands: Sequence[Operand | None], names: Sequence[str], *, assuming: bool
-) -> tuple[Option, ...]:
-    """The options of an equation across shards; with ``assuming``, also those that assume something of the operands."""
+def way_options(eqn: Any, size: int, operands: Sequence[Operand | None], *, assuming: bool) -> tuple[Option, ...]:
+    """The options of an equation across shards; with ``assuming``, also those that assume something of the operands.
+
+    They are those along the fewest devices that divide the same dims; of ways with the same states the cheapest.
+    """
     if size == 1 or not any(assuming or not assumes(way) for way in ways_of(eqn)):
         return ()
-    key = ("ways", assuming, *_key(eqn, operands, size, names))
-    return _options_cache.get_or_create(key, lambda: tuple(_Probe(eqn, operands, size, names).ways(assuming)))
+    dims = {n for v in (*eqn.invars, *eqn.outvars) for n in v.aval.shape}
+    few = next(k for k in range(2, size + 1) if size % k == 0 and all(n % k or n % size == 0 for n in dims))
+    key = ("ways", assuming, *_key(eqn, operands, few, ("axis",)))
+    alike: dict[Any, list[Option]] = {}
+    for o in _options_cache.get_or_create(key, lambda: tuple(_Probe(eqn, operands, few, ("axis",)).ways(assuming))):
+        alike.setdefault((o.operands, o.results), []).append(o)
+
+    def price(o: Option) -> float:
+        return sum((comm_per_byte(eqn, Mesh({"axis": size}), operands, [o]) or FORBIDDEN)[:2])
+
+    return tuple(min(some, key=price) if len(some) > 1 else some[0] for some in alike.values())
 
 
 def residuals(eqn: Any, operands: tuple[int, ...]) -> Residuals:
@@ -243,8 +251,7 @@ class _Probe:
         yield from seen.values()
 
     def ways(self, assuming: bool) -> Iterator[Option]:
-        """The options across shards along the axis; of ways with the same states the one that sends least."""
-        alike: dict[Any, list[tuple[Option, _Traced]]] = {}
+        """The options across shards along the axis, with what they send forward."""
         for seed in self._sharded_seeds():
             for number, way in enumerate(ways_of(self.eqn)):
                 traced = None
@@ -252,10 +259,7 @@ class _Probe:
                     traced = self.trace(self._types(seed), functools.partial(way, self.eqn))
                 if traced is not None and (option := self._option_of(seed, traced)) is not None:
                     sent = ledger_of(traced.program).total.bytes / self._local_bytes(traced)
-                    alike.setdefault(option[:2], []).append((option._replace(sent=sent, way=number), traced))
-        for some in alike.values():
-            prices = [self.price(traced, self.size) or FORBIDDEN for _, traced in some] if len(some) > 1 else [FREE]
-            yield some[min(range(len(some)), key=lambda i: prices[i].forward + prices[i].backward)][0]
+                    yield option._replace(sent=sent, way=number)
 
     def _types(self, seed: dict[int, int]) -> list[HiShType]:
         return self.types([self._along(self._of(i), seed.get(i, REDUCED)) for i in self.values])
