@@ -174,7 +174,7 @@ class _Diffusion:
         share = self._alone[v] / max(len(onwards), len(self._at[v]) - len(onwards), 1)
         for ids in onwards:
             self._wide[ids].add(ids.index(v), share)
-            self._note(ids, float(self._wide[ids].least(ids.index(v)).min()))
+            self._note(ids, float(share.min()))  # all that it cost at the variable's values is gathered
             self._alone[v] = self._alone[v] - share
         self._note(v, float(self._alone[v].min()))
 

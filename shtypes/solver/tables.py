@@ -39,6 +39,8 @@ Price = Callable[[States, States], Cost]
 FUSED: Final = 0.4
 _LEAST_FUSED: Final = 0.05
 
+#: The most tables of states, and of the rows that fit some shapes, that are remembered.
+_MOST_STATES: Final = 8192
 #: The most entries of a cached factor.
 _MOST_CACHED: Final = 4096
 #: The most transfers that are remembered: those of several assignments.
@@ -133,6 +135,8 @@ class Costs:
         self._options = {n.id: [_OptionArrays.of(each) for each in n.options] for n in graph.decisions}
         self._pair_cache: dict[Any, tuple[Table, Table, Table]] = {}
         self._factor_cache: dict[Any, Factor] = {}
+        self._states_cache: Bounded[States] = Bounded(_MOST_STATES)
+        self._rows_cache: Bounded[Any] = Bounded(_MOST_STATES)
         self._transfer_cache: Bounded[Transfer] = Bounded(_MOST_TRANSFERS)
         self._group_cache: Bounded[list[list[Transfer]]] = Bounded(_MOST_PRICED)
         #: By decision and row: the communication of ops that is not the sum over the axes.
@@ -158,6 +162,16 @@ class Costs:
             every: Sequence[int] = range(len(node.options[a])) if limit is None else limit
             ranges.append(every if a in axes else self._alike(node, a, fixed[node.id][a], every))
         rows = np.array(list(itertools.product(*ranges)), np.int64).reshape(-1, len(self.sizes))
+        shapes = tuple([is_value(x) and x.shape for x in (*node.results, *node.operands)])
+        key = node.op is None, self._sums_gradient(node), node.options, shapes, rows.tobytes()
+        rows = self._rows_cache.get_or_create(key, lambda: self._fitting(node, rows))
+        if node.op is None or is_annotation(node.op.eqn):
+            return rows
+        allowed = np.isfinite(self._comm_per_byte(node, rows)[0][:, :, 0]).all(0)
+        return rows[allowed] if allowed.any() else rows
+
+    def _fitting(self, node: Node, rows: Any) -> Any:
+        """The rows of options whose states values can have together."""
         ok, fronts = np.ones(len(rows), bool), np.zeros(rows.shape, bool)
         states = [(v, self.result_states(node, rows, i)) for i, v in enumerate(node.results)]
         states += [(x, self.operand_states(node, rows, i)) for i, x in enumerate(node.operands) if is_value(x)]
@@ -171,11 +185,7 @@ class Costs:
         if self._sums_gradient(node):
             large = states[0][1][:, np.array(self.sizes) > 1]
             ok &= ~((large == INVARIANT).any(-1) & (large == REDUCED).any(-1))
-        rows = rows[ok]
-        if node.op is None or is_annotation(node.op.eqn):
-            return rows
-        allowed = np.isfinite(self._comm_per_byte(node, rows)[0][:, :, 0]).all(0)
-        return rows[allowed] if allowed.any() else rows
+        return rows[ok]
 
     def _sums_gradient(self, node: Node) -> bool:
         """Whether a node is an argument whose gradient is summed over all axes at once, which are replicated alike."""
@@ -195,11 +205,20 @@ class Costs:
 
     def result_states(self, node: Node, rows: Any, i: int) -> States:
         """The states of a result, for each row."""
-        return in_order(np.stack([o.results[rows[:, a], i] for a, o in enumerate(self._options[node.leader.id])], -1))
+        return self._states(node, rows, i)
 
     def operand_states(self, node: Node, rows: Any, i: int) -> States:
         """The states of an operand, for each row."""
-        return in_order(np.stack([o.operands[rows[:, a], i] for a, o in enumerate(self._options[node.leader.id])], -1))
+        return self._states(node, rows, i, of_operands=True)
+
+    def _states(self, node: Node, rows: Any, i: int, *, of_operands: bool = False) -> States:
+        options = self._options[node.leader.id]
+
+        def states() -> States:
+            each = [(o.operands if of_operands else o.results)[rows[:, a], i] for a, o in enumerate(options)]
+            return in_order(np.stack(each, -1))
+
+        return self._states_cache.get_or_create((node.leader.id, i, of_operands, rows.tobytes()), states)
 
     @staticmethod
     def row(node: Node, assignment: Assignment) -> Any:
@@ -304,6 +323,8 @@ class Costs:
         per_axis = np.stack([o.sent[rows[:, a]] for a, o in enumerate(options)])
         work = np.max([o.work[rows[:, a]] for a, o in enumerate(options)], 0)  # fixed parts are not done twice
         row_comm = self._row_comm.setdefault(node.leader.id, {})
+        if not row_comm and not any(o.across.any() for o in options):
+            return per_axis, work
         not_sums = (per_axis[:, :, 0] > 0).sum(0) > 1
         not_sums |= np.any([o.unpriced[rows[:, a]] for a, o in enumerate(options)], 0)
         if row_comm:
