@@ -30,7 +30,8 @@ from shtypes.solver.axis_states import REDUCED, typed
 from shtypes.solver.items import Checkpoint, Item, Loop, Op, Operand, Value, is_value
 from shtypes.solver.program import Function, Program
 from shtypes.solver.repeated import layers
-from shtypes.solver.tables import Assignment, Costs
+from shtypes.solver.rows import Assignment
+from shtypes.solver.tables import Costs
 from shtypes.solver.transfers import Transfer
 from shtypes.traced.equations import SourceLine
 from shtypes.types import ShType, dtypes

@@ -4,34 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
-
-import numpy as np
+from typing import Any, Final
 
 from shtypes._compat.derivative_rules import Residuals
-from shtypes._compat.jaxprs import is_literal
 from shtypes.analysis.flops import is_convolution
 from shtypes.core.repeated import repeats
-from shtypes.errors import ShardingTypeError
 from shtypes.solver import options as options_
-from shtypes.solver.axis_states import INVARIANT, REDUCED, SHARDED, UNREDUCED, axis_states
+from shtypes.solver.axis_states import INVARIANT, REDUCED, SHARDED, UNREDUCED
 from shtypes.solver.items import Checkpoint, Item, Loop, Op, Operand, Value, is_value, trip_count, walk
-from shtypes.solver.options import Option
+from shtypes.solver.nodes import Node, Use
+from shtypes.solver.op_options import OpOptions, Types
+from shtypes.solver.option import Option
 from shtypes.solver.program import Program
 from shtypes.solver.repeats import Repeats
-from shtypes.solver.reshard_prices import dims_of
 from shtypes.types import ShType, dtypes
 from shtypes.types.mesh import Mesh
 
-#: The types of some values; None of plain ones.
-Types = Sequence[ShType | None]
-#: The most axes that a mesh has.
-_MOST_AXES: Final = 64
-#: Primitives that may name mesh axes.
-_NAME_AXES: Final = frozenset({"typed_call", "sharding_annotation"})
-#: The most axes of which the order on a dim is a decision.
-_MOST_ORDERED: Final = 3
 #: Primitives whose operands live until the backward pass at the peak of a step, and those whose results do.
 _NEEDS_OPERANDS: Final = frozenset(
     (
@@ -45,63 +33,7 @@ _PRODUCTS: Final = frozenset(("dot_general", "mul", "div"))
 _BARRIER: Final = "optimization_barrier"
 
 
-@dataclass(eq=False)
-class Node:
-    """A decision variable, whose values are one option for each mesh axis."""
-
-    id: int
-    #: ``argument``, ``op``, ``carry``, ``slice``, ``stack``, ``result``, ``barrier``: an operand of an op that returns
-    #: its operands, or ``shared``: a resharded copy of a value for several of its uses.
-    kind: str
-    options: tuple[tuple[Option, ...], ...]  # for each mesh axis
-    operands: list[Operand]
-    results: list[Value]
-    times: int  # how often it runs
-    item: Op | Loop | None = None  # its op or loop
-    operand_times: list[int] = field(default_factory=list)  # how often each operand is resharded for it
-    reruns: int = 0  # how often the backward pass recomputes it
-    index: int = 0  # among the operands of the barrier, the carries, slices or stacks of the loop, or the results
-    #: The node that decides for it: itself, or its counterpart in the first of repeated layers.
-    leader: Node = None  # type: ignore[assignment]
-
-    def __post_init__(self) -> None:
-        self.leader = self
-        self.operand_times = self.operand_times or [self.times] * len(self.operands)
-
-    @property
-    def checkpointed(self) -> bool:
-        """Whether a checkpoint recomputes its op or loop."""
-        return self.item is not None and self.item.checkpointed
-
-    @property
-    def op(self) -> Op | None:
-        """Its op, if it is one."""
-        return self.item if isinstance(self.item, Op) and self.kind == "op" else None
-
-    def place(self, i: int) -> str:
-        """The key of an operand in `Decisions.casts`."""
-        if self.item is None:
-            return f"second.{self.operands[i].id}" if self.kind == "shared" else f"result.{self.index}"
-        if isinstance(self.item, Op):
-            return f"{self.item.id}.{self.index + i}"
-        return f"{self.item.id}.{self.kind}.{self.index}.{i}"
-
-
-class Use(NamedTuple):
-    """An operand of a node."""
-
-    node: Node
-    operand: int
-    value: Value
-    times: int
-
-    @property
-    def place(self) -> str:
-        """Its key in `Decisions.casts`."""
-        return self.node.place(self.operand)
-
-
-class Graph:
+class Graph(OpOptions):
     """The decision variables of a program on a mesh.
 
     Args:
@@ -125,10 +57,8 @@ class Graph:
         seen: Callable[[Op], tuple[Types, Types] | None] = lambda op: None,
         fixed: Mapping[Value, str] | None = None,
     ) -> None:
-        self.program, self.mesh, self.grad = program, mesh, grad
-        self._seen, self._fixed = seen, {v.id: text for v, text in (fixed or {}).items()}
-        self.is_implicit = types is not None
-        self.sizes = mesh.axis_sizes
+        super().__init__(program, mesh, grad=grad, is_implicit=types is not None, seen=seen)
+        self._fixed = {v.id: text for v, text in (fixed or {}).items()}
         self.nodes: list[Node] = []
         self.source: dict[int, tuple[Node, int]] = {}  # by value: its node, and the index of the result
         self.shared: dict[int, Node] = {}  # by value: its shared copy
@@ -136,28 +66,23 @@ class Graph:
         self.saved_operands: set[tuple[int, int]] = set()  # operands of ops that are residuals, as resharded
         self.repeats = Repeats(program.items, self._residuals_of)
         self.checkpoints = 0
-        self._options_by_code: dict[Any, tuple[tuple[Option, ...], ...]] = {}
         self._bodies: dict[int, int] = {}  # by item: the loop or checkpoint whose body it is in
         self.sliced: set[int] = set()  # values that a loop slices
         for v, t in zip(program.inputs, types or [None] * len(program.inputs), strict=True):
             if not v.constant:
                 free = [Option((), (s,)) for s in self._states(v, pending=False)]
-                self._add("argument", free if t is None else self._single_option([], [t]), [], [v], 1)
+                self._add("argument", free if t is None else self.single_option([], [t]), [], [v], 1)
         self._add_items(program.items)
         self.results: dict[int, Node] = {}
         for i, v in enumerate(program.outputs):
             t = results[i] if results else None
             if is_value(v) and (t is not None or not self.is_implicit):
                 free = [Option((s,), ()) for s in self._states(v, pending=False)]
-                options = free if t is None else self._single_option([t], [])
+                options = free if t is None else self.single_option([t], [])
                 self.results[i] = self._add("result", options, [v], [], 1, index=i)
         self._add_shared_copies()
         self.layers = self._tie_layers()
         self.decisions = [n for n in self.nodes if n.leader is n]
-
-    def has_cotangent(self, v: Value) -> bool:
-        """Whether a value has a cotangent in the program that is priced."""
-        return self.grad and v.differentiated
 
     def is_argument(self, v: Value) -> bool:
         """Whether a value is an argument of the program."""
@@ -231,20 +156,13 @@ class Graph:
         times: int,
         **more: Any,
     ) -> Node:
-        per_axis = options if isinstance(options, tuple) else self._with_orders([options] * len(self.sizes))
+        per_axis = options if isinstance(options, tuple) else self.with_orders([options] * len(self.sizes))
         node = Node(len(self.nodes), kind, per_axis, operands, results, times, **more)
         node.reruns = self.repeats.counts[results[0].id] if results else 0
         self.nodes.append(node)
         for i, v in enumerate(results):
             self.source[v.id] = node, i
         return node
-
-    def _with_orders(self, per_axis: Sequence[Sequence[Option]]) -> tuple[tuple[Option, ...], ...]:
-        """Adds the options in which an axis is more major than those before it in the mesh."""
-        large = [a for a, n in enumerate(self.sizes) if n > 1]
-        large = large[1:] if len(large) <= _MOST_ORDERED else []
-        majors = [[o.as_major() for o in each if o.divides] if a in large else [] for a, each in enumerate(per_axis)]
-        return tuple((*each, *more) for each, more in zip(per_axis, majors, strict=True))
 
     def _states(self, v: Value, *, pending: bool = True, copy: bool = False) -> list[int]:
         """The possible states of a value. A shared ``copy`` is invariant only for `implicit_comm`.
@@ -264,7 +182,7 @@ class Graph:
                 if item.name == _BARRIER:
                     self._add_barrier(item)
                 else:
-                    self._add("op", self._options_once(item), item.operands, item.results, item.times, item=item)
+                    self._add("op", self.options_of(item), item.operands, item.results, item.times, item=item)
                     self._add_residuals(item)
             elif isinstance(item, Checkpoint):
                 self.checkpoints += 1
@@ -305,78 +223,6 @@ class Graph:
             if is_value(y):
                 options = [Option((s,), (s + (s >= SHARDED),)) for s in self._states(y)]
                 self._add("stack", options, [y], [r], inner, item=loop, index=i)
-
-    def _options_once(self, op: Op) -> tuple[tuple[Option, ...], ...]:
-        """The options of an op along each axis; equal ops of one line share them."""
-        if self.is_implicit:  # they depend on the types that are seen
-            return self._options(op)
-        key = self.program.codes[op.id], tuple(self._operands(op)), *map(self.has_cotangent, op.results)
-        return self._options_by_code.get(key) or self._options_by_code.setdefault(key, self._options(op))
-
-    def _options(self, op: Op) -> tuple[tuple[Option, ...], ...]:
-        """The options of an op along each axis, from a mesh axis of the smallest size that divides the axis's."""
-        if self.is_implicit and _is_of_user(op.eqn):
-            return self._seen_option(op)
-        operands = self._operands(op)
-        per_axis, live = [], any(map(self.has_cotangent, op.results))
-        axes = self.mesh.axis_names
-        for axis, n in zip(axes, self.sizes, strict=True):
-            names = [axis, *(a for a in axes if a != axis)] if op.name in _NAME_AXES else ["axis"]
-            small = next((p for p in range(2, n + 1) if n % p == 0), 1)
-            try:
-                rule_options = options_.options(op.eqn, small, operands, names)
-            except ShardingTypeError as error:
-                if self._seen(op) is not None:
-                    return self._seen_option(op)
-                error.what = f"nothing is known of `{op.name}` at {str(op.place) or 'a line of JAX'}: {error.what}"
-                raise error.with_traceback(None) from error.__cause__
-            scale = (n - 1) / n / ((small - 1) / small) if n > 1 else 0.0
-            scaled = [o._replace(sent=o.sent * scale, sent_backward=o.sent_backward * scale) for o in rule_options]
-            across = options_.way_options(op.eqn, n, operands, assuming=self.is_implicit)
-            distinct: dict[Any, Option] = {}
-            for o in (*scaled, *across):
-                distinct.setdefault((o.operands, o.results), o)
-            per_axis.append(tuple(o for o in distinct.values() if live or INVARIANT not in o.operands))
-        return tuple(per_axis) if op.name in _NAME_AXES else self._with_orders(per_axis)
-
-    def comm_per_byte(
-        self, node: Node, options: Sequence[Option], axes: Sequence[int] = ()
-    ) -> options_.CommPerByte | None:
-        """The communication of an op with one option for each axis; see `options.comm_per_byte`.
-
-        If ``axes`` are given, the op is replicated along the others, and axes of one size have one price.
-        """
-        op, mesh = node.op, self.mesh
-        assert op is not None
-        if axes and op.name not in _NAME_AXES:
-            options = [options[a] for a in axes]
-            mesh = Mesh({f"axis{i}": self.sizes[a] for i, a in enumerate(axes)})
-        return options_.comm_per_byte(op.eqn, mesh, self._operands(op), options, implicit=self.is_implicit)
-
-    def _operands(self, op: Op) -> list[options_.Operand | None]:
-        """The operands of an op for `options`; None for literals."""
-        live = any(map(self.has_cotangent, op.results))
-        operands: list[options_.Operand | None] = []
-        for x, var in zip(op.operands, op.eqn.invars, strict=True):
-            if isinstance(x, Value):
-                operands.append(options_.Operand(x.shape, x.dtype, x.constant, live and self.has_cotangent(x), x.place))
-            else:  # an outer literal is a constant
-                operands.append(None if is_literal(var) else options_.operand(var.aval, constant=True))
-        return operands
-
-    def _seen_option(self, op: Op) -> tuple[tuple[Option, ...], ...]:
-        """The single option of an op with its greedy types."""
-        if (types := self._seen(op)) is None:
-            raise ShardingTypeError(f"nothing is known of the types of `{op.name}`")
-        of_values = iter(types[0])
-        return self._single_option([next(of_values) if isinstance(x, Value) else None for x in op.operands], types[1])
-
-    def _single_option(self, operands: Types, results: Types) -> tuple[tuple[Option, ...], ...]:
-        """The single option for each axis with these types."""
-        sources, targets = ([_states_of(t) for t in types] for types in (operands, results))
-        return tuple(
-            (Option(tuple([x[a] for x in sources]), tuple([x[a] for x in targets])),) for a in range(len(self.sizes))
-        )
 
     def _add_residuals(self, op: Op) -> None:
         """Adds the residuals of an op: operands of products, operands or results of nonlinear ops."""
@@ -464,34 +310,3 @@ class Graph:
     def _tie_copies(self, v: Value, w: Value) -> None:
         if v.id in self.shared and w.id in self.shared:
             self.shared[v.id].leader = self.shared[w.id].leader
-
-    # sizes
-
-    def fits(self, v: Value, states: Any) -> Any:
-        """Mask of the rows of states that a value can have: the axes on each dim divide it."""
-        ok = np.ones(len(states), bool)
-        for d, n in enumerate(v.shape):
-            product = np.ones(len(states), np.int64)
-            for a, size in enumerate(self.sizes):
-                product = np.where(dims_of(states[:, a]) == d, product * size, product)
-            ok &= (n % product == 0) & ((n > 0) | (product == 1))
-        return ok
-
-
-def _is_of_user(eqn: Any) -> bool:
-    """Whether an equation calls a typed function of the user, whose types have no options along single axes."""
-    call = eqn.params.get("call")
-    while hasattr(call, "call"):
-        call = call.call
-    return getattr(call, "fn", None) is not None
-
-
-def _states_of(t: ShType | None) -> list[int]:
-    """The states of a type for each axis; reduced for a plain value."""
-    if t is None:
-        return [REDUCED] * _MOST_AXES
-    if (states := axis_states(t)) is None:
-        raise ShardingTypeError(
-            f"a value is {t}: it varies, or its axes on one dim are in another order than plans have"
-        )
-    return states

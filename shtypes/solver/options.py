@@ -33,15 +33,8 @@ from shtypes.lifting import lift as lift_
 from shtypes.lifting.ways.choice import CALLS, apart, assumes, tried_apart, ways_of
 from shtypes.ops.table import OPS
 from shtypes.resharding.devices import Device, as_device
-from shtypes.solver.axis_states import (
-    FRONT,
-    INVARIANT,
-    REDUCED,
-    SHARDED,
-    UNREDUCED,
-    axis_state,
-    typed,
-)
+from shtypes.solver.axis_states import INVARIANT, REDUCED, SHARDED, axis_state, typed
+from shtypes.solver.option import FORBIDDEN, CommPerByte, Operand, Option, states_of
 from shtypes.traced.ledger import ledger_of
 from shtypes.traced.program import with_gradient
 from shtypes.types import ShType, dtypes
@@ -58,66 +51,6 @@ _DEVICE: Final[Device] = as_device("h100-sxm", "")
 _IMPORTED: Final = (lift_,)
 
 
-class Option(NamedTuple):
-    """The states of operands and results of an equation along an axis."""
-
-    operands: tuple[int, ...]  # as of `axis_states`; REDUCED for what depends on no argument
-    results: tuple[int, ...]
-    #: Bytes that a device sends per local byte of the first result, of an op that communicates along a sharded dim.
-    #: What a way sends in the backward pass, and its work, are priced when a plan takes it.
-    sent: float = 0.0
-    sent_backward: float = 0.0  # the same in the backward pass
-    way: int | None = None  # the index of the algorithm across shards; None if the op has only one
-    #: The work of a device of an op that communicates along a sharded dim, to an even share of all work.
-    work: float = 1.0
-
-    @property
-    def across_shards(self) -> bool:
-        """Whether the op works across shards, which the typing rule alone refuses or types otherwise."""
-        return self.sent > 0 or self.way is not None
-
-    @property
-    def divides(self) -> bool:
-        """Whether the work is divided among the devices of the axis."""
-        return any(s >= SHARDED for s in (*self.operands, *self.results))
-
-    @property
-    def is_major(self) -> bool:
-        """Whether the axis is the most major of a dim."""
-        return any(s >= FRONT for s in (*self.operands, *self.results))
-
-    def as_major(self) -> Option:
-        """The option with the axis as the most major of its dims."""
-        operands, results = (tuple([s + FRONT * (s >= SHARDED) for s in x]) for x in (self.operands, self.results))
-        return self._replace(operands=operands, results=results)
-
-
-class Operand(NamedTuple):
-    """The attributes of an operand that its options depend on."""
-
-    shape: tuple[int, ...]
-    dtype: str  # the short name
-    constant: bool = False  # whether it depends on no argument, so that it is cast to any state for free
-    live: bool = True  # whether it has a cotangent
-    place: Any = None  # the dims along which it is an iota, if any
-
-    @property
-    def other_states(self) -> list[int]:
-        """Its possible states along the other axes."""
-        return [s for s in states_of(self, 1) if s != INVARIANT]
-
-
-class CommPerByte(NamedTuple):
-    """Bytes that a device sends for an equation, per local byte of its first result."""
-
-    forward: float
-    backward: float
-    work: float = 1.0  # as of `Option`
-
-
-#: The price of options that no plan may take.
-FORBIDDEN: Final = CommPerByte(math.inf, 0.0)
-
 #: Functions with custom derivative rules.
 _CUSTOM_RULES: Final = ("custom_jvp_call", "custom_vjp_call")
 #: A typing rule: operands to results; None if it does not apply.
@@ -125,11 +58,6 @@ _Row = Callable[[list[Any]], Sequence[Any] | None]
 _options_cache: Final[Bounded[tuple[Option, ...]]] = Bounded()
 _residuals_cache: Final[Bounded[Residuals]] = Bounded()
 _comm_cache: Final[Bounded[tuple[CommPerByte | None]]] = Bounded()
-
-
-def operand(aval: Any, *, constant: bool = False) -> Operand:
-    """An operand with a JAX aval."""
-    return Operand(tuple(map(int, aval.shape)), dtypes.from_numpy(aval.dtype), constant)
 
 
 def options(
@@ -448,13 +376,6 @@ def comm_per_byte(
 def is_complete(eqn: Any, count: int) -> bool:
     """Whether the options of an equation cover all combinations of ``count`` operands; not of calls with many."""
     return eqn.primitive.name not in (*CALLS, *_CUSTOM_RULES) or count <= _MOST_PAIRED
-
-
-def states_of(x: Operand, size: int) -> list[int]:
-    """The possible states of an operand along an axis of ``size`` devices."""
-    states = [REDUCED, INVARIANT] if dtypes.differentiable(x.dtype) else [REDUCED]
-    states += [UNREDUCED] if dtypes.summable(x.dtype) else []
-    return states + [SHARDED + d for d, n in enumerate(x.shape) if n and n % size == 0]
 
 
 def _nbytes(aval: Any) -> int:

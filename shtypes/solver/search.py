@@ -19,7 +19,8 @@ from shtypes.errors import ShardingTypeError
 from shtypes.solver.factors import Factor, Measure, combined
 from shtypes.solver.minimize import minimize
 from shtypes.solver.progress import Progress, report
-from shtypes.solver.tables import Assignment, Costs, Domains
+from shtypes.solver.rows import Assignment, Domains
+from shtypes.solver.tables import Costs
 from shtypes.solver.terms import Table
 
 #: The number of axes that vary together.

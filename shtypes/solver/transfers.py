@@ -8,8 +8,9 @@ from typing import Final, NamedTuple
 
 from shtypes.resharding import price
 from shtypes.solver.factors import FREE, Measure
-from shtypes.solver.graph import Graph, Node, Use
+from shtypes.solver.graph import Graph
 from shtypes.solver.items import Op, Value
+from shtypes.solver.nodes import Node, Use
 from shtypes.types import ShType
 
 #: The operands to which an op passes the cotangent of its result.

@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterable, Sequence, Set
 from typing import Any, Final, NamedTuple
 
-from shtypes.solver.tables import Assignment, Costs
+from shtypes.solver.rows import Assignment
+from shtypes.solver.tables import Costs
 from shtypes.solver.transfers import Transfer
 from shtypes.types import ShType
 

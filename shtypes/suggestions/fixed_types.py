@@ -12,8 +12,9 @@ from shtypes.errors import ShardingTypeError
 from shtypes.resharding.devices import Device
 from shtypes.solver.apply import named_uses, no_such_use
 from shtypes.solver.axis_states import INVARIANT, REDUCED, axis_states, typed
-from shtypes.solver.graph import Graph, Node
+from shtypes.solver.graph import Graph
 from shtypes.solver.items import Value
+from shtypes.solver.nodes import Node
 from shtypes.solver.program import Program
 from shtypes.solver.reshard_prices import Prices
 from shtypes.solver.tables import Costs

@@ -22,7 +22,8 @@ from shtypes.evaluation.value_info import Counts
 from shtypes.lifting.ways.windows import convolved
 from shtypes.solver import options as options_
 from shtypes.solver.axis_states import INVARIANT, REDUCED, SHARDED, UNREDUCED, axis_state, typed
-from shtypes.solver.options import FORBIDDEN, Operand, Option, comm_per_byte, operand, states_of
+from shtypes.solver.option import FORBIDDEN, Operand, Option, operand, states_of
+from shtypes.solver.options import comm_per_byte
 from shtypes.solver.options import options as options_along
 from shtypes.traced.program import with_gradient
 from shtypes.types.mesh import Mesh
