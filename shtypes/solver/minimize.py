@@ -67,12 +67,10 @@ def minimize(
     def is_wide() -> bool:
         return width(core.sizes, core.tables) > most // _LARGER
 
-    if is_wide() and not quick:
-        incumbent, upper = core.narrow(incumbent, _SOON, guess, only_dropped=True)
-        if upper < incumbent.total and sum(core.sizes.values()) > _WORTH * sum(sizes.values()):
-            return minimize(sizes, tables, incumbent.values, tick, offer, guess=math.inf, gap=gap)
     first, *more = _STAGES if quick else (*_STAGES, _LAST_STAGE)
     core.eliminate(int(entries * first), tick)
+    if is_wide() and not quick:  # by then bounds are tighter
+        incumbent, upper = core.narrow(incumbent, _SOON, guess, only_dropped=True)
     for stage in more:
         core.drop_dominated(tick)
         if is_wide():  # else tables that are made one by one might be wider
@@ -187,6 +185,8 @@ class Core:
         See `narrowed`.
         """
         best, upper, keep = narrowed(self.sizes, self.tables, incumbent, patience, guess, only_dropped=only_dropped)
+        if upper < best.total and sum(map(np.sum, keep.values())) > _WORTH * sum(map(len, keep.values())):
+            best, upper, keep = narrowed(self.sizes, self.tables, incumbent, patience, only_dropped=only_dropped)
         best = best if best.total == incumbent.total else best._replace(values=self.restored(best.values))
         self.drop(keep)
         return best, upper

@@ -264,15 +264,16 @@ class Costs(UseCosts):
     def _transfer(self, use: Use, assignment: Assignment, byte: float) -> Transfer:
         """The cheapest transfer of a use, from the value or its shared copy."""
         sources, v = self._sources(use), use.value
-        nodes = (*(n for n, _ in sources), use.node)
-        costs = self._alternatives(use, {n.leader.id: self.row(n, assignment) for n in nodes})
-        best = min(range(len(costs)), key=lambda i: (float(np.ravel(costs[i].weighted(byte, 1e-12))[0]), i))
+        rows = {n.leader.id: self.row(n, assignment) for n in (*(n for n, _ in sources), use.node)}
+        dst, best = self.operand_states(use.node, rows[use.node.leader.id], use.operand), 0
+        stays = [(states(rows[n.leader.id]) == dst).all() and n.kind != "argument" for n, states in sources]
+        if len(sources) > 1 and not stays[0]:
+            costs = [float(np.ravel(cost.weighted(byte, 1e-12))[0]) for cost in self._alternatives(use, rows)]
+            best = costs.index(min(costs))
         source, states = sources[best]
-        src = states(self.row(source, assignment))
-        dst = self.operand_states(use.node, self.row(use.node, assignment), use.operand)
-        stays = (src == dst).all() and source.kind != "argument"
+        src = states(rows[source.leader.id])
         types = self.typed(source, v, src), self.typed(use.node, v, dst)
-        if stays:
+        if stays[best]:
             return Transfer(use, *types, bool(best), FREE)
         cost = self._use_measure(use, *self._pair_costs(use, src, dst, planned=True), dst)
         cotangent = self._use_cotangent(use, src, dst, planned=True).times(use.times)
