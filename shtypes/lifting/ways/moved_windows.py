@@ -27,7 +27,13 @@ from shtypes.lifting.ways.windows import (
     unit_of,
     windows_along,
 )
-from shtypes.ops.shards import Axes, Shard, as_unreduced, bound, origin_in, type_of
+from shtypes.ops.arranged import Shard, origin_in
+from shtypes.ops.shards import (
+    Axes,
+    as_unreduced,
+    bound,
+    type_of,
+)
 
 
 class Moved(NamedTuple):

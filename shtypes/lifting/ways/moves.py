@@ -41,19 +41,17 @@ from shtypes.lifting.ways.moving import (
 )
 from shtypes.lifting.ways.per_element import RULED, results_of, with_rule
 from shtypes.lifting.ways.windows import CONV
+from shtypes.ops.arranged import Shard, arranged, in_table
 from shtypes.ops.sharded_reductions import as_varying
 from shtypes.ops.shards import (
     Axes,
-    Shard,
     all_gather,
-    arranged,
     as_sharded,
     as_unreduced,
     axes_of,
     axis_index,
     axis_size,
     bound,
-    in_table,
     of_device,
     part,
     ppermute,

@@ -16,7 +16,7 @@ from shtypes.lifting.typed_calls import TypedCall
 from shtypes.lifting.ways.choice import CALLS
 from shtypes.lifting.ways.moved_windows import window_dims
 from shtypes.lifting.ways.per_element import RULED, ruled_per_element
-from shtypes.ops.shards import origin_in
+from shtypes.ops.arranged import origin_in
 from shtypes.ops.table import OPS
 
 #: The bodies of calls of what `grouping` groups, which may have windows in them.

@@ -23,11 +23,10 @@ from shtypes.evaluation.rows.families import ints
 from shtypes.lifting.rows.reductions import windows_of
 from shtypes.lifting.ways.choice import way
 from shtypes.ops.arithmetic import add
+from shtypes.ops.arranged import Shard, arranged, origin_in
 from shtypes.ops.sharded_reductions import as_varying
 from shtypes.ops.shards import (
     Axes,
-    Shard,
-    arranged,
     as_sharded,
     as_unreduced,
     axes_of,
@@ -37,7 +36,6 @@ from shtypes.ops.shards import (
     least_or_most,
     of_all,
     of_device,
-    origin_in,
     type_of,
 )
 from shtypes.rules.einsum_like import Window

@@ -1,0 +1,265 @@
+"""Arranges the elements of a sharded dim anew: what devices send each other, and how what arrives is assembled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from shtypes.caches import Static
+from shtypes.core.array import Array
+from shtypes.core.collective import once
+from shtypes.ops.shards import Axes, along, axis_size, full, joined, of_device, part, ppermute, type_of
+from shtypes.types import dtypes
+
+
+class Shard(NamedTuple):
+    """A value whose dim is sharded in blocks, of which the last may be padded.
+
+    Attributes:
+        x: The blocks, varying.
+        size: The global size of the dim.
+        widen: What makes some elements of the value of those of the blocks, as a pad of another dim: it is applied to
+            what has been sent.
+    """
+
+    x: Any
+    size: int
+    widen: Callable[[Any], Any] | None = None
+
+    @property
+    def whole(self) -> Any:
+        """The blocks of the value."""
+        return self.x if self.widen is None else self.widen(self.x)
+
+
+#: The most slices of which a value is concatenated: beyond that it is looked up.
+_MOST_RUNS: Final = 8
+
+#: Pairs of source and destination, each of them once, that one permute serves, or that stay on their devices.
+_Pairs = list[tuple[int, int]]
+
+
+def _rounds(counts: dict[tuple[int, int], int], n: int) -> list[_Pairs]:
+    """The permutes that send so many elements from sources to destinations; what stays on its device comes first.
+
+    Pairs join the first permute that has neither end of theirs: by distance or longest first, whichever sends less.
+    """
+    staying = [(a, b) for a, b in counts if a == b]
+    longest = sorted(counts.keys() - {*staying}, key=lambda pair: (-counts[pair], pair))
+
+    def joined(order: Sequence[tuple[int, int]]) -> list[_Pairs]:
+        rounds: list[_Pairs] = []
+        for a, b in order:
+            free = (pairs for pairs in rounds if all(a != c and b != d for c, d in pairs))
+            if (pairs := next(free, None)) is None:
+                rounds.append([(a, b)])
+            else:
+                pairs.append((a, b))
+        return rounds
+
+    def sent(rounds: list[_Pairs]) -> int:
+        return sum(max(counts[pair] for pair in pairs) for pairs in rounds)
+
+    by_distance = joined(sorted(longest, key=lambda pair: (pair[1] - pair[0]) % n))
+    return [*([staying] if staying else []), *min(by_distance, joined(longest), key=sent)]
+
+
+def _sent(places_of: dict[tuple[int, int], np.ndarray], pairs: _Pairs, n: int) -> np.ndarray:
+    """The places that each source sends, the same for all where those have one stride; negative for none."""
+    union = np.unique(np.concatenate([places_of[pair] for pair in pairs]))
+    slots = np.arange(union[0], union[-1] + 1, int(np.gcd.reduce(np.diff(union))) or 1)
+    most = max(len(places_of[pair]) for pair in pairs)
+    if len(slots) <= most or pairs[0][0] == pairs[0][1]:
+        return np.tile(slots, (n, 1))
+    rows = np.full((n, most), -1)
+    for a, b in pairs:
+        rows[a, : len(places_of[a, b])] = places_of[a, b]
+    return rows
+
+
+@of_device("take")
+def _taken(pool: Any, device: Any, table: Static, n: int, dim: int) -> Any:
+    """Looks up a device's row of a table of places in the pool; negative places give arbitrary elements."""
+    places = np.frombuffer(table.value, np.int64).reshape(n, -1)
+    return jnp.take(pool, jnp.asarray(np.maximum(places, 0))[device], axis=dim, mode="clip")
+
+
+@of_device("spread")
+def _spread(pool: Any, places: Static, dim: int) -> Any:
+    """A strided slice of the pool, dilated and padded with zeros; ``places`` are the same on all devices."""
+    table = np.frombuffer(places.value, np.int64)
+    at = np.flatnonzero(table >= 0)
+    first, last = sorted(table[at[[0, -1]]].tolist())
+    gap, step = (int(row[1] - row[0]) if len(at) > 1 else 1 for row in (at, table[at]))
+    y = lax.slice_in_dim(pool, first, last + 1, abs(step), dim)
+    y = lax.rev(y, [dim]) if step < 0 else y
+    pads = (int(at[0]), int(len(table) - 1 - at[-1]), gap - 1)
+    return lax.pad(y, jnp.zeros((), y.dtype), [pads if d == dim else (0, 0, 0) for d in range(y.ndim)])
+
+
+def _runs(places: np.ndarray) -> list[np.ndarray]:
+    """Splits a table of places into slices of a pool: one, if all have one stride; else such of successive places."""
+    at = np.flatnonzero(places >= 0)
+    steps = np.stack([np.diff(at), np.diff(places[at])])
+    if steps.size and (steps[:, :1] == steps).all() and steps[1, 0]:
+        return [places]
+    return np.split(places, at[1:][(steps != 1).any(0)])
+
+
+@of_device("put")
+def _put(x: Any, part: Any, start: int, dim: int) -> Any:
+    """Updates a slice that begins at ``start``."""
+    return lax.dynamic_update_slice_in_dim(x, part, start, dim)
+
+
+@of_device("fill")
+def _filled(x: Any, value: Any, device: Any, table: Static, n: int, dim: int) -> Any:
+    """``value`` where the device's row of a table of bools is true, else ``x``."""
+    return jnp.where(in_table(table, device, n, x.ndim, dim), jnp.asarray(value, x.dtype), x)
+
+
+def in_table(table: Static, device: Any, n: int, ndim: int, dim: int) -> Any:
+    """A device's row of a table of bools, along a dim."""
+    return along(jnp.asarray(np.frombuffer(table.value, bool).reshape(n, -1))[device], dim, ndim)
+
+
+def _assembled(pool: Any, device: Any, table: np.ndarray, lacking: np.ndarray, dim: int) -> tuple[Any, np.ndarray]:
+    """Takes the elements at a device's row of a table of places in a pool, and a mask of those that are zero already.
+
+    Slices and pads where the places are the same on all devices and lie in few runs, and looks up the rest.
+
+    Args:
+        pool: The source of the elements.
+        device: The index of the device.
+        table (devices, size): Places, negative where a device has no element.
+        lacking (devices, pool): Where the pool of a device has zeros.
+        dim: The dim.
+    """
+    n, per_device = table.shape
+    of_any = table.max(0)
+    differing = np.flatnonzero(((table >= 0) & (table != of_any)).any(0))
+    first, end = (int(differing[0]), int(differing[-1]) + 1) if len(differing) else (0, 0)
+    of_any[first:end] = -1
+    if np.array_equal(of_any, np.arange(lacking.shape[1])):
+        return pool, lacking
+    runs = _runs(of_any)
+    if 2 * (end - first) > per_device or len(runs) > _MOST_RUNS or (of_any < 0).all():
+        return _taken(pool, device, Static(table.tobytes()), n, dim), np.zeros_like(table, bool)
+    slices = [_spread(pool, Static(run.tobytes()), dim) for run in runs]
+    y = joined(slices, dim) if len(runs) > 1 else slices[0]
+    given = (of_any < 0) | lacking[:, of_any]
+    given[:, first:end] = False
+    if first < end:
+        y = _put(y, _taken(pool, device, Static(table[:, first:end].tobytes()), n, dim), first, dim)
+    return y, given
+
+
+@of_device("key_data")
+def _words(keys: Any) -> Any:
+    """The words of random keys, along a dim behind theirs."""
+    return jax.random.key_data(keys)
+
+
+@of_device("wrap_key_data")
+def _as_keys(words: Any, impl: str) -> Any:
+    """The random keys with these words."""
+    return jax.random.wrap_key_data(words, impl=impl)
+
+
+def origin_in(source: int, places: np.ndarray) -> np.ndarray:
+    """The origin, as `arranged` takes it, of the elements at some places of one source."""
+    return np.stack([np.full_like(places, source), places], -1)
+
+
+def arranged(device: Any, sources: Sequence[Any], origin: np.ndarray, dim: int, axes: Axes) -> Array:
+    """A varying value whose elements along a dim come from sources; sends one permute for each distance.
+
+    Args:
+        device: The index of the device along the axes.
+        sources: Shards, replicated arrays and scalars; at least one has the dim.
+        origin: For each element of the global dim, which source it comes from and its place there; negative for zero.
+        dim: The dim.
+        axes: The axes that shard it.
+    """
+    arrays = [x.x if isinstance(x, Shard) else x for x in sources]
+    values = [x for x in arrays if not np.isscalar(x)]
+    key = (
+        origin.tobytes(),
+        dim,
+        axes,
+        *[repr(x) if np.isscalar(x) else isinstance(x, Shard) and (x.widen or True) for x in sources],
+    )
+    result: Array = once(lambda: _arranged(device, sources, arrays, origin, dim, axes), *values, key=key)
+    return result
+
+
+def _arranged(
+    device: Any, sources: Sequence[Any], arrays: Sequence[Any], origin: np.ndarray, dim: int, axes: Axes
+) -> Array:
+    if keys := [x.dtype for x in arrays if not np.isscalar(x) and jnp.issubdtype(x.dtype, jax.dtypes.prng_key)]:
+        words = [x if np.isscalar(x) else _words(x) for x in arrays]  # JAX pads no keys
+        of_words = [Shard(w, x.size) if isinstance(x, Shard) else w for x, w in zip(sources, words, strict=True)]
+        moved: Array = _as_keys(
+            _arranged(device, of_words, words, origin, dim, axes), dtypes.key_impl(dtypes.from_numpy(keys[0]))
+        )
+        return moved
+    n = axis_size(device, axes)
+    per_device = len(origin) // n
+    if not per_device:
+        return part(_some(sources), 0, 0, dim)  # type: ignore[no-any-return]
+    #: Values, the elements of the result that they hold, where, and the devices that have them: others have zeros.
+    parts: list[tuple[Any, np.ndarray, np.ndarray, Sequence[int]]] = []
+    fills: list[tuple[Any, np.ndarray]] = [(0, origin[:, 0] < 0)]
+    for k, (source, x) in enumerate(zip(sources, arrays, strict=True)):
+        i = np.flatnonzero(origin[:, 0] == k)
+        places = origin[i, 1]
+        if not getattr(x, "ndim", 0):
+            fills.append((x, origin[:, 0] == k))
+        elif not isinstance(source, Shard):
+            parts += [(x, i, places, range(n))] if len(i) else []
+        else:
+            size = type_of(x).shape[dim]
+            pair_of = places // size * n + i // per_device
+            at_of = {divmod(pair, n): np.flatnonzero(pair_of == pair) for pair in np.unique(pair_of).tolist()}
+            places_of = {pair: np.unique(places[at] % size) for pair, at in at_of.items()}
+            for pairs in _rounds({pair: len(needed) for pair, needed in places_of.items()}, n):
+                sent, (first, *_) = _sent(places_of, pairs, n), pairs
+                moves = first[0] != first[1]
+                piece, _ = _assembled(x, device, sent, np.zeros((n, size), bool), dim)
+                piece = ppermute(piece, axes, tuple(pairs)) if moves else piece
+                piece = source.widen(piece) if source.widen else piece
+                slots = [np.searchsorted(sent[a][sent[a] >= 0], places[at_of[a, b]] % size) for a, b in pairs]
+                at = np.concatenate([at_of[pair] for pair in pairs])
+                parts.append((piece, i[at], np.concatenate(slots), [b for _, b in pairs] if moves else range(n)))
+    if not parts:  # only zeros and scalars
+        parts.append(
+            (
+                full(_some(sources), per_device, dim, 0),
+                np.arange(n * per_device),
+                np.tile(np.arange(per_device), n),
+                range(n),
+            )
+        )
+    parts.sort(key=lambda each: int((each[1] % per_device).min()))  # in the order of the result, so that a slice can do
+    starts = np.cumsum([0, *(x.shape[dim] for x, *_ in parts)])
+    table, lacking = np.full(n * per_device, -1), np.zeros((n, starts[-1]), bool)
+    for (x, i, places, having), start in zip(parts, starts, strict=False):
+        table[i] = start + places
+        lacking[np.isin(range(n), having, invert=True), start : start + x.shape[dim]] = True
+    pool = parts[0][0] if len(parts) == 1 else joined([x for x, *_ in parts], dim)
+    y: Array
+    y, given = _assembled(pool, device, table.reshape(n, per_device), lacking, dim)
+    fills[0] = 0, fills[0][1] & ~given.reshape(-1)
+    for value, where in fills:
+        y = _filled(y, value, device, Static(where.tobytes()), n, dim) if where.any() else y
+    return y
+
+
+def _some(sources: Sequence[Any]) -> Any:
+    """A value with the dims of the sources."""
+    return next(y for x in sources if getattr(y := x.whole if isinstance(x, Shard) else x, "ndim", 0))
