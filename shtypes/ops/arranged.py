@@ -82,6 +82,67 @@ def _sent(places_of: dict[tuple[int, int], np.ndarray], pairs: _Pairs, n: int) -
     return rows
 
 
+class _Exchange(NamedTuple):
+    """What devices send each other of some sources.
+
+    Attributes:
+        sources: The numbers of the sources, whose shards are joined.
+        places: For each element of the result, its place in the shards of its source's device.
+        at_of: The elements of the result that a pair of devices exchanges.
+        places_of: Their places.
+        rounds: The pairs of each permute.
+    """
+
+    sources: Sequence[int]
+    places: np.ndarray
+    at_of: dict[tuple[int, int], np.ndarray]
+    places_of: dict[tuple[int, int], np.ndarray]
+    rounds: list[_Pairs]
+
+    @classmethod
+    def of(cls, sources: Sequence[int], sizes: Sequence[int], origin: np.ndarray, n: int) -> _Exchange:
+        """That of some of the sources whose shards have these sizes, to an even share of the elements for each device.
+
+        Args:
+            sources: The numbers of the sources.
+            sizes: Of the shards of all sources; 0 of others.
+            origin: Of the elements, as `arranged` takes it.
+            n: The number of devices.
+        """
+        starts = np.zeros(len(sizes), np.int64)
+        starts[list(sources)] = np.cumsum([0, *(sizes[k] for k in sources)])[:-1]
+        at = np.flatnonzero(np.isin(origin[:, 0], sources))
+        senders, local = np.divmod(origin[at, 1], np.array(sizes)[origin[at, 0]])
+        places = np.full(len(origin), -1)
+        places[at] = starts[origin[at, 0]] + local
+        pair_of = senders * n + at * n // len(origin)
+        at_of = {divmod(pair, n): at[pair_of == pair] for pair in np.unique(pair_of).tolist()}
+        places_of = {pair: np.unique(places[i]) for pair, i in at_of.items()}
+        return cls(sources, places, at_of, places_of, _rounds({pair: len(i) for pair, i in places_of.items()}, n))
+
+    @property
+    def sent(self) -> int:
+        """How many elements a device sends."""
+        return sum(
+            max(len(self.places_of[pair]) for pair in pairs) for pairs in self.rounds if pairs[0][0] != pairs[0][1]
+        )
+
+
+def _exchanges(sources: Sequence[Any], origin: np.ndarray, dim: int, n: int) -> list[_Exchange]:
+    """The exchanges of shards that send least: one of each source, or one of all."""
+    sizes = [type_of(x.x).shape[dim] if isinstance(x, Shard) else 0 for x in sources]
+    shards = [k for k, size in enumerate(sizes) if size]
+    apart, together = (
+        [_Exchange.of(ks, sizes, origin, n) for ks in some] for some in ([[k] for k in shards], [shards])
+    )
+    return min((apart, together), key=lambda some: sum(x.sent for x in some))
+
+
+def elements_sent(sources: Sequence[Any], origin: np.ndarray, dim: int, n: int) -> int:
+    """How many elements along a dim a device sends for `arranged`."""
+    return sum(x.sent for x in _exchanges(sources, origin, dim, n))
+
+
 @of_device("take")
 def _taken(pool: Any, device: Any, table: Static, n: int, dim: int) -> Any:
     """Looks up a device's row of a table of places in the pool; negative places give arbitrary elements."""
@@ -194,20 +255,21 @@ def arranged(device: Any, sources: Sequence[Any], origin: np.ndarray, dim: int, 
         axes,
         *[repr(x) if np.isscalar(x) else isinstance(x, Shard) and (x.widen or True) for x in sources],
     )
-    result: Array = once(lambda: _arranged(device, sources, arrays, origin, dim, axes), *values, key=key)
+    result: Array = once(lambda: _arranged(device, sources, origin, dim, axes), *values, key=key)
     return result
 
 
-def _arranged(
-    device: Any, sources: Sequence[Any], arrays: Sequence[Any], origin: np.ndarray, dim: int, axes: Axes
-) -> Array:
+def _arranged(device: Any, sources: Sequence[Any], origin: np.ndarray, dim: int, axes: Axes) -> Array:
+    arrays = [x.x if isinstance(x, Shard) else x for x in sources]
     if keys := [x.dtype for x in arrays if not np.isscalar(x) and jnp.issubdtype(x.dtype, jax.dtypes.prng_key)]:
         words = [x if np.isscalar(x) else _words(x) for x in arrays]  # JAX pads no keys
         of_words = [Shard(w, x.size) if isinstance(x, Shard) else w for x, w in zip(sources, words, strict=True)]
         moved: Array = _as_keys(
-            _arranged(device, of_words, words, origin, dim, axes), dtypes.key_impl(dtypes.from_numpy(keys[0]))
+            _arranged(device, of_words, origin, dim, axes), dtypes.key_impl(dtypes.from_numpy(keys[0]))
         )
         return moved
+    if any(isinstance(x, Shard) and x.widen for x in sources):
+        return _widened(device, sources, origin, dim, axes)
     n = axis_size(device, axes)
     per_device = len(origin) // n
     if not per_device:
@@ -217,25 +279,21 @@ def _arranged(
     fills: list[tuple[Any, np.ndarray]] = [(0, origin[:, 0] < 0)]
     for k, (source, x) in enumerate(zip(sources, arrays, strict=True)):
         i = np.flatnonzero(origin[:, 0] == k)
-        places = origin[i, 1]
         if not getattr(x, "ndim", 0):
             fills.append((x, origin[:, 0] == k))
         elif not isinstance(source, Shard):
-            parts += [(x, i, places, range(n))] if len(i) else []
-        else:
-            size = type_of(x).shape[dim]
-            pair_of = places // size * n + i // per_device
-            at_of = {divmod(pair, n): np.flatnonzero(pair_of == pair) for pair in np.unique(pair_of).tolist()}
-            places_of = {pair: np.unique(places[at] % size) for pair, at in at_of.items()}
-            for pairs in _rounds({pair: len(needed) for pair, needed in places_of.items()}, n):
-                sent, (first, *_) = _sent(places_of, pairs, n), pairs
-                moves = first[0] != first[1]
-                piece, _ = _assembled(x, device, sent, np.zeros((n, size), bool), dim)
-                piece = ppermute(piece, axes, tuple(pairs)) if moves else piece
-                piece = source.widen(piece) if source.widen else piece
-                slots = [np.searchsorted(sent[a][sent[a] >= 0], places[at_of[a, b]] % size) for a, b in pairs]
-                at = np.concatenate([at_of[pair] for pair in pairs])
-                parts.append((piece, i[at], np.concatenate(slots), [b for _, b in pairs] if moves else range(n)))
+            parts += [(x, i, origin[i, 1], range(n))] if len(i) else []
+    for exchange in _exchanges(sources, origin, dim, n):
+        shards = [arrays[k] for k in exchange.sources]
+        x = shards[0] if len(shards) == 1 else joined(shards, dim)
+        for pairs in exchange.rounds:
+            sent, (first, *_) = _sent(exchange.places_of, pairs, n), pairs
+            moves = first[0] != first[1]
+            piece, _ = _assembled(x, device, sent, np.zeros((n, type_of(x).shape[dim]), bool), dim)
+            piece = ppermute(piece, axes, tuple(pairs)) if moves else piece
+            slots = [np.searchsorted(sent[a][sent[a] >= 0], exchange.places[exchange.at_of[a, b]]) for a, b in pairs]
+            at = np.concatenate([exchange.at_of[pair] for pair in pairs])
+            parts.append((piece, at, np.concatenate(slots), [b for _, b in pairs] if moves else range(n)))
     if not parts:  # only zeros and scalars
         parts.append(
             (
@@ -260,6 +318,31 @@ def _arranged(
     return y
 
 
+def _widened(device: Any, sources: Sequence[Any], origin: np.ndarray, dim: int, axes: Axes) -> Array:
+    """The same of sources of which some are widened: those of one shape are arranged together before that."""
+    alike: dict[Any, list[int]] = {}  # by shape, if they are widened
+    fills: list[tuple[Any, np.ndarray]] = [(0, origin[:, 0] < 0)]
+    for k, x in enumerate(sources):
+        shape = type_of(x.x).shape if isinstance(x, Shard) and x.widen else ()
+        if isinstance(x, Shard) or np.ndim(x):
+            alike.setdefault((*shape[:dim], *shape[dim + 1 :]), []).append(k)
+        else:
+            fills.append((x, origin[:, 0] == k))
+    y: Any = None
+    n = axis_size(device, axes)
+    for ks in alike.values():
+        of_them, some = np.isin(origin[:, 0], ks), [x if k in ks else 0 for k, x in enumerate(sources)]
+        some = [x._replace(widen=None) if isinstance(x, Shard) else x for x in some]
+        z = _arranged(device, some, np.where(of_them[:, None], origin, -1), dim, axes)
+        for k in ks:
+            widen = getattr(sources[k], "widen", None)
+            wide, where = (widen(z), origin[:, 0] == k) if widen else (z, of_them)
+            fills, y = (fills, wide) if y is None else ([*fills, (wide, where)], y)
+    for value, where in fills:
+        y = _filled(y, value, device, Static(where.tobytes()), n, dim) if where.any() else y
+    return y  # type: ignore[no-any-return]
+
+
 def _some(sources: Sequence[Any]) -> Any:
     """A value with the dims of the sources."""
-    return next(y for x in sources if getattr(y := x.whole if isinstance(x, Shard) else x, "ndim", 0))
+    return next(y for x in sources if getattr(y := x.x if isinstance(x, Shard) else x, "ndim", 0))

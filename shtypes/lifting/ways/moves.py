@@ -41,7 +41,7 @@ from shtypes.lifting.ways.moving import (
 )
 from shtypes.lifting.ways.per_element import RULED, results_of, with_rule
 from shtypes.lifting.ways.windows import CONV
-from shtypes.ops.arranged import Shard, arranged, in_table
+from shtypes.ops.arranged import Shard, arranged, elements_sent, in_table
 from shtypes.ops.sharded_reductions import as_varying
 from shtypes.ops.shards import (
     Axes,
@@ -147,15 +147,7 @@ class _Evaluation:
             if eqn.primitive.name in ("concatenate", "split"):
                 return done
             xs = [*done, *xs[1:]]
-        sources: list[Any] = []
-        origins = []
-        for x in xs:
-            of_x = self._as_moved(x)
-            numbers = [
-                next((k for k, y in enumerate(sources) if y is z), len(sources) + i) for i, z in enumerate(of_x.sources)
-            ]
-            sources += of_x.sources
-            origins.append(np.stack([np.array(numbers)[of_x.origin[:, 0]], of_x.origin[:, 1]], -1))
+        sources, origins = _in_common(list(map(self._as_moved, xs)))
         origin = origin_of(eqn, self.dim)
         starts = np.cumsum([0, *map(len, origins)])[:-1]
         origin = np.concatenate(origins)[starts[origin[:, 0]] + origin[:, 1]]
@@ -203,6 +195,7 @@ class _Evaluation:
             params_of: Its parameters on a source, by the shape of that.
         """
         count = 1 if eqn.primitive.name == "pad" else len(xs)
+        widens = eqn.outvars[0].aval.size > eqn.invars[0].aval.size
 
         def on(*blocks: Any) -> list[Any]:
             params = params_of(type_of(blocks[0]).shape)
@@ -214,7 +207,7 @@ class _Evaluation:
             moved = [self._as_moved(layout.moved(self._placed(x, layout))) for x in xs[:count]]
         done: list[list[Any]] = []
         for of_each in zip(*[x.sources for x in moved], strict=True):
-            if eqn.primitive.name == "pad" and isinstance(x := of_each[0], Shard):
+            if eqn.primitive.name == "pad" and isinstance(x := of_each[0], Shard) and widens:
                 done.append([x._replace(widen=_after(x.widen, on))])
             elif isinstance(of_each[0], Results):
                 done.append(on_results(on, of_each, len(eqn.outvars)))
@@ -260,6 +253,28 @@ class _Evaluation:
             self._sent[key] = x, arranged(self.device, moved.sources, origin, self.dim, self.axes)
         return self._sent[key][1]
 
+    def place_together(self, xs: Sequence[Any]) -> None:
+        """Materializes values with the dims of one as one where that sends less, as the parts of a split."""
+        alike: dict[Any, list[Any]] = {}
+        for x in xs:
+            if isinstance(x, (Shard, Moved)) and x.size % self.n == 0:
+                moved = self._computed(self._as_moved(x))
+                of = [y.x for y in moved.sources if isinstance(y, Shard) and not y.widen]
+                shapes = {tuple(m for d, m in enumerate(type_of(y).shape) if d != self.dim) for y in of}
+                if len(of) == len(moved.sources) and len(shapes) == 1:
+                    alike.setdefault((*shapes, type_of(of[0]).dtype_name), []).append((x, moved))
+        for pairs in alike.values():
+            sources, origins = _in_common([moved for _, moved in pairs])
+            shares = [each.reshape(self.n, -1, 2) for each in origins]
+            origin = np.concatenate(shares, 1).reshape(-1, 2)
+            apart = (elements_sent(x.sources, x.origin, self.dim, self.n) for _, x in pairs)
+            if elements_sent(sources, origin, self.dim, self.n) < sum(apart):
+                y = arranged(self.device, sources, origin, self.dim, self.axes)
+                ends = itertools.accumulate(share.shape[1] for share in shares)
+                for (x, _), share, end in zip(pairs, shares, ends, strict=True):
+                    own = part(y, end - share.shape[1], end, self.dim)
+                    self._sent[id(x), Layout.even(x.size, self.n)] = x, own
+
     def block(self, x: Any) -> Any:
         """Materializes a value as even blocks, with zeros beyond its end."""
         return self._placed(x, Layout.even(self._size(x), self.n))
@@ -284,6 +299,19 @@ class _Evaluation:
         zero = len(sources), 0  # the one that changes no sum
         origin = np.where(is_own[..., None], origin, zero).reshape(-1, 2)
         return arranged(self.device, (*sources, -0.0), origin, self.dim, self.axes)
+
+
+def _in_common(values: Sequence[Moved]) -> tuple[list[Any], list[np.ndarray]]:
+    """The sources of several values, and where in these the elements of each come from."""
+    sources: list[Any] = []
+    origins = []
+    for x in values:
+        numbers = [
+            next((k for k, y in enumerate(sources) if y is z), len(sources) + i) for i, z in enumerate(x.sources)
+        ]
+        sources += x.sources
+        origins.append(np.stack([np.array(numbers)[x.origin[:, 0]], x.origin[:, 1]], -1))
+    return sources, origins
 
 
 def _after(first: Callable[[Any], Any] | None, on: Callable[[Any], Sequence[Any]]) -> Callable[[Any], Any]:
@@ -368,4 +396,5 @@ def _along(eqn: Any, operands: Sequence[Any], dim: int, axes: Axes) -> Sequence[
     run = _Evaluation(dim, axes, next(x for x in operands if is_typed(x)))
     outs = run.run(eqn.params["jaxpr"], args)
     run.compute(outs)
+    run.place_together(outs)
     return None if any(y.size == 0 for y in outs if isinstance(y, (Shard, Moved))) else list(map(run.result, outs))
