@@ -155,6 +155,11 @@ def to_decisions(costs: Costs, assignment: Assignment, transfers: Sequence[Trans
         for t in transfers
         if t.src != t.dst or t.from_copy
     }
+    for node in graph.nodes:
+        row = costs.row(node, assignment)
+        for i, x in enumerate(node.operands if node.op is not None else ()):
+            if isinstance(x, Value) and not is_value(x) and (states := costs.operand_states(node, row, i)).any():
+                casts[node.place(i)] = PlannedCast(costs.typed(node, x, states))
     ways = {n.id: {o.way for o in costs.chosen(n, assignment[n.id]) if o.across_shards} for n in graph.decisions}
     across_shards = {
         node.op.id: next(iter(some)) if len(some) == 1 else None
@@ -263,7 +268,7 @@ class _Evaluator:
         cast = self.decisions.casts.get(place, PlannedCast())
         copy = ("copy", x.id)
         key = copy if cast.from_copy and copy in env else x.id
-        return self._resharded(env[key], cast.to, **options) if key in env else x.captured
+        return self._resharded(env.get(key, x.captured), cast.to, **options)
 
     def _items(self, items: Sequence[Item], env: dict[Any, Any]) -> None:
         for item in items:

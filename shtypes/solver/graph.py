@@ -177,7 +177,7 @@ class Graph(OpOptions):
         for item in items:
             self._bodies[item.id] = body
             if isinstance(item, Op):
-                if not item.results or not any(map(is_value, item.operands)):
+                if not any(map(is_value, item.results)):
                     continue
                 if item.name == _BARRIER:
                     self._add_barrier(item)

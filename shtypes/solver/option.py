@@ -12,7 +12,7 @@ from shtypes.types import dtypes
 class Option(NamedTuple):
     """The states of operands and results of an equation along an axis."""
 
-    operands: tuple[int, ...]  # as of `axis_states`; REDUCED for what depends on no argument
+    operands: tuple[int, ...]  # as of `axis_states`; REDUCED for constants that the rule casts as it needs them
     results: tuple[int, ...]
     #: Bytes that a device sends per local byte of the first result, of an op that communicates along a sharded dim.
     #: What a way sends in the backward pass, and its work, are priced when a plan takes it.
@@ -53,6 +53,11 @@ class Operand(NamedTuple):
     place: Any = None  # the dims along which it is an iota, if any
 
     @property
+    def elements(self) -> int:
+        """The number of its elements."""
+        return math.prod(self.shape)
+
+    @property
     def other_states(self) -> list[int]:
         """Its possible states along the other axes."""
         return [s for s in states_of(self, 1) if s != INVARIANT]
@@ -77,6 +82,6 @@ def operand(aval: Any, *, constant: bool = False) -> Operand:
 
 def states_of(x: Operand, size: int) -> list[int]:
     """The possible states of an operand along an axis of ``size`` devices."""
-    states = [REDUCED, INVARIANT] if dtypes.differentiable(x.dtype) else [REDUCED]
-    states += [UNREDUCED] if dtypes.summable(x.dtype) else []
+    states = [REDUCED, INVARIANT] if dtypes.differentiable(x.dtype) and not x.constant else [REDUCED]
+    states += [UNREDUCED] if dtypes.summable(x.dtype) and not x.constant else []
     return states + [SHARDED + d for d, n in enumerate(x.shape) if n and n % size == 0]

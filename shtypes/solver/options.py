@@ -116,7 +116,8 @@ class _Probe:
         self.mesh = Mesh({name: size if name == self.axis else 1 for name in names})
         self.others = REDUCED  # the state along the other axes
         self.values = [i for i, x in enumerate(operands) if x is not None]
-        self.free = [i for i in self.values if not self._of(i).constant]  # those with a state to choose
+        #: Those with a state to choose: other constants than the largest of all are cast as the rule needs them.
+        self.free = [i for i in self.values if not self._of(i).constant or self._is_largest(i)]
         self.typed_row: _Row = lambda xs: (row_of(eqn.primitive.name, BODIES) or by_row)(eqn, xs)
         self.row = self.typed_row
         if eqn.primitive.name in _CUSTOM_RULES:  # without the rule, its casts are visible
@@ -127,13 +128,17 @@ class _Probe:
         assert x is not None
         return x
 
+    def _is_largest(self, i: int) -> bool:
+        return all(self._of(j).elements < self._of(i).elements for j in self.values if j != i)
+
     def seeds(self) -> Iterator[dict[int, int]]:
         """States of operands to try; missing ones are replicated."""
         yield {}
-        if any(dtypes.differentiable(self._of(i).dtype) for i in self.free):
-            yield {i: INVARIANT for i in self.free if dtypes.differentiable(self._of(i).dtype)}
-        for i in self.free:
-            for state in states_of(self._of(i), self.size):
+        states = {i: states_of(self._of(i), self.size) for i in self.free}
+        if any(INVARIANT in each for each in states.values()):
+            yield {i: INVARIANT for i, each in states.items() if INVARIANT in each}
+        for i, each in states.items():
+            for state in each:
                 if state not in (REDUCED, INVARIANT):
                     yield {i: state}
         # The ops of a body may not cast one operand to match another.

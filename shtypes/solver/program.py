@@ -28,6 +28,7 @@ from shtypes._compat.jaxprs import (
     moves_smoothly,
 )
 from shtypes._compat.plain_programs import needed, trace_plain
+from shtypes.analysis.flops import product_flops
 from shtypes.caches import Static
 from shtypes.context.frames import Owner, owner_of_file
 from shtypes.context.scope import attribute_set
@@ -207,7 +208,7 @@ class Program:
     def _op(self, eqn: Any, operands: list[Any], env: dict[Any, Any], path: Path, times: int, checkpointed: bool) -> Op:
         results = [self._value(v.aval, eqn.primitive.name) for v in eqn.outvars]
         env.update(zip(eqn.outvars, results, strict=True))
-        constant = not any(map(is_value, operands))
+        constant = not any(map(is_value, operands)) and not _is_computed_whole(eqn)
         live = [i for i, x in enumerate(operands) if isinstance(x, Value) and x.differentiated]
         moved = moves_smoothly(eqn, live) if live else itertools.repeat(False)
         for v, m in zip(results, moved, strict=False):
@@ -356,6 +357,11 @@ class Function(Program):
         leaves = [next(rest) if a else x for x, a in zip(self._leaves, self.is_array, strict=True)]
         args: tuple[Any, ...] = jax.tree.unflatten(self.tree, leaves)
         return args
+
+
+def _is_computed_whole(eqn: Any) -> bool:
+    """Whether XLA computes all results where shares of them are read: constants of these are sharded as values are."""
+    return eqn.primitive.name.startswith("scatter") or product_flops(eqn) is not None
 
 
 def _code(op: Op) -> Any:

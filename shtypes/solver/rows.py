@@ -62,7 +62,7 @@ class Rows:
             every: Sequence[int] = range(len(node.options[a])) if limit is None else limit
             ranges.append(every if a in axes else self._alike(node, a, fixed[node.id][a], every))
         rows = np.array(list(itertools.product(*ranges)), np.int64).reshape(-1, len(self.sizes))
-        shapes = tuple([is_value(x) and x.shape for x in (*node.results, *node.operands)])
+        shapes = tuple([isinstance(x, Value) and x.shape for x in (*node.results, *node.operands)])
         key = node.op is None, self._sums_gradient(node), node.options, shapes, rows.tobytes()
         return self._rows_cache.get_or_create(key, lambda: self._fitting(node, rows))
 
@@ -70,7 +70,7 @@ class Rows:
         """The rows of options whose states values can have together."""
         ok, fronts = np.ones(len(rows), bool), np.zeros(rows.shape, bool)
         states = [(v, self.result_states(node, rows, i)) for i, v in enumerate(node.results)]
-        states += [(x, self.operand_states(node, rows, i)) for i, x in enumerate(node.operands) if is_value(x)]
+        states += [(x, self.operand_states(node, rows, i)) for i, x in enumerate(node.operands) if isinstance(x, Value)]
         for v, each in states:
             ok &= fits(v, each, self.sizes)
             fronts |= each >= FRONT

@@ -25,6 +25,7 @@ from shtypes.lifting.ways.before_slices import before_slices
 from shtypes.lifting.ways.blocks import with_padded_blocks
 from shtypes.lifting.ways.choice import name_of
 from shtypes.lifting.ways.extremes import extremes
+from shtypes.lifting.ways.kept_updates import with_kept_updates
 from shtypes.lifting.ways.moved_windows import result_dims, window_dims
 from shtypes.lifting.ways.moving import GROUPED, RESHAPES, carried_dims, kind_in_group, kind_of, moves_alone
 from shtypes.lifting.ways.opened import opened
@@ -54,7 +55,7 @@ def grouped(jaxpr: Any, sharded: frozenset[int] | None = frozenset()) -> Any:
     if jaxpr in GROUPED:
         return jaxpr
     jaxpr = before_slices(with_padded_blocks(with_paddings(jaxpr)), sharded)
-    jaxpr = in_any_order(_with_narrow_windows(with_unique_places(jaxpr)))
+    jaxpr = in_any_order(_with_narrow_windows(with_kept_updates(with_unique_places(jaxpr))))
     jaxpr = _with_moves_of_their_own(jaxpr)
     sized = _sized(jaxpr)
     selecting = [*selections(jaxpr), *_numbered(jaxpr), *extremes(jaxpr)]
