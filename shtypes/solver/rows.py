@@ -11,7 +11,7 @@ import numpy as np
 from shtypes.caches import Bounded
 from shtypes.solver.axis_states import FRONT, INVARIANT, REDUCED
 from shtypes.solver.graph import Graph
-from shtypes.solver.items import Value, is_value
+from shtypes.solver.items import Value
 from shtypes.solver.nodes import Node
 from shtypes.solver.option import Option
 from shtypes.solver.reshard_prices import States, dims_of, in_order

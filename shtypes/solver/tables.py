@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, Final
 
@@ -35,6 +36,8 @@ _MOST_CACHED: Final = 4096
 _MOST_TRANSFERS: Final = 32768
 #: The most assignments of which all transfers are remembered: a plan has those with which it was priced.
 _MOST_PRICED: Final = 8
+#: By bytes, how much more work counts that several devices do: a GFLOP of it, or 3 MB from memory, as a byte sent.
+_REPEATED: Final = 1e3
 
 
 class Costs(UseCosts):
@@ -154,6 +157,8 @@ class Costs(UseCosts):
             seconds = seconds + np.maximum(p.flops / divided / self.device.rate(p.dtype), moving)
         if op.products:  # a product has two in the backward pass, whatever else a function around it takes
             backward = min(backward, 2)
+        if self.by_bytes:
+            seconds = seconds * np.where(divided < math.prod(self.sizes), _REPEATED, 1.0)
         runs = once + node.reruns + backward
         comm, sent = np.zeros(len(rows)), np.zeros(len(rows))
         for share, n, (bandwidth, latency, launch) in zip(shares, self.sizes, self.prices.links, strict=True):

@@ -418,3 +418,19 @@ def test_constants_that_repeat_one_value_are_repeated_at_the_sizes_before() -> N
     x = f32(64, 4)
     found = jax.jit(sh.implicit_comm(sh.lift(jax.grad(loss))))(sh.array(x, "[64@x,4]"))
     assert_close(host(found), jax.grad(loss)(x), SERIES)
+
+
+@pytest.mark.mesh({"x": 8})
+def test_to_send_some_bytes_less_no_plan_has_all_devices_compute_all() -> None:
+    def attended(x: Any) -> Any:
+        q = k = x[:, :-1]
+        weights = jax.nn.softmax(jnp.einsum("bqd,bkd->bqk", q, k), -1)
+        return jnp.sum(weights @ k)
+
+    step = sh.implicit_comm(sh.lift(attended))
+    x = sh.abstract_array("f32[4,1024@x,16]")
+    shard, rows = 4 * 128 * 16 * 4, 4 * 4
+    assert sh.ledger(step, x).total.bytes <= 7 * shard + rows
+    memory = jax.jit(step).lower(x).compile().memory_analysis()
+    assert memory is not None
+    assert memory.temp_size_in_bytes < 200 * shard  # where all devices have all scores it is 1000
