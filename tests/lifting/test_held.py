@@ -76,6 +76,9 @@ ALL: dict[str, Held] = {
     "blocks beside one another": Held(
         lambda *a: jnp.hstack(a), [f32(512), f32(512)], ("[512@x]",) * 2, 2 * 4 * 64, 6 * 4 * 64
     ),
+    "two selections of one row": Held(
+        lambda x: jnp.partition(x, 8), (f32(512),), ("[512@x]",), 7 * 64 * 4, 32 * 64 * 4
+    ),
     "parts of rows": Held(
         lambda x: [y[:, 4 * k : 4 * k + 4] for k, y in enumerate(jnp.split(x, 4))],
         (TABLE,),

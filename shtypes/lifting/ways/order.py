@@ -83,19 +83,14 @@ def _taken(places: Any, at: Any, dim: int) -> Any:
 
 @way("top_k", "approx_top_k")
 def first_of_each(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
-    """Gathers the top ``k`` of each shard: ``k (devices - 1)`` values and indices of each row; backward nothing.
-
-    Where a shard has no more than ``k``, it gathers the shard.
-    """
+    """Gathers the top ``k`` of each shard: ``k (devices - 1)`` values and indices of each row; backward nothing."""
     (x,), p = operands, eqn.params
     t = type_of(x)
     dim, k = int(p.get("axis", p.get("reduction_dimension", -1))) % t.ndim, int(p["k"])
     axes = axes_of(x, dim)
-    if not axes or not p.get("aggregate_to_topk", True):
-        return None
     size = t.local_shape[dim]
-    if k >= size:
-        return list(bound(eqn)(all_gather_invariant(as_varying(x, axes), axes, dim)))
+    if not axes or k >= size or not p.get("aggregate_to_topk", True):
+        return None
     values, places = bound(eqn)(as_varying(x, axes))
     places = _shifted(places, axis_index(x, axes), size)
     best, at = bound(eqn)(all_gather_invariant(values, axes, dim))
