@@ -110,6 +110,9 @@ OVERWRITTEN: dict[str, tuple[Callable[[Any, Any, Any], Any], Any, Any]] = {
         np.array([600, 2, 700, 511, -900, 0]),
         f32(6, 16),
     ),
+    "one of each row": (lambda x, i, v: x.at[jnp.arange(512), i].set(v), RNG.integers(0, 16, 512), f32(512)),
+    "rows of rows": (lambda x, i, v: x.at[i[:, None], jnp.arange(8)].set(v), np.array([3, 3, 70, 3]), f32(4, 8)),
+    "a diagonal": (lambda x, i, v: x.at[jnp.arange(16), jnp.arange(16)].set(v), np.array([0]), f32(16)),
     "elements": (lambda x, i, v: x.at[i, i % 16].set(v), np.array([3, 19, 3, 35, 19]), f32(5)),
     "parts of rows": (lambda x, i, v: x.at[i, :7].set(v), np.array([[3, 3], [4, 3]]), f32(2, 2, 7)),
     "an element of each row": (
@@ -134,3 +137,12 @@ def test_the_last_of_several_updates_of_an_element_has_its_gradient(f: Any, ids:
     found = jax.jit(sh.implicit_comm(sh.lift(step)))(sh.array(TABLE, t), updates, ids)
     for a, b in zip(found, jax.jit(step)(TABLE, updates, ids), strict=True):
         assert_close(host(a), b, SERIES)
+
+
+@pytest.mark.mesh({"x": 8})
+def test_updates_of_rows_that_are_sharded_as_their_indices_stay_on_their_devices() -> None:
+    def put(x: Any, v: Any, i: Any) -> Any:
+        return jnp.sum(jnp.sin(jnp.put_along_axis(x, i, v, 1, inplace=False)))
+
+    args = [sh.abstract_array(t) for t in ("f32[512@x,16]", "f32[512@x,3]", "i32[512@x,3]")]
+    assert sh.ledger(sh.implicit_comm(sh.lift(jax.grad(put, (0, 1)))), *args).total.bytes == 0

@@ -7,8 +7,9 @@ all elements on each device, or two programs across shards.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -19,18 +20,31 @@ from shtypes._compat.jaxprs import is_literal, jaxpr_of, literal_value, with_equ
 from shtypes._compat.plain_programs import alone, trace_plain
 from shtypes.caches import CACHE_SIZE
 from shtypes.evaluation.undo_ravel import used
+from shtypes.evaluation.value_info import counted, positions
 from shtypes.rules.lookups import DimensionNumbers
+
+
+class _Indices(NamedTuple):
+    """What is known of a variable: its shape, and along which dims it counts."""
+
+    shape: tuple[int, ...]
+    place: Any = None
 
 
 def with_kept_updates(jaxpr: Any) -> Any:
     """Compares indices where a program asks which of its updates a scatter keeps; the program itself if none does."""
     made = {v: e for e in jaxpr.eqns for v in e.outvars}
-    eqns: list[Any] = []
+    asked = {i: scatter for i, e in enumerate(jaxpr.eqns) if (scatter := _asked(e, made)) is not None}
+    if not asked:
+        return jaxpr
+    known: dict[Any, _Indices] = {}
     for eqn in jaxpr.eqns:
-        scatter = _asked(eqn, made)
-        eqns.append(eqn if scatter is None else _found(eqn, scatter))
-    same = all(a is b for a, b in zip(eqns, jaxpr.eqns, strict=True))
-    return jaxpr if same else with_equations(jaxpr, used(eqns, jaxpr.outvars), jaxpr.outvars)
+        operands = [literal_value(v) if is_literal(v) else known.get(v, _Indices(v.aval.shape)) for v in eqn.invars]
+        if (place := positions(eqn, operands)) is not None:
+            known[eqn.outvars[0]] = _Indices(eqn.outvars[0].aval.shape, place)
+    counts = {i: counted(known.get(s.invars[1], _Indices(s.invars[1].aval.shape))) for i, s in asked.items()}
+    eqns = [_found(e, asked[i], counts[i]) if i in asked else e for i, e in enumerate(jaxpr.eqns)]
+    return with_equations(jaxpr, used(eqns, jaxpr.outvars), jaxpr.outvars)
 
 
 def _maker(v: Any, made: Mapping[Any, Any], *names: str) -> Any:
@@ -66,13 +80,14 @@ def _is_counted(v: Any, made: Mapping[Any, Any]) -> bool:
     return _maker(shaped.invars[0], made, "iota") is not None
 
 
-def _found(eqn: Any, scatter: Any) -> Any:
-    """The equation that finds the same among the indices."""
+def _found(eqn: Any, scatter: Any, counts: Mapping[int, int]) -> Any:
+    """The equation that finds the same among the indices, of which some components count along a dim."""
     x, ids, updates = (v.aval for v in scatter.invars)
     numbers = DimensionNumbers.of_scatter(scatter.params["dimension_numbers"])
     clips = scatter.params["mode"] is lax.GatherScatterMode.CLIP
-    sizes = tuple(x.shape[d] for d in numbers.indexed) if clips else ()
-    call = _call(ids.shape, ids.dtype, numbers.ids_batch, sizes, numbers.window, updates.shape)
+    compared = tuple((k, x.shape[d] if clips else 0) for k, d in enumerate(numbers.indexed) if k not in counts)
+    apart = tuple(sorted({*numbers.ids_batch, *counts.values()}))
+    call = _call(ids.shape, ids.dtype, compared, apart, numbers.window, updates.shape)
     return call.replace(invars=scatter.invars[1:2], outvars=eqn.outvars, source_info=eqn.source_info, ctx=eqn.ctx)
 
 
@@ -80,22 +95,37 @@ def _found(eqn: Any, scatter: Any) -> Any:
 def _call(
     shape: Sequence[int],
     dtype: Any,
-    batch: Sequence[int],
-    sizes: Sequence[int],
+    compared: Sequence[tuple[int, int]],
+    apart: Sequence[int],
     window: Sequence[int],
     of: Sequence[int],
 ) -> Any:
-    """The call of a function of the indices that tells of each update whether it is kept."""
-    rows = tuple(d for d in range(len(of)) if d not in window)
+    """The call of a function of indices that tells of each update whether it is kept.
+
+    Args:
+        shape: The shape of the indices.
+        dtype: Their dtype.
+        compared: The components that are compared, with the sizes to which they are clipped; 0 without.
+        apart: The dims along which indices differ.
+        window: The window dims of the updates.
+        of: The shape of the updates.
+    """
+    order = (*apart, *(d for d in range(len(shape) - 1) if d not in apart))
+    sizes, dim = [shape[d] for d in order], len(apart)
+
+    def flat(component: Any) -> Any:
+        return component.transpose(order).reshape(*sizes[:dim], math.prod(sizes[dim:]))
 
     @jax.jit
     def kept(ids: Any) -> Any:
-        at = [jnp.clip(ids[..., k], 0, n - 1) for k, n in enumerate(sizes)] or [ids[..., k] for k in range(shape[-1])]
-        at += [lax.broadcasted_iota(np.int32, shape[:-1], d) for d in batch]
-        *at, order = lax.sort([*(x.ravel() for x in at), jnp.arange(at[0].size)], num_keys=len(at) + 1)
-        differs = functools.reduce(jnp.logical_or, (x[1:] != x[:-1] for x in at))
-        last = jnp.concatenate([differs, jnp.ones(1, bool)])
-        return lax.broadcast_in_dim(lax.sort([order, last], num_keys=1)[1].reshape(shape[:-1]), of, rows)
+        at = [flat(jnp.clip(ids[..., k], 0, n - 1) if n else ids[..., k]) for k, n in compared]
+        number = lax.broadcasted_iota(np.int32, flat(ids[..., 0]).shape, dim)
+        *at, number = lax.sort([*at, number], dimension=dim, num_keys=len(at) + 1)
+        differs = (x[..., 1:] != x[..., :-1] for x in at)
+        ends = jnp.ones((*number.shape[:-1], 1), bool)
+        last = jnp.concatenate([functools.reduce(jnp.logical_or, differs, number[..., 1:] < 0), ends], dim)
+        rows = lax.sort([number, last], dimension=dim, num_keys=1)[1].reshape(sizes).transpose(np.argsort(order))
+        return lax.broadcast_in_dim(rows, of, [d for d in range(len(of)) if d not in window])
 
     with alone():
         closed, *_ = trace_plain(lambda ids: [kept(ids)], [jax.core.ShapedArray(shape, dtype)])
