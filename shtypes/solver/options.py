@@ -129,7 +129,7 @@ class _Probe:
         return x
 
     def _is_largest(self, i: int) -> bool:
-        return all(self._of(j).elements < self._of(i).elements for j in self.values if j != i)
+        return i == max(self.values, key=lambda j: (self._of(j).elements, not self._of(j).constant))
 
     def seeds(self) -> Iterator[dict[int, int]]:
         """States of operands to try; missing ones are replicated."""

@@ -34,7 +34,6 @@ from shtypes.lifting.ways.paddings import variables, with_paddings
 from shtypes.lifting.ways.permutations import with_unique_places
 from shtypes.lifting.ways.selection import in_any_order, selections
 from shtypes.lifting.ways.windows import CONV
-from shtypes.rules.lookups import DimensionNumbers
 
 
 class _Uses(NamedTuple):
@@ -55,7 +54,7 @@ def grouped(jaxpr: Any, sharded: frozenset[int] | None = frozenset()) -> Any:
     if jaxpr in GROUPED:
         return jaxpr
     jaxpr = before_slices(with_padded_blocks(with_paddings(jaxpr)), sharded)
-    jaxpr = in_any_order(_with_narrow_windows(with_kept_updates(with_unique_places(jaxpr))))
+    jaxpr = in_any_order(with_kept_updates(with_unique_places(jaxpr)))
     jaxpr = _with_moves_of_their_own(jaxpr)
     sized = _sized(jaxpr)
     selecting = [*selections(jaxpr), *_numbered(jaxpr), *extremes(jaxpr)]
@@ -74,58 +73,6 @@ def grouped(jaxpr: Any, sharded: frozenset[int] | None = frozenset()) -> Any:
         calls = {g[0]: _call(uses, g) for g in groups}
         return with_equations(jaxpr, [calls.get(i, jaxpr.eqns[i]) for i in order], jaxpr.outvars)
     return jaxpr
-
-
-def _with_narrow_windows(jaxpr: Any) -> Any:
-    """Broadcasts along window dims after a gather or scatter-add and not before, as in gradients of scatter-max."""
-    fills: dict[Any, Any] = {}  # broadcasts by result
-    eqns: list[Any] = []
-    for eqn in jaxpr.eqns:
-        eqns += _narrow(eqn, fills)
-        if eqns[-1].primitive.name == "broadcast_in_dim":
-            fills[eqn.outvars[0]] = eqns[-1]
-    return with_equations(jaxpr, eqns, jaxpr.outvars) if len(eqns) > len(jaxpr.eqns) else jaxpr
-
-
-def _narrow(eqn: Any, fills: Mapping[Any, Any]) -> list[Any]:
-    """A gather or scatter-add of one element of each uniform window, and the broadcast of its result."""
-    gathers, arrays = eqn.primitive.name == "gather", eqn.invars[::2]
-    if not (gathers or eqn.primitive.name == "scatter-add") or any(is_literal(v) or v not in fills for v in arrays):
-        return [eqn]
-    p, (y,) = eqn.params, eqn.outvars
-    numbers = (DimensionNumbers.of_gather if gathers else DimensionNumbers.of_scatter)(p["dimension_numbers"])
-    x, rows = arrays[0], y if gathers else arrays[1]
-    windows = {rows: numbers.window, x: numbers.windowed(x.aval.ndim)}
-    windows[y] = windows.get(y, windows[x])
-
-    def is_uniform(j: int) -> bool:
-        n, read = (v.aval.shape[windows[v][j]] for v in (x, rows))
-        return 1 < n == read and all(_is_broadcast(fills[v], windows[v][j]) for v in arrays)
-
-    uniform = [j for j in range(len(numbers.window)) if is_uniform(j)]
-    if not uniform or x is rows:
-        return [eqn]
-
-    def one(v: Any, shape: Sequence[int]) -> tuple[int, ...]:
-        return tuple(1 if d in [windows[v][j] for j in uniform] else n for d, n in enumerate(shape))
-
-    narrow = {v: variable(v.aval.update(shape=one(v, v.aval.shape))) for v in windows}
-    operands = [
-        fills[v].replace(outvars=[w := narrow[v]], params=fills[v].params | {"shape": w.aval.shape}) for v in arrays
-    ]
-    sizes = {"slice_sizes": one(x, p["slice_sizes"])} if gathers else {}
-    spread = {"shape": y.aval.shape, "broadcast_dimensions": (*range(y.aval.ndim),)}
-    return [
-        *operands,
-        eqn.replace(invars=[narrow.get(v, v) for v in eqn.invars], outvars=[narrow[y]], params=p | sizes),
-        fills[x].replace(invars=[narrow[y]], outvars=[y], params=fills[x].params | spread),
-    ]
-
-
-def _is_broadcast(fill: Any, dim: int) -> bool:
-    """Whether all elements along a dim of the result of a broadcast are one."""
-    dims = tuple(fill.params["broadcast_dimensions"])
-    return dim not in dims or fill.invars[0].aval.shape[dims.index(dim)] == 1
 
 
 def _uses(jaxpr: Any, sized: set[Any]) -> _Uses:
