@@ -11,15 +11,14 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 from jax import lax
 
 from shtypes._compat.in_force import set_at
-from shtypes._compat.jaxprs import is_literal, jaxpr_of, key_of_equation, variable, with_equations
-from shtypes._compat.plain_programs import alone, bind_in_program, trace_plain
+from shtypes._compat.jaxprs import is_literal, jaxpr_of, key_of_equation, with_equations
+from shtypes._compat.plain_programs import bind_in_program
 from shtypes.evaluation.undo_ravel import used
-from shtypes.lifting.ways.opened import opened
+from shtypes.lifting.ways.opened import equations_of, opened
 from shtypes.lifting.ways.per_element import RULED, with_rule
 from shtypes.lifting.ways.slices import (
     REDUCTIONS,
@@ -233,24 +232,9 @@ class _Writer:
         self, f: Callable[..., Any], operands: Sequence[Any], eqn: Any, outs: Sequence[Any] = (None,), **options: Any
     ) -> list[Any]:
         """Adds the equations of a function at the place of an equation; returns its results."""
-        avals = [jax.core.ShapedArray(v.aval.shape, v.aval.dtype, weak_type=v.aval.weak_type) for v in operands]
-        with alone():
-            closed, *_ = trace_plain(functools.partial(f, **options), avals)
-        body = jaxpr_of(closed)
-        env: dict[Any, Any] = dict(zip(body.invars, operands, strict=True))
-        env.update((v, out) for v, out in zip(body.outvars, outs, strict=True) if out is not None)
-        for e in body.eqns:
-            for v in e.outvars:
-                env.setdefault(v, variable(v.aval))
-            self.eqns.append(
-                e.replace(
-                    invars=[v if is_literal(v) else env[v] for v in e.invars],
-                    outvars=[env[v] for v in e.outvars],
-                    source_info=eqn.source_info,
-                    ctx=eqn.ctx,
-                )
-            )
-        return [env[v] for v in body.outvars]
+        eqns, results = equations_of(functools.partial(f, **options), operands, eqn, outs)
+        self.eqns += eqns
+        return results
 
 
 def _bound(eqn: Any, *xs: Any) -> list[Any]:

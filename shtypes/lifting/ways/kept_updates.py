@@ -11,16 +11,14 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from shtypes._compat.jaxprs import is_literal, jaxpr_of, literal_value, with_equations
-from shtypes._compat.plain_programs import alone, trace_plain
-from shtypes.caches import CACHE_SIZE
+from shtypes._compat.jaxprs import is_literal, literal_value, with_equations
 from shtypes.evaluation.undo_ravel import used
 from shtypes.evaluation.value_info import counted, positions
+from shtypes.lifting.ways.opened import equations_of
 from shtypes.rules.lookups import DimensionNumbers
 
 
@@ -43,7 +41,7 @@ def with_kept_updates(jaxpr: Any) -> Any:
         if (place := positions(eqn, operands)) is not None:
             known[eqn.outvars[0]] = _Indices(eqn.outvars[0].aval.shape, place)
     counts = {i: counted(known.get(s.invars[1], _Indices(s.invars[1].aval.shape))) for i, s in asked.items()}
-    eqns = [_found(e, asked[i], counts[i]) if i in asked else e for i, e in enumerate(jaxpr.eqns)]
+    eqns = [y for i, e in enumerate(jaxpr.eqns) for y in (_found(e, asked[i], counts[i]) if i in asked else [e])]
     return with_equations(jaxpr, used(eqns, jaxpr.outvars), jaxpr.outvars)
 
 
@@ -80,54 +78,38 @@ def _is_counted(v: Any, made: Mapping[Any, Any]) -> bool:
     return _maker(shaped.invars[0], made, "iota") is not None
 
 
-def _found(eqn: Any, scatter: Any, counts: Mapping[int, int]) -> Any:
-    """The equation that finds the same among the indices, of which some components count along a dim."""
-    x, ids, updates = (v.aval for v in scatter.invars)
-    numbers = DimensionNumbers.of_scatter(scatter.params["dimension_numbers"])
-    clips = scatter.params["mode"] is lax.GatherScatterMode.CLIP
-    compared = tuple((k, x.shape[d] if clips else 0) for k, d in enumerate(numbers.indexed) if k not in counts)
-    apart = tuple(sorted({*numbers.ids_batch, *counts.values()}))
-    call = _call(ids.shape, ids.dtype, compared, apart, numbers.window, updates.shape)
-    return call.replace(invars=scatter.invars[1:2], outvars=eqn.outvars, source_info=eqn.source_info, ctx=eqn.ctx)
+def _found(eqn: Any, scatter: Any, counts: Mapping[int, int]) -> list[Any]:
+    """The equations that find the same among the indices, of which some components count along a dim."""
+    (x, ids, updates), p = scatter.invars, scatter.params
+    numbers = DimensionNumbers.of_scatter(p["dimension_numbers"])
+    sizes = [x.aval.shape[d] if p["mode"] is lax.GatherScatterMode.CLIP else 0 for d in numbers.indexed]
+    compared = [(k, n) for k, n in enumerate(sizes) if k not in counts]
+    apart = sorted({*numbers.ids_batch, *counts.values()})
+    rows = [d for d in range(updates.aval.ndim) if d not in numbers.window]
+
+    def kept(ids: Any) -> Any:
+        return [lax.broadcast_in_dim(_last_of_equal(ids, compared, apart), updates.aval.shape, rows)]
+
+    return equations_of(kept, [ids], eqn, eqn.outvars)[0]
 
 
-@functools.lru_cache(maxsize=CACHE_SIZE)
-def _call(
-    shape: Sequence[int],
-    dtype: Any,
-    compared: Sequence[tuple[int, int]],
-    apart: Sequence[int],
-    window: Sequence[int],
-    of: Sequence[int],
-) -> Any:
-    """The call of a function of indices that tells of each update whether it is kept.
+def _last_of_equal(ids: Any, compared: Sequence[tuple[int, int]], apart: Sequence[int]) -> Any:
+    """Which indices are the last of equal ones.
 
     Args:
-        shape: The shape of the indices.
-        dtype: Their dtype.
+        ids: The indices, with their components along the last dim.
         compared: The components that are compared, with the sizes to which they are clipped; 0 without.
         apart: The dims along which indices differ.
-        window: The window dims of the updates.
-        of: The shape of the updates.
     """
-    order = (*apart, *(d for d in range(len(shape) - 1) if d not in apart))
-    sizes, dim = [shape[d] for d in order], len(apart)
+    order, dim = (*apart, *(d for d in range(ids.ndim - 1) if d not in apart)), len(apart)
+    sizes = [ids.shape[d] for d in order]
 
     def flat(component: Any) -> Any:
         return component.transpose(order).reshape(*sizes[:dim], math.prod(sizes[dim:]))
 
-    @jax.jit
-    def kept(ids: Any) -> Any:
-        at = [flat(jnp.clip(ids[..., k], 0, n - 1) if n else ids[..., k]) for k, n in compared]
-        number = lax.broadcasted_iota(np.int32, flat(ids[..., 0]).shape, dim)
-        *at, number = lax.sort([*at, number], dimension=dim, num_keys=len(at) + 1)
-        differs = (x[..., 1:] != x[..., :-1] for x in at)
-        ends = jnp.ones((*number.shape[:-1], 1), bool)
-        last = jnp.concatenate([functools.reduce(jnp.logical_or, differs, number[..., 1:] < 0), ends], dim)
-        rows = lax.sort([number, last], dimension=dim, num_keys=1)[1].reshape(sizes).transpose(np.argsort(order))
-        return lax.broadcast_in_dim(rows, of, [d for d in range(len(of)) if d not in window])
-
-    with alone():
-        closed, *_ = trace_plain(lambda ids: [kept(ids)], [jax.core.ShapedArray(shape, dtype)])
-    (eqn,) = jaxpr_of(closed).eqns
-    return eqn
+    at = [flat(jnp.clip(ids[..., k], 0, n - 1) if n else ids[..., k]) for k, n in compared]
+    number = lax.broadcasted_iota(np.int32, flat(ids[..., 0]).shape, dim)
+    *at, number = lax.sort([*at, number], dimension=dim, num_keys=len(at) + 1)
+    differs = functools.reduce(jnp.logical_or, (x[..., 1:] != x[..., :-1] for x in at), number[..., 1:] < 0)
+    last = jnp.concatenate([differs, jnp.ones((*number.shape[:-1], 1), bool)], dim)
+    return lax.sort([number, last], dimension=dim, num_keys=1)[1].reshape(sizes).transpose(np.argsort(order))

@@ -1,13 +1,16 @@
-"""Opens calls in a program: what they call takes their place."""
+"""Opens calls in a program: what they call takes their place. And what functions are as equations of a program."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+
+import jax
 
 from shtypes._compat.eqn_frames import is_of_a_library
 from shtypes._compat.in_force import set_at
 from shtypes._compat.jaxprs import captured, is_literal, jaxpr_of, variable, with_equations
+from shtypes._compat.plain_programs import alone, trace_plain
 from shtypes.lifting.ways.choice import CALLS
 
 
@@ -53,3 +56,20 @@ def _may_be_opened(eqn: Any) -> bool:
         return False
     program = eqn.params["jaxpr"]
     return not captured(program) and (set_at(eqn) is None or is_of_a_library(program))
+
+
+def equations_of(
+    f: Callable[..., Any], operands: Sequence[Any], like: Any, outs: Sequence[Any] = (None,)
+) -> tuple[list[Any], list[Any]]:
+    """The equations of a function of variables at the place of an equation, and its results: ``outs`` where given."""
+    avals = [jax.core.ShapedArray(v.aval.shape, v.aval.dtype, weak_type=v.aval.weak_type) for v in operands]
+    with alone():
+        closed, *_ = trace_plain(f, avals)
+    body, eqns = jaxpr_of(closed), list[Any]()
+    env: dict[Any, Any] = dict(zip(body.invars, operands, strict=True))
+    env.update((v, out) for v, out in zip(body.outvars, outs, strict=True) if out is not None)
+    for e in body.eqns:
+        env.update((v, variable(v.aval)) for v in e.outvars if v not in env)
+        invars, outvars = [v if is_literal(v) else env[v] for v in e.invars], [env[v] for v in e.outvars]
+        eqns.append(e.replace(invars=invars, outvars=outvars, source_info=like.source_info, ctx=like.ctx))
+    return eqns, [env[v] for v in body.outvars]
