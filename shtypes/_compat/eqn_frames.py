@@ -112,14 +112,31 @@ class Frame(NamedTuple):
                 parts = parts if len(parts) == 1 else []
         return [ast.unparse(part) for part in parts if not isinstance(part, ast.Constant)]
 
+    def is_bound_before(self, name: str) -> bool:
+        """Whether an earlier instruction binds a variable."""
+        names = (i.argval for i in dis.get_instructions(self.code) if "STORE_" in i.opname and i.offset < self.last)
+        return any(name in (bound if isinstance(bound, tuple) else (bound,)) for bound in names)
+
+    def item(self) -> str:
+        """The index or attribute that the source takes of the current expression, ``[0]``; empty without one."""
+        _, end, _, stop = _positions(self.code, self.last)
+        line = linecache.getline(self.code.co_filename, end).encode()
+        taken = _TAKEN.match(line[stop:].decode(errors="replace")) if stop is not None else None
+        return taken[0] if taken else ""
+
     def unpacked_into(self) -> list[str]:
-        """The names that the line unpacks values into, or the variable of its loop."""
-        match = _UNPACKED.match(linecache.getline(self.code.co_filename, self.line))
-        return [] if match is None else re.split(r"\s*,\s*", match["each"] or match["names"])
+        """The names that the line unpacks one value into, or the variable of its loop."""
+        line = linecache.getline(self.code.co_filename, self.line)
+        match = _UNPACKED.match(line)
+        if match is None or isinstance(parsed(line[match.end() :].strip()), ast.Tuple):
+            return []
+        return re.split(r"\s*,\s*", match["each"] or match["names"])
 
 
 #: The start of a line that loops over or unpacks values.
-_UNPACKED: Final = re.compile(r"\s*(?:for\s+(?P<each>\w+)\s+in\b|[(\[]?(?P<names>\w+(\s*,\s*\w+)+)[)\]]?\s*=[^=])")
+_UNPACKED: Final = re.compile(r"\s*(?:for\s+(?P<each>\w+)\s+in\b|[(\[]?(?P<names>\w+(\s*,\s*\w+)+)[)\]]?\s*=(?!=))")
+#: What follows an expression of which the source takes an item, not a method.
+_TAKEN: Final = re.compile(r"\[\d+\]|\.(?!at\b)\w+(?![\w(])")
 
 
 def parsed(text: str) -> ast.expr | None:

@@ -34,7 +34,7 @@ def name_of_source(step: Step, source: Source | None, t: ShType, steps: int = 8)
     if source is None or not steps:
         return Name()
     if source.step is None:
-        return Name(argument_name(source))
+        return _of_argument(step, argument_name(source))
     maker, var = source.step, source.var
     name = _name_by_frames(step, maker, var) or _name_before_broadcast(maker) or _at_place(step, maker, var)
     if name is not None:
@@ -60,21 +60,41 @@ def argument_name(source: Source) -> str:
     return next((name for var, name in named if var is source.var), "")
 
 
+def _of_argument(step: Step, text: str) -> Name:
+    """An argument of the program, with the line that can write it where the failing one means something else by it."""
+    of_user = [f for f in step.frames() if f.kind is Owner.USERS]
+    name = re.split(r"\W", text, maxsplit=1)[0]
+    if not of_user or name not in of_user[-1].code.co_varnames:
+        return Name(text)
+    (first, *others), program = of_user, of_user[-1].code
+    if _means(first, name, program):
+        return Name(text)
+    calls = (f.place for f in others if _means(f, name, program) and re.search(rf"\b{name}\b", f.expression()))
+    return Name(text, next(calls, f"{of_user[-1].place.rpartition(':')[0]}:{program.co_firstlineno}"))
+
+
+def _means(frame: Frame, name: str, program: Any) -> bool:
+    """Whether a name is that of the program's argument where a frame is."""
+    return name in frame.code.co_freevars or (frame.code is program and not frame.is_bound_before(name))
+
+
 def _name_by_frames(step: Step, maker: Step, var: Any) -> Name | None:
     """The user's expression for the result of ``maker`` that ``step`` uses; None if both are of one call."""
     frames, maker_frames = step.frames(), maker.frames()
     used, gave = _user_frame(frames), _user_frame(maker_frames)
     if gave is None or (gave == used and not is_backward(step.eqn)) or is_backward(maker.eqn):
         return None
-    name = Name(mapped=is_in_vmap(maker_frames, gave))
-    text, (values, repeats) = gave.expression(), _values(maker, var, gave)
-    if text and (values == [var] or (repeats and var in values)):
+    name, use = Name(mapped=is_in_vmap(maker_frames, gave)), "" if used is None else used.expression()
+    text, (values, repeats), names = gave.expression(), _values(maker, var, gave), gave.unpacked_into()
+    is_item = len(names) > 1 and use  # of what the call returns; without an expression the line itself unpacks
+    if text and not is_item and (values == [var] or (repeats and var in values)):
+        text += gave.item() if use != text + gave.item() else ""
         same_line = used is not None and used.place == gave.place
         return name._replace(expression=text, line="" if same_line else gave.place, times=times_of(maker))
-    names, variables = gave.unpacked_into(), maker.eqn.outvars if len(maker.eqn.outvars) > 1 else values
+    variables = maker.eqn.outvars if len(maker.eqn.outvars) > 1 else values
     name_of_var = dict(zip(variables, names, strict=True)) if len(variables) == len(names) else {}
     text = names[0] if len(names) == 1 else name_of_var.get(var, "")
-    is_there = text and used is not None and re.search(rf"\b{text}\b", used.expression())
+    is_there = text and re.search(rf"\b{text}\b", use)
     return name._replace(expression=text, times=times_of(step)) if is_there else None
 
 

@@ -30,7 +30,7 @@ from shtypes.scopes.scope_rules import has_comm_scope
 from shtypes.types import ShType, State
 
 _RESHARD: Final = re.compile(r'sh\.reshard\(([^,()]+), "([^"]*)"\)')
-_OUT: Final = re.compile(r"sh\.(\w+)\(\.\.\., out=")
+_OUT: Final = re.compile(r'(?P<call>sh\.(?P<name>\w+)\(\.\.\., out=")(?P<target>[^"]*)')
 
 
 #: The hint of an error whose fixes would reshard values that have no name in the program.
@@ -266,9 +266,10 @@ def _edited_fix(fix: Fix, operand_names: dict[str, Name], types: dict[str, ShTyp
     if passes_out is not None:  # a fix of the call, if the user called the function of that name
         origin = step()
         is_users_call = (
-            origin is not None and origin.called == f"jnp.{passes_out[1]}" and not origin.library and origin.line
+            origin is not None and origin.called == f"jnp.{passes_out['name']}" and not origin.library and origin.line
         )
-        return fix if is_users_call else None
+        target = _with_kept(passes_out["target"], _kept_dims(step))
+        return fix._replace(code=f'{passes_out["call"]}{target}")') if is_users_call else None
     parts, lines = [], []
     times = set()
     at: dict[str, str] = {}
@@ -307,6 +308,27 @@ def _edited_fix(fix: Fix, operand_names: dict[str, Name], types: dict[str, ShTyp
     (n,) = times
     forward, backward = (f"{n} times {words}" if words else "" for words in (fix.forward, fix.backward))
     return Fix(code, forward, backward, n * fix.bytes_forward, n * fix.bytes_backward, fix.note)
+
+
+def _kept_dims(step: Step) -> Sequence[int]:
+    """The dims of size 1 that a call (``keepdims=True``) gives its result, which its reduction has not."""
+    run, eqn = _run_around(step), step.eqn
+    outs = outputs(run.body.jaxpr, run.numbers)
+    axes: Sequence[int] = eqn.params.get("axes", ())
+    kept = [1 if d in axes else n for d, n in enumerate(eqn.invars[0].aval.shape)]
+    shapes = [run.body.jaxpr.eqns[i].outvars[j].aval.shape for i, j in outs]
+    return sorted(axes) if [list(shape) for shape in shapes] == [kept] else ()
+
+
+def _with_kept(target: str, dims: Sequence[int]) -> str:
+    """A target with dims of size 1 at ``dims``."""
+    if not dims:
+        return target
+    inside, bracket, rest = target.removeprefix("[").partition("]")
+    sizes = inside.split(",") if inside else []
+    for d in dims:
+        sizes.insert(d, "1")
+    return f"[{','.join(sizes)}{bracket}{rest}"
 
 
 def _without_leading(target: str, dims: int) -> str:

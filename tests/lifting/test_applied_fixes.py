@@ -68,6 +68,62 @@ def run(x, w):
 """,
         ("f32[4, 16@tp]", "f32[16@tp, 16]"),
     ),
+    "a maximum": (
+        """
+def run(x):
+    return jnp.max(x, axis=1)
+""",
+        ("f32[8@dp, 16@tp]",),
+    ),
+    "a maximum that keeps its dims": (
+        """
+def run(x):
+    return jnp.max(x, axis=1, keepdims=True)
+""",
+        ("f32[8@dp, 16@tp]",),
+    ),
+    "the place of a maximum, by a method": (
+        """
+def run(x):
+    return x.argmax(1, keepdims=True)
+""",
+        ("f32[8@dp, 16@tp]",),
+    ),
+    "an argument that a helper calls otherwise": (
+        """
+def helper(w, x):
+    return w + x
+
+def run(x, w):
+    return helper(x, w)
+""",
+        ("f32[16@tp, 16]", "f32[16, 16@tp]"),
+    ),
+    "an argument of which `vmap` takes rows by the same name": (
+        """
+def run(x, w):
+    def both(x, w):
+        return jnp.concatenate([x, w])
+
+    return jax.vmap(both)(x, w)
+""",
+        ("f32[16@tp, 16]", "f32[16, 16@tp]"),
+    ),
+    "one of two results that are unpacked": (
+        """
+def run(x, w):
+    top, _ = jax.lax.top_k(x, 16)
+    return top @ w
+""",
+        ("f32[16@tp, 16]", "f32[16, 16@tp]"),
+    ),
+    "one of two results by its index": (
+        """
+def run(x, w):
+    return jax.lax.top_k(x, 16)[0] @ w
+""",
+        ("f32[16@tp, 16]", "f32[16, 16@tp]"),
+    ),
     "a body of scan": (
         """
 def run(x, w):
@@ -165,6 +221,17 @@ def test_a_fix_written_where_it_says_types_and_sends_what_its_price_says(name: s
         assert sent == (fix.bytes_forward, fix.bytes_backward), f"{error}\n{edited}\n{book}"
 
 
+def test_an_argument_whose_name_is_of_another_value_by_then_is_resharded_where_the_function_begins() -> None:
+    text = """
+def run(x, w):
+    first = x
+    x = jnp.sin(w)
+    return x + first
+"""
+    error = _refusal(text, ("f32[16@tp, 16]", "f32[16, 16@tp]"))
+    assert 'sh.reshard(x, "[16,16@tp]")  # program.py:2' in {fix.code for fix in error.fixes}
+
+
 NONLINEAR = """
 def loss(w1, w2, x):
     h = jnp.tanh(x @ w1)
@@ -224,14 +291,31 @@ def _written(text: str, code: str, line: int) -> str:
     code, _, named = code.partition("  # ")
     tree = ast.parse(text)
     for part in code.split("; "):
-        call = ast.parse(part, mode="eval").body
+        call = ast.parse(part.replace("(..., ", "("), mode="eval").body
         assert isinstance(call, ast.Call), part
+        if "(..., " in part:
+            tree = _Called(call).visit(tree)
+            continue
         spoken = ast.unparse(call.args[0])
         nodes = [n for n in ast.walk(tree) if isinstance(n, ast.expr) and ast.unparse(n) == spoken]
         loads = [n for n in nodes if not isinstance(getattr(n, "ctx", None), ast.Store)]
         lines = [int(named.rpartition(":")[2])] if named else [line, *(n.lineno for n in loads)]
         tree = _Replaced(next(n for at in lines for n in loads if n.lineno == at), call).visit(tree)
     return ast.unparse(tree)
+
+
+class _Called(ast.NodeTransformer):
+    """The calls of a function, with another's name and more keywords."""
+
+    def __init__(self, call: ast.Call) -> None:
+        self.call, self.name = call, ast.unparse(call.func).removeprefix("sh.")
+
+    def visit_Call(self, node: ast.Call) -> ast.Call:
+        self.generic_visit(node)
+        if isinstance(node.func, ast.Attribute) and node.func.attr == self.name:
+            of = [] if ast.unparse(node.func.value) == "jnp" else [node.func.value]
+            return ast.Call(self.call.func, [*of, *node.args], [*node.keywords, *self.call.keywords])
+        return node
 
 
 class _Replaced(ast.NodeTransformer):
