@@ -112,6 +112,7 @@ class _Diffusion:
                 self._alone[ids[0]] = self._alone[ids[0]] + dense(terms)
         self._order = _order(sizes, self._wide)
         self._rank = {v: i for i, v in enumerate(self._order)}
+        self._swept = False
         self._at = {v: [ids for ids in self._wide if v in ids] for v in sizes}
         self._least: dict[Any, float] = {ids: float(table.least(0).min()) for ids, table in self._wide.items()}
         self._least.update((v, float(table.min())) for v, table in self._alone.items())
@@ -137,12 +138,18 @@ class _Diffusion:
             chosen[v] = self._best(v, chosen)
             self._spread(v)
         self._order.reverse()
+        self._swept = True
         self._rank = {v: -i for v, i in self._rank.items()}
         return {v: int(self.kept[v][k]) for v, k in chosen.items()}
 
     def _gather(self, v: int) -> None:
-        """Moves the costs of tables around a variable to it."""
+        """Moves the costs of tables around a variable to it.
+
+        Not of those with later variables only: the sweep before ended there with `v`, and left nothing to move.
+        """
         for ids in self._at[v]:
+            if self._swept and all(self._rank[u] >= self._rank[v] for u in ids):
+                continue
             least = self._wide[ids].least(ids.index(v))
             self._wide[ids].add(ids.index(v), -least)
             self._alone[v] = self._alone[v] + least

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shtypes.solver import elimination
+from shtypes.solver import bounds, elimination
 from shtypes.solver import minimize as minimize_
 from shtypes.solver.bounds import Minimum, narrowed, total_of
 from shtypes.solver.elimination import eliminate, local_search, to_fix
 from shtypes.solver.minimize import Core, minimize
-from shtypes.solver.terms import dense
+from shtypes.solver.terms import as_terms, dense
 
 
 def random_problem(seed: int) -> tuple[dict[int, int], dict[tuple[int, ...], np.ndarray]]:
@@ -181,6 +181,17 @@ def test_no_value_is_dropped_with_which_there_is_a_least_sum(seed: int) -> None:
             for k in range(n):
                 at = {ids: np.take(t, [k], ids.index(v)) if v in ids else t for ids, t in tables.items()}
                 assert kept[v][k] or eliminate({**sizes, v: 1}, at)[1] > upper
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_sweep_ends_with_tables_of_which_the_next_has_nothing_to_gather_where_it_begins(seed: int) -> None:
+    sizes, tables = random_problem(seed)
+    state = bounds._Diffusion(sizes, as_terms(tables))
+    for _ in range(3):
+        state.sweep(math.inf)
+        for ids, table in state._wide.items():
+            first = min(ids, key=state._rank.__getitem__)
+            assert not table.least(ids.index(first)).any()
 
 
 def test_costs_drop_values_far_from_where_they_are_and_where_tables_meet_again() -> None:
