@@ -97,12 +97,10 @@ class Search:
         deadline: float = math.inf,
     ) -> None:
         self.costs, self.overlap, self.gap, self.deadline = costs, overlap, gap, deadline
-        self.settled = True  # whether the deadline cut nothing short
+        self.solves, self.settled = 0, True  # whether the deadline cut nothing short
         self.axes = [a for a, n in enumerate(costs.sizes) if n > 1] or [0]
         self.block = min(block, len(self.axes))
-        self.seed = seed
-        self.rng = np.random.default_rng(seed)
-        self.solves = 0
+        self.seed, self.rng = seed, np.random.default_rng(seed)
         self.visited: list[Point] = []
         self._all_axes: tuple[Domains, list[Factor]] | None = None
         self._bounds: list[tuple[float, float]] = []  # prices of a byte, with the minimum of the objective
@@ -130,8 +128,8 @@ class Search:
             self._incumbent = value, assignment
 
     def _report(self, settled: int = 0) -> None:
-        pairs = math.comb(len(self.axes), self.block)
-        report(Progress(self.solves, settled, pairs, min((p.seconds for p in self.visited), default=None)))
+        best = min((p.seconds for p in self.visited), default=None)
+        report(Progress(self.solves, settled, math.comb(len(self.axes), self.block), best))
 
     @property
     def exact(self) -> bool:
