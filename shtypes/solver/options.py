@@ -58,6 +58,7 @@ _Row = Callable[[list[Any]], Sequence[Any] | None]
 _options_cache: Final[Bounded[tuple[Option, ...]]] = Bounded()
 _residuals_cache: Final[Bounded[Residuals]] = Bounded()
 _comm_cache: Final[Bounded[tuple[CommPerByte | None]]] = Bounded()
+_work_cache: Final[Bounded[float]] = Bounded()
 
 
 def options(
@@ -284,7 +285,6 @@ class _Probe:
         states = tuple(seed.get(i, REDUCED) for i in range(len(self.operands)))
         return Option(states, tuple(results))  # type: ignore[arg-type]
 
-    @functools.cached_property
     def _undivided_work(self) -> float:
         """The work on replicated operands as `Costs` has it: that of products, or from memory and back in each run."""
         if products(self.eqn):
@@ -338,7 +338,9 @@ class _Probe:
         if both is None:
             return None
         forward, size = ledger_of(program).total.bytes, self._local_bytes(traced)
-        backward, undivided = ledger_of(both).total.bytes - forward, self._undivided_work if devices > 1 else 0.0
+        backward, undivided = ledger_of(both).total.bytes - forward, 0.0
+        if devices > 1:
+            undivided = _work_cache.get_or_create(_key(self.eqn, self.operands, 1, ()), self._undivided_work)
         work = seconds_of(both, _DEVICE) * devices / undivided if undivided else 1.0
         return CommPerByte(forward / size, backward / size, work)
 
