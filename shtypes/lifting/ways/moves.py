@@ -87,10 +87,10 @@ class _Evaluation:
         name = eqn.primitive.name
         if name in CALLS:
             return self.run(eqn.params["jaxpr"], xs)
-        if not any(isinstance(x, (Shard, Moved)) for x in xs):
-            return _as_list(eqn, bound(eqn)(*xs)) if any(map(is_typed, xs)) else bind_plain(eqn, xs)
         if not any(v.aval.size for v in eqn.outvars):
             return [np.zeros(v.aval.shape, v.aval.dtype) for v in eqn.outvars]
+        if not any(isinstance(x, (Shard, Moved)) for x in xs):
+            return _as_list(eqn, bound(eqn)(*xs)) if any(map(is_typed, xs)) else bind_plain(eqn, xs)
         if name == "concatenate":
             some = [v.aval.size > 0 for v in eqn.invars]
             xs, eqn = list(itertools.compress(xs, some)), eqn.replace(invars=list(itertools.compress(eqn.invars, some)))
@@ -231,7 +231,7 @@ class _Evaluation:
     def _layout(self, size: int, xs: Sequence[Any]) -> Layout:
         """Where elements lie best: of a little more than a multiple of the devices as most of a value does."""
         even = Layout.even(size, self.n)
-        if not size % self.n or 2 * (size % self.n) > self.n:
+        if size < self.n or not size % self.n or 2 * (size % self.n) > self.n:
             return even
         moved = [self._computed(x) for x in sorted(map(self._as_moved, xs), key=_uncomputed, reverse=True)]
         devices = [np.full(size, -1) for _ in moved]
