@@ -41,8 +41,8 @@ PLANE: Final = {"x": 4, "y": 2}
 IMAGES: Final = ("NHWC", "HWIO", "NHWC")
 WIDE: Final = ("NWC", "WIO", "NWC")
 TOLERANCE: Final = 1e-4
-#: The cases in which a gather sends least: the rules that JAX has for these gradients need all of their operands.
-GATHERED: Final = frozenset({"cholesky: gradient"})
+#: The cases in which a gather sends least: they need all of their operands, as the rules of JAX for a gradient may.
+GATHERED: Final = frozenset({"cholesky: gradient", "partition"})
 
 
 class Case(NamedTuple):
