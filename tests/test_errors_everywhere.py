@@ -129,7 +129,7 @@ def test_no_fix_has_a_price_for_a_cotangent_that_does_not_return(template: str, 
 @pytest.mark.parametrize(
     ("template", "texts", "fix"),
     [
-        ("m.split({0}, 2)", ("[8@x,4]",), 'sh.split(..., out=("[4,4@x]", "[4,4@x]"))'),
+        ("m.split({0}, 2)", ("[8@x,4]",), 'sh.split(..., out=("[4@x,4]", "[4@x,4]"))'),
         ("m.linalg.cholesky({0}, symmetrize_input=False)", ("[64@x,64]",), 'sh.linalg.cholesky(..., out="[64@x,64]")'),
         ("m.linalg.cholesky({0})", ("[64,64@x]",), 'sh.linalg.cholesky(..., out="[64,64]")'),
         ("m.median({0}, axis=0)", ("[64@x,64]",), 'sh.median(..., out="[64@x]")'),

@@ -23,6 +23,8 @@ FALLBACKS: Final[list[Callable[[Any, list[Any]], list[Any] | None]]] = []
 
 #: Functions that evaluate a primitive along sharded dims without gathering them; None where they do not apply.
 WAYS: Final[dict[str, list[Callable[[Any, Sequence[Any]], Sequence[Any] | None]]]] = {}
+#: The primitives that move elements along dims: the calls in which these are grouped have a way.
+MOVING: Final[set[str]] = set()
 #: The row that chooses among `WAYS` and the primitive's row, where communication is allowed.
 CHOICES: Final[dict[str, Row]] = {}
 

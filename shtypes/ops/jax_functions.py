@@ -31,7 +31,7 @@ from shtypes.dispatch.apply import as_operands, is_array, located, match_constan
 from shtypes.dispatch.call_fixes import with_out_fixes
 from shtypes.dispatch.reshard import finished
 from shtypes.errors import ShardingTypeError, how_many
-from shtypes.evaluation.table import WAYS
+from shtypes.evaluation.table import MOVING, WAYS
 from shtypes.evaluation.value_info import aval_of
 from shtypes.ops.static_arguments import OPERANDS, argument_of, listing_name, static_value
 from shtypes.ops.traced_calls import Trace, TypedCall, evaluate_equations, typed_call
@@ -48,8 +48,11 @@ from shtypes.scopes.scope_rules import (
     speculative_tracing,
 )
 from shtypes.traced.ledger import sent_by_program
-from shtypes.types import ShType
+from shtypes.types import ShType, State
+from shtypes.types.policy import replicated
 
+#: In place of the number of a way: operands are gathered, and each device computes all results.
+_GATHERED: Final = -2
 #: Parameters that set a size that would otherwise depend on values, as a fix writes them.
 _SIZES: Final = {
     **{name: f"{name}=" for name in ("size", "length", "total_repeat_length", "num_segments")},
@@ -167,7 +170,7 @@ class JaxFunction:
     ) -> list[Any]:
         """The results, equation by equation; for an ``out=``, in the way that sends least with the reshard to it."""
         out = objective().out
-        if out is None or not has_ways(trace.jaxpr):
+        if out is None or not (has_ways(trace.jaxpr) or (_asks_for_all(out) and _grows(trace.jaxpr))):
             return run_equations(*values)
         types = [x.type for x in values]
         way = self._way(key, trace, types, out, functools.partial(_traced_in_way, run_equations, types))
@@ -191,9 +194,9 @@ class JaxFunction:
 
         def choose() -> tuple[int | None]:
             ways: dict[int | None, tuple[int, int]] = {}
-            untried: set[int | None] = {None}
+            untried: set[int | None] = {None, _GATHERED} if _asks_for_all(out) else {None}
             while untried:  # a way may lead to equations that have others
-                way = min(untried, key=lambda way: -2 if way is None else way)
+                way = min(untried, key=lambda way: _GATHERED - 1 if way is None else way)
                 in_way = traced(way)
                 ways[way] = sent(in_way)
                 untried = (untried | in_way.ways) - ways.keys()
@@ -265,7 +268,25 @@ def reshard_all(results: Any, out: Any) -> Any:
 
 def _in_way(run_equations: Callable[..., list[Any]], way: int | None) -> Callable[..., list[Any]]:
     """The function with the requested way of each primitive that has it, and without the call's ``out=``."""
+    if way == _GATHERED:
+        return lambda *operands: run_equations(*map(_gathered, operands))
     return under_rules(None, run_equations, replace(objective(), out=None, way=way))
+
+
+def _asks_for_all(out: Any) -> bool:
+    """Whether results are asked for that no axis shards."""
+    return "@" not in "".join(map(str, out if isinstance(out, tuple) else [out]))
+
+
+def _grows(jaxpr: Any) -> bool:
+    """Whether the results of a program have more elements than its operands."""
+    operands, results = (sum(v.aval.size for v in each) for each in (jaxpr.invars, jaxpr.outvars))
+    return bool(results > operands)
+
+
+def _gathered(x: Any) -> Any:
+    """An operand that no axis shards."""
+    return finished(x, x.type.with_axes(x.type.axes(State.SHARDED), replicated()))
 
 
 class _InWay(NamedTuple):
@@ -294,5 +315,5 @@ def _traced_in_way(run_equations: Callable[..., list[Any]], types: Sequence[ShTy
 
 @functools.lru_cache(maxsize=PROGRAMS)
 def has_ways(jaxpr: Any) -> bool:
-    """Whether a primitive of a program has ways across shards."""
-    return any(eqn.primitive.name in WAYS for eqn in equations(jaxpr))
+    """Whether a primitive of a program, or a call of it, has ways across shards."""
+    return any(eqn.primitive.name in WAYS or eqn.primitive.name in MOVING for eqn in equations(jaxpr))

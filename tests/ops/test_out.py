@@ -80,6 +80,36 @@ def test_out_takes_the_way_that_sends_least_until_there() -> None:
         assert [(e.kind, e.bytes) for e in ledger] == [("all-to-all", 3584)] * times
 
 
+#: Moves along dim 0, and what each sends to a result that no axis shards, and to one that an axis shards.
+ALL_OR_SHARES: dict[str, tuple[Callable[..., Any], int, dict[str, int]]] = {
+    "roll": (lambda m, x, **out: m.roll(x, 1, 0, **out), 1, {"[_@x,_]": 32, "[_,_@x]": 120}),
+    "flip": (lambda m, x, **out: m.flip(x, 0, **out), 1, {"[_@x,_]": 128, "[_,_@x]": 96}),
+    "tile": (lambda m, x, **out: m.tile(x, (2, 1), **out), 1, {"[_,_@x]": 96}),
+    "cumsum": (lambda m, x, **out: m.cumsum(x, 0, **out), 1, {"[_@x,_]": 96}),
+    "split": (lambda m, x, **out: m.split(x, 2, **out), 2, {"[_@x,_]": 128, "[_,_@x]": 96}),
+}
+
+
+def total(m: Any, f: Callable[..., Any], x: Any) -> Any:
+    return functools.reduce(m.add, [m.sum(m.sin(y)) for y in jax.tree.leaves(f(x))])
+
+
+@pytest.mark.mesh({"x": 4})
+@pytest.mark.parametrize("name", ALL_OR_SHARES)
+def test_a_result_that_no_axis_shards_is_of_operands_that_are_gathered_once(name: str) -> None:
+    f, count, others = ALL_OR_SHARES[name]
+    value = np.random.default_rng(0).normal(size=(16, 8)).astype(np.float32)
+    x = sh.array(value, "[16@x,8]")
+    for out, sent in {"[_,_]": 12 * 8 * 4, **others}.items():
+        asked = functools.partial(f, sh, out=out if count == 1 else (out,) * count)
+        assert sh.ledger(asked, x).total.bytes == sent, out
+        for found, plain in zip(jax.tree.leaves(sh.jit(asked)(x)), jax.tree.leaves(f(jnp, value)), strict=True):
+            assert_close(host(found), plain)
+        loss, plain_loss = (functools.partial(total, m, g) for m, g in ((sh, asked), (jnp, functools.partial(f, jnp))))
+        gradient = jax.grad(plain_loss)(value)
+        assert_close(host(sh.jit(sh.grad(loss))(x)), gradient)
+
+
 @pytest.mark.mesh({"x": 8})
 def test_a_fix_of_a_call_with_a_loop_has_the_price_of_all_its_steps() -> None:
     x = sh.abstract_array("f32[4096@x]")

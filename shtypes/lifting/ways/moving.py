@@ -11,7 +11,7 @@ from shtypes._compat.jaxprs import jaxpr_of
 from shtypes.caches import Bounded
 from shtypes.evaluation.rows import shapes  # noqa: F401  # which has their rows
 from shtypes.evaluation.rows.elementwise import acts_per_element
-from shtypes.evaluation.table import ROWS
+from shtypes.evaluation.table import MOVING, ROWS
 from shtypes.lifting.typed_calls import TypedCall
 from shtypes.lifting.ways.choice import CALLS
 from shtypes.lifting.ways.moved_windows import window_dims
@@ -27,6 +27,7 @@ RESHAPES: Final = ("broadcast_in_dim", "reshape", "squeeze")
 LINEAR: Final = ("add_any", "add", "sub", "neg")
 #: Primitives that move elements along a dim, with their rows: a user may register another.
 MOVES: Final = {name: ROWS[name] for name in ("broadcast_in_dim", "concatenate", "pad", "rev", "slice", "split")}
+MOVING.update(MOVES.keys() - {"broadcast_in_dim"})  # which alone moves nothing
 
 
 def origin_of(eqn: Any, dim: int) -> np.ndarray:
