@@ -371,7 +371,8 @@ def _search_programs(name: str, avals: tuple[Any, ...]) -> Mapping[str, Search]:
         f = functools.partial(jax.numpy.searchsorted, side=side, method=method)
         with alone():
             closed, *_ = trace_plain(lambda *xs, f=f: [f(*xs)], avals)
-        programs.update(
-            (_program_text(eqn), Search(side)) for eqn in equations(closed) if eqn.params.get("name") == name
-        )
+        for jaxpr in (closed, needed(closed)[0]):  # which JAX 0.11 writes differently
+            programs.update(
+                (_program_text(eqn), Search(side)) for eqn in equations(jaxpr) if eqn.params.get("name") == name
+            )
     return programs
