@@ -345,7 +345,8 @@ def _constant_index(jaxpr: Any, index: Any) -> int | None:
 def _is_of_cotangent(operation: Local) -> bool:
     """Whether an operation is the transpose of a function of one result: it needs the cotangent, its only operand."""
     fn = operation.fn
-    return isinstance(fn, Transpose) and fn.fn.linear is Linear.JOINTLY and len(operation.operands) == 1
+    is_linear = isinstance(fn, Transpose) and fn.fn.linear is Linear.JOINTLY and len(fn.results) == 1
+    return is_linear and len(operation.operands) == 1
 
 
 @functools.lru_cache(maxsize=CACHE_SIZE)
