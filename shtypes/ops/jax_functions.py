@@ -268,9 +268,9 @@ def reshard_all(results: Any, out: Any) -> Any:
 
 def _in_way(run_equations: Callable[..., list[Any]], way: int | None) -> Callable[..., list[Any]]:
     """The function with the requested way of each primitive that has it, and without the call's ``out=``."""
-    if way == _GATHERED:
-        return lambda *operands: run_equations(*map(_gathered, operands))
-    return under_rules(None, run_equations, replace(objective(), out=None, way=way))
+    gathers = way == _GATHERED
+    run = under_rules(None, run_equations, replace(objective(), out=None, way=None if gathers else way))
+    return (lambda *operands: run(*map(_gathered, operands))) if gathers else run
 
 
 def _asks_for_all(out: Any) -> bool:
