@@ -21,12 +21,7 @@ from shtypes.dispatch.apply import is_typed
 from shtypes.errors import ShardingTypeError
 from shtypes.rules.cotangent import check_cotangent
 from shtypes.scopes.comm import under_rules
-from shtypes.scopes.scope_rules import (
-    InBackward,
-    Rules,
-    allows_implicit,
-    rules_in_force,
-)
+from shtypes.scopes.scope_rules import InBackward, Rules, allows_implicit, rules_in_force
 from shtypes.types import ShType
 
 P = ParamSpec("P")

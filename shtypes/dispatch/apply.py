@@ -40,13 +40,7 @@ from shtypes.rules.price_fixes import Inside, called_names, no_inside_comm
 from shtypes.rules.suggest_fixes import without_backward
 from shtypes.scopes.check_comm import check_comm, check_now
 from shtypes.scopes.comm import inserted_reshards
-from shtypes.scopes.scope_rules import (
-    allows_implicit,
-    finishes_scalars,
-    finishes_sums,
-    minimizing,
-    rules_in_force,
-)
+from shtypes.scopes.scope_rules import allows_implicit, finishes_scalars, finishes_sums, minimizing, rules_in_force
 from shtypes.types import ShType, State, dtypes
 from shtypes.types.mesh import Mesh, current_mesh
 from shtypes.types.policy import replicated

@@ -50,13 +50,7 @@ from shtypes.evaluation.value_info import (
 from shtypes.lifting.saving import marked, policies_in_force, under_policies
 from shtypes.resharding import plan
 from shtypes.scopes.comm import under_rules
-from shtypes.scopes.scope_rules import (
-    InBackward,
-    NotTransposed,
-    Rules,
-    allows_implicit,
-    rules_in_force,
-)
+from shtypes.scopes.scope_rules import InBackward, NotTransposed, Rules, allows_implicit, rules_in_force
 from shtypes.types import ShType, State
 
 

@@ -17,12 +17,7 @@ from shtypes.errors import Fix, ShardingTypeError, how_many
 from shtypes.resharding import Plan
 from shtypes.resharding.transport import AS_IT_IS, Transport, transport_in_force
 from shtypes.rules.candidate_types import not_yet_varying
-from shtypes.scopes.comm import (
-    KINDS,
-    Sums,
-    in_checkpoint,
-    open_trackers,
-)
+from shtypes.scopes.comm import KINDS, Sums, in_checkpoint, open_trackers
 from shtypes.scopes.scope_rules import (
     Budget,
     InBackward,

@@ -33,13 +33,7 @@ from shtypes.resharding import Direction, cost
 from shtypes.resharding.costs import CostModel, Link, as_cost_model, model_in_force
 from shtypes.resharding.devices import Device, as_device
 from shtypes.scopes.comm import connect_joint_optimizer, noting_undecided
-from shtypes.scopes.scope_rules import (
-    Implicit,
-    Objective,
-    in_force,
-    objective,
-    rules_in_force,
-)
+from shtypes.scopes.scope_rules import Implicit, Objective, in_force, objective, rules_in_force
 from shtypes.solver.apply import Decisions, evaluation, to_decisions
 from shtypes.solver.graph import Graph
 from shtypes.solver.items import is_value

@@ -48,12 +48,7 @@ from shtypes.ops.along_dims import function
 from shtypes.ops.table import OPS
 from shtypes.rules.typing import Typing
 from shtypes.scopes.comm import under_rules
-from shtypes.scopes.scope_rules import (
-    NoComm,
-    NotTransposed,
-    Recomputed,
-    has_comm_scope,
-)
+from shtypes.scopes.scope_rules import NoComm, NotTransposed, Recomputed, has_comm_scope
 from shtypes.types import ShType, State, dtypes
 from shtypes.types.mesh import Mesh, context
 from shtypes.types.policy import replicated

@@ -28,12 +28,7 @@ from shtypes.ops import functions
 from shtypes.ops.along_dims import function
 from shtypes.ops.table import OPS
 from shtypes.rules.typing import Typing
-from shtypes.scopes.scope_rules import (
-    Implicit,
-    allows_implicit,
-    in_force,
-    rules_in_force,
-)
+from shtypes.scopes.scope_rules import Implicit, allows_implicit, in_force, rules_in_force
 from shtypes.types import Dim, ShType, State
 
 #: Between a pending sum and its terms: an array with a leading dim that is sharded over the sum's axes.
