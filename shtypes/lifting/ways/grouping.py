@@ -285,14 +285,13 @@ def _may_be_call(uses: _Uses, group: Sequence[int]) -> bool:
     shapes = {v.aval.shape for v in operands if v in uses.sized}
     most = max((v.aval.size for v in operands), default=0)
     marks = {set_at(uses.jaxpr.eqns[i]) for i in group}
-    return (
-        len(marks) == 1 and bool(results) and all(_is_even(uses, v, shapes) or 2 * v.aval.size <= most for v in results)
-    )
+    makers = {v: uses.jaxpr.eqns[i] for i in group for v in uses.jaxpr.eqns[i].outvars}
+    fits = all(_is_even(makers[v], v, shapes) or 2 * v.aval.size <= most for v in results)
+    return len(marks) == 1 and bool(results) and fits
 
 
-def _is_even(uses: _Uses, v: Any, shapes: set[Any]) -> bool:
+def _is_even(maker: Any, v: Any, shapes: set[Any]) -> bool:
     """Whether a result of a group has the shape of an operand, or even sizes; what windows compute where they move."""
-    maker = next(e for e in uses.jaxpr.eqns if v in e.outvars)
     dims = result_dims(maker) if window_dims(maker) else range(v.aval.ndim)
     return v.aval.shape in shapes or not any(v.aval.shape[d] % 2 for d in dims)
 
