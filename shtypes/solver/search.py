@@ -180,12 +180,11 @@ class Search:
             def rows_of(values: dict[int, int], domains: Domains = domains) -> Assignment:
                 return {i: tuple(map(int, domains[i][k])) for i, k in values.items()}
 
+            def offer(values: dict[int, int], total: float, rows_of: Any = rows_of) -> None:
+                self._offer(total, rows_of(values))
+
             start, quick = _rows(domains, best), not cached or self._quick
-            minimum = minimize(
-                *(sizes, tables, start, self._check_time, lambda v, total: self._offer(total, rows_of(v))),
-                quick=quick,
-                gap=self.gap,
-            )
+            minimum = minimize(sizes, tables, start, self._check_time, offer, quick=quick, gap=self.gap)
             best = rows_of(minimum.values)
             if not (changed := self.costs.price_across(best, domains)):
                 break
