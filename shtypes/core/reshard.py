@@ -140,7 +140,7 @@ def resharded(
     src = jax.typeof(x)
     if src == dst:
         return x
-    plan(src, dst)  # raises if impossible
+    transport.plan(src, dst)  # raises if impossible
     return reshard_once(_reshard(src, dst, inserted, constant, transport), x, check)
 
 

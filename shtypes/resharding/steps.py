@@ -155,8 +155,9 @@ def _part(t: ShType, at: Mapping[str, int]) -> tuple[int, ...]:
 
 def difference(t: ShType, other: ShType) -> tuple[tuple[str, ...], ...]:
     """For each dim of ``t``, its live axes after the common prefix with ``other``."""
+    dims = zip(t.dims, other.dims, strict=True)
     return tuple(
-        after_common(live(t.mesh, a.axes), live(t.mesh, b.axes)) for a, b in zip(t.dims, other.dims, strict=True)
+        [() if a.axes == b.axes else after_common(live(t.mesh, a.axes), live(t.mesh, b.axes)) for a, b in dims]
     )
 
 

@@ -70,9 +70,7 @@ def rule(function: Callable[P, Typing]) -> Callable[P, Typing]:
         typing = cache.get(key)
         if typing is None:
             typing = function(*args, **kwargs)
-            bound = signature.bind(*args, **kwargs)
-            bound.apply_defaults()
-            _refuse_widened(bound.arguments.get("name", function.__name__), typing)
+            _refuse_widened(typing, lambda: _argument(signature, "name", *args, **kwargs) or function.__name__)
             cache.put(key, typing)
         return typing
 
@@ -105,7 +103,14 @@ def linear(operand: ShType, dtype: str, dims: Iterable[Dim]) -> Typing:
     return Typing((operand,), (unary_result(operand, dtype, dims, [LINEAR_UNARY[s] for s in operand.states]),))
 
 
-def _refuse_widened(name: str, typing: Typing) -> None:
+def _argument(signature: inspect.Signature, parameter: str, *args: Any, **kwargs: Any) -> Any:
+    """The argument that a call passes for a parameter, or its default; None if there is no such parameter."""
+    bound = signature.bind(*args, **kwargs)
+    bound.apply_defaults()
+    return bound.arguments.get(parameter)
+
+
+def _refuse_widened(typing: Typing, name: Callable[[], str]) -> None:
     """Refuses to widen UNREDUCED integers, whose terms may have wrapped around: only their sum wraps back.
 
     Signed ones of 32 bits and more are allowed: sums that overflow them are wrong on one device too.
@@ -119,7 +124,7 @@ def _refuse_widened(name: str, typing: Typing) -> None:
             if not dtypes.wraps_alike(src, dst):
                 word = messages.operand_word(i, len(typing.operands))
                 raise ShardingTypeError(
-                    f"`{name}` would turn the terms of {word}, unreduced on {messages.on(unreduced)}, into `{dst}`",
+                    f"`{name()}` would turn the terms of {word}, unreduced on {messages.on(unreduced)}, into `{dst}`",
                     why=f"a term of `{src}` may have wrapped around, and only the sum wraps back",
                     axes=unreduced,
                 )

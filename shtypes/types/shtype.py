@@ -190,7 +190,7 @@ class ShType:
         """
         new = self.dims if dims is None else tuple(d if isinstance(d, Dim) else Dim(d) for d in dims)
         if states is None:
-            states = self.beside_dims
+            states = self.states if dims is None else self.beside_dims
         return type(self)(self.mesh, dtype or self.dtype_name, new, states)
 
     def with_axis(self: T, axis: str, state: State, dim: int | None = None) -> T:
