@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import math
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -339,7 +340,7 @@ class _Placed:
     place: Any
 
 
-def _call(eqn: Any, xs: Sequence[Any]) -> Any:
+def _call(eqn: Any, xs: Sequence[Any]) -> list[Any]:
     body, env = jaxpr_of(eqn.params["jaxpr"]), dict[Any, Any]()
     env.update(zip((*body.invars, *body.constvars), (*xs, *captured(eqn.params["jaxpr"])), strict=True))
 
@@ -347,9 +348,9 @@ def _call(eqn: Any, xs: Sequence[Any]) -> Any:
         return literal_value(v) if is_literal(v) else env[v]
 
     for inner in body.eqns:
-        about = positions(inner, [read(v) for v in inner.invars])
-        env.update((v, _Placed(v.aval.shape, about if i == 0 else None)) for i, v in enumerate(inner.outvars))
-    return place_of(read(body.outvars[0]))
+        about = itertools.chain(positions(inner, [read(v) for v in inner.invars]), itertools.repeat(None))
+        env.update((v, _Placed(v.aval.shape, place)) for v, place in zip(inner.outvars, about, strict=False))
+    return [place_of(read(v)) for v in body.outvars]
 
 
 _FOLLOWED: Final[dict[str, Callable[[Any, Sequence[Any]], Any]]] = {
@@ -363,7 +364,6 @@ _FOLLOWED: Final[dict[str, Callable[[Any, Sequence[Any]], Any]]] = {
     "concatenate": _concatenate,
     "convert_element_type": _same,
     "copy": _same,
-    "jit": _call,
 }
 
 
@@ -374,7 +374,7 @@ _SCALED: Final = frozenset(("div", "mul"))
 
 
 def note_results(eqn: Any, operands: Sequence[Any], outs: Sequence[Any]) -> None:
-    """Notes what an equation's first result counts, and its dtype before it was widened."""
+    """Notes what an equation's results count, and the first one's dtype before it was widened."""
     name = eqn.primitive.name
     if name == "convert_element_type":
         _note_widening(eqn.invars[0].aval.dtype, outs[0])
@@ -382,15 +382,19 @@ def note_results(eqn: Any, operands: Sequence[Any], outs: Sequence[Any]) -> None
         narrow = next((note_of(x, WIDENED) for x in operands if is_typed(x)), None)
         if narrow is not None:
             note(outs[0], WIDENED, narrow)
-    about = positions(eqn, operands)
-    if about is not None:
-        note(outs[0], PLACES, about)
+    for out, about in zip(outs, positions(eqn, operands), strict=False):
+        if about is not None:
+            note(out, PLACES, about)
 
 
-def positions(eqn: Any, operands: Sequence[Any]) -> Any:
-    """What the first result of an equation counts, from its operands; None if unknown."""
-    follows = _FOLLOWED.get(eqn.primitive.name) if eqn.outvars else None
-    return follows(eqn, operands) if follows is not None and _is_of_positions(eqn.outvars[0].aval) else None
+def positions(eqn: Any, operands: Sequence[Any]) -> Sequence[Any]:
+    """What the results of an equation count, from its operands; None if unknown, as it is of those beyond the last."""
+    if eqn.primitive.name == "jit":
+        are = [_is_of_positions(v.aval) for v in eqn.outvars]
+        notes = _call(eqn, operands) if any(are) else []
+        return [about if counts else None for about, counts in zip(notes, are, strict=False)]
+    follows = _FOLLOWED.get(eqn.primitive.name)
+    return (follows(eqn, operands),) if follows is not None and _is_of_positions(eqn.outvars[0].aval) else ()
 
 
 def _note_widening(src: Any, out: Any) -> None:

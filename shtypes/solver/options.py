@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 from jax.extend.core import jaxpr_as_fun
 
 from shtypes._compat.derivative_rules import Residuals, residuals_of
-from shtypes._compat.jaxprs import is_literal, key_of_equation, literal_value
+from shtypes._compat.jaxprs import inner_jaxprs, is_literal, key_of_equation, literal_value
 from shtypes._compat.tracing import trace_typed
 from shtypes.analysis.compute import seconds_of
 from shtypes.analysis.flops import products
@@ -30,7 +30,7 @@ from shtypes.evaluation.interpreter import by_row, evaluate_closed, row_of
 from shtypes.evaluation.table import ACROSS, BODIES
 from shtypes.evaluation.value_info import PLACES, note, note_constant, of_some, type_of
 from shtypes.lifting import lift as lift_
-from shtypes.lifting.ways.choice import CALLS, apart, assumes, tried_apart, ways_of
+from shtypes.lifting.ways.choice import apart, assumes, tried_apart, ways_of
 from shtypes.ops.table import OPS
 from shtypes.resharding.devices import Device, as_device
 from shtypes.solver.axis_states import INVARIANT, REDUCED, SHARDED, axis_state, typed
@@ -143,7 +143,7 @@ class _Probe:
                 if state not in (REDUCED, INVARIANT):
                     yield {i: state}
         # The ops of a body may not cast one operand to match another.
-        if self.eqn.primitive.name in (*CALLS, *_CUSTOM_RULES):
+        if inner_jaxprs(self.eqn):
             least = 2 if is_complete(self.eqn, len(self.free)) else 3
             yield from (seed for seed in self._sharded_seeds() if len(seed) >= least)
 
@@ -382,7 +382,7 @@ def comm_per_byte(
 
 def is_complete(eqn: Any, count: int) -> bool:
     """Whether the options of an equation cover all combinations of ``count`` operands; not of calls with many."""
-    return eqn.primitive.name not in (*CALLS, *_CUSTOM_RULES) or count <= _MOST_PAIRED
+    return not inner_jaxprs(eqn) or count <= _MOST_PAIRED
 
 
 def _nbytes(aval: Any) -> int:

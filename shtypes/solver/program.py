@@ -213,8 +213,8 @@ class Program:
         moved = moves_smoothly(eqn, live) if live else itertools.repeat(False)
         for v, m in zip(results, moved, strict=False):
             v.constant, v.differentiated = constant, m and dtypes.differentiable(v.dtype)
-        if results:
-            results[0].place = positions(eqn, operands)
+        for v, place in zip(results, positions(eqn, operands), strict=False):
+            v.place = place
         eqn = self._from_call(eqn)
         return Op(next(self._ids), eqn, operands, results, times, line_of(eqn), path, checkpointed)
 

@@ -104,6 +104,20 @@ def test_a_count_of_other_rows_stays_a_lookup() -> None:
             np.testing.assert_allclose(denoted(y), right, rtol=1e-6)
 
 
+def test_a_table_that_is_a_pending_sum_takes_terms_of_the_rows_of_each_device() -> None:
+    def added(x: Any, labels: Any, y: Any) -> Any:
+        return x.at[jnp.arange(4), labels].add(y)
+
+    y = np.arange(4, dtype=np.float32)
+    with sh.use_mesh(sh.make_mesh({"x": 2})):
+        for labels, terms in (("i32[4@x]", "f32[4@x]"), ("i32[4]", "f32[4@x]"), ("i32[4]", "f32[4]{U:x}")):
+            typed = sh.array(ROWS, "f32[4, 8]{U:x}"), sh.array(LABELS, labels), sh.array(y, terms)
+            with sh.no_comm():
+                table = sh.lift(added)(*typed)
+            assert str(table.type) == "f32[4,8]{U:x}"
+            np.testing.assert_allclose(denoted(table), added(jnp.asarray(ROWS), LABELS, y), rtol=1e-6)
+
+
 #: Positions of which some fit nowhere. JAX reads `x[i]` at the nearest ones, and drops their cotangents.
 FAR = np.asarray([40, -40, -1, 3, 16, -17, 15, 0], np.int32)
 BESIDE = np.asarray([2, -9, 4, 1, 0, 3, 3, 5], np.int32)

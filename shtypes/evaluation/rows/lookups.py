@@ -44,21 +44,29 @@ _CHANGES: Final = {
 # indices that count along a dim
 
 
-def _batch(x: Any, ids: Any, numbers: DimensionNumbers, changes: bool) -> dict[int, int]:
+def _batch(x: Any, ids: Any, numbers: DimensionNumbers, update: Any = None) -> dict[int, int]:
     """For the index components that become batch dims, the dim of the indices along which they count; not for all.
 
-    Only if the indexed dim is sharded, and the indices are unsharded or sharded alike; with ``changes`` also if it is
-    unsharded, since updates may be sharded.
+    Only if the indexed dim is sharded, and the indices are unsharded or sharded alike; with an ``update`` also if it is
+    unsharded, since the update may be sharded, but not over axes over which the array is a pending sum.
     """
     batch: dict[int, int] = {}
     if not is_typed(x) or not is_typed(ids):
         return batch
     counts, taken = counted(ids), set(map(int, numbers.ids_batch))
+
+    def changes(k: int) -> bool:
+        if update is None:
+            return False
+        rows = [d for d in range(len(update.shape)) if d not in numbers.window]
+        axes = ids.type.dims[k].axes + (update.type.dims[rows[k]].axes if is_typed(update) else ())
+        return not set(axes).intersection(x.type.axes(State.UNREDUCED))
+
     by_need = sorted(counts.items(), key=lambda jk: not x.type.dims[int(numbers.indexed[jk[0]])].axes)
     for j, k in by_need:
         dim, axes = x.type.dims[int(numbers.indexed[j])], ids.type.dims[k].axes
         fits = dim.size == ids.shape[k] and numbers.indexed[j] in numbers.collapsed and k not in taken
-        if fits and (axes in ((), dim.axes) if dim.axes else changes) and len(batch) + 1 < len(numbers.indexed):
+        if fits and (axes in ((), dim.axes) if dim.axes else changes(k)) and len(batch) + 1 < len(numbers.indexed):
             batch[j] = k
             taken.add(k)
     return batch
@@ -91,7 +99,7 @@ def _components(t: ShType, numbers: DimensionNumbers, sizes: Sequence[int]) -> t
 @row("gather")
 def _gather(eqn: Any, operands: Sequence[Any]) -> list[Any]:
     numbers, sizes = DimensionNumbers.of_gather(eqn.params["dimension_numbers"]), ints(eqn.params["slice_sizes"])
-    batch = _batch(operands[0], operands[1], numbers, changes=False)
+    batch = _batch(operands[0], operands[1], numbers)
 
     def rule(call: Call, types: Types) -> Typing:
         return _gather_rule("gather", types, _with_batch_dims(numbers, batch), sizes, call.constants)
@@ -160,7 +168,7 @@ def _scatter(eqn: Any, operands: Sequence[Any]) -> list[Any]:
     numbers, name, how = DimensionNumbers.of_scatter(eqn.params["dimension_numbers"]), "scatter_apply", "max"
     if not applies(eqn):
         name, how = eqn.primitive.name.replace("-", "_"), _CHANGES[eqn.primitive.name]
-    batch = _batch(operands[0], operands[1], numbers, changes=True)
+    batch = _batch(operands[0], operands[1], numbers, operands[2])
     x, _, update = (v.aval for v in eqn.invars)
     windows = iter([update.shape[d] for d in numbers.window])
     sizes = tuple(int(next(windows)) if d in numbers.windowed(x.ndim) else 1 for d in range(x.ndim))

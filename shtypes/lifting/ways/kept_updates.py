@@ -38,8 +38,8 @@ def with_kept_updates(jaxpr: Any) -> Any:
     known: dict[Any, _Indices] = {}
     for eqn in jaxpr.eqns:
         operands = [literal_value(v) if is_literal(v) else known.get(v, _Indices(v.aval.shape)) for v in eqn.invars]
-        if (place := positions(eqn, operands)) is not None:
-            known[eqn.outvars[0]] = _Indices(eqn.outvars[0].aval.shape, place)
+        places = zip(eqn.outvars, positions(eqn, operands), strict=False)
+        known.update((v, _Indices(v.aval.shape, place)) for v, place in places)
     counts = {i: counted(known.get(s.invars[1], _Indices(s.invars[1].aval.shape))) for i, s in asked.items()}
     eqns = [y for i, e in enumerate(jaxpr.eqns) for y in (_found(e, asked[i], counts[i]) if i in asked else [e])]
     return with_equations(jaxpr, used(eqns, jaxpr.outvars), jaxpr.outvars)
