@@ -91,8 +91,8 @@ class Graph(OpOptions):
     def use_has_cotangent(self, use: Use) -> bool:
         """Whether the backward pass computes a cotangent of this use."""
         op = use.node.op
-        live = op is None or any(map(self.has_cotangent, op.results))
-        return self.has_cotangent(use.value) and live and self._reads(use)
+        has = self.has_cotangent(use.value) if op is None else self.operand_has_cotangent(op, use.operand)
+        return has and self._reads(use)
 
     def is_live(self, node: Node) -> bool:
         """Whether results of the program depend on the values of a node, not only on their types."""
@@ -245,8 +245,8 @@ class Graph(OpOptions):
                 self.saved_operands.add((op.id, i))
 
     def _residuals_of(self, op: Op) -> Residuals:
-        live = tuple(i for i, x in enumerate(op.operands) if isinstance(x, Value) and self.has_cotangent(x))
-        if not live or not any(map(self.has_cotangent, op.results)):
+        live = tuple(i for i in range(len(op.operands)) if self.operand_has_cotangent(op, i))
+        if not live:
             return Residuals((False,) * len(op.operands), results=False)
         return options_.residuals(op.eqn, live)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,10 +13,10 @@ from jax.extend.core import Primitive
 
 from shtypes._compat.derivative_rules import saves
 from shtypes._compat.in_force import InForce, set_at
-from shtypes._compat.jaxprs import Scan, is_literal, jaxpr_of
+from shtypes._compat.jaxprs import Scan, inner_jaxprs, is_literal, jaxpr_of, moves_smoothly
 from shtypes.analysis.flops import Product, products
 from shtypes.scopes.scope_rules import NoComm
-from shtypes.traced.equations import SourceLine, operands_read
+from shtypes.traced.equations import SourceLine
 from shtypes.types import dtypes
 
 
@@ -60,16 +61,12 @@ class Op:
     path: Path
     checkpointed: bool = False
     within: frozenset[Loop] = frozenset()  # the loops in whose body it runs, even if no operand depends on them
+    reads: tuple[bool, ...] = ()  # for each operand, whether live results depend on its values and not only the type
 
     @functools.cached_property
     def no_comm(self) -> bool:
         """Whether a `no_comm` scope of the program is around it."""
         return any(isinstance(rule, NoComm) for rule in (set_at(self.eqn) or InForce()).rules)
-
-    @functools.cached_property
-    def reads(self) -> tuple[bool, ...]:
-        """For each operand, whether it reads the values and not only the type."""
-        return operands_read(self.eqn)
 
     @functools.cached_property
     def products(self) -> list[Product]:
@@ -81,9 +78,18 @@ class Op:
         """JAX's name of the primitive."""
         return str(self.eqn.primitive.name)
 
+    @functools.cached_property
+    def moved_by(self) -> tuple[tuple[Value, ...], ...]:
+        """For each operand, the results that may have a derivative by it."""
+        if not inner_jaxprs(self.eqn):
+            return (tuple(self.results),) * len(self.operands)
+        moves = [moves_smoothly(self.eqn, [i]) for i in range(len(self.operands))]
+        return tuple(tuple(itertools.compress(self.results, moved)) for moved in moves)
+
     def flows(self) -> Flows:
-        """Its operands and results."""
-        yield self.operands, self.results
+        """Each operand and the results that may have a derivative by it."""
+        for x, results in zip(self.operands, self.moved_by, strict=True):
+            yield (x,), results
 
 
 @dataclass(eq=False)

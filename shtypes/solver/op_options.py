@@ -54,6 +54,11 @@ class OpOptions:
         """Whether a value has a cotangent in the program that is priced."""
         return self.grad and v.differentiated
 
+    def operand_has_cotangent(self, op: Op, i: int) -> bool:
+        """Whether an op gives a cotangent to an operand."""
+        x = op.operands[i]
+        return isinstance(x, Value) and self.has_cotangent(x) and any(map(self.has_cotangent, op.moved_by[i]))
+
     def options_of(self, op: Op) -> tuple[tuple[Option, ...], ...]:
         """The options of an op along each axis; equal ops of one line share them."""
         if self.is_implicit:  # they depend on the types that are seen
@@ -101,11 +106,10 @@ class OpOptions:
 
     def _operands(self, op: Op) -> list[Operand | None]:
         """The operands of an op for `options`; None for literals."""
-        live = any(map(self.has_cotangent, op.results))
         operands: list[Operand | None] = []
-        for x, var in zip(op.operands, op.eqn.invars, strict=True):
+        for i, (x, var) in enumerate(zip(op.operands, op.eqn.invars, strict=True)):
             if isinstance(x, Value):
-                operands.append(Operand(x.shape, x.dtype, x.constant, live and self.has_cotangent(x), x.place))
+                operands.append(Operand(x.shape, x.dtype, x.constant, self.operand_has_cotangent(op, i), x.place))
             else:  # an outer literal is a constant
                 operands.append(None if is_literal(var) else operand(var.aval, constant=True))
         return operands

@@ -54,7 +54,7 @@ from shtypes.solver.items import (
     walk,
 )
 from shtypes.solver.options import is_annotation
-from shtypes.traced.equations import SourceLine
+from shtypes.traced.equations import SourceLine, operands_read
 from shtypes.types import dtypes
 from shtypes.types.mesh import Mesh
 
@@ -273,6 +273,7 @@ class Program:
             if isinstance(item, Checkpoint):
                 demand(item.items, live, take)
             elif item.eqn.effects or not live.isdisjoint(v.id for v in item.results):
+                item.reads = operands_read(item.eqn, [v.id in live for v in item.results])
                 operands = zip(item.operands, item.reads, strict=True)
                 live.update(x.id for x, reads in operands if reads and isinstance(x, Value))
 

@@ -150,7 +150,7 @@ class Costs(UseCosts):
             if graph.has_cotangent(v):
                 moved += self._cotangent_cost(v, src, dst, price)
             return moved.times(node.times)
-        backward = sum(graph.has_cotangent(x) for _, x in operands) if has_cotangent else 0
+        backward = sum(graph.operand_has_cotangent(op, i) for i, _ in operands)
         seconds = fused * traffic / bandwidth
         for p in op.products:
             moving = (traffic if is_product else p.bytes / divided) / bandwidth

@@ -325,10 +325,10 @@ class Walk:
         return Needs((*tested[: loop.cond_consts], *ins[: loop.body_consts], *used), bodies)
 
 
-def operands_read(eqn: Any) -> tuple[bool, ...]:
-    """Whether an equation reads the value of each operand, and not only its type."""
+def operands_read(eqn: Any, used: Sequence[bool]) -> tuple[bool, ...]:
+    """Whether an equation reads the value of each operand, and not only its type, for those results that are used."""
     alone: Any = SimpleNamespace(eqns=[])
-    return Walk()._use(alone, eqn, (True,) * len(eqn.outvars)).operands
+    return Walk()._use(alone, eqn, tuple(used)).operands
 
 
 def _constant_index(jaxpr: Any, index: Any) -> int | None:
