@@ -9,6 +9,7 @@ from shtypes.resharding.planner import Cost as Cost
 from shtypes.resharding.planner import Direction as Direction
 from shtypes.resharding.planner import Price as Price
 from shtypes.resharding.planner import backward as backward
+from shtypes.resharding.planner import collectives as collectives
 from shtypes.resharding.planner import cost as cost
 from shtypes.resharding.planner import grade_of as grade_of
 from shtypes.resharding.planner import least_bytes as least_bytes

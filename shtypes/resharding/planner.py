@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 from shtypes.errors import Fix, ShardingTypeError
 from shtypes.resharding.axis_factors import Factorization, cuts_of, factorization_of
-from shtypes.resharding.costs import CostModel
-from shtypes.resharding.moves import MOVES, Grade, Kind
-from shtypes.resharding.search import launches, least_sent, search, sent
-from shtypes.resharding.space import Places
-from shtypes.resharding.step_shapes import shaped
+from shtypes.resharding.costs import Collective, CostModel
+from shtypes.resharding.moves import MOVES, ROUNDS, Grade, Kind, ring_bytes
+from shtypes.resharding.search import Path, launches, least_sent, search, search_alike, sent
+from shtypes.resharding.space import Places, SearchSpace
+from shtypes.resharding.step_shapes import LARGE, shaped
 from shtypes.resharding.steps import Plan, Step, after_common, common_prefix, difference
 from shtypes.types import REPLICATED, ShType, State, dtypes
 
@@ -93,6 +93,37 @@ def least_bytes(src: ShType, dst: ShType) -> int:
     at = factorization_of(src, dst, copies=True)
     gathered = src.size * dtypes.itemsize(src.dtype_name) // src.mesh.product(itertools.chain(*at.fixed))
     return int(gathered * least_sent(at.problem))
+
+
+class Sent(NamedTuple):
+    """A collective of a plan that is priced and not run."""
+
+    kind: Kind
+    axes: tuple[str, ...]
+    src: ShType  # of the plan
+    group: int
+    bytes: int
+    launches: int = 1
+
+
+def collectives(src: ShType, dst: ShType, *, cut: bool = True) -> list[Collective]:
+    """The collectives of a plan, without the types between them where all shards are small: a sixth of the work."""
+    size = src.size * dtypes.itemsize(src.dtype_name)
+    if size > LARGE:
+        return [s for s in plan(src, dst, cut=cut).steps if s.kind.communicates and s.launches]
+    if not size or is_local(src, dst):
+        return []
+    path, at = _cheapest(src, dst, None, True, cut, search_alike)
+    space, before, out = SearchSpace(at.problem), at.problem.src, list[Collective]()
+    shared = src.mesh.product(itertools.chain(*at.fixed)) * space.total
+    for kind, after in path:
+        if kind.communicates:
+            axes = [a for a in space.axes if before[a] != after[a]]
+            group, local = space.product(axes), size * max(space.local(before), space.local(after)) // shared
+            sends = local if kind is Kind.PERMUTE else ring_bytes(ROUNDS[kind], group, local)
+            out.append(Sent(kind, tuple(at.parts[a][0] for a in axes), src, group, sends))
+        before = after
+    return out
 
 
 @functools.lru_cache(maxsize=16384)
@@ -229,7 +260,12 @@ def searched_steps(src: ShType, dst: ShType, model: CostModel | None, shared: bo
 
 
 def _cheapest(
-    src: ShType, dst: ShType, model: CostModel | None, shared: bool, cut: bool
+    src: ShType,
+    dst: ShType,
+    model: CostModel | None,
+    shared: bool,
+    cut: bool,
+    search: Callable[..., Path | None] = search,
 ) -> tuple[list[tuple[Kind, Places]], Factorization]:
     """The cheapest plan of those with uncut and cut axes; adjacent silent steps of one kind are merged."""
     at = factorization_of(src, dst, model=model)

@@ -47,6 +47,28 @@ def search(problem: Problem, limit: Fraction | None = None, launches: int = 0) -
     return path or (None if limit is not None else _best_first(space, None, None, 4, None)[0])
 
 
+def search_alike(problem: Problem, limit: Fraction | None = None, launches: int = 0) -> Path | None:
+    """`search`, of one of the problems that differ only in the numbers of axes and digits: of as good paths any."""
+    _, _, either, _, src, dst, pace = problem
+    axes = sorted(range(len(src)), key=lambda a: (problem.sizes[a], min(src[a], 0), min(dst[a], 0), src[a] == dst[a]))
+    ends = [[at[a] for a in axes] for at in (src, dst)]
+    digits = dict.fromkeys([x for x in itertools.chain(*ends) if x >= 0]) | dict.fromkeys(range(len(problem.digits)))
+    numbers, names = {x: k for k, x in enumerate(digits)}, [*digits]
+    one = problem._replace(
+        sizes=tuple([problem.sizes[a] for a in axes]),
+        digits=tuple([problem.digits[x] for x in names]),
+        either=tuple([tuple([tuple([numbers[x] for x in cut]) for cut in both]) for both in either]),  # type: ignore[misc]
+        src=tuple([numbers.get(x, x) for x in ends[0]]),
+        dst=tuple([numbers.get(x, x) for x in ends[1]]),
+        pace=tuple([pace[a] for a in axes]) if pace else (),
+    )
+    if (path := search(one, limit, launches)) is None:
+        return None
+    places = [dict(zip(axes, at, strict=True)) for _, at in path.steps]
+    steps = [tuple([names[x] if x >= 0 else x for _, x in sorted(at.items())]) for at in places]
+    return Path(tuple((kind, at) for (kind, _), at in zip(path.steps, steps, strict=True)), path.cost)
+
+
 def least_sent(problem: Problem) -> Fraction:
     """A lower bound of the bytes that a device sends in any plan, as a fraction of the array."""
     space = SearchSpace(problem)

@@ -64,12 +64,16 @@ class SearchSpace:
         self.pace = problem.pace
         self.fastest = min((n for n, *_ in problem.pace), default=1)
         self.stays_pending = frozenset(a for a in self.axes if problem.dst[a] == PENDING)
-        self.group = math.prod(problem.sizes[a] for a in self.stays_pending)
+        self.group = self.product(self.stays_pending)
         self.local_dst = self.local(problem.dst)
         self.largest = max(self.local(problem.src), self.local_dst)
         self.excluded: dict[int, tuple[int, ...]] = {}
         for one, other in problem.either:
             self.excluded |= dict.fromkeys(one, other) | dict.fromkeys(other, one)
+
+    def product(self, axes: Iterable[int]) -> int:
+        """The number of devices along some axes."""
+        return math.prod([self.sizes[a] for a in axes])
 
     def local(self, at: Places) -> int:
         """The size of a device's shard."""
@@ -94,7 +98,7 @@ class SearchSpace:
 
         Devices that differ only in the axes pending at the end are a group: one of them must hold each element.
         """
-        terms = math.prod([self.sizes[a] for a in self.axes if at[a] == PENDING and a not in self.stays_pending])
+        terms = self.product(a for a in self.axes if at[a] == PENDING and a not in self.stays_pending)
         if terms > 1:
             return self._bound_of_sums(at, terms)
         both = self.local_dst  # the part of its final shard that the device with the least of it holds already
@@ -215,7 +219,7 @@ class SearchSpace:
         local = self.local(at)
         wrong = [a for a in self.axes if at[a] != self.dst[a] and (at[a] >= 0 or at[a] == PARKED)]
         for axes in _subsets([a for a in wrong if a not in self.stays_pending]):
-            n = math.prod([self.sizes[a] for a in axes])
+            n = self.product(axes)
             yield Kind.ALL_GATHER, _put(at, [(a, REPLICATED) for a in axes]), self._cost(axes, (n - 1) * local, n - 1)
         ready = [a for a in wrong if self.dst[a] in free]
         for axes in _subsets(ready):
@@ -237,14 +241,14 @@ class SearchSpace:
 
     def _exchange(self, axes: Sequence[int], local: int) -> int:
         """The cost of an all-to-all, or a reduce-scatter."""
-        n = math.prod([self.sizes[a] for a in axes])
+        n = self.product(axes)
         return self._cost(axes, (n - 1) * local // n, n - 1)
 
     def _reductions(self, at: Places, free: list[int], room: dict[int, int]) -> Iterator[tuple[Kind, Places, int]]:
         local = self.local(at)
         pending = [a for a in self.axes if at[a] == PENDING and a not in self.stays_pending]
         for axes in _subsets(pending):
-            n = math.prod([self.sizes[a] for a in axes])
+            n = self.product(axes)
             twice = self._cost(axes, 2 * ((n - 1) * local // n), 2 * (n - 1))
             yield Kind.ALL_REDUCE, _put(at, [(a, REPLICATED) for a in axes]), twice
             for park in (True, False):

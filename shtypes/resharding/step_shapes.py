@@ -12,7 +12,7 @@ from shtypes.resharding.steps import Step, after_common
 from shtypes.types import ShType, State
 
 #: The size of a shard from which a copy costs more than a launch.
-_LARGE: Final = 1 << 20
+LARGE: Final = 1 << 20
 #: The maximum number of devices, and of pieces of a shard, in a permute of pieces.
 _DEVICES: Final = 64
 _PIECES: Final = 8
@@ -24,7 +24,7 @@ _FAMILY: Final = (State.UNREDUCED, State.VARYING)
 def shaped(src: ShType, dst: ShType, steps: Sequence[Step]) -> list[Step]:
     """Replaces steps of large shards: permutes of pieces, and all-gathers of several dims in two steps."""
     out: list[Step] = []
-    for copying, run in itertools.groupby(steps, lambda s: s.kind in _COPYING and s.dst.local_bytes >= _LARGE):
+    for copying, run in itertools.groupby(steps, lambda s: s.kind in _COPYING and s.dst.local_bytes >= LARGE):
         run_steps = list(run)
         if copying:
             ends = (out[-1].dst if out else src, dst if run_steps[-1] is steps[-1] else run_steps[-1].dst)
@@ -94,7 +94,7 @@ def _gathers(step: Step) -> Iterator[Step]:
     """
     src, dst = step.src, step.dst
     dims = [d for d, axes in enumerate(step.lost) if axes]
-    if step.kind is not Kind.ALL_GATHER or len(dims) < 2 or dst.local_bytes < _LARGE:
+    if step.kind is not Kind.ALL_GATHER or len(dims) < 2 or dst.local_bytes < LARGE:
         yield step
         return
     if any(n > 1 for n in dst.local_shape[: dims[0]]):

@@ -7,15 +7,13 @@ axes of one size with equal links, have one price, so few plans price many pairs
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import islice, permutations
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from shtypes.caches import Bounded
-from shtypes.resharding import plan
-from shtypes.resharding.costs import CostModel
-from shtypes.resharding.steps import Step
+from shtypes.resharding import collectives, plan
+from shtypes.resharding.costs import Collective, CostModel
 from shtypes.solver.axis_states import COTANGENTS, FRONT, INVARIANT, REDUCED, SHARDED, UNREDUCED, typed
 from shtypes.types import dtypes
 from shtypes.types.mesh import Mesh
@@ -31,15 +29,13 @@ _FEW: Final = 16
 _STATES: Final = 128
 #: The most meshes whose prices are not forgotten.
 _MESHES: Final = 64
-#: The most renumberings of axes that are looked at: all of four axes.
-_MOST: Final = 24
 #: The most axes for which a plan may split an axis into factors.
 _CUT: Final = 2
 #: The most tables of pairs that are remembered: values of many sizes have the same.
 _MOST_PAIRS: Final = 128
 
 #: By mesh and links, the costs of pairs of states, and of their forms.
-_prices: Final[Bounded[dict[bytes | str, tuple[float, ...]]]] = Bounded(_MESHES)
+_prices: Final[Bounded[dict[Any, tuple[float, ...]]]] = Bounded(_MESHES)
 
 
 def cotangents(states: States) -> States:
@@ -101,10 +97,8 @@ class Prices:
         self._pairs: Bounded[Cost] = Bounded(_MOST_PAIRS)
         self._costs = _prices.get_or_create((mesh, self.links), dict)
         alike = [*zip(self.sizes, self.links, strict=True)]
-        #: Renumberings of the axes that leave the mesh and its links as they are; the first changes nothing.
-        self._symmetries = [
-            *islice((p for p in permutations(range(len(alike))) if [alike[a] for a in p] == alike), _MOST)
-        ]
+        #: A number for each axis, equal for those that may be renamed without changing a price.
+        self._alike = [*map(alike.index, alike)]
 
     def pairs(self, src: States, dst: States) -> Cost:
         """The costs from each row of ``src`` to the same row of ``dst``."""
@@ -113,46 +107,53 @@ class Prices:
 
     def _new_pairs(self, src: States, dst: States) -> Cost:
         rows, which = distinct(_patterns(unlabelled(np.concatenate([in_order(src), in_order(dst)], -1))))
-        return Cost(*np.array([self._pattern(row) for row in rows]).reshape(-1, len(Cost._fields))[which].T)
+        keys = np.ascontiguousarray(rows).view(f"V{rows.itemsize * rows.shape[1]}").ravel().tolist()
+        for key, row in zip(keys, rows, strict=True):
+            if key not in self._costs:
+                self._costs[key] = self._pattern(row)
+        return Cost(*np.array([self._costs[key] for key in keys]).reshape(-1, len(Cost._fields))[which].T)
 
     def _pattern(self, pair: States) -> tuple[float, ...]:
         """The cost of a pair, for a value whose dims all axes divide."""
-        key = pair.tobytes()
-        if key not in self._costs:
-            form = self._form(pair)
-            if form not in self._costs:
-                one, other = pair.reshape(2, -1).tolist()
-                shape = (4 * self.mesh.size,) * max(2, int(dims_of(pair).max()) + 1)
-                src, dst = (typed(self.mesh, "f32", shape, states) for states in (one, other))
-                few = sum(n > 1 for n in self.sizes) <= _CUT
-                self._costs[form] = self._priced(plan(src, dst, cut=few).steps, 4 * shape[0] ** len(shape))
-            self._costs[key] = self._costs[form]
-        return self._costs[key]
+        form = self._form(pair)
+        if form not in self._costs:
+            shape = (4 * self.mesh.size,) * max(2, int(dims_of(pair).max()) + 1)
+            src, dst = (typed(self.mesh, "f32", shape, states) for states in pair.reshape(2, -1).tolist())
+            few = sum(n > 1 for n in self.sizes) <= _CUT
+            self._costs[form] = self._priced(collectives(src, dst, cut=few), 4 * shape[0] ** len(shape))
+        return self._costs[form]
 
-    def _form(self, pair: States) -> str:
-        """The axes on each dim, the most major first, and the pending ones; of pairs that are symmetric one form."""
+    def _form(self, pair: States) -> Any:
+        """What a price depends on: the axes on each dim, the most major first, and those on none.
+
+        Pairs that differ only in the names of dims and of axes that are alike have one form, of a few where several
+        such axes are in the same places.
+        """
+        every = pair.reshape(2, -1).tolist()
         dims: dict[int, tuple[list[int], list[int]]] = {}
-        pending: tuple[list[int], list[int]] = ([], [])
-        for i, states in enumerate(pair.reshape(2, -1).tolist()):
+        for i, states in enumerate(every):
             for a in sorted(range(len(states)), key=lambda a: states[a] < FRONT):
                 if states[a] >= SHARDED:
                     dims.setdefault((states[a] - SHARDED) % FRONT, ([], []))[i].append(a)
-                elif states[a] == UNREDUCED:
-                    pending[i].append(a)
-
-        def renumbered(numbers: Sequence[int]) -> Any:
-            placed = sorted([[numbers[a] for a in axes] for axes in both] for both in dims.values())
-            return placed, [sorted(numbers[a] for a in axes) for axes in pending]
-
-        return repr(min(map(renumbered, self._symmetries)))
+        kinds = [(n, *(min(x, SHARDED) for x in states)) for n, *states in zip(self._alike, *every, strict=True)]
+        places: list[Any] = [[kind] for kind in kinds]
+        for both in dims.values():
+            of_dim = [[kinds[a] for a in axes] for axes in both]
+            for i, axes in enumerate(both):
+                for k, a in enumerate(axes):
+                    places[a].append((i, k, of_dim))
+        order = sorted(range(len(kinds)), key=places.__getitem__)
+        numbers = {a: k for k, a in enumerate(order)}
+        placed = sorted([[numbers[a] for a in axes] for axes in both] for both in dims.values())
+        return repr((placed, [kinds[a] for a in order]))
 
     def planned(self, dtype: str, shape: Sequence[int], src: States, dst: States) -> Cost:
         """The cost for one value from one row to another, from its plan."""
         one, other = (typed(self.mesh, dtype, shape, states[0].tolist()) for states in (src, dst))
-        return Cost(*np.array([self._priced(plan(one, other).steps, one.size * dtypes.itemsize(dtype))]).T)
+        steps = [s for s in plan(one, other).steps if s.kind.communicates and s.launches]
+        return Cost(*np.array([self._priced(steps, one.size * dtypes.itemsize(dtype))]).T)
 
-    def _priced(self, steps: Sequence[Step], nbytes: int) -> tuple[float, ...]:
-        steps = [s for s in steps if s.kind.communicates and s.launches and nbytes]
+    def _priced(self, steps: Sequence[Collective], nbytes: int) -> tuple[float, ...]:
         transfer = sum(s.bytes / min(self.model.link(a).bandwidth for a in s.axes) for s in steps)
         latency = sum(map(self.model.seconds, steps)) - transfer
         sent, launches = (sum(each) for each in ([s.bytes for s in steps], [s.launches for s in steps]))

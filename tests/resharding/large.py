@@ -13,6 +13,6 @@ from shtypes.resharding import planner, step_shapes
 def large_shards() -> Iterator[None]:
     """In here shards of any size are worth another launch."""
     planner._plan.cache_clear()
-    with mock.patch.object(step_shapes, "_LARGE", 1):
+    with mock.patch.object(step_shapes, "LARGE", 1):
         yield
     planner._plan.cache_clear()

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shtypes.errors import ShardingTypeError
-from shtypes.resharding import Grade, Kind, Plan, backward, grade_of, least_bytes, plan, price
+from shtypes.resharding import Grade, Kind, Plan, backward, collectives, grade_of, least_bytes, plan, price
 from shtypes.resharding.planner import is_local, searched_steps, single_collective
 from shtypes.types import Dim, ShType, State
 from shtypes.types.mesh import Mesh
@@ -293,6 +293,15 @@ def test_no_plan_sends_less_than_is_said_without_one(mesh: Mesh, shape: tuple[in
         assert said <= sent, (src, dst)
         close += said * 2 >= sent
     assert close > 0.8 * min(1500, len(pairs))
+
+
+@pytest.mark.parametrize("mesh", [M22, M24, M222, Mesh({"x": 2, "y": 1, "z": 3})], ids=str)
+@pytest.mark.parametrize("cut", [True, False])
+def test_what_is_sent_without_types_is_what_the_plan_sends(mesh: Mesh, cut: bool) -> None:
+    pairs = some_pairs(mesh, (4 * mesh.size,) * 2)
+    for src, dst in random.Random(0).sample(pairs, min(400, len(pairs))):
+        said, planned = collectives(src, dst, cut=cut), plan(src, dst, cut=cut)
+        assert (sum(s.bytes for s in said), len(said)) == (planned.bytes, planned.launches), (src, dst)
 
 
 def spec(text: str) -> ShType:

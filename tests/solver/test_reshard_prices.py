@@ -51,7 +51,7 @@ def test_one_plan_prices_all_pairs_that_differ_in_the_names_of_equal_axes(monkey
     rows = rng.choice((*STATES[:4], SHARDED + FRONT, SHARDED + FRONT + 1), (100, 2, 1, 3))
     for links, fewer in (({}, True), ({"y": Link(3.0), "z": Link(2.0)}, False)):
         prices, alone = (Prices(mesh, CostModel(Link(1.0), links)) for _ in range(2))
-        monkeypatch.setattr(alone, "_symmetries", [(0, 1, 2)])
+        monkeypatch.setattr(alone, "_alike", [0, 1, 2])
         for each in (prices, alone):
             monkeypatch.setattr(each, "_costs", {})
         for src, dst in rows:
