@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from shtypes._compat.jaxprs import is_literal
+from shtypes._compat.jaxprs import is_literal, key_of_equation
+from shtypes.caches import Bounded
 from shtypes.errors import ShardingTypeError
 from shtypes.solver import options as options_
 from shtypes.solver.axis_states import INVARIANT, REDUCED, axis_states
@@ -48,7 +49,7 @@ class OpOptions:
     ) -> None:
         self.program, self.mesh, self.sizes, self.grad = program, mesh, mesh.axis_sizes, grad
         self.is_implicit, self._seen = is_implicit, seen
-        self._options_by_code: dict[Any, tuple[tuple[Option, ...], ...]] = {}
+        self._options_by_op: Bounded[tuple[tuple[Option, ...], ...]] = Bounded()
 
     def has_cotangent(self, v: Value) -> bool:
         """Whether a value has a cotangent in the program that is priced."""
@@ -60,34 +61,33 @@ class OpOptions:
         return isinstance(x, Value) and self.has_cotangent(x) and any(map(self.has_cotangent, op.moved_by[i]))
 
     def options_of(self, op: Op) -> tuple[tuple[Option, ...], ...]:
-        """The options of an op along each axis; equal ops of one line share them."""
-        if self.is_implicit:  # they depend on the types that are seen
-            return self._options(op)
-        key = self.program.codes[op.id], tuple(self._operands(op)), *map(self.has_cotangent, op.results)
-        return self._options_by_code.get(key) or self._options_by_code.setdefault(key, self._options(op))
-
-    def _options(self, op: Op) -> tuple[tuple[Option, ...], ...]:
-        """The options of an op along each axis, from a mesh axis of the smallest size that divides the axis's."""
+        """The options of an op along each axis; equal ops share them."""
         if self.is_implicit and _is_of_user(op.eqn):
             return self._seen_option(op)
-        operands = self._operands(op)
-        per_axis, live = [], any(map(self.has_cotangent, op.results))
+        operands, live = self._operands(op), any(map(self.has_cotangent, op.results))
+        try:
+            key = key_of_equation(op.eqn), tuple(operands), live
+            return self._options_by_op.get_or_create(key, lambda: self._options(op, operands, live))
+        except ShardingTypeError as error:
+            if self._seen(op) is not None:
+                return self._seen_option(op)
+            error.what = f"nothing is known of `{op.name}` at {str(op.place) or 'a line of JAX'}: {error.what}"
+            raise error.with_traceback(None) from error.__cause__
+
+    def _options(self, op: Op, operands: list[Operand | None], live: bool) -> tuple[tuple[Option, ...], ...]:
+        """The options of an op along each axis, from a mesh axis of the smallest size that divides the axis's."""
+        per_axis = []
         axes = self.mesh.axis_names
         for axis, n in zip(axes, self.sizes, strict=True):
             names = [axis, *(a for a in axes if a != axis)] if op.name in _NAME_AXES else ["axis"]
             small = next((p for p in range(2, n + 1) if n % p == 0), 1)
-            try:
-                rule_options = options_.options(op.eqn, small, operands, names)
-            except ShardingTypeError as error:
-                if self._seen(op) is not None:
-                    return self._seen_option(op)
-                error.what = f"nothing is known of `{op.name}` at {str(op.place) or 'a line of JAX'}: {error.what}"
-                raise error.with_traceback(None) from error.__cause__
             scale = (n - 1) / n / ((small - 1) / small) if n > 1 else 0.0
-            scaled = [o._replace(sent=o.sent * scale, sent_backward=o.sent_backward * scale) for o in rule_options]
             across = options_.way_options(op.eqn, n, operands, assuming=self.is_implicit)
             distinct: dict[Any, Option] = {}
-            for o in (*scaled, *across):
+            for o in options_.options(op.eqn, small, operands, names):
+                scaled = o._replace(sent=o.sent * scale, sent_backward=o.sent_backward * scale)
+                distinct.setdefault((o.operands, o.results), scaled)
+            for o in across:
                 distinct.setdefault((o.operands, o.results), o)
             per_axis.append(tuple(o for o in distinct.values() if live or INVARIANT not in o.operands))
         return tuple(per_axis) if op.name in _NAME_AXES else self.with_orders(per_axis)

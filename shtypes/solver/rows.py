@@ -48,7 +48,9 @@ class Rows:
 
     def __init__(self, graph: Graph) -> None:
         self.graph, self.sizes = graph, graph.sizes
-        self._options = {n.id: [_OptionArrays.of(each) for each in n.options] for n in graph.decisions}
+        arrays = {id(each): each for n in graph.decisions for each in n.options}  # many nodes share options
+        by_options = {key: _OptionArrays.of(each) for key, each in arrays.items()}
+        self._options = {n.id: [by_options[id(each)] for each in n.options] for n in graph.decisions}
         self._states_cache: Bounded[States] = Bounded(_MOST_STATES)
         self._rows_cache: Bounded[Any] = Bounded(_MOST_STATES)
         #: By node: the options that the user allows, for each axis.

@@ -22,9 +22,11 @@ from shtypes.evaluation.value_info import Counts
 from shtypes.lifting.ways.windows import convolved
 from shtypes.solver import options as options_
 from shtypes.solver.axis_states import INVARIANT, REDUCED, SHARDED, UNREDUCED, axis_state, typed
+from shtypes.solver.graph import Graph
 from shtypes.solver.option import FORBIDDEN, Operand, Option, operand, states_of
 from shtypes.solver.options import comm_per_byte
 from shtypes.solver.options import options as options_along
+from shtypes.solver.program import Function
 from shtypes.traced.program import with_gradient
 from shtypes.types.mesh import Mesh
 from tests.lifting.primitive_programs import primitive_programs
@@ -168,6 +170,16 @@ def test_equations_that_are_alike_are_asked_once() -> None:
     one, other = equations(f, zeros(4, 8))
     assert options(one, SIZE) is options(other, SIZE)
     assert options(one, 4) is not options(one, SIZE)
+
+
+def test_equal_ops_of_a_program_share_their_options_whatever_their_lines() -> None:
+    def f(x: Any) -> Any:
+        x = jnp.sin(x)
+        return jnp.sin(x)
+
+    program = Function(f, (jax.ShapeDtypeStruct((4, 4), "float32"),))
+    one, other = (n for n in Graph(program, MESH, grad=False).nodes if n.op is not None)
+    assert one.options is other.options
 
 
 def test_a_way_is_tried_once_and_differentiated_only_where_a_plan_takes_it(monkeypatch: pytest.MonkeyPatch) -> None:
