@@ -26,6 +26,10 @@ class Measure(NamedTuple):
     def __add__(self, other: Any) -> Measure:
         return Measure(*(a + b for a, b in zip(self, other, strict=True)))
 
+    def map(self, f: Callable[[Table], Table]) -> Measure:
+        """The cost with a function applied to its tables."""
+        return Measure(*(f(x) if isinstance(x, np.ndarray) else x for x in self))
+
     @property
     def scalars(self) -> Measure:
         """The first entries of the tables."""
@@ -34,6 +38,8 @@ class Measure(NamedTuple):
     def times(self, n: float, *, reshards: float | None = None) -> Measure:
         """The cost of ``n`` runs; ``reshards`` overrides the factor of these."""
         count = n if reshards is None else reshards
+        if n == count == 1:
+            return self
         return Measure(self.seconds * n, self.comm * n, self.memory * n, self.sent * n, self.reshards * count)
 
 

@@ -207,7 +207,7 @@ class Costs(UseCosts):
             key = *key, *(rows[i] for i in ids)
             if (factor := self._factor_cache.get(key)) is None:
                 factor = Factor(ids, [cost.times(count, reshards=1) for cost in costs()])
-                if factor.alternatives[0].seconds.size <= _MOST_CACHED:
+                if factor.alternatives[0].comm.size <= _MOST_CACHED:
                     self._factor_cache[key] = factor
             return factor
 
@@ -240,7 +240,7 @@ class Costs(UseCosts):
         sources, dst = self._sources(use), self.operand_states(use.node, domains[use.node.leader.id], use.operand)
         costs = [self.transfer_cost(use, states(domains[n.leader.id]), dst) for n, states in sources]
         if len(costs) > 1:
-            costs = [Measure(*(np.expand_dims(x, 1 - i) for x in cost)) for i, cost in enumerate(costs)]
+            costs = [cost.map(functools.partial(np.expand_dims, axis=1 - i)) for i, cost in enumerate(costs)]
         return costs
 
     # of one assignment

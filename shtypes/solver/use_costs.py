@@ -65,32 +65,35 @@ class UseCosts(OpComm):
         return FREE._replace(comm=self.weights[1] * (cost.seconds * v.nbytes + cost.latency), sent=true.sent * v.nbytes)
 
     def transfer_cost(self, use: Use, src: States, dst: States) -> Measure:
-        """The cost of the reshard of a use, forward and backward, from each row of ``src`` to each of ``dst``."""
+        """The cost of the reshard of a use, forward and backward, from each row of ``src`` to each of ``dst``.
+
+        Without the bytes sent, which are those of the planned reshard.
+        """
         (one, src_index), (other, dst_index) = distinct(src), distinct(dst)
-        backward = self.graph.use_has_cotangent(use)
         key = (
             use.value.nbytes,
             self.graph.is_argument(use.value),
             one.tobytes(),
             other.tobytes(),
-            backward,
+            self.graph.use_has_cotangent(use),
             self.graph.reshard_runs(use),
             self.graph.fuses_cotangent(use),
         )
         if key not in self._pair_cache:
-            self._pair_cache[key] = self._pair_costs(use, np.repeat(one, len(other), 0), np.tile(other, (len(one), 1)))
-        seconds, sent, moved = (
-            t.reshape(len(one), len(other))[np.ix_(src_index, dst_index)] for t in self._pair_cache[key]
-        )
+            pairs = self._pair_costs(use, np.repeat(one, len(other), 0), np.tile(other, (len(one), 1)))
+            self._pair_cache[key] = tuple([t.reshape(len(one), len(other)) for t in pairs])  # type: ignore[assignment]
+        seconds, sent, moved = self._pair_cache[key]
         if use.node.op is not None and is_annotation(use.node.op.eqn):  # a reshard's operand is not resharded for it
             seconds = seconds + moved * EXCLUDED
         elif self.graph.in_no_comm(use.node):
             seconds = seconds + (sent > 0) * EXCLUDED
-        return self._use_measure(use, seconds, sent, moved, dst)
+        cost = self._use_measure(use, seconds, sent, moved, other)._replace(sent=0.0)
+        return cost.map(lambda t: t.take(src_index, 0).take(dst_index, 1))
 
     def _use_measure(self, use: Use, seconds: Any, sent: Any, moved: Any, dst: States) -> Measure:
-        memory = moved * self._saved_bytes(use) / parts(dst, self.sizes)
-        return Measure(0.0 * seconds, seconds * use.times, memory, sent * use.times, moved * (sent > 0))
+        saved = self._saved_bytes(use)
+        memory = moved * (saved / parts(dst, self.sizes)) if saved else 0.0
+        return Measure(0.0, seconds * use.times, memory, sent * use.times, moved * (sent > 0))
 
     def _pair_costs(self, use: Use, src: States, dst: States, planned: bool = False) -> tuple[Table, Table, Table]:
         """Seconds and bytes of a run for each pair of rows, and whether the states differ."""
