@@ -10,8 +10,10 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from shtypes._compat import trace_ctx
 from shtypes._compat.typed import Behaviour
 from shtypes.autodiff.checkpoint import for_typed
+from shtypes.context.eqn_source import end_typed_trace
 from shtypes.context.function import Function
 from shtypes.context.scope import mapped_axes
 from shtypes.context.signature_errors import as_numbers, check_function, name_of
@@ -106,6 +108,7 @@ def value_and_grad(
 
     @functools.wraps(fun)
     def value_and_grad_of_fun(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
+        end_typed_trace(trace_ctx.trace)
         indices = positions(chosen, len(args), name)
         for i in indices:
             check_argument(args[i], i, holomorphic=holomorphic, allow_int=allow_int)

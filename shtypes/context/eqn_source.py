@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterator
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 
 class EqnSource(NamedTuple):
@@ -20,7 +20,7 @@ class EqnSource(NamedTuple):
 class _Thread(threading.local):
     eqn: Callable[[], EqnSource | None] | None = None  # returns the source of the equation being evaluated
     depth = 0  # the number of nested traces of plain programs; 0 also in typed code inside one
-    typed = False  # whether a function of typed values is being traced as a plain one
+    typed: Any = None  # JAX's trace of a function of typed values that is being traced as a plain one
 
 
 plain_trace: Final = _Thread()
@@ -57,13 +57,23 @@ def is_tracing_plain() -> bool:
     return plain_trace.depth > 0
 
 
-def tracing_typed(typed: bool) -> contextlib.AbstractContextManager[None]:
-    """Context manager around the plain trace of a function: whether it takes typed values."""
-    return set_plain_trace(plain_trace.depth, typed=typed)
+def tracing_typed(trace: Any) -> contextlib.AbstractContextManager[None]:
+    """Context manager around the plain trace of a function: JAX's trace of one that takes typed values, or None."""
+    return set_plain_trace(plain_trace.depth, typed=trace)
+
+
+class TakesGradients(BaseException):  # no error, and not for the user's code to catch
+    """Ends the plain trace of a function of typed values that takes gradients itself."""
+
+
+def end_typed_trace(trace: Any) -> None:
+    """Ends the plain trace of a function of typed values, if that is JAX's current trace: here it takes gradients."""
+    if trace is not None and plain_trace.typed is trace:
+        raise TakesGradients
 
 
 @contextlib.contextmanager
-def set_plain_trace(depth: int | None = None, *, typed: bool = False) -> Iterator[None]:
+def set_plain_trace(depth: int | None = None, *, typed: Any = None) -> Iterator[None]:
     """Context manager around the trace of a plain program, or with depth ``0`` around typed code in one."""
     outer = plain_trace.depth, plain_trace.typed
     plain_trace.depth, plain_trace.typed = outer[0] + 1 if depth is None else depth, typed

@@ -10,7 +10,8 @@ import jax
 
 from shtypes._compat import JAX_ERRORS
 from shtypes.caches import PROGRAMS, Bounded
-from shtypes.context.eqn_source import is_tracing_plain, tracing_typed
+from shtypes.context.eqn_source import TakesGradients, is_tracing_plain, tracing_typed
+from shtypes.context.garbage import fewer_collections
 from shtypes.context.settings import current_settings
 from shtypes.context.signature_errors import check_function, name_of
 from shtypes.context.user_line import refuse
@@ -116,6 +117,7 @@ class Completed:
         self._programs: Bounded[Program] = Bounded(PROGRAMS)
         self._undecided: Bounded[str] = Bounded(PROGRAMS)
 
+    @fewer_collections()
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The results of the function."""
         call_args = flatten_args(args, kwargs)
@@ -140,6 +142,8 @@ class Completed:
                     why = program.undecided(traced, following, call_args.arrays)
                     if not why:
                         return program.run(traced, following, call_args)
+            except TakesGradients:
+                why = _TAKES_GRADIENTS
             except Exception as error:  # it reads values or types, which a plain trace does not have
                 cause = error.__cause__ or error
                 message = cause.what if isinstance(cause, ShardingTypeError) else str(cause).partition("\n")[0]
@@ -160,7 +164,7 @@ def _lifted(f: Callable[..., Any], places: dict[str, Any], *, finish: bool, comp
         if is_tracing_plain():
             if places or finish:
                 return recorded(lifted, args, kwargs, plain=f)
-            with tracing_typed(False):
+            with tracing_typed(None):
                 return f(*args, **kwargs)
         call_args = flatten_args(args, kwargs)
         key = (call_args.tree, call_args.static)

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 import jax
 
-from shtypes._compat import JAX_ERRORS, no_trace_is_running
+from shtypes._compat import JAX_ERRORS, no_trace_is_running, trace_ctx
 from shtypes._compat.jaxprs import key_of
 from shtypes._compat.local_axes import local_mesh, traced_type
 from shtypes._compat.plain_programs import needed, trace_plain
@@ -104,7 +104,7 @@ class Program:
             shardings = {
                 id(x): ArgumentSharding(t, spec_of(t)) for x, t in zip(arrays, types, strict=True) if t is not None
             }
-            with argument_shardings(shardings), tracing_typed(self._typed):
+            with argument_shardings(shardings), tracing_typed(trace_ctx.trace if self._typed else None):
                 results = f(*args, **kwargs)
                 return jax.tree_util.tree_map_with_path(self._traceable, results, is_leaf=is_lazy)
 

@@ -14,7 +14,8 @@ import jax
 
 from shtypes._compat.in_force import InForce, set_at
 from shtypes._compat.jaxprs import key_of, with_inputs
-from shtypes.caches import PROGRAMS, Bounded, Static
+from shtypes.caches import PROGRAMS, Bounded, NotesOn, Static
+from shtypes.context.garbage import fewer_collections
 from shtypes.context.settings import current_settings
 from shtypes.core.array import wrap
 from shtypes.core.jax_type import as_jax_type
@@ -65,6 +66,8 @@ _ROUNDED: Final = 4096
 
 #: The decisions of a program or the reason why there are none, with the constants with which they were typed.
 _cache: Final[Bounded[tuple[Decisions | str, Any]]] = Bounded(PROGRAMS)
+#: By the jaxpr of a trace.
+_programs: Final[NotesOn[tuple[Any, Program]]] = NotesOn()
 
 
 class _Inputs(NamedTuple):
@@ -74,6 +77,7 @@ class _Inputs(NamedTuple):
     consts: Sequence[Any]
     args: Sequence[Any]
     following: Next  # the results that are next values of its arguments
+    traced: Traced
 
     @property
     def types(self) -> list[ShType | None]:
@@ -89,17 +93,19 @@ def _inputs(traced: Traced, following: Next, arrays: Sequence[Any]) -> _Inputs:
     closed = with_inputs(jaxpr, [v for v, _ in plain], consts, [*(v for v, _ in typed), *jaxpr.invars])
     args = [*(c for _, c in typed), *traced.outer_values, *arrays]
     before = len(args) - len(arrays)
-    return _Inputs(closed, consts, args, tuple([None if at is None else before + at for at in following]))
+    return _Inputs(closed, consts, args, tuple([None if at is None else before + at for at in following]), traced)
 
 
 class _Solver:
     """The solver's interface for `lift`."""
 
+    @fewer_collections()
     def undecided(self, traced: Traced, following: Next, arrays: Sequence[Any]) -> str:
         """The reason why a program has no plan, so that its ops choose greedily; empty if it has one."""
         decisions, _ = _cached_decisions(_inputs(traced, following, arrays))
         return decisions if isinstance(decisions, str) else ""
 
+    @fewer_collections()
     def evaluate(self, traced: Traced, following: Next, arrays: Sequence[Any]) -> list[Any] | None:
         """The results of a program by its plan; None if its ops choose greedily."""
         inputs = _inputs(traced, following, arrays)
@@ -139,8 +145,13 @@ def _evaluate(program: Program, decisions: Decisions, args: Sequence[Any]) -> li
 
 
 def _program(inputs: _Inputs) -> Program:
+    """The program in the solver's IR, which is kept while its trace is."""
     arguments = [(f"argument {i}", t is not None and t.differentiable, t is None) for i, t in enumerate(inputs.types)]
-    return Program("f", inputs.jaxpr, inputs.consts, arguments, keep_annotations=True)
+    known = _programs.get(inputs.traced.jaxpr)
+    if known is not None and known[0] == arguments:
+        return known[1]
+    program = Program("f", inputs.jaxpr, inputs.consts, arguments, keep_annotations=True)
+    return _programs.put(inputs.traced.jaxpr, (arguments, program))[1]
 
 
 def _decide(inputs: _Inputs) -> Decisions | str:

@@ -19,6 +19,7 @@ from shtypes.analysis.check import Signature
 from shtypes.analysis.compute import seconds_of
 from shtypes.autodiff.grad import positions
 from shtypes.caches import Bounded
+from shtypes.context.garbage import fewer_collections
 from shtypes.context.signature_errors import check_function, name_of
 from shtypes.context.user_line import public, wrap_jax_errors
 from shtypes.core.array import Array
@@ -49,6 +50,7 @@ _UNITS: Final = {"": 1, "B": 1, "KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12, "Ki
 
 
 @public
+@fewer_collections()
 def suggest(
     f: Callable[..., Any],
     *args: Any,

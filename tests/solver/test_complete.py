@@ -12,6 +12,8 @@ import pytest
 
 import shtypes as sh
 from shtypes.lifting.lift import lift_op_by_op
+from shtypes.solver import complete
+from shtypes.solver.program import Program
 from tests.compiling import compiled
 from tests.random_checks import denoted
 from tests.random_programs import spread
@@ -297,3 +299,33 @@ def test_what_has_no_gradient_may_be_cast_where_none_may_be_sent(f: Any) -> None
             return jax.vjp(lambda x: sh.astype(sh.implicit_comm(f)(x), "f32"), x)[0]
 
     assert jax.eval_shape(backward, x).shape
+
+
+def test_a_program_is_read_once_from_its_trace_and_that_of_gradients_ends_where_they_are_taken(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    read, traced = list[Any](), list[int]()
+
+    def program(*args: Any, **kwargs: Any) -> Any:
+        read.append(args)
+        return Program(*args, **kwargs)
+
+    def loss(w: Any, x: Any) -> Any:
+        traced.append(1)
+        return jnp.sum(jnp.sin(x @ w))
+
+    monkeypatch.setattr(complete, "Program", program)
+    with sh.use_mesh(sh.abstract_mesh({"x": 2})):
+        args = sh.abstract_array("f32[4,8@x]"), sh.abstract_array("f32[8,4@x]")
+        sh.ledger(sh.implicit_comm(sh.value_and_grad(sh.lift(loss))), *args)
+    assert (len(read), len(traced)) == (1, 1)
+
+
+def test_a_program_that_takes_gradients_in_a_body_is_decided_as_a_whole() -> None:
+    def steps(w: Any, x: Any) -> Any:
+        return jax.lax.scan(lambda w, _: (w - sh.grad(lambda w: sh.sum(sh.sin(x @ w)))(w), None), w, None, length=2)[0]
+
+    with sh.use_mesh(sh.abstract_mesh({"x": 2})):
+        args = sh.abstract_array("f32[8,4]"), sh.abstract_array("f32[4@x,8]")
+        report = sh.ledger(sh.implicit_comm(steps), *args)
+    assert report.total.bytes > 0
