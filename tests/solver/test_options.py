@@ -19,7 +19,7 @@ from shtypes.api import load
 from shtypes.core.jax_type import as_jax_type
 from shtypes.evaluation.table import BODIES
 from shtypes.evaluation.value_info import Counts
-from shtypes.lifting.ways.windows import convolved
+from shtypes.lifting.ways.windows import windowed
 from shtypes.solver import options as options_
 from shtypes.solver.axis_states import INVARIANT, REDUCED, SHARDED, UNREDUCED, axis_state, typed
 from shtypes.solver.graph import Graph
@@ -188,7 +188,7 @@ def test_a_way_is_tried_once_and_differentiated_only_where_a_plan_takes_it(monke
 
     def noted(eqn: Any, operands: Sequence[Any]) -> Any:
         tried.append(" ".join(str(x.type) for x in operands))
-        return convolved(eqn, operands)
+        return windowed(eqn, operands)
 
     def noted_gradient(f: Any) -> Any:
         differentiated.append(f)

@@ -26,14 +26,13 @@ from shtypes.lifting.ways.blocks import with_padded_blocks
 from shtypes.lifting.ways.choice import name_of
 from shtypes.lifting.ways.extremes import extremes
 from shtypes.lifting.ways.kept_updates import with_kept_updates
-from shtypes.lifting.ways.moved_windows import result_dims, window_dims
 from shtypes.lifting.ways.moving import GROUPED, RESHAPES, carried_dims, kind_in_group, kind_of, moves_alone
 from shtypes.lifting.ways.opened import opened
 from shtypes.lifting.ways.order import numbered
 from shtypes.lifting.ways.paddings import variables, with_paddings
 from shtypes.lifting.ways.permutations import with_unique_places
 from shtypes.lifting.ways.selection import in_any_order, selections
-from shtypes.lifting.ways.windows import CONV
+from shtypes.lifting.ways.windows import CONV, result_dims, window_dims
 
 
 class _Uses(NamedTuple):

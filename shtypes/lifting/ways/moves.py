@@ -24,7 +24,7 @@ from shtypes.errors import ShardingTypeError
 from shtypes.evaluation.rows import shapes  # noqa: F401  # which has their rows
 from shtypes.evaluation.table import rewritten
 from shtypes.lifting.ways.choice import CALLS, innermost, way
-from shtypes.lifting.ways.moved_windows import Layout, Moved, Results, on_results, window_dims, windows_of_moved
+from shtypes.lifting.ways.moved import Layout, Moved, Results, on_results
 from shtypes.lifting.ways.moving import (
     GROUPED,
     LINEAR,
@@ -40,7 +40,7 @@ from shtypes.lifting.ways.moving import (
     origin_of,
 )
 from shtypes.lifting.ways.per_element import RULED, results_of, with_rule
-from shtypes.lifting.ways.windows import CONV
+from shtypes.lifting.ways.windows import CONV, window_dims, windows_of_moved
 from shtypes.ops.arranged import Shard, arranged, elements_sent, in_table
 from shtypes.ops.sharded_reductions import as_varying
 from shtypes.ops.shards import (

@@ -14,8 +14,8 @@ from shtypes.evaluation.rows.elementwise import acts_per_element
 from shtypes.evaluation.table import MOVING, ROWS
 from shtypes.lifting.typed_calls import TypedCall
 from shtypes.lifting.ways.choice import CALLS
-from shtypes.lifting.ways.moved_windows import window_dims
 from shtypes.lifting.ways.per_element import RULED, ruled_per_element
+from shtypes.lifting.ways.windows import window_dims
 from shtypes.ops.arranged import origin_in
 from shtypes.ops.table import OPS
 

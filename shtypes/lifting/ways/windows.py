@@ -1,7 +1,9 @@
 """Convolutions, pools and their derivatives along sharded dims, by exchanging the borders that windows reach.
 
 The windows of a device begin ``results * stride`` elements after those of the device before, and reach
-``reach - stride`` elements further than that: the border, which is sent by permutes.
+``reach - stride`` elements further than that: the border, which is sent by permutes. The operands are shards, or moved
+along a dim, as joins and pads by reflection are: then each device gets what its windows reach from where the elements
+come from, and computes the results that it is asked for.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import Any, Final, NamedTuple
 
@@ -19,11 +21,13 @@ from jax import lax
 
 from shtypes.core.array import Array
 from shtypes.dispatch.apply import is_typed
+from shtypes.errors import ShardingTypeError
 from shtypes.evaluation.rows.families import ints
 from shtypes.lifting.rows.reductions import windows_of
 from shtypes.lifting.ways.choice import way
+from shtypes.lifting.ways.moved import Layout, Moved, Results
 from shtypes.ops.arithmetic import add
-from shtypes.ops.arranged import Shard, arranged, origin_in
+from shtypes.ops.arranged import Shard, arranged
 from shtypes.ops.sharded_reductions import as_varying
 from shtypes.ops.shards import (
     Axes,
@@ -31,7 +35,6 @@ from shtypes.ops.shards import (
     as_unreduced,
     axes_of,
     axis_index,
-    axis_size,
     bound,
     least_or_most,
     of_all,
@@ -45,6 +48,58 @@ REDUCE_WINDOWS: Final = ("reduce_window_sum", "reduce_window_max", "reduce_windo
 SCATTER: Final = "select_and_scatter_add"
 #: Pools and their derivatives.
 POOLS: Final = (*REDUCE_WINDOWS, "select_and_gather_add", SCATTER)
+
+
+class Place(NamedTuple):
+    """The dims along which windows move: of the operand, of the result and of the kernel."""
+
+    operand: int
+    result: int
+    kernel: int | None = None
+
+
+def places(eqn: Any) -> list[Place]:
+    """Where the windows of an equation move, in the order of its parameters; none of others."""
+    if eqn.primitive.name == CONV:
+        numbers = eqn.params["dimension_numbers"]
+        specs = (spec[2:] for spec in (numbers.lhs_spec, numbers.out_spec, numbers.rhs_spec))
+        return [Place(*dims) for dims in zip(*specs, strict=True)]
+    return [Place(d, d) for d in range(eqn.outvars[0].aval.ndim)] if eqn.primitive.name in POOLS else []
+
+
+def window_dims(eqn: Any) -> frozenset[int]:
+    """The dims along which windows move, and their results or their kernel lie, too."""
+    return frozenset(d for d, *others in places(eqn) if d in others)
+
+
+def result_dims(eqn: Any) -> frozenset[int]:
+    """The dims along which windows move, and their results lie, too."""
+    return frozenset(d for d, result, _ in places(eqn) if d == result)
+
+
+def windows_along(eqn: Any) -> list[Window]:
+    """The windows of an equation, along each dim along which they move."""
+    p = eqn.params
+    if eqn.primitive.name != CONV:
+        return windows_of(p)
+    moves = zip(ints(p["window_strides"]), p["padding"], ints(p["lhs_dilation"]), ints(p["rhs_dilation"]), strict=True)
+    sizes = [eqn.invars[1].aval.shape[place.kernel] for place in places(eqn)]
+    return [
+        Window(size, stride, (int(low), int(high)), base, gaps)
+        for size, (stride, (low, high), base, gaps) in zip(sizes, moves, strict=True)
+    ]
+
+
+def fill_of(eqn: Any) -> Any:
+    """What is beyond the ends of an operand: what is never selected, and adds nothing."""
+    p, name = eqn.params, eqn.primitive.name
+    selects = p["select_prim"].name if "select_prim" in p else name
+    if name == CONV or selects.endswith("sum"):
+        return 0
+    return least_or_most(eqn.invars[-1].aval.dtype, most=selects in ("le", "reduce_window_min"))
+
+
+# borders
 
 
 class Border(NamedTuple):
@@ -67,70 +122,26 @@ class Border(NamedTuple):
         return max(before, 0) + max(after, 0)
 
 
-def bordered(
-    sources: Sequence[Any], origin: np.ndarray, device: Any, dim: int, axes: Axes, border: Border, fill: Any = 0
-) -> Array:
-    """Shards with their borders, from their neighbours; ``fill`` beyond the ends. Operands as of `arranged`."""
-    nth = np.arange(border.size)
-    places = np.add.outer(border.starts, nth)
-    there = (places >= 0) & (places < len(origin)) & np.less.outer(nth, border.counts).T
-    filled = np.array([len(sources) if np.any(fill) else -1, 0])
-    taken = np.where(there[..., None], origin[np.clip(places, 0, len(origin) - 1)], filled)
-    return arranged(device, [*sources, fill], taken.reshape(-1, 2), dim, axes)
-
-
-def _of_shards(x: Any, dim: int, axes: Axes, border: Border, fill: Any = 0) -> Array:
-    size = type_of(x).shape[dim] * axis_size(x, axes)
-    return bordered([Shard(x, size)], origin_in(0, np.arange(size)), axis_index(x, axes), dim, axes, border, fill)
-
-
-def unbordered(x: Any, dim: int, axes: Axes, border: Border, first: Sequence[int], size: int) -> Array:
-    """Adds the elements of shards with borders where they came from, ``size`` from the first of each device on."""
-    n = axis_size(x, axes)
-    place, device = np.add.outer(first, np.arange(size)).reshape(-1), np.repeat(np.arange(n), size)
-    terms = []
-    for hop in range(1 - n, n):  # from the device ``hop`` further on
-        at = place - np.array(border.starts)[np.clip(device + hop, 0, n - 1)]
-        is_there = (at >= 0) & (at < border.size) & (device + hop >= 0) & (device + hop < n)
-        if is_there.any():
-            origin = np.stack([np.where(is_there, 0, -1), (device + hop) * border.size + at], -1)
-            terms.append(arranged(axis_index(x, axes), [Shard(x, n * border.size)], origin, dim, axes))
-    result: Array = functools.reduce(add, terms)
-    return result
-
-
-def windows_along(eqn: Any) -> list[Window]:
-    """The windows of an equation, along each dim along which they move."""
-    p = eqn.params
-    if eqn.primitive.name != CONV:
-        return windows_of(p)
-    moves = zip(ints(p["window_strides"]), p["padding"], ints(p["lhs_dilation"]), ints(p["rhs_dilation"]), strict=True)
-    sizes = [eqn.invars[1].aval.shape[d] for d in p["dimension_numbers"].rhs_spec[2:]]
-    return [
-        Window(size, stride, (int(low), int(high)), base, gaps)
-        for size, (stride, (low, high), base, gaps) in zip(sizes, moves, strict=True)
-    ]
-
-
-def fill_of(eqn: Any) -> Any:
-    """What is beyond the ends of an operand: what is never selected, and adds nothing."""
-    p, name = eqn.params, eqn.primitive.name
-    selects = p["select_prim"].name if "select_prim" in p else name
-    if name == CONV or selects.endswith("sum"):
-        return 0
-    return least_or_most(eqn.invars[-1].aval.dtype, most=selects in ("le", "reduce_window_min"))
-
-
-def unit_of(w: Window) -> int:
+def _unit_of(w: Window) -> int:
     """Of how many results the first have the same padding."""
     return w.base_dilation // math.gcd(w.stride, w.base_dilation)
 
 
-def border_along(w: Window, first: Sequence[int], counts: Sequence[int]) -> Border | None:
+def _border_along(w: Window, first: Sequence[int], counts: Sequence[int]) -> Border | None:
     """The border of so many windows of each device, from its first on; None if their padding differs."""
     low, reach = w.padding[0], (w.size - 1) * w.window_dilation
     ends = [(count - 1) * w.stride - low + reach for count in counts]
     return _border([start * w.stride for start in first], low, ends, w.base_dilation)
+
+
+def _border_of_sharded_window(w: Window, window: int, results: int, devices: int) -> Border | None:
+    """The border for windows that are sharded as the dim: each device sums over its part of the window.
+
+    Element ``j`` of the window of result ``i`` is at ``i * stride + j * window_dilation - low`` of the dilated dim.
+    """
+    low, reach = w.padding[0], (window - 1) * w.window_dilation
+    starts = [d * window * w.window_dilation for d in range(devices)]
+    return _border(starts, low, [(results - 1) * w.stride - low + reach] * devices, w.base_dilation)
 
 
 def _border(starts: Sequence[int], low: int, ends: Sequence[int], gap: int) -> Border | None:
@@ -140,7 +151,71 @@ def _border(starts: Sequence[int], low: int, ends: Sequence[int], gap: int) -> B
     return Border(tuple(s // gap - before for s in starts), counts, (low % gap, max(ends) % gap)) if even else None
 
 
-class Part(NamedTuple):
+class _Reach(NamedTuple):
+    """What the windows of an equation reach along a sharded dim.
+
+    Attributes:
+        nth: Which of its windows.
+        place: Where they move.
+        axes: The axes that shard the dim.
+        device: The index of the device along the axes.
+        border: The border.
+    """
+
+    nth: int
+    place: Place
+    axes: Axes
+    device: Any
+    border: Border
+
+    def bordered(self, x: Any, fill: Any = 0) -> Array:
+        """Shards, or a moved value, with their borders from other devices; ``fill`` beyond the ends."""
+        dim, border = self.place.operand, self.border
+        if not isinstance(x, Moved):
+            size = type_of(x).shape[dim] * len(border.starts)
+            x = Moved.of(Shard(x, size), size)
+        nth = np.arange(border.size)
+        at = np.add.outer(border.starts, nth)
+        there = (at >= 0) & (at < x.size) & np.less.outer(nth, border.counts).T
+        filled = np.array([len(x.sources) if np.any(fill) else -1, 0])
+        taken = np.where(there[..., None], x.origin[np.clip(at, 0, x.size - 1)], filled)
+        return arranged(self.device, [*x.sources, fill], taken.reshape(-1, 2), dim, self.axes)
+
+    def unbordered(self, x: Any, first: Sequence[int], size: int) -> Array:
+        """Adds the elements of shards with borders where they came from, ``size`` from the first of each device on."""
+        starts, held, n = np.array(self.border.starts), self.border.size, len(first)
+        place, device = np.add.outer(first, np.arange(size)).reshape(-1), np.repeat(np.arange(n), size)
+        terms = []
+        for hop in range(1 - n, n):  # from the device ``hop`` further on
+            at = place - starts[np.clip(device + hop, 0, n - 1)]
+            is_there = (at >= 0) & (at < held) & (device + hop >= 0) & (device + hop < n)
+            if is_there.any():
+                origin = np.stack([np.where(is_there, 0, -1), (device + hop) * held + at], -1)
+                terms.append(arranged(self.device, [Shard(x, n * held)], origin, self.place.operand, self.axes))
+        result: Array = functools.reduce(add, terms)
+        return result
+
+
+def _windowed(eqn: Any, reaches: Sequence[_Reach], x: Any, others: Sequence[Any]) -> Any:
+    """What the windows of an equation compute of operands with their borders: of ``x``, and kernels or cotangents."""
+    name, fill = eqn.primitive.name, fill_of(eqn)
+    padding = [tuple(map(int, pads)) for pads in eqn.params["padding"]]
+    for reach in reaches:
+        x = reach.bordered(x, fill)
+        others = others if name in (CONV, SCATTER) else [reach.bordered(y) for y in others]
+        padding[reach.nth] = reach.border.padding
+    return bound(eqn, padding=tuple(padding))(*((x, *others) if name == CONV else (*others, x)))
+
+
+def _operands(eqn: Any, operands: Sequence[Any]) -> Sequence[Any]:
+    """What windows move along, and the others: the second operand of a derivative selects."""
+    return operands if eqn.primitive.name == CONV else (operands[-1], *operands[:-1])
+
+
+# of shards
+
+
+class _Part(NamedTuple):
     """The results of each device along a dim: an even share, from the first of a device on, and what they reach."""
 
     share: Fraction
@@ -148,7 +223,7 @@ class Part(NamedTuple):
     border: Border
 
 
-def part_of(w: Window, size: int, results: int, devices: int, sizes: tuple[int, int]) -> Part | None:
+def _part_of(w: Window, size: int, results: int, devices: int, sizes: tuple[int, int]) -> _Part | None:
     """The results of windows that each device computes; None if it has none, or the padding would differ.
 
     Where the devices do not divide their number, shares are even, or begin where shards do, or are of complete rows,
@@ -163,15 +238,15 @@ def part_of(w: Window, size: int, results: int, devices: int, sizes: tuple[int, 
     """
     if not results or not size:
         return None
-    unit, even, aligned = unit_of(w), Fraction(results, devices), Fraction(size * w.base_dilation, w.stride)
+    unit, even, aligned = _unit_of(w), Fraction(results, devices), Fraction(size * w.base_dilation, w.stride)
     rows = sizes[0] // (size * devices), sizes[1] // results
 
-    def part(share: Fraction) -> tuple[Any, Part | None]:
+    def part(share: Fraction) -> tuple[Any, _Part | None]:
         first = tuple(min(int(d * share), results - 1) // unit * unit for d in range(devices))
         counts = [min(math.ceil((d + 1) * share), results) - start for d, start in enumerate(first)]
-        border = border_along(w, first, counts)
+        border = _border_along(w, first, counts)
         sent = border and border.sent(size) * rows[0] + (devices - 1) * math.ceil(share * rows[1])
-        return sent, border and Part(share, first, border)
+        return sent, border and _Part(share, first, border)
 
     shares = {even, max(even, aligned), Fraction(math.ceil(even))} if results % devices else {even}
     return min((part(share) for share in sorted(shares)), key=lambda each: each[0] or 0)[1]
@@ -182,7 +257,7 @@ def _of_device(y: Any, device: Any, starts: Sequence[int], count: int, dim: int)
     return lax.dynamic_slice_in_dim(y, jnp.asarray(starts)[device], count, dim)
 
 
-def _joined(y: Any, dim: int, axes: Axes, part: Part, size: int) -> Any:
+def _joined(y: Any, dim: int, axes: Axes, part: _Part, size: int) -> Any:
     """The results from those of the devices: sharded, or all of them where the devices do not divide their number."""
     first, n = part.first, len(part.first)
     if size % n:
@@ -193,102 +268,104 @@ def _joined(y: Any, dim: int, axes: Axes, part: Part, size: int) -> Any:
     return as_sharded(y, dim, axes)
 
 
-# convolutions
-
-
-@way(CONV)
-def convolved(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
-    """Exchanges a border of ``reach - stride`` rows for each sharded spatial dim; backward as much."""
-    if not all(map(is_typed, operands)):
-        return None
-    x, kernel = operands
-    p, t, k = eqn.params, type_of(x), type_of(kernel)
-    numbers, out = p["dimension_numbers"], eqn.outvars[0].aval.shape
-    padding = [tuple(map(int, pads)) for pads in p["padding"]]
-    crossed: list[tuple[int, Axes, Border, Part | None]] = []  # the last is None where results are summed
-    for i, w in enumerate(windows_along(eqn)):
-        d, e, o = (spec[2 + i] for spec in (numbers.lhs_spec, numbers.rhs_spec, numbers.out_spec))
-        axes, kernel_axes = t.dims[d].axes, k.dims[e].axes
-        if not axes and not kernel_axes:
-            continue
-        n = t.mesh.product(axes)
-        if kernel_axes:  # the gradient of a kernel: a window of all the dim, each device has a term of the sum
-            if axes != kernel_axes:
-                return None
-            part, border = None, border_of_sharded_window(w, k.local_shape[e], out[o], n)
-        elif n == 1 or w.stays_within(t.local_shape[d]):
+def _crossed(eqn: Any, x: Any, others: Sequence[Any]) -> list[tuple[_Reach, _Part | None]] | None:
+    """What windows reach of other shards, and the results of each device; None of what is summed. Of others None."""
+    t, convolves, found = type_of(x), eqn.primitive.name == CONV, list[tuple[_Reach, _Part | None]]()
+    counted = (eqn.invars if eqn.primitive.name == SCATTER else eqn.outvars)[0].aval.shape
+    for nth, (w, place) in enumerate(zip(windows_along(eqn), places(eqn), strict=True)):
+        beside = place.operand if place.kernel is None else place.kernel
+        axes, of_others = t.dims[place.operand].axes, [axes_of(y, beside) for y in others]
+        n, size, results = t.mesh.product(axes), t.local_shape[place.operand], counted[place.result]
+        sums, part = convolves and any(of_others), None
+        if sums:  # the gradient of a kernel: a window of all the dim, each device has a term of the sum
+            border = _border_of_sharded_window(w, type_of(others[0]).local_shape[beside], results, n)
+        elif n == 1 or w.stays_within(size):
             continue
         else:
-            part = part_of(w, t.local_shape[d], out[o], n, (t.size, math.prod(out)))
+            part = _part_of(w, size, results, n, (t.size, math.prod(counted)))
             border = part and part.border
-        if border is None or any(a in kernel_dim.axes for a in axes for j, kernel_dim in enumerate(k.dims) if j != e):
+        alike = all(each == axes for each in of_others) or (convolves and not sums)
+        split = {a for y in others for d, dim in enumerate(type_of(y).dims) if d != beside for a in dim.axes}
+        if border is None or not alike or not split.isdisjoint(axes):
             return None
-        crossed.append((i, axes, border, part))
-    if not crossed:
+        found.append((_Reach(nth, place, axes, axis_index(x, axes), border), part))
+    return found or None
+
+
+@way(CONV, *POOLS)
+def windowed(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
+    """Exchanges a border of ``reach - stride`` elements for each sharded dim; backward as much, and its cotangent."""
+    x, *others = _operands(eqn, operands)
+    crossed = _crossed(eqn, x, others) if all(map(is_typed, operands)) else None
+    if crossed is None:
         return None
-    x = as_varying(x, tuple(a for _, axes, *_ in crossed for a in axes))
-    if summed := tuple(a for _, axes, _, part in crossed if not part for a in axes):
-        kernel = as_varying(kernel, summed)
-    for i, axes, border, _ in crossed:
-        x = _of_shards(x, numbers.lhs_spec[2 + i], axes, border)
-        padding[i] = border.padding
-    y = bound(eqn, padding=tuple(padding))(x, kernel)
-    for i, axes, _, part in crossed:
-        o = numbers.out_spec[2 + i]
-        y = _joined(y, o, axes, part, out[o]) if part else as_unreduced(y, axes)
-    return [y]
-
-
-def border_of_sharded_window(w: Window, window: int, results: int, devices: int) -> Border | None:
-    """The border for windows that are sharded as the dim: each device sums over its part of the window.
-
-    Element ``j`` of the window of result ``i`` is at ``i * stride + j * window_dilation - low`` of the dilated dim.
-    """
-    low, reach = w.padding[0], (window - 1) * w.window_dilation
-    starts = [d * window * w.window_dilation for d in range(devices)]
-    return _border(starts, low, [(results - 1) * w.stride - low + reach] * devices, w.base_dilation)
-
-
-# pools
-
-
-def _crossed(p: Any, x: Any, results: Sequence[int]) -> list[tuple[int, Axes, Part]] | None:
-    """The dims along which windows cross shards, with their axes and parts; None if no border does."""
-    t, crossed = type_of(x), []
-    for d, (w, dim, n) in enumerate(zip(windows_of(p), t.dims, results, strict=True)):
-        if not dim.axes or w.stays_within(t.local_shape[d]):
-            continue
-        part = part_of(w, t.local_shape[d], n, t.mesh.product(dim.axes), (t.size, math.prod(results)))
+    size, shape = type_of(x).local_shape, eqn.outvars[0].aval.shape
+    of_others = [reach.axes for reach, part in crossed if eqn.primitive.name != CONV or not part]
+    x = as_varying(x, tuple(a for reach, _ in crossed for a in reach.axes))
+    others = [as_varying(y, tuple(a for axes in of_others for a in axes)) for y in others]
+    y = _windowed(eqn, [reach for reach, _ in crossed], x, others)
+    for reach, part in reversed(crossed):
+        dim = reach.place.result
         if part is None:
-            return None
-        crossed.append((d, dim.axes, part))
-    return crossed or None
-
-
-@way(*POOLS)
-def pooled(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
-    """Exchanges a border of ``reach - stride`` elements; backward as much, and the cotangent that falls on it.
-
-    The second operand of a derivative selects. The ends are padded with what is never selected, as the primitives do.
-    """
-    name, p, (*others, x) = eqn.primitive.name, eqn.params, operands
-    scatters = name == SCATTER
-    crossed = _crossed(p, x, (eqn.invars if scatters else eqn.outvars)[0].aval.shape) if is_typed(x) else None
-    if crossed is None or not all(is_typed(y) and axes_of(y, d) == axes for y in others for d, axes, _ in crossed):
-        return None
-    fill, t = fill_of(eqn), type_of(x)
-    padding = [(int(a), int(b)) for a, b in p["padding"]]
-    x, *others = (as_varying(y, tuple(a for _, axes, _ in crossed for a in axes)) for y in (x, *others))
-    for d, axes, (*_, border) in crossed:
-        x = _of_shards(x, d, axes, border, fill)
-        others = others if scatters else [_of_shards(y, d, axes, border) for y in others]
-        padding[d] = border.padding
-    y = bound(eqn, padding=tuple(padding))(*others, x)
-    for d, axes, part in reversed(crossed):
-        if scatters:
-            size = t.local_shape[d]
-            first = range(0, size * len(part.first), size)
-            y = as_sharded(unbordered(y, d, axes, part.border, first, size), d, axes)
+            y = as_unreduced(y, reach.axes)
+        elif eqn.primitive.name == SCATTER:
+            first = range(0, size[dim] * len(part.first), size[dim])
+            y = as_sharded(reach.unbordered(y, first, size[dim]), dim, reach.axes)
         else:
-            y = _joined(y, d, axes, part, eqn.outvars[0].aval.shape[d])
+            y = _joined(y, dim, reach.axes, part, shape[dim])
     return [y]
+
+
+# of moved values
+
+
+def windows_of_moved(
+    eqn: Any, operands: Sequence[Any], dim: int, axes: Axes, device: Any, block: Callable[[Moved], Any]
+) -> Any:
+    """What windows along a dim compute: their results, or of a kernel that is moved a pending sum.
+
+    Args:
+        eqn: The equation.
+        operands: Moved values, and other kernels.
+        dim: The dim.
+        axes: The axes that shard it.
+        device: The index of the device along the axes.
+        block: Materializes a moved value, with zeros beyond its end.
+    """
+    x, *others = _operands(eqn, operands)
+    name, n = eqn.primitive.name, type_of(device).mesh.product(axes)
+    sums, scatters = name == CONV and isinstance(others[0], Moved), name == SCATTER
+    if dim not in (window_dims if sums else result_dims)(eqn):
+        raise ShardingTypeError(f"`{name}` has its results along another dim than {dim}")
+    nth = [place.operand for place in places(eqn)].index(dim)
+    w, place, shape = windows_along(eqn)[nth], places(eqn)[nth], eqn.outvars[0].aval.shape
+
+    def reach(border: Border | None) -> _Reach:
+        if border is None:
+            raise ShardingTypeError(f"the padding of `{name}` is another one on each device")
+        return _Reach(nth, place, axes, device, border)
+
+    if sums:
+        kernel = block(others[0])
+        border = _border_of_sharded_window(w, type_of(kernel).shape[dim], shape[place.result], n)
+        return as_unreduced(_windowed(eqn, [reach(border)], x, [kernel]), axes)
+
+    @functools.cache
+    def compute(first: Sequence[int], counts: Sequence[int]) -> Any:
+        if not scatters:
+            return _windowed(eqn, [reach(_border_along(w, first, counts))], x, others)
+        layout = Layout.even(others[0].size, n)
+        of_source = reach(_border_along(w, layout.first, layout.counts))
+        return of_source.unbordered(_windowed(eqn, [of_source], x, [block(others[0])]), first, max(counts))
+
+    beside = _beside(w, others[0].size if scatters else x.size, n, scatters=scatters)
+    return Results(shape[dim], beside, _unit_of(w), compute)
+
+
+def _beside(w: Window, size: int, n: int, *, scatters: bool) -> tuple[int, ...]:
+    """The first result of each device whose windows lie mostly on it, or which lies mostly in its windows."""
+    offset = w.padding[0] - Fraction((w.size - 1) * w.window_dilation, 2)
+    starts = [Fraction(d * size, n) for d in range(1, n)]
+    if scatters:
+        return (0, *(round(start * w.stride - offset) for start in starts))
+    return (0, *(round((start * w.base_dilation + offset) / w.stride) for start in starts))
