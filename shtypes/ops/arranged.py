@@ -333,7 +333,7 @@ def _widened(device: Any, sources: Sequence[Any], origin: np.ndarray, dim: int, 
     for ks in alike.values():
         of_them, some = np.isin(origin[:, 0], ks), [x if k in ks else 0 for k, x in enumerate(sources)]
         some = [x._replace(widen=None) if isinstance(x, Shard) else x for x in some]
-        z = _arranged(device, some, np.where(of_them[:, None], origin, -1), dim, axes)
+        z = arranged(device, some, np.where(of_them[:, None], origin, -1), dim, axes)
         for k in ks:
             widen = getattr(sources[k], "widen", None)
             wide, where = (widen(z), origin[:, 0] == k) if widen else (z, of_them)

@@ -32,6 +32,10 @@ def reflected(mode: str) -> Callable[..., Any]:
     return lambda x, k: conv(jnp.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)), mode=mode), k)
 
 
+def of_ones(x: Any, k: Any) -> Any:
+    return conv(jnp.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)), constant_values=1), k)
+
+
 def pooled(mode: str) -> Callable[..., Any]:
     def pool(x: Any) -> Any:
         y = jnp.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)), mode=mode)
@@ -71,7 +75,8 @@ CASES = [
         ("f32[2,64@x,3]", "f32[2,2,3]", "f32[3,3,3]"),
         (48, 96),
     ),
-    Case("around", around, (SEQ, f32(5, 3, 3)), ("f32[2,64@x,3]", "f32[5,3,3]"), (96, 288)),
+    Case("around", around, (SEQ, f32(5, 3, 3)), ("f32[2,64@x,3]", "f32[5,3,3]"), (96, 240)),
+    Case("conv, of ones", of_ones, IMAGE, KERNEL, (2 * 4 * 4 * 3 * 4, 768)),  # the border of both is one
     Case("twice", twice, IMAGE, KERNEL, (4 * ROW, 3456)),
     Case("jnp.convolve", convolved, (f32(64), f32(9)), ("f32[64@x]", "f32[9]"), (68, 224)),
 ]

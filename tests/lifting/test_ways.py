@@ -310,6 +310,31 @@ def test_what_is_moved_along_a_dim_is_padded_along_others_where_it_arrives() -> 
     assert_close(host(gradient), np.sin(2 * blocks[0]), SERIES)
 
 
+@pytest.mark.mesh({"x": 4})
+@pytest.mark.parametrize(
+    ("f", "types", "sent"),
+    [
+        (lambda x, y: jnp.concatenate([x[1:], y[:33]]) * 2, ("[64@x,3]", "[64@x,3]"), (32 * 12, 64 * 12)),
+        (lambda x: (x[1:] + x[:-1])[:48], ("[64@x,3]",), (13 * 12, 25 * 12)),
+    ],
+    ids=["join", "terms"],
+)
+def test_rows_of_an_odd_size_move_as_others_and_terms_of_a_sum_together(f: Any, types: Any, sent: Any) -> None:
+    args = [f32(64, 3) for _ in types]
+    typed = [sh.array(x, t) for x, t in zip(args, types, strict=True)]
+    gradient = jax.grad(lambda *xs: jnp.sum(jnp.sin(f(*xs))), tuple(range(len(args))))
+    assert tuple(sh.ledger(across(g), *typed).total.bytes for g in (f, gradient)) == sent
+
+    def step(*args: Any) -> Any:
+        return across(f)(*args), across(gradient)(*args)
+
+    assert_compiled_as_said(step, *typed, jits=[jax.jit])
+    value, found = jax.jit(step)(*typed)
+    assert_close(host(value), f(*args), SERIES)
+    for a, b in zip(found, gradient(*args), strict=True):
+        assert_close(host(a), b, SERIES)
+
+
 @pytest.mark.mesh({"x": 8})
 def test_few_elements_of_a_dim_are_not_gathered_with_all_of_it() -> None:
     def sent(f: Callable[..., Any]) -> int:

@@ -57,10 +57,10 @@ def grouped(jaxpr: Any, sharded: frozenset[int] | None = frozenset()) -> Any:
     jaxpr = _with_moves_of_their_own(jaxpr)
     sized = _sized(jaxpr)
     selecting = [*selections(jaxpr), *_numbered(jaxpr), *extremes(jaxpr)]
-    groups = _groups(jaxpr, sized, {i for g in selecting for i in g})
+    groups, odd = _groups(jaxpr, sized, {i for g in selecting for i in g})
     if groups or selecting:
         uses = _uses(jaxpr, sized)
-        groups = [g for g in groups if _may_be_call(uses, g)]
+        groups = [g for g in groups if _may_be_call(uses, g, odd)]
         taken = {i for g in groups for i in g}
         groups += [g for g in selecting if taken.isdisjoint(g) and len({set_at(jaxpr.eqns[i]) for i in g}) == 1]
     while groups:
@@ -203,19 +203,19 @@ def _even_shapes(uses: _Uses, eqn: Any, odd: Mapping[Any, _Odd]) -> set[Any]:
     return {s for s in shapes if any(max(n, m) % max(min(n, m), 1) for n, m in zip(s, y.aval.shape, strict=True))}
 
 
-def _groups(jaxpr: Any, sized: set[Any], taken: set[int]) -> list[list[int]]:
+def _groups(jaxpr: Any, sized: set[Any], taken: set[int]) -> tuple[list[list[int]], dict[Any, _Odd]]:
     """The numbers of equations that are connected by values of odd sizes, and single ones that move elements.
 
-    Equations that are ``taken`` are left out, and windows that cannot be in a group.
+    Equations that are ``taken`` are left out, and windows that cannot be in a group. Also returns these values.
     """
-    _, roots = _odd(jaxpr, sized, taken)
+    odd, roots = _odd(jaxpr, sized, taken)
     members: dict[int, list[int]] = {}
     for i, root in enumerate(roots):
         members.setdefault(root, []).append(i)
     groups = [g for g in members.values() if len(g) > 1 or (g[0] not in taken and kind_of(jaxpr.eqns[g[0]]))]
     closed = _closed(jaxpr, groups)
     lost = {i for g in groups for i in g if kind_of(jaxpr.eqns[i]) is None}.difference(*closed)
-    return _groups(jaxpr, sized, taken | lost) if lost else closed
+    return _groups(jaxpr, sized, taken | lost) if lost else (closed, odd)
 
 
 def _with_moves_of_their_own(jaxpr: Any) -> Any:
@@ -278,21 +278,17 @@ def _closed(jaxpr: Any, groups: Sequence[Sequence[int]]) -> list[list[int]]:
     return [sorted(g) for g in closed if all(map(may_be_inside, g))]
 
 
-def _may_be_call(uses: _Uses, group: Sequence[int]) -> bool:
+def _may_be_call(uses: _Uses, group: Sequence[int], odd: Mapping[Any, _Odd]) -> bool:
     """Whether a group's results have shapes of operands, even or few sizes, and its equations the same settings."""
     operands, results = _boundary(uses, group)
     shapes = {v.aval.shape for v in operands if v in uses.sized}
     most = max((v.aval.size for v in operands), default=0)
     marks = {set_at(uses.jaxpr.eqns[i]) for i in group}
-    makers = {v: uses.jaxpr.eqns[i] for i in group for v in uses.jaxpr.eqns[i].outvars}
-    fits = all(_is_even(makers[v], v, shapes) or 2 * v.aval.size <= most for v in results)
-    return len(marks) == 1 and bool(results) and fits
 
+    def is_even(v: Any) -> bool:
+        return v.aval.shape in shapes or v not in odd or not any(v.aval.shape[d] % 2 for d in odd[v].dims(v))
 
-def _is_even(maker: Any, v: Any, shapes: set[Any]) -> bool:
-    """Whether a result of a group has the shape of an operand, or even sizes; what windows compute where they move."""
-    dims = result_dims(maker) if window_dims(maker) else range(v.aval.ndim)
-    return v.aval.shape in shapes or not any(v.aval.shape[d] % 2 for d in dims)
+    return len(marks) == 1 and bool(results) and all(is_even(v) or 2 * v.aval.size <= most for v in results)
 
 
 def _boundary(uses: _Uses, group: Sequence[int]) -> tuple[list[Any], list[Any]]:

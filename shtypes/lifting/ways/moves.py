@@ -113,7 +113,10 @@ class _Evaluation:
             return self._of_sources(eqn, xs, lambda _: {})
         size = eqn.outvars[0].aval.shape[self.dim]
         spreads = [not getattr(x, "ndim", 1) or self._size(x) != size for x in xs]  # is broadcast along the dim
-        layout = self._layout(size, [x for x, s in zip(xs, spreads, strict=True) if not s])
+        along = [x for x, s in zip(xs, spreads, strict=True) if not s]
+        layout = self._layout(size, along)
+        if layout == Layout.even(size, self.n):
+            self.place_together(along)
         blocks = [self._complete(x) if s else self._placed(x, layout) for x, s in zip(xs, spreads, strict=True)]
         if size % self.n:  # the padding must not add to gradients of what is broadcast
             like = next(x for x, s in zip(blocks, spreads, strict=True) if not s)
@@ -254,15 +257,16 @@ class _Evaluation:
         return self._sent[key][1]
 
     def place_together(self, xs: Sequence[Any]) -> None:
-        """Materializes values with the dims of one as one where that sends less, as the parts of a split."""
+        """Materializes values with the dims of one as one where that sends less, as parts of a split, or terms."""
         alike: dict[Any, list[Any]] = {}
         for x in xs:
             if isinstance(x, (Shard, Moved)) and x.size % self.n == 0:
                 moved = self._computed(self._as_moved(x))
-                of = [y.x for y in moved.sources if isinstance(y, Shard) and not y.widen]
-                shapes = {tuple(m for d, m in enumerate(type_of(y).shape) if d != self.dim) for y in of}
-                if len(of) == len(moved.sources) and len(shapes) == 1:
-                    alike.setdefault((*shapes, type_of(of[0]).dtype_name), []).append((x, moved))
+                of = [y for y in moved.sources if isinstance(y, Shard) or getattr(y, "ndim", 0) > 0]
+                plain = [type_of(y.x) for y in of if isinstance(y, Shard) and not y.widen]
+                shapes = {tuple(m for d, m in enumerate(t.shape) if d != self.dim) for t in plain}
+                if len(plain) == len(of) and len(shapes) == 1:
+                    alike.setdefault((*shapes, plain[0].dtype_name), []).append((x, moved))
         for pairs in alike.values():
             sources, origins = _in_common([moved for _, moved in pairs])
             shares = [each.reshape(self.n, -1, 2) for each in origins]

@@ -134,14 +134,14 @@ def _border_along(w: Window, first: Sequence[int], counts: Sequence[int]) -> Bor
     return _border([start * w.stride for start in first], low, ends, w.base_dilation)
 
 
-def _border_of_sharded_window(w: Window, window: int, results: int, devices: int) -> Border | None:
-    """The border for windows that are sharded as the dim: each device sums over its part of the window.
+def _border_of_sharded_window(w: Window, window: Layout, results: int) -> Border | None:
+    """The border for windows that are sharded: each device sums over its part of the window.
 
     Element ``j`` of the window of result ``i`` is at ``i * stride + j * window_dilation - low`` of the dilated dim.
     """
-    low, reach = w.padding[0], (window - 1) * w.window_dilation
-    starts = [d * window * w.window_dilation for d in range(devices)]
-    return _border(starts, low, [(results - 1) * w.stride - low + reach] * devices, w.base_dilation)
+    low, reach = w.padding[0], (max(window.counts) - 1) * w.window_dilation
+    starts = [start * w.window_dilation for start in window.first]
+    return _border(starts, low, [(results - 1) * w.stride - low + reach] * len(starts), w.base_dilation)
 
 
 def _border(starts: Sequence[int], low: int, ends: Sequence[int], gap: int) -> Border | None:
@@ -278,7 +278,7 @@ def _crossed(eqn: Any, x: Any, others: Sequence[Any]) -> list[tuple[_Reach, _Par
         n, size, results = t.mesh.product(axes), t.local_shape[place.operand], counted[place.result]
         sums, part = convolves and any(of_others), None
         if sums:  # the gradient of a kernel: a window of all the dim, each device has a term of the sum
-            border = _border_of_sharded_window(w, type_of(others[0]).local_shape[beside], results, n)
+            border = _border_of_sharded_window(w, Layout.even(w.size, n), results)
         elif n == 1 or w.stays_within(size):
             continue
         else:
@@ -346,9 +346,8 @@ def windows_of_moved(
         return _Reach(nth, place, axes, device, border)
 
     if sums:
-        kernel = block(others[0])
-        border = _border_of_sharded_window(w, type_of(kernel).shape[dim], shape[place.result], n)
-        return as_unreduced(_windowed(eqn, [reach(border)], x, [kernel]), axes)
+        border = _border_of_sharded_window(w, Layout.even(others[0].size, n), shape[place.result])
+        return as_unreduced(_windowed(eqn, [reach(border)], x, [block(others[0])]), axes)
 
     @functools.cache
     def compute(first: Sequence[int], counts: Sequence[int]) -> Any:
