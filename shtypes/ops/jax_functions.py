@@ -147,6 +147,12 @@ class JaxFunction:
 
         values = match_constants(values, constants)
         types = tuple([x.type for x in values])
+        out = objective().out
+        if out is not None and _asks_for_all(out) and _grows(trace.jaxpr):
+            traced = functools.partial(_traced_in_way, run_equations, types)
+            if self._way(key, trace, types, out, traced) == _GATHERED:
+                values = list(map(_gathered, values))
+                types = tuple([x.type for x in values])
         try:
             self._typed(key, trace, types, constants)
         except ShardingTypeError as error:
@@ -170,7 +176,7 @@ class JaxFunction:
     ) -> list[Any]:
         """The results, equation by equation; for an ``out=``, in the way that sends least with the reshard to it."""
         out = objective().out
-        if out is None or not (has_ways(trace.jaxpr) or (_asks_for_all(out) and _grows(trace.jaxpr))):
+        if out is None or not has_ways(trace.jaxpr):
             return run_equations(*values)
         types = [x.type for x in values]
         way = self._way(key, trace, types, out, functools.partial(_traced_in_way, run_equations, types))

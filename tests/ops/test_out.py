@@ -84,6 +84,7 @@ def test_out_takes_the_way_that_sends_least_until_there() -> None:
 ALL_OR_SHARES: dict[str, tuple[Callable[..., Any], int, dict[str, int]]] = {
     "roll": (lambda m, x, **out: m.roll(x, 1, 0, **out), 1, {"[_@x,_]": 32, "[_,_@x]": 120}),
     "flip": (lambda m, x, **out: m.flip(x, 0, **out), 1, {"[_@x,_]": 128, "[_,_@x]": 96}),
+    "repeat": (lambda m, x, **out: m.repeat(x, 2, 0, **out), 1, {"[_@x,_]": 0}),
     "tile": (lambda m, x, **out: m.tile(x, (2, 1), **out), 1, {"[_,_@x]": 96}),
     "cumsum": (lambda m, x, **out: m.cumsum(x, 0, **out), 1, {"[_@x,_]": 96}),
     "split": (lambda m, x, **out: m.split(x, 2, **out), 2, {"[_@x,_]": 128, "[_,_@x]": 96}),
