@@ -147,6 +147,11 @@ def elements_sent(sources: Sequence[Any], origin: np.ndarray, dim: int, n: int) 
 def _taken(pool: Any, device: Any, table: Static, n: int, dim: int) -> Any:
     """Looks up a device's row of a table of places in the pool; negative places give arbitrary elements."""
     places = np.frombuffer(table.value, np.int64).reshape(n, -1)
+    count = places.shape[1]
+    starts = (places - np.arange(count)).max(1, where=places >= 0, initial=0)
+    in_a_row = np.all((places < 0) | (places == np.add.outer(starts, np.arange(count))))
+    if in_a_row and max(starts) + count <= pool.shape[dim]:  # which XLA computes with what reads it
+        return lax.dynamic_slice_in_dim(pool, jnp.asarray(starts)[device], count, dim)
     return jnp.take(pool, jnp.asarray(np.maximum(places, 0))[device], axis=dim, mode="clip")
 
 

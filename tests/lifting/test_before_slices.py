@@ -434,3 +434,18 @@ def test_to_send_some_bytes_less_no_plan_has_all_devices_compute_all() -> None:
     memory = jax.jit(step).lower(x).compile().memory_analysis()
     assert memory is not None
     assert memory.temp_size_in_bytes < 200 * shard  # where all devices have all scores it is 1000
+
+
+@pytest.mark.mesh({"x": 4, "y": 2})
+def test_shares_of_constants_are_not_taken_from_all_of_them() -> None:
+    def total_variation(x: Any) -> Any:
+        return jnp.mean(jnp.abs(jnp.diff(x, axis=0))) + jnp.mean(jnp.abs(jnp.diff(x, axis=1)))
+
+    step = sh.implicit_comm(sh.lift(jax.grad(total_variation)))
+    compiled = jax.jit(step).lower(sh.abstract_array("f32[512@x,512@y]")).compile()
+    memory = compiled.memory_analysis()
+    assert memory is not None
+    assert memory.temp_size_in_bytes < 3.1 * (128 * 256 * 4)  # as JAX's auto mode; each table of zeros is one more
+    x = f32(16, 8)
+    found = jax.jit(step)(sh.array(x, "[16@x,8@y]"))
+    assert_close(host(found), jax.grad(total_variation)(x), SERIES)
