@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import jax
-from jax.tree_util import DictKey, SequenceKey, keystr, tree_leaves_with_path
+from jax.tree_util import DictKey, FlattenedIndexKey, GetAttrKey, SequenceKey, keystr, tree_leaves_with_path
 
 from shtypes._compat.eqn_frames import Frame, parsed
 from shtypes.context.eqn_source import eqn_source
@@ -108,17 +108,19 @@ def _text(written: _Arguments, path: tuple[Any, ...]) -> str:
     while rest and (item := _item(node, rest[0])) is not None:
         node = item
         del rest[0]
-    if rest and isinstance(node, ast.Call):
-        return ""  # a part of a result
+    if rest and (isinstance(node, ast.Call) or any(isinstance(key, FlattenedIndexKey) for key in rest)):
+        return ""  # a part of a result, or of an object that does not say how it is read
     if node is None or isinstance(node, (ast.Constant, ast.Starred)):
         return ""
     return (ast.get_source_segment(source, node) or ast.unparse(node)) + keystr(tuple(rest))
 
 
 def _item(node: ast.expr | None, key: Any) -> ast.expr | None:
-    """An item of a list, tuple or dict that the line writes; None for others."""
+    """An item of a list, tuple, dict or ``x.at[key]`` that the line writes; None for others."""
     if isinstance(node, (ast.List, ast.Tuple)) and isinstance(key, SequenceKey):
         return None if any(isinstance(x, ast.Starred) for x in node.elts) else node.elts[key.idx]
+    if isinstance(node, ast.Subscript) and isinstance(key, GetAttrKey) and isinstance(at := node.value, ast.Attribute):
+        return at.value if key.name == "value" else node.slice
     if isinstance(node, ast.Dict) and isinstance(key, DictKey):
         written = zip(node.keys, node.values, strict=True)
         return next((v for k, v in written if isinstance(k, ast.Constant) and k.value == key.key), None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Iterator
-from typing import Any, TypedDict, Unpack
+from typing import Any, Final, TypedDict, Unpack
 
 import jax
 import numpy as np
@@ -210,5 +210,8 @@ def _is_array(x: Any) -> bool:
 
 
 # For errors: the operands of an update are the value, the positions and the update.
-jax.tree_util.register_pytree_node(Updates, lambda x: ((x.value, x.key), None), lambda _, parts: Updates(*parts))
+_PARTS: Final = (jax.tree_util.GetAttrKey("value"), jax.tree_util.GetAttrKey("key"))
+jax.tree_util.register_pytree_with_keys(
+    Updates, lambda x: (tuple(zip(_PARTS, (x.value, x.key), strict=True)), None), lambda _, parts: Updates(*parts)
+)
 install({"getitem": getitem, "iter": _iterate}, {}, {"at": IndexUpdate})

@@ -29,6 +29,9 @@ CASES: dict[str, tuple[Callable[[Any, Any], object], str | None]] = {
     "a method": (lambda u, d: d["a b"].sum().astype("i32"), 'd["a b"].sum()'),
     "a keyword": (lambda u, d: sh.sort(a=d["a b"] - 0), 'd["a b"] - 0'),
     "an item of a list": (lambda u, d: sh.concatenate([sh.ones("f32[8]"), d["c"]], 0), 'd["c"]'),
+    "a position of an update": (lambda u, d: d["c"].at[d["i"]].set(1.0), 'd["i"]'),
+    "one of several positions of an update": (lambda u, d: sh.ones((4, 8)).at[:, d["i"]].set(1.0), 'd["i"]'),
+    "what is updated": (lambda u, d: d["a b"].at[:2].max(1.0), 'd["a b"]'),
     "one of a pytree": (lambda u, d: sh.tree.map(sh.exp, {"w": d["a b"]}), 'd["a b"]'),
     "in a trace": (lambda u, d: jax.eval_shape(lambda v: sh.exp(v), u), "v"),  # noqa: PLW0108
     "a number on the left": (lambda u, d: 1 < u, "u"),  # noqa: SIM300
@@ -48,6 +51,7 @@ def test_a_fix_names_the_expression(case: str) -> None:
     run, expected = CASES[case]
     with sh.use_mesh(sh.make_mesh({"tp": 8})):
         u, d = pending(), {"a b": sh.ones("f32[8]{U:tp}"), "c": sh.ones("f32[8@tp]")}
+        d["i"] = sh.sum(sh.ones("i32[8@tp]"))
         with pytest.raises(sh.ShardingTypeError) as caught:
             run(u, d)
         codes = {fix.code for fix in caught.value.fixes}
