@@ -290,7 +290,8 @@ class CallMatch:
         what = f"argument `{at.path}` of `{self.call.called}` is {self.evaluator.named(t)}, not {formal}"
         notes = [_ITSELF.sub(r"not `\1`", w) for w in words if w is not None]
         if goal is not None and goal != t and _same_sizes(goal, t) and not any("has size" in w for w in notes):
-            written = written_name(at.where) if isinstance(at.where, Expression) else None
+            named = isinstance(at.where, Expression) and not _is_function(at.where)
+            written = written_name(at.where) if named else None  # type: ignore[arg-type]
             name = f"{written}{at.inside}" if written else at.path if at.where is self.where else "..."
             with contextlib.suppress(ShardingTypeError):
                 notes.append(f"fix: {reshard_in_words(t, goal, name, self.evaluator)}")

@@ -253,7 +253,7 @@ class OpHooks:
                 return default
             return with_text(array, texts, self.checking.string(context.api)) if texts else without_text(array)
         if isinstance(proper, TupleType):
-            if isinstance(texts, list) or len(proper.items) != len(texts):
+            if len(proper.items) != len(texts):
                 return unknown(default)
             items = [self._result(t, context, i) for t, i in zip(texts, proper.items, strict=True)]
             return TupleType(items, proper.partial_fallback)

@@ -9,7 +9,21 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from mypy.errorcodes import ErrorCode
-from mypy.nodes import Context, Decorator, Expression, FuncDef, LambdaExpr, MemberExpr, NameExpr, RefExpr
+from mypy.nodes import (
+    Context,
+    Decorator,
+    Expression,
+    FuncDef,
+    IndexExpr,
+    IntExpr,
+    LambdaExpr,
+    MemberExpr,
+    NameExpr,
+    RefExpr,
+    StrExpr,
+    TupleExpr,
+    UnaryExpr,
+)
 from mypy.plugin import CheckerPluginInterface
 
 from shtypes.editor import runtime
@@ -267,12 +281,26 @@ def node_of(expression: Expression | None) -> object:
 
 
 def written_name(expression: Expression) -> str | None:
-    """A dotted name, as written."""
+    """A dotted name, or an item of one by constants, as written."""
     if isinstance(expression, NameExpr):
         return expression.name
     if isinstance(expression, MemberExpr):
         inner = written_name(expression.expr)
         return None if inner is None else f"{inner}.{expression.name}"
+    if isinstance(expression, IndexExpr):
+        inner, item = written_name(expression.base), _written_constant(expression.index)
+        return None if inner is None or item is None else f"{inner}[{item}]"
+    return None
+
+
+def _written_constant(expression: Expression) -> str | None:
+    if isinstance(expression, (IntExpr, StrExpr)):
+        return repr(expression.value)
+    if isinstance(expression, UnaryExpr) and isinstance(expression.expr, IntExpr):
+        return f"{expression.op}{expression.expr.value}"
+    if isinstance(expression, TupleExpr) and len(expression.items) > 1:
+        items = [_written_constant(item) for item in expression.items]
+        return None if None in items else ", ".join(map(str, items))
     return None
 
 

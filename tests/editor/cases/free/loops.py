@@ -101,7 +101,7 @@ def f_3(
 # 57:41: `greater` is nonlinear in the operand, which is unreduced on mesh axis `dp`  [sharding]
 # 57:41: each device holds one term of the sum, and greater(a + b) is not greater(a) + greater(b)
 # 57:41: in greater(f32[]{U:dp})
-# 57:41: fix: sh.reshard(..., "[]")   [forward: all-reduce over `dp`; backward: none]
+# 57:41: fix: sh.reshard(c[0], "[]")   [forward: all-reduce over `dp`; backward: none]
 # 69:17: type f32[n@dp]
 # 70:17: type f32[n@dp]
 # 71:17: type tuple[f32[n@dp], f32[t, n@dp]]

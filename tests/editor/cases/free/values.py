@@ -130,8 +130,8 @@ def f_list(x: A[sh.Array, "f32[n@dp, d]"], w: A[sh.Array, "f32[d, k]"]) -> None:
 # 34:12: each device holds one term of the sum, and exp(a + b) is not exp(a) + exp(b)
 # 34:12: in exp(f32[n]{U:dp})
 # 34:12: fix: sh.reshard(y, "[n@dp]")   [forward: reduce-scatter over `dp`; backward: all-gather over `dp`]
-# 42:17: type ?
-# 43:17: type ?
+# 42:17: type f32[n@dp, 2]
+# 43:17: type i32[n@dp, 2]
 # 44:17: type f32[3,8]{U:dp}
 # 45:17: type f32[1,8]{U:dp}
 # 46:17: type f32[4,8]{U:dp}
