@@ -36,6 +36,7 @@ from shtypes.context.frames import frames
 from shtypes.context.settings import current_settings, scope
 
 _source_info: Any = importlib.import_module("jax._src.source_info_util")
+_source_info_context: Any = private("jax._src.source_info_util", "_source_info_context")
 _dce: Any = private("jax._src.interpreters.partial_eval", "dce_jaxpr")
 _partial_evals: Final[dict[Any, Any]] = private("jax._src.interpreters.partial_eval", "custom_partial_eval_rules")
 _NO_MESH: Final = jax.sharding.AbstractMesh((), ())
@@ -67,12 +68,15 @@ def as_written(eqn: Any, lines: Any) -> contextlib.AbstractContextManager[Any]:
     return manager
 
 
-def without_outer_lines() -> contextlib.AbstractContextManager[Any]:
+@contextlib.contextmanager
+def without_outer_lines() -> Iterator[None]:
     """Context manager in which traced equations have their own stacks, not that of the evaluated equation."""
-    manager: contextlib.AbstractContextManager[Any] = _source_info.user_context(
-        None, name_stack=_source_info.current_name_stack()
-    )
-    return manager
+    outer = _source_info_context.context
+    _source_info_context.context = _source_info.SourceInfo(None, outer.name_stack)  # `user_context(None)` keeps stacks
+    try:
+        yield
+    finally:
+        _source_info_context.context = outer
 
 
 def implementation_of(eqn: Any) -> Callable[..., list[Any]] | None:

@@ -232,6 +232,24 @@ def run(x, w):
     assert 'sh.reshard(x, "[16,16@tp]")  # program.py:2' in {fix.code for fix in error.fixes}
 
 
+def test_the_rule_of_a_custom_derivative_is_placed_at_its_own_line() -> None:
+    text = """
+@jax.custom_jvp
+def f(x):
+    return x * 2
+
+@f.defjvp
+def rule(primals, tangents):
+    return f(*primals), jnp.exp(tangents[0])
+
+def run(x):
+    return f(x)
+"""
+    with pytest.raises(sh.ShardingTypeError) as caught:
+        _ledger(text, ("f32[8]{U:dp}",))
+    assert caught.value.where.startswith("program.py:8 in rule")
+
+
 NONLINEAR = """
 def loss(w1, w2, x):
     h = jnp.tanh(x @ w1)
