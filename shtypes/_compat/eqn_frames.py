@@ -8,7 +8,7 @@ import functools
 import importlib
 import linecache
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 
 from shtypes._compat import private
@@ -107,15 +107,23 @@ class Frame(NamedTuple):
                 parts = [part]
             case ast.Call(func=called, args=args, keywords=keywords):
                 method = isinstance(called, ast.Attribute) and _root(called) in self.code.co_varnames
-                values = [a for a in (*args, *(k.value for k in keywords)) if not isinstance(a, ast.Constant)]
+                values = [a for a in (*args, *(k.value for k in keywords)) if not _is_constant(a)]
                 parts = values if not method else [called.value] if not values else []  # type: ignore[attr-defined]
                 parts = parts if len(parts) == 1 else []
-        return [ast.unparse(part) for part in parts if not isinstance(part, ast.Constant)]
+        return [ast.unparse(part) for part in parts if not _is_constant(part)]
 
     def is_bound_before(self, name: str) -> bool:
         """Whether an earlier instruction binds a variable."""
-        names = (i.argval for i in dis.get_instructions(self.code) if "STORE_" in i.opname and i.offset < self.last)
-        return any(name in (bound if isinstance(bound, tuple) else (bound,)) for bound in names)
+        return any(offset < self.last for offset in self._stores(name))
+
+    def is_bound_once(self, name: str) -> bool:
+        """Whether a single instruction binds a variable."""
+        return len(self._stores(name)) == 1
+
+    def _stores(self, name: str) -> list[int]:
+        """The offsets of the instructions that bind a variable."""
+        names = ((i.offset, i.argval) for i in dis.get_instructions(self.code) if "STORE_" in i.opname)
+        return [offset for offset, bound in names if name in (bound if isinstance(bound, tuple) else (bound,))]
 
     def item(self) -> str:
         """The index or attribute that the source takes of the current expression, ``[0]``; empty without one."""
@@ -124,17 +132,37 @@ class Frame(NamedTuple):
         taken = _TAKEN.match(line[stop:].decode(errors="replace")) if stop is not None else None
         return taken[0] if taken else ""
 
-    def unpacked_into(self) -> list[str]:
-        """The names that the line unpacks one value into, or the variable of its loop."""
-        line = linecache.getline(self.code.co_filename, self.line)
-        match = _UNPACKED.match(line)
-        if match is None or isinstance(parsed(line[match.end() :].strip()), ast.Tuple):
-            return []
-        return re.split(r"\s*,\s*", match["each"] or match["names"])
+    def bound_names(self) -> dict[str, str]:
+        """The names that the line binds to parts of the expression, by paths; ``[:]`` is that of a loop's variable."""
+        start, end, column, stop = _positions(self.code, self.last)
+        line, last = (linecache.getline(self.code.co_filename, n) for n in (start, end))
+        match = _BOUND.match(line)
+        if match is None or column is None or isinstance(parsed(line[match.end() :].strip()), ast.Tuple):
+            return {}
+        is_value = not line.encode()[:column].decode()[match.end() :].strip(" (")
+        rest = last.encode()[stop:].decode().lstrip(")")
+        is_whole = not re.sub(_TAKEN, "", rest, count=1).partition("#")[0].strip(": \n")
+        if not (is_value and is_whole) and column >= len(line[: match.end()].encode()):
+            return {}  # the expression is neither what is bound nor the target
+        if match["each"]:
+            return {"[:]": match["each"]}
+        target = parsed(match["names"].strip())
+        return {} if target is None else dict(_names_by_path(target))
 
 
-#: The start of a line that loops over or unpacks values.
-_UNPACKED: Final = re.compile(r"\s*(?:for\s+(?P<each>\w+)\s+in\b|[(\[]?(?P<names>\w+(\s*,\s*\w+)+)[)\]]?\s*=(?!=))")
+#: The start of a line that loops over or binds values.
+_BOUND: Final = re.compile(r"\s*(?:for\s+(?P<each>\w+)\s+in\b|(?P<names>[\w\s,()\[\]]+?)\s*=(?!=))")
+
+
+def _names_by_path(target: ast.expr, path: str = "") -> Iterator[tuple[str, str]]:
+    """The names in the target of an assignment."""
+    if isinstance(target, ast.Name):
+        yield path, target.id
+    elif isinstance(target, (ast.Tuple, ast.List)):
+        for i, part in enumerate(target.elts):
+            yield from _names_by_path(part, f"{path}[{i}]")
+
+
 #: What follows an expression of which the source takes an item, not a method.
 _TAKEN: Final = re.compile(r"\[\d+\]|\.(?!at\b)\w+(?![\w(])")
 
@@ -145,6 +173,15 @@ def parsed(text: str) -> ast.expr | None:
         return ast.parse(text, mode="eval").body
     except (SyntaxError, ValueError):
         return None
+
+
+def _is_constant(node: ast.expr) -> bool:
+    """Whether an expression is written with constants: ``-1``, ``(0, 1)``."""
+    try:
+        ast.literal_eval(node)
+    except ValueError:
+        return False
+    return True
 
 
 def _root(node: ast.expr) -> str:

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple, cast
 
 from shtypes._compat.eqn_frames import Frame, eqn_source_of, frames_of, has_users_line
 from shtypes._compat.in_force import InForce, set_at, settings
-from shtypes._compat.jaxprs import is_literal
 from shtypes.context.eqn_source import EqnSource, current_eqn
 from shtypes.context.user_line import is_users_call
 from shtypes.dispatch.apply import is_typed
@@ -91,24 +90,26 @@ class Source(NamedTuple):
     step: Step | None
     var: Any
     body: Body
+    inside: Source | None = None  # the argument of a sub-jaxpr that it is passed to, on the way to its use
 
 
-def source_of(step: Step, x: Any) -> Source | None:
-    """The source of a value, through arguments of sub-jaxprs; None if it has no variable."""
-    body = step.body
-    while True:
-        for var in body.jaxpr.invars:
-            if body.env.get(var) is x:
-                if body.outer is None:
-                    return Source(None, var, body)
-                break
-        else:
-            for eqn in body.jaxpr.eqns:
-                for var in eqn.outvars:
-                    if not is_literal(var) and body.env.get(var) is x:
-                        return Source(Step(eqn, body), var, body)
-            return None
-        body = body.outer.body
+def source_of(body: Body, x: Any, source: Source | None = None) -> Source | None:
+    """The source of a value, through arguments of sub-jaxprs as far as it is passed on; ``source`` if it has none."""
+    for level in _levels(body):
+        var = next((v for v in level.jaxpr.invars if level.env.get(v) is x), None)
+        if var is None:
+            made = ((eqn, v) for eqn in level.jaxpr.eqns for v in eqn.outvars if level.env.get(v) is x)
+            maker, var = next(made, (None, None))
+            return source if maker is None else Source(Step(maker, level), var, level, source)
+        source = Source(None, var, level, source)
+    return source
+
+
+def _levels(body: Body) -> Iterator[Body]:
+    """A body and those around it, innermost first."""
+    yield body
+    if body.outer is not None:
+        yield from _levels(body.outer.body)
 
 
 def mesh_here(operands: Sequence[Any]) -> Mesh | None:

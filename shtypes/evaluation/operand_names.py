@@ -6,7 +6,8 @@ import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from shtypes._compat.eqn_frames import Frame, frames_of, is_in_vmap
+from shtypes._compat.debug_names import argument_names, name_in, result_path
+from shtypes._compat.eqn_frames import Frame, frames_of, is_in_vmap, of_frames
 from shtypes._compat.jaxprs import inner_jaxprs, is_literal
 from shtypes.context.frames import Owner
 from shtypes.dispatch.apply import is_typed
@@ -26,7 +27,7 @@ class Name(NamedTuple):
     times: int = 1  # the number of times that it runs
 
     def __bool__(self) -> bool:
-        return bool(self.expression or self.place)
+        return bool((self.expression and self.times) or self.place)
 
 
 def name_of_source(step: Step, source: Source | None, t: ShType, steps: int = 8) -> Name:
@@ -34,43 +35,49 @@ def name_of_source(step: Step, source: Source | None, t: ShType, steps: int = 8)
     if source is None or not steps:
         return Name()
     if source.step is None:
-        return _of_argument(step, argument_name(source))
+        return _of_argument(step, source) or name_of_source(step, source.inside, t, steps)
     maker, var = source.step, source.var
     name = _name_by_frames(step, maker, var) or _name_before_broadcast(maker) or _at_place(step, maker, var)
     if name is not None:
         return name
     names = {name_of_source(step, origin, t, steps - 1) for origin in _sources_of_type(maker, t)}
-    return names.pop() if len(names) == 1 else Name()
+    return (names.pop() if len(names) == 1 else Name()) or name_of_source(step, source.inside, t, steps)
 
 
-def _sources_of_type(maker: Step, t: ShType) -> list[Source | None]:
-    """The sources of an equation's operands of a type."""
+def _sources_of_type(maker: Step, t: ShType) -> list[Source]:
+    """The sources of an equation's operands of a type; of a loop or branches none, whose results may differ."""
     body, env = maker.body, maker.body.env
+    if maker.eqn.primitive.name in ("scan", "while", "cond"):
+        return []
     operands = [(v, env[v]) for v in maker.eqn.invars if not is_literal(v) and v in env]
-    return [
-        source_of_var(body, v) or (source_of(maker, x) if is_typed(x) else None)
-        for v, x in operands
-        if isinstance(of := x.type if is_typed(x) else x, ShType) and of == t  # else it is a plain array
-    ]
+    types = ((v, x.type if is_typed(x) else x) for v, x in operands)
+    return [source_of_var(body, v) for v, of in types if isinstance(of, ShType) and of == t]  # else a plain array
 
 
 def argument_name(source: Source) -> str:
-    """The name of a program's argument; empty for values of its closure."""
-    named = zip(source.body.jaxpr.invars, source.body.arguments(), strict=False)
-    return next((name for var, name in named if var is source.var), "")
+    """The name of an argument of the program, or of a function in it; empty for values of its closure."""
+    body = source.body
+    names = body.arguments() if body.outer is None else argument_names(body.jaxpr)
+    return next((name for var, name in zip(body.jaxpr.invars, names, strict=False) if var is source.var), "")
 
 
-def _of_argument(step: Step, text: str) -> Name:
-    """An argument of the program, with the line that can write it where the failing one means something else by it."""
-    of_user = [f for f in step.frames() if f.kind is Owner.USERS]
+def _of_argument(step: Step, source: Source) -> Name:
+    """An argument, with the line that can write it where the failing one means something else by it."""
+    text, outer, frames = argument_name(source), source.body.outer, step.frames()
+    of_user = [f for f in frames if f.kind is Owner.USERS]
+    if outer is not None:
+        of_user = of_user[: len(of_user) - sum(f.kind is Owner.USERS for f in outer.frames())]
+        text = name_in(source.body.jaxpr, text, of_user[-1]) if of_user else ""
     name = re.split(r"\W", text, maxsplit=1)[0]
     if not of_user or name not in of_user[-1].code.co_varnames:
         return Name(text)
-    (first, *others), program = of_user, of_user[-1].code
-    if _means(first, name, program):
-        return Name(text)
-    calls = (f.place for f in others if _means(f, name, program) and re.search(rf"\b{name}\b", f.expression()))
-    return Name(text, next(calls, f"{of_user[-1].place.rpartition(':')[0]}:{program.co_firstlineno}"))
+    program = of_user[-1].code
+    found = Name(text)
+    if outer is not None:
+        found = Name(text, mapped=is_in_vmap(frames, of_user[-1]), times=times_of(step))
+    says = (f.place for f in of_user if _means(f, name, program) and re.search(rf"\b{name}\b", f.expression()))
+    line = next(says, f"{of_user[-1].place.rpartition(':')[0]}:{program.co_firstlineno}")
+    return found._replace(line="" if line == of_user[0].place else line)
 
 
 def _means(frame: Frame, name: str, program: Any) -> bool:
@@ -85,17 +92,55 @@ def _name_by_frames(step: Step, maker: Step, var: Any) -> Name | None:
     if gave is None or (gave == used and not is_backward(step.eqn)) or is_backward(maker.eqn):
         return None
     name, use = Name(mapped=is_in_vmap(maker_frames, gave)), "" if used is None else used.expression()
-    text, (values, repeats), names = gave.expression(), _values(maker, var, gave), gave.unpacked_into()
-    is_item = len(names) > 1 and use  # of what the call returns; without an expression the line itself unpacks
-    if text and not is_item and (values == [var] or (repeats and var in values)):
-        text += gave.item() if use != text + gave.item() else ""
+    text, (values, repeats), bound, item = gave.expression(), _values(maker, var, gave), gave.bound_names(), gave.item()
+    path = result_path(maker.eqn, maker.eqn.outvars.index(var), maker_frames)
+    is_item = len(bound) > 1 and use  # of what the call returns; without an expression the line itself unpacks
+    written = Name()
+    if text and not is_item and path in (None, "", item) and (values == [var] or (repeats and var in values)):
+        text += item if use != text + item else ""
         same_line = used is not None and used.place == gave.place
-        return name._replace(expression=text, line="" if same_line else gave.place, times=times_of(maker))
-    variables = maker.eqn.outvars if len(maker.eqn.outvars) > 1 else values
-    name_of_var = dict(zip(variables, names, strict=True)) if len(variables) == len(names) else {}
-    text = names[0] if len(names) == 1 else name_of_var.get(var, "")
-    is_there = text and re.search(rf"\b{text}\b", use)
-    return name._replace(expression=text, times=times_of(step)) if is_there else None
+        written = name._replace(expression=text, line="" if same_line else gave.place, times=times_of(maker))
+        if values != [var] or not _is_read_before(step, maker, var):
+            return written
+    text = _bound_name(bound, "" if written else path, var, maker.eqn.outvars if len(maker.eqn.outvars) > 1 else values)
+    line = _line_of(text, frames, gave) if text else None
+    read = None if line is None else name._replace(expression=text, line=line, times=times_of(step))
+    return read or written or None
+
+
+def _is_read_before(step: Step, maker: Step, var: Any) -> bool:
+    """Whether an equation before the user's failing expression reads a variable, which a fix must leave as it is."""
+    level = step
+    while level.body is not maker.body and level.body.outer is not None:
+        level = level.body.outer
+    eqns = maker.body.jaxpr.eqns
+    place = next((i for i, eqn in enumerate(eqns) if eqn is level.eqn), 0)
+    here, gave = _user_frame(level.frames()), _user_frame(maker.frames())
+    return any(var in eqn.invars and _user_frame(frames_of(eqn)) not in (here, gave) for eqn in eqns[:place])
+
+
+def _line_of(text: str, frames: Sequence[Frame], gave: Frame) -> str | None:
+    """The line that reads a variable which one line binds: empty if it is the failing one, None if none does."""
+    of_user = [f for f in frames if f.kind is Owner.USERS]
+    root = re.split(r"\W", text, maxsplit=1)[0]
+    if not gave.is_bound_once(root):
+        return None
+    for frame in of_user:
+        is_read = frame.code is gave.code or root in frame.code.co_freevars
+        if is_read and re.search(rf"\b{re.escape(text)}(?!\w)", frame.expression()):
+            return "" if frame is of_user[0] else frame.place
+    return None
+
+
+def _bound_name(bound: dict[str, str], path: str | None, var: Any, variables: Sequence[Any]) -> str:
+    """The name that a line binds to the part at a path of what it calls, or if that is unknown by the parts' order."""
+    if path is not None:
+        outer = max((p for p in bound if path.startswith(p)), key=len, default=None)
+        return "" if outer is None else bound[outer] + path[len(outer) :]
+    names = [*bound.values()]
+    if list(bound) == ["[:]"]:
+        return names[0]
+    return dict(zip(variables, names, strict=True)).get(var, "") if 1 < len(names) == len(variables) else ""
 
 
 def _name_before_broadcast(maker: Step) -> Name | None:
@@ -130,13 +175,25 @@ def _user_frame(frames: Sequence[Frame]) -> Frame | None:
 
 
 def times_of(step: Step) -> int:
-    """The number of times that an equation runs: in unrolled Python loops, and in the loops of enclosing equations."""
-    eqn, outer = step.eqn, step.body.outer
-    copies = (e for e in step.body.jaxpr.eqns if e.primitive is eqn.primitive and frames_of(e) == frames_of(eqn))
-    times = sum(is_backward(e) == is_backward(eqn) for e in copies)
+    """The number of times that an equation's expression runs: in loops of Python and of the program, and in functions.
+
+    0 if its operands have other shapes at other times, for which a fix there cannot name a type.
+    """
+    eqn, outer, jaxpr = step.eqn, step.body.outer, step.body.jaxpr
+    within, backward, shapes = _within(eqn), is_backward(eqn), [v.aval for v in eqn.invars]
+    copies = [e for e in jaxpr.eqns if e.primitive is eqn.primitive and _within(e) == within]
+    copies = [e for e in copies if is_backward(e) == backward]
+    times = len(copies) if all([v.aval for v in e.invars] == shapes for e in copies) else 0
     if outer is None:
         return times
     return times * times_of(outer) * max((trips or 1 for _, trips in inner_jaxprs(outer.eqn)), default=1)
+
+
+@of_frames
+def _within(frames: list[Frame]) -> list[Frame]:
+    """The frames of an equation inside the user's innermost expression, and this one."""
+    count = next((i + 1 for i, f in enumerate(frames) if f.kind is Owner.USERS), len(frames))
+    return frames[:count]
 
 
 def _values(maker: Step, var: Any, frame: Frame) -> tuple[list[Any], bool]:
@@ -164,9 +221,12 @@ def _at_place(step: Step, maker: Step, var: Any) -> Name | None:
     return None if place is None else Name(place=place)
 
 
-def source_of_var(body: Body, var: Any) -> Source | None:
-    """The source of a variable; None for an argument of an inner body."""
+def source_of_var(body: Body, var: Any) -> Source:
+    """The source of a variable, outside its body if that is given the value."""
     eqn = next((eqn for eqn in body.jaxpr.eqns if var in eqn.outvars), None)
     if eqn is not None:
         return Source(Step(eqn, body), var, body)
-    return Source(None, var, body) if body.outer is None else None
+    x, argument = body.env.get(var), Source(None, var, body)
+    if body.outer is None or not is_typed(x):
+        return argument
+    return source_of(body.outer.body, x, argument) or argument

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 import jax
 
 from shtypes._compat.eqn_frames import Frame, frames_of, is_in_vmap
-from shtypes._compat.jaxprs import is_literal
+from shtypes._compat.jaxprs import is_literal, jaxpr_of
 from shtypes.context.frames import Owner
 from shtypes.core.conversion import abstract_array
 from shtypes.core.device_put import type_of
@@ -27,6 +27,7 @@ from shtypes.evaluation.value_info import is_constant, noted_as, notes_kept
 from shtypes.rules.candidate_types import place_of
 from shtypes.rules.price_fixes import called_names
 from shtypes.scopes.scope_rules import has_comm_scope
+from shtypes.traced.equations import CUSTOM_DERIVATIVES
 from shtypes.types import ShType, State
 
 _RESHARD: Final = re.compile(r'sh\.reshard\(([^,()]+), "([^"]*)"\)')
@@ -82,11 +83,13 @@ def _edit_fixes(
         id(run.body.env[var]): name for var, name in _expression_names(run).items() if var in run.body.env
     }
     operand_names = {
-        name: name_of_source(step, source_of(step, x), x.type) or expression_names.get(id(x), Name())
+        name: name_of_source(step, source_of(step.body, x), x.type) or expression_names.get(id(x), Name())
         for name, x in values.items()
     }
     differentiates = any(map(is_backward, run.body.jaxpr.eqns))  # prices include its backward pass then
-    call = _call_of(run) if differentiates or not all(operand_names.get(name) for name in names) else None
+    written = {name for name in operand_names.values() if name}
+    is_op = len(written) == len(names) and not differentiates  # each fix of the op can be written as it is
+    call = None if is_op else _call_of(run)
     fixes = () if call is None else _fixes_of_call(call, run, step, evaluate, differentiates)
     types = {name: x.type for name, x in values.items()}
     of_op = () if fixes else error.fixes
@@ -233,16 +236,14 @@ def _stops(fix: Fix, of_names: dict[str, tuple[Any, ShType]], run: _Run, evaluat
 def _is_closed_over(call: _Call, i: int) -> bool:
     """Whether an operand of a call is a concrete value of the program's closure, which has no gradient."""
     x, source = call.values[i], source_of_var(call.body, call.jaxpr.invars[i])
-    while source is not None and source.step is not None and source.step.eqn.primitive.name == "closed_over":
+    while source.step is not None and source.step.eqn.primitive.name == "closed_over":
         source = source_of_var(source.body, source.step.eqn.invars[0])
-    is_argument = source is None or source.step is not None or bool(argument_name(source))
-    return is_typed(x) and not is_argument and not isinstance(x, jax.core.Tracer)
+    is_inside = source.step is not None or source.body.outer is not None
+    return is_typed(x) and not (is_inside or argument_name(source)) and not isinstance(x, jax.core.Tracer)
 
 
-def _returns(source: Source | None) -> bool:
+def _returns(source: Source) -> bool:
     """Whether the backward pass in a program computes a cotangent of a value."""
-    if source is None:
-        return False
     jaxpr = source.body.jaxpr
     backward = [i for i, eqn in enumerate(jaxpr.eqns) if is_backward(eqn)]
     if source.step is not None:
@@ -264,16 +265,23 @@ def _stopped(x: Any) -> Any:
 def _edited_fix(fix: Fix, operand_names: dict[str, Name], types: dict[str, ShType], step: Step) -> Fix | None:
     passes_out = _OUT.match(fix.code)
     if passes_out is not None:  # a fix of the call, if the user called the function of that name
-        origin = step()
+        origin, frames = step(), step.frames()
+        user = next((f for f in frames if f.kind is Owner.USERS), None)
         is_users_call = (
-            origin is not None and origin.called == f"jnp.{passes_out['name']}" and not origin.library and origin.line
+            origin is not None
+            and user is not None
+            and origin.called == f"jnp.{passes_out['name']}"
+            and not (origin.library or is_in_vmap(frames, user))
         )
         target = _with_kept(passes_out["target"], _kept_dims(step))
         return fix._replace(code=f'{passes_out["call"]}{target}")') if is_users_call else None
+    targets = dict(_RESHARD.findall(fix.code))
+    if not _is_of_whole_values(targets, operand_names):
+        return None
     parts, lines = [], []
     times = set()
     at: dict[str, str] = {}
-    for name, target in _RESHARD.findall(fix.code):
+    for name, target in targets.items():
         operand = operand_names.get(name, Name())
         if not operand:
             return None
@@ -301,6 +309,8 @@ def _edited_fix(fix: Fix, operand_names: dict[str, Name], types: dict[str, ShTyp
         places = ", ".join(f'"{place}": "{target}"' for place, target in at.items())
         lifted = f"sh.lift({step.body.at_specs.name}, at={{{places}}})"
         code = f"{code}; {lifted}" if parts and not lines else f"{lifted}; {code}" if parts else lifted
+    if _has_own_derivative(step):
+        fix = fix._replace(backward="", bytes_backward=0)
     if not times or times == {1}:
         return fix._replace(code=code)
     if len(times) > 1:
@@ -308,6 +318,24 @@ def _edited_fix(fix: Fix, operand_names: dict[str, Name], types: dict[str, ShTyp
     (n,) = times
     forward, backward = (f"{n} times {words}" if words else "" for words in (fix.forward, fix.backward))
     return Fix(code, forward, backward, n * fix.bytes_forward, n * fix.bytes_backward, fix.note)
+
+
+def _has_own_derivative(step: Step) -> bool:
+    """Whether an equation is of a function with a custom derivative, which is not differentiated itself."""
+    body, outer = step.body, step.body.outer
+    if outer is None:
+        return False
+    called = outer.eqn.params.get("call_jaxpr") if outer.eqn.primitive.name in CUSTOM_DERIVATIVES else None
+    return (called is not None and jaxpr_of(called).invars == body.jaxpr.invars) or _has_own_derivative(outer)
+
+
+def _is_of_whole_values(targets: dict[str, str], operand_names: dict[str, Name]) -> bool:
+    """Whether operands that the user writes in one expression have one target."""
+    of_expression: dict[Name, set[str]] = {}
+    for name, operand in operand_names.items():
+        if operand:
+            of_expression.setdefault(operand, set()).add(targets.get(name, ""))
+    return all(len(goals) == 1 for goals in of_expression.values())
 
 
 def _kept_dims(step: Step) -> Sequence[int]:

@@ -124,6 +124,91 @@ def run(x, w):
 """,
         ("f32[16@tp, 16]", "f32[16, 16@tp]"),
     ),
+    "one of several results of a loop that are unpacked": (
+        """
+def run(x):
+    last, (rows, sums) = jax.lax.scan(lambda c, row: (c * 2, (row, c.sum())), x[0], x)
+    return jnp.max(last), rows
+""",
+        ("f32[4, 16@tp]",),
+    ),
+    "the only result of a loop that is read": (
+        """
+def run(x, w):
+    last, _ = jax.lax.scan(lambda c, _: (c + w, None), x, None, length=3)
+    return jnp.sort(last, -1)
+""",
+        ("f32[4, 16@tp]", "f32[4, 16@tp]"),
+    ),
+    "a part of a loop's result": (
+        """
+def run(x, w):
+    end = jax.lax.fori_loop(0, 3, lambda i, c: {"a": c["b"], "b": c["a"] + w}, {"a": x, "b": x})
+    return jnp.sort(end["b"], -1)
+""",
+        ("f32[4, 16@tp]", "f32[4, 16@tp]"),
+    ),
+    "an argument of a loop's body, along an axis below zero": (
+        """
+def run(x):
+    def body(carry, row):
+        return carry + jax.nn.one_hot(jnp.argmax(row, -1), 16), None
+    return jax.lax.scan(body, jnp.zeros(16), x)[0]
+""",
+        ("f32[8, 16]{U:tp}",),
+    ),
+    "an argument of a function that is mapped": (
+        """
+def run(x):
+    def one(row):
+        return jnp.sum(jnp.greater(row, 0.5))
+    return jax.lax.map(one, x)
+""",
+        ("f32[8, 16]{U:tp}",),
+    ),
+    "an argument of a branch": (
+        """
+def run(p, x):
+    _, y = jax.lax.top_k(x, 2)[0], x * 2
+    return jax.lax.cond(p[0], lambda a: jnp.sort(a, 1).sum(), lambda b: b.sum(), y)
+""",
+        ("bool[1]", "f32[8@dp, 16@tp]"),
+    ),
+    "what is mapped, by a name that is unpacked": (
+        """
+def run(x, w):
+    last, _ = jax.lax.scan(lambda c, _: (c + w, None), x, None, length=3)
+
+    def one(row, other):
+        return jnp.argmax(row, -1)
+
+    return jax.vmap(one, in_axes=(0, None))(last, w)
+""",
+        ("f32[8, 16@tp]", "f32[8, 16@tp]"),
+    ),
+    "a function with a derivative of its own": (
+        """
+@jax.custom_jvp
+def centered(row):
+    return row - jnp.mean(row, 0)
+
+@centered.defjvp
+def _(primals, tangents):
+    return centered(*primals), tangents[0]
+
+def run(x):
+    return centered(x * x)
+""",
+        ("f32[8@dp]",),
+    ),
+    "a value that is read twice in an expression": (
+        """
+def run(x):
+    y = x * 2
+    return y @ y
+""",
+        ("f32[16@tp, 16]",),
+    ),
     "a body of scan": (
         """
 def run(x, w):
@@ -230,6 +315,57 @@ def run(x, w):
 """
     error = _refusal(text, ("f32[16@tp, 16]", "f32[16, 16@tp]"))
     assert 'sh.reshard(x, "[16,16@tp]")  # program.py:2' in {fix.code for fix in error.fixes}
+
+
+#: Programs with values that two lines want in two types.
+WANTED_TWICE = {
+    "sorted along both dims": (
+        """
+def run(x):
+    y = x * 2
+    return jnp.sort(y, 0), jnp.sort(y, 1), jnp.sort(y, 0)
+""",
+        ("f32[8@dp, 16]",),
+    ),
+    "linear and not": (
+        """
+def run(x):
+    y = x - x
+    z = jnp.clip(y, -1, 1)
+    return z, y - jnp.sum(z, axis=0)
+""",
+        ("f32[8@(dp, tp)]",),
+    ),
+    "two of three": (
+        """
+def run(x):
+    y = jnp.sqrt(x * x + 1)
+    return jax.nn.sigmoid(y[1:]) + y[:-1], jnp.cumsum(y, 0), jnp.exp(y)
+""",
+        ("f32[16@tp, 4]",),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WANTED_TWICE)
+def test_a_fix_leaves_what_was_typed_before_so_that_fixes_end(name: str) -> None:
+    text, types = WANTED_TWICE[name]
+    for _ in range(6):
+        try:
+            _ledger(text, types)
+            return
+        except sh.ShardingTypeError as error:
+            line = int(re.match(r"program\.py:(\d+)", error.where)[1])  # type: ignore[index]
+            text = _written(text, error.fixes[0].code, line)
+    pytest.fail(text)
+
+
+def test_an_expression_that_runs_for_values_of_other_shapes_is_not_resharded() -> None:
+    text = """
+def run(x):
+    return jax.lax.associative_scan(lambda p, q: (p[0] * q[0], q[0] * p[1] + q[1]), (x, x))
+"""
+    assert not _refusal(text, ("f32[8, 16]{U:tp}",)).fixes
 
 
 def test_the_rule_of_a_custom_derivative_is_placed_at_its_own_line() -> None:

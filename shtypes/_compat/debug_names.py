@@ -1,0 +1,56 @@
+"""The names of a jaxpr's arguments and the paths of its results, in the function that it was traced from."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any, Final
+
+from shtypes._compat.eqn_frames import Frame, eqn_source_of
+from shtypes._compat.jaxprs import inner_jaxprs, jaxpr_of
+
+#: Where the results of a function's body are in that of the jaxpr, for functions of JAX that wrap what they are given.
+_WRAPPED: Final = {"jax.lax.fori_loop": "[0][1]", "jax.lax.map": "[1]"}
+#: JAX's file of `jax.lax.map`.
+_LOOPS: Final = "lax/control_flow/loops.py"
+#: Functions of JAX that return the results of one equation in a tuple.
+_TUPLES: Final = ("jax.lax.top_k", "jax.lax.split", "jnp.split")
+#: Functions of JAX whose jaxprs are of the functions that they are given.
+_UNWRAPPED: Final = ("", "jax.lax.scan", "jax.lax.while_loop", "jax.lax.cond", "jax.lax.switch")
+
+
+def argument_names(jaxpr: Any) -> Sequence[str]:
+    """For each argument, its expression in the function, such as ``params['w']``; empty if unknown."""
+    return _names(jaxpr, "arg_names", len(jaxpr_of(jaxpr).invars))
+
+
+def name_in(jaxpr: Any, name: str, frame: Frame) -> str:
+    """An argument's name in the user's function of a frame, which a jaxpr was traced from; empty if it was not."""
+    info = getattr(jaxpr_of(jaxpr), "debug_info", None)
+    file, _, line = str(getattr(info, "func_src_info", "")).rpartition(" at ")[2].rpartition(":")
+    code = frame.code
+    if (file, line) == (code.co_filename, str(code.co_firstlineno)):
+        return name
+    # `jax.lax.map` has a function of its own around one of a single argument
+    root, rest = re.fullmatch(r"(\w*)(.*)", name).groups()  # type: ignore[union-attr]
+    return code.co_varnames[0] + rest if root == "x" and file.endswith(_LOOPS) and code.co_argcount == 1 else ""
+
+
+def result_path(eqn: Any, index: int, frames: Sequence[Frame]) -> str | None:
+    """Where a result is in what the user's call of an equation returns: ``[0]['carry']``; None if unknown."""
+    called = eqn_source_of(frames).called
+    if called in _TUPLES and len(eqn.outvars) > 1:
+        return f"[{index}]"
+    wrapped = _WRAPPED.get(called, "" if called in _UNWRAPPED else None)
+    count = len(eqn.outvars)
+    body = next((body for body, _ in inner_jaxprs(eqn) if len(jaxpr_of(body).outvars) == count), None)
+    if body is None or wrapped is None:
+        return None
+    path = _names(body, "result_paths", count)[index]
+    return path.removeprefix(whole) if path.startswith(whole := f"result{wrapped}") else None
+
+
+def _names(jaxpr: Any, field: str, count: int) -> Sequence[str]:
+    names = getattr(getattr(jaxpr_of(jaxpr), "debug_info", None), field, None) or ()
+    of_user = [name if re.match(r"[A-Za-z_]", str(name)) else "" for name in names]
+    return of_user if len(of_user) == count else [""] * count
