@@ -148,7 +148,7 @@ class JaxFunction:
         values = match_constants(values, constants)
         types = tuple([x.type for x in values])
         out = objective().out
-        if out is not None and _asks_for_all(out) and _grows(trace.jaxpr):
+        if out is not None and _grows(trace.jaxpr):
             traced = functools.partial(_traced_in_way, run_equations, types)
             if self._way(key, trace, types, out, traced) == _GATHERED:
                 values = list(map(_gathered, values))
@@ -187,25 +187,27 @@ class JaxFunction:
     ) -> int | None:
         """The way that sends least with the reshard to an ``out=``, but not more forward than a gather."""
 
-        def sent(in_way: _InWay) -> tuple[int, int]:
+        def finished_program(in_way: _InWay) -> Any:
+            """The program of the reshard to ``out``; None where a way or the reshard does not type."""
             if in_way.results is None:
-                return in_way.sent
+                return None
             try:
                 with speculative_tracing():
-                    last = trace_typed(lambda *xs: reshard_all(xs, out), in_way.results)
+                    return trace_typed(lambda *xs: reshard_all(xs, out), in_way.results)
             except ShardingTypeError:
-                return sys.maxsize, sys.maxsize
-            forward, backward = sent_by_program(last)
-            return in_way.sent[0] + forward, in_way.sent[1] + backward
+                return None
 
         def choose() -> tuple[int | None]:
             ways: dict[int | None, tuple[int, int]] = {}
-            untried: set[int | None] = {None, _GATHERED} if _asks_for_all(out) else {None}
+            untried: set[int | None] = {None}
             while untried:  # a way may lead to equations that have others
                 way = min(untried, key=lambda way: _GATHERED - 1 if way is None else way)
                 in_way = traced(way)
-                ways[way] = sent(in_way)
-                untried = (untried | in_way.ways) - ways.keys()
+                last = finished_program(in_way)
+                sent = (sys.maxsize, sys.maxsize) if last is None else sent_by_program(last)
+                ways[way] = in_way.sent[0] + sent[0], in_way.sent[1] + sent[1]
+                gathers = {_GATHERED} if last is not None and not any(map(_is_sharded, last.out_avals)) else set()
+                untried = (untried | in_way.ways | gathers) - ways.keys()
             gather = ways.get(-1, ways[None])[0]
             return (min(ways, key=lambda way: (ways[way][0] > gather, cost(*ways[way], objective().minimize))),)
 
@@ -279,9 +281,9 @@ def _in_way(run_equations: Callable[..., list[Any]], way: int | None) -> Callabl
     return (lambda *operands: run(*map(_gathered, operands))) if gathers else run
 
 
-def _asks_for_all(out: Any) -> bool:
-    """Whether results are asked for that no axis shards."""
-    return "@" not in "".join(map(str, out if isinstance(out, tuple) else [out]))
+def _is_sharded(t: Any) -> bool:
+    """Whether an axis shards a result's type."""
+    return isinstance(t, ShType) and bool(t.axes(State.SHARDED))
 
 
 def _grows(jaxpr: Any) -> bool:

@@ -111,6 +111,19 @@ def test_a_result_that_no_axis_shards_is_of_operands_that_are_gathered_once(name
         assert_close(host(sh.jit(sh.grad(loss))(x)), gradient)
 
 
+@pytest.mark.mesh({"x": 4})
+@pytest.mark.parametrize("name", ALL_OR_SHARES)
+def test_an_axis_may_shard_a_result_by_the_name_of_its_dim(name: str) -> None:
+    f, count, _ = ALL_OR_SHARES[name]
+    x = sh.abstract_array("f32[16@x,8]")
+    with sh.dim_axes({"rows": "x"}):
+        by_name, by_axis = (
+            sh.ledger(functools.partial(f, sh, out=out if count == 1 else (out,) * count), x)
+            for out in ("[rows,_]", "[_@x,_]")
+        )
+    assert [(e.kind, e.bytes) for e in by_name] == [(e.kind, e.bytes) for e in by_axis]
+
+
 @pytest.mark.mesh({"x": 8})
 def test_a_fix_of_a_call_with_a_loop_has_the_price_of_all_its_steps() -> None:
     x = sh.abstract_array("f32[4096@x]")
