@@ -169,7 +169,7 @@ class Graph(OpOptions):
 
         Otherwise the cotangents of its uses stay pending, so that they are summed once.
         """
-        states = [REDUCED, *(SHARDED + d for d, n in enumerate(v.shape) if n > 1)]
+        states = [REDUCED, *(SHARDED + d for d, n in enumerate(v.shape) if n >= min(self.sizes, default=1))]
         states += [UNREDUCED] if pending and dtypes.summable(v.dtype) and dtypes.differentiable(v.dtype) else []
         return states + ([INVARIANT] if (self.is_implicit or not copy) and self.has_cotangent(v) else [])
 

@@ -48,6 +48,14 @@ def test_few_weights_and_much_data_are_data_parallel() -> None:
     assert [(e.kind, e.direction) for e in plan.ledger if e.src.size > 1] == [("all-reduce", "backward")] * 2
 
 
+@pytest.mark.parametrize("mesh", [{"dp": 1, "tp": 4}, {"tp": 4, "dp": 1}, {"dp": 1, "tp": 1}])
+def test_a_dim_of_one_may_be_on_an_axis_of_one_device(mesh: dict[str, int]) -> None:
+    fixed = {"x": "[1@dp, _]", "params/up": "[_, _@tp]"}
+    plan = sh.suggest(loss, params(16, 32), f32(1, 16), mesh=mesh, fixed=fixed, **SETTINGS)[0]
+    assert plan.rules["x"] == "[1@dp,16]"
+    assert plan.bytes == plan.ledger.total.bytes
+
+
 def test_many_weights_and_little_data_are_tensor_parallel_as_in_megatron() -> None:
     plan = sh.suggest(loss, params(1024, 8192), f32(64, 1024), mesh={"tp": 8}, inputs={"x": "[_, _]"}, **SETTINGS)[0]
     assert plan.rules["params/up"] == "[1024,8192@tp]"
