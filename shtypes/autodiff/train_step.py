@@ -14,7 +14,9 @@ from shtypes.context.signature_errors import as_numbers, check_function
 from shtypes.core.array import Array
 from shtypes.core.local import is_zeros, zeros_of
 from shtypes.core.reshard import reshard_cotangent
+from shtypes.errors import ShardingTypeError
 from shtypes.resharding.transport import transport_in_force
+from shtypes.types.target import target_text
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -68,15 +70,21 @@ def train_step(
         value, gradients = differentiated(*args, **kwargs)
         arguments = args[indices[0]] if isinstance(argnums, int) else tuple(args[i] for i in indices)
         with jax.named_scope("transpose()"):  # the sums end the backward pass
-            return value, jax.tree.map(_in_type_of, arguments, gradients)
+            return value, jax.tree.map(functools.partial(_in_type_of, name), arguments, gradients)
 
     return cast("Function[P, tuple[T, Any]]", step)
 
 
-def _in_type_of(argument: Any, gradient: Any) -> Any:
-    """The gradient of an argument, in its type if that is typed."""
+def _in_type_of(name: str, argument: Any, gradient: Any) -> Any:
+    """The gradient of an argument of the function ``name``, in the argument's type if that is typed."""
     if not isinstance(argument, Array) or (t := jax.typeof(argument)) is jax.typeof(gradient):
         return gradient
     if is_zeros(gradient):
         return zeros_of(t)
-    return reshard_cotangent(gradient, t, inserted=False, transport=transport_in_force())
+    try:
+        return reshard_cotangent(gradient, t, inserted=False, transport=transport_in_force())
+    except ShardingTypeError as error:  # of a scope: `value_and_grad` sends nothing that `fun` does not
+        later = f'sh.reshard(gradient, "{target_text(t)}") after the scope'
+        loss = name if name.isidentifier() else "f"
+        error.hints = error.hints or (f"sh.value_and_grad({loss}) in the scope, and {later}",)
+        raise

@@ -119,3 +119,21 @@ def test_only_what_changes_its_type_is_resharded(monkeypatch: pytest.MonkeyPatch
     sh.check(sh.train_step(loss), weights, x)
     assert not [line for line in resharded if line.split(" -> ")[0] == line.split(" -> ")[1]]
     assert resharded
+
+
+def test_a_scope_that_forbids_to_finish_a_gradient_is_told_where_it_can_be_finished() -> None:
+    def loss(w: Any, x: Any) -> Any:
+        return sh.sum(sh.square(x @ w))
+
+    with sh.use_mesh(sh.abstract_mesh({"dp": 2, "tp": 4})):
+        w, x = "f32[16, 32@tp]", "f32[8@dp, 16]"
+        with pytest.raises(sh.ShardingTypeError, match="forbids all-reduce over `dp` in the backward") as caught:
+            sh.ledger(sh.no_comm(sh.train_step(loss)), w, x)
+        (hint,) = caught.value.hints
+        assert hint == 'sh.value_and_grad(loss) in the scope, and sh.reshard(gradient, "[16,32@tp]") after the scope'
+
+        def step(w: Any, x: Any) -> Any:
+            value, gradient = sh.no_comm(sh.value_and_grad(loss))(w, x)
+            return value, sh.reshard(gradient, "[16,32@tp]")
+
+        assert sh.ledger(step, w, x).total == sh.ledger(sh.train_step(loss), w, x).total
