@@ -31,7 +31,7 @@ class Name(NamedTuple):
 
 
 def name_of_source(step: Step, source: Source | None, t: ShType, steps: int = 8) -> Name:
-    """The name of a value, or the only name of the values of its type that it is computed from, in so many steps."""
+    """The name of a value, or of the only value of its type that it is computed from, in so many steps."""
     if source is None or not steps:
         return Name()
     if source.step is None:
@@ -40,8 +40,9 @@ def name_of_source(step: Step, source: Source | None, t: ShType, steps: int = 8)
     name = _name_by_frames(step, maker, var) or _name_before_broadcast(maker) or _at_place(step, maker, var)
     if name is not None:
         return name
-    names = {name_of_source(step, origin, t, steps - 1) for origin in _sources_of_type(maker, t)}
-    return (names.pop() if len(names) == 1 else Name()) or name_of_source(step, source.inside, t, steps)
+    sources = _sources_of_type(maker, t)
+    before = name_of_source(step, sources[0], t, steps - 1) if len(sources) == 1 else Name()
+    return before or name_of_source(step, source.inside, t, steps)
 
 
 def _sources_of_type(maker: Step, t: ShType) -> list[Source]:
@@ -75,14 +76,19 @@ def _of_argument(step: Step, source: Source) -> Name:
     found = Name(text)
     if outer is not None:
         found = Name(text, mapped=is_in_vmap(frames, of_user[-1]), times=times_of(step))
-    says = (f.place for f in of_user if _means(f, name, program) and re.search(rf"\b{name}\b", f.expression()))
+    means = (f for i, f in enumerate(of_user) if _means(of_user[i:], name, program))
+    says = (f.place for f in means if re.search(rf"\b{name}\b", f.expression()))
     line = next(says, f"{of_user[-1].place.rpartition(':')[0]}:{program.co_firstlineno}")
     return found._replace(line="" if line == of_user[0].place else line)
 
 
-def _means(frame: Frame, name: str, program: Any) -> bool:
-    """Whether a name is that of the program's argument where a frame is."""
-    return name in frame.code.co_freevars or (frame.code is program and not frame.is_bound_before(name))
+def _means(frames: Sequence[Frame], name: str, program: Any) -> bool:
+    """Whether a name is that of the program's argument where the first frame is."""
+    frame, *outer = frames
+    if name in frame.code.co_freevars:
+        owner = next((f.code for f in outer if name in f.code.co_cellvars), None)
+        return owner is program
+    return frame.code is program and not frame.is_bound_before(name)
 
 
 def _name_by_frames(step: Step, maker: Step, var: Any) -> Name | None:

@@ -109,6 +109,18 @@ def run(x, w):
 """,
         ("f32[16@tp, 16]", "f32[16, 16@tp]"),
     ),
+    "an argument where an inner function closes over another of its name": (
+        """
+def helper(y, x):
+    def inner(a):
+        return jnp.arctan2(a, x)
+    return inner(y)
+
+def run(x, w):
+    return helper(x, w)
+""",
+        ("f32[16, 16]{U:tp}", "f32[16, 16]"),
+    ),
     "one of two results that are unpacked": (
         """
 def run(x, w):
