@@ -41,7 +41,10 @@ def name_of_source(step: Step, source: Source | None, t: ShType, steps: int = 8)
     if name is not None:
         return name
     sources = _sources_of_type(maker, t)
-    before = name_of_source(step, sources[0], t, steps - 1) if len(sources) == 1 else Name()
+    before = name_of_source(maker, sources[0], t, steps - 1) if len(sources) == 1 else Name()
+    here, there = ("" if frame is None else frame.place for frame in (_user_frame(of.frames()) for of in (step, maker)))
+    if before.expression:
+        before = before._replace(line="" if (line := before.line or there) == here else line)
     return before or name_of_source(step, source.inside, t, steps)
 
 

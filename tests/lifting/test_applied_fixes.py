@@ -121,6 +121,15 @@ def run(x, w):
 """,
         ("f32[16, 16]{U:tp}", "f32[16, 16]"),
     ),
+    "what an unnamed value is made of, where that is read": (
+        """
+def run(x, y):
+    pair = jax.tree.map(lambda t: -t, [x, y])
+    both = [t * 2 for t in pair]
+    return jnp.sort(both[1], 1), both[0], y[0] * 2
+""",
+        ("f32[16]", "f32[8, 8@tp]"),
+    ),
     "one of two results that are unpacked": (
         """
 def run(x, w):
