@@ -52,6 +52,11 @@ T = TypeVar("T")
 class _InOrder(click.Group):
     """A group that lists its subcommands in the order in which they were added."""
 
+    def add_command(self, cmd: click.Command, name: str | None = None) -> None:
+        if cmd.help is not None:
+            cmd.help = cmd.help.replace(r"\b", "\b")  # click's mark of lines that are not filled, in a raw docstring
+        super().add_command(cmd, name)
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.commands)
 
@@ -282,6 +287,7 @@ def _shown(name: str, update: Update) -> Callable[[Progress], None]:
 @target_arguments
 @mesh_option
 @dims_option
+@lift_option
 @click.option("--no-grad", is_flag=True, help="Only the forward pass.")
 @link_option
 @output_options

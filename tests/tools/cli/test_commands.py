@@ -33,6 +33,23 @@ def test_check_prints_a_signature_and_the_ledger(run: Run) -> None:
     golden("cli/check.txt", out)
 
 
+def test_examples_in_help_texts_are_lines_of_their_own(run: Run) -> None:
+    for name in ("explain", "memory", "compute", "suggest"):
+        lines = run(name, "--help").out.splitlines()
+        assert not any("\\b" in line for line in lines)
+        assert sum(line.startswith(f"    shtypes {name} ") for line in lines) >= 1
+
+
+def test_a_plain_function_is_compared_by_lift(run: Run, tmp_path: Path) -> None:
+    model = tmp_path / "model.py"
+    model.write_text("import jax.numpy as jnp\n\ndef loss(w, x):\n    return jnp.sum(jnp.tanh(x @ w))\n")
+    call = ("compare", f"{model}:loss", "f32[16, 4]", "f32[8@dp, 16]", *MESH)
+    code, out, _ = run(*call, "--lift")
+    assert code == 0
+    assert "all-reduce over dp" in out
+    assert run(*call).code == 1
+
+
 def test_compare_prints_both_policies(run: Run) -> None:
     code, out, err = run("compare", EXAMPLE, *MESH, "--link", "h100-nvlink", "--link", "dp=infiniband-ndr")
     assert (code, err) == (0, "")
