@@ -18,7 +18,7 @@ from shtypes._compat.jaxprs import is_literal, jaxpr_of
 from shtypes._compat.plain_programs import as_of_here, without_mesh
 from shtypes._compat.tracing import trace_typed
 from shtypes.caches import CACHE_SIZE, Static
-from shtypes.core.elementwise_fns import IDENTITY
+from shtypes.core.elementwise_fns import IDENTITY, unbroadcast
 from shtypes.core.shard_fn import DIFFERENTIABLE, Linear, ShardFn, wide_enough
 from shtypes.types import ShType, dtypes
 
@@ -203,8 +203,8 @@ class Bound(ShardFn):
 
     def adjoint(self, index: int, operands: Sequence[ShType], result: ShType) -> ShardFn | None:
         t = operands[index]
-        if self.primitive.name in _SIGNS and not self.numbers and t.local_shape == result.local_shape:
-            return _signed(_SIGNS[self.primitive.name][index])
+        if self.primitive.name in _SIGNS and not self.numbers:
+            return unbroadcast(_signed(_SIGNS[self.primitive.name][index]), t.local_shape, result.local_shape)
         shapes = tuple((t.local_shape, t.dtype_name) for t in operands)
         return _transposed(self, index, shapes, (result.local_shape, result.dtype_name))
 

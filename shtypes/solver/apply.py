@@ -241,10 +241,17 @@ class _Evaluator:
             else:
                 if layer.form not in self._calls:
                     self._calls[layer.form] = typed_once(functools.partial(self._layer, layer))
-                outs = self._calls[layer.form]([env[key] for key in layer.inputs])
+                outs = self._calls[layer.form]([self._input(env, key) for key in layer.inputs])
                 env.update(zip(layer.outputs, outs, strict=True))
                 at = layer.steps.stop
         return [self._get(env, v, f"result.{i}") for i, v in enumerate(self.program.outputs)]
+
+    def _input(self, env: dict[Any, Any], key: Any) -> Any:
+        """An input of a layer, which other layers may take resharded alike."""
+        if key not in env:
+            value, to = key
+            env[key] = self._resharded(env[value], to)
+        return env[key]
 
     def _layer(self, layer: Layer, values: Sequence[Any]) -> list[Any]:
         env = dict(zip(layer.inputs, values, strict=True))
@@ -268,7 +275,8 @@ class _Evaluator:
         cast = self.decisions.casts.get(place, PlannedCast())
         copy = ("copy", x.id)
         key = copy if cast.from_copy and copy in env else x.id
-        return self._resharded(env.get(key, x.captured), cast.to, **options)
+        moved = (key, cast.to)
+        return env[moved] if moved in env else self._resharded(env.get(key, x.captured), cast.to, **options)
 
     def _items(self, items: Sequence[Item], env: dict[Any, Any]) -> None:
         for item in items:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from shtypes.core import repeated
 from shtypes.core.repeated import Layer, numbered
-from shtypes.solver.items import Checkpoint, Item, Loop, Operand, Value, walk
+from shtypes.solver.items import Checkpoint, Item, Loop, Op, Operand, Value, walk
 from shtypes.solver.program import Program
+from shtypes.types import ShType
 
-#: A value of an evaluation, by its id; or its shared copy.
-Key = int | tuple[str, int]
+#: A value of an evaluation, by its id; or its shared copy; or what one of these is resharded to.
+Key = int | tuple[str, int] | tuple["Key", ShType]
 
 
 def layers(program: Program, casts: Mapping[str, Any], ways: Mapping[int, int | None]) -> dict[int, Layer]:
@@ -33,6 +35,18 @@ class _ByPlan:
 
     def __init__(self, program: Program, casts: Mapping[str, Any], ways: Mapping[int, int | None]) -> None:
         self._program, self._casts, self._ways = program, casts, ways
+        self._moved: Counter[Key] = Counter()
+        inputs = {v.id for v in program.inputs}
+        for item in program.items:
+            for i, x in enumerate(item.operands if isinstance(item, Op) else ()):
+                if isinstance(x, Value) and x.id in inputs:
+                    self._moved.update(self._moved_to(x, f"{item.id}.{i}"))
+
+    def _moved_to(self, x: Value, place: str) -> Iterator[Key]:
+        """What an operand is resharded to, if it is."""
+        to = self._casts[place].to if place in self._casts else None
+        if to is not None:
+            yield next(self._value(x, place)), to
 
     def code(self, item: Item) -> Any:
         """What an item does; equal for items that differ only in their values."""
@@ -50,12 +64,17 @@ class _ByPlan:
     def _entering(self, item: Checkpoint) -> list[int]:
         return [v for v, at in self._program.entering.items() if at == item.id and f"second.{v}" in self._casts]
 
-    def read(self, x: Operand, place: str) -> Iterator[Key]:
+    def _value(self, x: Operand, place: str) -> Iterator[Key]:
         """The value of an operand, if it is one."""
         if isinstance(x, Value) and x.captured is None:
             cast = self._casts.get(place)
             copied = cast is not None and cast.from_copy and f"second.{x.id}" in self._casts  # a free copy is the value
             yield ("copy", x.id) if copied else x.id
+
+    def read(self, x: Operand, place: str) -> Iterator[Key]:
+        """The value of an operand, if it is one; as it is resharded, if other steps take an argument so, too."""
+        moved = [*self._moved_to(x, place)] if isinstance(x, Value) and x.captured is None else []
+        yield from moved if moved and self._moved[moved[0]] > 1 else self._value(x, place)
 
     def reads(self, item: Item) -> Iterator[Key]:
         """The values that an item takes."""
