@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from types import SimpleNamespace
 from typing import Any, Final, NamedTuple
@@ -34,6 +34,11 @@ def is_literal(atom: Any) -> bool:
 
 #: The dtypes that Python numbers can have.
 _PYTHON: Final = {"bool", "int32", "int64", "float32", "float64", "complex64", "complex128"}
+
+
+def variables(atoms: Iterable[Any]) -> list[Any]:
+    """The atoms that are variables."""
+    return [v for v in atoms if not is_literal(v)]
 
 
 def literal_array(literal: Any) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
 import jax
@@ -17,8 +16,8 @@ from shtypes._compat.jaxprs import (
     control,
     has_context,
     inner_jaxprs,
-    is_literal,
     jaxpr_of,
+    variables,
 )
 from shtypes.core.callbacks import Callback
 from shtypes.core.collective import Collective
@@ -61,11 +60,6 @@ class Segment(NamedTuple):
 def is_typed(atom: Any) -> bool:
     """Whether a variable has a sharding type."""
     return type(atom.aval) is HiShType
-
-
-def variables(atoms: Iterable[Any]) -> list[Any]:
-    """The atoms that are variables."""
-    return [v for v in atoms if not is_literal(v)]
 
 
 def spec_of(aval: Any) -> Any:

@@ -150,6 +150,13 @@ class _Rewriter:
         return eqn.replace(invars=unraveled, params=params)
 
 
+def with_used(jaxpr: Any, eqns: Sequence[Any]) -> Any:
+    """The program with other equations, as far as its results need them; the program itself if they are the same."""
+    if len(eqns) == len(jaxpr.eqns) and all(a is b for a, b in zip(eqns, jaxpr.eqns, strict=True)):
+        return jaxpr
+    return with_equations(jaxpr, used(eqns, jaxpr.outvars), jaxpr.outvars)
+
+
 def used(eqns: Sequence[Any], results: Sequence[Any], removable: set[Any] | None = None) -> list[Any]:
     """The equations that results need, those with effects, and those of variables that are not ``removable``."""
     needed = {x for x in results if not is_literal(x)}

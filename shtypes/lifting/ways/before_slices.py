@@ -15,9 +15,9 @@ import jax.numpy as jnp
 from jax import lax
 
 from shtypes._compat.in_force import set_at
-from shtypes._compat.jaxprs import is_literal, jaxpr_of, key_of_equation, with_equations
+from shtypes._compat.jaxprs import is_literal, jaxpr_of, key_of_equation
 from shtypes._compat.plain_programs import bind_in_program
-from shtypes.evaluation.undo_ravel import used
+from shtypes.evaluation.undo_ravel import with_used
 from shtypes.lifting.ways.opened import equations_of, opened
 from shtypes.lifting.ways.per_element import RULED, with_rule
 from shtypes.lifting.ways.slices import (
@@ -80,7 +80,7 @@ class _Writer:
                 self._add(eqn, self.plans.plans[number])
             else:
                 self.eqns.append(eqn)
-        return with_equations(jaxpr, used(self.eqns, jaxpr.outvars), jaxpr.outvars)
+        return with_used(jaxpr, self.eqns)
 
     def _add(self, eqn: Any, plan: Plan) -> None:
         """Adds an equation before slices, and slices of its results."""

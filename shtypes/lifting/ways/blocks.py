@@ -9,30 +9,23 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from shtypes._compat.in_force import set_at
-from shtypes._compat.jaxprs import is_literal, variable, with_equations
-from shtypes.evaluation.undo_ravel import used
-from shtypes.lifting.ways.paddings import cuts_of, marked, pad_of, readers, variables, with_moves_opened
+from shtypes._compat.jaxprs import is_literal, variable
+from shtypes.lifting.ways.paddings import cuts_of, pad_of
+from shtypes.lifting.ways.uses import Pairs
 
 
 def with_padded_blocks(jaxpr: Any) -> Any:
     """Pads dims after they are split into blocks that are padded as a whole, and crops such before they are merged."""
-    reshapes = [e for e in jaxpr.eqns if e.primitive.name == "reshape"]
-    if not reshapes:
-        return jaxpr
-    flat = with_moves_opened(jaxpr, reshapes)
-    of, count = marked(flat), readers(flat)
-    made: dict[Any, Any] = {}
-    eqns: list[Any] = []
-    swapped = False
-    for eqn in flat.eqns:
-        x = of.get(eqn.invars[0], eqn.invars[0]) if variables(eqn.invars[:1]) else None
-        may = x in made and count[x] == 1 and set_at(made[x]) == set_at(eqn)
-        both = _swapped(made[x], eqn) if may else None
-        swapped |= both is not None
-        made.update((v, e) for e in both or [eqn] for v in e.outvars)
-        eqns += both or [eqn]
-    return with_equations(jaxpr, used(eqns, jaxpr.outvars), jaxpr.outvars) if swapped else jaxpr
+    return _Swapping(jaxpr, "reshape").program()
+
+
+class _Swapping(Pairs):
+    """Swaps pads and reshapes of blocks."""
+
+    def rewritten(self, eqn: Any) -> list[Any]:
+        """An equation, or it and the one before in the other order."""
+        first = self.maker_alone(eqn)
+        return (first is not None and _swapped(first, eqn)) or [eqn]
 
 
 def _swapped(first: Any, second: Any) -> list[Any] | None:

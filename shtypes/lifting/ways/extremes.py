@@ -12,9 +12,10 @@ from typing import Any, Final
 import jax.numpy as jnp
 import numpy as np
 
-from shtypes._compat.jaxprs import is_literal, jaxpr_of
+from shtypes._compat.jaxprs import is_literal, jaxpr_of, variables
 from shtypes.dispatch.apply import is_typed
 from shtypes.lifting.ways.choice import CALLS, way
+from shtypes.lifting.ways.uses import is_one_of, uses_of
 from shtypes.ops.arithmetic import astype
 from shtypes.ops.sharded_reductions import winners
 from shtypes.ops.shards import of_device, type_of
@@ -25,35 +26,18 @@ _SHAPES: Final = ("broadcast_in_dim", "reshape")
 
 def extremes(jaxpr: Any) -> Iterator[list[int]]:
     """The equation numbers of maxima that their operand is compared with, each with what is between."""
-    names = [e.primitive.name for e in jaxpr.eqns]
-    if "eq" not in names:
-        return
+    uses = uses_of(jaxpr)
     for i, eqn in enumerate(jaxpr.eqns):
-        x = eqn.invars[0] if names[i] in ("reduce_max", "reduce_min") else None
+        x = eqn.invars[0] if eqn.primitive.name in ("reduce_max", "reduce_min") else None
         if x is None or is_literal(x) or not jnp.issubdtype(x.aval.dtype, np.floating):
             continue
         kept = tuple(1 if d in eqn.params["axes"] else n for d, n in enumerate(x.aval.shape))
-        (y,) = eqn.outvars
-        shaped = {
-            e.outvars[0]: j
-            for j, e in enumerate(jaxpr.eqns)
-            if names[j] in _SHAPES and e.invars[0] is y and e.outvars[0].aval.shape == kept
-        }
-        compared = {
-            j: shaped[z]
-            for j, e in enumerate(jaxpr.eqns)
-            if names[j] == "eq"
-            for w, z in (e.invars, e.invars[::-1])
-            if w is x and not is_literal(z) and z in shaped
-        }
+        shaped = [(j, e) for j, e in uses.read_by(eqn.outvars[0], *_SHAPES) if e.outvars[0].aval.shape == kept]
+        compared = [
+            (j, k) for j, e in shaped for k, eq in uses.read_by(e.outvars[0], "eq") if x in variables(eq.invars)
+        ]
         if compared:
-            yield [i, *sorted({*compared, *compared.values()})]
-
-
-def _is_extreme(eqn: Any) -> bool:
-    """Whether a call is a maximum with comparisons."""
-    body = jaxpr_of(eqn.params["jaxpr"])
-    return bool(body.eqns) and next(extremes(body), None) == [*range(len(body.eqns))]
+            yield [i, *sorted({n for pair in compared for n in pair})]
 
 
 @of_device("squeeze")
@@ -61,7 +45,7 @@ def _without(y: Any, dims: tuple[int, ...]) -> Any:
     return jnp.squeeze(y, dims)
 
 
-@way(*CALLS, only=_is_extreme)
+@way(*CALLS, only=is_one_of(extremes))
 def with_winners(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
     """Sends an all-reduce of one number for each row, and tells each device its elements that are equal to it."""
     (x,), body = operands, jaxpr_of(eqn.params["jaxpr"])

@@ -17,10 +17,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from shtypes._compat.in_force import set_at
-from shtypes._compat.jaxprs import dependent_vars, is_literal, jaxpr_of, variable, with_equations
+from shtypes._compat.jaxprs import is_literal, jaxpr_of, variable, variables, with_equations
 from shtypes._compat.plain_programs import alone, trace_plain
 from shtypes.evaluation.table import REWRITES
-from shtypes.evaluation.undo_ravel import used
+from shtypes.evaluation.undo_ravel import with_used
 from shtypes.lifting.ways.before_slices import before_slices
 from shtypes.lifting.ways.blocks import with_padded_blocks
 from shtypes.lifting.ways.choice import name_of
@@ -28,19 +28,12 @@ from shtypes.lifting.ways.extremes import extremes
 from shtypes.lifting.ways.kept_updates import with_kept_updates
 from shtypes.lifting.ways.moving import GROUPED, RESHAPES, carried_dims, kind_in_group, kind_of, moves_alone
 from shtypes.lifting.ways.opened import opened
-from shtypes.lifting.ways.order import numbered
-from shtypes.lifting.ways.paddings import variables, with_paddings
+from shtypes.lifting.ways.order import sorts_with_iota
+from shtypes.lifting.ways.paddings import with_paddings
 from shtypes.lifting.ways.permutations import with_unique_places
 from shtypes.lifting.ways.selection import in_any_order, selections
+from shtypes.lifting.ways.uses import uses_of
 from shtypes.lifting.ways.windows import CONV, result_dims, window_dims
-
-
-class _Uses(NamedTuple):
-    """The readers of the variables of a program."""
-
-    jaxpr: Any
-    readers: dict[Any, set[int]]  # equation numbers; the number of equations for the results
-    sized: set[Any]  # variables that depend on an argument with dims
 
 
 @functools.lru_cache(maxsize=256)
@@ -55,46 +48,32 @@ def grouped(jaxpr: Any, sharded: frozenset[int] | None = frozenset()) -> Any:
     jaxpr = before_slices(with_padded_blocks(with_paddings(jaxpr)), sharded)
     jaxpr = in_any_order(with_kept_updates(with_unique_places(jaxpr)))
     jaxpr = _with_moves_of_their_own(jaxpr)
-    sized = _sized(jaxpr)
-    selecting = [*selections(jaxpr), *_numbered(jaxpr), *extremes(jaxpr)]
-    groups, odd = _groups(jaxpr, sized, {i for g in selecting for i in g})
-    if groups or selecting:
-        uses = _uses(jaxpr, sized)
-        groups = [g for g in groups if _may_be_call(uses, g, odd)]
-        taken = {i for g in groups for i in g}
-        groups += [g for g in selecting if taken.isdisjoint(g) and len({set_at(jaxpr.eqns[i]) for i in g}) == 1]
+    selecting = [*selections(jaxpr), *sorts_with_iota(jaxpr), *extremes(jaxpr)]
+    groups, odd = _groups(jaxpr, {i for g in selecting for i in g})
+    groups = [g for g in groups if _may_be_call(jaxpr, g, odd)]
+    taken = {i for g in groups for i in g}
+    groups += [g for g in selecting if taken.isdisjoint(g) and len({set_at(jaxpr.eqns[i]) for i in g}) == 1]
     while groups:
         try:
             order = _order(jaxpr, groups)
         except graphlib.CycleError as error:  # two groups depend on each other
             groups = [g for g in groups if g[0] != max({h[0] for h in groups}.intersection(error.args[1]))]
             continue
-        calls = {g[0]: _call(uses, g) for g in groups}
+        calls = {g[0]: _call(jaxpr, g) for g in groups}
         return with_equations(jaxpr, [calls.get(i, jaxpr.eqns[i]) for i in order], jaxpr.outvars)
     return jaxpr
-
-
-def _uses(jaxpr: Any, sized: set[Any]) -> _Uses:
-    readers: dict[Any, set[int]] = {}
-    for i, read in enumerate([*(e.invars for e in jaxpr.eqns), jaxpr.outvars]):
-        for v in read:
-            if not is_literal(v):
-                readers.setdefault(v, set()).add(i)
-    return _Uses(jaxpr, readers, sized)
 
 
 def _order(jaxpr: Any, groups: Sequence[Sequence[int]]) -> list[int]:
     """A topological order of equations where each group is one unit, named by its first; effects keep their order."""
     first = {i: g[0] for g in groups for i in g}
     sorter: graphlib.TopologicalSorter[int] = graphlib.TopologicalSorter()
-    made: dict[Any, int] = {}
+    number = uses_of(jaxpr).number
     effects: list[int] = []
     for i, eqn in enumerate(jaxpr.eqns):
         unit = first.get(i, i)
-        made.update((v, unit) for v in eqn.outvars)
-    for i, eqn in enumerate(jaxpr.eqns):
-        unit = first.get(i, i)
-        before = {made[v] for v in eqn.invars if not is_literal(v) and v in made}
+        made = (number[v] for v in variables(eqn.invars) if v in number)
+        before = {first.get(j, j) for j in made}
         if eqn.effects:
             before.update(effects)
             effects = [unit]
@@ -110,19 +89,7 @@ def _order(jaxpr: Any, groups: Sequence[Sequence[int]]) -> list[int]:
     return order
 
 
-def _numbered(jaxpr: Any) -> list[list[int]]:
-    """The equation numbers of sorts that take an iota along, each with its iota."""
-    pairs = [(found[0], i) for i in range(len(jaxpr.eqns)) if (found := numbered(jaxpr, i))]
-    read = [v for e in jaxpr.eqns for v in e.invars if not is_literal(v)] + list(jaxpr.outvars)
-    return [[j, i] for j, i in pairs if sum(v is jaxpr.eqns[j].outvars[0] for v in read) == 1]
-
-
 REWRITES.append(grouped)
-
-
-def _sized(jaxpr: Any) -> set[Any]:
-    """The variables that depend on an argument with dims."""
-    return dependent_vars(jaxpr, [i for i, v in enumerate(jaxpr.invars) if v.aval.shape])
 
 
 class _Odd(NamedTuple):
@@ -149,10 +116,10 @@ class _Odd(NamedTuple):
         return {tuple(e[d] if d in dims else n for d, n in enumerate(after)) for e in alike}
 
 
-def _odd(jaxpr: Any, sized: set[Any], taken: set[int]) -> tuple[dict[Any, _Odd], list[int]]:
+def _odd(jaxpr: Any, taken: set[int]) -> tuple[dict[Any, _Odd], list[int]]:
     """The variables of odd sizes, and for each equation another with which it is connected by such."""
     parent = list(range(len(jaxpr.eqns)))
-    uses = _uses(jaxpr, sized)
+    uses = uses_of(jaxpr)
 
     def root(i: int) -> int:
         while parent[i] != i:
@@ -164,13 +131,13 @@ def _odd(jaxpr: Any, sized: set[Any], taken: set[int]) -> tuple[dict[Any, _Odd],
         kind, windows = kind_in_group(eqn), window_dims(eqn)
         if kind is None or i in taken:
             continue
-        inputs = [v for v in eqn.invars if not is_literal(v) and v in odd]
+        inputs = [v for v in variables(eqn.invars) if v in odd]
         if windows and not all(odd[v].dims(v) and odd[v].dims(v) <= windows for v in inputs):
             continue
         if windows:
-            even = _even_shapes(uses, eqn, odd)
+            even = _even_shapes(jaxpr, eqn, odd)
         else:
-            even = {v.aval.shape for v in eqn.invars if not is_literal(v) and v not in odd and v in sized}
+            even = {v.aval.shape for v in variables(eqn.invars) if v not in odd and v in uses.sized}
             even = even.union(*(odd[v].even for v in inputs))
         if carried_dims(eqn) is not None and not _is_carried(eqn, {v: odd[v] for v in inputs}):
             continue
@@ -192,10 +159,10 @@ def _is_carried(eqn: Any, odd: Mapping[Any, _Odd]) -> bool:
     return bool(odd) and all(each.dims(v).issubset(carried_dims(eqn) or ()) for v, each in odd.items())
 
 
-def _even_shapes(uses: _Uses, eqn: Any, odd: Mapping[Any, _Odd]) -> set[Any]:
+def _even_shapes(jaxpr: Any, eqn: Any, odd: Mapping[Any, _Odd]) -> set[Any]:
     """The shapes of results of windows at the even sizes of what they read, if theirs are odd and moved; else none."""
-    (y,), x, eqns = eqn.outvars, eqn.invars[0 if eqn.primitive.name == CONV else -1], uses.jaxpr.eqns
-    if not any(i < len(eqns) and kind_of(eqns[i]) for i in uses.readers.get(y, ())):
+    (y,), x = eqn.outvars, eqn.invars[0 if eqn.primitive.name == CONV else -1]
+    if not any(kind_of(e) for _, e in uses_of(jaxpr).read_by(y)):
         return set()
     before = odd[x].even if x in odd else [x.aval.shape]
     sizes = [{d: shape[d] for d in result_dims(eqn)} for shape in before if len(shape) == y.aval.ndim]
@@ -203,19 +170,19 @@ def _even_shapes(uses: _Uses, eqn: Any, odd: Mapping[Any, _Odd]) -> set[Any]:
     return {s for s in shapes if any(max(n, m) % max(min(n, m), 1) for n, m in zip(s, y.aval.shape, strict=True))}
 
 
-def _groups(jaxpr: Any, sized: set[Any], taken: set[int]) -> tuple[list[list[int]], dict[Any, _Odd]]:
+def _groups(jaxpr: Any, taken: set[int]) -> tuple[list[list[int]], dict[Any, _Odd]]:
     """The numbers of equations that are connected by values of odd sizes, and single ones that move elements.
 
     Equations that are ``taken`` are left out, and windows that cannot be in a group. Also returns these values.
     """
-    odd, roots = _odd(jaxpr, sized, taken)
+    odd, roots = _odd(jaxpr, taken)
     members: dict[int, list[int]] = {}
     for i, root in enumerate(roots):
         members.setdefault(root, []).append(i)
     groups = [g for g in members.values() if len(g) > 1 or (g[0] not in taken and kind_of(jaxpr.eqns[g[0]]))]
     closed = _closed(jaxpr, groups)
     lost = {i for g in groups for i in g if kind_of(jaxpr.eqns[i]) is None}.difference(*closed)
-    return _groups(jaxpr, sized, taken | lost) if lost else (closed, odd)
+    return _groups(jaxpr, taken | lost) if lost else (closed, odd)
 
 
 def _with_moves_of_their_own(jaxpr: Any) -> Any:
@@ -223,8 +190,7 @@ def _with_moves_of_their_own(jaxpr: Any) -> Any:
     if not (results := {v for e in jaxpr.eqns if window_dims(e) for v in e.outvars}):
         return jaxpr
     jaxpr = opened(jaxpr, lambda eqn, _: _sums_some(eqn) and not results.isdisjoint(variables(eqn.invars)))
-    sized = _sized(jaxpr)
-    (odd, _), uses, eqns = _odd(jaxpr, sized, set()), _uses(jaxpr, sized), list[Any]()
+    (odd, _), uses, eqns = _odd(jaxpr, set()), uses_of(jaxpr), list[Any]()
 
     def own(v: Any, made: dict[Any, Any]) -> Any:
         """The variable, or a copy; adds the equations of the copy."""
@@ -241,7 +207,7 @@ def _with_moves_of_their_own(jaxpr: Any) -> Any:
         if window_dims(eqn) and any(shared):
             eqn = eqn.replace(invars=[own(v, made) if s else v for v, s in zip(eqn.invars, shared, strict=True)])
         eqns.append(eqn)
-    return with_equations(jaxpr, used(eqns, jaxpr.outvars), jaxpr.outvars) if len(eqns) > len(jaxpr.eqns) else jaxpr
+    return with_used(jaxpr, eqns)
 
 
 def _sums_some(call: Any) -> bool:
@@ -254,8 +220,8 @@ def _closed(jaxpr: Any, groups: Sequence[Sequence[int]]) -> list[list[int]]:
 
     Groups that depend on what cannot be in a group are left out.
     """
-    makers = {v: i for i, eqn in enumerate(jaxpr.eqns) for v in eqn.outvars}
-    before = [{makers[v] for v in e.invars if not is_literal(v) and v in makers} for e in jaxpr.eqns]
+    number = uses_of(jaxpr).number
+    before = [{number[v] for v in variables(e.invars) if v in number} for e in jaxpr.eqns]
     members = {i for g in groups for i in g}
     closed: list[set[int]] = []
     for group in groups:
@@ -278,12 +244,12 @@ def _closed(jaxpr: Any, groups: Sequence[Sequence[int]]) -> list[list[int]]:
     return [sorted(g) for g in closed if all(map(may_be_inside, g))]
 
 
-def _may_be_call(uses: _Uses, group: Sequence[int], odd: Mapping[Any, _Odd]) -> bool:
+def _may_be_call(jaxpr: Any, group: Sequence[int], odd: Mapping[Any, _Odd]) -> bool:
     """Whether a group's results have shapes of operands, even or few sizes, and its equations the same settings."""
-    operands, results = _boundary(uses, group)
-    shapes = {v.aval.shape for v in operands if v in uses.sized}
+    operands, results = _boundary(jaxpr, group)
+    shapes = {v.aval.shape for v in operands if v in uses_of(jaxpr).sized}
     most = max((v.aval.size for v in operands), default=0)
-    marks = {set_at(uses.jaxpr.eqns[i]) for i in group}
+    marks = {set_at(jaxpr.eqns[i]) for i in group}
 
     def is_even(v: Any) -> bool:
         return v.aval.shape in shapes or v not in odd or not any(v.aval.shape[d] % 2 for d in odd[v].dims(v))
@@ -291,19 +257,17 @@ def _may_be_call(uses: _Uses, group: Sequence[int], odd: Mapping[Any, _Odd]) -> 
     return len(marks) == 1 and bool(results) and all(is_even(v) or 2 * v.aval.size <= most for v in results)
 
 
-def _boundary(uses: _Uses, group: Sequence[int]) -> tuple[list[Any], list[Any]]:
+def _boundary(jaxpr: Any, group: Sequence[int]) -> tuple[list[Any], list[Any]]:
     """The variables that a group reads from outside, and those of its own that are read outside."""
-    eqns = uses.jaxpr.eqns
-    inside = set(group)
+    eqns, inside, readers = jaxpr.eqns, set(group), uses_of(jaxpr).readers
     made = dict.fromkeys(v for i in group for v in eqns[i].outvars)
-    read = dict.fromkeys(v for i in group for v in eqns[i].invars if not is_literal(v) and v not in made)
-    return list(read), [v for v in made if not uses.readers.get(v, inside) <= inside]
+    read = dict.fromkeys(v for i in group for v in variables(eqns[i].invars) if v not in made)
+    return list(read), [v for v in made if not readers[v] <= inside]
 
 
-def _call(uses: _Uses, group: Sequence[int]) -> Any:
+def _call(jaxpr: Any, group: Sequence[int]) -> Any:
     """The call of a group; its name is that of the sort, or of the last equation that moves elements."""
-    jaxpr = uses.jaxpr
-    operands, results = _boundary(uses, group)
+    operands, results = _boundary(jaxpr, group)
     template = _template()
     body = with_equations(jaxpr, [jaxpr.eqns[i] for i in group], results)
     body = body.replace(constvars=[], invars=operands)

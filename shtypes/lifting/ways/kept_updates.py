@@ -15,10 +15,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from shtypes._compat.jaxprs import is_literal, literal_value, with_equations
-from shtypes.evaluation.undo_ravel import used
+from shtypes._compat.jaxprs import is_literal, literal_value
+from shtypes.evaluation.undo_ravel import with_used
 from shtypes.evaluation.value_info import counted, positions
 from shtypes.lifting.ways.opened import equations_of
+from shtypes.lifting.ways.uses import Uses, uses_of
 from shtypes.rules.lookups import DimensionNumbers
 
 
@@ -31,8 +32,8 @@ class _Indices(NamedTuple):
 
 def with_kept_updates(jaxpr: Any) -> Any:
     """Compares indices where a program asks which of its updates a scatter keeps; the program itself if none does."""
-    made = {v: e for e in jaxpr.eqns for v in e.outvars}
-    asked = {i: scatter for i, e in enumerate(jaxpr.eqns) if (scatter := _asked(e, made)) is not None}
+    uses = uses_of(jaxpr)
+    asked = {i: scatter for i, e in enumerate(jaxpr.eqns) if (scatter := _asked(e, uses)) is not None}
     if not asked:
         return jaxpr
     known: dict[Any, _Indices] = {}
@@ -42,40 +43,34 @@ def with_kept_updates(jaxpr: Any) -> Any:
         known.update((v, _Indices(v.aval.shape, place)) for v, place in places)
     counts = {i: counted(known.get(s.invars[1], _Indices(s.invars[1].aval.shape))) for i, s in asked.items()}
     eqns = [y for i, e in enumerate(jaxpr.eqns) for y in (_found(e, asked[i], counts[i]) if i in asked else [e])]
-    return with_equations(jaxpr, used(eqns, jaxpr.outvars), jaxpr.outvars)
+    return with_used(jaxpr, eqns)
 
 
-def _maker(v: Any, made: Mapping[Any, Any], *names: str) -> Any:
-    """The equation that makes a variable, if it is one of some primitives; else None."""
-    eqn = None if is_literal(v) else made.get(v)
-    return eqn if eqn is not None and eqn.primitive.name in names else None
-
-
-def _asked(eqn: Any, made: Mapping[Any, Any]) -> Any:
+def _asked(eqn: Any, uses: Uses) -> Any:
     """The scatter of a number for each update that a comparison of them with what is left of them is of; else None."""
-    gather = _maker(eqn.invars[1], made, "gather") if eqn.primitive.name == "eq" else None
-    scatter = None if gather is None else _maker(gather.invars[0], made, "scatter")
+    gather = uses.maker(eqn.invars[1], "gather") if eqn.primitive.name == "eq" else None
+    scatter = None if gather is None else uses.maker(gather.invars[0], "scatter")
     if gather is None or scatter is None or list(scatter.invars[1:]) != [gather.invars[1], eqn.invars[0]]:
         return None
     numbers, (x, _, updates) = DimensionNumbers.of_scatter(scatter.params["dimension_numbers"]), scatter.invars
     sizes = dict(zip(numbers.windowed(x.aval.ndim), (updates.aval.shape[d] for d in numbers.window), strict=True))
     apart = all(sizes.get(d, 1) == 1 for d in numbers.indexed)  # else windows may overlap in part
     same = numbers == DimensionNumbers.of_gather(gather.params["dimension_numbers"])
-    return scatter if same and apart and _is_zero(x, made) and _is_counted(updates, made) else None
+    return scatter if same and apart and _is_zero(x, uses) and _is_counted(updates, uses) else None
 
 
-def _is_zero(v: Any, made: Mapping[Any, Any]) -> bool:
-    fill = _maker(v, made, "broadcast_in_dim")
+def _is_zero(v: Any, uses: Uses) -> bool:
+    fill = uses.maker(v, "broadcast_in_dim")
     return fill is not None and is_literal(fill.invars[0]) and not literal_value(fill.invars[0])
 
 
-def _is_counted(v: Any, made: Mapping[Any, Any]) -> bool:
+def _is_counted(v: Any, uses: Uses) -> bool:
     """Whether a variable numbers the updates, from one on."""
-    added = _maker(v, made, "add")
+    added = uses.maker(v, "add")
     if added is None:
         return False
-    shaped = _maker(added.invars[0], made, "broadcast_in_dim", "reshape") or added
-    return _maker(shaped.invars[0], made, "iota") is not None
+    shaped = uses.maker(added.invars[0], "broadcast_in_dim", "reshape") or added
+    return uses.maker(shaped.invars[0], "iota") is not None
 
 
 def _found(eqn: Any, scatter: Any, counts: Mapping[int, int]) -> list[Any]:

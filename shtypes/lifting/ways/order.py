@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -15,6 +15,7 @@ from shtypes._compat.jaxprs import jaxpr_of
 from shtypes._compat.plain_programs import Search, search_of
 from shtypes.dispatch.apply import is_typed
 from shtypes.lifting.ways.choice import CALLS, name_of, way
+from shtypes.lifting.ways.uses import is_one_of, uses_of
 from shtypes.ops.arithmetic import astype
 from shtypes.ops.sharded_reductions import as_varying
 from shtypes.ops.shards import (
@@ -211,22 +212,21 @@ def numbered(jaxpr: Any, i: int) -> tuple[int, int] | None:
     eqn = jaxpr.eqns[i]
     if eqn.primitive.name != "sort":
         return None
+    uses, dim = uses_of(jaxpr), eqn.params["dimension"]
     for k, v in list(enumerate(eqn.invars))[int(eqn.params["num_keys"]) :]:
-        maker = next((j for j in range(i) if jaxpr.eqns[j].outvars[0] is v), None)
-        if maker is not None and jaxpr.eqns[maker].primitive.name == "iota":
-            dim = eqn.params["dimension"]
-            counts = jaxpr.eqns[maker].params["dimension"] == dim and jnp.issubdtype(v.aval.dtype, np.integer)
-            return (maker, k) if counts and np.iinfo(v.aval.dtype).max >= v.aval.shape[dim] - 1 else None
+        if (iota := uses.maker(v, "iota")) is not None:
+            counts = iota.params["dimension"] == dim and jnp.issubdtype(v.aval.dtype, np.integer)
+            return (uses.number[v], k) if counts and np.iinfo(v.aval.dtype).max >= v.aval.shape[dim] - 1 else None
     return None
 
 
-def _is_numbered(eqn: Any) -> bool:
-    body = jaxpr_of(eqn.params["jaxpr"])
-    results = body.eqns[1].outvars if len(body.eqns) == 2 else []
-    return bool(results) and all(v in results for v in body.outvars) and numbered(body, 1) is not None
+def sorts_with_iota(jaxpr: Any) -> Iterator[list[int]]:
+    """The equation numbers of sorts that take an iota along, each with its iota."""
+    pairs = [(found[0], i) for i in range(len(jaxpr.eqns)) if (found := numbered(jaxpr, i))]
+    yield from ([j, i] for j, i in pairs if uses_of(jaxpr).readers[jaxpr.eqns[j].outvars[0]] == {i})
 
 
-@way(*CALLS, only=_is_numbered)
+@way(*CALLS, only=is_one_of(sorts_with_iota))
 def by_columns_with_places(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
     """Sorts with an iota, as argsort does: the iota also orders ties, and is sent in the narrowest dtype."""
     body = jaxpr_of(eqn.params["jaxpr"])

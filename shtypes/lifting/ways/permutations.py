@@ -13,8 +13,10 @@ from jax import lax
 from shtypes._compat.jaxprs import is_literal, jaxpr_of, with_equations
 from shtypes.dispatch.apply import is_typed
 from shtypes.evaluation.rows.lookups import applies
+from shtypes.evaluation.undo_ravel import with_used
 from shtypes.lifting.ways.choice import CALLS, way
 from shtypes.lifting.ways.order import numbered, sorted_by_columns
+from shtypes.lifting.ways.uses import uses_of
 from shtypes.ops.arithmetic import add
 from shtypes.ops.shards import axes_of, least_or_most, of_device, type_of
 from shtypes.rules.lookups import DimensionNumbers
@@ -29,7 +31,6 @@ def with_unique_places(jaxpr: Any) -> Any:
 def _marked(jaxpr: Any, places: tuple[tuple[int, int], ...]) -> tuple[Any, tuple[tuple[int, int], ...]]:
     """The marked program, and which results are permutations along which dim, given which arguments are."""
     dims = {jaxpr.invars[i]: d for i, d in places}  # the variables that are permutations, with the dim
-    made: dict[Any, Any] = {}
     eqns = []
     for i, eqn in enumerate(jaxpr.eqns):
         if found := numbered(jaxpr, i):
@@ -40,22 +41,20 @@ def _marked(jaxpr: Any, places: tuple[tuple[int, int], ...]) -> tuple[Any, tuple
             if body is not jaxpr_of(eqn.params["jaxpr"]):
                 closed = with_equations(eqn.params["jaxpr"], body.eqns, body.outvars)
                 eqn = eqn.replace(params={**eqn.params, "jaxpr": closed})
-        elif (kept := _kept(eqn, made)) in dims:
+        elif (kept := _kept(eqn, jaxpr)) in dims:
             dims[eqn.outvars[0]] = dims[kept]
         elif (d := _scattered_dim(eqn)) is not None and (1, d) in _known(dims, eqn.invars):
             mode = lax.GatherScatterMode.PROMISE_IN_BOUNDS
             eqn = eqn.replace(params={**eqn.params, "unique_indices": True, "mode": mode})
-        made.update((v, eqn) for v in eqn.outvars)
         eqns.append(eqn)
-    same = all(a is b for a, b in zip(eqns, jaxpr.eqns, strict=True))
-    return jaxpr if same else with_equations(jaxpr, eqns, jaxpr.outvars), _known(dims, jaxpr.outvars)
+    return with_used(jaxpr, eqns), _known(dims, jaxpr.outvars)
 
 
 def _known(dims: Mapping[Any, int], variables: Iterable[Any]) -> tuple[tuple[int, int], ...]:
     return tuple((i, dims[v]) for i, v in enumerate(variables) if not is_literal(v) and v in dims)
 
 
-def _kept(eqn: Any, made: Mapping[Any, Any]) -> Any:
+def _kept(eqn: Any, jaxpr: Any) -> Any:
     """The operand with the same indices as the result, perhaps without a last dim of one; None if there is none."""
     if eqn.primitive.name not in ("broadcast_in_dim", "convert_element_type", "reshape", "select_n"):
         return None
@@ -64,8 +63,8 @@ def _kept(eqn: Any, made: Mapping[Any, Any]) -> Any:
         case "convert_element_type":
             keeps = jnp.issubdtype(y.dtype, np.integer) and least_or_most(y.dtype, most=True) >= max(y.shape, default=0)
         case "select_n":  # replaces negative indices, of which there are none
-            by, v = None if is_literal(v) else made.get(v), eqn.invars[1]
-            keeps = by is not None and by.primitive.name == "lt" and by.invars[0] is v and _is_zero(by.invars[1])
+            by, v = uses_of(jaxpr).maker(v, "lt"), eqn.invars[1]
+            keeps = by is not None and by.invars[0] is v and _is_zero(by.invars[1])
         case _:
             last = () if y.shape == v.aval.shape else (1,)
             keeps = y.shape == (*v.aval.shape, *last)

@@ -14,12 +14,14 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from shtypes._compat.jaxprs import captured, is_literal, jaxpr_of, literal_value, with_equations
+from shtypes._compat.jaxprs import captured, is_literal, jaxpr_of, literal_value, variables
 from shtypes._compat.plain_programs import Search
 from shtypes.dispatch.apply import is_typed
 from shtypes.evaluation.rows.elementwise import acts_per_element
+from shtypes.evaluation.undo_ravel import with_used
 from shtypes.lifting.ways.choice import CALLS, innermost, way
 from shtypes.lifting.ways.order import elements_before
+from shtypes.lifting.ways.uses import is_one_of, uses_of
 from shtypes.ops.reinterpret import stop_gradient
 from shtypes.ops.sharded_reductions import as_varying
 from shtypes.ops.shards import Axes, all_gather_invariant, along, axes_of, bound, of_device, part, psum, type_of
@@ -61,19 +63,15 @@ def _places_read(eqn: Any, dim: int) -> tuple[int, Callable[[Sequence[Any]], Any
 
 def selections(jaxpr: Any) -> Iterator[list[int]]:
     """The equation numbers of sorts of which only some places are read, each with its readers."""
+    uses = uses_of(jaxpr)
     for i, eqn in enumerate(jaxpr.eqns):
         dim = sorted_dim(eqn)
         if dim is None or is_literal(eqn.invars[0]) or not _key_bits(eqn.invars[0].aval.dtype):
             continue
-        (s,) = eqn.outvars
-        readers = [j for j, e in enumerate(jaxpr.eqns) if s in _read(e)]
-        counts = [_places_read(jaxpr.eqns[j], dim)[0] for j in readers]
-        if readers and all(counts) and sum(counts) <= _MOST and s not in jaxpr.outvars:
+        readers = sorted(uses.readers[eqn.outvars[0]])
+        counts = [j < len(jaxpr.eqns) and _places_read(jaxpr.eqns[j], dim)[0] for j in readers]
+        if readers and all(counts) and sum(counts) <= _MOST:
             yield [i, *readers]
-
-
-def _read(eqn: Any) -> list[Any]:
-    return [v for v in eqn.invars if not is_literal(v)]
 
 
 def _reads_in_any_order(eqn: Any, v: Any, dim: int, ordered: set[Any]) -> bool:
@@ -85,15 +83,16 @@ def _reads_in_any_order(eqn: Any, v: Any, dim: int, ordered: set[Any]) -> bool:
         body = jaxpr_of(eqn.params["jaxpr"])
         inner = _ordered(body, dim)
         return all(w not in inner for w, x in zip(body.invars, eqn.invars, strict=True) if x is v)
-    alone = acts_per_element(name) and all(w is v for w in _read(eqn) if w.aval.ndim)
+    alone = acts_per_element(name) and all(w is v for w in variables(eqn.invars) if w.aval.ndim)
     return alone and ordered.isdisjoint(eqn.outvars)
 
 
 def _ordered(jaxpr: Any, dim: int) -> set[Any]:
     """The variables of a program whose order along a dim matters."""
-    ordered = {v for v in jaxpr.outvars if not is_literal(v)}
+    ordered = set(variables(jaxpr.outvars))
     for eqn in reversed(jaxpr.eqns):
-        ordered.update(v for v in _read(eqn) if v not in ordered and not _reads_in_any_order(eqn, v, dim, ordered))
+        others = [v for v in variables(eqn.invars) if v not in ordered]
+        ordered.update(v for v in others if not _reads_in_any_order(eqn, v, dim, ordered))
     return ordered
 
 
@@ -106,20 +105,13 @@ def in_any_order(jaxpr: Any) -> Any:
         return v in sorts and _reads_in_any_order(eqn, v, sorts[v][1], ordered[sorts[v][1]])
 
     eqns = []
-    for eqn in jaxpr.eqns if sorts else ():
-        free = {v: sorts[v][0] for v in _read(eqn) if may_read(eqn, v)}
+    for eqn in jaxpr.eqns:
+        free = {v: sorts[v][0] for v in variables(eqn.invars) if may_read(eqn, v)}
         eqns.append(eqn.replace(invars=[v if is_literal(v) else free.get(v, v) for v in eqn.invars]) if free else eqn)
-    same = all(a is b for a, b in zip(eqns, jaxpr.eqns, strict=False))
-    return jaxpr if same else with_equations(jaxpr, eqns, jaxpr.outvars)
+    return with_used(jaxpr, eqns)
 
 
-def is_selection(eqn: Any) -> bool:
-    """Whether a call is a sort with readers of some places."""
-    body = jaxpr_of(eqn.params["jaxpr"])
-    return bool(body.eqns) and next(selections(body), None) == [*range(len(body.eqns))]
-
-
-@way(*CALLS, only=is_selection)
+@way(*CALLS, only=is_one_of(selections))
 def by_bits(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
     """Sends an all-reduce of a count for each bit, place and row; of floats one more, and a gather of the candidates.
 
