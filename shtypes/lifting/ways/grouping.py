@@ -228,13 +228,13 @@ def _closed(jaxpr: Any, groups: Sequence[Sequence[int]]) -> list[list[int]]:
         inside, size = set(group), 0
         while len(inside) > size:
             size = len(inside)
-            among = range(min(inside), max(inside) + 1)
-            after, needed = set(inside), set(inside)
-            for i in among:
-                after.update({i} if before[i] & after else ())
-            for i in reversed(among):
-                needed.update(before[i] if i in needed else ())
-            inside |= after & needed
+            needed = set(inside)
+            for i in range(max(inside), min(inside), -1):
+                if i in needed:
+                    needed |= before[i]
+            for i in sorted(needed):  # those that depend on others inside, too
+                if not before[i].isdisjoint(inside):
+                    inside.add(i)
             inside.update(*(g for g in closed if g & inside))
         closed = [*(g for g in closed if not g & inside), inside]
 
