@@ -1,4 +1,4 @@
-"""The names of a jaxpr's arguments and the paths of its results, in the function that it was traced from."""
+"""Where arguments and results of an inner jaxpr are in the user's program: names, paths, and operands passed on."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from shtypes._compat.eqn_frames import Frame, eqn_source_of
-from shtypes._compat.jaxprs import inner_jaxprs, jaxpr_of
+from shtypes._compat.jaxprs import Cond, Scan, While, control, inner_jaxprs, jaxpr_of
 
 #: Where the results of a function's body are in that of the jaxpr, for functions of JAX that wrap what they are given.
 _WRAPPED: Final = {"jax.lax.fori_loop": "[0][1]", "jax.lax.map": "[1]"}
@@ -48,6 +48,24 @@ def result_path(eqn: Any, index: int, frames: Sequence[Frame]) -> str | None:
         return None
     path = _names(body, "result_paths", count)[index]
     return path.removeprefix(whole) if path.startswith(whole := f"result{wrapped}") else None
+
+
+def passed_to(eqn: Any, jaxpr: Any, var: Any) -> Any:
+    """The operand of an equation that it passes to a jaxpr in it as an argument, as it is; None if it passes parts."""
+    if var not in jaxpr.invars:
+        return None
+    i, operands = jaxpr.invars.index(var), list(eqn.invars)
+    match control(eqn):
+        case Scan(consts=count):
+            return operands[i] if i < count else None
+        case While(body=body, cond_consts=before, body_consts=count):
+            return operands[before + i] if i < count and jaxpr.invars == jaxpr_of(body).invars else None
+        case Cond():
+            operands = operands[1:]
+    if eqn.primitive.name == "custom_jvp_call" and len(operands) < len(jaxpr.invars):  # a rule takes tangents, too
+        operands = operands[eqn.params["num_consts"] :]
+        return operands[i] if i < len(operands) else None
+    return operands[i] if len(operands) == len(jaxpr.invars) else None
 
 
 def _names(jaxpr: Any, field: str, count: int) -> Sequence[str]:

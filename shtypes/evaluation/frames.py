@@ -6,8 +6,10 @@ import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, cast
 
-from shtypes._compat.eqn_frames import Frame, eqn_source_of, frames_of, has_users_line
+from shtypes._compat.debug_names import passed_to
+from shtypes._compat.eqn_frames import Frame, eqn_source_of, frames_of, has_users_line, is_of_a_library
 from shtypes._compat.in_force import InForce, set_at, settings
+from shtypes._compat.jaxprs import is_literal, jaxpr_of
 from shtypes.context.eqn_source import EqnSource, current_eqn
 from shtypes.context.user_line import is_users_call
 from shtypes.dispatch.apply import is_typed
@@ -93,23 +95,33 @@ class Source(NamedTuple):
     inside: Source | None = None  # the argument of a sub-jaxpr that it is passed to, on the way to its use
 
 
-def source_of(body: Body, x: Any, source: Source | None = None) -> Source | None:
-    """The source of a value, through arguments of sub-jaxprs as far as it is passed on; ``source`` if it has none."""
-    for level in _levels(body):
-        var = next((v for v in level.jaxpr.invars if level.env.get(v) is x), None)
-        if var is None:
-            made = ((eqn, v) for eqn in level.jaxpr.eqns for v in eqn.outvars if level.env.get(v) is x)
-            maker, var = next(made, (None, None))
-            return source if maker is None else Source(Step(maker, level), var, level, source)
-        source = Source(None, var, level, source)
-    return source
+def source_of(body: Body, x: Any) -> Source | None:
+    """The source of a value, through arguments of sub-jaxprs as far as it is passed on; None if it has no variable."""
+    made = (v for eqn in body.jaxpr.eqns for v in eqn.outvars)
+    var = next((v for v in (*body.jaxpr.invars, *made) if not is_literal(v) and body.env.get(v) is x), None)
+    if var is not None:
+        return source_of_var(body, var)
+    return None if body.outer is None else source_of(body.outer.body, x)
 
 
-def _levels(body: Body) -> Iterator[Body]:
-    """A body and those around it, innermost first."""
-    yield body
-    if body.outer is not None:
-        yield from _levels(body.outer.body)
+def source_of_var(body: Body, var: Any, inside: Source | None = None) -> Source:
+    """The source of a variable, outside its body if it is passed on to that."""
+    eqn = next((eqn for eqn in body.jaxpr.eqns if var in eqn.outvars), None)
+    source = Source(None if eqn is None else Step(eqn, body), var, body, inside)
+    if eqn is not None or body.outer is None:
+        return source
+    passed = passed_to(body.outer.eqn, body.jaxpr, var)
+    return source if passed is None or is_literal(passed) else source_of_var(body.outer.body, passed, source)
+
+
+def is_undifferentiated(body: Body) -> bool:
+    """Whether a body is in a function of the user's with a custom derivative, which is not differentiated itself."""
+    if body.outer is None:
+        return False
+    eqn = body.outer.eqn
+    called = eqn.params.get("call_jaxpr") if eqn.primitive.name.startswith("custom_") else None
+    own = called is not None and jaxpr_of(called).invars == body.jaxpr.invars and not is_of_a_library(called)
+    return own or is_undifferentiated(body.outer.body)
 
 
 def mesh_here(operands: Sequence[Any]) -> Mesh | None:

@@ -12,7 +12,7 @@ from shtypes._compat.jaxprs import inner_jaxprs, is_literal
 from shtypes.context.frames import Owner
 from shtypes.dispatch.apply import is_typed
 from shtypes.evaluation.at_specs import is_backward, outputs, results, scope_of
-from shtypes.evaluation.frames import Body, Source, Step, source_of
+from shtypes.evaluation.frames import Body, Source, Step, is_undifferentiated, source_of_var
 from shtypes.types import ShType
 
 
@@ -25,6 +25,7 @@ class Name(NamedTuple):
     leading: int = 0  # the number of dims of size 1 that the operand has before those of the expression
     mapped: bool = False  # whether the expression is inside `jax.vmap`, where the operand has fewer dims
     times: int = 1  # the number of times that it runs
+    undifferentiated: bool = False  # whether it is in a function with a custom derivative
 
     def __bool__(self) -> bool:
         return bool((self.expression and self.times) or self.place)
@@ -34,12 +35,14 @@ def name_of_source(step: Step, source: Source | None, t: ShType, steps: int = 8)
     """The name of a value, or of the only value of its type that it is computed from, in so many steps."""
     if source is None or not steps:
         return Name()
+    own = is_undifferentiated(source.body)
     if source.step is None:
-        return _of_argument(step, source) or name_of_source(step, source.inside, t, steps)
+        name = _of_argument(step, source)
+        return name._replace(undifferentiated=own) if name else name_of_source(step, source.inside, t, steps)
     maker, var = source.step, source.var
-    name = _name_by_frames(step, maker, var) or _name_before_broadcast(maker) or _at_place(step, maker, var)
-    if name is not None:
-        return name
+    found = _name_by_frames(step, maker, var) or _name_before_broadcast(maker) or _at_place(step, maker, var)
+    if found is not None:
+        return found._replace(undifferentiated=own)
     sources = _sources_of_type(maker, t)
     before = name_of_source(maker, sources[0], t, steps - 1) if len(sources) == 1 else Name()
     here, there = ("" if frame is None else frame.place for frame in (_user_frame(of.frames()) for of in (step, maker)))
@@ -76,13 +79,14 @@ def _of_argument(step: Step, source: Source) -> Name:
     if not of_user or name not in of_user[-1].code.co_varnames:
         return Name(text)
     program = of_user[-1].code
-    found = Name(text)
-    if outer is not None:
-        found = Name(text, mapped=is_in_vmap(frames, of_user[-1]), times=times_of(step))
+    mapped = outer is not None and is_in_vmap(frames, of_user[-1])
     means = (f for i, f in enumerate(of_user) if _means(of_user[i:], name, program))
-    says = (f.place for f in means if re.search(rf"\b{name}\b", f.expression()))
-    line = next(says, f"{of_user[-1].place.rpartition(':')[0]}:{program.co_firstlineno}")
-    return found._replace(line="" if line == of_user[0].place else line)
+    says = next((f for f in means if re.search(rf"\b{name}\b", f.expression())), None)
+    times = 1 if outer is None else _times_in(step, source.body)
+    if says is None:  # where the function begins
+        line = f"{of_user[-1].place.rpartition(':')[0]}:{program.co_firstlineno}"
+        return Name(text, line, mapped=mapped, times=times)
+    return Name(text, "" if says.place == of_user[0].place else says.place, mapped=mapped, times=times)
 
 
 def _means(frames: Sequence[Frame], name: str, program: Any) -> bool:
@@ -112,9 +116,11 @@ def _name_by_frames(step: Step, maker: Step, var: Any) -> Name | None:
         if values != [var] or not _is_read_before(step, maker, var):
             return written
     text = _bound_name(bound, "" if written else path, var, maker.eqn.outvars if len(maker.eqn.outvars) > 1 else values)
-    line = _line_of(text, frames, gave) if text else None
-    read = None if line is None else name._replace(expression=text, line=line, times=times_of(step))
-    return read or written or None
+    reads = _reads(text, frames, gave) if text else None
+    if reads is None:
+        return written or None
+    line = "" if reads == _user_frame(frames) else reads.place
+    return name._replace(expression=text, line=line, times=_times_in(step, maker.body))
 
 
 def _is_read_before(step: Step, maker: Step, var: Any) -> bool:
@@ -128,17 +134,13 @@ def _is_read_before(step: Step, maker: Step, var: Any) -> bool:
     return any(var in eqn.invars and _user_frame(frames_of(eqn)) not in (here, gave) for eqn in eqns[:place])
 
 
-def _line_of(text: str, frames: Sequence[Frame], gave: Frame) -> str | None:
-    """The line that reads a variable which one line binds: empty if it is the failing one, None if none does."""
-    of_user = [f for f in frames if f.kind is Owner.USERS]
+def _reads(text: str, frames: Sequence[Frame], gave: Frame) -> Frame | None:
+    """The innermost frame whose expression reads a variable that one line binds."""
     root = re.split(r"\W", text, maxsplit=1)[0]
     if not gave.is_bound_once(root):
         return None
-    for frame in of_user:
-        is_read = frame.code is gave.code or root in frame.code.co_freevars
-        if is_read and re.search(rf"\b{re.escape(text)}(?!\w)", frame.expression()):
-            return "" if frame is of_user[0] else frame.place
-    return None
+    of_user = (f for f in frames if f.kind is Owner.USERS and (f.code is gave.code or root in f.code.co_freevars))
+    return next((f for f in of_user if re.search(rf"\b{re.escape(text)}(?!\w)", f.expression())), None)
 
 
 def _bound_name(bound: dict[str, str], path: str | None, var: Any, variables: Sequence[Any]) -> str:
@@ -198,6 +200,13 @@ def times_of(step: Step) -> int:
     return times * times_of(outer) * max((trips or 1 for _, trips in inner_jaxprs(outer.eqn)), default=1)
 
 
+def _times_in(step: Step, body: Body) -> int:
+    """The number of times that a value of a body is resharded for an equation in it: once for loops inside the body."""
+    while step.body is not body and step.body.outer is not None:
+        step = step.body.outer
+    return times_of(step)
+
+
 @of_frames
 def _within(frames: list[Frame]) -> list[Frame]:
     """The frames of an equation inside the user's innermost expression, and this one."""
@@ -228,14 +237,3 @@ def _at_place(step: Step, maker: Step, var: Any) -> Name | None:
         (p for p in candidates if var in (jaxpr.eqns[i].outvars[j] for i, j in results(jaxpr, p, body.scope))), None
     )
     return None if place is None else Name(place=place)
-
-
-def source_of_var(body: Body, var: Any) -> Source:
-    """The source of a variable, outside its body if that is given the value."""
-    eqn = next((eqn for eqn in body.jaxpr.eqns if var in eqn.outvars), None)
-    if eqn is not None:
-        return Source(Step(eqn, body), var, body)
-    x, argument = body.env.get(var), Source(None, var, body)
-    if body.outer is None or not is_typed(x):
-        return argument
-    return source_of(body.outer.body, x, argument) or argument

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 import jax
 
 from shtypes._compat.eqn_frames import Frame, frames_of, is_in_vmap
-from shtypes._compat.jaxprs import is_literal, jaxpr_of
+from shtypes._compat.jaxprs import is_literal
 from shtypes.context.frames import Owner
 from shtypes.core.conversion import abstract_array
 from shtypes.core.device_put import type_of
@@ -21,13 +21,12 @@ from shtypes.dispatch.apply import firsts, is_typed
 from shtypes.dispatch.call_fixes import fixes_of_call
 from shtypes.errors import Fix, ShardingTypeError
 from shtypes.evaluation.at_specs import is_backward, outputs, runs_of
-from shtypes.evaluation.frames import Body, Source, Step, source_of
-from shtypes.evaluation.operand_names import Name, argument_name, name_of_source, source_of_var, times_of
+from shtypes.evaluation.frames import Body, Source, Step, is_undifferentiated, source_of, source_of_var
+from shtypes.evaluation.operand_names import Name, argument_name, name_of_source, times_of
 from shtypes.evaluation.value_info import is_constant, noted_as, notes_kept
 from shtypes.rules.candidate_types import place_of
 from shtypes.rules.price_fixes import called_names
 from shtypes.scopes.scope_rules import has_comm_scope
-from shtypes.traced.equations import CUSTOM_DERIVATIVES
 from shtypes.types import ShType, State
 
 _RESHARD: Final = re.compile(r'sh\.reshard\(([^,()]+), "([^"]*)"\)')
@@ -148,8 +147,9 @@ def _expression_names(run: _Run) -> dict[Any, Name]:
     if len(texts) != len(roots) or not makers.keys().isdisjoint(roots):
         return {}
     mapped = is_in_vmap(run.step.frames(), frame)
-    times = times_of(run.step)
-    return {var: Name(text, mapped=mapped, times=times) for var, text in zip(roots, texts, strict=True)}
+    own = is_undifferentiated(run.body)
+    name = Name(mapped=mapped, times=times_of(run.step), undifferentiated=own)
+    return {var: name._replace(expression=text) for var, text in zip(roots, texts, strict=True)}
 
 
 class _Call(NamedTuple):
@@ -279,12 +279,13 @@ def _edited_fix(fix: Fix, operand_names: dict[str, Name], types: dict[str, ShTyp
     if not _is_of_whole_values(targets, operand_names):
         return None
     parts, lines = [], []
-    times = set()
+    times, undifferentiated = set(), set()
     at: dict[str, str] = {}
     for name, target in targets.items():
         operand = operand_names.get(name, Name())
         if not operand:
             return None
+        undifferentiated.add(operand.undifferentiated)
         own_target = _without_leading(target, operand.leading)
         if operand.place:
             if at.setdefault(operand.place, own_target) != own_target:
@@ -296,6 +297,8 @@ def _edited_fix(fix: Fix, operand_names: dict[str, Name], types: dict[str, ShTyp
         parts.append(f"sh.reshard({operand.expression}, {goal})")
         times.add(operand.times)
         lines.append(operand.line)
+    if len(undifferentiated) > 1:
+        return None  # the fix has one price for all reshards
     if not parts and not at:
         return fix
     if any(lines):  # one for all parts, or each part's
@@ -309,7 +312,7 @@ def _edited_fix(fix: Fix, operand_names: dict[str, Name], types: dict[str, ShTyp
         places = ", ".join(f'"{place}": "{target}"' for place, target in at.items())
         lifted = f"sh.lift({step.body.at_specs.name}, at={{{places}}})"
         code = f"{code}; {lifted}" if parts and not lines else f"{lifted}; {code}" if parts else lifted
-    if _has_own_derivative(step):
+    if undifferentiated == {True}:
         fix = fix._replace(backward="", bytes_backward=0)
     if not times or times == {1}:
         return fix._replace(code=code)
@@ -318,15 +321,6 @@ def _edited_fix(fix: Fix, operand_names: dict[str, Name], types: dict[str, ShTyp
     (n,) = times
     forward, backward = (f"{n} times {words}" if words else "" for words in (fix.forward, fix.backward))
     return Fix(code, forward, backward, n * fix.bytes_forward, n * fix.bytes_backward, fix.note)
-
-
-def _has_own_derivative(step: Step) -> bool:
-    """Whether an equation is of a function with a custom derivative, which is not differentiated itself."""
-    body, outer = step.body, step.body.outer
-    if outer is None:
-        return False
-    called = outer.eqn.params.get("call_jaxpr") if outer.eqn.primitive.name in CUSTOM_DERIVATIVES else None
-    return (called is not None and jaxpr_of(called).invars == body.jaxpr.invars) or _has_own_derivative(outer)
 
 
 def _is_of_whole_values(targets: dict[str, str], operand_names: dict[str, Name]) -> bool:

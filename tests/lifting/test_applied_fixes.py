@@ -130,6 +130,25 @@ def run(x, y):
 """,
         ("f32[16]", "f32[8, 8@tp]"),
     ),
+    "an argument that a loop closes over": (
+        """
+def run(x, i):
+    def one(row):
+        return jnp.zeros(4).at[i].set(0.5) * row
+    return jax.lax.map(one, x)
+""",
+        ("f32[8]", "i32[4@tp]"),
+    ),
+    "what a branch closes over, and what it is given": (
+        """
+def run(p, x):
+    def one(a):
+        return jnp.sum(jnp.maximum(x, a))
+
+    return jax.lax.cond(p[0], one, lambda b: b * 2, x[0, 0])
+""",
+        ("bool[1]", "f32[8, 16]{U:tp}"),
+    ),
     "one of two results that are unpacked": (
         """
 def run(x, w):
@@ -221,6 +240,29 @@ def run(x):
     return centered(x * x)
 """,
         ("f32[8@dp]",),
+    ),
+    "what a function with a derivative of its own is given": (
+        """
+@jax.custom_jvp
+def ordered(rows):
+    return jnp.sort(rows, 1)
+
+@ordered.defjvp
+def _(primals, tangents):
+    return ordered(*primals), tangents[0]
+
+def run(x):
+    return ordered(x * x)
+""",
+        ("f32[8@dp, 16@tp]",),
+    ),
+    "a function of JAX that has a derivative of its own": (
+        """
+def run(x):
+    y = jnp.transpose(x, (1, 0))
+    return jnp.logaddexp(y, 0.0)
+""",
+        ("f32[8, 16@dp]{U:tp}",),
     ),
     "a value that is read twice in an expression": (
         """
@@ -389,6 +431,15 @@ def run(x):
     assert not _refusal(text, ("f32[8, 16]{U:tp}",)).fixes
 
 
+def test_there_are_fixes_where_a_function_of_jax_is_differentiated() -> None:
+    text, types = PROGRAMS["a function of JAX that has a derivative of its own"]
+    with pytest.raises(sh.ShardingTypeError) as caught:
+        _ledger(text, types)
+    fixes = {str(fix) for fix in caught.value.fixes}
+    assert fixes
+    assert fixes <= {str(fix) for fix in _refusal(text, types).fixes}
+
+
 def test_the_rule_of_a_custom_derivative_is_placed_at_its_own_line() -> None:
     text = """
 @jax.custom_jvp
@@ -465,7 +516,9 @@ def _written(text: str, code: str, line: int) -> str:
     """A program with a fix written into it: at the line that it names, else at the one that fails."""
     code, _, named = code.partition("  # ")
     tree = ast.parse(text)
-    for part in code.split("; "):
+    parts = code.split("; ")
+    places = [int(place.rpartition(":")[2]) for place in named.split(", ") if place] or [0]
+    for part, place in zip(parts, places * (len(parts) if len(places) == 1 else 1), strict=True):
         call = ast.parse(part.replace("(..., ", "("), mode="eval").body
         assert isinstance(call, ast.Call), part
         if "(..., " in part:
@@ -474,7 +527,7 @@ def _written(text: str, code: str, line: int) -> str:
         spoken = ast.unparse(call.args[0])
         nodes = [n for n in ast.walk(tree) if isinstance(n, ast.expr) and ast.unparse(n) == spoken]
         loads = [n for n in nodes if not isinstance(getattr(n, "ctx", None), ast.Store)]
-        lines = [int(named.rpartition(":")[2])] if named else [line, *(n.lineno for n in loads)]
+        lines = [place] if named else [line, *(n.lineno for n in loads)]
         tree = _Replaced(next(n for at in lines for n in loads if n.lineno == at), call).visit(tree)
     return ast.unparse(tree)
 
