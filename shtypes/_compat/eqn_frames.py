@@ -106,11 +106,19 @@ class Frame(NamedTuple):
             case ast.UnaryOp(operand=part) | ast.Attribute(value=part) | ast.Subscript(value=part):
                 parts = [part]
             case ast.Call(func=called, args=args, keywords=keywords):
-                method = isinstance(called, ast.Attribute) and _root(called) in self.code.co_varnames
-                values = [a for a in (*args, *(k.value for k in keywords)) if not _is_constant(a)]
+                values = [a for a in (*args, *(k.value for k in keywords)) if not self._is_setting(a)]
+                method = isinstance(called, ast.Attribute) and not self._is_of_module(called)
                 parts = values if not method else [called.value] if not values else []  # type: ignore[attr-defined]
                 parts = parts if len(parts) == 1 else []
         return [ast.unparse(part) for part in parts if not _is_constant(part)]
+
+    def _is_of_module(self, node: ast.expr) -> bool:
+        """Whether an expression is a global's attribute, as ``jnp.float32``, not one of a value."""
+        local = {*self.code.co_varnames, *self.code.co_freevars, *self.code.co_cellvars}
+        return isinstance(node, ast.Attribute) and _root(node) not in ("", *local)
+
+    def _is_setting(self, node: ast.expr) -> bool:
+        return _is_constant(node) or self._is_of_module(node)
 
     def is_bound_before(self, name: str) -> bool:
         """Whether an earlier instruction binds a variable."""

@@ -264,6 +264,25 @@ def run(x):
 """,
         ("f32[8, 16@dp]{U:tp}",),
     ),
+    "a method with a dtype, of a value that a function closes over": (
+        """
+def run(x):
+    y = x * 2
+    def one(row):
+        return jnp.tanh(y.astype(jnp.bfloat16).astype(jnp.float32)) * row
+    return jax.lax.map(one, jnp.ones(4))
+""",
+        ("f32[8, 16]{U:tp}",),
+    ),
+    "a method of a value": (
+        """
+def run(x):
+    def one(row):
+        return jnp.negative(row).astype(jnp.bfloat16)
+    return jax.lax.map(one, x)
+""",
+        ("f32[8, 16]{U:tp}",),
+    ),
     "a value that is read twice in an expression": (
         """
 def run(x):
