@@ -72,8 +72,8 @@ def narrowed(
         incumbent: The least sum so far. It is returned where no smaller sum is met.
         patience: The number of sweeps without progress after which it is final: a tenth of the values dropped, or so
             much of a gain of the bound that it may reach the incumbent.
-        guess: Values are dropped as if the incumbent were so many times the bound of the first sweep, or more if there
-            is no such sum.
+        guess: Values are dropped as if the incumbent were so many times the bound of the first sweep. It is too low if
+            the bound that is returned is ``upper``, and less than the incumbent.
         only_dropped: Whether a gain of the bound is no progress.
     """
     state, visits = _Diffusion(sizes, as_terms(tables)), 0
@@ -94,8 +94,6 @@ def narrowed(
             gain = 0.0 if only_dropped else (state.bound - bound) * (_SWEEPS - sweep) / patience
             if state.bound + gain <= upper and state.count > (1 - LEAST_PART) * left:
                 break
-    if incumbent.total > upper <= state.bound:  # the guess was too low
-        return narrowed(sizes, tables, incumbent, patience, guess * guess, only_dropped=only_dropped)
     kept = {v: np.isin(np.arange(n), state.kept[v]) for v, n in sizes.items()}
     return Narrowed(incumbent._replace(bound=max(incumbent.bound, min(state.bound, upper))), upper, kept)
 

@@ -54,8 +54,8 @@ _WORK: Final = 1e6
 _MOST_PAIRED: Final = 200
 #: The price of a reshard (of 0.1 bytes), as a tie-breaker.
 _RESHARD: Final = 0.1 / _LINK
-#: What no type is worth: a tenth of a tie-breaker.
-_GAP: Final = 0.1 * _RESHARD
+#: What no search of seconds is worth: half a byte.
+_GAP: Final = 0.5 / _LINK
 #: Primitives whose options are known.
 _KNOWN: Final = frozenset({*ROWS, *CALLS, "custom_jvp_call", "typed_call", "sharding_annotation"})
 #: The most corrections of costs by the communication of typed plans.

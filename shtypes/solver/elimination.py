@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Container, Iterable, Mapping
 from typing import Any, Final
@@ -25,8 +24,6 @@ def eliminate(
 ) -> tuple[dict[int, int], float]:
     """The values of the variables that minimize the sum of the tables, and the minimum.
 
-    Takes the better of two elimination orders, min-weight and min-fill.
-
     Args:
         sizes: The number of values of each variable.
         tables: By their variables, in ascending order.
@@ -41,7 +38,7 @@ def eliminate(
         rest = float(less.pop((), np.zeros(())))
         chosen, value = eliminate(free, less, tick)
         return {v: chosen.get(v, 0) for v in sizes}, value + rest
-    _, order = min((_order(sizes, tables, by_fill=each) for each in (False, True)), key=lambda each: each[0])
+    _, order = _order(sizes, tables)
     live = dict(enumerate(tables.items()))
     at: dict[int, set[int]] = {v: set() for v in sizes}
     for k, (ids, _) in live.items():
@@ -71,40 +68,33 @@ def eliminate(
 
 
 def width(sizes: Mapping[int, int], tables: Iterable[tuple[int, ...]]) -> float:
-    """The cost of the better elimination order, in entries of a table."""
-    return min(_order(sizes, tables, by_fill=each)[0] for each in (False, True))
+    """The cost of the elimination, in entries of a table."""
+    return _order(sizes, tables)[0]
 
 
-def _order(sizes: Mapping[int, int], tables: Iterable[tuple[int, ...]], *, by_fill: bool) -> tuple[float, list[int]]:
-    """The cost and elimination order of the min-weight (or min-fill) heuristic.
+def _order(sizes: Mapping[int, int], tables: Iterable[tuple[int, ...]]) -> tuple[float, list[int]]:
+    """The cost and elimination order of the min-weight heuristic.
 
     The cost is the most entries of an intermediate table, or a share of the entries of all if that is more.
     """
-    near: dict[int, set[int]] = {v: set() for v in sizes}
+    near: dict[int, set[int]] = {v: {v} for v in sizes}
     for ids in tables:
         for v in ids:
             near[v].update(ids)
-    for v, others in near.items():
-        others.discard(v)
 
-    def cost(v: int) -> tuple[float, float, int]:
-        weight = float(sizes[v] * math.prod(sizes[u] for u in near[v]))
-        fill = sum(b not in near[a] for a, b in itertools.combinations(near[v], 2)) if by_fill else 0
-        return fill, weight, v
+    def cost(v: int) -> tuple[float, int]:
+        return float(math.prod([sizes[u] for u in near[v]])), v
 
-    costs = {v: cost(v) for v in near}
-    most, total, order = 0.0, 0.0, list[int]()
+    costs, order = {v: cost(v) for v in near}, list[tuple[float, int]]()
     while near:
         v = min(near, key=costs.__getitem__)
-        most, total = max(most, costs[v][1]), total + costs[v][1]
-        order.append(v)
-        others = near.pop(v)
-        for u in others:
-            near[u] |= others
-            near[u] -= {u, v}
-        touched = others.union(*(near[u] for u in others)) if by_fill else others
-        costs.update((u, cost(u)) for u in touched)
-    return max(most, total / _LARGEST), order
+        order.append(costs[v])
+        scope = near.pop(v)
+        for u in scope - {v}:
+            near[u] = (near[u] | scope) - {v}
+            costs[u] = cost(u)
+    weights = [weight for weight, _ in order]
+    return max(max(weights, default=0.0), sum(weights) / _LARGEST), [v for _, v in order]
 
 
 def minimize_over(

@@ -68,6 +68,7 @@ def minimize(
         return width(core.sizes, core.tables) > most // _LARGER
 
     first, *more = _STAGES if quick else (*_STAGES, _LAST_STAGE)
+    last = quick
     core.eliminate(int(entries * first), tick)
     if is_wide() and not quick:  # by then bounds are tighter
         incumbent, upper = core.narrow(incumbent, _SOON, guess, only_dropped=True)
@@ -89,17 +90,14 @@ def minimize(
         if exact:
             return Minimum(values, total, total)
         incumbent = Minimum(values, total, incumbent.bound) if total < incumbent.total else incumbent
-        if quick or incumbent.total <= incumbent.bound + gap:
+        if last or incumbent.total <= incumbent.bound + gap:
             return incumbent
         offer(incumbent.values, incumbent.total)
         before = sum(core.sizes.values())
         incumbent, upper = core.narrow(incumbent, _LATE)
         tick()
-        if sum(core.sizes.values()) > (1 - LEAST_PART) * before:
-            if entries * _LARGER > most:
-                return incumbent
-            entries *= _LARGER
-        core.eliminate(entries, tick)
+        last = sum(core.sizes.values()) > (1 - LEAST_PART) * before
+        core.eliminate(entries * _LARGER if last else entries, tick)
 
 
 class Core:
@@ -185,7 +183,8 @@ class Core:
         See `narrowed`.
         """
         best, upper, keep = narrowed(self.sizes, self.tables, incumbent, patience, guess, only_dropped=only_dropped)
-        if upper < best.total and sum(map(np.sum, keep.values())) > _WORTH * sum(map(len, keep.values())):
+        few = sum(map(np.sum, keep.values())) > _WORTH * sum(map(len, keep.values()))
+        if upper < best.total and (few or upper <= best.bound):  # the guess is too low, or of no use
             best, upper, keep = narrowed(self.sizes, self.tables, incumbent, patience, only_dropped=only_dropped)
         best = best if best.total == incumbent.total else best._replace(values=self.restored(best.values))
         self.drop(keep)

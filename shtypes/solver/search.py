@@ -16,6 +16,7 @@ import numpy as np
 
 from shtypes.context.scope import attribute_set
 from shtypes.errors import ShardingTypeError
+from shtypes.solver.bounds import ROUNDED, total_of
 from shtypes.solver.factors import Factor, Measure, combined
 from shtypes.solver.minimize import minimize
 from shtypes.solver.progress import Progress, report
@@ -161,7 +162,7 @@ class Search:
         """The minimum, and whether it is exact."""
         cached = self.exact and len(axes) == len(self.axes)
         nodes, best, factors = self.costs.graph.decisions, fixed, list[Factor]()
-        domains, changed = dict[int, Any](), {n.id for n in nodes}
+        domains, changed, minimum = dict[int, Any](), {n.id for n in nodes}, None
         if cached and self._all_axes is not None:
             (domains, factors), changed = self._all_axes, set()
         while True:
@@ -184,6 +185,8 @@ class Search:
                 self._offer(total, rows_of(values))
 
             start, quick = _rows(domains, best), not cached or self._quick
+            if minimum and start and total_of(tables, start) <= minimum.total * (1 + ROUNDED) + self.gap:
+                break  # what is priced costs no less than it was believed to, and this no more
             minimum = minimize(sizes, tables, start, self._check_time, offer, quick=quick, gap=self.gap)
             best = rows_of(minimum.values)
             if not (changed := self.costs.price_across(best, domains)):

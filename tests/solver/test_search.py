@@ -16,9 +16,11 @@ from shtypes.api import load
 from shtypes.resharding.costs import CostModel, Link
 from shtypes.resharding.devices import Device
 from shtypes.solver import elimination, options
+from shtypes.solver import search as search_
 from shtypes.solver.axis_states import INVARIANT, REDUCED, SHARDED
 from shtypes.solver.factors import combined
 from shtypes.solver.graph import Graph
+from shtypes.solver.minimize import minimize
 from shtypes.solver.program import Function
 from shtypes.solver.progress import Progress, watching
 from shtypes.solver.reshard_prices import Prices
@@ -315,3 +317,19 @@ def test_an_argument_is_replicated_in_one_way_along_all_axes_in_each_step_of_a_s
         assert {(REDUCED,) * 3, (INVARIANT,) * 3} <= states
         assert all(REDUCED not in row or INVARIANT not in row for row in states)
         assert {row[1:] for row in states if row[0] >= SHARDED} == {(REDUCED,) * 2, (INVARIANT,) * 2}
+
+
+def test_prices_that_are_no_higher_than_was_believed_end_a_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    search, minima = searched(mlp_loss, mlp(64, 16, 32), {"x": 2, "y": 2}), list[Any]()
+    every = {n.id for n in search.costs.graph.decisions}
+
+    def minimized(*args: Any, **options: Any) -> Any:
+        minima.append(minimize(*args, **options))
+        return minima[-1]
+
+    priced = iter([every])
+    monkeypatch.setattr(search.costs, "price_across", lambda *_: next(priced, set()))
+    monkeypatch.setattr(search_, "minimize", minimized)
+    point = search.solve()
+    assert len(minima) == 1
+    assert math.isclose(point.seconds, minima[0].total)
