@@ -20,6 +20,7 @@ from shtypes.caches import Static
 _typed_literal: Any = private("jax._src.literals", "TypedNdArray")
 #: JAX's rule for primitives whose derivative is zero.
 zero_jvp: Any = private("jax._src.interpreters.ad", "zero_jvp")
+_UnusedVar: Any = private("jax._src.core", "DropVar")
 
 
 def jaxpr_of(jaxpr: Any) -> Any:
@@ -84,6 +85,16 @@ def inner_jaxprs(eqn: Any) -> list[tuple[Any, int | None]]:
 def variable(aval: Any) -> Any:
     """A new variable of a type."""
     return Var(aval)
+
+
+def with_unused(eqn: Any, used: Sequence[bool]) -> Any:
+    """The equation with its other results marked as unused, as JAX marks them."""
+    return eqn.replace(outvars=[v if u else _UnusedVar(v.aval) for v, u in zip(eqn.outvars, used, strict=True)])
+
+
+def is_used(variable: Any) -> bool:
+    """Whether a result of an equation is not marked as unused."""
+    return type(variable) is not _UnusedVar
 
 
 def with_equations(jaxpr: Any, eqns: Sequence[Any], outvars: Sequence[Any]) -> Any:
@@ -378,7 +389,8 @@ class _Walk:
             params = [(k, self._param(v)) for k, v in eqn.params.items() if k not in _DERIVATIVE_PARAMETERS]
             for var in eqn.outvars:
                 numbers[var] = len(numbers)
-            parts.append((eqn.primitive, *operands, *params, len(eqn.outvars), eqn.source_info.name_stack, eqn.ctx))
+            used = tuple(map(is_used, eqn.outvars))
+            parts.append((eqn.primitive, *operands, *params, used, eqn.source_info.name_stack, eqn.ctx))
         parts.append(tuple([self._atom(x, numbers) for x in jaxpr.outvars]))
         return tuple(parts)
 

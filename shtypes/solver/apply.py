@@ -157,7 +157,7 @@ def to_decisions(costs: Costs, assignment: Assignment, transfers: Sequence[Trans
     }
     for node in graph.nodes:
         row = costs.row(node, assignment)
-        for i, x in enumerate(node.operands if node.op is not None else ()):
+        for i, x in enumerate(node.operands if node.op is not None or node.kind == "carry" else ()):
             if isinstance(x, Value) and not is_value(x) and (states := costs.operand_states(node, row, i)).any():
                 casts[node.place(i)] = PlannedCast(costs.typed(node, x, states))
     ways = {n.id: {o.way for o in costs.chosen(n, assignment[n.id]) if o.across_shards} for n in graph.decisions}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
@@ -15,7 +16,7 @@ from typing import Any, Final, NamedTuple
 from jax.extend.core import jaxpr_as_fun
 
 from shtypes._compat.derivative_rules import Residuals, residuals_of
-from shtypes._compat.jaxprs import inner_jaxprs, is_literal, key_of_equation, literal_value
+from shtypes._compat.jaxprs import inner_jaxprs, is_literal, is_used, key_of_equation, literal_value
 from shtypes._compat.tracing import trace_typed
 from shtypes.analysis.compute import seconds_of
 from shtypes.analysis.flops import products
@@ -106,7 +107,7 @@ class _Traced(NamedTuple):
     """What an equation gives on operands of some types."""
 
     types: list[ShType | None]  # of the results; None of plain ones
-    program: Any
+    program: Any  # of the results that are used
 
 
 class _Probe:
@@ -308,7 +309,7 @@ class _Probe:
         def run(*xs: Any) -> Any:
             outs = row(self._with_literals(xs))
             results[:] = [] if outs is None else map(type_of, outs)
-            return outs
+            return outs and ([*itertools.compress(outs, map(is_used, self.eqn.outvars))] or outs)
 
         program = self._tried(run, types, scope)
         return _Traced(results, program) if results else None

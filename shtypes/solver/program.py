@@ -26,6 +26,7 @@ from shtypes._compat.jaxprs import (
     key_of_equation,
     literal_value,
     moves_smoothly,
+    with_unused,
 )
 from shtypes._compat.plain_programs import needed, trace_plain
 from shtypes.analysis.flops import product_flops
@@ -266,7 +267,7 @@ class Program:
             v.differentiated = v.differentiated and v.id in reached
 
     def _live(self) -> set[int]:
-        """The values that the results depend on, not only on their types."""
+        """The values that the results depend on, not only on their types; marks what is unused in ops."""
         live = {v.id for v in self.outputs if isinstance(v, Value)}
 
         def take(item: Op | Checkpoint) -> None:
@@ -278,6 +279,8 @@ class Program:
                 live.update(x.id for x, reads in operands if reads and isinstance(x, Value))
 
         demand(self.items, live, take)
+        for op in self.ops:
+            op.eqn = with_unused(op.eqn, [v.id in live for v in op.results])
         return live
 
     def _entering(self) -> dict[int, int]:

@@ -73,8 +73,27 @@ def _gated(x: Any, wi: Any, wh: Any, b: Any) -> Any:
     return jnp.sum(jnp.sin(lax.scan(step, x[0], x)[1]))
 
 
+def _largest(x: Any) -> Any:
+    """The largest elements, without their places, and a sort that takes along what is unused."""
+    first = lax.sort((x, jnp.sin(x), jnp.broadcast_to(jnp.arange(64), x.shape)), num_keys=1)[1]
+    return _weighted(lax.top_k(x, 4)[0]) + _weighted(first)
+
+
+def _counted(p: Any) -> Any:
+    """A table that begins as zeros, and that each step reads by rows."""
+
+    def step(table: Any, i: Any) -> tuple[Any, None]:
+        a = jnp.argmax(p[i] * jnp.sqrt(table.sum(1, keepdims=True) + 1)[i])
+        return table.at[i, a].add(1), None
+
+    table = lax.scan(step, jnp.zeros((8, 16)), jnp.arange(6) % 8)[0]
+    return jnp.sum(jnp.cos(table / jnp.maximum(table.sum(1, keepdims=True), 1)))
+
+
 SENT: Final[dict[str, tuple[Callable[..., Any], dict[str, Any], dict[str, str]]]] = {
     "equal parts": (_image, {"x": f32(2, 16, 16, 4), "k": f32(3, 3, 4, 8)}, {"x": "[2@x, 16@y, _, _]"}),
+    "constant carry": (_counted, {"p": f32(8, 16)}, {"p": "[8@x, 16@y]"}),
+    "unused results": (_largest, {"x": f32(64)}, {"x": "[64@(x,y)]"}),
     "terms of a sum": (
         _gated,
         {"x": f32(6, 4, 8), "wi": f32(8, 8), "wh": f32(8, 8), "b": f32(8)},
