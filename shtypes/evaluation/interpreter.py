@@ -28,6 +28,7 @@ from shtypes.dispatch.apply import is_number, is_typed
 from shtypes.errors import ShardingTypeError
 from shtypes.evaluation.at_specs import AtSpecs
 from shtypes.evaluation.frames import Body, Step, current, scopes_of
+from shtypes.evaluation.positions import copy_position_notes, note_results
 from shtypes.evaluation.source_fixes import edit_fixes
 from shtypes.evaluation.table import BODIES, CHOICES, FALLBACKS, ROWS, Row, rewritten, why_no_row
 from shtypes.evaluation.undo_ravel import undo_ravel
@@ -35,11 +36,9 @@ from shtypes.evaluation.value_info import (
     CONSTANT,
     PLACES,
     WIDENED,
-    copy_position_notes,
     is_constant,
     mesh_of,
     note_constant,
-    note_results,
     noted,
     number,
     sharded_constant,

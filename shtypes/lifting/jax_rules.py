@@ -39,14 +39,7 @@ from shtypes.dispatch.apply import is_typed
 from shtypes.errors import ShardingTypeError
 from shtypes.evaluation.frames import Step, current
 from shtypes.evaluation.interpreter import evaluate, evaluate_closed
-from shtypes.evaluation.value_info import (
-    aval_of,
-    cast_to_type,
-    is_constant,
-    note_constant,
-    noted_as,
-    of_some,
-)
+from shtypes.evaluation.value_info import aval_of, cast_to_type, is_constant, note_constant, noted_as, of_some
 from shtypes.lifting.saving import marked, policies_in_force, under_policies
 from shtypes.resharding import plan
 from shtypes.scopes.comm import under_rules

@@ -11,9 +11,9 @@ from typing import Any, Final, NamedTuple, Protocol
 import jax
 
 from shtypes._compat import JAX_ERRORS, no_trace_is_running, trace_ctx
-from shtypes._compat.jaxprs import key_of
 from shtypes._compat.local_axes import local_mesh, traced_type
 from shtypes._compat.plain_programs import needed, trace_plain
+from shtypes._compat.program_keys import key_of
 from shtypes._compat.program_mesh import ArgumentSharding, argument_shardings
 from shtypes.caches import PROGRAMS, Bounded, Static
 from shtypes.context.eqn_source import tracing_typed

@@ -13,7 +13,8 @@ from typing import Any, Final, NamedTuple
 import jax
 
 from shtypes._compat.in_force import InForce, set_at
-from shtypes._compat.jaxprs import key_of, with_inputs
+from shtypes._compat.jaxprs import with_inputs
+from shtypes._compat.program_keys import key_of
 from shtypes.caches import PROGRAMS, Bounded, NotesOn, Static
 from shtypes.context.garbage import fewer_collections
 from shtypes.context.settings import current_settings

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from shtypes._compat.jaxprs import is_literal, key_of_equation
+from shtypes._compat.jaxprs import is_literal
+from shtypes._compat.program_keys import key_of_equation
 from shtypes.caches import Bounded
 from shtypes.errors import ShardingTypeError
 from shtypes.solver import options as options_

@@ -16,7 +16,8 @@ from typing import Any, Final, NamedTuple
 from jax.extend.core import jaxpr_as_fun
 
 from shtypes._compat.derivative_rules import Residuals, residuals_of
-from shtypes._compat.jaxprs import inner_jaxprs, is_literal, is_used, key_of_equation, literal_value
+from shtypes._compat.jaxprs import inner_jaxprs, is_literal, is_used, literal_value
+from shtypes._compat.program_keys import key_of_equation
 from shtypes._compat.tracing import trace_typed
 from shtypes.analysis.compute import seconds_of
 from shtypes.analysis.flops import products

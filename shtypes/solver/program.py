@@ -23,12 +23,12 @@ from shtypes._compat.jaxprs import (
     control,
     is_literal,
     jaxpr_of,
-    key_of_equation,
     literal_value,
     moves_smoothly,
     with_unused,
 )
 from shtypes._compat.plain_programs import needed, trace_plain
+from shtypes._compat.program_keys import key_of_equation
 from shtypes.analysis.flops import product_flops
 from shtypes.caches import Static
 from shtypes.context.frames import Owner, owner_of_file
@@ -36,8 +36,9 @@ from shtypes.context.scope import attribute_set
 from shtypes.context.user_line import wrap_jax_errors
 from shtypes.core.jax_errors import wrap_refusals
 from shtypes.errors import ShardingTypeError
+from shtypes.evaluation.positions import place_of, positions
 from shtypes.evaluation.undo_ravel import undo_ravel
-from shtypes.evaluation.value_info import of_some, place_of, positions
+from shtypes.evaluation.value_info import of_some
 from shtypes.lifting.ways.choice import ways_of
 from shtypes.lifting.ways.grouping import grouped
 from shtypes.solver.items import (

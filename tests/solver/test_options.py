@@ -17,8 +17,8 @@ import shtypes as sh
 from shtypes._compat.jaxprs import is_literal, literal_value
 from shtypes.api import load
 from shtypes.core.jax_type import as_jax_type
+from shtypes.evaluation.positions import Counts
 from shtypes.evaluation.table import BODIES
-from shtypes.evaluation.value_info import Counts
 from shtypes.lifting.ways.windows import windowed
 from shtypes.solver import options as options_
 from shtypes.solver.axis_states import INVARIANT, REDUCED, SHARDED, UNREDUCED, axis_state, typed

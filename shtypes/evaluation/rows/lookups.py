@@ -19,9 +19,9 @@ from shtypes.dispatch.apply import is_typed
 from shtypes.evaluation.bound_primitive import LINEAR, Linearity
 from shtypes.evaluation.interpreter import evaluate_closed
 from shtypes.evaluation.local_rows import Component, LocalUpdates, LocalWindows, clamped
+from shtypes.evaluation.positions import counted
 from shtypes.evaluation.rows.families import Call, Row, Types, ints
 from shtypes.evaluation.table import row
-from shtypes.evaluation.value_info import counted
 from shtypes.rules import Typing
 from shtypes.rules.lookups import DimensionNumbers
 from shtypes.rules.lookups import gather as _gather_rule

@@ -15,8 +15,9 @@ import jax.numpy as jnp
 from jax import lax
 
 from shtypes._compat.in_force import set_at
-from shtypes._compat.jaxprs import is_literal, jaxpr_of, key_of_equation
+from shtypes._compat.jaxprs import is_literal, jaxpr_of
 from shtypes._compat.plain_programs import bind_in_program
+from shtypes._compat.program_keys import key_of_equation
 from shtypes.evaluation.undo_ravel import with_used
 from shtypes.lifting.ways.opened import equations_of, opened
 from shtypes.lifting.ways.per_element import RULED, with_rule

@@ -11,8 +11,9 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
-from shtypes._compat.jaxprs import jaxpr_of, key_of_equation
+from shtypes._compat.jaxprs import jaxpr_of
 from shtypes._compat.plain_programs import alone
+from shtypes._compat.program_keys import key_of_equation
 from shtypes._compat.tracing import trace_typed
 from shtypes.caches import Bounded
 from shtypes.context.settings import current_settings

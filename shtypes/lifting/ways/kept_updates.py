@@ -16,8 +16,8 @@ import numpy as np
 from jax import lax
 
 from shtypes._compat.jaxprs import is_literal, literal_value
+from shtypes.evaluation.positions import counted, positions
 from shtypes.evaluation.undo_ravel import with_used
-from shtypes.evaluation.value_info import counted, positions
 from shtypes.lifting.ways.opened import equations_of
 from shtypes.lifting.ways.uses import Uses, uses_of
 from shtypes.rules.lookups import DimensionNumbers

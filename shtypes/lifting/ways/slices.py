@@ -9,7 +9,8 @@ from typing import Any, Final, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from shtypes._compat.jaxprs import dependent_vars, is_literal, jaxpr_of, key_of_equation, literal_value
+from shtypes._compat.jaxprs import dependent_vars, is_literal, jaxpr_of, literal_value
+from shtypes._compat.program_keys import key_of_equation
 from shtypes._compat.tracing import trace_typed
 from shtypes.caches import Bounded
 from shtypes.core.jax_type import as_jax_type
