@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -31,6 +32,8 @@ class OpComm(Rows):
         self._row_comm: dict[int, dict[tuple[int, ...], CommPerByte]] = {}
         #: The same by the ways, or the options across shards along several axes, of those that an assignment had.
         self._across_comm: dict[Any, CommPerByte] = {}
+        #: By decision: pairs of axes, each with its option, that an op refuses together.
+        self._refused_pairs: dict[int, set[tuple[tuple[int, int], tuple[int, int]]]] = {}
 
     def domain(self, node: Node, axes: Sequence[int], fixed: Assignment) -> Any:
         """The valid rows that an op can compute; see `Rows.domain`."""
@@ -50,6 +53,7 @@ class OpComm(Rows):
         per_axis = np.stack([o.sent[rows[:, a]] for a, o in enumerate(options)])
         work = np.max([o.work[rows[:, a]] for a, o in enumerate(options)], 0)  # fixed parts are not done twice
         row_comm = self._row_comm.setdefault(node.leader.id, {})
+        refused_pairs = self._refused_pairs.get(node.leader.id, ())
         if not row_comm and not any(o.across.any() for o in options):
             return per_axis, work
         not_sums = (per_axis[:, :, 0] > 0).sum(0) > 1
@@ -68,6 +72,8 @@ class OpComm(Rows):
             local = node.results[0].nbytes / parts(self.result_states(node, rows, 0), self.sizes)
             sent = per_axis[:, :, 0].sum(0) * local
             per_axis[slowest, sent > self._gathered(node, rows) + _ROUNDED] = FORBIDDEN[:2]
+        for (a, of_a), (b, of_b) in refused_pairs:
+            per_axis[slowest, (rows[:, a] == of_a) & (rows[:, b] == of_b)] = FORBIDDEN[:2]
         return per_axis, work
 
     def _across(self, node: Node, row: Sequence[int]) -> list[tuple[int, int]]:
@@ -126,11 +132,19 @@ class OpComm(Rows):
             if sent is None or sent == FORBIDDEN:
                 row_comm[row] = FORBIDDEN
                 self._disallow_refused(node)
+                self._refused_pairs.setdefault(node.id, set()).update(self._pairs_refused(node, row))
                 changed = True
             elif not np.allclose(sent[:2], self.comm_per_byte(node, np.array([row]))[0][:, 0].sum(0), rtol=1e-3):
                 row_comm[row] = sent
                 changed = True
         return changed
+
+    def _pairs_refused(self, node: Node, row: Sequence[int]) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
+        """The pairs of axes, with their options, that an op refuses even if it is replicated along the others."""
+        for pair in itertools.combinations([(a, k) for a, k in enumerate(row) if k], 2):
+            alone = tuple(dict(pair).get(a, 0) for a in range(len(row)))
+            if self.graph.comm_per_byte(node, self.chosen(node, alone)) in (None, FORBIDDEN):
+                yield pair
 
     def _disallow_refused(self, node: Node) -> None:
         """Disallows the options along one axis that an op refuses even if it is replicated along the others."""

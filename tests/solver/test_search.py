@@ -333,3 +333,25 @@ def test_prices_that_are_no_higher_than_was_believed_end_a_search(monkeypatch: p
     point = search.solve()
     assert len(minima) == 1
     assert math.isclose(point.seconds, minima[0].total)
+
+
+def test_two_options_that_an_op_refuses_together_are_refused_in_all_rows() -> None:
+    def f(x: Any, b: Any, p: Any) -> Any:
+        return jax.lax.cond(p, lambda: x * 2, lambda: x * 2 + b)
+
+    args = f32(8, 8), f32(8), jax.ShapeDtypeStruct((), bool)
+    costs = searched(f, args, {"x": 2, "y": 2, "z": 2}, grad=False).costs
+    (node,) = (n for n in costs.graph.decisions if n.op is not None and n.op.name == "cond")
+    (of_x,) = (i for i, v in enumerate(node.operands) if getattr(v, "name", "") == "x")
+    (of_b,) = (i for i, v in enumerate(node.operands) if getattr(v, "name", "") == "b")
+
+    def option(axis: int, operand: int, state: int) -> int:
+        every = enumerate(node.options[axis])
+        return next(k for k, o in every if o.operands[operand] == state and sum(s >= SHARDED for s in o.operands) == 1)
+
+    pair = option(0, of_b, SHARDED), option(1, of_x, SHARDED + 1)
+    rows = np.array([(*pair, 0), (*pair, option(2, of_x, SHARDED))])
+    assert np.isfinite(costs.comm_per_byte(node, rows)[0]).all()
+    assignment = {n.id: (0, 0, 0) for n in costs.graph.decisions} | {node.id: tuple(rows[0].tolist())}
+    assert costs.correct(assignment, types=False)
+    assert np.isinf(costs.comm_per_byte(node, rows)[0]).any((0, 2)).all()
