@@ -12,6 +12,7 @@ from shtypes.context.user_line import public
 from shtypes.errors import ShardingTypeError
 from shtypes.solver.program import Function
 from shtypes.solver.search import Point, Search, size
+from shtypes.solver.use_costs import EXCLUDED
 from shtypes.suggestions.fixed_types import by_path, costs_of
 from shtypes.suggestions.plan import SCHEMA, Plan, Problem, ms, slower
 from shtypes.types.tables import Report, Table, Text, notebook, page
@@ -167,7 +168,7 @@ def front_of(problem: Problem, search: Search, limit: float | None) -> Suggestio
     plans = [plan.repriced() if changed else plan for plan, changed in zip(plans, corrected, strict=True)]
     others = sorted((p for p in search.visited if p.cost.memory <= (limit or math.inf)), key=lambda p: p.seconds)
     fitting = (p for p in (Plan(problem, point) for point in others) if p.fits(limit))
-    typed = [p for p in plans if p.fits(limit)] or [*itertools.islice(fitting, 1)]
+    typed = [p for p in plans if p.seconds < EXCLUDED and p.fits(limit)] or [*itertools.islice(fitting, 1)]
     if typed:
         return Suggestions(typed, search, limit)
     refusal = plans[0].refusal
