@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 from jax import typeof
 from jax.core import ShapedArray
@@ -13,6 +13,7 @@ from jax.sharding import NamedSharding
 from shtypes._compat.patches import install
 from shtypes._compat.program_mesh import sees_plain
 from shtypes._compat.typed import TypedType, is_shown_as_no_loss, refused_cotangents
+from shtypes.caches import Bounded
 from shtypes.context.user_line import placed
 from shtypes.core.interop_errors import FOR_PLAIN, MissingAttributeError, reading_package, refuse_plain_use, sharding_of
 from shtypes.core.meshes import jax_mesh
@@ -187,16 +188,23 @@ class HiShType(ShType, TypedType):
                 hints=["sh.vmap maps over sharded dims too", "reshard it so that the mapped dim is not sharded"],
             )
             raise placed(error, f"vmap({self})")
-        unsharded = (
-            self.with_axes(dim.axes, State.INVARIANT) if dim.axes else self
-        )  # a plain program sees only the shape
-        return unsharded.replace(dims=unsharded.dims[:spec] + unsharded.dims[spec + 1 :])
+        # a plain program sees only the shape
+        t = self.with_axes(dim.axes, State.INVARIANT) if dim.axes else self
+        dims = t.dims
+        return _ranks.get_or_create((t.serial, spec), lambda: t.replace(dims=dims[:spec] + dims[spec + 1 :]))
 
     def inc_rank(self, size: int | None, spec: Any) -> HiShType:
         """The type of values stacked along a new dim."""
         if spec is None or size is None:
             return self
-        return self.replace(dims=(*self.dims[:spec], Dim(size), *self.dims[spec:]))
+        dims = self.dims
+        return _ranks.get_or_create(
+            (self.serial, spec, size), lambda: self.replace(dims=(*dims[:spec], Dim(size), *dims[spec:]))
+        )
+
+
+#: Types with a dim less, by serial number and dim; and with one more, by its size, too: a scan asks for each often.
+_ranks: Final[Bounded[HiShType]] = Bounded()
 
 
 def _check_cotangent(t: Any, ct: Any) -> None:

@@ -82,10 +82,10 @@ class ShType:
             ShardingTypeError: an axis is in two states or in none, a size does not divide, a bool or key is unreduced.
         """
         name = dtypes.from_any(dtype)
-        full = tuple(d if isinstance(d, Dim) else Dim(d) for d in dims)
+        full = tuple([d if isinstance(d, Dim) else Dim(d) for d in dims])
         all_states = _states(mesh, full, states) if isinstance(states, Mapping) else tuple(states)
         if not dtypes.differentiable(name):  # R and I are equal without a gradient
-            all_states = tuple(State.REDUCED if s is State.INVARIANT else s for s in all_states)
+            all_states = tuple([State.REDUCED if s is State.INVARIANT else s for s in all_states])
         exact = (cls, mesh, name, full, all_states)
         interned = cls._interned.get(exact)
         if interned is not None:
@@ -188,10 +188,9 @@ class ShType:
 
         With ``dims`` alone, the states of axes that no longer shard a dim must be in ``states``.
         """
-        new = self.dims if dims is None else tuple(d if isinstance(d, Dim) else Dim(d) for d in dims)
         if states is None:
             states = self.states if dims is None else self.beside_dims
-        return type(self)(self.mesh, dtype or self.dtype_name, new, states)
+        return type(self)(self.mesh, dtype or self.dtype_name, self.dims if dims is None else dims, states)
 
     def with_axis(self: T, axis: str, state: State, dim: int | None = None) -> T:
         """A copy with ``axis`` in ``state`` (minor-most on ``dim`` if sharded); dims keep their sizes."""
