@@ -281,7 +281,8 @@ class Program:
 
         demand(self.items, live, take)
         for op in self.ops:
-            op.eqn = with_unused(op.eqn, [v.id in live for v in op.results])
+            if not live.issuperset(v.id for v in op.results):
+                op.eqn = with_unused(op.eqn, [v.id in live for v in op.results])
         return live
 
     def _entering(self) -> dict[int, int]:

@@ -35,18 +35,22 @@ class _ByPlan:
 
     def __init__(self, program: Program, casts: Mapping[str, Any], ways: Mapping[int, int | None]) -> None:
         self._program, self._casts, self._ways = program, casts, ways
-        self._moved: Counter[Key] = Counter()
         inputs = {v.id for v in program.inputs}
-        for item in program.items:
-            for i, x in enumerate(item.operands if isinstance(item, Op) else ()):
-                if isinstance(x, Value) and x.id in inputs:
-                    self._moved.update(self._moved_to(x, f"{item.id}.{i}"))
+        uses = ((x, f"{op.id}.{i}") for op in program.items if isinstance(op, Op) for i, x in enumerate(op.operands))
+        moved = (self._moved_to(x, place) for x, place in uses if isinstance(x, Value) and x.id in inputs)
+        #: What arguments are resharded to, with the number of uses.
+        self._moved = Counter(filter(None, moved))
 
-    def _moved_to(self, x: Value, place: str) -> Iterator[Key]:
-        """What an operand is resharded to, if it is."""
+    def _value(self, x: Value, place: str) -> Key:
+        """The value of an operand, or its shared copy; a free copy is the value."""
+        cast = self._casts.get(place)
+        copied = cast is not None and cast.from_copy and f"second.{x.id}" in self._casts
+        return ("copy", x.id) if copied else x.id
+
+    def _moved_to(self, x: Value, place: str) -> Key | None:
+        """What an operand is resharded to; None if it is not."""
         to = self._casts[place].to if place in self._casts else None
-        if to is not None:
-            yield next(self._value(x, place)), to
+        return None if to is None else (self._value(x, place), to)
 
     def code(self, item: Item) -> Any:
         """What an item does; equal for items that differ only in their values."""
@@ -64,17 +68,11 @@ class _ByPlan:
     def _entering(self, item: Checkpoint) -> list[int]:
         return [v for v, at in self._program.entering.items() if at == item.id and f"second.{v}" in self._casts]
 
-    def _value(self, x: Operand, place: str) -> Iterator[Key]:
-        """The value of an operand, if it is one."""
-        if isinstance(x, Value) and x.captured is None:
-            cast = self._casts.get(place)
-            copied = cast is not None and cast.from_copy and f"second.{x.id}" in self._casts  # a free copy is the value
-            yield ("copy", x.id) if copied else x.id
-
     def read(self, x: Operand, place: str) -> Iterator[Key]:
         """The value of an operand, if it is one; as it is resharded, if other steps take an argument so, too."""
-        moved = [*self._moved_to(x, place)] if isinstance(x, Value) and x.captured is None else []
-        yield from moved if moved and self._moved[moved[0]] > 1 else self._value(x, place)
+        if isinstance(x, Value) and x.captured is None:
+            moved = self._moved_to(x, place)
+            yield self._value(x, place) if moved is None or self._moved[moved] < 2 else moved
 
     def reads(self, item: Item) -> Iterator[Key]:
         """The values that an item takes."""
