@@ -1,6 +1,5 @@
 """The public names, as type checkers see them. Written by `python generate/stubs.py`."""
 
-from collections.abc import Sequence
 from typing import Any
 
 from jax import eval_shape as eval_shape
@@ -327,7 +326,6 @@ from shtypes.ops.elementwise import trunc as trunc
 from shtypes.ops.elementwise import xlog1py as xlog1py
 from shtypes.ops.elementwise import xlogy as xlogy
 from shtypes.ops.elementwise import zeta as zeta
-from shtypes.ops.exponentials import logsumexp as logsumexp
 from shtypes.ops.functions import all as all
 from shtypes.ops.functions import allclose as allclose
 from shtypes.ops.functions import amax as amax
@@ -449,8 +447,10 @@ from shtypes.ops.functions import isin as isin
 from shtypes.ops.functions import ix_ as ix_
 from shtypes.ops.functions import kron as kron
 from shtypes.ops.functions import lexsort as lexsort
+from shtypes.ops.functions import log_softmax as log_softmax
 from shtypes.ops.functions import loggamma as loggamma
 from shtypes.ops.functions import logmeanexp as logmeanexp
+from shtypes.ops.functions import logsumexp as logsumexp
 from shtypes.ops.functions import mask_indices as mask_indices
 from shtypes.ops.functions import matrix_transpose as matrix_transpose
 from shtypes.ops.functions import max as max
@@ -541,6 +541,7 @@ from shtypes.ops.functions import setxor1d as setxor1d
 from shtypes.ops.functions import sici as sici
 from shtypes.ops.functions import slice as slice
 from shtypes.ops.functions import slice_in_dim as slice_in_dim
+from shtypes.ops.functions import softmax as softmax
 from shtypes.ops.functions import sort as sort
 from shtypes.ops.functions import sort_complex as sort_complex
 from shtypes.ops.functions import sort_key_val as sort_key_val
@@ -664,7 +665,6 @@ def diag_indices(n: Any, ndim: int = 2) -> tuple[Array, ...]: ...
 def hamming(M: Any) -> Array: ...
 def hanning(M: Any) -> Array: ...
 def kaiser(M: Any, beta: Any) -> Array: ...
-def log_softmax(x: Any, axis: int | Sequence[int] | None = -1, where: Any = None, *, out: Any = None) -> Array: ...
 def matvec(
     x1: ArrayLike,
     x2: ArrayLike,
@@ -684,7 +684,6 @@ def outer(
     precision: Any = None,
     preferred_element_type: Any = None,
 ) -> Array: ...
-def softmax(x: Any, axis: int | Sequence[int] | None = -1, where: Any = None, *, out: Any = None) -> Array: ...
 def tril_indices(n: Any, k: int = 0, m: Any = None) -> tuple[Array, Array]: ...
 def triu_indices(n: Any, k: int = 0, m: Any = None) -> tuple[Array, Array]: ...
 def vdot(

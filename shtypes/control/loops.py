@@ -13,14 +13,13 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from shtypes import rules
 from shtypes.context.signature_errors import check_function
 from shtypes.context.user_line import public
 from shtypes.control.joins import TypesDiffer, joined_loop, leaf_types, local_value, varying_type
 from shtypes.control.vmap import map_sharded
 from shtypes.core.conversion import to_jax
 from shtypes.core.jax_context import suggest_when_read
-from shtypes.dispatch.apply import cast_once, is_typed, located
+from shtypes.dispatch.apply import cast_once, finish_once, is_typed, located
 from shtypes.errors import ShardingTypeError, quoted
 from shtypes.ops.functions import index_in_dim, stack
 from shtypes.rules import Typing
@@ -254,7 +253,7 @@ def scalar_of(x: Any, what: str, kind: str = "", *, varying: bool = False) -> An
     if t.ndim:
         raise ShardingTypeError(f"{what} is a scalar, not {t}")
     if t.axes(State.UNREDUCED) and allows_implicit():
-        x = cast_once(what, lambda types: rules.nonlinear(what, types, types[0].dtype_name), x)
+        x = finish_once(what, x)
         t = jax.typeof(x)
     for axis, state in zip(t.mesh.axis_names, t.states, strict=True):
         if state is State.UNREDUCED or (state is State.VARYING and not varying):

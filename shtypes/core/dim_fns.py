@@ -271,7 +271,8 @@ class Composite(ShardFn):
         part = _Steps(len(slots))
         for fn, operands, inexact in self.steps:
             ins = [slots[i] for i in operands]
-            depends, linear = any(x.depends for x in ins), all(x.linear for x in ins) and _is_linear(fn, ins)
+            depends = any(x.depends for x in ins) and not fn.stops_gradient
+            linear = not depends or (all(x.linear for x in ins) and _is_linear(fn, ins))
             at = [part.places[i] for i in operands]
             if depends and fn.linear in (Linear.JOINTLY, Linear.IN_DIFFERENTIABLE):
                 at = [

@@ -22,7 +22,7 @@ from shtypes.context.user_line import named
 from shtypes.core.array import Array, wrap
 from shtypes.core.host import READ
 from shtypes.core.meshes import context_mesh
-from shtypes.scopes.comm import open_trackers
+from shtypes.scopes.comm import inserted_reshards, open_trackers
 from shtypes.types import ShType, State
 
 P = ParamSpec("P")
@@ -74,6 +74,7 @@ class CallRecorder:
         self._steps: list[tuple[Callable[..., Sequence[Any]], tuple[Any, ...]]] = []
         self._count = 0
         self._complete = True
+        self._shared = inserted_reshards()
         self._number(operands)
 
     def _number(self, values: Sequence[Array]) -> None:
@@ -102,6 +103,11 @@ class CallRecorder:
         if place is not None:
             self._values.append(result)
             self._places[id(result)] = place
+
+    def inserts(self) -> None:
+        """Records that a cast is shared with later ops of the current scope, which a replay would not do."""
+        if self._shared is not None:  # else the call itself opened the scope
+            self._complete = False
 
     def incomplete(self) -> None:
         """Marks the call as not determined by the operands' types."""

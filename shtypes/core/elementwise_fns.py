@@ -71,7 +71,7 @@ class Identity(ShardFn):
         return self.label
 
     def __call__(self, x: Any) -> Any:
-        return x
+        return lax.stop_gradient(x) if self.constant else x
 
     def adjoint(self, index: int, operands: Sequence[ShType], result: ShType) -> ShardFn | None:
         return IDENTITY

@@ -33,7 +33,7 @@ from shtypes.core.reshard import move
 from shtypes.core.run_op import only_types
 from shtypes.core.shard_fn import ShardFn, local_dtype, promotion, without_derivative
 from shtypes.errors import ShardingTypeError
-from shtypes.rules import Typing
+from shtypes.rules import Typing, nonlinear
 from shtypes.rules.candidate_types import keeps_varying, price_of
 from shtypes.rules.implicit import cheapest_reshards
 from shtypes.rules.price_fixes import Inside, called_names, no_inside_comm
@@ -332,6 +332,11 @@ def cast_once(name: str, rule: Rule, x: Any) -> Array:
     return cast_all(name, rule, [x], typed(name, rule, (x.type,)))[0]
 
 
+def finish_once(name: str, x: Any) -> Array:
+    """Casts an operand in which a composed op is nonlinear, once for all inner ops; a pending sum is finished."""
+    return cast_once(name, lambda types: nonlinear(name, types, types[0].dtype_name), x)
+
+
 def as_matching_operands(xs: Sequence[Any]) -> list[Array]:
     """`as_operands` for a composed op: constants get the replicated states of the others."""
     return match_constants(*as_operands(xs))
@@ -345,9 +350,12 @@ def match_constants(values: Sequence[Any], constants: frozenset[int]) -> list[Ar
 
 def match_replicated(x: Any, *others: Any, constant: bool = False) -> Any:
     """Casts a constant to the replicated states of other values, for use in several ops; ``constant`` as of `move`."""
-    states = {axis: {y.type.state(axis) for y in others} for axis in x.type.axes(State.REDUCED)}
-    invariant = [a for a, found in states.items() if State.INVARIANT in found and State.REDUCED not in found]
-    return move(x, x.type.with_axes(invariant, State.INVARIANT), inserted=True, constant=constant)
+    t = x.type
+    for axis in t.axes(State.REDUCED) + (t.axes(State.INVARIANT) if constant and others else ()):
+        found = {y.type.state(axis) for y in others}
+        alike = State.INVARIANT in found and State.REDUCED not in found
+        t = t.with_axis(axis, State.INVARIANT if alike else State.REDUCED)
+    return move(x, t, inserted=True, constant=constant)
 
 
 def cast(x: Array, t: ShType, *, constant: bool = False) -> Array:
@@ -397,8 +405,8 @@ def _notes(x: Any) -> dict[Any, Any] | None:
     if scope is None or not no_trace_is_running():
         return None
     recorder = current_recorder()
-    if recorder is not None:  # a replayed call would not share casts
-        recorder.incomplete()
+    if recorder is not None:
+        recorder.inserts()
     of_scope = scope.get(x)
     return scope.put(x, {}) if of_scope is None else of_scope
 

@@ -12,7 +12,15 @@ import jax
 
 from shtypes._compat import trace_context
 from shtypes._compat.in_force import set_at
-from shtypes._compat.jaxprs import bind_eqn, captured, is_literal, jaxpr_of, literal_value
+from shtypes._compat.jaxprs import (
+    bind_eqn,
+    captured,
+    has_zero_derivative,
+    is_literal,
+    jaxpr_of,
+    literal_value,
+    moves_smoothly,
+)
 from shtypes._compat.plain_programs import as_written, bind_plain
 from shtypes._compat.tracing import refuse_escaped
 from shtypes._compat.typed import is_of_typed, is_typed_var
@@ -44,7 +52,8 @@ from shtypes.evaluation.value_info import (
     sharded_constant,
     type_constants,
 )
-from shtypes.scopes.scope_rules import allows_implicit, rules_in_force
+from shtypes.scopes.check_comm import is_bounded
+from shtypes.scopes.scope_rules import allows_implicit, not_transposed, rules_in_force
 from shtypes.types import ShType
 
 #: By the path of an equation, the types of its operands and results, None for plain values.
@@ -123,13 +132,30 @@ def _run(jaxpr: Any, consts: Sequence[Any], args: Sequence[Any], body: Body) -> 
         for i, eqn in enumerate(jaxpr.eqns):
             scopes.enter(eqn)
             step = Step(eqn, body, scopes.now)
-            outs = _evaluate_eqn(step, [read(atom) for atom in eqn.invars], marks.get(i, ()))
+            with not_transposed() if is_bounded() and i in _without_cotangents(jaxpr) else contextlib.nullcontext():
+                outs = _evaluate_eqn(step, [read(atom) for atom in eqn.invars], marks.get(i, ()))
             env.update(zip(eqn.outvars, outs, strict=True))
             for var in last.get(i, ()):
                 value = env.pop(var, None)
                 if is_typed(value):  # for error messages
                     env[var] = value.type
     return [read(atom) for atom in jaxpr.outvars]
+
+
+@functools.lru_cache(maxsize=256)
+def _without_cotangents(jaxpr: Any) -> frozenset[int]:
+    """The equations whose results have zero cotangents, such as the maximum in a softmax."""
+    needed, silent = {v for v in jaxpr.outvars if not is_literal(v)}, set()
+    for i in range(len(jaxpr.eqns) - 1, -1, -1):
+        eqn = jaxpr.eqns[i]
+        if needed.isdisjoint(eqn.outvars):
+            silent.add(i)
+            continue
+        for k, x in enumerate(eqn.invars):
+            moved = moves_smoothly(eqn, [k])
+            if not is_literal(x) and any(m and v in needed for m, v in zip(moved, eqn.outvars, strict=True)):
+                needed.add(x)
+    return frozenset(silent)
 
 
 @functools.lru_cache(maxsize=256)
@@ -149,7 +175,7 @@ def _last_uses(jaxpr: Any) -> dict[int, list[Any]]:
 def _evaluate_eqn(step: Step, operands: list[Any], marks: Sequence[tuple[int, str]]) -> list[Any]:
     eqn, at_specs = step.eqn, step.body.at_specs
     name = eqn.primitive.name
-    constant = all(map(is_constant, operands))
+    constant = has_zero_derivative(eqn) or all(map(is_constant, operands))
     if name not in BODIES and not any(map(is_typed, operands)):
         outs = bind_plain(eqn, operands)
         for _, place in marks:

@@ -1,14 +1,9 @@
 """The names of `sh.nn`, as type checkers see them. Written by `python generate/stubs.py`."""
 
-from collections.abc import Sequence
-from typing import Any
-
-from shtypes.core.array import Array as Array
 from shtypes.namespaces import init as init
 from shtypes.numerics.nn.attention import dot_product_attention as dot_product_attention
 from shtypes.numerics.nn.layers import dropout as dropout
 from shtypes.numerics.nn.layers import geglu as geglu
-from shtypes.numerics.nn.layers import glu as glu
 from shtypes.numerics.nn.layers import linear as linear
 from shtypes.numerics.nn.layers import swiglu as swiglu
 from shtypes.numerics.nn.loss import cross_entropy as cross_entropy
@@ -38,16 +33,19 @@ from shtypes.ops.elementwise import sparse_sigmoid as sparse_sigmoid
 from shtypes.ops.elementwise import squareplus as squareplus
 from shtypes.ops.elementwise import swish as swish
 from shtypes.ops.elementwise import tanh as tanh
-from shtypes.ops.exponentials import logsumexp as logsumexp
+from shtypes.ops.functions import nn_glu as _glu
+from shtypes.ops.functions import nn_log_softmax as _log_softmax
 from shtypes.ops.functions import nn_logmeanexp as _logmeanexp
+from shtypes.ops.functions import nn_logsumexp as _logsumexp
+from shtypes.ops.functions import nn_softmax as _softmax
 from shtypes.ops.functions import nn_standardize as _standardize
 from shtypes.ops.lookup import embedding as embedding
 from shtypes.ops.lookup import one_hot as one_hot
 
+glu = _glu
+log_softmax = _log_softmax
 logmeanexp = _logmeanexp
+logsumexp = _logsumexp
+softmax = _softmax
 standardize = _standardize
-
-def log_softmax(x: Any, axis: int | Sequence[int] | None = -1, where: Any = None, *, out: Any = None) -> Array: ...
-def softmax(x: Any, axis: int | Sequence[int] | None = -1, where: Any = None, *, out: Any = None) -> Array: ...
-
 initializers = init

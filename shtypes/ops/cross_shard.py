@@ -10,9 +10,8 @@ from typing import Any
 
 import jax
 
-from shtypes import rules
 from shtypes.core.array import Array
-from shtypes.dispatch.apply import cast_once
+from shtypes.dispatch.apply import finish_once
 from shtypes.dispatch.call_fixes import with_out_fixes
 from shtypes.dispatch.reshard import finished
 from shtypes.errors import ShardingTypeError
@@ -48,7 +47,7 @@ def along(
         return finished(unsharded(x), out)
     if may_send or may_communicate(out):
         if allows_implicit():  # else the ops in `across` refuse a pending sum, in the words of the op
-            x = cast_once(name, lambda types: rules.nonlinear(name, types, types[0].dtype_name), x)
+            x = finish_once(name, x)
         return finished(across(x), out)
     try:
         return unsharded(x)

@@ -896,6 +896,9 @@ def linalg_tridiagonal_solve(
 def linalg_vector_norm(
     x: ArrayLike, /, *, axis: int | tuple[int, ...] | None = None, keepdims: bool = False, ord: Any = 2, out: Any = None
 ) -> Array: ...
+def log_softmax(
+    x: ArrayLike, axis: int | Sequence[int] | None = -1, where: ArrayLike | None = None, *, out: Any = None
+) -> Array: ...
 def loggamma(x: ArrayLike, *, out: Any = None) -> Array: ...
 def logmeanexp(
     x: ArrayLike,
@@ -905,6 +908,39 @@ def logmeanexp(
     *,
     out: Any = None,
 ) -> Array: ...
+@overload
+def logsumexp(
+    a: ArrayLike,
+    axis: int | Sequence[int] | None = None,
+    b: ArrayLike | None = None,
+    keepdims: bool = False,
+    return_sign: Literal[False] = False,
+    where: ArrayLike | None = None,
+    *,
+    out: Any = None,
+) -> Array: ...
+@overload
+def logsumexp(
+    a: ArrayLike,
+    axis: int | Sequence[int] | None = None,
+    b: ArrayLike | None = None,
+    keepdims: bool = False,
+    *,
+    return_sign: Literal[True],
+    where: ArrayLike | None = None,
+    out: Any = None,
+) -> tuple[Array, Array]: ...
+@overload
+def logsumexp(
+    a: ArrayLike,
+    axis: int | Sequence[int] | None = None,
+    b: ArrayLike | None = None,
+    keepdims: bool = False,
+    return_sign: bool = False,
+    where: ArrayLike | None = None,
+    *,
+    out: Any = None,
+) -> Array | tuple[Array, Array]: ...
 def mask_indices(
     n: int, mask_func: Callable[[ArrayLike, int], Array], k: int = 0, *, size: int | None = None, out: Any = None
 ) -> tuple[Array, Array]: ...
@@ -1042,6 +1078,10 @@ def nanvar(
     where: ArrayLike | None = None,
     mean: ArrayLike | None = None,
 ) -> Array: ...
+def nn_glu(x: ArrayLike, axis: int = -1, *, out: Any = None) -> Array: ...
+def nn_log_softmax(
+    x: ArrayLike, axis: int | Sequence[int] | None = -1, where: ArrayLike | None = None, *, out: Any = None
+) -> Array: ...
 def nn_logmeanexp(
     x: ArrayLike,
     axis: int | Sequence[int] | None = None,
@@ -1049,6 +1089,42 @@ def nn_logmeanexp(
     keepdims: bool = False,
     *,
     out: Any = None,
+) -> Array: ...
+@overload
+def nn_logsumexp(
+    a: ArrayLike,
+    axis: int | Sequence[int] | None = None,
+    b: ArrayLike | None = None,
+    keepdims: bool = False,
+    return_sign: Literal[False] = False,
+    where: ArrayLike | None = None,
+    *,
+    out: Any = None,
+) -> Array: ...
+@overload
+def nn_logsumexp(
+    a: ArrayLike,
+    axis: int | Sequence[int] | None = None,
+    b: ArrayLike | None = None,
+    keepdims: bool = False,
+    *,
+    return_sign: Literal[True],
+    where: ArrayLike | None = None,
+    out: Any = None,
+) -> tuple[Array, Array]: ...
+@overload
+def nn_logsumexp(
+    a: ArrayLike,
+    axis: int | Sequence[int] | None = None,
+    b: ArrayLike | None = None,
+    keepdims: bool = False,
+    return_sign: bool = False,
+    where: ArrayLike | None = None,
+    *,
+    out: Any = None,
+) -> Array | tuple[Array, Array]: ...
+def nn_softmax(
+    x: ArrayLike, axis: int | Sequence[int] | None = -1, where: ArrayLike | None = None, *, out: Any = None
 ) -> Array: ...
 def nn_standardize(
     x: ArrayLike,
@@ -1391,6 +1467,9 @@ def slice(
 ) -> Array: ...
 def slice_in_dim(
     operand: Any, start_index: int | None, limit_index: int | None, stride: int = 1, axis: int = 0, *, out: Any = None
+) -> Array: ...
+def softmax(
+    x: ArrayLike, axis: int | Sequence[int] | None = -1, where: ArrayLike | None = None, *, out: Any = None
 ) -> Array: ...
 def sort(
     a: Any,

@@ -27,7 +27,7 @@ from shtypes.context.signature_errors import jax_error
 from shtypes.context.user_line import line_of
 from shtypes.core.jax_type import as_jax_type
 from shtypes.core.local import local_all
-from shtypes.dispatch.apply import as_operands, is_array, located, match_constants, typed_operands
+from shtypes.dispatch.apply import as_operands, finish_once, is_array, located, match_constants, typed_operands
 from shtypes.dispatch.call_fixes import with_out_fixes
 from shtypes.dispatch.reshard import finished
 from shtypes.errors import ShardingTypeError, how_many
@@ -137,10 +137,7 @@ class JaxFunction:
         run_equations: Callable[..., list[Any]] = functools.partial(evaluate_equations, trace, constants)
 
         def call(types: tuple[ShType, ...]) -> TypedCall:
-            axes = self._refused.get((key, constants, *[t.serial for t in types]))
-            if axes is not None:  # a search tries the same candidates for operands of other types
-                raise ShardingTypeError(f"`{self.name}` does not type", axes=axes)
-            return self._typed(key, trace, types, constants)
+            return self._typed_unless_refused(key, trace, types, constants)
 
         def rule(types: tuple[ShType, ...]) -> rules.Typing:
             return call(types).typing
@@ -158,6 +155,9 @@ class JaxFunction:
         except ShardingTypeError as error:
             run_equations = under_rules(None, run_equations, FinishesSums())
             if allows_implicit():
+                whole = self._finish_pending(key, trace, values)
+                if any(x is not y for x, y in zip(values, whole, strict=True)):
+                    return self._applied(key, trace, whole, constants)
                 return self._communicating(key, trace, run_equations, values)
             raise self._refusal(error, call, types, run_equations, trace, key).with_traceback(None) from None
         operands, typing = typed_operands(self.name, rule, values)
@@ -170,6 +170,21 @@ class JaxFunction:
         if rules_in_force():
             check_now()
         return results
+
+    def _finish_pending(self, key: Any, trace: Trace, values: Sequence[Any]) -> list[Any]:
+        """Finishes the pending operands in which the call is nonlinear, once for all of its equations."""
+        whole = [x.type.with_axes(x.type.axes(State.SHARDED), replicated()) for x in values]
+        reduced = [t.with_axes(t.axes(State.UNREDUCED), replicated()) for t in whole]
+
+        def is_nonlinear(i: int) -> bool:
+            try:
+                self._typed_unless_refused(key, trace, (*reduced[:i], whole[i], *reduced[i + 1 :]), frozenset())
+            except ShardingTypeError:
+                return True
+            return False
+
+        pending = [whole[i] != reduced[i] and is_nonlinear(i) for i in range(len(values))]
+        return [finish_once(self.name, x) if p else x for x, p in zip(values, pending, strict=True)]
 
     def _communicating(
         self, key: Any, trace: Trace, run_equations: Callable[..., list[Any]], values: Sequence[Any]
@@ -215,6 +230,15 @@ class JaxFunction:
         (chosen,) = self._ways.get_or_create(full, choose)
         return chosen
 
+    def _typed_unless_refused(
+        self, key: Any, trace: Trace, types: tuple[ShType, ...], constants: frozenset[int]
+    ) -> TypedCall:
+        """Like `_typed`; types that were refused before are refused in few words, as a search tries them again."""
+        axes = self._refused.get((key, constants, *[t.serial for t in types]))
+        if axes is not None:
+            raise ShardingTypeError(f"`{self.name}` does not type", axes=axes)
+        return self._typed(key, trace, types, constants)
+
     def _typed(self, key: Any, trace: Trace, types: tuple[ShType, ...], constants: frozenset[int]) -> TypedCall:
         """The typing of a call, cached for the operands' types and those to which they are cast."""
         full = (key, constants, *[t.serial for t in types])
@@ -249,7 +273,7 @@ class JaxFunction:
         def in_way(way: int | None) -> Callable[..., Any]:
             def results(*operands: Any) -> Any:
                 with CommScope(Implicit()):
-                    return _in_way(run_equations, way)(*operands)
+                    return _in_way(run_equations, way)(*self._finish_pending(key, trace, operands))
 
             return results
 

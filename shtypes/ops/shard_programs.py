@@ -94,7 +94,7 @@ class _Steps:
     def _visit(self, eqn: Any) -> None:
         operation, what = eqn.params.get("operation"), control(eqn)
         if isinstance(operation, Local):
-            if operation.fn.stops_gradient or operation.fn.calls_host or not operation.fn.compared:
+            if operation.fn.calls_host or not operation.fn.compared:
                 raise NotLocalError
             self._add(operation.fn, eqn.invars, eqn.outvars)
         elif isinstance(operation, Reshard) and operation.inserted:

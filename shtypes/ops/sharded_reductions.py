@@ -7,7 +7,6 @@ device's shard is a varying value. All keep the reduced dims, with size 1.
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -23,7 +22,7 @@ from shtypes.core.elementwise_fns import NamedFn
 from shtypes.core.reshard import move
 from shtypes.dispatch.apply import apply, apply_all
 from shtypes.dispatch.reshard import reshard
-from shtypes.ops.along_dims import function, reduced, sum_of
+from shtypes.ops.along_dims import function, reduced
 from shtypes.ops.arithmetic import astype, divide, multiply
 from shtypes.ops.cross_shard import sharding
 from shtypes.ops.elementwise import equal, isfinite
@@ -121,12 +120,6 @@ def finite_bound(x: Any, dims: tuple[int, ...]) -> Array:
     """The maximum over dims, or zero where it is not finite; no gradient."""
     most = bound("max", x, dims)
     return matching(constant(where(isfinite(most), most, 0)), jax.typeof(x))
-
-
-def averaged(x: Any, dims: tuple[int, ...]) -> Array:
-    """The mean over dims, with keepdims; reduced where they are sharded, since it is combined with sharded values."""
-    y = sum_of("mean", x, dims, math.prod(jax.typeof(x).shape[d] for d in dims))
-    return total(y, jax.typeof(y).axes(State.UNREDUCED), REDUCED)
 
 
 def wide(dtype: str) -> str:

@@ -103,6 +103,11 @@ def in_force(rules: Rules) -> contextlib.AbstractContextManager[None]:
     return settings.scope(current_settings()._replace(scopes=rules))
 
 
+def not_transposed() -> contextlib.AbstractContextManager[None]:
+    """Context manager for ops whose results have no cotangents."""
+    return settings.scope(current_settings()._replace(scopes=(*current.value.scopes, NotTransposed())))
+
+
 def speculative_tracing() -> contextlib.AbstractContextManager[None]:
     """Context manager for speculative tracing: communication checks are off."""
     return settings.scope(current_settings()._replace(speculative=True))

@@ -53,6 +53,9 @@ OPS: dict[str, Callable[[Any, Any], Any]] = {
     "a lookup": lambda x, y: sh.take(x, sh.astype(sh.abs(sh.reshard(y, "[8,4]")[0]), "i32"), 1),
     "known positions": lambda x, y: sh.take(x, np.array([1, 0, 3]), 1),
     "a constant of its own": lambda x, y: sh.nanprod(x, 1, initial=2.0),
+    "a softmax across shards": lambda x, y: sh.softmax(x, 0, out="[_@dp, _]"),
+    "a variance across shards": lambda x, y: sh.var(x, 0, out="[_]"),
+    "a sort across shards": lambda x, y: sh.sort(x, 0, out="[_@dp, _]"),
     "of nothing": lambda x, y: sh.arange(8, type="[_@dp]"),
 }
 

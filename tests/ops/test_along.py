@@ -53,7 +53,7 @@ def test_functions_of_matrices_give_what_those_of_jax_give() -> None:
         (lambda s, u: sh.max(s), "`max` reduces dim 0, which is sharded on mesh axis `x`"),
         (lambda s, u: sh.max(u, 1), "`max` is nonlinear in the operand, which is unreduced on mesh axis `x`"),
         (lambda s, u: sh.max(s, 1, where=s > 0), "`max` does not take these arguments"),
-                (lambda s, u: sh.softmax(s, 0), "`softmax` acts along dim 0, which is sharded on mesh axis `x`"),
+                (lambda s, u: sh.softmax(s, 0), "`softmax` reduces dim 0, which is sharded on mesh axis `x`"),
         (lambda s, u: sh.softmax(u), "`softmax` is nonlinear in the operand, which is unreduced on mesh axis `x`"),
         (lambda s, u: sh.cumsum(s, 0), "`cumsum` acts along dim 0, which is sharded on mesh axis `x`"),
         (lambda s, u: sh.sort(s, 0), "`sort` acts along dim 0, which is sharded on mesh axis `x`"),

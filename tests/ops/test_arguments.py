@@ -100,7 +100,8 @@ MESSAGES = {
     ),
     "a mask of floats": (
         lambda x: m.softmax(x, where=x),
-        "the mask of `softmax` is one of booleans, not of float32\n  where: LINE: softmax\n  try:   where != 0",
+        "`softmax` does not take `where=f32[2]`\n  where: LINE: softmax\n"
+        "  why:   jnp.max: where must be None or a boolean array; got where.dtype=dtype('float32').",
     ),
     "two that may be meant": (
         lambda x: m.fft.fft(x, n="k", axis=1.5),

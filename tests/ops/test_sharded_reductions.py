@@ -183,7 +183,7 @@ def test_an_error_offers_to_ask_for_it_and_says_what_that_sends() -> None:
 @pytest.mark.parametrize(
     ("f", "t", "what", "fix"),
     [
-        (lambda x: sh.softmax(x, 1), "f32[4,8@y]", "`softmax` acts along dim 1", 'sh.nn.softmax(..., out="[4,8@y]")'),
+        (lambda x: sh.softmax(x, 1), "f32[4,8@y]", "`softmax` reduces dim 1", 'sh.softmax(..., out="[4,8@y]")'),
         (sh.var, "f32[4@x,8@y]", "`var` acts along dim 0", 'sh.var(..., out="[]{U:(x,y)}")'),
         (lambda x: sh.var(x, 1, where=x > 0), "f32[4,8@y]", "`div` is nonlinear in rhs", 'sh.var(..., out="[4]{I:y}")'),
         (lambda x: sh.std(x, 1, mean=0.5), "f32[4,8@y]", "`std` acts along dim 1", 'sh.std(..., out="[4]{I:y}")'),

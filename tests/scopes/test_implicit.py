@@ -330,6 +330,20 @@ def test_choices_fit_what_is_asked_for_by_name_later_on(dim: int) -> None:
             sh.implicit_comm(lambda a, b: sh.all_reduce(sh.sin(a * b), "x"))(a, b)
 
 
+@pytest.mark.parametrize("f", [sh.softmax, sh.logsumexp, sh.nn.layer_norm, lambda x: sh.var(x, 1), sh.linalg.norm])
+def test_a_pending_operand_of_a_composed_function_is_finished_once(f: Callable[[Any], Any]) -> None:
+    with sh.use_mesh(sh.abstract_mesh({"x": 4})), sh.implicit_comm():
+        ledger = sh.ledger(lambda x: sh.reshard(f(x), x="I"), sh.abstract_array("f32[64,16]{U:x}"))
+    finishing = [entry for entry in ledger.entries if entry.bytes > 64]
+    assert [entry.kind for entry in finishing] in (["reduce-scatter", "all-gather"], ["reduce-scatter"], ["all-reduce"])
+
+
+@pytest.mark.parametrize("f", [lambda x: sh.cumsum(x, 1), lambda x: sh.roll(x, 1, 1)])
+def test_a_pending_operand_of_a_linear_function_stays_pending(f: Callable[[Any], Any]) -> None:
+    with sh.use_mesh(sh.abstract_mesh({"x": 4, "y": 2})), sh.implicit_comm():
+        assert f(sh.abstract_array("f32[64,16@y]{U:x}")).type.axes(State.UNREDUCED) == ("x",)
+
+
 def test_an_op_alone_counts_what_it_takes_to_finish_a_pending_result() -> None:
     with sh.use_mesh(sh.abstract_mesh({"x": 2})), sh.implicit_comm():
         x, w = sh.abstract_array("f32[64, 2@x]"), sh.abstract_array("f32[2, 2@x]")

@@ -262,3 +262,24 @@ def test_the_shift_of_a_logsumexp_is_cast_without_a_price_backward() -> None:
     with sh.use_mesh(sh.make_mesh({"dp": 2})), sh.policy("jax"), sh.no_comm("backward"):
         y = sh.logsumexp(sh.array(np.ones(4, np.float32), "f32[4@dp]"), 0, out="[]")
     np.testing.assert_allclose(np.asarray(y), 1 + np.log(4), rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x: jax.nn.logsumexp(x, 0),
+        lambda x: jnp.log(jnp.sum(jnp.exp(x - jax.lax.stop_gradient(jnp.max(x))))) + 1.0,
+        lambda x: jnp.sum(x * jnp.floor(jnp.max(x))),
+        jax.jit(lambda x: jnp.sum(x * jnp.sign(jnp.prod(x)))),
+    ],
+)
+def test_what_has_no_cotangent_sends_nothing_backward(f: Any) -> None:
+    with sh.use_mesh(sh.make_mesh({"dp": 2})):
+        x = sh.array(np.arange(1, 5, dtype=np.float32), "f32[4@dp]")
+
+        free = sh.implicit_comm(sh.lift(f))
+        y = sh.reshard(sh.no_comm("backward")(free)(x), "[]{I:dp}")
+        np.testing.assert_allclose(np.asarray(y), f(jnp.arange(1.0, 5.0)), rtol=1e-6)
+        assert not sh.ledger(sh.value_and_grad(lambda x: sh.reshard(free(x), "[]{I:dp}")), x).backward().total.bytes
+        with pytest.raises(sh.ShardingTypeError, match="in the backward pass"):
+            sh.no_comm("backward")(sh.implicit_comm(sh.lift(jnp.max)))(x)

@@ -18,8 +18,8 @@ from shtypes.ops.along_dims import normalize_dims
 from shtypes.ops.arithmetic import add, divide, multiply
 from shtypes.ops.create import zeros_like
 from shtypes.ops.einsum import einsum
-from shtypes.ops.elementwise import gelu, sigmoid, silu
-from shtypes.ops.functions import split, where
+from shtypes.ops.elementwise import gelu, silu
+from shtypes.ops.functions import where
 from shtypes.types import ShType, State
 
 
@@ -59,16 +59,6 @@ def linear(
     rows, shared, columns = letters[: n - dims], letters[n - dims : n], letters[n : n + m - dims]
     y = einsum(f"{rows}{shared},{shared}{columns}->{rows}{columns}", x, w, out=out, **options)
     return y if b is None else add(y, b)
-
-
-@public
-def glu(x: ArrayLike, axis: int = -1) -> Array:
-    """The first half of a dim times the sigmoid of the second, as `jax.nn.glu`; the dim must be unsharded.
-
-    Communicates: nothing. For a sharded dim, keep the halves separate: ``a * sh.sigmoid(b)``.
-    """
-    a, b = split(x, 2, axis)
-    return multiply(a, sigmoid(b))
 
 
 @public

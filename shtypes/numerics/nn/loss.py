@@ -14,15 +14,15 @@ from shtypes.core.eager_cache import public
 from shtypes.dispatch.apply import as_operands, is_typed, located, match_replicated
 from shtypes.dispatch.reshard import reshard
 from shtypes.errors import ShardingTypeError
-from shtypes.numerics.nn.positions import positions
 from shtypes.ops.along_dims import normalize_dims, sum_of
 from shtypes.ops.arithmetic import astype, multiply, subtract
+from shtypes.ops.create import arange
 from shtypes.ops.cross_shard import along, sharding
 from shtypes.ops.elementwise import equal, exp, log
 from shtypes.ops.functions import expand_dims, squeeze, stack, unstack, where
 from shtypes.ops.sharded_reductions import finite_bound, total, wide
 from shtypes.rules import messages
-from shtypes.types import REPLICATED, ShType
+from shtypes.types import REPLICATED, Dim, ShType, State
 
 
 @public
@@ -81,13 +81,22 @@ def cross_entropy(logits: ArrayLike, labels: Any, *, axis: int = -1, out: Any = 
         if dense:
             terms = [exp(shifted), multiply(shifted, labels), labels]
         else:
-            hit = equal(expand_dims(labels, dim), _at(positions(jax.typeof(shifted), dim), dim, t.ndim))
+            hit = equal(expand_dims(labels, dim), _at(_positions(jax.typeof(shifted), dim), dim, t.ndim))
             terms = [exp(shifted), where(hit, shifted, 0)]
         normal, score, *weight = _totals(terms, dim)
         normal = log(normal)
         return subtract(multiply(normal, weight[0]) if dense else normal, score)
 
     return along("nn.cross_entropy", logits, (dim,), unsharded, across, out)
+
+
+def _positions(t: ShType, dim: int) -> Array:
+    """The global positions along a dim of a type, sharded as it is."""
+    d = t.dims[dim]
+    states = {
+        a: State.VARYING if t.state(a) is State.VARYING else State.REDUCED for a in t.mesh.axis_names if a not in d.axes
+    }
+    return arange(d.size, type=ShType(t.mesh, "i32", [Dim(d.size, d.axes)], states))
 
 
 def _check_labels(t: ShType, kind: ShType, dim: int, dense: bool) -> None:

@@ -2,45 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Any
+import functools
+from typing import Any, Final
 
-import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from shtypes.core.array import Array, ArrayLike
 from shtypes.core.eager_cache import public
-from shtypes.dispatch.apply import as_matching_operands
-from shtypes.dispatch.reshard import finished
-from shtypes.ops.along_dims import Axis, apply_unsharded, function, normalize_dims
-from shtypes.ops.arithmetic import add, astype, multiply, subtract
-from shtypes.ops.cross_shard import along
-from shtypes.ops.elementwise import rsqrt, square
-from shtypes.ops.sharded_reductions import averaged, wide
-from shtypes.types import dtypes
+from shtypes.ops.along_dims import Axis
+from shtypes.ops.jax_functions import JaxFunction
 
 
-def _normalized(name: str, x: Any, axis: Axis, epsilon: float, out: Any, centered: bool) -> Array:
-    t = jax.typeof(x)
-    dims = normalize_dims(axis, t.ndim, name)
-
-    def across(x: Any) -> Array:
-        y = astype(x, wide(t.dtype_name))
-        if centered:
-            y = subtract(y, averaged(y, dims))
-        y = multiply(y, rsqrt(add(averaged(square(y), dims), float(epsilon))))
-        return astype(y, t.dtype_name)
-
-    fn = function(name, _local, axis=dims, epsilon=float(epsilon), centered=centered)
-    target = None if out is None else t
-    return along(f"nn.{name}", x, dims, lambda x: apply_unsharded(name, fn, x, dims), across, target)
-
-
-def _local(x: Any, axis: tuple[int, ...], epsilon: float, centered: bool) -> Any:
-    y = x.astype(dtypes.to_numpy(wide(dtypes.from_numpy(x.dtype))))
+def _normalized(x: Any, scale: Any, bias: Any, axis: Any, epsilon: float, centered: bool) -> Any:
+    y = x.astype(jnp.promote_types(x.dtype, np.float32))
     if centered:
         y = y - y.mean(axis, keepdims=True)
-    return (y * lax.rsqrt(jnp.square(y).mean(axis, keepdims=True) + epsilon)).astype(x.dtype)
+    y = (y * lax.rsqrt(jnp.square(y).mean(axis, keepdims=True) + epsilon)).astype(x.dtype)
+    y = y if scale is None else y * scale
+    return y if bias is None else y + bias
+
+
+_RMS_NORM: Final = JaxFunction("nn.rms_norm", functools.partial(_normalized, bias=None, centered=False))
+_LAYER_NORM: Final = JaxFunction("nn.layer_norm", functools.partial(_normalized, centered=True))
 
 
 @public
@@ -74,9 +59,8 @@ def rms_norm(x: ArrayLike, scale: Any = None, *, axis: Axis = -1, epsilon: float
         ...     sh.nn.rms_norm(x, out="[_, _@tp]").type
         f32[3,4@tp]
     """
-    x, *factors = as_matching_operands([v for v in (x, scale) if v is not None])
-    y = _normalized("rms_norm", x, axis, epsilon, out, centered=False)
-    return finished(multiply(y, *factors) if factors else y, out)
+    normalized: Array = _RMS_NORM.into(out, x, scale, axis=axis, epsilon=float(epsilon))
+    return normalized
 
 
 @public
@@ -108,7 +92,5 @@ def layer_norm(
     Communicates: nothing; with sharded rows, two all-reduces of one number for each row, forward and backward.
     Transpose: by JAX.
     """
-    x, *params = as_matching_operands([v for v in (x, scale, bias) if v is not None])
-    y = _normalized("layer_norm", x, axis, epsilon, out, centered=True)
-    y = y if scale is None else multiply(y, params[0])
-    return finished(y if bias is None else add(y, params[-1]), out)
+    normalized: Array = _LAYER_NORM.into(out, x, scale, bias, axis=axis, epsilon=float(epsilon))
+    return normalized
