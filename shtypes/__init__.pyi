@@ -43,7 +43,6 @@ from shtypes.control.loops import scan as scan
 from shtypes.control.loops import while_loop as while_loop
 from shtypes.control.vmap import vmap as vmap
 from shtypes.core.array import Array as Array
-from shtypes.core.array import ArrayLike
 from shtypes.core.checks import debug_checks as debug_checks
 from shtypes.core.checks import set_debug_checks as set_debug_checks
 from shtypes.core.conversion import abstract_array as abstract_array
@@ -142,11 +141,8 @@ from shtypes.ops.describe import uint16 as uint16
 from shtypes.ops.describe import uint32 as uint32
 from shtypes.ops.describe import uint64 as uint64
 from shtypes.ops.describe import unsignedinteger as unsignedinteger
-from shtypes.ops.einsum import dot as dot
 from shtypes.ops.einsum import einsum as einsum
-from shtypes.ops.einsum import inner as inner
 from shtypes.ops.einsum import matmul as matmul
-from shtypes.ops.einsum import tensordot as tensordot
 from shtypes.ops.elementwise import abs as _absolute
 from shtypes.ops.elementwise import abs as abs
 from shtypes.ops.elementwise import angle as angle
@@ -405,6 +401,7 @@ from shtypes.ops.functions import diff as diff
 from shtypes.ops.functions import digitize as digitize
 from shtypes.ops.functions import div as div
 from shtypes.ops.functions import divmod as divmod
+from shtypes.ops.functions import dot as dot
 from shtypes.ops.functions import dot_general as dot_general
 from shtypes.ops.functions import dsplit as dsplit
 from shtypes.ops.functions import dstack as dstack
@@ -439,6 +436,7 @@ from shtypes.ops.functions import hyp2f1 as hyp2f1
 from shtypes.ops.functions import imag as imag
 from shtypes.ops.functions import index_in_dim as index_in_dim
 from shtypes.ops.functions import index_take as index_take
+from shtypes.ops.functions import inner as inner
 from shtypes.ops.functions import insert as insert
 from shtypes.ops.functions import integer_pow as integer_pow
 from shtypes.ops.functions import interp as interp
@@ -453,6 +451,7 @@ from shtypes.ops.functions import logmeanexp as logmeanexp
 from shtypes.ops.functions import logsumexp as logsumexp
 from shtypes.ops.functions import mask_indices as mask_indices
 from shtypes.ops.functions import matrix_transpose as matrix_transpose
+from shtypes.ops.functions import matvec as matvec
 from shtypes.ops.functions import max as max
 from shtypes.ops.functions import mean as mean
 from shtypes.ops.functions import median as median
@@ -478,6 +477,7 @@ from shtypes.ops.functions import nanvar as nanvar
 from shtypes.ops.functions import nonzero as nonzero
 from shtypes.ops.functions import one_minus_square as one_minus_square
 from shtypes.ops.functions import optimization_barrier as optimization_barrier
+from shtypes.ops.functions import outer as outer
 from shtypes.ops.functions import owens_t as owens_t
 from shtypes.ops.functions import packbits as packbits
 from shtypes.ops.functions import pad as pad
@@ -555,6 +555,7 @@ from shtypes.ops.functions import sum as sum
 from shtypes.ops.functions import swapaxes as swapaxes
 from shtypes.ops.functions import take as take
 from shtypes.ops.functions import take_along_axis as take_along_axis
+from shtypes.ops.functions import tensordot as tensordot
 from shtypes.ops.functions import tile as tile
 from shtypes.ops.functions import top_k as top_k
 from shtypes.ops.functions import trace as trace
@@ -574,6 +575,9 @@ from shtypes.ops.functions import unstack as unstack
 from shtypes.ops.functions import unwrap as unwrap
 from shtypes.ops.functions import vander as vander
 from shtypes.ops.functions import var as var
+from shtypes.ops.functions import vdot as vdot
+from shtypes.ops.functions import vecdot as vecdot
+from shtypes.ops.functions import vecmat as vecmat
 from shtypes.ops.functions import vsplit as vsplit
 from shtypes.ops.functions import vstack as vstack
 from shtypes.ops.functions import where as where
@@ -665,56 +669,7 @@ def diag_indices(n: Any, ndim: int = 2) -> tuple[Array, ...]: ...
 def hamming(M: Any) -> Array: ...
 def hanning(M: Any) -> Array: ...
 def kaiser(M: Any, beta: Any) -> Array: ...
-def matvec(
-    x1: ArrayLike,
-    x2: ArrayLike,
-    /,
-    *,
-    out: Any = None,
-    overlap: bool = False,
-    precision: Any = None,
-    preferred_element_type: Any = None,
-) -> Array: ...
-def outer(
-    a: ArrayLike,
-    b: ArrayLike,
-    *,
-    out: Any = None,
-    overlap: bool = False,
-    precision: Any = None,
-    preferred_element_type: Any = None,
-) -> Array: ...
 def tril_indices(n: Any, k: int = 0, m: Any = None) -> tuple[Array, Array]: ...
 def triu_indices(n: Any, k: int = 0, m: Any = None) -> tuple[Array, Array]: ...
-def vdot(
-    a: ArrayLike,
-    b: ArrayLike,
-    *,
-    out: Any = None,
-    overlap: bool = False,
-    precision: Any = None,
-    preferred_element_type: Any = None,
-) -> Array: ...
-def vecdot(
-    x1: ArrayLike,
-    x2: ArrayLike,
-    /,
-    *,
-    axis: int = -1,
-    out: Any = None,
-    overlap: bool = False,
-    precision: Any = None,
-    preferred_element_type: Any = None,
-) -> Array: ...
-def vecmat(
-    x1: ArrayLike,
-    x2: ArrayLike,
-    /,
-    *,
-    out: Any = None,
-    overlap: bool = False,
-    precision: Any = None,
-    preferred_element_type: Any = None,
-) -> Array: ...
 
 __version__: str

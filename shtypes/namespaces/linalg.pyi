@@ -1,11 +1,6 @@
 """The names of `sh.linalg`, as type checkers see them. Written by `python generate/stubs.py`."""
 
-from typing import Any
-
-from shtypes.core.array import Array as Array
-from shtypes.core.array import ArrayLike
 from shtypes.ops.einsum import matmul as matmul
-from shtypes.ops.einsum import tensordot as tensordot
 from shtypes.ops.functions import linalg_block_diag as _block_diag
 from shtypes.ops.functions import linalg_cho_factor as _cho_factor
 from shtypes.ops.functions import linalg_cho_solve as _cho_solve
@@ -68,6 +63,7 @@ from shtypes.ops.functions import linalg_sqrtm as _sqrtm
 from shtypes.ops.functions import linalg_svd as _svd
 from shtypes.ops.functions import linalg_svdvals as _svdvals
 from shtypes.ops.functions import linalg_symmetric_product as _symmetric_product
+from shtypes.ops.functions import linalg_tensordot as _tensordot
 from shtypes.ops.functions import linalg_tensorinv as _tensorinv
 from shtypes.ops.functions import linalg_tensorsolve as _tensorsolve
 from shtypes.ops.functions import linalg_toeplitz as _toeplitz
@@ -75,6 +71,7 @@ from shtypes.ops.functions import linalg_trace as _trace
 from shtypes.ops.functions import linalg_triangular_solve as _triangular_solve
 from shtypes.ops.functions import linalg_tridiagonal as _tridiagonal
 from shtypes.ops.functions import linalg_tridiagonal_solve as _tridiagonal_solve
+from shtypes.ops.functions import linalg_vecdot as _vecdot
 from shtypes.ops.functions import linalg_vector_norm as _vector_norm
 
 block_diag = _block_diag
@@ -139,6 +136,7 @@ sqrtm = _sqrtm
 svd = _svd
 svdvals = _svdvals
 symmetric_product = _symmetric_product
+tensordot = _tensordot
 tensorinv = _tensorinv
 tensorsolve = _tensorsolve
 toeplitz = _toeplitz
@@ -146,16 +144,5 @@ trace = _trace
 triangular_solve = _triangular_solve
 tridiagonal = _tridiagonal
 tridiagonal_solve = _tridiagonal_solve
+vecdot = _vecdot
 vector_norm = _vector_norm
-
-def vecdot(
-    x1: ArrayLike,
-    x2: ArrayLike,
-    /,
-    *,
-    axis: int = -1,
-    out: Any = None,
-    overlap: bool = False,
-    precision: Any = None,
-    preferred_element_type: Any = None,
-) -> Array: ...

@@ -3,28 +3,23 @@
 from __future__ import annotations
 
 import functools
-import string
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import opt_einsum
 
 from shtypes import rules
-from shtypes.context.signature_errors import bound, signature_of
 from shtypes.core.array import Array, ArrayLike
 from shtypes.core.dim_fns import DeviceSlice, Einsum
-from shtypes.core.eager_cache import public, published
+from shtypes.core.eager_cache import public
 from shtypes.core.elementwise_fns import NamedFn, Permute
 from shtypes.core.shard_fn import local_dtype
-from shtypes.dispatch.apply import apply, as_ints, as_matching_operands, as_operands, dtype_name, is_number
+from shtypes.dispatch.apply import apply, as_operands, dtype_name, is_number
 from shtypes.dispatch.reshard import reshard
 from shtypes.errors import ShardingTypeError
-from shtypes.ops.arithmetic import multiply
 from shtypes.ops.collective_matmul.einsum import overlapped_einsum
-from shtypes.ops.functions import conj, moveaxis, ravel
 from shtypes.types import ShType, dtypes
 
 
@@ -192,141 +187,3 @@ def matmul(
     left, right = (p if n > 2 or m > 2 else p.replace("...", "") for p in (left, right))
     options = {"overlap": overlap, "precision": precision, "preferred_element_type": preferred_element_type}
     return einsum(f"{left},{right}->{result}", *(a, b), out=out, **options)
-
-
-@public
-def dot(
-    a: ArrayLike, b: ArrayLike, *, out: Any = None, precision: Any = None, preferred_element_type: Any = None
-) -> Array:
-    """`jax.numpy.dot`: sums over the last dim of ``a`` and the last but one (or only) dim of ``b``; typed as `einsum`.
-
-    Args:
-        a (..., k): Left operand.
-        b (..., k, m): Right operand, or a vector (k,).
-        out: A type to reshard the result to.
-        precision: As in `jax.numpy`.
-        preferred_element_type: The dtype of the result.
-
-    Communicates: nothing but what ``out`` asks for. Transpose: einsums.
-    """
-    if is_number(a) or is_number(b):
-        return multiply(a, b)
-    values, _ = as_operands([a, b])
-    n, m = (v.type.ndim for v in values)
-    options = {"precision": precision, "preferred_element_type": preferred_element_type}
-    if 0 in (n, m):
-        letters = string.ascii_lowercase
-        p, q = letters[:n], letters[n : n + m]
-        return einsum(f"{p},{q}->{p}{q}", a, b, out=out, **options)
-    return tensordot(a, b, ((n - 1,), (max(m - 2, 0),)), out=out, **options)
-
-
-def _paired(axes: Any, n: int, m: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The dims of `tensordot` that are summed: of the left operand and of the right one, in pairs."""
-    if isinstance(axes, Sequence) and not isinstance(axes, str) and len(axes) == 2:
-        first, second = (as_ints(a, "`axes` of `tensordot`") for a in axes)
-    else:
-        (count,) = as_ints(axes, "`axes` of `tensordot`")[:1] if not isinstance(axes, (Sequence, np.ndarray)) else (-1,)
-        first, second = tuple(range(n - count, n)), tuple(range(count))
-        if not 0 <= count <= min(n, m):
-            raise ShardingTypeError(f"`tensordot` over axes={axes} does not fit arrays of {n} and {m} dims")
-    if len(first) != len(second):
-        what = f"`tensordot` over axes={axes} pairs {len(first)} dims with {len(second)}"
-        raise ShardingTypeError(what)
-    for dims, ndim in ((first, n), (second, m)):
-        if any(not -ndim <= d < ndim for d in dims) or len({d % ndim for d in dims}) < len(dims):
-            raise ShardingTypeError(f"`tensordot` over axes={axes} does not fit arrays of {n} and {m} dims")
-    return tuple(d % n for d in first), tuple(d % m for d in second)
-
-
-@public
-def tensordot(
-    a: ArrayLike,
-    b: ArrayLike,
-    axes: Any = 2,
-    *,
-    out: Any = None,
-    precision: Any = None,
-    preferred_element_type: Any = None,
-) -> Array:
-    """`jax.numpy.tensordot`: sums over pairs of dims; typed as `einsum`.
-
-    Args:
-        a (...): Left operand.
-        b (...): Right operand.
-        axes: How many last dims of ``a`` to sum with as many first dims of ``b``, or a pair of sequences of dims.
-        out: A type to reshard the result to.
-        precision: As in `jax.numpy`.
-        preferred_element_type: The dtype of the result.
-
-    Communicates: nothing but what ``out`` asks for. Transpose: einsums.
-    """
-    values, _ = as_operands([a, b])
-    n, m = (v.type.ndim for v in values)
-    first, second = _paired(axes, n, m)
-    letters = string.ascii_letters
-    left = list(letters[:n])
-    right = list(letters[n : n + m])
-    for i, j in zip(first, second, strict=True):
-        right[j] = left[i]
-    result = [c for i, c in enumerate(left) if i not in first] + [c for j, c in enumerate(right) if j not in second]
-    equation = f"{''.join(left)},{''.join(right)}->{''.join(result)}"
-    return einsum(equation, a, b, out=out, precision=precision, preferred_element_type=preferred_element_type)
-
-
-@public
-def inner(
-    a: ArrayLike, b: ArrayLike, *, out: Any = None, precision: Any = None, preferred_element_type: Any = None
-) -> Array:
-    """`jax.numpy.inner`: sums over the last dims; typed as `einsum`, and takes its options."""
-    values, _ = as_operands([a, b])
-    n, m = (v.type.ndim for v in values)
-    options = {"out": out, "precision": precision, "preferred_element_type": preferred_element_type}
-    return dot(a, b, **options) if 0 in (n, m) else tensordot(a, b, ((n - 1,), (m - 1,)), **options)
-
-
-# products that take the options of `einsum`
-
-
-def _product(name: str, operands: str, what: str, terms: Callable[..., tuple[str, Any, Any]]) -> Callable[..., Array]:
-    """A function of `jax.numpy`: the einsum, and the operands of it, that ``terms`` makes of its arguments."""
-    options = "out=None, overlap=False, precision=None, preferred_element_type=None"
-    signature = signature_of(f"{operands}, {options}", operands=2)
-
-    def op(*args: Any, **kwargs: Any) -> Array:
-        named = bound(name, signature, args, kwargs)
-        own = {key: named.pop(key) for key in [*named][: len(named) - 4]}
-        return einsum(*terms(*own.values()), **named)
-
-    return published(op, name, f"`jax.numpy.{name}`: {what}; takes the options of `einsum`.", signature)
-
-
-def _outer(a: Any, b: Any) -> tuple[str, Any, Any]:
-    x, y = as_matching_operands([a, b])
-    return "i,j->ij", ravel(x), ravel(y)
-
-
-def _all_elements(a: Any, b: Any) -> tuple[str, Any, Any]:
-    """Values of one shape may be sharded in any way; others are taken as one dim first."""
-    x, y = as_matching_operands([a, b])
-    if x.type.shape == y.type.shape and x.type.ndim <= len(string.ascii_letters):
-        labels = string.ascii_letters[: x.type.ndim]
-        return f"{labels},{labels}->", conj(x), y
-    return "i,i->", conj(ravel(x)), ravel(y)
-
-
-def _along_one(a: Any, b: Any, axis: Any) -> tuple[str, Any, Any]:
-    x, y = (moveaxis(v, axis, -1) for v in as_matching_operands([a, b]))
-    return "...i,...i->...", conj(x), y
-
-
-def _by_matrix(a: Any, b: Any) -> tuple[str, Any, Any]:
-    x, y = as_matching_operands([a, b])
-    return "...i,...ij->...j", conj(x), y
-
-
-outer = _product("outer", "a, b, *", "every product of two elements", _outer)
-vdot = _product("vdot", "a, b, *", "the inner product of all elements, ``a`` conjugated", _all_elements)
-vecdot = _product("vecdot", "x1, x2, /, *, axis=-1", "inner products along a dim, batched over the others", _along_one)
-matvec = _product("matvec", "x1, x2, /, *", "matrices by vectors, batched", lambda x, y: ("...ij,...j->...i", x, y))
-vecmat = _product("vecmat", "x1, x2, /, *", "conjugated vectors by matrices, batched", _by_matrix)

@@ -10,7 +10,7 @@ from shtypes.core.array import Array, install
 from shtypes.core.eager_cache import public
 from shtypes.dispatch.apply import is_array, is_number
 from shtypes.ops import functions
-from shtypes.ops.einsum import dot
+from shtypes.ops.functions import dot
 from shtypes.ops.of_arrays import BINARY, COMPARISONS, METHODS, PROPERTIES, UNARY
 from shtypes.ops.table import OPS
 
