@@ -52,7 +52,6 @@ READS: Final[Mapping[str, str]] = {
     "linear_unary": "LINEAR_UNARY",
     "multilinear": "MULTILINEAR FACTOR",
     "nonlinear": "MULTILINEAR FACTOR NONLINEAR",
-    "nonlinear_along_all": "MULTILINEAR FACTOR NONLINEAR",
     "one_hot": "NONLINEAR",
     "reduce_nonlinear": "NONLINEAR",
     "reduce_sum": "SUM",

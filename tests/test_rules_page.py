@@ -39,7 +39,6 @@ def test_the_page_is_what_the_generator_prints(generator: ModuleType) -> None:
         (rules.einsum, ["MULTILINEAR", "FACTOR", "SUM"]),
         (rules.reduce_sum, ["SUM"]),
         (rules.unary_along, ["LINEAR_UNARY", "NONLINEAR"]),
-        (rules.nonlinear_along_all, ["MULTILINEAR", "FACTOR", "NONLINEAR"]),
         (rules.cast, ["MULTILINEAR", "FACTOR", "LINEAR_UNARY", "NONLINEAR"]),
         (rules.stack, ["ADDITIVE", "TERM"]),
     ],

@@ -58,15 +58,6 @@ def _shapes_of(fn: ShardFn, operands: tuple[tuple[tuple[int, ...], str], ...], p
         ) from None
 
 
-def apply_unsharded(name: str, fn: ShardFn, x: Any, along: Sequence[int]) -> Array:
-    """Applies a nonlinear local function of one typed operand along dims that must be unsharded."""
-    t = jax.typeof(x)
-    out = shapes_of(fn, (t.shape, t.dtype_name))
-    result = rules.ResultDims(dtypes.from_numpy(out.dtype), tuple((n, d) for d, n in enumerate(out.shape)))
-    dims = tuple(sorted(set(along)))
-    return apply(name, fn, lambda types: rules.unary_along(name, types[0], dims, (result,), False), x)
-
-
 def reduced(
     name: str, fn: Callable[..., Any], x: Any, axis: int | tuple[int, ...], keepdims: bool, **params: Any
 ) -> Array:

@@ -12,7 +12,6 @@ from shtypes.rules.elementwise import divide as divide
 from shtypes.rules.elementwise import linear_unary as linear_unary
 from shtypes.rules.elementwise import multilinear as multilinear
 from shtypes.rules.elementwise import nonlinear as nonlinear
-from shtypes.rules.elementwise import nonlinear_along_all as nonlinear_along_all
 from shtypes.rules.elementwise import select_n as select_n
 from shtypes.rules.shape import broadcast as broadcast
 from shtypes.rules.shape import concatenate as concatenate

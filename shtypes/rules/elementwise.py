@@ -76,22 +76,6 @@ def nonlinear(name: str, operands: Sequence[ShType], dtype: str, constants: froz
 
 
 @rule
-def nonlinear_along_all(
-    name: str,
-    operands: Sequence[ShType],
-    along: Sequence[int],
-    dtype: str,
-    constants: frozenset[int] = NO_CONSTANTS,
-) -> Typing:
-    """Broadcasting ops along dims, such as ``softmax`` with a mask: ``along`` must not be sharded in the result."""
-    typing = nonlinear(name, operands, dtype, constants)
-    (result,) = typing.results
-    for axis in (a for d in along for a in result.dims[d].axes):
-        raise messages.along(name, next(t for t in (*operands, result) if t.dim_of(axis) is not None), axis)
-    return typing
-
-
-@rule
 def select_n(name: str, operands: Sequence[ShType], dtype: str, constants: frozenset[int] = NO_CONSTANTS) -> Typing:
     """Selects among branches by the first operand, such as ``where``."""
     casts = (FACTOR, *[TERM] * (len(operands) - 1))
