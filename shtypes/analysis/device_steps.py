@@ -18,7 +18,8 @@ from shtypes.core.local import Local
 from shtypes.core.operation import Operation, applied_by, direction_of
 from shtypes.core.reshard import Reshard
 from shtypes.core.shard_fn import program_of
-from shtypes.traced.equations import Needs, SourceLine, Walk, control_of, place_of
+from shtypes.traced.coverage import control_of
+from shtypes.traced.equations import Needs, SourceLine, Walk, place_of
 from shtypes.types import ShType, dtypes
 
 

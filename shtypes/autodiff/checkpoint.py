@@ -15,10 +15,11 @@ from jax.extend.core import Primitive
 from shtypes._compat.derivative_rules import name_p, offloads
 from shtypes.context.function import Function
 from shtypes.context.signature_errors import as_numbers, check_function
+from shtypes.core.derived_fns import Vmap
 from shtypes.core.dim_fns import Einsum
 from shtypes.core.elementwise_fns import Identity
 from shtypes.core.local import Local, local
-from shtypes.core.shard_fn import ShardFn, Vmap
+from shtypes.core.shard_fn import ShardFn
 from shtypes.dispatch.apply import is_array, is_number, is_typed
 from shtypes.errors import ShardingTypeError
 from shtypes.ops.collective_matmul.primitives import Overlapped

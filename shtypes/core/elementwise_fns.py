@@ -11,7 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from shtypes.core.shard_fn import Linear, ShardFn, Wrapped, static_params, tell_apart
+from shtypes.core.derived_fns import Wrapped
+from shtypes.core.shard_fn import Linear, ShardFn, static_params, tell_apart
 from shtypes.types import ShType, dtypes
 
 

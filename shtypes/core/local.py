@@ -16,6 +16,7 @@ from shtypes._compat import Accumulator, Zero, instantiate_zeros, no_trace_is_ru
 from shtypes._compat.tracing import fn_of
 from shtypes.caches import CACHE_SIZE
 from shtypes.core.array import Array
+from shtypes.core.derived_fns import Jvp, Transpose, Vmap
 from shtypes.core.dim_fns import Broadcast
 from shtypes.core.elementwise_fns import IDENTITY, Add, Full, Permute
 from shtypes.core.jax_type import HiShType, as_jax_type
@@ -23,11 +24,8 @@ from shtypes.core.key_batches import check_mapped_keys
 from shtypes.core.operation import LinearizedPrimitive, Operation
 from shtypes.core.run_op import run
 from shtypes.core.shard_fn import (
-    Jvp,
     Linear,
     ShardFn,
-    Transpose,
-    Vmap,
     check_derivative,
     check_transpose,
     with_derivative,

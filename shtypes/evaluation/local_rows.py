@@ -13,7 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from shtypes.core.shard_fn import Linear, ShardFn, Wrapped
+from shtypes.core.derived_fns import Wrapped
+from shtypes.core.shard_fn import Linear, ShardFn
 from shtypes.evaluation.bound_primitive import Bound
 
 

@@ -23,8 +23,9 @@ from shtypes.errors import ShardingTypeError
 from shtypes.scopes.check_comm import exceeded, forbidden
 from shtypes.scopes.comm import Sums, connect_tracker, open_trackers
 from shtypes.scopes.scope_rules import Budget, InBackward, ScopeRule, rules_in_force
+from shtypes.traced.coverage import why_not_covered
 from shtypes.traced.entry import Entry, entries_of, entries_of_transpose
-from shtypes.traced.equations import Equation, equations, equations_of, why_not_covered
+from shtypes.traced.equations import Equation, equations, equations_of
 from shtypes.traced.ledger import Ledger
 
 #: Keys of sums, with the number of enclosing derivatives: ``"forward"`` communication, the future backward

@@ -7,25 +7,19 @@ from __future__ import annotations
 
 import functools
 import linecache
-import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, Final, NamedTuple
 
-import jax
 from jax import lax
-from jax.sharding import AxisType
 
-from shtypes._compat import HiPrimitive
 from shtypes._compat.eqn_frames import Frame, of_frames, users_frame
 from shtypes._compat.jaxprs import (
     ClosedCall,
     Cond,
     Scan,
-    UnknownEquationError,
     While,
-    control,
     inner_jaxprs,
     is_literal,
     jaxpr_of,
@@ -33,17 +27,14 @@ from shtypes._compat.jaxprs import (
 from shtypes.caches import CACHE_SIZE
 from shtypes.context.frames import Owner
 from shtypes.core.call_with_rules import call_with_rules_p
-from shtypes.core.callbacks import Callback
 from shtypes.core.collective import Collective as Collective
 from shtypes.core.combined_collectives import Joint as Joint
-from shtypes.core.device_put import EnsureMapped, FromJax, Raise, ToJax, from_concrete_p
+from shtypes.core.derived_fns import Jvp, Transpose, Vmap
 from shtypes.core.dim_fns import Composite
-from shtypes.core.jax_type import HiShType
 from shtypes.core.local import Local
 from shtypes.core.operation import Operation, OperationPrimitive, applied_by, direction_of
-from shtypes.core.physical import physical_spec
-from shtypes.core.region_plan import HANDS_ON, PLACED, same_spec, spec_of
-from shtypes.core.shard_fn import Jvp, Linear, ShardFn, Transpose, Vmap, program_of
+from shtypes.core.shard_fn import Linear, ShardFn, program_of
+from shtypes.traced.coverage import control_of, why_not_covered
 from shtypes.types import ShType
 
 #: Local functions that may have unused operands, such as the primal of a derivative.
@@ -108,14 +99,6 @@ class Equation(NamedTuple):
     depth: int = 0  # the number of enclosing derivatives
     transposed: bool = True  # whether its transpose may run: not inside a custom derivative
     call: RuledCall | None = None  # the outermost call with a custom derivative that it is in
-
-
-def control_of(eqn: Any) -> Any:
-    """The control flow of an equation (`Scan`, `While`, `Cond`, `ClosedCall`), or None."""
-    try:
-        return control(eqn)
-    except UnknownEquationError:
-        return None
 
 
 @of_frames
@@ -358,62 +341,3 @@ def _needs_of_shards(fn: ShardFn, operands: tuple[ShType, ...], outs: tuple[bool
 
 def _any(*flags: Sequence[bool]) -> tuple[bool, ...]:
     return tuple(map(any, zip(*flags, strict=True)))
-
-
-# communication outside of types
-
-
-def why_not_covered(eqn: Any) -> str:
-    """Why an equation's communication is unknown from its types; empty if it is known.
-
-    Our operations communicate only by reshards. JAX's do not, if no plain array in them is sharded or may be.
-    """
-    p = applied_by(eqn)
-    if isinstance(p, FromJax):
-        return _why_from_jax_moves(eqn)
-    if isinstance(p, (Operation, ToJax, Raise, EnsureMapped, Callback)):
-        return ""
-    if isinstance(p, HiPrimitive) and control_of(eqn) is None:
-        return "it is not known to the ledger"
-    if p.name == "debug_callback" or (p.name == "device_put" and not any(eqn.params.get("devices", (None,)))):
-        # the operands of a callback, or of a placement, do not move if replicated
-        return next(filter(None, (_placed_by_jax(v.aval) for v in eqn.invars)), "")
-    if p.name in PLACED:
-        return "it says itself where it runs"
-    placements = (*eqn.params.get("in_shardings", ()), *eqn.params.get("out_shardings", ()))
-    if any(isinstance(s, jax.sharding.Sharding) for s in placements):
-        return "its in_shardings or out_shardings place plain arrays"
-    if control_of(eqn) is not None or p.name in HANDS_ON:
-        return ""  # bodies are analysed; passed-on values do not move
-    if p.name in ("broadcast_in_dim", "iota") and not any(v.aval.shape for v in eqn.invars):
-        return ""  # each device computes its shard
-    return next(filter(None, (_placed_by_jax(v.aval) for v in (*eqn.invars, *eqn.outvars))), "")
-
-
-def _why_from_jax_moves(eqn: Any) -> str:
-    """Why typing a plain array may move it: if it is sharded differently from its type."""
-    aval, t = eqn.invars[0].aval, eqn.params["ty"]
-    spec, lies_somewhere = spec_of(aval), _is_auto(aval) and math.prod(aval.shape) > 1
-    if eqn.primitive is from_concrete_p or (
-        not lies_somewhere and (same_spec(spec, physical_spec(t)) or not any(spec))
-    ):
-        return ""
-    return f"a plain array, {aval}, may lie in another way than its type {t} says"
-
-
-def _placed_by_jax(aval: Any) -> str:
-    if type(aval) is HiShType:
-        return f"it is not known to take typed values, here {aval}"
-    sharding = getattr(aval, "sharding", None)
-    if sharding is None:
-        return ""
-    spec = sharding.spec
-    if any(spec) or getattr(spec, "unreduced", None) or getattr(spec, "reduced", None):
-        return f"JAX places it: it computes on a plain array that is sharded, {aval}"
-    if _is_auto(aval) and math.prod(aval.shape) > 1:
-        return f"JAX places it: nothing says where the plain array {aval} lies"
-    return ""
-
-
-def _is_auto(aval: Any) -> bool:
-    return any(kind == AxisType.Auto for kind in aval.sharding.mesh.axis_types)

@@ -24,8 +24,9 @@ from shtypes.errors import ShardingTypeError, how_many
 from shtypes.resharding import Price
 from shtypes.resharding.costs import CostModel
 from shtypes.resharding.moves import in_words
+from shtypes.traced.coverage import why_not_covered
 from shtypes.traced.entry import HEADINGS, NUMBERS, Entry, NotCovered, entries_of, entry_json, row
-from shtypes.traced.equations import Equation, RuledCall, equations, why_not_covered
+from shtypes.traced.equations import Equation, RuledCall, equations
 from shtypes.traced.program import (
     backward_pass,
     is_merged,

@@ -17,7 +17,8 @@ from shtypes.context.settings import current_settings
 from shtypes.core.operation import applied_by
 from shtypes.core.region_plan import live
 from shtypes.core.reshard import Price, Reshard, merged_reshard
-from shtypes.traced.equations import control_of, place_of
+from shtypes.traced.coverage import control_of
+from shtypes.traced.equations import place_of
 
 #: The maximum length of a row of reshards.
 _LONGEST: Final = 6

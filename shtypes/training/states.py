@@ -16,7 +16,8 @@ from shtypes.core.combined_collectives import move_together
 from shtypes.core.device_put import place, type_of
 from shtypes.core.jax_type import as_jax_type
 from shtypes.core.reshard import move
-from shtypes.dispatch.apply import finished_type, is_number, is_typed, versions
+from shtypes.dispatch.apply import finished_type, is_number, is_typed
+from shtypes.dispatch.casts import versions
 from shtypes.errors import ShardingTypeError
 from shtypes.evaluation import value_info
 from shtypes.resharding import plan

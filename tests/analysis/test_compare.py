@@ -16,7 +16,7 @@ import pytest
 from rich.console import Console
 
 import shtypes as sh
-from shtypes.analysis.compare import changes_of, uses_of
+from shtypes.analysis.changes import changes_of, uses_of
 from shtypes.tools.demo import gated_mlp as model
 from tests.golden import golden
 from tests.tolerance import assert_close

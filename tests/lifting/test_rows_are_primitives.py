@@ -17,10 +17,11 @@ import shtypes as sh
 from shtypes._compat import _accumulating_rules
 from shtypes._compat.jaxprs import inner_jaxprs, jaxpr_of
 from shtypes.core.callbacks import HostFunction
+from shtypes.core.derived_fns import Jvp, Transpose, Vmap
 from shtypes.core.elementwise_fns import Full, Identity
 from shtypes.core.local import Local
 from shtypes.core.operation import applied_by
-from shtypes.core.shard_fn import Jvp, Linear, Transpose, Vmap
+from shtypes.core.shard_fn import Linear
 from shtypes.evaluation.bound_primitive import LINEAR, Bound
 from shtypes.evaluation.table import BODIES, EXCEPTIONS, ROWS
 from shtypes.lifting.lift import lift

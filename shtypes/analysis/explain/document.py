@@ -15,8 +15,9 @@ from shtypes.context.settings import DimAxes
 from shtypes.core.operation import applied_by
 from shtypes.core.reshard import Reshard
 from shtypes.errors import how_many
+from shtypes.traced.coverage import control_of, why_not_covered
 from shtypes.traced.entry import Entry, entries_of, entry_json
-from shtypes.traced.equations import Equation, SourceLine, control_of, why_not_covered
+from shtypes.traced.equations import Equation, SourceLine
 from shtypes.traced.ledger import Ledger
 from shtypes.traced.merging import merge
 from shtypes.types import ShType

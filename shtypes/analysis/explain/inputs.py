@@ -12,7 +12,8 @@ from shtypes._compat.jaxprs import ClosedCall, Cond, Scan, While
 from shtypes.analysis.explain.source import Names, inside
 from shtypes.analysis.explain.values import BodyRun, Occurrence, Operand, Value, cotangent_type
 from shtypes.core.operation import applied_by
-from shtypes.traced.equations import Body, control_of
+from shtypes.traced.coverage import control_of
+from shtypes.traced.equations import Body
 
 #: The primal of each result of a body, by position.
 Targets = dict[int, Value]

@@ -18,7 +18,8 @@ from shtypes._compat.eqn_frames import UserFrame
 from shtypes._compat.jaxprs import Cond, Scan, While
 from shtypes.analysis.explain.source import Unique
 from shtypes.core.operation import applied_by
-from shtypes.traced.equations import Equation, control_of
+from shtypes.traced.coverage import control_of
+from shtypes.traced.equations import Equation
 
 
 @dataclass(eq=False, slots=True)

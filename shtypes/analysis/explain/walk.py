@@ -18,17 +18,8 @@ from shtypes.analysis.explain.inputs import (
 from shtypes.analysis.explain.source import Unique, assigned
 from shtypes.analysis.explain.values import BodyRun, Links, Occurrence, Operand, Value, cotangent_type, resolve
 from shtypes.core.operation import applied_by, direction_of
-from shtypes.traced.equations import (
-    Body,
-    BodyContext,
-    Equation,
-    Needs,
-    SourceLine,
-    Walk,
-    control_of,
-    place_of,
-    why_not_covered,
-)
+from shtypes.traced.coverage import control_of, why_not_covered
+from shtypes.traced.equations import Body, BodyContext, Equation, Needs, SourceLine, Walk, place_of
 
 #: The maximum length of a name made of an operation and its first operand.
 _LONGEST = 24

@@ -18,7 +18,8 @@ from shtypes._compat.symbolic_specs import SymbolicSpec, resolved
 from shtypes.context.scope import local_axes
 from shtypes.core.collective import collect
 from shtypes.core.meshes import use_mesh
-from shtypes.dispatch.apply import cast, is_typed
+from shtypes.dispatch.apply import is_typed
+from shtypes.dispatch.casts import cast
 from shtypes.dispatch.reshard import all_reduce, reshard
 from shtypes.errors import ShardingTypeError
 from shtypes.evaluation.frames import mesh_here

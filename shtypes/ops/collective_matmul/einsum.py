@@ -10,7 +10,8 @@ import jax
 from shtypes.core.array import Array
 from shtypes.core.device_put import type_of
 from shtypes.core.operation import sent_by
-from shtypes.dispatch.apply import cast, located
+from shtypes.dispatch.apply import located
+from shtypes.dispatch.casts import cast
 from shtypes.dispatch.reshard import reshard
 from shtypes.errors import ShardingTypeError
 from shtypes.ops.collective_matmul.primitives import Overlapped, gathering_of, scattering_of
