@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from shtypes.resharding import MOVES, Cost, Direction, Price, cost, least_bytes, price
-from shtypes.types import ShType, State, dtypes
+from shtypes.rules.typing import Typing
+from shtypes.types import REPLICATED, ShType, State, dtypes
 from shtypes.types.parts import COTANGENT
 
 SHARDED, REDUCED, INVARIANT, UNREDUCED, VARYING = State
@@ -140,3 +141,45 @@ def keeps_varying(src: ShType, dst: ShType) -> bool:
 def not_yet_varying(src: ShType, dst: ShType) -> ShType:
     """The destination with axes that become varying reduced instead, at the same cost."""
     return dst.with_axes((a for a in dst.axes(VARYING) if src.state(a) is not VARYING), REDUCED)
+
+
+def _backward_casts(operands: Sequence[ShType], typing: Typing, state: State) -> set[str]:
+    """The axes on which the rule casts an invariant operand to a state, which communicates backward."""
+    return {
+        axis
+        for t, goal in zip(operands, typing.operands, strict=True)
+        for axis in (t.axes(State.INVARIANT) if t is not goal else ())
+        if goal.state(axis) is state
+    }
+
+
+def alike_invariant(operands: tuple[ShType, ...], typing: Typing) -> tuple[ShType, ...]:
+    """Makes reduced operands invariant on axes on which an invariant one would be cast to reduced."""
+    axes = _backward_casts(operands, typing, State.REDUCED)
+    return tuple(
+        t.with_axes(axes.intersection(t.axes(State.REDUCED)), State.INVARIANT) if t.differentiable else t
+        for t in operands
+    )
+
+
+def without_slices(operands: tuple[ShType, ...], typing: Typing) -> tuple[ShType, ...]:
+    """Makes sharded operands unreduced on axes on which an invariant one would be sliced."""
+    axes = _backward_casts(operands, typing, State.SHARDED)
+    return tuple(as_pending(t, axes) for t in operands)
+
+
+def aligned_with(t: ShType, other: ShType) -> ShType | None:
+    """A type with the axes at the places of another, dims found from the right; None if it lacks a dim."""
+    found: ShType | None = t.with_axes(t.axes(State.SHARDED), State.REDUCED)
+    for axis in (a for dim in other.dims for a in dim.axes):
+        dim = t.ndim - other.ndim + (other.dim_of(axis) or 0)
+        found = None if found is None or dim < 0 else with_axis_at(found, axis, dim)
+    for axis in other.axes(State.UNREDUCED, *REPLICATED):
+        if found is not None and other.state(axis) in unsharded_states(found):
+            found = with_axis_at(found, axis, other.state(axis))
+    return found
+
+
+def as_pending(t: ShType, axes: Iterable[str]) -> ShType:
+    """Makes the given axes that shard a type unreduced, if its dtype can be summed."""
+    return t.with_axes({*axes} & {*t.axes(State.SHARDED)}, State.UNREDUCED) if dtypes.summable(t.dtype_name) else t

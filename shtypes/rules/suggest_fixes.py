@@ -18,12 +18,16 @@ from shtypes.errors import Fix, ShardingTypeError
 from shtypes.resharding import Cost, Direction
 from shtypes.rules.candidate_types import (
     Place,
+    aligned_with,
+    alike_invariant,
+    as_pending,
     estimate,
     not_yet_varying,
     other_places,
     place_of,
     unsharded_states,
     with_axis_at,
+    without_slices,
 )
 from shtypes.rules.price_fixes import (
     Candidate,
@@ -35,7 +39,7 @@ from shtypes.rules.price_fixes import (
     total_cost,
 )
 from shtypes.rules.typing import Typing
-from shtypes.types import REPLICATED, ShType, State, dtypes
+from shtypes.types import REPLICATED, ShType, State
 
 #: The most fixes in an error.
 MAX_FIXES: Final = 4
@@ -181,10 +185,10 @@ class Search:
 
     def _typed(self, at_fault: tuple[str, ...], most: int) -> dict[tuple[ShType, ...], Typing]:
         """The candidates that type: moves the axes at fault one after the other, then all together."""
-        pending = self._variants(tuple(_pending(t, t.mesh.axis_names) for t in self.operands))
+        pending = self._variants(tuple(as_pending(t, t.mesh.axis_names) for t in self.operands))
         aligned: dict[tuple[ShType, ...], Typing] = {}
         for fixed in (self.operands[i] for i in self._immovable):
-            operands = (t if i in self._immovable else _align(t, fixed) or t for i, t in enumerate(self.operands))
+            operands = (t if i in self._immovable else aligned_with(t, fixed) or t for i, t in enumerate(self.operands))
             aligned |= self._variants(tuple(operands))
         options: dict[str, list[_Option]] = {}
         outcome: Typing | tuple[str, ...] = at_fault
@@ -288,7 +292,7 @@ class Search:
         if not isinstance(outcome, Typing):
             return {}
         typed = {operands: outcome}
-        for variant in (self._cast_at_once, _without_slices, _alike_invariant):
+        for variant in (self._cast_at_once, without_slices, alike_invariant):
             for base, typing in [*typed.items()]:
                 other = variant(base, typing)
                 if other != base and isinstance(retyped := self._try(other), Typing):
@@ -369,52 +373,10 @@ def _plainest(options: Sequence[_Option]) -> _Option:
     return next((o for o in options if all(place in REPLICATED for _, place in o.moves)), options[0])
 
 
-def _backward_casts(operands: Sequence[ShType], typing: Typing, state: State) -> set[str]:
-    """The axes on which the rule casts an invariant operand to a state, which communicates backward."""
-    return {
-        axis
-        for t, goal in zip(operands, typing.operands, strict=True)
-        for axis in (t.axes(State.INVARIANT) if t is not goal else ())
-        if goal.state(axis) is state
-    }
-
-
-def _alike_invariant(operands: tuple[ShType, ...], typing: Typing) -> tuple[ShType, ...]:
-    """Makes reduced operands invariant on axes on which an invariant one would be cast to reduced."""
-    axes = _backward_casts(operands, typing, State.REDUCED)
-    return tuple(
-        t.with_axes(axes.intersection(t.axes(State.REDUCED)), State.INVARIANT) if t.differentiable else t
-        for t in operands
-    )
-
-
-def _without_slices(operands: tuple[ShType, ...], typing: Typing) -> tuple[ShType, ...]:
-    """Makes sharded operands unreduced on axes on which an invariant one would be sliced."""
-    axes = _backward_casts(operands, typing, State.SHARDED)
-    return tuple(_pending(t, axes) for t in operands)
-
-
-def _align(t: ShType, other: ShType) -> ShType | None:
-    """A type with the axes at the places of another, dims aligned from the right; None if it lacks a dim."""
-    aligned: ShType | None = t.with_axes(t.axes(State.SHARDED), State.REDUCED)
-    for axis in (a for dim in other.dims for a in dim.axes):
-        dim = t.ndim - other.ndim + (other.dim_of(axis) or 0)
-        aligned = None if aligned is None or dim < 0 else with_axis_at(aligned, axis, dim)
-    for axis in other.axes(State.UNREDUCED, *REPLICATED):
-        if aligned is not None and other.state(axis) in unsharded_states(aligned):
-            aligned = with_axis_at(aligned, axis, other.state(axis))
-    return aligned
-
-
-def _pending(t: ShType, axes: Iterable[str]) -> ShType:
-    """Makes the given axes that shard a type unreduced, if its dtype can be summed."""
-    return t.with_axes({*axes} & {*t.axes(State.SHARDED)}, State.UNREDUCED) if dtypes.summable(t.dtype_name) else t
-
-
 def without_backward(rule: Rule, operands: tuple[ShType, ...]) -> tuple[Fix, ...]:
     """The free fix of an op that casts invariant operands to reduced: its reduced operands made invariant."""
     try:
-        invariant = _alike_invariant(operands, rule(operands))
+        invariant = alike_invariant(operands, rule(operands))
         if invariant == operands:
             return ()
         fix = Search(rule, operands).pricing.priced(invariant, rule(invariant)).fix
