@@ -67,15 +67,14 @@ def bound(name: str, x: Any, dims: tuple[int, ...]) -> Array:
 
     Communicates: an all-reduce of one number for each row.
     """
-    return _best(name, constant(x), dims, REDUCED, has_gradient=False, of_none=-np.inf if name == "max" else np.inf)
+    return _best(name, constant(x), dims, REDUCED, has_gradient=False)
 
 
-def _best(
-    name: str, x: Any, dims: tuple[int, ...], state: State, *, has_gradient: bool = True, of_none: Any = None
-) -> Array:
-    """The extreme over dims; ``of_none`` is the result for no elements."""
-    axes = sharding(jax.typeof(x), dims)
-    options = {} if of_none is None or jax.typeof(x).size else {"initial": of_none}
+def _best(name: str, x: Any, dims: tuple[int, ...], state: State, *, has_gradient: bool = True) -> Array:
+    """The extreme over dims; of no elements the identity."""
+    t = jax.typeof(x)
+    axes = sharding(t, dims)
+    options = {} if t.size else {"initial": least_or_most(t.dtype, most=name == "min")}
     best = reduced(name, getattr(jnp, name), as_varying(x, axes), dims, True, **options)
     return _winner(name, best, axes, state, has_gradient) if axes else best
 
@@ -135,7 +134,7 @@ def extreme(name: str, x: Any, dims: tuple[int, ...]) -> Array:
     """
     t = jax.typeof(x)
     if t.dtype_name == "bool":
-        best = _best(name, astype(x, "u8"), dims, INVARIANT, of_none=int(name == "min"))
+        best = _best(name, astype(x, "u8"), dims, INVARIANT)
         return astype(best, "bool")
     return _differentiated(name, dims, x) if t.differentiable else _best(name, x, dims, INVARIANT)
 

@@ -93,7 +93,7 @@ OPS: dict[str, Case] = {
     "max": Case(lambda x: sh.max(x, 0), (ROWS,), REDUCES),
     "argmax": Case(lambda x: sh.argmax(x, 0), (ROWS,), REDUCES),
     "prod": Case(lambda x: sh.prod(x, 0), (ROWS,), REDUCES),
-    "softmax": Case(lambda x: sh.softmax(x, 0), (ROWS,), ALONG),
+    "softmax": Case(lambda x: sh.softmax(x, 0), (ROWS,), REDUCES),
     "logsumexp": Case(lambda x: sh.logsumexp(x, 0), (ROWS,), REDUCES),
     "var": Case(lambda x: sh.var(x, 0), (ROWS,), ALONG),
     "norm": Case(sh.linalg.norm, (ROWS,), ALONG),
